@@ -1,0 +1,19 @@
+.PHONY: help run test bench clean
+
+help:
+	@echo "make run    build, start on UDP port 5060 with ./data, make two demo users the first time"
+	@echo "make test   install the phones it needs (as root, on Debian) and run every test"
+	@echo "make bench  measure; prints a table"
+	@echo "make clean  remove what was built (./data stays)"
+
+run:
+	@sh scripts/run.sh
+
+test:
+	@sh scripts/test.sh
+
+bench:
+	@sh scripts/bench.sh
+
+clean:
+	cargo clean

@@ -1,0 +1,91 @@
+//! `bench parse`: what reading a usual INVITE costs.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::hint::black_box;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::Instant;
+
+use clap::{Parser, Subcommand};
+use strowger_bench::messages::INVITE;
+use strowger_message::{Message, Patch, Peek};
+
+/// The system's allocator, counted.
+struct Counting;
+
+static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
+
+// SAFETY: every call goes to the system's allocator as it came.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[derive(Debug, Parser)]
+#[command(about = "Measures one part of the server; a report, not a test")]
+struct Arguments {
+    #[command(subcommand)]
+    what: What,
+}
+
+#[derive(Debug, Subcommand)]
+enum What {
+    /// A usual INVITE through Peek and Message, and forwarded with a Via more.
+    Parse {
+        /// Batches, of which the median counts.
+        #[arg(long, default_value_t = 1_001)]
+        batches: usize,
+        /// Messages in a batch.
+        #[arg(long, default_value_t = 1_000)]
+        batch: u32,
+    },
+}
+
+fn main() {
+    let What::Parse { batches, batch } = Arguments::parse().what;
+    println!("a usual INVITE, {} bytes", INVITE.len());
+    report("peek", batches, batch, || drop(black_box(Peek::read(black_box(INVITE)))));
+    report("peek and message", batches, batch, || drop(black_box(read(black_box(INVITE)))));
+    let mut out = Vec::with_capacity(2 * INVITE.len());
+    report("the same, and a Via more", batches, batch, || forward(&read(black_box(INVITE)), &mut out));
+}
+
+fn read(bytes: &[u8]) -> Message<'_> {
+    let peek = Peek::read(bytes).expect("valid");
+    black_box(&peek);
+    Message::from_head(peek.into_head()).expect("valid")
+}
+
+fn forward(message: &Message<'_>, out: &mut Vec<u8>) {
+    let mut patch = Patch::new();
+    patch.insert(message.head().fields_start(), &[b"Via: SIP/2.0/UDP 192.0.2.1;branch=z9hG4bK0123456789abcdef\r\n"]);
+    out.clear();
+    patch.write(message.bytes(), out);
+    black_box(out);
+}
+
+fn report(what: &str, batches: usize, batch: u32, mut work: impl FnMut()) {
+    let mut times: Vec<f64> = Vec::with_capacity(batches);
+    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    for _ in 0..batches.max(1) {
+        let start = Instant::now();
+        for _ in 0..batch {
+            work();
+        }
+        times.push(start.elapsed().as_secs_f64() * 1e9 / f64::from(batch));
+    }
+    let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
+    times.sort_by(f64::total_cmp);
+    let (median, best) = (times[times.len() / 2], times[0]);
+    println!("{what:<26} {median:7.1} ns (best {best:.1})   allocations {allocations}");
+}

@@ -1,0 +1,170 @@
+//! Structure-aware mutations of valid messages, in process or over a loopback socket: no panic, and nothing over 10 ms.
+
+use std::collections::BTreeMap;
+use std::net::{SocketAddr, UdpSocket};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::process::ExitCode;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use strowger_bench::exercise::{self, Scratch};
+use strowger_bench::mutate::Mutator;
+
+/// What one message may take.
+const LIMIT: Duration = Duration::from_millis(10);
+/// Over a socket, how many mutations go between two OPTIONS that must be answered.
+const PROBE_EVERY: u64 = 500;
+
+#[derive(Debug, Parser)]
+#[command(about = "Tortures the parser, or a server on this machine, with damaged messages")]
+struct Arguments {
+    /// How many.
+    #[arg(long, default_value_t = 1_000_000)]
+    messages: u64,
+    /// Which sequence.
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Send them to a server at this loopback address instead.
+    #[arg(long)]
+    udp: Option<SocketAddr>,
+    /// Over a socket, so many a second.
+    #[arg(long, default_value_t = 5_000)]
+    rate: u64,
+}
+
+fn main() -> ExitCode {
+    let arguments = Arguments::parse();
+    let good = match arguments.udp {
+        None => in_process(&arguments),
+        Some(server) if server.ip().is_loopback() => over_udp(&arguments, server).unwrap_or_else(|error| {
+            eprintln!("{server}: {error}");
+            false
+        }),
+        Some(server) => {
+            eprintln!("{server} is not a loopback address: only a server on this machine may be tortured");
+            return ExitCode::from(2);
+        }
+    };
+    if good { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+/// What came of the messages so far.
+#[derive(Debug, Default)]
+struct Outcome {
+    read: u64,
+    faults: BTreeMap<String, u64>,
+    slowest: Duration,
+    panics: u64,
+}
+
+fn in_process(arguments: &Arguments) -> bool {
+    let mut outcome = Outcome::default();
+    let (mut mutator, mut bytes) = (Mutator::new(arguments.seed), Vec::new());
+    let mut subject = Reader::default();
+    for number in 0..arguments.messages {
+        mutator.next_message(&mut bytes);
+        if !one(&bytes, &mut subject, &mut outcome) {
+            eprintln!("message {number} of seed {} panics:\n{}", arguments.seed, bytes.escape_ascii());
+            outcome.panics += 1;
+        }
+    }
+    println!("messages {}: read {}, panics {}", arguments.messages, outcome.read, outcome.panics);
+    for (fault, count) in &outcome.faults {
+        println!("{count:>10}  {fault}");
+    }
+    println!("slowest {:.3} ms", outcome.slowest.as_secs_f64() * 1e3);
+    outcome.panics == 0 && outcome.slowest < LIMIT
+}
+
+/// What takes a message. A shard takes it in the same way.
+trait Subject {
+    /// `None` where it was understood, else why not.
+    fn take(&mut self, bytes: &[u8]) -> Option<String>;
+}
+
+/// The message crate by itself.
+#[derive(Default)]
+struct Reader {
+    scratch: Scratch,
+}
+
+impl Subject for Reader {
+    fn take(&mut self, bytes: &[u8]) -> Option<String> {
+        exercise::message(bytes, &mut self.scratch).err().map(|fault| fault.to_string())
+    }
+}
+
+/// Gives one message to the subject; `false` where that panics.
+fn one(bytes: &[u8], subject: &mut dyn Subject, outcome: &mut Outcome) -> bool {
+    let start = Instant::now();
+    let Ok(fault) = catch_unwind(AssertUnwindSafe(|| subject.take(bytes))) else { return false };
+    let mut took = start.elapsed();
+    // The machine may have been elsewhere meanwhile: a slow message is one that is slow each time.
+    for _ in 0..3 {
+        if took < LIMIT / 10 {
+            break;
+        }
+        let start = Instant::now();
+        let _ = catch_unwind(AssertUnwindSafe(|| subject.take(bytes)));
+        took = took.min(start.elapsed());
+    }
+    outcome.slowest = outcome.slowest.max(took);
+    match fault {
+        None => outcome.read += 1,
+        Some(fault) => *outcome.faults.entry(fault).or_default() += 1,
+    }
+    true
+}
+
+fn over_udp(arguments: &Arguments, server: SocketAddr) -> std::io::Result<bool> {
+    let any = if server.is_ipv4() { "127.0.0.1:0" } else { "[::1]:0" };
+    let (torturer, prober) = (UdpSocket::bind(any)?, UdpSocket::bind(any)?);
+    torturer.connect(server)?;
+    torturer.set_nonblocking(true)?;
+    prober.connect(server)?;
+    prober.set_read_timeout(Some(Duration::from_millis(500)))?;
+    let (mut mutator, mut bytes, mut answers) = (Mutator::new(arguments.seed), Vec::new(), 0u64);
+    let (start, mut slowest) = (Instant::now(), Duration::ZERO);
+    for number in 0..arguments.messages {
+        if number % PROBE_EVERY == 0 {
+            let Some(took) = probe(&prober, number)? else {
+                eprintln!("no answer to OPTIONS after {number} messages of seed {}", arguments.seed);
+                return Ok(false);
+            };
+            slowest = slowest.max(took);
+        }
+        mutator.next_message(&mut bytes);
+        // A refused or full socket shows in the next probe.
+        let _ = torturer.send(&bytes);
+        while torturer.recv(&mut [0; 2048]).is_ok() {
+            answers += 1;
+        }
+        let due = start + Duration::from_secs_f64(number as f64 / arguments.rate.max(1) as f64);
+        std::thread::sleep(due.saturating_duration_since(Instant::now()));
+    }
+    let alive = probe(&prober, arguments.messages)?.is_some();
+    println!("messages {}: answers {answers}, slowest OPTIONS {:.3} ms", arguments.messages, slowest.as_secs_f64() * 1e3);
+    Ok(alive)
+}
+
+/// Asks by OPTIONS whether the server lives; how long the first answer took. Sent up to five times, as UDP loses.
+fn probe(socket: &UdpSocket, number: u64) -> std::io::Result<Option<Duration>> {
+    let (local, server) = (socket.local_addr()?, socket.peer_addr()?);
+    let options = format!(
+        "OPTIONS sip:{server} SIP/2.0\r\nVia: SIP/2.0/UDP {local};branch=z9hG4bKprobe{number};rport\r\nMax-Forwards: 70\r\n\
+         From: <sip:probe@{local}>;tag=p{number}\r\nTo: <sip:{server}>\r\nCall-ID: probe-{number}@{local}\r\n\
+         CSeq: 1 OPTIONS\r\nContent-Length: 0\r\n\r\n"
+    );
+    let start = Instant::now();
+    for _ in 0..5 {
+        let _ = socket.send(options.as_bytes());
+        let mut answer = [0; 2048];
+        while let Ok(length) = socket.recv(&mut answer) {
+            let wanted = format!("z9hG4bKprobe{number};");
+            if answer[..length].starts_with(b"SIP/2.0 ") && answer[..length].windows(wanted.len()).any(|w| w == wanted.as_bytes()) {
+                return Ok(Some(start.elapsed()));
+            }
+        }
+    }
+    Ok(None)
+}

@@ -1,0 +1,176 @@
+//! The command line.
+
+use std::path::PathBuf;
+
+use clap::{Args, Parser, Subcommand};
+
+/// A SIP proxy, registrar and redirect server.
+#[derive(Debug, Parser)]
+#[command(
+    name = "strowger",
+    version,
+    after_help = "Examples:\n  strowger serve\n  strowger user add alice@192.0.2.1\n  strowger ctl status\n\n\
+                  Exit codes: 0 done, 1 it ran and the answer is no, 2 bad arguments or configuration."
+)]
+pub(crate) struct Cli {
+    /// The configuration [default: strowger.toml where it exists, else every key's default]
+    #[arg(short, long, global = true, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+    #[command(subcommand)]
+    pub(crate) command: Command,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum Command {
+    /// Runs the server in the foreground
+    #[command(after_help = "Examples:\n  strowger serve\n  strowger serve -c /etc/strowger.toml\n\n\
+                            SIGTERM and SIGINT let transactions end, at most 5 seconds, then end the server; a second \
+                            one ends it at once. SIGHUP is `strowger ctl reload`.")]
+    Serve,
+    /// Validates the configuration and says what it would do
+    #[command(after_help = "Examples:\n  strowger check\n  strowger check -c new.toml --json\n  \
+                            strowger check --schema > strowger.schema.json")]
+    Check(CheckArguments),
+    /// Adds, changes and lists users
+    #[command(after_help = "Examples:\n  strowger user add alice@example.com\n  strowger user list --json\n\n\
+                            A running server follows within a second.")]
+    User(UserArguments),
+    /// Asks a running server, over its control socket
+    #[command(after_help = "Examples:\n  strowger ctl status\n  strowger ctl registrations --user alice@example.com")]
+    Ctl(CtlArguments),
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CheckArguments {
+    /// Prints JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+    /// Prints the JSON schema of the configuration, and does nothing else
+    #[arg(long, conflicts_with = "json")]
+    pub(crate) schema: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct UserArguments {
+    /// Prints JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    #[command(subcommand)]
+    pub(crate) command: UserCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum UserCommand {
+    /// Adds a user
+    #[command(after_help = "Examples:\n  strowger user add alice@example.com\n  \
+                            pass show alice | strowger user add alice@example.com")]
+    Add(WithPassword),
+    /// Changes a user's password
+    #[command(after_help = "Example:\n  strowger user passwd alice@example.com")]
+    Passwd(WithPassword),
+    /// Removes a user, and the aliases that lead to it
+    #[command(after_help = "Example:\n  strowger user rm alice@example.com")]
+    Rm(Who),
+    /// Lets a disabled user register and call again
+    #[command(after_help = "Example:\n  strowger user enable alice@example.com")]
+    Enable(Who),
+    /// Keeps a user from registering and calling; the password stays
+    #[command(after_help = "Example:\n  strowger user disable alice@example.com")]
+    Disable(Who),
+    /// Lists all users
+    #[command(after_help = "Example:\n  strowger user list --json")]
+    List,
+    /// Adds the users of a table of comma-separated values, all or none
+    #[command(after_help = "Example:\n  strowger user import users.csv\n\n\
+                            The first line names the columns: aor,password or aor,ha1_md5[,ha1_sha256[,ha1_sha512_256]].")]
+    Import {
+        /// The table; - reads standard input
+        file: PathBuf,
+        /// The realm that the hashes are made with [default: auth.realm, else the only domain of server.domains]
+        #[arg(long)]
+        realm: Option<String>,
+    },
+    /// Other addresses of a user
+    #[command(after_help = "Examples:\n  strowger user alias add 100@example.com alice@example.com\n  \
+                            strowger user alias list")]
+    Alias {
+        #[command(subcommand)]
+        command: AliasCommand,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum AliasCommand {
+    /// Lets an address lead to a user
+    #[command(after_help = "Example:\n  strowger user alias add 100@example.com alice@example.com")]
+    Add {
+        /// The address that leads to the user
+        alias: String,
+        /// The user
+        user: String,
+    },
+    /// Removes an alias
+    #[command(after_help = "Example:\n  strowger user alias rm 100@example.com")]
+    Rm {
+        /// The address that led to a user
+        alias: String,
+    },
+    /// Lists all aliases
+    #[command(after_help = "Example:\n  strowger user alias list --json")]
+    List,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct WithPassword {
+    /// The user's address, as alice@example.com
+    pub(crate) user: String,
+    /// The password; others on this machine can see it while the command runs [default: asks, or reads one line]
+    #[arg(long, value_name = "SECRET")]
+    pub(crate) password: Option<String>,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Who {
+    /// The user's address, as alice@example.com
+    pub(crate) user: String,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct CtlArguments {
+    /// Prints JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    #[command(subcommand)]
+    pub(crate) command: CtlCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum CtlCommand {
+    /// Says how the server is
+    #[command(after_help = "Example:\n  strowger ctl status --json")]
+    Status,
+    /// Lists the contacts that are registered
+    #[command(after_help = "Examples:\n  strowger ctl registrations\n  \
+                            strowger ctl registrations --user alice@example.com --json")]
+    Registrations {
+        /// Only this address
+        #[arg(long)]
+        user: Option<String>,
+        /// At most so many contacts, up to 10000
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        limit: u32,
+    },
+    /// Lets the server read its configuration and its users again
+    #[command(after_help = "Example:\n  strowger ctl reload")]
+    Reload,
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    #[test]
+    fn the_command_line_is_sound() {
+        super::Cli::command().debug_assert();
+    }
+}

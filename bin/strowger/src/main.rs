@@ -1,0 +1,42 @@
+//! Strowger: a SIP proxy, registrar and redirect server.
+
+mod check;
+mod cli;
+mod ctl;
+mod failure;
+mod log;
+mod serve;
+mod status;
+mod table;
+mod user;
+mod users;
+
+use std::process::ExitCode;
+
+use clap::Parser as _;
+
+use cli::{Cli, Command};
+use failure::Failure;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+fn main() -> ExitCode {
+    let Cli { config, command } = Cli::parse();
+    let config = config.as_deref();
+    let outcome = match command {
+        Command::Check(arguments) => check::run(config, &arguments),
+        Command::User(arguments) => user::run(config, arguments),
+        Command::Ctl(arguments) => ctl::run(config, &arguments),
+        Command::Serve => serve::run(config),
+    };
+    match outcome {
+        Ok(()) => ExitCode::SUCCESS,
+        // Who reads our output has gone: `strowger user list | head`.
+        Err(Failure::Output(error)) if error.kind() == std::io::ErrorKind::BrokenPipe => ExitCode::SUCCESS,
+        Err(failure) => {
+            eprintln!("strowger: {failure}");
+            failure.exit_code()
+        }
+    }
+}

@@ -1,0 +1,290 @@
+//! `strowger serve`: the server in the foreground.
+//!
+//! The thread that runs [`Server::run`] owns everything that is not a worker's: it follows the users database, answers the
+//! control socket and acts on signals, one thing at a time.
+
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
+use signal_hook::iterator::Signals;
+use strowger_control::config::Config;
+use strowger_control::protocol::{Request, Response};
+use strowger_control::socket::{ControlSocket, Handler};
+use strowger_foundation::Transport;
+use strowger_net::{BufferSizes, Clock, UdpSocket};
+use strowger_shard::{Listener, Snapshot};
+use strowger_worker::{Fleet, FleetConfig};
+
+use crate::failure::Failure;
+use crate::users::Users;
+use crate::{check, log, status};
+
+/// How often the users database is asked what changed.
+const FOLLOW_EVERY: Duration = Duration::from_millis(250);
+/// How often a draining server looks whether it is done.
+const DRAIN_TICK: Duration = Duration::from_millis(20);
+/// How long transactions may take to end after a signal.
+const DRAIN_LIMIT: Duration = Duration::from_secs(5);
+/// Requests of the control socket that wait; its connections are fewer.
+const QUEUE: usize = 64;
+/// Events for the log that wait.
+const EVENT_QUEUE: usize = 1024;
+/// How long a client of the control socket waits for its answer.
+const ANSWER_LIMIT: Duration = Duration::from_secs(9);
+
+pub(crate) fn run(file: Option<&Path>) -> Result<(), Failure> {
+    let (config, read) = Config::load(file)?;
+    log::start(&config.log);
+    match &read {
+        Some(read) => tracing::info!("configuration {}", read.display()),
+        None => tracing::info!("no configuration file: every key has its default"),
+    }
+    if let Some(limit) = open_files_limit() {
+        tracing::info!("open files: up to {limit}");
+    }
+    let mut server = Server::start(config, file.map(Path::to_owned))?;
+    server.run();
+    server.end();
+    Ok(())
+}
+
+/// What reaches the thread that owns the server.
+enum Message {
+    Signal(i32),
+    Ask(Request, SyncSender<Response>),
+}
+
+struct Server {
+    config: Config,
+    file: Option<PathBuf>,
+    users: Users,
+    snapshot: Arc<Snapshot>,
+    fleet: Fleet,
+    clock: Clock,
+    started: Instant,
+    messages: Receiver<Message>,
+    last_panic: Option<strowger_foundation::Timestamp>,
+    _control: ControlSocket,
+}
+
+impl Server {
+    fn start(config: Config, file: Option<PathBuf>) -> Result<Self, Failure> {
+        let workers = config.workers(check::cores());
+        let sockets = bind(&config, workers)?;
+        let listeners: Vec<Listener> = sockets.first().map_or_else(Vec::new, |sockets| {
+            sockets.iter().map(|socket| Listener::new(Transport::Udp, socket.local_addr())).collect()
+        });
+        let [seed, directory_seed, key_low, key_high] = entropy()?;
+        let users = Users::open(&config, directory_seed)?;
+        let snapshot = Arc::new(config.snapshot(listeners, users.directory().clone()));
+        let (sender, messages) = mpsc::sync_channel(QUEUE);
+        let handler = Arc::new(Desk { messages: sender.clone() });
+        let control = ControlSocket::open(&config.control_socket(), handler).map_err(Failure::No)?;
+        forward_signals(sender)?;
+        let (events, received) = mpsc::sync_channel(EVENT_QUEUE);
+        spawn("events", move || log::events(&received))?;
+        let mut key = [0; 16];
+        for (byte, random) in key.iter_mut().zip(key_low.to_le_bytes().into_iter().chain(key_high.to_le_bytes())) {
+            *byte = random;
+        }
+        let clock = Clock::start();
+        let fleet = FleetConfig { sockets, snapshot: Arc::clone(&snapshot), seed, key, clock, events };
+        let fleet = Fleet::start(fleet).map_err(|error| {
+            Failure::No(format!("the workers cannot be started: {error}; try fewer (server.workers)"))
+        })?;
+        tracing::info!(
+            "{workers} workers, {} users; control socket {}",
+            snapshot.directory.users(),
+            config.control_socket().display()
+        );
+        let (started, last_panic) = (Instant::now(), None);
+        Ok(Self { config, file, users, snapshot, fleet, clock, started, messages, last_panic, _control: control })
+    }
+
+    /// Until a signal ends it, and the transactions with it.
+    fn run(&mut self) {
+        let mut next_follow = Instant::now() + FOLLOW_EVERY;
+        loop {
+            match self.messages.recv_timeout(next_follow.saturating_duration_since(Instant::now())) {
+                Ok(Message::Signal(SIGHUP)) => drop(self.reload()),
+                Ok(Message::Signal(_)) => return self.drain(),
+                Ok(Message::Ask(request, reply)) => self.answer(&request, &reply),
+                Err(RecvTimeoutError::Timeout) => {
+                    self.follow();
+                    next_follow = Instant::now() + FOLLOW_EVERY;
+                }
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    fn drain(&mut self) {
+        tracing::info!("draining: ends when no transaction is left, at most {} s from now", DRAIN_LIMIT.as_secs());
+        self.publish(Snapshot { draining: true, ..Snapshot::clone(&self.snapshot) });
+        let deadline = Instant::now() + DRAIN_LIMIT;
+        while !self.fleet.is_idle() {
+            if Instant::now() >= deadline {
+                let left = self.fleet.status().total.transactions;
+                return tracing::info!("ending although {left} transactions have not run out");
+            }
+            match self.messages.recv_timeout(DRAIN_TICK) {
+                Ok(Message::Signal(SIGHUP)) | Err(RecvTimeoutError::Timeout) => {}
+                Ok(Message::Ask(request, reply)) => self.answer(&request, &reply),
+                Ok(Message::Signal(_)) => return tracing::warn!("told a second time: ending at once"),
+                Err(RecvTimeoutError::Disconnected) => return,
+            }
+        }
+    }
+
+    fn end(self) {
+        self.fleet.stop();
+        tracing::info!("ended");
+    }
+
+    /// Brings users up to date with the database, and reports a panic once.
+    fn follow(&mut self) {
+        if self.users.follow() {
+            self.publish(Snapshot { directory: self.users.directory().clone(), ..Snapshot::clone(&self.snapshot) });
+        }
+        if let Some(panic) = self.fleet.status().last_panic
+            && self.last_panic != Some(panic.at)
+        {
+            self.last_panic = Some(panic.at);
+            log::panic(&panic);
+        }
+    }
+
+    fn publish(&mut self, snapshot: Snapshot) {
+        self.snapshot = Arc::new(snapshot);
+        self.fleet.publish(Arc::clone(&self.snapshot));
+    }
+
+    fn answer(&mut self, request: &Request, reply: &SyncSender<Response>) {
+        let response = match request {
+            Request::Status => {
+                let status = status::status(&self.fleet, &self.snapshot, self.started.elapsed());
+                Response::Status(Box::new(status))
+            }
+            Request::Registrations { user, limit } => {
+                let found = status::registrations(&self.fleet, self.clock.now(), user.as_deref(), *limit);
+                Response::Registrations(found)
+            }
+            Request::Reload => match self.reload() {
+                Ok(done) => Response::Reloaded(done),
+                Err(why) => Response::Error(why),
+            },
+        };
+        // Who asked may have gone.
+        drop(reply.try_send(response));
+    }
+
+    /// Everything new, or everything as it was.
+    fn reload(&mut self) -> Result<String, String> {
+        let result = self.try_reload();
+        match &result {
+            Ok(done) => tracing::info!("{done}"),
+            Err(why) => tracing::error!("not reloaded, all is as it was: {why}"),
+        }
+        result
+    }
+
+    fn try_reload(&mut self) -> Result<String, String> {
+        if self.snapshot.draining {
+            return Err("the server is being stopped".to_owned());
+        }
+        let (config, _) = Config::load(self.file.as_deref()).map_err(|error| error.to_string())?;
+        unchanged(&self.config, &config)?;
+        let users = self.users.reopen(&config).map_err(|error| error.to_string())?;
+        self.users = users;
+        self.config = config;
+        let snapshot = self.config.snapshot(self.snapshot.listeners.clone(), self.users.directory().clone());
+        self.publish(snapshot);
+        Ok(format!("reloaded: {} users, {} routes", self.snapshot.directory.users(), self.snapshot.routes.len()))
+    }
+}
+
+/// What cannot change while the server runs has not.
+fn unchanged(old: &Config, new: &Config) -> Result<(), String> {
+    let same = [
+        ("server.listen", old.server.listen == new.server.listen),
+        ("server.workers", old.server.workers == new.server.workers),
+        ("server.data", old.server.data == new.server.data),
+        ("control.socket", old.control_socket() == new.control_socket()),
+        ("log", old.log == new.log),
+    ];
+    match same.into_iter().find(|(_, same)| !same) {
+        Some((key, _)) => Err(format!("{key} cannot change while the server runs; set it back, or restart the server")),
+        None => Ok(()),
+    }
+}
+
+/// A socket on each address for each worker.
+fn bind(config: &Config, workers: u16) -> Result<Vec<Vec<UdpSocket>>, Failure> {
+    let no = |error: strowger_net::BindError| Failure::No(error.to_string());
+    let mut sockets: Vec<Vec<UdpSocket>> = (0..workers).map(|_| Vec::new()).collect();
+    for address in check::addresses(config)? {
+        let first = UdpSocket::bind(address, BufferSizes::DEFAULT).map_err(no)?;
+        tracing::info!("listening on udp:{}", first.local_addr());
+        let others = (1..workers).map(|_| first.sibling().map_err(no)).collect::<Result<Vec<_>, _>>()?;
+        for (mine, socket) in sockets.iter_mut().zip(std::iter::once(first).chain(others)) {
+            mine.push(socket);
+        }
+    }
+    Ok(sockets)
+}
+
+fn entropy() -> Result<[u64; 4], Failure> {
+    let mut numbers = [0; 4];
+    for number in &mut numbers {
+        let mut bytes = [0; 8];
+        getrandom::fill(&mut bytes)
+            .map_err(|error| Failure::No(format!("the system gives no random bytes: {error}")))?;
+        *number = u64::from_le_bytes(bytes);
+    }
+    Ok(numbers)
+}
+
+fn forward_signals(messages: SyncSender<Message>) -> Result<(), Failure> {
+    let signals = Signals::new([SIGTERM, SIGINT, SIGHUP]);
+    let mut signals = signals.map_err(|error| Failure::No(format!("signals cannot be caught: {error}")))?;
+    spawn("signals", move || {
+        for signal in signals.forever() {
+            if messages.send(Message::Signal(signal)).is_err() {
+                return;
+            }
+        }
+    })
+}
+
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
+    let spawned = thread::Builder::new().name(name.to_owned()).spawn(work);
+    spawned.map(drop).map_err(|error| Failure::No(format!("a thread cannot be started: {error}")))
+}
+
+/// What the system lets this process open, as it says it.
+fn open_files_limit() -> Option<String> {
+    let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    line.split_whitespace().next().map(str::to_owned)
+}
+
+/// Hands what the control socket is asked to the thread that owns the server.
+struct Desk {
+    messages: SyncSender<Message>,
+}
+
+impl Handler for Desk {
+    fn handle(&self, request: Request) -> Response {
+        let (reply, answer) = mpsc::sync_channel(1);
+        let ended = || Response::Error("the server is ending".to_owned());
+        match self.messages.try_send(Message::Ask(request, reply)) {
+            Ok(()) => answer.recv_timeout(ANSWER_LIMIT).unwrap_or_else(|_| ended()),
+            Err(mpsc::TrySendError::Full(_)) => Response::Error("too many requests at one time; try again".to_owned()),
+            Err(mpsc::TrySendError::Disconnected(_)) => ended(),
+        }
+    }
+}

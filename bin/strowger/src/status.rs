@@ -1,0 +1,97 @@
+//! What a running server tells of itself.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use strowger_control::protocol::{Counters, MAX_LISTED, Registration, Registrations, Status};
+use strowger_foundation::Timestamp;
+use strowger_message::lossy;
+use strowger_shard::Snapshot;
+use strowger_worker::{Fleet, SHARDS_PER_WORKER, WorkerStatus};
+
+pub(crate) fn status(fleet: &Fleet, snapshot: &Snapshot, uptime: Duration) -> Status {
+    let now = fleet.status();
+    Status {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        pid: std::process::id(),
+        uptime_s: (uptime.as_secs_f64() * 1000.0).round() / 1000.0,
+        registrations: wide(now.registrations),
+        addresses: wide(fleet.locations().addresses()),
+        users: wide(snapshot.directory.users()),
+        transactions: wide(now.total.transactions),
+        workers: wide(now.workers.len()),
+        draining: snapshot.draining,
+        listeners: snapshot.listeners.iter().map(|listener| format!("udp:{}", listener.address)).collect(),
+        domains: snapshot.domains.iter().map(|domain| lossy(domain)).collect(),
+        counters: counters(&now.total),
+    }
+}
+
+pub(crate) fn registrations(fleet: &Fleet, now: Timestamp, user: Option<&str>, limit: usize) -> Registrations {
+    let limit = limit.min(MAX_LISTED);
+    let mut found = Registrations::default();
+    let stripes = u16::try_from(fleet.status().workers.len()).unwrap_or(u16::MAX).saturating_mul(SHARDS_PER_WORKER);
+    for stripe in 0..stripes {
+        fleet.locations().for_each_in_stripe(now, stripe, |binding| {
+            if user.is_some_and(|user| user.as_bytes() != binding.aor) {
+                return;
+            }
+            if found.registrations.len() >= limit {
+                found.more = true;
+                return;
+            }
+            found.registrations.push(Registration {
+                aor: lossy(binding.aor),
+                contact: lossy(binding.uri),
+                expires_s: binding.expires_in_s,
+                source: binding.flow.peer,
+                q: f64::from(binding.q.unwrap_or(1000)) / 1000.0,
+            });
+        });
+        if found.more {
+            break;
+        }
+    }
+    found.registrations.sort_by(|a, b| (&a.aor, &a.contact).cmp(&(&b.aor, &b.contact)));
+    found
+}
+
+fn counters(total: &WorkerStatus) -> Counters {
+    let WorkerStatus { worker, net, shard, .. } = total;
+    let sockets = [
+        ("received", net.received),
+        ("sent", net.sent),
+        ("truncated", net.truncated),
+        ("unaddressed", net.unaddressed),
+        ("kernel_drops", net.kernel_drops),
+        ("send_errors", net.send_errors),
+        ("no_buffers", net.no_buffers),
+        ("send_blocked", net.send_blocked),
+        ("send_overflow", net.send_overflow),
+        ("icmp_errors", net.icmp_errors),
+    ];
+    let workers = [
+        ("keep_alives", worker.keep_alives),
+        ("malformed", worker.malformed),
+        ("unowned", worker.unowned),
+        ("handed_over", worker.handed_over),
+        ("taken_over", worker.taken_over),
+        ("handover_drops", worker.handover_drops),
+        ("misdirected", worker.misdirected),
+        ("event_drops", worker.event_drops),
+        ("receive_errors", worker.receive_errors),
+        ("panics", worker.panics),
+    ];
+    let part = |names: &mut dyn Iterator<Item = (&'static str, u64)>| -> BTreeMap<String, u64> {
+        names.map(|(name, value)| (name.to_owned(), value)).collect()
+    };
+    BTreeMap::from([
+        ("sockets".to_owned(), part(&mut sockets.into_iter())),
+        ("workers".to_owned(), part(&mut workers.into_iter())),
+        ("shards".to_owned(), part(&mut shard.iter())),
+    ])
+}
+
+fn wide(number: usize) -> u64 {
+    u64::try_from(number).unwrap_or(u64::MAX)
+}

@@ -1,0 +1,200 @@
+//! `strowger user`: subscribers.
+
+use std::fs::File;
+use std::io::{self, BufRead as _, IsTerminal as _, Read};
+use std::path::Path;
+
+use serde_json::json;
+use strowger_control::config::Config;
+use strowger_control::config::values::StoreUrl;
+use strowger_store::{Address, UserStore};
+
+use crate::cli::{AliasCommand, UserArguments, UserCommand, WithPassword};
+use crate::failure::Failure;
+use crate::table::{print_json, print_line, print_table};
+
+pub(crate) fn run(file: Option<&Path>, arguments: UserArguments) -> Result<(), Failure> {
+    let (config, _) = Config::load(file)?;
+    let users = Users { config, json: arguments.json };
+    match arguments.command {
+        UserCommand::Add(with) => users.add(with),
+        UserCommand::Passwd(with) => users.set_password(with),
+        UserCommand::Rm(who) => {
+            let aor = users.open()?.remove_user(&who.user)?;
+            users.done("removed", &aor)
+        }
+        UserCommand::Enable(who) => {
+            let aor = users.open()?.set_enabled(&who.user, true)?;
+            users.done("enabled", &aor)
+        }
+        UserCommand::Disable(who) => {
+            let aor = users.open()?.set_enabled(&who.user, false)?;
+            users.done("disabled", &aor)
+        }
+        UserCommand::List => users.list(),
+        UserCommand::Import { file, realm } => users.import(&file, realm),
+        UserCommand::Alias { command } => users.alias(command),
+    }
+}
+
+struct Users {
+    config: Config,
+    json: bool,
+}
+
+impl Users {
+    fn open(&self) -> Result<UserStore, Failure> {
+        match self.config.store_url() {
+            StoreUrl::Sqlite(path) => Ok(UserStore::open(path)?),
+            StoreUrl::Memory => Err(Failure::Usage(
+                "store.url is memory:, which has no users; write url = \"sqlite:data/strowger.db\", or leave it out"
+                    .to_owned(),
+            )),
+        }
+    }
+
+    fn add(&self, with: WithPassword) -> Result<(), Failure> {
+        let address = Address::parse(&with.user)?;
+        let realm = self.realm_of(&address);
+        let mut store = self.open()?;
+        let password = password_of(with)?;
+        let aor = store.add_user(address.as_str(), &realm, &password)?;
+        self.warn_of_foreign_domain(&aor);
+        self.report("added", &aor, &realm)
+    }
+
+    fn set_password(&self, with: WithPassword) -> Result<(), Failure> {
+        let address = Address::parse(&with.user)?;
+        let realm = self.realm_of(&address);
+        let mut store = self.open()?;
+        let password = password_of(with)?;
+        let aor = store.set_password(address.as_str(), &realm, &password)?;
+        self.report("changed", &aor, &realm)
+    }
+
+    /// The realm that the server will challenge this user with.
+    fn realm_of(&self, address: &Address) -> String {
+        let realm = self.config.auth.realm.as_ref().map(ToString::to_string);
+        realm.unwrap_or_else(|| address.domain().to_owned())
+    }
+
+    fn list(&self) -> Result<(), Failure> {
+        let users = self.open()?.list()?;
+        if self.json {
+            let rows = users.iter().map(|user| {
+                json!({
+                    "aor": user.aor,
+                    "realm": user.realm,
+                    "algorithms": user.algorithms,
+                    "enabled": user.enabled,
+                    "created_s": user.created_s,
+                })
+            });
+            return Ok(print_json(&json!({ "users": rows.collect::<Vec<_>>() }))?);
+        }
+        let row = |user: strowger_store::ListedUser| {
+            let state = if user.enabled { "enabled" } else { "disabled" };
+            [user.aor, user.realm, state.to_owned(), user.algorithms.join(" ")]
+        };
+        let rows: Vec<_> = users.into_iter().map(row).collect();
+        Ok(print_table(["USER", "REALM", "STATE", "ALGORITHMS"], &rows)?)
+    }
+
+    fn import(&self, file: &Path, realm: Option<String>) -> Result<(), Failure> {
+        let realm = realm.or_else(|| self.config.auth.realm.as_ref().map(ToString::to_string));
+        let realm = realm.or_else(|| match self.config.server.domains.as_slice() {
+            [only] => Some(only.to_string()),
+            _ => None,
+        });
+        let realm = realm.ok_or_else(|| {
+            Failure::Usage("an import needs a realm; name one with --realm, or set auth.realm".to_owned())
+        })?;
+        let table: Box<dyn Read> = if file == Path::new("-") {
+            Box::new(io::stdin())
+        } else {
+            let opened = File::open(file);
+            Box::new(opened.map_err(|error| Failure::Usage(format!("{} cannot be read: {error}", file.display())))?)
+        };
+        let shown = file.display();
+        let count = self.open()?.import_csv(table, &realm).map_err(|error| Failure::No(format!("{shown}: {error}")))?;
+        if self.json {
+            return Ok(print_json(&json!({ "result": "imported", "users": count, "realm": realm }))?);
+        }
+        let noun = if count == 1 { "user" } else { "users" };
+        Ok(print_line(&format!("{count} {noun} imported (realm {realm})"))?)
+    }
+
+    fn alias(&self, command: AliasCommand) -> Result<(), Failure> {
+        let mut store = self.open()?;
+        match command {
+            AliasCommand::Add { alias, user } => {
+                let (alias, aor) = store.add_alias(&alias, &user)?;
+                self.warn_of_foreign_domain(&alias);
+                if self.json {
+                    let value = json!({ "result": "added", "alias": alias.as_str(), "aor": aor.as_str() });
+                    return Ok(print_json(&value)?);
+                }
+                Ok(print_line(&format!("{alias} leads to {aor}"))?)
+            }
+            AliasCommand::Rm { alias } => {
+                let alias = store.remove_alias(&alias)?;
+                if self.json {
+                    return Ok(print_json(&json!({ "result": "removed", "alias": alias.as_str() }))?);
+                }
+                Ok(print_line(&format!("{alias} removed"))?)
+            }
+            AliasCommand::List => {
+                let aliases = store.list_aliases()?;
+                if self.json {
+                    let rows: Vec<_> =
+                        aliases.iter().map(|alias| json!({ "alias": alias.alias, "aor": alias.aor })).collect();
+                    return Ok(print_json(&json!({ "aliases": rows }))?);
+                }
+                let rows: Vec<_> = aliases.into_iter().map(|alias| [alias.alias, alias.aor]).collect();
+                Ok(print_table(["ALIAS", "USER"], &rows)?)
+            }
+        }
+    }
+
+    fn report(&self, what: &str, aor: &Address, realm: &str) -> Result<(), Failure> {
+        if self.json {
+            return Ok(print_json(&json!({ "result": what, "aor": aor.as_str(), "realm": realm }))?);
+        }
+        Ok(print_line(&format!("{aor} {what} (realm {realm})"))?)
+    }
+
+    fn done(&self, what: &str, aor: &Address) -> Result<(), Failure> {
+        if self.json {
+            return Ok(print_json(&json!({ "result": what, "aor": aor.as_str() }))?);
+        }
+        Ok(print_line(&format!("{aor} {what}"))?)
+    }
+
+    /// Such a user can be kept, but nobody could register as it.
+    fn warn_of_foreign_domain(&self, aor: &Address) {
+        let domains = &self.config.server.domains;
+        if !domains.is_empty() && !domains.iter().any(|domain| domain.0 == aor.domain()) {
+            eprintln!("strowger: note: {} is not in server.domains, so the server does not serve {aor}", aor.domain());
+        }
+    }
+}
+
+/// From the arguments, the terminal, or the first line of what is piped in.
+fn password_of(with: WithPassword) -> Result<String, Failure> {
+    if let Some(password) = with.password {
+        return Ok(password);
+    }
+    let unreadable = |error: io::Error| Failure::Usage(format!("no password can be read: {error}; give --password"));
+    if io::stdin().is_terminal() {
+        let password = rpassword::prompt_password(format!("Password of {}: ", with.user)).map_err(unreadable)?;
+        let again = rpassword::prompt_password("The same again: ").map_err(unreadable)?;
+        if password != again {
+            return Err(Failure::No("the two passwords differ; nothing was changed".to_owned()));
+        }
+        return Ok(password);
+    }
+    let mut line = String::new();
+    io::stdin().lock().read_line(&mut line).map_err(unreadable)?;
+    let line = line.strip_suffix('\n').unwrap_or(&line);
+    Ok(line.strip_suffix('\r').unwrap_or(line).to_owned())
+}

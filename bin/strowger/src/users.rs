@@ -1,0 +1,64 @@
+//! The users database as a running server follows it.
+
+use strowger_control::config::Config;
+use strowger_control::config::values::StoreUrl;
+use strowger_directory::Directory;
+use strowger_store::{Changes, Seq, StoreError, UserStore};
+
+/// The directory, and the database that it is a state of.
+pub(crate) struct Users {
+    store: Option<(UserStore, Seq)>,
+    directory: Directory,
+    seed: u64,
+    /// What following failed with last; the same is not reported twice.
+    trouble: Option<String>,
+}
+
+impl Users {
+    pub(crate) fn open(config: &Config, seed: u64) -> Result<Self, StoreError> {
+        let (store, directory) = match config.store_url() {
+            StoreUrl::Memory => (None, Directory::empty(seed)),
+            StoreUrl::Sqlite(path) => {
+                let store = UserStore::open(path)?;
+                let (directory, seq) = store.load(seed)?;
+                (Some((store, seq)), directory)
+            }
+        };
+        Ok(Self { store, directory, seed, trouble: None })
+    }
+
+    /// Everything anew, as `config` says.
+    pub(crate) fn reopen(&self, config: &Config) -> Result<Self, StoreError> {
+        Self::open(config, self.seed)
+    }
+
+    pub(crate) fn directory(&self) -> &Directory {
+        &self.directory
+    }
+
+    /// Whether the directory is another one now. Where the database cannot be read it stays as it is, and the log says so.
+    pub(crate) fn follow(&mut self) -> bool {
+        let changed = self.try_follow();
+        let trouble = changed.as_ref().err().map(ToString::to_string);
+        match (&trouble, &self.trouble) {
+            (Some(now), before) if before.as_ref() != Some(now) => tracing::error!("users are not followed: {now}"),
+            (None, Some(_)) => tracing::info!("users are followed again"),
+            _ => {}
+        }
+        self.trouble = trouble;
+        changed.unwrap_or(false)
+    }
+
+    fn try_follow(&mut self) -> Result<bool, StoreError> {
+        let Some((store, seen)) = &mut self.store else { return Ok(false) };
+        match store.changes_since(*seen)? {
+            Changes::Since { seq, .. } if seq == *seen => return Ok(false),
+            Changes::Since { changes, seq } => {
+                self.directory = self.directory.with_changes(changes);
+                *seen = seq;
+            }
+            Changes::Reload => (self.directory, *seen) = store.load(self.seed)?,
+        }
+        Ok(true)
+    }
+}

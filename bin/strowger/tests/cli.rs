@@ -1,0 +1,168 @@
+//! The command line as an operator uses it, without a server.
+
+mod common;
+
+use common::Folder;
+use serde_json::json;
+
+#[test]
+fn users_are_added_listed_changed_and_removed() {
+    let folder = Folder::new("");
+    let added = folder.run(&["user", "add", "sip:Alice@Example.COM", "--password", "one"]).ok();
+    assert_eq!(added, "Alice@example.com added (realm example.com)\n");
+    let piped = folder.run_with(&["user", "add", "bob@example.com"], "secret of bob\n").ok();
+    assert_eq!(piped, "bob@example.com added (realm example.com)\n");
+    assert_eq!(
+        folder.run(&["user", "add", "bob@example.com", "--password", "two"]).refused(1),
+        "bob@example.com exists already; `strowger user passwd` changes the password"
+    );
+    assert_eq!(folder.run(&["user", "disable", "bob@example.com"]).ok(), "bob@example.com disabled\n");
+    let listed = folder.run(&["user", "list"]).ok();
+    let rows: Vec<Vec<&str>> = listed.lines().map(|line| line.split_whitespace().take(3).collect()).collect();
+    assert_eq!(
+        rows,
+        [
+            ["USER", "REALM", "STATE"],
+            ["Alice@example.com", "example.com", "enabled"],
+            ["bob@example.com", "example.com", "disabled"],
+        ]
+    );
+    assert_eq!(folder.run(&["user", "enable", "bob@example.com"]).ok(), "bob@example.com enabled\n");
+    let changed = folder.run(&["user", "passwd", "bob@example.com", "--password", "x", "--json"]).json();
+    assert_eq!(changed, json!({ "result": "changed", "aor": "bob@example.com", "realm": "example.com" }));
+    assert_eq!(folder.run(&["user", "rm", "Alice@example.com"]).ok(), "Alice@example.com removed\n");
+    let listed = folder.run(&["user", "list", "--json"]).json();
+    assert_eq!(listed["users"].as_array().expect("a list").len(), 1);
+    assert_eq!(listed["users"][0]["aor"], "bob@example.com");
+    assert!(
+        folder.run(&["user", "rm", "Alice@example.com"]).refused(1).starts_with("there is no user Alice@example.com")
+    );
+}
+
+#[test]
+fn no_password_reaches_the_disk_or_the_screen() {
+    let folder = Folder::new("");
+    let ran = folder.run(&["user", "add", "alice@example.com", "--password", "very-secret-7"]);
+    assert!(!ran.out.contains("very-secret-7") && !ran.err.contains("very-secret-7"));
+    for entry in std::fs::read_dir(folder.path().join("data")).expect("the data folder") {
+        let bytes = std::fs::read(entry.expect("an entry").path()).expect("readable");
+        assert!(!bytes.windows(13).any(|window| window == b"very-secret-7"));
+    }
+}
+
+#[test]
+fn passwords_belong_to_the_configured_realm() {
+    let folder = Folder::new("[auth]\nrealm = \"Office\"\n[server]\ndomains = [\"example.com\"]\n");
+    let ran = folder.run(&["user", "add", "alice@example.org", "--password", "x"]);
+    assert!(ran.err.contains("note: example.org is not in server.domains"), "{ran:?}");
+    assert_eq!(ran.ok(), "alice@example.org added (realm Office)\n");
+}
+
+#[test]
+fn a_table_is_imported_whole_or_not_at_all() {
+    let folder = Folder::new("");
+    folder.write("users.csv", "aor,password\nalice@example.com,a\nbob@example.com,b\n");
+    assert_eq!(
+        folder.run(&["user", "import", "users.csv"]).refused(2),
+        "an import needs a realm; name one with --realm, or set auth.realm"
+    );
+    let done = folder.run(&["user", "import", "users.csv", "--realm", "example.com"]).ok();
+    assert_eq!(done, "2 users imported (realm example.com)\n");
+    let table = "aor,password\ncarol@example.com,c\nalice@example.com,x\n";
+    let error = folder.run_with(&["user", "import", "-", "--realm", "example.com"], table).refused(1);
+    assert!(error.starts_with("-: line 3: ") && error.ends_with("nothing was imported"), "{error}");
+    assert_eq!(folder.run(&["user", "list"]).ok().lines().count(), 3);
+}
+
+#[test]
+fn aliases_lead_to_users() {
+    let folder = Folder::new("");
+    folder.run(&["user", "add", "alice@example.com", "--password", "x"]).ok();
+    let added = folder.run(&["user", "alias", "add", "100@example.com", "alice@example.com"]).ok();
+    assert_eq!(added, "100@example.com leads to alice@example.com\n");
+    let listed = folder.run(&["user", "alias", "list", "--json"]).json();
+    assert_eq!(listed, json!({ "aliases": [{ "alias": "100@example.com", "aor": "alice@example.com" }] }));
+    assert_eq!(folder.run(&["user", "alias", "rm", "100@example.com"]).ok(), "100@example.com removed\n");
+    assert_eq!(folder.run(&["user", "alias", "rm", "100@example.com"]).refused(1), "there is no alias 100@example.com");
+}
+
+#[test]
+fn what_cannot_be_is_bad_usage() {
+    let folder = Folder::new("");
+    let error = folder.run(&["user", "add", "alice", "--password", "x"]).refused(2);
+    assert!(error.starts_with("\"alice\" is no address"), "{error}");
+    let error = folder.run_with(&["user", "add", "alice@example.com"], "").refused(2);
+    assert!(error.starts_with("this cannot be a password"), "{error}");
+    assert_eq!(folder.run(&["user"]).code, Some(2));
+    assert_eq!(folder.run(&["ctl", "registrations", "--limit", "0"]).code, Some(2));
+    let memory = Folder::new("[store]\nurl = \"memory:\"\n");
+    let error = memory.run(&["user", "list"]).refused(2);
+    assert!(error.starts_with("store.url is memory:, which has no users"), "{error}");
+}
+
+#[test]
+fn check_says_what_would_happen() {
+    let folder = Folder::new("");
+    let out = folder.run(&["check"]).ok();
+    assert!(out.starts_with("configuration  the defaults (there is no strowger.toml here)\n"), "{out}");
+    assert!(out.contains("udp:127.0.0.1:5060") && out.contains("sqlite:data/strowger.db"), "{out}");
+    assert!(!folder.path().join("data").exists(), "a check changes nothing");
+    folder.write(
+        "other.toml",
+        "server.listen = [\"udp:127.0.0.1:5070\"]\nserver.workers = 3\n[[route]]\naction = \"reject\"\nstatus = 603\n",
+    );
+    let out = folder.run(&["check", "-c", "other.toml"]).ok();
+    assert!(out.contains("*, any method: rejected with 603") && out.contains("workers        3\n"), "{out}");
+    let value = folder.run(&["check", "--json", "-c", "other.toml"]).json();
+    assert_eq!(value["listeners"], json!(["udp:127.0.0.1:5070"]));
+    assert_eq!(value["domains"], json!(["127.0.0.1"]));
+    assert_eq!((&value["workers"], &value["file"]), (&json!(3), &json!("other.toml")));
+    assert_eq!(value["configuration"]["registrar"]["expires"]["max"], "2h");
+}
+
+#[test]
+fn every_command_refuses_a_bad_configuration() {
+    let folder = Folder::new("[server]\nlisen = []\n");
+    for arguments in [&["check"][..], &["serve"], &["user", "list"], &["ctl", "status"]] {
+        let error = folder.run(arguments).refused(2);
+        assert_eq!(error, "strowger.toml:2: server.lisen: unknown key \"lisen\"; did you mean \"listen\"?");
+    }
+    let error = folder.run(&["check", "-c", "nowhere.toml"]).refused(2);
+    assert_eq!(error, "nowhere.toml: there is no such file; name one that exists with -c");
+}
+
+#[test]
+fn without_a_server_ctl_says_so() {
+    let folder = Folder::new("");
+    for command in ["status", "registrations", "reload"] {
+        let error = folder.run(&["ctl", command]).refused(1);
+        assert!(error.starts_with("no server runs here: nobody answers at data/control.sock; start one"), "{error}");
+    }
+}
+
+#[test]
+fn help_has_examples() {
+    let folder = Folder::new("");
+    for command in [
+        &["--help"][..],
+        &["serve", "--help"],
+        &["check", "--help"],
+        &["user", "--help"],
+        &["user", "add", "--help"],
+        &["user", "passwd", "--help"],
+        &["user", "rm", "--help"],
+        &["user", "enable", "--help"],
+        &["user", "disable", "--help"],
+        &["user", "list", "--help"],
+        &["user", "import", "--help"],
+        &["user", "alias", "add", "--help"],
+        &["user", "alias", "rm", "--help"],
+        &["user", "alias", "list", "--help"],
+        &["ctl", "status", "--help"],
+        &["ctl", "registrations", "--help"],
+        &["ctl", "reload", "--help"],
+    ] {
+        let help = folder.run(command).ok();
+        assert!(help.contains("Example"), "{command:?}: {help}");
+    }
+}

@@ -1,0 +1,193 @@
+//! The server as a process: it answers, tells of itself, reloads and ends.
+
+mod common;
+
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::process::{Child, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::Folder;
+use serde_json::Value;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct Server {
+    folder: Folder,
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Server {
+    /// On a free port of the loopback, with `more` in its configuration.
+    fn start(more: &str) -> Self {
+        let probe = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let address = probe.local_addr().expect("bound");
+        drop(probe);
+        let config = format!("server.listen = [\"udp:{address}\"]\nserver.workers = 2\nauth.require = []\n{more}");
+        let folder = Folder::new(&config);
+        let log = std::fs::File::create(folder.path().join("log")).expect("a file");
+        let child = folder.command(&["serve"]).stderr(log).stdout(Stdio::null()).spawn().expect("it starts");
+        let server = Self { folder, child, address };
+        server.until("it answers", || server.folder.run(&["ctl", "status"]).code == Some(0));
+        server
+    }
+
+    fn status(&self) -> Value {
+        self.folder.run(&["ctl", "status", "--json"]).json()
+    }
+
+    fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).expect("a log")
+    }
+
+    fn until(&self, what: &str, mut done: impl FnMut() -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !done() {
+            assert!(Instant::now() < deadline, "not in time: {what}\n{}", self.log());
+            // Another process tells us nothing when it is ready.
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn signal(&self, name: &str) {
+        let status = std::process::Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status();
+        assert!(status.expect("kill runs").success());
+    }
+
+    /// Sends a request whose start line and headers are `head`; returns the first final response.
+    fn ask(&self, socket: &UdpSocket, head: &str) -> String {
+        socket.set_read_timeout(Some(PATIENCE)).expect("settable");
+        let local = socket.local_addr().expect("bound");
+        let via = format!("Via: SIP/2.0/UDP {local};branch=z9hG4bK-{}", head.len());
+        let (start, rest) = head.split_once('\n').expect("a start line");
+        let text = format!("{start}\n{via}\n{rest}\nMax-Forwards: 70\nContent-Length: 0\n\n").replace('\n', "\r\n");
+        socket.send_to(text.as_bytes(), self.address).expect("sent");
+        loop {
+            let mut buffer = [0; 4096];
+            let length = socket.recv(&mut buffer).unwrap_or_else(|error| panic!("{error}: {}", self.log()));
+            let response = String::from_utf8_lossy(&buffer[..length]).into_owned();
+            if !response.starts_with("SIP/2.0 1") {
+                return response;
+            }
+        }
+    }
+
+    /// The exit code after the server has ended by itself.
+    fn ended(&mut self) -> Option<i32> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("our child") {
+                return status.code();
+            }
+            assert!(Instant::now() < deadline, "it does not end\n{}", self.log());
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+        if thread::panicking() {
+            eprintln!("--- log ---\n{}", self.log());
+        }
+    }
+}
+
+#[test]
+fn it_answers_registers_and_tells_of_itself() {
+    let server = Server::start("server.domains = [\"example.com\"]\n");
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let options = format!(
+        "OPTIONS sip:{} SIP/2.0\nFrom: <sip:a@b>;tag=1\nTo: <sip:x@y>\nCall-ID: 1\nCSeq: 1 OPTIONS",
+        server.address
+    );
+    assert!(server.ask(&socket, &options).starts_with("SIP/2.0 200 "));
+
+    server.folder.run(&["user", "add", "alice@example.com", "--password", "x"]).ok();
+    server.until("the user is known", || server.status()["users"] == 1);
+    let local = socket.local_addr().expect("bound");
+    let register = format!(
+        "REGISTER sip:example.com SIP/2.0\nFrom: <sip:alice@example.com>;tag=2\nTo: <sip:alice@example.com>\n\
+         Call-ID: 2\nCSeq: 1 REGISTER\nContact: <sip:alice@{local}>;q=0.5\nExpires: 600"
+    );
+    let response = server.ask(&socket, &register);
+    assert!(response.starts_with("SIP/2.0 200 "), "{response}");
+
+    server.until("the counters are posted", || server.status()["counters"]["sockets"]["received"].as_u64() >= Some(2));
+    let status = server.status();
+    assert_eq!((&status["registrations"], &status["addresses"], &status["workers"]), (&1.into(), &1.into(), &2.into()));
+    assert_eq!(status["listeners"][0], format!("udp:{}", server.address));
+    assert!(status["uptime_s"].as_f64() > Some(0.0) && status["transactions"].is_u64());
+    let listed = server.folder.run(&["ctl", "registrations", "--json"]).json();
+    let row = &listed["registrations"][0];
+    assert_eq!(row["aor"], "alice@example.com");
+    assert_eq!(row["contact"], format!("sip:alice@{local}"));
+    assert_eq!((row["source"].as_str(), row["q"].as_f64()), (Some(local.to_string().as_str()), Some(0.5)));
+    assert!(row["expires_s"].as_u64().is_some_and(|left| (500..=600).contains(&left)), "{row}");
+    let table = server.folder.run(&["ctl", "registrations", "--user", "sip:alice@EXAMPLE.com"]).ok();
+    assert_eq!(table.lines().count(), 2, "{table}");
+    let nobody = server.folder.run(&["ctl", "registrations", "--user", "bob@example.com"]).ok();
+    assert_eq!(nobody.lines().count(), 1, "{nobody}");
+    assert!(!server.log().contains("WARN") && !server.log().contains("ERROR"), "{}", server.log());
+}
+
+#[test]
+fn a_reload_takes_everything_or_nothing() {
+    let server = Server::start("");
+    let file = server.folder.path().join("strowger.toml");
+    let first = std::fs::read_to_string(&file).expect("the configuration");
+    server.folder.write("strowger.toml", &format!("{first}server.domains = [\"example.net\"]\n"));
+    assert_eq!(server.folder.run(&["ctl", "reload"]).ok(), "reloaded: 0 users, 0 routes\n");
+    assert_eq!(server.status()["domains"][0], "example.net");
+
+    server
+        .folder
+        .write("strowger.toml", &first.replace("workers = 2", "workers = 3\nserver.domains = [\"example.org\"]"));
+    let error = server.folder.run(&["ctl", "reload"]).refused(1);
+    assert_eq!(error, "server.workers cannot change while the server runs; set it back, or restart the server");
+    server.folder.write("strowger.toml", &format!("{first}server.colour = 1\n"));
+    // The command reads the file too, to find the socket: so name another one for it.
+    server.folder.write("good.toml", &first);
+    let error = server.folder.run(&["ctl", "reload", "-c", "good.toml"]).refused(1);
+    assert!(error.starts_with("strowger.toml:4: server.colour: unknown key \"colour\""), "{error}");
+    server.folder.write("strowger.toml", &first);
+    assert_eq!(server.status()["domains"][0], "example.net", "all is as it was");
+    server.signal("HUP");
+    server.until("SIGHUP reloads", || server.status()["domains"][0] == "127.0.0.1");
+}
+
+#[test]
+fn it_ends_when_told() {
+    let mut server = Server::start("");
+    let socket = server.folder.path().join("data/control.sock");
+    assert!(socket.exists());
+    server.signal("TERM");
+    assert_eq!(server.ended(), Some(0));
+    assert!(!socket.exists() && server.log().contains("ended"), "{}", server.log());
+}
+
+#[test]
+fn two_servers_do_not_share_a_port_or_a_folder() {
+    let server = Server::start("");
+    let second = server.folder.run(&["serve"]);
+    assert_eq!(second.code, Some(1));
+    assert!(second.err.contains("is in use by another process"), "{second:?}");
+    server.folder.write("second.toml", "server.listen = [\"udp:127.0.0.1:0\"]\n");
+    let second = server.folder.run(&["serve", "-c", "second.toml"]);
+    assert_eq!(second.code, Some(1));
+    assert!(second.err.contains("another server runs already"), "{second:?}");
+}
+
+#[test]
+fn the_log_can_be_json() {
+    let server = Server::start("log.format = \"json\"\n");
+    let log = server.log();
+    assert!(log.lines().count() >= 3);
+    for line in log.lines() {
+        let line: Value = serde_json::from_str(line).expect("JSON");
+        assert_eq!(line["level"], "INFO");
+    }
+}

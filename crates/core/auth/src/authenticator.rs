@@ -1,0 +1,203 @@
+//! The server's half: challenges, and the judging of credentials.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use strowger_foundation::{KeyRing, ShardId, Timestamp};
+use strowger_message::{HeaderName, Message, Reply, Uri};
+
+use crate::credentials::{self, ClientQop, Credentials, Found};
+use crate::hash::{Ha1, Hash, response};
+use crate::nonce::NonceId;
+use crate::window::{NonceWindows, WindowStats, is_aged};
+use crate::{Algorithm, Policy, Qop};
+
+/// A user name, unquoted, as the client wrote it.
+pub type Username = SmallVec<[u8; 32]>;
+
+/// What a request's credentials are worth.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// They prove this user.
+    Accepted {
+        /// The user.
+        username: Username,
+    },
+    /// They prove nothing: to be challenged with 401 or 407.
+    Challenge {
+        /// The password was right, only the nonce was not: the client may answer anew without asking its user.
+        stale: bool,
+    },
+    /// They cannot be judged, to be answered with 400: broken syntax, something required missing, or a `uri` that is not
+    /// the Request-URI.
+    Malformed,
+}
+
+/// Issues challenges and judges answers; one a shard. Each accepts what any other of the process issued.
+#[derive(Debug)]
+pub struct Authenticator {
+    nonces: KeyRing,
+    /// The key of the HA1s of users who do not exist.
+    dummies: KeyRing,
+    shard: ShardId,
+    counter: u32,
+    windows: Arc<NonceWindows>,
+}
+
+impl Authenticator {
+    /// An authenticator for `shard`. `ring` is the process's: the keys for nonces are derived from it.
+    #[must_use]
+    pub fn new(ring: &KeyRing, shard: ShardId, windows: Arc<NonceWindows>) -> Self {
+        Self { nonces: ring.derive("nonce"), dummies: ring.derive("dummy-ha1"), shard, counter: 0, windows }
+    }
+
+    /// Takes up rotated keys. Nonces under the key before are accepted until their age.
+    pub fn handle_keys(&mut self, ring: &KeyRing) {
+        self.nonces = ring.derive("nonce");
+        self.dummies = ring.derive("dummy-ha1");
+    }
+
+    /// Judges the credentials of a request.
+    ///
+    /// `header` is Authorization or Proxy-Authorization; `realm` is what the challenge says. `ha1` looks up a user by the
+    /// name that the client wrote, unquoted, and gives the HA1 of the algorithm asked for. It is called once at most; for
+    /// who is not known the same work is done with the same outcome as for a wrong password.
+    ///
+    /// Accepting uses the nonce count up: to judge the same request twice gives [`Verdict::Challenge`] the second time.
+    pub fn check<'a>(
+        &self,
+        now: Timestamp,
+        policy: &Policy,
+        message: &Message<'a>,
+        header: HeaderName,
+        realm: &[u8],
+        ha1: impl Fn(&[u8], Algorithm) -> Option<Ha1>,
+    ) -> Verdict {
+        let credentials = match credentials::find(policy, message.head(), header, realm) {
+            Found::Nothing => return Verdict::Challenge { stale: false },
+            Found::Broken => return Verdict::Malformed,
+            Found::Digest(credentials) => credentials,
+        };
+        let algorithm = credentials.algorithm;
+        let Some(theirs) = Hash::from_hex(algorithm, &credentials.response) else { return Verdict::Malformed };
+        //= rfc7616#3.4.6
+        if !is_bound(&credentials.uri, message.request_uri()) {
+            return Verdict::Malformed;
+        }
+        let user = ha1(&credentials.username, algorithm).filter(|ha1| ha1.fits(algorithm));
+        let ours = user.unwrap_or_else(|| self.dummy(&credentials, realm));
+        let ours = response(algorithm, &ours, &credentials.covered(message.method().as_bytes(), message.body()));
+        //= rfc7616#3.3
+        // Who does not know the password is never told that only the nonce was wrong.
+        if !(ours.matches(&theirs) & user.is_some()) {
+            return Verdict::Challenge { stale: false };
+        }
+        if is_offered(policy, &credentials) && self.use_nonce(now, policy, &credentials) {
+            return Verdict::Accepted { username: Username::from_slice(&credentials.username) };
+        }
+        Verdict::Challenge { stale: true }
+    }
+
+    /// Adds one challenge for each algorithm of the policy, in its order (RFC 8760 §2.3): the client takes the first that
+    /// it knows. They share a nonce. `header` is WWW-Authenticate or Proxy-Authenticate.
+    pub fn challenge<'b>(
+        &mut self,
+        now: Timestamp,
+        policy: &Policy,
+        reply: Reply<'b>,
+        header: HeaderName,
+        realm: &[u8],
+        stale: bool,
+    ) -> Reply<'b> {
+        self.counter = self.counter.wrapping_add(1);
+        let id = NonceId::issue(now, self.shard, self.counter);
+        let nonce = id.to_text(&self.nonces, self.windows.seed());
+        let realm = quoted(realm);
+        let qop: &[u8] = match policy.qop {
+            Qop::Auth => b"auth",
+            Qop::AuthOrAuthInt => b"auth,auth-int",
+        };
+        let stale: &[u8] = if stale { b", stale=true" } else { b"" };
+        //= rfc7616#3.3
+        //= rfc8760#2.3
+        policy.algorithms.iter().fold(reply, |reply, algorithm| {
+            reply.header(
+                header.as_str(),
+                &[
+                    b"Digest realm=\"",
+                    &realm,
+                    b"\", nonce=\"",
+                    &nonce,
+                    b"\", algorithm=",
+                    algorithm.as_str().as_bytes(),
+                    b", qop=\"",
+                    qop,
+                    b"\"",
+                    stale,
+                ],
+            )
+        })
+    }
+
+    /// How full the windows are that all shards share.
+    #[must_use]
+    pub fn window_stats(&self) -> WindowStats {
+        self.windows.stats()
+    }
+
+    /// Whether the nonce is ours, young enough, and not yet used with this count.
+    fn use_nonce(&self, now: Timestamp, policy: &Policy, credentials: &Credentials<'_>) -> bool {
+        let Some(id) = NonceId::from_text(&credentials.nonce, &self.nonces, self.windows.seed()) else { return false };
+        !is_aged(&id, now, policy.nonce_age) && self.windows.use_count(now, policy.nonce_age, id, credentials.nc())
+    }
+
+    /// What stands for the HA1 of an unknown user; nobody can know a password for it.
+    fn dummy(&self, credentials: &Credentials<'_>, realm: &[u8]) -> Ha1 {
+        let half = |which: &[u8]| self.dummies.current().hash128(&[&credentials.username, realm, which]).to_le_bytes();
+        match credentials.algorithm {
+            Algorithm::Md5 => Ha1::from(half(b"1")),
+            Algorithm::Sha256 | Algorithm::Sha512_256 => {
+                let mut raw = [0; 32];
+                for (to, from) in raw.iter_mut().zip(half(b"1").into_iter().chain(half(b"2"))) {
+                    *to = from;
+                }
+                Ha1::from(raw)
+            }
+        }
+    }
+}
+
+/// After a reload an answer may come for what was offered before it.
+fn is_offered(policy: &Policy, credentials: &Credentials<'_>) -> bool {
+    !matches!(credentials.qop, ClientQop::AuthInt(_)) || policy.qop == Qop::AuthOrAuthInt
+}
+
+/// Whether `uri` of the credentials names what is asked for: the Request-URI itself or one that is equal to it by
+/// RFC 3261 §19.1.4. Some clients leave parameters such as `transport` out of one of the two, so parameters may differ,
+/// except `maddr`, which says where a request goes.
+fn is_bound(uri: &[u8], request_uri: &[u8]) -> bool {
+    if uri == request_uri {
+        return true;
+    }
+    match (Uri::parse(uri), Uri::parse(request_uri)) {
+        (Some(Uri::Sip(theirs)), Some(Uri::Sip(asked))) => {
+            let maddr = |uri: &strowger_message::SipUri<'_>| uri.params.value("maddr").map(<[u8]>::to_ascii_lowercase);
+            let bare = |uri| strowger_message::SipUri { params: Default::default(), ..uri };
+            theirs.same(&asked) || maddr(&theirs) == maddr(&asked) && bare(theirs).same(&bare(asked))
+        }
+        (Some(theirs), Some(asked)) => theirs.same(&asked),
+        _ => false,
+    }
+}
+
+/// The inside of a quoted string; control characters, which would end the header, are left out.
+fn quoted(text: &[u8]) -> SmallVec<[u8; 64]> {
+    let mut out = SmallVec::new();
+    for byte in text.iter().filter(|byte| !byte.is_ascii_control()) {
+        if matches!(byte, b'"' | b'\\') {
+            out.push(b'\\');
+        }
+        out.push(*byte);
+    }
+    out
+}

@@ -1,0 +1,220 @@
+//! Digest credentials as a request carries them (RFC 7616 §3.4, RFC 3261 §22.4).
+
+use std::borrow::Cow;
+
+use strowger_message::{AuthParams, AuthScheme, Head, HeaderName, trim, unquote};
+
+use crate::hash::{Covered, Protection};
+use crate::{Algorithm, Policy};
+
+/// What a request has to show for itself.
+pub(crate) enum Found<'a> {
+    /// Nothing that answers a challenge of ours.
+    Nothing,
+    /// Broken Digest credentials, and no good ones.
+    Broken,
+    /// The credentials to judge.
+    Digest(Box<Credentials<'a>>),
+}
+
+/// Credentials for our realm with everything that is required, unquoted.
+pub(crate) struct Credentials<'a> {
+    pub(crate) algorithm: Algorithm,
+    pub(crate) username: Cow<'a, [u8]>,
+    pub(crate) nonce: Cow<'a, [u8]>,
+    pub(crate) uri: Cow<'a, [u8]>,
+    /// As hexadecimal digits.
+    pub(crate) response: Cow<'a, [u8]>,
+    pub(crate) qop: ClientQop<'a>,
+}
+
+/// The quality of protection that the client chose.
+pub(crate) enum ClientQop<'a> {
+    Legacy,
+    Auth(Count<'a>),
+    AuthInt(Count<'a>),
+}
+
+/// `nc` and `cnonce`.
+pub(crate) struct Count<'a> {
+    pub(crate) nc: u32,
+    nc_text: Cow<'a, [u8]>,
+    cnonce: Cow<'a, [u8]>,
+}
+
+/// The credentials in `header` fields for `realm` with the algorithm that stands first in the policy. Other schemes,
+/// other realms and algorithms that are not offered are none of ours: a request may carry credentials for several proxies.
+//= rfc3261#22.3
+pub(crate) fn find<'a>(policy: &Policy, head: &Head<'a>, header: HeaderName, realm: &[u8]) -> Found<'a> {
+    let mut best: Option<(usize, Directives<'a>)> = None;
+    let mut broken = false;
+    for value in head.all(header) {
+        let Some(params) = AuthParams::parse(value) else {
+            broken |= says_digest(value);
+            continue;
+        };
+        if params.scheme != AuthScheme::Digest {
+            continue;
+        }
+        let directives = Directives::read(&params);
+        // Some send empty credentials to say who they are before they were challenged (3GPP TS 24.229 §5.1.1.2.1).
+        if directives.realm.as_deref() != Some(realm) || directives.response.as_deref() == Some(b"") {
+            continue;
+        }
+        let rank = directives.algorithm().and_then(|named| policy.algorithms.iter().position(|ours| *ours == named));
+        if let Some(rank) = rank
+            && best.as_ref().is_none_or(|(present, _)| rank < *present)
+        {
+            best = Some((rank, directives));
+        }
+    }
+    match best.map(|(_, directives)| directives.into_credentials()) {
+        Some(Some(credentials)) => Found::Digest(Box::new(credentials)),
+        Some(None) => Found::Broken,
+        None if broken => Found::Broken,
+        None => Found::Nothing,
+    }
+}
+
+impl Credentials<'_> {
+    /// What the response must have been computed over.
+    pub(crate) fn covered<'c>(&'c self, method: &'c [u8], body: &'c [u8]) -> Covered<'c> {
+        let protection = match &self.qop {
+            ClientQop::Legacy => Protection::Legacy,
+            ClientQop::Auth(count) => Protection::Auth { nc: &count.nc_text, cnonce: &count.cnonce },
+            ClientQop::AuthInt(count) => Protection::AuthInt { nc: &count.nc_text, cnonce: &count.cnonce, body },
+        };
+        Covered { method, uri: &self.uri, nonce: &self.nonce, protection }
+    }
+
+    /// The nonce count; `None` where the credentials have none.
+    pub(crate) const fn nc(&self) -> Option<u32> {
+        match &self.qop {
+            ClientQop::Legacy => None,
+            ClientQop::Auth(count) | ClientQop::AuthInt(count) => Some(count.nc),
+        }
+    }
+}
+
+/// The directives as they stand there, unquoted.
+#[derive(Default)]
+struct Directives<'a> {
+    username: Option<Cow<'a, [u8]>>,
+    username_ext: Option<Cow<'a, [u8]>>,
+    realm: Option<Cow<'a, [u8]>>,
+    nonce: Option<Cow<'a, [u8]>>,
+    uri: Option<Cow<'a, [u8]>>,
+    response: Option<Cow<'a, [u8]>>,
+    algorithm: Option<Cow<'a, [u8]>>,
+    qop: Option<Cow<'a, [u8]>>,
+    nc: Option<Cow<'a, [u8]>>,
+    cnonce: Option<Cow<'a, [u8]>>,
+    repeated: bool,
+}
+
+impl<'a> Directives<'a> {
+    fn read(params: &AuthParams<'a>) -> Self {
+        let mut directives = Self::default();
+        for (name, value) in params.iter() {
+            directives.set(name, value);
+        }
+        directives
+    }
+
+    /// Directives that nobody knows are ignored (RFC 7616 §3.4).
+    fn set(&mut self, name: &[u8], value: &'a [u8]) {
+        let slots = [
+            ("username", &mut self.username),
+            ("username*", &mut self.username_ext),
+            ("realm", &mut self.realm),
+            ("nonce", &mut self.nonce),
+            ("uri", &mut self.uri),
+            ("response", &mut self.response),
+            ("algorithm", &mut self.algorithm),
+            ("qop", &mut self.qop),
+            ("nc", &mut self.nc),
+            ("cnonce", &mut self.cnonce),
+        ];
+        if let Some((_, slot)) = slots.into_iter().find(|(known, _)| name.eq_ignore_ascii_case(known.as_bytes())) {
+            self.repeated |= slot.is_some();
+            *slot = Some(unquote(value));
+        }
+    }
+
+    //= rfc7616#3.4
+    /// The algorithm; MD5 where none is named.
+    fn algorithm(&self) -> Option<Algorithm> {
+        self.algorithm.as_deref().map_or(Some(Algorithm::Md5), Algorithm::from_name)
+    }
+
+    /// `None` where something required is missing, repeated or improper.
+    //= rfc7616#3.4
+    fn into_credentials(self) -> Option<Credentials<'a>> {
+        if self.repeated {
+            return None;
+        }
+        let algorithm = self.algorithm()?;
+        let username = match (self.username, self.username_ext) {
+            (Some(username), None) => username,
+            (None, Some(extended)) => Cow::Owned(decode_extended(&extended)?),
+            _ => return None,
+        };
+        let count = |nc: Option<Cow<'a, [u8]>>, cnonce: Option<Cow<'a, [u8]>>| {
+            let (nc_text, cnonce) = (nc?, cnonce?);
+            Some(Count { nc: parse_nc(&nc_text)?, nc_text, cnonce })
+        };
+        let qop = match self.qop.as_deref() {
+            // Only MD5 has clients that were there before `qop` (RFC 3261 §22.4).
+            None if algorithm == Algorithm::Md5 => ClientQop::Legacy,
+            Some(qop) if qop.eq_ignore_ascii_case(b"auth") => ClientQop::Auth(count(self.nc, self.cnonce)?),
+            Some(qop) if qop.eq_ignore_ascii_case(b"auth-int") => ClientQop::AuthInt(count(self.nc, self.cnonce)?),
+            _ => return None,
+        };
+        Some(Credentials { algorithm, username, nonce: self.nonce?, uri: self.uri?, response: self.response?, qop })
+    }
+}
+
+/// Whether a value that breaks the grammar was meant for this scheme.
+fn says_digest(value: &[u8]) -> bool {
+    const SCHEME: &[u8] = b"digest";
+    let value = trim(value);
+    value.get(..SCHEME.len()).is_some_and(|scheme| scheme.eq_ignore_ascii_case(SCHEME))
+        && value.get(SCHEME.len()).is_none_or(u8::is_ascii_whitespace)
+}
+
+//= rfc7616#3.4
+/// Exactly eight hexadecimal digits; the first request has 1.
+fn parse_nc(text: &[u8]) -> Option<u32> {
+    let mut raw = [0; 4];
+    if text.len() != 8 {
+        return None;
+    }
+    data_encoding::HEXLOWER_PERMISSIVE.decode_mut(text, &mut raw).ok()?;
+    Some(u32::from_be_bytes(raw)).filter(|nc| *nc > 0)
+}
+
+/// `UTF-8'language'percent%20encoded`, the form of RFC 5987 that RFC 7616 §3.4 asks for; the language may be empty.
+fn decode_extended(value: &[u8]) -> Option<Vec<u8>> {
+    let mut parts = value.splitn(3, |byte| *byte == b'\'');
+    let (charset, _language, mut rest) = (parts.next()?, parts.next()?, parts.next()?);
+    if !charset.eq_ignore_ascii_case(b"utf-8") {
+        return None;
+    }
+    let mut said = Vec::with_capacity(rest.len());
+    loop {
+        match rest {
+            [] => return Some(said),
+            [b'%', high, low, tail @ ..] => {
+                let mut raw = [0; 1];
+                data_encoding::HEXLOWER_PERMISSIVE.decode_mut(&[*high, *low], &mut raw).ok()?;
+                said.extend_from_slice(&raw);
+                rest = tail;
+            }
+            [b'%' | b'\'', ..] => return None,
+            [byte, tail @ ..] => {
+                said.push(*byte);
+                rest = tail;
+            }
+        }
+    }
+}

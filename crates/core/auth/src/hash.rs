@@ -1,0 +1,202 @@
+//! The hashes of RFC 7616 §3.4: HA1, HA2 and the response.
+
+use core::fmt;
+
+use md5::Md5;
+use sha2::{Digest as _, Sha256, Sha512_256};
+
+use crate::Algorithm;
+
+/// The bytes of the longest digest.
+const MAX_HASH: usize = 32;
+
+/// H(username ":" realm ":" password), all that a server needs to know of a password (RFC 7616 §3.4.2).
+///
+/// It is as secret as the password: whoever has it can answer a challenge.
+#[derive(Clone, Copy)]
+pub struct Ha1(Hash);
+
+impl Ha1 {
+    /// The HA1 for a password; the realm is the one that challenges say.
+    #[must_use]
+    pub fn compute(algorithm: Algorithm, username: &[u8], realm: &[u8], password: &[u8]) -> Self {
+        Self(hash_joined(algorithm, &[username, realm, password]))
+    }
+
+    /// The raw bytes: 16 of MD5, 32 of the others.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+
+    /// Whether this can be an HA1 of `algorithm`.
+    pub(crate) fn fits(&self, algorithm: Algorithm) -> bool {
+        self.as_bytes().len() == hash_len(algorithm)
+    }
+}
+
+impl From<[u8; 16]> for Ha1 {
+    fn from(raw: [u8; 16]) -> Self {
+        Self(Hash::new(&raw))
+    }
+}
+
+impl From<[u8; 32]> for Ha1 {
+    fn from(raw: [u8; 32]) -> Self {
+        Self(Hash::new(&raw))
+    }
+}
+
+impl fmt::Debug for Ha1 {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Ha1(secret)")
+    }
+}
+
+/// What a response is computed over, all of it unquoted.
+#[derive(Clone, Copy, Debug)]
+pub struct Covered<'a> {
+    /// The method of the request.
+    pub method: &'a [u8],
+    /// `uri` of the credentials.
+    pub uri: &'a [u8],
+    /// `nonce` of the credentials.
+    pub nonce: &'a [u8],
+    /// The quality of protection, with what it needs.
+    pub protection: Protection<'a>,
+}
+
+/// The quality of protection that credentials use, with the values that only it has.
+#[derive(Clone, Copy, Debug)]
+pub enum Protection<'a> {
+    /// No `qop`, as in RFC 2069.
+    Legacy,
+    /// `qop=auth`.
+    Auth {
+        /// `nc` as it is written.
+        nc: &'a [u8],
+        /// `cnonce`.
+        cnonce: &'a [u8],
+    },
+    /// `qop=auth-int`.
+    AuthInt {
+        /// `nc` as it is written.
+        nc: &'a [u8],
+        /// `cnonce`.
+        cnonce: &'a [u8],
+        /// The body of the request; empty where there is none.
+        body: &'a [u8],
+    },
+}
+
+//= rfc7616#3.4.1
+/// The value of `response`.
+pub(crate) fn response(algorithm: Algorithm, ha1: &Ha1, covered: &Covered<'_>) -> Hash {
+    let Covered { method, uri, nonce, protection } = *covered;
+    //= rfc7616#3.4.3
+    let a2 = match protection {
+        Protection::Legacy | Protection::Auth { .. } => hash_joined(algorithm, &[method, uri]),
+        Protection::AuthInt { body, .. } => {
+            let body = hash_joined(algorithm, &[body]);
+            hash_joined(algorithm, &[method, uri, body.to_hex().as_bytes()])
+        }
+    };
+    let (ha1, a2) = (ha1.0.to_hex(), a2.to_hex());
+    match protection {
+        //= rfc2617#3.2.2.1
+        Protection::Legacy => hash_joined(algorithm, &[ha1.as_bytes(), nonce, a2.as_bytes()]),
+        Protection::Auth { nc, cnonce } => {
+            hash_joined(algorithm, &[ha1.as_bytes(), nonce, nc, cnonce, b"auth", a2.as_bytes()])
+        }
+        Protection::AuthInt { nc, cnonce, .. } => {
+            hash_joined(algorithm, &[ha1.as_bytes(), nonce, nc, cnonce, b"auth-int", a2.as_bytes()])
+        }
+    }
+}
+
+/// A digest of any algorithm.
+#[derive(Clone, Copy)]
+pub(crate) struct Hash {
+    bytes: [u8; MAX_HASH],
+    len: u8,
+}
+
+impl Hash {
+    fn new(raw: &[u8]) -> Self {
+        let mut hash = Self { bytes: [0; MAX_HASH], len: 0 };
+        for (to, from) in hash.bytes.iter_mut().zip(raw) {
+            *to = *from;
+            hash.len = hash.len.saturating_add(1);
+        }
+        hash
+    }
+
+    /// Reads hexadecimal digits in any case; `None` where they are not a digest of `algorithm`.
+    pub(crate) fn from_hex(algorithm: Algorithm, text: &[u8]) -> Option<Self> {
+        let mut hash = Self::new([0; MAX_HASH].get(..hash_len(algorithm))?);
+        let raw = hash.bytes.get_mut(..usize::from(hash.len))?;
+        if text.len() != raw.len().saturating_mul(2) {
+            return None;
+        }
+        data_encoding::HEXLOWER_PERMISSIVE.decode_mut(text, raw).ok()?;
+        Some(hash)
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        self.bytes.get(..usize::from(self.len)).unwrap_or(&self.bytes)
+    }
+
+    /// In lower case, as everything is hashed.
+    pub(crate) fn to_hex(self) -> Hex {
+        let mut hex = Hex { text: [0; MAX_HASH * 2], len: self.len.saturating_mul(2) };
+        if let Some(text) = hex.text.get_mut(..usize::from(hex.len)) {
+            data_encoding::HEXLOWER.encode_mut(self.as_bytes(), text);
+        }
+        hex
+    }
+
+    /// Compares without a branch on the contents.
+    pub(crate) fn matches(&self, other: &Self) -> bool {
+        let diff = self.bytes.iter().zip(other.bytes).fold(0u8, |diff, (a, b)| diff | (a ^ b));
+        core::hint::black_box(diff) == 0 && self.len == other.len
+    }
+}
+
+/// A digest as text.
+pub(crate) struct Hex {
+    text: [u8; MAX_HASH * 2],
+    len: u8,
+}
+
+impl Hex {
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        self.text.get(..usize::from(self.len)).unwrap_or(&self.text)
+    }
+}
+
+const fn hash_len(algorithm: Algorithm) -> usize {
+    match algorithm {
+        Algorithm::Md5 => 16,
+        Algorithm::Sha256 | Algorithm::Sha512_256 => 32,
+    }
+}
+
+/// The digest over `parts` with a colon between any two.
+pub(crate) fn hash_joined(algorithm: Algorithm, parts: &[&[u8]]) -> Hash {
+    match algorithm {
+        Algorithm::Md5 => Hash::new(&feed(Md5::new(), parts).finalize()),
+        Algorithm::Sha256 => Hash::new(&feed(Sha256::new(), parts).finalize()),
+        // SHA-512/256 of FIPS 180-4 with its own initial value, not the first half of a SHA-512 (RFC 8760 §2.1).
+        Algorithm::Sha512_256 => Hash::new(&feed(Sha512_256::new(), parts).finalize()),
+    }
+}
+
+fn feed<D: sha2::Digest>(mut hasher: D, parts: &[&[u8]]) -> D {
+    for (at, part) in parts.iter().enumerate() {
+        if at > 0 {
+            hasher.update(b":");
+        }
+        hasher.update(part);
+    }
+    hasher
+}

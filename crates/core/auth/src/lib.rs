@@ -1,0 +1,40 @@
+//! Digest access authentication for a SIP server: challenges, nonces that need no memory, and the judging of credentials
+//! (RFC 3261 §22, RFC 7616, RFC 8760), with the client's half for who answers challenges.
+//!
+//! A nonce says when and where it was issued and carries a tag, so a challenge costs no memory. Only credentials that are
+//! right are remembered, in [`NonceWindows`], so that none is accepted twice.
+
+#![forbid(unsafe_code)]
+#![deny(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::arithmetic_side_effects
+)]
+#![cfg_attr(
+    test,
+    allow(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::arithmetic_side_effects,
+        reason = "a test may fail loudly"
+    )
+)]
+
+mod authenticator;
+pub mod client;
+mod credentials;
+mod hash;
+mod nonce;
+mod policy;
+#[cfg(test)]
+mod tests;
+mod window;
+
+pub use authenticator::{Authenticator, Username, Verdict};
+pub use hash::{Covered, Ha1, Protection};
+pub use policy::{Algorithm, Network, Policy, Qop};
+pub use window::{MAX_NONCES_PER_STRIPE, NC_WINDOW, NonceWindows, WindowStats};

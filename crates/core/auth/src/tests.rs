@@ -1,0 +1,610 @@
+//! The client's half against the server's, and both against the vectors of the RFCs.
+
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use strowger_foundation::{KeyRing, ShardId, TagKey, Timestamp};
+use strowger_message::{AuthParams, Head, HeaderName, Message, Reply, Status};
+
+use crate::client::{self, Request, Secret, Unanswerable};
+use crate::hash::{Hash, hash_joined, response};
+use crate::*;
+
+const REALM: &[u8] = b"example.com";
+const URI: &str = "sip:bob@example.com";
+const T0: Timestamp = Timestamp::from_millis(5_000_000);
+
+fn hex(hash: &Hash) -> String {
+    String::from_utf8(hash.to_hex().as_bytes().to_vec()).unwrap()
+}
+
+mod vectors {
+    use super::*;
+
+    fn rfc7616(algorithm: Algorithm) -> String {
+        let ha1 = Ha1::compute(algorithm, b"Mufasa", b"http-auth@example.org", b"Circle of Life");
+        let covered = Covered {
+            method: b"GET",
+            uri: b"/dir/index.html",
+            nonce: b"7ypf/xlj9XXwfDPEoM4URrv/xwf94BcCAzFZH4GiTo0v",
+            protection: Protection::Auth { nc: b"00000001", cnonce: b"f2/wE4q74E6zIJEtWaHKaf5wv/H5QzzpXusqGemxURZJ" },
+        };
+        hex(&response(algorithm, &ha1, &covered))
+    }
+
+    #[test]
+    fn rfc7616_3_9_1() {
+        assert_eq!(rfc7616(Algorithm::Md5), "8ca523f5e9506fed4657c9700eebdbec");
+        assert_eq!(rfc7616(Algorithm::Sha256), "753927fa0e85d155564e2e272a28d1802ca10daf4496794697cf8db5856cb6c1");
+    }
+
+    #[test]
+    fn rfc2617_3_5() {
+        let ha1 = Ha1::compute(Algorithm::Md5, b"Mufasa", b"testrealm@host.com", b"Circle Of Life");
+        let covered = Covered {
+            method: b"GET",
+            uri: b"/dir/index.html",
+            nonce: b"dcd98b7102dd2f0e8b11d0f600bfb0c093",
+            protection: Protection::Auth { nc: b"00000001", cnonce: b"0a4f113b" },
+        };
+        assert_eq!(hex(&response(Algorithm::Md5, &ha1, &covered)), "6629fae49393a05397450978507c4ef1");
+        // The same without qop, as RFC 2069 has it (with the erratum to its example).
+        let covered = Covered { protection: Protection::Legacy, ..covered };
+        assert_eq!(hex(&response(Algorithm::Md5, &ha1, &covered)), "670fd8c2df070c60b045671b8b24ff02");
+    }
+
+    /// RFC 7616 §3.9.2 computed its example with another function (erratum 4897), so the hash is held to FIPS 180-4.
+    #[test]
+    fn sha_512_256_is_that_of_fips_180_4() {
+        let abc = hash_joined(Algorithm::Sha512_256, &[b"abc"]);
+        assert_eq!(hex(&abc), "53048e2681941ef99b2e29b76b4c7dabe4c2d0c634fc6d46e0e2f13107e7af23");
+    }
+}
+
+/// A server of some shards with one user, `alice` with the password `secret`.
+struct Server {
+    shards: Vec<Authenticator>,
+    policy: Policy,
+}
+
+impl Server {
+    fn new(policy: Policy) -> Self {
+        Self::with(policy, NonceWindows::new(4, 9), &KeyRing::new(TagKey::new([7; 16])))
+    }
+
+    fn with(policy: Policy, windows: NonceWindows, ring: &KeyRing) -> Self {
+        let windows = Arc::new(windows);
+        let shards = (0..2).map(|shard| Authenticator::new(ring, ShardId(shard), Arc::clone(&windows))).collect();
+        Self { shards, policy }
+    }
+
+    /// The challenge response, whole.
+    fn challenge_text(&mut self, now: Timestamp, stale: bool) -> Vec<u8> {
+        let request = request_bytes("INVITE", URI, &[], b"");
+        let head = Head::scan(&request).unwrap();
+        let mut out = Vec::new();
+        let reply = Reply::begin(&mut out, &head, Status::UNAUTHORIZED, "Unauthorized", b"t", None);
+        self.shards[0].challenge(now, &self.policy, reply, HeaderName::WwwAuthenticate, REALM, stale).finish();
+        out
+    }
+
+    fn challenges(&mut self, now: Timestamp) -> Vec<Vec<u8>> {
+        let text = self.challenge_text(now, false);
+        Head::scan(&text).unwrap().all(HeaderName::WwwAuthenticate).map(<[u8]>::to_vec).collect()
+    }
+
+    fn challenge(&mut self, now: Timestamp) -> Vec<u8> {
+        self.challenges(now).swap_remove(0)
+    }
+
+    fn check(&self, now: Timestamp, bytes: &[u8]) -> Verdict {
+        self.check_at(1, now, bytes)
+    }
+
+    fn check_at(&self, shard: usize, now: Timestamp, bytes: &[u8]) -> Verdict {
+        let message = Message::parse(bytes).unwrap();
+        self.shards[shard].check(now, &self.policy, &message, HeaderName::Authorization, REALM, |name, algorithm| {
+            (name == b"alice").then(|| Ha1::compute(algorithm, b"alice", REALM, b"secret"))
+        })
+    }
+}
+
+fn policy(algorithms: &[Algorithm], qop: Qop) -> Policy {
+    Policy { algorithms: algorithms.to_vec(), qop, ..Policy::default() }
+}
+
+fn request_bytes(method: &str, uri: &str, authorization: &[&[u8]], body: &[u8]) -> Vec<u8> {
+    let mut out = format!(
+        "{method} {uri} SIP/2.0\r\nVia: SIP/2.0/UDP 127.0.0.1;branch=z9hG4bK1\r\nMax-Forwards: 70\r\n\
+         From: <sip:alice@example.com>;tag=1\r\nTo: <sip:bob@example.com>\r\nCall-ID: c\r\nCSeq: 1 {method}\r\n"
+    )
+    .into_bytes();
+    for value in authorization {
+        out.extend_from_slice(b"Authorization: ");
+        out.extend_from_slice(value);
+        out.extend_from_slice(b"\r\n");
+    }
+    out.extend_from_slice(format!("Content-Length: {}\r\n\r\n", body.len()).as_bytes());
+    out.extend_from_slice(body);
+    out
+}
+
+fn client(nc: u32) -> Request<'static> {
+    Request {
+        username: b"alice",
+        secret: Secret::Password(b"secret"),
+        method: b"INVITE",
+        uri: URI.as_bytes(),
+        body: b"",
+        cnonce: b"c0ffee",
+        nc,
+        cover_body: false,
+    }
+}
+
+fn answer(challenge: &[u8], request: &Request<'_>) -> Vec<u8> {
+    let mut out = Vec::new();
+    client::respond(&mut out, &AuthParams::parse(challenge).unwrap(), request).unwrap();
+    out
+}
+
+fn signed(challenge: &[u8], request: &Request<'_>) -> Vec<u8> {
+    request_bytes("INVITE", URI, &[&answer(challenge, request)], request.body)
+}
+
+fn accepted() -> Verdict {
+    Verdict::Accepted { username: Username::from_slice(b"alice") }
+}
+
+const STALE: Verdict = Verdict::Challenge { stale: true };
+const REFUSED: Verdict = Verdict::Challenge { stale: false };
+
+/// `text` with `from` replaced by `to`, which must be there.
+fn edited(text: &[u8], from: &str, to: &str) -> Vec<u8> {
+    let text = String::from_utf8(text.to_vec()).unwrap();
+    assert!(text.contains(from), "{from} in {text}");
+    text.replacen(from, to, 1).into_bytes()
+}
+
+#[test]
+fn every_algorithm_and_protection_goes_round_on_every_shard() {
+    for algorithm in [Algorithm::Md5, Algorithm::Sha256, Algorithm::Sha512_256] {
+        for (qop, cover_body) in [(Qop::Auth, true), (Qop::AuthOrAuthInt, false), (Qop::AuthOrAuthInt, true)] {
+            let mut server = Server::new(policy(&[algorithm], qop));
+            for shard in [0, 1] {
+                let challenge = server.challenge(T0);
+                let request = Request { body: b"v=0\r\n", cover_body, ..client(1) };
+                let bytes = signed(&challenge, &request);
+                assert_eq!(server.check_at(shard, T0, &bytes), accepted(), "{algorithm:?} {qop:?}");
+                let text = String::from_utf8(bytes).unwrap();
+                assert_eq!(text.contains("qop=auth-int"), cover_body && qop == Qop::AuthOrAuthInt, "{text}");
+            }
+        }
+    }
+}
+
+#[test]
+fn challenges_stand_in_the_policys_order_and_say_stale_only_when_it_is() {
+    let mut server = Server::new(policy(&[Algorithm::Sha512_256, Algorithm::Md5], Qop::AuthOrAuthInt));
+    let text = String::from_utf8(server.challenge_text(T0, true)).unwrap();
+    let challenges: Vec<_> = text.lines().filter(|line| line.starts_with("WWW-Authenticate: Digest ")).collect();
+    assert!(challenges[0].contains(r#"realm="example.com""#), "{text}");
+    assert!(challenges[0].contains(r#"algorithm=SHA-512-256, qop="auth,auth-int", stale=true"#), "{text}");
+    assert!(challenges[1].contains("algorithm=MD5"), "{text}");
+    assert_eq!(challenges.len(), 2);
+    assert!(!String::from_utf8(server.challenge_text(T0, false)).unwrap().contains("stale"));
+}
+
+#[test]
+fn no_two_nonces_are_equal() {
+    let mut server = Server::new(Policy::default());
+    let nonces: std::collections::BTreeSet<_> = (0..100).map(|_| server.challenge(T0)).collect();
+    assert_eq!(nonces.len(), 100);
+}
+
+#[test]
+fn a_realm_with_quotes_is_escaped_and_cannot_end_the_header() {
+    let mut server = Server::new(Policy::default());
+    let realm = b"a \"b\" \\ c\r\nX: y";
+    let said = b"a \"b\" \\ cX: y";
+    let request = request_bytes("INVITE", URI, &[], b"");
+    let mut out = Vec::new();
+    let reply = Reply::begin(&mut out, &Head::scan(&request).unwrap(), Status::UNAUTHORIZED, "U", b"t", None);
+    let policy = Policy::default();
+    server.shards[0].challenge(T0, &policy, reply, HeaderName::WwwAuthenticate, realm, false).finish();
+    let head = Head::scan(&out).unwrap();
+    let challenge = head.first(HeaderName::WwwAuthenticate).unwrap();
+    let bytes = signed(challenge, &client(1));
+    let message = Message::parse(&bytes).unwrap();
+    let verdict = server.shards[0].check(T0, &policy, &message, HeaderName::Authorization, said, |_, algorithm| {
+        Some(Ha1::compute(algorithm, b"alice", said, b"secret"))
+    });
+    assert_eq!(verdict, accepted());
+}
+
+#[test]
+fn a_replay_is_stale() {
+    let mut server = Server::new(Policy::default());
+    let bytes = signed(&server.challenge(T0), &client(1));
+    assert_eq!(server.check_at(0, T0, &bytes), accepted());
+    assert_eq!(server.check_at(1, T0, &bytes), STALE);
+}
+
+#[test]
+fn counts_may_overtake_each_other_but_each_passes_once() {
+    let mut server = Server::new(Policy::default());
+    let challenge = server.challenge(T0);
+    let check = |nc| server.check(T0, &signed(&challenge, &client(nc)));
+    for nc in [3, 1, 2, 70, 7, 8, 69] {
+        assert_eq!(check(nc), accepted(), "{nc}");
+    }
+    // 6 was never seen but is 64 below the highest; the others were seen.
+    for nc in [6, 3, 1, 2, 70, 7, 8, 69] {
+        assert_eq!(check(nc), STALE, "{nc}");
+    }
+    assert_eq!(check(u32::MAX), accepted());
+    assert_eq!(check(u32::MAX), STALE);
+    assert_eq!(check(70), STALE);
+}
+
+#[test]
+fn a_nonce_grows_stale_with_age_and_a_wrong_password_is_not_told() {
+    let mut server = Server::new(Policy { nonce_age: Duration::from_secs(60), ..Policy::default() });
+    let challenge = server.challenge(T0);
+    assert_eq!(server.check(T0 + Duration::from_secs(60), &signed(&challenge, &client(1))), accepted());
+    let late = T0 + Duration::from_millis(60_001);
+    assert_eq!(server.check(late, &signed(&challenge, &client(2))), STALE);
+    let wrong = Request { secret: Secret::Password(b"guess"), ..client(3) };
+    assert_eq!(server.check(late, &signed(&challenge, &wrong)), REFUSED);
+    assert_eq!(server.check(T0, &signed(&challenge, &wrong)), REFUSED);
+}
+
+#[test]
+fn a_forged_nonce_is_stale_for_who_knows_the_password_only() {
+    let mut server = Server::new(Policy::default());
+    let challenge = server.challenge(T0);
+    let nonce = AuthParams::parse(&challenge).unwrap().value("nonce").unwrap().to_vec();
+    let nonce = std::str::from_utf8(&nonce).unwrap();
+    for at in 1..nonce.len() - 1 {
+        let mut forged = nonce.to_owned().into_bytes();
+        forged[at] = if forged[at] == b'A' { b'B' } else { b'A' };
+        let forged = edited(&challenge, nonce, std::str::from_utf8(&forged).unwrap());
+        assert_eq!(server.check(T0, &signed(&forged, &client(1))), STALE, "character {at}");
+    }
+    for odd in [
+        "\"\"",
+        "\"x\"",
+        "\"\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\u{e9}\"",
+    ] {
+        let forged = edited(&challenge, nonce, odd);
+        assert_eq!(server.check(T0, &signed(&forged, &client(1))), STALE, "{odd}");
+        let wrong = Request { secret: Secret::Password(b"guess"), ..client(1) };
+        assert_eq!(server.check(T0, &signed(&forged, &wrong)), REFUSED, "{odd}");
+    }
+}
+
+#[test]
+fn nonces_survive_one_rotation_and_not_a_restart() {
+    let ring = KeyRing::new(TagKey::new([1; 16]));
+    let mut server = Server::with(Policy::default(), NonceWindows::new(1, 5), &ring);
+    let bytes = signed(&server.challenge(T0), &client(1));
+    let once = ring.rotated(TagKey::new([2; 16]));
+    for shard in &mut server.shards {
+        shard.handle_keys(&once.rotated(TagKey::new([3; 16])));
+    }
+    assert_eq!(server.check(T0, &bytes), STALE, "two rotations");
+    for shard in &mut server.shards {
+        shard.handle_keys(&once);
+    }
+    assert_eq!(server.check(T0, &bytes), accepted(), "one rotation");
+    let restarted = Server::with(Policy::default(), NonceWindows::new(1, 6), &ring);
+    assert_eq!(restarted.check(T0, &bytes), STALE, "another process has forgotten the uses");
+}
+
+#[test]
+fn windows_are_bounded_and_what_was_evicted_never_passes_again() {
+    let ring = KeyRing::new(TagKey::new([1; 16]));
+    let windows = NonceWindows::with_limit(1, 5, 4);
+    let mut server = Server::with(Policy::default(), windows, &ring);
+    let at = |n: u64| T0 + Duration::from_millis(n);
+    let signed: Vec<_> = (0..10).map(|n| signed(&server.challenge(at(n)), &client(1))).collect();
+    for bytes in &signed[1..] {
+        assert_eq!(server.check(at(20), bytes), accepted());
+    }
+    let Server { shards, .. } = &server;
+    let stats = shards[0].window_stats();
+    assert_eq!(stats, WindowStats { nonces: 4, evicted: 5 });
+    for (n, bytes) in signed.iter().enumerate() {
+        assert_eq!(server.check(at(20), bytes), STALE, "{n}: used, or older than one that was evicted");
+    }
+}
+
+#[test]
+fn windows_shrink_when_nonces_age() {
+    let mut server = Server::with(Policy::default(), NonceWindows::new(1, 5), &KeyRing::new(TagKey::new([1; 16])));
+    for _ in 0..40 {
+        let bytes = signed(&server.challenge(T0), &client(1));
+        assert_eq!(server.check(T0, &bytes), accepted());
+    }
+    let later = T0 + Duration::from_secs(301);
+    for _ in 0..10 {
+        let bytes = signed(&server.challenge(later), &client(1));
+        assert_eq!(server.check(later, &bytes), accepted());
+    }
+    assert_eq!(server.shards[0].window_stats(), WindowStats { nonces: 10, evicted: 0 });
+}
+
+#[test]
+fn who_has_no_password_takes_no_memory() {
+    let mut server = Server::new(Policy::default());
+    let wrong = Request { secret: Secret::Password(b"guess"), ..client(1) };
+    for _ in 0..50 {
+        let bytes = signed(&server.challenge(T0), &wrong);
+        assert_eq!(server.check(T0, &bytes), REFUSED);
+    }
+    assert_eq!(server.shards[0].window_stats().nonces, 0);
+}
+
+#[test]
+fn the_uri_is_bound_to_the_request() {
+    let mut server = Server::new(Policy::default());
+    for (uri, request_uri, same) in [
+        ("sip:bob@example.com", "sip:bob@EXAMPLE.com", true),
+        ("sip:bob@example.com", "sip:%62ob@example.com", true),
+        ("sip:bob@example.com;transport=tcp", "sip:bob@example.com", true),
+        ("sip:bob@example.com", "sip:bob@example.com;x=1", true),
+        ("sip:bob@example.com", "sip:bob@example.com;maddr=127.0.0.1", false),
+        ("sip:bob@example.com", "sip:bob@example.com:5060", false),
+        ("sip:bob@example.com", "sip:carol@example.com", false),
+        ("sip:bob@example.com", "sips:bob@example.com", false),
+        ("sip:bob@example.com", "sip:bob@example.org", false),
+        ("tel:+1-201", "tel:+1201", true),
+        ("tel:+1-201", "tel:+1202", false),
+        ("", "sip:bob@example.com", false),
+        ("*", "sip:bob@example.com", false),
+    ] {
+        let credentials = answer(&server.challenge(T0), &Request { uri: uri.as_bytes(), ..client(1) });
+        let bytes = request_bytes("INVITE", request_uri, &[&credentials], b"");
+        assert_eq!(server.check(T0, &bytes), if same { accepted() } else { Verdict::Malformed }, "{uri} {request_uri}");
+    }
+}
+
+#[test]
+fn method_and_covered_body_cannot_be_changed() {
+    let mut server = Server::new(policy(&[Algorithm::Sha256], Qop::AuthOrAuthInt));
+    let request = Request { body: b"pay 10", cover_body: true, ..client(1) };
+    let credentials = answer(&server.challenge(T0), &request);
+    assert_eq!(server.check(T0, &request_bytes("INVITE", URI, &[&credentials], b"pay 99")), REFUSED);
+    assert_eq!(server.check(T0, &request_bytes("MESSAGE", URI, &[&credentials], b"pay 10")), REFUSED);
+    assert_eq!(server.check(T0, &request_bytes("INVITE", URI, &[&credentials], b"pay 10")), accepted());
+}
+
+#[test]
+fn after_a_reload_an_unoffered_protection_is_stale_and_an_unoffered_algorithm_counts_for_nothing() {
+    let mut server = Server::new(policy(&[Algorithm::Sha256], Qop::AuthOrAuthInt));
+    let bytes = signed(&server.challenge(T0), &Request { cover_body: true, ..client(1) });
+    server.policy.qop = Qop::Auth;
+    assert_eq!(server.check(T0, &bytes), STALE);
+    server.policy.algorithms = vec![Algorithm::Md5];
+    assert_eq!(server.check(T0, &bytes), REFUSED);
+}
+
+#[test]
+fn other_schemes_realms_and_headers_count_for_nothing() {
+    let mut server = Server::new(Policy::default());
+    let good = answer(&server.challenge(T0), &client(1));
+    assert_eq!(server.check(T0, &request_bytes("INVITE", URI, &[], b"")), REFUSED);
+    let other_realm = edited(&good, "\"example.com\"", "\"Example.com\"");
+    assert_eq!(server.check(T0, &request_bytes("INVITE", URI, &[&other_realm], b"")), REFUSED);
+    let session = edited(&good, "algorithm=MD5", "algorithm=MD5-sess");
+    assert_eq!(server.check(T0, &request_bytes("INVITE", URI, &[&session], b"")), REFUSED);
+    assert_eq!(server.check(T0, &request_bytes("INVITE", URI, &[b"Basic YWxpY2U6eA=="], b"")), REFUSED);
+    let proxy = edited(&request_bytes("INVITE", URI, &[&good], b""), "Authorization:", "Proxy-Authorization:");
+    assert_eq!(server.check(T0, &proxy), REFUSED);
+    // Among all of these the one that is for us is found.
+    let all: &[&[u8]] = &[b"Digest", b"Basic x", &other_realm, &session, &good];
+    assert_eq!(server.check(T0, &request_bytes("INVITE", URI, all, b"")), accepted());
+}
+
+#[test]
+fn of_several_algorithms_the_first_of_the_policy_is_judged() {
+    let mut server = Server::new(policy(&[Algorithm::Sha256, Algorithm::Md5], Qop::Auth));
+    let challenges = server.challenges(T0);
+    let good = answer(&challenges[0], &client(1));
+    let wrong = Request { secret: Secret::Password(b"guess"), ..client(1) };
+    let wrong_md5 = answer(&challenges[1], &wrong);
+    assert_eq!(server.check(T0, &request_bytes("INVITE", URI, &[&wrong_md5, &good], b"")), accepted());
+    let good_md5 = answer(&challenges[1], &client(2));
+    let wrong_sha = answer(&challenges[0], &wrong);
+    assert_eq!(server.check(T0, &request_bytes("INVITE", URI, &[&good_md5, &wrong_sha], b"")), REFUSED);
+    assert_eq!(server.check(T0, &request_bytes("INVITE", URI, &[&good_md5], b"")), accepted());
+}
+
+#[test]
+fn an_unknown_user_is_answered_like_a_wrong_password() {
+    for algorithm in [Algorithm::Md5, Algorithm::Sha256, Algorithm::Sha512_256] {
+        let mut server = Server::new(policy(&[algorithm], Qop::Auth));
+        let challenge = server.challenge(T0);
+        let wrong = Request { secret: Secret::Password(b"guess"), ..client(1) };
+        let unknown = Request { username: b"mallory", ..wrong };
+        assert_eq!(server.check(T0, &signed(&challenge, &wrong)), REFUSED);
+        assert_eq!(server.check(T0, &signed(&challenge, &unknown)), REFUSED);
+        // An old nonce tells them apart no better.
+        let late = T0 + Duration::from_secs(3_600);
+        assert_eq!(server.check(late, &signed(&challenge, &wrong)), REFUSED);
+        assert_eq!(server.check(late, &signed(&challenge, &unknown)), REFUSED);
+    }
+    // The challenge that follows is equal but for its nonce.
+    let mut server = Server::new(Policy::default());
+    let mut texts = [(); 2].map(|()| String::from_utf8(server.challenge_text(T0, false)).unwrap());
+    for text in &mut texts {
+        let at = text.find("nonce=\"").unwrap() + 7;
+        text.replace_range(at..at + 32, "");
+    }
+    assert_eq!(texts[0], texts[1]);
+}
+
+#[test]
+fn an_ha1_of_another_algorithm_proves_nothing_and_none_is_shown() {
+    let mut server = Server::new(policy(&[Algorithm::Sha256], Qop::Auth));
+    let bytes = signed(&server.challenge(T0), &client(1));
+    let message = Message::parse(&bytes).unwrap();
+    let asked = Cell::new(0);
+    let verdict = server.shards[0].check(T0, &server.policy, &message, HeaderName::Authorization, REALM, |_, _| {
+        asked.set(asked.get() + 1);
+        Some(Ha1::compute(Algorithm::Md5, b"alice", REALM, b"secret"))
+    });
+    assert_eq!((verdict, asked.get()), (REFUSED, 1));
+    assert_eq!(format!("{:?}", Ha1::from([0xAB; 16])), "Ha1(secret)");
+}
+
+#[test]
+fn clients_before_qop_are_accepted_with_md5_and_a_new_nonce_only() {
+    let mut server = Server::new(policy(&[Algorithm::Sha256, Algorithm::Md5], Qop::Auth));
+    let challenges = server.challenges(T0);
+    let legacy = edited(&challenges[1], ", qop=\"auth\"", "");
+    let bytes = signed(&legacy, &client(1));
+    assert!(!String::from_utf8_lossy(&bytes).contains("qop"));
+    assert_eq!(server.check(T0, &bytes), accepted());
+    assert_eq!(server.check(T0, &bytes), STALE);
+    assert_eq!(server.check(T0, &signed(&challenges[1], &client(9))), STALE, "the whole nonce is used");
+    let sha = signed(&edited(&challenges[0], ", qop=\"auth\"", ""), &client(1));
+    assert_eq!(server.check(T0, &sha), Verdict::Malformed);
+}
+
+#[test]
+fn an_absent_algorithm_is_md5_and_upper_case_hex_is_hex() {
+    let mut server = Server::new(Policy::default());
+    let plain = edited(&server.challenge(T0), ", algorithm=MD5", "");
+    assert_eq!(server.check(T0, &signed(&plain, &client(1))), accepted());
+    let good = answer(&server.challenge(T0), &client(1));
+    let response = AuthParams::parse(&good).unwrap().value("response").unwrap().to_vec();
+    let response = String::from_utf8(response).unwrap();
+    let upper = edited(&good, &response, &response.to_uppercase());
+    assert_eq!(server.check(T0, &request_bytes("INVITE", URI, &[&upper], b"")), accepted());
+}
+
+#[test]
+fn names_are_unquoted_and_decoded() {
+    let mut server = Server::new(Policy::default());
+    let good = answer(&server.challenge(T0), &client(1));
+    for (written, nc) in [("username*=UTF-8''%61lice", 1), ("username*=utf-8'en'alice", 2), ("username=\"al\\ice\"", 3)]
+    {
+        let good = answer(&server.challenge(T0), &client(nc));
+        let bytes = request_bytes("INVITE", URI, &[&edited(&good, "username=\"alice\"", written)], b"");
+        assert_eq!(server.check(T0, &bytes), accepted(), "{written}");
+    }
+    for bad in ["username*=latin1''alice", "username*=alice", "username*=UTF-8''%6", "username*=UTF-8''%zz"] {
+        let bytes = request_bytes("INVITE", URI, &[&edited(&good, "username=\"alice\"", bad)], b"");
+        assert_eq!(server.check(T0, &bytes), Verdict::Malformed, "{bad}");
+    }
+}
+
+#[test]
+fn broken_credentials_are_malformed() {
+    let mut server = Server::new(Policy::default());
+    let good = answer(&server.challenge(T0), &client(1));
+    let response = AuthParams::parse(&good).unwrap().value("response").unwrap().to_vec();
+    let response = format!("response={}", String::from_utf8(response).unwrap());
+    let nonce = AuthParams::parse(&good).unwrap().value("nonce").unwrap().to_vec();
+    let nonce = format!("nonce={}, ", String::from_utf8(nonce).unwrap());
+    for (from, to) in [
+        ("username=\"alice\", ", ""),
+        ("username=\"alice\"", "username=\"alice\", username*=UTF-8''alice"),
+        ("username=\"alice\"", "username=\"alice\", username=\"alice\""),
+        (&*nonce, ""),
+        ("uri=\"sip:bob@example.com\", ", ""),
+        (&*response, "x=y"),
+        (&*response, "response=\"abcd\""),
+        (&*response, "response=\"zzzzzzzzzzzzzzzzzzzzzzzzzzzzzzzz\""),
+        ("nc=00000001", "nc=1"),
+        ("nc=00000001", "nc=000000001"),
+        ("nc=00000001", "nc=0000000g"),
+        ("nc=00000001", "nc=+0000001"),
+        ("nc=00000001", "nc=00000000"),
+        (", nc=00000001", ""),
+        (", cnonce=\"c0ffee\"", ""),
+        ("qop=auth", "qop=auth-conf"),
+        ("cnonce=\"c0ffee\"", "cnonce=\"c0ffee"),
+        ("Digest ", "Digest ,"),
+    ] {
+        let bytes = request_bytes("INVITE", URI, &[&edited(&good, from, to)], b"");
+        assert_eq!(server.check(T0, &bytes), Verdict::Malformed, "{from} -> {to}");
+    }
+    // Nothing of this used the nonce up.
+    assert_eq!(server.check(T0, &request_bytes("INVITE", URI, &[&good], b"")), accepted());
+}
+
+#[test]
+fn empty_credentials_before_a_challenge_ask_for_one() {
+    let server = Server::new(Policy::default());
+    let ims = br#"Digest username="alice", realm="example.com", nonce="", uri="sip:bob@example.com", response="""#;
+    assert_eq!(server.check(T0, &request_bytes("INVITE", URI, &[ims], b"")), REFUSED);
+}
+
+#[test]
+fn a_client_says_why_it_cannot_answer() {
+    let respond = |challenge: &[u8], request: &Request<'_>| {
+        let mut out = Vec::new();
+        client::respond(&mut out, &AuthParams::parse(challenge).unwrap(), request).map(|()| out)
+    };
+    let ha1 = Ha1::from([1; 32]);
+    let hashed = Request { secret: Secret::Ha1(&ha1), ..client(1) };
+    assert_eq!(respond(b"Basic realm=\"x\"", &client(1)), Err(Unanswerable::Scheme));
+    assert_eq!(respond(b"Digest realm=\"x\", nonce=\"n\", algorithm=X", &client(1)), Err(Unanswerable::Algorithm));
+    assert_eq!(respond(b"Digest realm=\"x\", nonce=\"n\", qop=\"x\"", &client(1)), Err(Unanswerable::Qop));
+    assert_eq!(respond(b"Digest realm=\"x\"", &client(1)), Err(Unanswerable::Incomplete));
+    assert_eq!(respond(b"Digest realm=\"x\", nonce=\"n\"", &hashed), Err(Unanswerable::Ha1));
+}
+
+#[test]
+fn a_client_with_an_ha1_answers_as_one_with_the_password_and_returns_opaque() {
+    let challenge = b"Digest realm=\"example.com\", nonce=\"n\", algorithm=SHA-256, qop=\"auth\", opaque=\"o\\\"p\"";
+    let ha1 = Ha1::compute(Algorithm::Sha256, b"alice", REALM, b"secret");
+    let with_ha1 = answer(challenge, &Request { secret: Secret::Ha1(&ha1), ..client(1) });
+    assert_eq!(with_ha1, answer(challenge, &client(1)));
+    assert!(String::from_utf8(with_ha1).unwrap().ends_with(r#", opaque="o\"p""#));
+}
+
+proptest! {
+    #[test]
+    fn no_bytes_panic_or_pass(value in proptest::collection::vec(any::<u8>(), 0..200)) {
+        let value: Vec<u8> = value.into_iter().filter(|byte| !matches!(byte, b'\r' | b'\n')).collect();
+        check_value(&value);
+    }
+
+    #[test]
+    fn no_directives_panic_or_pass(
+        directives in proptest::collection::vec(
+            (
+                proptest::sample::select(vec![
+                    "username", "username*", "realm", "nonce", "uri", "response", "algorithm", "qop", "nc", "cnonce",
+                ]),
+                prop_oneof![
+                    Just("\"example.com\"".to_owned()), Just("\"sip:bob@example.com\"".to_owned()),
+                    Just("MD5".to_owned()), Just("auth".to_owned()), Just("00000001".to_owned()),
+                    "[!-~]{0,40}", "\"[ -!#-~]{0,40}\"", "[0-9a-fA-F]{32}",
+                    "(UTF-8|utf-8)'[a-z]{0,2}'[a-z%0-9]{0,9}",
+                ],
+            ),
+            0..14,
+        )
+    ) {
+        let text: Vec<_> = directives.iter().map(|(name, value)| format!("{name}={value}")).collect();
+        check_value(format!("Digest realm=\"example.com\", {}", text.join(", ")).as_bytes());
+    }
+}
+
+fn check_value(value: &[u8]) {
+    let server = Server::new(policy(&[Algorithm::Sha256, Algorithm::Md5], Qop::Auth));
+    let bytes = request_bytes("INVITE", URI, &[value], b"");
+    if Message::parse(&bytes).is_ok() {
+        assert!(matches!(server.check(T0, &bytes), REFUSED | Verdict::Malformed));
+    }
+    let mut out = Vec::new();
+    if let Some(challenge) = AuthParams::parse(value) {
+        let _ = client::respond(&mut out, &challenge, &client(1));
+    }
+}

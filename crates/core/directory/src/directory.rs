@@ -1,0 +1,280 @@
+//! The striped, structurally shared snapshot.
+
+use std::fmt;
+use std::hash::BuildHasher as _;
+use std::sync::Arc;
+
+use hashbrown::HashTable;
+use hashbrown::hash_table::Entry;
+use strowger_foundation::map::{Seeded, seeded};
+
+use crate::User;
+
+/// How many stripes a directory has. Making a version copies this many pointers, and the pointers of each touched
+/// stripe: at a million users about 256 and 4,000.
+const STRIPES: usize = 256;
+
+/// One row that a store saw change.
+#[derive(Clone, PartialEq, Eq)]
+pub enum Change {
+    /// The user is new, or has another password or state.
+    PutUser(User),
+    /// There is no user at this address any more.
+    RemoveUser(Box<[u8]>),
+    /// `alias` leads to `aor` from now on.
+    PutAlias {
+        /// The canonical address that is looked up.
+        alias: Box<[u8]>,
+        /// The canonical address of the user that it leads to.
+        aor: Box<[u8]>,
+    },
+    /// The address is no alias any more.
+    RemoveAlias(Box<[u8]>),
+}
+
+/// One immutable version of all users and aliases. Cloning one copies 256 pointers.
+///
+/// Whoever lets go of a version last frees the stripes that no other version has; where a pause matters (a worker), let
+/// something slower hold the old version until the workers have the new one.
+#[derive(Clone)]
+pub struct Directory {
+    seed: Seeded,
+    stripes: Box<[Arc<Stripe>]>,
+    users: usize,
+    aliases: usize,
+}
+
+impl Directory {
+    /// The directory without rows. `seed` is drawn at random once a process, so that nobody can choose addresses that
+    /// fall into one slot.
+    #[must_use]
+    pub fn empty(seed: u64) -> Self {
+        let stripe = Arc::new(Stripe::default());
+        let stripes = (0..STRIPES).map(|_| Arc::clone(&stripe)).collect();
+        Self { seed: seeded(seed), stripes, users: 0, aliases: 0 }
+    }
+
+    /// The next version: this one with `changes` applied in their order. This one stays as it is.
+    #[must_use]
+    pub fn with_changes(&self, changes: impl IntoIterator<Item = Change>) -> Self {
+        let mut next = self.clone();
+        for change in changes {
+            next.on_change(change);
+        }
+        next
+    }
+
+    /// The user at the canonical address `aor`, which is not followed if it is an alias.
+    #[must_use]
+    pub fn user(&self, aor: &[u8]) -> Option<&User> {
+        let hash = self.hash(aor);
+        self.stripe(hash)?.users.find(hash, |user| *user.aor == *aor).map(|user| &**user)
+    }
+
+    /// The address that the alias `aor` leads to, or `aor` itself where it is no alias.
+    ///
+    /// One level only, so no chain can loop; stores refuse an alias of an alias, and an alias of a user's own address.
+    #[must_use]
+    pub fn resolve<'a>(&'a self, aor: &'a [u8]) -> &'a [u8] {
+        let hash = self.hash(aor);
+        let alias = self.stripe(hash).and_then(|stripe| stripe.aliases.find(hash, |alias| *alias.alias == *aor));
+        alias.map_or(aor, |alias| &alias.aor)
+    }
+
+    /// How many users there are.
+    #[must_use]
+    pub fn users(&self) -> usize {
+        self.users
+    }
+
+    /// How many aliases there are.
+    #[must_use]
+    pub fn aliases(&self) -> usize {
+        self.aliases
+    }
+
+    /// Panics unless each row is in its stripe, is there once, and is counted. Reads everything: for tests and the
+    /// simulator.
+    pub fn check_invariants(&self) {
+        assert_eq!(self.stripes.len(), STRIPES);
+        for (index, stripe) in self.stripes.iter().enumerate() {
+            for user in &stripe.users {
+                assert_eq!(stripe_index(self.hash(&user.aor)), index, "a user in a foreign stripe");
+                assert!(self.user(&user.aor).is_some_and(|found| std::ptr::eq(found, &**user)), "a user twice");
+            }
+            for alias in &stripe.aliases {
+                assert_eq!(stripe_index(self.hash(&alias.alias)), index, "an alias in a foreign stripe");
+                assert!(std::ptr::eq(self.resolve(&alias.alias), &*alias.aor), "an alias twice");
+            }
+        }
+        assert_eq!(self.users, self.stripes.iter().map(|stripe| stripe.users.len()).sum::<usize>());
+        assert_eq!(self.aliases, self.stripes.iter().map(|stripe| stripe.aliases.len()).sum::<usize>());
+    }
+
+    fn on_change(&mut self, change: Change) {
+        let hash = self.hash(change.key());
+        let seed = &self.seed;
+        let Some(stripe) = self.stripes.get_mut(stripe_index(hash)) else {
+            debug_assert!(false, "stripe_index is below STRIPES");
+            return;
+        };
+        let stripe = Arc::make_mut(stripe);
+        match change {
+            Change::PutUser(user) => {
+                let added = put(&mut stripe.users, seed, hash, Arc::new(user));
+                self.users += usize::from(added);
+            }
+            Change::RemoveUser(aor) => {
+                let removed = remove(&mut stripe.users, hash, &aor);
+                debug_assert!(!removed || self.users > 0);
+                self.users -= usize::from(removed);
+            }
+            Change::PutAlias { alias, aor } => {
+                let added = put(&mut stripe.aliases, seed, hash, Arc::new(Alias { alias, aor }));
+                self.aliases += usize::from(added);
+            }
+            Change::RemoveAlias(alias) => {
+                let removed = remove(&mut stripe.aliases, hash, &alias);
+                debug_assert!(!removed || self.aliases > 0);
+                self.aliases -= usize::from(removed);
+            }
+        }
+    }
+
+    fn hash(&self, key: &[u8]) -> u64 {
+        self.seed.hash_one(key)
+    }
+
+    fn stripe(&self, hash: u64) -> Option<&Stripe> {
+        self.stripes.get(stripe_index(hash)).map(|stripe| &**stripe)
+    }
+}
+
+impl fmt::Debug for Directory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Directory").field("users", &self.users).field("aliases", &self.aliases).finish_non_exhaustive()
+    }
+}
+
+impl Change {
+    fn key(&self) -> &[u8] {
+        match self {
+            Self::PutUser(user) => &user.aor,
+            Self::RemoveUser(key) | Self::PutAlias { alias: key, .. } | Self::RemoveAlias(key) => key,
+        }
+    }
+}
+
+impl fmt::Debug for Change {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::PutUser(user) => write!(f, "PutUser({user:?})"),
+            Self::RemoveUser(aor) => write!(f, "RemoveUser({})", aor.escape_ascii()),
+            Self::PutAlias { alias, aor } => write!(f, "PutAlias({} -> {})", alias.escape_ascii(), aor.escape_ascii()),
+            Self::RemoveAlias(alias) => write!(f, "RemoveAlias({})", alias.escape_ascii()),
+        }
+    }
+}
+
+/// Rows are behind pointers, so that the copy of a stripe costs a count each and shares the text.
+#[derive(Clone, Default)]
+struct Stripe {
+    users: HashTable<Arc<User>>,
+    aliases: HashTable<Arc<Alias>>,
+}
+
+struct Alias {
+    alias: Box<[u8]>,
+    aor: Box<[u8]>,
+}
+
+trait Keyed {
+    fn key(&self) -> &[u8];
+}
+
+impl Keyed for User {
+    fn key(&self) -> &[u8] {
+        &self.aor
+    }
+}
+
+impl Keyed for Alias {
+    fn key(&self) -> &[u8] {
+        &self.alias
+    }
+}
+
+/// Writes `row` over the one with its key; true if there was none.
+fn put<T: Keyed>(table: &mut HashTable<Arc<T>>, seed: &Seeded, hash: u64, row: Arc<T>) -> bool {
+    match table.entry(hash, |other| other.key() == row.key(), |other| seed.hash_one(other.key())) {
+        Entry::Occupied(mut occupied) => {
+            *occupied.get_mut() = row;
+            false
+        }
+        Entry::Vacant(vacant) => {
+            vacant.insert(row);
+            true
+        }
+    }
+}
+
+/// True if there was a row with this key.
+fn remove<T: Keyed>(table: &mut HashTable<Arc<T>>, hash: u64, key: &[u8]) -> bool {
+    table.find_entry(hash, |row| row.key() == key).map(hashbrown::hash_table::OccupiedEntry::remove).is_ok()
+}
+
+/// A table within a stripe uses the lowest and the highest bits of the hash, so stripes are chosen by others.
+fn stripe_index(hash: u64) -> usize {
+    (hash >> 32) as usize % STRIPES
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Ha1s;
+
+    fn user(index: usize) -> User {
+        let aor = format!("user{index}@example.com").into_bytes().into();
+        User { aor, ha1: Ha1s { md5: Some([7; 16]), ..Ha1s::default() }, enabled: true }
+    }
+
+    #[test]
+    fn a_change_copies_its_stripe_and_shares_the_others() {
+        let before = Directory::empty(1).with_changes((0..10_000).map(|index| Change::PutUser(user(index))));
+        let after = before.with_changes([Change::PutUser(User { enabled: false, ..user(5) })]);
+        let copied = before.stripes.iter().zip(&*after.stripes).filter(|(a, b)| !Arc::ptr_eq(a, b)).count();
+        assert_eq!(copied, 1);
+        let neighbours = before.stripe(before.hash(&user(5).aor)).map_or(0, |stripe| stripe.users.len());
+        assert!(neighbours > 1, "a stripe with one user proves nothing");
+        let same_rows = (0..10_000)
+            .filter(|index| {
+                let aor = user(*index).aor;
+                matches!((before.user(&aor), after.user(&aor)), (Some(a), Some(b)) if std::ptr::eq(a, b))
+            })
+            .count();
+        assert_eq!(same_rows, 9_999, "rows of a copied stripe are shared too");
+        after.check_invariants();
+    }
+
+    #[test]
+    fn users_spread_evenly_over_stripes() {
+        let directory = Directory::empty(42).with_changes((0..25_600).map(|index| Change::PutUser(user(index))));
+        let fullest = directory.stripes.iter().map(|stripe| stripe.users.len()).max();
+        let emptiest = directory.stripes.iter().map(|stripe| stripe.users.len()).min();
+        assert!(fullest < Some(160) && emptiest > Some(50), "{emptiest:?} to {fullest:?} around 100");
+        directory.check_invariants();
+    }
+
+    #[test]
+    fn debug_shows_counts_only() {
+        let directory = Directory::empty(3).with_changes([Change::PutUser(user(1))]);
+        assert_eq!(format!("{directory:?}"), "Directory { users: 1, aliases: 0, .. }");
+    }
+
+    #[test]
+    fn debug_of_a_change_is_readable() {
+        let alias = Change::PutAlias { alias: (*b"desk@x").into(), aor: (*b"al\nice@x").into() };
+        assert_eq!(format!("{alias:?}"), r"PutAlias(desk@x -> al\nice@x)");
+        assert_eq!(format!("{:?}", Change::RemoveUser((*b"alice@x").into())), "RemoveUser(alice@x)");
+    }
+}

@@ -1,0 +1,90 @@
+//! The directory against the simplest model of it, over many versions.
+
+use std::collections::BTreeMap;
+
+use proptest::collection::vec;
+use proptest::prelude::*;
+use strowger_directory::{Change, Directory, Ha1s, User};
+
+/// Few addresses, so that changes meet; one with bytes that are no text.
+const ADDRESSES: [&[u8]; 8] = [
+    b"alice@example.com",
+    b"bob@example.com",
+    b"bob@example.org",
+    b"Bob@example.com",
+    b"+4312345@[2001:db8::1]",
+    b"reception@example.com",
+    b"\xff\x00@example.com",
+    b"@",
+];
+
+#[derive(Clone, Default)]
+struct Model {
+    users: BTreeMap<Box<[u8]>, User>,
+    aliases: BTreeMap<Box<[u8]>, Box<[u8]>>,
+}
+
+impl Model {
+    fn apply(&mut self, change: Change) {
+        match change {
+            Change::PutUser(user) => drop(self.users.insert(user.aor.clone(), user)),
+            Change::RemoveUser(aor) => drop(self.users.remove(&aor)),
+            Change::PutAlias { alias, aor } => drop(self.aliases.insert(alias, aor)),
+            Change::RemoveAlias(alias) => drop(self.aliases.remove(&alias)),
+        }
+    }
+
+    fn check(&self, directory: &Directory) {
+        directory.check_invariants();
+        assert_eq!(directory.users(), self.users.len());
+        assert_eq!(directory.aliases(), self.aliases.len());
+        for address in ADDRESSES {
+            assert_eq!(directory.user(address), self.users.get(address));
+            assert_eq!(directory.resolve(address), self.aliases.get(address).map_or(address, |aor| &**aor));
+        }
+    }
+}
+
+fn address() -> impl Strategy<Value = Box<[u8]>> {
+    (0..ADDRESSES.len()).prop_map(|index| ADDRESSES[index].into())
+}
+
+fn change() -> impl Strategy<Value = Change> {
+    let user = (address(), any::<u8>(), any::<bool>()).prop_map(|(aor, byte, enabled)| {
+        Change::PutUser(User { aor, ha1: Ha1s { md5: Some([byte; 16]), ..Ha1s::default() }, enabled })
+    });
+    prop_oneof![
+        3 => user,
+        2 => address().prop_map(Change::RemoveUser),
+        3 => (address(), address()).prop_map(|(alias, aor)| Change::PutAlias { alias, aor }),
+        2 => address().prop_map(Change::RemoveAlias),
+    ]
+}
+
+proptest! {
+    #[test]
+    fn each_version_equals_the_model_of_its_time(seed: u64, batches in vec(vec(change(), 0..12), 1..12)) {
+        let mut versions = vec![(Directory::empty(seed), Model::default())];
+        for batch in batches {
+            let (directory, model) = versions.last().expect("never empty");
+            let next = directory.with_changes(batch.iter().cloned());
+            let mut model = model.clone();
+            batch.into_iter().for_each(|change| model.apply(change));
+            versions.push((next, model));
+        }
+        for (directory, model) in &versions {
+            model.check(directory);
+        }
+    }
+}
+
+#[test]
+fn an_alias_is_followed_once() {
+    let leads = |alias: &[u8], aor: &[u8]| Change::PutAlias { alias: alias.into(), aor: aor.into() };
+    let directory =
+        Directory::empty(9).with_changes([leads(b"a@x", b"b@x"), leads(b"b@x", b"a@x"), leads(b"c@x", b"c@x")]);
+    assert_eq!(directory.resolve(b"a@x"), b"b@x");
+    assert_eq!(directory.resolve(b"b@x"), b"a@x");
+    assert_eq!(directory.resolve(b"c@x"), b"c@x");
+    assert_eq!(directory.resolve(b"d@x"), b"d@x");
+}

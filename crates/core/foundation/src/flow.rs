@@ -1,0 +1,85 @@
+//! Where a message came from or goes to.
+
+use core::fmt;
+use core::net::SocketAddr;
+
+use crate::id::ListenerId;
+
+/// A transport protocol as it is written in Via (RFC 3261 §20.42, RFC 7118).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Transport {
+    /// Datagrams; the only transport on which transactions retransmit.
+    #[default]
+    Udp,
+    /// A plain stream.
+    Tcp,
+    /// A stream under TLS.
+    Tls,
+    /// A WebSocket.
+    Ws,
+    /// A WebSocket under TLS.
+    Wss,
+}
+
+impl Transport {
+    /// The name as Via spells it.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Udp => "UDP",
+            Self::Tcp => "TCP",
+            Self::Tls => "TLS",
+            Self::Ws => "WS",
+            Self::Wss => "WSS",
+        }
+    }
+
+    /// Reads a Via or URI transport token, in any case.
+    #[must_use]
+    pub fn from_token(token: &[u8]) -> Option<Self> {
+        const ALL: [Transport; 5] = [Transport::Udp, Transport::Tcp, Transport::Tls, Transport::Ws, Transport::Wss];
+        ALL.into_iter().find(|t| t.as_str().as_bytes().eq_ignore_ascii_case(token))
+    }
+
+    /// Whether the transport delivers, so that requests and responses are not retransmitted (RFC 3261 §17).
+    #[must_use]
+    pub const fn is_reliable(self) -> bool {
+        !matches!(self, Self::Udp)
+    }
+
+    /// The port that is meant where none is written (RFC 3261 §18.1.1, RFC 7118 §5).
+    #[must_use]
+    pub const fn default_port(self) -> u16 {
+        match self {
+            Self::Udp | Self::Tcp => 5060,
+            Self::Tls => 5061,
+            Self::Ws => 80,
+            Self::Wss => 443,
+        }
+    }
+}
+
+impl fmt::Display for Transport {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.as_str())
+    }
+}
+
+/// One way to reach a peer: the local listener and the peer's address.
+///
+/// For datagrams that is all there is; a stream's flow will name its connection besides.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Flow {
+    /// The local socket.
+    pub listener: ListenerId,
+    /// The transport of that socket.
+    pub transport: Transport,
+    /// The far end.
+    pub peer: SocketAddr,
+}
+
+impl fmt::Display for Flow {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}:{}", self.transport.as_str(), self.peer)
+    }
+}

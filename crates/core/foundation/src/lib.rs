@@ -1,0 +1,30 @@
+//! What every other crate stands on: time, ids, flows, keyed tags, seeded maps, buffer pools and the timer wheel.
+//!
+//! Nothing here reads a clock, a socket or entropy: monotonic time, wall time and seeds are values that the shell hands in.
+
+#![forbid(unsafe_code)]
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
+
+pub mod flow;
+pub mod id;
+pub mod map;
+pub mod pool;
+pub mod tag;
+pub mod time;
+pub mod wheel;
+
+pub use flow::{Flow, Transport};
+pub use id::{ListenerId, ShardId};
+pub use pool::{Buf, BufPool};
+pub use tag::{KeyRing, Tag, TagKey};
+pub use time::{Timestamp, WallTime};
+pub use wheel::{TimerId, TimerWheel};
+
+/// When a state machine next wants [`handle_timeout`](TimerWheel::poll_expired) to be called, and why.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Wakeup {
+    /// The earliest moment at which there is something to do.
+    pub at: Timestamp,
+    /// What for; shown in traces and by the simulator.
+    pub reason: &'static str,
+}

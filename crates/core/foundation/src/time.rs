@@ -1,0 +1,87 @@
+//! Monotonic and wall time as plain values. The core never asks for the time: it is told.
+
+use core::ops::{Add, AddAssign, Sub};
+use core::time::Duration;
+
+/// A moment on the monotonic clock, in nanoseconds since an origin that the shell chose.
+///
+/// Deadlines are kept in monotonic time only, so a wall clock that jumps expires nobody.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Timestamp(u64);
+
+impl Timestamp {
+    /// The clock's origin.
+    pub const ZERO: Self = Self(0);
+    /// Later than any deadline.
+    pub const MAX: Self = Self(u64::MAX);
+
+    /// A moment `nanos` nanoseconds after the origin.
+    #[must_use]
+    pub const fn from_nanos(nanos: u64) -> Self {
+        Self(nanos)
+    }
+
+    /// A moment `millis` milliseconds after the origin.
+    #[must_use]
+    pub const fn from_millis(millis: u64) -> Self {
+        Self(millis.saturating_mul(1_000_000))
+    }
+
+    /// Nanoseconds since the origin.
+    #[must_use]
+    pub const fn as_nanos(self) -> u64 {
+        self.0
+    }
+
+    /// Whole milliseconds since the origin.
+    #[must_use]
+    pub const fn as_millis(self) -> u64 {
+        self.0 / 1_000_000
+    }
+
+    /// How long after `earlier` this is; zero when it is not after it.
+    #[must_use]
+    pub const fn saturating_since(self, earlier: Self) -> Duration {
+        Duration::from_nanos(self.0.saturating_sub(earlier.0))
+    }
+}
+
+impl Add<Duration> for Timestamp {
+    type Output = Self;
+
+    fn add(self, rhs: Duration) -> Self {
+        let nanos = u64::try_from(rhs.as_nanos()).unwrap_or(u64::MAX);
+        Self(self.0.saturating_add(nanos))
+    }
+}
+
+impl AddAssign<Duration> for Timestamp {
+    fn add_assign(&mut self, rhs: Duration) {
+        *self = *self + rhs;
+    }
+}
+
+impl Sub for Timestamp {
+    type Output = Duration;
+
+    fn sub(self, rhs: Self) -> Duration {
+        self.saturating_since(rhs)
+    }
+}
+
+/// Wall-clock time in whole seconds since 1970-01-01 UTC; used for what leaves the machine (Date, logs, storage), never
+/// for deadlines.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct WallTime(pub u64);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arithmetic_saturates_instead_of_wrapping() {
+        assert_eq!(Timestamp::MAX + Duration::from_secs(1), Timestamp::MAX);
+        assert_eq!(Timestamp::ZERO - Timestamp::MAX, Duration::ZERO);
+        assert_eq!(Timestamp::from_millis(1500) - Timestamp::from_millis(500), Duration::from_secs(1));
+    }
+}

@@ -1,0 +1,113 @@
+//! A reader over a header value that knows SIP's white space, tokens and quoted strings.
+
+use crate::text::{self, TOKEN};
+
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cursor<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Cursor<'a> {
+    pub(crate) const fn new(text: &'a [u8]) -> Self {
+        Self { rest: text }
+    }
+
+    pub(crate) const fn rest(&self) -> &'a [u8] {
+        self.rest
+    }
+
+    pub(crate) const fn is_empty(&self) -> bool {
+        self.rest.is_empty()
+    }
+
+    pub(crate) fn peek(&self) -> Option<u8> {
+        self.rest.first().copied()
+    }
+
+    pub(crate) fn skip_lws(&mut self) {
+        while let [first, rest @ ..] = self.rest
+            && text::is_lws(*first)
+        {
+            self.rest = rest;
+        }
+    }
+
+    /// Takes `byte` if it comes next.
+    pub(crate) fn eat(&mut self, byte: u8) -> bool {
+        match self.rest {
+            [first, rest @ ..] if *first == byte => {
+                self.rest = rest;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Takes `byte` with the white space around it.
+    pub(crate) fn eat_separator(&mut self, byte: u8) -> bool {
+        // Nearly always no white space stands there.
+        match self.rest {
+            [] => return false,
+            [first, rest @ ..] if *first == byte => {
+                self.rest = rest;
+                self.skip_lws();
+                return true;
+            }
+            [first, ..] if !text::is_lws(*first) => return false,
+            _ => {}
+        }
+        let mut ahead = *self;
+        ahead.skip_lws();
+        if !ahead.eat(byte) {
+            return false;
+        }
+        ahead.skip_lws();
+        *self = ahead;
+        true
+    }
+
+    /// Takes `prefix`, in any case, if it comes next.
+    pub(crate) fn eat_prefix(&mut self, prefix: &[u8]) -> bool {
+        match self.rest.split_at_checked(prefix.len()) {
+            Some((head, tail)) if head.eq_ignore_ascii_case(prefix) => {
+                self.rest = tail;
+                true
+            }
+            _ => false,
+        }
+    }
+
+    /// Takes bytes while they are of `class`; possibly none.
+    pub(crate) fn take_class(&mut self, class: u8) -> &'a [u8] {
+        let (taken, rest) = text::split_while(self.rest, class);
+        self.rest = rest;
+        taken
+    }
+
+    /// Takes bytes up to the first that `stop` accepts.
+    pub(crate) fn take_until(&mut self, stop: impl Fn(u8) -> bool) -> &'a [u8] {
+        let end = self.rest.iter().position(|byte| stop(*byte)).unwrap_or(self.rest.len());
+        let (taken, rest) = self.rest.split_at_checked(end).unwrap_or((self.rest, &[]));
+        self.rest = rest;
+        taken
+    }
+
+    /// A token, which is never empty.
+    pub(crate) fn token(&mut self) -> Option<&'a [u8]> {
+        Some(self.take_class(TOKEN)).filter(|token| !token.is_empty())
+    }
+
+    /// A quoted string with its quotes; `None` (and nothing taken) where it is not closed.
+    pub(crate) fn quoted(&mut self) -> Option<&'a [u8]> {
+        let [b'"', inner @ ..] = self.rest else { return None };
+        let mut escaped = false;
+        let end = inner.iter().position(|byte| {
+            let closes = *byte == b'"' && !escaped;
+            escaped = *byte == b'\\' && !escaped;
+            closes
+        })?;
+        let (quoted, rest) = self.rest.split_at_checked(end.checked_add(2)?)?;
+        self.rest = rest;
+        Some(quoted)
+    }
+}

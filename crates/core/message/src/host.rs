@@ -1,0 +1,148 @@
+//! Hosts and ports (RFC 3261 §25.1, IPv6 as RFC 5954 amends it).
+
+use core::fmt;
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+
+use crate::text::{self, NAME};
+
+/// A domain name or a literal address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Host<'a> {
+    /// A domain name as written; names compare in any case.
+    Name(&'a [u8]),
+    /// A literal address.
+    Ip(IpAddr),
+}
+
+impl<'a> Host<'a> {
+    /// Reads a host: a name, an IPv4 address, or an IPv6 address in brackets.
+    #[must_use]
+    pub fn parse(text: &'a [u8]) -> Option<Self> {
+        if let [b'[', inner @ .., b']'] = text {
+            return parse_v6(inner).map(|ip| Self::Ip(IpAddr::V6(ip)));
+        }
+        if text.last().is_some_and(u8::is_ascii_digit)
+            && let Some(ip) = parse_v4(text)
+        {
+            return Some(Self::Ip(IpAddr::V4(ip)));
+        }
+        let begins = text.first().is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
+        (begins && text::all(text, NAME)).then_some(Self::Name(text))
+    }
+
+    /// The address, where this is one.
+    #[must_use]
+    pub const fn ip(&self) -> Option<IpAddr> {
+        match self {
+            Self::Ip(ip) => Some(*ip),
+            Self::Name(_) => None,
+        }
+    }
+
+    /// Equality as URIs compare: names in any case, without a final dot; addresses by value.
+    #[must_use]
+    pub fn same(&self, other: &Host<'_>) -> bool {
+        match (self, other) {
+            (Self::Ip(a), Host::Ip(b)) => a == b,
+            (Self::Name(a), Host::Name(b)) => undotted(a).eq_ignore_ascii_case(undotted(b)),
+            _ => false,
+        }
+    }
+}
+
+impl fmt::Display for Host<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Name(name) => f.write_str(&text::lossy(name)),
+            Self::Ip(IpAddr::V4(ip)) => write!(f, "{ip}"),
+            Self::Ip(IpAddr::V6(ip)) => write!(f, "[{ip}]"),
+        }
+    }
+}
+
+fn undotted(name: &[u8]) -> &[u8] {
+    name.strip_suffix(b".").unwrap_or(name)
+}
+
+fn parse_v4(text: &[u8]) -> Option<Ipv4Addr> {
+    core::str::from_utf8(text).ok()?.parse().ok()
+}
+
+fn parse_v6(text: &[u8]) -> Option<Ipv6Addr> {
+    let text = core::str::from_utf8(text).ok()?;
+    text.parse().ok().or_else(|| {
+        //= rfc5118#4.10
+        // RFC 3261's own grammar led to a third colon before an embedded IPv4 address, and both forms must be tolerated.
+        let (left, right) = text.split_once(":::")?;
+        right.parse::<Ipv4Addr>().ok()?;
+        format!("{left}::{right}").parse().ok()
+    })
+}
+
+/// A host and, where it is written, a port.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct HostPort<'a> {
+    /// The host as written, brackets included.
+    pub host: &'a [u8],
+    /// The port, where one is written.
+    pub port: Option<u16>,
+}
+
+impl<'a> HostPort<'a> {
+    /// Reads `host [ ":" port ]`, all of `text`.
+    #[must_use]
+    pub fn parse(text: &'a [u8]) -> Option<Self> {
+        let host_end = match text {
+            [b'[', ..] => text.iter().position(|byte| *byte == b']')?.checked_add(1)?,
+            _ => memchr::memchr(b':', text).unwrap_or(text.len()),
+        };
+        let (host, rest) = text.split_at_checked(host_end)?;
+        let host = text::trim(host);
+        Host::parse(host)?;
+        let port = match text::trim(rest) {
+            [] => None,
+            [b':', digits @ ..] => Some(parse_port(text::trim(digits))?),
+            _ => return None,
+        };
+        Some(Self { host, port })
+    }
+
+    /// The host as a value.
+    #[must_use]
+    pub fn host(&self) -> Host<'a> {
+        Host::parse(self.host).unwrap_or(Host::Name(self.host))
+    }
+}
+
+/// A port from 1 to 65535.
+pub(crate) fn parse_port(text: &[u8]) -> Option<u16> {
+    let port = text::parse_decimal(text).and_then(|port| u16::try_from(port).ok())?;
+    (port != 0).then_some(port)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_names_and_ports() {
+        let parsed = HostPort::parse(b"[2001:db8::10]:5070").expect("valid");
+        assert_eq!((parsed.host, parsed.port), (&b"[2001:db8::10]"[..], Some(5070)));
+        assert_eq!(parsed.host().ip(), "2001:db8::10".parse().ok());
+        // RFC 5118 §4.5: the port swallowed by the brackets makes another address, not an error.
+        assert_eq!(HostPort::parse(b"[2001:db8::10:5070]").expect("valid").port, None);
+        let bug = HostPort::parse(b"[2001:db8:::192.0.2.1]").expect("tolerated (RFC 5118 \u{a7}4.10)");
+        assert_eq!(bug.host().ip(), "2001:db8::192.0.2.1".parse().ok());
+        assert_eq!(HostPort::parse(b"example.com").expect("valid").host(), Host::Name(b"example.com"));
+        for bad in [&b""[..], b"2001:db8::10", b"[2001:db8::10", b"[]", b".", b"-a", b"a:0", b"a:65536", b"a:", b"a b", b"a:1:2"] {
+            assert!(HostPort::parse(bad).is_none(), "{}", text::lossy(bad));
+        }
+    }
+
+    #[test]
+    fn names_compare_in_any_case_and_addresses_by_value() {
+        assert!(Host::Name(b"Example.COM.").same(&Host::Name(b"example.com")));
+        let (a, b) = (Host::parse(b"[2001:db8:0::1]"), Host::parse(b"[2001:DB8::1]"));
+        assert!(a.zip(b).is_some_and(|(a, b)| a.same(&b)));
+    }
+}

@@ -1,0 +1,62 @@
+//! SIP messages: from bytes to a borrowed view, typed headers, URIs, and back to bytes.
+//!
+//! The order of use is [`Peek`] (what is needed to admit and to steer), [`Head::scan`] (lines), [`Message::parse`] (what
+//! every element must understand); everything else is parsed when asked for. Nothing is copied: a view borrows the buffer
+//! that the message came in, and what is not edited by a [`Patch`] leaves byte for byte.
+
+#![forbid(unsafe_code)]
+#![deny(
+    clippy::unwrap_used,
+    clippy::expect_used,
+    clippy::indexing_slicing,
+    clippy::panic,
+    clippy::arithmetic_side_effects
+)]
+#![cfg_attr(
+    test,
+    allow(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        clippy::arithmetic_side_effects,
+        reason = "a test may fail loudly"
+    )
+)]
+
+mod auth_params;
+mod cursor;
+mod fault;
+mod framer;
+mod head;
+mod header;
+mod host;
+mod message;
+mod method;
+mod name_addr;
+mod params;
+mod patch;
+mod peek;
+mod reply;
+mod status;
+mod text;
+mod uri;
+mod via;
+
+pub use auth_params::{AuthParams, AuthScheme};
+pub use fault::Fault;
+pub use framer::{Framed, MAX_STREAM_MESSAGE, frame_stream};
+pub use head::{Field, Head, MAX_FIELDS, MAX_HEAD, StartLine};
+pub use header::HeaderName;
+pub use host::{Host, HostPort};
+pub use message::{CSeq, Message};
+pub use method::Method;
+pub use name_addr::{NameAddr, parse_contacts};
+pub use params::{Param, Params};
+pub use patch::Patch;
+pub use peek::{Kind, Peek};
+pub use reply::Reply;
+pub use status::Status;
+pub use text::{lossy, parse_decimal, split_list, trim, unquote};
+pub use uri::{Aor, SipUri, TelUri, Uri};
+pub use via::{MAGIC_COOKIE, Rport, Via};

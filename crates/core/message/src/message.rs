@@ -1,0 +1,326 @@
+//! A message as every element must understand it: what RFC 3261 requires of all messages is read and checked, the rest
+//! is there to be asked for.
+
+use crate::fault::Fault;
+use crate::framer;
+use crate::head::{Head, StartLine};
+use crate::header::HeaderName;
+use crate::method::Method;
+use crate::name_addr::NameAddr;
+use crate::status::Status;
+use crate::text;
+use crate::uri::Uri;
+use crate::via::Via;
+
+/// CSeq (RFC 3261 §20.16).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CSeq<'a> {
+    /// Below 2^31 (RFC 3261 §8.1.1.5).
+    pub number: u32,
+    /// The method of the transaction.
+    pub method: Method<'a>,
+}
+
+/// A request or response whose required headers are well-formed.
+#[derive(Clone, Debug)]
+pub struct Message<'a> {
+    head: Head<'a>,
+    body: &'a [u8],
+    via: Via<'a>,
+    from: NameAddr<'a>,
+    to: NameAddr<'a>,
+    call_id: &'a [u8],
+    cseq: CSeq<'a>,
+    max_forwards: Option<u8>,
+}
+
+impl<'a> Message<'a> {
+    /// Reads one datagram, or one framed message of a stream.
+    ///
+    /// # Errors
+    /// The fault, and the head where one was found: a request that has at least a top Via can then be answered.
+    #[expect(clippy::result_large_err, reason = "the error holds the head that the answer is built from; it is rare")]
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, (Fault, Option<Head<'a>>)> {
+        let head = Head::scan(bytes).map_err(|fault| (fault, None))?;
+        Self::from_head(head).map_err(|(fault, head)| (fault, Some(head)))
+    }
+
+    /// Reads what must be in `head`.
+    ///
+    /// # Errors
+    /// The fault, with the head given back.
+    #[expect(clippy::result_large_err, reason = "the error holds the head that the answer is built from; it is rare")]
+    pub fn from_head(head: Head<'a>) -> Result<Self, (Fault, Head<'a>)> {
+        match Required::read(&head) {
+            Ok(Required { body_length, via, from, to, call_id, cseq, max_forwards }) => {
+                let mut head = head;
+                head.cut_rest(body_length);
+                let body = head.rest();
+                Ok(Self { head, body, via, from, to, call_id, cseq, max_forwards })
+            }
+            Err(fault) => Err((fault, head)),
+        }
+    }
+
+    /// The head: lines and header values.
+    #[must_use]
+    pub const fn head(&self) -> &Head<'a> {
+        &self.head
+    }
+
+    /// All bytes of the message, without what trailed it in its datagram.
+    #[must_use]
+    pub const fn bytes(&self) -> &'a [u8] {
+        self.head.bytes()
+    }
+
+    /// The first line.
+    #[must_use]
+    pub const fn start(&self) -> StartLine<'a> {
+        self.head.start()
+    }
+
+    /// The method of a request; of a response, the CSeq's.
+    #[must_use]
+    pub const fn method(&self) -> Method<'a> {
+        self.cseq.method
+    }
+
+    /// The status of a response.
+    #[must_use]
+    pub const fn status(&self) -> Option<Status> {
+        match self.head.start() {
+            StartLine::Response { status, .. } => Some(status),
+            StartLine::Request { .. } => None,
+        }
+    }
+
+    /// The Request-URI as written; empty for a response.
+    #[must_use]
+    pub const fn request_uri(&self) -> &'a [u8] {
+        match self.head.start() {
+            StartLine::Request { uri, .. } => uri,
+            StartLine::Response { .. } => &[],
+        }
+    }
+
+    /// The body.
+    #[must_use]
+    pub const fn body(&self) -> &'a [u8] {
+        self.body
+    }
+
+    /// The topmost Via.
+    #[must_use]
+    pub const fn via(&self) -> &Via<'a> {
+        &self.via
+    }
+
+    /// From.
+    #[must_use]
+    pub const fn from(&self) -> &NameAddr<'a> {
+        &self.from
+    }
+
+    /// To.
+    #[must_use]
+    pub const fn to(&self) -> &NameAddr<'a> {
+        &self.to
+    }
+
+    /// Call-ID.
+    #[must_use]
+    pub const fn call_id(&self) -> &'a [u8] {
+        self.call_id
+    }
+
+    /// CSeq.
+    #[must_use]
+    pub const fn cseq(&self) -> CSeq<'a> {
+        self.cseq
+    }
+
+    /// Max-Forwards, where it is there.
+    #[must_use]
+    pub const fn max_forwards(&self) -> Option<u8> {
+        self.max_forwards
+    }
+}
+
+/// What [`Message::from_head`] reads, before the head is moved into the message.
+struct Required<'a> {
+    body_length: usize,
+    via: Via<'a>,
+    from: NameAddr<'a>,
+    to: NameAddr<'a>,
+    call_id: &'a [u8],
+    cseq: CSeq<'a>,
+    max_forwards: Option<u8>,
+}
+
+impl<'a> Required<'a> {
+    fn read(head: &Head<'a>) -> Result<Self, Fault> {
+        let values = Values::collect(head)?;
+        let via = match head.top_via() {
+            Some(via) => via,
+            None => Via::parse_first(values.via.ok_or(Fault::Missing("Via"))?).ok_or(Fault::Header("Via"))?.0,
+        };
+        let from = address(values.from, "From")?;
+        let to = address(values.to, "To")?;
+        let call_id = values.call_id.ok_or(Fault::Missing("Call-ID"))?;
+        if !is_call_id(call_id) {
+            return Err(Fault::Header("Call-ID"));
+        }
+        let cseq = read_cseq(values.cseq.ok_or(Fault::Missing("CSeq"))?).ok_or(Fault::Header("CSeq"))?;
+        if let StartLine::Request { method, uri } = head.start() {
+            if method != cseq.method {
+                return Err(Fault::CSeqMethod);
+            }
+            let uri = Uri::parse(uri).ok_or(Fault::RequestUri)?;
+            // Headers in a Request-URI are not allowed (RFC 3261 §19.1.1, table 1): they must never become headers.
+            if uri.sip().is_some_and(|uri| uri.headers.is_some()) {
+                return Err(Fault::RequestUri);
+            }
+        }
+        let max_forwards = values.max_forwards.map(read_max_forwards).transpose()?;
+        if let Some(contact) = values.contact
+            && contact != b"*"
+            && !is_address_list(contact)
+        {
+            return Err(Fault::Header("Contact"));
+        }
+        let body_length = framer::datagram_body(head)?;
+        Ok(Self { body_length, via, from, to, call_id, cseq, max_forwards })
+    }
+}
+
+/// The values of the fields that every message is judged by, gathered in one pass.
+#[derive(Default)]
+struct Values<'a> {
+    via: Option<&'a [u8]>,
+    from: Option<&'a [u8]>,
+    to: Option<&'a [u8]>,
+    call_id: Option<&'a [u8]>,
+    cseq: Option<&'a [u8]>,
+    max_forwards: Option<&'a [u8]>,
+    contact: Option<&'a [u8]>,
+}
+
+impl<'a> Values<'a> {
+    fn collect(head: &Head<'a>) -> Result<Self, Fault> {
+        let mut values = Self::default();
+        for field in head.fields() {
+            let slot = match field.name {
+                HeaderName::Via => {
+                    values.via.get_or_insert(head.value(field));
+                    continue;
+                }
+                HeaderName::Contact => {
+                    values.contact.get_or_insert(head.value(field));
+                    continue;
+                }
+                HeaderName::From => &mut values.from,
+                HeaderName::To => &mut values.to,
+                HeaderName::CallId => &mut values.call_id,
+                HeaderName::CSeq => &mut values.cseq,
+                HeaderName::MaxForwards => &mut values.max_forwards,
+                _ => continue,
+            };
+            if slot.replace(head.value(field)).is_some() {
+                return Err(Fault::Repeated(field.name.as_str()));
+            }
+        }
+        Ok(values)
+    }
+}
+
+fn address<'a>(value: Option<&'a [u8]>, name: &'static str) -> Result<NameAddr<'a>, Fault> {
+    NameAddr::parse(value.ok_or(Fault::Missing(name))?).ok_or(Fault::Header(name))
+}
+
+/// Whether every element of a list is an address.
+fn is_address_list(value: &[u8]) -> bool {
+    let mut rest = value;
+    loop {
+        match NameAddr::parse_first(rest) {
+            Some((_, [])) => return true,
+            Some((_, [_comma, tail @ ..])) => rest = tail,
+            None => return false,
+        }
+    }
+}
+
+/// `callid = word [ "@" word ]`.
+fn is_call_id(text: &[u8]) -> bool {
+    text::all(text, text::WORD)
+}
+
+fn read_cseq(value: &[u8]) -> Option<CSeq<'_>> {
+    let digits = value.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let (number, rest) = value.split_at_checked(digits)?;
+    let number = text::parse_decimal(number).and_then(|number| u32::try_from(number).ok())?;
+    let method = text::trim(rest);
+    let separated = rest.len() > method.len();
+    // RFC 3261 §8.1.1.5 keeps the number below 2^31.
+    (separated && number < 1 << 31 && text::all(method, text::TOKEN))
+        .then_some(CSeq { number, method: Method::from_token(method) })
+}
+
+fn read_max_forwards(value: &[u8]) -> Result<u8, Fault> {
+    text::parse_decimal(value).and_then(|hops| u8::try_from(hops).ok()).ok_or(Fault::Header("Max-Forwards"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const INVITE: &str = "INVITE sip:bob@biloxi.com SIP/2.0\r\n\
+        Via: SIP/2.0/UDP pc33.atlanta.com;branch=z9hG4bK776asdhds\r\n\
+        Max-Forwards: 70\r\n\
+        To: Bob <sip:bob@biloxi.com>\r\n\
+        From: Alice <sip:alice@atlanta.com>;tag=1928301774\r\n\
+        Call-ID: a84b4c76e66710@pc33.atlanta.com\r\n\
+        CSeq: 314159 INVITE\r\n\
+        Contact: <sip:alice@pc33.atlanta.com>\r\n\
+        Content-Length: 4\r\n\r\nbodyTRAILING";
+
+    fn fault(message: &str) -> Fault {
+        Message::parse(message.as_bytes()).expect_err("refused").0
+    }
+
+    #[test]
+    fn a_usual_request() {
+        let message = Message::parse(INVITE.as_bytes()).expect("valid");
+        assert_eq!(message.method(), Method::Invite);
+        assert_eq!(message.request_uri(), b"sip:bob@biloxi.com");
+        assert_eq!(message.from().tag(), Some(&b"1928301774"[..]));
+        assert_eq!(message.cseq().number, 314_159);
+        assert_eq!(message.max_forwards(), Some(70));
+        assert_eq!(message.body(), b"body", "bytes past Content-Length are ignored on a datagram");
+        assert!(message.bytes().ends_with(b"\r\n\r\nbody"));
+    }
+
+    #[test]
+    fn each_rule_has_its_fault() {
+        let cases = [
+            ("CSeq: 314159 INVITE", "CSeq: 314159 OPTIONS", Fault::CSeqMethod),
+            ("CSeq: 314159 INVITE", "CSeq: 2147483648 INVITE", Fault::Header("CSeq")),
+            ("CSeq: 314159 INVITE", "CSeq: 1INVITE", Fault::Header("CSeq")),
+            ("Max-Forwards: 70", "Max-Forwards: 256", Fault::Header("Max-Forwards")),
+            ("Max-Forwards: 70", "Max-Forwards: 70\r\nMax-Forwards: 70", Fault::Repeated("Max-Forwards")),
+            ("Call-ID: a84b4c76e66710@pc33.atlanta.com\r\n", "", Fault::Missing("Call-ID")),
+            ("Via: SIP/2.0/UDP pc33.atlanta.com;branch=z9hG4bK776asdhds\r\n", "", Fault::Missing("Via")),
+            ("To: Bob <sip:bob@biloxi.com>", "To: \"Bob <sip:bob@biloxi.com>", Fault::Header("To")),
+            ("sip:bob@biloxi.com SIP/2.0", "<sip:bob@biloxi.com> SIP/2.0", Fault::RequestUri),
+            ("sip:bob@biloxi.com SIP/2.0", "sip:bob@biloxi.com?Route=x SIP/2.0", Fault::RequestUri),
+            ("sip:bob@biloxi.com SIP/2.0", "sip:bob@biloxi.com; lr SIP/2.0", Fault::RequestUri),
+            ("Content-Length: 4", "Content-Length: 99", Fault::ContentLength),
+            ("Content-Length: 4", "Content-Length: 4\r\nl: 4", Fault::ContentLength),
+            ("Contact: <sip:alice@pc33.atlanta.com>", "Contact: \"Joe\" <sip:joe@x>;;;;", Fault::Header("Contact")),
+        ];
+        for (from, to, expected) in cases {
+            assert!(INVITE.contains(from));
+            assert_eq!(fault(&INVITE.replacen(from, to, 1)), expected, "{to}");
+        }
+    }
+}

@@ -1,0 +1,516 @@
+//! SIP, SIPS and TEL URIs: grammar, comparison (RFC 3261 §19.1.4) and the canonical address of record (§10.3 step 5).
+
+use core::fmt;
+use core::net::IpAddr;
+
+use smallvec::SmallVec;
+
+use crate::cursor::Cursor;
+use crate::host::{Host, HostPort};
+use crate::text::{self, HEADER, NAME, PARAM, TOKEN, URI, USER};
+
+/// The most parameters, and the most headers, of one URI: comparing two looks at each pair.
+const MAX_URI_PARTS: usize = 64;
+
+/// A URI as it stands in a request line or between angle brackets.
+#[derive(Clone, Copy, Debug)]
+pub enum Uri<'a> {
+    /// `sip:` or `sips:`.
+    Sip(SipUri<'a>),
+    /// `tel:` (RFC 3966).
+    Tel(TelUri<'a>),
+    /// Another scheme; kept as it is written.
+    Other {
+        /// The scheme, without the colon.
+        scheme: &'a [u8],
+        /// The whole URI.
+        text: &'a [u8],
+    },
+}
+
+/// A `sip:` or `sips:` URI.
+#[derive(Clone, Copy, Debug)]
+pub struct SipUri<'a> {
+    /// The whole URI as written.
+    pub text: &'a [u8],
+    /// `sips:`.
+    pub secure: bool,
+    /// The user part as written, escapes included.
+    pub user: Option<&'a [u8]>,
+    /// The password as written.
+    pub password: Option<&'a [u8]>,
+    /// Host and port.
+    pub host_port: HostPort<'a>,
+    /// The URI parameters.
+    pub params: UriParams<'a>,
+    /// The part after `?`, without it.
+    pub headers: Option<&'a [u8]>,
+}
+
+/// A `tel:` URI.
+#[derive(Clone, Copy, Debug)]
+pub struct TelUri<'a> {
+    /// The whole URI as written.
+    pub text: &'a [u8],
+    /// The number as written, visual separators included.
+    pub number: &'a [u8],
+    /// The parameters.
+    pub params: UriParams<'a>,
+}
+
+/// The parameters of a URI, which unlike a header's allow no white space and no quotes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct UriParams<'a> {
+    text: &'a [u8],
+}
+
+impl<'a> UriParams<'a> {
+    fn parse(text: &'a [u8]) -> Option<Self> {
+        let params = Self { text };
+        let valid = text.is_empty()
+            || text.first() == Some(&b';')
+                && params.iter().nth(MAX_URI_PARTS).is_none()
+                && params.iter().all(|(name, value)| {
+                    !name.is_empty()
+                        && text::all_escaped(name, PARAM)
+                        && value.is_none_or(|v| !v.is_empty() && text::all_escaped(v, PARAM))
+                });
+        valid.then_some(params)
+    }
+
+    /// As written, from the first semicolon on.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &'a [u8] {
+        self.text
+    }
+
+    /// Names with values, in their order.
+    pub fn iter(&self) -> impl Iterator<Item = (&'a [u8], Option<&'a [u8]>)> + use<'a> {
+        self.text.split(|byte| *byte == b';').skip(1).map(|param| match memchr::memchr(b'=', param) {
+            Some(at) => (param.get(..at).unwrap_or(param), param.get(at.saturating_add(1)..)),
+            None => (param, None),
+        })
+    }
+
+    /// Whether the parameter `name` is there, with or without a value.
+    #[must_use]
+    pub fn contains(&self, name: &str) -> bool {
+        self.iter().any(|(n, _)| n.eq_ignore_ascii_case(name.as_bytes()))
+    }
+
+    /// The value of the parameter `name`.
+    #[must_use]
+    pub fn value(&self, name: &str) -> Option<&'a [u8]> {
+        self.iter().find(|(n, _)| n.eq_ignore_ascii_case(name.as_bytes()))?.1
+    }
+}
+
+impl<'a> Uri<'a> {
+    /// Reads a URI, all of `text`.
+    #[must_use]
+    pub fn parse(text: &'a [u8]) -> Option<Self> {
+        let mut cursor = Cursor::new(text);
+        if cursor.eat_prefix(b"sip:") {
+            return SipUri::parse_rest(text, false, cursor.rest()).map(Self::Sip);
+        }
+        if cursor.eat_prefix(b"sips:") {
+            return SipUri::parse_rest(text, true, cursor.rest()).map(Self::Sip);
+        }
+        if cursor.eat_prefix(b"tel:") {
+            return TelUri::parse_rest(text, cursor.rest()).map(Self::Tel);
+        }
+        let scheme = cursor.take_until(|byte| byte == b':');
+        let plausible = scheme.first().is_some_and(u8::is_ascii_alphabetic)
+            && scheme.iter().all(|byte| byte.is_ascii_alphanumeric() || b"+-.".contains(byte))
+            && cursor.eat(b':')
+            && text::all(cursor.rest(), URI);
+        plausible.then_some(Self::Other { scheme, text })
+    }
+
+    /// The URI as written.
+    #[must_use]
+    pub const fn as_bytes(&self) -> &'a [u8] {
+        match self {
+            Self::Sip(uri) => uri.text,
+            Self::Tel(uri) => uri.text,
+            Self::Other { text, .. } => text,
+        }
+    }
+
+    /// The SIP URI, where this is one.
+    #[must_use]
+    pub const fn sip(&self) -> Option<&SipUri<'a>> {
+        match self {
+            Self::Sip(uri) => Some(uri),
+            _ => None,
+        }
+    }
+
+    /// Equality as RFC 3261 §19.1.4 (and RFC 3966 §4) has it; other schemes compare byte for byte.
+    #[must_use]
+    pub fn same(&self, other: &Uri<'_>) -> bool {
+        match (self, other) {
+            (Self::Sip(a), Uri::Sip(b)) => a.same(b),
+            (Self::Tel(a), Uri::Tel(b)) => a.same(b),
+            (Self::Other { text: a, .. }, Uri::Other { text: b, .. }) => a == b,
+            _ => false,
+        }
+    }
+}
+
+impl<'a> SipUri<'a> {
+    /// Reads what follows the scheme.
+    fn parse_rest(text: &'a [u8], secure: bool, rest: &'a [u8]) -> Option<Self> {
+        let (user, password, rest) = match memchr::memchr(b'@', rest) {
+            Some(at) => {
+                let (userinfo, tail) = rest.split_at_checked(at)?;
+                let (user, password) = split_at_byte(userinfo, b':');
+                if user.is_empty() || !text::all_escaped(user, USER) {
+                    return None;
+                }
+                if !password.is_none_or(|password| text::all_escaped(password, USER)) {
+                    return None;
+                }
+                (Some(user), password, tail.get(1..)?)
+            }
+            None => (None, None, rest),
+        };
+        let (rest, headers) = split_at_byte(rest, b'?');
+        if !headers.is_none_or(headers_are_valid) {
+            return None;
+        }
+        let params_at = memchr::memchr(b';', rest).unwrap_or(rest.len());
+        let (host_port, params) = rest.split_at_checked(params_at)?;
+        if host_port.iter().any(|byte| text::is_lws(*byte)) {
+            return None;
+        }
+        let host_port = HostPort::parse(host_port)?;
+        Some(Self { text, secure, user, password, host_port, params: UriParams::parse(params)?, headers })
+    }
+
+    /// The host as a value.
+    #[must_use]
+    pub fn host(&self) -> Host<'a> {
+        self.host_port.host()
+    }
+
+    /// The port, where one is written.
+    #[must_use]
+    pub const fn port(&self) -> Option<u16> {
+        self.host_port.port
+    }
+
+    /// Without the `?headers` part, which must never become headers of a forwarded request.
+    #[must_use]
+    pub fn without_headers(&self) -> &'a [u8] {
+        let cut = self.headers.map_or(0, |headers| headers.len().saturating_add(1));
+        self.text.get(..self.text.len().saturating_sub(cut)).unwrap_or(self.text)
+    }
+
+    /// The canonical address of record; `None` without a user part.
+    #[must_use]
+    pub fn aor(&self) -> Option<Aor> {
+        Some(Aor::new(self.user?, self.host_port.host))
+    }
+
+    //= rfc3261#19.1.4
+    /// URI comparison.
+    #[must_use]
+    pub fn same(&self, other: &SipUri<'_>) -> bool {
+        self.secure == other.secure
+            && same_escaped(self.user, other.user)
+            && same_escaped(self.password, other.password)
+            && self.host().same(&other.host())
+            && self.port() == other.port()
+            && self.params_agree(other)
+            && other.params_agree(self)
+            && same_headers(self.headers, other.headers)
+    }
+
+    /// Every parameter of `self` agrees with `other`'s, and those that must be in both are.
+    fn params_agree(&self, other: &SipUri<'_>) -> bool {
+        const IN_BOTH: [&str; 5] = ["user", "ttl", "method", "maddr", "transport"];
+        self.params.iter().all(|(name, value)| {
+            let mut theirs = other.params.iter().filter(|(n, _)| same_text(n, name)).map(|(_, value)| value).peekable();
+            if theirs.peek().is_none() {
+                return !IN_BOTH.iter().any(|known| same_text(name, known.as_bytes()));
+            }
+            theirs.any(|theirs| match (value, theirs) {
+                (Some(a), Some(b)) => same_text(a, b),
+                (a, b) => a.is_none() && b.is_none(),
+            })
+        })
+    }
+}
+
+impl<'a> TelUri<'a> {
+    fn parse_rest(text: &'a [u8], rest: &'a [u8]) -> Option<Self> {
+        let params_at = memchr::memchr(b';', rest).unwrap_or(rest.len());
+        let (number, params) = rest.split_at_checked(params_at)?;
+        let digits = number.strip_prefix(b"+").unwrap_or(number);
+        let valid = digits.iter().any(u8::is_ascii_hexdigit)
+            && digits.iter().all(|byte| byte.is_ascii_hexdigit() || b"-.()*#".contains(byte));
+        valid.then_some(())?;
+        Some(Self { text, number, params: UriParams::parse(params)? })
+    }
+
+    /// The number without its visual separators.
+    #[must_use]
+    pub fn digits(&self) -> SmallVec<[u8; 24]> {
+        self.number.iter().filter(|byte| !b"-.()".contains(byte)).copied().collect()
+    }
+
+    /// Equality as RFC 3966 §4 has it: numbers without separators, parameters in any order.
+    #[must_use]
+    pub fn same(&self, other: &TelUri<'_>) -> bool {
+        let subset = |a: &TelUri<'_>, b: &TelUri<'_>| {
+            a.params.iter().all(|(name, value)| {
+                b.params.iter().any(|(n, v)| {
+                    same_text(n, name)
+                        && value.zip(v).is_none_or(|(a, b)| same_text(a, b))
+                        && value.is_some() == v.is_some()
+                })
+            })
+        };
+        self.digits().eq_ignore_ascii_case(&other.digits()) && subset(self, other) && subset(other, self)
+    }
+}
+
+/// A canonical address of record: `user@domain`, the user part unescaped, the domain in lower case; the key of directory
+/// and location table.
+#[derive(Clone, PartialEq, Eq, Hash, PartialOrd, Ord)]
+pub struct Aor {
+    text: SmallVec<[u8; 48]>,
+}
+
+impl Aor {
+    /// From a user part as written and a host as written.
+    #[must_use]
+    pub fn new(user: &[u8], host: &[u8]) -> Self {
+        let mut text: SmallVec<[u8; 48]> = Unescaped::new(user).collect();
+        text.push(b'@');
+        match Host::parse(host) {
+            //= rfc5954#4.2
+            // One address has many spellings, and the key has one.
+            Some(ip @ Host::Ip(IpAddr::V6(_))) => text.extend_from_slice(ip.to_string().as_bytes()),
+            _ => text.extend(host.strip_suffix(b".").unwrap_or(host).iter().map(u8::to_ascii_lowercase)),
+        }
+        Self { text }
+    }
+
+    /// From a user part that has no escapes, such as a digest username.
+    #[must_use]
+    pub fn from_unescaped(user: &[u8], host: &[u8]) -> Self {
+        let mut text = SmallVec::from_slice(user);
+        text.push(b'@');
+        text.extend(host.iter().map(u8::to_ascii_lowercase));
+        Self { text }
+    }
+
+    /// `user@domain`.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        &self.text
+    }
+
+    /// The unescaped user part.
+    #[must_use]
+    pub fn user(&self) -> &[u8] {
+        let at = memchr::memrchr(b'@', &self.text).unwrap_or(self.text.len());
+        self.text.get(..at).unwrap_or(&[])
+    }
+
+    /// The domain in lower case.
+    #[must_use]
+    pub fn domain(&self) -> &[u8] {
+        let at = memchr::memrchr(b'@', &self.text).unwrap_or(self.text.len());
+        self.text.get(at.saturating_add(1)..).unwrap_or(&[])
+    }
+}
+
+impl fmt::Display for Aor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&text::lossy(&self.text))
+    }
+}
+
+impl fmt::Debug for Aor {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Aor({self})")
+    }
+}
+
+/// Text with its `%HH` escapes undone; what is no escape is handed out as it is.
+struct Unescaped<'a> {
+    rest: &'a [u8],
+}
+
+impl<'a> Unescaped<'a> {
+    const fn new(text: &'a [u8]) -> Self {
+        Self { rest: text }
+    }
+}
+
+impl Iterator for Unescaped<'_> {
+    type Item = u8;
+
+    fn next(&mut self) -> Option<u8> {
+        if let [b'%', high, low, tail @ ..] = self.rest
+            && let (Some(high), Some(low)) = (hex(*high), hex(*low))
+        {
+            self.rest = tail;
+            return Some((high << 4) | low);
+        }
+        let (first, tail) = self.rest.split_first()?;
+        self.rest = tail;
+        Some(*first)
+    }
+}
+
+fn hex(digit: u8) -> Option<u8> {
+    char::from(digit).to_digit(16).and_then(|digit| u8::try_from(digit).ok())
+}
+
+fn split_at_byte(text: &[u8], byte: u8) -> (&[u8], Option<&[u8]>) {
+    match memchr::memchr(byte, text) {
+        Some(at) => (text.get(..at).unwrap_or(text), text.get(at.saturating_add(1)..)),
+        None => (text, None),
+    }
+}
+
+fn headers_are_valid(headers: &[u8]) -> bool {
+    let mut parts = headers.split(|byte| *byte == b'&');
+    if parts.clone().nth(MAX_URI_PARTS).is_some() {
+        return false;
+    }
+    parts.all(|header| {
+        let (name, value) = split_at_byte(header, b'=');
+        let allowed = HEADER | TOKEN | NAME;
+        !name.is_empty() && text::all_escaped(name, allowed) && value.is_some_and(|v| text::all_escaped(v, allowed))
+    })
+}
+
+/// Case-sensitive, with escapes undone: users and passwords.
+fn same_escaped(a: Option<&[u8]>, b: Option<&[u8]>) -> bool {
+    match (a, b) {
+        (Some(a), Some(b)) => a == b || Unescaped::new(a).eq(Unescaped::new(b)),
+        (a, b) => a.is_none() && b.is_none(),
+    }
+}
+
+/// In any case, with escapes undone: everything else.
+fn same_text(a: &[u8], b: &[u8]) -> bool {
+    a.eq_ignore_ascii_case(b)
+        || Unescaped::new(a)
+            .map(|byte| byte.to_ascii_lowercase())
+            .eq(Unescaped::new(b).map(|byte| byte.to_ascii_lowercase()))
+}
+
+/// The same headers, in any order.
+fn same_headers(a: Option<&[u8]>, b: Option<&[u8]>) -> bool {
+    let (Some(a), Some(b)) = (a, b) else { return a.is_none() && b.is_none() };
+    let list = |text| split_headers(text).collect::<SmallVec<[_; 8]>>();
+    let (a, b) = (list(a), list(b));
+    let within = |xs: &[(&[u8], &[u8])], ys: &[(&[u8], &[u8])]| {
+        xs.iter().all(|x| ys.iter().any(|y| same_text(x.0, y.0) && same_escaped(Some(x.1), Some(y.1))))
+    };
+    a.len() == b.len() && within(&a, &b) && within(&b, &a)
+}
+
+fn split_headers(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
+    text.split(|byte| *byte == b'&').map(|header| {
+        let (name, value) = split_at_byte(header, b'=');
+        (name, value.unwrap_or(&[]))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn uri(text: &str) -> Uri<'_> {
+        Uri::parse(text.as_bytes()).unwrap_or_else(|| panic!("{text} is valid"))
+    }
+
+    /// The examples of RFC 3261 §19.1.4.
+    #[test]
+    fn comparison_as_the_rfc_has_it() {
+        for (a, b) in [
+            ("sip:%61lice@atlanta.com;transport=TCP", "sip:alice@AtLanTa.CoM;Transport=tcp"),
+            ("sip:carol@chicago.com", "sip:carol@chicago.com;newparam=5"),
+            ("sip:carol@chicago.com", "sip:carol@chicago.com;security=on"),
+            (
+                "sip:biloxi.com;transport=tcp;method=REGISTER?to=sip:bob%40biloxi.com",
+                "sip:biloxi.com;method=REGISTER;transport=tcp?to=sip:bob%40biloxi.com",
+            ),
+            (
+                "sip:alice@atlanta.com?subject=project%20x&priority=urgent",
+                "sip:alice@atlanta.com?priority=urgent&subject=project%20x",
+            ),
+            ("tel:+1-201-555-0123", "TEL:+1(201)5550123"),
+            ("tel:7042;phone-context=example.com", "tel:7042;phone-context=Example.com"),
+        ] {
+            assert!(uri(a).same(&uri(b)) && uri(b).same(&uri(a)), "{a} = {b}");
+        }
+        for (a, b) in [
+            ("SIP:ALICE@AtLanTa.CoM;Transport=udp", "sip:alice@AtLanTa.CoM;Transport=UDP"),
+            ("sip:bob@biloxi.com", "sip:bob@biloxi.com:5060"),
+            ("sip:bob@biloxi.com", "sip:bob@biloxi.com;transport=udp"),
+            ("sip:bob@biloxi.com", "sip:bob@biloxi.com:6000;transport=tcp"),
+            ("sip:carol@chicago.com", "sip:carol@chicago.com?Subject=next%20meeting"),
+            ("sip:bob@phone21.boxesbybob.com", "sip:bob@192.0.2.4"),
+            ("sip:carol@chicago.com;security=on", "sip:carol@chicago.com;security=off"),
+            ("sip:a@b", "sips:a@b"),
+            ("sip:a@b", "tel:1"),
+            ("tel:+1", "tel:1"),
+        ] {
+            assert!(!uri(a).same(&uri(b)) && !uri(b).same(&uri(a)), "{a} is not {b}");
+        }
+    }
+
+    #[test]
+    fn the_user_part_is_split_before_it_is_unescaped() {
+        let Uri::Sip(parsed) = uri("sip:sips%3Auser%40example.com@example.net") else { panic!("a SIP URI") };
+        assert_eq!(parsed.user, Some(&b"sips%3Auser%40example.com"[..]));
+        let aor = parsed.aor().expect("has a user");
+        assert_eq!(aor.as_bytes(), b"sips:user@example.com@example.net");
+        assert_eq!((aor.user(), aor.domain()), (&b"sips:user@example.com"[..], &b"example.net"[..]));
+    }
+
+    #[test]
+    fn headers_are_told_apart() {
+        let Uri::Sip(parsed) = uri("sip:user@example.com:5070;lr;x=1?Route=%3Csip:example.com%3E") else { panic!() };
+        assert_eq!(parsed.without_headers(), b"sip:user@example.com:5070;lr;x=1");
+        assert!(parsed.params.contains("LR"));
+        assert_eq!(parsed.params.value("x"), Some(&b"1"[..]));
+    }
+
+    #[test]
+    fn what_is_not_a_uri_is_refused() {
+        for bad in [
+            "",
+            "sip:",
+            "sip:@",
+            "sip:a@",
+            "sip:a b@c",
+            "sip:a@b c",
+            "sip:a@b;;c",
+            "sip:a@b;=1",
+            "sip:a@b;x=",
+            "sip:a@b?",
+            "sip:a@b?x",
+            "<sip:a@b>",
+            "sip:a@[::1",
+            "sip:a@2001:db8::1",
+            "sip:a%4@b",
+            "tel:",
+            "tel:abc;=",
+            "noscheme",
+            "1sip:x",
+            "sip:a@b\r\n",
+            "sip:a@b; lr",
+        ] {
+            assert!(Uri::parse(bad.as_bytes()).is_none(), "{bad:?}");
+        }
+    }
+}

@@ -1,0 +1,199 @@
+//! Via (RFC 3261 §20.42) with `rport` (RFC 3581).
+
+use core::net::IpAddr;
+
+use strowger_foundation::Transport;
+
+use crate::cursor::Cursor;
+use crate::host::{self, Host, HostPort};
+use crate::params::Params;
+use crate::text;
+
+/// What begins every branch made by RFC 3261's rules.
+pub const MAGIC_COOKIE: &[u8] = b"z9hG4bK";
+
+/// The `rport` parameter (RFC 3581).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Rport<'a> {
+    /// Not there.
+    Absent,
+    /// `;rport`: the sender asks for the port that the request came from. The bytes are the parameter's name as written,
+    /// behind which the value goes.
+    Requested(&'a [u8]),
+    /// `;rport=5060`.
+    Port(u16),
+}
+
+/// One Via value.
+#[derive(Clone, Copy, Debug)]
+pub struct Via<'a> {
+    /// The value as written.
+    pub text: &'a [u8],
+    /// The transport token as written.
+    pub transport: &'a [u8],
+    /// Where the sender says that it is.
+    pub sent_by: HostPort<'a>,
+    /// All parameters.
+    pub params: Params<'a>,
+    /// `branch`.
+    pub branch: Option<&'a [u8]>,
+    /// `received` as written.
+    pub received: Option<&'a [u8]>,
+    /// `rport`.
+    pub rport: Rport<'a>,
+}
+
+impl<'a> Via<'a> {
+    /// Reads the first value of a Via header, and what follows it (from the comma on).
+    #[must_use]
+    pub fn parse_first(value: &'a [u8]) -> Option<(Self, &'a [u8])> {
+        let mut cursor = Cursor::new(value);
+        cursor.skip_lws();
+        let start = cursor.rest();
+        let transport = read_protocol(&mut cursor)?;
+        let sent_by = cursor.take_until(|byte| byte == b';' || byte == b',');
+        let sent_by = HostPort::parse(text::trim(sent_by))?;
+        let (mut branch, mut received, mut rport) = (None, None, Rport::Absent);
+        let params = Params::read_each(&mut cursor, |param| {
+            if param.is("branch") {
+                branch = Some(param.value?);
+            } else if param.is("received") {
+                received = Some(param.value?);
+            } else if param.is("rport") {
+                rport = match param.value {
+                    None => Rport::Requested(param.name),
+                    Some(port) => Rport::Port(host::parse_port(port)?),
+                };
+            }
+            Some(())
+        })?;
+        let length = start.len().checked_sub(cursor.rest().len())?;
+        let text = text::trim(start.get(..length)?);
+        cursor.skip_lws();
+        if !matches!(cursor.peek(), None | Some(b',')) {
+            return None;
+        }
+        Some((Self { text, transport, sent_by, params, branch, received, rport }, cursor.rest()))
+    }
+
+    /// Reads every value of a Via header.
+    pub fn parse_all(value: &'a [u8]) -> impl Iterator<Item = Option<Self>> {
+        text::split_list(value).map(|element| {
+            let (via, rest) = Self::parse_first(element)?;
+            rest.is_empty().then_some(via)
+        })
+    }
+
+    /// The branch behind the magic cookie; `None` for an RFC 2543 sender, and for a cookie with nothing behind it, which
+    /// identifies no transaction (RFC 4475 §3.2.1).
+    #[must_use]
+    pub fn rfc3261_branch(&self) -> Option<&'a [u8]> {
+        let branch = self.branch?;
+        let (cookie, rest) = branch.split_at_checked(MAGIC_COOKIE.len())?;
+        (cookie.eq_ignore_ascii_case(MAGIC_COOKIE) && !rest.is_empty()).then_some(rest)
+    }
+
+    /// The transport, where it is one that the server knows.
+    #[must_use]
+    pub fn transport(&self) -> Option<Transport> {
+        Transport::from_token(self.transport)
+    }
+
+    /// `received` as an address; brackets around IPv6 are accepted though the grammar has none (RFC 5118 §4.5).
+    #[must_use]
+    pub fn received_ip(&self) -> Option<IpAddr> {
+        let text = self.received?;
+        let bare = text.strip_prefix(b"[").and_then(|t| t.strip_suffix(b"]")).unwrap_or(text);
+        core::str::from_utf8(bare).ok()?.parse().ok()
+    }
+
+    /// The port that responses go to: `rport`, the sent-by port, or the transport's default (RFC 3261 §18.2.2).
+    #[must_use]
+    pub fn response_port(&self) -> u16 {
+        match (self.rport, self.sent_by.port) {
+            (Rport::Port(port), _) | (_, Some(port)) => port,
+            _ => self.transport().unwrap_or(Transport::Udp).default_port(),
+        }
+    }
+
+    /// The address that responses go to, where it is written as one: `received`, or a literal sent-by.
+    #[must_use]
+    pub fn response_ip(&self) -> Option<IpAddr> {
+        self.received_ip().or_else(|| self.sent_by.host().ip())
+    }
+
+    /// The sent-by host as a value.
+    #[must_use]
+    pub fn host(&self) -> Host<'a> {
+        self.sent_by.host()
+    }
+}
+
+/// `SIP / 2.0 / transport LWS`, with the white space that the grammar allows around the slashes.
+fn read_protocol<'a>(cursor: &mut Cursor<'a>) -> Option<&'a [u8]> {
+    if !cursor.eat_prefix(b"SIP/2.0/") {
+        let valid = cursor.eat_prefix(b"SIP")
+            && cursor.eat_separator(b'/')
+            && cursor.eat_prefix(b"2.0")
+            && cursor.eat_separator(b'/');
+        valid.then_some(())?;
+    }
+    let transport = cursor.token()?;
+    cursor.peek().filter(|byte| text::is_lws(*byte))?;
+    cursor.skip_lws();
+    Some(transport)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn via(text: &str) -> Via<'_> {
+        let (via, rest) = Via::parse_first(text.as_bytes()).unwrap_or_else(|| panic!("{text} is valid"));
+        assert!(rest.is_empty());
+        via
+    }
+
+    #[test]
+    fn the_usual_form() {
+        let via = via("SIP/2.0/UDP 192.0.2.1:5062;branch=z9hG4bKabc;rport;received=192.0.2.9");
+        assert_eq!(via.transport(), Some(Transport::Udp));
+        assert_eq!((via.sent_by.host, via.sent_by.port), (&b"192.0.2.1"[..], Some(5062)));
+        assert_eq!(via.rfc3261_branch(), Some(&b"abc"[..]));
+        assert_eq!(via.rport, Rport::Requested(b"rport"));
+        assert_eq!(via.response_ip(), "192.0.2.9".parse().ok());
+        assert_eq!(via.response_port(), 5062);
+    }
+
+    #[test]
+    fn folds_and_spaces_as_in_the_torture_message() {
+        let via = via("SIP  / 2.0\r\n /UDP\r\n    192.0.2.2 : 5070 ;branch = 390skdjuw");
+        assert_eq!((via.transport, via.sent_by.host), (&b"UDP"[..], &b"192.0.2.2"[..]));
+        assert_eq!((via.branch, via.rfc3261_branch()), (Some(&b"390skdjuw"[..]), None));
+    }
+
+    #[test]
+    fn a_list_is_read_one_by_one() {
+        let value = b"SIP/2.0/UDP a;branch=z9hG4bK1 , SIP/2.0/TCP [::1]:5060;branch=z9hG4bK2";
+        let (first, rest) = Via::parse_first(value).expect("valid");
+        assert_eq!((first.sent_by.host, rest.first()), (&b"a"[..], Some(&b',')));
+        assert_eq!(Via::parse_all(value).filter(Option::is_some).count(), 2);
+    }
+
+    #[test]
+    fn what_is_not_a_via_is_refused() {
+        for bad in [
+            "",
+            "SIP/2.0/UDP",
+            "SIP/2.0/UDP ",
+            "SIP/3.0/UDP a",
+            "SIP/2.0/UDP 192.0.2.15;;,;,,",
+            "SIP/2.0/UDP a;branch=",
+            "SIP/2.0/UDP a;rport=0",
+            "SIP/2.0/UDP 2001:db8::9",
+            "SIP/2.0/UDP a b",
+        ] {
+            assert!(Via::parse_first(bad.as_bytes()).is_none(), "{bad:?}");
+        }
+    }
+}

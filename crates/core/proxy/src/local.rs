@@ -1,0 +1,137 @@
+//! Responses that the server makes itself, and where they go.
+
+use std::io::Write as _;
+
+use smallvec::SmallVec;
+use strowger_foundation::{Flow, TagKey};
+use strowger_message::{Head, HeaderName, Host, Message, Reply, Rport, Status, Via};
+
+/// A Via value with `received` and `rport` filled in.
+pub type ViaText = SmallVec<[u8; 160]>;
+
+//= rfc3261#18.2.1
+//= rfc3581#4
+/// The topmost Via as it must be once the source of the request is known: `received` where the sent-by is not the
+/// source's address or `rport` was asked for, and the value of `rport`. `None` where nothing changes.
+#[must_use]
+pub fn completed_via(via: &Via<'_>, source: &Flow) -> Option<ViaText> {
+    let asked = matches!(via.rport, Rport::Requested(_));
+    let differs = via.host() != Host::Ip(source.peer.ip());
+    if !asked && !differs {
+        return None;
+    }
+    let mut text = ViaText::new();
+    match via.rport {
+        Rport::Requested(name) => {
+            let end = offset(via.text, name).saturating_add(name.len());
+            text.extend_from_slice(via.text.get(..end).unwrap_or(via.text));
+            let _ = write!(text, "={}", source.peer.port());
+            text.extend_from_slice(via.text.get(end..).unwrap_or(&[]));
+        }
+        _ => text.extend_from_slice(via.text),
+    }
+    if via.received.is_none() {
+        let _ = write!(text, ";received={}", source.peer.ip());
+    }
+    Some(text)
+}
+
+fn offset(text: &[u8], part: &[u8]) -> usize {
+    part.as_ptr().addr().wrapping_sub(text.as_ptr().addr())
+}
+
+//= rfc3261#18.2.2
+//= rfc3581#4
+/// Where the responses of a request go: back to its source, to the source's port where `rport` was asked for, else to
+/// the port of the sent-by.
+#[must_use]
+pub fn reply_flow(via: &Via<'_>, source: &Flow) -> Flow {
+    if source.transport.is_reliable() || via.rport != Rport::Absent {
+        return *source;
+    }
+    let port = via.sent_by.port.unwrap_or(source.transport.default_port());
+    let mut flow = *source;
+    flow.peer.set_port(port);
+    flow
+}
+
+/// The To tag of our responses to a request: a keyed function of it, so that the answer to a retransmission that no
+/// transaction remembers bears the same tag (RFC 3261 §8.2.7).
+#[must_use]
+pub fn to_tag(key: &TagKey, head: &Head<'_>) -> [u8; 16] {
+    let value = |name| head.first(name).unwrap_or(&[]);
+    key.sign(&[value(HeaderName::CallId), value(HeaderName::From), value(HeaderName::CSeq), value(HeaderName::Via)])
+        .to_text()
+}
+
+/// Begins a response to `message`.
+#[must_use]
+pub fn begin<'b>(
+    out: &'b mut Vec<u8>,
+    key: &TagKey,
+    message: &Message<'_>,
+    source: &Flow,
+    status: Status,
+    reason: Option<&str>,
+) -> Reply<'b> {
+    begin_from_head(out, key, message.head(), message.via(), source, status, reason.unwrap_or(status.reason()))
+}
+
+/// Begins a response to a request of which only the head is understood.
+#[must_use]
+pub fn begin_from_head<'b>(
+    out: &'b mut Vec<u8>,
+    key: &TagKey,
+    head: &Head<'_>,
+    via: &Via<'_>,
+    source: &Flow,
+    status: Status,
+    reason: &str,
+) -> Reply<'b> {
+    let via = completed_via(via, source);
+    Reply::begin(out, head, status, reason, &to_tag(key, head), via.as_deref())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use strowger_foundation::{ListenerId, Transport};
+
+    fn flow(peer: &str) -> Flow {
+        Flow { listener: ListenerId(0), transport: Transport::Udp, peer: peer.parse().expect("an address") }
+    }
+
+    fn completed(via: &str, source: &str) -> Option<String> {
+        let (via, _) = Via::parse_first(via.as_bytes()).expect("valid");
+        completed_via(&via, &flow(source)).map(|text| String::from_utf8(text.to_vec()).expect("ASCII"))
+    }
+
+    #[test]
+    fn received_and_rport() {
+        let at = |text: &str| Some(text.to_owned());
+        assert_eq!(completed("SIP/2.0/UDP 192.0.2.1:5060;branch=z9hG4bK1", "192.0.2.1:5060"), None);
+        assert_eq!(
+            completed("SIP/2.0/UDP pc33;branch=z9hG4bK1", "192.0.2.1:5066"),
+            at("SIP/2.0/UDP pc33;branch=z9hG4bK1;received=192.0.2.1")
+        );
+        assert_eq!(
+            completed("SIP/2.0/UDP 10.1.1.1:4540;rport;branch=z9hG4bKkjshdyff", "192.0.2.1:9988"),
+            at("SIP/2.0/UDP 10.1.1.1:4540;rport=9988;branch=z9hG4bKkjshdyff;received=192.0.2.1")
+        );
+        assert_eq!(
+            completed("SIP/2.0/UDP [2001:db8::1];branch=z9hG4bK1", "[2001:db8::9]:5060"),
+            at("SIP/2.0/UDP [2001:db8::1];branch=z9hG4bK1;received=2001:db8::9")
+        );
+    }
+
+    #[test]
+    fn responses_go_to_the_source_or_the_sent_by_port() {
+        let reply = |via: &str| {
+            let (via, _) = Via::parse_first(via.as_bytes()).expect("valid");
+            reply_flow(&via, &flow("192.0.2.1:9988")).peer.to_string()
+        };
+        assert_eq!(reply("SIP/2.0/UDP 10.1.1.1:4540;rport"), "192.0.2.1:9988");
+        assert_eq!(reply("SIP/2.0/UDP 10.1.1.1:4540"), "192.0.2.1:4540");
+        assert_eq!(reply("SIP/2.0/UDP host"), "192.0.2.1:5060");
+    }
+}

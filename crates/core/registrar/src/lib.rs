@@ -1,0 +1,33 @@
+//! The registrar of RFC 3261 §10: what a REGISTER asks for, the location table that it changes, and what a look-up finds.
+//!
+//! The order of use is [`Update::read`], [`Locations::apply`], [`Locations::write_contacts`]; calls use
+//! [`Locations::lookup`]; a shard's timer drives [`Locations::expire`] and [`Locations::poll_keep_alive`].
+
+#![forbid(unsafe_code)]
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+#![cfg_attr(
+    test,
+    allow(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        reason = "a test may fail loudly"
+    )
+)]
+
+mod binding;
+mod chunks;
+mod locations;
+pub mod model;
+mod plan;
+mod policy;
+mod refusal;
+mod stripe;
+mod update;
+mod wheel;
+
+pub use locations::{Applied, BindingView, KeepAliveDue, Locations, Source, Target};
+pub use policy::{KeepAlive, Nat, Policy};
+pub use refusal::Refusal;
+pub use update::{ContactUpdate, MAX_CONTACTS_IN_REGISTER, Update, UpdateKind};

@@ -1,0 +1,245 @@
+//! The location table as all shards share it.
+
+use core::hash::BuildHasher as _;
+use std::sync::{Mutex, MutexGuard, PoisonError};
+
+use smallvec::SmallVec;
+use strowger_foundation::map::{Seeded, seeded};
+use strowger_foundation::{Flow, ShardId, TagKey, Timestamp};
+use strowger_message::Reply;
+
+use crate::policy::Policy;
+use crate::refusal::Refusal;
+use crate::stripe::{Stripe, low_half};
+use crate::update::Update;
+
+/// Where a REGISTER came from.
+#[derive(Clone, Copy, Debug)]
+pub struct Source {
+    /// The listener and the peer's address.
+    pub flow: Flow,
+    /// Whether the host and port of the top Via's sent-by are the packet's source: if not, there is a translation between.
+    pub via_sent_by_matches: bool,
+}
+
+/// One place where an address of record is reached.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// The contact URI as registered, byte for byte: a `?headers` part is still there and must not become headers of a
+    /// request. Header parameters (`expires`, `q`) are not part of it.
+    pub uri: SmallVec<[u8; 64]>,
+    /// The preference in thousandths; 1000 where none was given.
+    pub q: u16,
+    /// Listener and address that the REGISTER came from.
+    pub flow: Flow,
+    /// Send to `flow.peer`, not to the URI's address.
+    pub translated: bool,
+}
+
+/// What an update did.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Applied {
+    /// Contacts that were not there before.
+    pub added: u16,
+    /// Contacts that were there.
+    pub refreshed: u16,
+    /// Bindings that are there no more.
+    pub removed: u16,
+}
+
+/// A binding behind a translation is to be kept open.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct KeepAliveDue {
+    /// Where to send.
+    pub flow: Flow,
+    /// The contact URI as registered.
+    pub uri: SmallVec<[u8; 64]>,
+    /// The address of record.
+    pub aor: SmallVec<[u8; 48]>,
+}
+
+/// One binding, for the operator.
+#[derive(Clone, Copy, Debug)]
+pub struct BindingView<'a> {
+    /// The address of record.
+    pub aor: &'a [u8],
+    /// The contact URI as registered.
+    pub uri: &'a [u8],
+    /// The preference in thousandths, where one was given.
+    pub q: Option<u16>,
+    /// Seconds until it expires, rounded up.
+    pub expires_in_s: u64,
+    /// Where the REGISTER came from.
+    pub flow: Flow,
+    /// Requests go to `flow.peer`.
+    pub translated: bool,
+}
+
+/// The bindings of all addresses of record, in stripes. Stripe i is written by shard i only; other shards lock it for a
+/// look-up. A lock is held for one operation and never with another.
+///
+/// An address of record is the canonical `user@domain` of [`Aor`](strowger_message::Aor).
+#[derive(Debug)]
+pub struct Locations {
+    stripes: Box<[Mutex<Stripe>]>,
+    hasher: Seeded,
+    call_ids: TagKey,
+}
+
+impl Locations {
+    /// An empty table with a stripe for each of `stripes` shards (at least one); `seed` keys its hashes.
+    #[must_use]
+    pub fn new(stripes: u16, seed: u64) -> Self {
+        let mut key = [0; 16];
+        for (byte, seed) in key.iter_mut().zip(seed.to_le_bytes().into_iter().cycle()) {
+            *byte = seed;
+        }
+        Self {
+            stripes: (0..stripes.max(1)).map(|_| Mutex::new(Stripe::new(seeded(seed)))).collect(),
+            hasher: seeded(seed),
+            call_ids: TagKey::new(key).derive("Call-ID"),
+        }
+    }
+
+    /// The shard that owns the bindings of `aor`.
+    #[must_use]
+    pub fn shard_of(&self, aor: &[u8]) -> ShardId {
+        self.place(aor).0
+    }
+
+    /// Adds the places where `aor` is reached at `now` to `out`: by falling q, among equals the newest first.
+    pub fn lookup(&self, now: Timestamp, aor: &[u8], out: &mut impl Extend<Target>) {
+        let (shard, hash) = self.place(aor);
+        let Some(stripe) = self.lock(shard) else { return };
+        out.extend(stripe.current(now, aor, hash).iter().map(|binding| binding.target()));
+    }
+
+    /// Does what a REGISTER for `aor` asks, all of it or nothing. Only the owner calls this.
+    ///
+    /// # Errors
+    /// A [`Refusal`] that becomes the answer; the table is unchanged.
+    pub fn apply(
+        &self,
+        now: Timestamp,
+        aor: &[u8],
+        policy: &Policy,
+        source: &Source,
+        update: &Update<'_>,
+    ) -> Result<Applied, Refusal> {
+        let (shard, hash) = self.place(aor);
+        let call_id = self.call_ids.hash128(&[update.call_id]).to_le_bytes();
+        let Some(mut stripe) = self.lock(shard) else { return Ok(Applied::default()) };
+        stripe.apply(now, (aor, hash), policy, source, call_id, update)
+    }
+
+    /// Writes a Contact header for each current binding of `aor`, with its remaining seconds rounded up.
+    #[must_use]
+    pub fn write_contacts<'b>(&self, now: Timestamp, aor: &[u8], reply: Reply<'b>) -> Reply<'b> {
+        let (shard, hash) = self.place(aor);
+        let Some(stripe) = self.lock(shard) else { return reply };
+        //= rfc3261#10.3 step 8
+        stripe.current(now, aor, hash).iter().fold(reply, |reply, binding| {
+            let expires = decimal(binding.expires_in_s(now));
+            let q = binding.preference.q().map(q_text);
+            let (name, q) = q.as_ref().map_or((&b""[..], &b""[..]), |q| (b";q=", q));
+            reply.header("Contact", &[b"<", binding.uri(), b">;expires=", &expires, name, q])
+        })
+    }
+
+    /// Removes at most `limit` bindings of `shard` that have expired; says how many. Work is left where it says `limit`.
+    pub fn expire(&self, now: Timestamp, shard: ShardId, limit: usize) -> usize {
+        self.lock(shard).map_or(0, |mut stripe| stripe.expire(now, limit))
+    }
+
+    /// When [`expire`](Self::expire) or [`poll_keep_alive`](Self::poll_keep_alive) next has something to do. Never scans.
+    #[must_use]
+    pub fn next_deadline(&self, shard: ShardId) -> Option<Timestamp> {
+        self.lock(shard)?.next_deadline()
+    }
+
+    /// Takes one binding of `shard` that is to be kept open at `now`; call until `None`. Each binding behind a translation
+    /// comes up once an interval, at a moment of the interval that depends on its address of record.
+    ///
+    /// Kind and interval are those of the policy of the shard's last [`apply`](Self::apply).
+    pub fn poll_keep_alive(&self, now: Timestamp, shard: ShardId) -> Option<KeepAliveDue> {
+        self.lock(shard)?.poll_keep_alive(now)
+    }
+
+    /// Bindings, those included whose expiry is due but not yet worked off.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.sum(Stripe::len)
+    }
+
+    /// Addresses of record that have a binding.
+    #[must_use]
+    pub fn addresses(&self) -> usize {
+        self.sum(Stripe::addresses)
+    }
+
+    /// Whether there is no binding.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// Shows each current binding of a stripe to `f`, in no particular order. The stripe is locked meanwhile.
+    pub fn for_each_in_stripe(&self, now: Timestamp, stripe: u16, mut f: impl FnMut(BindingView<'_>)) {
+        if let Some(stripe) = self.lock(ShardId(stripe)) {
+            stripe.for_each(now, &mut f);
+        }
+    }
+
+    /// Panics where the table contradicts itself; for tests and the simulator.
+    pub fn check_invariants(&self) {
+        for (number, _) in (0u16..).zip(&self.stripes) {
+            if let Some(stripe) = self.lock(ShardId(number)) {
+                stripe.check_invariants(|aor| self.place(aor), ShardId(number));
+            }
+        }
+    }
+
+    /// The owner of `aor`, and its hash within the owner's stripe.
+    fn place(&self, aor: &[u8]) -> (ShardId, u32) {
+        let hash = self.hasher.hash_one(aor);
+        let stripe = ((hash >> 32) * self.stripes.len() as u64) >> 32;
+        (ShardId(u16::try_from(stripe).unwrap_or(0)), low_half(hash))
+    }
+
+    /// A panic while a stripe was locked is the shard's to handle; the others go on with what is there.
+    fn lock(&self, shard: ShardId) -> Option<MutexGuard<'_, Stripe>> {
+        let stripe = self.stripes.get(usize::from(shard.0))?;
+        Some(stripe.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn sum(&self, of: impl Fn(&Stripe) -> usize) -> usize {
+        self.stripes.iter().map(|stripe| of(&stripe.lock().unwrap_or_else(PoisonError::into_inner))).sum()
+    }
+}
+
+fn decimal(mut number: u64) -> SmallVec<[u8; 20]> {
+    let mut digits = SmallVec::new();
+    loop {
+        digits.push(b'0' + u8::try_from(number % 10).unwrap_or(0));
+        number /= 10;
+        if number == 0 {
+            digits.reverse();
+            return digits;
+        }
+    }
+}
+
+/// A preference with as many decimals as it needs.
+fn q_text(q: u16) -> SmallVec<[u8; 8]> {
+    let mut text: SmallVec<[u8; 8]> = SmallVec::new();
+    text.push(if q >= 1000 { b'1' } else { b'0' });
+    let mut rest = q % 1000;
+    if rest > 0 {
+        text.push(b'.');
+    }
+    while rest > 0 {
+        text.push(b'0' + u8::try_from(rest / 100).unwrap_or(0));
+        rest = rest % 100 * 10;
+    }
+    text
+}

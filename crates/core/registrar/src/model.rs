@@ -1,0 +1,109 @@
+//! The location table as a list, naive and obviously right: what tests and the simulator hold [`Locations`](crate::Locations)
+//! against.
+
+use strowger_foundation::Timestamp;
+use strowger_message::Uri;
+
+use crate::locations::{Applied, Source, Target};
+use crate::plan::{is_translated, lifetime, narrow};
+use crate::policy::Policy;
+use crate::refusal::Refusal;
+use crate::update::{Update, UpdateKind};
+
+#[derive(Clone, Debug)]
+struct Entry {
+    aor: Vec<u8>,
+    call_id: Vec<u8>,
+    cseq: u32,
+    expires: Timestamp,
+    target: Target,
+}
+
+/// All bindings, the oldest first.
+#[derive(Clone, Debug, Default)]
+pub struct Model(Vec<Entry>);
+
+impl Model {
+    /// See [`Locations::apply`](crate::Locations::apply).
+    ///
+    /// # Errors
+    /// The same [`Refusal`].
+    pub fn apply(
+        &mut self,
+        now: Timestamp,
+        aor: &[u8],
+        policy: &Policy,
+        source: &Source,
+        update: &Update<'_>,
+    ) -> Result<Applied, Refusal> {
+        self.0.retain(|entry| now < entry.expires);
+        let stale = |entry: &Entry| entry.call_id == update.call_id && entry.cseq >= update.cseq;
+        let (mine, mut next): (Vec<_>, Vec<_>) = self.0.iter().cloned().partition(|entry| entry.aor == aor);
+        let contacts = match &update.kind {
+            UpdateKind::Fetch => return Ok(Applied::default()),
+            UpdateKind::RemoveAll if mine.iter().any(stale) => return Err(Refusal::OutOfOrder),
+            UpdateKind::RemoveAll => {
+                self.0 = next;
+                return Ok(Applied { removed: narrow(mine.len()), ..Applied::default() });
+            }
+            UpdateKind::Contacts(contacts) => contacts,
+        };
+        let same = |entry: &Entry, uri: &Uri<'_>| Uri::parse(&entry.target.uri).is_some_and(|old| old.same(uri));
+        let (mut new, mut known) = (Vec::new(), 0);
+        for (number, contact) in contacts.iter().enumerate() {
+            let lifetime = lifetime(policy, contact.expires_s)?;
+            if mine.iter().any(|entry| same(entry, &contact.uri) && stale(entry)) {
+                return Err(Refusal::OutOfOrder);
+            }
+            let superseded = contacts.iter().skip(number + 1).any(|later| later.uri.same(&contact.uri));
+            if let Some(lifetime) = lifetime.filter(|_| !superseded) {
+                known += usize::from(mine.iter().any(|entry| same(entry, &contact.uri)));
+                new.push(Entry {
+                    aor: aor.into(),
+                    call_id: update.call_id.into(),
+                    cseq: update.cseq,
+                    expires: now + lifetime,
+                    target: Target {
+                        uri: contact.uri.as_bytes().into(),
+                        q: contact.q.unwrap_or(1000),
+                        flow: source.flow,
+                        translated: is_translated(policy.nat, source, &contact.uri),
+                    },
+                });
+            }
+        }
+        let before = mine.len();
+        let kept: Vec<_> = mine.into_iter().filter(|entry| !contacts.iter().any(|c| same(entry, &c.uri))).collect();
+        let (replaced, after) = (before - kept.len(), kept.len() + new.len());
+        if after > policy.max_contacts && after > before {
+            return Err(Refusal::TooManyContacts);
+        }
+        let refreshed = replaced.min(known);
+        let (added, removed) = (new.len() - refreshed, replaced - refreshed);
+        next.extend(kept);
+        next.extend(new);
+        self.0 = next;
+        Ok(Applied { added: narrow(added), refreshed: narrow(refreshed), removed: narrow(removed) })
+    }
+
+    /// See [`Locations::lookup`](crate::Locations::lookup).
+    #[must_use]
+    pub fn lookup(&self, now: Timestamp, aor: &[u8]) -> Vec<Target> {
+        let current = self.0.iter().rev().filter(|entry| entry.aor == aor && now < entry.expires);
+        let mut targets: Vec<_> = current.map(|entry| entry.target.clone()).collect();
+        targets.sort_by_key(|target| core::cmp::Reverse(target.q));
+        targets
+    }
+
+    /// Bindings that have not expired.
+    #[must_use]
+    pub fn bindings(&self, now: Timestamp) -> usize {
+        self.0.iter().filter(|entry| now < entry.expires).count()
+    }
+
+    /// When the next binding expires.
+    #[must_use]
+    pub fn next_expiry(&self, now: Timestamp) -> Option<Timestamp> {
+        self.0.iter().map(|entry| entry.expires).filter(|expires| now < *expires).min()
+    }
+}

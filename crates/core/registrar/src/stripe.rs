@@ -1,0 +1,349 @@
+//! The bindings of one shard.
+
+use core::hash::BuildHasher as _;
+use core::time::Duration;
+
+use hashbrown::HashTable;
+use smallvec::SmallVec;
+use strowger_foundation::map::Seeded;
+use strowger_foundation::{Flow, ShardId, Timestamp};
+
+use crate::binding::{Binding, Preference};
+use crate::chunks::Chunks;
+use crate::locations::{Applied, BindingView, KeepAliveDue, Source};
+use crate::plan::{Indices, Plan, is_translated, narrow};
+use crate::policy::{KeepAlive, Policy};
+use crate::refusal::Refusal;
+use crate::update::{Update, UpdateKind};
+use crate::wheel::{Key, SHRINK_FROM, Wheel};
+
+/// Keep-alive timers looked at in one call: those of bindings that have expired are passed over.
+const KEEP_ALIVES_PER_POLL: usize = 64;
+
+/// What the table knows of a binding without touching it.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    hash: u32,
+    index: u32,
+}
+
+#[derive(Debug)]
+pub(crate) struct Stripe {
+    table: HashTable<Slot>,
+    bindings: Chunks<Binding>,
+    expiries: Wheel,
+    keep_alives: Wheel,
+    addresses: usize,
+    serial: u32,
+    keep_alive_interval: Option<Duration>,
+    hasher: Seeded,
+}
+
+impl Stripe {
+    pub(crate) fn new(hasher: Seeded) -> Self {
+        Self {
+            hasher,
+            table: HashTable::new(),
+            bindings: Chunks::new(),
+            expiries: Wheel::at(Timestamp::ZERO),
+            keep_alives: Wheel::at(Timestamp::ZERO),
+            addresses: 0,
+            serial: 0,
+            keep_alive_interval: None,
+        }
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.bindings.len()
+    }
+
+    pub(crate) const fn addresses(&self) -> usize {
+        self.addresses
+    }
+
+    /// The bindings of `aor` that have not expired: by falling q, among equals the newest first.
+    pub(crate) fn current<'s>(&'s self, now: Timestamp, aor: &'s [u8], hash: u32) -> SmallVec<[&'s Binding; 8]> {
+        let mut current: SmallVec<[&Binding; 8]> =
+            self.of(aor, hash).map(|(_, b)| b).filter(|b| now < b.expires).collect();
+        current.sort_unstable_by(|a, b| a.precedence(b));
+        current
+    }
+
+    //= rfc3261#10.3 steps 6 and 7
+    pub(crate) fn apply(
+        &mut self,
+        now: Timestamp,
+        (aor, hash): (&[u8], u32),
+        policy: &Policy,
+        source: &Source,
+        call_id: [u8; 16],
+        update: &Update<'_>,
+    ) -> Result<Applied, Refusal> {
+        self.keep_alive_interval =
+            (policy.keep_alive != KeepAlive::Off).then(|| policy.keep_alive_interval.max(Duration::from_secs(1)));
+        let aor_len = u16::try_from(aor.len()).map_err(|_| Refusal::BadRequest("Address Too Long"))?;
+        let in_order = |binding: &Binding| binding.call_id != call_id || binding.cseq < update.cseq;
+        let current = || self.of(aor, hash).filter(|(_, binding)| now < binding.expires);
+        let contacts = match &update.kind {
+            UpdateKind::Fetch => return Ok(Applied::default()),
+            UpdateKind::RemoveAll => {
+                if !current().all(|(_, binding)| in_order(binding)) {
+                    return Err(Refusal::OutOfOrder);
+                }
+                let all: Indices = current().map(|(index, _)| index).collect();
+                let removed = narrow(all.len());
+                self.remove_all(all, hash);
+                self.shrink(now);
+                return Ok(Applied { removed, ..Applied::default() });
+            }
+            UpdateKind::Contacts(contacts) => contacts,
+        };
+        let plan = self.plan(now, (aor, hash), policy, contacts, &in_order)?;
+        let Plan { mut replaced, wanted, applied, .. } = plan;
+        for (contact, lifetime) in wanted {
+            let written = Written {
+                aor,
+                uri: contact.uri.as_bytes(),
+                aor_len,
+                call_id,
+                cseq: update.cseq,
+                expires: now + lifetime,
+                preference: Preference::new(contact.q, is_translated(policy.nat, source, &contact.uri)),
+                flow: source.flow,
+            };
+            // The binding with the same text is written over without allocating, else any that goes.
+            let same =
+                replaced.iter().position(|index| self.bindings.get(*index).is_some_and(|b| b.uri() == written.uri));
+            let index = same.map(|at| replaced.swap_remove(at)).or_else(|| replaced.pop());
+            self.write(now, hash, index, &written);
+        }
+        self.remove_all(replaced, hash);
+        self.shrink(now);
+        Ok(applied)
+    }
+
+    /// Works off at most `limit` expiries.
+    pub(crate) fn expire(&mut self, now: Timestamp, limit: usize) -> usize {
+        let mut expired = 0;
+        while expired < limit
+            && let Some(key) = self.expiries.poll_expired(now)
+        {
+            if let Some(index) = self.find(key) {
+                debug_assert!(self.bindings.get(index).is_some_and(|binding| binding.expires <= now));
+                self.remove(index, key.hash);
+                expired += 1;
+            }
+        }
+        self.shrink(now);
+        expired
+    }
+
+    pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
+        let (expiry, keep_alive) = (self.expiries.next_deadline(), self.keep_alives.next_deadline());
+        expiry.into_iter().chain(keep_alive).min()
+    }
+
+    pub(crate) fn poll_keep_alive(&mut self, now: Timestamp) -> Option<KeepAliveDue> {
+        for _ in 0..KEEP_ALIVES_PER_POLL {
+            let key = self.keep_alives.poll_expired(now)?;
+            let never = self.keep_alives.never();
+            let interval = self.keep_alive_interval;
+            let Some(binding) = self.find(key).and_then(|index| self.bindings.get_mut(index)) else { continue };
+            binding.keep_alive = never;
+            let Some(interval) = interval.filter(|_| now < binding.expires) else { continue };
+            binding.keep_alive = self.keep_alives.insert(next_turn(now, interval, key.hash), key);
+            return Some(KeepAliveDue { flow: binding.flow, uri: binding.uri().into(), aor: binding.aor().into() });
+        }
+        None
+    }
+
+    pub(crate) fn for_each(&self, now: Timestamp, f: &mut dyn FnMut(BindingView<'_>)) {
+        let indices = self.table.iter().map(|slot| slot.index);
+        for binding in indices.filter_map(|index| self.bindings.get(index)).filter(|binding| now < binding.expires) {
+            f(BindingView {
+                aor: binding.aor(),
+                uri: binding.uri(),
+                q: binding.preference.q(),
+                expires_in_s: binding.expires_in_s(now),
+                flow: binding.flow,
+                translated: binding.preference.is_translated(),
+            });
+        }
+    }
+
+    pub(crate) fn check_invariants(&self, place: impl Fn(&[u8]) -> (ShardId, u32), owner: ShardId) {
+        assert_eq!(self.table.len(), self.bindings.len(), "an index for each binding");
+        assert_eq!(self.expiries.len(), self.bindings.len(), "an expiry for each binding");
+        assert!(self.keep_alives.len() <= self.bindings.len(), "a keep-alive for a binding at most");
+        let mut aors: Vec<&[u8]> = Vec::with_capacity(self.len());
+        for slot in &self.table {
+            let binding = self.bindings.get(slot.index);
+            assert!(binding.is_some(), "an index without a binding");
+            let Some(binding) = binding else { continue };
+            assert_eq!(place(binding.aor()), (owner, slot.hash), "a binding in its place");
+            assert_eq!(self.find(Key { hash: slot.hash, serial: binding.serial }), Some(slot.index), "one serial each");
+            assert!(
+                self.of(binding.aor(), slot.hash).filter(|(_, b)| b.uri() == binding.uri()).count() == 1,
+                "one of each"
+            );
+            aors.push(binding.aor());
+        }
+        aors.sort_unstable();
+        aors.dedup();
+        assert_eq!(aors.len(), self.addresses, "addresses are counted");
+    }
+
+    /// Writes over the binding at `index`, or a new one.
+    fn write(&mut self, now: Timestamp, hash: u32, index: Option<u32>, new: &Written<'_>) {
+        self.serial = self.serial.wrapping_add(1);
+        let key = Key { hash, serial: self.serial };
+        let expiry = self.expiries.insert(new.expires, key);
+        let keep_alive = match self.keep_alive_interval.filter(|_| new.preference.is_translated()) {
+            Some(interval) => self.keep_alives.insert(next_turn(now, interval, hash), key),
+            None => self.keep_alives.never(),
+        };
+        let binding = |text| Binding {
+            text,
+            call_id: new.call_id,
+            expires: new.expires,
+            expiry,
+            keep_alive,
+            cseq: new.cseq,
+            serial: key.serial,
+            aor_len: new.aor_len,
+            preference: new.preference,
+            flow: new.flow,
+        };
+        if let Some(old) = index.and_then(|index| self.bindings.get_mut(index)) {
+            self.expiries.cancel(old.expiry);
+            self.keep_alives.cancel(old.keep_alive);
+            let text = if old.uri() == new.uri { core::mem::take(&mut old.text) } else { new.text() };
+            *old = binding(text);
+            return;
+        }
+        if self.of(new.aor, hash).next().is_none() {
+            self.addresses += 1;
+        }
+        let Ok(index) = u32::try_from(self.bindings.len()) else { return };
+        self.bindings.push(binding(new.text()));
+        self.table.insert_unique(spread(hash), Slot { hash, index }, |slot| spread(slot.hash));
+    }
+
+    /// Removes the bindings at `indices`, all of one hash.
+    fn remove_all(&mut self, mut indices: Indices, hash: u32) {
+        // From the back, so that what moves into a hole is never one that is still to go.
+        indices.sort_unstable_by(|a, b| b.cmp(a));
+        for index in indices {
+            self.remove(index, hash);
+        }
+    }
+
+    fn remove(&mut self, index: u32, hash: u32) {
+        if let Ok(slot) = self.table.find_entry(spread(hash), |slot| slot.index == index) {
+            slot.remove();
+        }
+        let last = self.bindings.len().saturating_sub(1);
+        let Some(gone) = self.bindings.swap_remove(index) else { return };
+        if let Some(moved) = self.bindings.get(index) {
+            let was = |slot: &Slot| u32::try_from(last).is_ok_and(|last| slot.index == last);
+            if let Some(slot) = self.table.find_mut(spread(low_half(self.hasher.hash_one(moved.aor()))), was) {
+                slot.index = index;
+            }
+        }
+        self.expiries.cancel(gone.expiry);
+        self.keep_alives.cancel(gone.keep_alive);
+        if self.of(gone.aor(), hash).next().is_none() {
+            self.addresses -= 1;
+        }
+    }
+
+    fn find(&self, key: Key) -> Option<u32> {
+        let is = |slot: &Slot| {
+            slot.hash == key.hash && self.bindings.get(slot.index).is_some_and(|binding| binding.serial == key.serial)
+        };
+        self.table.find(spread(key.hash), is).map(|slot| slot.index)
+    }
+
+    pub(crate) fn of<'s>(&'s self, aor: &'s [u8], hash: u32) -> impl Iterator<Item = (u32, &'s Binding)> {
+        self.table
+            .iter_hash(spread(hash))
+            .filter(move |slot| slot.hash == hash)
+            .filter_map(|slot| self.bindings.get(slot.index).map(|binding| (slot.index, binding)))
+            .filter(move |(_, binding)| binding.aor() == aor)
+    }
+}
+
+impl Stripe {
+    /// Gives memory back where most of it is unused. Costs a pass over what is left, once for every halving.
+    fn shrink(&mut self, now: Timestamp) {
+        let len = self.bindings.len();
+        if self.table.capacity() > SHRINK_FROM && len < self.table.capacity() / 4 {
+            self.table.shrink_to(len * 2, |slot| spread(slot.hash));
+        }
+        if self.expiries.is_sparse() {
+            self.expiries = Wheel::at(now);
+            for slot in &self.table {
+                if let Some(binding) = self.bindings.get_mut(slot.index) {
+                    let key = Key { hash: slot.hash, serial: binding.serial };
+                    binding.expiry = self.expiries.insert(binding.expires, key);
+                }
+            }
+        }
+        if self.keep_alives.is_sparse() {
+            let interval = self.keep_alive_interval;
+            let never = core::mem::replace(&mut self.keep_alives, Wheel::at(now)).never();
+            for slot in &self.table {
+                let Some(binding) = self.bindings.get_mut(slot.index) else { continue };
+                let armed = binding.keep_alive != never;
+                binding.keep_alive = match interval.filter(|_| armed) {
+                    Some(interval) => {
+                        let key = Key { hash: slot.hash, serial: binding.serial };
+                        self.keep_alives.insert(next_turn(now, interval, slot.hash), key)
+                    }
+                    None => self.keep_alives.never(),
+                };
+            }
+        }
+    }
+}
+
+/// What a binding becomes.
+struct Written<'w> {
+    aor: &'w [u8],
+    uri: &'w [u8],
+    aor_len: u16,
+    call_id: [u8; 16],
+    cseq: u32,
+    expires: Timestamp,
+    preference: Preference,
+    flow: Flow,
+}
+
+impl Written<'_> {
+    fn text(&self) -> Box<[u8]> {
+        [self.aor, self.uri].concat().into_boxed_slice()
+    }
+}
+
+/// The moment of the next interval that belongs to `hash`.
+fn next_turn(now: Timestamp, interval: Duration, hash: u32) -> Timestamp {
+    let interval = u64::try_from(interval.as_nanos()).unwrap_or(u64::MAX);
+    let phase = u64::try_from((u128::from(interval) * u128::from(hash)) >> 32).unwrap_or(0);
+    let begun = now.as_nanos().saturating_sub(phase) / interval;
+    let turn = if now.as_nanos() < phase {
+        phase
+    } else {
+        begun.saturating_add(1).saturating_mul(interval).saturating_add(phase)
+    };
+    Timestamp::from_nanos(turn)
+}
+
+/// The part of a hash that tells addresses of one stripe apart.
+pub(crate) fn low_half(hash: u64) -> u32 {
+    u32::try_from(hash & u64::from(u32::MAX)).unwrap_or(0)
+}
+
+/// 64 bits from 32: the table uses both ends of a hash.
+fn spread(hash: u32) -> u64 {
+    u64::from(hash).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}

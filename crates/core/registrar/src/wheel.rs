@@ -1,0 +1,66 @@
+//! A timer wheel that gives memory back.
+
+use strowger_foundation::wheel::TimerId;
+use strowger_foundation::{TimerWheel, Timestamp};
+
+/// Smaller tables are not worth shrinking.
+pub(crate) const SHRINK_FROM: usize = 64;
+
+/// Names a binding until it is next updated.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Key {
+    pub(crate) hash: u32,
+    pub(crate) serial: u32,
+}
+
+/// The timers of one kind. Once three quarters of them are gone the owner makes a new wheel and arms what is left.
+#[derive(Debug)]
+pub(crate) struct Wheel {
+    timers: TimerWheel<Key>,
+    peak: usize,
+    never: TimerId,
+}
+
+impl Wheel {
+    /// An empty wheel whose time is `now`.
+    pub(crate) fn at(now: Timestamp) -> Self {
+        let mut timers = TimerWheel::new();
+        let never = timers.insert(Timestamp::MAX, Key { hash: 0, serial: 0 });
+        timers.cancel(never);
+        let none = timers.poll_expired(now);
+        debug_assert!(none.is_none(), "nothing is armed");
+        Self { timers, peak: 0, never }
+    }
+
+    /// A timer that is not armed.
+    pub(crate) const fn never(&self) -> TimerId {
+        self.never
+    }
+
+    pub(crate) fn insert(&mut self, at: Timestamp, key: Key) -> TimerId {
+        let id = self.timers.insert(at, key);
+        self.peak = self.peak.max(self.timers.len());
+        id
+    }
+
+    pub(crate) fn cancel(&mut self, id: TimerId) {
+        self.timers.cancel(id);
+    }
+
+    pub(crate) fn poll_expired(&mut self, now: Timestamp) -> Option<Key> {
+        self.timers.poll_expired(now)
+    }
+
+    pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
+        self.timers.next_deadline()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.timers.len()
+    }
+
+    /// Whether most of the memory is unused.
+    pub(crate) fn is_sparse(&self) -> bool {
+        self.peak > SHRINK_FROM && self.timers.len() < self.peak / 4
+    }
+}

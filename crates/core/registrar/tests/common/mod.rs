@@ -1,0 +1,82 @@
+//! REGISTERs as text, through the real parser.
+#![allow(dead_code, unreachable_pub, reason = "each test binary uses a part")]
+
+use core::time::Duration;
+
+use strowger_foundation::{Flow, ListenerId, ShardId, Timestamp, Transport};
+use strowger_message::{Head, Message, Reply, Status};
+use strowger_registrar::{Applied, KeepAlive, Locations, Policy, Refusal, Source, Target, Update};
+
+pub const AOR: &[u8] = b"alice@example.com";
+
+pub fn at_s(seconds: u64) -> Timestamp {
+    Timestamp::from_millis(seconds * 1000)
+}
+
+pub fn source(peer: &str) -> Source {
+    let flow = Flow { listener: ListenerId(0), transport: Transport::Udp, peer: peer.parse().expect("an address") };
+    Source { flow, via_sent_by_matches: true }
+}
+
+/// `headers` are whole lines, separated by a bar.
+pub fn register(call_id: &str, cseq: u32, headers: &str) -> Vec<u8> {
+    let headers: String =
+        headers.split('|').filter(|line| !line.is_empty()).map(|line| format!("{line}\r\n")).collect();
+    format!(
+        "REGISTER sip:example.com SIP/2.0\r\nVia: SIP/2.0/UDP 192.0.2.1:5060;branch=z9hG4bKa\r\nFrom: <sip:alice@example.com>;tag=1\r\n\
+         To: <sip:alice@example.com>\r\nCall-ID: {call_id}\r\nCSeq: {cseq} REGISTER\r\n{headers}Content-Length: 0\r\n\r\n"
+    )
+    .into_bytes()
+}
+
+pub fn read<T>(bytes: &[u8], then: impl FnOnce(Result<Update<'_>, Refusal>) -> T) -> T {
+    then(Update::read(&Message::parse(bytes).expect("a valid message")))
+}
+
+/// A table of one stripe and a policy.
+pub struct Table {
+    pub locations: Locations,
+    pub policy: Policy,
+    pub source: Source,
+}
+
+impl Table {
+    pub fn new() -> Self {
+        let policy =
+            Policy { keep_alive: KeepAlive::Crlf, keep_alive_interval: Duration::from_secs(30), ..Policy::default() };
+        Self { locations: Locations::new(1, 7), policy, source: source("192.0.2.1:5060") }
+    }
+
+    pub fn register(&self, now: Timestamp, call_id: &str, cseq: u32, headers: &str) -> Result<Applied, Refusal> {
+        let applied = read(&register(call_id, cseq, headers), |update| {
+            self.locations.apply(now, AOR, &self.policy, &self.source, &update?)
+        });
+        self.locations.check_invariants();
+        applied
+    }
+
+    pub fn lookup(&self, now: Timestamp) -> Vec<Target> {
+        let mut targets = Vec::new();
+        self.locations.lookup(now, AOR, &mut targets);
+        targets
+    }
+
+    pub fn uris(&self, now: Timestamp) -> Vec<String> {
+        self.lookup(now).iter().map(|target| String::from_utf8(target.uri.to_vec()).expect("ASCII")).collect()
+    }
+
+    /// The Contact values of a 200.
+    pub fn echo(&self, now: Timestamp) -> Vec<String> {
+        let request = register("x", 1, "");
+        let head = Head::scan(&request).expect("valid");
+        let mut out = Vec::new();
+        let reply = Reply::begin(&mut out, &head, Status::OK, "OK", b"t", None);
+        self.locations.write_contacts(now, AOR, reply).finish();
+        let text = String::from_utf8(out).expect("ASCII");
+        text.lines().filter_map(|line| line.strip_prefix("Contact: ")).map(str::to_owned).collect()
+    }
+
+    pub fn shard(&self) -> ShardId {
+        ShardId(0)
+    }
+}

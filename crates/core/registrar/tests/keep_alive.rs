@@ -1,0 +1,92 @@
+//! Bindings behind a translation are kept open.
+
+mod common;
+
+use common::{Table, at_s, read, register};
+use strowger_foundation::{ShardId, Timestamp};
+use strowger_registrar::{KeepAlive, KeepAliveDue, Locations};
+
+const BEHIND: &str = "Contact: <sip:a@10.0.0.1>;expires=7200";
+
+fn due(locations: &Locations, now: Timestamp) -> Vec<KeepAliveDue> {
+    core::iter::from_fn(|| locations.poll_keep_alive(now, ShardId(0))).collect()
+}
+
+/// The seconds at which keep-alives came, of `seconds`, driven by the deadline alone.
+fn turns(table: &Table, from: Timestamp, until: Timestamp) -> Vec<Timestamp> {
+    let (mut now, mut turns) = (from, Vec::new());
+    while let Some(at) = table.locations.next_deadline(ShardId(0)).filter(|at| *at < until) {
+        now = now.max(at);
+        table.locations.expire(now, ShardId(0), 100);
+        turns.extend(due(&table.locations, now).iter().map(|_| now));
+        table.locations.check_invariants();
+    }
+    turns
+}
+
+#[test]
+fn once_an_interval_until_it_expires() {
+    let table = Table::new();
+    table.register(at_s(100), "a", 1, BEHIND).expect("valid");
+    let turns = turns(&table, at_s(100), at_s(9000));
+    assert_eq!(turns.len(), 240);
+    assert!(turns[0] <= at_s(130));
+    assert!(turns.windows(2).all(|pair| pair[1] - pair[0] <= core::time::Duration::from_millis(30_001)));
+    assert!(table.locations.is_empty());
+}
+
+#[test]
+fn what_is_sent_leads_to_the_binding() {
+    let table = Table::new();
+    table.register(at_s(0), "a", 1, BEHIND).expect("valid");
+    let all = due(&table.locations, at_s(31));
+    assert_eq!(all.len(), 1);
+    assert_eq!((&all[0].uri[..], &all[0].aor[..]), (&b"sip:a@10.0.0.1"[..], common::AOR));
+    assert_eq!(all[0].flow, table.source.flow);
+    assert_eq!(due(&table.locations, at_s(31)), [], "not again before its next turn");
+    assert_eq!(due(&table.locations, at_s(3000)).len(), 1, "missed turns do not pile up");
+}
+
+#[test]
+fn only_behind_a_translation_and_only_where_it_is_on() {
+    let table = Table::new();
+    table.register(at_s(0), "a", 1, "Contact: <sip:a@192.0.2.1>").expect("valid");
+    assert!(turns(&table, at_s(0), at_s(3000)).is_empty());
+    let mut table = Table::new();
+    table.policy.keep_alive = KeepAlive::Off;
+    table.register(at_s(0), "a", 1, BEHIND).expect("valid");
+    assert!(turns(&table, at_s(0), at_s(3000)).is_empty());
+}
+
+#[test]
+fn a_binding_that_goes_or_moves_out_is_left_alone() {
+    let mut table = Table::new();
+    table.register(at_s(0), "a", 1, BEHIND).expect("valid");
+    table.register(at_s(1), "a", 2, "Contact: *|Expires: 0").expect("valid");
+    assert!(due(&table.locations, at_s(100)).is_empty());
+    table.register(at_s(100), "a", 3, BEHIND).expect("valid");
+    table.source = common::source("10.0.0.1:5060");
+    table.register(at_s(101), "a", 4, BEHIND).expect("valid");
+    assert!(due(&table.locations, at_s(200)).is_empty());
+    table.source = common::source("192.0.2.1:5060");
+    table.register(at_s(200), "a", 5, BEHIND).expect("valid");
+    table.policy.keep_alive = KeepAlive::Off;
+    table.register(at_s(201), "a", 6, "").expect("a fetch under the new policy");
+    assert!(due(&table.locations, at_s(300)).is_empty());
+}
+
+#[test]
+fn they_do_not_bunch() {
+    let table = Table::new();
+    for user in 0..3000 {
+        let aor = format!("{user}@example.com");
+        read(&register("a", 1, BEHIND), |update| {
+            let update = update.expect("valid");
+            table.locations.apply(at_s(60), aor.as_bytes(), &table.policy, &table.source, &update).expect("taken");
+        });
+    }
+    for second in 1..=30 {
+        let count = due(&table.locations, at_s(60 + second)).len();
+        assert!((50..=150).contains(&count), "{count} in second {second} where 100 are fair");
+    }
+}

@@ -1,0 +1,89 @@
+//! What a binding costs, by a counting allocator.
+#![allow(unsafe_code, reason = "an allocator that counts cannot be written otherwise")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use strowger_foundation::{Flow, ListenerId, ShardId, Timestamp, Transport};
+use strowger_message::Uri;
+use strowger_registrar::{ContactUpdate, Locations, Policy, Source, Update, UpdateKind};
+
+struct Counting;
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call goes to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        LIVE.fetch_add(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const STRIPES: u16 = 16;
+
+fn live() -> usize {
+    LIVE.load(Ordering::Relaxed)
+}
+
+/// Registers user `number` with the reference contact: address of record of 24 bytes, URI of 40.
+fn register(locations: &Locations, number: u32, peer: &str, expires_s: u32) {
+    let aor = format!("u{number:08}@sip.example.com");
+    let aor = aor.get(aor.len() - 24..).expect("24 bytes");
+    let uri = format!("sip:u{number:08}@192.0.2.1:5060;transport=udp");
+    let uri = uri.get(..40).expect("40 bytes");
+    let source = Source {
+        flow: Flow { listener: ListenerId(0), transport: Transport::Udp, peer: peer.parse().expect("an address") },
+        via_sent_by_matches: true,
+    };
+    let contact =
+        ContactUpdate { uri: Uri::parse(uri.as_bytes()).expect("a URI"), expires_s: Some(expires_s), q: None };
+    let kind = UpdateKind::Contacts([contact].into_iter().collect());
+    let update = Update { call_id: b"7a1f9c64-3d22-4a9e@192.0.2.1", cseq: 1, kind };
+    locations.apply(Timestamp::ZERO, aor.as_bytes(), &Policy::default(), &source, &update).expect("taken");
+}
+
+/// One test: the counter is the process's.
+#[test]
+fn a_binding_costs_no_more_than_its_budget_and_gives_it_back() {
+    let before = live();
+    let locations = Locations::new(STRIPES, 1);
+    let empty = live();
+    for number in 0..100_000 {
+        register(&locations, number, "192.0.2.1:5060", 3600);
+    }
+    assert_eq!(locations.len(), 100_000);
+    let each = (live() - empty) / 100_000;
+    assert!(each <= 250, "{each} B a binding, of which 64 are its text");
+
+    let full = live();
+    for shard in 0..STRIPES {
+        while locations.expire(Timestamp::from_millis(3_600_000), ShardId(shard), 50) > 0 {}
+    }
+    assert!(locations.is_empty());
+    let kept = live() - empty;
+    assert!(kept < (full - empty) / 100, "{kept} B kept of {}", full - empty);
+    drop(locations);
+    assert_eq!(live(), before, "nothing leaks");
+
+    // The dearest sizes are those at which tables have just doubled; a translation costs a second timer.
+    for (count, peer, budget) in [(20_000, "192.0.2.1:5060", 275), (20_000, "198.51.100.1:5060", 350)] {
+        let before = live();
+        let locations = Locations::new(STRIPES, 1);
+        for number in 0..count {
+            register(&locations, number, peer, 3600);
+        }
+        let each = (live() - before) / count as usize;
+        assert!(each <= budget, "{count} bindings from {peer}: {each} B each");
+    }
+}

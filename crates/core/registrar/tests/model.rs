@@ -1,0 +1,157 @@
+//! Random histories: the table and a naive list agree.
+
+mod common;
+
+use common::{Table, at_s, read, register, source};
+use proptest::prelude::*;
+use strowger_foundation::Timestamp;
+use strowger_registrar::model::Model;
+use strowger_registrar::{Applied, Locations, Nat, Policy};
+
+#[derive(Clone, Debug)]
+enum Step {
+    Register { user: u8, call_id: u8, cseq: u32, headers: String, port: u16, via_matches: bool },
+    Pass { millis: u64, limit: usize },
+}
+
+fn contact() -> impl Strategy<Value = String> {
+    let uri = prop::sample::select(vec![
+        "sip:a@192.0.2.1",
+        "sip:A@192.0.2.1",
+        "sip:%61@192.0.2.1",
+        "sip:a@192.0.2.1;x=1",
+        "sip:a@192.0.2.1;x=2",
+        "sip:a@192.0.2.1:5060",
+        "sip:b@10.0.0.1;transport=udp",
+        "sip:b@10.0.0.1",
+        "sips:b@10.0.0.1",
+        "sip:c@phone.example.com?Route=%3Csip:x%3E",
+        "tel:+1-2",
+        "tel:+12",
+    ]);
+    let params = prop::sample::select(vec![
+        "",
+        ";expires=0",
+        ";expires=60",
+        ";expires=61",
+        ";expires=500",
+        ";expires=9999999",
+        ";expires=5",
+        ";q=0.5",
+        ";q=0.5;expires=90",
+        ";q=1",
+    ]);
+    (uri, params).prop_map(|(uri, params)| format!("Contact: <{uri}>{params}"))
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let headers = prop_oneof![
+        1 => Just(String::new()),
+        1 => Just("Contact: *|Expires: 0".to_owned()),
+        12 => prop::collection::vec(contact(), 1..5).prop_map(|contacts| contacts.join("|")),
+    ];
+    let register = (0u8..4, 0u8..3, 1u32..12, headers, 1u16..3, any::<bool>()).prop_map(
+        |(user, call_id, cseq, headers, port, via_matches)| Step::Register {
+            user,
+            call_id,
+            cseq,
+            headers,
+            port,
+            via_matches,
+        },
+    );
+    let pass = (0u64..200_000, 0usize..4).prop_map(|(millis, limit)| Step::Pass { millis, limit });
+    prop_oneof![4 => register, 1 => pass]
+}
+
+fn aor(user: u8) -> Vec<u8> {
+    format!("user{user}@example.com").into_bytes()
+}
+
+fn agree(now: Timestamp, locations: &Locations, model: &Model) {
+    for user in 0..4 {
+        let mut targets = Vec::new();
+        locations.lookup(now, &aor(user), &mut targets);
+        assert_eq!(targets, model.lookup(now, &aor(user)));
+    }
+    let mut shown = 0;
+    for stripe in 0..3 {
+        locations.for_each_in_stripe(now, stripe, |_| shown += 1);
+    }
+    assert_eq!(shown, model.bindings(now));
+    assert!(locations.len() >= shown);
+    locations.check_invariants();
+}
+
+proptest! {
+    #[test]
+    fn the_table_is_the_model(seed in any::<u64>(), nat in 0..3, steps in prop::collection::vec(step(), 1..60)) {
+        let nat = [Nat::Auto, Nat::Always, Nat::Never][nat as usize];
+        let policy = Policy { max_contacts: 4, nat, ..Policy::default() };
+        let (locations, mut model, mut now) = (Locations::new(3, seed), Model::default(), Timestamp::ZERO);
+        for step in steps {
+            match step {
+                Step::Register { user, call_id, cseq, headers, port, via_matches } => {
+                    let mut source = source(&format!("192.0.2.1:{port}"));
+                    source.via_sent_by_matches = via_matches;
+                    read(&register(&call_id.to_string(), cseq, &headers), |update| {
+                        let update = update.expect("valid");
+                        let ours = locations.apply(now, &aor(user), &policy, &source, &update);
+                        assert_eq!(ours, model.apply(now, &aor(user), &policy, &source, &update));
+                    });
+                }
+                Step::Pass { millis, limit } => {
+                    now = Timestamp::from_millis(now.as_millis() + millis);
+                    for shard in 0..3 {
+                        assert!(locations.expire(now, strowger_foundation::ShardId(shard), limit) <= limit);
+                        while locations.poll_keep_alive(now, strowger_foundation::ShardId(shard)).is_some() {}
+                    }
+                }
+            }
+            agree(now, &locations, &model);
+            if let Some(at) = model.next_expiry(now) {
+                let woken = (0..3).filter_map(|shard| locations.next_deadline(strowger_foundation::ShardId(shard))).min();
+                assert!(woken.is_some_and(|woken| woken <= at), "woken at {woken:?}, due at {at:?}");
+            }
+        }
+        let end = Timestamp::from_millis(now.as_millis() + 7_200_000);
+        for shard in 0..3 {
+            locations.expire(end, strowger_foundation::ShardId(shard), usize::MAX);
+            assert_eq!(locations.poll_keep_alive(end, strowger_foundation::ShardId(shard)), None);
+            assert_eq!(locations.next_deadline(strowger_foundation::ShardId(shard)), None);
+        }
+        assert!(locations.is_empty() && locations.addresses() == 0);
+    }
+}
+
+/// Tables big enough to shrink, in one stripe.
+#[test]
+fn thousands_come_and_go() {
+    let table = Table::new();
+    let apply = |now, user: u32, headers: &str| -> Applied {
+        let aor = format!("{user}@example.com");
+        read(&register("a", u32::try_from(now).expect("small") + 1, headers), |update| {
+            let update = update.expect("valid");
+            table.locations.apply(at_s(now), aor.as_bytes(), &table.policy, &table.source, &update).expect("taken")
+        })
+    };
+    for user in 0..5000 {
+        apply(0, user, "Contact: <sip:a@10.0.0.1>;expires=100, <sip:b@192.0.2.1>;expires=300");
+    }
+    table.locations.check_invariants();
+    assert_eq!((table.locations.len(), table.locations.addresses()), (10_000, 5000));
+    let mut expired = 0;
+    while table.locations.len() > 5000 {
+        expired += table.locations.expire(at_s(100), table.shard(), 10);
+    }
+    assert_eq!(expired, 5000);
+    table.locations.check_invariants();
+    for user in 0..4900 {
+        assert_eq!(apply(101, user, "Contact: *|Expires: 0").removed, 1);
+    }
+    table.locations.check_invariants();
+    assert_eq!(table.locations.addresses(), 100);
+    assert_eq!(table.locations.expire(at_s(299), table.shard(), 1000), 0);
+    assert_eq!(table.locations.expire(at_s(300), table.shard(), 1000), 100);
+    assert_eq!(table.locations.next_deadline(table.shard()), None);
+}

@@ -1,0 +1,137 @@
+//! What goes into a shard and what comes out.
+
+use core::net::SocketAddr;
+use std::sync::Arc;
+
+use strowger_foundation::{Flow, Timestamp};
+use strowger_message::{Fault, Peek};
+
+use crate::snapshot::Snapshot;
+
+/// One thing that happened outside.
+#[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "the large one is the usual one, and none is stored")]
+pub enum Input<'a> {
+    /// A framed message.
+    Message {
+        /// When the kernel received it.
+        arrival: Timestamp,
+        /// Where it came from.
+        flow: Flow,
+        /// The message, peeked at: the shell needed that to choose the shard.
+        peek: Peek<'a>,
+    },
+    /// A hint that datagrams to `peer` are refused; hints can be forged, so only what has had no answer yet is given up.
+    Unreachable {
+        /// The peer.
+        peer: SocketAddr,
+    },
+    /// A new configuration or directory.
+    Config(Arc<Snapshot>),
+}
+
+/// One thing to be done outside.
+#[derive(Debug)]
+pub enum Output {
+    /// Send the bytes in the buffer.
+    Send {
+        /// From where, to whom.
+        flow: Flow,
+    },
+    /// Something that the operator may want to know.
+    Event(Event),
+}
+
+/// Something that the operator may want to know; rare, and bounded by [`MAX_EVENTS`](crate::MAX_EVENTS).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Event {
+    /// A peer's message was not understood.
+    Malformed {
+        /// Where it came from.
+        peer: SocketAddr,
+        /// What is wrong with it.
+        fault: Fault,
+    },
+    /// Credentials were given and are wrong.
+    WrongCredentials {
+        /// Where they came from.
+        peer: SocketAddr,
+        /// Who they claim to be; escaped.
+        identity: String,
+    },
+    /// Somebody with good credentials claimed to be somebody else.
+    WrongIdentity {
+        /// Where it came from.
+        peer: SocketAddr,
+        /// The user whose credentials they were; escaped.
+        user: String,
+        /// The identity that was claimed; escaped.
+        claimed: String,
+    },
+    /// A table is full, and work was refused.
+    TableFull {
+        /// The table.
+        table: &'static str,
+    },
+}
+
+macro_rules! counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// How often what happened in a shard since it began.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct Counters {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl Counters {
+            /// Adds another shard's.
+            pub const fn add(&mut self, other: &Self) {
+                $(self.$name = self.$name.wrapping_add(other.$name);)*
+            }
+
+            /// Names and values, in the order of their declaration.
+            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+                [$((stringify!($name), self.$name),)*].into_iter()
+            }
+        }
+    };
+}
+
+counters! {
+    /// Requests that came in, retransmissions included.
+    requests,
+    /// Responses that came in.
+    responses,
+    /// Requests that a known transaction absorbed.
+    retransmissions,
+    /// Messages that were not understood.
+    malformed,
+    /// Responses without our tag.
+    foreign_responses,
+    /// Responses that no transaction waits for.
+    stray_responses,
+    /// Requests refused or dropped by admission.
+    overloaded,
+    /// Requests that were challenged.
+    challenged,
+    /// Requests with wrong credentials.
+    wrong_credentials,
+    /// Requests that the server answered with a final response other than a challenge and a 2xx.
+    refused,
+    /// REGISTER requests that were carried out.
+    registered,
+    /// Requests forwarded with state.
+    forwarded,
+    /// Requests forwarded without state.
+    forwarded_stateless,
+    /// Responses forwarded.
+    forwarded_responses,
+    /// Branches that rang longer than Timer C.
+    rang_out,
+    /// Requests refused because a table was full.
+    table_full,
+    /// Keep-alives sent.
+    keep_alives,
+    /// Events that nobody took in time.
+    events_lost,
+}

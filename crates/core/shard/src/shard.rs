@@ -1,0 +1,265 @@
+//! The façade: four functions over everything that one shard owns.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+use strowger_auth::{Authenticator, NonceWindows};
+use strowger_foundation::{Flow, KeyRing, ShardId, TagKey, Timestamp, Wakeup};
+use strowger_message::{Fault, Head, Kind, Message, Method, Peek, Status};
+use strowger_overload::{Admission, Load};
+use strowger_proxy::branch::Branch;
+use strowger_proxy::{Proxy, forward, local};
+use strowger_registrar::Locations;
+use strowger_transaction::{AckVerdict, ServerId, ServerKey, Transactions};
+
+use crate::boundary::{Counters, Event, Input, Output};
+use crate::snapshot::Snapshot;
+
+/// Events that wait for the shell at most; what comes on top is counted and lost.
+pub const MAX_EVENTS: usize = 256;
+/// Bindings that are let go in one step at most, so that no step takes long.
+const EXPIRE_BATCH: usize = 64;
+
+/// What a shard is made from.
+#[derive(Debug)]
+pub struct ShardConfig {
+    /// Which shard this is; also the stripe of the location table that it writes.
+    pub id: ShardId,
+    /// The seed of its maps.
+    pub seed: u64,
+    /// The process's keys; all shards and all members of a cluster share them.
+    pub ring: KeyRing,
+    /// The location table.
+    pub locations: Arc<Locations>,
+    /// The nonce counts that were seen.
+    pub nonces: Arc<NonceWindows>,
+    /// Configuration and directory.
+    pub snapshot: Arc<Snapshot>,
+}
+
+/// One shard's whole brain. Deterministic: the same inputs give the same outputs, to the byte.
+#[derive(Debug)]
+pub struct Shard {
+    pub(crate) id: ShardId,
+    pub(crate) proxy: Proxy,
+    pub(crate) authenticator: Authenticator,
+    pub(crate) locations: Arc<Locations>,
+    pub(crate) snapshot: Arc<Snapshot>,
+    pub(crate) counters: Counters,
+    match_key: TagKey,
+    events: VecDeque<Event>,
+    refusals: u64,
+}
+
+impl Shard {
+    /// A shard without work.
+    #[must_use]
+    pub fn new(config: ShardConfig) -> Self {
+        let ShardConfig { id, seed, ring, locations, nonces, snapshot } = config;
+        let transactions = Transactions::new(snapshot.timing, seed);
+        Self {
+            id,
+            proxy: Proxy::new(id, &ring, transactions),
+            authenticator: Authenticator::new(&ring, id, nonces),
+            locations,
+            snapshot,
+            counters: Counters::default(),
+            match_key: ring.current().derive("match"),
+            events: VecDeque::new(),
+            refusals: 0,
+        }
+    }
+
+    /// One mutation. Afterwards drain [`poll_output`](Self::poll_output) until it returns `None`.
+    pub fn handle_input(&mut self, now: Timestamp, input: Input<'_>) {
+        debug_assert!(self.events.is_empty(), "the outputs of the input before were not drained");
+        match input {
+            Input::Message { flow, peek, .. } => match peek.kind {
+                Kind::Request(method) => self.handle_request(now, flow, peek, method),
+                Kind::Response(_) => self.handle_response(now, flow, peek),
+            },
+            Input::Unreachable { peer } => self.proxy.handle_unreachable(now, peer),
+            Input::Config(snapshot) => {
+                self.proxy.transactions().set_timing(snapshot.timing);
+                self.snapshot = snapshot;
+            }
+        }
+    }
+
+    /// What is due: retransmissions, time-outs, bindings that expire, keep-alives.
+    pub fn handle_timeout(&mut self, now: Timestamp) {
+        self.proxy.handle_timeout(now);
+        self.locations.expire(now, self.id, EXPIRE_BATCH);
+        for _ in 0..EXPIRE_BATCH {
+            let Some(due) = self.locations.poll_keep_alive(now, self.id) else { break };
+            self.keep_alive(&due);
+        }
+    }
+
+    /// Takes one output. A message is put into `out`, whose own buffer the shard takes in exchange; an event leaves it untouched.
+    pub fn poll_output(&mut self, out: &mut Vec<u8>) -> Option<Output> {
+        if let Some(flow) = self.proxy.poll_transmit(out) {
+            return Some(Output::Send { flow });
+        }
+        self.events.pop_front().map(Output::Event)
+    }
+
+    /// The earliest moment at which [`handle_timeout`](Self::handle_timeout) has something to do, and why. Never scans.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Wakeup> {
+        let proxy = self.proxy.poll_timeout();
+        let bindings = self.locations.next_deadline(self.id).map(|at| Wakeup { at, reason: "binding" });
+        match (proxy, bindings) {
+            (Some(a), Some(b)) => Some(if a.at <= b.at { a } else { b }),
+            (a, b) => a.or(b),
+        }
+    }
+
+    /// What happened so far.
+    #[must_use]
+    pub fn counters(&self) -> Counters {
+        let proxy = self.proxy.counters();
+        let mut counters = self.counters;
+        counters.forwarded = proxy.forwarded;
+        counters.forwarded_stateless = proxy.forwarded_stateless;
+        counters.forwarded_responses = proxy.responses;
+        counters.stray_responses = counters.stray_responses.wrapping_add(proxy.stray_responses);
+        counters.rang_out = proxy.rang_out;
+        counters.table_full = counters.table_full.wrapping_add(proxy.table_full);
+        counters
+    }
+
+    /// Transactions that exist, server and client.
+    #[must_use]
+    pub fn transactions(&self) -> usize {
+        let transactions = self.proxy.transactions_ref();
+        transactions.servers().saturating_add(transactions.clients())
+    }
+
+    /// What must hold between two inputs; for tests and the simulator.
+    pub fn check_invariants(&self) {
+        self.proxy.check_invariants();
+        assert!(self.events.len() <= MAX_EVENTS, "events are bounded");
+    }
+
+    /// peek → known transaction? → admit → parse → serve.
+    fn handle_request(&mut self, now: Timestamp, source: Flow, peek: Peek<'_>, method: Method<'_>) {
+        self.counters.requests += 1;
+        let Some(via) = peek.via else {
+            self.on_malformed(&source, Fault::Header("Via"));
+            return;
+        };
+        let key = ServerKey::of(&self.match_key, peek.head(), &via, method);
+        if let Some(known) = self.proxy.transactions_ref().find_server(key)
+            && self.absorb(now, known, method, &peek)
+        {
+            self.counters.retransmissions += 1;
+            return;
+        }
+        if begins_work(&peek, method) && !self.admit(peek.head(), &via, &source) {
+            return;
+        }
+        match Message::from_head(peek.into_head()) {
+            Ok(message) => self.serve(now, source, key, &message),
+            Err((fault, head)) => {
+                self.on_malformed(&source, fault);
+                if method != Method::Ack {
+                    self.reply_statelessly(&head, &via, &source, fault.status(), &fault.to_string());
+                }
+            }
+        }
+    }
+
+    /// Whether the transaction `known` has taken the request: a retransmission, or the ACK to its non-2xx.
+    fn absorb(&mut self, now: Timestamp, known: ServerId, method: Method<'_>, peek: &Peek<'_>) -> bool {
+        if method == Method::Ack {
+            // By RFC 2543's rules an ACK is told from another transaction's by its To tag alone.
+            let by_branch = peek.via.is_some_and(|via| via.rfc3261_branch().is_some());
+            if !by_branch && !self.proxy.transactions_ref().ack_matches(known, peek.head()) {
+                return false;
+            }
+            return self.proxy.transactions().handle_ack(now, known) == AckVerdict::Absorbed;
+        }
+        self.proxy.transactions().handle_retransmission(now, known);
+        true
+    }
+
+    /// The key of the INVITE that a CANCEL is for.
+    pub(crate) fn cancelled_key(&self, message: &Message<'_>) -> ServerKey {
+        ServerKey::of_cancelled_invite(&self.match_key, message.head(), message.via())
+    }
+
+    fn admit(&mut self, head: &Head<'_>, via: &strowger_message::Via<'_>, source: &Flow) -> bool {
+        let server_transactions = self.proxy.transactions_ref().servers();
+        let load = Load { server_transactions, draining: self.snapshot.draining };
+        let admission = strowger_overload::admit(load, self.refusals);
+        if admission == Admission::Admit {
+            return true;
+        }
+        self.refusals = self.refusals.wrapping_add(1);
+        self.counters.overloaded += 1;
+        if let Admission::Refuse { retry_after } = admission {
+            let status = Status::SERVICE_UNAVAILABLE;
+            let mut out = self.proxy.transactions().pool().take(head.len());
+            local::begin_from_head(&mut out, self.proxy.tag_key(), head, via, source, status, status.reason())
+                .header_fmt("Retry-After", format_args!("{}", retry_after.as_secs()))
+                .finish();
+            self.proxy.transactions().send_once(local::reply_flow(via, source), out);
+        }
+        false
+    }
+
+    fn reply_statelessly(
+        &mut self,
+        head: &Head<'_>,
+        via: &strowger_message::Via<'_>,
+        source: &Flow,
+        status: Status,
+        reason: &str,
+    ) {
+        let mut out = self.proxy.transactions().pool().take(head.len());
+        local::begin_from_head(&mut out, self.proxy.tag_key(), head, via, source, status, reason).finish();
+        self.proxy.transactions().send_once(local::reply_flow(via, source), out);
+    }
+
+    fn handle_response(&mut self, now: Timestamp, source: Flow, peek: Peek<'_>) {
+        self.counters.responses += 1;
+        let branch = peek.via.and_then(|via| Branch::decode(self.proxy.ring(), via.branch?));
+        let Some(branch) = branch.filter(|branch| branch.shard == self.id) else {
+            self.counters.foreign_responses += 1;
+            return;
+        };
+        let message = match Message::from_head(peek.into_head()) {
+            Ok(message) => message,
+            Err((fault, _)) => {
+                self.on_malformed(&source, fault);
+                return;
+            }
+        };
+        let snapshot = Arc::clone(&self.snapshot);
+        self.proxy.handle_response(now, branch.owner, &message, |message| {
+            let via = forward::next_via(message)?;
+            let peer = core::net::SocketAddr::new(via.response_ip()?, via.response_port());
+            let listener = snapshot.listener_towards(peer, source.listener)?;
+            Some(Flow { listener, transport: snapshot.listener(listener)?.transport, peer })
+        });
+    }
+
+    fn on_malformed(&mut self, source: &Flow, fault: Fault) {
+        self.counters.malformed += 1;
+        self.report(Event::Malformed { peer: source.peer, fault });
+    }
+
+    pub(crate) fn report(&mut self, event: Event) {
+        if self.events.len() < MAX_EVENTS {
+            self.events.push_back(event);
+        } else {
+            self.counters.events_lost += 1;
+        }
+    }
+}
+
+/// Whether the request begins something that could be refused: what belongs to something begun is always served.
+fn begins_work(peek: &Peek<'_>, method: Method<'_>) -> bool {
+    !peek.in_dialog && !matches!(method, Method::Ack | Method::Cancel | Method::Bye | Method::Prack)
+}

@@ -1,0 +1,270 @@
+//! Calls through one shard: what an engineer would see on the wire.
+
+mod support;
+
+use std::time::Duration;
+
+use support::{ALICE, BOB, BOB2, SERVER, Sent, World, request, summary};
+
+fn registered() -> World {
+    let mut world = World::new(|_| {});
+    assert_eq!(world.register("bob", BOB, "<sip:bob@192.0.2.20:5060>").status(), 200);
+    world
+}
+
+fn invite(world: &mut World) -> Sent {
+    let sent = world.input(ALICE, &request("INVITE", "sip:bob@example.com", "inv", ""));
+    assert_eq!(summary(&sent), [format!("100 {ALICE}"), format!("INVITE {BOB}")]);
+    sent[1].clone()
+}
+
+#[test]
+fn a_call_is_set_up_and_torn_down() {
+    let mut world = registered();
+    let invite = invite(&mut world);
+    assert_eq!(invite.start(), "INVITE sip:bob@192.0.2.20:5060 SIP/2.0");
+    assert_eq!(invite.header("Max-Forwards"), Some("69"));
+    assert_eq!(invite.header("Max-Breadth"), Some("60"));
+    assert!(invite.text.ends_with("\r\n\r\nbody"));
+    assert_eq!(invite.headers("Via").count(), 2);
+
+    let ringing = world.input(BOB, &invite.response(180, "Ringing", ";tag=b", ""));
+    assert_eq!(summary(&ringing), [format!("180 {ALICE}")]);
+    assert_eq!(ringing[0].headers("Via").count(), 1);
+
+    let answer = world.input(BOB, &invite.response(200, "OK", ";tag=b", "Contact: <sip:bob@192.0.2.20:5060>\r\n"));
+    assert_eq!(summary(&answer), [format!("200 {ALICE}")]);
+    let route = answer[0].header("Record-Route").expect("stays on the path").to_owned();
+    assert!(route.starts_with(&format!("<sip:{SERVER};lr;dlg=")), "{route}");
+
+    let in_dialog = |method: &str, branch: &str| {
+        request(method, "sip:bob@192.0.2.20:5060", branch, &format!("Route: {route}\r\n"))
+            .replace("To: <sip:bob@example.com>", "To: <sip:bob@example.com>;tag=b")
+    };
+    let ack = world.input(ALICE, &in_dialog("ACK", "ack"));
+    assert_eq!(summary(&ack), [format!("ACK {BOB}")]);
+    assert_eq!(ack[0].header("Route"), None);
+
+    let bye = world.input(ALICE, &in_dialog("BYE", "bye").replace("CSeq: 1", "CSeq: 2"));
+    assert_eq!(summary(&bye), [format!("BYE {BOB}")]);
+    let done = world.input(BOB, &bye[0].response(200, "OK", "", ""));
+    assert_eq!(summary(&done), [format!("200 {ALICE}")]);
+
+    assert!(world.wait(Duration::from_secs(40)).is_empty(), "nothing is retransmitted");
+    assert_eq!(world.shard.transactions(), 0, "nothing is left");
+}
+
+#[test]
+fn a_retransmission_is_answered_and_not_forwarded_again() {
+    let mut world = registered();
+    let forwarded = invite(&mut world);
+    let again = world.input(ALICE, &request("INVITE", "sip:bob@example.com", "inv", ""));
+    assert_eq!(summary(&again), [format!("100 {ALICE}")]);
+    world.input(BOB, &forwarded.response(486, "Busy Here", ";tag=b", ""));
+    let again = world.input(ALICE, &request("INVITE", "sip:bob@example.com", "inv", ""));
+    assert_eq!(summary(&again), [format!("486 {ALICE}")]);
+}
+
+#[test]
+fn busy_is_acknowledged_by_the_server_on_both_sides() {
+    let mut world = registered();
+    let invite = invite(&mut world);
+    let busy = world.input(BOB, &invite.response(486, "Busy Here", ";tag=b", ""));
+    assert_eq!(summary(&busy), [format!("ACK {BOB}"), format!("486 {ALICE}")]);
+    let ack = request("ACK", "sip:bob@example.com", "inv", "");
+    assert!(world.input(ALICE, &ack).is_empty(), "the ACK to a non-2xx goes no further");
+    world.wait(Duration::from_secs(40));
+    assert_eq!(world.shard.transactions(), 0);
+}
+
+#[test]
+fn cancel_waits_for_a_provisional_response() {
+    let mut world = registered();
+    let invite = invite(&mut world);
+    let cancelled = world.input(ALICE, &request("CANCEL", "sip:bob@example.com", "inv", ""));
+    assert_eq!(summary(&cancelled), [format!("200 {ALICE}")]);
+    let ringing = world.input(BOB, &invite.response(180, "Ringing", ";tag=b", ""));
+    assert!(summary(&ringing).contains(&format!("CANCEL {BOB}")), "{:?}", summary(&ringing));
+    let cancel = ringing.iter().find(|s| s.method() == "CANCEL").expect("sent");
+    assert_eq!(cancel.header("Via"), invite.header("Via"), "the CANCEL has the INVITE's branch");
+    assert!(world.input(BOB, &cancel.response(200, "OK", ";tag=b", "")).is_empty());
+    let end = world.input(BOB, &invite.response(487, "Request Terminated", ";tag=b", ""));
+    assert_eq!(summary(&end), [format!("ACK {BOB}"), format!("487 {ALICE}")]);
+}
+
+#[test]
+fn a_fork_ends_with_the_first_answer() {
+    let mut world = registered();
+    world.register("bob", BOB2, "<sip:bob@192.0.2.21:5060>");
+    let sent = world.input(ALICE, &request("INVITE", "sip:bob@example.com", "inv", ""));
+    let mut branches: Vec<_> = sent.into_iter().filter(|s| s.method() == "INVITE").collect();
+    branches.sort_by_key(|s| s.to);
+    assert_eq!(branches.len(), 2);
+    assert_eq!(branches.iter().map(|b| b.header("Max-Breadth")).collect::<Vec<_>>(), [Some("30"); 2]);
+    for branch in &branches {
+        world.input(&branch.to.to_string(), &branch.response(180, "Ringing", ";tag=x", ""));
+    }
+    let answered = world.input(BOB, &branches[0].response(200, "OK", ";tag=b", ""));
+    assert_eq!(summary(&answered), [format!("200 {ALICE}"), format!("CANCEL {BOB2}")]);
+    let lost = world.input(BOB2, &branches[1].response(487, "Request Terminated", ";tag=c", ""));
+    assert_eq!(summary(&lost), [format!("ACK {BOB2}")]);
+    // Two phones were lifted at once: the second 2xx goes up too.
+    let late = world.input(BOB, &branches[0].response(200, "OK", ";tag=b", ""));
+    assert_eq!(summary(&late), [format!("200 {ALICE}")], "a 2xx retransmission is passed on");
+}
+
+#[test]
+fn the_best_of_several_refusals_is_forwarded() {
+    let mut world = registered();
+    world.register("bob", BOB2, "<sip:bob@192.0.2.21:5060>");
+    let sent = world.input(ALICE, &request("INVITE", "sip:bob@example.com", "inv", ""));
+    let to = |peer: &str| sent.iter().find(|s| s.to.to_string() == peer).expect("forked").clone();
+    let first = world.input(BOB, &to(BOB).response(503, "Service Unavailable", ";tag=b", ""));
+    assert_eq!(summary(&first), [format!("ACK {BOB}")]);
+    let second = world.input(BOB2, &to(BOB2).response(404, "Not Found", ";tag=c", ""));
+    assert_eq!(summary(&second), [format!("ACK {BOB2}"), format!("404 {ALICE}")]);
+}
+
+#[test]
+fn a_phone_that_never_answers_ends_in_408() {
+    let mut world = registered();
+    let start = request("INVITE", "sip:bob@example.com", "inv", "");
+    world.input(ALICE, &start);
+    let sent = world.wait(Duration::from_secs(33));
+    let instants: Vec<_> = sent.iter().filter(|(_, s)| s.method() == "INVITE").map(|(at, _)| *at).collect();
+    assert_eq!(instants, [500, 1500, 3500, 7500, 15500, 31500]);
+    let (at, last) = sent.iter().find(|(_, s)| s.status() >= 200).expect("an end");
+    assert_eq!((*at, last.status()), (32000, 408));
+}
+
+#[test]
+fn timer_c_cancels_and_tells_the_caller_408() {
+    let mut world = World::new(|s| s.proxy.ring_timeout = Duration::from_secs(5));
+    world.register("bob", BOB, "<sip:bob@192.0.2.20:5060>");
+    let invite = invite(&mut world);
+    world.input(BOB, &invite.response(180, "Ringing", ";tag=b", ""));
+    let sent = world.wait(Duration::from_secs(5));
+    assert_eq!(summary(&sent.into_iter().map(|(_, s)| s).collect::<Vec<_>>()), [format!("CANCEL {BOB}")]);
+    let end = world.input(BOB, &invite.response(487, "Request Terminated", ";tag=b", ""));
+    assert_eq!(summary(&end), [format!("ACK {BOB}"), format!("408 {ALICE}")]);
+}
+
+#[test]
+fn a_non_invite_that_times_out_is_not_answered() {
+    let mut world = registered();
+    let sent = world.input(ALICE, &request("MESSAGE", "sip:bob@example.com", "msg", ""));
+    assert_eq!(summary(&sent), [format!("MESSAGE {BOB}")]);
+    let sent = world.wait(Duration::from_secs(80));
+    assert!(sent.iter().all(|(_, s)| s.method() == "MESSAGE"), "no response is made up");
+    assert_eq!(world.shard.transactions(), 0);
+}
+
+#[test]
+fn a_contact_that_points_back_at_the_server_loops_once() {
+    let mut world = World::new(|s| s.registrar.nat = strowger_registrar::Nat::Never);
+    world.register("bob", BOB, &format!("<sip:bob@{SERVER}>"));
+    let mut sent = world.input(ALICE, &request("INVITE", "sip:bob@example.com", "inv", ""));
+    for _ in 0..4 {
+        let Some(back) = sent.iter().find(|s| s.to.to_string() == SERVER && s.method() == "INVITE") else { break };
+        sent = world.input(SERVER, &back.text.clone());
+    }
+    assert!(sent.iter().any(|s| s.status() == 482), "{:?}", summary(&sent));
+}
+
+#[test]
+fn refusals_before_anything_is_forwarded() {
+    let mut world = registered();
+    let mut status = |text: &str| {
+        let sent = world.input(ALICE, text);
+        assert_eq!(sent.len(), 1, "{:?}", summary(&sent));
+        sent[0].clone()
+    };
+    let options = |uri: &str, branch: &str, extra: &str| request("OPTIONS", uri, branch, extra);
+    assert_eq!(status(&options("sip:example.com", "1", "")).status(), 200);
+    assert_eq!(status(&options("sip:carol@example.com", "2", "")).status(), 404);
+    assert_eq!(status(&options("sip:bob@elsewhere.example", "3", "")).status(), 404);
+    assert_eq!(status(&options("unknown:opaque", "4", "")).status(), 416);
+    assert_eq!(
+        status(&options("sip:bob@example.com", "5", "").replace("Max-Forwards: 70", "Max-Forwards: 0")).status(),
+        483
+    );
+    let refused = status(&options("sip:bob@example.com", "6", "Proxy-Require: foo, bar\r\nRequire: baz\r\n"));
+    assert_eq!((refused.status(), refused.header("Unsupported")), (420, Some("foo, bar")));
+    let breadth = request("MESSAGE", "sip:bob@example.com", "7", "Max-Breadth: 0\r\n");
+    assert_eq!(status(&breadth).status(), 440);
+}
+
+#[test]
+fn what_is_not_understood_is_told_once_and_never_thrown_about() {
+    let mut world = World::new(|_| {});
+    let bad = request("INVITE", "sip:bob@example.com", "bad", "").replace("CSeq: 1 INVITE", "CSeq: 1 OPTIONS");
+    let sent = world.input(ALICE, &bad);
+    assert_eq!(sent[0].start(), "SIP/2.0 400 CSeq Method Does Not Match");
+    assert_eq!(world.shard.transactions(), 0, "no state for what is not understood");
+    assert_eq!(world.events.len(), 1);
+    let foreign = "SIP/2.0 200 OK\r\nVia: SIP/2.0/UDP 192.0.2.1:5060;branch=z9hG4bKforged\r\nFrom: <sip:a@b>;tag=1\r\n\
+        To: <sip:a@b>;tag=2\r\nCall-ID: x\r\nCSeq: 1 INVITE\r\n\r\n";
+    assert!(world.input(BOB, foreign).is_empty());
+    assert_eq!(world.shard.counters().foreign_responses, 1);
+}
+
+#[test]
+fn a_strict_router_upstream_is_mended() {
+    let mut world = registered();
+    let invite = invite(&mut world);
+    let answer = world.input(BOB, &invite.response(200, "OK", ";tag=b", ""));
+    let ours = answer[0].header("Record-Route").expect("recorded").trim_matches(['<', '>']).to_owned();
+    let bye = request("BYE", &ours, "bye", "Route: <sip:bob@192.0.2.20:5060>\r\n").replace("CSeq: 1", "CSeq: 2");
+    let sent = world.input(ALICE, &bye);
+    assert_eq!(summary(&sent), [format!("BYE {BOB}")]);
+    assert_eq!(sent[0].start(), "BYE sip:bob@192.0.2.20:5060 SIP/2.0");
+    assert_eq!(sent[0].header("Route"), None);
+}
+
+#[test]
+fn a_strict_router_downstream_gets_what_it_expects() {
+    let mut world = registered();
+    let invite = invite(&mut world);
+    let answer = world.input(BOB, &invite.response(200, "OK", ";tag=b", ""));
+    let ours = answer[0].header("Record-Route").expect("recorded").to_owned();
+    let extra = format!("Route: {ours}, <sip:192.0.2.99:5070>, <sip:192.0.2.98;lr>\r\n");
+    let sent = world.input(ALICE, &request("BYE", "sip:bob@192.0.2.20:5060", "bye", &extra));
+    assert_eq!(summary(&sent), ["BYE 192.0.2.99:5070"]);
+    assert_eq!(sent[0].start(), "BYE sip:192.0.2.99:5070 SIP/2.0");
+    let routes: Vec<_> = sent[0].headers("Route").collect();
+    assert_eq!(routes, ["<sip:192.0.2.98;lr>", "<sip:bob@192.0.2.20:5060>"]);
+}
+
+#[test]
+fn without_our_proof_a_route_does_not_open_the_server() {
+    let mut world = registered();
+    let forged =
+        request("BYE", "sip:victim@198.51.100.1", "bye", &format!("Route: <sip:{SERVER};lr;dlg=AAAAAAAAAAAAAAAA>\r\n"));
+    let sent = world.input(ALICE, &forged);
+    assert_eq!(summary(&sent), [format!("404 {ALICE}")]);
+}
+
+#[test]
+fn nobody_is_asserted_by_a_stranger() {
+    let mut world = registered();
+    let text = request("INVITE", "sip:bob@example.com", "inv", "P-Asserted-Identity: <sip:boss@example.com>\r\n");
+    let sent = world.input(ALICE, &text);
+    assert!(sent.iter().all(|s| !s.text.contains("P-Asserted-Identity")));
+    let trusted = strowger_auth::Network { address: "192.0.2.10".parse().expect("an address"), prefix: 32 };
+    let mut world = World::new(|s| s.auth.trusted = vec![trusted]);
+    world.register("bob", BOB, "<sip:bob@192.0.2.20:5060>");
+    let sent = world.input(ALICE, &text);
+    assert!(sent[1].text.contains("P-Asserted-Identity: <sip:boss@example.com>\r\n"));
+}
+
+#[test]
+fn an_unreachable_phone_fails_at_once() {
+    let mut world = registered();
+    invite(&mut world);
+    let peer = BOB.parse().expect("an address");
+    world.shard.handle_input(world.now, strowger_shard::Input::Unreachable { peer });
+    let sent = world.wait(Duration::from_millis(1));
+    let mut buffer = Vec::new();
+    let direct = world.shard.poll_output(&mut buffer).is_some();
+    assert!(direct || sent.iter().any(|(_, s)| s.status() == 500));
+}

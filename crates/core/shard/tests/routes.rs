@@ -1,0 +1,96 @@
+//! Routes: stateless forwarding, redirection, rejection, and determinism.
+
+mod support;
+
+use strowger_message::Status;
+use strowger_proxy::{Action, Route, RouteTarget, Stateless};
+use support::{ALICE, BOB, BOB2, World, request, summary};
+
+fn target(address: &str) -> RouteTarget {
+    RouteTarget { uri: format!("sip:{address}").into_bytes().into(), address: address.parse().expect("an address") }
+}
+
+fn world(domain: &str, action: Action) -> World {
+    World::new(|snapshot| {
+        snapshot.routes = vec![Route { domain: domain.as_bytes().into(), methods: Vec::new(), action }];
+    })
+}
+
+#[test]
+fn a_stateless_route_keeps_nothing() {
+    let action = Action::Proxy { targets: vec![target(BOB)], stateless: Stateless::WhenPossible };
+    let mut world = world("*", action);
+    let invite = request("INVITE", "sip:carol@elsewhere.example", "inv", "");
+    let sent = world.input(ALICE, &invite);
+    assert_eq!(summary(&sent), [format!("INVITE {BOB}")]);
+    assert_eq!(world.shard.transactions(), 0);
+    let again = world.input(ALICE, &invite);
+    assert_eq!(again[0].text, sent[0].text, "a retransmission leaves as the same bytes");
+    let ringing = world.input(BOB, &sent[0].response(180, "Ringing", ";tag=b", ""));
+    assert_eq!(summary(&ringing), [format!("180 {ALICE}")]);
+    assert_eq!(ringing[0].headers("Via").count(), 1);
+    for method in ["CANCEL", "ACK"] {
+        let text = request(method, "sip:carol@elsewhere.example", "inv", "");
+        let follow = world.input(ALICE, &text);
+        assert_eq!(summary(&follow), [format!("{method} {BOB}")]);
+        assert_eq!(follow[0].header("Via"), sent[0].header("Via"), "{method} takes the INVITE's branch");
+    }
+}
+
+#[test]
+fn several_targets_are_forked_with_state_unless_told_otherwise() {
+    let targets = vec![target(BOB), target(BOB2)];
+    let action = Action::Proxy { targets: targets.clone(), stateless: Stateless::WhenPossible };
+    let sent = world("*", action).input(ALICE, &request("INVITE", "sip:x@elsewhere.example", "inv", ""));
+    assert_eq!(sent.len(), 3, "100 and two branches");
+    let action = Action::Proxy { targets, stateless: Stateless::Always };
+    let sent = world("*", action).input(ALICE, &request("INVITE", "sip:x@elsewhere.example", "inv", ""));
+    assert_eq!(summary(&sent), [format!("INVITE {BOB}")]);
+}
+
+#[test]
+fn redirection_names_the_targets_or_the_contacts() {
+    let mut routed = world("*", Action::Redirect { targets: vec![target(BOB)] });
+    let sent = routed.input(ALICE, &request("INVITE", "sip:x@elsewhere.example", "inv", ""));
+    assert_eq!((sent[0].status(), sent[0].header("Contact")), (302, Some("<sip:192.0.2.20:5060>")));
+    let mut own = world("example.com", Action::Redirect { targets: Vec::new() });
+    own.register("bob", BOB, "<sip:bob@192.0.2.20:5060>");
+    let sent = own.input(ALICE, &request("INVITE", "sip:bob@example.com", "inv", ""));
+    assert_eq!((sent[0].status(), sent[0].header("Contact")), (302, Some("<sip:bob@192.0.2.20:5060>")));
+}
+
+#[test]
+fn rejection_is_as_configured() {
+    let mut world = world("*", Action::Reject { status: Status::DECLINE });
+    let sent = world.input(ALICE, &request("INVITE", "sip:x@elsewhere.example", "inv", ""));
+    assert_eq!(summary(&sent), [format!("603 {ALICE}")]);
+}
+
+#[test]
+fn an_address_of_ours_with_a_strange_user_takes_the_route_for_everything() {
+    let action = Action::Proxy { targets: vec![target(BOB)], stateless: Stateless::Never };
+    let mut world = world("*", action);
+    let sent = world.input(ALICE, &request("INVITE", "sip:service@192.0.2.1:5060", "inv", ""));
+    assert_eq!(summary(&sent), [format!("100 {ALICE}"), format!("INVITE {BOB}")]);
+    let named = world.input(ALICE, &request("INVITE", "sip:service@example.com", "inv2", ""));
+    assert_eq!(summary(&named), [format!("404 {ALICE}")], "a domain of ours is never sent away");
+}
+
+#[test]
+fn the_same_inputs_give_the_same_bytes() {
+    let run = || {
+        let mut world = World::new(|s| s.auth.require = vec![(*b"INVITE").into()]);
+        let mut bytes = String::new();
+        world.register("bob", BOB, "<sip:bob@192.0.2.20:5060>");
+        for (number, method) in ["INVITE", "MESSAGE", "OPTIONS", "INVITE", "CANCEL"].into_iter().enumerate() {
+            for sent in world.input(ALICE, &request(method, "sip:bob@example.com", &format!("b{number}"), "")) {
+                bytes += &sent.text;
+            }
+        }
+        for (_, sent) in world.wait(std::time::Duration::from_secs(100)) {
+            bytes += &sent.text;
+        }
+        bytes
+    };
+    assert_eq!(run(), run());
+}

@@ -1,0 +1,162 @@
+//! One shard in virtual time, driven by the text of messages.
+
+#![allow(dead_code, unreachable_pub, reason = "each test file uses its part")]
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use strowger_auth::NonceWindows;
+use strowger_directory::Directory;
+use strowger_foundation::{Flow, KeyRing, ListenerId, ShardId, TagKey, Timestamp, Transport};
+use strowger_message::Peek;
+use strowger_registrar::Locations;
+use strowger_shard::{Event, Input, Listener, Output, Shard, ShardConfig, Snapshot};
+
+pub const SERVER: &str = "192.0.2.1:5060";
+pub const ALICE: &str = "192.0.2.10:5060";
+pub const BOB: &str = "192.0.2.20:5060";
+pub const BOB2: &str = "192.0.2.21:5060";
+
+/// A message that left the shard.
+#[derive(Clone, Debug)]
+pub struct Sent {
+    pub to: SocketAddr,
+    pub text: String,
+}
+
+impl Sent {
+    /// The status code of a response, 0 of a request.
+    pub fn status(&self) -> u16 {
+        self.text.strip_prefix("SIP/2.0 ").and_then(|rest| rest[..3].parse().ok()).unwrap_or(0)
+    }
+
+    pub fn method(&self) -> &str {
+        if self.status() > 0 { "" } else { self.text.split(' ').next().unwrap_or("") }
+    }
+
+    pub fn start(&self) -> &str {
+        self.text.lines().next().unwrap_or("")
+    }
+
+    /// The value of the first header called `name`.
+    pub fn header(&self, name: &str) -> Option<&str> {
+        self.headers(name).next()
+    }
+
+    pub fn headers<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a str> + use<'a> {
+        let name = name.to_owned();
+        let head = self.text.split("\r\n\r\n").next().unwrap_or("");
+        head.split("\r\n")
+            .skip(1)
+            .filter_map(|line| line.split_once(": "))
+            .filter(move |(n, _)| *n == name)
+            .map(|(_, v)| v)
+    }
+
+    /// A response to this request as a user agent makes it.
+    pub fn response(&self, status: u16, reason: &str, to_tag: &str, extra: &str) -> String {
+        let mut text = format!("SIP/2.0 {status} {reason}\r\n");
+        for name in ["Via", "Record-Route", "From", "To", "Call-ID", "CSeq"] {
+            for value in self.headers(name) {
+                let tag = if name == "To" && !value.contains(";tag=") && status > 100 { to_tag } else { "" };
+                text += &format!("{name}: {value}{tag}\r\n");
+            }
+        }
+        text + extra + "Content-Length: 0\r\n\r\n"
+    }
+}
+
+pub struct World {
+    pub shard: Shard,
+    pub now: Timestamp,
+    pub events: Vec<Event>,
+    pub locations: Arc<Locations>,
+}
+
+impl World {
+    /// A shard that asks nobody for credentials, changed by `edit`.
+    pub fn new(edit: impl FnOnce(&mut Snapshot)) -> Self {
+        let listeners = vec![Listener::new(Transport::Udp, SERVER.parse().expect("an address"))];
+        let mut snapshot = Snapshot::new(listeners, vec![(*b"example.com").into()], Directory::empty(1));
+        snapshot.auth.require = Vec::new();
+        edit(&mut snapshot);
+        let locations = Arc::new(Locations::new(1, 1));
+        let shard = Shard::new(ShardConfig {
+            id: ShardId(0),
+            seed: 1,
+            ring: KeyRing::new(TagKey::new([7; 16])),
+            locations: Arc::clone(&locations),
+            nonces: Arc::new(NonceWindows::new(1, 1)),
+            snapshot: Arc::new(snapshot),
+        });
+        Self { shard, now: Timestamp::from_millis(1000), events: Vec::new(), locations }
+    }
+
+    /// Gives the shard a datagram; what leaves.
+    pub fn input(&mut self, from: &str, text: &str) -> Vec<Sent> {
+        let peer = from.parse().expect("an address");
+        let flow = Flow { listener: ListenerId(0), transport: Transport::Udp, peer };
+        let peek = Peek::read(text.as_bytes()).expect("has a head");
+        self.shard.handle_input(self.now, Input::Message { arrival: self.now, flow, peek });
+        self.drain()
+    }
+
+    /// Lets time pass; what leaves, with the milliseconds since the call.
+    pub fn wait(&mut self, duration: Duration) -> Vec<(u64, Sent)> {
+        let (begin, end) = (self.now, self.now + duration);
+        let mut sent = Vec::new();
+        while let Some(wakeup) = self.shard.poll_timeout().filter(|wakeup| wakeup.at <= end) {
+            self.now = self.now.max(wakeup.at);
+            self.shard.handle_timeout(self.now);
+            let at = self.now.saturating_since(begin).as_millis();
+            sent.extend(self.drain().into_iter().map(|s| (u64::try_from(at).expect("small"), s)));
+        }
+        self.now = end;
+        sent
+    }
+
+    fn drain(&mut self) -> Vec<Sent> {
+        let mut sent = Vec::new();
+        let mut buffer = Vec::new();
+        while let Some(output) = self.shard.poll_output(&mut buffer) {
+            match output {
+                Output::Send { flow } => {
+                    sent.push(Sent { to: flow.peer, text: String::from_utf8_lossy(&buffer).into_owned() });
+                }
+                Output::Event(event) => self.events.push(event),
+            }
+        }
+        self.shard.check_invariants();
+        sent
+    }
+
+    /// Registers `contact` for `user` from `from`.
+    pub fn register(&mut self, user: &str, from: &str, contact: &str) -> Sent {
+        let text = format!(
+            "REGISTER sip:example.com SIP/2.0\r\nVia: SIP/2.0/UDP {from};branch=z9hG4bKreg{user}{}\r\n\
+             Max-Forwards: 70\r\nFrom: <sip:{user}@example.com>;tag=r\r\nTo: <sip:{user}@example.com>\r\n\
+             Call-ID: reg-{from}\r\nCSeq: 1 REGISTER\r\nContact: {contact}\r\nContent-Length: 0\r\n\r\n",
+            from.replace([':', '.'], "")
+        );
+        self.input(from, &text).remove(0)
+    }
+}
+
+/// A request from Alice; `extra` are header lines.
+pub fn request(method: &str, uri: &str, branch: &str, extra: &str) -> String {
+    format!(
+        "{method} {uri} SIP/2.0\r\nVia: SIP/2.0/UDP {ALICE};branch=z9hG4bK{branch}\r\nMax-Forwards: 70\r\n\
+         From: <sip:alice@example.com>;tag=a\r\nTo: <sip:bob@example.com>\r\nCall-ID: call-1@alice\r\n\
+         CSeq: 1 {method}\r\nContact: <sip:alice@{ALICE}>\r\n{extra}Content-Length: 4\r\n\r\nbody"
+    )
+}
+
+/// The statuses of responses and the methods of requests, with where they go.
+pub fn summary(sent: &[Sent]) -> Vec<String> {
+    sent.iter()
+        .map(|s| {
+            format!("{}{} {}", s.method(), if s.status() > 0 { s.status().to_string() } else { String::new() }, s.to)
+        })
+        .collect()
+}

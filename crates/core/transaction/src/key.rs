@@ -1,0 +1,65 @@
+//! Which server transaction a request belongs to (RFC 3261 §17.2.3).
+
+use smallvec::SmallVec;
+use strowger_foundation::TagKey;
+use strowger_message::{Head, HeaderName, Method, NameAddr, StartLine, Via};
+
+/// Host names are lower-cased here without allocating; longer ones allocate.
+const INLINE_HOST: usize = 64;
+
+/// The key of a server transaction: a keyed hash of what RFC 3261 §17.2.3 compares, so that nobody outside can make two
+/// requests fall together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct ServerKey(pub(crate) u128);
+
+impl ServerKey {
+    /// The key of the transaction that a request belongs to; an ACK's is its INVITE's. `via` is the topmost of `head`.
+    #[must_use]
+    pub fn of(secret: &TagKey, head: &Head<'_>, via: &Via<'_>, method: Method<'_>) -> Self {
+        //= rfc3261#17.2.3
+        // The method of the request matches the one that created the transaction, except for ACK, where it is INVITE.
+        let method = if method == Method::Ack { Method::Invite } else { method };
+        match via.rfc3261_branch() {
+            Some(branch) => Self::of_branch(secret, branch, via, method),
+            None => Self::of_fields(secret, head, via, method),
+        }
+    }
+
+    /// The key of the INVITE that a CANCEL cancels (RFC 3261 §9.2).
+    #[must_use]
+    pub fn of_cancelled_invite(secret: &TagKey, head: &Head<'_>, via: &Via<'_>) -> Self {
+        Self::of(secret, head, via, Method::Invite)
+    }
+
+    /// The branch, the sent-by and the method.
+    fn of_branch(secret: &TagKey, branch: &[u8], via: &Via<'_>, method: Method<'_>) -> Self {
+        //= rfc3261#17.2.3
+        // The sent-by is part of the match: branches of different clients may be the same, by accident or malice.
+        let host: SmallVec<[u8; INLINE_HOST]> = via.sent_by.host.iter().map(u8::to_ascii_lowercase).collect();
+        let port = via.sent_by.port.unwrap_or(0).to_le_bytes();
+        Self(secret.hash128(&[b"3261", branch, &host, &port, method.as_bytes()]))
+    }
+
+    /// RFC 2543's fields. The To tag is left out, because an ACK's is the response's and not the INVITE's; see
+    /// [`Transactions::ack_matches`](crate::Transactions::ack_matches).
+    fn of_fields(secret: &TagKey, head: &Head<'_>, via: &Via<'_>, method: Method<'_>) -> Self {
+        let uri = match head.start() {
+            StartLine::Request { uri, .. } => uri,
+            StartLine::Response { .. } => &[],
+        };
+        let from_tag = head.first(HeaderName::From).and_then(NameAddr::parse).and_then(|from| from.tag());
+        let call_id = head.first(HeaderName::CallId).unwrap_or(&[]);
+        let cseq = cseq_digits(head).unwrap_or(&[]);
+        Self(secret.hash128(&[b"2543", uri, from_tag.unwrap_or(&[]), call_id, cseq, via.text, method.as_bytes()]))
+    }
+}
+
+/// The number of CSeq as it is written, without leading zeros.
+pub(crate) fn cseq_digits<'a>(head: &Head<'a>) -> Option<&'a [u8]> {
+    let value = head.first(HeaderName::CSeq)?;
+    let end = value.iter().position(|byte| !byte.is_ascii_digit()).unwrap_or(value.len());
+    let digits = value.get(..end)?;
+    let zeros = digits.iter().take_while(|byte| **byte == b'0').count();
+    // A zero keeps its last digit.
+    digits.get(zeros.min(digits.len().saturating_sub(1))..)
+}

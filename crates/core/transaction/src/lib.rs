@@ -1,0 +1,37 @@
+//! The four transaction machines of RFC 3261 §17, as RFC 6026 and RFC 4320 amend them, and the layer that runs them.
+//!
+//! [`Transactions`] is what the proxy uses. Requests are matched by [`ServerKey`], responses by the [`ClientId`] in our
+//! branch. Transactions shrink as they go: what will not be sent again is given back to the pool at once.
+
+#![forbid(unsafe_code)]
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+#![cfg_attr(
+    test,
+    allow(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        reason = "a test may fail loudly"
+    )
+)]
+
+mod client;
+mod derived;
+mod id;
+mod key;
+mod layer;
+mod machine;
+mod output;
+mod peers;
+mod server;
+mod timing;
+
+pub use client::{MAX_UNREACHABLE_SCAN, ResponseVerdict};
+pub use id::{ClientId, ServerId};
+pub use key::ServerKey;
+pub use layer::{MAX_CLIENT, MAX_SERVER, MAX_TIMERS_PER_CALL, NO_USER, TableFull, Transactions};
+pub use machine::{ClientState, Kind, ServerState};
+pub use output::{Counters, Event, MAX_OUTPUTS};
+pub use server::AckVerdict;
+pub use timing::Timing;

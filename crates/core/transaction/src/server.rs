@@ -1,0 +1,334 @@
+//! Server transactions (RFC 3261 §17.2).
+
+use strowger_foundation::{Buf, Flow, Timestamp};
+use strowger_message::{Head, HeaderName, NameAddr, Status};
+
+use crate::id::ServerId;
+use crate::key::ServerKey;
+use crate::layer::{MAX_SERVER, NO_USER, TableFull, Timer, Timers, Transactions};
+use crate::machine::{Actions, Kind, ServerEvent, ServerState, start_server, step_server};
+use crate::output::{Event, Output};
+
+/// What becomes of an ACK.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum AckVerdict {
+    /// It answered our failure and goes no further.
+    Absorbed,
+    /// It answers a success, or nothing that we know: it is the user's to route.
+    PassOn,
+}
+
+#[derive(Debug)]
+pub(crate) struct Server {
+    key: ServerKey,
+    /// The last response, where the machine may have to send it again.
+    pub(crate) kept: Buf,
+    opened: Timestamp,
+    pub(crate) flow: Flow,
+    timers: Timers,
+    generation: u32,
+    user: u32,
+    kind: Kind,
+    state: ServerState,
+    retransmissions: u8,
+}
+
+impl Transactions {
+    /// The transaction of `key`.
+    #[must_use]
+    pub fn find_server(&self, key: ServerKey) -> Option<ServerId> {
+        let index = *self.index.find(hash_of(key), |index| self.key_at(*index) == Some(key))?;
+        let server = self.servers.get(index as usize)?;
+        Some(ServerId { index, generation: server.generation })
+    }
+
+    /// Opens a transaction for a request that belongs to none; its responses go to `flow`. `user` is told of its end;
+    /// `u32::MAX` is nobody. A key that is taken gives its transaction as it is.
+    ///
+    /// # Errors
+    /// [`TableFull`] past [`MAX_SERVER`], counted.
+    pub fn open_server(
+        &mut self,
+        now: Timestamp,
+        key: ServerKey,
+        kind: Kind,
+        flow: Flow,
+        user: u32,
+    ) -> Result<ServerId, TableFull> {
+        if let Some(id) = self.find_server(key) {
+            return Ok(id);
+        }
+        if self.servers.len() >= MAX_SERVER {
+            self.counters.table_full = self.counters.table_full.saturating_add(1);
+            return Err(TableFull);
+        }
+        let generation = self.next_generation();
+        let state = start_server(kind);
+        let timers = Timers::default();
+        let server = Server {
+            key,
+            kept: Buf::new(),
+            opened: now,
+            flow,
+            timers,
+            generation,
+            user,
+            kind,
+            state,
+            retransmissions: 0,
+        };
+        let index = u32::try_from(self.servers.insert(server)).unwrap_or(u32::MAX);
+        let servers = &self.servers;
+        self.index.insert_unique(hash_of(key), index, |index| {
+            servers.get(*index as usize).map_or(0, |server| hash_of(server.key))
+        });
+        Ok(ServerId { index, generation })
+    }
+
+    /// Changes who is told of the transaction's end.
+    pub fn set_server_user(&mut self, id: ServerId, user: u32) {
+        if let Some(server) = self.server_mut(id) {
+            server.user = user;
+        }
+    }
+
+    /// Who is told of the transaction's end: `u32::MAX` is nobody; `None` where there is no such transaction.
+    #[must_use]
+    pub fn server_user(&self, id: ServerId) -> Option<u32> {
+        self.server(id).map(|server| server.user)
+    }
+
+    /// The state of a transaction that has not ended.
+    #[must_use]
+    pub fn server_state(&self, id: ServerId) -> Option<ServerState> {
+        self.server(id).map(|server| server.state)
+    }
+
+    /// Where the transaction's responses go.
+    #[must_use]
+    pub fn server_flow(&self, id: ServerId) -> Option<Flow> {
+        self.server(id).map(|server| server.flow)
+    }
+
+    /// The transaction's request came again: the last response is sent again where the state wants it.
+    pub fn handle_retransmission(&mut self, now: Timestamp, id: ServerId) {
+        self.counters.requests_repeated = self.counters.requests_repeated.saturating_add(1);
+        self.on_server(now, id, ServerEvent::Request);
+    }
+
+    /// An ACK came that matches the transaction.
+    pub fn handle_ack(&mut self, now: Timestamp, id: ServerId) -> AckVerdict {
+        //= rfc6026#7.1
+        // An ACK in Accepted is never absorbed.
+        match self.on_server(now, id, ServerEvent::Ack) {
+            Some(actions) if !actions.has(Actions::TO_USER) => AckVerdict::Absorbed,
+            _ => AckVerdict::PassOn,
+        }
+    }
+
+    /// Whether the ACK `head` answers the failure that the transaction sent, by its To tag: what RFC 2543's matching
+    /// asks besides the key. True where no failure is kept.
+    #[must_use]
+    pub fn ack_matches(&self, id: ServerId, head: &Head<'_>) -> bool {
+        let Some(server) = self.server(id) else { return false };
+        if server.state != ServerState::Completed {
+            return true;
+        }
+        //= rfc3261#17.2.3
+        // Without a branch of RFC 3261, the To tag of the ACK must be that of the response that the server sent.
+        Head::scan(&server.kept).is_ok_and(|response| to_tag(&response) == to_tag(head))
+    }
+
+    /// Sends the user's response. One that the state does not allow, or RFC 4320, is dropped and counted: to a
+    /// non-INVITE request any provisional one but 100, a 100 before the client has reached T2 on an unreliable
+    /// transport, and 408, which moreover ends the wait for an answer.
+    pub fn respond(&mut self, now: Timestamp, id: ServerId, status: Status, response: Buf) {
+        let Some(event) = self.response_event(now, id, status) else {
+            self.refuse(response);
+            return;
+        };
+        let Some((state, actions)) = self.step_server(id, event) else {
+            self.refuse(response);
+            return;
+        };
+        let Some(server) = self.server_mut(id) else { return };
+        let flow = server.flow;
+        if actions.has(Actions::KEEP) {
+            let spent = core::mem::take(&mut server.kept);
+            self.pool.give(spent);
+            let kept = self.pool.copy_of(&response);
+            if let Some(server) = self.server_mut(id) {
+                server.kept = kept;
+            }
+        }
+        if actions.has(Actions::SEND) {
+            self.push_output(Output::Once { flow, buf: response });
+        } else {
+            self.refuse(response);
+        }
+        self.apply_server(now, id, state, actions);
+    }
+
+    /// What a response is to the machine; `None` for one that must not be sent now.
+    fn response_event(&self, now: Timestamp, id: ServerId, status: Status) -> Option<ServerEvent> {
+        let server = self.server(id)?;
+        match (server.kind, status) {
+            (Kind::NonInvite, Status::TRYING) => {
+                //= rfc4320#4.1
+                // No 100 over an unreliable transport before the client's Timer E is reset to T2.
+                let waited = now.saturating_since(server.opened) >= self.timing.until_t2();
+                (waited || server.flow.transport.is_reliable()).then_some(ServerEvent::Provisional)
+            }
+            //= rfc4320#4.1
+            // No provisional response other than 100 to a non-INVITE request.
+            (Kind::NonInvite, status) if status.is_provisional() => None,
+            //= rfc4320#4.2
+            // No 408 to a non-INVITE request.
+            (Kind::NonInvite, Status::REQUEST_TIMEOUT) => Some(ServerEvent::Suppressed),
+            (_, status) if status.is_provisional() => Some(ServerEvent::Provisional),
+            (_, status) if status.is_success() => Some(ServerEvent::Success),
+            _ => Some(ServerEvent::Failure),
+        }
+    }
+
+    fn refuse(&mut self, response: Buf) {
+        self.counters.responses_refused = self.counters.responses_refused.saturating_add(1);
+        self.pool.give(response);
+    }
+
+    pub(crate) fn on_server_timer(&mut self, now: Timestamp, id: ServerId, event: ServerEvent) {
+        if let Some(server) = self.server_mut(id) {
+            match event {
+                ServerEvent::Retransmit => server.timers.retransmit = None,
+                _ => server.timers.deadline = None,
+            }
+        }
+        self.on_server(now, id, event);
+    }
+
+    fn on_server(&mut self, now: Timestamp, id: ServerId, event: ServerEvent) -> Option<Actions> {
+        let (state, actions) = self.step_server(id, event)?;
+        self.apply_server(now, id, state, actions);
+        Some(actions)
+    }
+
+    fn step_server(&self, id: ServerId, event: ServerEvent) -> Option<(ServerState, Actions)> {
+        let server = self.server(id)?;
+        Some(step_server(server.kind, server.state, event, server.flow.transport.is_reliable()))
+    }
+
+    /// Does what a step asked for, but for sending and keeping the user's response.
+    fn apply_server(&mut self, now: Timestamp, id: ServerId, state: ServerState, actions: Actions) {
+        let timing = self.timing;
+        let Some(server) = self.server_mut(id) else { return };
+        debug_assert!(server.state != ServerState::Terminated);
+        server.state = state;
+        let mut timers = server.timers;
+        if actions.has(Actions::REPLAY) && !server.kept.is_empty() {
+            self.counters.response_retransmissions = self.counters.response_retransmissions.saturating_add(1);
+            self.push_output(Output::ReplayServer(id));
+        }
+        if actions.has(Actions::STOP_RETRANSMIT) {
+            self.disarm(timers.retransmit.take());
+        }
+        if actions.has(Actions::ARM_TIMEOUT) {
+            timers.deadline = self.arm(timers.deadline, now, timing.timeout(), Timer::ServerDeadline(id));
+        }
+        if actions.has(Actions::ARM_T4) {
+            timers.deadline = self.arm(timers.deadline, now, timing.t4, Timer::ServerDeadline(id));
+        }
+        let Some(server) = self.server_mut(id) else { return };
+        if actions.has(Actions::ARM_RETRANSMIT) {
+            let interval = timing.doubling_to_t2(server.retransmissions);
+            server.retransmissions = server.retransmissions.saturating_add(1);
+            timers.retransmit = self.arm(timers.retransmit, now, interval, Timer::ServerRetransmit(id));
+        }
+        let Some(server) = self.server_mut(id) else { return };
+        server.timers = timers;
+        if actions.has(Actions::RELEASE) {
+            let kept = core::mem::take(&mut server.kept);
+            self.pool.give(kept);
+        }
+        if state == ServerState::Terminated {
+            self.end_server(id, actions.has(Actions::TIMED_OUT));
+        }
+    }
+
+    fn end_server(&mut self, id: ServerId, timed_out: bool) {
+        if self.server(id).is_none() {
+            return;
+        }
+        let server = self.servers.remove(id.index as usize);
+        if let Ok(entry) = self.index.find_entry(hash_of(server.key), |index| *index == id.index) {
+            entry.remove();
+        }
+        self.disarm(server.timers.retransmit);
+        self.disarm(server.timers.deadline);
+        self.pool.give(server.kept);
+        if timed_out {
+            self.counters.server_timeouts = self.counters.server_timeouts.saturating_add(1);
+        }
+        let user = server.user;
+        if user != NO_USER {
+            self.events.push_back(if timed_out {
+                Event::ServerTimeout { user, id }
+            } else {
+                Event::ServerEnded { user, id }
+            });
+        }
+    }
+
+    pub(crate) fn server(&self, id: ServerId) -> Option<&Server> {
+        self.servers.get(id.index as usize).filter(|server| server.generation == id.generation)
+    }
+
+    fn server_mut(&mut self, id: ServerId) -> Option<&mut Server> {
+        self.servers.get_mut(id.index as usize).filter(|server| server.generation == id.generation)
+    }
+
+    fn key_at(&self, index: u32) -> Option<ServerKey> {
+        self.servers.get(index as usize).map(|server| server.key)
+    }
+
+    /// Checks every server transaction; returns how many timers they have armed.
+    pub(crate) fn check_servers(&self) -> usize {
+        assert_eq!(self.index.len(), self.servers.len());
+        let mut timers = 0usize;
+        for (index, server) in &self.servers {
+            let found = self.find_server(server.key);
+            assert_eq!(found.map(|id| (id.index as usize, id.generation)), Some((index, server.generation)));
+            let (kept, deadline) = (!server.kept.is_empty(), server.timers.deadline.is_some());
+            let retransmits = server.timers.retransmit.is_some();
+            assert!(!(retransmits && server.flow.transport.is_reliable()));
+            match (server.kind, server.state) {
+                (Kind::NonInvite, ServerState::Trying) => assert!(!kept && !deadline && !retransmits),
+                (_, ServerState::Proceeding) => assert!(!deadline && !retransmits),
+                (Kind::Invite, ServerState::Completed) => assert!(kept && deadline),
+                (Kind::NonInvite, ServerState::Completed) => assert!(deadline && !retransmits),
+                (Kind::Invite, ServerState::Confirmed | ServerState::Accepted) => {
+                    assert!(!kept && deadline && !retransmits);
+                }
+                (kind, state) => unreachable!("a {kind:?} server transaction in {state:?}"),
+            }
+            timers = timers.saturating_add(server.timers.armed());
+        }
+        timers
+    }
+}
+
+fn to_tag<'a>(head: &Head<'a>) -> Option<&'a [u8]> {
+    head.first(HeaderName::To).and_then(NameAddr::parse).and_then(|to| to.tag())
+}
+
+fn hash_of(key: ServerKey) -> u64 {
+    let [a, b, c, d, e, f, g, h, ..] = key.0.to_le_bytes();
+    u64::from_le_bytes([a, b, c, d, e, f, g, h])
+}
+
+#[cfg(test)]
+mod tests {
+    #[test]
+    fn a_server_transaction_stays_small() {
+        assert!(size_of::<super::Server>() <= 160, "{}", size_of::<super::Server>());
+    }
+}

@@ -1,0 +1,91 @@
+//! Which transaction a request belongs to (RFC 3261 §17.2.3, §9.2).
+#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may fail loudly")]
+
+use strowger_foundation::{Flow, ListenerId, TagKey, Timestamp, Transport};
+use strowger_message::{Head, Message, Status};
+use strowger_transaction::{Kind, NO_USER, ServerKey, Timing, Transactions};
+
+const INVITE: &str = "INVITE sip:bob@b SIP/2.0\r\nVia: SIP/2.0/UDP a.example;branch=z9hG4bK77\r\n\
+    From: <sip:alice@a>;tag=1\r\nTo: <sip:bob@b>\r\nCall-ID: c1\r\nCSeq: 7 INVITE\r\n\r\n";
+
+fn key(text: &str) -> ServerKey {
+    let message = Message::parse(text.as_bytes()).expect("valid");
+    ServerKey::of(&TagKey::new([1; 16]), message.head(), message.via(), message.method())
+}
+
+fn cancelled(text: &str) -> ServerKey {
+    let message = Message::parse(text.as_bytes()).expect("valid");
+    ServerKey::of_cancelled_invite(&TagKey::new([1; 16]), message.head(), message.via())
+}
+
+#[test]
+fn by_branch_sent_by_and_method() {
+    assert_eq!(key(INVITE), key(&INVITE.replace("c1", "c2")), "the rest does not matter");
+    assert_eq!(key(INVITE), key(&INVITE.replace("a.example", "A.Example")));
+    assert_eq!(key(INVITE), key(&INVITE.replace("INVITE", "ACK").replace("sip:bob@b>", "sip:bob@b>;tag=2")));
+    for other in [
+        INVITE.replace("z9hG4bK77", "z9hG4bK78"),
+        INVITE.replace("a.example", "b.example"),
+        INVITE.replace("a.example", "a.example:5070"),
+        INVITE.replace("INVITE", "OPTIONS"),
+        INVITE.replace("INVITE", "CANCEL"),
+    ] {
+        assert_ne!(key(INVITE), key(&other), "{other}");
+    }
+    assert_eq!(key(INVITE), cancelled(&INVITE.replace("INVITE", "CANCEL")));
+}
+
+#[test]
+fn by_fields_where_there_is_no_magic_cookie() {
+    for branch in [";branch=77", "", ";branch=z9hG4bK"] {
+        let invite = INVITE.replace(";branch=z9hG4bK77", branch);
+        let ack = invite.replace("INVITE", "ACK").replace("sip:bob@b>", "sip:bob@b>;tag=2");
+        assert_eq!(key(&invite), key(&ack));
+        assert_eq!(key(&invite), cancelled(&invite.replace("INVITE", "CANCEL")));
+        for other in [
+            invite.replace("INVITE sip:bob@b", "INVITE sip:rob@b"),
+            invite.replace("tag=1", "tag=2"),
+            invite.replace("c1", "c2"),
+            invite.replace("CSeq: 7", "CSeq: 8"),
+            invite.replace("a.example", "a.example;x"),
+            invite.replace("INVITE", "OPTIONS"),
+        ] {
+            assert_ne!(key(&invite), key(&other), "{other}");
+        }
+    }
+}
+
+#[test]
+fn an_old_senders_ack_must_have_the_responses_to_tag() {
+    let invite = INVITE.replace("z9hG4bK", "");
+    let mut layer = Transactions::new(Timing::default(), 1);
+    let flow = Flow {
+        listener: ListenerId(0),
+        transport: Transport::Udp,
+        peer: "192.0.2.1:5060".parse().expect("an address"),
+    };
+    let id = layer.open_server(Timestamp::ZERO, key(&invite), Kind::Invite, flow, NO_USER).expect("room");
+    let busy = "SIP/2.0 486 Busy\r\nTo: <sip:bob@b>;tag=2\r\n\r\n";
+    layer.respond(Timestamp::ZERO, id, Status::BUSY_HERE, busy.into());
+    let matches = |layer: &Transactions, tag: &str| {
+        let ack = invite.replace("INVITE", "ACK").replace("sip:bob@b>", tag);
+        layer.ack_matches(id, &Head::scan(ack.as_bytes()).expect("valid"))
+    };
+    assert!(matches(&layer, "sip:bob@b>;tag=2"));
+    assert!(!matches(&layer, "sip:bob@b>;tag=3"));
+    assert!(!matches(&layer, "sip:bob@b>"));
+}
+
+#[test]
+fn a_key_that_is_taken_gives_its_transaction() {
+    let mut layer = Transactions::new(Timing::default(), 1);
+    let flow = Flow {
+        listener: ListenerId(0),
+        transport: Transport::Udp,
+        peer: "192.0.2.1:5060".parse().expect("an address"),
+    };
+    assert_eq!(layer.find_server(key(INVITE)), None);
+    let id = layer.open_server(Timestamp::ZERO, key(INVITE), Kind::Invite, flow, 1).expect("room");
+    assert_eq!(layer.open_server(Timestamp::ZERO, key(INVITE), Kind::Invite, flow, 2), Ok(id));
+    assert_eq!((layer.find_server(key(INVITE)), layer.servers(), layer.server_user(id)), (Some(id), 1, Some(1)));
+}

@@ -1,0 +1,199 @@
+//! What is wrong with a configuration, and where.
+
+use std::fmt;
+use std::path::PathBuf;
+
+use toml::Spanned;
+use toml::de::{DeTable, DeValue};
+
+/// Why a configuration is refused: `file:line: key: what is wrong; remedy`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ConfigError {
+    /// The file; `None` where there is none.
+    pub file: Option<PathBuf>,
+    /// The line, from 1; `None` where the fault has no place in the file.
+    pub line: Option<usize>,
+    /// The key with its sections, as `registrar.expires.min`; empty where the fault belongs to no key.
+    pub key: String,
+    /// What is wrong, and what to do about it.
+    pub message: String,
+}
+
+impl fmt::Display for ConfigError {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(file) = &self.file {
+            write!(f, "{}:", file.display())?;
+            if let Some(line) = self.line {
+                write!(f, "{line}:")?;
+            }
+            f.write_str(" ")?;
+        }
+        if !self.key.is_empty() {
+            write!(f, "{}: ", self.key)?;
+        }
+        f.write_str(&self.message)
+    }
+}
+
+impl std::error::Error for ConfigError {}
+
+/// A fault of a key, found after everything was read.
+#[derive(Debug)]
+pub(crate) struct Fault {
+    pub(crate) key: String,
+    pub(crate) message: String,
+}
+
+impl Fault {
+    pub(crate) fn new(key: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { key: key.into(), message: message.into() }
+    }
+}
+
+/// A text with what is needed to say where in it something stands.
+pub(crate) struct Source<'a> {
+    text: &'a str,
+    document: Option<DeTable<'a>>,
+}
+
+impl<'a> Source<'a> {
+    pub(crate) fn new(text: &'a str) -> Self {
+        Self { text, document: DeTable::parse(text).ok().map(Spanned::into_inner) }
+    }
+
+    /// What `toml` or `serde` said, with its place and, for an unknown name, the nearest known one.
+    pub(crate) fn explain(&self, error: &toml::de::Error) -> ConfigError {
+        let offset = error.span().map(|span| span.start);
+        let key = match (&self.document, offset) {
+            (Some(document), Some(offset)) => key_at(document, offset, ""),
+            _ => String::new(),
+        };
+        let message = match &self.document {
+            Some(_) => advise(error.message()),
+            None => format!("this is no TOML: {}", error.message().replace('\n', "; ")),
+        };
+        ConfigError { file: None, line: offset.map(|offset| self.line_of(offset)), key, message }
+    }
+
+    /// A fault with the line of its key, or of the nearest table around it that is written.
+    pub(crate) fn place(&self, fault: Fault) -> ConfigError {
+        let offset = self.document.as_ref().and_then(|document| offset_of(document, &fault.key));
+        let line = offset.map(|offset| self.line_of(offset));
+        ConfigError { file: None, line, key: fault.key, message: fault.message }
+    }
+
+    fn line_of(&self, offset: usize) -> usize {
+        1 + self.text.bytes().take(offset).filter(|byte| *byte == b'\n').count()
+    }
+}
+
+/// The innermost key whose name or value stands at `offset`.
+fn key_at(table: &DeTable<'_>, offset: usize, prefix: &str) -> String {
+    for (name, value) in table.iter() {
+        let inner = join(prefix, name.get_ref());
+        if name.span().contains(&offset) && !matches!(value.get_ref(), DeValue::Table(_)) {
+            return inner;
+        }
+        let found = key_in(value, offset, &inner);
+        if !found.is_empty() {
+            return found;
+        }
+        if name.span().contains(&offset) {
+            return inner;
+        }
+    }
+    String::new()
+}
+
+fn key_in(value: &Spanned<DeValue<'_>>, offset: usize, key: &str) -> String {
+    let inner = match value.get_ref() {
+        DeValue::Table(table) => key_at(table, offset, key),
+        DeValue::Array(items) => items
+            .iter()
+            .enumerate()
+            .map(|(index, item)| key_in(item, offset, &format!("{key}[{index}]")))
+            .find(|found| !found.is_empty())
+            .unwrap_or_default(),
+        _ => String::new(),
+    };
+    if inner.is_empty() && value.span().contains(&offset) { key.to_owned() } else { inner }
+}
+
+fn offset_of(table: &DeTable<'_>, key: &str) -> Option<usize> {
+    let (name, rest) = key.split_once('.').unwrap_or((key, ""));
+    let (name, index) = match name.split_once('[') {
+        Some((name, index)) => (name, index.trim_end_matches(']').parse::<usize>().ok()),
+        None => (name, None),
+    };
+    let (spanned, value) = table.iter().find(|(found, _)| found.get_ref() == name)?;
+    let mut offset = spanned.span().start;
+    let mut value = value;
+    if let (DeValue::Array(items), Some(index)) = (value.get_ref(), index) {
+        value = items.get(index)?;
+        offset = value.span().start;
+    }
+    match value.get_ref() {
+        DeValue::Table(inner) if !rest.is_empty() => offset_of(inner, rest).or(Some(offset)),
+        _ => Some(offset),
+    }
+}
+
+fn join(prefix: &str, name: &str) -> String {
+    if prefix.is_empty() { name.to_owned() } else { format!("{prefix}.{name}") }
+}
+
+/// Adds the nearest known name to what serde says of an unknown one.
+fn advise(message: &str) -> String {
+    let what = [("unknown field `", "unknown key"), ("unknown variant `", "unknown value")];
+    let Some((what, rest)) = what.iter().find_map(|(start, what)| Some((what, message.strip_prefix(start)?))) else {
+        return message.replace("expected u16", "expected a whole number from 0 to 65535").replace('\n', "; ");
+    };
+    let Some((found, expected)) = rest.split_once('`') else { return message.to_owned() };
+    let known: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();
+    let found: String = found.escape_debug().collect();
+    match nearest(&found, &known) {
+        Some(name) => format!("{what} \"{found}\"; did you mean \"{name}\"?"),
+        None if known.is_empty() => format!("{what} \"{found}\"; remove it"),
+        None => {
+            let known: Vec<String> = known.iter().map(|name| format!("\"{name}\"")).collect();
+            format!("{what} \"{found}\"; known are {}", known.join(", "))
+        }
+    }
+}
+
+fn nearest<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
+    let is_part = |name: &&&str| name.len() >= 3 && found.starts_with(**name);
+    if let Some(name) = known.iter().find(is_part) {
+        return Some(name);
+    }
+    let distance = |name: &&&str| edit_distance(found, name);
+    known.iter().min_by_key(distance).filter(|name| edit_distance(found, name) <= name.len().div_ceil(3)).copied()
+}
+
+/// Levenshtein's, over bytes and without regard to case.
+fn edit_distance(a: &str, b: &str) -> usize {
+    let (a, b) = (a.to_ascii_lowercase(), b.to_ascii_lowercase());
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut next = vec![i + 1];
+        for ((y, above_left), above) in b.bytes().zip(&row).zip(row.iter().skip(1)) {
+            let left = next.last().copied().unwrap_or_default();
+            next.push((above_left + usize::from(x != y)).min(above + 1).min(left + 1));
+        }
+        row = next;
+    }
+    row.last().copied().unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn distances() {
+        for (a, b, distance) in [("", "", 0), ("listen", "lisen", 1), ("kitten", "sitting", 3), ("abc", "", 3)] {
+            assert_eq!(edit_distance(a, b), distance, "{a} {b}");
+        }
+        assert_eq!(nearest("colour", &["level", "format"]), None);
+    }
+}

@@ -1,0 +1,411 @@
+//! The configuration: TOML in which every key has a default and no unknown key is let pass.
+//!
+//! A text is read once into what it means ([`values`]); what concerns several keys is checked afterwards; then
+//! [`Config::snapshot`] makes of it what shards are told.
+
+mod duration;
+mod error;
+mod snapshot;
+mod validate;
+pub mod values;
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use schemars::JsonSchema;
+use serde::{Deserialize, Serialize};
+
+pub use duration::Span;
+pub use error::ConfigError;
+use error::Source as Place;
+use values::{Algorithm, Domain, DomainPattern, Listen, Memory, MethodName, Methods, Realm, Source, StoreUrl, Target};
+
+/// The file that is read where none is named and it exists, in the current folder.
+pub const DEFAULT_FILE: &str = "strowger.toml";
+
+/// Everything that an operator decides.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+#[schemars(title = "Configuration of Strowger")]
+pub struct Config {
+    /// Where the server listens and what it is responsible for.
+    pub server: Server,
+    /// Where users and registrations are kept.
+    pub store: Store,
+    /// Registrations.
+    pub registrar: Registrar,
+    /// Passwords.
+    pub auth: Auth,
+    /// Forwarding.
+    pub proxy: Proxy,
+    /// The timers of RFC 3261 §17.
+    pub timers: Timers,
+    /// The socket of `strowger ctl`.
+    pub control: Control,
+    /// What is logged.
+    pub log: Log,
+    /// Where requests go; the first match is used.
+    #[serde(rename = "route", skip_serializing_if = "Vec::is_empty")]
+    pub routes: Vec<Route>,
+}
+
+/// `[server]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Server {
+    /// Transport, address and port of each listener. 0.0.0.0 and [::] stand for every address of their family that the
+    /// machine has at start.
+    pub listen: Vec<Listen>,
+    /// The domains whose users are served. Empty: every address that is listened on is one.
+    pub domains: Vec<Domain>,
+    /// The folder of what the server keeps; relative to where it is started.
+    pub data: PathBuf,
+    /// Threads that handle messages. Not given: one a core.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 256))]
+    pub workers: Option<u16>,
+}
+
+impl Default for Server {
+    fn default() -> Self {
+        let listen = vec![Listen(([0, 0, 0, 0], 5060).into())];
+        Self { listen, domains: Vec::new(), data: PathBuf::from("data"), workers: None }
+    }
+}
+
+/// `[store]`
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Store {
+    /// Where users are kept: sqlite:FILE, or memory: for no users. Not given: sqlite:DATA/strowger.db.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub url: Option<StoreUrl>,
+    /// Where registrations live: memory, the only mode of this version. Phones register anew after a restart.
+    pub mode: Memory,
+}
+
+/// `[registrar]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Registrar {
+    /// How long a registration lasts.
+    pub expires: Expires,
+    /// Contacts of one address; a REGISTER that would make more is refused with 403.
+    #[schemars(range(min = 1, max = 32))]
+    pub max_contacts: u16,
+    /// Where requests to a registered contact go: auto (to the source of its REGISTER wherever that shows a translation),
+    /// always (to the source) or never (to the contact's own address).
+    pub nat: Nat,
+    /// How a translated contact is kept reachable: crlf (an empty line), options (a request) or off.
+    pub keepalive: KeepAlive,
+    /// How often.
+    pub keepalive_interval: Span,
+}
+
+impl Default for Registrar {
+    fn default() -> Self {
+        let (nat, keepalive) = (Nat::Auto, KeepAlive::Crlf);
+        let keepalive_interval = Span::from_secs(30);
+        Self { expires: Expires::default(), max_contacts: 10, nat, keepalive, keepalive_interval }
+    }
+}
+
+/// `registrar.expires`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Expires {
+    /// For a phone that asks for nothing.
+    pub default: Span,
+    /// A shorter one is refused with 423.
+    pub min: Span,
+    /// A longer one is shortened.
+    pub max: Span,
+}
+
+impl Default for Expires {
+    fn default() -> Self {
+        Self { default: Span::from_secs(3600), min: Span::from_secs(60), max: Span::from_secs(7200) }
+    }
+}
+
+/// `registrar.nat`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+#[expect(missing_docs, reason = "`Registrar::nat` says what they mean")]
+pub enum Nat {
+    Auto,
+    Always,
+    Never,
+}
+
+/// `registrar.keepalive`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+#[expect(missing_docs, reason = "`Registrar::keepalive` says what they mean")]
+pub enum KeepAlive {
+    Crlf,
+    Options,
+    Off,
+}
+
+/// `[auth]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Auth {
+    /// The realm of all challenges. Not given: each domain is its own. Passwords are kept as hashes with the realm, so
+    /// changing it means setting them anew.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub realm: Option<Realm>,
+    /// Digest algorithms (MD5, SHA-256, SHA-512-256): one challenge each, in this order. Many phones refuse a challenge
+    /// that offers more than MD5.
+    pub algorithms: Vec<Algorithm>,
+    /// The methods that need a password; [] asks nobody.
+    pub require: Vec<MethodName>,
+    /// Addresses and networks (192.0.2.0/24) that need none, and whose asserted identity is believed.
+    pub trusted: Vec<Source>,
+    /// How long a challenge can be answered.
+    pub nonce_age: Span,
+    /// The quality of protection that is offered: auth, or "auth,auth-int".
+    pub qop: Qop,
+}
+
+impl Default for Auth {
+    fn default() -> Self {
+        Self {
+            realm: None,
+            algorithms: vec![Algorithm(strowger_auth::Algorithm::Md5)],
+            require: ["REGISTER", "INVITE"].map(|name| MethodName(name.to_owned())).to_vec(),
+            trusted: Vec::new(),
+            nonce_age: Span::from_secs(300),
+            qop: Qop::Auth,
+        }
+    }
+}
+
+/// `auth.qop`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[schemars(inline)]
+#[expect(missing_docs, reason = "`Auth::qop` says what they mean")]
+pub enum Qop {
+    #[serde(rename = "auth")]
+    Auth,
+    #[serde(rename = "auth,auth-int")]
+    AuthOrAuthInt,
+}
+
+/// `[proxy]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Proxy {
+    /// How long a phone may ring before the caller is told 408 (Timer C).
+    pub ring_timeout: Span,
+    /// Whether the server stays on the way of a call once it is answered.
+    pub record_route: bool,
+}
+
+impl Default for Proxy {
+    fn default() -> Self {
+        Self { ring_timeout: Span::from_secs(180), record_route: true }
+    }
+}
+
+/// `[timers]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Timers {
+    /// The estimate of a round trip; a transaction ends after 64 of them.
+    pub t1: Span,
+    /// The longest interval between retransmissions.
+    pub t2: Span,
+    /// How long a message stays in the network.
+    pub t4: Span,
+}
+
+impl Default for Timers {
+    fn default() -> Self {
+        Self { t1: Span::from_millis(500), t2: Span::from_secs(4), t4: Span::from_secs(5) }
+    }
+}
+
+/// `[control]`
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Control {
+    /// The socket's path. Not given: DATA/control.sock.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub socket: Option<PathBuf>,
+}
+
+/// `[log]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Log {
+    /// The least that is logged: error, warn, info, debug or trace.
+    pub level: Level,
+    /// text, or json: one object a line.
+    pub format: Format,
+}
+
+impl Default for Log {
+    fn default() -> Self {
+        Self { level: Level::Info, format: Format::Text }
+    }
+}
+
+/// `log.level`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+#[expect(missing_docs, reason = "the names say what they mean")]
+pub enum Level {
+    Error,
+    Warn,
+    Info,
+    Debug,
+    Trace,
+}
+
+/// `log.format`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+#[expect(missing_docs, reason = "the names say what they mean")]
+pub enum Format {
+    Text,
+    Json,
+}
+
+/// `[[route]]`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Route {
+    /// Which requests.
+    #[serde(rename = "match")]
+    pub matches: Match,
+    /// proxy: sends the request on, to the targets, or without any to the user's contacts. redirect: answers 302 with
+    /// the targets, or without any with the user's contacts. reject: answers with the status.
+    pub action: Action,
+    /// Of reject: 300 to 699.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 300, max = 699))]
+    pub status: Option<u16>,
+    /// Of proxy: whether a request may be forwarded without keeping state: never, when-possible or always.
+    pub stateless: Stateless,
+    /// SIP URIs with a literal address, as sip:192.0.2.1:5060.
+    pub targets: Vec<Target>,
+}
+
+impl Default for Route {
+    fn default() -> Self {
+        let (matches, action, stateless) = (Match::default(), Action::Proxy, Stateless::Never);
+        Self { matches, action, status: None, stateless, targets: Vec::new() }
+    }
+}
+
+/// `route.match`
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Match {
+    /// The domain of the Request-URI: a name, *.name, or * for any.
+    pub domain: DomainPattern,
+    /// A method or a list of them. Not given: any.
+    pub method: Methods,
+}
+
+impl Default for Match {
+    fn default() -> Self {
+        Self { domain: DomainPattern("*".to_owned()), method: Methods::default() }
+    }
+}
+
+/// `route.action`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+#[expect(missing_docs, reason = "`Route::action` says what they mean")]
+pub enum Action {
+    Proxy,
+    Redirect,
+    Reject,
+}
+
+/// `route.stateless`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(inline)]
+#[expect(missing_docs, reason = "`Route::stateless` says what they mean")]
+pub enum Stateless {
+    Never,
+    WhenPossible,
+    Always,
+}
+
+impl Config {
+    /// The configuration that `text` is.
+    ///
+    /// # Errors
+    /// The first fault with its line and key.
+    pub fn parse(text: &str) -> Result<Self, ConfigError> {
+        let place = Place::new(text);
+        let config: Self = toml::from_str(text).map_err(|error| place.explain(&error))?;
+        config.validate().map_err(|fault| place.place(fault))?;
+        Ok(config)
+    }
+
+    /// The configuration in `file`; without one, that in [`DEFAULT_FILE`] where it exists, else the defaults. Returns
+    /// the file that was read beside it.
+    ///
+    /// # Errors
+    /// The file cannot be read, or its first fault.
+    pub fn load(file: Option<&Path>) -> Result<(Self, Option<PathBuf>), ConfigError> {
+        let path = file.unwrap_or(Path::new(DEFAULT_FILE)).to_owned();
+        let text = match std::fs::read_to_string(&path) {
+            Ok(text) => text,
+            Err(error) if file.is_none() && error.kind() == io::ErrorKind::NotFound => {
+                return Ok((Self::default(), None));
+            }
+            Err(error) => {
+                let message = match error.kind() {
+                    io::ErrorKind::NotFound => "there is no such file; name one that exists with -c".to_owned(),
+                    io::ErrorKind::InvalidData => "this is no TOML: it is not UTF-8 text".to_owned(),
+                    _ => format!("cannot be read: {error}; give this user the right to read it"),
+                };
+                return Err(ConfigError { file: Some(path), line: None, key: String::new(), message });
+            }
+        };
+        match Self::parse(&text) {
+            Ok(config) => Ok((config, Some(path))),
+            Err(error) => Err(ConfigError { file: Some(path), ..error }),
+        }
+    }
+
+    /// The published JSON schema of the file, with a line end.
+    #[must_use]
+    pub fn schema() -> String {
+        let schema = schemars::schema_for!(Self);
+        serde_json::to_string_pretty(&schema).map(|text| text + "\n").unwrap_or_default()
+    }
+
+    /// Where users are kept.
+    #[must_use]
+    pub fn store_url(&self) -> StoreUrl {
+        self.store.url.clone().unwrap_or_else(|| StoreUrl::Sqlite(self.server.data.join("strowger.db")))
+    }
+
+    /// Where the control socket is.
+    #[must_use]
+    pub fn control_socket(&self) -> PathBuf {
+        self.control.socket.clone().unwrap_or_else(|| self.server.data.join("control.sock"))
+    }
+
+    /// How many workers there are on a machine with `cores`.
+    #[must_use]
+    pub fn workers(&self, cores: usize) -> u16 {
+        self.server.workers.unwrap_or_else(|| u16::try_from(cores).unwrap_or(MAX_WORKERS).clamp(1, MAX_WORKERS))
+    }
+}
+
+/// The most workers of one server.
+pub const MAX_WORKERS: u16 = 256;

@@ -1,0 +1,399 @@
+//! The values that are written as text, each read once into what it means.
+
+use std::fmt;
+use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{self, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use strowger_auth::Network;
+use strowger_message::{Host, Uri};
+
+use super::duration::Span;
+
+/// Where the server listens, as `udp:192.0.2.1:5060`. A wildcard (`0.0.0.0`, `[::]`) means every address of its family.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Listen(pub SocketAddr);
+
+impl FromStr for Listen {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some((transport, address)) = text.split_once(':') else {
+            return Err(format!(
+                "{text:?} names no transport and address; write udp:ADDRESS:PORT, as udp:0.0.0.0:5060"
+            ));
+        };
+        match transport.to_ascii_lowercase().as_str() {
+            "udp" => {}
+            "tcp" | "tls" | "ws" | "wss" => {
+                return Err(format!(
+                    "{transport} is not supported yet, only udp is; write udp:{address}, or remove it"
+                ));
+            }
+            _ => return Err(format!("{transport:?} is no transport; write udp:ADDRESS:PORT, as udp:0.0.0.0:5060")),
+        }
+        if let Ok(address) = address.parse::<SocketAddr>() {
+            return Ok(Self(address));
+        }
+        if let Ok(ip) = address.trim_matches(['[', ']']).parse::<IpAddr>() {
+            return Err(format!("{text:?} has no port; write udp:{}", SocketAddr::new(ip, 5060)));
+        }
+        Err(format!(
+            "{address:?} is no literal address with a port; write one, as 192.0.2.1:5060 or [2001:db8::1]:5060"
+        ))
+    }
+}
+
+impl fmt::Display for Listen {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "udp:{}", self.0)
+    }
+}
+
+/// Where users are kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum StoreUrl {
+    /// Nowhere: there are no users.
+    Memory,
+    /// In a SQLite file.
+    Sqlite(PathBuf),
+}
+
+impl FromStr for StoreUrl {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "memory:" {
+            return Ok(Self::Memory);
+        }
+        let scheme = text.split_once(':').map_or("", |(scheme, _)| scheme);
+        match text.strip_prefix("sqlite:") {
+            Some("") => Err("\"sqlite:\" names no file; write sqlite:PATH, as sqlite:data/strowger.db".to_owned()),
+            Some(path) => Ok(Self::Sqlite(PathBuf::from(path.strip_prefix("//").unwrap_or(path)))),
+            // Only the scheme is shown: a URL of a database server may hold a password.
+            None if matches!(scheme, "mysql" | "mariadb" | "postgres" | "postgresql" | "redis" | "rediss") => {
+                Err(format!("{scheme}: is not supported yet; write sqlite:PATH or memory:"))
+            }
+            None => Err("this names no store that is known; write sqlite:PATH or memory:".to_owned()),
+        }
+    }
+}
+
+impl fmt::Display for StoreUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Memory => f.write_str("memory:"),
+            Self::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
+        }
+    }
+}
+
+/// Where bindings live.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Memory;
+
+impl FromStr for Memory {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "memory" => Ok(Self),
+            "write-through" | "write-behind" => Err(format!(
+                "{text} is not supported yet: in this version registrations live in memory, and phones register anew \
+                 after a restart; write \"memory\""
+            )),
+            _ => Err(format!("{text:?} is no mode; write \"memory\"")),
+        }
+    }
+}
+
+impl fmt::Display for Memory {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("memory")
+    }
+}
+
+/// A domain name or literal address in lower case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Domain(pub String);
+
+impl FromStr for Domain {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let name = text.strip_suffix('.').unwrap_or(text).to_ascii_lowercase();
+        let is_v6 = name.parse::<std::net::Ipv6Addr>().is_ok();
+        match Host::parse(name.as_bytes()) {
+            _ if is_v6 => Ok(Self(format!("[{name}]"))),
+            Some(_) => Ok(Self(name)),
+            None => Err(format!(
+                "{text:?} is no domain; write a name or an address without scheme and port, as example.com"
+            )),
+        }
+    }
+}
+
+impl fmt::Display for Domain {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// Which domains a route takes: `example.com`, `*.example.com` or `*`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DomainPattern(pub String);
+
+impl FromStr for DomainPattern {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "*" {
+            return Ok(Self(text.to_owned()));
+        }
+        let (star, name) = text.strip_prefix("*.").map_or(("", text), |name| ("*.", name));
+        let Domain(name) = name.parse().map_err(|_| {
+            format!("{text:?} is no pattern of domains; write example.com, *.example.com, or * for any")
+        })?;
+        Ok(Self(format!("{star}{name}")))
+    }
+}
+
+impl fmt::Display for DomainPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What a challenge calls the server's protection space.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Realm(pub String);
+
+impl FromStr for Realm {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.is_empty() || text.chars().any(|c| c.is_control() || matches!(c, '"' | '\\')) {
+            return Err(format!(
+                "{text:?} cannot be a realm; write a text without quotes and backslashes, as example.com"
+            ));
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Realm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A digest algorithm by its name.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Algorithm(pub strowger_auth::Algorithm);
+
+impl FromStr for Algorithm {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        strowger_auth::Algorithm::from_name(text.as_bytes())
+            .map(Self)
+            .ok_or_else(|| format!("{text:?} is no digest algorithm; write MD5, SHA-256 or SHA-512-256"))
+    }
+}
+
+impl fmt::Display for Algorithm {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(self.0.as_str())
+    }
+}
+
+/// A SIP method in capitals.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct MethodName(pub String);
+
+impl FromStr for MethodName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let fits = |c: char| c.is_ascii_alphanumeric() || "-.!%*_+`'~".contains(c);
+        if text.is_empty() || !text.chars().all(fits) {
+            return Err(format!("{text:?} is no method; write its name, as INVITE"));
+        }
+        Ok(Self(text.to_ascii_uppercase()))
+    }
+}
+
+impl fmt::Display for MethodName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// An address, or a network as `192.0.2.0/24`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Source(pub Network);
+
+impl FromStr for Source {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let fault = || format!("{text:?} is no address or network; write one, as 192.0.2.7 or 192.0.2.0/24");
+        let (address, prefix) = text.split_once('/').map_or((text, None), |(address, prefix)| (address, Some(prefix)));
+        let address: IpAddr = address.parse().map_err(|_| fault())?;
+        let width = if address.is_ipv4() { 32 } else { 128 };
+        let prefix = match prefix {
+            None => width,
+            Some(prefix) => prefix.parse().ok().filter(|bits| *bits <= width).ok_or_else(fault)?,
+        };
+        Ok(Self(Network { address, prefix }))
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Network { address, prefix } = self.0;
+        let width = if address.is_ipv4() { 32 } else { 128 };
+        if prefix == width { write!(f, "{address}") } else { write!(f, "{address}/{prefix}") }
+    }
+}
+
+/// A SIP URI with a literal address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// As written.
+    pub uri: String,
+    /// Where it leads.
+    pub address: SocketAddr,
+}
+
+impl FromStr for Target {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some(Uri::Sip(uri)) = Uri::parse(text.as_bytes()) else {
+            return Err(format!("{text:?} is no SIP URI; write sip:ADDRESS:PORT, as sip:192.0.2.1:5060"));
+        };
+        if uri.secure {
+            return Err(format!("{text:?}: sips is not supported yet; write a sip: URI"));
+        }
+        if uri.params.value("transport").is_some_and(|transport| !transport.eq_ignore_ascii_case(b"udp")) {
+            return Err(format!("{text:?} asks for a transport that is not supported yet, only udp is; leave it out"));
+        }
+        let Some(ip) = uri.host().ip() else {
+            return Err(format!(
+                "{text:?} names a host, and names are not looked up yet; write its address, as sip:192.0.2.1:5060"
+            ));
+        };
+        Ok(Self { uri: text.to_owned(), address: SocketAddr::new(ip, uri.host_port.port.unwrap_or(5060)) })
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.uri)
+    }
+}
+
+macro_rules! text_values {
+    ($($type:ident, $expected:literal;)*) => {$(
+        impl Serialize for $type {
+            fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+                serializer.collect_str(self)
+            }
+        }
+
+        impl<'de> Deserialize<'de> for $type {
+            fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+                struct Text;
+                impl Visitor<'_> for Text {
+                    type Value = $type;
+
+                    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                        f.write_str($expected)
+                    }
+
+                    fn visit_str<E: de::Error>(self, text: &str) -> Result<$type, E> {
+                        text.parse().map_err(E::custom)
+                    }
+                }
+                deserializer.deserialize_str(Text)
+            }
+        }
+
+        impl JsonSchema for $type {
+            fn schema_name() -> std::borrow::Cow<'static, str> {
+                stringify!($type).into()
+            }
+
+            fn inline_schema() -> bool {
+                true
+            }
+
+            fn json_schema(_: &mut SchemaGenerator) -> Schema {
+                json_schema!({ "type": "string" })
+            }
+        }
+    )*};
+}
+
+text_values! {
+    Span, "a duration with its unit in quotes, as \"30s\"";
+    Listen, "a transport and an address in quotes, as \"udp:0.0.0.0:5060\"";
+    StoreUrl, "a store in quotes, as \"sqlite:data/strowger.db\" or \"memory:\"";
+    Memory, "\"memory\"";
+    Domain, "a domain in quotes, as \"example.com\"";
+    DomainPattern, "a domain in quotes, as \"example.com\", \"*.example.com\" or \"*\"";
+    Realm, "a text in quotes, as \"example.com\"";
+    Algorithm, "a digest algorithm in quotes, as \"MD5\"";
+    MethodName, "a method in quotes, as \"INVITE\"";
+    Source, "an address or network in quotes, as \"192.0.2.0/24\"";
+    Target, "a SIP URI in quotes, as \"sip:192.0.2.1:5060\"";
+}
+
+/// Methods: one name or a list; any method where it is empty.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct Methods(pub Vec<MethodName>);
+
+impl<'de> Deserialize<'de> for Methods {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct OneOrMany;
+        impl<'de> Visitor<'de> for OneOrMany {
+            type Value = Methods;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a method or a list of them, as \"INVITE\" or [\"INVITE\", \"MESSAGE\"]")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Methods, E> {
+                Ok(Methods(vec![text.parse().map_err(E::custom)?]))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut names: A) -> Result<Methods, A::Error> {
+                let mut methods = Vec::new();
+                while let Some(name) = names.next_element()? {
+                    methods.push(name);
+                }
+                Ok(Methods(methods))
+            }
+        }
+        deserializer.deserialize_any(OneOrMany)
+    }
+}
+
+impl JsonSchema for Methods {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Methods".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "anyOf": [{ "type": "string" }, { "type": "array", "items": { "type": "string" } }] })
+    }
+}

@@ -1,0 +1,7 @@
+//! The plane that may be slow: what the operator writes ([`config`]) and what a running server is asked ([`socket`]).
+
+#![forbid(unsafe_code)]
+
+pub mod config;
+pub mod protocol;
+pub mod socket;

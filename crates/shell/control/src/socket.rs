@@ -1,0 +1,187 @@
+//! The control socket: who may open its file may ask.
+
+use std::fs::{self, DirBuilder, Permissions};
+use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, PermissionsExt as _};
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use socket2::{Domain, SockAddr, Socket, Type};
+
+use crate::protocol::{Request, Response};
+
+/// Connections at one time; one more is told so and closed.
+pub const MAX_CONNECTIONS: usize = 16;
+/// Bytes of one request.
+pub const MAX_REQUEST: u64 = 4096;
+/// Bytes of one response: [`MAX_LISTED`](crate::protocol::MAX_LISTED) contacts of the longest kind.
+const MAX_RESPONSE: u64 = 64 * 1024 * 1024;
+/// How long either side waits for the other.
+const PATIENCE: Duration = Duration::from_secs(10);
+/// Connections that the kernel holds for us.
+const BACKLOG: i32 = 16;
+
+/// Who answers. Called by several threads.
+pub trait Handler: Send + Sync + 'static {
+    /// Answers one request; may take a while.
+    fn handle(&self, request: Request) -> Response;
+}
+
+/// The server's end. Dropping it removes the file; connections that are open end by themselves.
+#[derive(Debug)]
+pub struct ControlSocket {
+    path: PathBuf,
+}
+
+impl ControlSocket {
+    /// Makes the socket at `path`, mode 0600, and answers by `handler` from then on.
+    ///
+    /// # Errors
+    /// Another server answers there, something else has the name, or the system refuses it. The text says what to do.
+    pub fn open(path: &Path, handler: Arc<dyn Handler>) -> Result<Self, String> {
+        clear_the_way(path)?;
+        let listener = listen(path).map_err(|error| {
+            format!("the control socket {} cannot be made: {error}; choose another in [control] socket", path.display())
+        })?;
+        let socket = Self { path: path.to_owned() };
+        let spawned = thread::Builder::new().name("control".to_owned()).spawn(move || accept(&listener, &handler));
+        spawned.map_err(|error| format!("the control socket's thread cannot be started: {error}"))?;
+        Ok(socket)
+    }
+}
+
+impl Drop for ControlSocket {
+    fn drop(&mut self) {
+        // What is left behind is cleared away by the next server.
+        let _ = fs::remove_file(&self.path);
+    }
+}
+
+/// Removes what a server that was killed left behind, and makes the folder.
+fn clear_the_way(path: &Path) -> Result<(), String> {
+    let shown = path.display();
+    if let Some(folder) = path.parent().filter(|folder| !folder.as_os_str().is_empty()) {
+        let made = DirBuilder::new().recursive(true).mode(0o700).create(folder);
+        made.map_err(|error| format!("the folder {} cannot be made: {error}", folder.display()))?;
+    }
+    let Ok(found) = fs::symlink_metadata(path) else { return Ok(()) };
+    if !found.file_type().is_socket() {
+        return Err(format!("{shown} exists and is no socket; choose another path in [control] socket"));
+    }
+    if UnixStream::connect(path).is_ok() {
+        return Err(format!(
+            "another server runs already: it answers at {shown}; stop it, or give this one its own [server] data"
+        ));
+    }
+    fs::remove_file(path).map_err(|error| format!("{shown}, left by an earlier server, cannot be removed: {error}"))
+}
+
+/// The mode is set before anybody can connect, without touching the process's umask.
+fn listen(path: &Path) -> io::Result<UnixListener> {
+    let socket = Socket::new(Domain::UNIX, Type::STREAM, None)?;
+    socket.bind(&SockAddr::unix(path)?)?;
+    fs::set_permissions(path, Permissions::from_mode(0o600))?;
+    socket.listen(BACKLOG)?;
+    Ok(UnixListener::from(std::os::fd::OwnedFd::from(socket)))
+}
+
+fn accept(listener: &UnixListener, handler: &Arc<dyn Handler>) {
+    let open = Arc::new(AtomicUsize::new(0));
+    for stream in listener.incoming() {
+        let Ok(stream) = stream else {
+            // Out of file descriptors: nothing gets better by asking at once again.
+            thread::sleep(Duration::from_millis(100));
+            continue;
+        };
+        let place = Place::take(&open);
+        let handler = Arc::clone(handler);
+        let serve = move || match place {
+            Some(_place) => drop(converse(&stream, &*handler)),
+            None => {
+                drop(answer(&stream, &Response::Error(format!("{MAX_CONNECTIONS} connections are open; try again"))));
+            }
+        };
+        drop(thread::Builder::new().name("control-client".to_owned()).spawn(serve));
+    }
+}
+
+/// One of [`MAX_CONNECTIONS`].
+struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    fn take(open: &Arc<AtomicUsize>) -> Option<Self> {
+        let place = Self(Arc::clone(open));
+        (open.fetch_add(1, Ordering::AcqRel) < MAX_CONNECTIONS).then_some(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::AcqRel);
+    }
+}
+
+fn converse(stream: &UnixStream, handler: &dyn Handler) -> io::Result<()> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut reader = BufReader::new(stream);
+    loop {
+        let mut line = Vec::new();
+        reader.by_ref().take(MAX_REQUEST).read_until(b'\n', &mut line)?;
+        if line.is_empty() {
+            return Ok(());
+        }
+        if line.last() != Some(&b'\n') {
+            return answer(stream, &Response::Error(format!("a request is one line of up to {MAX_REQUEST} bytes")));
+        }
+        let response = match serde_json::from_slice(&line) {
+            Ok(request) => handler.handle(request),
+            Err(error) => Response::Error(format!("this is no request: {error}")),
+        };
+        answer(stream, &response)?;
+    }
+}
+
+fn answer(mut stream: &UnixStream, response: &Response) -> io::Result<()> {
+    let mut line = serde_json::to_vec(response)?;
+    line.push(b'\n');
+    stream.write_all(&line)
+}
+
+/// Asks the server whose control socket is at `path`.
+///
+/// # Errors
+/// Why there is no answer; the text says what to do. What the server itself refuses is a [`Response::Error`].
+pub fn ask(path: &Path, request: &Request) -> Result<Response, String> {
+    let shown = path.display();
+    let stream = UnixStream::connect(path).map_err(|error| match error.kind() {
+        io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => format!(
+            "no server runs here: nobody answers at {shown}; start one with `strowger serve`, or name its configuration \
+             with -c"
+        ),
+        io::ErrorKind::PermissionDenied => {
+            format!("the control socket {shown} may not be opened; run this as the user that runs the server")
+        }
+        _ => format!("the control socket {shown} cannot be opened: {error}"),
+    })?;
+    let failed = |error: io::Error| format!("the server at {shown} does not answer: {error}; see its log");
+    exchange(&stream, request).map_err(failed)
+}
+
+fn exchange(mut stream: &UnixStream, request: &Request) -> io::Result<Response> {
+    stream.set_read_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(PATIENCE))?;
+    let mut line = serde_json::to_vec(request)?;
+    line.push(b'\n');
+    stream.write_all(&line)?;
+    let mut line = Vec::new();
+    BufReader::new(stream).take(MAX_RESPONSE).read_until(b'\n', &mut line)?;
+    if line.last() != Some(&b'\n') {
+        return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it closed the connection"));
+    }
+    Ok(serde_json::from_slice(&line)?)
+}

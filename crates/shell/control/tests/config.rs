@@ -1,0 +1,314 @@
+//! The configuration as an operator meets it.
+
+use std::net::{IpAddr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+use serde_json::Value;
+use strowger_control::config::Config;
+use strowger_control::config::values::StoreUrl;
+use strowger_directory::Directory;
+use strowger_foundation::Transport;
+use strowger_proxy::Action;
+use strowger_shard::Listener;
+
+const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/operating");
+
+fn read(name: &str) -> String {
+    std::fs::read_to_string(Path::new(DOCS).join(name)).expect("it is published")
+}
+
+fn parse(text: &str) -> Config {
+    Config::parse(text).unwrap_or_else(|error| panic!("{error}"))
+}
+
+#[test]
+fn each_mistake_is_told_with_line_key_and_remedy() {
+    for (text, expected) in [
+        ("[server]\nlisen = []", r#"2: server.lisen: unknown key "lisen"; did you mean "listen"?"#),
+        ("[sever]", r#"1: sever: unknown key "sever"; did you mean "server"?"#),
+        ("\n[control]\nzzz = 1", r#"3: control.zzz: unknown key "zzz"; known are "socket""#),
+        ("[server]\nlisten = []", r#"2: server.listen: the list is empty; name an address, as "udp:0.0.0.0:5060""#),
+        (
+            "[server]\nlisten = [\n  \"udp:127.0.0.1:5060\",\n  \"tcp:0.0.0.0:5060\",\n]",
+            "4: server.listen[1]: tcp is not supported yet, only udp is; write udp:0.0.0.0:5060, or remove it",
+        ),
+        (
+            "server.listen = [\"udp:0.0.0.0\"]",
+            r#"1: server.listen[0]: "udp:0.0.0.0" has no port; write udp:0.0.0.0:5060"#,
+        ),
+        (
+            "server.listen = [\"udp:sip.example.com:5060\"]",
+            "1: server.listen[0]: \"sip.example.com:5060\" is no literal address with a port; write one, as \
+             192.0.2.1:5060 or [2001:db8::1]:5060",
+        ),
+        (
+            "server.listen = [\"udp:127.0.0.1:1\", \"udp:127.0.0.1:1\"]",
+            "1: server.listen[1]: udp:127.0.0.1:1 is listed twice; remove one",
+        ),
+        (
+            "[server]\ndomains = [\"sip:example.com\"]",
+            "2: server.domains[0]: \"sip:example.com\" is no domain; write a name or an address without scheme and port, \
+             as example.com",
+        ),
+        ("[server]\nworkers = 0", "2: server.workers: 0 is not from 1 to 256; leave it out for one a core"),
+        (
+            "[server]\nworkers = -1",
+            "2: server.workers: invalid value: integer `-1`, expected a whole number from 0 to 65535",
+        ),
+        (
+            "[store]\nurl = \"mysql://root:hidden@db/x\"",
+            "2: store.url: mysql: is not supported yet; write sqlite:PATH or memory:",
+        ),
+        (
+            "[store]\nmode = \"write-through\"",
+            "2: store.mode: write-through is not supported yet: in this version registrations live in memory, and phones \
+             register anew after a restart; write \"memory\"",
+        ),
+        (
+            "[registrar]\n\nexpires = { default = \"1h\", min = \"2m\", max = 7200 }",
+            "3: registrar.expires.max: invalid type: integer `7200`, expected a duration with its unit in quotes, as \"30s\"",
+        ),
+        (
+            "[registrar.expires]\nmin = \"90\"",
+            "2: registrar.expires.min: \"90\" is no duration: the unit is missing; write a number and a unit, as 30s, \
+             500ms or 1h",
+        ),
+        (
+            "[registrar]\nexpires = { min = \"3h\" }",
+            "2: registrar.expires.min: 3h is longer than registrar.expires.max, 2h; lower it",
+        ),
+        (
+            "[registrar]\nexpires = { default = \"10s\" }",
+            "2: registrar.expires.default: 10s is not from 1m to 2h (min and max); choose one between",
+        ),
+        ("[registrar]\nnat = \"alwys\"", r#"2: registrar.nat: unknown value "alwys"; did you mean "always"?"#),
+        ("[registrar]\nnat = \"yes\"", r#"2: registrar.nat: unknown value "yes"; known are "auto", "always", "never""#),
+        ("[registrar]\nmax_contacts = 33", "2: registrar.max_contacts: 33 is not from 1 to 32; choose one between"),
+        (
+            "[auth]\nalgorithms = [\"SHA-1\"]",
+            "2: auth.algorithms[0]: \"SHA-1\" is no digest algorithm; write MD5, SHA-256 or SHA-512-256",
+        ),
+        (
+            "[auth]\nrequire = [\"INVITE\", \"ACK\"]",
+            "2: auth.require[1]: ACK cannot be challenged (RFC 3261 §22.1); remove it",
+        ),
+        (
+            "[auth]\ntrusted = [\"10.0.0.0/33\"]",
+            "2: auth.trusted[0]: \"10.0.0.0/33\" is no address or network; write one, as 192.0.2.7 or 192.0.2.0/24",
+        ),
+        ("[proxy]\nring_timeout = \"0s\"", "2: proxy.ring_timeout: 0s is not from 1s to 30d; choose one between"),
+        ("[timers]\nt1 = \"5s\"", "2: timers.t1: 5s is longer than timers.t2, 4s; lower it"),
+        (
+            "[[route]]\n[[route]]\naction = \"reject\"",
+            "3: route[1].action: reject needs a status beside it; add one, as status = 403",
+        ),
+        ("[[route]]\nstatus = 403", "2: route[0].status: only action = \"reject\" has a status; remove it"),
+        (
+            "[[route]]\naction = \"reject\"\nstatus = 200",
+            "3: route[0].status: 200 is not from 300 to 699; choose one between, as 403",
+        ),
+        (
+            "[[route]]\ntargets = [\"sip:192.0.2.1\", \"sip:example.com\"]",
+            "2: route[0].targets[1]: \"sip:example.com\" names a host, and names are not looked up yet; write its address, \
+             as sip:192.0.2.1:5060",
+        ),
+        (
+            "[[route]]\ntargets = [\"sip:192.0.2.1;transport=tcp\"]",
+            "2: route[0].targets[0]: \"sip:192.0.2.1;transport=tcp\" asks for a transport that is not supported yet, only \
+             udp is; leave it out",
+        ),
+        (
+            "[[route]]\nmatch = { domain = \"*.\" }",
+            "2: route[0].match.domain: \"*.\" is no pattern of domains; write example.com, *.example.com, or * for any",
+        ),
+        ("[log]\nlevel = \"warning\"", r#"2: log.level: unknown value "warning"; did you mean "warn"?"#),
+        ("\n[server", "2: this is no TOML: unclosed table, expected `]`"),
+        ("a = 1\na = 2", "2: this is no TOML: duplicate key"),
+    ] {
+        let error = Config::parse(text).expect_err(text);
+        let line = error.line.map_or_else(String::new, |line| format!("{line}: "));
+        assert_eq!(format!("{line}{error}"), expected, "{text}");
+    }
+}
+
+#[test]
+fn a_file_is_named_in_its_errors() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("bad.toml");
+    std::fs::write(&file, "[log]\nformat = 1\n").expect("written");
+    let error = Config::load(Some(&file)).expect_err("a number is no format").to_string();
+    assert!(error.starts_with(&format!("{}:2: log.format: ", file.display())), "{error}");
+    let missing = folder.path().join("missing.toml");
+    let error = Config::load(Some(&missing)).expect_err("no file").to_string();
+    assert_eq!(error, format!("{}: there is no such file; name one that exists with -c", missing.display()));
+    std::fs::write(&file, b"\xff\xfe").expect("written");
+    assert!(
+        Config::load(Some(&file)).expect_err("no text").to_string().ends_with("this is no TOML: it is not UTF-8 text")
+    );
+}
+
+#[test]
+fn the_published_example_is_the_default() {
+    assert_eq!(parse(&read("strowger.example.toml")), Config::default());
+    assert_eq!(parse(""), Config::default());
+}
+
+#[test]
+fn what_is_commented_out_in_the_example_is_right_too() {
+    let uncommented = |line: &str| match line.strip_prefix("# ") {
+        Some(rest)
+            if rest.starts_with("[[") || rest.split_once(" = ").is_some_and(|(key, _)| !key.trim().contains(' ')) =>
+        {
+            rest.to_owned()
+        }
+        _ => line.to_owned(),
+    };
+    let text: Vec<String> = read("strowger.example.toml").lines().map(uncommented).collect();
+    let config = parse(&text.join("\n"));
+    assert_eq!(config.routes.len(), 1);
+    assert_eq!(Some(config.store_url()), config.store.url, "the example shows the default");
+    assert_eq!(config.store_url(), Config::default().store_url());
+    assert_eq!(config.control_socket(), Config::default().control_socket());
+}
+
+#[test]
+fn the_published_schema_is_that_of_this_version() {
+    let path = Path::new(DOCS).join("strowger.schema.json");
+    if std::env::var_os("STROWGER_BLESS").is_some() {
+        std::fs::write(&path, Config::schema()).expect("written");
+    }
+    assert!(read("strowger.schema.json") == Config::schema(), "run `strowger check --schema > {}`", path.display());
+}
+
+#[test]
+fn the_reference_names_every_key() {
+    let reference = read("configuration.md");
+    let schema: Value = serde_json::from_str(&Config::schema()).expect("JSON");
+    let definitions = schema["$defs"].as_object().expect("definitions");
+    for (name, definition) in definitions {
+        for key in definition["properties"].as_object().into_iter().flatten().map(|(key, _)| key) {
+            let is_table = matches!(key.as_str(), "expires" | "match");
+            let found = [format!("| `{key}` |"), format!(".{key}` |")].iter().any(|row| reference.contains(row));
+            assert!(is_table || found, "configuration.md has no row for {key} of {name}");
+        }
+    }
+}
+
+#[test]
+fn a_wildcard_becomes_every_address_of_its_family() {
+    let local: Vec<IpAddr> =
+        ["127.0.0.1", "192.0.2.5", "::1"].iter().map(|ip| ip.parse().expect("an address")).collect();
+    let of = |listen: &str| {
+        let addresses = parse(&format!("server.listen = {listen}")).addresses(&local);
+        addresses.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(" ")
+    };
+    assert_eq!(of(r#"["udp:0.0.0.0:5060"]"#), "127.0.0.1:5060 192.0.2.5:5060");
+    assert_eq!(of(r#"["udp:[::]:5060"]"#), "[::1]:5060");
+    assert_eq!(of(r#"["udp:127.0.0.1:5060", "udp:0.0.0.0:5060"]"#), "127.0.0.1:5060 192.0.2.5:5060");
+    assert_eq!(of(r#"["udp:127.0.0.1:5060", "udp:0.0.0.0:5070"]"#), "127.0.0.1:5060 127.0.0.1:5070 192.0.2.5:5070");
+}
+
+#[test]
+fn without_domains_the_listeners_are_the_domains() {
+    let listeners = ["127.0.0.1:5060", "127.0.0.1:5070", "[::1]:5060"]
+        .map(|address| Listener::new(Transport::Udp, address.parse().expect("an address")));
+    let snapshot = Config::default().snapshot(listeners.to_vec(), Directory::empty(1));
+    assert_eq!(
+        snapshot.domains.iter().map(|domain| domain.as_ref()).collect::<Vec<_>>(),
+        [&b"127.0.0.1"[..], b"[::1]"]
+    );
+    let named = parse("server.domains = [\"Example.COM.\"]").snapshot(listeners.to_vec(), Directory::empty(1));
+    assert_eq!(named.domains.iter().map(|domain| domain.as_ref()).collect::<Vec<_>>(), [b"example.com"]);
+}
+
+#[test]
+fn everything_reaches_the_shards() {
+    let config = parse(
+        r#"
+        [registrar]
+        expires = { default = "10m", min = "2m", max = "20m" }
+        max_contacts = 3
+        nat = "always"
+        keepalive = "options"
+        keepalive_interval = "15s"
+        [auth]
+        realm = "Example"
+        algorithms = ["SHA-256", "md5"]
+        require = ["register"]
+        trusted = ["192.0.2.0/24", "::1"]
+        nonce_age = "1m"
+        qop = "auth,auth-int"
+        [proxy]
+        ring_timeout = "90s"
+        record_route = false
+        [timers]
+        t1 = "100ms"
+        t2 = "1s"
+        t4 = "2s"
+        [[route]]
+        match = { domain = "*.Example.com", method = "invite" }
+        stateless = "when-possible"
+        targets = ["sip:192.0.2.9", "sip:[2001:db8::1]:5080;lr"]
+        [[route]]
+        match = { method = ["MESSAGE", "INFO"] }
+        action = "redirect"
+        [[route]]
+        action = "reject"
+        status = 603
+        "#,
+    );
+    let snapshot = config.snapshot(Vec::new(), Directory::empty(1));
+    let registrar = &snapshot.registrar;
+    assert_eq!(
+        [registrar.expires_default, registrar.expires_min, registrar.expires_max].map(|expires| expires.as_secs()),
+        [600, 120, 1200]
+    );
+    assert_eq!((registrar.max_contacts, registrar.keep_alive_interval.as_secs()), (3, 15));
+    assert_eq!(registrar.nat, strowger_registrar::Nat::Always);
+    assert_eq!(registrar.keep_alive, strowger_registrar::KeepAlive::Options);
+    let auth = &snapshot.auth;
+    assert_eq!(auth.realm.as_deref(), Some(&b"Example"[..]));
+    assert_eq!(auth.algorithms, [strowger_auth::Algorithm::Sha256, strowger_auth::Algorithm::Md5]);
+    assert!(auth.requires(b"REGISTER") && !auth.requires(b"INVITE"));
+    assert!(["192.0.2.77", "::1"].iter().all(|ip| auth.trusts(ip.parse().expect("an address"))));
+    assert!(["192.0.3.1", "::2"].iter().all(|ip| !auth.trusts(ip.parse().expect("an address"))));
+    assert_eq!((auth.nonce_age.as_secs(), auth.qop), (60, strowger_auth::Qop::AuthOrAuthInt));
+    assert_eq!((snapshot.proxy.ring_timeout.as_secs(), snapshot.proxy.record_route), (90, false));
+    assert_eq!(snapshot.timing.timeout(), Duration::from_millis(6400));
+    let [proxy, redirect, reject] = snapshot.routes.as_slice() else { panic!("three routes") };
+    assert!(proxy.matches(b"a.example.com", b"INVITE") && !proxy.matches(b"example.com", b"INVITE"));
+    let Action::Proxy { targets, stateless } = &proxy.action else { panic!("{proxy:?}") };
+    assert_eq!(*stateless, strowger_proxy::Stateless::WhenPossible);
+    let addresses: Vec<String> = targets.iter().map(|target| target.address.to_string()).collect();
+    assert_eq!(addresses, ["192.0.2.9:5060", "[2001:db8::1]:5080"]);
+    assert!(redirect.matches(b"x", b"INFO") && !redirect.matches(b"x", b"INVITE"));
+    assert!(matches!(&redirect.action, Action::Redirect { targets } if targets.is_empty()));
+    assert!(matches!(reject.action, Action::Reject { status } if status.code() == 603));
+}
+
+#[test]
+fn defaults_are_those_of_the_core() {
+    let snapshot = Config::default().snapshot(Vec::new(), Directory::empty(1));
+    assert_eq!(format!("{:?}", snapshot.auth), format!("{:?}", strowger_auth::Policy::default()));
+    assert_eq!(format!("{:?}", snapshot.registrar), format!("{:?}", strowger_registrar::Policy::default()));
+    assert_eq!(format!("{:?}", snapshot.proxy), format!("{:?}", strowger_proxy::Policy::default()));
+    assert_eq!(snapshot.timing, strowger_transaction::Timing::default());
+}
+
+#[test]
+fn what_is_shown_can_be_read_again() {
+    let config =
+        parse("[[route]]\nmatch = { method = \"INVITE\" }\ntargets = [\"sip:192.0.2.1\"]\n[timers]\nt1 = \"133.4ms\"");
+    assert_eq!(parse(&toml::to_string(&config).expect("TOML")), config);
+}
+
+#[test]
+fn files_follow_the_data_folder() {
+    let config = parse("server.data = \"/var/lib/strowger\"");
+    assert_eq!(config.store_url(), StoreUrl::Sqlite("/var/lib/strowger/strowger.db".into()));
+    assert_eq!(config.control_socket(), Path::new("/var/lib/strowger/control.sock"));
+    assert_eq!(parse("store.url = \"memory:\"").store_url(), StoreUrl::Memory);
+    assert_eq!(Config::default().workers(6), 6);
+    assert_eq!(parse("server.workers = 2").workers(6), 2);
+}

@@ -1,0 +1,98 @@
+//! The control socket from both ends.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::os::unix::fs::PermissionsExt as _;
+use std::os::unix::net::UnixStream;
+use std::path::Path;
+use std::sync::Arc;
+
+use strowger_control::protocol::{Request, Response, Status};
+use strowger_control::socket::{ControlSocket, Handler, MAX_CONNECTIONS, MAX_REQUEST, ask};
+
+struct Fake;
+
+impl Handler for Fake {
+    fn handle(&self, request: Request) -> Response {
+        match request {
+            Request::Status => Response::Status(Box::new(Status { registrations: 7, ..Status::default() })),
+            Request::Registrations { .. } => Response::Error("refused\nfor a test".to_owned()),
+            Request::Reload => Response::Reloaded("done".to_owned()),
+        }
+    }
+}
+
+fn open(path: &Path) -> Result<ControlSocket, String> {
+    ControlSocket::open(path, Arc::new(Fake))
+}
+
+fn line(stream: &UnixStream) -> String {
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).expect("an answer");
+    line
+}
+
+#[test]
+fn requests_are_answered_and_only_the_owner_may_ask() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("data/control.sock");
+    let socket = open(&path).expect("free");
+    let mode = |path: &Path| std::fs::metadata(path).expect("it exists").permissions().mode() & 0o777;
+    assert_eq!((mode(&path), mode(path.parent().expect("a folder"))), (0o600, 0o700));
+    let Response::Status(status) = ask(&path, &Request::Status).expect("answered") else { panic!("a status") };
+    assert_eq!(status.registrations, 7);
+    assert_eq!(ask(&path, &Request::Reload), Ok(Response::Reloaded("done".to_owned())));
+    let request = Request::Registrations { user: Some("alice@example.com".to_owned()), limit: 3 };
+    assert_eq!(ask(&path, &request), Ok(Response::Error("refused\nfor a test".to_owned())));
+    drop(socket);
+    assert!(!path.exists());
+    let error = ask(&path, &Request::Status).expect_err("nobody is there");
+    assert!(error.starts_with("no server runs here: nobody answers at "), "{error}");
+}
+
+#[test]
+fn two_servers_do_not_share_a_socket_but_a_dead_one_is_replaced() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("control.sock");
+    drop(std::os::unix::net::UnixListener::bind(&path).expect("bound"));
+    let socket = open(&path).expect("what was left behind is cleared away");
+    let error = open(&path).expect_err("one runs");
+    assert!(error.starts_with("another server runs already"), "{error}");
+    drop(socket);
+    std::fs::write(&path, "precious").expect("written");
+    let error = open(&path).expect_err("no socket");
+    assert!(error.contains("exists and is no socket"), "{error}");
+    assert_eq!(std::fs::read_to_string(&path).expect("untouched"), "precious");
+}
+
+#[test]
+fn what_is_no_request_is_told_so() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("control.sock");
+    let _socket = open(&path).expect("free");
+    let mut stream = UnixStream::connect(&path).expect("connected");
+    stream.write_all(b"{\"command\":\"explode\"}\n").expect("sent");
+    assert!(line(&stream).starts_with("{\"error\":\"this is no request: "));
+    stream.write_all(b"{\"command\":\"status\"}\n").expect("the connection goes on");
+    assert!(line(&stream).starts_with("{\"status\":{"));
+    stream.write_all(&vec![b' '; usize::try_from(MAX_REQUEST).expect("small")]).expect("sent");
+    assert!(line(&stream).contains("one line of up to 4096 bytes"));
+    assert_eq!(stream.read(&mut [0]).unwrap_or(0), 0, "the connection is closed");
+}
+
+#[test]
+fn connections_are_bounded() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("control.sock");
+    let _socket = open(&path).expect("free");
+    let open: Vec<UnixStream> = (0..MAX_CONNECTIONS)
+        .map(|_| {
+            let mut stream = UnixStream::connect(&path).expect("connected");
+            stream.write_all(b"{\"command\":\"reload\"}\n").expect("sent");
+            assert!(line(&stream).contains("done"));
+            stream
+        })
+        .collect();
+    let error = line(&UnixStream::connect(&path).expect("connected"));
+    assert!(error.contains("16 connections are open"), "{error}");
+    drop(open);
+}

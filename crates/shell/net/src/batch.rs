@@ -1,0 +1,160 @@
+//! Receiving: up to [`RECV_BATCH`] datagrams by one `recvmmsg` into memory that is allocated once.
+
+use std::fmt;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::BorrowedFd;
+
+use crate::address;
+use crate::clock::RealNanos;
+use crate::control::{self, Beside};
+use crate::counters::Counters;
+use crate::inbox::{Inbox, SLOT_BYTES};
+
+/// Datagrams received by one system call.
+pub const RECV_BATCH: usize = 64;
+
+/// One received datagram.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub struct Datagram<'a> {
+    /// All of its payload.
+    pub bytes: &'a [u8],
+    /// Who sent it; never an IPv4-mapped IPv6 address.
+    pub peer: SocketAddr,
+    /// When the kernel received it, in real time; [`ClockPair::arrival`](crate::ClockPair::arrival) brings it onto the
+    /// monotonic clock.
+    pub arrival: Option<RealNanos>,
+}
+
+impl fmt::Debug for Datagram<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { bytes, peer, arrival } = self;
+        f.debug_struct("Datagram").field("len", &bytes.len()).field("peer", peer).field("arrival", arrival).finish()
+    }
+}
+
+/// Where received datagrams lie until the next call to [`UdpSocket::recv`](crate::UdpSocket::recv). One batch serves any
+/// number of sockets in turn.
+///
+/// It has 4 MiB of address space, of which it uses about 256 KiB as long as datagrams are small; datagrams of 64 KiB, 64
+/// in one batch, would make it use all, for good.
+pub struct RecvBatch {
+    inbox: Inbox,
+    ready: Vec<Received>,
+    is_full: bool,
+}
+
+/// What is known of a datagram in a slot.
+struct Received {
+    slot: usize,
+    length: usize,
+    peer: SocketAddr,
+    arrival: Option<RealNanos>,
+}
+
+impl RecvBatch {
+    /// An empty batch.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::with_slots(SLOT_BYTES)
+    }
+
+    fn with_slots(slot_bytes: usize) -> Self {
+        Self { inbox: Inbox::new(slot_bytes), ready: Vec::with_capacity(RECV_BATCH), is_full: false }
+    }
+
+    /// The datagrams of the last receive, in the order of their arrival.
+    pub fn iter(&self) -> impl ExactSizeIterator<Item = Datagram<'_>> {
+        self.ready.iter().map(|received| Datagram {
+            bytes: self.inbox.bytes(received.slot, received.length),
+            peer: received.peer,
+            arrival: received.arrival,
+        })
+    }
+
+    /// How many datagrams there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.ready.is_empty()
+    }
+
+    /// Whether every slot was used, so that more datagrams may be waiting on the socket. Where this is false the socket
+    /// was emptied, and mio will tell of the next datagram.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.is_full
+    }
+
+    /// Forgets the datagrams and receives others, without waiting; the number that the kernel handed out, among them those
+    /// that are dropped and counted here.
+    pub(crate) fn receive(
+        &mut self,
+        socket: BorrowedFd<'_>,
+        last_drops: &mut u32,
+        counters: &mut Counters,
+    ) -> io::Result<usize> {
+        let Self { inbox, ready, is_full } = self;
+        ready.clear();
+        *is_full = false;
+        let received = inbox.receive(socket, |arrived| {
+            let Beside { stamp, drops } = control::read_beside(arrived.control);
+            if let Some(drops) = drops {
+                counters.kernel_drops += u64::from(drops.wrapping_sub(*last_drops));
+                *last_drops = drops;
+            }
+            match address::decode(arrived.name) {
+                _ if arrived.is_truncated => counters.truncated += 1,
+                None => counters.unaddressed += 1,
+                Some(peer) => {
+                    counters.received += 1;
+                    ready.push(Received { slot: arrived.slot, length: arrived.length, peer, arrival: stamp });
+                }
+            }
+        })?;
+        *is_full = received == RECV_BATCH;
+        debug_assert!(ready.len() <= received);
+        Ok(received)
+    }
+}
+
+impl Default for RecvBatch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl fmt::Debug for RecvBatch {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("RecvBatch").field("len", &self.len()).field("is_full", &self.is_full).finish_non_exhaustive()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::UdpSocket;
+    use std::os::fd::AsFd;
+
+    use super::*;
+
+    #[test]
+    fn a_datagram_that_does_not_fit_is_counted_and_does_not_hide_the_others() {
+        let receiver = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+        let sender = UdpSocket::bind("127.0.0.1:0").expect("a free port");
+        let to = receiver.local_addr().expect("bound");
+        for length in [100, 101, 0, 3_000, 7] {
+            sender.send_to(&vec![b'x'; length], to).expect("loopback takes it");
+        }
+        let mut batch = RecvBatch::with_slots(100);
+        let (mut counters, mut drops) = (Counters::default(), 0);
+        let received = batch.receive(receiver.as_fd(), &mut drops, &mut counters).expect("datagrams are waiting");
+        assert_eq!(received, 5);
+        assert_eq!(batch.iter().map(|datagram| datagram.bytes.len()).collect::<Vec<_>>(), [100, 0, 7]);
+        assert_eq!((counters.received, counters.truncated), (3, 2));
+    }
+}

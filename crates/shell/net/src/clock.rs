@@ -1,0 +1,97 @@
+//! The clocks: monotonic time for everything that waits, and real time brought onto it.
+
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+
+use strowger_foundation::{Timestamp, WallTime};
+
+/// A moment of real time, as the kernel stamps packets: nanoseconds since 1970-01-01 UTC.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct RealNanos(pub u64);
+
+/// The process's monotonic clock (`CLOCK_MONOTONIC`). Make one at the start and give every worker a copy, so that their
+/// [`Timestamp`]s have one origin.
+#[derive(Clone, Copy, Debug)]
+pub struct Clock {
+    origin: Instant,
+}
+
+impl Clock {
+    /// A clock whose origin, [`Timestamp::ZERO`], is now.
+    #[must_use]
+    pub fn start() -> Self {
+        Self { origin: Instant::now() }
+    }
+
+    /// The monotonic time.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        Timestamp::ZERO + self.origin.elapsed()
+    }
+
+    /// Both clocks, read together: once for a batch, just after it was received.
+    #[must_use]
+    pub fn pair(&self) -> ClockPair {
+        let since_epoch = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or(Duration::ZERO);
+        let real = RealNanos(u64::try_from(since_epoch.as_nanos()).unwrap_or(u64::MAX));
+        ClockPair { monotonic: self.now(), real }
+    }
+}
+
+/// One moment on both clocks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ClockPair {
+    /// The moment in monotonic time.
+    pub monotonic: Timestamp,
+    /// The same moment in real time.
+    pub real: RealNanos,
+}
+
+impl ClockPair {
+    /// When a packet arrived, in monotonic time; where it bears no stamp, the pair's own moment.
+    ///
+    /// Never later than the pair: a stamp in the future, as real time set back leaves behind, means no waiting at all.
+    /// Real time set forward makes the packets that were queued at that moment look older than they are, once.
+    #[must_use]
+    pub fn arrival(&self, stamp: Option<RealNanos>) -> Timestamp {
+        let waited = stamp.map_or(0, |stamp| self.real.0.saturating_sub(stamp.0));
+        Timestamp::from_nanos(self.monotonic.as_nanos().saturating_sub(waited))
+    }
+
+    /// The pair's real time in whole seconds.
+    #[must_use]
+    pub fn wall(&self) -> WallTime {
+        WallTime(self.real.0 / 1_000_000_000)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const PAIR: ClockPair =
+        ClockPair { monotonic: Timestamp::from_millis(500), real: RealNanos(1_700_000_000_000_000_000) };
+
+    #[test]
+    fn a_stamp_moves_to_the_monotonic_clock() {
+        let stamp = RealNanos(PAIR.real.0 - 20_000_000);
+        assert_eq!(PAIR.arrival(Some(stamp)), Timestamp::from_millis(480));
+        assert_eq!(PAIR.arrival(None), PAIR.monotonic);
+        assert_eq!(PAIR.wall(), WallTime(1_700_000_000));
+    }
+
+    #[test]
+    fn stamps_from_the_future_and_from_before_the_origin_are_clamped() {
+        assert_eq!(PAIR.arrival(Some(RealNanos(PAIR.real.0 + 1))), PAIR.monotonic);
+        assert_eq!(PAIR.arrival(Some(RealNanos(0))), Timestamp::ZERO);
+    }
+
+    #[test]
+    fn the_clock_does_not_run_backwards() {
+        let clock = Clock::start();
+        let first = clock.now();
+        let pair = clock.pair();
+        assert!(first <= pair.monotonic);
+        assert!(pair.monotonic <= clock.now());
+        assert!(pair.wall() > WallTime(1_600_000_000));
+    }
+}

@@ -1,0 +1,32 @@
+//! Sockets for the workers: datagrams in batches, one system call for up to 64 of them, on Linux.
+//!
+//! A worker owns one [`UdpSocket`] on each listen address (they share it by `SO_REUSEPORT`), one [`RecvBatch`] for all
+//! of them and one [`SendBatch`] for each. Its loop is: wait through mio, [`UdpSocket::recv`], hand every
+//! [`Datagram`] to a shard, let the shard write into [`SendBatch::next_slot`], [`UdpSocket::send`], and
+//! [`UdpSocket::poll_error`] for what ICMP had to say. Nothing here allocates for a packet once buffers have grown.
+//!
+//! Nothing here knows SIP. `unsafe` stands in the private modules `sys` and `inbox`, around system calls.
+
+#![cfg(target_os = "linux")]
+#![deny(unsafe_op_in_unsafe_fn)]
+#![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
+
+mod address;
+mod batch;
+mod clock;
+mod control;
+mod counters;
+mod error;
+mod inbox;
+mod interfaces;
+mod send;
+mod sys;
+mod udp;
+
+pub use batch::{Datagram, RECV_BATCH, RecvBatch};
+pub use clock::{Clock, ClockPair, RealNanos};
+pub use counters::Counters;
+pub use error::{BindError, Cause, PeerError};
+pub use interfaces::local_addresses;
+pub use send::{Flush, SEND_BATCH, SEND_QUEUE, SendBatch};
+pub use udp::{BufferSizes, DEFAULT_BUFFER_BYTES, UdpSocket};

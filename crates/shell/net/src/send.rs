@@ -1,0 +1,370 @@
+//! Sending: datagrams wait in buffers that are used again, and leave up to [`SEND_BATCH`] at a time.
+
+use std::io;
+use std::iter::{Chain, Take};
+use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4};
+use std::slice::Iter;
+
+use crate::counters::Counters;
+use crate::error::{Cause, PeerError, may_be_pending};
+
+/// Datagrams sent by one system call.
+pub const SEND_BATCH: usize = 64;
+
+/// Datagrams that wait at most while the socket's send buffer is full; past it new ones are dropped and counted.
+pub const SEND_QUEUE: usize = 512;
+
+/// A buffer that has grown past this is freed after its datagram has left, so that rare large messages do not hold
+/// memory in every slot.
+const KEEP_BYTES: usize = 8 * 1024;
+
+/// How often one datagram is offered to the kernel when the answers may be about others. Each such answer uses up an
+/// ICMP error that was pending, so a second one is rare already.
+const ATTEMPTS: u32 = 4;
+
+/// What became of the datagrams that waited.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[must_use]
+pub enum Flush {
+    /// None waits any more: each was sent, or refused and reported.
+    Done,
+    /// The socket's send buffer is full. The rest waits; send again when mio says that the socket is writable.
+    Blocked,
+}
+
+/// Datagrams on their way out of one socket.
+///
+/// Write a message into [`next_slot`](Self::next_slot), or swap a filled buffer with it, and
+/// [`commit`](Self::commit) it; then [`UdpSocket::send`](crate::UdpSocket::send) when [`is_full`](Self::is_full) and at
+/// the end of each round of work. Order is kept.
+#[derive(Debug)]
+pub struct SendBatch {
+    /// A ring. The slot behind the last waiting one is the next to fill, so one slot never waits. The ring starts over
+    /// whenever it is empty: without congestion only the first few buffers are used, and those stay in the cache.
+    slots: Vec<Slot>,
+    head: usize,
+    waiting: usize,
+    overflow: u64,
+}
+
+#[derive(Clone, Debug)]
+pub(crate) struct Slot {
+    pub(crate) bytes: Vec<u8>,
+    pub(crate) peer: SocketAddr,
+}
+
+/// What is offered to the kernel: the first datagrams that wait, at most [`SEND_BATCH`].
+pub(crate) type Window<'a> = Take<Chain<Iter<'a, Slot>, Iter<'a, Slot>>>;
+
+impl Default for SendBatch {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl SendBatch {
+    /// A batch in which nothing waits.
+    #[must_use]
+    pub fn new() -> Self {
+        let nowhere = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
+        let slots = vec![Slot { bytes: Vec::new(), peer: nowhere }; SEND_QUEUE + 1];
+        Self { slots, head: 0, waiting: 0, overflow: 0 }
+    }
+
+    /// An empty buffer for the next datagram. Until it is committed it is given again.
+    pub fn next_slot(&mut self) -> &mut Vec<u8> {
+        let slot = self.open_slot();
+        slot.bytes.clear();
+        &mut slot.bytes
+    }
+
+    /// Lets what was written into [`next_slot`](Self::next_slot) wait to be sent to `peer`, or drops and counts it where
+    /// [`SEND_QUEUE`] datagrams wait already.
+    pub fn commit(&mut self, peer: SocketAddr) {
+        if self.waiting == SEND_QUEUE {
+            self.overflow += 1;
+            return;
+        }
+        self.open_slot().peer = peer;
+        self.waiting += 1;
+        debug_assert!(self.waiting < self.slots.len());
+    }
+
+    /// How many datagrams wait.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.waiting
+    }
+
+    /// Whether none waits.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.waiting == 0
+    }
+
+    /// Whether enough wait for a whole system call.
+    #[must_use]
+    pub fn is_full(&self) -> bool {
+        self.waiting >= SEND_BATCH
+    }
+
+    /// Offers what waits to `transmit`, which tells how many of the window it took, from the front. Nothing that happens
+    /// to one datagram keeps the ones behind it from leaving.
+    pub(crate) fn flush(
+        &mut self,
+        counters: &mut Counters,
+        mut transmit: impl FnMut(Window<'_>) -> io::Result<usize>,
+        mut on_error: impl FnMut(PeerError),
+    ) -> Flush {
+        counters.send_overflow += std::mem::take(&mut self.overflow);
+        let mut attempts = 0;
+        while !self.is_empty() {
+            let error = match transmit(self.window()) {
+                Ok(taken @ 1..) => {
+                    counters.sent += taken as u64;
+                    self.release(taken);
+                    attempts = 0;
+                    continue;
+                }
+                Ok(0) => io::Error::from(io::ErrorKind::WouldBlock),
+                Err(error) => error,
+            };
+            match error.kind() {
+                io::ErrorKind::Interrupted => continue,
+                io::ErrorKind::WouldBlock => {
+                    counters.send_blocked += 1;
+                    return Flush::Blocked;
+                }
+                _ => attempts += 1,
+            }
+            let errno = error.raw_os_error().unwrap_or(0);
+            if attempts < ATTEMPTS && may_be_pending(errno) {
+                continue;
+            }
+            attempts = 0;
+            self.skip(errno, counters, &mut on_error);
+        }
+        Flush::Done
+    }
+
+    /// Gives up the first datagram.
+    fn skip(&mut self, errno: i32, counters: &mut Counters, on_error: &mut impl FnMut(PeerError)) {
+        let Some(peer) = self.window().next().map(|slot| slot.peer) else { return };
+        self.release(1);
+        counters.send_errors += 1;
+        counters.no_buffers += u64::from(matches!(errno, libc::ENOBUFS | libc::ENOMEM));
+        // To be refused takes an answer, which is never there when a datagram leaves: this one was somebody else's, and
+        // who that was is said by the error queue.
+        if errno != libc::ECONNREFUSED {
+            on_error(PeerError { peer, cause: Cause::of_send(errno) });
+        }
+    }
+
+    /// Makes the first `count` slots free again.
+    fn release(&mut self, count: usize) {
+        debug_assert!(count <= self.waiting.min(SEND_BATCH));
+        let count = count.min(self.waiting);
+        for _ in 0..count {
+            if let Some(slot) = self.slots.get_mut(self.head)
+                && slot.bytes.capacity() > KEEP_BYTES
+            {
+                slot.bytes = Vec::new();
+            }
+            self.head = (self.head + 1) % self.slots.len();
+        }
+        self.waiting -= count;
+        if self.waiting == 0 {
+            self.head = 0;
+        }
+    }
+
+    fn window(&self) -> Window<'_> {
+        let (behind, ahead) = self.slots.split_at(self.head);
+        ahead.iter().chain(behind).take(self.waiting.min(SEND_BATCH))
+    }
+
+    #[expect(clippy::indexing_slicing, reason = "an index modulo the ring's length, which is never zero")]
+    fn open_slot(&mut self) -> &mut Slot {
+        let index = (self.head + self.waiting) % self.slots.len();
+        &mut self.slots[index]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::VecDeque;
+
+    use super::*;
+
+    /// A kernel that answers as it is told, and then takes everything.
+    #[derive(Default)]
+    struct Kernel {
+        answers: VecDeque<Result<usize, i32>>,
+        taken: Vec<(u16, Vec<u8>)>,
+        calls: usize,
+    }
+
+    impl Kernel {
+        fn transmit(&mut self, window: Window<'_>) -> io::Result<usize> {
+            self.calls += 1;
+            let offered = window.clone().count();
+            assert!((1..=SEND_BATCH).contains(&offered));
+            let count = self.answers.pop_front().unwrap_or(Ok(offered)).map_err(io::Error::from_raw_os_error)?;
+            let count = count.min(offered);
+            self.taken.extend(window.take(count).map(|slot| (slot.peer.port(), slot.bytes.clone())));
+            Ok(count)
+        }
+    }
+
+    /// A batch, its kernel, and what both have told.
+    #[derive(Default)]
+    struct Pair {
+        batch: SendBatch,
+        kernel: Kernel,
+        counters: Counters,
+        errors: Vec<(u16, Cause)>,
+    }
+
+    impl Pair {
+        fn commit(&mut self, ports: impl IntoIterator<Item = u16>) {
+            for port in ports {
+                let slot = self.batch.next_slot();
+                assert!(slot.is_empty());
+                slot.extend_from_slice(&port.to_be_bytes());
+                self.batch.commit(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+            }
+        }
+
+        fn flush(&mut self, answers: &[Result<usize, i32>]) -> Flush {
+            self.kernel.answers = answers.iter().copied().collect();
+            let Self { batch, kernel, counters, errors } = self;
+            batch.flush(counters, |window| kernel.transmit(window), |e| errors.push((e.peer.port(), e.cause)))
+        }
+
+        fn taken(&self) -> Vec<u16> {
+            for (port, bytes) in &self.kernel.taken {
+                assert_eq!(bytes, &port.to_be_bytes(), "each datagram goes to its own peer");
+            }
+            self.kernel.taken.iter().map(|(port, _)| *port).collect()
+        }
+    }
+
+    #[test]
+    fn batches_of_all_sizes_leave_in_order() {
+        for size in [1, 2, 63, 64, 65, 128, 200, SEND_QUEUE as u16] {
+            let mut pair = Pair::default();
+            pair.commit(1..=size);
+            assert_eq!(pair.flush(&[]), Flush::Done);
+            assert_eq!(pair.taken(), (1..=size).collect::<Vec<_>>());
+            assert_eq!(pair.kernel.calls, usize::from(size).div_ceil(SEND_BATCH));
+            assert!(pair.batch.is_empty());
+        }
+    }
+
+    #[test]
+    fn partial_sends_and_interruptions_go_on() {
+        let mut pair = Pair::default();
+        pair.commit(1..=100);
+        assert_eq!(pair.flush(&[Ok(1), Err(libc::EINTR), Ok(17)]), Flush::Done);
+        assert_eq!(pair.taken(), (1..=100).collect::<Vec<_>>());
+        assert_eq!(pair.counters, Counters { sent: 100, ..Counters::default() });
+    }
+
+    #[test]
+    fn an_error_costs_one_datagram_and_names_its_peer() {
+        let cases = [
+            (libc::EMSGSIZE, Cause::TooLong),
+            (libc::EPERM, Cause::Forbidden),
+            (libc::EHOSTUNREACH, Cause::Unreachable),
+            (libc::ENOBUFS, Cause::Congested),
+            (libc::EINVAL, Cause::Other(libc::EINVAL)),
+        ];
+        for (errno, cause) in cases {
+            let mut pair = Pair::default();
+            pair.commit(1..=10);
+            let times = if may_be_pending(errno) { ATTEMPTS as usize } else { 1 };
+            let answers = [vec![Ok(3)], vec![Err(errno); times]].concat();
+            assert_eq!(pair.flush(&answers), Flush::Done);
+            assert_eq!(pair.taken(), [1, 2, 3, 5, 6, 7, 8, 9, 10]);
+            assert_eq!(pair.errors, [(4, cause)]);
+            assert_eq!((pair.counters.sent, pair.counters.send_errors), (9, 1));
+            assert_eq!(pair.counters.no_buffers, u64::from(errno == libc::ENOBUFS));
+        }
+    }
+
+    #[test]
+    fn a_pending_error_of_another_datagram_costs_nothing() {
+        let mut pair = Pair::default();
+        pair.commit(1..=5);
+        assert_eq!(
+            pair.flush(&[Err(libc::ECONNREFUSED), Ok(2), Err(libc::EHOSTUNREACH), Err(libc::ECONNREFUSED)]),
+            Flush::Done
+        );
+        assert_eq!(pair.taken(), [1, 2, 3, 4, 5]);
+        assert!(pair.errors.is_empty());
+    }
+
+    #[test]
+    fn refusals_without_end_cost_datagrams_but_blame_nobody() {
+        let mut pair = Pair::default();
+        pair.commit(1..=2);
+        assert_eq!(pair.flush(&[Err(libc::ECONNREFUSED); 2 * ATTEMPTS as usize]), Flush::Done);
+        assert!(pair.batch.is_empty() && pair.errors.is_empty());
+        assert_eq!(pair.counters.send_errors, 2);
+    }
+
+    #[test]
+    fn a_full_socket_keeps_what_waits_and_the_queue_is_bounded() {
+        let mut pair = Pair::default();
+        let queue = SEND_QUEUE as u16;
+        pair.commit(1..=queue);
+        assert_eq!(pair.flush(&[Ok(10), Err(libc::EAGAIN)]), Flush::Blocked);
+        assert_eq!(pair.batch.len(), SEND_QUEUE - 10);
+        pair.commit(queue + 1..=queue + 13);
+        assert_eq!(pair.batch.len(), SEND_QUEUE);
+        assert_eq!(pair.flush(&[Err(libc::EAGAIN)]), Flush::Blocked);
+        assert_eq!(pair.counters.send_overflow, 3);
+        assert_eq!(pair.flush(&[]), Flush::Done);
+        assert_eq!(pair.taken(), (1..=queue + 10).collect::<Vec<_>>(), "the three last were dropped");
+        assert_eq!(pair.counters.send_blocked, 2);
+    }
+
+    #[test]
+    fn the_ring_wraps_as_often_as_it_must() {
+        let mut pair = Pair::default();
+        let mut next = 1;
+        for round in 0..300 {
+            let size = 1 + round % 97;
+            pair.commit(next..next + size);
+            next += size;
+            while pair.batch.len() > SEND_QUEUE / 2 {
+                assert_eq!(pair.flush(&[Ok(61), Err(libc::EAGAIN)]), Flush::Blocked);
+            }
+        }
+        assert_eq!(pair.flush(&[]), Flush::Done);
+        assert_eq!(pair.taken(), (1..next).collect::<Vec<_>>());
+    }
+
+    #[test]
+    fn buffers_are_used_again_unless_they_are_huge() {
+        let mut pair = Pair::default();
+        let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 5060));
+        let mut filled = Vec::with_capacity(1500);
+        filled.push(1);
+        let address = filled.as_ptr();
+        std::mem::swap(&mut filled, pair.batch.next_slot());
+        pair.batch.commit(peer);
+        pair.batch.next_slot().resize(60_000, 0);
+        pair.batch.commit(peer);
+        let (mut counters, mut lengths) = (Counters::default(), Vec::new());
+        let transmit = |window: Window<'_>| {
+            lengths.extend(window.map(|slot| slot.bytes.len()));
+            Ok(2)
+        };
+        assert_eq!(pair.batch.flush(&mut counters, transmit, |_| ()), Flush::Done);
+        assert_eq!(lengths, [1, 60_000]);
+        assert_eq!(pair.batch.next_slot().as_ptr(), address);
+        pair.batch.commit(peer);
+        assert_eq!(pair.batch.next_slot().capacity(), 0);
+    }
+}

@@ -1,0 +1,133 @@
+//! The system calls that std, socket2 and mio do not offer, but for the receive, which is [`Inbox`](crate::inbox::Inbox)'s.
+//!
+//! Each function takes and gives safe values; pointers that the kernel gets are made here and forgotten here.
+
+use std::ffi::c_int;
+use std::io;
+use std::mem::{self, MaybeUninit};
+use std::net::SocketAddr;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr;
+
+use crate::address::{self, RAW_BYTES};
+use crate::control;
+use crate::send::SEND_BATCH;
+
+/// Room for an extended error with the router's address (64 bytes), a time stamp and something to come.
+const ERROR_CONTROL_BYTES: usize = 256;
+
+#[repr(C, align(8))]
+struct Control([u8; ERROR_CONTROL_BYTES]);
+
+type Name = MaybeUninit<[u8; RAW_BYTES]>;
+
+/// Sets a socket option whose value is an `int`.
+pub(crate) fn set_option(socket: BorrowedFd<'_>, level: c_int, name: c_int, value: c_int) -> io::Result<()> {
+    let length = size_of::<c_int>() as libc::socklen_t;
+    // SAFETY: the pointer is to a live `c_int` and `length` is its size; the descriptor is open while it is borrowed.
+    let result = unsafe { libc::setsockopt(socket.as_raw_fd(), level, name, (&raw const value).cast(), length) };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
+/// Sends the first [`SEND_BATCH`] of `messages` in one call, without waiting; tells how many of them the kernel took.
+/// Where it took none, the error is about the first one, or an earlier datagram's that was still pending.
+pub(crate) fn send<'a>(
+    socket: BorrowedFd<'_>,
+    messages: impl Iterator<Item = (&'a [u8], SocketAddr)>,
+) -> io::Result<usize> {
+    let mut names = [const { MaybeUninit::<address::RawAddress>::uninit() }; SEND_BATCH];
+    let mut segments = [const { MaybeUninit::<libc::iovec>::uninit() }; SEND_BATCH];
+    let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; SEND_BATCH];
+    let mut count = 0;
+    let parts = names.iter_mut().zip(&mut segments).zip(&mut headers).zip(messages);
+    for (((name, segment), header), (bytes, peer)) in parts {
+        let name = name.write(address::encode(peer));
+        let segment = segment.write(libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() });
+        let mut message = empty_message();
+        message.msg_name = name.bytes.as_mut_ptr().cast();
+        message.msg_namelen = name.length;
+        message.msg_iov = segment;
+        message.msg_iovlen = 1;
+        header.write(libc::mmsghdr { msg_hdr: message, msg_len: 0 });
+        count += 1;
+    }
+    // SAFETY: `count` headers were written above. Each points to a name and an iovec of its own and, through it, to bytes
+    // that are borrowed for 'a; the kernel only reads those bytes, and writes `msg_len` of the headers.
+    let sent =
+        unsafe { libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr().cast(), count, libc::MSG_DONTWAIT as _) };
+    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+}
+
+/// Takes one message from the socket's error queue: where the lost datagram was to go, and the
+/// error number that says why it did not./// Either part is `None` where the kernel did not give it.
+pub(crate) fn take_error(socket: BorrowedFd<'_>) -> io::Result<(Option<SocketAddr>, Option<i32>)> {
+    let mut name = Name::uninit();
+    let mut control = MaybeUninit::<Control>::uninit();
+    let mut message = empty_message();
+    message.msg_name = name.as_mut_ptr().cast();
+    message.msg_namelen = RAW_BYTES as libc::socklen_t;
+    message.msg_control = control.as_mut_ptr().cast();
+    message.msg_controllen = ERROR_CONTROL_BYTES as _;
+    // SAFETY: the message points to a live name and control buffer of the sizes given, and to no iovec: the lost
+    // datagram's bytes are not asked for.
+    let result =
+        unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut message, libc::MSG_ERRQUEUE | libc::MSG_DONTWAIT) };
+    if result < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: `msg_namelen` bytes of the name were written by the kernel.
+    let name = unsafe { written(&name, message.msg_namelen) };
+    // SAFETY: `msg_controllen` bytes of the control buffer were written by the kernel.
+    let control = unsafe { written(&control, message.msg_controllen) };
+    Ok((address::decode(name), control::read_error(control)))
+}
+
+/// Calls `on_address` with the flags (`IFF_*`) and the raw IPv4 or IPv6 address of each interface address.
+pub(crate) fn for_each_interface_address(mut on_address: impl FnMut(u32, &[u8])) -> io::Result<()> {
+    struct List(*mut libc::ifaddrs);
+    impl Drop for List {
+        fn drop(&mut self) {
+            // SAFETY: the list came from `getifaddrs` and nothing that points into it outlives this guard.
+            unsafe { libc::freeifaddrs(self.0) };
+        }
+    }
+    let mut head = ptr::null_mut();
+    // SAFETY: the pointer is to a live variable; on success the kernel's list is owned by the guard.
+    if unsafe { libc::getifaddrs(&raw mut head) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    let list = List(head);
+    let mut entry = list.0;
+    // SAFETY: `entry` is null or an entry of the list, which the guard keeps alive through the loop.
+    while let Some(interface) = unsafe { entry.as_ref() } {
+        entry = interface.ifa_next;
+        // SAFETY: `ifa_addr` is null or a socket address within the list, which has at least its family.
+        let Some(family) = (unsafe { interface.ifa_addr.as_ref() }).map(|address| c_int::from(address.sa_family))
+        else {
+            continue;
+        };
+        let length = match family {
+            libc::AF_INET => size_of::<libc::sockaddr_in>(),
+            libc::AF_INET6 => size_of::<libc::sockaddr_in6>(),
+            _ => continue,
+        };
+        // SAFETY: an address of that family is that long, and the guard keeps it alive and unchanged.
+        on_address(interface.ifa_flags, unsafe { std::slice::from_raw_parts(interface.ifa_addr.cast(), length) });
+    }
+    Ok(())
+}
+
+fn empty_message() -> libc::msghdr {
+    // SAFETY: a `msghdr` is integers and pointers, for all of which zero is a value.
+    unsafe { mem::zeroed() }
+}
+
+/// The first `length` bytes of a buffer, or all of it where `length` is more.
+///
+/// # Safety
+/// The first `length` bytes must have been written.
+unsafe fn written<T>(buffer: &MaybeUninit<T>, length: impl TryInto<usize>) -> &[u8] {
+    let length = length.try_into().unwrap_or(0).min(size_of::<T>());
+    // SAFETY: the range is within the buffer, borrowed as long as it, and written as the caller promises.
+    unsafe { std::slice::from_raw_parts(buffer.as_ptr().cast(), length) }
+}

@@ -1,0 +1,230 @@
+//! The UDP socket.
+
+use std::ffi::c_int;
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+
+use mio::event::Source;
+use mio::unix::SourceFd;
+use mio::{Interest, Registry, Token};
+use socket2::{Domain, Protocol, Socket, Type};
+
+use crate::batch::RecvBatch;
+use crate::counters::Counters;
+use crate::error::{BindError, Cause, PeerError, may_be_pending};
+use crate::send::{Flush, SendBatch, Window};
+use crate::sys;
+
+/// What [`UdpSocket::bind`] should be asked for where the operator says nothing: a few thousand messages each way.
+pub const DEFAULT_BUFFER_BYTES: usize = 4 * 1024 * 1024;
+
+/// How often a receive is tried again when the kernel answers with an error about a datagram sent earlier. Each answer
+/// uses up one such error, and the next one wakes mio anew, so giving up loses nothing.
+const RECV_ATTEMPTS: u32 = 8;
+
+/// The kernel's buffers of one socket in bytes, as one asks for them (it books twice as much for its own use).
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BufferSizes {
+    /// For what was received and not yet read.
+    pub receive: usize,
+    /// For what is sent and has not left.
+    pub send: usize,
+}
+
+impl BufferSizes {
+    /// Both directions [`DEFAULT_BUFFER_BYTES`].
+    pub const DEFAULT: Self = Self { receive: DEFAULT_BUFFER_BYTES, send: DEFAULT_BUFFER_BYTES };
+}
+
+/// A bound, non-blocking UDP socket with its counters.
+///
+/// It is a mio [`Source`]: register it for reading and writing. mio tells of changes only, so after an event
+/// [`recv`](Self::recv) until the batch [is not full](RecvBatch::is_full), and where the event
+/// [is an error](mio::event::Event::is_error), [`poll_error`](Self::poll_error) until `None`: errors that are not taken
+/// fill the receive buffer.
+#[derive(Debug)]
+pub struct UdpSocket {
+    socket: Socket,
+    local: SocketAddr,
+    asked: BufferSizes,
+    got: BufferSizes,
+    /// The kernel's drop count as it was last told, modulo 2^32.
+    last_drops: u32,
+    counters: Counters,
+}
+
+impl UdpSocket {
+    /// Opens `address`, which nobody else may have open; a port of 0 is replaced by a free one.
+    ///
+    /// # Errors
+    /// When the address is in use, not this machine's, or not for this user to open. Buffers smaller than asked for are no
+    /// error: see [`buffers`](Self::buffers).
+    pub fn bind(address: SocketAddr, buffers: BufferSizes) -> Result<Self, BindError> {
+        let wrap = |cause| BindError { address, cause };
+        let socket = Self::open(address, buffers, false).map_err(wrap)?;
+        // Set after binding: a socket that bears it before shares the address with any other program of the same user
+        // that bears it too, and a second server would take half of the first one's packets unnoticed.
+        socket.socket.set_reuse_port(true).map_err(wrap)?;
+        Ok(socket)
+    }
+
+    /// Another socket on the same address, for another worker. The kernel spreads peers over the sockets of an address by
+    /// a hash of both ends, so a peer always meets the same socket while their number does not change.
+    ///
+    /// # Errors
+    /// As [`bind`](Self::bind).
+    pub fn sibling(&self) -> Result<Self, BindError> {
+        Self::open(self.local, self.asked, true).map_err(|cause| BindError { address: self.local, cause })
+    }
+
+    fn open(address: SocketAddr, asked: BufferSizes, is_shared: bool) -> io::Result<Self> {
+        let socket = Socket::new(Domain::for_address(address), Type::DGRAM.nonblocking(), Some(Protocol::UDP))?;
+        let fd = socket.as_fd();
+        if address.is_ipv6() {
+            socket.set_only_v6(true)?;
+            sys::set_option(fd, libc::SOL_IPV6, libc::IPV6_RECVERR, 1)?;
+        } else {
+            sys::set_option(fd, libc::SOL_IP, libc::IP_RECVERR, 1)?;
+        }
+        sys::set_option(fd, libc::SOL_SOCKET, libc::SO_TIMESTAMPNS, 1)?;
+        sys::set_option(fd, libc::SOL_SOCKET, libc::SO_RXQ_OVFL, 1)?;
+        let got = set_buffers(&socket, asked)?;
+        socket.set_reuse_port(is_shared)?;
+        socket.bind(&address.into())?;
+        let local = socket.local_addr()?.as_socket().ok_or(io::ErrorKind::Unsupported)?;
+        Ok(Self { socket, local, asked, got, last_drops: 0, counters: Counters::default() })
+    }
+
+    /// The address that the socket is bound to, with its port.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        self.local
+    }
+
+    /// The buffers that the kernel gave; smaller than what was asked for where the limits `net.core.rmem_max` and
+    /// `net.core.wmem_max` hold for this process.
+    #[must_use]
+    pub fn buffers(&self) -> BufferSizes {
+        self.got
+    }
+
+    /// What the socket has seen so far.
+    #[must_use]
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Receives what waits, up to [`RECV_BATCH`](crate::RECV_BATCH) datagrams, into `batch`, whose former contents are
+    /// forgotten. The batch is empty where nothing waited. Never waits.
+    ///
+    /// # Errors
+    /// Only when the socket is unusable or the kernel out of memory. What ICMP says about datagrams sent earlier is no
+    /// error here.
+    pub fn recv(&mut self, batch: &mut RecvBatch) -> io::Result<()> {
+        for _ in 0..RECV_ATTEMPTS {
+            let Err(error) = batch.receive(self.socket.as_fd(), &mut self.last_drops, &mut self.counters) else {
+                return Ok(());
+            };
+            match error.kind() {
+                io::ErrorKind::WouldBlock => return Ok(()),
+                io::ErrorKind::Interrupted => {}
+                _ if error.raw_os_error().is_some_and(may_be_pending) => {}
+                _ => return Err(error),
+            }
+        }
+        Ok(())
+    }
+
+    /// Sends what waits in `batch`. Each datagram that the kernel refuses is given to `on_error` and keeps none of the
+    /// others from leaving. Never waits.
+    pub fn send(&mut self, batch: &mut SendBatch, on_error: impl FnMut(PeerError)) -> Flush {
+        let fd = self.socket.as_fd();
+        let transmit = |window: Window<'_>| sys::send(fd, window.map(|slot| (slot.bytes.as_slice(), slot.peer)));
+        batch.flush(&mut self.counters, transmit, on_error)
+    }
+
+    /// Takes one message of what ICMP said about datagrams sent earlier. Never waits.
+    pub fn poll_error(&mut self) -> Option<PeerError> {
+        loop {
+            match sys::take_error(self.socket.as_fd()) {
+                Ok((peer, errno)) => {
+                    self.counters.icmp_errors += 1;
+                    if let (Some(peer), Some(errno)) = (peer, errno) {
+                        return Some(PeerError { peer, cause: Cause::of_icmp(errno) });
+                    }
+                }
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(_) => return None,
+            }
+        }
+    }
+}
+
+impl AsFd for UdpSocket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.socket.as_fd()
+    }
+}
+
+impl AsRawFd for UdpSocket {
+    fn as_raw_fd(&self) -> RawFd {
+        self.socket.as_raw_fd()
+    }
+}
+
+impl Source for UdpSocket {
+    fn register(&mut self, registry: &Registry, token: Token, interests: Interest) -> io::Result<()> {
+        SourceFd(&self.as_raw_fd()).register(registry, token, interests)
+    }
+
+    fn reregister(&mut self, registry: &Registry, token: Token, interests: Interest) -> io::Result<()> {
+        SourceFd(&self.as_raw_fd()).reregister(registry, token, interests)
+    }
+
+    fn deregister(&mut self, registry: &Registry) -> io::Result<()> {
+        SourceFd(&self.as_raw_fd()).deregister(registry)
+    }
+}
+
+/// Asks for buffers, past the system's limits where the process may (`CAP_NET_ADMIN`), and tells what the kernel gave.
+fn set_buffers(socket: &Socket, asked: BufferSizes) -> io::Result<BufferSizes> {
+    let value = |bytes: usize| c_int::try_from(bytes).unwrap_or(c_int::MAX);
+    let force = |name, bytes| sys::set_option(socket.as_fd(), libc::SOL_SOCKET, name, value(bytes));
+    if force(libc::SO_RCVBUFFORCE, asked.receive).is_err() {
+        force(libc::SO_RCVBUF, asked.receive)?;
+    }
+    if force(libc::SO_SNDBUFFORCE, asked.send).is_err() {
+        force(libc::SO_SNDBUF, asked.send)?;
+    }
+    Ok(BufferSizes { receive: socket.recv_buffer_size()? / 2, send: socket.send_buffer_size()? / 2 })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr};
+
+    use super::*;
+
+    #[test]
+    fn an_ipv6_socket_leaves_ipv4_to_others() {
+        // The wildcard: any other IPv6 address makes a socket IPv6-only by itself.
+        match UdpSocket::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)), BufferSizes::DEFAULT) {
+            Ok(socket) => assert!(socket.socket.only_v6().expect("an IPv6 socket")),
+            Err(error) => eprintln!("skipped: {error}"),
+        }
+    }
+
+    #[test]
+    fn sockets_do_not_block_and_do_not_outlive_exec() {
+        let first = UdpSocket::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), BufferSizes::DEFAULT).expect("a port");
+        let second = first.sibling().expect("the address is ours");
+        for socket in [first, second] {
+            assert!(socket.socket.nonblocking().expect("a socket"));
+            assert!(socket.socket.reuse_port().expect("a socket"));
+            // SAFETY: the call reads a flag of an open descriptor.
+            let flags = unsafe { libc::fcntl(socket.as_raw_fd(), libc::F_GETFD) };
+            assert_eq!(flags & libc::FD_CLOEXEC, libc::FD_CLOEXEC);
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Send buffers and device queues that are really full. Loopback alone never fills one (the kernel stops charging the sender as it hands a
+//! packet over), so each test takes a network namespace of its own and slows its loopback down. They need root and `tc`.
+
+mod common;
+
+use std::io;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::process::Command;
+
+use common::End;
+use strowger_net::{BufferSizes, Cause, Flush, SEND_QUEUE, UdpSocket};
+
+/// Moves this thread into a namespace whose loopback carries 8 Mbit/s and queues up to `limit` (as `tc` writes sizes).
+fn enter_slow_namespace(limit: &str) -> Result<(), String> {
+    // SAFETY: the call takes no memory; only this thread changes its namespace, and it ends with the test.
+    if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
+        return Err(format!("no network namespace: {}", io::Error::last_os_error()));
+    }
+    let slow = format!("tc qdisc add dev lo root tbf rate 8mbit burst 70k limit {limit}");
+    for command in ["ip link set lo up", &slow] {
+        let (program, arguments) = command.split_once(' ').expect("a program and arguments");
+        let result = Command::new(program).args(arguments.split(' ')).output();
+        let output = result.map_err(|error| format!("{program}: {error}"))?;
+        if !output.status.success() {
+            return Err(format!("{command}: {}", String::from_utf8_lossy(&output.stderr)));
+        }
+    }
+    Ok(())
+}
+
+#[test]
+fn what_a_full_send_buffer_holds_back_leaves_in_order_later() {
+    if let Err(reason) = enter_slow_namespace("100m") {
+        eprintln!("skipped: {reason}");
+        return;
+    }
+    let sizes = BufferSizes { receive: 4 * 1024 * 1024, send: 64 * 1024 };
+    let socket = UdpSocket::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), sizes).expect("a free port");
+    let (mut here, mut there) = (End::new(socket), End::bind("127.0.0.1"));
+    let datagram = |number: usize| [number.to_be_bytes().as_slice(), &[b'x'; 992]].concat();
+
+    // Send until the buffer is full, and on until the queue behind it is full, too.
+    let mut number = 0;
+    while here.socket.counters().send_overflow < 10 {
+        here.commit(there.addr(), &datagram(number));
+        number += 1;
+        assert!(number < 10_000, "the send buffer does not fill");
+        if here.outbox.is_full() {
+            let _ = here.send();
+        }
+    }
+    assert!(here.outbox.len() <= SEND_QUEUE);
+    assert!(here.socket.counters().send_blocked > 0);
+
+    here.wait_until(|end, _| end.send() == Flush::Done);
+    let counters = *here.socket.counters();
+    assert_eq!(counters.sent + counters.send_overflow, number as u64);
+    assert_eq!((counters.send_errors, here.errors.len()), (0, 0));
+    let sent = usize::try_from(counters.sent).expect("small");
+    there.receive_until(sent);
+    assert_eq!(there.seen.len(), sent);
+    let numbers = there.seen.iter().map(|(_, bytes)| bytes[..8].to_vec());
+    assert!(numbers.is_sorted_by(|first, second| first < second), "in order, each once");
+}
+
+#[test]
+fn what_a_full_device_queue_drops_is_reported_and_blocks_nobody() {
+    if let Err(reason) = enter_slow_namespace("80k") {
+        eprintln!("skipped: {reason}");
+        return;
+    }
+    let (mut here, mut there) = (End::bind("127.0.0.1"), End::bind("127.0.0.1"));
+    for number in 0..300_usize {
+        here.commit(there.addr(), &[number.to_be_bytes().as_slice(), &[b'x'; 992]].concat());
+    }
+    assert_eq!(here.send(), Flush::Done);
+    let counters = *here.socket.counters();
+    assert!(counters.sent > 0 && counters.no_buffers > 0, "{counters:?}");
+    assert_eq!((counters.sent + counters.no_buffers, counters.send_errors), (300, counters.no_buffers));
+    assert_eq!(here.errors.len() as u64, counters.no_buffers);
+    assert!(here.errors.iter().all(|error| error.peer == there.addr() && error.cause == Cause::Congested));
+    there.receive_until(usize::try_from(counters.sent).expect("small"));
+}

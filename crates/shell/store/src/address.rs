@@ -1,0 +1,217 @@
+//! Addresses of record as people type them, made canonical.
+
+use std::fmt;
+use std::net::Ipv6Addr;
+
+use crate::StoreError;
+
+/// The longest address that is taken, in bytes.
+pub const MAX_ADDRESS_LEN: usize = 255;
+
+/// A canonical address of record: `user@domain`, the user part unescaped, the domain in lower case.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Address {
+    text: String,
+    at: usize,
+}
+
+impl Address {
+    /// Takes `user@domain` literally, and `sip:user@domain` or `sips:user@domain` as a URI, whose escapes are undone.
+    ///
+    /// The canonical form is itself a `user@domain` that is taken as it is.
+    ///
+    /// # Errors
+    /// [`StoreError::BadAddress`] where `typed` is neither.
+    pub fn parse(typed: &str) -> Result<Self, StoreError> {
+        canonical(typed.trim()).map_err(|fault| StoreError::BadAddress { typed: typed.to_owned(), fault })
+    }
+
+    /// The whole address.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+
+    /// What stands before the last `@`: the user name of a digest.
+    #[must_use]
+    pub fn user(&self) -> &str {
+        &self.text[..self.at]
+    }
+
+    /// What stands after the last `@`.
+    #[must_use]
+    pub fn domain(&self) -> &str {
+        &self.text[self.at + 1..]
+    }
+}
+
+impl fmt::Display for Address {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
+}
+
+/// Why a text is no address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[non_exhaustive]
+pub enum AddressFault {
+    /// No `@`.
+    #[error("it has no \"@\" before a domain")]
+    NoDomain,
+    /// Nothing before the `@`.
+    #[error("it has no user before the \"@\"")]
+    NoUser,
+    /// A character before the `@` that no user name may have. A colon would end the user name of a digest.
+    #[error("a user has no spaces, colons, angle brackets or control characters")]
+    User,
+    /// A second `@` in a URI.
+    #[error("a second \"@\" in a URI is written %40")]
+    At,
+    /// An escape that is none, or that hides bytes that are no UTF-8.
+    #[error("its escapes (%..) are not two hexadecimal digits each, of UTF-8 text")]
+    Escape,
+    /// A domain that is none.
+    #[error(
+        "its domain is no host name, IPv4 address or [IPv6 address]; a port or parameters do not belong to an address, \
+         and an international name is written in its xn-- form"
+    )]
+    Domain,
+    /// More than [`MAX_ADDRESS_LEN`] bytes.
+    #[error("it is longer than {MAX_ADDRESS_LEN} bytes")]
+    Long,
+}
+
+fn canonical(typed: &str) -> Result<Address, AddressFault> {
+    let (uri, rest) = without_scheme(typed);
+    let (user, domain) = rest.rsplit_once('@').ok_or(AddressFault::NoDomain)?;
+    let user = if uri { unescape(user)? } else { user.to_owned() };
+    if user.is_empty() {
+        return Err(AddressFault::NoUser);
+    }
+    if user.chars().any(|c| c.is_whitespace() || c.is_control() || matches!(c, ':' | '<' | '>')) {
+        return Err(AddressFault::User);
+    }
+    let at = user.len();
+    let text = format!("{user}@{}", canonical_domain(domain)?);
+    if text.len() > MAX_ADDRESS_LEN {
+        return Err(AddressFault::Long);
+    }
+    Ok(Address { text, at })
+}
+
+/// Whether there was a scheme, and what follows it.
+fn without_scheme(typed: &str) -> (bool, &str) {
+    match typed.split_once(':') {
+        Some((scheme, rest)) if scheme.eq_ignore_ascii_case("sip") || scheme.eq_ignore_ascii_case("sips") => {
+            (true, rest)
+        }
+        _ => (false, typed),
+    }
+}
+
+fn unescape(user: &str) -> Result<String, AddressFault> {
+    if user.contains('@') {
+        return Err(AddressFault::At);
+    }
+    let mut pieces = user.split('%');
+    let mut bytes = pieces.next().unwrap_or_default().as_bytes().to_vec();
+    for piece in pieces {
+        let (digits, rest) = piece.split_at_checked(2).ok_or(AddressFault::Escape)?;
+        let byte = data_encoding::HEXLOWER_PERMISSIVE.decode(digits.as_bytes()).map_err(|_| AddressFault::Escape)?;
+        bytes.extend(byte);
+        bytes.extend(rest.as_bytes());
+    }
+    String::from_utf8(bytes).map_err(|_| AddressFault::Escape)
+}
+
+fn canonical_domain(domain: &str) -> Result<String, AddressFault> {
+    if let Some(address) = domain.strip_prefix('[').and_then(|rest| rest.strip_suffix(']')) {
+        let address: Ipv6Addr = address.parse().map_err(|_| AddressFault::Domain)?;
+        return Ok(format!("[{address}]"));
+    }
+    let is_label =
+        |label: &str| !label.is_empty() && label.bytes().all(|b| b.is_ascii_alphanumeric() || matches!(b, b'-' | b'_'));
+    if domain.split('.').all(is_label) { Ok(domain.to_ascii_lowercase()) } else { Err(AddressFault::Domain) }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn parsed(typed: &str) -> Result<String, AddressFault> {
+        canonical(typed.trim()).map(|address| address.to_string())
+    }
+
+    #[test]
+    fn what_people_type() {
+        for (typed, expected) in [
+            ("alice@example.com", "alice@example.com"),
+            ("  Alice@EXAMPLE.Com\n", "Alice@example.com"),
+            ("sip:alice@example.com", "alice@example.com"),
+            ("SIPS:alice@example.com", "alice@example.com"),
+            ("+43-1-234@192.0.2.1", "+43-1-234@192.0.2.1"),
+            ("bob@[2001:DB8:0::1]", "bob@[2001:db8::1]"),
+            ("sip:j%C3%bcrgen%23@example.com", "jürgen#@example.com"),
+            ("sip:bob%40corp.com@provider.com", "bob@corp.com@provider.com"),
+            ("bob@corp.com@provider.com", "bob@corp.com@provider.com"),
+            ("100%sure@example.com", "100%sure@example.com"),
+            ("1;phone-context=x@my_box", "1;phone-context=x@my_box"),
+        ] {
+            assert_eq!(parsed(typed).as_deref(), Ok(expected), "{typed}");
+        }
+    }
+
+    #[test]
+    fn what_is_refused() {
+        let long = format!("{}@example.com", "a".repeat(MAX_ADDRESS_LEN - 11));
+        for (typed, fault) in [
+            ("", AddressFault::NoDomain),
+            ("alice", AddressFault::NoDomain),
+            ("tel:+4312345", AddressFault::NoDomain),
+            ("@example.com", AddressFault::NoUser),
+            ("sip:@example.com", AddressFault::NoUser),
+            ("sip:alice:secret@example.com", AddressFault::User),
+            ("al ice@example.com", AddressFault::User),
+            ("sip:al%20ice@example.com", AddressFault::User),
+            ("sip:al%3aice@example.com", AddressFault::User),
+            ("sip:al%00ice@example.com", AddressFault::User),
+            ("<sip:alice@example.com>", AddressFault::User),
+            ("sip:a@b@example.com", AddressFault::At),
+            ("sip:al%2@example.com", AddressFault::Escape),
+            ("sip:al%zz@example.com", AddressFault::Escape),
+            ("sip:al%2é@example.com", AddressFault::Escape),
+            ("sip:al%ff@example.com", AddressFault::Escape),
+            ("alice@", AddressFault::Domain),
+            ("alice@example..com", AddressFault::Domain),
+            ("alice@example.com:5060", AddressFault::Domain),
+            ("sip:alice@example.com;transport=tcp", AddressFault::Domain),
+            ("alice@bücher.example", AddressFault::Domain),
+            ("alice@[2001:db8::1", AddressFault::Domain),
+            ("alice@[fe80::1%eth0]", AddressFault::Domain),
+            (&long, AddressFault::Long),
+        ] {
+            assert_eq!(parsed(typed), Err(fault), "{typed}");
+        }
+    }
+
+    #[test]
+    fn the_message_shows_what_was_typed_escaped() {
+        let error = Address::parse("al\u{1b}[31mice").expect_err("no domain");
+        assert_eq!(
+            error.to_string(),
+            r#""al\u{1b}[31mice" is no address: it has no "@" before a domain; write user@domain, as alice@example.com"#
+        );
+    }
+
+    proptest! {
+        #[test]
+        fn the_canonical_form_is_its_own(typed in "(sip:)?[ -~é]{0,6}(%[0-9a-f]{2})?@[A-Za-z0-9.:\\[\\]-]{0,8}") {
+            if let Ok(address) = Address::parse(&typed) {
+                prop_assert_eq!(Address::parse(address.as_str()).expect("canonical"), address.clone());
+                prop_assert_eq!(format!("{}@{}", address.user(), address.domain()), address.as_str());
+            }
+        }
+    }
+}

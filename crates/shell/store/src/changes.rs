@@ -1,0 +1,136 @@
+//! How a running server follows the database.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use data_encoding::HEXLOWER_PERMISSIVE;
+use rusqlite::{OptionalExtension as _, Row, Transaction};
+use strowger_directory::{Change, Directory, Ha1s, User};
+
+use crate::error::Fault;
+use crate::{StoreError, UserStore};
+
+/// How many changes the database remembers. Who falls further behind loads everything again.
+pub const MAX_LOG_ROWS: u64 = 10_000;
+
+/// Which state of the database was read last: the number of the last change in it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Seq(i64);
+
+impl fmt::Display for Seq {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// What happened since a state.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Changes {
+    /// What brings a directory of that state up to date, one change for each row that changed; empty if none did.
+    Since {
+        /// For [`Directory::with_changes`].
+        changes: Vec<Change>,
+        /// The state after them.
+        seq: Seq,
+    },
+    /// The log does not reach back to that state: [`UserStore::load`] again.
+    Reload,
+}
+
+const USER_COLUMNS: &str = "aor, ha1_md5, ha1_sha256, ha1_sha512_256, enabled";
+
+impl UserStore {
+    /// Everything, and the state that it is; `seed` is for [`Directory::empty`].
+    ///
+    /// # Errors
+    /// What befalls the file; [`StoreError::BadRow`].
+    pub fn load(&self, seed: u64) -> Result<(Directory, Seq), StoreError> {
+        self.read(|transaction| {
+            let mut users = transaction.prepare(&format!("SELECT {USER_COLUMNS} FROM users"))?;
+            let users = users.query_and_then((), |row| Ok(Change::PutUser(user_of(row)?)))?;
+            let mut aliases = transaction.prepare("SELECT alias, aor FROM aliases")?;
+            let aliases = aliases.query_and_then((), put_alias)?;
+            let mut failed = Ok(());
+            let rows = users.chain(aliases).map_while(|row| row.map_err(|fault| failed = Err(fault)).ok());
+            let directory = Directory::empty(seed).with_changes(rows);
+            failed?;
+            Ok((directory, newest(transaction)?))
+        })
+    }
+
+    /// What changed since the state `since`, by whomever. To be asked often: when nothing changed it reads one row.
+    ///
+    /// # Errors
+    /// What befalls the file; [`StoreError::BadRow`].
+    pub fn changes_since(&self, since: Seq) -> Result<Changes, StoreError> {
+        self.read(|transaction| {
+            let seq = newest(transaction)?;
+            if seq == since {
+                return Ok(Changes::Since { changes: Vec::new(), seq });
+            }
+            let mut log = transaction.prepare_cached("SELECT kind, key FROM changes WHERE seq > ?1")?;
+            let log: Vec<(String, String)> =
+                log.query_map([since.0], |row| Ok((row.get(0)?, row.get(1)?)))?.collect::<Result<_, _>>()?;
+            // Each number once and none missing; also false where the database is an older one than that of `since`.
+            if i64::try_from(log.len()).ok() != seq.0.checked_sub(since.0) {
+                return Ok(Changes::Reload);
+            }
+            let rows: BTreeSet<_> = log.into_iter().collect();
+            let changes =
+                rows.into_iter().map(|(kind, key)| current(transaction, &kind, key)).collect::<Result<_, _>>()?;
+            Ok(Changes::Since { changes, seq })
+        })
+    }
+}
+
+/// The number of the last change ever, even if it is pruned.
+fn newest(transaction: &Transaction<'_>) -> Result<Seq, Fault> {
+    let mut statement = transaction.prepare_cached("SELECT seq FROM sqlite_sequence WHERE name = 'changes'")?;
+    Ok(Seq(statement.query_row((), |row| row.get(0)).optional()?.unwrap_or(0)))
+}
+
+/// How the row is now, which is what counts: what it was in between need not be known.
+fn current(transaction: &Transaction<'_>, kind: &str, key: String) -> Result<Change, Fault> {
+    if kind == "alias" {
+        let mut statement = transaction.prepare_cached("SELECT alias, aor FROM aliases WHERE alias = ?1")?;
+        let found = statement.query_and_then([&key], put_alias)?.next().transpose()?;
+        return Ok(found.unwrap_or_else(|| Change::RemoveAlias(key.into_bytes().into())));
+    }
+    let mut statement = transaction.prepare_cached(&format!("SELECT {USER_COLUMNS} FROM users WHERE aor = ?1"))?;
+    let found = statement.query_and_then([&key], user_of)?.next().transpose()?;
+    Ok(found.map_or_else(|| Change::RemoveUser(key.into_bytes().into()), Change::PutUser))
+}
+
+fn put_alias(row: &Row<'_>) -> Result<Change, Fault> {
+    let (alias, aor): (String, String) = (row.get(0)?, row.get(1)?);
+    Ok(Change::PutAlias { alias: alias.into_bytes().into(), aor: aor.into_bytes().into() })
+}
+
+/// The columns are [`USER_COLUMNS`].
+fn user_of(row: &Row<'_>) -> Result<User, Fault> {
+    let aor: String = row.get(0)?;
+    let ha1 = Ha1s {
+        md5: hash_of(row, 1, &aor, "ha1_md5")?,
+        sha256: hash_of(row, 2, &aor, "ha1_sha256")?,
+        sha512_256: hash_of(row, 3, &aor, "ha1_sha512_256")?,
+    };
+    Ok(User { aor: aor.into_bytes().into(), ha1, enabled: row.get(4)? })
+}
+
+fn hash_of<const N: usize>(
+    row: &Row<'_>,
+    index: usize,
+    aor: &str,
+    column: &'static str,
+) -> Result<Option<[u8; N]>, Fault> {
+    let Some(digits) = row.get::<_, Option<String>>(index)? else { return Ok(None) };
+    match hash_from_digits(&digits) {
+        Some(hash) => Ok(Some(hash)),
+        None => Err(StoreError::BadRow { key: aor.to_owned(), column }.into()),
+    }
+}
+
+/// Exactly N bytes in hexadecimal digits of either case.
+pub(crate) fn hash_from_digits<const N: usize>(digits: &str) -> Option<[u8; N]> {
+    HEXLOWER_PERMISSIVE.decode(digits.as_bytes()).ok()?.try_into().ok()
+}

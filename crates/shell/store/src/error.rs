@@ -1,0 +1,299 @@
+//! What can go wrong, who has to act, and how.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use rusqlite::ErrorCode;
+
+use crate::{AddressFault, ImportFault};
+
+/// Why the store could not do what it was asked. Each message says what to do next; none shows a password or a hash.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum StoreError {
+    /// The database's folder is missing and cannot be made.
+    #[error("the folder {path} cannot be made: {cause}; make it, or choose another place for the users database")]
+    Folder {
+        /// The folder.
+        path: PathBuf,
+        /// What the system says.
+        cause: io::Error,
+    },
+    /// The file cannot be made.
+    #[error("the users database {path} cannot be made: {cause}; give this user the right to write to its folder")]
+    Create {
+        /// The file.
+        path: PathBuf,
+        /// What the system says.
+        cause: io::Error,
+    },
+    /// The file or its folder cannot be read and written.
+    #[error(
+        "the users database {path} cannot be opened for reading and writing; the user that runs this program needs both \
+         rights to the file, and to its folder (SQLite keeps {path}-wal and {path}-shm beside it)"
+    )]
+    Permission {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Everybody on this machine may read the hashes, and this user may not change that.
+    #[error("the users database {path} is open to everybody on this machine ({cause}); `chmod o= {path}` as its owner")]
+    Exposed {
+        /// The file.
+        path: PathBuf,
+        /// Why its mode could not be changed.
+        cause: io::Error,
+    },
+    /// The path leads to a folder or a device.
+    #[error("{path} is not a file; name the file of the users database")]
+    NotAFile {
+        /// The path.
+        path: PathBuf,
+    },
+    /// The file is not SQLite's.
+    #[error("{path} is not a database; move it away, or name another file for the users database")]
+    NotADatabase {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file is SQLite's, but of another program.
+    #[error("{path} is the database of another program; name another file for the users database")]
+    Foreign {
+        /// The file.
+        path: PathBuf,
+    },
+    /// The file is broken.
+    #[error(
+        "the users database {path} is damaged; restore a backup, or save what can be read: sqlite3 {path} .recover"
+    )]
+    Damaged {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A row that no check of the schema would let in.
+    #[error("the users database has a bad row: {column} of {key:?}; correct it, or remove the row and add it again")]
+    BadRow {
+        /// The address in the row.
+        key: String,
+        /// The column that is wrong.
+        column: &'static str,
+    },
+    /// Another process writes for too long.
+    #[error(
+        "another process keeps the users database {path} locked; see who with `fuser {path}`, let it end, then try again"
+    )]
+    Locked {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A newer version of this program wrote the database.
+    #[error(
+        "the users database {path} has schema {found}, written by a newer version of this program; this one knows schemas \
+         up to {known}: upgrade it, or restore the backup from before the upgrade"
+    )]
+    NewerSchema {
+        /// The file.
+        path: PathBuf,
+        /// The schema's version in the file.
+        found: i64,
+        /// The newest that this program knows.
+        known: i64,
+    },
+    /// The disk is full.
+    #[error("no room on the disk of the users database {path}; make some, then try again (nothing was changed)")]
+    Full {
+        /// The file.
+        path: PathBuf,
+    },
+    /// Reading or writing failed below SQLite.
+    #[error("the users database {path} cannot be read or written: {cause}; look for errors of its disk")]
+    Disk {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite says.
+        cause: rusqlite::Error,
+    },
+    /// What is no address of record.
+    #[error("{typed:?} is no address: {fault}; write user@domain, as alice@example.com")]
+    BadAddress {
+        /// What was typed.
+        typed: String,
+        /// What is wrong with it.
+        fault: AddressFault,
+    },
+    /// A realm that cannot stand in a challenge.
+    #[error("this cannot be a realm: {reason}; a domain, as example.com, is a good one")]
+    BadRealm {
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// A password that no phone could send.
+    #[error("this cannot be a password: {reason}")]
+    BadPassword {
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// The user is there already.
+    #[error("{aor} exists already; `strowger user passwd` changes the password")]
+    DuplicateUser {
+        /// The user.
+        aor: String,
+    },
+    /// There is no such user.
+    #[error("there is no user {aor}; `strowger user list` shows all, `strowger user add` adds one")]
+    UnknownUser {
+        /// The address.
+        aor: String,
+    },
+    /// A new user's address is an alias.
+    #[error("{alias} is an alias of {aor}; remove the alias to make it a user of its own")]
+    UserIsAlias {
+        /// The address.
+        alias: String,
+        /// Where it leads.
+        aor: String,
+    },
+    /// The alias is there already.
+    #[error("{alias} is an alias of {aor} already; remove it to let it lead elsewhere")]
+    DuplicateAlias {
+        /// The alias.
+        alias: String,
+        /// Where it leads.
+        aor: String,
+    },
+    /// There is no such alias.
+    #[error("there is no alias {alias}")]
+    UnknownAlias {
+        /// The address.
+        alias: String,
+    },
+    /// A new alias is the address of a user.
+    #[error("{alias} is a user, so it cannot be an alias too; choose another address, or remove the user")]
+    AliasIsUser {
+        /// The address.
+        alias: String,
+    },
+    /// A new alias would lead to an alias.
+    #[error("{target} is itself an alias, of {aor}; let the new alias lead to {aor}")]
+    AliasOfAlias {
+        /// Where the new alias should lead.
+        target: String,
+        /// Where that leads.
+        aor: String,
+    },
+    /// The table of an import cannot be read to its end; nothing was imported.
+    #[error("the table cannot be read: {cause}; nothing was imported")]
+    Unreadable {
+        /// What the system says.
+        cause: io::Error,
+    },
+    /// A line of an import; nothing was imported.
+    #[error("line {line}: {fault}; nothing was imported")]
+    Import {
+        /// The line, from 1.
+        line: u64,
+        /// What is wrong with it.
+        fault: ImportFault,
+    },
+    /// A fault of this program.
+    #[error("a fault in this program, not yours: the users database {path} says {cause}; please report it")]
+    Internal {
+        /// The file.
+        path: PathBuf,
+        /// What SQLite says.
+        cause: rusqlite::Error,
+    },
+}
+
+/// Who has to act on an error.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Blame {
+    /// Who asked: nothing is broken, but what was asked cannot be done as it was asked.
+    Request,
+    /// Who runs this machine: the file, its folder, the disk or the installed version.
+    Operator,
+    /// Who wrote this program.
+    Program,
+}
+
+impl StoreError {
+    /// Who has to act.
+    #[must_use]
+    pub fn blame(&self) -> Blame {
+        match self {
+            Self::Folder { .. }
+            | Self::Create { .. }
+            | Self::Permission { .. }
+            | Self::Exposed { .. }
+            | Self::NotAFile { .. }
+            | Self::NotADatabase { .. }
+            | Self::Foreign { .. }
+            | Self::Damaged { .. }
+            | Self::BadRow { .. }
+            | Self::Locked { .. }
+            | Self::NewerSchema { .. }
+            | Self::Full { .. }
+            | Self::Disk { .. } => Blame::Operator,
+            Self::BadAddress { .. }
+            | Self::BadRealm { .. }
+            | Self::BadPassword { .. }
+            | Self::DuplicateUser { .. }
+            | Self::UnknownUser { .. }
+            | Self::UserIsAlias { .. }
+            | Self::DuplicateAlias { .. }
+            | Self::UnknownAlias { .. }
+            | Self::AliasIsUser { .. }
+            | Self::AliasOfAlias { .. }
+            | Self::Unreadable { .. }
+            | Self::Import { .. } => Blame::Request,
+            Self::Internal { .. } => Blame::Program,
+        }
+    }
+}
+
+/// An error from inside a transaction, which does not know the file.
+#[derive(Debug)]
+pub(crate) enum Fault {
+    Sql(rusqlite::Error),
+    NewerSchema { found: i64 },
+    Foreign,
+    Store(StoreError),
+}
+
+impl Fault {
+    /// The one place where SQLite's errors get their meaning.
+    pub(crate) fn at(self, path: &Path) -> StoreError {
+        let path = path.to_owned();
+        let cause = match self {
+            Self::Store(error) => return error,
+            Self::Foreign => return StoreError::Foreign { path },
+            Self::NewerSchema { found } => {
+                return StoreError::NewerSchema { path, found, known: crate::schema::KNOWN };
+            }
+            Self::Sql(cause) => cause,
+        };
+        match cause.sqlite_error_code() {
+            Some(ErrorCode::NotADatabase) => StoreError::NotADatabase { path },
+            Some(ErrorCode::DatabaseCorrupt) => StoreError::Damaged { path },
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => StoreError::Locked { path },
+            Some(ErrorCode::ReadOnly | ErrorCode::PermissionDenied | ErrorCode::CannotOpen) => {
+                StoreError::Permission { path }
+            }
+            Some(ErrorCode::DiskFull) => StoreError::Full { path },
+            Some(ErrorCode::SystemIoFailure | ErrorCode::FileLockingProtocolFailed) => StoreError::Disk { path, cause },
+            _ => StoreError::Internal { path, cause },
+        }
+    }
+}
+
+impl From<rusqlite::Error> for Fault {
+    fn from(error: rusqlite::Error) -> Self {
+        Self::Sql(error)
+    }
+}
+
+impl From<StoreError> for Fault {
+    fn from(error: StoreError) -> Self {
+        Self::Store(error)
+    }
+}

@@ -1,0 +1,141 @@
+//! The file: made so that nobody else reads it, opened so that others may use it at the same time.
+
+use std::fs::{self, DirBuilder, OpenOptions, Permissions};
+use std::io;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use rusqlite::{Connection, ErrorCode, MAIN_DB, OpenFlags};
+
+use crate::StoreError;
+use crate::error::Fault;
+use crate::schema;
+
+/// How long to wait for another process to finish writing before giving up.
+const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// The database at `path`, ready to use; folder and file are made where they are missing.
+pub(crate) fn open(path: &Path) -> Result<(Connection, PathBuf), StoreError> {
+    open_within(path, BUSY_TIMEOUT)
+}
+
+/// A database that ends with its connection.
+pub(crate) fn open_memory() -> Result<(Connection, PathBuf), StoreError> {
+    let path = PathBuf::from("memory:");
+    let ready = || -> Result<Connection, Fault> {
+        let mut connection = Connection::open_in_memory()?;
+        schema::migrate(&mut connection)?;
+        Ok(connection)
+    };
+    Ok((ready().map_err(|fault| fault.at(&path))?, path))
+}
+
+fn open_within(path: &Path, busy_timeout: Duration) -> Result<(Connection, PathBuf), StoreError> {
+    // Absolute, because SQLite gives names such as ":memory:" a meaning.
+    let path = std::path::absolute(path).map_err(|cause| StoreError::Create { path: path.to_owned(), cause })?;
+    make_missing(&path)?;
+    let connection = connect(&path, busy_timeout).map_err(|fault| fault.at(&path))?;
+    Ok((connection, path))
+}
+
+fn connect(path: &Path, busy_timeout: Duration) -> Result<Connection, Fault> {
+    let mut connection =
+        Connection::open_with_flags(path, OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+    connection.busy_timeout(busy_timeout)?;
+    // SQLite falls back to reading only, and would leave files beside this one that nobody can write.
+    if connection.is_readonly(MAIN_DB)? {
+        return Err(StoreError::Permission { path: path.to_owned() }.into());
+    }
+    schema::check_origin(&connection)?;
+    keep_from_others(path)?;
+    use_write_ahead_log(&connection, busy_timeout)?;
+    connection.pragma_update(None, "synchronous", "FULL")?;
+    // Statement journals would put hashes into files elsewhere.
+    connection.pragma_update(None, "temp_store", "MEMORY")?;
+    schema::migrate(&mut connection)?;
+    Ok(connection)
+}
+
+/// Readers and a writer then do not wait for each other. A file system that cannot share memory keeps SQLite's rollback
+/// journal, with which they do, and all else holds.
+fn use_write_ahead_log(connection: &Connection, busy_timeout: Duration) -> Result<(), Fault> {
+    let give_up = Instant::now() + busy_timeout;
+    loop {
+        match connection.pragma_update_and_check(None, "journal_mode", "WAL", |_| Ok(())) {
+            // SQLite waits for no other process that is changing the mode too.
+            Err(error) if error.sqlite_error_code() == Some(ErrorCode::DatabaseBusy) && Instant::now() < give_up => {
+                std::thread::sleep(Duration::from_millis(5));
+            }
+            result => return Ok(result?),
+        }
+    }
+}
+
+/// Makes folder (0700) and file (0600) where they are missing.
+///
+/// A file that is there is never opened here: closing it would drop the locks that another connection of this process
+/// has on it, for such is POSIX. For the same reason one thread at a time makes a file.
+fn make_missing(path: &Path) -> Result<(), StoreError> {
+    static MAKING: Mutex<()> = Mutex::new(());
+    let _one_at_a_time = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(folder) = path.parent() {
+        DirBuilder::new()
+            .recursive(true)
+            .mode(0o700)
+            .create(folder)
+            .map_err(|cause| StoreError::Folder { path: folder.to_owned(), cause })?;
+    }
+    match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
+        Ok(_) => Ok(()),
+        Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
+            let is_file = fs::metadata(path).map_or(true, |metadata| metadata.is_file());
+            if is_file { Ok(()) } else { Err(StoreError::NotAFile { path: path.to_owned() }) }
+        }
+        Err(cause) => Err(StoreError::Create { path: path.to_owned(), cause }),
+    }
+}
+
+/// Takes from everybody what rights they have to the file; the hashes in it are as good as passwords. Its group keeps
+/// its rights: they may have been given on purpose, say to a backup.
+///
+/// Only for a file that is known to be ours: a mistyped path must not change the rights of something else.
+fn keep_from_others(path: &Path) -> Result<(), StoreError> {
+    for suffix in ["", "-wal", "-shm", "-journal"] {
+        let mut name = path.as_os_str().to_owned();
+        name.push(suffix);
+        let Ok(metadata) = fs::metadata(&name) else { continue };
+        let mode = metadata.permissions().mode() & 0o7777;
+        if mode & 0o007 != 0 {
+            fs::set_permissions(&name, Permissions::from_mode(mode & !0o007))
+                .map_err(|cause| StoreError::Exposed { path: name.into(), cause })?;
+        }
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_lock_that_another_keeps_is_reported() {
+        let folder = tempfile::tempdir().expect("folder");
+        let path = folder.path().join("users.db");
+        let (holder, _) = open(&path).expect("opens");
+        holder.execute_batch("BEGIN IMMEDIATE").expect("locks");
+        let (other, path) = open_within(&path, Duration::ZERO).expect("opening needs no lock");
+        let error = other.execute_batch("BEGIN IMMEDIATE").map_err(|error| Fault::Sql(error).at(&path));
+        assert!(matches!(&error, Err(StoreError::Locked { path: at }) if *at == path), "{error:?}");
+    }
+
+    #[test]
+    fn the_log_is_written_ahead_and_synced() {
+        let folder = tempfile::tempdir().expect("folder");
+        let (connection, _) = open(&folder.path().join("users.db")).expect("opens");
+        let mode: String = connection.pragma_query_value(None, "journal_mode", |row| row.get(0)).expect("mode");
+        let sync: i64 = connection.pragma_query_value(None, "synchronous", |row| row.get(0)).expect("synchronous");
+        assert_eq!((mode.as_str(), sync), ("wal", 2));
+    }
+}

@@ -1,0 +1,213 @@
+//! Users from a table.
+
+use std::collections::HashMap;
+use std::io::Read;
+
+use csv::{ErrorKind, StringRecord};
+use strowger_directory::Ha1s;
+
+use crate::changes::hash_from_digits;
+use crate::users::{hashes, insert_user};
+use crate::{Address, StoreError, UserStore, ha1};
+
+/// What is wrong with a line.
+#[derive(Debug, thiserror::Error)]
+#[non_exhaustive]
+pub enum ImportFault {
+    /// The first line does not name the columns.
+    #[error(
+        "the first line names the columns: aor,password or aor,ha1_md5[,ha1_sha256[,ha1_sha512_256]], with commas between"
+    )]
+    Header,
+    /// More or fewer columns than the first line has.
+    #[error("it has {found} columns, the first line {expected}")]
+    Columns {
+        /// How many the first line has.
+        expected: u64,
+        /// How many this one has.
+        found: u64,
+    },
+    /// Not UTF-8.
+    #[error("it is not UTF-8 text")]
+    Text,
+    /// A hash that is none.
+    #[error("{column} is not {digits} hexadecimal digits")]
+    Hash {
+        /// The column.
+        column: &'static str,
+        /// How many digits its hashes have.
+        digits: usize,
+    },
+    /// All hashes are empty.
+    #[error("it has no hash")]
+    NoHash,
+    /// An address that an earlier line has.
+    #[error("{aor} is on line {first} already")]
+    Twice {
+        /// The address.
+        aor: String,
+        /// The earlier line.
+        first: u64,
+    },
+    /// An address, password or user that is refused here as elsewhere.
+    #[error("{0}")]
+    Refused(Box<StoreError>),
+    /// What else can be wrong with comma-separated values.
+    #[error("{0}")]
+    Syntax(csv::Error),
+}
+
+struct Line {
+    number: u64,
+    address: Address,
+    ha1: Ha1s,
+}
+
+impl UserStore {
+    /// Adds a user for each line of a table of comma-separated values, or none; returns how many.
+    ///
+    /// The first line names the columns: `aor` and `password`, or `aor` and at least one of `ha1_md5`, `ha1_sha256` and
+    /// `ha1_sha512_256` in hexadecimal digits (empty where unknown), which must have been made with `realm`.
+    ///
+    /// # Errors
+    /// [`StoreError::Import`] with the line; [`StoreError::Unreadable`]; a bad realm; what befalls the file.
+    pub fn import_csv(&mut self, mut table: impl Read, realm: &str) -> Result<usize, StoreError> {
+        ha1::check_realm(realm)?;
+        // Read before the transaction: whoever writes the table may be slow, and others want to write.
+        let mut bytes = Vec::new();
+        table.read_to_end(&mut bytes).map_err(|cause| StoreError::Unreadable { cause })?;
+        let lines = users_in(text_of(&bytes)?, realm)?;
+        self.write(|transaction| {
+            for line in &lines {
+                insert_user(transaction, &line.address, realm, &line.ha1).map_err(|fault| match fault {
+                    crate::error::Fault::Store(error) => refused(line.number, error).into(),
+                    other => other,
+                })?;
+            }
+            Ok(lines.len())
+        })
+    }
+}
+
+/// Without the mark that some spreadsheets put first.
+fn text_of(table: &[u8]) -> Result<&str, StoreError> {
+    let text = str::from_utf8(table).map_err(|error| {
+        let line = LineCounter::new(table).line_at(error.valid_up_to());
+        StoreError::Import { line, fault: ImportFault::Text }
+    })?;
+    Ok(text.strip_prefix('\u{feff}').unwrap_or(text))
+}
+
+fn users_in(table: &str, realm: &str) -> Result<Vec<Line>, StoreError> {
+    let mut reader = csv::Reader::from_reader(table.as_bytes());
+    let columns = reader.headers().ok().and_then(Columns::of);
+    let columns = columns.ok_or(StoreError::Import { line: 1, fault: ImportFault::Header })?;
+    let mut counter = LineCounter::new(table.as_bytes());
+    let mut lines: Vec<Line> = Vec::new();
+    let mut seen: HashMap<Address, u64> = HashMap::new();
+    for record in reader.records() {
+        let position = record.as_ref().map_or_else(csv::Error::position, StringRecord::position);
+        let number =
+            counter.line_at(position.map_or(0, |position| usize::try_from(position.byte()).unwrap_or_default()));
+        let at_line = |fault| StoreError::Import { line: number, fault };
+        let record = record.map_err(|error| at_line(fault_of(error)))?;
+        let (address, ha1) = columns.user(&record, realm).map_err(at_line)?;
+        if let Some(first) = seen.insert(address.clone(), number) {
+            return Err(at_line(ImportFault::Twice { aor: address.to_string(), first }));
+        }
+        lines.push(Line { number, address, ha1 });
+    }
+    Ok(lines)
+}
+
+/// Counts as an editor does. The reader's own count is that of the first empty line before a record.
+struct LineCounter<'a> {
+    rest: &'a [u8],
+    passed: usize,
+    line: u64,
+}
+
+impl<'a> LineCounter<'a> {
+    fn new(text: &'a [u8]) -> Self {
+        Self { rest: text, passed: 0, line: 1 }
+    }
+
+    /// The line of the first byte from `offset` on that ends no line. Offsets come in rising order.
+    fn line_at(&mut self, offset: usize) -> u64 {
+        let (before, after) = self.rest.split_at(offset.saturating_sub(self.passed).min(self.rest.len()));
+        let ends = after.iter().take_while(|byte| matches!(byte, b'\r' | b'\n')).count();
+        let (skipped, rest) = after.split_at(ends);
+        self.line += before.iter().chain(skipped).filter(|byte| **byte == b'\n').count() as u64;
+        self.passed += before.len() + skipped.len();
+        self.rest = rest;
+        self.line
+    }
+}
+
+/// Where each column stands.
+struct Columns {
+    aor: usize,
+    proof: Proof,
+}
+
+enum Proof {
+    Password(usize),
+    Hashes { md5: Option<usize>, sha256: Option<usize>, sha512_256: Option<usize> },
+}
+
+impl Columns {
+    fn of(header: &StringRecord) -> Option<Self> {
+        let place = |name: &str| header.iter().position(|column| column.trim() == name);
+        let hashes = [place("ha1_md5"), place("ha1_sha256"), place("ha1_sha512_256")];
+        let known = hashes.iter().flatten().count();
+        match (place("aor"), place("password"), hashes) {
+            (Some(aor), Some(password), _) if header.len() == 2 => Some(Self { aor, proof: Proof::Password(password) }),
+            (Some(aor), None, [md5, sha256, sha512_256]) if known > 0 && header.len() == known + 1 => {
+                Some(Self { aor, proof: Proof::Hashes { md5, sha256, sha512_256 } })
+            }
+            _ => None,
+        }
+    }
+
+    fn user(&self, record: &StringRecord, realm: &str) -> Result<(Address, Ha1s), ImportFault> {
+        let refused = |error| ImportFault::Refused(Box::new(error));
+        let address = Address::parse(cell(record, Some(self.aor))).map_err(refused)?;
+        let ha1 = match &self.proof {
+            Proof::Password(place) => hashes(&address, realm, cell(record, Some(*place))).map_err(refused)?,
+            Proof::Hashes { md5, sha256, sha512_256 } => Ha1s {
+                md5: hash(record, *md5, "ha1_md5")?,
+                sha256: hash(record, *sha256, "ha1_sha256")?,
+                sha512_256: hash(record, *sha512_256, "ha1_sha512_256")?,
+            },
+        };
+        if ha1.is_empty() { Err(ImportFault::NoHash) } else { Ok((address, ha1)) }
+    }
+}
+
+fn hash<const N: usize>(
+    record: &StringRecord,
+    place: Option<usize>,
+    column: &'static str,
+) -> Result<Option<[u8; N]>, ImportFault> {
+    match cell(record, place).trim() {
+        "" => Ok(None),
+        digits => hash_from_digits(digits).map(Some).ok_or(ImportFault::Hash { column, digits: 2 * N }),
+    }
+}
+
+fn cell(record: &StringRecord, place: Option<usize>) -> &str {
+    place.and_then(|place| record.get(place)).unwrap_or_default()
+}
+
+fn refused(line: u64, error: StoreError) -> StoreError {
+    StoreError::Import { line, fault: ImportFault::Refused(Box::new(error)) }
+}
+
+fn fault_of(error: csv::Error) -> ImportFault {
+    match error.kind() {
+        ErrorKind::UnequalLengths { expected_len, len, .. } => {
+            ImportFault::Columns { expected: *expected_len, found: *len }
+        }
+        _ => ImportFault::Syntax(error),
+    }
+}

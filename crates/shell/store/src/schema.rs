@@ -1,0 +1,99 @@
+//! The schema's versions. `PRAGMA user_version` counts the migrations that a file has seen.
+
+use rusqlite::{Connection, Transaction, TransactionBehavior};
+
+use crate::error::Fault;
+
+/// In order; one that was released never changes.
+const MIGRATIONS: [&str; 1] = [include_str!("schema/1_users.sql")];
+
+/// The newest schema that this program knows.
+pub(crate) const KNOWN: i64 = MIGRATIONS.len() as i64;
+
+/// `PRAGMA application_id`: "Strg".
+const APPLICATION_ID: i64 = 0x5374_7267;
+
+/// Brings the file to the newest schema.
+///
+/// Refuses a file of another program before anything is written to it.
+pub(crate) fn migrate(connection: &mut Connection) -> Result<(), Fault> {
+    migrate_with(connection, &MIGRATIONS)
+}
+
+/// Refuses a file of another program or of a newer version of this one.
+pub(crate) fn check_origin(connection: &Connection) -> Result<(), Fault> {
+    // One transaction, because another process may be making the schema in between.
+    let transaction = connection.unchecked_transaction()?;
+    let application_id: i64 = transaction.pragma_query_value(None, "application_id", |row| row.get(0))?;
+    if application_id == APPLICATION_ID {
+        return check_version(&transaction);
+    }
+    let objects: i64 = transaction.query_row("SELECT count(*) FROM sqlite_schema", (), |row| row.get(0))?;
+    if application_id == 0 && version(&transaction)? == 0 && objects == 0 { Ok(()) } else { Err(Fault::Foreign) }
+}
+
+/// Another process may bring a newer schema while this one runs, so each transaction looks.
+pub(crate) fn check_version(connection: &Connection) -> Result<(), Fault> {
+    let found = version(connection)?;
+    if found > KNOWN { Err(Fault::NewerSchema { found }) } else { Ok(()) }
+}
+
+fn migrate_with(connection: &mut Connection, migrations: &[&str]) -> Result<(), Fault> {
+    if pending(connection, migrations)?.is_empty() {
+        return Ok(());
+    }
+    let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
+    run_pending(&transaction, migrations)?;
+    transaction.commit()?;
+    Ok(())
+}
+
+/// Looks again what is pending: another process may have been quicker to the lock.
+fn run_pending(transaction: &Transaction<'_>, migrations: &[&str]) -> Result<(), Fault> {
+    for migration in pending(transaction, migrations)? {
+        transaction.execute_batch(migration)?;
+        transaction.pragma_update(None, "user_version", version(transaction)? + 1)?;
+    }
+    transaction.pragma_update(None, "application_id", APPLICATION_ID)?;
+    Ok(())
+}
+
+fn pending<'a>(connection: &Connection, migrations: &'a [&'a str]) -> Result<&'a [&'a str], Fault> {
+    let found = version(connection)?;
+    usize::try_from(found).ok().and_then(|seen| migrations.get(seen..)).ok_or(Fault::NewerSchema { found })
+}
+
+fn version(connection: &Connection) -> Result<i64, Fault> {
+    Ok(connection.pragma_query_value(None, "user_version", |row| row.get(0))?)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const TWO: [&str; 2] = ["CREATE TABLE a (x)", "ALTER TABLE a ADD COLUMN y; INSERT INTO a VALUES (1, 2)"];
+
+    #[test]
+    fn migrations_run_once_each_and_in_order() {
+        let mut connection = Connection::open_in_memory().expect("memory");
+        migrate_with(&mut connection, &TWO[..1]).expect("the first");
+        assert_eq!(version(&connection).expect("version"), 1);
+        for _ in 0..2 {
+            migrate_with(&mut connection, &TWO).expect("the second, once");
+            assert_eq!(version(&connection).expect("version"), 2);
+        }
+        let rows: i64 = connection.query_row("SELECT count(*) FROM a", (), |row| row.get(0)).expect("rows");
+        assert_eq!(rows, 1);
+        assert!(matches!(migrate_with(&mut connection, &TWO[..1]), Err(Fault::NewerSchema { found: 2 })));
+    }
+
+    #[test]
+    fn a_migration_that_fails_leaves_nothing_behind() {
+        let mut connection = Connection::open_in_memory().expect("memory");
+        let broken = ["CREATE TABLE a (x)", "CREATE TABLE b (x); INSERT INTO nowhere VALUES (1)"];
+        assert!(matches!(migrate_with(&mut connection, &broken), Err(Fault::Sql(_))));
+        let tables: i64 =
+            connection.query_row("SELECT count(*) FROM sqlite_schema", (), |row| row.get(0)).expect("count");
+        assert_eq!((tables, version(&connection).expect("version")), (0, 0));
+    }
+}

@@ -1,0 +1,111 @@
+//! What the loop asks of a shard, as traits, so that tests can plant shards that panic.
+
+use std::sync::Arc;
+
+use strowger_foundation::{KeyRing, ShardId, Timestamp, Wakeup};
+use strowger_message::Peek;
+
+use strowger_auth::NonceWindows;
+use strowger_registrar::Locations;
+use strowger_shard::{Counters, Input, Output, Shard, ShardConfig, Snapshot, Steering};
+
+/// A shard as its worker sees it.
+pub(crate) trait Brain {
+    fn handle_input(&mut self, now: Timestamp, input: Input<'_>);
+    fn handle_timeout(&mut self, now: Timestamp);
+    fn poll_output(&mut self, out: &mut Vec<u8>) -> Option<Output>;
+    fn poll_timeout(&self) -> Option<Wakeup>;
+    fn counters(&self) -> Counters;
+    fn transactions(&self) -> usize;
+}
+
+impl Brain for Shard {
+    fn handle_input(&mut self, now: Timestamp, input: Input<'_>) {
+        Self::handle_input(self, now, input);
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp) {
+        Self::handle_timeout(self, now);
+    }
+
+    fn poll_output(&mut self, out: &mut Vec<u8>) -> Option<Output> {
+        Self::poll_output(self, out)
+    }
+
+    fn poll_timeout(&self) -> Option<Wakeup> {
+        Self::poll_timeout(self)
+    }
+
+    fn counters(&self) -> Counters {
+        Self::counters(self)
+    }
+
+    fn transactions(&self) -> usize {
+        Self::transactions(self)
+    }
+}
+
+/// Makes shards and knows which of them owns a message. All workers share one.
+pub(crate) trait Maker: Send + Sync + 'static {
+    type Brain: Brain;
+
+    /// A shard without state. `life` counts the shards of this id before it.
+    fn make(&self, id: ShardId, life: u32, snapshot: Arc<Snapshot>) -> Self::Brain;
+
+    /// The owner of a message, or `None` where it is nobody's.
+    fn owner(&self, peek: &Peek<'_>, snapshot: &Snapshot) -> Option<ShardId>;
+}
+
+/// Makes the real ones.
+pub(crate) struct Shards {
+    seed: u64,
+    ring: KeyRing,
+    locations: Arc<Locations>,
+    nonces: Arc<NonceWindows>,
+    steering: Steering,
+}
+
+/// Into how many parts the nonce counts are split, each under its own lock.
+const NONCE_STRIPES: usize = 64;
+
+impl Shards {
+    /// The maker for `count` shards. The location table has a stripe for each.
+    pub(crate) fn new(seed: u64, ring: KeyRing, count: u16) -> Self {
+        let locations = Arc::new(Locations::new(count, seed));
+        let nonces = Arc::new(NonceWindows::new(NONCE_STRIPES, seed));
+        let steering = Steering::new(&ring, Arc::clone(&locations), count);
+        Self { seed, ring, locations, nonces, steering }
+    }
+
+    pub(crate) fn locations(&self) -> &Arc<Locations> {
+        &self.locations
+    }
+}
+
+impl Maker for Shards {
+    type Brain = Shard;
+
+    fn make(&self, id: ShardId, life: u32, snapshot: Arc<Snapshot>) -> Shard {
+        Shard::new(ShardConfig {
+            id,
+            seed: shard_seed(self.seed, id, life),
+            ring: self.ring,
+            locations: Arc::clone(&self.locations),
+            nonces: Arc::clone(&self.nonces),
+            snapshot,
+        })
+    }
+
+    fn owner(&self, peek: &Peek<'_>, snapshot: &Snapshot) -> Option<ShardId> {
+        self.steering.shard_of(peek, snapshot)
+    }
+}
+
+/// Another seed for every shard and every life of it: the successor of one that panicked must not issue its tags again.
+fn shard_seed(seed: u64, id: ShardId, life: u32) -> u64 {
+    // The finaliser of splitmix64.
+    let mut mixed = seed.wrapping_add((u64::from(life) << 16 | u64::from(id.0)).wrapping_mul(0x9E37_79B9_7F4A_7C15));
+    mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    mixed ^ (mixed >> 31)
+}

@@ -1,0 +1,231 @@
+//! The shards of one worker: their inputs, their outputs, and what becomes of one that panics.
+
+use std::any::Any;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+use std::sync::mpsc::SyncSender;
+
+use strowger_foundation::{Flow, ShardId, Timestamp};
+use strowger_message::Peek;
+use strowger_net as net;
+
+use crate::brain::{Brain, Maker};
+use crate::outlet::Outlet;
+use crate::panics::{PanicLog, PanicReport};
+use crate::status::{Counters, WorkerStatus, add_net};
+use strowger_shard as shard;
+use strowger_shard::{Event, Input, Output, Snapshot};
+
+/// What all desks share.
+pub(crate) struct Common<M> {
+    pub(crate) maker: M,
+    pub(crate) panics: Arc<PanicLog>,
+    /// How many workers there are: shard `s` belongs to worker `s % workers`.
+    pub(crate) workers: u16,
+}
+
+/// One shard and when it wants to be woken.
+struct Seat<B> {
+    id: ShardId,
+    brain: B,
+    /// [`Timestamp::MAX`] where it waits for nothing.
+    wakeup: Timestamp,
+    /// How many shards of this id there were before.
+    life: u32,
+}
+
+impl<B: Brain> Seat<B> {
+    fn new(maker: &impl Maker<Brain = B>, id: ShardId, life: u32, snapshot: &Arc<Snapshot>) -> Self {
+        let brain = maker.make(id, life, Arc::clone(snapshot));
+        let wakeup = wakeup_of(&brain);
+        Self { id, brain, wakeup, life }
+    }
+}
+
+/// The shards that belong to one worker, and its sockets.
+pub(crate) struct Desk<M: Maker> {
+    common: Arc<Common<M>>,
+    seats: Vec<Seat<M::Brain>>,
+    pub(crate) outlets: Vec<Outlet>,
+    snapshot: Arc<Snapshot>,
+    events: SyncSender<Event>,
+    /// The buffer that a shard swaps for its next message.
+    message: Vec<u8>,
+    pub(crate) counters: Counters,
+    /// The counters of shards that are no more.
+    buried: shard::Counters,
+}
+
+impl<M: Maker> Desk<M> {
+    pub(crate) fn new(
+        common: Arc<Common<M>>,
+        ids: impl Iterator<Item = ShardId>,
+        outlets: Vec<Outlet>,
+        snapshot: Arc<Snapshot>,
+        events: SyncSender<Event>,
+    ) -> Self {
+        let seats = ids.map(|id| Seat::new(&common.maker, id, 0, &snapshot)).collect();
+        Self {
+            seats,
+            common,
+            outlets,
+            snapshot,
+            events,
+            message: Vec::new(),
+            counters: Counters::default(),
+            buried: shard::Counters::default(),
+        }
+    }
+
+    /// Reads the little of a message that tells whose it is. What is not a message, or nobody's, is dropped here.
+    pub(crate) fn steer<'a>(&mut self, now: Timestamp, bytes: &'a [u8]) -> Option<(ShardId, Peek<'a>)> {
+        let Self { common, snapshot, .. } = self;
+        let steered = catch_unwind(AssertUnwindSafe(|| {
+            let peek = Peek::read(bytes).ok()?;
+            Some((common.maker.owner(&peek, snapshot), peek))
+        }));
+        match steered {
+            Ok(Some((Some(id), peek))) => return Some((id, peek)),
+            Ok(Some((None, _))) => self.counters.unowned += 1,
+            Ok(None) => self.counters.malformed += 1,
+            Err(payload) => self.on_panic(None, now, payload.as_ref(), bytes),
+        }
+        None
+    }
+
+    /// Gives `input` to the shard `id`, which must be one of this desk's. `bytes` is the message that it came from.
+    pub(crate) fn handle_input(&mut self, now: Timestamp, id: ShardId, input: Input<'_>, bytes: &[u8]) {
+        let seat = usize::from(id.0 / self.common.workers);
+        debug_assert!(self.seats.get(seat).is_some_and(|seat| seat.id == id), "{id} sits at another desk");
+        self.run(seat, now, bytes, |brain| brain.handle_input(now, input));
+    }
+
+    /// Sends `bytes` without asking a shard.
+    pub(crate) fn answer(&mut self, flow: Flow, bytes: &[u8]) {
+        self.message.clear();
+        self.message.extend_from_slice(bytes);
+        if let Some(outlet) = self.outlets.get_mut(usize::from(flow.listener.0)) {
+            outlet.send(flow.peer, &mut self.message);
+        }
+    }
+
+    /// Tells every shard which peers cannot be reached. Their messages leave through this worker's sockets only, so no
+    /// other worker needs to know.
+    pub(crate) fn handle_lost(&mut self, now: Timestamp) {
+        for outlet in 0..self.outlets.len() {
+            while let Some(peer) = self.outlets.get_mut(outlet).and_then(Outlet::poll_lost) {
+                for seat in 0..self.seats.len() {
+                    self.run(seat, now, &[], |brain| brain.handle_input(now, Input::Unreachable { peer }));
+                }
+            }
+        }
+    }
+
+    /// Gives every shard the new snapshot.
+    pub(crate) fn handle_config(&mut self, now: Timestamp, snapshot: &Arc<Snapshot>) {
+        self.snapshot = Arc::clone(snapshot);
+        for seat in 0..self.seats.len() {
+            self.run(seat, now, &[], |brain| brain.handle_input(now, Input::Config(Arc::clone(snapshot))));
+        }
+    }
+
+    /// Wakes each shard whose time has come.
+    pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
+        for index in 0..self.seats.len() {
+            if self.seats.get(index).is_some_and(|seat| seat.wakeup <= now) {
+                self.run(index, now, &[], |brain| brain.handle_timeout(now));
+            }
+        }
+    }
+
+    /// When the next shard wants to be woken; [`Timestamp::MAX`] where none does. There are sixteen, next to one another.
+    pub(crate) fn next_wakeup(&self) -> Timestamp {
+        self.seats.iter().map(|seat| seat.wakeup).min().unwrap_or(Timestamp::MAX)
+    }
+
+    /// Sends what waits.
+    pub(crate) fn flush(&mut self) {
+        self.outlets.iter_mut().for_each(Outlet::flush);
+    }
+
+    /// What there is to tell.
+    pub(crate) fn status(&self, version: u64) -> WorkerStatus {
+        let mut net = net::Counters::default();
+        self.outlets.iter().for_each(|outlet| add_net(&mut net, outlet.socket().counters()));
+        let mut shard = self.buried;
+        self.seats.iter().for_each(|seat| shard.add(&seat.brain.counters()));
+        WorkerStatus {
+            worker: self.counters,
+            net,
+            shard,
+            transactions: self.seats.iter().map(|seat| seat.brain.transactions()).sum(),
+            unsent: self.outlets.iter().map(Outlet::unsent).sum(),
+            version,
+        }
+    }
+
+    /// Lets a shard act and takes all that comes of it. If it panics, it is replaced.
+    fn run(&mut self, index: usize, now: Timestamp, bytes: &[u8], act: impl FnOnce(&mut M::Brain)) {
+        let Self { seats, outlets, message, events, counters, .. } = self;
+        let Some(seat) = seats.get_mut(index) else { return };
+        // Unwind safety: the shard is dropped after a panic, an unfinished message is overwritten, counters are numbers.
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            act(&mut seat.brain);
+            drain(&mut seat.brain, outlets, message, events, counters);
+            seat.wakeup = wakeup_of(&seat.brain);
+        }));
+        if let Err(payload) = outcome {
+            self.replace(index);
+            let id = self.seats.get(index).map(|seat| seat.id);
+            self.on_panic(id, now, payload.as_ref(), bytes);
+        }
+    }
+
+    /// Puts a fresh shard in the place of one that panicked.
+    #[cold]
+    fn replace(&mut self, index: usize) {
+        let Self { common, seats, snapshot, buried, .. } = self;
+        let Some(seat) = seats.get_mut(index) else { return };
+        buried.add(&seat.brain.counters());
+        let fresh = Seat::new(&common.maker, seat.id, seat.life.wrapping_add(1), snapshot);
+        let broken = std::mem::replace(seat, fresh);
+        // Its state may be too damaged even to be dropped; then what is left of it is lost memory.
+        let _ = catch_unwind(AssertUnwindSafe(|| drop(broken)));
+    }
+
+    #[cold]
+    fn on_panic(&mut self, shard: Option<ShardId>, now: Timestamp, payload: &(dyn Any + Send), bytes: &[u8]) {
+        self.counters.panics += 1;
+        let report = PanicReport::new(shard, now, payload, bytes);
+        tracing::error!("{report}");
+        if self.common.panics.record(report) {
+            tracing::error!("too many panics within a minute: the process ends");
+            std::process::abort();
+        }
+    }
+}
+
+fn wakeup_of(brain: &impl Brain) -> Timestamp {
+    brain.poll_timeout().map_or(Timestamp::MAX, |wakeup| wakeup.at)
+}
+
+/// Takes all outputs of `brain`.
+fn drain<B: Brain>(
+    brain: &mut B,
+    outlets: &mut [Outlet],
+    message: &mut Vec<u8>,
+    events: &SyncSender<Event>,
+    counters: &mut Counters,
+) {
+    message.clear();
+    while let Some(output) = brain.poll_output(message) {
+        match output {
+            Output::Send { flow } => match outlets.get_mut(usize::from(flow.listener.0)) {
+                Some(outlet) => outlet.send(flow.peer, message),
+                None => counters.misdirected += 1,
+            },
+            Output::Event(event) => counters.event_drops += u64::from(events.try_send(event).is_err()),
+        }
+        message.clear();
+    }
+}

@@ -1,0 +1,210 @@
+//! All workers of the process, as the control plane sees them.
+
+use std::io;
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+
+use mio::{Poll, Token};
+use strowger_foundation::{KeyRing, ShardId, TagKey};
+use strowger_net::{Clock, UdpSocket};
+
+use crate::brain::{Maker, Shards};
+use crate::desk::{Common, Desk};
+use crate::handover::{self, Doorbell, HANDOVER_QUEUE};
+use crate::outlet::Outlet;
+use crate::panics::PanicLog;
+use crate::status::{FleetStatus, WorkerStatus};
+use crate::worker::{Contact, DOORBELL, Mail, Neighbour, Worker};
+use strowger_registrar::Locations;
+use strowger_shard::{Event, Snapshot};
+
+/// Shards of one worker: enough for load to be moved between workers in small parts.
+pub const SHARDS_PER_WORKER: u16 = 16;
+
+/// Workers at most, so that every shard has an id.
+pub const MAX_WORKERS: usize = (u16::MAX / SHARDS_PER_WORKER) as usize;
+
+/// What a fleet starts with.
+#[derive(Debug)]
+pub struct FleetConfig {
+    /// For each worker its sockets: one for each listener of the snapshot, in their order. The sockets of one listener are
+    /// [siblings](UdpSocket::sibling).
+    pub sockets: Vec<Vec<UdpSocket>>,
+    /// The first snapshot.
+    pub snapshot: Arc<Snapshot>,
+    /// Random, drawn once a process: hashes and choices depend on it.
+    pub seed: u64,
+    /// Random and secret: branches and nonces are signed with it.
+    pub key: [u8; 16],
+    /// The process's clock.
+    pub clock: Clock,
+    /// Where events for the log go. Where its queue is full they are dropped and counted.
+    pub events: SyncSender<Event>,
+}
+
+/// The running workers. Dropping it stops them.
+#[derive(Debug)]
+pub struct Fleet {
+    contacts: Vec<Arc<Contact>>,
+    threads: Vec<JoinHandle<()>>,
+    locations: Arc<Locations>,
+    panics: Arc<PanicLog>,
+    published: Mutex<Published>,
+}
+
+#[derive(Debug)]
+struct Published {
+    version: u64,
+    /// Snapshots that some shard may still have. They are kept so that none is freed by a worker: it may be large.
+    kept: Vec<Arc<Snapshot>>,
+}
+
+impl Fleet {
+    /// Starts a thread for each worker.
+    ///
+    /// # Errors
+    /// `InvalidInput` when there is no worker, more than [`MAX_WORKERS`], or one whose sockets are not one for each
+    /// listener; otherwise when the system has no thread or file descriptor left.
+    pub fn start(config: FleetConfig) -> io::Result<Self> {
+        let shards = shard_count(config.sockets.len())?;
+        let maker = Shards::new(config.seed, KeyRing::new(TagKey::new(config.key)), shards);
+        let locations = Arc::clone(maker.locations());
+        Self::launch(config, maker, locations)
+    }
+
+    /// Starts the workers with shards that `maker` makes.
+    pub(crate) fn launch<M: Maker>(config: FleetConfig, maker: M, locations: Arc<Locations>) -> io::Result<Self> {
+        let FleetConfig { sockets, snapshot, clock, events, .. } = config;
+        let shards = shard_count(sockets.len())?;
+        if sockets.iter().any(|sockets| sockets.len() != snapshot.listeners.len()) {
+            return Err(invalid("each worker needs one socket for each listener"));
+        }
+        let panics = Arc::new(PanicLog::default());
+        let common = Arc::new(Common { maker, panics: Arc::clone(&panics), workers: shards / SHARDS_PER_WORKER });
+        let polls = (0..sockets.len()).map(|_| Poll::new()).collect::<io::Result<Vec<_>>>()?;
+        let contact = |poll: &Poll| Ok(Arc::new(Contact::new(Doorbell::new(poll.registry(), DOORBELL)?)));
+        let contacts = polls.iter().map(contact).collect::<io::Result<Vec<_>>>()?;
+        let mut neighbours = acquaint(&contacts).into_iter();
+        let published = Mutex::new(Published { version: 0, kept: vec![Arc::clone(&snapshot)] });
+        // From here on what was started is stopped when something fails.
+        let mut fleet = Self { contacts, threads: Vec::new(), locations, panics, published };
+        for (index, (sockets, poll)) in sockets.into_iter().zip(polls).enumerate() {
+            let register = |(listener, socket)| Outlet::new(socket, poll.registry(), Token(listener));
+            let outlets = sockets.into_iter().enumerate().map(register).collect::<io::Result<Vec<_>>>()?;
+            let (common, snapshot, events) = (Arc::clone(&common), Arc::clone(&snapshot), events.clone());
+            let contact =
+                fleet.contacts.get(index).map(Arc::clone).ok_or_else(|| invalid("a worker nobody can reach"))?;
+            let neighbours = neighbours.next().unwrap_or_default();
+            let first = u16::try_from(index).unwrap_or(u16::MAX);
+            let ids = (first..shards).step_by(usize::from(common.workers)).map(ShardId);
+            let work = move || {
+                let desk = Desk::new(common, ids, outlets, snapshot, events);
+                Worker::new(index, poll, clock, contact, desk, neighbours).run()
+            };
+            let thread = thread::Builder::new().name(format!("worker-{index}")).spawn(move || watch(index, work))?;
+            fleet.threads.push(thread);
+        }
+        Ok(fleet)
+    }
+
+    /// Gives every shard a new snapshot. Returns at once; a worker takes the newest when it comes to it.
+    ///
+    /// The listeners must be those of the first snapshot.
+    pub fn publish(&self, snapshot: Arc<Snapshot>) {
+        let mut published = self.published.lock().unwrap_or_else(PoisonError::into_inner);
+        published.version += 1;
+        // Whatever only this list still has is freed here, on a thread that may be slow.
+        published.kept.retain(|kept| Arc::strong_count(kept) > 1);
+        for contact in &self.contacts {
+            contact.deliver(Mail { snapshot: Arc::clone(&snapshot), version: published.version });
+        }
+        published.kept.push(snapshot);
+    }
+
+    /// What the workers have counted.
+    #[must_use]
+    pub fn status(&self) -> FleetStatus {
+        let workers: Vec<_> = self.contacts.iter().map(|contact| contact.board.read()).collect();
+        let mut total = WorkerStatus { version: u64::MAX, ..WorkerStatus::default() };
+        workers.iter().for_each(|worker| total.add(worker));
+        FleetStatus { workers, total, registrations: self.locations.len(), last_panic: self.panics.last() }
+    }
+
+    /// The location table.
+    #[must_use]
+    pub fn locations(&self) -> &Arc<Locations> {
+        &self.locations
+    }
+
+    /// Whether every shard has the newest snapshot, no transaction exists and nothing waits to be sent. While the server
+    /// drains this becomes true and stays so; at other times it is up to 100 ms old.
+    #[must_use]
+    pub fn is_idle(&self) -> bool {
+        let version = self.published.lock().unwrap_or_else(PoisonError::into_inner).version;
+        self.contacts
+            .iter()
+            .map(|contact| contact.board.read())
+            .all(|status| status.version == version && status.transactions == 0 && status.unsent == 0)
+    }
+
+    /// Ends all workers and waits for them. What waits in the send buffers is sent; transactions are forgotten.
+    pub fn stop(self) {
+        drop(self);
+    }
+}
+
+impl Drop for Fleet {
+    fn drop(&mut self) {
+        self.contacts.iter().for_each(|contact| contact.stop());
+        for thread in self.threads.drain(..) {
+            // A worker that panics aborts the process, so there is nothing to hear.
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Does `work`. The process does not go on without one of its workers: the peers whose packets the kernel gives to it
+/// would hear nothing any more.
+fn watch(index: usize, work: impl FnOnce() -> io::Result<()>) {
+    match catch_unwind(AssertUnwindSafe(work)) {
+        Ok(Ok(())) => return,
+        Ok(Err(error)) => tracing::error!(worker = index, %error, "the worker cannot wait for its sockets"),
+        Err(_) => tracing::error!(worker = index, "the worker panicked outside its shards"),
+    }
+    std::process::abort();
+}
+
+/// A ring each way between every two workers: for each worker its ways to the others.
+fn acquaint(contacts: &[Arc<Contact>]) -> Vec<Vec<Option<Neighbour>>> {
+    let count = contacts.len();
+    let mut gives: Vec<Vec<_>> = (0..count).map(|_| Vec::with_capacity(count)).collect();
+    // By taker, then by giver; the other way round than the ends that give.
+    let mut takes: Vec<Vec<_>> = (0..count).map(|_| Vec::with_capacity(count)).collect();
+    for (giver, gives) in gives.iter_mut().enumerate() {
+        for (taker, takes) in takes.iter_mut().enumerate() {
+            let ring = (giver != taker).then(|| handover::ring(HANDOVER_QUEUE));
+            let (give, take) = ring.unzip();
+            gives.push(give);
+            takes.push(take);
+        }
+    }
+    let meet = |((give, take), contact): ((Option<_>, Option<_>), &Arc<Contact>)| {
+        Some(Neighbour { contact: Arc::clone(contact), give: give?, take: take?, is_owed_a_ring: false })
+    };
+    let ways = gives.into_iter().zip(takes);
+    ways.map(|(gives, takes)| gives.into_iter().zip(takes).zip(contacts).map(meet).collect()).collect()
+}
+
+/// The number of shards for so many workers.
+fn shard_count(workers: usize) -> io::Result<u16> {
+    match u16::try_from(workers) {
+        Ok(count @ 1..) if workers <= MAX_WORKERS => Ok(count * SHARDS_PER_WORKER),
+        _ => Err(invalid("there must be at least one worker, and at most 4,095")),
+    }
+}
+
+fn invalid(what: &'static str) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidInput, what)
+}

@@ -1,0 +1,197 @@
+//! Messages on their way from the worker that received them to the worker whose shard owns them.
+//!
+//! Each ordered pair of workers has a ring of messages and a ring that brings the emptied buffers back, so nothing is
+//! allocated once as many buffers exist as were ever on their way at one time. Nobody waits: a full ring drops.
+
+use std::io;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+
+use mio::{Registry, Token, Waker};
+use rtrb::{Consumer, Producer, RingBuffer};
+use strowger_foundation::{Flow, ShardId, Timestamp};
+
+/// Messages that wait at most between one worker and another; past it new ones are dropped and counted.
+pub const HANDOVER_QUEUE: usize = 1024;
+
+/// The room of a new buffer: no smaller than what crosses an Ethernet in one piece.
+const BUFFER_BYTES: usize = 2 * 1024;
+
+/// A buffer that has grown past this is freed, so that rare large messages do not hold memory.
+const KEEP_BYTES: usize = 8 * 1024;
+
+/// One message, whole.
+#[derive(Debug)]
+pub(crate) struct Handed {
+    pub(crate) shard: ShardId,
+    pub(crate) arrival: Timestamp,
+    pub(crate) flow: Flow,
+    pub(crate) bytes: Vec<u8>,
+}
+
+/// The end that gives messages away.
+#[derive(Debug)]
+pub(crate) struct Sender {
+    messages: Producer<Handed>,
+    empties: Consumer<Vec<u8>>,
+}
+
+/// The end that takes them.
+#[derive(Debug)]
+pub(crate) struct Receiver {
+    messages: Consumer<Handed>,
+    empties: Producer<Vec<u8>>,
+}
+
+/// The ring was full.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) struct Dropped;
+
+/// The ring from one worker to another.
+pub(crate) fn ring(capacity: usize) -> (Sender, Receiver) {
+    let (give, take) = RingBuffer::new(capacity);
+    // One more than can be on its way: the one that the receiver has in its hands.
+    let (give_back, take_back) = RingBuffer::new(capacity + 1);
+    (Sender { messages: give, empties: take_back }, Receiver { messages: take, empties: give_back })
+}
+
+impl Sender {
+    /// Copies a message into the ring.
+    ///
+    /// # Errors
+    /// [`Dropped`] when as many messages wait as the ring takes.
+    pub(crate) fn send(
+        &mut self,
+        shard: ShardId,
+        arrival: Timestamp,
+        flow: Flow,
+        message: &[u8],
+    ) -> Result<(), Dropped> {
+        if self.messages.is_full() {
+            return Err(Dropped);
+        }
+        let mut bytes = self.empties.pop().unwrap_or_else(|_| Vec::with_capacity(BUFFER_BYTES.max(message.len())));
+        bytes.extend_from_slice(message);
+        self.messages.push(Handed { shard, arrival, flow, bytes }).map_err(|_| Dropped)
+    }
+}
+
+impl Receiver {
+    /// The next message. Give its buffer [back](Self::give_back).
+    pub(crate) fn poll(&mut self) -> Option<Handed> {
+        self.messages.pop().ok()
+    }
+
+    /// Returns the buffer of a message that was dealt with.
+    pub(crate) fn give_back(&mut self, mut bytes: Vec<u8>) {
+        if bytes.capacity() <= KEEP_BYTES {
+            bytes.clear();
+            let pushed = self.empties.push(bytes);
+            debug_assert!(pushed.is_ok(), "more buffers than the ring can have made");
+        }
+    }
+
+    /// Whether no message waits.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.messages.is_empty()
+    }
+}
+
+/// Wakes a worker that waits for the kernel, and costs nothing where it does not.
+#[derive(Debug)]
+pub(crate) struct Doorbell {
+    is_parked: AtomicBool,
+    waker: Waker,
+}
+
+impl Doorbell {
+    /// A doorbell whose events bear `token`.
+    ///
+    /// # Errors
+    /// When the process has no file descriptor left.
+    pub(crate) fn new(registry: &Registry, token: Token) -> io::Result<Self> {
+        Ok(Self { is_parked: AtomicBool::new(false), waker: Waker::new(registry, token)? })
+    }
+
+    /// Says that the owner is about to wait. It must look into its rings once more after this: who filled one before saw
+    /// it awake and did not ring.
+    pub(crate) fn park(&self) {
+        self.is_parked.store(true, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+    }
+
+    /// Says that the owner does not wait any more.
+    pub(crate) fn unpark(&self) {
+        self.is_parked.store(false, Ordering::Relaxed);
+    }
+
+    /// Called after a ring was filled: wakes the owner where it waits.
+    pub(crate) fn ring(&self) {
+        fence(Ordering::SeqCst);
+        if self.is_parked.load(Ordering::Relaxed) && self.is_parked.swap(false, Ordering::Relaxed) {
+            self.ring_always();
+        }
+    }
+
+    /// Makes the owner look up, whether it waits or not.
+    pub(crate) fn ring_always(&self) {
+        // The counter of an eventfd is never full here: mio empties it when it would be.
+        if let Err(error) = self.waker.wake() {
+            tracing::error!(%error, "a worker could not be woken");
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddr};
+
+    use strowger_foundation::{ListenerId, Transport};
+
+    use super::*;
+
+    fn flow() -> Flow {
+        let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 5060));
+        Flow { listener: ListenerId(0), transport: Transport::Udp, peer }
+    }
+
+    fn send(sender: &mut Sender, shard: u16, message: &[u8]) -> Result<(), Dropped> {
+        sender.send(ShardId(shard), Timestamp::from_millis(7), flow(), message)
+    }
+
+    #[test]
+    fn a_full_ring_drops_the_newest_and_takes_again_when_one_has_left() {
+        let (mut sender, mut receiver) = ring(4);
+        for shard in 0..4 {
+            assert_eq!(send(&mut sender, shard, b"x"), Ok(()));
+        }
+        assert_eq!(send(&mut sender, 4, b"x"), Err(Dropped));
+        let first = receiver.poll().expect("four wait");
+        assert_eq!((first.shard, first.arrival, first.flow), (ShardId(0), Timestamp::from_millis(7), flow()));
+        receiver.give_back(first.bytes);
+        assert_eq!(send(&mut sender, 5, b"x"), Ok(()));
+        let rest: Vec<_> = std::iter::from_fn(|| receiver.poll()).map(|handed| handed.shard.0).collect();
+        assert_eq!(rest, [1, 2, 3, 5]);
+    }
+
+    #[test]
+    fn buffers_come_back_and_bear_no_trace_of_the_message_before() {
+        let (mut sender, mut receiver) = ring(4);
+        assert_eq!(send(&mut sender, 0, b"a longer message"), Ok(()));
+        let handed = receiver.poll().expect("one waits");
+        let address = handed.bytes.as_ptr();
+        receiver.give_back(handed.bytes);
+        assert_eq!(send(&mut sender, 0, b"short"), Ok(()));
+        let handed = receiver.poll().expect("one waits");
+        assert_eq!((handed.bytes.as_slice(), handed.bytes.as_ptr()), (b"short".as_slice(), address));
+    }
+
+    #[test]
+    fn a_large_buffer_is_not_kept() {
+        let (mut sender, mut receiver) = ring(4);
+        assert_eq!(send(&mut sender, 0, &[b'x'; 60_000]), Ok(()));
+        let handed = receiver.poll().expect("one waits");
+        assert_eq!(handed.bytes.len(), 60_000);
+        receiver.give_back(handed.bytes);
+        assert!(sender.empties.is_empty());
+    }
+}

@@ -1,0 +1,113 @@
+//! A worker's socket on one listener, with what waits to leave through it.
+
+use std::io;
+use std::net::SocketAddr;
+
+use mio::{Interest, Registry, Token};
+use strowger_foundation::Timestamp;
+use strowger_net::{Cause, Flush, PeerError, RecvBatch, SendBatch, UdpSocket};
+
+/// Peers that became unreachable and have not been told to the shards yet; past this many the hints are forgotten, and
+/// the transactions end by their timers.
+const LOST_LIMIT: usize = 256;
+
+/// A socket and its state as mio's edges have told it.
+#[derive(Debug)]
+pub(crate) struct Outlet {
+    socket: UdpSocket,
+    batch: SendBatch,
+    /// Whether something may wait to be received.
+    pub(crate) is_readable: bool,
+    /// Whether the send buffer was full and mio has not said since that it is not.
+    is_blocked: bool,
+    /// When to try to receive again after an error.
+    pub(crate) retry: Option<Timestamp>,
+    lost: Vec<SocketAddr>,
+}
+
+impl Outlet {
+    /// Registers `socket` under `token`.
+    ///
+    /// # Errors
+    /// When the kernel does not take it.
+    pub(crate) fn new(mut socket: UdpSocket, registry: &Registry, token: Token) -> io::Result<Self> {
+        registry.register(&mut socket, token, Interest::READABLE | Interest::WRITABLE)?;
+        // What arrived before has made no edge that we could see.
+        Ok(Self {
+            socket,
+            batch: SendBatch::new(),
+            is_readable: true,
+            is_blocked: false,
+            retry: None,
+            lost: Vec::with_capacity(LOST_LIMIT),
+        })
+    }
+
+    pub(crate) fn socket(&self) -> &UdpSocket {
+        &self.socket
+    }
+
+    /// How many messages wait to be sent.
+    pub(crate) fn unsent(&self) -> usize {
+        self.batch.len()
+    }
+
+    /// Receives a batch; see [`UdpSocket::recv`].
+    ///
+    /// # Errors
+    /// When the socket cannot be read now.
+    pub(crate) fn recv(&mut self, inbox: &mut RecvBatch) -> io::Result<()> {
+        let result = self.socket.recv(inbox);
+        self.is_readable = result.is_ok() && inbox.is_full();
+        result
+    }
+
+    /// What mio had to say.
+    pub(crate) fn on_event(&mut self, event: &mio::event::Event) {
+        self.is_readable |= event.is_readable();
+        self.is_blocked &= !event.is_writable();
+        if event.is_error() {
+            while let Some(error) = self.socket.poll_error() {
+                note(&mut self.lost, error);
+            }
+        }
+    }
+
+    /// Lets `message` leave for `peer` with the next batch and takes an empty buffer in its place.
+    pub(crate) fn send(&mut self, peer: SocketAddr, message: &mut Vec<u8>) {
+        std::mem::swap(self.batch.next_slot(), message);
+        self.batch.commit(peer);
+        if self.batch.is_full() {
+            self.flush();
+        }
+    }
+
+    /// Sends what waits, unless the socket is known to be full.
+    pub(crate) fn flush(&mut self) {
+        if self.batch.is_empty() || self.is_blocked {
+            return;
+        }
+        let Self { socket, batch, lost, .. } = self;
+        self.is_blocked = socket.send(batch, |error| note(lost, error)) == Flush::Blocked;
+    }
+
+    /// Whether there are [lost peers](Self::poll_lost).
+    pub(crate) fn has_lost(&self) -> bool {
+        !self.lost.is_empty()
+    }
+
+    /// A peer to which nothing can be sent.
+    pub(crate) fn poll_lost(&mut self) -> Option<SocketAddr> {
+        self.lost.pop()
+    }
+}
+
+/// Keeps what says that the peer itself cannot be reached: not what concerns one message or passes.
+//= rfc3261#18.4
+fn note(lost: &mut Vec<SocketAddr>, error: PeerError) {
+    let is_lost = matches!(error.cause, Cause::Refused | Cause::Unreachable | Cause::Forbidden);
+    // A burst to a dead peer brings one error a datagram.
+    if is_lost && lost.len() < LOST_LIMIT && !lost.contains(&error.peer) {
+        lost.push(error.peer);
+    }
+}

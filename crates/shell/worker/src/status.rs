@@ -1,0 +1,146 @@
+//! What the workers have counted.
+
+use std::sync::{Mutex, PoisonError};
+
+use strowger_net as net;
+
+use crate::panics::PanicReport;
+use strowger_shard as shard;
+
+/// Totals of one worker since it started, for what is neither a socket's nor a shard's.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counters {
+    /// Datagrams of nothing but line ends, and empty ones: keep-alives of peers behind a NAT. A double CRLF among them was
+    /// answered (RFC 5626 §3.5.1).
+    pub keep_alives: u64,
+    /// Datagrams that are no SIP message, dropped.
+    pub malformed: u64,
+    /// Messages that no shard owns, dropped: responses to what we did not send.
+    pub unowned: u64,
+    /// Messages given to another worker.
+    pub handed_over: u64,
+    /// Messages taken from other workers.
+    pub taken_over: u64,
+    /// Messages dropped because [`HANDOVER_QUEUE`](crate::HANDOVER_QUEUE) others waited for the same worker.
+    pub handover_drops: u64,
+    /// Messages that a shard wanted to send from a listener that does not exist, dropped. Ours to mend.
+    pub misdirected: u64,
+    /// Events for the log that were dropped because its queue was full.
+    pub event_drops: u64,
+    /// Receive calls that failed.
+    pub receive_errors: u64,
+    /// Panics that were contained.
+    pub panics: u64,
+}
+
+impl Counters {
+    /// Adds `other` to every number.
+    pub fn add(&mut self, other: &Self) {
+        let Self {
+            keep_alives,
+            malformed,
+            unowned,
+            handed_over,
+            taken_over,
+            handover_drops,
+            misdirected,
+            event_drops,
+            receive_errors,
+            panics,
+        } = other;
+        self.keep_alives += keep_alives;
+        self.malformed += malformed;
+        self.unowned += unowned;
+        self.handed_over += handed_over;
+        self.taken_over += taken_over;
+        self.handover_drops += handover_drops;
+        self.misdirected += misdirected;
+        self.event_drops += event_drops;
+        self.receive_errors += receive_errors;
+        self.panics += panics;
+    }
+}
+
+/// One worker, or the sum of all.
+#[derive(Clone, Debug, Default)]
+pub struct WorkerStatus {
+    /// The loop's own numbers.
+    pub worker: Counters,
+    /// The sum over its sockets.
+    pub net: net::Counters,
+    /// The sum over its shards, those that panicked included.
+    pub shard: shard::Counters,
+    /// Transactions that exist now.
+    pub transactions: usize,
+    /// Messages that wait to be sent because a socket's send buffer is full.
+    pub unsent: usize,
+    /// The version of the snapshot that its shards have: how often one was published before.
+    pub version: u64,
+}
+
+impl WorkerStatus {
+    /// Adds `other`; the version becomes the older of both.
+    pub fn add(&mut self, other: &Self) {
+        self.worker.add(&other.worker);
+        add_net(&mut self.net, &other.net);
+        self.shard.add(&other.shard);
+        self.transactions += other.transactions;
+        self.unsent += other.unsent;
+        self.version = self.version.min(other.version);
+    }
+}
+
+/// The state of all workers, each as it was at most 100 ms ago, or a little more where a worker is very busy.
+#[derive(Clone, Debug)]
+pub struct FleetStatus {
+    /// One for each worker.
+    pub workers: Vec<WorkerStatus>,
+    /// Their sum.
+    pub total: WorkerStatus,
+    /// Contacts that are registered.
+    pub registrations: usize,
+    /// The last panic that was contained.
+    pub last_panic: Option<PanicReport>,
+}
+
+/// Adds `other` to every number of `sum`.
+pub(crate) fn add_net(sum: &mut net::Counters, other: &net::Counters) {
+    let net::Counters {
+        received,
+        truncated,
+        unaddressed,
+        kernel_drops,
+        sent,
+        send_errors,
+        no_buffers,
+        send_blocked,
+        send_overflow,
+        icmp_errors,
+    } = other;
+    sum.received += received;
+    sum.truncated += truncated;
+    sum.unaddressed += unaddressed;
+    sum.kernel_drops += kernel_drops;
+    sum.sent += sent;
+    sum.send_errors += send_errors;
+    sum.no_buffers += no_buffers;
+    sum.send_blocked += send_blocked;
+    sum.send_overflow += send_overflow;
+    sum.icmp_errors += icmp_errors;
+}
+
+/// Where a worker leaves its status for whoever asks.
+#[derive(Debug, Default)]
+pub(crate) struct Board {
+    status: Mutex<WorkerStatus>,
+}
+
+impl Board {
+    pub(crate) fn post(&self, status: WorkerStatus) {
+        *self.status.lock().unwrap_or_else(PoisonError::into_inner) = status;
+    }
+
+    pub(crate) fn read(&self) -> WorkerStatus {
+        self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}

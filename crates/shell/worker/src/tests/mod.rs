@@ -1,0 +1,74 @@
+//! The loop over real loopback sockets, with shards that do as their tests say.
+
+mod allocations;
+mod fleet;
+mod puppet;
+mod single;
+
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket as Phone};
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use strowger_foundation::Transport;
+use strowger_net::{BufferSizes, UdpSocket};
+use strowger_shard::{Listener, Snapshot};
+
+/// Far more than any machine needs, and the most that a failing test takes.
+const DEADLINE: Duration = Duration::from_secs(20);
+
+fn bind() -> UdpSocket {
+    UdpSocket::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), BufferSizes::DEFAULT).expect("loopback has a free port")
+}
+
+/// Sockets for so many workers on so many listeners.
+fn sockets(workers: usize, listeners: usize) -> Vec<Vec<UdpSocket>> {
+    let first: Vec<_> = (0..listeners).map(|_| bind()).collect();
+    let siblings = || first.iter().map(|socket| socket.sibling().expect("the address is ours")).collect();
+    let mut all: Vec<Vec<_>> = (1..workers).map(|_| siblings()).collect();
+    all.push(first);
+    all
+}
+
+fn snapshot(sockets: &[UdpSocket]) -> Arc<Snapshot> {
+    let listeners = sockets.iter().map(|socket| Listener::new(Transport::Udp, socket.local_addr())).collect();
+    let directory = strowger_directory::Directory::empty(1);
+    Arc::new(Snapshot::new(listeners, vec![b"example.com".as_slice().into()], directory))
+}
+
+/// A client's socket that talks to `server` only.
+fn phone(server: SocketAddr) -> Phone {
+    let phone = Phone::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has a free port");
+    phone.connect(server).expect("a loopback address");
+    phone.set_read_timeout(Some(DEADLINE)).expect("a sound socket");
+    phone
+}
+
+fn receive(phone: &Phone) -> String {
+    let mut buffer = [0; 2048];
+    let length = phone.recv(&mut buffer).expect("an answer in time");
+    String::from_utf8(buffer[..length].to_vec()).expect("text")
+}
+
+fn options(call_id: &str) -> Vec<u8> {
+    format!(
+        "OPTIONS sip:example.com SIP/2.0\r\nVia: SIP/2.0/UDP 127.0.0.1:5060;branch=z9hG4bK{call_id}\r\n\
+         To: <sip:example.com>\r\nFrom: <sip:a@example.com>;tag=1\r\nCall-ID: {call_id}\r\nCSeq: 1 OPTIONS\r\n\
+         Max-Forwards: 70\r\nAuthorization: secret\r\nContent-Length: 0\r\n\r\n"
+    )
+    .into_bytes()
+}
+
+/// Sends a request and returns the answer.
+fn ask(phone: &Phone, call_id: &str) -> String {
+    phone.send(&options(call_id)).expect("loopback takes it");
+    receive(phone)
+}
+
+/// Asks over and over until the answer is yes: for what no event tells of.
+fn spin_until(mut is_done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + DEADLINE;
+    while !is_done() {
+        assert!(Instant::now() < deadline, "it does not happen");
+        std::thread::yield_now();
+    }
+}

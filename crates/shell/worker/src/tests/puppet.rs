@@ -1,0 +1,134 @@
+//! A shard that does what the Call-ID of a message says: `<shard> <verb> …`.
+
+use std::collections::VecDeque;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use strowger_foundation::{Flow, ListenerId, ShardId, Timestamp, Wakeup};
+use strowger_message::{Fault, Peek};
+use strowger_shard::{Counters, Event, Input, Output, Snapshot};
+
+use crate::brain::{Brain, Maker};
+
+/// Makes puppets.
+pub(super) struct Stage;
+
+impl Maker for Stage {
+    type Brain = Puppet;
+
+    fn make(&self, id: ShardId, life: u32, _: Arc<Snapshot>) -> Puppet {
+        Puppet { id, life, ..Puppet::default() }
+    }
+
+    fn owner(&self, peek: &Peek<'_>, _: &Snapshot) -> Option<ShardId> {
+        let call_id = std::str::from_utf8(peek.call_id).ok()?;
+        assert_ne!(call_id, "steering-bug", "a planted bug");
+        call_id.split('-').next()?.parse().ok().map(ShardId)
+    }
+}
+
+/// The shard.
+#[derive(Debug, Default)]
+pub(super) struct Puppet {
+    id: ShardId,
+    life: u32,
+    counters: Counters,
+    transactions: usize,
+    outputs: VecDeque<(Option<Flow>, [u8; 64], usize)>,
+    events: VecDeque<Event>,
+    timer: Option<(Timestamp, Flow)>,
+    panics_at_drain: bool,
+    reports_to: Option<Flow>,
+}
+
+impl Puppet {
+    fn say(&mut self, flow: Flow, what: std::fmt::Arguments<'_>) {
+        let mut text = [0; 64];
+        let mut rest = text.as_mut_slice();
+        std::io::Write::write_fmt(&mut rest, what).expect("short");
+        let length = 64 - rest.len();
+        self.outputs.push_back((Some(flow), text, length));
+    }
+
+    fn obey(&mut self, now: Timestamp, flow: Flow, call_id: &str) {
+        let (id, life, count) = (self.id.0, self.life, self.counters.requests);
+        let mut words = call_id.split('-').skip(1);
+        match words.next() {
+            Some("bug") => panic!("a planted bug"),
+            Some("drainbug") => self.panics_at_drain = true,
+            Some("timer") => self.timer = Some((now + Duration::from_millis(20), flow)),
+            Some("timerbug") => self.timer = Some((now, Flow { listener: ListenerId(77), ..flow })),
+            Some("begin") => self.transactions += 1,
+            Some("nowhere") => self.say(Flow { listener: ListenerId(99), ..flow }, format_args!("?")),
+            Some("events") => {
+                let event = Event::Malformed { peer: flow.peer, fault: Fault::StartLine };
+                self.events.extend([event.clone(), event.clone(), event]);
+            }
+            Some("dead") => {
+                let port = words.next().and_then(|port| port.parse().ok()).expect("a port");
+                self.reports_to = Some(flow);
+                let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+                self.say(Flow { peer, ..flow }, format_args!("anybody there?"));
+                return;
+            }
+            _ => {}
+        }
+        self.say(flow, format_args!("{call_id} shard {id} life {life} count {count}"));
+    }
+}
+
+impl Brain for Puppet {
+    fn handle_input(&mut self, now: Timestamp, input: Input<'_>) {
+        match input {
+            Input::Message { arrival, flow, peek } => {
+                assert!(arrival <= now);
+                self.counters.requests += 1;
+                self.obey(now, flow, std::str::from_utf8(peek.call_id).expect("text"));
+            }
+            Input::Unreachable { peer } => {
+                if let Some(flow) = self.reports_to.take() {
+                    self.say(flow, format_args!("lost {}", peer.port()));
+                }
+            }
+            Input::Config(snapshot) => {
+                self.counters.responses += 1;
+                if snapshot.draining {
+                    self.transactions = 0;
+                }
+            }
+        }
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp) {
+        if let Some((_, flow)) = self.timer.take_if(|(at, _)| *at <= now) {
+            assert_ne!(flow.listener.0, 77, "a planted bug");
+            self.say(flow, format_args!("ring"));
+        }
+    }
+
+    fn poll_output(&mut self, out: &mut Vec<u8>) -> Option<Output> {
+        assert!(out.is_empty());
+        if let Some(event) = self.events.pop_front() {
+            return Some(Output::Event(event));
+        }
+        let (flow, text, length) = self.outputs.pop_front()?;
+        assert!(!self.panics_at_drain, "a planted bug");
+        // Each buffer grows once, so that the texts may vary in length.
+        out.reserve(text.len());
+        out.extend_from_slice(&text[..length]);
+        flow.map(|flow| Output::Send { flow })
+    }
+
+    fn poll_timeout(&self) -> Option<Wakeup> {
+        self.timer.map(|(at, _)| Wakeup { at, reason: "a test" })
+    }
+
+    fn counters(&self) -> Counters {
+        self.counters
+    }
+
+    fn transactions(&self) -> usize {
+        self.transactions
+    }
+}

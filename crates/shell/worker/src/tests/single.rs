@@ -1,0 +1,83 @@
+//! One worker, driven round by round from the test's own thread.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+
+use mio::{Events, Poll, Token};
+use strowger_foundation::ShardId;
+use strowger_net::Clock;
+
+use super::puppet::Stage;
+use super::{options, phone, snapshot, sockets, spin_until};
+use crate::desk::{Common, Desk};
+use crate::handover::{self, Doorbell, Receiver};
+use crate::outlet::Outlet;
+use crate::panics::PanicLog;
+use crate::worker::{Contact, DOORBELL, Neighbour, Worker};
+
+/// A worker that nobody runs, the first of two, and the far end of the ring to the second.
+pub(super) struct Alone {
+    pub(super) worker: Worker<Stage>,
+    pub(super) address: SocketAddr,
+    pub(super) contact: Arc<Contact>,
+    to_second: Receiver,
+    _second: Poll,
+    events: Events,
+}
+
+impl Alone {
+    pub(super) fn new(ring_capacity: usize) -> Self {
+        let socket = sockets(1, 1).pop().expect("one worker").pop().expect("one listener");
+        let address = socket.local_addr();
+        let snapshot = snapshot(std::slice::from_ref(&socket));
+        let contact =
+            |poll: &Poll| Arc::new(Contact::new(Doorbell::new(poll.registry(), DOORBELL).expect("a file descriptor")));
+        let (poll, second) = (Poll::new().expect("epoll"), Poll::new().expect("epoll"));
+        let outlet = Outlet::new(socket, poll.registry(), Token(0)).expect("a fresh socket");
+        let common = Common { maker: Stage, panics: Arc::new(PanicLog::default()), workers: 2 };
+        let ids = (0..32).step_by(2).map(ShardId);
+        let (queue, _) = sync_channel(1);
+        let desk = Desk::new(Arc::new(common), ids, vec![outlet], snapshot, queue);
+        let (give, to_second) = handover::ring(ring_capacity);
+        let (_, take) = handover::ring(ring_capacity);
+        let second_contact = contact(&second);
+        let neighbour = Neighbour { contact: second_contact, give, take, is_owed_a_ring: false };
+        let contact = contact(&poll);
+        let worker = Worker::new(0, poll, Clock::start(), Arc::clone(&contact), desk, vec![None, Some(neighbour)]);
+        Self { worker, address, contact, to_second, _second: second, events: Events::with_capacity(8) }
+    }
+
+    pub(super) fn step(&mut self) {
+        self.worker.wait(&mut self.events).expect("epoll");
+        self.worker.handle_events(&self.events);
+        self.worker.round();
+    }
+}
+
+#[test]
+fn a_neighbour_that_does_not_keep_up_costs_its_own_messages_only() {
+    let mut alone = Alone::new(4);
+    let phone = phone(alone.address);
+    for number in 0..10 {
+        phone.send(&options(&format!("1-{number}"))).expect("loopback takes it");
+        phone.send(&options(&format!("2-{number}"))).expect("loopback takes it");
+    }
+    let mut status = alone.contact.board.read();
+    spin_until(|| {
+        alone.step();
+        alone.worker.post(Clock::start().now());
+        status = alone.contact.board.read();
+        status.net.received == 20
+    });
+    assert_eq!((status.worker.handed_over, status.worker.handover_drops), (4, 6));
+    assert_eq!((status.shard.requests, status.net.sent), (10, 10), "its own messages were all answered");
+    let waiting: Vec<_> = std::iter::from_fn(|| alone.to_second.poll()).collect();
+    let expected: Vec<_> = (0..4).map(|number| options(&format!("1-{number}"))).collect();
+    assert_eq!(waiting.iter().map(|handed| handed.bytes.clone()).collect::<Vec<_>>(), expected);
+    assert!(
+        waiting
+            .iter()
+            .all(|handed| handed.shard == ShardId(1) && handed.flow.peer == phone.local_addr().expect("bound"))
+    );
+}

@@ -1,0 +1,261 @@
+//! Scripted user agents: phones that register, call, ring, answer, are busy, hang up and send messages, with client and
+//! server transactions of their own.
+
+mod uac;
+mod uas;
+mod wire;
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::collections::{BTreeMap, VecDeque};
+
+use strowger_foundation::{Flow, ListenerId, TagKey, Timestamp, Transport};
+use strowger_message::{Kind, Message, Peek};
+use strowger_transaction::{ServerKey, Timing, Transactions};
+
+use crate::rng::Rng;
+use uac::Exchange;
+use uas::Ringing;
+
+/// What a phone does of itself.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// Registers its contact; 0 removes it.
+    Register {
+        /// The expiry that it asks for, in seconds.
+        expires_s: u32,
+    },
+    /// Sends a REGISTER with the Call-ID of the others and the lowest CSeq, as a delayed one might have.
+    RegisterLate,
+    /// Asks for the bindings.
+    Fetch,
+    /// Removes all bindings.
+    Clear,
+    /// Calls a user.
+    Call {
+        /// The user.
+        user: String,
+        /// How long it talks before it hangs up.
+        hold: Duration,
+        /// How long it waits for an answer before it cancels.
+        patience: Option<Duration>,
+    },
+    /// Sends a MESSAGE.
+    Message {
+        /// The user.
+        user: String,
+    },
+    /// Sends OPTIONS to the server.
+    Options,
+}
+
+/// What a phone does with a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Answering {
+    /// Rings, answers, and perhaps hangs up first.
+    Answer {
+        /// How long it rings.
+        ring: Duration,
+        /// How long it talks before it hangs up.
+        hold: Option<Duration>,
+    },
+    /// Rings until it is cancelled.
+    Ring,
+    /// Says every minute that it still rings.
+    RingOn,
+    /// 486.
+    Busy,
+    /// 603.
+    Decline,
+    /// Hears nothing at all, as if it were switched off.
+    Dead,
+}
+
+/// One phone and its script.
+#[derive(Clone, Debug)]
+pub struct Phone {
+    /// The user part of its address of record; its password is the same.
+    pub user: String,
+    /// The domain.
+    pub domain: String,
+    /// Where it is.
+    pub address: SocketAddr,
+    /// Where it believes that it is: differs behind a translation.
+    pub own_address: SocketAddr,
+    /// What it does with calls.
+    pub answering: Answering,
+    /// What it does when.
+    pub script: Vec<(Duration, Action)>,
+}
+
+/// A phone at work.
+#[derive(Debug)]
+pub struct Agent {
+    number: usize,
+    phone: Phone,
+    server: SocketAddr,
+    transactions: Transactions,
+    secret: TagKey,
+    rng: Rng,
+    tasks: BTreeMap<(Timestamp, u64), Task>,
+    serial: u64,
+    exchanges: Vec<Exchange>,
+    ringing: Vec<Ringing>,
+    dialogs: Vec<Dialog>,
+    register_cseq: u32,
+    outbox: VecDeque<(SocketAddr, Vec<u8>)>,
+    /// What the script achieved.
+    pub tally: Tally,
+}
+
+/// How often what was achieved.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Tally {
+    /// Registrations that were accepted.
+    pub registered: u64,
+    /// Calls that were answered, as their caller sees it.
+    pub answered: u64,
+    /// Calls that were refused, as their caller sees it.
+    pub refused: u64,
+    /// Messages and OPTIONS that were answered 2xx.
+    pub delivered: u64,
+    /// Requests that heard no final response.
+    pub unanswered: u64,
+}
+
+/// A call that was answered, at either end.
+#[derive(Clone, Debug)]
+struct Dialog {
+    call_id: String,
+    local: String,
+    remote: String,
+    target: String,
+    routes: Vec<String>,
+    cseq: u32,
+    /// The caller's ACK, which goes out again with each repetition of the 2xx.
+    ack: Option<(SocketAddr, Vec<u8>)>,
+    /// The callee's 2xx, which is repeated until the ACK comes.
+    accepted: Option<uas::Accepted>,
+    over: bool,
+}
+
+#[derive(Clone, Copy, Debug)]
+enum Task {
+    Act(usize),
+    GiveUp(usize),
+    Answer(usize),
+    RingAgain(usize),
+    RepeatAccepted(usize),
+    HangUp(usize),
+}
+
+impl Agent {
+    /// A phone that begins its script at the clock's origin.
+    #[must_use]
+    pub fn new(number: usize, phone: Phone, server: SocketAddr, mut rng: Rng) -> Self {
+        let mut agent = Self {
+            number,
+            server,
+            transactions: Transactions::new(Timing::default(), rng.next_u64()),
+            secret: TagKey::new([7; 16]),
+            rng,
+            tasks: BTreeMap::new(),
+            serial: 0,
+            exchanges: Vec::new(),
+            ringing: Vec::new(),
+            dialogs: Vec::new(),
+            register_cseq: 0,
+            outbox: VecDeque::new(),
+            tally: Tally::default(),
+            phone,
+        };
+        for index in 0..agent.phone.script.len() {
+            let at = Timestamp::ZERO + agent.phone.script[index].0;
+            agent.schedule(at, Task::Act(index));
+        }
+        agent
+    }
+
+    /// Where the phone is.
+    #[must_use]
+    pub const fn address(&self) -> SocketAddr {
+        self.phone.address
+    }
+
+    /// A datagram came.
+    pub fn handle_datagram(&mut self, now: Timestamp, from: SocketAddr, bytes: &[u8]) {
+        if self.phone.answering == Answering::Dead && Peek::read(bytes).is_ok_and(|p| matches!(p.kind, Kind::Request(_))) {
+            return;
+        }
+        // An empty line keeps a translation open and asks for nothing.
+        let Ok(message) = Message::parse(bytes) else { return };
+        match message.status() {
+            Some(status) => self.handle_response(now, &message, status),
+            None => {
+                let key = ServerKey::of(&self.secret, message.head(), message.via(), message.method());
+                self.handle_request(now, flow(from), key, &message);
+            }
+        }
+        self.drain_events();
+    }
+
+    /// What is due.
+    pub fn handle_timeout(&mut self, now: Timestamp) {
+        self.transactions.handle_timeout(now);
+        while let Some(entry) = self.tasks.first_entry().filter(|entry| entry.key().0 <= now) {
+            match entry.remove() {
+                Task::Act(index) => self.act(now, index),
+                Task::GiveUp(exchange) => self.give_up(now, exchange),
+                Task::Answer(ringing) => self.pick_up(now, ringing),
+                Task::RingAgain(ringing) => self.ring_again(now, ringing),
+                Task::RepeatAccepted(dialog) => self.repeat_accepted(now, dialog),
+                Task::HangUp(dialog) => self.hang_up(now, dialog),
+            }
+        }
+        self.drain_events();
+    }
+
+    /// When something is due.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Timestamp> {
+        let task = self.tasks.first_key_value().map(|((at, _), _)| *at);
+        let timer = self.transactions.poll_timeout().map(|wakeup| wakeup.at);
+        task.into_iter().chain(timer).min()
+    }
+
+    /// Takes one datagram that is to be sent.
+    pub fn poll_transmit(&mut self) -> Option<(SocketAddr, Vec<u8>)> {
+        let mut buffer = Vec::new();
+        if let Some(flow) = self.transactions.poll_transmit(&mut buffer) {
+            return Some((flow.peer, buffer));
+        }
+        self.outbox.pop_front()
+    }
+
+    fn schedule(&mut self, at: Timestamp, task: Task) {
+        self.serial += 1;
+        self.tasks.insert((at, self.serial), task);
+    }
+
+    fn drain_events(&mut self) {
+        while let Some(event) = self.transactions.poll_event() {
+            if let strowger_transaction::Event::ClientTimeout { user, .. } = event {
+                let exchange = &self.exchanges[user as usize];
+                self.tally.unanswered += u64::from(exchange.answered.is_none());
+            }
+        }
+    }
+
+    /// A word that no agent has said before.
+    fn word(&mut self) -> String {
+        format!("ua{}x{:x}", self.number, self.rng.next_u64())
+    }
+
+    fn own_uri(&self) -> String {
+        format!("sip:{}@{}", self.phone.user, self.phone.own_address)
+    }
+}
+
+fn flow(peer: SocketAddr) -> Flow {
+    Flow { listener: ListenerId(0), transport: Transport::Udp, peer }
+}

@@ -1,0 +1,258 @@
+//! The client side of a phone: what it asks for, and what it does with the answers.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+
+use strowger_auth::client::{self, Secret};
+use strowger_foundation::Timestamp;
+use strowger_message::{AuthParams, HeaderName, Message, Method, Status};
+use strowger_transaction::{ClientId, Kind, ResponseVerdict};
+
+use super::wire::{self, Draft};
+use super::{Action, Agent, Dialog, Task, flow};
+
+/// How often a request is repeated with other credentials.
+const MAX_CHALLENGES: u32 = 3;
+
+/// One request and what came of it.
+#[derive(Debug)]
+pub(super) struct Exchange {
+    draft: Draft,
+    client: ClientId,
+    challenges: u32,
+    /// A late REGISTER keeps its CSeq when it is repeated.
+    keeps_cseq: bool,
+    hold: Duration,
+    patience: Option<Duration>,
+    gave_up: bool,
+    pub(super) answered: Option<Status>,
+}
+
+impl Agent {
+    pub(super) fn act(&mut self, now: Timestamp, index: usize) {
+        match self.phone.script[index].1.clone() {
+            Action::Register { expires_s } => {
+                let contact = format!("Contact: <{}>;expires={expires_s}", self.own_uri());
+                self.register(now, vec![contact], false);
+            }
+            Action::RegisterLate => {
+                let contact = format!("Contact: <{}>;expires=600", self.own_uri());
+                self.register(now, vec![contact], true);
+            }
+            Action::Fetch => self.register(now, Vec::new(), false),
+            Action::Clear => self.register(now, vec!["Contact: *".to_owned(), "Expires: 0".to_owned()], false),
+            Action::Call { user, hold, patience } => {
+                let body = b"v=0\r\no=- 1 1 IN IP4 192.0.2.9\r\ns= a  call \r\n".to_vec();
+                let mut draft = self.draft("INVITE", format!("sip:{user}@{}", self.phone.domain), body);
+                draft.headers.push(format!("Contact: <{}>", self.own_uri()));
+                draft.headers.push("Content-Type: application/sdp".to_owned());
+                self.start(now, draft, hold, patience);
+            }
+            Action::Message { user } => {
+                let draft = self.draft("MESSAGE", format!("sip:{user}@{}", self.phone.domain), b"hello\0world".to_vec());
+                self.start(now, draft, Duration::ZERO, None);
+            }
+            Action::Options => {
+                let draft = self.draft("OPTIONS", format!("sip:{}", self.phone.domain), Vec::new());
+                self.start(now, draft, Duration::ZERO, None);
+            }
+        }
+    }
+
+    /// Cancels a call that nobody has answered yet; before any response it waits for one.
+    pub(super) fn give_up(&mut self, now: Timestamp, index: usize) {
+        let exchange = &mut self.exchanges[index];
+        if exchange.answered.is_none() {
+            exchange.gave_up = true;
+            let client = exchange.client;
+            self.transactions.cancel(now, client);
+        }
+    }
+
+    pub(super) fn hang_up(&mut self, now: Timestamp, index: usize) {
+        let dialog = &mut self.dialogs[index];
+        if core::mem::replace(&mut dialog.over, true) {
+            return;
+        }
+        dialog.cseq += 1;
+        let draft = dialog.draft("BYE", dialog.cseq);
+        self.start(now, draft, Duration::ZERO, None);
+    }
+
+    pub(super) fn handle_response(&mut self, now: Timestamp, message: &Message<'_>, status: Status) {
+        let Some(client) = message.via().branch.and_then(wire::client_of) else { return };
+        let verdict = self.transactions.handle_response(now, client, message);
+        let ResponseVerdict::ToUser { user } = verdict else { return };
+        let index = user as usize;
+        if status.is_provisional() {
+            if self.exchanges[index].gave_up {
+                self.transactions.cancel(now, client);
+            }
+            return;
+        }
+        let invite = message.method() == Method::Invite;
+        let challenged = matches!(status, Status::UNAUTHORIZED | Status::PROXY_AUTHENTICATION_REQUIRED);
+        if challenged && self.exchanges[index].challenges < MAX_CHALLENGES && !self.exchanges[index].gave_up {
+            self.answer_challenge(now, index, message, status);
+            return;
+        }
+        let first = self.exchanges[index].answered.replace(status).is_none();
+        if invite && status.is_success() {
+            self.tally.answered += u64::from(first);
+            self.accept(now, index, message);
+        } else if invite {
+            self.tally.refused += u64::from(first);
+        } else if status.is_success() {
+            match message.method() {
+                Method::Register => self.tally.registered += 1,
+                _ => self.tally.delivered += 1,
+            }
+        }
+    }
+
+    fn register(&mut self, now: Timestamp, contacts: Vec<String>, late: bool) {
+        let domain = &self.phone.domain;
+        let aor = format!("sip:{}@{domain}", self.phone.user);
+        let mut draft = self.draft("REGISTER", format!("sip:{domain}"), Vec::new());
+        draft.to = format!("<{aor}>");
+        draft.call_id = format!("register-of-{}", self.number);
+        self.register_cseq += u32::from(!late);
+        draft.cseq = if late { 1 } else { self.register_cseq + 1 };
+        draft.headers.extend(contacts);
+        self.start(now, draft, Duration::ZERO, None);
+        if let Some(exchange) = self.exchanges.last_mut() {
+            exchange.keeps_cseq = late;
+        }
+    }
+
+    fn draft(&mut self, method: &'static str, uri: String, body: Vec<u8>) -> Draft {
+        let (tag, call_id) = (self.word(), self.word());
+        Draft {
+            method,
+            to: format!("<{uri}>"),
+            uri,
+            from: format!("\"{0}\" <sip:{0}@{1}>;tag={tag}", self.phone.user, self.phone.domain),
+            call_id,
+            cseq: 1,
+            headers: vec!["X-Unknown: one,  two".to_owned(), "x-folded: a\r\n\tb".to_owned(), "Subject:odd".to_owned()],
+            body,
+            ..Draft::default()
+        }
+    }
+
+    fn start(&mut self, now: Timestamp, draft: Draft, hold: Duration, patience: Option<Duration>) {
+        let Ok(client) = self.transactions.reserve_client() else { return };
+        let exchange = Exchange {
+            draft,
+            client,
+            challenges: 0,
+            keeps_cseq: false,
+            hold,
+            patience,
+            gave_up: false,
+            answered: None,
+        };
+        self.exchanges.push(exchange);
+        self.send(now, self.exchanges.len() - 1);
+        if let Some(patience) = patience {
+            self.schedule(now + patience, Task::GiveUp(self.exchanges.len() - 1));
+        }
+    }
+
+    fn send(&mut self, now: Timestamp, index: usize) {
+        let exchange = &self.exchanges[index];
+        let branch = wire::branch(self.number, exchange.client);
+        let request = exchange.draft.write(self.phone.own_address, &branch);
+        let kind = if exchange.draft.method == "INVITE" { Kind::Invite } else { Kind::NonInvite };
+        let to = exchange.draft.next_hop(self.server);
+        let user = u32::try_from(index).unwrap_or(u32::MAX - 1);
+        self.transactions.start_client(now, exchange.client, kind, flow(to), request, user);
+    }
+
+    fn answer_challenge(&mut self, now: Timestamp, index: usize, message: &Message<'_>, status: Status) {
+        let (asked, given) = match status {
+            Status::UNAUTHORIZED => (HeaderName::WwwAuthenticate, HeaderName::Authorization),
+            _ => (HeaderName::ProxyAuthenticate, HeaderName::ProxyAuthorization),
+        };
+        let cnonce = self.word();
+        let Some(challenge) = message.head().first(asked).and_then(AuthParams::parse) else { return };
+        let exchange = &self.exchanges[index];
+        let request = client::Request {
+            username: self.phone.user.as_bytes(),
+            secret: Secret::Password(self.phone.user.as_bytes()),
+            method: exchange.draft.method.as_bytes(),
+            uri: exchange.draft.uri.as_bytes(),
+            body: &exchange.draft.body,
+            cnonce: cnonce.as_bytes(),
+            nc: 1,
+            cover_body: false,
+        };
+        let mut credentials = format!("{}: ", given.as_str()).into_bytes();
+        if client::respond(&mut credentials, &challenge, &request).is_err() {
+            return;
+        }
+        let Ok(client) = self.transactions.reserve_client() else { return };
+        let exchange = &mut self.exchanges[index];
+        exchange.draft.credentials = Some(wire::text(&credentials));
+        exchange.client = client;
+        exchange.challenges += 1;
+        if exchange.draft.method == "REGISTER" && !exchange.keeps_cseq {
+            self.register_cseq += 1;
+            exchange.draft.cseq = self.register_cseq + 1;
+        } else if !exchange.keeps_cseq {
+            exchange.draft.cseq += 1;
+        }
+        self.send(now, index);
+    }
+
+    /// A 2xx to our INVITE: the first of a fork's branch makes a dialog, each is acknowledged.
+    fn accept(&mut self, now: Timestamp, index: usize, message: &Message<'_>) {
+        let remote = wire::value(message, HeaderName::To);
+        let exchange = &self.exchanges[index];
+        let call_id = &exchange.draft.call_id;
+        let known = self.dialogs.iter().find(|dialog| dialog.call_id == *call_id && dialog.remote == remote);
+        if let Some(ack) = known.and_then(|dialog| dialog.ack.clone()) {
+            self.outbox.push_back(ack);
+            return;
+        }
+        let Some(target) = wire::contact(message) else { return };
+        let mut routes = wire::record_routes(message);
+        routes.reverse();
+        let cseq = exchange.draft.cseq;
+        let (local, call_id) = (exchange.draft.from.clone(), call_id.clone());
+        // A second answer of a fork, and one that came too late, are hung up at once.
+        let first = !self.dialogs.iter().any(|dialog| dialog.call_id == call_id);
+        let hold = if first && !exchange.gave_up { exchange.hold } else { Duration::ZERO };
+        let mut dialog = Dialog { call_id, local, remote, target, routes, cseq, ack: None, accepted: None, over: false };
+        let ack = dialog.draft("ACK", cseq);
+        let branch = format!("z9hG4bKack-{}", self.word());
+        let packet = (ack.next_hop(self.server), ack.write(self.phone.own_address, &branch));
+        dialog.ack = Some(packet.clone());
+        self.outbox.push_back(packet);
+        self.dialogs.push(dialog);
+        self.schedule(now + hold, Task::HangUp(self.dialogs.len() - 1));
+    }
+}
+
+impl Dialog {
+    fn draft(&self, method: &'static str, cseq: u32) -> Draft {
+        Draft {
+            method,
+            uri: self.target.clone(),
+            from: self.local.clone(),
+            to: self.remote.clone(),
+            call_id: self.call_id.clone(),
+            cseq,
+            routes: self.routes.clone(),
+            ..Draft::default()
+        }
+    }
+}
+
+impl Draft {
+    /// The first Route, within a dialog the peer's own address, else the server.
+    fn next_hop(&self, server: SocketAddr) -> SocketAddr {
+        let hop = self.routes.first().unwrap_or(&self.uri);
+        wire::address_of(hop).unwrap_or(server)
+    }
+}

@@ -1,0 +1,83 @@
+//! The messages that scripted user agents send.
+
+use core::net::SocketAddr;
+
+use strowger_message::{HeaderName, Message, NameAddr};
+use strowger_transaction::ClientId;
+
+/// One request as an agent means it; a repetition with credentials changes only some of it.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Draft {
+    pub(crate) method: &'static str,
+    pub(crate) uri: String,
+    pub(crate) from: String,
+    pub(crate) to: String,
+    pub(crate) call_id: String,
+    pub(crate) cseq: u32,
+    pub(crate) routes: Vec<String>,
+    /// Further header lines, without line ends.
+    pub(crate) headers: Vec<String>,
+    /// Authorization or Proxy-Authorization, as a line.
+    pub(crate) credentials: Option<String>,
+    pub(crate) body: Vec<u8>,
+}
+
+impl Draft {
+    /// The request with a Via of `sent_by` and `branch`.
+    pub(crate) fn write(&self, sent_by: SocketAddr, branch: &str) -> Vec<u8> {
+        let mut text = format!("{} {} SIP/2.0\r\n", self.method, self.uri);
+        text += &format!("Via: SIP/2.0/UDP {sent_by};rport;branch={branch}\r\n");
+        for route in &self.routes {
+            text += &format!("Route: {route}\r\n");
+        }
+        text += &format!("Max-Forwards: 70\r\nFrom: {}\r\nTo: {}\r\n", self.from, self.to);
+        text += &format!("Call-ID: {}\r\nCSeq: {} {}\r\n", self.call_id, self.cseq, self.method);
+        for line in self.headers.iter().chain(&self.credentials) {
+            text += &format!("{line}\r\n");
+        }
+        text += &format!("Content-Length: {}\r\n\r\n", self.body.len());
+        let mut bytes = text.into_bytes();
+        bytes.extend_from_slice(&self.body);
+        bytes
+    }
+}
+
+/// The branch of an agent's client transaction; no other agent makes the same.
+pub(crate) fn branch(agent: usize, client: ClientId) -> String {
+    format!("z9hG4bKa{agent}-{}-{}", client.index(), client.generation())
+}
+
+/// The client transaction that [`branch`] named.
+pub(crate) fn client_of(branch: &[u8]) -> Option<ClientId> {
+    let text = core::str::from_utf8(branch).ok()?;
+    let mut parts = text.split('-').skip(1);
+    let index = parts.next()?.parse().ok()?;
+    Some(ClientId::from_parts(index, parts.next()?.parse().ok()?))
+}
+
+/// A header's first value as text.
+pub(crate) fn value(message: &Message<'_>, name: HeaderName) -> String {
+    text(message.head().first(name).unwrap_or(&[]))
+}
+
+/// The URI of the first Contact.
+pub(crate) fn contact(message: &Message<'_>) -> Option<String> {
+    let element = message.head().elements(HeaderName::Contact).next()?;
+    NameAddr::parse(element).map(|contact| text(contact.uri))
+}
+
+/// Record-Route from the top down.
+pub(crate) fn record_routes(message: &Message<'_>) -> Vec<String> {
+    message.head().elements(HeaderName::RecordRoute).map(text).collect()
+}
+
+/// The address that a URI spells out, where it does.
+pub(crate) fn address_of(uri: &str) -> Option<SocketAddr> {
+    let host = uri.trim_start_matches('<').trim_start_matches("sip:");
+    let host = host.split_once('@').map_or(host, |(_, host)| host);
+    host.split([';', '>']).next()?.parse().ok()
+}
+
+pub(crate) fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}

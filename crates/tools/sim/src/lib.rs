@@ -1,0 +1,17 @@
+//! The deterministic simulator: the production core in virtual time, among scripted user agents and on a network that
+//! loses, duplicates, reorders and delays, with rules that are checked after every event.
+//!
+//! A seed decides everything. `cargo run -p strowger-sim --bin sim -- --seeds 0..1000` runs many; the first that breaks a
+//! rule is printed with the command that replays it. [`mutant`] holds planted bugs, which prove that the rules notice.
+
+#![forbid(unsafe_code)]
+
+pub mod agent;
+pub mod invariants;
+pub mod ladder;
+pub mod mutant;
+pub mod network;
+pub mod rng;
+pub mod scenario;
+pub mod server;
+pub mod world;

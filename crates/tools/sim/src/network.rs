@@ -1,0 +1,132 @@
+//! A network of datagrams that loses, duplicates, delays and so reorders them, as its seed decides.
+
+use core::cmp::Ordering;
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::collections::BinaryHeap;
+
+use strowger_foundation::Timestamp;
+
+use crate::rng::Rng;
+
+/// How bad the network is.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Weather {
+    /// Datagrams lost, of a thousand.
+    pub loss_per_mille: u64,
+    /// Datagrams delivered twice, of a thousand.
+    pub duplication_per_mille: u64,
+    /// The least delay, in milliseconds.
+    pub delay_min_ms: u64,
+    /// The greatest delay, in milliseconds. What spreads the delays reorders. It must stay well below T4, the time that a
+    /// message may stay in the network by RFC 3261: the rules that are checked build on that.
+    pub delay_max_ms: u64,
+}
+
+/// A datagram on its way.
+#[derive(Clone, Debug)]
+pub struct Datagram {
+    /// When it arrives.
+    pub at: Timestamp,
+    serial: u64,
+    /// The source.
+    pub from: SocketAddr,
+    /// The destination.
+    pub to: SocketAddr,
+    /// What it says.
+    pub bytes: Vec<u8>,
+}
+
+/// All datagrams on their way.
+#[derive(Debug)]
+pub struct Network {
+    weather: Weather,
+    rng: Rng,
+    heap: BinaryHeap<Datagram>,
+    serial: u64,
+    /// Datagrams that were lost.
+    pub lost: u64,
+}
+
+impl Network {
+    /// An empty network.
+    #[must_use]
+    pub fn new(weather: Weather, rng: Rng) -> Self {
+        Self { weather, rng, heap: BinaryHeap::new(), serial: 0, lost: 0 }
+    }
+
+    /// Takes a datagram.
+    pub fn send(&mut self, now: Timestamp, from: SocketAddr, to: SocketAddr, bytes: &[u8]) {
+        if self.rng.chance(self.weather.loss_per_mille) {
+            self.lost += 1;
+            return;
+        }
+        let copies = 1 + u64::from(self.rng.chance(self.weather.duplication_per_mille));
+        for _ in 0..copies {
+            let delay_ms = self.rng.between(self.weather.delay_min_ms, self.weather.delay_max_ms);
+            self.serial += 1;
+            let at = now + Duration::from_millis(delay_ms);
+            self.heap.push(Datagram { at, serial: self.serial, from, to, bytes: bytes.to_vec() });
+        }
+    }
+
+    /// When the next datagram arrives.
+    #[must_use]
+    pub fn next_arrival(&self) -> Option<Timestamp> {
+        self.heap.peek().map(|datagram| datagram.at)
+    }
+
+    /// Takes the datagram that arrives next; of two at one time the one that was sent first.
+    pub fn deliver(&mut self) -> Option<Datagram> {
+        self.heap.pop()
+    }
+}
+
+impl PartialEq for Datagram {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Datagram {}
+
+impl PartialOrd for Datagram {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl Ord for Datagram {
+    /// The heap gives the greatest first, which is to be the earliest.
+    fn cmp(&self, other: &Self) -> Ordering {
+        (other.at, other.serial).cmp(&(self.at, self.serial))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_same_seed_is_the_same_network_and_it_reorders() {
+        let weather = Weather { loss_per_mille: 200, duplication_per_mille: 200, delay_min_ms: 1, delay_max_ms: 500 };
+        let run = |seed| {
+            let mut network = Network::new(weather, Rng::new(seed));
+            let (from, to) = (SocketAddr::from(([10, 0, 0, 1], 1)), SocketAddr::from(([10, 0, 0, 2], 2)));
+            for number in 0..100u8 {
+                network.send(Timestamp::from_millis(u64::from(number)), from, to, &[number]);
+            }
+            let mut arrived = Vec::new();
+            while let Some(datagram) = network.deliver() {
+                arrived.push((datagram.at, datagram.bytes[0]));
+            }
+            arrived
+        };
+        let arrived = run(7);
+        assert_eq!(arrived, run(7));
+        assert_ne!(arrived, run(8));
+        assert!(arrived.is_sorted_by_key(|(at, _)| *at), "virtual time only goes forward");
+        assert!(!arrived.is_sorted_by_key(|(_, number)| *number), "some overtake others");
+        assert!(arrived.len() > 80 && arrived.len() < 120, "{} of 100", arrived.len());
+    }
+}

@@ -1,0 +1,162 @@
+//! Scenarios: who is there, what they do, and how bad the network is; all of it from one seed.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::sync::Arc;
+
+use strowger_auth::{Algorithm, Ha1};
+use strowger_directory::{Change, Directory, Ha1s, User};
+use strowger_foundation::Transport;
+use strowger_registrar::{KeepAlive, Nat};
+use strowger_shard::{Listener, Snapshot};
+
+use crate::agent::{Action, Answering, Phone};
+use crate::network::Weather;
+use crate::rng::Rng;
+
+/// The domain of every scenario.
+pub const DOMAIN: &str = "example.com";
+const USERS: [&str; 4] = ["alice", "bob", "carol", "dave"];
+
+/// One world to be run.
+#[derive(Clone, Debug)]
+pub struct Scenario {
+    /// The shards of the server.
+    pub shards: u16,
+    /// The server's address.
+    pub server: SocketAddr,
+    /// Configuration and users.
+    pub snapshot: Arc<Snapshot>,
+    /// The phones.
+    pub phones: Vec<Phone>,
+    /// The network.
+    pub weather: Weather,
+}
+
+impl Scenario {
+    /// A random mix.
+    #[must_use]
+    pub fn random(seed: u64) -> Self {
+        let mut rng = Rng::new(seed);
+        let server = SocketAddr::from(([192, 0, 2, 1], 5060));
+        let snapshot = Arc::new(snapshot(&mut rng, server));
+        let shards = *rng.pick(&[1, 2, 3, 8]);
+        let phones = (0..rng.between(3, 7)).map(|number| phone(&mut rng, number)).collect();
+        Self { shards, server, snapshot, phones, weather: weather(&mut rng) }
+    }
+}
+
+fn snapshot(rng: &mut Rng, server: SocketAddr) -> Snapshot {
+    let users = USERS.iter().map(|name| Change::PutUser(user(name)));
+    let alias = Change::PutAlias { alias: aor("reception"), aor: aor("bob") };
+    let directory = Directory::empty(rng.next_u64()).with_changes(users.chain([alias]));
+    let listener = Listener::new(Transport::Udp, server);
+    let mut snapshot = Snapshot::new(vec![listener], vec![DOMAIN.as_bytes().into()], directory);
+    if rng.chance(300) {
+        snapshot.auth.require.clear();
+    }
+    if rng.chance(300) {
+        snapshot.auth.algorithms = vec![Algorithm::Sha256, Algorithm::Md5];
+    }
+    snapshot.proxy.record_route = rng.chance(800);
+    snapshot.proxy.ring_timeout = Duration::from_secs(*rng.pick(&[20, 60, 180]));
+    snapshot.registrar.max_contacts = usize::try_from(rng.between(1, 4)).unwrap_or(1);
+    snapshot.registrar.expires_max = Duration::from_secs(900);
+    snapshot.registrar.keep_alive = *rng.pick(&[KeepAlive::Off, KeepAlive::Crlf, KeepAlive::Options]);
+    snapshot.registrar.nat = *rng.pick(&[Nat::Auto, Nat::Auto, Nat::Always]);
+    snapshot
+}
+
+fn user(name: &str) -> User {
+    let ha1 = |algorithm| Ha1::compute(algorithm, name.as_bytes(), DOMAIN.as_bytes(), name.as_bytes());
+    let md5 = ha1(Algorithm::Md5).as_bytes().try_into().ok();
+    let sha256 = ha1(Algorithm::Sha256).as_bytes().try_into().ok();
+    User { aor: aor(name), ha1: Ha1s { md5, sha256, sha512_256: None }, enabled: true }
+}
+
+fn aor(name: &str) -> Box<[u8]> {
+    format!("{name}@{DOMAIN}").into_bytes().into()
+}
+
+fn weather(rng: &mut Rng) -> Weather {
+    let mild = rng.chance(250);
+    let most = |rng: &mut Rng, most| if mild { 0 } else { rng.between(0, most) };
+    let delay_min_ms = rng.between(1, 40);
+    Weather {
+        loss_per_mille: most(rng, 150),
+        duplication_per_mille: most(rng, 150),
+        delay_min_ms,
+        delay_max_ms: delay_min_ms + most(rng, 700),
+    }
+}
+
+fn phone(rng: &mut Rng, number: u64) -> Phone {
+    let user = USERS[usize::try_from(number).unwrap_or(0) % USERS.len()];
+    let octet = u8::try_from(number + 10).unwrap_or(u8::MAX);
+    let address = SocketAddr::from(([198, 51, 100, octet], 5060));
+    // Behind a translation the phone knows only its private address.
+    let own_address = if rng.chance(200) { SocketAddr::from(([10, 0, 0, octet], 5060)) } else { address };
+    Phone {
+        user: user.to_owned(),
+        domain: DOMAIN.to_owned(),
+        address,
+        own_address,
+        answering: answering(rng),
+        script: script(rng, user),
+    }
+}
+
+fn answering(rng: &mut Rng) -> Answering {
+    let hold = rng.chance(300).then(|| seconds(rng, 1, 30));
+    match rng.between(0, 11) {
+        0 => Answering::Busy,
+        1 => Answering::Decline,
+        2 => Answering::Ring,
+        3 => Answering::RingOn,
+        4 => Answering::Dead,
+        _ => Answering::Answer { ring: millis(rng, 0, 12_000), hold },
+    }
+}
+
+fn script(rng: &mut Rng, user: &str) -> Vec<(Duration, Action)> {
+    let mut script = Vec::new();
+    if rng.chance(900) {
+        script.push((millis(rng, 0, 2000), Action::Register { expires_s: lifetime(rng) }));
+    }
+    for _ in 0..rng.between(1, 6) {
+        let at = millis(rng, 4000, 200_000);
+        script.push((at, action(rng, user)));
+    }
+    script
+}
+
+fn action(rng: &mut Rng, user: &str) -> Action {
+    let mut callees: Vec<&str> = USERS.into_iter().filter(|name| *name != user).collect();
+    callees.extend(["reception", "nobody"]);
+    let callee = (*rng.pick(&callees)).to_owned();
+    match rng.between(0, 15) {
+        0 => Action::Register { expires_s: lifetime(rng) },
+        1 => Action::Register { expires_s: 0 },
+        2 => Action::RegisterLate,
+        3 => Action::Clear,
+        4 => Action::Fetch,
+        5 => Action::Options,
+        6 | 7 => Action::Message { user: callee },
+        _ => {
+            let patience = rng.chance(350).then(|| millis(rng, 0, 15_000));
+            Action::Call { user: callee, hold: millis(rng, 0, 60_000), patience }
+        }
+    }
+}
+
+fn lifetime(rng: &mut Rng) -> u32 {
+    *rng.pick(&[30, 60, 90, 120, 300, 600, 3600])
+}
+
+fn millis(rng: &mut Rng, from: u64, to: u64) -> Duration {
+    Duration::from_millis(rng.between(from, to))
+}
+
+fn seconds(rng: &mut Rng, from: u64, to: u64) -> Duration {
+    Duration::from_secs(rng.between(from, to))
+}

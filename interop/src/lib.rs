@@ -1,0 +1,49 @@
+//! Real programs against a running Strowger.
+//!
+//! The tests of this crate start the `strowger` binary on a free loopback port and let phones
+//! (`baresip`, `linphonec`) and scripted user agents (`SIPp`) talk to it; what they report is what is
+//! asserted. [`Config`] describes a server and [`Config::start`] runs one; [`Phone`], [`Linphone`] and
+//! [`Sipp`] are the other ends; [`LossyRelay`] is a bad network between them.
+//!
+//! Two environment variables are read:
+//! - `STROWGER_BIN`: the server to test, instead of the one beside the test executable;
+//! - `STROWGER_REQUIRE_INTEROP=1`: a program that is not installed fails the test instead of skipping it.
+
+mod linphone;
+mod phone;
+mod ports;
+mod process;
+mod program;
+mod relay;
+mod server;
+mod sipp;
+
+pub use linphone::Linphone;
+pub use phone::{Event, Phone};
+pub use ports::{free_port, free_port_pair};
+pub use process::Process;
+pub use program::Program;
+pub use relay::{LossyRelay, Traffic};
+pub use server::{Config, Route, Server};
+pub use sipp::{Sipp, SippRun, register};
+
+use std::time::{Duration, Instant};
+
+/// How long anything may take before a test gives up: generous, since a busy machine is not a bug.
+pub const PATIENCE: Duration = Duration::from_secs(20);
+
+/// Asks `done` again and again until it has an answer or `patience` is over.
+///
+/// Other programs tell us nothing when they become ready, so their state has to be polled.
+pub fn poll<T>(patience: Duration, mut done: impl FnMut() -> Option<T>) -> Option<T> {
+    let deadline = Instant::now() + patience;
+    loop {
+        if let Some(answer) = done() {
+            return Some(answer);
+        }
+        if Instant::now() >= deadline {
+            return None;
+        }
+        std::thread::sleep(Duration::from_millis(10));
+    }
+}

@@ -1,0 +1,272 @@
+//! The soft-phone `baresip`, driven through its control connection.
+
+use std::fs;
+use std::io::{ErrorKind, Read, Write};
+use std::net::{Ipv4Addr, TcpStream};
+use std::time::{Duration, Instant};
+
+use serde_json::{Value, json};
+use tempfile::TempDir;
+
+use crate::process::{Process, tail};
+use crate::{PATIENCE, Program, Server, free_port, free_port_pair, poll};
+
+/// A running phone without an account; [`Phone::register`] gives it one.
+///
+/// It needs no sound card: it plays a tone to its peer and throws away what it hears.
+#[derive(Debug)]
+pub struct Phone {
+    name: &'static str,
+    process: Process,
+    control: TcpStream,
+    received: Vec<u8>,
+    events: Vec<Event>,
+    answers: Vec<Value>,
+    _folder: TempDir,
+}
+
+/// Something that a phone reports of itself.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// What happened, for example `CALL_ESTABLISHED`.
+    pub kind: String,
+    /// The address of the peer in a call.
+    pub peer: String,
+    /// What goes with it, for example the reason why a call was closed.
+    pub detail: String,
+}
+
+impl Phone {
+    /// Starts a phone on its own ports.
+    ///
+    /// # Panics
+    /// When it does not start.
+    #[must_use]
+    pub fn start(name: &'static str) -> Phone {
+        let folder = tempfile::Builder::new().prefix("baresip-").tempdir().expect("a temporary folder");
+        let control_port = free_port();
+        let files = [("config", config(free_port_pair(), control_port)), ("accounts", String::new())];
+        for (file, text) in files {
+            fs::write(folder.path().join(file), text).expect("the phone's files can be written");
+        }
+        // It asks for its contacts' file, too, and would write one with examples.
+        fs::write(folder.path().join("contacts"), "").expect("the phone's files can be written");
+
+        let arguments = ["-4", "-s", "-f"].map(String::from).into_iter();
+        let arguments = arguments.chain([folder.path().display().to_string()]).collect::<Vec<_>>();
+        let mut process = Process::start(&Program::Baresip.path(), &arguments, folder.path().join("phone.log"));
+        let control = poll(PATIENCE, || {
+            if let Some(status) = process.ended() {
+                panic!("{name}'s phone ended with {status}:\n{}{}", process.output(), process.errors());
+            }
+            TcpStream::connect((Ipv4Addr::LOCALHOST, control_port)).ok()
+        })
+        .unwrap_or_else(|| panic!("{name}'s phone opens no control connection"));
+        let (received, events, answers) = (Vec::new(), Vec::new(), Vec::new());
+        Phone { name, process, control, received, events, answers, _folder: folder }
+    }
+
+    /// Gives the phone the account `name@example.com` at this server and waits for what comes of it:
+    /// the event is `REGISTER_OK` or `REGISTER_FAIL`.
+    ///
+    /// # Panics
+    /// When neither comes.
+    pub fn register(&mut self, server: &Server, password: &str) -> Event {
+        let address = server.address();
+        let account =
+            format!("<sip:{}@example.com>;auth_pass=\"{password}\";outbound=\"sip:{address}\";regint=600", self.name);
+        self.register_account(&account)
+    }
+
+    /// Like [`Phone::register`], with an account in baresip's own notation.
+    ///
+    /// # Panics
+    /// When neither event comes.
+    pub fn register_account(&mut self, account: &str) -> Event {
+        self.command("uanew", account);
+        self.expect_any(&["REGISTER_OK", "REGISTER_FAIL"])
+    }
+
+    /// Starts a call.
+    ///
+    /// # Panics
+    /// When the phone does not take the command, as for the commands below.
+    pub fn dial(&mut self, uri: &str) {
+        self.command("dial", uri);
+    }
+
+    /// Answers the call that rings.
+    pub fn accept(&mut self) {
+        self.command("accept", "");
+    }
+
+    /// Ends the call: BYE, CANCEL or 486, whatever its state demands.
+    pub fn hang_up(&mut self) {
+        self.command("hangup", "");
+    }
+
+    /// Puts the peer on hold: a re-INVITE.
+    pub fn hold(&mut self) {
+        self.command("hold", "");
+    }
+
+    /// Ends the hold: another re-INVITE.
+    pub fn resume(&mut self) {
+        self.command("resume", "");
+    }
+
+    /// Deletes the account, which ends its registration.
+    pub fn delete_account(&mut self) {
+        let account = format!("sip:{}@example.com", self.name);
+        self.command("uadel", &account);
+    }
+
+    /// Waits for an event of this kind and takes it; others stay for later.
+    ///
+    /// # Panics
+    /// When it does not come.
+    pub fn expect(&mut self, kind: &str) -> Event {
+        self.expect_any(&[kind])
+    }
+
+    /// Waits for the end of a call and returns the reason that the phone gives.
+    ///
+    /// # Panics
+    /// When the call does not end.
+    pub fn expect_closed(&mut self) -> String {
+        self.expect("CALL_CLOSED").detail
+    }
+
+    /// Whether an event of this kind has come and was not taken.
+    #[must_use]
+    pub fn has_seen(&self, kind: &str) -> bool {
+        self.events.iter().any(|event| event.kind == kind)
+    }
+
+    fn expect_any(&mut self, kinds: &[&str]) -> Event {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(at) = self.events.iter().position(|event| kinds.contains(&event.kind.as_str())) {
+                return self.events.remove(at);
+            }
+            if !self.receive(deadline) {
+                panic!("{}'s phone reports no {kinds:?}, only {:#?}", self.name, self.events);
+            }
+        }
+    }
+
+    fn command(&mut self, command: &str, parameters: &str) {
+        let message = json!({ "command": command, "params": parameters, "token": command }).to_string();
+        let frame = format!("{}:{message},", message.len());
+        self.control.write_all(frame.as_bytes()).expect("the phone takes commands");
+        let deadline = Instant::now() + PATIENCE;
+        let answer = loop {
+            if let Some(answer) = self.answers.pop() {
+                break answer;
+            }
+            assert!(self.receive(deadline), "{}'s phone does not answer `{command}`", self.name);
+        };
+        assert_eq!(answer["ok"], Value::Bool(true), "{}: `{command} {parameters}`: {answer}", self.name);
+    }
+
+    /// Reads until one more message has come; false when the time is over or the phone is gone.
+    fn receive(&mut self, deadline: Instant) -> bool {
+        loop {
+            if let Some(message) = take_netstring(&mut self.received) {
+                self.sort(&message);
+                return true;
+            }
+            let left = deadline.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return false;
+            }
+            let slice = left.min(Duration::from_millis(500));
+            self.control.set_read_timeout(Some(slice)).expect("a time-out can be set");
+            let mut buffer = [0; 4096];
+            match self.control.read(&mut buffer) {
+                Ok(0) => return false,
+                Ok(length) => self.received.extend_from_slice(&buffer[..length]),
+                Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::TimedOut) => {}
+                Err(error) => panic!("{}'s phone: {error}", self.name),
+            }
+        }
+    }
+
+    fn sort(&mut self, message: &[u8]) {
+        let message: Value = serde_json::from_slice(message).expect("the phone speaks JSON");
+        if message["event"] == Value::Bool(true) {
+            let text = |key: &str| message[key].as_str().unwrap_or_default().to_owned();
+            self.events.push(Event { kind: text("type"), peer: text("peeruri"), detail: text("param") });
+        } else {
+            self.answers.push(message);
+        }
+    }
+}
+
+impl Drop for Phone {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("--- {}'s phone ---\n{}", self.name, tail(&self.process.output(), 150));
+        }
+    }
+}
+
+/// Takes the first whole `LENGTH:BYTES,` off the front of what was received.
+fn take_netstring(received: &mut Vec<u8>) -> Option<Vec<u8>> {
+    let colon = received.iter().position(|&byte| byte == b':')?;
+    let digits = std::str::from_utf8(&received[..colon]).expect("a length is text");
+    let length: usize = digits.parse().expect("a length is a number");
+    let end = colon + 1 + length;
+    if received.len() <= end {
+        return None;
+    }
+    let message = received[colon + 1..end].to_vec();
+    received.drain(..=end);
+    Some(message)
+}
+
+/// `ausine` knows 48 kHz stereo only; `aubridge` alone is a sink that needs no device.
+fn config(sip_port: u16, control_port: u16) -> String {
+    format!(
+        "poll_method          epoll
+sip_listen           127.0.0.1:{sip_port}
+net_interface        127.0.0.1
+call_local_timeout   120
+call_max_calls       1
+audio_player         aubridge,none
+audio_source         ausine,400
+audio_alert          aubridge,none
+audio_level          no
+ausrc_srate          48000
+auplay_srate         48000
+ausrc_channels       2
+rtp_ports            10000-19998
+module_path          /usr/lib/baresip/modules
+module               g711.so
+module               aubridge.so
+module               ausine.so
+module_tmp           account.so
+module_app           menu.so
+module_app           ctrl_tcp.so
+ctrl_tcp_listen      127.0.0.1:{control_port}
+"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::take_netstring;
+
+    #[test]
+    fn netstrings_come_in_pieces() {
+        let mut received = b"5:hel".to_vec();
+        assert_eq!(take_netstring(&mut received), None);
+        received.extend_from_slice(b"lo");
+        assert_eq!(take_netstring(&mut received), None);
+        received.extend_from_slice(b",2:ab,1");
+        assert_eq!(take_netstring(&mut received).as_deref(), Some(&b"hello"[..]));
+        assert_eq!(take_netstring(&mut received).as_deref(), Some(&b"ab"[..]));
+        assert_eq!(take_netstring(&mut received), None);
+        assert_eq!(received, b"1");
+    }
+}

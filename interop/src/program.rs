@@ -1,0 +1,70 @@
+//! Which of the programs that the tests need are here.
+
+use std::env;
+use std::io::{self, Write};
+use std::path::PathBuf;
+use std::thread;
+
+/// A program that a test drives.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Program {
+    /// The soft-phone `baresip`.
+    Baresip,
+    /// The soft-phone `linphonec`, the one that knows SHA-256 digests.
+    Linphone,
+    /// The scripted user agent `sipp`.
+    Sipp,
+}
+
+impl Program {
+    /// Whether the program is installed; if not, says that the test is skipped.
+    ///
+    /// # Panics
+    /// When it is missing and `STROWGER_REQUIRE_INTEROP=1`, except for [`Program::Linphone`].
+    #[must_use]
+    pub fn available(self) -> bool {
+        if search(self.name()).is_some() {
+            return true;
+        }
+        let missing = format!("{} is not installed (apt-get install {})", self.name(), self.package());
+        // It brings half a desktop with it, so nobody is made to install it.
+        let required =
+            self != Program::Linphone && env::var("STROWGER_REQUIRE_INTEROP").is_ok_and(|value| value == "1");
+        assert!(!required, "{missing}");
+        // The test harness would keep back what `println!` says in a test that passes.
+        let test = thread::current();
+        let _ = writeln!(io::stderr(), "skipped: {missing}: {}", test.name().unwrap_or("a test"));
+        false
+    }
+
+    /// The path of the executable.
+    ///
+    /// # Panics
+    /// When it is not installed: ask [`Program::available`] first.
+    #[must_use]
+    pub fn path(self) -> PathBuf {
+        search(self.name()).unwrap_or_else(|| panic!("{} is not in PATH", self.name()))
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Program::Baresip => "baresip",
+            Program::Linphone => "linphonec",
+            Program::Sipp => "sipp",
+        }
+    }
+
+    fn package(self) -> &'static str {
+        match self {
+            Program::Baresip => "baresip",
+            Program::Linphone => "linphone-cli",
+            Program::Sipp => "sip-tester",
+        }
+    }
+}
+
+/// The first file of this name in the folders of `PATH`.
+pub(crate) fn search(name: &str) -> Option<PathBuf> {
+    let path = env::var_os("PATH")?;
+    env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
+}

@@ -1,0 +1,248 @@
+//! The server under test.
+
+use std::env;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use serde_json::Value;
+use tempfile::TempDir;
+
+use crate::process::{Process, tail};
+use crate::{PATIENCE, free_port, poll};
+
+/// What a test wants its server to be like.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// The UDP port on 127.0.0.1.
+    pub port: u16,
+    /// The domains that it serves; the first is the realm of its challenges.
+    pub domains: Vec<&'static str>,
+    /// Subscribers that exist before it starts: address of record and password.
+    pub users: Vec<(&'static str, &'static str)>,
+    /// Digest algorithms, one challenge each, in this order.
+    pub algorithms: Vec<&'static str>,
+    /// Methods that need credentials.
+    pub require: Vec<&'static str>,
+    /// Source addresses that need none.
+    pub trusted: Vec<&'static str>,
+    /// How long a phone may ring.
+    pub ring_timeout: &'static str,
+    /// Routes, the first match wins.
+    pub routes: Vec<Route>,
+}
+
+/// Where requests for one domain go.
+#[derive(Clone, Debug)]
+pub struct Route {
+    /// The domain of the Request-URI, or `*`.
+    pub domain: &'static str,
+    /// `proxy`, `redirect` or `reject`.
+    pub action: &'static str,
+    /// SIP URIs.
+    pub targets: Vec<String>,
+}
+
+/// The only algorithm is MD5: `baresip` 1.0 gives up when any challenge names another, and `SIPp` 3.6
+/// when the first does.
+impl Default for Config {
+    fn default() -> Config {
+        Config {
+            port: free_port(),
+            domains: vec!["example.com"],
+            users: vec![
+                ("alice@example.com", "secret of alice"),
+                ("bob@example.com", "secret of bob"),
+                ("carol@example.com", "secret of carol"),
+            ],
+            algorithms: vec!["MD5"],
+            require: vec!["REGISTER", "INVITE"],
+            trusted: Vec::new(),
+            ring_timeout: "3m",
+            routes: Vec::new(),
+        }
+    }
+}
+
+impl Config {
+    /// A server that asks nobody for a password.
+    #[must_use]
+    pub fn open() -> Config {
+        Config { require: Vec::new(), ..Config::default() }
+    }
+
+    /// Writes the configuration, adds the users, starts the server and waits until it answers.
+    ///
+    /// # Panics
+    /// When there is no server to start, or it does not answer.
+    #[must_use]
+    pub fn start(self) -> Server {
+        let folder = tempfile::Builder::new().prefix("strowger-").tempdir().expect("a temporary folder");
+        let file = folder.path().join("strowger.toml");
+        fs::write(&file, self.to_toml(folder.path())).expect("the configuration can be written");
+        for (who, password) in &self.users {
+            command(&file, &["user", "add"], &[who, "--password", password]);
+        }
+        let process = Process::start(&binary(), &arguments(&file, &["serve"], &[]), folder.path().join("server.log"));
+        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
+        let mut server = Server { process, address, file, _folder: folder };
+        server.wait_until_it_answers();
+        server
+    }
+
+    fn to_toml(&self, folder: &Path) -> String {
+        let Config { port, domains, algorithms, require, trusted, ring_timeout, .. } = self;
+        let realm = domains.first().expect("a server has a domain");
+        let data = folder.join("data").display().to_string();
+        let mut text = format!(
+            r#"[server]
+listen  = ["udp:127.0.0.1:{port}"]
+domains = {domains:?}
+data    = {data:?}
+workers = 1
+
+[store]
+url = "sqlite:{data}/strowger.db"
+
+[control]
+socket = "{data}/control.sock"
+
+[registrar]
+expires = {{ default = "1h", min = "1m", max = "2h" }}
+
+[auth]
+realm      = {realm:?}
+algorithms = {algorithms:?}
+require    = {require:?}
+trusted    = {trusted:?}
+
+[proxy]
+ring_timeout = {ring_timeout:?}
+"#
+        );
+        for Route { domain, action, targets } in &self.routes {
+            text.push_str(&format!(
+                "\n[[route]]\nmatch = {{ domain = {domain:?} }}\naction = {action:?}\n\
+                 stateless = \"never\"\ntargets = {targets:?}\n"
+            ));
+        }
+        text
+    }
+}
+
+/// A running server; dropping it kills it, and shows its log when the test has failed.
+#[derive(Debug)]
+pub struct Server {
+    process: Process,
+    address: SocketAddr,
+    file: PathBuf,
+    _folder: TempDir,
+}
+
+impl Server {
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Adds a subscriber while the server runs.
+    ///
+    /// # Panics
+    /// When the command fails.
+    pub fn add_user(&self, who: &str, password: &str) {
+        command(&self.file, &["user", "add"], &[who, "--password", password]);
+    }
+
+    /// How many bindings the running server has, as `ctl status` says.
+    ///
+    /// # Panics
+    /// When the command fails or its answer has no such number.
+    #[must_use]
+    pub fn registrations(&self) -> u64 {
+        let text = command(&self.file, &["ctl", "status", "--json"], &[]);
+        let status: Value = serde_json::from_str(&text)
+            .unwrap_or_else(|error| panic!("`ctl status --json` printed no JSON ({error}): {text}"));
+        status["registrations"].as_u64().unwrap_or_else(|| panic!("no count of registrations in {status}"))
+    }
+
+    /// What it has written to its log so far.
+    #[must_use]
+    pub fn log(&self) -> String {
+        self.process.output() + &self.process.errors()
+    }
+
+    /// It is ready when it answers an OPTIONS that is for itself.
+    fn wait_until_it_answers(&mut self) {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
+        socket.set_read_timeout(Some(Duration::from_millis(200))).expect("a time-out can be set");
+        let (server, local) = (self.address, socket.local_addr().expect("a bound socket has an address"));
+        let mut attempt = 0;
+        let answered = poll(PATIENCE, || {
+            if let Some(status) = self.process.ended() {
+                panic!("the server ended with {status}:\n{}", self.log());
+            }
+            attempt += 1;
+            let request = format!(
+                "OPTIONS sip:{server} SIP/2.0\r\n\
+                 Via: SIP/2.0/UDP {local};branch=z9hG4bK-ready-{attempt}\r\n\
+                 Max-Forwards: 70\r\n\
+                 From: <sip:ready@{local}>;tag=ready\r\n\
+                 To: <sip:{server}>\r\n\
+                 Call-ID: ready-{attempt}@{local}\r\n\
+                 CSeq: {attempt} OPTIONS\r\n\
+                 Content-Length: 0\r\n\r\n"
+            );
+            socket.send_to(request.as_bytes(), server).ok()?;
+            let mut response = [0; 2048];
+            let length = socket.recv(&mut response).ok()?;
+            response[..length].starts_with(b"SIP/2.0 200 ").then_some(())
+        });
+        assert!(answered.is_some(), "the server answers no OPTIONS:\n{}", self.log());
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if std::thread::panicking() {
+            eprintln!("--- the server's log ---\n{}", tail(&self.log(), 60));
+        }
+    }
+}
+
+/// Runs one `strowger` command to its end and returns what it printed.
+fn command(config: &Path, verb: &[&str], rest: &[&str]) -> String {
+    let folder = tempfile::Builder::new().prefix("strowger-command-").tempdir().expect("a temporary folder");
+    let mut process = Process::start(&binary(), &arguments(config, verb, rest), folder.path().join("command.log"));
+    let status = process.wait(PATIENCE);
+    assert!(
+        status.is_some_and(|status| status.success()),
+        "`strowger {} {}`: {status:?}\n{}{}",
+        verb.join(" "),
+        rest.join(" "),
+        process.output(),
+        process.errors()
+    );
+    process.output()
+}
+
+fn arguments(config: &Path, verb: &[&str], rest: &[&str]) -> Vec<String> {
+    let config = config.display().to_string();
+    verb.iter().chain(&["-c", config.as_str()]).chain(rest).map(ToString::to_string).collect()
+}
+
+/// `STROWGER_BIN`, else what was built with the tests, else what lies in the workspace's target folder.
+fn binary() -> PathBuf {
+    if let Some(path) = env::var_os("STROWGER_BIN") {
+        return PathBuf::from(path);
+    }
+    let executable = env::current_exe().expect("a running test has an executable");
+    let profile = executable.ancestors().nth(2).expect("it lies in target/PROFILE/deps");
+    let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target");
+    let places = [profile.to_path_buf(), target.join("release"), target.join("debug")];
+    let found = places.iter().map(|place| place.join("strowger")).find(|file| file.is_file());
+    found.unwrap_or_else(|| {
+        panic!("no server to test in {places:?}: run `cargo build --bin strowger`, or set STROWGER_BIN")
+    })
+}

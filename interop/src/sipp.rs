@@ -1,0 +1,183 @@
+//! `SIPp` and its scenarios.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::Path;
+use std::time::Duration;
+
+use tempfile::TempDir;
+
+use crate::process::{Process, read, tail};
+use crate::{PATIENCE, Program, Server, free_port, poll};
+
+/// When `SIPp` itself gives up, which fails the test with its own words.
+const TIMEOUT_S: u64 = 30;
+
+/// One `SIPp` to be run: a scenario of `interop/scenarios`, and who plays it.
+#[derive(Clone, Debug)]
+pub struct Sipp {
+    scenario: &'static str,
+    remote: SocketAddr,
+    host: Ipv4Addr,
+    port: u16,
+    calls: u32,
+    rate: u32,
+    login: Option<[String; 3]>,
+    keys: Vec<(&'static str, String)>,
+}
+
+impl Sipp {
+    /// The scenario of this name, played once, from a free port, towards `remote`.
+    ///
+    /// Keywords have these values until [`Sipp::key`] changes them: `caller` = `alice`, `callee` =
+    /// `bob`, `domain` = `example.com`.
+    #[must_use]
+    pub fn new(scenario: &'static str, remote: SocketAddr) -> Sipp {
+        let keys = [("caller", "alice"), ("callee", "bob"), ("domain", "example.com")];
+        let keys = keys.map(|(keyword, value)| (keyword, value.to_owned())).to_vec();
+        let (host, port) = (Ipv4Addr::LOCALHOST, free_port());
+        Sipp { scenario, remote, host, port, calls: 1, rate: 10, login: None, keys }
+    }
+
+    /// Plays from this address.
+    #[must_use]
+    pub fn host(self, host: Ipv4Addr) -> Sipp {
+        Sipp { host, ..self }
+    }
+
+    /// Plays from this port.
+    #[must_use]
+    pub fn port(self, port: u16) -> Sipp {
+        Sipp { port, ..self }
+    }
+
+    /// Plays the scenario `calls` times, starting `rate` of them a second.
+    #[must_use]
+    pub fn calls(self, calls: u32, rate: u32) -> Sipp {
+        Sipp { calls, rate, ..self }
+    }
+
+    /// The value of `[keyword]`, and of `@keyword@` where `SIPp` allows no keyword, in the scenario.
+    #[must_use]
+    pub fn key(mut self, keyword: &'static str, value: &str) -> Sipp {
+        self.keys.retain(|(other, _)| *other != keyword);
+        self.keys.push((keyword, value.to_owned()));
+        self
+    }
+
+    /// Answers challenges. `uri` is the Request-URI without its scheme: left alone, `SIPp` digests the
+    /// address that it sends to, which is not the Request-URI that RFC 7616 §3.4.6 compares with.
+    #[must_use]
+    pub fn login(self, user: &str, password: &str, uri: &str) -> Sipp {
+        Sipp { login: Some([user, password, uri].map(str::to_owned)), ..self }
+    }
+
+    /// Starts it, and returns when its socket is open.
+    ///
+    /// # Panics
+    /// When it does not start.
+    #[must_use]
+    pub fn start(self) -> SippRun {
+        let folder = tempfile::Builder::new().prefix("sipp-").tempdir().expect("a temporary folder");
+        let file = folder.path().join("scenario.xml");
+        fs::write(&file, self.scenario_text()).expect("the scenario can be written");
+        let mut process =
+            Process::start(&Program::Sipp.path(), &self.arguments(&file), folder.path().join("screen.log"));
+        let opened = poll(PATIENCE, || (process.ended().is_some() || is_open(self.host, self.port)).then_some(()));
+        assert!(opened.is_some(), "sipp opens no socket");
+        SippRun { scenario: self.scenario, process, folder, reported: false }
+    }
+
+    /// Plays it to its end.
+    ///
+    /// # Panics
+    /// When a call of it fails.
+    pub fn run(self) {
+        self.start().finish();
+    }
+
+    fn scenario_text(&self) -> String {
+        let file = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("scenarios/{}.xml", self.scenario));
+        let mut text = fs::read_to_string(&file).unwrap_or_else(|error| panic!("{}: {error}", file.display()));
+        for (keyword, value) in &self.keys {
+            text = text.replace(&format!("@{keyword}@"), value);
+        }
+        text
+    }
+
+    fn arguments(&self, file: &Path) -> Vec<String> {
+        let mut words = vec![
+            self.remote.to_string(),
+            format!("-sf {}", file.display()),
+            format!("-i {} -bind_local -p {}", self.host, self.port),
+            format!("-m {} -r {}", self.calls, self.rate),
+            format!("-timeout {TIMEOUT_S} -timeout_error -nostdin"),
+            "-trace_msg -message_file messages.log -trace_err -error_file errors.log".to_owned(),
+        ];
+        words = words.iter().flat_map(|group| group.split(' ')).map(str::to_owned).collect();
+        for (keyword, value) in &self.keys {
+            words.extend(["-key".to_owned(), (*keyword).to_owned(), value.clone()]);
+        }
+        if let Some([user, password, uri]) = &self.login {
+            words.extend(["-au", user, "-ap", password, "-auth_uri", uri].map(str::to_owned));
+        }
+        words
+    }
+}
+
+/// A `SIPp` that plays.
+#[derive(Debug)]
+pub struct SippRun {
+    scenario: &'static str,
+    process: Process,
+    folder: TempDir,
+    reported: bool,
+}
+
+impl SippRun {
+    /// Waits for the end of all calls.
+    ///
+    /// # Panics
+    /// When one of them failed, with what `SIPp` wrote about it.
+    pub fn finish(mut self) {
+        let status = self.process.wait(Duration::from_secs(TIMEOUT_S + 5));
+        self.reported = true;
+        if status.is_none_or(|status| !status.success()) {
+            panic!(
+                "sipp {}: {status:?}\n{}\n--- errors ---\n{}\n--- messages ---\n{}",
+                self.scenario,
+                self.process.errors(),
+                tail(&read(&self.folder.path().join("errors.log")), 80),
+                tail(&self.messages(), 200)
+            );
+        }
+    }
+
+    /// All messages that it sent and received so far.
+    fn messages(&self) -> String {
+        read(&self.folder.path().join("messages.log"))
+    }
+}
+
+impl Drop for SippRun {
+    fn drop(&mut self) {
+        if std::thread::panicking() && !self.reported {
+            eprintln!("--- sipp {} ---\n{}", self.scenario, tail(&self.messages(), 100));
+        }
+    }
+}
+
+/// Registers `user` of example.com at an open server, with the contact `contact`, sending from `port`:
+/// a server may take the address that a REGISTER came from for where its phone is.
+///
+/// # Panics
+/// When it is refused.
+pub fn register(server: &Server, user: &str, contact: &str, port: u16) {
+    Sipp::new("register", server.address()).port(port).key("caller", user).key("contact", contact).run();
+}
+
+/// Whether some process has the UDP port open: looking does not take it away from that process.
+fn is_open(host: Ipv4Addr, port: u16) -> bool {
+    let address = u32::from_ne_bytes(host.octets());
+    read(Path::new("/proc/net/udp")).contains(&format!("{address:08X}:{port:04X}"))
+}

@@ -1,0 +1,23 @@
+# Helpers of the other scripts; read with `.`, in a POSIX shell.
+
+cd "$(dirname "$0")/.."
+
+say() { printf '\n== %s\n' "$*"; }
+have() { command -v "$1" >/dev/null 2>&1; }
+is_root() { [ "$(id -u)" = 0 ]; }
+can_apt() { is_root && have apt-get; }
+
+# apt_install PACKAGE…: quietly; its log is shown when it fails.
+apt_install() {
+    log=$(mktemp)
+    export DEBIAN_FRONTEND=noninteractive
+    if ! { apt-get update && apt-get install -y --no-install-recommends "$@"; } >"$log" 2>&1; then
+        tail -n 20 "$log"
+        rm -f "$log"
+        return 1
+    fi
+    rm -f "$log"
+}
+
+# Where cargo puts what it builds.
+target_dir() { printf '%s\n' "${CARGO_TARGET_DIR:-target}"; }

@@ -1,0 +1,54 @@
+#!/bin/sh
+# Builds the server, makes two demo users at the first start, and starts it on port 5060 with what it keeps in ./data.
+# STROWGER_ADDRESS chooses which of this machine's addresses the demo users belong to.
+set -eu
+. "$(dirname "$0")/common.sh"
+. scripts/bootstrap.sh
+
+say "building (the first time takes some minutes)"
+cargo build --locked --release --bin strowger
+strowger="$(target_dir)/release/strowger"
+
+# The address that other machines see; asking the routing table sends nothing.
+own_address() {
+    address=$(ip -4 route get 192.0.2.1 2>/dev/null | sed -n 's/.* src \([0-9.]*\).*/\1/p')
+    [ -n "$address" ] || address=$(hostname -I 2>/dev/null | tr ' ' '\n' | grep -m 1 -E '^[0-9]+(\.[0-9]+){3}$' || true)
+    printf '%s\n' "${address:-127.0.0.1}"
+}
+
+random_password() { LC_ALL=C tr -dc 'a-hj-km-np-z2-9' </dev/urandom | head -c 12; }
+
+show_account() {
+    printf '  %s\n' "$1"
+    printf '    user name            %s\n' "$1"
+    printf '    password             %s\n' "$2"
+    printf '    domain (SIP server)  %s\n' "$domain"
+    printf '    transport            UDP, port 5060\n\n'
+}
+
+if [ -e strowger.toml ]; then
+    say "starting with strowger.toml (no demo users: add your own with '$strowger user add NAME@DOMAIN')"
+    exec "$strowger" serve
+fi
+
+(umask 077 && mkdir -p data)
+domain=${STROWGER_ADDRESS:-$(own_address)}
+users=$("$strowger" user list --json)
+if printf '%s' "$users" | grep -qF "\"alice@$domain\""; then
+    say "the demo users alice@$domain and bob@$domain are there from an earlier start"
+    echo "  A new password: $strowger user passwd alice@$domain"
+else
+    alice=$(random_password)
+    bob=$(random_password)
+    printf '%s\n' "$alice" | "$strowger" user add "alice@$domain" >/dev/null
+    printf '%s\n' "$bob" | "$strowger" user add "bob@$domain" >/dev/null
+    say "two demo users were made; their passwords are shown this once"
+    show_account alice "$alice"
+    show_account bob "$bob"
+    echo "  Give each to a soft-phone, on this machine or on another that reaches $domain. In Linphone: \"Use a SIP"
+    echo "  account\" (third-party), with the values above. Then let alice call sip:bob@$domain"
+    echo "  README.md has the steps for Linphone, and for two baresip phones in two terminals."
+fi
+
+say "starting on UDP port 5060; Ctrl-C ends it"
+exec "$strowger" serve

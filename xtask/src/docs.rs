@@ -1,0 +1,120 @@
+//! The rules about documents: what they point at exists.
+
+use std::path::Path;
+
+use crate::code::{bare, words};
+use crate::files::{File, read_all};
+use crate::violation::Violation;
+
+/// Documents whose names of functions and types are looked up in the code.
+const NAMING: [&str; 2] = ["ARCHITECTURE.md", "docs/internals/"];
+
+/// Checks the documents below `root`.
+///
+/// # Errors
+/// A sentence where the files cannot be read.
+pub(crate) fn check(root: &Path) -> Result<Vec<Violation>, String> {
+    let files = read_all(root)?;
+    let code: String = files.iter().filter(|file| file.path.ends_with(".rs")).map(|file| bare(&file.text)).collect();
+    let mut found = Vec::new();
+    for file in files.iter().filter(|file| file.path.ends_with(".md")) {
+        check_links(root, file, &mut found);
+        if NAMING.iter().any(|start| file.path.starts_with(start)) {
+            check_names(root, file, &code, &mut found);
+        }
+    }
+    Ok(found)
+}
+
+/// A relative link leads to a file.
+fn check_links(root: &Path, file: &File, found: &mut Vec<Violation>) {
+    let folder = root.join(&file.path);
+    let folder = folder.parent().unwrap_or(root);
+    for (line, text) in outside_blocks(&file.text) {
+        for rest in text.split("](").skip(1) {
+            let target = rest.split([')', '#', ' ']).next().unwrap_or_default();
+            if !target.is_empty() && !target.contains(':') && !folder.join(target).exists() {
+                let place = format!("{}:{line}", file.path);
+                found.push(Violation::new("link", &place, format!("{target} does not exist")));
+            }
+        }
+    }
+}
+
+/// A name in backticks that looks like code (`a::b`, `f()`) or like a path of ours (`crates/…`) exists.
+fn check_names(root: &Path, file: &File, code: &str, found: &mut Vec<Violation>) {
+    for (line, text) in outside_blocks(&file.text) {
+        for name in text.split('`').skip(1).step_by(2) {
+            let place = || format!("{}:{line}", file.path);
+            let is_path =
+                ["crates/", "bin/", "docs/", "interop/", "scripts/", "xtask/"].iter().any(|p| name.starts_with(p));
+            if is_path && !name.contains(['*', '{', ' ']) && !root.join(name).exists() {
+                found.push(Violation::new("name", &place(), format!("there is no {name}")));
+            }
+            let plain = name.split('(').next().unwrap_or(name);
+            let named = plain.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == ':');
+            if !is_path && named && (plain.contains("::") || plain != name) {
+                let missing = plain.split("::").find(|part| !is_a_crate(part) && words(code, part).next().is_none());
+                if let Some(part) = missing {
+                    let what = format!("`{name}`: the code knows no {part}");
+                    found.push(Violation::new("name", &place(), what).remedy("name it as it is in the code"));
+                }
+            }
+        }
+    }
+}
+
+fn is_a_crate(part: &str) -> bool {
+    crate::rules::CRATES.iter().any(|rule| rule.folder.ends_with(&format!("/{part}")))
+}
+
+/// The numbered lines that are not in a fenced block.
+fn outside_blocks(text: &str) -> impl Iterator<Item = (usize, &str)> {
+    let mut inside = false;
+    text.lines().enumerate().filter_map(move |(index, line)| {
+        let fence = line.trim_start().starts_with("```");
+        inside ^= fence;
+        (!inside && !fence).then_some((index + 1, line))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    fn faults(files: &[(&str, &str)]) -> Vec<String> {
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        for (path, text) in files {
+            let path = folder.path().join(path);
+            fs::create_dir_all(path.parent().expect("it has one")).expect("a folder can be made");
+            fs::write(path, text).expect("a file can be written");
+        }
+        let found = check(folder.path()).expect("the files can be read");
+        found.iter().map(ToString::to_string).collect()
+    }
+
+    #[test]
+    fn the_real_documents_are_true() {
+        let found = check(&crate::root()).expect("the files can be read");
+        assert!(found.is_empty(), "{}", crate::violation::report(&found));
+    }
+
+    #[test]
+    fn a_dead_link_is_caught() {
+        let text = "[a](b.md) [c](b.md#part) [d](https://example.com/) [e](#here)\n```\n[f](gone.md)\n```\n";
+        assert_eq!(faults(&[("a.md", text), ("b.md", "")]), [""; 0]);
+        assert_eq!(faults(&[("a.md", "\n[a](gone.md)\n")]), ["a.md:2: link: gone.md does not exist"]);
+    }
+
+    #[test]
+    fn a_function_that_is_gone_is_caught() {
+        let code = ("crates/core/shard/src/lib.rs", "impl Shard { fn handle_input() {} } // fn old()");
+        let text = "`Shard::handle_input`, `shard::Shard`, `handle_input()`, `crates/core/shard`, `make test`\n";
+        assert_eq!(faults(&[("ARCHITECTURE.md", text), code]), [""; 0]);
+        let found = faults(&[("ARCHITECTURE.md", "`Shard::old` and `crates/core/gone`\n"), code]);
+        assert_eq!(found.len(), 2, "{found:#?}");
+        assert!(found[0].contains("the code knows no old"), "{found:#?}");
+    }
+}

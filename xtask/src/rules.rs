@@ -1,0 +1,158 @@
+//! The rules themselves: who may depend on whom, and what is banned where. Everything else in this program only looks.
+
+/// Where a crate stands; arrows point from a later group to an earlier one or stay inside a group.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) enum Group {
+    /// No I/O, no clock, no entropy, no async.
+    Core,
+    /// Side effects.
+    Shell,
+    /// Programs about the server.
+    Tools,
+    /// What makes binaries and tests; nothing depends on it.
+    Leaf,
+}
+
+/// One crate of the workspace.
+pub(crate) struct Rule {
+    /// The package's name.
+    pub name: &'static str,
+    /// Its folder, from the root.
+    pub folder: &'static str,
+    /// Its group.
+    pub group: Group,
+    /// The workspace crates that it may depend on, directly, without `strowger-`.
+    pub may: &'static [&'static str],
+}
+
+const fn rule(name: &'static str, folder: &'static str, group: Group, may: &'static [&'static str]) -> Rule {
+    Rule { name, folder, group, may }
+}
+
+const ALL_CORE: &[&str] =
+    &["foundation", "message", "transaction", "auth", "directory", "registrar", "overload", "proxy", "shard"];
+const ALL_SHELL_AND_CORE: &[&str] = &[
+    "foundation",
+    "message",
+    "transaction",
+    "auth",
+    "directory",
+    "registrar",
+    "overload",
+    "proxy",
+    "shard",
+    "net",
+    "store",
+    "control",
+    "worker",
+];
+
+/// The table of allowed arrows. A crate that is missing here is an error, so a new crate begins with a line here.
+pub(crate) const CRATES: &[Rule] = &[
+    rule("strowger-foundation", "crates/core/foundation", Group::Core, &[]),
+    rule("strowger-message", "crates/core/message", Group::Core, &["foundation"]),
+    rule("strowger-directory", "crates/core/directory", Group::Core, &["foundation"]),
+    rule("strowger-overload", "crates/core/overload", Group::Core, &["foundation"]),
+    rule("strowger-auth", "crates/core/auth", Group::Core, &["foundation", "message"]),
+    rule("strowger-registrar", "crates/core/registrar", Group::Core, &["foundation", "message"]),
+    rule("strowger-transaction", "crates/core/transaction", Group::Core, &["foundation", "message"]),
+    rule("strowger-proxy", "crates/core/proxy", Group::Core, &["foundation", "message", "transaction"]),
+    rule("strowger-shard", "crates/core/shard", Group::Core, ALL_CORE),
+    rule("strowger-net", "crates/shell/net", Group::Shell, &["foundation", "message"]),
+    rule("strowger-store", "crates/shell/store", Group::Shell, &["foundation", "directory", "registrar"]),
+    rule(
+        "strowger-control",
+        "crates/shell/control",
+        Group::Shell,
+        &["foundation", "message", "transaction", "auth", "directory", "registrar", "proxy", "shard", "store"],
+    ),
+    rule(
+        "strowger-worker",
+        "crates/shell/worker",
+        Group::Shell,
+        &["foundation", "message", "auth", "registrar", "shard", "net"],
+    ),
+    rule("strowger-sim", "crates/tools/sim", Group::Tools, ALL_CORE),
+    rule("strowger", "bin/strowger", Group::Leaf, ALL_SHELL_AND_CORE),
+    rule("strowger-bench", "bench", Group::Leaf, ALL_CORE),
+    rule("strowger-interop", "interop", Group::Leaf, &[]),
+    rule("xtask", "xtask", Group::Leaf, &[]),
+];
+
+/// The foreign crates that a core crate may name. Each computes; none looks at the world.
+pub(crate) const CORE_MAY_USE: &[&str] =
+    &["data-encoding", "foldhash", "hashbrown", "md-5", "memchr", "sha2", "siphasher", "slab", "smallvec"];
+
+/// What may not stand behind a core crate even at the far end of its dependencies: I/O, async, clocks, entropy.
+pub(crate) const BANNED_BEHIND_CORE: &[&str] = &[
+    "async-std",
+    "chrono",
+    "coarsetime",
+    "crossbeam-channel",
+    "fastrand",
+    "futures",
+    "getrandom",
+    "hickory-resolver",
+    "instant",
+    "jiff",
+    "libc",
+    "log",
+    "mio",
+    "nix",
+    "polling",
+    "quanta",
+    "rand",
+    "rusqlite",
+    "rustix",
+    "signal-hook",
+    "smol",
+    "socket2",
+    "sqlx",
+    "time",
+    "tokio",
+    "tracing",
+    "web-time",
+    "windows-sys",
+];
+
+/// Arrows between foreign crates that are let through although they end at a banned one, with the reason.
+pub(crate) const EXCUSED: &[(&str, &str, &str)] =
+    &[("cpufeatures", "libc", "asks once which instructions the processor has, on ARM only")];
+
+/// The folders in which `unsafe` may be written.
+pub(crate) const UNSAFE_MAY_STAND_IN: &[&str] = &["crates/shell/net/", "crates/shell/timing/"];
+
+/// Tests and benchmarks may besides count allocations, which no safe code can: a file of theirs that has this line.
+pub(crate) const ALLOCATION_COUNTER: &str = "unsafe impl GlobalAlloc";
+
+/// Lines of a source file at most. The aim is 600 without tests.
+pub(crate) const MAX_LINES: usize = 1_000;
+
+/// What each core crate's `clippy.toml` must ban at least.
+pub(crate) const MUST_BE_BANNED: &[&str] = &[
+    "std::time::Instant",
+    "std::time::SystemTime",
+    "std::collections::HashMap",
+    "std::collections::HashSet",
+    "std::hash::RandomState",
+    "std::net::UdpSocket",
+    "std::thread::sleep",
+    "std::env::var",
+];
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_table_itself_points_down() {
+        for rule in CRATES {
+            for name in rule.may {
+                let full = format!("strowger-{name}");
+                let other = CRATES.iter().find(|other| other.name == full);
+                let other = other.unwrap_or_else(|| panic!("{} names {name}, which is not in the table", rule.name));
+                assert!(other.group <= rule.group && other.group != Group::Leaf, "{} → {name}", rule.name);
+            }
+        }
+    }
+}

@@ -1,0 +1,37 @@
+//! One broken rule, told so that a reader knows what to do.
+
+use std::fmt;
+
+/// Where a rule is broken, how, and what helps.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct Violation {
+    rule: &'static str,
+    place: String,
+    what: String,
+    remedy: Option<&'static str>,
+}
+
+impl Violation {
+    /// A violation of `rule` at `place`, a path from the root, with a line where there is one.
+    pub(crate) fn new(rule: &'static str, place: &str, what: impl Into<String>) -> Self {
+        Self { rule, place: place.to_owned(), what: what.into(), remedy: None }
+    }
+
+    /// Says what helps.
+    pub(crate) fn remedy(mut self, remedy: &'static str) -> Self {
+        self.remedy = Some(remedy);
+        self
+    }
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}: {}", self.place, self.rule, self.what)?;
+        self.remedy.map_or(Ok(()), |remedy| write!(f, "\n    help: {remedy}"))
+    }
+}
+
+/// All of them, one below the other.
+pub(crate) fn report(found: &[Violation]) -> String {
+    found.iter().map(|violation| format!("{violation}\n")).collect()
+}
