@@ -1,6 +1,6 @@
 #!/bin/sh
 # Builds the server, makes two demo users at the first start, and starts it on port 5060 with what it keeps in ./data.
-# STROWGER_ADDRESS chooses which of this machine's addresses the demo users belong to.
+# STROWGER_ADDRESS chooses which of this machine's addresses is shown.
 set -eu
 . "$(dirname "$0")/common.sh"
 . scripts/bootstrap.sh
@@ -22,7 +22,7 @@ show_account() {
     printf '  %s\n' "$1"
     printf '    user name            %s\n' "$1"
     printf '    password             %s\n' "$2"
-    printf '    domain (SIP server)  %s\n' "$domain"
+    printf '    domain (SIP server)  %s\n' "$address"
     printf '    transport            UDP, port 5060\n\n'
 }
 
@@ -32,21 +32,21 @@ if [ -e strowger.toml ]; then
 fi
 
 (umask 077 && mkdir -p data)
-domain=${STROWGER_ADDRESS:-$(own_address)}
+address=${STROWGER_ADDRESS:-$(own_address)}
 users=$("$strowger" user list --json)
-if printf '%s' "$users" | grep -qF "\"alice@$domain\""; then
-    say "the demo users alice@$domain and bob@$domain are there from an earlier start"
-    echo "  A new password: $strowger user passwd alice@$domain"
+if printf '%s' "$users" | grep -qF "\"alice@localhost\""; then
+    say "the demo users alice and bob are there from an earlier start; their domain (SIP server) is $address"
+    echo "  A new password: $strowger user passwd alice"
 else
     alice=$(random_password)
     bob=$(random_password)
-    printf '%s\n' "$alice" | "$strowger" user add "alice@$domain" >/dev/null
-    printf '%s\n' "$bob" | "$strowger" user add "bob@$domain" >/dev/null
+    printf '%s\n' "$alice" | "$strowger" user add alice >/dev/null
+    printf '%s\n' "$bob" | "$strowger" user add bob >/dev/null
     say "two demo users were made; their passwords are shown this once"
     show_account alice "$alice"
     show_account bob "$bob"
-    echo "  Give each to a soft-phone, on this machine or on another that reaches $domain. In Linphone: \"Use a SIP"
-    echo "  account\" (third-party), with the values above. Then let alice call sip:bob@$domain"
+    echo "  Give each to a soft-phone, on this machine or on another that reaches $address. In Linphone: \"Use a SIP"
+    echo "  account\" (third-party), with the values above. Then let alice call sip:bob@$address"
     echo "  README.md has the steps for Linphone, and for two baresip phones in two terminals."
 fi
 

@@ -2,7 +2,7 @@
 
 use std::env;
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -15,7 +15,9 @@ use crate::{PATIENCE, free_port, poll};
 /// What a test wants its server to be like.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// The UDP port on 127.0.0.1.
+    /// The loopback address that it listens on.
+    pub host: IpAddr,
+    /// The UDP port there.
     pub port: u16,
     /// The domains that it serves; the first is the realm of its challenges.
     pub domains: Vec<&'static str>,
@@ -31,6 +33,8 @@ pub struct Config {
     pub ring_timeout: &'static str,
     /// Routes, the first match wins.
     pub routes: Vec<Route>,
+    /// What its configuration says besides, as TOML.
+    pub more: String,
 }
 
 /// Where requests for one domain go.
@@ -49,6 +53,7 @@ pub struct Route {
 impl Default for Config {
     fn default() -> Config {
         Config {
+            host: Ipv4Addr::LOCALHOST.into(),
             port: free_port(),
             domains: vec!["example.com"],
             users: vec![
@@ -61,6 +66,7 @@ impl Default for Config {
             trusted: Vec::new(),
             ring_timeout: "3m",
             routes: Vec::new(),
+            more: String::new(),
         }
     }
 }
@@ -85,19 +91,24 @@ impl Config {
             command(&file, &["user", "add"], &[who, "--password", password]);
         }
         let process = Process::start(&binary(), &arguments(&file, &["serve"], &[]), folder.path().join("server.log"));
-        let address = SocketAddr::from((Ipv4Addr::LOCALHOST, self.port));
+        let address = self.address();
         let mut server = Server { process, address, file, _folder: folder };
         server.wait_until_it_answers();
         server
     }
 
+    fn address(&self) -> SocketAddr {
+        SocketAddr::new(self.host, self.port)
+    }
+
     fn to_toml(&self, folder: &Path) -> String {
-        let Config { port, domains, algorithms, require, trusted, ring_timeout, .. } = self;
+        let Config { domains, algorithms, require, trusted, ring_timeout, .. } = self;
+        let address = self.address();
         let realm = domains.first().expect("a server has a domain");
         let data = folder.join("data").display().to_string();
         let mut text = format!(
             r#"[server]
-listen  = ["udp:127.0.0.1:{port}"]
+listen  = ["udp:{address}"]
 domains = {domains:?}
 data    = {data:?}
 workers = 1
@@ -127,7 +138,7 @@ ring_timeout = {ring_timeout:?}
                  stateless = \"never\"\ntargets = {targets:?}\n"
             ));
         }
-        text
+        text + &self.more
     }
 }
 
@@ -175,7 +186,7 @@ impl Server {
 
     /// It is ready when it answers an OPTIONS that is for itself.
     fn wait_until_it_answers(&mut self) {
-        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
+        let socket = UdpSocket::bind((self.address.ip(), 0)).expect("a socket");
         socket.set_read_timeout(Some(Duration::from_millis(200))).expect("a time-out can be set");
         let (server, local) = (self.address, socket.local_addr().expect("a bound socket has an address"));
         let mut attempt = 0;

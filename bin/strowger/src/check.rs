@@ -19,7 +19,7 @@ pub(crate) fn run(file: Option<&Path>, arguments: &CheckArguments) -> Result<(),
     }
     let (config, file) = Config::load(file)?;
     let addresses = addresses(&config)?;
-    let domains = config.domains(addresses.iter().copied());
+    let domains: Vec<String> = config.server.domains.iter().map(|domain| domain.0.clone()).collect();
     let workers = config.workers(cores());
     if arguments.json {
         let listeners: Vec<String> = addresses.iter().map(|address| format!("udp:{address}")).collect();
@@ -64,11 +64,8 @@ fn facts(
     let read = file
         .map_or_else(|| format!("the defaults (there is no {DEFAULT_FILE} here)"), |file| file.display().to_string());
     let listeners: Vec<String> = addresses.iter().map(|address| format!("udp:{address}")).collect();
-    let shown_domains = if config.server.domains.is_empty() {
-        format!("{} (the listeners' addresses)", domains.join(", "))
-    } else {
-        domains.join(", ")
-    };
+    let first = domains.first().map_or("", String::as_str);
+    let shown_domains = format!("{} (each address above stands for {first})", domains.join(", "));
     let shown_workers = match config.server.workers {
         Some(_) => workers.to_string(),
         None => format!("{workers} (one a core)"),

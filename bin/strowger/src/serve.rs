@@ -123,13 +123,13 @@ impl Server {
     }
 
     fn drain(&mut self) {
-        tracing::info!("draining: ends when no transaction is left, at most {} s from now", DRAIN_LIMIT.as_secs());
+        tracing::info!("draining: ends when every request is answered, at most {} s from now", DRAIN_LIMIT.as_secs());
         self.publish(Snapshot { draining: true, ..Snapshot::clone(&self.snapshot) });
         let deadline = Instant::now() + DRAIN_LIMIT;
         while !self.fleet.is_idle() {
             if Instant::now() >= deadline {
-                let left = self.fleet.status().total.transactions;
-                return tracing::info!("ending although {left} transactions have not run out");
+                let left = self.fleet.status().total.unanswered;
+                return tracing::info!("ending although {left} requests are unanswered");
             }
             match self.messages.recv_timeout(DRAIN_TICK) {
                 Ok(Message::Signal(SIGHUP)) | Err(RecvTimeoutError::Timeout) => {}

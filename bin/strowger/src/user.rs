@@ -2,11 +2,13 @@
 
 use std::fs::File;
 use std::io::{self, BufRead as _, IsTerminal as _, Read};
+use std::net::IpAddr;
 use std::path::Path;
 
 use serde_json::json;
 use strowger_control::config::Config;
 use strowger_control::config::values::StoreUrl;
+use strowger_net::local_addresses;
 use strowger_store::{Address, UserStore};
 
 use crate::cli::{AliasCommand, UserArguments, UserCommand, WithPassword};
@@ -20,15 +22,15 @@ pub(crate) fn run(file: Option<&Path>, arguments: UserArguments) -> Result<(), F
         UserCommand::Add(with) => users.add(with),
         UserCommand::Passwd(with) => users.set_password(with),
         UserCommand::Rm(who) => {
-            let aor = users.open()?.remove_user(&who.user)?;
+            let aor = users.open()?.remove_user(&users.full(&who.user))?;
             users.done("removed", &aor)
         }
         UserCommand::Enable(who) => {
-            let aor = users.open()?.set_enabled(&who.user, true)?;
+            let aor = users.open()?.set_enabled(&users.full(&who.user), true)?;
             users.done("enabled", &aor)
         }
         UserCommand::Disable(who) => {
-            let aor = users.open()?.set_enabled(&who.user, false)?;
+            let aor = users.open()?.set_enabled(&users.full(&who.user), false)?;
             users.done("disabled", &aor)
         }
         UserCommand::List => users.list(),
@@ -54,7 +56,7 @@ impl Users {
     }
 
     fn add(&self, with: WithPassword) -> Result<(), Failure> {
-        let address = Address::parse(&with.user)?;
+        let address = Address::parse(&self.full(&with.user))?;
         let realm = self.realm_of(&address);
         let mut store = self.open()?;
         let password = password_of(with)?;
@@ -64,12 +66,24 @@ impl Users {
     }
 
     fn set_password(&self, with: WithPassword) -> Result<(), Failure> {
-        let address = Address::parse(&with.user)?;
+        let address = Address::parse(&self.full(&with.user))?;
         let realm = self.realm_of(&address);
         let mut store = self.open()?;
         let password = password_of(with)?;
         let aor = store.set_password(address.as_str(), &realm, &password)?;
         self.report("changed", &aor, &realm)
+    }
+
+    /// The address that is meant by `typed`: a name alone has the first domain, and so has an address of this machine that
+    /// the server listens on.
+    fn full(&self, typed: &str) -> String {
+        let Some(first) = self.config.server.domains.first() else { return typed.to_owned() };
+        let Some((user, domain)) = typed.rsplit_once('@') else { return format!("{typed}@{first}") };
+        let named = self.config.server.domains.iter().any(|own| own.0.eq_ignore_ascii_case(domain));
+        let Ok(ip) = domain.trim_matches(['[', ']']).parse::<IpAddr>() else { return typed.to_owned() };
+        let local = local_addresses().unwrap_or_default();
+        let ours = self.config.addresses(&local).iter().any(|address| address.ip() == ip);
+        if ours && !named { format!("{user}@{first}") } else { typed.to_owned() }
     }
 
     /// The realm that the server will challenge this user with.
@@ -128,7 +142,7 @@ impl Users {
         let mut store = self.open()?;
         match command {
             AliasCommand::Add { alias, user } => {
-                let (alias, aor) = store.add_alias(&alias, &user)?;
+                let (alias, aor) = store.add_alias(&self.full(&alias), &self.full(&user))?;
                 self.warn_of_foreign_domain(&alias);
                 if self.json {
                     let value = json!({ "result": "added", "alias": alias.as_str(), "aor": aor.as_str() });
@@ -137,7 +151,7 @@ impl Users {
                 Ok(print_line(&format!("{alias} leads to {aor}"))?)
             }
             AliasCommand::Rm { alias } => {
-                let alias = store.remove_alias(&alias)?;
+                let alias = store.remove_alias(&self.full(&alias))?;
                 if self.json {
                     return Ok(print_json(&json!({ "result": "removed", "alias": alias.as_str() }))?);
                 }

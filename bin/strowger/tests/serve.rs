@@ -156,7 +156,7 @@ fn a_reload_takes_everything_or_nothing() {
     server.folder.write("strowger.toml", &first);
     assert_eq!(server.status()["domains"][0], "example.net", "all is as it was");
     server.signal("HUP");
-    server.until("SIGHUP reloads", || server.status()["domains"][0] == "127.0.0.1");
+    server.until("SIGHUP reloads", || server.status()["domains"][0] == "localhost");
 }
 
 #[test]

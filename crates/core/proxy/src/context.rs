@@ -1,5 +1,7 @@
 //! The response context of one forwarded request (RFC 3261 §16.7): its branches, and the best response so far.
 
+use core::time::Duration;
+
 use smallvec::SmallVec;
 use strowger_foundation::{Buf, Flow, TimerId};
 use strowger_message::Status;
@@ -48,6 +50,8 @@ pub(crate) struct Best {
 pub(crate) struct Context {
     pub(crate) server: ServerId,
     pub(crate) is_invite: bool,
+    /// Timer C.
+    pub(crate) ring_timeout: Duration,
     /// The source of the request.
     pub(crate) source: Flow,
     /// The request, for the responses that the server makes itself; given back once the final response has left.

@@ -71,6 +71,7 @@ pub struct Proxy {
     tag_key: TagKey,
     shard: ShardId,
     counters: Counters,
+    unanswered: usize,
 }
 
 impl Proxy {
@@ -85,6 +86,7 @@ impl Proxy {
             tag_key: ring.current().derive("to-tag"),
             shard,
             counters: Counters::default(),
+            unanswered: 0,
         }
     }
 
@@ -125,6 +127,7 @@ impl Proxy {
         let index = self.contexts.insert(Context {
             server,
             is_invite,
+            ring_timeout: forwarding.ring_timeout,
             source: forwarding.edits.source,
             request: Some(request),
             branches: SmallVec::new(),
@@ -135,6 +138,7 @@ impl Proxy {
         let index = narrow(index);
         self.transactions.set_server_user(server, index);
         self.counters.forwarded += 1;
+        self.unanswered = self.unanswered.saturating_add(1);
         let count = forwarding.targets.len().min(MAX_BRANCHES);
         for (number, target) in forwarding.targets.iter().take(count).enumerate() {
             let breadth = share(forwarding.max_breadth, count, number);
@@ -277,7 +281,7 @@ impl Proxy {
             // Every 2xx to an INVITE goes up at once (step 5), also those that come after the first; of a non-INVITE the
             // first answer is the only one.
             if context.is_invite || !context.answered {
-                context.answered = true;
+                self.mark_answered(index);
                 self.pass_up(now, server, status, message);
             }
             self.forget_request(index);
@@ -314,6 +318,9 @@ impl Proxy {
         if branch.cancel_wanted {
             branch.cancel_wanted = false;
             self.transactions.cancel(now, client);
+        }
+        if status != Status::TRYING {
+            self.reset_timer_c(now, index, client);
         }
         // A 100 is hop by hop; a non-INVITE has no other provisional response (RFC 4320 §4.1).
         if status != Status::TRYING && is_invite && !answered {
@@ -378,6 +385,12 @@ impl Proxy {
         self.transactions.poll_transmit(out)
     }
 
+    /// Forwarded requests that no final response has answered yet: what a server that is being stopped waits for.
+    #[must_use]
+    pub const fn unanswered(&self) -> usize {
+        self.unanswered
+    }
+
     /// Contexts that exist.
     #[must_use]
     pub fn contexts(&self) -> usize {
@@ -387,6 +400,8 @@ impl Proxy {
     /// What must hold between two inputs.
     pub fn check_invariants(&self) {
         self.transactions.check_invariants();
+        let unanswered = self.contexts.iter().filter(|(_, context)| !context.answered).count();
+        debug_assert_eq!(unanswered, self.unanswered, "each context is counted until it is answered");
         for (_, context) in &self.contexts {
             debug_assert!(context.live > 0, "a context outlives its transactions");
             debug_assert!(!context.answered || context.best.is_none(), "an answered request keeps no response");
@@ -449,8 +464,8 @@ impl Proxy {
         match context.best.take() {
             Some(best) => self.finish(now, index, best),
             None => {
-                context.answered = true;
                 let server = context.server;
+                self.mark_answered(index);
                 self.forget_request(index);
                 // The transaction sends no 408 to a non-INVITE; told of one, it stops waiting for an answer.
                 self.transactions.respond(now, server, Status::REQUEST_TIMEOUT, Buf::new());
@@ -461,8 +476,8 @@ impl Proxy {
     /// Sends the best final response.
     fn finish(&mut self, now: Timestamp, index: u32, best: Best) {
         let Some(context) = self.context_mut(index) else { return };
-        context.answered = true;
         let (server, source) = (context.server, context.source);
+        self.mark_answered(index);
         //= rfc3261#16.7
         // A 503 says that this hop is overloaded, which is not ours to say of ourselves (step 6): it leaves as 500.
         let status = if best.status == Status::SERVICE_UNAVAILABLE { Status::SERVER_ERROR } else { best.status };
@@ -504,6 +519,24 @@ impl Proxy {
         }
     }
 
+    fn mark_answered(&mut self, index: u32) {
+        if let Some(context) = self.context_mut(index)
+            && !core::mem::replace(&mut context.answered, true)
+        {
+            self.unanswered = self.unanswered.saturating_sub(1);
+        }
+    }
+
+    //= rfc3261#16.7 step 2
+    /// A branch that says that it still rings is waited for anew.
+    fn reset_timer_c(&mut self, now: Timestamp, index: u32, client: strowger_transaction::ClientId) {
+        let Some(context) = self.contexts.get_mut(index as usize) else { return };
+        let deadline = now + context.ring_timeout;
+        let Some(timer) = context.branch_mut(client).and_then(|branch| branch.timer_c.as_mut()) else { return };
+        self.timer_c.cancel(*timer);
+        *timer = self.timer_c.insert(deadline, (index, client));
+    }
+
     fn end_timer_c(&mut self, index: u32, client: strowger_transaction::ClientId) {
         let branch = self.context_mut(index).and_then(|context| context.branch_mut(client));
         if let Some(timer) = branch.and_then(|branch| branch.timer_c.take()) {
@@ -517,6 +550,7 @@ impl Proxy {
         if context.live > 0 {
             return;
         }
+        self.mark_answered(index);
         self.forget_request(index);
         let context = self.contexts.remove(index as usize);
         for timer in context.branches.into_iter().filter_map(|branch| branch.timer_c) {

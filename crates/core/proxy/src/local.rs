@@ -12,28 +12,49 @@ pub type ViaText = SmallVec<[u8; 160]>;
 //= rfc3261#18.2.1
 //= rfc3581#4
 /// The topmost Via as it must be once the source of the request is known: `received` where the sent-by is not the
-/// source's address or `rport` was asked for, and the value of `rport`. `None` where nothing changes.
+/// source's address or `rport` was asked for, and the value of `rport`. A `received` that came with the request is replaced:
+/// it is ours to say, and responses may follow it. `None` where nothing changes.
 #[must_use]
 pub fn completed_via(via: &Via<'_>, source: &Flow) -> Option<ViaText> {
-    let asked = matches!(via.rport, Rport::Requested(_));
+    let asked = match via.rport {
+        Rport::Requested(name) => Some(name),
+        _ => None,
+    };
     let differs = via.host() != Host::Ip(source.peer.ip());
-    if !asked && !differs {
+    if asked.is_none() && !differs && via.received.is_none() {
         return None;
     }
-    let mut text = ViaText::new();
-    match via.rport {
-        Rport::Requested(name) => {
-            let end = offset(via.text, name).saturating_add(name.len());
-            text.extend_from_slice(via.text.get(..end).unwrap_or(via.text));
-            let _ = write!(text, "={}", source.peer.port());
-            text.extend_from_slice(via.text.get(end..).unwrap_or(&[]));
-        }
-        _ => text.extend_from_slice(via.text),
+    let port = asked.map(|name| (offset(via.text, name).saturating_add(name.len()), Gap::Port));
+    let claimed = via.received.map(|received| (offset(via.text, received), Gap::Received(received.len())));
+    let mut gaps: SmallVec<[(usize, Gap); 2]> = port.into_iter().chain(claimed).collect();
+    gaps.sort_unstable_by_key(|(at, _)| *at);
+    let (mut text, mut from) = (ViaText::new(), 0);
+    for (at, gap) in gaps {
+        text.extend_from_slice(via.text.get(from..at).unwrap_or(&[]));
+        from = match gap {
+            Gap::Port => {
+                let _ = write!(text, "={}", source.peer.port());
+                at
+            }
+            Gap::Received(length) => {
+                let _ = write!(text, "{}", source.peer.ip());
+                at.saturating_add(length)
+            }
+        };
     }
+    text.extend_from_slice(via.text.get(from..).unwrap_or(&[]));
     if via.received.is_none() {
         let _ = write!(text, ";received={}", source.peer.ip());
     }
     Some(text)
+}
+
+/// What is written into a Via value.
+enum Gap {
+    /// The value of `rport`, behind its name.
+    Port,
+    /// The value of `received`, over one of so many bytes.
+    Received(usize),
 }
 
 fn offset(text: &[u8], part: &[u8]) -> usize {
@@ -122,6 +143,12 @@ mod tests {
             completed("SIP/2.0/UDP [2001:db8::1];branch=z9hG4bK1", "[2001:db8::9]:5060"),
             at("SIP/2.0/UDP [2001:db8::1];branch=z9hG4bK1;received=2001:db8::9")
         );
+        for claimed in ["[2001:db8::7]", "2001:db8::7", "255.255.255.255"] {
+            assert_eq!(
+                completed(&format!("SIP/2.0/UDP a;received={claimed};branch=z9hG4bK1;rport"), "[2001:db8::9]:5062"),
+                at("SIP/2.0/UDP a;received=2001:db8::9;branch=z9hG4bK1;rport=5062")
+            );
+        }
     }
 
     #[test]

@@ -22,6 +22,9 @@ use crate::way::{Question, Way};
 const ALLOW: &[u8] =
     b"INVITE, ACK, BYE, CANCEL, REGISTER, OPTIONS, INFO, PRACK, UPDATE, MESSAGE, SUBSCRIBE, NOTIFY, PUBLISH, REFER";
 
+/// The methods that the server itself serves.
+const OWN_METHODS: &[u8] = b"OPTIONS, REGISTER";
+
 /// Why a request is not served, and what the answer says besides.
 #[derive(Debug)]
 pub(crate) enum Refusal {
@@ -310,7 +313,12 @@ impl Shard {
         match refusal {
             Refusal::Status(status, reason) => {
                 self.counters.refused += 1;
-                self.answer(now, server, source, message, status, reason, |reply| reply);
+                //= rfc3261#21.4.6
+                // A 405 must list what is allowed.
+                let allow = status == Status::METHOD_NOT_ALLOWED;
+                self.answer(now, server, source, message, status, reason, |reply| {
+                    if allow { reply.header("Allow", &[OWN_METHODS]) } else { reply }
+                });
             }
             Refusal::BadExtension(tags) => {
                 self.counters.refused += 1;
@@ -350,7 +358,7 @@ impl Shard {
         if message.method() != Method::Options {
             self.counters.refused += 1;
             self.answer(now, server, source, message, Status::METHOD_NOT_ALLOWED, None, |r| {
-                r.header("Allow", &[b"OPTIONS, REGISTER"])
+                r.header("Allow", &[OWN_METHODS])
             });
             return;
         }

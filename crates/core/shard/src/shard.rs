@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use strowger_auth::{Authenticator, NonceWindows};
 use strowger_foundation::{Flow, KeyRing, ShardId, TagKey, Timestamp, Wakeup};
-use strowger_message::{Fault, Head, Kind, Message, Method, Peek, Status};
+use strowger_message::{Fault, Head, HeaderName, Kind, Message, Method, Peek, Reply, Status};
 use strowger_overload::{Admission, Load};
 use strowger_proxy::branch::Branch;
 use strowger_proxy::{Proxy, forward, local};
@@ -14,6 +14,7 @@ use strowger_transaction::{AckVerdict, ServerId, ServerKey, Transactions};
 
 use crate::boundary::{Counters, Event, Input, Output};
 use crate::snapshot::Snapshot;
+use crate::way::is_one_host;
 
 /// Events that wait for the shell at most; what comes on top is counted and lost.
 pub const MAX_EVENTS: usize = 256;
@@ -136,6 +137,13 @@ impl Shard {
         transactions.servers().saturating_add(transactions.clients())
     }
 
+    /// Forwarded requests that no final response has answered yet. The other transactions only absorb retransmissions, so a
+    /// server that is being stopped need not wait for them.
+    #[must_use]
+    pub const fn unanswered(&self) -> usize {
+        self.proxy.unanswered()
+    }
+
     /// What must hold between two inputs; for tests and the simulator.
     pub fn check_invariants(&self) {
         self.proxy.check_invariants();
@@ -146,7 +154,7 @@ impl Shard {
     fn handle_request(&mut self, now: Timestamp, source: Flow, peek: Peek<'_>, method: Method<'_>) {
         self.counters.requests += 1;
         let Some(via) = peek.via else {
-            self.on_malformed(&source, Fault::Header("Via"));
+            self.refuse_without_via(&source, peek.head(), method);
             return;
         };
         let key = ServerKey::of(&self.match_key, peek.head(), &via, method);
@@ -168,6 +176,24 @@ impl Shard {
                 }
             }
         }
+    }
+
+    /// Answers a request whose topmost Via cannot be read. Its source is the one address that there is (RFC 4475 §3.1.2.1,
+    /// §3.1.2.16); without any Via there is no response to be made.
+    fn refuse_without_via(&mut self, source: &Flow, head: &Head<'_>, method: Method<'_>) {
+        let fault = match head.first(HeaderName::Via) {
+            None => Fault::Missing("Via"),
+            Some(_) if !head.is_sip_2_0() => Fault::Version,
+            Some(_) => Fault::Header("Via"),
+        };
+        self.on_malformed(source, fault);
+        if method == Method::Ack || fault == Fault::Missing("Via") {
+            return;
+        }
+        let mut out = self.proxy.transactions().pool().take(head.len());
+        let tag = local::to_tag(self.proxy.tag_key(), head);
+        Reply::begin(&mut out, head, fault.status(), &fault.to_string(), &tag, None).finish();
+        self.proxy.transactions().send_once(*source, out);
     }
 
     /// Whether the transaction `known` has taken the request: a retransmission, or the ACK to its non-2xx.
@@ -239,7 +265,8 @@ impl Shard {
         let snapshot = Arc::clone(&self.snapshot);
         self.proxy.handle_response(now, branch.owner, &message, |message| {
             let via = forward::next_via(message)?;
-            let peer = core::net::SocketAddr::new(via.response_ip()?, via.response_port());
+            let ip = via.response_ip().filter(|ip| is_one_host(*ip))?;
+            let peer = core::net::SocketAddr::new(ip, via.response_port());
             let listener = snapshot.listener_towards(peer, source.listener)?;
             Some(Flow { listener, transport: snapshot.listener(listener)?.transport, peer })
         });

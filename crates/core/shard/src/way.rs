@@ -1,6 +1,6 @@
 //! Where a request goes: to the server itself, to the registrar, to a user's contacts, or along a route.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use smallvec::SmallVec;
 use strowger_foundation::{Flow, Timestamp};
@@ -193,16 +193,19 @@ impl<'s> Question<'_, 's> {
     }
 }
 
+/// Whether an address that a message names can be one host's: nothing is ever sent to all of them.
+pub(crate) fn is_one_host(ip: IpAddr) -> bool {
+    let ip = ip.to_canonical();
+    !ip.is_unspecified() && !ip.is_multicast() && ip != IpAddr::V4(Ipv4Addr::BROADCAST)
+}
+
 /// The address of a URI whose host is one; `maddr` goes before the host (RFC 3261 §19.1.1).
 fn literal_address(uri: &SipUri<'_>) -> Option<SocketAddr> {
     let host = match uri.params.value("maddr") {
         Some(maddr) => strowger_message::Host::parse(maddr)?,
         None => uri.host(),
     };
-    let ip = host.ip().filter(|ip| !ip.is_unspecified() && !ip.is_multicast())?;
-    if matches!(ip, core::net::IpAddr::V4(v4) if v4.is_broadcast()) {
-        return None;
-    }
+    let ip = host.ip().filter(|ip| is_one_host(*ip))?;
     let default = if uri.secure { 5061 } else { 5060 };
     Some(SocketAddr::new(ip, uri.port().unwrap_or(default)))
 }

@@ -8,9 +8,7 @@ use serde_json::Value;
 use strowger_control::config::Config;
 use strowger_control::config::values::StoreUrl;
 use strowger_directory::Directory;
-use strowger_foundation::Transport;
 use strowger_proxy::Action;
-use strowger_shard::Listener;
 
 const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/operating");
 
@@ -210,16 +208,10 @@ fn a_wildcard_becomes_every_address_of_its_family() {
 }
 
 #[test]
-fn without_domains_the_listeners_are_the_domains() {
-    let listeners = ["127.0.0.1:5060", "127.0.0.1:5070", "[::1]:5060"]
-        .map(|address| Listener::new(Transport::Udp, address.parse().expect("an address")));
-    let snapshot = Config::default().snapshot(listeners.to_vec(), Directory::empty(1));
-    assert_eq!(
-        snapshot.domains.iter().map(|domain| domain.as_ref()).collect::<Vec<_>>(),
-        [&b"127.0.0.1"[..], b"[::1]"]
-    );
-    let named = parse("server.domains = [\"Example.COM.\"]").snapshot(listeners.to_vec(), Directory::empty(1));
-    assert_eq!(named.domains.iter().map(|domain| domain.as_ref()).collect::<Vec<_>>(), [b"example.com"]);
+fn domains_are_in_lower_case_and_localhost_by_default() {
+    let domains = |config: Config| config.snapshot(Vec::new(), Directory::empty(1)).domains;
+    assert_eq!(domains(Config::default()), [(*b"localhost").into()]);
+    assert_eq!(domains(parse("server.domains = [\"Example.COM.\"]")), [(*b"example.com").into()]);
 }
 
 #[test]

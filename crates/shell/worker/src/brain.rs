@@ -17,6 +17,7 @@ pub(crate) trait Brain {
     fn poll_timeout(&self) -> Option<Wakeup>;
     fn counters(&self) -> Counters;
     fn transactions(&self) -> usize;
+    fn unanswered(&self) -> usize;
 }
 
 impl Brain for Shard {
@@ -42,6 +43,10 @@ impl Brain for Shard {
 
     fn transactions(&self) -> usize {
         Self::transactions(self)
+    }
+
+    fn unanswered(&self) -> usize {
+        Self::unanswered(self)
     }
 }
 

@@ -159,6 +159,7 @@ impl<M: Maker> Desk<M> {
             net,
             shard,
             transactions: self.seats.iter().map(|seat| seat.brain.transactions()).sum(),
+            unanswered: self.seats.iter().map(|seat| seat.brain.unanswered()).sum(),
             unsent: self.outlets.iter().map(Outlet::unsent).sum(),
             version,
         }

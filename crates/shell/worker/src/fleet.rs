@@ -138,15 +138,16 @@ impl Fleet {
         &self.locations
     }
 
-    /// Whether every shard has the newest snapshot, no transaction exists and nothing waits to be sent. While the server
-    /// drains this becomes true and stays so; at other times it is up to 100 ms old.
+    /// Whether every shard has the newest snapshot, every forwarded request is answered and nothing waits to be sent. While
+    /// the server drains this becomes true and stays so; at other times it is up to 100 ms old. Transactions may exist that
+    /// only absorb retransmissions.
     #[must_use]
     pub fn is_idle(&self) -> bool {
         let version = self.published.lock().unwrap_or_else(PoisonError::into_inner).version;
         self.contacts
             .iter()
             .map(|contact| contact.board.read())
-            .all(|status| status.version == version && status.transactions == 0 && status.unsent == 0)
+            .all(|status| status.version == version && status.unanswered == 0 && status.unsent == 0)
     }
 
     /// Ends all workers and waits for them. What waits in the send buffers is sent; transactions are forgotten.

@@ -72,6 +72,8 @@ pub struct WorkerStatus {
     pub shard: shard::Counters,
     /// Transactions that exist now.
     pub transactions: usize,
+    /// Forwarded requests that no final response has answered yet.
+    pub unanswered: usize,
     /// Messages that wait to be sent because a socket's send buffer is full.
     pub unsent: usize,
     /// The version of the snapshot that its shards have: how often one was published before.
@@ -85,6 +87,7 @@ impl WorkerStatus {
         add_net(&mut self.net, &other.net);
         self.shard.add(&other.shard);
         self.transactions += other.transactions;
+        self.unanswered += other.unanswered;
         self.unsent += other.unsent;
         self.version = self.version.min(other.version);
     }

@@ -90,7 +90,7 @@ impl World {
     fn new(scenario: &Scenario, seed: u64, options: Options) -> Self {
         let mut rng = Rng::new(seed ^ 0xA5A5_5A5A);
         let network = Network::new(scenario.weather, rng.fork());
-        let server = Server::new(scenario.shards, rng.next_u64(), Arc::clone(&scenario.snapshot));
+        let server = Server::new(scenario.shards, server_seed(seed), Arc::clone(&scenario.snapshot));
         let agent = |(number, phone): (usize, &crate::agent::Phone)| {
             Agent::new(number, phone.clone(), scenario.server, rng.fork())
         };
@@ -203,6 +203,12 @@ impl Tally {
         self.delivered += other.delivered;
         self.unanswered += other.unanswered;
     }
+}
+
+/// The seed of the server's keys and maps in the world of `seed`.
+#[must_use]
+pub const fn server_seed(seed: u64) -> u64 {
+    seed.rotate_left(32) ^ 0x0123_4567_89AB_CDEF
 }
 
 /// A moment as ladders and violations show it.

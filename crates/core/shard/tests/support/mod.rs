@@ -72,6 +72,7 @@ pub struct World {
     pub now: Timestamp,
     pub events: Vec<Event>,
     pub locations: Arc<Locations>,
+    pub snapshot: Snapshot,
 }
 
 impl World {
@@ -88,9 +89,16 @@ impl World {
             ring: KeyRing::new(TagKey::new([7; 16])),
             locations: Arc::clone(&locations),
             nonces: Arc::new(NonceWindows::new(1, 1)),
-            snapshot: Arc::new(snapshot),
+            snapshot: Arc::new(snapshot.clone()),
         });
-        Self { shard, now: Timestamp::from_millis(1000), events: Vec::new(), locations }
+        Self { shard, now: Timestamp::from_millis(1000), events: Vec::new(), locations, snapshot }
+    }
+
+    /// Gives the shard a new configuration, the present one changed by `edit`.
+    pub fn configure(&mut self, edit: impl FnOnce(&mut Snapshot)) {
+        edit(&mut self.snapshot);
+        self.shard.handle_input(self.now, Input::Config(Arc::new(self.snapshot.clone())));
+        assert!(self.drain().is_empty());
     }
 
     /// Gives the shard a datagram; what leaves.

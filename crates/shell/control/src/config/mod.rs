@@ -56,7 +56,7 @@ pub struct Server {
     /// Transport, address and port of each listener. 0.0.0.0 and [::] stand for every address of their family that the
     /// machine has at start.
     pub listen: Vec<Listen>,
-    /// The domains whose users are served. Empty: every address that is listened on is one.
+    /// The domains whose users are served. Each address that is listened on stands for the first of them.
     pub domains: Vec<Domain>,
     /// The folder of what the server keeps; relative to where it is started.
     pub data: PathBuf,
@@ -69,7 +69,7 @@ pub struct Server {
 impl Default for Server {
     fn default() -> Self {
         let listen = vec![Listen(([0, 0, 0, 0], 5060).into())];
-        Self { listen, domains: Vec::new(), data: PathBuf::from("data"), workers: None }
+        Self { listen, domains: vec![Domain("localhost".to_owned())], data: PathBuf::from("data"), workers: None }
     }
 }
 

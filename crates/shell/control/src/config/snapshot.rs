@@ -31,32 +31,12 @@ impl Config {
         addresses
     }
 
-    /// The domains that the server is responsible for when it listens on `addresses`, in lower case.
-    #[must_use]
-    pub fn domains(&self, addresses: impl IntoIterator<Item = SocketAddr>) -> Vec<String> {
-        if !self.server.domains.is_empty() {
-            return self.server.domains.iter().map(|domain| domain.0.clone()).collect();
-        }
-        let mut domains = Vec::new();
-        for address in addresses {
-            let domain = match address.ip() {
-                IpAddr::V4(ip) => ip.to_string(),
-                IpAddr::V6(ip) => format!("[{ip}]"),
-            };
-            if !domains.contains(&domain) {
-                domains.push(domain);
-            }
-        }
-        domains
-    }
-
     /// What shards are told.
     #[must_use]
     pub fn snapshot(&self, listeners: Vec<Listener>, directory: Directory) -> Snapshot {
-        let domains = self.domains(listeners.iter().map(|listener| listener.address));
         Snapshot {
             listeners,
-            domains: domains.iter().map(|domain| bytes(domain)).collect(),
+            domains: self.server.domains.iter().map(|domain| bytes(&domain.0)).collect(),
             auth: self.auth_policy(),
             registrar: self.registrar_policy(),
             proxy: strowger_proxy::Policy {

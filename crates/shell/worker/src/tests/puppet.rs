@@ -128,6 +128,10 @@ impl Brain for Puppet {
         self.counters
     }
 
+    fn unanswered(&self) -> usize {
+        self.transactions()
+    }
+
     fn transactions(&self) -> usize {
         self.transactions
     }

@@ -61,7 +61,7 @@ pub enum Answering {
     },
     /// Rings until it is cancelled.
     Ring,
-    /// Says every minute that it still rings.
+    /// Says every minute that it still rings, and after some is busy.
     RingOn,
     /// 486.
     Busy,
@@ -248,7 +248,7 @@ impl Agent {
 
     /// A word that no agent has said before.
     fn word(&mut self) -> String {
-        format!("ua{}x{:x}", self.number, self.rng.next_u64())
+        format!("phone-{}-{:x}", self.number, self.rng.next_u64())
     }
 
     fn own_uri(&self) -> String {

@@ -23,7 +23,6 @@ pub(super) struct Exchange {
     /// A late REGISTER keeps its CSeq when it is repeated.
     keeps_cseq: bool,
     hold: Duration,
-    patience: Option<Duration>,
     gave_up: bool,
     pub(super) answered: Option<Status>,
 }
@@ -148,7 +147,6 @@ impl Agent {
             challenges: 0,
             keeps_cseq: false,
             hold,
-            patience,
             gave_up: false,
             answered: None,
         };

@@ -11,6 +11,8 @@ use super::{Agent, Answering, Dialog, Task, wire};
 /// The first interval between two sendings of a 2xx, and the longest (RFC 3261 §13.3.1.4).
 const T1: Duration = Duration::from_millis(500);
 const T2: Duration = Duration::from_secs(4);
+/// How often a phone that rings on says so.
+const MAX_RINGS: u32 = 6;
 /// How long a 2xx is sent without an ACK.
 const PATIENCE: Duration = Duration::from_secs(32);
 
@@ -21,6 +23,7 @@ pub(super) struct Ringing {
     /// The INVITE as it came.
     invite: Vec<u8>,
     tag: String,
+    rings: u32,
     over: bool,
 }
 
@@ -104,8 +107,13 @@ impl Agent {
         if self.ringing[index].over {
             return;
         }
+        self.ringing[index].rings += 1;
+        if self.ringing[index].rings > MAX_RINGS {
+            self.stop_ringing(now, index, Status::BUSY_HERE);
+            return;
+        }
         self.ring(now, index);
-        self.schedule(now + Duration::from_secs(60), Task::RingAgain(index));
+        self.schedule(now + Duration::from_secs(50), Task::RingAgain(index));
     }
 
     //= rfc3261#13.3.1.4
@@ -124,7 +132,7 @@ impl Agent {
     }
 
     fn on_invite(&mut self, now: Timestamp, server: ServerId, tag: String, message: &Message<'_>) {
-        self.ringing.push(Ringing { server, invite: message.bytes().to_vec(), tag, over: false });
+        self.ringing.push(Ringing { server, invite: message.bytes().to_vec(), tag, rings: 0, over: false });
         let index = self.ringing.len() - 1;
         match self.phone.answering {
             Answering::Answer { ring, .. } => {
@@ -180,7 +188,7 @@ impl Agent {
         if message.method() == Method::Invite {
             reply = reply.header("Contact", &[b"<", self.own_uri().as_bytes(), b">"]);
         }
-        drop(reply.header("x-second", &[b"2"]).header("X-First", &[b" 1,,1 "]));
+        let _ = reply.header("x-second", &[b"2"]).header("X-First", &[b" 1,,1 "]);
         let body: &[u8] = if status.is_success() { b"v=0\r\nx=\xFF\0 \r\n" } else { b"" };
         out.extend_from_slice(format!("l: {}\r\n\r\n", body.len()).as_bytes());
         out.extend_from_slice(body);

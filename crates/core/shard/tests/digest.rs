@@ -1,0 +1,395 @@
+//! Digest as a client meets it (RFC 3261 §22, RFC 7616, RFC 8760).
+
+mod support;
+
+use std::time::Duration;
+
+use strowger_auth::client::{self, Secret};
+use strowger_auth::{Algorithm, Ha1, Network, Qop};
+use strowger_directory::{Change, Directory, Ha1s, User};
+use strowger_message::AuthParams;
+use strowger_shard::Event;
+use support::{ALICE, BOB, Sent, World, request, summary};
+
+const WRONG: &str = "not the secret";
+
+fn password(user: &str) -> String {
+    format!("secret of {user}")
+}
+
+fn user(name: &str) -> User {
+    let ha1 = |algorithm| Ha1::compute(algorithm, name.as_bytes(), b"example.com", password(name).as_bytes());
+    let raw = |algorithm| ha1(algorithm).as_bytes().to_vec();
+    User {
+        aor: format!("{name}@example.com").into_bytes().into(),
+        ha1: Ha1s {
+            md5: raw(Algorithm::Md5).try_into().ok(),
+            sha256: raw(Algorithm::Sha256).try_into().ok(),
+            sha512_256: raw(Algorithm::Sha512_256).try_into().ok(),
+        },
+        enabled: true,
+    }
+}
+
+fn directory() -> Directory {
+    Directory::empty(1).with_changes(["alice", "bob"].map(|name| Change::PutUser(user(name))))
+}
+
+/// A server that knows Alice and Bob and asks for credentials.
+fn world() -> World {
+    World::new(|snapshot| {
+        snapshot.auth.require = vec![(*b"REGISTER").into(), (*b"INVITE").into()];
+        snapshot.directory = directory();
+    })
+}
+
+/// Who answers a challenge, and how.
+struct Client {
+    name: &'static str,
+    password: String,
+    nc: u32,
+    cover_body: bool,
+}
+
+impl Client {
+    fn new(name: &'static str) -> Self {
+        Self { name, password: password(name), nc: 1, cover_body: false }
+    }
+
+    /// The request again with the answer to the challenge `number` of `refusal`, as a new transaction.
+    fn answer_to(&self, refusal: &Sent, number: usize, text: &str) -> String {
+        let (challenge, header) = match refusal.status() {
+            401 => ("WWW-Authenticate", "Authorization"),
+            407 => ("Proxy-Authenticate", "Proxy-Authorization"),
+            _ => panic!("no challenge: {}", refusal.start()),
+        };
+        let challenge = refusal.headers(challenge).nth(number).expect("a challenge");
+        let challenge = AuthParams::parse(challenge.as_bytes()).expect("well-formed");
+        let mut words = text.split(' ');
+        let request = client::Request {
+            username: self.name.as_bytes(),
+            secret: Secret::Password(self.password.as_bytes()),
+            method: words.next().expect("a method").as_bytes(),
+            uri: words.next().expect("a URI").as_bytes(),
+            body: text.split("\r\n\r\n").nth(1).expect("a body").as_bytes(),
+            cnonce: b"0a4f113b",
+            nc: self.nc,
+            cover_body: self.cover_body,
+        };
+        let mut value = Vec::new();
+        client::respond(&mut value, &challenge, &request).expect("can be answered");
+        let value = String::from_utf8(value).expect("ASCII");
+        again(text, &self.nc.to_string()).replacen(
+            "Content-Length",
+            &format!("{header}: {value}\r\nContent-Length"),
+            1,
+        )
+    }
+
+    fn answer(&self, refusal: &Sent, text: &str) -> String {
+        self.answer_to(refusal, 0, text)
+    }
+}
+
+/// The same request in another transaction.
+fn again(text: &str, suffix: &str) -> String {
+    text.replacen("branch=z9hG4bK", &format!("branch=z9hG4bKagain{suffix}"), 1)
+}
+
+fn register(user: &str, branch: &str) -> String {
+    format!(
+        "REGISTER sip:example.com SIP/2.0\r\nVia: SIP/2.0/UDP {BOB};branch=z9hG4bK{branch}\r\nMax-Forwards: 70\r\n\
+         From: <sip:{user}@example.com>;tag=r\r\nTo: <sip:{user}@example.com>\r\nCall-ID: {branch}\r\n\
+         CSeq: 1 REGISTER\r\nContact: <sip:{user}@{BOB}>\r\nContent-Length: 0\r\n\r\n"
+    )
+}
+
+fn only(mut sent: Vec<Sent>) -> Sent {
+    assert_eq!(sent.len(), 1, "{:?}", summary(&sent));
+    sent.remove(0)
+}
+
+/// Registers Bob, so that there is somebody to call.
+fn with_bob() -> World {
+    let mut world = world();
+    let text = register("bob", "bob");
+    let refusal = only(world.input(BOB, &text));
+    assert_eq!(only(world.input(BOB, &Client::new("bob").answer(&refusal, &text))).status(), 200);
+    world
+}
+
+fn invite(branch: &str) -> String {
+    request("INVITE", "sip:bob@example.com", branch, "")
+}
+
+/// Sends an INVITE that is challenged, acknowledges the challenge as a client does, and gives it.
+fn challenged(world: &mut World, text: &str) -> Sent {
+    let refusal = only(world.input(ALICE, text));
+    assert_eq!(refusal.status(), 407, "{}", refusal.start());
+    let ack = text.replace("INVITE sip", "ACK sip").replace("1 INVITE", "1 ACK");
+    assert!(world.input(ALICE, &ack).is_empty(), "the ACK is absorbed and not challenged");
+    refusal
+}
+
+#[test]
+fn a_phone_registers_with_its_password() {
+    let mut world = world();
+    let text = register("bob", "one");
+    let refusal = only(world.input(BOB, &text));
+    assert_eq!(refusal.start(), "SIP/2.0 401 Unauthorized");
+    let challenge = refusal.header("WWW-Authenticate").expect("a challenge");
+    assert!(challenge.contains("realm=\"example.com\"") && challenge.contains("qop=\"auth\""), "{challenge}");
+    assert!(!challenge.contains("stale"), "{challenge}");
+    let answer = only(world.input(BOB, &Client::new("bob").answer(&refusal, &text)));
+    assert_eq!(answer.status(), 200);
+    assert_eq!(answer.headers("Contact").count(), 1);
+    assert_eq!(world.events, []);
+    assert_eq!(world.shard.counters().challenged, 1);
+}
+
+#[test]
+fn a_caller_answers_407_and_its_credentials_stay_here() {
+    let mut world = with_bob();
+    let refusal = challenged(&mut world, &invite("call"));
+    let foreign = "Proxy-Authorization: Digest username=\"a\", realm=\"elsewhere.example\", nonce=\"n\", uri=\"sip:x\", \
+                   response=\"00000000000000000000000000000000\"";
+    let text = Client::new("alice").answer(&refusal, &invite("call"));
+    let text = text.replacen("Content-Length", &format!("{foreign}\r\nContent-Length"), 1);
+    let sent = world.input(ALICE, &text);
+    assert_eq!(summary(&sent), [format!("100 {ALICE}"), format!("INVITE {BOB}")]);
+    let left: Vec<_> = sent[1].headers("Proxy-Authorization").collect();
+    assert_eq!(left.len(), 1, "ours goes, another proxy's stays: {left:?}");
+    assert!(left[0].contains("elsewhere.example"));
+}
+
+#[test]
+fn one_challenge_an_algorithm_in_the_order_of_the_configuration() {
+    let order = [Algorithm::Sha512_256, Algorithm::Sha256, Algorithm::Md5];
+    let mut world = world();
+    world.configure(|s| s.auth.algorithms = order.to_vec());
+    for (number, algorithm) in order.iter().enumerate() {
+        let text = register("bob", &format!("algorithm{number}"));
+        let refusal = only(world.input(BOB, &text));
+        let named: Vec<_> = refusal
+            .headers("WWW-Authenticate")
+            .map(|challenge| client::algorithm(&AuthParams::parse(challenge.as_bytes()).expect("valid")))
+            .collect();
+        assert_eq!(named, order.map(Some));
+        let answer = only(world.input(BOB, &Client::new("bob").answer_to(&refusal, number, &text)));
+        assert_eq!(answer.status(), 200, "{algorithm:?}");
+    }
+}
+
+#[test]
+fn a_wrong_password_is_challenged_again_and_reported() {
+    let mut world = world();
+    let text = register("bob", "wrong");
+    let refusal = only(world.input(BOB, &text));
+    let wrong = Client { password: WRONG.to_owned(), ..Client::new("bob") };
+    let again = only(world.input(BOB, &wrong.answer(&refusal, &text)));
+    assert_eq!(again.status(), 401);
+    assert!(!again.header("WWW-Authenticate").expect("a challenge").contains("stale=true"));
+    let peer = BOB.parse().expect("an address");
+    assert_eq!(world.events, [Event::WrongCredentials { peer, identity: "sip:bob@example.com".to_owned() }]);
+    assert_eq!(world.shard.counters().wrong_credentials, 1);
+    assert_eq!(world.locations.len(), 0);
+}
+
+/// A refusal without what is random or says who asked.
+fn anonymous(refusal: &Sent, user: &str) -> String {
+    let mut text = refusal.text.replace(user, "USER");
+    for (begin, end) in [("nonce=\"", "\""), (">;tag=", "\r\n")] {
+        let mut from = 0;
+        while let Some(at) = text[from..].find(begin).map(|at| from + at + begin.len()) {
+            let to = at + text[at..].find(end).expect("ends");
+            text.replace_range(at..to, "X");
+            from = at;
+        }
+    }
+    text
+}
+
+#[test]
+fn nobody_learns_who_is_a_user() {
+    let mut world = world();
+    world.configure(|s| s.directory = s.directory.with_changes([Change::PutUser(User { enabled: false, ..user("carl") })]));
+    let mut answers = |name: &'static str, text: String| {
+        let first = only(world.input(BOB, &text));
+        let wrong = Client { password: WRONG.to_owned(), ..Client::new(name) };
+        let second = only(world.input(BOB, &wrong.answer(&first, &text)));
+        [anonymous(&first, name), anonymous(&second, name)]
+    };
+    let known = answers("bob", register("bob", "same"));
+    assert_eq!(answers("eve", register("eve", "same")), known, "unknown");
+    assert_eq!(answers("carl", register("carl", "same")), known, "disabled");
+    let call = |name: &str| request("INVITE", &format!("sip:{name}@example.com"), "call", "").replace(ALICE, BOB);
+    let to_known = answers("bob", call("bob"));
+    assert_eq!(answers("eve", call("eve")), to_known, "a stranger who calls learns nothing either");
+}
+
+#[test]
+fn a_user_registers_and_calls_only_as_itself() {
+    let mut world = with_bob();
+    let text = register("bob", "theft");
+    let refusal = only(world.input(ALICE, &text));
+    let stolen = only(world.input(ALICE, &Client::new("alice").answer(&refusal, &text)));
+    assert_eq!(stolen.start(), "SIP/2.0 403 Not Your Identity");
+    let mut wrong_identities = 1;
+    for from in ["sip:bob@example.com", "sip:alice@elsewhere.example", "tel:+15550100"] {
+        let text = invite(from.split(['@', ':', '.', '+']).nth(2).unwrap_or("x")).replace("sip:alice@example.com", from);
+        let refusal = challenged(&mut world, &text);
+        let sent = only(world.input(ALICE, &Client::new("alice").answer(&refusal, &text)));
+        assert_eq!(sent.status(), 403, "{from}");
+        wrong_identities += 1;
+    }
+    let events = world.events.iter().filter(|event| matches!(event, Event::WrongIdentity { .. })).count();
+    assert_eq!(events, wrong_identities);
+}
+
+#[test]
+fn an_alias_may_call_by_its_users_password() {
+    let mut world = with_bob();
+    let alias = Change::PutAlias { alias: (*b"100@example.com").into(), aor: (*b"alice@example.com").into() };
+    world.configure(|s| s.directory = s.directory.with_changes([alias]));
+    let text = invite("alias").replace("sip:alice@example.com", "sip:100@example.com");
+    let refusal = challenged(&mut world, &text);
+    let sent = world.input(ALICE, &Client::new("alice").answer(&refusal, &text));
+    assert_eq!(summary(&sent), [format!("100 {ALICE}"), format!("INVITE {BOB}")]);
+}
+
+#[test]
+fn an_aged_nonce_is_stale_and_a_used_one_too() {
+    let mut world = world();
+    let text = register("bob", "aged");
+    let refusal = only(world.input(BOB, &text));
+    let mut client = Client::new("bob");
+    assert_eq!(only(world.input(BOB, &client.answer(&refusal, &text))).status(), 200);
+
+    let replay = again(&client.answer(&refusal, &text), "replay");
+    let replayed = only(world.input(BOB, &replay));
+    assert_eq!(replayed.status(), 401);
+    assert!(replayed.header("WWW-Authenticate").expect("a challenge").contains("stale=true"));
+
+    client.nc = 2;
+    let refresh = text.replace("CSeq: 1 ", "CSeq: 2 ");
+    assert_eq!(only(world.input(BOB, &client.answer(&refusal, &refresh))).status(), 200, "the next count is good");
+
+    client.nc = 3;
+    world.wait(Duration::from_secs(301));
+    let aged = only(world.input(BOB, &client.answer(&refusal, &text.replace("CSeq: 1 ", "CSeq: 3 "))));
+    assert_eq!(aged.status(), 401);
+    assert!(aged.header("WWW-Authenticate").expect("a challenge").contains("stale=true"));
+    client.nc = 1;
+    let last = text.replace("CSeq: 1 ", "CSeq: 4 ");
+    assert_eq!(only(world.input(BOB, &client.answer(&aged, &last))).status(), 200, "and can be answered at once");
+    assert_eq!(world.events, [], "an old nonce is no attack");
+}
+
+#[test]
+fn users_change_while_the_server_runs() {
+    let mut world = world();
+    let attempt = |world: &mut World, branch: &str| {
+        let text = register("bob", branch);
+        let refusal = only(world.input(BOB, &text));
+        only(world.input(BOB, &Client::new("bob").answer(&refusal, &text))).status()
+    };
+    assert_eq!(attempt(&mut world, "enabled"), 200);
+    let disabled = Change::PutUser(User { enabled: false, ..user("bob") });
+    world.configure(|s| s.directory = s.directory.with_changes([disabled]));
+    assert_eq!(attempt(&mut world, "disabled"), 401);
+    world.configure(|s| s.directory = directory());
+    assert_eq!(attempt(&mut world, "again"), 200);
+    let removed = Change::RemoveUser((*b"bob@example.com").into());
+    world.configure(|s| s.directory = s.directory.with_changes([removed]));
+    assert_eq!(attempt(&mut world, "removed"), 401);
+    let other = User { ha1: user("alice").ha1, ..user("bob") };
+    world.configure(|s| s.directory = s.directory.with_changes([Change::PutUser(other)]));
+    assert_eq!(attempt(&mut world, "password"), 401);
+}
+
+#[test]
+fn who_is_trusted_by_its_address_is_not_challenged() {
+    let mut world = with_bob();
+    world.configure(|s| s.auth.trusted = vec![Network { address: "192.0.2.10".parse().expect("valid"), prefix: 32 }]);
+    let sent = world.input(ALICE, &invite("trusted"));
+    assert_eq!(summary(&sent), [format!("100 {ALICE}"), format!("INVITE {BOB}")]);
+    let other = "192.0.2.11:5060";
+    let sent = world.input(other, &invite("stranger").replace(ALICE, other));
+    assert_eq!(summary(&sent), [format!("407 {other}")]);
+}
+
+/// A call that Alice has set up; the Record-Route that she was told.
+fn call(world: &mut World) -> String {
+    let refusal = challenged(world, &invite("call"));
+    let sent = world.input(ALICE, &Client::new("alice").answer(&refusal, &invite("call")));
+    let answer = world.input(BOB, &sent[1].response(200, "OK", ";tag=b", "Contact: <sip:bob@192.0.2.20:5060>\r\n"));
+    answer[0].header("Record-Route").expect("recorded").to_owned()
+}
+
+fn in_dialog(method: &str, branch: &str, route: &str) -> String {
+    request(method, "sip:bob@192.0.2.20:5060", branch, &format!("Route: {route}\r\n"))
+        .replace("To: <sip:bob@example.com>", "To: <sip:bob@example.com>;tag=b")
+}
+
+#[test]
+fn what_belongs_to_a_call_of_ours_is_not_challenged() {
+    let mut world = with_bob();
+    world.configure(|s| s.auth.require.extend([(*b"BYE").into(), (*b"ACK").into(), (*b"CANCEL").into()]));
+    let route = call(&mut world);
+    let ack = world.input(ALICE, &in_dialog("ACK", "ack", &route));
+    assert_eq!(summary(&ack), [format!("ACK {BOB}")]);
+    let again = world.input(ALICE, &in_dialog("INVITE", "hold", &route).replace("CSeq: 1", "CSeq: 2"));
+    assert_eq!(summary(&again), [format!("100 {ALICE}"), format!("INVITE {BOB}")]);
+    let bye = world.input(ALICE, &in_dialog("BYE", "bye", &route).replace("CSeq: 1", "CSeq: 3"));
+    assert_eq!(summary(&bye), [format!("BYE {BOB}")]);
+}
+
+#[test]
+fn a_route_of_one_call_opens_no_other() {
+    let mut world = with_bob();
+    let route = call(&mut world);
+    let line = format!("Route: {route}\r\n");
+    let new = request("INVITE", "sip:bob@192.0.2.20:5060", "new", &line);
+    let sent = only(world.input(ALICE, &new));
+    assert_eq!(sent.status(), 407, "without a To tag it begins a call, whatever Route it carries");
+    let other = in_dialog("INVITE", "other", &route).replace("Call-ID: call-1@alice", "Call-ID: call-2@alice");
+    assert_eq!(only(world.input(ALICE, &other)).status(), 407);
+}
+
+#[test]
+fn cancel_is_never_challenged() {
+    let mut world = with_bob();
+    world.configure(|s| s.auth.require.push((*b"CANCEL").into()));
+    let refusal = challenged(&mut world, &invite("call"));
+    let text = Client::new("alice").answer(&refusal, &invite("call"));
+    let sent = world.input(ALICE, &text);
+    assert_eq!(sent[1].method(), "INVITE");
+    let cancel = again(&request("CANCEL", "sip:bob@example.com", "call", ""), "1");
+    assert_eq!(summary(&world.input(ALICE, &cancel)), [format!("200 {ALICE}")]);
+    let unknown = request("CANCEL", "sip:bob@example.com", "nothing", "");
+    assert_eq!(summary(&world.input(ALICE, &unknown)), [format!("481 {ALICE}")]);
+}
+
+#[test]
+fn auth_int_covers_the_body() {
+    let mut world = with_bob();
+    world.configure(|s| s.auth.qop = Qop::AuthOrAuthInt);
+    let covering = Client { cover_body: true, ..Client::new("alice") };
+    let refusal = challenged(&mut world, &invite("covered"));
+    assert!(refusal.header("Proxy-Authenticate").expect("a challenge").contains("qop=\"auth,auth-int\""));
+    let text = covering.answer(&refusal, &invite("covered"));
+    assert!(text.contains("qop=auth-int"));
+    let changed = again(&text, "changed").replace("\r\n\r\nbody", "\r\n\r\nBODY");
+    assert_eq!(only(world.input(ALICE, &changed)).status(), 407);
+    let sent = world.input(ALICE, &text);
+    assert_eq!(summary(&sent), [format!("100 {ALICE}"), format!("INVITE {BOB}")]);
+}
+
+#[test]
+fn credentials_for_another_address_are_refused() {
+    let mut world = world();
+    let text = register("bob", "bound");
+    let refusal = only(world.input(BOB, &text));
+    let answer = Client::new("bob").answer(&refusal, &text).replace("uri=\"sip:example.com\"", "uri=\"sip:other.example\"");
+    assert_eq!(only(world.input(BOB, &answer)).start(), "SIP/2.0 400 Bad Credentials");
+}

@@ -1,0 +1,142 @@
+//! Phones behind an address translation: requests go where the REGISTER came from, and the way is kept open.
+
+mod support;
+
+use std::time::Duration;
+
+use strowger_registrar::{KeepAlive, Nat};
+use strowger_shard::Snapshot;
+use support::{ALICE, BOB, SERVER, Sent, World, request, summary};
+
+/// The outside of a translation.
+const OUTSIDE: &str = "203.0.113.7:40123";
+
+/// Registers Bob's phone, which takes itself for 10.0.0.5, through the translation.
+fn register(world: &mut World) {
+    let text = "REGISTER sip:example.com SIP/2.0\r\nVia: SIP/2.0/UDP 10.0.0.5:5060;branch=z9hG4bKnat;rport\r\n\
+         Max-Forwards: 70\r\nFrom: <sip:bob@example.com>;tag=r\r\nTo: <sip:bob@example.com>\r\nCall-ID: nat\r\n\
+         CSeq: 1 REGISTER\r\nContact: <sip:bob@10.0.0.5:5060;ob>\r\nExpires: 300\r\nContent-Length: 0\r\n\r\n";
+    let sent = world.input(OUTSIDE, text);
+    assert_eq!(summary(&sent), [format!("200 {OUTSIDE}")], "the answer goes through the translation too");
+    assert_eq!(
+        sent[0].header("Via"),
+        Some("SIP/2.0/UDP 10.0.0.5:5060;branch=z9hG4bKnat;rport=40123;received=203.0.113.7")
+    );
+}
+
+fn world(edit: impl FnOnce(&mut Snapshot)) -> World {
+    let mut world = World::new(edit);
+    register(&mut world);
+    world
+}
+
+fn invite(world: &mut World) -> Sent {
+    world.input(ALICE, &request("INVITE", "sip:bob@example.com", "inv", "")).remove(1)
+}
+
+#[test]
+fn a_call_goes_to_the_outside_and_names_the_contact() {
+    let mut world = world(|_| {});
+    let invite = invite(&mut world);
+    assert_eq!(invite.to.to_string(), OUTSIDE);
+    assert_eq!(invite.start(), "INVITE sip:bob@10.0.0.5:5060;ob SIP/2.0");
+}
+
+#[test]
+fn the_operator_may_know_better() {
+    let mut never = world(|s| s.registrar.nat = Nat::Never);
+    assert_eq!(invite(&mut never).to.to_string(), "10.0.0.5:5060");
+    let mut always = World::new(|s| s.registrar.nat = Nat::Always);
+    always.register("bob", BOB, "<sip:bob@192.0.2.20:5070>");
+    assert_eq!(invite(&mut always).to.to_string(), BOB);
+    let mut auto = World::new(|_| {});
+    auto.register("bob", BOB, "<sip:bob@192.0.2.20:5070>");
+    assert_eq!(invite(&mut auto).to.to_string(), "192.0.2.20:5070", "no translation, so the contact's own port");
+}
+
+#[test]
+fn the_rest_of_the_call_goes_through_the_translation_too() {
+    let mut world = world(|_| {});
+    let invite = invite(&mut world);
+    let contact = "Contact: <sip:bob@10.0.0.5:5060;ob>\r\n";
+    let answer = world.input(OUTSIDE, &invite.response(200, "OK", ";tag=b", contact));
+    assert_eq!(summary(&answer), [format!("200 {ALICE}")]);
+    let route = answer[0].header("Record-Route").expect("recorded").to_owned();
+    for (method, number) in [("ACK", 1), ("INVITE", 2), ("ACK", 2), ("BYE", 3)] {
+        let text = request(method, "sip:bob@10.0.0.5:5060;ob", &format!("{method}{number}"), &format!("Route: {route}\r\n"))
+            .replace("To: <sip:bob@example.com>", "To: <sip:bob@example.com>;tag=b")
+            .replace("CSeq: 1", &format!("CSeq: {number}"));
+        let sent = world.input(ALICE, &text);
+        let forwarded = sent.iter().find(|s| s.method() == method).expect("forwarded");
+        assert_eq!(forwarded.to.to_string(), OUTSIDE, "{method}");
+        assert_eq!(forwarded.start(), format!("{method} sip:bob@10.0.0.5:5060;ob SIP/2.0"));
+    }
+    // Bob hangs up: Alice is reached at her own address.
+    let bye = format!(
+        "BYE sip:alice@{ALICE} SIP/2.0\r\nVia: SIP/2.0/UDP 10.0.0.5:5060;branch=z9hG4bKbobs;rport\r\nMax-Forwards: 70\r\n\
+         Route: {route}\r\nFrom: <sip:bob@example.com>;tag=b\r\nTo: <sip:alice@example.com>;tag=a\r\n\
+         Call-ID: call-1@alice\r\nCSeq: 1 BYE\r\nContent-Length: 0\r\n\r\n"
+    );
+    assert_eq!(summary(&world.input(OUTSIDE, &bye)), [format!("BYE {ALICE}")]);
+}
+
+/// What keeps the translation open in five minutes: the moments in milliseconds, and the messages.
+fn kept_open(world: &mut World) -> (Vec<u64>, Vec<Sent>) {
+    let sent = world.wait(Duration::from_secs(290));
+    assert!(sent.iter().all(|(_, sent)| sent.to.to_string() == OUTSIDE));
+    sent.into_iter().unzip()
+}
+
+fn assert_regular(moments: &[u64], interval_ms: u64, count: usize) {
+    assert!(moments.len() >= count, "{moments:?}");
+    assert!(moments[0] <= interval_ms + 10, "{moments:?}");
+    for pair in moments.windows(2) {
+        assert!((pair[1] - pair[0]).abs_diff(interval_ms) <= 20, "{moments:?}");
+    }
+}
+
+#[test]
+fn empty_lines_keep_the_translation_open() {
+    let mut world = world(|_| {});
+    let (moments, sent) = kept_open(&mut world);
+    assert_regular(&moments, 30_000, 9);
+    assert!(sent.iter().all(|sent| sent.text == "\r\n\r\n"));
+    assert_eq!(world.shard.counters().keep_alives, sent.len() as u64);
+    assert!(world.wait(Duration::from_secs(100)).is_empty(), "the binding has ended, and the keep-alives with it");
+}
+
+#[test]
+fn options_keep_the_translation_open_and_their_answers_go_nowhere() {
+    let mut world = world(|s| {
+        s.registrar.keep_alive = KeepAlive::Options;
+        s.registrar.keep_alive_interval = Duration::from_secs(60);
+    });
+    let (moments, sent) = kept_open(&mut world);
+    assert_regular(&moments, 60_000, 4);
+    for options in &sent {
+        assert_eq!(options.start(), "OPTIONS sip:bob@10.0.0.5:5060;ob SIP/2.0");
+        assert!(options.header("Via").is_some_and(|via| via.starts_with(&format!("SIP/2.0/UDP {SERVER};branch=z9hG4bK"))));
+        for status in [200, 404, 501] {
+            assert!(world.input(OUTSIDE, &options.response(status, "Whatever", ";tag=o", "")).is_empty());
+        }
+    }
+    let branches: std::collections::BTreeSet<_> = sent.iter().filter_map(|sent| sent.header("Via")).collect();
+    assert_eq!(branches.len(), sent.len(), "each is a transaction of its own");
+    let counters = world.shard.counters();
+    assert_eq!(counters.keep_alive_answers, 3 * sent.len() as u64);
+    assert_eq!((counters.stray_responses, counters.foreign_responses, counters.malformed), (0, 0, 0));
+    assert_eq!(world.events, []);
+    assert_eq!(world.shard.transactions(), 0);
+}
+
+#[test]
+fn nothing_is_sent_where_it_is_switched_off_or_not_needed() {
+    let mut off = world(|s| s.registrar.keep_alive = KeepAlive::Off);
+    assert!(kept_open(&mut off).1.is_empty());
+    let mut open = World::new(|_| {});
+    open.register("bob", BOB, "<sip:bob@192.0.2.20:5060>");
+    assert!(open.wait(Duration::from_secs(300)).is_empty());
+    let mut changed = world(|_| {});
+    changed.configure(|s| s.registrar.keep_alive = KeepAlive::Off);
+    assert!(kept_open(&mut changed).1.is_empty(), "switched off while the phone is registered");
+}

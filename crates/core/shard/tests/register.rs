@@ -1,0 +1,257 @@
+//! The registrar as a phone sees it (RFC 3261 §10).
+
+mod support;
+
+use std::time::Duration;
+
+use strowger_directory::Change;
+use strowger_shard::Snapshot;
+use support::{ALICE, BOB, SERVER, Sent, World, request, summary};
+
+/// A REGISTER of Bob's phone; each has a Via branch, a Call-ID and a CSeq.
+struct Phone {
+    to: &'static str,
+    uri: &'static str,
+    call_id: &'static str,
+    cseq: u32,
+}
+
+impl Default for Phone {
+    fn default() -> Self {
+        Self { to: "<sip:bob@example.com>", uri: "sip:example.com", call_id: "one", cseq: 0 }
+    }
+}
+
+impl Phone {
+    /// Registers with `lines` as header lines.
+    fn register(&mut self, world: &mut World, lines: &[&str]) -> Sent {
+        self.cseq += 1;
+        self.repeat(world, lines)
+    }
+
+    /// The same with the CSeq of the time before.
+    fn repeat(&self, world: &mut World, lines: &[&str]) -> Sent {
+        let mut sent = world.input(BOB, &self.text(world, lines));
+        assert_eq!(sent.len(), 1, "{:?}", summary(&sent));
+        sent.remove(0)
+    }
+
+    fn text(&self, world: &World, lines: &[&str]) -> String {
+        let Self { to, uri, call_id, cseq } = self;
+        let branch = format!("{call_id}{cseq}{}", world.now.as_nanos());
+        let lines: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
+        format!(
+            "REGISTER {uri} SIP/2.0\r\nVia: SIP/2.0/UDP {BOB};branch=z9hG4bK{branch}\r\nMax-Forwards: 70\r\n\
+             From: {to};tag=r\r\nTo: {to}\r\nCall-ID: {call_id}\r\nCSeq: {cseq} REGISTER\r\n{lines}Content-Length: 0\r\n\r\n"
+        )
+    }
+}
+
+fn contacts(answer: &Sent) -> Vec<String> {
+    assert_eq!(answer.status(), 200, "{}", answer.start());
+    let mut contacts: Vec<_> = answer.headers("Contact").map(str::to_owned).collect();
+    contacts.sort();
+    contacts
+}
+
+const DESK: &str = "Contact: <sip:desk@192.0.2.20:5060>";
+
+#[test]
+fn contacts_are_echoed_with_what_is_left_of_their_time() {
+    let (mut world, mut phone) = (World::new(|_| {}), Phone::default());
+    let both = "Contact: <sip:desk@192.0.2.20:5060>;q=0.5, <sip:soft@192.0.2.20:5080;line=1>;expires=120";
+    let answer = phone.register(&mut world, &[both, "Expires: 600"]);
+    assert_eq!(
+        contacts(&answer),
+        ["<sip:desk@192.0.2.20:5060>;expires=600;q=0.5", "<sip:soft@192.0.2.20:5080;line=1>;expires=120"]
+    );
+    assert!(answer.header("To").is_some_and(|to| to.contains(";tag=")), "the answer has a To tag");
+    world.wait(Duration::from_secs(20));
+    let fetched = phone.register(&mut world, &[]);
+    assert_eq!(
+        contacts(&fetched),
+        ["<sip:desk@192.0.2.20:5060>;expires=580;q=0.5", "<sip:soft@192.0.2.20:5080;line=1>;expires=100"]
+    );
+    let refreshed = phone.register(&mut world, &["Contact: <sip:soft@192.0.2.20:5080;line=1>;expires=300"]);
+    assert_eq!(
+        contacts(&refreshed),
+        ["<sip:desk@192.0.2.20:5060>;expires=580;q=0.5", "<sip:soft@192.0.2.20:5080;line=1>;expires=300"]
+    );
+}
+
+#[test]
+fn without_a_wish_the_default_and_above_the_maximum_the_maximum() {
+    let (mut world, mut phone) = (World::new(|_| {}), Phone::default());
+    assert_eq!(contacts(&phone.register(&mut world, &[DESK])), ["<sip:desk@192.0.2.20:5060>;expires=3600"]);
+    let long = phone.register(&mut world, &[DESK, "Expires: 4000000000"]);
+    assert_eq!(contacts(&long), ["<sip:desk@192.0.2.20:5060>;expires=7200"]);
+}
+
+#[test]
+fn a_binding_ends_at_its_time_and_not_before() {
+    let (mut world, mut phone) = (World::new(|_| {}), Phone::default());
+    phone.register(&mut world, &[DESK, "Expires: 60"]);
+    let call = |branch: &str| request("INVITE", "sip:bob@example.com", branch, "");
+    world.wait(Duration::from_millis(59_900));
+    assert_eq!(world.input(ALICE, &call("in-time")).len(), 2, "100 and the INVITE");
+    world.wait(Duration::from_millis(100));
+    let sent = world.input(ALICE, &call("late"));
+    assert_eq!(summary(&sent), [format!("404 {ALICE}")]);
+    assert!(contacts(&phone.register(&mut world, &[])).is_empty());
+    world.wait(Duration::from_secs(1));
+    assert_eq!(world.locations.len(), 0, "nothing is left of it");
+}
+
+#[test]
+fn a_star_removes_everything_and_only_with_expires_zero() {
+    let (mut world, mut phone) = (World::new(|_| {}), Phone::default());
+    phone.register(&mut world, &[DESK, "Contact: <sip:soft@192.0.2.20:5080>"]);
+    for bad in [&["Contact: *"][..], &["Contact: *", "Expires: 60"], &["Contact: *", DESK, "Expires: 0"]] {
+        assert_eq!(phone.register(&mut world, bad).status(), 400, "{bad:?}");
+    }
+    assert_eq!(contacts(&phone.register(&mut world, &[])).len(), 2);
+    assert!(contacts(&phone.register(&mut world, &["Contact: *", "Expires: 0"])).is_empty());
+}
+
+#[test]
+fn one_contact_is_removed_by_expires_zero() {
+    let (mut world, mut phone) = (World::new(|_| {}), Phone::default());
+    phone.register(&mut world, &[DESK, "Contact: <sip:soft@192.0.2.20:5080>"]);
+    let left = phone.register(&mut world, &["Contact: <sip:desk@192.0.2.20:5060>;expires=0"]);
+    assert_eq!(contacts(&left), ["<sip:soft@192.0.2.20:5080>;expires=3600"]);
+}
+
+#[test]
+fn too_brief_an_interval_is_refused_with_the_least_that_is_taken() {
+    let (mut world, mut phone) = (World::new(|_| {}), Phone::default());
+    let answer = phone.register(&mut world, &[DESK, "Expires: 59"]);
+    assert_eq!((answer.status(), answer.header("Min-Expires")), (423, Some("60")));
+    assert_eq!(answer.start(), "SIP/2.0 423 Interval Too Brief");
+    assert!(contacts(&phone.register(&mut world, &[])).is_empty());
+}
+
+#[test]
+fn one_user_has_only_so_many_contacts() {
+    let (mut world, mut phone) = (World::new(|s| s.registrar.max_contacts = 2), Phone::default());
+    phone.register(&mut world, &[DESK, "Contact: <sip:soft@192.0.2.20:5080>"]);
+    let answer = phone.register(&mut world, &["Contact: <sip:third@192.0.2.20:5090>"]);
+    assert_eq!(answer.start(), "SIP/2.0 403 Too Many Contacts");
+    let exchanged =
+        phone.register(&mut world, &["Contact: <sip:third@192.0.2.20:5090>, <sip:desk@192.0.2.20:5060>;expires=0"]);
+    assert_eq!(contacts(&exchanged).len(), 2);
+}
+
+#[test]
+fn what_one_client_sent_earlier_does_not_overtake() {
+    let (mut world, mut phone) = (World::new(|_| {}), Phone::default());
+    phone.register(&mut world, &[DESK]);
+    phone.cseq = 9;
+    phone.register(&mut world, &[DESK, "Expires: 600"]);
+    world.wait(Duration::from_secs(1));
+    let same = phone.repeat(&mut world, &["Contact: <sip:desk@192.0.2.20:5060>;expires=0"]);
+    assert_eq!(same.start(), "SIP/2.0 500 REGISTER Out Of Order");
+    phone.cseq = 4;
+    assert_eq!(phone.register(&mut world, &["Contact: *", "Expires: 0"]).status(), 500);
+    let mut restarted = Phone { call_id: "two", ..Phone::default() };
+    let answer = restarted.register(&mut world, &[DESK, "Expires: 700"]);
+    assert_eq!(contacts(&answer), ["<sip:desk@192.0.2.20:5060>;expires=700"], "another Call-ID has its own order");
+}
+
+#[test]
+fn one_bad_contact_leaves_everything_as_it_was() {
+    let (mut world, mut phone) = (World::new(|_| {}), Phone::default());
+    phone.register(&mut world, &[DESK]);
+    for (bad, status) in [
+        ("Contact: <sip:new@192.0.2.20:5070>, <sip:desk@192.0.2.20:5060>;expires=0, <sip:x@192.0.2.20>;expires=5", 423),
+        ("Contact: <sip:new@192.0.2.20:5070>, <sip:x@192.0.2.20>;q=7", 400),
+        ("Contact: <sip:new@192.0.2.20:5070>, <>", 400),
+    ] {
+        assert_eq!(phone.register(&mut world, &[bad]).status(), status, "{bad}");
+        assert_eq!(contacts(&phone.register(&mut world, &[])), ["<sip:desk@192.0.2.20:5060>;expires=3600"]);
+    }
+}
+
+#[test]
+fn a_retransmitted_register_is_answered_the_same_and_done_once() {
+    let (mut world, phone) = (World::new(|_| {}), Phone { cseq: 1, ..Phone::default() });
+    let text = phone.text(&world, &[DESK]);
+    let first = world.input(BOB, &text).remove(0);
+    world.wait(Duration::from_secs(2));
+    let again = world.input(BOB, &text).remove(0);
+    assert_eq!(again.text, first.text);
+    assert_eq!(world.shard.counters().registered, 1);
+}
+
+fn two_domains(snapshot: &mut Snapshot) {
+    snapshot.domains = vec![(*b"example.com").into(), (*b"example.org").into()];
+}
+
+#[test]
+fn each_domain_has_its_own_bob() {
+    let mut world = World::new(two_domains);
+    Phone::default().register(&mut world, &[DESK]);
+    let mut other =
+        Phone { to: "<sip:bob@EXAMPLE.org>", uri: "sip:example.org", call_id: "org", ..Phone::default() };
+    let answer = other.register(&mut world, &["Contact: <sip:other@192.0.2.20:5070>"]);
+    assert_eq!(contacts(&answer), ["<sip:other@192.0.2.20:5070>;expires=3600"]);
+    let start = |world: &mut World, uri: &str, branch: &str| {
+        let sent = world.input(ALICE, &request("INVITE", uri, branch, ""));
+        sent.last().map(|s| s.start().to_owned())
+    };
+    let com = start(&mut world, "sip:bob@example.com", "com");
+    assert_eq!(com.as_deref(), Some("INVITE sip:desk@192.0.2.20:5060 SIP/2.0"));
+    let org = start(&mut world, "sip:bob@Example.Org", "org");
+    assert_eq!(org.as_deref(), Some("INVITE sip:other@192.0.2.20:5070 SIP/2.0"));
+}
+
+#[test]
+fn the_address_of_the_server_stands_for_its_first_domain() {
+    let mut world = World::new(two_domains);
+    let mut phone = Phone { to: "<sip:bob@192.0.2.1>", uri: "sip:192.0.2.1", ..Phone::default() };
+    assert_eq!(contacts(&phone.register(&mut world, &[DESK])).len(), 1);
+    for (uri, branch) in [("sip:bob@example.com", "name"), ("sip:bob@192.0.2.1", "ip"), (&format!("sip:bob@{SERVER}"), "port")] {
+        let sent = world.input(ALICE, &request("INVITE", uri, branch, ""));
+        assert_eq!(summary(&sent), [format!("100 {ALICE}"), format!("INVITE {BOB}")], "{uri}");
+    }
+    let sent = world.input(ALICE, &request("INVITE", "sip:bob@example.org", "org", ""));
+    assert_eq!(summary(&sent), [format!("404 {ALICE}")]);
+}
+
+#[test]
+fn an_alias_rings_its_user_and_registers_for_it() {
+    let alias = |alias: &[u8]| Change::PutAlias { alias: alias.into(), aor: (*b"bob@example.com").into() };
+    let mut world =
+        World::new(|s| s.directory = s.directory.with_changes([alias(b"200@example.com"), alias(b"desk@example.com")]));
+    Phone::default().register(&mut world, &[DESK]);
+    let sent = world.input(ALICE, &request("INVITE", "sip:200@example.com", "alias", ""));
+    assert_eq!(summary(&sent), [format!("100 {ALICE}"), format!("INVITE {BOB}")]);
+    let mut as_alias = Phone { to: "<sip:desk@example.com>", call_id: "alias", ..Phone::default() };
+    let answer = as_alias.register(&mut world, &["Contact: <sip:soft@192.0.2.20:5080>"]);
+    assert_eq!(contacts(&answer).len(), 2, "the bindings are the user's");
+    let sent = world.input(ALICE, &request("INVITE", "sip:bob@example.com", "bob", ""));
+    assert_eq!(sent.iter().filter(|s| s.method() == "INVITE").count(), 2);
+}
+
+#[test]
+fn what_the_registrar_does_not_serve() {
+    let mut world = World::new(|_| {});
+    let mut elsewhere = Phone { uri: "sip:elsewhere.example", to: "<sip:bob@elsewhere.example>", ..Phone::default() };
+    assert_eq!(elsewhere.register(&mut world, &[DESK]).start(), "SIP/2.0 404 Domain Not Served Here");
+    let mut stranger = Phone { to: "<sip:bob@elsewhere.example>", call_id: "stranger", ..Phone::default() };
+    assert_eq!(stranger.register(&mut world, &[DESK]).start(), "SIP/2.0 404 Domain Not Served Here");
+    let mut number = Phone { to: "<tel:+15550100>", call_id: "tel", ..Phone::default() };
+    assert_eq!(number.register(&mut world, &[DESK]).start(), "SIP/2.0 400 To Is No SIP Address");
+    let mut phone = Phone { call_id: "require", ..Phone::default() };
+    let refused = phone.register(&mut world, &[DESK, "Require: path, outbound"]);
+    assert_eq!((refused.status(), refused.header("Unsupported")), (420, Some("path, outbound")));
+    assert_eq!(world.locations.len(), 0);
+}
+
+#[test]
+fn a_register_that_may_go_no_further_has_arrived() {
+    let (mut world, phone) = (World::new(|_| {}), Phone { cseq: 1, ..Phone::default() });
+    let text = phone.text(&world, &[DESK]).replace("Max-Forwards: 70", "Max-Forwards: 0");
+    assert_eq!(world.input(BOB, &text)[0].status(), 200, "Max-Forwards limits forwarding, not arriving");
+    let options = request("OPTIONS", "sip:example.com", "own", "").replace("Max-Forwards: 70", "Max-Forwards: 0");
+    assert_eq!(world.input(ALICE, &options)[0].status(), 200);
+}

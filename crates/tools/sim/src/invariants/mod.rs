@@ -1,0 +1,328 @@
+//! The rules, checked after every step from what went into the server and what came out of it, and once more when all is
+//! quiet. They read messages with the core's own parser and know nothing else of the core but the reference model.
+
+mod end;
+mod requests;
+mod responses;
+mod table;
+mod untouched;
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::collections::BTreeMap;
+use std::fmt;
+use std::sync::Arc;
+
+use strowger_foundation::Timestamp;
+use strowger_message::{HeaderName, Message, Method, Status, Via};
+use strowger_shard::Snapshot;
+
+use crate::server::{Sent, Server, Step};
+use crate::world::seconds;
+use table::Table;
+
+/// 64·T1: Timers B, F, H, J, L and M.
+const TIMEOUT: Duration = Duration::from_secs(32);
+/// What timers may come late by: a tick each, of a few.
+const SLACK: Duration = Duration::from_millis(100);
+
+/// What may be broken.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Rule {
+    /// Exactly one final response a server transaction, or several 2xx of an INVITE's branches; the same bytes each time.
+    OneFinalResponse,
+    /// Every 2xx to an INVITE that comes in goes up at once.
+    EverySuccess,
+    /// No 408 and no provisional response but 100 to a non-INVITE (RFC 4320).
+    NonInviteResponses,
+    /// A response belongs to a request, and goes where it came from.
+    ResponseAddressed,
+    /// A response is a branch's, without our Via and else untouched, or one of the server's own with a To tag.
+    ResponseUntouched,
+    /// An ACK to a failure is absorbed.
+    AckAbsorbed,
+    /// An ACK to a success goes on.
+    AckPassed,
+    /// A request is forwarded once to each target, however often it comes.
+    ForwardedOnce,
+    /// A forwarded request has one hop less, a Via of ours, and what a proxy has no business with is untouched.
+    RequestUntouched,
+    /// A branch that is no longer wanted is cancelled as soon as it may be.
+    LosersCancelled,
+    /// An INVITE is answered at once, and finally by Timer B or C.
+    InviteEnds,
+    /// A retransmission of an answered request is answered again.
+    Repeated,
+    /// The location table, and what REGISTER and calls see of it, are the model's.
+    Registrar,
+    /// Nothing is left when all is quiet.
+    Quiescence,
+    /// A timer that was served is not due.
+    Timers,
+    /// A message of the server is SIP.
+    Understandable,
+    /// The core does not panic, and its own invariants hold.
+    Panic,
+}
+
+/// A broken rule.
+#[derive(Clone, Debug)]
+pub struct Violation {
+    /// When.
+    pub at: Timestamp,
+    /// Which.
+    pub rule: Rule,
+    /// What was seen.
+    pub detail: String,
+}
+
+impl fmt::Display for Violation {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{} {:?}: {}", seconds(self.at), self.rule, self.detail)
+    }
+}
+
+/// What a rule says.
+type Verdict = Result<(), (Rule, String)>;
+
+/// An upstream transaction: the branch that the caller gave it, and its method.
+type Key = (Vec<u8>, Vec<u8>);
+
+/// One request as the server got it, and what came of it.
+#[derive(Debug)]
+struct Upstream {
+    at: Timestamp,
+    source: SocketAddr,
+    request: Vec<u8>,
+    finals: Vec<Final>,
+    branches: Vec<Branch>,
+    /// The step in which it was forwarded.
+    forwarded_in: Option<u64>,
+    cancelled: bool,
+    acknowledged: bool,
+}
+
+#[derive(Debug)]
+struct Final {
+    at: Timestamp,
+    status: Status,
+    to: Vec<u8>,
+    bytes: Vec<u8>,
+}
+
+/// One downstream transaction.
+#[derive(Debug)]
+struct Branch {
+    to: SocketAddr,
+    uri: Vec<u8>,
+    sent_at: Timestamp,
+    bytes: Vec<u8>,
+    provisional_at: Option<Timestamp>,
+    /// Timer C: set anew by each provisional response but 100, until it has fired.
+    ring_deadline: Timestamp,
+    /// The first final response, and when.
+    finished: Option<(Status, Timestamp)>,
+    cancelled_at: Option<Timestamp>,
+    /// The responses that came, without our Via.
+    responses: Vec<Vec<u8>>,
+}
+
+impl Branch {
+    /// Until when the branch waits for a final response, unless more is heard of it: Timer B or F, and where a CANCEL went,
+    /// 64·T1 after it. Without end while an INVITE rings.
+    fn deadline(&self) -> Option<Timestamp> {
+        match (self.provisional_at, self.cancelled_at) {
+            (_, Some(at)) => Some(at + TIMEOUT),
+            (Some(_), None) => None,
+            (None, None) => Some(self.sent_at + TIMEOUT),
+        }
+    }
+
+    fn waits(&self, now: Timestamp) -> bool {
+        self.finished.is_none() && self.deadline().is_none_or(|deadline| now < deadline)
+    }
+}
+
+/// What the present step was about.
+#[derive(Debug, Default)]
+struct Present {
+    number: u64,
+    /// The request that came, and whether it came for the first time.
+    request: Option<(Key, bool)>,
+    /// The ACK that came.
+    ack: Option<Vec<u8>>,
+    /// The upstream transaction whose branch was answered, or that was cancelled.
+    touched: Option<Key>,
+    /// A 2xx that must go up now.
+    expected: Option<Vec<u8>>,
+}
+
+/// The state that the rules need.
+#[derive(Debug)]
+pub struct Invariants {
+    snapshot: Arc<Snapshot>,
+    upstream: BTreeMap<Key, Upstream>,
+    /// Our branches, and where they stand.
+    downstream: BTreeMap<Vec<u8>, (Key, usize)>,
+    table: Table,
+    present: Present,
+}
+
+impl Invariants {
+    /// No messages yet.
+    #[must_use]
+    pub fn new(snapshot: Arc<Snapshot>) -> Self {
+        Self {
+            table: Table::new(Arc::clone(&snapshot)),
+            snapshot,
+            upstream: BTreeMap::new(),
+            downstream: BTreeMap::new(),
+            present: Present::default(),
+        }
+    }
+
+    /// Checks one step.
+    ///
+    /// # Errors
+    /// The first rule that it broke.
+    pub fn check_step(
+        &mut self,
+        now: Timestamp,
+        step: &Step,
+        sent: &[Sent],
+        server: &Server,
+    ) -> Result<(), Violation> {
+        self.present = Present { number: self.present.number + 1, ..Present::default() };
+        let verdict = self.check(now, step, sent, server);
+        verdict.map_err(|(rule, detail)| Violation { at: now, rule, detail })
+    }
+
+    fn check(&mut self, now: Timestamp, step: &Step, sent: &[Sent], server: &Server) -> Verdict {
+        if let Step::Datagram { from, bytes, .. } = step
+            && let Ok(message) = Message::parse(bytes)
+        {
+            match message.status() {
+                None => self.on_request(now, *from, &message),
+                Some(status) => self.on_response(now, &message, status),
+            }
+        }
+        for sent in sent {
+            // An empty line keeps a translation open.
+            if sent.bytes == b"\r\n\r\n" {
+                continue;
+            }
+            let message = Message::parse(&sent.bytes)
+                .map_err(|(fault, _)| (Rule::Understandable, format!("{fault}: {}", sent.bytes.escape_ascii())))?;
+            match message.status() {
+                None => self.check_request(now, sent.to, &message)?,
+                Some(status) => self.check_response(now, sent.to, &message, status)?,
+            }
+        }
+        self.check_ack_passed(sent)?;
+        self.check_success(sent)?;
+        self.check_repeated(now, sent)?;
+        self.check_losers(now)?;
+        self.check_begun(now)?;
+        self.check_table(now, server)
+    }
+
+    /// A request came in.
+    fn on_request(&mut self, now: Timestamp, source: SocketAddr, message: &Message<'_>) {
+        let branch = branch_of(message.via());
+        if message.method() == Method::Ack {
+            if let Some(upstream) = self.upstream.get_mut(&key(&branch, Method::Invite)) {
+                upstream.acknowledged = true;
+            }
+            self.present.ack = Some(message.bytes().to_vec());
+            return;
+        }
+        if message.method() == Method::Cancel {
+            let invite = key(&branch, Method::Invite);
+            if let Some(upstream) = self.upstream.get_mut(&invite).filter(|upstream| upstream.finals.is_empty()) {
+                upstream.cancelled = true;
+                self.present.touched = Some(invite);
+            }
+        }
+        let key = key(&branch, message.method());
+        let first = !self.upstream.contains_key(&key);
+        self.upstream.entry(key.clone()).or_insert_with(|| Upstream {
+            at: now,
+            source,
+            request: message.bytes().to_vec(),
+            finals: Vec::new(),
+            branches: Vec::new(),
+            forwarded_in: None,
+            cancelled: false,
+            acknowledged: false,
+        });
+        self.present.request = Some((key, first));
+    }
+
+    /// A response came in.
+    fn on_response(&mut self, now: Timestamp, message: &Message<'_>, status: Status) {
+        let Some((key, index)) = self.downstream.get(&branch_of(message.via())) else { return };
+        // What answers a CANCEL says nothing of the INVITE.
+        if message.method().as_bytes() != key.1 {
+            return;
+        }
+        let Some(upstream) = self.upstream.get_mut(key) else { return };
+        let is_invite = message.method() == Method::Invite;
+        let stripped = untouched::without_top_via(message);
+        if is_invite && status.is_success() && upstream.passes_success(now, *index) {
+            self.present.expected = Some(stripped.clone());
+        }
+        let branch = &mut upstream.branches[*index];
+        if status.is_provisional() {
+            branch.provisional_at.get_or_insert(now);
+            if status != Status::TRYING && now < branch.ring_deadline {
+                branch.ring_deadline = now + self.snapshot.proxy.ring_timeout;
+            }
+        } else if branch.waits(now) {
+            branch.finished = Some((status, now));
+        }
+        branch.responses.push(stripped);
+        self.present.touched = Some(key.clone());
+    }
+}
+
+impl Upstream {
+    fn is_invite(&self) -> bool {
+        self.request.starts_with(b"INVITE ")
+    }
+
+    /// Whether what still rings is no longer wanted.
+    fn is_over(&self) -> bool {
+        let declined = |branch: &Branch| branch.finished.is_some_and(|(status, _)| status.class() == 6);
+        self.cancelled || self.accepted_at().is_some() || self.branches.iter().any(declined)
+    }
+
+    fn accepted_at(&self) -> Option<Timestamp> {
+        self.finals.iter().find(|one| one.status.is_success()).map(|one| one.at)
+    }
+
+    /// Whether a 2xx that comes on a branch now must go up: neither side's transaction has ended.
+    fn passes_success(&self, now: Timestamp, index: usize) -> bool {
+        let branch = &self.branches[index];
+        let refused = self.finals.iter().any(|one| !one.status.is_success());
+        let lasts = |since: Timestamp| now + SLACK < since + TIMEOUT;
+        let branch_lives = match branch.finished {
+            Some((status, at)) => status.is_success() && lasts(at),
+            None => branch.deadline().is_none_or(|deadline| now + SLACK < deadline),
+        };
+        !refused && self.accepted_at().is_none_or(lasts) && branch_lives
+    }
+}
+
+fn key(branch: &[u8], method: Method<'_>) -> Key {
+    (branch.to_vec(), method.as_bytes().to_vec())
+}
+
+fn branch_of(via: &Via<'_>) -> Vec<u8> {
+    via.branch.unwrap_or(&[]).to_vec()
+}
+
+/// The branch of the second Via.
+fn second_branch(message: &Message<'_>) -> Option<Vec<u8>> {
+    let value = message.head().elements(HeaderName::Via).nth(1)?;
+    Via::parse_first(value).map(|(via, _)| branch_of(&via))
+}

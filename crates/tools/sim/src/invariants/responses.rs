@@ -1,0 +1,108 @@
+//! Rules for the responses that leave.
+
+use core::net::SocketAddr;
+
+use strowger_foundation::Timestamp;
+use strowger_message::{HeaderName, Message, Method, Status};
+
+use super::requests::broken_unless;
+use super::{Final, Invariants, Rule, SLACK, TIMEOUT, Upstream, Verdict, branch_of, key};
+use crate::ladder::summary;
+use crate::server::Sent;
+
+/// What begins every tag of a user agent, and none of the server's.
+const AGENT_TAG: &[u8] = b"phone-";
+
+impl Invariants {
+    pub(super) fn check_response(
+        &mut self,
+        now: Timestamp,
+        to: SocketAddr,
+        message: &Message<'_>,
+        status: Status,
+    ) -> Verdict {
+        let key = key(&branch_of(message.via()), message.method());
+        let shown = || summary(message.bytes());
+        let Some(upstream) = self.upstream.get_mut(&key) else {
+            return Err((Rule::ResponseAddressed, format!("a response to nobody: {}", shown())));
+        };
+        broken_unless(to == upstream.source, Rule::ResponseAddressed, || format!("to {to}: {}", shown()))?;
+        upstream.check_origin(message, status)?;
+        if !upstream.is_invite() {
+            let allowed = status != Status::REQUEST_TIMEOUT && (!status.is_provisional() || status == Status::TRYING);
+            broken_unless(allowed, Rule::NonInviteResponses, shown)?;
+        }
+        if status.is_provisional() {
+            let early = upstream.finals.is_empty();
+            return broken_unless(early, Rule::OneFinalResponse, || format!("provisional after final: {}", shown()));
+        }
+        let to = message.head().first(HeaderName::To).unwrap_or(&[]).to_vec();
+        if upstream.finals.iter().any(|one| one.bytes == message.bytes()) {
+            return Ok(());
+        }
+        let another_success = |one: &Final| upstream.is_invite() && one.status.is_success() && status.is_success() && one.to != to;
+        let allowed = upstream.finals.iter().all(another_success);
+        broken_unless(allowed, Rule::OneFinalResponse, || format!("a second final response: {}", shown()))?;
+        let bytes = message.bytes().to_vec();
+        upstream.finals.push(Final { at: now, status, to, bytes });
+        Ok(())
+    }
+
+    /// The 2xx that came in this step has gone up.
+    pub(super) fn check_success(&self, sent: &[Sent]) -> Verdict {
+        let Some(expected) = &self.present.expected else { return Ok(()) };
+        let passed = sent.iter().any(|sent| sent.bytes == *expected);
+        broken_unless(passed, Rule::EverySuccess, || format!("not passed up: {}", summary(expected)))
+    }
+
+    /// A request that came again is answered by the same response, where the transaction has one to send.
+    pub(super) fn check_repeated(&self, now: Timestamp, sent: &[Sent]) -> Verdict {
+        let Some((key, false)) = &self.present.request else { return Ok(()) };
+        let Some(upstream) = self.upstream.get(key) else { return Ok(()) };
+        let Some(answer) = upstream.finals.first() else { return Ok(()) };
+        let silent = upstream.is_invite() && (answer.status.is_success() || upstream.acknowledged);
+        if silent || now + SLACK >= answer.at + TIMEOUT {
+            return Ok(());
+        }
+        let repeated = sent.iter().any(|sent| sent.bytes == answer.bytes);
+        broken_unless(repeated, Rule::Repeated, || format!("not repeated: {}", summary(&answer.bytes)))
+    }
+
+    /// A new INVITE is answered at once, be it by 100; and so is every other request that the server does not forward.
+    pub(super) fn check_begun(&self, now: Timestamp) -> Verdict {
+        let Some((key, true)) = &self.present.request else { return Ok(()) };
+        let Some(upstream) = self.upstream.get(key) else { return Ok(()) };
+        let answered = upstream.finals.iter().any(|one| one.at == now);
+        let goes_on = !upstream.branches.is_empty();
+        broken_unless(answered || goes_on, Rule::InviteEnds, || {
+            format!("neither answered nor forwarded: {}", summary(&upstream.request))
+        })
+    }
+}
+
+impl Upstream {
+    /// A branch's response without our Via, or the server's own with a To tag.
+    fn check_origin(&self, message: &Message<'_>, status: Status) -> Verdict {
+        let forwarded = self.branches.iter().flat_map(|branch| &branch.responses).any(|one| one == message.bytes());
+        if forwarded {
+            let hidden = status != Status::TRYING;
+            return broken_unless(hidden, Rule::ResponseUntouched, || "a 100 went further than its hop".to_owned());
+        }
+        let Ok(request) = Message::parse(&self.request) else { return Ok(()) };
+        let tag = message.to().tag();
+        let tagged = match request.to().tag() {
+            Some(asked) => tag == Some(asked),
+            None if status == Status::TRYING => tag.is_none(),
+            None => tag.is_some_and(|tag| !tag.starts_with(AGENT_TAG)),
+        };
+        let shown = || message.bytes().escape_ascii().to_string();
+        broken_unless(tagged, Rule::ResponseUntouched, || format!("neither a branch's nor ours: {}", shown()))?;
+        let vias = |message: &Message<'_>| message.head().elements(HeaderName::Via).count();
+        broken_unless(vias(message) == vias(&request), Rule::ResponseUntouched, || format!("other Vias: {}", shown()))?;
+        let copied = [HeaderName::From, HeaderName::CallId, HeaderName::CSeq];
+        let same = copied.into_iter().all(|name| message.head().first(name) == request.head().first(name));
+        broken_unless(same, Rule::ResponseUntouched, || format!("of another request: {}", shown()))?;
+        let quiet = message.method() != Method::Ack;
+        broken_unless(quiet, Rule::AckAbsorbed, || format!("an ACK was answered: {}", shown()))
+    }
+}

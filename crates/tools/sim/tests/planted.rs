@@ -1,0 +1,50 @@
+//! Each planted bug is noticed, by the rule that it breaks.
+
+use strowger_sim::invariants::Rule;
+use strowger_sim::mutant::Bug;
+use strowger_sim::scenario::Scenario;
+use strowger_sim::world::{Options, World};
+
+/// Within so many seeds a bug must show.
+const SEEDS: u64 = 60;
+
+fn assert_caught(bug: Bug, rules: &[Rule]) {
+    for seed in 0..SEEDS {
+        let options = Options { bug: Some(bug), ..Options::default() };
+        if let Some(violation) = World::run(&Scenario::random(seed), seed, options).violation {
+            assert!(rules.contains(&violation.rule), "{bug:?} breaks {rules:?}, but what was seen is {violation}");
+            return;
+        }
+    }
+    panic!("{bug:?} went unnoticed in {SEEDS} seeds");
+}
+
+macro_rules! catches {
+    ($($name:ident: $bug:ident => $($rule:ident)|+;)*) => {
+        $(#[test]
+        fn $name() {
+            assert_caught(Bug::$bug, &[$(Rule::$rule),+]);
+        })*
+    };
+}
+
+catches! {
+    catches_an_ack_to_a_failure_that_goes_on: ForwardsFailureAck => AckAbsorbed;
+    catches_an_ack_to_a_success_that_goes_nowhere: SwallowsSuccessAck => AckPassed;
+    catches_a_response_without_to_tag: DropsToTag => ResponseUntouched;
+    catches_a_second_final_response: SecondFinal => OneFinalResponse;
+    catches_a_repeated_2xx_that_is_dropped: DropsRepeatedSuccess => EverySuccess;
+    catches_a_request_forwarded_again: ForwardsAgain => ForwardedOnce;
+    catches_an_edited_body: EditsBody => RequestUntouched;
+    catches_reordered_headers: ReordersHeaders => RequestUntouched;
+    catches_a_forgotten_cancel: ForgetsCancel => LosersCancelled;
+    catches_timers_that_are_never_served: NeverTimesOut => InviteEnds | Quiescence | Registrar;
+    catches_transactions_that_leak: StopsTimingOut => InviteEnds | Quiescence | Registrar;
+    catches_a_408_to_a_non_invite: Answers408 => NonInviteResponses;
+    catches_a_binding_that_outlives_its_expiry: KeepsExpired => Registrar;
+    catches_a_register_out_of_order: AcceptsLowerCSeq => Registrar;
+    catches_max_forwards_that_stays: KeepsMaxForwards => RequestUntouched;
+    catches_a_via_that_stays: KeepsVia => ResponseAddressed;
+    catches_a_retransmission_without_answer: ForgetsReplay => Repeated;
+    catches_a_response_to_the_wrong_address: IgnoresRport => ResponseAddressed;
+}
