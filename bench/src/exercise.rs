@@ -1,8 +1,8 @@
 //! Everything that the server asks of a message, asked of one message.
 
 use strowger_message::{
-    AuthParams, Fault, Head, HeaderName, Message, NameAddr, Patch, Peek, Reply, StartLine, Status, Uri, Via, frame_stream,
-    parse_contacts, unquote,
+    AuthParams, Fault, Head, HeaderName, Message, NameAddr, Patch, Peek, Reply, StartLine, Status, Uri, Via,
+    frame_stream, parse_contacts, unquote,
 };
 
 /// Buffers that are used again for each message.

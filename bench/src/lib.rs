@@ -3,3 +3,4 @@
 pub mod exercise;
 pub mod messages;
 pub mod mutate;
+pub mod subject;

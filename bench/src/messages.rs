@@ -50,7 +50,8 @@ const CANCEL: &[u8] = b"CANCEL sip:ben@example.org SIP/2.0\r\nVia: SIP/2.0/UDP 1
 Max-Forwards: 70\r\nFrom: <sip:ann@example.org>;tag=1\r\nTo: <sip:ben@example.org>\r\nCall-ID: cancel@192.0.2.10\r\n\
 CSeq: 1 CANCEL\r\nContent-Length: 0\r\n\r\n";
 
-const ACK: &[u8] = b"ACK tel:+1-555-0100;phone-context=example.org SIP/2.0\r\nVia: SIP/2.0/TCP a.example.org;branch=z9hG4bKa1\r\n\
+const ACK: &[u8] =
+    b"ACK tel:+1-555-0100;phone-context=example.org SIP/2.0\r\nVia: SIP/2.0/TCP a.example.org;branch=z9hG4bKa1\r\n\
 Max-Forwards: 70\r\nFrom: <sip:ann@example.org>;tag=1\r\nTo: <tel:+15550100>;tag=2\r\nCall-ID: ack@a\r\nCSeq: 1 ACK\r\n\
 Content-Length: 0\r\n\r\n";
 

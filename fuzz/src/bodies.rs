@@ -5,8 +5,11 @@ use strowger_message::{
     Patch, Peek, Reply, StartLine, Status, Uri, Via, frame_stream, split_list,
 };
 
+/// What a target does with its input.
+pub type Body = fn(&[u8]);
+
 /// All bodies by the names of their targets, which are also the folders of their corpora.
-pub const ALL: &[(&str, fn(&[u8]))] = &[
+pub const ALL: &[(&str, Body)] = &[
     ("message", message),
     ("uri", uri),
     ("via", via),

@@ -7,8 +7,8 @@ use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
 use clap::Parser;
-use strowger_bench::exercise::{self, Scratch};
 use strowger_bench::mutate::Mutator;
+use strowger_bench::subject::{Reader, Subject, WholeShard};
 
 /// What one message may take.
 const LIMIT: Duration = Duration::from_millis(10);
@@ -24,6 +24,9 @@ struct Arguments {
     /// Which sequence.
     #[arg(long, default_value_t = 1)]
     seed: u64,
+    /// Give them to a whole shard instead of the parser alone.
+    #[arg(long, conflicts_with = "udp")]
+    shard: bool,
     /// Send them to a server at this loopback address instead.
     #[arg(long)]
     udp: Option<SocketAddr>,
@@ -35,7 +38,8 @@ struct Arguments {
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
     let good = match arguments.udp {
-        None => in_process(&arguments),
+        None if arguments.shard => in_process(&arguments, &mut WholeShard::default()),
+        None => in_process(&arguments, &mut Reader::default()),
         Some(server) if server.ip().is_loopback() => over_udp(&arguments, server).unwrap_or_else(|error| {
             eprintln!("{server}: {error}");
             false
@@ -57,13 +61,12 @@ struct Outcome {
     panics: u64,
 }
 
-fn in_process(arguments: &Arguments) -> bool {
+fn in_process(arguments: &Arguments, subject: &mut dyn Subject) -> bool {
     let mut outcome = Outcome::default();
     let (mut mutator, mut bytes) = (Mutator::new(arguments.seed), Vec::new());
-    let mut subject = Reader::default();
     for number in 0..arguments.messages {
         mutator.next_message(&mut bytes);
-        if !one(&bytes, &mut subject, &mut outcome) {
+        if !one(&bytes, subject, &mut outcome) {
             eprintln!("message {number} of seed {} panics:\n{}", arguments.seed, bytes.escape_ascii());
             outcome.panics += 1;
         }
@@ -74,24 +77,6 @@ fn in_process(arguments: &Arguments) -> bool {
     }
     println!("slowest {:.3} ms", outcome.slowest.as_secs_f64() * 1e3);
     outcome.panics == 0 && outcome.slowest < LIMIT
-}
-
-/// What takes a message. A shard takes it in the same way.
-trait Subject {
-    /// `None` where it was understood, else why not.
-    fn take(&mut self, bytes: &[u8]) -> Option<String>;
-}
-
-/// The message crate by itself.
-#[derive(Default)]
-struct Reader {
-    scratch: Scratch,
-}
-
-impl Subject for Reader {
-    fn take(&mut self, bytes: &[u8]) -> Option<String> {
-        exercise::message(bytes, &mut self.scratch).err().map(|fault| fault.to_string())
-    }
 }
 
 /// Gives one message to the subject; `false` where that panics.
@@ -143,7 +128,11 @@ fn over_udp(arguments: &Arguments, server: SocketAddr) -> std::io::Result<bool> 
         std::thread::sleep(due.saturating_duration_since(Instant::now()));
     }
     let alive = probe(&prober, arguments.messages)?.is_some();
-    println!("messages {}: answers {answers}, slowest OPTIONS {:.3} ms", arguments.messages, slowest.as_secs_f64() * 1e3);
+    println!(
+        "messages {}: answers {answers}, slowest OPTIONS {:.3} ms",
+        arguments.messages,
+        slowest.as_secs_f64() * 1e3
+    );
     Ok(alive)
 }
 
@@ -161,7 +150,9 @@ fn probe(socket: &UdpSocket, number: u64) -> std::io::Result<Option<Duration>> {
         let mut answer = [0; 2048];
         while let Ok(length) = socket.recv(&mut answer) {
             let wanted = format!("z9hG4bKprobe{number};");
-            if answer[..length].starts_with(b"SIP/2.0 ") && answer[..length].windows(wanted.len()).any(|w| w == wanted.as_bytes()) {
+            if answer[..length].starts_with(b"SIP/2.0 ")
+                && answer[..length].windows(wanted.len()).any(|w| w == wanted.as_bytes())
+            {
                 return Ok(Some(start.elapsed()));
             }
         }

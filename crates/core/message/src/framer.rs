@@ -37,6 +37,9 @@ pub fn frame_stream(buffer: &[u8]) -> Framed {
         Ok(head) => head,
         Err(fault) => return Framed::Broken(fault),
     };
+    if !head.is_sip_2_0() {
+        return Framed::Broken(Fault::Version);
+    }
     let body = match content_length(&head) {
         Ok(Some(length)) => length,
         //= rfc3261#18.3

@@ -52,6 +52,7 @@ pub struct Head<'a> {
     start_end: u16,
     fields: SmallVec<[Field; INLINE_FIELDS]>,
     end: u16,
+    is_sip_2_0: bool,
     /// The topmost Via, where [`Peek`](crate::Peek) has read it, so that it is read once.
     top_via: Option<Via<'a>>,
 }
@@ -64,9 +65,17 @@ impl<'a> Head<'a> {
     pub fn scan(bytes: &'a [u8]) -> Result<Self, Fault> {
         let window = bytes.get(..MAX_HEAD).unwrap_or(bytes);
         let first_end = line_end(window, 0).ok_or(Fault::StartLine)?;
-        let start = parse_start_line(window.get(..first_end).unwrap_or(&[]))?;
+        let (start, is_sip_2_0) = parse_start_line(window.get(..first_end).unwrap_or(&[]))?;
         let start_end = first_end.saturating_add(2);
-        let mut head = Self { bytes, start, start_end: narrow(start_end), fields: SmallVec::new(), end: 0, top_via: None };
+        let mut head = Self {
+            bytes,
+            start,
+            start_end: narrow(start_end),
+            fields: SmallVec::new(),
+            end: 0,
+            is_sip_2_0,
+            top_via: None,
+        };
         let mut at = start_end;
         loop {
             let Some(end) = folded_line_end(window, at) else { return Err(Fault::HeadTooLong) };
@@ -88,6 +97,13 @@ impl<'a> Head<'a> {
     #[must_use]
     pub const fn start(&self) -> StartLine<'a> {
         self.start
+    }
+
+    /// Whether a request is of SIP/2.0. One of another version is found here all the same, so that it can be answered
+    /// (RFC 3261 §21.5.6); a response of another version is not.
+    #[must_use]
+    pub const fn is_sip_2_0(&self) -> bool {
+        self.is_sip_2_0
     }
 
     /// Everything, from the first byte of the head to the last byte behind it.
@@ -208,23 +224,21 @@ impl<'a> Head<'a> {
 fn line_end(bytes: &[u8], from: usize) -> Option<usize> {
     let mut at = from;
     loop {
-        let found = memchr::memchr(b'\n', bytes.get(at..)?)?;
-        let newline = at.saturating_add(found);
-        if let Some(end) = newline.checked_sub(1)
-            && end >= from
-            && bytes.get(end) == Some(&b'\r')
-        {
+        // Positions stay below MAX_HEAD, so that nothing here can wrap.
+        let newline = at.wrapping_add(memchr::memchr(b'\n', bytes.get(at..)?)?);
+        let end = newline.wrapping_sub(1);
+        if newline > from && bytes.get(end) == Some(&b'\r') {
             return Some(end);
         }
-        at = newline.saturating_add(1);
+        at = newline.wrapping_add(1);
     }
 }
 
 /// As [`line_end`], over folds: a line that begins with white space continues the one before it.
 fn folded_line_end(bytes: &[u8], from: usize) -> Option<usize> {
     let mut end = line_end(bytes, from)?;
-    while end != from && matches!(bytes.get(end.saturating_add(2)), Some(b' ' | b'\t')) {
-        end = line_end(bytes, end.saturating_add(2))?;
+    while matches!(bytes.get(end.wrapping_add(2)), Some(b' ' | b'\t')) && end != from {
+        end = line_end(bytes, end.wrapping_add(2))?;
     }
     Some(end)
 }
@@ -232,30 +246,35 @@ fn folded_line_end(bytes: &[u8], from: usize) -> Option<usize> {
 fn scan_field(bytes: &[u8], at: usize, end: usize) -> Result<Field, Fault> {
     let line = bytes.get(at..end).ok_or(Fault::HeaderLine)?;
     let (name, rest) = text::split_while(line, text::TOKEN);
-    let (value_offset, value) = match rest {
-        [b':', value @ ..] if !name.is_empty() => (name.len().saturating_add(1), value),
-        _ => spaced_colon(name, rest)?,
+    let (name, value) = match rest {
+        [b':', value @ ..] if !name.is_empty() => (name, value),
+        _ => (name, after_spaced_colon(name, rest)?),
     };
-    // Nearly always one space stands before a value and none behind it.
-    let (value_offset, value) = match value {
-        [b' ', value @ ..] => (value_offset.saturating_add(1), value),
-        _ => (value_offset, value),
-    };
-    let leading = value.iter().take_while(|byte| text::is_lws(**byte)).count();
-    let value_start = at.saturating_add(value_offset).saturating_add(leading);
-    let value = text::trim(value);
+    // Nearly always one space stands before a value, and none behind it.
+    let mut value = value;
+    while let [first, tail @ ..] = value
+        && text::is_lws(*first)
+    {
+        value = tail;
+    }
+    let value_start = end.wrapping_sub(value.len());
+    while let [front @ .., last] = value
+        && text::is_lws(*last)
+    {
+        value = front;
+    }
     Ok(Field {
         name: HeaderName::from_bytes(name),
-        line: (narrow(at), narrow(end.saturating_add(2))),
-        value: (narrow(value_start), narrow(value_start.saturating_add(value.len()))),
+        line: (narrow(at), narrow(end.wrapping_add(2))),
+        value: (narrow(value_start), narrow(value_start.wrapping_add(value.len()))),
     })
 }
 
-/// The value, and where in the line it stands, where white space stands before the colon; else the fault.
-fn spaced_colon<'a>(name: &[u8], rest: &'a [u8]) -> Result<(usize, &'a [u8]), Fault> {
+/// What follows the colon where white space stands before it.
+fn after_spaced_colon<'a>(name: &[u8], rest: &'a [u8]) -> Result<&'a [u8], Fault> {
     let spaces = rest.iter().take_while(|byte| matches!(byte, b' ' | b'\t')).count();
     match rest.get(spaces..) {
-        Some([b':', value @ ..]) if !name.is_empty() => Ok((name.len().saturating_add(spaces).saturating_add(1), value)),
+        Some([b':', value @ ..]) if !name.is_empty() => Ok(value),
         _ => Err(Fault::HeaderLine),
     }
 }
@@ -267,9 +286,10 @@ fn narrow(position: usize) -> u16 {
     position as u16
 }
 
-fn parse_start_line(line: &[u8]) -> Result<StartLine<'_>, Fault> {
+/// The start line, and whether its version is 2.0.
+fn parse_start_line(line: &[u8]) -> Result<(StartLine<'_>, bool), Fault> {
     if let Some(rest) = strip_prefix_ignoring_case(line, b"SIP/") {
-        return parse_status_line(rest);
+        return parse_status_line(rest).map(|start| (start, true));
     }
     let method_end = memchr::memchr(b' ', line).ok_or(Fault::StartLine)?;
     let uri_end = memchr::memrchr(b' ', line).ok_or(Fault::StartLine)?;
@@ -281,10 +301,12 @@ fn parse_start_line(line: &[u8]) -> Result<StartLine<'_>, Fault> {
     }
     let start = StartLine::Request { method: Method::from_token(method), uri };
     match strip_prefix_ignoring_case(version, b"SIP/") {
-        Some(b"2.0") => Ok(start),
-        Some(version) if is_version(version) => Err(Fault::Version),
+        Some(b"2.0") => Ok((start, true)),
+        Some(version) if is_version(version) => Ok((start, false)),
         // White space at the end of the line, or a URI with a space in it: a request that can be answered.
-        _ if text::trim(line).len() != line.len() || memchr::memmem::find(line, b" SIP/").is_some() => Ok(start),
+        _ if text::trim(line).len() != line.len() || memchr::memmem::find(line, b" SIP/").is_some() => {
+            Ok((start, true))
+        }
         _ => Err(Fault::StartLine),
     }
 }
@@ -337,7 +359,7 @@ mod tests {
         let cases: &[(&[u8], Fault)] = &[
             (b"", Fault::StartLine),
             (b"\r\n\r\n", Fault::StartLine),
-            (b"OPTIONS sip:a@b SIP/7.0\r\n\r\n", Fault::Version),
+            (b"SIP/7.0 200 OK\r\n\r\n", Fault::Version),
             (b"OPTIONS sip:a@b HTTP/1.1\r\n\r\n", Fault::StartLine),
             (b"SIP/2.0 4294967301 x\r\n\r\n", Fault::StartLine),
             (b"SIP/2.0 099 x\r\n\r\n", Fault::StartLine),

@@ -21,12 +21,10 @@ macro_rules! header_names {
             }
 
             fn from_long(name: &[u8]) -> Self {
-                // As it is nearly always written, then in any case.
-                match name {
-                    $(name if name == $long.as_bytes() => Self::$variant,)*
-                    $(name if name.len() == $long.len() && name.eq_ignore_ascii_case($long.as_bytes()) => Self::$variant,)*
-                    _ => Self::Other,
-                }
+                let found = slot(name).and_then(|slot| SLOTS.get(slot)).copied().unwrap_or(Self::Other);
+                let long = found.as_str().as_bytes();
+                // Nearly always it is written as it stands in the RFC, and that is the faster comparison.
+                if name == long || name.eq_ignore_ascii_case(long) { found } else { Self::Other }
             }
 
             fn from_compact(letter: u8) -> Self {
@@ -37,7 +35,6 @@ macro_rules! header_names {
             }
         }
 
-        #[cfg(test)]
         const ALL: &[(HeaderName, &str)] = &[$((HeaderName::$variant, $long),)*];
     };
 }
@@ -77,6 +74,30 @@ header_names! {
     PPreferredIdentity "P-Preferred-Identity";
     Warning "Warning";
     Event "Event" b'o';
+}
+
+/// Each long name at its [`slot`].
+static SLOTS: [HeaderName; 256] = slots();
+
+#[expect(clippy::indexing_slicing, clippy::panic, reason = "evaluated at compile time")]
+const fn slots() -> [HeaderName; 256] {
+    let mut slots = [HeaderName::Other; 256];
+    let mut rest = ALL;
+    while let [(name, long), tail @ ..] = rest {
+        let Some(slot) = slot(long.as_bytes()) else { panic!("a long name has two letters") };
+        assert!(matches!(slots[slot], HeaderName::Other), "two names in one slot: choose another factor in slot()");
+        slots[slot] = *name;
+        rest = tail;
+    }
+    slots
+}
+
+/// A number below 256, of the length and two letters, that tells the known names apart in any case.
+#[inline]
+const fn slot(name: &[u8]) -> Option<usize> {
+    let [first, .., last] = name else { return None };
+    let (first, last) = ((*first | 0x20) as usize, (*last | 0x20) as usize);
+    Some(first.wrapping_add(last.wrapping_mul(3)).wrapping_add(name.len().wrapping_mul(35)) & 255)
 }
 
 impl HeaderName {

@@ -26,8 +26,15 @@ impl<'a> Host<'a> {
         {
             return Some(Self::Ip(IpAddr::V4(ip)));
         }
-        let begins = text.first().is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
-        (begins && text::all(text, NAME)).then_some(Self::Name(text))
+        is_name(text).then_some(Self::Name(text))
+    }
+
+    /// Whether [`parse`](Self::parse) would read `text`: the digits of an IPv4 address are a name's characters too.
+    fn is_valid(text: &[u8]) -> bool {
+        match text {
+            [b'[', inner @ .., b']'] => parse_v6(inner).is_some(),
+            _ => is_name(text),
+        }
     }
 
     /// The address, where this is one.
@@ -58,6 +65,11 @@ impl fmt::Display for Host<'_> {
             Self::Ip(IpAddr::V6(ip)) => write!(f, "[{ip}]"),
         }
     }
+}
+
+fn is_name(text: &[u8]) -> bool {
+    let begins = text.first().is_some_and(|byte| byte.is_ascii_alphanumeric() || *byte == b'_');
+    begins && text::all(text, NAME)
 }
 
 fn undotted(name: &[u8]) -> &[u8] {
@@ -98,7 +110,7 @@ impl<'a> HostPort<'a> {
         };
         let (host, rest) = text.split_at_checked(host_end)?;
         let host = text::trim(host);
-        Host::parse(host)?;
+        Host::is_valid(host).then_some(())?;
         let port = match text::trim(rest) {
             [] => None,
             [b':', digits @ ..] => Some(parse_port(text::trim(digits))?),
@@ -134,7 +146,19 @@ mod tests {
         let bug = HostPort::parse(b"[2001:db8:::192.0.2.1]").expect("tolerated (RFC 5118 \u{a7}4.10)");
         assert_eq!(bug.host().ip(), "2001:db8::192.0.2.1".parse().ok());
         assert_eq!(HostPort::parse(b"example.com").expect("valid").host(), Host::Name(b"example.com"));
-        for bad in [&b""[..], b"2001:db8::10", b"[2001:db8::10", b"[]", b".", b"-a", b"a:0", b"a:65536", b"a:", b"a b", b"a:1:2"] {
+        for bad in [
+            &b""[..],
+            b"2001:db8::10",
+            b"[2001:db8::10",
+            b"[]",
+            b".",
+            b"-a",
+            b"a:0",
+            b"a:65536",
+            b"a:",
+            b"a b",
+            b"a:1:2",
+        ] {
             assert!(HostPort::parse(bad).is_none(), "{}", text::lossy(bad));
         }
     }

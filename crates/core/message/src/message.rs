@@ -160,6 +160,9 @@ struct Required<'a> {
 
 impl<'a> Required<'a> {
     fn read(head: &Head<'a>) -> Result<Self, Fault> {
+        if !head.is_sip_2_0() {
+            return Err(Fault::Version);
+        }
         let values = Values::collect(head)?;
         let via = match head.top_via() {
             Some(via) => via,
@@ -173,6 +176,10 @@ impl<'a> Required<'a> {
         }
         let cseq = read_cseq(values.cseq.ok_or(Fault::Missing("CSeq"))?).ok_or(Fault::Header("CSeq"))?;
         if let StartLine::Request { method, uri } = head.start() {
+            // The cookie alone promises an identifier and gives none: requests of this sender cannot be told apart.
+            if via.is_bare_cookie() {
+                return Err(Fault::Header("Via"));
+            }
             if method != cseq.method {
                 return Err(Fault::CSeqMethod);
             }
@@ -304,6 +311,8 @@ mod tests {
     fn each_rule_has_its_fault() {
         let cases = [
             ("CSeq: 314159 INVITE", "CSeq: 314159 OPTIONS", Fault::CSeqMethod),
+            ("sip:bob@biloxi.com SIP/2.0", "sip:bob@biloxi.com SIP/7.0", Fault::Version),
+            ("branch=z9hG4bK776asdhds", "branch=z9hG4bK", Fault::Header("Via")),
             ("CSeq: 314159 INVITE", "CSeq: 2147483648 INVITE", Fault::Header("CSeq")),
             ("CSeq: 314159 INVITE", "CSeq: 1INVITE", Fault::Header("CSeq")),
             ("Max-Forwards: 70", "Max-Forwards: 256", Fault::Header("Max-Forwards")),

@@ -93,6 +93,12 @@ impl<'a> Via<'a> {
         (cookie.eq_ignore_ascii_case(MAGIC_COOKIE) && !rest.is_empty()).then_some(rest)
     }
 
+    /// Whether the branch is the magic cookie with nothing behind it.
+    #[must_use]
+    pub fn is_bare_cookie(&self) -> bool {
+        self.branch.is_some_and(|branch| branch.eq_ignore_ascii_case(MAGIC_COOKIE))
+    }
+
     /// The transport, where it is one that the server knows.
     #[must_use]
     pub fn transport(&self) -> Option<Transport> {

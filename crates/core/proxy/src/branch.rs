@@ -16,6 +16,7 @@ pub const BRANCH_LEN: usize = 7 + ENCODED;
 
 const STATEFUL: u8 = 1;
 const STATELESS: u8 = 2;
+const KEEP_ALIVE: u8 = 3;
 
 /// Whom a branch belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,6 +25,8 @@ pub enum Owner {
     Client(ClientId),
     /// Nobody: the request was forwarded without state; the number is a function of the branch above.
     Stateless(u64),
+    /// Nobody: the request is a keep-alive of ours, whose answer says no more than that the peer is there.
+    KeepAlive(u64),
 }
 
 /// A branch that one of our members made.
@@ -74,6 +77,7 @@ impl Branch {
         let owner = match kind {
             STATEFUL => Owner::Client(ClientId::from_parts(high(place), low(place))),
             STATELESS => Owner::Stateless(place),
+            KEEP_ALIVE => Owner::KeepAlive(place),
             _ => return None,
         };
         let loop_hash = u64::from_be_bytes(loop_hash.try_into().ok()?);
@@ -84,6 +88,7 @@ impl Branch {
         let (kind, place) = match self.owner {
             Owner::Client(id) => (STATEFUL, (u64::from(id.index()) << 32) | u64::from(id.generation())),
             Owner::Stateless(place) => (STATELESS, place),
+            Owner::KeepAlive(place) => (KEEP_ALIVE, place),
         };
         let mut payload = [0; PAYLOAD];
         let parts = [kind]
@@ -157,7 +162,7 @@ mod tests {
     #[test]
     fn a_branch_comes_home_and_a_forged_one_does_not() {
         let ring = KeyRing::new(TagKey::new([5; 16]));
-        for owner in [Owner::Client(ClientId::from_parts(7, 9)), Owner::Stateless(u64::MAX - 3)] {
+        for owner in [Owner::Client(ClientId::from_parts(7, 9)), Owner::Stateless(u64::MAX - 3), Owner::KeepAlive(5)] {
             let branch = Branch { shard: ShardId(513), owner, loop_hash: 0x0123_4567_89ab_cdef };
             let text = branch.encode(&ring);
             assert_eq!(Branch::decode(&ring, &text), Some(branch));

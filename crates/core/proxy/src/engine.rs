@@ -1,5 +1,6 @@
 //! The proxy's engine: one response context a forwarded request, on top of the transactions.
 
+use core::net::SocketAddr;
 use core::time::Duration;
 
 use slab::Slab;
@@ -8,12 +9,12 @@ use strowger_foundation::{Buf, Flow, KeyRing, ShardId, TagKey, TimerWheel, Times
 use strowger_message::{Message, Method, Status};
 use strowger_transaction::{Event, Kind, ResponseVerdict, ServerId, Transactions};
 
+use crate::answer::is_challenge;
 use crate::branch::{Branch as BranchTag, Owner};
 use crate::context::{self, Best, Branch, Context, Progress};
 use crate::forward::{self, Edits, Hop};
-use crate::local;
 use crate::policy::MAX_BRANCHES;
-use crate::routing;
+use crate::routing::{self, Outsides};
 
 /// The user of a server transaction that no context belongs to.
 pub const NO_CONTEXT: u32 = u32::MAX;
@@ -27,6 +28,8 @@ pub struct Target<'a> {
     pub flow: Flow,
     /// The listener's sent-by.
     pub sent_by: &'a [u8],
+    /// The flow is the outside of a translation: what follows in the dialog goes there too.
+    pub translated: bool,
 }
 
 /// What a request is forwarded with.
@@ -36,6 +39,8 @@ pub struct Forwarding<'a> {
     pub edits: Edits<'a>,
     /// Where to; all at once.
     pub targets: SmallVec<[Target<'a>; 2]>,
+    /// The caller's address, where a translation hides it: what comes back in the dialog goes there.
+    pub caller_outside: Option<SocketAddr>,
     /// The loop hash of the request as it came in.
     pub loop_hash: u64,
     /// Max-Breadth to be shared out, or written where there was none (RFC 5393 §5.3.3).
@@ -55,6 +60,8 @@ pub struct Counters {
     pub responses: u64,
     /// Responses that no transaction and no Via below ours knows.
     pub stray_responses: u64,
+    /// Answers to keep-alives.
+    pub keep_alive_answers: u64,
     /// Timer C fired.
     pub rang_out: u64,
     /// Requests refused because a table was full.
@@ -64,14 +71,15 @@ pub struct Counters {
 /// Contexts and transactions of one shard.
 #[derive(Debug)]
 pub struct Proxy {
-    transactions: Transactions,
-    contexts: Slab<Context>,
+    pub(crate) transactions: Transactions,
+    pub(crate) contexts: Slab<Context>,
     timer_c: TimerWheel<(u32, strowger_transaction::ClientId)>,
     ring: KeyRing,
-    tag_key: TagKey,
+    pub(crate) tag_key: TagKey,
     shard: ShardId,
-    counters: Counters,
-    unanswered: usize,
+    pub(crate) counters: Counters,
+    /// Contexts without a final response.
+    pub(crate) unanswered: usize,
 }
 
 impl Proxy {
@@ -145,7 +153,10 @@ impl Proxy {
             self.open_branch(now, index, message, forwarding, target, breadth);
         }
         if self.context(index).is_some_and(|context| context.branches.is_empty()) {
-            self.finish(now, index, Best { status: Status::SERVICE_UNAVAILABLE, response: None });
+            // This 503 is of ourselves, so it leaves as one.
+            let status = Status::SERVICE_UNAVAILABLE;
+            let response = self.write_local(index, status, &forwarding.edits.source);
+            self.finish(now, index, Best { status, response });
         }
         self.drain_events(now);
     }
@@ -186,7 +197,11 @@ impl Proxy {
     ) -> Buf {
         let branch = tag.encode(&self.ring);
         let recorded = forwarding.edits.record_route && establishes_dialog(message);
-        let record_route = recorded.then(|| routing::record_route(&self.ring, target.sent_by, message.call_id()));
+        let record_route = recorded.then(|| {
+            let callee = target.translated.then_some(target.flow.peer);
+            let outsides = Outsides { caller: forwarding.caller_outside, callee };
+            routing::record_route(&self.ring, target.sent_by, message, outsides)
+        });
         let hop = Hop {
             request_uri: &target.request_uri,
             sent_by: target.sent_by,
@@ -232,6 +247,12 @@ impl Proxy {
     ) {
         match owner {
             Owner::Stateless(_) => self.pass_stateless(message, upstream(message)),
+            Owner::KeepAlive(_) => self.counters.keep_alive_answers += 1,
+            // What was forwarded has another Via below ours. A response without one could be passed on to nobody, and must
+            // not end its branch as if it had been.
+            Owner::Client(_) if message.method() != Method::Cancel && forward::next_via(message).is_none() => {
+                self.counters.stray_responses += 1;
+            }
             Owner::Client(client) => match self.transactions.handle_response(now, client, message) {
                 ResponseVerdict::ToUser { user } => self.on_response(now, user, client, message),
                 ResponseVerdict::Absorbed => {}
@@ -291,12 +312,14 @@ impl Proxy {
         if repeated || context.answered {
             return;
         }
-        let better = context.best.as_ref().is_none_or(|best| context::is_better(counted, best.status));
-        if better {
+        let best = context.best.as_ref().map(|best| best.status);
+        if best.is_none_or(|best| context::is_better(counted, best)) {
             let response = (counted == status && status != Status::SERVICE_UNAVAILABLE)
                 .then(|| self.transactions.pool().take(message.bytes().len()))
                 .and_then(|mut buf| forward::write_response(&mut buf, message).map(|()| buf));
             self.replace_best(index, Best { status: counted, response });
+        } else if best.is_some_and(is_challenge) && is_challenge(counted) {
+            self.collect_challenges(index, message);
         }
         if status.class() == 6 {
             self.cancel_pending(now, index);
@@ -355,16 +378,17 @@ impl Proxy {
         let Some(branch) = self.context_mut(index).and_then(|context| context.branch_mut(client)) else { return };
         branch.timer_c = None;
         branch.rang_out = true;
-        // Without any provisional response Timer B is as good: it ends the branch with 408.
         if has_provisional {
             self.transactions.cancel(now, client);
-        } else {
-            branch.cancel_wanted = true;
+            return;
         }
+        // Without any provisional response it is as if 408 had come; whatever still comes is cancelled.
+        branch.cancel_wanted = true;
+        self.on_branch_failed(now, index, client, Status::REQUEST_TIMEOUT);
     }
 
     /// A hint that `peer` cannot be reached.
-    pub fn handle_unreachable(&mut self, now: Timestamp, peer: core::net::SocketAddr) {
+    pub fn handle_unreachable(&mut self, now: Timestamp, peer: SocketAddr) {
         self.transactions.handle_unreachable(now, peer);
         self.drain_events(now);
     }
@@ -449,64 +473,6 @@ impl Proxy {
         self.finish_if_done(now, index);
     }
 
-    fn replace_best(&mut self, index: u32, best: Best) {
-        let old = self.context_mut(index).and_then(|context| context.best.replace(best));
-        if let Some(buf) = old.and_then(|best| best.response) {
-            self.transactions.pool().give(buf);
-        }
-    }
-
-    fn finish_if_done(&mut self, now: Timestamp, index: u32) {
-        let Some(context) = self.context_mut(index) else { return };
-        if context.answered || context.is_pending() {
-            return;
-        }
-        match context.best.take() {
-            Some(best) => self.finish(now, index, best),
-            None => {
-                let server = context.server;
-                self.mark_answered(index);
-                self.forget_request(index);
-                // The transaction sends no 408 to a non-INVITE; told of one, it stops waiting for an answer.
-                self.transactions.respond(now, server, Status::REQUEST_TIMEOUT, Buf::new());
-            }
-        }
-    }
-
-    /// Sends the best final response.
-    fn finish(&mut self, now: Timestamp, index: u32, best: Best) {
-        let Some(context) = self.context_mut(index) else { return };
-        let (server, source) = (context.server, context.source);
-        self.mark_answered(index);
-        //= rfc3261#16.7
-        // A 503 says that this hop is overloaded, which is not ours to say of ourselves (step 6): it leaves as 500.
-        let status = if best.status == Status::SERVICE_UNAVAILABLE { Status::SERVER_ERROR } else { best.status };
-        let response = best.response.or_else(|| self.write_local(index, status, &source));
-        self.forget_request(index);
-        if let Some(response) = response {
-            self.counters.responses += 1;
-            self.transactions.respond(now, server, status, response);
-        }
-    }
-
-    fn write_local(&mut self, index: u32, status: Status, source: &Flow) -> Option<Buf> {
-        let request = self.context_mut(index)?.request.take()?;
-        let message = Message::parse(&request).ok()?;
-        let mut response = self.transactions.pool().take(request.len());
-        local::begin(&mut response, &self.tag_key, &message, source, status, None).finish();
-        drop(message);
-        self.transactions.pool().give(request);
-        Some(response)
-    }
-
-    fn forget_request(&mut self, index: u32) {
-        let Some(context) = self.context_mut(index) else { return };
-        let (request, best) = (context.request.take(), context.best.take());
-        for buf in request.into_iter().chain(best.and_then(|best| best.response)) {
-            self.transactions.pool().give(buf);
-        }
-    }
-
     fn cancel_pending(&mut self, now: Timestamp, index: u32) {
         let Some(context) = self.context_mut(index).filter(|context| context.is_invite) else { return };
         let pending = context.branches.iter().filter(|branch| branch.progress == Progress::Pending);
@@ -516,14 +482,6 @@ impl Proxy {
             if let Some(branch) = self.context_mut(index).and_then(|context| context.branch_mut(client)) {
                 branch.cancel_wanted = !sent;
             }
-        }
-    }
-
-    fn mark_answered(&mut self, index: u32) {
-        if let Some(context) = self.context_mut(index)
-            && !core::mem::replace(&mut context.answered, true)
-        {
-            self.unanswered = self.unanswered.saturating_sub(1);
         }
     }
 
@@ -562,7 +520,7 @@ impl Proxy {
         self.contexts.get(index as usize)
     }
 
-    fn context_mut(&mut self, index: u32) -> Option<&mut Context> {
+    pub(crate) fn context_mut(&mut self, index: u32) -> Option<&mut Context> {
         self.contexts.get_mut(index as usize)
     }
 }

@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use smallvec::SmallVec;
 use strowger_foundation::Flow;
-use strowger_message::{HeaderName, Message, Patch, Via, split_list};
+use strowger_message::{AuthParams, HeaderName, Message, Patch, Via, split_list, unquote};
 
 use crate::local;
 use crate::routing::RouteSet;
@@ -23,8 +23,8 @@ pub struct Edits<'a> {
     pub record_route: bool,
     /// P-Asserted-Identity goes: its sender is not trusted.
     pub strip_identity: bool,
-    /// The Proxy-Authorization values that we have checked go: they were for us alone.
-    pub strip_credentials: bool,
+    /// The realm whose Proxy-Authorization goes: it was for us alone.
+    pub strip_credentials: Option<&'a [u8]>,
 }
 
 /// What one branch has of its own.
@@ -74,7 +74,12 @@ pub fn write_request(out: &mut Vec<u8>, message: &Message<'_>, edits: &Edits<'_>
     for field in head.fields() {
         let goes = match field.name {
             HeaderName::PAssertedIdentity => edits.strip_identity,
-            HeaderName::ProxyAuthorization => edits.strip_credentials,
+            //= rfc3261#22.3
+            // Credentials for another proxy's realm are that proxy's to take.
+            HeaderName::ProxyAuthorization => edits.strip_credentials.is_some_and(|realm| {
+                let given = AuthParams::parse(head.value(field)).and_then(|params| params.value("realm"));
+                given.is_some_and(|given| *unquote(given) == *realm)
+            }),
             _ => false,
         };
         if goes {
@@ -172,6 +177,20 @@ pub fn write_response(out: &mut Vec<u8>, message: &Message<'_>) -> Option<()> {
         }
     }
     patch.write(message.bytes(), out);
+    Some(())
+}
+
+/// Writes `best` with the challenges of `other` before its own fields; `None` where `best` is no message.
+#[must_use]
+pub fn merge_challenges(out: &mut Vec<u8>, best: &[u8], other: &Message<'_>) -> Option<()> {
+    let best = Message::parse(best).ok()?;
+    let mut patch = Patch::new();
+    for name in [HeaderName::WwwAuthenticate, HeaderName::ProxyAuthenticate] {
+        for challenge in other.head().all(name) {
+            patch.insert(best.head().fields_start(), &[name.as_str().as_bytes(), b": ", challenge, b"\r\n"]);
+        }
+    }
+    patch.write(best.bytes(), out);
     Some(())
 }
 

@@ -16,6 +16,7 @@
     )
 )]
 
+mod answer;
 pub mod branch;
 mod context;
 mod engine;

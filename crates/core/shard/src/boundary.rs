@@ -132,6 +132,8 @@ counters! {
     table_full,
     /// Keep-alives sent.
     keep_alives,
+    /// Answers to keep-alives that are OPTIONS requests.
+    keep_alive_answers,
     /// Events that nobody took in time.
     events_lost,
 }

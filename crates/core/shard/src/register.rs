@@ -1,6 +1,6 @@
 //! The registrar's side of a REGISTER (RFC 3261 §10.3).
 
-use strowger_foundation::Timestamp;
+use strowger_foundation::{Flow, Timestamp};
 use strowger_message::{HeaderName, Message, Status, Uri};
 use strowger_registrar::{Source, Update};
 use strowger_transaction::ServerId;
@@ -55,7 +55,7 @@ impl Shard {
             self.check_identity(request, &user, Some(&claimed))?;
         }
         let update = Update::read(message)?;
-        let source = Source { flow: request.source, via_sent_by_matches: via_matches(message, request) };
+        let source = Source { flow: request.source, via_sent_by_matches: via_matches(message, &request.source) };
         self.locations.apply(now, &aor, &snapshot.registrar, &source, &update)?;
         Ok(aor)
     }
@@ -80,8 +80,8 @@ impl From<strowger_registrar::Refusal> for Failure {
 }
 
 /// Whether the client knows the address that it is seen from: if so nothing translates between it and us.
-fn via_matches(message: &Message<'_>, request: &Request<'_, '_>) -> bool {
+pub(crate) fn via_matches(message: &Message<'_>, source: &Flow) -> bool {
     let via = message.via();
-    let port = via.sent_by.port.unwrap_or(request.source.transport.default_port());
-    via.host().ip() == Some(request.source.peer.ip()) && port == request.source.peer.port()
+    let port = via.sent_by.port.unwrap_or(source.transport.default_port());
+    via.host().ip() == Some(source.peer.ip()) && port == source.peer.port()
 }

@@ -1,5 +1,6 @@
 //! What is done with a request that is new and understood.
 
+use core::net::SocketAddr;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -10,10 +11,11 @@ use strowger_proxy::branch::{Branch, Owner, has_looped, loop_hash};
 use strowger_proxy::forward::Edits;
 use strowger_proxy::routing::RouteSet;
 use strowger_proxy::{DEFAULT_MAX_BREADTH, Forwarding, NO_CONTEXT, Stateless, Target, local};
-use strowger_registrar::KeepAliveDue;
+use strowger_registrar::{KeepAlive, KeepAliveDue, Nat};
 use strowger_transaction::{Kind, ServerId, ServerKey};
 
 use crate::boundary::Event;
+use crate::register::via_matches;
 use crate::shard::Shard;
 use crate::snapshot::Snapshot;
 use crate::way::{Question, Way};
@@ -75,7 +77,10 @@ impl Shard {
         decision: Result<(Request<'m, 'm>, Way<'m>), Refusal>,
     ) {
         if let Ok((request, Way::Forward { targets, stateless })) = &decision
+            // A nonce count is good for once, so the retransmission of what was proved must find a transaction.
+            && !request.needs_proof()
             && is_stateless(*stateless, targets)
+            && max_breadth(message) > 0
         {
             let forwarding = Self::forwarding(request, targets.clone());
             self.proxy.forward_stateless(message, &forwarding);
@@ -115,9 +120,6 @@ impl Shard {
             .ok_or(Refusal::Status(Status::BAD_REQUEST, Some("Bad Route Header")))?;
         let loop_hash = loop_hash(self.proxy.ring(), message);
         //= rfc3261#16.3
-        if message.max_forwards() == Some(0) {
-            return Err(Status::TOO_MANY_HOPS.into());
-        }
         if has_looped(self.proxy.ring(), message.head(), loop_hash) {
             return Err(Status::LOOP_DETECTED.into());
         }
@@ -135,11 +137,14 @@ impl Shard {
             return Ok(way);
         }
         // What nobody would serve is not worth a challenge; but an unknown user must not be told from a known one by it.
-        if let Way::Refuse { status: Status::UNSUPPORTED_URI_SCHEME | Status::BAD_REQUEST, .. } = way {
+        if let Way::Refuse {
+            status: Status::UNSUPPORTED_URI_SCHEME | Status::BAD_REQUEST | Status::TOO_MANY_HOPS,
+            ..
+        } = way
+        {
             return Ok(way);
         }
-        let method = request.message.method().as_bytes();
-        if request.snapshot.auth.requires(method) && !request.routes.proven && !request.is_trusted() {
+        if request.needs_proof() {
             self.authenticate_caller(now, request)?;
         }
         Ok(way)
@@ -150,13 +155,26 @@ impl Shard {
             now,
             snapshot: request.snapshot,
             locations: &self.locations,
-            method: request.message.method(),
+            // A CANCEL and an ACK go the way of their INVITE.
+            method: match request.message.method() {
+                Method::Ack | Method::Cancel => Method::Invite,
+                method => method,
+            },
             request_uri: request.routes.request_uri,
             next_hop: request.routes.next_hop(),
             proven: request.routes.proven,
+            outside: request.routes.outside,
             source: request.source,
         };
-        question.way()
+        match question.way() {
+            way @ (Way::Registrar | Way::Server) => way,
+            //= rfc3261#16.3
+            // Max-Forwards limits how far a request goes on; one that has arrived is served.
+            _ if request.message.max_forwards() == Some(0) => {
+                Way::Refuse { status: Status::TOO_MANY_HOPS, reason: None }
+            }
+            way => way,
+        }
     }
 
     //= rfc3261#22.3
@@ -164,9 +182,8 @@ impl Shard {
     fn authenticate_caller(&mut self, now: Timestamp, request: &Request<'_, '_>) -> Result<(), Refusal> {
         let from = request.message.from().parse_uri();
         let claimed = from.as_ref().and_then(Uri::sip).and_then(|uri| request.snapshot.identity(uri));
-        let domain = claimed.as_ref().map(Aor::domain).or(request.snapshot.domains.first().map(|domain| &**domain));
-        let status = Status::PROXY_AUTHENTICATION_REQUIRED;
-        let user = self.authenticate(now, request, HeaderName::ProxyAuthorization, status, domain.unwrap_or(b""))?;
+        let (header, status) = (HeaderName::ProxyAuthorization, Status::PROXY_AUTHENTICATION_REQUIRED);
+        let user = self.authenticate(now, request, header, status, request.callers_domain())?;
         self.check_identity(request, &user, claimed.as_ref())
     }
 
@@ -214,16 +231,17 @@ impl Shard {
     }
 
     //= rfc3261#16.6
-    fn forwarding<'m>(request: &Request<'m, '_>, targets: SmallVec<[Target<'m>; 2]>) -> Forwarding<'m> {
+    fn forwarding<'m>(request: &Request<'m, 'm>, targets: SmallVec<[Target<'m>; 2]>) -> Forwarding<'m> {
         Forwarding {
             edits: Edits {
                 source: request.source,
                 routes: request.routes.clone(),
                 record_route: request.snapshot.proxy.record_route,
                 strip_identity: !request.is_trusted(),
-                strip_credentials: request.snapshot.auth.requires(request.message.method().as_bytes()),
+                strip_credentials: Some(request.snapshot.auth.realm.as_deref().unwrap_or(request.callers_domain())),
             },
             targets,
+            caller_outside: request.outside(),
             loop_hash: request.loop_hash,
             max_breadth: max_breadth(request.message),
             ring_timeout: request.snapshot.proxy.ring_timeout,
@@ -355,6 +373,12 @@ impl Shard {
 
     //= rfc3261#11.2
     fn serve_own(&mut self, now: Timestamp, server: ServerId, source: Flow, message: &Message<'_>) {
+        //= rfc3261#8.2.2.3
+        let required = option_tags(message, HeaderName::Require);
+        if !required.is_empty() {
+            self.refuse(now, server, source, message, Refusal::BadExtension(required));
+            return;
+        }
         if message.method() != Method::Options {
             self.counters.refused += 1;
             self.answer(now, server, source, message, Status::METHOD_NOT_ALLOWED, None, |r| {
@@ -392,7 +416,7 @@ impl Shard {
         let serial = self.counters.keep_alives.to_be_bytes();
         let place = key.hash64(&[&serial, &due.uri]);
         let branch =
-            Branch { shard: self.id, owner: Owner::Stateless(place), loop_hash: place }.encode(self.proxy.ring());
+            Branch { shard: self.id, owner: Owner::KeepAlive(place), loop_hash: place }.encode(self.proxy.ring());
         let tag = key.sign(&[&serial, &due.uri]).to_text();
         let uri = due.uri.split(|byte| *byte == b'?').next().unwrap_or(&[]);
         let parts: [&[u8]; 22] = [
@@ -427,17 +451,46 @@ impl Shard {
 
     /// Keeps a translation open (RFC 5626 §3.5.1, or OPTIONS as the configuration has it).
     pub(crate) fn keep_alive(&mut self, due: &KeepAliveDue) {
+        let kind = self.snapshot.registrar.keep_alive;
+        if kind == KeepAlive::Off {
+            return;
+        }
         self.counters.keep_alives += 1;
         let mut out = self.proxy.transactions().pool().take(512);
-        match self.snapshot.registrar.keep_alive {
-            strowger_registrar::KeepAlive::Options => self.write_options(&mut out, due),
-            _ => out.extend_from_slice(b"\r\n\r\n"),
+        match kind {
+            KeepAlive::Options => self.write_options(&mut out, due),
+            KeepAlive::Crlf | KeepAlive::Off => out.extend_from_slice(b"\r\n\r\n"),
         }
         self.proxy.transactions().send_once(due.flow, out);
     }
 }
 
-impl Request<'_, '_> {
+impl<'m> Request<'_, 'm> {
+    /// The domain of ours that From names, else the first: the realm of a caller where the configuration names none.
+    fn callers_domain(&self) -> &'m [u8] {
+        let from = self.message.from().parse_uri();
+        let named = from.as_ref().and_then(Uri::sip).and_then(|uri| self.snapshot.domain(&uri.host()));
+        named.or(self.snapshot.domains.first().map(|domain| &**domain)).unwrap_or(b"")
+    }
+
+    /// The source, where a translation hides who sent the request: what comes back goes there and not to the Contact. Who
+    /// is behind another proxy is that proxy's care.
+    fn outside(&self) -> Option<SocketAddr> {
+        let is_first_hop = || self.message.head().elements(HeaderName::Via).nth(1).is_none();
+        let translated = match self.snapshot.registrar.nat {
+            Nat::Never => false,
+            Nat::Always => is_first_hop(),
+            Nat::Auto => !via_matches(self.message, &self.source) && is_first_hop(),
+        };
+        translated.then_some(self.source.peer)
+    }
+
+    /// Whether the sender has to prove who it is.
+    fn needs_proof(&self) -> bool {
+        let required = self.snapshot.auth.requires(self.message.method().as_bytes());
+        required && !self.routes.proven && !self.is_trusted()
+    }
+
     pub(crate) fn is_trusted(&self) -> bool {
         self.snapshot.auth.trusts(self.source.peer.ip())
     }

@@ -124,6 +124,7 @@ impl Shard {
         counters.forwarded = proxy.forwarded;
         counters.forwarded_stateless = proxy.forwarded_stateless;
         counters.forwarded_responses = proxy.responses;
+        counters.keep_alive_answers = proxy.keep_alive_answers;
         counters.stray_responses = counters.stray_responses.wrapping_add(proxy.stray_responses);
         counters.rang_out = proxy.rang_out;
         counters.table_full = counters.table_full.wrapping_add(proxy.table_full);

@@ -44,6 +44,8 @@ pub(crate) struct Question<'a, 's> {
     pub(crate) next_hop: &'a [u8],
     /// A Route of ours proved that the dialog came through here.
     pub(crate) proven: bool,
+    /// The outside of the translation that the other side of a proven dialog is behind.
+    pub(crate) outside: Option<SocketAddr>,
     pub(crate) source: Flow,
 }
 
@@ -57,13 +59,17 @@ impl<'s> Question<'_, 's> {
             return self.way_in_domain(domain, uri);
         }
         if self.proven {
-            return self.way_along(self.next_hop);
+            return match self.outside.filter(|_| !routed) {
+                Some(outside) => self.way_to(outside),
+                None => self.way_along(self.next_hop),
+            };
         }
         //= rfc3261#16.3
         if !routed && !matches!(uri, Uri::Sip(_) | Uri::Tel(_)) {
             return Way::refuse(Status::UNSUPPORTED_URI_SCHEME);
         }
-        let host = uri.sip().map_or(&[][..], |uri| uri.host_port.host).to_ascii_lowercase();
+        let host = uri.sip().map_or(&[][..], |uri| uri.host_port.host);
+        let host: SmallVec<[u8; 64]> = host.iter().map(u8::to_ascii_lowercase).collect();
         match self.route(&host) {
             Some(route) => self.way_by(&route.action, None),
             None => Way::Refuse { status: Status::NOT_FOUND, reason: Some("Domain Not Served Here") },
@@ -154,15 +160,17 @@ impl<'s> Question<'_, 's> {
         const UNRESOLVED: &str = "Host Name Not Resolved";
         match Uri::parse(uri) {
             Some(Uri::Sip(hop)) => match literal_address(&hop) {
-                Some(address) => {
-                    let targets = self.target(SmallVec::from_slice(self.request_uri), address).into_iter().collect();
-                    Self::forward_or(targets, Stateless::Never, Status::BAD_GATEWAY)
-                }
+                Some(address) => self.way_to(address),
                 None => Way::Refuse { status: Status::BAD_GATEWAY, reason: Some(UNRESOLVED) },
             },
             Some(_) => Way::refuse(Status::UNSUPPORTED_URI_SCHEME),
             None => Way::refuse(Status::BAD_REQUEST),
         }
+    }
+
+    fn way_to(&self, address: SocketAddr) -> Way<'s> {
+        let targets = self.target(SmallVec::from_slice(self.request_uri), address).into_iter().collect();
+        Self::forward_or(targets, Stateless::Never, Status::BAD_GATEWAY)
     }
 
     fn forward_or(targets: SmallVec<[Target<'s>; 2]>, stateless: Stateless, none: Status) -> Way<'s> {
@@ -177,7 +185,9 @@ impl<'s> Question<'_, 's> {
         let address = sip.and_then(literal_address).filter(|_| !binding.translated);
         match address {
             Some(address) => self.target_from(request_uri, address, binding.flow),
-            None => self.target_from(request_uri, binding.flow.peer, binding.flow),
+            None => self
+                .target_from(request_uri, binding.flow.peer, binding.flow)
+                .map(|target| Target { translated: true, ..target }),
         }
     }
 
@@ -189,7 +199,7 @@ impl<'s> Question<'_, 's> {
         let id = self.snapshot.listener_towards(peer, from.listener)?;
         let listener = self.snapshot.listener(id)?;
         let flow = Flow { listener: id, transport: listener.transport, peer };
-        Some(Target { request_uri, flow, sent_by: &listener.sent_by })
+        Some(Target { request_uri, flow, sent_by: &listener.sent_by, translated: false })
     }
 }
 

@@ -79,11 +79,7 @@ impl Client {
         let mut value = Vec::new();
         client::respond(&mut value, &challenge, &request).expect("can be answered");
         let value = String::from_utf8(value).expect("ASCII");
-        again(text, &self.nc.to_string()).replacen(
-            "Content-Length",
-            &format!("{header}: {value}\r\nContent-Length"),
-            1,
-        )
+        again(text, &self.nc.to_string()).replacen("Content-Length", &format!("{header}: {value}\r\nContent-Length"), 1)
     }
 
     fn answer(&self, refusal: &Sent, text: &str) -> String {
@@ -212,17 +208,23 @@ fn anonymous(refusal: &Sent, user: &str) -> String {
 #[test]
 fn nobody_learns_who_is_a_user() {
     let mut world = world();
-    world.configure(|s| s.directory = s.directory.with_changes([Change::PutUser(User { enabled: false, ..user("carl") })]));
+    world.configure(|s| {
+        s.directory = s.directory.with_changes([Change::PutUser(User { enabled: false, ..user("carl") })]);
+    });
     let mut answers = |name: &'static str, text: String| {
         let first = only(world.input(BOB, &text));
         let wrong = Client { password: WRONG.to_owned(), ..Client::new(name) };
         let second = only(world.input(BOB, &wrong.answer(&first, &text)));
         [anonymous(&first, name), anonymous(&second, name)]
     };
-    let known = answers("bob", register("bob", "same"));
-    assert_eq!(answers("eve", register("eve", "same")), known, "unknown");
-    assert_eq!(answers("carl", register("carl", "same")), known, "disabled");
-    let call = |name: &str| request("INVITE", &format!("sip:{name}@example.com"), "call", "").replace(ALICE, BOB);
+    let known = answers("bob", register("bob", "bob"));
+    assert_eq!(answers("eve", register("eve", "eve")), known, "unknown");
+    assert_eq!(answers("carl", register("carl", "carl")), known, "disabled");
+    let call = |name: &str| {
+        request("INVITE", &format!("sip:{name}@example.com"), name, "")
+            .replace(ALICE, BOB)
+            .replace("bob@", &format!("{name}@"))
+    };
     let to_known = answers("bob", call("bob"));
     assert_eq!(answers("eve", call("eve")), to_known, "a stranger who calls learns nothing either");
 }
@@ -236,7 +238,8 @@ fn a_user_registers_and_calls_only_as_itself() {
     assert_eq!(stolen.start(), "SIP/2.0 403 Not Your Identity");
     let mut wrong_identities = 1;
     for from in ["sip:bob@example.com", "sip:alice@elsewhere.example", "tel:+15550100"] {
-        let text = invite(from.split(['@', ':', '.', '+']).nth(2).unwrap_or("x")).replace("sip:alice@example.com", from);
+        let text =
+            invite(from.split(['@', ':', '.', '+']).nth(2).unwrap_or("x")).replace("sip:alice@example.com", from);
         let refusal = challenged(&mut world, &text);
         let sent = only(world.input(ALICE, &Client::new("alice").answer(&refusal, &text)));
         assert_eq!(sent.status(), 403, "{from}");
@@ -390,6 +393,7 @@ fn credentials_for_another_address_are_refused() {
     let mut world = world();
     let text = register("bob", "bound");
     let refusal = only(world.input(BOB, &text));
-    let answer = Client::new("bob").answer(&refusal, &text).replace("uri=\"sip:example.com\"", "uri=\"sip:other.example\"");
+    let answer =
+        Client::new("bob").answer(&refusal, &text).replace("uri=\"sip:example.com\"", "uri=\"sip:other.example\"");
     assert_eq!(only(world.input(BOB, &answer)).start(), "SIP/2.0 400 Bad Credentials");
 }

@@ -63,9 +63,10 @@ fn the_rest_of_the_call_goes_through_the_translation_too() {
     assert_eq!(summary(&answer), [format!("200 {ALICE}")]);
     let route = answer[0].header("Record-Route").expect("recorded").to_owned();
     for (method, number) in [("ACK", 1), ("INVITE", 2), ("ACK", 2), ("BYE", 3)] {
-        let text = request(method, "sip:bob@10.0.0.5:5060;ob", &format!("{method}{number}"), &format!("Route: {route}\r\n"))
-            .replace("To: <sip:bob@example.com>", "To: <sip:bob@example.com>;tag=b")
-            .replace("CSeq: 1", &format!("CSeq: {number}"));
+        let text =
+            request(method, "sip:bob@10.0.0.5:5060;ob", &format!("{method}{number}"), &format!("Route: {route}\r\n"))
+                .replace("To: <sip:bob@example.com>", "To: <sip:bob@example.com>;tag=b")
+                .replace("CSeq: 1", &format!("CSeq: {number}"));
         let sent = world.input(ALICE, &text);
         let forwarded = sent.iter().find(|s| s.method() == method).expect("forwarded");
         assert_eq!(forwarded.to.to_string(), OUTSIDE, "{method}");
@@ -78,6 +79,39 @@ fn the_rest_of_the_call_goes_through_the_translation_too() {
          Call-ID: call-1@alice\r\nCSeq: 1 BYE\r\nContent-Length: 0\r\n\r\n"
     );
     assert_eq!(summary(&world.input(OUTSIDE, &bye)), [format!("BYE {ALICE}")]);
+}
+
+#[test]
+fn nobody_changes_where_the_rest_of_a_call_goes() {
+    let mut world = world(|_| {});
+    let invite = invite(&mut world);
+    let answer = world.input(OUTSIDE, &invite.response(200, "OK", ";tag=b", ""));
+    let route = answer[0].header("Record-Route").expect("recorded").replace(OUTSIDE, "198.51.100.66:5060");
+    assert!(route.contains("198.51.100.66"), "{route}");
+    let text = request("BYE", "sip:bob@10.0.0.5:5060;ob", "bye", &format!("Route: {route}\r\n"))
+        .replace("To: <sip:bob@example.com>", "To: <sip:bob@example.com>;tag=b");
+    assert_eq!(summary(&world.input(ALICE, &text)), [format!("404 {ALICE}")]);
+}
+
+#[test]
+fn a_caller_behind_a_translation_is_reached_too() {
+    let mut world = World::new(|_| {});
+    world.register("bob", BOB, "<sip:bob@192.0.2.20:5060>");
+    let hide = |text: String| text.replace(ALICE, "10.0.0.9:5060").replace(";branch", ";rport;branch");
+    let sent = world.input(OUTSIDE, &hide(request("INVITE", "sip:bob@example.com", "inv", "")));
+    assert_eq!(summary(&sent), [format!("100 {OUTSIDE}"), format!("INVITE {BOB}")]);
+    let route = sent[1].header("Record-Route").expect("recorded").to_owned();
+    let answer = world.input(BOB, &sent[1].response(200, "OK", ";tag=b", ""));
+    assert_eq!(summary(&answer), [format!("200 {OUTSIDE}")]);
+    let ack = request("ACK", "sip:bob@192.0.2.20:5060", "ack", &format!("Route: {route}\r\n"))
+        .replace("To: <sip:bob@example.com>", "To: <sip:bob@example.com>;tag=b");
+    assert_eq!(summary(&world.input(OUTSIDE, &hide(ack))), [format!("ACK {BOB}")]);
+    let bye = format!(
+        "BYE sip:alice@10.0.0.9:5060 SIP/2.0\r\nVia: SIP/2.0/UDP {BOB};branch=z9hG4bKbobs\r\nMax-Forwards: 70\r\n\
+         Route: {route}\r\nFrom: <sip:bob@example.com>;tag=b\r\nTo: <sip:alice@example.com>;tag=a\r\n\
+         Call-ID: call-1@alice\r\nCSeq: 1 BYE\r\nContent-Length: 0\r\n\r\n"
+    );
+    assert_eq!(summary(&world.input(BOB, &bye)), [format!("BYE {OUTSIDE}")]);
 }
 
 /// What keeps the translation open in five minutes: the moments in milliseconds, and the messages.
@@ -115,7 +149,9 @@ fn options_keep_the_translation_open_and_their_answers_go_nowhere() {
     assert_regular(&moments, 60_000, 4);
     for options in &sent {
         assert_eq!(options.start(), "OPTIONS sip:bob@10.0.0.5:5060;ob SIP/2.0");
-        assert!(options.header("Via").is_some_and(|via| via.starts_with(&format!("SIP/2.0/UDP {SERVER};branch=z9hG4bK"))));
+        assert!(
+            options.header("Via").is_some_and(|via| via.starts_with(&format!("SIP/2.0/UDP {SERVER};branch=z9hG4bK")))
+        );
         for status in [200, 404, 501] {
             assert!(world.input(OUTSIDE, &options.response(status, "Whatever", ";tag=o", "")).is_empty());
         }

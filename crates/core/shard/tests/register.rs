@@ -190,8 +190,7 @@ fn two_domains(snapshot: &mut Snapshot) {
 fn each_domain_has_its_own_bob() {
     let mut world = World::new(two_domains);
     Phone::default().register(&mut world, &[DESK]);
-    let mut other =
-        Phone { to: "<sip:bob@EXAMPLE.org>", uri: "sip:example.org", call_id: "org", ..Phone::default() };
+    let mut other = Phone { to: "<sip:bob@EXAMPLE.org>", uri: "sip:example.org", call_id: "org", ..Phone::default() };
     let answer = other.register(&mut world, &["Contact: <sip:other@192.0.2.20:5070>"]);
     assert_eq!(contacts(&answer), ["<sip:other@192.0.2.20:5070>;expires=3600"]);
     let start = |world: &mut World, uri: &str, branch: &str| {
@@ -209,7 +208,9 @@ fn the_address_of_the_server_stands_for_its_first_domain() {
     let mut world = World::new(two_domains);
     let mut phone = Phone { to: "<sip:bob@192.0.2.1>", uri: "sip:192.0.2.1", ..Phone::default() };
     assert_eq!(contacts(&phone.register(&mut world, &[DESK])).len(), 1);
-    for (uri, branch) in [("sip:bob@example.com", "name"), ("sip:bob@192.0.2.1", "ip"), (&format!("sip:bob@{SERVER}"), "port")] {
+    for (uri, branch) in
+        [("sip:bob@example.com", "name"), ("sip:bob@192.0.2.1", "ip"), (&format!("sip:bob@{SERVER}"), "port")]
+    {
         let sent = world.input(ALICE, &request("INVITE", uri, branch, ""));
         assert_eq!(summary(&sent), [format!("100 {ALICE}"), format!("INVITE {BOB}")], "{uri}");
     }

@@ -67,6 +67,52 @@ fn rejection_is_as_configured() {
 }
 
 #[test]
+fn a_405_says_what_is_allowed() {
+    let mut world = world("*", Action::Reject { status: Status::METHOD_NOT_ALLOWED });
+    let sent = world.input(ALICE, &request("INVITE", "sip:x@elsewhere.example", "inv", ""));
+    assert_eq!((sent[0].status(), sent[0].header("Allow")), (405, Some("OPTIONS, REGISTER")));
+}
+
+#[test]
+fn a_request_whose_via_cannot_be_read_is_answered_to_its_source() {
+    let action = Action::Proxy { targets: vec![target(BOB)], stateless: Stateless::Never };
+    let mut world = world("*", action);
+    let good = request("INVITE", "sip:carol@elsewhere.example", "inv", "");
+    let broken = |method: &str, from: &str, to: &str| {
+        let text = good.replace("INVITE", method);
+        assert!(text.contains(from));
+        text.replacen(from, to, 1)
+    };
+    for (from, to, status) in [
+        ("Via: SIP/2.0/UDP ", "Via: SIP/2.0/UDP ;;,;,,", 400),
+        ("Via: SIP/2.0/UDP ", "Via: SIP/7.0/UDP ", 400),
+        (" SIP/2.0\r\nVia: SIP/2.0/", " SIP/7.0\r\nVia: SIP/7.0/", 505),
+        (" SIP/2.0\r\n", " SIP/7.0\r\n", 505),
+    ] {
+        let sent = world.input(ALICE, &broken("INVITE", from, to));
+        assert_eq!(summary(&sent), [format!("{status} {ALICE}")], "{to}");
+        assert!(world.input(ALICE, &broken("ACK", from, to)).is_empty(), "no ACK is ever answered");
+    }
+    assert!(world.input(ALICE, &broken("INVITE", "Via: ", "X: ")).is_empty(), "without a Via there is no response");
+    assert_eq!(world.shard.transactions(), 0);
+}
+
+#[test]
+fn a_received_that_the_request_brought_sends_nothing_there() {
+    let action = Action::Proxy { targets: vec![target(BOB)], stateless: Stateless::Always };
+    let mut world = world("*", action);
+    for victim in ["255.255.255.255", "192.0.2.99"] {
+        let claim = format!(";received={victim};branch=");
+        let text = request("OPTIONS", "sip:x@elsewhere.example", "opt", "").replacen(";branch=", &claim, 1);
+        let sent = world.input(ALICE, &text);
+        assert_eq!(summary(&sent), [format!("OPTIONS {BOB}")]);
+        assert!(!sent[0].text.contains(victim));
+        let answer = world.input(BOB, &sent[0].response(200, "OK", ";tag=b", ""));
+        assert_eq!(summary(&answer), [format!("200 {ALICE}")]);
+    }
+}
+
+#[test]
 fn an_address_of_ours_with_a_strange_user_takes_the_route_for_everything() {
     let action = Action::Proxy { targets: vec![target(BOB)], stateless: Stateless::Never };
     let mut world = world("*", action);

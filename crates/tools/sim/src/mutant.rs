@@ -22,6 +22,8 @@ pub enum Bug {
     SecondFinal,
     /// A 2xx that comes again is dropped.
     DropsRepeatedSuccess,
+    /// Of a fork's 2xx only the first goes up.
+    DropsSecondSuccess,
     /// A request that comes again goes on again, in another branch.
     ForwardsAgain,
     /// A byte of the body is changed.
@@ -32,6 +34,8 @@ pub enum Bug {
     ForgetsCancel,
     /// Timers are not served.
     NeverTimesOut,
+    /// Timers that are due are left as they are.
+    IgnoresTimeouts,
     /// Timers are served for a minute only.
     StopsTimingOut,
     /// A MESSAGE is answered 408.
@@ -73,6 +77,9 @@ impl Mutant {
     pub fn handle(&mut self, step: &Step) -> Vec<Sent> {
         let Some(bug) = self.bug else { return self.server.handle(step) };
         let Step::Datagram { at, from, bytes } = step else {
+            if bug == Bug::IgnoresTimeouts {
+                return Vec::new();
+            }
             let sent = self.server.handle(step);
             return sent.into_iter().filter_map(|sent| self.pervert(bug, sent)).collect();
         };
@@ -127,6 +134,11 @@ impl Mutant {
             }
             (Some(status), Bug::DropsRepeatedSuccess) if status.is_success() && message.method() == Method::Invite => {
                 return self.seen.insert(bytes).then_some(sent);
+            }
+            (Some(status), Bug::DropsSecondSuccess) if status.is_success() && message.method() == Method::Invite => {
+                let branch = message.via().branch.unwrap_or(&[]).to_vec();
+                let first = self.forwarded.entry(branch).or_insert_with(|| sent.clone());
+                return (*first == sent).then_some(sent);
             }
             (Some(_), Bug::KeepsVia) => sent.bytes = with_via(&bytes, self.address),
             (Some(_), Bug::AcceptsLowerCSeq) => sent.bytes = replaced(&bytes, b"CSeq: 9000 REG", b"CSeq: 1 REG"),

@@ -7,6 +7,7 @@ use std::sync::Arc;
 use strowger_auth::{Algorithm, Ha1};
 use strowger_directory::{Change, Directory, Ha1s, User};
 use strowger_foundation::Transport;
+use strowger_proxy::{Route, RouteTarget, Stateless};
 use strowger_registrar::{KeepAlive, Nat};
 use strowger_shard::{Listener, Snapshot};
 
@@ -16,6 +17,8 @@ use crate::rng::Rng;
 
 /// The domain of every scenario.
 pub const DOMAIN: &str = "example.com";
+/// The domain that a static route leads to.
+const GATEWAY_DOMAIN: &str = "gateway.example.net";
 const USERS: [&str; 4] = ["alice", "bob", "carol", "dave"];
 
 /// One world to be run.
@@ -31,6 +34,8 @@ pub struct Scenario {
     pub phones: Vec<Phone>,
     /// The network.
     pub weather: Weather,
+    /// Whether the server hears of datagrams to addresses that nobody has.
+    pub tells_unreachable: bool,
 }
 
 impl Scenario {
@@ -41,8 +46,10 @@ impl Scenario {
         let server = SocketAddr::from(([192, 0, 2, 1], 5060));
         let snapshot = Arc::new(snapshot(&mut rng, server));
         let shards = *rng.pick(&[1, 2, 3, 8]);
-        let phones = (0..rng.between(3, 7)).map(|number| phone(&mut rng, number)).collect();
-        Self { shards, server, snapshot, phones, weather: weather(&mut rng) }
+        let mut phones: Vec<_> = (0..rng.between(3, 7)).map(|number| phone(&mut rng, number)).collect();
+        phones.push(gateway(&mut rng));
+        let (weather, tells_unreachable) = (weather(&mut rng), rng.chance(500));
+        Self { shards, server, snapshot, phones, weather, tells_unreachable }
     }
 }
 
@@ -63,8 +70,29 @@ fn snapshot(rng: &mut Rng, server: SocketAddr) -> Snapshot {
     snapshot.registrar.max_contacts = usize::try_from(rng.between(1, 4)).unwrap_or(1);
     snapshot.registrar.expires_max = Duration::from_secs(900);
     snapshot.registrar.keep_alive = *rng.pick(&[KeepAlive::Off, KeepAlive::Crlf, KeepAlive::Options]);
-    snapshot.registrar.nat = *rng.pick(&[Nat::Auto, Nat::Auto, Nat::Always]);
+    snapshot.registrar.nat = *rng.pick(&[Nat::Auto, Nat::Auto, Nat::Always, Nat::Never]);
+    let stateless = *rng.pick(&[Stateless::Never, Stateless::WhenPossible, Stateless::Always]);
+    let target =
+        RouteTarget { uri: format!("sip:{}", gateway_address()).into_bytes().into(), address: gateway_address() };
+    let action = strowger_proxy::Action::Proxy { targets: vec![target], stateless };
+    snapshot.routes = vec![Route { domain: GATEWAY_DOMAIN.as_bytes().into(), methods: Vec::new(), action }];
     snapshot
+}
+
+fn gateway_address() -> SocketAddr {
+    SocketAddr::from(([203, 0, 113, 9], 5060))
+}
+
+/// What the static route leads to: it takes calls and registers nowhere.
+fn gateway(rng: &mut Rng) -> Phone {
+    Phone {
+        user: "gateway".to_owned(),
+        domain: GATEWAY_DOMAIN.to_owned(),
+        address: gateway_address(),
+        own_address: gateway_address(),
+        answering: answering(rng),
+        script: Vec::new(),
+    }
 }
 
 fn user(name: &str) -> User {
@@ -132,9 +160,10 @@ fn script(rng: &mut Rng, user: &str) -> Vec<(Duration, Action)> {
 
 fn action(rng: &mut Rng, user: &str) -> Action {
     let mut callees: Vec<&str> = USERS.into_iter().filter(|name| *name != user).collect();
-    callees.extend(["reception", "nobody"]);
+    callees.extend(["reception", "nobody", "5551234@gateway.example.net"]);
     let callee = (*rng.pick(&callees)).to_owned();
-    match rng.between(0, 15) {
+    match rng.between(0, 16) {
+        16 => Action::Divert { user: (*rng.pick(&USERS)).to_owned() },
         0 => Action::Register { expires_s: lifetime(rng) },
         1 => Action::Register { expires_s: 0 },
         2 => Action::RegisterLate,

@@ -1,6 +1,7 @@
 //! The production core as one process: all shards, steered as a shell would.
 
 use core::net::SocketAddr;
+use core::ops::Range;
 use std::sync::Arc;
 
 use strowger_auth::NonceWindows;
@@ -30,6 +31,13 @@ pub enum Step {
         /// What it says.
         bytes: Vec<u8>,
     },
+    /// Datagrams to an address are refused.
+    Unreachable {
+        /// When.
+        at: Timestamp,
+        /// The address.
+        peer: SocketAddr,
+    },
     /// A shard's timers were due.
     Timeout {
         /// When.
@@ -47,6 +55,8 @@ pub struct Server {
     locations: Arc<Locations>,
     snapshot: Arc<Snapshot>,
     events: u64,
+    /// The shards that the last step went to.
+    touched: Range<usize>,
 }
 
 impl Server {
@@ -71,13 +81,20 @@ impl Server {
             })
         };
         let steering = Steering::new(&ring, Arc::clone(&locations), shards);
-        Self { shards: (0..shards).map(shard).collect(), steering, locations, snapshot, events: 0 }
+        Self { shards: (0..shards).map(shard).collect(), steering, locations, snapshot, events: 0, touched: 0..0 }
     }
 
     /// Does one step and gives what was sent.
     pub fn handle(&mut self, step: &Step) -> Vec<Sent> {
+        self.touched = 0..0;
         match step {
             Step::Datagram { at, from, bytes } => self.handle_datagram(*at, *from, bytes),
+            Step::Unreachable { at, peer } => (0..self.shards.len())
+                .flat_map(|shard| {
+                    self.shards[shard].handle_input(*at, Input::Unreachable { peer: *peer });
+                    self.drain(shard)
+                })
+                .collect(),
             Step::Timeout { at, shard } => {
                 self.shards[*shard].handle_timeout(*at);
                 self.drain(*shard)
@@ -116,9 +133,9 @@ impl Server {
         self.events
     }
 
-    /// What must hold between two steps.
+    /// What must hold between two steps, of all that the last one may have changed.
     pub fn check_invariants(&self) {
-        self.shards.iter().for_each(Shard::check_invariants);
+        self.shards[self.touched.clone()].iter().for_each(Shard::check_invariants);
         self.locations.check_invariants();
     }
 
@@ -132,6 +149,7 @@ impl Server {
     }
 
     fn drain(&mut self, shard: usize) -> Vec<Sent> {
+        self.touched = if self.touched.is_empty() { shard..shard + 1 } else { self.touched.start..shard + 1 };
         let (mut sent, mut buffer) = (Vec::new(), Vec::new());
         while let Some(output) = self.shards[shard].poll_output(&mut buffer) {
             match output {

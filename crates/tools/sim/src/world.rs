@@ -61,6 +61,7 @@ pub struct World {
     ladder: Option<Ladder>,
     recording: Option<Vec<(Step, Vec<Sent>)>>,
     steps: u64,
+    tells_unreachable: bool,
 }
 
 impl World {
@@ -106,6 +107,7 @@ impl World {
             ladder: options.ladder.then(Ladder::default),
             recording: options.recording.then(Vec::new),
             steps: 0,
+            tells_unreachable: scenario.tells_unreachable,
         }
     }
 
@@ -145,12 +147,17 @@ impl World {
         if datagram.to == self.address {
             return self.step(&Step::Datagram { at: self.now, from: datagram.from, bytes: datagram.bytes });
         }
-        // What goes to an address that nobody has is lost.
-        if let Some(number) = self.places.get(&datagram.to).copied() {
-            self.agents[number].handle_datagram(self.now, datagram.from, &datagram.bytes);
-            self.collect(number);
+        match self.places.get(&datagram.to).copied() {
+            Some(number) => {
+                self.agents[number].handle_datagram(self.now, datagram.from, &datagram.bytes);
+                self.collect(number);
+                Ok(())
+            }
+            None if self.tells_unreachable && datagram.from == self.address => {
+                self.step(&Step::Unreachable { at: self.now, peer: datagram.to })
+            }
+            None => Ok(()),
         }
-        Ok(())
     }
 
     fn step(&mut self, step: &Step) -> Result<(), Violation> {

@@ -34,11 +34,13 @@ catches! {
     catches_a_response_without_to_tag: DropsToTag => ResponseUntouched;
     catches_a_second_final_response: SecondFinal => OneFinalResponse;
     catches_a_repeated_2xx_that_is_dropped: DropsRepeatedSuccess => EverySuccess;
+    catches_a_second_2xx_that_is_dropped: DropsSecondSuccess => EverySuccess;
     catches_a_request_forwarded_again: ForwardsAgain => ForwardedOnce;
     catches_an_edited_body: EditsBody => RequestUntouched;
     catches_reordered_headers: ReordersHeaders => RequestUntouched;
     catches_a_forgotten_cancel: ForgetsCancel => LosersCancelled;
     catches_timers_that_are_never_served: NeverTimesOut => InviteEnds | Quiescence | Registrar;
+    catches_timers_that_stay_due: IgnoresTimeouts => Timers;
     catches_transactions_that_leak: StopsTimingOut => InviteEnds | Quiescence | Registrar;
     catches_a_408_to_a_non_invite: Answers408 => NonInviteResponses;
     catches_a_binding_that_outlives_its_expiry: KeepsExpired => Registrar;

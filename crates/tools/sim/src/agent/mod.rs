@@ -27,6 +27,11 @@ pub enum Action {
     },
     /// Sends a REGISTER with the Call-ID of the others and the lowest CSeq, as a delayed one might have.
     RegisterLate,
+    /// Registers the address of another user at the server as a further contact: calls come back to the server.
+    Divert {
+        /// The other user.
+        user: String,
+    },
     /// Asks for the bindings.
     Fetch,
     /// Removes all bindings.
@@ -184,7 +189,9 @@ impl Agent {
 
     /// A datagram came.
     pub fn handle_datagram(&mut self, now: Timestamp, from: SocketAddr, bytes: &[u8]) {
-        if self.phone.answering == Answering::Dead && Peek::read(bytes).is_ok_and(|p| matches!(p.kind, Kind::Request(_))) {
+        if self.phone.answering == Answering::Dead
+            && Peek::read(bytes).is_ok_and(|p| matches!(p.kind, Kind::Request(_)))
+        {
             return;
         }
         // An empty line keeps a translation open and asks for nothing.
@@ -249,6 +256,11 @@ impl Agent {
     /// A word that no agent has said before.
     fn word(&mut self) -> String {
         format!("phone-{}-{:x}", self.number, self.rng.next_u64())
+    }
+
+    /// The address of record of a user, of our domain where none is named.
+    fn uri_of(&self, user: &str) -> String {
+        if user.contains('@') { format!("sip:{user}") } else { format!("sip:{user}@{}", self.phone.domain) }
     }
 
     fn own_uri(&self) -> String {

@@ -38,17 +38,21 @@ impl Agent {
                 let contact = format!("Contact: <{}>;expires=600", self.own_uri());
                 self.register(now, vec![contact], true);
             }
+            Action::Divert { user } => {
+                let contact = format!("Contact: <sip:{user}@{}>;expires=120", self.server);
+                self.register(now, vec![contact], false);
+            }
             Action::Fetch => self.register(now, Vec::new(), false),
             Action::Clear => self.register(now, vec!["Contact: *".to_owned(), "Expires: 0".to_owned()], false),
             Action::Call { user, hold, patience } => {
                 let body = b"v=0\r\no=- 1 1 IN IP4 192.0.2.9\r\ns= a  call \r\n".to_vec();
-                let mut draft = self.draft("INVITE", format!("sip:{user}@{}", self.phone.domain), body);
+                let mut draft = self.draft("INVITE", self.uri_of(&user), body);
                 draft.headers.push(format!("Contact: <{}>", self.own_uri()));
                 draft.headers.push("Content-Type: application/sdp".to_owned());
                 self.start(now, draft, hold, patience);
             }
             Action::Message { user } => {
-                let draft = self.draft("MESSAGE", format!("sip:{user}@{}", self.phone.domain), b"hello\0world".to_vec());
+                let draft = self.draft("MESSAGE", self.uri_of(&user), b"hello\0world".to_vec());
                 self.start(now, draft, Duration::ZERO, None);
             }
             Action::Options => {
@@ -141,15 +145,8 @@ impl Agent {
 
     fn start(&mut self, now: Timestamp, draft: Draft, hold: Duration, patience: Option<Duration>) {
         let Ok(client) = self.transactions.reserve_client() else { return };
-        let exchange = Exchange {
-            draft,
-            client,
-            challenges: 0,
-            keeps_cseq: false,
-            hold,
-            gave_up: false,
-            answered: None,
-        };
+        let exchange =
+            Exchange { draft, client, challenges: 0, keeps_cseq: false, hold, gave_up: false, answered: None };
         self.exchanges.push(exchange);
         self.send(now, self.exchanges.len() - 1);
         if let Some(patience) = patience {
@@ -221,7 +218,8 @@ impl Agent {
         // A second answer of a fork, and one that came too late, are hung up at once.
         let first = !self.dialogs.iter().any(|dialog| dialog.call_id == call_id);
         let hold = if first && !exchange.gave_up { exchange.hold } else { Duration::ZERO };
-        let mut dialog = Dialog { call_id, local, remote, target, routes, cseq, ack: None, accepted: None, over: false };
+        let mut dialog =
+            Dialog { call_id, local, remote, target, routes, cseq, ack: None, accepted: None, over: false };
         let ack = dialog.draft("ACK", cseq);
         let branch = format!("z9hG4bKack-{}", self.word());
         let packet = (ack.next_hop(self.server), ack.write(self.phone.own_address, &branch));

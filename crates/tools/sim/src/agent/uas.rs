@@ -112,7 +112,7 @@ impl Agent {
             self.stop_ringing(now, index, Status::BUSY_HERE);
             return;
         }
-        self.ring(now, index);
+        self.say(now, index, Status::RINGING);
         self.schedule(now + Duration::from_secs(50), Task::RingAgain(index));
     }
 
@@ -136,21 +136,24 @@ impl Agent {
         let index = self.ringing.len() - 1;
         match self.phone.answering {
             Answering::Answer { ring, .. } => {
-                self.ring(now, index);
+                self.say(now, index, Status::RINGING);
                 self.schedule(now + ring, Task::Answer(index));
             }
-            Answering::Ring | Answering::Dead => self.ring(now, index),
+            Answering::Ring | Answering::Dead => {
+                self.say(now, index, Status::TRYING);
+                self.say(now, index, Status::RINGING);
+            }
             Answering::RingOn => self.ring_again(now, index),
             Answering::Busy => self.stop_ringing(now, index, Status::BUSY_HERE),
             Answering::Decline => self.stop_ringing(now, index, Status::DECLINE),
         }
     }
 
-    fn ring(&mut self, now: Timestamp, index: usize) {
+    fn say(&mut self, now: Timestamp, index: usize, status: Status) {
         let ringing = &self.ringing[index];
         let (server, tag, invite) = (ringing.server, ringing.tag.clone(), ringing.invite.clone());
         if let Ok(message) = Message::parse(&invite) {
-            self.answer(now, server, &message, Status::RINGING, &tag);
+            self.answer(now, server, &message, status, &tag);
         }
     }
 

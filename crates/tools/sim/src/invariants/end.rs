@@ -2,8 +2,8 @@
 
 use strowger_foundation::Timestamp;
 
-use super::{Branch, Invariants, Rule, SLACK, TIMEOUT, Upstream, Verdict, Violation};
 use super::requests::broken_unless;
+use super::{Branch, Invariants, Rule, SLACK, TIMEOUT, Upstream, Verdict, Violation};
 use crate::ladder::summary;
 use crate::server::Server;
 use crate::world::seconds;
@@ -19,7 +19,7 @@ impl Invariants {
 
     fn check_ended(&self, now: Timestamp, server: &Server) -> Verdict {
         for upstream in self.upstream.values() {
-            if upstream.is_invite() {
+            if upstream.is_invite() && !upstream.stateless {
                 upstream.check_ended()?;
             } else {
                 upstream.check_answered()?;

@@ -14,7 +14,8 @@ use std::fmt;
 use std::sync::Arc;
 
 use strowger_foundation::Timestamp;
-use strowger_message::{HeaderName, Message, Method, Status, Via};
+use strowger_message::{HeaderName, Message, Method, Status, Uri, Via};
+use strowger_proxy::{Action, Stateless};
 use strowger_shard::Snapshot;
 
 use crate::server::{Sent, Server, Step};
@@ -98,6 +99,8 @@ struct Upstream {
     branches: Vec<Branch>,
     /// The step in which it was forwarded.
     forwarded_in: Option<u64>,
+    /// Its route keeps no state: what a transaction would do is the peers' affair.
+    stateless: bool,
     cancelled: bool,
     acknowledged: bool,
 }
@@ -162,8 +165,8 @@ struct Present {
 pub struct Invariants {
     snapshot: Arc<Snapshot>,
     upstream: BTreeMap<Key, Upstream>,
-    /// Our branches, and where they stand.
-    downstream: BTreeMap<Vec<u8>, (Key, usize)>,
+    /// Our branches by their method, and where they stand.
+    downstream: BTreeMap<Key, (Key, usize)>,
     table: Table,
     present: Present,
 }
@@ -185,13 +188,7 @@ impl Invariants {
     ///
     /// # Errors
     /// The first rule that it broke.
-    pub fn check_step(
-        &mut self,
-        now: Timestamp,
-        step: &Step,
-        sent: &[Sent],
-        server: &Server,
-    ) -> Result<(), Violation> {
+    pub fn check_step(&mut self, now: Timestamp, step: &Step, sent: &[Sent], server: &Server) -> Result<(), Violation> {
         self.present = Present { number: self.present.number + 1, ..Present::default() };
         let verdict = self.check(now, step, sent, server);
         verdict.map_err(|(rule, detail)| Violation { at: now, rule, detail })
@@ -245,6 +242,7 @@ impl Invariants {
         }
         let key = key(&branch, message.method());
         let first = !self.upstream.contains_key(&key);
+        let stateless = self.is_stateless(message);
         self.upstream.entry(key.clone()).or_insert_with(|| Upstream {
             at: now,
             source,
@@ -252,19 +250,28 @@ impl Invariants {
             finals: Vec::new(),
             branches: Vec::new(),
             forwarded_in: None,
+            stateless,
             cancelled: false,
             acknowledged: false,
         });
         self.present.request = Some((key, first));
     }
 
+    /// Whether a request goes along a route without state. One that has to prove who sent it never does: its retransmission
+    /// would use the same nonce count again.
+    fn is_stateless(&self, message: &Message<'_>) -> bool {
+        let uri = Uri::parse(message.request_uri());
+        let Some(host) = uri.as_ref().and_then(Uri::sip).map(|uri| uri.host_port.host) else { return false };
+        let route = self.snapshot.routes.iter().find(|route| route.matches(host, message.method().as_bytes()));
+        let stateless = route.is_some_and(
+            |route| matches!(&route.action, Action::Proxy { stateless, .. } if *stateless != Stateless::Never),
+        );
+        stateless && !self.snapshot.auth.requires(message.method().as_bytes())
+    }
+
     /// A response came in.
     fn on_response(&mut self, now: Timestamp, message: &Message<'_>, status: Status) {
-        let Some((key, index)) = self.downstream.get(&branch_of(message.via())) else { return };
-        // What answers a CANCEL says nothing of the INVITE.
-        if message.method().as_bytes() != key.1 {
-            return;
-        }
+        let Some((key, index)) = self.downstream.get(&key(&branch_of(message.via()), message.method())) else { return };
         let Some(upstream) = self.upstream.get_mut(key) else { return };
         let is_invite = message.method() == Method::Invite;
         let stripped = untouched::without_top_via(message);

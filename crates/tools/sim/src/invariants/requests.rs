@@ -20,18 +20,23 @@ impl Invariants {
 
     /// The server's own: CANCEL and ACK of a branch, and what keeps a translation open.
     fn check_own_request(&mut self, now: Timestamp, message: &Message<'_>) -> Verdict {
-        let place = self.downstream.get(&branch_of(message.via()));
+        let place = self.downstream.get(&key(&branch_of(message.via()), Method::Invite));
         let upstream = place.and_then(|(key, index)| Some((self.upstream.get_mut(key)?, *index)));
         match (message.method(), upstream) {
             (Method::Options, None) => Ok(()),
             (Method::Cancel, Some((upstream, index))) => {
                 let unwanted = upstream.is_over() || now >= upstream.branches[index].ring_deadline;
                 upstream.branches[index].cancelled_at.get_or_insert(now);
-                broken_unless(unwanted, Rule::LosersCancelled, || format!("for no reason: {}", summary(message.bytes())))
+                broken_unless(unwanted, Rule::LosersCancelled, || {
+                    format!("for no reason: {}", summary(message.bytes()))
+                })
             }
             (Method::Ack, Some((upstream, index))) => {
-                let refused = upstream.branches[index].finished.is_some_and(|(status, _)| status >= Status::MOVED_TEMPORARILY);
-                broken_unless(refused, Rule::AckAbsorbed, || format!("an ACK to no failure: {}", summary(message.bytes())))
+                let refused =
+                    upstream.branches[index].finished.is_some_and(|(status, _)| status >= Status::MOVED_TEMPORARILY);
+                broken_unless(refused, Rule::AckAbsorbed, || {
+                    format!("an ACK to no failure: {}", summary(message.bytes()))
+                })
             }
             _ => Err((Rule::ForwardedOnce, format!("a request of nobody: {}", summary(message.bytes())))),
         }
@@ -39,7 +44,7 @@ impl Invariants {
 
     fn check_ack(&self, above: &[u8], message: &Message<'_>) -> Verdict {
         // An ACK to a success has a branch of its own; that of a known INVITE is an ACK to its failure.
-        let absorbed = !self.upstream.contains_key(&key(above, Method::Invite));
+        let absorbed = self.upstream.get(&key(above, Method::Invite)).is_none_or(|upstream| upstream.stateless);
         broken_unless(absorbed, Rule::AckAbsorbed, || format!("forwarded: {}", summary(message.bytes())))?;
         let Some(ack) = self.present.ack.as_deref().and_then(|bytes| Message::parse(bytes).ok()) else {
             return Err((Rule::ForwardedOnce, format!("an ACK that nobody sent: {}", summary(message.bytes()))));
@@ -61,10 +66,12 @@ impl Invariants {
         let Some(upstream) = self.upstream.get_mut(&key) else {
             return Err((Rule::ForwardedOnce, format!("a request that nobody sent: {}", summary(message.bytes()))));
         };
-        let branch = branch_of(message.via());
+        let branch = super::key(&branch_of(message.via()), message.method());
         if let Some((_, index)) = self.downstream.get(&branch) {
             let same = upstream.branches[*index].bytes == message.bytes() && upstream.branches[*index].to == to;
-            return broken_unless(same, Rule::ForwardedOnce, || format!("repeated otherwise: {}", summary(message.bytes())));
+            return broken_unless(same, Rule::ForwardedOnce, || {
+                format!("repeated otherwise: {}", summary(message.bytes()))
+            });
         }
         let first = *upstream.forwarded_in.get_or_insert(self.present.number);
         broken_unless(first == self.present.number, Rule::ForwardedOnce, || {
@@ -72,7 +79,9 @@ impl Invariants {
         })?;
         let uri = message.request_uri().to_vec();
         let twice = upstream.branches.iter().any(|other| other.to == to && other.uri == uri);
-        broken_unless(!twice, Rule::ForwardedOnce, || format!("two branches to one target: {}", summary(message.bytes())))?;
+        broken_unless(!twice, Rule::ForwardedOnce, || {
+            format!("two branches to one target: {}", summary(message.bytes()))
+        })?;
         if let Ok(request) = Message::parse(&upstream.request) {
             untouched::check_request(&request, message)?;
         }
@@ -93,11 +102,14 @@ impl Invariants {
 
     /// Each branch that is no longer wanted, and has been heard of, is cancelled.
     pub(super) fn check_losers(&self, now: Timestamp) -> Verdict {
-        let Some(upstream) = self.present.touched.as_ref().and_then(|key| self.upstream.get(key)) else { return Ok(()) };
-        if !upstream.is_invite() || !upstream.is_over() {
+        let Some(upstream) = self.present.touched.as_ref().and_then(|key| self.upstream.get(key)) else {
+            return Ok(());
+        };
+        if !upstream.is_invite() || upstream.stateless || !upstream.is_over() {
             return Ok(());
         }
-        let forgotten = |branch: &&Branch| branch.waits(now) && branch.provisional_at.is_some() && branch.cancelled_at.is_none();
+        let forgotten =
+            |branch: &&Branch| branch.waits(now) && branch.provisional_at.is_some() && branch.cancelled_at.is_none();
         match upstream.branches.iter().find(forgotten) {
             Some(branch) => Err((Rule::LosersCancelled, format!("still rings: {}", summary(&branch.bytes)))),
             None => Ok(()),

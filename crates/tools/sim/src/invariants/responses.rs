@@ -3,7 +3,7 @@
 use core::net::SocketAddr;
 
 use strowger_foundation::Timestamp;
-use strowger_message::{HeaderName, Message, Method, Status};
+use strowger_message::{HeaderName, Message, Status};
 
 use super::requests::broken_unless;
 use super::{Final, Invariants, Rule, SLACK, TIMEOUT, Upstream, Verdict, branch_of, key};
@@ -32,15 +32,22 @@ impl Invariants {
             let allowed = status != Status::REQUEST_TIMEOUT && (!status.is_provisional() || status == Status::TRYING);
             broken_unless(allowed, Rule::NonInviteResponses, shown)?;
         }
+        if status == Status::TRYING {
+            let asked = self.present.request.as_ref().is_some_and(|(asked, _)| *asked == key);
+            broken_unless(asked, Rule::ResponseUntouched, || {
+                format!("a 100 goes no further than its hop: {}", shown())
+            })?;
+        }
         if status.is_provisional() {
-            let early = upstream.finals.is_empty();
+            let early = upstream.stateless || upstream.finals.is_empty();
             return broken_unless(early, Rule::OneFinalResponse, || format!("provisional after final: {}", shown()));
         }
         let to = message.head().first(HeaderName::To).unwrap_or(&[]).to_vec();
         if upstream.finals.iter().any(|one| one.bytes == message.bytes()) {
             return Ok(());
         }
-        let another_success = |one: &Final| upstream.is_invite() && one.status.is_success() && status.is_success() && one.to != to;
+        let another_success =
+            |one: &Final| upstream.is_invite() && one.status.is_success() && status.is_success() && one.to != to;
         let allowed = upstream.finals.iter().all(another_success);
         broken_unless(allowed, Rule::OneFinalResponse, || format!("a second final response: {}", shown()))?;
         let bytes = message.bytes().to_vec();
@@ -60,7 +67,8 @@ impl Invariants {
         let Some((key, false)) = &self.present.request else { return Ok(()) };
         let Some(upstream) = self.upstream.get(key) else { return Ok(()) };
         let Some(answer) = upstream.finals.first() else { return Ok(()) };
-        let silent = upstream.is_invite() && (answer.status.is_success() || upstream.acknowledged);
+        let silent =
+            upstream.stateless || upstream.is_invite() && (answer.status.is_success() || upstream.acknowledged);
         if silent || now + SLACK >= answer.at + TIMEOUT {
             return Ok(());
         }
@@ -85,8 +93,7 @@ impl Upstream {
     fn check_origin(&self, message: &Message<'_>, status: Status) -> Verdict {
         let forwarded = self.branches.iter().flat_map(|branch| &branch.responses).any(|one| one == message.bytes());
         if forwarded {
-            let hidden = status != Status::TRYING;
-            return broken_unless(hidden, Rule::ResponseUntouched, || "a 100 went further than its hop".to_owned());
+            return Ok(());
         }
         let Ok(request) = Message::parse(&self.request) else { return Ok(()) };
         let tag = message.to().tag();
@@ -101,8 +108,6 @@ impl Upstream {
         broken_unless(vias(message) == vias(&request), Rule::ResponseUntouched, || format!("other Vias: {}", shown()))?;
         let copied = [HeaderName::From, HeaderName::CallId, HeaderName::CSeq];
         let same = copied.into_iter().all(|name| message.head().first(name) == request.head().first(name));
-        broken_unless(same, Rule::ResponseUntouched, || format!("of another request: {}", shown()))?;
-        let quiet = message.method() != Method::Ack;
-        broken_unless(quiet, Rule::AckAbsorbed, || format!("an ACK was answered: {}", shown()))
+        broken_unless(same, Rule::ResponseUntouched, || format!("of another request: {}", shown()))
     }
 }

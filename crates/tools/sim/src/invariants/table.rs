@@ -37,11 +37,13 @@ impl Table {
 
     /// What a REGISTER that was judged does to the model, and whether the answer says the same.
     fn register(&mut self, now: Timestamp, upstream: &Upstream, status: Status, answer: &[u8]) -> Verdict {
-        let (Ok(request), Ok(answer)) = (Message::parse(&upstream.request), Message::parse(answer)) else { return Ok(()) };
+        let (Ok(request), Ok(answer)) = (Message::parse(&upstream.request), Message::parse(answer)) else {
+            return Ok(());
+        };
         let Some(aor) = request.to().parse_uri().and_then(|uri| self.aor(uri.sip()?)) else { return Ok(()) };
         let via = request.via();
-        let matches = via.host().ip() == Some(upstream.source.ip())
-            && via.sent_by.port.unwrap_or(5060) == upstream.source.port();
+        let matches =
+            via.host().ip() == Some(upstream.source.ip()) && via.sent_by.port.unwrap_or(5060) == upstream.source.port();
         let flow = Flow { listener: ListenerId(0), transport: Transport::Udp, peer: upstream.source };
         let source = Source { flow, via_sent_by_matches: matches };
         let update = Update::read(&request);

@@ -1,0 +1,159 @@
+//! A stateless forward allocates nothing once its buffers are warm.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::Arc;
+
+use strowger_auth::NonceWindows;
+use strowger_directory::Directory;
+use strowger_foundation::{Flow, KeyRing, ListenerId, ShardId, TagKey, Timestamp, Transport};
+use strowger_message::Peek;
+use strowger_proxy::{Action, Route, RouteTarget, Stateless};
+use strowger_registrar::Locations;
+use strowger_shard::{Input, Listener, Output, Shard, ShardConfig, Snapshot};
+
+const ALICE: &str = "192.0.2.10:5060";
+const BOB: &str = "192.0.2.20:5060";
+
+/// The system's allocator, which counts what each thread asks of it.
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+// SAFETY: every call goes to the system's allocator unchanged; counting allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// A shard that sends everything to Bob, and the buffer that its outputs go through.
+struct Relay {
+    shard: Shard,
+    now: Timestamp,
+    out: Vec<u8>,
+}
+
+impl Relay {
+    fn new(stateless: Stateless) -> Self {
+        let listeners = vec![Listener::new(Transport::Udp, "192.0.2.1:5060".parse().expect("an address"))];
+        let mut snapshot = Snapshot::new(listeners, vec![(*b"example.com").into()], Directory::empty(1));
+        snapshot.auth.require = Vec::new();
+        let target = RouteTarget { uri: (*b"sip:192.0.2.20").into(), address: BOB.parse().expect("an address") };
+        let action = Action::Proxy { targets: vec![target], stateless };
+        snapshot.routes = vec![Route { domain: (*b"*").into(), methods: Vec::new(), action }];
+        let shard = Shard::new(ShardConfig {
+            id: ShardId(0),
+            seed: 1,
+            ring: KeyRing::new(TagKey::new([7; 16])),
+            locations: Arc::new(Locations::new(1, 1)),
+            nonces: Arc::new(NonceWindows::new(1, 1)),
+            snapshot: Arc::new(snapshot),
+        });
+        Self { shard, now: Timestamp::from_millis(1000), out: Vec::new() }
+    }
+
+    /// Gives the shard a datagram and takes what leaves; the allocations and the messages of it.
+    fn input(&mut self, from: &str, text: &[u8]) -> (usize, usize) {
+        let flow = Flow { listener: ListenerId(0), transport: Transport::Udp, peer: from.parse().expect("an address") };
+        let before = ALLOCATIONS.get();
+        let peek = Peek::read(text).expect("has a head");
+        self.shard.handle_input(self.now, Input::Message { arrival: self.now, flow, peek });
+        let mut messages = 0;
+        while let Some(Output::Send { .. }) = self.shard.poll_output(&mut self.out) {
+            messages += 1;
+        }
+        (ALLOCATIONS.get() - before, messages)
+    }
+
+    /// One call: INVITE, 100, 180, 200, ACK, BYE and 200; the allocations of each.
+    fn call(&mut self, number: usize) -> Vec<usize> {
+        let mut counts = Vec::new();
+        let body =
+            "v=0\r\no=alice 1 1 IN IP4 192.0.2.10\r\ns=-\r\nc=IN IP4 192.0.2.10\r\nt=0 0\r\nm=audio 6000 RTP/AVP 0\r\n";
+        let request = |method: &str, cseq: u32| {
+            format!(
+                "{method} sip:+15551234567@gateway.elsewhere.example;user=phone SIP/2.0\r\n\
+                 Via: SIP/2.0/UDP {ALICE};branch=z9hG4bK{method}{number:06};rport\r\nMax-Forwards: 70\r\n\
+                 From: \"Alice\" <sip:alice@elsewhere.example>;tag=a{number}\r\n\
+                 To: <sip:+15551234567@gateway.elsewhere.example>\r\nCall-ID: call-{number:06}@192.0.2.10\r\n\
+                 CSeq: {cseq} {method}\r\nContact: <sip:alice@{ALICE}>\r\nUser-Agent: a phone\r\n\
+                 Content-Type: application/sdp\r\nContent-Length: {}\r\n\r\n{body}",
+                body.len()
+            )
+        };
+        for (method, cseq, answers) in [("INVITE", 1, &[100, 180, 200][..]), ("ACK", 1, &[]), ("BYE", 2, &[200])] {
+            let (allocations, messages) = self.input(ALICE, request(method, cseq).as_bytes());
+            assert!(messages >= 1, "{method} is forwarded");
+            counts.push(allocations);
+            let sent = String::from_utf8(self.out.clone()).expect("text");
+            assert!(sent.starts_with(method), "{sent}");
+            for status in answers {
+                let fields = sent.split("\r\n\r\n").next().expect("a head").lines().skip(1).filter(|line| {
+                    ["Via", "Record-Route", "From", "To", "Call-ID", "CSeq"]
+                        .contains(&line.split(':').next().unwrap_or(""))
+                });
+                let fields: String = fields.map(|line| format!("{line}\r\n")).collect();
+                let text = format!("SIP/2.0 {status} Whatever\r\n{fields}Content-Length: 0\r\n\r\n");
+                counts.push(self.input(BOB, text.as_bytes()).0);
+            }
+        }
+        counts
+    }
+}
+
+#[test]
+fn a_stateless_forward_allocates_nothing() {
+    let mut relay = Relay::new(Stateless::WhenPossible);
+    assert!(
+        relay.call(0).iter().sum::<usize>() > 0,
+        "the first call fills the pool, which shows that the counter counts"
+    );
+    for number in 1..8 {
+        relay.call(number);
+    }
+    for number in 8..64 {
+        assert_eq!(relay.call(number), [0; 7], "INVITE, 100, 180, 200, ACK, BYE, 200");
+    }
+    assert_eq!(relay.shard.transactions(), 0);
+}
+
+/// Tables grow now and then, so this looks at the usual call.
+#[test]
+fn a_stateful_call_usually_allocates_nothing() {
+    let mut relay = Relay::new(Stateless::Never);
+    let mut totals = Vec::new();
+    for number in 0..600 {
+        totals.push(relay.call(number).iter().sum::<usize>());
+        // Five calls a second: transactions end while others begin.
+        let end = relay.now + std::time::Duration::from_millis(200);
+        while let Some(wakeup) = relay.shard.poll_timeout().filter(|wakeup| wakeup.at <= end) {
+            relay.now = relay.now.max(wakeup.at);
+            relay.shard.handle_timeout(relay.now);
+            while relay.shard.poll_output(&mut relay.out).is_some() {}
+        }
+        relay.now = end;
+    }
+    let mut settled = totals.split_off(400);
+    settled.sort_unstable();
+    let median = settled[settled.len() / 2];
+    assert_eq!(median, 0, "allocations of the usual call");
+}

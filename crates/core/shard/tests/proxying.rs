@@ -1,0 +1,141 @@
+//! What a proxy must do in the rarer cases (RFC 3261 §16).
+
+mod support;
+
+use std::time::Duration;
+
+use strowger_proxy::{Action, Route, RouteTarget, Stateless};
+use support::{ALICE, BOB, BOB2, Sent, World, request, summary};
+
+fn registered() -> World {
+    let mut world = World::new(|_| {});
+    world.register("bob", BOB, "<sip:bob@192.0.2.20:5060>");
+    world
+}
+
+fn invite(world: &mut World) -> Vec<Sent> {
+    let sent = world.input(ALICE, &request("INVITE", "sip:bob@example.com", "inv", ""));
+    sent.into_iter().filter(|s| s.method() == "INVITE").collect()
+}
+
+fn sent_to<'a>(sent: &'a [Sent], peer: &str) -> &'a Sent {
+    sent.iter().find(|s| s.to.to_string() == peer).expect("was sent")
+}
+
+#[test]
+fn who_goes_on_ringing_is_not_cut_off() {
+    let mut world = World::new(|s| s.proxy.ring_timeout = Duration::from_secs(180));
+    world.register("bob", BOB, "<sip:bob@192.0.2.20:5060>");
+    let invite = invite(&mut world).remove(0);
+    for _ in 0..5 {
+        world.input(BOB, &invite.response(180, "Ringing", ";tag=b", ""));
+        assert!(world.wait(Duration::from_secs(60)).is_empty());
+    }
+    let sent = world.wait(Duration::from_secs(125));
+    assert_eq!(
+        sent.iter().map(|(at, s)| (*at / 1000, s.method())).next(),
+        Some((120, "CANCEL")),
+        "180 s after the last"
+    );
+}
+
+#[test]
+fn timer_c_without_any_answer_is_408_at_once() {
+    let mut world = World::new(|s| s.proxy.ring_timeout = Duration::from_secs(5));
+    world.register("bob", BOB, "<sip:bob@192.0.2.20:5060>");
+    let invite = invite(&mut world).remove(0);
+    let sent = world.wait(Duration::from_secs(6));
+    let answered = sent.iter().find(|(_, s)| s.status() > 0).map(|(at, s)| (*at / 100, s.status()));
+    assert_eq!(answered, Some((50, 408)));
+    let late = world.input(BOB, &invite.response(180, "Ringing", ";tag=b", ""));
+    assert_eq!(summary(&late), [format!("CANCEL {BOB}")], "who wakes up late is told that nobody waits");
+    world.input(BOB, &invite.response(487, "Request Terminated", ";tag=b", ""));
+    world.input(ALICE, &request("ACK", "sip:bob@example.com", "inv", ""));
+    world.wait(Duration::from_secs(70));
+    assert_eq!(world.shard.transactions(), 0);
+}
+
+#[test]
+fn all_challenges_of_a_fork_reach_the_caller() {
+    let mut world = registered();
+    world.register("bob", BOB2, "<sip:bob@192.0.2.21:5060>");
+    let branches = invite(&mut world);
+    let first =
+        sent_to(&branches, BOB).response(401, "Unauthorized", ";tag=1", "WWW-Authenticate: Digest realm=\"one\"\r\n");
+    assert_eq!(summary(&world.input(BOB, &first)), [format!("ACK {BOB}")]);
+    let challenges = "Proxy-Authenticate: Digest realm=\"two\"\r\nProxy-Authenticate: Digest realm=\"three\"\r\n";
+    let second = sent_to(&branches, BOB2).response(407, "Proxy Authentication Required", ";tag=2", challenges);
+    let sent = world.input(BOB2, &second);
+    let answer = sent_to(&sent, ALICE);
+    assert_eq!(answer.status(), 401);
+    assert_eq!(answer.headers("WWW-Authenticate").collect::<Vec<_>>(), ["Digest realm=\"one\""]);
+    let others: Vec<_> = answer.headers("Proxy-Authenticate").collect();
+    assert_eq!(others, ["Digest realm=\"two\"", "Digest realm=\"three\""]);
+    assert!(answer.text.ends_with("\r\n\r\n"));
+}
+
+#[test]
+fn a_response_that_can_be_passed_to_nobody_ends_nothing() {
+    let mut world = registered();
+    let invite = invite(&mut world).remove(0);
+    let second = invite.headers("Via").nth(1).expect("the caller's").to_owned();
+    let cut = |text: String| text.replacen(&format!("Via: {second}\r\n"), "", 1);
+    assert!(world.input(BOB, &cut(invite.response(200, "OK", ";tag=b", ""))).is_empty());
+    assert_eq!(world.shard.counters().stray_responses, 1);
+    let answer = world.input(BOB, &invite.response(486, "Busy Here", ";tag=b", ""));
+    assert_eq!(summary(&answer), [format!("ACK {BOB}"), format!("486 {ALICE}")]);
+    world.wait(Duration::from_secs(70));
+    assert_eq!(world.shard.transactions(), 0, "nothing waits for ever");
+}
+
+fn stateless(methods: &[&str]) -> World {
+    let target = RouteTarget { uri: (*b"sip:192.0.2.20").into(), address: BOB.parse().expect("an address") };
+    let action = Action::Proxy { targets: vec![target], stateless: Stateless::Always };
+    let methods = methods.iter().map(|method| method.as_bytes().into()).collect();
+    World::new(|s| s.routes = vec![Route { domain: (*b"*").into(), methods, action }])
+}
+
+#[test]
+fn cancel_and_ack_go_the_way_of_their_invite() {
+    let mut world = stateless(&["INVITE"]);
+    for method in ["INVITE", "CANCEL", "ACK"] {
+        let sent = world.input(ALICE, &request(method, "sip:carol@elsewhere.example", "inv", ""));
+        assert_eq!(summary(&sent), [format!("{method} {BOB}")]);
+    }
+    let other = world.input(ALICE, &request("MESSAGE", "sip:carol@elsewhere.example", "msg", ""));
+    assert_eq!(summary(&other), [format!("404 {ALICE}")]);
+}
+
+#[test]
+fn breadth_is_spent_without_state_too() {
+    let text = request("INVITE", "sip:carol@elsewhere.example", "inv", "Max-Breadth: 0\r\n");
+    let sent = stateless(&[]).input(ALICE, &text);
+    assert_eq!(summary(&sent), [format!("440 {ALICE}")]);
+}
+
+#[test]
+fn nobody_has_its_responses_sent_to_a_victim() {
+    let mut world = stateless(&[]);
+    let text = request("INVITE", "sip:carol@elsewhere.example", "inv", "")
+        .replace("branch=z9hG4bKinv", "branch=z9hG4bKinv;received=198.51.100.66;rport=5999");
+    let sent = world.input(ALICE, &text);
+    let ringing = world.input(BOB, &sent[0].response(180, "Ringing", ";tag=b", ""));
+    assert_eq!(ringing[0].to.ip().to_string(), "192.0.2.10");
+}
+
+#[test]
+fn the_server_itself_understands_no_extension() {
+    let mut world = World::new(|_| {});
+    let sent = world.input(ALICE, &request("OPTIONS", "sip:example.com", "own", "Require: foo\r\n"));
+    assert_eq!((sent[0].status(), sent[0].header("Unsupported")), (420, Some("foo")));
+}
+
+#[test]
+fn a_long_list_of_our_own_routes_takes_no_time() {
+    let routes = vec!["<sip:192.0.2.1;lr>"; 3000].join(",");
+    let mut world = registered();
+    let text = request("MESSAGE", "sip:bob@example.com", "long", &format!("Route: {routes}\r\n"));
+    let sent = world.input(ALICE, &text);
+    assert_eq!(summary(&sent), [format!("MESSAGE {BOB}")]);
+    assert_eq!(sent[0].header("Route"), None);
+}
