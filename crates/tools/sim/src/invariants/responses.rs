@@ -32,7 +32,7 @@ impl Invariants {
             let allowed = status != Status::REQUEST_TIMEOUT && (!status.is_provisional() || status == Status::TRYING);
             broken_unless(allowed, Rule::NonInviteResponses, shown)?;
         }
-        if status == Status::TRYING {
+        if status == Status::TRYING && !upstream.stateless {
             let asked = self.present.request.as_ref().is_some_and(|(asked, _)| *asked == key);
             broken_unless(asked, Rule::ResponseUntouched, || {
                 format!("a 100 goes no further than its hop: {}", shown())
