@@ -1,21 +1,23 @@
 //! Which transaction a request belongs to (RFC 3261 §17.2.3, §9.2).
-#![allow(clippy::unwrap_used, clippy::expect_used, reason = "a test may fail loudly")]
+#![allow(clippy::unwrap_used, clippy::expect_used, clippy::panic, reason = "a test may fail loudly")]
 
 use strowger_foundation::{Flow, ListenerId, TagKey, Timestamp, Transport};
-use strowger_message::{Head, Message, Status};
+use strowger_message::{Head, Kind as PeekKind, Peek, Status};
 use strowger_transaction::{Kind, NO_USER, ServerKey, Timing, Transactions};
 
 const INVITE: &str = "INVITE sip:bob@b SIP/2.0\r\nVia: SIP/2.0/UDP a.example;branch=z9hG4bK77\r\n\
     From: <sip:alice@a>;tag=1\r\nTo: <sip:bob@b>\r\nCall-ID: c1\r\nCSeq: 7 INVITE\r\n\r\n";
 
+/// The key as it is found before the message is parsed.
 fn key(text: &str) -> ServerKey {
-    let message = Message::parse(text.as_bytes()).expect("valid");
-    ServerKey::of(&TagKey::new([1; 16]), message.head(), message.via(), message.method())
+    let peek = Peek::read(text.as_bytes()).expect("has a head");
+    let PeekKind::Request(method) = peek.kind else { panic!("a request") };
+    ServerKey::of(&TagKey::new([1; 16]), peek.head(), &peek.via.expect("has a Via"), method)
 }
 
 fn cancelled(text: &str) -> ServerKey {
-    let message = Message::parse(text.as_bytes()).expect("valid");
-    ServerKey::of_cancelled_invite(&TagKey::new([1; 16]), message.head(), message.via())
+    let peek = Peek::read(text.as_bytes()).expect("has a head");
+    ServerKey::of_cancelled_invite(&TagKey::new([1; 16]), peek.head(), &peek.via.expect("has a Via"))
 }
 
 #[test]
