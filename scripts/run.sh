@@ -33,7 +33,7 @@ fi
 
 (umask 077 && mkdir -p data)
 address=${STROWGER_ADDRESS:-$(own_address)}
-users=$("$strowger" user list --json)
+users=$("$strowger" user list --json 2>/dev/null || true) # at the first start there are none
 if printf '%s' "$users" | grep -qF "\"alice@localhost\""; then
     say "the demo users alice and bob are there from an earlier start; their domain (SIP server) is $address"
     echo "  A new password: $strowger user passwd alice"

@@ -6,8 +6,8 @@ use serde_json::json;
 use strowger_control::config::Config;
 use strowger_control::protocol::{Registrations, Request, Response, Status};
 use strowger_control::socket;
-use strowger_store::Address;
 
+use crate::address;
 use crate::cli::{CtlArguments, CtlCommand};
 use crate::failure::Failure;
 use crate::table::{print_facts, print_json, print_line, print_table};
@@ -17,7 +17,7 @@ pub(crate) fn run(file: Option<&Path>, arguments: &CtlArguments) -> Result<(), F
     let request = match &arguments.command {
         CtlCommand::Status => Request::Status,
         CtlCommand::Registrations { user, limit } => {
-            let user = user.as_deref().map(Address::parse).transpose()?;
+            let user = user.as_deref().map(|user| address::typed(&config, user)).transpose()?;
             let limit = usize::try_from(*limit).unwrap_or(usize::MAX);
             Request::Registrations { user: user.map(|user| user.to_string()), limit }
         }
@@ -39,7 +39,7 @@ fn print_status(status: &Status) -> std::io::Result<()> {
     let mut facts = vec![
         ("version", format!("{} (process {}{state})", status.version, status.pid)),
         ("uptime", format!("{:.0} s", status.uptime_s)),
-        ("registrations", format!("{} of {} addresses", status.registrations, status.addresses)),
+        ("registrations", format!("{} contacts of {} users", status.registrations, status.addresses)),
         ("users", status.users.to_string()),
         ("transactions", status.transactions.to_string()),
         ("workers", status.workers.to_string()),

@@ -1,9 +1,11 @@
 //! Strowger: a SIP proxy, registrar and redirect server.
 
+mod address;
 mod check;
 mod cli;
 mod ctl;
 mod failure;
+mod key;
 mod log;
 mod serve;
 mod status;

@@ -20,8 +20,8 @@ use strowger_shard::{Listener, Snapshot};
 use strowger_worker::{Fleet, FleetConfig};
 
 use crate::failure::Failure;
-use crate::users::Users;
-use crate::{check, log, status};
+use crate::users::{Followed, Users};
+use crate::{check, key, log, status};
 
 /// How often the users database is asked what changed.
 const FOLLOW_EVERY: Duration = Duration::from_millis(250);
@@ -68,6 +68,8 @@ struct Server {
     started: Instant,
     messages: Receiver<Message>,
     last_panic: Option<strowger_foundation::Timestamp>,
+    /// Users whose bindings go at the next round.
+    gone: Vec<Box<[u8]>>,
     _control: ControlSocket,
 }
 
@@ -87,10 +89,8 @@ impl Server {
         forward_signals(sender)?;
         let (events, received) = mpsc::sync_channel(EVENT_QUEUE);
         spawn("events", move || log::events(&received))?;
-        let mut key = [0; 16];
-        for (byte, random) in key.iter_mut().zip(key_low.to_le_bytes().into_iter().chain(key_high.to_le_bytes())) {
-            *byte = random;
-        }
+        let fresh = (u128::from(key_high) << 64) | u128::from(key_low);
+        let key = key::of_folder(&config.server.data, fresh.to_le_bytes())?;
         let clock = Clock::start();
         let fleet = FleetConfig { sockets, snapshot: Arc::clone(&snapshot), seed, key, clock, events };
         let fleet = Fleet::start(fleet).map_err(|error| {
@@ -101,8 +101,20 @@ impl Server {
             snapshot.directory.users(),
             config.control_socket().display()
         );
-        let (started, last_panic) = (Instant::now(), None);
-        Ok(Self { config, file, users, snapshot, fleet, clock, started, messages, last_panic, _control: control })
+        let started = Instant::now();
+        Ok(Self {
+            config,
+            file,
+            users,
+            snapshot,
+            fleet,
+            clock,
+            started,
+            messages,
+            last_panic: None,
+            gone: Vec::new(),
+            _control: control,
+        })
     }
 
     /// Until a signal ends it, and the transactions with it.
@@ -147,8 +159,21 @@ impl Server {
 
     /// Brings users up to date with the database, and reports a panic once.
     fn follow(&mut self) {
-        if self.users.follow() {
-            self.publish(Snapshot { directory: self.users.directory().clone(), ..Snapshot::clone(&self.snapshot) });
+        // What the workers were told a round ago they know by now, so none of them registers these again.
+        for aor in std::mem::take(&mut self.gone) {
+            status::forget(&self.fleet, self.clock.now(), &aor);
+        }
+        match self.users.follow() {
+            Followed::Same => {}
+            Followed::Changed { gone } => {
+                self.gone = gone;
+                self.publish_users();
+            }
+            Followed::Replaced => {
+                let old = self.snapshot.directory.clone();
+                self.publish_users();
+                self.gone = status::barred(&self.fleet, self.clock.now(), &old, self.users.directory());
+            }
         }
         if let Some(panic) = self.fleet.status().last_panic
             && self.last_panic != Some(panic.at)
@@ -156,6 +181,10 @@ impl Server {
             self.last_panic = Some(panic.at);
             log::panic(&panic);
         }
+    }
+
+    fn publish_users(&mut self) {
+        self.publish(Snapshot { directory: self.users.directory().clone(), ..Snapshot::clone(&self.snapshot) });
     }
 
     fn publish(&mut self, snapshot: Snapshot) {
@@ -199,8 +228,10 @@ impl Server {
         let (config, _) = Config::load(self.file.as_deref()).map_err(|error| error.to_string())?;
         unchanged(&self.config, &config)?;
         let users = self.users.reopen(&config).map_err(|error| error.to_string())?;
+        let old = self.snapshot.directory.clone();
         self.users = users;
         self.config = config;
+        self.gone = status::barred(&self.fleet, self.clock.now(), &old, self.users.directory());
         let snapshot = self.config.snapshot(self.snapshot.listeners.clone(), self.users.directory().clone());
         self.publish(snapshot);
         Ok(format!("reloaded: {} users, {} routes", self.snapshot.directory.users(), self.snapshot.routes.len()))

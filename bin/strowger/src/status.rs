@@ -1,11 +1,14 @@
 //! What a running server tells of itself.
 
 use std::collections::BTreeMap;
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use strowger_control::protocol::{Counters, MAX_LISTED, Registration, Registrations, Status};
-use strowger_foundation::Timestamp;
+use strowger_directory::Directory;
+use strowger_foundation::{Flow, ListenerId, Timestamp, Transport};
 use strowger_message::lossy;
+use strowger_registrar::{Policy, Source, Update, UpdateKind};
 use strowger_shard::Snapshot;
 use strowger_worker::{Fleet, SHARDS_PER_WORKER, WorkerStatus};
 
@@ -30,8 +33,7 @@ pub(crate) fn status(fleet: &Fleet, snapshot: &Snapshot, uptime: Duration) -> St
 pub(crate) fn registrations(fleet: &Fleet, now: Timestamp, user: Option<&str>, limit: usize) -> Registrations {
     let limit = limit.min(MAX_LISTED);
     let mut found = Registrations::default();
-    let stripes = u16::try_from(fleet.status().workers.len()).unwrap_or(u16::MAX).saturating_mul(SHARDS_PER_WORKER);
-    for stripe in 0..stripes {
+    for stripe in 0..stripes(fleet) {
         fleet.locations().for_each_in_stripe(now, stripe, |binding| {
             if user.is_some_and(|user| user.as_bytes() != binding.aor) {
                 return;
@@ -54,6 +56,38 @@ pub(crate) fn registrations(fleet: &Fleet, now: Timestamp, user: Option<&str>, l
     }
     found.registrations.sort_by(|a, b| (&a.aor, &a.contact).cmp(&(&b.aor, &b.contact)));
     found
+}
+
+/// Takes all bindings of an address of record, for its user may not be called any more.
+pub(crate) fn forget(fleet: &Fleet, now: Timestamp, aor: &[u8]) {
+    let update = Update { call_id: b"", cseq: 0, kind: UpdateKind::RemoveAll };
+    let flow = Flow {
+        listener: ListenerId(0),
+        transport: Transport::Udp,
+        peer: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
+    };
+    let source = Source { flow, via_sent_by_matches: true };
+    if let Err(refusal) = fleet.locations().apply(now, aor, &Policy::default(), &source, &update) {
+        tracing::error!("the bindings of {} stay: {refusal}", lossy(aor));
+    }
+}
+
+/// Who is registered, was a user in `old`, and may not be called any more by `new`.
+pub(crate) fn barred(fleet: &Fleet, now: Timestamp, old: &Directory, new: &Directory) -> Vec<Box<[u8]>> {
+    let serves = |directory: &Directory, aor: &[u8]| directory.user(aor).is_some_and(|user| user.enabled);
+    let mut barred: Vec<Box<[u8]>> = Vec::new();
+    for stripe in 0..stripes(fleet) {
+        fleet.locations().for_each_in_stripe(now, stripe, |binding| {
+            if serves(old, binding.aor) && !serves(new, binding.aor) {
+                barred.push(binding.aor.into());
+            }
+        });
+    }
+    barred
+}
+
+fn stripes(fleet: &Fleet) -> u16 {
+    u16::try_from(fleet.status().workers.len()).unwrap_or(u16::MAX).saturating_mul(SHARDS_PER_WORKER)
 }
 
 fn counters(total: &WorkerStatus) -> Counters {

@@ -2,15 +2,14 @@
 
 use std::fs::File;
 use std::io::{self, BufRead as _, IsTerminal as _, Read};
-use std::net::IpAddr;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use strowger_control::config::Config;
 use strowger_control::config::values::StoreUrl;
-use strowger_net::local_addresses;
 use strowger_store::{Address, UserStore};
 
+use crate::address;
 use crate::cli::{AliasCommand, UserArguments, UserCommand, WithPassword};
 use crate::failure::Failure;
 use crate::table::{print_json, print_line, print_table};
@@ -22,15 +21,15 @@ pub(crate) fn run(file: Option<&Path>, arguments: UserArguments) -> Result<(), F
         UserCommand::Add(with) => users.add(with),
         UserCommand::Passwd(with) => users.set_password(with),
         UserCommand::Rm(who) => {
-            let aor = users.open()?.remove_user(&users.full(&who.user))?;
+            let aor = users.open()?.remove_user(users.full(&who.user)?.as_str())?;
             users.done("removed", &aor)
         }
         UserCommand::Enable(who) => {
-            let aor = users.open()?.set_enabled(&users.full(&who.user), true)?;
+            let aor = users.open()?.set_enabled(users.full(&who.user)?.as_str(), true)?;
             users.done("enabled", &aor)
         }
         UserCommand::Disable(who) => {
-            let aor = users.open()?.set_enabled(&users.full(&who.user), false)?;
+            let aor = users.open()?.set_enabled(users.full(&who.user)?.as_str(), false)?;
             users.done("disabled", &aor)
         }
         UserCommand::List => users.list(),
@@ -45,7 +44,31 @@ struct Users {
 }
 
 impl Users {
+    fn full(&self, typed: &str) -> Result<Address, Failure> {
+        Ok(address::typed(&self.config, typed)?)
+    }
+
+    /// The database that is there. Only what adds makes one: a command in the wrong folder must not.
     fn open(&self) -> Result<UserStore, Failure> {
+        if let Some(path) = self.path_of_new() {
+            return Err(Failure::No(format!(
+                "there are no users at {}; add one with `strowger user add`, go to the server's folder, or name its \
+                 configuration with -c",
+                path.display()
+            )));
+        }
+        self.open_or_make()
+    }
+
+    /// Where a database will be made, if there is none yet.
+    fn path_of_new(&self) -> Option<PathBuf> {
+        match self.config.store_url() {
+            StoreUrl::Sqlite(path) if !path.exists() => Some(absolute(&path)),
+            _ => None,
+        }
+    }
+
+    fn open_or_make(&self) -> Result<UserStore, Failure> {
         match self.config.store_url() {
             StoreUrl::Sqlite(path) => Ok(UserStore::open(path)?),
             StoreUrl::Memory => Err(Failure::Usage(
@@ -56,34 +79,26 @@ impl Users {
     }
 
     fn add(&self, with: WithPassword) -> Result<(), Failure> {
-        let address = Address::parse(&self.full(&with.user))?;
+        let new_at = self.path_of_new();
+        let address = address::typed(&self.config, &with.user)?;
         let realm = self.realm_of(&address);
-        let mut store = self.open()?;
+        let mut store = self.open_or_make()?;
         let password = password_of(with)?;
         let aor = store.add_user(address.as_str(), &realm, &password)?;
         self.warn_of_foreign_domain(&aor);
+        if let Some(path) = new_at {
+            eprintln!("strowger: note: this is the first user in a new database, {}", path.display());
+        }
         self.report("added", &aor, &realm)
     }
 
     fn set_password(&self, with: WithPassword) -> Result<(), Failure> {
-        let address = Address::parse(&self.full(&with.user))?;
+        let address = address::typed(&self.config, &with.user)?;
         let realm = self.realm_of(&address);
         let mut store = self.open()?;
         let password = password_of(with)?;
         let aor = store.set_password(address.as_str(), &realm, &password)?;
         self.report("changed", &aor, &realm)
-    }
-
-    /// The address that is meant by `typed`: a name alone has the first domain, and so has an address of this machine that
-    /// the server listens on.
-    fn full(&self, typed: &str) -> String {
-        let Some(first) = self.config.server.domains.first() else { return typed.to_owned() };
-        let Some((user, domain)) = typed.rsplit_once('@') else { return format!("{typed}@{first}") };
-        let named = self.config.server.domains.iter().any(|own| own.0.eq_ignore_ascii_case(domain));
-        let Ok(ip) = domain.trim_matches(['[', ']']).parse::<IpAddr>() else { return typed.to_owned() };
-        let local = local_addresses().unwrap_or_default();
-        let ours = self.config.addresses(&local).iter().any(|address| address.ip() == ip);
-        if ours && !named { format!("{user}@{first}") } else { typed.to_owned() }
     }
 
     /// The realm that the server will challenge this user with.
@@ -130,7 +145,8 @@ impl Users {
             Box::new(opened.map_err(|error| Failure::Usage(format!("{} cannot be read: {error}", file.display())))?)
         };
         let shown = file.display();
-        let count = self.open()?.import_csv(table, &realm).map_err(|error| Failure::No(format!("{shown}: {error}")))?;
+        let count =
+            self.open_or_make()?.import_csv(table, &realm).map_err(|error| Failure::No(format!("{shown}: {error}")))?;
         if self.json {
             return Ok(print_json(&json!({ "result": "imported", "users": count, "realm": realm }))?);
         }
@@ -142,7 +158,7 @@ impl Users {
         let mut store = self.open()?;
         match command {
             AliasCommand::Add { alias, user } => {
-                let (alias, aor) = store.add_alias(&self.full(&alias), &self.full(&user))?;
+                let (alias, aor) = store.add_alias(self.full(&alias)?.as_str(), self.full(&user)?.as_str())?;
                 self.warn_of_foreign_domain(&alias);
                 if self.json {
                     let value = json!({ "result": "added", "alias": alias.as_str(), "aor": aor.as_str() });
@@ -151,7 +167,7 @@ impl Users {
                 Ok(print_line(&format!("{alias} leads to {aor}"))?)
             }
             AliasCommand::Rm { alias } => {
-                let alias = store.remove_alias(&self.full(&alias))?;
+                let alias = store.remove_alias(self.full(&alias)?.as_str())?;
                 if self.json {
                     return Ok(print_json(&json!({ "result": "removed", "alias": alias.as_str() }))?);
                 }
@@ -191,6 +207,10 @@ impl Users {
             eprintln!("strowger: note: {} is not in server.domains, so the server does not serve {aor}", aor.domain());
         }
     }
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
 }
 
 /// From the arguments, the terminal, or the first line of what is piped in.

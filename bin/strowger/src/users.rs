@@ -2,7 +2,7 @@
 
 use strowger_control::config::Config;
 use strowger_control::config::values::StoreUrl;
-use strowger_directory::Directory;
+use strowger_directory::{Change, Directory};
 use strowger_store::{Changes, Seq, StoreError, UserStore};
 
 /// The directory, and the database that it is a state of.
@@ -12,6 +12,16 @@ pub(crate) struct Users {
     seed: u64,
     /// What following failed with last; the same is not reported twice.
     trouble: Option<String>,
+}
+
+/// What following has found.
+pub(crate) enum Followed {
+    /// Nothing new.
+    Same,
+    /// A few rows; these addresses may not be reached any more.
+    Changed { gone: Vec<Box<[u8]>> },
+    /// Another directory.
+    Replaced,
 }
 
 impl Users {
@@ -36,8 +46,8 @@ impl Users {
         &self.directory
     }
 
-    /// Whether the directory is another one now. Where the database cannot be read it stays as it is, and the log says so.
-    pub(crate) fn follow(&mut self) -> bool {
+    /// Looks what changed. Where the database cannot be read the directory stays as it is, and the log says so.
+    pub(crate) fn follow(&mut self) -> Followed {
         let changed = self.try_follow();
         let trouble = changed.as_ref().err().map(ToString::to_string);
         match (&trouble, &self.trouble) {
@@ -46,19 +56,32 @@ impl Users {
             _ => {}
         }
         self.trouble = trouble;
-        changed.unwrap_or(false)
+        changed.unwrap_or(Followed::Same)
     }
 
-    fn try_follow(&mut self) -> Result<bool, StoreError> {
-        let Some((store, seen)) = &mut self.store else { return Ok(false) };
+    fn try_follow(&mut self) -> Result<Followed, StoreError> {
+        let Some((store, seen)) = &mut self.store else { return Ok(Followed::Same) };
         match store.changes_since(*seen)? {
-            Changes::Since { seq, .. } if seq == *seen => return Ok(false),
+            Changes::Since { seq, .. } if seq == *seen => Ok(Followed::Same),
             Changes::Since { changes, seq } => {
+                let gone = changes.iter().filter_map(gone).collect();
                 self.directory = self.directory.with_changes(changes);
                 *seen = seq;
+                Ok(Followed::Changed { gone })
             }
-            Changes::Reload => (self.directory, *seen) = store.load(self.seed)?,
+            Changes::Reload => {
+                (self.directory, *seen) = store.load(self.seed)?;
+                Ok(Followed::Replaced)
+            }
         }
-        Ok(true)
+    }
+}
+
+/// Whom a change bars from being called.
+fn gone(change: &Change) -> Option<Box<[u8]>> {
+    match change {
+        Change::RemoveUser(aor) => Some(aor.clone()),
+        Change::PutUser(user) if !user.enabled => Some(user.aor.clone()),
+        _ => None,
     }
 }

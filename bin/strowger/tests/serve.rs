@@ -191,3 +191,33 @@ fn the_log_can_be_json() {
         assert_eq!(line["level"], "INFO");
     }
 }
+
+#[test]
+fn a_user_who_is_removed_or_disabled_is_no_longer_reached() {
+    let server = Server::start("server.domains = [\"example.com\"]\n");
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let local = socket.local_addr().expect("bound");
+    for (number, name, command) in [(1, "alice", "rm"), (2, "bob", "disable")] {
+        server.folder.run(&["user", "add", name, "--password", "x"]).ok();
+        server.until("the user is known", || server.status()["users"] == 1);
+        let register = format!(
+            "REGISTER sip:example.com SIP/2.0\nFrom: <sip:{name}@example.com>;tag=2\nTo: <sip:{name}@example.com>\n\
+             Call-ID: reg-{name}\nCSeq: {number} REGISTER\nContact: <sip:{name}@{local}>\nExpires: 600"
+        );
+        assert!(server.ask(&socket, &register).starts_with("SIP/2.0 200 "));
+        server.until("it is registered", || server.status()["registrations"] == 1);
+        server.folder.run(&["user", command, name]).ok();
+        server.until("the binding is gone", || server.status()["registrations"] == 0);
+    }
+}
+
+#[test]
+fn a_key_is_kept_over_a_restart() {
+    let mut server = Server::start("");
+    let key = std::fs::read(server.folder.path().join("data/key")).expect("made at the first start");
+    server.signal("TERM");
+    assert_eq!(server.ended(), Some(0));
+    server.child = server.folder.command(&["serve"]).stdout(Stdio::null()).spawn().expect("it starts");
+    server.until("it answers", || server.folder.run(&["ctl", "status"]).code == Some(0));
+    assert_eq!(std::fs::read(server.folder.path().join("data/key")).expect("there"), key);
+}

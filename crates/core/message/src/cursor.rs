@@ -78,7 +78,8 @@ impl<'a> Cursor<'a> {
     }
 
     /// Takes bytes while they are of `class`; possibly none.
-    pub(crate) fn take_class(&mut self, class: u8) -> &'a [u8] {
+    #[inline]
+    pub(crate) fn take_class(&mut self, class: u16) -> &'a [u8] {
         let (taken, rest) = text::split_while(self.rest, class);
         self.rest = rest;
         taken

@@ -64,7 +64,7 @@ impl<'a> Head<'a> {
     /// A [`Fault`] where there is no head to be found, or no start line of SIP.
     pub fn scan(bytes: &'a [u8]) -> Result<Self, Fault> {
         let window = bytes.get(..MAX_HEAD).unwrap_or(bytes);
-        let first_end = line_end(window, 0).ok_or(Fault::StartLine)?;
+        let first_end = line_end(window, 0, Fault::StartLine)?.ok_or(Fault::StartLine)?;
         let (start, is_sip_2_0) = parse_start_line(window.get(..first_end).unwrap_or(&[]))?;
         let start_end = first_end.saturating_add(2);
         let mut head = Self {
@@ -78,13 +78,11 @@ impl<'a> Head<'a> {
         };
         let mut at = start_end;
         loop {
-            let Some(end) = folded_line_end(window, at) else { return Err(Fault::HeadTooLong) };
-            let next = end.saturating_add(2);
-            if end == at {
-                head.end = narrow(next);
+            if let Some([b'\r', b'\n', ..]) = window.get(at..) {
+                head.end = narrow(at.wrapping_add(2));
                 return Ok(head);
             }
-            let field = scan_field(window, at, end)?;
+            let (field, next) = scan_field(window, at)?;
             if head.fields.len() == MAX_FIELDS {
                 return Err(Fault::TooManyFields);
             }
@@ -219,39 +217,45 @@ impl<'a> Head<'a> {
     }
 }
 
-/// The position of the CRLF that ends the line at `from`. A bare CR or LF ends nothing and is refused where it stands in a
-/// start line or a name; inside a value it is carried like any byte.
-fn line_end(bytes: &[u8], from: usize) -> Option<usize> {
-    let mut at = from;
-    loop {
+/// The position of the CRLF that ends the line at `from`; `None` where the line is not whole. A bare CR or LF is the
+/// `fault` that is given: the next hop might take it for a line's end, and what is behind it for a header.
+#[inline]
+fn line_end(bytes: &[u8], from: usize, fault: Fault) -> Result<Option<usize>, Fault> {
+    let Some(rest) = bytes.get(from..) else { return Ok(None) };
+    let Some(at) = text::find_line_end(rest) else { return Ok(None) };
+    match rest.get(at..) {
         // Positions stay below MAX_HEAD, so that nothing here can wrap.
-        let newline = at.wrapping_add(memchr::memchr(b'\n', bytes.get(at..)?)?);
-        let end = newline.wrapping_sub(1);
-        if newline > from && bytes.get(end) == Some(&b'\r') {
-            return Some(end);
-        }
-        at = newline.wrapping_add(1);
+        Some([b'\r', b'\n', ..]) => Ok(Some(from.wrapping_add(at))),
+        Some([b'\r']) => Ok(None),
+        _ => Err(fault),
     }
 }
 
 /// As [`line_end`], over folds: a line that begins with white space continues the one before it.
-fn folded_line_end(bytes: &[u8], from: usize) -> Option<usize> {
-    let mut end = line_end(bytes, from)?;
-    while matches!(bytes.get(end.wrapping_add(2)), Some(b' ' | b'\t')) && end != from {
-        end = line_end(bytes, end.wrapping_add(2))?;
+#[inline]
+fn folded_line_end(bytes: &[u8], from: usize) -> Result<usize, Fault> {
+    let mut from = from;
+    loop {
+        let end = line_end(bytes, from, Fault::HeaderLine)?.ok_or(Fault::HeadTooLong)?;
+        let next = end.wrapping_add(2);
+        match bytes.get(next) {
+            Some(b' ' | b'\t') => from = next,
+            _ => return Ok(end),
+        }
     }
-    Some(end)
 }
 
-fn scan_field(bytes: &[u8], at: usize, end: usize) -> Result<Field, Fault> {
-    let line = bytes.get(at..end).ok_or(Fault::HeaderLine)?;
-    let (name, rest) = text::split_while(line, text::TOKEN);
-    let (name, value) = match rest {
-        [b':', value @ ..] if !name.is_empty() => (name, value),
-        _ => (name, after_spaced_colon(name, rest)?),
+/// The field at `at`, which is no empty line, and where the next begins.
+#[inline]
+fn scan_field(bytes: &[u8], at: usize) -> Result<(Field, usize), Fault> {
+    let known = bytes.get(at..).and_then(<[u8]>::first_chunk).and_then(HeaderName::of_line);
+    let behind_name = at.wrapping_add(known.map_or(0, |(_, length)| length));
+    let end = folded_line_end(bytes, behind_name)?;
+    let (name, mut value) = match known {
+        Some((name, _)) => (name, bytes.get(behind_name.wrapping_add(1)..end).unwrap_or(&[])),
+        None => split_name(bytes.get(at..end).unwrap_or(&[]))?,
     };
     // Nearly always one space stands before a value, and none behind it.
-    let mut value = value;
     while let [first, tail @ ..] = value
         && text::is_lws(*first)
     {
@@ -263,11 +267,19 @@ fn scan_field(bytes: &[u8], at: usize, end: usize) -> Result<Field, Fault> {
     {
         value = front;
     }
-    Ok(Field {
-        name: HeaderName::from_bytes(name),
-        line: (narrow(at), narrow(end.wrapping_add(2))),
-        value: (narrow(value_start), narrow(value_start.wrapping_add(value.len()))),
-    })
+    let (next, value_end) = (end.wrapping_add(2), value_start.wrapping_add(value.len()));
+    let field = Field { name, line: (narrow(at), narrow(next)), value: (narrow(value_start), narrow(value_end)) };
+    Ok((field, next))
+}
+
+/// A line's name, and what follows its colon.
+fn split_name(line: &[u8]) -> Result<(HeaderName, &[u8]), Fault> {
+    let (name, rest) = text::split_while(line, text::TOKEN);
+    let value = match rest {
+        [b':', value @ ..] if !name.is_empty() => value,
+        _ => after_spaced_colon(name, rest)?,
+    };
+    Ok((HeaderName::from_bytes(name), value))
 }
 
 /// What follows the colon where white space stands before it.
@@ -288,6 +300,12 @@ fn narrow(position: usize) -> u16 {
 
 /// The start line, and whether its version is 2.0.
 fn parse_start_line(line: &[u8]) -> Result<(StartLine<'_>, bool), Fault> {
+    // A request as it should be; no status line has a method's characters up to its first space.
+    if let Some((front, b" SIP/2.0")) = line.split_last_chunk()
+        && let (method @ [_, ..], [b' ', uri @ ..]) = text::split_while(front, text::TOKEN)
+    {
+        return Ok((StartLine::Request { method: Method::from_token(method), uri }, true));
+    }
     if let Some(rest) = strip_prefix_ignoring_case(line, b"SIP/") {
         return parse_status_line(rest).map(|start| (start, true));
     }
@@ -367,6 +385,18 @@ mod tests {
             (b"OPTIONS sip:a@b SIP/2.0\r\nVia x\r\n\r\n", Fault::HeaderLine),
             (b"OPTIONS sip:a@b SIP/2.0\r\n: x\r\n\r\n", Fault::HeaderLine),
             (b"OPTIONS sip:a@b SIP/2.0\n\n", Fault::StartLine),
+            // What a lenient next hop could take for a line's end.
+            (b"OPTIONS sip:a@b\nVia: x SIP/2.0\r\n\r\n", Fault::StartLine),
+            (b"OPTIONS sip:a@b\rVia: x SIP/2.0\r\n\r\n", Fault::StartLine),
+            (b"SIP/2.0 200 O\nK\r\n\r\n", Fault::StartLine),
+            (b"SIP/2.0 200 O\rK\r\n\r\n", Fault::StartLine),
+            (b"OPTIONS sip:a@b SIP/2.0\r\nSubject: x\nRoute: y\r\n\r\n", Fault::HeaderLine),
+            (b"OPTIONS sip:a@b SIP/2.0\r\nSubject: x\rRoute: y\r\n\r\n", Fault::HeaderLine),
+            (b"OPTIONS sip:a@b SIP/2.0\r\nSubject: x\r\r\n\r\n", Fault::HeaderLine),
+            (b"OPTIONS sip:a@b SIP/2.0\r\nSubject: x\n\r\n\r\n", Fault::HeaderLine),
+            (b"OPTIONS sip:a@b SIP/2.0\r\nSubject: x\r\n y\nz\r\n\r\n", Fault::HeaderLine),
+            (b"OPTIONS sip:a@b SIP/2.0\r\nSub\nject: x\r\n\r\n", Fault::HeaderLine),
+            (b"OPTIONS sip:a@b SIP/2.0\r\n\nSubject: x\r\n\r\n", Fault::HeaderLine),
         ];
         for (bytes, fault) in cases {
             assert_eq!(Head::scan(bytes).expect_err("refused"), *fault, "{}", text::lossy(bytes));
@@ -375,6 +405,13 @@ mod tests {
         assert_eq!(Head::scan(&many).expect_err("refused"), Fault::TooManyFields);
         let long = [b"OPTIONS sip:a@b SIP/2.0\r\nA: ".to_vec(), vec![b'x'; MAX_HEAD], b"\r\n\r\n".to_vec()].concat();
         assert_eq!(Head::scan(&long).expect_err("refused"), Fault::HeadTooLong);
+    }
+
+    #[test]
+    fn the_body_keeps_its_line_ends_and_a_value_its_tabs() {
+        let head = Head::scan(b"OPTIONS sip:a@b SIP/2.0\r\nSubject: a\tb\x0bc\r\n\r\nv=0\no=\rx").expect("valid");
+        assert_eq!(head.value(&head.fields()[0]), b"a\tb\x0bc");
+        assert_eq!(head.rest(), b"v=0\no=\rx");
     }
 
     #[test]

@@ -21,7 +21,7 @@ macro_rules! header_names {
             }
 
             fn from_long(name: &[u8]) -> Self {
-                let found = slot(name).and_then(|slot| SLOTS.get(slot)).copied().unwrap_or(Self::Other);
+                let found = slot(name).and_then(|slot| SLOTS.get(slot)).map_or(Self::Other, |slot| slot.name);
                 let long = found.as_str().as_bytes();
                 // Nearly always it is written as it stands in the RFC, and that is the faster comparison.
                 if name == long || name.eq_ignore_ascii_case(long) { found } else { Self::Other }
@@ -76,31 +76,96 @@ header_names! {
     Event "Event" b'o';
 }
 
+/// A long name, and its letters as two numbers to compare with; none is equal to those of a name that is longer than 15.
+#[derive(Clone, Copy)]
+struct Slot {
+    words: (u64, u64),
+    name: HeaderName,
+}
+
 /// Each long name at its [`slot`].
-static SLOTS: [HeaderName; 256] = slots();
+static SLOTS: [Slot; 256] = slots();
 
 #[expect(clippy::indexing_slicing, clippy::panic, reason = "evaluated at compile time")]
-const fn slots() -> [HeaderName; 256] {
-    let mut slots = [HeaderName::Other; 256];
+const fn slots() -> [Slot; 256] {
+    let mut slots = [Slot { words: (u64::MAX, u64::MAX), name: HeaderName::Other }; 256];
     let mut rest = ALL;
     while let [(name, long), tail @ ..] = rest {
         let Some(slot) = slot(long.as_bytes()) else { panic!("a long name has two letters") };
-        assert!(matches!(slots[slot], HeaderName::Other), "two names in one slot: choose another factor in slot()");
-        slots[slot] = *name;
+        assert!(
+            matches!(slots[slot].name, HeaderName::Other),
+            "two names in one slot: choose another factor in slot()"
+        );
+        slots[slot].name = *name;
+        if long.len() < 16 {
+            slots[slot].words = words(long.as_bytes());
+        }
         rest = tail;
     }
     slots
+}
+
+/// Up to 16 letters as two numbers.
+#[expect(clippy::indexing_slicing, reason = "evaluated at compile time, within both lengths")]
+const fn words(name: &[u8]) -> (u64, u64) {
+    let mut both = [0; 16];
+    let mut at = 0;
+    while at < name.len() {
+        both[at] = name[at];
+        at = at.wrapping_add(1);
+    }
+    let both = u128::from_le_bytes(both);
+    #[expect(clippy::cast_possible_truncation, reason = "it is cut in two")]
+    (both as u64, (both >> 64) as u64)
 }
 
 /// A number below 256, of the length and two letters, that tells the known names apart in any case.
 #[inline]
 const fn slot(name: &[u8]) -> Option<usize> {
     let [first, .., last] = name else { return None };
-    let (first, last) = ((*first | 0x20) as usize, (*last | 0x20) as usize);
-    Some(first.wrapping_add(last.wrapping_mul(3)).wrapping_add(name.len().wrapping_mul(35)) & 255)
+    Some(slot_of(*first, *last, name.len()))
+}
+
+#[inline]
+const fn slot_of(first: u8, last: u8, length: usize) -> usize {
+    let (first, last) = ((first | 0x20) as usize, (last | 0x20) as usize);
+    first.wrapping_add(last.wrapping_mul(3)).wrapping_add(length.wrapping_mul(35)) & 255
+}
+
+/// The high bit of the first byte of `word` that is a colon, and perhaps some behind it.
+#[inline]
+const fn colons(word: u64) -> u64 {
+    const LOW: u64 = 0x0101_0101_0101_0101;
+    let zero = word ^ LOW.wrapping_mul(b':' as u64);
+    zero.wrapping_sub(LOW) & !zero & LOW.wrapping_mul(128)
 }
 
 impl HeaderName {
+    /// The known name with which `line` begins, written as it stands in the RFC and with its colon behind it, and its length.
+    /// `None` says only that the line must be read the long way.
+    #[inline]
+    pub(crate) fn of_line(line: &[u8; 16]) -> Option<(Self, usize)> {
+        let line = u128::from_le_bytes(*line);
+        #[expect(clippy::cast_possible_truncation, reason = "it is cut in two")]
+        let (low, high) = (line as u64, (line >> 64) as u64);
+        // The bits before the lowest of a number: those of the bytes before the colon, and 7 of its own.
+        let before = |colons: u64| (colons.wrapping_sub(1) & !colons) >> 7;
+        let (words, bits) = match (colons(low), colons(high)) {
+            (0, 0) => return None,
+            (0, colons) => ((low, high & before(colons)), colons.trailing_zeros().wrapping_add(64)),
+            (colons, _) => ((low & before(colons), 0), colons.trailing_zeros()),
+        };
+        let length = (bits >> 3) as usize;
+        let first = low.to_le_bytes()[0];
+        if length == 1 {
+            let name = Self::from_compact(first);
+            return (name != Self::Other).then_some((name, 1));
+        }
+        let last = line.wrapping_shr(bits.wrapping_sub(15)).to_le_bytes()[0];
+        let slot = SLOTS.get(slot_of(first, last, length))?;
+        (slot.words == words).then_some((slot.name, length))
+    }
+
     /// The field that `name` names, in any case, long or compact.
     #[must_use]
     pub fn from_bytes(name: &[u8]) -> Self {
@@ -114,6 +179,7 @@ impl HeaderName {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn every_name_is_known_in_any_case() {
@@ -123,8 +189,31 @@ mod tests {
             assert_eq!(name.as_str(), *long);
         }
         assert_eq!(HeaderName::from_bytes(b"V"), HeaderName::Via);
+        for (name, long) in ALL {
+            let line = format!("{long}:: 0123456789abcdef");
+            let read = HeaderName::of_line(line.as_bytes().first_chunk().expect("long enough"));
+            assert_eq!(read, (long.len() < 16).then_some((*name, long.len())), "{long}");
+        }
+        for line in
+            [b":ia: SIP/2.0/UDP", b"VIA: SIP/2.0/UDP", b"Via : SIP/2.0/UD", b"Vi\0: SIP/2.0/UDP", b"x: SIP/2.0/UDP a"]
+        {
+            assert_eq!(HeaderName::of_line(line), None);
+        }
+        assert_eq!(HeaderName::of_line(b"V:SIP/2.0/UDP a;"), Some((HeaderName::Via, 1)));
         assert_eq!(HeaderName::from_bytes(b"l"), HeaderName::ContentLength);
         assert_eq!(HeaderName::from_bytes(b"X-Any"), HeaderName::Other);
         assert_eq!(HeaderName::from_bytes(b"z"), HeaderName::Other);
+    }
+
+    proptest! {
+        /// A name is known on its line as it is known alone.
+        #[test]
+        fn a_name_on_its_line_is_the_name(known in 0..ALL.len(), name in "[a-zA-Z-]{0,8}", take_known in any::<bool>()) {
+            let name = if take_known { ALL[known].1 } else { &name };
+            let line = format!("{name}: 0123456789abcdef");
+            if let Some((read, length)) = HeaderName::of_line(line.as_bytes().first_chunk().expect("long enough")) {
+                prop_assert_eq!((read, length), (HeaderName::from_bytes(name.as_bytes()), name.len()));
+            }
+        }
     }
 }

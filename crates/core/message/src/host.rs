@@ -76,8 +76,24 @@ fn undotted(name: &[u8]) -> &[u8] {
     name.strip_suffix(b".").unwrap_or(name)
 }
 
+/// Four decimal numbers below 256 without leading zeros, as the standard library has it.
 fn parse_v4(text: &[u8]) -> Option<Ipv4Addr> {
-    core::str::from_utf8(text).ok()?.parse().ok()
+    let mut octets = [0u8; 4];
+    let mut rest = text;
+    for (at, octet) in octets.iter_mut().enumerate() {
+        if at > 0 {
+            rest = rest.strip_prefix(b".")?;
+        }
+        let digits = rest.iter().take(4).take_while(|byte| byte.is_ascii_digit()).count();
+        let (number, tail) = rest.split_at_checked(digits)?;
+        if digits == 0 || digits > 1 && number.first() == Some(&b'0') {
+            return None;
+        }
+        let number = number.iter().fold(0u16, |sum, digit| sum.wrapping_mul(10).wrapping_add(u16::from(digit & 15)));
+        *octet = u8::try_from(number).ok()?;
+        rest = tail;
+    }
+    rest.is_empty().then(|| Ipv4Addr::from(octets))
 }
 
 fn parse_v6(text: &[u8]) -> Option<Ipv6Addr> {
@@ -119,6 +135,25 @@ impl<'a> HostPort<'a> {
         Some(Self { host, port })
     }
 
+    /// As [`parse`](Self::parse), for the usual: a name or an IPv4 address, a port or none, no white space. What follows is
+    /// handed out too; `None` says only that the text must be read the long way.
+    #[inline]
+    pub(crate) fn parse_usual(text: &'a [u8]) -> Option<(Self, &'a [u8])> {
+        let (host, rest) = text::split_while(text, NAME);
+        host.first().filter(|byte| matches!(byte, b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'_'))?;
+        let [b':', rest @ ..] = rest else { return Some((Self { host, port: None }, rest)) };
+        let mut port = 0u32;
+        let mut behind = rest;
+        while let [digit @ b'0'..=b'9', tail @ ..] = behind
+            && port <= u32::from(u16::MAX)
+        {
+            port = port.wrapping_mul(10).wrapping_add(u32::from(digit & 15));
+            behind = tail;
+        }
+        let port = u16::try_from(port).ok().filter(|port| *port != 0)?;
+        Some((Self { host, port: Some(port) }, behind))
+    }
+
     /// The host as a value.
     #[must_use]
     pub fn host(&self) -> Host<'a> {
@@ -135,6 +170,7 @@ pub(crate) fn parse_port(text: &[u8]) -> Option<u16> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn addresses_names_and_ports() {
@@ -168,5 +204,19 @@ mod tests {
         assert!(Host::Name(b"Example.COM.").same(&Host::Name(b"example.com")));
         let (a, b) = (Host::parse(b"[2001:db8:0::1]"), Host::parse(b"[2001:DB8::1]"));
         assert!(a.zip(b).is_some_and(|(a, b)| a.same(&b)));
+    }
+
+    proptest! {
+        #[test]
+        fn the_short_way_says_what_the_long_way_says(text in "[a-z0-9._-]{0,8}(:[0-9]{0,7})?[ ;,:a-z]{0,2}") {
+            if let Some((short, rest)) = HostPort::parse_usual(text.as_bytes()) {
+                prop_assert_eq!(HostPort::parse(&text.as_bytes()[..text.len() - rest.len()]), Some(short));
+            }
+        }
+
+        #[test]
+        fn ipv4_is_what_the_standard_library_says(text in "[0-9]{0,4}(\\.{0,2}[0-9]{0,4}){0,5}|([012]?[0-9]{1,2}\\.){3}[0-9]{1,3}[a ]?") {
+            prop_assert_eq!(parse_v4(text.as_bytes()), text.parse().ok());
+        }
     }
 }

@@ -69,7 +69,7 @@ fn read_address<'a>(cursor: &mut Cursor<'a>) -> Option<(&'a [u8], &'a [u8])> {
     if !cursor.eat(b'<') {
         return None;
     }
-    let uri = cursor.take_until(|byte| byte == b'>' || byte == b'<' || byte == b'"' || text::is_lws(byte));
+    let uri = cursor.take_class(text::BRACKETED);
     (cursor.eat(b'>') && has_scheme(uri)).then_some((display, uri))
 }
 
@@ -98,7 +98,8 @@ fn read_addr_spec<'a>(cursor: &mut Cursor<'a>) -> Option<&'a [u8]> {
 }
 
 fn has_scheme(uri: &[u8]) -> bool {
-    let colon = memchr::memchr(b':', uri).unwrap_or(0);
+    // It is a few bytes away: no search is worth its setting up.
+    let colon = uri.iter().position(|byte| *byte == b':').unwrap_or(0);
     colon > 0 && uri.first().is_some_and(u8::is_ascii_alphabetic)
 }
 

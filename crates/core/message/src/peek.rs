@@ -44,7 +44,7 @@ impl<'a> Peek<'a> {
         };
         let via = head.read_top_via();
         let call_id = head.first(HeaderName::CallId).unwrap_or(&[]);
-        let in_dialog = head.first(HeaderName::To).is_some_and(|to| memchr::memmem::find(to, b"tag").is_some());
+        let in_dialog = head.first(HeaderName::To).is_some_and(|to| to.windows(3).any(|three| three == b"tag"));
         Ok(Self { kind, via, call_id, in_dialog, head })
     }
 

@@ -3,28 +3,30 @@
 use std::borrow::Cow;
 
 /// `token` of RFC 3261 §25.1.
-pub(crate) const TOKEN: u8 = 1;
+pub(crate) const TOKEN: u16 = 1;
 /// A character of a SIP URI's user part, without the escape.
-pub(crate) const USER: u8 = 2;
+pub(crate) const USER: u16 = 2;
 /// A character of a URI parameter, without the escape.
-pub(crate) const PARAM: u8 = 4;
+pub(crate) const PARAM: u16 = 4;
 /// A character of a domain name.
-pub(crate) const NAME: u8 = 8;
+pub(crate) const NAME: u16 = 8;
 /// A character of a URI's header part, without the escape.
-pub(crate) const HEADER: u8 = 16;
+pub(crate) const HEADER: u16 = 16;
 /// A character of any URI (RFC 3986, with its percent sign).
-pub(crate) const URI: u8 = 32;
+pub(crate) const URI: u16 = 32;
 /// A character that a `word`, or a digest's unquoted value, may hold.
-pub(crate) const WORD: u8 = 64;
+pub(crate) const WORD: u16 = 64;
 /// A character of an unquoted parameter value: of [`WORD`], but nothing that quotes or brackets, so that a list is split
 /// at the same commas by whoever reads it.
-pub(crate) const VALUE: u8 = 128;
+pub(crate) const VALUE: u16 = 128;
+/// What may stand between angle brackets: anything but quotes, brackets and white space.
+pub(crate) const BRACKETED: u16 = 256;
 
-static CLASS: [u8; 256] = classes();
+static CLASS: [u16; 256] = classes();
 
 #[expect(clippy::indexing_slicing, reason = "a table of 256 filled by a byte's value, at compile time")]
-const fn classes() -> [u8; 256] {
-    let mut table = [0u8; 256];
+const fn classes() -> [u16; 256] {
+    let mut table = [0u16; 256];
     let mut byte = 0u8;
     loop {
         let alphanumeric = byte.is_ascii_alphanumeric();
@@ -59,6 +61,9 @@ const fn classes() -> [u8; 256] {
         if class & WORD != 0 && !contains(b"<>\"", byte) {
             class |= VALUE;
         }
+        if !contains(b"<>\" \t\r\n", byte) {
+            class |= BRACKETED;
+        }
         table[byte as usize] = class;
         if byte == u8::MAX {
             return table;
@@ -81,13 +86,30 @@ const fn contains(set: &[u8], byte: u8) -> bool {
 
 #[expect(clippy::indexing_slicing, reason = "a table of 256 indexed by a byte")]
 #[inline(always)]
-pub(crate) fn is(byte: u8, class: u8) -> bool {
-    CLASS[usize::from(byte)] & class != 0
+fn of(byte: u8) -> u16 {
+    CLASS[usize::from(byte)]
+}
+
+#[inline(always)]
+pub(crate) fn is(byte: u8, class: u16) -> bool {
+    of(byte) & class != 0
+}
+
+/// Whether four bytes are all of `class`: no branch for each.
+#[inline(always)]
+fn are([a, b, c, d]: [u8; 4], class: u16) -> bool {
+    of(a) & of(b) & of(c) & of(d) & class == class
 }
 
 /// `text` cut before the first byte that is not of `class`.
-pub(crate) fn split_while(text: &[u8], class: u8) -> (&[u8], &[u8]) {
+#[inline]
+pub(crate) fn split_while(text: &[u8], class: u16) -> (&[u8], &[u8]) {
     let mut rest = text;
+    while let Some((four, tail)) = rest.split_first_chunk::<4>()
+        && are(*four, class)
+    {
+        rest = tail;
+    }
     while let [first, tail @ ..] = rest
         && is(*first, class)
     {
@@ -97,14 +119,19 @@ pub(crate) fn split_while(text: &[u8], class: u8) -> (&[u8], &[u8]) {
 }
 
 /// Whether all of a non-empty `text` is of `class`.
-pub(crate) fn all(text: &[u8], class: u8) -> bool {
-    !text.is_empty() && text.iter().all(|byte| is(*byte, class))
+pub(crate) fn all(text: &[u8], class: u16) -> bool {
+    !text.is_empty() && split_while(text, class).1.is_empty()
 }
 
 /// Like [`all`], where `%HH` escapes may stand too and `text` may be empty.
-pub(crate) fn all_escaped(text: &[u8], class: u8) -> bool {
+pub(crate) fn all_escaped(text: &[u8], class: u16) -> bool {
     let mut rest = text;
     loop {
+        while let Some((four, tail)) = rest.split_first_chunk::<4>()
+            && are(*four, class)
+        {
+            rest = tail;
+        }
         match rest {
             [] => return true,
             [b'%', high, low, tail @ ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => rest = tail,
@@ -133,6 +160,30 @@ pub fn trim(mut text: &[u8]) -> &[u8] {
         text = rest;
     }
     text
+}
+
+/// Where the first CR or LF stands.
+#[inline]
+pub(crate) fn find_line_end(text: &[u8]) -> Option<usize> {
+    const LOW: u64 = 0x0101_0101_0101_0101;
+    let mut rest = text;
+    while let Some((eight, tail)) = rest.split_first_chunk::<8>() {
+        // Eight bytes at once: the high bit of the first byte below 16 is set, perhaps with some behind it.
+        let word = u64::from_le_bytes(*eight);
+        let below = word.wrapping_sub(LOW.wrapping_mul(16)) & !word & LOW.wrapping_mul(128);
+        if below != 0 {
+            let first = below.trailing_zeros() & 56;
+            if matches!(word.wrapping_shr(first).to_le_bytes(), [b'\r' | b'\n', ..]) {
+                let before = text.len().wrapping_sub(rest.len());
+                return Some(before.wrapping_add((first >> 3) as usize));
+            }
+            break;
+        }
+        rest = tail;
+    }
+    // The last few bytes, or a line with other control characters.
+    let before = text.len().wrapping_sub(rest.len());
+    rest.iter().position(|byte| matches!(byte, b'\r' | b'\n')).map(|at| before.wrapping_add(at))
 }
 
 /// A run of digits as a number; `None` where there is anything else, nothing, or more than a `u64` holds.
@@ -221,6 +272,7 @@ fn escape(c: char) -> impl Iterator<Item = char> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn commas_in_quotes_and_brackets_do_not_split() {
@@ -248,5 +300,20 @@ mod tests {
     fn quoted_pairs_are_undone() {
         assert_eq!(unquote(br#""a\"b\\c""#).as_ref(), br#"a"b\c"#);
         assert_eq!(unquote(b"plain").as_ref(), b"plain");
+    }
+
+    proptest! {
+        #[test]
+        fn many_bytes_at_once_are_as_one_by_one(
+            text in proptest::collection::vec(prop_oneof![8 => b'a'..=b'z', 1 => any::<u8>(), 1 => 0u8..32], 0..80),
+        ) {
+            let line_end = text.iter().position(|byte| matches!(byte, b'\r' | b'\n'));
+            prop_assert_eq!(find_line_end(&text), line_end);
+            for class in [TOKEN, USER, PARAM, NAME, HEADER, URI, WORD, VALUE, BRACKETED, HEADER | TOKEN | NAME] {
+                let end = text.iter().position(|byte| !is(*byte, class)).unwrap_or(text.len());
+                prop_assert_eq!(split_while(&text, class), text.split_at(end));
+                prop_assert_eq!(all(&text, class), !text.is_empty() && end == text.len());
+            }
+        }
     }
 }

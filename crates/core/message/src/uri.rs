@@ -109,6 +109,9 @@ impl<'a> Uri<'a> {
     /// Reads a URI, all of `text`.
     #[must_use]
     pub fn parse(text: &'a [u8]) -> Option<Self> {
+        if let [b's', b'i', b'p', b':', rest @ ..] = text {
+            return SipUri::parse_rest(text, false, rest).map(Self::Sip);
+        }
         let mut cursor = Cursor::new(text);
         if cursor.eat_prefix(b"sip:") {
             return SipUri::parse_rest(text, false, cursor.rest()).map(Self::Sip);
@@ -161,6 +164,30 @@ impl<'a> Uri<'a> {
 impl<'a> SipUri<'a> {
     /// Reads what follows the scheme.
     fn parse_rest(text: &'a [u8], secure: bool, rest: &'a [u8]) -> Option<Self> {
+        Self::parse_usual(text, secure, rest).or_else(|| Self::parse_any(text, secure, rest))
+    }
+
+    /// The usual alone: a user without escapes and password, a host that is no IPv6 address, no headers. What is read here
+    /// [`parse_any`](Self::parse_any) would read as the same; what is not may be valid all the same.
+    #[inline]
+    fn parse_usual(text: &'a [u8], secure: bool, rest: &'a [u8]) -> Option<Self> {
+        let (user, rest) = text::split_while(rest, USER);
+        let [b'@', rest @ ..] = rest else { return None };
+        if user.is_empty() {
+            return None;
+        }
+        let (host_port, rest) = HostPort::parse_usual(rest)?;
+        let params = match rest {
+            [] => UriParams::default(),
+            // Neither `?` nor anything that would end the parameters passes for one of their characters.
+            [b';', ..] => UriParams::parse(rest)?,
+            _ => return None,
+        };
+        Some(Self { text, secure, user: Some(user), password: None, host_port, params, headers: None })
+    }
+
+    /// The whole grammar.
+    fn parse_any(text: &'a [u8], secure: bool, rest: &'a [u8]) -> Option<Self> {
         let (user, password, rest) = match memchr::memchr(b'@', rest) {
             Some(at) => {
                 let (userinfo, tail) = rest.split_at_checked(at)?;
@@ -427,6 +454,7 @@ fn split_headers(text: &[u8]) -> impl Iterator<Item = (&[u8], &[u8])> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn uri(text: &str) -> Uri<'_> {
         Uri::parse(text.as_bytes()).unwrap_or_else(|| panic!("{text} is valid"))
@@ -511,6 +539,20 @@ mod tests {
             "sip:a@b; lr",
         ] {
             assert!(Uri::parse(bad.as_bytes()).is_none(), "{bad:?}");
+        }
+    }
+
+    proptest! {
+        /// One grammar: what is read the short way is read the long way too, as the same.
+        #[test]
+        fn the_short_way_says_what_the_long_way_says(
+            text in "([a-z0-9]{0,3}|[:@;?=.,&%/_-]|%4a|\\[::1\\]|:5060|lr|[ \t\"<>\r\né]){0,8}@?([a-z0-9_.-]{0,6})(:[0-9]{0,6})?(;[a-z%?=@]{0,4}){0,3}",
+        ) {
+            let rest = text.as_bytes();
+            if let Some(short) = SipUri::parse_usual(rest, false, rest) {
+                let long = SipUri::parse_any(rest, false, rest);
+                prop_assert_eq!(Some(format!("{short:?}")), long.map(|long| format!("{long:?}")));
+            }
         }
     }
 }

@@ -51,8 +51,7 @@ impl<'a> Via<'a> {
         cursor.skip_lws();
         let start = cursor.rest();
         let transport = read_protocol(&mut cursor)?;
-        let sent_by = cursor.take_until(|byte| byte == b';' || byte == b',');
-        let sent_by = HostPort::parse(text::trim(sent_by))?;
+        let sent_by = read_sent_by(&mut cursor)?;
         let (mut branch, mut received, mut rport) = (None, None, Rport::Absent);
         let params = Params::read_each(&mut cursor, |param| {
             if param.is("branch") {
@@ -135,9 +134,25 @@ impl<'a> Via<'a> {
     }
 }
 
+/// Host and port, up to the parameters or to the next value.
+#[inline]
+fn read_sent_by<'a>(cursor: &mut Cursor<'a>) -> Option<HostPort<'a>> {
+    if let Some((sent_by, rest)) = HostPort::parse_usual(cursor.rest())
+        && matches!(rest, [] | [b';' | b',', ..])
+    {
+        *cursor = Cursor::new(rest);
+        return Some(sent_by);
+    }
+    let sent_by = cursor.take_until(|byte| byte == b';' || byte == b',');
+    HostPort::parse(text::trim(sent_by))
+}
+
 /// `SIP / 2.0 / transport LWS`, with the white space that the grammar allows around the slashes.
 fn read_protocol<'a>(cursor: &mut Cursor<'a>) -> Option<&'a [u8]> {
-    if !cursor.eat_prefix(b"SIP/2.0/") {
+    if let Some((b"SIP/2.0/", rest)) = cursor.rest().split_first_chunk() {
+        *cursor = Cursor::new(rest);
+        cursor.skip_lws();
+    } else {
         let valid = cursor.eat_prefix(b"SIP")
             && cursor.eat_separator(b'/')
             && cursor.eat_prefix(b"2.0")

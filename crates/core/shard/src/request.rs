@@ -225,7 +225,11 @@ impl Shard {
         if claimed.is_some_and(|claimed| directory.resolve(claimed.as_bytes()) == user.as_bytes()) {
             return Ok(());
         }
-        let claimed = claimed.map_or_else(|| "another domain's user".to_owned(), ToString::to_string);
+        let Some(claimed) = claimed.map(ToString::to_string) else {
+            let claimed = strowger_message::lossy(request.message.from().uri);
+            self.report(Event::WrongIdentity { peer: request.source.peer, user: user.to_string(), claimed });
+            return Err(Refusal::Status(Status::FORBIDDEN, Some("From Names No Domain Served Here")));
+        };
         self.report(Event::WrongIdentity { peer: request.source.peer, user: user.to_string(), claimed });
         Err(Refusal::Status(Status::FORBIDDEN, Some("Not Your Identity")))
     }

@@ -157,7 +157,8 @@ fn answer(mut stream: &UnixStream, response: &Response) -> io::Result<()> {
 /// # Errors
 /// Why there is no answer; the text says what to do. What the server itself refuses is a [`Response::Error`].
 pub fn ask(path: &Path, request: &Request) -> Result<Response, String> {
-    let shown = path.display();
+    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
+    let shown = absolute.display();
     let stream = UnixStream::connect(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => format!(
             "no server runs here: nobody answers at {shown}; start one with `strowger serve`, or name its configuration \

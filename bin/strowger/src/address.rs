@@ -1,0 +1,24 @@
+//! Addresses of record as a person types them.
+
+use std::net::IpAddr;
+
+use strowger_control::config::Config;
+use strowger_net::local_addresses;
+use strowger_store::{Address, StoreError};
+
+/// The address that is meant by `typed`: a name alone has the first domain, and so has an address of this machine that the
+/// server listens on, as the server itself has it.
+pub(crate) fn typed(config: &Config, typed: &str) -> Result<Address, StoreError> {
+    Ok(Address::parse(&full(config, typed))?)
+}
+
+fn full(config: &Config, typed: &str) -> String {
+    let domains = &config.server.domains;
+    let Some(first) = domains.first() else { return typed.to_owned() };
+    let Some((user, domain)) = typed.rsplit_once('@') else { return format!("{typed}@{first}") };
+    let named = domains.iter().any(|own| own.0.eq_ignore_ascii_case(domain));
+    let Ok(ip) = domain.trim_matches(['[', ']']).parse::<IpAddr>() else { return typed.to_owned() };
+    let local = local_addresses().unwrap_or_default();
+    let ours = config.addresses(&local).iter().any(|address| address.ip() == ip);
+    if ours && !named { format!("{user}@{first}") } else { typed.to_owned() }
+}
