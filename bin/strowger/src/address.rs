@@ -9,7 +9,7 @@ use strowger_store::{Address, StoreError};
 /// The address that is meant by `typed`: a name alone has the first domain, and so has an address of this machine that the
 /// server listens on, as the server itself has it.
 pub(crate) fn typed(config: &Config, typed: &str) -> Result<Address, StoreError> {
-    Ok(Address::parse(&full(config, typed))?)
+    Address::parse(&full(config, typed))
 }
 
 fn full(config: &Config, typed: &str) -> String {
