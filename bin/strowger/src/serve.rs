@@ -161,7 +161,7 @@ impl Server {
     fn follow(&mut self) {
         // What the workers were told a round ago they know by now, so none of them registers these again.
         for aor in std::mem::take(&mut self.gone) {
-            status::forget(&self.fleet, self.clock.now(), &aor);
+            self.fleet.locations().forget(self.clock.now(), &aor);
         }
         match self.users.follow() {
             Followed::Same => {}

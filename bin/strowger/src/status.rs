@@ -1,14 +1,12 @@
 //! What a running server tells of itself.
 
 use std::collections::BTreeMap;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::time::Duration;
 
 use strowger_control::protocol::{Counters, MAX_LISTED, Registration, Registrations, Status};
 use strowger_directory::Directory;
-use strowger_foundation::{Flow, ListenerId, Timestamp, Transport};
+use strowger_foundation::Timestamp;
 use strowger_message::lossy;
-use strowger_registrar::{Policy, Source, Update, UpdateKind};
 use strowger_shard::Snapshot;
 use strowger_worker::{Fleet, SHARDS_PER_WORKER, WorkerStatus};
 
@@ -56,20 +54,6 @@ pub(crate) fn registrations(fleet: &Fleet, now: Timestamp, user: Option<&str>, l
     }
     found.registrations.sort_by(|a, b| (&a.aor, &a.contact).cmp(&(&b.aor, &b.contact)));
     found
-}
-
-/// Takes all bindings of an address of record, for its user may not be called any more.
-pub(crate) fn forget(fleet: &Fleet, now: Timestamp, aor: &[u8]) {
-    let update = Update { call_id: b"", cseq: 0, kind: UpdateKind::RemoveAll };
-    let flow = Flow {
-        listener: ListenerId(0),
-        transport: Transport::Udp,
-        peer: SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0),
-    };
-    let source = Source { flow, via_sent_by_matches: true };
-    if let Err(refusal) = fleet.locations().apply(now, aor, &Policy::default(), &source, &update) {
-        tracing::error!("the bindings of {} stay: {refusal}", lossy(aor));
-    }
 }
 
 /// Who is registered, was a user in `old`, and may not be called any more by `new`.

@@ -132,6 +132,13 @@ impl Locations {
         stripe.apply(now, (aor, hash), policy, source, call_id, update)
     }
 
+    /// Removes all bindings of `aor`, for its user may not be called any more; says how many went. This is the operator's
+    /// doing: the one change that need not come from the owner.
+    pub fn forget(&self, now: Timestamp, aor: &[u8]) -> usize {
+        let (shard, hash) = self.place(aor);
+        self.lock(shard).map_or(0, |mut stripe| stripe.forget(now, aor, hash))
+    }
+
     /// Writes a Contact header for each current binding of `aor`, with its remaining seconds rounded up.
     #[must_use]
     pub fn write_contacts<'b>(&self, now: Timestamp, aor: &[u8], reply: Reply<'b>) -> Reply<'b> {

@@ -90,11 +90,9 @@ impl Stripe {
                 if !current().all(|(_, binding)| in_order(binding)) {
                     return Err(Refusal::OutOfOrder);
                 }
-                let all: Indices = current().map(|(index, _)| index).collect();
-                let removed = narrow(all.len());
-                self.remove_all(all, hash);
-                self.shrink(now);
-                return Ok(Applied { removed, ..Applied::default() });
+                let removed = current().count();
+                self.forget(now, aor, hash);
+                return Ok(Applied { removed: narrow(removed), ..Applied::default() });
             }
             UpdateKind::Contacts(contacts) => contacts,
         };
@@ -120,6 +118,15 @@ impl Stripe {
         self.remove_all(replaced, hash);
         self.shrink(now);
         Ok(applied)
+    }
+
+    /// Removes all bindings of `aor`, those too that have expired and were not yet let go.
+    pub(crate) fn forget(&mut self, now: Timestamp, aor: &[u8], hash: u32) -> usize {
+        let all: Indices = self.of(aor, hash).map(|(index, _)| index).collect();
+        let removed = all.len();
+        self.remove_all(all, hash);
+        self.shrink(now);
+        removed
     }
 
     /// Works off at most `limit` expiries.

@@ -90,3 +90,13 @@ fn they_do_not_bunch() {
         assert!((50..=150).contains(&count), "{count} in second {second} where 100 are fair");
     }
 }
+
+#[test]
+fn forgetting_a_user_leaves_the_turns_of_the_others_alone() {
+    let table = Table::new();
+    table.register(at_s(100), "a", 1, BEHIND).expect("valid");
+    table.locations.forget(at_s(110), b"bob@example.com");
+    assert_eq!(turns(&table, at_s(110), at_s(400)).len(), 10, "one each 30 s");
+    table.locations.forget(at_s(400), common::AOR);
+    assert!(turns(&table, at_s(400), at_s(900)).is_empty());
+}

@@ -293,3 +293,15 @@ fn the_operator_sees_a_stripe() {
     table.locations.for_each_in_stripe(at_s(60), 0, |view| panic!("{view:?} has expired"));
     table.locations.for_each_in_stripe(at_s(1), 9, |view| panic!("{view:?} of no stripe"));
 }
+
+#[test]
+fn a_barred_user_is_forgotten_whole_and_nobody_else() {
+    let table = Table::new();
+    table.register(at_s(0), "a", 1, "Contact: <sip:a@192.0.2.1>, <sip:a@192.0.2.2>").expect("valid");
+    assert_eq!(table.locations.forget(at_s(1), b"bob@example.com"), 0);
+    assert_eq!(table.uris(at_s(1)).len(), 2);
+    assert_eq!(table.locations.forget(at_s(1), AOR), 2);
+    assert!(table.uris(at_s(1)).is_empty() && table.locations.is_empty());
+    table.locations.check_invariants();
+    table.register(at_s(2), "a", 1, "Contact: <sip:a@192.0.2.1>").expect("no order is left of what was forgotten");
+}

@@ -225,13 +225,12 @@ impl Shard {
         if claimed.is_some_and(|claimed| directory.resolve(claimed.as_bytes()) == user.as_bytes()) {
             return Ok(());
         }
-        let Some(claimed) = claimed.map(ToString::to_string) else {
-            let claimed = strowger_message::lossy(request.message.from().uri);
-            self.report(Event::WrongIdentity { peer: request.source.peer, user: user.to_string(), claimed });
-            return Err(Refusal::Status(Status::FORBIDDEN, Some("From Names No Domain Served Here")));
+        let (claimed, reason) = match claimed {
+            Some(claimed) => (claimed.to_string(), "Not Your Identity"),
+            None => (strowger_message::lossy(request.message.from().uri), "From Names No Domain Served Here"),
         };
         self.report(Event::WrongIdentity { peer: request.source.peer, user: user.to_string(), claimed });
-        Err(Refusal::Status(Status::FORBIDDEN, Some("Not Your Identity")))
+        Err(Refusal::Status(Status::FORBIDDEN, Some(reason)))
     }
 
     //= rfc3261#16.6
