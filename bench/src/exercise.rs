@@ -20,7 +20,7 @@ pub fn message(bytes: &[u8], scratch: &mut Scratch) -> Result<(), Fault> {
     let _ = frame_stream(bytes);
     let peek = Peek::read(bytes)?;
     let _ = peek.to().and_then(|to| to.parse_uri());
-    match Message::from_head(peek.into_head()) {
+    match Message::from_peek(peek) {
         Ok(message) => {
             ask(message.head());
             forward(&message, scratch);

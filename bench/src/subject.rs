@@ -7,6 +7,7 @@ use std::time::Duration;
 use strowger_auth::NonceWindows;
 use strowger_directory::Directory;
 use strowger_foundation::{Flow, KeyRing, ListenerId, ShardId, TagKey, Timestamp, Transport};
+use strowger_locate::{CachePolicy, Names, Outages};
 use strowger_message::{Head, Peek};
 use strowger_registrar::Locations;
 use strowger_shard::{Input, Listener, Output, Shard, ShardConfig, Snapshot};
@@ -53,6 +54,8 @@ impl Default for WholeShard {
             ring,
             locations: Arc::new(Locations::new(1, 1)),
             nonces: Arc::new(NonceWindows::new(1, 1)),
+            names: Arc::new(Names::new(CachePolicy::default(), 1)),
+            outages: Arc::new(Outages::new(1)),
             snapshot: Arc::new(snapshot),
         };
         Self { shard: Shard::new(config), now: Timestamp::from_millis(1_000), out: Vec::new(), taken: 0 }
@@ -85,11 +88,7 @@ impl Subject for WholeShard {
             Err(fault) => return Some(fault.to_string()),
         };
         let port = 1_024 + (self.taken % 60_000) as u16;
-        let flow = Flow {
-            listener: ListenerId(0),
-            transport: Transport::Udp,
-            peer: SocketAddr::from(([192, 0, 2, 10], port)),
-        };
+        let flow = Flow::new(ListenerId(0), Transport::Udp, SocketAddr::from(([192, 0, 2, 10], port)));
         let malformed = self.shard.counters().malformed;
         self.shard.handle_input(self.now, Input::Message { arrival: self.now, flow, peek });
         self.drain();

@@ -63,7 +63,7 @@ fn main() {
 fn read(bytes: &[u8]) -> Message<'_> {
     let peek = Peek::read(bytes).expect("valid");
     black_box(&peek);
-    Message::from_head(peek.into_head()).expect("valid")
+    Message::from_peek(peek).expect("valid")
 }
 
 fn forward(message: &Message<'_>, out: &mut Vec<u8>) {

@@ -19,6 +19,6 @@ fn full(config: &Config, typed: &str) -> String {
     let named = domains.iter().any(|own| own.0.eq_ignore_ascii_case(domain));
     let Ok(ip) = domain.trim_matches(['[', ']']).parse::<IpAddr>() else { return typed.to_owned() };
     let local = local_addresses().unwrap_or_default();
-    let ours = config.addresses(&local).iter().any(|address| address.ip() == ip);
+    let ours = config.addresses(&local).iter().any(|(_, address)| address.ip() == ip);
     if ours && !named { format!("{user}@{first}") } else { typed.to_owned() }
 }

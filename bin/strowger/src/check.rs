@@ -5,8 +5,9 @@ use std::path::Path;
 use std::thread;
 
 use serde_json::json;
-use strowger_control::config::values::StoreUrl;
-use strowger_control::config::{Action, Config, DEFAULT_FILE, KeepAlive, Nat, Route, Stateless};
+use strowger_control::config::values::{Destination, Listen, StoreUrl};
+use strowger_control::config::{Action, Config, DEFAULT_FILE, KeepAlive, Nat, Rewrite, Route, Span, Stateless, Trunk};
+use strowger_foundation::Transport;
 
 use crate::cli::CheckArguments;
 use crate::failure::Failure;
@@ -17,12 +18,13 @@ pub(crate) fn run(file: Option<&Path>, arguments: &CheckArguments) -> Result<(),
         print!("{}", Config::schema());
         return Ok(());
     }
-    let (config, file) = Config::load(file)?;
+    let (config, file) = Config::load_for_check(file)?;
     let addresses = addresses(&config)?;
+    let listeners = addresses.iter().map(|(transport, address)| Listen { transport: *transport, address: *address });
+    let listeners: Vec<String> = listeners.map(|listen| listen.to_string()).collect();
     let domains: Vec<String> = config.server.domains.iter().map(|domain| domain.0.clone()).collect();
     let workers = config.workers(cores());
     if arguments.json {
-        let listeners: Vec<String> = addresses.iter().map(|address| format!("udp:{address}")).collect();
         let value = json!({
             "file": file.as_deref().map(Path::to_string_lossy),
             "listeners": listeners,
@@ -34,11 +36,11 @@ pub(crate) fn run(file: Option<&Path>, arguments: &CheckArguments) -> Result<(),
         });
         return Ok(print_json(&value)?);
     }
-    Ok(print_facts(&facts(&config, file.as_deref(), &addresses, &domains, workers))?)
+    Ok(print_facts(&facts(&config, file.as_deref(), &listeners, &domains, workers))?)
 }
 
-/// The addresses that the server would bind.
-pub(crate) fn addresses(config: &Config) -> Result<Vec<SocketAddr>, Failure> {
+/// What the server would listen on.
+pub(crate) fn addresses(config: &Config) -> Result<Vec<(Transport, SocketAddr)>, Failure> {
     let local = strowger_net::local_addresses()
         .map_err(|error| Failure::No(format!("this machine's addresses cannot be listed: {error}")))?;
     let addresses = config.addresses(&local);
@@ -57,13 +59,12 @@ pub(crate) fn cores() -> usize {
 fn facts(
     config: &Config,
     file: Option<&Path>,
-    addresses: &[SocketAddr],
+    listeners: &[String],
     domains: &[String],
     workers: u16,
 ) -> Vec<(&'static str, String)> {
     let read = file
         .map_or_else(|| format!("the defaults (there is no {DEFAULT_FILE} here)"), |file| file.display().to_string());
-    let listeners: Vec<String> = addresses.iter().map(|address| format!("udp:{address}")).collect();
     let first = domains.first().map_or("", String::as_str);
     let shown_domains = format!("{} (each address above stands for {first})", domains.join(", "));
     let shown_workers = match config.server.workers {
@@ -79,6 +80,10 @@ fn facts(
         ("registrations", registrations(config)),
         ("passwords", passwords(config)),
         ("calls", calls(config)),
+        ("records", config.cdr.file.as_ref().map_or("none".to_owned(), |file| file.display().to_string())),
+        ("connections", connections(config)),
+        ("names", names(config)),
+        ("trunks", trunks(config)),
         ("routes", routes(config)),
         ("control", config.control_socket().display().to_string()),
     ]
@@ -125,35 +130,150 @@ fn passwords(config: &Config) -> String {
 }
 
 fn calls(config: &Config) -> String {
-    let stays =
-        if config.proxy.record_route { "stays on the way of calls" } else { "leaves the way of answered calls" };
-    format!("ring up to {}; the server {stays}", config.proxy.ring_timeout)
+    let proxy = &config.proxy;
+    let stays = if proxy.record_route { "stays on the way of calls" } else { "leaves the way of answered calls" };
+    let redirections = if proxy.recurse { "follows redirections" } else { "hands redirections to the caller" };
+    let mut text = format!(
+        "ring up to {}, one after the other {} each; the server {stays} and {redirections}\na target that is silent for {} \
+         is given up for the next",
+        proxy.ring_timeout, proxy.fork_timeout, proxy.failover_timeout
+    );
+    if !proxy.avoid_for.0.is_zero() {
+        text.push_str(&format!(", and tried last for {}", proxy.avoid_for));
+    }
+    text.push_str(&format!("\nrequests over {} bytes go by TCP where they may", proxy.mtu));
+    if proxy.outbound {
+        text.push_str("\nREGISTERs that are forwarded get a Path that leads back over the phone's flow");
+    }
+    text
+}
+
+fn connections(config: &Config) -> String {
+    let tcp = &config.tcp;
+    let idle =
+        if tcp.idle.0.is_zero() { "kept when idle".to_owned() } else { format!("closed when idle for {}", tcp.idle) };
+    format!("up to {}, {} of a source; {idle}", tcp.connections, tcp.per_source)
+}
+
+fn names(config: &Config) -> String {
+    let dns = &config.dns;
+    let servers = if dns.servers.is_empty() { "the system's name servers".to_owned() } else { list(&dns.servers) };
+    let kept = match (dns.cache, dns.serve_stale) {
+        (false, _) => "not kept".to_owned(),
+        (true, Span(stale)) if stale.is_zero() => "kept".to_owned(),
+        (true, stale) => format!("kept, and used up to {stale} longer while there is none"),
+    };
+    format!("asked of {servers}, up to {}; answers are {kept}", dns.timeout)
+}
+
+fn trunks(config: &Config) -> String {
+    if config.trunks.is_empty() {
+        return "none".to_owned();
+    }
+    config.trunks.iter().map(trunk).collect::<Vec<_>>().join("\n")
+}
+
+fn trunk(trunk: &Trunk) -> String {
+    let mut text = format!("{}: {}", trunk.name, destinations(&trunk.targets));
+    match (trunk.from(), trunk.registrar()) {
+        (Some(from), Some(registrar)) if trunk.register => {
+            text.push_str(&format!("\n  registers {from} at {registrar} for {}", trunk.expires));
+        }
+        _ => {}
+    }
+    if let Some(user) = &trunk.username {
+        text.push_str(&format!("\n  answers challenges as {user}"));
+    }
+    match &trunk.password_env {
+        Some(name) if std::env::var_os(name).is_none() => text.push_str(&format!(" (${name} is not set here)")),
+        _ => {}
+    }
+    if !trunk.sources.is_empty() {
+        text.push_str(&format!("\n  trusted from {}", list(&trunk.sources)));
+    }
+    text
 }
 
 fn routes(config: &Config) -> String {
-    if config.routes.is_empty() {
-        return "none".to_owned();
-    }
-    config.routes.iter().map(route).collect::<Vec<_>>().join("\n")
+    let mut lines: Vec<String> = config.routes.iter().map(route).collect();
+    lines.push(format!("all else that is for none of our users: rejected with {}", config.proxy.unrouted));
+    lines.join("\n")
 }
 
 fn route(route: &Route) -> String {
-    let methods = match route.matches.method.0.as_slice() {
-        [] => "any method".to_owned(),
-        methods => list(methods),
+    let to = match &route.trunk {
+        Some(trunk) => format!("trunk {trunk}"),
+        None if route.targets.is_empty() => "the user's contacts".to_owned(),
+        None => destinations(&route.targets),
     };
-    let targets = if route.targets.is_empty() { "the user's contacts".to_owned() } else { list(&route.targets) };
-    let action = match (route.action, route.status) {
-        (Action::Proxy, _) => format!("proxied to {targets}"),
-        (Action::Redirect, _) => format!("redirected to {targets}"),
-        (Action::Reject, status) => format!("rejected with {}", status.unwrap_or(403)),
+    let action = match (route.action, route.status, &route.reason) {
+        (Action::Proxy, ..) => format!("proxied to {to}"),
+        (Action::Redirect, ..) => format!("redirected to {to}"),
+        (Action::Reject, status, None) => format!("rejected with {}", status.unwrap_or(403)),
+        (Action::Reject, status, Some(reason)) => format!("rejected with {} {reason}", status.unwrap_or(403)),
     };
     let state = match (route.action, route.stateless) {
         (Action::Proxy, Stateless::WhenPossible) => ", without state when possible",
         (Action::Proxy, Stateless::Always) => ", without state",
         _ => "",
     };
-    format!("{}, {methods}: {action}{state}", route.matches.domain)
+    format!("{}: {action}{state}{}", matched(route), changed(route))
+}
+
+/// What a route takes.
+fn matched(route: &Route) -> String {
+    let matches = &route.matches;
+    let methods = if matches.method.is_any() { "any method".to_owned() } else { list(&matches.method.0) };
+    let also = |what: &str, values: String| if values.is_empty() { values } else { format!(", {what} {values}") };
+    let prefix = also("numbers that begin with", list(&matches.prefix.0));
+    let source = also("from", list(&matches.source.0));
+    format!("{}, {methods}{prefix}{source}", matches.domain)
+}
+
+/// What a route changes on the way.
+fn changed(route: &Route) -> String {
+    let mut text = String::new();
+    if let Some(rewrite) = &route.rewrite {
+        text.push_str(&rewritten(rewrite));
+    }
+    for (name, value) in &route.add_headers {
+        text.push_str(&format!(", with {name}: {value}"));
+    }
+    if !route.remove_headers.is_empty() {
+        text.push_str(&format!(", without {}", list(&route.remove_headers)));
+    }
+    if let Some(timeout) = route.timeout {
+        text.push_str(&format!(", ringing up to {timeout}"));
+    }
+    text
+}
+
+fn rewritten(rewrite: &Rewrite) -> String {
+    let mut text = String::new();
+    if rewrite.strip > 0 {
+        text.push_str(&format!(", numbers without their first {}", rewrite.strip));
+    }
+    if !rewrite.prefix.0.is_empty() {
+        text.push_str(&format!(", numbers with {} before them", rewrite.prefix));
+    }
+    if let Some(rule) = &rewrite.e164 {
+        let plus = if rule.plus { "+" } else { "" };
+        let (national, international) = (&rule.national_prefix, &rule.international_prefix);
+        text.push_str(&format!(", numbers of {plus}{} (dialled {national} and {international})", rule.country));
+    }
+    text
+}
+
+fn destinations(destinations: &[Destination]) -> String {
+    let alike = destinations.windows(2).all(|pair| match pair {
+        [a, b] => (a.priority, a.weight) == (b.priority, b.weight),
+        _ => true,
+    });
+    if alike {
+        return list(destinations);
+    }
+    let one = |to: &Destination| format!("{to} (priority {}, weight {})", to.priority, to.weight);
+    destinations.iter().map(one).collect::<Vec<_>>().join(", ")
 }
 
 fn list<T: ToString>(items: &[T]) -> String {

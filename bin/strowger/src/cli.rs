@@ -1,8 +1,10 @@
 //! The command line.
 
+use std::net::IpAddr;
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
+use strowger_control::config::Span;
 
 /// A SIP proxy, registrar and redirect server.
 #[derive(Debug, Parser)]
@@ -36,7 +38,10 @@ pub(crate) enum Command {
                             A running server follows within a second.")]
     User(UserArguments),
     /// Asks a running server, over its control socket
-    #[command(after_help = "Examples:\n  strowger ctl status\n  strowger ctl registrations --user alice@example.com")]
+    #[command(
+        after_help = "Examples:\n  strowger ctl status\n  strowger ctl registrations --user alice@example.com\n  \
+                            strowger ctl calls\n  strowger ctl trace --user alice"
+    )]
     Ctl(CtlArguments),
 }
 
@@ -160,9 +165,52 @@ pub(crate) enum CtlCommand {
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
         limit: u32,
     },
+    /// Lists the calls in progress, the oldest first
+    #[command(after_help = "Examples:\n  strowger ctl calls\n  strowger ctl calls --json")]
+    Calls {
+        /// At most so many calls, up to 10000
+        #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
+        limit: u32,
+    },
+    /// Shows messages as they pass, as a ladder with a column for each party
+    #[command(after_help = "Examples:\n  strowger ctl trace --user alice\n  \
+                            strowger ctl trace --call-id f81d4fae@192.0.2.1 --messages\n  \
+                            strowger ctl trace --ip 192.0.2.1 --for 5m --json\n\n\
+                            A call that is found by user or address is followed on both of its sides. Credentials and \
+                            media keys are masked. Ctrl-C ends it.")]
+    Trace(TraceArguments),
     /// Lets the server read its configuration and its users again
     #[command(after_help = "Example:\n  strowger ctl reload")]
     Reload,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct TraceArguments {
+    #[command(flatten)]
+    pub(crate) what: TraceWhat,
+    /// Ends after this time, as 60s or 5m [default: goes on]
+    #[arg(long = "for", value_name = "TIME")]
+    pub(crate) time: Option<Span>,
+    /// Ends after so many messages
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
+    pub(crate) count: Option<u64>,
+    /// Shows whole messages below their arrows
+    #[arg(long)]
+    pub(crate) messages: bool,
+}
+
+#[derive(Debug, Args)]
+#[group(required = true, multiple = false)]
+pub(crate) struct TraceWhat {
+    /// Who calls, is called or registers: alice or alice@example.com
+    #[arg(long)]
+    pub(crate) user: Option<String>,
+    /// The Call-ID
+    #[arg(long, value_name = "ID")]
+    pub(crate) call_id: Option<String>,
+    /// The address of a peer
+    #[arg(long, value_name = "ADDRESS")]
+    pub(crate) ip: Option<IpAddr>,
 }
 
 #[cfg(test)]

@@ -1,16 +1,25 @@
 //! `strowger ctl`: a running server, over its control socket.
 
+use std::io::{self, Write as _};
+use std::ops::ControlFlow;
 use std::path::Path;
+use std::time::Duration;
 
 use serde_json::json;
 use strowger_control::config::Config;
-use strowger_control::protocol::{Registrations, Request, Response, Status};
+use strowger_control::ladder::Ladder;
+use strowger_control::protocol::{
+    Calls, Registrations, Request, Response, Status, TraceEvent, TraceFilter, TraceRequest,
+};
 use strowger_control::socket;
 
 use crate::address;
-use crate::cli::{CtlArguments, CtlCommand};
+use crate::cli::{CtlArguments, CtlCommand, TraceArguments};
 use crate::failure::Failure;
 use crate::table::{print_facts, print_json, print_line, print_table};
+
+/// Columns of a ladder.
+const WIDTH: usize = 100;
 
 pub(crate) fn run(file: Option<&Path>, arguments: &CtlArguments) -> Result<(), Failure> {
     let (config, _) = Config::load(file)?;
@@ -21,6 +30,8 @@ pub(crate) fn run(file: Option<&Path>, arguments: &CtlArguments) -> Result<(), F
             let limit = usize::try_from(*limit).unwrap_or(usize::MAX);
             Request::Registrations { user: user.map(|user| user.to_string()), limit }
         }
+        CtlCommand::Calls { limit } => Request::Calls { limit: usize::try_from(*limit).unwrap_or(usize::MAX) },
+        CtlCommand::Trace(trace) => return follow(&config.control_socket(), trace, arguments.json),
         CtlCommand::Reload => Request::Reload,
     };
     match socket::ask(&config.control_socket(), &request).map_err(Failure::No)? {
@@ -29,12 +40,15 @@ pub(crate) fn run(file: Option<&Path>, arguments: &CtlArguments) -> Result<(), F
         Response::Status(status) => Ok(print_status(&status)?),
         Response::Registrations(found) if arguments.json => Ok(print_json(&json!(found))?),
         Response::Registrations(found) => Ok(print_registrations(found)?),
+        Response::Calls(found) if arguments.json => Ok(print_json(&json!(found))?),
+        Response::Calls(found) => Ok(print_calls(found)?),
+        Response::Trace(_) => Err(Failure::No("the server answers something else".to_owned())),
         Response::Reloaded(what) if arguments.json => Ok(print_json(&json!({ "result": what }))?),
         Response::Reloaded(what) => Ok(print_line(&what)?),
     }
 }
 
-fn print_status(status: &Status) -> std::io::Result<()> {
+fn print_status(status: &Status) -> io::Result<()> {
     let state = if status.draining { ", draining" } else { "" };
     let mut facts = vec![
         ("version", format!("{} (process {}{state})", status.version, status.pid)),
@@ -55,7 +69,7 @@ fn print_status(status: &Status) -> std::io::Result<()> {
     print_facts(&facts)
 }
 
-fn print_registrations(found: Registrations) -> std::io::Result<()> {
+fn print_registrations(found: Registrations) -> io::Result<()> {
     let rows = found
         .registrations
         .into_iter()
@@ -66,4 +80,70 @@ fn print_registrations(found: Registrations) -> std::io::Result<()> {
         eprintln!("strowger: there are more; show them with --limit");
     }
     Ok(())
+}
+
+fn print_calls(found: Calls) -> io::Result<()> {
+    let rows = found.calls.into_iter().map(|call| {
+        let target = call.target.map_or_else(String::new, |target| target.to_string());
+        let source = format!("{}:{}", call.transport.to_ascii_lowercase(), call.source);
+        [call.state, clock(call.age_s), call.caller, call.callee, source, target, call.call_id]
+    });
+    let rows: Vec<_> = rows.collect();
+    print_table(["STATE", "AGE", "CALLER", "CALLEE", "SOURCE", "TARGET", "CALL-ID"], &rows)?;
+    if found.more {
+        eprintln!("strowger: there are more; show them with --limit");
+    }
+    Ok(())
+}
+
+/// Hours, minutes and seconds.
+fn clock(seconds: f64) -> String {
+    let whole = Duration::try_from_secs_f64(seconds).map_or(0, |age| age.as_secs());
+    format!("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60)
+}
+
+/// Prints a trace as it is told.
+fn follow(path: &Path, arguments: &TraceArguments, as_json: bool) -> Result<(), Failure> {
+    let TraceArguments { what, time, count, messages } = arguments;
+    let user = what.user.clone().map(TraceFilter::User);
+    let call_id = what.call_id.clone().map(TraceFilter::CallId);
+    let Some(filter) = user.or(call_id).or(what.ip.map(TraceFilter::Ip)) else {
+        return Err(Failure::Usage("name a user, a Call-ID or an address".to_owned()));
+    };
+    let for_ms = time.map(|time| u64::try_from(time.0.as_millis()).unwrap_or(u64::MAX));
+    let request = TraceRequest { filter, for_ms, count: *count, messages: *messages };
+    let mut ladder = Ladder::new(WIDTH);
+    let mut printed = Ok(());
+    socket::trace(path, request, |event| {
+        if event == TraceEvent::Started {
+            eprintln!("strowger: waiting for messages; Ctrl-C ends the trace");
+        }
+        printed = if as_json { print_event(&event) } else { print_rung(&mut ladder, &event) };
+        if printed.is_ok() { ControlFlow::Continue(()) } else { ControlFlow::Break(()) }
+    })
+    .map_err(Failure::No)?;
+    Ok(printed?)
+}
+
+/// A line of JSON for each message, and for each loss.
+fn print_event(event: &TraceEvent) -> io::Result<()> {
+    let line = match event {
+        TraceEvent::Message(message) => json!(message),
+        TraceEvent::Lost(count) => json!({ "lost": count }),
+        TraceEvent::Started | TraceEvent::Ended => return Ok(()),
+    };
+    let mut out = io::stdout().lock();
+    writeln!(out, "{line}")?;
+    out.flush()
+}
+
+fn print_rung(ladder: &mut Ladder, event: &TraceEvent) -> io::Result<()> {
+    let text = match event {
+        TraceEvent::Message(message) => ladder.message(message),
+        TraceEvent::Lost(count) => ladder.lost(*count),
+        TraceEvent::Started | TraceEvent::Ended => return Ok(()),
+    };
+    let mut out = io::stdout().lock();
+    out.write_all(text.as_bytes())?;
+    out.flush()
 }

@@ -5,6 +5,7 @@ use std::io::{self, IsTerminal as _};
 use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
+use crate::cdr::Cdr;
 use strowger_control::config::{Format, Level, Log};
 use strowger_message::lossy;
 use strowger_shard::Event;
@@ -31,11 +32,13 @@ pub(crate) fn start(log: &Log) {
     }
 }
 
-/// Writes events until nobody is left to send any.
-pub(crate) fn events(events: &Receiver<Event>) {
+/// Writes events until nobody is left to send any; calls that have ended go to their own file.
+pub(crate) fn events(events: &Receiver<Event>, cdr: &Cdr) {
     let mut throttle = Throttle::default();
     for event in events {
-        if throttle.admits(kind(&event), Instant::now()) {
+        if let Event::Call(record) = event {
+            cdr.write(record);
+        } else if throttle.admits(kind(&event), Instant::now()) {
             write(event);
         }
     }
@@ -52,6 +55,7 @@ fn kind(event: &Event) -> &'static str {
         Event::WrongCredentials { .. } => "wrong credentials",
         Event::WrongIdentity { .. } => "wrong identities",
         Event::TableFull { .. } => "full tables",
+        Event::Call(_) => "calls",
     }
 }
 
@@ -66,6 +70,7 @@ fn write(event: Event) {
             tracing::warn!(%peer, user, claimed, "a user claimed to be somebody else");
         }
         Event::TableFull { table } => tracing::error!(table, "a table is full: work is refused"),
+        Event::Call(record) => tracing::debug!(reason = record.reason.as_str(), "a call has ended"),
     }
 }
 

@@ -1,17 +1,22 @@
 //! Strowger: a SIP proxy, registrar and redirect server.
 
 mod address;
+mod calls;
+mod cdr;
 mod check;
 mod cli;
 mod ctl;
 mod failure;
 mod key;
 mod log;
+mod names;
 mod serve;
 mod status;
 mod table;
+mod trace;
 mod user;
 mod users;
+mod utc;
 
 use std::process::ExitCode;
 

@@ -6,22 +6,27 @@
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
-use std::thread;
+use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use strowger_control::config::Config;
-use strowger_control::protocol::{Request, Response};
-use strowger_control::socket::{ControlSocket, Handler};
+use strowger_control::dns::{DnsResolver, Reach};
+use strowger_control::protocol::{Request, Response, TraceRequest};
+use strowger_control::socket::{ControlSocket, Handler, TraceSource};
 use strowger_foundation::Transport;
-use strowger_net::{BufferSizes, Clock, UdpSocket};
-use strowger_shard::{Listener, Snapshot};
-use strowger_worker::{Fleet, FleetConfig};
+use strowger_locate::Names;
+use strowger_net::{BufferSizes, Clock, TcpListener, UdpSocket};
+use strowger_shard::{Listener, Listeners, Snapshot};
+use strowger_worker::{Fleet, FleetConfig, Socket, StreamLimits};
 
+use crate::cdr::Cdr;
 use crate::failure::Failure;
+use crate::names::Resolver;
+use crate::trace::Traces;
 use crate::users::{Followed, Users};
-use crate::{check, key, log, status};
+use crate::{calls, check, key, log, status};
 
 /// How often the users database is asked what changed.
 const FOLLOW_EVERY: Duration = Duration::from_millis(250);
@@ -31,22 +36,25 @@ const DRAIN_TICK: Duration = Duration::from_millis(20);
 const DRAIN_LIMIT: Duration = Duration::from_secs(5);
 /// Requests of the control socket that wait; its connections are fewer.
 const QUEUE: usize = 64;
-/// Events for the log that wait.
-const EVENT_QUEUE: usize = 1024;
+/// Files that are not connections: databases, listeners, the control socket, logs.
+const OTHER_FILES: usize = 512;
+/// Events for the log, and ended calls, that wait.
+const EVENT_QUEUE: usize = 8192;
 /// How long a client of the control socket waits for its answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(9);
 
 pub(crate) fn run(file: Option<&Path>) -> Result<(), Failure> {
-    let (config, read) = Config::load(file)?;
+    let (config, read) = Config::load_with_secrets(file)?;
     log::start(&config.log);
     match &read {
         Some(read) => tracing::info!("configuration {}", read.display()),
         None => tracing::info!("no configuration file: every key has its default"),
     }
-    if let Some(limit) = open_files_limit() {
-        tracing::info!("open files: up to {limit}");
-    }
-    let mut server = Server::start(config, file.map(Path::to_owned))?;
+    let files = strowger_net::raise_open_files()
+        .map_err(|error| Failure::No(format!("the limit of open files cannot be read: {error}")))?;
+    let streams = stream_limits(&config, files);
+    tracing::info!("open files: up to {files}; connections: up to {}", streams.connections);
+    let mut server = Server::start(config, file.map(Path::to_owned), streams)?;
     server.run();
     server.end();
     Ok(())
@@ -65,6 +73,9 @@ struct Server {
     snapshot: Arc<Snapshot>,
     fleet: Fleet,
     clock: Clock,
+    cdr: Arc<Cdr>,
+    /// The thread that writes the log's events and hands calls to `cdr`.
+    log: JoinHandle<()>,
     started: Instant,
     messages: Receiver<Message>,
     last_panic: Option<strowger_foundation::Timestamp>,
@@ -74,25 +85,43 @@ struct Server {
 }
 
 impl Server {
-    fn start(config: Config, file: Option<PathBuf>) -> Result<Self, Failure> {
+    fn start(config: Config, file: Option<PathBuf>, streams: StreamLimits) -> Result<Self, Failure> {
         let workers = config.workers(check::cores());
         let sockets = bind(&config, workers)?;
         let listeners: Vec<Listener> = sockets.first().map_or_else(Vec::new, |sockets| {
-            sockets.iter().map(|socket| Listener::new(Transport::Udp, socket.local_addr())).collect()
+            sockets.iter().map(|socket| Listener::new(socket.transport(), socket.local_addr())).collect()
         });
         let [seed, directory_seed, key_low, key_high] = entropy()?;
         let users = Users::open(&config, directory_seed)?;
-        let snapshot = Arc::new(config.snapshot(listeners, users.directory().clone()));
+        let snapshot = Arc::new(config.snapshot(Listeners::new(listeners), users.directory().clone()));
         let (sender, messages) = mpsc::sync_channel(QUEUE);
-        let handler = Arc::new(Desk { messages: sender.clone() });
+        let clock = Clock::start();
+        let traces = Traces { tracer: Arc::default(), clock, listeners: status::listeners(&snapshot).into() };
+        let tracer = Arc::clone(&traces.tracer);
+        let handler = Arc::new(Desk { messages: sender.clone(), traces });
         let control = ControlSocket::open(&config.control_socket(), handler).map_err(Failure::No)?;
         forward_signals(sender)?;
         let (events, received) = mpsc::sync_channel(EVENT_QUEUE);
-        spawn("events", move || log::events(&received))?;
+        let cdr = Cdr::start(config.cdr.file.as_deref(), clock);
+        let cdr = Arc::new(cdr.map_err(|error| Failure::No(format!("a thread cannot be started: {error}")))?);
+        let writer = Arc::clone(&cdr);
+        let log = spawn("events", move || log::events(&received, &writer))?;
         let fresh = (u128::from(key_high) << 64) | u128::from(key_low);
         let key = key::of_folder(&config.server.data, fresh.to_le_bytes())?;
-        let clock = Clock::start();
-        let fleet = FleetConfig { sockets, snapshot: Arc::clone(&snapshot), seed, key, clock, events };
+        let names = Arc::new(Names::new(config.cache_policy(), seed));
+        let resolver = start_resolver(&config, &snapshot, &names, clock)?;
+        let fleet = FleetConfig {
+            sockets,
+            snapshot: Arc::clone(&snapshot),
+            seed,
+            key,
+            clock,
+            events,
+            streams,
+            names,
+            resolver: Some(resolver),
+            tracer,
+        };
         let fleet = Fleet::start(fleet).map_err(|error| {
             Failure::No(format!("the workers cannot be started: {error}; try fewer (server.workers)"))
         })?;
@@ -109,6 +138,8 @@ impl Server {
             snapshot,
             fleet,
             clock,
+            cdr,
+            log,
             started,
             messages,
             last_panic: None,
@@ -153,7 +184,11 @@ impl Server {
     }
 
     fn end(self) {
-        self.fleet.stop();
+        let Self { fleet, log, cdr, .. } = self;
+        fleet.stop();
+        // Nobody sends events any more: when the last one is written, the last call's record is too.
+        drop(log.join());
+        drop(cdr);
         tracing::info!("ended");
     }
 
@@ -195,13 +230,16 @@ impl Server {
     fn answer(&mut self, request: &Request, reply: &SyncSender<Response>) {
         let response = match request {
             Request::Status => {
-                let status = status::status(&self.fleet, &self.snapshot, self.started.elapsed());
+                let mut status = status::status(&self.fleet, &self.snapshot, self.started.elapsed());
+                status.counters.insert("cdr".to_owned(), [("lost".to_owned(), self.cdr.lost())].into());
                 Response::Status(Box::new(status))
             }
             Request::Registrations { user, limit } => {
                 let found = status::registrations(&self.fleet, self.clock.now(), user.as_deref(), *limit);
                 Response::Registrations(found)
             }
+            Request::Calls { limit } => Response::Calls(calls::list(&self.fleet, self.clock.now(), *limit)),
+            Request::Trace(_) => Response::Error("a trace is a conversation of its own".to_owned()),
             Request::Reload => match self.reload() {
                 Ok(done) => Response::Reloaded(done),
                 Err(why) => Response::Error(why),
@@ -214,6 +252,8 @@ impl Server {
     /// Everything new, or everything as it was.
     fn reload(&mut self) -> Result<String, String> {
         let result = self.try_reload();
+        // Whoever rotates logs wants that done whatever the configuration says now.
+        self.cdr.reopen(self.config.cdr.file.as_deref());
         match &result {
             Ok(done) => tracing::info!("{done}"),
             Err(why) => tracing::error!("not reloaded, all is as it was: {why}"),
@@ -225,7 +265,7 @@ impl Server {
         if self.snapshot.draining {
             return Err("the server is being stopped".to_owned());
         }
-        let (config, _) = Config::load(self.file.as_deref()).map_err(|error| error.to_string())?;
+        let (config, _) = Config::load_with_secrets(self.file.as_deref()).map_err(|error| error.to_string())?;
         unchanged(&self.config, &config)?;
         let users = self.users.reopen(&config).map_err(|error| error.to_string())?;
         let old = self.snapshot.directory.clone();
@@ -246,6 +286,9 @@ fn unchanged(old: &Config, new: &Config) -> Result<(), String> {
         ("server.data", old.server.data == new.server.data),
         ("control.socket", old.control_socket() == new.control_socket()),
         ("log", old.log == new.log),
+        ("tcp", old.tcp == new.tcp),
+        ("dns", old.dns == new.dns),
+        ("cdr.file", old.cdr.file == new.cdr.file),
     ];
     match same.into_iter().find(|(_, same)| !same) {
         Some((key, _)) => Err(format!("{key} cannot change while the server runs; set it back, or restart the server")),
@@ -254,18 +297,58 @@ fn unchanged(old: &Config, new: &Config) -> Result<(), String> {
 }
 
 /// A socket on each address for each worker.
-fn bind(config: &Config, workers: u16) -> Result<Vec<Vec<UdpSocket>>, Failure> {
+fn bind(config: &Config, workers: u16) -> Result<Vec<Vec<Socket>>, Failure> {
     let no = |error: strowger_net::BindError| Failure::No(error.to_string());
-    let mut sockets: Vec<Vec<UdpSocket>> = (0..workers).map(|_| Vec::new()).collect();
-    for address in check::addresses(config)? {
-        let first = UdpSocket::bind(address, BufferSizes::DEFAULT).map_err(no)?;
-        tracing::info!("listening on udp:{}", first.local_addr());
+    let mut sockets: Vec<Vec<Socket>> = (0..workers).map(|_| Vec::new()).collect();
+    let mut firsts: Vec<Socket> = Vec::new();
+    for (transport, mut address) in check::addresses(config)? {
+        // Port 0 means one free port for all transports of the address.
+        let twin =
+            firsts.iter().map(Socket::local_addr).find(|first| address.port() == 0 && first.ip() == address.ip());
+        address.set_port(twin.map_or(address.port(), |twin| twin.port()));
+        let first = match transport {
+            Transport::Udp => UdpSocket::bind(address, BufferSizes::DEFAULT).map(Socket::from),
+            _ => TcpListener::bind(address).map(Socket::from),
+        };
+        let first = first.map_err(no)?;
+        tracing::info!("listening on {}:{}", transport.as_str().to_ascii_lowercase(), first.local_addr());
+        firsts.push(first);
+    }
+    for first in firsts {
         let others = (1..workers).map(|_| first.sibling().map_err(no)).collect::<Result<Vec<_>, _>>()?;
         for (mine, socket) in sockets.iter_mut().zip(std::iter::once(first).chain(others)) {
             mine.push(socket);
         }
     }
     Ok(sockets)
+}
+
+/// The limits of connections, where the process may open so many files.
+fn stream_limits(config: &Config, files: u64) -> StreamLimits {
+    let tcp = &config.tcp;
+    let number = |number: u32| usize::try_from(number).unwrap_or(usize::MAX);
+    let files = usize::try_from(files).unwrap_or(usize::MAX).saturating_sub(OTHER_FILES);
+    StreamLimits {
+        connections: number(tcp.connections).min(files),
+        per_source: number(tcp.per_source),
+        message_time: tcp.message_time.0,
+        idle: tcp.idle.0,
+        connect_timeout: tcp.connect_timeout.0,
+        user_timeout: tcp.user_timeout.0,
+        ..StreamLimits::default()
+    }
+}
+
+fn start_resolver(
+    config: &Config,
+    snapshot: &Snapshot,
+    names: &Arc<Names>,
+    clock: Clock,
+) -> Result<Arc<Resolver>, Failure> {
+    let reach = Reach::of(snapshot.listeners.iter().map(|listener| (listener.transport, listener.address)));
+    let dns = DnsResolver::start(&config.dns_config(reach));
+    let dns = dns.map_err(|error| Failure::No(format!("the resolver's thread cannot be started: {error}")))?;
+    Ok(Arc::new(Resolver { dns, names: Arc::clone(names), clock }))
 }
 
 fn entropy() -> Result<[u64; 4], Failure> {
@@ -289,23 +372,18 @@ fn forward_signals(messages: SyncSender<Message>) -> Result<(), Failure> {
             }
         }
     })
+    .map(drop)
 }
 
-fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<(), Failure> {
+fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<()>, Failure> {
     let spawned = thread::Builder::new().name(name.to_owned()).spawn(work);
-    spawned.map(drop).map_err(|error| Failure::No(format!("a thread cannot be started: {error}")))
-}
-
-/// What the system lets this process open, as it says it.
-fn open_files_limit() -> Option<String> {
-    let limits = std::fs::read_to_string("/proc/self/limits").ok()?;
-    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
-    line.split_whitespace().next().map(str::to_owned)
+    spawned.map_err(|error| Failure::No(format!("a thread cannot be started: {error}")))
 }
 
 /// Hands what the control socket is asked to the thread that owns the server.
 struct Desk {
     messages: SyncSender<Message>,
+    traces: Traces,
 }
 
 impl Handler for Desk {
@@ -317,5 +395,9 @@ impl Handler for Desk {
             Err(mpsc::TrySendError::Full(_)) => Response::Error("too many requests at one time; try again".to_owned()),
             Err(mpsc::TrySendError::Disconnected(_)) => ended(),
         }
+    }
+
+    fn trace(&self, request: &TraceRequest) -> Result<Box<dyn TraceSource>, String> {
+        self.traces.start(request)
     }
 }

@@ -7,7 +7,7 @@ use strowger_control::protocol::{Counters, MAX_LISTED, Registration, Registratio
 use strowger_directory::Directory;
 use strowger_foundation::Timestamp;
 use strowger_message::lossy;
-use strowger_shard::Snapshot;
+use strowger_shard::{Listener, Snapshot};
 use strowger_worker::{Fleet, SHARDS_PER_WORKER, WorkerStatus};
 
 pub(crate) fn status(fleet: &Fleet, snapshot: &Snapshot, uptime: Duration) -> Status {
@@ -22,10 +22,15 @@ pub(crate) fn status(fleet: &Fleet, snapshot: &Snapshot, uptime: Duration) -> St
         transactions: wide(now.total.transactions),
         workers: wide(now.workers.len()),
         draining: snapshot.draining,
-        listeners: snapshot.listeners.iter().map(|listener| format!("udp:{}", listener.address)).collect(),
+        listeners: listeners(snapshot),
         domains: snapshot.domains.iter().map(|domain| lossy(domain)).collect(),
         counters: counters(&now.total),
     }
+}
+
+/// Where it listens, by the ids of its listeners.
+pub(crate) fn listeners(snapshot: &Snapshot) -> Vec<String> {
+    snapshot.listeners.iter().map(shown).collect()
 }
 
 pub(crate) fn registrations(fleet: &Fleet, now: Timestamp, user: Option<&str>, limit: usize) -> Registrations {
@@ -75,7 +80,7 @@ fn stripes(fleet: &Fleet) -> u16 {
 }
 
 fn counters(total: &WorkerStatus) -> Counters {
-    let WorkerStatus { worker, net, shard, .. } = total;
+    let WorkerStatus { worker, net, shard, streams, .. } = total;
     let sockets = [
         ("received", net.received),
         ("sent", net.sent),
@@ -107,7 +112,12 @@ fn counters(total: &WorkerStatus) -> Counters {
         ("sockets".to_owned(), part(&mut sockets.into_iter())),
         ("workers".to_owned(), part(&mut workers.into_iter())),
         ("shards".to_owned(), part(&mut shard.iter())),
+        ("connections".to_owned(), part(&mut std::iter::once(("open", wide(total.connections))).chain(streams.iter()))),
     ])
+}
+
+fn shown(listener: &Listener) -> String {
+    format!("{}:{}", listener.transport.as_str().to_ascii_lowercase(), listener.address)
 }
 
 fn wide(number: usize) -> u64 {

@@ -3,7 +3,7 @@
 use core::fmt;
 use core::net::SocketAddr;
 
-use crate::id::ListenerId;
+use crate::id::{ConnId, ListenerId};
 
 /// A transport protocol as it is written in Via (RFC 3261 §20.42, RFC 7118).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
@@ -65,17 +65,39 @@ impl fmt::Display for Transport {
     }
 }
 
-/// One way to reach a peer: the local listener and the peer's address.
+/// One way to reach a peer: the local listener and the peer's address; for a stream also the connection, where one is meant.
 ///
-/// For datagrams that is all there is; a stream's flow will name its connection besides.
+/// | `connection` | `reopen` | a message goes |
+/// |---|---|---|
+/// | none | | as a datagram, or on any connection to `peer`, opened where there is none |
+/// | some | no | on this connection only: when it is closed the peer is out of reach (RFC 5626) |
+/// | some | yes | on this connection, or once it is closed, as without one (RFC 3261 §18.2.2) |
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct Flow {
-    /// The local socket.
+    /// The local socket, or the listener on whose behalf connections are opened.
     pub listener: ListenerId,
     /// The transport of that socket.
     pub transport: Transport,
-    /// The far end.
+    /// Another connection may take the place of `connection` once that is closed.
+    pub reopen: bool,
+    /// The far end; with `reopen`, where another connection is opened to.
     pub peer: SocketAddr,
+    /// The connection, on streams.
+    pub connection: Option<ConnId>,
+}
+
+impl Flow {
+    /// The flow to `peer` by no connection in particular.
+    #[must_use]
+    pub const fn new(listener: ListenerId, transport: Transport, peer: SocketAddr) -> Self {
+        Self { listener, transport, reopen: false, peer, connection: None }
+    }
+
+    /// The flow of one connection, and of no other.
+    #[must_use]
+    pub const fn on(listener: ListenerId, transport: Transport, peer: SocketAddr, connection: ConnId) -> Self {
+        Self { listener, transport, reopen: false, peer, connection: Some(connection) }
+    }
 }
 
 impl fmt::Display for Flow {

@@ -14,7 +14,7 @@ pub mod time;
 pub mod wheel;
 
 pub use flow::{Flow, Transport};
-pub use id::{ListenerId, ShardId};
+pub use id::{ConnId, ListenerId, ShardId};
 pub use pool::{Buf, BufPool};
 pub use tag::{KeyRing, Tag, TagKey};
 pub use time::{Timestamp, WallTime};

@@ -124,6 +124,11 @@ impl KeyRing {
         &self.current
     }
 
+    /// The keys that are accepted: the current one, then the previous.
+    pub fn keys(&self) -> impl Iterator<Item = &TagKey> {
+        core::iter::once(&self.current).chain(&self.previous)
+    }
+
     /// Whether `tag` was made over `parts` by the current or the previous key.
     #[must_use]
     pub fn verify(&self, parts: &[&[u8]], tag: &Tag) -> bool {

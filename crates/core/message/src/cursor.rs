@@ -16,6 +16,12 @@ impl<'a> Cursor<'a> {
         self.rest
     }
 
+    /// What was taken since the rest was `before`.
+    #[inline]
+    pub(crate) fn read_since(&self, before: &'a [u8]) -> Option<&'a [u8]> {
+        before.get(..before.len().checked_sub(self.rest.len())?)
+    }
+
     pub(crate) const fn is_empty(&self) -> bool {
         self.rest.is_empty()
     }

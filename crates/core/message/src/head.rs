@@ -1,20 +1,17 @@
 //! The lines of a message's head: its start line and header fields, found but not yet understood.
 
-use smallvec::SmallVec;
-
 use crate::fault::Fault;
-use crate::header::HeaderName;
+use crate::header::{HeaderName, HeaderSet};
 use crate::method::Method;
 use crate::status::Status;
 use crate::text;
-use crate::via::Via;
 
 /// The longest head in bytes, the final empty line included: spans are 16 bits wide.
 pub const MAX_HEAD: usize = 65_535;
 /// The most header fields in a message.
 pub const MAX_FIELDS: usize = 256;
 /// Fields that are kept without allocating; a usual INVITE has 14.
-const INLINE_FIELDS: usize = 24;
+const FEW_FIELDS: usize = 24;
 
 /// The first line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,13 +32,15 @@ pub enum StartLine<'a> {
     },
 }
 
-/// Where a header field stands.
+/// Where a header field stands. Eight bytes, for a head is moved about as a whole.
 #[derive(Clone, Copy, Debug)]
+#[repr(C, align(8))]
 pub struct Field {
+    start: u16,
+    value_start: u16,
+    value_end: u16,
     /// Its name, where it is known.
     pub name: HeaderName,
-    line: (u16, u16),
-    value: (u16, u16),
 }
 
 /// A message's head, and the bytes behind it.
@@ -50,11 +49,9 @@ pub struct Head<'a> {
     bytes: &'a [u8],
     start: StartLine<'a>,
     start_end: u16,
-    fields: SmallVec<[Field; INLINE_FIELDS]>,
+    fields: Fields,
     end: u16,
     is_sip_2_0: bool,
-    /// The topmost Via, where [`Peek`](crate::Peek) has read it, so that it is read once.
-    top_via: Option<Via<'a>>,
 }
 
 impl<'a> Head<'a> {
@@ -63,31 +60,33 @@ impl<'a> Head<'a> {
     /// # Errors
     /// A [`Fault`] where there is no head to be found, or no start line of SIP.
     pub fn scan(bytes: &'a [u8]) -> Result<Self, Fault> {
-        let window = bytes.get(..MAX_HEAD).unwrap_or(bytes);
-        let first_end = line_end(window, 0, Fault::StartLine)?.ok_or(Fault::StartLine)?;
-        let (start, is_sip_2_0) = parse_start_line(window.get(..first_end).unwrap_or(&[]))?;
-        let start_end = first_end.saturating_add(2);
-        let mut head = Self {
-            bytes,
-            start,
-            start_end: narrow(start_end),
-            fields: SmallVec::new(),
-            end: 0,
-            is_sip_2_0,
-            top_via: None,
-        };
-        let mut at = start_end;
+        let mut head = Self::unread(bytes);
+        head.read_lines()?;
+        Ok(head)
+    }
+
+    /// Nothing yet but the bytes.
+    #[inline(always)]
+    pub(crate) fn unread(bytes: &'a [u8]) -> Self {
+        let start = StartLine::Request { method: Method::Other(&[]), uri: &[] };
+        Self { bytes, start, start_end: 0, fields: Fields::new(), end: 0, is_sip_2_0: false }
+    }
+
+    /// Finds the lines, in place: a head is too large to be handed about more often than must be.
+    pub(crate) fn read_lines(&mut self) -> Result<(), Fault> {
+        let window = self.bytes.get(..MAX_HEAD).unwrap_or(self.bytes);
+        let (line, mut rest) = split_line(window, Fault::StartLine, Fault::StartLine)?;
+        (self.start, self.is_sip_2_0) = parse_start_line(line)?;
+        self.start_end = narrow(window.len().wrapping_sub(rest.len()));
         loop {
-            if let Some([b'\r', b'\n', ..]) = window.get(at..) {
-                head.end = narrow(at.wrapping_add(2));
-                return Ok(head);
+            if let [b'\r', b'\n', behind @ ..] = rest {
+                self.end = narrow(window.len().wrapping_sub(behind.len()));
+                return Ok(());
             }
-            let (field, next) = scan_field(window, at)?;
-            if head.fields.len() == MAX_FIELDS {
-                return Err(Fault::TooManyFields);
-            }
-            head.fields.push(field);
-            at = next;
+            rest = match self.fields.push_usual(window.len(), rest) {
+                Some(next) => next,
+                None => self.fields.push_any(window.len(), rest)?,
+            };
         }
     }
 
@@ -114,17 +113,6 @@ impl<'a> Head<'a> {
     #[must_use]
     pub fn rest(&self) -> &'a [u8] {
         self.bytes.get(usize::from(self.end)..).unwrap_or(&[])
-    }
-
-    /// Reads the topmost Via and keeps it.
-    pub(crate) fn read_top_via(&mut self) -> Option<Via<'a>> {
-        self.top_via = self.first(HeaderName::Via).and_then(Via::parse_first).map(|(via, _)| via);
-        self.top_via
-    }
-
-    /// The topmost Via, where it was read already.
-    pub(crate) const fn top_via(&self) -> Option<Via<'a>> {
-        self.top_via
     }
 
     /// Cuts what stands behind the message: on datagrams, bytes past Content-Length (RFC 3261 §18.3).
@@ -160,30 +148,35 @@ impl<'a> Head<'a> {
     /// All fields in their order.
     #[must_use]
     pub fn fields(&self) -> &[Field] {
-        &self.fields
+        self.fields.list()
     }
 
     /// The trimmed value of `field`.
     #[must_use]
     pub fn value(&self, field: &Field) -> &'a [u8] {
-        self.slice(field.value)
+        self.bytes.get(usize::from(field.value_start)..usize::from(field.value_end)).unwrap_or(&[])
     }
 
     /// The whole line of `field`, with its CRLF.
     #[must_use]
     pub fn line(&self, field: &Field) -> &'a [u8] {
-        self.slice(field.line)
+        // Behind a value stands nothing but white space, folds among it.
+        let behind = self.bytes.get(usize::from(field.value_end)..).unwrap_or(&[]);
+        let next = split_folded_line(behind).map_or(&[][..], |(_, next)| next);
+        let end = self.bytes.len().wrapping_sub(next.len());
+        self.bytes.get(usize::from(field.start)..end).unwrap_or(&[])
     }
 
     /// The values of all fields called `name`, each a whole header value (possibly a list), in their order.
     pub fn all(&self, name: HeaderName) -> impl Iterator<Item = &'a [u8]> + '_ {
-        self.fields.iter().filter(move |field| field.name == name).map(|field| self.value(field))
+        let fields = self.fields.starting_at(name);
+        fields.iter().filter(move |field| field.name == name).map(|field| self.value(field))
     }
 
     /// The value of the first field called `name`.
     #[must_use]
     pub fn first(&self, name: HeaderName) -> Option<&'a [u8]> {
-        self.all(name).next()
+        self.fields.first(name).map(|field| self.value(field))
     }
 
     /// The elements of all fields called `name`, lists split at their commas.
@@ -196,12 +189,15 @@ impl<'a> Head<'a> {
     /// # Errors
     /// [`Fault::Repeated`].
     pub fn only(&self, name: HeaderName) -> Result<Option<&'a [u8]>, Fault> {
-        let mut values = self.all(name);
-        let value = values.next();
-        if value.is_some() && values.next().is_some() {
+        if self.has_repeated(HeaderSet::of(name)) {
             return Err(Fault::Repeated(name.as_str()));
         }
-        Ok(value)
+        Ok(self.first(name))
+    }
+
+    /// Whether a field of one of `names` stands more than once.
+    pub(crate) const fn has_repeated(&self, names: HeaderSet) -> bool {
+        self.fields.repeated.meets(names)
     }
 
     /// Where `part`, a slice of this message, begins; its end is that plus its length.
@@ -211,65 +207,136 @@ impl<'a> Head<'a> {
         debug_assert!(at.saturating_add(part.len()) <= self.bytes.len(), "a part of another message");
         at
     }
-
-    fn slice(&self, (start, end): (u16, u16)) -> &'a [u8] {
-        self.bytes.get(usize::from(start)..usize::from(end)).unwrap_or(&[])
-    }
 }
 
-/// The position of the CRLF that ends the line at `from`; `None` where the line is not whole. A bare CR or LF is the
-/// `fault` that is given: the next hop might take it for a line's end, and what is behind it for a header.
-#[inline]
-fn line_end(bytes: &[u8], from: usize, fault: Fault) -> Result<Option<usize>, Fault> {
-    let Some(rest) = bytes.get(from..) else { return Ok(None) };
-    let Some(at) = text::find_line_end(rest) else { return Ok(None) };
-    match rest.get(at..) {
-        // Positions stay below MAX_HEAD, so that nothing here can wrap.
-        Some([b'\r', b'\n', ..]) => Ok(Some(from.wrapping_add(at))),
-        Some([b'\r']) => Ok(None),
-        _ => Err(fault),
-    }
+/// The fields found so far, and which are there: most questions are about a field that is not, or about the first one.
+#[derive(Clone, Debug)]
+struct Fields {
+    few: [Field; FEW_FIELDS],
+    count: usize,
+    /// All of them, where they are not few.
+    many: Vec<Field>,
+    seen: HeaderSet,
+    repeated: HeaderSet,
+    /// Where among them the first field of each name stands; says something only of those seen.
+    first: [u8; HeaderName::COUNT],
 }
 
-/// As [`line_end`], over folds: a line that begins with white space continues the one before it.
-#[inline]
-fn folded_line_end(bytes: &[u8], from: usize) -> Result<usize, Fault> {
-    let mut from = from;
-    loop {
-        let end = line_end(bytes, from, Fault::HeaderLine)?.ok_or(Fault::HeadTooLong)?;
-        let next = end.wrapping_add(2);
-        match bytes.get(next) {
-            Some(b' ' | b'\t') => from = next,
-            _ => return Ok(end),
+impl Fields {
+    #[inline(always)]
+    fn new() -> Self {
+        let none = Field { start: 0, value_start: 0, value_end: 0, name: HeaderName::Via };
+        let (seen, repeated) = (HeaderSet::default(), HeaderSet::default());
+        let (few, first) = ([none; FEW_FIELDS], [0; HeaderName::COUNT]);
+        Self { few, count: 0, many: Vec::new(), seen, repeated, first }
+    }
+
+    /// Reads the field at the start of `text` and says what follows it, where it stands as fields do: a name that is known
+    /// at a glance, one space, a value without white space at its ends, no fold. What is read here
+    /// [`push_any`](Self::push_any) would read as the same. Positions are those in a head that ends with `text` and is
+    /// `total` bytes long.
+    #[inline(always)]
+    fn push_usual<'t>(&mut self, total: usize, text: &'t [u8]) -> Option<&'t [u8]> {
+        let (name, length) = HeaderName::at_start(text.first_chunk()?)?;
+        let [b':', b' ', behind @ ..] = text.get(length..)? else { return None };
+        let (value, rest) = behind.split_at_checked(text::find_line_end(behind)?)?;
+        let [b'\r', b'\n', next @ ..] = rest else { return None };
+        if let [b' ' | b'\t', ..] = next {
+            return None;
         }
+        if value.first().is_none_or(|byte| text::is_lws(*byte)) || value.last().is_none_or(|byte| text::is_lws(*byte)) {
+            return None;
+        }
+        let start = narrow(total.wrapping_sub(text.len()));
+        let (value_start, value_end) =
+            (narrow(total.wrapping_sub(behind.len())), narrow(total.wrapping_sub(rest.len())));
+        *self.few.get_mut(self.count)? = Field { start, value_start, value_end, name };
+        self.note(name);
+        Some(next)
+    }
+
+    /// As [`push_usual`](Self::push_usual), for all that a field may be.
+    #[cold]
+    fn push_any<'t>(&mut self, total: usize, text: &'t [u8]) -> Result<&'t [u8], Fault> {
+        let (whole, next) = split_folded_line(text)?;
+        let (name, behind) = split_name(whole)?;
+        let front = text::trim_start(behind);
+        let value_start = total.wrapping_sub(next.len()).wrapping_sub(2).wrapping_sub(front.len());
+        let value_end = value_start.wrapping_add(text::trim(front).len());
+        let (start, value_start) = (narrow(total.wrapping_sub(text.len())), narrow(value_start));
+        let field = Field { start, value_start, value_end: narrow(value_end), name };
+        if self.count == MAX_FIELDS {
+            return Err(Fault::TooManyFields);
+        }
+        if let Some(place) = self.few.get_mut(self.count) {
+            *place = field;
+        } else {
+            if self.many.is_empty() {
+                self.many.extend_from_slice(&self.few);
+            }
+            self.many.push(field);
+        }
+        self.note(name);
+        Ok(next)
+    }
+
+    /// Counts a field.
+    #[inline(always)]
+    fn note(&mut self, name: HeaderName) {
+        let set = HeaderSet::of(name);
+        if self.seen.meets(set) {
+            self.repeated = self.repeated.with(set);
+        } else if let Some(first) = self.first.get_mut(name as usize) {
+            #[expect(clippy::cast_possible_truncation, reason = "below MAX_FIELDS")]
+            (*first = self.count as u8);
+        }
+        self.seen = self.seen.with(set);
+        self.count = self.count.wrapping_add(1);
+    }
+
+    #[inline]
+    fn list(&self) -> &[Field] {
+        self.few.get(..self.count).unwrap_or(&self.many)
+    }
+
+    /// The first field called `name`.
+    #[inline]
+    fn first(&self, name: HeaderName) -> Option<&Field> {
+        self.starting_at(name).first()
+    }
+
+    /// The fields from the first one called `name` on; none where there is no such field.
+    #[inline]
+    fn starting_at(&self, name: HeaderName) -> &[Field] {
+        if !self.seen.meets(HeaderSet::of(name)) {
+            return &[];
+        }
+        let first = self.first.get(name as usize).map_or(0, |first| usize::from(*first));
+        self.list().get(first..).unwrap_or(&[])
     }
 }
 
-/// The field at `at`, which is no empty line, and where the next begins.
+/// The line at the start of `text` and what follows its CRLF. A line that is not whole is the fault `open`; a bare CR or LF
+/// is the fault `bare`: the next hop might take it for a line's end, and what is behind it for a header.
 #[inline]
-fn scan_field(bytes: &[u8], at: usize) -> Result<(Field, usize), Fault> {
-    let known = bytes.get(at..).and_then(<[u8]>::first_chunk).and_then(HeaderName::of_line);
-    let behind_name = at.wrapping_add(known.map_or(0, |(_, length)| length));
-    let end = folded_line_end(bytes, behind_name)?;
-    let (name, mut value) = match known {
-        Some((name, _)) => (name, bytes.get(behind_name.wrapping_add(1)..end).unwrap_or(&[])),
-        None => split_name(bytes.get(at..end).unwrap_or(&[]))?,
-    };
-    // Nearly always one space stands before a value, and none behind it.
-    while let [first, tail @ ..] = value
-        && text::is_lws(*first)
-    {
-        value = tail;
+fn split_line(text: &[u8], bare: Fault, open: Fault) -> Result<(&[u8], &[u8]), Fault> {
+    let (line, end) = text::find_line_end(text).and_then(|at| text.split_at_checked(at)).ok_or(open)?;
+    match end {
+        [b'\r', b'\n', next @ ..] => Ok((line, next)),
+        [b'\r'] => Err(open),
+        _ => Err(bare),
     }
-    let value_start = end.wrapping_sub(value.len());
-    while let [front @ .., last] = value
-        && text::is_lws(*last)
-    {
-        value = front;
+}
+
+/// As [`split_line`], over folds: a line that begins with white space continues the one before it.
+fn split_folded_line(text: &[u8]) -> Result<(&[u8], &[u8]), Fault> {
+    let (mut line, mut next) = split_line(text, Fault::HeaderLine, Fault::HeadTooLong)?;
+    while let [b' ' | b'\t', ..] = next {
+        next = split_line(next, Fault::HeaderLine, Fault::HeadTooLong)?.1;
+        let length = text.len().wrapping_sub(next.len()).wrapping_sub(2);
+        line = text.get(..length).unwrap_or(text);
     }
-    let (next, value_end) = (end.wrapping_add(2), value_start.wrapping_add(value.len()));
-    let field = Field { name, line: (narrow(at), narrow(next)), value: (narrow(value_start), narrow(value_end)) };
-    Ok((field, next))
+    Ok((line, next))
 }
 
 /// A line's name, and what follows its colon.
@@ -301,7 +368,8 @@ fn narrow(position: usize) -> u16 {
 /// The start line, and whether its version is 2.0.
 fn parse_start_line(line: &[u8]) -> Result<(StartLine<'_>, bool), Fault> {
     // A request as it should be; no status line has a method's characters up to its first space.
-    if let Some((front, b" SIP/2.0")) = line.split_last_chunk()
+    if let Some((front, version)) = line.split_last_chunk()
+        && version == b" SIP/2.0"
         && let (method @ [_, ..], [b' ', uri @ ..]) = text::split_while(front, text::TOKEN)
     {
         return Ok((StartLine::Request { method: Method::from_token(method), uri }, true));

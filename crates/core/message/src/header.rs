@@ -1,5 +1,7 @@
 //! Header field names, long and compact (RFC 3261 §7.3.3 and §20, and the extensions that the server knows).
 
+use crate::text;
+
 macro_rules! header_names {
     ($($variant:ident $long:literal $($compact:literal)?;)*) => {
         /// A header field's name, where the server has a use for the field.
@@ -33,6 +35,11 @@ macro_rules! header_names {
                     _ => Self::Other,
                 }
             }
+        }
+
+        impl HeaderName {
+            /// How many there are, [`Other`](Self::Other) among them.
+            pub(crate) const COUNT: usize = Self::Other as usize + 1;
         }
 
         const ALL: &[(HeaderName, &str)] = &[$((HeaderName::$variant, $long),)*];
@@ -74,6 +81,29 @@ header_names! {
     PPreferredIdentity "P-Preferred-Identity";
     Warning "Warning";
     Event "Event" b'o';
+}
+
+/// Some of the names.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct HeaderSet(u64);
+
+impl HeaderSet {
+    #[inline(always)]
+    pub(crate) const fn of(name: HeaderName) -> Self {
+        const { assert!(HeaderName::COUNT <= 64, "a set has a bit for each name") };
+        Self(1 << name as u32)
+    }
+
+    #[inline(always)]
+    pub(crate) const fn with(self, other: Self) -> Self {
+        Self(self.0 | other.0)
+    }
+
+    /// Whether a name is in both.
+    #[inline(always)]
+    pub(crate) const fn meets(self, other: Self) -> bool {
+        self.0 & other.0 != 0
+    }
 }
 
 /// A long name, and its letters as two numbers to compare with; none is equal to those of a name that is longer than 15.
@@ -133,36 +163,59 @@ const fn slot_of(first: u8, last: u8, length: usize) -> usize {
 }
 
 /// The high bit of the first byte of `word` that is a colon, and perhaps some behind it.
-#[inline]
+#[inline(always)]
 const fn colons(word: u64) -> u64 {
-    const LOW: u64 = 0x0101_0101_0101_0101;
-    let zero = word ^ LOW.wrapping_mul(b':' as u64);
-    zero.wrapping_sub(LOW) & !zero & LOW.wrapping_mul(128)
+    text::zeros(word ^ text::ONES.wrapping_mul(b':' as u64))
+}
+
+/// All bits of the bytes before the one whose high bit is the lowest of `marks`.
+#[inline(always)]
+const fn before_first(marks: u64) -> u64 {
+    (marks ^ marks.wrapping_sub(1)) >> 8
 }
 
 impl HeaderName {
+    /// The name with which `line` begins, known or not, and its length, where its colon stands behind it within 16 bytes.
+    /// `None` says only that the line must be read the long way.
+    #[inline(always)]
+    pub(crate) fn at_start(line: &[u8; 16]) -> Option<(Self, usize)> {
+        Self::of_line(line).or_else(|| Self::of_other_line(line))
+    }
+
+    /// As [`of_line`](Self::of_line), for a name that is not known, or is written otherwise.
+    fn of_other_line(line: &[u8; 16]) -> Option<(Self, usize)> {
+        match text::split_while(line, text::TOKEN) {
+            (name @ [_, ..], [b':', ..]) => Some((Self::from_bytes(name), name.len())),
+            _ => None,
+        }
+    }
+
     /// The known name with which `line` begins, written as it stands in the RFC and with its colon behind it, and its length.
     /// `None` says only that the line must be read the long way.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn of_line(line: &[u8; 16]) -> Option<(Self, usize)> {
-        let line = u128::from_le_bytes(*line);
-        #[expect(clippy::cast_possible_truncation, reason = "it is cut in two")]
-        let (low, high) = (line as u64, (line >> 64) as u64);
-        // The bits before the lowest of a number: those of the bytes before the colon, and 7 of its own.
-        let before = |colons: u64| (colons.wrapping_sub(1) & !colons) >> 7;
-        let (words, bits) = match (colons(low), colons(high)) {
-            (0, 0) => return None,
-            (0, colons) => ((low, high & before(colons)), colons.trailing_zeros().wrapping_add(64)),
-            (colons, _) => ((low & before(colons), 0), colons.trailing_zeros()),
+        let (low, high) = text::halves(*line);
+        let (words, last, length) = match colons(low) {
+            0 => {
+                let colons = colons(high);
+                let bits = colons.trailing_zeros();
+                if colons == 0 || bits == 7 {
+                    return None;
+                }
+                let last = high.wrapping_shr(bits.wrapping_sub(15));
+                ((low, high & before_first(colons)), last, (bits >> 3).wrapping_add(8))
+            }
+            colons => {
+                let bits = colons.trailing_zeros();
+                if bits <= 15 {
+                    let name = Self::from_compact(low.to_le_bytes()[0]);
+                    return (bits == 15 && name != Self::Other).then_some((name, 1));
+                }
+                ((low & before_first(colons), 0), low.wrapping_shr(bits.wrapping_sub(15)), bits >> 3)
+            }
         };
-        let length = (bits >> 3) as usize;
-        let first = low.to_le_bytes()[0];
-        if length == 1 {
-            let name = Self::from_compact(first);
-            return (name != Self::Other).then_some((name, 1));
-        }
-        let last = line.wrapping_shr(bits.wrapping_sub(15)).to_le_bytes()[0];
-        let slot = SLOTS.get(slot_of(first, last, length))?;
+        let length = length as usize;
+        let slot = SLOTS.get(slot_of(low.to_le_bytes()[0], last.to_le_bytes()[0], length))?;
         (slot.words == words).then_some((slot.name, length))
     }
 

@@ -57,6 +57,6 @@ pub use patch::Patch;
 pub use peek::{Kind, Peek};
 pub use reply::Reply;
 pub use status::Status;
-pub use text::{lossy, parse_decimal, split_list, trim, unquote};
+pub use text::{lossy, parse_decimal, parse_q, split_list, trim, unquote};
 pub use uri::{Aor, SipUri, TelUri, Uri};
 pub use via::{MAGIC_COOKIE, Rport, Via};

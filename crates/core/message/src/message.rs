@@ -4,9 +4,10 @@
 use crate::fault::Fault;
 use crate::framer;
 use crate::head::{Head, StartLine};
-use crate::header::HeaderName;
+use crate::header::{HeaderName, HeaderSet};
 use crate::method::Method;
 use crate::name_addr::NameAddr;
+use crate::peek::Peek;
 use crate::status::Status;
 use crate::text;
 use crate::uri::Uri;
@@ -45,15 +46,30 @@ impl<'a> Message<'a> {
         Self::from_head(head).map_err(|(fault, head)| (fault, Some(head)))
     }
 
+    /// Reads what must be in the message that was peeked at; nothing is read twice.
+    ///
+    /// # Errors
+    /// The fault, with the head given back.
+    #[expect(clippy::result_large_err, reason = "the error holds the head that the answer is built from; it is rare")]
+    pub fn from_peek(peek: Peek<'a>) -> Result<Self, (Fault, Head<'a>)> {
+        let via = peek.via;
+        Self::read(peek.into_head(), via)
+    }
+
     /// Reads what must be in `head`.
     ///
     /// # Errors
     /// The fault, with the head given back.
     #[expect(clippy::result_large_err, reason = "the error holds the head that the answer is built from; it is rare")]
     pub fn from_head(head: Head<'a>) -> Result<Self, (Fault, Head<'a>)> {
-        match Required::read(&head) {
+        Self::read(head, None)
+    }
+
+    #[inline(always)]
+    #[expect(clippy::result_large_err, reason = "the error holds the head that the answer is built from; it is rare")]
+    fn read(mut head: Head<'a>, via: Option<Via<'a>>) -> Result<Self, (Fault, Head<'a>)> {
+        match Required::read(&head, via) {
             Ok(Required { body_length, via, from, to, call_id, cseq, max_forwards }) => {
-                let mut head = head;
                 head.cut_rest(body_length);
                 let body = head.rest();
                 Ok(Self { head, body, via, from, to, call_id, cseq, max_forwards })
@@ -159,22 +175,26 @@ struct Required<'a> {
 }
 
 impl<'a> Required<'a> {
-    fn read(head: &Head<'a>) -> Result<Self, Fault> {
+    #[inline(always)]
+    fn read(head: &Head<'a>, via: Option<Via<'a>>) -> Result<Self, Fault> {
         if !head.is_sip_2_0() {
             return Err(Fault::Version);
         }
-        let values = Values::collect(head)?;
-        let via = match head.top_via() {
+        if head.has_repeated(SINGLE) {
+            return Err(first_repeated(head));
+        }
+        let required = |name: HeaderName| head.first(name).ok_or(Fault::Missing(name.as_str()));
+        let via = match via {
             Some(via) => via,
-            None => Via::parse_first(values.via.ok_or(Fault::Missing("Via"))?).ok_or(Fault::Header("Via"))?.0,
+            None => Via::parse_first(required(HeaderName::Via)?).ok_or(Fault::Header("Via"))?.0,
         };
-        let from = address(values.from, "From")?;
-        let to = address(values.to, "To")?;
-        let call_id = values.call_id.ok_or(Fault::Missing("Call-ID"))?;
+        let from = NameAddr::parse(required(HeaderName::From)?).ok_or(Fault::Header("From"))?;
+        let to = NameAddr::parse(required(HeaderName::To)?).ok_or(Fault::Header("To"))?;
+        let call_id = required(HeaderName::CallId)?;
         if !is_call_id(call_id) {
             return Err(Fault::Header("Call-ID"));
         }
-        let cseq = read_cseq(values.cseq.ok_or(Fault::Missing("CSeq"))?).ok_or(Fault::Header("CSeq"))?;
+        let cseq = read_cseq(required(HeaderName::CSeq)?).ok_or(Fault::Header("CSeq"))?;
         if let StartLine::Request { method, uri } = head.start() {
             // The cookie alone promises an identifier and gives none: requests of this sender cannot be told apart.
             if via.is_bare_cookie() {
@@ -189,8 +209,8 @@ impl<'a> Required<'a> {
                 return Err(Fault::RequestUri);
             }
         }
-        let max_forwards = values.max_forwards.map(read_max_forwards).transpose()?;
-        if let Some(contact) = values.contact
+        let max_forwards = head.first(HeaderName::MaxForwards).map(read_max_forwards).transpose()?;
+        if let Some(contact) = head.first(HeaderName::Contact)
             && contact != b"*"
             && !is_address_list(contact)
         {
@@ -201,52 +221,32 @@ impl<'a> Required<'a> {
     }
 }
 
-/// The values of the fields that every message is judged by, gathered in one pass.
-#[derive(Default)]
-struct Values<'a> {
-    via: Option<&'a [u8]>,
-    from: Option<&'a [u8]>,
-    to: Option<&'a [u8]>,
-    call_id: Option<&'a [u8]>,
-    cseq: Option<&'a [u8]>,
-    max_forwards: Option<&'a [u8]>,
-    contact: Option<&'a [u8]>,
-}
+/// What may stand once in every message.
+const SINGLE: HeaderSet = HeaderSet::of(HeaderName::From)
+    .with(HeaderSet::of(HeaderName::To))
+    .with(HeaderSet::of(HeaderName::CallId))
+    .with(HeaderSet::of(HeaderName::CSeq))
+    .with(HeaderSet::of(HeaderName::MaxForwards));
 
-impl<'a> Values<'a> {
-    fn collect(head: &Head<'a>) -> Result<Self, Fault> {
-        let mut values = Self::default();
-        for field in head.fields() {
-            let slot = match field.name {
-                HeaderName::Via => {
-                    values.via.get_or_insert(head.value(field));
-                    continue;
-                }
-                HeaderName::Contact => {
-                    values.contact.get_or_insert(head.value(field));
-                    continue;
-                }
-                HeaderName::From => &mut values.from,
-                HeaderName::To => &mut values.to,
-                HeaderName::CallId => &mut values.call_id,
-                HeaderName::CSeq => &mut values.cseq,
-                HeaderName::MaxForwards => &mut values.max_forwards,
-                _ => continue,
-            };
-            if slot.replace(head.value(field)).is_some() {
-                return Err(Fault::Repeated(field.name.as_str()));
-            }
+/// The fault of the first field that should have stood once.
+#[cold]
+fn first_repeated(head: &Head<'_>) -> Fault {
+    let mut seen = HeaderSet::default();
+    for name in head.fields().iter().map(|field| field.name) {
+        let set = HeaderSet::of(name);
+        if SINGLE.meets(set) && seen.meets(set) {
+            return Fault::Repeated(name.as_str());
         }
-        Ok(values)
+        seen = seen.with(set);
     }
-}
-
-fn address<'a>(value: Option<&'a [u8]>, name: &'static str) -> Result<NameAddr<'a>, Fault> {
-    NameAddr::parse(value.ok_or(Fault::Missing(name))?).ok_or(Fault::Header(name))
+    Fault::HeaderLine
 }
 
 /// Whether every element of a list is an address.
 fn is_address_list(value: &[u8]) -> bool {
+    if NameAddr::parse_usual(value).is_some() {
+        return true;
+    }
     let mut rest = value;
     loop {
         match NameAddr::parse_first(rest) {
@@ -259,18 +259,19 @@ fn is_address_list(value: &[u8]) -> bool {
 
 /// `callid = word [ "@" word ]`.
 fn is_call_id(text: &[u8]) -> bool {
-    text::all(text, text::WORD)
+    text::is_word(text)
 }
 
 fn read_cseq(value: &[u8]) -> Option<CSeq<'_>> {
     let digits = value.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let (number, rest) = value.split_at_checked(digits)?;
     let number = text::parse_decimal(number).and_then(|number| u32::try_from(number).ok())?;
-    let method = text::trim(rest);
-    let separated = rest.len() > method.len();
-    // RFC 3261 §8.1.1.5 keeps the number below 2^31.
-    (separated && number < 1 << 31 && text::all(method, text::TOKEN))
-        .then_some(CSeq { number, method: Method::from_token(method) })
+    let name = text::trim(rest);
+    let method = Method::from_token(name);
+    let separated = rest.len() > name.len();
+    // RFC 3261 §8.1.1.5 keeps the number below 2^31. A method that is known is a token.
+    let valid = separated && number < 1 << 31 && (!matches!(method, Method::Other(_)) || text::all(name, text::TOKEN));
+    valid.then_some(CSeq { number, method })
 }
 
 fn read_max_forwards(value: &[u8]) -> Result<u8, Fault> {

@@ -22,13 +22,43 @@ impl<'a> NameAddr<'a> {
     /// Reads one address, all of `value`.
     #[must_use]
     pub fn parse(value: &'a [u8]) -> Option<Self> {
-        let (addr, rest) = Self::parse_first(value)?;
-        rest.is_empty().then_some(addr)
+        Self::parse_usual(value).or_else(|| {
+            let (addr, rest) = Self::parse_any(value)?;
+            rest.is_empty().then_some(addr)
+        })
     }
 
     /// Reads the first address of a list, and what follows it (from the comma on).
     #[must_use]
     pub fn parse_first(value: &'a [u8]) -> Option<(Self, &'a [u8])> {
+        Self::parse_usual(value).map(|usual| (usual, &[][..])).or_else(|| Self::parse_any(value))
+    }
+
+    /// The usual alone: one address in brackets, a quoted display name or none, a tag or nothing behind it. What is read
+    /// here [`parse_any`](Self::parse_any) would read as the same; what is not may be valid all the same.
+    #[inline]
+    pub(crate) fn parse_usual(value: &'a [u8]) -> Option<Self> {
+        let (display, bracket) = match value {
+            [b'<', ..] => (&[][..], value),
+            [b'"', inner @ ..] => {
+                let (name, behind) = text::split_while(inner, text::QUOTED);
+                let [b'"', b' ', bracket @ ..] = behind else { return None };
+                (value.get(..name.len().wrapping_add(2))?, bracket)
+            }
+            _ => return None,
+        };
+        let [b'<', inner @ ..] = bracket else { return None };
+        let (uri, behind) = text::split_bracketed(inner);
+        let [b'>', params @ ..] = behind else { return None };
+        let valid = match params.split_first_chunk() {
+            Some((name, tag)) => name == b";tag=" && text::all(tag, text::VALUE),
+            None => params.is_empty(),
+        };
+        (valid && has_scheme(uri)).then_some(Self { text: value, display, uri, params: Params::from_read(params) })
+    }
+
+    /// The whole grammar.
+    fn parse_any(value: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let mut cursor = Cursor::new(value);
         cursor.skip_lws();
         let start = cursor.rest();
@@ -97,7 +127,11 @@ fn read_addr_spec<'a>(cursor: &mut Cursor<'a>) -> Option<&'a [u8]> {
     has_scheme(uri).then_some(uri)
 }
 
+#[inline]
 fn has_scheme(uri: &[u8]) -> bool {
+    if let [b's', b'i', b'p', b':', ..] = uri {
+        return true;
+    }
     // It is a few bytes away: no search is worth its setting up.
     let colon = uri.iter().position(|byte| *byte == b':').unwrap_or(0);
     colon > 0 && uri.first().is_some_and(u8::is_ascii_alphabetic)

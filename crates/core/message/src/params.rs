@@ -27,6 +27,11 @@ pub struct Params<'a> {
 }
 
 impl<'a> Params<'a> {
+    /// Those in `text`, which was read already.
+    pub(crate) const fn from_read(text: &'a [u8]) -> Self {
+        Self { text }
+    }
+
     /// Reads `*( SEMI generic-param )` up to the end, or up to a comma.
     pub(crate) fn read(cursor: &mut Cursor<'a>) -> Option<Self> {
         Self::read_each(cursor, |_| Some(()))

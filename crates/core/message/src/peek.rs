@@ -5,6 +5,7 @@ use crate::header::HeaderName;
 use crate::method::Method;
 use crate::name_addr::NameAddr;
 use crate::status::Status;
+use crate::text;
 use crate::via::Via;
 use crate::{Fault, Head};
 
@@ -37,15 +38,18 @@ impl<'a> Peek<'a> {
     /// # Errors
     /// A [`Fault`] where there is no head to be found: nothing can be answered.
     pub fn read(bytes: &'a [u8]) -> Result<Self, Fault> {
-        let mut head = Head::scan(bytes)?;
-        let kind = match head.start() {
+        let kind = Kind::Request(Method::Other(&[]));
+        let mut peek = Self { kind, via: None, call_id: &[], in_dialog: false, head: Head::unread(bytes) };
+        let head = &mut peek.head;
+        head.read_lines()?;
+        peek.kind = match head.start() {
             StartLine::Request { method, .. } => Kind::Request(method),
             StartLine::Response { status, .. } => Kind::Response(status),
         };
-        let via = head.read_top_via();
-        let call_id = head.first(HeaderName::CallId).unwrap_or(&[]);
-        let in_dialog = head.first(HeaderName::To).is_some_and(|to| to.windows(3).any(|three| three == b"tag"));
-        Ok(Self { kind, via, call_id, in_dialog, head })
+        peek.via = head.first(HeaderName::Via).and_then(Via::parse_first).map(|(via, _)| via);
+        peek.call_id = head.first(HeaderName::CallId).unwrap_or(&[]);
+        peek.in_dialog = head.first(HeaderName::To).is_some_and(text::contains_tag);
+        Ok(peek)
     }
 
     /// To, for requests that are steered by their address of record.
@@ -54,7 +58,7 @@ impl<'a> Peek<'a> {
         self.head.first(HeaderName::To).and_then(NameAddr::parse)
     }
 
-    /// The lines, for [`Message::from_head`](crate::Message::from_head): nothing is scanned twice.
+    /// The lines, to answer from.
     #[must_use]
     pub fn into_head(self) -> Head<'a> {
         self.head

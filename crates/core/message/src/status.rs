@@ -43,6 +43,8 @@ statuses! {
     UNSUPPORTED_URI_SCHEME = 416 "Unsupported URI Scheme";
     BAD_EXTENSION = 420 "Bad Extension";
     INTERVAL_TOO_BRIEF = 423 "Interval Too Brief";
+    FLOW_FAILED = 430 "Flow Failed";
+    FIRST_HOP_LACKS_OUTBOUND = 439 "First Hop Lacks Outbound Support";
     MAX_BREADTH_EXCEEDED = 440 "Max-Breadth Exceeded";
     TEMPORARILY_UNAVAILABLE = 480 "Temporarily Unavailable";
     NO_SUCH_TRANSACTION = 481 "Call/Transaction Does Not Exist";

@@ -21,6 +21,8 @@ pub(crate) const WORD: u16 = 64;
 pub(crate) const VALUE: u16 = 128;
 /// What may stand between angle brackets: anything but quotes, brackets and white space.
 pub(crate) const BRACKETED: u16 = 256;
+/// What may stand between quotes unescaped.
+pub(crate) const QUOTED: u16 = 512;
 
 static CLASS: [u16; 256] = classes();
 
@@ -63,6 +65,9 @@ const fn classes() -> [u16; 256] {
         }
         if !contains(b"<>\" \t\r\n", byte) {
             class |= BRACKETED;
+        }
+        if !contains(b"\"\\", byte) {
+            class |= QUOTED;
         }
         table[byte as usize] = class;
         if byte == u8::MAX {
@@ -118,6 +123,50 @@ pub(crate) fn split_while(text: &[u8], class: u16) -> (&[u8], &[u8]) {
     text.split_at_checked(text.len().wrapping_sub(rest.len())).unwrap_or((text, &[]))
 }
 
+/// As [`split_while`], for what is nearly always many bytes long, nearly all of them `plain`. What is plain must be of
+/// `class`; that it is so is seen in chunks, by a few vector instructions and without a branch for each byte.
+#[inline(always)]
+fn split_long(text: &[u8], class: u16, plain: impl Fn(u8) -> bool) -> (&[u8], &[u8]) {
+    let mut rest = text;
+    while let Some((chunk, tail)) = rest.split_first_chunk::<16>()
+        && chunk.iter().fold(true, |all, byte| all & plain(*byte))
+    {
+        rest = tail;
+    }
+    if let Some((chunk, tail)) = rest.split_first_chunk::<8>()
+        && chunk.iter().fold(true, |all, byte| all & plain(*byte))
+    {
+        rest = tail;
+    }
+    let rest = split_while(rest, class).1;
+    text.split_at_checked(text.len().wrapping_sub(rest.len())).unwrap_or((text, &[]))
+}
+
+/// Letters, digits and `@-./` (and a backquote, for it costs nothing): of [`WORD`] and of [`VALUE`].
+#[inline(always)]
+const fn is_plain_word(byte: u8) -> bool {
+    ((byte | 0x20).wrapping_sub(b'`') <= b'z' - b'`') | (byte.wrapping_sub(b'-') <= b'9' - b'-')
+}
+
+/// An unquoted parameter value.
+#[inline]
+pub(crate) fn split_value(text: &[u8]) -> (&[u8], &[u8]) {
+    split_long(text, VALUE, is_plain_word)
+}
+
+/// What stands between angle brackets.
+#[inline]
+pub(crate) fn split_bracketed(text: &[u8]) -> (&[u8], &[u8]) {
+    // `<` and `>` differ in one bit.
+    split_long(text, BRACKETED, |byte| (byte > b' ') & (byte != b'"') & (byte | 2 != b'>'))
+}
+
+/// Whether a non-empty `text` is a [`WORD`].
+#[inline]
+pub(crate) fn is_word(text: &[u8]) -> bool {
+    !text.is_empty() && split_long(text, WORD, is_plain_word).1.is_empty()
+}
+
 /// Whether all of a non-empty `text` is of `class`.
 pub(crate) fn all(text: &[u8], class: u16) -> bool {
     !text.is_empty() && split_while(text, class).1.is_empty()
@@ -146,14 +195,20 @@ pub(crate) fn is_lws(byte: u8) -> bool {
     matches!(byte, b' ' | b'\t' | b'\r' | b'\n')
 }
 
-/// Without the white space (and folds) at both ends.
-#[must_use]
-pub fn trim(mut text: &[u8]) -> &[u8] {
+/// Without the white space (and folds) in front.
+pub(crate) fn trim_start(mut text: &[u8]) -> &[u8] {
     while let [first, rest @ ..] = text
         && is_lws(*first)
     {
         text = rest;
     }
+    text
+}
+
+/// Without the white space (and folds) at both ends.
+#[must_use]
+pub fn trim(text: &[u8]) -> &[u8] {
+    let mut text = trim_start(text);
     while let [rest @ .., last] = text
         && is_lws(*last)
     {
@@ -162,28 +217,95 @@ pub fn trim(mut text: &[u8]) -> &[u8] {
     text
 }
 
-/// Where the first CR or LF stands.
-#[inline]
-pub(crate) fn find_line_end(text: &[u8]) -> Option<usize> {
-    const LOW: u64 = 0x0101_0101_0101_0101;
+/// One in each byte of a number.
+pub(crate) const ONES: u64 = 0x0101_0101_0101_0101;
+
+/// The high bit of the first zero byte of `word`, and perhaps some behind it.
+#[inline(always)]
+pub(crate) const fn zeros(word: u64) -> u64 {
+    word.wrapping_sub(ONES) & !word & ONES.wrapping_mul(128)
+}
+
+/// As [`zeros`], for CR and LF.
+#[inline(always)]
+const fn line_ends(word: u64) -> u64 {
+    zeros(word ^ ONES.wrapping_mul(b'\r' as u64)) | zeros(word ^ ONES.wrapping_mul(b'\n' as u64))
+}
+
+/// Sixteen bytes as two numbers, the first byte lowest.
+#[inline(always)]
+pub(crate) const fn halves(bytes: [u8; 16]) -> (u64, u64) {
+    let both = u128::from_le_bytes(bytes);
+    #[expect(clippy::cast_possible_truncation, reason = "it is cut in two")]
+    (both as u64, (both >> 64) as u64)
+}
+
+/// Whether `tag` stands anywhere in `text`.
+pub(crate) fn contains_tag(text: &[u8]) -> bool {
+    let Some(last) = text.last_chunk() else { return text.windows(3).any(|three| three == b"tag") };
     let mut rest = text;
-    while let Some((eight, tail)) = rest.split_first_chunk::<8>() {
-        // Eight bytes at once: the high bit of the first byte below 16 is set, perhaps with some behind it.
-        let word = u64::from_le_bytes(*eight);
-        let below = word.wrapping_sub(LOW.wrapping_mul(16)) & !word & LOW.wrapping_mul(128);
-        if below != 0 {
-            let first = below.trailing_zeros() & 56;
-            if matches!(word.wrapping_shr(first).to_le_bytes(), [b'\r' | b'\n', ..]) {
-                let before = text.len().wrapping_sub(rest.len());
-                return Some(before.wrapping_add((first >> 3) as usize));
-            }
-            break;
+    while let Some(ten) = rest.first_chunk() {
+        if begins_tag(ten) {
+            return true;
+        }
+        rest = rest.get(8..).unwrap_or(&[]);
+    }
+    begins_tag(last)
+}
+
+/// Whether `tag` begins at one of the first eight of ten bytes.
+#[inline(always)]
+fn begins_tag(ten: &[u8; 10]) -> bool {
+    let eight = |from: usize, letter: u8| {
+        let bytes = ten.get(from..).and_then(<[u8]>::first_chunk);
+        bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes)) ^ ONES.wrapping_mul(u64::from(letter))
+    };
+    zeros(eight(0, b't') | eight(1, b'a') | eight(2, b'g')) != 0
+}
+
+/// Where the first CR or LF stands.
+#[inline(always)]
+pub(crate) fn find_line_end(text: &[u8]) -> Option<usize> {
+    let mut rest = text;
+    while let Some((chunk, tail)) = rest.split_first_chunk::<16>() {
+        // No branch for each byte: this becomes a few vector instructions. Nearly all below a space are line ends.
+        if chunk.iter().fold(false, |any, byte| any | (*byte < b' ')) {
+            let (low, high) = halves(*chunk);
+            let at = match (line_ends(low), line_ends(high)) {
+                (0, 0) => {
+                    rest = tail;
+                    continue;
+                }
+                (0, ends) => (ends.trailing_zeros() >> 3).wrapping_add(8),
+                (ends, _) => ends.trailing_zeros() >> 3,
+            };
+            return Some(text.len().wrapping_sub(rest.len()).wrapping_add(at as usize));
         }
         rest = tail;
     }
-    // The last few bytes, or a line with other control characters.
+    // The last few bytes.
     let before = text.len().wrapping_sub(rest.len());
     rest.iter().position(|byte| matches!(byte, b'\r' | b'\n')).map(|at| before.wrapping_add(at))
+}
+
+/// `qvalue = ( "0" [ "." 0*3DIGIT ] ) / ( "1" [ "." 0*3("0") ] )` in thousandths (RFC 3261 §25.1).
+#[must_use]
+pub fn parse_q(text: &[u8]) -> Option<u16> {
+    let (whole, decimals) = match text {
+        [whole] => (whole, &[][..]),
+        [whole, b'.', decimals @ ..] => (whole, decimals),
+        _ => return None,
+    };
+    let valid = decimals.len() <= 3 && decimals.iter().all(u8::is_ascii_digit);
+    let thousandths = [100u16, 10, 1]
+        .iter()
+        .zip(decimals)
+        .map(|(unit, digit)| unit.saturating_mul(u16::from(digit.wrapping_sub(b'0'))));
+    match whole {
+        b'0' if valid => Some(thousandths.sum()),
+        b'1' if valid && decimals.iter().all(|digit| *digit == b'0') => Some(1000),
+        _ => None,
+    }
 }
 
 /// A run of digits as a number; `None` where there is anything else, nothing, or more than a `u64` holds.
@@ -309,9 +431,15 @@ mod tests {
         ) {
             let line_end = text.iter().position(|byte| matches!(byte, b'\r' | b'\n'));
             prop_assert_eq!(find_line_end(&text), line_end);
-            for class in [TOKEN, USER, PARAM, NAME, HEADER, URI, WORD, VALUE, BRACKETED, HEADER | TOKEN | NAME] {
+            for class in [TOKEN, USER, PARAM, NAME, HEADER, URI, WORD, VALUE, BRACKETED, QUOTED, HEADER | TOKEN | NAME] {
                 let end = text.iter().position(|byte| !is(*byte, class)).unwrap_or(text.len());
                 prop_assert_eq!(split_while(&text, class), text.split_at(end));
+                match class {
+                    VALUE => prop_assert_eq!(split_value(&text), text.split_at(end)),
+                    BRACKETED => prop_assert_eq!(split_bracketed(&text), text.split_at(end)),
+                    WORD => prop_assert_eq!(is_word(&text), !text.is_empty() && end == text.len()),
+                    _ => {}
+                }
                 prop_assert_eq!(all(&text, class), !text.is_empty() && end == text.len());
             }
         }

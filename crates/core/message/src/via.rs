@@ -52,8 +52,10 @@ impl<'a> Via<'a> {
         let start = cursor.rest();
         let transport = read_protocol(&mut cursor)?;
         let sent_by = read_sent_by(&mut cursor)?;
-        let (mut branch, mut received, mut rport) = (None, None, Rport::Absent);
-        let params = Params::read_each(&mut cursor, |param| {
+        let before = cursor.rest();
+        let (mut branch, mut rport) = read_usual_params(&mut cursor);
+        let mut received = None;
+        Params::read_each(&mut cursor, |param| {
             if param.is("branch") {
                 branch = Some(param.value?);
             } else if param.is("received") {
@@ -66,8 +68,8 @@ impl<'a> Via<'a> {
             }
             Some(())
         })?;
-        let length = start.len().checked_sub(cursor.rest().len())?;
-        let text = text::trim(start.get(..length)?);
+        let text = text::trim(cursor.read_since(start)?);
+        let params = Params::from_read(cursor.read_since(before)?);
         cursor.skip_lws();
         if !matches!(cursor.peek(), None | Some(b',')) {
             return None;
@@ -147,9 +149,40 @@ fn read_sent_by<'a>(cursor: &mut Cursor<'a>) -> Option<HostPort<'a>> {
     HostPort::parse(text::trim(sent_by))
 }
 
+/// The parameters that most senders write, in their order: `;branch=value`, and then `;rport` without a value. What is not
+/// written so is left for the next reader.
+#[inline]
+fn read_usual_params<'a>(cursor: &mut Cursor<'a>) -> (Option<&'a [u8]>, Rport<'a>) {
+    let Some(text) = cursor.rest().split_first_chunk().filter(|(name, _)| *name == b";branch=").map(|(_, text)| text)
+    else {
+        return (None, Rport::Absent);
+    };
+    let (branch, behind) = text::split_value(text);
+    if branch.is_empty() {
+        return (None, Rport::Absent);
+    }
+    *cursor = Cursor::new(behind);
+    if let Some((name, rest @ ([] | [b';' | b',', ..]))) = behind.split_first_chunk()
+        && name == b";rport"
+    {
+        *cursor = Cursor::new(rest);
+        return (Some(branch), Rport::Requested(name.get(1..).unwrap_or(name)));
+    }
+    (Some(branch), Rport::Absent)
+}
+
 /// `SIP / 2.0 / transport LWS`, with the white space that the grammar allows around the slashes.
 fn read_protocol<'a>(cursor: &mut Cursor<'a>) -> Option<&'a [u8]> {
-    if let Some((b"SIP/2.0/", rest)) = cursor.rest().split_first_chunk() {
+    if let Some((protocol, rest)) = cursor.rest().split_first_chunk()
+        && protocol == b"SIP/2.0/UDP "
+    {
+        *cursor = Cursor::new(rest);
+        cursor.skip_lws();
+        return protocol.get(8..11);
+    }
+    if let Some((protocol, rest)) = cursor.rest().split_first_chunk()
+        && protocol == b"SIP/2.0/"
+    {
         *cursor = Cursor::new(rest);
         cursor.skip_lws();
     } else {

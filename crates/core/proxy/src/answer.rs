@@ -1,21 +1,274 @@
-//! The final response of a forwarded request: the best one is kept until no branch can give a better one (RFC 3261 §16.7,
-//! steps 4 to 9).
+//! The responses of a forwarded request: what goes up at once, what makes it try something else, and the best final
+//! response, which is kept until no branch can give a better one (RFC 3261 §16.7).
 
-use strowger_foundation::{Buf, Flow, Timestamp};
-use strowger_message::{Message, Status};
+use core::net::SocketAddr;
 
-use crate::context::Best;
-use crate::engine::Proxy;
+use smallvec::SmallVec;
+use strowger_foundation::{Buf, Timestamp};
+use strowger_locate::Hop;
+use strowger_message::{HeaderName, Message, NameAddr, Status};
+use strowger_transaction::{ClientId, ServerId};
+
+use crate::context::{self, Best, Progress, Rest, Wait};
+use crate::engine::{CallProgress, Guide, Proxy};
+use crate::fork::enqueue;
+use crate::policy::{MAX_ATTEMPTS, MAX_BRANCHES, MAX_REDIRECTIONS};
+use crate::target::Target;
 use crate::{forward, local};
 
 impl Proxy {
+    pub(crate) fn on_response(
+        &mut self,
+        now: Timestamp,
+        index: u32,
+        client: ClientId,
+        message: &Message<'_>,
+        guide: &mut dyn Guide,
+    ) {
+        let Some(status) = message.status() else { return };
+        if status.is_provisional() {
+            self.on_provisional(now, index, client, message, status);
+            return;
+        }
+        self.end_timer(index, client);
+        let Some(context) = self.context_mut(index) else { return };
+        let may_go_on = context.may_go_on();
+        let Some(branch) = context.branch_mut(client) else { return };
+        let repeated = branch.progress != Progress::Pending;
+        let counted = if branch.rang_out && !status.is_success() { Status::REQUEST_TIMEOUT } else { status };
+        let (flow, reach) = (branch.flow, branch.reach);
+        if status.is_success() {
+            branch.progress = Progress::Final(counted);
+            self.on_success(now, index, message, status, flow);
+            return;
+        }
+        if repeated {
+            return;
+        }
+        if status == Status::SERVICE_UNAVAILABLE {
+            self.avoid(now, flow, reach);
+        }
+        let replaced = may_go_on && counted == status && self.try_otherwise(now, index, client, message, status, guide);
+        if !replaced {
+            self.on_failure(now, index, client, message, counted);
+        }
+        self.finish_if_done(now, index);
+    }
+
+    fn on_success(
+        &mut self,
+        now: Timestamp,
+        index: u32,
+        message: &Message<'_>,
+        status: Status,
+        flow: Option<strowger_foundation::Flow>,
+    ) {
+        let Some(context) = self.context_mut(index) else { return };
+        //= rfc3261#16.7
+        // Every 2xx to an INVITE goes up at once (step 5), also those that come after the first; of a non-INVITE the
+        // first answer is the only one.
+        if context.is_invite || !context.answered {
+            let server = context.server;
+            self.note(index, status, flow.map(|flow| flow.peer));
+            self.mark_answered(index);
+            self.pass_up(now, server, status, message);
+        }
+        if let Some(flow) = flow {
+            self.outages.clear(&Hop { transport: flow.transport, address: flow.peer });
+        }
+        self.forget_request(index);
+        self.cancel_pending(now, index);
+    }
+
+    /// Whether something else takes the place of a branch that was refused: another place, credentials, the contacts of a
+    /// redirection.
+    fn try_otherwise(
+        &mut self,
+        now: Timestamp,
+        index: u32,
+        client: ClientId,
+        message: &Message<'_>,
+        status: Status,
+        guide: &mut dyn Guide,
+    ) -> bool {
+        match status.code() {
+            // The target cannot serve anybody now, or the flow to it is gone; the next one may (RFC 3263 §4.3, RFC 5626 §6).
+            430 | 502..=504 => self.try_elsewhere(now, index, client),
+            401 | 407 => self.try_with_credentials(now, index, client, message, guide),
+            300..=399 => self.try_redirected(now, index, client, message, guide),
+            _ => false,
+        }
+    }
+
+    /// Answers the challenge of a trunk, once.
+    fn try_with_credentials(
+        &mut self,
+        now: Timestamp,
+        index: u32,
+        client: ClientId,
+        message: &Message<'_>,
+        guide: &mut dyn Guide,
+    ) -> bool {
+        let branch = self.context_mut(index).and_then(|context| context.branch_mut(client));
+        let Some(rest) = branch.and_then(|branch| branch.rest.take_if(|rest| !rest.challenged)) else { return false };
+        let Some(trunk) = rest.target.trunk else { return false };
+        let Rest { current, mut target, breadth, .. } = *rest;
+        let mut lines = Vec::new();
+        self.again(index, |_, request, _| {
+            if !guide.answer_challenge(trunk, message, request, &current.request_uri, &mut lines) {
+                lines.clear();
+            }
+        });
+        if lines.is_empty() {
+            return false;
+        }
+        target.places.insert(0, current);
+        let retried = self.replace(now, index, client, target, breadth, &lines);
+        self.counters.challenges_answered += u64::from(retried);
+        retried
+    }
+
+    //= rfc3261#16.7
+    /// Makes the contacts of a redirection destinations of the request (step 4), each once.
+    fn try_redirected(
+        &mut self,
+        now: Timestamp,
+        index: u32,
+        client: ClientId,
+        message: &Message<'_>,
+        guide: &mut dyn Guide,
+    ) -> bool {
+        let later = self.context_mut(index).and_then(|context| context.later.as_mut());
+        let Some(later) = later.filter(|l| l.recipe.times.recurse && l.redirections < MAX_REDIRECTIONS) else {
+            return false;
+        };
+        later.redirections = later.redirections.saturating_add(1);
+        let mut found: SmallVec<[Target; 1]> = SmallVec::new();
+        self.again(index, |_, request, _| {
+            for contact in message.head().elements(HeaderName::Contact).take(MAX_BRANCHES) {
+                let Some(contact) = NameAddr::parse(contact) else { continue };
+                let q = contact.params.value("q").and_then(strowger_message::parse_q).unwrap_or(1000);
+                found.extend(guide.follow(now, contact.uri, request).into_iter().map(|target| Target { q, ..target }));
+            }
+        });
+        let marks: SmallVec<[u64; 8]> =
+            found.iter().map(|target| target.places.first().map_or(0, |place| self.mark_of(place))).collect();
+        let Some(later) = self.context_mut(index).and_then(|context| context.later.as_mut()) else { return false };
+        let mut fresh: SmallVec<[Target; 1]> = SmallVec::new();
+        for (target, mark) in found.into_iter().zip(marks) {
+            if !later.seen.contains(&mark) && later.seen.len() < MAX_ATTEMPTS {
+                later.seen.push(mark);
+                fresh.push(target);
+            }
+        }
+        if fresh.is_empty() {
+            return false;
+        }
+        enqueue(&mut later.targets, fresh);
+        if let Some(branch) = self.context_mut(index).and_then(|context| context.branch_mut(client)) {
+            branch.progress = Progress::Replaced;
+        }
+        self.counters.redirections += 1;
+        true
+    }
+
+    fn on_failure(&mut self, now: Timestamp, index: u32, client: ClientId, message: &Message<'_>, counted: Status) {
+        let Some(context) = self.context_mut(index) else { return };
+        let answered = context.answered;
+        let best = context.best.as_ref().map(|best| best.status);
+        if let Some(branch) = context.branch_mut(client) {
+            branch.progress = Progress::Final(counted);
+            branch.rest = None;
+        }
+        if answered {
+            return;
+        }
+        if best.is_none_or(|best| context::is_better(counted, best)) {
+            let passed_on = message.status() == Some(counted) && counted != Status::SERVICE_UNAVAILABLE;
+            let response = passed_on
+                .then(|| self.transactions.pool().take(message.bytes().len()))
+                .and_then(|mut buf| forward::write_response(&mut buf, message).map(|()| buf));
+            self.replace_best(index, Best { status: counted, response });
+        } else if best.is_some_and(is_challenge) && is_challenge(counted) {
+            self.collect_challenges(index, message);
+        }
+        if counted.class() == 6 {
+            self.give_up(now, index);
+        }
+    }
+
+    fn on_provisional(&mut self, now: Timestamp, index: u32, client: ClientId, message: &Message<'_>, status: Status) {
+        let Some(context) = self.context_mut(index) else { return };
+        let (server, answered, is_invite) = (context.server, context.answered, context.is_invite);
+        let Some(branch) = context.branch_mut(client) else { return };
+        let (peer, progress) = (branch.flow.map(|flow| flow.peer), branch.progress);
+        if core::mem::take(&mut branch.cancel_wanted) {
+            self.transactions.cancel(now, client);
+        }
+        self.on_life(now, index, client, status);
+        // A 100 is hop by hop; a non-INVITE has no other provisional response (RFC 4320 §4.1).
+        if status != Status::TRYING && is_invite && !answered && progress != Progress::Replaced {
+            self.note(index, status, peer);
+            self.pass_up(now, server, status, message);
+        }
+    }
+
+    //= rfc3261#16.7 step 2
+    /// A branch is alive: its other places are not wanted, and Timer C begins, or begins anew with all but a 100.
+    fn on_life(&mut self, now: Timestamp, index: u32, client: ClientId, status: Status) {
+        let Some(context) = self.contexts.get_mut(index as usize) else { return };
+        let (ring_timeout, is_invite) = (context.ring_timeout, context.is_invite);
+        let steps = context.later.as_ref().filter(|later| !later.targets.is_empty());
+        let step = steps.map(|later| later.recipe.times.fork_timeout.min(ring_timeout));
+        let Some(branch) = context.branch_mut(client) else { return };
+        let (after, wait) = match branch.timer {
+            Some((_, Wait::Life)) if is_invite => step.map_or((ring_timeout, Wait::Ring), |step| (step, Wait::Step)),
+            Some((timer, Wait::Life)) => {
+                self.timers.cancel(timer);
+                branch.timer = None;
+                return;
+            }
+            Some((_, Wait::Ring)) if status != Status::TRYING => (ring_timeout, Wait::Ring),
+            _ => return,
+        };
+        if let Some((timer, _)) = branch.timer.take() {
+            self.timers.cancel(timer);
+        }
+        branch.timer = Some((self.timers.insert(now + after, (index, client)), wait));
+    }
+
+    fn pass_up(&mut self, now: Timestamp, server: ServerId, status: Status, message: &Message<'_>) {
+        let mut response = self.transactions.pool().take(message.bytes().len());
+        if forward::write_response(&mut response, message).is_none() {
+            self.counters.stray_responses += 1;
+            self.transactions.pool().give(response);
+            return;
+        }
+        self.counters.responses += 1;
+        self.transactions.respond(now, server, status, response);
+    }
+
+    /// Sends the best response once nothing is pending and nothing more is to be tried.
     pub(crate) fn finish_if_done(&mut self, now: Timestamp, index: u32) {
+        let Some(context) = self.context_mut(index) else { return };
+        if context.answered || context.is_pending() {
+            return;
+        }
+        if self.open_next_step(now, index) {
+            return;
+        }
         let Some(context) = self.context_mut(index) else { return };
         if context.answered || context.is_pending() {
             return;
         }
         match context.best.take() {
             Some(best) => self.finish(now, index, best),
+            None if context.is_invite => {
+                // Everything was cancelled before anything was sent; or what was to take the place of all that was
+                // tried could not be opened.
+                let status = if context.given_up { Status::REQUEST_TERMINATED } else { Status::SERVER_ERROR };
+                self.finish(now, index, Best { status, response: None });
+            }
             None => {
                 let server = context.server;
                 self.mark_answered(index);
@@ -27,14 +280,20 @@ impl Proxy {
     }
 
     /// Sends the best final response.
-    pub(crate) fn finish(&mut self, now: Timestamp, index: u32, best: Best) {
-        let Some(context) = self.context_mut(index) else { return };
-        let (server, source) = (context.server, context.source);
-        self.mark_answered(index);
+    fn finish(&mut self, now: Timestamp, index: u32, best: Best) {
         //= rfc3261#16.7
-        // A 503 says that this hop is overloaded, which is not ours to say of ourselves (step 6): it leaves as 500.
-        let status = if best.status == Status::SERVICE_UNAVAILABLE { Status::SERVER_ERROR } else { best.status };
-        let response = best.response.or_else(|| self.write_local(index, status, &source));
+        // A 503 says that this hop is overloaded, which is not ours to say of ourselves (step 6): it leaves as 500. One
+        // that we wrote is meant.
+        let (status, response) = match best {
+            Best { status, response: Some(response) } => (status, Some(response)),
+            Best { status: Status::SERVICE_UNAVAILABLE, response: None } => {
+                (Status::SERVER_ERROR, self.write_local(index, Status::SERVER_ERROR))
+            }
+            Best { status, response: None } => (status, self.write_local(index, status)),
+        };
+        let Some(server) = self.context(index).map(|context| context.server) else { return };
+        self.note(index, status, None);
+        self.mark_answered(index);
         self.forget_request(index);
         if let Some(response) = response {
             self.counters.responses += 1;
@@ -42,21 +301,41 @@ impl Proxy {
         }
     }
 
-    pub(crate) fn write_local(&mut self, index: u32, status: Status, source: &Flow) -> Option<Buf> {
-        let request = self.context_mut(index)?.request.take()?;
-        let message = Message::parse(&request).ok()?;
+    /// Writes a response of our own to the request.
+    pub(crate) fn write_local(&mut self, index: u32, status: Status) -> Option<Buf> {
+        let context = self.contexts.get(index as usize)?;
+        let request = context.request.as_ref()?;
+        let message = Message::parse(request).ok()?;
         let mut response = self.transactions.pool().take(request.len());
-        local::begin(&mut response, &self.tag_key, &message, source, status, None).finish();
-        drop(message);
-        self.transactions.pool().give(request);
+        local::begin(&mut response, &self.tag_key, &message, &context.source, status, None).finish();
         Some(response)
     }
 
     pub(crate) fn forget_request(&mut self, index: u32) {
         let Some(context) = self.context_mut(index) else { return };
         let (request, best) = (context.request.take(), context.best.take());
+        context.later = None;
+        context.branches.iter_mut().for_each(|branch| branch.rest = None);
         for buf in request.into_iter().chain(best.and_then(|best| best.response)) {
             self.transactions.pool().give(buf);
+        }
+    }
+
+    pub(crate) fn keep_if_better(&mut self, index: u32, best: Best) {
+        let Some(context) = self.context(index) else { return };
+        let is_better = context.best.as_ref().is_none_or(|old| context::is_better(best.status, old.status));
+        if !context.answered && is_better {
+            self.replace_best(index, best);
+        } else if let Some(buf) = best.response {
+            self.transactions.pool().give(buf);
+        }
+    }
+
+    /// Tells who follows the call what the caller is told.
+    fn note(&mut self, index: u32, status: Status, from: Option<SocketAddr>) {
+        let followed = self.context(index).filter(|context| context.call != 0 && !context.answered);
+        if let Some(call) = followed.map(|context| context.call) {
+            self.progress.push_back(CallProgress { call, status, from });
         }
     }
 

@@ -7,15 +7,33 @@ use strowger_foundation::{Buf, Flow, TimerId};
 use strowger_message::Status;
 use strowger_transaction::{ClientId, ServerId};
 
+use crate::recipe::Recipe;
+use crate::target::{Place, Reach, Target};
+
 /// How far a branch has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Progress {
+    /// Its name is being looked up; nothing was sent yet.
+    Asking,
     /// No final response yet.
     Pending,
     /// A final response, or what stands for one.
     Final(Status),
     /// It ended without anything that could be passed on: a non-INVITE that timed out (RFC 4320 §4.1).
     Silent,
+    /// Another branch has taken its place.
+    Replaced,
+}
+
+/// What the timer of a branch is for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wait {
+    /// The first sign of life: past it the next place is tried.
+    Life,
+    /// Timer C; each provisional response but 100 begins it anew.
+    Ring,
+    /// The time of one step of a serial fork, which no response makes longer.
+    Step,
 }
 
 /// One branch.
@@ -23,18 +41,39 @@ pub(crate) enum Progress {
 pub(crate) struct Branch {
     pub(crate) client: ClientId,
     pub(crate) progress: Progress,
-    /// Timer C, while it runs.
-    pub(crate) timer_c: Option<TimerId>,
+    /// What the timer is for, while it runs.
+    pub(crate) timer: Option<(TimerId, Wait)>,
     /// Timer C has fired: what the branch says now counts as 408.
     pub(crate) rang_out: bool,
     /// CANCEL waits for the first provisional response (RFC 3261 §9.1).
     pub(crate) cancel_wanted: bool,
+    /// Where it was sent.
+    pub(crate) flow: Option<Flow>,
+    /// What is known of the way there.
+    pub(crate) reach: Reach,
+    /// Where else the destination may be, and what a challenge is answered with.
+    pub(crate) rest: Option<Box<Rest>>,
 }
 
 impl Branch {
-    pub(crate) const fn new(client: ClientId, timer_c: Option<TimerId>) -> Self {
-        Self { client, progress: Progress::Pending, timer_c, rang_out: false, cancel_wanted: false }
+    /// What the caller is told where the branch's peer cannot be reached.
+    pub(crate) fn lost(&self) -> Status {
+        let bound = self.flow.is_some_and(|flow| flow.connection.is_some() && !flow.reopen);
+        if bound { self.reach.lost() } else { Status::SERVICE_UNAVAILABLE }
     }
+}
+
+/// What is left of a destination while it is tried at one of its places.
+#[derive(Debug)]
+pub(crate) struct Rest {
+    /// The place that is tried.
+    pub(crate) current: Place,
+    /// The others.
+    pub(crate) target: Target,
+    /// A challenge was answered already.
+    pub(crate) challenged: bool,
+    /// Max-Breadth of the branch.
+    pub(crate) breadth: u32,
 }
 
 /// A final response that is kept until it is known to be the best.
@@ -43,6 +82,19 @@ pub(crate) struct Best {
     pub(crate) status: Status,
     /// The response, ready to leave; `None` where the server writes it itself.
     pub(crate) response: Option<Buf>,
+}
+
+/// What a request may still become: kept apart, for most have one destination and are sent once.
+#[derive(Debug)]
+pub(crate) struct Later {
+    /// What every branch is written from, beside the request.
+    pub(crate) recipe: Recipe,
+    /// The destinations that have not been tried: by rising q, so that the next is the last.
+    pub(crate) targets: Vec<Target>,
+    /// Hashes of the Request-URIs that were destinations; none is one twice (RFC 3261 §16.5).
+    pub(crate) seen: Vec<u64>,
+    /// Redirections that were followed.
+    pub(crate) redirections: u8,
 }
 
 /// One forwarded request.
@@ -54,14 +106,19 @@ pub(crate) struct Context {
     pub(crate) ring_timeout: Duration,
     /// The source of the request.
     pub(crate) source: Flow,
-    /// The request, for the responses that the server makes itself; given back once the final response has left.
+    /// The request, for what is written later; given back once the final response has left.
     pub(crate) request: Option<Buf>,
     pub(crate) branches: SmallVec<[Branch; 1]>,
+    pub(crate) later: Option<Box<Later>>,
     pub(crate) best: Option<Best>,
     /// A final response has left.
     pub(crate) answered: bool,
-    /// Transactions that still name this context.
+    /// Nothing more is tried: the caller cancelled, or somebody refused for everybody.
+    pub(crate) given_up: bool,
+    /// Transactions, and questions to the DNS, that still name this context.
     pub(crate) live: u16,
+    /// The call's name to who follows it; 0 where nobody does.
+    pub(crate) call: u64,
 }
 
 impl Context {
@@ -70,7 +127,12 @@ impl Context {
     }
 
     pub(crate) fn is_pending(&self) -> bool {
-        self.branches.iter().any(|branch| branch.progress == Progress::Pending)
+        self.branches.iter().any(|branch| matches!(branch.progress, Progress::Pending | Progress::Asking))
+    }
+
+    /// Whether another place or destination may be tried.
+    pub(crate) fn may_go_on(&self) -> bool {
+        !self.answered && !self.given_up
     }
 }
 

@@ -2,52 +2,30 @@
 
 use core::net::SocketAddr;
 use core::time::Duration;
+use std::collections::VecDeque;
+use std::sync::Arc;
 
 use slab::Slab;
 use smallvec::SmallVec;
-use strowger_foundation::{Buf, Flow, KeyRing, ShardId, TagKey, TimerWheel, Timestamp, Wakeup};
+use strowger_foundation::{Buf, ConnId, Flow, KeyRing, ShardId, TagKey, TimerWheel, Timestamp, Wakeup};
+use strowger_locate::{Hop, Outages, QueryId, Question};
 use strowger_message::{Message, Method, Status};
-use strowger_transaction::{Event, Kind, ResponseVerdict, ServerId, Transactions};
+use strowger_transaction::{ClientId, Event, ResponseVerdict, ServerId, Transactions};
 
-use crate::answer::is_challenge;
 use crate::branch::{Branch as BranchTag, Owner};
-use crate::context::{self, Best, Branch, Context, Progress};
-use crate::forward::{self, Edits, Hop};
-use crate::policy::MAX_BRANCHES;
-use crate::routing::{self, Outsides};
+use crate::context::{Best, Context, Progress, Wait};
+use crate::fork::Asked;
+use crate::forward;
+use crate::listener::Listeners;
+use crate::recipe::Forwarding;
+use crate::target::{Reach, Target, To};
 
 /// The user of a server transaction that no context belongs to.
 pub const NO_CONTEXT: u32 = u32::MAX;
-
-/// One place that a request is sent to.
-#[derive(Clone, Debug)]
-pub struct Target<'a> {
-    /// The Request-URI there.
-    pub request_uri: SmallVec<[u8; 64]>,
-    /// Listener and address.
-    pub flow: Flow,
-    /// The listener's sent-by.
-    pub sent_by: &'a [u8],
-    /// The flow is the outside of a translation: what follows in the dialog goes there too.
-    pub translated: bool,
-}
-
-/// What a request is forwarded with.
-#[derive(Clone, Debug)]
-pub struct Forwarding<'a> {
-    /// The edits that all branches share.
-    pub edits: Edits<'a>,
-    /// Where to; all at once.
-    pub targets: SmallVec<[Target<'a>; 2]>,
-    /// The caller's address, where a translation hides it: what comes back in the dialog goes there.
-    pub caller_outside: Option<SocketAddr>,
-    /// The loop hash of the request as it came in.
-    pub loop_hash: u64,
-    /// Max-Breadth to be shared out, or written where there was none (RFC 5393 §5.3.3).
-    pub max_breadth: u32,
-    /// Timer C.
-    pub ring_timeout: Duration,
-}
+/// The users of client transactions that are the server's own requests: a number from here on.
+pub const OWN_USERS: u32 = 1 << 31;
+/// Timers of branches that one call serves; the rest are due at once.
+const MAX_TIMERS_PER_CALL: usize = 4096;
 
 /// How often what happened.
 #[derive(Clone, Copy, Debug, Default)]
@@ -66,6 +44,63 @@ pub struct Counters {
     pub rang_out: u64,
     /// Requests refused because a table was full.
     pub table_full: u64,
+    /// Branches that were tried at another place.
+    pub failovers: u64,
+    /// Redirections that were followed.
+    pub redirections: u64,
+    /// Challenges that were answered for a trunk.
+    pub challenges_answered: u64,
+}
+
+/// What a proxy cannot know by itself, and asks of its shard.
+pub trait Guide {
+    /// From where a stateless response is sent on: the flow towards the Via below ours.
+    fn upstream(&mut self, response: &Message<'_>) -> Option<Flow>;
+
+    /// The destinations that a contact of a redirection stands for.
+    fn follow(&mut self, now: Timestamp, contact: &[u8], request: &Message<'_>) -> SmallVec<[Target; 1]>;
+
+    /// Writes the header lines that answer the challenge `response` of a trunk to `request`, whose Request-URI was
+    /// `request_uri`; whether there are any.
+    fn answer_challenge(
+        &mut self,
+        trunk: u16,
+        response: &Message<'_>,
+        request: &Message<'_>,
+        request_uri: &[u8],
+        out: &mut Vec<u8>,
+    ) -> bool;
+}
+
+/// How far a call that is followed has come.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct CallProgress {
+    /// The call, as [`Forwarding::call`] named it.
+    pub call: u64,
+    /// What the caller was told.
+    pub status: Status,
+    /// Who said it, where it was not the server itself.
+    pub from: Option<SocketAddr>,
+}
+
+/// What [`Proxy::handle_response`] did not deal with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Handled {
+    /// Nothing is left to do.
+    Whole,
+    /// It answers a request of the server's own: the user that it was sent for.
+    Own(u32),
+}
+
+/// What a proxy is made from.
+#[derive(Clone, Debug)]
+pub struct ProxyConfig {
+    /// Which shard's it is.
+    pub shard: ShardId,
+    /// The server's addresses.
+    pub listeners: Listeners,
+    /// The peers that failed lately; all shards share them.
+    pub outages: Arc<Outages>,
 }
 
 /// Contexts and transactions of one shard.
@@ -73,28 +108,49 @@ pub struct Counters {
 pub struct Proxy {
     pub(crate) transactions: Transactions,
     pub(crate) contexts: Slab<Context>,
-    timer_c: TimerWheel<(u32, strowger_transaction::ClientId)>,
-    ring: KeyRing,
+    /// The timers of branches.
+    pub(crate) timers: TimerWheel<(u32, ClientId)>,
+    pub(crate) ring: KeyRing,
     pub(crate) tag_key: TagKey,
-    shard: ShardId,
+    pub(crate) shard: ShardId,
+    pub(crate) listeners: Listeners,
+    pub(crate) outages: Arc<Outages>,
+    /// How long a target that failed is avoided, as the last request had it.
+    pub(crate) avoid_for: Duration,
     pub(crate) counters: Counters,
     /// Contexts without a final response.
     pub(crate) unanswered: usize,
+    /// What was asked of the DNS.
+    pub(crate) asked: Slab<Asked>,
+    pub(crate) next_question: u32,
+    pub(crate) questions: VecDeque<(QueryId, Question)>,
+    pub(crate) progress: VecDeque<CallProgress>,
+    /// Users of own requests whose transaction ended without an answer.
+    pub(crate) failed: VecDeque<u32>,
 }
 
 impl Proxy {
     /// An engine without work; `ring` is the process's, from which the branch and tag keys are derived.
     #[must_use]
-    pub fn new(shard: ShardId, ring: &KeyRing, transactions: Transactions) -> Self {
+    pub fn new(config: ProxyConfig, ring: &KeyRing, transactions: Transactions) -> Self {
+        let ProxyConfig { shard, listeners, outages } = config;
         Self {
             transactions,
             contexts: Slab::new(),
-            timer_c: TimerWheel::new(),
+            timers: TimerWheel::new(),
             ring: ring.derive("branch"),
             tag_key: ring.current().derive("to-tag"),
             shard,
+            listeners,
+            outages,
+            avoid_for: Duration::ZERO,
             counters: Counters::default(),
             unanswered: 0,
+            asked: Slab::new(),
+            next_question: 0,
+            questions: VecDeque::new(),
+            progress: VecDeque::new(),
+            failed: VecDeque::new(),
         }
     }
 
@@ -127,141 +183,80 @@ impl Proxy {
         &self.counters
     }
 
-    /// Forwards the request of the server transaction `server` to all targets at once. Where not one branch can be opened
-    /// the request is answered 503.
-    pub fn forward(&mut self, now: Timestamp, server: ServerId, message: &Message<'_>, forwarding: &Forwarding<'_>) {
-        let is_invite = message.method() == Method::Invite;
-        let request = self.transactions.pool().copy_of(message.bytes());
-        let index = self.contexts.insert(Context {
-            server,
-            is_invite,
-            ring_timeout: forwarding.ring_timeout,
-            source: forwarding.edits.source,
-            request: Some(request),
-            branches: SmallVec::new(),
-            best: None,
-            answered: false,
-            live: 1,
-        });
-        let index = narrow(index);
-        self.transactions.set_server_user(server, index);
-        self.counters.forwarded += 1;
-        self.unanswered = self.unanswered.saturating_add(1);
-        let count = forwarding.targets.len().min(MAX_BRANCHES);
-        for (number, target) in forwarding.targets.iter().take(count).enumerate() {
-            let breadth = share(forwarding.max_breadth, count, number);
-            self.open_branch(now, index, message, forwarding, target, breadth);
-        }
-        if self.context(index).is_some_and(|context| context.branches.is_empty()) {
-            // This 503 is of ourselves, so it leaves as one.
-            let status = Status::SERVICE_UNAVAILABLE;
-            let response = self.write_local(index, status, &forwarding.edits.source);
-            self.finish(now, index, Best { status, response });
-        }
-        self.drain_events(now);
-    }
-
-    fn open_branch(
+    //= rfc3261#16.11
+    /// Forwards a request without keeping anything, to the first place of `target`; one that is a name yet is dropped, for
+    /// the client sends it again.
+    pub fn forward_stateless(
         &mut self,
         now: Timestamp,
-        index: u32,
         message: &Message<'_>,
         forwarding: &Forwarding<'_>,
-        target: &Target<'_>,
-        max_breadth: u32,
+        target: &Target,
     ) {
-        let Ok(client) = self.transactions.reserve_client() else {
-            self.counters.table_full += 1;
-            return;
-        };
-        let owner = Owner::Client(client);
-        let tag = BranchTag { shard: self.shard, owner, loop_hash: forwarding.loop_hash };
-        let request = self.write_branch(message, forwarding, target, tag, Some(max_breadth));
-        let is_invite = message.method() == Method::Invite;
-        let kind = if is_invite { Kind::Invite } else { Kind::NonInvite };
-        let timer_c = is_invite.then(|| self.timer_c.insert(now + forwarding.ring_timeout, (index, client)));
-        if let Some(context) = self.context_mut(index) {
-            context.branches.push(Branch::new(client, timer_c));
-            context.live = context.live.saturating_add(1);
-        }
-        self.transactions.start_client(now, client, kind, target.flow, request, index);
-    }
-
-    fn write_branch(
-        &mut self,
-        message: &Message<'_>,
-        forwarding: &Forwarding<'_>,
-        target: &Target<'_>,
-        tag: BranchTag,
-        max_breadth: Option<u32>,
-    ) -> Buf {
-        let branch = tag.encode(&self.ring);
-        let recorded = forwarding.edits.record_route && establishes_dialog(message);
-        let record_route = recorded.then(|| {
-            let callee = target.translated.then_some(target.flow.peer);
-            let outsides = Outsides { caller: forwarding.caller_outside, callee };
-            routing::record_route(&self.ring, target.sent_by, message, outsides)
-        });
-        let hop = Hop {
-            request_uri: &target.request_uri,
-            sent_by: target.sent_by,
-            transport: target.flow.transport.as_str(),
-            branch: &branch,
-            record_route: record_route.as_deref(),
-            max_breadth,
-        };
-        let mut request = self.transactions.pool().take(message.bytes().len().saturating_add(400));
-        forward::write_request(&mut request, message, &forwarding.edits, &hop);
-        request
-    }
-
-    //= rfc3261#16.11
-    /// Forwards a request without keeping anything: the first target takes it.
-    pub fn forward_stateless(&mut self, message: &Message<'_>, forwarding: &Forwarding<'_>) {
-        let Some(target) = forwarding.targets.first() else { return };
+        let Some(place) = target.places.first() else { return };
+        let To::Flow(flow) = place.to else { return };
         let owner = crate::branch::stateless_owner(&self.ring, message);
         let tag = BranchTag { shard: self.shard, owner, loop_hash: forwarding.loop_hash };
         // An ACK has neither breadth nor forks of its own.
         let breadth = (message.method() != Method::Ack).then_some(forwarding.max_breadth);
-        let request = self.write_branch(message, forwarding, target, tag, breadth);
+        let (flow, request) = self.write_fitting(now, message, forwarding, target, place, flow, tag, breadth);
         self.counters.forwarded_stateless += 1;
-        self.transactions.send_once(target.flow, request);
+        self.transactions.send_once(flow, request);
     }
 
     /// Cancels what is still pending for the INVITE of `server` (RFC 3261 §16.10). The CANCEL itself is answered by the caller.
     pub fn cancel(&mut self, now: Timestamp, server: ServerId) {
         if let Some(index) = self.transactions.server_user(server) {
-            self.cancel_pending(now, index);
+            self.give_up(now, index);
+            self.finish_if_done(now, index);
         }
         self.drain_events(now);
     }
 
-    /// A response that carries a branch of ours. `upstream` says from where a stateless one is sent on: the listener's
-    /// flow towards the Via below ours.
+    /// A response that carries a branch of ours.
     pub fn handle_response(
         &mut self,
         now: Timestamp,
         owner: Owner,
         message: &Message<'_>,
-        upstream: impl FnOnce(&Message<'_>) -> Option<Flow>,
-    ) {
+        guide: &mut dyn Guide,
+    ) -> Handled {
+        let mut handled = Handled::Whole;
         match owner {
-            Owner::Stateless(_) => self.pass_stateless(message, upstream(message)),
-            Owner::KeepAlive(_) => self.counters.keep_alive_answers += 1,
-            // What was forwarded has another Via below ours. A response without one could be passed on to nobody, and must
-            // not end its branch as if it had been.
-            Owner::Client(_) if message.method() != Method::Cancel && forward::next_via(message).is_none() => {
-                self.counters.stray_responses += 1;
+            Owner::Stateless(_) => {
+                let upstream = guide.upstream(message);
+                self.pass_stateless(message, upstream);
             }
-            Owner::Client(client) => match self.transactions.handle_response(now, client, message) {
-                ResponseVerdict::ToUser { user } => self.on_response(now, user, client, message),
-                ResponseVerdict::Absorbed => {}
-                //= rfc6026#8.9
-                // A stray response is dropped: without its transaction there is no telling that it was asked for.
-                ResponseVerdict::Unknown => self.counters.stray_responses += 1,
-            },
+            Owner::KeepAlive(_) => self.counters.keep_alive_answers += 1,
+            Owner::Client(client) => handled = self.handle_answer(now, client, message, guide),
         }
         self.drain_events(now);
+        handled
+    }
+
+    fn handle_answer(
+        &mut self,
+        now: Timestamp,
+        client: ClientId,
+        message: &Message<'_>,
+        guide: &mut dyn Guide,
+    ) -> Handled {
+        let own = self.transactions.client_user(client).is_some_and(|user| user != NO_CONTEXT && user >= OWN_USERS);
+        // What was forwarded has another Via below ours. A response without one could be passed on to nobody, and must
+        // not end its branch as if it had been.
+        if !own && message.method() != Method::Cancel && forward::next_via(message).is_none() {
+            self.counters.stray_responses += 1;
+            return Handled::Whole;
+        }
+        match self.transactions.handle_response(now, client, message) {
+            ResponseVerdict::ToUser { user } if own => return Handled::Own(user),
+            ResponseVerdict::ToUser { user } => self.on_response(now, user, client, message, guide),
+            ResponseVerdict::Absorbed => {}
+            //= rfc6026#8.9
+            // A stray response is dropped: without its transaction there is no telling that it was asked for.
+            ResponseVerdict::Unknown => self.counters.stray_responses += 1,
+        }
+        Handled::Whole
     }
 
     fn pass_stateless(&mut self, message: &Message<'_>, upstream: Option<Flow>) {
@@ -278,106 +273,34 @@ impl Proxy {
         }
     }
 
-    fn on_response(
-        &mut self,
-        now: Timestamp,
-        index: u32,
-        client: strowger_transaction::ClientId,
-        message: &Message<'_>,
-    ) {
-        let Some(status) = message.status() else { return };
-        if status.is_provisional() {
-            self.on_provisional(now, index, client, message, status);
-            return;
-        }
-        self.end_timer_c(index, client);
-        let Some(context) = self.context_mut(index) else { return };
-        let server = context.server;
-        let Some(branch) = context.branch_mut(client) else { return };
-        let repeated = branch.progress != Progress::Pending;
-        let counted = if branch.rang_out && !status.is_success() { Status::REQUEST_TIMEOUT } else { status };
-        branch.progress = Progress::Final(counted);
-        if status.is_success() {
-            //= rfc3261#16.7
-            // Every 2xx to an INVITE goes up at once (step 5), also those that come after the first; of a non-INVITE the
-            // first answer is the only one.
-            if context.is_invite || !context.answered {
-                self.mark_answered(index);
-                self.pass_up(now, server, status, message);
-            }
-            self.forget_request(index);
-            self.cancel_pending(now, index);
-            return;
-        }
-        if repeated || context.answered {
-            return;
-        }
-        let best = context.best.as_ref().map(|best| best.status);
-        if best.is_none_or(|best| context::is_better(counted, best)) {
-            let response = (counted == status && status != Status::SERVICE_UNAVAILABLE)
-                .then(|| self.transactions.pool().take(message.bytes().len()))
-                .and_then(|mut buf| forward::write_response(&mut buf, message).map(|()| buf));
-            self.replace_best(index, Best { status: counted, response });
-        } else if best.is_some_and(is_challenge) && is_challenge(counted) {
-            self.collect_challenges(index, message);
-        }
-        if status.class() == 6 {
-            self.cancel_pending(now, index);
-        }
-        self.finish_if_done(now, index);
-    }
-
-    fn on_provisional(
-        &mut self,
-        now: Timestamp,
-        index: u32,
-        client: strowger_transaction::ClientId,
-        message: &Message<'_>,
-        status: Status,
-    ) {
-        let Some(context) = self.context_mut(index) else { return };
-        let (server, answered, is_invite) = (context.server, context.answered, context.is_invite);
-        let Some(branch) = context.branch_mut(client) else { return };
-        if branch.cancel_wanted {
-            branch.cancel_wanted = false;
-            self.transactions.cancel(now, client);
-        }
-        if status != Status::TRYING {
-            self.reset_timer_c(now, index, client);
-        }
-        // A 100 is hop by hop; a non-INVITE has no other provisional response (RFC 4320 §4.1).
-        if status != Status::TRYING && is_invite && !answered {
-            self.pass_up(now, server, status, message);
-        }
-    }
-
-    fn pass_up(&mut self, now: Timestamp, server: ServerId, status: Status, message: &Message<'_>) {
-        let mut response = self.transactions.pool().take(message.bytes().len());
-        if forward::write_response(&mut response, message).is_none() {
-            self.counters.stray_responses += 1;
-            self.transactions.pool().give(response);
-            return;
-        }
-        self.counters.responses += 1;
-        self.transactions.respond(now, server, status, response);
-    }
-
-    /// Timers of transactions and Timer C.
+    /// Timers of transactions and branches.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         self.transactions.handle_timeout(now);
-        while let Some((index, client)) = self.timer_c.poll_expired(now) {
-            self.on_timer_c(now, index, client);
+        self.drain_events(now);
+        for _ in 0..MAX_TIMERS_PER_CALL {
+            let Some((index, client)) = self.timers.poll_expired(now) else { break };
+            self.on_timer(now, index, client);
         }
         self.drain_events(now);
     }
 
+    fn on_timer(&mut self, now: Timestamp, index: u32, client: ClientId) {
+        let branch = self.context_mut(index).and_then(|context| context.branch_mut(client));
+        match branch.and_then(|branch| branch.timer.take()).map(|(_, wait)| wait) {
+            Some(Wait::Life) => self.on_silence(now, index, client),
+            Some(Wait::Ring) => self.on_rang_out(now, index, client),
+            Some(Wait::Step) => self.on_step_over(now, index, client),
+            None => {}
+        }
+    }
+
     //= rfc3261#16.8
-    fn on_timer_c(&mut self, now: Timestamp, index: u32, client: strowger_transaction::ClientId) {
+    pub(crate) fn on_rang_out(&mut self, now: Timestamp, index: u32, client: ClientId) {
         self.counters.rang_out += 1;
         let has_provisional = self.transactions.client_has_provisional(client);
         let Some(branch) = self.context_mut(index).and_then(|context| context.branch_mut(client)) else { return };
-        branch.timer_c = None;
         branch.rang_out = true;
+        branch.rest = None;
         if has_provisional {
             self.transactions.cancel(now, client);
             return;
@@ -387,9 +310,27 @@ impl Proxy {
         self.on_branch_failed(now, index, client, Status::REQUEST_TIMEOUT);
     }
 
-    /// A hint that `peer` cannot be reached.
+    /// The time of a step is over: the next one begins at once, also where the phone that rang does not answer its CANCEL.
+    fn on_step_over(&mut self, now: Timestamp, index: u32, client: ClientId) {
+        self.on_rang_out(now, index, client);
+        self.on_branch_failed(now, index, client, Status::REQUEST_TIMEOUT);
+    }
+
+    /// A hint that datagrams do not reach `peer`.
     pub fn handle_unreachable(&mut self, now: Timestamp, peer: SocketAddr) {
         self.transactions.handle_unreachable(now, peer);
+        self.drain_events(now);
+    }
+
+    /// No connection for `flow` could be opened, or the one that it means is gone.
+    pub fn handle_unconnected(&mut self, now: Timestamp, flow: &Flow) {
+        self.transactions.handle_unconnected(now, flow);
+        self.drain_events(now);
+    }
+
+    /// A connection is closed.
+    pub fn handle_closed(&mut self, now: Timestamp, connection: ConnId, peer: SocketAddr) {
+        self.transactions.handle_closed(now, connection, peer);
         self.drain_events(now);
     }
 
@@ -397,8 +338,8 @@ impl Proxy {
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Wakeup> {
         let transactions = self.transactions.poll_timeout();
-        let timer_c = self.timer_c.next_deadline().map(|at| Wakeup { at, reason: "timer C" });
-        match (transactions, timer_c) {
+        let branches = self.timers.next_deadline().map(|at| Wakeup { at, reason: "branch" });
+        match (transactions, branches) {
             (Some(a), Some(b)) => Some(if a.at <= b.at { a } else { b }),
             (a, b) => a.or(b),
         }
@@ -407,6 +348,21 @@ impl Proxy {
     /// Takes one message that is to be sent; see [`Transactions::poll_transmit`].
     pub fn poll_transmit(&mut self, out: &mut Buf) -> Option<Flow> {
         self.transactions.poll_transmit(out)
+    }
+
+    /// Takes one question for the DNS; its answer goes to [`handle_resolved`](Self::handle_resolved).
+    pub fn poll_question(&mut self) -> Option<(QueryId, Question)> {
+        self.questions.pop_front()
+    }
+
+    /// Takes one step of a call that is followed.
+    pub fn poll_progress(&mut self) -> Option<CallProgress> {
+        self.progress.pop_front()
+    }
+
+    /// Takes one request of the server's own that nobody answered: the user that it was sent for.
+    pub fn poll_failed(&mut self) -> Option<u32> {
+        self.failed.pop_front()
     }
 
     /// Forwarded requests that no final response has answered yet: what a server that is being stopped waits for.
@@ -429,18 +385,25 @@ impl Proxy {
         for (_, context) in &self.contexts {
             debug_assert!(context.live > 0, "a context outlives its transactions");
             debug_assert!(!context.answered || context.best.is_none(), "an answered request keeps no response");
+            debug_assert!(!context.answered || context.later.is_none(), "an answered request becomes nothing more");
         }
     }
 
-    fn drain_events(&mut self, now: Timestamp) {
+    pub(crate) fn drain_events(&mut self, now: Timestamp) {
         while let Some(event) = self.transactions.poll_event() {
             match event {
+                Event::ClientTimeout { user, .. } | Event::ClientFailed { user, .. } if user >= OWN_USERS => {
+                    self.failed.push_back(user);
+                }
+                Event::ClientEnded { user, .. } if user >= OWN_USERS => {}
                 Event::ClientTimeout { user, id } => {
                     self.on_branch_failed(now, user, id, Status::REQUEST_TIMEOUT);
                     self.on_ended(user);
                 }
                 Event::ClientFailed { user, id } => {
-                    self.on_branch_failed(now, user, id, Status::SERVICE_UNAVAILABLE);
+                    let lost = self.context_mut(user).and_then(|context| context.branch_mut(id));
+                    let status = lost.map_or(Status::SERVICE_UNAVAILABLE, |branch| branch.lost());
+                    self.on_branch_failed(now, user, id, status);
                     self.on_ended(user);
                 }
                 Event::ClientEnded { user, .. }
@@ -452,29 +415,59 @@ impl Proxy {
         }
     }
 
-    fn on_branch_failed(&mut self, now: Timestamp, index: u32, client: strowger_transaction::ClientId, status: Status) {
-        self.end_timer_c(index, client);
+    fn on_branch_failed(&mut self, now: Timestamp, index: u32, client: ClientId, status: Status) {
+        self.end_timer(index, client);
         let Some(context) = self.context_mut(index) else { return };
-        let (is_invite, answered) = (context.is_invite, context.answered);
+        let (is_invite, may_go_on) = (context.is_invite, context.may_go_on());
         let Some(branch) = context.branch_mut(client) else { return };
         if branch.progress != Progress::Pending {
             return;
         }
+        let (flow, reach) = (branch.flow, branch.reach);
+        if !branch.rang_out {
+            self.avoid(now, flow, reach);
+        }
+        if may_go_on && self.try_elsewhere(now, index, client) {
+            return;
+        }
+        let Some(branch) = self.context_mut(index).and_then(|context| context.branch_mut(client)) else { return };
         //= rfc4320#4.1
         // A non-INVITE that timed out is not answered 408: the answer would come too late for everybody.
         if !is_invite && status == Status::REQUEST_TIMEOUT {
             branch.progress = Progress::Silent;
         } else {
             branch.progress = Progress::Final(status);
-            if !answered && context.best.as_ref().is_none_or(|best| context::is_better(status, best.status)) {
-                self.replace_best(index, Best { status, response: None });
-            }
+            self.keep_if_better(index, Best { status, response: None });
         }
         self.finish_if_done(now, index);
     }
 
-    fn cancel_pending(&mut self, now: Timestamp, index: u32) {
+    /// Tries the place that failed after the others for a while.
+    pub(crate) fn avoid(&self, now: Timestamp, flow: Option<Flow>, reach: Reach) {
+        if let Some(flow) = flow.filter(|_| reach.is_shared()) {
+            self.outages.mark(now, Hop { transport: flow.transport, address: flow.peer }, self.avoid_for);
+        }
+    }
+
+    /// Nothing more is tried for the request, and what is pending is cancelled.
+    pub(crate) fn give_up(&mut self, now: Timestamp, index: u32) {
+        let Some(context) = self.context_mut(index) else { return };
+        context.given_up = true;
+        if let Some(later) = &mut context.later {
+            later.targets.clear();
+        }
+        self.cancel_pending(now, index);
+    }
+
+    pub(crate) fn cancel_pending(&mut self, now: Timestamp, index: u32) {
         let Some(context) = self.context_mut(index).filter(|context| context.is_invite) else { return };
+        for branch in &mut context.branches {
+            branch.rest = None;
+            if branch.progress == Progress::Asking {
+                // Nothing was sent; the answer will find nobody.
+                branch.progress = Progress::Final(Status::REQUEST_TERMINATED);
+            }
+        }
         let pending = context.branches.iter().filter(|branch| branch.progress == Progress::Pending);
         let clients: SmallVec<[_; 4]> = pending.map(|branch| branch.client).collect();
         for client in clients {
@@ -485,24 +478,14 @@ impl Proxy {
         }
     }
 
-    //= rfc3261#16.7 step 2
-    /// A branch that says that it still rings is waited for anew.
-    fn reset_timer_c(&mut self, now: Timestamp, index: u32, client: strowger_transaction::ClientId) {
-        let Some(context) = self.contexts.get_mut(index as usize) else { return };
-        let deadline = now + context.ring_timeout;
-        let Some(timer) = context.branch_mut(client).and_then(|branch| branch.timer_c.as_mut()) else { return };
-        self.timer_c.cancel(*timer);
-        *timer = self.timer_c.insert(deadline, (index, client));
-    }
-
-    fn end_timer_c(&mut self, index: u32, client: strowger_transaction::ClientId) {
+    pub(crate) fn end_timer(&mut self, index: u32, client: ClientId) {
         let branch = self.context_mut(index).and_then(|context| context.branch_mut(client));
-        if let Some(timer) = branch.and_then(|branch| branch.timer_c.take()) {
-            self.timer_c.cancel(timer);
+        if let Some((timer, _)) = branch.and_then(|branch| branch.timer.take()) {
+            self.timers.cancel(timer);
         }
     }
 
-    fn on_ended(&mut self, index: u32) {
+    pub(crate) fn on_ended(&mut self, index: u32) {
         let Some(context) = self.context_mut(index) else { return };
         context.live = context.live.saturating_sub(1);
         if context.live > 0 {
@@ -511,46 +494,16 @@ impl Proxy {
         self.mark_answered(index);
         self.forget_request(index);
         let context = self.contexts.remove(index as usize);
-        for timer in context.branches.into_iter().filter_map(|branch| branch.timer_c) {
-            self.timer_c.cancel(timer);
+        for (timer, _) in context.branches.into_iter().filter_map(|branch| branch.timer) {
+            self.timers.cancel(timer);
         }
     }
 
-    fn context(&self, index: u32) -> Option<&Context> {
+    pub(crate) fn context(&self, index: u32) -> Option<&Context> {
         self.contexts.get(index as usize)
     }
 
     pub(crate) fn context_mut(&mut self, index: u32) -> Option<&mut Context> {
         self.contexts.get_mut(index as usize)
-    }
-}
-
-/// Whether the request begins a dialog that is to stay on our path.
-fn establishes_dialog(message: &Message<'_>) -> bool {
-    let begins = matches!(message.method(), Method::Invite | Method::Subscribe | Method::Refer);
-    begins && message.to().tag().is_none()
-}
-
-//= rfc5393#5.3.3
-/// The part of the breadth that one of `count` branches gets; all parts together are the whole.
-fn share(breadth: u32, count: usize, number: usize) -> u32 {
-    let count = u32::try_from(count).unwrap_or(u32::MAX).max(1);
-    let extra = u32::from(u32::try_from(number).unwrap_or(u32::MAX) < breadth % count);
-    (breadth / count).saturating_add(extra)
-}
-
-fn narrow(index: usize) -> u32 {
-    u32::try_from(index).unwrap_or(NO_CONTEXT)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn breadth_is_shared_out_whole() {
-        assert_eq!((0..3).map(|n| share(60, 3, n)).collect::<Vec<_>>(), [20, 20, 20]);
-        assert_eq!((0..3).map(|n| share(5, 3, n)).collect::<Vec<_>>(), [2, 2, 1]);
-        assert_eq!(share(1, 1, 0), 1);
     }
 }

@@ -7,6 +7,7 @@ use strowger_foundation::Flow;
 use strowger_message::{AuthParams, HeaderName, Message, Patch, Via, split_list, unquote};
 
 use crate::local;
+use crate::policy::Changes;
 use crate::routing::RouteSet;
 
 /// Max-Forwards of a request that carries none (RFC 3261 §16.6 step 3).
@@ -42,6 +43,14 @@ pub struct Hop<'a> {
     pub record_route: Option<&'a [u8]>,
     /// Max-Breadth, where it is to be written.
     pub max_breadth: Option<u32>,
+    /// What becomes Route headers before all others: the Path of a registered contact (RFC 3327 §5.4).
+    pub path: Option<&'a [u8]>,
+    /// Our Path, for a REGISTER that is forwarded.
+    pub own_path: Option<&'a [u8]>,
+    /// What the route changes.
+    pub changes: Option<&'a Changes>,
+    /// Credentials of our own: whole lines.
+    pub credentials: &'a [u8],
 }
 
 /// Writes the request as it leaves on one branch.
@@ -62,6 +71,17 @@ pub fn write_request(out: &mut Vec<u8>, message: &Message<'_>, edits: &Edits<'_>
     if let Some(value) = hop.record_route {
         patch.insert(top, &[b"Record-Route: ", value, b"\r\n"]);
     }
+    for (name, value) in [(&b"Route"[..], hop.path), (b"Path", hop.own_path)] {
+        if let Some(value) = value {
+            patch.insert(top, &[name, b": ", value, b"\r\n"]);
+        }
+    }
+    for (name, value) in hop.changes.iter().flat_map(|changes| &changes.add) {
+        patch.insert(top, &[name, b": ", value, b"\r\n"]);
+    }
+    if !hop.credentials.is_empty() {
+        patch.insert(top, &[hop.credentials]);
+    }
     edit_max_forwards(&mut patch, message);
     if let Some(breadth) = hop.max_breadth {
         edit_max_breadth(&mut patch, message, breadth);
@@ -72,22 +92,30 @@ pub fn write_request(out: &mut Vec<u8>, message: &Message<'_>, edits: &Edits<'_>
     }
     edit_routes(&mut patch, message, &edits.routes, strict, hop.request_uri);
     for field in head.fields() {
-        let goes = match field.name {
-            HeaderName::PAssertedIdentity => edits.strip_identity,
-            //= rfc3261#22.3
-            // Credentials for another proxy's realm are that proxy's to take.
-            HeaderName::ProxyAuthorization => edits.strip_credentials.is_some_and(|realm| {
-                let given = AuthParams::parse(head.value(field)).and_then(|params| params.value("realm"));
-                given.is_some_and(|given| *unquote(given) == *realm)
-            }),
-            _ => false,
-        };
+        let removed = hop.changes.is_some_and(|changes| is_removed(changes, head.line(field)));
+        let goes = removed
+            || match field.name {
+                HeaderName::PAssertedIdentity => edits.strip_identity,
+                //= rfc3261#22.3
+                // Credentials for another proxy's realm are that proxy's to take.
+                HeaderName::ProxyAuthorization => edits.strip_credentials.is_some_and(|realm| {
+                    let given = AuthParams::parse(head.value(field)).and_then(|params| params.value("realm"));
+                    given.is_some_and(|given| *unquote(given) == *realm)
+                }),
+                _ => false,
+            };
         if goes {
             let line = head.line(field);
             patch.remove(head.position_of(line), line.len());
         }
     }
     patch.write(message.bytes(), out);
+}
+
+/// Whether the header of `line` is one of those that go.
+fn is_removed(changes: &Changes, line: &[u8]) -> bool {
+    let name = line.split(|byte| *byte == b':').next().unwrap_or(&[]).trim_ascii_end();
+    changes.remove.iter().any(|removed| removed.eq_ignore_ascii_case(name))
 }
 
 fn edit_max_forwards(patch: &mut Patch, message: &Message<'_>) {

@@ -20,10 +20,21 @@ mod answer;
 pub mod branch;
 mod context;
 mod engine;
+pub mod flow_token;
+mod fork;
 pub mod forward;
+mod listener;
 pub mod local;
 mod policy;
+mod recipe;
 pub mod routing;
+mod target;
 
-pub use engine::{Counters, Forwarding, NO_CONTEXT, Proxy, Target};
-pub use policy::{Action, DEFAULT_MAX_BREADTH, MAX_BRANCHES, Policy, Route, RouteTarget, Stateless};
+pub use engine::{CallProgress, Counters, Guide, Handled, NO_CONTEXT, OWN_USERS, Proxy, ProxyConfig};
+pub use fork::MAX_QUESTIONS;
+pub use listener::{Listener, Listeners};
+pub use policy::{
+    AddedHeader, Changes, DEFAULT_MAX_BREADTH, MAX_ATTEMPTS, MAX_BRANCHES, MAX_REDIRECTIONS, Policy, Stateless,
+};
+pub use recipe::{Forwarding, Times};
+pub use target::{Place, Reach, Target, To};

@@ -64,15 +64,18 @@ fn offset(text: &[u8], part: &[u8]) -> usize {
 //= rfc3261#18.2.2
 //= rfc3581#4
 /// Where the responses of a request go: back to its source, to the source's port where `rport` was asked for, else to
-/// the port of the sent-by.
+/// the port of the sent-by. On a stream, over the connection of the request, and once that is closed over one that is
+/// opened to the port of the sent-by.
 #[must_use]
 pub fn reply_flow(via: &Via<'_>, source: &Flow) -> Flow {
-    if source.transport.is_reliable() || via.rport != Rport::Absent {
-        return *source;
-    }
     let port = via.sent_by.port.unwrap_or(source.transport.default_port());
     let mut flow = *source;
-    flow.peer.set_port(port);
+    if source.transport.is_reliable() {
+        flow.reopen = true;
+        flow.peer.set_port(port);
+    } else if via.rport == Rport::Absent {
+        flow.peer.set_port(port);
+    }
     flow
 }
 
@@ -119,7 +122,7 @@ mod tests {
     use strowger_foundation::{ListenerId, Transport};
 
     fn flow(peer: &str) -> Flow {
-        Flow { listener: ListenerId(0), transport: Transport::Udp, peer: peer.parse().expect("an address") }
+        Flow::new(ListenerId(0), Transport::Udp, peer.parse().expect("an address"))
     }
 
     fn completed(via: &str, source: &str) -> Option<String> {

@@ -1,12 +1,13 @@
 //! What the operator decides about proxying.
 
-use core::net::SocketAddr;
 use core::time::Duration;
 
-use strowger_message::Status;
-
-/// The most branches of one request.
+/// The most branches of one request at one time, and the most destinations in all.
 pub const MAX_BRANCHES: usize = 32;
+/// The most requests that one request becomes, over all its destinations and their places.
+pub const MAX_ATTEMPTS: usize = 64;
+/// How often the contacts of a redirection are followed for one request.
+pub const MAX_REDIRECTIONS: u8 = 5;
 /// Max-Breadth of a request that carries none (RFC 5393 §5.3.3).
 pub const DEFAULT_MAX_BREADTH: u32 = 60;
 
@@ -15,13 +16,34 @@ pub const DEFAULT_MAX_BREADTH: u32 = 60;
 pub struct Policy {
     /// Timer C: how long a branch may ring (RFC 3261 §16.6 step 11).
     pub ring_timeout: Duration,
+    /// How long one step of a serial fork may ring before the next begins.
+    pub fork_timeout: Duration,
+    /// How long a target may be silent before the next place is tried, where there is one.
+    pub failover_timeout: Duration,
+    /// How long a target that failed is tried after the others.
+    pub avoid_for: Duration,
+    /// Whether the server follows a redirection itself (RFC 3261 §16.7 step 4).
+    pub recurse: bool,
+    /// The most bytes of a request that leaves as a datagram where it may choose (RFC 3261 §18.1.1).
+    pub mtu: usize,
     /// Whether dialogs stay on the server's path.
     pub record_route: bool,
+    /// Whether a REGISTER that is forwarded gets a Path that leads back over its own flow (RFC 5626 §5.1).
+    pub outbound: bool,
 }
 
 impl Default for Policy {
     fn default() -> Self {
-        Self { ring_timeout: Duration::from_secs(180), record_route: true }
+        Self {
+            ring_timeout: Duration::from_secs(180),
+            fork_timeout: Duration::from_secs(20),
+            failover_timeout: Duration::from_secs(4),
+            avoid_for: Duration::from_secs(30),
+            recurse: false,
+            mtu: 1300,
+            record_route: true,
+            outbound: false,
+        }
     }
 }
 
@@ -37,57 +59,14 @@ pub enum Stateless {
     Always,
 }
 
-/// One place where a route sends requests.
-#[derive(Clone, Debug)]
-pub struct RouteTarget {
-    /// The URI as configured.
-    pub uri: Box<[u8]>,
-    /// Its address, which is written as a literal.
-    pub address: SocketAddr,
-}
+/// A header's name and value.
+pub type AddedHeader = (Box<[u8]>, Box<[u8]>);
 
-/// What a route does with a request.
-#[derive(Clone, Debug)]
-pub enum Action {
-    /// Sends it on: to the targets, or where there is none, to the user's contacts or the Request-URI's literal address.
-    Proxy {
-        /// Where to.
-        targets: Vec<RouteTarget>,
-        /// Whether state is kept.
-        stateless: Stateless,
-    },
-    /// Answers 302 with the targets, or where there is none, with the user's contacts.
-    Redirect {
-        /// The contacts.
-        targets: Vec<RouteTarget>,
-    },
-    /// Answers so.
-    Reject {
-        /// The status.
-        status: Status,
-    },
-}
-
-/// One rule; the first whose match fits a request is used.
-#[derive(Clone, Debug)]
-pub struct Route {
-    /// The Request-URI's domain in lower case: a name, `*.name`, or `*` for any.
-    pub domain: Box<[u8]>,
-    /// The methods, in capitals; any when empty.
-    pub methods: Vec<Box<[u8]>>,
-    /// What is done.
-    pub action: Action,
-}
-
-impl Route {
-    /// Whether the route takes a request of `method` (in capitals) for `domain` (in lower case).
-    #[must_use]
-    pub fn matches(&self, domain: &[u8], method: &[u8]) -> bool {
-        let fits = match self.domain.as_ref() {
-            b"*" => true,
-            [b'*', suffix @ ..] => domain.ends_with(suffix),
-            name => name == domain,
-        };
-        fits && (self.methods.is_empty() || self.methods.iter().any(|m| **m == *method))
-    }
+/// Headers that a route changes.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Changes {
+    /// Names and values that are added.
+    pub add: Vec<AddedHeader>,
+    /// Names of the headers that go.
+    pub remove: Vec<Box<[u8]>>,
 }

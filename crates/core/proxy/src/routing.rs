@@ -1,17 +1,19 @@
 //! Route pre-processing and the next hop (RFC 3261 §16.4, §16.6 steps 6 and 7, §16.12).
 
-use core::net::SocketAddr;
-use std::io::Write as _;
-
 use smallvec::SmallVec;
-use strowger_foundation::{KeyRing, Tag};
+use strowger_foundation::{Flow, KeyRing, Tag, Transport};
 use strowger_message::{HeaderName, Message, NameAddr, SipUri, Uri};
+
+use crate::flow_token;
+use crate::listener::Listener;
 
 /// The URI parameter of our Record-Route that proves the dialog to be one that came through here.
 const DIALOG_PARAM: &str = "dlg";
-/// The parameters that keep the outside of the caller's and the callee's translation.
+/// The parameters that keep the flows by which the caller and the callee are reached.
 const CALLER_PARAM: &str = "caller";
 const CALLEE_PARAM: &str = "callee";
+/// The parameter that names the trunk of the callee.
+const TRUNK_PARAM: &str = "trunk";
 
 /// How a request is routed once our own Routes are off.
 #[derive(Clone, Debug)]
@@ -26,17 +28,25 @@ pub struct RouteSet<'a> {
     pub remaining: SmallVec<[&'a [u8]; 4]>,
     /// Whether a Route of ours proved that the dialog was set up through here.
     pub proven: bool,
-    /// Where the other side of a proven dialog is reached, if a translation hides the address of its Contact.
-    pub outside: Option<SocketAddr>,
+    /// The flow on which the other side of a proven dialog is reached, where its Contact does not say enough.
+    pub outside: Option<Flow>,
+    /// The flow of a token of ours: a Path or a Service-Route led the request here (RFC 5626 §5.3).
+    pub token: Option<Flow>,
+    /// The last of our own Routes: the side of ours on which the request leaves (RFC 5658 §5).
+    pub exit: Option<&'a [u8]>,
+    /// The trunk that the dialog goes through; an index into the configuration's.
+    pub trunk: Option<u16>,
 }
 
-/// The ends of a dialog that are behind a translation: requests for them go to its outside.
+/// The ends of a dialog that are reached by their flow: behind a translation, or on a connection.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Outsides {
     /// Who began the dialog.
-    pub caller: Option<SocketAddr>,
+    pub caller: Option<Flow>,
     /// Who was called.
-    pub callee: Option<SocketAddr>,
+    pub callee: Option<Flow>,
+    /// The trunk through which the callee is reached.
+    pub trunk: Option<u16>,
 }
 
 impl<'a> RouteSet<'a> {
@@ -55,6 +65,9 @@ impl<'a> RouteSet<'a> {
             remaining: routes,
             proven: false,
             outside: None,
+            token: None,
+            exit: None,
+            trunk: None,
         };
         //= rfc3261#16.4
         // A strict router has put our Record-Route into the Request-URI: the real target is the last Route.
@@ -70,6 +83,8 @@ impl<'a> RouteSet<'a> {
             && is_us(&uri)
         {
             set.take_proof(ring, message, &uri);
+            set.token = uri.user.and_then(|user| flow_token::verify(ring, user)).or(set.token);
+            set.exit = Some(uri.text);
             set.ours = set.ours.saturating_add(1);
         }
         set.remaining.drain(..set.ours);
@@ -82,17 +97,39 @@ impl<'a> RouteSet<'a> {
         let tag = uri.params.value(DIALOG_PARAM).and_then(Tag::from_text);
         let (Some(tag), Some(to)) = (tag, message.to().tag()) else { return };
         let param = |name| uri.params.value(name).unwrap_or(&[]);
-        let (caller, callee) = (param(CALLER_PARAM), param(CALLEE_PARAM));
-        let begun_by = |who: &[u8]| ring.verify(&[b"dialog", message.call_id(), who, caller, callee], &tag);
-        let outside = if begun_by(message.from().tag().unwrap_or(&[])) {
-            callee
+        let (caller, callee, trunk) = (param(CALLER_PARAM), param(CALLEE_PARAM), param(TRUNK_PARAM));
+        let begun_by = |who: &[u8]| ring.verify(&[b"dialog", message.call_id(), who, caller, callee, trunk], &tag);
+        let (outside, towards_callee) = if begun_by(message.from().tag().unwrap_or(&[])) {
+            (callee, true)
         } else if begun_by(to) {
-            caller
+            (caller, false)
         } else {
             return;
         };
         self.proven = true;
-        self.outside = core::str::from_utf8(outside).ok().and_then(|text| text.parse().ok()).or(self.outside);
+        self.outside = flow_token::decode(outside).or(self.outside);
+        let trunk = core::str::from_utf8(trunk).ok().and_then(|text| text.parse().ok());
+        self.trunk = trunk.filter(|_| towards_callee).or(self.trunk);
+    }
+
+    /// The same Routes once more, of a request that was read before.
+    #[must_use]
+    pub(crate) fn again(message: &Message<'a>, ours: usize, from_last: bool) -> Self {
+        let routes = message.head().elements(HeaderName::Route).filter_map(NameAddr::parse);
+        let mut remaining: SmallVec<[&'a [u8]; 4]> = routes.map(|route| route.uri).collect();
+        let last = if from_last { remaining.pop() } else { None };
+        remaining.drain(..ours.min(remaining.len()));
+        Self {
+            request_uri: last.unwrap_or(message.request_uri()),
+            from_last,
+            ours,
+            remaining,
+            proven: false,
+            outside: None,
+            token: None,
+            exit: None,
+            trunk: None,
+        }
     }
 
     /// The URI that decides where the request goes next: the first remaining Route, else the Request-URI.
@@ -114,32 +151,71 @@ fn is_own_route(uri: &SipUri<'_>, is_us: &impl Fn(&SipUri<'_>) -> bool) -> bool 
 }
 
 /// A Record-Route value.
-pub type RecordRoute = SmallVec<[u8; 192]>;
+pub type RecordRoute = SmallVec<[u8; 256]>;
 
-/// The value of our Record-Route for the dialog that `message` begins. It is for both sides to send back: signed, so that
-/// nobody opens the server or chooses an address with it, and bound to the caller's tag, which tells the sides apart.
+/// The value of our Record-Route for the dialog that `message` begins, which came in by `entry` and leaves by `exit`. It is
+/// for both sides to send back: signed, so that nobody opens the server or chooses an address with it, and bound to the
+/// caller's tag, which tells the sides apart.
+///
+/// Where the two sides of ours differ in transport, family or address there is a URI for each, so that each side is given
+/// the one that it can reach (RFC 5658 §5).
 #[must_use]
-pub fn record_route(ring: &KeyRing, sent_by: &[u8], message: &Message<'_>, outsides: Outsides) -> RecordRoute {
-    let text = |address: Option<SocketAddr>| -> SmallVec<[u8; 56]> {
-        let mut text = SmallVec::new();
-        if let Some(address) = address {
-            let _ = write!(text, "{address}");
-        }
-        text
-    };
+pub fn record_route(
+    ring: &KeyRing,
+    entry: &Listener,
+    exit: &Listener,
+    message: &Message<'_>,
+    outsides: Outsides,
+) -> RecordRoute {
+    let text = |flow: Option<Flow>| flow.map(|flow| flow_token::encode(&flow)).unwrap_or_default();
     let (caller, callee) = (text(outsides.caller), text(outsides.callee));
+    let trunk = outsides.trunk.map(|trunk| trunk.to_string().into_bytes()).unwrap_or_default();
     let begun_by = message.from().tag().unwrap_or(&[]);
-    let tag = ring.current().sign(&[b"dialog", message.call_id(), begun_by, &caller, &callee]).to_text();
+    let tag = ring.current().sign(&[b"dialog", message.call_id(), begun_by, &caller, &callee, &trunk]).to_text();
     let mut value = RecordRoute::new();
-    for part in [&b"<sip:"[..], sent_by, b";lr"] {
-        value.extend_from_slice(part);
+    //= rfc5658#5
+    if entry.sent_by != exit.sent_by || entry.transport != exit.transport {
+        begin_uri(&mut value, exit);
+        value.extend_from_slice(b">, ");
     }
-    for (name, text) in [(DIALOG_PARAM, &tag[..]), (CALLER_PARAM, &caller), (CALLEE_PARAM, &callee)] {
+    begin_uri(&mut value, entry);
+    for (name, text) in
+        [(DIALOG_PARAM, &tag[..]), (CALLER_PARAM, &caller), (CALLEE_PARAM, &callee), (TRUNK_PARAM, &trunk)]
+    {
         if !text.is_empty() {
-            let _ = write!(value, ";{name}=");
-            value.extend_from_slice(text);
+            for part in [b";", name.as_bytes(), b"=", text] {
+                value.extend_from_slice(part);
+            }
         }
     }
     value.push(b'>');
     value
+}
+
+/// A Path value that leads back over `flow` (RFC 5626 §5.1): what is sent to it goes nowhere else.
+#[must_use]
+pub fn path(ring: &KeyRing, listener: &Listener, flow: &Flow, outbound: bool) -> RecordRoute {
+    let mut value = RecordRoute::new();
+    value.extend_from_slice(b"<sip:");
+    value.extend_from_slice(&flow_token::sign(ring, flow));
+    value.push(b'@');
+    value.extend_from_slice(&listener.sent_by);
+    push_transport(&mut value, listener.transport);
+    value.extend_from_slice(if outbound { b";lr;ob>" } else { b";lr>" });
+    value
+}
+
+fn begin_uri(value: &mut RecordRoute, listener: &Listener) {
+    value.extend_from_slice(b"<sip:");
+    value.extend_from_slice(&listener.sent_by);
+    push_transport(value, listener.transport);
+    value.extend_from_slice(b";lr");
+}
+
+/// The parameter that names the transport, but for UDP, which needs no name.
+fn push_transport(value: &mut RecordRoute, transport: Transport) {
+    if transport != Transport::Udp {
+        value.extend_from_slice(b";transport=");
+        value.extend(transport.as_str().bytes().map(|byte| byte.to_ascii_lowercase()));
+    }
 }

@@ -1,17 +1,19 @@
 //! One binding, small.
 
 use core::cmp::Ordering;
+use core::net::{IpAddr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use strowger_foundation::wheel::TimerId;
-use strowger_foundation::{Flow, Timestamp};
+use strowger_foundation::{ConnId, Flow, ListenerId, Timestamp, Transport};
 
+use crate::instance::{instance_hash, same_instance};
 use crate::locations::Target;
+use crate::text::Text;
 
 /// One contact of one address of record. 104 bytes, and the text behind it.
 #[derive(Debug)]
 pub(crate) struct Binding {
-    /// The address of record, then the contact URI.
-    pub(crate) text: Box<[u8]>,
+    pub(crate) text: Text,
     pub(crate) call_id: [u8; 16],
     pub(crate) expires: Timestamp,
     pub(crate) expiry: TimerId,
@@ -19,32 +21,50 @@ pub(crate) struct Binding {
     pub(crate) cseq: u32,
     /// Counts the stripe's updates; tells which binding is newer, and wraps.
     pub(crate) serial: u32,
-    pub(crate) aor_len: u16,
-    pub(crate) preference: Preference,
-    pub(crate) flow: Flow,
+    pub(crate) place: Place,
 }
 
 const _: () = assert!(size_of::<Binding>() <= 104, "the budget of a binding");
 
-/// q and the translation in two bytes.
-#[derive(Clone, Copy, Debug)]
-pub(crate) struct Preference(u16);
-
 impl Binding {
     pub(crate) fn aor(&self) -> &[u8] {
-        self.text.get(..usize::from(self.aor_len)).unwrap_or(&[])
+        self.text.aor()
     }
 
     pub(crate) fn uri(&self) -> &[u8] {
-        self.text.get(usize::from(self.aor_len)..).unwrap_or(&[])
+        self.text.uri()
+    }
+
+    /// The name of the device without its brackets; empty where it has none.
+    pub(crate) fn instance(&self) -> &[u8] {
+        self.text.instance()
+    }
+
+    pub(crate) fn reg_id(&self) -> Option<u32> {
+        self.text.reg_id()
+    }
+
+    pub(crate) fn is_of(&self, instance: &[u8]) -> bool {
+        !instance.is_empty() && same_instance(self.instance(), instance)
+    }
+
+    pub(crate) fn flow(&self) -> Flow {
+        self.place.flow()
+    }
+
+    /// The connection that the binding goes with.
+    pub(crate) fn bound(&self) -> Option<ConnId> {
+        self.place.connection.filter(|_| !self.place.has(Place::REOPEN))
     }
 
     pub(crate) fn target(&self) -> Target {
         Target {
             uri: self.uri().into(),
-            q: self.preference.q().unwrap_or(1000),
-            flow: self.flow,
-            translated: self.preference.is_translated(),
+            q: self.place.preference.q().unwrap_or(1000),
+            flow: self.flow(),
+            translated: self.place.preference.is_translated(),
+            instance: instance_hash(self.instance()),
+            path: self.text.path().into(),
         }
     }
 
@@ -56,11 +76,81 @@ impl Binding {
 
     /// By falling q, among equals the newest first.
     pub(crate) fn precedence(&self, other: &Self) -> Ordering {
-        let q = |binding: &Self| binding.preference.q().unwrap_or(1000);
-        let newer = self.serial.wrapping_sub(other.serial).cast_signed();
-        q(other).cmp(&q(self)).then(0.cmp(&newer))
+        let q = |binding: &Self| binding.place.preference.q().unwrap_or(1000);
+        q(other).cmp(&q(self)).then_with(|| other.age(self))
+    }
+
+    /// Less is older.
+    pub(crate) fn age(&self, other: &Self) -> Ordering {
+        self.serial.wrapping_sub(other.serial).cast_signed().cmp(&0)
     }
 }
+
+/// A [`Flow`] and its preference in 32 bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    connection: Option<ConnId>,
+    ip: [u8; 16],
+    port: u16,
+    listener: ListenerId,
+    pub(crate) preference: Preference,
+    flags: u8,
+    transport: Transport,
+}
+
+impl Place {
+    const V4: u8 = 1;
+    const SCOPED: u8 = 2;
+    const REOPEN: u8 = 4;
+
+    pub(crate) fn new(flow: &Flow, preference: Preference) -> Self {
+        let Flow { listener, transport, reopen, peer, connection } = *flow;
+        let mut flags = if reopen { Self::REOPEN } else { 0 };
+        let ip = match peer {
+            SocketAddr::V4(v4) => {
+                flags |= Self::V4;
+                v4.ip().to_ipv6_mapped().octets()
+            }
+            SocketAddr::V6(v6) => {
+                let mut ip = v6.ip().octets();
+                // The second to eighth byte of a link-local address are zero (RFC 4291 §2.5.6): room for the interface.
+                if let [0xfe, 0x80, 0, 0, a, b, c, d, ..] = &mut ip
+                    && [*a, *b, *c, *d] == [0; 4]
+                {
+                    flags |= Self::SCOPED;
+                    [*a, *b, *c, *d] = v6.scope_id().to_be_bytes();
+                }
+                ip
+            }
+        };
+        Self { connection, ip, port: peer.port(), listener, preference, flags, transport }
+    }
+
+    fn has(&self, flag: u8) -> bool {
+        self.flags & flag != 0
+    }
+
+    fn flow(&self) -> Flow {
+        let mut ip = self.ip;
+        let mut scope = 0;
+        if self.has(Self::SCOPED) {
+            let [_, _, _, _, a, b, c, d, ..] = &mut ip;
+            scope = u32::from_be_bytes([*a, *b, *c, *d]);
+            [*a, *b, *c, *d] = [0; 4];
+        }
+        let ip = Ipv6Addr::from(ip);
+        let peer = match ip.to_ipv4_mapped().filter(|_| self.has(Self::V4)) {
+            Some(v4) => SocketAddr::new(IpAddr::V4(v4), self.port),
+            None => SocketAddrV6::new(ip, self.port, 0, scope).into(),
+        };
+        let Self { connection, listener, transport, .. } = *self;
+        Flow { listener, transport, reopen: self.has(Self::REOPEN), peer, connection }
+    }
+}
+
+/// q and the translation in two bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Preference(u16);
 
 impl Preference {
     const TRANSLATED: u16 = 1 << 15;
@@ -80,5 +170,25 @@ impl Preference {
 
     pub(crate) const fn is_translated(self) -> bool {
         self.0 & Self::TRANSLATED != 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_flow_comes_back() {
+        let scoped: SocketAddr = SocketAddrV6::new("fe80::1".parse().expect("valid"), 9, 0, 7).into();
+        let peers = ["192.0.2.1:5060", "[2001:db8::1]:5061", "[::ffff:192.0.2.1]:5060", "[fe80:0:1::1]:1", "[::]:0"];
+        let peers = peers.map(|peer| peer.parse().expect("an address"));
+        for peer in peers.into_iter().chain([scoped]) {
+            for connection in [None, Some(ConnId::new(1, 2, 3))] {
+                for reopen in [false, true] {
+                    let flow = Flow { listener: ListenerId(700), transport: Transport::Wss, reopen, peer, connection };
+                    assert_eq!(Place::new(&flow, Preference::new(None, false)).flow(), flow);
+                }
+            }
+        }
     }
 }

@@ -1,5 +1,7 @@
 //! The registrar of RFC 3261 §10: what a REGISTER asks for, the location table that it changes, and what a look-up finds.
 //!
+//! Besides it keeps flows (RFC 5626), the paths of proxies between (RFC 3327) and what GRUUs are made from (RFC 5627).
+//!
 //! The order of use is [`Update::read`], [`Locations::apply`], [`Locations::write_contacts`]; calls use
 //! [`Locations::lookup`]; a shard's timer drives [`Locations::expire`] and [`Locations::poll_keep_alive`].
 
@@ -18,16 +20,23 @@
 
 mod binding;
 mod chunks;
+mod connections;
+mod echo;
+mod instance;
 mod locations;
 pub mod model;
 mod plan;
 mod policy;
+mod reach;
 mod refusal;
 mod stripe;
+mod text;
 mod update;
 mod wheel;
 
+pub use echo::GruuText;
+pub use instance::{GruuKey, MAX_INSTANCE_LEN};
 pub use locations::{Applied, BindingView, KeepAliveDue, Locations, Source, Target};
 pub use policy::{KeepAlive, Nat, Policy};
 pub use refusal::Refusal;
-pub use update::{ContactUpdate, MAX_CONTACTS_IN_REGISTER, Update, UpdateKind};
+pub use update::{ContactUpdate, MAX_CONTACTS_IN_REGISTER, MAX_PATH_LEN, Path, Supported, Update, UpdateKind};

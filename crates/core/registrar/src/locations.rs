@@ -5,9 +5,11 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use smallvec::SmallVec;
 use strowger_foundation::map::{Seeded, seeded};
-use strowger_foundation::{Flow, ShardId, TagKey, Timestamp};
+use strowger_foundation::{ConnId, Flow, ShardId, TagKey, Timestamp};
 use strowger_message::Reply;
 
+use crate::echo::{self, GruuText};
+use crate::instance::{GruuKey, instance_hash, unescaped};
 use crate::policy::Policy;
 use crate::refusal::Refusal;
 use crate::stripe::{Stripe, low_half};
@@ -16,9 +18,10 @@ use crate::update::Update;
 /// Where a REGISTER came from.
 #[derive(Clone, Copy, Debug)]
 pub struct Source {
-    /// The listener and the peer's address.
+    /// The listener and the peer's address; on a stream the connection too.
     pub flow: Flow,
-    /// Whether the host and port of the top Via's sent-by are the packet's source: if not, there is a translation between.
+    /// Whether the host of the top Via's sent-by, and on datagrams its port, is the packet's source: if not, there is a
+    /// translation between. On a stream a Via has the port that is listened on.
     pub via_sent_by_matches: bool,
 }
 
@@ -30,10 +33,17 @@ pub struct Target {
     pub uri: SmallVec<[u8; 64]>,
     /// The preference in thousandths; 1000 where none was given.
     pub q: u16,
-    /// Listener and address that the REGISTER came from.
+    /// Listener and address that the REGISTER came from, and the connection where it was a stream. Only that connection will
+    /// do for who is behind a translation or registered the flow itself; else with [`reopen`](Flow::reopen) `peer` is the
+    /// URI's own address, where it has one.
     pub flow: Flow,
-    /// Send to `flow.peer`, not to the URI's address.
+    /// Send by `flow`, not to the URI's address.
     pub translated: bool,
+    /// Which device it is, where it said so; else 0. Targets of one device are tried one after the other (RFC 5626 §7).
+    pub instance: u32,
+    /// What becomes the Route of requests (RFC 3327 §5.4); empty without other proxies between. The next hop is its first
+    /// URI; neither `flow` nor the URI's address is.
+    pub path: SmallVec<[u8; 24]>,
 }
 
 /// What an update did.
@@ -71,8 +81,14 @@ pub struct BindingView<'a> {
     pub expires_in_s: u64,
     /// Where the REGISTER came from.
     pub flow: Flow,
-    /// Requests go to `flow.peer`.
+    /// Requests go by `flow`.
     pub translated: bool,
+    /// The device's name; empty where it has none.
+    pub instance: &'a [u8],
+    /// Which of its flows it is, where it registered flows.
+    pub reg_id: Option<u32>,
+    /// The Route of requests; empty without other proxies between.
+    pub path: &'a [u8],
 }
 
 /// The bindings of all addresses of record, in stripes. Stripe i is written by shard i only; other shards lock it for a
@@ -114,6 +130,34 @@ impl Locations {
         out.extend(stripe.current(now, aor, hash).iter().map(|binding| binding.target()));
     }
 
+    //= rfc5627#6.1
+    /// As [`lookup`](Self::lookup), of the device only that the public GRUU of `aor` with this `gr` names; `gr` is the URI
+    /// parameter's value as written.
+    pub fn lookup_instance(&self, now: Timestamp, aor: &[u8], gr: &[u8], out: &mut impl Extend<Target>) {
+        let (shard, hash) = self.place(aor);
+        let Some(stripe) = self.lock(shard) else { return };
+        let instance = unescaped(gr);
+        let current = stripe.current(now, aor, hash);
+        out.extend(current.iter().filter(|binding| binding.is_of(&instance)).map(|binding| binding.target()));
+    }
+
+    //= rfc5627#6.1
+    /// As [`lookup`](Self::lookup), of the device only that a temporary GRUU names; its address of record. `None` where the
+    /// GRUU is good no more.
+    pub fn lookup_temporary(
+        &self,
+        now: Timestamp,
+        key: &GruuKey,
+        out: &mut impl Extend<Target>,
+    ) -> Option<SmallVec<[u8; 48]>> {
+        let stripe = self.lock(key.stripe)?;
+        let mut current: SmallVec<[_; 8]> = stripe.of_gruu(now, *key).collect();
+        current.sort_unstable_by(|a, b| a.precedence(b));
+        let aor = current.first()?.aor();
+        out.extend(current.iter().map(|binding| binding.target()));
+        Some(aor.into())
+    }
+
     /// Does what a REGISTER for `aor` asks, all of it or nothing. Only the owner calls this.
     ///
     /// # Errors
@@ -139,17 +183,28 @@ impl Locations {
         self.lock(shard).map_or(0, |mut stripe| stripe.forget(now, aor, hash))
     }
 
-    /// Writes a Contact header for each current binding of `aor`, with its remaining seconds rounded up.
+    /// Removes the bindings of `shard` that no other connection than `connection`, which is closed, leads to; says how many.
+    pub fn disconnect(&self, now: Timestamp, shard: ShardId, connection: ConnId) -> usize {
+        self.lock(shard).map_or(0, |mut stripe| stripe.disconnect(now, connection))
+    }
+
+    /// Writes a Contact header for each current binding of `aor`, with its remaining seconds rounded up, its instance, and
+    /// with `gruu`, which makes the text of a temporary GRUU, the GRUUs of each instance. The stripe is locked meanwhile.
     #[must_use]
-    pub fn write_contacts<'b>(&self, now: Timestamp, aor: &[u8], reply: Reply<'b>) -> Reply<'b> {
+    pub fn write_contacts<'b>(
+        &self,
+        now: Timestamp,
+        aor: &[u8],
+        gruu: Option<&dyn Fn(&GruuKey) -> GruuText>,
+        reply: Reply<'b>,
+    ) -> Reply<'b> {
         let (shard, hash) = self.place(aor);
         let Some(stripe) = self.lock(shard) else { return reply };
         //= rfc3261#10.3 step 8
         stripe.current(now, aor, hash).iter().fold(reply, |reply, binding| {
-            let expires = decimal(binding.expires_in_s(now));
-            let q = binding.preference.q().map(q_text);
-            let (name, q) = q.as_ref().map_or((&b""[..], &b""[..]), |q| (b";q=", q));
-            reply.header("Contact", &[b"<", binding.uri(), b">;expires=", &expires, name, q])
+            let (instance, epoch) = (instance_hash(binding.instance()), binding.text.epoch());
+            let key = GruuKey { stripe: shard, aor: hash, instance, epoch };
+            reply.header("Contact", &[&echo::contact(now, binding, gruu.map(|seal| (key, seal)))])
         })
     }
 
@@ -222,31 +277,4 @@ impl Locations {
     fn sum(&self, of: impl Fn(&Stripe) -> usize) -> usize {
         self.stripes.iter().map(|stripe| of(&stripe.lock().unwrap_or_else(PoisonError::into_inner))).sum()
     }
-}
-
-fn decimal(mut number: u64) -> SmallVec<[u8; 20]> {
-    let mut digits = SmallVec::new();
-    loop {
-        digits.push(b'0' + u8::try_from(number % 10).unwrap_or(0));
-        number /= 10;
-        if number == 0 {
-            digits.reverse();
-            return digits;
-        }
-    }
-}
-
-/// A preference with as many decimals as it needs.
-fn q_text(q: u16) -> SmallVec<[u8; 8]> {
-    let mut text: SmallVec<[u8; 8]> = SmallVec::new();
-    text.push(if q >= 1000 { b'1' } else { b'0' });
-    let mut rest = q % 1000;
-    if rest > 0 {
-        text.push(b'.');
-    }
-    while rest > 0 {
-        text.push(b'0' + u8::try_from(rest / 100).unwrap_or(0));
-        rest = rest % 100 * 10;
-    }
-    text
 }

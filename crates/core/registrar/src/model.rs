@@ -1,14 +1,16 @@
 //! The location table as a list, naive and obviously right: what tests and the simulator hold [`Locations`](crate::Locations)
 //! against.
 
-use strowger_foundation::Timestamp;
+use strowger_foundation::{ConnId, Timestamp};
 use strowger_message::Uri;
 
+use crate::instance::{check_contact, instance_hash, same_instance};
 use crate::locations::{Applied, Source, Target};
-use crate::plan::{is_translated, lifetime, narrow};
+use crate::plan::{lifetime, narrow};
 use crate::policy::Policy;
+use crate::reach::Reach;
 use crate::refusal::Refusal;
-use crate::update::{Update, UpdateKind};
+use crate::update::{ContactUpdate, Update, UpdateKind};
 
 #[derive(Clone, Debug)]
 struct Entry {
@@ -16,7 +18,18 @@ struct Entry {
     call_id: Vec<u8>,
     cseq: u32,
     expires: Timestamp,
+    instance: Vec<u8>,
+    reg_id: Option<u32>,
     target: Target,
+}
+
+impl Entry {
+    fn is(&self, contact: &ContactUpdate<'_>) -> bool {
+        if self.reg_id.is_some() || contact.reg_id.is_some() {
+            return self.reg_id == contact.reg_id && same_instance(&self.instance, contact.instance);
+        }
+        Uri::parse(&self.target.uri).is_some_and(|uri| uri.same(&contact.uri))
+    }
 }
 
 /// All bindings, the oldest first.
@@ -48,32 +61,37 @@ impl Model {
             }
             UpdateKind::Contacts(contacts) => contacts,
         };
-        let same = |entry: &Entry, uri: &Uri<'_>| Uri::parse(&entry.target.uri).is_some_and(|old| old.same(uri));
         let (mut new, mut known) = (Vec::new(), 0);
         for (number, contact) in contacts.iter().enumerate() {
             let lifetime = lifetime(policy, contact.expires_s)?;
-            if mine.iter().any(|entry| same(entry, &contact.uri) && stale(entry)) {
+            if mine.iter().any(|entry| entry.is(contact) && stale(entry)) {
                 return Err(Refusal::OutOfOrder);
             }
-            let superseded = contacts.iter().skip(number + 1).any(|later| later.uri.same(&contact.uri));
+            let superseded = contacts.iter().skip(number + 1).any(|later| later.same(contact));
             if let Some(lifetime) = lifetime.filter(|_| !superseded) {
-                known += usize::from(mine.iter().any(|entry| same(entry, &contact.uri)));
+                check_contact(aor, contact)?;
+                let reach = Reach::of(policy.nat, source, update, contact);
+                known += usize::from(mine.iter().any(|entry| entry.is(contact)));
                 new.push(Entry {
                     aor: aor.into(),
                     call_id: update.call_id.into(),
                     cseq: update.cseq,
                     expires: now + lifetime,
+                    instance: contact.instance.into(),
+                    reg_id: contact.reg_id,
                     target: Target {
                         uri: contact.uri.as_bytes().into(),
                         q: contact.q.unwrap_or(1000),
-                        flow: source.flow,
-                        translated: is_translated(policy.nat, source, &contact.uri),
+                        flow: reach.flow,
+                        translated: reach.translated,
+                        instance: instance_hash(contact.instance),
+                        path: update.path.join(&b", "[..]).into(),
                     },
                 });
             }
         }
         let before = mine.len();
-        let kept: Vec<_> = mine.into_iter().filter(|entry| !contacts.iter().any(|c| same(entry, &c.uri))).collect();
+        let kept: Vec<_> = mine.into_iter().filter(|entry| !contacts.iter().any(|c| entry.is(c))).collect();
         let (replaced, after) = (before - kept.len(), kept.len() + new.len());
         if after > policy.max_contacts && after > before {
             return Err(Refusal::TooManyContacts);
@@ -84,6 +102,11 @@ impl Model {
         next.extend(new);
         self.0 = next;
         Ok(Applied { added: narrow(added), refreshed: narrow(refreshed), removed: narrow(removed) })
+    }
+
+    /// See [`Locations::disconnect`](crate::Locations::disconnect); of all shards.
+    pub fn disconnect(&mut self, connection: ConnId) {
+        self.0.retain(|entry| entry.target.flow.connection != Some(connection) || entry.target.flow.reopen);
     }
 
     /// See [`Locations::lookup`](crate::Locations::lookup).

@@ -4,14 +4,15 @@ use core::time::Duration;
 
 use smallvec::SmallVec;
 use strowger_foundation::Timestamp;
-use strowger_message::{Host, Uri};
+use strowger_message::Uri;
 
 use crate::binding::Binding;
-use crate::locations::{Applied, Source};
-use crate::policy::{Nat, Policy};
+use crate::instance::check_contact;
+use crate::locations::Applied;
+use crate::policy::Policy;
 use crate::refusal::Refusal;
 use crate::stripe::Stripe;
-use crate::update::ContactUpdate;
+use crate::update::{ContactUpdate, same_uri};
 
 pub(crate) type Indices = SmallVec<[u32; 8]>;
 
@@ -20,11 +21,22 @@ pub(crate) type Indices = SmallVec<[u32; 8]>;
 pub(crate) struct Plan<'u, 'a> {
     /// Bindings that go, or are written over.
     pub(crate) replaced: Indices,
-    /// Contacts that are to be there, and for how long.
-    pub(crate) wanted: SmallVec<[(&'u ContactUpdate<'a>, Duration); 4]>,
+    /// Contacts that are to be there.
+    pub(crate) wanted: SmallVec<[Wanted<'u, 'a>; 4]>,
     before: usize,
     pub(crate) applied: Applied,
 }
+
+/// One contact that is to be there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Wanted<'u, 'a> {
+    pub(crate) contact: &'u ContactUpdate<'a>,
+    pub(crate) lifetime: Duration,
+    /// The epoch of its instance that goes on; `None` begins another.
+    pub(crate) epoch: Option<u32>,
+}
+
+type Current<'s> = SmallVec<[(u32, &'s Binding, Option<Uri<'s>>); 8]>;
 
 impl Plan<'_, '_> {
     fn after(&self) -> usize {
@@ -40,11 +52,11 @@ impl Stripe {
         (aor, hash): (&[u8], u32),
         policy: &Policy,
         contacts: &'u [ContactUpdate<'a>],
-        in_order: &dyn Fn(&Binding) -> bool,
+        call: Call,
     ) -> Result<Plan<'u, 'a>, Refusal> {
         let mut plan = Plan::default();
         let mut expired = Indices::new();
-        let mut current: SmallVec<[(u32, &Binding, Option<Uri<'_>>); 8]> = SmallVec::new();
+        let mut current = Current::new();
         for (index, binding) in self.of(aor, hash) {
             if now < binding.expires {
                 current.push((index, binding, Uri::parse(binding.uri())));
@@ -57,13 +69,13 @@ impl Stripe {
         for (number, contact) in contacts.iter().enumerate() {
             let lifetime = lifetime(policy, contact.expires_s)?;
             // Of contacts that are the same within one REGISTER the last counts.
-            let superseded = contacts.iter().skip(number + 1).any(|later| same(&later.uri, &contact.uri));
+            let superseded = contacts.iter().skip(number + 1).any(|later| later.same(contact));
             let mut is_known = false;
             for (index, binding, uri) in &current {
-                if !uri.is_some_and(|uri| same(&uri, &contact.uri)) {
+                if !is_same(binding, uri.as_ref(), contact) {
                     continue;
                 }
-                if !in_order(binding) {
+                if !call.is_after(binding) {
                     return Err(Refusal::OutOfOrder);
                 }
                 is_known = true;
@@ -72,8 +84,9 @@ impl Stripe {
                 }
             }
             if let Some(lifetime) = lifetime.filter(|_| !superseded) {
+                check_contact(aor, contact)?;
                 known += usize::from(is_known);
-                plan.wanted.push((contact, lifetime));
+                plan.wanted.push(Wanted { contact, lifetime, epoch: epoch(&current, contact, call) });
             }
         }
         // Who is there may refresh and exchange contacts even where the operator has lowered the limit.
@@ -92,6 +105,44 @@ impl Stripe {
     }
 }
 
+/// The client's numbering of its updates.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Call {
+    /// A keyed hash of the Call-ID.
+    pub(crate) id: [u8; 16],
+    pub(crate) cseq: u32,
+}
+
+impl Call {
+    /// Whether an update of this number may change `binding`.
+    pub(crate) fn is_after(self, binding: &Binding) -> bool {
+        binding.call_id != self.id || binding.cseq < self.cseq
+    }
+}
+
+//= rfc5626#6
+/// Whether `contact` writes over `binding`.
+fn is_same(binding: &Binding, uri: Option<&Uri<'_>>, contact: &ContactUpdate<'_>) -> bool {
+    match (contact.reg_id, binding.reg_id()) {
+        (Some(new), Some(old)) => new == old && binding.is_of(contact.instance),
+        (None, None) => uri.is_some_and(|uri| same_uri(uri, &contact.uri)),
+        _ => false,
+    }
+}
+
+//= rfc5627#5.1
+/// Temporary GRUUs of an instance are good until its newest binding, or where there are flows the newest of the flow, comes
+/// with another Call-ID.
+fn epoch(current: &Current<'_>, contact: &ContactUpdate<'_>, call: Call) -> Option<u32> {
+    let of_instance = || current.iter().map(|(_, binding, _)| *binding).filter(|b| b.is_of(contact.instance));
+    let before =
+        of_instance().filter(|b| contact.reg_id.is_none() || b.reg_id() == contact.reg_id).max_by(|a, b| a.age(b));
+    if before.is_some_and(|before| before.call_id != call.id) {
+        return None;
+    }
+    before.or_else(|| of_instance().next()).map(|binding| binding.text.epoch())
+}
+
 /// How long a contact is to stay; `None` removes it.
 pub(crate) fn lifetime(policy: &Policy, expires_s: Option<u32>) -> Result<Option<Duration>, Refusal> {
     let Some(expires_s) = expires_s else { return Ok(Some(policy.expires_default.min(policy.expires_max))) };
@@ -106,30 +157,6 @@ pub(crate) fn lifetime(policy: &Policy, expires_s: Option<u32>) -> Result<Option
         return Err(Refusal::IntervalTooBrief { min_s: whole_s });
     }
     Ok(Some(asked.min(policy.expires_max)))
-}
-
-/// Whether requests for `uri` go to where its REGISTER came from.
-pub(crate) fn is_translated(nat: Nat, source: &Source, uri: &Uri<'_>) -> bool {
-    match nat {
-        Nat::Never => false,
-        Nat::Always => true,
-        Nat::Auto => match uri {
-            Uri::Sip(sip) => match sip.host() {
-                Host::Ip(ip) => {
-                    !source.via_sent_by_matches || ip.to_canonical() != source.flow.peer.ip().to_canonical()
-                }
-                // No name is resolved, so the source is all that there is.
-                Host::Name(_) => true,
-            },
-            Uri::Tel(_) => true,
-            Uri::Other { .. } => false,
-        },
-    }
-}
-
-/// URI comparison; the same bytes need no reading.
-fn same(a: &Uri<'_>, b: &Uri<'_>) -> bool {
-    a.as_bytes() == b.as_bytes() || a.same(b)
 }
 
 pub(crate) fn narrow(number: usize) -> u16 {

@@ -6,11 +6,12 @@ use core::time::Duration;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Nat {
     /// To the REGISTER's source wherever it shows a translation: the Via's or the Contact's address is not the source's.
+    /// On a stream both name the port that is listened on, so that only their hosts say something.
     #[default]
     Auto,
     /// Always to the REGISTER's source.
     Always,
-    /// Always to the contact's own address.
+    /// Always to the contact's own address, but for flows that the client registered as such (RFC 5626).
     Never,
 }
 
@@ -43,6 +44,13 @@ pub struct Policy {
     pub keep_alive: KeepAlive,
     /// How often.
     pub keep_alive_interval: Duration,
+    /// Whether devices that ask for it get a GRUU (RFC 5627).
+    pub gruu: bool,
+    /// How often at least a client sends a keep-alive over the connection that it registered (RFC 5626 §4.4.1); a connection
+    /// that is silent must be left open for longer.
+    pub flow_timer: Duration,
+    /// What registered clients are told to put into Route (RFC 3608), in that order: URIs in angle brackets, with `lr`.
+    pub service_route: Vec<Box<[u8]>>,
 }
 
 impl Default for Policy {
@@ -55,6 +63,9 @@ impl Default for Policy {
             nat: Nat::Auto,
             keep_alive: KeepAlive::Crlf,
             keep_alive_interval: Duration::from_secs(30),
+            gruu: true,
+            flow_timer: Duration::from_secs(120),
+            service_route: Vec::new(),
         }
     }
 }

@@ -14,6 +14,10 @@ pub enum Refusal {
         /// The least expiry that is taken.
         min_s: u64,
     },
+    /// A contact that must not be registered; the reason phrase.
+    Forbidden(&'static str),
+    /// A flow is registered through a proxy that keeps none (RFC 5626 §6).
+    FirstHopLacksOutbound,
     /// More contacts than the operator allows one address of record, or than one REGISTER may carry.
     TooManyContacts,
     /// The same Call-ID with a CSeq that is not higher (RFC 3261 §10.3 steps 6 and 7).
@@ -27,7 +31,8 @@ impl Refusal {
         match self {
             Self::BadRequest(_) => Status::BAD_REQUEST,
             Self::IntervalTooBrief { .. } => Status::INTERVAL_TOO_BRIEF,
-            Self::TooManyContacts => Status::FORBIDDEN,
+            Self::TooManyContacts | Self::Forbidden(_) => Status::FORBIDDEN,
+            Self::FirstHopLacksOutbound => Status::FIRST_HOP_LACKS_OUTBOUND,
             Self::OutOfOrder => Status::SERVER_ERROR,
         }
     }
@@ -36,7 +41,8 @@ impl Refusal {
     #[must_use]
     pub const fn reason(&self) -> &'static str {
         match self {
-            Self::BadRequest(reason) => reason,
+            Self::BadRequest(reason) | Self::Forbidden(reason) => reason,
+            Self::FirstHopLacksOutbound => Status::FIRST_HOP_LACKS_OUTBOUND.reason(),
             Self::IntervalTooBrief { .. } => Status::INTERVAL_TOO_BRIEF.reason(),
             Self::TooManyContacts => "Too Many Contacts",
             Self::OutOfOrder => "REGISTER Out Of Order",

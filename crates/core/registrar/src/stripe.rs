@@ -6,14 +6,18 @@ use core::time::Duration;
 use hashbrown::HashTable;
 use smallvec::SmallVec;
 use strowger_foundation::map::Seeded;
-use strowger_foundation::{Flow, ShardId, Timestamp};
+use strowger_foundation::{ConnId, ShardId, Timestamp};
 
-use crate::binding::{Binding, Preference};
+use crate::binding::{Binding, Place, Preference};
 use crate::chunks::Chunks;
+use crate::connections::Connections;
+use crate::instance::{GruuKey, instance_hash};
 use crate::locations::{Applied, BindingView, KeepAliveDue, Source};
-use crate::plan::{Indices, Plan, is_translated, narrow};
+use crate::plan::{Call, Indices, Plan, narrow};
 use crate::policy::{KeepAlive, Policy};
+use crate::reach::Reach;
 use crate::refusal::Refusal;
+use crate::text::Parts;
 use crate::update::{Update, UpdateKind};
 use crate::wheel::{Key, SHRINK_FROM, Wheel};
 
@@ -31,6 +35,7 @@ struct Slot {
 pub(crate) struct Stripe {
     table: HashTable<Slot>,
     bindings: Chunks<Binding>,
+    connections: Connections,
     expiries: Wheel,
     keep_alives: Wheel,
     addresses: usize,
@@ -42,9 +47,10 @@ pub(crate) struct Stripe {
 impl Stripe {
     pub(crate) fn new(hasher: Seeded) -> Self {
         Self {
-            hasher,
             table: HashTable::new(),
             bindings: Chunks::new(),
+            connections: Connections::new(hasher.clone()),
+            hasher,
             expiries: Wheel::at(Timestamp::ZERO),
             keep_alives: Wheel::at(Timestamp::ZERO),
             addresses: 0,
@@ -81,13 +87,15 @@ impl Stripe {
     ) -> Result<Applied, Refusal> {
         self.keep_alive_interval =
             (policy.keep_alive != KeepAlive::Off).then(|| policy.keep_alive_interval.max(Duration::from_secs(1)));
-        let aor_len = u16::try_from(aor.len()).map_err(|_| Refusal::BadRequest("Address Too Long"))?;
-        let in_order = |binding: &Binding| binding.call_id != call_id || binding.cseq < update.cseq;
+        let call = Call { id: call_id, cseq: update.cseq };
+        if u16::try_from(aor.len()).is_err() {
+            return Err(Refusal::BadRequest("Address Too Long"));
+        }
         let current = || self.of(aor, hash).filter(|(_, binding)| now < binding.expires);
         let contacts = match &update.kind {
             UpdateKind::Fetch => return Ok(Applied::default()),
             UpdateKind::RemoveAll => {
-                if !current().all(|(_, binding)| in_order(binding)) {
+                if !current().all(|(_, binding)| call.is_after(binding)) {
                     return Err(Refusal::OutOfOrder);
                 }
                 let removed = current().count();
@@ -96,28 +104,66 @@ impl Stripe {
             }
             UpdateKind::Contacts(contacts) => contacts,
         };
-        let plan = self.plan(now, (aor, hash), policy, contacts, &in_order)?;
-        let Plan { mut replaced, wanted, applied, .. } = plan;
-        for (contact, lifetime) in wanted {
+        let Plan { mut replaced, wanted, applied, .. } = self.plan(now, (aor, hash), policy, contacts, call)?;
+        let path = update.joined_path();
+        let new_epoch = self.serial.wrapping_add(1);
+        for wanted in wanted {
+            let contact = wanted.contact;
+            let reach = Reach::of(policy.nat, source, update, contact);
             let written = Written {
-                aor,
-                uri: contact.uri.as_bytes(),
-                aor_len,
-                call_id,
-                cseq: update.cseq,
-                expires: now + lifetime,
-                preference: Preference::new(contact.q, is_translated(policy.nat, source, &contact.uri)),
-                flow: source.flow,
+                parts: Parts {
+                    aor,
+                    uri: contact.uri.as_bytes(),
+                    path: &path,
+                    instance: contact.instance,
+                    reg_id: contact.reg_id.unwrap_or(0),
+                    epoch: if contact.instance.is_empty() { 0 } else { wanted.epoch.unwrap_or(new_epoch) },
+                },
+                call,
+                expires: now + wanted.lifetime,
+                place: Place::new(&reach.flow, Preference::new(contact.q, reach.translated)),
+                keep_alive: reach.translated && !reach.kept_open,
             };
             // The binding with the same text is written over without allocating, else any that goes.
-            let same =
-                replaced.iter().position(|index| self.bindings.get(*index).is_some_and(|b| b.uri() == written.uri));
+            let same = |index: &u32| self.bindings.get(*index).is_some_and(|b| b.text.parts() == written.parts);
+            let same = replaced.iter().position(same);
             let index = same.map(|at| replaced.swap_remove(at)).or_else(|| replaced.pop());
             self.write(now, hash, index, &written);
+            self.renew(hash, &written.parts);
         }
         self.remove_all(replaced, hash);
         self.shrink(now);
         Ok(applied)
+    }
+
+    /// Gives the epoch of what was written to all bindings of its instance.
+    fn renew(&mut self, hash: u32, written: &Parts<'_>) {
+        let stale: Indices = self
+            .of(written.aor, hash)
+            .filter(|(_, binding)| binding.is_of(written.instance) && binding.text.epoch() != written.epoch)
+            .map(|(index, _)| index)
+            .collect();
+        for index in stale {
+            if let Some(binding) = self.bindings.get_mut(index) {
+                binding.text.set_epoch(written.epoch);
+            }
+        }
+    }
+
+    /// Removes the bindings that go with `connection`.
+    pub(crate) fn disconnect(&mut self, now: Timestamp, connection: ConnId) -> usize {
+        let mut gone = self.connections.candidates(connection);
+        gone.retain(|index| self.bindings.get(*index).is_some_and(|binding| binding.bound() == Some(connection)));
+        let removed = gone.len();
+        // From the back, so that what moves into a hole is never one that is still to go.
+        gone.sort_unstable_by(|a, b| b.cmp(a));
+        for index in gone {
+            if let Some(hash) = self.bindings.get(index).map(|binding| self.hash_of(binding)) {
+                self.remove(index, hash);
+            }
+        }
+        self.shrink(now);
+        removed
     }
 
     /// Removes all bindings of `aor`, those too that have expired and were not yet let go.
@@ -159,7 +205,7 @@ impl Stripe {
             binding.keep_alive = never;
             let Some(interval) = interval.filter(|_| now < binding.expires) else { continue };
             binding.keep_alive = self.keep_alives.insert(next_turn(now, interval, key.hash), key);
-            return Some(KeepAliveDue { flow: binding.flow, uri: binding.uri().into(), aor: binding.aor().into() });
+            return Some(KeepAliveDue { flow: binding.flow(), uri: binding.uri().into(), aor: binding.aor().into() });
         }
         None
     }
@@ -170,10 +216,13 @@ impl Stripe {
             f(BindingView {
                 aor: binding.aor(),
                 uri: binding.uri(),
-                q: binding.preference.q(),
+                q: binding.place.preference.q(),
                 expires_in_s: binding.expires_in_s(now),
-                flow: binding.flow,
-                translated: binding.preference.is_translated(),
+                flow: binding.flow(),
+                translated: binding.place.preference.is_translated(),
+                instance: binding.instance(),
+                reg_id: binding.reg_id(),
+                path: binding.text.path(),
             });
         }
     }
@@ -183,18 +232,25 @@ impl Stripe {
         assert_eq!(self.expiries.len(), self.bindings.len(), "an expiry for each binding");
         assert!(self.keep_alives.len() <= self.bindings.len(), "a keep-alive for a binding at most");
         let mut aors: Vec<&[u8]> = Vec::with_capacity(self.len());
+        let mut bound = 0;
         for slot in &self.table {
             let binding = self.bindings.get(slot.index);
             assert!(binding.is_some(), "an index without a binding");
             let Some(binding) = binding else { continue };
             assert_eq!(place(binding.aor()), (owner, slot.hash), "a binding in its place");
             assert_eq!(self.find(Key { hash: slot.hash, serial: binding.serial }), Some(slot.index), "one serial each");
-            assert!(
-                self.of(binding.aor(), slot.hash).filter(|(_, b)| b.uri() == binding.uri()).count() == 1,
-                "one of each"
-            );
+            let same = |b: &Binding| match binding.reg_id() {
+                Some(reg_id) => b.reg_id() == Some(reg_id) && b.is_of(binding.instance()),
+                None => b.reg_id().is_none() && b.uri() == binding.uri(),
+            };
+            assert!(self.of(binding.aor(), slot.hash).filter(|(_, b)| same(b)).count() == 1, "one of each");
+            if let Some(connection) = binding.bound() {
+                bound += 1;
+                assert!(self.connections.candidates(connection).contains(&slot.index), "a bound one goes with its own");
+            }
             aors.push(binding.aor());
         }
+        assert_eq!(self.connections.len(), bound, "nothing else goes with a connection");
         aors.sort_unstable();
         aors.dedup();
         assert_eq!(aors.len(), self.addresses, "addresses are counted");
@@ -205,34 +261,39 @@ impl Stripe {
         self.serial = self.serial.wrapping_add(1);
         let key = Key { hash, serial: self.serial };
         let expiry = self.expiries.insert(new.expires, key);
-        let keep_alive = match self.keep_alive_interval.filter(|_| new.preference.is_translated()) {
+        let keep_alive = match self.keep_alive_interval.filter(|_| new.keep_alive) {
             Some(interval) => self.keep_alives.insert(next_turn(now, interval, hash), key),
             None => self.keep_alives.never(),
         };
         let binding = |text| Binding {
             text,
-            call_id: new.call_id,
+            call_id: new.call.id,
             expires: new.expires,
             expiry,
             keep_alive,
-            cseq: new.cseq,
+            cseq: new.call.cseq,
             serial: key.serial,
-            aor_len: new.aor_len,
-            preference: new.preference,
-            flow: new.flow,
+            place: new.place,
         };
-        if let Some(old) = index.and_then(|index| self.bindings.get_mut(index)) {
+        if let Some((index, old)) = index.and_then(|index| Some((index, self.bindings.get_mut(index)?))) {
             self.expiries.cancel(old.expiry);
             self.keep_alives.cancel(old.keep_alive);
-            let text = if old.uri() == new.uri { core::mem::take(&mut old.text) } else { new.text() };
+            let bound = old.bound();
+            let same = old.text.parts() == new.parts;
+            let text = if same { core::mem::take(&mut old.text) } else { new.parts.to_text() };
             *old = binding(text);
+            let now_bound = old.bound();
+            self.connections.remove(bound, index);
+            self.connections.insert(now_bound, index);
             return;
         }
-        if self.of(new.aor, hash).next().is_none() {
+        if self.of(new.parts.aor, hash).next().is_none() {
             self.addresses += 1;
         }
         let Ok(index) = u32::try_from(self.bindings.len()) else { return };
-        self.bindings.push(binding(new.text()));
+        let binding = binding(new.parts.to_text());
+        self.connections.insert(binding.bound(), index);
+        self.bindings.push(binding);
         self.table.insert_unique(spread(hash), Slot { hash, index }, |slot| spread(slot.hash));
     }
 
@@ -249,11 +310,13 @@ impl Stripe {
         if let Ok(slot) = self.table.find_entry(spread(hash), |slot| slot.index == index) {
             slot.remove();
         }
-        let last = self.bindings.len().saturating_sub(1);
+        let Ok(last) = u32::try_from(self.bindings.len().saturating_sub(1)) else { return };
         let Some(gone) = self.bindings.swap_remove(index) else { return };
+        self.connections.remove(gone.bound(), index);
         if let Some(moved) = self.bindings.get(index) {
-            let was = |slot: &Slot| u32::try_from(last).is_ok_and(|last| slot.index == last);
-            if let Some(slot) = self.table.find_mut(spread(low_half(self.hasher.hash_one(moved.aor()))), was) {
+            self.connections.shift(moved.bound(), last, index);
+            let hash = self.hash_of(moved);
+            if let Some(slot) = self.table.find_mut(spread(hash), |slot| slot.index == last) {
                 slot.index = index;
             }
         }
@@ -264,11 +327,25 @@ impl Stripe {
         }
     }
 
+    fn hash_of(&self, binding: &Binding) -> u32 {
+        low_half(self.hasher.hash_one(binding.aor()))
+    }
+
     fn find(&self, key: Key) -> Option<u32> {
         let is = |slot: &Slot| {
             slot.hash == key.hash && self.bindings.get(slot.index).is_some_and(|binding| binding.serial == key.serial)
         };
         self.table.find(spread(key.hash), is).map(|slot| slot.index)
+    }
+
+    /// The bindings of the address with this hash that has an instance with that one; not in order.
+    pub(crate) fn of_gruu(&self, now: Timestamp, key: GruuKey) -> impl Iterator<Item = &Binding> {
+        self.table
+            .iter_hash(spread(key.aor))
+            .filter(move |slot| slot.hash == key.aor)
+            .filter_map(|slot| self.bindings.get(slot.index))
+            .filter(move |binding| now < binding.expires && binding.text.epoch() == key.epoch)
+            .filter(move |binding| key.instance != 0 && instance_hash(binding.instance()) == key.instance)
     }
 
     pub(crate) fn of<'s>(&'s self, aor: &'s [u8], hash: u32) -> impl Iterator<Item = (u32, &'s Binding)> {
@@ -287,6 +364,7 @@ impl Stripe {
         if self.table.capacity() > SHRINK_FROM && len < self.table.capacity() / 4 {
             self.table.shrink_to(len * 2, |slot| spread(slot.hash));
         }
+        self.connections.shrink();
         if self.expiries.is_sparse() {
             self.expiries = Wheel::at(now);
             for slot in &self.table {
@@ -316,20 +394,12 @@ impl Stripe {
 
 /// What a binding becomes.
 struct Written<'w> {
-    aor: &'w [u8],
-    uri: &'w [u8],
-    aor_len: u16,
-    call_id: [u8; 16],
-    cseq: u32,
+    parts: Parts<'w>,
+    call: Call,
     expires: Timestamp,
-    preference: Preference,
-    flow: Flow,
-}
-
-impl Written<'_> {
-    fn text(&self) -> Box<[u8]> {
-        [self.aor, self.uri].concat().into_boxed_slice()
-    }
+    place: Place,
+    /// Whether we keep its flow open.
+    keep_alive: bool,
 }
 
 /// The moment of the next interval that belongs to `hash`.
@@ -351,6 +421,6 @@ pub(crate) fn low_half(hash: u64) -> u32 {
 }
 
 /// 64 bits from 32: the table uses both ends of a hash.
-fn spread(hash: u32) -> u64 {
+pub(crate) fn spread(hash: u32) -> u64 {
     u64::from(hash).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }

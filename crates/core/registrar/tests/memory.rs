@@ -4,9 +4,10 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
+use smallvec::SmallVec;
 use strowger_foundation::{Flow, ListenerId, ShardId, Timestamp, Transport};
 use strowger_message::Uri;
-use strowger_registrar::{ContactUpdate, Locations, Policy, Source, Update, UpdateKind};
+use strowger_registrar::{ContactUpdate, Locations, Policy, Source, Supported, Update, UpdateKind};
 
 struct Counting;
 
@@ -43,13 +44,19 @@ fn register(locations: &Locations, number: u32, peer: &str, expires_s: u32) {
     let uri = format!("sip:u{number:08}@192.0.2.1:5060;transport=udp");
     let uri = uri.get(..40).expect("40 bytes");
     let source = Source {
-        flow: Flow { listener: ListenerId(0), transport: Transport::Udp, peer: peer.parse().expect("an address") },
+        flow: Flow::new(ListenerId(0), Transport::Udp, peer.parse().expect("an address")),
         via_sent_by_matches: true,
     };
-    let contact =
-        ContactUpdate { uri: Uri::parse(uri.as_bytes()).expect("a URI"), expires_s: Some(expires_s), q: None };
-    let kind = UpdateKind::Contacts([contact].into_iter().collect());
-    let update = Update { call_id: b"7a1f9c64-3d22-4a9e@192.0.2.1", cseq: 1, kind };
+    let uri = Uri::parse(uri.as_bytes()).expect("a URI");
+    let contact = ContactUpdate { uri, expires_s: Some(expires_s), q: None, instance: b"", reg_id: None };
+    let update = Update {
+        call_id: b"7a1f9c64-3d22-4a9e@192.0.2.1",
+        cseq: 1,
+        path: SmallVec::new(),
+        supported: Supported::default(),
+        first_hop: true,
+        kind: UpdateKind::Contacts([contact].into_iter().collect()),
+    };
     locations.apply(Timestamp::ZERO, aor.as_bytes(), &Policy::default(), &source, &update).expect("taken");
 }
 

@@ -2,15 +2,16 @@
 
 mod common;
 
-use common::{Table, at_s, read, register, source};
+use common::{Table, at_s, over, read, register, source};
 use proptest::prelude::*;
-use strowger_foundation::Timestamp;
+use strowger_foundation::{ConnId, Timestamp};
 use strowger_registrar::model::Model;
 use strowger_registrar::{Applied, Locations, Nat, Policy};
 
 #[derive(Clone, Debug)]
 enum Step {
-    Register { user: u8, call_id: u8, cseq: u32, headers: String, port: u16, via_matches: bool },
+    Register { user: u8, call_id: u8, cseq: u32, headers: String, port: u16, via_matches: bool, slot: Option<u32> },
+    Disconnect { slot: u32 },
     Pass { millis: u64, limit: usize },
 }
 
@@ -41,7 +42,15 @@ fn contact() -> impl Strategy<Value = String> {
         ";q=0.5;expires=90",
         ";q=1",
     ]);
-    (uri, params).prop_map(|(uri, params)| format!("Contact: <{uri}>{params}"))
+    let device = prop::sample::select(vec![
+        "",
+        "",
+        ";+sip.instance=\"<urn:uuid:a>\"",
+        ";+sip.instance=\"<urn:uuid:a>\";reg-id=1",
+        ";+sip.instance=\"<urn:uuid:A>\";reg-id=2",
+        ";+sip.instance=\"<urn:uuid:b>\";reg-id=1",
+    ]);
+    (uri, params, device).prop_map(|(uri, params, device)| format!("Contact: <{uri}>{params}{device}"))
 }
 
 fn step() -> impl Strategy<Value = Step> {
@@ -50,18 +59,23 @@ fn step() -> impl Strategy<Value = Step> {
         1 => Just("Contact: *|Expires: 0".to_owned()),
         12 => prop::collection::vec(contact(), 1..5).prop_map(|contacts| contacts.join("|")),
     ];
-    let register = (0u8..4, 0u8..3, 1u32..12, headers, 1u16..3, any::<bool>()).prop_map(
-        |(user, call_id, cseq, headers, port, via_matches)| Step::Register {
+    let path = prop::sample::select(vec!["", "", "", "|Path: <sip:p1;lr;ob>"]);
+    let headers = (headers, path).prop_map(|(headers, path)| headers + path);
+    let slot = prop::option::of(0u32..3);
+    let register = (0u8..4, 0u8..3, 1u32..12, headers, 1u16..3, any::<bool>(), slot).prop_map(
+        |(user, call_id, cseq, headers, port, via_matches, slot)| Step::Register {
             user,
             call_id,
             cseq,
             headers,
             port,
             via_matches,
+            slot,
         },
     );
+    let disconnect = (0u32..3).prop_map(|slot| Step::Disconnect { slot });
     let pass = (0u64..200_000, 0usize..4).prop_map(|(millis, limit)| Step::Pass { millis, limit });
-    prop_oneof![4 => register, 1 => pass]
+    prop_oneof![8 => register, 2 => pass, 1 => disconnect]
 }
 
 fn aor(user: u8) -> Vec<u8> {
@@ -91,14 +105,23 @@ proptest! {
         let (locations, mut model, mut now) = (Locations::new(3, seed), Model::default(), Timestamp::ZERO);
         for step in steps {
             match step {
-                Step::Register { user, call_id, cseq, headers, port, via_matches } => {
-                    let mut source = source(&format!("192.0.2.1:{port}"));
+                Step::Register { user, call_id, cseq, headers, port, via_matches, slot } => {
+                    let peer = format!("192.0.2.1:{port}");
+                    let mut source = slot.map_or_else(|| source(&peer), |slot| over(ConnId::new(0, slot, 0), &peer));
                     source.via_sent_by_matches = via_matches;
                     read(&register(&call_id.to_string(), cseq, &headers), |update| {
-                        let update = update.expect("valid");
+                        // Several contacts with a flow among them are refused before there is anything to compare.
+                        let Ok(update) = update else { return };
                         let ours = locations.apply(now, &aor(user), &policy, &source, &update);
                         assert_eq!(ours, model.apply(now, &aor(user), &policy, &source, &update));
                     });
+                }
+                Step::Disconnect { slot } => {
+                    let connection = ConnId::new(0, slot, 0);
+                    for shard in 0..3 {
+                        locations.disconnect(now, strowger_foundation::ShardId(shard), connection);
+                    }
+                    model.disconnect(connection);
                 }
                 Step::Pass { millis, limit } => {
                     now = Timestamp::from_millis(now.as_millis() + millis);

@@ -3,7 +3,9 @@
 use core::net::SocketAddr;
 use std::sync::Arc;
 
-use strowger_foundation::{Flow, Timestamp};
+use strowger_calls::Record;
+use strowger_foundation::{ConnId, Flow, Timestamp};
+use strowger_locate::{Answer, QueryId, Question};
 use strowger_message::{Fault, Peek};
 
 use crate::snapshot::Snapshot;
@@ -26,6 +28,25 @@ pub enum Input<'a> {
         /// The peer.
         peer: SocketAddr,
     },
+    /// A connection is closed, whoever opened it: what is bound to it is out of reach. Every shard is told.
+    Closed {
+        /// Which.
+        connection: ConnId,
+        /// Whose it was.
+        peer: SocketAddr,
+    },
+    /// No connection to the flow's peer could be opened, or the one that was to carry a message of this shard is gone.
+    Unconnected {
+        /// The flow as it was sent to.
+        flow: Flow,
+    },
+    /// What the DNS said to a question of this shard.
+    Resolved {
+        /// The question's name.
+        query: QueryId,
+        /// The answer.
+        answer: Answer,
+    },
     /// A new configuration or directory.
     Config(Arc<Snapshot>),
 }
@@ -37,6 +58,13 @@ pub enum Output {
     Send {
         /// From where, to whom.
         flow: Flow,
+    },
+    /// Ask the DNS; the answer comes as [`Input::Resolved`], also where there is none.
+    Resolve {
+        /// The question's name.
+        query: QueryId,
+        /// What is asked.
+        question: Question,
     },
     /// Something that the operator may want to know.
     Event(Event),
@@ -68,6 +96,8 @@ pub enum Event {
         /// The identity that was claimed; escaped.
         claimed: String,
     },
+    /// A call that was followed has ended.
+    Call(Box<Record>),
     /// A table is full, and work was refused.
     TableFull {
         /// The table.
@@ -128,6 +158,12 @@ counters! {
     forwarded_responses,
     /// Branches that rang longer than Timer C.
     rang_out,
+    /// Branches that were tried at another place, for the first was silent, unreachable or refused.
+    failovers,
+    /// Redirections that were followed.
+    redirections_followed,
+    /// Challenges that were answered for a trunk.
+    challenges_answered,
     /// Requests refused because a table was full.
     table_full,
     /// Keep-alives sent.

@@ -16,15 +16,25 @@
     )
 )]
 
+mod accounts;
 mod boundary;
+mod follow;
+mod gruu;
+mod guide;
+mod keep_alive;
+mod places;
 mod register;
+mod reply;
 mod request;
+mod route;
 mod shard;
 mod snapshot;
 mod steering;
 mod way;
 
 pub use boundary::{Counters, Event, Input, Output};
+pub use route::{Action, Match as RouteMatch, Place, Route, RouteTarget};
 pub use shard::{MAX_EVENTS, Shard, ShardConfig};
-pub use snapshot::{Listener, Snapshot};
+pub use snapshot::Snapshot;
 pub use steering::Steering;
+pub use strowger_proxy::{Listener, Listeners};

@@ -1,48 +1,27 @@
 //! What is done with a request that is new and understood.
 
-use core::net::SocketAddr;
+use core::cell::Cell;
+use core::time::Duration;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 use strowger_auth::{Algorithm, Ha1, Verdict};
-use strowger_foundation::{Buf, Flow, Timestamp};
-use strowger_message::{Aor, HeaderName, Message, Method, Reply, Status, Uri, parse_decimal};
-use strowger_proxy::branch::{Branch, Owner, has_looped, loop_hash};
+use strowger_foundation::{Flow, Timestamp};
+use strowger_message::{Aor, HeaderName, Message, Method, NameAddr, Status, Uri, parse_decimal};
+use strowger_proxy::branch::{has_looped, loop_hash};
 use strowger_proxy::forward::Edits;
 use strowger_proxy::routing::RouteSet;
-use strowger_proxy::{DEFAULT_MAX_BREADTH, Forwarding, NO_CONTEXT, Stateless, Target, local};
-use strowger_registrar::{KeepAlive, KeepAliveDue, Nat};
-use strowger_transaction::{Kind, ServerId, ServerKey};
+use strowger_proxy::{DEFAULT_MAX_BREADTH, Forwarding, Stateless, Target, Times, To};
+use strowger_registrar::Nat;
+use strowger_transaction::{ServerId, ServerKey};
 
 use crate::boundary::Event;
+use crate::places::peer_of;
 use crate::register::via_matches;
-use crate::shard::Shard;
+use crate::reply::Refusal;
+use crate::shard::{FOR_NOBODY, Shard};
 use crate::snapshot::Snapshot;
-use crate::way::{Question, Way};
-
-/// The methods that the server itself answers or forwards with rules of their own; every other method is forwarded too.
-const ALLOW: &[u8] =
-    b"INVITE, ACK, BYE, CANCEL, REGISTER, OPTIONS, INFO, PRACK, UPDATE, MESSAGE, SUBSCRIBE, NOTIFY, PUBLISH, REFER";
-
-/// The methods that the server itself serves.
-const OWN_METHODS: &[u8] = b"OPTIONS, REGISTER";
-
-/// Why a request is not served, and what the answer says besides.
-#[derive(Debug)]
-pub(crate) enum Refusal {
-    /// A status, with a reason phrase of our own where the customary one says too little.
-    Status(Status, Option<&'static str>),
-    /// 401 or 407.
-    Challenge { status: Status, realm: SmallVec<[u8; 32]>, stale: bool },
-    /// 420: the option tags that are not understood.
-    BadExtension(SmallVec<[u8; 64]>),
-}
-
-impl From<Status> for Refusal {
-    fn from(status: Status) -> Self {
-        Self::Status(status, None)
-    }
-}
+use crate::way::{Onward, Question, Way, is_from};
 
 /// A request with what every step needs to know of it.
 pub(crate) struct Request<'a, 'm> {
@@ -74,37 +53,38 @@ impl Shard {
         source: Flow,
         key: ServerKey,
         message: &'m Message<'m>,
-        decision: Result<(Request<'m, 'm>, Way<'m>), Refusal>,
+        decision: Result<(Request<'m, 'm>, Way), Refusal>,
     ) {
-        if let Ok((request, Way::Forward { targets, stateless })) = &decision
+        if let Ok((request, Way::Forward(onward))) = &decision
             // A nonce count is good for once, so the retransmission of what was proved must find a transaction.
             && !request.needs_proof()
-            && is_stateless(*stateless, targets)
+            && is_stateless(onward)
             && max_breadth(message) > 0
         {
-            let forwarding = Self::forwarding(request, targets.clone());
-            self.proxy.forward_stateless(message, &forwarding);
+            self.forward_stateless(now, request, onward);
             return;
         }
         let Some(server) = self.open(now, source, key, message) else { return };
         match decision {
             Err(refusal) => self.refuse(now, server, source, message, refusal),
-            Ok((_, Way::Refuse { status, reason })) => {
-                self.refuse(now, server, source, message, Refusal::Status(status, reason));
+            Ok((request, Way::Refuse { status, reason })) => {
+                self.refuse_call(now, &request, status);
+                self.refuse(now, server, source, message, Refusal::Because(status, reason));
             }
             Ok((_, Way::Server)) => self.serve_own(now, server, source, message),
             Ok((request, Way::Registrar)) => self.register(now, server, &request),
             Ok((_, Way::Redirect { contacts })) => self.redirect(now, server, source, message, &contacts),
-            Ok((request, Way::Forward { targets, .. })) => {
-                let forwarding = Self::forwarding(&request, targets);
-                if let Err(refusal) = check_breadth(&forwarding) {
+            Ok((request, Way::Forward(onward))) => {
+                if let Err(refusal) = check_breadth(message, &onward.targets) {
                     self.refuse(now, server, source, message, refusal);
                     return;
                 }
                 if message.method() == Method::Invite {
                     self.answer(now, server, source, message, Status::TRYING, None, |reply| reply);
                 }
-                self.proxy.forward(now, server, message, &forwarding);
+                let call = self.begin_call(now, &request);
+                let forwarding = Forwarding { call, ..Self::forwarding(&request, onward.ring_timeout) };
+                self.proxy.forward(now, server, message, &forwarding, onward.targets);
             }
         }
     }
@@ -131,7 +111,7 @@ impl Shard {
         Ok(Request { message, source, snapshot, routes, loop_hash })
     }
 
-    fn decide<'m>(&mut self, now: Timestamp, request: &Request<'_, 'm>) -> Result<Way<'m>, Refusal> {
+    fn decide(&mut self, now: Timestamp, request: &Request<'_, '_>) -> Result<Way, Refusal> {
         let way = self.way(now, request);
         if matches!(way, Way::Registrar) {
             return Ok(way);
@@ -150,11 +130,17 @@ impl Shard {
         Ok(way)
     }
 
-    fn way<'m>(&self, now: Timestamp, request: &Request<'_, 'm>) -> Way<'m> {
+    fn way(&mut self, now: Timestamp, request: &Request<'_, '_>) -> Way {
+        let refresh = Cell::new(None);
+        let exit = request.routes.exit.and_then(Uri::parse);
+        let exit = exit.as_ref().and_then(Uri::sip).and_then(|uri| request.snapshot.listener_of(uri));
         let question = Question {
             now,
             snapshot: request.snapshot,
             locations: &self.locations,
+            names: &self.names,
+            outages: &self.outages,
+            ring: self.proxy.ring(),
             // A CANCEL and an ACK go the way of their INVITE.
             method: match request.message.method() {
                 Method::Ack | Method::Cancel => Method::Invite,
@@ -164,9 +150,18 @@ impl Shard {
             next_hop: request.routes.next_hop(),
             proven: request.routes.proven,
             outside: request.routes.outside,
+            trunk: request.routes.trunk,
+            token: request.routes.token,
             source: request.source,
+            exit: exit.unwrap_or(request.source.listener),
+            choice: self.proxy.tag_key().hash64(&[request.message.call_id()]),
+            refresh: &refresh,
         };
-        match question.way() {
+        let way = question.way();
+        if let Some(name) = refresh.take() {
+            self.questions.push_back((FOR_NOBODY, *name));
+        }
+        match way {
             way @ (Way::Registrar | Way::Server) => way,
             //= rfc3261#16.3
             // Max-Forwards limits how far a request goes on; one that has arrived is served.
@@ -234,7 +229,7 @@ impl Shard {
     }
 
     //= rfc3261#16.6
-    fn forwarding<'m>(request: &Request<'m, 'm>, targets: SmallVec<[Target<'m>; 2]>) -> Forwarding<'m> {
+    fn forwarding<'m>(request: &Request<'m, 'm>, ring_timeout: Option<Duration>) -> Forwarding<'m> {
         Forwarding {
             edits: Edits {
                 source: request.source,
@@ -243,21 +238,32 @@ impl Shard {
                 strip_identity: !request.is_trusted(),
                 strip_credentials: Some(request.snapshot.auth.realm.as_deref().unwrap_or(request.callers_domain())),
             },
-            targets,
-            caller_outside: request.outside(),
+            caller: request.callers_flow(),
+            outbound: request.wants_outbound(),
             loop_hash: request.loop_hash,
             max_breadth: max_breadth(request.message),
-            ring_timeout: request.snapshot.proxy.ring_timeout,
+            times: Times::of(&request.snapshot.proxy, ring_timeout),
+            call: 0,
         }
+    }
+
+    /// Forwards without state; a name that is not known yet is asked for, and the client's retransmission finds it.
+    fn forward_stateless<'m>(&mut self, now: Timestamp, request: &Request<'m, 'm>, onward: &Onward) {
+        let Some(target) = onward.targets.first() else { return };
+        if let Some(To::Name { question, .. }) = target.places.first().map(|place| &place.to) {
+            self.questions.push_back((FOR_NOBODY, question.as_ref().clone()));
+            return;
+        }
+        let forwarding = Self::forwarding(request, None);
+        self.proxy.forward_stateless(now, request.message, &forwarding, target);
     }
 
     /// An ACK that no transaction absorbed: it belongs to a 2xx, or to a call that was forwarded without state. It is never
     /// answered.
     fn serve_ack(&mut self, now: Timestamp, source: Flow, snapshot: &Snapshot, message: &Message<'_>) {
         let Ok(request) = self.examine(source, snapshot, message) else { return };
-        if let Way::Forward { targets, .. } = self.way(now, &request) {
-            let forwarding = Self::forwarding(&request, targets);
-            self.proxy.forward_stateless(message, &forwarding);
+        if let Way::Forward(onward) = self.way(now, &request) {
+            self.forward_stateless(now, &request, &onward);
         }
     }
 
@@ -273,198 +279,23 @@ impl Shard {
         let invite = self.find_cancelled(message);
         if invite.is_none()
             && let Ok(request) = self.examine(source, snapshot, message)
-            && let Way::Forward { targets, stateless } = self.way(now, &request)
-            && is_stateless(stateless, &targets)
+            && let Way::Forward(onward) = self.way(now, &request)
+            && is_stateless(&onward)
         {
-            let forwarding = Self::forwarding(&request, targets);
-            self.proxy.forward_stateless(message, &forwarding);
+            self.forward_stateless(now, &request, &onward);
             return;
         }
         let Some(server) = self.open(now, source, key, message) else { return };
         let status = if invite.is_some() { Status::OK } else { Status::NO_SUCH_TRANSACTION };
         self.answer(now, server, source, message, status, None, |reply| reply);
         if let Some(invite) = invite {
+            self.cancel_call(now, message);
             self.proxy.cancel(now, invite);
         }
     }
 
-    /// Opens a server transaction; a full table is answered 503 without one.
-    fn open(&mut self, now: Timestamp, source: Flow, key: ServerKey, message: &Message<'_>) -> Option<ServerId> {
-        let kind = if message.method() == Method::Invite { Kind::Invite } else { Kind::NonInvite };
-        let reply_to = local::reply_flow(message.via(), &source);
-        let opened = self.proxy.transactions().open_server(now, key, kind, reply_to, NO_CONTEXT);
-        if let Ok(server) = opened {
-            return Some(server);
-        }
-        self.counters.table_full += 1;
-        self.report(Event::TableFull { table: "server transactions" });
-        let mut out = self.proxy.transactions().pool().take(message.bytes().len());
-        let key = self.proxy.tag_key();
-        local::begin(&mut out, key, message, &source, Status::SERVICE_UNAVAILABLE, None).finish();
-        self.proxy.transactions().send_once(reply_to, out);
-        None
-    }
-
-    /// Sends a response of our own through the server transaction; `headers` adds to it.
-    #[expect(clippy::too_many_arguments, reason = "all of it is the response's")]
-    pub(crate) fn answer(
-        &mut self,
-        now: Timestamp,
-        server: ServerId,
-        source: Flow,
-        message: &Message<'_>,
-        status: Status,
-        reason: Option<&str>,
-        headers: impl for<'b> FnOnce(Reply<'b>) -> Reply<'b>,
-    ) {
-        let mut out: Buf = self.proxy.transactions().pool().take(message.bytes().len().saturating_add(256));
-        let reply = local::begin(&mut out, self.proxy.tag_key(), message, &source, status, reason);
-        headers(reply).finish();
-        self.proxy.transactions().respond(now, server, status, out);
-    }
-
-    pub(crate) fn refuse(
-        &mut self,
-        now: Timestamp,
-        server: ServerId,
-        source: Flow,
-        message: &Message<'_>,
-        refusal: Refusal,
-    ) {
-        match refusal {
-            Refusal::Status(status, reason) => {
-                self.counters.refused += 1;
-                //= rfc3261#21.4.6
-                // A 405 must list what is allowed.
-                let allow = status == Status::METHOD_NOT_ALLOWED;
-                self.answer(now, server, source, message, status, reason, |reply| {
-                    if allow { reply.header("Allow", &[OWN_METHODS]) } else { reply }
-                });
-            }
-            Refusal::BadExtension(tags) => {
-                self.counters.refused += 1;
-                let status = Status::BAD_EXTENSION;
-                self.answer(now, server, source, message, status, None, |reply| reply.header("Unsupported", &[&tags]));
-            }
-            Refusal::Challenge { status, realm, stale } => {
-                self.challenge(now, server, source, message, status, &realm, stale);
-            }
-        }
-    }
-
-    #[expect(clippy::too_many_arguments, reason = "all of it is the challenge's")]
-    fn challenge(
-        &mut self,
-        now: Timestamp,
-        server: ServerId,
-        source: Flow,
-        message: &Message<'_>,
-        status: Status,
-        realm: &[u8],
-        stale: bool,
-    ) {
-        self.counters.challenged += 1;
-        let header = match status {
-            Status::UNAUTHORIZED => HeaderName::WwwAuthenticate,
-            _ => HeaderName::ProxyAuthenticate,
-        };
-        let mut out: Buf = self.proxy.transactions().pool().take(message.bytes().len().saturating_add(512));
-        let reply = local::begin(&mut out, self.proxy.tag_key(), message, &source, status, None);
-        self.authenticator.challenge(now, &self.snapshot.auth, reply, header, realm, stale).finish();
-        self.proxy.transactions().respond(now, server, status, out);
-    }
-
-    //= rfc3261#11.2
-    fn serve_own(&mut self, now: Timestamp, server: ServerId, source: Flow, message: &Message<'_>) {
-        //= rfc3261#8.2.2.3
-        let required = option_tags(message, HeaderName::Require);
-        if !required.is_empty() {
-            self.refuse(now, server, source, message, Refusal::BadExtension(required));
-            return;
-        }
-        if message.method() != Method::Options {
-            self.counters.refused += 1;
-            self.answer(now, server, source, message, Status::METHOD_NOT_ALLOWED, None, |r| {
-                r.header("Allow", &[OWN_METHODS])
-            });
-            return;
-        }
-        self.answer(now, server, source, message, Status::OK, None, |reply| {
-            reply.header("Allow", &[ALLOW]).header("Accept", &[b"application/sdp"]).header("Supported", &[b""])
-        });
-    }
-
-    fn redirect(
-        &mut self,
-        now: Timestamp,
-        server: ServerId,
-        source: Flow,
-        message: &Message<'_>,
-        contacts: &[Box<[u8]>],
-    ) {
-        self.answer(now, server, source, message, Status::MOVED_TEMPORARILY, None, |reply| {
-            contacts.iter().fold(reply, |reply, uri| reply.header("Contact", &[b"<", uri, b">"]))
-        });
-    }
-
     fn find_cancelled(&self, message: &Message<'_>) -> Option<ServerId> {
         self.proxy.transactions_ref().find_server(self.cancelled_key(message))
-    }
-
-    /// An OPTIONS to a binding, forwarded by nobody: its branch belongs to no transaction, so that its answer is dropped.
-    fn write_options(&self, out: &mut Buf, due: &KeepAliveDue) {
-        use std::io::Write as _;
-        let Some(listener) = self.snapshot.listener(due.flow.listener) else { return };
-        let key = self.proxy.tag_key();
-        let serial = self.counters.keep_alives.to_be_bytes();
-        let place = key.hash64(&[&serial, &due.uri]);
-        let branch =
-            Branch { shard: self.id, owner: Owner::KeepAlive(place), loop_hash: place }.encode(self.proxy.ring());
-        let tag = key.sign(&[&serial, &due.uri]).to_text();
-        let uri = due.uri.split(|byte| *byte == b'?').next().unwrap_or(&[]);
-        let parts: [&[u8]; 22] = [
-            b"OPTIONS ",
-            uri,
-            b" SIP/2.0\r\nVia: SIP/2.0/",
-            listener.transport.as_str().as_bytes(),
-            b" ",
-            &listener.sent_by,
-            b";branch=",
-            &branch,
-            b"\r\nMax-Forwards: 70\r\nFrom: <sip:",
-            &listener.sent_by,
-            b">;tag=",
-            &tag,
-            b"\r\nTo: <",
-            uri,
-            b">\r\nCall-ID: ",
-            &tag,
-            b"@",
-            &listener.sent_by,
-            b"\r\nCSeq: 1 OPTIONS\r\nContact: <sip:",
-            &listener.sent_by,
-            b">\r\n",
-            b"Content-Length: 0\r\n\r\n",
-        ];
-        for part in parts {
-            // Writing to a Vec cannot fail.
-            let _ = out.write_all(part);
-        }
-    }
-
-    /// Keeps a translation open (RFC 5626 §3.5.1, or OPTIONS as the configuration has it).
-    pub(crate) fn keep_alive(&mut self, due: &KeepAliveDue) {
-        let kind = self.snapshot.registrar.keep_alive;
-        if kind == KeepAlive::Off {
-            return;
-        }
-        self.counters.keep_alives += 1;
-        let mut out = self.proxy.transactions().pool().take(512);
-        match kind {
-            KeepAlive::Options => self.write_options(&mut out, due),
-            KeepAlive::Crlf | KeepAlive::Off => out.extend_from_slice(b"\r\n\r\n"),
-        }
-        self.proxy.transactions().send_once(due.flow, out);
     }
 }
 
@@ -476,33 +307,60 @@ impl<'m> Request<'_, 'm> {
         named.or(self.snapshot.domains.first().map(|domain| &**domain)).unwrap_or(b"")
     }
 
-    /// The source, where a translation hides who sent the request: what comes back goes there and not to the Contact. Who
-    /// is behind another proxy is that proxy's care.
-    fn outside(&self) -> Option<SocketAddr> {
-        let is_first_hop = || self.message.head().elements(HeaderName::Via).nth(1).is_none();
+    /// The flow by which the caller is reached in the dialog, where its Contact does not say enough: a translation hides
+    /// it, or it came over a connection. Who is behind another proxy is that proxy's care.
+    fn callers_flow(&self) -> Option<Flow> {
+        let is_first_hop = self.message.head().elements(HeaderName::Via).nth(1).is_none();
         let translated = match self.snapshot.registrar.nat {
             Nat::Never => false,
-            Nat::Always => is_first_hop(),
-            Nat::Auto => !via_matches(self.message, &self.source) && is_first_hop(),
+            Nat::Always => true,
+            Nat::Auto => !via_matches(self.message, &self.source),
         };
-        translated.then_some(self.source.peer)
+        match self.source.connection {
+            _ if !is_first_hop => None,
+            Some(_) if translated => Some(self.source),
+            Some(_) => {
+                let contact = self.message.head().elements(HeaderName::Contact).next();
+                let uri = contact.and_then(NameAddr::parse).and_then(|contact| contact.parse_uri());
+                let peer = uri.as_ref().and_then(Uri::sip).and_then(peer_of);
+                Some(Flow { reopen: true, peer: peer.unwrap_or(self.source.peer), ..self.source })
+            }
+            None => translated.then_some(self.source),
+        }
+    }
+
+    //= rfc5626#5.1
+    /// Whether the sender is a client that knows of flows, and no proxy stands before it.
+    fn wants_outbound(&self) -> bool {
+        let head = self.message.head();
+        let mut supported = head.elements(HeaderName::Supported);
+        head.elements(HeaderName::Via).nth(1).is_none() && supported.any(|tag| tag.eq_ignore_ascii_case(b"outbound"))
     }
 
     /// Whether the sender has to prove who it is.
     fn needs_proof(&self) -> bool {
         let required = self.snapshot.auth.requires(self.message.method().as_bytes());
-        required && !self.routes.proven && !self.is_trusted()
+        required && !self.routes.proven && !self.goes_by_token() && !self.is_trusted()
+    }
+
+    /// Whether a token of ours leads the request to a peer: who has been given the token may send there. Its owner's own
+    /// token says no more than where the owner is.
+    fn goes_by_token(&self) -> bool {
+        let elsewhere = self.routes.token.is_some_and(|flow| !is_from(&self.source, &flow));
+        elsewhere && self.routes.remaining.is_empty()
     }
 
     pub(crate) fn is_trusted(&self) -> bool {
-        self.snapshot.auth.trusts(self.source.peer.ip())
+        self.snapshot.trusts(self.source.peer.ip())
     }
 }
 
-fn is_stateless(stateless: Stateless, targets: &[Target<'_>]) -> bool {
-    match stateless {
+fn is_stateless(onward: &Onward) -> bool {
+    match onward.stateless {
         Stateless::Never => false,
-        Stateless::WhenPossible => targets.len() == 1,
+        Stateless::WhenPossible => {
+            onward.targets.len() == 1 && onward.targets.first().is_some_and(|target| target.places.len() == 1)
+        }
         Stateless::Always => true,
     }
 }
@@ -543,7 +401,10 @@ fn max_breadth(message: &Message<'_>) -> u32 {
 }
 
 //= rfc5393#5.3.3
-fn check_breadth(forwarding: &Forwarding<'_>) -> Result<(), Refusal> {
-    let needed = u32::try_from(forwarding.targets.len()).unwrap_or(u32::MAX);
-    if forwarding.max_breadth < needed { Err(Status::MAX_BREADTH_EXCEEDED.into()) } else { Ok(()) }
+/// The breadth must do for all that are tried at once.
+fn check_breadth(message: &Message<'_>, targets: &[Target]) -> Result<(), Refusal> {
+    let best = targets.iter().map(|target| target.q).max();
+    let at_once = targets.iter().filter(|target| Some(target.q) == best).count();
+    let needed = u32::try_from(at_once).unwrap_or(u32::MAX);
+    if max_breadth(message) < needed { Err(Status::MAX_BREADTH_EXCEEDED.into()) } else { Ok(()) }
 }

@@ -1,23 +1,30 @@
 //! The façade: four functions over everything that one shard owns.
 
+use core::cell::Cell;
 use std::collections::VecDeque;
 use std::sync::Arc;
 
 use strowger_auth::{Authenticator, NonceWindows};
-use strowger_foundation::{Flow, KeyRing, ShardId, TagKey, Timestamp, Wakeup};
+use strowger_calls::{CallView, Calls, Limits};
+use strowger_foundation::{ConnId, Flow, KeyRing, ShardId, TagKey, Timestamp, Wakeup};
+use strowger_locate::{Answer, Names, Outages, QueryId, Question};
 use strowger_message::{Fault, Head, HeaderName, Kind, Message, Method, Peek, Reply, Status};
 use strowger_overload::{Admission, Load};
 use strowger_proxy::branch::Branch;
-use strowger_proxy::{Proxy, forward, local};
+use strowger_proxy::{Handled, Proxy, ProxyConfig, local};
 use strowger_registrar::Locations;
 use strowger_transaction::{AckVerdict, ServerId, ServerKey, Transactions};
 
+use crate::accounts::Accounts;
 use crate::boundary::{Counters, Event, Input, Output};
+use crate::guide::ShardGuide;
+use crate::places::Places;
 use crate::snapshot::Snapshot;
-use crate::way::is_one_host;
 
 /// Events that wait for the shell at most; what comes on top is counted and lost.
 pub const MAX_EVENTS: usize = 256;
+/// The name of questions that nobody waits for: their answer is for the cache.
+pub(crate) const FOR_NOBODY: QueryId = QueryId(u64::MAX);
 /// Bindings that are let go in one step at most, so that no step takes long.
 const EXPIRE_BATCH: usize = 64;
 
@@ -34,6 +41,10 @@ pub struct ShardConfig {
     pub locations: Arc<Locations>,
     /// The nonce counts that were seen.
     pub nonces: Arc<NonceWindows>,
+    /// What the DNS said.
+    pub names: Arc<Names>,
+    /// The peers that failed lately.
+    pub outages: Arc<Outages>,
     /// Configuration and directory.
     pub snapshot: Arc<Snapshot>,
 }
@@ -46,7 +57,16 @@ pub struct Shard {
     pub(crate) authenticator: Authenticator,
     pub(crate) locations: Arc<Locations>,
     pub(crate) snapshot: Arc<Snapshot>,
+    pub(crate) names: Arc<Names>,
+    pub(crate) outages: Arc<Outages>,
     pub(crate) counters: Counters,
+    /// The calls that are followed, where they are.
+    pub(crate) calls: Option<Calls>,
+    /// The registrations of trunks, where this shard has them.
+    pub(crate) accounts: Accounts,
+    /// Questions of the shard itself.
+    pub(crate) questions: VecDeque<(QueryId, Question)>,
+    pub(crate) ring: KeyRing,
     match_key: TagKey,
     events: VecDeque<Event>,
     refusals: u64,
@@ -56,16 +76,24 @@ impl Shard {
     /// A shard without work.
     #[must_use]
     pub fn new(config: ShardConfig) -> Self {
-        let ShardConfig { id, seed, ring, locations, nonces, snapshot } = config;
+        let ShardConfig { id, seed, ring, locations, nonces, names, outages, snapshot } = config;
         let transactions = Transactions::new(snapshot.timing, seed);
+        let proxy = ProxyConfig { shard: id, listeners: snapshot.listeners.clone(), outages: Arc::clone(&outages) };
+        let calls = snapshot.follow_calls.then(|| Calls::new(ring.current(), Limits::default()));
         Self {
             id,
-            proxy: Proxy::new(id, &ring, transactions),
+            proxy: Proxy::new(proxy, &ring, transactions),
+            names,
+            outages,
+            calls,
+            accounts: Accounts::new(id, seed, &snapshot.trunks),
+            questions: VecDeque::new(),
             authenticator: Authenticator::new(&ring, id, nonces),
             locations,
             snapshot,
             counters: Counters::default(),
             match_key: ring.current().derive("match"),
+            ring,
             events: VecDeque::new(),
             refusals: 0,
         }
@@ -80,10 +108,71 @@ impl Shard {
                 Kind::Response(_) => self.handle_response(now, flow, peek),
             },
             Input::Unreachable { peer } => self.proxy.handle_unreachable(now, peer),
+            Input::Closed { connection, peer } => self.handle_closed(now, connection, peer),
+            Input::Unconnected { flow } => self.proxy.handle_unconnected(now, &flow),
+            Input::Resolved { query, answer } => self.handle_resolved(now, query, &answer),
             Input::Config(snapshot) => {
-                self.proxy.transactions().set_timing(snapshot.timing);
-                self.snapshot = snapshot;
+                self.handle_config(now, snapshot);
             }
+        }
+        self.settle(now, None);
+    }
+
+    fn handle_config(&mut self, now: Timestamp, snapshot: Arc<Snapshot>) {
+        self.proxy.transactions().set_timing(snapshot.timing);
+        if snapshot.draining {
+            self.accounts.leave(now);
+        } else {
+            self.accounts.handle_config(now, &snapshot.trunks);
+        }
+        match (snapshot.follow_calls, &self.calls) {
+            (true, None) => self.calls = Some(Calls::new(self.ring.current(), Limits::default())),
+            (false, Some(_)) => self.calls = None,
+            _ => {}
+        }
+        self.snapshot = snapshot;
+    }
+
+    /// What is bound to a connection goes with it.
+    fn handle_closed(&mut self, now: Timestamp, connection: ConnId, peer: core::net::SocketAddr) {
+        self.locations.disconnect(now, self.id, connection);
+        self.proxy.handle_closed(now, connection, peer);
+    }
+
+    /// What the DNS said to a question of ours.
+    fn handle_resolved(&mut self, now: Timestamp, query: QueryId, answer: &Answer) {
+        if query == FOR_NOBODY || self.resolve_account(now, query, answer) {
+            return;
+        }
+        // Where nobody waits for it any more, the question is only taken off the list.
+        let (choice, exit) = self.proxy.asker_of(query).unwrap_or_default();
+        let refresh = Cell::new(None);
+        let places = Places {
+            now,
+            snapshot: &self.snapshot,
+            names: &self.names,
+            outages: &self.outages,
+            ring: self.proxy.ring(),
+            exit,
+            choice,
+            refresh: &refresh,
+        };
+        let flows = places.flows_of(answer);
+        self.proxy.handle_resolved(now, query, flows);
+    }
+
+    /// Follows up what the parts have left: steps of calls, requests of our own that nobody answered, registrations.
+    /// `response` is what has come, where one has.
+    fn settle(&mut self, now: Timestamp, response: Option<(&Message<'_>, core::net::SocketAddr)>) {
+        while let Some(progress) = self.proxy.poll_progress() {
+            self.follow_call(now, progress, response);
+        }
+        while let Some(user) = self.proxy.poll_failed() {
+            self.accounts.handle_failure(now, user);
+        }
+        self.drive_accounts(now);
+        while let Some(record) = self.calls.as_mut().and_then(Calls::poll_record) {
+            self.report(Event::Call(Box::new(record)));
         }
     }
 
@@ -95,12 +184,20 @@ impl Shard {
             let Some(due) = self.locations.poll_keep_alive(now, self.id) else { break };
             self.keep_alive(&due);
         }
+        if let Some(calls) = &mut self.calls {
+            calls.handle_timeout(now);
+        }
+        self.accounts.handle_timeout(now);
+        self.settle(now, None);
     }
 
     /// Takes one output. A message is put into `out`, whose own buffer the shard takes in exchange; an event leaves it untouched.
     pub fn poll_output(&mut self, out: &mut Vec<u8>) -> Option<Output> {
         if let Some(flow) = self.proxy.poll_transmit(out) {
             return Some(Output::Send { flow });
+        }
+        if let Some((query, question)) = self.proxy.poll_question().or_else(|| self.questions.pop_front()) {
+            return Some(Output::Resolve { query, question });
         }
         self.events.pop_front().map(Output::Event)
     }
@@ -110,10 +207,21 @@ impl Shard {
     pub fn poll_timeout(&self) -> Option<Wakeup> {
         let proxy = self.proxy.poll_timeout();
         let bindings = self.locations.next_deadline(self.id).map(|at| Wakeup { at, reason: "binding" });
-        match (proxy, bindings) {
-            (Some(a), Some(b)) => Some(if a.at <= b.at { a } else { b }),
-            (a, b) => a.or(b),
+        let calls = self.calls.as_ref().and_then(Calls::poll_timeout);
+        let accounts = self.accounts.poll_timeout().map(|at| Wakeup { at, reason: "registration of a trunk" });
+        [proxy, bindings, calls, accounts].into_iter().flatten().min_by_key(|wakeup| wakeup.at)
+    }
+
+    /// Shows the calls that are followed.
+    pub fn for_each_call(&self, visit: impl FnMut(CallView<'_>)) {
+        if let Some(calls) = &self.calls {
+            calls.for_each(visit);
         }
+    }
+
+    /// Shows each trunk that this shard registers at, with how that is.
+    pub fn for_each_account(&self, now: Timestamp, visit: impl FnMut(&str, strowger_trunk::Status)) {
+        self.accounts.for_each(now, visit);
     }
 
     /// What happened so far.
@@ -127,6 +235,9 @@ impl Shard {
         counters.keep_alive_answers = proxy.keep_alive_answers;
         counters.stray_responses = counters.stray_responses.wrapping_add(proxy.stray_responses);
         counters.rang_out = proxy.rang_out;
+        counters.failovers = proxy.failovers;
+        counters.redirections_followed = proxy.redirections;
+        counters.challenges_answered = proxy.challenges_answered;
         counters.table_full = counters.table_full.wrapping_add(proxy.table_full);
         counters
     }
@@ -143,6 +254,12 @@ impl Shard {
     #[must_use]
     pub const fn unanswered(&self) -> usize {
         self.proxy.unanswered()
+    }
+
+    /// Forwarded requests that are still kept, for retransmissions and late answers.
+    #[must_use]
+    pub fn contexts(&self) -> usize {
+        self.proxy.contexts()
     }
 
     /// What must hold between two inputs; for tests and the simulator.
@@ -168,7 +285,7 @@ impl Shard {
         if begins_work(&peek, method) && !self.admit(peek.head(), &via, &source) {
             return;
         }
-        match Message::from_head(peek.into_head()) {
+        match Message::from_peek(peek) {
             Ok(message) => self.serve(now, source, key, &message),
             Err((fault, head)) => {
                 self.on_malformed(&source, fault);
@@ -256,7 +373,7 @@ impl Shard {
             self.counters.foreign_responses += 1;
             return;
         };
-        let message = match Message::from_head(peek.into_head()) {
+        let message = match Message::from_peek(peek) {
             Ok(message) => message,
             Err((fault, _)) => {
                 self.on_malformed(&source, fault);
@@ -264,13 +381,20 @@ impl Shard {
             }
         };
         let snapshot = Arc::clone(&self.snapshot);
-        self.proxy.handle_response(now, branch.owner, &message, |message| {
-            let via = forward::next_via(message)?;
-            let ip = via.response_ip().filter(|ip| is_one_host(*ip))?;
-            let peer = core::net::SocketAddr::new(ip, via.response_port());
-            let listener = snapshot.listener_towards(peer, source.listener)?;
-            Some(Flow { listener, transport: snapshot.listener(listener)?.transport, peer })
-        });
+        let mut guide = ShardGuide {
+            snapshot: &snapshot,
+            locations: &self.locations,
+            names: &self.names,
+            outages: &self.outages,
+            ring: &self.ring,
+            tag_key: *self.proxy.tag_key(),
+            source,
+            questions: &mut self.questions,
+        };
+        if let Handled::Own(user) = self.proxy.handle_response(now, branch.owner, &message, &mut guide) {
+            self.accounts.handle_response(now, user, &message);
+        }
+        self.settle(now, Some((&message, source.peer)));
     }
 
     fn on_malformed(&mut self, source: &Flow, fault: Fault) {

@@ -1,36 +1,22 @@
 //! The configuration and the directory as one immutable value: a shard sees either the old one or the new one, never a
 //! mixture.
 
-use core::net::SocketAddr;
+use core::net::IpAddr;
+use std::sync::Arc;
 
 use strowger_directory::Directory;
-use strowger_foundation::{ListenerId, Transport};
-use strowger_message::{Aor, Host, SipUri};
+use strowger_foundation::ListenerId;
+use strowger_message::{Aor, Host, SipUri, Status};
+use strowger_proxy::{Listener, Listeners};
+use strowger_trunk::Trunk;
 
-/// One local address.
-#[derive(Clone, Debug)]
-pub struct Listener {
-    /// The transport.
-    pub transport: Transport,
-    /// The address that the socket is bound to; never a wildcard.
-    pub address: SocketAddr,
-    /// What Via and Record-Route say, `host:port`.
-    pub sent_by: Box<[u8]>,
-}
-
-impl Listener {
-    /// A listener that calls itself by its own address.
-    #[must_use]
-    pub fn new(transport: Transport, address: SocketAddr) -> Self {
-        Self { transport, address, sent_by: address.to_string().into_bytes().into() }
-    }
-}
+use crate::route::Route;
 
 /// Everything that a shard is told from outside.
 #[derive(Clone, Debug)]
 pub struct Snapshot {
     /// The listeners; a [`ListenerId`] is an index into them. Fixed for the life of the process.
-    pub listeners: Vec<Listener>,
+    pub listeners: Listeners,
     /// The domains that the server is responsible for, in lower case.
     pub domains: Vec<Box<[u8]>>,
     /// Authentication.
@@ -42,7 +28,13 @@ pub struct Snapshot {
     /// Timers of RFC 3261.
     pub timing: strowger_transaction::Timing,
     /// The routes, in their order.
-    pub routes: Vec<strowger_proxy::Route>,
+    pub routes: Vec<Route>,
+    /// The trunks; a route names one by its index.
+    pub trunks: Vec<Arc<Trunk>>,
+    /// What a request is told that no domain and no route takes.
+    pub unrouted: Status,
+    /// Whether calls are followed from their INVITE to their BYE.
+    pub follow_calls: bool,
     /// Users and aliases.
     pub directory: Directory,
     /// Set while the server is being stopped.
@@ -54,22 +46,19 @@ impl Snapshot {
     #[must_use]
     pub fn new(listeners: Vec<Listener>, domains: Vec<Box<[u8]>>, directory: Directory) -> Self {
         Self {
-            listeners,
+            listeners: Listeners::new(listeners),
             domains,
             auth: strowger_auth::Policy::default(),
             registrar: strowger_registrar::Policy::default(),
             proxy: strowger_proxy::Policy::default(),
             timing: strowger_transaction::Timing::default(),
             routes: Vec::new(),
+            trunks: Vec::new(),
+            unrouted: Status::NOT_FOUND,
+            follow_calls: false,
             directory,
             draining: false,
         }
-    }
-
-    /// The listener `id`.
-    #[must_use]
-    pub fn listener(&self, id: ListenerId) -> Option<&Listener> {
-        self.listeners.get(usize::from(id.0))
     }
 
     /// The domain that `host` stands for, as it is written in the configuration: itself, or the first domain where it is a
@@ -122,20 +111,24 @@ impl Snapshot {
         uri.user.is_none() && self.addressed_domain(uri).is_some()
     }
 
-    /// The listener from which `peer` is best reached: `preferred` where family and loopback agree, else the first that
-    /// agrees, else any of the family.
+    /// The listener that a URI of ours names, where it names one.
     #[must_use]
-    pub fn listener_towards(&self, peer: SocketAddr, preferred: ListenerId) -> Option<ListenerId> {
-        let agrees = |listener: &Listener| {
-            listener.address.is_ipv4() == peer.is_ipv4()
-                && listener.address.ip().is_loopback() == peer.ip().is_loopback()
+    pub fn listener_of(&self, uri: &SipUri<'_>) -> Option<ListenerId> {
+        let ip = uri.host().ip()?;
+        let transport = crate::places::transport_of(uri)?.unwrap_or_default();
+        let fits = |own: &Listener| {
+            own.address.ip() == ip
+                && own.transport == transport
+                && own.address.port() == uri.port().unwrap_or(transport.default_port())
         };
-        if self.listener(preferred).is_some_and(agrees) {
-            return Some(preferred);
-        }
-        let find = |fits: &dyn Fn(&Listener) -> bool| self.listeners.iter().position(fits);
-        let same_family = |listener: &Listener| listener.address.is_ipv4() == peer.is_ipv4();
-        let index = find(&agrees).or_else(|| find(&same_family))?;
+        let index = self.listeners.iter().position(fits)?;
         u16::try_from(index).ok().map(ListenerId)
+    }
+
+    /// Whether a sender at `ip` needs no password, and its asserted identity is believed: the operator trusts it, or it is
+    /// a trunk's.
+    #[must_use]
+    pub fn trusts(&self, ip: IpAddr) -> bool {
+        self.auth.trusts(ip) || self.trunks.iter().any(|trunk| trunk.is_from(ip))
     }
 }

@@ -1,42 +1,72 @@
-//! Where a request goes: to the server itself, to the registrar, to a user's contacts, or along a route.
+//! Where a request goes: to the server itself, to the registrar, to a user's contacts, along a route, or where its own
+//! Routes lead.
 
+use core::cell::Cell;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+use core::time::Duration;
 
 use smallvec::SmallVec;
-use strowger_foundation::{Flow, Timestamp};
+use strowger_foundation::{Flow, KeyRing, ListenerId, Timestamp, Transport};
+use strowger_locate::{Names, Outages, Question as Name};
 use strowger_message::{Aor, Method, SipUri, Status, Uri};
-use strowger_proxy::{Action, Route, RouteTarget, Stateless, Target};
+use strowger_proxy::{Place, Reach, Stateless, Target, To, flow_token};
 use strowger_registrar::Locations;
 
+use crate::gruu;
+use crate::places::{self, Places};
+use crate::route::{Action, Route};
 use crate::snapshot::Snapshot;
 
 /// The decision.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "the large one is the usual one, and none is stored")]
-pub(crate) enum Way<'s> {
+pub(crate) enum Way {
     /// A REGISTER for a domain of ours.
     Registrar,
     /// A request to the server itself.
     Server,
     /// It goes on.
-    Forward { targets: SmallVec<[Target<'s>; 2]>, stateless: Stateless },
+    Forward(Onward),
     /// It is answered 302 with these URIs.
     Redirect { contacts: Vec<Box<[u8]>> },
     /// It is answered so.
-    Refuse { status: Status, reason: Option<&'static str> },
+    Refuse { status: Status, reason: Option<Box<str>> },
 }
 
-impl Way<'_> {
-    const fn refuse(status: Status) -> Self {
+/// How a request goes on.
+#[derive(Debug)]
+pub(crate) struct Onward {
+    pub(crate) targets: SmallVec<[Target; 1]>,
+    pub(crate) stateless: Stateless,
+    /// The route's ring time-out, where it has one.
+    pub(crate) ring_timeout: Option<Duration>,
+}
+
+impl Way {
+    pub(crate) const fn refuse(status: Status) -> Self {
         Self::Refuse { status, reason: None }
+    }
+
+    fn refuse_because(status: Status, reason: &str) -> Self {
+        Self::Refuse { status, reason: Some(reason.into()) }
+    }
+
+    /// On to `targets`, or a refusal where there is none.
+    fn forward_or(targets: SmallVec<[Target; 1]>, stateless: Stateless, none: Self) -> Self {
+        if targets.is_empty() {
+            return none;
+        }
+        Self::Forward(Onward { targets, stateless, ring_timeout: None })
     }
 }
 
 /// What the decision is made from.
-pub(crate) struct Question<'a, 's> {
+pub(crate) struct Question<'a> {
     pub(crate) now: Timestamp,
-    pub(crate) snapshot: &'s Snapshot,
+    pub(crate) snapshot: &'a Snapshot,
     pub(crate) locations: &'a Locations,
+    pub(crate) names: &'a Names,
+    pub(crate) outages: &'a Outages,
+    pub(crate) ring: &'a KeyRing,
     pub(crate) method: Method<'a>,
     /// The Request-URI that counts.
     pub(crate) request_uri: &'a [u8],
@@ -44,23 +74,37 @@ pub(crate) struct Question<'a, 's> {
     pub(crate) next_hop: &'a [u8],
     /// A Route of ours proved that the dialog came through here.
     pub(crate) proven: bool,
-    /// The outside of the translation that the other side of a proven dialog is behind.
-    pub(crate) outside: Option<SocketAddr>,
+    /// The flow by which the other side of a proven dialog is reached.
+    pub(crate) outside: Option<Flow>,
+    /// The trunk that a proven dialog goes through.
+    pub(crate) trunk: Option<u16>,
+    /// The flow of a token in a Route of ours.
+    pub(crate) token: Option<Flow>,
     pub(crate) source: Flow,
+    /// The listener on which it leaves, as far as one can say: the source's, or that of the last Route of ours.
+    pub(crate) exit: ListenerId,
+    /// What chooses among targets by weight: a hash of the Call-ID, so that all of a call goes one way.
+    pub(crate) choice: u64,
+    /// A name whose answer is old, to be asked for again.
+    pub(crate) refresh: &'a Cell<Option<Box<Name>>>,
 }
 
-impl<'s> Question<'_, 's> {
+impl Question<'_> {
     /// Decides.
-    pub(crate) fn way(&self) -> Way<'s> {
+    pub(crate) fn way(&self) -> Way {
         let Some(uri) = Uri::parse(self.request_uri) else { return Way::refuse(Status::BAD_REQUEST) };
         let routed = self.next_hop != self.request_uri;
+        if let Some(flow) = self.token.filter(|flow| !routed && !is_from(&self.source, flow)) {
+            //= rfc5626#5.3.1
+            return self.way_by_flow(flow, Status::FLOW_FAILED);
+        }
         let domain = uri.sip().and_then(|uri| self.snapshot.addressed_domain(uri));
         if let (Some(domain), Some(uri), false) = (domain, uri.sip(), routed) {
             return self.way_in_domain(domain, uri);
         }
         if self.proven {
             return match self.outside.filter(|_| !routed) {
-                Some(outside) => self.way_to(outside),
+                Some(outside) => self.way_by_flow(outside, Status::FLOW_FAILED),
                 None => self.way_along(self.next_hop),
             };
         }
@@ -70,44 +114,72 @@ impl<'s> Question<'_, 's> {
         }
         let host = uri.sip().map_or(&[][..], |uri| uri.host_port.host);
         let host: SmallVec<[u8; 64]> = host.iter().map(u8::to_ascii_lowercase).collect();
-        match self.route(&host) {
-            Some(route) => self.way_by(&route.action, None),
-            None => Way::Refuse { status: Status::NOT_FOUND, reason: Some("Domain Not Served Here") },
+        match self.route(&host, &uri, |_| true) {
+            Some(route) => self.way_by(route, None),
+            None => match self.snapshot.unrouted {
+                Status::NOT_FOUND => Way::refuse_because(Status::NOT_FOUND, "Domain Not Served Here"),
+                status => Way::refuse(status),
+            },
         }
     }
 
-    fn way_in_domain(&self, domain: &[u8], uri: &SipUri<'_>) -> Way<'s> {
+    /// The destinations that a contact of a redirection stands for.
+    pub(crate) fn follow(&self, contact: &Uri<'_>) -> SmallVec<[Target; 1]> {
+        let domain = contact.sip().and_then(|uri| self.snapshot.addressed_domain(uri));
+        let way = match (contact, domain) {
+            (Uri::Sip(uri), Some(domain)) if uri.user.is_some() => self.way_in_domain(domain, uri),
+            (Uri::Sip(_), _) => self.way_along(contact.as_bytes()),
+            _ => return SmallVec::new(),
+        };
+        match way {
+            Way::Forward(onward) => onward.targets,
+            _ => SmallVec::new(),
+        }
+    }
+
+    fn way_in_domain(&self, domain: &[u8], uri: &SipUri<'_>) -> Way {
         if self.method == Method::Register {
             return Way::Registrar;
         }
         let Some(user) = uri.user else { return Way::Server };
+        if uri.params.contains("gr") {
+            return self.way_to_instance(domain, user, uri.params.value("gr"));
+        }
         let aor = Aor::new(user, domain);
-        let own = |route: &&Route| *route.domain != *b"*" && route.matches(domain, self.method.as_bytes());
-        if let Some(route) = self.snapshot.routes.iter().find(own) {
-            return self.way_by(&route.action, Some(&aor));
+        // What names a domain of ours, or numbers, goes before the users; what takes everything comes after them.
+        let own = |route: &Route| *route.matches.domain != *b"*" || !route.matches.prefixes.is_empty();
+        if let Some(route) = self.route(domain, &Uri::Sip(*uri), own) {
+            return self.way_by(route, Some(&aor));
         }
         let way = self.way_to_contacts(&aor, Stateless::Never);
         // An address of ours with a user that nobody knows may be meant for the route that takes everything.
         let unknown = matches!(way, Way::Refuse { status: Status::NOT_FOUND, .. });
         let by_address = uri.host().ip().is_some();
-        match self.route(b"*").filter(|_| unknown && by_address) {
-            Some(route) => self.way_by(&route.action, None),
+        match self.route(b"*", &Uri::Sip(*uri), |_| true).filter(|_| unknown && by_address) {
+            Some(route) => self.way_by(route, None),
             None => way,
         }
     }
 
-    fn route(&self, domain: &[u8]) -> Option<&'s Route> {
-        self.snapshot.routes.iter().find(|route| route.matches(domain, self.method.as_bytes()))
+    fn route(&self, domain: &[u8], uri: &Uri<'_>, also: impl Fn(&Route) -> bool) -> Option<&Route> {
+        let source = self.source.peer.ip();
+        let method = self.method.as_bytes();
+        self.snapshot.routes.iter().find(|route| route.matches.fits(domain, method, uri, source) && also(route))
     }
 
-    fn way_by(&self, action: &'s Action, aor: Option<&Aor>) -> Way<'s> {
-        match action {
-            Action::Reject { status } => Way::refuse(*status),
-            Action::Proxy { targets, stateless } if targets.is_empty() => match aor {
+    fn way_by(&self, route: &Route, aor: Option<&Aor>) -> Way {
+        let way = match &route.action {
+            Action::Reject { status, reason } => Way::Refuse { status: *status, reason: reason.clone() },
+            Action::Proxy { targets, stateless, .. } if targets.is_empty() => match aor {
                 Some(aor) => self.way_to_contacts(aor, *stateless),
                 None => self.way_along(self.next_hop),
             },
-            Action::Proxy { targets, stateless } => self.way_to_targets(targets, *stateless),
+            Action::Proxy { stateless, .. } => match self.places().of_route(route, self.request_uri) {
+                Ok(target) => {
+                    Way::forward_or([target].into_iter().collect(), *stateless, Way::refuse(Status::BAD_GATEWAY))
+                }
+                Err(status) => Way::refuse(status),
+            },
             Action::Redirect { targets } if targets.is_empty() => match aor {
                 Some(aor) => self.redirect_to_contacts(aor),
                 None => Way::refuse(Status::NOT_FOUND),
@@ -115,26 +187,66 @@ impl<'s> Question<'_, 's> {
             Action::Redirect { targets } => {
                 Way::Redirect { contacts: targets.iter().map(|target| target.uri.clone()).collect() }
             }
+        };
+        match way {
+            Way::Forward(onward) => Way::Forward(Onward { ring_timeout: route.ring_timeout, ..onward }),
+            way => way,
         }
     }
 
-    fn way_to_targets(&self, targets: &'s [RouteTarget], stateless: Stateless) -> Way<'s> {
-        let request_uri: SmallVec<[u8; 64]> = SmallVec::from_slice(self.request_uri);
-        let targets = targets.iter().filter_map(|target| self.target(request_uri.clone(), target.address)).collect();
-        Self::forward_or(targets, stateless, Status::BAD_GATEWAY)
-    }
-
-    fn way_to_contacts(&self, aor: &Aor, stateless: Stateless) -> Way<'s> {
+    fn way_to_contacts(&self, aor: &Aor, stateless: Stateless) -> Way {
         let aor = self.snapshot.directory.resolve(aor.as_bytes());
         let bindings = self.bindings(aor);
         if bindings.is_empty() {
             return Way::refuse(self.absent(aor));
         }
-        let targets = bindings.iter().filter_map(|binding| self.contact_target(binding)).collect();
-        Self::forward_or(targets, stateless, Status::TEMPORARILY_UNAVAILABLE)
+        self.way_to_bindings(&bindings, stateless)
     }
 
-    fn redirect_to_contacts(&self, aor: &Aor) -> Way<'s> {
+    fn way_to_bindings(&self, bindings: &[strowger_registrar::Target], stateless: Stateless) -> Way {
+        let places = self.places();
+        let mut targets: SmallVec<[Target; 1]> = SmallVec::new();
+        let mut devices: SmallVec<[u32; 4]> = SmallVec::new();
+        for binding in bindings {
+            let Some(found) = places.of_binding(binding) else { continue };
+            let known = devices.iter().position(|device| binding.instance != 0 && *device == binding.instance);
+            //= rfc5626#5.3
+            // The flows of one device are tried one after the other.
+            match known.and_then(|known| targets.get_mut(known)) {
+                Some(target) => target.places.extend(found),
+                None => {
+                    devices.push(binding.instance);
+                    targets.push(Target { places: found, q: binding.q, changes: None, trunk: None });
+                }
+            }
+        }
+        Way::forward_or(targets, stateless, Way::refuse(Status::TEMPORARILY_UNAVAILABLE))
+    }
+
+    //= rfc5627#5.1
+    fn way_to_instance(&self, domain: &[u8], user: &[u8], instance: Option<&[u8]>) -> Way {
+        let mut bindings: SmallVec<[strowger_registrar::Target; 4]> = SmallVec::new();
+        match instance {
+            Some(instance) => {
+                let aor = Aor::new(user, domain);
+                let aor = self.snapshot.directory.resolve(aor.as_bytes());
+                self.locations.lookup_instance(self.now, aor, instance, &mut bindings);
+                if bindings.is_empty() {
+                    return Way::refuse(self.absent(aor));
+                }
+            }
+            None => {
+                let key = gruu::open(self.ring, user);
+                let known = key.and_then(|key| self.locations.lookup_temporary(self.now, &key, &mut bindings));
+                if known.is_none() || bindings.is_empty() {
+                    return Way::refuse(Status::NOT_FOUND);
+                }
+            }
+        }
+        self.way_to_bindings(&bindings, Stateless::Never)
+    }
+
+    fn redirect_to_contacts(&self, aor: &Aor) -> Way {
         let aor = self.snapshot.directory.resolve(aor.as_bytes());
         let bindings = self.bindings(aor);
         if bindings.is_empty() {
@@ -155,51 +267,34 @@ impl<'s> Question<'_, 's> {
         if known { Status::TEMPORARILY_UNAVAILABLE } else { Status::NOT_FOUND }
     }
 
-    /// To the address that `uri` spells out.
-    fn way_along(&self, uri: &[u8]) -> Way<'s> {
-        const UNRESOLVED: &str = "Host Name Not Resolved";
+    /// To where `uri` says.
+    fn way_along(&self, uri: &[u8]) -> Way {
         match Uri::parse(uri) {
-            Some(Uri::Sip(hop)) => match literal_address(&hop) {
-                Some(address) => self.way_to(address),
-                None => Way::Refuse { status: Status::BAD_GATEWAY, reason: Some(UNRESOLVED) },
+            Some(Uri::Sip(hop)) => match self.places().of_uri(&hop, SmallVec::from_slice(self.request_uri)) {
+                Ok(places) => {
+                    let target = Target { places, q: 1000, changes: None, trunk: self.trunk };
+                    Way::forward_or([target].into_iter().collect(), Stateless::Never, Way::refuse(Status::BAD_GATEWAY))
+                }
+                Err(status) => Way::refuse_because(status, "Next Hop Not Reachable"),
             },
             Some(_) => Way::refuse(Status::UNSUPPORTED_URI_SCHEME),
             None => Way::refuse(Status::BAD_REQUEST),
         }
     }
 
-    fn way_to(&self, address: SocketAddr) -> Way<'s> {
-        let targets = self.target(SmallVec::from_slice(self.request_uri), address).into_iter().collect();
-        Self::forward_or(targets, Stateless::Never, Status::BAD_GATEWAY)
-    }
-
-    fn forward_or(targets: SmallVec<[Target<'s>; 2]>, stateless: Stateless, none: Status) -> Way<'s> {
-        if targets.is_empty() { Way::refuse(none) } else { Way::Forward { targets, stateless } }
-    }
-
-    fn contact_target(&self, binding: &strowger_registrar::Target) -> Option<Target<'s>> {
-        let uri = Uri::parse(&binding.uri);
-        let sip = uri.as_ref().and_then(Uri::sip);
-        // Headers of a contact must not become headers of a request, nor part of its Request-URI.
-        let request_uri = SmallVec::from_slice(sip.map_or(&binding.uri[..], |uri| uri.without_headers()));
-        let address = sip.and_then(literal_address).filter(|_| !binding.translated);
-        match address {
-            Some(address) => self.target_from(request_uri, address, binding.flow),
-            None => self
-                .target_from(request_uri, binding.flow.peer, binding.flow)
-                .map(|target| Target { translated: true, ..target }),
+    fn way_by_flow(&self, flow: Flow, lost: Status) -> Way {
+        if self.snapshot.listeners.get(flow.listener).is_none_or(|own| own.transport != flow.transport) {
+            return Way::refuse(lost);
         }
+        let request_uri = SmallVec::from_slice(self.request_uri);
+        let place = Place { request_uri, to: To::Flow(flow), path: None, reach: Reach::Flow { lost } };
+        let target = Target { trunk: self.trunk, ..Target::at(place) };
+        Way::forward_or([target].into_iter().collect(), Stateless::Never, Way::refuse(lost))
     }
 
-    fn target(&self, request_uri: SmallVec<[u8; 64]>, address: SocketAddr) -> Option<Target<'s>> {
-        self.target_from(request_uri, address, self.source)
-    }
-
-    fn target_from(&self, request_uri: SmallVec<[u8; 64]>, peer: SocketAddr, from: Flow) -> Option<Target<'s>> {
-        let id = self.snapshot.listener_towards(peer, from.listener)?;
-        let listener = self.snapshot.listener(id)?;
-        let flow = Flow { listener: id, transport: listener.transport, peer };
-        Some(Target { request_uri, flow, sent_by: &listener.sent_by, translated: false })
+    fn places(&self) -> Places<'_> {
+        let Self { now, snapshot, names, outages, ring, choice, refresh, .. } = *self;
+        Places { now, snapshot, names, outages, ring, exit: self.exit, choice, refresh }
     }
 }
 
@@ -209,13 +304,22 @@ pub(crate) fn is_one_host(ip: IpAddr) -> bool {
     !ip.is_unspecified() && !ip.is_multicast() && ip != IpAddr::V4(Ipv4Addr::BROADCAST)
 }
 
-/// The address of a URI whose host is one; `maddr` goes before the host (RFC 3261 §19.1.1).
-fn literal_address(uri: &SipUri<'_>) -> Option<SocketAddr> {
-    let host = match uri.params.value("maddr") {
-        Some(maddr) => strowger_message::Host::parse(maddr)?,
-        None => uri.host(),
-    };
-    let ip = host.ip().filter(|ip| is_one_host(*ip))?;
-    let default = if uri.secure { 5061 } else { 5060 };
-    Some(SocketAddr::new(ip, uri.port().unwrap_or(default)))
+/// Whether what came by `source` came by `flow`.
+pub(crate) fn is_from(source: &Flow, flow: &Flow) -> bool {
+    match flow.connection {
+        Some(connection) => source.connection == Some(connection),
+        None => source.peer == flow.peer,
+    }
+}
+
+/// The flow of a URI of ours whose user is a token that we wrote.
+pub(crate) fn token_of(ring: &KeyRing, uri: &SipUri<'_>) -> Option<Flow> {
+    flow_token::verify(ring, uri.user?)
+}
+
+/// The literal address that a URI names, and its transport; see [`places`].
+pub(crate) fn literal_address(uri: &SipUri<'_>) -> Option<(Transport, SocketAddr)> {
+    let ip = places::host_of(uri)?.ip().filter(|ip| is_one_host(*ip))?;
+    let transport = places::transport_of(uri)?.unwrap_or(Transport::Udp);
+    Some((transport, SocketAddr::new(ip, uri.port().unwrap_or(transport.default_port()))))
 }

@@ -7,9 +7,11 @@ use std::sync::Arc;
 use strowger_auth::NonceWindows;
 use strowger_directory::Directory;
 use strowger_foundation::{Flow, KeyRing, ListenerId, ShardId, TagKey, Timestamp, Transport};
+use strowger_locate::{CachePolicy, Names, Outages};
 use strowger_message::Peek;
-use strowger_proxy::{Action, Route, RouteTarget, Stateless};
+use strowger_proxy::Stateless;
 use strowger_registrar::Locations;
+use strowger_shard::{Action, Route, RouteTarget};
 use strowger_shard::{Input, Listener, Output, Shard, ShardConfig, Snapshot};
 
 const ALICE: &str = "192.0.2.10:5060";
@@ -57,15 +59,17 @@ impl Relay {
         let listeners = vec![Listener::new(Transport::Udp, "192.0.2.1:5060".parse().expect("an address"))];
         let mut snapshot = Snapshot::new(listeners, vec![(*b"example.com").into()], Directory::empty(1));
         snapshot.auth.require = Vec::new();
-        let target = RouteTarget { uri: (*b"sip:192.0.2.20").into(), address: BOB.parse().expect("an address") };
-        let action = Action::Proxy { targets: vec![target], stateless };
-        snapshot.routes = vec![Route { domain: (*b"*").into(), methods: Vec::new(), action }];
+        let target = RouteTarget::at(b"sip:192.0.2.20", BOB.parse().expect("an address"));
+        let action = Action::proxy(vec![target], stateless);
+        snapshot.routes = vec![Route::of_domain(b"*", action)];
         let shard = Shard::new(ShardConfig {
             id: ShardId(0),
             seed: 1,
             ring: KeyRing::new(TagKey::new([7; 16])),
             locations: Arc::new(Locations::new(1, 1)),
             nonces: Arc::new(NonceWindows::new(1, 1)),
+            names: Arc::new(Names::new(CachePolicy::default(), 1)),
+            outages: Arc::new(Outages::new(1)),
             snapshot: Arc::new(snapshot),
         });
         Self { shard, now: Timestamp::from_millis(1000), out: Vec::new() }
@@ -73,7 +77,7 @@ impl Relay {
 
     /// Gives the shard a datagram and takes what leaves; the allocations and the messages of it.
     fn input(&mut self, from: &str, text: &[u8]) -> (usize, usize) {
-        let flow = Flow { listener: ListenerId(0), transport: Transport::Udp, peer: from.parse().expect("an address") };
+        let flow = Flow::new(ListenerId(0), Transport::Udp, from.parse().expect("an address"));
         let before = ALLOCATIONS.get();
         let peek = Peek::read(text).expect("has a head");
         self.shard.handle_input(self.now, Input::Message { arrival: self.now, flow, peek });

@@ -4,7 +4,8 @@ mod support;
 
 use std::time::Duration;
 
-use strowger_proxy::{Action, Route, RouteTarget, Stateless};
+use strowger_proxy::Stateless;
+use strowger_shard::{Action, Route, RouteMatch, RouteTarget};
 use support::{ALICE, BOB, BOB2, Sent, World, request, summary};
 
 fn registered() -> World {
@@ -89,10 +90,10 @@ fn a_response_that_can_be_passed_to_nobody_ends_nothing() {
 }
 
 fn stateless(methods: &[&str]) -> World {
-    let target = RouteTarget { uri: (*b"sip:192.0.2.20").into(), address: BOB.parse().expect("an address") };
-    let action = Action::Proxy { targets: vec![target], stateless: Stateless::Always };
+    let target = RouteTarget::at(b"sip:192.0.2.20", BOB.parse().expect("an address"));
+    let action = Action::proxy(vec![target], Stateless::Always);
     let methods = methods.iter().map(|method| method.as_bytes().into()).collect();
-    World::new(|s| s.routes = vec![Route { domain: (*b"*").into(), methods, action }])
+    World::new(|s| s.routes = vec![Route::new(RouteMatch { methods, ..RouteMatch::default() }, action)])
 }
 
 #[test]

@@ -243,8 +243,8 @@ fn what_the_registrar_does_not_serve() {
     let mut number = Phone { to: "<tel:+15550100>", call_id: "tel", ..Phone::default() };
     assert_eq!(number.register(&mut world, &[DESK]).start(), "SIP/2.0 400 To Is No SIP Address");
     let mut phone = Phone { call_id: "require", ..Phone::default() };
-    let refused = phone.register(&mut world, &[DESK, "Require: path, outbound"]);
-    assert_eq!((refused.status(), refused.header("Unsupported")), (420, Some("path, outbound")));
+    let refused = phone.register(&mut world, &[DESK, "Require: path, sec-agree, x"]);
+    assert_eq!((refused.status(), refused.header("Unsupported")), (420, Some("sec-agree, x")));
     assert_eq!(world.locations.len(), 0);
 }
 

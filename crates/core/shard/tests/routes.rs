@@ -3,22 +3,23 @@
 mod support;
 
 use strowger_message::Status;
-use strowger_proxy::{Action, Route, RouteTarget, Stateless};
+use strowger_proxy::Stateless;
+use strowger_shard::{Action, Route, RouteTarget};
 use support::{ALICE, BOB, BOB2, World, request, summary};
 
 fn target(address: &str) -> RouteTarget {
-    RouteTarget { uri: format!("sip:{address}").into_bytes().into(), address: address.parse().expect("an address") }
+    RouteTarget::at(format!("sip:{address}").as_bytes(), address.parse().expect("an address"))
 }
 
 fn world(domain: &str, action: Action) -> World {
     World::new(|snapshot| {
-        snapshot.routes = vec![Route { domain: domain.as_bytes().into(), methods: Vec::new(), action }];
+        snapshot.routes = vec![Route::of_domain(domain.as_bytes(), action)];
     })
 }
 
 #[test]
 fn a_stateless_route_keeps_nothing() {
-    let action = Action::Proxy { targets: vec![target(BOB)], stateless: Stateless::WhenPossible };
+    let action = Action::proxy(vec![target(BOB)], Stateless::WhenPossible);
     let mut world = world("*", action);
     let invite = request("INVITE", "sip:carol@elsewhere.example", "inv", "");
     let sent = world.input(ALICE, &invite);
@@ -38,14 +39,14 @@ fn a_stateless_route_keeps_nothing() {
 }
 
 #[test]
-fn several_targets_are_forked_with_state_unless_told_otherwise() {
+fn several_targets_are_tried_with_state_unless_told_otherwise() {
     let targets = vec![target(BOB), target(BOB2)];
-    let action = Action::Proxy { targets: targets.clone(), stateless: Stateless::WhenPossible };
+    let action = Action::proxy(targets.clone(), Stateless::WhenPossible);
     let sent = world("*", action).input(ALICE, &request("INVITE", "sip:x@elsewhere.example", "inv", ""));
-    assert_eq!(sent.len(), 3, "100 and two branches");
-    let action = Action::Proxy { targets, stateless: Stateless::Always };
+    assert_eq!(sent.len(), 2, "100 and one branch: the other target is for when this one fails");
+    let action = Action::proxy(targets, Stateless::Always);
     let sent = world("*", action).input(ALICE, &request("INVITE", "sip:x@elsewhere.example", "inv", ""));
-    assert_eq!(summary(&sent), [format!("INVITE {BOB}")]);
+    assert_eq!(sent.len(), 1, "nothing is kept, so there is no other try");
 }
 
 #[test]
@@ -61,21 +62,21 @@ fn redirection_names_the_targets_or_the_contacts() {
 
 #[test]
 fn rejection_is_as_configured() {
-    let mut world = world("*", Action::Reject { status: Status::DECLINE });
+    let mut world = world("*", Action::Reject { status: Status::DECLINE, reason: None });
     let sent = world.input(ALICE, &request("INVITE", "sip:x@elsewhere.example", "inv", ""));
     assert_eq!(summary(&sent), [format!("603 {ALICE}")]);
 }
 
 #[test]
 fn a_405_says_what_is_allowed() {
-    let mut world = world("*", Action::Reject { status: Status::METHOD_NOT_ALLOWED });
+    let mut world = world("*", Action::Reject { status: Status::METHOD_NOT_ALLOWED, reason: None });
     let sent = world.input(ALICE, &request("INVITE", "sip:x@elsewhere.example", "inv", ""));
     assert_eq!((sent[0].status(), sent[0].header("Allow")), (405, Some("OPTIONS, REGISTER")));
 }
 
 #[test]
 fn a_request_whose_via_cannot_be_read_is_answered_to_its_source() {
-    let action = Action::Proxy { targets: vec![target(BOB)], stateless: Stateless::Never };
+    let action = Action::proxy(vec![target(BOB)], Stateless::Never);
     let mut world = world("*", action);
     let good = request("INVITE", "sip:carol@elsewhere.example", "inv", "");
     let broken = |method: &str, from: &str, to: &str| {
@@ -99,7 +100,7 @@ fn a_request_whose_via_cannot_be_read_is_answered_to_its_source() {
 
 #[test]
 fn a_received_that_the_request_brought_sends_nothing_there() {
-    let action = Action::Proxy { targets: vec![target(BOB)], stateless: Stateless::Always };
+    let action = Action::proxy(vec![target(BOB)], Stateless::Always);
     let mut world = world("*", action);
     for victim in ["255.255.255.255", "192.0.2.99"] {
         let claim = format!(";received={victim};branch=");
@@ -114,7 +115,7 @@ fn a_received_that_the_request_brought_sends_nothing_there() {
 
 #[test]
 fn an_address_of_ours_with_a_strange_user_takes_the_route_for_everything() {
-    let action = Action::Proxy { targets: vec![target(BOB)], stateless: Stateless::Never };
+    let action = Action::proxy(vec![target(BOB)], Stateless::Never);
     let mut world = world("*", action);
     let sent = world.input(ALICE, &request("INVITE", "sip:service@192.0.2.1:5060", "inv", ""));
     assert_eq!(summary(&sent), [format!("100 {ALICE}"), format!("INVITE {BOB}")]);

@@ -1,9 +1,9 @@
 //! Client transactions (RFC 3261 §17.1).
 
-use core::net::SocketAddr;
+use core::net::{Ipv6Addr, SocketAddr};
 
 use smallvec::SmallVec;
-use strowger_foundation::{Buf, Flow, Timestamp};
+use strowger_foundation::{Buf, ConnId, Flow, Timestamp};
 use strowger_message::{HeaderName, Message, Method, Status};
 
 use crate::derived;
@@ -16,6 +16,9 @@ use crate::peers::{Links, NIL};
 /// The most transactions that one [`Transactions::handle_unreachable`] looks at, newest first. Those behind will be heard
 /// of again when they retransmit.
 pub const MAX_UNREACHABLE_SCAN: usize = 256;
+
+/// The most transactions that one closed connection ends at once, newest first; those behind end by Timer B or F.
+pub const MAX_CLOSED_SCAN: usize = 65_536;
 
 /// What becomes of a response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -103,7 +106,7 @@ impl Transactions {
         if let Some(slot) = self.slot_mut(id) {
             slot.client = Some(client);
         }
-        self.link_unanswered(id, flow.peer);
+        self.link_unanswered(id, list_of(&flow));
         self.push_output(Output::Once { flow, buf: request });
         self.apply_client(now, id, state, actions);
     }
@@ -166,6 +169,12 @@ impl Transactions {
         true
     }
 
+    /// Whose the transaction is, while there is one.
+    #[must_use]
+    pub fn client_user(&self, id: ClientId) -> Option<u32> {
+        self.client(id).map(|client| client.user)
+    }
+
     /// Whether the transaction has had a provisional response and no final one.
     #[must_use]
     pub fn client_has_provisional(&self, id: ClientId) -> bool {
@@ -175,12 +184,34 @@ impl Transactions {
     /// The network says that datagrams do not reach `peer`: transactions that went there and heard nothing fail. At most
     /// [`MAX_UNREACHABLE_SCAN`] are looked at.
     pub fn handle_unreachable(&mut self, now: Timestamp, peer: SocketAddr) {
+        let is_lost = |flow: &Flow| flow.peer == peer && !flow.transport.is_reliable();
+        self.fail_unanswered(now, peer, MAX_UNREACHABLE_SCAN, is_lost);
+    }
+
+    /// No connection for `flow` could be opened, or what was to leave on one is lost with it: transactions that were sent so
+    /// and heard nothing fail (RFC 3261 §17.1.4).
+    pub fn handle_unconnected(&mut self, now: Timestamp, flow: &Flow) {
+        self.fail_unanswered(now, list_of(flow), MAX_CLOSED_SCAN, |sent| sent == flow);
+    }
+
+    /// A connection with `peer` is closed: transactions that went over it and heard nothing fail. One that was sent to the
+    /// peer by no connection in particular went over this one, as there is one at a time.
+    pub fn handle_closed(&mut self, now: Timestamp, connection: ConnId, peer: SocketAddr) {
+        let is_lost = |flow: &Flow| {
+            flow.transport.is_reliable() && flow.connection.map_or(flow.peer == peer, |used| used == connection)
+        };
+        for list in [list_of_connection(connection), peer] {
+            self.fail_unanswered(now, list, MAX_CLOSED_SCAN, is_lost);
+        }
+    }
+
+    fn fail_unanswered(&mut self, now: Timestamp, list: SocketAddr, scan: usize, is_lost: impl Fn(&Flow) -> bool) {
         let mut failed: SmallVec<[ClientId; 16]> = SmallVec::new();
-        let mut index = self.unanswered.head(peer);
-        for _ in 0..MAX_UNREACHABLE_SCAN {
+        let mut index = self.unanswered.head(list);
+        for _ in 0..scan {
             let Some(slot) = self.clients.get(index as usize) else { break };
             let Some(client) = &slot.client else { break };
-            if client.flow.peer == peer && !client.flow.transport.is_reliable() {
+            if is_lost(&client.flow) {
                 failed.push(ClientId { index, generation: slot.generation });
             }
             index = client.links.next;
@@ -188,6 +219,12 @@ impl Transactions {
         for id in failed {
             self.on_client(now, id, ClientEvent::Unreachable);
         }
+    }
+
+    /// Sends the request of `id` no more, and waits on for what may still come: it is tried elsewhere.
+    pub fn stop_retransmitting(&mut self, id: ClientId) {
+        let timer = self.client_mut(id).and_then(|client| client.timers.retransmit.take());
+        self.disarm(timer);
     }
 
     /// Feeds a response to its machine; returns whether it is the user's.
@@ -357,8 +394,8 @@ impl Transactions {
         self.end_client(now, cancel, Actions::NONE);
     }
 
-    fn link_unanswered(&mut self, id: ClientId, peer: SocketAddr) {
-        let next = self.unanswered.set_head(peer, id.index);
+    fn link_unanswered(&mut self, id: ClientId, list: SocketAddr) {
+        let next = self.unanswered.set_head(list, id.index);
         if let Some(client) = self.client_at(next) {
             client.links.prev = id.index;
         }
@@ -370,11 +407,11 @@ impl Transactions {
     fn unlink_unanswered(&mut self, id: ClientId) {
         let Some(client) = self.client_at(id.index) else { return };
         let Links { prev, next } = core::mem::replace(&mut client.links, Links::NONE);
-        let peer = client.flow.peer;
+        let list = list_of(&client.flow);
         match self.client_at(prev) {
             Some(before) => before.links.next = next,
             None => {
-                self.unanswered.set_head(peer, next);
+                self.unanswered.set_head(list, next);
             }
         }
         if let Some(after) = self.client_at(next) {
@@ -406,13 +443,14 @@ impl Transactions {
             let (kept, deadline) = (!client.kept.is_empty(), client.timers.deadline.is_some());
             let retransmits = client.timers.retransmit.is_some();
             let reliable = client.flow.transport.is_reliable();
+            // Where datagrams may be lost the request is sent again, but for one that is tried elsewhere.
             assert!(!(retransmits && reliable));
             match (client.kind, client.state) {
-                (Kind::Invite, ClientState::Calling) => assert!(kept && deadline && retransmits != reliable),
+                (Kind::Invite, ClientState::Calling) => assert!(kept && deadline),
                 (Kind::Invite, ClientState::Proceeding) => assert!(kept && !retransmits),
                 (Kind::Invite, ClientState::Completed) => assert!(deadline && !retransmits),
                 (Kind::NonInvite, ClientState::Trying | ClientState::Proceeding) => {
-                    assert!(deadline && kept != reliable && retransmits != reliable);
+                    assert!(deadline && kept != reliable);
                 }
                 (Kind::Invite, ClientState::Accepted) | (Kind::NonInvite, ClientState::Completed) => {
                     assert!(!kept && deadline && !retransmits);
@@ -426,20 +464,31 @@ impl Transactions {
         timers
     }
 
-    /// How many transactions the lists by peer hold, each found where its peer says and linked both ways.
+    /// How many transactions the lists by peer hold, each found where its flow says and linked both ways.
     fn count_listed(&self) -> usize {
         let mut listed = 0usize;
         for head in self.unanswered.heads() {
             let (mut index, mut prev) = (head, NIL);
             while let Some(client) = self.clients.get(index as usize).and_then(|slot| slot.client.as_ref()) {
                 assert!(client.is_unanswered() && client.links.prev == prev);
-                assert_eq!(self.unanswered.head(client.flow.peer), head);
+                assert_eq!(self.unanswered.head(list_of(&client.flow)), head);
                 listed = listed.saturating_add(1);
                 (prev, index) = (index, client.links.next);
             }
         }
         listed
     }
+}
+
+/// The list that a transaction over `flow` stands in while it is unanswered: its connection's, which may lead to another
+/// port than the one that is connected to once it is closed, else its peer's.
+fn list_of(flow: &Flow) -> SocketAddr {
+    flow.connection.map_or(flow.peer, list_of_connection)
+}
+
+/// A connection's list, named so that it is no peer's.
+fn list_of_connection(connection: ConnId) -> SocketAddr {
+    SocketAddr::from((Ipv6Addr::from(u128::from(connection.to_bits())), 0))
 }
 
 /// FNV-1a: tells a transaction's own method from another; nobody gains by a collision with it.

@@ -27,7 +27,7 @@ mod peers;
 mod server;
 mod timing;
 
-pub use client::{MAX_UNREACHABLE_SCAN, ResponseVerdict};
+pub use client::{MAX_CLOSED_SCAN, MAX_UNREACHABLE_SCAN, ResponseVerdict};
 pub use id::{ClientId, ServerId};
 pub use key::ServerKey;
 pub use layer::{MAX_CLIENT, MAX_SERVER, MAX_TIMERS_PER_CALL, NO_USER, TableFull, Transactions};

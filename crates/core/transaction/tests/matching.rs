@@ -61,11 +61,7 @@ fn by_fields_where_there_is_no_magic_cookie() {
 fn an_old_senders_ack_must_have_the_responses_to_tag() {
     let invite = INVITE.replace("z9hG4bK", "");
     let mut layer = Transactions::new(Timing::default(), 1);
-    let flow = Flow {
-        listener: ListenerId(0),
-        transport: Transport::Udp,
-        peer: "192.0.2.1:5060".parse().expect("an address"),
-    };
+    let flow = Flow::new(ListenerId(0), Transport::Udp, "192.0.2.1:5060".parse().expect("an address"));
     let id = layer.open_server(Timestamp::ZERO, key(&invite), Kind::Invite, flow, NO_USER).expect("room");
     let busy = "SIP/2.0 486 Busy\r\nTo: <sip:bob@b>;tag=2\r\n\r\n";
     layer.respond(Timestamp::ZERO, id, Status::BUSY_HERE, busy.into());
@@ -81,11 +77,7 @@ fn an_old_senders_ack_must_have_the_responses_to_tag() {
 #[test]
 fn a_key_that_is_taken_gives_its_transaction() {
     let mut layer = Transactions::new(Timing::default(), 1);
-    let flow = Flow {
-        listener: ListenerId(0),
-        transport: Transport::Udp,
-        peer: "192.0.2.1:5060".parse().expect("an address"),
-    };
+    let flow = Flow::new(ListenerId(0), Transport::Udp, "192.0.2.1:5060".parse().expect("an address"));
     assert_eq!(layer.find_server(key(INVITE)), None);
     let id = layer.open_server(Timestamp::ZERO, key(INVITE), Kind::Invite, flow, 1).expect("room");
     assert_eq!(layer.open_server(Timestamp::ZERO, key(INVITE), Kind::Invite, flow, 2), Ok(id));

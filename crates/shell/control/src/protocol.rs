@@ -1,7 +1,8 @@
-//! What is said over the control socket: one JSON object a line, a request and then its response.
+//! What is said over the control socket: one JSON object a line, a request and then its response. Only a
+//! [trace](Request::Trace) is answered by many lines.
 
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 
 use serde::{Deserialize, Serialize};
 
@@ -19,8 +20,44 @@ pub enum Request {
         /// At most so many contacts.
         limit: usize,
     },
+    /// Which calls are in progress.
+    Calls {
+        /// At most so many calls.
+        limit: usize,
+    },
+    /// To tell of messages as they pass, until the client goes away or a limit is reached.
+    Trace(TraceRequest),
     /// To read its configuration and its users again.
     Reload,
+}
+
+/// Which messages are wanted, and for how long.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct TraceRequest {
+    /// Which.
+    pub filter: TraceFilter,
+    /// Milliseconds after which the trace ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub for_ms: Option<u64>,
+    /// Messages after which the trace ends.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub count: Option<u64>,
+    /// Whether whole messages are wanted; else only what a line of a ladder shows.
+    #[serde(default)]
+    pub messages: bool,
+}
+
+/// Which messages are wanted. What is found by user or address is followed by its Call-ID from then on.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TraceFilter {
+    /// The user part, or user@domain, of the Request-URI, From, To or P-Asserted-Identity.
+    User(String),
+    /// This Call-ID.
+    CallId(String),
+    /// From or to this address.
+    Ip(IpAddr),
 }
 
 /// The answer.
@@ -31,6 +68,10 @@ pub enum Response {
     Status(Box<Status>),
     /// To [`Request::Registrations`].
     Registrations(Registrations),
+    /// To [`Request::Calls`].
+    Calls(Calls),
+    /// To [`Request::Trace`], again and again: first [`TraceEvent::Started`], at last [`TraceEvent::Ended`].
+    Trace(TraceEvent),
     /// To [`Request::Reload`]: what was done.
     Reloaded(String),
     /// To anything: why not.
@@ -93,5 +134,79 @@ pub struct Registration {
     pub q: f64,
 }
 
-/// The most contacts in one answer.
+/// Which calls are in progress.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Calls {
+    /// The calls, the oldest first, up to the limit.
+    pub calls: Vec<Call>,
+    /// Whether there are more.
+    pub more: bool,
+}
+
+/// A call in progress. Texts are what peers wrote, control characters escaped.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Call {
+    /// `trying`, `ringing`, `challenged` or `answered`.
+    pub state: String,
+    /// Seconds since its INVITE came.
+    pub age_s: f64,
+    /// Seconds since it was answered.
+    pub answered_s: Option<f64>,
+    /// The URI in From.
+    pub caller: String,
+    /// The Request-URI as the caller wrote it.
+    pub callee: String,
+    /// Call-ID.
+    pub call_id: String,
+    /// How the INVITE came.
+    pub transport: String,
+    /// Where the INVITE came from.
+    pub source: SocketAddr,
+    /// Where it was answered.
+    pub target: Option<SocketAddr>,
+}
+
+/// What a trace tells.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum TraceEvent {
+    /// Messages are looked at from now on.
+    Started,
+    /// One that matches.
+    Message(Box<TracedMessage>),
+    /// So many were lost because they came faster than they were read.
+    Lost(u64),
+    /// A limit of the request is reached.
+    Ended,
+}
+
+/// A message as it passed. Texts are what peers wrote, control characters escaped; credentials and media keys are masked.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct TracedMessage {
+    /// When, in UTC (RFC 3339).
+    pub time: String,
+    /// Microseconds since the server started, by a clock that never jumps.
+    pub at_us: u64,
+    /// Whether the server sent it; else it came.
+    pub sent: bool,
+    /// The transport, as in Via.
+    pub transport: String,
+    /// The address that the server listens on.
+    pub local: String,
+    /// The far end.
+    pub peer: SocketAddr,
+    /// The first line.
+    pub start: String,
+    /// CSeq.
+    pub cseq: String,
+    /// Call-ID.
+    pub call_id: String,
+    /// Its length in bytes.
+    pub length: usize,
+    /// The lines of the message, where they were asked for and as far as they are kept.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub lines: Option<Vec<String>>,
+}
+
+/// The most contacts, or calls, in one answer.
 pub const MAX_LISTED: usize = 10_000;

@@ -2,17 +2,18 @@
 
 use std::fs::{self, DirBuilder, Permissions};
 use std::io::{self, BufRead as _, BufReader, Read as _, Write as _};
+use std::ops::ControlFlow;
 use std::os::unix::fs::{DirBuilderExt as _, FileTypeExt as _, PermissionsExt as _};
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use crate::protocol::{Request, Response};
+use crate::protocol::{Request, Response, TraceEvent, TraceRequest};
 
 /// Connections at one time; one more is told so and closed.
 pub const MAX_CONNECTIONS: usize = 16;
@@ -22,6 +23,8 @@ pub const MAX_REQUEST: u64 = 4096;
 const MAX_RESPONSE: u64 = 64 * 1024 * 1024;
 /// How long either side waits for the other.
 const PATIENCE: Duration = Duration::from_secs(10);
+/// How often a trace looks whether its client is still there, while there is nothing to tell.
+const TRACE_TICK: Duration = Duration::from_millis(250);
 /// Connections that the kernel holds for us.
 const BACKLOG: i32 = 16;
 
@@ -29,6 +32,20 @@ const BACKLOG: i32 = 16;
 pub trait Handler: Send + Sync + 'static {
     /// Answers one request; may take a while.
     fn handle(&self, request: Request) -> Response;
+
+    /// Begins a trace. Its limits are kept by who calls this.
+    ///
+    /// # Errors
+    /// Why not, for the client.
+    fn trace(&self, _request: &TraceRequest) -> Result<Box<dyn TraceSource>, String> {
+        Err("this server traces nothing".to_owned())
+    }
+}
+
+/// A trace that runs; dropping it ends it.
+pub trait TraceSource {
+    /// The next message or loss, where there is one within `wait`.
+    fn poll(&mut self, wait: Duration) -> Option<TraceEvent>;
 }
 
 /// The server's end. Dropping it removes the file; connections that are open end by themselves.
@@ -139,11 +156,46 @@ fn converse(stream: &UnixStream, handler: &dyn Handler) -> io::Result<()> {
             return answer(stream, &Response::Error(format!("a request is one line of up to {MAX_REQUEST} bytes")));
         }
         let response = match serde_json::from_slice(&line) {
+            Ok(Request::Trace(request)) => return tell(stream, handler, &request),
             Ok(request) => handler.handle(request),
             Err(error) => Response::Error(format!("this is no request: {error}")),
         };
         answer(stream, &response)?;
     }
+}
+
+/// Tells of messages until a limit is reached or the client has gone; the connection ends with it.
+fn tell(stream: &UnixStream, handler: &dyn Handler, request: &TraceRequest) -> io::Result<()> {
+    let mut source = match handler.trace(request) {
+        Ok(source) => source,
+        Err(why) => return answer(stream, &Response::Error(why)),
+    };
+    answer(stream, &Response::Trace(TraceEvent::Started))?;
+    let deadline = request.for_ms.and_then(|limit| Instant::now().checked_add(Duration::from_millis(limit)));
+    let mut left = request.count.unwrap_or(u64::MAX);
+    while left > 0 {
+        let wait = deadline.map_or(TRACE_TICK, |deadline| deadline.saturating_duration_since(Instant::now()));
+        if wait.is_zero() {
+            break;
+        }
+        match source.poll(wait.min(TRACE_TICK)) {
+            Some(event) => {
+                left = left.saturating_sub(u64::from(matches!(event, TraceEvent::Message(_))));
+                answer(stream, &Response::Trace(event))?;
+            }
+            None if has_gone(stream)? => return Ok(()),
+            None => {}
+        }
+    }
+    answer(stream, &Response::Trace(TraceEvent::Ended))
+}
+
+/// Whether the client has closed the connection; one that speaks during its trace does not want it any more either.
+fn has_gone(mut stream: &UnixStream) -> io::Result<bool> {
+    stream.set_nonblocking(true)?;
+    let read = stream.read(&mut [0]);
+    stream.set_nonblocking(false)?;
+    Ok(!read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock))
 }
 
 fn answer(mut stream: &UnixStream, response: &Response) -> io::Result<()> {
@@ -157,9 +209,44 @@ fn answer(mut stream: &UnixStream, response: &Response) -> io::Result<()> {
 /// # Errors
 /// Why there is no answer; the text says what to do. What the server itself refuses is a [`Response::Error`].
 pub fn ask(path: &Path, request: &Request) -> Result<Response, String> {
-    let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
-    let shown = absolute.display();
-    let stream = UnixStream::connect(path).map_err(|error| match error.kind() {
+    let stream = connect(path)?;
+    exchange(&stream, request).map_err(|error| silent(path, &error))
+}
+
+/// Asks the server whose control socket is at `path` for a trace, and hands on what it tells until the trace has ended or
+/// `on_event` breaks it off.
+///
+/// # Errors
+/// Why there is no trace, or why it ended before its limits; the text says what to do.
+pub fn trace(
+    path: &Path,
+    request: TraceRequest,
+    mut on_event: impl FnMut(TraceEvent) -> ControlFlow<()>,
+) -> Result<(), String> {
+    let stream = connect(path)?;
+    let failed = |error| silent(path, &error);
+    send(&stream, &Request::Trace(request)).map_err(failed)?;
+    let mut reader = BufReader::new(&stream);
+    let mut patience = Some(PATIENCE);
+    loop {
+        // The first answer comes at once; how long nothing happens after it is not the server's fault.
+        stream.set_read_timeout(patience.take()).map_err(failed)?;
+        match receive(&mut reader).map_err(failed)? {
+            Response::Trace(TraceEvent::Ended) => return Ok(()),
+            Response::Trace(event) => {
+                if on_event(event).is_break() {
+                    return Ok(());
+                }
+            }
+            Response::Error(why) => return Err(why),
+            other => return Err(format!("the server answers something else: {other:?}")),
+        }
+    }
+}
+
+fn connect(path: &Path) -> Result<UnixStream, String> {
+    let shown = shown(path);
+    UnixStream::connect(path).map_err(|error| match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => format!(
             "no server runs here: nobody answers at {shown}; start one with `strowger serve`, or name its configuration \
              with -c"
@@ -168,19 +255,33 @@ pub fn ask(path: &Path, request: &Request) -> Result<Response, String> {
             format!("the control socket {shown} may not be opened; run this as the user that runs the server")
         }
         _ => format!("the control socket {shown} cannot be opened: {error}"),
-    })?;
-    let failed = |error: io::Error| format!("the server at {shown} does not answer: {error}; see its log");
-    exchange(&stream, request).map_err(failed)
+    })
 }
 
-fn exchange(mut stream: &UnixStream, request: &Request) -> io::Result<Response> {
+fn silent(path: &Path, error: &io::Error) -> String {
+    format!("the server at {} does not answer: {error}; see its log", shown(path))
+}
+
+fn shown(path: &Path) -> String {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned()).display().to_string()
+}
+
+fn exchange(stream: &UnixStream, request: &Request) -> io::Result<Response> {
     stream.set_read_timeout(Some(PATIENCE))?;
+    send(stream, request)?;
+    receive(&mut BufReader::new(stream))
+}
+
+fn send(mut stream: &UnixStream, request: &Request) -> io::Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
     let mut line = serde_json::to_vec(request)?;
     line.push(b'\n');
-    stream.write_all(&line)?;
+    stream.write_all(&line)
+}
+
+fn receive(reader: &mut BufReader<&UnixStream>) -> io::Result<Response> {
     let mut line = Vec::new();
-    BufReader::new(stream).take(MAX_RESPONSE).read_until(b'\n', &mut line)?;
+    reader.take(MAX_RESPONSE).read_until(b'\n', &mut line)?;
     if line.last() != Some(&b'\n') {
         return Err(io::Error::new(io::ErrorKind::UnexpectedEof, "it closed the connection"));
     }

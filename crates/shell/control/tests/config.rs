@@ -1,14 +1,17 @@
 //! The configuration as an operator meets it.
 
-use std::net::{IpAddr, SocketAddr};
+use std::net::IpAddr;
 use std::path::Path;
 use std::time::Duration;
 
 use serde_json::Value;
 use strowger_control::config::Config;
 use strowger_control::config::values::StoreUrl;
+use strowger_control::dns::Reach;
 use strowger_directory::Directory;
-use strowger_proxy::Action;
+use strowger_foundation::Transport;
+use strowger_message::{Status, Uri};
+use strowger_shard::{Action, Listeners, Place};
 
 const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/operating");
 
@@ -28,9 +31,15 @@ fn each_mistake_is_told_with_line_key_and_remedy() {
         ("\n[control]\nzzz = 1", r#"3: control.zzz: unknown key "zzz"; known are "socket""#),
         ("[server]\nlisten = []", r#"2: server.listen: the list is empty; name an address, as "udp:0.0.0.0:5060""#),
         (
-            "[server]\nlisten = [\n  \"udp:127.0.0.1:5060\",\n  \"tcp:0.0.0.0:5060\",\n]",
-            "4: server.listen[1]: tcp is not supported yet, only udp is; write udp:0.0.0.0:5060, or remove it",
+            "[server]\nlisten = [\n  \"udp:127.0.0.1:5060\",\n  \"tls:0.0.0.0:5061\",\n]",
+            "4: server.listen[1]: tls is not supported yet, only udp and tcp are; write tcp:0.0.0.0:5061, or remove it",
         ),
+        (
+            "server.listen = [\"192.0.2.1\"]",
+            "1: server.listen[0]: \"192.0.2.1\" names no transport and address; write udp:ADDRESS:PORT or \
+             tcp:ADDRESS:PORT, as udp:0.0.0.0:5060",
+        ),
+        ("server.listen = [\"tcp:[::1]\"]", r#"1: server.listen[0]: "tcp:[::1]" has no port; write tcp:[::1]:5060"#),
         (
             "server.listen = [\"udp:0.0.0.0\"]",
             r#"1: server.listen[0]: "udp:0.0.0.0" has no port; write udp:0.0.0.0:5060"#,
@@ -107,14 +116,13 @@ fn each_mistake_is_told_with_line_key_and_remedy() {
             "3: route[0].status: 200 is not from 300 to 699; choose one between, as 403",
         ),
         (
-            "[[route]]\ntargets = [\"sip:192.0.2.1\", \"sip:example.com\"]",
-            "2: route[0].targets[1]: \"sip:example.com\" names a host, and names are not looked up yet; write its address, \
-             as sip:192.0.2.1:5060",
+            "[[route]]\ntargets = [\"sip:192.0.2.1\", \"192.0.2.1\"]",
+            "2: route[0].targets[1]: \"192.0.2.1\" is no SIP URI; write sip:HOST or sip:HOST:PORT, as sip:192.0.2.1:5060",
         ),
         (
-            "[[route]]\ntargets = [\"sip:192.0.2.1;transport=tcp\"]",
-            "2: route[0].targets[0]: \"sip:192.0.2.1;transport=tcp\" asks for a transport that is not supported yet, only \
-             udp is; leave it out",
+            "[[route]]\ntargets = [\"sip:192.0.2.1;transport=tls\"]",
+            "2: route[0].targets[0]: \"sip:192.0.2.1;transport=tls\" asks for a transport that is not supported yet, only \
+             udp and tcp are; leave it out",
         ),
         (
             "[[route]]\nmatch = { domain = \"*.\" }",
@@ -164,7 +172,7 @@ fn what_is_commented_out_in_the_example_is_right_too() {
     };
     let text: Vec<String> = read("strowger.example.toml").lines().map(uncommented).collect();
     let config = parse(&text.join("\n"));
-    assert_eq!(config.routes.len(), 1);
+    assert_eq!((config.trunks.len(), config.routes.len()), (1, 3));
     assert_eq!(Some(config.store_url()), config.store.url, "the example shows the default");
     assert_eq!(config.store_url(), Config::default().store_url());
     assert_eq!(config.control_socket(), Config::default().control_socket());
@@ -186,7 +194,7 @@ fn the_reference_names_every_key() {
     let definitions = schema["$defs"].as_object().expect("definitions");
     for (name, definition) in definitions {
         for key in definition["properties"].as_object().into_iter().flatten().map(|(key, _)| key) {
-            let is_table = matches!(key.as_str(), "expires" | "match");
+            let is_table = matches!(key.as_str(), "expires" | "match" | "rewrite");
             let found = [format!("| `{key}` |"), format!(".{key}` |")].iter().any(|row| reference.contains(row));
             assert!(is_table || found, "configuration.md has no row for {key} of {name}");
         }
@@ -199,17 +207,24 @@ fn a_wildcard_becomes_every_address_of_its_family() {
         ["127.0.0.1", "192.0.2.5", "::1"].iter().map(|ip| ip.parse().expect("an address")).collect();
     let of = |listen: &str| {
         let addresses = parse(&format!("server.listen = {listen}")).addresses(&local);
-        addresses.iter().map(SocketAddr::to_string).collect::<Vec<_>>().join(" ")
+        addresses.iter().map(|(transport, address)| format!("{transport}:{address}")).collect::<Vec<_>>().join(" ")
     };
-    assert_eq!(of(r#"["udp:0.0.0.0:5060"]"#), "127.0.0.1:5060 192.0.2.5:5060");
-    assert_eq!(of(r#"["udp:[::]:5060"]"#), "[::1]:5060");
-    assert_eq!(of(r#"["udp:127.0.0.1:5060", "udp:0.0.0.0:5060"]"#), "127.0.0.1:5060 192.0.2.5:5060");
-    assert_eq!(of(r#"["udp:127.0.0.1:5060", "udp:0.0.0.0:5070"]"#), "127.0.0.1:5060 127.0.0.1:5070 192.0.2.5:5070");
+    assert_eq!(of(r#"["udp:0.0.0.0:5060"]"#), "UDP:127.0.0.1:5060 UDP:192.0.2.5:5060");
+    assert_eq!(of(r#"["udp:[::]:5060"]"#), "UDP:[::1]:5060");
+    assert_eq!(of(r#"["udp:127.0.0.1:5060", "udp:0.0.0.0:5060"]"#), "UDP:127.0.0.1:5060 UDP:192.0.2.5:5060");
+    assert_eq!(
+        of(r#"["tcp:127.0.0.1:5060", "udp:0.0.0.0:5060"]"#),
+        "TCP:127.0.0.1:5060 UDP:127.0.0.1:5060 UDP:192.0.2.5:5060"
+    );
+    assert_eq!(
+        of(r#"["udp:127.0.0.1:5060", "udp:0.0.0.0:5070"]"#),
+        "UDP:127.0.0.1:5060 UDP:127.0.0.1:5070 UDP:192.0.2.5:5070"
+    );
 }
 
 #[test]
 fn domains_are_in_lower_case_and_localhost_by_default() {
-    let domains = |config: Config| config.snapshot(Vec::new(), Directory::empty(1)).domains;
+    let domains = |config: Config| config.snapshot(Listeners::new(Vec::new()), Directory::empty(1)).domains;
     assert_eq!(domains(Config::default()), [(*b"localhost").into()]);
     assert_eq!(domains(parse("server.domains = [\"Example.COM.\"]")), [(*b"example.com").into()]);
 }
@@ -224,6 +239,9 @@ fn everything_reaches_the_shards() {
         nat = "always"
         keepalive = "options"
         keepalive_interval = "15s"
+        gruu = false
+        flow_timer = "1m"
+        service_route = ["sip:edge.example.com;lr"]
         [auth]
         realm = "Example"
         algorithms = ["SHA-256", "md5"]
@@ -233,7 +251,19 @@ fn everything_reaches_the_shards() {
         qop = "auth,auth-int"
         [proxy]
         ring_timeout = "90s"
+        fork_timeout = "10s"
+        failover_timeout = "2s"
+        avoid_for = "0s"
+        recurse = true
+        mtu = 1400
         record_route = false
+        outbound = true
+        unrouted = 603
+        [dns]
+        servers = ["192.0.2.53", "[2001:db8::53]:5353"]
+        timeout = "1s"
+        cache = false
+        serve_stale = "1h"
         [timers]
         t1 = "100ms"
         t2 = "1s"
@@ -241,7 +271,7 @@ fn everything_reaches_the_shards() {
         [[route]]
         match = { domain = "*.Example.com", method = "invite" }
         stateless = "when-possible"
-        targets = ["sip:192.0.2.9", "sip:[2001:db8::1]:5080;lr"]
+        targets = ["sip:192.0.2.9", "sip:[2001:db8::1]:5080;lr;transport=TCP"]
         [[route]]
         match = { method = ["MESSAGE", "INFO"] }
         action = "redirect"
@@ -250,7 +280,7 @@ fn everything_reaches_the_shards() {
         status = 603
         "#,
     );
-    let snapshot = config.snapshot(Vec::new(), Directory::empty(1));
+    let snapshot = config.snapshot(Listeners::new(Vec::new()), Directory::empty(1));
     let registrar = &snapshot.registrar;
     assert_eq!(
         [registrar.expires_default, registrar.expires_min, registrar.expires_max].map(|expires| expires.as_secs()),
@@ -266,26 +296,49 @@ fn everything_reaches_the_shards() {
     assert!(["192.0.2.77", "::1"].iter().all(|ip| auth.trusts(ip.parse().expect("an address"))));
     assert!(["192.0.3.1", "::2"].iter().all(|ip| !auth.trusts(ip.parse().expect("an address"))));
     assert_eq!((auth.nonce_age.as_secs(), auth.qop), (60, strowger_auth::Qop::AuthOrAuthInt));
-    assert_eq!((snapshot.proxy.ring_timeout.as_secs(), snapshot.proxy.record_route), (90, false));
+    assert_eq!((registrar.gruu, registrar.flow_timer.as_secs()), (false, 60));
+    assert_eq!(registrar.service_route, [(*b"<sip:edge.example.com;lr>").into()]);
+    let proxy = &snapshot.proxy;
+    let seconds =
+        [proxy.ring_timeout, proxy.fork_timeout, proxy.failover_timeout, proxy.avoid_for].map(|t| t.as_secs());
+    assert_eq!(seconds, [90, 10, 2, 0]);
+    assert_eq!((proxy.recurse, proxy.mtu, proxy.record_route, proxy.outbound), (true, 1400, false, true));
+    assert_eq!(snapshot.unrouted.code(), 603);
+    let dns = config.dns_config(Reach::default());
+    let servers: Vec<String> = dns.servers.iter().map(ToString::to_string).collect();
+    assert_eq!((servers.join(" "), dns.timeout.as_secs()), ("192.0.2.53:53 [2001:db8::53]:5353".to_owned(), 1));
+    let cache = config.cache_policy();
+    assert_eq!((cache.enabled, cache.serve_stale.as_secs()), (false, 3600));
     assert_eq!(snapshot.timing.timeout(), Duration::from_millis(6400));
     let [proxy, redirect, reject] = snapshot.routes.as_slice() else { panic!("three routes") };
-    assert!(proxy.matches(b"a.example.com", b"INVITE") && !proxy.matches(b"example.com", b"INVITE"));
-    let Action::Proxy { targets, stateless } = &proxy.action else { panic!("{proxy:?}") };
+    let takes = |route: &strowger_shard::Route, domain: &[u8], method: &[u8]| {
+        let uri = Uri::parse(b"sip:bob@example.com").expect("a URI");
+        route.matches.fits(domain, method, &uri, IpAddr::from([192, 0, 2, 1]))
+    };
+    assert!(takes(proxy, b"a.example.com", b"INVITE") && !takes(proxy, b"example.com", b"INVITE"));
+    let Action::Proxy { targets, stateless, trunk: None } = &proxy.action else { panic!("{proxy:?}") };
     assert_eq!(*stateless, strowger_proxy::Stateless::WhenPossible);
-    let addresses: Vec<String> = targets.iter().map(|target| target.address.to_string()).collect();
-    assert_eq!(addresses, ["192.0.2.9:5060", "[2001:db8::1]:5080"]);
-    assert!(redirect.matches(b"x", b"INFO") && !redirect.matches(b"x", b"INVITE"));
+    let addresses = targets.iter().map(|target| match &target.place {
+        Place::At { address, transport } => (address.to_string(), *transport),
+        Place::Named(question) => panic!("{question:?}"),
+    });
+    let tcp = Some(Transport::Tcp);
+    let expected = [("192.0.2.9:5060".to_owned(), None), ("[2001:db8::1]:5080".to_owned(), tcp)];
+    assert_eq!(addresses.collect::<Vec<_>>(), expected);
+    assert!(takes(redirect, b"x", b"INFO") && !takes(redirect, b"x", b"INVITE"));
     assert!(matches!(&redirect.action, Action::Redirect { targets } if targets.is_empty()));
-    assert!(matches!(reject.action, Action::Reject { status } if status.code() == 603));
+    assert!(matches!(reject.action, Action::Reject { status, reason: None } if status.code() == 603));
 }
 
 #[test]
 fn defaults_are_those_of_the_core() {
-    let snapshot = Config::default().snapshot(Vec::new(), Directory::empty(1));
+    let snapshot = Config::default().snapshot(Listeners::new(Vec::new()), Directory::empty(1));
     assert_eq!(format!("{:?}", snapshot.auth), format!("{:?}", strowger_auth::Policy::default()));
     assert_eq!(format!("{:?}", snapshot.registrar), format!("{:?}", strowger_registrar::Policy::default()));
     assert_eq!(format!("{:?}", snapshot.proxy), format!("{:?}", strowger_proxy::Policy::default()));
     assert_eq!(snapshot.timing, strowger_transaction::Timing::default());
+    assert_eq!(snapshot.unrouted, Status::NOT_FOUND);
+    assert_eq!(Config::default().cache_policy(), strowger_locate::CachePolicy::default());
 }
 
 #[test]

@@ -3,9 +3,13 @@
 use std::net::SocketAddr;
 use std::{fmt, io};
 
+use strowger_foundation::Transport;
+
 /// A listen address could not be opened. The operator's to mend; the text says how.
 #[derive(Debug)]
 pub struct BindError {
+    /// The transport that was to be listened for.
+    pub transport: Transport,
     /// The address as it was asked for.
     pub address: SocketAddr,
     /// What the system said.
@@ -14,8 +18,8 @@ pub struct BindError {
 
 impl fmt::Display for BindError {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let Self { address, cause } = self;
-        write!(f, "udp:{address} ")?;
+        let Self { transport, address, cause } = self;
+        write!(f, "{}:{address} ", transport.as_str().to_ascii_lowercase())?;
         match cause.raw_os_error() {
             Some(libc::EADDRINUSE) => {
                 f.write_str("is in use by another process; stop it or choose another port in [server] listen")
@@ -153,7 +157,7 @@ mod tests {
 
     fn text(address: &str, errno: i32) -> String {
         let cause = io::Error::from_raw_os_error(errno);
-        BindError { address: address.parse().expect("an address"), cause }.to_string()
+        BindError { transport: Transport::Udp, address: address.parse().expect("an address"), cause }.to_string()
     }
 
     #[test]

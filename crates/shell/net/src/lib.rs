@@ -1,9 +1,12 @@
-//! Sockets for the workers: datagrams in batches, one system call for up to 64 of them, on Linux.
+//! Sockets for the workers, on Linux: datagrams in batches, one system call for up to 64 of them, and streams.
 //!
 //! A worker owns one [`UdpSocket`] on each listen address (they share it by `SO_REUSEPORT`), one [`RecvBatch`] for all
 //! of them and one [`SendBatch`] for each. Its loop is: wait through mio, [`UdpSocket::recv`], hand every
 //! [`Datagram`] to a shard, let the shard write into [`SendBatch::next_slot`], [`UdpSocket::send`], and
 //! [`UdpSocket::poll_error`] for what ICMP had to say. Nothing here allocates for a packet once buffers have grown.
+//!
+//! Streams are a [`TcpListener`] a worker on each listen address and a [`TcpStream`] each connection; framing and queues
+//! are the worker's.
 //!
 //! Nothing here knows SIP. `unsafe` stands in the private modules `sys` and `inbox`, around system calls.
 
@@ -19,8 +22,10 @@ mod counters;
 mod error;
 mod inbox;
 mod interfaces;
+mod limits;
 mod send;
 mod sys;
+mod tcp;
 mod udp;
 
 pub use batch::{Datagram, RECV_BATCH, RecvBatch};
@@ -28,5 +33,7 @@ pub use clock::{Clock, ClockPair, RealNanos};
 pub use counters::Counters;
 pub use error::{BindError, Cause, PeerError};
 pub use interfaces::local_addresses;
+pub use limits::raise_open_files;
 pub use send::{Flush, SEND_BATCH, SEND_QUEUE, SendBatch};
+pub use tcp::{BACKLOG, Moved, TcpListener, TcpStream};
 pub use udp::{BufferSizes, DEFAULT_BUFFER_BYTES, UdpSocket};

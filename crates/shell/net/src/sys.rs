@@ -82,6 +82,23 @@ pub(crate) fn take_error(socket: BorrowedFd<'_>) -> io::Result<(Option<SocketAdd
     Ok((address::decode(name), control::read_error(control)))
 }
 
+/// Raises the soft limit of open files to the hard one; what it is then.
+pub(crate) fn raise_open_files() -> io::Result<u64> {
+    let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
+    // SAFETY: the pointer is to a live `rlimit`, which the kernel fills.
+    if unsafe { libc::getrlimit(libc::RLIMIT_NOFILE, &raw mut limit) } != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if limit.rlim_cur < limit.rlim_max {
+        limit.rlim_cur = limit.rlim_max;
+        // SAFETY: the pointer is to a live `rlimit`, which the kernel only reads.
+        if unsafe { libc::setrlimit(libc::RLIMIT_NOFILE, &raw const limit) } != 0 {
+            return Err(io::Error::last_os_error());
+        }
+    }
+    Ok(limit.rlim_cur)
+}
+
 /// Calls `on_address` with the flags (`IFF_*`) and the raw IPv4 or IPv6 address of each interface address.
 pub(crate) fn for_each_interface_address(mut on_address: impl FnMut(u32, &[u8])) -> io::Result<()> {
     struct List(*mut libc::ifaddrs);

@@ -9,6 +9,7 @@ use mio::event::Source;
 use mio::unix::SourceFd;
 use mio::{Interest, Registry, Token};
 use socket2::{Domain, Protocol, Socket, Type};
+use strowger_foundation::Transport;
 
 use crate::batch::RecvBatch;
 use crate::counters::Counters;
@@ -61,7 +62,7 @@ impl UdpSocket {
     /// When the address is in use, not this machine's, or not for this user to open. Buffers smaller than asked for are no
     /// error: see [`buffers`](Self::buffers).
     pub fn bind(address: SocketAddr, buffers: BufferSizes) -> Result<Self, BindError> {
-        let wrap = |cause| BindError { address, cause };
+        let wrap = |cause| BindError { transport: Transport::Udp, address, cause };
         let socket = Self::open(address, buffers, false).map_err(wrap)?;
         // Set after binding: a socket that bears it before shares the address with any other program of the same user
         // that bears it too, and a second server would take half of the first one's packets unnoticed.
@@ -75,7 +76,11 @@ impl UdpSocket {
     /// # Errors
     /// As [`bind`](Self::bind).
     pub fn sibling(&self) -> Result<Self, BindError> {
-        Self::open(self.local, self.asked, true).map_err(|cause| BindError { address: self.local, cause })
+        Self::open(self.local, self.asked, true).map_err(|cause| BindError {
+            transport: Transport::Udp,
+            address: self.local,
+            cause,
+        })
     }
 
     fn open(address: SocketAddr, asked: BufferSizes, is_shared: bool) -> io::Result<Self> {

@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
+use strowger_calls::CallView;
 use strowger_foundation::{KeyRing, ShardId, Timestamp, Wakeup};
+use strowger_locate::{Names, Outages};
 use strowger_message::Peek;
 
 use strowger_auth::NonceWindows;
@@ -18,6 +20,7 @@ pub(crate) trait Brain {
     fn counters(&self) -> Counters;
     fn transactions(&self) -> usize;
     fn unanswered(&self) -> usize;
+    fn for_each_call(&self, visit: &mut dyn FnMut(CallView<'_>));
 }
 
 impl Brain for Shard {
@@ -48,6 +51,10 @@ impl Brain for Shard {
     fn unanswered(&self) -> usize {
         Self::unanswered(self)
     }
+
+    fn for_each_call(&self, visit: &mut dyn FnMut(CallView<'_>)) {
+        Self::for_each_call(self, visit);
+    }
 }
 
 /// Makes shards and knows which of them owns a message. All workers share one.
@@ -67,6 +74,8 @@ pub(crate) struct Shards {
     ring: KeyRing,
     locations: Arc<Locations>,
     nonces: Arc<NonceWindows>,
+    names: Arc<Names>,
+    outages: Arc<Outages>,
     steering: Steering,
 }
 
@@ -75,11 +84,12 @@ const NONCE_STRIPES: usize = 64;
 
 impl Shards {
     /// The maker for `count` shards. The location table has a stripe for each.
-    pub(crate) fn new(seed: u64, ring: KeyRing, count: u16) -> Self {
+    pub(crate) fn new(seed: u64, ring: KeyRing, count: u16, names: Arc<Names>) -> Self {
         let locations = Arc::new(Locations::new(count, seed));
         let nonces = Arc::new(NonceWindows::new(NONCE_STRIPES, seed));
         let steering = Steering::new(&ring, Arc::clone(&locations), count);
-        Self { seed, ring, locations, nonces, steering }
+        let outages = Arc::new(Outages::new(seed));
+        Self { seed, ring, locations, nonces, names, outages, steering }
     }
 
     pub(crate) fn locations(&self) -> &Arc<Locations> {
@@ -97,6 +107,8 @@ impl Maker for Shards {
             ring: self.ring,
             locations: Arc::clone(&self.locations),
             nonces: Arc::clone(&self.nonces),
+            names: Arc::clone(&self.names),
+            outages: Arc::clone(&self.outages),
             snapshot,
         })
     }

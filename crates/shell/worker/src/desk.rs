@@ -6,13 +6,17 @@ use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
 
 use strowger_foundation::{Flow, ShardId, Timestamp};
+use strowger_locate::{Answer, QueryId};
 use strowger_message::Peek;
 use strowger_net as net;
 
 use crate::brain::{Brain, Maker};
+use crate::calls::CallList;
+use crate::exits::{Exits, Port};
 use crate::outlet::Outlet;
 use crate::panics::{PanicLog, PanicReport};
-use crate::status::{Counters, WorkerStatus, add_net};
+use crate::status::{WorkerStatus, add_net};
+use crate::streams::Closed;
 use strowger_shard as shard;
 use strowger_shard::{Event, Input, Output, Snapshot};
 
@@ -46,12 +50,11 @@ impl<B: Brain> Seat<B> {
 pub(crate) struct Desk<M: Maker> {
     common: Arc<Common<M>>,
     seats: Vec<Seat<M::Brain>>,
-    pub(crate) outlets: Vec<Outlet>,
+    pub(crate) exits: Exits,
     snapshot: Arc<Snapshot>,
     events: SyncSender<Event>,
     /// The buffer that a shard swaps for its next message.
     message: Vec<u8>,
-    pub(crate) counters: Counters,
     /// The counters of shards that are no more.
     buried: shard::Counters,
 }
@@ -60,21 +63,12 @@ impl<M: Maker> Desk<M> {
     pub(crate) fn new(
         common: Arc<Common<M>>,
         ids: impl Iterator<Item = ShardId>,
-        outlets: Vec<Outlet>,
+        exits: Exits,
         snapshot: Arc<Snapshot>,
         events: SyncSender<Event>,
     ) -> Self {
         let seats = ids.map(|id| Seat::new(&common.maker, id, 0, &snapshot)).collect();
-        Self {
-            seats,
-            common,
-            outlets,
-            snapshot,
-            events,
-            message: Vec::new(),
-            counters: Counters::default(),
-            buried: shard::Counters::default(),
-        }
+        Self { seats, common, exits, snapshot, events, message: Vec::new(), buried: shard::Counters::default() }
     }
 
     /// Reads the little of a message that tells whose it is. What is not a message, or nobody's, is dropped here.
@@ -86,8 +80,8 @@ impl<M: Maker> Desk<M> {
         }));
         match steered {
             Ok(Some((Some(id), peek))) => return Some((id, peek)),
-            Ok(Some((None, _))) => self.counters.unowned += 1,
-            Ok(None) => self.counters.malformed += 1,
+            Ok(Some((None, _))) => self.exits.counters.unowned += 1,
+            Ok(None) => self.exits.counters.malformed += 1,
             Err(payload) => self.on_panic(None, now, payload.as_ref(), bytes),
         }
         None
@@ -100,11 +94,11 @@ impl<M: Maker> Desk<M> {
         self.run(seat, now, bytes, |brain| brain.handle_input(now, input));
     }
 
-    /// Sends `bytes` without asking a shard.
+    /// Sends a datagram without asking a shard.
     pub(crate) fn answer(&mut self, flow: Flow, bytes: &[u8]) {
         self.message.clear();
         self.message.extend_from_slice(bytes);
-        if let Some(outlet) = self.outlets.get_mut(usize::from(flow.listener.0)) {
+        if let Some(Port::Udp(outlet)) = self.exits.ports.get_mut(usize::from(flow.listener.0)) {
             outlet.send(flow.peer, &mut self.message);
         }
     }
@@ -112,13 +106,35 @@ impl<M: Maker> Desk<M> {
     /// Tells every shard which peers cannot be reached. Their messages leave through this worker's sockets only, so no
     /// other worker needs to know.
     pub(crate) fn handle_lost(&mut self, now: Timestamp) {
-        for outlet in 0..self.outlets.len() {
-            while let Some(peer) = self.outlets.get_mut(outlet).and_then(Outlet::poll_lost) {
+        for port in 0..self.exits.ports.len() {
+            while let Some(peer) =
+                self.exits.ports.get_mut(port).and_then(Port::as_outlet_mut).and_then(Outlet::poll_lost)
+            {
                 for seat in 0..self.seats.len() {
                     self.run(seat, now, &[], |brain| brain.handle_input(now, Input::Unreachable { peer }));
                 }
             }
         }
+    }
+
+    /// Tells every shard that connections, of whatever worker, are closed.
+    pub(crate) fn handle_closed(&mut self, now: Timestamp, closed: &[Closed]) {
+        for seat in 0..self.seats.len() {
+            for &(connection, peer) in closed {
+                self.run(seat, now, &[], |brain| brain.handle_input(now, Input::Closed { connection, peer }));
+            }
+        }
+    }
+
+    /// Tells a shard that a flow could not be reached.
+    pub(crate) fn handle_unconnected(&mut self, now: Timestamp, id: ShardId, flow: Flow) {
+        self.exits.streams.counters.unconnected += 1;
+        self.handle_input(now, id, Input::Unconnected { flow }, &[]);
+    }
+
+    /// Gives a shard what the DNS answered.
+    pub(crate) fn handle_answer(&mut self, now: Timestamp, id: ShardId, query: QueryId, answer: Answer) {
+        self.handle_input(now, id, Input::Resolved { query, answer }, &[]);
     }
 
     /// Gives every shard the new snapshot.
@@ -143,36 +159,41 @@ impl<M: Maker> Desk<M> {
         self.seats.iter().map(|seat| seat.wakeup).min().unwrap_or(Timestamp::MAX)
     }
 
-    /// Sends what waits.
-    pub(crate) fn flush(&mut self) {
-        self.outlets.iter_mut().for_each(Outlet::flush);
+    /// The calls in progress, up to `limit` of them.
+    pub(crate) fn calls(&self, limit: usize) -> CallList {
+        let mut list = CallList::default();
+        self.seats.iter().for_each(|seat| seat.brain.for_each_call(&mut |view| list.add(limit, &view)));
+        list
     }
 
     /// What there is to tell.
     pub(crate) fn status(&self, version: u64) -> WorkerStatus {
         let mut net = net::Counters::default();
-        self.outlets.iter().for_each(|outlet| add_net(&mut net, outlet.socket().counters()));
+        let outlets = || self.exits.ports.iter().filter_map(Port::as_outlet);
+        outlets().for_each(|outlet| add_net(&mut net, outlet.socket().counters()));
         let mut shard = self.buried;
         self.seats.iter().for_each(|seat| shard.add(&seat.brain.counters()));
         WorkerStatus {
-            worker: self.counters,
+            worker: self.exits.counters,
             net,
+            streams: self.exits.streams.counters,
+            connections: self.exits.streams.len(),
             shard,
             transactions: self.seats.iter().map(|seat| seat.brain.transactions()).sum(),
             unanswered: self.seats.iter().map(|seat| seat.brain.unanswered()).sum(),
-            unsent: self.outlets.iter().map(Outlet::unsent).sum(),
+            unsent: outlets().map(Outlet::unsent).sum::<usize>() + self.exits.streams.unsent(),
             version,
         }
     }
 
     /// Lets a shard act and takes all that comes of it. If it panics, it is replaced.
     fn run(&mut self, index: usize, now: Timestamp, bytes: &[u8], act: impl FnOnce(&mut M::Brain)) {
-        let Self { seats, outlets, message, events, counters, .. } = self;
+        let Self { seats, exits, message, events, .. } = self;
         let Some(seat) = seats.get_mut(index) else { return };
         // Unwind safety: the shard is dropped after a panic, an unfinished message is overwritten, counters are numbers.
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             act(&mut seat.brain);
-            drain(&mut seat.brain, outlets, message, events, counters);
+            drain(now, seat, exits, message, events);
             seat.wakeup = wakeup_of(&seat.brain);
         }));
         if let Err(payload) = outcome {
@@ -196,7 +217,7 @@ impl<M: Maker> Desk<M> {
 
     #[cold]
     fn on_panic(&mut self, shard: Option<ShardId>, now: Timestamp, payload: &(dyn Any + Send), bytes: &[u8]) {
-        self.counters.panics += 1;
+        self.exits.counters.panics += 1;
         let report = PanicReport::new(shard, now, payload, bytes);
         tracing::error!("{report}");
         if self.common.panics.record(report) {
@@ -210,22 +231,20 @@ fn wakeup_of(brain: &impl Brain) -> Timestamp {
     brain.poll_timeout().map_or(Timestamp::MAX, |wakeup| wakeup.at)
 }
 
-/// Takes all outputs of `brain`.
+/// Takes all outputs of a shard.
 fn drain<B: Brain>(
-    brain: &mut B,
-    outlets: &mut [Outlet],
+    now: Timestamp,
+    seat: &mut Seat<B>,
+    exits: &mut Exits,
     message: &mut Vec<u8>,
     events: &SyncSender<Event>,
-    counters: &mut Counters,
 ) {
     message.clear();
-    while let Some(output) = brain.poll_output(message) {
+    while let Some(output) = seat.brain.poll_output(message) {
         match output {
-            Output::Send { flow } => match outlets.get_mut(usize::from(flow.listener.0)) {
-                Some(outlet) => outlet.send(flow.peer, message),
-                None => counters.misdirected += 1,
-            },
-            Output::Event(event) => counters.event_drops += u64::from(events.try_send(event).is_err()),
+            Output::Send { flow } => exits.send(now, seat.id, flow, message),
+            Output::Resolve { query, question } => exits.ask(seat.id, query, question),
+            Output::Event(event) => exits.counters.event_drops += u64::from(events.try_send(event).is_err()),
         }
         message.clear();
     }

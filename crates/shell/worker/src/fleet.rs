@@ -1,22 +1,33 @@
 //! All workers of the process, as the control plane sees them.
 
-use std::io;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::mpsc::SyncSender;
+use std::sync::mpsc::{self, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+use std::{fmt, io};
 
-use mio::{Poll, Token};
+use mio::{Poll, Registry, Token};
 use strowger_foundation::{KeyRing, ShardId, TagKey};
-use strowger_net::{Clock, UdpSocket};
+use strowger_locate::Names;
+use strowger_net::Clock;
 
 use crate::brain::{Maker, Shards};
+use crate::calls::{CallList, CallsInquiry};
 use crate::desk::{Common, Desk};
+use crate::entrance::Entrance;
+use crate::exits::{Exits, Neighbour, Port};
 use crate::handover::{self, Doorbell, HANDOVER_QUEUE};
+use crate::index::Index;
+use crate::limits::StreamLimits;
 use crate::outlet::Outlet;
 use crate::panics::PanicLog;
-use crate::status::{FleetStatus, WorkerStatus};
-use crate::worker::{Contact, DOORBELL, Mail, Neighbour, Worker};
+use crate::resolve::Resolve;
+use crate::socket::Socket;
+use crate::status::{Counters, FleetStatus, WorkerStatus};
+use crate::streams::Streams;
+use crate::trace::Tracer;
+use crate::worker::{Contact, DOORBELL, Mail, Worker};
 use strowger_registrar::Locations;
 use strowger_shard::{Event, Snapshot};
 
@@ -26,12 +37,14 @@ pub const SHARDS_PER_WORKER: u16 = 16;
 /// Workers at most, so that every shard has an id.
 pub const MAX_WORKERS: usize = (u16::MAX / SHARDS_PER_WORKER) as usize;
 
+/// How long the workers may take to tell of their calls.
+const CALLS_PATIENCE: Duration = Duration::from_secs(2);
+
 /// What a fleet starts with.
-#[derive(Debug)]
 pub struct FleetConfig {
     /// For each worker its sockets: one for each listener of the snapshot, in their order. The sockets of one listener are
-    /// [siblings](UdpSocket::sibling).
-    pub sockets: Vec<Vec<UdpSocket>>,
+    /// [siblings](Socket::sibling).
+    pub sockets: Vec<Vec<Socket>>,
     /// The first snapshot.
     pub snapshot: Arc<Snapshot>,
     /// Random, drawn once a process: hashes and choices depend on it.
@@ -42,6 +55,23 @@ pub struct FleetConfig {
     pub clock: Clock,
     /// Where events for the log go. Where its queue is full they are dropped and counted.
     pub events: SyncSender<Event>,
+    /// The limits of connections.
+    pub streams: StreamLimits,
+    /// What the DNS said before: the shards look here first, and whoever answers their questions writes here.
+    pub names: Arc<Names>,
+    /// Who answers questions to the DNS. Without one every answer is that there is none.
+    pub resolver: Option<Arc<dyn Resolve>>,
+    /// Where messages are copied to that an operator wants to see.
+    pub tracer: Arc<Tracer>,
+}
+
+impl fmt::Debug for FleetConfig {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("FleetConfig")
+            .field("sockets", &self.sockets)
+            .field("streams", &self.streams)
+            .finish_non_exhaustive()
+    }
 }
 
 /// The running workers. Dropping it stops them.
@@ -69,17 +99,18 @@ impl Fleet {
     /// listener; otherwise when the system has no thread or file descriptor left.
     pub fn start(config: FleetConfig) -> io::Result<Self> {
         let shards = shard_count(config.sockets.len())?;
-        let maker = Shards::new(config.seed, KeyRing::new(TagKey::new(config.key)), shards);
+        let maker = Shards::new(config.seed, KeyRing::new(TagKey::new(config.key)), shards, Arc::clone(&config.names));
         let locations = Arc::clone(maker.locations());
         Self::launch(config, maker, locations)
     }
 
     /// Starts the workers with shards that `maker` makes.
     pub(crate) fn launch<M: Maker>(config: FleetConfig, maker: M, locations: Arc<Locations>) -> io::Result<Self> {
-        let FleetConfig { sockets, snapshot, clock, events, .. } = config;
+        let FleetConfig { sockets, snapshot, seed, clock, events, streams: limits, resolver, tracer, .. } = config;
         let shards = shard_count(sockets.len())?;
-        if sockets.iter().any(|sockets| sockets.len() != snapshot.listeners.len()) {
-            return Err(invalid("each worker needs one socket for each listener"));
+        let transports = || snapshot.listeners.iter().map(|listener| listener.transport);
+        if sockets.iter().any(|sockets| !sockets.iter().map(Socket::transport).eq(transports())) {
+            return Err(invalid("each worker needs one socket for each listener, of its transport"));
         }
         let panics = Arc::new(PanicLog::default());
         let common = Arc::new(Common { maker, panics: Arc::clone(&panics), workers: shards / SHARDS_PER_WORKER });
@@ -87,21 +118,34 @@ impl Fleet {
         let contact = |poll: &Poll| Ok(Arc::new(Contact::new(Doorbell::new(poll.registry(), DOORBELL)?)));
         let contacts = polls.iter().map(contact).collect::<io::Result<Vec<_>>>()?;
         let mut neighbours = acquaint(&contacts).into_iter();
+        let connections = Arc::new(Index::new(limits.connections, limits.per_source));
         let published = Mutex::new(Published { version: 0, kept: vec![Arc::clone(&snapshot)] });
         // From here on what was started is stopped when something fails.
         let mut fleet = Self { contacts, threads: Vec::new(), locations, panics, published };
         for (index, (sockets, poll)) in sockets.into_iter().zip(polls).enumerate() {
-            let register = |(listener, socket)| Outlet::new(socket, poll.registry(), Token(listener));
-            let outlets = sockets.into_iter().enumerate().map(register).collect::<io::Result<Vec<_>>>()?;
+            let register = |(listener, socket)| port(socket, poll.registry(), Token(listener));
+            let ports = sockets.into_iter().enumerate().map(register).collect::<io::Result<Vec<_>>>()?;
             let (common, snapshot, events) = (Arc::clone(&common), Arc::clone(&snapshot), events.clone());
             let contact =
                 fleet.contacts.get(index).map(Arc::clone).ok_or_else(|| invalid("a worker nobody can reach"))?;
             let neighbours = neighbours.next().unwrap_or_default();
             let first = u16::try_from(index).unwrap_or(u16::MAX);
+            let streams = Streams::new(first, poll.registry().try_clone()?, Arc::clone(&connections), limits, seed);
+            let exits = Exits {
+                index,
+                contact,
+                ports,
+                streams,
+                neighbours,
+                resolver: resolver.clone(),
+                unconnected: Vec::new(),
+                tracer: Arc::clone(&tracer),
+                counters: Counters::default(),
+            };
             let ids = (first..shards).step_by(usize::from(common.workers)).map(ShardId);
             let work = move || {
-                let desk = Desk::new(common, ids, outlets, snapshot, events);
-                Worker::new(index, poll, clock, contact, desk, neighbours).run()
+                let desk = Desk::new(common, ids, exits, snapshot, events);
+                Worker::new(poll, clock, desk).run()
             };
             let thread = thread::Builder::new().name(format!("worker-{index}")).spawn(move || watch(index, work))?;
             fleet.threads.push(thread);
@@ -130,6 +174,26 @@ impl Fleet {
         let mut total = WorkerStatus { version: u64::MAX, ..WorkerStatus::default() };
         workers.iter().for_each(|worker| total.add(worker));
         FleetStatus { workers, total, registrations: self.locations.len(), last_panic: self.panics.last() }
+    }
+
+    /// The calls in progress, the oldest first, up to `limit` of them; where there are more, which ones is chance. What a
+    /// worker does not tell in time is missing.
+    #[must_use]
+    pub fn calls(&self, limit: usize) -> CallList {
+        let (reply, replies) = mpsc::sync_channel(self.contacts.len());
+        for contact in &self.contacts {
+            contact.inquire(CallsInquiry { limit, reply: reply.clone() });
+        }
+        drop(reply);
+        let deadline = Instant::now() + CALLS_PATIENCE;
+        let mut all = CallList::default();
+        for _ in &self.contacts {
+            match replies.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
+                Ok(list) => all.join(list, limit),
+                Err(_) => all.more = true,
+            }
+        }
+        all
     }
 
     /// The location table.
@@ -192,10 +256,17 @@ fn acquaint(contacts: &[Arc<Contact>]) -> Vec<Vec<Option<Neighbour>>> {
         }
     }
     let meet = |((give, take), contact): ((Option<_>, Option<_>), &Arc<Contact>)| {
-        Some(Neighbour { contact: Arc::clone(contact), give: give?, take: take?, is_owed_a_ring: false })
+        Some(Neighbour::new(Arc::clone(contact), give?, take?))
     };
     let ways = gives.into_iter().zip(takes);
     ways.map(|(gives, takes)| gives.into_iter().zip(takes).zip(contacts).map(meet).collect()).collect()
+}
+
+fn port(socket: Socket, registry: &Registry, token: Token) -> io::Result<Port> {
+    match socket {
+        Socket::Udp(socket) => Outlet::new(socket, registry, token).map(Port::Udp),
+        Socket::Tcp(listener) => Entrance::new(listener, registry, token).map(Port::Tcp),
+    }
 }
 
 /// The number of shards for so many workers.

@@ -1,7 +1,8 @@
 //! Messages on their way from the worker that received them to the worker whose shard owns them.
 //!
 //! Each ordered pair of workers has a ring of messages and a ring that brings the emptied buffers back, so nothing is
-//! allocated once as many buffers exist as were ever on their way at one time. Nobody waits: a full ring drops.
+//! allocated once as many buffers exist as were ever on their way at one time. Nobody waits: a
+//! full ring drops datagrams; what belongs to streams is not read from them, or kept by who has it, until there is room.
 
 use std::io;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
@@ -19,9 +20,23 @@ const BUFFER_BYTES: usize = 2 * 1024;
 /// A buffer that has grown past this is freed, so that rare large messages do not hold memory.
 const KEEP_BYTES: usize = 8 * 1024;
 
+/// What the other worker is to do with what it is handed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Errand {
+    /// Give the message to the shard, which it has.
+    Deliver,
+    /// Send the message, which the shard has written, on the flow's connection, which it has.
+    Send,
+    /// Send the message, which the shard has written, on any connection to the flow's peer.
+    SendToPeer,
+    /// Tell the shard, which it has, that the flow could not be reached.
+    Unconnected,
+}
+
 /// One message, whole.
 #[derive(Debug)]
 pub(crate) struct Handed {
+    pub(crate) errand: Errand,
     pub(crate) shard: ShardId,
     pub(crate) arrival: Timestamp,
     pub(crate) flow: Flow,
@@ -61,17 +76,31 @@ impl Sender {
     /// [`Dropped`] when as many messages wait as the ring takes.
     pub(crate) fn send(
         &mut self,
+        errand: Errand,
         shard: ShardId,
         arrival: Timestamp,
         flow: Flow,
         message: &[u8],
     ) -> Result<(), Dropped> {
-        if self.messages.is_full() {
+        if self.is_full() {
             return Err(Dropped);
         }
         let mut bytes = self.empties.pop().unwrap_or_else(|_| Vec::with_capacity(BUFFER_BYTES.max(message.len())));
         bytes.extend_from_slice(message);
-        self.messages.push(Handed { shard, arrival, flow, bytes }).map_err(|_| Dropped)
+        self.messages.push(Handed { errand, shard, arrival, flow, bytes }).map_err(|_| Dropped)
+    }
+
+    /// Puts in what was made earlier.
+    ///
+    /// # Errors
+    /// The same, when as many messages wait as the ring takes.
+    pub(crate) fn push(&mut self, handed: Handed) -> Result<(), Handed> {
+        self.messages.push(handed).map_err(|rtrb::PushError::Full(handed)| handed)
+    }
+
+    /// Whether nothing more can be put in now.
+    pub(crate) fn is_full(&self) -> bool {
+        self.messages.is_full()
     }
 }
 
@@ -83,10 +112,10 @@ impl Receiver {
 
     /// Returns the buffer of a message that was dealt with.
     pub(crate) fn give_back(&mut self, mut bytes: Vec<u8>) {
-        if bytes.capacity() <= KEEP_BYTES {
+        if (1..=KEEP_BYTES).contains(&bytes.capacity()) {
             bytes.clear();
-            let pushed = self.empties.push(bytes);
-            debug_assert!(pushed.is_ok(), "more buffers than the ring can have made");
+            // Buffers of messages that had to wait for the ring come on top of its own; what finds no room is freed.
+            drop(self.empties.push(bytes));
         }
     }
 
@@ -151,11 +180,11 @@ mod tests {
 
     fn flow() -> Flow {
         let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, 5060));
-        Flow { listener: ListenerId(0), transport: Transport::Udp, peer }
+        Flow::new(ListenerId(0), Transport::Udp, peer)
     }
 
     fn send(sender: &mut Sender, shard: u16, message: &[u8]) -> Result<(), Dropped> {
-        sender.send(ShardId(shard), Timestamp::from_millis(7), flow(), message)
+        sender.send(Errand::Deliver, ShardId(shard), Timestamp::from_millis(7), flow(), message)
     }
 
     #[test]

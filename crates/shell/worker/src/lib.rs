@@ -18,17 +18,39 @@
 )]
 
 mod brain;
+mod calls;
+mod connection;
 mod desk;
+mod entrance;
+mod exits;
 mod fleet;
 mod handover;
+mod index;
+mod intake;
+mod limits;
 mod outlet;
 mod panics;
+mod reading;
+mod resolve;
+mod slots;
+mod socket;
 mod status;
+mod streams;
 #[cfg(test)]
 mod tests;
+mod trace;
 mod worker;
 
+pub use calls::{CallLine, CallList};
+pub use exits::{HANDOVER_OVERFLOW, HANDOVER_OVERFLOW_BYTES};
 pub use fleet::{Fleet, FleetConfig, MAX_WORKERS, SHARDS_PER_WORKER};
 pub use handover::HANDOVER_QUEUE;
+pub use limits::{FREE_BYTES, KEPT_BYTES, QUEUED_BYTES, StreamLimits};
 pub use panics::{PANIC_LIMIT, PANIC_WINDOW, PanicReport};
-pub use status::{Counters, FleetStatus, WorkerStatus};
+pub use resolve::{QUESTIONS, Reply, Resolve};
+pub use socket::Socket;
+pub use status::{Counters, FleetStatus, StreamCounters, WorkerStatus};
+pub use trace::{
+    Direction, MAX_TRACED_BYTES, MAX_TRACED_CALLS, MAX_TRACES, TRACE_QUEUE, TooManyTraces, Trace, TraceFilter, Traced,
+    Tracer,
+};

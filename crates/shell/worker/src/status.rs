@@ -61,6 +61,77 @@ impl Counters {
     }
 }
 
+macro_rules! stream_counters {
+    ($($(#[$doc:meta])* $name:ident,)*) => {
+        /// Totals of one worker's connections since it started.
+        #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+        pub struct StreamCounters {
+            $($(#[$doc])* pub $name: u64,)*
+        }
+
+        impl StreamCounters {
+            /// Adds `other` to every number.
+            pub const fn add(&mut self, other: &Self) {
+                $(self.$name = self.$name.wrapping_add(other.$name);)*
+            }
+
+            /// Names and values, in the order of their declaration.
+            pub fn iter(&self) -> impl Iterator<Item = (&'static str, u64)> + use<> {
+                [$((stringify!($name), self.$name),)*].into_iter()
+            }
+        }
+    };
+}
+
+stream_counters! {
+    /// Connections that peers opened.
+    accepted,
+    /// Connections that we began to open.
+    opened,
+    /// Connections closed at once because there are as many as there may be, and ones not opened because of it.
+    refused_total,
+    /// Connections closed at once because there are as many as there may be from their source.
+    refused_source,
+    /// Times that no connection could be accepted, for lack of descriptors or memory.
+    accept_errors,
+    /// Connections that could not be opened: refused, unreachable, or no descriptor was left.
+    unopened,
+    /// Connections that could not be opened in time.
+    connect_timeouts,
+    /// Connections that the peer ended.
+    closed_by_peer,
+    /// Connections that broke, or whose peer did not acknowledge any more.
+    closed_broken,
+    /// Connections that were silent too long.
+    closed_idle,
+    /// Connections on which a message took too long.
+    closed_slow,
+    /// Connections that brought what is no SIP or has no end.
+    closed_malformed,
+    /// Connections whose send queue was full.
+    send_overflow,
+    /// Connections closed because all together kept or queued too much.
+    closed_memory,
+    /// Messages that came in.
+    messages_in,
+    /// Messages that went out, or into a send queue.
+    messages_out,
+    /// Keep-alives (RFC 5626 §4.4.1) that were answered.
+    pings,
+    /// Bytes that came in.
+    bytes_in,
+    /// Bytes that the kernel took.
+    bytes_out,
+    /// Times that a connection was not read on because another worker had no room for its message.
+    stalled,
+    /// Messages for a connection of another worker that were lost, and reported to their shard, because too many waited.
+    handover_overflow,
+    /// Shards that were told that a flow could not be reached.
+    unconnected,
+    /// Questions to the DNS that were not asked because too many waited.
+    questions_refused,
+}
+
 /// One worker, or the sum of all.
 #[derive(Clone, Debug, Default)]
 pub struct WorkerStatus {
@@ -68,13 +139,17 @@ pub struct WorkerStatus {
     pub worker: Counters,
     /// The sum over its sockets.
     pub net: net::Counters,
+    /// Its connections.
+    pub streams: StreamCounters,
+    /// Connections that exist now, those that are being opened among them.
+    pub connections: usize,
     /// The sum over its shards, those that panicked included.
     pub shard: shard::Counters,
     /// Transactions that exist now.
     pub transactions: usize,
     /// Forwarded requests that no final response has answered yet.
     pub unanswered: usize,
-    /// Messages that wait to be sent because a socket's send buffer is full.
+    /// Messages that wait to be sent because a socket's send buffer is full, and connections for which any waits.
     pub unsent: usize,
     /// The version of the snapshot that its shards have: how often one was published before.
     pub version: u64,
@@ -85,6 +160,8 @@ impl WorkerStatus {
     pub fn add(&mut self, other: &Self) {
         self.worker.add(&other.worker);
         add_net(&mut self.net, &other.net);
+        self.streams.add(&other.streams);
+        self.connections += other.connections;
         self.shard.add(&other.shard);
         self.transactions += other.transactions;
         self.unanswered += other.unanswered;

@@ -1,20 +1,25 @@
 //! The loop of one core: wait, receive, let the shards act, send.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use mio::{Events, Poll, Token};
 use strowger_foundation::{Flow, ListenerId, ShardId, Timestamp, Transport};
+use strowger_locate::{Answer, QueryId};
 use strowger_message::Peek;
 use strowger_net::{Clock, Datagram, RecvBatch};
 
 use crate::brain::Maker;
+use crate::calls::CallsInquiry;
 use crate::desk::Desk;
-use crate::handover::{Doorbell, Dropped, Receiver, Sender};
+use crate::exits::Port;
+use crate::handover::{Doorbell, Errand};
 use crate::outlet::Outlet;
+use crate::reading::SCRATCH_BYTES;
 use crate::status::Board;
+use crate::streams::Closed;
 use strowger_shard::{Input, Snapshot};
 
 /// How old a posted status may become while there is something new to tell.
@@ -22,6 +27,9 @@ const STATUS_EVERY: Duration = Duration::from_millis(100);
 
 /// How long a socket that could not be read is left alone.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
+
+/// How long a worker sleeps at most while it waits for room that another one makes.
+const CROWDED: Duration = Duration::from_millis(1);
 
 /// Messages taken from one other worker before the sockets are looked at again.
 const TAKE_BATCH: usize = 64;
@@ -36,6 +44,11 @@ pub(crate) struct Contact {
     pub(crate) mail: Mutex<Option<Mail>>,
     pub(crate) is_stopping: AtomicBool,
     pub(crate) board: Board,
+    /// Questions to the DNS that wait for their answers.
+    pub(crate) questions: AtomicUsize,
+    post: Mutex<Post>,
+    /// Whether there is anything in `post`.
+    has_post: AtomicBool,
 }
 
 /// A snapshot and its version.
@@ -45,9 +58,26 @@ pub(crate) struct Mail {
     pub(crate) version: u64,
 }
 
+/// What a worker's shards must hear, and may not miss. Bounded by the connections that there are and the questions that
+/// were asked: it is emptied every round.
+#[derive(Debug, Default)]
+struct Post {
+    closed: Vec<Closed>,
+    answers: Vec<(ShardId, QueryId, Answer)>,
+    inquiries: Vec<CallsInquiry>,
+}
+
 impl Contact {
     pub(crate) fn new(doorbell: Doorbell) -> Self {
-        Self { doorbell, mail: Mutex::new(None), is_stopping: AtomicBool::new(false), board: Board::default() }
+        Self {
+            doorbell,
+            mail: Mutex::new(None),
+            is_stopping: AtomicBool::new(false),
+            board: Board::default(),
+            questions: AtomicUsize::new(0),
+            post: Mutex::default(),
+            has_post: AtomicBool::new(false),
+        }
     }
 
     /// Leaves the newest snapshot; one that was not fetched yet is superseded.
@@ -56,19 +86,46 @@ impl Contact {
         self.doorbell.ring_always();
     }
 
+    /// Leaves word of connections that are closed. Whoever does so rings.
+    pub(crate) fn tell_closed(&self, closed: &[Closed]) {
+        self.post.lock().unwrap_or_else(PoisonError::into_inner).closed.extend_from_slice(closed);
+        self.has_post.store(true, Ordering::Release);
+    }
+
+    /// Leaves the answer to a question that was asked.
+    pub(crate) fn answer(&self, shard: ShardId, query: QueryId, answer: Answer) {
+        self.questions.fetch_sub(1, Ordering::Relaxed);
+        self.answer_unasked(shard, query, answer);
+    }
+
+    /// Leaves the answer to a question that nobody was asked.
+    pub(crate) fn answer_unasked(&self, shard: ShardId, query: QueryId, answer: Answer) {
+        self.post.lock().unwrap_or_else(PoisonError::into_inner).answers.push((shard, query, answer));
+        self.has_post.store(true, Ordering::Release);
+        self.doorbell.ring();
+    }
+
+    /// Leaves a question of the control plane.
+    pub(crate) fn inquire(&self, inquiry: CallsInquiry) {
+        self.post.lock().unwrap_or_else(PoisonError::into_inner).inquiries.push(inquiry);
+        self.has_post.store(true, Ordering::Release);
+        self.doorbell.ring_always();
+    }
+
+    fn has_post(&self) -> bool {
+        self.has_post.load(Ordering::Acquire)
+    }
+
+    /// Takes what was left.
+    fn take_post(&self) -> Option<Post> {
+        let is_there = self.has_post() && self.has_post.swap(false, Ordering::AcqRel);
+        is_there.then(|| std::mem::take(&mut *self.post.lock().unwrap_or_else(PoisonError::into_inner)))
+    }
+
     pub(crate) fn stop(&self) {
         self.is_stopping.store(true, Ordering::Release);
         self.doorbell.ring_always();
     }
-}
-
-/// The ways to one other worker.
-pub(crate) struct Neighbour {
-    pub(crate) contact: Arc<Contact>,
-    pub(crate) give: Sender,
-    pub(crate) take: Receiver,
-    /// Whether it was given something since it was last rung for.
-    pub(crate) is_owed_a_ring: bool,
 }
 
 /// One worker.
@@ -86,25 +143,17 @@ pub(crate) struct Worker<M: Maker> {
     is_dirty: bool,
 }
 
-/// The shards of a worker and its way to the others.
-struct Crew<M: Maker> {
-    /// Which worker this is.
-    index: usize,
-    desk: Desk<M>,
-    /// By index of the worker; none for the worker itself.
-    neighbours: Vec<Option<Neighbour>>,
+/// The shards of a worker and its ways to the world.
+pub(crate) struct Crew<M: Maker> {
+    pub(crate) desk: Desk<M>,
+    /// Where connections are read into.
+    pub(crate) scratch: Vec<u8>,
 }
 
 impl<M: Maker> Worker<M> {
-    pub(crate) fn new(
-        index: usize,
-        poll: Poll,
-        clock: Clock,
-        contact: Arc<Contact>,
-        desk: Desk<M>,
-        neighbours: Vec<Option<Neighbour>>,
-    ) -> Self {
-        let crew = Crew { index, desk, neighbours };
+    pub(crate) fn new(poll: Poll, clock: Clock, desk: Desk<M>) -> Self {
+        let contact = Arc::clone(&desk.exits.contact);
+        let crew = Crew { desk, scratch: vec![0; SCRATCH_BYTES] };
         let (version, posted, is_dirty) = (0, Timestamp::ZERO, true);
         Self { poll, clock, inbox: RecvBatch::new(), contact, crew, version, posted, is_dirty }
     }
@@ -120,8 +169,9 @@ impl<M: Maker> Worker<M> {
             self.handle_events(&events);
             self.round();
         }
-        self.crew.desk.flush();
-        self.post(self.clock.now());
+        let now = self.clock.now();
+        self.crew.desk.exits.flush(now);
+        self.post(now);
         Ok(())
     }
 
@@ -130,7 +180,7 @@ impl<M: Maker> Worker<M> {
         let mut timeout = Some(Duration::ZERO);
         if !self.crew.has_work() {
             self.contact.doorbell.park();
-            if self.crew.is_handed_nothing() {
+            if self.crew.is_handed_nothing() && !self.contact.has_post() {
                 timeout = self.timeout();
             }
         }
@@ -145,9 +195,11 @@ impl<M: Maker> Worker<M> {
     /// How long there is nothing to do unless something arrives.
     fn timeout(&self) -> Option<Duration> {
         let status = if self.is_dirty { self.posted + STATUS_EVERY } else { Timestamp::MAX };
-        let retry = self.crew.desk.outlets.iter().filter_map(|outlet| outlet.retry).min().unwrap_or(Timestamp::MAX);
-        let next = self.crew.desk.next_wakeup().min(status).min(retry);
-        (next != Timestamp::MAX).then(|| next - self.clock.now())
+        let exits = &self.crew.desk.exits;
+        let retry = exits.ports.iter().filter_map(Port::retry).min().unwrap_or(Timestamp::MAX);
+        let next = self.crew.desk.next_wakeup().min(exits.streams.next_deadline()).min(status).min(retry);
+        let timeout = (next != Timestamp::MAX).then(|| next - self.clock.now());
+        if exits.is_crowded() { Some(timeout.unwrap_or(CROWDED).min(CROWDED)) } else { timeout }
     }
 
     /// Takes note of what the kernel said.
@@ -155,8 +207,10 @@ impl<M: Maker> Worker<M> {
         for event in events {
             if event.token() == DOORBELL {
                 self.fetch_mail();
-            } else if let Some(outlet) = self.crew.desk.outlets.get_mut(event.token().0) {
-                outlet.on_event(event);
+            } else if !self.crew.desk.exits.streams.on_event(event)
+                && let Some(port) = self.crew.desk.exits.ports.get_mut(event.token().0)
+            {
+                port.on_event(event);
             }
         }
     }
@@ -171,25 +225,35 @@ impl<M: Maker> Worker<M> {
         }
     }
 
-    /// One round of work: a batch from each socket that has one, some messages of each other worker, the timers.
+    /// One round of work: a batch from each socket that has one, some messages of each connection and of each other worker,
+    /// the timers.
     pub(crate) fn round(&mut self) {
-        let Self { clock, inbox, crew, is_dirty, .. } = self;
-        for listener in 0..crew.desk.outlets.len() {
+        let Self { clock, inbox, crew, contact, is_dirty, .. } = self;
+        for listener in 0..crew.desk.exits.ports.len() {
             *is_dirty |= crew.receive(listener, clock, inbox);
         }
         let now = clock.now();
+        *is_dirty |= crew.read_streams(now);
         *is_dirty |= crew.take_over(now);
+        if let Some(post) = contact.take_post() {
+            crew.open_post(now, post);
+            *is_dirty = true;
+        }
         if crew.desk.next_wakeup() <= now {
             crew.desk.handle_timeout(now);
             *is_dirty = true;
         }
-        crew.desk.flush();
-        if crew.has_lost() {
-            crew.desk.handle_lost(now);
-            crew.desk.flush();
+        if crew.desk.exits.streams.next_deadline() <= now {
+            crew.desk.exits.streams.handle_timeout(now);
             *is_dirty = true;
         }
-        crew.ring();
+        crew.desk.exits.flush(now);
+        if crew.has_lost() {
+            crew.handle_lost(now);
+            crew.desk.exits.flush(now);
+            *is_dirty = true;
+        }
+        crew.desk.exits.ring();
         if self.is_dirty && now - self.posted >= STATUS_EVERY {
             self.post(now);
         }
@@ -206,21 +270,49 @@ impl<M: Maker> Worker<M> {
 impl<M: Maker> Crew<M> {
     /// Whether the next round has work without anything new arriving.
     fn has_work(&self) -> bool {
-        self.has_lost() || self.desk.outlets.iter().any(|outlet| outlet.is_readable)
+        let exits = &self.desk.exits;
+        self.has_lost() || exits.streams.has_work() || exits.ports.iter().any(Port::is_readable)
     }
 
     fn has_lost(&self) -> bool {
-        self.desk.outlets.iter().any(Outlet::has_lost)
+        let exits = &self.desk.exits;
+        !exits.unconnected.is_empty() || exits.ports.iter().filter_map(Port::as_outlet).any(Outlet::has_lost)
     }
 
     /// Whether no other worker has left a message.
     fn is_handed_nothing(&self) -> bool {
-        self.neighbours.iter().flatten().all(|neighbour| neighbour.take.is_empty())
+        self.desk.exits.neighbours.iter().flatten().all(|neighbour| neighbour.take.is_empty())
+    }
+
+    /// Tells shards what could not be reached. What they try in its place, and fails too, is told with the next round.
+    fn handle_lost(&mut self, now: Timestamp) {
+        self.desk.handle_lost(now);
+        for (shard, flow) in std::mem::take(&mut self.desk.exits.unconnected) {
+            self.desk.handle_unconnected(now, shard, flow);
+        }
+    }
+
+    fn open_post(&mut self, now: Timestamp, post: Post) {
+        self.desk.handle_closed(now, &post.closed);
+        for (shard, query, answer) in post.answers {
+            self.desk.handle_answer(now, shard, query, answer);
+        }
+        for CallsInquiry { limit, reply } in post.inquiries {
+            // Who asked may have lost patience.
+            drop(reply.try_send(self.desk.calls(limit)));
+        }
     }
 
     /// Deals with a batch from the socket of `listener`; whether there was one.
     fn receive(&mut self, listener: usize, clock: &Clock, inbox: &mut RecvBatch) -> bool {
-        let Some(outlet) = self.desk.outlets.get_mut(listener) else { return false };
+        let outlet = match self.desk.exits.ports.get_mut(listener) {
+            Some(Port::Udp(outlet)) => outlet,
+            Some(port @ Port::Tcp(_)) => {
+                let is_due = port.retry().is_some_and(|retry| retry <= clock.now());
+                return (port.is_readable() || is_due) && self.desk.exits.accept(clock.now(), listener);
+            }
+            None => return false,
+        };
         let is_due = outlet.retry.is_some_and(|retry| retry <= clock.now());
         if !outlet.is_readable && !is_due {
             return false;
@@ -230,7 +322,7 @@ impl<M: Maker> Crew<M> {
             let address = outlet.socket().local_addr();
             tracing::error!(%address, %error, "the socket cannot be read; trying again");
             outlet.retry = Some(clock.now() + RETRY_AFTER);
-            self.desk.counters.receive_errors += 1;
+            self.desk.exits.counters.receive_errors += 1;
             return true;
         }
         let pair = clock.pair();
@@ -243,69 +335,58 @@ impl<M: Maker> Crew<M> {
 
     fn handle_datagram(&mut self, now: Timestamp, arrival: Timestamp, listener: ListenerId, datagram: Datagram<'_>) {
         let Datagram { bytes, peer, .. } = datagram;
-        let flow = Flow { listener, transport: Transport::Udp, peer };
+        let flow = Flow::new(listener, Transport::Udp, peer);
         if bytes.iter().all(|byte| matches!(byte, b'\r' | b'\n')) {
             self.handle_keep_alive(flow, bytes);
             return;
         }
+        self.desk.exits.tracer.received(now, &flow, bytes);
         let Some((id, peek)) = self.desk.steer(now, bytes) else { return };
-        let owner = usize::from(id.0) % self.neighbours.len();
-        if owner == self.index {
+        let owner = self.desk.exits.worker_of(id);
+        if owner == self.desk.exits.index {
             self.desk.handle_input(now, id, Input::Message { arrival, flow, peek }, bytes);
         } else {
-            self.hand_over(owner, id, arrival, flow, bytes);
+            self.desk.exits.hand_over(owner, id, arrival, flow, bytes);
         }
     }
 
     /// Answers a ping. A pong is not a ping, so two servers do not keep one going between them.
     //= rfc5626#3.5.1
     fn handle_keep_alive(&mut self, flow: Flow, bytes: &[u8]) {
-        self.desk.counters.keep_alives += 1;
+        self.desk.exits.counters.keep_alives += 1;
         if bytes == b"\r\n\r\n" {
             self.desk.answer(flow, b"\r\n");
         }
     }
 
-    fn hand_over(&mut self, owner: usize, id: ShardId, arrival: Timestamp, flow: Flow, bytes: &[u8]) {
-        let Some(Some(neighbour)) = self.neighbours.get_mut(owner) else { return };
-        match neighbour.give.send(id, arrival, flow, bytes) {
-            Ok(()) => {
-                neighbour.is_owed_a_ring = true;
-                self.desk.counters.handed_over += 1;
-            }
-            Err(Dropped) => self.desk.counters.handover_drops += 1,
-        }
-    }
-
-    /// Wakes those that were given messages and wait.
-    fn ring(&mut self) {
-        for neighbour in self.neighbours.iter_mut().flatten() {
-            if std::mem::take(&mut neighbour.is_owed_a_ring) {
-                neighbour.contact.doorbell.ring();
-            }
-        }
-    }
-
     /// Deals with what the other workers left; whether there was anything.
     fn take_over(&mut self, now: Timestamp) -> bool {
-        let Self { desk, neighbours, .. } = self;
-        let before = desk.counters.taken_over;
-        for neighbour in neighbours.iter_mut().flatten() {
+        let mut is_any = false;
+        for worker in 0..self.desk.exits.neighbours.len() {
             for _ in 0..TAKE_BATCH {
-                let Some(handed) = neighbour.take.poll() else { break };
-                desk.counters.taken_over += 1;
-                let bytes = &handed.bytes;
-                // It was read once already, by the worker that received it.
-                match Peek::read(bytes) {
-                    Ok(peek) => {
-                        let input = Input::Message { arrival: handed.arrival, flow: handed.flow, peek };
-                        desk.handle_input(now, handed.shard, input, bytes);
+                let neighbour = self.desk.exits.neighbours.get_mut(worker).and_then(Option::as_mut);
+                let Some(handed) = neighbour.and_then(|neighbour| neighbour.take.poll()) else { break };
+                is_any = true;
+                if handed.errand == Errand::Deliver {
+                    self.desk.exits.counters.taken_over += 1;
+                    // It was read once already, by the worker that received it.
+                    match Peek::read(&handed.bytes) {
+                        Ok(peek) => {
+                            // Its receiver may have read the clock later than this round began.
+                            let arrival = handed.arrival.min(now);
+                            let input = Input::Message { arrival, flow: handed.flow, peek };
+                            self.desk.handle_input(now, handed.shard, input, &handed.bytes);
+                        }
+                        Err(_) => self.desk.exits.counters.malformed += 1,
                     }
-                    Err(_) => desk.counters.malformed += 1,
+                } else {
+                    self.desk.exits.run_errand(now, &handed);
                 }
-                neighbour.take.give_back(handed.bytes);
+                if let Some(Some(neighbour)) = self.desk.exits.neighbours.get_mut(worker) {
+                    neighbour.take.give_back(handed.bytes);
+                }
             }
         }
-        desk.counters.taken_over != before
+        is_any
     }
 }

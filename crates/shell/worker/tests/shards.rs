@@ -8,9 +8,10 @@ use std::time::{Duration, Instant};
 
 use strowger_directory::Directory;
 use strowger_foundation::Transport;
+use strowger_locate::{CachePolicy, Names};
 use strowger_net::{BufferSizes, Clock, UdpSocket};
 use strowger_shard::{Listener, Snapshot};
-use strowger_worker::{Fleet, FleetConfig};
+use strowger_worker::{Fleet, FleetConfig, Socket, StreamLimits};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
@@ -23,7 +24,7 @@ struct Server {
 impl Server {
     fn start(workers: usize) -> Self {
         let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-        let first = UdpSocket::bind(local, BufferSizes::DEFAULT).expect("loopback has a free port");
+        let first: Socket = UdpSocket::bind(local, BufferSizes::DEFAULT).expect("loopback has a free port").into();
         let address = first.local_addr();
         let mut sockets: Vec<_> = (1..workers).map(|_| vec![first.sibling().expect("the address is ours")]).collect();
         sockets.push(vec![first]);
@@ -41,6 +42,10 @@ impl Server {
             key: [7; 16],
             clock: Clock::start(),
             events,
+            streams: StreamLimits::default(),
+            names: Arc::new(Names::new(CachePolicy::default(), 1)),
+            resolver: None,
+            tracer: Arc::default(),
         };
         Self { fleet: Fleet::start(config).expect("threads"), address, snapshot }
     }

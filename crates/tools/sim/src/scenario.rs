@@ -7,9 +7,9 @@ use std::sync::Arc;
 use strowger_auth::{Algorithm, Ha1};
 use strowger_directory::{Change, Directory, Ha1s, User};
 use strowger_foundation::Transport;
-use strowger_proxy::{Route, RouteTarget, Stateless};
+use strowger_proxy::Stateless;
 use strowger_registrar::{KeepAlive, Nat};
-use strowger_shard::{Listener, Snapshot};
+use strowger_shard::{Listener, Route, RouteTarget, Snapshot};
 
 use crate::agent::{Action, Answering, Phone};
 use crate::network::Weather;
@@ -72,10 +72,9 @@ fn snapshot(rng: &mut Rng, server: SocketAddr) -> Snapshot {
     snapshot.registrar.keep_alive = *rng.pick(&[KeepAlive::Off, KeepAlive::Crlf, KeepAlive::Options]);
     snapshot.registrar.nat = *rng.pick(&[Nat::Auto, Nat::Auto, Nat::Always, Nat::Never]);
     let stateless = *rng.pick(&[Stateless::Never, Stateless::WhenPossible, Stateless::Always]);
-    let target =
-        RouteTarget { uri: format!("sip:{}", gateway_address()).into_bytes().into(), address: gateway_address() };
-    let action = strowger_proxy::Action::Proxy { targets: vec![target], stateless };
-    snapshot.routes = vec![Route { domain: GATEWAY_DOMAIN.as_bytes().into(), methods: Vec::new(), action }];
+    let target = RouteTarget::at(format!("sip:{}", gateway_address()).as_bytes(), gateway_address());
+    let action = strowger_shard::Action::proxy(vec![target], stateless);
+    snapshot.routes = vec![Route::of_domain(GATEWAY_DOMAIN.as_bytes(), action)];
     snapshot
 }
 

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use strowger_auth::NonceWindows;
 use strowger_foundation::{Flow, KeyRing, ListenerId, ShardId, TagKey, Timestamp, Transport};
+use strowger_locate::{CachePolicy, Names, Outages};
 use strowger_message::Peek;
 use strowger_registrar::Locations;
 use strowger_shard::{Event, Input, Output, Shard, ShardConfig, Snapshot, Steering};
@@ -77,6 +78,8 @@ impl Server {
                 ring,
                 locations: Arc::clone(&locations),
                 nonces: Arc::clone(&nonces),
+                names: Arc::new(Names::new(CachePolicy::default(), 1)),
+                outages: Arc::new(Outages::new(1)),
                 snapshot: Arc::clone(&snapshot),
             })
         };
@@ -143,7 +146,7 @@ impl Server {
         let Ok(peek) = Peek::read(bytes) else { return Vec::new() };
         let Some(shard) = self.steering.shard_of(&peek, &self.snapshot) else { return Vec::new() };
         let shard = usize::from(shard.0);
-        let flow = Flow { listener: ListenerId(0), transport: Transport::Udp, peer: from };
+        let flow = Flow::new(ListenerId(0), Transport::Udp, from);
         self.shards[shard].handle_input(now, Input::Message { arrival: now, flow, peek });
         self.drain(shard)
     }
@@ -154,6 +157,9 @@ impl Server {
         while let Some(output) = self.shards[shard].poll_output(&mut buffer) {
             match output {
                 Output::Send { flow } => sent.push(Sent { to: flow.peer, bytes: buffer.clone() }),
+                Output::Resolve { question, .. } => {
+                    panic!("nothing in this world has a name, but {question:?} is asked")
+                }
                 Output::Event(Event::TableFull { table }) => panic!("the table of {table} is full in a small world"),
                 Output::Event(_) => self.events += 1,
             }

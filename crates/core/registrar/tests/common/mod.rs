@@ -3,9 +3,9 @@
 
 use core::time::Duration;
 
-use strowger_foundation::{Flow, ListenerId, ShardId, Timestamp, Transport};
+use strowger_foundation::{ConnId, Flow, ListenerId, ShardId, Timestamp, Transport};
 use strowger_message::{Head, Message, Reply, Status};
-use strowger_registrar::{Applied, KeepAlive, Locations, Policy, Refusal, Source, Target, Update};
+use strowger_registrar::{Applied, GruuKey, GruuText, KeepAlive, Locations, Policy, Refusal, Source, Target, Update};
 
 pub const AOR: &[u8] = b"alice@example.com";
 
@@ -14,8 +14,19 @@ pub fn at_s(seconds: u64) -> Timestamp {
 }
 
 pub fn source(peer: &str) -> Source {
-    let flow = Flow { listener: ListenerId(0), transport: Transport::Udp, peer: peer.parse().expect("an address") };
+    let flow = Flow::new(ListenerId(0), Transport::Udp, peer.parse().expect("an address"));
     Source { flow, via_sent_by_matches: true }
+}
+
+/// A REGISTER over a connection.
+pub fn over(connection: ConnId, peer: &str) -> Source {
+    let flow = Flow::on(ListenerId(1), Transport::Tcp, peer.parse().expect("an address"), connection);
+    Source { flow, via_sent_by_matches: true }
+}
+
+/// As [`register`], through another proxy.
+pub fn register_through(call_id: &str, cseq: u32, headers: &str) -> Vec<u8> {
+    register(call_id, cseq, &format!("Via: SIP/2.0/UDP 10.0.0.1;branch=z9hG4bKb|{headers}"))
 }
 
 /// `headers` are whole lines, separated by a bar.
@@ -67,11 +78,16 @@ impl Table {
 
     /// The Contact values of a 200.
     pub fn echo(&self, now: Timestamp) -> Vec<String> {
+        self.echo_with(now, None)
+    }
+
+    /// The same for a client that understands GRUUs.
+    pub fn echo_with(&self, now: Timestamp, gruu: Option<&dyn Fn(&GruuKey) -> GruuText>) -> Vec<String> {
         let request = register("x", 1, "");
         let head = Head::scan(&request).expect("valid");
         let mut out = Vec::new();
         let reply = Reply::begin(&mut out, &head, Status::OK, "OK", b"t", None);
-        self.locations.write_contacts(now, AOR, reply).finish();
+        self.locations.write_contacts(now, AOR, gruu, reply).finish();
         let text = String::from_utf8(out).expect("ASCII");
         text.lines().filter_map(|line| line.strip_prefix("Contact: ")).map(str::to_owned).collect()
     }

@@ -9,11 +9,13 @@ use std::time::Duration;
 use strowger_auth::NonceWindows;
 use strowger_directory::Directory;
 use strowger_foundation::{Flow, KeyRing, ListenerId, ShardId, TagKey, Timestamp, Transport};
+use strowger_locate::{Answer, CachePolicy, Names, Outages, QueryId, Question};
 use strowger_message::Peek;
 use strowger_registrar::Locations;
 use strowger_shard::{Event, Input, Listener, Output, Shard, ShardConfig, Snapshot};
 
 pub const SERVER: &str = "192.0.2.1:5060";
+pub const SERVER6: &str = "[2001:db8::1]:5060";
 pub const ALICE: &str = "192.0.2.10:5060";
 pub const BOB: &str = "192.0.2.20:5060";
 pub const BOB2: &str = "192.0.2.21:5060";
@@ -22,6 +24,7 @@ pub const BOB2: &str = "192.0.2.21:5060";
 #[derive(Clone, Debug)]
 pub struct Sent {
     pub to: SocketAddr,
+    pub flow: Flow,
     pub text: String,
 }
 
@@ -73,25 +76,42 @@ pub struct World {
     pub events: Vec<Event>,
     pub locations: Arc<Locations>,
     pub snapshot: Snapshot,
+    pub names: Arc<Names>,
+    /// What was asked of the DNS.
+    pub questions: Vec<(QueryId, Question)>,
 }
 
 impl World {
-    /// A shard that asks nobody for credentials, changed by `edit`.
+    /// A shard with one UDP listener that asks nobody for credentials, changed by `edit`.
     pub fn new(edit: impl FnOnce(&mut Snapshot)) -> Self {
-        let listeners = vec![Listener::new(Transport::Udp, SERVER.parse().expect("an address"))];
+        Self::listening(&["UDP"], edit)
+    }
+
+    /// The same with a listener for each of `transports`, all at [`SERVER`]; `UDP6` and `TCP6` are at [`SERVER6`].
+    pub fn listening(transports: &[&str], edit: impl FnOnce(&mut Snapshot)) -> Self {
+        let listener = |name: &&str| {
+            let (name, address) = name.strip_suffix('6').map_or((*name, SERVER), |name| (name, SERVER6));
+            let transport = Transport::from_token(name.as_bytes()).expect("a transport");
+            Listener::new(transport, address.parse().expect("an address"))
+        };
+        let listeners = transports.iter().map(listener).collect();
         let mut snapshot = Snapshot::new(listeners, vec![(*b"example.com").into()], Directory::empty(1));
         snapshot.auth.require = Vec::new();
         edit(&mut snapshot);
         let locations = Arc::new(Locations::new(1, 1));
+        let names = Arc::new(Names::new(CachePolicy::default(), 1));
         let shard = Shard::new(ShardConfig {
             id: ShardId(0),
             seed: 1,
             ring: KeyRing::new(TagKey::new([7; 16])),
             locations: Arc::clone(&locations),
             nonces: Arc::new(NonceWindows::new(1, 1)),
+            names: Arc::clone(&names),
+            outages: Arc::new(Outages::new(1)),
             snapshot: Arc::new(snapshot.clone()),
         });
-        Self { shard, now: Timestamp::from_millis(1000), events: Vec::new(), locations, snapshot }
+        let (now, questions) = (Timestamp::from_millis(1000), Vec::new());
+        Self { shard, now, events: Vec::new(), locations, snapshot, names, questions }
     }
 
     /// Gives the shard a new configuration, the present one changed by `edit`.
@@ -104,10 +124,27 @@ impl World {
     /// Gives the shard a datagram; what leaves.
     pub fn input(&mut self, from: &str, text: &str) -> Vec<Sent> {
         let peer = from.parse().expect("an address");
-        let flow = Flow { listener: ListenerId(0), transport: Transport::Udp, peer };
+        self.input_by(Flow::new(ListenerId(0), Transport::Udp, peer), text)
+    }
+
+    /// Gives the shard a message that came by `flow`; what leaves.
+    pub fn input_by(&mut self, flow: Flow, text: &str) -> Vec<Sent> {
         let peek = Peek::read(text.as_bytes()).expect("has a head");
         self.shard.handle_input(self.now, Input::Message { arrival: self.now, flow, peek });
         self.drain()
+    }
+
+    /// Gives the shard anything; what leaves.
+    pub fn give(&mut self, input: Input<'_>) -> Vec<Sent> {
+        self.shard.handle_input(self.now, input);
+        self.drain()
+    }
+
+    /// Answers the oldest question to the DNS; what leaves.
+    pub fn resolve(&mut self, answer: Answer) -> Vec<Sent> {
+        let (query, question) = self.questions.remove(0);
+        self.names.insert(self.now, &question, answer.clone(), Duration::from_secs(60));
+        self.give(Input::Resolved { query, answer })
     }
 
     /// Lets time pass; what leaves, with the milliseconds since the call.
@@ -124,14 +161,30 @@ impl World {
         sent
     }
 
+    /// Answers `request` from where it was sent, by the flow that it was sent on; what leaves.
+    pub fn respond(&mut self, request: &Sent, status: u16, tag: &str, extra: &str) -> Vec<Sent> {
+        let tag = if tag.is_empty() { String::new() } else { format!(";tag={tag}") };
+        self.input_by(request.flow, &request.response(status, "Reason", &tag, extra))
+    }
+
+    /// Lets all timers run out; what leaves meanwhile. Nothing may be left then.
+    pub fn settle(&mut self) -> Vec<Sent> {
+        let sent = self.wait(Duration::from_secs(300)).into_iter().map(|(_, sent)| sent).collect();
+        assert_eq!(self.shard.transactions(), 0, "transactions are left");
+        assert_eq!(self.shard.contexts(), 0, "contexts are left");
+        assert_eq!(self.shard.unanswered(), 0, "requests without an answer are left");
+        sent
+    }
+
     fn drain(&mut self) -> Vec<Sent> {
         let mut sent = Vec::new();
         let mut buffer = Vec::new();
         while let Some(output) = self.shard.poll_output(&mut buffer) {
             match output {
                 Output::Send { flow } => {
-                    sent.push(Sent { to: flow.peer, text: String::from_utf8_lossy(&buffer).into_owned() });
+                    sent.push(Sent { to: flow.peer, flow, text: String::from_utf8_lossy(&buffer).into_owned() });
                 }
+                Output::Resolve { query, question } => self.questions.push((query, question)),
                 Output::Event(event) => self.events.push(event),
             }
         }
@@ -167,4 +220,21 @@ pub fn summary(sent: &[Sent]) -> Vec<String> {
             format!("{}{} {}", s.method(), if s.status() > 0 { s.status().to_string() } else { String::new() }, s.to)
         })
         .collect()
+}
+
+/// The first request of `method` among `sent`.
+pub fn find(sent: &[Sent], method: &str) -> Sent {
+    let found = sent.iter().find(|sent| sent.method() == method);
+    found.unwrap_or_else(|| panic!("no {method} in {:?}", summary(sent))).clone()
+}
+
+/// The statuses of the final responses to the caller among `sent`.
+pub fn finals(sent: &[Sent]) -> Vec<u16> {
+    let caller = ALICE.parse().expect("an address");
+    sent.iter().filter(|sent| sent.to == caller).map(Sent::status).filter(|status| *status >= 200).collect()
+}
+
+/// Where the requests of `method` among `sent` go.
+pub fn destinations(sent: &[Sent], method: &str) -> Vec<String> {
+    sent.iter().filter(|sent| sent.method() == method).map(|sent| sent.to.to_string()).collect()
 }

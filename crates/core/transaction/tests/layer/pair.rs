@@ -13,7 +13,7 @@ pub(crate) fn peer() -> SocketAddr {
 }
 
 pub(crate) fn flow(transport: Transport) -> Flow {
-    Flow { listener: ListenerId(0), transport, peer: peer() }
+    Flow::new(ListenerId(0), transport, peer())
 }
 
 pub(crate) fn secret() -> TagKey {

@@ -161,7 +161,7 @@ fn advise(message: &str) -> String {
     }
 }
 
-fn nearest<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
+pub(crate) fn nearest<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
     let is_part = |name: &&&str| name.len() >= 3 && found.starts_with(**name);
     if let Some(name) = known.iter().find(is_part) {
         return Some(name);

@@ -5,7 +5,10 @@
 
 mod duration;
 mod error;
+mod routing;
+mod secrets;
 mod snapshot;
+mod streams;
 mod validate;
 pub mod values;
 
@@ -18,7 +21,10 @@ use serde::{Deserialize, Serialize};
 pub use duration::Span;
 pub use error::ConfigError;
 use error::Source as Place;
-use values::{Algorithm, Domain, DomainPattern, Listen, Memory, MethodName, Methods, Realm, Source, StoreUrl, Target};
+pub use routing::{Action, Country, Match, Rewrite, Route, Stateless, Trunk};
+pub use streams::{Dns, Tcp};
+use strowger_foundation::Transport;
+use values::{Algorithm, Domain, Listen, LooseRoute, Memory, MethodName, Realm, Source, StoreUrl};
 
 /// The file that is read where none is named and it exists, in the current folder.
 pub const DEFAULT_FILE: &str = "strowger.toml";
@@ -30,6 +36,10 @@ pub const DEFAULT_FILE: &str = "strowger.toml";
 pub struct Config {
     /// Where the server listens and what it is responsible for.
     pub server: Server,
+    /// Connections.
+    pub tcp: Tcp,
+    /// How names are looked up.
+    pub dns: Dns,
     /// Where users and registrations are kept.
     pub store: Store,
     /// Registrations.
@@ -40,10 +50,15 @@ pub struct Config {
     pub proxy: Proxy,
     /// The timers of RFC 3261 §17.
     pub timers: Timers,
+    /// What is written of each call.
+    pub cdr: Cdr,
     /// The socket of `strowger ctl`.
     pub control: Control,
     /// What is logged.
     pub log: Log,
+    /// Carriers and other servers that routes name.
+    #[serde(rename = "trunk", skip_serializing_if = "Vec::is_empty")]
+    pub trunks: Vec<Trunk>,
     /// Where requests go; the first match is used.
     #[serde(rename = "route", skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<Route>,
@@ -68,7 +83,8 @@ pub struct Server {
 
 impl Default for Server {
     fn default() -> Self {
-        let listen = vec![Listen(([0, 0, 0, 0], 5060).into())];
+        let any = |transport| Listen { transport, address: ([0, 0, 0, 0], 5060).into() };
+        let listen = vec![any(Transport::Udp), any(Transport::Tcp)];
         Self { listen, domains: vec![Domain("localhost".to_owned())], data: PathBuf::from("data"), workers: None }
     }
 }
@@ -100,13 +116,26 @@ pub struct Registrar {
     pub keepalive: KeepAlive,
     /// How often.
     pub keepalive_interval: Span,
+    /// Whether a device that asks for it gets an address of its own (GRUU, RFC 5627).
+    pub gruu: bool,
+    /// How often at least a phone must send something over the connection that it registered (RFC 5626).
+    pub flow_timer: Span,
+    /// Where registered phones send their requests (Service-Route, RFC 3608): SIP URIs with lr, in their order.
+    pub service_route: Vec<LooseRoute>,
 }
 
 impl Default for Registrar {
     fn default() -> Self {
-        let (nat, keepalive) = (Nat::Auto, KeepAlive::Crlf);
-        let keepalive_interval = Span::from_secs(30);
-        Self { expires: Expires::default(), max_contacts: 10, nat, keepalive, keepalive_interval }
+        Self {
+            expires: Expires::default(),
+            max_contacts: 10,
+            nat: Nat::Auto,
+            keepalive: KeepAlive::Crlf,
+            keepalive_interval: Span::from_secs(30),
+            gruu: true,
+            flow_timer: Span::from_secs(120),
+            service_route: Vec::new(),
+        }
     }
 }
 
@@ -201,14 +230,49 @@ pub enum Qop {
 pub struct Proxy {
     /// How long a phone may ring before the caller is told 408 (Timer C).
     pub ring_timeout: Span,
+    /// How long a phone may ring before the next one is tried, where phones are tried one after the other.
+    pub fork_timeout: Span,
+    /// How long a target may be silent before the next target, or the next address of its name, is tried.
+    pub failover_timeout: Span,
+    /// How long a target that failed is tried only after the others. 0s: not at all.
+    pub avoid_for: Span,
+    /// Whether the server itself follows a redirection (3xx), instead of handing it to the caller.
+    pub recurse: bool,
+    /// The most bytes of a request that leaves by UDP where TCP may be chosen.
+    #[schemars(range(min = 500, max = 65000))]
+    pub mtu: u16,
     /// Whether the server stays on the way of a call once it is answered.
     pub record_route: bool,
+    /// Whether requests to a phone whose REGISTER was forwarded elsewhere come back over the phone's own flow (the edge of
+    /// RFC 5626: Path with a flow token).
+    pub outbound: bool,
+    /// What requests are refused with that are for none of our users and that no route takes: 403, 404 or 603.
+    pub unrouted: u16,
 }
 
 impl Default for Proxy {
     fn default() -> Self {
-        Self { ring_timeout: Span::from_secs(180), record_route: true }
+        Self {
+            ring_timeout: Span::from_secs(180),
+            fork_timeout: Span::from_secs(20),
+            failover_timeout: Span::from_secs(4),
+            avoid_for: Span::from_secs(30),
+            recurse: false,
+            mtu: 1300,
+            record_route: true,
+            outbound: false,
+            unrouted: 404,
+        }
     }
+}
+
+/// `[cdr]`
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize, JsonSchema)]
+#[serde(default, deny_unknown_fields)]
+pub struct Cdr {
+    /// The file to which a line of JSON is added for each call that ended. Not given: nothing is written.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub file: Option<PathBuf>,
 }
 
 /// `[timers]`
@@ -275,71 +339,6 @@ pub enum Level {
 pub enum Format {
     Text,
     Json,
-}
-
-/// `[[route]]`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Route {
-    /// Which requests.
-    #[serde(rename = "match")]
-    pub matches: Match,
-    /// proxy: sends the request on, to the targets, or without any to the user's contacts. redirect: answers 302 with
-    /// the targets, or without any with the user's contacts. reject: answers with the status.
-    pub action: Action,
-    /// Of reject: 300 to 699.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    #[schemars(range(min = 300, max = 699))]
-    pub status: Option<u16>,
-    /// Of proxy: whether a request may be forwarded without keeping state: never, when-possible or always.
-    pub stateless: Stateless,
-    /// SIP URIs with a literal address, as sip:192.0.2.1:5060.
-    pub targets: Vec<Target>,
-}
-
-impl Default for Route {
-    fn default() -> Self {
-        let (matches, action, stateless) = (Match::default(), Action::Proxy, Stateless::Never);
-        Self { matches, action, status: None, stateless, targets: Vec::new() }
-    }
-}
-
-/// `route.match`
-#[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
-#[serde(default, deny_unknown_fields)]
-pub struct Match {
-    /// The domain of the Request-URI: a name, *.name, or * for any.
-    pub domain: DomainPattern,
-    /// A method or a list of them. Not given: any.
-    pub method: Methods,
-}
-
-impl Default for Match {
-    fn default() -> Self {
-        Self { domain: DomainPattern("*".to_owned()), method: Methods::default() }
-    }
-}
-
-/// `route.action`
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "lowercase")]
-#[schemars(inline)]
-#[expect(missing_docs, reason = "`Route::action` says what they mean")]
-pub enum Action {
-    Proxy,
-    Redirect,
-    Reject,
-}
-
-/// `route.stateless`
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
-#[serde(rename_all = "kebab-case")]
-#[schemars(inline)]
-#[expect(missing_docs, reason = "`Route::stateless` says what they mean")]
-pub enum Stateless {
-    Never,
-    WhenPossible,
-    Always,
 }
 
 impl Config {

@@ -1,52 +1,84 @@
-//! From what the operator wrote to what shards are told.
+//! From what the operator wrote to what the other parts of the server are told.
+
+mod routing;
 
 use std::net::{IpAddr, SocketAddr};
 
 use strowger_directory::Directory;
+use strowger_foundation::Transport;
+use strowger_locate::CachePolicy;
 use strowger_message::Status;
-use strowger_proxy::RouteTarget;
-use strowger_shard::{Listener, Snapshot};
+use strowger_proxy::Listeners;
+use strowger_shard::Snapshot;
 
-use super::values::{Listen, Target};
-use super::{Action, Config, KeepAlive, Nat, Qop, Route, Stateless};
+use super::values::Listen;
+use super::{Config, KeepAlive, Nat, Qop};
+use crate::dns::{DnsConfig, Reach};
 
 impl Config {
     /// The addresses to bind, each once: every wildcard is replaced by those of `local` that are of its family.
     #[must_use]
-    pub fn addresses(&self, local: &[IpAddr]) -> Vec<SocketAddr> {
-        let mut addresses: Vec<SocketAddr> = Vec::new();
-        let mut add = |address: SocketAddr| {
-            if address.port() == 0 || !addresses.contains(&address) {
-                addresses.push(address);
+    pub fn addresses(&self, local: &[IpAddr]) -> Vec<(Transport, SocketAddr)> {
+        let mut addresses: Vec<(Transport, SocketAddr)> = Vec::new();
+        let mut add = |transport: Transport, address: SocketAddr| {
+            if address.port() == 0 || !addresses.contains(&(transport, address)) {
+                addresses.push((transport, address));
             }
         };
-        for Listen(address) in &self.server.listen {
+        for Listen { transport, address } in &self.server.listen {
             if address.ip().is_unspecified() {
                 let of_family = local.iter().filter(|ip| ip.is_ipv4() == address.is_ipv4());
-                of_family.for_each(|ip| add(SocketAddr::new(*ip, address.port())));
+                of_family.for_each(|ip| add(*transport, SocketAddr::new(*ip, address.port())));
             } else {
-                add(*address);
+                add(*transport, *address);
             }
         }
         addresses
     }
 
+    /// How the DNS is asked.
+    #[must_use]
+    pub fn dns_config(&self, reach: Reach) -> DnsConfig {
+        let servers = self.dns.servers.iter().map(|server| server.0).collect();
+        DnsConfig { servers, timeout: self.dns.timeout.0, ..DnsConfig::new(reach) }
+    }
+
+    /// How long answers of the DNS are kept.
+    #[must_use]
+    pub fn cache_policy(&self) -> CachePolicy {
+        CachePolicy { enabled: self.dns.cache, serve_stale: self.dns.serve_stale.0, ..CachePolicy::default() }
+    }
+
     /// What shards are told.
     #[must_use]
-    pub fn snapshot(&self, listeners: Vec<Listener>, directory: Directory) -> Snapshot {
+    pub fn snapshot(&self, listeners: Listeners, directory: Directory) -> Snapshot {
         Snapshot {
             listeners,
             domains: self.server.domains.iter().map(|domain| bytes(&domain.0)).collect(),
             auth: self.auth_policy(),
             registrar: self.registrar_policy(),
-            proxy: strowger_proxy::Policy {
-                ring_timeout: self.proxy.ring_timeout.0,
-                record_route: self.proxy.record_route,
-            },
+            proxy: self.proxy_policy(),
             timing: strowger_transaction::Timing { t1: self.timers.t1.0, t2: self.timers.t2.0, t4: self.timers.t4.0 },
-            routes: self.routes.iter().map(route).collect(),
+            routes: self.routes(),
+            trunks: self.trunks(),
+            unrouted: Status::new(self.proxy.unrouted).unwrap_or(Status::NOT_FOUND),
+            follow_calls: true,
             directory,
             draining: false,
+        }
+    }
+
+    fn proxy_policy(&self) -> strowger_proxy::Policy {
+        let proxy = &self.proxy;
+        strowger_proxy::Policy {
+            ring_timeout: proxy.ring_timeout.0,
+            fork_timeout: proxy.fork_timeout.0,
+            failover_timeout: proxy.failover_timeout.0,
+            avoid_for: proxy.avoid_for.0,
+            recurse: proxy.recurse,
+            mtu: usize::from(proxy.mtu),
+            record_route: proxy.record_route,
+            outbound: proxy.outbound,
         }
     }
 
@@ -83,33 +115,11 @@ impl Config {
                 KeepAlive::Off => strowger_registrar::KeepAlive::Off,
             },
             keep_alive_interval: registrar.keepalive_interval.0,
+            gruu: registrar.gruu,
+            flow_timer: registrar.flow_timer.0,
+            service_route: registrar.service_route.iter().map(|route| bytes(&format!("<{}>", route.0))).collect(),
         }
     }
-}
-
-fn route(route: &Route) -> strowger_proxy::Route {
-    let targets = route.targets.iter().map(target).collect();
-    let action = match route.action {
-        Action::Proxy => {
-            let stateless = match route.stateless {
-                Stateless::Never => strowger_proxy::Stateless::Never,
-                Stateless::WhenPossible => strowger_proxy::Stateless::WhenPossible,
-                Stateless::Always => strowger_proxy::Stateless::Always,
-            };
-            strowger_proxy::Action::Proxy { targets, stateless }
-        }
-        Action::Redirect => strowger_proxy::Action::Redirect { targets },
-        Action::Reject => {
-            let status = route.status.and_then(Status::new).unwrap_or(Status::FORBIDDEN);
-            strowger_proxy::Action::Reject { status }
-        }
-    };
-    let methods = route.matches.method.0.iter().map(|method| bytes(&method.0)).collect();
-    strowger_proxy::Route { domain: bytes(&route.matches.domain.0), methods, action }
-}
-
-fn target(target: &Target) -> RouteTarget {
-    RouteTarget { uri: bytes(&target.uri), address: target.address }
 }
 
 fn bytes(text: &str) -> Box<[u8]> {

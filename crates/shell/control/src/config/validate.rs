@@ -1,19 +1,27 @@
 //! What no key can be asked alone.
 
+mod routing;
+
 use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::error::Fault;
-use super::values::{Domain, Listen};
-use super::{Action, Config, MAX_WORKERS, Route, Span};
+use super::values::Domain;
+use super::{Config, MAX_WORKERS, Span};
 
 /// The longest duration that any key takes: expiry is counted in 32-bit seconds in some phones and wheels.
 const MAX_SPAN: Duration = Duration::from_secs(30 * 86_400);
-/// The most listeners, domains, routes, and targets of a route.
+/// The most listeners, domains, service routes and DNS servers.
 const MAX_LISTENERS: usize = 256;
 const MAX_DOMAINS: usize = 10_000;
-const MAX_ROUTES: usize = 1_000;
-const MAX_TARGETS: usize = 32;
+const MAX_SERVICE_ROUTES: usize = 8;
+const MAX_DNS_SERVERS: usize = 8;
+/// The most connections.
+const MAX_CONNECTIONS: u32 = 1_000_000;
+/// The sizes between which a request may have to leave by TCP: below, no request fits; above, no datagram can be.
+const MTU: std::ops::RangeInclusive<u16> = 500..=65_000;
+/// What requests that no route takes may be refused with.
+const UNROUTED: [u16; 3] = [403, 404, 603];
 /// The most contacts of one address: as many branches as a request may have.
 const MAX_CONTACTS: u16 = 32;
 
@@ -22,9 +30,11 @@ impl Config {
         self.validate_server()?;
         self.validate_registrar()?;
         self.validate_auth()?;
-        self.validate_times()?;
-        count("route", self.routes.len(), MAX_ROUTES)?;
-        self.routes.iter().enumerate().try_for_each(|(index, route)| validate_route(index, route))
+        self.validate_proxy()?;
+        self.validate_timers()?;
+        self.validate_streams()?;
+        self.validate_dns()?;
+        self.validate_routing()
     }
 
     fn validate_server(&self) -> Result<(), Fault> {
@@ -35,11 +45,11 @@ impl Config {
         count("server.listen", server.listen.len(), MAX_LISTENERS)?;
         count("server.domains", server.domains.len(), MAX_DOMAINS)?;
         let mut seen = BTreeSet::new();
-        for (index, Listen(address)) in server.listen.iter().enumerate() {
+        for (index, listen) in server.listen.iter().enumerate() {
             // Port 0 asks for any free port, so it may stand there twice.
-            if address.port() != 0 && !seen.insert(address) {
+            if listen.address.port() != 0 && !seen.insert(listen) {
                 let key = format!("server.listen[{index}]");
-                return Err(Fault::new(key, format!("udp:{address} is listed twice; remove one")));
+                return Err(Fault::new(key, format!("{listen} is listed twice; remove one")));
             }
         }
         let mut seen = BTreeSet::new();
@@ -67,9 +77,7 @@ impl Config {
         for (name, span) in [("default", expires.default), ("min", expires.min), ("max", expires.max)] {
             let key = format!("registrar.expires.{name}");
             within(&key, span, Duration::from_secs(1))?;
-            if span.0.subsec_nanos() != 0 {
-                return Err(Fault::new(key, format!("{span} is not in whole seconds, as SIP counts; round it")));
-            }
+            whole_seconds(&key, span)?;
         }
         if expires.min > expires.max {
             let message = format!("{} is longer than registrar.expires.max, {}; lower it", expires.min, expires.max);
@@ -84,7 +92,17 @@ impl Config {
             let message = format!("{} is not from 1 to {MAX_CONTACTS}; choose one between", registrar.max_contacts);
             return Err(Fault::new("registrar.max_contacts", message));
         }
-        within("registrar.keepalive_interval", registrar.keepalive_interval, Duration::from_secs(1))
+        within("registrar.keepalive_interval", registrar.keepalive_interval, Duration::from_secs(1))?;
+        within("registrar.flow_timer", registrar.flow_timer, Duration::from_secs(10))?;
+        whole_seconds("registrar.flow_timer", registrar.flow_timer)?;
+        if registrar.flow_timer >= self.tcp.idle && !self.tcp.idle.0.is_zero() {
+            let message = format!(
+                "{} is not shorter than tcp.idle, {}, so silent connections would end first; lower it",
+                registrar.flow_timer, self.tcp.idle
+            );
+            return Err(Fault::new("registrar.flow_timer", message));
+        }
+        count("registrar.service_route", registrar.service_route.len(), MAX_SERVICE_ROUTES)
     }
 
     fn validate_auth(&self) -> Result<(), Fault> {
@@ -109,8 +127,53 @@ impl Config {
         within("auth.nonce_age", auth.nonce_age, Duration::from_secs(1))
     }
 
-    fn validate_times(&self) -> Result<(), Fault> {
-        within("proxy.ring_timeout", self.proxy.ring_timeout, Duration::from_secs(1))?;
+    fn validate_proxy(&self) -> Result<(), Fault> {
+        let proxy = &self.proxy;
+        within("proxy.ring_timeout", proxy.ring_timeout, Duration::from_secs(1))?;
+        within("proxy.fork_timeout", proxy.fork_timeout, Duration::from_secs(1))?;
+        if proxy.fork_timeout > proxy.ring_timeout {
+            let message =
+                format!("{} is longer than proxy.ring_timeout, {}; lower it", proxy.fork_timeout, proxy.ring_timeout);
+            return Err(Fault::new("proxy.fork_timeout", message));
+        }
+        within("proxy.failover_timeout", proxy.failover_timeout, Duration::from_millis(100))?;
+        at_most("proxy.avoid_for", proxy.avoid_for)?;
+        if !MTU.contains(&proxy.mtu) {
+            let message = format!("{} is not from {} to {}; choose one between", proxy.mtu, MTU.start(), MTU.end());
+            return Err(Fault::new("proxy.mtu", message));
+        }
+        if !UNROUTED.contains(&proxy.unrouted) {
+            let message = format!("{} is not 403, 404 or 603; choose one of them", proxy.unrouted);
+            return Err(Fault::new("proxy.unrouted", message));
+        }
+        Ok(())
+    }
+
+    fn validate_streams(&self) -> Result<(), Fault> {
+        let tcp = &self.tcp;
+        for (key, number) in [("tcp.connections", tcp.connections), ("tcp.per_source", tcp.per_source)] {
+            if !(1..=MAX_CONNECTIONS).contains(&number) {
+                let message = format!("{number} is not from 1 to {MAX_CONNECTIONS}; choose one between");
+                return Err(Fault::new(key, message));
+            }
+        }
+        let times = [
+            ("tcp.message_time", tcp.message_time),
+            ("tcp.connect_timeout", tcp.connect_timeout),
+            ("tcp.user_timeout", tcp.user_timeout),
+        ];
+        times.into_iter().try_for_each(|(key, span)| within(key, span, Duration::from_millis(100)))?;
+        if tcp.idle.0.is_zero() { Ok(()) } else { within("tcp.idle", tcp.idle, Duration::from_secs(1)) }
+    }
+
+    fn validate_dns(&self) -> Result<(), Fault> {
+        let dns = &self.dns;
+        count("dns.servers", dns.servers.len(), MAX_DNS_SERVERS)?;
+        within("dns.timeout", dns.timeout, Duration::from_millis(100))?;
+        at_most("dns.serve_stale", dns.serve_stale)
+    }
+
+    fn validate_timers(&self) -> Result<(), Fault> {
         let timers = &self.timers;
         for (key, span) in [("timers.t1", timers.t1), ("timers.t2", timers.t2), ("timers.t4", timers.t4)] {
             within(key, span, Duration::from_millis(1))?;
@@ -123,29 +186,20 @@ impl Config {
     }
 }
 
-fn validate_route(index: usize, route: &Route) -> Result<(), Fault> {
-    let key = |name: &str| format!("route[{index}].{name}");
-    count(&key("targets"), route.targets.len(), MAX_TARGETS)?;
-    match (route.action, route.status) {
-        (Action::Reject, None) => {
-            return Err(Fault::new(key("action"), "reject needs a status beside it; add one, as status = 403"));
-        }
-        (Action::Reject, Some(status)) if !(300..=699).contains(&status) => {
-            let message = format!("{status} is not from 300 to 699; choose one between, as 403");
-            return Err(Fault::new(key("status"), message));
-        }
-        (Action::Proxy | Action::Redirect, Some(_)) => {
-            return Err(Fault::new(key("status"), "only action = \"reject\" has a status; remove it"));
-        }
-        _ => {}
-    }
-    if route.action == Action::Reject && !route.targets.is_empty() {
-        return Err(Fault::new(key("targets"), "action = \"reject\" has no targets; remove them"));
-    }
-    if route.action != Action::Proxy && route.stateless != super::Stateless::Never {
-        return Err(Fault::new(key("stateless"), "only action = \"proxy\" forwards; remove it"));
+/// Whether `text` is one line of 1 to `most` bytes that any header may have.
+fn text_fits(text: &str, most: usize) -> bool {
+    (1..=most).contains(&text.len()) && text.trim() == text && !text.chars().any(char::is_control)
+}
+
+fn whole_seconds(key: &str, span: Span) -> Result<(), Fault> {
+    if span.0.subsec_nanos() != 0 {
+        return Err(Fault::new(key, format!("{span} is not in whole seconds, as SIP counts; round it")));
     }
     Ok(())
+}
+
+fn at_most(key: &str, span: Span) -> Result<(), Fault> {
+    within(key, span, Duration::ZERO)
 }
 
 fn within(key: &str, span: Span, least: Duration) -> Result<(), Fault> {

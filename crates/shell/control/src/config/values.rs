@@ -1,45 +1,63 @@
 //! The values that are written as text, each read once into what it means.
 
+mod list;
+mod password;
+mod target;
+
 use std::fmt;
 use std::net::{IpAddr, SocketAddr};
 use std::path::PathBuf;
 use std::str::FromStr;
 
 use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
-use serde::de::{self, SeqAccess, Visitor};
+use serde::de::{self, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use strowger_auth::Network;
+use strowger_foundation::Transport;
 use strowger_message::{Host, Uri};
 
 use super::duration::Span;
+use crate::dns::DnsConfig;
+pub use list::{Listed, Methods, OneOrMany};
+pub use password::Password;
+pub use target::{Destination, Target};
 
 /// Where the server listens, as `udp:192.0.2.1:5060`. A wildcard (`0.0.0.0`, `[::]`) means every address of its family.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Listen(pub SocketAddr);
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Listen {
+    /// `udp` or `tcp`.
+    pub transport: Transport,
+    /// The address.
+    pub address: SocketAddr,
+}
 
 impl FromStr for Listen {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let Some((transport, address)) = text.split_once(':') else {
+        let Some((name, address)) = text.split_once(':') else {
             return Err(format!(
-                "{text:?} names no transport and address; write udp:ADDRESS:PORT, as udp:0.0.0.0:5060"
+                "{text:?} names no transport and address; write udp:ADDRESS:PORT or tcp:ADDRESS:PORT, as udp:0.0.0.0:5060"
             ));
         };
-        match transport.to_ascii_lowercase().as_str() {
-            "udp" => {}
-            "tcp" | "tls" | "ws" | "wss" => {
+        let transport = match Transport::from_token(name.as_bytes()) {
+            Some(transport @ (Transport::Udp | Transport::Tcp)) => transport,
+            Some(_) => {
                 return Err(format!(
-                    "{transport} is not supported yet, only udp is; write udp:{address}, or remove it"
+                    "{name} is not supported yet, only udp and tcp are; write tcp:{address}, or remove it"
                 ));
             }
-            _ => return Err(format!("{transport:?} is no transport; write udp:ADDRESS:PORT, as udp:0.0.0.0:5060")),
-        }
+            None => {
+                return Err(format!(
+                    "{name:?} is no transport; write udp:ADDRESS:PORT or tcp:ADDRESS:PORT, as udp:0.0.0.0:5060"
+                ));
+            }
+        };
         if let Ok(address) = address.parse::<SocketAddr>() {
-            return Ok(Self(address));
+            return Ok(Self { transport, address });
         }
         if let Ok(ip) = address.trim_matches(['[', ']']).parse::<IpAddr>() {
-            return Err(format!("{text:?} has no port; write udp:{}", SocketAddr::new(ip, 5060)));
+            return Err(format!("{text:?} has no port; write {}", Self { transport, address: (ip, 5060).into() }));
         }
         Err(format!(
             "{address:?} is no literal address with a port; write one, as 192.0.2.1:5060 or [2001:db8::1]:5060"
@@ -49,7 +67,8 @@ impl FromStr for Listen {
 
 impl fmt::Display for Listen {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "udp:{}", self.0)
+        let transport = if self.transport == Transport::Tcp { "tcp" } else { "udp" };
+        write!(f, "{transport}:{}", self.address)
     }
 }
 
@@ -260,40 +279,162 @@ impl fmt::Display for Source {
     }
 }
 
-/// A SIP URI with a literal address.
+/// Where requests come from: an address, a network, or a trunk's addresses as `trunk:NAME`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Target {
-    /// As written.
-    pub uri: String,
-    /// Where it leads.
-    pub address: SocketAddr,
+pub enum Origin {
+    /// From there.
+    Network(Source),
+    /// From the sources of this trunk.
+    Trunk(String),
 }
 
-impl FromStr for Target {
+impl FromStr for Origin {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let Some(Uri::Sip(uri)) = Uri::parse(text.as_bytes()) else {
-            return Err(format!("{text:?} is no SIP URI; write sip:ADDRESS:PORT, as sip:192.0.2.1:5060"));
-        };
-        if uri.secure {
-            return Err(format!("{text:?}: sips is not supported yet; write a sip: URI"));
+        match text.strip_prefix("trunk:") {
+            Some("") => Err("\"trunk:\" names no trunk; write trunk:NAME".to_owned()),
+            Some(name) => Ok(Self::Trunk(name.to_owned())),
+            None => text.parse().map(Self::Network).map_err(|_| {
+                format!("{text:?} is no source; write an address, a network or trunk:NAME, as 192.0.2.0/24")
+            }),
         }
-        if uri.params.value("transport").is_some_and(|transport| !transport.eq_ignore_ascii_case(b"udp")) {
-            return Err(format!("{text:?} asks for a transport that is not supported yet, only udp is; leave it out"));
-        }
-        let Some(ip) = uri.host().ip() else {
-            return Err(format!(
-                "{text:?} names a host, and names are not looked up yet; write its address, as sip:192.0.2.1:5060"
-            ));
-        };
-        Ok(Self { uri: text.to_owned(), address: SocketAddr::new(ip, uri.host_port.port.unwrap_or(5060)) })
     }
 }
 
-impl fmt::Display for Target {
+impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.uri)
+        match self {
+            Self::Network(source) => source.fmt(f),
+            Self::Trunk(name) => write!(f, "trunk:{name}"),
+        }
+    }
+}
+
+/// A SIP URI with `lr`, for Route.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct LooseRoute(pub String);
+
+impl FromStr for LooseRoute {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match Uri::parse(text.as_bytes()) {
+            Some(Uri::Sip(uri)) if uri.headers.is_none() && uri.params.contains("lr") => Ok(Self(text.to_owned())),
+            Some(Uri::Sip(uri)) if uri.headers.is_none() => Err(format!("{text:?} has no lr; write {text};lr")),
+            _ => Err(format!("{text:?} is no SIP URI; write one, as sip:edge.example.com;lr")),
+        }
+    }
+}
+
+impl fmt::Display for LooseRoute {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A server of the DNS: a literal address, with a port where it is not 53.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct DnsServer(pub SocketAddr);
+
+impl FromStr for DnsServer {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        DnsConfig::server(text).map(Self)
+    }
+}
+
+impl fmt::Display for DnsServer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if self.0.port() == 53 { self.0.ip().fmt(f) } else { self.0.fmt(f) }
+    }
+}
+
+/// What a called number begins with.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Prefix(pub String);
+
+impl FromStr for Prefix {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let fits = |c: char| c.is_ascii_alphanumeric() || "+-_.!~*'()&=$,#%".contains(c);
+        if text.is_empty() || !text.chars().all(fits) {
+            return Err(format!("{text:?} begins no number; write digits, as +4930 or 0"));
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Prefix {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// The user part of a SIP URI, escaped where it has to be.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UserPart(pub String);
+
+impl FromStr for UserPart {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match Uri::parse(format!("sip:{text}@host").as_bytes()) {
+            Some(Uri::Sip(uri)) if uri.user == Some(text.as_bytes()) => Ok(Self(text.to_owned())),
+            _ => Err(format!("{text:?} is no user part of a SIP URI; write a number or a name, as 4930123")),
+        }
+    }
+}
+
+impl fmt::Display for UserPart {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// What is dialled: digits, `+`, `*`; perhaps nothing.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Dialled(pub String);
+
+impl FromStr for Dialled {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text.len() > 32 || !text.chars().all(|c| c.is_ascii_digit() || "+*".contains(c)) {
+            return Err(format!("{text:?} cannot be dialled; write digits, as 00 or +49"));
+        }
+        Ok(Self(text.to_owned()))
+    }
+}
+
+impl fmt::Display for Dialled {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+/// A country's code: one to three digits.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CountryCode(pub String);
+
+impl FromStr for CountryCode {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let digits = text.strip_prefix('+').unwrap_or(text);
+        let fits = (1..=3).contains(&digits.len()) && digits.bytes().all(|byte| byte.is_ascii_digit());
+        if !fits || digits.starts_with('0') {
+            return Err(format!("{text:?} is no country's code; write its digits, as 49"));
+        }
+        Ok(Self(digits.to_owned()))
+    }
+}
+
+impl fmt::Display for CountryCode {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.0)
     }
 }
 
@@ -351,49 +492,11 @@ text_values! {
     MethodName, "a method in quotes, as \"INVITE\"";
     Source, "an address or network in quotes, as \"192.0.2.0/24\"";
     Target, "a SIP URI in quotes, as \"sip:192.0.2.1:5060\"";
-}
-
-/// Methods: one name or a list; any method where it is empty.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize)]
-#[serde(transparent)]
-pub struct Methods(pub Vec<MethodName>);
-
-impl<'de> Deserialize<'de> for Methods {
-    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        struct OneOrMany;
-        impl<'de> Visitor<'de> for OneOrMany {
-            type Value = Methods;
-
-            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-                f.write_str("a method or a list of them, as \"INVITE\" or [\"INVITE\", \"MESSAGE\"]")
-            }
-
-            fn visit_str<E: de::Error>(self, text: &str) -> Result<Methods, E> {
-                Ok(Methods(vec![text.parse().map_err(E::custom)?]))
-            }
-
-            fn visit_seq<A: SeqAccess<'de>>(self, mut names: A) -> Result<Methods, A::Error> {
-                let mut methods = Vec::new();
-                while let Some(name) = names.next_element()? {
-                    methods.push(name);
-                }
-                Ok(Methods(methods))
-            }
-        }
-        deserializer.deserialize_any(OneOrMany)
-    }
-}
-
-impl JsonSchema for Methods {
-    fn schema_name() -> std::borrow::Cow<'static, str> {
-        "Methods".into()
-    }
-
-    fn inline_schema() -> bool {
-        true
-    }
-
-    fn json_schema(_: &mut SchemaGenerator) -> Schema {
-        json_schema!({ "anyOf": [{ "type": "string" }, { "type": "array", "items": { "type": "string" } }] })
-    }
+    Origin, "an address, a network or a trunk in quotes, as \"192.0.2.0/24\" or \"trunk:NAME\"";
+    LooseRoute, "a SIP URI in quotes, as \"sip:edge.example.com;lr\"";
+    DnsServer, "a literal address in quotes, as \"192.0.2.53\"";
+    Prefix, "the beginning of a number in quotes, as \"+4930\"";
+    UserPart, "the user part of a SIP URI in quotes, as \"4930123\"";
+    Dialled, "digits in quotes, as \"00\"";
+    CountryCode, "a country's code in quotes, as \"49\"";
 }

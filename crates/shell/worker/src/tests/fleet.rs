@@ -11,8 +11,8 @@ use strowger_registrar::Locations;
 use strowger_shard::{Event, Snapshot};
 
 use super::puppet::Stage;
-use super::{ask, options, phone, receive, snapshot, sockets, spin_until};
-use crate::{Fleet, FleetConfig, SHARDS_PER_WORKER, WorkerStatus};
+use super::{ask, names, options, phone, receive, snapshot, sockets, spin_until};
+use crate::{Fleet, FleetConfig, SHARDS_PER_WORKER, Socket, StreamLimits, WorkerStatus};
 
 struct Running {
     fleet: Fleet,
@@ -25,7 +25,7 @@ fn start(workers: usize, listeners: usize) -> Running {
     let (queue, events) = sync_channel(1);
     let sockets = sockets(workers, listeners);
     let snapshot = snapshot(&sockets[0]);
-    let listeners = sockets[0].iter().map(strowger_net::UdpSocket::local_addr).collect();
+    let listeners = sockets[0].iter().map(Socket::local_addr).collect();
     let config = FleetConfig {
         sockets,
         snapshot: Arc::clone(&snapshot),
@@ -33,6 +33,10 @@ fn start(workers: usize, listeners: usize) -> Running {
         key: [1; 16],
         clock: Clock::start(),
         events: queue,
+        streams: StreamLimits::default(),
+        names: names(),
+        resolver: None,
+        tracer: Arc::default(),
     };
     let fleet = Fleet::launch(config, Stage, Arc::new(Locations::new(1, 1))).expect("threads");
     Running { fleet, listeners, snapshot, events }
@@ -199,10 +203,23 @@ fn a_stopped_fleet_leaves_its_addresses() {
 
 #[test]
 fn a_fleet_needs_a_socket_for_each_listener_of_each_worker() {
-    let refused = |sockets: Vec<Vec<strowger_net::UdpSocket>>, snapshot: Arc<Snapshot>| {
+    let refused = |sockets: Vec<Vec<Socket>>, snapshot: Arc<Snapshot>| {
         let (events, _) = sync_channel(1);
         let clock = Clock::start();
-        let config = FleetConfig { sockets, snapshot, seed: 1, key: [1; 16], clock, events };
+        let streams = StreamLimits::default();
+        let (key, names) = ([1; 16], names());
+        let config = FleetConfig {
+            sockets,
+            snapshot,
+            seed: 1,
+            key,
+            clock,
+            events,
+            streams,
+            names,
+            resolver: None,
+            tracer: Arc::default(),
+        };
         Fleet::launch(config, Stage, Arc::new(Locations::new(1, 1))).expect_err("refused").kind()
     };
     let mut uneven = sockets(2, 2);

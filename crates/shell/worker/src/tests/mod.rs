@@ -2,26 +2,31 @@
 
 mod allocations;
 mod fleet;
+mod intake;
 mod puppet;
 mod single;
+mod streams;
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket as Phone};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use strowger_foundation::Transport;
+use strowger_locate::{CachePolicy, Names};
 use strowger_net::{BufferSizes, UdpSocket};
 use strowger_shard::{Listener, Snapshot};
+
+use crate::Socket;
 
 /// Far more than any machine needs, and the most that a failing test takes.
 const DEADLINE: Duration = Duration::from_secs(20);
 
-fn bind() -> UdpSocket {
-    UdpSocket::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), BufferSizes::DEFAULT).expect("loopback has a free port")
+fn bind() -> Socket {
+    let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    UdpSocket::bind(local, BufferSizes::DEFAULT).expect("loopback has a free port").into()
 }
 
 /// Sockets for so many workers on so many listeners.
-fn sockets(workers: usize, listeners: usize) -> Vec<Vec<UdpSocket>> {
+fn sockets(workers: usize, listeners: usize) -> Vec<Vec<Socket>> {
     let first: Vec<_> = (0..listeners).map(|_| bind()).collect();
     let siblings = || first.iter().map(|socket| socket.sibling().expect("the address is ours")).collect();
     let mut all: Vec<Vec<_>> = (1..workers).map(|_| siblings()).collect();
@@ -29,10 +34,14 @@ fn sockets(workers: usize, listeners: usize) -> Vec<Vec<UdpSocket>> {
     all
 }
 
-fn snapshot(sockets: &[UdpSocket]) -> Arc<Snapshot> {
-    let listeners = sockets.iter().map(|socket| Listener::new(Transport::Udp, socket.local_addr())).collect();
+fn snapshot(sockets: &[Socket]) -> Arc<Snapshot> {
+    let listeners = sockets.iter().map(|socket| Listener::new(socket.transport(), socket.local_addr())).collect();
     let directory = strowger_directory::Directory::empty(1);
     Arc::new(Snapshot::new(listeners, vec![b"example.com".as_slice().into()], directory))
+}
+
+fn names() -> Arc<Names> {
+    Arc::new(Names::new(CachePolicy::default(), 1))
 }
 
 /// A client's socket that talks to `server` only.

@@ -5,7 +5,8 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use strowger_foundation::{Flow, ListenerId, ShardId, Timestamp, Wakeup};
+use strowger_foundation::{Flow, ListenerId, ShardId, Timestamp, Transport, Wakeup};
+use strowger_locate::{QueryId, Question};
 use strowger_message::{Fault, Peek};
 use strowger_shard::{Counters, Event, Input, Output, Snapshot};
 
@@ -40,6 +41,10 @@ pub(super) struct Puppet {
     timer: Option<(Timestamp, Flow)>,
     panics_at_drain: bool,
     reports_to: Option<Flow>,
+    kept: Option<Flow>,
+    /// Who hears what becomes of connections and questions.
+    watches: Option<Flow>,
+    questions: VecDeque<(QueryId, Question)>,
 }
 
 impl Puppet {
@@ -72,10 +77,38 @@ impl Puppet {
                 self.say(Flow { peer, ..flow }, format_args!("anybody there?"));
                 return;
             }
+            Some("watch") => self.watches = Some(flow),
+            // Send to a peer by any connection: "call-PORT-COUNT".
+            Some("call") => {
+                let (port, count) = (number(words.next()), words.next().map_or(1, |count| number(Some(count))));
+                let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
+                let by = Flow::new(ListenerId(1), Transport::Tcp, peer);
+                (0..count).for_each(|_| self.say(by, format_args!("hello from {id}")));
+            }
+            // Keep the flow of this message, and send to it later.
+            Some("keep") => self.kept = Some(flow),
+            Some("again") => {
+                let kept = self.kept.expect("it was kept");
+                let reopen = words.next() == Some("reopen");
+                self.say(Flow { reopen, ..kept }, format_args!("again"));
+            }
+            Some("ask") => {
+                let question = Question { host: b"example.com"[..].into(), port: None, transport: None, secure: false };
+                self.questions.push_back((QueryId(7), question));
+            }
+            Some("flood") => {
+                for _ in 0..number(words.next()) {
+                    self.say(flow, format_args!("{:-<60}", "flood"));
+                }
+            }
             _ => {}
         }
         self.say(flow, format_args!("{call_id} shard {id} life {life} count {count}"));
     }
+}
+
+fn number(word: Option<&str>) -> u16 {
+    word.and_then(|word| word.parse().ok()).expect("a number")
 }
 
 impl Brain for Puppet {
@@ -89,6 +122,21 @@ impl Brain for Puppet {
             Input::Unreachable { peer } => {
                 if let Some(flow) = self.reports_to.take() {
                     self.say(flow, format_args!("lost {}", peer.port()));
+                }
+            }
+            Input::Closed { peer, .. } => {
+                if let Some(flow) = self.watches {
+                    self.say(flow, format_args!("closed {}", peer.port()));
+                }
+            }
+            Input::Unconnected { flow: lost } => {
+                if let Some(flow) = self.watches {
+                    self.say(flow, format_args!("unconnected {}", lost.peer.port()));
+                }
+            }
+            Input::Resolved { query, answer } => {
+                if let Some(flow) = self.watches {
+                    self.say(flow, format_args!("resolved {} {}", query.0, answer.is_ok()));
                 }
             }
             Input::Config(snapshot) => {
@@ -112,6 +160,9 @@ impl Brain for Puppet {
         if let Some(event) = self.events.pop_front() {
             return Some(Output::Event(event));
         }
+        if let Some((query, question)) = self.questions.pop_front() {
+            return Some(Output::Resolve { query, question });
+        }
         let (flow, text, length) = self.outputs.pop_front()?;
         assert!(!self.panics_at_drain, "a planted bug");
         // Each buffer grows once, so that the texts may vary in length.
@@ -131,6 +182,8 @@ impl Brain for Puppet {
     fn unanswered(&self) -> usize {
         self.transactions()
     }
+
+    fn for_each_call(&self, _visit: &mut dyn FnMut(strowger_calls::CallView<'_>)) {}
 
     fn transactions(&self) -> usize {
         self.transactions

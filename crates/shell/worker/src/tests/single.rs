@@ -11,10 +11,14 @@ use strowger_net::Clock;
 use super::puppet::Stage;
 use super::{options, phone, snapshot, sockets, spin_until};
 use crate::desk::{Common, Desk};
+use crate::exits::{Exits, Neighbour, Port};
 use crate::handover::{self, Doorbell, Receiver};
+use crate::index::Index;
 use crate::outlet::Outlet;
 use crate::panics::PanicLog;
-use crate::worker::{Contact, DOORBELL, Neighbour, Worker};
+use crate::streams::Streams;
+use crate::worker::{Contact, DOORBELL, Worker};
+use crate::{Counters, Socket, StreamLimits};
 
 /// A worker that nobody runs, the first of two, and the far end of the ring to the second.
 pub(super) struct Alone {
@@ -34,17 +38,30 @@ impl Alone {
         let contact =
             |poll: &Poll| Arc::new(Contact::new(Doorbell::new(poll.registry(), DOORBELL).expect("a file descriptor")));
         let (poll, second) = (Poll::new().expect("epoll"), Poll::new().expect("epoll"));
+        let Socket::Udp(socket) = socket else { panic!("datagrams") };
         let outlet = Outlet::new(socket, poll.registry(), Token(0)).expect("a fresh socket");
         let common = Common { maker: Stage, panics: Arc::new(PanicLog::default()), workers: 2 };
         let ids = (0..32).step_by(2).map(ShardId);
         let (queue, _) = sync_channel(1);
-        let desk = Desk::new(Arc::new(common), ids, vec![outlet], snapshot, queue);
         let (give, to_second) = handover::ring(ring_capacity);
         let (_, take) = handover::ring(ring_capacity);
         let second_contact = contact(&second);
-        let neighbour = Neighbour { contact: second_contact, give, take, is_owed_a_ring: false };
+        let neighbour = Neighbour::new(second_contact, give, take);
         let contact = contact(&poll);
-        let worker = Worker::new(0, poll, Clock::start(), Arc::clone(&contact), desk, vec![None, Some(neighbour)]);
+        let registry = poll.registry().try_clone().expect("a file descriptor");
+        let exits = Exits {
+            index: 0,
+            contact: Arc::clone(&contact),
+            ports: vec![Port::Udp(outlet)],
+            streams: Streams::new(0, registry, Arc::new(Index::new(1, 1)), StreamLimits::default(), 1),
+            neighbours: vec![None, Some(neighbour)],
+            resolver: None,
+            tracer: Arc::default(),
+            unconnected: Vec::new(),
+            counters: Counters::default(),
+        };
+        let desk = Desk::new(Arc::new(common), ids, exits, snapshot, queue);
+        let worker = Worker::new(poll, Clock::start(), desk);
         Self { worker, address, contact, to_second, _second: second, events: Events::with_capacity(8) }
     }
 

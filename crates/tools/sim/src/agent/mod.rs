@@ -269,5 +269,5 @@ impl Agent {
 }
 
 fn flow(peer: SocketAddr) -> Flow {
-    Flow { listener: ListenerId(0), transport: Transport::Udp, peer }
+    Flow::new(ListenerId(0), Transport::Udp, peer)
 }

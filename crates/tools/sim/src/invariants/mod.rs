@@ -7,6 +7,7 @@ mod responses;
 mod table;
 mod untouched;
 
+use core::net::Ipv4Addr;
 use core::net::SocketAddr;
 use core::time::Duration;
 use std::collections::BTreeMap;
@@ -15,7 +16,7 @@ use std::sync::Arc;
 
 use strowger_foundation::Timestamp;
 use strowger_message::{HeaderName, Message, Method, Status, Uri, Via};
-use strowger_proxy::{Action, Stateless};
+use strowger_proxy::Stateless;
 use strowger_shard::Snapshot;
 
 use crate::server::{Sent, Server, Step};
@@ -260,11 +261,13 @@ impl Invariants {
     /// Whether a request goes along a route without state. One that has to prove who sent it never does: its retransmission
     /// would use the same nonce count again.
     fn is_stateless(&self, message: &Message<'_>) -> bool {
-        let uri = Uri::parse(message.request_uri());
-        let Some(host) = uri.as_ref().and_then(Uri::sip).map(|uri| uri.host_port.host) else { return false };
-        let route = self.snapshot.routes.iter().find(|route| route.matches(host, message.method().as_bytes()));
+        let Some(uri) = Uri::parse(message.request_uri()) else { return false };
+        let Some(host) = uri.sip().map(|uri| uri.host_port.host) else { return false };
+        let (method, anywhere) = (message.method(), Ipv4Addr::UNSPECIFIED.into());
+        let routes = &self.snapshot.routes;
+        let route = routes.iter().find(|route| route.matches.fits(host, method.as_bytes(), &uri, anywhere));
         let stateless = route.is_some_and(
-            |route| matches!(&route.action, Action::Proxy { stateless, .. } if *stateless != Stateless::Never),
+            |route| matches!(&route.action, strowger_shard::Action::Proxy { stateless, .. } if *stateless != Stateless::Never),
         );
         stateless && !self.snapshot.auth.requires(message.method().as_bytes())
     }

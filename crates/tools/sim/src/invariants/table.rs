@@ -44,7 +44,7 @@ impl Table {
         let via = request.via();
         let matches =
             via.host().ip() == Some(upstream.source.ip()) && via.sent_by.port.unwrap_or(5060) == upstream.source.port();
-        let flow = Flow { listener: ListenerId(0), transport: Transport::Udp, peer: upstream.source };
+        let flow = Flow::new(ListenerId(0), Transport::Udp, upstream.source);
         let source = Source { flow, via_sent_by_matches: matches };
         let update = Update::read(&request);
         let applied = update.and_then(|update| self.model.apply(now, &aor, &self.snapshot.registrar, &source, &update));

@@ -1,0 +1,405 @@
+//! Call detail records: a line of JSON for each call that has ended, appended to a file.
+//!
+//! A thread of its own writes them, so that a disk that is full or slow stops nobody. What cannot be written is kept and
+//! tried again while the queue has room; what is lost is counted. `docs/operating/cdr.md` says what the fields mean.
+
+use std::fs::{self, File, Metadata, OpenOptions};
+use std::io::{self, Write as _};
+use std::os::unix::fs::{MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use serde::Serialize;
+use strowger_calls::Record;
+use strowger_foundation::Timestamp;
+use strowger_message::lossy;
+use strowger_net::{Clock, ClockPair};
+
+use crate::utc::rfc3339;
+
+/// Records that wait for the disk.
+const QUEUE: usize = 16_384;
+/// Bytes of lines that are written at once.
+const BATCH: usize = 64 * 1024;
+/// How long after a failure it is tried again.
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+/// What the thread is told.
+enum Order {
+    Write(Box<Record>),
+    /// Opens the file of this name anew: the configuration was read again, or the file was moved away.
+    Reopen(Option<PathBuf>),
+}
+
+/// What both sides see.
+#[derive(Default)]
+struct Shared {
+    lost: AtomicU64,
+    is_stopping: AtomicBool,
+    /// A file that was named while the queue was full.
+    next: Mutex<Option<Option<PathBuf>>>,
+}
+
+/// The writer's front. Dropping it writes what waits, as far as that can be done at once.
+pub(crate) struct Cdr {
+    orders: Option<SyncSender<Order>>,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+impl Cdr {
+    /// Starts the thread; without a `path` it writes nothing until it is told one.
+    pub(crate) fn start(path: Option<&Path>, clock: Clock) -> io::Result<Self> {
+        let (orders, received) = mpsc::sync_channel(QUEUE);
+        let shared = Arc::new(Shared::default());
+        let writer = Writer::new(path.map(Path::to_owned), clock, Arc::clone(&shared));
+        let thread = thread::Builder::new().name("cdr".to_owned()).spawn(move || writer.run(&received))?;
+        Ok(Self { orders: Some(orders), shared, thread: Some(thread) })
+    }
+
+    /// Lets `record` be written. Never waits.
+    pub(crate) fn write(&self, record: Box<Record>) {
+        let Some(orders) = &self.orders else { return };
+        if orders.try_send(Order::Write(record)).is_err() {
+            let lost = self.shared.lost.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
+            // Often enough to be seen, too rarely to fill the log.
+            if lost.is_power_of_two() {
+                tracing::error!("call records come faster than they can be written: {lost} are lost");
+            }
+        }
+    }
+
+    /// Opens the file anew, so that one that was moved away is let go of.
+    pub(crate) fn reopen(&self, path: Option<&Path>) {
+        let path = path.map(Path::to_owned);
+        let Some(orders) = &self.orders else { return };
+        if orders.try_send(Order::Reopen(path.clone())).is_err() {
+            *self.shared.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(path);
+        }
+    }
+
+    /// How many records were lost.
+    pub(crate) fn lost(&self) -> u64 {
+        self.shared.lost.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Cdr {
+    fn drop(&mut self) {
+        self.shared.is_stopping.store(true, Ordering::Relaxed);
+        self.orders = None;
+        if let Some(thread) = self.thread.take() {
+            drop(thread.join());
+        }
+    }
+}
+
+/// The thread's side.
+struct Writer {
+    path: Option<PathBuf>,
+    file: Option<File>,
+    clock: Clock,
+    /// Whole lines, and how much of them the file has.
+    lines: Vec<u8>,
+    written: usize,
+    records: u64,
+    is_failing: bool,
+    shared: Arc<Shared>,
+}
+
+impl Writer {
+    fn new(path: Option<PathBuf>, clock: Clock, shared: Arc<Shared>) -> Self {
+        Self { path, file: None, clock, lines: Vec::new(), written: 0, records: 0, is_failing: false, shared }
+    }
+
+    fn run(mut self, orders: &Receiver<Order>) {
+        // Says at the start, and not at the first call, that the file cannot be opened.
+        self.flush();
+        loop {
+            let order = if self.is_failing {
+                match orders.recv_timeout(RETRY_AFTER) {
+                    Err(RecvTimeoutError::Timeout) => {
+                        self.retry();
+                        continue;
+                    }
+                    order => order.ok(),
+                }
+            } else {
+                orders.recv().ok()
+            };
+            let Some(order) = order else { break };
+            self.on_order(order);
+            while self.has_room()
+                && let Ok(order) = orders.try_recv()
+            {
+                self.on_order(order);
+            }
+            self.flush();
+            while !self.has_room() && !self.shared.is_stopping.load(Ordering::Relaxed) {
+                thread::sleep(RETRY_AFTER);
+                self.retry();
+            }
+        }
+        self.flush();
+        if self.records > 0 {
+            tracing::error!("{} call records were never written", self.records);
+        }
+    }
+
+    fn has_room(&self) -> bool {
+        self.lines.len() < BATCH
+    }
+
+    fn on_order(&mut self, order: Order) {
+        match order {
+            Order::Write(record) if self.path.is_some() => {
+                self.lines.extend_from_slice(line(&record, &self.clock.pair()).as_bytes());
+                self.records += 1;
+            }
+            Order::Write(_) => {}
+            Order::Reopen(path) => {
+                // What came before belongs to the file that was.
+                self.flush();
+                self.forget_file();
+                self.path = path;
+                self.flush();
+            }
+        }
+    }
+
+    /// Tries again, with the file that now has the name: the old one may be on a disk that has gone. Where it is still the
+    /// same, the half line that it may end with goes on.
+    fn retry(&mut self) {
+        if let Some(path) = self.shared.next.lock().unwrap_or_else(PoisonError::into_inner).take() {
+            self.path = path;
+        }
+        let inode = |metadata: io::Result<Metadata>| metadata.map(|metadata| (metadata.dev(), metadata.ino())).ok();
+        let open = self.file.as_ref().and_then(|file| inode(file.metadata()));
+        if open.is_none() || open != self.path.as_ref().and_then(|path| inode(fs::metadata(path))) {
+            self.forget_file();
+        }
+        self.flush();
+    }
+
+    fn forget_file(&mut self) {
+        self.file = None;
+        // A line that the old file has half of is written whole to the next one.
+        let done = self.lines.get(..self.written).and_then(|done| done.iter().rposition(|byte| *byte == b'\n'));
+        if let Some(end) = done {
+            self.lines.drain(..=end);
+        }
+        self.written = 0;
+    }
+
+    fn flush(&mut self) {
+        let Some(path) = self.path.clone() else {
+            self.lines.clear();
+            (self.written, self.records, self.is_failing) = (0, 0, false);
+            return;
+        };
+        match self.try_flush(&path) {
+            Ok(()) => {
+                if std::mem::take(&mut self.is_failing) {
+                    let lost = self.shared.lost.load(Ordering::Relaxed);
+                    tracing::info!("call records are written to {} again; {lost} are lost in all", path.display());
+                }
+                self.lines.clear();
+                (self.written, self.records) = (0, 0);
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut self.is_failing, true) {
+                    tracing::error!(
+                        "call records cannot be written to {}: {error}; trying again each second",
+                        path.display()
+                    );
+                }
+            }
+        }
+    }
+
+    fn try_flush(&mut self, path: &Path) -> io::Result<()> {
+        let file = match &mut self.file {
+            Some(file) => file,
+            None => self.file.insert(OpenOptions::new().append(true).create(true).mode(0o640).open(path)?),
+        };
+        while let Some(rest) = self.lines.get(self.written..).filter(|rest| !rest.is_empty()) {
+            match file.write(rest) {
+                Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+                Ok(count) => self.written += count,
+                Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+                Err(error) => return Err(error),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// One line. Fields are added at the end; none changes its meaning.
+#[derive(Serialize)]
+struct Line {
+    start: String,
+    answer: Option<String>,
+    end: String,
+    setup_s: f64,
+    talk_s: f64,
+    reason: &'static str,
+    status: Option<u16>,
+    caller: String,
+    callee: String,
+    call_id: String,
+    source: String,
+    target: Option<String>,
+}
+
+fn line(record: &Record, now: &ClockPair) -> String {
+    let wall = |at: Timestamp| {
+        let ago = now.monotonic.as_nanos().saturating_sub(at.as_nanos());
+        rfc3339(now.real.0.saturating_sub(ago) / 1_000_000)
+    };
+    let seconds = |duration: Duration| (duration.as_secs_f64() * 1000.0).round() / 1000.0;
+    let line = Line {
+        start: wall(record.began),
+        answer: record.answered.map(wall),
+        end: wall(record.ended),
+        setup_s: seconds(record.answered.unwrap_or(record.ended) - record.began),
+        talk_s: seconds(record.answered.map_or(Duration::ZERO, |answered| record.ended - answered)),
+        reason: record.reason.as_str(),
+        status: record.status,
+        caller: lossy(record.caller()),
+        callee: lossy(record.callee()),
+        call_id: String::from_utf8_lossy(record.call_id()).into_owned(),
+        source: format!("{}:{}", record.transport.as_str().to_ascii_lowercase(), record.source),
+        target: record.target.map(|target| target.to_string()),
+    };
+    // Nothing in it can fail to become JSON.
+    serde_json::to_string(&line).map_or_else(|error| error.to_string(), |line| line + "\n")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    use std::time::Instant;
+
+    use strowger_calls::{Calls, Limits};
+    use strowger_foundation::{Flow, ListenerId, TagKey, Transport};
+    use strowger_message::Message;
+    use strowger_net::RealNanos;
+
+    fn record(call_id: &str) -> Box<Record> {
+        let mut calls = Calls::new(&TagKey::new([1; 16]), Limits::default());
+        let message = |start: &str, method: &str, to: &str| {
+            format!(
+                "{start}\r\nVia: SIP/2.0/UDP 192.0.2.1;branch=z9hG4bK1\r\nFrom: <sip:alice@example.com>;tag=a\r\n\
+                 To: <sip:bob@example.com>{to}\r\nCall-ID: {call_id}\r\nCSeq: 1 {method}\r\nContent-Length: 0\r\n\r\n"
+            )
+        };
+        let peer = "[2001:db8::1]:5060".parse().expect("an address");
+        let flow = Flow::new(ListenerId(0), Transport::Tcp, peer);
+        let invite = message("INVITE sip:bob@example.com SIP/2.0", "INVITE", "");
+        let invite = Message::parse(invite.as_bytes()).expect("valid");
+        let key = calls.begin(Timestamp::from_millis(1000), &invite, &flow).expect("noted");
+        let answer = message("SIP/2.0 200 OK", "INVITE", ";tag=b");
+        let answer = Message::parse(answer.as_bytes()).expect("valid");
+        let target = "192.0.2.2:5062".parse().expect("an address");
+        calls.answered(Timestamp::from_millis(4250), key, &answer, target);
+        let bye = message("BYE sip:bob@example.com SIP/2.0", "BYE", ";tag=b");
+        calls.bye(Timestamp::from_millis(64_250), &Message::parse(bye.as_bytes()).expect("valid"));
+        Box::new(calls.poll_record().expect("ended"))
+    }
+
+    fn lines(path: &Path) -> Vec<serde_json::Value> {
+        let text = fs::read_to_string(path).unwrap_or_default();
+        assert!(text.is_empty() || text.ends_with('\n'), "{text:?}");
+        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    }
+
+    fn until(what: &str, mut done: impl FnMut() -> bool) {
+        let deadline = Instant::now() + Duration::from_secs(20);
+        while !done() {
+            assert!(Instant::now() < deadline, "not in time: {what}");
+            // Another thread and the disk tell us nothing when they are ready.
+            thread::sleep(Duration::from_millis(5));
+        }
+    }
+
+    #[test]
+    fn a_line_says_it_all() {
+        let now = ClockPair { monotonic: Timestamp::from_millis(65_000), real: RealNanos(1_767_323_045_678_000_000) };
+        let expected = "{\"start\":\"2026-01-02T03:03:01.678Z\",\"answer\":\"2026-01-02T03:03:04.928Z\",\
+             \"end\":\"2026-01-02T03:04:04.928Z\",\"setup_s\":3.25,\"talk_s\":60.0,\"reason\":\"caller hung up\",\
+             \"status\":200,\"caller\":\"sip:alice@example.com\",\"callee\":\"sip:bob@example.com\",\
+             \"call_id\":\"c1@192.0.2.1\",\"source\":\"tcp:[2001:db8::1]:5060\",\"target\":\"192.0.2.2:5062\"}\n";
+        assert_eq!(line(&record("c1@192.0.2.1"), &now), expected);
+    }
+
+    #[test]
+    fn a_file_that_is_moved_away_is_let_go_of_when_told() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let (path, moved) = (folder.path().join("cdr.json"), folder.path().join("cdr.json.1"));
+        let cdr = Cdr::start(Some(&path), Clock::start()).expect("a thread");
+        cdr.write(record("c1"));
+        until("the first line", || lines(&path).len() == 1);
+        fs::rename(&path, &moved).expect("moved");
+        cdr.write(record("c2"));
+        cdr.reopen(Some(&path));
+        cdr.write(record("c3"));
+        drop(cdr);
+        assert_eq!(lines(&moved).iter().map(|line| line["call_id"].clone()).collect::<Vec<_>>(), ["c1", "c2"]);
+        assert_eq!(lines(&path)[0]["call_id"], "c3");
+    }
+
+    #[test]
+    fn what_cannot_be_written_is_written_later() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("not-yet/cdr.json");
+        let cdr = Cdr::start(Some(&path), Clock::start()).expect("a thread");
+        cdr.write(record("c1"));
+        cdr.write(record("c2"));
+        fs::create_dir(folder.path().join("not-yet")).expect("made");
+        until("both lines", || lines(&path).len() == 2);
+        assert_eq!(cdr.lost(), 0);
+    }
+
+    #[test]
+    fn a_server_that_ends_does_not_wait_for_a_disk_that_is_full() {
+        let cdr = Cdr::start(Some(Path::new("/dev/full")), Clock::start()).expect("a thread");
+        // Enough to fill the batch, so that the thread only tries again.
+        (0..500).for_each(|_| cdr.write(record("c1")));
+        let begin = Instant::now();
+        drop(cdr);
+        assert!(begin.elapsed() < Duration::from_secs(10));
+    }
+
+    #[test]
+    fn without_a_file_nothing_is_written_and_one_can_be_named_later() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("cdr.json");
+        let cdr = Cdr::start(None, Clock::start()).expect("a thread");
+        cdr.write(record("c1"));
+        cdr.reopen(Some(&path));
+        cdr.write(record("c2"));
+        drop(cdr);
+        assert_eq!(lines(&path).len(), 1);
+    }
+
+    #[test]
+    fn a_full_disk_makes_no_half_lines() {
+        let mut writer = Writer::new(Some("/dev/full".into()), Clock::start(), Arc::default());
+        writer.on_order(Order::Write(record("c1")));
+        writer.flush();
+        assert!(writer.is_failing && writer.records == 1);
+        // Half of it was taken, then the disk was full, and the file was changed for another.
+        writer.written = 10;
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("cdr.json");
+        writer.path = Some(path.clone());
+        writer.retry();
+        assert_eq!(lines(&path).len(), 1);
+        assert!(!writer.is_failing && writer.lines.is_empty());
+    }
+}

@@ -1,0 +1,264 @@
+//! A call through the server as a process: it is listed, traced and recorded.
+
+mod common;
+
+use std::io::{BufRead as _, BufReader, Read as _};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::process::{Child, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use common::Folder;
+use serde_json::Value;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct Server {
+    folder: Folder,
+    child: Child,
+    address: SocketAddr,
+}
+
+impl Server {
+    fn start() -> Self {
+        let probe = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let address = probe.local_addr().expect("bound");
+        drop(probe);
+        let config = format!(
+            "server.listen = [\"udp:{address}\"]\nserver.workers = 2\nauth.require = []\n\
+             server.domains = [\"example.com\"]\ncdr.file = \"cdr.json\"\n"
+        );
+        let folder = Folder::new(&config);
+        let log = std::fs::File::create(folder.path().join("log")).expect("a file");
+        let child = folder.command(&["serve"]).stderr(log).stdout(Stdio::null()).spawn().expect("it starts");
+        let server = Self { folder, child, address };
+        server.until("it answers", || server.folder.run(&["ctl", "status"]).code == Some(0));
+        server.folder.run(&["user", "add", "bob@example.com", "--password", "x"]).ok();
+        server.until("the user is known", || server.folder.run(&["ctl", "status", "--json"]).json()["users"] == 1);
+        server
+    }
+
+    fn until(&self, what: &str, mut done: impl FnMut() -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !done() {
+            let log = std::fs::read_to_string(self.folder.path().join("log")).expect("a log");
+            assert!(Instant::now() < deadline, "not in time: {what}\n{log}");
+            // Another process tells us nothing when it is ready.
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    fn records(&self) -> Vec<Value> {
+        let text = std::fs::read_to_string(self.folder.path().join("cdr.json")).unwrap_or_default();
+        text.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect()
+    }
+
+    /// Begins a trace and waits until messages are looked at; what it prints is read at its end.
+    fn trace(&self, arguments: &[&str]) -> Child {
+        let arguments: Vec<_> = ["ctl", "trace"].iter().chain(arguments).copied().collect();
+        let mut command = self.folder.command(&arguments);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
+        let mut word = String::new();
+        BufReader::new(child.stderr.as_mut().expect("piped")).read_line(&mut word).expect("a word");
+        assert!(word.contains("waiting for messages"), "{word}");
+        child
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+    }
+}
+
+fn read(mut trace: Child) -> String {
+    let mut text = String::new();
+    trace.stdout.take().expect("piped").read_to_string(&mut text).expect("text");
+    assert!(trace.wait().expect("it ends").success());
+    text
+}
+
+/// What a trace prints until so many lines have `what`.
+fn read_until(mut trace: Child, what: &str, mut times: usize) -> String {
+    let mut text = String::new();
+    for line in BufReader::new(trace.stdout.take().expect("piped")).lines() {
+        let line = line.expect("text");
+        times -= usize::from(line.contains(what));
+        text += &(line + "\n");
+        if times == 0 {
+            break;
+        }
+    }
+    trace.kill().expect("it goes on");
+    trace.wait().expect("it ends");
+    text
+}
+
+struct Phone {
+    socket: UdpSocket,
+    server: SocketAddr,
+}
+
+impl Phone {
+    fn new(server: &Server) -> Self {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        socket.set_read_timeout(Some(PATIENCE)).expect("settable");
+        Self { socket, server: server.address }
+    }
+
+    fn address(&self) -> SocketAddr {
+        self.socket.local_addr().expect("bound")
+    }
+
+    fn send(&self, text: &str) {
+        self.socket.send_to(text.replace('\n', "\r\n").as_bytes(), self.server).expect("sent");
+    }
+
+    /// A request of this phone's.
+    fn request(&self, start: &str, tags: (&str, &str), cseq: &str, more: &str) {
+        let (from, to) = tags;
+        self.send(&format!(
+            "{start} SIP/2.0\nVia: SIP/2.0/UDP {};branch=z9hG4bK{}\nMax-Forwards: 70\nFrom: <sip:alice@example.com>{from}\n\
+             To: <sip:bob@example.com>{to}\nCall-ID: call-1\nCSeq: {cseq}\n{more}Content-Length: 0\n\n",
+            self.address(),
+            cseq.replace(' ', ""),
+        ));
+    }
+
+    /// The next message whose first line has `what`.
+    fn receive(&self, what: &str) -> String {
+        loop {
+            let mut buffer = [0; 4096];
+            let length = self.socket.recv(&mut buffer).expect("a message in time");
+            let text = String::from_utf8_lossy(&buffer[..length]).into_owned();
+            if text.lines().next().is_some_and(|start| start.contains(what)) {
+                return text;
+            }
+        }
+    }
+
+    /// Answers a request with its own Via, Record-Route, From, To, Call-ID and CSeq.
+    fn answer(&self, request: &str, status: &str, tag: &str) {
+        let kept = ["Via", "Record-Route", "From", "To", "Call-ID", "CSeq"];
+        let lines = request.lines().filter(|line| kept.iter().any(|name| line.starts_with(&format!("{name}:"))));
+        let tagged = |line: &str| {
+            let needs_tag = line.starts_with("To:") && !line.contains("tag=");
+            if needs_tag { format!("{line};tag={tag}\n") } else { format!("{line}\n") }
+        };
+        let head: String = lines.map(tagged).collect();
+        self.send(&format!("SIP/2.0 {status}\n{head}Contact: <sip:bob@{}>\nContent-Length: 0\n\n", self.address()));
+    }
+}
+
+/// Alice calls Bob, who is registered and answers.
+fn connect(server: &Server) -> (Phone, Phone, String) {
+    let (alice, bob) = (Phone::new(server), Phone::new(server));
+    bob.send(&format!(
+        "REGISTER sip:example.com SIP/2.0\nVia: SIP/2.0/UDP {0};branch=z9hG4bKr\nMax-Forwards: 70\n\
+         From: <sip:bob@example.com>;tag=r\nTo: <sip:bob@example.com>\nCall-ID: reg\nCSeq: 1 REGISTER\n\
+         Contact: <sip:bob@{0}>\nExpires: 600\nContent-Length: 0\n\n",
+        bob.address()
+    ));
+    bob.receive("200 ");
+    let secret = "Authorization: Digest username=\"alice\", response=\"d41d8cd98f00b204\"\n";
+    alice.request("INVITE sip:bob@example.com", (";tag=a", ""), "1 INVITE", secret);
+    let invite = bob.receive("INVITE");
+    bob.answer(&invite, "180 Ringing", "b");
+    alice.receive("180 ");
+    bob.answer(&invite, "200 OK", "b");
+    let answer = alice.receive("200 ");
+    let route = answer.lines().find_map(|line| line.strip_prefix("Record-Route: ")).map(str::to_owned);
+    let route = route.map_or(String::new(), |route| format!("Route: {route}\n"));
+    alice.request(&format!("ACK sip:bob@{}", bob.address()), (";tag=a", ";tag=b"), "1 ACK", &route);
+    bob.receive("ACK");
+    (alice, bob, route)
+}
+
+#[test]
+fn a_call_is_listed_traced_and_recorded() {
+    let server = Server::start();
+    let ladder = server.trace(&["--user", "alice"]);
+    let whole = server.trace(&["--call-id", "call-1", "--count", "1", "--messages"]);
+    let objects = server.trace(&["--ip", "127.0.0.1", "--count", "2", "--json"]);
+    let (alice, bob, route) = connect(&server);
+
+    let listed = server.folder.run(&["ctl", "calls", "--json"]).json();
+    let call = &listed["calls"][0];
+    assert_eq!((&call["state"], &call["call_id"]), (&"answered".into(), &"call-1".into()), "{listed}");
+    assert_eq!(call["source"], alice.address().to_string());
+    assert_eq!(call["target"], bob.address().to_string());
+    assert!(call["age_s"].as_f64() >= call["answered_s"].as_f64() && listed["more"] == false);
+    let table = server.folder.run(&["ctl", "calls"]).ok();
+    assert!(table.lines().count() == 2 && table.contains("sip:alice@example.com  sip:bob@example.com"), "{table}");
+    assert!(server.records().is_empty());
+
+    bob.socket.set_read_timeout(Some(PATIENCE)).expect("settable");
+    alice.request(&format!("BYE sip:bob@{}", bob.address()), (";tag=a", ";tag=b"), "2 BYE", &route);
+    bob.answer(&bob.receive("BYE"), "200 OK", "b");
+    alice.receive("200 ");
+    server.until("the record is written", || server.records().len() == 1);
+    let record = &server.records()[0];
+    assert_eq!((&record["reason"], &record["status"]), (&"caller hung up".into(), &200.into()), "{record}");
+    assert_eq!(
+        (&record["caller"], &record["callee"]),
+        (&"sip:alice@example.com".into(), &"sip:bob@example.com".into())
+    );
+    assert_eq!(record["source"], format!("udp:{}", alice.address()));
+    assert!(
+        record["start"].as_str() <= record["answer"].as_str() && record["answer"].as_str() <= record["end"].as_str()
+    );
+    let listed = server.folder.run(&["ctl", "calls", "--json"]).json();
+    assert_eq!(listed["calls"], Value::Array(Vec::new()));
+
+    let ladder = read_until(ladder, "200 OK (BYE)", 2);
+    for expected in
+        ["INVITE sip:bob@", "─ 100 Trying ─", "─ 180 Ringing ─", "─ 200 OK ─", "─ 200 OK (BYE) ─", "strowger"]
+    {
+        assert!(ladder.contains(expected), "{expected} is missing:\n{ladder}");
+    }
+    assert!(ladder.contains(&bob.address().to_string()), "both sides are seen:\n{ladder}");
+    let objects = read(objects);
+    let objects: Vec<Value> = objects.lines().map(|line| serde_json::from_str(line).expect("JSON")).collect();
+    assert_eq!(objects.len(), 2);
+    assert_eq!(
+        (&objects[0]["start"], &objects[0]["sent"]),
+        (&"REGISTER sip:example.com SIP/2.0".into(), &false.into())
+    );
+    assert_eq!((&objects[0]["peer"], &objects[1]["sent"]), (&bob.address().to_string().into(), &true.into()));
+    assert_eq!(objects[0]["local"], format!("udp:{}", server.address));
+    let whole = read(whole);
+    assert!(whole.contains("Authorization: Digest ***") && !whole.contains("d41d8cd98f00b204"), "{whole}");
+}
+
+#[test]
+fn a_record_is_written_before_the_server_ends() {
+    let mut server = Server::start();
+    let (alice, bob, route) = connect(&server);
+    bob.request(&format!("BYE sip:alice@{}", alice.address()), (";tag=b", ";tag=a"), "1 BYE", &route);
+    alice.answer(&alice.receive("BYE"), "200 OK", "a");
+    bob.receive("200 ");
+    let kill = std::process::Command::new("kill").args(["-s", "TERM", &server.child.id().to_string()]).status();
+    assert!(kill.expect("kill runs").success());
+    assert!(server.child.wait().expect("it ends").success());
+    assert_eq!(server.records()[0]["reason"], "callee hung up");
+}
+
+#[test]
+fn a_trace_that_cannot_be_is_refused() {
+    let server = Server::start();
+    let error = server.folder.run(&["ctl", "trace", "--user", "@example.com"]).refused(1);
+    assert!(error.contains("is no user"), "{error}");
+    let none = server.folder.run(&["ctl", "trace"]);
+    assert_eq!(none.code, Some(2));
+    let traces: Vec<_> = (0..4).map(|_| server.trace(&["--ip", "192.0.2.1"])).collect();
+    let error = server.folder.run(&["ctl", "trace", "--ip", "192.0.2.1"]).refused(1);
+    assert_eq!(error, "4 traces run already; end one of them");
+    for mut trace in traces {
+        trace.kill().expect("it runs");
+        trace.wait().expect("it ends");
+    }
+    server.until("their places are free again", || {
+        server.folder.run(&["ctl", "trace", "--ip", "192.0.2.1", "--for", "10ms"]).code == Some(0)
+    });
+}

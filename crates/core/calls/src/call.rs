@@ -1,0 +1,193 @@
+//! One call as it is kept: as small as it can be.
+
+use core::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use strowger_foundation::{TimerId, Timestamp, Transport};
+use strowger_message::{Message, Uri};
+
+use crate::record::{CallView, Reason, Record, State, Text};
+
+/// Bytes that are kept of each party's URI.
+pub const MAX_PARTY: usize = 128;
+/// Bytes that are kept of a Call-ID.
+pub const MAX_CALL_ID: usize = 256;
+
+/// A call in progress.
+#[derive(Debug)]
+pub(crate) struct Call {
+    /// What it is found by: see [`CallKey`](crate::CallKey).
+    pub(crate) key: u64,
+    began: Timestamp,
+    /// [`Timestamp::MAX`] before there is an answer.
+    answered: Timestamp,
+    pub(crate) timer: Option<TimerId>,
+    text: Text,
+    source: Place,
+    target: Place,
+    /// Of the tag of the callee who answered: a BYE of another dialog of the same INVITE ends nothing.
+    pub(crate) callee_tag: u32,
+    transport: Transport,
+    pub(crate) state: State,
+    /// How often the INVITE is on its way at once: more than once where it passes this server twice.
+    pub(crate) legs: u8,
+    /// Whether the caller has sent CANCEL.
+    pub(crate) is_cancelled: bool,
+    /// Whether the timer is a session's (RFC 4028).
+    pub(crate) has_session_timer: bool,
+    /// What the caller was asked for more with, while it is [`State::Challenged`].
+    pub(crate) challenge: u16,
+}
+
+impl Call {
+    pub(crate) fn new(now: Timestamp, key: u64, invite: &Message<'_>, transport: Transport, peer: SocketAddr) -> Self {
+        Self {
+            key,
+            began: now,
+            answered: Timestamp::MAX,
+            timer: None,
+            text: text_of(invite),
+            source: Place::from(peer),
+            target: Place::NONE,
+            callee_tag: 0,
+            transport,
+            state: State::Trying,
+            legs: 1,
+            is_cancelled: false,
+            has_session_timer: false,
+            challenge: 0,
+        }
+    }
+
+    /// The first 2xx.
+    pub(crate) fn on_answer(&mut self, now: Timestamp, callee_tag: u32, target: SocketAddr) {
+        debug_assert!(self.state != State::Answered, "the first answered dialog is the call");
+        self.state = State::Answered;
+        self.answered = now;
+        self.callee_tag = callee_tag;
+        self.target = Place::from(target);
+    }
+
+    pub(crate) fn on_failure(&mut self, target: Option<SocketAddr>) {
+        self.target = target.map_or(Place::NONE, Place::from);
+    }
+
+    pub(crate) fn view(&self) -> CallView<'_> {
+        CallView {
+            state: self.state,
+            began: self.began,
+            answered: self.answered(),
+            transport: self.transport,
+            source: self.source.address(),
+            target: self.target(),
+            caller: self.text.caller(),
+            callee: self.text.callee(),
+            call_id: self.text.call_id(),
+        }
+    }
+
+    pub(crate) fn into_record(self, ended: Timestamp, reason: Reason, status: Option<u16>) -> Record {
+        Record {
+            began: self.began,
+            answered: self.answered(),
+            ended: ended.max(self.began),
+            reason,
+            status,
+            transport: self.transport,
+            source: self.source.address(),
+            target: self.target(),
+            text: self.text,
+        }
+    }
+
+    fn answered(&self) -> Option<Timestamp> {
+        (self.state == State::Answered).then_some(self.answered)
+    }
+
+    fn target(&self) -> Option<SocketAddr> {
+        (self.target != Place::NONE).then(|| self.target.address())
+    }
+}
+
+fn text_of(invite: &Message<'_>) -> Text {
+    let caller = bare(invite.from().uri);
+    let callee = bare(invite.request_uri());
+    let call_id = invite.call_id();
+    Text::new(caller, callee, call_id.get(..MAX_CALL_ID).unwrap_or(call_id))
+}
+
+/// The URI without its parameters, cut to its limit.
+fn bare(text: &[u8]) -> &[u8] {
+    let bare = match Uri::parse(text) {
+        Some(Uri::Sip(uri)) => {
+            let params = uri.params.as_bytes();
+            let headers = uri.headers.map_or(0, |headers| headers.len().saturating_add(1));
+            // A parameter's semicolon may or may not be counted with it; what is before the first one is meant.
+            let end = uri.text.len().saturating_sub(headers).saturating_sub(params.len());
+            let start = uri.text.get(..end).unwrap_or(uri.text);
+            start.strip_suffix(b";").unwrap_or(start)
+        }
+        _ => text,
+    };
+    bare.get(..MAX_PARTY).unwrap_or(bare)
+}
+
+/// An address in 18 bytes: IPv4 as it is mapped into IPv6, without the scope of a link-local address.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    ip: [u8; 16],
+    port: u16,
+}
+
+impl Place {
+    /// No address that a peer has.
+    const NONE: Self = Self { ip: [0; 16], port: 0 };
+
+    fn address(self) -> SocketAddr {
+        SocketAddr::new(IpAddr::V6(Ipv6Addr::from(self.ip)).to_canonical(), self.port)
+    }
+}
+
+impl From<SocketAddr> for Place {
+    fn from(address: SocketAddr) -> Self {
+        let ip = match address.ip() {
+            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+            IpAddr::V6(ip) => ip,
+        };
+        Self { ip: ip.octets(), port: address.port() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_party_is_its_address_and_nothing_more() {
+        let cases: [(&[u8], &[u8]); 6] = [
+            (b"sip:alice@example.com", b"sip:alice@example.com"),
+            (b"sip:alice@example.com;transport=tcp;lr", b"sip:alice@example.com"),
+            (b"sip:alice;day=1@example.com:5080;user=phone?Subject=x", b"sip:alice;day=1@example.com:5080"),
+            (b"sips:[2001:db8::1]:5061", b"sips:[2001:db8::1]:5061"),
+            (b"tel:+1-201-555-0123", b"tel:+1-201-555-0123"),
+            (b"urn:service:sos", b"urn:service:sos"),
+        ];
+        for (written, kept) in cases {
+            assert_eq!(bare(written), kept);
+        }
+        assert_eq!(bare(&[b"sip:".to_vec(), vec![b'a'; 500]].concat()).len(), MAX_PARTY);
+    }
+
+    #[test]
+    fn addresses_of_both_families_come_back() {
+        for text in ["192.0.2.1:5060", "[2001:db8::1]:5061", "0.0.0.0:1"] {
+            let address: SocketAddr = text.parse().expect("an address");
+            assert_eq!(Place::from(address).address(), address);
+            assert_ne!(Place::from(address), Place::NONE);
+        }
+    }
+
+    #[test]
+    fn a_call_is_small() {
+        assert!(size_of::<Call>() <= 112, "{}", size_of::<Call>());
+    }
+}

@@ -1,0 +1,63 @@
+//! Where calls are kept: in chunks, so that growing copies nothing and what is held never doubles.
+
+use crate::call::Call;
+
+/// Calls of one chunk.
+const CHUNK: usize = 128;
+
+/// Calls at places 0 to `len`, without holes.
+#[derive(Debug, Default)]
+pub(crate) struct Chunks {
+    chunks: Vec<Vec<Call>>,
+    len: usize,
+}
+
+impl Chunks {
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    pub(crate) fn get(&self, place: u32) -> Option<&Call> {
+        let place = place as usize;
+        self.chunks.get(place / CHUNK)?.get(place % CHUNK)
+    }
+
+    pub(crate) fn get_mut(&mut self, place: u32) -> Option<&mut Call> {
+        let place = place as usize;
+        self.chunks.get_mut(place / CHUNK)?.get_mut(place % CHUNK)
+    }
+
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Call> {
+        self.chunks.iter().flatten()
+    }
+
+    pub(crate) fn push(&mut self, call: Call) {
+        let chunk = self.len / CHUNK;
+        if chunk == self.chunks.len() {
+            self.chunks.push(Vec::with_capacity(CHUNK));
+        }
+        if let Some(chunk) = self.chunks.get_mut(chunk) {
+            chunk.push(call);
+            self.len += 1;
+        }
+    }
+
+    /// Takes the call at `place`; the last one moves there.
+    pub(crate) fn swap_remove(&mut self, place: u32) -> Option<Call> {
+        let last = self.len.checked_sub(1)?;
+        if place as usize > last {
+            return None;
+        }
+        let moved = self.chunks.get_mut(last / CHUNK)?.pop()?;
+        self.len = last;
+        // Half a chunk of slack, so that a table that breathes around a chunk's end does not allocate at every breath.
+        self.chunks.truncate((last + CHUNK / 2).div_ceil(CHUNK));
+        if last == 0 {
+            self.chunks = Vec::new();
+        }
+        match self.get_mut(place) {
+            Some(hole) => Some(core::mem::replace(hole, moved)),
+            None => Some(moved),
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! What a call costs, by a counting allocator.
+#![allow(unsafe_code, reason = "an allocator that counts cannot be written otherwise")]
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use strowger_calls::{Calls, Limits};
+use strowger_foundation::{Flow, ListenerId, TagKey, Timestamp, Transport};
+use strowger_message::Message;
+
+struct Counting;
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call goes to the system's allocator unchanged.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        LIVE.fetch_add(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's promise.
+        unsafe { System.dealloc(memory, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn live() -> usize {
+    LIVE.load(Ordering::Relaxed)
+}
+
+fn begin(calls: &mut Calls, number: u32) {
+    let invite = format!(
+        "INVITE sip:bob{number:06}@example.com SIP/2.0\r\nVia: SIP/2.0/UDP 192.0.2.1;branch=z9hG4bK1\r\n\
+         Max-Forwards: 70\r\nFrom: <sip:al{number:06}@example.com>;tag=a\r\nTo: <sip:bob@example.com>\r\n\
+         Call-ID: 7a1f9c64{number:08}@192.0.2.1\r\nCSeq: 1 INVITE\r\nContent-Length: 0\r\n\r\n"
+    );
+    let flow = Flow::new(ListenerId(0), Transport::Udp, "192.0.2.1:5060".parse().expect("an address"));
+    let invite = Message::parse(invite.as_bytes()).expect("valid");
+    calls.begin(Timestamp::ZERO, &invite, &flow).expect("noted");
+}
+
+/// One test: the counter is the process's.
+#[test]
+fn a_call_costs_no_more_than_its_budget_and_gives_it_back() {
+    let before = live();
+    // The dearest sizes are those at which tables have just doubled.
+    for (count, budget) in [(8_000, 250), (14_000, 250), (60_000, 250), (17_000, 275)] {
+        let mut calls = Calls::new(&TagKey::new([7; 16]), Limits::default());
+        let empty = live();
+        for number in 0..count {
+            begin(&mut calls, number);
+        }
+        let each = (live() - empty) / count as usize;
+        assert!(each <= budget, "{count} calls: {each} B each");
+        while !calls.is_empty() {
+            calls.handle_timeout(Timestamp::from_millis(13 * 3_600_000));
+            while calls.poll_record().is_some() {}
+        }
+        // What the timer wheel has grown to it keeps.
+        let kept = live() - empty;
+        assert!(kept <= count as usize * 90, "{kept} B kept of {count} calls");
+    }
+    assert_eq!(live(), before, "nothing leaks");
+}

@@ -1,0 +1,98 @@
+//! Where a SIP URI is: RFC 3263 without its network.
+//!
+//! A [`Question`] is asked of the DNS by a resolver outside of the core; its [`Located`] answer lists candidates with their
+//! priorities and weights, from which each request takes its own order.
+
+#![forbid(unsafe_code)]
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+#![cfg_attr(
+    test,
+    allow(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        reason = "a test may fail loudly"
+    )
+)]
+
+mod names;
+mod order;
+mod outages;
+
+pub use names::{CachePolicy, Lookup, MAX_NAMES, NameCounts, Names, RETRY_AFTER};
+pub use order::{Draw, MAX_CANDIDATES, MAX_HOPS};
+pub use outages::{MAX_OUTAGES, Outages};
+
+use core::net::SocketAddr;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use strowger_foundation::Transport;
+
+/// What is to be located: the host name of a URI, with what the URI says of port and transport (RFC 3263 §4).
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
+pub struct Question {
+    /// The host name, in lower case, without a final dot.
+    pub host: SmallVec<[u8; 48]>,
+    /// The port, where the URI has one.
+    pub port: Option<u16>,
+    /// The transport, where the URI names one.
+    pub transport: Option<Transport>,
+    /// The URI is a `sips` URI.
+    pub secure: bool,
+}
+
+impl Question {
+    /// Asks for `host` in any case, with or without a final dot.
+    #[must_use]
+    pub fn new(host: &[u8], port: Option<u16>, transport: Option<Transport>, secure: bool) -> Self {
+        let host = host.strip_suffix(b".").unwrap_or(host);
+        Self { host: host.iter().map(u8::to_ascii_lowercase).collect(), port, transport, secure }
+    }
+}
+
+/// One place to send a request to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Hop {
+    /// How.
+    pub transport: Transport,
+    /// Where.
+    pub address: SocketAddr,
+}
+
+/// One server of an answer, with the place that the DNS gives it among the others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// The rank of its transport among those of the answer; lower first (NAPTR order and preference).
+    pub rank: u16,
+    /// Its SRV priority; lower first.
+    pub priority: u16,
+    /// Its share among those of the same rank and priority.
+    pub weight: u16,
+    /// Its addresses, in the order in which they are tried.
+    pub hops: SmallVec<[Hop; 2]>,
+}
+
+/// All servers that a name stands for.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Located {
+    /// In the order of rank and priority.
+    pub candidates: Vec<Candidate>,
+}
+
+/// Why a name could not be located.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Failure {
+    /// There is no such name, or it has no address.
+    NoSuchName,
+    /// The DNS did not answer in time, or with a failure of its own.
+    NoAnswer,
+}
+
+/// What the DNS said.
+pub type Answer = Result<Arc<Located>, Failure>;
+
+/// One question of one shard, to be named in the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct QueryId(pub u64);

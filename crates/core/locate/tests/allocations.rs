@@ -1,0 +1,63 @@
+//! What stands on the way of every request allocates nothing: looking a name up, and asking whether a peer is out.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::Arc;
+use std::time::Duration;
+
+use strowger_foundation::{Timestamp, Transport};
+use strowger_locate::{CachePolicy, Candidate, Hop, Located, Lookup, Names, Outages, Question};
+
+/// The system's allocator, which counts what each thread asks of it.
+struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+}
+
+// SAFETY: every call goes to the system's allocator unchanged; counting allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+#[test]
+fn a_known_name_and_its_order_allocate_nothing() {
+    let names = Names::new(CachePolicy::default(), 1);
+    let outages = Outages::new(1);
+    let asked = Question::new(b"a-rather-long-name-of-a-host-in-a-zone.example.com", None, None, false);
+    let hop = |last| Hop { transport: Transport::Udp, address: ([192, 0, 2, last], 5060).into() };
+    let candidate = |last| Candidate { rank: 0, priority: 0, weight: 1, hops: [hop(last)].into_iter().collect() };
+    let answer = Ok(Arc::new(Located::new((0..4).map(candidate).collect())));
+    names.insert(Timestamp::ZERO, &asked, answer, Duration::from_secs(60));
+    outages.mark(Timestamp::ZERO, hop(0), Duration::from_secs(60));
+    let mut order = smallvec::SmallVec::new();
+
+    let before = ALLOCATIONS.get();
+    for second in [1, 61, 61] {
+        let now = Timestamp::from_millis(second * 1_000);
+        let (Lookup::Known(Ok(located)) | Lookup::Stale(Ok(located))) = names.lookup(now, &asked) else {
+            panic!("it is known");
+        };
+        located.order(second, |hop| outages.is_out(now, hop), &mut order);
+        assert_eq!(order.len(), 4);
+    }
+    assert_eq!(ALLOCATIONS.get() - before, 0);
+}

@@ -1,0 +1,527 @@
+//! From one request to its branches: destinations at once and one after the other, their places, and names that are looked
+//! up first (RFC 3261 §16.5, §16.6; RFC 3263 §4.3).
+
+use smallvec::SmallVec;
+use strowger_foundation::{Buf, Flow, ListenerId, Timestamp, Transport};
+use strowger_locate::QueryId;
+use strowger_message::{Message, Method, Status};
+use strowger_transaction::{ClientId, Kind, ServerId};
+
+use crate::branch::{Branch as BranchTag, Owner};
+use crate::context::{Best, Branch, Context, Later, Progress, Rest, Wait};
+use crate::engine::{NO_CONTEXT, Proxy};
+use crate::forward::{self, Hop};
+use crate::policy::{MAX_ATTEMPTS, MAX_BRANCHES};
+use crate::recipe::{Forwarding, Recipe};
+use crate::routing::{self, Outsides};
+use crate::target::{Place, Reach, Target, To};
+
+/// Questions to the DNS that wait for their answer, of one shard; one more fails at once.
+pub const MAX_QUESTIONS: usize = 16_384;
+
+/// Who asked the DNS.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Asked {
+    context: u32,
+    client: ClientId,
+    serial: u32,
+}
+
+impl Proxy {
+    /// Forwards the request of the server transaction `server`: to the targets of the highest q at once, to the others after
+    /// them. Where not one branch can be opened the request is answered 503.
+    pub fn forward(
+        &mut self,
+        now: Timestamp,
+        server: ServerId,
+        message: &Message<'_>,
+        forwarding: &Forwarding<'_>,
+        mut targets: SmallVec<[Target; 1]>,
+    ) {
+        let request = self.transactions.pool().copy_of(message.bytes());
+        let index = narrow(self.contexts.insert(Context {
+            server,
+            is_invite: message.method() == Method::Invite,
+            ring_timeout: forwarding.times.ring_timeout,
+            source: forwarding.edits.source,
+            request: Some(request),
+            branches: SmallVec::new(),
+            later: None,
+            best: None,
+            answered: false,
+            given_up: false,
+            live: 1,
+            call: forwarding.call,
+        }));
+        self.transactions.set_server_user(server, index);
+        self.counters.forwarded += 1;
+        self.unanswered = self.unanswered.saturating_add(1);
+        self.avoid_for = forwarding.times.avoid_for;
+        targets.truncate(MAX_BRANCHES);
+        let first = widest_first_step(&mut targets);
+        if first < targets.len() || forwarding.times.recurse {
+            let seen =
+                targets.iter().filter_map(|target| target.places.first()).map(|place| self.mark_of(place)).collect();
+            let mut waiting: Vec<Target> = targets.drain(first..).collect();
+            waiting.reverse();
+            let later = Later { recipe: Recipe::of(forwarding), targets: waiting, seen, redirections: 0 };
+            if let Some(context) = self.context_mut(index) {
+                context.later = Some(Box::new(later));
+            }
+        }
+        self.open_step(now, index, message, forwarding, targets);
+        if self.context(index).is_some_and(|context| context.branches.is_empty()) {
+            // This 503 is of ourselves, so it leaves as one.
+            self.keep_own(index, Status::SERVICE_UNAVAILABLE);
+        }
+        self.finish_if_done(now, index);
+        self.drain_events(now);
+    }
+
+    /// Opens a branch for each of `targets`.
+    fn open_step(
+        &mut self,
+        now: Timestamp,
+        index: u32,
+        message: &Message<'_>,
+        forwarding: &Forwarding<'_>,
+        targets: SmallVec<[Target; 1]>,
+    ) {
+        let count = targets.len();
+        for (number, target) in targets.into_iter().enumerate() {
+            let breadth = share(forwarding.max_breadth, count, number);
+            self.try_target(now, index, message, forwarding, target, breadth, &[]);
+        }
+    }
+
+    /// Goes on to the destinations of the next lower q; whether a branch was opened.
+    pub(crate) fn open_next_step(&mut self, now: Timestamp, index: u32) -> bool {
+        loop {
+            let Some(later) = self.context_mut(index).filter(|c| c.may_go_on()).and_then(|c| c.later.as_mut()) else {
+                return false;
+            };
+            let Some(next) = later.targets.pop() else { return false };
+            let mut step: SmallVec<[Target; 1]> = SmallVec::new();
+            let q = next.q;
+            step.push(next);
+            while let Some(equal) = later.targets.pop_if(|target| target.q == q) {
+                step.push(equal);
+            }
+            let before = self.context(index).map_or(0, |context| context.branches.len());
+            self.again(index, |proxy, message, forwarding| {
+                proxy.open_step(now, index, message, forwarding, step);
+            });
+            if self.context(index).is_some_and(|context| context.branches.len() > before && context.is_pending()) {
+                return true;
+            }
+        }
+    }
+
+    /// The next place of a branch's destination; whether there was one, which then takes the branch's place.
+    pub(crate) fn try_elsewhere(&mut self, now: Timestamp, index: u32, client: ClientId) -> bool {
+        let branch = self.context_mut(index).and_then(|context| context.branch_mut(client));
+        let Some(rest) = branch.and_then(|branch| branch.rest.take_if(|rest| !rest.target.places.is_empty())) else {
+            return false;
+        };
+        let tried = self.replace(now, index, client, rest.target, rest.breadth, &[]);
+        self.counters.failovers += u64::from(tried);
+        tried
+    }
+
+    /// Opens a branch for `target` in the place of `client`'s; whether that could be done.
+    pub(crate) fn replace(
+        &mut self,
+        now: Timestamp,
+        index: u32,
+        client: ClientId,
+        target: Target,
+        breadth: u32,
+        credentials: &[u8],
+    ) -> bool {
+        let mut opened = false;
+        self.again(index, |proxy, message, forwarding| {
+            opened = proxy.try_target(now, index, message, forwarding, target, breadth, credentials);
+        });
+        if opened && let Some(branch) = self.context_mut(index).and_then(|context| context.branch_mut(client)) {
+            branch.progress = Progress::Replaced;
+            branch.rest = None;
+        }
+        opened
+    }
+
+    /// Nothing at all was heard from where a branch was sent, and there is another place.
+    //= rfc3263#4.3
+    pub(crate) fn on_silence(&mut self, now: Timestamp, index: u32, client: ClientId) {
+        let Some(context) = self.context_mut(index).filter(|context| context.may_go_on()) else { return };
+        let Some(branch) = context.branch_mut(client).filter(|branch| branch.progress == Progress::Pending) else {
+            return;
+        };
+        // Should it come to life, it must not ring beside the other.
+        branch.cancel_wanted = true;
+        let (flow, reach) = (branch.flow, branch.reach);
+        self.avoid(now, flow, reach);
+        self.transactions.stop_retransmitting(client);
+        if !self.try_elsewhere(now, index, client) {
+            self.on_rang_out(now, index, client);
+        }
+    }
+
+    /// Who asked `query`: a number that all requests of its call have in common, and the listener from which it would
+    /// leave.
+    #[must_use]
+    pub fn asker_of(&self, query: QueryId) -> Option<(u64, ListenerId)> {
+        let asked = self.asked.get(usize::try_from(query.0 >> 32).ok()?)?;
+        let context = self.context(asked.context)?;
+        let message = Message::parse(context.request.as_ref()?).ok()?;
+        let branch = context.branches.iter().find(|branch| branch.client == asked.client)?;
+        let listener = match branch.rest.as_ref().map(|rest| &rest.current.to) {
+            Some(To::Name { listener, .. }) => *listener,
+            _ => context.source.listener,
+        };
+        Some((self.tag_key.hash64(&[message.call_id()]), listener))
+    }
+
+    /// What the DNS said to the question `query`: the flows to what it named, in the order in which they are tried, or what
+    /// the caller is told.
+    pub fn handle_resolved(&mut self, now: Timestamp, query: QueryId, flows: Result<SmallVec<[Flow; 4]>, Status>) {
+        let (slot, serial) = (query.0 >> 32, query.0 & u64::from(u32::MAX));
+        let slot = usize::try_from(slot).unwrap_or(usize::MAX);
+        if self.asked.get(slot).is_none_or(|asked| u64::from(asked.serial) != serial) {
+            return;
+        }
+        let Asked { context: index, client, .. } = self.asked.remove(slot);
+        self.transactions.release_client(client);
+        self.on_resolved(now, index, client, flows);
+        self.on_ended(index);
+        self.drain_events(now);
+    }
+
+    fn on_resolved(
+        &mut self,
+        now: Timestamp,
+        index: u32,
+        client: ClientId,
+        flows: Result<SmallVec<[Flow; 4]>, Status>,
+    ) {
+        let Some(context) = self.context_mut(index) else { return };
+        let may_go_on = context.may_go_on();
+        // A branch that was cancelled asks for nothing any more.
+        let branch = context.branch_mut(client).filter(|branch| branch.progress == Progress::Asking);
+        let Some(branch) = branch else { return };
+        let rest = branch.rest.take().filter(|_| may_go_on);
+        let Some(rest) = rest else {
+            branch.progress = Progress::Silent;
+            self.finish_if_done(now, index);
+            return;
+        };
+        let Rest { current, mut target, breadth, .. } = *rest;
+        let status = flows.as_ref().err().copied().unwrap_or(Status::SERVICE_UNAVAILABLE);
+        for flow in flows.into_iter().flatten().rev() {
+            target.places.insert(0, Place { to: To::Flow(flow), ..current.clone() });
+        }
+        if target.places.is_empty() || !self.replace(now, index, client, target, breadth, &[]) {
+            if let Some(branch) = self.context_mut(index).and_then(|context| context.branch_mut(client)) {
+                branch.progress = Progress::Final(status);
+            }
+            self.keep_own(index, status);
+        }
+        self.finish_if_done(now, index);
+    }
+
+    /// Opens a branch at the first place of `target`; whether that could be done.
+    #[expect(clippy::too_many_arguments, reason = "all of it is the branch's")]
+    fn try_target(
+        &mut self,
+        now: Timestamp,
+        index: u32,
+        message: &Message<'_>,
+        forwarding: &Forwarding<'_>,
+        mut target: Target,
+        breadth: u32,
+        credentials: &[u8],
+    ) -> bool {
+        let attempts = self.context(index).map_or(0, |context| context.branches.len());
+        if target.places.is_empty() || attempts >= MAX_ATTEMPTS {
+            return false;
+        }
+        let Ok(client) = self.transactions.reserve_client() else {
+            self.counters.table_full += 1;
+            return false;
+        };
+        let place = target.places.remove(0);
+        match place.to {
+            To::Flow(flow) => {
+                let sending = Sending { target, place, flow, breadth, credentials };
+                self.send(now, index, client, message, forwarding, sending);
+                true
+            }
+            To::Name { .. } => {
+                self.remember(index, forwarding);
+                self.ask(index, client, Rest { current: place, target, challenged: false, breadth })
+            }
+        }
+    }
+
+    /// Asks the DNS where a place is; whether the question was taken.
+    fn ask(&mut self, index: u32, client: ClientId, rest: Rest) -> bool {
+        if self.asked.len() >= MAX_QUESTIONS {
+            self.counters.table_full += 1;
+            self.transactions.release_client(client);
+            return false;
+        }
+        let To::Name { question, .. } = &rest.current.to else { return false };
+        let question = question.as_ref().clone();
+        self.next_question = self.next_question.wrapping_add(1);
+        let serial = self.next_question;
+        let slot = self.asked.insert(Asked { context: index, client, serial });
+        let slot = u64::try_from(slot).unwrap_or(0);
+        self.questions.push_back((QueryId(slot << 32 | u64::from(serial)), question));
+        let reach = rest.current.reach;
+        let Some(context) = self.context_mut(index) else { return false };
+        context.live = context.live.saturating_add(1);
+        context.branches.push(Branch {
+            client,
+            progress: Progress::Asking,
+            timer: None,
+            rang_out: false,
+            cancel_wanted: false,
+            flow: None,
+            reach,
+            rest: Some(Box::new(rest)),
+        });
+        true
+    }
+
+    fn send(
+        &mut self,
+        now: Timestamp,
+        index: u32,
+        client: ClientId,
+        message: &Message<'_>,
+        forwarding: &Forwarding<'_>,
+        sending: Sending<'_>,
+    ) {
+        let Sending { mut target, place, flow, breadth, credentials } = sending;
+        let tag = BranchTag { shard: self.shard, owner: Owner::Client(client), loop_hash: forwarding.loop_hash };
+        let to = Destination { target: &target, place: &place, credentials };
+        let mut request = self.write_branch(message, forwarding, &to, flow, tag, Some(breadth));
+        let mut flow = flow;
+        if let Some((stream, fixed)) = self.better_stream(now, request.len(), forwarding, &place, flow) {
+            let large = self.write_branch(message, forwarding, &to, stream, tag, Some(breadth));
+            self.transactions.pool().give(core::mem::replace(&mut request, large));
+            // Where nobody takes the connection the datagram may still arrive.
+            let datagram = Place { to: To::Flow(flow), reach: fixed, ..place.clone() };
+            target.places.insert(0, datagram);
+            flow = stream;
+        }
+        let is_invite = message.method() == Method::Invite;
+        let has_others = !target.places.is_empty();
+        let more_steps = self.context(index).and_then(|c| c.later.as_ref()).is_some_and(|l| !l.targets.is_empty());
+        let times = forwarding.times;
+        let wait = match (has_others, is_invite) {
+            (true, _) => Some((times.failover_timeout, Wait::Life)),
+            (false, true) if more_steps => Some((times.fork_timeout.min(times.ring_timeout), Wait::Step)),
+            (false, true) => Some((times.ring_timeout, Wait::Ring)),
+            (false, false) => None,
+        };
+        let timer = wait.map(|(after, wait)| (self.timers.insert(now + after, (index, client)), wait));
+        if has_others || target.trunk.is_some() {
+            self.remember(index, forwarding);
+        }
+        let reach = place.reach;
+        let challenged = !credentials.is_empty();
+        let rest = (has_others || target.trunk.is_some())
+            .then(|| Box::new(Rest { current: Place { to: To::Flow(flow), ..place }, target, challenged, breadth }));
+        if let Some(context) = self.context_mut(index) {
+            context.live = context.live.saturating_add(1);
+            let (progress, flow) = (Progress::Pending, Some(flow));
+            let (rang_out, cancel_wanted) = (false, false);
+            context.branches.push(Branch { client, progress, timer, rang_out, cancel_wanted, flow, reach, rest });
+        }
+        let kind = if is_invite { Kind::Invite } else { Kind::NonInvite };
+        self.transactions.start_client(now, client, kind, flow, request, index);
+    }
+
+    //= rfc3261#18.1.1
+    /// The stream by which a request of `length` bytes goes instead of a datagram that would be cut, and what is then
+    /// known of the datagram's way. Where it failed lately the datagram goes at once.
+    fn better_stream(
+        &self,
+        now: Timestamp,
+        length: usize,
+        forwarding: &Forwarding<'_>,
+        place: &Place,
+        flow: Flow,
+    ) -> Option<(Flow, Reach)> {
+        let fixed =
+            place.reach.fixed().filter(|_| flow.transport == Transport::Udp && length > forwarding.times.mtu)?;
+        let listener = self.listeners.towards(Transport::Tcp, flow.peer, flow.listener)?;
+        if self.outages.is_out(now, &strowger_locate::Hop { transport: Transport::Tcp, address: flow.peer }) {
+            return None;
+        }
+        Some((Flow::new(listener, Transport::Tcp, flow.peer), fixed))
+    }
+
+    /// Writes the request for one place, by a stream where it is too large for a datagram.
+    #[expect(clippy::too_many_arguments, reason = "all of it is the request's")]
+    pub(crate) fn write_fitting(
+        &mut self,
+        now: Timestamp,
+        message: &Message<'_>,
+        forwarding: &Forwarding<'_>,
+        target: &Target,
+        place: &Place,
+        flow: Flow,
+        tag: BranchTag,
+        max_breadth: Option<u32>,
+    ) -> (Flow, Buf) {
+        let to = Destination { target, place, credentials: &[] };
+        let request = self.write_branch(message, forwarding, &to, flow, tag, max_breadth);
+        match self.better_stream(now, request.len(), forwarding, place, flow) {
+            Some((stream, _)) => {
+                self.transactions.pool().give(request);
+                (stream, self.write_branch(message, forwarding, &to, stream, tag, max_breadth))
+            }
+            None => (flow, request),
+        }
+    }
+
+    fn write_branch(
+        &mut self,
+        message: &Message<'_>,
+        forwarding: &Forwarding<'_>,
+        to: &Destination<'_>,
+        flow: Flow,
+        tag: BranchTag,
+        max_breadth: Option<u32>,
+    ) -> Buf {
+        let branch = tag.encode(&self.ring);
+        let mut request = self.transactions.pool().take(message.bytes().len().saturating_add(400));
+        let (Some(entry), Some(exit)) =
+            (self.listeners.get(forwarding.edits.source.listener), self.listeners.get(flow.listener))
+        else {
+            return request;
+        };
+        let recorded = forwarding.edits.record_route && establishes_dialog(message);
+        let record_route = recorded.then(|| {
+            let callee = to.place.reach.is_flow().then_some(flow);
+            let outsides = Outsides { caller: forwarding.caller, callee, trunk: to.target.trunk };
+            routing::record_route(&self.ring, entry, exit, message, outsides)
+        });
+        let own_path = (forwarding.times.path && message.method() == Method::Register)
+            .then(|| routing::path(&self.ring, entry, &forwarding.edits.source, forwarding.outbound));
+        let hop = Hop {
+            request_uri: &to.place.request_uri,
+            sent_by: &exit.sent_by,
+            transport: flow.transport.as_str(),
+            branch: &branch,
+            record_route: record_route.as_deref(),
+            max_breadth,
+            path: to.place.path.as_deref(),
+            own_path: own_path.as_deref(),
+            changes: to.target.changes.as_deref(),
+            credentials: to.credentials,
+        };
+        forward::write_request(&mut request, message, &forwarding.edits, &hop);
+        request
+    }
+
+    /// Keeps what later branches are written from.
+    fn remember(&mut self, index: u32, forwarding: &Forwarding<'_>) {
+        if let Some(context) = self.context_mut(index)
+            && context.later.is_none()
+        {
+            let recipe = Recipe::of(forwarding);
+            context.later = Some(Box::new(Later { recipe, targets: Vec::new(), seen: Vec::new(), redirections: 0 }));
+        }
+    }
+
+    /// Does something with the request as it came in, where it is still there.
+    pub(crate) fn again(&mut self, index: u32, act: impl FnOnce(&mut Self, &Message<'_>, &Forwarding<'_>)) {
+        let Some(context) = self.context_mut(index) else { return };
+        let Some(recipe) = context.later.as_ref().map(|later| later.recipe.clone()) else { return };
+        let Some(request) = context.request.take() else { return };
+        if let Ok(message) = Message::parse(&request) {
+            let forwarding = recipe.forwarding(&message);
+            act(self, &message, &forwarding);
+        }
+        match self.context_mut(index).filter(|context| !context.answered) {
+            Some(context) => context.request = Some(request),
+            None => self.transactions.pool().give(request),
+        }
+    }
+
+    /// A response of our own becomes the best so far where there is none that is better.
+    pub(crate) fn keep_own(&mut self, index: u32, status: Status) {
+        let response = self.write_local(index, status);
+        self.keep_if_better(index, Best { status, response });
+    }
+
+    /// What tells a Request-URI from others of one request.
+    pub(crate) fn mark_of(&self, place: &Place) -> u64 {
+        self.tag_key.hash64(&[&place.request_uri])
+    }
+}
+
+/// What is sent, and what is left when it fails.
+struct Sending<'a> {
+    target: Target,
+    place: Place,
+    flow: Flow,
+    breadth: u32,
+    credentials: &'a [u8],
+}
+
+/// Where a request is written for.
+struct Destination<'a> {
+    target: &'a Target,
+    place: &'a Place,
+    credentials: &'a [u8],
+}
+
+/// Brings the targets into the order of falling q, and says how many of them are tried at once.
+pub(crate) fn widest_first_step(targets: &mut [Target]) -> usize {
+    if targets.windows(2).any(|pair| matches!(pair, [a, b] if a.q < b.q)) {
+        targets.sort_by_key(|target| core::cmp::Reverse(target.q));
+    }
+    let best = targets.first().map_or(0, |target| target.q);
+    targets.iter().take_while(|target| target.q == best).count()
+}
+
+/// Whether the request begins a dialog that is to stay on our path.
+fn establishes_dialog(message: &Message<'_>) -> bool {
+    let begins = matches!(message.method(), Method::Invite | Method::Subscribe | Method::Refer);
+    begins && message.to().tag().is_none()
+}
+
+//= rfc5393#5.3.3
+/// The part of the breadth that one of `count` branches gets; all parts together are the whole.
+fn share(breadth: u32, count: usize, number: usize) -> u32 {
+    let count = u32::try_from(count).unwrap_or(u32::MAX).max(1);
+    let extra = u32::from(u32::try_from(number).unwrap_or(u32::MAX) < breadth % count);
+    (breadth / count).saturating_add(extra)
+}
+
+fn narrow(index: usize) -> u32 {
+    u32::try_from(index).unwrap_or(NO_CONTEXT)
+}
+
+/// Adds destinations to those that are tried later, each after those of its q that are there.
+pub(crate) fn enqueue(waiting: &mut Vec<Target>, targets: SmallVec<[Target; 1]>) {
+    for target in targets.into_iter().take(MAX_BRANCHES.saturating_sub(waiting.len())) {
+        let at = waiting.partition_point(|other| other.q < target.q);
+        waiting.insert(at, target);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn breadth_is_shared_out_whole() {
+        assert_eq!((0..3).map(|n| share(60, 3, n)).collect::<Vec<_>>(), [20, 20, 20]);
+        assert_eq!((0..3).map(|n| share(5, 3, n)).collect::<Vec<_>>(), [2, 2, 1]);
+        assert_eq!(share(1, 1, 0), 1);
+    }
+}

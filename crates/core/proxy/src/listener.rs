@@ -1,0 +1,99 @@
+//! The server's own addresses.
+
+use core::net::SocketAddr;
+use std::sync::Arc;
+
+use strowger_foundation::{ListenerId, Transport};
+
+/// One local address.
+#[derive(Clone, Debug)]
+pub struct Listener {
+    /// The transport.
+    pub transport: Transport,
+    /// The address that the socket is bound to; never a wildcard.
+    pub address: SocketAddr,
+    /// What Via and Record-Route say, `host:port`.
+    pub sent_by: Box<[u8]>,
+}
+
+impl Listener {
+    /// A listener that calls itself by its own address.
+    #[must_use]
+    pub fn new(transport: Transport, address: SocketAddr) -> Self {
+        Self { transport, address, sent_by: address.to_string().into_bytes().into() }
+    }
+}
+
+/// All of them; a [`ListenerId`] is an index. Fixed for the life of the process.
+#[derive(Clone, Debug)]
+pub struct Listeners(Arc<[Listener]>);
+
+impl Listeners {
+    /// The listeners in their order.
+    #[must_use]
+    pub fn new(listeners: Vec<Listener>) -> Self {
+        Self(listeners.into())
+    }
+
+    /// The listener `id`.
+    #[must_use]
+    pub fn get(&self, id: ListenerId) -> Option<&Listener> {
+        self.0.get(usize::from(id.0))
+    }
+
+    /// All, in their order.
+    pub fn iter(&self) -> core::slice::Iter<'_, Listener> {
+        self.0.iter()
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn len(&self) -> usize {
+        self.0.len()
+    }
+
+    /// Whether there is none.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.0.is_empty()
+    }
+
+    /// Whether one has this transport.
+    #[must_use]
+    pub fn speak(&self, transport: Transport) -> bool {
+        self.iter().any(|listener| listener.transport == transport)
+    }
+
+    /// The listener of `transport` from which `peer` is best reached: `preferred` where family and loopback agree, else
+    /// the one with the preferred one's address, else the first that agrees, else any of the family.
+    #[must_use]
+    pub fn towards(&self, transport: Transport, peer: SocketAddr, preferred: ListenerId) -> Option<ListenerId> {
+        let same_family = |own: &Listener| own.transport == transport && own.address.is_ipv4() == peer.is_ipv4();
+        let agrees = |own: &Listener| {
+            same_family(own) && own.address.ip().to_canonical().is_loopback() == peer.ip().to_canonical().is_loopback()
+        };
+        let wanted = self.get(preferred);
+        if wanted.is_some_and(agrees) {
+            return Some(preferred);
+        }
+        let find = |fits: &dyn Fn(&Listener) -> bool| self.0.iter().position(fits);
+        let twin = |own: &Listener| agrees(own) && wanted.is_some_and(|wanted| wanted.address.ip() == own.address.ip());
+        let index = find(&twin).or_else(|| find(&agrees)).or_else(|| find(&same_family))?;
+        u16::try_from(index).ok().map(ListenerId)
+    }
+}
+
+impl FromIterator<Listener> for Listeners {
+    fn from_iter<I: IntoIterator<Item = Listener>>(listeners: I) -> Self {
+        Self(listeners.into_iter().collect())
+    }
+}
+
+impl<'a> IntoIterator for &'a Listeners {
+    type Item = &'a Listener;
+    type IntoIter = core::slice::Iter<'a, Listener>;
+
+    fn into_iter(self) -> Self::IntoIter {
+        self.iter()
+    }
+}

@@ -1,0 +1,115 @@
+//! What a request is forwarded with: for the branches of now, and kept for those of later.
+
+use core::time::Duration;
+
+use smallvec::SmallVec;
+use strowger_foundation::Flow;
+use strowger_message::Message;
+
+use crate::forward::Edits;
+use crate::policy::Policy;
+use crate::routing::RouteSet;
+
+/// What all branches of a request share.
+#[derive(Clone, Debug)]
+pub struct Forwarding<'a> {
+    /// The edits.
+    pub edits: Edits<'a>,
+    /// The flow by which the caller is reached, where its Contact does not say enough.
+    pub caller: Option<Flow>,
+    /// Whether the caller said that it supports outbound (RFC 5626), for the Path that it is given.
+    pub outbound: bool,
+    /// The loop hash of the request as it came in.
+    pub loop_hash: u64,
+    /// Max-Breadth to be shared out, or written where there was none (RFC 5393 §5.3.3).
+    pub max_breadth: u32,
+    /// The times.
+    pub times: Times,
+    /// The call's name to who follows it; 0 where nobody does.
+    pub call: u64,
+}
+
+/// The operator's limits that hold for one request.
+#[derive(Clone, Copy, Debug)]
+pub struct Times {
+    /// Timer C.
+    pub ring_timeout: Duration,
+    /// See [`Policy::fork_timeout`].
+    pub fork_timeout: Duration,
+    /// See [`Policy::failover_timeout`].
+    pub failover_timeout: Duration,
+    /// See [`Policy::avoid_for`].
+    pub avoid_for: Duration,
+    /// See [`Policy::recurse`].
+    pub recurse: bool,
+    /// See [`Policy::mtu`].
+    pub mtu: usize,
+    /// See [`Policy::outbound`].
+    pub path: bool,
+}
+
+impl Times {
+    /// The operator's, with the ring time-out of a route where it has one.
+    #[must_use]
+    pub fn of(policy: &Policy, ring_timeout: Option<Duration>) -> Self {
+        let Policy { fork_timeout, failover_timeout, avoid_for, recurse, mtu, outbound, .. } = *policy;
+        let ring_timeout = ring_timeout.unwrap_or(policy.ring_timeout);
+        Self { ring_timeout, fork_timeout, failover_timeout, avoid_for, recurse, mtu, path: outbound }
+    }
+}
+
+/// A [`Forwarding`] that outlives the bytes of its request.
+#[derive(Clone, Debug)]
+pub(crate) struct Recipe {
+    source: Flow,
+    ours: usize,
+    from_last: bool,
+    record_route: bool,
+    strip_identity: bool,
+    strip_credentials: Option<SmallVec<[u8; 32]>>,
+    caller: Option<Flow>,
+    outbound: bool,
+    loop_hash: u64,
+    pub(crate) max_breadth: u32,
+    pub(crate) times: Times,
+    call: u64,
+}
+
+impl Recipe {
+    pub(crate) fn of(forwarding: &Forwarding<'_>) -> Self {
+        let edits = &forwarding.edits;
+        Self {
+            source: edits.source,
+            ours: edits.routes.ours,
+            from_last: edits.routes.from_last,
+            record_route: edits.record_route,
+            strip_identity: edits.strip_identity,
+            strip_credentials: edits.strip_credentials.map(SmallVec::from_slice),
+            caller: forwarding.caller,
+            outbound: forwarding.outbound,
+            loop_hash: forwarding.loop_hash,
+            max_breadth: forwarding.max_breadth,
+            times: forwarding.times,
+            call: forwarding.call,
+        }
+    }
+
+    /// The forwarding of `message`, which is the same request.
+    pub(crate) fn forwarding<'a>(&'a self, message: &Message<'a>) -> Forwarding<'a> {
+        Forwarding {
+            edits: Edits {
+                source: self.source,
+                routes: RouteSet::again(message, self.ours, self.from_last),
+                record_route: self.record_route,
+                strip_identity: self.strip_identity,
+                strip_credentials: self.strip_credentials.as_deref(),
+            },
+            caller: self.caller,
+            outbound: self.outbound,
+            loop_hash: self.loop_hash,
+            max_breadth: self.max_breadth,
+            times: self.times,
+            call: self.call,
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Where a request is sent.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use strowger_foundation::{Flow, ListenerId};
+use strowger_locate::Question;
+use strowger_message::Status;
+
+use crate::policy::Changes;
+
+/// One destination of a request, which becomes one branch at a time: it is tried at its places, one after the other, until
+/// one answers.
+#[derive(Clone, Debug, Default)]
+pub struct Target {
+    /// Where, in the order in which it is tried; at least one.
+    pub places: SmallVec<[Place; 1]>,
+    /// The preference in thousandths: higher ones are tried first, equal ones at once (RFC 3261 §16.6).
+    pub q: u16,
+    /// Headers that are changed for this destination.
+    pub changes: Option<Arc<Changes>>,
+    /// The trunk whose credentials answer a challenge; an index into the configuration's.
+    pub trunk: Option<u16>,
+}
+
+/// One place where a destination may be.
+#[derive(Clone, Debug)]
+pub struct Place {
+    /// The Request-URI there.
+    pub request_uri: SmallVec<[u8; 64]>,
+    /// Where that is.
+    pub to: To,
+    /// Route headers that lead there: the Path of its registration.
+    pub path: Option<Box<[u8]>>,
+    /// What is known of the way there.
+    pub reach: Reach,
+}
+
+/// An address, or a name that leads to addresses.
+#[derive(Clone, Debug)]
+pub enum To {
+    /// Here.
+    Flow(Flow),
+    /// Where the DNS says.
+    Name {
+        /// What is asked.
+        question: Box<Question>,
+        /// The listener from which it is best reached, as far as one can say.
+        listener: ListenerId,
+    },
+}
+
+/// What is known of the way to a place.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// Anybody can send there: a large request may go by a stream instead of a datagram.
+    Address,
+    /// As [`Reach::Address`], but its transport is named or was chosen already.
+    Fixed,
+    /// An address that many requests are sent to: a target of a route, or what a name led to. When it fails it is avoided.
+    Shared,
+    /// As [`Reach::Shared`] with its transport named or chosen.
+    SharedFixed,
+    /// The flow of a registration or of a dialog: it, and what follows in the dialog, goes this way and no other.
+    Flow {
+        /// What the caller is told where the flow is gone.
+        lost: Status,
+    },
+}
+
+impl Reach {
+    pub(crate) const fn is_flow(self) -> bool {
+        matches!(self, Self::Flow { .. })
+    }
+
+    pub(crate) const fn is_shared(self) -> bool {
+        matches!(self, Self::Shared | Self::SharedFixed)
+    }
+
+    /// What is known once the transport is chosen; `None` where it was already.
+    pub(crate) const fn fixed(self) -> Option<Self> {
+        match self {
+            Self::Address => Some(Self::Fixed),
+            Self::Shared => Some(Self::SharedFixed),
+            Self::Fixed | Self::SharedFixed | Self::Flow { .. } => None,
+        }
+    }
+
+    pub(crate) const fn lost(self) -> Status {
+        match self {
+            Self::Flow { lost } => lost,
+            _ => Status::SERVICE_UNAVAILABLE,
+        }
+    }
+}
+
+impl Target {
+    /// The destination that is at one place.
+    #[must_use]
+    pub fn at(place: Place) -> Self {
+        let mut places = SmallVec::new();
+        places.push(place);
+        Self { places, q: 1000, changes: None, trunk: None }
+    }
+}

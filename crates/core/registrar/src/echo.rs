@@ -1,0 +1,98 @@
+//! A binding as a Contact value of the answer (RFC 3261 §10.3 step 8, RFC 5627 §5.2).
+
+use smallvec::SmallVec;
+use strowger_foundation::Timestamp;
+
+use crate::binding::Binding;
+use crate::instance::GruuKey;
+
+/// The text that stands for a [`GruuKey`] in a temporary GRUU: what a user part may consist of.
+pub type GruuText = SmallVec<[u8; 64]>;
+
+/// Makes the text of a temporary GRUU.
+pub(crate) type Seal<'f> = &'f dyn Fn(&GruuKey) -> GruuText;
+
+type Text = SmallVec<[u8; 256]>;
+
+/// The Contact value; with GRUUs where the client understands them.
+pub(crate) fn contact(now: Timestamp, binding: &Binding, gruu: Option<(GruuKey, Seal<'_>)>) -> Text {
+    let mut text = Text::new();
+    for part in [b"<", binding.uri(), b">;expires="] {
+        text.extend_from_slice(part);
+    }
+    push_decimal(&mut text, binding.expires_in_s(now));
+    if let Some(q) = binding.place.preference.q() {
+        text.extend_from_slice(b";q=");
+        push_q(&mut text, q);
+    }
+    if binding.instance().is_empty() {
+        return text;
+    }
+    for part in [b";+sip.instance=\"<", binding.instance(), b">\""] {
+        text.extend_from_slice(part);
+    }
+    if let Some(reg_id) = binding.reg_id() {
+        text.extend_from_slice(b";reg-id=");
+        push_decimal(&mut text, u64::from(reg_id));
+    }
+    if let Some((key, seal)) = gruu {
+        push_gruus(&mut text, binding, &seal(&key));
+    }
+    text
+}
+
+//= rfc5627#5.2
+fn push_gruus(text: &mut Text, binding: &Binding, temporary: &[u8]) {
+    let aor = binding.aor();
+    let at = aor.iter().rposition(|byte| *byte == b'@').unwrap_or(0);
+    let (user, domain) = (aor.get(..at).unwrap_or(&[]), aor.get(at..).unwrap_or(&[]));
+    // The domain itself has no devices to tell apart.
+    if user.is_empty() {
+        return;
+    }
+    text.extend_from_slice(b";pub-gruu=\"sip:");
+    push_escaped(text, user, b"-_.!~*'()&=+$,");
+    text.extend_from_slice(domain);
+    text.extend_from_slice(b";gr=");
+    push_escaped(text, binding.instance(), b"-_.!~*'()[]/:&+$");
+    for part in [b"\";temp-gruu=\"sip:", temporary, domain, b";gr\""] {
+        text.extend_from_slice(part);
+    }
+}
+
+fn push_escaped(text: &mut Text, part: &[u8], marks: &[u8]) {
+    const HEX: [u8; 16] = *b"0123456789ABCDEF";
+    let digit = |nibble: u8| HEX.get(usize::from(nibble)).copied().unwrap_or(b'0');
+    for byte in part {
+        if byte.is_ascii_alphanumeric() || marks.contains(byte) {
+            text.push(*byte);
+        } else {
+            text.extend_from_slice(&[b'%', digit(byte >> 4), digit(byte & 15)]);
+        }
+    }
+}
+
+fn push_decimal(text: &mut Text, mut number: u64) {
+    let mut digits: SmallVec<[u8; 20]> = SmallVec::new();
+    loop {
+        digits.push(b'0' + u8::try_from(number % 10).unwrap_or(0));
+        number /= 10;
+        if number == 0 {
+            text.extend(digits.into_iter().rev());
+            return;
+        }
+    }
+}
+
+/// A preference with as many decimals as it needs.
+fn push_q(text: &mut Text, q: u16) {
+    text.push(if q >= 1000 { b'1' } else { b'0' });
+    let mut rest = q % 1000;
+    if rest > 0 {
+        text.push(b'.');
+    }
+    while rest > 0 {
+        text.push(b'0' + u8::try_from(rest / 100).unwrap_or(0));
+        rest = rest % 100 * 10;
+    }
+}

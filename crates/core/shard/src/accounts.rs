@@ -1,0 +1,219 @@
+//! The registrations of trunks: the server as a client of carriers. The first shard has them all.
+
+use std::sync::Arc;
+
+use slab::Slab;
+use smallvec::SmallVec;
+use strowger_foundation::{Flow, ShardId, Timestamp};
+use strowger_locate::{Answer, Hop, Lookup, QueryId};
+use strowger_message::Message;
+use strowger_proxy::OWN_USERS;
+use strowger_proxy::branch::{Branch, Owner};
+use strowger_transaction::Kind;
+use strowger_trunk::{Place, Registration, Sending, Status, Trunk};
+
+use crate::shard::{FOR_NOBODY, Shard};
+
+/// Names of questions that a registration waits for begin here.
+const QUESTIONS: u64 = 1 << 63;
+
+/// One registration and how far its request has come.
+#[derive(Debug)]
+struct Account {
+    registration: Registration,
+    /// The DNS is asked where the registrar is.
+    is_asking: bool,
+    /// Which of the registrar's places is tried.
+    attempt: usize,
+    /// How many places there were the last time.
+    places: usize,
+    /// How many of them failed one after the other.
+    failed: usize,
+    /// It ends with its last request.
+    is_leaving: bool,
+}
+
+/// All of them.
+#[derive(Debug)]
+pub(crate) struct Accounts {
+    list: Slab<Account>,
+    is_home: bool,
+    seed: u64,
+}
+
+impl Accounts {
+    pub(crate) fn new(shard: ShardId, seed: u64, trunks: &[Arc<Trunk>]) -> Self {
+        let mut accounts = Self { list: Slab::new(), is_home: shard == ShardId(0), seed };
+        accounts.handle_config(Timestamp::ZERO, trunks);
+        accounts
+    }
+
+    /// Takes up the new trunks, and leaves those that are no more or have changed.
+    pub(crate) fn handle_config(&mut self, now: Timestamp, trunks: &[Arc<Trunk>]) {
+        if !self.is_home {
+            return;
+        }
+        let wanted = |trunk: &Arc<Trunk>| trunk.account.is_some();
+        for (_, account) in &mut self.list {
+            let kept = trunks.iter().any(|trunk| wanted(trunk) && trunk == account.registration.trunk());
+            if !kept && !account.is_leaving {
+                account.is_leaving = true;
+                account.registration.unregister(now);
+            }
+        }
+        for trunk in trunks.iter().filter(|trunk| wanted(trunk)) {
+            let known =
+                self.list.iter().any(|(_, account)| !account.is_leaving && trunk == account.registration.trunk());
+            if !known {
+                let registration = Registration::new(Arc::clone(trunk), self.seed);
+                let account =
+                    Account { registration, is_asking: false, attempt: 0, places: 1, failed: 0, is_leaving: false };
+                self.list.insert(account);
+            }
+        }
+        self.list.retain(|_, account| !(account.is_leaving && account.registration.is_stopped()));
+    }
+
+    /// Ends every registration: the server is being stopped.
+    pub(crate) fn leave(&mut self, now: Timestamp) {
+        for (_, account) in &mut self.list {
+            if !core::mem::replace(&mut account.is_leaving, true) {
+                account.registration.unregister(now);
+            }
+        }
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
+        self.list.iter().filter_map(|(_, account)| account.registration.poll_timeout()).min()
+    }
+
+    pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
+        for (_, account) in &mut self.list {
+            if account.registration.poll_timeout().is_some_and(|at| at <= now) {
+                account.registration.handle_timeout(now);
+            }
+        }
+    }
+
+    /// The answer to a request of `user`'s.
+    pub(crate) fn handle_response(&mut self, now: Timestamp, user: u32, message: &Message<'_>) {
+        if let Some(account) = self.of_user(user) {
+            account.failed = 0;
+            account.registration.handle_response(now, message);
+        }
+    }
+
+    /// Nobody answered a request of `user`'s.
+    pub(crate) fn handle_failure(&mut self, now: Timestamp, user: u32) {
+        if let Some(account) = self.of_user(user) {
+            account.fail(now);
+        }
+    }
+
+    pub(crate) fn for_each(&self, now: Timestamp, mut visit: impl FnMut(&str, Status)) {
+        for (_, account) in self.list.iter().filter(|(_, account)| !account.is_leaving) {
+            visit(&account.registration.trunk().name, account.registration.status(now));
+        }
+    }
+
+    fn of_user(&mut self, user: u32) -> Option<&mut Account> {
+        self.list.get_mut(usize::try_from(user.checked_sub(OWN_USERS)?).ok()?)
+    }
+}
+
+impl Account {
+    /// The place that was tried is no good: the next one, or later again.
+    fn fail(&mut self, now: Timestamp) {
+        self.failed = self.failed.saturating_add(1);
+        self.attempt = self.attempt.saturating_add(1) % self.places.max(1);
+        if self.failed < self.places {
+            self.registration.try_elsewhere();
+        } else {
+            self.failed = 0;
+            self.registration.handle_failure(now);
+        }
+    }
+}
+
+impl Shard {
+    /// Sends what the registrations want to be sent.
+    pub(crate) fn drive_accounts(&mut self, now: Timestamp) {
+        let ready = |account: &Account| account.registration.wants_request() && !account.is_asking;
+        let wanting: SmallVec<[usize; 4]> =
+            self.accounts.list.iter().filter(|(_, account)| ready(account)).map(|(index, _)| index).collect();
+        for index in wanting {
+            self.drive_account(now, index);
+        }
+    }
+
+    fn drive_account(&mut self, now: Timestamp, index: usize) {
+        let Some(account) = self.accounts.list.get_mut(index) else { return };
+        let trunk = Arc::clone(account.registration.trunk());
+        let Some(place) = trunk.account.as_ref().map(|account| &account.place) else { return };
+        match place {
+            Place::At(hop) => self.send_registration(now, index, &[*hop]),
+            Place::Named(question) => match self.names.lookup(now, question) {
+                Lookup::Known(answer) => self.register_at(now, index, &answer),
+                Lookup::Stale(answer) => {
+                    self.questions.push_back((FOR_NOBODY, question.clone()));
+                    self.register_at(now, index, &answer);
+                }
+                Lookup::Unknown => {
+                    account.is_asking = true;
+                    let query = QueryId(QUESTIONS | u64::try_from(index).unwrap_or(0));
+                    self.questions.push_back((query, question.clone()));
+                }
+            },
+        }
+    }
+
+    /// What the DNS said to a registration's question; whether it was one.
+    pub(crate) fn resolve_account(&mut self, now: Timestamp, query: QueryId, answer: &Answer) -> bool {
+        if query.0 & QUESTIONS == 0 {
+            return false;
+        }
+        let index = usize::try_from(query.0 & !QUESTIONS).unwrap_or(usize::MAX);
+        if let Some(account) = self.accounts.list.get_mut(index)
+            && core::mem::take(&mut account.is_asking)
+        {
+            self.register_at(now, index, answer);
+        }
+        true
+    }
+
+    fn register_at(&mut self, now: Timestamp, index: usize, answer: &Answer) {
+        let mut hops: SmallVec<[Hop; 4]> = SmallVec::new();
+        if let Ok(located) = answer {
+            let choice = self.proxy.tag_key().hash64(&[&index.to_be_bytes()]);
+            located.order(choice, |hop| self.outages.is_out(now, hop), &mut hops);
+        }
+        self.send_registration(now, index, &hops);
+    }
+
+    fn send_registration(&mut self, now: Timestamp, index: usize, hops: &[Hop]) {
+        let Some(account) = self.accounts.list.get_mut(index) else { return };
+        account.places = hops.len();
+        let listeners = &self.snapshot.listeners;
+        let hop = hops.get(account.attempt).or(hops.first());
+        let flow = hop.and_then(|hop| {
+            let listener = listeners.towards(hop.transport, hop.address, strowger_foundation::ListenerId(0))?;
+            Some(Flow::new(listener, hop.transport, hop.address))
+        });
+        let listener = flow.and_then(|flow| listeners.get(flow.listener));
+        let (Some(flow), Some(listener), Ok(client)) = (flow, listener, self.proxy.transactions().reserve_client())
+        else {
+            account.fail(now);
+            return;
+        };
+        let branch = Branch { shard: self.id, owner: Owner::Client(client), loop_hash: 0 }.encode(self.proxy.ring());
+        let sending = Sending { sent_by: &listener.sent_by, transport: flow.transport, branch: &branch };
+        let mut request = self.proxy.transactions().pool().take(1024);
+        let user = u32::try_from(index).unwrap_or(0).saturating_add(OWN_USERS);
+        if account.registration.poll_request(now, &sending, &mut request) {
+            self.proxy.transactions().start_client(now, client, Kind::NonInvite, flow, request, user);
+        } else {
+            self.proxy.transactions().release_client(client);
+            self.proxy.transactions().pool().give(request);
+        }
+    }
+}

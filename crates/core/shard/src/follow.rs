@@ -1,0 +1,75 @@
+//! The calls that are followed from their INVITE to their BYE, for the operator's eyes and records: nothing that is sent
+//! depends on them.
+
+use core::net::SocketAddr;
+
+use strowger_calls::{CallKey, Calls};
+use strowger_foundation::Timestamp;
+use strowger_message::{Message, Method, Status};
+use strowger_proxy::CallProgress;
+
+use crate::request::Request;
+use crate::shard::Shard;
+
+impl Shard {
+    /// Takes note of a request that goes on; the name of the call that an INVITE begins, 0 where there is none.
+    pub(crate) fn begin_call(&mut self, now: Timestamp, request: &Request<'_, '_>) -> u64 {
+        let Some(calls) = &mut self.calls else { return 0 };
+        let message = request.message;
+        match (message.method(), message.to().tag()) {
+            (Method::Invite, None) => begin(calls, now, request),
+            (Method::Bye, Some(_)) => {
+                calls.bye(now, message);
+                0
+            }
+            (Method::Invite | Method::Update, Some(_)) => {
+                calls.refreshed(now, message);
+                0
+            }
+            _ => 0,
+        }
+    }
+
+    /// Takes note of an INVITE that the server refuses itself.
+    pub(crate) fn refuse_call(&mut self, now: Timestamp, request: &Request<'_, '_>, status: Status) {
+        let Some(calls) = &mut self.calls else { return };
+        let message = request.message;
+        if message.method() == Method::Invite && message.to().tag().is_none() {
+            let key = begin(calls, now, request);
+            if key != 0 {
+                calls.failed(now, CallKey::from_bits(key), status.code(), None);
+            }
+        }
+    }
+
+    /// Takes note of a CANCEL that found its INVITE.
+    pub(crate) fn cancel_call(&mut self, now: Timestamp, message: &Message<'_>) {
+        if let Some(calls) = &mut self.calls {
+            let key = calls.key_of(message);
+            calls.cancelled(now, key);
+        }
+    }
+
+    /// Takes note of what the caller is told.
+    pub(crate) fn follow_call(
+        &mut self,
+        now: Timestamp,
+        progress: CallProgress,
+        response: Option<(&Message<'_>, SocketAddr)>,
+    ) {
+        let Some(calls) = &mut self.calls else { return };
+        let CallProgress { call, status, from } = progress;
+        let key = CallKey::from_bits(call);
+        match response {
+            _ if status.is_provisional() => calls.ringing(now, key),
+            Some((message, source)) if status.is_success() => {
+                calls.answered(now, key, message, from.unwrap_or(source));
+            }
+            _ => calls.failed(now, key, status.code(), from),
+        }
+    }
+}
+
+fn begin(calls: &mut Calls, now: Timestamp, request: &Request<'_, '_>) -> u64 {
+    calls.begin(now, request.message, &request.source).map_or(0, CallKey::to_bits)
+}

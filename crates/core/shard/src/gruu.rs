@@ -1,0 +1,98 @@
+//! Temporary GRUUs (RFC 5627 §3.1.2): who holds one reaches a device, and learns neither whose it is nor whether two are of
+//! the same. Nothing is kept for them.
+//!
+//! 43 characters of base64url: an initial vector (12 bytes), which is the tag of what is sealed too, and, under a key stream
+//! that follows from it, where the GRUU leads (14) with a number that makes each different (6).
+
+use data_encoding::BASE64URL_NOPAD;
+use strowger_foundation::{KeyRing, Tag, TagKey};
+use strowger_registrar::{GruuKey, GruuText};
+
+const TAG: usize = 12;
+const NONCE: usize = 6;
+const SEALED: usize = GruuKey::LEN + NONCE;
+const ENCODED: usize = (TAG + SEALED) * 4 / 3 + 1;
+
+/// The user part of a temporary GRUU that leads to `key`. With another `nonce` it is another one.
+pub(crate) fn seal(ring: &KeyRing, key: &GruuKey, nonce: u64) -> GruuText {
+    let mut plain = [0; SEALED];
+    // The low bytes of the number are those that differ.
+    for (place, byte) in plain.iter_mut().zip(key.to_bytes().into_iter().chain(nonce.to_le_bytes())) {
+        *place = byte;
+    }
+    let secret = ring.current();
+    let tag = tag(secret, &plain);
+    let mut bytes = [0; TAG + SEALED];
+    for (place, byte) in bytes.iter_mut().zip(tag.0.into_iter().chain(under_stream(secret, &tag, plain))) {
+        *place = byte;
+    }
+    let mut text = GruuText::new();
+    text.resize(ENCODED, 0);
+    BASE64URL_NOPAD.encode_mut(&bytes, &mut text);
+    text
+}
+
+/// Where a user part leads that [`seal`] made with one of the keys; `None` for any other.
+pub(crate) fn open(ring: &KeyRing, user: &[u8]) -> Option<GruuKey> {
+    if user.len() != ENCODED {
+        return None;
+    }
+    let mut bytes = [0; TAG + SEALED];
+    BASE64URL_NOPAD.decode_mut(user, &mut bytes).ok()?;
+    let (tag_bytes, sealed) = bytes.split_first_chunk::<TAG>()?;
+    let (given, sealed) = (Tag(*tag_bytes), sealed.try_into().ok()?);
+    ring.keys().find_map(|secret| {
+        let plain: [u8; SEALED] = under_stream(secret, &given, sealed);
+        let key = plain.first_chunk().filter(|_| tag(secret, &plain).matches(&given))?;
+        Some(GruuKey::from_bytes(*key))
+    })
+}
+
+fn tag(secret: &TagKey, plain: &[u8; SEALED]) -> Tag {
+    secret.derive("gruu").sign(&[plain])
+}
+
+/// Hides and shows.
+fn under_stream(secret: &TagKey, tag: &Tag, mut bytes: [u8; SEALED]) -> [u8; SEALED] {
+    let secret = secret.derive("gruu stream");
+    let stream = [0u8, 1].into_iter().flat_map(|block| secret.hash128(&[&tag.0, &[block]]).to_le_bytes());
+    for (byte, mask) in bytes.iter_mut().zip(stream) {
+        *byte ^= mask;
+    }
+    bytes
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gruu_leads_back_and_a_forged_one_nowhere() {
+        let ring = KeyRing::new(TagKey::new([5; 16]));
+        let key = GruuKey::from_bytes(*b"0123456789abcd");
+        let text = seal(&ring, &key, 7);
+        assert_eq!(open(&ring, &text), Some(key));
+        let rotated = ring.rotated(TagKey::new([6; 16]));
+        assert_eq!(open(&rotated, &text), Some(key), "the key before is good too");
+        assert_eq!(open(&rotated.rotated(TagKey::new([7; 16])), &text), None);
+        for at in 0..text.len() {
+            let mut forged = text.clone();
+            forged[at] = if forged[at] == b'A' { b'B' } else { b'A' };
+            assert_eq!(open(&ring, &forged), None, "byte {at}");
+        }
+        for other in [&b""[..], b"bob", &[b'A'; ENCODED], &text[1..]] {
+            assert_eq!(open(&ring, other), None);
+        }
+    }
+
+    #[test]
+    fn two_of_one_device_have_nothing_in_common() {
+        let ring = KeyRing::new(TagKey::new([5; 16]));
+        let key = GruuKey::from_bytes(*b"0123456789abcd");
+        let (one, two) = (seal(&ring, &key, 7), seal(&ring, &key, 8));
+        let agree = one.iter().zip(&two).filter(|(a, b)| a == b).count();
+        assert!(agree < 6, "{agree} of {ENCODED} letters");
+        let user_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_".contains(byte);
+        assert!(one.iter().all(user_part));
+    }
+}

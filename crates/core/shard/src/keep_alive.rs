@@ -1,0 +1,65 @@
+//! Keep-alives towards phones behind a translation.
+
+use strowger_foundation::Buf;
+use strowger_proxy::branch::{Branch, Owner};
+use strowger_registrar::{KeepAlive, KeepAliveDue};
+
+use crate::shard::Shard;
+
+impl Shard {
+    /// An OPTIONS to a binding, forwarded by nobody: its branch belongs to no transaction, so that its answer is dropped.
+    fn write_options(&self, out: &mut Buf, due: &KeepAliveDue) {
+        use std::io::Write as _;
+        let Some(listener) = self.snapshot.listeners.get(due.flow.listener) else { return };
+        let key = self.proxy.tag_key();
+        let serial = self.counters.keep_alives.to_be_bytes();
+        let place = key.hash64(&[&serial, &due.uri]);
+        let branch =
+            Branch { shard: self.id, owner: Owner::KeepAlive(place), loop_hash: place }.encode(self.proxy.ring());
+        let tag = key.sign(&[&serial, &due.uri]).to_text();
+        let uri = due.uri.split(|byte| *byte == b'?').next().unwrap_or(&[]);
+        let parts: [&[u8]; 22] = [
+            b"OPTIONS ",
+            uri,
+            b" SIP/2.0\r\nVia: SIP/2.0/",
+            listener.transport.as_str().as_bytes(),
+            b" ",
+            &listener.sent_by,
+            b";branch=",
+            &branch,
+            b"\r\nMax-Forwards: 70\r\nFrom: <sip:",
+            &listener.sent_by,
+            b">;tag=",
+            &tag,
+            b"\r\nTo: <",
+            uri,
+            b">\r\nCall-ID: ",
+            &tag,
+            b"@",
+            &listener.sent_by,
+            b"\r\nCSeq: 1 OPTIONS\r\nContact: <sip:",
+            &listener.sent_by,
+            b">\r\n",
+            b"Content-Length: 0\r\n\r\n",
+        ];
+        for part in parts {
+            // Writing to a Vec cannot fail.
+            let _ = out.write_all(part);
+        }
+    }
+
+    /// Keeps a translation open (RFC 5626 §3.5.1, or OPTIONS as the configuration has it).
+    pub(crate) fn keep_alive(&mut self, due: &KeepAliveDue) {
+        let kind = self.snapshot.registrar.keep_alive;
+        if kind == KeepAlive::Off {
+            return;
+        }
+        self.counters.keep_alives += 1;
+        let mut out = self.proxy.transactions().pool().take(512);
+        match kind {
+            KeepAlive::Options => self.write_options(&mut out, due),
+            KeepAlive::Crlf | KeepAlive::Off => out.extend_from_slice(b"\r\n\r\n"),
+        }
+        self.proxy.transactions().send_once(due.flow, out);
+    }
+}

@@ -1,0 +1,222 @@
+//! From a URI, a binding or a route to the places where a request is tried (RFC 3263).
+
+use core::cell::Cell;
+use core::net::SocketAddr;
+
+use smallvec::SmallVec;
+use strowger_foundation::{Flow, KeyRing, ListenerId, Timestamp, Transport};
+use strowger_locate::{Answer, Failure, Hop, Located, Lookup, Names, Outages, Question};
+use strowger_message::{Host, NameAddr, SipUri, Status, Uri, split_list};
+use strowger_proxy::{Place, Reach, Target, To};
+
+use crate::route::{self, Action, Route, RouteTarget};
+use crate::snapshot::Snapshot;
+use crate::way::{is_one_host, literal_address, token_of};
+
+/// What places are found with.
+#[derive(Clone, Copy)]
+pub(crate) struct Places<'a> {
+    pub(crate) now: Timestamp,
+    pub(crate) snapshot: &'a Snapshot,
+    pub(crate) names: &'a Names,
+    pub(crate) outages: &'a Outages,
+    pub(crate) ring: &'a KeyRing,
+    pub(crate) exit: ListenerId,
+    pub(crate) choice: u64,
+    pub(crate) refresh: &'a Cell<Option<Box<Question>>>,
+}
+
+/// Where a Request-URI is sent to; none where no listener reaches it.
+pub(crate) type Found = SmallVec<[Place; 1]>;
+
+impl Places<'_> {
+    /// Where `uri` says, for a request whose Request-URI is `request_uri`.
+    pub(crate) fn of_uri(&self, uri: &SipUri<'_>, request_uri: SmallVec<[u8; 64]>) -> Result<Found, Status> {
+        let transport = transport_of(uri).ok_or(Status::BAD_GATEWAY)?;
+        if let Some((chosen, address)) = literal_address(uri) {
+            let reach = if transport.is_some() { Reach::Fixed } else { Reach::Address };
+            let flow = self.flow_to(Hop { transport: chosen, address });
+            return Ok(flow
+                .map(|flow| Place { request_uri, to: To::Flow(flow), path: None, reach })
+                .into_iter()
+                .collect());
+        }
+        let question = question_of(uri).ok_or(Status::BAD_GATEWAY)?;
+        self.of_name(&question, &request_uri)
+    }
+
+    /// Where a registered contact is.
+    pub(crate) fn of_binding(&self, binding: &strowger_registrar::Target) -> Option<Found> {
+        let uri = Uri::parse(&binding.uri);
+        let sip = uri.as_ref().and_then(Uri::sip);
+        // Headers of a contact must not become headers of a request, nor part of its Request-URI.
+        let request_uri: SmallVec<[u8; 64]> =
+            SmallVec::from_slice(sip.map_or(&binding.uri[..], |uri| uri.without_headers()));
+        if !binding.path.is_empty() {
+            return self.of_path(&binding.path, request_uri);
+        }
+        let from = Self { exit: binding.flow.listener, ..*self };
+        let by_flow = Reach::Flow { lost: Status::TEMPORARILY_UNAVAILABLE };
+        let same_transport = sip
+            .is_none_or(|uri| transport_of(uri).flatten().is_none_or(|transport| transport == binding.flow.transport));
+        if binding.translated || (binding.flow.connection.is_some() && same_transport) {
+            let known = self.snapshot.listeners.get(binding.flow.listener);
+            known.filter(|own| own.transport == binding.flow.transport)?;
+            let place = Place { request_uri, to: To::Flow(binding.flow), path: None, reach: by_flow };
+            return Some([place].into_iter().collect());
+        }
+        let places = from.of_uri(sip?, request_uri).ok()?;
+        (!places.is_empty()).then_some(places)
+    }
+
+    //= rfc3327#5.4
+    /// Where the first URI of a Path leads, with the Path as Routes; one that is our own comes off, and leads over the flow
+    /// of its token.
+    fn of_path(&self, path: &[u8], request_uri: SmallVec<[u8; 64]>) -> Option<Found> {
+        let mut path = path;
+        loop {
+            let first = split_list(path).next()?;
+            let parsed = NameAddr::parse(first)?.parse_uri()?;
+            let uri = parsed.sip()?;
+            if !self.snapshot.is_own_hop(uri) {
+                let found = self.of_uri(uri, request_uri).ok().filter(|found| !found.is_empty())?;
+                let with_path = |place| Place { path: Some(path.into()), ..place };
+                return Some(found.into_iter().map(with_path).collect());
+            }
+            let at = first.as_ptr().addr().wrapping_sub(path.as_ptr().addr()).saturating_add(first.len());
+            let rest = path.get(at..).unwrap_or(&[]).trim_ascii_start();
+            let rest = rest.strip_prefix(b",").unwrap_or(rest).trim_ascii_start();
+            if let Some(flow) = token_of(self.ring, uri) {
+                let path = (!rest.is_empty()).then(|| rest.into());
+                let reach = Reach::Flow { lost: Status::TEMPORARILY_UNAVAILABLE };
+                return Some([Place { request_uri, to: To::Flow(flow), path, reach }].into_iter().collect());
+            }
+            path = rest;
+        }
+    }
+
+    /// Where a route leads: all its targets, in the order in which they are tried.
+    pub(crate) fn of_route(&self, route: &Route, request_uri: &[u8]) -> Result<Target, Status> {
+        let Action::Proxy { targets, trunk, .. } = &route.action else { return Err(Status::BAD_GATEWAY) };
+        let mut places = Found::new();
+        let mut failure = Status::BAD_GATEWAY;
+        for target in route::in_turn(targets, self.choice) {
+            let request_uri = route.request_uri(request_uri, target, trunk.is_some());
+            match self.of_target(target, &request_uri) {
+                Ok(found) => places.extend(found),
+                Err(status) => failure = status,
+            }
+        }
+        if places.is_empty() {
+            return Err(failure);
+        }
+        //= rfc3263#4.3
+        // Who failed lately is tried after the others.
+        if places.len() > 1 {
+            places.sort_by_key(|place| self.is_out(place));
+        }
+        Ok(Target { places, q: 1000, changes: route.changes.clone(), trunk: *trunk })
+    }
+
+    fn of_target(&self, target: &RouteTarget, request_uri: &SmallVec<[u8; 64]>) -> Result<Found, Status> {
+        match &target.place {
+            route::Place::At { address, transport } => {
+                let reach = if transport.is_some() { Reach::SharedFixed } else { Reach::Shared };
+                let hop = Hop { transport: transport.unwrap_or(Transport::Udp), address: *address };
+                let place = |flow| Place { request_uri: request_uri.clone(), to: To::Flow(flow), path: None, reach };
+                Ok(self.flow_to(hop).map(place).into_iter().collect())
+            }
+            route::Place::Named(question) => self.of_name(question, request_uri),
+        }
+    }
+
+    fn of_name(&self, question: &Question, request_uri: &SmallVec<[u8; 64]>) -> Result<Found, Status> {
+        let reach = if question.transport.is_some() { Reach::SharedFixed } else { Reach::Shared };
+        let place = |to| Place { request_uri: request_uri.clone(), to, path: None, reach };
+        let answer = match self.names.lookup(self.now, question) {
+            Lookup::Known(answer) => answer,
+            Lookup::Stale(answer) => {
+                self.refresh.set(Some(Box::new(question.clone())));
+                answer
+            }
+            Lookup::Unknown => {
+                let to = To::Name { question: Box::new(question.clone()), listener: self.exit };
+                return Ok([place(to)].into_iter().collect());
+            }
+        };
+        let flows = self.flows_of(&answer)?;
+        Ok(flows.into_iter().map(|flow| place(To::Flow(flow))).collect())
+    }
+
+    /// The flows to what a name stands for, in the order in which they are tried; what the caller is told where there is
+    /// none.
+    pub(crate) fn flows_of(&self, answer: &Answer) -> Result<SmallVec<[Flow; 4]>, Status> {
+        match answer {
+            Ok(located) => {
+                let flows = self.in_order(located);
+                if flows.is_empty() { Err(Status::BAD_GATEWAY) } else { Ok(flows) }
+            }
+            Err(Failure::NoSuchName) => Err(Status::BAD_GATEWAY),
+            Err(Failure::NoAnswer) => Err(Status::SERVICE_UNAVAILABLE),
+        }
+    }
+
+    fn in_order(&self, located: &Located) -> SmallVec<[Flow; 4]> {
+        let mut hops: SmallVec<[Hop; 4]> = SmallVec::new();
+        located.order(self.choice, |hop| self.outages.is_out(self.now, hop), &mut hops);
+        hops.into_iter().filter_map(|hop| self.flow_to(hop)).collect()
+    }
+
+    fn is_out(&self, place: &Place) -> bool {
+        match &place.to {
+            To::Flow(flow) => self.outages.is_out(self.now, &Hop { transport: flow.transport, address: flow.peer }),
+            To::Name { .. } => false,
+        }
+    }
+
+    fn flow_to(&self, hop: Hop) -> Option<Flow> {
+        if !is_one_host(hop.address.ip()) {
+            return None;
+        }
+        let listener = self.snapshot.listeners.towards(hop.transport, hop.address, self.exit)?;
+        Some(Flow::new(listener, hop.transport, hop.address))
+    }
+}
+
+/// The host that a URI is reached by; `maddr` goes before the host (RFC 3261 §19.1.1).
+pub(crate) fn host_of<'a>(uri: &SipUri<'a>) -> Option<Host<'a>> {
+    match uri.params.value("maddr") {
+        Some(maddr) => Host::parse(maddr),
+        None => Some(uri.host()),
+    }
+}
+
+/// The transport that a URI names: inner `None` where it names none, outer where it names one that nobody knows.
+pub(crate) fn transport_of(uri: &SipUri<'_>) -> Option<Option<Transport>> {
+    match (uri.params.value("transport"), uri.secure) {
+        (None, false) => Some(None),
+        (None, true) => Some(Some(Transport::Tls)),
+        (Some(token), secure) => match (Transport::from_token(token)?, secure) {
+            (Transport::Tcp, true) => Some(Some(Transport::Tls)),
+            (Transport::Ws, true) => Some(Some(Transport::Wss)),
+            (transport, _) => Some(Some(transport)),
+        },
+    }
+}
+
+/// The question that leads to a URI whose host is a name.
+pub(crate) fn question_of(uri: &SipUri<'_>) -> Option<Question> {
+    let Host::Name(name) = host_of(uri)? else { return None };
+    let host = name.strip_suffix(b".").unwrap_or(name);
+    Some(Question {
+        host: host.iter().map(u8::to_ascii_lowercase).collect(),
+        port: uri.port(),
+        transport: transport_of(uri)?,
+        secure: uri.secure,
+    })
+}
+
+/// The peer of a literal address, as one would send there by `transport`.
+pub(crate) fn peer_of(uri: &SipUri<'_>) -> Option<SocketAddr> {
+    literal_address(uri).map(|(_, address)| address)
+}

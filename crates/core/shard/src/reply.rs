@@ -1,0 +1,168 @@
+//! What the server says itself: refusals, challenges, answers to OPTIONS, redirections.
+
+use smallvec::SmallVec;
+use strowger_foundation::{Buf, Flow, Timestamp};
+use strowger_message::{HeaderName, Message, Method, Reply, Status};
+use strowger_proxy::{NO_CONTEXT, local};
+use strowger_transaction::{Kind, ServerId, ServerKey};
+
+use crate::boundary::Event;
+use crate::request::option_tags;
+use crate::shard::Shard;
+
+/// The methods that the server itself answers or forwards with rules of their own; every other method is forwarded too.
+const ALLOW: &[u8] =
+    b"INVITE, ACK, BYE, CANCEL, REGISTER, OPTIONS, INFO, PRACK, UPDATE, MESSAGE, SUBSCRIBE, NOTIFY, PUBLISH, REFER";
+
+/// The methods that the server itself serves.
+const OWN_METHODS: &[u8] = b"OPTIONS, REGISTER";
+
+/// Why a request is not served, and what the answer says besides.
+#[derive(Debug)]
+pub(crate) enum Refusal {
+    /// A status, with a reason phrase of our own where the customary one says too little.
+    Status(Status, Option<&'static str>),
+    /// The same, in the operator's words.
+    Because(Status, Option<Box<str>>),
+    /// 401 or 407.
+    Challenge { status: Status, realm: SmallVec<[u8; 32]>, stale: bool },
+    /// 420: the option tags that are not understood.
+    BadExtension(SmallVec<[u8; 64]>),
+}
+
+impl From<Status> for Refusal {
+    fn from(status: Status) -> Self {
+        Self::Status(status, None)
+    }
+}
+
+impl Shard {
+    /// Opens a server transaction; a full table is answered 503 without one.
+    pub(crate) fn open(
+        &mut self,
+        now: Timestamp,
+        source: Flow,
+        key: ServerKey,
+        message: &Message<'_>,
+    ) -> Option<ServerId> {
+        let kind = if message.method() == Method::Invite { Kind::Invite } else { Kind::NonInvite };
+        let reply_to = local::reply_flow(message.via(), &source);
+        let opened = self.proxy.transactions().open_server(now, key, kind, reply_to, NO_CONTEXT);
+        if let Ok(server) = opened {
+            return Some(server);
+        }
+        self.counters.table_full += 1;
+        self.report(Event::TableFull { table: "server transactions" });
+        let mut out = self.proxy.transactions().pool().take(message.bytes().len());
+        let key = self.proxy.tag_key();
+        local::begin(&mut out, key, message, &source, Status::SERVICE_UNAVAILABLE, None).finish();
+        self.proxy.transactions().send_once(reply_to, out);
+        None
+    }
+
+    /// Sends a response of our own through the server transaction; `headers` adds to it.
+    #[expect(clippy::too_many_arguments, reason = "all of it is the response's")]
+    pub(crate) fn answer(
+        &mut self,
+        now: Timestamp,
+        server: ServerId,
+        source: Flow,
+        message: &Message<'_>,
+        status: Status,
+        reason: Option<&str>,
+        headers: impl for<'b> FnOnce(Reply<'b>) -> Reply<'b>,
+    ) {
+        let mut out: Buf = self.proxy.transactions().pool().take(message.bytes().len().saturating_add(256));
+        let reply = local::begin(&mut out, self.proxy.tag_key(), message, &source, status, reason);
+        headers(reply).finish();
+        self.proxy.transactions().respond(now, server, status, out);
+    }
+
+    pub(crate) fn refuse(
+        &mut self,
+        now: Timestamp,
+        server: ServerId,
+        source: Flow,
+        message: &Message<'_>,
+        refusal: Refusal,
+    ) {
+        match refusal {
+            Refusal::Status(status, reason) => {
+                self.refuse(now, server, source, message, Refusal::Because(status, reason.map(Box::from)));
+            }
+            Refusal::Because(status, reason) => {
+                let reason = reason.as_deref();
+                self.counters.refused += 1;
+                //= rfc3261#21.4.6
+                // A 405 must list what is allowed.
+                let allow = status == Status::METHOD_NOT_ALLOWED;
+                self.answer(now, server, source, message, status, reason, |reply| {
+                    if allow { reply.header("Allow", &[OWN_METHODS]) } else { reply }
+                });
+            }
+            Refusal::BadExtension(tags) => {
+                self.counters.refused += 1;
+                let status = Status::BAD_EXTENSION;
+                self.answer(now, server, source, message, status, None, |reply| reply.header("Unsupported", &[&tags]));
+            }
+            Refusal::Challenge { status, realm, stale } => {
+                self.challenge(now, server, source, message, status, &realm, stale);
+            }
+        }
+    }
+
+    #[expect(clippy::too_many_arguments, reason = "all of it is the challenge's")]
+    fn challenge(
+        &mut self,
+        now: Timestamp,
+        server: ServerId,
+        source: Flow,
+        message: &Message<'_>,
+        status: Status,
+        realm: &[u8],
+        stale: bool,
+    ) {
+        self.counters.challenged += 1;
+        let header = match status {
+            Status::UNAUTHORIZED => HeaderName::WwwAuthenticate,
+            _ => HeaderName::ProxyAuthenticate,
+        };
+        let mut out: Buf = self.proxy.transactions().pool().take(message.bytes().len().saturating_add(512));
+        let reply = local::begin(&mut out, self.proxy.tag_key(), message, &source, status, None);
+        self.authenticator.challenge(now, &self.snapshot.auth, reply, header, realm, stale).finish();
+        self.proxy.transactions().respond(now, server, status, out);
+    }
+
+    //= rfc3261#11.2
+    pub(crate) fn serve_own(&mut self, now: Timestamp, server: ServerId, source: Flow, message: &Message<'_>) {
+        //= rfc3261#8.2.2.3
+        let required = option_tags(message, HeaderName::Require);
+        if !required.is_empty() {
+            self.refuse(now, server, source, message, Refusal::BadExtension(required));
+            return;
+        }
+        if message.method() != Method::Options {
+            self.counters.refused += 1;
+            self.answer(now, server, source, message, Status::METHOD_NOT_ALLOWED, None, |r| {
+                r.header("Allow", &[OWN_METHODS])
+            });
+            return;
+        }
+        self.answer(now, server, source, message, Status::OK, None, |reply| {
+            reply.header("Allow", &[ALLOW]).header("Accept", &[b"application/sdp"]).header("Supported", &[b""])
+        });
+    }
+
+    pub(crate) fn redirect(
+        &mut self,
+        now: Timestamp,
+        server: ServerId,
+        source: Flow,
+        message: &Message<'_>,
+        contacts: &[Box<[u8]>],
+    ) {
+        self.answer(now, server, source, message, Status::MOVED_TEMPORARILY, None, |reply| {
+            contacts.iter().fold(reply, |reply, uri| reply.header("Contact", &[b"<", uri, b">"]))
+        });
+    }
+}

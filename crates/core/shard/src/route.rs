@@ -1,0 +1,226 @@
+//! The operator's routes: which requests, where to, and what is changed on the way.
+
+use core::net::{IpAddr, SocketAddr};
+use core::time::Duration;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use strowger_auth::Network;
+use strowger_foundation::Transport;
+use strowger_locate::{Draw, Question};
+use strowger_message::{Status, Uri};
+use strowger_proxy::{Changes, Stateless};
+use strowger_trunk::Rewrite;
+
+/// Where a configured target is.
+#[derive(Clone, Debug)]
+pub enum Place {
+    /// At this address.
+    At {
+        /// The address.
+        address: SocketAddr,
+        /// The transport, where the URI names one.
+        transport: Option<Transport>,
+    },
+    /// Where the DNS says.
+    Named(Question),
+}
+
+/// One place where a route sends requests.
+#[derive(Clone, Debug)]
+pub struct RouteTarget {
+    /// The URI as configured.
+    pub uri: Box<[u8]>,
+    /// Where that is.
+    pub place: Place,
+    /// Targets of a lower number are tried first.
+    pub priority: u16,
+    /// The share of requests among targets of one priority.
+    pub weight: u16,
+}
+
+/// What a route does with a request.
+#[derive(Clone, Debug)]
+pub enum Action {
+    /// Sends it on: to the targets, or where there is none, to the user's contacts or the Request-URI's own place.
+    Proxy {
+        /// Where to; one after the other until one answers.
+        targets: Vec<RouteTarget>,
+        /// Whether state is kept.
+        stateless: Stateless,
+        /// The trunk that the targets are of; an index into the snapshot's.
+        trunk: Option<u16>,
+    },
+    /// Answers 302 with the targets, or where there is none, with the user's contacts.
+    Redirect {
+        /// The contacts.
+        targets: Vec<RouteTarget>,
+    },
+    /// Answers so.
+    Reject {
+        /// The status.
+        status: Status,
+        /// The reason phrase, where it is not the customary one.
+        reason: Option<Box<str>>,
+    },
+}
+
+/// Which requests a route takes; all of it must fit.
+#[derive(Clone, Debug)]
+pub struct Match {
+    /// The Request-URI's domain in lower case: a name, `*.name`, or `*` for any.
+    pub domain: Box<[u8]>,
+    /// The methods, in capitals; any when empty.
+    pub methods: Vec<Box<[u8]>>,
+    /// What the called number begins with: the user of a SIP URI, or a tel URI's digits; anything when empty.
+    pub prefixes: Vec<Box<[u8]>>,
+    /// Where the request comes from; anywhere when empty.
+    pub sources: Vec<Network>,
+}
+
+impl Default for Match {
+    fn default() -> Self {
+        Self { domain: b"*"[..].into(), methods: Vec::new(), prefixes: Vec::new(), sources: Vec::new() }
+    }
+}
+
+/// One rule; the first whose match fits a request is used.
+#[derive(Clone, Debug)]
+pub struct Route {
+    /// Which requests.
+    pub matches: Match,
+    /// What is done.
+    pub action: Action,
+    /// What becomes of the called number.
+    pub rewrite: Option<Rewrite>,
+    /// Headers that are added and removed.
+    pub changes: Option<Arc<Changes>>,
+    /// How long a target may ring, where it is not the server's usual time.
+    pub ring_timeout: Option<Duration>,
+}
+
+impl RouteTarget {
+    /// The target at a literal address, of priority 1 and weight 1.
+    #[must_use]
+    pub fn at(uri: &[u8], address: SocketAddr) -> Self {
+        Self { uri: uri.into(), place: Place::At { address, transport: None }, priority: 1, weight: 1 }
+    }
+}
+
+impl Action {
+    /// Sends requests to `targets`.
+    #[must_use]
+    pub const fn proxy(targets: Vec<RouteTarget>, stateless: Stateless) -> Self {
+        Self::Proxy { targets, stateless, trunk: None }
+    }
+}
+
+impl Route {
+    /// A route that changes nothing on the way.
+    #[must_use]
+    pub const fn new(matches: Match, action: Action) -> Self {
+        Self { matches, action, rewrite: None, changes: None, ring_timeout: None }
+    }
+
+    /// One that takes all requests for `domain`.
+    #[must_use]
+    pub fn of_domain(domain: &[u8], action: Action) -> Self {
+        Self::new(Match { domain: domain.into(), ..Match::default() }, action)
+    }
+}
+
+impl Match {
+    /// Whether a request of `method` (in capitals) from `source` for `uri` in `domain` (in lower case) is one of those.
+    #[must_use]
+    pub fn fits(&self, domain: &[u8], method: &[u8], uri: &Uri<'_>, source: IpAddr) -> bool {
+        let named = match self.domain.as_ref() {
+            b"*" => true,
+            [b'*', suffix @ ..] => domain.ends_with(suffix),
+            name => name == domain,
+        };
+        named
+            && (self.methods.is_empty() || self.methods.iter().any(|m| **m == *method))
+            && (self.sources.is_empty() || self.sources.iter().any(|network| network.contains(source)))
+            && (self.prefixes.is_empty() || self.fits_number(uri))
+    }
+
+    fn fits_number(&self, uri: &Uri<'_>) -> bool {
+        let digits = match uri {
+            Uri::Sip(sip) => SmallVec::<[u8; 24]>::from_slice(sip.user.unwrap_or(&[])),
+            Uri::Tel(tel) => tel.digits(),
+            Uri::Other { .. } => return false,
+        };
+        self.prefixes.iter().any(|prefix| digits.starts_with(prefix))
+    }
+}
+
+impl Route {
+    /// The Request-URI that `target` is sent: with the number rewritten; towards a trunk, with the trunk's host in the
+    /// place of ours, and a tel URI as a SIP URI (RFC 3261 §19.1.6).
+    #[must_use]
+    pub fn request_uri(&self, request_uri: &[u8], target: &RouteTarget, is_trunk: bool) -> SmallVec<[u8; 64]> {
+        let as_it_is = || SmallVec::from_slice(request_uri);
+        if self.rewrite.is_none() && !is_trunk {
+            return as_it_is();
+        }
+        let Some(uri) = Uri::parse(request_uri) else { return as_it_is() };
+        let (user, is_number) = match &uri {
+            Uri::Sip(sip) => match sip.user {
+                Some(user) => (SmallVec::<[u8; 24]>::from_slice(user), sip.params.value("user") == Some(b"phone")),
+                None => return as_it_is(),
+            },
+            Uri::Tel(tel) => (tel.digits(), true),
+            Uri::Other { .. } => return as_it_is(),
+        };
+        let mut number = Vec::new();
+        let changed = self.rewrite.as_ref().is_some_and(|rewrite| rewrite.apply(&user, &mut number));
+        let user = if changed { &number[..] } else { &user[..] };
+        let host = host_part(if is_trunk { &target.uri } else { request_uri });
+        let mut out = SmallVec::new();
+        match (&uri, host) {
+            (Uri::Tel(tel), None) => {
+                let tail = request_uri.get(b"tel:".len().saturating_add(tel.number.len())..).unwrap_or(&[]);
+                [b"tel:", user, tail].iter().for_each(|part| out.extend_from_slice(part));
+            }
+            (_, Some(host)) => {
+                let secure = uri.sip().is_some_and(|sip| sip.secure);
+                let scheme: &[u8] = if secure { b"sips:" } else { b"sip:" };
+                let phone: &[u8] = if is_number { b";user=phone" } else { b"" };
+                [scheme, user, b"@", host, phone].iter().for_each(|part| out.extend_from_slice(part));
+            }
+            (_, None) => return as_it_is(),
+        }
+        out
+    }
+}
+
+/// The targets in the order in which one request tries them: by priority, and within one as `choice` says with regard to
+/// the weights.
+pub(crate) fn in_turn(targets: &[RouteTarget], choice: u64) -> SmallVec<[&RouteTarget; 4]> {
+    let mut left: SmallVec<[&RouteTarget; 4]> = targets.iter().collect();
+    let mut order = SmallVec::new();
+    let mut draw = Draw(choice);
+    while let Some(best) = left.iter().map(|target| target.priority).min() {
+        let share = |target: &RouteTarget| u64::from(target.weight).saturating_mul(1 << 16).max(1);
+        let equals = || left.iter().enumerate().filter(|(_, target)| target.priority == best);
+        let mut drawn = draw.below(equals().map(|(_, target)| share(target)).sum());
+        let found = equals().find(|(_, target)| {
+            let found = drawn < share(target);
+            drawn = drawn.saturating_sub(share(target));
+            found
+        });
+        let Some(index) = found.map(|(index, _)| index) else { break };
+        order.push(left.remove(index));
+    }
+    order
+}
+
+/// Host and port of a SIP URI, as written.
+fn host_part(uri: &[u8]) -> Option<&[u8]> {
+    let parsed = Uri::parse(uri)?;
+    let sip = parsed.sip()?;
+    let from = sip.host_port.host.as_ptr().addr().wrapping_sub(uri.as_ptr().addr());
+    let rest = uri.get(from..)?;
+    let end = rest.iter().position(|byte| matches!(byte, b';' | b'?' | b'>')).unwrap_or(rest.len());
+    rest.get(..end)
+}

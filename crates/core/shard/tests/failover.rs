@@ -1,0 +1,296 @@
+//! A route with several targets: who gets how many calls, and what happens when one is dead (RFC 3263 §4.3).
+
+mod support;
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use strowger_foundation::{Flow, ListenerId, Transport};
+use strowger_proxy::Stateless;
+use strowger_shard::{Action, Input, Route, RouteTarget};
+use support::{ALICE, Sent, World, destinations, finals, find, request, summary};
+
+const ONE: &str = "203.0.113.1:5060";
+const TWO: &str = "203.0.113.2:5060";
+const THREE: &str = "203.0.113.3:5060";
+
+fn target(address: &str, priority: u16, weight: u16) -> RouteTarget {
+    let at = RouteTarget::at(format!("sip:{address}").as_bytes(), address.parse().expect("an address"));
+    RouteTarget { priority, weight, ..at }
+}
+
+fn routed(targets: Vec<RouteTarget>) -> World {
+    World::new(|snapshot| {
+        snapshot.routes = vec![Route::of_domain(b"*", Action::proxy(targets, Stateless::Never))];
+    })
+}
+
+/// Two targets, the first of which is tried first.
+fn two() -> World {
+    routed(vec![target(TWO, 2, 1), target(ONE, 1, 1)])
+}
+
+fn text(method: &str, number: u32) -> String {
+    request(method, "sip:x@elsewhere.example", &format!("b{number}"), "")
+        .replace("call-1@alice", &format!("{number}@alice"))
+}
+
+fn call(world: &mut World, number: u32) -> Vec<Sent> {
+    world.input(ALICE, &text("INVITE", number))
+}
+
+fn tried(sent: &[(u64, Sent)]) -> Vec<(u64, String)> {
+    sent.iter().filter(|(_, sent)| sent.method() == "INVITE").map(|(at, sent)| (*at, sent.to.to_string())).collect()
+}
+
+fn messages(timed: Vec<(u64, Sent)>) -> Vec<Sent> {
+    timed.into_iter().map(|(_, sent)| sent).collect()
+}
+
+#[test]
+fn the_weights_are_kept() {
+    let mut world = routed(vec![target(ONE, 1, 40), target(TWO, 1, 40), target(THREE, 1, 20)]);
+    let mut counts: BTreeMap<String, u32> = BTreeMap::new();
+    for number in 0..10_000 {
+        let invite = find(&call(&mut world, number), "INVITE");
+        *counts.entry(invite.to.to_string()).or_default() += 1;
+        world.respond(&invite, 486, "x", "");
+        if number % 100 == 0 {
+            world.settle();
+        }
+    }
+    for (address, share) in [(ONE, 4000_i64), (TWO, 4000), (THREE, 2000)] {
+        let count = i64::from(counts[address]);
+        assert!((count - share).abs() <= 200, "{address}: {count}");
+    }
+    world.settle();
+}
+
+#[test]
+fn a_lower_priority_is_for_when_the_higher_ones_are_dead() {
+    let mut world = routed(vec![target(THREE, 20, 100), target(ONE, 10, 1), target(TWO, 10, 0)]);
+    for number in 0..50 {
+        let sent = call(&mut world, number);
+        assert!([ONE, TWO].contains(&&*destinations(&sent, "INVITE")[0]));
+        world.respond(&find(&sent, "INVITE"), 404, "x", "");
+    }
+    world.settle();
+    let mut sent = call(&mut world, 99);
+    let mut order = Vec::new();
+    while sent.iter().any(|sent| sent.method() == "INVITE") {
+        let invite = find(&sent, "INVITE");
+        order.push(invite.to.to_string());
+        sent = world.respond(&invite, 503, "x", "");
+    }
+    assert_eq!(order.len(), 3, "each once");
+    assert_eq!(order[2], THREE);
+    assert_eq!(finals(&sent), [500], "a 503 says only that one hop is overloaded");
+    world.settle();
+}
+
+#[test]
+fn a_silent_target_is_left_for_the_next_after_four_seconds() {
+    let mut world = two();
+    let first = find(&call(&mut world, 1), "INVITE");
+    assert_eq!(first.to.to_string(), ONE);
+    let sent = world.wait(Duration::from_secs(10));
+    let expected = [(500, ONE), (1500, ONE), (3500, ONE), (4000, TWO), (4500, TWO), (5500, TWO), (7500, TWO)];
+    assert_eq!(tried(&sent), expected.map(|(at, to)| (at, to.to_owned())), "and the first hears no more of it");
+    let second = sent.iter().find(|(at, _)| *at == 4000).expect("tried").1.clone();
+    assert_ne!(first.header("Via"), second.header("Via"), "a branch of its own");
+    assert_eq!(finals(&world.respond(&second, 180, "two", "")), [0; 0]);
+    let late = world.respond(&first, 180, "one", "");
+    assert_eq!(summary(&late), [format!("CANCEL {ONE}")], "it must not ring beside the other");
+    assert_eq!(summary(&world.respond(&find(&late, "CANCEL"), 200, "one", "")), [""; 0]);
+    assert_eq!(summary(&world.respond(&first, 487, "one", "")), [format!("ACK {ONE}")]);
+    assert_eq!(finals(&world.respond(&second, 200, "two", "")), [200]);
+    assert_eq!(world.shard.counters().failovers, 1);
+    assert!(finals(&world.settle()).is_empty());
+}
+
+#[test]
+fn a_100_is_a_sign_of_life() {
+    let mut world = two();
+    let first = find(&call(&mut world, 1), "INVITE");
+    world.respond(&first, 100, "", "");
+    assert_eq!(tried(&world.wait(Duration::from_secs(60))), []);
+    assert_eq!(finals(&world.respond(&first, 486, "x", "")), [486], "busy is an answer: nobody else is asked");
+    world.settle();
+}
+
+#[test]
+fn a_target_that_was_silent_may_still_answer() {
+    let mut world = two();
+    let first = find(&call(&mut world, 1), "INVITE");
+    let sent = messages(world.wait(Duration::from_secs(5)));
+    let second = sent.iter().find(|sent| sent.to.to_string() == TWO).expect("tried").clone();
+    world.respond(&second, 180, "two", "");
+    let answered = world.respond(&first, 200, "one", "");
+    assert_eq!(finals(&answered), [200]);
+    assert_eq!(destinations(&answered, "CANCEL"), [TWO]);
+    world.respond(&second, 487, "two", "");
+    world.settle();
+}
+
+#[test]
+fn a_503_an_icmp_error_and_a_refused_connection_lead_on_at_once() {
+    let mut world = two();
+    let first = find(&call(&mut world, 1), "INVITE");
+    let next = world.respond(&first, 503, "x", "Retry-After: 30\r\n");
+    assert_eq!(summary(&next), [format!("ACK {ONE}"), format!("INVITE {TWO}")]);
+    world.respond(&find(&next, "INVITE"), 200, "y", "");
+    let mut world = two();
+    call(&mut world, 2);
+    let next = world.give(Input::Unreachable { peer: ONE.parse().expect("an address") });
+    assert_eq!(summary(&next), [format!("INVITE {TWO}")]);
+    world.respond(&find(&next, "INVITE"), 486, "y", "");
+    world.settle();
+    let stream = |address: &str| RouteTarget {
+        place: strowger_shard::Place::At {
+            address: address.parse().expect("an address"),
+            transport: Some(Transport::Tcp),
+        },
+        ..target(address, if address == ONE { 1 } else { 2 }, 1)
+    };
+    let mut world = World::listening(&["UDP", "TCP"], |snapshot| {
+        let action = Action::proxy(vec![stream(ONE), stream(TWO)], Stateless::Never);
+        snapshot.routes = vec![Route::of_domain(b"*", action)];
+    });
+    let first = find(&call(&mut world, 3), "INVITE");
+    assert_eq!(first.flow, Flow::new(ListenerId(1), Transport::Tcp, ONE.parse().expect("an address")));
+    let next = world.give(Input::Unconnected { flow: first.flow });
+    assert_eq!(summary(&next), [format!("INVITE {TWO}")]);
+    assert!(next[0].header("Via").is_some_and(|via| via.starts_with("SIP/2.0/TCP ")));
+    world.respond(&next[0], 486, "z", "");
+    world.settle();
+}
+
+#[test]
+fn the_dead_one_is_avoided_for_a_while() {
+    let mut world = two();
+    let first = find(&call(&mut world, 1), "INVITE");
+    let next = world.respond(&first, 503, "x", "");
+    world.respond(&find(&next, "INVITE"), 486, "y", "");
+    for number in 2..10 {
+        let sent = call(&mut world, number);
+        assert_eq!(destinations(&sent, "INVITE"), [TWO]);
+        world.respond(&find(&sent, "INVITE"), 486, "y", "");
+        world.wait(Duration::from_secs(3));
+    }
+    world.wait(Duration::from_secs(10));
+    let sent = call(&mut world, 10);
+    assert_eq!(destinations(&sent, "INVITE"), [ONE], "after half a minute it has another chance");
+    world.respond(&find(&sent, "INVITE"), 200, "x", "");
+    world.settle();
+}
+
+#[test]
+fn one_that_is_avoided_is_still_the_last_resort() {
+    let mut world = two();
+    let first = find(&call(&mut world, 1), "INVITE");
+    let next = world.respond(&first, 503, "x", "");
+    assert_eq!(finals(&world.respond(&find(&next, "INVITE"), 503, "y", "")), [500]);
+    let sent = call(&mut world, 2);
+    assert_eq!(destinations(&sent, "INVITE"), [ONE], "all are out, so all are tried in their order");
+    let next = world.respond(&find(&sent, "INVITE"), 503, "x", "");
+    assert_eq!(destinations(&next, "INVITE"), [TWO]);
+    world.respond(&find(&next, "INVITE"), 200, "y", "");
+    world.settle();
+}
+
+#[test]
+fn when_all_are_dead_the_caller_hears_it_once() {
+    let mut world = two();
+    call(&mut world, 1);
+    let silent = world.wait(Duration::from_secs(37));
+    let ends: Vec<_> =
+        silent.iter().filter(|(_, sent)| sent.status() >= 200).map(|(at, s)| (*at, s.status())).collect();
+    assert_eq!(ends.first(), Some(&(36_000, 408)), "Timer B of the second");
+    world.settle();
+    let mut world = two();
+    call(&mut world, 2);
+    for (peer, answers) in [(ONE, &[][..]), (TWO, &[500][..])] {
+        let sent = world.give(Input::Unreachable { peer: peer.parse().expect("an address") });
+        assert_eq!(finals(&sent), answers);
+    }
+    assert!(world.settle().iter().all(|sent| sent.status() == 500), "its retransmissions");
+}
+
+#[test]
+fn a_cancel_goes_to_the_target_that_rings() {
+    let mut world = two();
+    let first = find(&call(&mut world, 1), "INVITE");
+    let next = find(&world.respond(&first, 503, "x", ""), "INVITE");
+    world.respond(&next, 180, "y", "");
+    let sent = world.input(ALICE, &text("CANCEL", 1));
+    assert_eq!(destinations(&sent, "CANCEL"), [TWO]);
+    assert_eq!(finals(&world.respond(&next, 487, "y", "")), [487]);
+    world.settle();
+}
+
+#[test]
+fn after_a_cancel_no_other_target_is_tried() {
+    let mut world = two();
+    let first = find(&call(&mut world, 1), "INVITE");
+    assert_eq!(summary(&world.input(ALICE, &text("CANCEL", 1))), [format!("200 {ALICE}")]);
+    let sent = world.wait(Duration::from_secs(10));
+    assert!(sent.iter().all(|(_, sent)| sent.to.to_string() == ONE), "{sent:?}");
+    let ringing = world.respond(&first, 180, "x", "");
+    assert_eq!(destinations(&ringing, "CANCEL"), [ONE]);
+    assert_eq!(finals(&world.respond(&first, 487, "x", "")), [487]);
+    world.settle();
+    for status in [503, 430] {
+        let first = find(&call(&mut world, u32::from(status)), "INVITE");
+        world.respond(&first, 180, "x", "");
+        world.input(ALICE, &text("CANCEL", u32::from(status)));
+        let end = world.respond(&first, status, "x", "");
+        assert_eq!((destinations(&end, "INVITE").len(), finals(&end).len()), (0, 1));
+        world.settle();
+    }
+}
+
+#[test]
+fn the_dialog_goes_on_where_the_invite_went() {
+    let mut world = two();
+    let first = find(&call(&mut world, 1), "INVITE");
+    let next = find(&world.respond(&first, 503, "x", ""), "INVITE");
+    let answer = world.respond(&next, 200, "y", &format!("Contact: <sip:x@{TWO}>\r\n"));
+    let route = answer[0].header("Record-Route").expect("recorded").to_owned();
+    for (method, cseq) in [("ACK", 1), ("BYE", 2)] {
+        let text = request(method, &format!("sip:x@{TWO}"), method, &format!("Route: {route}\r\n"))
+            .replace("To: <sip:bob@example.com>", "To: <sip:bob@example.com>;tag=y")
+            .replace("call-1@alice", "1@alice")
+            .replace("CSeq: 1", &format!("CSeq: {cseq}"));
+        let sent = world.input(ALICE, &text);
+        assert_eq!(summary(&sent), [format!("{method} {TWO}")]);
+        if method == "BYE" {
+            assert_eq!(finals(&world.respond(&sent[0], 200, "", "")), [200]);
+        }
+    }
+    world.settle();
+}
+
+#[test]
+fn other_requests_lead_on_too() {
+    let mut world = two();
+    let first = find(&world.input(ALICE, &text("MESSAGE", 1)), "MESSAGE");
+    let sent = messages(world.wait(Duration::from_secs(6)));
+    let second = sent.iter().find(|sent| sent.to.to_string() == TWO).expect("tried").clone();
+    assert!(world.respond(&first, 100, "", "").is_empty());
+    let late = messages(world.wait(Duration::from_secs(10)));
+    assert!(
+        late.iter().all(|sent| sent.to.to_string() == TWO),
+        "what was left is not sent again: {:?}",
+        summary(&late)
+    );
+    assert_eq!(finals(&world.respond(&second, 200, "y", "")), [200]);
+    assert_eq!(finals(&world.respond(&first, 200, "x", "")), [0; 0], "one answer");
+    assert!(finals(&world.settle()).is_empty());
+    let sent = world.input(ALICE, &text("OPTIONS", 2));
+    let next = world.respond(&find(&sent, "OPTIONS"), 503, "x", "");
+    let end = world.respond(&find(&next, "OPTIONS"), 405, "y", "");
+    assert_eq!(finals(&end), [405]);
+    let silent = world.input(ALICE, &text("INFO", 3));
+    assert_eq!(destinations(&silent, "INFO").len(), 1);
+    assert!(finals(&world.settle()).is_empty(), "nobody is told of silence");
+}

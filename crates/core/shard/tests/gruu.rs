@@ -1,0 +1,109 @@
+//! GRUUs (RFC 5627): names under which one device of a user is reached.
+
+mod support;
+
+use support::{ALICE, BOB, BOB2, Sent, World, request, summary};
+
+const DESK: &str = "+sip.instance=\"<urn:uuid:desk>\"";
+const SOFT: &str = "+sip.instance=\"<urn:uuid:soft>\"";
+const GRUU: &str = "Supported: gruu";
+
+fn register(world: &mut World, from: &str, call: (&str, u32), lines: &[&str]) -> Sent {
+    let (call_id, cseq) = call;
+    let lines: String = lines.iter().map(|line| format!("{line}\r\n")).collect();
+    let text = format!(
+        "REGISTER sip:example.com SIP/2.0\r\nVia: SIP/2.0/UDP {from};branch=z9hG4bK{call_id}{cseq}\r\nMax-Forwards: 70\r\n\
+         From: <sip:bob@example.com>;tag=r\r\nTo: <sip:bob@example.com>\r\nCall-ID: {call_id}\r\nCSeq: {cseq} REGISTER\r\n\
+         {lines}Content-Length: 0\r\n\r\n"
+    );
+    world.input(from, &text).remove(0)
+}
+
+/// A quoted parameter of the answer's Contact for `instance`.
+fn param(answer: &Sent, instance: &str, name: &str) -> Option<String> {
+    assert_eq!(answer.status(), 200, "{}", answer.text);
+    let contact = answer.headers("Contact").find(|contact| contact.contains(instance))?;
+    let value = contact.split(&format!(";{name}=\"")).nth(1)?;
+    value.split('"').next().map(str::to_owned)
+}
+
+fn both(world: &mut World) -> Sent {
+    let desk = format!("Contact: <sip:bob@{BOB}>;{DESK}");
+    register(world, BOB, ("desk", 1), &[&desk, GRUU]);
+    let soft = format!("Contact: <sip:bob@{BOB2}>;{SOFT}");
+    register(world, BOB2, ("soft", 1), &[&soft, GRUU])
+}
+
+/// Calls `uri`; what leaves but the 100.
+fn call(world: &mut World, uri: &str, branch: &str) -> Vec<String> {
+    let mut sent = world.input(ALICE, &request("INVITE", uri, branch, ""));
+    sent.retain(|sent| sent.status() != 100);
+    summary(&sent)
+}
+
+#[test]
+fn each_device_has_a_public_name_that_rings_it_alone() {
+    let mut world = World::new(|_| {});
+    let answer = both(&mut world);
+    assert_eq!(param(&answer, DESK, "pub-gruu").as_deref(), Some("sip:bob@example.com;gr=urn:uuid:desk"));
+    let soft = param(&answer, SOFT, "pub-gruu").expect("a GRUU");
+    assert_eq!(soft, "sip:bob@example.com;gr=urn:uuid:soft");
+    assert_eq!(answer.header("Require"), None);
+    assert_eq!(call(&mut world, "sip:bob@example.com", "all").len(), 2);
+    assert_eq!(call(&mut world, &soft, "soft"), [format!("INVITE {BOB2}")]);
+    assert_eq!(call(&mut world, "sip:bob@example.com;gr=urn:uuid:desk", "desk"), [format!("INVITE {BOB}")]);
+    assert_eq!(call(&mut world, "sip:bob@example.com;gr=urn:uuid:none", "none"), [format!("404 {ALICE}")]);
+}
+
+#[test]
+fn a_temporary_name_rings_its_device_and_tells_nothing() {
+    let mut world = World::new(|_| {});
+    let answer = both(&mut world);
+    let desk = param(&answer, DESK, "temp-gruu").expect("a GRUU");
+    let soft = param(&answer, SOFT, "temp-gruu").expect("a GRUU");
+    assert!(desk.ends_with("@example.com;gr") && !desk.contains("bob"), "{desk}");
+    assert_eq!(call(&mut world, &desk, "desk"), [format!("INVITE {BOB}")]);
+    assert_eq!(call(&mut world, &soft, "soft"), [format!("INVITE {BOB2}")]);
+    let forged = desk.replacen("sip:", "sip:A", 1);
+    assert_eq!(call(&mut world, &forged, "forged"), [format!("404 {ALICE}")]);
+}
+
+#[test]
+fn temporary_names_add_up_until_the_device_starts_anew() {
+    let mut world = World::new(|_| {});
+    let contact = format!("Contact: <sip:bob@{BOB}>;{DESK}");
+    let lines: &[&str] = &[&contact, GRUU];
+    let first = param(&register(&mut world, BOB, ("a", 1), lines), DESK, "temp-gruu").expect("a GRUU");
+    let second = param(&register(&mut world, BOB, ("a", 2), lines), DESK, "temp-gruu").expect("a GRUU");
+    assert_ne!(first, second);
+    assert_eq!(call(&mut world, &first, "one"), [format!("INVITE {BOB}")]);
+    assert_eq!(call(&mut world, &second, "two"), [format!("INVITE {BOB}")]);
+    let third = param(&register(&mut world, BOB, ("b", 1), lines), DESK, "temp-gruu").expect("a GRUU");
+    assert_eq!(call(&mut world, &first, "three"), [format!("404 {ALICE}")]);
+    assert_eq!(call(&mut world, &second, "four"), [format!("404 {ALICE}")]);
+    assert_eq!(call(&mut world, &third, "five"), [format!("INVITE {BOB}")]);
+    register(&mut world, BOB, ("b", 2), &["Contact: *", "Expires: 0"]);
+    assert_eq!(call(&mut world, &third, "six"), [format!("404 {ALICE}")]);
+}
+
+#[test]
+fn names_are_for_those_who_ask_and_where_the_operator_gives_them() {
+    let contact = format!("Contact: <sip:bob@{BOB}>;{DESK}");
+    let plain = format!("<sip:bob@{BOB}>;expires=3600;{DESK}");
+    let mut world = World::new(|_| {});
+    let answer = register(&mut world, BOB, ("a", 1), &[&contact]);
+    assert_eq!(answer.header("Contact"), Some(&*plain), "the instance is told all the same");
+    let mut world = World::new(|s| s.registrar.gruu = false);
+    let answer = register(&mut world, BOB, ("a", 1), &[&contact, GRUU]);
+    assert_eq!(answer.header("Contact"), Some(&*plain));
+    let answer = register(&mut world, BOB, ("a", 2), &["Contact: <sip:bob@192.0.2.20:5070>", GRUU]);
+    assert!(!answer.text.contains("gruu"), "no device, no name");
+}
+
+#[test]
+fn a_device_cannot_be_its_own_user() {
+    let mut world = World::new(|_| {});
+    let contact = format!("Contact: <sip:bob@example.com>;{DESK}");
+    let answer = register(&mut world, BOB, ("a", 1), &[&contact, GRUU]);
+    assert_eq!(answer.start(), "SIP/2.0 403 Contact Is The Address Itself");
+}

@@ -1,0 +1,373 @@
+//! Carriers: routes by number, challenges that the server answers, registrations of its own.
+
+mod support;
+
+use std::net::IpAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use strowger_auth::{Algorithm, Ha1, Network, NonceWindows};
+use strowger_foundation::{KeyRing, ShardId, TagKey, Transport};
+use strowger_locate::{Candidate, Hop, Located, Outages, Question};
+use strowger_message::{AuthParams, Status};
+use strowger_proxy::{Changes, Stateless};
+use strowger_registrar::Locations;
+use strowger_shard::{Action, Input, Route, RouteMatch, RouteTarget, Shard, ShardConfig, Snapshot};
+use strowger_trunk::{Account, Credentials, Place, Rewrite, Secret, Trunk};
+use support::{ALICE, BOB, Sent, World, destinations, finals, find, request, summary};
+
+const CARRIER: &str = "203.0.113.1:5060";
+const SECOND: &str = "203.0.113.2:5060";
+const NUMBER: &str = "sip:0049301234@example.com";
+const BY_UA: &str = "WWW-Authenticate: Digest realm=\"carrier\", nonce=\"n1\", qop=\"auth\", algorithm=MD5\r\n";
+const BY_PROXY: &str = "Proxy-Authenticate: Digest realm=\"carrier\", nonce=\"n2\", qop=\"auth\", algorithm=MD5\r\n";
+
+fn network(ip: &str) -> Network {
+    Network { address: ip.parse::<IpAddr>().expect("an address"), prefix: 32 }
+}
+
+fn trunk(account: Option<Place>) -> Arc<Trunk> {
+    Arc::new(Trunk {
+        name: "carrier".into(),
+        credentials: Some(Credentials {
+            username: (*b"acct").into(),
+            password: Secret::new(&b"hush"[..]),
+            realm: None,
+        }),
+        sources: vec![network("203.0.113.1")],
+        account: account.map(|place| Account {
+            from: (*b"sip:acct@carrier.example").into(),
+            contact_user: (*b"acct").into(),
+            registrar: (*b"sip:carrier.example").into(),
+            place,
+            expires: Duration::from_secs(600),
+        }),
+    })
+}
+
+fn targets(addresses: &[&str]) -> Vec<RouteTarget> {
+    let at = |(number, address): (u16, &&str)| RouteTarget {
+        priority: number,
+        ..RouteTarget::at(format!("sip:{address}").as_bytes(), address.parse().expect("an address"))
+    };
+    (1..).zip(addresses).map(at).collect()
+}
+
+fn to_carrier(addresses: &[&str]) -> Route {
+    let action = Action::Proxy { targets: targets(addresses), stateless: Stateless::Never, trunk: Some(0) };
+    Route::new(RouteMatch { prefixes: vec![(*b"00").into(), (*b"+").into()], ..RouteMatch::default() }, action)
+}
+
+fn world(edit: impl FnOnce(&mut Snapshot)) -> World {
+    World::new(|snapshot| {
+        snapshot.trunks = vec![trunk(None)];
+        snapshot.routes = vec![to_carrier(&[CARRIER])];
+        edit(snapshot);
+    })
+}
+
+fn hex(algorithm_input: [&[u8]; 3]) -> String {
+    let [a, b, c] = algorithm_input;
+    Ha1::compute(Algorithm::Md5, a, b, c).as_bytes().iter().map(|byte| format!("{byte:02x}")).collect()
+}
+
+/// Whether the credentials in `header` of `request` are right, by RFC 7616 computed anew.
+fn is_proved(request: &Sent, header: &str) -> bool {
+    let Some(value) = request.header(header) else { return false };
+    let params = AuthParams::parse(value.as_bytes()).expect("credentials");
+    let text = |name: &str| {
+        let value = params.value(name).unwrap_or_default();
+        String::from_utf8_lossy(value).trim_matches('"').to_owned()
+    };
+    let uri = request.start().split(' ').nth(1).expect("a URI");
+    assert_eq!(text("uri"), uri);
+    let (scheme, rest) = uri.split_once(':').expect("a scheme");
+    let ha1 = hex([text("username").as_bytes(), text("realm").as_bytes(), b"hush"]);
+    let ha2 = hex([request.method().as_bytes(), scheme.as_bytes(), rest.as_bytes()]);
+    let middle = format!("{}:{}:{}:{}", text("nonce"), text("nc"), text("cnonce"), text("qop"));
+    text("response") == hex([ha1.as_bytes(), middle.as_bytes(), ha2.as_bytes()])
+}
+
+#[test]
+fn a_trunk_that_asks_is_answered_once() {
+    for (status, challenge, header) in [(401, BY_UA, "Authorization"), (407, BY_PROXY, "Proxy-Authorization")] {
+        let mut world = world(|_| {});
+        let first = find(&world.input(ALICE, &request("INVITE", NUMBER, "inv", "")), "INVITE");
+        assert_eq!((first.to.to_string().as_str(), first.header(header)), (CARRIER, None));
+        let sent = world.respond(&first, status, "t", challenge);
+        assert_eq!(summary(&sent), [format!("ACK {CARRIER}"), format!("INVITE {CARRIER}")], "the caller hears nothing");
+        let second = find(&sent, "INVITE");
+        assert!(is_proved(&second, header), "{}", second.text);
+        assert_ne!(second.header("Via"), first.header("Via"));
+        assert_eq!(second.header("CSeq"), first.header("CSeq"));
+        assert_eq!(second.headers("Via").count(), 2);
+        assert!(second.text.ends_with("\r\n\r\nbody"));
+        assert_eq!(world.shard.counters().challenges_answered, 1);
+        world.respond(&second, 180, "t", "");
+        assert_eq!(finals(&world.respond(&second, 200, "t", "")), [200]);
+        world.settle();
+        let first = find(&world.input(ALICE, &request("INVITE", NUMBER, "two", "")), "INVITE");
+        let second = find(&world.respond(&first, status, "t", challenge), "INVITE");
+        let again = world.respond(&second, status, "t", challenge);
+        assert_eq!(
+            (destinations(&again, "INVITE").len(), finals(&again)),
+            (0, vec![status]),
+            "it would be wrong again"
+        );
+        world.settle();
+    }
+}
+
+#[test]
+fn a_challenge_does_not_reach_who_has_no_trunk() {
+    let mut world = world(|snapshot| {
+        snapshot.routes = vec![Route::of_domain(b"*", Action::proxy(targets(&[CARRIER, SECOND]), Stateless::Never))];
+    });
+    let first = find(&world.input(ALICE, &request("INVITE", "sip:x@elsewhere.example", "inv", "")), "INVITE");
+    let sent = world.respond(&first, 407, "t", BY_PROXY);
+    assert_eq!((destinations(&sent, "INVITE").len(), finals(&sent)), (0, vec![407]), "it is the caller's");
+    world.settle();
+}
+
+#[test]
+fn after_a_challenge_there_is_still_failover() {
+    let mut world = world(|snapshot| snapshot.routes = vec![to_carrier(&[CARRIER, SECOND])]);
+    let first = find(&world.input(ALICE, &request("INVITE", NUMBER, "inv", "")), "INVITE");
+    let second = find(&world.respond(&first, 401, "t", BY_UA), "INVITE");
+    let third = find(&world.respond(&second, 503, "t", ""), "INVITE");
+    assert_eq!(third.to.to_string(), SECOND);
+    let fourth = find(&world.respond(&third, 407, "t", BY_PROXY), "INVITE");
+    assert!(is_proved(&fourth, "Proxy-Authorization"));
+    assert_eq!(finals(&world.respond(&fourth, 200, "t", "")), [200]);
+    world.settle();
+}
+
+#[test]
+fn who_cancelled_is_not_proved_any_more() {
+    let mut world = world(|_| {});
+    let first = find(&world.input(ALICE, &request("INVITE", NUMBER, "inv", "")), "INVITE");
+    world.input(ALICE, &request("CANCEL", NUMBER, "inv", ""));
+    let sent = world.respond(&first, 401, "t", BY_UA);
+    assert_eq!((destinations(&sent, "INVITE").len(), finals(&sent).len()), (0, 1));
+    world.settle();
+}
+
+#[test]
+fn a_bye_through_a_trunk_is_proved_too() {
+    let mut world = world(|_| {});
+    let first = find(&world.input(ALICE, &request("INVITE", NUMBER, "inv", "")), "INVITE");
+    let contact = format!("Contact: <sip:gw@{CARRIER}>\r\n");
+    let answer = world.respond(&first, 200, "t", &contact);
+    let route = answer[0].header("Record-Route").expect("recorded").to_owned();
+    let bye = request("BYE", &format!("sip:gw@{CARRIER}"), "bye", &format!("Route: {route}\r\n"))
+        .replace("To: <sip:bob@example.com>", "To: <sip:bob@example.com>;tag=t")
+        .replace("CSeq: 1", "CSeq: 2");
+    let sent = find(&world.input(ALICE, &bye), "BYE");
+    let proved = find(&world.respond(&sent, 401, "", BY_UA), "BYE");
+    assert!(is_proved(&proved, "Authorization"), "{}", proved.text);
+    assert_eq!(finals(&world.respond(&proved, 200, "", "")), [200]);
+    // Nobody gets at the trunk's credentials with a Route of his own making.
+    for (from, to) in [("trunk=0", "trunk=1"), (";trunk=0", ""), ("trunk=0", "trunk=65536"), ("trunk=0", "trunk=x")] {
+        let forged = bye.replace(from, to).replace("z9hG4bKbye", &format!("z9hG4bK{}", to.len()));
+        assert_eq!(destinations(&world.input(ALICE, &forged), "BYE"), [""; 0], "{to}");
+    }
+    // The other side's BYE comes from the trunk, and goes to Alice without any.
+    let back = format!(
+        "BYE sip:alice@{ALICE} SIP/2.0\r\nVia: SIP/2.0/UDP {CARRIER};branch=z9hG4bKback\r\nMax-Forwards: 70\r\n\
+         Route: {route}\r\nFrom: <sip:bob@example.com>;tag=t\r\nTo: <sip:alice@example.com>;tag=a\r\n\
+         Call-ID: call-1@alice\r\nCSeq: 1 BYE\r\nContent-Length: 0\r\n\r\n"
+    );
+    let sent = find(&world.input(CARRIER, &back), "BYE");
+    assert_eq!(sent.to.to_string(), ALICE);
+    let asked = world.respond(&sent, 401, "", BY_UA);
+    assert_eq!(summary(&asked), [format!("401 {CARRIER}")], "Alice is not the trunk");
+    world.settle();
+}
+
+#[test]
+fn numbers_go_before_users_and_are_rewritten() {
+    let mut world = world(|snapshot| {
+        let rewrite = Rewrite { strip: 2, prefix: (*b"+").into(), e164: None };
+        let changes = Changes {
+            add: vec![((*b"X-Account").into(), (*b"7").into())],
+            remove: vec![(*b"subject").into(), (*b"X-Private").into()],
+        };
+        let route = Route { rewrite: Some(rewrite), changes: Some(Arc::new(changes)), ..to_carrier(&[CARRIER]) };
+        snapshot.routes = vec![route];
+    });
+    world.register("0049301234", BOB, &format!("<sip:x@{BOB}>"));
+    let extra = "Subject: a\r\nX-Private: b\r\nx-private: c\r\nX-Public: d\r\n";
+    let sent = find(&world.input(ALICE, &request("INVITE", NUMBER, "inv", extra)), "INVITE");
+    assert_eq!(sent.start(), "INVITE sip:+49301234@203.0.113.1:5060 SIP/2.0");
+    assert_eq!((sent.header("X-Account"), sent.header("X-Public")), (Some("7"), Some("d")));
+    for gone in ["Subject", "X-Private", "x-private"] {
+        assert_eq!(sent.header(gone), None, "{gone}");
+    }
+    let proved = find(&world.respond(&sent, 401, "t", BY_UA), "INVITE");
+    assert_eq!((proved.start(), proved.header("X-Account"), proved.header("Subject")), (sent.start(), Some("7"), None));
+    assert!(is_proved(&proved, "Authorization"));
+    world.respond(&proved, 486, "t", "");
+    world.register("bob", BOB, &format!("<sip:bob@{BOB}>"));
+    let user = find(&world.input(ALICE, &request("INVITE", "sip:bob@example.com", "bob", "")), "INVITE");
+    assert_eq!(user.to.to_string(), BOB);
+    world.respond(&user, 486, "t", "");
+    world.settle();
+}
+
+#[test]
+fn a_route_is_for_its_sources_and_methods() {
+    let mut world = world(|snapshot| {
+        let mut route = to_carrier(&[CARRIER]);
+        route.matches.sources = vec![network("192.0.2.10")];
+        route.matches.methods = vec![(*b"INVITE").into()];
+        snapshot.routes = vec![route];
+        snapshot.unrouted = Status::FORBIDDEN;
+    });
+    let uri = "sip:0049301234@elsewhere.example";
+    let sent = world.input(ALICE, &request("INVITE", uri, "a", ""));
+    assert_eq!(destinations(&sent, "INVITE"), [CARRIER]);
+    world.respond(&find(&sent, "INVITE"), 486, "t", "");
+    assert_eq!(finals(&world.input(ALICE, &request("MESSAGE", uri, "b", ""))), [403], "as the operator has it");
+    let other = request("INVITE", uri, "c", "").replace(ALICE, BOB);
+    assert_eq!(summary(&world.input(BOB, &other)), [format!("403 {BOB}")]);
+    world.settle();
+}
+
+#[test]
+fn a_routes_ring_time_is_its_own() {
+    let mut world = world(|snapshot| {
+        snapshot.routes = vec![Route { ring_timeout: Some(Duration::from_secs(7)), ..to_carrier(&[CARRIER, SECOND]) }];
+    });
+    let sent = find(&world.input(ALICE, &request("INVITE", NUMBER, "a", "")), "INVITE");
+    world.respond(&sent, 183, "t", "");
+    let late: Vec<_> = world.wait(Duration::from_secs(7)).into_iter().collect();
+    assert_eq!(late.iter().map(|(at, sent)| (*at, sent.method())).collect::<Vec<_>>(), [(7000, "CANCEL")]);
+    assert_eq!(finals(&world.respond(&sent, 487, "t", "")), [408]);
+    world.settle();
+}
+
+#[test]
+fn a_refusal_is_in_the_operators_words() {
+    let mut world = world(|snapshot| {
+        let action = Action::Reject { status: Status::DECLINE, reason: Some("No Premium Numbers".into()) };
+        let matches = RouteMatch { prefixes: vec![(*b"00900").into()], ..RouteMatch::default() };
+        snapshot.routes.insert(0, Route::new(matches, action));
+    });
+    let sent = world.input(ALICE, &request("INVITE", "sip:00900123@example.com", "a", ""));
+    assert_eq!(sent[0].start(), "SIP/2.0 603 No Premium Numbers");
+    world.settle();
+}
+
+#[test]
+fn a_trunk_needs_no_password_and_others_do() {
+    let mut world = world(|snapshot| snapshot.auth.require = vec![(*b"INVITE").into()]);
+    world.register("bob", BOB, &format!("<sip:bob@{BOB}>"));
+    let text = request("INVITE", "sip:bob@example.com", "a", "").replace(ALICE, CARRIER);
+    assert_eq!(destinations(&world.input(CARRIER, &text), "INVITE"), [BOB]);
+    assert_eq!(finals(&world.input(ALICE, &request("INVITE", "sip:bob@example.com", "b", ""))), [407]);
+}
+
+fn registering(place: Place) -> World {
+    let mut world = World::new(|snapshot| snapshot.trunks = vec![trunk(Some(place))]);
+    // A shard speaks only when spoken to; its timer is due at once.
+    assert!(world.shard.poll_timeout().is_some());
+    world.now = strowger_foundation::Timestamp::from_millis(2000);
+    world
+}
+
+fn here(address: &str) -> Hop {
+    Hop { transport: Transport::Udp, address: address.parse().expect("an address") }
+}
+
+fn start(world: &mut World) -> Vec<Sent> {
+    world.wait(Duration::from_millis(1)).into_iter().map(|(_, sent)| sent).collect()
+}
+
+fn grant(register: &Sent) -> String {
+    format!(
+        "Contact: {};expires=600\r\n",
+        register.header("Contact").expect("a contact").split(";expires").next().unwrap()
+    )
+}
+
+#[test]
+fn a_trunk_is_registered_at_and_renewed_and_left() {
+    let mut world = registering(Place::At(here(CARRIER)));
+    let first = find(&start(&mut world), "REGISTER");
+    assert_eq!((first.start(), first.to.to_string().as_str()), ("REGISTER sip:carrier.example SIP/2.0", CARRIER));
+    assert_eq!(first.header("To"), Some("<sip:acct@carrier.example>"));
+    let second = find(&world.respond(&first, 401, "t", BY_UA), "REGISTER");
+    assert!(is_proved(&second, "Authorization"), "{}", second.text);
+    assert!(world.respond(&second, 200, "t", &grant(&second)).is_empty());
+    let renewal: Vec<_> =
+        world.wait(Duration::from_secs(541)).into_iter().filter(|(_, s)| s.method() == "REGISTER").collect();
+    assert!((300_000..=540_000).contains(&renewal[0].0), "{}", renewal[0].0);
+    let renewal = renewal[0].1.clone();
+    assert_eq!(renewal.header("Call-ID"), first.header("Call-ID"));
+    world.respond(&renewal, 200, "t", &grant(&renewal));
+    world.snapshot.draining = true;
+    let last = world.give(Input::Config(Arc::new(world.snapshot.clone())));
+    let last = find(&last, "REGISTER");
+    assert!(last.text.contains("expires=0") || last.header("Expires") == Some("0"), "{}", last.text);
+    world.respond(&last, 200, "t", "");
+    assert!(world.settle().is_empty(), "and never again");
+}
+
+#[test]
+fn a_registrar_by_name_is_tried_at_its_second_server() {
+    let question = Question::new(b"carrier.example", None, None, false);
+    let mut world = registering(Place::Named(question.clone()));
+    assert!(start(&mut world).is_empty());
+    assert_eq!(world.questions[0].1, question);
+    let candidate = |(place, address): (u16, &str)| Candidate {
+        rank: 1,
+        priority: place,
+        weight: 0,
+        hops: [here(address)].into_iter().collect(),
+    };
+    let answer = Ok(Arc::new(Located::new([(1, CARRIER), (2, SECOND)].map(candidate).to_vec())));
+    let first = find(&world.resolve(answer), "REGISTER");
+    assert_eq!(first.to.to_string(), CARRIER);
+    let sent = world.give(Input::Unreachable { peer: CARRIER.parse().expect("an address") });
+    let second = find(&sent, "REGISTER");
+    assert_eq!(second.to.to_string(), SECOND);
+    world.respond(&second, 200, "t", &grant(&second));
+    let mut later: Vec<_> = world.wait(Duration::from_secs(541)).into_iter().map(|(_, sent)| sent).collect();
+    later.retain(|sent| sent.method() == "REGISTER");
+    assert_eq!(later[0].to.to_string(), SECOND, "and renewed where it is known");
+    assert!(
+        destinations(&later, "REGISTER").contains(&CARRIER.to_owned()),
+        "which is silent now, so the first is tried"
+    );
+    assert!(!world.questions.is_empty(), "the name has grown old meanwhile, and is asked for again");
+}
+
+#[test]
+fn only_the_first_shard_registers() {
+    let first = registering(Place::At(here(CARRIER)));
+    let mut second = Shard::new(ShardConfig {
+        id: ShardId(1),
+        seed: 1,
+        ring: KeyRing::new(TagKey::new([7; 16])),
+        locations: Arc::new(Locations::new(2, 1)),
+        nonces: Arc::new(NonceWindows::new(2, 1)),
+        names: Arc::clone(&first.names),
+        outages: Arc::new(Outages::new(1)),
+        snapshot: Arc::new(first.snapshot.clone()),
+    });
+    assert!(first.shard.poll_timeout().is_some() && second.poll_timeout().is_none());
+    second.handle_timeout(first.now);
+    assert!(second.poll_output(&mut Vec::new()).is_none());
+}
+
+#[test]
+fn a_trunk_that_is_no_more_is_left() {
+    let mut world = registering(Place::At(here(CARRIER)));
+    let sent = start(&mut world);
+    assert_eq!(sent.len(), 1);
+    world.snapshot.trunks = Vec::new();
+    world.respond(&sent[0], 200, "t", &grant(&sent[0]));
+    let left = world.give(Input::Config(Arc::new(world.snapshot.clone())));
+    world.respond(&find(&left, "REGISTER"), 200, "t", "");
+    assert!(world.settle().is_empty());
+}

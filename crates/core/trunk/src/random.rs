@@ -1,0 +1,29 @@
+//! Numbers from a seed.
+
+use core::time::Duration;
+
+/// SplitMix64: each seed, which the shell draws at random, gives its own sequence.
+#[derive(Clone, Debug)]
+pub(crate) struct Random(u64);
+
+impl Random {
+    pub(crate) const fn new(seed: u64) -> Self {
+        Self(seed)
+    }
+
+    pub(crate) const fn next(&mut self) -> u64 {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        mixed ^ (mixed >> 31)
+    }
+
+    /// A share of `whole` between `least` and `most` percent.
+    pub(crate) fn share(&mut self, whole: Duration, least: u32, most: u32) -> Duration {
+        let width = u64::from(most.saturating_sub(least)).saturating_mul(1000).saturating_add(1);
+        let thousandths =
+            u64::from(least).saturating_mul(1000).saturating_add(self.next().checked_rem(width).unwrap_or(0));
+        let nanos = whole.as_nanos().saturating_mul(u128::from(thousandths)) / 100_000;
+        Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
+    }
+}

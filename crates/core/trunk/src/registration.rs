@@ -1,0 +1,433 @@
+//! The client of RFC 3261 §10.2: one address of record that is kept registered at a trunk.
+
+mod request;
+#[cfg(test)]
+mod tests;
+
+use core::time::Duration;
+use std::sync::Arc;
+
+use strowger_foundation::{Timestamp, Transport};
+use strowger_message::{HeaderName, Message, Method, NameAddr, Uri, parse_contacts, parse_decimal};
+
+use crate::challenge::{MAX_ANSWERS, offers};
+use crate::random::Random;
+use crate::trunk::Trunk;
+
+/// The longest wait after failures that may pass by themselves, and the longest Retry-After that is obeyed.
+pub const MAX_WAIT: Duration = Duration::from_secs(600);
+/// The longest wait after a refusal that only the operator or the carrier can mend, as a wrong password; the shortest is half
+/// of it. Asking more often would lock accounts.
+pub const SLOW_WAIT: Duration = Duration::from_secs(1800);
+/// How long an answer is waited for where nobody reports that there is none.
+pub const TRYING_LIMIT: Duration = Duration::from_secs(120);
+/// The wait after the first failure; it doubles with each further one.
+const BASE_WAIT: Duration = Duration::from_secs(30);
+/// When a registration is renewed: between these shares of what was granted, in percent, so that many do not come at once.
+const RENEW_FROM: u32 = 50;
+const RENEW_TO: u32 = 90;
+/// A shorter one would be renewed all the time.
+const MIN_RENEWAL: Duration = Duration::from_secs(5);
+/// The longest Min-Expires that is agreed to.
+const MAX_EXPIRES: Duration = Duration::from_secs(7 * 86_400);
+
+/// One trunk's registration. It sends nothing and reads no clock:
+///
+/// 1. [`handle_timeout`](Self::handle_timeout) once [`poll_timeout`](Self::poll_timeout) is due;
+/// 2. where [`wants_request`](Self::wants_request), the registrar is located (or not: [`handle_failure`](Self::handle_failure)),
+///    and [`poll_request`](Self::poll_request) writes the REGISTER, which gets a transaction of its own;
+/// 3. what that gives is told by [`handle_response`](Self::handle_response) or `handle_failure`. Then from 1 on; after a
+///    challenge from 2.
+#[derive(Debug)]
+pub struct Registration {
+    trunk: Arc<Trunk>,
+    random: Random,
+    /// The same for all requests of this registration's life (RFC 3261 §10.2).
+    call_id: Box<[u8]>,
+    tag: Box<[u8]>,
+    cseq: u32,
+    phase: Phase,
+    /// What the operator is told, and since when.
+    state: State,
+    since: Timestamp,
+    /// Until when the trunk knows the contact.
+    until: Option<Timestamp>,
+    /// What is asked for: the operator's wish, or the trunk's least.
+    expires: Duration,
+    /// The URI of the contact as it was last sent.
+    contact: Box<[u8]>,
+    challenges: Vec<Kept>,
+    /// What this attempt has seen.
+    attempt: Attempt,
+    failures: u32,
+    last_answer: Option<u16>,
+    /// The trunk is being left.
+    leaving: bool,
+    /// The request under way asks that the contact be removed.
+    removing: bool,
+}
+
+/// What happens next.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// Nothing before this time.
+    Waiting(Timestamp),
+    /// A request wants to be written.
+    Due,
+    /// One is under way; given up at this time.
+    Trying(Timestamp),
+    /// Nothing ever.
+    Stopped,
+}
+
+/// What one attempt, from the first request to the last answer, may do only so often.
+#[derive(Clone, Copy, Debug, Default)]
+struct Attempt {
+    answered: u8,
+    lengthened: bool,
+}
+
+/// A challenge that credentials are made for, again and again until the trunk asks anew.
+#[derive(Debug)]
+struct Kept {
+    by_proxy: bool,
+    value: Box<[u8]>,
+    nonce: Box<[u8]>,
+    /// How often the nonce was used.
+    count: u32,
+}
+
+/// How it stands.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// The first answer is awaited.
+    Registering,
+    /// The trunk knows the contact.
+    Registered,
+    /// It failed in a way that may pass by itself, and is tried again soon.
+    Failing,
+    /// It was refused: the operator or the carrier must do something. It is tried again now and then.
+    Refused,
+    /// The contact is being removed.
+    Leaving,
+    /// Nothing is registered, and nothing will be.
+    Stopped,
+}
+
+/// What an operator is told of a registration.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Status {
+    /// How it stands.
+    pub state: State,
+    /// Since when.
+    pub since: Timestamp,
+    /// Until when the trunk knows the contact, also while renewing it fails; `None` where it does not.
+    pub registered_until: Option<Timestamp>,
+    /// The status code of the trunk's last final response; `None` where there was none to the last request.
+    pub last_answer: Option<u16>,
+    /// When the next request is due; `None` while one is under way.
+    pub next_try: Option<Timestamp>,
+}
+
+/// How a request leaves: what its Via and Contact say.
+#[derive(Clone, Copy, Debug)]
+pub struct Sending<'a> {
+    /// The listener's name, `host:port`.
+    pub sent_by: &'a [u8],
+    /// The transport.
+    pub transport: Transport,
+    /// The branch of a new transaction, with its magic cookie.
+    pub branch: &'a [u8],
+}
+
+impl Registration {
+    /// A registration that is due at once. The seed is to be drawn at random: Call-ID, tags, client nonces and waits are
+    /// made of it and of the trunk's name. A trunk without an account gives one that is stopped.
+    #[must_use]
+    pub fn new(trunk: Arc<Trunk>, seed: u64) -> Self {
+        // One seed may serve for several trunks.
+        let seed = trunk.name.bytes().fold(seed, |seed, byte| Random::new(seed ^ u64::from(byte)).next());
+        let mut random = Random::new(seed);
+        let mut word = || random.next();
+        let call_id = format!("{:016x}{:016x}", word(), word()).into_bytes().into();
+        let tag = format!("{:016x}", word()).into_bytes().into();
+        let (phase, state) = match trunk.account {
+            Some(_) => (Phase::Waiting(Timestamp::ZERO), State::Registering),
+            None => (Phase::Stopped, State::Stopped),
+        };
+        let expires = trunk.account.as_ref().map_or(Duration::ZERO, |account| account.expires);
+        Self {
+            trunk,
+            random,
+            call_id,
+            tag,
+            cseq: 0,
+            phase,
+            state,
+            since: Timestamp::ZERO,
+            until: None,
+            expires,
+            contact: Box::default(),
+            challenges: Vec::new(),
+            attempt: Attempt::default(),
+            failures: 0,
+            last_answer: None,
+            leaving: false,
+            removing: false,
+        }
+    }
+
+    /// The trunk.
+    #[must_use]
+    pub const fn trunk(&self) -> &Arc<Trunk> {
+        &self.trunk
+    }
+
+    /// How it stands.
+    #[must_use]
+    pub fn status(&self, now: Timestamp) -> Status {
+        Status {
+            state: self.state,
+            since: self.since,
+            registered_until: self.until.filter(|until| *until > now),
+            last_answer: self.last_answer,
+            next_try: match self.phase {
+                Phase::Waiting(at) => Some(at),
+                _ => None,
+            },
+        }
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) wants to be called.
+    #[must_use]
+    pub const fn poll_timeout(&self) -> Option<Timestamp> {
+        match self.phase {
+            Phase::Waiting(at) | Phase::Trying(at) => Some(at),
+            Phase::Due | Phase::Stopped => None,
+        }
+    }
+
+    /// Does what is due at `now`.
+    pub fn handle_timeout(&mut self, now: Timestamp) {
+        match self.phase {
+            Phase::Waiting(at) if at <= now => {
+                self.attempt = Attempt::default();
+                self.phase = Phase::Due;
+            }
+            Phase::Trying(at) if at <= now => self.handle_failure(now),
+            _ => {}
+        }
+    }
+
+    /// Whether [`poll_request`](Self::poll_request) has something to write.
+    #[must_use]
+    pub fn wants_request(&self) -> bool {
+        self.phase == Phase::Due
+    }
+
+    /// Appends the REGISTER that is due to `out`; returns whether there is one. It is known by its CSeq: an answer to an
+    /// earlier one no longer counts.
+    pub fn poll_request(&mut self, now: Timestamp, sending: &Sending<'_>, out: &mut Vec<u8>) -> bool {
+        if self.phase != Phase::Due {
+            return false;
+        }
+        self.cseq = self.cseq.wrapping_add(1) & 0x7fff_ffff;
+        self.last_answer = None;
+        self.phase = Phase::Trying(now + TRYING_LIMIT);
+        self.write_register(sending, out);
+        true
+    }
+
+    /// The request under way reached nobody at the place where it was sent, and there is another place: it is due again.
+    pub fn try_elsewhere(&mut self) {
+        if matches!(self.phase, Phase::Trying(_)) {
+            self.phase = Phase::Due;
+        }
+    }
+
+    /// The request under way, or the one that is due, comes to nothing: no answer, nobody reached, no such place.
+    pub fn handle_failure(&mut self, now: Timestamp) {
+        match self.phase {
+            Phase::Due | Phase::Trying(_) if self.leaving => self.stop(now),
+            Phase::Due | Phase::Trying(_) => self.fail(now, Duration::ZERO),
+            Phase::Waiting(_) | Phase::Stopped => {}
+        }
+    }
+
+    /// Takes the contact away from the trunk, as when the server is being stopped. [`is_stopped`](Self::is_stopped) says when
+    /// that is done; an unanswered attempt ends it too.
+    pub fn unregister(&mut self, now: Timestamp) {
+        if self.leaving || self.phase == Phase::Stopped {
+            return;
+        }
+        self.leaving = true;
+        self.attempt = Attempt::default();
+        let under_way = matches!(self.phase, Phase::Trying(_));
+        if !under_way && self.until.is_none_or(|until| until <= now) {
+            return self.stop(now);
+        }
+        self.enter(now, State::Leaving);
+        //= rfc3261#10.2
+        // No new registration before the last one is answered.
+        if !under_way {
+            self.phase = Phase::Due;
+        }
+    }
+
+    /// Whether nothing is registered and nothing will be.
+    #[must_use]
+    pub fn is_stopped(&self) -> bool {
+        self.phase == Phase::Stopped
+    }
+
+    /// Takes a response; returns whether it answers the request under way.
+    pub fn handle_response(&mut self, now: Timestamp, response: &Message<'_>) -> bool {
+        let Some(status) = response.status() else { return false };
+        let ours = response.call_id() == &*self.call_id
+            && response.cseq().number == self.cseq
+            && response.method() == Method::Register;
+        if !ours || !matches!(self.phase, Phase::Trying(_)) {
+            return false;
+        }
+        if status.is_provisional() {
+            return true;
+        }
+        self.last_answer = Some(status.code());
+        match status.code() {
+            200..=299 => self.on_success(now, response),
+            401 | 407 => self.on_challenge(now, response),
+            423 => self.on_too_brief(now, response),
+            _ if self.leaving => self.stop(now),
+            // What will not change by itself: RFC 3261 §21.4 and §21.6.
+            400 | 402..=406 | 410 | 413..=416 | 420 | 421 | 600 | 603..=699 => self.refuse(now),
+            _ => self.fail(now, retry_after(response)),
+        }
+        true
+    }
+
+    fn on_success(&mut self, now: Timestamp, response: &Message<'_>) {
+        if self.removing {
+            return self.stop(now);
+        }
+        let granted = self.granted(response);
+        if granted.is_zero() {
+            return self.fail(now, Duration::ZERO);
+        }
+        self.until = Some(now + granted);
+        if self.leaving {
+            self.phase = Phase::Due;
+            return;
+        }
+        self.failures = 0;
+        let renewal = self.random.share(granted, RENEW_FROM, RENEW_TO).max(MIN_RENEWAL);
+        self.phase = Phase::Waiting(now + renewal);
+        self.enter(now, State::Registered);
+    }
+
+    /// What the registrar says of our contact; where it names another (behind a translation some do), what it says of all.
+    fn granted(&self, response: &Message<'_>) -> Duration {
+        let head = response.head();
+        let lists: Vec<Vec<NameAddr<'_>>> = head.all(HeaderName::Contact).filter_map(parse_contacts).collect();
+        let mut contacts = lists.iter().flatten();
+        let ours = contacts.clone().find(|contact| self.is_ours(contact)).or_else(|| {
+            let only = contacts.next();
+            only.filter(|_| contacts.next().is_none())
+        });
+        //= rfc3261#10.2.4
+        let seconds = ours.and_then(|contact| contact.params.value("expires")).and_then(parse_decimal);
+        let seconds = seconds.or_else(|| head.first(HeaderName::Expires).and_then(parse_decimal));
+        seconds.map_or(self.expires, Duration::from_secs).min(MAX_EXPIRES)
+    }
+
+    fn is_ours(&self, contact: &NameAddr<'_>) -> bool {
+        match (contact.parse_uri(), Uri::parse(&self.contact)) {
+            (Some(theirs), Some(ours)) => theirs.same(&ours),
+            _ => false,
+        }
+    }
+
+    fn on_challenge(&mut self, now: Timestamp, response: &Message<'_>) {
+        let trunk = Arc::clone(&self.trunk);
+        let offers = trunk.credentials.as_ref().map_or_else(Vec::new, |credentials| offers(credentials, response));
+        // Once a nonce: credentials that were refused are refused again, but for those of a nonce that was too old.
+        let refused = |kept: &Kept| {
+            let again = |offer: &crate::challenge::Offer<'_>| {
+                offer.by_proxy == kept.by_proxy
+                    && !offer.is_stale()
+                    && (self.attempt.answered > 0 || offer.nonce().as_deref() == Some(&*kept.nonce))
+            };
+            kept.count > 0 && offers.iter().any(again)
+        };
+        let hopeless = offers.is_empty() || self.attempt.answered >= MAX_ANSWERS || self.challenges.iter().any(refused);
+        if hopeless && self.leaving {
+            return self.stop(now);
+        }
+        if hopeless {
+            self.challenges.clear();
+            return self.refuse(now);
+        }
+        self.challenges.retain(|kept| offers.iter().all(|offer| offer.by_proxy != kept.by_proxy));
+        self.challenges.extend(offers.iter().filter_map(|offer| {
+            Some(Kept { by_proxy: offer.by_proxy, value: offer.value.into(), nonce: offer.nonce()?, count: 0 })
+        }));
+        self.attempt.answered = self.attempt.answered.saturating_add(1);
+        self.phase = Phase::Due;
+    }
+
+    //= rfc3261#10.2.8
+    fn on_too_brief(&mut self, now: Timestamp, response: &Message<'_>) {
+        let least = response.head().first(HeaderName::MinExpires).and_then(parse_decimal).map(Duration::from_secs);
+        match least {
+            _ if self.leaving => self.stop(now),
+            Some(least) if least > self.expires && least <= MAX_EXPIRES && !self.attempt.lengthened => {
+                self.attempt.lengthened = true;
+                self.expires = least;
+                self.phase = Phase::Due;
+            }
+            _ => self.refuse(now),
+        }
+    }
+
+    //= rfc5626#4.5
+    fn fail(&mut self, now: Timestamp, at_least: Duration) {
+        self.failures = self.failures.saturating_add(1);
+        let doubled = BASE_WAIT.saturating_mul(1_u32.checked_shl(self.failures.min(16)).unwrap_or(1));
+        let wait = self.random.share(doubled.min(MAX_WAIT), 50, 100).max(at_least.min(MAX_WAIT));
+        self.wait(now, wait, State::Failing);
+    }
+
+    fn refuse(&mut self, now: Timestamp) {
+        self.failures = self.failures.saturating_add(1);
+        let wait = self.random.share(SLOW_WAIT, 50, 100);
+        self.wait(now, wait, State::Refused);
+    }
+
+    fn wait(&mut self, now: Timestamp, wait: Duration, state: State) {
+        if self.leaving {
+            return self.stop(now);
+        }
+        self.phase = Phase::Waiting(now + wait);
+        self.enter(now, state);
+    }
+
+    fn stop(&mut self, now: Timestamp) {
+        self.phase = Phase::Stopped;
+        self.until = None;
+        self.enter(now, State::Stopped);
+    }
+
+    fn enter(&mut self, now: Timestamp, state: State) {
+        if self.state != state {
+            self.state = state;
+            self.since = now;
+        }
+    }
+}
+
+/// The value of Retry-After, whose comment and parameters say nothing of how long (RFC 3261 §20.33).
+fn retry_after(response: &Message<'_>) -> Duration {
+    let value = response.head().first(HeaderName::RetryAfter).unwrap_or_default();
+    let digits = value.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let seconds = value.get(..digits).and_then(parse_decimal).unwrap_or(0);
+    Duration::from_secs(seconds)
+}

@@ -1,0 +1,451 @@
+//! A registration against an imagined registrar, in virtual time.
+
+use super::*;
+use crate::trunk::{Account, Credentials, Place, Secret};
+use proptest::prelude::*;
+use strowger_locate::Hop;
+
+const ANSWER: &str = "Via: SIP/2.0/UDP 192.0.2.9:5060;branch=z9hG4bK1\r\nFrom: <sip:acct@carrier.example>;tag=a\r\n\
+    To: <sip:acct@carrier.example>;tag=b\r\n";
+const NONCE: &str = "WWW-Authenticate: Digest realm=\"carrier\", nonce=\"n1\", qop=\"auth\"\r\n";
+
+fn trunk() -> Trunk {
+    let place = Place::At(Hop { transport: Transport::Udp, address: ([192, 0, 2, 1], 5060).into() });
+    Trunk {
+        name: "carrier".into(),
+        credentials: Some(Credentials { username: (*b"acct").into(), password: Secret::new(*b"hush"), realm: None }),
+        sources: Vec::new(),
+        account: Some(Account {
+            from: (*b"sip:acct@carrier.example").into(),
+            contact_user: (*b"4930123").into(),
+            registrar: (*b"sip:carrier.example").into(),
+            place,
+            expires: Duration::from_secs(3600),
+        }),
+    }
+}
+
+/// A registration with its clock and the last request that it wrote.
+struct Desk {
+    registration: Registration,
+    now: Timestamp,
+    sent: String,
+    transport: Transport,
+}
+
+impl Desk {
+    fn of(trunk: Trunk, seed: u64) -> Self {
+        let registration = Registration::new(Arc::new(trunk), seed);
+        Self { registration, now: Timestamp::from_millis(1000), sent: String::new(), transport: Transport::Udp }
+    }
+
+    fn new() -> Self {
+        Self::of(trunk(), 7)
+    }
+
+    /// Goes to the next time-out, and writes what is due then.
+    fn advance(&mut self) -> Duration {
+        let at = self.registration.poll_timeout().expect("something is to come").max(self.now);
+        let waited = at - self.now;
+        self.now = at;
+        self.registration.handle_timeout(at);
+        waited
+    }
+
+    fn send(&mut self) -> &str {
+        let mut out = Vec::new();
+        let sending = Sending { sent_by: b"192.0.2.9:5060", transport: self.transport, branch: b"z9hG4bK1" };
+        assert!(self.registration.wants_request());
+        assert!(self.registration.poll_request(self.now, &sending, &mut out));
+        assert!(!self.registration.wants_request());
+        self.sent = String::from_utf8(out).expect("ASCII");
+        let message = Message::parse(self.sent.as_bytes()).expect("a request");
+        assert_eq!(message.method(), Method::Register);
+        &self.sent
+    }
+
+    fn start() -> Self {
+        let mut desk = Self::new();
+        desk.advance();
+        desk.send();
+        desk
+    }
+
+    fn answer(&mut self, status: &str, headers: &str) -> bool {
+        let line = |name: &str| self.sent.lines().find(|line| line.starts_with(name)).expect("it is there").to_owned();
+        let (call_id, cseq) = (line("Call-ID"), line("CSeq"));
+        let text = format!("SIP/2.0 {status}\r\n{ANSWER}{call_id}\r\n{cseq}\r\n{headers}Content-Length: 0\r\n\r\n");
+        self.registration.handle_response(self.now, &Message::parse(text.as_bytes()).expect("a response"))
+    }
+
+    fn accept(&mut self, expires: u64) {
+        let contact =
+            format!("Contact: <sip:other@192.0.2.8>;expires=9, <sip:4930123@192.0.2.9:5060>;expires={expires}\r\n");
+        assert!(self.answer("200 OK", &contact));
+    }
+
+    fn state(&self) -> State {
+        self.registration.status(self.now).state
+    }
+
+    fn header(&self, name: &str) -> Option<&str> {
+        self.sent.lines().find_map(|line| line.strip_prefix(name)?.strip_prefix(": "))
+    }
+}
+
+fn secs(seconds: u64) -> Duration {
+    Duration::from_secs(seconds)
+}
+
+#[test]
+fn a_register_is_as_rfc_3261_wants_it() {
+    let mut desk = Desk::start();
+    assert!(desk.sent.starts_with("REGISTER sip:carrier.example SIP/2.0\r\nVia: SIP/2.0/UDP 192.0.2.9:5060;branch="));
+    assert_eq!(desk.header("To"), Some("<sip:acct@carrier.example>"));
+    assert_eq!(desk.header("Contact"), Some("<sip:4930123@192.0.2.9:5060>"));
+    assert_eq!((desk.header("Expires"), desk.header("CSeq")), (Some("3600"), Some("1 REGISTER")));
+    let call_id = desk.header("Call-ID").map(str::to_owned);
+    desk.accept(600);
+    desk.transport = Transport::Tcp;
+    desk.advance();
+    desk.send();
+    assert_eq!(desk.header("CSeq"), Some("2 REGISTER"));
+    assert_eq!(desk.header("Call-ID").map(str::to_owned), call_id);
+    assert_eq!(desk.header("Contact"), Some("<sip:4930123@192.0.2.9:5060;transport=tcp>"));
+}
+
+#[test]
+fn it_is_renewed_before_it_expires() {
+    for seed in 0..50 {
+        let mut desk = Desk::of(trunk(), seed);
+        desk.advance();
+        desk.send();
+        desk.accept(600);
+        let status = desk.registration.status(desk.now);
+        assert_eq!((status.state, status.registered_until), (State::Registered, Some(desk.now + secs(600))));
+        assert_eq!(status.last_answer, Some(200));
+        let waited = desk.advance();
+        assert!((secs(300)..=secs(540)).contains(&waited), "{waited:?}");
+    }
+}
+
+#[test]
+fn what_was_granted_is_found_where_it_stands() {
+    for (headers, granted) in [
+        ("Contact: <sip:4930123@192.0.2.9>;expires=1\r\nContact: <sip:4930123@192.0.2.9:5060>;expires=60\r\n", 60),
+        ("Expires: 90\r\n", 90),
+        ("Contact: <sip:4930123@198.51.100.7:1024>;expires=120\r\n", 120),
+        ("Contact: <sip:a@192.0.2.7>;expires=9, <sip:b@192.0.2.7>;expires=9\r\nExpires: 100\r\n", 100),
+        ("Contact: <sip:4930123@192.0.2.9:5060>\r\n", 3600),
+    ] {
+        let mut desk = Desk::start();
+        assert!(desk.answer("200 OK", headers));
+        let until = desk.registration.status(desk.now).registered_until;
+        assert_eq!(until, Some(desk.now + secs(granted)), "{headers}");
+    }
+}
+
+#[test]
+fn a_challenge_is_answered_once() {
+    let mut desk = Desk::start();
+    assert_eq!(desk.header("Authorization"), None);
+    assert!(desk.answer("401 Unauthorized", NONCE));
+    desk.send();
+    let credentials = desk.header("Authorization").expect("credentials").to_owned();
+    assert!(
+        credentials.contains("nonce=\"n1\"") && credentials.contains("nc=00000001") && !credentials.contains("hush")
+    );
+    assert!(desk.answer("401 Unauthorized", &NONCE.replace("n1", "n2")));
+    assert_eq!(desk.state(), State::Refused);
+    let waited = desk.advance();
+    assert!((SLOW_WAIT / 2..=SLOW_WAIT).contains(&waited), "{waited:?}");
+    desk.send();
+    assert_eq!(desk.header("Authorization"), None, "the nonce is not tried again");
+}
+
+#[test]
+fn a_nonce_serves_until_the_trunk_wants_another() {
+    let mut desk = Desk::start();
+    desk.answer("401 Unauthorized", NONCE);
+    desk.send();
+    desk.accept(600);
+    desk.advance();
+    desk.send();
+    assert!(desk.header("Authorization").expect("credentials").contains("nc=00000002"));
+    // A new nonce in a new attempt is answered, said to be stale or not.
+    assert!(desk.answer("401 Unauthorized", &NONCE.replace("n1", "n2")));
+    desk.send();
+    let credentials = desk.header("Authorization").expect("credentials");
+    assert!(credentials.contains("nonce=\"n2\"") && credentials.contains("nc=00000001"), "{credentials}");
+    desk.accept(600);
+    assert_eq!(desk.state(), State::Registered);
+}
+
+#[test]
+fn stale_nonces_are_answered_but_not_forever() {
+    let mut desk = Desk::start();
+    for attempt in 0..MAX_ANSWERS {
+        let challenge = NONCE.replace("n1", &format!("n{attempt}")).replace("qop", "stale=TRUE, qop");
+        assert!(desk.answer("407 Proxy Authentication Required", &challenge.replace("WWW-", "Proxy-")));
+        desk.send();
+        assert!(desk.header("Proxy-Authorization").is_some());
+    }
+    desk.answer(
+        "407 Proxy Authentication Required",
+        &NONCE.replace("WWW-", "Proxy-").replace("qop", "stale=true, qop"),
+    );
+    assert_eq!(desk.state(), State::Refused);
+}
+
+#[test]
+fn a_proxy_and_the_registrar_are_both_answered() {
+    let mut desk = Desk::start();
+    desk.answer("407 Proxy Authentication Required", &NONCE.replace("WWW-", "Proxy-").replace("carrier", "edge"));
+    desk.send();
+    desk.answer("401 Unauthorized", NONCE);
+    desk.send();
+    assert!(desk.header("Proxy-Authorization").expect("the proxy's").contains("nc=00000002"));
+    assert!(desk.header("Authorization").expect("the registrar's").contains("realm=\"carrier\""));
+    desk.accept(600);
+    assert_eq!(desk.state(), State::Registered);
+}
+
+#[test]
+fn a_longer_time_is_agreed_to_once() {
+    let mut desk = Desk::start();
+    desk.answer("423 Interval Too Brief", "Min-Expires: 7200\r\n");
+    desk.send();
+    assert_eq!(desk.header("Expires"), Some("7200"));
+    desk.answer("423 Interval Too Brief", "Min-Expires: 9000\r\n");
+    assert_eq!(desk.state(), State::Refused);
+    for answer in ["", "Min-Expires: 60\r\n", "Min-Expires: 99999999999\r\n", "Min-Expires: soon\r\n"] {
+        let mut desk = Desk::start();
+        desk.answer("423 Interval Too Brief", answer);
+        assert_eq!(desk.state(), State::Refused, "{answer}");
+    }
+}
+
+#[test]
+fn failures_wait_twice_as_long_each_time() {
+    let mut desk = Desk::start();
+    for most in [60, 120, 240, 480, 600, 600] {
+        desk.registration.handle_failure(desk.now);
+        assert_eq!(desk.state(), State::Failing);
+        let waited = desk.advance();
+        assert!((secs(most) / 2..=secs(most)).contains(&waited), "{waited:?} of {most}");
+        desk.send();
+    }
+    desk.accept(600);
+    desk.advance();
+    desk.send();
+    desk.registration.handle_failure(desk.now);
+    assert!(desk.advance() <= secs(60), "a success begins anew");
+}
+
+#[test]
+fn retry_after_is_obeyed_within_reason() {
+    for (value, least, most) in
+        [("100 (full)", 100, 100), ("5;duration=9", 30, 60), ("99999999", 600, 600), ("x", 30, 60)]
+    {
+        let mut desk = Desk::start();
+        desk.answer("503 Service Unavailable", &format!("Retry-After: {value}\r\n"));
+        let waited = desk.advance();
+        assert!((secs(least)..=secs(most)).contains(&waited), "{value}: {waited:?}");
+    }
+}
+
+#[test]
+fn a_failed_renewal_keeps_what_there_is_until_it_ends() {
+    let mut desk = Desk::start();
+    desk.accept(600);
+    let until = desk.registration.status(desk.now).registered_until.expect("registered");
+    desk.advance();
+    desk.send();
+    desk.registration.handle_failure(desk.now);
+    let status = desk.registration.status(desk.now);
+    assert_eq!((status.state, status.registered_until, status.last_answer), (State::Failing, Some(until), None));
+    assert_eq!(desk.registration.status(until).registered_until, None);
+}
+
+#[test]
+fn nobody_answering_at_all_is_noticed() {
+    let mut desk = Desk::start();
+    assert!(desk.answer("100 Trying", ""));
+    assert_eq!(desk.advance(), TRYING_LIMIT);
+    assert_eq!(desk.state(), State::Failing);
+}
+
+#[test]
+fn another_place_of_the_registrar_is_tried_at_once() {
+    let mut desk = Desk::start();
+    let before = desk.sent.clone();
+    desk.registration.try_elsewhere();
+    desk.send();
+    assert_eq!(desk.header("CSeq"), Some("2 REGISTER"));
+    let now = desk.sent.clone();
+    desk.sent = before;
+    assert!(!desk.answer("200 OK", "Expires: 60\r\n"), "what the first place says late is not believed");
+    desk.sent = now;
+    desk.accept(60);
+    assert_eq!(desk.state(), State::Registered);
+}
+
+#[test]
+fn it_leaves_with_an_expiry_of_nothing() {
+    let mut desk = Desk::start();
+    desk.answer("401 Unauthorized", NONCE);
+    desk.send();
+    desk.accept(600);
+    desk.registration.unregister(desk.now);
+    assert_eq!(desk.state(), State::Leaving);
+    desk.send();
+    assert_eq!(desk.header("Expires"), Some("0"));
+    assert!(desk.header("Authorization").expect("credentials").contains("nc=00000002"));
+    assert!(desk.answer("200 OK", ""));
+    assert!(desk.registration.is_stopped());
+    assert_eq!(desk.registration.poll_timeout(), None);
+    assert_eq!(desk.registration.status(desk.now).registered_until, None);
+}
+
+#[test]
+fn leaving_waits_for_the_answer_that_is_under_way() {
+    let mut desk = Desk::start();
+    desk.registration.unregister(desk.now);
+    assert!(!desk.registration.wants_request(), "RFC 3261 §10.2 allows one at a time");
+    desk.accept(600);
+    desk.send();
+    assert_eq!(desk.header("Expires"), Some("0"));
+    desk.registration.handle_failure(desk.now);
+    assert!(desk.registration.is_stopped());
+
+    let mut desk = Desk::new();
+    desk.registration.unregister(desk.now);
+    assert!(desk.registration.is_stopped(), "nothing was registered");
+}
+
+#[test]
+fn a_trunk_without_an_account_or_without_credentials() {
+    let desk = Desk::of(Trunk { account: None, ..trunk() }, 1);
+    assert!(desk.registration.is_stopped());
+    let mut desk = Desk::of(Trunk { credentials: None, ..trunk() }, 1);
+    desk.advance();
+    desk.send();
+    desk.answer("401 Unauthorized", NONCE);
+    assert_eq!(desk.state(), State::Refused);
+}
+
+#[test]
+fn the_password_is_never_shown() {
+    let desk = Desk::start();
+    assert!(!format!("{:?}", desk.registration).contains("hush"));
+    assert!(!format!("{:?}", trunk()).contains("hush"));
+}
+
+/// What can happen to a registration.
+const EVENTS: [&str; 10] =
+    ["timeout", "200", "200 zero", "401", "423", "403", "503", "failure", "elsewhere", "unregister"];
+
+fn happen(desk: &mut Desk, event: &str) {
+    match event {
+        "timeout" => drop(desk.registration.poll_timeout().is_some().then(|| desk.advance())),
+        "200" => drop(desk.answer("200 OK", "Expires: 600\r\n")),
+        "200 zero" => drop(desk.answer("200 OK", "Expires: 0\r\n")),
+        "401" => drop(desk.answer("401 Unauthorized", NONCE)),
+        "423" => drop(desk.answer("423 Interval Too Brief", "Min-Expires: 7200\r\n")),
+        "403" => drop(desk.answer("403 Forbidden", "")),
+        "503" => drop(desk.answer("503 Service Unavailable", "")),
+        "failure" => desk.registration.handle_failure(desk.now),
+        "elsewhere" => desk.registration.try_elsewhere(),
+        _ => desk.registration.unregister(desk.now),
+    }
+}
+
+/// The phase and the state, in a letter or two.
+fn show(desk: &Desk) -> String {
+    let phase = match desk.registration.phase {
+        Phase::Waiting(_) => "waits",
+        Phase::Due => "due",
+        Phase::Trying(_) => "tries",
+        Phase::Stopped => "stopped",
+    };
+    format!("{phase} {:?}", desk.state())
+}
+
+#[test]
+fn every_event_in_every_state() {
+    let due = || {
+        let mut desk = Desk::start();
+        desk.registration.try_elsewhere();
+        desk
+    };
+    let registered = || {
+        let mut desk = Desk::start();
+        desk.accept(600);
+        desk
+    };
+    let leaving = || {
+        let mut desk = registered();
+        desk.registration.unregister(desk.now);
+        desk.send();
+        desk
+    };
+    let stopped = || {
+        let mut desk = leaving();
+        desk.registration.handle_failure(desk.now);
+        desk
+    };
+    let same = |state: &'static str| [state; 10];
+    let mut table: Vec<(Desk, [&str; 10], usize)> = Vec::new();
+    let mut row = |make: &dyn Fn() -> Desk, expected: [&'static str; 10]| {
+        (0..EVENTS.len()).for_each(|event| table.push((make(), expected, event)));
+    };
+    row(
+        &Desk::start,
+        [
+            "waits Failing",
+            "waits Registered",
+            "waits Failing",
+            "due Registering",
+            "due Registering",
+            "waits Refused",
+            "waits Failing",
+            "waits Failing",
+            "due Registering",
+            "tries Leaving",
+        ],
+    );
+    let mut expected = same("due Registering");
+    (expected[7], expected[9]) = ("waits Failing", "stopped Stopped");
+    row(&due, expected);
+    let mut expected = same("waits Registered");
+    (expected[0], expected[9]) = ("due Registered", "due Leaving");
+    row(&registered, expected);
+    let mut expected = same("stopped Stopped");
+    (expected[3], expected[8], expected[9]) = ("due Leaving", "due Leaving", "tries Leaving");
+    row(&leaving, expected);
+    row(&stopped, same("stopped Stopped"));
+    for (mut desk, expected, event) in table {
+        let before = show(&desk);
+        happen(&mut desk, EVENTS[event]);
+        assert_eq!(show(&desk), expected[event], "{before}: {}", EVENTS[event]);
+    }
+}
+
+proptest! {
+    /// Whatever happens, it is stopped, or it waits for a time, or a request is due.
+    #[test]
+    fn it_is_never_stuck(seed in any::<u64>(), events in proptest::collection::vec(0..EVENTS.len(), 0..60)) {
+        let mut desk = Desk::of(trunk(), seed);
+        desk.advance();
+        desk.send();
+        for event in events {
+            happen(&mut desk, EVENTS[event]);
+            if desk.registration.wants_request() {
+                desk.send();
+            }
+            let registration = &desk.registration;
+            prop_assert!(registration.is_stopped() != registration.poll_timeout().is_some());
+            prop_assert!(registration.cseq < 1 << 31);
+        }
+    }
+}

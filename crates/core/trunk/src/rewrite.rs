@@ -1,0 +1,241 @@
+//! Numbers as the other side writes them.
+
+/// The digits of a number that stands for one subscriber worldwide (ITU-T E.164 §6.1).
+const MAX_E164_DIGITS: usize = 15;
+/// Where a country has no national prefix, a shorter number is a short code (112, 116117) and stays as it is.
+const MIN_SUBSCRIBER_DIGITS: usize = 7;
+
+/// What becomes of the user part of a SIP URI, or of what follows `tel:`, where it is a telephone number: in this order the
+/// first characters go (a plus counts), a prefix comes before the rest (in place of a plus), and it is written for the whole
+/// world.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Rewrite {
+    /// How many characters go; a number that has no more than these is left alone.
+    pub strip: u8,
+    /// What comes before the rest.
+    pub prefix: Box<[u8]>,
+    /// How a number becomes one of E.164.
+    pub e164: Option<CountryRule>,
+}
+
+/// How numbers are dialled in one country.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct CountryRule {
+    /// The country's code, in digits.
+    pub country: Box<[u8]>,
+    /// What comes before an area code; empty where there is nothing.
+    pub national_prefix: Box<[u8]>,
+    /// What comes before a country's code.
+    pub international_prefix: Box<[u8]>,
+    /// Whether the result begins with `+`.
+    pub plus: bool,
+}
+
+impl CountryRule {
+    /// The rule of `country` with the prefixes that most countries have.
+    #[must_use]
+    pub fn new(country: impl Into<Box<[u8]>>) -> Self {
+        let (national_prefix, international_prefix) = (b"0"[..].into(), b"00"[..].into());
+        Self { country: country.into(), national_prefix, international_prefix, plus: true }
+    }
+
+    /// The number for the whole world; `None` where the rule does not know it.
+    fn apply(&self, number: &[u8]) -> Option<Vec<u8>> {
+        let plus: &[u8] = if self.plus { b"+" } else { b"" };
+        // No country's code begins with 0.
+        let behind = |prefix: &[u8]| number.strip_prefix(prefix).filter(|rest| !matches!(rest, [] | [b'0', ..]));
+        let world = if let Some(digits) = behind(b"+") {
+            [plus, digits].concat()
+        } else if !self.international_prefix.is_empty()
+            && let Some(digits) = behind(&self.international_prefix)
+        {
+            [plus, digits].concat()
+        } else if self.national_prefix.is_empty() {
+            if number.starts_with(b"+") || number.len() < MIN_SUBSCRIBER_DIGITS {
+                return None;
+            }
+            [plus, &*self.country, number].concat()
+        } else {
+            [plus, &*self.country, behind(&self.national_prefix)?].concat()
+        };
+        (world.len().saturating_sub(plus.len()) <= MAX_E164_DIGITS).then_some(world)
+    }
+}
+
+impl Rewrite {
+    /// Appends to `out` what `user` becomes, and returns whether that is another number. What is no telephone number (a
+    /// name, a code with `*` or `#`) is appended as it is. `user` may have the parameters of a telephone number behind a
+    /// semicolon; they stay, but for `phone-context`, which a global number must not have (RFC 3966 §5.1.5).
+    pub fn apply(&self, user: &[u8], out: &mut Vec<u8>) -> bool {
+        let (text, params) = match user.iter().position(|byte| *byte == b';') {
+            Some(at) => user.split_at_checked(at).unwrap_or((user, b"")),
+            None => (user, &b""[..]),
+        };
+        match digits_of(text).and_then(|number| self.rewritten(&number)) {
+            Some(number) if *number != *text => {
+                out.extend_from_slice(&number);
+                write_params(params, number.starts_with(b"+"), out);
+                true
+            }
+            _ => {
+                out.extend_from_slice(user);
+                false
+            }
+        }
+    }
+
+    fn rewritten(&self, number: &[u8]) -> Option<Vec<u8>> {
+        let strip = usize::from(self.strip);
+        let rest = number.get(strip..).filter(|rest| !rest.is_empty())?;
+        // A prefix takes the place of the plus: 00 before +49 is 0049.
+        let rest = if self.prefix.is_empty() { rest } else { rest.strip_prefix(b"+").unwrap_or(rest) };
+        let number = [&*self.prefix, rest].concat();
+        Some(self.e164.as_ref().and_then(|rule| rule.apply(&number)).unwrap_or(number))
+    }
+}
+
+/// The number without what only divides it for the eye; `None` where `text` is no number.
+fn digits_of(text: &[u8]) -> Option<Vec<u8>> {
+    let (plus, rest): (&[u8], &[u8]) = match text {
+        [b'+', rest @ ..] | [b'%', b'2', b'B' | b'b', rest @ ..] => (b"+", rest),
+        _ => (b"", text),
+    };
+    let mut number = plus.to_vec();
+    for byte in rest {
+        match byte {
+            b'0'..=b'9' => number.push(*byte),
+            b'-' | b'.' | b'(' | b')' => {}
+            _ => return None,
+        }
+    }
+    // A name may consist of dashes and dots alone.
+    (number.len() > plus.len()).then_some(number)
+}
+
+fn write_params(params: &[u8], is_global: bool, out: &mut Vec<u8>) {
+    for param in params.split(|byte| *byte == b';').skip(1) {
+        let name = param.split(|byte| *byte == b'=').next().unwrap_or_default();
+        if !(is_global && name.eq_ignore_ascii_case(b"phone-context")) {
+            out.push(b';');
+            out.extend_from_slice(param);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    fn apply(rewrite: &Rewrite, user: &str) -> String {
+        let mut out = Vec::new();
+        let changed = rewrite.apply(user.as_bytes(), &mut out);
+        let out = String::from_utf8(out).expect("ASCII");
+        assert_eq!(changed, out != user);
+        out
+    }
+
+    fn german() -> Rewrite {
+        Rewrite { e164: Some(CountryRule::new(*b"49")), ..Rewrite::default() }
+    }
+
+    #[test]
+    fn numbers_become_those_of_the_whole_world() {
+        for (dialled, expected) in [
+            ("030123456", "+4930123456"),
+            ("0043123456", "+43123456"),
+            ("+43123456", "+43123456"),
+            ("%2B43123456", "+43123456"),
+            ("+49-(30)-123.456", "+4930123456"),
+            ("030-123;ext=5;phone-context=+49", "+4930123;ext=5"),
+            ("112", "112"),
+            ("123456", "123456"),
+            ("000123", "000123"),
+            ("0", "0"),
+            ("00", "00"),
+            ("+0123", "+0123"),
+            ("0123456789012345678", "0123456789012345678"),
+            ("alice", "alice"),
+            ("*21#", "*21#"),
+            ("-.-", "-.-"),
+            ("", ""),
+            ("4930x", "4930x"),
+        ] {
+            assert_eq!(apply(&german(), dialled), expected, "{dialled}");
+        }
+    }
+
+    #[test]
+    fn a_country_without_a_national_prefix_keeps_its_short_codes() {
+        let rule = CountryRule { national_prefix: Box::default(), ..CountryRule::new(*b"45") };
+        let danish = Rewrite { e164: Some(CountryRule { plus: false, ..rule }), ..Rewrite::default() };
+        for (dialled, expected) in
+            [("33221100", "4533221100"), ("112", "112"), ("0046123", "46123"), ("+46123", "46123")]
+        {
+            assert_eq!(apply(&danish, dialled), expected, "{dialled}");
+        }
+    }
+
+    #[test]
+    fn first_strip_then_prefix_then_e164() {
+        let dial_out = Rewrite { strip: 1, ..german() };
+        assert_eq!(apply(&dial_out, "9030123456"), "+4930123456");
+        assert_eq!(apply(&dial_out, "9"), "9");
+        let local = Rewrite { prefix: (*b"030").into(), ..german() };
+        assert_eq!(apply(&local, "123456"), "+4930123456");
+        let carrier = Rewrite { strip: 1, prefix: (*b"00").into(), e164: None };
+        assert_eq!(apply(&carrier, "+4930123"), "004930123");
+        assert_eq!(apply(&carrier, "bob"), "bob");
+    }
+
+    fn rule() -> impl Strategy<Value = Rewrite> {
+        let country = ("[1-9][0-9]{0,2}", "0?|1", "00|011|", any::<bool>()).prop_map(
+            |(country, national, international, plus)| CountryRule {
+                country: country.into_bytes().into(),
+                national_prefix: national.into_bytes().into(),
+                international_prefix: international.into_bytes().into(),
+                plus,
+            },
+        );
+        (0..4_u8, "[+]?[0-9]{0,3}", proptest::option::of(country)).prop_map(|(strip, prefix, e164)| Rewrite {
+            strip,
+            prefix: prefix.into_bytes().into(),
+            e164,
+        })
+    }
+
+    proptest! {
+        /// What has another character than a number's is nobody's number.
+        #[test]
+        fn names_are_left_alone(rewrite in rule(), name in "[0-9]{0,4}[a-zA-Z_*#!~]{1,3}[0-9.-]{0,4}(;x=y)?") {
+            prop_assert_eq!(apply(&rewrite, &name), name);
+        }
+
+        /// A number stays a number, whatever the rule: digits with at most a plus before them, never none.
+        #[test]
+        fn a_number_stays_a_number(rewrite in rule(), number in "[+]?[0-9()-]{0,5}[0-9]{1,12}") {
+            let out = apply(&Rewrite { prefix: rewrite.prefix.iter().copied().filter(u8::is_ascii_digit).collect(), ..rewrite }, &number);
+            let digits = out.trim_start_matches('+');
+            prop_assert!(!digits.is_empty());
+            prop_assert!(digits.bytes().all(|byte| byte.is_ascii_digit() || b"()-+".contains(&byte)), "{}", out);
+        }
+
+        /// A number for the whole world is one for good.
+        #[test]
+        fn e164_is_reached_at_once(number in "[+]?[0-9]{1,16}", national in "0?") {
+            let rule = CountryRule { national_prefix: national.into_bytes().into(), ..CountryRule::new(*b"49") };
+            let rewrite = Rewrite { e164: Some(rule), ..Rewrite::default() };
+            let once = apply(&rewrite, &number);
+            prop_assert_eq!(apply(&rewrite, &once), once);
+        }
+
+        /// How a number is divided for the eye makes no difference.
+        #[test]
+        fn separators_are_only_for_the_eye(rewrite in rule(), parts in proptest::collection::vec("[0-9]{1,4}", 1..4)) {
+            let plain = parts.concat();
+            let out = apply(&rewrite, &plain);
+            let divided = apply(&rewrite, &parts.join("-"));
+            prop_assert!(divided == out || divided == parts.join("-"), "{} {}", divided, out);
+        }
+    }
+}

@@ -1,0 +1,86 @@
+//! What the operator says of a trunk.
+
+use core::fmt;
+use core::net::IpAddr;
+use core::time::Duration;
+
+use strowger_auth::Network;
+use strowger_locate::{Hop, Question};
+
+/// One carrier, or another server that is known by name.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Trunk {
+    /// What the operator calls it.
+    pub name: Box<str>,
+    /// What proves the server to the trunk; without them no challenge is answered.
+    pub credentials: Option<Credentials>,
+    /// The addresses that the trunk sends from: requests from there need no password.
+    pub sources: Vec<Network>,
+    /// How the server registers there; `None` where it does not.
+    pub account: Option<Account>,
+}
+
+impl Trunk {
+    /// Whether a request from `source` is this trunk's.
+    #[must_use]
+    pub fn is_from(&self, source: IpAddr) -> bool {
+        self.sources.iter().any(|network| network.contains(source))
+    }
+}
+
+/// A user and what proves it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Credentials {
+    /// The user.
+    pub username: Box<[u8]>,
+    /// The password.
+    pub password: Secret,
+    /// The only realm that is answered; any where it is `None`.
+    pub realm: Option<Box<[u8]>>,
+}
+
+/// A password. It is never shown.
+#[derive(Clone, PartialEq, Eq)]
+pub struct Secret(Box<[u8]>);
+
+impl Secret {
+    /// Keeps `password`.
+    #[must_use]
+    pub fn new(password: impl Into<Box<[u8]>>) -> Self {
+        Self(password.into())
+    }
+
+    pub(crate) fn as_bytes(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl fmt::Debug for Secret {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("Secret")
+    }
+}
+
+/// What is registered at the trunk, and where.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Account {
+    /// The address of record, as `sip:account@carrier.example`.
+    pub from: Box<[u8]>,
+    /// The user part of the contact: what calls from the trunk are sent to.
+    pub contact_user: Box<[u8]>,
+    /// The Request-URI of a REGISTER, without a user part (RFC 3261 §10.2).
+    pub registrar: Box<[u8]>,
+    /// Where that is.
+    pub place: Place,
+    /// How long a registration is asked for, in whole seconds.
+    pub expires: Duration,
+}
+
+/// Where a configured URI leads.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// To this address.
+    At(Hop),
+    /// Where the DNS says.
+    Named(Question),
+}

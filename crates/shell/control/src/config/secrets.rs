@@ -1,0 +1,71 @@
+//! Passwords that stand elsewhere than in the file.
+
+use std::path::{Path, PathBuf};
+
+use super::error::{Fault, Source};
+use super::values::Password;
+use super::{Config, ConfigError};
+
+/// The longest password that is read from a file.
+const MAX_PASSWORD: usize = 1024;
+
+impl Config {
+    /// As [`load`](Self::load), and with the passwords of trunks that stand in files or in the environment: what a server
+    /// needs to run. Other commands may run where neither can be read.
+    ///
+    /// # Errors
+    /// The file cannot be read, or its first fault.
+    pub fn load_with_secrets(file: Option<&Path>) -> Result<(Self, Option<PathBuf>), ConfigError> {
+        Self::load_secrets(file, true)
+    }
+
+    /// As [`load_with_secrets`](Self::load_with_secrets), but variables of the environment may be missing: they may be set
+    /// for the server only.
+    ///
+    /// # Errors
+    /// The file cannot be read, or its first fault.
+    pub fn load_for_check(file: Option<&Path>) -> Result<(Self, Option<PathBuf>), ConfigError> {
+        Self::load_secrets(file, false)
+    }
+
+    fn load_secrets(file: Option<&Path>, with_variables: bool) -> Result<(Self, Option<PathBuf>), ConfigError> {
+        let (mut config, read) = Self::load(file)?;
+        match config.read_secrets(with_variables) {
+            Ok(()) => Ok((config, read)),
+            Err(fault) => {
+                let text = read.as_ref().and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
+                Err(ConfigError { file: read, ..Source::new(&text).place(fault) })
+            }
+        }
+    }
+
+    /// Takes each trunk's password from where the file says that it is.
+    fn read_secrets(&mut self, with_variables: bool) -> Result<(), Fault> {
+        for (index, trunk) in self.trunks.iter_mut().enumerate() {
+            if let Some(path) = &trunk.password_file {
+                let fault = |message| Fault::new(format!("trunk[{index}].password_file"), message);
+                trunk.password = Some(read_file(path).map_err(fault)?);
+            }
+            if let Some(name) = trunk.password_env.as_ref().filter(|_| with_variables) {
+                let value = std::env::var(name).ok().filter(|value| !value.is_empty()).ok_or_else(|| {
+                    let message = format!("{name} is not set in the server's environment; set it to the password");
+                    Fault::new(format!("trunk[{index}].password_env"), message)
+                })?;
+                trunk.password = Some(Password(value));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The first line of a file.
+fn read_file(path: &Path) -> Result<Password, String> {
+    let shown = path.display();
+    let text = std::fs::read_to_string(path)
+        .map_err(|error| format!("{shown} cannot be read: {error}; write the password into it, for this user only"))?;
+    let line = text.lines().next().unwrap_or_default();
+    if line.is_empty() || line.len() > MAX_PASSWORD {
+        return Err(format!("the first line of {shown} is no password; write one of 1 to {MAX_PASSWORD} bytes"));
+    }
+    Ok(Password(line.to_owned()))
+}

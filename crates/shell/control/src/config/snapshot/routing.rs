@@ -1,0 +1,139 @@
+//! Trunks and routes as shards are told them.
+
+use std::sync::Arc;
+
+use strowger_auth::Network;
+use strowger_message::{Status, Uri};
+use strowger_proxy::Changes;
+use strowger_shard::{Place, RouteMatch, RouteTarget};
+use strowger_trunk::{Account, CountryRule, Credentials, Secret};
+
+use super::bytes;
+use crate::config::values::{Destination, Origin};
+use crate::config::{Action, Config, Match, Rewrite, Route, Stateless, Trunk};
+
+impl Config {
+    pub(super) fn trunks(&self) -> Vec<Arc<strowger_trunk::Trunk>> {
+        self.trunks.iter().map(|trunk| Arc::new(self::trunk(trunk))).collect()
+    }
+
+    pub(super) fn routes(&self) -> Vec<strowger_shard::Route> {
+        self.routes.iter().map(|route| self.route(route)).collect()
+    }
+
+    fn route(&self, route: &Route) -> strowger_shard::Route {
+        strowger_shard::Route {
+            matches: self.matches(&route.matches),
+            action: self.action(route),
+            rewrite: route.rewrite.as_ref().map(rewrite),
+            changes: changes(route),
+            ring_timeout: route.timeout.map(|timeout| timeout.0),
+        }
+    }
+
+    fn action(&self, route: &Route) -> strowger_shard::Action {
+        match route.action {
+            Action::Proxy => {
+                let is_named = |trunk: &Trunk| Some(&trunk.name) == route.trunk.as_ref();
+                let trunk = self.trunks.iter().position(is_named);
+                let of_trunk = trunk.and_then(|index| self.trunks.get(index));
+                let targets = of_trunk.map_or(&route.targets, |trunk| &trunk.targets);
+                let stateless = match route.stateless {
+                    Stateless::Never => strowger_proxy::Stateless::Never,
+                    Stateless::WhenPossible => strowger_proxy::Stateless::WhenPossible,
+                    Stateless::Always => strowger_proxy::Stateless::Always,
+                };
+                let trunk = trunk.and_then(|index| u16::try_from(index).ok());
+                strowger_shard::Action::Proxy { targets: targets.iter().map(target).collect(), stateless, trunk }
+            }
+            Action::Redirect => {
+                strowger_shard::Action::Redirect { targets: route.targets.iter().map(target).collect() }
+            }
+            Action::Reject => {
+                let status = route.status.and_then(Status::new).unwrap_or(Status::FORBIDDEN);
+                strowger_shard::Action::Reject { status, reason: route.reason.as_deref().map(Into::into) }
+            }
+        }
+    }
+
+    fn matches(&self, matches: &Match) -> RouteMatch {
+        RouteMatch {
+            domain: bytes(&matches.domain.0),
+            methods: matches.method.0.iter().map(|method| bytes(&method.0)).collect(),
+            prefixes: matches.prefix.0.iter().map(|prefix| bytes(&prefix.0)).collect(),
+            sources: matches.source.0.iter().flat_map(|origin| self.networks(origin)).collect(),
+        }
+    }
+
+    fn networks(&self, origin: &Origin) -> Vec<Network> {
+        match origin {
+            Origin::Network(source) => vec![source.0],
+            Origin::Trunk(name) => {
+                let trunk = self.trunks.iter().find(|trunk| trunk.name == *name);
+                trunk.map_or_else(Vec::new, |trunk| trunk.sources.iter().map(|source| source.0).collect())
+            }
+        }
+    }
+}
+
+fn trunk(trunk: &Trunk) -> strowger_trunk::Trunk {
+    let credentials = trunk.username.as_ref().zip(trunk.password.as_ref()).map(|(username, password)| Credentials {
+        username: bytes(username),
+        password: Secret::new(password.0.as_bytes()),
+        realm: trunk.realm.as_ref().map(|realm| bytes(&realm.0)),
+    });
+    strowger_trunk::Trunk {
+        name: trunk.name.as_str().into(),
+        credentials,
+        sources: trunk.sources.iter().map(|source| source.0).collect(),
+        account: if trunk.register { account(trunk) } else { None },
+    }
+}
+
+fn account(trunk: &Trunk) -> Option<Account> {
+    let (from, registrar) = (trunk.from()?, trunk.registrar()?);
+    let user = match Uri::parse(from.as_bytes()) {
+        Some(Uri::Sip(uri)) => uri.user.unwrap_or_default().into(),
+        _ => Box::default(),
+    };
+    Some(Account {
+        contact_user: trunk.contact.as_ref().map_or(user, |contact| bytes(&contact.0)),
+        from: bytes(&from),
+        registrar: bytes(&registrar.without_user()),
+        place: registrar.place.clone(),
+        expires: trunk.expires.0,
+    })
+}
+
+fn target(destination: &Destination) -> RouteTarget {
+    let target = &destination.target;
+    let place = match &target.place {
+        strowger_trunk::Place::At(hop) => Place::At { address: hop.address, transport: target.transport },
+        strowger_trunk::Place::Named(question) => Place::Named(question.clone()),
+    };
+    let (priority, weight) = (destination.priority, destination.weight);
+    RouteTarget { uri: bytes(&target.uri), place, priority, weight }
+}
+
+fn rewrite(rewrite: &Rewrite) -> strowger_trunk::Rewrite {
+    strowger_trunk::Rewrite {
+        strip: rewrite.strip,
+        prefix: bytes(&rewrite.prefix.0),
+        e164: rewrite.e164.as_ref().map(|rule| CountryRule {
+            country: bytes(&rule.country.0),
+            national_prefix: bytes(&rule.national_prefix.0),
+            international_prefix: bytes(&rule.international_prefix.0),
+            plus: rule.plus,
+        }),
+    }
+}
+
+fn changes(route: &Route) -> Option<Arc<Changes>> {
+    if route.add_headers.is_empty() && route.remove_headers.is_empty() {
+        return None;
+    }
+    Some(Arc::new(Changes {
+        add: route.add_headers.iter().map(|(name, value)| (bytes(name), bytes(value))).collect(),
+        remove: route.remove_headers.iter().map(|name| bytes(name)).collect(),
+    }))
+}

@@ -1,0 +1,266 @@
+//! What no key of a trunk or a route can be asked alone.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use strowger_message::{HeaderName, Uri};
+
+use super::{count, text_fits, whole_seconds, within};
+use crate::config::error::{Fault, nearest};
+use crate::config::values::{Destination, Origin};
+use crate::config::{Action, Config, Rewrite, Route, Stateless, Trunk};
+
+/// The most routes, trunks, targets of one, sources and prefixes of one, and headers that a route changes.
+const MAX_ROUTES: usize = 1_000;
+const MAX_TRUNKS: usize = 256;
+const MAX_TARGETS: usize = 32;
+const MAX_SOURCES: usize = 256;
+const MAX_PREFIXES: usize = 256;
+const MAX_HEADERS: usize = 32;
+/// The longest name and value of an added header, and the longest reason.
+const MAX_TEXT: usize = 256;
+
+/// Headers that say whose a message is, where it goes and where it ends: a route that changed them would break it.
+const ESSENTIAL: [HeaderName; 12] = [
+    HeaderName::Via,
+    HeaderName::Route,
+    HeaderName::RecordRoute,
+    HeaderName::From,
+    HeaderName::To,
+    HeaderName::CallId,
+    HeaderName::CSeq,
+    HeaderName::Contact,
+    HeaderName::MaxForwards,
+    HeaderName::ContentLength,
+    HeaderName::ContentType,
+    HeaderName::Path,
+];
+
+impl Config {
+    pub(super) fn validate_routing(&self) -> Result<(), Fault> {
+        count("trunk", self.trunks.len(), MAX_TRUNKS)?;
+        let mut names = BTreeSet::new();
+        for (index, trunk) in self.trunks.iter().enumerate() {
+            let key = |name: &str| format!("trunk[{index}].{name}");
+            let fits = |c: char| c.is_alphanumeric() || "-_.".contains(c);
+            if trunk.name.is_empty() || trunk.name.len() > MAX_TEXT || !trunk.name.chars().all(fits) {
+                let message = format!("{:?} is no name; write letters and digits, as name = \"carrier\"", trunk.name);
+                return Err(Fault::new(key("name"), message));
+            }
+            if !names.insert(&trunk.name) {
+                let message = format!("{:?} is the name of another trunk; choose another", trunk.name);
+                return Err(Fault::new(key("name"), message));
+            }
+            validate_trunk(trunk, &key)?;
+        }
+        count("route", self.routes.len(), MAX_ROUTES)?;
+        for (index, route) in self.routes.iter().enumerate() {
+            let key = |name: &str| format!("route[{index}].{name}");
+            validate_action(route, &key)?;
+            validate_targets(route, &key)?;
+            validate_headers(route, &key)?;
+            self.validate_names(route, &key)?;
+        }
+        Ok(())
+    }
+
+    /// The trunks that a route names are there.
+    fn validate_names(&self, route: &Route, key: &dyn Fn(&str) -> String) -> Result<(), Fault> {
+        let known: Vec<&str> = self.trunks.iter().map(|trunk| trunk.name.as_str()).collect();
+        let check = |key: String, name: &str| {
+            if known.contains(&name) {
+                return Ok(());
+            }
+            let remedy = match nearest(name, &known) {
+                Some(name) => format!("did you mean {name:?}?"),
+                None => format!("add a [[trunk]] with name = {name:?}"),
+            };
+            Err(Fault::new(key, format!("there is no trunk {name:?}; {remedy}")))
+        };
+        if let Some(name) = &route.trunk {
+            check(key("trunk"), name)?;
+        }
+        for origin in &route.matches.source.0 {
+            if let Origin::Trunk(name) = origin {
+                check(key("match.source"), name)?;
+                let sources = self.trunks.iter().find(|trunk| trunk.name == *name).map(|trunk| &trunk.sources);
+                if sources.is_none_or(Vec::is_empty) {
+                    let message = format!("the trunk {name:?} has no sources; add its addresses there");
+                    return Err(Fault::new(key("match.source"), message));
+                }
+            }
+        }
+        Ok(())
+    }
+}
+
+fn validate_trunk(trunk: &Trunk, key: &dyn Fn(&str) -> String) -> Result<(), Fault> {
+    if trunk.targets.is_empty() {
+        let message = "the list is empty; name where requests go, as [\"sip:carrier.example\"]";
+        return Err(Fault::new(key("targets"), message));
+    }
+    destinations(&trunk.targets, key)?;
+    count(&key("sources"), trunk.sources.len(), MAX_SOURCES)?;
+    let passwords = [
+        ("password", trunk.password.is_some()),
+        ("password_file", trunk.password_file.is_some()),
+        ("password_env", trunk.password_env.is_some()),
+    ];
+    let mut given = passwords.iter().filter(|(_, given)| *given).map(|(name, _)| *name);
+    let first = given.next();
+    if let (Some(first), Some(second)) = (first, given.next()) {
+        return Err(Fault::new(key(second), format!("{first} says the password already; remove one")));
+    }
+    match (&trunk.username, first) {
+        (Some(name), _) if !text_fits(name, MAX_TEXT) => {
+            return Err(Fault::new(
+                key("username"),
+                format!("{name:?} is no user's name; write it as the carrier gave it"),
+            ));
+        }
+        (Some(_), None) => {
+            let message = "the password is missing; add password_file, password_env or password";
+            return Err(Fault::new(key("username"), message));
+        }
+        (None, Some(name)) => return Err(Fault::new(key(name), "whose password is it? add username beside it")),
+        _ => {}
+    }
+    if trunk.password.as_ref().is_some_and(|password| !text_fits(&password.0, 4 * MAX_TEXT)) {
+        return Err(Fault::new(key("password"), "this is no password; write a text of one line"));
+    }
+    if trunk.username.is_none() && trunk.realm.is_some() {
+        return Err(Fault::new(
+            key("realm"),
+            "nothing is answered without username and password; add them, or remove it",
+        ));
+    }
+    validate_registration(trunk, key)
+}
+
+fn validate_registration(trunk: &Trunk, key: &dyn Fn(&str) -> String) -> Result<(), Fault> {
+    within(&key("expires"), trunk.expires, Duration::from_secs(60))?;
+    whole_seconds(&key("expires"), trunk.expires)?;
+    if !trunk.register {
+        let given = [
+            ("registrar", trunk.registrar.is_some()),
+            ("from", trunk.from.is_some()),
+            ("contact", trunk.contact.is_some()),
+        ];
+        return match given.into_iter().find(|(_, given)| *given) {
+            Some((name, _)) => Err(Fault::new(key(name), "nothing is registered; add register = true, or remove it")),
+            None => Ok(()),
+        };
+    }
+    let Some(from) = trunk.from() else {
+        let message = "what is to be registered? add username, or from = \"sip:NUMBER@DOMAIN\"";
+        return Err(Fault::new(key("register"), message));
+    };
+    match Uri::parse(from.as_bytes()) {
+        Some(Uri::Sip(uri)) if uri.user.is_some() && uri.password.is_none() && uri.params.as_bytes().is_empty() => {
+            Ok(())
+        }
+        _ => {
+            let message = format!("{from:?} is no address that can be registered; write sip:NUMBER@DOMAIN");
+            Err(Fault::new(key("from"), message))
+        }
+    }
+}
+
+fn validate_action(route: &Route, key: &dyn Fn(&str) -> String) -> Result<(), Fault> {
+    match (route.action, route.status) {
+        (Action::Reject, None) => {
+            return Err(Fault::new(key("action"), "reject needs a status beside it; add one, as status = 403"));
+        }
+        (Action::Reject, Some(status)) if !(300..=699).contains(&status) => {
+            let message = format!("{status} is not from 300 to 699; choose one between, as 403");
+            return Err(Fault::new(key("status"), message));
+        }
+        (Action::Proxy | Action::Redirect, Some(_)) => {
+            return Err(Fault::new(key("status"), "only action = \"reject\" has a status; remove it"));
+        }
+        _ => {}
+    }
+    if let Some(reason) = &route.reason {
+        if route.action != Action::Reject {
+            return Err(Fault::new(key("reason"), "only action = \"reject\" has a reason; remove it"));
+        }
+        if !text_fits(reason, MAX_TEXT) {
+            let message = format!("{reason:?} is no line of 1 to {MAX_TEXT} bytes; shorten it");
+            return Err(Fault::new(key("reason"), message));
+        }
+    }
+    let given = [
+        ("stateless", route.stateless != Stateless::Never),
+        ("trunk", route.trunk.is_some()),
+        ("rewrite", route.rewrite.is_some()),
+        ("add_headers", !route.add_headers.is_empty()),
+        ("remove_headers", !route.remove_headers.is_empty()),
+        ("timeout", route.timeout.is_some()),
+    ];
+    match given.into_iter().find(|(_, given)| *given && route.action != Action::Proxy) {
+        Some((name, _)) => Err(Fault::new(key(name), "only action = \"proxy\" forwards; remove it")),
+        None => route.timeout.map_or(Ok(()), |timeout| within(&key("timeout"), timeout, Duration::from_secs(1))),
+    }
+}
+
+fn validate_targets(route: &Route, key: &dyn Fn(&str) -> String) -> Result<(), Fault> {
+    if route.action == Action::Reject && !route.targets.is_empty() {
+        return Err(Fault::new(key("targets"), "action = \"reject\" has no targets; remove them"));
+    }
+    if route.trunk.is_some() && !route.targets.is_empty() {
+        return Err(Fault::new(key("targets"), "the trunk has targets of its own; remove these, or trunk"));
+    }
+    if route.trunk.is_some() && route.stateless != Stateless::Never {
+        return Err(Fault::new(key("stateless"), "a trunk needs state, to answer its challenges; remove it"));
+    }
+    destinations(&route.targets, key)?;
+    count(&key("match.prefix"), route.matches.prefix.0.len(), MAX_PREFIXES)?;
+    count(&key("match.source"), route.matches.source.0.len(), MAX_SOURCES)?;
+    match &route.rewrite {
+        Some(rewrite) if *rewrite == Rewrite::default() => {
+            Err(Fault::new(key("rewrite"), "it rewrites nothing; add strip, prefix or e164, or remove it"))
+        }
+        _ => Ok(()),
+    }
+}
+
+fn destinations(targets: &[Destination], key: &dyn Fn(&str) -> String) -> Result<(), Fault> {
+    count(&key("targets"), targets.len(), MAX_TARGETS)?;
+    for (index, target) in targets.iter().enumerate() {
+        let twice =
+            |other: &Destination| other.target.place == target.target.place && other.target.uri == target.target.uri;
+        if targets.iter().take(index).any(twice) {
+            let message = format!("{target} is listed twice; remove one (weight gives it a greater share)");
+            return Err(Fault::new(format!("{}[{index}]", key("targets")), message));
+        }
+    }
+    Ok(())
+}
+
+fn validate_headers(route: &Route, key: &dyn Fn(&str) -> String) -> Result<(), Fault> {
+    count(&key("add_headers"), route.add_headers.len(), MAX_HEADERS)?;
+    count(&key("remove_headers"), route.remove_headers.len(), MAX_HEADERS)?;
+    for (name, value) in &route.add_headers {
+        let key = format!("{}.{name}", key("add_headers"));
+        header_name(&key, name)?;
+        if !text_fits(value, MAX_TEXT) {
+            let message = format!("{value:?} is no value of 1 to {MAX_TEXT} bytes in one line; shorten it");
+            return Err(Fault::new(key, message));
+        }
+    }
+    for (index, name) in route.remove_headers.iter().enumerate() {
+        header_name(&format!("{}[{index}]", key("remove_headers")), name)?;
+    }
+    Ok(())
+}
+
+fn header_name(key: &str, name: &str) -> Result<(), Fault> {
+    let fits = |c: char| c.is_ascii_alphanumeric() || "-.!%*_+`'~".contains(c);
+    if name.is_empty() || name.len() > MAX_TEXT || !name.chars().all(fits) {
+        return Err(Fault::new(key, format!("{name:?} is no header's name; write one, as X-Account")));
+    }
+    if ESSENTIAL.contains(&HeaderName::from_bytes(name.as_bytes())) {
+        return Err(Fault::new(key, format!("{name} makes the message what it is and cannot be changed; remove it")));
+    }
+    Ok(())
+}

@@ -1,0 +1,90 @@
+//! Values of which one may stand where a list may.
+
+use std::fmt;
+use std::marker::PhantomData;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::{self, SeqAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize};
+
+use super::{MethodName, Origin, Prefix};
+
+/// One value or a list of them; any value where it is empty.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+#[serde(transparent)]
+pub struct OneOrMany<T>(pub Vec<T>);
+
+/// Methods: one name or a list.
+pub type Methods = OneOrMany<MethodName>;
+
+/// What may stand alone or in a list.
+pub trait Listed: std::str::FromStr<Err = String> {
+    /// What is expected, for messages.
+    const EXPECTED: &'static str;
+}
+
+impl Listed for MethodName {
+    const EXPECTED: &'static str = "a method or a list of them, as \"INVITE\" or [\"INVITE\", \"MESSAGE\"]";
+}
+
+impl Listed for Prefix {
+    const EXPECTED: &'static str = "the beginning of a number or a list of them, as \"+49\" or [\"+49\", \"0\"]";
+}
+
+impl Listed for Origin {
+    const EXPECTED: &'static str = "a source or a list of them, as \"192.0.2.0/24\" or [\"192.0.2.7\", \"trunk:NAME\"]";
+}
+
+impl<T> Default for OneOrMany<T> {
+    fn default() -> Self {
+        Self(Vec::new())
+    }
+}
+
+impl<T> OneOrMany<T> {
+    /// Whether any value fits.
+    #[must_use]
+    pub const fn is_any(&self) -> bool {
+        self.0.is_empty()
+    }
+}
+
+impl<'de, T: Listed + Deserialize<'de>> Deserialize<'de> for OneOrMany<T> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct Values<T>(PhantomData<T>);
+        impl<'de, T: Listed + Deserialize<'de>> Visitor<'de> for Values<T> {
+            type Value = OneOrMany<T>;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(T::EXPECTED)
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<OneOrMany<T>, E> {
+                Ok(OneOrMany(vec![text.parse().map_err(E::custom)?]))
+            }
+
+            fn visit_seq<A: SeqAccess<'de>>(self, mut values: A) -> Result<OneOrMany<T>, A::Error> {
+                let mut all = Vec::new();
+                while let Some(value) = values.next_element()? {
+                    all.push(value);
+                }
+                Ok(OneOrMany(all))
+            }
+        }
+        deserializer.deserialize_any(Values(PhantomData))
+    }
+}
+
+impl<T> JsonSchema for OneOrMany<T> {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "OneOrMany".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(_: &mut SchemaGenerator) -> Schema {
+        json_schema!({ "anyOf": [{ "type": "string" }, { "type": "array", "items": { "type": "string" } }] })
+    }
+}

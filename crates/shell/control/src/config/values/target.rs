@@ -1,0 +1,189 @@
+//! Where requests are sent.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::str::FromStr;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use strowger_foundation::Transport;
+use strowger_locate::{Hop, Question};
+use strowger_message::{Host, SipUri, Uri};
+use strowger_trunk::Place;
+
+/// A SIP URI of a place that is known: a literal address, or a name that the DNS knows.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Target {
+    /// As written.
+    pub uri: String,
+    /// The transport that it names.
+    pub transport: Option<Transport>,
+    /// Where it leads.
+    pub place: Place,
+}
+
+impl FromStr for Target {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let Some(Uri::Sip(uri)) = Uri::parse(text.as_bytes()) else {
+            return Err(format!("{text:?} is no SIP URI; write sip:HOST or sip:HOST:PORT, as sip:192.0.2.1:5060"));
+        };
+        if uri.secure {
+            return Err(format!("{text:?}: sips is not supported yet; write a sip: URI"));
+        }
+        if uri.headers.is_some() {
+            return Err(format!("{text:?} has headers, which no request may have; remove what follows \"?\""));
+        }
+        let transport = match uri.params.value("transport").map(Transport::from_token) {
+            None => None,
+            Some(Some(transport @ (Transport::Udp | Transport::Tcp))) => Some(transport),
+            Some(_) => {
+                return Err(format!(
+                    "{text:?} asks for a transport that is not supported yet, only udp and tcp are; leave it out"
+                ));
+            }
+        };
+        Ok(Self { uri: text.to_owned(), transport, place: place(&uri, transport) })
+    }
+}
+
+fn place(uri: &SipUri<'_>, transport: Option<Transport>) -> Place {
+    match uri.host() {
+        Host::Ip(ip) => {
+            let transport = transport.unwrap_or_default();
+            let port = uri.port().unwrap_or(transport.default_port());
+            Place::At(Hop { transport, address: SocketAddr::new(ip, port) })
+        }
+        Host::Name(name) => Place::Named(Question::new(name, uri.port(), transport, false)),
+    }
+}
+
+impl Target {
+    /// The URI without its user part, as a registrar is addressed (RFC 3261 §10.2).
+    #[must_use]
+    pub fn without_user(&self) -> String {
+        match self.uri.split_once('@') {
+            Some((_, rest)) => format!("sip:{rest}"),
+            None => self.uri.clone(),
+        }
+    }
+
+    /// The host as written, without port and parameters.
+    #[must_use]
+    pub fn host(&self) -> String {
+        match Uri::parse(self.uri.as_bytes()) {
+            Some(Uri::Sip(uri)) => uri.host().to_string(),
+            _ => String::new(),
+        }
+    }
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.uri)
+    }
+}
+
+/// A target with its place among others: a URI, or a table with `uri`, `priority` and `weight`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Destination {
+    /// The target.
+    pub target: Target,
+    /// Targets of a lower one are tried first.
+    pub priority: u16,
+    /// The share among those of the same priority.
+    pub weight: u16,
+}
+
+impl Destination {
+    const PRIORITY: u16 = 0;
+    const WEIGHT: u16 = 1;
+}
+
+/// As it is written where it has more than a URI.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "Target")]
+struct Table {
+    /// A SIP URI.
+    uri: Target,
+    /// Those of a lower one are tried first.
+    #[serde(default = "default_priority")]
+    priority: u16,
+    /// The share among those of the same priority.
+    #[serde(default = "default_weight")]
+    weight: u16,
+}
+
+const fn default_priority() -> u16 {
+    Destination::PRIORITY
+}
+
+const fn default_weight() -> u16 {
+    Destination::WEIGHT
+}
+
+impl FromStr for Destination {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        Ok(Self { target: text.parse()?, priority: Self::PRIORITY, weight: Self::WEIGHT })
+    }
+}
+
+impl fmt::Display for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.target.fmt(f)
+    }
+}
+
+impl Serialize for Destination {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        if (self.priority, self.weight) == (Self::PRIORITY, Self::WEIGHT) {
+            return self.target.serialize(serializer);
+        }
+        let uri = self.target.clone();
+        Table { uri, priority: self.priority, weight: self.weight }.serialize(serializer)
+    }
+}
+
+impl<'de> Deserialize<'de> for Destination {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextOrTable;
+        impl<'de> Visitor<'de> for TextOrTable {
+            type Value = Destination;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str("a SIP URI in quotes, as \"sip:192.0.2.1:5060\", or a table with uri, priority and weight")
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<Destination, E> {
+                text.parse().map_err(E::custom)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Destination, A::Error> {
+                let Table { uri: target, priority, weight } = Table::deserialize(MapAccessDeserializer::new(map))?;
+                Ok(Destination { target, priority, weight })
+            }
+        }
+        deserializer.deserialize_any(TextOrTable)
+    }
+}
+
+impl JsonSchema for Destination {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "Destination".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let table = generator.subschema_for::<Table>();
+        json_schema!({ "anyOf": [{ "type": "string" }, table] })
+    }
+}

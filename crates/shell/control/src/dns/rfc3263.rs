@@ -1,0 +1,316 @@
+//! From a host name to servers: RFC 3263 §4.
+
+use std::collections::BTreeMap;
+use std::future::{Future, poll_fn};
+use std::net::{IpAddr, SocketAddr};
+use std::pin::Pin;
+use std::sync::Arc;
+use std::task::Poll;
+use std::time::Duration;
+
+use hickory_resolver::proto::rr::rdata::{NAPTR, SRV};
+use hickory_resolver::proto::rr::{Name, RData, RecordType};
+use strowger_foundation::Transport;
+use strowger_locate::{Answer, Candidate, Failure, Hop, Located, MAX_HOPS, Question};
+use tokio::time::{Instant, timeout_at};
+
+use super::Reach;
+use super::records::{Found, Lacking, Records};
+
+/// NAPTR records that are followed at most.
+const MAX_SERVICES: usize = 8;
+
+/// SRV records that are followed at most, the best first.
+const MAX_TARGETS: usize = 32;
+
+/// How long an answer is kept of which the DNS owed a part.
+const PARTIAL_TTL: Duration = Duration::from_secs(10);
+
+/// How long it is kept that something is no host name at all, or not for us: longer than any cache keeps it.
+const FOR_GOOD: Duration = Duration::from_secs(86_400);
+
+/// The means to locate something.
+pub(super) struct Locator<R> {
+    pub(super) records: R,
+    pub(super) reach: Reach,
+    /// What has not come by then is owed; the answer is made of the rest.
+    pub(super) deadline: Instant,
+}
+
+/// What is behind `question`, and how long that may be believed: the smallest TTL on the way.
+pub(super) async fn locate<R: Records>(locator: &Locator<R>, question: &Question) -> (Answer, Duration) {
+    let allowed = allowed(question, locator.reach);
+    let (Some(host), Some(&first)) = (host_name(&question.host), allowed.first()) else {
+        return (Err(Failure::NoSuchName), FOR_GOOD);
+    };
+    let mut way = Way { locator, ttl: Duration::MAX, owed: false };
+    //= rfc3263#4.2
+    let candidates = if let Some(port) = question.port {
+        way.at_host(&host, first, port).await
+    } else if !locator.records.has_servers() {
+        way.at_host(&host, first, first.default_port()).await
+    } else {
+        way.by_services(&host, question, &allowed).await
+    };
+    way.finish(candidates)
+}
+
+/// The transports that fit the URI and that we have, the preferred one first.
+fn allowed(question: &Question, reach: Reach) -> Vec<Transport> {
+    let fits = |transport: Transport| match (question.transport, question.secure) {
+        (Some(Transport::Tcp | Transport::Tls), true) | (None, true) => transport == Transport::Tls,
+        (Some(Transport::Ws | Transport::Wss), true) => transport == Transport::Wss,
+        (Some(Transport::Udp), true) => false,
+        (Some(named), false) => transport == named,
+        (None, false) => matches!(transport, Transport::Udp | Transport::Tcp | Transport::Tls),
+    };
+    reach.transports().filter(|transport| fits(*transport)).collect()
+}
+
+/// The fully qualified name; `None` for what cannot be one.
+fn host_name(host: &[u8]) -> Option<Name> {
+    let plain = |byte: &u8| byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'.' | b'_');
+    if host.is_empty() || !host.iter().all(plain) {
+        return None;
+    }
+    let mut name = Name::from_ascii(str::from_utf8(host).ok()?).ok()?;
+    name.set_fqdn(true);
+    Some(name)
+}
+
+/// One SRV name to ask for.
+struct Service {
+    transport: Transport,
+    name: Name,
+}
+
+/// One SRV record.
+struct Target {
+    rank: u16,
+    transport: Transport,
+    srv: SRV,
+}
+
+/// What was said to the SRV names.
+#[derive(Default)]
+struct Targets {
+    list: Vec<Target>,
+    /// Some name had records, if only to say that the service is not there.
+    any: bool,
+}
+
+/// The addresses of a name, IPv6 first, as RFC 7984 §3 has it after RFC 6724.
+type Addresses = Vec<IpAddr>;
+
+/// One location under way.
+struct Way<'a, R> {
+    locator: &'a Locator<R>,
+    /// The smallest TTL so far.
+    ttl: Duration,
+    /// Something was not answered.
+    owed: bool,
+}
+
+impl<R: Records> Way<'_, R> {
+    fn finish(self, candidates: Vec<Candidate>) -> (Answer, Duration) {
+        let located = Located::new(candidates);
+        let ttl = if self.ttl == Duration::MAX { Duration::ZERO } else { self.ttl };
+        match (located.candidates.is_empty(), self.owed) {
+            (false, false) => (Ok(Arc::new(located)), ttl),
+            (false, true) => (Ok(Arc::new(located)), ttl.min(PARTIAL_TTL)),
+            (true, false) => (Err(Failure::NoSuchName), ttl),
+            (true, true) => (Err(Failure::NoAnswer), Duration::ZERO),
+        }
+    }
+
+    /// NAPTR, where the URI leaves the transport open, then SRV, then addresses (RFC 3263 §4.1, §4.2).
+    async fn by_services(&mut self, host: &Name, question: &Question, allowed: &[Transport]) -> Vec<Candidate> {
+        //= rfc3263#4.1
+        let mut services = if question.transport.is_none() { self.naptr(host, allowed).await } else { Vec::new() };
+        if self.owed {
+            // Without knowing that there is no NAPTR record, whatever comes after is a guess at another server.
+            return Vec::new();
+        }
+        if services.is_empty() {
+            //= rfc3263#4.1
+            let of = |transport: &Transport| service(host, *transport, question);
+            services = allowed.iter().filter_map(of).collect();
+        }
+        let transport = services.first().map(|service| service.transport);
+        let targets = self.srv(&services).await;
+        match (targets.any, transport.or(allowed.first().copied())) {
+            //= rfc3263#4.2
+            (false, Some(transport)) if !self.owed => self.at_host(host, transport, transport.default_port()).await,
+            _ => self.at_targets(&targets.list).await,
+        }
+    }
+
+    /// The services that the domain names and that we can use, the best first.
+    async fn naptr(&mut self, host: &Name, allowed: &[Transport]) -> Vec<Service> {
+        let Some(found) = self.ask(host, RecordType::NAPTR).await else {
+            return Vec::new();
+        };
+        let mut records: Vec<&NAPTR> = found
+            .records
+            .iter()
+            .filter_map(|record| match &record.data {
+                RData::NAPTR(naptr) => Some(naptr),
+                _ => None,
+            })
+            .collect();
+        records.sort_by_key(|naptr| (naptr.order, naptr.preference));
+        let usable = |naptr: &&NAPTR| {
+            let transport = naptr_transport(&naptr.services).filter(|transport| allowed.contains(transport))?;
+            // What needs a regular expression or ends in an address is no rule of RFC 3263.
+            let fits =
+                naptr.flags.eq_ignore_ascii_case(b"s") && naptr.regexp.is_empty() && !naptr.replacement.is_root();
+            fits.then(|| Service { transport, name: naptr.replacement.clone() })
+        };
+        records.iter().filter_map(usable).take(MAX_SERVICES).collect()
+    }
+
+    /// The SRV records of `services`, ranked as these are, the best first.
+    async fn srv(&mut self, services: &[Service]) -> Targets {
+        let locator = self.locator;
+        let questions = services.iter().map(|service| ask(locator, &service.name, RecordType::SRV)).collect();
+        let answers = join_all(questions).await;
+        let mut targets = Targets::default();
+        for ((rank, service), answer) in (0_u16..).zip(services).zip(answers) {
+            let Some(found) = self.take(answer) else { continue };
+            targets.any = true;
+            for record in found.records {
+                //= rfc2782#Target
+                // A target of "." says that the service is decidedly not there.
+                if let RData::SRV(srv) = record.data
+                    && !srv.target.is_root()
+                {
+                    targets.list.push(Target { rank, transport: service.transport, srv });
+                }
+            }
+        }
+        targets.list.sort_by_key(|target| (target.rank, target.srv.priority));
+        targets.list.truncate(MAX_TARGETS);
+        targets
+    }
+
+    /// The candidates behind SRV records; each name is asked for once.
+    async fn at_targets(&mut self, targets: &[Target]) -> Vec<Candidate> {
+        let mut names: BTreeMap<&Name, Addresses> = BTreeMap::new();
+        for target in targets {
+            names.entry(&target.srv.target).or_default();
+        }
+        let reach = self.locator.reach;
+        let wanted = |name: &Name, ipv6: bool| {
+            let mut of_name = targets.iter().filter(|target| target.srv.target == *name);
+            of_name.any(|target| reach.has(target.transport, ipv6))
+        };
+        let questions = names.keys().map(|name| (*name, [wanted(name, true), wanted(name, false)])).collect();
+        for (addresses, found) in names.values_mut().zip(self.addresses(questions).await) {
+            *addresses = found;
+        }
+        let candidate = |target: &Target| {
+            let Target { rank, transport, srv } = target;
+            let addresses = names.get(&srv.target)?;
+            let hops = hops(addresses, *transport, srv.port, reach);
+            Some(Candidate { rank: *rank, priority: srv.priority, weight: srv.weight, hops })
+        };
+        targets.iter().filter_map(candidate).collect()
+    }
+
+    /// The one candidate that is the host itself.
+    async fn at_host(&mut self, host: &Name, transport: Transport, port: u16) -> Vec<Candidate> {
+        let reach = self.locator.reach;
+        let wanted = [true, false].map(|ipv6| reach.has(transport, ipv6));
+        let found = self.addresses(vec![(host, wanted)]).await;
+        let addresses: Addresses = found.into_iter().flatten().collect();
+        vec![Candidate { rank: 0, priority: 0, weight: 0, hops: hops(&addresses, transport, port, reach) }]
+    }
+
+    /// The addresses of each name, all asked for at once; whether IPv6 and IPv4 are wanted stands beside it.
+    async fn addresses(&mut self, names: Vec<(&Name, [bool; 2])>) -> Vec<Addresses> {
+        let mut places = Vec::new();
+        let mut questions = Vec::new();
+        for (place, (name, wanted)) in names.iter().enumerate() {
+            for (kind, _) in [RecordType::AAAA, RecordType::A].into_iter().zip(wanted).filter(|(_, wanted)| **wanted) {
+                places.push(place);
+                questions.push(ask(self.locator, name, kind));
+            }
+        }
+        let mut all = vec![Addresses::new(); names.len()];
+        for (place, answer) in places.into_iter().zip(join_all(questions).await) {
+            let records = self.take(answer).map_or_else(Vec::new, |found| found.records);
+            if let Some(addresses) = all.get_mut(place) {
+                addresses.extend(records.iter().filter_map(|record| record.data.ip_addr()).take(MAX_HOPS));
+            }
+        }
+        all
+    }
+
+    async fn ask(&mut self, name: &Name, kind: RecordType) -> Option<Found> {
+        let answer = ask(self.locator, name, kind).await;
+        self.take(answer)
+    }
+
+    /// Counts an answer's TTL in.
+    fn take(&mut self, answer: Result<Found, Lacking>) -> Option<Found> {
+        match answer {
+            Ok(found) => {
+                self.ttl = self.ttl.min(found.ttl);
+                return Some(found);
+            }
+            Err(Lacking::None(ttl)) => self.ttl = self.ttl.min(ttl.unwrap_or(Duration::MAX)),
+            Err(Lacking::NotImplemented) => {}
+            Err(Lacking::NoAnswer) => self.owed = true,
+        }
+        None
+    }
+}
+
+/// One look-up, which ends in time to make something of the others.
+async fn ask<R: Records>(locator: &Locator<R>, name: &Name, kind: RecordType) -> Result<Found, Lacking> {
+    timeout_at(locator.deadline, locator.records.ask(name.clone(), kind)).await.unwrap_or(Err(Lacking::NoAnswer))
+}
+
+/// The SRV name of a transport at `host`; `None` where there is none: for WebSockets (RFC 7118 §10 uses no SRV), and for TLS
+/// unless the URI asks for it.
+fn service(host: &Name, transport: Transport, question: &Question) -> Option<Service> {
+    let prefix = match transport {
+        Transport::Udp => "_sip._udp",
+        Transport::Tcp => "_sip._tcp",
+        Transport::Tls if question.secure || question.transport.is_some() => "_sips._tcp",
+        Transport::Tls | Transport::Ws | Transport::Wss => return None,
+    };
+    let mut name = Name::from_ascii(prefix).ok()?.append_domain(host).ok()?;
+    name.set_fqdn(true);
+    Some(Service { transport, name })
+}
+
+/// The transport of a NAPTR record's service field (RFC 3263 §4.1, §8.1; RFC 7118 §10).
+fn naptr_transport(services: &[u8]) -> Option<Transport> {
+    const SERVICES: [(&[u8], Transport); 3] =
+        [(b"SIP+D2U", Transport::Udp), (b"SIP+D2T", Transport::Tcp), (b"SIPS+D2T", Transport::Tls)];
+    SERVICES.into_iter().find(|(name, _)| services.eq_ignore_ascii_case(name)).map(|(_, transport)| transport)
+}
+
+fn hops(addresses: &[IpAddr], transport: Transport, port: u16, reach: Reach) -> smallvec::SmallVec<[Hop; 2]> {
+    let reached = addresses.iter().filter(|address| reach.has(transport, address.is_ipv6()));
+    reached.map(|address| Hop { transport, address: SocketAddr::new(*address, port) }).collect()
+}
+
+/// All answers, in the order of the questions, which are under way together.
+async fn join_all<F: Future>(futures: Vec<F>) -> Vec<F::Output> {
+    let mut running: Vec<Pin<Box<F>>> = futures.into_iter().map(Box::pin).collect();
+    let mut done: Vec<Option<F::Output>> = running.iter().map(|_| None).collect();
+    poll_fn(|context| {
+        for (future, place) in running.iter_mut().zip(&mut done) {
+            if place.is_none()
+                && let Poll::Ready(answer) = future.as_mut().poll(context)
+            {
+                *place = Some(answer);
+            }
+        }
+        if done.iter().all(Option::is_some) { Poll::Ready(()) } else { Poll::Pending }
+    })
+    .await;
+    done.into_iter().flatten().collect()
+}

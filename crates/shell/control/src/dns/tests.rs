@@ -1,0 +1,203 @@
+//! RFC 3263 against records that are written down here; the real name server is in the tests of the crate.
+
+use std::collections::HashMap;
+use std::net::{Ipv4Addr, Ipv6Addr, SocketAddr};
+use std::str::FromStr;
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use hickory_resolver::proto::rr::rdata::{A, AAAA, NAPTR, SRV};
+use hickory_resolver::proto::rr::{Name, RData, Record, RecordType};
+use strowger_foundation::Transport;
+use strowger_locate::{Answer, Failure, Question};
+use tokio::time::Instant;
+
+use super::Reach;
+use super::records::{Found, Lacking, Records};
+use super::rfc3263::{Locator, locate};
+
+const NEGATIVE: Duration = Duration::from_secs(33);
+
+#[derive(Clone, Default)]
+struct Zone {
+    records: HashMap<(Name, RecordType), Vec<RData>>,
+    lacking: HashMap<(Name, RecordType), Lacking>,
+    /// These are never answered.
+    silent: Vec<(Name, RecordType)>,
+    no_servers: bool,
+    asked: Arc<Mutex<Vec<(String, RecordType)>>>,
+}
+
+impl Records for Zone {
+    async fn ask(&self, name: Name, kind: RecordType) -> Result<Found, Lacking> {
+        self.asked.lock().unwrap().push((name.to_string(), kind));
+        let key = (name.clone(), kind);
+        if self.silent.contains(&key) {
+            std::future::pending::<()>().await;
+        }
+        match (self.records.get(&key), self.lacking.get(&key)) {
+            (Some(records), _) => {
+                let records = records.iter().map(|data| Record::from_rdata(name.clone(), 100, data.clone())).collect();
+                Ok(Found { records, ttl: Duration::from_secs(100) })
+            }
+            (None, Some(lacking)) => Err(*lacking),
+            (None, None) => Err(Lacking::None(Some(NEGATIVE))),
+        }
+    }
+
+    fn has_servers(&self) -> bool {
+        !self.no_servers
+    }
+}
+
+fn name(text: &str) -> Name {
+    Name::from_str(&format!("{text}.example.com.")).unwrap()
+}
+
+impl Zone {
+    fn with(mut self, at: &str, data: RData) -> Self {
+        self.records.entry((name(at), data.record_type())).or_default().push(data);
+        self
+    }
+
+    fn a(self, at: &str, last: u8) -> Self {
+        self.with(at, RData::A(A(Ipv4Addr::new(192, 0, 2, last))))
+    }
+
+    fn aaaa(self, at: &str) -> Self {
+        self.with(at, RData::AAAA(AAAA(Ipv6Addr::LOCALHOST)))
+    }
+
+    fn srv(self, at: &str, port: u16, target: &str) -> Self {
+        self.with(at, RData::SRV(SRV::new(0, 0, port, name(target))))
+    }
+
+    fn naptr(self, at: &str, order: u16, service: &str, to: &str) -> Self {
+        let [flags, services, regexp] = [b"S", service.as_bytes(), b""].map(Box::from);
+        self.with(at, RData::NAPTR(NAPTR::new(order, 0, flags, services, regexp, name(to))))
+    }
+
+    fn lacks(mut self, at: &str, kind: RecordType, lacking: Lacking) -> Self {
+        self.lacking.insert((name(at), kind), lacking);
+        self
+    }
+
+    fn silent(mut self, at: &str, kind: RecordType) -> Self {
+        self.silent.push((name(at), kind));
+        self
+    }
+
+    /// In virtual time.
+    fn locate(&self, question: &Question, transports: &[Transport], ipv6: bool) -> (Answer, Duration) {
+        let families: &[SocketAddr] = &[(Ipv4Addr::LOCALHOST, 0).into(), (Ipv6Addr::LOCALHOST, 0).into()];
+        let families = &families[..1 + usize::from(ipv6)];
+        let pairs = transports.iter().flat_map(|transport| families.iter().map(|address| (*transport, *address)));
+        let reach = Reach::of(pairs);
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let deadline = Instant::now() + Duration::from_secs(2);
+            let located = locate(&Locator { records: self.clone(), reach, deadline }, question).await;
+            assert!(Instant::now() <= deadline + Duration::from_millis(1), "in time");
+            located
+        })
+    }
+
+    fn hops(&self, question: &Question, transports: &[Transport], ipv6: bool) -> Vec<String> {
+        let (answer, _) = self.locate(question, transports, ipv6);
+        let located = answer.expect("it is there");
+        let hops = located.candidates.iter().flat_map(|candidate| &candidate.hops);
+        hops.map(|hop| format!("{} {}", hop.transport, hop.address)).collect()
+    }
+}
+
+fn question(transport: Option<Transport>, secure: bool) -> Question {
+    Question::new(b"h.example.com", None, transport, secure)
+}
+
+const ALL: &[Transport] = &[Transport::Udp, Transport::Tcp, Transport::Tls, Transport::Ws, Transport::Wss];
+
+#[test]
+fn a_sips_uri_goes_by_tls_only() {
+    let zone = Zone::default()
+        .naptr("h", 1, "SIP+D2U", "_sip._udp.h")
+        .naptr("h", 2, "SIPS+D2T", "_sips._tcp.h")
+        .srv("_sip._udp.h", 5060, "one")
+        .srv("_sips._tcp.h", 5061, "one")
+        .a("one", 1);
+    assert_eq!(zone.hops(&question(None, true), ALL, false), ["TLS 192.0.2.1:5061"]);
+    assert_eq!(zone.hops(&question(Some(Transport::Tcp), true), ALL, false), ["TLS 192.0.2.1:5061"]);
+    assert_eq!(zone.locate(&question(Some(Transport::Udp), true), ALL, false).0, Err(Failure::NoSuchName));
+    // Without any service records too.
+    let plain = Zone::default().a("h", 1);
+    assert_eq!(plain.hops(&question(None, true), ALL, false), ["TLS 192.0.2.1:5061"]);
+    // A sip URI may be sent by TLS where the domain says so, but does not ask for it otherwise.
+    assert_eq!(zone.hops(&question(None, false), ALL, false), ["UDP 192.0.2.1:5060", "TLS 192.0.2.1:5061"]);
+    plain.hops(&question(None, false), ALL, false);
+    let asked = plain.asked.lock().unwrap();
+    assert_eq!(asked.iter().filter(|(name, _)| name.starts_with("_sips._tcp")).count(), 1, "{asked:?}");
+}
+
+#[test]
+fn a_websocket_has_no_service_records() {
+    let zone = Zone::default().a("h", 1);
+    assert_eq!(zone.hops(&question(Some(Transport::Ws), false), ALL, false), ["WS 192.0.2.1:80"]);
+    assert_eq!(zone.hops(&question(Some(Transport::Ws), true), ALL, false), ["WSS 192.0.2.1:443"]);
+    assert!(zone.asked.lock().unwrap().iter().all(|(_, kind)| *kind == RecordType::A));
+}
+
+#[test]
+fn services_that_we_do_not_have_leave_srv_to_be_asked() {
+    let zone = Zone::default().naptr("h", 1, "SIPS+D2T", "_sips._tcp.h").srv("_sip._tcp.h", 5070, "one").a("one", 1);
+    let ours = &[Transport::Udp, Transport::Tcp];
+    assert_eq!(zone.hops(&question(None, false), ours, false), ["TCP 192.0.2.1:5070"]);
+}
+
+#[test]
+fn a_target_of_two_services_is_asked_for_once() {
+    let zone = Zone::default().srv("_sip._udp.h", 5060, "one").srv("_sip._tcp.h", 5060, "one").a("one", 1);
+    assert_eq!(zone.hops(&question(None, false), ALL, false), ["UDP 192.0.2.1:5060", "TCP 192.0.2.1:5060"]);
+    let asked = zone.asked.lock().unwrap();
+    assert_eq!(asked.iter().filter(|(_, kind)| *kind == RecordType::A).count(), 1, "{asked:?}");
+}
+
+#[test]
+fn one_address_family_that_is_not_answered_does_not_cost_the_other() {
+    let zone = Zone::default().a("h", 1).aaaa("h").silent("h", RecordType::AAAA);
+    let (answer, ttl) = zone.locate(&question(None, false), ALL, true);
+    assert_eq!(answer.expect("it is there").candidates[0].hops.len(), 1);
+    assert_eq!(ttl, Duration::from_secs(10), "it is asked again soon");
+    assert_eq!(zone.hops(&Question { port: Some(7), ..question(None, false) }, ALL, true), ["UDP 192.0.2.1:7"]);
+}
+
+#[test]
+fn without_an_answer_nothing_is_guessed() {
+    let there = || Zone::default().a("h", 1);
+    let no_answer = (Err(Failure::NoAnswer), Duration::ZERO);
+    let ask = |zone: Zone| zone.locate(&question(None, false), ALL, false);
+    assert_eq!(ask(there().silent("h", RecordType::NAPTR)), no_answer);
+    assert_eq!(ask(there().lacks("h", RecordType::NAPTR, Lacking::NoAnswer)), no_answer);
+    assert_eq!(ask(there().silent("_sip._udp.h", RecordType::SRV)), no_answer);
+    assert_eq!(ask(Zone::default().silent("h", RecordType::A)), no_answer);
+    // A server that knows no NAPTR has none.
+    let old = there().lacks("h", RecordType::NAPTR, Lacking::NotImplemented);
+    assert_eq!(old.hops(&question(None, false), ALL, false), ["UDP 192.0.2.1:5060"]);
+}
+
+#[test]
+fn without_name_servers_the_hosts_file_is_left() {
+    let zone = Zone { no_servers: true, ..Zone::default().a("h", 1) };
+    assert_eq!(zone.hops(&question(None, false), ALL, false), ["UDP 192.0.2.1:5060"]);
+    assert_eq!(*zone.asked.lock().unwrap(), [("h.example.com.".to_owned(), RecordType::A)]);
+}
+
+#[test]
+fn the_smallest_ttl_counts_also_of_what_is_not_there() {
+    let (_, ttl) = Zone::default().a("h", 1).locate(&question(None, false), ALL, false);
+    assert_eq!(ttl, NEGATIVE);
+    let (_, ttl) = Zone::default().srv("_sip._udp.h", 1, "one").a("one", 1).locate(
+        &question(Some(Transport::Udp), false),
+        ALL,
+        false,
+    );
+    assert_eq!(ttl, Duration::from_secs(100));
+}

@@ -1,0 +1,318 @@
+//! Trunks and routes as an operator writes them.
+
+use std::net::IpAddr;
+use std::time::Duration;
+
+use strowger_control::config::Config;
+use strowger_directory::Directory;
+use strowger_foundation::Transport;
+use strowger_message::Uri;
+use strowger_shard::{Action, Listeners, Place, Snapshot};
+
+fn parse(text: &str) -> Config {
+    Config::parse(text).unwrap_or_else(|error| panic!("{error}"))
+}
+
+fn snapshot(config: &Config) -> Snapshot {
+    config.snapshot(Listeners::new(Vec::new()), Directory::empty(1))
+}
+
+const TRUNK: &str = "[[trunk]]\nname = \"carrier\"\ntargets = [\"sip:sip.carrier.example\"]\n";
+
+#[test]
+fn each_mistake_of_a_trunk_is_told() {
+    for (lines, expected) in [
+        ("expire = \"1h\"", r#"trunk[0].expire: unknown key "expire"; did you mean "expires"?"#),
+        ("username = \"a\"", "trunk[0].username: the password is missing; add password_file, password_env or password"),
+        ("password = \"hush\"", "trunk[0].password: whose password is it? add username beside it"),
+        ("password = 12345", "trunk[0].password: a password is a text; write it in quotes"),
+        ("username = \"a\"\npassword = \" hush\"", "trunk[0].password: this is no password; write a text of one line"),
+        (
+            "username = \"a\"\npassword = \"hush\"\npassword_env = \"X\"",
+            "trunk[0].password_env: password says the password already; remove one",
+        ),
+        (
+            "username = \"a\\nb\"\npassword = \"hush\"",
+            r#"trunk[0].username: "a\nb" is no user's name; write it as the carrier gave it"#,
+        ),
+        ("realm = \"x\"", "trunk[0].realm: nothing is answered without username and password; add them, or remove it"),
+        (
+            "register = true",
+            "trunk[0].register: what is to be registered? add username, or from = \"sip:NUMBER@DOMAIN\"",
+        ),
+        (
+            "register = true\nfrom = \"sip:carrier.example\"",
+            r#"trunk[0].from: "sip:carrier.example" is no address that can be registered; write sip:NUMBER@DOMAIN"#,
+        ),
+        ("from = \"sip:a@b\"", "trunk[0].from: nothing is registered; add register = true, or remove it"),
+        ("expires = \"5s\"", "trunk[0].expires: 5s is not from 1m to 30d; choose one between"),
+        ("expires = \"60.5s\"", "trunk[0].expires: 1m500ms is not in whole seconds, as SIP counts; round it"),
+        (
+            "sources = [\"carrier.example\"]",
+            "trunk[0].sources[0]: \"carrier.example\" is no address or network; write one, as 192.0.2.7 or 192.0.2.0/24",
+        ),
+        (
+            "contact = \"a b\"\nregister = true",
+            r#"trunk[0].contact: "a b" is no user part of a SIP URI; write a number or a name, as 4930123"#,
+        ),
+        ("password = hush", "this is no TOML: string values must be quoted, expected literal string"),
+        (
+            "[[trunk]]\nname = \"carrier\"\ntargets = [\"sip:a\"]",
+            r#"trunk[1].name: "carrier" is the name of another trunk; choose another"#,
+        ),
+        (
+            "[[trunk]]\nname = \"other\"",
+            r#"trunk[1].targets: the list is empty; name where requests go, as ["sip:carrier.example"]"#,
+        ),
+        ("[[trunk]]", r#"trunk[1].name: "" is no name; write letters and digits, as name = "carrier""#),
+        (
+            "[[trunk]]\nname = \"b\"\ntargets = [{ uri = \"sip:a\", weigth = 3 }]",
+            r#"trunk[1].targets[0].weigth: unknown key "weigth"; did you mean "weight"?"#,
+        ),
+        (
+            "[[trunk]]\nname = \"b\"\ntargets = [\"sip:a\", \"sip:a\"]",
+            "trunk[1].targets[1]: sip:a is listed twice; remove one (weight gives it a greater share)",
+        ),
+        (
+            "[[trunk]]\nname = \"b\"\ntargets = [\"sips:a\"]",
+            "trunk[1].targets[0]: \"sips:a\": sips is not supported yet; write a sip: URI",
+        ),
+    ] {
+        let error = Config::parse(&format!("{TRUNK}{lines}")).expect_err(lines);
+        assert!(error.line.is_some_and(|line| line > 3 || lines.contains("register")), "{lines}: {:?}", error.line);
+        assert_eq!(error.to_string(), expected, "{lines}");
+        assert!(!error.to_string().contains("hush") && !error.to_string().contains("12345"), "{lines}");
+    }
+}
+
+#[test]
+fn each_mistake_of_a_route_is_told() {
+    for (lines, expected) in [
+        ("trunk = \"carier\"", r#"trunk: there is no trunk "carier"; did you mean "carrier"?"#),
+        ("trunk = \"pstn\"", r#"trunk: there is no trunk "pstn"; add a [[trunk]] with name = "pstn""#),
+        (
+            "match = { source = \"trunk:pstn\" }",
+            r#"match.source: there is no trunk "pstn"; add a [[trunk]] with name = "pstn""#,
+        ),
+        (
+            "match = { source = \"trunk:carrier\" }",
+            r#"match.source: the trunk "carrier" has no sources; add its addresses there"#,
+        ),
+        (
+            "match = { source = [\"192.0.2.1\", \"here\"] }",
+            r#"match.source[1]: "here" is no source; write an address, a network or trunk:NAME, as 192.0.2.0/24"#,
+        ),
+        ("match = { prefix = \"\" }", r#"match.prefix: "" begins no number; write digits, as +4930 or 0"#),
+        (
+            "match = { prefix = 49 }",
+            "match.prefix: invalid type: integer `49`, expected the beginning of a number or a list of them, as \"+49\" or \
+             [\"+49\", \"0\"]",
+        ),
+        (
+            "trunk = \"carrier\"\ntargets = [\"sip:192.0.2.1\"]",
+            "targets: the trunk has targets of its own; remove these, or trunk",
+        ),
+        (
+            "trunk = \"carrier\"\nstateless = \"always\"",
+            "stateless: a trunk needs state, to answer its challenges; remove it",
+        ),
+        ("action = \"redirect\"\ntrunk = \"carrier\"", "trunk: only action = \"proxy\" forwards; remove it"),
+        ("action = \"reject\"\nstatus = 403\ntimeout = \"9s\"", "timeout: only action = \"proxy\" forwards; remove it"),
+        ("reason = \"No\"", "reason: only action = \"reject\" has a reason; remove it"),
+        (
+            "action = \"reject\"\nstatus = 403\nreason = \"a\\r\\nb\"",
+            r#"reason: "a\r\nb" is no line of 1 to 256 bytes; shorten it"#,
+        ),
+        ("timeout = \"0s\"", "timeout: 0s is not from 1s to 30d; choose one between"),
+        ("rewrite = {}", "rewrite: it rewrites nothing; add strip, prefix or e164, or remove it"),
+        ("rewrite = { prefix = \"tel\" }", r#"rewrite.prefix: "tel" cannot be dialled; write digits, as 00 or +49"#),
+        ("rewrite = { e164 = \"DE\" }", r#"rewrite.e164: "DE" is no country's code; write its digits, as 49"#),
+        (
+            "rewrite = { e164 = { country = \"49\", nationl_prefix = \"0\" } }",
+            r#"rewrite.e164.nationl_prefix: unknown key "nationl_prefix"; did you mean "national_prefix"?"#,
+        ),
+        ("rewrite = { strip = 300 }", "rewrite.strip: invalid value: integer `300`, expected u8"),
+        (
+            "add_headers = { \"Via\" = \"x\" }",
+            "add_headers.Via: Via makes the message what it is and cannot be changed; remove it",
+        ),
+        (
+            "add_headers = { X-Y = \"a\\r\\nVia: b\" }",
+            r#"add_headers.X-Y: "a\r\nVia: b" is no value of 1 to 256 bytes in one line; shorten it"#,
+        ),
+        (
+            "remove_headers = [\"X-A\", \"X B\"]",
+            r#"remove_headers[1]: "X B" is no header's name; write one, as X-Account"#,
+        ),
+        (
+            "remove_headers = [\"m\"]",
+            "remove_headers[0]: m makes the message what it is and cannot be changed; remove it",
+        ),
+    ] {
+        let error = Config::parse(&format!("{TRUNK}[[route]]\n{lines}")).expect_err(lines);
+        assert!(error.line.is_some_and(|line| line > 4), "{lines}: {:?}", error.line);
+        assert_eq!(error.to_string(), format!("route[0].{expected}"), "{lines}");
+    }
+}
+
+#[test]
+fn the_other_sections_tell_their_mistakes_too() {
+    for (text, expected) in [
+        ("[proxy]\nunrouted = 200", "2: proxy.unrouted: 200 is not 403, 404 or 603; choose one of them"),
+        ("[proxy]\nmtu = 100", "2: proxy.mtu: 100 is not from 500 to 65000; choose one between"),
+        ("[proxy]\nfork_timeout = \"4m\"", "2: proxy.fork_timeout: 4m is longer than proxy.ring_timeout, 3m; lower it"),
+        ("[tcp]\nper_source = 0", "2: tcp.per_source: 0 is not from 1 to 1000000; choose one between"),
+        ("[tcp]\nuser_timeout = \"0s\"", "2: tcp.user_timeout: 0s is not from 100ms to 30d; choose one between"),
+        (
+            "[tcp]\nidle = \"1m\"",
+            "registrar.flow_timer: 2m is not shorter than tcp.idle, 1m, so silent connections would end first; lower it",
+        ),
+        (
+            "[dns]\nservers = [\"ns.example.com\"]",
+            "2: dns.servers[0]: \"ns.example.com\" is no name server: write its address, as 192.0.2.53 or [2001:db8::53]:53",
+        ),
+        ("[dns]\ntimeout = \"0s\"", "2: dns.timeout: 0s is not from 100ms to 30d; choose one between"),
+        (
+            "[registrar]\nservice_route = [\"sip:edge.example.com\"]",
+            "2: registrar.service_route[0]: \"sip:edge.example.com\" has no lr; write sip:edge.example.com;lr",
+        ),
+    ] {
+        let error = Config::parse(text).expect_err(text);
+        let line = error.line.map_or_else(String::new, |line| format!("{line}: "));
+        assert_eq!(format!("{line}{error}"), expected, "{text}");
+    }
+}
+
+const WHOLE: &str = r#"
+    [[trunk]]
+    name = "carrier"
+    targets = ["sip:SIP.carrier.example", { uri = "sip:192.0.2.1:5070;transport=tcp", priority = 1, weight = 3 }]
+    username = "acct 7"
+    password = "hush"
+    realm = "Carrier"
+    register = true
+    expires = "10m"
+    sources = ["192.0.2.0/28", "2001:db8::/32"]
+    [[trunk]]
+    name = "office"
+    targets = ["sip:me@198.51.100.1"]
+    register = true
+    registrar = "sip:me@registrar.example:5080;transport=tcp"
+    from = "sip:+4930123@office.example"
+    contact = "main"
+    [[route]]
+    match = { domain = "localhost", method = "INVITE", prefix = ["0", "+"], source = ["10.0.0.0/8", "trunk:carrier"] }
+    trunk = "carrier"
+    rewrite = { strip = 1, prefix = "0", e164 = { country = "+49", international_prefix = "011", plus = false } }
+    add_headers = { X-Account = "12", "X-b" = "c d" }
+    remove_headers = ["X-Internal"]
+    timeout = "40s"
+    [[route]]
+    action = "reject"
+    status = 403
+    reason = "Not From Here"
+"#;
+
+#[test]
+fn trunks_reach_the_shards() {
+    let snapshot = snapshot(&parse(WHOLE));
+    let [carrier, office] = snapshot.trunks.as_slice() else { panic!("two trunks") };
+    assert_eq!(&*carrier.name, "carrier");
+    assert!(["192.0.2.9", "2001:db8::7"].iter().all(|ip| carrier.is_from(ip.parse().expect("an address"))));
+    assert!(["192.0.2.16", "10.0.0.1"].iter().all(|ip| !carrier.is_from(ip.parse().expect("an address"))));
+    let credentials = carrier.credentials.as_ref().expect("credentials");
+    assert_eq!((&*credentials.username, credentials.realm.as_deref()), (&b"acct 7"[..], Some(&b"Carrier"[..])));
+    assert_eq!(credentials.password, strowger_trunk::Secret::new(*b"hush"));
+    let account = carrier.account.as_ref().expect("an account");
+    assert_eq!((&*account.from, &*account.contact_user), (&b"sip:acct%207@SIP.carrier.example"[..], &b"acct%207"[..]));
+    assert_eq!((&*account.registrar, account.expires.as_secs()), (&b"sip:SIP.carrier.example"[..], 600));
+    let strowger_trunk::Place::Named(question) = &account.place else { panic!("{account:?}") };
+    assert_eq!((&question.host[..], question.port, question.transport), (&b"sip.carrier.example"[..], None, None));
+    assert_eq!(office.credentials, None);
+    let account = office.account.as_ref().expect("an account");
+    assert_eq!((&*account.from, &*account.contact_user), (&b"sip:+4930123@office.example"[..], &b"main"[..]));
+    assert_eq!(&*account.registrar, b"sip:registrar.example:5080;transport=tcp");
+}
+
+#[test]
+fn routes_reach_the_shards() {
+    let snapshot = snapshot(&parse(WHOLE));
+    let [out, reject] = snapshot.routes.as_slice() else { panic!("two routes") };
+    let takes = |uri: &str, source: &str| {
+        let uri = Uri::parse(uri.as_bytes()).expect("a URI");
+        out.matches.fits(b"localhost", b"INVITE", &uri, source.parse::<IpAddr>().expect("an address"))
+    };
+    assert!(takes("sip:030@localhost", "10.1.2.3") && takes("sip:+49@localhost", "192.0.2.9"));
+    assert!(takes("tel:0-30;phone-context=x", "10.1.2.3"));
+    assert!(!takes("sip:130@localhost", "10.1.2.3") && !takes("sip:030@localhost", "11.0.0.1"));
+    let Action::Proxy { targets, trunk: Some(0), .. } = &out.action else { panic!("{out:?}") };
+    let shown: Vec<_> = targets.iter().map(|target| (target.priority, target.weight)).collect();
+    assert_eq!(shown, [(0, 1), (1, 3)]);
+    assert!(matches!(&targets[0].place, Place::Named(question) if question.host[..] == b"sip.carrier.example"[..]));
+    assert!(matches!(targets[1].place, Place::At { transport: Some(Transport::Tcp), .. }));
+    let mut number = Vec::new();
+    let rewrite = out.rewrite.as_ref().expect("a rewriting");
+    assert!(rewrite.apply(b"930123456", &mut number));
+    assert_eq!(number, b"4930123456");
+    let changes = out.changes.as_ref().expect("changes");
+    let added: Vec<_> = changes.add.iter().map(|(name, value)| (&**name, &**value)).collect();
+    assert_eq!(added, [(&b"X-Account"[..], &b"12"[..]), (b"X-b", b"c d")]);
+    assert_eq!(changes.remove, [(*b"X-Internal").into()]);
+    assert_eq!(out.ring_timeout, Some(Duration::from_secs(40)));
+    let Action::Reject { status, reason } = &reject.action else { panic!("{reject:?}") };
+    assert_eq!((status.code(), reason.as_deref()), (403, Some("Not From Here")));
+    assert!(reject.changes.is_none() && reject.rewrite.is_none() && reject.ring_timeout.is_none());
+}
+
+#[test]
+fn a_password_is_shown_nowhere() {
+    let config = parse(WHOLE);
+    let json = serde_json::to_string(&config).expect("JSON");
+    for shown in
+        [format!("{config:?}"), toml::to_string(&config).expect("TOML"), json, format!("{:?}", snapshot(&config))]
+    {
+        assert!(shown.contains("carrier") && !shown.contains("hush"), "{shown}");
+    }
+}
+
+#[test]
+fn what_is_shown_of_trunks_and_routes_can_be_read_again() {
+    let mut config = parse(&WHOLE.replace("password = ", "password_env = "));
+    assert_eq!(parse(&toml::to_string(&config).expect("TOML")), config);
+    config.trunks.clear();
+    assert!(Config::parse(&toml::to_string(&config).expect("TOML")).is_err(), "a route names a trunk");
+}
+
+#[test]
+fn a_password_is_read_from_its_file() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let (file, secret) = (folder.path().join("strowger.toml"), folder.path().join("secret"));
+    let trunk = format!("\n{TRUNK}username = \"a\"\npassword_file = {secret:?}\n");
+    std::fs::write(&file, &trunk).expect("written");
+    let error = Config::load_with_secrets(Some(&file)).expect_err("no secret").to_string();
+    let place = format!("{}:6: trunk[0].password_file: {} cannot be read: ", file.display(), secret.display());
+    assert!(error.starts_with(&place), "{error}");
+    assert!(Config::load(Some(&file)).is_ok(), "commands that need no password run");
+    for (content, fits) in [("hush\n", true), ("hush", true), ("hush\r\nmore\n", true), ("", false), ("\nhush", false)]
+    {
+        std::fs::write(&secret, content).expect("written");
+        let read = Config::load_with_secrets(Some(&file));
+        assert_eq!(read.is_ok(), fits, "{content:?}");
+        assert!(Config::load_for_check(Some(&file)).is_ok() == fits);
+        if let Ok((config, _)) = read {
+            let trunks = snapshot(&config).trunks;
+            let credentials = trunks[0].credentials.as_ref().expect("credentials");
+            assert_eq!(credentials.password, strowger_trunk::Secret::new(*b"hush"));
+        }
+    }
+    let variable = "STROWGER_TEST_NO_SUCH_VARIABLE";
+    std::fs::write(&file, format!("{TRUNK}username = \"a\"\npassword_env = {variable:?}\n")).expect("written");
+    let error = Config::load_with_secrets(Some(&file)).expect_err("no variable").to_string();
+    let expected = "is not set in the server's environment; set it to the password";
+    assert_eq!(error, format!("{}:5: trunk[0].password_env: {variable} {expected}", file.display()));
+    assert!(Config::load_for_check(Some(&file)).is_ok(), "it may be set for the server only");
+    std::fs::write(&file, format!("{TRUNK}username = \"a\"\npassword_env = \"CARGO_MANIFEST_DIR\"\n"))
+        .expect("written");
+    let (config, _) = Config::load_with_secrets(Some(&file)).expect("it is set for every test");
+    assert!(snapshot(&config).trunks[0].credentials.is_some());
+}

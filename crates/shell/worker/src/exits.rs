@@ -1,0 +1,358 @@
+//! Every way out of a worker: its sockets, its connections, the other workers, the DNS.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use strowger_foundation::{Flow, ListenerId, ShardId, Timestamp, Transport};
+use strowger_locate::{Failure, QueryId, Question};
+use strowger_message::MAX_STREAM_MESSAGE;
+
+use crate::entrance::Entrance;
+use crate::handover::{Dropped, Errand, Handed, Receiver, Sender};
+use crate::outlet::Outlet;
+use crate::resolve::{QUESTIONS, Reply, Resolve};
+use crate::status::Counters;
+use crate::streams::Streams;
+use crate::trace::Tracer;
+use crate::worker::Contact;
+
+/// What of streams waits at most for room in the ring to one other worker, in messages; past it they are lost, and their
+/// shards are told.
+pub const HANDOVER_OVERFLOW: usize = 4096;
+
+/// The same in bytes.
+pub const HANDOVER_OVERFLOW_BYTES: usize = 8 * 1024 * 1024;
+
+const _: () = assert!(HANDOVER_OVERFLOW_BYTES > MAX_STREAM_MESSAGE);
+
+/// Connections accepted on one listener before anything else is looked at.
+const ACCEPT_BATCH: usize = 64;
+
+/// How long a listener that could not accept is left alone.
+const RETRY_AFTER: Duration = Duration::from_millis(100);
+
+/// A worker's socket on one listener.
+#[derive(Debug)]
+pub(crate) enum Port {
+    Udp(Outlet),
+    Tcp(Entrance),
+}
+
+impl Port {
+    pub(crate) fn on_event(&mut self, event: &mio::event::Event) {
+        match self {
+            Self::Udp(outlet) => outlet.on_event(event),
+            Self::Tcp(entrance) => entrance.is_readable |= event.is_readable(),
+        }
+    }
+
+    pub(crate) fn as_outlet(&self) -> Option<&Outlet> {
+        match self {
+            Self::Udp(outlet) => Some(outlet),
+            Self::Tcp(_) => None,
+        }
+    }
+
+    pub(crate) fn as_outlet_mut(&mut self) -> Option<&mut Outlet> {
+        match self {
+            Self::Udp(outlet) => Some(outlet),
+            Self::Tcp(_) => None,
+        }
+    }
+
+    pub(crate) fn is_readable(&self) -> bool {
+        match self {
+            Self::Udp(outlet) => outlet.is_readable,
+            Self::Tcp(entrance) => entrance.is_readable,
+        }
+    }
+
+    pub(crate) fn retry(&self) -> Option<Timestamp> {
+        match self {
+            Self::Udp(outlet) => outlet.retry,
+            Self::Tcp(entrance) => entrance.retry,
+        }
+    }
+}
+
+/// The ways to one other worker.
+pub(crate) struct Neighbour {
+    pub(crate) contact: Arc<Contact>,
+    pub(crate) give: Sender,
+    pub(crate) take: Receiver,
+    /// Whether it was given something since it was last rung for.
+    pub(crate) is_owed_a_ring: bool,
+    /// What of streams has found no room in the ring, in its order.
+    overflow: VecDeque<Handed>,
+    overflow_bytes: usize,
+}
+
+impl Neighbour {
+    pub(crate) fn new(contact: Arc<Contact>, give: Sender, take: Receiver) -> Self {
+        Self { contact, give, take, is_owed_a_ring: false, overflow: VecDeque::new(), overflow_bytes: 0 }
+    }
+
+    /// Whether a message given now would go into the ring.
+    fn has_room(&self) -> bool {
+        self.overflow.is_empty() && !self.give.is_full()
+    }
+
+    /// Gives a message that may be lost.
+    fn give(&mut self, id: ShardId, arrival: Timestamp, flow: Flow, bytes: &[u8]) -> Result<(), Dropped> {
+        self.give.send(Errand::Deliver, id, arrival, flow, bytes)?;
+        self.is_owed_a_ring = true;
+        Ok(())
+    }
+
+    /// Gives what must not be lost; what finds no room waits here.
+    fn give_surely(
+        &mut self,
+        errand: Errand,
+        shard: ShardId,
+        now: Timestamp,
+        flow: Flow,
+        bytes: &[u8],
+    ) -> Result<(), Dropped> {
+        self.is_owed_a_ring = true;
+        if self.has_room() {
+            return self.give.send(errand, shard, now, flow, bytes);
+        }
+        let waiting = self.overflow_bytes + bytes.len();
+        if self.overflow.len() >= HANDOVER_OVERFLOW || waiting > HANDOVER_OVERFLOW_BYTES {
+            return Err(Dropped);
+        }
+        self.overflow_bytes = waiting;
+        self.overflow.push_back(Handed { errand, shard, arrival: now, flow, bytes: bytes.to_vec() });
+        Ok(())
+    }
+
+    /// Puts into the ring what waits and finds room now.
+    fn catch_up(&mut self) {
+        while let Some(handed) = self.overflow.pop_front() {
+            let length = handed.bytes.len();
+            if let Err(handed) = self.give.push(handed) {
+                self.overflow.push_front(handed);
+                return;
+            }
+            self.overflow_bytes -= length;
+            self.is_owed_a_ring = true;
+        }
+    }
+}
+
+/// All ways out of one worker.
+pub(crate) struct Exits {
+    /// Which worker this is.
+    pub(crate) index: usize,
+    pub(crate) contact: Arc<Contact>,
+    /// By listener.
+    pub(crate) ports: Vec<Port>,
+    pub(crate) streams: Streams,
+    /// By index of the worker; none for the worker itself.
+    pub(crate) neighbours: Vec<Option<Neighbour>>,
+    pub(crate) resolver: Option<Arc<dyn Resolve>>,
+    /// Flows that could not be reached, of this worker's shards.
+    pub(crate) unconnected: Vec<(ShardId, Flow)>,
+    pub(crate) tracer: Arc<Tracer>,
+    pub(crate) counters: Counters,
+}
+
+impl Exits {
+    /// The worker that has a shard.
+    pub(crate) fn worker_of(&self, shard: ShardId) -> usize {
+        usize::from(shard.0) % self.neighbours.len().max(1)
+    }
+
+    /// Sends a message of a shard.
+    pub(crate) fn send(&mut self, now: Timestamp, sender: ShardId, flow: Flow, message: &mut Vec<u8>) {
+        self.tracer.sent(now, &flow, message);
+        match (self.ports.get_mut(usize::from(flow.listener.0)), flow.transport) {
+            (Some(Port::Udp(outlet)), Transport::Udp) => outlet.send(flow.peer, message),
+            (Some(Port::Tcp(_)), Transport::Tcp) => self.send_on_connection(now, sender, flow, message),
+            _ => self.counters.misdirected += 1,
+        }
+    }
+
+    /// Sends by the table of [`Flow`]: on its connection, or another one where it may be.
+    fn send_on_connection(&mut self, now: Timestamp, sender: ShardId, flow: Flow, message: &[u8]) {
+        let Some(id) = flow.connection else { return self.send_to_peer(now, sender, flow, message) };
+        if id.worker() != self.index && matches!(self.neighbours.get(id.worker()), Some(Some(_))) {
+            return self.hand_over_bytes(id.worker(), Errand::Send, now, sender, flow, message);
+        }
+        match self.streams.find(id) {
+            Some(slot) => self.write(slot, sender, flow, message),
+            //= rfc3261#18.2.2
+            None if flow.reopen => self.send_to_peer(now, sender, flow, message),
+            None => self.fail(now, sender, flow),
+        }
+    }
+
+    /// Sends on the connection to the flow's peer, or one that is opened for it.
+    //= rfc3261#18.1.1
+    fn send_to_peer(&mut self, now: Timestamp, sender: ShardId, flow: Flow, message: &[u8]) {
+        let way = (flow.listener, flow.peer);
+        let mut id = self.streams.owner(way);
+        let is_usable = id.is_some_and(|id| id.worker() != self.index || self.streams.find(id).is_some());
+        if !is_usable {
+            let local = match self.ports.get(usize::from(flow.listener.0)) {
+                Some(Port::Tcp(entrance)) => entrance.listener.local_addr().ip(),
+                _ => return self.counters.misdirected += 1,
+            };
+            id = self.streams.open(now, way, local).ok();
+        }
+        match id {
+            Some(id) if id.worker() != self.index => {
+                self.hand_over_bytes(id.worker(), Errand::SendToPeer, now, sender, flow, message);
+            }
+            Some(id) => match self.streams.find(id) {
+                Some(slot) => self.write(slot, sender, flow, message),
+                None => self.fail(now, sender, flow),
+            },
+            None => self.fail(now, sender, flow),
+        }
+    }
+
+    fn write(&mut self, slot: u32, sender: ShardId, flow: Flow, message: &[u8]) {
+        self.streams.counters.messages_out += 1;
+        self.streams.write(slot, Some((sender, flow)), message);
+    }
+
+    fn hand_over_bytes(
+        &mut self,
+        worker: usize,
+        errand: Errand,
+        now: Timestamp,
+        sender: ShardId,
+        flow: Flow,
+        message: &[u8],
+    ) {
+        let given = match self.neighbours.get_mut(worker) {
+            Some(Some(neighbour)) => neighbour.give_surely(errand, sender, now, flow, message),
+            _ => Err(Dropped),
+        };
+        if given == Err(Dropped) {
+            self.streams.counters.handover_overflow += 1;
+            self.fail(now, sender, flow);
+        }
+    }
+
+    /// Lets a shard know that what it sent does not arrive.
+    //= rfc3261#18.4
+    fn fail(&mut self, now: Timestamp, shard: ShardId, flow: Flow) {
+        let worker = self.worker_of(shard);
+        if worker == self.index {
+            return self.unconnected.push((shard, flow));
+        }
+        let Some(Some(neighbour)) = self.neighbours.get_mut(worker) else { return };
+        // Where even this finds no room, the shard's timers end what waits.
+        if neighbour.give_surely(Errand::Unconnected, shard, now, flow, &[]).is_err() {
+            self.streams.counters.handover_overflow += 1;
+        }
+    }
+
+    /// Hands a datagram over, or drops it.
+    pub(crate) fn hand_over(&mut self, owner: usize, id: ShardId, arrival: Timestamp, flow: Flow, bytes: &[u8]) {
+        let Some(Some(neighbour)) = self.neighbours.get_mut(owner) else { return };
+        match neighbour.give(id, arrival, flow, bytes) {
+            Ok(()) => self.counters.handed_over += 1,
+            Err(Dropped) => self.counters.handover_drops += 1,
+        }
+    }
+
+    /// Whether a message of a stream can be handed over now.
+    pub(crate) fn has_room(&self, owner: usize) -> bool {
+        self.neighbours.get(owner).is_none_or(|neighbour| neighbour.as_ref().is_none_or(Neighbour::has_room))
+    }
+
+    /// Does what another worker asked for, except with messages for shards, which it gives back.
+    pub(crate) fn run_errand(&mut self, now: Timestamp, handed: &Handed) {
+        let &Handed { errand, shard, flow, ref bytes, .. } = handed;
+        match errand {
+            Errand::Deliver => debug_assert!(false, "messages are the desk's"),
+            Errand::Send => self.send_on_connection(now, shard, flow, bytes),
+            Errand::SendToPeer => self.send_to_peer(now, shard, flow, bytes),
+            Errand::Unconnected => self.unconnected.push((shard, flow)),
+        }
+    }
+
+    /// Asks the DNS.
+    pub(crate) fn ask(&mut self, shard: ShardId, query: QueryId, question: Question) {
+        let Some(resolver) = &self.resolver else {
+            return self.contact.answer_unasked(shard, query, Err(Failure::NoAnswer));
+        };
+        if self.contact.questions.fetch_add(1, Ordering::Relaxed) >= QUESTIONS {
+            self.contact.questions.fetch_sub(1, Ordering::Relaxed);
+            self.streams.counters.questions_refused += 1;
+            return self.contact.answer_unasked(shard, query, Err(Failure::NoAnswer));
+        }
+        resolver.resolve(question, Reply::new(Arc::clone(&self.contact), shard, query));
+    }
+
+    /// Accepts connections on a listener; whether there was any.
+    pub(crate) fn accept(&mut self, now: Timestamp, listener: usize) -> bool {
+        let id = ListenerId(u16::try_from(listener).unwrap_or(u16::MAX));
+        let mut count = 0;
+        while count < ACCEPT_BATCH {
+            let Some(Port::Tcp(entrance)) = self.ports.get_mut(listener) else { return false };
+            if !entrance.is_readable && entrance.retry.is_none_or(|retry| retry > now) {
+                break;
+            }
+            entrance.retry = None;
+            match entrance.listener.accept() {
+                Ok(Some((stream, peer))) => {
+                    entrance.is_readable = true;
+                    count += 1;
+                    self.streams.accept(now, id, stream, peer);
+                }
+                Ok(None) => {
+                    entrance.is_readable = false;
+                    break;
+                }
+                Err(error) => {
+                    let address: SocketAddr = entrance.listener.local_addr();
+                    tracing::error!(%address, %error, "connections cannot be accepted; trying again");
+                    entrance.is_readable = false;
+                    entrance.retry = Some(now + RETRY_AFTER);
+                    self.streams.counters.accept_errors += 1;
+                    break;
+                }
+            }
+        }
+        count > 0
+    }
+
+    /// Sends what waits, closes what has died, and tells whom that concerns.
+    pub(crate) fn flush(&mut self, now: Timestamp) {
+        self.ports.iter_mut().filter_map(Port::as_outlet_mut).for_each(Outlet::flush);
+        self.streams.finish();
+        while let Some((shard, flow)) = self.streams.failed.pop() {
+            self.fail(now, shard, flow);
+        }
+        if !self.streams.closed.is_empty() {
+            for neighbour in self.neighbours.iter_mut().flatten() {
+                neighbour.contact.tell_closed(&self.streams.closed);
+                neighbour.is_owed_a_ring = true;
+            }
+            self.contact.tell_closed(&self.streams.closed);
+            self.streams.closed.clear();
+        }
+        self.neighbours.iter_mut().flatten().for_each(Neighbour::catch_up);
+    }
+
+    /// Whether something waits for room that another worker makes.
+    pub(crate) fn is_crowded(&self) -> bool {
+        self.streams.has_stalled() || self.neighbours.iter().flatten().any(|neighbour| !neighbour.overflow.is_empty())
+    }
+
+    /// Wakes those that were given something and wait.
+    pub(crate) fn ring(&mut self) {
+        for neighbour in self.neighbours.iter_mut().flatten() {
+            if std::mem::take(&mut neighbour.is_owed_a_ring) {
+                neighbour.contact.doorbell.ring();
+            }
+        }
+    }
+}

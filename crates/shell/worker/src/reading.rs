@@ -1,0 +1,204 @@
+//! What connections bring: each gets its turn, and a turn is short.
+
+use strowger_foundation::{ConnId, Timestamp};
+use strowger_message::{Fault, Head, Kind, Method, Peek, Reply};
+
+use crate::brain::Maker;
+use crate::connection::Phase;
+use crate::intake::Piece;
+use crate::streams::{Reason, Rest};
+use crate::worker::Crew;
+use strowger_shard::Input;
+
+/// Read from one connection at a time.
+pub(crate) const SCRATCH_BYTES: usize = 32 * 1024;
+
+/// Messages of one connection before the next one has its turn.
+const MESSAGES_A_TURN: usize = 32;
+
+/// Turns before the other sockets are looked at again.
+const TURNS_A_ROUND: usize = 256;
+
+/// How a turn ended.
+#[derive(Clone, Copy)]
+enum End {
+    /// Nothing is left.
+    Empty,
+    /// What is left waits until there are so many bytes.
+    Incomplete(usize),
+    /// The rest has to wait for the next turn.
+    Interrupted,
+    /// The rest has to wait until another worker has room.
+    Stalled,
+    /// What is left is no SIP.
+    Broken(Fault),
+    /// The connection is dead.
+    Dead,
+}
+
+impl<M: Maker> Crew<M> {
+    /// Gives each connection that has something to read its turn; whether any had.
+    pub(crate) fn read_streams(&mut self, now: Timestamp) -> bool {
+        self.desk.exits.streams.revive();
+        let turns = self.desk.exits.streams.ready().min(TURNS_A_ROUND);
+        let mut scratch = std::mem::take(&mut self.scratch);
+        for _ in 0..turns {
+            let Some((slot, kept)) = self.desk.exits.streams.next_ready() else { break };
+            self.turn(now, slot, kept, &mut scratch);
+        }
+        self.scratch = scratch;
+        turns > 0
+    }
+
+    /// Reads once and deals with what is whole.
+    fn turn(&mut self, now: Timestamp, slot: u32, mut kept: Vec<u8>, scratch: &mut [u8]) {
+        let streams = &mut self.desk.exits.streams;
+        let count = streams.read(slot, scratch);
+        let fresh = scratch.get(..count).unwrap_or_default();
+        let Some(connection) = streams.get(slot) else { return };
+        let (phase, needed, is_readable) = (connection.phase, connection.needed as usize, connection.is_readable);
+        if matches!(phase, Phase::Ending | Phase::Dead) {
+            if is_readable && phase == Phase::Ending {
+                streams.list(slot);
+            }
+            return;
+        }
+        let is_owned = !kept.is_empty();
+        if is_owned {
+            kept.extend_from_slice(fresh);
+        }
+        let (consumed, end) = if is_owned && kept.len() < needed {
+            (0, End::Incomplete(needed))
+        } else {
+            self.deal(now, slot, if is_owned { &kept } else { fresh })
+        };
+        let rest = if is_owned {
+            Rest::Owned(kept, consumed)
+        } else {
+            Rest::Borrowed(fresh.get(consumed..).unwrap_or_default())
+        };
+        self.end_turn(now, slot, rest, consumed > 0, end);
+    }
+
+    /// Cuts bytes into messages and gives each to its shard; how many bytes are done with, and how it ended.
+    fn deal(&mut self, now: Timestamp, slot: u32, bytes: &[u8]) -> (usize, End) {
+        let id = self.desk.exits.streams.id(slot);
+        let limit = if self.desk.exits.streams.is_scarce() { usize::MAX } else { MESSAGES_A_TURN };
+        let (mut at, mut messages) = (0, 0);
+        loop {
+            let rest = bytes.get(at..).unwrap_or_default();
+            let Some(connection) = self.desk.exits.streams.get(slot) else { return (at, End::Dead) };
+            if connection.phase == Phase::Dead {
+                return (at, End::Dead);
+            }
+            if rest.is_empty() {
+                return (at, End::Empty);
+            }
+            if messages >= limit {
+                return (at, End::Interrupted);
+            }
+            match connection.cutter.next(rest) {
+                Piece::Message(length) => {
+                    connection.heard = now;
+                    if !self.handle_stream_message(now, slot, id, rest.get(..length).unwrap_or_default()) {
+                        return (at, End::Stalled);
+                    }
+                    at += length;
+                    messages += 1;
+                }
+                Piece::Blank { length, is_ping } => {
+                    connection.heard = now;
+                    at += length;
+                    self.desk.exits.counters.keep_alives += 1;
+                    if is_ping {
+                        self.desk.exits.streams.counters.pings += 1;
+                        self.desk.exits.streams.write(slot, None, b"\r\n");
+                    }
+                }
+                Piece::More(needed) => return (at, End::Incomplete(needed)),
+                Piece::Broken(fault) => return (at, End::Broken(fault)),
+            }
+        }
+    }
+
+    /// Gives a message to the shard that owns it, here or elsewhere; `false` where that one has no room for it now.
+    fn handle_stream_message(&mut self, now: Timestamp, slot: u32, id: ConnId, bytes: &[u8]) -> bool {
+        let steered = self.desk.steer(now, bytes);
+        let exits = &mut self.desk.exits;
+        let Some((shard, peek)) = steered else {
+            exits.streams.counters.messages_in += 1;
+            return true;
+        };
+        let owner = exits.worker_of(shard);
+        if !exits.has_room(owner) {
+            return false;
+        }
+        exits.streams.counters.messages_in += 1;
+        let Some(connection) = exits.streams.get(slot) else { return true };
+        connection.is_known = true;
+        let flow = connection.flow(id);
+        exits.tracer.received(now, &flow, bytes);
+        if owner == exits.index {
+            self.desk.handle_input(now, shard, Input::Message { arrival: now, flow, peek }, bytes);
+        } else {
+            exits.hand_over(owner, shard, now, flow, bytes);
+        }
+        true
+    }
+
+    fn end_turn(&mut self, now: Timestamp, slot: u32, rest: Rest<'_>, is_begun: bool, end: End) {
+        if let End::Broken(fault) = end {
+            let bytes = match &rest {
+                Rest::Owned(bytes, consumed) => bytes.get(*consumed..).unwrap_or_default(),
+                Rest::Borrowed(bytes) => bytes,
+            };
+            return self.refuse(now, slot, bytes, fault);
+        }
+        let streams = &mut self.desk.exits.streams;
+        match end {
+            End::Empty => streams.keep_nothing(slot),
+            End::Incomplete(needed) => streams.keep(now, slot, rest, Some(needed), is_begun),
+            End::Interrupted | End::Stalled => streams.keep(now, slot, rest, None, is_begun),
+            End::Broken(_) | End::Dead => return,
+        }
+        let Some(connection) = streams.get(slot) else { return };
+        let has_more = connection.is_readable || connection.has_backlog;
+        if matches!(end, End::Stalled) {
+            streams.stall(slot);
+        } else if has_more {
+            streams.list(slot);
+        }
+    }
+
+    /// Says what is wrong, where somebody asked something, and closes: where the next message begins, nobody knows.
+    //= rfc3261#18.3
+    fn refuse(&mut self, now: Timestamp, slot: u32, bytes: &[u8], fault: Fault) {
+        let streams = &mut self.desk.exits.streams;
+        let answer = Peek::read(bytes).ok().and_then(|peek| refusal(&peek, fault));
+        match answer {
+            Some(answer) => {
+                streams.write(slot, None, &answer);
+                streams.end(now, slot);
+                streams.list(slot);
+            }
+            None => streams.kill(slot, Reason::Malformed),
+        }
+    }
+}
+
+/// The response to a request that cannot be served, where it has what a response needs.
+//= rfc3261#8.2.6.2
+fn refusal(peek: &Peek<'_>, fault: Fault) -> Option<Vec<u8>> {
+    let is_answerable = match peek.kind {
+        Kind::Request(method) => method != Method::Ack && peek.via.is_some() && !peek.call_id.is_empty(),
+        Kind::Response(_) => false,
+    };
+    let head: &Head<'_> = peek.head();
+    is_answerable.then(|| {
+        let mut out = Vec::new();
+        let reason = fault.to_string();
+        // The connection ends with this answer, so no ACK will have to bear the tag again.
+        Reply::begin(&mut out, head, fault.status(), &reason, b"refused", None).finish();
+        out
+    })
+}

@@ -1,0 +1,64 @@
+//! Where a worker's connections are: places that keep their number, in blocks, so that growing moves and wastes nothing.
+
+use crate::connection::Connection;
+
+/// Places of one block.
+const BLOCK: usize = 128;
+
+/// A place for a connection.
+#[derive(Debug)]
+pub(crate) struct Slot {
+    /// How often the place was used before, from a beginning that each process chooses anew.
+    pub(crate) generation: u32,
+    pub(crate) connection: Option<Connection>,
+}
+
+/// All places of one worker.
+#[derive(Debug)]
+pub(crate) struct Slots {
+    first_generation: u32,
+    blocks: Vec<Box<[Slot]>>,
+    free: Vec<u32>,
+}
+
+impl Slots {
+    pub(crate) const fn new(first_generation: u32) -> Self {
+        Self { first_generation, blocks: Vec::new(), free: Vec::new() }
+    }
+
+    /// How many places are taken.
+    pub(crate) fn len(&self) -> usize {
+        self.blocks.len() * BLOCK - self.free.len()
+    }
+
+    /// A place that is free; `None` where numbers from `limit` on would be needed.
+    pub(crate) fn take(&mut self, limit: u32) -> Option<u32> {
+        if let Some(slot) = self.free.pop() {
+            return Some(slot);
+        }
+        let first = u32::try_from(self.blocks.len() * BLOCK).ok().filter(|first| *first < limit)?;
+        let generation = self.first_generation;
+        self.blocks.push((0..BLOCK).map(|_| Slot { generation, connection: None }).collect());
+        self.free.extend((first + 1..first + BLOCK as u32).rev());
+        Some(first)
+    }
+
+    /// Makes a place free again.
+    pub(crate) fn release(&mut self, slot: u32) {
+        debug_assert!(self.get(slot as usize).is_some_and(|place| place.connection.is_none()), "it is empty");
+        self.free.push(slot);
+    }
+
+    pub(crate) fn get(&self, slot: usize) -> Option<&Slot> {
+        self.blocks.get(slot / BLOCK)?.get(slot % BLOCK)
+    }
+
+    pub(crate) fn get_mut(&mut self, slot: usize) -> Option<&mut Slot> {
+        self.blocks.get_mut(slot / BLOCK)?.get_mut(slot % BLOCK)
+    }
+
+    /// The connections that there are.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Connection> {
+        self.blocks.iter().flatten().filter_map(|slot| slot.connection.as_ref())
+    }
+}

@@ -1,0 +1,58 @@
+//! The sockets that a fleet starts with, of any transport.
+
+use std::net::SocketAddr;
+
+use strowger_foundation::Transport;
+use strowger_net::{BindError, TcpListener, UdpSocket};
+
+/// One worker's socket on one listen address.
+#[derive(Debug)]
+pub enum Socket {
+    /// For datagrams.
+    Udp(UdpSocket),
+    /// For connections.
+    Tcp(TcpListener),
+}
+
+impl Socket {
+    /// The address that it is bound to, with its port.
+    #[must_use]
+    pub fn local_addr(&self) -> SocketAddr {
+        match self {
+            Self::Udp(socket) => socket.local_addr(),
+            Self::Tcp(listener) => listener.local_addr(),
+        }
+    }
+
+    /// Its transport.
+    #[must_use]
+    pub const fn transport(&self) -> Transport {
+        match self {
+            Self::Udp(_) => Transport::Udp,
+            Self::Tcp(_) => Transport::Tcp,
+        }
+    }
+
+    /// Another one on the same address, for another worker.
+    ///
+    /// # Errors
+    /// When the system refuses it.
+    pub fn sibling(&self) -> Result<Self, BindError> {
+        match self {
+            Self::Udp(socket) => socket.sibling().map(Self::Udp),
+            Self::Tcp(listener) => listener.sibling().map(Self::Tcp),
+        }
+    }
+}
+
+impl From<UdpSocket> for Socket {
+    fn from(socket: UdpSocket) -> Self {
+        Self::Udp(socket)
+    }
+}
+
+impl From<TcpListener> for Socket {
+    fn from(listener: TcpListener) -> Self {
+        Self::Tcp(listener)
+    }
+}

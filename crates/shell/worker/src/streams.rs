@@ -1,0 +1,597 @@
+//! The connections of one worker.
+//!
+//! A connection is owned by the worker that accepted or opened it, for life. Reading and writing go by mio's edges; a
+//! connection that dies during a round stays in its place until [`Streams::finish`], so that an event, a list or a borrowed
+//! slot never means another one.
+
+use std::collections::VecDeque;
+use std::net::{IpAddr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use mio::event::Event;
+use mio::{Interest, Registry, Token};
+use strowger_foundation::{ConnId, Flow, ListenerId, ShardId, TimerWheel, Timestamp};
+use strowger_net::{Moved, TcpStream};
+
+use crate::connection::{Connection, Phase};
+use crate::index::{Index, Refused, Way};
+use crate::limits::{FREE_BYTES, KEPT_BYTES, QUEUED_BYTES, StreamLimits};
+use crate::slots::Slots;
+use crate::status::StreamCounters;
+
+/// For so long the last words of a connection may take to leave.
+const ENDING: Duration = Duration::from_secs(2);
+
+/// A queue that has grown past this is written to the kernel at once, not with the end of the round.
+const WRITE_EARLY_BYTES: usize = 64 * 1024;
+
+/// Emptied buffers that are kept for the next messages, and the room of each at most.
+const SPARES: usize = 64;
+const SPARE_BYTES: usize = 16 * 1024;
+
+/// Events of connections: this and the slot.
+const FIRST_TOKEN: usize = 1 << 32;
+
+/// Why a connection is closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Reason {
+    /// The peer ended it.
+    Ended,
+    /// It broke, or the peer does not acknowledge any more.
+    Broken,
+    /// It could not be opened.
+    Unopened,
+    /// It could not be opened in time.
+    OpenedTooSlowly,
+    /// It was silent too long.
+    Idle,
+    /// A message took too long.
+    Slow,
+    /// What came was no SIP, or could not be delimited.
+    Malformed,
+    /// Too much waited to be sent.
+    QueueFull,
+    /// All connections together keep too much.
+    Memory,
+}
+
+/// A connection that is closed, and its far end.
+pub(crate) type Closed = (ConnId, SocketAddr);
+
+/// The connections of one worker.
+#[derive(Debug)]
+pub(crate) struct Streams {
+    worker: u16,
+    registry: Registry,
+    index: Arc<Index>,
+    limits: StreamLimits,
+    slots: Slots,
+    wheel: TimerWheel<u32>,
+    /// Those that may have something to read, each once.
+    ready: VecDeque<u32>,
+    /// Those whose messages another worker has no room for just now; listed as ready with the next round.
+    stalled: Vec<u32>,
+    /// Those that have something to write, each once.
+    dirty: Vec<u32>,
+    dead: Vec<(u32, Reason)>,
+    kept_bytes: usize,
+    queued_bytes: usize,
+    spares: Vec<Vec<u8>>,
+    /// Flows that could not be reached, and who sent to them.
+    pub(crate) failed: Vec<(ShardId, Flow)>,
+    /// Connections that are closed and that shards may know.
+    pub(crate) closed: Vec<Closed>,
+    pub(crate) counters: StreamCounters,
+}
+
+impl Streams {
+    /// No connections. `seed` is drawn once a process, so that names that an earlier process gave away mean nothing here.
+    pub(crate) fn new(worker: u16, registry: Registry, index: Arc<Index>, limits: StreamLimits, seed: u64) -> Self {
+        #[expect(clippy::cast_possible_truncation, reason = "the remainder is small")]
+        let first_generation = (seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) % u64::from(ConnId::GENERATIONS)) as u32;
+        Self {
+            worker,
+            registry,
+            index,
+            limits,
+            slots: Slots::new(first_generation),
+            wheel: TimerWheel::new(),
+            ready: VecDeque::new(),
+            stalled: Vec::new(),
+            dirty: Vec::new(),
+            dead: Vec::new(),
+            kept_bytes: 0,
+            queued_bytes: 0,
+            spares: Vec::new(),
+            failed: Vec::new(),
+            closed: Vec::new(),
+            counters: StreamCounters::default(),
+        }
+    }
+
+    /// How many there are.
+    pub(crate) fn len(&self) -> usize {
+        self.slots.len()
+    }
+
+    /// How many have something to send that the kernel does not take yet.
+    pub(crate) fn unsent(&self) -> usize {
+        if self.queued_bytes == 0 { 0 } else { self.slots.iter().filter(|connection| connection.unsent() > 0).count() }
+    }
+
+    pub(crate) fn get(&mut self, slot: u32) -> Option<&mut Connection> {
+        self.slots.get_mut(slot as usize)?.connection.as_mut()
+    }
+
+    /// The name of what is at `slot`.
+    pub(crate) fn id(&self, slot: u32) -> ConnId {
+        let generation = self.slots.get(slot as usize).map_or(0, |slot| slot.generation);
+        ConnId::new(self.worker, slot, generation)
+    }
+
+    /// Where the connection `id` is, while it can be sent on.
+    pub(crate) fn find(&self, id: ConnId) -> Option<u32> {
+        let slot = self.slots.get(id.slot())?;
+        let is_it = slot.generation == id.generation() && id.worker() == usize::from(self.worker);
+        let is_usable = |connection: &Connection| matches!(connection.phase, Phase::Opening | Phase::Open);
+        (is_it && slot.connection.as_ref().is_some_and(is_usable)).then_some(u32::try_from(id.slot()).ok()?)
+    }
+
+    /// Who has the connection to a peer.
+    pub(crate) fn owner(&self, way: Way) -> Option<ConnId> {
+        self.index.find(way)
+    }
+
+    /// Takes a connection that a peer has opened, or closes it where there are too many.
+    pub(crate) fn accept(&mut self, now: Timestamp, listener: ListenerId, stream: TcpStream, peer: SocketAddr) {
+        let source = Some(peer.ip());
+        match self.index.take(source) {
+            Ok(()) => {}
+            Err(Refused::Total) => return self.counters.refused_total += 1,
+            Err(Refused::Source) => return self.counters.refused_source += 1,
+        }
+        // A connection that is gone before it could be tuned is found to be when it is read.
+        let _ = stream.tune(self.limits.user_timeout);
+        match self.insert(now, (listener, peer), stream, Phase::Open) {
+            Some(slot) => {
+                self.counters.accepted += 1;
+                // Where one of ours leads there already, it stays.
+                let _ = self.index.claim((listener, peer), self.id(slot));
+            }
+            None => self.index.give_back(source),
+        }
+    }
+
+    /// Begins to open a connection from the address of `listener`. Where another worker was faster, the name of its one.
+    ///
+    /// # Errors
+    /// When none can be opened.
+    pub(crate) fn open(&mut self, now: Timestamp, way: Way, local: IpAddr) -> Result<ConnId, ()> {
+        if self.index.take(None).is_err() {
+            self.counters.refused_total += 1;
+            return Err(());
+        }
+        let stream = TcpStream::connect(local, way.1).inspect(|stream| drop(stream.tune(self.limits.user_timeout)));
+        let slot = stream.ok().and_then(|stream| self.insert(now, way, stream, Phase::Opening));
+        let Some(slot) = slot else {
+            self.index.give_back(None);
+            self.counters.unopened += 1;
+            return Err(());
+        };
+        let id = self.id(slot);
+        if let Err(other) = self.index.claim(way, id) {
+            if self.find(other).is_some() || other.worker() != usize::from(self.worker) {
+                self.bury(slot);
+                return Ok(other);
+            }
+            self.index.withdraw(way, other);
+            let _ = self.index.claim(way, id);
+        }
+        self.counters.opened += 1;
+        Ok(id)
+    }
+
+    fn insert(&mut self, now: Timestamp, way: Way, mut stream: TcpStream, phase: Phase) -> Option<u32> {
+        let slot = self.slots.take(ConnId::MAX_SLOTS)?;
+        let token = Token(FIRST_TOKEN + slot as usize);
+        if let Err(error) = self.registry.register(&mut stream, token, Interest::READABLE | Interest::WRITABLE) {
+            tracing::error!(%error, "a connection cannot be waited for");
+            self.slots.release(slot);
+            return None;
+        }
+        let (listener, peer) = way;
+        let armed = now + self.patience(phase);
+        let connection = Connection {
+            stream,
+            peer,
+            listener,
+            phase,
+            is_accepted: phase == Phase::Open,
+            is_known: false,
+            is_readable: false,
+            is_ending: false,
+            is_blocked: false,
+            is_listed: false,
+            is_dirty: false,
+            has_backlog: false,
+            cutter: crate::intake::Cutter::default(),
+            needed: 0,
+            since: Timestamp::MAX,
+            heard: now,
+            armed,
+            timer: self.wheel.insert(armed, slot),
+            kept: Vec::new(),
+            out: Vec::new(),
+            written: 0,
+            writers: None,
+        };
+        if let Some(place) = self.slots.get_mut(slot as usize) {
+            place.connection = Some(connection);
+        }
+        Some(slot)
+    }
+
+    /// How long a connection may stay in a phase without being heard.
+    fn patience(&self, phase: Phase) -> Duration {
+        /// In place of "any time": how often a connection without a limit is looked at.
+        const NOW_AND_THEN: Duration = Duration::from_secs(24 * 3600);
+        match phase {
+            Phase::Opening => self.limits.connect_timeout,
+            Phase::Open if self.limits.idle.is_zero() => NOW_AND_THEN,
+            Phase::Open => self.limits.idle,
+            Phase::Ending | Phase::Dead => ENDING,
+        }
+    }
+
+    // ---- reading -------------------------------------------------------------------------------------------------
+
+    /// Takes note of what mio said about a connection. Whether `event` is a connection's.
+    pub(crate) fn on_event(&mut self, event: &Event) -> bool {
+        let Some(slot) = event.token().0.checked_sub(FIRST_TOKEN).and_then(|slot| u32::try_from(slot).ok()) else {
+            return false;
+        };
+        let Some(connection) = self.get(slot) else { return true };
+        let is_broken = event.is_error();
+        connection.is_readable |= event.is_readable() || event.is_read_closed() || is_broken;
+        connection.is_ending |= event.is_read_closed() || is_broken;
+        if event.is_writable() || is_broken {
+            connection.is_blocked = false;
+        }
+        if connection.phase == Phase::Opening {
+            match connection.stream.is_connected() {
+                Ok(true) => {
+                    connection.phase = Phase::Open;
+                    connection.writers = None;
+                }
+                Ok(false) => return true,
+                Err(_) => {
+                    self.kill(slot, Reason::Unopened);
+                    return true;
+                }
+            }
+        }
+        let (is_readable, has_output) = (connection.is_readable, connection.unsent() > 0);
+        if is_readable {
+            self.list(slot);
+        }
+        if has_output {
+            self.mark(slot);
+        }
+        true
+    }
+
+    /// How many connections may have something to read.
+    pub(crate) fn ready(&self) -> usize {
+        self.ready.len()
+    }
+
+    /// Whether a round has work without anything new arriving.
+    pub(crate) fn has_work(&self) -> bool {
+        !self.ready.is_empty() || !self.dirty.is_empty() || !self.dead.is_empty() || !self.failed.is_empty()
+    }
+
+    pub(crate) fn has_stalled(&self) -> bool {
+        !self.stalled.is_empty()
+    }
+
+    /// Lets those that stalled try again.
+    pub(crate) fn revive(&mut self) {
+        while let Some(slot) = self.stalled.pop() {
+            self.list(slot);
+        }
+    }
+
+    /// The next connection to be read, with what it has kept.
+    pub(crate) fn next_ready(&mut self) -> Option<(u32, Vec<u8>)> {
+        loop {
+            let slot = self.ready.pop_front()?;
+            let Some(connection) = self.get(slot) else { continue };
+            connection.is_listed = false;
+            let kept = std::mem::take(&mut connection.kept);
+            self.kept_bytes -= kept.len().saturating_sub(FREE_BYTES);
+            return Some((slot, kept));
+        }
+    }
+
+    /// Whether connections keep so much that each is better dealt with at once.
+    pub(crate) fn is_scarce(&self) -> bool {
+        self.kept_bytes >= KEPT_BYTES
+    }
+
+    /// Reads what has arrived on a connection, unless it has something from before that comes first.
+    pub(crate) fn read(&mut self, slot: u32, buffer: &mut [u8]) -> usize {
+        let Some(connection) = self.get(slot) else { return 0 };
+        if connection.has_backlog || !connection.is_readable || connection.phase == Phase::Dead {
+            return 0;
+        }
+        let reason = match connection.stream.read(buffer) {
+            Ok(Moved::Bytes(count)) => {
+                // A short read has emptied the socket, but says nothing of the end that may stand behind.
+                connection.is_readable = count == buffer.len() || connection.is_ending;
+                self.counters.bytes_in += count as u64;
+                return count;
+            }
+            Ok(Moved::Blocked) => {
+                connection.is_readable = false;
+                return 0;
+            }
+            Ok(Moved::Ended) => Reason::Ended,
+            Err(_) => Reason::Broken,
+        };
+        self.kill(slot, reason);
+        0
+    }
+
+    /// Keeps what could not be dealt with, in the buffer that it is in or one that just fits.
+    pub(crate) fn keep(&mut self, now: Timestamp, slot: u32, kept: Rest<'_>, needed: Option<usize>, is_begun: bool) {
+        let message_time = self.limits.message_time;
+        let has_room = !self.is_scarce();
+        let Some(connection) = self.get(slot) else { return };
+        if connection.phase == Phase::Dead {
+            return;
+        }
+        connection.kept = match kept {
+            Rest::Owned(mut bytes, consumed) => {
+                bytes.drain(..consumed);
+                bytes
+            }
+            Rest::Borrowed(bytes) => bytes.to_vec(),
+        };
+        let extra = connection.kept.len().saturating_sub(FREE_BYTES);
+        connection.has_backlog = needed.is_none();
+        connection.needed = u32::try_from(needed.unwrap_or(0)).unwrap_or(u32::MAX);
+        if needed.is_none() {
+            connection.since = Timestamp::MAX;
+        } else if is_begun || connection.since == Timestamp::MAX {
+            connection.since = now;
+        }
+        let deadline = if needed.is_some() { connection.since + message_time } else { Timestamp::MAX };
+        self.kept_bytes += extra;
+        if needed.is_some() && extra > 0 && !has_room {
+            return self.kill(slot, Reason::Memory);
+        }
+        self.hurry(slot, deadline);
+    }
+
+    /// Notes that all that came was dealt with.
+    pub(crate) fn keep_nothing(&mut self, slot: u32) {
+        if let Some(connection) = self.get(slot) {
+            connection.has_backlog = false;
+            connection.needed = 0;
+            connection.since = Timestamp::MAX;
+        }
+    }
+
+    /// Puts a connection where it will be read again.
+    pub(crate) fn list(&mut self, slot: u32) {
+        let Some(connection) = self.get(slot) else { return };
+        if !connection.is_listed && connection.phase != Phase::Dead {
+            connection.is_listed = true;
+            self.ready.push_back(slot);
+        }
+    }
+
+    /// Puts a connection where it will be read again with the next round.
+    pub(crate) fn stall(&mut self, slot: u32) {
+        self.counters.stalled += 1;
+        self.stalled.push(slot);
+    }
+
+    // ---- writing -------------------------------------------------------------------------------------------------
+
+    /// Lets bytes leave with the end of the round. `sender` is told when they cannot.
+    pub(crate) fn write(&mut self, slot: u32, sender: Option<(ShardId, Flow)>, bytes: &[u8]) {
+        let (limit, is_scarce) = (self.limits.send_queue, self.queued_bytes > QUEUED_BYTES);
+        let is_long = |connection: &Connection| connection.unsent() + bytes.len() > WRITE_EARLY_BYTES.min(limit);
+        if self.get(slot).is_some_and(|connection| is_long(connection)) {
+            self.flush(slot);
+        }
+        let spare = &mut self.spares;
+        let Some(connection) = self.slots.get_mut(slot as usize).and_then(|slot| slot.connection.as_mut()) else {
+            return;
+        };
+        if let Some((shard, flow)) = sender {
+            connection.note_writer(shard, flow);
+        }
+        let waiting = connection.unsent() + bytes.len();
+        if waiting > limit {
+            return self.kill(slot, Reason::QueueFull);
+        }
+        if is_scarce && waiting > FREE_BYTES {
+            return self.kill(slot, Reason::Memory);
+        }
+        if connection.out.capacity() == 0
+            && let Some(buffer) = spare.pop()
+        {
+            connection.out = buffer;
+        }
+        connection.out.extend_from_slice(bytes);
+        self.queued_bytes += bytes.len();
+        self.mark(slot);
+    }
+
+    fn mark(&mut self, slot: u32) {
+        let Some(connection) = self.get(slot) else { return };
+        if !connection.is_dirty {
+            connection.is_dirty = true;
+            self.dirty.push(slot);
+        }
+    }
+
+    /// Writes what waits on one connection.
+    fn flush(&mut self, slot: u32) {
+        let Self { slots, spares, queued_bytes, counters, .. } = self;
+        let Some(connection) = slots.get_mut(slot as usize).and_then(|slot| slot.connection.as_mut()) else { return };
+        if connection.is_blocked || connection.phase == Phase::Opening {
+            return;
+        }
+        let Ok(written) = connection.write_out() else { return self.kill(slot, Reason::Broken) };
+        *queued_bytes -= written;
+        counters.bytes_out += written as u64;
+        if connection.unsent() > 0 {
+            return;
+        }
+        let mut empty = std::mem::take(&mut connection.out);
+        connection.written = 0;
+        if (1..=SPARE_BYTES).contains(&empty.capacity()) && spares.len() < SPARES {
+            empty.clear();
+            spares.push(empty);
+        }
+        if connection.phase == Phase::Ending {
+            connection.stream.end();
+        }
+    }
+
+    // ---- ending --------------------------------------------------------------------------------------------------
+
+    /// Looks at no more of what the peer says, lets our last words leave, and closes then.
+    pub(crate) fn end(&mut self, now: Timestamp, slot: u32) {
+        let Some(connection) = self.get(slot) else { return };
+        if connection.phase != Phase::Open {
+            return;
+        }
+        connection.phase = Phase::Ending;
+        connection.heard = now;
+        let way = connection.way();
+        self.counters.closed_malformed += 1;
+        self.index.withdraw(way, self.id(slot));
+        self.mark(slot);
+        self.hurry(slot, now + ENDING);
+    }
+
+    /// Closes a connection with the end of the round. From here on nothing is sent on it.
+    pub(crate) fn kill(&mut self, slot: u32, reason: Reason) {
+        let Some(connection) = self.get(slot) else { return };
+        if connection.phase == Phase::Dead {
+            return;
+        }
+        let is_counted = connection.phase == Phase::Ending;
+        connection.phase = Phase::Dead;
+        let way = connection.way();
+        self.index.withdraw(way, self.id(slot));
+        self.dead.push((slot, reason));
+        let counters = &mut self.counters;
+        let counter = match reason {
+            _ if is_counted => return,
+            Reason::Ended => &mut counters.closed_by_peer,
+            Reason::Broken => &mut counters.closed_broken,
+            Reason::Unopened => &mut counters.unopened,
+            Reason::OpenedTooSlowly => &mut counters.connect_timeouts,
+            Reason::Idle => &mut counters.closed_idle,
+            Reason::Slow => &mut counters.closed_slow,
+            Reason::Malformed => &mut counters.closed_malformed,
+            Reason::QueueFull => &mut counters.send_overflow,
+            Reason::Memory => &mut counters.closed_memory,
+        };
+        *counter += 1;
+    }
+
+    /// Writes what waits and closes what has died.
+    pub(crate) fn finish(&mut self) {
+        while let Some(slot) = self.dirty.pop() {
+            if let Some(connection) = self.get(slot) {
+                connection.is_dirty = false;
+                self.flush(slot);
+            }
+        }
+        while let Some((slot, reason)) = self.dead.pop() {
+            tracing::debug!(connection = %self.id(slot), ?reason, "closed");
+            self.bury(slot);
+        }
+    }
+
+    /// Closes a connection now and tells whom it concerns.
+    fn bury(&mut self, slot: u32) {
+        let id = self.id(slot);
+        let Some(place) = self.slots.get_mut(slot as usize) else { return };
+        let Some(mut connection) = place.connection.take() else { return };
+        place.generation = (place.generation + 1) % ConnId::GENERATIONS;
+        self.slots.release(slot);
+        self.wheel.cancel(connection.timer);
+        self.kept_bytes -= connection.kept.len().saturating_sub(FREE_BYTES);
+        self.queued_bytes -= connection.unsent();
+        // What stands in a list is left there: its successor's turn comes once too often then.
+        self.index.withdraw(connection.way(), id);
+        self.index.give_back(connection.is_accepted.then_some(connection.peer.ip()));
+        match connection.writers.take() {
+            Some(writers) => self.failed.extend(*writers),
+            None if connection.is_known => self.closed.push((id, connection.peer)),
+            None => {}
+        }
+    }
+
+    // ---- time ----------------------------------------------------------------------------------------------------
+
+    /// When a connection's time may be up.
+    pub(crate) fn next_deadline(&self) -> Timestamp {
+        self.wheel.next_deadline().unwrap_or(Timestamp::MAX)
+    }
+
+    /// Looks at those whose timer has fired. A timer is not moved when something is heard, so most have time left.
+    pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
+        while let Some(slot) = self.wheel.poll_expired(now) {
+            let Some(connection) = self.get(slot) else { continue };
+            let (phase, since, heard) = (connection.phase, connection.since, connection.heard);
+            let silent = heard + self.patience(phase);
+            let slow = if since == Timestamp::MAX { since } else { since + self.limits.message_time };
+            let is_endless = phase == Phase::Open && self.limits.idle.is_zero();
+            let mut next = silent.min(slow);
+            if next <= now {
+                let reason = match phase {
+                    Phase::Opening => Some(Reason::OpenedTooSlowly),
+                    _ if slow <= now => Some(Reason::Slow),
+                    _ if is_endless => None,
+                    Phase::Open | Phase::Ending | Phase::Dead => Some(Reason::Idle),
+                };
+                if let Some(reason) = reason {
+                    self.kill(slot, reason);
+                }
+                next = now + self.patience(phase);
+            }
+            let timer = self.wheel.insert(next, slot);
+            if let Some(connection) = self.get(slot) {
+                (connection.timer, connection.armed) = (timer, next);
+            }
+        }
+    }
+
+    /// Makes the timer fire no later than at `deadline`.
+    fn hurry(&mut self, slot: u32, deadline: Timestamp) {
+        let Self { slots, wheel, .. } = self;
+        let Some(connection) = slots.get_mut(slot as usize).and_then(|slot| slot.connection.as_mut()) else { return };
+        if deadline < connection.armed {
+            wheel.cancel(connection.timer);
+            connection.timer = wheel.insert(deadline, slot);
+            connection.armed = deadline;
+        }
+    }
+}
+
+/// What is left of a connection's bytes.
+pub(crate) enum Rest<'a> {
+    /// In the connection's own buffer, behind so many that are done with.
+    Owned(Vec<u8>, usize),
+    /// In the worker's.
+    Borrowed(&'a [u8]),
+}

@@ -1,0 +1,361 @@
+//! Connections over loopback, with peers that are friendly, slow, silent, deaf or gone.
+
+use std::io::{ErrorKind, Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpListener as Peer, TcpStream as Line, UdpSocket as Phone};
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::thread;
+use std::time::Duration;
+
+use socket2::{Domain, Protocol, SockRef, Socket as Raw, Type};
+use strowger_locate::{Located, Question};
+use strowger_net::{Clock, TcpListener};
+use strowger_registrar::Locations;
+
+use super::puppet::Stage;
+use super::{DEADLINE, ask, bind, names, options, phone, receive, snapshot, spin_until};
+use crate::{Fleet, FleetConfig, Reply, Resolve, Socket, StreamLimits, WorkerStatus};
+
+/// A fleet with a listener for datagrams, number 0, and one for connections, number 1.
+struct Running {
+    fleet: Fleet,
+    datagrams: SocketAddr,
+    connections: SocketAddr,
+}
+
+fn start(workers: usize, streams: StreamLimits) -> Running {
+    start_with(workers, streams, None)
+}
+
+fn start_with(workers: usize, streams: StreamLimits, resolver: Option<Arc<dyn Resolve>>) -> Running {
+    let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let first = [bind(), TcpListener::bind(local).expect("loopback has a free port").into()];
+    let [datagrams, connections] = first.each_ref().map(Socket::local_addr);
+    let siblings = || first.iter().map(|socket| socket.sibling().expect("the address is ours")).collect();
+    let mut sockets: Vec<Vec<_>> = (1..workers).map(|_| siblings()).collect();
+    let snapshot = snapshot(&first);
+    sockets.push(first.into());
+    let (events, _) = sync_channel(1);
+    let (clock, names) = (Clock::start(), names());
+    let (key, tracer) = ([1; 16], Arc::default());
+    let config = FleetConfig { sockets, snapshot, seed: 1, key, clock, events, streams, names, resolver, tracer };
+    let fleet = Fleet::launch(config, Stage, Arc::new(Locations::new(1, 1))).expect("threads");
+    Running { fleet, datagrams, connections }
+}
+
+impl Running {
+    fn line(&self) -> Line {
+        let line = Line::connect(self.connections).expect("it listens");
+        line.set_read_timeout(Some(DEADLINE)).expect("a sound socket");
+        line.set_nodelay(true).expect("a sound socket");
+        line
+    }
+
+    fn phone(&self) -> Phone {
+        phone(self.datagrams)
+    }
+
+    /// A phone that hears what becomes of connections from the shard.
+    fn watcher(&self, shard: u16) -> Phone {
+        let phone = self.phone();
+        let answer = ask(&phone, &format!("{shard}-watch"));
+        assert!(answer.starts_with(&format!("{shard}-watch shard {shard}")), "{answer}");
+        phone
+    }
+
+    fn wait_for(&self, mut is_right: impl FnMut(&WorkerStatus) -> bool) -> WorkerStatus {
+        spin_until(|| is_right(&self.fleet.status().total));
+        self.fleet.status().total
+    }
+}
+
+/// Reads so many bytes as `expected` has, which they must be.
+#[track_caller]
+fn expect(line: &mut Line, expected: &str) {
+    let mut read = vec![0; expected.len()];
+    line.read_exact(&mut read).expect("bytes in time");
+    assert_eq!(String::from_utf8_lossy(&read), expected);
+}
+
+/// Whether the far end closes the connection in time; what it says before is returned.
+#[track_caller]
+fn expect_end(line: &mut Line) -> String {
+    let mut rest = Vec::new();
+    match line.read_to_end(&mut rest) {
+        Ok(_) => {}
+        Err(error) if error.kind() == ErrorKind::ConnectionReset => {}
+        Err(error) => panic!("it is not closed: {error}"),
+    }
+    String::from_utf8(rest).expect("text")
+}
+
+fn accept(peer: &Peer) -> Line {
+    let (line, _) = peer.accept().expect("somebody comes");
+    line.set_read_timeout(Some(DEADLINE)).expect("a sound socket");
+    line
+}
+
+fn said(call_id: &str, count: u64) -> String {
+    let shard = call_id.split('-').next().expect("a number");
+    format!("{call_id} shard {shard} life 0 count {count}")
+}
+
+#[test]
+fn messages_are_read_in_any_fragmentation_and_answered_on_their_connection_by_any_worker() {
+    let running = start(3, StreamLimits::default());
+    let mut line = running.line();
+    for shard in 0..6 {
+        let message = options(&format!("{shard}-hello"));
+        let (start, end) = message.split_at(100);
+        line.write_all(start).expect("loopback takes it");
+        // What comes in pieces leaves a trace before the rest follows.
+        running.wait_for(|total| total.streams.bytes_in as usize >= shard * message.len() + 100);
+        line.write_all(end).expect("loopback takes it");
+        expect(&mut line, &said(&format!("{shard}-hello"), 1));
+    }
+    for byte in options("4-slow") {
+        line.write_all(&[byte]).expect("loopback takes it");
+    }
+    expect(&mut line, &said("4-slow", 2));
+    // A hundred in a segment, all for one shard: their order is kept.
+    let many: Vec<u8> = (0..100).flat_map(|number| options(&format!("5-{number}"))).collect();
+    line.write_all(&many).expect("loopback takes it");
+    for number in 0..100 {
+        expect(&mut line, &said(&format!("5-{number}"), 2 + number));
+    }
+    let total = running.wait_for(|total| total.streams.messages_in == 107 && total.streams.messages_out == 107);
+    assert_eq!((total.connections, total.streams.accepted, total.worker.handover_drops), (1, 1, 0));
+}
+
+#[test]
+fn a_ping_is_answered_and_other_line_ends_are_skipped() {
+    let running = start(1, StreamLimits::default());
+    let mut line = running.line();
+    line.write_all(b"\r\n\r\n").expect("loopback takes it");
+    expect(&mut line, "\r\n");
+    let message = [b"\r\n".as_slice(), &options("0-a"), b"\r\n", &options("0-b"), b"\r\n\r\n"].concat();
+    line.write_all(&message).expect("loopback takes it");
+    expect(&mut line, &format!("{}{}\r\n", said("0-a", 1), said("0-b", 2)));
+    let total = running.wait_for(|total| total.streams.pings == 2);
+    assert_eq!(total.worker.malformed, 0);
+}
+
+#[test]
+fn what_cannot_be_delimited_is_refused_and_ends_the_connection_and_no_other() {
+    let running = start(1, StreamLimits::default());
+    let mut good = running.line();
+    let text = String::from_utf8(options("0-bad")).expect("text");
+    for (length, answer) in [
+        ("", "SIP/2.0 400 Missing Content-Length Header\r\n"),
+        ("Content-Length: -1\r\n", "SIP/2.0 400 "),
+        ("Content-Length: 5\r\nl: 5\r\n", "SIP/2.0 400 "),
+        ("Content-Length: 67108864\r\n", "SIP/2.0 513 "),
+    ] {
+        let mut line = running.line();
+        let bad = text.replace("Content-Length: 0\r\n", length) + "12345" + &text;
+        line.write_all(bad.as_bytes()).expect("loopback takes it");
+        let said = expect_end(&mut line);
+        assert!(said.starts_with(answer), "{length}: {said}");
+        assert!(said.contains("\r\nCall-ID: 0-bad\r\n") && said.ends_with("\r\n\r\n"), "{said}");
+    }
+    let mut line = running.line();
+    line.write_all(b"GET / HTTP/1.1\r\nHost: x\r\n\r\n").expect("loopback takes it");
+    expect_end(&mut line);
+    let total = running.wait_for(|total| total.streams.closed_malformed == 5 && total.connections == 1);
+    assert_eq!(total.shard.requests, 0, "nothing behind such a length is a message");
+    good.write_all(&options("0-good")).expect("loopback takes it");
+    expect(&mut good, &said("0-good", 1));
+}
+
+#[test]
+fn a_message_must_end_in_time_and_a_connection_must_say_something() {
+    let message_time = Duration::from_millis(150);
+    let running = start(1, StreamLimits { message_time, idle: Duration::from_millis(600), ..StreamLimits::default() });
+    let (mut slow, mut silent) = (running.line(), running.line());
+    slow.write_all(&options("0-whole")).expect("loopback takes it");
+    slow.write_all(b"OPTIONS sip:").expect("loopback takes it");
+    assert_eq!(expect_end(&mut slow), said("0-whole", 1));
+    assert_eq!(running.wait_for(|total| total.streams.closed_slow == 1).streams.closed_idle, 0);
+    assert_eq!(expect_end(&mut silent), "");
+    running.wait_for(|total| total.streams.closed_idle == 1 && total.connections == 0);
+}
+
+#[test]
+fn too_many_connections_are_closed_at_once() {
+    let running = start(2, StreamLimits { connections: 3, per_source: 2, ..StreamLimits::default() });
+    let mut lines = [running.line(), running.line()];
+    running.wait_for(|total| total.connections == 2);
+    assert_eq!(expect_end(&mut running.line()), "");
+    running.wait_for(|total| total.streams.refused_source == 1);
+    for line in &mut lines {
+        line.write_all(b"\r\n\r\n").expect("loopback takes it");
+        expect(line, "\r\n");
+    }
+    // One place is left, for a connection of ours; a second one finds none.
+    let watcher = running.watcher(0);
+    let peers = [(); 2].map(|()| Peer::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port"));
+    let ports = peers.each_ref().map(|peer| peer.local_addr().expect("bound").port());
+    ask(&running.phone(), &format!("0-call-{}", ports[0]));
+    let mut line = accept(&peers[0]);
+    expect(&mut line, "hello from 0");
+    ask(&running.phone(), &format!("0-call-{}", ports[1]));
+    assert_eq!(receive(&watcher), format!("unconnected {}", ports[1]));
+    drop((lines, line));
+    assert_eq!(receive(&watcher), format!("closed {}", ports[0]));
+    running.wait_for(|total| total.streams.closed_by_peer >= 2 && total.connections == 0);
+}
+
+#[test]
+fn all_shards_share_one_connection_to_a_peer() {
+    let running = start(3, StreamLimits::default());
+    let peer = Peer::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let port = peer.local_addr().expect("bound").port();
+    let phone = running.phone();
+    for shard in 0..6 {
+        ask(&phone, &format!("{shard}-call-{port}-10"));
+    }
+    let mut line = accept(&peer);
+    assert_eq!(line.peer_addr().expect("connected").ip(), running.connections.ip());
+    let mut read = [0; 60 * 12];
+    line.read_exact(&mut read).expect("all sixty");
+    let text = String::from_utf8(read.to_vec()).expect("text");
+    for shard in 0..6 {
+        assert_eq!(text.matches(&format!("hello from {shard}")).count(), 10, "{text}");
+    }
+    let total = running.wait_for(|total| total.streams.messages_out == 60);
+    assert_eq!((total.connections, total.streams.accepted), (1, 0));
+    assert!(peer.set_nonblocking(true).is_ok() && peer.accept().is_err(), "there is no other");
+    // And back: what the peer says on it reaches the shards, whose answers leave on it.
+    line.write_all(&options("5-back")).expect("loopback takes it");
+    expect(&mut line, &said("5-back", 2));
+}
+
+#[test]
+fn a_peer_that_opened_a_connection_is_reached_on_it_by_its_true_address() {
+    let running = start(2, StreamLimits::default());
+    let mut line = running.line();
+    line.write_all(b"\r\n\r\n").expect("loopback takes it");
+    expect(&mut line, "\r\n");
+    let port = line.local_addr().expect("bound").port();
+    for shard in [0, 1] {
+        ask(&running.phone(), &format!("{shard}-call-{port}"));
+        expect(&mut line, &format!("hello from {shard}"));
+    }
+    assert_eq!(running.wait_for(|total| total.streams.messages_out == 2).streams.opened, 0);
+}
+
+#[test]
+fn who_sent_to_a_peer_that_cannot_be_reached_is_told() {
+    let limits = StreamLimits { connect_timeout: Duration::from_millis(200), ..StreamLimits::default() };
+    let running = start(2, limits);
+    let watchers = [running.watcher(0), running.watcher(1)];
+    // A port that refuses: bound, and nobody listens.
+    let closed = Raw::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).expect("a socket");
+    closed.bind(&SocketAddr::from((Ipv4Addr::LOCALHOST, 0)).into()).expect("a port");
+    let port = closed.local_addr().expect("bound").as_socket().expect("an address").port();
+    // The second shard sends on what the first one may still be opening.
+    for shard in [0, 1] {
+        ask(&running.phone(), &format!("{shard}-call-{port}-3"));
+    }
+    for watcher in &watchers {
+        assert_eq!(receive(watcher), format!("unconnected {port}"));
+    }
+    // A port that does not answer: its queue of connections is full.
+    closed.listen(0).expect("it is bound");
+    let _fill: Vec<_> = (0..2)
+        .map(|_| {
+            let socket = Raw::new(Domain::IPV4, Type::STREAM.nonblocking(), Some(Protocol::TCP)).expect("a socket");
+            let _ = socket.connect(&SocketAddr::from((Ipv4Addr::LOCALHOST, port)).into());
+            socket
+        })
+        .collect();
+    let before = running.fleet.status().total.streams;
+    ask(&running.phone(), &format!("0-call-{port}"));
+    while receive(&watchers[0]) != format!("unconnected {port}") {}
+    running.wait_for(|total| total.streams.connect_timeouts > before.connect_timeouts && total.connections == 0);
+}
+
+#[test]
+fn the_end_of_a_connection_is_told_to_every_shard_and_is_the_end_of_its_flow() {
+    let running = start(2, StreamLimits::default());
+    let watchers = [0, 1, 30, 31].map(|shard| running.watcher(shard));
+    let mut line = running.line();
+    let port = line.local_addr().expect("bound").port();
+    line.write_all(&options("3-keep")).expect("loopback takes it");
+    expect(&mut line, &said("3-keep", 1));
+    let phone = running.phone();
+    ask(&phone, "3-again");
+    expect(&mut line, "again");
+    let watcher = running.watcher(3);
+    drop(line);
+    for watcher in watchers.iter().chain([&watcher]) {
+        assert_eq!(receive(watcher), format!("closed {port}"));
+    }
+    ask(&phone, "3-again");
+    assert_eq!(receive(&watcher), format!("unconnected {port}"), "no other connection takes its place");
+    running.wait_for(|total| total.streams.closed_by_peer == 1 && total.connections == 0);
+}
+
+#[test]
+fn where_it_may_be_another_connection_takes_the_place_of_a_closed_one() {
+    for shard in [0, 1] {
+        let running = start(2, StreamLimits::default());
+        let peer = Peer::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let port = peer.local_addr().expect("bound").port();
+        ask(&running.phone(), &format!("0-call-{port}"));
+        let mut line = accept(&peer);
+        expect(&mut line, "hello from 0");
+        line.write_all(&options(&format!("{shard}-keep"))).expect("loopback takes it");
+        expect(&mut line, &said(&format!("{shard}-keep"), if shard == 0 { 2 } else { 1 }));
+        drop(line);
+        running.wait_for(|total| total.streams.closed_by_peer == 1);
+        ask(&running.phone(), &format!("{shard}-again-reopen"));
+        expect(&mut accept(&peer), "again");
+    }
+}
+
+#[test]
+fn a_peer_that_does_not_read_loses_its_connection_and_costs_nobody_else() {
+    let running = start(2, StreamLimits::default());
+    let deaf = Raw::new(Domain::IPV4, Type::STREAM, Some(Protocol::TCP)).expect("a socket");
+    deaf.set_recv_buffer_size(4096).expect("a sound socket");
+    deaf.set_tcp_nodelay(true).expect("a sound socket");
+    deaf.connect(&running.connections.into()).expect("it listens");
+    let mut other = running.line();
+    // As much at a time as may wait between two workers, and far more in all than any buffer takes.
+    for round in 1..=400 {
+        // It may be closed by now.
+        let _ = SockRef::from(&deaf).send(&options("1-flood-2000"));
+        other.write_all(&options("3-x")).expect("loopback takes it");
+        expect(&mut other, &said("3-x", round));
+        if running.fleet.status().total.streams.send_overflow > 0 {
+            break;
+        }
+    }
+    let total = running.wait_for(|total| total.streams.send_overflow == 1 && total.connections == 1);
+    assert_eq!(total.unsent, 0);
+}
+
+/// Answers on a thread of its own, or never.
+struct Oracle {
+    is_mute: bool,
+}
+
+impl Resolve for Oracle {
+    fn resolve(&self, question: Question, reply: Reply) {
+        assert_eq!(question.host.as_slice(), b"example.com");
+        let is_mute = self.is_mute;
+        thread::spawn(move || if is_mute { drop(reply) } else { reply.send(Ok(Arc::new(Located::default()))) });
+    }
+}
+
+#[test]
+fn a_question_is_answered_by_the_resolver_or_not_at_all() {
+    let oracle = |is_mute| Some(Arc::new(Oracle { is_mute }) as Arc<dyn Resolve>);
+    for (resolver, answer) in [(oracle(false), true), (oracle(true), false), (None, false)] {
+        let running = start_with(2, StreamLimits::default(), resolver);
+        let watcher = running.watcher(1);
+        ask(&running.phone(), "1-ask");
+        assert_eq!(receive(&watcher), format!("resolved 7 {answer}"));
+    }
+}

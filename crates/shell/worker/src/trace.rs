@@ -1,0 +1,440 @@
+//! Copies of the messages that an operator wants to see, of one call or one peer, while they pass.
+//!
+//! Nobody looks most of the time, and then a message costs one relaxed load. While somebody does, each message is read
+//! once more and compared; those that match are copied into a bounded queue. A reader that is too slow loses messages and
+//! is told how many; no worker ever waits for it.
+
+use std::collections::{HashSet, VecDeque};
+use std::hash::{BuildHasher as _, RandomState};
+use std::net::{IpAddr, SocketAddr};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::mpsc::{self, Receiver, SyncSender, TrySendError};
+use std::sync::{Arc, Mutex, PoisonError, RwLock};
+use std::time::Duration;
+
+use strowger_foundation::{Flow, ListenerId, Timestamp, Transport};
+use strowger_message::{Head, HeaderName, NameAddr, StartLine, Uri};
+
+/// Traces at one time.
+pub const MAX_TRACES: usize = 4;
+/// Messages that wait for the reader of one trace.
+pub const TRACE_QUEUE: usize = 1024;
+/// Calls that one trace follows; the oldest is forgotten for a new one.
+pub const MAX_TRACED_CALLS: usize = 256;
+/// Bytes that are kept of one message.
+pub const MAX_TRACED_BYTES: usize = 8192;
+
+/// Which messages are wanted. Of what is found by user or address all messages with the same Call-ID are wanted from then
+/// on, so that a call is seen on both of its sides.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TraceFilter {
+    /// The user of the Request-URI, From, To or P-Asserted-Identity.
+    User {
+        /// The user part, as it is without escapes; a telephone number as it is written.
+        user: String,
+        /// The domain, where only one is meant.
+        domain: Option<String>,
+    },
+    /// This Call-ID.
+    CallId(String),
+    /// From or to this address.
+    Ip(IpAddr),
+}
+
+/// Whether a message came or left.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Direction {
+    /// A peer sent it.
+    Received,
+    /// This server sent it.
+    Sent,
+}
+
+/// A message that matched.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Traced {
+    /// When the worker had it in its hands.
+    pub at: Timestamp,
+    /// Whether it came or left.
+    pub direction: Direction,
+    /// The listener.
+    pub listener: ListenerId,
+    /// The transport.
+    pub transport: Transport,
+    /// The far end.
+    pub peer: SocketAddr,
+    /// The message, credentials and media keys masked; cut to [`MAX_TRACED_BYTES`].
+    pub bytes: Vec<u8>,
+    /// How long it was.
+    pub length: usize,
+}
+
+/// [`MAX_TRACES`] are running.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct TooManyTraces;
+
+/// Where all workers leave what somebody wants to see.
+#[derive(Debug, Default)]
+pub struct Tracer {
+    /// How many traces run: what a worker looks at.
+    running: AtomicUsize,
+    traces: RwLock<Vec<Arc<Running>>>,
+}
+
+impl Tracer {
+    /// Begins a trace; it ends when what is returned is dropped.
+    ///
+    /// # Errors
+    /// There are [`MAX_TRACES`].
+    pub fn start(self: &Arc<Self>, filter: TraceFilter) -> Result<Trace, TooManyTraces> {
+        let mut traces = self.traces.write().unwrap_or_else(PoisonError::into_inner);
+        if traces.len() >= MAX_TRACES {
+            return Err(TooManyTraces);
+        }
+        let (sender, receiver) = mpsc::sync_channel(TRACE_QUEUE);
+        let running = Arc::new(Running { filter, sender, lost: AtomicU64::new(0), calls: Mutex::default() });
+        traces.push(Arc::clone(&running));
+        self.running.store(traces.len(), Ordering::Relaxed);
+        Ok(Trace { tracer: Arc::clone(self), running, receiver, told_lost: 0 })
+    }
+
+    /// A peer sent `bytes`.
+    #[inline(always)]
+    pub fn received(&self, now: Timestamp, flow: &Flow, bytes: &[u8]) {
+        if self.running.load(Ordering::Relaxed) != 0 {
+            self.note(now, Direction::Received, flow, bytes);
+        }
+    }
+
+    /// This server sends `bytes`.
+    #[inline(always)]
+    pub fn sent(&self, now: Timestamp, flow: &Flow, bytes: &[u8]) {
+        if self.running.load(Ordering::Relaxed) != 0 {
+            self.note(now, Direction::Sent, flow, bytes);
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn note(&self, at: Timestamp, direction: Direction, flow: &Flow, bytes: &[u8]) {
+        let head = Head::scan(bytes).ok();
+        let mut masked = None;
+        for running in self.traces.read().unwrap_or_else(PoisonError::into_inner).iter() {
+            if !running.wants(flow.peer, head.as_ref()) {
+                continue;
+            }
+            let copy = masked.get_or_insert_with(|| mask(bytes.get(..MAX_TRACED_BYTES).unwrap_or(bytes))).clone();
+            running.give(Traced {
+                at,
+                direction,
+                listener: flow.listener,
+                transport: flow.transport,
+                peer: flow.peer,
+                bytes: copy,
+                length: bytes.len(),
+            });
+        }
+    }
+}
+
+/// A trace that runs: its reader's end.
+#[derive(Debug)]
+pub struct Trace {
+    tracer: Arc<Tracer>,
+    running: Arc<Running>,
+    receiver: Receiver<Traced>,
+    told_lost: u64,
+}
+
+impl Trace {
+    /// The next message, where there is one within `wait`.
+    #[must_use]
+    pub fn poll(&mut self, wait: Duration) -> Option<Traced> {
+        // This end holds the other one too, so the only error is that the time is over.
+        self.receiver.recv_timeout(wait).ok()
+    }
+
+    /// How many messages were lost since this was last asked, because [`TRACE_QUEUE`] others waited.
+    pub fn poll_lost(&mut self) -> u64 {
+        let lost = self.running.lost.load(Ordering::Relaxed);
+        lost.saturating_sub(std::mem::replace(&mut self.told_lost, lost))
+    }
+}
+
+impl Drop for Trace {
+    fn drop(&mut self) {
+        let mut traces = self.tracer.traces.write().unwrap_or_else(PoisonError::into_inner);
+        traces.retain(|running| !Arc::ptr_eq(running, &self.running));
+        self.tracer.running.store(traces.len(), Ordering::Relaxed);
+    }
+}
+
+/// A trace that runs: the workers' end.
+#[derive(Debug)]
+struct Running {
+    filter: TraceFilter,
+    sender: SyncSender<Traced>,
+    lost: AtomicU64,
+    calls: Mutex<Followed>,
+}
+
+impl Running {
+    fn wants(&self, peer: SocketAddr, head: Option<&Head<'_>>) -> bool {
+        let call_id = head.and_then(|head| head.first(HeaderName::CallId));
+        let matches = match &self.filter {
+            TraceFilter::CallId(wanted) => return call_id == Some(wanted.as_bytes()),
+            TraceFilter::Ip(wanted) => peer.ip().to_canonical() == wanted.to_canonical(),
+            TraceFilter::User { user, domain } => {
+                head.is_some_and(|head| names_user(head, user.as_bytes(), domain.as_deref().map(str::as_bytes)))
+            }
+        };
+        let Some(call_id) = call_id else { return matches };
+        let mut calls = self.calls.lock().unwrap_or_else(PoisonError::into_inner);
+        if matches {
+            calls.insert(call_id);
+        }
+        matches || calls.contains(call_id)
+    }
+
+    fn give(&self, traced: Traced) {
+        if let Err(TrySendError::Full(_)) = self.sender.try_send(traced) {
+            self.lost.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+/// The Call-IDs that a trace follows, as hashes.
+#[derive(Debug, Default)]
+struct Followed {
+    hasher: RandomState,
+    known: HashSet<u64>,
+    order: VecDeque<u64>,
+}
+
+impl Followed {
+    fn contains(&self, call_id: &[u8]) -> bool {
+        self.known.contains(&self.hasher.hash_one(call_id))
+    }
+
+    fn insert(&mut self, call_id: &[u8]) {
+        let hash = self.hasher.hash_one(call_id);
+        if !self.known.insert(hash) {
+            return;
+        }
+        self.order.push_back(hash);
+        if self.order.len() > MAX_TRACED_CALLS
+            && let Some(oldest) = self.order.pop_front()
+        {
+            self.known.remove(&oldest);
+        }
+    }
+}
+
+/// Whether one of the addresses that say who a message is from or for is `user`'s.
+fn names_user(head: &Head<'_>, user: &[u8], domain: Option<&[u8]>) -> bool {
+    if let StartLine::Request { uri, .. } = head.start()
+        && is_user(uri, user, domain)
+    {
+        return true;
+    }
+    let parties = [HeaderName::From, HeaderName::To].into_iter().filter_map(|name| head.first(name));
+    let asserted = head.elements(HeaderName::PAssertedIdentity);
+    parties.chain(asserted).filter_map(NameAddr::parse).any(|address| is_user(address.uri, user, domain))
+}
+
+fn is_user(uri: &[u8], user: &[u8], domain: Option<&[u8]>) -> bool {
+    match Uri::parse(uri) {
+        Some(Uri::Sip(uri)) => uri.aor().is_some_and(|aor| {
+            aor.user() == user && domain.is_none_or(|domain| aor.domain().eq_ignore_ascii_case(domain))
+        }),
+        Some(Uri::Tel(uri)) => uri.number == user && domain.is_none(),
+        _ => false,
+    }
+}
+
+/// What stands in the place of a secret.
+const MASK: &[u8] = b"***";
+
+/// A copy without secrets: the values of credentials after their scheme, passwords' proofs, and keys of media. Works on
+/// lines alone, so that a message that cannot be understood shows none either.
+fn mask(bytes: &[u8]) -> Vec<u8> {
+    const CREDENTIALS: [&[u8]; 4] =
+        [b"authorization", b"proxy-authorization", b"authentication-info", b"proxy-authentication-info"];
+    let mut copy = Vec::with_capacity(bytes.len());
+    let mut is_secret = false;
+    for line in bytes.split_inclusive(|byte| *byte == b'\n') {
+        let is_folded = matches!(line.first(), Some(b' ' | b'\t'));
+        if is_secret && is_folded {
+            continue;
+        }
+        let text = line.trim_ascii_end();
+        let colon = text.iter().position(|byte| *byte == b':');
+        let (name, value) = colon.and_then(|colon| text.split_at_checked(colon)).unwrap_or((text, b""));
+        is_secret = CREDENTIALS.iter().any(|known| name.trim_ascii().eq_ignore_ascii_case(known));
+        let kept = if is_secret {
+            let blank = value.iter().skip(1).take_while(|byte| byte.is_ascii_whitespace()).count();
+            let value = value.get(1..).unwrap_or_default().trim_ascii_start();
+            // The scheme and the blank after it; parameters alone have none.
+            let scheme = value.iter().position(|byte| *byte == b' ').map_or(0, |blank| blank.saturating_add(1));
+            Some(name.len().saturating_add(1).saturating_add(blank).saturating_add(scheme))
+        } else if name == b"a=crypto" || name == b"a=key-mgmt" {
+            Some(name.len().saturating_add(1))
+        } else {
+            text.starts_with(b"k=").then_some(2)
+        };
+        match kept.and_then(|kept| text.get(..kept)) {
+            Some(kept) => {
+                copy.extend_from_slice(kept);
+                copy.extend_from_slice(MASK);
+                copy.extend_from_slice(line.get(text.len()..).unwrap_or_default());
+            }
+            None => copy.extend_from_slice(line),
+        }
+    }
+    copy
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const NOW: Duration = Duration::ZERO;
+
+    fn flow(peer: &str) -> Flow {
+        Flow::new(ListenerId(1), Transport::Udp, peer.parse().expect("an address"))
+    }
+
+    fn message(start: &str, call_id: &str, from: &str, to: &str, more: &str) -> Vec<u8> {
+        format!(
+            "{start}\r\nVia: SIP/2.0/UDP 192.0.2.1;branch=z9hG4bK1\r\nFrom: \"X\" <{from}>;tag=1\r\nTo: <{to}>\r\n\
+             Call-ID: {call_id}\r\nCSeq: 1 INVITE\r\n{more}\r\n"
+        )
+        .into_bytes()
+    }
+
+    fn invite(call_id: &str) -> Vec<u8> {
+        message("INVITE sip:100@pbx.example.com SIP/2.0", call_id, "sip:alice@example.com", "sip:bob@example.net", "")
+    }
+
+    fn user(text: &str) -> TraceFilter {
+        let (user, domain) = text.split_once('@').map_or((text, None), |(user, domain)| (user, Some(domain)));
+        TraceFilter::User { user: user.to_owned(), domain: domain.map(str::to_owned) }
+    }
+
+    fn count(trace: &mut Trace) -> usize {
+        std::iter::from_fn(|| trace.poll(NOW)).count()
+    }
+
+    #[test]
+    fn a_user_is_found_wherever_a_message_names_them() {
+        let tracer = Arc::new(Tracer::default());
+        let wanted = |filter, bytes: &[u8]| {
+            let mut trace = tracer.start(filter).expect("a free place");
+            tracer.received(Timestamp::ZERO, &flow("192.0.2.1:5060"), bytes);
+            count(&mut trace) == 1
+        };
+        for yes in ["alice", "alice@example.com", "alice@EXAMPLE.com", "bob", "100", "100@pbx.example.com"] {
+            assert!(wanted(user(yes), &invite("c")), "{yes}");
+        }
+        for no in ["alic", "alice@example.net", "X", "Alice", "example.com"] {
+            assert!(!wanted(user(no), &invite("c")), "{no}");
+        }
+        let ringing = message("SIP/2.0 180 Ringing", "c", "sip:al%69ce@example.com", "tel:+12015550123", "");
+        assert!(wanted(user("alice"), &ringing) && wanted(user("+12015550123"), &ringing));
+        let asserted = "P-Asserted-Identity: \"B, C\" <sip:carol@example.com>, <tel:+44123>\r\n";
+        let asserted = message("INVITE sip:x@y SIP/2.0", "c", "sip:anonymous@anonymous.invalid", "sip:x@y", asserted);
+        assert!(wanted(user("carol"), &asserted) && wanted(user("+44123"), &asserted));
+        assert!(!wanted(user("alice"), b"no message at all"));
+    }
+
+    #[test]
+    fn the_other_side_of_a_call_is_seen_too() {
+        let tracer = Arc::new(Tracer::default());
+        let mut trace = tracer.start(TraceFilter::Ip("192.0.2.1".parse().expect("an address"))).expect("a free place");
+        tracer.sent(Timestamp::ZERO, &flow("192.0.2.9:5060"), &invite("c1"));
+        assert_eq!(count(&mut trace), 0, "nothing is known of it yet");
+        tracer.received(Timestamp::from_millis(1), &flow("[::ffff:192.0.2.1]:5060"), &invite("c1"));
+        tracer.sent(Timestamp::from_millis(2), &flow("192.0.2.9:5060"), &invite("c1"));
+        tracer.sent(Timestamp::from_millis(3), &flow("192.0.2.9:5060"), &invite("c2"));
+        let first = trace.poll(NOW).expect("the INVITE that came");
+        assert_eq!((first.direction, first.listener, first.bytes), (Direction::Received, ListenerId(1), invite("c1")));
+        let second = trace.poll(NOW).expect("the INVITE that left");
+        assert_eq!((second.at, second.direction), (Timestamp::from_millis(2), Direction::Sent));
+        assert_eq!(count(&mut trace), 0);
+        tracer.received(Timestamp::ZERO, &flow("192.0.2.1:5060"), b"garbage");
+        assert_eq!(count(&mut trace), 1, "what a peer sends is shown although it is no message");
+    }
+
+    #[test]
+    fn a_call_id_is_exact() {
+        let tracer = Arc::new(Tracer::default());
+        let mut trace = tracer.start(TraceFilter::CallId("abc@192.0.2.1".to_owned())).expect("a free place");
+        for call_id in ["abc", "ABC@192.0.2.1", "abc@192.0.2.1", "abc@192.0.2.10"] {
+            tracer.received(Timestamp::ZERO, &flow("192.0.2.1:5060"), &invite(call_id));
+        }
+        assert_eq!(count(&mut trace), 1);
+    }
+
+    #[test]
+    fn places_are_few_and_come_back() {
+        let tracer = Arc::new(Tracer::default());
+        let mut traces: Vec<_> = (0..MAX_TRACES).map(|_| tracer.start(user("a")).expect("a free place")).collect();
+        assert_eq!(tracer.start(user("a")).map(drop), Err(TooManyTraces));
+        traces.pop();
+        drop(tracer.start(user("a")).expect("one has ended"));
+        drop(traces);
+        assert_eq!(tracer.running.load(Ordering::Relaxed), 0, "off again");
+    }
+
+    #[test]
+    fn a_slow_reader_loses_messages_and_hears_of_it() {
+        let tracer = Arc::new(Tracer::default());
+        let mut trace = tracer.start(user("alice")).expect("a free place");
+        for _ in 0..TRACE_QUEUE + 7 {
+            tracer.received(Timestamp::ZERO, &flow("192.0.2.1:5060"), &invite("c"));
+        }
+        assert_eq!((count(&mut trace), trace.poll_lost(), trace.poll_lost()), (TRACE_QUEUE, 7, 0));
+    }
+
+    #[test]
+    fn the_calls_that_are_followed_are_bounded() {
+        let tracer = Arc::new(Tracer::default());
+        let mut trace = tracer.start(TraceFilter::Ip("192.0.2.1".parse().expect("an address"))).expect("a free place");
+        for number in 0..=MAX_TRACED_CALLS {
+            tracer.received(Timestamp::ZERO, &flow("192.0.2.1:5060"), &invite(&format!("c{number}")));
+        }
+        count(&mut trace);
+        for (call, expected) in [("c0", 0), ("c1", 1)] {
+            tracer.sent(Timestamp::ZERO, &flow("192.0.2.9:5060"), &invite(call));
+            assert_eq!(count(&mut trace), expected, "{call}");
+        }
+    }
+
+    #[test]
+    fn secrets_are_masked() {
+        let masked = |text: &str| String::from_utf8(mask(text.as_bytes())).expect("text");
+        let message = "REGISTER sip:a SIP/2.0\r\nAuthorization: Digest username=\"a\",\r\n response=\"f00\"\r\n\
+             proxy-authorization :Basic QWxhZGRpbg==\r\nAUTHORIZATION:\tx\r\nAuthentication-Info: rspauth=\"1\"\r\n\
+             WWW-Authenticate: Digest nonce=\"n\"\r\nCSeq: 1 REGISTER\r\n\r\n\
+             v=0\r\nk=clear:secret\r\na=crypto:1 AES_CM_128_HMAC_SHA1_80 inline:c2VjcmV0\r\na=rtpmap:0 PCMU/8000\r\n";
+        assert_eq!(
+            masked(message),
+            "REGISTER sip:a SIP/2.0\r\nAuthorization: Digest ***\r\nproxy-authorization :Basic ***\r\n\
+             AUTHORIZATION:\t***\r\nAuthentication-Info: ***\r\nWWW-Authenticate: Digest nonce=\"n\"\r\n\
+             CSeq: 1 REGISTER\r\n\r\nv=0\r\nk=***\r\na=crypto:***\r\na=rtpmap:0 PCMU/8000\r\n"
+        );
+        for harmless in ["", "\r\n", "SIP/2.0 200 OK\r\nVia: x\r\n\r\n", "no line end"] {
+            assert_eq!(masked(harmless), harmless);
+        }
+    }
+
+    #[test]
+    fn a_long_message_is_cut_and_says_how_long_it_was() {
+        let tracer = Arc::new(Tracer::default());
+        let mut trace = tracer.start(user("alice")).expect("a free place");
+        let long = [invite("c"), vec![b'x'; 60_000]].concat();
+        tracer.received(Timestamp::ZERO, &flow("192.0.2.1:5060"), &long);
+        let traced = trace.poll(NOW).expect("it matches");
+        assert_eq!((traced.bytes.len(), traced.length), (MAX_TRACED_BYTES, long.len()));
+    }
+}

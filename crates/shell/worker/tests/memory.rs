@@ -1,0 +1,144 @@
+//! What thousands of connections cost in user memory: idle ones, and ones that never finish what they say.
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream as Line};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::time::{Duration, Instant};
+
+use strowger_directory::Directory;
+use strowger_locate::{CachePolicy, Names};
+use strowger_net::{Clock, TcpListener, raise_open_files};
+use strowger_shard::{Listener, Snapshot};
+use strowger_worker::{Fleet, FleetConfig, Socket, StreamLimits};
+
+const DEADLINE: Duration = Duration::from_secs(60);
+
+/// What an idle connection may cost beside the binding of its phone, in bytes.
+const BUDGET: usize = 400;
+
+struct Counting;
+
+static LIVE: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: everything is left to the system's allocator; counting touches one number.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        LIVE.fetch_add(layout.size(), Ordering::Relaxed);
+        // SAFETY: as the caller promises.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: as the caller promises.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+/// A server whose workers have all begun their work.
+fn start(connections: usize) -> (Fleet, SocketAddr) {
+    let first: Socket =
+        TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).expect("loopback has a free port").into();
+    let address = first.local_addr();
+    let listeners = vec![Listener::new(first.transport(), address)];
+    let second = first.sibling().expect("the address is ours");
+    let snapshot = Snapshot::new(listeners, vec![b"example.com".as_slice().into()], Directory::empty(1));
+    let (events, _) = sync_channel(16);
+    let snapshot = Arc::new(snapshot);
+    let config = FleetConfig {
+        sockets: vec![vec![first], vec![second]],
+        snapshot: Arc::clone(&snapshot),
+        seed: 1,
+        key: [7; 16],
+        clock: Clock::start(),
+        events,
+        streams: StreamLimits { connections, per_source: connections, ..StreamLimits::default() },
+        names: Arc::new(Names::new(CachePolicy::default(), 1)),
+        resolver: None,
+        tracer: Arc::default(),
+    };
+    let fleet = Fleet::start(config).expect("threads");
+    // What a worker allocates for its shards must not be counted with the connections.
+    fleet.publish(snapshot);
+    spin_until(|| fleet.is_idle());
+    (fleet, address)
+}
+
+fn spin_until(mut is_done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + DEADLINE;
+    while !is_done() {
+        assert!(Instant::now() < deadline, "it does not happen");
+        std::thread::yield_now();
+    }
+}
+
+fn ping(line: &mut Line) {
+    line.write_all(b"\r\n\r\n").expect("loopback takes it");
+    let mut pong = [0; 2];
+    line.read_exact(&mut pong).expect("a pong");
+    assert_eq!(&pong, b"\r\n");
+}
+
+#[test]
+fn an_idle_connection_costs_little_and_an_unfinished_message_its_bytes() {
+    let files = raise_open_files().expect("a limit");
+    // Both ends are this process's.
+    let count = usize::try_from(files.saturating_sub(512) / 2).expect("a number").min(15_000);
+    let (fleet, address) = start(20_000);
+    let mut lines: Vec<Line> = Vec::with_capacity(count + 1);
+    let line = || {
+        let line = Line::connect(address).expect("it listens");
+        line.set_read_timeout(Some(DEADLINE)).expect("a sound socket");
+        line
+    };
+    // One in advance, so that what is allocated once is there.
+    lines.push(line());
+    ping(&mut lines[0]);
+    let before = LIVE.load(Ordering::Relaxed);
+    for _ in 0..count {
+        let mut line = line();
+        ping(&mut line);
+        lines.push(line);
+    }
+    spin_until(|| fleet.status().total.connections == count + 1);
+    let each = (LIVE.load(Ordering::Relaxed) - before) / count;
+    println!("{count} idle connections: {each} B of user memory each");
+    assert!(each <= BUDGET, "{each} B");
+
+    // A third of them begin a message and go on byte by byte; another third declare what nobody waits for.
+    let third = count / 3;
+    let before = LIVE.load(Ordering::Relaxed);
+    let head = b"INVITE sip:a@example.com SIP/2.0\r\nVia: SIP/2.0/TCP x;branch=z9hG4bKx\r\nCall-ID: x\r\n";
+    for line in &mut lines[1..=third] {
+        line.write_all(head).expect("loopback takes it");
+    }
+    let mut sent = third * head.len();
+    let pings = 4 * (count + 1);
+    for byte in b"From: <sip" {
+        for line in &mut lines[1..=third] {
+            line.write_all(&[*byte]).expect("loopback takes it");
+        }
+        sent += third;
+        ping(&mut lines[0]);
+    }
+    spin_until(|| fleet.status().total.streams.bytes_in as usize >= pings + sent);
+    let each = LIVE.load(Ordering::Relaxed).saturating_sub(before) / third;
+    println!("{third} unfinished messages of {} B: {each} B more each", head.len() + 10);
+    assert!(each <= 4 * head.len(), "{each} B");
+    for line in &mut lines[third + 1..=2 * third] {
+        line.write_all(b"INVITE sip:a@b SIP/2.0\r\nl: 67108864\r\n\r\nabc").expect("loopback takes it");
+    }
+    spin_until(|| fleet.status().total.streams.closed_malformed as usize == third);
+    ping(&mut lines[0]);
+    lines.clear();
+    spin_until(|| fleet.status().total.connections == 0);
+    let left = LIVE.load(Ordering::Relaxed).saturating_sub(before);
+    println!("after the last one was closed: {left} B more than before the unfinished messages");
+    assert!(left <= 1024 * 1024);
+}

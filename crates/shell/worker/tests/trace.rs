@@ -1,0 +1,73 @@
+//! What a trace sees of real shards over real loopback sockets, whichever worker has them.
+
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket as Phone};
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::time::Duration;
+
+use strowger_directory::Directory;
+use strowger_foundation::Transport;
+use strowger_locate::{CachePolicy, Names};
+use strowger_net::{BufferSizes, Clock, UdpSocket};
+use strowger_shard::{Listener, Snapshot};
+use strowger_worker::{Direction, Fleet, FleetConfig, Socket, StreamLimits, TraceFilter, Tracer};
+
+const DEADLINE: Duration = Duration::from_secs(20);
+
+fn start(tracer: Arc<Tracer>) -> (Fleet, SocketAddr) {
+    let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let first: Socket = UdpSocket::bind(local, BufferSizes::DEFAULT).expect("loopback has a free port").into();
+    let address = first.local_addr();
+    let second = first.sibling().expect("the address is ours");
+    let listeners = vec![Listener::new(Transport::Udp, address)];
+    let snapshot = Snapshot::new(listeners, vec![b"example.com".as_slice().into()], Directory::empty(1));
+    let (events, _) = sync_channel(16);
+    let fleet = Fleet::start(FleetConfig {
+        sockets: vec![vec![first], vec![second]],
+        snapshot: Arc::new(snapshot),
+        seed: 1,
+        key: [7; 16],
+        clock: Clock::start(),
+        events,
+        streams: StreamLimits::default(),
+        names: Arc::new(Names::new(CachePolicy::default(), 1)),
+        resolver: None,
+        tracer,
+    });
+    (fleet.expect("threads"), address)
+}
+
+fn ask(phone: &Phone, server: SocketAddr, call_id: &str) {
+    let local = phone.local_addr().expect("bound");
+    let request = format!(
+        "OPTIONS sip:{server} SIP/2.0\r\nVia: SIP/2.0/UDP {local};branch=z9hG4bK{call_id}\r\nTo: <sip:{server}>\r\n\
+         From: <sip:alice@example.com>;tag=1\r\nCall-ID: {call_id}\r\nCSeq: 1 OPTIONS\r\nMax-Forwards: 70\r\n\
+         Content-Length: 0\r\n\r\n"
+    );
+    phone.send_to(request.as_bytes(), server).expect("sent");
+    phone.recv(&mut [0; 4096]).expect("an answer in time");
+}
+
+#[test]
+fn a_request_and_its_answer_are_seen_in_their_order_and_nothing_after_the_end() {
+    let tracer = Arc::new(Tracer::default());
+    let (fleet, server) = start(Arc::clone(&tracer));
+    let phone = Phone::bind((Ipv4Addr::LOCALHOST, 0)).expect("loopback has a free port");
+    phone.set_read_timeout(Some(DEADLINE)).expect("a sound socket");
+    let filter = TraceFilter::User { user: "alice".to_owned(), domain: None };
+    let mut trace = tracer.start(filter).expect("a free place");
+    // Enough of them that both workers' shards have some.
+    for number in 0..20 {
+        ask(&phone, server, &format!("call-{number}"));
+        let came = trace.poll(DEADLINE).expect("the request");
+        let left = trace.poll(DEADLINE).expect("the answer");
+        assert_eq!((came.direction, left.direction), (Direction::Received, Direction::Sent));
+        assert!(came.bytes.starts_with(b"OPTIONS ") && left.bytes.starts_with(b"SIP/2.0 200 "));
+        assert!(came.at <= left.at && came.peer == left.peer);
+    }
+    assert_eq!(trace.poll(Duration::ZERO), None);
+    drop(trace);
+    ask(&phone, server, "later");
+    assert!(fleet.calls(10).calls.is_empty());
+    fleet.stop();
+}
