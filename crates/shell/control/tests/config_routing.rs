@@ -160,7 +160,6 @@ fn the_other_sections_tell_their_mistakes_too() {
     for (text, expected) in [
         ("[proxy]\nunrouted = 200", "2: proxy.unrouted: 200 is not 403, 404 or 603; choose one of them"),
         ("[proxy]\nmtu = 100", "2: proxy.mtu: 100 is not from 500 to 65000; choose one between"),
-        ("[proxy]\nfork_timeout = \"4m\"", "2: proxy.fork_timeout: 4m is longer than proxy.ring_timeout, 3m; lower it"),
         ("[tcp]\nper_source = 0", "2: tcp.per_source: 0 is not from 1 to 1000000; choose one between"),
         ("[tcp]\nuser_timeout = \"0s\"", "2: tcp.user_timeout: 0s is not from 100ms to 30d; choose one between"),
         (

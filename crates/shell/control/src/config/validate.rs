@@ -131,11 +131,6 @@ impl Config {
         let proxy = &self.proxy;
         within("proxy.ring_timeout", proxy.ring_timeout, Duration::from_secs(1))?;
         within("proxy.fork_timeout", proxy.fork_timeout, Duration::from_secs(1))?;
-        if proxy.fork_timeout > proxy.ring_timeout {
-            let message =
-                format!("{} is longer than proxy.ring_timeout, {}; lower it", proxy.fork_timeout, proxy.ring_timeout);
-            return Err(Fault::new("proxy.fork_timeout", message));
-        }
         within("proxy.failover_timeout", proxy.failover_timeout, Duration::from_millis(100))?;
         at_most("proxy.avoid_for", proxy.avoid_for)?;
         if !MTU.contains(&proxy.mtu) {
