@@ -64,7 +64,7 @@ pub trait Guide {
     /// `request_uri`; whether there are any.
     fn answer_challenge(
         &mut self,
-        trunk: u16,
+        trunk: u32,
         response: &Message<'_>,
         request: &Message<'_>,
         request_uri: &[u8],

@@ -34,8 +34,8 @@ pub struct RouteSet<'a> {
     pub token: Option<Flow>,
     /// The last of our own Routes: the side of ours on which the request leaves (RFC 5658 §5).
     pub exit: Option<&'a [u8]>,
-    /// The trunk that the dialog goes through; an index into the configuration's.
-    pub trunk: Option<u16>,
+    /// The trunk that the dialog goes through, as its id.
+    pub trunk: Option<u32>,
 }
 
 /// The ends of a dialog that are reached by their flow: behind a translation, or on a connection.
@@ -46,7 +46,7 @@ pub struct Outsides {
     /// Who was called.
     pub callee: Option<Flow>,
     /// The trunk through which the callee is reached.
-    pub trunk: Option<u16>,
+    pub trunk: Option<u32>,
 }
 
 impl<'a> RouteSet<'a> {

@@ -19,8 +19,8 @@ pub struct Target {
     pub q: u16,
     /// Headers that are changed for this destination.
     pub changes: Option<Arc<Changes>>,
-    /// The trunk whose credentials answer a challenge; an index into the configuration's.
-    pub trunk: Option<u16>,
+    /// The trunk whose credentials answer a challenge; its id.
+    pub trunk: Option<u32>,
 }
 
 /// One place where a destination may be.

@@ -42,6 +42,15 @@ impl Shard {
         }
     }
 
+    /// Takes note of a success within a dialog, which says for how long the call is alive (RFC 4028 §7).
+    pub(crate) fn refresh_call(&mut self, now: Timestamp, response: &Message<'_>) {
+        if let Some(calls) = &mut self.calls
+            && matches!(response.method(), Method::Invite | Method::Update)
+        {
+            calls.refreshed(now, response);
+        }
+    }
+
     /// Takes note of a CANCEL that found its INVITE.
     pub(crate) fn cancel_call(&mut self, now: Timestamp, message: &Message<'_>) {
         if let Some(calls) = &mut self.calls {

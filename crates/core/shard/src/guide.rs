@@ -74,13 +74,13 @@ impl Guide for ShardGuide<'_> {
 
     fn answer_challenge(
         &mut self,
-        trunk: u16,
+        trunk: u32,
         response: &Message<'_>,
         request: &Message<'_>,
         request_uri: &[u8],
         out: &mut Vec<u8>,
     ) -> bool {
-        let Some(trunk) = self.snapshot.trunks.get(usize::from(trunk)) else { return false };
+        let Some(trunk) = self.snapshot.trunks.iter().find(|known| known.id() == trunk) else { return false };
         let via = response.via();
         let cnonce = self.tag_key.hash64(&[b"cnonce", via.branch.unwrap_or(&[]), response.call_id()]);
         let method = request.method();

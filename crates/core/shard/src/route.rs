@@ -48,8 +48,8 @@ pub enum Action {
         targets: Vec<RouteTarget>,
         /// Whether state is kept.
         stateless: Stateless,
-        /// The trunk that the targets are of; an index into the snapshot's.
-        trunk: Option<u16>,
+        /// The trunk that the targets are of; its [id](strowger_trunk::Trunk::id).
+        trunk: Option<u32>,
     },
     /// Answers 302 with the targets, or where there is none, with the user's contacts.
     Redirect {

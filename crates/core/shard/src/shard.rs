@@ -395,6 +395,9 @@ impl Shard {
             self.accounts.handle_response(now, user, &message);
         }
         self.settle(now, Some((&message, source.peer)));
+        if message.status().is_some_and(|status| status.is_success()) {
+            self.refresh_call(now, &message);
+        }
     }
 
     fn on_malformed(&mut self, source: &Flow, fault: Fault) {

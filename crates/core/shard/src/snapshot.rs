@@ -29,7 +29,7 @@ pub struct Snapshot {
     pub timing: strowger_transaction::Timing,
     /// The routes, in their order.
     pub routes: Vec<Route>,
-    /// The trunks; a route names one by its index.
+    /// The trunks; a route names one by its [id](Trunk::id).
     pub trunks: Vec<Arc<Trunk>>,
     /// What a request is told that no domain and no route takes.
     pub unrouted: Status,

@@ -77,7 +77,7 @@ pub(crate) struct Question<'a> {
     /// The flow by which the other side of a proven dialog is reached.
     pub(crate) outside: Option<Flow>,
     /// The trunk that a proven dialog goes through.
-    pub(crate) trunk: Option<u16>,
+    pub(crate) trunk: Option<u32>,
     /// The flow of a token in a Route of ours.
     pub(crate) token: Option<Flow>,
     pub(crate) source: Flow,

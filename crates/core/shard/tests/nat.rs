@@ -13,12 +13,18 @@ use support::{ALICE, BOB, SERVER, Sent, World, request, summary};
 /// The outside of a translation.
 const OUTSIDE: &str = "203.0.113.7:40123";
 
+fn registration(number: u32) -> String {
+    let branch = if number == 1 { "nat".to_owned() } else { format!("nat{number}") };
+    format!(
+        "REGISTER sip:example.com SIP/2.0\r\nVia: SIP/2.0/UDP 10.0.0.5:5060;branch=z9hG4bK{branch};rport\r\n\
+         Max-Forwards: 70\r\nFrom: <sip:bob@example.com>;tag=r\r\nTo: <sip:bob@example.com>\r\nCall-ID: nat\r\n\
+         CSeq: {number} REGISTER\r\nContact: <sip:bob@10.0.0.5:5060;ob>\r\nExpires: 300\r\nContent-Length: 0\r\n\r\n"
+    )
+}
+
 /// Registers Bob's phone, which takes itself for 10.0.0.5, through the translation.
 fn register(world: &mut World) {
-    let text = "REGISTER sip:example.com SIP/2.0\r\nVia: SIP/2.0/UDP 10.0.0.5:5060;branch=z9hG4bKnat;rport\r\n\
-         Max-Forwards: 70\r\nFrom: <sip:bob@example.com>;tag=r\r\nTo: <sip:bob@example.com>\r\nCall-ID: nat\r\n\
-         CSeq: 1 REGISTER\r\nContact: <sip:bob@10.0.0.5:5060;ob>\r\nExpires: 300\r\nContent-Length: 0\r\n\r\n";
-    let sent = world.input(OUTSIDE, text);
+    let sent = world.input(OUTSIDE, &registration(1));
     assert_eq!(summary(&sent), [format!("200 {OUTSIDE}")], "the answer goes through the translation too");
     assert_eq!(
         sent[0].header("Via"),
@@ -182,4 +188,26 @@ fn nothing_is_sent_where_it_is_switched_off_or_not_needed() {
     let mut changed = world(|_| {});
     changed.configure(|s| s.registrar.keep_alive = KeepAlive::Off);
     assert!(kept_open(&mut changed).1.is_empty(), "switched off while the phone is registered");
+}
+
+/// An hour at a translation that closes after 40 s without a packet from inside or to it.
+#[test]
+fn the_way_stays_open_for_an_hour() {
+    const CLOSES_AFTER: u64 = 40_000;
+    let mut world = world(|s| s.registrar.keep_alive = KeepAlive::Options);
+    let mut silent_since = 0;
+    for minutes in (0..60u32).step_by(4) {
+        let begin = u64::from(minutes) * 60_000;
+        for (at, sent) in world.wait(Duration::from_secs(240)) {
+            assert_eq!((sent.method(), sent.to.to_string()), ("OPTIONS", OUTSIDE.to_owned()));
+            let at = begin + at;
+            assert!(at - silent_since < CLOSES_AFTER, "silent from {silent_since} to {at} ms");
+            silent_since = at;
+            assert!(world.input(OUTSIDE, &sent.response(200, "OK", ";tag=k", "")).is_empty());
+        }
+        let refreshed = world.input(OUTSIDE, &registration(minutes + 2));
+        assert_eq!(summary(&refreshed), [format!("200 {OUTSIDE}")]);
+        silent_since = begin + 240_000;
+    }
+    assert_eq!(invite(&mut world).to.to_string(), OUTSIDE);
 }

@@ -54,7 +54,11 @@ fn targets(addresses: &[&str]) -> Vec<RouteTarget> {
 }
 
 fn to_carrier(addresses: &[&str]) -> Route {
-    let action = Action::Proxy { targets: targets(addresses), stateless: Stateless::Never, trunk: Some(0) };
+    let action = Action::Proxy {
+        targets: targets(addresses),
+        stateless: Stateless::Never,
+        trunk: Some(Trunk::id_of("carrier")),
+    };
     Route::new(RouteMatch { prefixes: vec![(*b"00").into(), (*b"+").into()], ..RouteMatch::default() }, action)
 }
 
@@ -167,7 +171,9 @@ fn a_bye_through_a_trunk_is_proved_too() {
     assert!(is_proved(&proved, "Authorization"), "{}", proved.text);
     assert_eq!(finals(&world.respond(&proved, 200, "", "")), [200]);
     // Nobody gets at the trunk's credentials with a Route of his own making.
-    for (from, to) in [("trunk=0", "trunk=1"), (";trunk=0", ""), ("trunk=0", "trunk=65536"), ("trunk=0", "trunk=x")] {
+    let own = format!("trunk={}", Trunk::id_of("carrier"));
+    for (from, to) in [(&own, "trunk=1"), (&format!(";{own}"), ""), (&own, "trunk=4294967296"), (&own, "trunk=x")] {
+        assert!(bye.contains(from), "{bye}");
         let forged = bye.replace(from, to).replace("z9hG4bKbye", &format!("z9hG4bK{}", to.len()));
         assert_eq!(destinations(&world.input(ALICE, &forged), "BYE"), [""; 0], "{to}");
     }

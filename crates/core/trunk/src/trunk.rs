@@ -21,6 +21,19 @@ pub struct Trunk {
 }
 
 impl Trunk {
+    /// What tells the trunk from others, in Record-Routes too: a number made from its name, so that it is the same after a
+    /// restart, and whatever else the configuration gains or loses.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        Self::id_of(&self.name)
+    }
+
+    /// The [id](Self::id) of a trunk with this name (FNV-1a).
+    #[must_use]
+    pub fn id_of(name: &str) -> u32 {
+        name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+    }
+
     /// Whether a request from `source` is this trunk's.
     #[must_use]
     pub fn is_from(&self, source: IpAddr) -> bool {

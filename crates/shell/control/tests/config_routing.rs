@@ -244,7 +244,8 @@ fn routes_reach_the_shards() {
     assert!(takes("sip:030@localhost", "10.1.2.3") && takes("sip:+49@localhost", "192.0.2.9"));
     assert!(takes("tel:0-30;phone-context=x", "10.1.2.3"));
     assert!(!takes("sip:130@localhost", "10.1.2.3") && !takes("sip:030@localhost", "11.0.0.1"));
-    let Action::Proxy { targets, trunk: Some(0), .. } = &out.action else { panic!("{out:?}") };
+    let Action::Proxy { targets, trunk: Some(trunk), .. } = &out.action else { panic!("{out:?}") };
+    assert_eq!(*trunk, strowger_trunk::Trunk::id_of("carrier"), "whatever other trunks there are");
     let shown: Vec<_> = targets.iter().map(|target| (target.priority, target.weight)).collect();
     assert_eq!(shown, [(0, 1), (1, 3)]);
     assert!(matches!(&targets[0].place, Place::Named(question) if question.host[..] == b"sip.carrier.example"[..]));

@@ -35,15 +35,14 @@ impl Config {
         match route.action {
             Action::Proxy => {
                 let is_named = |trunk: &Trunk| Some(&trunk.name) == route.trunk.as_ref();
-                let trunk = self.trunks.iter().position(is_named);
-                let of_trunk = trunk.and_then(|index| self.trunks.get(index));
-                let targets = of_trunk.map_or(&route.targets, |trunk| &trunk.targets);
+                let trunk = self.trunks.iter().find(|trunk| is_named(trunk));
+                let targets = trunk.map_or(&route.targets, |trunk| &trunk.targets);
                 let stateless = match route.stateless {
                     Stateless::Never => strowger_proxy::Stateless::Never,
                     Stateless::WhenPossible => strowger_proxy::Stateless::WhenPossible,
                     Stateless::Always => strowger_proxy::Stateless::Always,
                 };
-                let trunk = trunk.and_then(|index| u16::try_from(index).ok());
+                let trunk = trunk.map(|trunk| strowger_trunk::Trunk::id_of(&trunk.name));
                 strowger_shard::Action::Proxy { targets: targets.iter().map(target).collect(), stateless, trunk }
             }
             Action::Redirect => {
