@@ -58,8 +58,7 @@ pub(crate) struct Branch {
 impl Branch {
     /// What the caller is told where the branch's peer cannot be reached.
     pub(crate) fn lost(&self) -> Status {
-        let bound = self.flow.is_some_and(|flow| flow.connection.is_some() && !flow.reopen);
-        if bound { self.reach.lost() } else { Status::SERVICE_UNAVAILABLE }
+        self.reach.lost()
     }
 }
 

@@ -149,7 +149,10 @@ impl Shard {
             return;
         }
         self.answer(now, server, source, message, Status::OK, None, |reply| {
-            reply.header("Allow", &[ALLOW]).header("Accept", &[b"application/sdp"]).header("Supported", &[b"path, outbound, gruu"])
+            reply
+                .header("Allow", &[ALLOW])
+                .header("Accept", &[b"application/sdp"])
+                .header("Supported", &[b"path, outbound, gruu"])
         });
     }
 

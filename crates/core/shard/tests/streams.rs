@@ -238,7 +238,7 @@ fn a_phone_that_can_be_connected_to_is_called_by_its_connection_or_another() {
     let invite = find(&world.input(ALICE, &request("INVITE", "sip:bob@example.com", "inv", "")), "INVITE");
     assert!(invite.flow.reopen);
     assert_eq!((invite.flow.connection, invite.to.to_string()), (phone.connection, "192.0.2.20:5070".to_owned()));
-    assert_eq!(finals(&world.give(Input::Unconnected { flow: invite.flow })), [500]);
+    assert_eq!(finals(&world.give(Input::Unconnected { flow: invite.flow })), [480]);
     world.settle();
 }
 
@@ -248,6 +248,6 @@ fn what_was_sent_on_a_connection_that_may_be_reopened_fails_with_it() {
     let phone = over(1, 3, "192.0.2.20:40123");
     register(&mut world, phone, "192.0.2.20:5070", "<sip:bob@192.0.2.20:5070;transport=tcp>");
     find(&world.input(ALICE, &request("INVITE", "sip:bob@example.com", "inv", "")), "INVITE");
-    assert_eq!(finals(&world.give(closed(phone))), [500], "at once, and not after half a minute");
+    assert_eq!(finals(&world.give(closed(phone))), [480], "at once, and not after half a minute");
     world.settle();
 }
