@@ -50,5 +50,5 @@ else
     echo "  README.md has the steps for Linphone, and for two baresip phones in two terminals."
 fi
 
-say "starting on UDP port 5060; Ctrl-C ends it"
+say "starting on port 5060 (UDP and TCP); Ctrl-C ends it"
 exec "$strowger" serve

@@ -79,13 +79,13 @@ impl<'a> Head<'a> {
         (self.start, self.is_sip_2_0) = parse_start_line(line)?;
         self.start_end = narrow(window.len().wrapping_sub(rest.len()));
         loop {
-            if let [b'\r', b'\n', behind @ ..] = rest {
-                self.end = narrow(window.len().wrapping_sub(behind.len()));
-                return Ok(());
-            }
-            rest = match self.fields.push_usual(window.len(), rest) {
-                Some(next) => next,
-                None => self.fields.push_any(window.len(), rest)?,
+            rest = match (self.fields.push_usual(window.len(), rest), rest) {
+                (Some(next), _) => next,
+                (None, [b'\r', b'\n', behind @ ..]) => {
+                    self.end = narrow(window.len().wrapping_sub(behind.len()));
+                    return Ok(());
+                }
+                (None, _) => self.fields.push_any(window.len(), rest)?,
             };
         }
     }
@@ -232,24 +232,24 @@ impl Fields {
     }
 
     /// Reads the field at the start of `text` and says what follows it, where it stands as fields do: a name that is known
-    /// at a glance, one space, a value without white space at its ends, no fold. What is read here
-    /// [`push_any`](Self::push_any) would read as the same. Positions are those in a head that ends with `text` and is
-    /// `total` bytes long.
+    /// at a glance, at most one space, a value without control characters and without spaces at its ends, no fold. What is
+    /// read here [`push_any`](Self::push_any) would read as the same. Positions are those in a head that ends with `text`
+    /// and is `total` bytes long.
     #[inline(always)]
     fn push_usual<'t>(&mut self, total: usize, text: &'t [u8]) -> Option<&'t [u8]> {
-        let (name, length) = HeaderName::at_start(text.first_chunk()?)?;
-        let [b':', b' ', behind @ ..] = text.get(length..)? else { return None };
-        let (value, rest) = behind.split_at_checked(text::find_line_end(behind)?)?;
-        let [b'\r', b'\n', next @ ..] = rest else { return None };
-        if let [b' ' | b'\t', ..] = next {
-            return None;
-        }
-        if value.first().is_none_or(|byte| text::is_lws(*byte)) || value.last().is_none_or(|byte| text::is_lws(*byte)) {
+        // From the line's start on, not from the value's: the processor looks for this line's end, and the next, while it
+        // still compares this line's name.
+        let (line, rest) = text.split_at_checked(text::find_control(text)?)?;
+        // A head that is whole has another line end behind this one.
+        let [b'\r', b'\n', first_behind, _] = rest.first_chunk()? else { return None };
+        let next = rest.get(2..)?;
+        let (name, value) = HeaderName::at_start(text, line)?;
+        if matches!(first_behind, b' ' | b'\t') || matches!(value, [] | [b' ', ..] | [.., b' ']) {
             return None;
         }
         let start = narrow(total.wrapping_sub(text.len()));
         let (value_start, value_end) =
-            (narrow(total.wrapping_sub(behind.len())), narrow(total.wrapping_sub(rest.len())));
+            (narrow(total.wrapping_sub(rest.len()).wrapping_sub(value.len())), narrow(total.wrapping_sub(rest.len())));
         *self.few.get_mut(self.count)? = Field { start, value_start, value_end, name };
         self.note(name);
         Some(next)
@@ -302,7 +302,12 @@ impl Fields {
     /// The first field called `name`.
     #[inline]
     fn first(&self, name: HeaderName) -> Option<&Field> {
-        self.starting_at(name).first()
+        if !self.seen.meets(HeaderSet::of(name)) {
+            return None;
+        }
+        let first = usize::from(*self.first.get(name as usize)?);
+        // The few stay where they are when they become many.
+        self.few.get(first).or_else(|| self.many.get(first))
     }
 
     /// The fields from the first one called `name` on; none where there is no such field.

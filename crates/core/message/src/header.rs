@@ -5,7 +5,9 @@ use crate::text;
 macro_rules! header_names {
     ($($variant:ident $long:literal $($compact:literal)?;)*) => {
         /// A header field's name, where the server has a use for the field.
+        // Of 16 bits, so that a field has no gap: fields without gaps are set by few instructions.
         #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+        #[repr(u16)]
         pub enum HeaderName {
             $(#[doc = concat!("`", $long, "`")] $variant,)*
             /// A field that the server only carries.
@@ -23,7 +25,7 @@ macro_rules! header_names {
             }
 
             fn from_long(name: &[u8]) -> Self {
-                let found = slot(name).and_then(|slot| SLOTS.get(slot)).map_or(Self::Other, |slot| slot.name);
+                let found = slot(name).and_then(|slot| SLOTS.get(slot)).copied().unwrap_or(Self::Other);
                 let long = found.as_str().as_bytes();
                 // Nearly always it is written as it stands in the RFC, and that is the faster comparison.
                 if name == long || name.eq_ignore_ascii_case(long) { found } else { Self::Other }
@@ -106,117 +108,154 @@ impl HeaderSet {
     }
 }
 
-/// A long name, and its letters as two numbers to compare with; none is equal to those of a name that is longer than 15.
-#[derive(Clone, Copy)]
-struct Slot {
-    words: (u64, u64),
-    name: HeaderName,
-}
+/// Names that senders often write and the server only carries: to know them is faster than to look whether they are names.
+const CARRIED: &[&str] = &[
+    "Accept-Encoding",
+    "Accept-Language",
+    "Allow-Events",
+    "Content-Disposition",
+    "Min-SE",
+    "Organization",
+    "Privacy",
+    "Reason",
+    "Refer-To",
+    "Referred-By",
+    "Session-Expires",
+    "Subject",
+];
 
 /// Each long name at its [`slot`].
-static SLOTS: [Slot; 256] = slots();
+static SLOTS: [HeaderName; 256] = slots();
 
 #[expect(clippy::indexing_slicing, clippy::panic, reason = "evaluated at compile time")]
-const fn slots() -> [Slot; 256] {
-    let mut slots = [Slot { words: (u64::MAX, u64::MAX), name: HeaderName::Other }; 256];
+const fn slots() -> [HeaderName; 256] {
+    let mut slots = [HeaderName::Other; 256];
     let mut rest = ALL;
     while let [(name, long), tail @ ..] = rest {
         let Some(slot) = slot(long.as_bytes()) else { panic!("a long name has two letters") };
-        assert!(
-            matches!(slots[slot].name, HeaderName::Other),
-            "two names in one slot: choose another factor in slot()"
-        );
-        slots[slot].name = *name;
-        if long.len() < 16 {
-            slots[slot].words = words(long.as_bytes());
-        }
+        assert!(matches!(slots[slot], HeaderName::Other), "two names in one slot: choose another factor in slot()");
+        slots[slot] = *name;
         rest = tail;
     }
     slots
-}
-
-/// Up to 16 letters as two numbers.
-#[expect(clippy::indexing_slicing, reason = "evaluated at compile time, within both lengths")]
-const fn words(name: &[u8]) -> (u64, u64) {
-    let mut both = [0; 16];
-    let mut at = 0;
-    while at < name.len() {
-        both[at] = name[at];
-        at = at.wrapping_add(1);
-    }
-    let both = u128::from_le_bytes(both);
-    #[expect(clippy::cast_possible_truncation, reason = "it is cut in two")]
-    (both as u64, (both >> 64) as u64)
 }
 
 /// A number below 256, of the length and two letters, that tells the known names apart in any case.
 #[inline]
 const fn slot(name: &[u8]) -> Option<usize> {
     let [first, .., last] = name else { return None };
-    Some(slot_of(*first, *last, name.len()))
+    let (first, last) = ((*first | 0x20) as usize, (*last | 0x20) as usize);
+    Some(first.wrapping_add(last.wrapping_mul(3)).wrapping_add(name.len().wrapping_mul(35)) & 255)
 }
 
-#[inline]
-const fn slot_of(first: u8, last: u8, length: usize) -> usize {
-    let (first, last) = ((first | 0x20) as usize, (last | 0x20) as usize);
-    first.wrapping_add(last.wrapping_mul(3)).wrapping_add(length.wrapping_mul(35)) & 255
+/// How a line begins that has a long name in the RFC's spelling, a colon and a space. Of this, the first 16 bytes are one
+/// number to compare with, for no comparison is faster.
+#[derive(Clone, Copy)]
+struct Beginning {
+    number: u128,
+    mask: u128,
+    long: &'static [u8],
+    /// With the colon and the space.
+    length: usize,
+    name: HeaderName,
+    /// The next one in [`BEGINNINGS`] with the same first four bytes, or [`NONE`].
+    next: u8,
 }
 
-/// The high bit of the first byte of `word` that is a colon, and perhaps some behind it.
+const BEGINNING_COUNT: usize = ALL.len().wrapping_add(CARRIED.len());
+/// No index of [`BEGINNINGS`].
+const NONE: u8 = u8::MAX;
+
+static TABLES: ([Beginning; BEGINNING_COUNT], [u8; 256]) = beginnings();
+/// The known beginnings.
+static BEGINNINGS: &[Beginning; BEGINNING_COUNT] = &TABLES.0;
+/// The first of them at the [`beginning_slot`] of its first four bytes.
+static FIRST_BEGINNING: &[u8; 256] = &TABLES.1;
+
+#[expect(clippy::indexing_slicing, clippy::cast_possible_truncation, reason = "evaluated at compile time")]
+const fn beginnings() -> ([Beginning; BEGINNING_COUNT], [u8; 256]) {
+    let empty = Beginning { number: 0, mask: 0, long: &[], length: 0, name: HeaderName::Other, next: NONE };
+    let (mut all, mut firsts) = ([empty; BEGINNING_COUNT], [NONE; 256]);
+    let mut at = 0;
+    while at < BEGINNING_COUNT {
+        let (name, long) =
+            if at < ALL.len() { ALL[at] } else { (HeaderName::Other, CARRIED[at.wrapping_sub(ALL.len())]) };
+        let (number, mask) = number_and_mask(long.as_bytes());
+        let length = long.len().wrapping_add(2);
+        all[at] = Beginning { number, mask, long: long.as_bytes(), length, name, next: NONE };
+        let first = &mut firsts[beginning_slot(number as u32)];
+        if *first == NONE {
+            *first = at as u8;
+        } else {
+            let mut last = *first as usize;
+            assert!(all[last].number as u32 == number as u32, "choose another factor in beginning_slot()");
+            while all[last].next != NONE {
+                last = all[last].next as usize;
+            }
+            all[last].next = at as u8;
+        }
+        at = at.wrapping_add(1);
+    }
+    (all, firsts)
+}
+
+/// Up to 16 bytes of `long`, a colon and a space as a number, and all bits of those bytes.
+#[expect(clippy::indexing_slicing, reason = "evaluated at compile time, within both lengths")]
+const fn number_and_mask(long: &[u8]) -> (u128, u128) {
+    let (mut bytes, mut mask) = ([0; 16], [0; 16]);
+    let mut at = 0;
+    while at < 16 && at < long.len().wrapping_add(2) {
+        bytes[at] = match at.wrapping_sub(long.len()) {
+            0 => b':',
+            1 => b' ',
+            _ => long[at],
+        };
+        mask[at] = u8::MAX;
+        at = at.wrapping_add(1);
+    }
+    (u128::from_le_bytes(bytes), u128::from_le_bytes(mask))
+}
+
+/// A number below 256 that tells the first four bytes of the known beginnings apart.
 #[inline(always)]
-const fn colons(word: u64) -> u64 {
-    text::zeros(word ^ text::ONES.wrapping_mul(b':' as u64))
-}
-
-/// All bits of the bytes before the one whose high bit is the lowest of `marks`.
-#[inline(always)]
-const fn before_first(marks: u64) -> u64 {
-    (marks ^ marks.wrapping_sub(1)) >> 8
+const fn beginning_slot(four: u32) -> usize {
+    (four.wrapping_mul(0x7ce4_2c83) >> 24) as usize
 }
 
 impl HeaderName {
-    /// The name with which `line` begins, known or not, and its length, where its colon stands behind it within 16 bytes.
-    /// `None` says only that the line must be read the long way.
+    /// The name with which `line` begins, known or not, and what stands behind its colon and a space; `line` is the start
+    /// of `text`. `None` says only that the line must be read the long way.
     #[inline(always)]
-    pub(crate) fn at_start(line: &[u8; 16]) -> Option<(Self, usize)> {
-        Self::of_line(line).or_else(|| Self::of_other_line(line))
+    pub(crate) fn at_start<'t>(text: &'t [u8], line: &'t [u8]) -> Option<(Self, &'t [u8])> {
+        Self::of_line(text, line).or_else(|| Self::of_other_line(line))
     }
 
     /// As [`of_line`](Self::of_line), for a name that is not known, or is written otherwise.
-    fn of_other_line(line: &[u8; 16]) -> Option<(Self, usize)> {
+    #[inline(never)]
+    fn of_other_line(line: &[u8]) -> Option<(Self, &[u8])> {
         match text::split_while(line, text::TOKEN) {
-            (name @ [_, ..], [b':', ..]) => Some((Self::from_bytes(name), name.len())),
+            (name @ [_, ..], [b':', b' ', behind @ ..] | [b':', behind @ ..]) => Some((Self::from_bytes(name), behind)),
             _ => None,
         }
     }
 
-    /// The known name with which `line` begins, written as it stands in the RFC and with its colon behind it, and its length.
-    /// `None` says only that the line must be read the long way.
+    /// The known name with which `line` begins as a [`Beginning`] does, and what stands behind it. `None` says only that
+    /// the line must be read the long way.
     #[inline(always)]
-    pub(crate) fn of_line(line: &[u8; 16]) -> Option<(Self, usize)> {
-        let (low, high) = text::halves(*line);
-        let (words, last, length) = match colons(low) {
-            0 => {
-                let colons = colons(high);
-                let bits = colons.trailing_zeros();
-                if colons == 0 || bits == 7 {
-                    return None;
-                }
-                let last = high.wrapping_shr(bits.wrapping_sub(15));
-                ((low, high & before_first(colons)), last, (bits >> 3).wrapping_add(8))
+    fn of_line<'t>(text: &[u8], line: &'t [u8]) -> Option<(Self, &'t [u8])> {
+        let number = u128::from_le_bytes(*text.first_chunk()?);
+        #[expect(clippy::cast_possible_truncation, reason = "the first four bytes")]
+        let mut at = *FIRST_BEGINNING.get(beginning_slot(number as u32))?;
+        loop {
+            let known = BEGINNINGS.get(usize::from(at))?;
+            if number & known.mask == known.number {
+                let (beginning, behind) = line.split_at_checked(known.length)?;
+                // What the number does not hold.
+                let is_whole = known.length <= 16 || beginning.strip_prefix(known.long) == Some(b": ");
+                return is_whole.then_some((known.name, behind));
             }
-            colons => {
-                let bits = colons.trailing_zeros();
-                if bits <= 15 {
-                    let name = Self::from_compact(low.to_le_bytes()[0]);
-                    return (bits == 15 && name != Self::Other).then_some((name, 1));
-                }
-                ((low & before_first(colons), 0), low.wrapping_shr(bits.wrapping_sub(15)), bits >> 3)
-            }
-        };
-        let length = length as usize;
-        let slot = SLOTS.get(slot_of(low.to_le_bytes()[0], last.to_le_bytes()[0], length))?;
-        (slot.words == words).then_some((slot.name, length))
+            at = known.next;
+        }
     }
 
     /// The field that `name` names, in any case, long or compact.
@@ -234,6 +273,10 @@ mod tests {
     use super::*;
     use proptest::prelude::*;
 
+    fn of_line(line: &str) -> Option<(HeaderName, &[u8])> {
+        HeaderName::of_line(line.as_bytes(), line.as_bytes())
+    }
+
     #[test]
     fn every_name_is_known_in_any_case() {
         for (name, long) in ALL {
@@ -242,17 +285,24 @@ mod tests {
             assert_eq!(name.as_str(), *long);
         }
         assert_eq!(HeaderName::from_bytes(b"V"), HeaderName::Via);
-        for (name, long) in ALL {
-            let line = format!("{long}:: 0123456789abcdef");
-            let read = HeaderName::of_line(line.as_bytes().first_chunk().expect("long enough"));
-            assert_eq!(read, (long.len() < 16).then_some((*name, long.len())), "{long}");
+        for long in CARRIED {
+            assert_eq!(HeaderName::from_bytes(long.as_bytes()), HeaderName::Other);
         }
-        for line in
-            [b":ia: SIP/2.0/UDP", b"VIA: SIP/2.0/UDP", b"Via : SIP/2.0/UD", b"Vi\0: SIP/2.0/UDP", b"x: SIP/2.0/UDP a"]
-        {
-            assert_eq!(HeaderName::of_line(line), None);
+        for (name, long) in ALL.iter().copied().chain(CARRIED.iter().map(|long| (HeaderName::Other, *long))) {
+            let line = format!("{long}: : 0123456789abcdef");
+            assert_eq!(of_line(&line), Some((name, &b": 0123456789abcdef"[..])), "{long}");
+            assert_eq!(HeaderName::of_line(line.as_bytes(), &line.as_bytes()[..=long.len()]), None, "a line too short");
+            for other in
+                [format!("{long}:: 0123456789abcdef"), format!("{long} : 0123456789abcdef"), line.to_lowercase()]
+            {
+                assert_eq!(of_line(&other), None, "{other}");
+            }
         }
-        assert_eq!(HeaderName::of_line(b"V:SIP/2.0/UDP a;"), Some((HeaderName::Via, 1)));
+        for line in [":ia: SIP/2.0/UDP", "VIA: SIP/2.0/UDP", "Vi\0: SIP/2.0/UDP", "x: SIP/2.0/UDP a", "Via: x"] {
+            assert_eq!(of_line(line), None);
+        }
+        let compact = b"V:SIP/2.0/UDP a;";
+        assert_eq!(HeaderName::at_start(compact, compact), Some((HeaderName::Via, &b"SIP/2.0/UDP a;"[..])));
         assert_eq!(HeaderName::from_bytes(b"l"), HeaderName::ContentLength);
         assert_eq!(HeaderName::from_bytes(b"X-Any"), HeaderName::Other);
         assert_eq!(HeaderName::from_bytes(b"z"), HeaderName::Other);
@@ -264,9 +314,9 @@ mod tests {
         fn a_name_on_its_line_is_the_name(known in 0..ALL.len(), name in "[a-zA-Z-]{0,8}", take_known in any::<bool>()) {
             let name = if take_known { ALL[known].1 } else { &name };
             let line = format!("{name}: 0123456789abcdef");
-            if let Some((read, length)) = HeaderName::of_line(line.as_bytes().first_chunk().expect("long enough")) {
-                prop_assert_eq!((read, length), (HeaderName::from_bytes(name.as_bytes()), name.len()));
-            }
+            let read = HeaderName::at_start(line.as_bytes(), line.as_bytes());
+            prop_assert_eq!(read.map(|(read, _)| read), (!name.is_empty()).then(|| HeaderName::from_bytes(name.as_bytes())));
+            prop_assert!(read.is_none_or(|(_, behind)| behind == b"0123456789abcdef"));
         }
     }
 }

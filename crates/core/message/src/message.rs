@@ -10,7 +10,7 @@ use crate::name_addr::NameAddr;
 use crate::peek::Peek;
 use crate::status::Status;
 use crate::text;
-use crate::uri::Uri;
+use crate::uri::{SipUri, Uri};
 use crate::via::Via;
 
 /// CSeq (RFC 3261 §20.16).
@@ -52,8 +52,11 @@ impl<'a> Message<'a> {
     /// The fault, with the head given back.
     #[expect(clippy::result_large_err, reason = "the error holds the head that the answer is built from; it is rare")]
     pub fn from_peek(peek: Peek<'a>) -> Result<Self, (Fault, Head<'a>)> {
-        let via = peek.via;
-        Self::read(peek.into_head(), via)
+        let Some(via) = &peek.via else { return Err((fault_without_via(&peek.head), peek.head)) };
+        match Required::read(&peek.head, via) {
+            Ok(required) => Ok(Self::new(peek.head, *via, required)),
+            Err(fault) => Err((fault, peek.head)),
+        }
     }
 
     /// Reads what must be in `head`.
@@ -62,20 +65,22 @@ impl<'a> Message<'a> {
     /// The fault, with the head given back.
     #[expect(clippy::result_large_err, reason = "the error holds the head that the answer is built from; it is rare")]
     pub fn from_head(head: Head<'a>) -> Result<Self, (Fault, Head<'a>)> {
-        Self::read(head, None)
-    }
-
-    #[inline(always)]
-    #[expect(clippy::result_large_err, reason = "the error holds the head that the answer is built from; it is rare")]
-    fn read(mut head: Head<'a>, via: Option<Via<'a>>) -> Result<Self, (Fault, Head<'a>)> {
+        let via = head.first(HeaderName::Via).and_then(Via::parse_first);
+        let Some((via, _)) = &via else { return Err((fault_without_via(&head), head)) };
         match Required::read(&head, via) {
-            Ok(Required { body_length, via, from, to, call_id, cseq, max_forwards }) => {
-                head.cut_rest(body_length);
-                let body = head.rest();
-                Ok(Self { head, body, via, from, to, call_id, cseq, max_forwards })
-            }
+            Ok(required) => Ok(Self::new(head, *via, required)),
             Err(fault) => Err((fault, head)),
         }
+    }
+
+    /// Inlined, so that the head is moved once: it is some hundred bytes.
+    #[inline(always)]
+    fn new(head: Head<'a>, via: Via<'a>, required: Required<'a>) -> Self {
+        let Required { body_length, from, to, call_id, cseq, max_forwards } = required;
+        let mut message = Self { head, body: &[], via, from, to, call_id, cseq, max_forwards };
+        message.head.cut_rest(body_length);
+        message.body = message.head.rest();
+        message
     }
 
     /// The head: lines and header values.
@@ -163,10 +168,10 @@ impl<'a> Message<'a> {
     }
 }
 
-/// What [`Message::from_head`] reads, before the head is moved into the message.
+/// What is read of the head, before that is moved into the message.
+#[derive(Clone, Copy)]
 struct Required<'a> {
     body_length: usize,
-    via: Via<'a>,
     from: NameAddr<'a>,
     to: NameAddr<'a>,
     call_id: &'a [u8],
@@ -176,18 +181,9 @@ struct Required<'a> {
 
 impl<'a> Required<'a> {
     #[inline(always)]
-    fn read(head: &Head<'a>, via: Option<Via<'a>>) -> Result<Self, Fault> {
-        if !head.is_sip_2_0() {
-            return Err(Fault::Version);
-        }
-        if head.has_repeated(SINGLE) {
-            return Err(first_repeated(head));
-        }
+    fn read(head: &Head<'a>, via: &Via<'a>) -> Result<Self, Fault> {
+        check_lines(head)?;
         let required = |name: HeaderName| head.first(name).ok_or(Fault::Missing(name.as_str()));
-        let via = match via {
-            Some(via) => via,
-            None => Via::parse_first(required(HeaderName::Via)?).ok_or(Fault::Header("Via"))?.0,
-        };
         let from = NameAddr::parse(required(HeaderName::From)?).ok_or(Fault::Header("From"))?;
         let to = NameAddr::parse(required(HeaderName::To)?).ok_or(Fault::Header("To"))?;
         let call_id = required(HeaderName::CallId)?;
@@ -203,10 +199,12 @@ impl<'a> Required<'a> {
             if method != cseq.method {
                 return Err(Fault::CSeqMethod);
             }
-            let uri = Uri::parse(uri).ok_or(Fault::RequestUri)?;
-            // Headers in a Request-URI are not allowed (RFC 3261 §19.1.1, table 1): they must never become headers.
-            if uri.sip().is_some_and(|uri| uri.headers.is_some()) {
-                return Err(Fault::RequestUri);
+            if !SipUri::is_usual(uri) {
+                let uri = Uri::parse(uri).ok_or(Fault::RequestUri)?;
+                // Headers in a Request-URI are not allowed (RFC 3261 §19.1.1, table 1): they must never become headers.
+                if uri.sip().is_some_and(|uri| uri.headers.is_some()) {
+                    return Err(Fault::RequestUri);
+                }
             }
         }
         let max_forwards = head.first(HeaderName::MaxForwards).map(read_max_forwards).transpose()?;
@@ -217,8 +215,27 @@ impl<'a> Required<'a> {
             return Err(Fault::Header("Contact"));
         }
         let body_length = framer::datagram_body(head)?;
-        Ok(Self { body_length, via, from, to, call_id, cseq, max_forwards })
+        Ok(Self { body_length, from, to, call_id, cseq, max_forwards })
     }
+}
+
+/// What is found before anything is read: another version, and fields that may stand once and stand more often.
+#[inline(always)]
+fn check_lines(head: &Head<'_>) -> Result<(), Fault> {
+    if !head.is_sip_2_0() {
+        return Err(Fault::Version);
+    }
+    if head.has_repeated(SINGLE) {
+        return Err(first_repeated(head));
+    }
+    Ok(())
+}
+
+/// The fault of a head that has no Via, or whose topmost one breaks the grammar.
+#[cold]
+fn fault_without_via(head: &Head<'_>) -> Fault {
+    let via = head.first(HeaderName::Via).map_or(Fault::Missing("Via"), |_| Fault::Header("Via"));
+    check_lines(head).err().unwrap_or(via)
 }
 
 /// What may stand once in every message.
@@ -243,10 +260,12 @@ fn first_repeated(head: &Head<'_>) -> Fault {
 }
 
 /// Whether every element of a list is an address.
+#[inline]
 fn is_address_list(value: &[u8]) -> bool {
-    if NameAddr::parse_usual(value).is_some() {
-        return true;
-    }
+    NameAddr::parse_usual(value).is_some() || is_any_address_list(value)
+}
+
+fn is_any_address_list(value: &[u8]) -> bool {
     let mut rest = value;
     loop {
         match NameAddr::parse_first(rest) {
@@ -262,6 +281,7 @@ fn is_call_id(text: &[u8]) -> bool {
     text::is_word(text)
 }
 
+#[inline(always)]
 fn read_cseq(value: &[u8]) -> Option<CSeq<'_>> {
     let digits = value.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let (number, rest) = value.split_at_checked(digits)?;

@@ -51,7 +51,7 @@ impl<'a> NameAddr<'a> {
         let (uri, behind) = text::split_bracketed(inner);
         let [b'>', params @ ..] = behind else { return None };
         let valid = match params.split_first_chunk() {
-            Some((name, tag)) => name == b";tag=" && text::all(tag, text::VALUE),
+            Some((name, tag)) => name == b";tag=" && !tag.is_empty() && text::split_value(tag).1.is_empty(),
             None => params.is_empty(),
         };
         (valid && has_scheme(uri)).then_some(Self { text: value, display, uri, params: Params::from_read(params) })

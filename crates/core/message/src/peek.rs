@@ -29,7 +29,7 @@ pub struct Peek<'a> {
     pub call_id: &'a [u8],
     /// Whether To has a tag: a request inside a dialog.
     pub in_dialog: bool,
-    head: Head<'a>,
+    pub(crate) head: Head<'a>,
 }
 
 impl<'a> Peek<'a> {
@@ -38,18 +38,16 @@ impl<'a> Peek<'a> {
     /// # Errors
     /// A [`Fault`] where there is no head to be found: nothing can be answered.
     pub fn read(bytes: &'a [u8]) -> Result<Self, Fault> {
-        let kind = Kind::Request(Method::Other(&[]));
-        let mut peek = Self { kind, via: None, call_id: &[], in_dialog: false, head: Head::unread(bytes) };
-        let head = &mut peek.head;
+        let mut head = Head::unread(bytes);
         head.read_lines()?;
-        peek.kind = match head.start() {
+        let kind = match head.start() {
             StartLine::Request { method, .. } => Kind::Request(method),
             StartLine::Response { status, .. } => Kind::Response(status),
         };
-        peek.via = head.first(HeaderName::Via).and_then(Via::parse_first).map(|(via, _)| via);
-        peek.call_id = head.first(HeaderName::CallId).unwrap_or(&[]);
-        peek.in_dialog = head.first(HeaderName::To).is_some_and(text::contains_tag);
-        Ok(peek)
+        let via = head.first(HeaderName::Via).and_then(Via::parse_first).map(|(via, _)| via);
+        let call_id = head.first(HeaderName::CallId).unwrap_or(&[]);
+        let in_dialog = head.first(HeaderName::To).is_some_and(text::contains_tag);
+        Ok(Self { kind, via, call_id, in_dialog, head })
     }
 
     /// To, for requests that are steered by their address of record.

@@ -123,48 +123,103 @@ pub(crate) fn split_while(text: &[u8], class: u16) -> (&[u8], &[u8]) {
     text.split_at_checked(text.len().wrapping_sub(rest.len())).unwrap_or((text, &[]))
 }
 
-/// As [`split_while`], for what is nearly always many bytes long, nearly all of them `plain`. What is plain must be of
-/// `class`; that it is so is seen in chunks, by a few vector instructions and without a branch for each byte.
+/// As [`split_while`], for what is nearly always many bytes long, nearly all of them plain. What is plain must be of
+/// `class`. Sixteen bytes at once are tested by a few vector instructions, and where one is not plain it is found among
+/// eight in a number: no branch for each byte.
 #[inline(always)]
-fn split_long(text: &[u8], class: u16, plain: impl Fn(u8) -> bool) -> (&[u8], &[u8]) {
+fn split_long<P: Plain>(text: &[u8], class: u16) -> (&[u8], &[u8]) {
     let mut rest = text;
     while let Some((chunk, tail)) = rest.split_first_chunk::<16>()
-        && chunk.iter().fold(true, |all, byte| all & plain(*byte))
+        && chunk.iter().fold(true, |all, byte| all & P::is(*byte))
     {
         rest = tail;
     }
-    if let Some((chunk, tail)) = rest.split_first_chunk::<8>()
-        && chunk.iter().fold(true, |all, byte| all & plain(*byte))
-    {
+    let rest = loop {
+        let Some((chunk, tail)) = rest.split_first_chunk::<8>() else { break skip_last::<P>(text, rest) };
+        let others = P::others(u64::from_le_bytes(*chunk));
+        if others != 0 {
+            break rest.get((others.trailing_zeros() >> 3) as usize..).unwrap_or(rest);
+        }
         rest = tail;
-    }
-    let rest = split_while(rest, class).1;
+    };
+    let rest = match rest {
+        [first, ..] if is(*first, class) => split_while(rest, class).1,
+        _ => rest,
+    };
     text.split_at_checked(text.len().wrapping_sub(rest.len())).unwrap_or((text, &[]))
 }
 
-/// Letters, digits and `@-./` (and a backquote, for it costs nothing): of [`WORD`] and of [`VALUE`].
+/// What is left of `rest`, the last few bytes of `text`, without what is plain: the last eight are looked at, though some
+/// of them were looked at before.
 #[inline(always)]
-const fn is_plain_word(byte: u8) -> bool {
-    ((byte | 0x20).wrapping_sub(b'`') <= b'z' - b'`') | (byte.wrapping_sub(b'-') <= b'9' - b'-')
+fn skip_last<'t, P: Plain>(text: &'t [u8], rest: &'t [u8]) -> &'t [u8] {
+    let Some(last) = text.last_chunk::<8>() else { return rest };
+    let others = P::others(u64::from_le_bytes(*last));
+    last.get((others.trailing_zeros() >> 3) as usize..).unwrap_or(&[])
+}
+
+/// Bytes that are recognised many at once.
+trait Plain {
+    fn is(byte: u8) -> bool;
+    /// The high bit of the first byte of `word` that is not plain, and perhaps some behind it.
+    fn others(word: u64) -> u64;
+}
+
+/// Letters, digits and `@-./` (and a backquote, for it costs nothing): of [`WORD`] and of [`VALUE`].
+struct PlainWord;
+
+impl Plain for PlainWord {
+    #[inline(always)]
+    fn is(byte: u8) -> bool {
+        ((byte | 0x20).wrapping_sub(b'`') <= b'z' - b'`') | (byte.wrapping_sub(b'-') <= b'9' - b'-')
+    }
+
+    #[inline(always)]
+    fn others(word: u64) -> u64 {
+        let low = word & every(0x7f);
+        // The high bit of each byte that is at least `from`; without their own high bits, sums do not reach the next byte.
+        let reaches = |bytes: u64, from: u8| bytes.wrapping_add(every(0x80u8.wrapping_sub(from)));
+        let letters = reaches(low | every(0x20), b'`') & !reaches(low | every(0x20), b'z' + 1);
+        let digits = reaches(low, b'-') & !reaches(low, b'9' + 1);
+        (!(letters | digits) | word) & every(0x80)
+    }
+}
+
+/// What stands in angle brackets.
+struct PlainBracketed;
+
+impl Plain for PlainBracketed {
+    #[inline(always)]
+    fn is(byte: u8) -> bool {
+        // `<` and `>` differ in one bit.
+        (byte > b' ') & (byte != b'"') & (byte | 2 != b'>')
+    }
+
+    #[inline(always)]
+    fn others(word: u64) -> u64 {
+        // So do a space and `"`.
+        let brackets = (word | every(2)) ^ every(b'>');
+        let quotes = (word | every(2)) ^ every(b'"');
+        zeros(brackets) | zeros(quotes) | controls(word)
+    }
 }
 
 /// An unquoted parameter value.
 #[inline]
 pub(crate) fn split_value(text: &[u8]) -> (&[u8], &[u8]) {
-    split_long(text, VALUE, is_plain_word)
+    split_long::<PlainWord>(text, VALUE)
 }
 
 /// What stands between angle brackets.
 #[inline]
 pub(crate) fn split_bracketed(text: &[u8]) -> (&[u8], &[u8]) {
-    // `<` and `>` differ in one bit.
-    split_long(text, BRACKETED, |byte| (byte > b' ') & (byte != b'"') & (byte | 2 != b'>'))
+    split_long::<PlainBracketed>(text, BRACKETED)
 }
 
 /// Whether a non-empty `text` is a [`WORD`].
 #[inline]
 pub(crate) fn is_word(text: &[u8]) -> bool {
-    !text.is_empty() && split_long(text, WORD, is_plain_word).1.is_empty()
+    !text.is_empty() && split_long::<PlainWord>(text, WORD).1.is_empty()
 }
 
 /// Whether all of a non-empty `text` is of `class`.
@@ -217,24 +272,21 @@ pub fn trim(text: &[u8]) -> &[u8] {
     text
 }
 
-/// One in each byte of a number.
-pub(crate) const ONES: u64 = 0x0101_0101_0101_0101;
+/// `byte` in each byte of a number.
+#[inline(always)]
+const fn every(byte: u8) -> u64 {
+    0x0101_0101_0101_0101u64.wrapping_mul(byte as u64)
+}
 
 /// The high bit of the first zero byte of `word`, and perhaps some behind it.
 #[inline(always)]
-pub(crate) const fn zeros(word: u64) -> u64 {
-    word.wrapping_sub(ONES) & !word & ONES.wrapping_mul(128)
-}
-
-/// As [`zeros`], for CR and LF.
-#[inline(always)]
-const fn line_ends(word: u64) -> u64 {
-    zeros(word ^ ONES.wrapping_mul(b'\r' as u64)) | zeros(word ^ ONES.wrapping_mul(b'\n' as u64))
+const fn zeros(word: u64) -> u64 {
+    word.wrapping_sub(every(1)) & !word & every(0x80)
 }
 
 /// Sixteen bytes as two numbers, the first byte lowest.
 #[inline(always)]
-pub(crate) const fn halves(bytes: [u8; 16]) -> (u64, u64) {
+const fn halves(bytes: [u8; 16]) -> (u64, u64) {
     let both = u128::from_le_bytes(bytes);
     #[expect(clippy::cast_possible_truncation, reason = "it is cut in two")]
     (both as u64, (both >> 64) as u64)
@@ -258,26 +310,28 @@ pub(crate) fn contains_tag(text: &[u8]) -> bool {
 fn begins_tag(ten: &[u8; 10]) -> bool {
     let eight = |from: usize, letter: u8| {
         let bytes = ten.get(from..).and_then(<[u8]>::first_chunk);
-        bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes)) ^ ONES.wrapping_mul(u64::from(letter))
+        bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes)) ^ every(letter)
     };
     zeros(eight(0, b't') | eight(1, b'a') | eight(2, b'g')) != 0
 }
 
-/// Where the first CR or LF stands.
+/// The high bit of the first byte of `word` that is below a space, and perhaps some behind it.
 #[inline(always)]
-pub(crate) fn find_line_end(text: &[u8]) -> Option<usize> {
+const fn controls(word: u64) -> u64 {
+    zeros(word & every(0xe0))
+}
+
+/// Where the first byte below a space stands.
+#[inline(always)]
+pub(crate) fn find_control(text: &[u8]) -> Option<usize> {
     let mut rest = text;
     while let Some((chunk, tail)) = rest.split_first_chunk::<16>() {
-        // No branch for each byte: this becomes a few vector instructions. Nearly all below a space are line ends.
+        // No branch for each byte: this becomes a few vector instructions.
         if chunk.iter().fold(false, |any, byte| any | (*byte < b' ')) {
             let (low, high) = halves(*chunk);
-            let at = match (line_ends(low), line_ends(high)) {
-                (0, 0) => {
-                    rest = tail;
-                    continue;
-                }
-                (0, ends) => (ends.trailing_zeros() >> 3).wrapping_add(8),
-                (ends, _) => ends.trailing_zeros() >> 3,
+            let at = match controls(low) {
+                0 => (controls(high).trailing_zeros() >> 3).wrapping_add(8),
+                controls => controls.trailing_zeros() >> 3,
             };
             return Some(text.len().wrapping_sub(rest.len()).wrapping_add(at as usize));
         }
@@ -285,7 +339,20 @@ pub(crate) fn find_line_end(text: &[u8]) -> Option<usize> {
     }
     // The last few bytes.
     let before = text.len().wrapping_sub(rest.len());
-    rest.iter().position(|byte| matches!(byte, b'\r' | b'\n')).map(|at| before.wrapping_add(at))
+    rest.iter().position(|byte| *byte < b' ').map(|at| before.wrapping_add(at))
+}
+
+/// Where the first CR or LF stands.
+#[inline]
+pub(crate) fn find_line_end(text: &[u8]) -> Option<usize> {
+    let mut rest = text;
+    loop {
+        let (_, tail) = rest.split_at_checked(find_control(rest)?)?;
+        if let [b'\r' | b'\n', ..] = tail {
+            return Some(text.len().wrapping_sub(tail.len()));
+        }
+        rest = tail.get(1..)?;
+    }
 }
 
 /// `qvalue = ( "0" [ "." 0*3DIGIT ] ) / ( "1" [ "." 0*3("0") ] )` in thousandths (RFC 3261 §25.1).
@@ -424,6 +491,27 @@ mod tests {
         assert_eq!(unquote(b"plain").as_ref(), b"plain");
     }
 
+    /// Each byte at each of eight places, between bytes that are plain.
+    fn eight_are_as_one_by_one<P: Plain>(class: u16) {
+        for byte in 0..=u8::MAX {
+            assert!(!P::is(byte) || is(byte, class), "{byte} is plain and not of the class");
+            for place in 0..8 {
+                let mut eight = *b"abcdefgh";
+                eight[place] = byte;
+                let others = P::others(u64::from_le_bytes(eight));
+                let expected = if P::is(byte) { 8 } else { place };
+                assert_eq!((others.trailing_zeros() >> 3) as usize, expected, "{byte} at {place}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_plain_is_plain_among_eight() {
+        eight_are_as_one_by_one::<PlainWord>(WORD);
+        eight_are_as_one_by_one::<PlainWord>(VALUE);
+        eight_are_as_one_by_one::<PlainBracketed>(BRACKETED);
+    }
+
     proptest! {
         #[test]
         fn many_bytes_at_once_are_as_one_by_one(
@@ -431,6 +519,7 @@ mod tests {
         ) {
             let line_end = text.iter().position(|byte| matches!(byte, b'\r' | b'\n'));
             prop_assert_eq!(find_line_end(&text), line_end);
+            prop_assert_eq!(find_control(&text), text.iter().position(|byte| *byte < b' '));
             for class in [TOKEN, USER, PARAM, NAME, HEADER, URI, WORD, VALUE, BRACKETED, QUOTED, HEADER | TOKEN | NAME] {
                 let end = text.iter().position(|byte| !is(*byte, class)).unwrap_or(text.len());
                 prop_assert_eq!(split_while(&text, class), text.split_at(end));

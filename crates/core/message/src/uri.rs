@@ -169,7 +169,7 @@ impl<'a> SipUri<'a> {
 
     /// The usual alone: a user without escapes and password, a host that is no IPv6 address, no headers. What is read here
     /// [`parse_any`](Self::parse_any) would read as the same; what is not may be valid all the same.
-    #[inline]
+    #[inline(always)]
     fn parse_usual(text: &'a [u8], secure: bool, rest: &'a [u8]) -> Option<Self> {
         let (user, rest) = text::split_while(rest, USER);
         let [b'@', rest @ ..] = rest else { return None };
@@ -184,6 +184,12 @@ impl<'a> SipUri<'a> {
             _ => return None,
         };
         Some(Self { text, secure, user: Some(user), password: None, host_port, params, headers: None })
+    }
+
+    /// Whether [`parse_usual`](Self::parse_usual) reads `text`; inlined, so that nothing is kept of what it reads.
+    #[inline]
+    pub(crate) fn is_usual(text: &'a [u8]) -> bool {
+        matches!(text, [b's', b'i', b'p', b':', rest @ ..] if Self::parse_usual(text, false, rest).is_some())
     }
 
     /// The whole grammar.
@@ -232,6 +238,12 @@ impl<'a> SipUri<'a> {
     pub fn without_headers(&self) -> &'a [u8] {
         let cut = self.headers.map_or(0, |headers| headers.len().saturating_add(1));
         self.text.get(..self.text.len().saturating_sub(cut)).unwrap_or(self.text)
+    }
+
+    /// The user part with its escapes undone; empty where there is none.
+    #[must_use]
+    pub fn unescaped_user(&self) -> SmallVec<[u8; 24]> {
+        Unescaped::new(self.user.unwrap_or(&[])).collect()
     }
 
     /// The canonical address of record; `None` without a user part.
