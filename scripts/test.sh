@@ -4,17 +4,32 @@ set -eu
 . "$(dirname "$0")/common.sh"
 . scripts/bootstrap.sh
 
-# The real phones. linphone-cli pulls in a desktop: it is used where it is there and never installed.
+# Programs of servers lie where the PATH of people who are not root does not lead.
+is_there() { have "$1" || [ -x "/usr/sbin/$1" ]; }
+
+# The real phones, the name server, and what makes networks. linphone-cli pulls in a desktop: it is used where it is there and
+# never installed.
 missing=""
-have sipp || missing="$missing sip-tester"
-have baresip || missing="$missing baresip"
+for needed in sipp:sip-tester baresip:baresip named:bind9 ip:iproute2 nft:nftables conntrack:conntrack; do
+    is_there "${needed%:*}" || missing="$missing ${needed#*:}"
+done
 if [ -n "$missing" ] && can_apt; then
     say "installing$missing"
+    # bind9 would start a name server for this machine.
+    policy=/usr/sbin/policy-rc.d
+    if [ -e "$policy" ]; then policy=""; else (printf '#!/bin/sh\nexit 101\n' >"$policy" && chmod 755 "$policy"); fi
     # shellcheck disable=SC2086  # several packages
     apt_install $missing || echo "could not install$missing"
+    [ -z "$policy" ] || rm -f "$policy"
 fi
 have sipp || echo "SKIPPED: the SIPp scenarios, for sipp is not installed (sudo apt-get install sip-tester)"
 have baresip || echo "SKIPPED: the calls between phones, for baresip is not installed (sudo apt-get install baresip)"
+is_there named || echo "SKIPPED: calls to host names, for named is not installed (sudo apt-get install bind9)"
+if ! is_root; then
+    echo "SKIPPED: phones behind NAT and calls across address families, for only root may make network namespaces"
+elif ! { is_there ip && is_there nft && is_there conntrack; }; then
+    echo "SKIPPED: phones behind NAT, for a program is missing (sudo apt-get install iproute2 nftables conntrack)"
+fi
 have linphonec || echo "SKIPPED: the tests with linphonec, which is not installed (sudo apt-get install linphone-cli)"
 
 # RFC 4475's messages are not part of this repository.

@@ -1,6 +1,9 @@
 //! Benchmarks, and the mutations that the server is tortured with. Nothing here is a timed test.
 
+#[path = "../../interop/src/crowd.rs"]
+pub mod crowd;
 pub mod exercise;
 pub mod messages;
 pub mod mutate;
+pub mod server;
 pub mod subject;

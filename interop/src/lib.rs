@@ -3,13 +3,18 @@
 //! The tests of this crate start the `strowger` binary on a free loopback port and let phones
 //! (`baresip`, `linphonec`) and scripted user agents (`SIPp`) talk to it; what they report is what is
 //! asserted. [`Config`] describes a server and [`Config::start`] runs one; [`Phone`], [`Linphone`] and
-//! [`Sipp`] are the other ends; [`LossyRelay`] is a bad network between them.
+//! [`Sipp`] are the other ends; [`LossyRelay`] is a bad network between them, [`Nat`] one with private
+//! addresses, and [`bind9`] is the name server.
 //!
 //! Two environment variables are read:
 //! - `STROWGER_BIN`: the server to test, instead of the one beside the test executable;
 //! - `STROWGER_REQUIRE_INTEROP=1`: a program that is not installed fails the test instead of skipping it.
 
+pub mod bind9;
+pub mod crowd;
+mod kamailio;
 mod linphone;
+mod namespace;
 mod phone;
 mod ports;
 mod process;
@@ -18,7 +23,9 @@ mod relay;
 mod server;
 mod sipp;
 
+pub use kamailio::Kamailio;
 pub use linphone::Linphone;
+pub use namespace::{Namespace, Nat};
 pub use phone::{Event, Phone};
 pub use ports::{free_port, free_port_pair};
 pub use process::Process;

@@ -2,12 +2,13 @@
 
 use std::fs;
 use std::io::{ErrorKind, Read, Write};
-use std::net::{Ipv4Addr, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::time::{Duration, Instant};
 
 use serde_json::{Value, json};
 use tempfile::TempDir;
 
+use crate::namespace::Namespace;
 use crate::process::{Process, tail};
 use crate::{PATIENCE, Program, Server, free_port, free_port_pair, poll};
 
@@ -43,23 +44,48 @@ impl Phone {
     /// When it does not start.
     #[must_use]
     pub fn start(name: &'static str) -> Phone {
+        Phone::start_at(name, Ipv4Addr::LOCALHOST, None)
+    }
+
+    /// Starts a phone on its own ports of this address, in a network of its own where there is one.
+    ///
+    /// # Panics
+    /// When it does not start.
+    #[must_use]
+    pub fn start_at(name: &'static str, host: Ipv4Addr, network: Option<&Namespace>) -> Phone {
+        let listen = SocketAddr::from((host, free_port_pair()));
+        Phone::launch(name, &format!("sip_listen {listen}\nnet_interface {host}\n"), &["-4"], network)
+    }
+
+    /// Starts a phone that has the IPv4 and the IPv6 address of this interface, and chooses its ports.
+    ///
+    /// # Panics
+    /// When it does not start; it does not on a loopback interface.
+    #[must_use]
+    pub fn start_on(name: &'static str, interface: &str, network: &Namespace) -> Phone {
+        Phone::launch(name, &format!("net_interface {interface}\n"), &[], Some(network))
+    }
+
+    fn launch(name: &'static str, network_settings: &str, options: &[&str], network: Option<&Namespace>) -> Phone {
         let folder = tempfile::Builder::new().prefix("baresip-").tempdir().expect("a temporary folder");
         let control_port = free_port();
-        let files = [("config", config(free_port_pair(), control_port)), ("accounts", String::new())];
+        let files = [("config", config(network_settings, control_port)), ("accounts", String::new())];
         for (file, text) in files {
             fs::write(folder.path().join(file), text).expect("the phone's files can be written");
         }
         // It asks for its contacts' file, too, and would write one with examples.
         fs::write(folder.path().join("contacts"), "").expect("the phone's files can be written");
 
-        let arguments = ["-4", "-s", "-f"].map(String::from).into_iter();
+        let arguments = options.iter().chain(&["-s", "-f"]).map(ToString::to_string);
         let arguments = arguments.chain([folder.path().display().to_string()]).collect::<Vec<_>>();
-        let mut process = Process::start(&Program::Baresip.path(), &arguments, folder.path().join("phone.log"));
+        let log = folder.path().join("phone.log");
+        let mut process = Process::start_in(network, &Program::Baresip.path(), &arguments, log);
         let control = poll(PATIENCE, || {
             if let Some(status) = process.ended() {
                 panic!("{name}'s phone ended with {status}:\n{}{}", process.output(), process.errors());
             }
-            TcpStream::connect((Ipv4Addr::LOCALHOST, control_port)).ok()
+            let connect = || TcpStream::connect((Ipv4Addr::LOCALHOST, control_port)).ok();
+            network.map_or_else(connect, |network| network.inside(connect))
         })
         .unwrap_or_else(|| panic!("{name}'s phone opens no control connection"));
         let (received, events, answers) = (Vec::new(), Vec::new(), Vec::new());
@@ -76,6 +102,31 @@ impl Phone {
         let account =
             format!("<sip:{}@example.com>;auth_pass=\"{password}\";outbound=\"sip:{address}\";regint=600", self.name);
         self.register_account(&account)
+    }
+
+    /// Like [`Phone::register`], over this transport (`udp`, `tcp`) to this address of the server.
+    ///
+    /// # Panics
+    /// When neither event comes.
+    pub fn register_over(&mut self, transport: &str, address: SocketAddr) -> Event {
+        let name = self.name;
+        let account = format!(
+            "<sip:{name}@example.com;transport={transport}>;auth_pass=\"secret of {name}\";\
+             outbound=\"sip:{address};transport={transport}\";regint=600"
+        );
+        self.register_account(&account)
+    }
+
+    /// Like [`Phone::register_over`] TCP, as a device that keeps its connection alive (RFC 5626).
+    ///
+    /// # Panics
+    /// When neither event comes.
+    pub fn register_outbound(&mut self, address: SocketAddr) -> Event {
+        let name = self.name;
+        self.register_account(&format!(
+            "<sip:{name}@example.com;transport=tcp>;auth_pass=\"secret of {name}\";regint=600;sipnat=outbound;\
+             outbound=\"sip:{address};transport=tcp\""
+        ))
     }
 
     /// Like [`Phone::register`], with an account in baresip's own notation.
@@ -226,12 +277,10 @@ fn take_netstring(received: &mut Vec<u8>) -> Option<Vec<u8>> {
 }
 
 /// `ausine` knows 48 kHz stereo only; `aubridge` alone is a sink that needs no device.
-fn config(sip_port: u16, control_port: u16) -> String {
+fn config(network_settings: &str, control_port: u16) -> String {
     format!(
         "poll_method          epoll
-sip_listen           127.0.0.1:{sip_port}
-net_interface        127.0.0.1
-call_local_timeout   120
+{network_settings}call_local_timeout   120
 call_max_calls       1
 audio_player         aubridge,none
 audio_source         ausine,400
@@ -245,6 +294,7 @@ module_path          /usr/lib/baresip/modules
 module               g711.so
 module               aubridge.so
 module               ausine.so
+module_tmp           uuid.so
 module_tmp           account.so
 module_app           menu.so
 module_app           ctrl_tcp.so

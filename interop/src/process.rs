@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, ExitStatus, Stdio};
 use std::time::Duration;
 
+use crate::namespace::Namespace;
 use crate::{poll, program};
 
 /// A running program whose output goes to files; dropping it kills it, also when the test panics.
@@ -24,7 +25,16 @@ impl Process {
     /// When it cannot be started.
     #[must_use]
     pub fn start(program: &Path, arguments: &[String], log: PathBuf) -> Process {
-        Process::spawn(program, arguments, log, Stdio::null())
+        Process::spawn(program, arguments, log, Stdio::null(), None)
+    }
+
+    /// Like [`Process::start`], in a network of its own where there is one.
+    ///
+    /// # Panics
+    /// When it cannot be started.
+    #[must_use]
+    pub fn start_in(network: Option<&Namespace>, program: &Path, arguments: &[String], log: PathBuf) -> Process {
+        Process::spawn(program, arguments, log, Stdio::null(), network)
     }
 
     /// Like [`Process::start`], with a standard input that stays open for as long as the process lives.
@@ -33,14 +43,14 @@ impl Process {
     /// When it cannot be started.
     #[must_use]
     pub fn start_interactive(program: &Path, arguments: &[String], log: PathBuf) -> Process {
-        Process::spawn(program, arguments, log, Stdio::piped())
+        Process::spawn(program, arguments, log, Stdio::piped(), None)
     }
 
-    fn spawn(program: &Path, arguments: &[String], log: PathBuf, stdin: Stdio) -> Process {
+    fn spawn(program: &Path, arguments: &[String], log: PathBuf, stdin: Stdio, network: Option<&Namespace>) -> Process {
         let output = File::create(&log).expect("the log file can be created");
         let errors = File::create(log.with_extension("err")).expect("the log file can be created");
         let folder = log.parent().expect("a log lies in a folder");
-        let child = dying_with_us(program)
+        let child = dying_with_us(program, network)
             .args(arguments)
             .current_dir(folder)
             // No program shall find the settings of the person who runs the tests, or leave files behind.
@@ -57,6 +67,12 @@ impl Process {
     /// The child's standard input, where it was started with one.
     pub fn stdin(&mut self) -> Option<&mut std::process::ChildStdin> {
         self.child.stdin.as_mut()
+    }
+
+    /// Its number.
+    #[must_use]
+    pub fn id(&self) -> u32 {
+        self.child.id()
     }
 
     /// How it ended, or `None` while it runs.
@@ -104,13 +120,14 @@ pub(crate) fn tail(text: &str, lines: usize) -> String {
 
 /// Through `setpriv` (util-linux) the kernel kills the child also when the test executable is killed,
 /// which no `Drop` sees.
-fn dying_with_us(program: &Path) -> Command {
+pub(crate) fn dying_with_us(program: &Path, network: Option<&Namespace>) -> Command {
+    let command = |program: &Path| network.map_or_else(|| Command::new(program), |network| network.command(program));
     match program::search("setpriv") {
         Some(setpriv) => {
-            let mut command = Command::new(setpriv);
+            let mut command = command(&setpriv);
             command.args(["--pdeathsig", "KILL", "--"]).arg(program);
             command
         }
-        None => Command::new(program),
+        None => command(program),
     }
 }

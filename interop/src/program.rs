@@ -14,6 +14,8 @@ pub enum Program {
     Linphone,
     /// The scripted user agent `sipp`.
     Sipp,
+    /// The SIP server `kamailio`.
+    Kamailio,
 }
 
 impl Program {
@@ -27,9 +29,9 @@ impl Program {
             return true;
         }
         let missing = format!("{} is not installed (apt-get install {})", self.name(), self.package());
-        // It brings half a desktop with it, so nobody is made to install it.
-        let required =
-            self != Program::Linphone && env::var("STROWGER_REQUIRE_INTEROP").is_ok_and(|value| value == "1");
+        // They bring half a desktop, or half a carrier, with them, so nobody is made to install them.
+        let is_optional = matches!(self, Program::Linphone | Program::Kamailio);
+        let required = !is_optional && env::var("STROWGER_REQUIRE_INTEROP").is_ok_and(|value| value == "1");
         assert!(!required, "{missing}");
         // The test harness would keep back what `println!` says in a test that passes.
         let test = thread::current();
@@ -51,6 +53,7 @@ impl Program {
             Program::Baresip => "baresip",
             Program::Linphone => "linphonec",
             Program::Sipp => "sipp",
+            Program::Kamailio => "kamailio",
         }
     }
 
@@ -59,12 +62,19 @@ impl Program {
             Program::Baresip => "baresip",
             Program::Linphone => "linphone-cli",
             Program::Sipp => "sip-tester",
+            Program::Kamailio => "kamailio",
         }
     }
 }
 
-/// The first file of this name in the folders of `PATH`.
+/// Whether a program that is missing fails the test.
+pub(crate) fn required() -> bool {
+    env::var("STROWGER_REQUIRE_INTEROP").is_ok_and(|value| value == "1")
+}
+
+/// The first file of this name in the folders of `PATH`, and in those of servers, which are not in everybody's.
 pub(crate) fn search(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
-    env::split_paths(&path).map(|folder| folder.join(name)).find(|file| file.is_file())
+    let servers = ["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from);
+    env::split_paths(&path).chain(servers).map(|folder| folder.join(name)).find(|file| file.is_file())
 }

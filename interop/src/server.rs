@@ -4,12 +4,14 @@ use std::env;
 use std::fs;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
+use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
 use tempfile::TempDir;
 
-use crate::process::{Process, tail};
+use crate::namespace::Namespace;
+use crate::process::{Process, read, tail};
 use crate::{PATIENCE, free_port, poll};
 
 /// What a test wants its server to be like.
@@ -17,8 +19,10 @@ use crate::{PATIENCE, free_port, poll};
 pub struct Config {
     /// The loopback address that it listens on.
     pub host: IpAddr,
-    /// The UDP port there.
+    /// The port there.
     pub port: u16,
+    /// Whether it takes TCP connections there, too.
+    pub tcp: bool,
     /// The domains that it serves; the first is the realm of its challenges.
     pub domains: Vec<&'static str>,
     /// Subscribers that exist before it starts: address of record and password.
@@ -31,8 +35,14 @@ pub struct Config {
     pub trusted: Vec<&'static str>,
     /// How long a phone may ring.
     pub ring_timeout: &'static str,
+    /// What its section `[proxy]` says besides, as TOML.
+    pub proxy: String,
     /// Routes, the first match wins.
     pub routes: Vec<Route>,
+    /// Listeners elsewhere, as `tcp:[::1]:5060`.
+    pub listeners: Vec<String>,
+    /// What its section `[registrar]` says besides.
+    pub registrar: &'static str,
     /// What its configuration says besides, as TOML.
     pub more: String,
 }
@@ -55,6 +65,7 @@ impl Default for Config {
         Config {
             host: Ipv4Addr::LOCALHOST.into(),
             port: free_port(),
+            tcp: false,
             domains: vec!["example.com"],
             users: vec![
                 ("alice@example.com", "secret of alice"),
@@ -65,7 +76,10 @@ impl Default for Config {
             require: vec!["REGISTER", "INVITE"],
             trusted: Vec::new(),
             ring_timeout: "3m",
+            proxy: String::new(),
             routes: Vec::new(),
+            listeners: Vec::new(),
+            registrar: "",
             more: String::new(),
         }
     }
@@ -84,16 +98,28 @@ impl Config {
     /// When there is no server to start, or it does not answer.
     #[must_use]
     pub fn start(self) -> Server {
+        self.start_in(None)
+    }
+
+    /// Like [`Config::start`], in a network of its own where there is one.
+    ///
+    /// # Panics
+    /// When there is no server to start, or it does not answer.
+    #[must_use]
+    pub fn start_in(self, network: Option<&Namespace>) -> Server {
         let folder = tempfile::Builder::new().prefix("strowger-").tempdir().expect("a temporary folder");
         let file = folder.path().join("strowger.toml");
         fs::write(&file, self.to_toml(folder.path())).expect("the configuration can be written");
         for (who, password) in &self.users {
             command(&file, &["user", "add"], &[who, "--password", password]);
         }
-        let process = Process::start(&binary(), &arguments(&file, &["serve"], &[]), folder.path().join("server.log"));
+        let log = folder.path().join("server.log");
+        let process = Process::start_in(network, &binary(), &arguments(&file, &["serve"], &[]), log);
         let address = self.address();
-        let mut server = Server { process, address, file, _folder: folder };
-        server.wait_until_it_answers();
+        let mut server = Server { process, address, file, folder };
+        let bind = || UdpSocket::bind((address.ip(), 0)).expect("a socket");
+        let socket = network.map_or_else(bind, |network| network.inside(bind));
+        server.wait_until_it_answers(&socket);
         server
     }
 
@@ -102,13 +128,16 @@ impl Config {
     }
 
     fn to_toml(&self, folder: &Path) -> String {
-        let Config { domains, algorithms, require, trusted, ring_timeout, .. } = self;
+        let Config { domains, algorithms, require, trusted, ring_timeout, proxy, registrar, .. } = self;
         let address = self.address();
+        let transports: &[&str] = if self.tcp { &["udp", "tcp"] } else { &["udp"] };
+        let own = transports.iter().map(|transport| format!("{transport}:{address}"));
+        let listen: Vec<String> = own.chain(self.listeners.iter().cloned()).collect();
         let realm = domains.first().expect("a server has a domain");
         let data = folder.join("data").display().to_string();
         let mut text = format!(
             r#"[server]
-listen  = ["udp:{address}"]
+listen  = {listen:?}
 domains = {domains:?}
 data    = {data:?}
 workers = 1
@@ -121,6 +150,7 @@ socket = "{data}/control.sock"
 
 [registrar]
 expires = {{ default = "1h", min = "1m", max = "2h" }}
+{registrar}
 
 [auth]
 realm      = {realm:?}
@@ -130,6 +160,7 @@ trusted    = {trusted:?}
 
 [proxy]
 ring_timeout = {ring_timeout:?}
+{proxy}
 "#
         );
         for Route { domain, action, targets } in &self.routes {
@@ -148,7 +179,7 @@ pub struct Server {
     process: Process,
     address: SocketAddr,
     file: PathBuf,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Server {
@@ -172,10 +203,62 @@ impl Server {
     /// When the command fails or its answer has no such number.
     #[must_use]
     pub fn registrations(&self) -> u64 {
-        let text = command(&self.file, &["ctl", "status", "--json"], &[]);
-        let status: Value = serde_json::from_str(&text)
-            .unwrap_or_else(|error| panic!("`ctl status --json` printed no JSON ({error}): {text}"));
+        let status = self.status();
         status["registrations"].as_u64().unwrap_or_else(|| panic!("no count of registrations in {status}"))
+    }
+
+    /// What `ctl status` says.
+    ///
+    /// # Panics
+    /// When the command fails or its answer is no JSON.
+    #[must_use]
+    pub fn status(&self) -> Value {
+        self.ctl("status")
+    }
+
+    /// The calls in progress, as `ctl calls` lists them.
+    ///
+    /// # Panics
+    /// When the command fails or its answer has no list.
+    #[must_use]
+    pub fn calls(&self) -> Vec<Value> {
+        let answer = self.ctl("calls");
+        answer["calls"].as_array().unwrap_or_else(|| panic!("no list of calls in {answer}")).clone()
+    }
+
+    /// The records of ended calls, where the configuration says `[cdr] file = "cdr.json"`.
+    ///
+    /// # Panics
+    /// When a line is no JSON.
+    #[must_use]
+    pub fn records(&self) -> Vec<Value> {
+        let text = read(&self.folder.path().join("cdr.json"));
+        text.lines().map(|line| serde_json::from_str(line).expect("a record is JSON")).collect()
+    }
+
+    /// What `ctl QUESTION --json` prints.
+    fn ctl(&self, question: &str) -> Value {
+        let text = command(&self.file, &["ctl", question, "--json"], &[]);
+        serde_json::from_str(&text)
+            .unwrap_or_else(|error| panic!("`ctl {question} --json` printed no JSON ({error}): {text}"))
+    }
+
+    /// The number of its process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        self.process.id()
+    }
+
+    /// Asks it to end (SIGTERM), and waits until it has.
+    ///
+    /// # Panics
+    /// When it does not end, or not in good order.
+    pub fn terminate(&mut self) {
+        let pid = self.pid().to_string();
+        let told = Command::new("kill").args(["-TERM", &pid]).status();
+        assert!(told.is_ok_and(|status| status.success()), "the server can be told to end");
+        let status = self.process.wait(PATIENCE);
+        assert!(status.is_some_and(|status| status.success()), "the server ends with {status:?}:\n{}", self.log());
     }
 
     /// What it has written to its log so far.
@@ -185,8 +268,7 @@ impl Server {
     }
 
     /// It is ready when it answers an OPTIONS that is for itself.
-    fn wait_until_it_answers(&mut self) {
-        let socket = UdpSocket::bind((self.address.ip(), 0)).expect("a socket");
+    fn wait_until_it_answers(&mut self, socket: &UdpSocket) {
         socket.set_read_timeout(Some(Duration::from_millis(200))).expect("a time-out can be set");
         let (server, local) = (self.address, socket.local_addr().expect("a bound socket has an address"));
         let mut attempt = 0;

@@ -23,6 +23,7 @@ pub struct Sipp {
     calls: u32,
     rate: u32,
     login: Option<[String; 3]>,
+    mode: &'static str,
     keys: Vec<(&'static str, String)>,
 }
 
@@ -36,7 +37,7 @@ impl Sipp {
         let keys = [("caller", "alice"), ("callee", "bob"), ("domain", "example.com")];
         let keys = keys.map(|(keyword, value)| (keyword, value.to_owned())).to_vec();
         let (host, port) = (Ipv4Addr::LOCALHOST, free_port());
-        Sipp { scenario, remote, host, port, calls: 1, rate: 10, login: None, keys }
+        Sipp { scenario, remote, host, port, calls: 1, rate: 10, login: None, mode: "u1", keys }
     }
 
     /// Plays from this address.
@@ -55,6 +56,12 @@ impl Sipp {
     #[must_use]
     pub fn calls(self, calls: u32, rate: u32) -> Sipp {
         Sipp { calls, rate, ..self }
+    }
+
+    /// How it transports messages, as its option `-t` has it: `u1` (UDP), `t1` (one TCP connection), `tn` (one a call).
+    #[must_use]
+    pub fn mode(self, mode: &'static str) -> Sipp {
+        Sipp { mode, ..self }
     }
 
     /// The value of `[keyword]`, and of `@keyword@` where `SIPp` allows no keyword, in the scenario.
@@ -83,7 +90,7 @@ impl Sipp {
         fs::write(&file, self.scenario_text()).expect("the scenario can be written");
         let mut process =
             Process::start(&Program::Sipp.path(), &self.arguments(&file), folder.path().join("screen.log"));
-        let opened = poll(PATIENCE, || (process.ended().is_some() || is_open(self.host, self.port)).then_some(()));
+        let opened = poll(PATIENCE, || (process.ended().is_some() || self.is_open()).then_some(()));
         assert!(opened.is_some(), "sipp opens no socket");
         SippRun { scenario: self.scenario, process, folder, reported: false }
     }
@@ -94,6 +101,13 @@ impl Sipp {
     /// When a call of it fails.
     pub fn run(self) {
         self.start().finish();
+    }
+
+    /// Whether some process has the port open: looking does not take it away from that process.
+    fn is_open(&self) -> bool {
+        let table = if self.mode.starts_with('t') { "/proc/net/tcp" } else { "/proc/net/udp" };
+        let address = u32::from_ne_bytes(self.host.octets());
+        read(Path::new(table)).contains(&format!(" {address:08X}:{:04X} ", self.port))
     }
 
     fn scenario_text(&self) -> String {
@@ -109,7 +123,7 @@ impl Sipp {
         let mut words = vec![
             self.remote.to_string(),
             format!("-sf {}", file.display()),
-            format!("-i {} -bind_local -p {}", self.host, self.port),
+            format!("-i {} -bind_local -p {} -t {} -max_socket 1000", self.host, self.port, self.mode),
             format!("-m {} -r {}", self.calls, self.rate),
             format!("-timeout {TIMEOUT_S} -timeout_error -nostdin"),
             "-trace_msg -message_file messages.log -trace_err -error_file errors.log".to_owned(),
@@ -154,7 +168,8 @@ impl SippRun {
     }
 
     /// All messages that it sent and received so far.
-    fn messages(&self) -> String {
+    #[must_use]
+    pub fn messages(&self) -> String {
         read(&self.folder.path().join("messages.log"))
     }
 }
@@ -174,10 +189,4 @@ impl Drop for SippRun {
 /// When it is refused.
 pub fn register(server: &Server, user: &str, contact: &str, port: u16) {
     Sipp::new("register", server.address()).port(port).key("caller", user).key("contact", contact).run();
-}
-
-/// Whether some process has the UDP port open: looking does not take it away from that process.
-fn is_open(host: Ipv4Addr, port: u16) -> bool {
-    let address = u32::from_ne_bytes(host.octets());
-    read(Path::new("/proc/net/udp")).contains(&format!("{address:08X}:{port:04X}"))
 }

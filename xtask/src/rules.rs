@@ -100,7 +100,7 @@ pub(crate) const CRATES: &[Rule] = &[
         "strowger-worker",
         "crates/shell/worker",
         Group::Shell,
-        &["calls", "foundation", "message", "auth", "registrar", "locate", "shard", "net"],
+        &["calls", "foundation", "message", "auth", "registrar", "locate", "trunk", "shard", "net"],
     ),
     rule("strowger-sim", "crates/tools/sim", Group::Tools, ALL_CORE),
     rule("strowger", "bin/strowger", Group::Leaf, ALL_SHELL_AND_CORE),

@@ -9,7 +9,7 @@ use serde_json::json;
 use strowger_control::config::Config;
 use strowger_control::ladder::Ladder;
 use strowger_control::protocol::{
-    Calls, Registrations, Request, Response, Status, TraceEvent, TraceFilter, TraceRequest,
+    Calls, Registrations, Request, Response, Status, TraceEvent, TraceFilter, TraceRequest, Trunk,
 };
 use strowger_control::socket;
 
@@ -60,6 +60,9 @@ fn print_status(status: &Status) -> io::Result<()> {
         ("listeners", status.listeners.join("\n")),
         ("domains", status.domains.join(", ")),
     ];
+    if !status.trunks.is_empty() {
+        facts.push(("trunks", status.trunks.iter().map(trunk).collect::<Vec<_>>().join("\n")));
+    }
     let mut counters = Vec::new();
     for (part, names) in &status.counters {
         let counted = names.iter().filter(|(_, value)| **value > 0);
@@ -67,6 +70,26 @@ fn print_status(status: &Status) -> io::Result<()> {
     }
     facts.push(("counters", counters.join("\n")));
     print_facts(&facts)
+}
+
+/// How the registration at a trunk stands: `carrier: refused (403) for 0:00:12, next try in 0:20:05`.
+fn trunk(trunk: &Trunk) -> String {
+    let Trunk { name, state, since_s, expires_s, last_answer, next_try_s } = trunk;
+    let answer = match last_answer {
+        Some(status) if state != "registered" => format!(" ({status})"),
+        _ => String::new(),
+    };
+    let mut text = format!("{name}: {state}{answer} for {}", clock(*since_s));
+    if let Some(left) = expires_s {
+        text.push_str(&format!(", known there for {} more", clock(*left)));
+    }
+    let next = if state == "registered" { "renewed" } else { "next try" };
+    match next_try_s {
+        Some(left) => text.push_str(&format!(", {next} in {}", clock(*left))),
+        None if state != "stopped" => text.push_str(", asking now"),
+        None => {}
+    }
+    text
 }
 
 fn print_registrations(found: Registrations) -> io::Result<()> {

@@ -19,7 +19,7 @@ use strowger_foundation::Transport;
 use strowger_locate::Names;
 use strowger_net::{BufferSizes, Clock, TcpListener, UdpSocket};
 use strowger_shard::{Listener, Listeners, Snapshot};
-use strowger_worker::{Fleet, FleetConfig, Socket, StreamLimits};
+use strowger_worker::{Fleet, FleetConfig, Resolve, Socket, StreamLimits};
 
 use crate::cdr::Cdr;
 use crate::failure::Failure;
@@ -54,6 +54,10 @@ pub(crate) fn run(file: Option<&Path>) -> Result<(), Failure> {
         .map_err(|error| Failure::No(format!("the limit of open files cannot be read: {error}")))?;
     let streams = stream_limits(&config, files);
     tracing::info!("open files: up to {files}; connections: up to {}", streams.connections);
+    let wanted = config.tcp.connections;
+    if streams.connections < usize::try_from(wanted).unwrap_or(usize::MAX) {
+        tracing::warn!("not as many as tcp.connections ({wanted}): raise the limit of open files, or lower it");
+    }
     let mut server = Server::start(config, file.map(Path::to_owned), streams)?;
     server.run();
     server.end();
@@ -72,6 +76,7 @@ struct Server {
     users: Users,
     snapshot: Arc<Snapshot>,
     fleet: Fleet,
+    resolver: Arc<Resolver>,
     clock: Clock,
     cdr: Arc<Cdr>,
     /// The thread that writes the log's events and hands calls to `cdr`.
@@ -119,7 +124,7 @@ impl Server {
             events,
             streams,
             names,
-            resolver: Some(resolver),
+            resolver: Some(Arc::clone(&resolver) as Arc<dyn Resolve>),
             tracer,
         };
         let fleet = Fleet::start(fleet).map_err(|error| {
@@ -137,6 +142,7 @@ impl Server {
             users,
             snapshot,
             fleet,
+            resolver,
             clock,
             cdr,
             log,
@@ -230,8 +236,9 @@ impl Server {
     fn answer(&mut self, request: &Request, reply: &SyncSender<Response>) {
         let response = match request {
             Request::Status => {
-                let mut status = status::status(&self.fleet, &self.snapshot, self.started.elapsed());
-                status.counters.insert("cdr".to_owned(), [("lost".to_owned(), self.cdr.lost())].into());
+                let mut status = status::status(&self.fleet, &self.snapshot, &self.resolver, self.started.elapsed());
+                let lost = self.cdr.lost() + self.fleet.status().total.worker.record_drops;
+                status.counters.insert("cdr".to_owned(), [("lost".to_owned(), lost)].into());
                 Response::Status(Box::new(status))
             }
             Request::Registrations { user, limit } => {

@@ -3,15 +3,22 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use strowger_control::protocol::{Counters, MAX_LISTED, Registration, Registrations, Status};
+use strowger_control::dns::DnsCounts;
+use strowger_control::protocol::{Counters, MAX_LISTED, Registration, Registrations, Status, Trunk};
 use strowger_directory::Directory;
 use strowger_foundation::Timestamp;
+use strowger_locate::{NameCounts, Outages};
 use strowger_message::lossy;
 use strowger_shard::{Listener, Snapshot};
-use strowger_worker::{Fleet, SHARDS_PER_WORKER, WorkerStatus};
+use strowger_trunk::State;
+use strowger_worker::{Account, Fleet, SHARDS_PER_WORKER, WorkerStatus};
 
-pub(crate) fn status(fleet: &Fleet, snapshot: &Snapshot, uptime: Duration) -> Status {
-    let now = fleet.status();
+use crate::names::Resolver;
+
+pub(crate) fn status(fleet: &Fleet, snapshot: &Snapshot, resolver: &Resolver, uptime: Duration) -> Status {
+    let (now, time) = (fleet.status(), resolver.clock.now());
+    let mut counters = counters(&now.total);
+    counters.extend(reached(resolver.dns.counts(), resolver.names.counts(), fleet.outages(), time));
     Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
@@ -24,7 +31,28 @@ pub(crate) fn status(fleet: &Fleet, snapshot: &Snapshot, uptime: Duration) -> St
         draining: snapshot.draining,
         listeners: listeners(snapshot),
         domains: snapshot.domains.iter().map(|domain| lossy(domain)).collect(),
-        counters: counters(&now.total),
+        trunks: fleet.accounts().into_iter().map(|account| trunk(account, time)).collect(),
+        counters,
+    }
+}
+
+fn trunk(Account { trunk, status }: Account, now: Timestamp) -> Trunk {
+    let seconds = |duration: Duration| (duration.as_secs_f64() * 1000.0).round() / 1000.0;
+    let state = match status.state {
+        State::Registering => "registering",
+        State::Registered => "registered",
+        State::Failing => "failing",
+        State::Refused => "refused",
+        State::Leaving => "leaving",
+        State::Stopped => "stopped",
+    };
+    Trunk {
+        name: trunk,
+        state: state.to_owned(),
+        since_s: seconds(now - status.since),
+        expires_s: status.registered_until.map(|until| seconds(until - now)),
+        last_answer: status.last_answer,
+        next_try_s: status.next_try.map(|at| seconds(at - now)),
     }
 }
 
@@ -102,18 +130,41 @@ fn counters(total: &WorkerStatus) -> Counters {
         ("handover_drops", worker.handover_drops),
         ("misdirected", worker.misdirected),
         ("event_drops", worker.event_drops),
+        ("record_drops", worker.record_drops),
         ("receive_errors", worker.receive_errors),
         ("panics", worker.panics),
     ];
-    let part = |names: &mut dyn Iterator<Item = (&'static str, u64)>| -> BTreeMap<String, u64> {
-        names.map(|(name, value)| (name.to_owned(), value)).collect()
-    };
     BTreeMap::from([
         ("sockets".to_owned(), part(&mut sockets.into_iter())),
         ("workers".to_owned(), part(&mut workers.into_iter())),
         ("shards".to_owned(), part(&mut shard.iter())),
         ("connections".to_owned(), part(&mut std::iter::once(("open", wide(total.connections))).chain(streams.iter()))),
     ])
+}
+
+/// How others are found: questions to the DNS, what is kept of its answers, and which targets are avoided.
+fn reached(dns: DnsCounts, names: NameCounts, outages: &Outages, now: Timestamp) -> Counters {
+    let DnsCounts { asked, shared, refused, found, missing, unanswered } = dns;
+    let asked = [
+        ("asked", asked),
+        ("shared", shared),
+        ("refused", refused),
+        ("found", found),
+        ("missing", missing),
+        ("unanswered", unanswered),
+    ];
+    let NameCounts { names, known, stale, unknown, evicted } = names;
+    let kept = [("kept", names), ("known", known), ("stale", stale), ("unknown", unknown), ("evicted", evicted)];
+    let targets = [("avoided", wide(outages.count(now))), ("overflow", outages.overflow())];
+    BTreeMap::from([
+        ("dns".to_owned(), part(&mut asked.into_iter())),
+        ("names".to_owned(), part(&mut kept.into_iter())),
+        ("targets".to_owned(), part(&mut targets.into_iter())),
+    ])
+}
+
+fn part(names: &mut dyn Iterator<Item = (&'static str, u64)>) -> BTreeMap<String, u64> {
+    names.map(|(name, value)| (name.to_owned(), value)).collect()
 }
 
 fn shown(listener: &Listener) -> String {

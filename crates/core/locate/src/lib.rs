@@ -43,12 +43,21 @@ pub struct Question {
     pub secure: bool,
 }
 
+/// Bytes of a host name at most, without a final dot (RFC 1035 §2.3.4); nothing longer is kept or asked for.
+pub const MAX_HOST: usize = 253;
+
 impl Question {
     /// Asks for `host` in any case, with or without a final dot.
     #[must_use]
     pub fn new(host: &[u8], port: Option<u16>, transport: Option<Transport>, secure: bool) -> Self {
         let host = host.strip_suffix(b".").unwrap_or(host);
         Self { host: host.iter().map(u8::to_ascii_lowercase).collect(), port, transport, secure }
+    }
+
+    /// Whether the host could be a name of the DNS, by its length.
+    #[must_use]
+    pub fn is_askable(&self) -> bool {
+        self.host.len() <= MAX_HOST
     }
 }
 

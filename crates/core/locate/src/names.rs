@@ -113,7 +113,8 @@ impl Names {
     ///
     /// That there was no answer is kept for [`RETRY_AFTER`], and never in the place of one that can still be used.
     pub fn insert(&self, now: Timestamp, question: &Question, answer: Answer, ttl: Duration) {
-        if !self.policy.enabled {
+        // What is no name has no answer that would be worth its bytes.
+        if !self.policy.enabled || !question.is_askable() {
             return;
         }
         let Some((mut stripe, hash)) = self.stripe_of(question) else {

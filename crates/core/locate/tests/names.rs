@@ -7,7 +7,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use strowger_foundation::{Timestamp, Transport};
 use strowger_locate::{
-    Answer, CachePolicy, Candidate, Failure, Hop, Located, Lookup, MAX_NAMES, Names, Question, RETRY_AFTER,
+    Answer, CachePolicy, Candidate, Failure, Hop, Located, Lookup, MAX_HOST, MAX_NAMES, Names, Question, RETRY_AFTER,
 };
 
 const fn s(seconds: u64) -> Duration {
@@ -35,6 +35,18 @@ fn with(policy: impl FnOnce(&mut CachePolicy)) -> Names {
     let mut wanted = CachePolicy::default();
     policy(&mut wanted);
     Names::new(wanted, 7)
+}
+
+#[test]
+fn what_no_name_can_be_is_not_kept() {
+    let names = names();
+    for (length, kept) in [(MAX_HOST, true), (MAX_HOST + 1, false), (60_000, false)] {
+        let asked = question(&"a".repeat(length));
+        names.insert(at(0), &asked, Err(Failure::NoSuchName), s(86_400));
+        let expected = if kept { Lookup::Known(Err(Failure::NoSuchName)) } else { Lookup::Unknown };
+        assert_eq!(names.lookup(at(1), &asked), expected, "{length}");
+    }
+    assert_eq!(names.counts().names, 1);
 }
 
 #[test]

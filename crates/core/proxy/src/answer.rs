@@ -95,7 +95,8 @@ impl Proxy {
             // The target cannot serve anybody now, or the flow to it is gone; the next one may (RFC 3263 §4.3, RFC 5626 §6).
             430 | 502..=504 => self.try_elsewhere(now, index, client),
             401 | 407 => self.try_with_credentials(now, index, client, message, guide),
-            300..=399 => self.try_redirected(now, index, client, message, guide),
+            // 305 names a proxy, and 380 something else than a place (§21.3.4, §21.3.5).
+            300..=302 => self.try_redirected(now, index, client, message, guide),
             _ => false,
         }
     }
@@ -144,11 +145,13 @@ impl Proxy {
         };
         later.redirections = later.redirections.saturating_add(1);
         let mut found: SmallVec<[Target; 1]> = SmallVec::new();
-        self.again(index, |_, request, _| {
+        self.again(index, |_, request, forwarding| {
+            let source = &forwarding.edits.source;
             for contact in message.head().elements(HeaderName::Contact).take(MAX_BRANCHES) {
                 let Some(contact) = NameAddr::parse(contact) else { continue };
                 let q = contact.params.value("q").and_then(strowger_message::parse_q).unwrap_or(1000);
-                found.extend(guide.follow(now, contact.uri, request).into_iter().map(|target| Target { q, ..target }));
+                let targets = guide.follow(now, contact.uri, request, source);
+                found.extend(targets.into_iter().map(|target| Target { q, ..target }));
             }
         });
         let marks: SmallVec<[u64; 8]> =

@@ -104,7 +104,12 @@ impl Proxy {
             let mut step: SmallVec<[Target; 1]> = SmallVec::new();
             let q = next.q;
             step.push(next);
-            while let Some(equal) = later.targets.pop_if(|target| target.q == q) {
+            //= rfc5393#5.3.3
+            // Those for whom the breadth does not do make another step.
+            let breadth = usize::try_from(later.recipe.max_breadth).unwrap_or(usize::MAX);
+            while step.len() < breadth
+                && let Some(equal) = later.targets.pop_if(|target| target.q == q)
+            {
                 step.push(equal);
             }
             let before = self.context(index).map_or(0, |context| context.branches.len());

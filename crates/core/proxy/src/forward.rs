@@ -20,6 +20,8 @@ pub struct Edits<'a> {
     pub source: Flow,
     /// Its Routes.
     pub routes: RouteSet<'a>,
+    /// The next hop is a strict router, for which the Request-URI makes room.
+    pub strict: bool,
     /// Whether dialogs stay on our path.
     pub record_route: bool,
     /// P-Asserted-Identity goes: its sender is not trusted.
@@ -57,7 +59,7 @@ pub struct Hop<'a> {
 pub fn write_request(out: &mut Vec<u8>, message: &Message<'_>, edits: &Edits<'_>, hop: &Hop<'_>) {
     let head = message.head();
     let mut patch = Patch::new();
-    let strict = edits.routes.is_strict();
+    let strict = edits.strict;
     let request_uri = if strict { edits.routes.next_hop() } else { hop.request_uri };
     if request_uri != message.request_uri() {
         let at = head.position_of(message.request_uri());

@@ -64,6 +64,7 @@ pub(crate) struct Recipe {
     source: Flow,
     ours: usize,
     from_last: bool,
+    strict: bool,
     record_route: bool,
     strip_identity: bool,
     strip_credentials: Option<SmallVec<[u8; 32]>>,
@@ -82,6 +83,7 @@ impl Recipe {
             source: edits.source,
             ours: edits.routes.ours,
             from_last: edits.routes.from_last,
+            strict: edits.strict,
             record_route: edits.record_route,
             strip_identity: edits.strip_identity,
             strip_credentials: edits.strip_credentials.map(SmallVec::from_slice),
@@ -100,6 +102,7 @@ impl Recipe {
             edits: Edits {
                 source: self.source,
                 routes: RouteSet::again(message, self.ours, self.from_last),
+                strict: self.strict,
                 record_route: self.record_route,
                 strip_identity: self.strip_identity,
                 strip_credentials: self.strip_credentials.as_deref(),

@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use slab::Slab;
 use smallvec::SmallVec;
-use strowger_foundation::{Flow, ShardId, Timestamp};
+use strowger_foundation::{Flow, ListenerId, ShardId, Timestamp};
 use strowger_locate::{Answer, Hop, Lookup, QueryId};
 use strowger_message::Message;
 use strowger_proxy::OWN_USERS;
@@ -39,24 +39,34 @@ pub(crate) struct Accounts {
     list: Slab<Account>,
     is_home: bool,
     seed: u64,
+    /// Registrations that were begun.
+    begun: u64,
 }
 
 impl Accounts {
     pub(crate) fn new(shard: ShardId, seed: u64, trunks: &[Arc<Trunk>]) -> Self {
-        let mut accounts = Self { list: Slab::new(), is_home: shard == ShardId(0), seed };
+        let mut accounts = Self { list: Slab::new(), is_home: shard == ShardId(0), seed, begun: 0 };
         accounts.handle_config(Timestamp::ZERO, trunks);
         accounts
     }
 
-    /// Takes up the new trunks, and leaves those that are no more or have changed.
+    /// Takes up the new trunks, and leaves those that are no more or have changed; what is the same contact at the same
+    /// registrar goes on without being removed in between.
     pub(crate) fn handle_config(&mut self, now: Timestamp, trunks: &[Arc<Trunk>]) {
         if !self.is_home {
             return;
         }
         let wanted = |trunk: &Arc<Trunk>| trunk.account.is_some();
         for (_, account) in &mut self.list {
-            let kept = trunks.iter().any(|trunk| wanted(trunk) && trunk == account.registration.trunk());
-            if !kept && !account.is_leaving {
+            let before = account.registration.trunk();
+            let kept = trunks.iter().any(|trunk| wanted(trunk) && trunk == before);
+            if kept || account.is_leaving {
+                continue;
+            }
+            if let Some(after) = trunks.iter().find(|after| is_same_contact(before, after)) {
+                self.begun = self.begun.wrapping_add(1);
+                account.registration = Registration::new(Arc::clone(after), self.seed.wrapping_add(self.begun));
+            } else {
                 account.is_leaving = true;
                 account.registration.unregister(now);
             }
@@ -65,7 +75,10 @@ impl Accounts {
             let known =
                 self.list.iter().any(|(_, account)| !account.is_leaving && trunk == account.registration.trunk());
             if !known {
-                let registration = Registration::new(Arc::clone(trunk), self.seed);
+                //= rfc3261#10.2
+                // With a Call-ID of its own: its CSeq begins anew, and the registrar takes no lower one.
+                self.begun = self.begun.wrapping_add(1);
+                let registration = Registration::new(Arc::clone(trunk), self.seed.wrapping_add(self.begun));
                 let account =
                     Account { registration, is_asking: false, attempt: 0, places: 1, failed: 0, is_leaving: false };
                 self.list.insert(account);
@@ -119,6 +132,14 @@ impl Accounts {
     fn of_user(&mut self, user: u32) -> Option<&mut Account> {
         self.list.get_mut(usize::try_from(user.checked_sub(OWN_USERS)?).ok()?)
     }
+}
+
+/// Whether two trunks of one name register the same contact at the same place.
+fn is_same_contact(before: &Trunk, after: &Trunk) -> bool {
+    let (Some(old), Some(new)) = (&before.account, &after.account) else { return false };
+    before.name == after.name
+        && (&old.from, &old.contact_user, &old.registrar, &old.place)
+            == (&new.from, &new.contact_user, &new.registrar, &new.place)
 }
 
 impl Account {
@@ -192,19 +213,17 @@ impl Shard {
 
     fn send_registration(&mut self, now: Timestamp, index: usize, hops: &[Hop]) {
         let Some(account) = self.accounts.list.get_mut(index) else { return };
-        account.places = hops.len();
         let listeners = &self.snapshot.listeners;
-        let hop = hops.get(account.attempt).or(hops.first());
-        let flow = hop.and_then(|hop| {
-            let listener = listeners.towards(hop.transport, hop.address, strowger_foundation::ListenerId(0))?;
+        let flow_to = |hop: &Hop| {
+            let listener = listeners.towards(hop.transport, hop.address, ListenerId(0))?;
             Some(Flow::new(listener, hop.transport, hop.address))
-        });
-        let listener = flow.and_then(|flow| listeners.get(flow.listener));
-        let (Some(flow), Some(listener), Ok(client)) = (flow, listener, self.proxy.transactions().reserve_client())
-        else {
-            account.fail(now);
-            return;
         };
+        let flows: SmallVec<[Flow; 4]> = hops.iter().filter_map(flow_to).collect();
+        account.places = flows.len();
+        let flow = flows.get(account.attempt).or(flows.first()).copied();
+        let listener = flow.and_then(|flow| listeners.get(flow.listener));
+        let (Some(flow), Some(listener)) = (flow, listener) else { return account.fail(now) };
+        let Ok(client) = self.proxy.transactions().reserve_client() else { return account.fail(now) };
         let branch = Branch { shard: self.id, owner: Owner::Client(client), loop_hash: 0 }.encode(self.proxy.ring());
         let sending = Sending { sent_by: &listener.sent_by, transport: flow.transport, branch: &branch };
         let mut request = self.proxy.transactions().pool().take(1024);

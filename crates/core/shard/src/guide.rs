@@ -23,7 +23,8 @@ pub(crate) struct ShardGuide<'a> {
     pub(crate) locations: &'a Locations,
     pub(crate) names: &'a Names,
     pub(crate) outages: &'a Outages,
-    pub(crate) ring: &'a KeyRing,
+    /// That of flow tokens and GRUUs.
+    pub(crate) ring: KeyRing,
     pub(crate) tag_key: TagKey,
     /// Where the response came from.
     pub(crate) source: Flow,
@@ -40,7 +41,13 @@ impl Guide for ShardGuide<'_> {
         Some(Flow::new(listener, transport, peer))
     }
 
-    fn follow(&mut self, now: Timestamp, contact: &[u8], request: &Message<'_>) -> SmallVec<[Target; 1]> {
+    fn follow(
+        &mut self,
+        now: Timestamp,
+        contact: &[u8],
+        request: &Message<'_>,
+        source: &Flow,
+    ) -> SmallVec<[Target; 1]> {
         let Some(uri) = Uri::parse(contact) else { return SmallVec::new() };
         // Headers of a contact must not become headers of a request, nor part of its Request-URI.
         let request_uri = uri.sip().map_or(contact, |sip| sip.without_headers());
@@ -52,7 +59,7 @@ impl Guide for ShardGuide<'_> {
             locations: self.locations,
             names: self.names,
             outages: self.outages,
-            ring: self.ring,
+            ring: &self.ring,
             method: request.method(),
             request_uri,
             next_hop: request_uri,
@@ -60,7 +67,8 @@ impl Guide for ShardGuide<'_> {
             outside: None,
             trunk: None,
             token: None,
-            source: self.source,
+            // A redirection leads nobody where he could not have gone by himself.
+            source: *source,
             exit: self.source.listener,
             choice: self.tag_key.hash64(&[request.call_id()]),
             refresh: &refresh,

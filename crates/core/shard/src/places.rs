@@ -1,13 +1,13 @@
 //! From a URI, a binding or a route to the places where a request is tried (RFC 3263).
 
 use core::cell::Cell;
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 
 use smallvec::SmallVec;
 use strowger_foundation::{Flow, KeyRing, ListenerId, Timestamp, Transport};
 use strowger_locate::{Answer, Failure, Hop, Located, Lookup, Names, Outages, Question};
 use strowger_message::{Host, NameAddr, SipUri, Status, Uri, split_list};
-use strowger_proxy::{Place, Reach, Target, To};
+use strowger_proxy::{Place, Reach, Stateless, Target, To};
 
 use crate::route::{self, Action, Route, RouteTarget};
 use crate::snapshot::Snapshot;
@@ -45,6 +45,43 @@ impl Places<'_> {
         self.of_name(&question, &request_uri)
     }
 
+    /// Whether `uri` names a host of the trunk: one that it sends from, or one where a route to it leads.
+    pub(crate) fn is_of_trunk(&self, uri: &SipUri<'_>, trunk: u32) -> bool {
+        let Some(host) = host_of(uri) else { return false };
+        let ip = host.ip();
+        let known = self.snapshot.trunks.iter().find(|known| known.id() == trunk);
+        if known.zip(ip).is_some_and(|(known, ip)| known.is_from(ip)) {
+            return true;
+        }
+        let of_trunk = |route: &&Route| matches!(&route.action, Action::Proxy { trunk: of, .. } if *of == Some(trunk));
+        self.snapshot.routes.iter().filter(of_trunk).flat_map(|route| route.action.targets()).any(|target| {
+            match (&target.place, ip) {
+                (route::Place::At { address, .. }, Some(ip)) => address.ip() == ip,
+                (route::Place::Named(question), Some(ip)) => self.leads_to(question, ip),
+                (route::Place::Named(question), None) => {
+                    question_of(uri).is_some_and(|named| named.host == question.host)
+                }
+                (route::Place::At { .. }, None) => false,
+            }
+        })
+    }
+
+    /// Whether a name stands for this address, as far as is known.
+    fn leads_to(&self, question: &Question, ip: IpAddr) -> bool {
+        let answer = match self.names.lookup(self.now, question) {
+            Lookup::Known(answer) => answer,
+            Lookup::Stale(answer) => {
+                self.refresh.set(Some(Box::new(question.clone())));
+                answer
+            }
+            Lookup::Unknown => return false,
+        };
+        let has_ip = |located: &Located| {
+            located.candidates.iter().flat_map(|candidate| &candidate.hops).any(|hop| hop.address.ip() == ip)
+        };
+        answer.is_ok_and(|located| has_ip(&located))
+    }
+
     /// Where a registered contact is.
     pub(crate) fn of_binding(&self, binding: &strowger_registrar::Target) -> Option<Found> {
         let uri = Uri::parse(&binding.uri);
@@ -61,7 +98,7 @@ impl Places<'_> {
             .is_none_or(|uri| transport_of(uri).flatten().is_none_or(|transport| transport == binding.flow.transport));
         if binding.translated || (binding.flow.connection.is_some() && same_transport) {
             let known = self.snapshot.listeners.get(binding.flow.listener);
-            known.filter(|own| own.transport == binding.flow.transport)?;
+            known.filter(|own| own.transport == binding.flow.transport && is_one_host(binding.flow.peer.ip()))?;
             let place = Place { request_uri, to: To::Flow(binding.flow), path: None, reach: by_flow };
             return Some([place].into_iter().collect());
         }
@@ -97,7 +134,7 @@ impl Places<'_> {
 
     /// Where a route leads: all its targets, in the order in which they are tried.
     pub(crate) fn of_route(&self, route: &Route, request_uri: &[u8]) -> Result<Target, Status> {
-        let Action::Proxy { targets, trunk, .. } = &route.action else { return Err(Status::BAD_GATEWAY) };
+        let Action::Proxy { targets, stateless, trunk } = &route.action else { return Err(Status::BAD_GATEWAY) };
         let mut places = Found::new();
         let mut failure = Status::BAD_GATEWAY;
         for target in route::in_turn(targets, self.choice) {
@@ -111,8 +148,9 @@ impl Places<'_> {
             return Err(failure);
         }
         //= rfc3263#4.3
-        // Who failed lately is tried after the others.
-        if places.len() > 1 {
+        // Who failed lately is tried after the others. Not so where no state is kept: a retransmission goes the way of what
+        // it repeats, whatever has happened since (RFC 3261 §16.11).
+        if places.len() > 1 && *stateless != Stateless::Always {
             places.sort_by_key(|place| self.is_out(place));
         }
         Ok(Target { places, q: 1000, changes: route.changes.clone(), trunk: *trunk })

@@ -57,7 +57,8 @@ impl Shard {
             return Err(Refusal::Status(Status::NOT_FOUND, Some("Domain Not Served Here")).into());
         };
         let aor: Box<[u8]> = snapshot.directory.resolve(claimed.as_bytes()).into();
-        if snapshot.auth.requires(b"REGISTER") && !request.is_trusted() {
+        // A trunk calls, and registers nobody; and its address can be claimed by whoever can forge a datagram.
+        if snapshot.auth.requires(b"REGISTER") && !snapshot.auth.trusts(request.source.peer.ip()) {
             let (header, status) = (HeaderName::Authorization, Status::UNAUTHORIZED);
             let user = self.authenticate(now, request, header, status, claimed.domain())?;
             self.check_identity(request, &user, Some(&claimed))?;

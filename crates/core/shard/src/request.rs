@@ -1,13 +1,12 @@
 //! What is done with a request that is new and understood.
 
 use core::cell::Cell;
-use core::time::Duration;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 use strowger_auth::{Algorithm, Ha1, Verdict};
 use strowger_foundation::{Flow, Timestamp};
-use strowger_message::{Aor, HeaderName, Message, Method, NameAddr, Status, Uri, parse_decimal};
+use strowger_message::{Aor, HeaderName, Message, Method, NameAddr, SipUri, Status, Uri, parse_decimal};
 use strowger_proxy::branch::{has_looped, loop_hash};
 use strowger_proxy::forward::Edits;
 use strowger_proxy::routing::RouteSet;
@@ -58,7 +57,7 @@ impl Shard {
         if let Ok((request, Way::Forward(onward))) = &decision
             // A nonce count is good for once, so the retransmission of what was proved must find a transaction.
             && !request.needs_proof()
-            && is_stateless(onward)
+            && is_stateless(onward, &source)
             && max_breadth(message) > 0
         {
             self.forward_stateless(now, request, onward);
@@ -83,7 +82,7 @@ impl Shard {
                     self.answer(now, server, source, message, Status::TRYING, None, |reply| reply);
                 }
                 let call = self.begin_call(now, &request);
-                let forwarding = Forwarding { call, ..Self::forwarding(&request, onward.ring_timeout) };
+                let forwarding = Forwarding { call, ..Self::forwarding(&request, &onward) };
                 self.proxy.forward(now, server, message, &forwarding, onward.targets);
             }
         }
@@ -229,11 +228,12 @@ impl Shard {
     }
 
     //= rfc3261#16.6
-    fn forwarding<'m>(request: &Request<'m, 'm>, ring_timeout: Option<Duration>) -> Forwarding<'m> {
+    fn forwarding<'m>(request: &Request<'m, 'm>, onward: &Onward) -> Forwarding<'m> {
         Forwarding {
             edits: Edits {
                 source: request.source,
                 routes: request.routes.clone(),
+                strict: onward.along_routes && request.routes.is_strict(),
                 record_route: request.snapshot.proxy.record_route,
                 strip_identity: !request.is_trusted(),
                 strip_credentials: Some(request.snapshot.auth.realm.as_deref().unwrap_or(request.callers_domain())),
@@ -242,7 +242,7 @@ impl Shard {
             outbound: request.wants_outbound(),
             loop_hash: request.loop_hash,
             max_breadth: max_breadth(request.message),
-            times: Times::of(&request.snapshot.proxy, ring_timeout),
+            times: Times::of(&request.snapshot.proxy, onward.ring_timeout),
             call: 0,
         }
     }
@@ -254,7 +254,7 @@ impl Shard {
             self.questions.push_back((FOR_NOBODY, question.as_ref().clone()));
             return;
         }
-        let forwarding = Self::forwarding(request, None);
+        let forwarding = Self::forwarding(request, onward);
         self.proxy.forward_stateless(now, request.message, &forwarding, target);
     }
 
@@ -262,6 +262,10 @@ impl Shard {
     /// answered.
     fn serve_ack(&mut self, now: Timestamp, source: Flow, snapshot: &Snapshot, message: &Message<'_>) {
         let Ok(request) = self.examine(source, snapshot, message) else { return };
+        // An ACK cannot be asked to prove itself. Where its INVITE had to, it goes to others by a Route of ours only.
+        if request.needs_proof() && request.user_of_ours().is_none() {
+            return;
+        }
         if let Way::Forward(onward) = self.way(now, &request) {
             self.forward_stateless(now, &request, &onward);
         }
@@ -279,8 +283,10 @@ impl Shard {
         let invite = self.find_cancelled(message);
         if invite.is_none()
             && let Ok(request) = self.examine(source, snapshot, message)
+            // What was to be proved did not go on without state either.
+            && !request.needs_proof()
             && let Way::Forward(onward) = self.way(now, &request)
-            && is_stateless(&onward)
+            && is_stateless(&onward, &source)
         {
             self.forward_stateless(now, &request, &onward);
             return;
@@ -337,10 +343,27 @@ impl<'m> Request<'_, 'm> {
         head.elements(HeaderName::Via).nth(1).is_none() && supported.any(|tag| tag.eq_ignore_ascii_case(b"outbound"))
     }
 
-    /// Whether the sender has to prove who it is.
+    /// Whether the sender has to prove who it is; of a CANCEL or an ACK, whether the sender of its INVITE had to.
     fn needs_proof(&self) -> bool {
-        let required = self.snapshot.auth.requires(self.message.method().as_bytes());
-        required && !self.routes.proven && !self.goes_by_token() && !self.is_trusted()
+        let method = match self.message.method() {
+            Method::Ack | Method::Cancel => Method::Invite,
+            method => method,
+        };
+        let required = self.snapshot.auth.requires(method.as_bytes());
+        required && !self.is_in_dialog() && !self.goes_by_token() && !self.is_trusted()
+    }
+
+    /// Whether a Route of ours proves that the request belongs to a dialog, and it goes where dialogs lead: to a contact.
+    /// Who was once called knows such a Route; users and numbers of ours are not to be had for it.
+    fn is_in_dialog(&self) -> bool {
+        let to_contact = || self.user_of_ours().is_none_or(|uri| uri.params.contains("gr"));
+        self.routes.proven && (!self.routes.remaining.is_empty() || to_contact())
+    }
+
+    /// The Request-URI, where it names a user or a number of a domain of ours.
+    fn user_of_ours(&self) -> Option<SipUri<'_>> {
+        let uri = *Uri::parse(self.routes.request_uri)?.sip()?;
+        (uri.user.is_some() && self.snapshot.addressed_domain(&uri).is_some()).then_some(uri)
     }
 
     /// Whether a token of ours leads the request to a peer: who has been given the token may send there. Its owner's own
@@ -355,9 +378,12 @@ impl<'m> Request<'_, 'm> {
     }
 }
 
-fn is_stateless(onward: &Onward) -> bool {
+fn is_stateless(onward: &Onward, source: &Flow) -> bool {
     match onward.stateless {
         Stateless::Never => false,
+        //= rfc3261#18.2.2
+        // Only a transaction knows the connection that the response goes back on.
+        Stateless::WhenPossible if source.transport.is_reliable() => false,
         Stateless::WhenPossible => {
             onward.targets.len() == 1 && onward.targets.first().is_some_and(|target| target.places.len() == 1)
         }

@@ -8,7 +8,7 @@ use smallvec::SmallVec;
 use strowger_auth::Network;
 use strowger_foundation::Transport;
 use strowger_locate::{Draw, Question};
-use strowger_message::{Status, Uri};
+use strowger_message::{SipUri, Status, Uri};
 use strowger_proxy::{Changes, Stateless};
 use strowger_trunk::Rewrite;
 
@@ -113,6 +113,14 @@ impl Action {
     pub const fn proxy(targets: Vec<RouteTarget>, stateless: Stateless) -> Self {
         Self::Proxy { targets, stateless, trunk: None }
     }
+
+    /// Where it leads, as configured.
+    pub(crate) fn targets(&self) -> &[RouteTarget] {
+        match self {
+            Self::Proxy { targets, .. } | Self::Redirect { targets } => targets,
+            Self::Reject { .. } => &[],
+        }
+    }
 }
 
 impl Route {
@@ -146,7 +154,7 @@ impl Match {
 
     fn fits_number(&self, uri: &Uri<'_>) -> bool {
         let digits = match uri {
-            Uri::Sip(sip) => SmallVec::<[u8; 24]>::from_slice(sip.user.unwrap_or(&[])),
+            Uri::Sip(sip) => number_of(sip),
             Uri::Tel(tel) => tel.digits(),
             Uri::Other { .. } => return false,
         };
@@ -166,7 +174,7 @@ impl Route {
         let Some(uri) = Uri::parse(request_uri) else { return as_it_is() };
         let (user, is_number) = match &uri {
             Uri::Sip(sip) => match sip.user {
-                Some(user) => (SmallVec::<[u8; 24]>::from_slice(user), sip.params.value("user") == Some(b"phone")),
+                Some(_) => (unescaped_where_plain(sip), sip.params.value("user") == Some(b"phone")),
                 None => return as_it_is(),
             },
             Uri::Tel(tel) => (tel.digits(), true),
@@ -213,6 +221,26 @@ pub(crate) fn in_turn(targets: &[RouteTarget], choice: u64) -> SmallVec<[&RouteT
         order.push(left.remove(index));
     }
     order
+}
+
+//= rfc3261#19.1.4
+/// The number that a user part calls: an escape is what it stands for, and what the eye only sees in a telephone number
+/// (RFC 3966 §5.1.1) is none of it. So no spelling of a number passes by a rule for it.
+fn number_of(uri: &SipUri<'_>) -> SmallVec<[u8; 24]> {
+    let mut user = uri.unescaped_user();
+    let is_separator = |byte: &u8| b"-.()".contains(byte);
+    let number = user.split(|byte| *byte == b';').next().unwrap_or(&[]);
+    if number.iter().all(|byte| byte.is_ascii_digit() || b"+*#".contains(byte) || is_separator(byte)) {
+        user.retain(|byte| !is_separator(byte));
+    }
+    user
+}
+
+/// A user part without its escapes, where it can be written so.
+fn unescaped_where_plain(uri: &SipUri<'_>) -> SmallVec<[u8; 24]> {
+    let plain = uri.unescaped_user();
+    let is_plain = plain.iter().all(|byte| byte.is_ascii_alphanumeric() || b"-_.!~*'()&=+$,;".contains(byte));
+    if is_plain { plain } else { SmallVec::from_slice(uri.user.unwrap_or(&[])) }
 }
 
 /// Host and port of a SIP URI, as written.

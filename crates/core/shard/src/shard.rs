@@ -386,7 +386,7 @@ impl Shard {
             locations: &self.locations,
             names: &self.names,
             outages: &self.outages,
-            ring: &self.ring,
+            ring: *self.proxy.ring(),
             tag_key: *self.proxy.tag_key(),
             source,
             questions: &mut self.questions,
@@ -395,7 +395,7 @@ impl Shard {
             self.accounts.handle_response(now, user, &message);
         }
         self.settle(now, Some((&message, source.peer)));
-        if message.status().is_some_and(|status| status.is_success()) {
+        if message.status().is_some_and(Status::is_success) {
             self.refresh_call(now, &message);
         }
     }

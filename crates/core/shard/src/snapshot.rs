@@ -125,8 +125,8 @@ impl Snapshot {
         u16::try_from(index).ok().map(ListenerId)
     }
 
-    /// Whether a sender at `ip` needs no password, and its asserted identity is believed: the operator trusts it, or it is
-    /// a trunk's.
+    /// Whether a sender at `ip` needs no password for a call, and its asserted identity is believed: the operator trusts it,
+    /// or it is a trunk's.
     #[must_use]
     pub fn trusts(&self, ip: IpAddr) -> bool {
         self.auth.trusts(ip) || self.trunks.iter().any(|trunk| trunk.is_from(ip))

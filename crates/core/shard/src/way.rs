@@ -39,6 +39,8 @@ pub(crate) struct Onward {
     pub(crate) stateless: Stateless,
     /// The route's ring time-out, where it has one.
     pub(crate) ring_timeout: Option<Duration>,
+    /// Its own Routes, or its Request-URI, say where it goes; not the operator, nor a registration.
+    pub(crate) along_routes: bool,
 }
 
 impl Way {
@@ -55,7 +57,7 @@ impl Way {
         if targets.is_empty() {
             return none;
         }
-        Self::Forward(Onward { targets, stateless, ring_timeout: None })
+        Self::Forward(Onward { targets, stateless, ring_timeout: None, along_routes: false })
     }
 }
 
@@ -272,8 +274,14 @@ impl Question<'_> {
         match Uri::parse(uri) {
             Some(Uri::Sip(hop)) => match self.places().of_uri(&hop, SmallVec::from_slice(self.request_uri)) {
                 Ok(places) => {
-                    let target = Target { places, q: 1000, changes: None, trunk: self.trunk };
-                    Way::forward_or([target].into_iter().collect(), Stateless::Never, Way::refuse(Status::BAD_GATEWAY))
+                    // Whoever is in the dialog says where its requests go; what proves us to the trunk goes there only.
+                    let trunk = self.trunk.filter(|trunk| self.places().is_of_trunk(&hop, *trunk));
+                    let target = Target { places, q: 1000, changes: None, trunk };
+                    let none = Way::refuse(Status::BAD_GATEWAY);
+                    match Way::forward_or([target].into_iter().collect(), Stateless::Never, none) {
+                        Way::Forward(onward) => Way::Forward(Onward { along_routes: true, ..onward }),
+                        way => way,
+                    }
                 }
                 Err(status) => Way::refuse_because(status, "Next Hop Not Reachable"),
             },
@@ -288,8 +296,7 @@ impl Question<'_> {
         }
         let request_uri = SmallVec::from_slice(self.request_uri);
         let place = Place { request_uri, to: To::Flow(flow), path: None, reach: Reach::Flow { lost } };
-        let target = Target { trunk: self.trunk, ..Target::at(place) };
-        Way::forward_or([target].into_iter().collect(), Stateless::Never, Way::refuse(lost))
+        Way::forward_or([Target::at(place)].into_iter().collect(), Stateless::Never, Way::refuse(lost))
     }
 
     fn places(&self) -> Places<'_> {

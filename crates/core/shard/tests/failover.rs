@@ -294,3 +294,23 @@ fn other_requests_lead_on_too() {
     assert_eq!(destinations(&silent, "INFO").len(), 1);
     assert!(finals(&world.settle()).is_empty(), "nobody is told of silence");
 }
+
+//= rfc3261#16.11
+#[test]
+fn without_state_a_retransmission_goes_the_way_of_what_it_repeats() {
+    let targets = || vec![target(TWO, 2, 1), target(ONE, 1, 1)];
+    let mut world = World::new(|snapshot| {
+        snapshot.routes = vec![
+            Route::of_domain(b"stateless.example", Action::proxy(targets(), Stateless::Always)),
+            Route::of_domain(b"*", Action::proxy(targets(), Stateless::Never)),
+        ];
+    });
+    let text = request("MESSAGE", "sip:x@stateless.example", "again", "");
+    let first = world.input(ALICE, &text);
+    assert_eq!(destinations(&first, "MESSAGE"), [ONE]);
+    let invite = find(&call(&mut world, 1), "INVITE");
+    assert_eq!(destinations(&world.respond(&invite, 503, "x", ""), "INVITE"), [TWO], "and the first is avoided now");
+    assert_eq!(summary(&world.input(ALICE, &text)), summary(&first));
+    let elsewhere = find(&call(&mut world, 2), "INVITE");
+    assert_eq!(elsewhere.to.to_string(), TWO);
+}

@@ -2,11 +2,12 @@
 
 mod support;
 
-use support::{ALICE, BOB, BOB2, Sent, World, request, summary};
+use support::{ALICE, BOB, BOB2, Sent, World, destinations, find, request, summary};
 
 const DESK: &str = "+sip.instance=\"<urn:uuid:desk>\"";
 const SOFT: &str = "+sip.instance=\"<urn:uuid:soft>\"";
 const GRUU: &str = "Supported: gruu";
+const CAROL: &str = "192.0.2.30:5060";
 
 fn register(world: &mut World, from: &str, call: (&str, u32), lines: &[&str]) -> Sent {
     let (call_id, cseq) = call;
@@ -106,4 +107,14 @@ fn a_device_cannot_be_its_own_user() {
     let contact = format!("Contact: <sip:bob@example.com>;{DESK}");
     let answer = register(&mut world, BOB, ("a", 1), &[&contact, GRUU]);
     assert_eq!(answer.start(), "SIP/2.0 403 Contact Is The Address Itself");
+}
+
+#[test]
+fn a_redirection_to_a_temporary_name_is_followed() {
+    let mut world = World::new(|snapshot| snapshot.proxy.recurse = true);
+    let desk = param(&both(&mut world), DESK, "temp-gruu").expect("a GRUU");
+    world.register("carol", CAROL, &format!("<sip:carol@{CAROL}>"));
+    let invite = find(&world.input(ALICE, &request("INVITE", "sip:carol@example.com", "inv", "")), "INVITE");
+    let sent = world.respond(&invite, 302, "c", &format!("Contact: <{desk}>\r\n"));
+    assert_eq!(destinations(&sent, "INVITE"), [BOB]);
 }

@@ -243,11 +243,14 @@ fn a_phone_that_can_be_connected_to_is_called_by_its_connection_or_another() {
 }
 
 #[test]
-fn what_was_sent_on_a_connection_that_may_be_reopened_fails_with_it() {
+fn what_was_sent_on_a_connection_that_may_be_reopened_is_sent_once_more() {
     let mut world = World::listening(&["UDP", "TCP"], |_| {});
     let phone = over(1, 3, "192.0.2.20:40123");
     register(&mut world, phone, "192.0.2.20:5070", "<sip:bob@192.0.2.20:5070;transport=tcp>");
-    find(&world.input(ALICE, &request("INVITE", "sip:bob@example.com", "inv", "")), "INVITE");
-    assert_eq!(finals(&world.give(closed(phone))), [480], "at once, and not after half a minute");
+    let first = find(&world.input(ALICE, &request("INVITE", "sip:bob@example.com", "inv", "")), "INVITE");
+    let again = find(&world.give(closed(phone)), "INVITE");
+    assert_eq!((again.flow.connection, again.to.to_string()), (None, "192.0.2.20:5070".to_owned()));
+    assert_eq!(again.header("Via"), first.header("Via"), "to who has read the first it is a retransmission");
+    assert_eq!(finals(&world.give(Input::Unconnected { flow: again.flow })), [480], "and not after half a minute");
     world.settle();
 }

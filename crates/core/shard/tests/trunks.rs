@@ -377,3 +377,44 @@ fn a_trunk_that_is_no_more_is_left() {
     world.respond(&find(&left, "REGISTER"), 200, "t", "");
     assert!(world.settle().is_empty());
 }
+
+#[test]
+fn a_trunk_whose_password_changes_is_registered_at_anew_and_not_left() {
+    let mut world = registering(Place::At(here(CARRIER)));
+    let first = find(&start(&mut world), "REGISTER");
+    world.respond(&first, 200, "t", &grant(&first));
+    let mut changed = Trunk::clone(&trunk(Some(Place::At(here(CARRIER)))));
+    changed.credentials.as_mut().expect("some").password = Secret::new(&b"other"[..]);
+    world.snapshot.trunks = vec![Arc::new(changed)];
+    let mut sent = world.give(Input::Config(Arc::new(world.snapshot.clone())));
+    sent.extend(start(&mut world));
+    let again: Vec<_> = sent.iter().filter(|sent| sent.method() == "REGISTER").collect();
+    assert_eq!(again.len(), 1, "{:?}", summary(&sent));
+    assert_eq!((again[0].header("Contact"), again[0].header("CSeq")), (first.header("Contact"), first.header("CSeq")));
+    assert_ne!(again[0].header("Call-ID"), first.header("Call-ID"), "a registrar takes no CSeq twice of one Call-ID");
+    world.respond(again[0], 200, "t", &grant(again[0]));
+    // Left, and taken up again: another registration.
+    world.snapshot.trunks = Vec::new();
+    let left = find(&world.give(Input::Config(Arc::new(world.snapshot.clone()))), "REGISTER");
+    world.respond(&left, 200, "t", "");
+    world.snapshot.trunks = vec![trunk(Some(Place::At(here(CARRIER))))];
+    world.give(Input::Config(Arc::new(world.snapshot.clone())));
+    let third = find(&start(&mut world), "REGISTER");
+    assert!([&first, again[0]].iter().all(|earlier| earlier.header("Call-ID") != third.header("Call-ID")));
+}
+
+#[test]
+fn of_a_registrars_servers_only_those_count_that_a_listener_reaches() {
+    let question = Question::new(b"carrier.example", None, None, false);
+    let mut world = registering(Place::Named(question));
+    start(&mut world);
+    let candidate = |(priority, transport): (u16, Transport)| Candidate {
+        rank: 1,
+        priority,
+        weight: 0,
+        hops: [Hop { transport, ..here(SECOND) }].into_iter().collect(),
+    };
+    let servers = [(1, Transport::Tcp), (2, Transport::Tls), (3, Transport::Tcp), (4, Transport::Udp)];
+    let sent = world.resolve(Ok(Arc::new(Located::new(servers.map(candidate).to_vec()))));
+    assert_eq!(find(&sent, "REGISTER").flow.transport, Transport::Udp);
+}

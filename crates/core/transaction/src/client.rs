@@ -96,8 +96,8 @@ impl Transactions {
             self.pool.give(request);
             return;
         }
-        // A non-INVITE request is kept for its retransmission only.
-        let keep = kind == Kind::Invite || !reliable;
+        // A non-INVITE request is kept for its retransmission only, and where it may have to take another connection.
+        let keep = kind == Kind::Invite || !reliable || may_move(&flow);
         let kept = if keep { self.pool.copy_of(&request) } else { Buf::new() };
         let (state, actions) = start_client(kind, reliable);
         let method = method_hash(request.split(|byte| *byte == b' ').next().unwrap_or(&[]));
@@ -194,18 +194,59 @@ impl Transactions {
         self.fail_unanswered(now, list_of(flow), MAX_CLOSED_SCAN, |sent| sent == flow);
     }
 
-    /// A connection with `peer` is closed: transactions that went over it and heard nothing fail. One that was sent to the
-    /// peer by no connection in particular went over this one, as there is one at a time.
+    /// A connection with `peer` is closed: transactions that went over it and heard nothing fail, or are sent again, once, where
+    /// another connection may take its place. One that was sent to the peer by no connection in particular went over this one,
+    /// as there is one at a time.
     pub fn handle_closed(&mut self, now: Timestamp, connection: ConnId, peer: SocketAddr) {
-        let is_lost = |flow: &Flow| {
-            flow.transport.is_reliable() && flow.connection.map_or(flow.peer == peer, |used| used == connection)
-        };
-        for list in [list_of_connection(connection), peer] {
-            self.fail_unanswered(now, list, MAX_CLOSED_SCAN, is_lost);
+        let went_to = |flow: &Flow| flow.transport.is_reliable() && flow.connection.is_none() && flow.peer == peer;
+        self.fail_unanswered(now, peer, MAX_CLOSED_SCAN, went_to);
+        let list = list_of_connection(connection);
+        let went_over = |flow: &Flow| flow.connection == Some(connection);
+        for id in self.unanswered_of(list, MAX_CLOSED_SCAN, went_over) {
+            if !self.move_to_another(id) {
+                self.on_client(now, id, ClientEvent::Unreachable);
+            }
         }
     }
 
+    /// Sends a request to its peer by whatever connection there is; whether it may be.
+    ///
+    /// A peer may close a connection while we write to it, and has then not read us; if it has, or if the request took another
+    /// connection in the first place, this one is a retransmission to it (RFC 3261 §17.2.3).
+    fn move_to_another(&mut self, id: ClientId) -> bool {
+        let Some(client) = self.client(id).filter(|client| may_move(&client.flow) && !client.kept.is_empty()) else {
+            return false;
+        };
+        let Flow { listener, transport, peer, .. } = client.flow;
+        let flow = Flow::new(listener, transport, peer);
+        self.unlink_unanswered(id);
+        let Some(client) = self.client_mut(id) else { return false };
+        client.flow = flow;
+        let (kind, kept) = (client.kind, core::mem::take(&mut client.kept));
+        if kind == Kind::Invite {
+            let copy = self.pool.copy_of(&kept);
+            if let Some(client) = self.client_mut(id) {
+                client.kept = copy;
+            }
+        }
+        self.link_unanswered(id, list_of(&flow));
+        self.counters.request_retransmissions = self.counters.request_retransmissions.saturating_add(1);
+        self.push_output(Output::Once { flow, buf: kept });
+        true
+    }
+
     fn fail_unanswered(&mut self, now: Timestamp, list: SocketAddr, scan: usize, is_lost: impl Fn(&Flow) -> bool) {
+        for id in self.unanswered_of(list, scan, is_lost) {
+            self.on_client(now, id, ClientEvent::Unreachable);
+        }
+    }
+
+    fn unanswered_of(
+        &self,
+        list: SocketAddr,
+        scan: usize,
+        is_lost: impl Fn(&Flow) -> bool,
+    ) -> SmallVec<[ClientId; 16]> {
         let mut failed: SmallVec<[ClientId; 16]> = SmallVec::new();
         let mut index = self.unanswered.head(list);
         for _ in 0..scan {
@@ -216,9 +257,7 @@ impl Transactions {
             }
             index = client.links.next;
         }
-        for id in failed {
-            self.on_client(now, id, ClientEvent::Unreachable);
-        }
+        failed
     }
 
     /// Sends the request of `id` no more, and waits on for what may still come: it is tried elsewhere.
@@ -450,7 +489,7 @@ impl Transactions {
                 (Kind::Invite, ClientState::Proceeding) => assert!(kept && !retransmits),
                 (Kind::Invite, ClientState::Completed) => assert!(deadline && !retransmits),
                 (Kind::NonInvite, ClientState::Trying | ClientState::Proceeding) => {
-                    assert!(deadline && kept != reliable);
+                    assert!(deadline && kept == (!reliable || may_move(&client.flow)));
                 }
                 (Kind::Invite, ClientState::Accepted) | (Kind::NonInvite, ClientState::Completed) => {
                     assert!(!kept && deadline && !retransmits);
@@ -478,6 +517,11 @@ impl Transactions {
         }
         listed
     }
+}
+
+/// Whether what was sent over `flow` may take another connection when that one is closed.
+const fn may_move(flow: &Flow) -> bool {
+    flow.reopen && flow.connection.is_some()
 }
 
 /// The list that a transaction over `flow` stands in while it is unanswered: its connection's, which may lead to another

@@ -43,8 +43,6 @@ fn a_closed_connection_fails_what_went_over_it_and_nothing_else() {
     let (listener, tcp) = (ListenerId(0), Transport::Tcp);
     let on = |slot, port| Flow::on(listener, tcp, peer(port), connection(slot));
     let bound = start(&mut layer, Kind::Invite, on(1, 40_000));
-    // The peer would be connected to at another port than the one that its connection comes from.
-    let reopened = start(&mut layer, Kind::NonInvite, Flow { reopen: true, ..on(1, 5060) });
     let any = start(&mut layer, Kind::NonInvite, Flow::new(listener, tcp, peer(40_000)));
     let other = start(&mut layer, Kind::Invite, on(2, 40_000));
     let datagram = start(&mut layer, Kind::Invite, Flow::new(listener, Transport::Udp, peer(40_000)));
@@ -54,7 +52,7 @@ fn a_closed_connection_fails_what_went_over_it_and_nothing_else() {
         Event::ClientFailed { id, .. } => id.index(),
         other => panic!("{other:?}"),
     });
-    assert_eq!(lost, failed(&[bound, reopened, any]));
+    assert_eq!(lost, failed(&[bound, any]));
     layer.handle_closed(START, connection(1), peer(40_000));
     assert!(events(&mut layer).is_empty(), "once");
     layer.handle_closed(START, connection(2), peer(9));
@@ -62,6 +60,31 @@ fn a_closed_connection_fails_what_went_over_it_and_nothing_else() {
     layer.handle_unreachable(START, peer(40_000));
     assert_eq!(events(&mut layer), failed(&[datagram]));
     assert_eq!(layer.clients(), 0);
+}
+
+#[test]
+fn what_may_take_another_connection_is_sent_again_once_when_its_own_is_closed() {
+    for kind in [Kind::Invite, Kind::NonInvite] {
+        let mut layer = Transactions::new(Timing::default(), 1);
+        // The peer is connected to at another port than the one that its connection comes from, or at the same.
+        for (index, port) in [(1, 40_000), (2, 5060)] {
+            let bound = Flow::on(ListenerId(0), Transport::Tcp, peer(5060), connection(index));
+            let id = start(&mut layer, kind, Flow { reopen: true, ..bound });
+            let (mut first, mut second) = (Buf::new(), Buf::new());
+            assert!(layer.poll_transmit(&mut first).is_some());
+            layer.handle_closed(START, connection(index), peer(port));
+            assert!(events(&mut layer).is_empty(), "it is under way again");
+            let any = Flow::new(ListenerId(0), Transport::Tcp, peer(5060));
+            assert_eq!(layer.poll_transmit(&mut second), Some(any));
+            assert_eq!(first, second);
+            layer.handle_closed(START, connection(index), peer(port + 1));
+            assert!(events(&mut layer).is_empty(), "the old connection is done with");
+            layer.handle_closed(START, connection(9), peer(5060));
+            assert_eq!(events(&mut layer), failed(&[id]));
+            assert_eq!(layer.poll_transmit(&mut second), None);
+        }
+        assert_eq!(layer.clients(), 0);
+    }
 }
 
 #[test]

@@ -14,7 +14,7 @@ pub struct Trunk {
     pub name: Box<str>,
     /// What proves the server to the trunk; without them no challenge is answered.
     pub credentials: Option<Credentials>,
-    /// The addresses that the trunk sends from: requests from there need no password.
+    /// The addresses that the trunk sends from: requests from there need no password, but for REGISTER.
     pub sources: Vec<Network>,
     /// How the server registers there; `None` where it does not.
     pub account: Option<Account>,

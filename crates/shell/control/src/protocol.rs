@@ -106,8 +106,29 @@ pub struct Status {
     pub listeners: Vec<String>,
     /// What it is responsible for.
     pub domains: Vec<String>,
-    /// Totals since the start, by part (`sockets`, `workers`, `shards`) and name.
+    /// The trunks that it registers at.
+    #[serde(default)]
+    pub trunks: Vec<Trunk>,
+    /// Totals since the start, by part (`sockets`, `workers`, `shards`, `connections`, `dns`, `names`, `targets`, `cdr`) and
+    /// name. What is there now, not in all: `connections.open`, `names.kept`, `targets.avoided`.
     pub counters: Counters,
+}
+
+/// A trunk that the server registers at.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct Trunk {
+    /// What the configuration calls it.
+    pub name: String,
+    /// `registering`, `registered`, `failing`, `refused`, `leaving` or `stopped`.
+    pub state: String,
+    /// Seconds that it has been so.
+    pub since_s: f64,
+    /// Seconds until the trunk forgets the server, also while renewing fails; none where it does not know it.
+    pub expires_s: Option<f64>,
+    /// The status of the trunk's last final response to the last request; none where there was none.
+    pub last_answer: Option<u16>,
+    /// Seconds until the next request; none while one is under way.
+    pub next_try_s: Option<f64>,
 }
 
 /// Who is registered.

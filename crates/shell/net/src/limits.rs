@@ -12,6 +12,12 @@ pub fn raise_open_files() -> io::Result<u64> {
     sys::raise_open_files()
 }
 
+/// Whether an error says that this process, or the system, may not open one file more.
+#[must_use]
+pub fn is_out_of_files(error: &io::Error) -> bool {
+    matches!(error.raw_os_error(), Some(libc::EMFILE | libc::ENFILE))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -21,6 +21,7 @@ pub(crate) trait Brain {
     fn transactions(&self) -> usize;
     fn unanswered(&self) -> usize;
     fn for_each_call(&self, visit: &mut dyn FnMut(CallView<'_>));
+    fn for_each_account(&self, now: Timestamp, visit: &mut dyn FnMut(&str, strowger_trunk::Status));
 }
 
 impl Brain for Shard {
@@ -55,6 +56,10 @@ impl Brain for Shard {
     fn for_each_call(&self, visit: &mut dyn FnMut(CallView<'_>)) {
         Self::for_each_call(self, visit);
     }
+
+    fn for_each_account(&self, now: Timestamp, visit: &mut dyn FnMut(&str, strowger_trunk::Status)) {
+        Self::for_each_account(self, now, visit);
+    }
 }
 
 /// Makes shards and knows which of them owns a message. All workers share one.
@@ -66,6 +71,13 @@ pub(crate) trait Maker: Send + Sync + 'static {
 
     /// The owner of a message, or `None` where it is nobody's.
     fn owner(&self, peek: &Peek<'_>, snapshot: &Snapshot) -> Option<ShardId>;
+}
+
+/// What all shards share and the control plane reads.
+#[derive(Debug)]
+pub(crate) struct Tables {
+    pub(crate) locations: Arc<Locations>,
+    pub(crate) outages: Arc<Outages>,
 }
 
 /// Makes the real ones.
@@ -92,8 +104,8 @@ impl Shards {
         Self { seed, ring, locations, nonces, names, outages, steering }
     }
 
-    pub(crate) fn locations(&self) -> &Arc<Locations> {
-        &self.locations
+    pub(crate) fn tables(&self) -> Tables {
+        Tables { locations: Arc::clone(&self.locations), outages: Arc::clone(&self.outages) }
     }
 }
 

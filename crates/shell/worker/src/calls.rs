@@ -1,4 +1,4 @@
-//! The calls in progress, as the control plane is told of them.
+//! The calls in progress and the registrations at trunks, as the control plane is told of them.
 
 use std::net::SocketAddr;
 use std::sync::mpsc::SyncSender;
@@ -73,9 +73,20 @@ impl CallList {
     }
 }
 
-/// A question to a worker: which calls its shards have.
+/// A trunk that the server registers at.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Account {
+    /// What the configuration calls it.
+    pub trunk: String,
+    /// How the registration stands.
+    pub status: strowger_trunk::Status,
+}
+
+/// A question to a worker.
 #[derive(Debug)]
-pub(crate) struct CallsInquiry {
-    pub(crate) limit: usize,
-    pub(crate) reply: SyncSender<CallList>,
+pub(crate) enum Inquiry {
+    /// Which calls its shards have, up to so many.
+    Calls(usize, SyncSender<CallList>),
+    /// At which trunks its shards register.
+    Accounts(SyncSender<Vec<Account>>),
 }

@@ -100,6 +100,7 @@ impl Connection {
                     self.is_blocked = true;
                     if self.written as usize >= COMPACT_BYTES {
                         self.out.drain(..self.written as usize);
+                        self.out.shrink_to(2 * self.out.len());
                         self.written = 0;
                     }
                     return Ok(taken);

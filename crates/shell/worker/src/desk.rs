@@ -11,7 +11,7 @@ use strowger_message::Peek;
 use strowger_net as net;
 
 use crate::brain::{Brain, Maker};
-use crate::calls::CallList;
+use crate::calls::{Account, CallList};
 use crate::exits::{Exits, Port};
 use crate::outlet::Outlet;
 use crate::panics::{PanicLog, PanicReport};
@@ -85,6 +85,18 @@ impl<M: Maker> Desk<M> {
             Err(payload) => self.on_panic(None, now, payload.as_ref(), bytes),
         }
         None
+    }
+
+    /// Reads `bytes` for no shard; `None` where that panics.
+    pub(crate) fn contain<T>(&mut self, now: Timestamp, bytes: &[u8], read: impl FnOnce() -> T) -> Option<T> {
+        // Unwind safety: what was read is not used any more, and its connection is closed.
+        match catch_unwind(AssertUnwindSafe(read)) {
+            Ok(read) => Some(read),
+            Err(payload) => {
+                self.on_panic(None, now, payload.as_ref(), bytes);
+                None
+            }
+        }
     }
 
     /// Gives `input` to the shard `id`, which must be one of this desk's. `bytes` is the message that it came from.
@@ -166,6 +178,17 @@ impl<M: Maker> Desk<M> {
         list
     }
 
+    /// The trunks that shards register at, each by one of them.
+    pub(crate) fn accounts(&self, now: Timestamp) -> Vec<Account> {
+        let mut accounts = Vec::new();
+        for seat in &self.seats {
+            seat.brain.for_each_account(now, &mut |trunk, status| {
+                accounts.push(Account { trunk: trunk.to_owned(), status });
+            });
+        }
+        accounts
+    }
+
     /// What there is to tell.
     pub(crate) fn status(&self, version: u64) -> WorkerStatus {
         let mut net = net::Counters::default();
@@ -244,7 +267,12 @@ fn drain<B: Brain>(
         match output {
             Output::Send { flow } => exits.send(now, seat.id, flow, message),
             Output::Resolve { query, question } => exits.ask(seat.id, query, question),
-            Output::Event(event) => exits.counters.event_drops += u64::from(events.try_send(event).is_err()),
+            Output::Event(event) => {
+                let is_record = matches!(event, Event::Call(_));
+                let is_dropped = events.try_send(event).is_err();
+                exits.counters.event_drops += u64::from(is_dropped);
+                exits.counters.record_drops += u64::from(is_dropped && is_record);
+            }
         }
         message.clear();
     }

@@ -1,7 +1,6 @@
 //! Every way out of a worker: its sockets, its connections, the other workers, the DNS.
 
 use std::collections::VecDeque;
-use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -45,7 +44,8 @@ impl Port {
     pub(crate) fn on_event(&mut self, event: &mio::event::Event) {
         match self {
             Self::Udp(outlet) => outlet.on_event(event),
-            Self::Tcp(entrance) => entrance.is_readable |= event.is_readable(),
+            // After an error it is the time that counts: each connection that arrives meanwhile makes an edge.
+            Self::Tcp(entrance) => entrance.is_readable |= event.is_readable() && entrance.retry.is_none(),
         }
     }
 
@@ -312,8 +312,7 @@ impl Exits {
                     break;
                 }
                 Err(error) => {
-                    let address: SocketAddr = entrance.listener.local_addr();
-                    tracing::error!(%address, %error, "connections cannot be accepted; trying again");
+                    entrance.tell(now, &error);
                     entrance.is_readable = false;
                     entrance.retry = Some(now + RETRY_AFTER);
                     self.streams.counters.accept_errors += 1;

@@ -9,11 +9,11 @@ use std::{fmt, io};
 
 use mio::{Poll, Registry, Token};
 use strowger_foundation::{KeyRing, ShardId, TagKey};
-use strowger_locate::Names;
+use strowger_locate::{Names, Outages};
 use strowger_net::Clock;
 
-use crate::brain::{Maker, Shards};
-use crate::calls::{CallList, CallsInquiry};
+use crate::brain::{Maker, Shards, Tables};
+use crate::calls::{Account, CallList, Inquiry};
 use crate::desk::{Common, Desk};
 use crate::entrance::Entrance;
 use crate::exits::{Exits, Neighbour, Port};
@@ -37,8 +37,8 @@ pub const SHARDS_PER_WORKER: u16 = 16;
 /// Workers at most, so that every shard has an id.
 pub const MAX_WORKERS: usize = (u16::MAX / SHARDS_PER_WORKER) as usize;
 
-/// How long the workers may take to tell of their calls.
-const CALLS_PATIENCE: Duration = Duration::from_secs(2);
+/// How long the workers may take to tell of their calls and accounts.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// What a fleet starts with.
 pub struct FleetConfig {
@@ -79,7 +79,7 @@ impl fmt::Debug for FleetConfig {
 pub struct Fleet {
     contacts: Vec<Arc<Contact>>,
     threads: Vec<JoinHandle<()>>,
-    locations: Arc<Locations>,
+    tables: Tables,
     panics: Arc<PanicLog>,
     published: Mutex<Published>,
 }
@@ -100,12 +100,12 @@ impl Fleet {
     pub fn start(config: FleetConfig) -> io::Result<Self> {
         let shards = shard_count(config.sockets.len())?;
         let maker = Shards::new(config.seed, KeyRing::new(TagKey::new(config.key)), shards, Arc::clone(&config.names));
-        let locations = Arc::clone(maker.locations());
-        Self::launch(config, maker, locations)
+        let tables = maker.tables();
+        Self::launch(config, maker, tables)
     }
 
     /// Starts the workers with shards that `maker` makes.
-    pub(crate) fn launch<M: Maker>(config: FleetConfig, maker: M, locations: Arc<Locations>) -> io::Result<Self> {
+    pub(crate) fn launch<M: Maker>(config: FleetConfig, maker: M, tables: Tables) -> io::Result<Self> {
         let FleetConfig { sockets, snapshot, seed, clock, events, streams: limits, resolver, tracer, .. } = config;
         let shards = shard_count(sockets.len())?;
         let transports = || snapshot.listeners.iter().map(|listener| listener.transport);
@@ -121,7 +121,7 @@ impl Fleet {
         let connections = Arc::new(Index::new(limits.connections, limits.per_source));
         let published = Mutex::new(Published { version: 0, kept: vec![Arc::clone(&snapshot)] });
         // From here on what was started is stopped when something fails.
-        let mut fleet = Self { contacts, threads: Vec::new(), locations, panics, published };
+        let mut fleet = Self { contacts, threads: Vec::new(), tables, panics, published };
         for (index, (sockets, poll)) in sockets.into_iter().zip(polls).enumerate() {
             let register = |(listener, socket)| port(socket, poll.registry(), Token(listener));
             let ports = sockets.into_iter().enumerate().map(register).collect::<io::Result<Vec<_>>>()?;
@@ -173,33 +173,51 @@ impl Fleet {
         let workers: Vec<_> = self.contacts.iter().map(|contact| contact.board.read()).collect();
         let mut total = WorkerStatus { version: u64::MAX, ..WorkerStatus::default() };
         workers.iter().for_each(|worker| total.add(worker));
-        FleetStatus { workers, total, registrations: self.locations.len(), last_panic: self.panics.last() }
+        FleetStatus { workers, total, registrations: self.tables.locations.len(), last_panic: self.panics.last() }
     }
 
     /// The calls in progress, the oldest first, up to `limit` of them; where there are more, which ones is chance. What a
     /// worker does not tell in time is missing.
     #[must_use]
     pub fn calls(&self, limit: usize) -> CallList {
-        let (reply, replies) = mpsc::sync_channel(self.contacts.len());
-        for contact in &self.contacts {
-            contact.inquire(CallsInquiry { limit, reply: reply.clone() });
-        }
-        drop(reply);
-        let deadline = Instant::now() + CALLS_PATIENCE;
         let mut all = CallList::default();
-        for _ in &self.contacts {
-            match replies.recv_timeout(deadline.saturating_duration_since(Instant::now())) {
-                Ok(list) => all.join(list, limit),
-                Err(_) => all.more = true,
+        for list in self.inquire(|reply| Inquiry::Calls(limit, reply)) {
+            match list {
+                Some(list) => all.join(list, limit),
+                None => all.more = true,
             }
         }
         all
     }
 
+    /// The trunks that the server registers at, by name. What a worker does not tell in time is missing.
+    #[must_use]
+    pub fn accounts(&self) -> Vec<Account> {
+        let mut all: Vec<_> = self.inquire(Inquiry::Accounts).into_iter().flatten().flatten().collect();
+        all.sort_by(|a, b| a.trunk.cmp(&b.trunk));
+        all
+    }
+
+    /// Asks each worker; `None` stands for one that does not answer in time.
+    fn inquire<T>(&self, inquiry: impl Fn(SyncSender<T>) -> Inquiry) -> Vec<Option<T>> {
+        let (reply, replies) = mpsc::sync_channel(self.contacts.len());
+        self.contacts.iter().for_each(|contact| contact.inquire(inquiry(reply.clone())));
+        drop(reply);
+        let deadline = Instant::now() + PATIENCE;
+        let answer = |_| replies.recv_timeout(deadline.saturating_duration_since(Instant::now())).ok();
+        self.contacts.iter().map(answer).collect()
+    }
+
+    /// The targets that failed lately and are tried after others.
+    #[must_use]
+    pub fn outages(&self) -> &Arc<Outages> {
+        &self.tables.outages
+    }
+
     /// The location table.
     #[must_use]
     pub fn locations(&self) -> &Arc<Locations> {
-        &self.locations
+        &self.tables.locations
     }
 
     /// Whether every shard has the newest snapshot, every forwarded request is answered and nothing waits to be sent. While

@@ -11,6 +11,9 @@ use strowger_foundation::{ConnId, ListenerId};
 /// Into how many parts the index is split, each under its own lock.
 const STRIPES: usize = 64;
 
+/// Of so many connections one is kept for those that the server itself opens.
+pub(crate) const RESERVED: usize = 16;
+
 /// One way to a peer: the listener on whose behalf the connection is, and the far end.
 pub(crate) type Way = (ListenerId, SocketAddr);
 
@@ -77,7 +80,9 @@ impl Index {
 
     /// Counts one connection more; with `source`, one that came from there. Each is [given back](Self::give_back).
     pub(crate) fn take(&self, source: Option<IpAddr>) -> Result<(), Refused> {
-        if self.open.fetch_add(1, Ordering::Relaxed) >= self.limit {
+        // Others cannot take all, or the server would reach nobody by a connection of its own.
+        let limit = if source.is_some() { self.limit - self.limit / RESERVED } else { self.limit };
+        if self.open.fetch_add(1, Ordering::Relaxed) >= limit {
             self.open.fetch_sub(1, Ordering::Relaxed);
             return Err(Refused::Total);
         }
@@ -146,6 +151,15 @@ mod tests {
         assert_eq!(index.find(WAY), Some(first));
         index.withdraw(WAY, first);
         assert_eq!(index.claim(WAY, second), Ok(()));
+    }
+
+    #[test]
+    fn who_comes_leaves_room_for_what_we_open() {
+        let index = Index::new(2 * RESERVED, 10 * RESERVED);
+        let source = Some(WAY.1.ip());
+        assert_eq!((0..100).filter(|_| index.take(source).is_ok()).count(), 2 * RESERVED - 2);
+        assert_eq!(index.take(source), Err(Refused::Total));
+        assert_eq!([(); 3].map(|()| index.take(None)), [Ok(()), Ok(()), Err(Refused::Total)]);
     }
 
     #[test]

@@ -41,7 +41,7 @@ mod tests;
 mod trace;
 mod worker;
 
-pub use calls::{CallLine, CallList};
+pub use calls::{Account, CallLine, CallList};
 pub use exits::{HANDOVER_OVERFLOW, HANDOVER_OVERFLOW_BYTES};
 pub use fleet::{Fleet, FleetConfig, MAX_WORKERS, SHARDS_PER_WORKER};
 pub use handover::HANDOVER_QUEUE;

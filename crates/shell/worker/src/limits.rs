@@ -3,6 +3,7 @@
 use std::time::Duration;
 
 /// Bytes of one worker's incomplete messages, beyond [`FREE_BYTES`] each; past it a connection that wants more is closed.
+/// Whole messages that wait for another worker may take as much again. Buffers have up to twice the room.
 pub const KEPT_BYTES: usize = 64 * 1024 * 1024;
 
 /// Bytes of one worker's send queues, beyond [`FREE_BYTES`] each; past it a connection that wants more is closed.
@@ -14,7 +15,8 @@ pub const FREE_BYTES: usize = 4 * 1024;
 /// The limits of connections.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct StreamLimits {
-    /// Connections of the whole server. What is accepted past it is closed at once; nothing more is opened.
+    /// Connections of the whole server. What is accepted past fifteen sixteenths of it is closed at once; past it nothing
+    /// more is opened.
     pub connections: usize,
     /// Accepted connections of one source: an IPv4 address or an IPv6 /64.
     pub per_source: usize,

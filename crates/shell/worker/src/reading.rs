@@ -97,7 +97,14 @@ impl<M: Maker> Crew<M> {
             if messages >= limit {
                 return (at, End::Interrupted);
             }
-            match connection.cutter.next(rest) {
+            let mut cutter = connection.cutter;
+            let Some(piece) = self.desk.contain(now, rest, || cutter.next(rest)) else {
+                self.desk.exits.streams.kill(slot, Reason::Malformed);
+                return (at, End::Dead);
+            };
+            let Some(connection) = self.desk.exits.streams.get(slot) else { return (at, End::Dead) };
+            connection.cutter = cutter;
+            match piece {
                 Piece::Message(length) => {
                     connection.heard = now;
                     if !self.handle_stream_message(now, slot, id, rest.get(..length).unwrap_or_default()) {
@@ -173,8 +180,9 @@ impl<M: Maker> Crew<M> {
     /// Says what is wrong, where somebody asked something, and closes: where the next message begins, nobody knows.
     //= rfc3261#18.3
     fn refuse(&mut self, now: Timestamp, slot: u32, bytes: &[u8], fault: Fault) {
+        let read = || Peek::read(bytes).ok().and_then(|peek| refusal(&peek, fault));
+        let answer = self.desk.contain(now, bytes, read).flatten();
         let streams = &mut self.desk.exits.streams;
-        let answer = Peek::read(bytes).ok().and_then(|peek| refusal(&peek, fault));
         match answer {
             Some(answer) => {
                 streams.write(slot, None, &answer);

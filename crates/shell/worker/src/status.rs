@@ -27,6 +27,8 @@ pub struct Counters {
     pub misdirected: u64,
     /// Events for the log that were dropped because its queue was full.
     pub event_drops: u64,
+    /// Among them records of calls.
+    pub record_drops: u64,
     /// Receive calls that failed.
     pub receive_errors: u64,
     /// Panics that were contained.
@@ -45,6 +47,7 @@ impl Counters {
             handover_drops,
             misdirected,
             event_drops,
+            record_drops,
             receive_errors,
             panics,
         } = other;
@@ -56,6 +59,7 @@ impl Counters {
         self.handover_drops += handover_drops;
         self.misdirected += misdirected;
         self.event_drops += event_drops;
+        self.record_drops += record_drops;
         self.receive_errors += receive_errors;
         self.panics += panics;
     }

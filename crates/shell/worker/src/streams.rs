@@ -346,7 +346,8 @@ impl Streams {
     /// Keeps what could not be dealt with, in the buffer that it is in or one that just fits.
     pub(crate) fn keep(&mut self, now: Timestamp, slot: u32, kept: Rest<'_>, needed: Option<usize>, is_begun: bool) {
         let message_time = self.limits.message_time;
-        let has_room = !self.is_scarce();
+        // Whole messages, which wait for their turn or another worker, may take as much again.
+        let has_room = self.kept_bytes < KEPT_BYTES * if needed.is_some() { 1 } else { 2 };
         let Some(connection) = self.get(slot) else { return };
         if connection.phase == Phase::Dead {
             return;
@@ -354,6 +355,8 @@ impl Streams {
         connection.kept = match kept {
             Rest::Owned(mut bytes, consumed) => {
                 bytes.drain(..consumed);
+                // Counted is what it holds, so it has no room for much more.
+                bytes.shrink_to(2 * bytes.len());
                 bytes
             }
             Rest::Borrowed(bytes) => bytes.to_vec(),
@@ -368,7 +371,7 @@ impl Streams {
         }
         let deadline = if needed.is_some() { connection.since + message_time } else { Timestamp::MAX };
         self.kept_bytes += extra;
-        if needed.is_some() && extra > 0 && !has_room {
+        if extra > 0 && !has_room {
             return self.kill(slot, Reason::Memory);
         }
         self.hurry(slot, deadline);
@@ -473,6 +476,8 @@ impl Streams {
         }
         connection.phase = Phase::Ending;
         connection.heard = now;
+        // Nothing comes first any more: what the peer still says is read, and forgotten.
+        (connection.has_backlog, connection.since) = (false, Timestamp::MAX);
         let way = connection.way();
         self.counters.closed_malformed += 1;
         self.index.withdraw(way, self.id(slot));
@@ -567,7 +572,8 @@ impl Streams {
                 if let Some(reason) = reason {
                     self.kill(slot, reason);
                 }
-                next = now + self.patience(phase);
+                let later = now + self.patience(phase);
+                next = if slow > now { slow.min(later) } else { later };
             }
             let timer = self.wheel.insert(next, slot);
             if let Some(connection) = self.get(slot) {

@@ -275,7 +275,9 @@ fn mask(bytes: &[u8]) -> Vec<u8> {
             let blank = value.iter().skip(1).take_while(|byte| byte.is_ascii_whitespace()).count();
             let value = value.get(1..).unwrap_or_default().trim_ascii_start();
             // The scheme and the blank after it; parameters alone have none.
-            let scheme = value.iter().position(|byte| *byte == b' ').map_or(0, |blank| blank.saturating_add(1));
+            let scheme = value.iter().position(|byte| !byte.is_ascii_alphanumeric() && *byte != b'-');
+            let scheme = scheme.filter(|end| matches!(value.get(*end), Some(b' ' | b'\t')));
+            let scheme = scheme.map_or(0, |blank| blank.saturating_add(1));
             Some(name.len().saturating_add(1).saturating_add(blank).saturating_add(scheme))
         } else if name == b"a=crypto" || name == b"a=key-mgmt" {
             Some(name.len().saturating_add(1))
@@ -425,6 +427,14 @@ mod tests {
         );
         for harmless in ["", "\r\n", "SIP/2.0 200 OK\r\nVia: x\r\n\r\n", "no line end"] {
             assert_eq!(masked(harmless), harmless);
+        }
+        // The first blank is not always the one behind the scheme.
+        for (value, shown) in [
+            ("Digest\tresponse=\"f00\", uri=\"x\"", "Digest\t***"),
+            ("response=\"f00\", uri=\"x\"", "***"),
+            ("\"f00\" Digest", "***"),
+        ] {
+            assert_eq!(masked(&format!("Authorization: {value}\r\n")), format!("Authorization: {shown}\r\n"));
         }
     }
 

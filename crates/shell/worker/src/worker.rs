@@ -12,10 +12,10 @@ use strowger_message::Peek;
 use strowger_net::{Clock, Datagram, RecvBatch};
 
 use crate::brain::Maker;
-use crate::calls::CallsInquiry;
+use crate::calls::Inquiry;
 use crate::desk::Desk;
 use crate::exits::Port;
-use crate::handover::{Doorbell, Errand};
+use crate::handover::{Doorbell, Errand, HANDOVER_QUEUE};
 use crate::outlet::Outlet;
 use crate::reading::SCRATCH_BYTES;
 use crate::status::Board;
@@ -64,7 +64,7 @@ pub(crate) struct Mail {
 struct Post {
     closed: Vec<Closed>,
     answers: Vec<(ShardId, QueryId, Answer)>,
-    inquiries: Vec<CallsInquiry>,
+    inquiries: Vec<Inquiry>,
 }
 
 impl Contact {
@@ -106,7 +106,7 @@ impl Contact {
     }
 
     /// Leaves a question of the control plane.
-    pub(crate) fn inquire(&self, inquiry: CallsInquiry) {
+    pub(crate) fn inquire(&self, inquiry: Inquiry) {
         self.post.lock().unwrap_or_else(PoisonError::into_inner).inquiries.push(inquiry);
         self.has_post.store(true, Ordering::Release);
         self.doorbell.ring_always();
@@ -170,6 +170,8 @@ impl<M: Maker> Worker<M> {
             self.round();
         }
         let now = self.clock.now();
+        // Others may have handed over last answers for connections of this worker.
+        self.crew.take_over(now, HANDOVER_QUEUE);
         self.crew.desk.exits.flush(now);
         self.post(now);
         Ok(())
@@ -234,8 +236,11 @@ impl<M: Maker> Worker<M> {
         }
         let now = clock.now();
         *is_dirty |= crew.read_streams(now);
-        *is_dirty |= crew.take_over(now);
-        if let Some(post) = contact.take_post() {
+        // What was handed over before a connection was closed must be heard before that: the post is taken first, then all
+        // that the rings have, and then the post is opened.
+        let post = contact.take_post();
+        *is_dirty |= crew.take_over(now, if post.is_some() { HANDOVER_QUEUE } else { TAKE_BATCH });
+        if let Some(post) = post {
             crew.open_post(now, post);
             *is_dirty = true;
         }
@@ -297,9 +302,12 @@ impl<M: Maker> Crew<M> {
         for (shard, query, answer) in post.answers {
             self.desk.handle_answer(now, shard, query, answer);
         }
-        for CallsInquiry { limit, reply } in post.inquiries {
+        for inquiry in post.inquiries {
             // Who asked may have lost patience.
-            drop(reply.try_send(self.desk.calls(limit)));
+            match inquiry {
+                Inquiry::Calls(limit, reply) => drop(reply.try_send(self.desk.calls(limit))),
+                Inquiry::Accounts(reply) => drop(reply.try_send(self.desk.accounts(now))),
+            }
         }
     }
 
@@ -359,11 +367,11 @@ impl<M: Maker> Crew<M> {
         }
     }
 
-    /// Deals with what the other workers left; whether there was anything.
-    fn take_over(&mut self, now: Timestamp) -> bool {
+    /// Deals with up to `limit` messages that each of the other workers left; whether there was any.
+    fn take_over(&mut self, now: Timestamp, limit: usize) -> bool {
         let mut is_any = false;
         for worker in 0..self.desk.exits.neighbours.len() {
-            for _ in 0..TAKE_BATCH {
+            for _ in 0..limit {
                 let neighbour = self.desk.exits.neighbours.get_mut(worker).and_then(Option::as_mut);
                 let Some(handed) = neighbour.and_then(|neighbour| neighbour.take.poll()) else { break };
                 is_any = true;

@@ -193,6 +193,11 @@ impl DnsResolver {
     /// already, `reply` is called with [`Failure::NoAnswer`] before this returns.
     pub fn ask(&self, question: Question, reply: Reply) {
         self.counters.asked.fetch_add(1, Ordering::Relaxed);
+        if !question.is_askable() {
+            // So no queue holds more than names.
+            self.counters.missing.fetch_add(1, Ordering::Relaxed);
+            return reply(Err(Failure::NoSuchName), Duration::ZERO);
+        }
         let Some(requests) = &self.requests else { return };
         if let Err(error) = requests.try_send(Request { question, reply }) {
             self.counters.refused.fetch_add(1, Ordering::Relaxed);

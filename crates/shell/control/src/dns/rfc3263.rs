@@ -293,8 +293,16 @@ fn naptr_transport(services: &[u8]) -> Option<Transport> {
 }
 
 fn hops(addresses: &[IpAddr], transport: Transport, port: u16, reach: Reach) -> smallvec::SmallVec<[Hop; 2]> {
-    let reached = addresses.iter().filter(|address| reach.has(transport, address.is_ipv6()));
-    reached.map(|address| Hop { transport, address: SocketAddr::new(*address, port) }).collect()
+    let reached = addresses.iter().filter(|address| port != 0 && is_one_host(**address));
+    let reached = reached.filter(|address| reach.has(transport, address.is_ipv6()));
+    // A request tries no more in all, so no more need be kept.
+    reached.take(MAX_HOPS).map(|address| Hop { transport, address: SocketAddr::new(*address, port) }).collect()
+}
+
+/// Whether an address is one host's: whoever has a domain may write any into it, and nothing goes to a group or to nobody.
+fn is_one_host(address: IpAddr) -> bool {
+    let is_broadcast = matches!(address, IpAddr::V4(address) if address.is_broadcast());
+    !(address.is_unspecified() || address.is_multicast() || is_broadcast)
 }
 
 /// All answers, in the order of the questions, which are under way together.

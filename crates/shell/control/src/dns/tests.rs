@@ -9,12 +9,12 @@ use std::time::Duration;
 use hickory_resolver::proto::rr::rdata::{A, AAAA, NAPTR, SRV};
 use hickory_resolver::proto::rr::{Name, RData, Record, RecordType};
 use strowger_foundation::Transport;
-use strowger_locate::{Answer, Failure, Question};
+use strowger_locate::{Answer, Failure, MAX_HOPS, Question};
 use tokio::time::Instant;
 
-use super::Reach;
 use super::records::{Found, Lacking, Records};
 use super::rfc3263::{Locator, locate};
+use super::{DnsConfig, DnsResolver, Reach};
 
 const NEGATIVE: Duration = Duration::from_secs(33);
 
@@ -115,6 +115,41 @@ fn question(transport: Option<Transport>, secure: bool) -> Question {
 }
 
 const ALL: &[Transport] = &[Transport::Udp, Transport::Tcp, Transport::Tls, Transport::Ws, Transport::Wss];
+
+#[test]
+fn nothing_goes_to_a_group_to_nobody_or_to_no_port() {
+    let zone = Zone::default().srv("_sip._udp.h", 0, "a").srv("_sip._udp.h", 5070, "b").a("a", 1).a("b", 2);
+    let evil = [Ipv4Addr::UNSPECIFIED, Ipv4Addr::BROADCAST, Ipv4Addr::new(224, 0, 1, 75)];
+    let zone = evil.into_iter().fold(zone, |zone, address| zone.with("b", RData::A(A(address))));
+    assert_eq!(zone.hops(&question(None, false), ALL, false), ["UDP 192.0.2.2:5070"]);
+    let (answer, _) = Zone::default().with("h", RData::A(A(evil[0]))).locate(&question(None, false), ALL, false);
+    assert_eq!(answer, Err(Failure::NoSuchName));
+}
+
+#[test]
+fn of_thousands_of_records_few_are_kept() {
+    let zone = (0..2000).fold(Zone::default(), |zone, port| zone.srv("_sip._udp.h", 1024 + port, "t"));
+    let zone = (0..200).fold(zone, |zone, last| zone.a("t", last));
+    let (answer, _) = zone.locate(&question(None, false), ALL, false);
+    let located = answer.expect("it is there");
+    assert_eq!(located.candidates.len(), 32);
+    assert!(located.candidates.iter().all(|candidate| candidate.hops.len() == MAX_HOPS));
+    assert_eq!(zone.asked.lock().unwrap().iter().filter(|(_, kind)| *kind == RecordType::A).count(), 1);
+}
+
+#[test]
+fn what_is_too_long_for_a_name_is_not_asked_for() {
+    let mut config = DnsConfig::new(Reach::of([(Transport::Udp, (Ipv4Addr::LOCALHOST, 5060).into())]));
+    // Nobody is there; nobody is asked either.
+    config.servers = vec![(Ipv4Addr::LOCALHOST, 1).into()];
+    let resolver = DnsResolver::start(&config).expect("a thread");
+    let answer = Arc::new(Mutex::new(None));
+    let slot = Arc::clone(&answer);
+    let question = Question::new(&[b'a'; 60_000], None, None, false);
+    resolver.ask(question, Box::new(move |answer, _| *slot.lock().unwrap() = Some(answer)));
+    assert_eq!(answer.lock().unwrap().take(), Some(Err(Failure::NoSuchName)), "at once");
+    assert_eq!((resolver.counts().asked, resolver.counts().missing), (1, 1));
+}
 
 #[test]
 fn a_sips_uri_goes_by_tls_only() {

@@ -7,11 +7,10 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, sync_channel};
 
 use strowger_net::Clock;
-use strowger_registrar::Locations;
 use strowger_shard::{Event, Snapshot};
 
 use super::puppet::Stage;
-use super::{ask, names, options, phone, receive, snapshot, sockets, spin_until};
+use super::{ask, names, options, phone, receive, snapshot, sockets, spin_until, tables};
 use crate::{Fleet, FleetConfig, SHARDS_PER_WORKER, Socket, StreamLimits, WorkerStatus};
 
 struct Running {
@@ -38,7 +37,7 @@ fn start(workers: usize, listeners: usize) -> Running {
         resolver: None,
         tracer: Arc::default(),
     };
-    let fleet = Fleet::launch(config, Stage, Arc::new(Locations::new(1, 1))).expect("threads");
+    let fleet = Fleet::launch(config, Stage, tables()).expect("threads");
     Running { fleet, listeners, snapshot, events }
 }
 
@@ -220,7 +219,7 @@ fn a_fleet_needs_a_socket_for_each_listener_of_each_worker() {
             resolver: None,
             tracer: Arc::default(),
         };
-        Fleet::launch(config, Stage, Arc::new(Locations::new(1, 1))).expect_err("refused").kind()
+        Fleet::launch(config, Stage, tables()).expect_err("refused").kind()
     };
     let mut uneven = sockets(2, 2);
     let snapshot = snapshot(&uneven[0]);

@@ -11,11 +11,13 @@ use std::net::{Ipv4Addr, SocketAddr, UdpSocket as Phone};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use strowger_locate::{CachePolicy, Names};
+use strowger_locate::{CachePolicy, Names, Outages};
 use strowger_net::{BufferSizes, UdpSocket};
+use strowger_registrar::Locations;
 use strowger_shard::{Listener, Snapshot};
 
 use crate::Socket;
+use crate::brain::Tables;
 
 /// Far more than any machine needs, and the most that a failing test takes.
 const DEADLINE: Duration = Duration::from_secs(20);
@@ -42,6 +44,10 @@ fn snapshot(sockets: &[Socket]) -> Arc<Snapshot> {
 
 fn names() -> Arc<Names> {
     Arc::new(Names::new(CachePolicy::default(), 1))
+}
+
+fn tables() -> Tables {
+    Tables { locations: Arc::new(Locations::new(1, 1)), outages: Arc::new(Outages::new(1)) }
 }
 
 /// A client's socket that talks to `server` only.

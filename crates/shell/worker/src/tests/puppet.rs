@@ -5,7 +5,7 @@ use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::Duration;
 
-use strowger_foundation::{Flow, ListenerId, ShardId, Timestamp, Transport, Wakeup};
+use strowger_foundation::{ConnId, Flow, ListenerId, ShardId, Timestamp, Transport, Wakeup};
 use strowger_locate::{QueryId, Question};
 use strowger_message::{Fault, Peek};
 use strowger_shard::{Counters, Event, Input, Output, Snapshot};
@@ -44,6 +44,7 @@ pub(super) struct Puppet {
     kept: Option<Flow>,
     /// Who hears what becomes of connections and questions.
     watches: Option<Flow>,
+    closed: Option<ConnId>,
     questions: VecDeque<(QueryId, Question)>,
 }
 
@@ -117,6 +118,9 @@ impl Brain for Puppet {
             Input::Message { arrival, flow, peek } => {
                 assert!(arrival <= now);
                 self.counters.requests += 1;
+                if flow.connection.is_some() && flow.connection == self.closed {
+                    self.watches.into_iter().for_each(|watcher| self.say(watcher, format_args!("too late")));
+                }
                 self.obey(now, flow, std::str::from_utf8(peek.call_id).expect("text"));
             }
             Input::Unreachable { peer } => {
@@ -124,7 +128,8 @@ impl Brain for Puppet {
                     self.say(flow, format_args!("lost {}", peer.port()));
                 }
             }
-            Input::Closed { peer, .. } => {
+            Input::Closed { peer, connection } => {
+                self.closed = Some(connection);
                 if let Some(flow) = self.watches {
                     self.say(flow, format_args!("closed {}", peer.port()));
                 }
@@ -184,6 +189,8 @@ impl Brain for Puppet {
     }
 
     fn for_each_call(&self, _visit: &mut dyn FnMut(strowger_calls::CallView<'_>)) {}
+
+    fn for_each_account(&self, _now: Timestamp, _visit: &mut dyn FnMut(&str, strowger_trunk::Status)) {}
 
     fn transactions(&self) -> usize {
         self.transactions

@@ -1,7 +1,7 @@
 //! Connections over loopback, with peers that are friendly, slow, silent, deaf or gone.
 
 use std::io::{ErrorKind, Read as _, Write as _};
-use std::net::{Ipv4Addr, SocketAddr, TcpListener as Peer, TcpStream as Line, UdpSocket as Phone};
+use std::net::{Ipv4Addr, Shutdown, SocketAddr, TcpListener as Peer, TcpStream as Line, UdpSocket as Phone};
 use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
 use std::thread;
@@ -10,10 +10,9 @@ use std::time::Duration;
 use socket2::{Domain, Protocol, SockRef, Socket as Raw, Type};
 use strowger_locate::{Located, Question};
 use strowger_net::{Clock, TcpListener};
-use strowger_registrar::Locations;
 
 use super::puppet::Stage;
-use super::{DEADLINE, ask, bind, names, options, phone, receive, snapshot, spin_until};
+use super::{DEADLINE, ask, bind, names, options, phone, receive, snapshot, spin_until, tables};
 use crate::{Fleet, FleetConfig, Reply, Resolve, Socket, StreamLimits, WorkerStatus};
 
 /// A fleet with a listener for datagrams, number 0, and one for connections, number 1.
@@ -39,7 +38,7 @@ fn start_with(workers: usize, streams: StreamLimits, resolver: Option<Arc<dyn Re
     let (clock, names) = (Clock::start(), names());
     let (key, tracer) = ([1; 16], Arc::default());
     let config = FleetConfig { sockets, snapshot, seed: 1, key, clock, events, streams, names, resolver, tracer };
-    let fleet = Fleet::launch(config, Stage, Arc::new(Locations::new(1, 1))).expect("threads");
+    let fleet = Fleet::launch(config, Stage, tables()).expect("threads");
     Running { fleet, datagrams, connections }
 }
 
@@ -165,6 +164,24 @@ fn what_cannot_be_delimited_is_refused_and_ends_the_connection_and_no_other() {
     assert_eq!(total.shard.requests, 0, "nothing behind such a length is a message");
     good.write_all(&options("0-good")).expect("loopback takes it");
     expect(&mut good, &said("0-good", 1));
+}
+
+#[test]
+fn after_a_refusal_what_still_comes_is_read_and_forgotten() {
+    let running = start(1, StreamLimits::default());
+    let mut line = running.line();
+    // More messages than one turn deals with, so that the bad one is found among what was kept for the next.
+    let mut bytes: Vec<u8> = (0..40).flat_map(|number| options(&format!("0-{number}"))).collect();
+    let bad = String::from_utf8(options("0-bad")).expect("text").replace("Content-Length: 0\r\n", "");
+    bytes.extend_from_slice(bad.as_bytes());
+    line.write_all(&bytes).expect("loopback takes it");
+    let said = expect_end(&mut line);
+    assert!(said.contains("400 Missing Content-Length Header"), "{said}");
+    line.write_all(&bytes).expect("its receiver is still there");
+    running.wait_for(|total| total.streams.bytes_in as usize == 2 * bytes.len());
+    drop(line);
+    let total = running.wait_for(|total| total.connections == 0);
+    assert_eq!((total.shard.requests, total.streams.closed_malformed, total.streams.closed_idle), (40, 1, 0));
 }
 
 #[test]
@@ -294,6 +311,36 @@ fn the_end_of_a_connection_is_told_to_every_shard_and_is_the_end_of_its_flow() {
     ask(&phone, "3-again");
     assert_eq!(receive(&watcher), format!("unconnected {port}"), "no other connection takes its place");
     running.wait_for(|total| total.streams.closed_by_peer == 1 && total.connections == 0);
+}
+
+#[test]
+fn the_end_of_a_connection_is_told_after_all_that_it_brought() {
+    let running = start(2, StreamLimits::default());
+    let watchers = [running.watcher(0), running.watcher(1)];
+    // Far more for the other worker than it takes in a round.
+    let many: Vec<u8> = (0..600).flat_map(|number| options(&format!("{}-x", number % 2))).collect();
+    for _ in 0..10 {
+        let mut line = running.line();
+        let port = line.local_addr().expect("bound").port();
+        line.write_all(&many).expect("loopback takes it");
+        line.shutdown(Shutdown::Write).expect("connected");
+        watchers.iter().for_each(|watcher| wait_for_word(watcher, &format!("closed {port}")));
+    }
+    for (shard, watcher) in watchers.iter().enumerate() {
+        watcher.send(&options(&format!("{shard}-end"))).expect("loopback takes it");
+        wait_for_word(watcher, &said(&format!("{shard}-end"), 3002));
+    }
+}
+
+/// Waits until the watcher hears `expected`; answers that reached nobody do not matter.
+#[track_caller]
+fn wait_for_word(watcher: &Phone, expected: &str) {
+    loop {
+        match receive(watcher) {
+            word if word == expected => return,
+            word => assert!(word.starts_with("unconnected "), "{word} instead of {expected}"),
+        }
+    }
 }
 
 #[test]

@@ -1,0 +1,194 @@
+//! What thousands of connections cost a running server, and what bad ones do to the others. Writes `bench/CONNECTIONS.md`.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, UdpSocket};
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use clap::Parser;
+use strowger_bench::crowd::{self, Probe, Times};
+use strowger_bench::server::{Server, circumstances};
+
+#[derive(Debug, Parser)]
+#[command(about = "What connections cost, and what bad ones do to others; a report, not a test")]
+struct Arguments {
+    /// Phones that register.
+    #[arg(long, default_value_t = 15_000)]
+    phones: usize,
+    /// Connections that send a byte a second.
+    #[arg(long, default_value_t = 5_000)]
+    slow: usize,
+    /// Where the report goes, besides standard output.
+    #[arg(long)]
+    output: Option<String>,
+}
+
+fn main() {
+    let arguments = Arguments::parse();
+    let mut report = String::from(
+        "# Connections\n\nWritten by `strowger-bench`; private memory is what the system says of the process (`RssAnon`), so it \
+         includes what the allocator keeps, which differs from run to run by some megabytes.\n\n",
+    );
+    report.push_str(&circumstances("cargo build --release -p strowger && MIMALLOC_PURGE_DELAY=0 cargo run --release -p strowger-bench --bin connections"));
+    idle(&arguments, &mut report);
+    bad(&arguments, &mut report);
+    print!("{report}");
+    let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("CONNECTIONS.md");
+    let file = arguments.output.map_or(file, Into::into);
+    fs::write(&file, report).expect("the report can be written");
+}
+
+fn start(name: &str) -> (Server, SocketAddr) {
+    let port = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|socket| socket.local_addr());
+    let address = port.expect("there is a free port");
+    // Short transactions, so that those of the registrations are gone when memory is measured.
+    let config = format!(
+        "[server]\nlisten = [\"udp:{address}\", \"tcp:{address}\"]\ndomains = [\"example.com\"]\ndata = \"data\"\n\
+         workers = 2\n[store]\nurl = \"memory:\"\n[auth]\nrequire = []\n[tcp]\nconnections = 19000\nper_source = 1000\n[timers]\nt1 = \"5ms\"\n\
+         [log]\nlevel = \"error\"\n"
+    );
+    let server = Server::start(name, &config, address);
+    warm(address);
+    (server, address)
+}
+
+/// What a server allocates once, with its first work, shall not be counted with the connections.
+fn warm(address: SocketAddr) {
+    for number in 1..=2 {
+        over_udp(address, 300, number);
+        let mut lines = crowd::idle(address, 300);
+        crowd::ask_all(&mut lines, "OPTIONS", number);
+    }
+    settle();
+}
+
+/// The same phones over UDP and over TCP.
+fn idle(arguments: &Arguments, report: &mut String) {
+    let phones = arguments.phones;
+    let (server, address) = start("datagrams");
+    let empty = crowd::memory(server.pid());
+    let by_udp = [1, 2].map(|number| {
+        over_udp(address, phones, number);
+        settle();
+        crowd::memory(server.pid()).saturating_sub(empty) / phones as u64
+    });
+    drop(server);
+    let (server, address) = start("streams");
+    let empty = crowd::memory(server.pid());
+    let mut lines = crowd::idle(address, phones);
+    settle();
+    let opened = crowd::memory(server.pid()).saturating_sub(empty) / phones as u64;
+    let by_tcp = ["REGISTER", "OPTIONS"].map(|method| {
+        crowd::ask_all(&mut lines, method, if method == "REGISTER" { 1 } else { 2 });
+        settle();
+        crowd::memory(server.pid()).saturating_sub(empty) / phones as u64
+    });
+    eprintln!("bytes a phone by UDP {by_udp:?}, by TCP {opened} {by_tcp:?}");
+    let open = server.counter("connections.open");
+    let _ = write!(
+        report,
+        "\n## {phones} idle connections\n\n{open} connections were open at the end, from {} addresses.\n\n| bytes a phone | over UDP | over TCP | a connection, beside the binding |\n|---|---:|---:|---:|\n\
+         | connected | | {opened} | {opened} |\n| registered | {} | {} | {} |\n| and after an OPTIONS each | {} | {} | {} |\n",
+        phones.div_ceil(500),
+        by_udp[0],
+        by_tcp[0],
+        difference(by_tcp[0], by_udp[0]),
+        by_udp[1],
+        by_tcp[1],
+        difference(by_tcp[1], by_udp[1]),
+    );
+}
+
+fn difference(more: u64, less: u64) -> i64 {
+    i64::try_from(more).unwrap_or(i64::MAX) - i64::try_from(less).unwrap_or(i64::MAX)
+}
+
+/// One request of each phone from one socket, whose contacts are elsewhere.
+fn over_udp(server: SocketAddr, phones: usize, number: u64) {
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a socket");
+    socket.connect(server).expect("a datagram socket can be connected");
+    socket.set_read_timeout(Some(Duration::from_secs(2))).expect("a time-out can be set");
+    let local = socket.local_addr().expect("a bound socket has an address");
+    let method = if number == 1 { "REGISTER" } else { "OPTIONS" };
+    for index in 0..phones {
+        let text = crowd::request(method, "UDP", &format!("u{index}"), local, number);
+        let mut answer = [0; 2048];
+        socket.send(text.as_bytes()).expect("the server is there");
+        socket.recv(&mut answer).expect("the server answers");
+        assert!(answer.starts_with(b"SIP/2.0 200 "), "{}", String::from_utf8_lossy(&answer));
+        // So slowly that there are few transactions at a time, as in life.
+        thread::sleep(Duration::from_micros(500));
+    }
+}
+
+/// Until the transactions are gone.
+fn settle() {
+    thread::sleep(Duration::from_secs(3));
+}
+
+/// Each kind of bad peers at a server of its own, with somebody else beside them.
+fn bad(arguments: &Arguments, report: &mut String) {
+    report.push_str(
+        "\n## Bad peers\n\nSomebody else registers over UDP and asks over TCP all the while; these are the round trips.\n\n\
+         | what they do | peers | closed by the server | memory more, at most | others: median | 99 % | longest | unanswered |\n\
+         |---|---:|---:|---:|---:|---:|---:|---:|\n",
+    );
+    row(report, "nothing: none are there", 0, |_| {
+        thread::sleep(Duration::from_secs(3));
+        0
+    });
+    row(report, "ask and stop reading", 100, |server| crowd::deaf(server, 100, 100_000));
+    let slow = arguments.slow;
+    row(report, "send a byte a second, for 35 s", slow, |server| {
+        crowd::dripping(server, slow, Duration::from_secs(1), Duration::from_secs(35))
+    });
+    row(report, "announce 64 MiB", 1000, |server| crowd::boasting(server, 1000).0);
+    row(report, "begin 60 KiB and never end", slow, |server| {
+        let lines = crowd::hoarding(server, slow, 60 * 1024);
+        thread::sleep(Duration::from_secs(1));
+        crowd::closed(&lines)
+    });
+}
+
+fn row(report: &mut String, what: &str, peers: usize, attack: impl FnOnce(SocketAddr) -> usize) {
+    let (server, address) = start("bad");
+    let probe = Probe::start(address);
+    drop(probe.take());
+    let before = crowd::memory(server.pid());
+    let (most, closed) = thread::scope(|scope| {
+        let pid = server.pid();
+        let (stop, stopped) = std::sync::mpsc::channel::<()>();
+        let watch = scope.spawn(move || {
+            let mut most = 0;
+            while stopped.recv_timeout(Duration::from_millis(20)) == Err(std::sync::mpsc::RecvTimeoutError::Timeout) {
+                most = most.max(crowd::memory(pid));
+            }
+            most
+        });
+        let closed = attack(address);
+        drop(stop);
+        (watch.join().expect("it only looks"), closed)
+    });
+    let began = Instant::now();
+    let times: Times = probe.take();
+    drop(probe);
+    assert!(began.elapsed() < Duration::from_secs(30), "the server is stuck");
+    if times.lost > 0 {
+        eprintln!("{what}: {} unanswered\n{}", times.lost, server.status());
+    }
+    let _ = writeln!(
+        report,
+        "| {what} | {peers} | {closed} | {:.1} MiB | {:.2} ms | {:.2} ms | {:.1} ms | {} |",
+        most.saturating_sub(before) as f64 / f64::from(1 << 20),
+        milliseconds(times.quantile(0.5)),
+        milliseconds(times.quantile(0.99)),
+        milliseconds(times.longest()),
+        times.lost
+    );
+}
+
+fn milliseconds(time: Duration) -> f64 {
+    time.as_secs_f64() * 1e3
+}

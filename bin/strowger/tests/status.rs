@@ -1,0 +1,80 @@
+//! What `ctl status` says of the others that a server depends on: its trunks and the DNS.
+
+mod common;
+
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::process::{Child, Stdio};
+use std::time::{Duration, Instant};
+
+use common::Folder;
+use serde_json::Value;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        drop(self.0.kill());
+        drop(self.0.wait());
+    }
+}
+
+/// Answers the next REGISTER.
+fn answer(carrier: &UdpSocket, status: &str) {
+    let mut buffer = [0; 4096];
+    let (length, server) = carrier.recv_from(&mut buffer).expect("a request in time");
+    let request = String::from_utf8(buffer[..length].to_vec()).expect("text");
+    assert!(request.starts_with("REGISTER sip:127.0.0.1"), "{request}");
+    let kept = ["Via: ", "From: ", "To: ", "Call-ID: ", "CSeq: ", "Contact: "];
+    let kept: Vec<_> = request.lines().filter(|line| kept.iter().any(|name| line.starts_with(name))).collect();
+    let response = format!("SIP/2.0 {status}\r\n{}\r\nContent-Length: 0\r\n\r\n", kept.join("\r\n"));
+    carrier.send_to(response.as_bytes(), server).expect("loopback takes it");
+}
+
+#[test]
+fn trunks_are_shown_with_their_registrations() {
+    let carriers = [(); 2].map(|()| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port"));
+    let ports = carriers.each_ref().map(|carrier| {
+        carrier.set_read_timeout(Some(PATIENCE)).expect("settable");
+        carrier.local_addr().expect("bound").port()
+    });
+    let listen: SocketAddr =
+        UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).and_then(|probe| probe.local_addr()).expect("a port");
+    let trunk = |name: &str, port: u16| {
+        format!(
+            "[[trunk]]\nname = \"{name}\"\ntargets = [\"sip:127.0.0.1:{port}\"]\nusername = \"4930123\"\n\
+             password = \"hush\"\nregister = true\n"
+        )
+    };
+    let trunks = trunk("good", ports[0]) + &trunk("bad", ports[1]);
+    let folder = Folder::new(&format!("server.listen = [\"udp:{listen}\"]\nserver.workers = 2\n{trunks}"));
+    let log = std::fs::File::create(folder.path().join("log")).expect("a file");
+    let child = folder.command(&["serve"]).stderr(log).stdout(Stdio::null()).spawn().expect("it starts");
+    let _server = Ended(child);
+    answer(&carriers[0], "200 OK");
+    answer(&carriers[1], "403 Forbidden");
+    let deadline = Instant::now() + PATIENCE;
+    let status = loop {
+        let status = folder.run(&["ctl", "status", "--json"]).json();
+        let states: Vec<_> = status["trunks"].as_array().into_iter().flatten().map(|trunk| &trunk["state"]).collect();
+        if states == ["refused", "registered"] {
+            break status;
+        }
+        assert!(Instant::now() < deadline, "not in time: {status}");
+        // Another process tells us nothing when it is ready.
+        std::thread::sleep(Duration::from_millis(20));
+    };
+    let [bad, good] = [&status["trunks"][0], &status["trunks"][1]];
+    assert_eq!((&bad["name"], &bad["last_answer"], &bad["expires_s"]), (&"bad".into(), &403.into(), &Value::Null));
+    assert!(bad["next_try_s"].as_f64().is_some_and(|wait| wait > 600.0), "{bad}");
+    assert_eq!((&good["name"], &good["last_answer"]), (&"good".into(), &200.into()));
+    assert!(good["expires_s"].as_f64().is_some_and(|left| left > 3000.0), "{good}");
+    for (part, name) in [("dns", "asked"), ("names", "kept"), ("targets", "avoided")] {
+        assert_eq!(status["counters"][part][name], 0, "literal addresses are not asked for");
+    }
+    let text = folder.run(&["ctl", "status"]).ok();
+    assert!(text.contains("bad: refused (403) for 0:00:"), "{text}");
+    assert!(text.contains("good: registered for 0:00:") && text.contains(", known there for 0:59:"), "{text}");
+    assert!(!text.contains("hush"), "{text}");
+}

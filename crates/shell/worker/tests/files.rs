@@ -1,0 +1,107 @@
+//! A server that may open no file more: what it has goes on, and it does not spin.
+
+use std::io::{BufRead as _, BufReader, Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream as Line, UdpSocket as Phone};
+use std::process::{Command, Stdio};
+use std::sync::Arc;
+use std::sync::mpsc::sync_channel;
+use std::time::{Duration, Instant};
+
+use strowger_directory::Directory;
+use strowger_locate::{CachePolicy, Names};
+use strowger_net::{BufferSizes, Clock, TcpListener, UdpSocket};
+use strowger_shard::{Listener, Snapshot};
+use strowger_worker::{Fleet, FleetConfig, Socket, StreamLimits};
+
+const DEADLINE: Duration = Duration::from_secs(20);
+
+/// Set for the process that is the server.
+const ROLE: &str = "STROWGER_TEST_SERVER";
+
+/// The server: says where it is, and when it is told to end how often it could not accept.
+fn serve() {
+    let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let sockets: [Socket; 2] = [
+        UdpSocket::bind(local, BufferSizes::DEFAULT).expect("a port").into(),
+        TcpListener::bind(local).expect("a port").into(),
+    ];
+    let [datagrams, connections] = sockets.each_ref().map(Socket::local_addr);
+    let listeners = sockets.iter().map(|socket| Listener::new(socket.transport(), socket.local_addr())).collect();
+    let snapshot = Snapshot::new(listeners, vec![b"example.com".as_slice().into()], Directory::empty(1));
+    let (events, _) = sync_channel(16);
+    let config = FleetConfig {
+        sockets: vec![sockets.into()],
+        snapshot: Arc::new(snapshot),
+        seed: 1,
+        key: [7; 16],
+        clock: Clock::start(),
+        events,
+        streams: StreamLimits { per_source: 10_000, ..StreamLimits::default() },
+        names: Arc::new(Names::new(CachePolicy::default(), 1)),
+        resolver: None,
+        tracer: Arc::default(),
+    };
+    let fleet = Fleet::start(config).expect("threads");
+    println!("\nat {datagrams} {connections}");
+    std::io::stdin().read_line(&mut String::new()).expect("a word");
+    println!("\nerrors {}", fleet.status().total.streams.accept_errors);
+}
+
+/// What follows `word` in the next line that begins with it.
+fn told(lines: &mut impl Iterator<Item = std::io::Result<String>>, word: &str) -> String {
+    let mut lines = lines.map(|line| line.expect("text"));
+    lines.find_map(|line| line.strip_prefix(word).map(str::to_owned)).expect("it says so")
+}
+
+fn ping(line: &mut Line) -> bool {
+    let mut pong = [0; 2];
+    line.write_all(b"\r\n\r\n").is_ok() && line.read_exact(&mut pong).is_ok() && &pong == b"\r\n"
+}
+
+#[test]
+fn without_files_what_is_open_goes_on_and_nothing_spins() {
+    if std::env::var_os(ROLE).is_some() {
+        return serve();
+    }
+    let this = std::env::current_exe().expect("a program");
+    let name = "without_files_what_is_open_goes_on_and_nothing_spins";
+    let mut server = Command::new("sh")
+        .args(["-c", "ulimit -n 64 && exec \"$0\" --exact --nocapture \"$1\""])
+        .args([this.as_os_str(), name.as_ref()])
+        .env(ROLE, "1")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("a shell");
+    let mut lines = BufReader::new(server.stdout.take().expect("piped")).lines();
+    let at = told(&mut lines, "at ");
+    let (datagrams, connections) = at.split_once(' ').expect("two addresses");
+    let begun = Instant::now();
+    let open = || {
+        let line = Line::connect(connections).expect("the kernel takes it");
+        line.set_read_timeout(Some(DEADLINE)).expect("settable");
+        line
+    };
+    let mut first = open();
+    assert!(ping(&mut first));
+    // Each of the many that cannot be accepted is another edge.
+    let phone = Phone::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    phone.connect(datagrams).expect("settable");
+    phone.set_read_timeout(Some(DEADLINE)).expect("settable");
+    let others: Vec<Line> = (0..200)
+        .map(|_| {
+            let line = open();
+            phone.send(b"\r\n\r\n").expect("loopback takes it");
+            assert_eq!(phone.recv(&mut [0; 16]).expect("datagrams are answered"), 2);
+            line
+        })
+        .collect();
+    assert!(ping(&mut first), "what is open goes on");
+    drop(others);
+    assert!(ping(&mut open()), "and there is room again");
+    let elapsed = begun.elapsed();
+    server.stdin.take().expect("piped").write_all(b"end\n").expect("it listens");
+    let errors: u128 = told(&mut lines, "errors ").parse().expect("a number");
+    assert!((1..=2 + elapsed.as_millis() / 100).contains(&errors), "{errors} in {elapsed:?}");
+    assert!(server.wait().expect("it ends").success());
+}

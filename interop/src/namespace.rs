@@ -1,0 +1,251 @@
+//! Networks that exist for one test only.
+
+use std::ffi::OsStr;
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::net::{Ipv4Addr, Ipv6Addr};
+use std::os::fd::AsFd;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+
+use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
+
+use crate::process::dying_with_us;
+use crate::{PATIENCE, poll, program};
+
+/// A network namespace of its own, with a loopback interface and nothing else.
+///
+/// It has no name: a child holds it open, the kernel kills that child when the test executable is gone, and with the last
+/// process the kernel removes the namespace and all that is in it. So nothing stays behind, whatever happens to the test.
+#[derive(Debug)]
+pub struct Namespace {
+    holder: Child,
+}
+
+impl Namespace {
+    /// Whether namespaces can be made here; if not, says that the test is skipped.
+    ///
+    /// # Panics
+    /// When one of `programs` is missing, root runs the test, and `STROWGER_REQUIRE_INTEROP=1`.
+    #[must_use]
+    pub fn available(programs: &[&str]) -> bool {
+        let may = Command::new("unshare").args(["--net", "true"]).stderr(Stdio::null()).status();
+        let missing: Vec<_> = programs.iter().filter(|name| program::search(name).is_none()).collect();
+        let why = if !may.is_ok_and(|status| status.success()) {
+            "only root may make network namespaces".to_owned()
+        } else if !missing.is_empty() {
+            let missing = format!("{missing:?} are not installed (apt-get install iproute2 nftables conntrack)");
+            assert!(!program::required(), "{missing}");
+            missing
+        } else {
+            return true;
+        };
+        // The test harness would keep back what `println!` says in a test that passes.
+        let _ = writeln!(io::stderr(), "SKIPPED: {why}: {}", thread::current().name().unwrap_or("a test"));
+        false
+    }
+
+    /// Makes one.
+    ///
+    /// # Panics
+    /// When it cannot be made: ask [`Namespace::available`] first.
+    #[must_use]
+    pub fn new() -> Namespace {
+        // `cat` reads from us until we are gone.
+        let mut command = dying_with_us(Path::new("unshare"), None);
+        let holder = command.args(["--net", "cat"]).stdin(Stdio::piped()).stdout(Stdio::null()).spawn();
+        let namespace = Namespace { holder: holder.expect("`unshare` starts") };
+        let ours = fs::read_link("/proc/self/ns/net").expect("there is /proc");
+        let made = poll(PATIENCE, || fs::read_link(namespace.path()).is_ok_and(|theirs| theirs != ours).then_some(()));
+        assert!(made.is_some(), "`unshare` makes no network namespace");
+        namespace.run("ip", "link set lo up");
+        namespace
+    }
+
+    /// Adds an interface that has these addresses and leads nowhere.
+    ///
+    /// # Panics
+    /// When there is one of this name.
+    pub fn add_interface(&self, name: &str, v4: Ipv4Addr, v6: Ipv6Addr) {
+        self.run("ip", &format!("link add {name} type veth peer name {name}-end"));
+        self.run("ip", &format!("address add {v4}/24 dev {name}"));
+        // Without waiting for another machine that might have the address.
+        self.run("ip", &format!("address add {v6}/64 dev {name} nodad"));
+        for end in [name, &format!("{name}-end")] {
+            self.run("ip", &format!("link set {end} up"));
+        }
+    }
+
+    /// Joins two of them by a cable whose ends have these addresses of a /24 network.
+    ///
+    /// # Panics
+    /// When there is one already with such an end.
+    pub fn join(&self, address: Ipv4Addr, other: &Namespace, its_address: Ipv4Addr) {
+        let (end, its_end) = (interface(its_address), interface(address));
+        self.run("ip", &format!("link add {end} type veth peer name {its_end} netns {}", other.holder.id()));
+        for (namespace, end, address) in [(self, end, address), (other, its_end, its_address)] {
+            namespace.run("ip", &format!("address add {address}/24 dev {end}"));
+            namespace.run("ip", &format!("link set {end} up"));
+        }
+    }
+
+    /// Runs a program in it, with words for arguments, and returns what it printed.
+    ///
+    /// # Panics
+    /// When it fails, with what it says.
+    pub fn run(&self, program: &str, words: &str) -> String {
+        let output = self.output(program, words);
+        let (printed, errors) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+        assert!(output.status.success(), "`{program} {words}`: {}\n{errors}", output.status);
+        printed.into_owned()
+    }
+
+    fn output(&self, program: &str, words: &str) -> std::process::Output {
+        let output = self.command(program).args(words.split(' ')).stdin(Stdio::null()).output();
+        output.unwrap_or_else(|error| panic!("`{program}` does not start: {error}"))
+    }
+
+    /// Sets a value below `/proc/sys/net`.
+    ///
+    /// # Panics
+    /// When there is no such value.
+    pub fn set(&self, key: &str, value: u32) {
+        let file = format!("/proc/sys/net/{key}");
+        self.inside(|| fs::write(&file, value.to_string()).unwrap_or_else(|error| panic!("{file}: {error}")));
+    }
+
+    /// Does something from within; sockets that are opened there stay there.
+    ///
+    /// # Panics
+    /// When `what` does.
+    pub fn inside<T: Send>(&self, what: impl FnOnce() -> T + Send) -> T {
+        let door = File::open(self.path()).expect("the namespace is held open");
+        let visit = || {
+            let moved = move_into_link_name_space(door.as_fd(), Some(LinkNameSpaceType::Network));
+            moved.expect("root may enter a namespace");
+            what()
+        };
+        thread::scope(|scope| scope.spawn(visit).join()).unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    }
+
+    /// A program that will run in it.
+    pub(crate) fn command(&self, program: impl AsRef<OsStr>) -> Command {
+        let mut command = Command::new("nsenter");
+        command.arg(format!("--net={}", self.path().display())).arg("--").arg(program);
+        command
+    }
+
+    fn path(&self) -> PathBuf {
+        PathBuf::from(format!("/proc/{}/ns/net", self.holder.id()))
+    }
+}
+
+impl Default for Namespace {
+    fn default() -> Namespace {
+        Namespace::new()
+    }
+}
+
+impl Drop for Namespace {
+    fn drop(&mut self) {
+        // Both fail only when the child is gone already, which is what we want.
+        let _ = self.holder.kill();
+        let _ = self.holder.wait();
+    }
+}
+
+/// The name of the interface that leads to an address.
+fn interface(address: Ipv4Addr) -> String {
+    let [a, b, c, d] = address.octets();
+    format!("to{a:02x}{b:02x}{c:02x}{d:02x}")
+}
+
+/// A private network behind a router that translates addresses (`nftables` masquerade), as homes have it.
+///
+/// The router lets in what belongs to a connection that came from inside, and nothing else.
+#[derive(Debug)]
+pub struct Nat {
+    /// The network of the server, which knows no way to private addresses.
+    pub outside: Namespace,
+    /// The private network.
+    pub inside: Namespace,
+    router: Namespace,
+}
+
+impl Nat {
+    /// Where the server is.
+    pub const SERVER: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 1);
+    /// The outer address of the router, which the server sees.
+    pub const PUBLIC: Ipv4Addr = Ipv4Addr::new(198, 51, 100, 7);
+    /// Where the phone is.
+    pub const PHONE: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 2);
+    const GATEWAY: Ipv4Addr = Ipv4Addr::new(10, 77, 0, 1);
+
+    /// Whether it can be made here; if not, says that the test is skipped.
+    ///
+    /// # Panics
+    /// As [`Namespace::available`].
+    #[must_use]
+    pub fn available() -> bool {
+        Namespace::available(&["ip", "nft", "conntrack", "nsenter"])
+    }
+
+    /// Makes the networks. The router forgets UDP mappings over which nothing went for so many seconds.
+    ///
+    /// # Panics
+    /// When they cannot be made.
+    #[must_use]
+    pub fn new(udp_timeout_s: u32) -> Nat {
+        let nat = Nat { outside: Namespace::new(), inside: Namespace::new(), router: Namespace::new() };
+        nat.router.join(Nat::PUBLIC, &nat.outside, Nat::SERVER);
+        nat.router.join(Nat::GATEWAY, &nat.inside, Nat::PHONE);
+        nat.inside.run("ip", &format!("route add default via {}", Nat::GATEWAY));
+        nat.router.set("ipv4/ip_forward", 1);
+        let out = interface(Nat::SERVER);
+        nat.router.run("nft", "add table ip nat");
+        nat.router.run("nft", "add chain ip nat after { type nat hook postrouting priority 100 ; }");
+        // Another port than the phone's own, as most routers choose.
+        nat.router.run(
+            "nft",
+            &format!("add rule ip nat after oifname {out} meta l4proto {{ tcp, udp }} masquerade to :40000-49999"),
+        );
+        nat.router.run("nft", "add table ip filter");
+        nat.router.run("nft", "add chain ip filter through { type filter hook forward priority 0 ; }");
+        nat.router.set("netfilter/nf_conntrack_udp_timeout", udp_timeout_s);
+        nat.router.set("netfilter/nf_conntrack_udp_timeout_stream", udp_timeout_s);
+        nat
+    }
+
+    /// The outer ports of the mappings that the router has for what goes from inside to this port of the server, in order.
+    #[must_use]
+    pub fn mappings(&self, transport: &str, port: u16) -> Vec<u16> {
+        let listed = self.router.run("conntrack", &format!("--dump --proto {transport} --orig-port-dst {port}"));
+        let outer = |line: &str| line.rsplit("dport=").next()?.split(' ').next()?.parse().ok();
+        // Of a connection that has ended it keeps the mapping for a while.
+        let lives = |line: &&str| transport != "tcp" || line.contains(" ESTABLISHED ");
+        let mut ports: Vec<_> = listed.lines().filter(lives).filter_map(outer).collect();
+        ports.sort_unstable();
+        ports
+    }
+
+    /// The router forgets all mappings, as one that was switched off and on.
+    pub fn forget(&self) {
+        self.router.run("conntrack", "--flush");
+    }
+
+    /// From now on TCP connections through the router are reset, both ends of each at their next segment.
+    pub fn reset_connections(&self) {
+        self.router.run("nft", "add rule ip filter through meta l4proto tcp reject with tcp reset");
+    }
+
+    /// From now on the router passes nothing on and says nothing about it.
+    pub fn swallow(&self) {
+        self.router.run("nft", "add rule ip filter through drop");
+    }
+
+    /// Ends [`Nat::reset_connections`] and [`Nat::swallow`].
+    pub fn heal(&self) {
+        self.router.run("nft", "flush chain ip filter through");
+    }
+}

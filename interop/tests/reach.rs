@@ -1,0 +1,161 @@
+//! `baresip` phones that reach each other across transports and address families. Skipped where `baresip` is not installed.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use serde_json::Value;
+use strowger_interop::{Config, Namespace, PATIENCE, Phone, Program, Server, poll};
+
+const ALICE: &str = "sip:alice@example.com";
+const BOB: &str = "sip:bob@example.com";
+const RECORDS: &str = "[cdr]\nfile = \"cdr.json\"\n";
+
+#[test]
+fn tcp_to_tcp() {
+    on_loopback("tcp", "tcp");
+}
+
+#[test]
+fn tcp_to_udp() {
+    on_loopback("tcp", "udp");
+}
+
+#[test]
+fn udp_to_tcp() {
+    on_loopback("udp", "tcp");
+}
+
+#[test]
+fn ipv6_to_ipv4() {
+    across_families(("udp", V6), ("udp", V4));
+}
+
+#[test]
+fn ipv4_to_ipv6() {
+    across_families(("udp", V4), ("udp", V6));
+}
+
+#[test]
+fn tcp_over_ipv6_to_udp_over_ipv4() {
+    across_families(("tcp", V6), ("udp", V4));
+}
+
+fn on_loopback(alices: &str, bobs: &str) {
+    if !Program::Baresip.available() {
+        return;
+    }
+    let server = Config { tcp: true, more: RECORDS.to_owned(), ..Config::default() }.start();
+    let [alice, bob] = [("alice", alices), ("bob", bobs)].map(|(name, transport)| {
+        let mut phone = Phone::start(name);
+        register(&mut phone, transport, server.address());
+        phone
+    });
+    calls_of_all_kinds(&server, alice, bob, (alices, server.address().ip()));
+}
+
+const V4: IpAddr = IpAddr::V4(Ipv4Addr::new(192, 0, 2, 1));
+const V6: IpAddr = IpAddr::V6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1));
+
+/// Each phone uses one family towards the server and can have sound over both: the server does not translate media, and
+/// a `baresip` that has one family refuses the other's offers. It uses both on no loopback interface.
+fn across_families(alices: (&str, IpAddr), bobs: (&str, IpAddr)) {
+    if !Program::Baresip.available() || !Namespace::available(&["ip", "nsenter"]) {
+        return;
+    }
+    let network = Namespace::new();
+    let (IpAddr::V4(v4), IpAddr::V6(v6)) = (V4, V6) else { unreachable!() };
+    network.add_interface("lan", v4, v6);
+    let config = Config { host: V4, tcp: true, more: RECORDS.to_owned(), ..Config::default() };
+    let six = SocketAddr::new(V6, config.port);
+    let server =
+        Config { listeners: vec![format!("udp:{six}"), format!("tcp:{six}")], ..config }.start_in(Some(&network));
+    let [alice, bob] = [("alice", alices), ("bob", bobs)].map(|(name, (transport, host))| {
+        let mut phone = Phone::start_on(name, "lan", &network);
+        register(&mut phone, transport, SocketAddr::new(host, server.address().port()));
+        phone
+    });
+    calls_of_all_kinds(&server, alice, bob, alices);
+}
+
+fn register(phone: &mut Phone, transport: &str, address: SocketAddr) {
+    let event = phone.register_over(transport, address);
+    assert_eq!((event.kind.as_str(), event.detail.as_str()), ("REGISTER_OK", "200 OK"));
+}
+
+/// Calls from alice to bob that end in every way, with what `ctl calls` and the call records say of them.
+fn calls_of_all_kinds(server: &Server, mut alice: Phone, mut bob: Phone, way: (&str, IpAddr)) {
+    talk(&mut alice, &mut bob);
+    assert_listed(server, way);
+    alice.hang_up();
+    assert_eq!(bob.expect_closed(), "Connection reset by peer");
+    assert_eq!(alice.expect_closed(), "Connection reset by user");
+    assert_recorded(server, 1, "caller hung up", way);
+
+    talk(&mut alice, &mut bob);
+    hold_and_resume(&mut alice, &mut bob);
+    hold_and_resume(&mut bob, &mut alice);
+    bob.hang_up();
+    assert_eq!(alice.expect_closed(), "Connection reset by peer");
+    assert_eq!(bob.expect_closed(), "Connection reset by user");
+    assert_recorded(server, 2, "callee hung up", way);
+
+    ring(&mut alice, &mut bob);
+    alice.hang_up();
+    assert_eq!(bob.expect_closed(), "Connection reset by peer");
+    assert_eq!(alice.expect_closed(), "Connection reset by user");
+    assert_recorded(server, 3, "cancelled", way);
+
+    ring(&mut alice, &mut bob);
+    bob.hang_up();
+    assert_eq!(alice.expect_closed(), "486 Rejected");
+    assert_recorded(server, 4, "rejected", way);
+    assert!(server.calls().is_empty(), "{:?}", server.calls());
+}
+
+fn ring(alice: &mut Phone, bob: &mut Phone) {
+    alice.dial(BOB);
+    assert_eq!(bob.expect("CALL_INCOMING").peer, ALICE);
+    // It adds the transport of its account to what is dialled.
+    assert!(alice.expect("CALL_RINGING").peer.starts_with(BOB));
+}
+
+/// A call that is answered, after the offer and the answer.
+fn talk(alice: &mut Phone, bob: &mut Phone) {
+    ring(alice, bob);
+    bob.accept();
+    alice.expect("CALL_ESTABLISHED");
+    bob.expect("CALL_ESTABLISHED");
+    assert_eq!(bob.expect("CALL_REMOTE_SDP").detail, "offer");
+    assert_eq!(alice.expect("CALL_REMOTE_SDP").detail, "answer");
+}
+
+/// Two re-INVITEs.
+fn hold_and_resume(holder: &mut Phone, held: &mut Phone) {
+    for change in [Phone::hold, Phone::resume] {
+        change(holder);
+        assert_eq!(held.expect("CALL_REMOTE_SDP").detail, "offer");
+        assert_eq!(holder.expect("CALL_REMOTE_SDP").detail, "answer");
+    }
+}
+
+fn assert_listed(server: &Server, (transport, host): (&str, IpAddr)) {
+    let calls = server.calls();
+    let [call] = calls.as_slice() else { panic!("one call is in progress, not {calls:?}") };
+    assert_eq!((&call["state"], &call["caller"], &call["callee"]), (&"answered".into(), &ALICE.into(), &BOB.into()));
+    assert_eq!(call["transport"].as_str().map(str::to_lowercase).as_deref(), Some(transport), "{call}");
+    let source = call["source"].as_str().and_then(|source| source.parse::<SocketAddr>().ok());
+    assert_eq!(source.map(|source| source.ip()), Some(host), "{call}");
+}
+
+/// The record of the call that was the `count`th to end.
+fn assert_recorded(server: &Server, count: usize, reason: &str, (transport, host): (&str, IpAddr)) {
+    let records = poll(PATIENCE, || Some(server.records()).filter(|records| records.len() >= count));
+    let records = records.unwrap_or_else(|| panic!("there are only the records {:?}", server.records()));
+    assert_eq!(records.len(), count, "{records:?}");
+    let record: &Value = &records[count - 1];
+    assert_eq!(record["reason"], reason, "{record}");
+    assert_eq!((&record["caller"], &record["callee"]), (&ALICE.into(), &BOB.into()), "{record}");
+    let source = SocketAddr::new(host, 0).to_string();
+    let begin = format!("{transport}:{}", source.trim_end_matches('0'));
+    assert!(record["source"].as_str().is_some_and(|source| source.starts_with(&begin)), "{begin} in {record}");
+    assert_eq!(record["answer"].is_null(), !reason.ends_with("hung up"), "{record}");
+}
