@@ -2,7 +2,7 @@
 
 use core::net::SocketAddr;
 
-use strowger_foundation::Timestamp;
+use strowger_foundation::{ConnId, Timestamp};
 use strowger_message::{HeaderName, Peek, lossy};
 
 use crate::world::seconds;
@@ -20,6 +20,11 @@ impl Ladder {
     /// A message arrived.
     pub fn arrived(&mut self, at: Timestamp, from: SocketAddr, to: SocketAddr, bytes: &[u8]) {
         self.line(at, from, "─▶", to, bytes);
+    }
+
+    /// A connection was cut.
+    pub fn cut(&mut self, at: Timestamp, peer: SocketAddr, connection: ConnId) {
+        self.0 += &format!("{} {peer:>20} ─✕ {connection}\n", seconds(at));
     }
 
     /// The lines.

@@ -1,5 +1,6 @@
 //! The deterministic simulator: the production core in virtual time, among scripted user agents and on a network that
-//! loses, duplicates, reorders and delays, with rules that are checked after every event.
+//! loses, duplicates, reorders and delays datagrams, cuts connections and answers for names as it likes, with rules that
+//! are checked after every event.
 //!
 //! A seed decides everything. `cargo run -p strowger-sim --bin sim -- --seeds 0..1000` runs many; the first that breaks a
 //! rule is printed with the command that replays it. [`mutant`] holds planted bugs, which prove that the rules notice.
@@ -7,6 +8,7 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
+pub mod dns;
 pub mod invariants;
 pub mod ladder;
 pub mod mutant;
@@ -14,4 +16,5 @@ pub mod network;
 pub mod rng;
 pub mod scenario;
 pub mod server;
+pub mod streams;
 pub mod world;

@@ -2,12 +2,16 @@
 //! notice. The production core has no switch for this.
 
 use core::net::SocketAddr;
+use core::time::Duration;
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::Arc;
 
-use strowger_foundation::Timestamp;
+use strowger_foundation::{Flow, Timestamp};
 use strowger_message::{HeaderName, Message, Method, Reply, Status, Via};
+use strowger_proxy::Stateless;
+use strowger_shard::{Action, Snapshot};
 
-use crate::server::{Sent, Server, Step};
+use crate::server::{Asked, Sent, Server, Step};
 
 /// A planted bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -52,6 +56,54 @@ pub enum Bug {
     ForgetsReplay,
     /// Responses go to the sent-by where `rport` was asked for.
     IgnoresRport,
+    /// The contacts of a lower preference are called while the others still ring.
+    HurriesSteps,
+    /// The contacts of a lower preference are called when the others have rung for long.
+    DelaysSteps,
+    /// A target that comes to life after it was left is not cancelled.
+    LeavesBothRinging,
+    /// Bindings stay when their connection is closed.
+    KeepsClosed,
+    /// Only the first target of a route is tried.
+    TriesOneTarget,
+    /// A silent target is waited for.
+    WaitsForSilent,
+    /// A target that failed is tried first the next time.
+    ForgetsOutages,
+    /// A response goes to its peer by any connection.
+    AnswersAtAddress,
+    /// What is sent on a stream is sent again.
+    RepeatsOnStreams,
+    /// Nobody hears that a connection could not be opened.
+    IgnoresUnconnected,
+    /// A request that was cancelled while its name was looked up is sent all the same.
+    SendsCancelled,
+}
+
+/// The configuration as a server with `bug` understands it.
+#[must_use]
+pub fn configured(snapshot: &Arc<Snapshot>, bug: Option<Bug>) -> Arc<Snapshot> {
+    let mut configured = Snapshot::clone(snapshot);
+    let proxy = &mut configured.proxy;
+    match bug {
+        Some(Bug::HurriesSteps) => proxy.fork_timeout /= 2,
+        Some(Bug::DelaysSteps) => proxy.fork_timeout += Duration::from_secs(5),
+        Some(Bug::WaitsForSilent) => proxy.failover_timeout += Duration::from_secs(5),
+        Some(Bug::ForgetsOutages) => proxy.avoid_for = Duration::ZERO,
+        Some(Bug::TriesOneTarget) => {
+            for route in &mut configured.routes {
+                if let Action::Proxy { targets, stateless, .. } = &mut route.action {
+                    if targets.len() > 1 && *stateless == Stateless::WhenPossible {
+                        *stateless = Stateless::Never;
+                    }
+                    targets.sort_by_key(|target| target.priority);
+                    targets.truncate(1);
+                }
+            }
+        }
+        _ => return Arc::clone(snapshot),
+    }
+    Arc::new(configured)
 }
 
 /// A server, perhaps with a bug.
@@ -76,8 +128,8 @@ impl Mutant {
     /// Does one step.
     pub fn handle(&mut self, step: &Step) -> Vec<Sent> {
         let Some(bug) = self.bug else { return self.server.handle(step) };
-        let Step::Datagram { at, from, bytes } = step else {
-            if bug == Bug::IgnoresTimeouts {
+        let Step::Message { at, flow, bytes } = step else {
+            if is_ignored(bug, step) {
                 return Vec::new();
             }
             let sent = self.server.handle(step);
@@ -85,12 +137,24 @@ impl Mutant {
         };
         let bytes = pervert_input(bug, bytes);
         let repeated = !self.seen.insert(bytes.clone());
-        let sent = self.server.handle(&Step::Datagram { at: *at, from: *from, bytes: bytes.clone() });
+        if let Some(sent) = self.instead(bug, flow, &bytes) {
+            return sent;
+        }
+        let sent = self.server.handle(&Step::Message { at: *at, flow: *flow, bytes: bytes.clone() });
         let mut sent: Vec<_> = sent.into_iter().filter_map(|sent| self.pervert(bug, sent)).collect();
+        if bug == Bug::RepeatsOnStreams {
+            let again: Vec<_> = sent.iter().filter(|sent| sent.flow.transport.is_reliable()).cloned().collect();
+            sent.extend(again);
+        }
         if let Ok(message) = Message::parse(&bytes) {
-            self.pervert_reaction(bug, *from, &message, repeated, &mut sent);
+            self.pervert_reaction(bug, *flow, &message, repeated, &mut sent);
         }
         sent
+    }
+
+    /// See [`Server::take_questions`].
+    pub fn take_questions(&mut self) -> Vec<Asked> {
+        self.server.take_questions()
     }
 
     /// See [`Server::next_timeout`].
@@ -110,6 +174,25 @@ impl Mutant {
         &self.server
     }
 
+    /// What is sent in the place of all that the server would do: the answers to a CANCEL, and to its INVITE that waits.
+    fn instead(&self, bug: Bug, flow: &Flow, bytes: &[u8]) -> Option<Vec<Sent>> {
+        let cancel = Message::parse(bytes).ok()?;
+        let branch = cancel.via().branch?;
+        let cancels = cancel.status().is_none() && cancel.method() == Method::Cancel;
+        if bug != Bug::SendsCancelled || !cancels || self.forwarded.contains_key(branch) {
+            return None;
+        }
+        let came = self.seen.iter().filter_map(|bytes| Message::parse(bytes).ok());
+        let invites = |one: &Message<'_>| one.method() == Method::Invite && one.status().is_none();
+        let invite = came.filter(invites).find(|one| one.via().branch == Some(branch))?;
+        let answer = |request: &Message<'_>, status: Status| {
+            let mut bytes = Vec::new();
+            Reply::begin(&mut bytes, request.head(), status, status.reason(), b"planted", None).finish();
+            Sent { shard: 0, flow: Flow { reopen: flow.connection.is_some(), ..*flow }, bytes }
+        };
+        Some(vec![answer(&cancel, Status::OK), answer(&invite, Status::REQUEST_TERMINATED)])
+    }
+
     /// What is done to one message that leaves.
     fn pervert(&mut self, bug: Bug, mut sent: Sent) -> Option<Sent> {
         let bytes = sent.bytes.clone();
@@ -127,7 +210,10 @@ impl Mutant {
                 sent.bytes = replaced(&without, b"\r\nX-Unknown:", b"\r\nSubject:odd\r\nX-Unknown:");
             }
             (None, Bug::KeepsMaxForwards) => sent.bytes = replaced(&bytes, b"Max-Forwards: 69", b"Max-Forwards: 70"),
-            (None, Bug::ForwardsAgain) => {
+            (None, Bug::LeavesBothRinging) if message.method() == Method::Cancel && self.was_left(&message) => {
+                return None;
+            }
+            (None, Bug::ForwardsAgain | Bug::SendsCancelled | Bug::LeavesBothRinging) => {
                 if let Some((above, _)) = forwarded.and_then(Via::parse_first) {
                     self.forwarded.insert(above.branch.unwrap_or(&[]).to_vec(), sent.clone());
                 }
@@ -140,9 +226,10 @@ impl Mutant {
                 let first = self.forwarded.entry(branch).or_insert_with(|| sent.clone());
                 return (*first == sent).then_some(sent);
             }
+            (Some(_), Bug::AnswersAtAddress) => sent.flow.connection = None,
             (Some(_), Bug::KeepsVia) => sent.bytes = with_via(&bytes, self.address),
             (Some(_), Bug::AcceptsLowerCSeq) => sent.bytes = replaced(&bytes, b"CSeq: 9000 REG", b"CSeq: 1 REG"),
-            (Some(_), Bug::IgnoresRport) => sent.to.set_ip(message.via().host().ip()?),
+            (Some(_), Bug::IgnoresRport) => sent.flow.peer.set_ip(message.via().host().ip()?),
             (Some(_), Bug::DropsToTag) => {
                 let tag = message.to().tag().filter(|tag| !tag.starts_with(b"phone-")).unwrap_or(&[]);
                 sent.bytes = replaced(&bytes, &[b";tag=", tag].concat(), b"");
@@ -152,19 +239,22 @@ impl Mutant {
         Some(sent)
     }
 
+    /// Whether a CANCEL is for a branch after which there was another.
+    fn was_left(&self, cancel: &Message<'_>) -> bool {
+        let branch = cancel.via().branch.unwrap_or(&[]);
+        let latest = |sent: &Sent| {
+            let last = Message::parse(&sent.bytes);
+            last.is_ok_and(|last| last.via().branch == Some(branch))
+        };
+        !self.forwarded.values().any(latest)
+    }
+
     /// What is done besides in answer to a message.
-    fn pervert_reaction(
-        &self,
-        bug: Bug,
-        from: SocketAddr,
-        message: &Message<'_>,
-        repeated: bool,
-        sent: &mut Vec<Sent>,
-    ) {
+    fn pervert_reaction(&self, bug: Bug, from: Flow, message: &Message<'_>, repeated: bool, sent: &mut Vec<Sent>) {
         let is_request = message.status().is_none();
         match bug {
             Bug::ForwardsFailureAck if is_request && message.method() == Method::Ack && sent.is_empty() => {
-                sent.push(Sent { to: from, bytes: with_via(message.bytes(), self.address) });
+                sent.push(Sent { shard: 0, flow: from, bytes: with_via(message.bytes(), self.address) });
             }
             Bug::SecondFinal => {
                 let failure = |sent: &&Sent| sent.bytes.starts_with(b"SIP/2.0 4");
@@ -181,12 +271,22 @@ impl Mutant {
             Bug::Answers408 if is_request && message.method() == Method::Message && !repeated => {
                 let (status, mut bytes) = (Status::REQUEST_TIMEOUT, Vec::new());
                 Reply::begin(&mut bytes, message.head(), status, status.reason(), b"planted", None).finish();
-                sent.insert(0, Sent { to: from, bytes });
+                sent.insert(0, Sent { shard: 0, flow: Flow { reopen: from.connection.is_some(), ..from }, bytes });
             }
             Bug::ForgetsReplay if is_request && repeated => sent.clear(),
             _ => {}
         }
     }
+}
+
+/// What the server does not hear of.
+const fn is_ignored(bug: Bug, step: &Step) -> bool {
+    matches!(
+        (bug, step),
+        (Bug::IgnoresTimeouts, Step::Timeout { .. })
+            | (Bug::KeepsClosed, Step::Closed { .. })
+            | (Bug::IgnoresUnconnected, Step::Unconnected { .. })
+    )
 }
 
 /// What is done to a message that comes in.

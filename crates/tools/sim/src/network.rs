@@ -1,11 +1,12 @@
-//! A network of datagrams that loses, duplicates, delays and so reorders them, as its seed decides.
+//! A network that loses, duplicates, delays and so reorders datagrams, as its seed decides, and carries streams in their
+//! order.
 
 use core::cmp::Ordering;
 use core::net::SocketAddr;
 use core::time::Duration;
 use std::collections::BinaryHeap;
 
-use strowger_foundation::Timestamp;
+use strowger_foundation::{ConnId, Timestamp};
 
 use crate::rng::Rng;
 
@@ -23,9 +24,9 @@ pub struct Weather {
     pub delay_max_ms: u64,
 }
 
-/// A datagram on its way.
+/// A message on its way.
 #[derive(Clone, Debug)]
-pub struct Datagram {
+pub struct Packet {
     /// When it arrives.
     pub at: Timestamp,
     serial: u64,
@@ -33,16 +34,18 @@ pub struct Datagram {
     pub from: SocketAddr,
     /// The destination.
     pub to: SocketAddr,
+    /// The connection that carries it; none for a datagram.
+    pub connection: Option<ConnId>,
     /// What it says.
     pub bytes: Vec<u8>,
 }
 
-/// All datagrams on their way.
+/// All messages on their way.
 #[derive(Debug)]
 pub struct Network {
     weather: Weather,
     rng: Rng,
-    heap: BinaryHeap<Datagram>,
+    heap: BinaryHeap<Packet>,
     serial: u64,
     /// Datagrams that were lost.
     pub lost: u64,
@@ -63,40 +66,62 @@ impl Network {
         }
         let copies = 1 + u64::from(self.rng.chance(self.weather.duplication_per_mille));
         for _ in 0..copies {
-            let delay_ms = self.rng.between(self.weather.delay_min_ms, self.weather.delay_max_ms);
-            self.serial += 1;
-            let at = now + Duration::from_millis(delay_ms);
-            self.heap.push(Datagram { at, serial: self.serial, from, to, bytes: bytes.to_vec() });
+            let at = now + self.delay();
+            self.push(at, from, to, None, bytes);
         }
     }
 
-    /// When the next datagram arrives.
-    #[must_use]
-    pub fn next_arrival(&self) -> Option<Timestamp> {
-        self.heap.peek().map(|datagram| datagram.at)
+    /// Takes a message for a connection, on which nothing arrives before `not_before`; when it arrives.
+    pub fn send_on(
+        &mut self,
+        now: Timestamp,
+        connection: ConnId,
+        (from, to): (SocketAddr, SocketAddr),
+        bytes: &[u8],
+        not_before: Timestamp,
+    ) -> Timestamp {
+        let at = (now + self.delay()).max(not_before);
+        self.push(at, from, to, Some(connection), bytes);
+        at
     }
 
-    /// Takes the datagram that arrives next; of two at one time the one that was sent first.
-    pub fn deliver(&mut self) -> Option<Datagram> {
+    /// How long a message takes now.
+    pub fn delay(&mut self) -> Duration {
+        Duration::from_millis(self.rng.between(self.weather.delay_min_ms, self.weather.delay_max_ms))
+    }
+
+    fn push(&mut self, at: Timestamp, from: SocketAddr, to: SocketAddr, connection: Option<ConnId>, bytes: &[u8]) {
+        self.serial += 1;
+        self.heap.push(Packet { at, serial: self.serial, from, to, connection, bytes: bytes.to_vec() });
+    }
+
+    /// When the next message arrives.
+    #[must_use]
+    pub fn next_arrival(&self) -> Option<Timestamp> {
+        self.heap.peek().map(|packet| packet.at)
+    }
+
+    /// Takes the message that arrives next; of two at one time the one that was sent first.
+    pub fn deliver(&mut self) -> Option<Packet> {
         self.heap.pop()
     }
 }
 
-impl PartialEq for Datagram {
+impl PartialEq for Packet {
     fn eq(&self, other: &Self) -> bool {
         self.cmp(other) == Ordering::Equal
     }
 }
 
-impl Eq for Datagram {}
+impl Eq for Packet {}
 
-impl PartialOrd for Datagram {
+impl PartialOrd for Packet {
     fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
         Some(self.cmp(other))
     }
 }
 
-impl Ord for Datagram {
+impl Ord for Packet {
     /// The heap gives the greatest first, which is to be the earliest.
     fn cmp(&self, other: &Self) -> Ordering {
         (other.at, other.serial).cmp(&(self.at, self.serial))
@@ -117,8 +142,8 @@ mod tests {
                 network.send(Timestamp::from_millis(u64::from(number)), from, to, &[number]);
             }
             let mut arrived = Vec::new();
-            while let Some(datagram) = network.deliver() {
-                arrived.push((datagram.at, datagram.bytes[0]));
+            while let Some(packet) = network.deliver() {
+                arrived.push((packet.at, packet.bytes[0]));
             }
             arrived
         };

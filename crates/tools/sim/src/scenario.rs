@@ -7,13 +7,16 @@ use std::sync::Arc;
 use strowger_auth::{Algorithm, Ha1};
 use strowger_directory::{Change, Directory, Ha1s, User};
 use strowger_foundation::Transport;
+use strowger_locate::Question;
 use strowger_proxy::Stateless;
 use strowger_registrar::{KeepAlive, Nat};
-use strowger_shard::{Listener, Route, RouteTarget, Snapshot};
+use strowger_shard::{Listener, Place, Route, RouteTarget, Snapshot};
 
 use crate::agent::{Action, Answering, Phone};
+use crate::dns::Zone;
 use crate::network::Weather;
 use crate::rng::Rng;
+use crate::streams::Cuts;
 
 /// The domain of every scenario.
 pub const DOMAIN: &str = "example.com";
@@ -34,6 +37,10 @@ pub struct Scenario {
     pub phones: Vec<Phone>,
     /// The network.
     pub weather: Weather,
+    /// Connections.
+    pub cuts: Cuts,
+    /// The DNS.
+    pub zone: Zone,
     /// Whether the server hears of datagrams to addresses that nobody has.
     pub tells_unreachable: bool,
 }
@@ -44,21 +51,39 @@ impl Scenario {
     pub fn random(seed: u64) -> Self {
         let mut rng = Rng::new(seed);
         let server = SocketAddr::from(([192, 0, 2, 1], 5060));
-        let snapshot = Arc::new(snapshot(&mut rng, server));
+        let mut snapshot = snapshot(&mut rng, server);
         let shards = *rng.pick(&[1, 2, 3, 8]);
-        let mut phones: Vec<_> = (0..rng.between(3, 7)).map(|number| phone(&mut rng, number)).collect();
-        phones.push(gateway(&mut rng));
+        let mix = Mix {
+            users: *rng.pick(&[2, 2, 3, 4]),
+            streams_per_mille: *rng.pick(&[0, 300, 600]),
+            prefers_per_mille: *rng.pick(&[0, 600, 900]),
+        };
+        let mut phones: Vec<_> = (0..rng.between(3, 7)).map(|number| phone(&mut rng, number, mix)).collect();
+        // Who speaks by datagrams and who by streams meet at the server only.
+        snapshot.proxy.record_route |= phones.iter().any(|phone| phone.transport == Transport::Tcp);
+        phones.extend(gateways(&mut rng));
         let (weather, tells_unreachable) = (weather(&mut rng), rng.chance(500));
-        Self { shards, server, snapshot, phones, weather, tells_unreachable }
+        let (cuts, zone) = (cuts(&mut rng), zone(&mut rng));
+        Self { shards, server, snapshot: Arc::new(snapshot), phones, weather, cuts, zone, tells_unreachable }
     }
+}
+
+/// What kinds of phones there are.
+#[derive(Clone, Copy)]
+struct Mix {
+    /// Users who have phones; the fewer, the more phones has each.
+    users: usize,
+    streams_per_mille: u64,
+    /// Phones that register with a preference.
+    prefers_per_mille: u64,
 }
 
 fn snapshot(rng: &mut Rng, server: SocketAddr) -> Snapshot {
     let users = USERS.iter().map(|name| Change::PutUser(user(name)));
     let alias = Change::PutAlias { alias: aor("reception"), aor: aor("bob") };
     let directory = Directory::empty(rng.next_u64()).with_changes(users.chain([alias]));
-    let listener = Listener::new(Transport::Udp, server);
-    let mut snapshot = Snapshot::new(vec![listener], vec![DOMAIN.as_bytes().into()], directory);
+    let listeners = [Transport::Udp, Transport::Tcp].map(|transport| Listener::new(transport, server));
+    let mut snapshot = Snapshot::new(listeners.into(), vec![DOMAIN.as_bytes().into()], directory);
     if rng.chance(300) {
         snapshot.auth.require.clear();
     }
@@ -67,30 +92,86 @@ fn snapshot(rng: &mut Rng, server: SocketAddr) -> Snapshot {
     }
     snapshot.proxy.record_route = rng.chance(800);
     snapshot.proxy.ring_timeout = Duration::from_secs(*rng.pick(&[20, 60, 180]));
-    snapshot.registrar.max_contacts = usize::try_from(rng.between(1, 4)).unwrap_or(1);
+    snapshot.proxy.fork_timeout = Duration::from_secs(*rng.pick(&[2, 5, 20]));
+    snapshot.proxy.failover_timeout = Duration::from_secs(*rng.pick(&[1, 4]));
+    snapshot.proxy.avoid_for = Duration::from_secs(*rng.pick(&[5, 30, 120]));
+    // No request is too large for a datagram.
+    snapshot.proxy.mtu = usize::from(u16::MAX);
+    snapshot.registrar.max_contacts = *rng.pick(&[1, 2, 4, 6, 6]);
     snapshot.registrar.expires_max = Duration::from_secs(900);
     snapshot.registrar.keep_alive = *rng.pick(&[KeepAlive::Off, KeepAlive::Crlf, KeepAlive::Options]);
     snapshot.registrar.nat = *rng.pick(&[Nat::Auto, Nat::Auto, Nat::Always, Nat::Never]);
-    let stateless = *rng.pick(&[Stateless::Never, Stateless::WhenPossible, Stateless::Always]);
-    let target = RouteTarget::at(format!("sip:{}", gateway_address()).as_bytes(), gateway_address());
-    let action = strowger_shard::Action::proxy(vec![target], stateless);
-    snapshot.routes = vec![Route::of_domain(GATEWAY_DOMAIN.as_bytes(), action)];
+    snapshot.routes = vec![route(rng)];
     snapshot
 }
 
-fn gateway_address() -> SocketAddr {
-    SocketAddr::from(([203, 0, 113, 9], 5060))
+/// A route to two gateways, one of them, or a name, which may be followed by one.
+fn route(rng: &mut Rng) -> Route {
+    let at = |number, priority| {
+        let address = gateway_address(number);
+        RouteTarget { priority, ..RouteTarget::at(format!("sip:{address}").as_bytes(), address) }
+    };
+    let named = || RouteTarget {
+        uri: b"sip:carrier.example.net"[..].into(),
+        place: Place::Named(Question::new(b"carrier.example.net", None, None, false)),
+        priority: 1,
+        weight: 1,
+    };
+    let targets = match rng.between(0, 9) {
+        0..=1 => vec![at(0, 1)],
+        2..=6 => vec![at(1, 2), at(0, 1)],
+        7..=8 => vec![named()],
+        _ => vec![named(), at(1, 2)],
+    };
+    let any = [Stateless::Never, Stateless::Never, Stateless::WhenPossible, Stateless::Always];
+    let by_name = targets.iter().any(|target| matches!(target.place, Place::Named(_)));
+    let stateless = if by_name { Stateless::Never } else { *rng.pick(&any) };
+    Route::of_domain(GATEWAY_DOMAIN.as_bytes(), strowger_shard::Action::proxy(targets, stateless))
 }
 
-/// What the static route leads to: it takes calls and registers nowhere.
-fn gateway(rng: &mut Rng) -> Phone {
-    Phone {
-        user: "gateway".to_owned(),
-        domain: GATEWAY_DOMAIN.to_owned(),
-        address: gateway_address(),
-        own_address: gateway_address(),
-        answering: answering(rng),
-        script: Vec::new(),
+fn gateway_address(number: u8) -> SocketAddr {
+    SocketAddr::from(([203, 0, 113, 9 + number], 5060))
+}
+
+/// What the static route leads to: they take calls and register nowhere.
+fn gateways(rng: &mut Rng) -> [Phone; 3] {
+    [0, 1, 2].map(|number| {
+        let answering = match rng.between(0, 9) {
+            0..=1 if number == 0 => Answering::Dead,
+            2..=3 if number == 0 => Answering::Unavailable,
+            4..=5 => Answering::Late { silence: millis(rng, 500, 20_000), ring: millis(rng, 0, 8000) },
+            _ => answering(rng),
+        };
+        Phone {
+            user: "gateway".to_owned(),
+            domain: GATEWAY_DOMAIN.to_owned(),
+            address: gateway_address(number),
+            own_address: gateway_address(number),
+            transport: Transport::Udp,
+            q: None,
+            answering,
+            script: Vec::new(),
+        }
+    })
+}
+
+fn cuts(rng: &mut Rng) -> Cuts {
+    Cuts {
+        cut_per_mille: *rng.pick(&[0, 500, 900]),
+        life_max_ms: *rng.pick(&[8000, 60_000, 200_000]),
+        refused_per_mille: *rng.pick(&[0, 200, 700]),
+    }
+}
+
+fn zone(rng: &mut Rng) -> Zone {
+    let (one, other) = (gateway_address(0), gateway_address(2));
+    let all = [vec![one], vec![one, other], vec![other, one], vec![other], Vec::new()];
+    Zone {
+        answers: (0..rng.between(1, 4)).map(|_| rng.pick(&all).clone()).collect(),
+        changes_after: seconds(rng, 5, 60),
+        delay_max_ms: *rng.pick(&[50, 2000, 15_000]),
+        silent_per_mille: *rng.pick(&[0, 300]),
+        ttl: Duration::from_secs(*rng.pick(&[0, 5, 60])),
     }
 }
 
@@ -117,8 +198,8 @@ fn weather(rng: &mut Rng) -> Weather {
     }
 }
 
-fn phone(rng: &mut Rng, number: u64) -> Phone {
-    let user = USERS[usize::try_from(number).unwrap_or(0) % USERS.len()];
+fn phone(rng: &mut Rng, number: u64, mix: Mix) -> Phone {
+    let user = USERS[usize::try_from(number).unwrap_or(0) % mix.users];
     let octet = u8::try_from(number + 10).unwrap_or(u8::MAX);
     let address = SocketAddr::from(([198, 51, 100, octet], 5060));
     // Behind a translation the phone knows only its private address.
@@ -128,6 +209,8 @@ fn phone(rng: &mut Rng, number: u64) -> Phone {
         domain: DOMAIN.to_owned(),
         address,
         own_address,
+        transport: if rng.chance(mix.streams_per_mille) { Transport::Tcp } else { Transport::Udp },
+        q: rng.chance(mix.prefers_per_mille).then(|| *rng.pick(&["1", "0.8", "0.5", "0.5", "0.1"])),
         answering: answering(rng),
         script: script(rng, user),
     }
@@ -159,7 +242,7 @@ fn script(rng: &mut Rng, user: &str) -> Vec<(Duration, Action)> {
 
 fn action(rng: &mut Rng, user: &str) -> Action {
     let mut callees: Vec<&str> = USERS.into_iter().filter(|name| *name != user).collect();
-    callees.extend(["reception", "nobody", "5551234@gateway.example.net"]);
+    callees.extend(["reception", "nobody", "5551234@gateway.example.net", "5554321@gateway.example.net"]);
     let callee = (*rng.pick(&callees)).to_owned();
     match rng.between(0, 16) {
         16 => Action::Divert { user: (*rng.pick(&USERS)).to_owned() },

@@ -6,16 +6,18 @@ use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
-use strowger_foundation::Timestamp;
+use strowger_foundation::{ConnId, Flow, ListenerId, Timestamp, Transport};
 
 use crate::agent::{Agent, Tally};
-use crate::invariants::{Invariants, Rule, Violation};
+use crate::dns::Dns;
+use crate::invariants::{Invariants, Rule, Violation, Witnessed};
 use crate::ladder::Ladder;
-use crate::mutant::{Bug, Mutant};
+use crate::mutant::{self, Bug, Mutant};
 use crate::network::Network;
 use crate::rng::Rng;
 use crate::scenario::Scenario;
-use crate::server::{Sent, Server, Step};
+use crate::server::{Asked, Sent, Server, Step};
+use crate::streams::Streams;
 
 /// Long after everything that a script does has ended and every binding has expired.
 const END: Timestamp = Timestamp::from_millis(3 * 3600 * 1000);
@@ -42,6 +44,8 @@ pub struct Outcome {
     pub steps: u64,
     /// What the phones achieved together.
     pub tally: Tally,
+    /// What the rules for forks and connections had to look at.
+    pub witnessed: Witnessed,
     /// The messages, where they were wanted.
     pub ladder: String,
     /// Every step and what the server sent, where it was wanted.
@@ -57,6 +61,11 @@ pub struct World {
     agents: Vec<Agent>,
     places: BTreeMap<SocketAddr, usize>,
     network: Network,
+    streams: Streams,
+    dns: Dns,
+    /// What happens besides messages and timers, in its order.
+    news: BTreeMap<(Timestamp, u64), News>,
+    serial: u64,
     invariants: Invariants,
     ladder: Option<Ladder>,
     recording: Option<Vec<(Step, Vec<Sent>)>>,
@@ -83,6 +92,7 @@ impl World {
             violation,
             steps: world.steps,
             tally,
+            witnessed: world.invariants.witnessed(),
             ladder: world.ladder.map(Ladder::into_text).unwrap_or_default(),
             recording: world.recording.unwrap_or_default(),
         }
@@ -91,16 +101,30 @@ impl World {
     fn new(scenario: &Scenario, seed: u64, options: Options) -> Self {
         let mut rng = Rng::new(seed ^ 0xA5A5_5A5A);
         let network = Network::new(scenario.weather, rng.fork());
-        let server = Server::new(scenario.shards, server_seed(seed), Arc::clone(&scenario.snapshot));
+        let configured = mutant::configured(&scenario.snapshot, options.bug);
+        let server = Server::new(scenario.shards, server_seed(seed), configured);
         let agent = |(number, phone): (usize, &crate::agent::Phone)| {
             Agent::new(number, phone.clone(), scenario.server, rng.fork())
         };
         let agents: Vec<_> = scenario.phones.iter().enumerate().map(agent).collect();
+        let reachable = |(number, phone): (usize, &crate::agent::Phone)| {
+            (phone.transport == Transport::Tcp && phone.address == phone.own_address).then_some((phone.address, number))
+        };
+        let listening = scenario.phones.iter().enumerate().filter_map(reachable).collect();
         Self {
             now: Timestamp::ZERO,
+            streams: Streams::new(scenario.cuts, rng.fork(), scenario.server, listening),
+            dns: Dns::new(scenario.zone.clone(), rng.fork()),
+            news: BTreeMap::new(),
+            serial: 0,
             address: scenario.server,
             server: Mutant::new(server, scenario.server, options.bug),
-            places: agents.iter().enumerate().map(|(number, agent)| (agent.address(), number)).collect(),
+            places: agents
+                .iter()
+                .enumerate()
+                .filter(|(_, agent)| agent.transport() == Transport::Udp)
+                .map(|(number, agent)| (agent.address(), number))
+                .collect(),
             agents,
             network,
             invariants: Invariants::new(Arc::clone(&scenario.snapshot)),
@@ -121,6 +145,7 @@ impl World {
             self.now = self.now.max(at);
             match next {
                 Next::Network => self.deliver()?,
+                Next::News => self.hear()?,
                 Next::Agent(number) => {
                     self.agents[number].handle_timeout(self.now);
                     self.collect(number);
@@ -136,28 +161,93 @@ impl World {
         let agents = self.agents.iter().enumerate();
         let agents = agents.filter_map(|(number, agent)| Some((agent.poll_timeout()?, Next::Agent(number))));
         let shard = self.server.next_timeout().map(|(at, shard)| (at, Next::Shard(shard)));
-        network.into_iter().chain(agents).chain(shard).min()
+        let news = self.news.first_key_value().map(|((at, _), _)| (*at, Next::News));
+        network.into_iter().chain(news).chain(agents).chain(shard).min()
     }
 
     fn deliver(&mut self) -> Result<(), Violation> {
-        let Some(datagram) = self.network.deliver() else { return Ok(()) };
+        let Some(packet) = self.network.deliver() else { return Ok(()) };
+        // What was on its way when the connection was cut is lost.
+        if packet.connection.is_some_and(|connection| self.streams.open(connection).is_none()) {
+            return Ok(());
+        }
         if let Some(ladder) = &mut self.ladder {
-            ladder.arrived(self.now, datagram.from, datagram.to, &datagram.bytes);
+            ladder.arrived(self.now, packet.from, packet.to, &packet.bytes);
         }
-        if datagram.to == self.address {
-            return self.step(&Step::Datagram { at: self.now, from: datagram.from, bytes: datagram.bytes });
+        if packet.to == self.address {
+            let flow = match packet.connection {
+                Some(connection) => Flow::on(STREAMS, Transport::Tcp, packet.from, connection),
+                None => Flow::new(DATAGRAMS, Transport::Udp, packet.from),
+            };
+            return self.step(&Step::Message { at: self.now, flow, bytes: packet.bytes });
         }
-        match self.places.get(&datagram.to).copied() {
+        let stream = packet.connection.and_then(|connection| Some((connection, self.streams.open(connection)?.agent)));
+        let (number, flow) = match stream {
+            Some((connection, agent)) => (Some(agent), Flow::on(DATAGRAMS, Transport::Tcp, packet.from, connection)),
+            None => (self.places.get(&packet.to).copied(), Flow::new(DATAGRAMS, Transport::Udp, packet.from)),
+        };
+        match number {
             Some(number) => {
-                self.agents[number].handle_datagram(self.now, datagram.from, &datagram.bytes);
+                self.agents[number].handle_message(self.now, flow, &packet.bytes);
                 self.collect(number);
                 Ok(())
             }
-            None if self.tells_unreachable && datagram.from == self.address => {
-                self.step(&Step::Unreachable { at: self.now, peer: datagram.to })
+            None if self.tells_unreachable && packet.from == self.address => {
+                self.step(&Step::Unreachable { at: self.now, peer: packet.to })
             }
             None => Ok(()),
         }
+    }
+
+    /// What happens besides messages and timers.
+    fn hear(&mut self) -> Result<(), Violation> {
+        match self.news.pop_first().map(|(_, news)| news) {
+            Some(News::Server(step)) => self.step(&step),
+            Some(News::Cut(connection)) => {
+                let Some(stream) = self.streams.cut(connection) else { return Ok(()) };
+                if let Some(ladder) = &mut self.ladder {
+                    ladder.cut(self.now, stream.peer, connection);
+                }
+                let told = self.now + self.network.delay();
+                self.announce(told, News::Lost(stream.agent, connection));
+                self.step(&Step::Closed { at: self.now, connection, peer: stream.peer })
+            }
+            Some(News::Lost(agent, connection)) => {
+                self.agents[agent].handle_closed(self.now, connection);
+                self.collect(agent);
+                Ok(())
+            }
+            None => Ok(()),
+        }
+    }
+
+    fn announce(&mut self, at: Timestamp, news: News) {
+        self.serial += 1;
+        self.news.insert((at, self.serial), news);
+    }
+
+    /// Puts what the server sends on its way.
+    fn carry(&mut self, sent: &Sent) {
+        if !sent.flow.transport.is_reliable() {
+            self.network.send(self.now, self.address, sent.flow.peer, &sent.bytes);
+            return;
+        }
+        let Some((connection, end)) = self.streams.towards(self.now, &sent.flow) else {
+            let at = self.now + self.network.delay();
+            let step = Step::Unconnected { at, shard: sent.shard, flow: sent.flow };
+            self.announce(at, News::Server(step));
+            return;
+        };
+        if let Some(end) = end {
+            self.announce(end, News::Cut(connection));
+        }
+        self.streams.send(self.now, &mut self.network, connection, false, &sent.bytes);
+    }
+
+    fn ask(&mut self, asked: &Asked) {
+        let (answer, delay, ttl) = self.dns.ask(self.now - Timestamp::ZERO);
+        let (at, asked) = (self.now + delay, asked.clone());
+        self.announce(at, News::Server(Step::Resolved { at, asked, answer, ttl }));
     }
 
     fn step(&mut self, step: &Step) -> Result<(), Violation> {
@@ -165,11 +255,11 @@ impl World {
         let before = self.server.next_timeout();
         let sent = self.server.handle(step);
         if let Some(ladder) = &mut self.ladder {
-            sent.iter().for_each(|sent| ladder.sent(self.now, self.address, sent.to, &sent.bytes));
+            sent.iter().for_each(|sent| ladder.sent(self.now, self.address, sent.flow.peer, &sent.bytes));
         }
-        for message in &sent {
-            self.network.send(self.now, self.address, message.to, &message.bytes);
-        }
+        sent.iter().for_each(|sent| self.carry(sent));
+        let asked = self.server.take_questions();
+        asked.iter().for_each(|asked| self.ask(asked));
         if let Some(recording) = &mut self.recording {
             recording.push((step.clone(), sent.clone()));
         }
@@ -178,25 +268,59 @@ impl World {
             return Err(Violation { at: self.now, rule: Rule::Timers, detail });
         }
         self.server.inner().check_invariants();
-        self.invariants.check_step(self.now, step, &sent, self.server.inner())
+        self.invariants.check_step(self.now, step, &sent, &asked, self.server.inner())
     }
 
     /// Takes what an agent sends.
     fn collect(&mut self, number: usize) {
         let from = self.agents[number].address();
-        while let Some((to, bytes)) = self.agents[number].poll_transmit() {
+        while let Some((flow, bytes)) = self.agents[number].poll_transmit() {
             if let Some(ladder) = &mut self.ladder {
-                ladder.sent(self.now, from, to, &bytes);
+                ladder.sent(self.now, from, flow.peer, &bytes);
             }
-            self.network.send(self.now, from, to, &bytes);
+            if flow.transport.is_reliable() {
+                let connection = self.connection_of(number, &flow);
+                self.streams.send(self.now, &mut self.network, connection, true, &bytes);
+            } else {
+                self.network.send(self.now, from, flow.peer, &bytes);
+            }
         }
     }
+
+    /// The connection that an agent sends on: that of the flow, else one that it has, else a new one.
+    fn connection_of(&mut self, number: usize, flow: &Flow) -> ConnId {
+        let open = flow.connection.filter(|connection| self.streams.open(*connection).is_some());
+        if let Some(connection) = open.or_else(|| self.streams.of_agent(number)) {
+            return connection;
+        }
+        let (connection, end) = self.streams.connect(self.now, number, self.agents[number].address());
+        if let Some(end) = end {
+            self.announce(end, News::Cut(connection));
+        }
+        connection
+    }
+}
+
+/// The listeners of every scenario.
+const DATAGRAMS: ListenerId = ListenerId(0);
+const STREAMS: ListenerId = ListenerId(1);
+
+/// Something that happens besides messages and timers.
+#[derive(Clone, Debug)]
+enum News {
+    /// The server hears of something.
+    Server(Step),
+    /// A connection is cut, and the server knows at once.
+    Cut(ConnId),
+    /// An agent hears that its connection was cut.
+    Lost(usize, ConnId),
 }
 
 /// What happens next; in this order where several are due at one time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Next {
     Network,
+    News,
     Agent(usize),
     Shard(usize),
 }

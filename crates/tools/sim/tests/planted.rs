@@ -6,7 +6,7 @@ use strowger_sim::scenario::Scenario;
 use strowger_sim::world::{Options, World};
 
 /// Within so many seeds a bug must show.
-const SEEDS: u64 = 60;
+const SEEDS: u64 = 150;
 
 fn assert_caught(bug: Bug, rules: &[Rule]) {
     for seed in 0..SEEDS {
@@ -49,4 +49,15 @@ catches! {
     catches_a_via_that_stays: KeepsVia => ResponseAddressed;
     catches_a_retransmission_without_answer: ForgetsReplay => Repeated;
     catches_a_response_to_the_wrong_address: IgnoresRport => ResponseAddressed;
+    catches_a_next_step_while_the_first_still_rings: HurriesSteps => StepOrder | LosersCancelled;
+    catches_a_next_step_that_comes_late: DelaysSteps => StepOrder | InviteEnds;
+    catches_two_targets_that_are_left_ringing: LeavesBothRinging => LosersCancelled;
+    catches_a_binding_that_outlives_its_connection: KeepsClosed => Registrar | InviteEnds;
+    catches_a_failure_passed_up_before_the_second_target: TriesOneTarget => Failover;
+    catches_a_silent_target_that_is_waited_for: WaitsForSilent => Failover;
+    catches_a_dead_target_that_is_tried_first_again: ForgetsOutages => Avoided;
+    catches_a_response_by_another_connection: AnswersAtAddress => ResponseAddressed;
+    catches_a_request_that_is_repeated_on_a_stream: RepeatsOnStreams => Streams;
+    catches_a_connection_that_is_not_opened_and_nobody_told: IgnoresUnconnected => InviteEnds;
+    catches_a_cancelled_request_that_is_sent_once_its_name_is_known: SendsCancelled => NothingNew;
 }

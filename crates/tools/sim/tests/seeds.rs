@@ -3,21 +3,26 @@
 use std::sync::Arc;
 
 use strowger_sim::agent::Tally;
+use strowger_sim::invariants::Witnessed;
 use strowger_sim::scenario::Scenario;
 use strowger_sim::server::Server;
 use strowger_sim::world::{Options, World, server_seed};
 
 fn assert_rules_hold(seeds: core::ops::Range<u64>) {
-    let mut tally = Tally::default();
+    let (mut tally, mut witnessed) = (Tally::default(), Witnessed::default());
     for seed in seeds {
         let outcome = World::run(&Scenario::random(seed), seed, Options::default());
         if let Some(violation) = outcome.violation {
             panic!("{violation}\nreplay it with: cargo run -p strowger-sim --bin sim -- --seed {seed} --verbose");
         }
         tally.add(&outcome.tally);
+        witnessed.add(&outcome.witnessed);
     }
     // Rules hold easily where nothing happens.
     assert!(tally.registered > 100 && tally.answered > 50 && tally.refused > 50 && tally.delivered > 50, "{tally:?}");
+    let Witnessed { later_steps, failovers, abandoned, closed, lost, answers } = witnessed;
+    let rarely = later_steps.min(failovers).min(closed).min(answers);
+    assert!(rarely > 10 && lost > 5 && abandoned > 2, "{witnessed:?}");
 }
 
 #[test]
@@ -28,6 +33,11 @@ fn every_rule_holds_in_the_first_seeds() {
 #[test]
 fn every_rule_holds_in_the_next_seeds() {
     assert_rules_hold(100..200);
+}
+
+#[test]
+fn every_rule_holds_in_the_last_seeds() {
+    assert_rules_hold(200..300);
 }
 
 #[test]

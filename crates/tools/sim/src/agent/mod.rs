@@ -9,7 +9,7 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
 
-use strowger_foundation::{Flow, ListenerId, TagKey, Timestamp, Transport};
+use strowger_foundation::{ConnId, Flow, ListenerId, TagKey, Timestamp, Transport};
 use strowger_message::{Kind, Message, Peek};
 use strowger_transaction::{ServerKey, Timing, Transactions};
 
@@ -72,6 +72,15 @@ pub enum Answering {
     Busy,
     /// 603.
     Decline,
+    /// 503 to everything.
+    Unavailable,
+    /// Comes to life when others have given it up: says nothing to a call for long, then rings and answers.
+    Late {
+        /// How long it says nothing.
+        silence: Duration,
+        /// How long it rings.
+        ring: Duration,
+    },
     /// Hears nothing at all, as if it were switched off.
     Dead,
 }
@@ -87,6 +96,10 @@ pub struct Phone {
     pub address: SocketAddr,
     /// Where it believes that it is: differs behind a translation.
     pub own_address: SocketAddr,
+    /// How it reaches the server, and is reached.
+    pub transport: Transport,
+    /// The preference that it registers with.
+    pub q: Option<&'static str>,
     /// What it does with calls.
     pub answering: Answering,
     /// What it does when.
@@ -108,7 +121,9 @@ pub struct Agent {
     ringing: Vec<Ringing>,
     dialogs: Vec<Dialog>,
     register_cseq: u32,
-    outbox: VecDeque<(SocketAddr, Vec<u8>)>,
+    /// It has registered, and does so again when its connection is lost.
+    registers: bool,
+    outbox: VecDeque<(Flow, Vec<u8>)>,
     /// What the script achieved.
     pub tally: Tally,
 }
@@ -138,7 +153,7 @@ struct Dialog {
     routes: Vec<String>,
     cseq: u32,
     /// The caller's ACK, which goes out again with each repetition of the 2xx.
-    ack: Option<(SocketAddr, Vec<u8>)>,
+    ack: Option<(Flow, Vec<u8>)>,
     /// The callee's 2xx, which is repeated until the ACK comes.
     accepted: Option<uas::Accepted>,
     over: bool,
@@ -150,6 +165,8 @@ enum Task {
     GiveUp(usize),
     Answer(usize),
     RingAgain(usize),
+    WakeUp(usize),
+    Reconnect,
     RepeatAccepted(usize),
     HangUp(usize),
 }
@@ -170,6 +187,7 @@ impl Agent {
             ringing: Vec::new(),
             dialogs: Vec::new(),
             register_cseq: 0,
+            registers: false,
             outbox: VecDeque::new(),
             tally: Tally::default(),
             phone,
@@ -187,8 +205,14 @@ impl Agent {
         self.phone.address
     }
 
-    /// A datagram came.
-    pub fn handle_datagram(&mut self, now: Timestamp, from: SocketAddr, bytes: &[u8]) {
+    /// How the phone reaches the server.
+    #[must_use]
+    pub const fn transport(&self) -> Transport {
+        self.phone.transport
+    }
+
+    /// A message came.
+    pub fn handle_message(&mut self, now: Timestamp, flow: Flow, bytes: &[u8]) {
         if self.phone.answering == Answering::Dead
             && Peek::read(bytes).is_ok_and(|p| matches!(p.kind, Kind::Request(_)))
         {
@@ -200,8 +224,18 @@ impl Agent {
             Some(status) => self.handle_response(now, &message, status),
             None => {
                 let key = ServerKey::of(&self.secret, message.head(), message.via(), message.method());
-                self.handle_request(now, flow(from), key, &message);
+                self.handle_request(now, flow, key, &message);
             }
+        }
+        self.drain_events();
+    }
+
+    /// A connection of the phone's was lost.
+    pub fn handle_closed(&mut self, now: Timestamp, connection: ConnId) {
+        self.transactions.handle_closed(now, connection, self.server);
+        if self.registers {
+            let pause = Duration::from_millis(self.rng.between(10, 8000));
+            self.schedule(now + pause, Task::Reconnect);
         }
         self.drain_events();
     }
@@ -215,6 +249,8 @@ impl Agent {
                 Task::GiveUp(exchange) => self.give_up(now, exchange),
                 Task::Answer(ringing) => self.pick_up(now, ringing),
                 Task::RingAgain(ringing) => self.ring_again(now, ringing),
+                Task::WakeUp(ringing) => self.wake_up(now, ringing),
+                Task::Reconnect => self.come_back(now),
                 Task::RepeatAccepted(dialog) => self.repeat_accepted(now, dialog),
                 Task::HangUp(dialog) => self.hang_up(now, dialog),
             }
@@ -230,11 +266,11 @@ impl Agent {
         task.into_iter().chain(timer).min()
     }
 
-    /// Takes one datagram that is to be sent.
-    pub fn poll_transmit(&mut self) -> Option<(SocketAddr, Vec<u8>)> {
+    /// Takes one message that is to be sent; without a connection on a stream, by any.
+    pub fn poll_transmit(&mut self) -> Option<(Flow, Vec<u8>)> {
         let mut buffer = Vec::new();
         if let Some(flow) = self.transactions.poll_transmit(&mut buffer) {
-            return Some((flow.peer, buffer));
+            return Some((flow, buffer));
         }
         self.outbox.pop_front()
     }
@@ -246,7 +282,8 @@ impl Agent {
 
     fn drain_events(&mut self) {
         while let Some(event) = self.transactions.poll_event() {
-            if let strowger_transaction::Event::ClientTimeout { user, .. } = event {
+            use strowger_transaction::Event::{ClientFailed, ClientTimeout};
+            if let ClientTimeout { user, .. } | ClientFailed { user, .. } = event {
                 let exchange = &self.exchanges[user as usize];
                 self.tally.unanswered += u64::from(exchange.answered.is_none());
             }
@@ -264,10 +301,12 @@ impl Agent {
     }
 
     fn own_uri(&self) -> String {
-        format!("sip:{}@{}", self.phone.user, self.phone.own_address)
+        let transport = if self.phone.transport == Transport::Tcp { ";transport=tcp" } else { "" };
+        format!("sip:{}@{}{transport}", self.phone.user, self.phone.own_address)
     }
-}
 
-fn flow(peer: SocketAddr) -> Flow {
-    Flow::new(ListenerId(0), Transport::Udp, peer)
+    /// How the phone sends to `peer`.
+    const fn flow_to(&self, peer: SocketAddr) -> Flow {
+        Flow::new(ListenerId(0), self.phone.transport, peer)
+    }
 }

@@ -9,7 +9,7 @@ use strowger_message::{AuthParams, HeaderName, Message, Method, Status};
 use strowger_transaction::{ClientId, Kind, ResponseVerdict};
 
 use super::wire::{self, Draft};
-use super::{Action, Agent, Dialog, Task, flow};
+use super::{Action, Agent, Dialog, Task};
 
 /// How often a request is repeated with other credentials.
 const MAX_CHALLENGES: u32 = 3;
@@ -31,8 +31,8 @@ impl Agent {
     pub(super) fn act(&mut self, now: Timestamp, index: usize) {
         match self.phone.script[index].1.clone() {
             Action::Register { expires_s } => {
-                let contact = format!("Contact: <{}>;expires={expires_s}", self.own_uri());
-                self.register(now, vec![contact], false);
+                self.registers |= expires_s > 0;
+                self.register_own(now, expires_s);
             }
             Action::RegisterLate => {
                 let contact = format!("Contact: <{}>;expires=600", self.own_uri());
@@ -60,6 +60,17 @@ impl Agent {
                 self.start(now, draft, Duration::ZERO, None);
             }
         }
+    }
+
+    /// After its connection was lost the phone registers by another.
+    pub(super) fn come_back(&mut self, now: Timestamp) {
+        self.register_own(now, 300);
+    }
+
+    fn register_own(&mut self, now: Timestamp, expires_s: u32) {
+        let q = self.phone.q.map(|q| format!(";q={q}")).unwrap_or_default();
+        let contact = format!("Contact: <{}>{q};expires={expires_s}", self.own_uri());
+        self.register(now, vec![contact], false);
     }
 
     /// Cancels a call that nobody has answered yet; before any response it waits for one.
@@ -157,11 +168,11 @@ impl Agent {
     fn send(&mut self, now: Timestamp, index: usize) {
         let exchange = &self.exchanges[index];
         let branch = wire::branch(self.number, exchange.client);
-        let request = exchange.draft.write(self.phone.own_address, &branch);
+        let request = exchange.draft.write(self.phone.transport, self.phone.own_address, &branch);
         let kind = if exchange.draft.method == "INVITE" { Kind::Invite } else { Kind::NonInvite };
-        let to = exchange.draft.next_hop(self.server);
+        let to = self.flow_to(exchange.draft.next_hop(self.server));
         let user = u32::try_from(index).unwrap_or(u32::MAX - 1);
-        self.transactions.start_client(now, exchange.client, kind, flow(to), request, user);
+        self.transactions.start_client(now, exchange.client, kind, to, request, user);
     }
 
     fn answer_challenge(&mut self, now: Timestamp, index: usize, message: &Message<'_>, status: Status) {
@@ -222,7 +233,8 @@ impl Agent {
             Dialog { call_id, local, remote, target, routes, cseq, ack: None, accepted: None, over: false };
         let ack = dialog.draft("ACK", cseq);
         let branch = format!("z9hG4bKack-{}", self.word());
-        let packet = (ack.next_hop(self.server), ack.write(self.phone.own_address, &branch));
+        let to = self.flow_to(ack.next_hop(self.server));
+        let packet = (to, ack.write(self.phone.transport, self.phone.own_address, &branch));
         dialog.ack = Some(packet.clone());
         self.outbox.push_back(packet);
         self.dialogs.push(dialog);

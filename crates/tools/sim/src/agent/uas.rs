@@ -74,12 +74,19 @@ impl Agent {
                 }
                 self.answer(now, server, message, status, &tag);
             }
+            _ if self.phone.answering == Answering::Unavailable => {
+                self.answer(now, server, message, Status::SERVICE_UNAVAILABLE, &tag);
+            }
             _ => self.answer(now, server, message, Status::OK, &tag),
         }
     }
 
     pub(super) fn pick_up(&mut self, now: Timestamp, index: usize) {
-        let Answering::Answer { hold, .. } = self.phone.answering else { return };
+        let hold = match self.phone.answering {
+            Answering::Answer { hold, .. } => hold,
+            Answering::Late { .. } => None,
+            _ => return,
+        };
         let ringing = &mut self.ringing[index];
         if core::mem::replace(&mut ringing.over, true) {
             return;
@@ -101,6 +108,15 @@ impl Agent {
         });
         self.transactions.respond(now, server, Status::OK, bytes);
         self.schedule(now + T1, Task::RepeatAccepted(self.dialogs.len() - 1));
+    }
+
+    /// A phone that was silent for long rings after all.
+    pub(super) fn wake_up(&mut self, now: Timestamp, index: usize) {
+        let Answering::Late { ring, .. } = self.phone.answering else { return };
+        if !self.ringing[index].over {
+            self.say(now, index, Status::RINGING);
+            self.schedule(now + ring, Task::Answer(index));
+        }
     }
 
     pub(super) fn ring_again(&mut self, now: Timestamp, index: usize) {
@@ -145,6 +161,8 @@ impl Agent {
             }
             Answering::RingOn => self.ring_again(now, index),
             Answering::Busy => self.stop_ringing(now, index, Status::BUSY_HERE),
+            Answering::Late { silence, .. } => self.schedule(now + silence, Task::WakeUp(index)),
+            Answering::Unavailable => self.stop_ringing(now, index, Status::SERVICE_UNAVAILABLE),
             Answering::Decline => self.stop_ringing(now, index, Status::DECLINE),
         }
     }

@@ -2,6 +2,7 @@
 
 use core::net::SocketAddr;
 
+use strowger_foundation::Transport;
 use strowger_message::{HeaderName, Message, NameAddr};
 use strowger_transaction::ClientId;
 
@@ -24,9 +25,10 @@ pub(crate) struct Draft {
 
 impl Draft {
     /// The request with a Via of `sent_by` and `branch`.
-    pub(crate) fn write(&self, sent_by: SocketAddr, branch: &str) -> Vec<u8> {
+    pub(crate) fn write(&self, transport: Transport, sent_by: SocketAddr, branch: &str) -> Vec<u8> {
+        let transport = transport.as_str();
         let mut text = format!("{} {} SIP/2.0\r\n", self.method, self.uri);
-        text += &format!("Via: SIP/2.0/UDP {sent_by};rport;branch={branch}\r\n");
+        text += &format!("Via: SIP/2.0/{transport} {sent_by};rport;branch={branch}\r\n");
         for route in &self.routes {
             text += &format!("Route: {route}\r\n");
         }

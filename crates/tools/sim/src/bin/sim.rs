@@ -6,6 +6,7 @@ use std::ops::Range;
 use std::process::ExitCode;
 
 use strowger_sim::agent::Tally;
+use strowger_sim::invariants::Witnessed;
 use strowger_sim::scenario::Scenario;
 use strowger_sim::world::{Options, World};
 
@@ -16,7 +17,7 @@ fn main() -> ExitCode {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };
-    let (mut tally, mut steps) = (Tally::default(), 0);
+    let (mut tally, mut witnessed, mut steps) = (Tally::default(), Witnessed::default(), 0);
     for seed in seeds.clone() {
         let outcome = World::run(&Scenario::random(seed), seed, Options { ladder, ..Options::default() });
         print!("{}", outcome.ladder);
@@ -26,13 +27,14 @@ fn main() -> ExitCode {
             return ExitCode::from(1);
         }
         tally.add(&outcome.tally);
+        witnessed.add(&outcome.witnessed);
         steps += outcome.steps;
         let done = seed - seeds.start + 1;
         if done % 100 == 0 {
             eprintln!("{done} of {} seeds, {steps} steps", seeds.end - seeds.start);
         }
     }
-    println!("seeds {}..{}: every rule held in {steps} steps; {tally:?}", seeds.start, seeds.end);
+    println!("seeds {}..{}: every rule held in {steps} steps; {tally:?}, {witnessed:?}", seeds.start, seeds.end);
     ExitCode::SUCCESS
 }
 

@@ -1,14 +1,71 @@
 //! Rules for the end, when all is quiet.
 
+use core::time::Duration;
+
 use strowger_foundation::Timestamp;
 
+use super::fork::Plan;
 use super::requests::broken_unless;
 use super::{Branch, Invariants, Rule, SLACK, TIMEOUT, Upstream, Verdict, Violation};
 use crate::ladder::summary;
 use crate::server::Server;
 use crate::world::seconds;
 
+/// What the longest answer of the DNS takes.
+const MAX_ASKING: Duration = Duration::from_secs(16);
+
+/// How often what was seen that the rules for forks and connections are about.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Witnessed {
+    /// Branches to contacts of a lower preference.
+    pub later_steps: u64,
+    /// Branches to a second or third target.
+    pub failovers: u64,
+    /// Targets that came to life after they were left, and were cancelled.
+    pub abandoned: u64,
+    /// Connections that were closed.
+    pub closed: u64,
+    /// Branches that were out of reach.
+    pub lost: u64,
+    /// Answers of the DNS.
+    pub answers: u64,
+}
+
+impl Witnessed {
+    /// Adds another's.
+    pub const fn add(&mut self, other: &Self) {
+        self.later_steps += other.later_steps;
+        self.failovers += other.failovers;
+        self.abandoned += other.abandoned;
+        self.closed += other.closed;
+        self.lost += other.lost;
+        self.answers += other.answers;
+    }
+}
+
 impl Invariants {
+    /// What was seen so far.
+    #[must_use]
+    pub fn witnessed(&self) -> Witnessed {
+        let count = |count: usize| u64::try_from(count).unwrap_or(u64::MAX);
+        let mut seen =
+            Witnessed { closed: count(self.closed.len()), answers: count(self.answers.len()), ..Witnessed::default() };
+        for upstream in self.upstream.values() {
+            let first = upstream.branches.first().map_or(0, |first| first.opened_in);
+            let later = count(upstream.branches.iter().filter(|branch| branch.opened_in > first).count());
+            match upstream.plan {
+                Plan::One => {}
+                Plan::Contacts(_) => seen.later_steps += later,
+                Plan::Targets { .. } => seen.failovers += later,
+            }
+            let branches = || upstream.branches.iter();
+            let left = |branch: &&Branch| branch.superseded && branch.cancelled_at.is_some();
+            seen.abandoned += count(branches().filter(left).count());
+            seen.lost += count(branches().filter(|branch| branch.lost_at.is_some()).count());
+        }
+        seen
+    }
+
     /// Checks what can be known only now.
     ///
     /// # Errors
@@ -41,7 +98,9 @@ impl Upstream {
             Some(at) => branch.ring_deadline.max(at) + TIMEOUT,
             None => branch.sent_at + TIMEOUT,
         };
-        let latest = self.branches.iter().map(patience).max().unwrap_or(self.at) + SLACK;
+        // A name may have to be asked for first, and once more at each turn.
+        let asking = if matches!(self.plan, Plan::Targets { named: true, .. }) { MAX_ASKING } else { Duration::ZERO };
+        let latest = self.branches.iter().map(patience).max().unwrap_or(self.at) + SLACK + asking;
         let ended = self.finals.first().map(|one| one.at);
         broken_unless(ended.is_some_and(|at| at <= latest), Rule::InviteEnds, || {
             let ended = ended.map_or_else(|| "never".to_owned(), seconds);

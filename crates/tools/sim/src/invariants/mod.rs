@@ -2,25 +2,26 @@
 //! quiet. They read messages with the core's own parser and know nothing else of the core but the reference model.
 
 mod end;
+mod fork;
 mod requests;
 mod responses;
 mod table;
 mod untouched;
 
-use core::net::Ipv4Addr;
 use core::net::SocketAddr;
 use core::time::Duration;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::sync::Arc;
 
-use strowger_foundation::Timestamp;
-use strowger_message::{HeaderName, Message, Method, Status, Uri, Via};
-use strowger_proxy::Stateless;
+use strowger_foundation::{ConnId, Flow, Timestamp, Transport};
+use strowger_message::{HeaderName, Message, Method, Status, Via};
 use strowger_shard::Snapshot;
 
-use crate::server::{Sent, Server, Step};
+use crate::server::{Asked, Sent, Server, Step};
 use crate::world::seconds;
+pub use end::Witnessed;
+use fork::{Answers, Plan};
 use table::Table;
 
 /// 64·T1: Timers B, F, H, J, L and M.
@@ -49,6 +50,18 @@ pub enum Rule {
     ForwardedOnce,
     /// A forwarded request has one hop less, a Via of ours, and what a proxy has no business with is untouched.
     RequestUntouched,
+    /// Contacts are tried by falling preference: equal ones at once, lower ones as soon as all before them have ended, or
+    /// their time is over, and not before.
+    StepOrder,
+    /// The targets of a route are tried one after the other, each once, the next one when the last has failed or is silent
+    /// for long; a failure goes up when none is left.
+    Failover,
+    /// Who failed lately is tried after the others.
+    Avoided,
+    /// Nothing new is tried for what was cancelled, answered, or refused for everybody.
+    NothingNew,
+    /// Nothing is said twice on a stream, and nobody is looked for on a connection that is closed.
+    Streams,
     /// A branch that is no longer wanted is cancelled as soon as it may be.
     LosersCancelled,
     /// An INVITE is answered at once, and finally by Timer B or C.
@@ -94,12 +107,11 @@ type Key = (Vec<u8>, Vec<u8>);
 #[derive(Debug)]
 struct Upstream {
     at: Timestamp,
-    source: SocketAddr,
+    source: Flow,
     request: Vec<u8>,
+    plan: Plan,
     finals: Vec<Final>,
     branches: Vec<Branch>,
-    /// The step in which it was forwarded.
-    forwarded_in: Option<u64>,
     /// Its route keeps no state: what a transaction would do is the peers' affair.
     stateless: bool,
     cancelled: bool,
@@ -117,13 +129,32 @@ struct Final {
 /// One downstream transaction.
 #[derive(Debug)]
 struct Branch {
-    to: SocketAddr,
+    shard: usize,
+    flow: Flow,
     uri: Vec<u8>,
+    /// The preference of its contact, in thousandths.
+    q: u16,
+    /// The number of the step in which it was opened.
+    opened_in: u64,
+    /// And that in which it took another connection; 0 where none.
+    moved_in: u64,
     sent_at: Timestamp,
     bytes: Vec<u8>,
     provisional_at: Option<Timestamp>,
     /// Timer C: set anew by each provisional response but 100, until it has fired.
     ring_deadline: Timestamp,
+    /// Other places may take this one's while it is silent; Timer C begins with the first sign of life.
+    has_others: bool,
+    /// The end of the step of a serial fork.
+    step_deadline: Option<Timestamp>,
+    /// Another place was tried while this one was silent.
+    superseded: bool,
+    /// It refused for everybody, while it counted.
+    declined: bool,
+    /// It was out of reach before it was heard of.
+    lost_at: Option<Timestamp>,
+    /// It failed so that its target is avoided.
+    failed_at: Option<Timestamp>,
     /// The first final response, and when.
     finished: Option<(Status, Timestamp)>,
     cancelled_at: Option<Timestamp>,
@@ -143,7 +174,7 @@ impl Branch {
     }
 
     fn waits(&self, now: Timestamp) -> bool {
-        self.finished.is_none() && self.deadline().is_none_or(|deadline| now < deadline)
+        self.finished.is_none() && self.lost_at.is_none() && self.deadline().is_none_or(|deadline| now < deadline)
     }
 }
 
@@ -155,8 +186,16 @@ struct Present {
     request: Option<(Key, bool)>,
     /// The ACK that came.
     ack: Option<Vec<u8>>,
-    /// The upstream transaction whose branch was answered, or that was cancelled.
-    touched: Option<Key>,
+    /// How the message came.
+    transport: Option<Transport>,
+    /// The upstream transactions whose branches were answered, lost or begun, or that were cancelled.
+    touched: Vec<Key>,
+    /// The DNS was asked something.
+    asked: bool,
+    /// Timers were due.
+    timeout: bool,
+    /// A connection was closed.
+    closed: bool,
     /// A 2xx that must go up now.
     expected: Option<Vec<u8>>,
 }
@@ -169,6 +208,10 @@ pub struct Invariants {
     /// Our branches by their method, and where they stand.
     downstream: BTreeMap<Key, (Key, usize)>,
     table: Table,
+    answers: Answers,
+    closed: BTreeSet<ConnId>,
+    /// When an address last accepted something.
+    forgiven: BTreeMap<SocketAddr, Timestamp>,
     present: Present,
 }
 
@@ -181,6 +224,9 @@ impl Invariants {
             snapshot,
             upstream: BTreeMap::new(),
             downstream: BTreeMap::new(),
+            answers: Answers::default(),
+            closed: BTreeSet::new(),
+            forgiven: BTreeMap::new(),
             present: Present::default(),
         }
     }
@@ -189,21 +235,22 @@ impl Invariants {
     ///
     /// # Errors
     /// The first rule that it broke.
-    pub fn check_step(&mut self, now: Timestamp, step: &Step, sent: &[Sent], server: &Server) -> Result<(), Violation> {
-        self.present = Present { number: self.present.number + 1, ..Present::default() };
+    pub fn check_step(
+        &mut self,
+        now: Timestamp,
+        step: &Step,
+        sent: &[Sent],
+        asked: &[Asked],
+        server: &Server,
+    ) -> Result<(), Violation> {
+        let (number, asked) = (self.present.number + 1, !asked.is_empty());
+        self.present = Present { number, asked, ..Present::default() };
         let verdict = self.check(now, step, sent, server);
         verdict.map_err(|(rule, detail)| Violation { at: now, rule, detail })
     }
 
     fn check(&mut self, now: Timestamp, step: &Step, sent: &[Sent], server: &Server) -> Verdict {
-        if let Step::Datagram { from, bytes, .. } = step
-            && let Ok(message) = Message::parse(bytes)
-        {
-            match message.status() {
-                None => self.on_request(now, *from, &message),
-                Some(status) => self.on_response(now, &message, status),
-            }
-        }
+        self.take(now, step);
         for sent in sent {
             // An empty line keeps a translation open.
             if sent.bytes == b"\r\n\r\n" {
@@ -212,20 +259,50 @@ impl Invariants {
             let message = Message::parse(&sent.bytes)
                 .map_err(|(fault, _)| (Rule::Understandable, format!("{fault}: {}", sent.bytes.escape_ascii())))?;
             match message.status() {
-                None => self.check_request(now, sent.to, &message)?,
-                Some(status) => self.check_response(now, sent.to, &message, status)?,
+                None => self.check_request(now, sent, &message)?,
+                Some(status) => self.check_response(now, &sent.flow, &message, status)?,
             }
         }
         self.check_ack_passed(sent)?;
         self.check_success(sent)?;
         self.check_repeated(now, sent)?;
-        self.check_losers(now)?;
+        self.check_touched(now)?;
         self.check_begun(now)?;
         self.check_table(now, server)
     }
 
+    /// What has happened.
+    fn take(&mut self, now: Timestamp, step: &Step) {
+        match step {
+            Step::Message { flow, bytes, .. } => {
+                let Ok(message) = Message::parse(bytes) else { return };
+                self.present.transport = Some(flow.transport);
+                match message.status() {
+                    None => self.on_request(now, *flow, &message),
+                    Some(status) => self.on_response(now, &message, status),
+                }
+            }
+            Step::Unreachable { peer, .. } => {
+                self.lose(now, |branch| !branch.flow.transport.is_reliable() && branch.flow.peer == *peer);
+            }
+            Step::Closed { connection, peer, .. } => {
+                self.on_closed(now, *connection, *peer);
+            }
+            Step::Unconnected { shard, flow, .. } => {
+                self.lose(now, |branch| branch.shard == *shard && branch.flow == *flow);
+            }
+            Step::Resolved { answer, .. } => {
+                if let Ok(located) = answer {
+                    let hops = located.candidates.iter().flat_map(|candidate| &candidate.hops);
+                    self.answers.add(now, hops.map(|hop| hop.address).collect());
+                }
+            }
+            Step::Timeout { .. } => self.present.timeout = true,
+        }
+    }
+
     /// A request came in.
-    fn on_request(&mut self, now: Timestamp, source: SocketAddr, message: &Message<'_>) {
+    fn on_request(&mut self, now: Timestamp, source: Flow, message: &Message<'_>) {
         let branch = branch_of(message.via());
         if message.method() == Method::Ack {
             if let Some(upstream) = self.upstream.get_mut(&key(&branch, Method::Invite)) {
@@ -238,38 +315,25 @@ impl Invariants {
             let invite = key(&branch, Method::Invite);
             if let Some(upstream) = self.upstream.get_mut(&invite).filter(|upstream| upstream.finals.is_empty()) {
                 upstream.cancelled = true;
-                self.present.touched = Some(invite);
+                self.present.touched.push(invite);
             }
         }
         let key = key(&branch, message.method());
         let first = !self.upstream.contains_key(&key);
-        let stateless = self.is_stateless(message);
+        let stateless = self.is_stateless(&source, message);
+        let plan = if first { self.plan_of(now, message) } else { Plan::One };
         self.upstream.entry(key.clone()).or_insert_with(|| Upstream {
             at: now,
             source,
             request: message.bytes().to_vec(),
+            plan,
             finals: Vec::new(),
             branches: Vec::new(),
-            forwarded_in: None,
             stateless,
             cancelled: false,
             acknowledged: false,
         });
         self.present.request = Some((key, first));
-    }
-
-    /// Whether a request goes along a route without state. One that has to prove who sent it never does: its retransmission
-    /// would use the same nonce count again.
-    fn is_stateless(&self, message: &Message<'_>) -> bool {
-        let Some(uri) = Uri::parse(message.request_uri()) else { return false };
-        let Some(host) = uri.sip().map(|uri| uri.host_port.host) else { return false };
-        let (method, anywhere) = (message.method(), Ipv4Addr::UNSPECIFIED.into());
-        let routes = &self.snapshot.routes;
-        let route = routes.iter().find(|route| route.matches.fits(host, method.as_bytes(), &uri, anywhere));
-        let stateless = route.is_some_and(
-            |route| matches!(&route.action, strowger_shard::Action::Proxy { stateless, .. } if *stateless != Stateless::Never),
-        );
-        stateless && !self.snapshot.auth.requires(message.method().as_bytes())
     }
 
     /// A response came in.
@@ -281,17 +345,30 @@ impl Invariants {
         if is_invite && status.is_success() && upstream.passes_success(now, *index) {
             self.present.expected = Some(stripped.clone());
         }
+        let shared = matches!(upstream.plan, Plan::Targets { .. });
         let branch = &mut upstream.branches[*index];
-        if status.is_provisional() {
+        // What comes when the branch has timed out finds nobody.
+        let waits = branch.waits(now);
+        if waits && status.is_provisional() {
+            let first = branch.provisional_at.is_none();
             branch.provisional_at.get_or_insert(now);
-            if status != Status::TRYING && now < branch.ring_deadline {
+            let begins = first && branch.has_others;
+            if begins || status != Status::TRYING && now < branch.ring_deadline {
                 branch.ring_deadline = now + self.snapshot.proxy.ring_timeout;
             }
-        } else if branch.waits(now) {
+        } else if waits {
+            let counts = !branch.superseded && branch.ended_at(now).is_none() && now < branch.ring_deadline;
+            branch.declined = counts && status.class() == 6;
+            if shared && counts && !upstream.stateless && status == Status::SERVICE_UNAVAILABLE {
+                branch.failed_at.get_or_insert(now);
+            }
             branch.finished = Some((status, now));
         }
+        if status.is_success() {
+            self.forgiven.insert(branch.flow.peer, now);
+        }
         branch.responses.push(stripped);
-        self.present.touched = Some(key.clone());
+        self.present.touched.push(key.clone());
     }
 }
 
@@ -302,8 +379,7 @@ impl Upstream {
 
     /// Whether what still rings is no longer wanted.
     fn is_over(&self) -> bool {
-        let declined = |branch: &Branch| branch.finished.is_some_and(|(status, _)| status.class() == 6);
-        self.cancelled || self.accepted_at().is_some() || self.branches.iter().any(declined)
+        self.cancelled || self.accepted_at().is_some() || self.branches.iter().any(|branch| branch.declined)
     }
 
     fn accepted_at(&self) -> Option<Timestamp> {
@@ -316,6 +392,7 @@ impl Upstream {
         let refused = self.finals.iter().any(|one| !one.status.is_success());
         let lasts = |since: Timestamp| now + SLACK < since + TIMEOUT;
         let branch_lives = match branch.finished {
+            _ if branch.lost_at.is_some() => false,
             Some((status, at)) => status.is_success() && lasts(at),
             None => branch.deadline().is_none_or(|deadline| now + SLACK < deadline),
         };

@@ -1,32 +1,43 @@
 //! Rules for the requests that leave.
 
-use core::net::SocketAddr;
-
 use strowger_foundation::Timestamp;
 use strowger_message::{Message, Method, Status};
 
-use super::{Branch, Invariants, Rule, Verdict, branch_of, key, second_branch, untouched};
+use super::fork::{Entry, Plan};
+use super::{Branch, Invariants, Rule, TIMEOUT, Verdict, branch_of, key, second_branch, untouched};
 use crate::ladder::summary;
 use crate::server::Sent;
 
 impl Invariants {
-    pub(super) fn check_request(&mut self, now: Timestamp, to: SocketAddr, message: &Message<'_>) -> Verdict {
+    pub(super) fn check_request(&mut self, now: Timestamp, sent: &Sent, message: &Message<'_>) -> Verdict {
         match second_branch(message) {
-            None => self.check_own_request(now, message),
-            Some(above) if message.method() == Method::Ack => self.check_ack(&above, message),
-            Some(above) => self.check_forwarded(now, to, &above, message),
+            None => self.check_own_request(now, sent, message),
+            Some(above) if message.method() == Method::Ack => self.check_ack(&above, sent, message),
+            Some(above) => self.check_forwarded(now, sent, &above, message),
         }
     }
 
     /// The server's own: CANCEL and ACK of a branch, and what keeps a translation open.
-    fn check_own_request(&mut self, now: Timestamp, message: &Message<'_>) -> Verdict {
+    fn check_own_request(&mut self, now: Timestamp, sent: &Sent, message: &Message<'_>) -> Verdict {
         let place = self.downstream.get(&key(&branch_of(message.via()), Method::Invite));
         let upstream = place.and_then(|(key, index)| Some((self.upstream.get_mut(key)?, *index)));
         match (message.method(), upstream) {
             (Method::Options, None) => Ok(()),
             (Method::Cancel, Some((upstream, index))) => {
-                let unwanted = upstream.is_over() || now >= upstream.branches[index].ring_deadline;
-                upstream.branches[index].cancelled_at.get_or_insert(now);
+                let over = upstream.is_over();
+                let named = matches!(upstream.plan, Plan::Targets { named: true, .. });
+                let branch = &mut upstream.branches[index];
+                let rung_out = now >= branch.ring_deadline
+                    || named && now >= branch.sent_at + self.snapshot.proxy.ring_timeout
+                    || branch.step_deadline.is_some_and(|deadline| now >= deadline);
+                let unwanted = over || rung_out || branch.superseded;
+                let moves = self.present.closed && sent.flow.connection.is_none();
+                let again = branch.cancelled_at.is_some() && sent.flow.transport.is_reliable() && !moves;
+                broken_unless(!again, Rule::Streams, || format!("cancelled twice: {}", summary(message.bytes())))?;
+                broken_unless(moves || sent.flow == branch.flow, Rule::LosersCancelled, || {
+                    format!("goes another way than its INVITE: {}", summary(message.bytes()))
+                })?;
+                branch.cancelled_at.get_or_insert(now);
                 broken_unless(unwanted, Rule::LosersCancelled, || {
                     format!("for no reason: {}", summary(message.bytes()))
                 })
@@ -42,14 +53,14 @@ impl Invariants {
         }
     }
 
-    fn check_ack(&self, above: &[u8], message: &Message<'_>) -> Verdict {
+    fn check_ack(&self, above: &[u8], sent: &Sent, message: &Message<'_>) -> Verdict {
         // An ACK to a success has a branch of its own; that of a known INVITE is an ACK to its failure.
         let absorbed = self.upstream.get(&key(above, Method::Invite)).is_none_or(|upstream| upstream.stateless);
         broken_unless(absorbed, Rule::AckAbsorbed, || format!("forwarded: {}", summary(message.bytes())))?;
         let Some(ack) = self.present.ack.as_deref().and_then(|bytes| Message::parse(bytes).ok()) else {
             return Err((Rule::ForwardedOnce, format!("an ACK that nobody sent: {}", summary(message.bytes()))));
         };
-        untouched::check_request(&ack, message)
+        untouched::check_request(&ack, message, self.present.transport != Some(sent.flow.transport))
     }
 
     /// An ACK that answers no failure went on in the step in which it came.
@@ -61,59 +72,63 @@ impl Invariants {
         broken_unless(passed, Rule::AckPassed, || format!("went nowhere: {}", summary(bytes)))
     }
 
-    fn check_forwarded(&mut self, now: Timestamp, to: SocketAddr, above: &[u8], message: &Message<'_>) -> Verdict {
+    fn check_forwarded(&mut self, now: Timestamp, sent: &Sent, above: &[u8], message: &Message<'_>) -> Verdict {
         let key = key(above, message.method());
+        let arrived = matches!(&self.present.request, Some((arrived, true)) if *arrived == key);
+        let (flow, shown) = (sent.flow, || summary(message.bytes()));
         let Some(upstream) = self.upstream.get_mut(&key) else {
-            return Err((Rule::ForwardedOnce, format!("a request that nobody sent: {}", summary(message.bytes()))));
+            return Err((Rule::ForwardedOnce, format!("a request that nobody sent: {}", shown())));
         };
         let branch = super::key(&branch_of(message.via()), message.method());
         if let Some((_, index)) = self.downstream.get(&branch) {
-            let same = upstream.branches[*index].bytes == message.bytes() && upstream.branches[*index].to == to;
-            return broken_unless(same, Rule::ForwardedOnce, || {
-                format!("repeated otherwise: {}", summary(message.bytes()))
-            });
+            let known = &upstream.branches[*index];
+            let same = known.bytes == message.bytes() && known.flow == flow;
+            broken_unless(same, Rule::ForwardedOnce, || format!("repeated otherwise: {}", shown()))?;
+            let moves = known.moved_in == self.present.number;
+            let allowed = upstream.stateless || moves || !flow.transport.is_reliable();
+            return broken_unless(allowed, Rule::Streams, || format!("repeated on a stream: {}", shown()));
         }
-        let first = *upstream.forwarded_in.get_or_insert(self.present.number);
-        broken_unless(first == self.present.number, Rule::ForwardedOnce, || {
-            format!("forwarded a second time: {}", summary(message.bytes()))
-        })?;
         let uri = message.request_uri().to_vec();
-        let twice = upstream.branches.iter().any(|other| other.to == to && other.uri == uri);
-        broken_unless(!twice, Rule::ForwardedOnce, || {
-            format!("two branches to one target: {}", summary(message.bytes()))
-        })?;
+        let twice = upstream.branches.iter().any(|other| other.flow.peer == flow.peer && other.uri == uri);
+        broken_unless(!twice, Rule::ForwardedOnce, || format!("two branches to one target: {}", shown()))?;
         if let Ok(request) = Message::parse(&upstream.request) {
-            untouched::check_request(&request, message)?;
+            untouched::check_request(&request, message, upstream.source.transport != flow.transport)?;
         }
-        self.downstream.insert(branch, (key, upstream.branches.len()));
+        let policy = &self.snapshot.proxy;
+        let entry = Entry { now, step: self.present.number, late: !arrived, flow, uri: &uri };
+        let (q, has_others, has_lower) = upstream.enter(&entry, policy, &self.answers)?;
+        // A later step goes to the contacts as they were.
+        let gone =
+            arrived && !flow.reopen && flow.connection.is_some_and(|connection| self.closed.contains(&connection));
+        let found = matches!(upstream.plan, Plan::Contacts(_)) && gone;
+        broken_unless(!found, Rule::Streams, || format!("to a connection that is closed: {}", shown()))?;
+        let is_invite = message.method() == Method::Invite;
+        let step = policy.fork_timeout.min(policy.ring_timeout);
+        self.downstream.insert(branch, (key.clone(), upstream.branches.len()));
         upstream.branches.push(Branch {
-            to,
+            shard: sent.shard,
+            flow,
             uri,
+            q,
+            opened_in: self.present.number,
+            moved_in: 0,
             sent_at: now,
             bytes: message.bytes().to_vec(),
             provisional_at: None,
-            ring_deadline: now + self.snapshot.proxy.ring_timeout,
+            // Nobody rings for another request: Timer F is all that ends it.
+            ring_deadline: now + if is_invite { policy.ring_timeout } else { TIMEOUT },
+            has_others,
+            step_deadline: (is_invite && has_lower).then(|| now + step),
+            superseded: false,
+            declined: false,
+            lost_at: None,
+            failed_at: None,
             finished: None,
             cancelled_at: None,
             responses: Vec::new(),
         });
-        Ok(())
-    }
-
-    /// Each branch that is no longer wanted, and has been heard of, is cancelled.
-    pub(super) fn check_losers(&self, now: Timestamp) -> Verdict {
-        let Some(upstream) = self.present.touched.as_ref().and_then(|key| self.upstream.get(key)) else {
-            return Ok(());
-        };
-        if !upstream.is_invite() || upstream.stateless || !upstream.is_over() {
-            return Ok(());
-        }
-        let forgotten =
-            |branch: &&Branch| branch.waits(now) && branch.provisional_at.is_some() && branch.cancelled_at.is_none();
-        match upstream.branches.iter().find(forgotten) {
-            Some(branch) => Err((Rule::LosersCancelled, format!("still rings: {}", summary(&branch.bytes)))),
-            None => Ok(()),
-        }
+        self.present.touched.push(key.clone());
+        self.check_avoided(now, &key)
     }
 }
 

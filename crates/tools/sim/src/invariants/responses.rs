@@ -1,8 +1,6 @@
 //! Rules for the responses that leave.
 
-use core::net::SocketAddr;
-
-use strowger_foundation::Timestamp;
+use strowger_foundation::{Flow, Timestamp};
 use strowger_message::{HeaderName, Message, Status};
 
 use super::requests::broken_unless;
@@ -17,7 +15,7 @@ impl Invariants {
     pub(super) fn check_response(
         &mut self,
         now: Timestamp,
-        to: SocketAddr,
+        flow: &Flow,
         message: &Message<'_>,
         status: Status,
     ) -> Verdict {
@@ -26,7 +24,8 @@ impl Invariants {
         let Some(upstream) = self.upstream.get_mut(&key) else {
             return Err((Rule::ResponseAddressed, format!("a response to nobody: {}", shown())));
         };
-        broken_unless(to == upstream.source, Rule::ResponseAddressed, || format!("to {to}: {}", shown()))?;
+        let addressed = upstream.is_answered_by(flow);
+        broken_unless(addressed, Rule::ResponseAddressed, || format!("to {flow}: {}", shown()))?;
         upstream.check_origin(message, status)?;
         if !upstream.is_invite() {
             let allowed = status != Status::REQUEST_TIMEOUT && (!status.is_provisional() || status == Status::TRYING);
@@ -44,8 +43,10 @@ impl Invariants {
         }
         let to = message.head().first(HeaderName::To).unwrap_or(&[]).to_vec();
         if upstream.finals.iter().any(|one| one.bytes == message.bytes()) {
-            return Ok(());
+            let silent = status.is_success() || !self.present.timeout || !flow.transport.is_reliable();
+            return broken_unless(silent, Rule::Streams, || format!("repeated on a stream: {}", shown()));
         }
+        upstream.check_untried(status)?;
         let another_success =
             |one: &Final| upstream.is_invite() && one.status.is_success() && status.is_success() && one.to != to;
         let allowed = upstream.finals.iter().all(another_success);
@@ -81,7 +82,7 @@ impl Invariants {
         let Some((key, true)) = &self.present.request else { return Ok(()) };
         let Some(upstream) = self.upstream.get(key) else { return Ok(()) };
         let answered = upstream.finals.iter().any(|one| one.at == now);
-        let goes_on = !upstream.branches.is_empty();
+        let goes_on = !upstream.branches.is_empty() || self.present.asked;
         broken_unless(answered || goes_on, Rule::InviteEnds, || {
             format!("neither answered nor forwarded: {}", summary(&upstream.request))
         })
@@ -89,6 +90,15 @@ impl Invariants {
 }
 
 impl Upstream {
+    /// Whether a response by `flow` goes where the request came from: on its connection, or another once that is closed.
+    fn is_answered_by(&self, flow: &Flow) -> bool {
+        let source = &self.source;
+        let same = flow.transport == source.transport && flow.peer.ip() == source.peer.ip();
+        let by_address = !source.transport.is_reliable() || self.stateless;
+        let by_connection = source.transport.is_reliable() && flow.connection == source.connection && flow.reopen;
+        same && (by_connection || by_address && flow.peer == source.peer)
+    }
+
     /// A branch's response without our Via, or the server's own with a To tag.
     fn check_origin(&self, message: &Message<'_>, status: Status) -> Verdict {
         let forwarded = self.branches.iter().flat_map(|branch| &branch.responses).any(|one| one == message.bytes());

@@ -2,12 +2,13 @@
 
 use std::sync::Arc;
 
-use strowger_foundation::{Flow, ListenerId, Timestamp, Transport};
-use strowger_message::{HeaderName, Message, Method, SipUri, Status, Uri};
+use strowger_foundation::{ConnId, Timestamp};
+use strowger_message::{HeaderName, Message, Method, SipUri, Status};
 use strowger_registrar::model::Model;
 use strowger_registrar::{Source, Target, Update};
 use strowger_shard::Snapshot;
 
+use super::fork::Plan;
 use super::requests::broken_unless;
 use super::{Invariants, Rule, Upstream, Verdict};
 use crate::ladder::summary;
@@ -41,10 +42,10 @@ impl Table {
             return Ok(());
         };
         let Some(aor) = request.to().parse_uri().and_then(|uri| self.aor(uri.sip()?)) else { return Ok(()) };
-        let via = request.via();
-        let matches =
-            via.host().ip() == Some(upstream.source.ip()) && via.sent_by.port.unwrap_or(5060) == upstream.source.port();
-        let flow = Flow::new(ListenerId(0), Transport::Udp, upstream.source);
+        let (via, flow) = (request.via(), upstream.source);
+        // On a stream nobody knows the port that it is seen from.
+        let same_port = flow.transport.is_reliable() || via.sent_by.port.unwrap_or(5060) == flow.peer.port();
+        let matches = via.host().ip() == Some(flow.peer.ip()) && same_port;
         let source = Source { flow, via_sent_by_matches: matches };
         let update = Update::read(&request);
         let applied = update.and_then(|update| self.model.apply(now, &aor, &self.snapshot.registrar, &source, &update));
@@ -66,16 +67,23 @@ impl Table {
         broken_unless(agrees, Rule::Registrar, || format!("the answer lists {} of {}", listed.len(), bindings.len()))
     }
 
-    /// Where a request that begins something goes: the contacts that the model has.
-    fn check_targets(&self, now: Timestamp, upstream: &Upstream) -> Verdict {
-        let Ok(request) = Message::parse(&upstream.request) else { return Ok(()) };
-        let Some(Uri::Sip(uri)) = Uri::parse(request.request_uri()) else { return Ok(()) };
-        if request.to().tag().is_some() || uri.user.is_none() {
-            return Ok(());
-        }
-        let Some(aor) = self.aor(&uri) else { return Ok(()) };
-        let mut expected: Vec<_> = self.model.lookup(now, &aor).into_iter().map(|target| target.uri.to_vec()).collect();
-        let mut seen: Vec<_> = upstream.branches.iter().map(|branch| branch.uri.clone()).collect();
+    /// A connection is closed.
+    pub(super) fn disconnect(&mut self, connection: ConnId) {
+        self.model.disconnect(connection);
+    }
+
+    /// The contacts of a user of ours, with their preferences.
+    pub(super) fn contacts(&self, now: Timestamp, uri: &SipUri<'_>) -> Option<Vec<(Vec<u8>, u16)>> {
+        let aor = self.aor(uri)?;
+        Some(self.model.lookup(now, &aor).into_iter().map(|target| (target.uri.to_vec(), target.q)).collect())
+    }
+
+    /// Where a request that begins something goes: the contacts that the model has, those of the highest preference first.
+    fn check_targets(upstream: &Upstream) -> Verdict {
+        let Plan::Contacts(contacts) = &upstream.plan else { return Ok(()) };
+        let best = contacts.iter().map(|(_, q)| *q).max();
+        let mut expected: Vec<_> = contacts.iter().filter(|(_, q)| Some(*q) == best).map(|(uri, _)| uri).collect();
+        let mut seen: Vec<_> = upstream.branches.iter().map(|branch| &branch.uri).collect();
         expected.sort();
         seen.sort();
         let absent = |status| matches!(status, Status::NOT_FOUND | Status::TEMPORARILY_UNAVAILABLE);
@@ -112,7 +120,7 @@ impl Invariants {
                     self.table.register(now, upstream, answer.status, &answer.bytes)?;
                 }
             } else if key.1 != Method::Cancel.as_bytes() {
-                self.table.check_targets(now, upstream)?;
+                Table::check_targets(upstream)?;
             }
         }
         self.table.check_lookups(now, server)

@@ -1,0 +1,62 @@
+//! The DNS of a world: answers that come late, never, or differ from those before.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::sync::Arc;
+
+use strowger_foundation::Transport;
+use strowger_locate::{Answer, Candidate, Failure, Hop, Located};
+
+use crate::rng::Rng;
+
+/// What the DNS is like.
+#[derive(Clone, Debug, Default)]
+pub struct Zone {
+    /// What a name has led to, one after the other, as time goes on: addresses in the order in which they are tried.
+    pub answers: Vec<Vec<SocketAddr>>,
+    /// How long each of them holds.
+    pub changes_after: Duration,
+    /// The longest time that an answer takes, in milliseconds.
+    pub delay_max_ms: u64,
+    /// Questions without an answer, of a thousand.
+    pub silent_per_mille: u64,
+    /// How long an answer may be kept.
+    pub ttl: Duration,
+}
+
+/// The DNS at work.
+#[derive(Debug)]
+pub struct Dns {
+    zone: Zone,
+    rng: Rng,
+}
+
+impl Dns {
+    /// The DNS of `zone`.
+    #[must_use]
+    pub const fn new(zone: Zone, rng: Rng) -> Self {
+        Self { zone, rng }
+    }
+
+    /// What is said to a question that is asked so long after the beginning, after how long, and for how long it may be
+    /// kept.
+    pub fn ask(&mut self, since: Duration) -> (Answer, Duration, Duration) {
+        let delay = Duration::from_millis(self.rng.between(1, self.zone.delay_max_ms.max(1)));
+        if self.rng.chance(self.zone.silent_per_mille) {
+            return (Err(Failure::NoAnswer), delay.max(Duration::from_secs(2)), Duration::ZERO);
+        }
+        let turn = since.as_millis() / self.zone.changes_after.as_millis().max(1);
+        let turn = usize::try_from(turn).unwrap_or(0) % self.zone.answers.len().max(1);
+        let answer = match self.zone.answers.get(turn).map(Vec::as_slice) {
+            None | Some([]) => Err(Failure::NoSuchName),
+            Some(addresses) => Ok(Arc::new(Located::new(addresses.iter().enumerate().map(candidate).collect()))),
+        };
+        (answer, delay, self.zone.ttl)
+    }
+}
+
+fn candidate((place, address): (usize, &SocketAddr)) -> Candidate {
+    let hop = Hop { transport: Transport::Udp, address: *address };
+    let priority = u16::try_from(place).unwrap_or(u16::MAX);
+    Candidate { rank: 1, priority, weight: 1, hops: [hop].into_iter().collect() }
+}
