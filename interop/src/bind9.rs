@@ -58,7 +58,8 @@ impl Bind9 {
         fs::write(folder.path().join("zone"), head + records).expect("the zone can be written");
         // Debian's AppArmor profile lets the executable at its usual place read nothing below /tmp.
         // By a process of its own: a file that this one has open for writing cannot be run while another thread forks.
-        let copied = Command::new("cp").arg(named().expect("named is installed")).arg(folder.path().join("named")).status();
+        let copied =
+            Command::new("cp").arg(named().expect("named is installed")).arg(folder.path().join("named")).status();
         assert!(copied.expect("cp can be run").success(), "named can be copied");
         let address = (Ipv4Addr::LOCALHOST, free_port()).into();
         let mut server = Bind9 { folder, zone: zone.to_owned(), address, child: None };
