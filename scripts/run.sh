@@ -23,7 +23,7 @@ show_account() {
     printf '    user name            %s\n' "$1"
     printf '    password             %s\n' "$2"
     printf '    domain (SIP server)  %s\n' "$address"
-    printf '    transport            UDP, port 5060\n\n'
+    printf '    transport            UDP or TCP, port 5060\n\n'
 }
 
 if [ -e strowger.toml ]; then

@@ -1,8 +1,10 @@
 //! Ports that nobody uses.
 
-use std::net::{TcpListener, UdpSocket};
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::ops::Range;
 use std::sync::atomic::{AtomicU32, Ordering};
+
+use socket2::{Domain, Socket, Type};
 
 /// Below the range from which Linux takes ports for outgoing sockets (from 32768), so that no
 /// unrelated socket can take a port between our look and the program's bind.
@@ -39,6 +41,14 @@ fn find(width: u32) -> u16 {
 }
 
 fn is_free(port: u32) -> bool {
-    let address = ("0.0.0.0", u16::try_from(port).expect("the range fits a port"));
-    UdpSocket::bind(address).is_ok() && TcpListener::bind(address).is_ok()
+    let port = u16::try_from(port).expect("the range fits a port");
+    let address = SocketAddr::from((Ipv4Addr::UNSPECIFIED, port));
+    UdpSocket::bind(address).is_ok() && is_free_for_streams(address)
+}
+
+/// Without the reuse that the standard library asks for: `baresip` does not ask for it either, so a connection of an earlier
+/// test that still waits for its end (TIME_WAIT) keeps it from listening.
+fn is_free_for_streams(address: SocketAddr) -> bool {
+    let socket = Socket::new(Domain::IPV4, Type::STREAM, None).expect("a socket");
+    socket.bind(&address.into()).is_ok() && socket.listen(1).is_ok()
 }

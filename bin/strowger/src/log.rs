@@ -9,6 +9,7 @@ use crate::cdr::Cdr;
 use strowger_control::config::{Format, Level, Log};
 use strowger_message::lossy;
 use strowger_shard::Event;
+use strowger_trunk::{State, Status};
 use strowger_worker::PanicReport;
 use tracing::level_filters::LevelFilter;
 
@@ -44,6 +45,18 @@ pub(crate) fn events(events: &Receiver<Event>, cdr: &Cdr) {
     }
 }
 
+fn account(trunk: &str, status: &Status) {
+    let answer = status.last_answer.map_or_else(|| "no answer".to_owned(), |code| code.to_string());
+    match status.state {
+        State::Registered => tracing::info!(trunk, "registered at the trunk"),
+        State::Refused => {
+            tracing::error!(trunk, answer, "the trunk refuses the registration: check its username, password and from");
+        }
+        State::Failing => tracing::warn!(trunk, answer, "the trunk cannot be registered at; trying again"),
+        State::Registering | State::Leaving | State::Stopped => tracing::debug!(trunk, "the trunk is left"),
+    }
+}
+
 /// A panic that a worker contained.
 pub(crate) fn panic(report: &PanicReport) {
     tracing::error!("a fault in this program was contained; please report it: {report}");
@@ -55,6 +68,7 @@ fn kind(event: &Event) -> &'static str {
         Event::WrongCredentials { .. } => "wrong credentials",
         Event::WrongIdentity { .. } => "wrong identities",
         Event::TableFull { .. } => "full tables",
+        Event::Account { .. } => "registrations of trunks",
         Event::Call(_) => "calls",
     }
 }
@@ -70,6 +84,7 @@ fn write(event: Event) {
             tracing::warn!(%peer, user, claimed, "a user claimed to be somebody else");
         }
         Event::TableFull { table } => tracing::error!(table, "a table is full: work is refused"),
+        Event::Account { trunk, status } => account(&trunk, &status),
         Event::Call(record) => tracing::debug!(reason = record.reason.as_str(), "a call has ended"),
     }
 }

@@ -10,7 +10,7 @@ use strowger_message::Message;
 use strowger_proxy::OWN_USERS;
 use strowger_proxy::branch::{Branch, Owner};
 use strowger_transaction::Kind;
-use strowger_trunk::{Place, Registration, Sending, Status, Trunk};
+use strowger_trunk::{Place, Registration, Sending, State, Status, Trunk};
 
 use crate::shard::{FOR_NOBODY, Shard};
 
@@ -31,6 +31,8 @@ struct Account {
     failed: usize,
     /// It ends with its last request.
     is_leaving: bool,
+    /// What the operator was told last.
+    told: State,
 }
 
 /// All of them.
@@ -79,8 +81,15 @@ impl Accounts {
                 // With a Call-ID of its own: its CSeq begins anew, and the registrar takes no lower one.
                 self.begun = self.begun.wrapping_add(1);
                 let registration = Registration::new(Arc::clone(trunk), self.seed.wrapping_add(self.begun));
-                let account =
-                    Account { registration, is_asking: false, attempt: 0, places: 1, failed: 0, is_leaving: false };
+                let account = Account {
+                    registration,
+                    is_asking: false,
+                    attempt: 0,
+                    places: 1,
+                    failed: 0,
+                    is_leaving: false,
+                    told: State::Registering,
+                };
                 self.list.insert(account);
             }
         }
@@ -127,6 +136,16 @@ impl Accounts {
         for (_, account) in self.list.iter().filter(|(_, account)| !account.is_leaving) {
             visit(&account.registration.trunk().name, account.registration.status(now));
         }
+    }
+
+    /// A trunk whose registration stands otherwise than the operator was told.
+    pub(crate) fn poll_change(&mut self, now: Timestamp) -> Option<(Box<str>, Status)> {
+        let news = |account: &Account| (account.registration.status(now).state, account.told);
+        let told = |(state, told): (State, State)| state == told || state == State::Registering;
+        let (_, account) = self.list.iter_mut().find(|(_, account)| !account.is_leaving && !told(news(account)))?;
+        let status = account.registration.status(now);
+        account.told = status.state;
+        Some((account.registration.trunk().name.clone(), status))
     }
 
     fn of_user(&mut self, user: u32) -> Option<&mut Account> {

@@ -96,6 +96,13 @@ pub enum Event {
         /// The identity that was claimed; escaped.
         claimed: String,
     },
+    /// A trunk knows us now, or does not: its registration stands otherwise than before.
+    Account {
+        /// The trunk's name.
+        trunk: Box<str>,
+        /// How it stands.
+        status: strowger_trunk::Status,
+    },
     /// A call that was followed has ended.
     Call(Box<Record>),
     /// A table is full, and work was refused.

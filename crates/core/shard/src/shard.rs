@@ -171,6 +171,9 @@ impl Shard {
             self.accounts.handle_failure(now, user);
         }
         self.drive_accounts(now);
+        while let Some((trunk, status)) = self.accounts.poll_change(now) {
+            self.report(Event::Account { trunk, status });
+        }
         while let Some(record) = self.calls.as_mut().and_then(Calls::poll_record) {
             self.report(Event::Call(Box::new(record)));
         }

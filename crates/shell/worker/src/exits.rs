@@ -168,9 +168,11 @@ impl Exits {
 
     /// Sends a message of a shard.
     pub(crate) fn send(&mut self, now: Timestamp, sender: ShardId, flow: Flow, message: &mut Vec<u8>) {
-        self.tracer.sent(now, &flow, message);
         match (self.ports.get_mut(usize::from(flow.listener.0)), flow.transport) {
-            (Some(Port::Udp(outlet)), Transport::Udp) => outlet.send(flow.peer, message),
+            (Some(Port::Udp(outlet)), Transport::Udp) => {
+                self.tracer.sent(now, &flow, message);
+                outlet.send(flow.peer, message);
+            }
             (Some(Port::Tcp(_)), Transport::Tcp) => self.send_on_connection(now, sender, flow, message),
             _ => self.counters.misdirected += 1,
         }
@@ -183,7 +185,7 @@ impl Exits {
             return self.hand_over_bytes(id.worker(), Errand::Send, now, sender, flow, message);
         }
         match self.streams.find(id) {
-            Some(slot) => self.write(slot, sender, flow, message),
+            Some(slot) => self.write(now, slot, sender, flow, message),
             //= rfc3261#18.2.2
             None if flow.reopen => self.send_to_peer(now, sender, flow, message),
             None => self.fail(now, sender, flow),
@@ -208,14 +210,17 @@ impl Exits {
                 self.hand_over_bytes(id.worker(), Errand::SendToPeer, now, sender, flow, message);
             }
             Some(id) => match self.streams.find(id) {
-                Some(slot) => self.write(slot, sender, flow, message),
+                Some(slot) => self.write(now, slot, sender, flow, message),
                 None => self.fail(now, sender, flow),
             },
             None => self.fail(now, sender, flow),
         }
     }
 
-    fn write(&mut self, slot: u32, sender: ShardId, flow: Flow, message: &[u8]) {
+    fn write(&mut self, now: Timestamp, slot: u32, sender: ShardId, flow: Flow, message: &[u8]) {
+        // The connection's own far end, which need not be where another one would be opened to.
+        let peer = self.streams.peer(slot).unwrap_or(flow.peer);
+        self.tracer.sent(now, &Flow { peer, ..flow }, message);
         self.streams.counters.messages_out += 1;
         self.streams.write(slot, Some((sender, flow)), message);
     }

@@ -130,6 +130,11 @@ impl Streams {
         ConnId::new(self.worker, slot, generation)
     }
 
+    /// The far end of the connection at `slot`.
+    pub(crate) fn peer(&self, slot: u32) -> Option<SocketAddr> {
+        Some(self.slots.get(slot as usize)?.connection.as_ref()?.peer)
+    }
+
     /// Where the connection `id` is, while it can be sent on.
     pub(crate) fn find(&self, id: ConnId) -> Option<u32> {
         let slot = self.slots.get(id.slot())?;
