@@ -331,8 +331,8 @@ impl Rig {
             }
             None => additions.push("Max-Forwards: 70\r\n"),
         }
+        // The route's target goes before the message's own Routes, so they stay as they are (§16.6 step 6).
         complete_via(&mut expected, source);
-        make_strict(&mut expected);
 
         let start = line_end(request, 0);
         let mut added = start;
@@ -431,17 +431,6 @@ fn complete_via(message: &mut Vec<u8>, source: &Source) {
     };
     let top = top.replace(";rport;", &format!(";rport={};", address.port()));
     message.splice(at, (top + &others).into_bytes());
-}
-
-/// Exchanges the Request-URI and the one Route where that is a strict router's, as RFC 3261 §16.6 step 6 has it.
-fn make_strict(message: &mut Vec<u8>) {
-    let Some(at) = field(message, &["route"]).filter(|at| !contains(&message[at.clone()], b";lr")) else { return };
-    let route = message[at.start + 1..at.end - 1].to_vec();
-    let start = message.iter().position(|byte| *byte == b' ').expect("a request line") + 1;
-    let end = start + message[start..].iter().position(|byte| *byte == b' ').expect("a request line");
-    let request_uri = message[start..end].to_vec();
-    message.splice(at.start + 1..at.end - 1, request_uri);
-    message.splice(start..end, route);
 }
 
 /// Whether a response repeats what it must of the request: all Vias but for additions to the first, From, Call-ID, CSeq.
