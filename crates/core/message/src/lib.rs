@@ -58,5 +58,5 @@ pub use peek::{Kind, Peek};
 pub use reply::Reply;
 pub use status::Status;
 pub use text::{lossy, parse_decimal, parse_q, split_list, trim, unquote};
-pub use uri::{Aor, SipUri, TelUri, Uri};
+pub use uri::{Aor, SipUri, TelUri, Uri, unescape};
 pub use via::{MAGIC_COOKIE, Rport, Via};

@@ -379,7 +379,11 @@ impl fmt::Debug for Aor {
     }
 }
 
-/// Text with its `%HH` escapes undone; what is no escape is handed out as it is.
+/// `text` with its `%HH` escapes undone (RFC 3261 §19.1.2); what is no escape is handed out as it is.
+pub fn unescape(text: &[u8]) -> impl Iterator<Item = u8> + '_ {
+    Unescaped::new(text)
+}
+
 struct Unescaped<'a> {
     rest: &'a [u8],
 }
@@ -566,5 +570,10 @@ mod tests {
                 prop_assert_eq!(Some(format!("{short:?}")), long.map(|long| format!("{long:?}")));
             }
         }
+    }
+
+    #[test]
+    fn an_escape_that_is_none_stays() {
+        assert_eq!(unescape(b"a%3bb%253b%zz%4").collect::<Vec<_>>(), b"a;b%3b%zz%4");
     }
 }

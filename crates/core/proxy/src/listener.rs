@@ -46,24 +46,6 @@ impl Listeners {
         self.0.iter()
     }
 
-    /// How many there are.
-    #[must_use]
-    pub fn len(&self) -> usize {
-        self.0.len()
-    }
-
-    /// Whether there is none.
-    #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Whether one has this transport.
-    #[must_use]
-    pub fn speak(&self, transport: Transport) -> bool {
-        self.iter().any(|listener| listener.transport == transport)
-    }
-
     /// The listener of `transport` from which `peer` is best reached: `preferred` where family and loopback agree, else
     /// the one with the preferred one's address, else the first that agrees, else any of the family.
     #[must_use]
@@ -80,12 +62,6 @@ impl Listeners {
         let twin = |own: &Listener| agrees(own) && wanted.is_some_and(|wanted| wanted.address.ip() == own.address.ip());
         let index = find(&twin).or_else(|| find(&agrees)).or_else(|| find(&same_family))?;
         u16::try_from(index).ok().map(ListenerId)
-    }
-}
-
-impl FromIterator<Listener> for Listeners {
-    fn from_iter<I: IntoIterator<Item = Listener>>(listeners: I) -> Self {
-        Self(listeners.into_iter().collect())
     }
 }
 

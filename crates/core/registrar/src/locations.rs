@@ -6,10 +6,10 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use smallvec::SmallVec;
 use strowger_foundation::map::{Seeded, seeded};
 use strowger_foundation::{ConnId, Flow, ShardId, TagKey, Timestamp};
-use strowger_message::Reply;
+use strowger_message::{Reply, unescape};
 
 use crate::echo::{self, GruuText};
-use crate::instance::{GruuKey, instance_hash, unescaped};
+use crate::instance::{GruuKey, instance_hash};
 use crate::policy::Policy;
 use crate::refusal::Refusal;
 use crate::stripe::{Stripe, low_half};
@@ -136,7 +136,7 @@ impl Locations {
     pub fn lookup_instance(&self, now: Timestamp, aor: &[u8], gr: &[u8], out: &mut impl Extend<Target>) {
         let (shard, hash) = self.place(aor);
         let Some(stripe) = self.lock(shard) else { return };
-        let instance = unescaped(gr);
+        let instance: SmallVec<[u8; 48]> = unescape(gr).collect();
         let current = stripe.current(now, aor, hash);
         out.extend(current.iter().filter(|binding| binding.is_of(&instance)).map(|binding| binding.target()));
     }

@@ -13,9 +13,10 @@ use strowger_proxy::{Guide, Target, forward};
 use strowger_registrar::Locations;
 use strowger_trunk::{Challenged, answer_challenge};
 
+use crate::places::is_one_host;
 use crate::shard::FOR_NOBODY;
 use crate::snapshot::Snapshot;
-use crate::way::{Question, is_one_host};
+use crate::way::Question;
 
 /// The shard, but for its proxy.
 pub(crate) struct ShardGuide<'a> {

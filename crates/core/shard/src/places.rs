@@ -1,17 +1,16 @@
 //! From a URI, a binding or a route to the places where a request is tried (RFC 3263).
 
 use core::cell::Cell;
-use core::net::{IpAddr, SocketAddr};
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use smallvec::SmallVec;
 use strowger_foundation::{Flow, KeyRing, ListenerId, Timestamp, Transport};
 use strowger_locate::{Answer, Failure, Hop, Located, Lookup, Names, Outages, Question};
 use strowger_message::{Host, NameAddr, SipUri, Status, Uri, split_list};
-use strowger_proxy::{Place, Reach, Stateless, Target, To};
+use strowger_proxy::{Place, Reach, Stateless, Target, To, flow_token};
 
 use crate::route::{self, Action, Route, RouteTarget};
 use crate::snapshot::Snapshot;
-use crate::way::{is_one_host, literal_address, token_of};
 
 /// What places are found with.
 #[derive(Clone, Copy)]
@@ -257,4 +256,30 @@ pub(crate) fn question_of(uri: &SipUri<'_>) -> Option<Question> {
 /// The peer of a literal address, as one would send there by `transport`.
 pub(crate) fn peer_of(uri: &SipUri<'_>) -> Option<SocketAddr> {
     literal_address(uri).map(|(_, address)| address)
+}
+
+/// Whether an address that a message names can be one host's: nothing is ever sent to all of them.
+pub(crate) fn is_one_host(ip: IpAddr) -> bool {
+    let ip = ip.to_canonical();
+    !ip.is_unspecified() && !ip.is_multicast() && ip != IpAddr::V4(Ipv4Addr::BROADCAST)
+}
+
+/// Whether what came by `source` came by `flow`.
+pub(crate) fn is_from(source: &Flow, flow: &Flow) -> bool {
+    match flow.connection {
+        Some(connection) => source.connection == Some(connection),
+        None => source.peer == flow.peer,
+    }
+}
+
+/// The flow of a URI of ours whose user is a token that we wrote.
+fn token_of(ring: &KeyRing, uri: &SipUri<'_>) -> Option<Flow> {
+    flow_token::verify(ring, uri.user?)
+}
+
+/// The literal address that a URI names, and its transport.
+fn literal_address(uri: &SipUri<'_>) -> Option<(Transport, SocketAddr)> {
+    let ip = host_of(uri)?.ip().filter(|ip| is_one_host(*ip))?;
+    let transport = transport_of(uri)?.unwrap_or(Transport::Udp);
+    Some((transport, SocketAddr::new(ip, uri.port().unwrap_or(transport.default_port()))))
 }

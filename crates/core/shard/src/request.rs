@@ -15,12 +15,12 @@ use strowger_registrar::Nat;
 use strowger_transaction::{ServerId, ServerKey};
 
 use crate::boundary::Event;
-use crate::places::peer_of;
+use crate::places::{is_from, peer_of};
 use crate::register::via_matches;
 use crate::reply::Refusal;
 use crate::shard::{FOR_NOBODY, Shard};
 use crate::snapshot::Snapshot;
-use crate::way::{Onward, Question, Way, is_from};
+use crate::way::{Onward, Question, Way};
 
 /// A request with what every step needs to know of it.
 pub(crate) struct Request<'a, 'm> {

@@ -2,18 +2,17 @@
 //! Routes lead.
 
 use core::cell::Cell;
-use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use core::time::Duration;
 
 use smallvec::SmallVec;
-use strowger_foundation::{Flow, KeyRing, ListenerId, Timestamp, Transport};
+use strowger_foundation::{Flow, KeyRing, ListenerId, Timestamp};
 use strowger_locate::{Names, Outages, Question as Name};
 use strowger_message::{Aor, Method, SipUri, Status, Uri};
-use strowger_proxy::{Place, Reach, Stateless, Target, To, flow_token};
+use strowger_proxy::{Place, Reach, Stateless, Target, To};
 use strowger_registrar::Locations;
 
 use crate::gruu;
-use crate::places::{self, Places};
+use crate::places::{Places, is_from};
 use crate::route::{Action, Route};
 use crate::snapshot::Snapshot;
 
@@ -303,30 +302,4 @@ impl Question<'_> {
         let Self { now, snapshot, names, outages, ring, choice, refresh, .. } = *self;
         Places { now, snapshot, names, outages, ring, exit: self.exit, choice, refresh }
     }
-}
-
-/// Whether an address that a message names can be one host's: nothing is ever sent to all of them.
-pub(crate) fn is_one_host(ip: IpAddr) -> bool {
-    let ip = ip.to_canonical();
-    !ip.is_unspecified() && !ip.is_multicast() && ip != IpAddr::V4(Ipv4Addr::BROADCAST)
-}
-
-/// Whether what came by `source` came by `flow`.
-pub(crate) fn is_from(source: &Flow, flow: &Flow) -> bool {
-    match flow.connection {
-        Some(connection) => source.connection == Some(connection),
-        None => source.peer == flow.peer,
-    }
-}
-
-/// The flow of a URI of ours whose user is a token that we wrote.
-pub(crate) fn token_of(ring: &KeyRing, uri: &SipUri<'_>) -> Option<Flow> {
-    flow_token::verify(ring, uri.user?)
-}
-
-/// The literal address that a URI names, and its transport; see [`places`].
-pub(crate) fn literal_address(uri: &SipUri<'_>) -> Option<(Transport, SocketAddr)> {
-    let ip = places::host_of(uri)?.ip().filter(|ip| is_one_host(*ip))?;
-    let transport = places::transport_of(uri)?.unwrap_or(Transport::Udp);
-    Some((transport, SocketAddr::new(ip, uri.port().unwrap_or(transport.default_port()))))
 }
