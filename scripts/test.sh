@@ -27,6 +27,7 @@ have baresip || echo "SKIPPED: the calls between phones, for baresip is not inst
 is_there named || echo "SKIPPED: calls to host names, for named is not installed (sudo apt-get install bind9)"
 if ! is_root; then
     echo "SKIPPED: phones behind NAT and calls across address families, for only root may make network namespaces"
+    echo "SKIPPED: registrations on a full disk, for only root may mount a small one"
 elif ! { is_there ip && is_there nft && is_there conntrack; }; then
     echo "SKIPPED: phones behind NAT, for a program is missing (sudo apt-get install iproute2 nftables conntrack)"
 fi

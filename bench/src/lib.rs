@@ -5,5 +5,6 @@ pub mod crowd;
 pub mod exercise;
 pub mod messages;
 pub mod mutate;
+pub mod register;
 pub mod server;
 pub mod subject;

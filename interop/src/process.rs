@@ -85,6 +85,11 @@ impl Process {
         poll(patience, || self.ended())
     }
 
+    /// Kills it (SIGKILL), where it is not gone already.
+    pub fn kill(&mut self) {
+        let _ = self.child.kill();
+    }
+
     /// What it has written to its standard output so far.
     #[must_use]
     pub fn output(&self) -> String {

@@ -41,6 +41,8 @@ pub struct Config {
     pub routes: Vec<Route>,
     /// Listeners elsewhere, as `tcp:[::1]:5060`.
     pub listeners: Vec<String>,
+    /// Where registrations live: the mode of its section `[store]`.
+    pub store: &'static str,
     /// What its section `[registrar]` says besides.
     pub registrar: &'static str,
     /// What its configuration says besides, as TOML.
@@ -79,6 +81,7 @@ impl Default for Config {
             proxy: String::new(),
             routes: Vec::new(),
             listeners: Vec::new(),
+            store: "write-through",
             registrar: "",
             more: String::new(),
         }
@@ -113,8 +116,7 @@ impl Config {
         for (who, password) in &self.users {
             command(&file, &["user", "add"], &[who, "--password", password]);
         }
-        let log = folder.path().join("server.log");
-        let process = Process::start_in(network, &binary(), &arguments(&file, &["serve"], &[]), log);
+        let process = serve(network, &file);
         let address = self.address();
         let mut server = Server { process, address, file, folder };
         let bind = || UdpSocket::bind((address.ip(), 0)).expect("a socket");
@@ -128,7 +130,7 @@ impl Config {
     }
 
     fn to_toml(&self, folder: &Path) -> String {
-        let Config { domains, algorithms, require, trusted, ring_timeout, proxy, registrar, .. } = self;
+        let Config { domains, algorithms, require, trusted, ring_timeout, proxy, store, registrar, .. } = self;
         let address = self.address();
         let transports: &[&str] = if self.tcp { &["udp", "tcp"] } else { &["udp"] };
         let own = transports.iter().map(|transport| format!("{transport}:{address}"));
@@ -144,6 +146,7 @@ workers = 1
 
 [store]
 url = "sqlite:{data}/strowger.db"
+mode = {store:?}
 
 [control]
 socket = "{data}/control.sock"
@@ -261,6 +264,30 @@ impl Server {
         assert!(status.is_some_and(|status| status.success()), "the server ends with {status:?}:\n{}", self.log());
     }
 
+    /// Kills it (SIGKILL), where nobody else has, and waits until it is gone.
+    ///
+    /// # Panics
+    /// When it does not go.
+    pub fn kill(&mut self) {
+        self.process.kill();
+        assert!(self.process.wait(PATIENCE).is_some(), "the server is gone");
+    }
+
+    /// Starts it anew, with what it has left behind; its log begins anew, too.
+    pub fn begin(&mut self) {
+        self.process = serve(None, &self.file);
+    }
+
+    /// [Starts](Self::begin) it anew and waits until it answers.
+    ///
+    /// # Panics
+    /// When it does not answer.
+    pub fn restart(&mut self) {
+        self.begin();
+        let socket = UdpSocket::bind((self.address.ip(), 0)).expect("a socket");
+        self.wait_until_it_answers(&socket);
+    }
+
     /// What it has written to its log so far.
     #[must_use]
     pub fn log(&self) -> String {
@@ -302,6 +329,10 @@ impl Drop for Server {
             eprintln!("--- the server's log ---\n{}", tail(&self.log(), 60));
         }
     }
+}
+
+fn serve(network: Option<&Namespace>, config: &Path) -> Process {
+    Process::start_in(network, &binary(), &arguments(config, &["serve"], &[]), config.with_file_name("server.log"))
 }
 
 /// Runs one `strowger` command to its end and returns what it printed.

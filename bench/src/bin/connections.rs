@@ -29,9 +29,11 @@ fn main() {
     let arguments = Arguments::parse();
     let mut report = String::from(
         "# Connections\n\nWritten by `strowger-bench`; private memory is what the system says of the process (`RssAnon`), so it \
-         includes what the allocator keeps, which differs from run to run by some megabytes.\n\n",
+         includes what the allocator keeps, which differs from run to run by a megabyte or so.\n\n",
     );
-    report.push_str(&circumstances("cargo build --release -p strowger && MIMALLOC_PURGE_DELAY=0 cargo run --release -p strowger-bench --bin connections"));
+    report.push_str(&circumstances(
+        "cargo build --release -p strowger && cargo run --release -p strowger-bench --bin connections",
+    ));
     idle(&arguments, &mut report);
     bad(&arguments, &mut report);
     print!("{report}");
@@ -131,12 +133,24 @@ fn settle() {
 /// Each kind of bad peers at a server of its own, with somebody else beside them.
 fn bad(arguments: &Arguments, report: &mut String) {
     report.push_str(
-        "\n## Bad peers\n\nSomebody else registers over UDP and asks over TCP all the while; these are the round trips.\n\n\
-         | what they do | peers | closed by the server | memory more, at most | others: median | 99 % | longest | unanswered |\n\
-         |---|---:|---:|---:|---:|---:|---:|---:|\n",
+        "\n## Bad peers\n\nSomebody else registers over UDP and asks over TCP all the while, and sends nothing again; these are the \
+         round trips. Bad peers and the two workers share the machine's processors; the second row has as many threads \
+         that only compute, and shows what that alone does. The last column counts messages that one worker had for the \
+         other and could not give it.\n\n\
+         | what they do | peers | closed by the server | memory more, at most | others: median | 99 % | longest | unanswered | lost between workers |\n\
+         |---|---:|---:|---:|---:|---:|---:|---:|---:|\n",
     );
     row(report, "nothing: none are there", 0, |_| {
         thread::sleep(Duration::from_secs(3));
+        0
+    });
+    row(report, "nothing: but three threads of this benchmark compute", 0, |_| {
+        let until = Instant::now() + Duration::from_secs(3);
+        thread::scope(|scope| {
+            for _ in 0..3 {
+                scope.spawn(|| while Instant::now() < until {});
+            }
+        });
         0
     });
     row(report, "ask and stop reading", 100, |server| crowd::deaf(server, 100, 100_000));
@@ -178,9 +192,10 @@ fn row(report: &mut String, what: &str, peers: usize, attack: impl FnOnce(Socket
     if times.lost > 0 {
         eprintln!("{what}: {} unanswered\n{}", times.lost, server.status());
     }
+    let dropped = server.counter("workers.handover_drops") + server.counter("connections.handover_overflow");
     let _ = writeln!(
         report,
-        "| {what} | {peers} | {closed} | {:.1} MiB | {:.2} ms | {:.2} ms | {:.1} ms | {} |",
+        "| {what} | {peers} | {closed} | {:.1} MiB | {:.2} ms | {:.2} ms | {:.1} ms | {} | {dropped} |",
         most.saturating_sub(before) as f64 / f64::from(1 << 20),
         milliseconds(times.quantile(0.5)),
         milliseconds(times.quantile(0.99)),

@@ -4,9 +4,12 @@ use std::net::SocketAddr;
 use std::path::Path;
 use std::thread;
 
+use rustix::fs::Access;
 use serde_json::json;
 use strowger_control::config::values::{Destination, Listen, StoreUrl};
-use strowger_control::config::{Action, Config, DEFAULT_FILE, KeepAlive, Nat, Rewrite, Route, Span, Stateless, Trunk};
+use strowger_control::config::{
+    Action, Config, DEFAULT_FILE, KeepAlive, Mode, Nat, Rewrite, Route, Span, Stateless, Trunk,
+};
 use strowger_foundation::Transport;
 
 use crate::cli::CheckArguments;
@@ -31,6 +34,7 @@ pub(crate) fn run(file: Option<&Path>, arguments: &CheckArguments) -> Result<(),
             "domains": domains,
             "workers": workers,
             "users": config.store_url().to_string(),
+            "mode": config.store_mode(),
             "control_socket": config.control_socket(),
             "configuration": config,
         });
@@ -110,9 +114,33 @@ fn registrations(config: &Config) -> String {
         KeepAlive::Off => "nothing".to_owned(),
     };
     format!(
-        "in memory; for {} ({} to {}); up to {} contacts of an address\n{nat}; {keepalive} keeps it open",
-        expires.default, expires.min, expires.max, registrar.max_contacts
+        "{}\nfor {} ({} to {}); up to {} contacts of an address\n{nat}; {keepalive} keeps it open",
+        kept(config),
+        expires.default,
+        expires.min,
+        expires.max,
+        registrar.max_contacts
     )
+}
+
+/// What becomes of registrations, and what that needs.
+fn kept(config: &Config) -> String {
+    let mode = config.store_mode();
+    let journal = config.journal_folder();
+    let on_disk = match mode {
+        Mode::WriteThrough => "on the disk before a phone gets its 200",
+        Mode::WriteBehind => "on the disk about 100 ms after a phone gets its 200",
+        Mode::Memory => return "memory: they end with the server".to_owned(),
+    };
+    let mut text = format!("{}: {on_disk}, in {} and the database", mode.as_str(), journal.display());
+    let there = journal.ancestors().find(|folder| folder.exists());
+    let there = there.filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    if !there.is_dir() {
+        text.push_str(&format!("\n({} is no folder)", there.display()));
+    } else if rustix::fs::access(there, Access::WRITE_OK | Access::EXEC_OK).is_err() {
+        text.push_str(&format!("\n(this user may not write in {})", there.display()));
+    }
+    text
 }
 
 fn passwords(config: &Config) -> String {

@@ -37,6 +37,20 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:\n  strowger user add alice@example.com\n  strowger user list --json\n\n\
                             A running server follows within a second.")]
     User(UserArguments),
+    /// Writes users, registrations and the server's key into one file
+    #[command(after_help = "Examples:\n  strowger backup /var/backups/strowger.backup\n  \
+                            strowger backup --overwrite nightly.backup\n  \
+                            strowger backup -c /etc/strowger.toml new.backup --json\n\n\
+                            A running server writes it itself, of one moment, while it goes on; then the file belongs to \
+                            the server's user. The file is a secret: it has the hashes of the passwords and the key that \
+                            signs what the server says. The configuration is not in it.")]
+    Backup(BackupArguments),
+    /// Puts what a backup has in the place of what is there, for a server that is stopped
+    #[command(after_help = "Examples:\n  strowger restore /var/backups/strowger.backup\n  \
+                            strowger restore --force nightly.backup\n  \
+                            strowger restore -c /etc/strowger.toml nightly.backup\n\n\
+                            Nothing is deleted: what was there is moved aside, and where to is told.")]
+    Restore(RestoreArguments),
     /// Asks a running server, over its control socket
     #[command(
         after_help = "Examples:\n  strowger ctl status\n  strowger ctl registrations --user alice@example.com\n  \
@@ -53,6 +67,30 @@ pub(crate) struct CheckArguments {
     /// Prints the JSON schema of the configuration, and does nothing else
     #[arg(long, conflicts_with = "json")]
     pub(crate) schema: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct BackupArguments {
+    /// The file to write
+    pub(crate) file: PathBuf,
+    /// Replaces the file, once the new one is whole
+    #[arg(long)]
+    pub(crate) overwrite: bool,
+    /// Prints JSON
+    #[arg(long)]
+    pub(crate) json: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct RestoreArguments {
+    /// The backup, or a copy of a database
+    pub(crate) file: PathBuf,
+    /// Also where there is a database, which is moved aside
+    #[arg(long)]
+    pub(crate) force: bool,
+    /// Prints JSON
+    #[arg(long)]
+    pub(crate) json: bool,
 }
 
 #[derive(Debug, Args)]

@@ -3,7 +3,6 @@
 use std::io::{self, Write as _};
 use std::ops::ControlFlow;
 use std::path::Path;
-use std::time::Duration;
 
 use serde_json::json;
 use strowger_control::config::Config;
@@ -13,10 +12,11 @@ use strowger_control::protocol::{
 };
 use strowger_control::socket;
 
-use crate::address;
 use crate::cli::{CtlArguments, CtlCommand, TraceArguments};
 use crate::failure::Failure;
 use crate::table::{print_facts, print_json, print_line, print_table};
+use crate::text::clock;
+use crate::{address, store};
 
 /// Columns of a ladder.
 const WIDTH: usize = 100;
@@ -42,7 +42,7 @@ pub(crate) fn run(file: Option<&Path>, arguments: &CtlArguments) -> Result<(), F
         Response::Registrations(found) => Ok(print_registrations(found)?),
         Response::Calls(found) if arguments.json => Ok(print_json(&json!(found))?),
         Response::Calls(found) => Ok(print_calls(found)?),
-        Response::Trace(_) => Err(Failure::No("the server answers something else".to_owned())),
+        Response::Trace(_) | Response::Backup(_) => Err(Failure::No("the server answers something else".to_owned())),
         Response::Reloaded(what) if arguments.json => Ok(print_json(&json!({ "result": what }))?),
         Response::Reloaded(what) => Ok(print_line(&what)?),
     }
@@ -60,6 +60,11 @@ fn print_status(status: &Status) -> io::Result<()> {
         ("listeners", status.listeners.join("\n")),
         ("domains", status.domains.join(", ")),
     ];
+    if let Some(kept) = &status.store {
+        // What is wrong is what an operator came for.
+        let place = if kept.state == store::OK { facts.len() } else { 0 };
+        facts.insert(place, ("store", store::shown(kept)));
+    }
     if !status.trunks.is_empty() {
         facts.push(("trunks", status.trunks.iter().map(trunk).collect::<Vec<_>>().join("\n")));
     }
@@ -117,12 +122,6 @@ fn print_calls(found: Calls) -> io::Result<()> {
         eprintln!("strowger: there are more; show them with --limit");
     }
     Ok(())
-}
-
-/// Hours, minutes and seconds.
-fn clock(seconds: f64) -> String {
-    let whole = Duration::try_from_secs_f64(seconds).map_or(0, |age| age.as_secs());
-    format!("{}:{:02}:{:02}", whole / 3600, whole / 60 % 60, whole % 60)
 }
 
 /// Prints a trace as it is told.

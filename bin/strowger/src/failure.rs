@@ -4,6 +4,7 @@ use std::process::ExitCode;
 use std::{fmt, io};
 
 use strowger_control::config::ConfigError;
+use strowger_persistence::{BackupError, StartError};
 use strowger_store::{Blame, StoreError};
 
 /// Why a command failed.
@@ -52,6 +53,25 @@ impl From<StoreError> for Failure {
         );
         debug_assert!(!is_argument || error.blame() != Blame::Program);
         if is_argument { Self::Usage(error.to_string()) } else { Self::No(error.to_string()) }
+    }
+}
+
+impl From<StartError> for Failure {
+    fn from(error: StartError) -> Self {
+        match error {
+            StartError::Store(error) => error.into(),
+            other => Self::No(other.to_string()),
+        }
+    }
+}
+
+impl From<BackupError> for Failure {
+    fn from(error: BackupError) -> Self {
+        match error {
+            BackupError::Store(error) => error.into(),
+            BackupError::Open(error) => error.into(),
+            other => Self::No(other.to_string()),
+        }
     }
 }
 

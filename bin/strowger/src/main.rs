@@ -1,18 +1,23 @@
 //! Strowger: a SIP proxy, registrar and redirect server.
 
 mod address;
+mod backup;
 mod calls;
 mod cdr;
 mod check;
 mod cli;
 mod ctl;
+mod durable;
 mod failure;
 mod key;
 mod log;
 mod names;
+mod pages;
 mod serve;
 mod status;
+mod store;
 mod table;
+mod text;
 mod trace;
 mod user;
 mod users;
@@ -35,6 +40,8 @@ fn main() -> ExitCode {
         Command::Check(arguments) => check::run(config, &arguments),
         Command::User(arguments) => user::run(config, arguments),
         Command::Ctl(arguments) => ctl::run(config, &arguments),
+        Command::Backup(arguments) => backup::backup(config, &arguments),
+        Command::Restore(arguments) => backup::restore(config, &arguments),
         Command::Serve => serve::run(config),
     };
     match outcome {

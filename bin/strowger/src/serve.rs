@@ -4,8 +4,8 @@
 //! control socket and acts on signals, one thing at a time.
 
 use std::path::{Path, PathBuf};
-use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
@@ -13,17 +13,20 @@ use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use strowger_control::config::Config;
 use strowger_control::dns::{DnsResolver, Reach};
-use strowger_control::protocol::{Request, Response, TraceRequest};
+use strowger_control::protocol::{BackupReport, BackupRequest, Request, Response, TraceRequest};
 use strowger_control::socket::{ControlSocket, Handler, TraceSource};
-use strowger_foundation::Transport;
+use strowger_foundation::{TagKey, Transport};
 use strowger_locate::Names;
 use strowger_net::{BufferSizes, Clock, TcpListener, UdpSocket};
+use strowger_registrar::Locations;
 use strowger_shard::{Listener, Listeners, Snapshot};
 use strowger_worker::{Fleet, FleetConfig, Resolve, Socket, StreamLimits};
 
 use crate::cdr::Cdr;
+use crate::durable::Durable;
 use crate::failure::Failure;
 use crate::names::Resolver;
+use crate::pages::HugePages;
 use crate::trace::Traces;
 use crate::users::{Followed, Users};
 use crate::{calls, check, key, log, status};
@@ -58,8 +61,9 @@ pub(crate) fn run(file: Option<&Path>) -> Result<(), Failure> {
     if streams.connections < usize::try_from(wanted).unwrap_or(usize::MAX) {
         tracing::warn!("not as many as tcp.connections ({wanted}): raise the limit of open files, or lower it");
     }
+    let pages = HugePages::spare();
     let mut server = Server::start(config, file.map(Path::to_owned), streams)?;
-    server.run();
+    server.run(pages);
     server.end();
     Ok(())
 }
@@ -77,6 +81,9 @@ struct Server {
     snapshot: Arc<Snapshot>,
     fleet: Fleet,
     resolver: Arc<Resolver>,
+    durable: Durable,
+    /// What an earlier process kept is loaded, and who may not be called any more is forgotten.
+    is_loaded: bool,
     clock: Clock,
     cdr: Arc<Cdr>,
     /// The thread that writes the log's events and hands calls to `cdr`.
@@ -103,7 +110,8 @@ impl Server {
         let clock = Clock::start();
         let traces = Traces { tracer: Arc::default(), clock, listeners: status::listeners(&snapshot).into() };
         let tracer = Arc::clone(&traces.tracer);
-        let handler = Arc::new(Desk { messages: sender.clone(), traces });
+        let backups = Arc::new(OnceLock::new());
+        let handler = Arc::new(Desk { messages: sender.clone(), traces, backups: Arc::clone(&backups) });
         let control = ControlSocket::open(&config.control_socket(), handler).map_err(Failure::No)?;
         forward_signals(sender)?;
         let (events, received) = mpsc::sync_channel(EVENT_QUEUE);
@@ -114,6 +122,11 @@ impl Server {
         let fresh = (u128::from(key_high) << 64) | u128::from(key_low);
         let key = key::of_folder(&config.server.data, fresh.to_le_bytes())?;
         let names = Arc::new(Names::new(config.cache_policy(), seed));
+        let locations = location_table(&snapshot, workers, &key)?;
+        let is_durable = config.store_mode().is_durable();
+        let locations = Arc::new(if is_durable { locations.awaiting() } else { locations });
+        let durable = Durable::start(&config, &locations, &snapshot.registrar, key, clock)?;
+        drop(backups.set(durable.clone()));
         let resolver = start_resolver(&config, &snapshot, &names, clock)?;
         let fleet = FleetConfig {
             sockets,
@@ -125,6 +138,8 @@ impl Server {
             streams,
             names,
             resolver: Some(Arc::clone(&resolver) as Arc<dyn Resolve>),
+            locations,
+            keeper: durable.keeper(),
             tracer,
         };
         let fleet = Fleet::start(fleet).map_err(|error| {
@@ -143,6 +158,8 @@ impl Server {
             snapshot,
             fleet,
             resolver,
+            durable,
+            is_loaded: false,
             clock,
             cdr,
             log,
@@ -155,7 +172,8 @@ impl Server {
     }
 
     /// Until a signal ends it, and the transactions with it.
-    fn run(&mut self) {
+    fn run(&mut self, mut pages: HugePages) {
+        self.follow_loading();
         let mut next_follow = Instant::now() + FOLLOW_EVERY;
         loop {
             match self.messages.recv_timeout(next_follow.saturating_duration_since(Instant::now())) {
@@ -163,6 +181,7 @@ impl Server {
                 Ok(Message::Signal(_)) => return self.drain(),
                 Ok(Message::Ask(request, reply)) => self.answer(&request, &reply),
                 Err(RecvTimeoutError::Timeout) => {
+                    pages.follow();
                     self.follow();
                     next_follow = Instant::now() + FOLLOW_EVERY;
                 }
@@ -190,8 +209,10 @@ impl Server {
     }
 
     fn end(self) {
-        let Self { fleet, log, cdr, .. } = self;
+        let Self { fleet, log, cdr, durable, .. } = self;
         fleet.stop();
+        // No record comes any more.
+        durable.stop();
         // Nobody sends events any more: when the last one is written, the last call's record is too.
         drop(log.join());
         drop(cdr);
@@ -202,26 +223,45 @@ impl Server {
     fn follow(&mut self) {
         // What the workers were told a round ago they know by now, so none of them registers these again.
         for aor in std::mem::take(&mut self.gone) {
-            self.fleet.locations().forget(self.clock.now(), &aor);
+            self.fleet.forget(&aor);
         }
         match self.users.follow() {
             Followed::Same => {}
             Followed::Changed { gone } => {
-                self.gone = gone;
+                self.gone.extend(gone);
                 self.publish_users();
             }
             Followed::Replaced => {
                 let old = self.snapshot.directory.clone();
                 self.publish_users();
-                self.gone = status::barred(&self.fleet, self.clock.now(), &old, self.users.directory());
+                self.gone.extend(status::barred(&self.fleet, self.clock.now(), &old, self.users.directory()));
             }
         }
+        self.follow_loading();
         if let Some(panic) = self.fleet.status().last_panic
             && self.last_panic != Some(panic.at)
         {
             self.last_panic = Some(panic.at);
             log::panic(&panic);
         }
+    }
+
+    /// When all is loaded: who was removed or disabled while no server ran is not called any more.
+    fn follow_loading(&mut self) {
+        if self.is_loaded || !self.durable.is_loaded() {
+            return;
+        }
+        self.is_loaded = true;
+        // What was loaded has timers that its shard does not know of: each looks when it is told anything.
+        self.publish(Snapshot::clone(&self.snapshot));
+        let gone = status::barred_before(&self.fleet, self.clock.now(), &self.snapshot);
+        if !gone.is_empty() {
+            tracing::info!(
+                "registrations: {} of users that are no more",
+                crate::text::count(gone.len() as u64, "address")
+            );
+        }
+        self.gone.extend(gone);
     }
 
     fn publish_users(&mut self) {
@@ -238,6 +278,7 @@ impl Server {
             Request::Status => {
                 let mut status = status::status(&self.fleet, &self.snapshot, &self.resolver, self.started.elapsed());
                 let lost = self.cdr.lost() + self.fleet.status().total.worker.record_drops;
+                status.store = Some(self.durable.status());
                 status.counters.insert("cdr".to_owned(), [("lost".to_owned(), lost)].into());
                 Response::Status(Box::new(status))
             }
@@ -246,7 +287,7 @@ impl Server {
                 Response::Registrations(found)
             }
             Request::Calls { limit } => Response::Calls(calls::list(&self.fleet, self.clock.now(), *limit)),
-            Request::Trace(_) => Response::Error("a trace is a conversation of its own".to_owned()),
+            Request::Trace(_) | Request::Backup(_) => Response::Error("that is a conversation of its own".to_owned()),
             Request::Reload => match self.reload() {
                 Ok(done) => Response::Reloaded(done),
                 Err(why) => Response::Error(why),
@@ -278,7 +319,7 @@ impl Server {
         let old = self.snapshot.directory.clone();
         self.users = users;
         self.config = config;
-        self.gone = status::barred(&self.fleet, self.clock.now(), &old, self.users.directory());
+        self.gone.extend(status::barred(&self.fleet, self.clock.now(), &old, self.users.directory()));
         let snapshot = self.config.snapshot(self.snapshot.listeners.clone(), self.users.directory().clone());
         self.publish(snapshot);
         Ok(format!("reloaded: {} users, {} routes", self.snapshot.directory.users(), self.snapshot.routes.len()))
@@ -291,6 +332,8 @@ fn unchanged(old: &Config, new: &Config) -> Result<(), String> {
         ("server.listen", old.server.listen == new.server.listen),
         ("server.workers", old.server.workers == new.server.workers),
         ("server.data", old.server.data == new.server.data),
+        ("store.url", old.store_url() == new.store_url() || !old.store_mode().is_durable()),
+        ("store.mode", old.store_mode() == new.store_mode()),
         ("control.socket", old.control_socket() == new.control_socket()),
         ("log", old.log == new.log),
         ("tcp", old.tcp == new.tcp),
@@ -358,6 +401,15 @@ fn start_resolver(
     Ok(Arc::new(Resolver { dns, names: Arc::clone(names), clock }))
 }
 
+/// An empty location table. Its hashes are those of the server's key, for Call-IDs and temporary GRUUs outlive a restart.
+fn location_table(snapshot: &Snapshot, workers: u16, key: &[u8; 16]) -> Result<Locations, Failure> {
+    let stripes = strowger_worker::shards_of(workers.into())
+        .map_err(|error| Failure::No(format!("server.workers = {workers}: {error}")))?;
+    let seed = TagKey::new(*key).derive("locations").hash64(&[]);
+    let listeners = snapshot.listeners.iter().map(|listener| (listener.transport, listener.address));
+    Ok(Locations::new(stripes, seed).listening_at(listeners))
+}
+
 fn entropy() -> Result<[u64; 4], Failure> {
     let mut numbers = [0; 4];
     for number in &mut numbers {
@@ -391,6 +443,8 @@ fn spawn(name: &str, work: impl FnOnce() + Send + 'static) -> Result<JoinHandle<
 struct Desk {
     messages: SyncSender<Message>,
     traces: Traces,
+    /// Set once the server has begun to load.
+    backups: Arc<OnceLock<Durable>>,
 }
 
 impl Handler for Desk {
@@ -406,5 +460,10 @@ impl Handler for Desk {
 
     fn trace(&self, request: &TraceRequest) -> Result<Box<dyn TraceSource>, String> {
         self.traces.start(request)
+    }
+
+    fn backup(&self, request: &BackupRequest, progress: &mut dyn FnMut(u64, u64)) -> Result<BackupReport, String> {
+        let durable = self.backups.get().ok_or("the server is starting; try again")?;
+        durable.backup(request, progress)
     }
 }

@@ -31,6 +31,7 @@ pub(crate) fn status(fleet: &Fleet, snapshot: &Snapshot, resolver: &Resolver, up
         draining: snapshot.draining,
         listeners: listeners(snapshot),
         domains: snapshot.domains.iter().map(|domain| lossy(domain)).collect(),
+        store: None,
         trunks: fleet.accounts().into_iter().map(|account| trunk(account, time)).collect(),
         counters,
     }
@@ -96,6 +97,25 @@ pub(crate) fn barred(fleet: &Fleet, now: Timestamp, old: &Directory, new: &Direc
     for stripe in 0..stripes(fleet) {
         fleet.locations().for_each_in_stripe(now, stripe, |binding| {
             if serves(old, binding.aor) && !serves(new, binding.aor) {
+                barred.push(binding.aor.into());
+            }
+        });
+    }
+    barred
+}
+
+/// The addresses with bindings, of an earlier process, that may not be called any more: their users are disabled, or there
+/// are none although one needs to be a user to register.
+pub(crate) fn barred_before(fleet: &Fleet, now: Timestamp, snapshot: &Snapshot) -> Vec<Box<[u8]>> {
+    let needs_user = snapshot.auth.requires(b"REGISTER");
+    let mut barred: Vec<Box<[u8]>> = Vec::new();
+    for stripe in 0..stripes(fleet) {
+        fleet.locations().for_each_in_stripe(now, stripe, |binding| {
+            let may_be_called = match snapshot.directory.user(binding.aor) {
+                Some(user) => user.enabled,
+                None => !needs_user || snapshot.auth.trusts(binding.flow.peer.ip()),
+            };
+            if !may_be_called && barred.last().is_none_or(|last| &**last != binding.aor) {
                 barred.push(binding.aor.into());
             }
         });

@@ -112,7 +112,18 @@ fn check_says_what_would_happen() {
     let out = folder.run(&["check"]).ok();
     assert!(out.starts_with("configuration  the defaults (there is no strowger.toml here)\n"), "{out}");
     assert!(out.contains("udp:127.0.0.1:5060") && out.contains("sqlite:data/strowger.db"), "{out}");
+    assert!(
+        out.contains("registrations  write-through: on the disk before a phone gets its 200, in data/journal and"),
+        "{out}"
+    );
     assert!(!folder.path().join("data").exists(), "a check changes nothing");
+    folder.write("data", "no folder");
+    let out = folder.run(&["check"]).ok();
+    assert!(out.contains("\n               (data is no folder)\n"), "{out}");
+    std::fs::remove_file(folder.path().join("data")).expect("removed");
+    folder.write("memory.toml", "store.mode = \"memory\"\n");
+    let out = folder.run(&["check", "-c", "memory.toml"]).ok();
+    assert!(out.contains("registrations  memory: they end with the server\n"), "{out}");
     folder.write(
         "other.toml",
         "server.listen = [\"udp:127.0.0.1:5070\"]\nserver.workers = 3\n[[route]]\naction = \"reject\"\nstatus = 603\n",
@@ -121,7 +132,7 @@ fn check_says_what_would_happen() {
     assert!(out.contains("*, any method: rejected with 603") && out.contains("workers        3\n"), "{out}");
     let value = folder.run(&["check", "--json", "-c", "other.toml"]).json();
     assert_eq!(value["listeners"], json!(["udp:127.0.0.1:5070"]));
-    assert_eq!(value["domains"], json!(["localhost"]));
+    assert_eq!((&value["domains"], &value["mode"]), (&json!(["localhost"]), &json!("write-through")));
     assert_eq!((&value["workers"], &value["file"]), (&json!(3), &json!("other.toml")));
     assert_eq!(value["configuration"]["registrar"]["expires"]["max"], "2h");
 }
@@ -129,7 +140,9 @@ fn check_says_what_would_happen() {
 #[test]
 fn every_command_refuses_a_bad_configuration() {
     let folder = Folder::new("[server]\nlisen = []\n");
-    for arguments in [&["check"][..], &["serve"], &["user", "list"], &["ctl", "status"]] {
+    for arguments in
+        [&["check"][..], &["serve"], &["user", "list"], &["ctl", "status"], &["backup", "x"], &["restore", "x"]]
+    {
         let error = folder.run(arguments).refused(2);
         assert_eq!(error, "strowger.toml:2: server.lisen: unknown key \"lisen\"; did you mean \"listen\"?");
     }
@@ -153,6 +166,8 @@ fn help_has_examples() {
         &["--help"][..],
         &["serve", "--help"],
         &["check", "--help"],
+        &["backup", "--help"],
+        &["restore", "--help"],
         &["user", "--help"],
         &["user", "add", "--help"],
         &["user", "passwd", "--help"],

@@ -2,99 +2,10 @@
 
 mod common;
 
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
-use std::process::{Child, Stdio};
-use std::thread;
-use std::time::{Duration, Instant};
+use std::net::{Ipv4Addr, UdpSocket};
 
-use common::Folder;
+use common::server::Server;
 use serde_json::Value;
-
-const PATIENCE: Duration = Duration::from_secs(20);
-
-struct Server {
-    folder: Folder,
-    child: Child,
-    address: SocketAddr,
-}
-
-impl Server {
-    /// On a free port of the loopback, with `more` in its configuration.
-    fn start(more: &str) -> Self {
-        let probe = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-        let address = probe.local_addr().expect("bound");
-        drop(probe);
-        let config = format!("server.listen = [\"udp:{address}\"]\nserver.workers = 2\nauth.require = []\n{more}");
-        let folder = Folder::new(&config);
-        let log = std::fs::File::create(folder.path().join("log")).expect("a file");
-        let child = folder.command(&["serve"]).stderr(log).stdout(Stdio::null()).spawn().expect("it starts");
-        let server = Self { folder, child, address };
-        server.until("it answers", || server.folder.run(&["ctl", "status"]).code == Some(0));
-        server
-    }
-
-    fn status(&self) -> Value {
-        self.folder.run(&["ctl", "status", "--json"]).json()
-    }
-
-    fn log(&self) -> String {
-        std::fs::read_to_string(self.folder.path().join("log")).expect("a log")
-    }
-
-    fn until(&self, what: &str, mut done: impl FnMut() -> bool) {
-        let deadline = Instant::now() + PATIENCE;
-        while !done() {
-            assert!(Instant::now() < deadline, "not in time: {what}\n{}", self.log());
-            // Another process tells us nothing when it is ready.
-            thread::sleep(Duration::from_millis(20));
-        }
-    }
-
-    fn signal(&self, name: &str) {
-        let status = std::process::Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status();
-        assert!(status.expect("kill runs").success());
-    }
-
-    /// Sends a request whose start line and headers are `head`; returns the first final response.
-    fn ask(&self, socket: &UdpSocket, head: &str) -> String {
-        socket.set_read_timeout(Some(PATIENCE)).expect("settable");
-        let local = socket.local_addr().expect("bound");
-        let via = format!("Via: SIP/2.0/UDP {local};branch=z9hG4bK-{}", head.len());
-        let (start, rest) = head.split_once('\n').expect("a start line");
-        let text = format!("{start}\n{via}\n{rest}\nMax-Forwards: 70\nContent-Length: 0\n\n").replace('\n', "\r\n");
-        socket.send_to(text.as_bytes(), self.address).expect("sent");
-        loop {
-            let mut buffer = [0; 4096];
-            let length = socket.recv(&mut buffer).unwrap_or_else(|error| panic!("{error}: {}", self.log()));
-            let response = String::from_utf8_lossy(&buffer[..length]).into_owned();
-            if !response.starts_with("SIP/2.0 1") {
-                return response;
-            }
-        }
-    }
-
-    /// The exit code after the server has ended by itself.
-    fn ended(&mut self) -> Option<i32> {
-        let deadline = Instant::now() + PATIENCE;
-        loop {
-            if let Some(status) = self.child.try_wait().expect("our child") {
-                return status.code();
-            }
-            assert!(Instant::now() < deadline, "it does not end\n{}", self.log());
-            thread::sleep(Duration::from_millis(20));
-        }
-    }
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        drop(self.child.kill());
-        drop(self.child.wait());
-        if thread::panicking() {
-            eprintln!("--- log ---\n{}", self.log());
-        }
-    }
-}
 
 #[test]
 fn it_answers_registers_and_tells_of_itself() {
@@ -217,7 +128,6 @@ fn a_key_is_kept_over_a_restart() {
     let key = std::fs::read(server.folder.path().join("data/key")).expect("made at the first start");
     server.signal("TERM");
     assert_eq!(server.ended(), Some(0));
-    server.child = server.folder.command(&["serve"]).stdout(Stdio::null()).spawn().expect("it starts");
-    server.until("it answers", || server.folder.run(&["ctl", "status"]).code == Some(0));
+    let server = server.restart();
     assert_eq!(std::fs::read(server.folder.path().join("data/key")).expect("there"), key);
 }

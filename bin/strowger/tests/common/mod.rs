@@ -2,6 +2,8 @@
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
+pub(crate) mod server;
+
 use std::io::Write as _;
 use std::path::Path;
 use std::process::{Command, Stdio};

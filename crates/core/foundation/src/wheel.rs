@@ -1,6 +1,7 @@
 //! A hierarchical timer wheel: insert, cancel and "what is next" in constant time, whatever the number of timers.
 //!
-//! A timer never fires early and at most one [`TICK`] late. Timers of one tick fire in the order of their insertion.
+//! A timer never fires early and at most one [`TICK`] late. Timers of one tick fire in the order of their insertion, but for
+//! those that are armed while a [crowd](SPREAD_BATCH) is spread.
 
 use core::time::Duration;
 
@@ -18,6 +19,10 @@ const LEVELS: usize = 7;
 /// The furthest deadline: 2^42 ticks, 139 years.
 const MAX_SPAN: u64 = (1 << (BITS * LEVELS as u32)) - 1;
 const NIL: u32 = u32::MAX;
+
+/// Timers that one call moves at most when their time comes nearer: thousands that were armed for the same minute are spread
+/// in as many calls as that takes, and no call takes long.
+pub const SPREAD_BATCH: usize = 256;
 
 /// Names a pending timer. One that has fired or was cancelled stays invalid for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -54,6 +59,8 @@ struct Level {
 pub struct TimerWheel<K> {
     entries: Slab<Entry<K>>,
     levels: [Level; LEVELS],
+    /// The slot whose timers have been moved in part; all others wait for it.
+    spreading: Option<(u8, u8)>,
     elapsed: u64,
     generation: u32,
 }
@@ -72,6 +79,7 @@ impl<K: Copy> TimerWheel<K> {
         Self {
             entries: Slab::new(),
             levels: core::array::from_fn(|_| Level { occupied: 0, slots: [empty; SLOTS] }),
+            spreading: None,
             elapsed: 0,
             generation: 0,
         }
@@ -106,10 +114,12 @@ impl<K: Copy> TimerWheel<K> {
         Some(Timestamp::from_nanos(tick.saturating_mul(TICK_NANOS)))
     }
 
-    /// Takes one timer that is due at `now`; call until `None`.
+    /// Takes one timer that is due at `now`; call until `None`. Where [`next_deadline`](Self::next_deadline) is not later than
+    /// `now` after that, a crowd was spread in part: there is more to do after whatever else is waiting.
     pub fn poll_expired(&mut self, now: Timestamp) -> Option<K> {
         let target = now.as_nanos() / TICK_NANOS;
-        loop {
+        let mut moves = SPREAD_BATCH;
+        while moves > 0 {
             let Some((level, slot, tick)) = self.next_slot().filter(|(_, _, tick)| *tick <= target) else {
                 self.elapsed = self.elapsed.max(target);
                 return None;
@@ -120,8 +130,9 @@ impl<K: Copy> TimerWheel<K> {
                 self.unlink(index);
                 return Some(self.entries.remove(index as usize).key);
             }
-            self.cascade(level, slot);
+            moves = self.cascade((level, slot), moves);
         }
+        None
     }
 
     /// How many timers are armed.
@@ -136,20 +147,28 @@ impl<K: Copy> TimerWheel<K> {
         self.entries.is_empty()
     }
 
-    /// Moves a slot's timers to the levels below, now that their time is near.
-    fn cascade(&mut self, level: u8, slot: u8) {
-        let mut index = self.list(level, slot).head;
-        while index != NIL {
-            let next = self.entries.get(index as usize).map_or(NIL, |entry| entry.next);
+    /// Moves up to `moves` of a slot's timers to the levels below, now that their time is near; how many more may be moved.
+    fn cascade(&mut self, list: (u8, u8), moves: usize) -> usize {
+        self.spreading = Some(list);
+        for left in (0..moves).rev() {
+            let index = self.list(list.0, list.1).head;
+            if index == NIL {
+                self.spreading = None;
+                return left;
+            }
             self.unlink(index);
             self.link(index);
-            index = next;
         }
+        self.spreading = self.spreading.filter(|_| self.list(list.0, list.1).head != NIL);
+        0
     }
 
     /// The first occupied slot in time: a lower level always comes before a higher one, because a timer's level is the
     /// highest digit in which it differs from the elapsed time.
     fn next_slot(&self) -> Option<(u8, u8, u64)> {
+        if let Some((level, slot)) = self.spreading {
+            return Some((level, slot, self.elapsed));
+        }
         (0u8..).zip(&self.levels).find_map(|(number, level)| {
             let shift = BITS * u32::from(number);
             let digit = (self.elapsed >> shift) & (SLOTS as u64 - 1);
@@ -201,6 +220,7 @@ impl<K: Copy> TimerWheel<K> {
             && let Some(level) = self.levels.get_mut(usize::from(list.0))
         {
             level.occupied &= !(1 << list.1);
+            self.spreading = self.spreading.filter(|spreading| *spreading != list);
         }
     }
 
@@ -221,6 +241,34 @@ mod tests {
 
     fn drain(wheel: &mut TimerWheel<u64>, now: Timestamp) -> Vec<u64> {
         core::iter::from_fn(|| wheel.poll_expired(now)).collect()
+    }
+
+    #[test]
+    fn a_crowd_is_spread_in_small_steps_and_all_of_it_fires_in_time() {
+        const CROWD: u64 = 20_000;
+        let mut wheel = TimerWheel::new();
+        // An hour ahead, within one minute.
+        let due = |number: u64| 3_600_000 + number % 60_000;
+        let ids: Vec<_> = (0..CROWD).map(|number| wheel.insert(Timestamp::from_millis(due(number)), number)).collect();
+        for id in ids.into_iter().step_by(7) {
+            assert!(wheel.cancel(id).is_some());
+        }
+        let mut left = wheel.len();
+        let mut calls = 0;
+        while let Some(at) = wheel.next_deadline() {
+            let fired = drain(&mut wheel, at);
+            assert!(fired.iter().all(|number| due(*number) == at.as_millis()), "on time");
+            left -= fired.len();
+            assert_eq!(wheel.len(), left);
+            calls += 1;
+            // Others are armed meanwhile, and fire too.
+            if calls == 10 {
+                wheel.insert(Timestamp::from_millis(3_600_500), 500);
+                left += 1;
+            }
+        }
+        assert_eq!(left, 0);
+        assert!(calls > CROWD / (SPREAD_BATCH as u64), "{calls} calls");
     }
 
     #[test]

@@ -57,6 +57,12 @@ impl Binding {
         self.place.connection.filter(|_| !self.place.has(Place::REOPEN))
     }
 
+    /// Whether we keep its flow open: nobody else does where a translation closes it (RFC 5626 §4.4.1).
+    pub(crate) fn wants_keep_alive(&self) -> bool {
+        let kept_open = self.reg_id().is_some() && self.place.connection.is_some();
+        self.place.preference.is_translated() && !kept_open
+    }
+
     pub(crate) fn target(&self) -> Target {
         Target {
             uri: self.uri().into(),
@@ -87,7 +93,7 @@ impl Binding {
 }
 
 /// A [`Flow`] and its preference in 32 bytes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Place {
     connection: Option<ConnId>,
     ip: [u8; 16],
@@ -149,7 +155,7 @@ impl Place {
 }
 
 /// q and the translation in two bytes.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Preference(u16);
 
 impl Preference {

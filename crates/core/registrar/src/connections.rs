@@ -8,7 +8,7 @@ use strowger_foundation::map::Seeded;
 
 use crate::plan::Indices;
 use crate::stripe::{low_half, spread};
-use crate::wheel::SHRINK_FROM;
+use crate::wheel::is_sparse;
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {
@@ -62,7 +62,7 @@ impl Connections {
     /// Gives memory back where most of it is unused.
     pub(crate) fn shrink(&mut self) {
         let len = self.slots.len();
-        if self.slots.capacity() > SHRINK_FROM && len < self.slots.capacity() / 4 {
+        if is_sparse(len, self.slots.capacity()) {
             self.slots.shrink_to(len * 2, |slot| spread(slot.hash));
         }
     }

@@ -3,7 +3,6 @@
 use core::hash::BuildHasher as _;
 
 use smallvec::SmallVec;
-use strowger_foundation::ShardId;
 use strowger_foundation::map::seeded;
 use strowger_message::{Aor, Uri};
 
@@ -18,36 +17,34 @@ pub const MAX_INSTANCE_LEN: usize = 255;
 type Folded = SmallVec<[u8; 48]>;
 
 /// Where a temporary GRUU leads: the devices that have the instance of one address of record, until its Call-ID changes or
-/// the last of them is gone. What a GRUU's text is made from, sealed; says nothing to who is not this process.
+/// the last of them is gone. What a GRUU's text is made from, sealed; says nothing to who does not know the server's key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct GruuKey {
-    pub(crate) stripe: ShardId,
-    pub(crate) aor: u32,
+    /// The hash of the address of record.
+    pub(crate) aor: u64,
     pub(crate) instance: u32,
     pub(crate) epoch: u32,
 }
 
 impl GruuKey {
     /// Bytes of [`to_bytes`](Self::to_bytes).
-    pub const LEN: usize = 14;
+    pub const LEN: usize = 16;
 
     /// The key as bytes.
     #[must_use]
     pub fn to_bytes(&self) -> [u8; Self::LEN] {
-        let [s0, s1] = self.stripe.0.to_be_bytes();
-        let [a0, a1, a2, a3] = self.aor.to_be_bytes();
+        let [a0, a1, a2, a3, a4, a5, a6, a7] = self.aor.to_be_bytes();
         let [i0, i1, i2, i3] = self.instance.to_be_bytes();
         let [e0, e1, e2, e3] = self.epoch.to_be_bytes();
-        [s0, s1, a0, a1, a2, a3, i0, i1, i2, i3, e0, e1, e2, e3]
+        [a0, a1, a2, a3, a4, a5, a6, a7, i0, i1, i2, i3, e0, e1, e2, e3]
     }
 
     /// The key that [`to_bytes`](Self::to_bytes) wrote.
     #[must_use]
     pub const fn from_bytes(bytes: [u8; Self::LEN]) -> Self {
-        let [s0, s1, a0, a1, a2, a3, i0, i1, i2, i3, e0, e1, e2, e3] = bytes;
+        let [a0, a1, a2, a3, a4, a5, a6, a7, i0, i1, i2, i3, e0, e1, e2, e3] = bytes;
         Self {
-            stripe: ShardId(u16::from_be_bytes([s0, s1])),
-            aor: u32::from_be_bytes([a0, a1, a2, a3]),
+            aor: u64::from_be_bytes([a0, a1, a2, a3, a4, a5, a6, a7]),
             instance: u32::from_be_bytes([i0, i1, i2, i3]),
             epoch: u32::from_be_bytes([e0, e1, e2, e3]),
         }

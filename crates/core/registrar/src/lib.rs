@@ -2,7 +2,7 @@
 //!
 //! Besides it keeps flows (RFC 5626), the paths of proxies between (RFC 3327) and what GRUUs are made from (RFC 5627).
 //!
-//! The order of use is [`Update::read`], [`Locations::apply`], [`Locations::write_contacts`]; calls use
+//! The order of use is [`Update::read`], [`Locations::stage`], [`Locations::put`], [`Locations::write_contacts`]; calls use
 //! [`Locations::lookup`]; a shard's timer drives [`Locations::expire`] and [`Locations::poll_keep_alive`].
 
 #![forbid(unsafe_code)]
@@ -22,12 +22,15 @@ mod binding;
 mod chunks;
 mod connections;
 mod echo;
+mod ground;
 mod instance;
 mod locations;
 pub mod model;
+mod piece;
 mod plan;
 mod policy;
 mod reach;
+pub mod record;
 mod refusal;
 mod stripe;
 mod text;
@@ -37,6 +40,9 @@ mod wheel;
 pub use echo::GruuText;
 pub use instance::{GruuKey, MAX_INSTANCE_LEN};
 pub use locations::{Applied, BindingView, KeepAliveDue, Locations, Source, Target};
-pub use policy::{KeepAlive, Nat, Policy};
+pub use policy::{Durability, KeepAlive, Nat, Policy};
+pub use record::Record;
 pub use refusal::Refusal;
-pub use update::{ContactUpdate, MAX_CONTACTS_IN_REGISTER, MAX_PATH_LEN, Path, Supported, Update, UpdateKind};
+pub use update::{
+    ContactUpdate, MAX_CONTACT_LEN, MAX_CONTACTS_IN_REGISTER, MAX_PATH_LEN, Path, Supported, Update, UpdateKind,
+};

@@ -1,18 +1,24 @@
 //! The location table as all shards share it.
 
 use core::hash::BuildHasher as _;
+use core::net::SocketAddr;
+use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use smallvec::SmallVec;
 use strowger_foundation::map::{Seeded, seeded};
-use strowger_foundation::{ConnId, Flow, ShardId, TagKey, Timestamp};
+use strowger_foundation::{ConnId, Flow, ShardId, TagKey, Timestamp, Transport};
 use strowger_message::{Reply, unescape};
 
 use crate::echo::{self, GruuText};
+use crate::ground::{Ground, Origin};
 use crate::instance::{GruuKey, instance_hash};
+use crate::piece::Piece;
+use crate::plan::Call;
 use crate::policy::Policy;
+use crate::record::{self, Record};
 use crate::refusal::Refusal;
-use crate::stripe::{Stripe, low_half};
+use crate::stripe::{Order, Stripe, low_half};
 use crate::update::Update;
 
 /// Where a REGISTER came from.
@@ -100,10 +106,15 @@ pub struct Locations {
     stripes: Box<[Mutex<Stripe>]>,
     hasher: Seeded,
     call_ids: TagKey,
+    listeners: Box<[(Transport, SocketAddr)]>,
+    /// Nanoseconds of store time at [`Timestamp::ZERO`].
+    origin: AtomicU64,
+    is_complete: AtomicBool,
 }
 
 impl Locations {
-    /// An empty table with a stripe for each of `stripes` shards (at least one); `seed` keys its hashes.
+    /// An empty table with a stripe for each of `stripes` shards (at least one); `seed` keys its hashes. Where records and
+    /// temporary GRUUs are to outlive the process, the seed must too.
     #[must_use]
     pub fn new(stripes: u16, seed: u64) -> Self {
         let mut key = [0; 16];
@@ -114,7 +125,52 @@ impl Locations {
             stripes: (0..stripes.max(1)).map(|_| Mutex::new(Stripe::new(seeded(seed)))).collect(),
             hasher: seeded(seed),
             call_ids: TagKey::new(key).derive("Call-ID"),
+            listeners: Box::default(),
+            origin: AtomicU64::new(0),
+            is_complete: AtomicBool::new(true),
         }
+    }
+
+    /// With the addresses of the listeners, in the order of their ids: what is restored finds its listener by them.
+    #[must_use]
+    pub fn listening_at(self, listeners: impl IntoIterator<Item = (Transport, SocketAddr)>) -> Self {
+        Self { listeners: listeners.into_iter().collect(), ..self }
+    }
+
+    /// Incomplete until [`complete`](Self::complete): who is not found may be registered all the same.
+    #[must_use]
+    pub fn awaiting(self) -> Self {
+        Self { is_complete: AtomicBool::new(false), ..self }
+    }
+
+    /// Says which store time it is at [`Timestamp::ZERO`], in nanoseconds; before anything is staged or restored. Store time
+    /// is kept by the store and goes on, forward only, where it stood in the process before: expiries are written in it, so
+    /// that a wall clock that is set does not end what was registered.
+    pub fn begin(&self, origin: u64) {
+        self.origin.store(origin, Ordering::Relaxed);
+    }
+
+    /// Brings back what a record of an earlier process says, but for what has expired or lived on a connection; says how many
+    /// bindings of its address there are now. One record an address, [merged](crate::record::merge) from all that there are: a
+    /// refresh of what has expired meanwhile would renew nothing.
+    pub fn restore(&self, now: Timestamp, policy: &Policy, record: &Record<'_>) -> usize {
+        let (shard, hash) = self.place(record.aor());
+        self.lock(shard).map_or(0, |mut stripe| {
+            stripe.set_keep_alive(policy);
+            stripe.put(&self.ground(now), hash, record, Origin::Kept);
+            stripe.of(record.aor(), hash).count()
+        })
+    }
+
+    /// All is restored.
+    pub fn complete(&self) {
+        self.is_complete.store(true, Ordering::Release);
+    }
+
+    /// Whether all is restored, so that who is not found is not registered.
+    #[must_use]
+    pub fn is_complete(&self) -> bool {
+        self.is_complete.load(Ordering::Acquire)
     }
 
     /// The shard that owns the bindings of `aor`.
@@ -150,7 +206,8 @@ impl Locations {
         key: &GruuKey,
         out: &mut impl Extend<Target>,
     ) -> Option<SmallVec<[u8; 48]>> {
-        let stripe = self.lock(key.stripe)?;
+        let (shard, _) = self.place_of(key.aor);
+        let stripe = self.lock(shard)?;
         let mut current: SmallVec<[_; 8]> = stripe.of_gruu(now, *key).collect();
         current.sort_unstable_by(|a, b| a.precedence(b));
         let aor = current.first()?.aor();
@@ -158,7 +215,37 @@ impl Locations {
         Some(aor.into())
     }
 
-    /// Does what a REGISTER for `aor` asks, all of it or nothing. Only the owner calls this.
+    /// Writes what a REGISTER for `aor` comes to into `record`, all of it or nothing, for [`put`](Self::put); `record` is empty
+    /// where nothing is asked for. Nobody else sees any of it yet. Only the owner calls this, and not again for this address
+    /// before the record was put or is known to be lost.
+    ///
+    /// # Errors
+    /// A [`Refusal`] that becomes the answer.
+    pub fn stage(
+        &self,
+        now: Timestamp,
+        aor: &[u8],
+        policy: &Policy,
+        source: &Source,
+        update: &Update<'_>,
+        record: &mut Vec<u8>,
+    ) -> Result<Applied, Refusal> {
+        let (shard, hash) = self.place(aor);
+        let call = Call { id: self.call_ids.hash128(&[update.call_id]).to_le_bytes(), cseq: update.cseq };
+        let Some(mut stripe) = self.lock(shard) else { return Ok(Applied::default()) };
+        stripe.stage(&self.ground(now), (aor, hash), &Order { policy, source, call, update }, record)
+    }
+
+    /// Makes of the table what a staged record says. Bindings that went meanwhile stay away, and what the record brings does
+    /// too where it lives on `closed`, the connection of its REGISTER. Only the owner calls this.
+    pub fn put(&self, now: Timestamp, record: &Record<'_>, closed: Option<ConnId>) {
+        let (shard, hash) = self.place(record.aor());
+        if let Some(mut stripe) = self.lock(shard) {
+            stripe.put(&self.ground(now), hash, record, Origin::Staged { closed });
+        }
+    }
+
+    /// [`stage`](Self::stage) and [`put`](Self::put) in one.
     ///
     /// # Errors
     /// A [`Refusal`] that becomes the answer; the table is unchanged.
@@ -170,16 +257,19 @@ impl Locations {
         source: &Source,
         update: &Update<'_>,
     ) -> Result<Applied, Refusal> {
-        let (shard, hash) = self.place(aor);
-        let call_id = self.call_ids.hash128(&[update.call_id]).to_le_bytes();
-        let Some(mut stripe) = self.lock(shard) else { return Ok(Applied::default()) };
-        stripe.apply(now, (aor, hash), policy, source, call_id, update)
+        let mut bytes = Vec::new();
+        let applied = self.stage(now, aor, policy, source, update, &mut bytes)?;
+        if let Ok(record) = Record::parse(&bytes) {
+            self.put(now, &record, None);
+        }
+        Ok(applied)
     }
 
-    /// Removes all bindings of `aor`, for its user may not be called any more; says how many went. This is the operator's
-    /// doing: the one change that need not come from the owner.
-    pub fn forget(&self, now: Timestamp, aor: &[u8]) -> usize {
+    /// Removes all bindings of `aor`, for its user may not be called any more, and writes that into `record`; says how many
+    /// went. Only the owner calls this.
+    pub fn forget(&self, now: Timestamp, aor: &[u8], record: &mut Vec<u8>) -> usize {
         let (shard, hash) = self.place(aor);
+        record::write_state(record, aor, core::iter::empty());
         self.lock(shard).map_or(0, |mut stripe| stripe.forget(now, aor, hash))
     }
 
@@ -198,17 +288,19 @@ impl Locations {
         gruu: Option<&dyn Fn(&GruuKey) -> GruuText>,
         reply: Reply<'b>,
     ) -> Reply<'b> {
-        let (shard, hash) = self.place(aor);
+        let full_hash = self.hasher.hash_one(aor);
+        let (shard, hash) = self.place_of(full_hash);
         let Some(stripe) = self.lock(shard) else { return reply };
         //= rfc3261#10.3 step 8
         stripe.current(now, aor, hash).iter().fold(reply, |reply, binding| {
             let (instance, epoch) = (instance_hash(binding.instance()), binding.text.epoch());
-            let key = GruuKey { stripe: shard, aor: hash, instance, epoch };
+            let key = GruuKey { aor: full_hash, instance, epoch };
             reply.header("Contact", &[&echo::contact(now, binding, gruu.map(|seal| (key, seal)))])
         })
     }
 
-    /// Removes at most `limit` bindings of `shard` that have expired; says how many. Work is left where it says `limit`.
+    /// Removes at most `limit` bindings of `shard` that have expired; says how many. Work is left while
+    /// [`next_deadline`](Self::next_deadline) is not later than `now`.
     pub fn expire(&self, now: Timestamp, shard: ShardId, limit: usize) -> usize {
         self.lock(shard).map_or(0, |mut stripe| stripe.expire(now, limit))
     }
@@ -219,7 +311,8 @@ impl Locations {
         self.lock(shard)?.next_deadline()
     }
 
-    /// Takes one binding of `shard` that is to be kept open at `now`; call until `None`. Each binding behind a translation
+    /// Takes one binding of `shard` that is to be kept open at `now`; call until `None`, and again while
+    /// [`next_deadline`](Self::next_deadline) is not later than `now`. Each binding behind a translation
     /// comes up once an interval, at a moment of the interval that depends on its address of record.
     ///
     /// Kind and interval are those of the policy of the shard's last [`apply`](Self::apply).
@@ -252,6 +345,23 @@ impl Locations {
         }
     }
 
+    /// Shows the state of each address of record that has a current binding to `f`, as a whole [`Record`], for a store that has
+    /// lost some. A stripe is locked for some bindings at a time, and never while `f` runs. An address that changes meanwhile may
+    /// come up as it was, as it is, several times or not at all: the record of its change says it. All others come up.
+    pub fn for_each_state(&self, now: Timestamp, mut f: impl FnMut(&[u8])) {
+        let mut piece = Piece::default();
+        for (number, _) in (0u16..).zip(&self.stripes) {
+            let mut rest = u32::MAX;
+            while rest > 0 {
+                piece.clear();
+                let Some(stripe) = self.lock(ShardId(number)) else { break };
+                rest = stripe.copy_states(&self.ground(now), rest, &mut piece);
+                drop(stripe);
+                piece.records().for_each(&mut f);
+            }
+        }
+    }
+
     /// Panics where the table contradicts itself; for tests and the simulator.
     pub fn check_invariants(&self) {
         for (number, _) in (0u16..).zip(&self.stripes) {
@@ -263,9 +373,16 @@ impl Locations {
 
     /// The owner of `aor`, and its hash within the owner's stripe.
     fn place(&self, aor: &[u8]) -> (ShardId, u32) {
-        let hash = self.hasher.hash_one(aor);
+        self.place_of(self.hasher.hash_one(aor))
+    }
+
+    fn place_of(&self, hash: u64) -> (ShardId, u32) {
         let stripe = ((hash >> 32) * self.stripes.len() as u64) >> 32;
         (ShardId(u16::try_from(stripe).unwrap_or(0)), low_half(hash))
+    }
+
+    fn ground(&self, now: Timestamp) -> Ground<'_> {
+        Ground { now, origin: self.origin.load(Ordering::Relaxed), listeners: &self.listeners }
     }
 
     /// A panic while a stripe was locked is the shard's to handle; the others go on with what is there.

@@ -1,19 +1,20 @@
 //! The location table as a list, naive and obviously right: what tests and the simulator hold [`Locations`](crate::Locations)
 //! against.
 
-use strowger_foundation::{ConnId, Timestamp};
+use strowger_foundation::{ConnId, Flow, Timestamp};
 use strowger_message::Uri;
 
 use crate::instance::{check_contact, instance_hash, same_instance};
-use crate::locations::{Applied, Source, Target};
+use crate::locations::{Applied, BindingView, Source, Target};
 use crate::plan::{lifetime, narrow};
 use crate::policy::Policy;
 use crate::reach::Reach;
 use crate::refusal::Refusal;
 use crate::update::{ContactUpdate, Update, UpdateKind};
 
-#[derive(Clone, Debug)]
-struct Entry {
+/// One binding of the model.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Entry {
     aor: Vec<u8>,
     call_id: Vec<u8>,
     cseq: u32,
@@ -29,6 +30,44 @@ impl Entry {
             return self.reg_id == contact.reg_id && same_instance(&self.instance, contact.instance);
         }
         Uri::parse(&self.target.uri).is_some_and(|uri| uri.same(&contact.uri))
+    }
+
+    /// When it expires.
+    #[must_use]
+    pub const fn expires(&self) -> Timestamp {
+        self.expires
+    }
+
+    /// As another process finds it in the store, where it expires at `expires`; `None` where it lived on a connection.
+    #[must_use]
+    pub fn restored(mut self, expires: Timestamp) -> Option<Self> {
+        let flow = self.target.flow;
+        if flow.connection.is_some() && !flow.reopen {
+            return None;
+        }
+        self.target.flow = Flow::new(flow.listener, flow.transport, flow.peer);
+        self.expires = expires;
+        Some(self)
+    }
+
+    /// Whether the table shows it like this at `now`.
+    #[must_use]
+    pub fn is_shown_as(&self, now: Timestamp, view: &BindingView<'_>) -> bool {
+        let left = self.expires.saturating_since(now);
+        let left_s = left.as_secs() + u64::from(left.subsec_nanos() > 0);
+        let Target { uri, q, flow, translated, path, .. } = &self.target;
+        view.aor == self.aor
+            && (view.uri, view.q.unwrap_or(1000), view.flow, view.path) == (&uri[..], *q, *flow, &path[..])
+            && (view.translated, view.instance, view.reg_id) == (*translated, &self.instance[..], self.reg_id)
+            && view.expires_in_s == left_s
+    }
+}
+
+impl core::fmt::Display for Entry {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        let Target { uri, q, flow, .. } = &self.target;
+        let (uri, expires) = (uri.escape_ascii(), self.expires.as_millis());
+        write!(f, "{uri} q={q} CSeq {} until {expires} ms by {flow}", self.cseq)
     }
 }
 
@@ -116,6 +155,18 @@ impl Model {
         let mut targets: Vec<_> = current.map(|entry| entry.target.clone()).collect();
         targets.sort_by_key(|target| core::cmp::Reverse(target.q));
         targets
+    }
+
+    /// The bindings of `aor` that have not expired, the oldest first.
+    #[must_use]
+    pub fn entries(&self, now: Timestamp, aor: &[u8]) -> Vec<Entry> {
+        self.0.iter().filter(|entry| entry.aor == aor && now < entry.expires).cloned().collect()
+    }
+
+    /// Makes these the bindings of `aor`.
+    pub fn replace(&mut self, aor: &[u8], entries: Vec<Entry>) {
+        self.0.retain(|entry| entry.aor != aor);
+        self.0.extend(entries);
     }
 
     /// Bindings that have not expired.

@@ -19,10 +19,12 @@ pub(crate) type Indices = SmallVec<[u32; 8]>;
 /// The effect of the contacts of one REGISTER on one address of record.
 #[derive(Debug, Default)]
 pub(crate) struct Plan<'u, 'a> {
-    /// Bindings that go, or are written over.
+    /// Current bindings that go, or are written over.
     pub(crate) replaced: Indices,
     /// Contacts that are to be there.
     pub(crate) wanted: SmallVec<[Wanted<'u, 'a>; 4]>,
+    /// Something is to go, whether it is there or not.
+    pub(crate) removes: bool,
     before: usize,
     pub(crate) applied: Applied,
 }
@@ -55,19 +57,15 @@ impl Stripe {
         call: Call,
     ) -> Result<Plan<'u, 'a>, Refusal> {
         let mut plan = Plan::default();
-        let mut expired = Indices::new();
         let mut current = Current::new();
-        for (index, binding) in self.of(aor, hash) {
-            if now < binding.expires {
-                current.push((index, binding, Uri::parse(binding.uri())));
-            } else {
-                expired.push(index);
-            }
+        for (index, binding) in self.of(aor, hash).filter(|(_, binding)| now < binding.expires) {
+            current.push((index, binding, Uri::parse(binding.uri())));
         }
         plan.before = current.len();
         let mut known = 0usize;
         for (number, contact) in contacts.iter().enumerate() {
             let lifetime = lifetime(policy, contact.expires_s)?;
+            plan.removes |= lifetime.is_none();
             // Of contacts that are the same within one REGISTER the last counts.
             let superseded = contacts.iter().skip(number + 1).any(|later| later.same(contact));
             let mut is_known = false;
@@ -99,8 +97,6 @@ impl Stripe {
             refreshed: narrow(refreshed),
             removed: narrow(plan.replaced.len().saturating_sub(refreshed)),
         };
-        // Those whose time is up make room; nobody sees them go.
-        plan.replaced.extend(expired);
         Ok(plan)
     }
 }

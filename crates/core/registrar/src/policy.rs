@@ -27,6 +27,18 @@ pub enum KeepAlive {
     Options,
 }
 
+/// What a 200 to a REGISTER promises.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Durability {
+    /// The bindings are in memory, and gone with the process.
+    #[default]
+    Memory,
+    /// The store will have them soon.
+    WriteBehind,
+    /// The store has them.
+    WriteThrough,
+}
+
 /// The operator's decisions; durations are whole seconds on the wire.
 #[derive(Clone, Debug)]
 pub struct Policy {
@@ -49,6 +61,8 @@ pub struct Policy {
     /// How often at least a client sends a keep-alive over the connection that it registered (RFC 5626 §4.4.1); a connection
     /// that is silent must be left open for longer.
     pub flow_timer: Duration,
+    /// What the answer to a REGISTER promises. Fixed for the life of the process.
+    pub durability: Durability,
     /// What registered clients are told to put into Route (RFC 3608), in that order: URIs in angle brackets, with `lr`.
     pub service_route: Vec<Box<[u8]>>,
 }
@@ -65,6 +79,7 @@ impl Default for Policy {
             keep_alive_interval: Duration::from_secs(30),
             gruu: true,
             flow_timer: Duration::from_secs(120),
+            durability: Durability::default(),
             service_route: Vec::new(),
         }
     }

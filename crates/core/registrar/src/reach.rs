@@ -14,8 +14,6 @@ use crate::update::{ContactUpdate, Update};
 pub(crate) struct Reach {
     pub(crate) flow: Flow,
     pub(crate) translated: bool,
-    /// The client keeps the flow open itself (RFC 5626 §4.4.1).
-    pub(crate) kept_open: bool,
 }
 
 impl Reach {
@@ -23,22 +21,22 @@ impl Reach {
         let Flow { listener, transport, peer, connection, .. } = source.flow;
         // Behind a Path the way is the other proxy's, and so is the flow.
         if !update.path.is_empty() {
-            return Self { flow: Flow::new(listener, transport, peer), translated: false, kept_open: false };
+            return Self { flow: Flow::new(listener, transport, peer), translated: false };
         }
         let outbound = contact.reg_id.is_some();
         let translated = outbound || is_translated(nat, source, &contact.uri);
         let Some(connection) = connection else {
-            return Self { flow: Flow::new(listener, transport, peer), translated, kept_open: false };
+            return Self { flow: Flow::new(listener, transport, peer), translated };
         };
         //= rfc5626#6
         // No connection but this one leads to who is behind a translation, or who asked for it.
         if outbound || translated && update.first_hop {
             let flow = Flow::on(listener, transport, peer, connection);
-            return Self { flow, translated, kept_open: outbound };
+            return Self { flow, translated };
         }
         let peer = contact.uri.sip().and_then(|uri| literal_address(uri, transport)).unwrap_or(peer);
         let flow = Flow { listener, transport, reopen: true, peer, connection: Some(connection) };
-        Self { flow, translated, kept_open: false }
+        Self { flow, translated }
     }
 }
 

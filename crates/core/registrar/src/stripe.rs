@@ -11,18 +11,27 @@ use strowger_foundation::{ConnId, ShardId, Timestamp};
 use crate::binding::{Binding, Place, Preference};
 use crate::chunks::Chunks;
 use crate::connections::Connections;
+use crate::ground::{Ground, Origin};
 use crate::instance::{GruuKey, instance_hash};
 use crate::locations::{Applied, BindingView, KeepAliveDue, Source};
+use crate::piece::Piece;
 use crate::plan::{Call, Indices, Plan, narrow};
 use crate::policy::{KeepAlive, Policy};
 use crate::reach::Reach;
+use crate::record::{self, Record, Refresh, State};
 use crate::refusal::Refusal;
 use crate::text::Parts;
 use crate::update::{Update, UpdateKind};
-use crate::wheel::{Key, SHRINK_FROM, Wheel};
+use crate::wheel::{Key, Wheel, is_sparse};
 
 /// Keep-alive timers looked at in one call: those of bindings that have expired are passed over.
 const KEEP_ALIVES_PER_POLL: usize = 64;
+
+/// Bindings whose states are copied while the stripe is locked.
+const BINDINGS_OF_A_PIECE: u32 = 256;
+
+/// Longer than a record may take to be kept.
+const REFRESH_MARGIN: Duration = Duration::from_secs(20);
 
 /// What the table knows of a binding without touching it.
 #[derive(Clone, Copy, Debug)]
@@ -76,53 +85,135 @@ impl Stripe {
     }
 
     //= rfc3261#10.3 steps 6 and 7
-    pub(crate) fn apply(
+    /// Writes what `order` comes to into `record`, and changes nothing; `record` is empty where nothing is asked for. What is to
+    /// go is written also where it is gone: the store may have what the table has not, such as a refresh that it was told of
+    /// just before it expired.
+    pub(crate) fn stage(
         &mut self,
-        now: Timestamp,
+        ground: &Ground<'_>,
         (aor, hash): (&[u8], u32),
-        policy: &Policy,
-        source: &Source,
-        call_id: [u8; 16],
-        update: &Update<'_>,
+        order: &Order<'_, '_>,
+        record: &mut Vec<u8>,
     ) -> Result<Applied, Refusal> {
-        self.keep_alive_interval =
-            (policy.keep_alive != KeepAlive::Off).then(|| policy.keep_alive_interval.max(Duration::from_secs(1)));
-        let call = Call { id: call_id, cseq: update.cseq };
+        record.clear();
+        self.set_keep_alive(order.policy);
+        let now = ground.now;
         if u16::try_from(aor.len()).is_err() {
             return Err(Refusal::BadRequest("Address Too Long"));
         }
-        let current = || self.of(aor, hash).filter(|(_, binding)| now < binding.expires);
-        let contacts = match &update.kind {
-            UpdateKind::Fetch => return Ok(Applied::default()),
+        match &order.update.kind {
+            UpdateKind::Fetch => Ok(Applied::default()),
             UpdateKind::RemoveAll => {
-                if !current().all(|(_, binding)| call.is_after(binding)) {
+                let current = || self.of(aor, hash).filter(|(_, binding)| now < binding.expires);
+                if !current().all(|(_, binding)| order.call.is_after(binding)) {
                     return Err(Refusal::OutOfOrder);
                 }
                 let removed = current().count();
-                self.forget(now, aor, hash);
-                return Ok(Applied { removed: narrow(removed), ..Applied::default() });
+                record::write_state(record, aor, core::iter::empty());
+                Ok(Applied { removed: narrow(removed), ..Applied::default() })
             }
-            UpdateKind::Contacts(contacts) => contacts,
-        };
-        let Plan { mut replaced, wanted, applied, .. } = self.plan(now, (aor, hash), policy, contacts, call)?;
-        let path = update.joined_path();
-        let new_epoch = self.serial.wrapping_add(1);
-        for wanted in wanted {
+            UpdateKind::Contacts(contacts) => {
+                let plan = self.plan(now, (aor, hash), order.policy, contacts, order.call)?;
+                self.write_plan(ground, (aor, hash), order, &plan, record);
+                Ok(plan.applied)
+            }
+        }
+    }
+
+    fn write_plan(
+        &self,
+        ground: &Ground<'_>,
+        (aor, hash): (&[u8], u32),
+        order: &Order<'_, '_>,
+        plan: &Plan<'_, '_>,
+        record: &mut Vec<u8>,
+    ) {
+        let path = order.update.joined_path();
+        let new_epoch = ground.new_epoch(&self.hasher, self.serial);
+        let fresh = plan.wanted.iter().map(|wanted| {
             let contact = wanted.contact;
-            let reach = Reach::of(policy.nat, source, update, contact);
+            let reach = Reach::of(order.policy.nat, order.source, order.update, contact);
+            let epoch = if contact.instance.is_empty() { 0 } else { wanted.epoch.unwrap_or(new_epoch) };
+            let (uri, instance) = (contact.uri.as_bytes(), contact.instance);
+            let parts = Parts { aor, uri, path: &path, instance, reg_id: contact.reg_id.unwrap_or(0), epoch };
+            let expires = ground.store_time(ground.now + wanted.lifetime);
+            let preference = Preference::new(contact.q, reach.translated);
+            ground.state(parts, order.call, expires, &reach.flow, preference, true)
+        });
+        let fresh: SmallVec<[State<'_>; 4]> = fresh.collect();
+        if !plan.removes && self.is_refresh(ground.now, &plan.replaced, &fresh) {
+            let refresh = |state: &State<'_>| Refresh {
+                expires: state.expires,
+                cseq: state.cseq,
+                fingerprint: state.parts.fingerprint(),
+            };
+            record::write_refresh(record, aor, fresh.iter().map(refresh));
+            return;
+        }
+        let stays = |(index, binding): &(u32, &Binding)| ground.now < binding.expires && !plan.replaced.contains(index);
+        let mut kept: SmallVec<[&Binding; 8]> = self.of(aor, hash).filter(stays).map(|(_, binding)| binding).collect();
+        kept.sort_unstable_by(|a, b| a.age(b));
+        let kept = kept.into_iter().map(|binding| {
+            let renewed = fresh.iter().rev().find(|state| binding.is_of(state.parts.instance));
+            let epoch = renewed.map_or(binding.text.epoch(), |state| state.parts.epoch);
+            let call = Call { id: binding.call_id, cseq: binding.cseq };
+            let parts = Parts { epoch, ..binding.text.parts() };
+            let expires = ground.store_time(binding.expires);
+            ground.state(parts, call, expires, &binding.flow(), binding.place.preference, false)
+        });
+        record::write_state(record, aor, kept.chain(fresh.iter().copied()));
+    }
+
+    /// Whether `fresh` are the bindings at `replaced`, but for their times. What may have expired before the record is kept
+    /// cannot be renewed then: it is written whole.
+    fn is_refresh(&self, now: Timestamp, replaced: &Indices, fresh: &[State<'_>]) -> bool {
+        let lasts = |old: &Binding| now + REFRESH_MARGIN < old.expires;
+        replaced.len() == fresh.len()
+            && replaced.iter().filter_map(|index| self.bindings.get(*index)).all(lasts)
+            && fresh.iter().all(|state| {
+                replaced.iter().filter_map(|index| self.bindings.get(*index)).any(|old| {
+                    old.text.parts() == state.parts
+                        && old.call_id == state.call_id
+                        && old.place == Place::new(&state.flow(), Preference::new(state.q, state.translated))
+                })
+            })
+    }
+
+    /// Makes of an address what `record` says.
+    pub(crate) fn put(&mut self, ground: &Ground<'_>, hash: u32, record: &Record<'_>, origin: Origin) {
+        let (now, aor) = (ground.now, record.aor());
+        for refresh in record.refreshes() {
+            let is = |(_, binding): &(u32, &Binding)| binding.text.parts().fingerprint() == refresh.fingerprint;
+            let known = self.of(aor, hash).find(is).map(|(index, _)| index);
+            let expires = ground.process_time(refresh.expires);
+            if let Some(index) = known.filter(|_| origin.is_current() || now < expires) {
+                self.touch(now, hash, index, expires, refresh.cseq);
+            }
+        }
+        if !record.is_refresh() {
+            self.put_state(ground, hash, record, origin);
+        }
+        self.shrink(now);
+    }
+
+    fn put_state(&mut self, ground: &Ground<'_>, hash: u32, record: &Record<'_>, origin: Origin) {
+        let (now, aor) = (ground.now, record.aor());
+        // What the record found there stays if it still is, and does not come back if it is gone.
+        let stays = |binding: &Binding| {
+            let parts = binding.text.parts();
+            origin.is_current()
+                && now < binding.expires
+                && record.states().any(|state| !state.fresh && state.parts.same_binding(&parts))
+        };
+        let mut replaced: Indices =
+            self.of(aor, hash).filter(|(_, binding)| !stays(binding)).map(|(index, _)| index).collect();
+        for state in record.states().filter(|state| state.fresh || !origin.is_current()) {
+            let Some((flow, expires)) = origin.admit(ground, &state) else { continue };
             let written = Written {
-                parts: Parts {
-                    aor,
-                    uri: contact.uri.as_bytes(),
-                    path: &path,
-                    instance: contact.instance,
-                    reg_id: contact.reg_id.unwrap_or(0),
-                    epoch: if contact.instance.is_empty() { 0 } else { wanted.epoch.unwrap_or(new_epoch) },
-                },
-                call,
-                expires: now + wanted.lifetime,
-                place: Place::new(&reach.flow, Preference::new(contact.q, reach.translated)),
-                keep_alive: reach.translated && !reach.kept_open,
+                parts: state.parts,
+                call: Call { id: state.call_id, cseq: state.cseq },
+                expires,
+                place: Place::new(&flow, Preference::new(state.q, state.translated)),
             };
             // The binding with the same text is written over without allocating, else any that goes.
             let same = |index: &u32| self.bindings.get(*index).is_some_and(|b| b.text.parts() == written.parts);
@@ -132,8 +223,11 @@ impl Stripe {
             self.renew(hash, &written.parts);
         }
         self.remove_all(replaced, hash);
-        self.shrink(now);
-        Ok(applied)
+    }
+
+    pub(crate) fn set_keep_alive(&mut self, policy: &Policy) {
+        self.keep_alive_interval =
+            (policy.keep_alive != KeepAlive::Off).then(|| policy.keep_alive_interval.max(Duration::from_secs(1)));
     }
 
     /// Gives the epoch of what was written to all bindings of its instance.
@@ -227,6 +321,32 @@ impl Stripe {
         }
     }
 
+    /// Puts the whole states of the addresses of some bindings into `piece`: of those at the highest indices below `top`. Gives
+    /// back the lowest, which is the next call's `top`; 0 at the end. A binding that has not come up yet never gets above `top`,
+    /// for what is removed leaves its place to one from the end.
+    pub(crate) fn copy_states(&self, ground: &Ground<'_>, top: u32, piece: &mut Piece) -> u32 {
+        let top = top.min(u32::try_from(self.bindings.len()).unwrap_or(u32::MAX));
+        let bottom = top.saturating_sub(BINDINGS_OF_A_PIECE);
+        for index in (bottom..top).rev() {
+            let Some(binding) = self.bindings.get(index) else { continue };
+            let aor = binding.aor();
+            let current = self.of(aor, self.hash_of(binding)).filter(|(_, binding)| ground.now < binding.expires);
+            let mut current: SmallVec<[_; 8]> = current.collect();
+            // An address comes up with each of its bindings; once a piece is enough.
+            if current.is_empty() || current.iter().any(|(other, _)| (index + 1..top).contains(other)) {
+                continue;
+            }
+            current.sort_unstable_by(|(_, a), (_, b)| a.age(b));
+            let states = current.into_iter().map(|(_, binding)| {
+                let call = Call { id: binding.call_id, cseq: binding.cseq };
+                let expires = ground.store_time(binding.expires);
+                ground.state(binding.text.parts(), call, expires, &binding.flow(), binding.place.preference, false)
+            });
+            piece.add(|record| record::write_state(record, aor, states));
+        }
+        bottom
+    }
+
     pub(crate) fn check_invariants(&self, place: impl Fn(&[u8]) -> (ShardId, u32), owner: ShardId) {
         assert_eq!(self.table.len(), self.bindings.len(), "an index for each binding");
         assert_eq!(self.expiries.len(), self.bindings.len(), "an expiry for each binding");
@@ -258,43 +378,66 @@ impl Stripe {
 
     /// Writes over the binding at `index`, or a new one.
     fn write(&mut self, now: Timestamp, hash: u32, index: Option<u32>, new: &Written<'_>) {
-        self.serial = self.serial.wrapping_add(1);
-        let key = Key { hash, serial: self.serial };
-        let expiry = self.expiries.insert(new.expires, key);
-        let keep_alive = match self.keep_alive_interval.filter(|_| new.keep_alive) {
-            Some(interval) => self.keep_alives.insert(next_turn(now, interval, hash), key),
-            None => self.keep_alives.never(),
+        let index = match index {
+            Some(index) => self.overwrite(index, new),
+            None => self.add(hash, new),
         };
-        let binding = |text| Binding {
-            text,
-            call_id: new.call.id,
-            expires: new.expires,
-            expiry,
-            keep_alive,
-            cseq: new.call.cseq,
-            serial: key.serial,
-            place: new.place,
-        };
-        if let Some((index, old)) = index.and_then(|index| Some((index, self.bindings.get_mut(index)?))) {
-            self.expiries.cancel(old.expiry);
-            self.keep_alives.cancel(old.keep_alive);
-            let bound = old.bound();
-            let same = old.text.parts() == new.parts;
-            let text = if same { core::mem::take(&mut old.text) } else { new.parts.to_text() };
-            *old = binding(text);
-            let now_bound = old.bound();
-            self.connections.remove(bound, index);
-            self.connections.insert(now_bound, index);
-            return;
+        if let Some(index) = index {
+            self.touch(now, hash, index, new.expires, new.call.cseq);
         }
+    }
+
+    fn overwrite(&mut self, index: u32, new: &Written<'_>) -> Option<u32> {
+        let old = self.bindings.get_mut(index)?;
+        let bound = old.bound();
+        if old.text.parts() != new.parts {
+            old.text = new.parts.to_text();
+        }
+        old.call_id = new.call.id;
+        old.place = new.place;
+        let now_bound = old.bound();
+        self.connections.remove(bound, index);
+        self.connections.insert(now_bound, index);
+        Some(index)
+    }
+
+    /// A binding whose timers are not armed yet.
+    fn add(&mut self, hash: u32, new: &Written<'_>) -> Option<u32> {
         if self.of(new.parts.aor, hash).next().is_none() {
             self.addresses += 1;
         }
-        let Ok(index) = u32::try_from(self.bindings.len()) else { return };
-        let binding = binding(new.parts.to_text());
+        let index = u32::try_from(self.bindings.len()).ok()?;
+        let binding = Binding {
+            text: new.parts.to_text(),
+            call_id: new.call.id,
+            expires: new.expires,
+            expiry: self.expiries.never(),
+            keep_alive: self.keep_alives.never(),
+            cseq: new.call.cseq,
+            serial: self.serial,
+            place: new.place,
+        };
         self.connections.insert(binding.bound(), index);
         self.bindings.push(binding);
         self.table.insert_unique(spread(hash), Slot { hash, index }, |slot| spread(slot.hash));
+        Some(index)
+    }
+
+    /// Gives the binding at `index` new times; it becomes the youngest.
+    fn touch(&mut self, now: Timestamp, hash: u32, index: u32, expires: Timestamp, cseq: u32) {
+        self.serial = self.serial.wrapping_add(1);
+        let key = Key { hash, serial: self.serial };
+        let Some(binding) = self.bindings.get_mut(index) else { return };
+        self.expiries.cancel(binding.expiry);
+        self.keep_alives.cancel(binding.keep_alive);
+        binding.expires = expires;
+        binding.cseq = cseq;
+        binding.serial = key.serial;
+        binding.expiry = self.expiries.insert(expires, key);
+        binding.keep_alive = match self.keep_alive_interval.filter(|_| binding.wants_keep_alive()) {
+            Some(interval) => self.keep_alives.insert(next_turn(now, interval, hash), key),
+            None => self.keep_alives.never(),
+        };
     }
 
     /// Removes the bindings at `indices`, all of one hash.
@@ -340,10 +483,12 @@ impl Stripe {
 
     /// The bindings of the address with this hash that has an instance with that one; not in order.
     pub(crate) fn of_gruu(&self, now: Timestamp, key: GruuKey) -> impl Iterator<Item = &Binding> {
+        let hash = low_half(key.aor);
         self.table
-            .iter_hash(spread(key.aor))
-            .filter(move |slot| slot.hash == key.aor)
+            .iter_hash(spread(hash))
+            .filter(move |slot| slot.hash == hash)
             .filter_map(|slot| self.bindings.get(slot.index))
+            .filter(move |binding| self.hasher.hash_one(binding.aor()) == key.aor)
             .filter(move |binding| now < binding.expires && binding.text.epoch() == key.epoch)
             .filter(move |binding| key.instance != 0 && instance_hash(binding.instance()) == key.instance)
     }
@@ -358,10 +503,11 @@ impl Stripe {
 }
 
 impl Stripe {
-    /// Gives memory back where most of it is unused. Costs a pass over what is left, once for every halving.
+    /// Gives memory back where most of it is unused. Costs a pass over what is left, which is little, once for every
+    /// quartering.
     fn shrink(&mut self, now: Timestamp) {
         let len = self.bindings.len();
-        if self.table.capacity() > SHRINK_FROM && len < self.table.capacity() / 4 {
+        if is_sparse(len, self.table.capacity()) {
             self.table.shrink_to(len * 2, |slot| spread(slot.hash));
         }
         self.connections.shrink();
@@ -392,14 +538,20 @@ impl Stripe {
     }
 }
 
+/// What a REGISTER wants, and whose it is.
+pub(crate) struct Order<'o, 'a> {
+    pub(crate) policy: &'o Policy,
+    pub(crate) source: &'o Source,
+    pub(crate) call: Call,
+    pub(crate) update: &'o Update<'a>,
+}
+
 /// What a binding becomes.
 struct Written<'w> {
     parts: Parts<'w>,
     call: Call,
     expires: Timestamp,
     place: Place,
-    /// Whether we keep its flow open.
-    keep_alive: bool,
 }
 
 /// The moment of the next interval that belongs to `hash`.

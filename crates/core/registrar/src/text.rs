@@ -26,6 +26,11 @@ pub(crate) struct Text {
 }
 
 impl Parts<'_> {
+    /// Whether both are of one binding, whatever its epoch.
+    pub(crate) fn same_binding(&self, other: &Self) -> bool {
+        Self { epoch: other.epoch, ..*self } == *other
+    }
+
     pub(crate) fn to_text(self) -> Text {
         let narrow = |part: &[u8]| u16::try_from(part.len()).unwrap_or(0);
         let (reg_id, epoch) = (self.reg_id.to_be_bytes(), self.epoch.to_be_bytes());

@@ -12,6 +12,9 @@ pub const MAX_CONTACTS_IN_REGISTER: usize = 128;
 /// Bytes of all Path values of one REGISTER; they are kept with each of its contacts.
 pub const MAX_PATH_LEN: usize = 2048;
 
+/// Bytes of a contact's URI.
+pub const MAX_CONTACT_LEN: usize = 2048;
+
 /// The values of Path in their order.
 pub type Path<'a> = SmallVec<[&'a [u8]; 2]>;
 
@@ -192,6 +195,9 @@ impl<'a> ContactUpdate<'a> {
         const BAD: Refusal = Refusal::BadRequest("Bad Contact Header");
         let contact = NameAddr::parse(element).ok_or(BAD)?;
         let uri = contact.parse_uri().ok_or(BAD)?;
+        if uri.as_bytes().len() > MAX_CONTACT_LEN {
+            return Err(Refusal::BadRequest("Contact Too Long"));
+        }
         //= rfc3261#10.3 step 7
         // The parameter decides before the header does; a malformed one says nothing (§20.10, §10.2.1.1).
         let expires_s = match contact.params.find("expires") {

@@ -6,6 +6,14 @@ use strowger_foundation::{TimerWheel, Timestamp};
 /// Smaller tables are not worth shrinking.
 pub(crate) const SHRINK_FROM: usize = 64;
 
+/// Entries that a shrinking table may still have: each is moved, and no step shall take long.
+pub(crate) const SHRINK_AT: usize = 4096;
+
+/// Whether a table that had room for `peak` entries and has `len` is to be made smaller.
+pub(crate) const fn is_sparse(len: usize, peak: usize) -> bool {
+    peak > SHRINK_FROM && len < peak / 4 && len <= SHRINK_AT
+}
+
 /// Names a binding until it is next updated.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
@@ -61,6 +69,6 @@ impl Wheel {
 
     /// Whether most of the memory is unused.
     pub(crate) fn is_sparse(&self) -> bool {
-        self.peak > SHRINK_FROM && self.timers.len() < self.peak / 4
+        is_sparse(self.timers.len(), self.peak)
     }
 }

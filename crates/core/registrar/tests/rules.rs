@@ -298,9 +298,9 @@ fn the_operator_sees_a_stripe() {
 fn a_barred_user_is_forgotten_whole_and_nobody_else() {
     let table = Table::new();
     table.register(at_s(0), "a", 1, "Contact: <sip:a@192.0.2.1>, <sip:a@192.0.2.2>").expect("valid");
-    assert_eq!(table.locations.forget(at_s(1), b"bob@example.com"), 0);
+    assert_eq!(table.locations.forget(at_s(1), b"bob@example.com", &mut Vec::new()), 0);
     assert_eq!(table.uris(at_s(1)).len(), 2);
-    assert_eq!(table.locations.forget(at_s(1), AOR), 2);
+    assert_eq!(table.locations.forget(at_s(1), AOR, &mut Vec::new()), 2);
     assert!(table.uris(at_s(1)).is_empty() && table.locations.is_empty());
     table.locations.check_invariants();
     table.register(at_s(2), "a", 1, "Contact: <sip:a@192.0.2.1>").expect("no order is left of what was forgotten");

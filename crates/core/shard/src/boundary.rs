@@ -47,6 +47,20 @@ pub enum Input<'a> {
         /// The answer.
         answer: Answer,
     },
+    /// What became of a record that was to be kept.
+    Stored {
+        /// The ticket that the record had.
+        ticket: u64,
+        /// The record.
+        record: Vec<u8>,
+        /// It is kept, whatever befalls the process and the machine; else it is not, and will not be.
+        kept: bool,
+    },
+    /// The bindings of this address of record go: its user may not be called any more.
+    Forget {
+        /// Which.
+        aor: &'a [u8],
+    },
     /// A new configuration or directory.
     Config(Arc<Snapshot>),
 }
@@ -65,6 +79,13 @@ pub enum Output {
         query: QueryId,
         /// What is asked.
         question: Question,
+    },
+    /// Keep a record of the location table, in the order in which they come.
+    Store {
+        /// What its [`Input::Stored`] is to name; `None` where nobody waits for it.
+        ticket: Option<u64>,
+        /// The record.
+        record: Vec<u8>,
     },
     /// Something that the operator may want to know.
     Event(Event),
@@ -157,6 +178,8 @@ counters! {
     refused,
     /// REGISTER requests that were carried out.
     registered,
+    /// REGISTER requests refused because the store was not quick enough, or could not keep what they change.
+    unkept,
     /// Requests forwarded with state.
     forwarded,
     /// Requests forwarded without state.

@@ -1,8 +1,8 @@
 //! Temporary GRUUs (RFC 5627 §3.1.2): who holds one reaches a device, and learns neither whose it is nor whether two are of
 //! the same. Nothing is kept for them.
 //!
-//! 43 characters of base64url: an initial vector (12 bytes), which is the tag of what is sealed too, and, under a key stream
-//! that follows from it, where the GRUU leads (14) with a number that makes each different (6).
+//! 46 characters of base64url: an initial vector (12 bytes), which is the tag of what is sealed too, and, under a key stream
+//! that follows from it, where the GRUU leads (16) with a number that makes each different (6).
 
 use data_encoding::BASE64URL_NOPAD;
 use strowger_foundation::{KeyRing, Tag, TagKey};
@@ -69,7 +69,7 @@ mod tests {
     #[test]
     fn a_gruu_leads_back_and_a_forged_one_nowhere() {
         let ring = KeyRing::new(TagKey::new([5; 16]));
-        let key = GruuKey::from_bytes(*b"0123456789abcd");
+        let key = GruuKey::from_bytes(*b"0123456789abcdef");
         let text = seal(&ring, &key, 7);
         assert_eq!(open(&ring, &text), Some(key));
         let rotated = ring.rotated(TagKey::new([6; 16]));
@@ -88,7 +88,7 @@ mod tests {
     #[test]
     fn two_of_one_device_have_nothing_in_common() {
         let ring = KeyRing::new(TagKey::new([5; 16]));
-        let key = GruuKey::from_bytes(*b"0123456789abcd");
+        let key = GruuKey::from_bytes(*b"0123456789abcdef");
         let (one, two) = (seal(&ring, &key, 7), seal(&ring, &key, 8));
         let agree = one.iter().zip(&two).filter(|(a, b)| a == b).count();
         assert!(agree < 6, "{agree} of {ENCODED} letters");

@@ -22,6 +22,7 @@ mod follow;
 mod gruu;
 mod guide;
 mod keep_alive;
+mod keeping;
 mod places;
 mod register;
 mod reply;
@@ -33,6 +34,7 @@ mod steering;
 mod way;
 
 pub use boundary::{Counters, Event, Input, Output};
+pub use keeping::{MAX_WAITING, MAX_WAITING_OF_ONE, STORE_PATIENCE};
 pub use route::{Action, Match as RouteMatch, Place, Route, RouteTarget};
 pub use shard::{MAX_EVENTS, Shard, ShardConfig};
 pub use snapshot::Snapshot;

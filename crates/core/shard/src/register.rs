@@ -1,12 +1,17 @@
 //! The registrar's side of a REGISTER (RFC 3261 §10.3, RFC 5626 §6).
 
+use core::time::Duration;
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 use strowger_foundation::{Flow, Timestamp};
-use strowger_message::{HeaderName, Message, NameAddr, Reply, Status, Uri};
-use strowger_registrar::{GruuKey, Source, Update};
+use strowger_message::{HeaderName, Message, NameAddr, Peek, Reply, Status, Uri};
+use strowger_registrar::{Durability, GruuKey, Record, Source, Update};
 use strowger_transaction::ServerId;
 
+use crate::boundary::Event;
 use crate::gruu;
+use crate::keeping::Waiting;
 use crate::reply::Refusal;
 use crate::request::Request;
 use crate::shard::Shard;
@@ -15,46 +20,64 @@ use crate::snapshot::Snapshot;
 /// What a REGISTER may require.
 const UNDERSTOOD: [&[u8]; 3] = [b"path", b"outbound", b"gruu"];
 
+/// How long a client is asked to wait when the store cannot keep what it registers.
+const RETRY_AFTER: Duration = Duration::from_secs(5);
+
+/// The same while the registrations of before are still being read.
+pub(crate) const RETRY_AFTER_LOADING: Duration = Duration::from_secs(2);
+
+/// A REGISTER on its way through the registrar.
+#[derive(Clone, Copy)]
+struct Registering<'a, 'm> {
+    server: ServerId,
+    source: Flow,
+    message: &'m Message<'a>,
+    aor: &'m [u8],
+}
+
 impl Shard {
     pub(crate) fn register(&mut self, now: Timestamp, server: ServerId, request: &Request<'_, '_>) {
         let (message, source) = (request.message, request.source);
-        match self.try_register(now, request) {
-            Ok((aor, update)) => {
-                self.counters.registered += 1;
-                self.confirm(now, server, request, &aor, &update);
-            }
-            Err(Failure::Refused(refusal)) => self.refuse(now, server, source, message, refusal),
-            Err(Failure::Registrar(refusal)) => {
-                self.counters.refused += 1;
-                let reason = refusal.reason();
-                self.answer(now, server, source, message, refusal.status(), Some(reason), |reply| match refusal {
-                    strowger_registrar::Refusal::IntervalTooBrief { min_s } => {
-                        reply.header_fmt("Min-Expires", format_args!("{min_s}"))
-                    }
-                    _ => reply,
-                });
-            }
+        let aor = match self.registrant(now, request) {
+            Ok(aor) => aor,
+            Err(refusal) => return self.refuse(now, server, source, message, refusal),
+        };
+        if !self.locations.is_complete() {
+            let refusal = Refusal::Later("Registrations Are Being Loaded", RETRY_AFTER_LOADING);
+            return self.refuse(now, server, source, message, refusal);
+        }
+        if request.snapshot.registrar.durability != Durability::WriteThrough {
+            self.enact(now, Registering { server, source, message, aor: &aor }, None);
+            return;
+        }
+        if self.keeping.is_full(&aor) {
+            self.counters.unkept += 1;
+            self.report(Event::TableFull { table: "REGISTERs that wait for the store" });
+            return self.refuse(now, server, source, message, Refusal::Later("Store Too Slow", RETRY_AFTER));
+        }
+        let request = self.proxy.transactions().pool().copy_of(message.bytes());
+        let (is_answered, is_closed, is_barred) = (false, false, false);
+        let waiting = Waiting { server, source, request, aor: aor.clone(), is_answered, is_closed, is_barred };
+        let (ticket, is_first) = self.keeping.add(now, waiting);
+        if is_first && !self.enact(now, Registering { server, source, message, aor: &aor }, Some(ticket)) {
+            self.end_wait(now, ticket);
         }
     }
 
     //= rfc3261#10.3
-    /// The eight steps; the address of record whose bindings the answer lists.
-    fn try_register<'a>(
-        &mut self,
-        now: Timestamp,
-        request: &Request<'a, '_>,
-    ) -> Result<(Box<[u8]>, Update<'a>), Failure> {
+    /// Steps 1 to 5: the address of record whose bindings the sender may change.
+    fn registrant(&mut self, now: Timestamp, request: &Request<'_, '_>) -> Result<Box<[u8]>, Refusal> {
         let (message, snapshot) = (request.message, request.snapshot);
         let required = not_understood(message);
         if !required.is_empty() {
-            return Err(Refusal::BadExtension(required).into());
+            return Err(Refusal::BadExtension(required));
         }
         let to = message.to().parse_uri();
         let Some(Uri::Sip(to)) = to else {
-            return Err(Refusal::Status(Status::BAD_REQUEST, Some("To Is No SIP Address")).into());
+            return Err(Refusal::Status(Status::BAD_REQUEST, Some("To Is No SIP Address")));
         };
         let Some(claimed) = snapshot.identity(&to) else {
-            return Err(Refusal::Status(Status::NOT_FOUND, Some("Domain Not Served Here")).into());
+            return Err(Refusal::Status(Status::NOT_FOUND, Some("Domain Not Served Here")));
         };
         let aor: Box<[u8]> = snapshot.directory.resolve(claimed.as_bytes()).into();
         // A trunk calls, and registers nobody; and its address can be claimed by whoever can forge a datagram.
@@ -63,24 +86,181 @@ impl Shard {
             let user = self.authenticate(now, request, header, status, claimed.domain())?;
             self.check_identity(request, &user, Some(&claimed))?;
         }
-        let mut update = Update::read(message)?;
-        leave_own_hops(snapshot, &mut update);
-        let source = Source { flow: request.source, via_sent_by_matches: via_matches(message, &request.source) };
-        self.locations.apply(now, &aor, &snapshot.registrar, &source, &update)?;
-        Ok((aor, update))
+        Ok(aor)
+    }
+
+    //= rfc3261#10.3
+    /// Steps 6 to 8: decides what becomes of the bindings. With a `ticket` that waits for the store: `false` where there is
+    /// nothing to wait for, and the answer is given.
+    fn enact(&mut self, now: Timestamp, registering: Registering<'_, '_>, ticket: Option<u64>) -> bool {
+        let Registering { source, message, aor, .. } = registering;
+        let snapshot = Arc::clone(&self.snapshot);
+        let mut record = self.keeping.buffer();
+        let staged = Update::read(message).and_then(|mut update| {
+            leave_own_hops(&snapshot, &mut update);
+            let source = Source { flow: source, via_sent_by_matches: via_matches(message, &source) };
+            self.locations.stage(now, aor, &snapshot.registrar, &source, &update, &mut record)?;
+            Ok(update)
+        });
+        let update = match staged {
+            Ok(update) => update,
+            Err(refusal) => {
+                self.keeping.give_back(record);
+                self.refuse_registration(now, registering, refusal);
+                return false;
+            }
+        };
+        if let Some(ticket) = ticket.filter(|_| !record.is_empty()) {
+            self.keeping.store(Some(ticket), record);
+            return true;
+        }
+        if let Ok(parsed) = Record::parse(&record) {
+            self.locations.put(now, &parsed, None);
+        }
+        if snapshot.registrar.durability == Durability::WriteBehind && !record.is_empty() {
+            self.keeping.store(None, record);
+        } else {
+            self.keeping.give_back(record);
+        }
+        self.confirm(now, registering, &update);
+        false
+    }
+
+    /// What became of a record at the store. What is kept counts, also where its client was told that it takes too long, or
+    /// the shard that staged it is no more.
+    pub(crate) fn handle_stored(&mut self, now: Timestamp, ticket: u64, record: Vec<u8>, kept: bool) {
+        let waiting = self.keeping.get_mut(ticket);
+        let is_ours = waiting.is_some();
+        let is_barred = waiting.as_ref().is_some_and(|waiting| waiting.is_barred);
+        let closed = waiting.as_ref().and_then(|waiting| waiting.closed());
+        let asked = waiting.filter(|waiting| !waiting.is_answered);
+        let asked = asked.map(|waiting| (waiting.server, waiting.source, core::mem::take(&mut waiting.request)));
+        if kept
+            && !is_barred
+            && let Ok(record) = Record::parse(&record)
+        {
+            if is_ours {
+                self.locations.put(now, &record, closed);
+            } else {
+                self.put_of_predecessor(now, &record);
+            }
+        }
+        self.keeping.give_back(record);
+        if let Some((server, source, request)) = asked {
+            if let Some(message) = read(&request) {
+                match Update::read(&message) {
+                    Ok(update) if kept && !is_barred => {
+                        let aor = self.keeping.get_mut(ticket).map(|waiting| core::mem::take(&mut waiting.aor));
+                        let aor = aor.unwrap_or_default();
+                        self.confirm(now, Registering { server, source, message: &message, aor: &aor }, &update);
+                    }
+                    _ if is_barred => self.refuse(now, server, source, &message, Status::FORBIDDEN.into()),
+                    _ => self.refuse_unkept(now, server, source, &message),
+                }
+            }
+            self.proxy.transactions().pool().give(request);
+        }
+        self.end_wait(now, ticket);
+    }
+
+    /// Puts what a shard staged that is no more: nobody remembers whether its connection has closed meanwhile, or its user
+    /// was barred.
+    fn put_of_predecessor(&mut self, now: Timestamp, record: &Record<'_>) {
+        let snapshot = Arc::clone(&self.snapshot);
+        let is_enabled = snapshot.directory.user(record.aor()).is_some_and(|user| user.enabled);
+        if is_enabled || !snapshot.auth.requires(b"REGISTER") {
+            self.locations.restore(now, &snapshot.registrar, record);
+        }
+    }
+
+    /// The REGISTER with this ticket is done; the next of its address has its turn, until one of them is at the store.
+    fn end_wait(&mut self, now: Timestamp, ticket: u64) {
+        let mut next = self.remove_waiting(ticket);
+        while let Some(ticket) = next {
+            if self.enact_waiting(now, ticket) {
+                return;
+            }
+            next = self.remove_waiting(ticket);
+        }
+    }
+
+    fn remove_waiting(&mut self, ticket: u64) -> Option<u64> {
+        let (waiting, next) = self.keeping.remove(ticket)?;
+        self.proxy.transactions().pool().give(waiting.request);
+        next
+    }
+
+    /// Enacts a REGISTER that has waited for others of its address; whether it is at the store now.
+    fn enact_waiting(&mut self, now: Timestamp, ticket: u64) -> bool {
+        let Some(waiting) = self.keeping.get_mut(ticket) else { return false };
+        let (server, source, is_barred) = (waiting.server, waiting.source, waiting.is_barred);
+        let (aor, request) = (core::mem::take(&mut waiting.aor), core::mem::take(&mut waiting.request));
+        let is_stored = match read(&request) {
+            Some(message) if is_barred => {
+                self.refuse(now, server, source, &message, Status::FORBIDDEN.into());
+                false
+            }
+            Some(message) => {
+                self.enact(now, Registering { server, source, message: &message, aor: &aor }, Some(ticket))
+            }
+            None => false,
+        };
+        if let Some(waiting) = self.keeping.get_mut(ticket) {
+            (waiting.aor, waiting.request) = (aor, request);
+        }
+        is_stored
+    }
+
+    /// Refuses the REGISTERs that have waited too long.
+    pub(crate) fn give_up_storing(&mut self, now: Timestamp) {
+        while let Some((server, source, request)) = self.keeping.poll_expired(now) {
+            if let Some(message) = read(&request) {
+                self.refuse_unkept(now, server, source, &message);
+            }
+            self.proxy.transactions().pool().give(request);
+        }
+    }
+
+    fn refuse_unkept(&mut self, now: Timestamp, server: ServerId, source: Flow, message: &Message<'_>) {
+        self.counters.unkept += 1;
+        self.refuse(now, server, source, message, Refusal::Later("Registration Cannot Be Stored", RETRY_AFTER));
+    }
+
+    /// The user of `aor` may not be called any more.
+    pub(crate) fn forget(&mut self, now: Timestamp, aor: &[u8]) {
+        let mut record = self.keeping.buffer();
+        self.locations.forget(now, aor, &mut record);
+        self.keeping.bar(aor);
+        match self.snapshot.registrar.durability {
+            Durability::Memory => self.keeping.give_back(record),
+            Durability::WriteBehind | Durability::WriteThrough => self.keeping.store(None, record),
+        }
+    }
+
+    fn refuse_registration(
+        &mut self,
+        now: Timestamp,
+        registering: Registering<'_, '_>,
+        refusal: strowger_registrar::Refusal,
+    ) {
+        let Registering { server, source, message, .. } = registering;
+        self.counters.refused += 1;
+        let reason = Some(refusal.reason());
+        self.answer(now, server, source, message, refusal.status(), reason, |reply| match refusal {
+            strowger_registrar::Refusal::IntervalTooBrief { min_s } => {
+                reply.header_fmt("Min-Expires", format_args!("{min_s}"))
+            }
+            _ => reply,
+        });
     }
 
     /// The 200, with the bindings that there are now.
-    fn confirm(
-        &mut self,
-        now: Timestamp,
-        server: ServerId,
-        request: &Request<'_, '_>,
-        aor: &[u8],
-        update: &Update<'_>,
-    ) {
-        let (message, source, policy) = (request.message, request.source, &request.snapshot.registrar);
-        let locations = std::sync::Arc::clone(&self.locations);
+    fn confirm(&mut self, now: Timestamp, registering: Registering<'_, '_>, update: &Update<'_>) {
+        let Registering { server, source, message, aor } = registering;
+        self.counters.registered += 1;
+        let snapshot = Arc::clone(&self.snapshot);
+        let policy = &snapshot.registrar;
+        let locations = Arc::clone(&self.locations);
         let ring = *self.proxy.ring();
         let times = [now.as_nanos().to_be_bytes(), u64::from(update.cseq).to_be_bytes()];
         let nonce = self.proxy.tag_key().hash64(&[times.as_flattened(), update.call_id]);
@@ -106,6 +286,11 @@ impl Shard {
             reply
         });
     }
+}
+
+/// A request of ours that was understood before.
+fn read(request: &[u8]) -> Option<Message<'_>> {
+    Message::from_peek(Peek::read(request).ok()?).ok()
 }
 
 //= rfc3327#5.3
@@ -139,24 +324,6 @@ fn not_understood(message: &Message<'_>) -> SmallVec<[u8; 64]> {
         unknown.extend_from_slice(tag);
     }
     unknown
-}
-
-/// Why a REGISTER failed.
-enum Failure {
-    Refused(Refusal),
-    Registrar(strowger_registrar::Refusal),
-}
-
-impl From<Refusal> for Failure {
-    fn from(refusal: Refusal) -> Self {
-        Self::Refused(refusal)
-    }
-}
-
-impl From<strowger_registrar::Refusal> for Failure {
-    fn from(refusal: strowger_registrar::Refusal) -> Self {
-        Self::Registrar(refusal)
-    }
 }
 
 /// Whether the client knows the address that it is seen from: if so nothing translates between it and us. On a stream the

@@ -1,5 +1,7 @@
 //! What the server says itself: refusals, challenges, answers to OPTIONS, redirections.
 
+use core::time::Duration;
+
 use smallvec::SmallVec;
 use strowger_foundation::{Buf, Flow, Timestamp};
 use strowger_message::{HeaderName, Message, Method, Reply, Status};
@@ -26,6 +28,8 @@ pub(crate) enum Refusal {
     Because(Status, Option<Box<str>>),
     /// 401 or 407.
     Challenge { status: Status, realm: SmallVec<[u8; 32]>, stale: bool },
+    /// 503 with a Retry-After.
+    Later(&'static str, Duration),
     /// 420: the option tags that are not understood.
     BadExtension(SmallVec<[u8; 64]>),
 }
@@ -98,6 +102,13 @@ impl Shard {
                 let allow = status == Status::METHOD_NOT_ALLOWED;
                 self.answer(now, server, source, message, status, reason, |reply| {
                     if allow { reply.header("Allow", &[OWN_METHODS]) } else { reply }
+                });
+            }
+            Refusal::Later(reason, after) => {
+                self.counters.refused += 1;
+                let status = Status::SERVICE_UNAVAILABLE;
+                self.answer(now, server, source, message, status, Some(reason), |reply| {
+                    reply.header_fmt("Retry-After", format_args!("{}", after.as_secs()))
                 });
             }
             Refusal::BadExtension(tags) => {

@@ -16,7 +16,7 @@ use strowger_transaction::{ServerId, ServerKey};
 
 use crate::boundary::Event;
 use crate::places::{is_from, peer_of};
-use crate::register::via_matches;
+use crate::register::{RETRY_AFTER_LOADING, via_matches};
 use crate::reply::Refusal;
 use crate::shard::{FOR_NOBODY, Shard};
 use crate::snapshot::Snapshot;
@@ -69,6 +69,10 @@ impl Shard {
             Ok((request, Way::Refuse { status, reason })) => {
                 self.refuse_call(now, &request, status);
                 self.refuse(now, server, source, message, Refusal::Because(status, reason));
+            }
+            Ok((_, Way::NotYet)) => {
+                let refusal = Refusal::Later("Registrations Are Being Loaded", RETRY_AFTER_LOADING);
+                self.refuse(now, server, source, message, refusal);
             }
             Ok((_, Way::Server)) => self.serve_own(now, server, source, message),
             Ok((request, Way::Registrar)) => self.register(now, server, &request),

@@ -18,6 +18,7 @@ use strowger_transaction::{AckVerdict, ServerId, ServerKey, Transactions};
 use crate::accounts::Accounts;
 use crate::boundary::{Counters, Event, Input, Output};
 use crate::guide::ShardGuide;
+use crate::keeping::Keeping;
 use crate::places::Places;
 use crate::snapshot::Snapshot;
 
@@ -66,6 +67,8 @@ pub struct Shard {
     pub(crate) accounts: Accounts,
     /// Questions of the shard itself.
     pub(crate) questions: VecDeque<(QueryId, Question)>,
+    /// REGISTERs that wait for the store.
+    pub(crate) keeping: Keeping,
     pub(crate) ring: KeyRing,
     match_key: TagKey,
     events: VecDeque<Event>,
@@ -88,6 +91,7 @@ impl Shard {
             calls,
             accounts: Accounts::new(id, seed, &snapshot.trunks),
             questions: VecDeque::new(),
+            keeping: Keeping::new(seed),
             authenticator: Authenticator::new(&ring, id, nonces),
             locations,
             snapshot,
@@ -111,6 +115,8 @@ impl Shard {
             Input::Closed { connection, peer } => self.handle_closed(now, connection, peer),
             Input::Unconnected { flow } => self.proxy.handle_unconnected(now, &flow),
             Input::Resolved { query, answer } => self.handle_resolved(now, query, &answer),
+            Input::Stored { ticket, record, kept } => self.handle_stored(now, ticket, record, kept),
+            Input::Forget { aor } => self.forget(now, aor),
             Input::Config(snapshot) => {
                 self.handle_config(now, snapshot);
             }
@@ -136,6 +142,7 @@ impl Shard {
     /// What is bound to a connection goes with it.
     fn handle_closed(&mut self, now: Timestamp, connection: ConnId, peer: core::net::SocketAddr) {
         self.locations.disconnect(now, self.id, connection);
+        self.keeping.handle_closed(connection);
         self.proxy.handle_closed(now, connection, peer);
     }
 
@@ -191,11 +198,16 @@ impl Shard {
             calls.handle_timeout(now);
         }
         self.accounts.handle_timeout(now);
+        self.give_up_storing(now);
         self.settle(now, None);
     }
 
     /// Takes one output. A message is put into `out`, whose own buffer the shard takes in exchange; an event leaves it untouched.
     pub fn poll_output(&mut self, out: &mut Vec<u8>) -> Option<Output> {
+        // Before any message that tells of it.
+        if let Some((ticket, record)) = self.keeping.poll_record() {
+            return Some(Output::Store { ticket, record });
+        }
         if let Some(flow) = self.proxy.poll_transmit(out) {
             return Some(Output::Send { flow });
         }
@@ -212,7 +224,10 @@ impl Shard {
         let bindings = self.locations.next_deadline(self.id).map(|at| Wakeup { at, reason: "binding" });
         let calls = self.calls.as_ref().and_then(Calls::poll_timeout);
         let accounts = self.accounts.poll_timeout().map(|at| Wakeup { at, reason: "registration of a trunk" });
-        [proxy, bindings, calls, accounts].into_iter().flatten().min_by_key(|wakeup| wakeup.at)
+        [proxy, bindings, calls, accounts, self.keeping.poll_timeout()]
+            .into_iter()
+            .flatten()
+            .min_by_key(|wakeup| wakeup.at)
     }
 
     /// Shows the calls that are followed.
@@ -252,11 +267,11 @@ impl Shard {
         transactions.servers().saturating_add(transactions.clients())
     }
 
-    /// Forwarded requests that no final response has answered yet. The other transactions only absorb retransmissions, so a
-    /// server that is being stopped need not wait for them.
+    /// Requests that no final response has answered yet: forwarded ones, and REGISTERs that wait for the store. The other
+    /// transactions only absorb retransmissions, so a server that is being stopped need not wait for them.
     #[must_use]
-    pub const fn unanswered(&self) -> usize {
-        self.proxy.unanswered()
+    pub fn unanswered(&self) -> usize {
+        self.proxy.unanswered().saturating_add(self.keeping.unanswered())
     }
 
     /// Forwarded requests that are still kept, for retransmissions and late answers.

@@ -27,6 +27,8 @@ pub(crate) enum Way {
     Forward(Onward),
     /// It is answered 302 with these URIs.
     Redirect { contacts: Vec<Box<[u8]>> },
+    /// Whether there is anybody is not known yet: the registrations of before are still being read.
+    NotYet,
     /// It is answered so.
     Refuse { status: Status, reason: Option<Box<str>> },
 }
@@ -199,7 +201,7 @@ impl Question<'_> {
         let aor = self.snapshot.directory.resolve(aor.as_bytes());
         let bindings = self.bindings(aor);
         if bindings.is_empty() {
-            return Way::refuse(self.absent(aor));
+            return self.absent(aor);
         }
         self.way_to_bindings(&bindings, stateless)
     }
@@ -233,14 +235,14 @@ impl Question<'_> {
                 let aor = self.snapshot.directory.resolve(aor.as_bytes());
                 self.locations.lookup_instance(self.now, aor, instance, &mut bindings);
                 if bindings.is_empty() {
-                    return Way::refuse(self.absent(aor));
+                    return self.absent(aor);
                 }
             }
             None => {
                 let key = gruu::open(self.ring, user);
                 let known = key.and_then(|key| self.locations.lookup_temporary(self.now, &key, &mut bindings));
                 if known.is_none() || bindings.is_empty() {
-                    return Way::refuse(Status::NOT_FOUND);
+                    return if self.locations.is_complete() { Way::refuse(Status::NOT_FOUND) } else { Way::NotYet };
                 }
             }
         }
@@ -251,7 +253,7 @@ impl Question<'_> {
         let aor = self.snapshot.directory.resolve(aor.as_bytes());
         let bindings = self.bindings(aor);
         if bindings.is_empty() {
-            return Way::refuse(self.absent(aor));
+            return self.absent(aor);
         }
         Way::Redirect { contacts: bindings.iter().map(|binding| (*binding.uri).into()).collect() }
     }
@@ -263,9 +265,12 @@ impl Question<'_> {
     }
 
     /// A user without a phone is away; an address that is nobody's does not exist.
-    fn absent(&self, aor: &[u8]) -> Status {
+    fn absent(&self, aor: &[u8]) -> Way {
+        if !self.locations.is_complete() {
+            return Way::NotYet;
+        }
         let known = self.snapshot.directory.user(aor).is_some_and(|user| user.enabled);
-        if known { Status::TEMPORARILY_UNAVAILABLE } else { Status::NOT_FOUND }
+        Way::refuse(if known { Status::TEMPORARILY_UNAVAILABLE } else { Status::NOT_FOUND })
     }
 
     /// To where `uri` says.

@@ -223,7 +223,7 @@ fn questions_are_bounded() {
                     assert!(buffer.starts_with(b"SIP/2.0 503 "));
                     answered += 1;
                 }
-                strowger_shard::Output::Event(_) => {}
+                strowger_shard::Output::Store { .. } | strowger_shard::Output::Event(_) => {}
             }
         }
         (asked, answered)

@@ -1,8 +1,9 @@
 //! What is said over the control socket: one JSON object a line, a request and then its response. Only a
-//! [trace](Request::Trace) is answered by many lines.
+//! [trace](Request::Trace) and a [backup](Request::Backup) are answered by many lines.
 
 use std::collections::BTreeMap;
 use std::net::{IpAddr, SocketAddr};
+use std::path::PathBuf;
 
 use serde::{Deserialize, Serialize};
 
@@ -27,8 +28,21 @@ pub enum Request {
     },
     /// To tell of messages as they pass, until the client goes away or a limit is reached.
     Trace(TraceRequest),
+    /// To write a backup of users, registrations and key, and tell of its progress.
+    Backup(BackupRequest),
     /// To read its configuration and its users again.
     Reload,
+}
+
+/// Where a backup goes.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct BackupRequest {
+    /// The file, from the root: the server's current folder is not the client's.
+    pub file: PathBuf,
+    /// Whether a file that is there may be replaced.
+    #[serde(default)]
+    pub overwrite: bool,
 }
 
 /// Which messages are wanted, and for how long.
@@ -72,6 +86,8 @@ pub enum Response {
     Calls(Calls),
     /// To [`Request::Trace`], again and again: first [`TraceEvent::Started`], at last [`TraceEvent::Ended`].
     Trace(TraceEvent),
+    /// To [`Request::Backup`], again and again: at last [`BackupEvent::Done`].
+    Backup(BackupEvent),
     /// To [`Request::Reload`]: what was done.
     Reloaded(String),
     /// To anything: why not.
@@ -106,12 +122,138 @@ pub struct Status {
     pub listeners: Vec<String>,
     /// What it is responsible for.
     pub domains: Vec<String>,
+    /// How registrations are kept; none from a server that kept them in memory only.
+    #[serde(default)]
+    pub store: Option<Store>,
     /// The trunks that it registers at.
     #[serde(default)]
     pub trunks: Vec<Trunk>,
     /// Totals since the start, by part (`sockets`, `workers`, `shards`, `connections`, `dns`, `names`, `targets`, `cdr`) and
     /// name. What is there now, not in all: `connections.open`, `names.kept`, `targets.avoided`.
     pub counters: Counters,
+}
+
+/// How registrations are kept.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Store {
+    /// What the 200 to a REGISTER promises: `write-through`, `write-behind` or `memory`.
+    pub mode: String,
+    /// `ok`; `loading`: what an earlier process kept is being read; `opening`: neither journal nor database could be opened
+    /// yet; `failing`: nothing can be written.
+    pub state: String,
+    /// What is wrong.
+    pub why: Option<String>,
+    /// What to do about it.
+    pub remedy: Option<String>,
+    /// Seconds that it has been failing.
+    pub failing_s: Option<f64>,
+    /// The share that is loaded, from 0 to 1; none unless it is loading.
+    pub loading: Option<f64>,
+    /// The disk; none in mode memory.
+    pub disk: Option<Disk>,
+}
+
+/// What a durable store tells of itself. Numbers without another word are since the start.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Disk {
+    /// Bytes of the journal.
+    pub journal_bytes: u64,
+    /// Its files.
+    pub journal_segments: u64,
+    /// Groups that were written and synced.
+    pub groups: u64,
+    /// Records in them.
+    pub records: u64,
+    /// Milliseconds from the write of a group to the end of its sync: half of them took no longer.
+    pub commit_p50_ms: f64,
+    /// 99 of 100 took no longer.
+    pub commit_p99_ms: f64,
+    /// None took longer.
+    pub commit_longest_ms: f64,
+    /// Records that wait for a commit now.
+    pub waiting: u64,
+    /// Addresses whose newest state waits for the disk to come back, now.
+    pub unwritten: u64,
+    /// Records that were not kept: a REGISTER each was answered 503, where durability is promised.
+    pub refused: u64,
+    /// Of these, those that waited too long for a slow disk.
+    pub late: u64,
+    /// Of write-behind: changes that were dropped, for too many waited.
+    pub lost: u64,
+    /// How often writing has begun to fail.
+    pub faults: u64,
+    /// How often it was well again.
+    pub recoveries: u64,
+    /// The database.
+    pub checkpoint: Checkpoint,
+    /// What the start found.
+    pub found: Found,
+}
+
+/// How far the database has followed the journal.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Checkpoint {
+    /// Seconds since the last one; none where there was none since the start.
+    pub last_s: Option<f64>,
+    /// Files of the journal that are not in it.
+    pub segments_behind: u64,
+    /// Addresses in the database.
+    pub rows: u64,
+    /// Why it does not follow.
+    pub failing: Option<String>,
+    /// Addresses that were removed because they had expired.
+    pub purged: u64,
+}
+
+/// What a start found of the process before.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Found {
+    /// Whether all of it has been looked at.
+    pub is_complete: bool,
+    /// Contacts that are registered again.
+    pub loaded: u64,
+    /// Addresses that had expired.
+    pub expired: u64,
+    /// Records and rows that could not be read.
+    pub skipped: u64,
+    /// What was wrong with the journal.
+    pub damage: Vec<String>,
+    /// Seconds that it took.
+    pub took_s: f64,
+}
+
+/// What a backup tells.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum BackupEvent {
+    /// It goes on.
+    Progress {
+        /// Pages of the database that are copied; 0 while the journal is brought into it.
+        done: u64,
+        /// Of so many.
+        of: u64,
+    },
+    /// It is there, whole and synced.
+    Done(BackupReport),
+}
+
+/// What is in a backup.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct BackupReport {
+    /// Users.
+    pub users: u64,
+    /// Aliases.
+    pub aliases: u64,
+    /// Addresses with registrations.
+    pub addresses: u64,
+    /// Rows that could not be read and are not in it.
+    pub damaged: u64,
+    /// The size of the file.
+    pub bytes: u64,
+    /// Whether the server's key is in it.
+    pub key: bool,
+    /// Why it lacks the newest registrations, where it does.
+    pub lacks: Option<String>,
 }
 
 /// A trunk that the server registers at.

@@ -13,18 +13,20 @@ use std::time::{Duration, Instant};
 
 use socket2::{Domain, SockAddr, Socket, Type};
 
-use crate::protocol::{Request, Response, TraceEvent, TraceRequest};
+use crate::protocol::{BackupEvent, BackupReport, BackupRequest, Request, Response, TraceEvent, TraceRequest};
 
 /// Connections at one time; one more is told so and closed.
 pub const MAX_CONNECTIONS: usize = 16;
-/// Bytes of one request.
-pub const MAX_REQUEST: u64 = 4096;
+/// Bytes of one request: the longest path, escaped, fits.
+pub const MAX_REQUEST: u64 = 16_384;
 /// Bytes of one response: [`MAX_LISTED`](crate::protocol::MAX_LISTED) contacts of the longest kind.
 const MAX_RESPONSE: u64 = 64 * 1024 * 1024;
 /// How long either side waits for the other.
 const PATIENCE: Duration = Duration::from_secs(10);
 /// How often a trace looks whether its client is still there, while there is nothing to tell.
 const TRACE_TICK: Duration = Duration::from_millis(250);
+/// How often a client is told how far a backup is.
+const PROGRESS_TICK: Duration = Duration::from_millis(100);
 /// Connections that the kernel holds for us.
 const BACKLOG: i32 = 16;
 
@@ -39,6 +41,14 @@ pub trait Handler: Send + Sync + 'static {
     /// Why not, for the client.
     fn trace(&self, _request: &TraceRequest) -> Result<Box<dyn TraceSource>, String> {
         Err("this server traces nothing".to_owned())
+    }
+
+    /// Writes a backup and tells `progress` of it, at least once a second. It is finished although the client has gone.
+    ///
+    /// # Errors
+    /// Why there is none, for the client.
+    fn backup(&self, _request: &BackupRequest, _progress: &mut dyn FnMut(u64, u64)) -> Result<BackupReport, String> {
+        Err("this server makes no backups".to_owned())
     }
 }
 
@@ -157,6 +167,7 @@ fn converse(stream: &UnixStream, handler: &dyn Handler) -> io::Result<()> {
         }
         let response = match serde_json::from_slice(&line) {
             Ok(Request::Trace(request)) => return tell(stream, handler, &request),
+            Ok(Request::Backup(request)) => back_up(stream, handler, &request),
             Ok(request) => handler.handle(request),
             Err(error) => Response::Error(format!("this is no request: {error}")),
         };
@@ -188,6 +199,18 @@ fn tell(stream: &UnixStream, handler: &dyn Handler, request: &TraceRequest) -> i
         }
     }
     answer(stream, &Response::Trace(TraceEvent::Ended))
+}
+
+fn back_up(stream: &UnixStream, handler: &dyn Handler, request: &BackupRequest) -> Response {
+    let mut told: Option<Instant> = None;
+    let done = handler.backup(request, &mut |done, of| {
+        if told.is_none_or(|told| told.elapsed() >= PROGRESS_TICK) {
+            told = Some(Instant::now());
+            // A client that has gone is no reason to stop.
+            drop(answer(stream, &Response::Backup(BackupEvent::Progress { done, of })));
+        }
+    });
+    done.map_or_else(Response::Error, |report| Response::Backup(BackupEvent::Done(report)))
 }
 
 /// Whether the client has closed the connection; one that speaks during its trace does not want it any more either.
@@ -244,9 +267,57 @@ pub fn trace(
     }
 }
 
+/// Has the server whose control socket is at `path` write a backup, and tells `on_progress` of it; `None` where no server runs.
+///
+/// # Errors
+/// Why there is no backup, or why that is not known; the text says what to do.
+pub fn backup(
+    path: &Path,
+    request: BackupRequest,
+    mut on_progress: impl FnMut(u64, u64),
+) -> Result<Option<BackupReport>, String> {
+    let stream = match UnixStream::connect(path) {
+        Err(error) if is_nobody(&error) => return Ok(None),
+        result => result.map_err(|error| unreachable(path, &error))?,
+    };
+    let failed = |error| silent(path, &error);
+    send(&stream, &Request::Backup(request)).map_err(failed)?;
+    let mut reader = BufReader::new(&stream);
+    // A disk may take its time.
+    stream.set_read_timeout(Some(PATIENCE * 6)).map_err(failed)?;
+    loop {
+        match receive(&mut reader).map_err(failed)? {
+            Response::Backup(BackupEvent::Progress { done, of }) => on_progress(done, of),
+            Response::Backup(BackupEvent::Done(report)) => return Ok(Some(report)),
+            Response::Error(why) => return Err(why),
+            other => return Err(format!("the server answers something else: {other:?}")),
+        }
+    }
+}
+
+/// Whether a server answers at `path`.
+///
+/// # Errors
+/// It is not known; the text says what to do.
+pub fn is_running(path: &Path) -> Result<bool, String> {
+    match UnixStream::connect(path) {
+        Ok(_) => Ok(true),
+        Err(error) if is_nobody(&error) => Ok(false),
+        Err(error) => Err(unreachable(path, &error)),
+    }
+}
+
 fn connect(path: &Path) -> Result<UnixStream, String> {
+    UnixStream::connect(path).map_err(|error| unreachable(path, &error))
+}
+
+fn is_nobody(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused)
+}
+
+fn unreachable(path: &Path, error: &io::Error) -> String {
     let shown = shown(path);
-    UnixStream::connect(path).map_err(|error| match error.kind() {
+    match error.kind() {
         io::ErrorKind::NotFound | io::ErrorKind::ConnectionRefused => format!(
             "no server runs here: nobody answers at {shown}; start one with `strowger serve`, or name its configuration \
              with -c"
@@ -255,7 +326,7 @@ fn connect(path: &Path) -> Result<UnixStream, String> {
             format!("the control socket {shown} may not be opened; run this as the user that runs the server")
         }
         _ => format!("the control socket {shown} cannot be opened: {error}"),
-    })
+    }
 }
 
 fn silent(path: &Path, error: &io::Error) -> String {

@@ -11,6 +11,7 @@ use strowger_control::dns::Reach;
 use strowger_directory::Directory;
 use strowger_foundation::Transport;
 use strowger_message::{Status, Uri};
+use strowger_registrar::{Durability, Policy};
 use strowger_shard::{Action, Listeners, Place};
 
 const DOCS: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/../../../docs/operating");
@@ -68,9 +69,13 @@ fn each_mistake_is_told_with_line_key_and_remedy() {
             "2: store.url: mysql: is not supported yet; write sqlite:PATH or memory:",
         ),
         (
-            "[store]\nmode = \"write-through\"",
-            "2: store.mode: write-through is not supported yet: in this version registrations live in memory, and phones \
-             register anew after a restart; write \"memory\"",
+            "[store]\nmode = \"write-trough\"",
+            r#"2: store.mode: unknown value "write-trough"; did you mean "write-through"?"#,
+        ),
+        (
+            "[store]\nmode = \"write-behind\"\nurl = \"memory:\"",
+            "2: store.mode: write-behind needs a file, and store.url is memory:; name one there, as sqlite:data/strowger.db, \
+             or write mode = \"memory\"",
         ),
         (
             "[registrar]\n\nexpires = { default = \"1h\", min = \"2m\", max = 7200 }",
@@ -176,6 +181,8 @@ fn what_is_commented_out_in_the_example_is_right_too() {
     assert_eq!(Some(config.store_url()), config.store.url, "the example shows the default");
     assert_eq!(config.store_url(), Config::default().store_url());
     assert_eq!(config.control_socket(), Config::default().control_socket());
+    assert_eq!(config.store.mode, Some(config.store_mode()), "the example shows the default");
+    assert_eq!(config.store_mode(), Config::default().store_mode());
 }
 
 #[test]
@@ -334,7 +341,9 @@ fn everything_reaches_the_shards() {
 fn defaults_are_those_of_the_core() {
     let snapshot = Config::default().snapshot(Listeners::new(Vec::new()), Directory::empty(1));
     assert_eq!(format!("{:?}", snapshot.auth), format!("{:?}", strowger_auth::Policy::default()));
-    assert_eq!(format!("{:?}", snapshot.registrar), format!("{:?}", strowger_registrar::Policy::default()));
+    // The core keeps nothing unless somebody does it for it.
+    let durable = Policy { durability: Durability::WriteThrough, ..Policy::default() };
+    assert_eq!(format!("{:?}", snapshot.registrar), format!("{durable:?}"));
     assert_eq!(format!("{:?}", snapshot.proxy), format!("{:?}", strowger_proxy::Policy::default()));
     assert_eq!(snapshot.timing, strowger_transaction::Timing::default());
     assert_eq!(snapshot.unrouted, Status::NOT_FOUND);
@@ -349,10 +358,26 @@ fn what_is_shown_can_be_read_again() {
 }
 
 #[test]
+fn registrations_survive_unless_told_otherwise_or_there_is_no_file() {
+    let durability = |text: &str| {
+        let config = parse(text);
+        let snapshot = config.snapshot(Listeners::new(Vec::new()), Directory::empty(1));
+        (config.store_mode().as_str(), snapshot.registrar.durability)
+    };
+    assert_eq!(durability(""), ("write-through", Durability::WriteThrough));
+    assert_eq!(durability("store.mode = \"write-through\""), ("write-through", Durability::WriteThrough));
+    assert_eq!(durability("store.mode = \"write-behind\""), ("write-behind", Durability::WriteBehind));
+    assert_eq!(durability("store.mode = \"memory\""), ("memory", Durability::Memory));
+    assert_eq!(durability("store.url = \"memory:\""), ("memory", Durability::Memory));
+    assert_eq!(durability("store = { url = \"memory:\", mode = \"memory\" }"), ("memory", Durability::Memory));
+}
+
+#[test]
 fn files_follow_the_data_folder() {
     let config = parse("server.data = \"/var/lib/strowger\"");
     assert_eq!(config.store_url(), StoreUrl::Sqlite("/var/lib/strowger/strowger.db".into()));
     assert_eq!(config.control_socket(), Path::new("/var/lib/strowger/control.sock"));
+    assert_eq!(config.journal_folder(), Path::new("/var/lib/strowger/journal"));
     assert_eq!(parse("store.url = \"memory:\"").store_url(), StoreUrl::Memory);
     assert_eq!(Config::default().workers(6), 6);
     assert_eq!(parse("server.workers = 2").workers(6), 2);

@@ -6,8 +6,8 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 use std::sync::Arc;
 
-use strowger_control::protocol::{Request, Response, Status};
-use strowger_control::socket::{ControlSocket, Handler, MAX_CONNECTIONS, MAX_REQUEST, ask};
+use strowger_control::protocol::{BackupReport, BackupRequest, Request, Response, Status};
+use strowger_control::socket::{ControlSocket, Handler, MAX_CONNECTIONS, MAX_REQUEST, ask, backup, is_running};
 
 struct Fake;
 
@@ -16,9 +16,19 @@ impl Handler for Fake {
         match request {
             Request::Status => Response::Status(Box::new(Status { registrations: 7, ..Status::default() })),
             Request::Registrations { .. } => Response::Error("refused\nfor a test".to_owned()),
-            Request::Calls { .. } | Request::Trace(_) => Response::Error("not in this test".to_owned()),
+            Request::Calls { .. } | Request::Trace(_) | Request::Backup(_) => {
+                Response::Error("not in this test".to_owned())
+            }
             Request::Reload => Response::Reloaded("done".to_owned()),
         }
+    }
+
+    fn backup(&self, request: &BackupRequest, progress: &mut dyn FnMut(u64, u64)) -> Result<BackupReport, String> {
+        if !request.overwrite {
+            return Err(format!("{} exists", request.file.display()));
+        }
+        progress(1, 2);
+        Ok(BackupReport { users: 3, ..BackupReport::default() })
     }
 }
 
@@ -51,6 +61,23 @@ fn requests_are_answered_and_only_the_owner_may_ask() {
 }
 
 #[test]
+fn a_backup_tells_of_its_progress_and_where_nobody_runs_there_is_none() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let path = folder.path().join("control.sock");
+    let order = |overwrite| BackupRequest { file: "/x/y.backup".into(), overwrite };
+    assert_eq!((backup(&path, order(true), |_, _| panic!("nobody")), is_running(&path)), (Ok(None), Ok(false)));
+    let socket = open(&path).expect("free");
+    assert_eq!(is_running(&path), Ok(true));
+    let mut seen = Vec::new();
+    let report = backup(&path, order(true), |done, of| seen.push((done, of)));
+    assert_eq!((report, seen), (Ok(Some(BackupReport { users: 3, ..BackupReport::default() })), vec![(1, 2)]));
+    assert_eq!(backup(&path, order(false), |_, _| {}), Err("/x/y.backup exists".to_owned()));
+    drop(socket);
+    drop(std::os::unix::net::UnixListener::bind(&path).expect("what a dead server leaves behind"));
+    assert_eq!(is_running(&path), Ok(false));
+}
+
+#[test]
 fn two_servers_do_not_share_a_socket_but_a_dead_one_is_replaced() {
     let folder = tempfile::tempdir().expect("a folder");
     let path = folder.path().join("control.sock");
@@ -76,7 +103,7 @@ fn what_is_no_request_is_told_so() {
     stream.write_all(b"{\"command\":\"status\"}\n").expect("the connection goes on");
     assert!(line(&stream).starts_with("{\"status\":{"));
     stream.write_all(&vec![b' '; usize::try_from(MAX_REQUEST).expect("small")]).expect("sent");
-    assert!(line(&stream).contains("one line of up to 4096 bytes"));
+    assert!(line(&stream).contains("one line of up to 16384 bytes"));
     assert_eq!(stream.read(&mut [0]).unwrap_or(0), 0, "the connection is closed");
 }
 

@@ -113,6 +113,46 @@ pub enum StoreError {
         /// What SQLite says.
         cause: rusqlite::Error,
     },
+    /// A file stands where a backup or a restored database should be put.
+    #[error("{path} exists; name another file, or say that it may be replaced")]
+    TargetExists {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A process has the database open that should be replaced.
+    #[error("the users database {path} is in use; stop the server (and whatever `fuser {path}` shows), then try again")]
+    InUse {
+        /// The file.
+        path: PathBuf,
+    },
+    /// There is no database to copy.
+    #[error("there is no file {path}; name the database, or a backup of it")]
+    NoSource {
+        /// The file.
+        path: PathBuf,
+    },
+    /// A file of a backup cannot be made, synced or put in its place.
+    #[error("{path} cannot be {doing}: {cause}; see to the rights of its folder and the disk, then try again")]
+    File {
+        /// The file.
+        path: PathBuf,
+        /// What was tried, as "synced".
+        doing: &'static str,
+        /// What the system says.
+        cause: io::Error,
+    },
+    /// A registration that no row can hold.
+    #[error("the registration of {aor:?} has an expiry that cannot be stored; please report it")]
+    BadExpiry {
+        /// The address.
+        aor: String,
+    },
+    /// A setting that the store itself uses.
+    #[error("the setting {key:?} is the store's own; please report it")]
+    ReservedSetting {
+        /// The setting.
+        key: String,
+    },
     /// What is no address of record.
     #[error("{typed:?} is no address: {fault}; write user@domain, as alice@example.com")]
     BadAddress {
@@ -233,8 +273,12 @@ impl StoreError {
             | Self::Locked { .. }
             | Self::NewerSchema { .. }
             | Self::Full { .. }
+            | Self::InUse { .. }
+            | Self::File { .. }
             | Self::Disk { .. } => Blame::Operator,
-            Self::BadAddress { .. }
+            Self::TargetExists { .. }
+            | Self::NoSource { .. }
+            | Self::BadAddress { .. }
             | Self::BadRealm { .. }
             | Self::BadPassword { .. }
             | Self::DuplicateUser { .. }
@@ -246,7 +290,7 @@ impl StoreError {
             | Self::AliasOfAlias { .. }
             | Self::Unreadable { .. }
             | Self::Import { .. } => Blame::Request,
-            Self::Internal { .. } => Blame::Program,
+            Self::BadExpiry { .. } | Self::ReservedSetting { .. } | Self::Internal { .. } => Blame::Program,
         }
     }
 }
@@ -257,21 +301,36 @@ pub(crate) enum Fault {
     Sql(rusqlite::Error),
     NewerSchema { found: i64 },
     Foreign,
+    Damaged,
+    Locked,
     Store(StoreError),
 }
 
 impl Fault {
+    /// Of what copies `source` to `copy`: SQLite does not say which of them failed, but a copy only lacks room or rights.
+    pub(crate) fn of_copy(self, source: &Path, copy: &Path) -> StoreError {
+        match self.at(source) {
+            StoreError::Full { .. } => StoreError::Full { path: copy.to_owned() },
+            error => error,
+        }
+    }
+
     /// The one place where SQLite's errors get their meaning.
     pub(crate) fn at(self, path: &Path) -> StoreError {
         let path = path.to_owned();
         let cause = match self {
             Self::Store(error) => return error,
+            Self::Locked => return StoreError::Locked { path },
+            Self::Damaged => return StoreError::Damaged { path },
             Self::Foreign => return StoreError::Foreign { path },
             Self::NewerSchema { found } => {
                 return StoreError::NewerSchema { path, found, known: crate::schema::KNOWN };
             }
             Self::Sql(cause) => cause,
         };
+        if is_of_another_schema(&cause) {
+            return StoreError::Damaged { path };
+        }
         match cause.sqlite_error_code() {
             Some(ErrorCode::NotADatabase) => StoreError::NotADatabase { path },
             Some(ErrorCode::DatabaseCorrupt) => StoreError::Damaged { path },
@@ -283,6 +342,29 @@ impl Fault {
             Some(ErrorCode::SystemIoFailure | ErrorCode::FileLockingProtocolFailed) => StoreError::Disk { path, cause },
             _ => StoreError::Internal { path, cause },
         }
+    }
+}
+
+/// What this program asks for never changes, and neither do the types in its tables; whether a key is there was looked up
+/// before. If any of it does not fit, the file is not what was made.
+fn is_of_another_schema(error: &rusqlite::Error) -> bool {
+    use rusqlite::{Error, ffi};
+    match error {
+        Error::SqliteFailure(code, _) => matches!(
+            code.extended_code,
+            ffi::SQLITE_ERROR
+                | ffi::SQLITE_TOOBIG
+                | ffi::SQLITE_CONSTRAINT_DATATYPE
+                | ffi::SQLITE_CONSTRAINT_NOTNULL
+                | ffi::SQLITE_CONSTRAINT_PRIMARYKEY
+                | ffi::SQLITE_CONSTRAINT_UNIQUE
+        ),
+        Error::SqlInputError { .. }
+        | Error::FromSqlConversionFailure(..)
+        | Error::IntegralValueOutOfRange(..)
+        | Error::InvalidColumnType(..)
+        | Error::Utf8Error(..) => true,
+        _ => false,
     }
 }
 

@@ -14,7 +14,10 @@ use crate::error::Fault;
 use crate::schema;
 
 /// How long to wait for another process to finish writing before giving up.
-const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+pub(crate) const BUSY_TIMEOUT: Duration = Duration::from_secs(5);
+
+/// What is shorter, and not empty, is no database. SQLite would take it for an empty one.
+pub(crate) const SMALLEST: u64 = 512;
 
 /// The database at `path`, ready to use; folder and file are made where they are missing.
 pub(crate) fn open(path: &Path) -> Result<(Connection, PathBuf), StoreError> {
@@ -80,21 +83,28 @@ fn use_write_ahead_log(connection: &Connection, busy_timeout: Duration) -> Resul
 fn make_missing(path: &Path) -> Result<(), StoreError> {
     static MAKING: Mutex<()> = Mutex::new(());
     let _one_at_a_time = MAKING.lock().unwrap_or_else(PoisonError::into_inner);
-    if let Some(folder) = path.parent() {
-        DirBuilder::new()
-            .recursive(true)
-            .mode(0o700)
-            .create(folder)
-            .map_err(|cause| StoreError::Folder { path: folder.to_owned(), cause })?;
-    }
+    make_folder_of(path)?;
     match OpenOptions::new().write(true).create_new(true).mode(0o600).open(path) {
         Ok(_) => Ok(()),
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {
-            let is_file = fs::metadata(path).map_or(true, |metadata| metadata.is_file());
-            if is_file { Ok(()) } else { Err(StoreError::NotAFile { path: path.to_owned() }) }
+            let Ok(metadata) = fs::metadata(path) else { return Ok(()) };
+            match metadata.len() {
+                _ if !metadata.is_file() => Err(StoreError::NotAFile { path: path.to_owned() }),
+                1..SMALLEST => Err(StoreError::NotADatabase { path: path.to_owned() }),
+                _ => Ok(()),
+            }
         }
         Err(cause) => Err(StoreError::Create { path: path.to_owned(), cause }),
     }
+}
+
+pub(crate) fn make_folder_of(path: &Path) -> Result<(), StoreError> {
+    let Some(folder) = path.parent() else { return Ok(()) };
+    DirBuilder::new()
+        .recursive(true)
+        .mode(0o700)
+        .create(folder)
+        .map_err(|cause| StoreError::Folder { path: folder.to_owned(), cause })
 }
 
 /// Takes from everybody what rights they have to the file; the hashes in it are as good as passwords. Its group keeps

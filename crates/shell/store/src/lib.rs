@@ -4,22 +4,38 @@
 //! again [what changed](UserStore::changes_since). Triggers in the database write the log that answers this, so it makes
 //! no difference who changed a row: this process, `strowger user …` in another one, or any SQL client.
 //!
+//! [`LocationStore`] keeps registrations in the same file, as the checkpoint of the server's journal. [`backup`] copies the
+//! file while it is in use, [`restore`] puts such a copy in its place.
+//!
 //! What a person types is brought into canonical form here, by [`Address`]; what stands in the database is canonical.
 
 #![forbid(unsafe_code)]
 
 mod address;
+mod backup;
 mod changes;
 mod error;
 mod file;
 mod ha1;
+mod hold;
 mod import;
+mod locations;
+mod restore;
+mod row_counts;
 mod schema;
+mod settings;
+mod transact;
 mod users;
 
 pub use address::{Address, AddressFault, MAX_ADDRESS_LEN};
+pub use backup::{BackupInfo, BackupOptions, backup, inspect};
 pub use changes::{Changes, MAX_LOG_ROWS, Seq};
 pub use error::{Blame, StoreError};
 pub use ha1::ha1s;
+pub use hold::{Hold, hold};
 pub use import::ImportFault;
+pub use locations::{
+    Checkpoint, Got, Loaded, Location, LocationChange, LocationStore, MergeRecords, Merged, Pace, Part, Purged, Written,
+};
+pub use restore::{Restored, restore, restore_with};
 pub use users::{ListedAlias, ListedUser, UserStore};

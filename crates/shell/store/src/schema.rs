@@ -5,10 +5,13 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 use crate::error::Fault;
 
 /// In order; one that was released never changes.
-const MIGRATIONS: [&str; 1] = [include_str!("schema/1_users.sql")];
+const MIGRATIONS: [&str; 2] = [include_str!("schema/1_users.sql"), include_str!("schema/2_locations.sql")];
 
 /// The newest schema that this program knows.
 pub(crate) const KNOWN: i64 = MIGRATIONS.len() as i64;
+
+/// The first schema with registrations and settings.
+pub(crate) const WITH_LOCATIONS: i64 = 2;
 
 /// `PRAGMA application_id`: "Strg".
 const APPLICATION_ID: i64 = 0x5374_7267;
@@ -24,12 +27,29 @@ pub(crate) fn migrate(connection: &mut Connection) -> Result<(), Fault> {
 pub(crate) fn check_origin(connection: &Connection) -> Result<(), Fault> {
     // One transaction, because another process may be making the schema in between.
     let transaction = connection.unchecked_transaction()?;
-    let application_id: i64 = transaction.pragma_query_value(None, "application_id", |row| row.get(0))?;
+    let application_id = application_id(&transaction)?;
     if application_id == APPLICATION_ID {
         return check_version(&transaction);
     }
     let objects: i64 = transaction.query_row("SELECT count(*) FROM sqlite_schema", (), |row| row.get(0))?;
     if application_id == 0 && version(&transaction)? == 0 && objects == 0 { Ok(()) } else { Err(Fault::Foreign) }
+}
+
+/// Refuses what is not a database that this program, in this version or an older one, has made.
+pub(crate) fn check_ours(connection: &Connection) -> Result<(), Fault> {
+    let transaction = connection.unchecked_transaction()?;
+    if application_id(&transaction)? != APPLICATION_ID {
+        return Err(Fault::Foreign);
+    }
+    check_version(&transaction)
+}
+
+/// Refuses a file of another program; of ours it may be of any version.
+pub(crate) fn check_not_foreign(connection: &Connection) -> Result<(), Fault> {
+    match check_origin(connection) {
+        Err(Fault::NewerSchema { .. }) => Ok(()),
+        result => result,
+    }
 }
 
 /// Another process may bring a newer schema while this one runs, so each transaction looks.
@@ -63,7 +83,12 @@ fn pending<'a>(connection: &Connection, migrations: &'a [&'a str]) -> Result<&'a
     usize::try_from(found).ok().and_then(|seen| migrations.get(seen..)).ok_or(Fault::NewerSchema { found })
 }
 
-fn version(connection: &Connection) -> Result<i64, Fault> {
+fn application_id(connection: &Connection) -> Result<i64, Fault> {
+    Ok(connection.pragma_query_value(None, "application_id", |row| row.get(0))?)
+}
+
+/// How many migrations the file has seen.
+pub(crate) fn version(connection: &Connection) -> Result<i64, Fault> {
     Ok(connection.pragma_query_value(None, "user_version", |row| row.get(0))?)
 }
 

@@ -2,11 +2,11 @@
 
 use std::path::{Path, PathBuf};
 
-use rusqlite::{Connection, OptionalExtension as _, Transaction, TransactionBehavior, params};
+use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 use strowger_directory::Ha1s;
 
 use crate::error::Fault;
-use crate::{Address, StoreError, file, ha1, schema};
+use crate::{Address, StoreError, file, ha1, transact};
 
 /// The users database. Several may be open on one file, in one process or many; each sees what the others committed.
 ///
@@ -173,27 +173,12 @@ impl UserStore {
 
     /// All reads of `job` see one state of the database.
     pub(crate) fn read<T>(&self, job: impl FnOnce(&Transaction<'_>) -> Result<T, Fault>) -> Result<T, StoreError> {
-        let run = || {
-            let transaction = self.connection.unchecked_transaction()?;
-            schema::check_version(&transaction)?;
-            let result = job(&transaction)?;
-            transaction.finish()?;
-            Ok(result)
-        };
-        run().map_err(|fault: Fault| fault.at(&self.path))
+        transact::read(&self.connection, &self.path, job)
     }
 
     /// All writes of `job` happen, or none.
     pub(crate) fn write<T>(&mut self, job: impl FnOnce(&Transaction<'_>) -> Result<T, Fault>) -> Result<T, StoreError> {
-        let run = |connection: &mut Connection| {
-            // At once, because a read that becomes a write cannot wait for another writer.
-            let transaction = connection.transaction_with_behavior(TransactionBehavior::Immediate)?;
-            schema::check_version(&transaction)?;
-            let result = job(&transaction)?;
-            transaction.commit()?;
-            Ok(result)
-        };
-        run(&mut self.connection).map_err(|fault: Fault| fault.at(&self.path))
+        transact::write(&mut self.connection, &self.path, job)
     }
 
     /// `job` returns how many rows it changed.

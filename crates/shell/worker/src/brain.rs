@@ -96,8 +96,7 @@ const NONCE_STRIPES: usize = 64;
 
 impl Shards {
     /// The maker for `count` shards. The location table has a stripe for each.
-    pub(crate) fn new(seed: u64, ring: KeyRing, count: u16, names: Arc<Names>) -> Self {
-        let locations = Arc::new(Locations::new(count, seed));
+    pub(crate) fn new(seed: u64, ring: KeyRing, count: u16, names: Arc<Names>, locations: Arc<Locations>) -> Self {
         let nonces = Arc::new(NonceWindows::new(NONCE_STRIPES, seed));
         let steering = Steering::new(&ring, Arc::clone(&locations), count);
         let outages = Arc::new(Outages::new(seed));

@@ -13,6 +13,7 @@ use strowger_net as net;
 use crate::brain::{Brain, Maker};
 use crate::calls::{Account, CallList};
 use crate::exits::{Exits, Port};
+use crate::keep::Stored;
 use crate::outlet::Outlet;
 use crate::panics::{PanicLog, PanicReport};
 use crate::status::{WorkerStatus, add_net};
@@ -149,6 +150,19 @@ impl<M: Maker> Desk<M> {
         self.handle_input(now, id, Input::Resolved { query, answer }, &[]);
     }
 
+    /// Tells a shard what became of a record; one that nobody waited for is not told of.
+    pub(crate) fn handle_stored(&mut self, now: Timestamp, stored: Stored) {
+        let Stored { shard, ticket, record, kept } = stored;
+        if let Some(ticket) = ticket {
+            self.handle_input(now, shard, Input::Stored { ticket, record, kept }, &[]);
+        }
+    }
+
+    /// Tells a shard that a user of its stripe may not be called any more.
+    pub(crate) fn handle_forgotten(&mut self, now: Timestamp, id: ShardId, aor: &[u8]) {
+        self.handle_input(now, id, Input::Forget { aor }, &[]);
+    }
+
     /// Gives every shard the new snapshot.
     pub(crate) fn handle_config(&mut self, now: Timestamp, snapshot: &Arc<Snapshot>) {
         self.snapshot = Arc::clone(snapshot);
@@ -267,6 +281,7 @@ fn drain<B: Brain>(
         match output {
             Output::Send { flow } => exits.send(now, seat.id, flow, message),
             Output::Resolve { query, question } => exits.ask(seat.id, query, question),
+            Output::Store { ticket, record } => exits.keep(seat.id, ticket, record),
             Output::Event(event) => {
                 let is_record = matches!(event, Event::Call(_));
                 let is_dropped = events.try_send(event).is_err();

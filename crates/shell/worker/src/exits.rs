@@ -10,7 +10,8 @@ use strowger_locate::{Failure, QueryId, Question};
 use strowger_message::MAX_STREAM_MESSAGE;
 
 use crate::entrance::Entrance;
-use crate::handover::{Dropped, Errand, Handed, Receiver, Sender};
+use crate::handover::{Dropped, Errand, HANDOVER_QUEUE, Handed, Receiver, Sender};
+use crate::keep::{Keep, KeepBatch, Stored};
 use crate::outlet::Outlet;
 use crate::resolve::{QUESTIONS, Reply, Resolve};
 use crate::status::Counters;
@@ -24,6 +25,9 @@ pub const HANDOVER_OVERFLOW: usize = 4096;
 
 /// The same in bytes.
 pub const HANDOVER_OVERFLOW_BYTES: usize = 8 * 1024 * 1024;
+
+/// How many messages may wait for one other worker before streams are not read for it.
+const STREAMS_IN_RING: usize = HANDOVER_QUEUE / 8;
 
 const _: () = assert!(HANDOVER_OVERFLOW_BYTES > MAX_STREAM_MESSAGE);
 
@@ -100,6 +104,11 @@ impl Neighbour {
         self.overflow.is_empty() && !self.give.is_full()
     }
 
+    /// Whether a message of a stream may be given: streams can wait, so they leave most of the ring to what cannot.
+    fn takes_streams(&self) -> bool {
+        self.overflow.is_empty() && self.give.waiting() < STREAMS_IN_RING
+    }
+
     /// Gives a message that may be lost.
     fn give(&mut self, id: ShardId, arrival: Timestamp, flow: Flow, bytes: &[u8]) -> Result<(), Dropped> {
         self.give.send(Errand::Deliver, id, arrival, flow, bytes)?;
@@ -154,6 +163,9 @@ pub(crate) struct Exits {
     /// By index of the worker; none for the worker itself.
     pub(crate) neighbours: Vec<Option<Neighbour>>,
     pub(crate) resolver: Option<Arc<dyn Resolve>>,
+    pub(crate) keeper: Option<Arc<dyn Keep>>,
+    /// Records of this round, for the keeper.
+    pub(crate) records: Vec<Stored>,
     /// Flows that could not be reached, of this worker's shards.
     pub(crate) unconnected: Vec<(ShardId, Flow)>,
     pub(crate) tracer: Arc<Tracer>,
@@ -269,7 +281,7 @@ impl Exits {
 
     /// Whether a message of a stream can be handed over now.
     pub(crate) fn has_room(&self, owner: usize) -> bool {
-        self.neighbours.get(owner).is_none_or(|neighbour| neighbour.as_ref().is_none_or(Neighbour::has_room))
+        self.neighbours.get(owner).is_none_or(|neighbour| neighbour.as_ref().is_none_or(Neighbour::takes_streams))
     }
 
     /// Does what another worker asked for, except with messages for shards, which it gives back.
@@ -294,6 +306,23 @@ impl Exits {
             return self.contact.answer_unasked(shard, query, Err(Failure::NoAnswer));
         }
         resolver.resolve(question, Reply::new(Arc::clone(&self.contact), shard, query));
+    }
+
+    /// Leaves a record for the store; it goes with the others of the round.
+    pub(crate) fn keep(&mut self, shard: ShardId, ticket: Option<u64>, record: Vec<u8>) {
+        self.records.push(Stored { shard, ticket, record, kept: false });
+    }
+
+    /// Gives the records of the round to the store. Without one, none is kept.
+    pub(crate) fn hand_in(&mut self) {
+        if self.records.is_empty() {
+            return;
+        }
+        let batch = KeepBatch::new(Arc::clone(&self.contact), std::mem::take(&mut self.records));
+        match &self.keeper {
+            Some(keeper) => keeper.keep(batch),
+            None => drop(batch),
+        }
     }
 
     /// Accepts connections on a listener; whether there was any.
@@ -358,5 +387,35 @@ impl Exits {
                 neighbour.contact.doorbell.ring();
             }
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mio::Poll;
+
+    use super::*;
+    use crate::handover::{Doorbell, ring};
+    use crate::worker::DOORBELL;
+
+    #[test]
+    fn streams_leave_room_in_the_ring_to_datagrams_and_to_answers() {
+        let poll = Poll::new().expect("epoll");
+        let doorbell = Doorbell::new(poll.registry(), DOORBELL).expect("a file descriptor");
+        let (give, mut taker) = ring(HANDOVER_QUEUE);
+        let (_, take) = ring(HANDOVER_QUEUE);
+        let mut neighbour = Neighbour::new(Arc::new(Contact::new(doorbell)), give, take);
+        let flow = Flow::new(ListenerId(0), Transport::Udp, ([127, 0, 0, 1], 5060).into());
+        let give = |neighbour: &mut Neighbour| neighbour.give(ShardId(1), Timestamp::ZERO, flow, b"x");
+        let mut streams = 0;
+        while neighbour.takes_streams() {
+            assert_eq!(give(&mut neighbour), Ok(()));
+            streams += 1;
+        }
+        let others = std::iter::from_fn(|| give(&mut neighbour).ok()).count();
+        assert_eq!((streams, streams + others), (STREAMS_IN_RING, HANDOVER_QUEUE));
+        // Once the other worker has caught up, streams are read again.
+        while taker.poll().is_some() {}
+        assert!(neighbour.takes_streams());
     }
 }

@@ -19,6 +19,7 @@ use crate::entrance::Entrance;
 use crate::exits::{Exits, Neighbour, Port};
 use crate::handover::{self, Doorbell, HANDOVER_QUEUE};
 use crate::index::Index;
+use crate::keep::Keep;
 use crate::limits::StreamLimits;
 use crate::outlet::Outlet;
 use crate::panics::PanicLog;
@@ -61,6 +62,10 @@ pub struct FleetConfig {
     pub names: Arc<Names>,
     /// Who answers questions to the DNS. Without one every answer is that there is none.
     pub resolver: Option<Arc<dyn Resolve>>,
+    /// The location table, with a stripe for each of the fleet's [shards](shards_of).
+    pub locations: Arc<Locations>,
+    /// Who keeps records of the location table. Without one none is kept, and what is to be durable is refused.
+    pub keeper: Option<Arc<dyn Keep>>,
     /// Where messages are copied to that an operator wants to see.
     pub tracer: Arc<Tracer>,
 }
@@ -98,16 +103,19 @@ impl Fleet {
     /// `InvalidInput` when there is no worker, more than [`MAX_WORKERS`], or one whose sockets are not one for each
     /// listener; otherwise when the system has no thread or file descriptor left.
     pub fn start(config: FleetConfig) -> io::Result<Self> {
-        let shards = shard_count(config.sockets.len())?;
-        let maker = Shards::new(config.seed, KeyRing::new(TagKey::new(config.key)), shards, Arc::clone(&config.names));
+        let shards = shards_of(config.sockets.len())?;
+        let ring = KeyRing::new(TagKey::new(config.key));
+        let (names, locations) = (Arc::clone(&config.names), Arc::clone(&config.locations));
+        let maker = Shards::new(config.seed, ring, shards, names, locations);
         let tables = maker.tables();
         Self::launch(config, maker, tables)
     }
 
     /// Starts the workers with shards that `maker` makes.
     pub(crate) fn launch<M: Maker>(config: FleetConfig, maker: M, tables: Tables) -> io::Result<Self> {
-        let FleetConfig { sockets, snapshot, seed, clock, events, streams: limits, resolver, tracer, .. } = config;
-        let shards = shard_count(sockets.len())?;
+        let FleetConfig { sockets, snapshot, seed, clock, events, streams: limits, resolver, keeper, tracer, .. } =
+            config;
+        let shards = shards_of(sockets.len())?;
         let transports = || snapshot.listeners.iter().map(|listener| listener.transport);
         if sockets.iter().any(|sockets| !sockets.iter().map(Socket::transport).eq(transports())) {
             return Err(invalid("each worker needs one socket for each listener, of its transport"));
@@ -138,6 +146,8 @@ impl Fleet {
                 streams,
                 neighbours,
                 resolver: resolver.clone(),
+                keeper: keeper.clone(),
+                records: Vec::new(),
                 unconnected: Vec::new(),
                 tracer: Arc::clone(&tracer),
                 counters: Counters::default(),
@@ -165,6 +175,14 @@ impl Fleet {
             contact.deliver(Mail { snapshot: Arc::clone(&snapshot), version: published.version });
         }
         published.kept.push(snapshot);
+    }
+
+    /// Has the bindings of `aor` removed, for its user may not be called any more. Returns at once.
+    pub fn forget(&self, aor: &[u8]) {
+        let shard = self.tables.locations.shard_of(aor);
+        if let Some(contact) = self.contacts.get(usize::from(shard.0) % self.contacts.len().max(1)) {
+            contact.tell_forgotten(shard, aor);
+        }
     }
 
     /// What the workers have counted.
@@ -287,8 +305,11 @@ fn port(socket: Socket, registry: &Registry, token: Token) -> io::Result<Port> {
     }
 }
 
-/// The number of shards for so many workers.
-fn shard_count(workers: usize) -> io::Result<u16> {
+/// The number of shards of so many workers.
+///
+/// # Errors
+/// `InvalidInput` when there is no worker, or more than [`MAX_WORKERS`].
+pub fn shards_of(workers: usize) -> io::Result<u16> {
     match u16::try_from(workers) {
         Ok(count @ 1..) if workers <= MAX_WORKERS => Ok(count * SHARDS_PER_WORKER),
         _ => Err(invalid("there must be at least one worker, and at most 4,095")),

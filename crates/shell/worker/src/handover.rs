@@ -98,6 +98,11 @@ impl Sender {
         self.messages.push(handed).map_err(|rtrb::PushError::Full(handed)| handed)
     }
 
+    /// How many messages wait.
+    pub(crate) fn waiting(&self) -> usize {
+        self.messages.buffer().capacity() - self.messages.slots()
+    }
+
     /// Whether nothing more can be put in now.
     pub(crate) fn is_full(&self) -> bool {
         self.messages.is_full()

@@ -27,6 +27,7 @@ mod fleet;
 mod handover;
 mod index;
 mod intake;
+mod keep;
 mod limits;
 mod outlet;
 mod panics;
@@ -43,8 +44,9 @@ mod worker;
 
 pub use calls::{Account, CallLine, CallList};
 pub use exits::{HANDOVER_OVERFLOW, HANDOVER_OVERFLOW_BYTES};
-pub use fleet::{Fleet, FleetConfig, MAX_WORKERS, SHARDS_PER_WORKER};
+pub use fleet::{Fleet, FleetConfig, MAX_WORKERS, SHARDS_PER_WORKER, shards_of};
 pub use handover::HANDOVER_QUEUE;
+pub use keep::{Keep, KeepBatch};
 pub use limits::{FREE_BYTES, KEPT_BYTES, QUEUED_BYTES, StreamLimits};
 pub use panics::{PANIC_LIMIT, PANIC_WINDOW, PanicReport};
 pub use resolve::{QUESTIONS, Reply, Resolve};

@@ -14,10 +14,11 @@ use strowger_shard::Input;
 pub(crate) const SCRATCH_BYTES: usize = 32 * 1024;
 
 /// Messages of one connection before the next one has its turn.
-const MESSAGES_A_TURN: usize = 32;
+const MESSAGES_A_TURN: usize = 8;
 
-/// Turns before the other sockets are looked at again.
+/// Turns before the other sockets are looked at again, and messages: a round is what everybody else waits for.
 const TURNS_A_ROUND: usize = 256;
+const MESSAGES_A_ROUND: usize = 128;
 
 /// How a turn ended.
 #[derive(Clone, Copy)]
@@ -42,33 +43,37 @@ impl<M: Maker> Crew<M> {
         self.desk.exits.streams.revive();
         let turns = self.desk.exits.streams.ready().min(TURNS_A_ROUND);
         let mut scratch = std::mem::take(&mut self.scratch);
+        let mut messages = 0;
         for _ in 0..turns {
             let Some((slot, kept)) = self.desk.exits.streams.next_ready() else { break };
-            self.turn(now, slot, kept, &mut scratch);
+            messages += self.turn(now, slot, kept, &mut scratch);
+            if messages >= MESSAGES_A_ROUND {
+                break;
+            }
         }
         self.scratch = scratch;
         turns > 0
     }
 
-    /// Reads once and deals with what is whole.
-    fn turn(&mut self, now: Timestamp, slot: u32, mut kept: Vec<u8>, scratch: &mut [u8]) {
+    /// Reads once and deals with what is whole; how many messages that were.
+    fn turn(&mut self, now: Timestamp, slot: u32, mut kept: Vec<u8>, scratch: &mut [u8]) -> usize {
         let streams = &mut self.desk.exits.streams;
         let count = streams.read(slot, scratch);
         let fresh = scratch.get(..count).unwrap_or_default();
-        let Some(connection) = streams.get(slot) else { return };
+        let Some(connection) = streams.get(slot) else { return 0 };
         let (phase, needed, is_readable) = (connection.phase, connection.needed as usize, connection.is_readable);
         if matches!(phase, Phase::Ending | Phase::Dead) {
             if is_readable && phase == Phase::Ending {
                 streams.list(slot);
             }
-            return;
+            return 0;
         }
         let is_owned = !kept.is_empty();
         if is_owned {
             kept.extend_from_slice(fresh);
         }
-        let (consumed, end) = if is_owned && kept.len() < needed {
-            (0, End::Incomplete(needed))
+        let (consumed, messages, end) = if is_owned && kept.len() < needed {
+            (0, 0, End::Incomplete(needed))
         } else {
             self.deal(now, slot, if is_owned { &kept } else { fresh })
         };
@@ -78,37 +83,38 @@ impl<M: Maker> Crew<M> {
             Rest::Borrowed(fresh.get(consumed..).unwrap_or_default())
         };
         self.end_turn(now, slot, rest, consumed > 0, end);
+        messages
     }
 
-    /// Cuts bytes into messages and gives each to its shard; how many bytes are done with, and how it ended.
-    fn deal(&mut self, now: Timestamp, slot: u32, bytes: &[u8]) -> (usize, End) {
+    /// Cuts bytes into messages and gives each to its shard; how many bytes and messages are done with, and how it ended.
+    fn deal(&mut self, now: Timestamp, slot: u32, bytes: &[u8]) -> (usize, usize, End) {
         let id = self.desk.exits.streams.id(slot);
         let limit = if self.desk.exits.streams.is_scarce() { usize::MAX } else { MESSAGES_A_TURN };
         let (mut at, mut messages) = (0, 0);
         loop {
             let rest = bytes.get(at..).unwrap_or_default();
-            let Some(connection) = self.desk.exits.streams.get(slot) else { return (at, End::Dead) };
+            let Some(connection) = self.desk.exits.streams.get(slot) else { return (at, messages, End::Dead) };
             if connection.phase == Phase::Dead {
-                return (at, End::Dead);
+                return (at, messages, End::Dead);
             }
             if rest.is_empty() {
-                return (at, End::Empty);
+                return (at, messages, End::Empty);
             }
             if messages >= limit {
-                return (at, End::Interrupted);
+                return (at, messages, End::Interrupted);
             }
             let mut cutter = connection.cutter;
             let Some(piece) = self.desk.contain(now, rest, || cutter.next(rest)) else {
                 self.desk.exits.streams.kill(slot, Reason::Malformed);
-                return (at, End::Dead);
+                return (at, messages, End::Dead);
             };
-            let Some(connection) = self.desk.exits.streams.get(slot) else { return (at, End::Dead) };
+            let Some(connection) = self.desk.exits.streams.get(slot) else { return (at, messages, End::Dead) };
             connection.cutter = cutter;
             match piece {
                 Piece::Message(length) => {
                     connection.heard = now;
                     if !self.handle_stream_message(now, slot, id, rest.get(..length).unwrap_or_default()) {
-                        return (at, End::Stalled);
+                        return (at, messages, End::Stalled);
                     }
                     at += length;
                     messages += 1;
@@ -122,8 +128,8 @@ impl<M: Maker> Crew<M> {
                         self.desk.exits.streams.write(slot, None, b"\r\n");
                     }
                 }
-                Piece::More(needed) => return (at, End::Incomplete(needed)),
-                Piece::Broken(fault) => return (at, End::Broken(fault)),
+                Piece::More(needed) => return (at, messages, End::Incomplete(needed)),
+                Piece::Broken(fault) => return (at, messages, End::Broken(fault)),
             }
         }
     }

@@ -16,6 +16,7 @@ use crate::calls::Inquiry;
 use crate::desk::Desk;
 use crate::exits::Port;
 use crate::handover::{Doorbell, Errand, HANDOVER_QUEUE};
+use crate::keep::Stored;
 use crate::outlet::Outlet;
 use crate::reading::SCRATCH_BYTES;
 use crate::status::Board;
@@ -58,12 +59,16 @@ pub(crate) struct Mail {
     pub(crate) version: u64,
 }
 
-/// What a worker's shards must hear, and may not miss. Bounded by the connections that there are and the questions that
-/// were asked: it is emptied every round.
+/// What a worker's shards must hear, and may not miss. Bounded by the connections that there are, the questions that were
+/// asked and the records that wait: it is emptied every round.
 #[derive(Debug, Default)]
 struct Post {
     closed: Vec<Closed>,
     answers: Vec<(ShardId, QueryId, Answer)>,
+    stored: Vec<Stored>,
+    /// Let go when all of `stored` is dealt with.
+    tokens: Vec<Arc<()>>,
+    forgotten: Vec<(ShardId, Box<[u8]>)>,
     inquiries: Vec<Inquiry>,
 }
 
@@ -103,6 +108,23 @@ impl Contact {
         self.post.lock().unwrap_or_else(PoisonError::into_inner).answers.push((shard, query, answer));
         self.has_post.store(true, Ordering::Release);
         self.doorbell.ring();
+    }
+
+    /// Leaves word of what became of records.
+    pub(crate) fn tell_stored(&self, mut stored: Vec<Stored>, token: Option<Arc<()>>) {
+        let mut post = self.post.lock().unwrap_or_else(PoisonError::into_inner);
+        post.stored.append(&mut stored);
+        post.tokens.extend(token);
+        drop(post);
+        self.has_post.store(true, Ordering::Release);
+        self.doorbell.ring();
+    }
+
+    /// Leaves word of a user who may not be called any more.
+    pub(crate) fn tell_forgotten(&self, shard: ShardId, aor: &[u8]) {
+        self.post.lock().unwrap_or_else(PoisonError::into_inner).forgotten.push((shard, aor.into()));
+        self.has_post.store(true, Ordering::Release);
+        self.doorbell.ring_always();
     }
 
     /// Leaves a question of the control plane.
@@ -173,6 +195,7 @@ impl<M: Maker> Worker<M> {
         // Others may have handed over last answers for connections of this worker.
         self.crew.take_over(now, HANDOVER_QUEUE);
         self.crew.desk.exits.flush(now);
+        self.crew.desk.exits.hand_in();
         self.post(now);
         Ok(())
     }
@@ -258,6 +281,7 @@ impl<M: Maker> Worker<M> {
             crew.desk.exits.flush(now);
             *is_dirty = true;
         }
+        crew.desk.exits.hand_in();
         crew.desk.exits.ring();
         if self.is_dirty && now - self.posted >= STATUS_EVERY {
             self.post(now);
@@ -301,6 +325,13 @@ impl<M: Maker> Crew<M> {
         self.desk.handle_closed(now, &post.closed);
         for (shard, query, answer) in post.answers {
             self.desk.handle_answer(now, shard, query, answer);
+        }
+        for stored in post.stored {
+            self.desk.handle_stored(now, stored);
+        }
+        drop(post.tokens);
+        for (shard, aor) in post.forgotten {
+            self.desk.handle_forgotten(now, shard, &aor);
         }
         for inquiry in post.inquiries {
             // Who asked may have lost patience.

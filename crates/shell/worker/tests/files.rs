@@ -39,6 +39,8 @@ fn serve() {
         streams: StreamLimits { per_source: 10_000, ..StreamLimits::default() },
         names: Arc::new(Names::new(CachePolicy::default(), 1)),
         resolver: None,
+        locations: Arc::new(strowger_registrar::Locations::new(16, 1)),
+        keeper: None,
         tracer: Arc::default(),
     };
     let fleet = Fleet::start(config).expect("threads");

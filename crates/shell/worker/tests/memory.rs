@@ -61,6 +61,8 @@ fn start(connections: usize) -> (Fleet, SocketAddr) {
         streams: StreamLimits { connections, per_source: connections, ..StreamLimits::default() },
         names: Arc::new(Names::new(CachePolicy::default(), 1)),
         resolver: None,
+        locations: Arc::new(strowger_registrar::Locations::new(32, 1)),
+        keeper: None,
         tracer: Arc::default(),
     };
     let fleet = Fleet::start(config).expect("threads");

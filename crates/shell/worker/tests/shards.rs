@@ -35,6 +35,7 @@ impl Server {
         snapshot.timing.t1 = Duration::from_millis(5);
         let snapshot = Arc::new(snapshot);
         let (events, _) = sync_channel(16);
+        let shards = strowger_worker::shards_of(sockets.len()).expect("few");
         let config = FleetConfig {
             sockets,
             snapshot: Arc::clone(&snapshot),
@@ -45,6 +46,8 @@ impl Server {
             streams: StreamLimits::default(),
             names: Arc::new(Names::new(CachePolicy::default(), 1)),
             resolver: None,
+            locations: Arc::new(strowger_registrar::Locations::new(shards, 1)),
+            keeper: None,
             tracer: Arc::default(),
         };
         Self { fleet: Fleet::start(config).expect("threads"), address, snapshot }

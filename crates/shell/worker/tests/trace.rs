@@ -32,6 +32,8 @@ fn start(tracer: Arc<Tracer>) -> (Fleet, SocketAddr) {
         streams: StreamLimits::default(),
         names: Arc::new(Names::new(CachePolicy::default(), 1)),
         resolver: None,
+        locations: Arc::new(strowger_registrar::Locations::new(32, 1)),
+        keeper: None,
         tracer,
     });
     (fleet.expect("threads"), address)

@@ -27,6 +27,11 @@ impl Ladder {
         self.0 += &format!("{} {peer:>20} ─✕ {connection}\n", seconds(at));
     }
 
+    /// Something about the server itself.
+    pub fn note(&mut self, at: Timestamp, text: &str) {
+        self.0 += &format!("{} {text}\n", seconds(at));
+    }
+
     /// The lines.
     #[must_use]
     pub fn into_text(self) -> String {

@@ -8,13 +8,17 @@
 #![forbid(unsafe_code)]
 
 pub mod agent;
+pub mod crash_points;
 pub mod dns;
 pub mod invariants;
 pub mod ladder;
+pub mod ledger;
 pub mod mutant;
 pub mod network;
 pub mod rng;
 pub mod scenario;
 pub mod server;
+pub mod store;
 pub mod streams;
+mod trouble;
 pub mod world;

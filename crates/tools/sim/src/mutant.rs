@@ -9,9 +9,10 @@ use std::sync::Arc;
 use strowger_foundation::{Flow, Timestamp};
 use strowger_message::{HeaderName, Message, Method, Reply, Status, Via};
 use strowger_proxy::Stateless;
+use strowger_registrar::Record;
 use strowger_shard::{Action, Snapshot};
 
-use crate::server::{Asked, Sent, Server, Step};
+use crate::server::{Asked, Kept, Sent, Server, Step};
 
 /// A planted bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -78,6 +79,26 @@ pub enum Bug {
     IgnoresUnconnected,
     /// A request that was cancelled while its name was looked up is sent all the same.
     SendsCancelled,
+    /// The journal is not synced.
+    SkipsSync,
+    /// A REGISTER is answered before what it changes is in the journal.
+    RepliesEarly,
+    /// What power left of a group counts, whatever its sums say.
+    AcceptsTornTail,
+    /// That an address has no bindings any more is not written into the journal.
+    ForgetsRemovals,
+    /// A refresh in the checkpoint takes the address's other bindings away.
+    DropsOthers,
+    /// What is on its way to the store is visible already.
+    ShowsStaged,
+    /// What has expired while nobody was there is restored.
+    RestoresExpired,
+    /// The store's time is the wall clock's.
+    TrustsWallClock,
+    /// A sync that has failed counts.
+    TrustsFailedSync,
+    /// Segments are removed before the checkpoint that has them is durable.
+    RemovesSegmentsEarly,
 }
 
 /// The configuration as a server with `bug` understands it.
@@ -104,6 +125,13 @@ pub fn configured(snapshot: &Arc<Snapshot>, bug: Option<Bug>) -> Arc<Snapshot> {
         _ => return Arc::clone(snapshot),
     }
     Arc::new(configured)
+}
+
+/// Which store time a process with `bug` takes it to be: with one expiries that are long past seem to be yet to come.
+#[must_use]
+pub fn believed(store_ns: u64, bug: Option<Bug>) -> u64 {
+    let late = if bug == Some(Bug::RestoresExpired) { 7_200_000_000_000 } else { 0 };
+    store_ns.saturating_sub(late)
 }
 
 /// A server, perhaps with a bug.
@@ -155,6 +183,16 @@ impl Mutant {
     /// See [`Server::take_questions`].
     pub fn take_questions(&mut self) -> Vec<Asked> {
         self.server.take_questions()
+    }
+
+    /// See [`Server::take_records`].
+    pub fn take_records(&mut self, now: Timestamp) -> Vec<Kept> {
+        let records = self.server.take_records();
+        if self.bug == Some(Bug::ShowsStaged) {
+            let all = records.iter().filter_map(|kept| Record::parse(&kept.record).ok());
+            all.for_each(|record| self.server.locations().put(self.server.local(now), &record, None));
+        }
+        records
     }
 
     /// See [`Server::next_timeout`].

@@ -9,13 +9,14 @@ use strowger_directory::{Change, Directory, Ha1s, User};
 use strowger_foundation::Transport;
 use strowger_locate::Question;
 use strowger_proxy::Stateless;
-use strowger_registrar::{KeepAlive, Nat};
+use strowger_registrar::{Durability, KeepAlive, Nat};
 use strowger_shard::{Listener, Place, Route, RouteTarget, Snapshot};
 
 use crate::agent::{Action, Answering, Phone};
 use crate::dns::Zone;
 use crate::network::Weather;
 use crate::rng::Rng;
+use crate::store::{End, Failing};
 use crate::streams::Cuts;
 
 /// The domain of every scenario.
@@ -43,6 +44,29 @@ pub struct Scenario {
     pub zone: Zone,
     /// Whether the server hears of datagrams to addresses that nobody has.
     pub tells_unreachable: bool,
+    /// What befalls the store and the process.
+    pub trouble: Trouble,
+}
+
+/// What befalls the store and the process, and when.
+#[derive(Clone, Debug, Default)]
+pub struct Trouble {
+    /// The process ends.
+    pub ends: Vec<(Duration, End)>,
+    /// Checkpoints.
+    pub checkpoints: Vec<Duration>,
+    /// The disk fails, and is well after so long.
+    pub faults: Vec<(Duration, Failing, Duration)>,
+    /// The operator takes a user's bindings away.
+    pub forgotten: Vec<(Duration, Vec<u8>)>,
+    /// Somebody sets the wall clock, in milliseconds.
+    pub wall_jumps: Vec<(Duration, i64)>,
+    /// Commits that take seconds, of a thousand.
+    pub slow_per_mille: u64,
+    /// Commits in the midst of which the process ends, of a thousand; a few at most.
+    pub fatal_per_mille: u64,
+    /// How long reading the records of before takes at most, in milliseconds.
+    pub reading_max_ms: u64,
 }
 
 impl Scenario {
@@ -64,7 +88,37 @@ impl Scenario {
         phones.extend(gateways(&mut rng));
         let (weather, tells_unreachable) = (weather(&mut rng), rng.chance(500));
         let (cuts, zone) = (cuts(&mut rng), zone(&mut rng));
-        Self { shards, server, snapshot: Arc::new(snapshot), phones, weather, cuts, zone, tells_unreachable }
+        let trouble = Trouble::default();
+        Self { shards, server, snapshot: Arc::new(snapshot), phones, weather, cuts, zone, tells_unreachable, trouble }
+    }
+
+    /// A random mix with a store, where phones register more often, the process ends now and then, and the disk fails.
+    #[must_use]
+    pub fn durable(seed: u64) -> Self {
+        let (mut scenario, mut rng) = (Self::random(seed), Rng::new(seed ^ 0x00D0_12AB_1E00));
+        let mut snapshot = Snapshot::clone(&scenario.snapshot);
+        snapshot.registrar.durability = match rng.between(0, 9) {
+            0 => Durability::Memory,
+            1 | 2 => Durability::WriteBehind,
+            _ => Durability::WriteThrough,
+        };
+        scenario.snapshot = Arc::new(snapshot);
+        for phone in scenario.phones.iter_mut().filter(|phone| phone.domain == DOMAIN) {
+            phone.says_device = rng.chance(400);
+            phone.says_flow = rng.chance(500);
+            for _ in 0..rng.between(2, 10) {
+                let action = registration(&mut rng, !phone.says_device);
+                phone.script.push((millis(&mut rng, 0, 250_000), action));
+            }
+        }
+        scenario.trouble = trouble(&mut rng);
+        scenario
+    }
+
+    /// The world of `seed`: one in four is without a store.
+    #[must_use]
+    pub fn of(seed: u64) -> Self {
+        if seed.is_multiple_of(4) { Self::random(seed) } else { Self::durable(seed) }
     }
 }
 
@@ -149,6 +203,8 @@ fn gateways(rng: &mut Rng) -> [Phone; 3] {
             own_address: gateway_address(number),
             transport: Transport::Udp,
             q: None,
+            says_device: false,
+            says_flow: false,
             answering,
             script: Vec::new(),
         }
@@ -211,6 +267,8 @@ fn phone(rng: &mut Rng, number: u64, mix: Mix) -> Phone {
         own_address,
         transport: if rng.chance(mix.streams_per_mille) { Transport::Tcp } else { Transport::Udp },
         q: rng.chance(mix.prefers_per_mille).then(|| *rng.pick(&["1", "0.8", "0.5", "0.5", "0.1"])),
+        says_device: false,
+        says_flow: false,
         answering: answering(rng),
         script: script(rng, user),
     }
@@ -257,6 +315,46 @@ fn action(rng: &mut Rng, user: &str) -> Action {
             let patience = rng.chance(350).then(|| millis(rng, 0, 15_000));
             Action::Call { user: callee, hold: millis(rng, 0, 60_000), patience }
         }
+    }
+}
+
+/// One more registration of a phone, which may have another contact.
+fn registration(rng: &mut Rng, may_have_two: bool) -> Action {
+    match rng.between(0, 11) {
+        0 => Action::Register { expires_s: 0 },
+        1 => Action::Clear,
+        2 => Action::Restart,
+        3 => Action::RegisterLate,
+        4 => Action::Fetch,
+        5..=7 if may_have_two => Action::RegisterTwo { expires_s: *rng.pick(&[0, 60, 90, 300]) },
+        _ => Action::Register { expires_s: lifetime(rng) },
+    }
+}
+
+fn trouble(rng: &mut Rng) -> Trouble {
+    const YEARS_MS: i64 = 3 * 365 * 86_400_000;
+    let at = |rng: &mut Rng| millis(rng, 500, 260_000);
+    let ends = (0..rng.between(1, 4)).map(|_| {
+        let (power, reboot) = (rng.chance(600), rng.chance(200));
+        let wall_jump_ms = *rng.pick(&[0, 0, 0, YEARS_MS, -YEARS_MS, -5000, 40_000]);
+        (at(rng), End { power, reboot, wall_jump_ms, down: millis(rng, 10, 15_000) })
+    });
+    let ends = ends.collect();
+    let all = [Failing::Full, Failing::Write, Failing::SyncOnce, Failing::Sync, Failing::ReadOnly];
+    let faults = (0..rng.between(0, 3)).map(|_| (at(rng), *rng.pick(&all), millis(rng, 100, 30_000)));
+    let faults = faults.collect();
+    let checkpoints = (0..rng.between(0, 6)).map(|_| at(rng)).collect();
+    let forgotten = (0..rng.between(0, 2)).map(|_| (at(rng), aor(rng.pick::<&str>(&USERS)).to_vec())).collect();
+    let wall_jumps = (0..rng.between(0, 1)).map(|_| (at(rng), *rng.pick(&[YEARS_MS, -YEARS_MS]))).collect();
+    Trouble {
+        ends,
+        checkpoints,
+        faults,
+        forgotten,
+        wall_jumps,
+        slow_per_mille: *rng.pick(&[0, 20, 200]),
+        fatal_per_mille: *rng.pick(&[0, 100, 300]),
+        reading_max_ms: *rng.pick(&[0, 100, 4000]),
     }
 }
 

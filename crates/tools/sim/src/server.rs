@@ -9,7 +9,7 @@ use strowger_auth::NonceWindows;
 use strowger_foundation::{ConnId, Flow, KeyRing, ShardId, TagKey, Timestamp};
 use strowger_locate::{Answer, CachePolicy, Names, Outages, QueryId, Question};
 use strowger_message::Peek;
-use strowger_registrar::Locations;
+use strowger_registrar::{BindingView, Locations, Record, Target};
 use strowger_shard::{Event, Input, Output, Shard, ShardConfig, Snapshot, Steering};
 
 /// A message that the server sent.
@@ -32,6 +32,17 @@ pub struct Asked {
     pub query: QueryId,
     /// What is asked.
     pub question: Question,
+}
+
+/// A record that the server wants kept.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Kept {
+    /// Who hears what became of it.
+    pub shard: usize,
+    /// Its name; none where nobody waits for it.
+    pub ticket: Option<u64>,
+    /// What it says.
+    pub record: Vec<u8>,
 }
 
 /// One thing that was done to the server; a run is the sequence of these.
@@ -89,6 +100,49 @@ pub enum Step {
         /// Whose.
         shard: usize,
     },
+    /// A record that somebody waits for is in the store, or will never be.
+    Stored {
+        /// When.
+        at: Timestamp,
+        /// Whose it is.
+        shard: usize,
+        /// Its name.
+        ticket: u64,
+        /// The record.
+        record: Vec<u8>,
+        /// It is in the store.
+        kept: bool,
+    },
+    /// The operator takes a user's bindings away.
+    Forget {
+        /// When.
+        at: Timestamp,
+        /// Whose.
+        aor: Vec<u8>,
+    },
+    /// A record of an earlier process is read.
+    Restored {
+        /// When.
+        at: Timestamp,
+        /// The record.
+        record: Vec<u8>,
+    },
+    /// All of them are.
+    Complete {
+        /// When.
+        at: Timestamp,
+    },
+}
+
+/// What a process begins with.
+#[derive(Clone, Copy, Debug)]
+pub struct Birth {
+    /// When, in the time of the world; its own clock begins then.
+    pub at: Timestamp,
+    /// Which process of the server it is, from 0 on.
+    pub life: u64,
+    /// There is a store: its time when the process begins, in nanoseconds.
+    pub store_ns: Option<u64>,
 }
 
 /// All shards of one process.
@@ -100,7 +154,9 @@ pub struct Server {
     names: Arc<Names>,
     snapshot: Arc<Snapshot>,
     questions: Vec<Asked>,
+    records: Vec<Kept>,
     events: u64,
+    born: Timestamp,
     /// The shards that the last step went to.
     touched: Range<usize>,
 }
@@ -109,19 +165,33 @@ impl Server {
     /// A server of `shards` shards, whose keys and seeds follow from `seed`.
     #[must_use]
     pub fn new(shards: u16, seed: u64, snapshot: Arc<Snapshot>) -> Self {
+        let birth = Birth { at: Timestamp::ZERO, life: 0, store_ns: None };
+        Self::begin(shards, seed, snapshot, birth)
+    }
+
+    /// As [`new`](Self::new), as a process of its own: the keys are the same, all else is another's.
+    #[must_use]
+    pub fn begin(shards: u16, seed: u64, snapshot: Arc<Snapshot>, birth: Birth) -> Self {
         let mut key = [0x5A; 16];
         for (byte, seed) in key.iter_mut().zip(seed.to_le_bytes()) {
             *byte = seed;
         }
         let ring = KeyRing::new(TagKey::new(key));
-        let locations = Arc::new(Locations::new(shards, seed));
-        let nonces = Arc::new(NonceWindows::new(4, seed));
-        let names = Arc::new(Names::new(CachePolicy::default(), seed));
-        let outages = Arc::new(Outages::new(seed));
+        let listeners = snapshot.listeners.iter().map(|listener| (listener.transport, listener.address));
+        let mut locations = Locations::new(shards, seed).listening_at(listeners);
+        if let Some(store_ns) = birth.store_ns {
+            locations = locations.awaiting();
+            locations.begin(store_ns);
+        }
+        let locations = Arc::new(locations);
+        let life = seed.wrapping_add(birth.life.wrapping_mul(0x9E37_79B9_7F4A_7C15));
+        let nonces = Arc::new(NonceWindows::new(4, life));
+        let names = Arc::new(Names::new(CachePolicy::default(), life));
+        let outages = Arc::new(Outages::new(life));
         let shard = |id| {
             Shard::new(ShardConfig {
                 id: ShardId(id),
-                seed: seed.wrapping_add(u64::from(id)),
+                seed: life.wrapping_add(u64::from(id)),
                 ring,
                 locations: Arc::clone(&locations),
                 nonces: Arc::clone(&nonces),
@@ -138,7 +208,9 @@ impl Server {
             names,
             snapshot,
             questions: Vec::new(),
+            records: Vec::new(),
             events: 0,
+            born: birth.at,
             touched: 0..0,
         }
     }
@@ -148,36 +220,68 @@ impl Server {
         core::mem::take(&mut self.questions)
     }
 
+    /// Takes what the last step wants kept.
+    pub fn take_records(&mut self) -> Vec<Kept> {
+        core::mem::take(&mut self.records)
+    }
+
     /// Does one step and gives what was sent.
     pub fn handle(&mut self, step: &Step) -> Vec<Sent> {
         self.touched = 0..0;
+        let now = self.local(step.at());
         match step {
-            Step::Message { at, flow, bytes } => self.handle_message(*at, *flow, bytes),
-            Step::Unreachable { at, peer } => self.tell_all(*at, || Input::Unreachable { peer: *peer }),
-            Step::Closed { at, connection, peer } => {
-                self.tell_all(*at, || Input::Closed { connection: *connection, peer: *peer })
+            Step::Message { flow, bytes, .. } => self.handle_message(now, *flow, bytes),
+            Step::Unreachable { peer, .. } => self.tell_all(now, || Input::Unreachable { peer: *peer }),
+            Step::Closed { connection, peer, .. } => {
+                self.tell_all(now, || Input::Closed { connection: *connection, peer: *peer })
             }
-            Step::Unconnected { at, shard, flow } => {
-                self.shards[*shard].handle_input(*at, Input::Unconnected { flow: *flow });
-                self.drain(*shard)
-            }
-            Step::Resolved { at, asked, answer, ttl } => {
-                self.names.insert(*at, &asked.question, answer.clone(), *ttl);
+            Step::Unconnected { shard, flow, .. } => self.tell(now, *shard, Input::Unconnected { flow: *flow }),
+            Step::Resolved { asked, answer, ttl, .. } => {
+                self.names.insert(now, &asked.question, answer.clone(), *ttl);
                 let input = Input::Resolved { query: asked.query, answer: answer.clone() };
-                self.shards[asked.shard].handle_input(*at, input);
-                self.drain(asked.shard)
+                self.tell(now, asked.shard, input)
             }
-            Step::Timeout { at, shard } => {
-                self.shards[*shard].handle_timeout(*at);
+            Step::Timeout { shard, .. } => {
+                self.shards[*shard].handle_timeout(now);
                 self.drain(*shard)
+            }
+            Step::Stored { shard, ticket, record, kept, .. } => {
+                let input = Input::Stored { ticket: *ticket, record: record.clone(), kept: *kept };
+                self.tell(now, *shard, input)
+            }
+            Step::Forget { aor, .. } => {
+                let shard = usize::from(self.locations.shard_of(aor).0);
+                self.tell(now, shard, Input::Forget { aor })
+            }
+            Step::Restored { record, .. } => {
+                if let Ok(record) = Record::parse(record) {
+                    self.locations.restore(now, &self.snapshot.registrar, &record);
+                }
+                Vec::new()
+            }
+            Step::Complete { .. } => {
+                self.locations.complete();
+                Vec::new()
             }
         }
+    }
+
+    /// A moment by the clock of the process.
+    #[must_use]
+    pub fn local(&self, at: Timestamp) -> Timestamp {
+        Timestamp::ZERO + at.saturating_since(self.born)
+    }
+
+    fn tell(&mut self, now: Timestamp, shard: usize, input: Input<'_>) -> Vec<Sent> {
+        self.shards[shard].handle_input(now, input);
+        self.drain(shard)
     }
 
     /// The earliest moment at which a shard has something to do, and which.
     #[must_use]
     pub fn next_timeout(&self) -> Option<(Timestamp, usize)> {
-        let due = |(number, shard): (usize, &Shard)| Some((shard.poll_timeout()?.at, number));
+        let world = |local: Timestamp| self.born + (local - Timestamp::ZERO);
+        let due = |(number, shard): (usize, &Shard)| Some((world(shard.poll_timeout()?.at), number));
         self.shards.iter().enumerate().filter_map(due).min()
     }
 
@@ -187,7 +291,19 @@ impl Server {
         self.shards.iter().map(Shard::transactions).sum()
     }
 
-    /// The location table.
+    /// The places where an address of record is reached.
+    pub fn lookup(&self, now: Timestamp, aor: &[u8], out: &mut Vec<Target>) {
+        self.locations.lookup(self.local(now), aor, out);
+    }
+
+    /// Shows every binding that has not expired.
+    pub fn for_each_binding(&self, now: Timestamp, mut visit: impl FnMut(&BindingView<'_>)) {
+        for stripe in (0u16..).take(self.shards.len()) {
+            self.locations.for_each_in_stripe(self.local(now), stripe, |view| visit(&view));
+        }
+    }
+
+    /// The location table, by the clock of the process.
     #[must_use]
     pub fn locations(&self) -> &Locations {
         &self.locations
@@ -236,9 +352,29 @@ impl Server {
                 Output::Send { flow } => sent.push(Sent { shard, flow, bytes: buffer.clone() }),
                 Output::Resolve { query, question } => self.questions.push(Asked { shard, query, question }),
                 Output::Event(Event::TableFull { table }) => panic!("the table of {table} is full in a small world"),
+                Output::Store { ticket, record } => self.records.push(Kept { shard, ticket, record }),
                 Output::Event(_) => self.events += 1,
             }
         }
         sent
+    }
+}
+
+impl Step {
+    /// When it is done, in the time of the world.
+    #[must_use]
+    pub const fn at(&self) -> Timestamp {
+        match self {
+            Self::Message { at, .. }
+            | Self::Unreachable { at, .. }
+            | Self::Closed { at, .. }
+            | Self::Unconnected { at, .. }
+            | Self::Resolved { at, .. }
+            | Self::Timeout { at, .. }
+            | Self::Stored { at, .. }
+            | Self::Forget { at, .. }
+            | Self::Restored { at, .. }
+            | Self::Complete { at } => *at,
+        }
     }
 }

@@ -109,6 +109,16 @@ impl Streams {
         Some(*stream)
     }
 
+    /// Cuts all connections, for the server is no more; which, and whose.
+    pub fn cut_all(&mut self) -> Vec<(ConnId, usize)> {
+        let open = self.all.iter_mut().filter(|(_, stream)| stream.open);
+        open.map(|(connection, stream)| {
+            stream.open = false;
+            (*connection, stream.agent)
+        })
+        .collect()
+    }
+
     fn add(&mut self, now: Timestamp, agent: usize, peer: SocketAddr) -> (ConnId, Option<Timestamp>) {
         self.next += 1;
         let connection = ConnId::new(0, self.next % 7, self.next);

@@ -2,7 +2,7 @@
 
 use core::net::SocketAddr;
 use core::time::Duration;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
 
@@ -17,7 +17,9 @@ use crate::network::Network;
 use crate::rng::Rng;
 use crate::scenario::Scenario;
 use crate::server::{Asked, Sent, Server, Step};
+use crate::store::{Done, Store};
 use crate::streams::Streams;
+use crate::trouble::Happens;
 
 /// Long after everything that a script does has ended and every binding has expired.
 const END: Timestamp = Timestamp::from_millis(3 * 3600 * 1000);
@@ -46,6 +48,10 @@ pub struct Outcome {
     pub tally: Tally,
     /// What the rules for forks and connections had to look at.
     pub witnessed: Witnessed,
+    /// What the store did.
+    pub done: Done,
+    /// Processes that ended.
+    pub ends: u64,
     /// The messages, where they were wanted.
     pub ladder: String,
     /// Every step and what the server sent, where it was wanted.
@@ -55,22 +61,36 @@ pub struct Outcome {
 /// A world at work.
 #[derive(Debug)]
 pub struct World {
-    now: Timestamp,
+    pub(crate) now: Timestamp,
     address: SocketAddr,
-    server: Mutant,
+    pub(crate) server: Mutant,
     agents: Vec<Agent>,
     places: BTreeMap<SocketAddr, usize>,
-    network: Network,
-    streams: Streams,
+    pub(crate) network: Network,
+    pub(crate) streams: Streams,
     dns: Dns,
     /// What happens besides messages and timers, in its order.
     news: BTreeMap<(Timestamp, u64), News>,
     serial: u64,
-    invariants: Invariants,
+    pub(crate) invariants: Invariants,
     ladder: Option<Ladder>,
     recording: Option<Vec<(Step, Vec<Sent>)>>,
-    steps: u64,
+    pub(crate) steps: u64,
     tells_unreachable: bool,
+    pub(crate) scenario: Scenario,
+    pub(crate) seed: u64,
+    pub(crate) bug: Option<Bug>,
+    pub(crate) store: Store,
+    /// Nobody is there between two processes.
+    pub(crate) is_down: bool,
+    /// Which process of the server is, or was the last.
+    pub(crate) life: u64,
+    /// Records of before that are still to be read.
+    pub(crate) unread: VecDeque<Vec<u8>>,
+    /// What was taken away while they are read.
+    pub(crate) taken: Vec<Vec<u8>>,
+    /// What the rules saw of the processes that have ended.
+    pub(crate) witnessed: Witnessed,
 }
 
 impl World {
@@ -78,7 +98,8 @@ impl World {
     #[must_use]
     pub fn run(scenario: &Scenario, seed: u64, options: Options) -> Outcome {
         let mut world = Self::new(scenario, seed, options);
-        let violation = match catch_unwind(AssertUnwindSafe(|| world.run_to_end())) {
+        let run = AssertUnwindSafe(|| world.begin().and_then(|()| world.run_to_end()));
+        let violation = match catch_unwind(run) {
             Ok(result) => result.err(),
             Err(panic) => {
                 let text = panic.downcast_ref::<String>().map(String::as_str);
@@ -92,7 +113,12 @@ impl World {
             violation,
             steps: world.steps,
             tally,
-            witnessed: world.invariants.witnessed(),
+            witnessed: {
+                world.witnessed.add(&world.invariants.witnessed());
+                world.witnessed
+            },
+            done: world.store.done,
+            ends: world.life,
             ladder: world.ladder.map(Ladder::into_text).unwrap_or_default(),
             recording: world.recording.unwrap_or_default(),
         }
@@ -101,8 +127,7 @@ impl World {
     fn new(scenario: &Scenario, seed: u64, options: Options) -> Self {
         let mut rng = Rng::new(seed ^ 0xA5A5_5A5A);
         let network = Network::new(scenario.weather, rng.fork());
-        let configured = mutant::configured(&scenario.snapshot, options.bug);
-        let server = Server::new(scenario.shards, server_seed(seed), configured);
+        let store = Store::new(Rng::new(seed ^ 0x0057_0DE5), scenario.trouble.slow_per_mille, options.bug);
         let agent = |(number, phone): (usize, &crate::agent::Phone)| {
             Agent::new(number, phone.clone(), scenario.server, rng.fork())
         };
@@ -111,7 +136,9 @@ impl World {
             (phone.transport == Transport::Tcp && phone.address == phone.own_address).then_some((phone.address, number))
         };
         let listening = scenario.phones.iter().enumerate().filter_map(reachable).collect();
-        Self {
+        let configured = mutant::configured(&scenario.snapshot, options.bug);
+        let server = Server::new(scenario.shards, server_seed(seed), configured);
+        let mut world = Self {
             now: Timestamp::ZERO,
             streams: Streams::new(scenario.cuts, rng.fork(), scenario.server, listening),
             dns: Dns::new(scenario.zone.clone(), rng.fork()),
@@ -132,7 +159,18 @@ impl World {
             recording: options.recording.then(Vec::new),
             steps: 0,
             tells_unreachable: scenario.tells_unreachable,
-        }
+            scenario: scenario.clone(),
+            seed,
+            bug: options.bug,
+            store,
+            is_down: false,
+            life: 0,
+            unread: VecDeque::new(),
+            taken: Vec::new(),
+            witnessed: Witnessed::default(),
+        };
+        world.announce_trouble();
+        world
     }
 
     fn run_to_end(&mut self) -> Result<(), Violation> {
@@ -160,7 +198,8 @@ impl World {
         let network = self.network.next_arrival().map(|at| (at, Next::Network));
         let agents = self.agents.iter().enumerate();
         let agents = agents.filter_map(|(number, agent)| Some((agent.poll_timeout()?, Next::Agent(number))));
-        let shard = self.server.next_timeout().map(|(at, shard)| (at, Next::Shard(shard)));
+        let shard = self.server.next_timeout().filter(|_| !self.is_down);
+        let shard = shard.map(|(at, shard)| (at, Next::Shard(shard)));
         let news = self.news.first_key_value().map(|((at, _), _)| (*at, Next::News));
         network.into_iter().chain(news).chain(agents).chain(shard).min()
     }
@@ -173,6 +212,9 @@ impl World {
         }
         if let Some(ladder) = &mut self.ladder {
             ladder.arrived(self.now, packet.from, packet.to, &packet.bytes);
+        }
+        if packet.to == self.address && self.is_down {
+            return Ok(());
         }
         if packet.to == self.address {
             let flow = match packet.connection {
@@ -192,7 +234,7 @@ impl World {
                 self.collect(number);
                 Ok(())
             }
-            None if self.tells_unreachable && packet.from == self.address => {
+            None if self.tells_unreachable && packet.from == self.address && !self.is_down => {
                 self.step(&Step::Unreachable { at: self.now, peer: packet.to })
             }
             None => Ok(()),
@@ -202,7 +244,16 @@ impl World {
     /// What happens besides messages and timers.
     fn hear(&mut self) -> Result<(), Violation> {
         match self.news.pop_first().map(|(_, news)| news) {
-            Some(News::Server(step)) => self.step(&step),
+            Some(News::Server(life, step)) => {
+                if life == self.life && !self.is_down {
+                    self.step(&step)
+                } else {
+                    Ok(())
+                }
+            }
+            Some(News::Store(happens)) => self.on_trouble(happens),
+            Some(News::Forgotten(_)) if self.is_down => Ok(()),
+            Some(News::Forgotten(aor)) => self.step(&Step::Forget { at: self.now, aor }),
             Some(News::Cut(connection)) => {
                 let Some(stream) = self.streams.cut(connection) else { return Ok(()) };
                 if let Some(ladder) = &mut self.ladder {
@@ -210,6 +261,9 @@ impl World {
                 }
                 let told = self.now + self.network.delay();
                 self.announce(told, News::Lost(stream.agent, connection));
+                if self.is_down {
+                    return Ok(());
+                }
                 self.step(&Step::Closed { at: self.now, connection, peer: stream.peer })
             }
             Some(News::Lost(agent, connection)) => {
@@ -221,7 +275,13 @@ impl World {
         }
     }
 
-    fn announce(&mut self, at: Timestamp, news: News) {
+    pub(crate) fn note(&mut self, text: impl FnOnce() -> String) {
+        if let Some(ladder) = &mut self.ladder {
+            ladder.note(self.now, &text());
+        }
+    }
+
+    pub(crate) fn announce(&mut self, at: Timestamp, news: News) {
         self.serial += 1;
         self.news.insert((at, self.serial), news);
     }
@@ -235,7 +295,7 @@ impl World {
         let Some((connection, end)) = self.streams.towards(self.now, &sent.flow) else {
             let at = self.now + self.network.delay();
             let step = Step::Unconnected { at, shard: sent.shard, flow: sent.flow };
-            self.announce(at, News::Server(step));
+            self.announce(at, News::Server(self.life, step));
             return;
         };
         if let Some(end) = end {
@@ -247,10 +307,10 @@ impl World {
     fn ask(&mut self, asked: &Asked) {
         let (answer, delay, ttl) = self.dns.ask(self.now - Timestamp::ZERO);
         let (at, asked) = (self.now + delay, asked.clone());
-        self.announce(at, News::Server(Step::Resolved { at, asked, answer, ttl }));
+        self.announce(at, News::Server(self.life, Step::Resolved { at, asked, answer, ttl }));
     }
 
-    fn step(&mut self, step: &Step) -> Result<(), Violation> {
+    pub(crate) fn step(&mut self, step: &Step) -> Result<(), Violation> {
         self.steps += 1;
         let before = self.server.next_timeout();
         let sent = self.server.handle(step);
@@ -268,7 +328,13 @@ impl World {
             return Err(Violation { at: self.now, rule: Rule::Timers, detail });
         }
         self.server.inner().check_invariants();
-        self.invariants.check_step(self.now, step, &sent, &asked, self.server.inner())
+        let records = self.server.take_records(self.now);
+        self.invariants.check_step(self.now, step, &sent, &asked, &records, self.server.inner())?;
+        self.keep(records);
+        if self.steps.is_multiple_of(4) {
+            self.invariants.check_bindings(self.now, self.server.inner())?;
+        }
+        Ok(())
     }
 
     /// Takes what an agent sends.
@@ -307,9 +373,13 @@ const STREAMS: ListenerId = ListenerId(1);
 
 /// Something that happens besides messages and timers.
 #[derive(Clone, Debug)]
-enum News {
-    /// The server hears of something.
-    Server(Step),
+pub(crate) enum News {
+    /// A process of the server hears of something.
+    Server(u64, Step),
+    /// The store, or whoever troubles it.
+    Store(Happens),
+    /// A user may not be called any more.
+    Forgotten(Vec<u8>),
     /// A connection is cut, and the server knows at once.
     Cut(ConnId),
     /// An agent hears that its connection was cut.

@@ -8,10 +8,10 @@ use strowger_sim::world::{Options, World};
 /// Within so many seeds a bug must show.
 const SEEDS: u64 = 150;
 
-fn assert_caught(bug: Bug, rules: &[Rule]) {
+fn assert_caught(scenario: fn(u64) -> Scenario, bug: Bug, rules: &[Rule]) {
     for seed in 0..SEEDS {
         let options = Options { bug: Some(bug), ..Options::default() };
-        if let Some(violation) = World::run(&Scenario::random(seed), seed, options).violation {
+        if let Some(violation) = World::run(&scenario(seed), seed, options).violation {
             assert!(rules.contains(&violation.rule), "{bug:?} breaks {rules:?}, but what was seen is {violation}");
             return;
         }
@@ -20,15 +20,16 @@ fn assert_caught(bug: Bug, rules: &[Rule]) {
 }
 
 macro_rules! catches {
-    ($($name:ident: $bug:ident => $($rule:ident)|+;)*) => {
+    ($scenario:path: $($name:ident: $bug:ident => $($rule:ident)|+;)*) => {
         $(#[test]
         fn $name() {
-            assert_caught(Bug::$bug, &[$(Rule::$rule),+]);
+            assert_caught($scenario, Bug::$bug, &[$(Rule::$rule),+]);
         })*
     };
 }
 
 catches! {
+    Scenario::random:
     catches_an_ack_to_a_failure_that_goes_on: ForwardsFailureAck => AckAbsorbed;
     catches_an_ack_to_a_success_that_goes_nowhere: SwallowsSuccessAck => AckPassed;
     catches_a_response_without_to_tag: DropsToTag => ResponseUntouched;
@@ -60,4 +61,18 @@ catches! {
     catches_a_request_that_is_repeated_on_a_stream: RepeatsOnStreams => Streams;
     catches_a_connection_that_is_not_opened_and_nobody_told: IgnoresUnconnected => InviteEnds;
     catches_a_cancelled_request_that_is_sent_once_its_name_is_known: SendsCancelled => NothingNew;
+}
+
+catches! {
+    Scenario::durable:
+    catches_a_sync_that_is_skipped: SkipsSync => Durable;
+    catches_an_answer_before_the_sync: RepliesEarly => Durable;
+    catches_a_torn_tail_that_counts: AcceptsTornTail => Durable;
+    catches_a_removal_that_is_not_in_the_journal: ForgetsRemovals => Durable;
+    catches_a_refresh_that_takes_other_bindings_away: DropsOthers => Durable;
+    catches_a_binding_that_is_visible_before_it_is_kept: ShowsStaged => Registrar;
+    catches_what_has_expired_and_comes_back: RestoresExpired => Durable;
+    catches_expiries_by_the_wall_clock: TrustsWallClock => Durable;
+    catches_a_failed_sync_that_counts: TrustsFailedSync => Durable;
+    catches_segments_that_go_before_the_checkpoint_is_durable: RemovesSegmentsEarly => Durable;
 }

@@ -6,6 +6,7 @@ use strowger_sim::agent::Tally;
 use strowger_sim::invariants::Witnessed;
 use strowger_sim::scenario::Scenario;
 use strowger_sim::server::Server;
+use strowger_sim::store::Done;
 use strowger_sim::world::{Options, World, server_seed};
 
 fn assert_rules_hold(seeds: core::ops::Range<u64>) {
@@ -40,6 +41,30 @@ fn every_rule_holds_in_the_last_seeds() {
     assert_rules_hold(200..300);
 }
 
+fn assert_durable_rules_hold(seeds: core::ops::Range<u64>) {
+    let (mut done, mut ends, mut tally) = (Done::default(), 0, Tally::default());
+    for seed in seeds {
+        let outcome = World::run(&Scenario::durable(seed), seed, Options::default());
+        assert!(outcome.violation.is_none(), "durable seed {seed}: {}", outcome.violation.expect("is some"));
+        done.add(&outcome.done);
+        tally.add(&outcome.tally);
+        ends += outcome.ends;
+    }
+    let Done { groups, refused, recovered, checkpoints, torn, restored } = done;
+    let rarely = refused.min(recovered).min(checkpoints).min(restored);
+    assert!(tally.registered > 500 && ends > 50 && groups > 500 && rarely > 10 && torn > 2, "{done:?}, {ends} ends");
+}
+
+#[test]
+fn what_was_promised_holds_in_the_first_worlds_with_a_store() {
+    assert_durable_rules_hold(0..40);
+}
+
+#[test]
+fn what_was_promised_holds_in_the_next_worlds_with_a_store() {
+    assert_durable_rules_hold(40..80);
+}
+
 #[test]
 fn two_servers_with_one_seed_send_the_same_bytes() {
     for seed in 0..20 {
@@ -53,6 +78,13 @@ fn two_servers_with_one_seed_send_the_same_bytes() {
             assert_eq!(second.handle(step), *sent, "seed {seed}");
         }
     }
+}
+
+#[test]
+fn the_same_seed_is_the_same_trouble_to_the_byte() {
+    let run = |seed| World::run(&Scenario::durable(seed), seed, Options { ladder: true, ..Options::default() }).ladder;
+    assert_eq!(run(5), run(5));
+    assert_ne!(run(5), run(6));
 }
 
 #[test]

@@ -24,7 +24,7 @@ use error::Source as Place;
 pub use routing::{Action, Country, Match, Rewrite, Route, Stateless, Trunk};
 pub use streams::{Dns, Tcp};
 use strowger_foundation::Transport;
-use values::{Algorithm, Domain, Listen, LooseRoute, Memory, MethodName, Realm, Source, StoreUrl};
+use values::{Algorithm, Domain, Listen, LooseRoute, MethodName, Realm, Source, StoreUrl};
 
 /// The file that is read where none is named and it exists, in the current folder.
 pub const DEFAULT_FILE: &str = "strowger.toml";
@@ -96,8 +96,39 @@ pub struct Store {
     /// Where users are kept: sqlite:FILE, or memory: for no users. Not given: sqlite:DATA/strowger.db.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<StoreUrl>,
-    /// Where registrations live: memory, the only mode of this version. Phones register anew after a restart.
-    pub mode: Memory,
+    /// What the 200 to a REGISTER promises: write-through (the registration survives), write-behind (it will, from a moment
+    /// later) or memory (it ends with the process). Not given: write-through, and memory where url is memory:.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub mode: Option<Mode>,
+}
+
+/// `store.mode`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "kebab-case")]
+#[schemars(inline)]
+#[expect(missing_docs, reason = "`Store::mode` says what they mean")]
+pub enum Mode {
+    WriteThrough,
+    WriteBehind,
+    Memory,
+}
+
+impl Mode {
+    /// As it is written.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::WriteThrough => "write-through",
+            Self::WriteBehind => "write-behind",
+            Self::Memory => "memory",
+        }
+    }
+
+    /// Whether registrations outlive the process.
+    #[must_use]
+    pub const fn is_durable(self) -> bool {
+        !matches!(self, Self::Memory)
+    }
 }
 
 /// `[registrar]`
@@ -391,6 +422,19 @@ impl Config {
     #[must_use]
     pub fn store_url(&self) -> StoreUrl {
         self.store.url.clone().unwrap_or_else(|| StoreUrl::Sqlite(self.server.data.join("strowger.db")))
+    }
+
+    /// What the 200 to a REGISTER promises.
+    #[must_use]
+    pub fn store_mode(&self) -> Mode {
+        let default = if self.store_url() == StoreUrl::Memory { Mode::Memory } else { Mode::WriteThrough };
+        self.store.mode.unwrap_or(default)
+    }
+
+    /// Where the journal of registrations is; not there in mode memory.
+    #[must_use]
+    pub fn journal_folder(&self) -> PathBuf {
+        self.server.data.join("journal")
     }
 
     /// Where the control socket is.

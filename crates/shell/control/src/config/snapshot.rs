@@ -12,7 +12,7 @@ use strowger_proxy::Listeners;
 use strowger_shard::Snapshot;
 
 use super::values::Listen;
-use super::{Config, KeepAlive, Nat, Qop};
+use super::{Config, KeepAlive, Mode, Nat, Qop};
 use crate::dns::{DnsConfig, Reach};
 
 impl Config {
@@ -117,6 +117,11 @@ impl Config {
             keep_alive_interval: registrar.keepalive_interval.0,
             gruu: registrar.gruu,
             flow_timer: registrar.flow_timer.0,
+            durability: match self.store_mode() {
+                Mode::WriteThrough => strowger_registrar::Durability::WriteThrough,
+                Mode::WriteBehind => strowger_registrar::Durability::WriteBehind,
+                Mode::Memory => strowger_registrar::Durability::Memory,
+            },
             service_route: registrar.service_route.iter().map(|route| bytes(&format!("<{}>", route.0))).collect(),
         }
     }

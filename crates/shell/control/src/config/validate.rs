@@ -6,7 +6,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::error::Fault;
-use super::values::Domain;
+use super::values::{Domain, StoreUrl};
 use super::{Config, MAX_WORKERS, Span};
 
 /// The longest duration that any key takes: expiry is counted in 32-bit seconds in some phones and wheels.
@@ -28,6 +28,7 @@ const MAX_CONTACTS: u16 = 32;
 impl Config {
     pub(crate) fn validate(&self) -> Result<(), Fault> {
         self.validate_server()?;
+        self.validate_store()?;
         self.validate_registrar()?;
         self.validate_auth()?;
         self.validate_proxy()?;
@@ -66,6 +67,20 @@ impl Config {
             Some(workers) if !(1..=MAX_WORKERS).contains(&workers) => Err(Fault::new(
                 "server.workers",
                 format!("{workers} is not from 1 to {MAX_WORKERS}; leave it out for one a core"),
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    fn validate_store(&self) -> Result<(), Fault> {
+        match (self.store.mode, self.store_url()) {
+            (Some(mode), StoreUrl::Memory) if mode.is_durable() => Err(Fault::new(
+                "store.mode",
+                format!(
+                    "{} needs a file, and store.url is memory:; name one there, as sqlite:data/strowger.db, or write \
+                     mode = \"memory\"",
+                    mode.as_str()
+                ),
             )),
             _ => Ok(()),
         }

@@ -110,31 +110,6 @@ impl fmt::Display for StoreUrl {
     }
 }
 
-/// Where bindings live.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Memory;
-
-impl FromStr for Memory {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        match text {
-            "memory" => Ok(Self),
-            "write-through" | "write-behind" => Err(format!(
-                "{text} is not supported yet: in this version registrations live in memory, and phones register anew \
-                 after a restart; write \"memory\""
-            )),
-            _ => Err(format!("{text:?} is no mode; write \"memory\"")),
-        }
-    }
-}
-
-impl fmt::Display for Memory {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("memory")
-    }
-}
-
 /// A domain name or literal address in lower case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Domain(pub String);
@@ -484,7 +459,6 @@ text_values! {
     Span, "a duration with its unit in quotes, as \"30s\"";
     Listen, "a transport and an address in quotes, as \"udp:0.0.0.0:5060\"";
     StoreUrl, "a store in quotes, as \"sqlite:data/strowger.db\" or \"memory:\"";
-    Memory, "\"memory\"";
     Domain, "a domain in quotes, as \"example.com\"";
     DomainPattern, "a domain in quotes, as \"example.com\", \"*.example.com\" or \"*\"";
     Realm, "a text in quotes, as \"example.com\"";

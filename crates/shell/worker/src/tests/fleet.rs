@@ -35,6 +35,8 @@ fn start(workers: usize, listeners: usize) -> Running {
         streams: StreamLimits::default(),
         names: names(),
         resolver: None,
+        locations: tables().locations,
+        keeper: None,
         tracer: Arc::default(),
     };
     let fleet = Fleet::launch(config, Stage, tables()).expect("threads");
@@ -217,6 +219,8 @@ fn a_fleet_needs_a_socket_for_each_listener_of_each_worker() {
             streams,
             names,
             resolver: None,
+            locations: tables().locations,
+            keeper: None,
             tracer: Arc::default(),
         };
         Fleet::launch(config, Stage, tables()).expect_err("refused").kind()

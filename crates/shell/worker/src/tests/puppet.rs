@@ -144,6 +144,16 @@ impl Brain for Puppet {
                     self.say(flow, format_args!("resolved {} {}", query.0, answer.is_ok()));
                 }
             }
+            Input::Stored { ticket, record, kept } => {
+                if let Some(flow) = self.watches {
+                    self.say(flow, format_args!("stored {ticket} {} {kept}", String::from_utf8_lossy(&record)));
+                }
+            }
+            Input::Forget { aor } => {
+                if let Some(flow) = self.watches {
+                    self.say(flow, format_args!("forget {}", String::from_utf8_lossy(aor)));
+                }
+            }
             Input::Config(snapshot) => {
                 self.counters.responses += 1;
                 if snapshot.draining {

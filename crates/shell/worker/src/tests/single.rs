@@ -56,6 +56,8 @@ impl Alone {
             streams: Streams::new(0, registry, Arc::new(Index::new(1, 1)), StreamLimits::default(), 1),
             neighbours: vec![None, Some(neighbour)],
             resolver: None,
+            keeper: None,
+            records: Vec::new(),
             tracer: Arc::default(),
             unconnected: Vec::new(),
             counters: Counters::default(),

@@ -37,7 +37,21 @@ fn start_with(workers: usize, streams: StreamLimits, resolver: Option<Arc<dyn Re
     let (events, _) = sync_channel(1);
     let (clock, names) = (Clock::start(), names());
     let (key, tracer) = ([1; 16], Arc::default());
-    let config = FleetConfig { sockets, snapshot, seed: 1, key, clock, events, streams, names, resolver, tracer };
+    let (locations, keeper) = (tables().locations, None);
+    let config = FleetConfig {
+        sockets,
+        snapshot,
+        seed: 1,
+        key,
+        clock,
+        events,
+        streams,
+        names,
+        resolver,
+        locations,
+        keeper,
+        tracer,
+    };
     let fleet = Fleet::launch(config, Stage, tables()).expect("threads");
     Running { fleet, datagrams, connections }
 }

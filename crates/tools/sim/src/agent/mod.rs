@@ -27,6 +27,13 @@ pub enum Action {
     },
     /// Sends a REGISTER with the Call-ID of the others and the lowest CSeq, as a delayed one might have.
     RegisterLate,
+    /// Registers a second contact beside its own.
+    RegisterTwo {
+        /// The expiry that it asks for both, in seconds.
+        expires_s: u32,
+    },
+    /// Forgets how it has counted its registrations, as a phone does that is switched off and on.
+    Restart,
     /// Registers the address of another user at the server as a further contact: calls come back to the server.
     Divert {
         /// The other user.
@@ -100,6 +107,10 @@ pub struct Phone {
     pub transport: Transport,
     /// The preference that it registers with.
     pub q: Option<&'static str>,
+    /// It says which device it is.
+    pub says_device: bool,
+    /// It registers the flow besides (RFC 5626).
+    pub says_flow: bool,
     /// What it does with calls.
     pub answering: Answering,
     /// What it does when.
@@ -121,6 +132,8 @@ pub struct Agent {
     ringing: Vec<Ringing>,
     dialogs: Vec<Dialog>,
     register_cseq: u32,
+    /// How often it was switched on.
+    starts: u32,
     /// It has registered, and does so again when its connection is lost.
     registers: bool,
     outbox: VecDeque<(Flow, Vec<u8>)>,
@@ -187,6 +200,7 @@ impl Agent {
             ringing: Vec::new(),
             dialogs: Vec::new(),
             register_cseq: 0,
+            starts: 0,
             registers: false,
             outbox: VecDeque::new(),
             tally: Tally::default(),

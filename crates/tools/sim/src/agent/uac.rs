@@ -35,8 +35,22 @@ impl Agent {
                 self.register_own(now, expires_s);
             }
             Action::RegisterLate => {
-                let contact = format!("Contact: <{}>;expires=600", self.own_uri());
+                let contact = format!("Contact: <{}>;expires=600{}", self.own_uri(), self.device());
                 self.register(now, vec![contact], true);
+            }
+            Action::RegisterTwo { expires_s } => {
+                let device = self.device();
+                let mut second = self.phone.own_address;
+                second.set_port(5070);
+                let own = format!("Contact: <{}>;expires={expires_s}{device}", self.own_uri());
+                let second = format!("Contact: <sip:{}@{second}>;expires={expires_s}", self.phone.user);
+                self.registers |= expires_s > 0;
+                self.register(now, vec![own, second], false);
+            }
+            Action::Restart => {
+                self.starts += 1;
+                self.register_cseq = 0;
+                self.register_own(now, 120);
             }
             Action::Divert { user } => {
                 let contact = format!("Contact: <sip:{user}@{}>;expires=120", self.server);
@@ -69,8 +83,19 @@ impl Agent {
 
     fn register_own(&mut self, now: Timestamp, expires_s: u32) {
         let q = self.phone.q.map(|q| format!(";q={q}")).unwrap_or_default();
-        let contact = format!("Contact: <{}>{q};expires={expires_s}", self.own_uri());
+        let device = self.device();
+        let contact = format!("Contact: <{}>{q};expires={expires_s}{device}", self.own_uri());
         self.register(now, vec![contact], false);
+    }
+
+    /// The parameters of its contact that say which device it is.
+    fn device(&self) -> String {
+        let instance = format!(";+sip.instance=\"<urn:uuid:00000000-0000-1000-8000-{:012}>\"", self.number);
+        match (self.phone.says_device, self.phone.says_flow) {
+            (false, _) => String::new(),
+            (true, false) => instance,
+            (true, true) => instance + ";reg-id=1",
+        }
     }
 
     /// Cancels a call that nobody has answered yet; before any response it waits for one.
@@ -130,6 +155,12 @@ impl Agent {
         let mut draft = self.draft("REGISTER", format!("sip:{domain}"), Vec::new());
         draft.to = format!("<{aor}>");
         draft.call_id = format!("register-of-{}", self.number);
+        if self.starts > 0 {
+            draft.call_id += &format!("-{}", self.starts);
+        }
+        if self.phone.says_device {
+            draft.headers.push("Supported: gruu, outbound".to_owned());
+        }
         self.register_cseq += u32::from(!late);
         draft.cseq = if late { 1 } else { self.register_cseq + 1 };
         draft.headers.extend(contacts);

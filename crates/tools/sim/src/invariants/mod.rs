@@ -1,6 +1,7 @@
 //! The rules, checked after every step from what went into the server and what came out of it, and once more when all is
 //! quiet. They read messages with the core's own parser and know nothing else of the core but the reference model.
 
+mod durable;
 mod end;
 mod fork;
 mod requests;
@@ -18,7 +19,7 @@ use strowger_foundation::{ConnId, Flow, Timestamp, Transport};
 use strowger_message::{HeaderName, Message, Method, Status, Via};
 use strowger_shard::Snapshot;
 
-use crate::server::{Asked, Sent, Server, Step};
+use crate::server::{Asked, Kept, Sent, Server, Step};
 use crate::world::seconds;
 pub use end::Witnessed;
 use fork::{Answers, Plan};
@@ -70,6 +71,13 @@ pub enum Rule {
     Repeated,
     /// The location table, and what REGISTER and calls see of it, are the model's.
     Registrar,
+    /// What was answered 200 is in the store before, and there after a restart, however the process ended; what was removed
+    /// does not come back, and what was refused is nowhere.
+    Durable,
+    /// While the registrations of before are being read, nobody is told that they are not there, and nothing is registered.
+    Loading,
+    /// Nobody waits for the store longer than two seconds.
+    Patience,
     /// Nothing is left when all is quiet.
     Quiescence,
     /// A timer that was served is not due.
@@ -210,6 +218,9 @@ pub struct Invariants {
     table: Table,
     answers: Answers,
     closed: BTreeSet<ConnId>,
+    /// The upstream transactions of processes that have ended.
+    ghosts: BTreeSet<Key>,
+    can_write: bool,
     /// When an address last accepted something.
     forgiven: BTreeMap<SocketAddr, Timestamp>,
     present: Present,
@@ -226,6 +237,8 @@ impl Invariants {
             downstream: BTreeMap::new(),
             answers: Answers::default(),
             closed: BTreeSet::new(),
+            ghosts: BTreeSet::new(),
+            can_write: true,
             forgiven: BTreeMap::new(),
             present: Present::default(),
         }
@@ -241,15 +254,16 @@ impl Invariants {
         step: &Step,
         sent: &[Sent],
         asked: &[Asked],
+        records: &[Kept],
         server: &Server,
     ) -> Result<(), Violation> {
         let (number, asked) = (self.present.number + 1, !asked.is_empty());
         self.present = Present { number, asked, ..Present::default() };
-        let verdict = self.check(now, step, sent, server);
+        let verdict = self.check(now, step, sent, records, server);
         verdict.map_err(|(rule, detail)| Violation { at: now, rule, detail })
     }
 
-    fn check(&mut self, now: Timestamp, step: &Step, sent: &[Sent], server: &Server) -> Verdict {
+    fn check(&mut self, now: Timestamp, step: &Step, sent: &[Sent], records: &[Kept], server: &Server) -> Verdict {
         self.take(now, step);
         for sent in sent {
             // An empty line keeps a translation open.
@@ -268,7 +282,7 @@ impl Invariants {
         self.check_repeated(now, sent)?;
         self.check_touched(now)?;
         self.check_begun(now)?;
-        self.check_table(now, server)
+        self.check_table(now, step, records, server)
     }
 
     /// What has happened.
@@ -298,6 +312,7 @@ impl Invariants {
                 }
             }
             Step::Timeout { .. } => self.present.timeout = true,
+            Step::Stored { .. } | Step::Forget { .. } | Step::Restored { .. } | Step::Complete { .. } => {}
         }
     }
 

@@ -1,7 +1,7 @@
 //! Rules for the responses that leave.
 
 use strowger_foundation::{Flow, Timestamp};
-use strowger_message::{HeaderName, Message, Status};
+use strowger_message::{HeaderName, Message, Method, Status};
 
 use super::requests::broken_unless;
 use super::{Final, Invariants, Rule, SLACK, TIMEOUT, Upstream, Verdict, branch_of, key};
@@ -22,6 +22,10 @@ impl Invariants {
         let key = key(&branch_of(message.via()), message.method());
         let shown = || summary(message.bytes());
         let Some(upstream) = self.upstream.get_mut(&key) else {
+            // Where a route keeps no state, responses pass whatever became of the process.
+            if self.ghosts.contains(&key) && self.present.request.is_none() {
+                return Ok(());
+            }
             return Err((Rule::ResponseAddressed, format!("a response to nobody: {}", shown())));
         };
         let addressed = upstream.is_answered_by(flow);
@@ -82,7 +86,9 @@ impl Invariants {
         let Some((key, true)) = &self.present.request else { return Ok(()) };
         let Some(upstream) = self.upstream.get(key) else { return Ok(()) };
         let answered = upstream.finals.iter().any(|one| one.at == now);
-        let goes_on = !upstream.branches.is_empty() || self.present.asked;
+        // Whether a REGISTER may wait is another rule's affair.
+        let registers = key.1 == Method::Register.as_bytes();
+        let goes_on = registers || !upstream.branches.is_empty() || self.present.asked;
         broken_unless(answered || goes_on, Rule::InviteEnds, || {
             format!("neither answered nor forwarded: {}", summary(&upstream.request))
         })

@@ -1,5 +1,6 @@
 //! The location table against its reference model.
 
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 
 use strowger_foundation::{ConnId, Timestamp};
@@ -10,25 +11,69 @@ use strowger_shard::Snapshot;
 
 use super::fork::Plan;
 use super::requests::broken_unless;
-use super::{Invariants, Rule, Upstream, Verdict};
+use super::{Invariants, Key, Rule, Upstream, Verdict};
 use crate::ladder::summary;
-use crate::server::Server;
+use crate::ledger::Ledger;
+use crate::server::{Kept, Server, Step};
 
-/// The model, and the addresses of record that were ever asked for.
+/// Contacts with their preferences.
+type Contacts = Vec<(Vec<u8>, u16)>;
+
+/// The model, and what waits for the store.
 #[derive(Debug)]
 pub(super) struct Table {
-    snapshot: Arc<Snapshot>,
-    model: Model,
-    known: Vec<Vec<u8>>,
+    pub(super) snapshot: Arc<Snapshot>,
+    pub(super) ledger: Ledger,
+    known: BTreeSet<Vec<u8>>,
+    /// By address of record: REGISTERs that wait until those before them are done.
+    pub(super) queues: BTreeMap<Vec<u8>, VecDeque<Queued>>,
+    /// By shard and ticket: REGISTERs that wait for the store.
+    pub(super) staged: BTreeMap<(usize, u64), Staged>,
+    /// While records are being read: the contacts that the table has already.
+    pub(super) loading: Option<BTreeMap<Vec<u8>, Contacts>>,
+}
+
+/// A REGISTER that waits for others.
+#[derive(Clone, Debug)]
+pub(super) struct Queued {
+    pub(super) key: Key,
+    pub(super) is_barred: bool,
+}
+
+/// A REGISTER whose record is on its way to the store.
+#[derive(Clone, Debug)]
+pub(super) struct Staged {
+    pub(super) key: Key,
+    pub(super) aor: Vec<u8>,
+    pub(super) at: Timestamp,
+    pub(super) record: Vec<u8>,
+    /// Its client was told to come again.
+    pub(super) is_answered: bool,
+    /// Its user was forgotten meanwhile.
+    pub(super) is_barred: bool,
+}
+
+/// A REGISTER as the registrar understands it.
+pub(super) struct Asked<'a> {
+    pub(super) aor: Vec<u8>,
+    pub(super) source: Source,
+    pub(super) request: Message<'a>,
 }
 
 impl Table {
     pub(super) fn new(snapshot: Arc<Snapshot>) -> Self {
-        Self { snapshot, model: Model::default(), known: Vec::new() }
+        Self {
+            snapshot,
+            ledger: Ledger::default(),
+            known: BTreeSet::new(),
+            queues: BTreeMap::new(),
+            staged: BTreeMap::new(),
+            loading: None,
+        }
     }
 
     pub(super) fn is_empty(&self, now: Timestamp) -> bool {
-        self.known.iter().all(|aor| self.model.lookup(now, aor).is_empty())
+        self.ledger.model.bindings(now) == 0
     }
 
     fn aor(&self, uri: &SipUri<'_>) -> Option<Vec<u8>> {
@@ -36,29 +81,31 @@ impl Table {
         Some(self.snapshot.directory.resolve(aor.as_bytes()).to_vec())
     }
 
-    /// What a REGISTER that was judged does to the model, and whether the answer says the same.
-    fn register(&mut self, now: Timestamp, upstream: &Upstream, status: Status, answer: &[u8]) -> Verdict {
-        let (Ok(request), Ok(answer)) = (Message::parse(&upstream.request), Message::parse(answer)) else {
-            return Ok(());
-        };
-        let Some(aor) = request.to().parse_uri().and_then(|uri| self.aor(uri.sip()?)) else { return Ok(()) };
+    pub(super) fn asked<'a>(&mut self, upstream: &'a Upstream) -> Option<Asked<'a>> {
+        let request = Message::parse(&upstream.request).ok()?;
+        let aor = request.to().parse_uri().and_then(|uri| self.aor(uri.sip()?))?;
         let (via, flow) = (request.via(), upstream.source);
         // On a stream nobody knows the port that it is seen from.
         let same_port = flow.transport.is_reliable() || via.sent_by.port.unwrap_or(5060) == flow.peer.port();
         let matches = via.host().ip() == Some(flow.peer.ip()) && same_port;
         let source = Source { flow, via_sent_by_matches: matches };
-        let update = Update::read(&request);
-        let applied = update.and_then(|update| self.model.apply(now, &aor, &self.snapshot.registrar, &source, &update));
-        let expected = applied.map_or_else(|refusal| refusal.status(), |_| Status::OK);
-        broken_unless(status == expected, Rule::Registrar, || format!("{status}, where the model says {expected}"))?;
-        if !self.known.contains(&aor) {
-            self.known.push(aor.clone());
-        }
-        if !status.is_success() {
-            return Ok(());
-        }
+        self.known.insert(aor.clone());
+        Some(Asked { aor, source, request })
+    }
+
+    /// What a REGISTER does to a model, and the status that it is answered with.
+    pub(super) fn apply(&self, model: &mut Model, at: Timestamp, asked: &Asked<'_>) -> Status {
+        let update = Update::read(&asked.request);
+        let policy = &self.snapshot.registrar;
+        let applied = update.and_then(|update| model.apply(at, &asked.aor, policy, &asked.source, &update));
+        applied.map_or_else(|refusal| refusal.status(), |_| Status::OK)
+    }
+
+    /// Whether a 200 lists what there is now.
+    pub(super) fn check_listed(&self, now: Timestamp, aor: &[u8], answer: &[u8]) -> Verdict {
+        let Ok(answer) = Message::parse(answer) else { return Ok(()) };
         let listed: Vec<&[u8]> = answer.head().elements(HeaderName::Contact).collect();
-        let bindings = self.model.lookup(now, &aor);
+        let bindings = self.ledger.model.lookup(now, aor);
         let agrees = listed.len() == bindings.len()
             && bindings.iter().all(|binding| {
                 let uri = [b"<", &binding.uri[..], b">"].concat();
@@ -69,17 +116,20 @@ impl Table {
 
     /// A connection is closed.
     pub(super) fn disconnect(&mut self, connection: ConnId) {
-        self.model.disconnect(connection);
+        self.ledger.model.disconnect(connection);
     }
 
     /// The contacts of a user of ours, with their preferences.
-    pub(super) fn contacts(&self, now: Timestamp, uri: &SipUri<'_>) -> Option<Vec<(Vec<u8>, u16)>> {
+    pub(super) fn contacts(&self, now: Timestamp, uri: &SipUri<'_>) -> Option<Contacts> {
         let aor = self.aor(uri)?;
-        Some(self.model.lookup(now, &aor).into_iter().map(|target| (target.uri.to_vec(), target.q)).collect())
+        if let Some(shown) = &self.loading {
+            return Some(shown.get(&aor).cloned().unwrap_or_default());
+        }
+        Some(self.ledger.model.lookup(now, &aor).into_iter().map(|target| (target.uri.to_vec(), target.q)).collect())
     }
 
     /// Where a request that begins something goes: the contacts that the model has, those of the highest preference first.
-    fn check_targets(upstream: &Upstream) -> Verdict {
+    fn check_targets(&self, upstream: &Upstream) -> Verdict {
         let Plan::Contacts(contacts) = &upstream.plan else { return Ok(()) };
         let best = contacts.iter().map(|(_, q)| *q).max();
         let mut expected: Vec<_> = contacts.iter().filter(|(_, q)| Some(*q) == best).map(|(uri, _)| uri).collect();
@@ -87,6 +137,12 @@ impl Table {
         expected.sort();
         seen.sort();
         let absent = |status| matches!(status, Status::NOT_FOUND | Status::TEMPORARILY_UNAVAILABLE);
+        if self.loading.is_some() && upstream.branches.is_empty() {
+            let known = !contacts.is_empty() || !upstream.finals.iter().any(|one| absent(one.status));
+            return broken_unless(known, Rule::Loading, || {
+                format!("nobody knows yet that there is no such phone: {}", summary(&upstream.request))
+            });
+        }
         if seen.is_empty() && !upstream.finals.iter().any(|one| absent(one.status)) {
             // It was refused for another reason.
             return Ok(());
@@ -96,11 +152,20 @@ impl Table {
         })
     }
 
-    fn check_lookups(&self, now: Timestamp, server: &Server) -> Verdict {
+    fn check_lookups(&mut self, now: Timestamp, server: &Server) -> Verdict {
+        if let Some(shown) = &mut self.loading {
+            for aor in &self.known {
+                let mut found: Vec<Target> = Vec::new();
+                server.lookup(now, aor, &mut found);
+                let found = found.into_iter().map(|target| (target.uri.to_vec(), target.q)).collect();
+                shown.insert(aor.clone(), found);
+            }
+            return Ok(());
+        }
         for aor in &self.known {
             let mut found: Vec<Target> = Vec::new();
-            server.locations().lookup(now, aor, &mut found);
-            let expected = self.model.lookup(now, aor);
+            server.lookup(now, aor, &mut found);
+            let expected = self.ledger.model.lookup(now, aor);
             broken_unless(found == expected, Rule::Registrar, || {
                 format!("{} has {found:?}, the model {expected:?}", aor.escape_ascii())
             })?;
@@ -110,18 +175,14 @@ impl Table {
 }
 
 impl Invariants {
-    pub(super) fn check_table(&mut self, now: Timestamp, server: &Server) -> Verdict {
+    pub(super) fn check_table(&mut self, now: Timestamp, step: &Step, records: &[Kept], server: &Server) -> Verdict {
+        self.check_registers(now, step, records, server)?;
         if let Some((key, true)) = &self.present.request
             && let Some(upstream) = self.upstream.get(key)
+            && key.1 != Method::Register.as_bytes()
+            && key.1 != Method::Cancel.as_bytes()
         {
-            if key.1 == Method::Register.as_bytes() {
-                // A challenge changes nothing, and says nothing of the table.
-                if let Some(answer) = upstream.finals.first().filter(|one| one.status != Status::UNAUTHORIZED) {
-                    self.table.register(now, upstream, answer.status, &answer.bytes)?;
-                }
-            } else if key.1 != Method::Cancel.as_bytes() {
-                Table::check_targets(upstream)?;
-            }
+            self.table.check_targets(upstream)?;
         }
         self.table.check_lookups(now, server)
     }

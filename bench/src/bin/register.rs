@@ -1,0 +1,233 @@
+//! REGISTERs: how many a second, how soon answered, at what cost, in every mode, beside Debian's Kamailio; and how soon a
+//! million bindings are there again. Writes its tables into `bench/RESULTS.md`.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::Parser;
+use strowger_bench::register::process::{adopt, stay_on};
+use strowger_bench::register::subject::Contender;
+use strowger_bench::register::{report, rounds, start};
+use strowger_bench::server::circumstances;
+
+#[derive(Debug, Parser)]
+#[command(about = "REGISTERs a second in every mode, and a start with many bindings; a report, not a test")]
+struct Arguments {
+    /// Measures the start with many bindings, instead of the rate
+    #[arg(long)]
+    start: bool,
+    /// A smoke test: little of everything, and nothing is written
+    #[arg(long)]
+    quick: bool,
+    /// The server [default: STROWGER_BIN, else strowger beside this program]
+    #[arg(long)]
+    binary: Option<PathBuf>,
+    /// What is compared, in this order: memory, write-behind, write-through, kamailio-0 to kamailio-3, kamailio-1-wal …
+    #[arg(long, value_delimiter = ',')]
+    contenders: Vec<String>,
+    /// How often each has its turn [default: 3]
+    #[arg(long)]
+    rounds: Option<usize>,
+    /// Users [default: 100000; with --start 1000000]
+    #[arg(long)]
+    users: Option<u32>,
+    /// Sockets that they are spread over
+    #[arg(long, default_value_t = 64)]
+    sockets: u32,
+    /// REGISTERs under way at saturation
+    #[arg(long, default_value_t = 256)]
+    window: usize,
+    /// REGISTERs a second of the second table; 0: none
+    #[arg(long, default_value_t = 5_000)]
+    rate: u32,
+    /// Seconds that are measured [default: 10]
+    #[arg(long)]
+    seconds: Option<u64>,
+    /// timers.t1 of Strowger; its transactions live 64 times as long, so that the warm-up of 4 s reaches the steady state
+    #[arg(long, default_value = "50ms")]
+    t1: String,
+    /// Where the servers keep their files [default: the system's folder for temporary files]
+    #[arg(long)]
+    folder: Option<PathBuf>,
+    /// The file that the table goes into, besides standard output [default: bench/RESULTS.md]
+    #[arg(long)]
+    output: Option<PathBuf>,
+}
+
+impl Arguments {
+    fn contenders(&self) -> Vec<Contender> {
+        let beside = || std::env::current_exe().expect("a running program has a file").with_file_name("strowger");
+        let binary = self.binary.clone().or_else(|| std::env::var_os("STROWGER_BIN").map(PathBuf::from));
+        let binary = std::path::absolute(binary.unwrap_or_else(beside)).expect("there is a current folder");
+        let usual: &[&str] = if self.start {
+            &["memory", "write-behind", "write-through", "kamailio-0", "kamailio-1"]
+        } else {
+            &[
+                "memory",
+                "write-behind",
+                "write-through",
+                "kamailio-0",
+                "kamailio-2-wal",
+                "kamailio-1",
+                "kamailio-1-wal",
+                "kamailio-3",
+            ]
+        };
+        let names: Vec<&str> = match self.contenders.as_slice() {
+            [] => usual.to_vec(),
+            some => some.iter().map(String::as_str).collect(),
+        };
+        let all: Result<_, _> = names.iter().map(|name| Contender::parse(name, &binary)).collect();
+        all.unwrap_or_else(|error| {
+            eprintln!("{error}");
+            std::process::exit(2);
+        })
+    }
+
+    fn folder(&self) -> PathBuf {
+        self.folder.clone().unwrap_or_else(std::env::temp_dir)
+    }
+
+    fn rounds(&self) -> usize {
+        self.rounds.unwrap_or(if self.quick { 1 } else { 3 })
+    }
+
+    fn users(&self) -> u32 {
+        let usual = match (self.quick, self.start) {
+            (true, _) => 5_000,
+            (false, true) => 1_000_000,
+            (false, false) => 100_000,
+        };
+        self.users.unwrap_or(usual).max(self.sockets)
+    }
+
+    /// What was said on the command line, for whoever wants the same again.
+    fn command(&self) -> String {
+        let said: Vec<String> = std::env::args().skip(1).collect();
+        let said = if said.is_empty() { String::new() } else { format!(" -- {}", said.join(" ")) };
+        format!("cargo build --release -p strowger && cargo run --release -p strowger-bench --bin register{said}")
+    }
+}
+
+fn main() {
+    let arguments = Arguments::parse();
+    let around = circumstances(&arguments.command());
+    adopt().expect("processes can be adopted");
+    stay_on(1).unwrap_or_else(|error| eprintln!("no second core for the phones: {error}"));
+    let (name, table) = if arguments.start { ("start", starts(&arguments)) } else { ("register", compare(&arguments)) };
+    let head = format!(
+        "## {}\n\n{}{}",
+        if arguments.start { "Starting with many bindings" } else { "REGISTER, side by side" },
+        around,
+        report::surroundings(&arguments.folder())
+    );
+    let text = format!("{head}{table}");
+    println!("{text}");
+    if !arguments.quick {
+        let usual = Path::new(env!("CARGO_MANIFEST_DIR")).join("RESULTS.md");
+        let file = arguments.output.unwrap_or(usual);
+        report::replace(&file, name, &text).expect("the table can be written");
+    }
+}
+
+fn compare(arguments: &Arguments) -> String {
+    let seconds = |usual| Duration::from_secs(arguments.seconds.unwrap_or(usual));
+    let plan = rounds::Plan {
+        users: arguments.users(),
+        sockets: arguments.sockets,
+        window: arguments.window,
+        rate: arguments.rate,
+        fill: Duration::from_secs(if arguments.quick { 2 } else { 10 }),
+        warm: Duration::from_secs(if arguments.quick { 1 } else { 4 }),
+        seconds: seconds(if arguments.quick { 1 } else { 10 }),
+        t1: arguments.t1.clone(),
+        folder: arguments.folder(),
+    };
+    let mut all: Vec<_> = arguments.contenders().into_iter().map(|contender| (contender, Ok(Vec::new()))).collect();
+    for round in 1..=arguments.rounds() {
+        for (contender, runs) in &mut all {
+            let Ok(done) = runs else { continue };
+            match rounds::run(&plan, contender) {
+                Ok(run) => {
+                    let full = &run.full;
+                    let cost = full.each(full.usage.processor.as_secs_f64() * 1e6);
+                    let tally = &full.tally;
+                    eprintln!(
+                        "{round} {contender}: fdatasync {:.2} ms; {:.0}/s, p50 {:.2} p99 {:.2} ms, {cost:.1} µs, phones {:.2}, 503 {} other {} lost {} again {}",
+                        run.sync,
+                        tally.rate(),
+                        tally.milliseconds(0.5),
+                        tally.milliseconds(0.99),
+                        full.phones,
+                        tally.unavailable,
+                        tally.others,
+                        tally.lost,
+                        tally.again
+                    );
+                    done.push(run);
+                }
+                Err(error) => {
+                    eprintln!("{round} {contender}: {error}");
+                    *runs = Err(error);
+                }
+            }
+        }
+    }
+    let (users, window, count) = (plan.users, plan.window, arguments.rounds());
+    let said = format!(
+        "\n{users} users on {} sockets, one contact each (address 24 B, URI 40 B); no passwords. The server has the first core with \
+         all of its threads and processes, one of them receiving; the phones have the second. Refreshes: the same Call-ID, a CSeq \
+         that rises, {} s to warm up, {} s measured; {window} under way at saturation. {count} rounds, the contenders taking turns; \
+         medians, but what went wrong is summed over the rounds. A REGISTER is sent again after 0.5, 1.5 and 3.5 s and counts as \
+         lost after 4 s. Flushes are those of the whole disk; fdatasync is what one took just before each run, which says whether others were writing. At saturation the times are those of the queue: {window} by the rate. Where the phones' core is near 1, they and not the server are the limit. `timers.t1` is {}, so that as many transactions end as begin while \
+         it is measured.\n",
+        plan.sockets,
+        plan.warm.as_secs(),
+        plan.seconds.as_secs(),
+        plan.t1
+    );
+    format!("{said}{}", report::comparison(&all, plan.rate))
+}
+
+fn starts(arguments: &Arguments) -> String {
+    let plan = start::Plan {
+        users: arguments.users(),
+        sockets: arguments.sockets,
+        window: arguments.window,
+        t1: arguments.t1.clone(),
+        folder: arguments.folder(),
+    };
+    let mut all: Vec<report::Starts> = Vec::new();
+    for contender in arguments.contenders() {
+        let ends: &[start::End] = match contender.is_ours() {
+            true => &[start::End::Stop, start::End::Kill],
+            false => &[start::End::Kill],
+        };
+        all.extend(ends.iter().map(|end| (contender.clone(), *end, Ok(Vec::new()))));
+    }
+    for round in 1..=arguments.rounds() {
+        for (contender, end, runs) in &mut all {
+            let Ok(done) = runs else { continue };
+            match start::run(&plan, contender, *end) {
+                Ok(started) => {
+                    eprintln!("{round} {contender} {end:?}: {started:?}");
+                    done.push(started);
+                }
+                Err(error) => {
+                    eprintln!("{round} {contender} {end:?}: {error}");
+                    *runs = Err(error);
+                }
+            }
+        }
+    }
+    let said = format!(
+        "\n{} bindings, made through the server itself (Kamailio's by SQL, into its own tables); then the server ends, and starts \
+         on the first core. Times from the moment at which the program is begun; an OPTIONS and a REGISTER of some user every \
+         10 ms. Ready is the first 200 to a REGISTER; all there is when `ctl status` has as many registrations as it keeps, which it says up to a \
+         second late. The \
+         sample are 2000 users who are asked for their contacts. {} rounds, medians.\n",
+        plan.users,
+        arguments.rounds()
+    );
+    format!("{said}{}", report::starts(&all))
+}

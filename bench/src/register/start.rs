@@ -1,0 +1,233 @@
+//! How soon a registrar is there again, with all that it had.
+
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::load::Phones;
+use super::message::{Answer, FIRST_CSEQ, Template};
+use super::probe::{Probe, status};
+use super::process::{Usage, size};
+use super::subject::{Contender, Running, free_address, sqlite};
+
+/// How long it may take.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// Between two questions.
+const BEAT: Duration = Duration::from_millis(10);
+/// REGISTERs that must be taken one after the other before nothing is refused any more.
+const IN_A_ROW: usize = 50;
+/// Users that are looked for afterwards.
+pub const SAMPLE: u32 = 2_000;
+
+/// How the server ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// It is asked to (SIGTERM).
+    Stop,
+    /// It is killed (SIGKILL).
+    Kill,
+}
+
+/// What is done.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Bindings.
+    pub users: u32,
+    /// Sockets that they come from.
+    pub sockets: u32,
+    /// REGISTERs under way while they are made.
+    pub window: usize,
+    /// `timers.t1` of Strowger.
+    pub t1: String,
+    /// Where the temporary folders are made.
+    pub folder: PathBuf,
+}
+
+/// What was measured; all times from the moment at which the program was begun.
+#[derive(Debug)]
+pub struct Started {
+    /// How long the first registrations took; nothing where the tables were written by SQL.
+    pub fill: Option<Duration>,
+    /// Bindings that were acknowledged before.
+    pub before: u64,
+    /// How long it took to end when asked to.
+    pub end: Option<Duration>,
+    /// Private and shared memory before, in bytes.
+    pub memory_before: u64,
+    /// What lay on the disk at the start, in bytes.
+    pub disk: u64,
+    /// The first answer to an OPTIONS, and its status.
+    pub answered: (Duration, u16),
+    /// The first 200 to a REGISTER.
+    pub ready: Duration,
+    /// The last REGISTER that was answered otherwise, where there was one, and how many there were.
+    pub refused: (Option<Duration>, u64),
+    /// When `ctl status` had all bindings that it has afterwards; nothing where there are none, or no such thing.
+    pub complete: Option<Duration>,
+    /// Bindings afterwards by `ctl status`.
+    pub after: Option<u64>,
+    /// Of [`SAMPLE`] users at random, those that had no contact.
+    pub missing: u32,
+    /// Private and shared memory afterwards, in bytes.
+    pub memory: u64,
+    /// What starting took of the processor.
+    pub processor: Duration,
+}
+
+/// Fills it, ends it, starts it.
+///
+/// # Errors
+/// When the contender does not start, or says too little.
+pub fn run(plan: &Plan, contender: &Contender, end: End) -> Result<Started, String> {
+    let folder = tempfile::Builder::new().prefix("strowger-start-").tempdir_in(&plan.folder);
+    let folder = folder.map_err(|error| format!("{}: {error}", plan.folder.display()))?;
+    let address = free_address();
+    contender.prepare(folder.path(), address, &plan.t1)?;
+    let mut phones = Phones::new(address, plan.users, plan.sockets);
+    let mut started = if contender.is_ours() || !contender.keeps() {
+        fill(plan, contender, end, folder.path(), &mut phones)?
+    } else {
+        // Its own writing would take an hour.
+        sqlite(&folder.path().join("kamailio.db"), &rows(plan.users, address))?;
+        Started { before: plan.users.into(), ..empty() }
+    };
+    started.disk = ["", "data", "data/journal"].iter().map(|name| size(&folder.path().join(name))).sum();
+    let began = Instant::now();
+    let mut server = contender.begin(folder.path(), address)?;
+    watch(plan, &mut server, began, &phones, &mut started)?;
+    server.meet();
+    let usage = Usage::of(server.processes());
+    started.processor = usage.processor;
+    if contender.is_ours() && contender.keeps() {
+        started.complete = Some(settle(&mut server, began)?);
+    }
+    // What is told of a worker is up to a second old.
+    thread::sleep(Duration::from_millis(1500));
+    started.after = bindings(&server);
+    let usage = Usage::of(server.processes());
+    started.memory = usage.memory + usage.shared;
+    let mut probe = Probe::new(address);
+    let sample = SAMPLE.min(plan.users);
+    let leap = plan.users / sample;
+    for number in 0..sample {
+        let user = number * leap;
+        started.missing +=
+            u32::from(!probe.has_contact(user).map_err(|error| format!("a question was refused: {error}"))?);
+    }
+    server.check()?;
+    Ok(started)
+}
+
+fn empty() -> Started {
+    Started {
+        fill: None,
+        before: 0,
+        end: None,
+        memory_before: 0,
+        disk: 0,
+        answered: (Duration::ZERO, 0),
+        ready: Duration::ZERO,
+        refused: (None, 0),
+        complete: None,
+        after: None,
+        missing: 0,
+        memory: 0,
+        processor: Duration::ZERO,
+    }
+}
+
+/// Registers everybody, and ends the server.
+fn fill(plan: &Plan, contender: &Contender, end: End, folder: &Path, phones: &mut Phones) -> Result<Started, String> {
+    let mut server = contender.start(folder, phones.server())?;
+    let tally = phones.fill(plan.window, PATIENCE);
+    server.check()?;
+    let before = phones.registered() as u64;
+    if before < u64::from(plan.users) {
+        return Err(format!("only {before} were taken within {} s", tally.time.as_secs()));
+    }
+    let usage = Usage::of(server.processes());
+    let mut started = Started { fill: Some(tally.time), before, memory_before: usage.memory + usage.shared, ..empty() };
+    match end {
+        End::Stop => started.end = Some(server.stop()?),
+        End::Kill => drop(server),
+    }
+    Ok(started)
+}
+
+/// Asks, every 10 ms, for OPTIONS and to register somebody, until nothing is refused.
+fn watch(
+    plan: &Plan,
+    server: &mut Running,
+    began: Instant,
+    phones: &Phones,
+    started: &mut Started,
+) -> Result<(), String> {
+    let mut probe = Probe::new(server.address);
+    let (mut answered, mut ready) = (None, None);
+    let (mut in_a_row, mut number) = (0, 0);
+    while in_a_row < IN_A_ROW {
+        let sent = Instant::now();
+        if answered.is_none() {
+            probe.ask_options();
+        }
+        let user = (u64::from(number) * 7_919 % u64::from(plan.users)) as u32;
+        number += 1;
+        let (cseq, local) = phones.who(user);
+        let mut request = Vec::new();
+        Template::register(local).write(user, cseq.max(FIRST_CSEQ) + number, &mut request);
+        probe.send(&request);
+        while let Some(left) = BEAT.checked_sub(sent.elapsed()).filter(|left| !left.is_zero()) {
+            let Some(bytes) = probe.receive(left) else { break };
+            match Answer::read(&bytes) {
+                None => answered = answered.or_else(|| Some((began.elapsed(), status(&bytes)?))),
+                Some(Answer { status: 200, .. }) => {
+                    ready.get_or_insert_with(|| began.elapsed());
+                    in_a_row += 1;
+                }
+                Some(_) => {
+                    in_a_row = 0;
+                    started.refused = (Some(began.elapsed()), started.refused.1 + 1);
+                }
+            }
+        }
+        server.check()?;
+        if began.elapsed() > PATIENCE {
+            return Err("it is not ready".to_owned());
+        }
+    }
+    started.answered = answered.ok_or("it registers but answers no OPTIONS")?;
+    started.ready = ready.unwrap_or_default();
+    Ok(())
+}
+
+/// When `ctl status` first had as many bindings as it has for three seconds. All that there were is not waited for: after
+/// a kill, write-behind may have lost some.
+fn settle(server: &mut Running, began: Instant) -> Result<Duration, String> {
+    let (mut count, mut since) = (None, began.elapsed());
+    while began.elapsed() - since < Duration::from_secs(3) || count.is_none() {
+        let now = bindings(server);
+        if now != count {
+            (count, since) = (now, began.elapsed());
+        }
+        server.check()?;
+        thread::sleep(BEAT);
+    }
+    Ok(since)
+}
+
+fn bindings(server: &Running) -> Option<u64> {
+    server.status()?.get("registrations")?.as_u64()
+}
+
+/// The rows that Kamailio itself would have written for these users.
+fn rows(users: u32, address: std::net::SocketAddr) -> String {
+    let last = users - 1;
+    format!(
+        "PRAGMA synchronous = OFF; WITH RECURSIVE numbers(n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n < {last}) \
+         INSERT INTO location (ruid, username, contact, expires, q, callid, cseq, last_modified, user_agent, socket, methods, \
+         server_id, connection_id, keepalive, partition) SELECT printf('uloc-00000001-%x-1', n), printf('u%08d', n), \
+         printf('sip:u%08d@127.0.0.1:%05d;line=abcde', n, 20000 + n % 64), julianday('now', '+2 hours'), -1.0, \
+         printf('7a1f9c64-%08d@127.0.0.1', n), {FIRST_CSEQ}, julianday('now'), 'Bench-Phone 1.0', 'udp:{address}', 31, 0, -1, 0, 0 \
+         FROM numbers;"
+    )
+}

@@ -1,0 +1,252 @@
+//! `strowger backup` and `strowger restore`.
+
+use std::io::{self, IsTerminal as _, Write as _};
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use strowger_control::config::Config;
+use strowger_control::config::values::StoreUrl;
+use strowger_control::protocol::{BackupReport, BackupRequest};
+use strowger_control::socket;
+use strowger_persistence::{BackedUp, BackupError, BackupOrder, Restored};
+use strowger_store::{BackupInfo, BackupOptions, StoreError};
+
+use crate::cli::{BackupArguments, RestoreArguments};
+use crate::failure::Failure;
+use crate::key;
+use crate::table::{print_facts, print_json, print_line};
+use crate::text::{count, size};
+
+/// What a backup calls the server's key.
+pub(crate) const KEY: &str = "server-key";
+
+pub(crate) fn backup(file: Option<&Path>, arguments: &BackupArguments) -> Result<(), Failure> {
+    let (config, _) = Config::load(file)?;
+    let target = absolute(&arguments.file);
+    if target.exists() && !arguments.overwrite {
+        let shown = arguments.file.display();
+        return Err(Failure::No(format!("{shown} exists; name another file, or replace it with --overwrite")));
+    }
+    let mut progress = Progress::new("copying");
+    let report = match by_server(&config, &target, arguments.overwrite, &mut progress)? {
+        Some(report) => report,
+        None => by_ourselves(&config, &target, arguments.overwrite, &mut progress)?,
+    };
+    drop(progress);
+    if arguments.json {
+        let value = json!({
+            "result": "written",
+            "file": target.to_string_lossy(),
+            "users": report.users,
+            "aliases": report.aliases,
+            "addresses": report.addresses,
+            "damaged": report.damaged,
+            "bytes": report.bytes,
+            "key": report.key,
+            "lacks": report.lacks,
+        });
+        return Ok(print_json(&value)?);
+    }
+    print_line(&format!("{} written: {} ({})", arguments.file.display(), contents(&report), size(report.bytes)))?;
+    if report.damaged > 0 {
+        eprintln!("strowger: note: {} could not be read and are not in it", count(report.damaged, "registration"));
+    }
+    if let Some(why) = &report.lacks {
+        eprintln!("strowger: note: it lacks the newest registrations: {why}");
+    }
+    let key = if report.key { " and the server's key" } else { "" };
+    eprintln!("strowger: note: it is a secret: it has the hashes of all passwords{key}");
+    Ok(())
+}
+
+/// By the server that runs, so that what it holds is in it; `None` where none runs.
+fn by_server(
+    config: &Config,
+    target: &Path,
+    overwrite: bool,
+    progress: &mut Progress,
+) -> Result<Option<BackupReport>, Failure> {
+    if target.to_str().is_none() {
+        return Err(Failure::Usage(format!("{} is not UTF-8; choose another name", target.display())));
+    }
+    let request = BackupRequest { file: target.to_owned(), overwrite };
+    let on_progress = |done, of| progress.show(done, of);
+    socket::backup(&config.control_socket(), request, on_progress).map_err(Failure::No)
+}
+
+fn by_ourselves(
+    config: &Config,
+    target: &Path,
+    overwrite: bool,
+    progress: &mut Progress,
+) -> Result<BackupReport, Failure> {
+    let database = database(config)?;
+    let key = key::read(&config.server.data)?;
+    let extra = key.map(|key| (KEY.to_owned(), key.to_vec())).into_iter().collect();
+    let order = BackupOrder { target: target.to_owned(), overwrite, extra };
+    let on_progress = |done, of| progress.show(done, of);
+    if config.store_mode().is_durable() {
+        let done = strowger_persistence::backup_offline(&config.journal_folder(), &database, &order, on_progress)?;
+        return Ok(report(&done));
+    }
+    Ok(report(&of_database(&database, &order, on_progress)?))
+}
+
+/// Of the database alone: where registrations are in memory, nothing else is kept.
+pub(crate) fn of_database(
+    database: &Path,
+    order: &BackupOrder,
+    progress: impl FnMut(u64, u64),
+) -> Result<BackedUp, StoreError> {
+    let extra: Vec<(&str, &[u8])> = order.extra.iter().map(|(name, value)| (&**name, &**value)).collect();
+    let options = BackupOptions { overwrite: order.overwrite, extra: &extra };
+    let info = strowger_store::backup(database, &order.target, &options, progress)?;
+    Ok(BackedUp { info, lacks: None })
+}
+
+/// What is told of a backup.
+pub(crate) fn report(BackedUp { info, lacks }: &BackedUp) -> BackupReport {
+    BackupReport {
+        lacks: lacks.clone(),
+        users: info.users,
+        aliases: info.aliases,
+        addresses: info.addresses,
+        damaged: info.damaged,
+        bytes: info.bytes,
+        key: key_in(info).is_some(),
+    }
+}
+
+fn key_in(info: &BackupInfo) -> Option<&[u8]> {
+    info.extra.iter().find(|(name, _)| name == KEY).map(|(_, key)| &**key)
+}
+
+fn contents(report: &BackupReport) -> String {
+    let &BackupReport { users, aliases, addresses, .. } = report;
+    let aliases = if aliases > 0 { format!(", {}", count(aliases, "alias")) } else { String::new() };
+    format!("{}{aliases}, {} with registrations", count(users, "user"), count(addresses, "address"))
+}
+
+pub(crate) fn restore(file: Option<&Path>, arguments: &RestoreArguments) -> Result<(), Failure> {
+    let (config, _) = Config::load(file)?;
+    let database = database(&config)?;
+    let control = config.control_socket();
+    if socket::is_running(&control).map_err(Failure::No)? {
+        return Err(Failure::No(format!(
+            "the server runs: it answers at {}; stop it first (`strowger ctl status` shows its process)",
+            absolute(&control).display()
+        )));
+    }
+    let progress = Progress::new("checking and copying");
+    progress.begin();
+    let restored = strowger_persistence::restore(&arguments.file, &config.journal_folder(), &database, arguments.force);
+    drop(progress);
+    let restored = restored.map_err(|error| match error {
+        BackupError::Store(StoreError::TargetExists { path }) => Failure::No(format!(
+            "{} exists; `strowger restore --force` moves it aside and restores in its place",
+            path.display()
+        )),
+        other => other.into(),
+    })?;
+    let Restored { database: done, journal_moved_aside } = restored;
+    let (key, key_aside) = match key_in(&done.info) {
+        Some(key) => ("restored", key::restore(&config.server.data, key)?),
+        None => ("not in the backup", None),
+    };
+    let aside: Vec<PathBuf> = [done.moved_aside, journal_moved_aside, key_aside].into_iter().flatten().collect();
+    tell(&arguments.file, &database, &done.info, key, &aside, arguments.json)
+}
+
+fn tell(
+    file: &Path,
+    database: &Path,
+    info: &BackupInfo,
+    key: &str,
+    aside: &[PathBuf],
+    as_json: bool,
+) -> Result<(), Failure> {
+    let aside: Vec<String> = aside.iter().map(|path| absolute(path).display().to_string()).collect();
+    let report = report(&BackedUp { info: info.clone(), lacks: None });
+    if as_json {
+        let value = json!({
+            "result": "restored",
+            "database": absolute(database).to_string_lossy(),
+            "users": report.users,
+            "aliases": report.aliases,
+            "addresses": report.addresses,
+            "damaged": report.damaged,
+            "made_s": info.made_s,
+            "version": info.version,
+            "key": report.key,
+            "moved_aside": aside,
+        });
+        return Ok(print_json(&value)?);
+    }
+    let mut facts = vec![
+        ("restored", format!("{} from {}", contents(&report), file.display())),
+        ("database", absolute(database).display().to_string()),
+        ("key", key.to_owned()),
+    ];
+    if report.damaged > 0 {
+        facts.push(("lost", format!("{} that cannot be read", count(report.damaged, "registration"))));
+    }
+    if !aside.is_empty() {
+        facts.push(("moved aside", aside.join("\n")));
+    }
+    Ok(print_facts(&facts)?)
+}
+
+fn database(config: &Config) -> Result<PathBuf, Failure> {
+    match config.store_url() {
+        StoreUrl::Sqlite(path) => Ok(path),
+        StoreUrl::Memory => Err(Failure::Usage(
+            "store.url is memory:, which keeps nothing; name the server's configuration with -c".to_owned(),
+        )),
+    }
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}
+
+/// A line on a terminal that says how far it is; it goes when this is dropped.
+struct Progress {
+    what: &'static str,
+    is_terminal: bool,
+    percent: Option<u64>,
+}
+
+impl Progress {
+    fn new(what: &'static str) -> Self {
+        Self { what, is_terminal: io::stderr().is_terminal(), percent: None }
+    }
+
+    fn begin(&self) {
+        self.write(&format!("{} …", self.what));
+    }
+
+    fn show(&mut self, done: u64, of: u64) {
+        let percent = (done * 100).checked_div(of);
+        match percent {
+            None if self.percent.is_none() => self.write("writing what waits …"),
+            Some(share) if percent != self.percent => self.write(&format!("{} {share} %", self.what)),
+            _ => {}
+        }
+        self.percent = percent.or(self.percent);
+    }
+
+    /// In place of the line before.
+    fn write(&self, text: &str) {
+        if self.is_terminal {
+            let mut out = io::stderr().lock();
+            // A terminal that has gone is no reason to stop.
+            drop(write!(out, "\r\x1b[K{text}").and_then(|()| out.flush()));
+        }
+    }
+}
+
+impl Drop for Progress {
+    fn drop(&mut self) {
+        self.write("");
+    }
+}

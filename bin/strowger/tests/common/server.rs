@@ -1,0 +1,125 @@
+//! The binary as a server.
+
+use std::fs::File;
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+
+use super::Folder;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+
+/// A server on a free port of the loopback, and the folder that it runs in.
+pub(crate) struct Server {
+    pub(crate) folder: Folder,
+    pub(crate) child: Child,
+    pub(crate) address: SocketAddr,
+}
+
+impl Server {
+    /// On a free port of the loopback, with `more` in its configuration.
+    pub(crate) fn start(more: &str) -> Self {
+        let (folder, address) = Self::prepare(more);
+        let child = run(&mut folder.command(&["serve"]), &folder);
+        Self { folder, child, address }.ready()
+    }
+
+    /// A folder with a configuration, and the address that a server would listen on there.
+    pub(crate) fn prepare(more: &str) -> (Folder, SocketAddr) {
+        let probe = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let address = probe.local_addr().expect("bound");
+        drop(probe);
+        let config = format!("server.listen = [\"udp:{address}\"]\nserver.workers = 2\nauth.require = []\n{more}");
+        (Folder::new(&config), address)
+    }
+
+    /// What runs the server in `folder`, perhaps by way of something else.
+    pub(crate) fn started_by(mut command: Command, folder: Folder, address: SocketAddr) -> Self {
+        let child = run(&mut command, &folder);
+        Self { folder, child, address }.ready()
+    }
+
+    /// Another one in the same folder, after the first has ended.
+    pub(crate) fn restart(self) -> Self {
+        let mut old = self;
+        assert!(old.child.try_wait().expect("our child").is_some(), "it has not ended");
+        old.child = run(&mut old.folder.command(&["serve"]), &old.folder);
+        old.ready()
+    }
+
+    fn ready(self) -> Self {
+        self.until("it answers", || self.folder.run(&["ctl", "status"]).code == Some(0));
+        self
+    }
+
+    pub(crate) fn status(&self) -> Value {
+        self.folder.run(&["ctl", "status", "--json"]).json()
+    }
+
+    pub(crate) fn log(&self) -> String {
+        std::fs::read_to_string(self.folder.path().join("log")).expect("a log")
+    }
+
+    pub(crate) fn until(&self, what: &str, mut done: impl FnMut() -> bool) {
+        let deadline = Instant::now() + PATIENCE;
+        while !done() {
+            assert!(Instant::now() < deadline, "not in time: {what}\n{}", self.log());
+            // Another process tells us nothing when it is ready.
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+
+    pub(crate) fn signal(&self, name: &str) {
+        let status = Command::new("kill").args(["-s", name, &self.child.id().to_string()]).status();
+        assert!(status.expect("kill runs").success());
+    }
+
+    /// Sends a request whose start line and headers are `head`; returns the first final response.
+    pub(crate) fn ask(&self, socket: &UdpSocket, head: &str) -> String {
+        socket.set_read_timeout(Some(PATIENCE)).expect("settable");
+        let local = socket.local_addr().expect("bound");
+        let via = format!("Via: SIP/2.0/UDP {local};branch=z9hG4bK-{}", head.len());
+        let (start, rest) = head.split_once('\n').expect("a start line");
+        let text = format!("{start}\n{via}\n{rest}\nMax-Forwards: 70\nContent-Length: 0\n\n").replace('\n', "\r\n");
+        socket.send_to(text.as_bytes(), self.address).expect("sent");
+        loop {
+            let mut buffer = [0; 4096];
+            let length = socket.recv(&mut buffer).unwrap_or_else(|error| panic!("{error}: {}", self.log()));
+            let response = String::from_utf8_lossy(&buffer[..length]).into_owned();
+            if !response.starts_with("SIP/2.0 1") {
+                return response;
+            }
+        }
+    }
+
+    /// The exit code after the server has ended by itself.
+    pub(crate) fn ended(&mut self) -> Option<i32> {
+        let deadline = Instant::now() + PATIENCE;
+        loop {
+            if let Some(status) = self.child.try_wait().expect("our child") {
+                return status.code();
+            }
+            assert!(Instant::now() < deadline, "it does not end\n{}", self.log());
+            thread::sleep(Duration::from_millis(20));
+        }
+    }
+}
+
+/// The log goes on where an earlier server's ended.
+fn run(command: &mut Command, folder: &Folder) -> Child {
+    let log = File::options().create(true).append(true).open(folder.path().join("log")).expect("a file");
+    command.stderr(log).stdout(Stdio::null()).spawn().expect("it starts")
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        drop(self.child.kill());
+        drop(self.child.wait());
+        if thread::panicking() {
+            eprintln!("--- log ---\n{}", self.log());
+        }
+    }
+}

@@ -1,0 +1,307 @@
+//! Registrations survive, and the operator sees whether they do.
+
+mod common;
+
+use std::fs;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::path::PathBuf;
+use std::process::Command;
+
+use common::Folder;
+use common::server::Server;
+
+/// A phone with a number: a socket, and what it registers.
+struct Phone {
+    socket: UdpSocket,
+    name: String,
+    requests: u32,
+}
+
+impl Phone {
+    fn new(name: &str) -> Self {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        Self { socket, name: name.to_owned(), requests: 0 }
+    }
+
+    /// Registers for `expires` seconds; 0 ends it. The first line of the answer.
+    fn register(&mut self, server: &Server, expires: u32) -> String {
+        self.requests += 1;
+        let (name, number) = (&self.name, self.requests);
+        let local = self.socket.local_addr().expect("bound");
+        let response = server.ask(
+            &self.socket,
+            &format!(
+                "REGISTER sip:localhost SIP/2.0\nFrom: <sip:{name}@localhost>;tag=2\nTo: <sip:{name}@localhost>\n\
+                 Call-ID: {name}-{local}\nCSeq: {number} REGISTER\nContact: <sip:{name}@{local}>\nExpires: {expires}\n\
+                 X-Number: {:width$}",
+                "",
+                width = usize::try_from(number).expect("small")
+            ),
+        );
+        response.lines().next().unwrap_or_default().to_owned()
+    }
+
+    fn registered(name: &str, server: &Server) -> Self {
+        let mut phone = Self::new(name);
+        assert_eq!(phone.register(server, 600), "SIP/2.0 200 OK");
+        phone
+    }
+}
+
+/// Who is registered, in the order of the alphabet.
+fn registered(server: &Server) -> Vec<String> {
+    let listed = server.folder.run(&["ctl", "registrations", "--json"]).json();
+    let rows = listed["registrations"].as_array().expect("a list");
+    let mut names: Vec<String> = rows.iter().map(|row| row["aor"].as_str().expect("text").to_owned()).collect();
+    names.sort_unstable();
+    names
+}
+
+fn killed(mut server: Server) -> Server {
+    server.signal("KILL");
+    assert_eq!(server.ended(), None, "by a signal");
+    server.restart()
+}
+
+fn told_to_end(mut server: Server) -> Server {
+    server.signal("TERM");
+    assert_eq!(server.ended(), Some(0));
+    server.restart()
+}
+
+#[test]
+fn who_was_told_200_is_registered_after_a_kill() {
+    let server = Server::start("");
+    let mut alice = Phone::registered("alice", &server);
+    let mut bob = Phone::registered("bob", &server);
+    assert_eq!(bob.register(&server, 0), "SIP/2.0 200 OK");
+    let server = killed(server);
+    assert_eq!(registered(&server), ["alice@localhost"], "who has left does not come back");
+    let status = server.status();
+    let found = &status["store"]["disk"]["found"];
+    assert_eq!((&found["loaded"], &found["is_complete"]), (&1.into(), &true.into()), "{status}");
+    assert_eq!(alice.register(&server, 600), "SIP/2.0 200 OK");
+    let server = killed(killed(server));
+    assert_eq!(registered(&server), ["alice@localhost"]);
+    let listed = server.folder.run(&["ctl", "registrations", "--json"]).json();
+    let row = &listed["registrations"][0];
+    let local = alice.socket.local_addr().expect("bound").to_string();
+    assert_eq!(row["contact"], format!("sip:alice@{local}"));
+    assert_eq!(row["source"], local);
+    assert!(row["expires_s"].as_u64().is_some_and(|left| (500..=600).contains(&left)), "{row}");
+}
+
+#[test]
+fn an_orderly_end_leaves_no_journal_to_read_and_loses_nothing() {
+    for mode in ["write-through", "write-behind"] {
+        let server = Server::start(&format!("store.mode = \"{mode}\"\n"));
+        let phones = ["alice", "bob", "carol"].map(|name| Phone::registered(name, &server));
+        let server = told_to_end(server);
+        assert_eq!(registered(&server), ["alice@localhost", "bob@localhost", "carol@localhost"], "{mode}");
+        let status = server.status();
+        assert_eq!(status["store"]["disk"]["checkpoint"]["rows"], 3, "{mode}: {status}");
+        let line = format!("registrations: {mode}, 3 loaded in ");
+        assert!(server.log().contains(&line), "{}", server.log());
+        assert!(!server.log().contains("WARN") && !server.log().contains("ERROR"), "{}", server.log());
+        drop(phones);
+    }
+}
+
+#[test]
+fn memory_forgets() {
+    let server = Server::start("store.mode = \"memory\"\n");
+    let _alice = Phone::registered("alice", &server);
+    let text = server.folder.run(&["ctl", "status"]).ok();
+    assert!(text.contains("store          memory: registrations end with the server\n"), "{text}");
+    let server = told_to_end(server);
+    assert!(registered(&server).is_empty());
+    assert!(!server.folder.path().join("data/journal").exists(), "it leaves nothing on the disk");
+}
+
+#[test]
+fn the_mode_stays_while_the_server_runs() {
+    let server = Server::start("");
+    let file = server.folder.path().join("strowger.toml");
+    let config = fs::read_to_string(&file).expect("the configuration");
+    for (more, key) in
+        [("store.mode = \"memory\"", "store.mode"), ("store.url = \"sqlite:data/other.db\"", "store.url")]
+    {
+        server.folder.write("strowger.toml", &format!("{config}{more}\n"));
+        let error = server.folder.run(&["ctl", "reload"]).refused(1);
+        assert_eq!(error, format!("{key} cannot change while the server runs; set it back, or restart the server"));
+    }
+}
+
+#[test]
+fn who_was_removed_while_no_server_ran_is_not_called_any_more() {
+    let (folder, address) = Server::prepare("auth.trusted = [\"127.0.0.1\"]\n");
+    let config = fs::read_to_string(folder.path().join("strowger.toml")).expect("the configuration");
+    folder.write("strowger.toml", &config.replace("require = []", "require = [\"REGISTER\"]"));
+    for name in ["alice", "bob", "carol"] {
+        folder.run(&["user", "add", name, "--password", "x"]).ok();
+    }
+    let command = folder.command(&["serve"]);
+    let mut server = Server::started_by(command, folder, address);
+    let _phones = ["alice", "bob", "carol"].map(|name| Phone::registered(name, &server));
+    server.signal("TERM");
+    assert_eq!(server.ended(), Some(0));
+    server.folder.run(&["user", "rm", "alice"]).ok();
+    server.folder.run(&["user", "disable", "bob"]).ok();
+    let config = fs::read_to_string(server.folder.path().join("strowger.toml")).expect("the configuration");
+    server.folder.write("strowger.toml", &config.replace("[\"127.0.0.1\"]", "[]"));
+    let server = server.restart();
+    server.until("they are forgotten", || registered(&server) == ["carol@localhost"]);
+    let server = killed(server);
+    assert_eq!(registered(&server), ["carol@localhost"], "for good");
+}
+
+#[test]
+fn a_backup_is_made_while_the_server_runs_and_starts_another() {
+    let server = Server::start("");
+    server.folder.run(&["user", "add", "alice", "--password", "x"]).ok();
+    let _phones = ["alice", "bob"].map(|name| Phone::registered(name, &server));
+    let ran = server.folder.run(&["backup", "nightly.backup"]);
+    assert!(
+        ran.err.contains("note: it is a secret: it has the hashes of all passwords and the server's key"),
+        "{ran:?}"
+    );
+    let out = ran.ok();
+    assert!(out.starts_with("nightly.backup written: 1 user, 2 addresses with registrations ("), "{out}");
+    let _carol = Phone::registered("carol", &server);
+    let error = server.folder.run(&["backup", "nightly.backup"]).refused(1);
+    assert!(error.contains("nightly.backup exists"), "{error}");
+    let again = server.folder.run(&["backup", "--json", "later.backup"]).json();
+    assert_eq!(
+        (&again["addresses"], &again["key"], &again["damaged"]),
+        (&3.into(), &true.into(), &0.into()),
+        "{again}"
+    );
+
+    let error = server.folder.run(&["restore", "--force", "nightly.backup"]).refused(1);
+    assert!(error.starts_with("the server runs: ") && error.contains("stop it first"), "{error}");
+
+    let (folder, address) = Server::prepare("");
+    let file = server.folder.path().join("nightly.backup");
+    let mode = std::os::unix::fs::PermissionsExt::mode(&fs::metadata(&file).expect("there").permissions());
+    assert_eq!(mode & 0o777, 0o600);
+    let told = folder.run(&["restore", file.to_str().expect("UTF-8")]).ok();
+    assert!(told.contains("1 user, 2 addresses with registrations from "), "{told}");
+    assert!(told.contains("\nkey       restored\n") && !told.contains("moved aside"), "{told}");
+    let key = |folder: &Folder| fs::read(folder.path().join("data/key")).expect("a key");
+    assert_eq!(key(&folder), key(&server.folder), "what was signed there is known here");
+    drop(server);
+    let command = folder.command(&["serve"]);
+    let other = Server::started_by(command, folder, address);
+    assert_eq!(registered(&other), ["alice@localhost", "bob@localhost"]);
+    assert_eq!(other.status()["users"], 1);
+    let _dave = Phone::registered("dave", &other);
+    let other = killed(other);
+    assert_eq!(registered(&other), ["alice@localhost", "bob@localhost", "dave@localhost"]);
+}
+
+#[test]
+fn a_restore_moves_aside_what_is_there_and_a_stopped_server_is_backed_up_too() {
+    let mut server = Server::start("");
+    let _alice = Phone::registered("alice", &server);
+    server.signal("KILL");
+    assert_eq!(server.ended(), None);
+    let done = server.folder.run(&["backup", "--json", "a.backup"]).json();
+    assert_eq!(done["addresses"], 1, "the journal is in it: {done}");
+    let server = server.restart();
+    let _bob = Phone::registered("bob", &server);
+    let mut server = killed(server);
+    server.signal("TERM");
+    assert_eq!(server.ended(), Some(0));
+
+    let error = server.folder.run(&["restore", "a.backup"]).refused(1);
+    assert!(error.contains("data/strowger.db exists") && error.contains("--force"), "{error}");
+    let told = server.folder.run(&["restore", "--json", "--force", "a.backup"]).json();
+    let aside: Vec<PathBuf> = told["moved_aside"]
+        .as_array()
+        .expect("a list")
+        .iter()
+        .map(|path| path.as_str().expect("text").into())
+        .collect();
+    assert_eq!(aside.len(), 2, "{told}");
+    assert!(aside.iter().all(|path| path.exists()), "{told}");
+    let server = server.restart();
+    assert_eq!(registered(&server), ["alice@localhost"]);
+    assert!(!server.log().contains("WARN") && !server.log().contains("ERROR"), "{}", server.log());
+}
+
+#[test]
+fn what_is_no_backup_changes_nothing() {
+    let folder = Folder::new("");
+    folder.write("no.backup", "something else");
+    assert!(folder.run(&["restore", "missing.backup"]).refused(1).contains("there is no file"));
+    folder.run(&["restore", "no.backup"]).refused(1);
+    folder.run(&["backup", "x.backup"]).refused(1);
+    assert!(!folder.path().join("data/strowger.db").exists() && !folder.path().join("x.backup").exists());
+    let memory = Folder::new("store.url = \"memory:\"\n");
+    let error = memory.run(&["backup", "x.backup"]).refused(2);
+    assert!(error.starts_with("store.url is memory:, which keeps nothing"), "{error}");
+}
+
+#[test]
+fn a_journal_that_somebody_removes_is_written_anew() {
+    let server = Server::start("");
+    let _alice = Phone::registered("alice", &server);
+    fs::remove_dir_all(server.folder.path().join("data/journal")).expect("removed");
+    let mut bob = Phone::new("bob");
+    assert_eq!(
+        bob.register(&server, 600),
+        "SIP/2.0 503 Registration Cannot Be Stored",
+        "what nobody can read is not kept"
+    );
+    server.until("it goes on by itself", || bob.register(&server, 600) == "SIP/2.0 200 OK");
+    let rows = || server.status()["store"]["disk"]["checkpoint"]["rows"].as_u64();
+    server.until("what was lost is in the database", || rows() >= Some(1));
+    let server = killed(server);
+    assert_eq!(registered(&server), ["alice@localhost", "bob@localhost"]);
+}
+
+/// A server whose journal lies on a disk of its own, in a namespace that ends with it; `None` where that may not be made.
+fn on_a_small_disk() -> Option<Server> {
+    let may = Command::new("unshare").args(["--mount", "true"]).status().is_ok_and(|status| status.success());
+    if !may {
+        eprintln!("SKIPPED: only root may mount a small disk");
+        return None;
+    }
+    let (folder, address) = Server::prepare("");
+    fs::create_dir_all(folder.path().join("data/journal")).expect("made");
+    let mut command = Command::new("unshare");
+    let script = "mount -t tmpfs -o size=512k,mode=0700 tmpfs data/journal && exec \"$0\" serve";
+    command.args(["--mount", "--propagation", "private", "sh", "-c", script, env!("CARGO_BIN_EXE_strowger")]);
+    command.current_dir(folder.path());
+    Some(Server::started_by(command, folder, address))
+}
+
+#[test]
+fn a_full_disk_refuses_registrations_and_shows_and_goes_on_by_itself_when_there_is_room() {
+    let Some(server) = on_a_small_disk() else { return };
+    let mut alice = Phone::registered("alice", &server);
+    assert_eq!(server.status()["store"]["state"], "ok");
+    // As the server sees it.
+    let journal = format!("/proc/{}/root{}/data/journal", server.child.id(), server.folder.path().display());
+    let filler = PathBuf::from(journal).join("filler");
+    assert!(fs::write(&filler, vec![0; 1 << 20]).is_err(), "the disk is full");
+
+    server.until("no 200 without the disk", || alice.register(&server, 600).starts_with("SIP/2.0 503 "));
+    let status = server.status();
+    let store = &status["store"];
+    assert_eq!(store["state"], "failing", "{status}");
+    assert!(store["why"].as_str().is_some_and(|why| why.contains("journal")), "{status}");
+    assert!(store["disk"]["refused"].as_u64() > Some(0) && store["disk"]["faults"].as_u64() > Some(0), "{status}");
+    let text = server.folder.run(&["ctl", "status"]).ok();
+    assert!(text.starts_with("store          write-through: FAILING for 0:00:"), "{text}");
+    assert!(text.contains("REGISTER gets 503, calls go on") && text.contains("→ make room"), "{text}");
+    assert_eq!(registered(&server), ["alice@localhost"], "who is registered stays so");
+
+    fs::remove_file(&filler).expect("removed");
+    server.until("it goes on by itself", || alice.register(&server, 600) == "SIP/2.0 200 OK");
+    let status = server.status();
+    assert_eq!(status["store"]["state"], "ok", "{status}");
+    assert_eq!(status["store"]["disk"]["recoveries"], status["store"]["disk"]["faults"], "{status}");
+    let log = server.log();
+    assert!(log.contains("ERROR") && log.to_lowercase().contains("again"), "{log}");
+}

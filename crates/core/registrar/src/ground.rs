@@ -1,0 +1,113 @@
+//! Between the table and the records: times, listeners, and what of a record still counts.
+
+use core::hash::BuildHasher as _;
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use strowger_foundation::map::Seeded;
+use strowger_foundation::{ConnId, Flow, ListenerId, Timestamp, Transport};
+
+use crate::binding::Preference;
+use crate::plan::Call;
+use crate::record::{Listener, State};
+use crate::stripe::low_half;
+use crate::text::Parts;
+
+/// A listener whose address nobody told.
+const UNKNOWN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
+/// What a record is made and read with.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Ground<'g> {
+    pub(crate) now: Timestamp,
+    /// Nanoseconds of store time at [`Timestamp::ZERO`].
+    pub(crate) origin: u64,
+    pub(crate) listeners: &'g [(Transport, SocketAddr)],
+}
+
+impl Ground<'_> {
+    pub(crate) const fn store_time(&self, at: Timestamp) -> u64 {
+        self.origin.saturating_add(at.as_nanos())
+    }
+
+    pub(crate) const fn process_time(&self, at: u64) -> Timestamp {
+        Timestamp::from_nanos(at.saturating_sub(self.origin))
+    }
+
+    /// Names the temporary GRUUs that begin now, unlike those of other times and processes. `serial` is another one each time.
+    pub(crate) fn new_epoch(&self, hasher: &Seeded, serial: u32) -> u32 {
+        low_half(hasher.hash_one((self.store_time(self.now), serial)))
+    }
+
+    pub(crate) fn state<'a>(
+        &self,
+        parts: Parts<'a>,
+        call: Call,
+        expires: u64,
+        flow: &Flow,
+        preference: Preference,
+        fresh: bool,
+    ) -> State<'a> {
+        let id = flow.listener;
+        let address = self.listeners.get(usize::from(id.0)).map_or(UNKNOWN, |(_, address)| *address);
+        State {
+            expires,
+            cseq: call.cseq,
+            call_id: call.id,
+            fresh,
+            q: preference.q(),
+            translated: preference.is_translated(),
+            reopen: flow.reopen,
+            transport: flow.transport,
+            peer: flow.peer,
+            listener: Listener { id, address },
+            connection: flow.connection,
+            parts,
+        }
+    }
+
+    /// The listener of this process that stands for one of an earlier: the same address, else one of the same transport, of
+    /// the same family if there is one.
+    fn listener(&self, state: &State<'_>) -> Option<ListenerId> {
+        let address = state.listener.address;
+        let fits = [
+            |own: SocketAddr, old: SocketAddr| own == old,
+            |own: SocketAddr, old: SocketAddr| own.is_ipv4() == old.is_ipv4(),
+            |_: SocketAddr, _: SocketAddr| true,
+        ];
+        let of = |fit: fn(SocketAddr, SocketAddr) -> bool| {
+            let is = |(transport, own): &(Transport, SocketAddr)| *transport == state.transport && fit(*own, address);
+            self.listeners.iter().position(is)
+        };
+        u16::try_from(fits.into_iter().find_map(of)?).ok().map(ListenerId)
+    }
+}
+
+/// Where a record comes from.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Origin {
+    /// From this process, a moment ago; the connection that its REGISTER came on, where that is closed meanwhile.
+    Staged { closed: Option<ConnId> },
+    /// From an earlier process, whose connections are closed.
+    Kept,
+}
+
+impl Origin {
+    pub(crate) const fn is_current(self) -> bool {
+        matches!(self, Self::Staged { .. })
+    }
+
+    /// The flow and the expiry of a binding; `None` where it is over, or its connection is.
+    pub(crate) fn admit(self, ground: &Ground<'_>, state: &State<'_>) -> Option<(Flow, Timestamp)> {
+        let flow = state.flow();
+        let bound = flow.connection.filter(|_| !flow.reopen);
+        let expires = ground.process_time(state.expires);
+        match self {
+            Self::Staged { closed } => (bound.is_none() || bound != closed).then_some((flow, expires)),
+            Self::Kept if bound.is_some() || expires <= ground.now => None,
+            Self::Kept => {
+                let listener = ground.listener(state)?;
+                Some((Flow::new(listener, flow.transport, flow.peer), expires))
+            }
+        }
+    }
+}

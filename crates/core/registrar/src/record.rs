@@ -1,0 +1,390 @@
+//! What changes the location table, as bytes: made from a REGISTER, kept in a store, applied once it is kept.
+//!
+//! A record is the whole *state* of one address of record, or a *refresh*, where nothing but times has changed. Bindings stand
+//! in the order of their age, the oldest first. Numbers are big-endian.
+//!
+//! | | bytes | |
+//! |---|---|---|
+//! | kind | 1 | 1 state, 2 refresh |
+//! | address of record | 2 + n | |
+//! | number of bindings | 2 | 0 in a state: nothing is bound any more |
+//! | **binding of a state** | | |
+//! | expiry | 8 | nanoseconds of [store time](crate::Locations::begin) |
+//! | CSeq, Call-ID | 4, 16 | the Call-ID as keyed hash |
+//! | flags, transport, q | 1, 1, 2 | |
+//! | peer | 6 or 22 | address, port; of IPv6 the scope too |
+//! | listener | 2, 6 or 22 | its number, and its address as the peer's |
+//! | connection | 0 or 8 | |
+//! | URI, Path, instance | 2 + n, 2 + n, 1 + n | |
+//! | reg-id, epoch | 0 or 4 each | with an instance |
+//! | **binding of a refresh** | | |
+//! | expiry, CSeq | 8, 4 | |
+//! | fingerprint | 8 | of URI, Path, instance and reg-id |
+
+use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
+
+use strowger_foundation::{ConnId, Flow, ListenerId, TagKey, Transport};
+
+use crate::text::Parts;
+
+/// Bytes that are no record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadRecord;
+
+impl core::fmt::Display for BadRecord {
+    fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
+        f.write_str("not a record of the location table")
+    }
+}
+
+impl core::error::Error for BadRecord {}
+
+const STATE: u8 = 1;
+const REFRESH: u8 = 2;
+
+/// One change, borrowed from its bytes, all of which have been looked at.
+#[derive(Clone, Copy, Debug)]
+pub struct Record<'a> {
+    kind: u8,
+    aor: &'a [u8],
+    count: u16,
+    bindings: &'a [u8],
+}
+
+/// One binding of a state.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct State<'a> {
+    /// In nanoseconds of store time.
+    pub(crate) expires: u64,
+    pub(crate) cseq: u32,
+    pub(crate) call_id: [u8; 16],
+    /// This record brings it; else it was there before.
+    pub(crate) fresh: bool,
+    pub(crate) q: Option<u16>,
+    pub(crate) translated: bool,
+    pub(crate) reopen: bool,
+    pub(crate) transport: Transport,
+    pub(crate) peer: SocketAddr,
+    pub(crate) listener: Listener,
+    pub(crate) connection: Option<ConnId>,
+    /// All but the address of record.
+    pub(crate) parts: Parts<'a>,
+}
+
+/// A listener: its number counts while the process lives, its address afterwards.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Listener {
+    pub(crate) id: ListenerId,
+    pub(crate) address: SocketAddr,
+}
+
+/// One binding of a refresh.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Refresh {
+    pub(crate) expires: u64,
+    pub(crate) cseq: u32,
+    pub(crate) fingerprint: u64,
+}
+
+impl<'a> Record<'a> {
+    /// Reads and checks all of `bytes`.
+    ///
+    /// # Errors
+    /// [`BadRecord`] where anything is missing, left over or out of range.
+    pub fn parse(bytes: &'a [u8]) -> Result<Self, BadRecord> {
+        Self::read(bytes).ok_or(BadRecord)
+    }
+
+    fn read(bytes: &'a [u8]) -> Option<Self> {
+        let mut reader = Reader(bytes);
+        let kind = reader.byte()?;
+        let aor = reader.text16()?;
+        let count = reader.number16()?;
+        let record = Self { kind, aor, count, bindings: reader.0 };
+        for _ in 0..count {
+            match kind {
+                STATE => drop(reader.state(aor)?),
+                REFRESH => drop(reader.refresh()?),
+                _ => return None,
+            }
+        }
+        let is_whole = reader.0.is_empty() && matches!((kind, count), (STATE, _) | (REFRESH, 1..));
+        is_whole.then_some(record)
+    }
+
+    /// The address of record.
+    #[must_use]
+    pub const fn aor(&self) -> &'a [u8] {
+        self.aor
+    }
+
+    /// Whether nothing is bound to the address any more.
+    #[must_use]
+    pub const fn is_removal(&self) -> bool {
+        self.kind == STATE && self.count == 0
+    }
+
+    /// Whether it says new times only, of bindings that an earlier state brought.
+    #[must_use]
+    pub const fn is_refresh(&self) -> bool {
+        self.kind == REFRESH
+    }
+
+    /// When the last of its bindings expires, in milliseconds of store time, rounded up; 0 for a removal.
+    #[must_use]
+    pub fn expires_ms(&self) -> u64 {
+        let states = self.states().map(|state| state.expires);
+        states.chain(self.refreshes().map(|refresh| refresh.expires)).max().unwrap_or(0).div_ceil(1_000_000)
+    }
+
+    pub(crate) fn states(&self) -> impl Iterator<Item = State<'a>> + use<'a> {
+        let (mut reader, aor) = (Reader(self.bindings), self.aor);
+        let count = if self.kind == STATE { self.count } else { 0 };
+        (0..count).map_while(move |_| reader.state(aor))
+    }
+
+    pub(crate) fn refreshes(&self) -> impl Iterator<Item = Refresh> + use<'a> {
+        let mut reader = Reader(self.bindings);
+        let count = if self.kind == REFRESH { self.count } else { 0 };
+        (0..count).map_while(move |_| reader.refresh())
+    }
+}
+
+/// Writes what `newer` makes of `base` to `out`: a whole state, or where there is no base, a refresh as it was. `false` where
+/// nothing is bound any more; what is no record counts as nothing.
+pub fn merge(base: Option<&[u8]>, newer: &[u8], out: &mut Vec<u8>) -> bool {
+    out.clear();
+    let base = base.and_then(Record::read);
+    let newer = Record::read(newer);
+    let (Some(base), Some(refresh)) = (base, newer.filter(Record::is_refresh)) else {
+        let Some(last) = newer.or(base) else { return false };
+        begin(out, last.kind, last.aor);
+        set_count(out, last.aor, last.count);
+        out.extend_from_slice(last.bindings);
+        return !last.is_removal();
+    };
+    let renewal = |fingerprint: u64| refresh.refreshes().find(|refresh| refresh.fingerprint == fingerprint);
+    begin(out, base.kind, base.aor);
+    let mut count = 0;
+    // What is refreshed becomes the youngest.
+    for state in base.states().filter(|state| renewal(state.parts.fingerprint()).is_none()) {
+        state.write(out);
+        count += 1;
+    }
+    for renewal in refresh.refreshes() {
+        for state in base.states().filter(|state| state.parts.fingerprint() == renewal.fingerprint) {
+            State { expires: renewal.expires, cseq: renewal.cseq, ..state }.write(out);
+            count += 1;
+        }
+    }
+    if base.is_refresh() {
+        for older in base.refreshes().filter(|older| renewal(older.fingerprint).is_none()).chain(refresh.refreshes()) {
+            older.write(out);
+            count += 1;
+        }
+    }
+    set_count(out, base.aor, count);
+    count > 0
+}
+
+/// Begins a record in `out`, which is emptied.
+fn begin(out: &mut Vec<u8>, kind: u8, aor: &[u8]) {
+    out.clear();
+    out.push(kind);
+    put_text16(out, aor);
+    out.extend_from_slice(&[0; 2]);
+}
+
+fn set_count(out: &mut [u8], aor: &[u8], count: u16) {
+    let place = out.get_mut(3 + aor.len()..).unwrap_or_default();
+    for (place, byte) in place.iter_mut().zip(count.to_be_bytes()) {
+        *place = byte;
+    }
+}
+
+/// Writes a whole state of `aor`.
+pub(crate) fn write_state<'a>(out: &mut Vec<u8>, aor: &[u8], states: impl Iterator<Item = State<'a>>) {
+    begin(out, STATE, aor);
+    let mut count: u16 = 0;
+    for state in states {
+        state.write(out);
+        count = count.saturating_add(1);
+    }
+    set_count(out, aor, count);
+}
+
+/// Writes a refresh of `aor`.
+pub(crate) fn write_refresh(out: &mut Vec<u8>, aor: &[u8], refreshes: impl Iterator<Item = Refresh>) {
+    begin(out, REFRESH, aor);
+    let mut count: u16 = 0;
+    for refresh in refreshes {
+        refresh.write(out);
+        count = count.saturating_add(1);
+    }
+    set_count(out, aor, count);
+}
+
+const FRESH: u8 = 1;
+const GIVEN_Q: u8 = 2;
+const TRANSLATED: u8 = 4;
+const REOPEN: u8 = 8;
+const CONNECTED: u8 = 16;
+const PEER_V6: u8 = 32;
+const LISTENER_V6: u8 = 64;
+
+/// The transports by the numbers that they are kept as.
+const TRANSPORTS: [Transport; 5] = [Transport::Udp, Transport::Tcp, Transport::Tls, Transport::Ws, Transport::Wss];
+
+impl State<'_> {
+    pub(crate) const fn flow(&self) -> Flow {
+        let Self { transport, reopen, peer, connection, .. } = *self;
+        Flow { listener: self.listener.id, transport, reopen, peer, connection }
+    }
+
+    fn write(&self, out: &mut Vec<u8>) {
+        let flag = |is_set: bool, flag: u8| if is_set { flag } else { 0 };
+        let flags = flag(self.fresh, FRESH)
+            | flag(self.q.is_some(), GIVEN_Q)
+            | flag(self.translated, TRANSLATED)
+            | flag(self.reopen, REOPEN)
+            | flag(self.connection.is_some(), CONNECTED)
+            | flag(self.peer.is_ipv6(), PEER_V6)
+            | flag(self.listener.address.is_ipv6(), LISTENER_V6);
+        let transport = TRANSPORTS.iter().position(|transport| *transport == self.transport).unwrap_or(0);
+        out.extend_from_slice(&self.expires.to_be_bytes());
+        out.extend_from_slice(&self.cseq.to_be_bytes());
+        out.extend_from_slice(&self.call_id);
+        out.extend_from_slice(&[flags, u8::try_from(transport).unwrap_or(0)]);
+        out.extend_from_slice(&self.q.unwrap_or(0).to_be_bytes());
+        put_address(out, self.peer);
+        out.extend_from_slice(&self.listener.id.0.to_be_bytes());
+        put_address(out, self.listener.address);
+        if let Some(connection) = self.connection {
+            out.extend_from_slice(&connection.to_bits().to_be_bytes());
+        }
+        put_text16(out, self.parts.uri);
+        put_text16(out, self.parts.path);
+        out.push(u8::try_from(self.parts.instance.len()).unwrap_or(0));
+        if !self.parts.instance.is_empty() {
+            out.extend_from_slice(self.parts.instance);
+            out.extend_from_slice(&self.parts.reg_id.to_be_bytes());
+            out.extend_from_slice(&self.parts.epoch.to_be_bytes());
+        }
+    }
+}
+
+impl Refresh {
+    fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.expires.to_be_bytes());
+        out.extend_from_slice(&self.cseq.to_be_bytes());
+        out.extend_from_slice(&self.fingerprint.to_be_bytes());
+    }
+}
+
+impl Parts<'_> {
+    /// Tells the bindings of one address apart. Stays what it is over versions of the program, for it is kept.
+    pub(crate) fn fingerprint(&self) -> u64 {
+        TagKey::new([0; 16]).hash64(&[self.uri, self.path, self.instance, &self.reg_id.to_be_bytes()])
+    }
+}
+
+fn put_text16(out: &mut Vec<u8>, text: &[u8]) {
+    out.extend_from_slice(&u16::try_from(text.len()).unwrap_or(0).to_be_bytes());
+    out.extend_from_slice(text);
+}
+
+fn put_address(out: &mut Vec<u8>, address: SocketAddr) {
+    match address {
+        SocketAddr::V4(v4) => out.extend_from_slice(&v4.ip().octets()),
+        SocketAddr::V6(v6) => {
+            out.extend_from_slice(&v6.ip().octets());
+            out.extend_from_slice(&v6.scope_id().to_be_bytes());
+        }
+    }
+    out.extend_from_slice(&address.port().to_be_bytes());
+}
+
+/// What is still to be read.
+struct Reader<'a>(&'a [u8]);
+
+impl<'a> Reader<'a> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (taken, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*taken)
+    }
+
+    fn text(&mut self, length: usize) -> Option<&'a [u8]> {
+        let (taken, rest) = self.0.split_at_checked(length)?;
+        self.0 = rest;
+        Some(taken)
+    }
+
+    fn byte(&mut self) -> Option<u8> {
+        self.take().map(|[byte]| byte)
+    }
+
+    fn number16(&mut self) -> Option<u16> {
+        self.take().map(u16::from_be_bytes)
+    }
+
+    fn number32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_be_bytes)
+    }
+
+    fn number64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_be_bytes)
+    }
+
+    fn text16(&mut self) -> Option<&'a [u8]> {
+        let length = self.number16()?;
+        self.text(length.into())
+    }
+
+    fn address(&mut self, v6: bool) -> Option<SocketAddr> {
+        if v6 {
+            let ip = Ipv6Addr::from(self.take::<16>()?);
+            let scope = self.number32()?;
+            return Some(SocketAddrV6::new(ip, self.number16()?, 0, scope).into());
+        }
+        let ip = IpAddr::V4(Ipv4Addr::from(self.take::<4>()?));
+        Some(SocketAddr::new(ip, self.number16()?))
+    }
+
+    fn refresh(&mut self) -> Option<Refresh> {
+        Some(Refresh { expires: self.number64()?, cseq: self.number32()?, fingerprint: self.number64()? })
+    }
+
+    fn state(&mut self, aor: &'a [u8]) -> Option<State<'a>> {
+        let (expires, cseq, call_id) = (self.number64()?, self.number32()?, self.take()?);
+        let [flags, transport] = self.take()?;
+        let q = self.number16()?;
+        let is_set = |flag: u8| flags & flag != 0;
+        let q = is_set(GIVEN_Q).then_some(q);
+        let peer = self.address(is_set(PEER_V6))?;
+        let id = ListenerId(self.number16()?);
+        let listener = Listener { id, address: self.address(is_set(LISTENER_V6))? };
+        let connection = if is_set(CONNECTED) { Some(ConnId::from_bits(self.number64()?)?) } else { None };
+        let (uri, path) = (self.text16()?, self.text16()?);
+        let instance = self.byte()?;
+        let instance = self.text(instance.into())?;
+        let (reg_id, epoch) = if instance.is_empty() { (0, 0) } else { (self.number32()?, self.number32()?) };
+        Some(State {
+            expires,
+            cseq,
+            call_id,
+            fresh: is_set(FRESH),
+            q: match q {
+                Some(1001..) => return None,
+                q => q,
+            },
+            translated: is_set(TRANSLATED),
+            reopen: is_set(REOPEN),
+            transport: *TRANSPORTS.get(usize::from(transport))?,
+            peer,
+            listener,
+            connection,
+            parts: Parts { aor, uri, path, instance, reg_id, epoch },
+        })
+    }
+}

@@ -1,0 +1,90 @@
+//! The states of all addresses, copied while the table goes on changing.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+
+use common::{at_s, read, register, source};
+use strowger_foundation::{ShardId, Timestamp};
+use strowger_registrar::{Locations, Policy, Record};
+
+const ADDRESSES: u32 = 3000;
+
+fn aor(number: u32) -> Vec<u8> {
+    format!("u{number}@example.com").into_bytes()
+}
+
+fn bind(locations: &Locations, now: Timestamp, number: u32, cseq: u32, contacts: &str) {
+    read(&register("a", cseq, contacts), |update| {
+        let update = update.expect("valid");
+        locations.apply(now, &aor(number), &Policy::default(), &source("192.0.2.1:5060"), &update).expect("applied");
+    });
+}
+
+/// Two contacts for every address, one of which expires long before the other.
+fn table() -> Locations {
+    let address: SocketAddr = "192.0.2.100:5060".parse().expect("an address");
+    let locations = Locations::new(3, 7).listening_at([(strowger_foundation::Transport::Udp, address)]);
+    for (cseq, name, expires) in [(1, "long", 7200), (2, "short", 60)] {
+        for number in 0..ADDRESSES {
+            bind(&locations, at_s(0), number, cseq, &format!("Contact: <sip:{name}@192.0.2.1>;expires={expires}"));
+        }
+    }
+    locations
+}
+
+/// How often each address comes up, with what it is shown as last; `between` is called after each.
+fn states(
+    locations: &Locations,
+    now: Timestamp,
+    mut between: impl FnMut(usize),
+) -> BTreeMap<Vec<u8>, (usize, Vec<u8>)> {
+    let (mut found, mut count) = (BTreeMap::<Vec<u8>, (usize, Vec<u8>)>::new(), 0);
+    locations.for_each_state(now, |state| {
+        let aor = Record::parse(state).expect("a record").aor().to_vec();
+        let entry = found.entry(aor).or_default();
+        (entry.0, entry.1) = (entry.0 + 1, state.to_vec());
+        count += 1;
+        between(count);
+    });
+    found
+}
+
+#[test]
+fn a_table_at_rest_is_shown_whole() {
+    let locations = table();
+    let found = states(&locations, at_s(1), |_| {});
+    assert_eq!(found.len(), ADDRESSES as usize);
+    assert!(found.values().all(|(_, state)| {
+        state.windows(4).any(|word| word == b"long") && state.windows(5).any(|word| word == b"short")
+    }));
+    assert!(states(&locations, at_s(7200), |_| {}).is_empty(), "what has expired is not shown");
+}
+
+#[test]
+fn what_stays_is_shown_whatever_goes_and_comes_meanwhile() {
+    let locations = table();
+    let mut forgotten = Vec::new();
+    // The table can be used in between: bindings expire, users go and come, which moves all others about.
+    let found = states(&locations, at_s(100), |count| {
+        for shard in 0..3 {
+            locations.expire(at_s(100), ShardId(shard), 2);
+        }
+        let number = u32::try_from(count).expect("few") * 7 % ADDRESSES;
+        if count % 3 == 0 {
+            locations.forget(at_s(100), &aor(number), &mut Vec::new());
+            forgotten.push(aor(number));
+        } else if count % 3 == 1 {
+            let cseq = u32::try_from(count).expect("few");
+            bind(&locations, at_s(100), ADDRESSES + number, cseq, "Contact: <sip:new@192.0.2.1>");
+        }
+    });
+    locations.check_invariants();
+    let stayed: Vec<Vec<u8>> = (0..ADDRESSES).map(aor).filter(|aor| !forgotten.contains(aor)).collect();
+    assert!(stayed.len() > 1000 && forgotten.len() > 500);
+    for aor in stayed {
+        let (_, state) = found.get(&aor).unwrap_or_else(|| panic!("{} is missing", String::from_utf8_lossy(&aor)));
+        assert!(state.windows(4).any(|word| word == b"long"));
+    }
+}

@@ -1,0 +1,209 @@
+//! REGISTERs that wait until the store has what they change. Of one address one is at the store at a time, so that each is
+//! made from what the one before has left.
+
+use core::hash::BuildHasher as _;
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use smallvec::SmallVec;
+use strowger_foundation::map::{Seeded, SeededMap, seeded};
+use strowger_foundation::{Buf, ConnId, Flow, Timestamp, Wakeup};
+use strowger_transaction::ServerId;
+
+/// REGISTERs of one shard that wait at most; past it they are refused with 503.
+pub const MAX_WAITING: usize = 8192;
+
+/// REGISTERs of one address that wait at most; past it they are refused with 503.
+pub const MAX_WAITING_OF_ONE: usize = 16;
+
+/// How long a REGISTER waits for the store before it is refused with 503.
+pub const STORE_PATIENCE: Duration = Duration::from_secs(2);
+
+/// Buffers for records that are kept for later use.
+const SPARE: usize = 256;
+
+/// A REGISTER whose sender is who he says, and what is to be known when its time comes.
+#[derive(Debug)]
+pub(crate) struct Waiting {
+    pub(crate) server: ServerId,
+    pub(crate) source: Flow,
+    /// The request as it came; empty once it is answered.
+    pub(crate) request: Buf,
+    pub(crate) aor: Box<[u8]>,
+    /// Its client was told that it takes too long.
+    pub(crate) is_answered: bool,
+    /// The connection that it came on is closed.
+    pub(crate) is_closed: bool,
+    /// Its user may not be called any more.
+    pub(crate) is_barred: bool,
+}
+
+impl Waiting {
+    /// The connection that it came on, where that is closed.
+    pub(crate) fn closed(&self) -> Option<ConnId> {
+        self.source.connection.filter(|_| self.is_closed)
+    }
+}
+
+/// One that waits, and the queue that it waits in.
+#[derive(Debug)]
+struct Seat {
+    waiting: Waiting,
+    queue: u64,
+}
+
+/// Those of one shard.
+#[derive(Debug)]
+pub(crate) struct Keeping {
+    waiting: SeededMap<u64, Seat>,
+    /// By the hash of the address: tickets in the order of their requests. The first is at the store, the others are not.
+    queues: SeededMap<u64, SmallVec<[u64; 2]>>,
+    /// The tickets of those that came on a connection.
+    on_connections: SeededMap<ConnId, SmallVec<[u64; 1]>>,
+    /// How many of them have their answer already.
+    answered: usize,
+    deadlines: VecDeque<(Timestamp, u64)>,
+    /// Records for the store.
+    records: VecDeque<(Option<u64>, Vec<u8>)>,
+    spare: Vec<Vec<u8>>,
+    next: u64,
+    hasher: Seeded,
+}
+
+impl Keeping {
+    /// `seed` is another one for each life of a shard, so that no ticket is the predecessor's.
+    pub(crate) fn new(seed: u64) -> Self {
+        let hasher = seeded(seed);
+        Self {
+            waiting: SeededMap::with_hasher(hasher.clone()),
+            queues: SeededMap::with_hasher(hasher.clone()),
+            on_connections: SeededMap::with_hasher(hasher.clone()),
+            answered: 0,
+            deadlines: VecDeque::new(),
+            records: VecDeque::new(),
+            spare: Vec::new(),
+            next: hasher.hash_one("ticket"),
+            hasher,
+        }
+    }
+
+    /// REGISTERs without an answer.
+    pub(crate) fn unanswered(&self) -> usize {
+        self.waiting.len().saturating_sub(self.answered)
+    }
+
+    /// Whether there is no room for one more of `aor`.
+    pub(crate) fn is_full(&self, aor: &[u8]) -> bool {
+        let of_one = self.queues.get(&self.key(aor)).map_or(0, SmallVec::len);
+        self.waiting.len() >= MAX_WAITING || of_one >= MAX_WAITING_OF_ONE
+    }
+
+    fn key(&self, aor: &[u8]) -> u64 {
+        self.hasher.hash_one(aor)
+    }
+
+    /// Takes a request; its ticket, and whether it is the first of its address: then it is staged now, else when those
+    /// before it are done.
+    pub(crate) fn add(&mut self, now: Timestamp, waiting: Waiting) -> (u64, bool) {
+        let ticket = self.next;
+        self.next = self.next.wrapping_add(1);
+        let key = self.key(&waiting.aor);
+        if let Some(connection) = waiting.source.connection {
+            self.on_connections.entry(connection).or_default().push(ticket);
+        }
+        let queue = self.queues.entry(key).or_default();
+        queue.push(ticket);
+        let is_first = queue.len() == 1;
+        self.waiting.insert(ticket, Seat { waiting, queue: key });
+        self.deadlines.push_back((now + STORE_PATIENCE, ticket));
+        (ticket, is_first)
+    }
+
+    pub(crate) fn get_mut(&mut self, ticket: u64) -> Option<&mut Waiting> {
+        self.waiting.get_mut(&ticket).map(|seat| &mut seat.waiting)
+    }
+
+    /// Ends the wait of one; and who is the next of its address.
+    pub(crate) fn remove(&mut self, ticket: u64) -> Option<(Waiting, Option<u64>)> {
+        let Seat { waiting, queue: key } = self.waiting.remove(&ticket)?;
+        self.answered -= usize::from(waiting.is_answered);
+        if let Some(connection) = waiting.source.connection
+            && let Some(tickets) = self.on_connections.get_mut(&connection)
+        {
+            tickets.retain(|other| *other != ticket);
+            if tickets.is_empty() {
+                self.on_connections.remove(&connection);
+            }
+        }
+        while self.deadlines.front().is_some_and(|(_, ticket)| !self.waiting.contains_key(ticket)) {
+            self.deadlines.pop_front();
+        }
+        let Some(queue) = self.queues.get_mut(&key) else { return Some((waiting, None)) };
+        let was_first = queue.first() == Some(&ticket);
+        queue.retain(|other| *other != ticket);
+        let next = queue.first().copied();
+        if next.is_none() {
+            self.queues.remove(&key);
+        }
+        Some((waiting, next.filter(|_| was_first)))
+    }
+
+    /// Takes what is needed to tell a client that its time is up. What the store has not seen yet is over; what it has, goes
+    /// on.
+    pub(crate) fn poll_expired(&mut self, now: Timestamp) -> Option<(ServerId, Flow, Buf)> {
+        while let Some((_, ticket)) = self.deadlines.front().copied().filter(|(deadline, _)| *deadline <= now) {
+            self.deadlines.pop_front();
+            let Some(Seat { waiting, queue }) = self.waiting.get_mut(&ticket) else { continue };
+            waiting.is_answered = true;
+            self.answered += 1;
+            let asked = (waiting.server, waiting.source, core::mem::take(&mut waiting.request));
+            let queue = self.queues.get(queue);
+            if queue.is_some_and(|queue| queue.first() != Some(&ticket)) {
+                self.remove(ticket);
+            }
+            return Some(asked);
+        }
+        None
+    }
+
+    pub(crate) fn handle_closed(&mut self, connection: ConnId) {
+        for ticket in self.on_connections.get(&connection).into_iter().flatten() {
+            if let Some(seat) = self.waiting.get_mut(ticket) {
+                seat.waiting.is_closed = true;
+            }
+        }
+    }
+
+    /// What waits for `aor` comes to nothing.
+    pub(crate) fn bar(&mut self, aor: &[u8]) {
+        for ticket in self.queues.get(&self.key(aor)).into_iter().flatten() {
+            if let Some(seat) = self.waiting.get_mut(ticket).filter(|seat| *seat.waiting.aor == *aor) {
+                seat.waiting.is_barred = true;
+            }
+        }
+    }
+
+    /// An empty buffer for a record.
+    pub(crate) fn buffer(&mut self) -> Vec<u8> {
+        self.spare.pop().unwrap_or_default()
+    }
+
+    pub(crate) fn give_back(&mut self, buffer: Vec<u8>) {
+        if self.spare.len() < SPARE && buffer.capacity() <= 4096 {
+            self.spare.push(buffer);
+        }
+    }
+
+    /// Leaves a record for the store.
+    pub(crate) fn store(&mut self, ticket: Option<u64>, record: Vec<u8>) {
+        self.records.push_back((ticket, record));
+    }
+
+    pub(crate) fn poll_record(&mut self) -> Option<(Option<u64>, Vec<u8>)> {
+        self.records.pop_front()
+    }
+
+    pub(crate) fn poll_timeout(&self) -> Option<Wakeup> {
+        self.deadlines.front().map(|(at, _)| Wakeup { at: *at, reason: "store" })
+    }
+}

@@ -1,0 +1,172 @@
+//! The real disk: one folder, held by one process.
+
+use std::fs::{self, DirBuilder, File, OpenOptions, TryLockError};
+use std::io::{self, Read as _, Write as _};
+use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as _};
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use crate::disk::{Disk, DiskFile};
+use crate::error::JournalError;
+
+/// A file whose lock says that a process has the folder, as the lock of the folder itself does: some file systems cannot lock a
+/// folder, and a file may be deleted.
+const LOCK: &str = "lock";
+
+/// The folder that a journal lives in: mode 0700, its files 0600. A second process is refused while any clone lives.
+#[derive(Clone, Debug)]
+pub struct Folder {
+    held: Arc<Held>,
+}
+
+#[derive(Debug)]
+struct Held {
+    path: PathBuf,
+    /// Other ones after the folder was removed, or moved away, and made again.
+    locks: Mutex<Locks>,
+}
+
+/// Locked as long as they are open.
+#[derive(Debug)]
+struct Locks {
+    folder: File,
+    _file: File,
+}
+
+impl Folder {
+    /// Takes the folder, and makes it if it is missing.
+    ///
+    /// # Errors
+    /// It cannot be made, read or written, is no folder, or another process has it.
+    pub fn open(path: &Path) -> Result<Self, JournalError> {
+        make(path).map_err(|cause| JournalError::of_folder(path, cause))?;
+        let locks = Mutex::new(take_locks(path)?);
+        Ok(Self { held: Arc::new(Held { path: path.to_owned(), locks }) })
+    }
+
+    /// The folder.
+    #[must_use]
+    pub fn path(&self) -> &Path {
+        &self.held.path
+    }
+
+    fn at(&self, name: &str) -> PathBuf {
+        self.held.path.join(name)
+    }
+
+    /// Where somebody removed the folder, or moved it away: a new one, so that the server recovers without a restart; or the one
+    /// that stands in its place, unless another process has that.
+    fn hold_again(&self) -> io::Result<()> {
+        let path = &self.held.path;
+        let mut locks = self.held.locks.lock().unwrap_or_else(PoisonError::into_inner);
+        let held = locks.folder.metadata()?;
+        let is_held = |there: fs::Metadata| (there.dev(), there.ino()) == (held.dev(), held.ino());
+        if fs::metadata(path).is_ok_and(is_held) {
+            return Ok(());
+        }
+        make(path)?;
+        *locks = take_locks(path).map_err(|fault| io::Error::other(fault.to_string()))?;
+        Ok(())
+    }
+}
+
+/// Makes the folder, and durable that it is there.
+fn make(path: &Path) -> io::Result<()> {
+    match fs::metadata(path) {
+        Ok(found) if found.is_dir() => return Ok(()),
+        Ok(_) => return Err(io::ErrorKind::NotADirectory.into()),
+        Err(missing) if missing.kind() == io::ErrorKind::NotFound => {}
+        Err(fault) => return Err(fault),
+    }
+    DirBuilder::new().recursive(true).mode(0o700).create(path)?;
+    match path.parent() {
+        Some(parent) if !parent.as_os_str().is_empty() => File::open(parent)?.sync_all(),
+        _ => File::open(".")?.sync_all(),
+    }
+}
+
+fn take_locks(path: &Path) -> Result<Locks, JournalError> {
+    let locked = || JournalError::Locked { path: path.to_owned() };
+    let folder = File::open(path).map_err(|cause| JournalError::of_folder(path, cause))?;
+    if let Err(TryLockError::WouldBlock) = folder.try_lock() {
+        return Err(locked());
+    }
+    let name = path.join(LOCK);
+    let file = OpenOptions::new().create(true).truncate(false).write(true).mode(0o600).open(&name);
+    let file = file.map_err(|cause| JournalError::of_folder(&name, cause))?;
+    match file.try_lock() {
+        Ok(()) => Ok(Locks { folder, _file: file }),
+        Err(TryLockError::WouldBlock) => Err(locked()),
+        Err(TryLockError::Error(cause)) => Err(JournalError::of_folder(&name, cause)),
+    }
+}
+
+impl Disk for Folder {
+    type File = RealFile;
+
+    fn list(&self) -> io::Result<Vec<String>> {
+        let mut names = Vec::new();
+        for entry in fs::read_dir(&self.held.path)? {
+            if let Ok(name) = entry?.file_name().into_string() {
+                names.push(name);
+            }
+        }
+        Ok(names)
+    }
+
+    fn read(&self, name: &str, at_most: u64, into: &mut Vec<u8>) -> io::Result<()> {
+        into.clear();
+        File::open(self.at(name))?.take(at_most).read_to_end(into).map(|_| ())
+    }
+
+    fn len(&self, name: &str) -> io::Result<u64> {
+        fs::metadata(self.at(name)).map(|found| found.len())
+    }
+
+    fn create(&self, name: &str) -> io::Result<RealFile> {
+        self.hold_again()?;
+        let file = OpenOptions::new().append(true).create_new(true).mode(0o600).open(self.at(name))?;
+        Ok(RealFile { file })
+    }
+
+    fn truncate(&self, name: &str, len: u64) -> io::Result<()> {
+        OpenOptions::new().write(true).open(self.at(name))?.set_len(len)
+    }
+
+    fn rename(&self, from: &str, to: &str) -> io::Result<()> {
+        fs::rename(self.at(from), self.at(to))
+    }
+
+    fn remove(&self, name: &str) -> io::Result<()> {
+        fs::remove_file(self.at(name))
+    }
+
+    fn sync_folder(&self) -> io::Result<()> {
+        File::open(&self.held.path)?.sync_all()
+    }
+
+    fn path_of(&self, name: &str) -> String {
+        self.at(name).display().to_string()
+    }
+}
+
+/// A file of a [`Folder`].
+#[derive(Debug)]
+pub struct RealFile {
+    file: File,
+}
+
+impl DiskFile for RealFile {
+    fn append(&mut self, bytes: &[u8]) -> io::Result<()> {
+        self.file.write_all(bytes)
+    }
+
+    fn sync(&mut self) -> io::Result<()> {
+        self.file.sync_data()?;
+        // A file that somebody removed syncs well and is lost.
+        if self.file.metadata()?.nlink() == 0 {
+            return Err(io::Error::new(io::ErrorKind::NotFound, "somebody removed the file"));
+        }
+        Ok(())
+    }
+}

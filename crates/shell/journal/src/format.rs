@@ -1,0 +1,335 @@
+//! The bytes of a segment, version 1. Numbers are little-endian; sums are CRC-32C.
+//!
+//! ```text
+//! header   magic 8 · version 4 · length of the header 4 · number of the segment 8 · id of the store 16
+//!          · number of the segment before 8 · its length as far as it counts 8 · number of the first group 8
+//!          · stamp: store 8, wall 8, boot 8, boot id 16 · 1 for a gap, else 0: 4 · zeros 16 · sum of all that 4
+//! group    mark 4 · length of the body 4 · number 8 · stamp: store 8, wall 8, boot 8 · records 4
+//!          · sum of the body 4 · sum of all that 4
+//! body     for each record: length 4 · bytes
+//! ```
+//!
+//! Magic, version, length and the sum at the end of the header stay in these places in every version. The sums of groups begin
+//! with the sum of their segment's header, so that a group in the blocks of another segment's file is no group.
+
+use crate::stamp::Stamp;
+
+/// The format that is written, and the newest that is read.
+pub(crate) const VERSION: u32 = 1;
+/// Bytes of a record at most.
+pub const MAX_RECORD: usize = 1 << 20;
+/// Bytes of a group's records at most, with their lengths.
+pub const MAX_GROUP: usize = 8 << 20;
+
+pub(crate) const HEADER: usize = 128;
+pub(crate) const GROUP_HEAD: usize = 52;
+const MAGIC: &[u8; 8] = b"STRWGR\x0d\x0a";
+const MARK: &[u8; 4] = b"grp\x01";
+/// A header of a later version is at most so long.
+const MAX_HEADER: usize = 4096;
+
+/// The first bytes of a segment.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Header {
+    pub number: u64,
+    pub store_id: [u8; 16],
+    /// The segment before; 0 if there is none.
+    pub previous: u64,
+    /// How much of it counts, whatever else is in its file.
+    pub previous_len: u64,
+    pub first_group: u64,
+    pub stamp: Stamp,
+    /// It stands in the place of a segment whose file was lost while the server ran: it has no groups, and what stands before
+    /// and behind it counts.
+    pub is_gap: bool,
+}
+
+/// Why bytes are no header.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum BadHeader {
+    Damaged,
+    Newer(u32),
+}
+
+impl Header {
+    /// Writes it; the sum that its groups' sums begin with.
+    pub(crate) fn write(&self, out: &mut Vec<u8>) -> u32 {
+        let start = out.len();
+        out.extend_from_slice(MAGIC);
+        out.extend_from_slice(&VERSION.to_le_bytes());
+        out.extend_from_slice(&(HEADER as u32).to_le_bytes());
+        out.extend_from_slice(&self.number.to_le_bytes());
+        out.extend_from_slice(&self.store_id);
+        for number in [
+            self.previous,
+            self.previous_len,
+            self.first_group,
+            self.stamp.store_ms,
+            self.stamp.wall_ms,
+            self.stamp.boot_ms,
+        ] {
+            out.extend_from_slice(&number.to_le_bytes());
+        }
+        out.extend_from_slice(&self.stamp.boot_id);
+        out.extend_from_slice(&u32::from(self.is_gap).to_le_bytes());
+        out.resize(start + HEADER - 4, 0);
+        let sum = crc32c::crc32c(out.get(start..).unwrap_or_default());
+        out.extend_from_slice(&sum.to_le_bytes());
+        sum
+    }
+
+    /// Reads it, and the sum that its groups' sums begin with.
+    pub(crate) fn parse(bytes: &[u8]) -> Result<(Self, u32), BadHeader> {
+        let mut fields = Fields(bytes);
+        let magic = fields.take::<8>().ok_or(BadHeader::Damaged)?;
+        let version = fields.u32().ok_or(BadHeader::Damaged)?;
+        let len = fields.u32().ok_or(BadHeader::Damaged)? as usize;
+        if magic != *MAGIC || !(HEADER..=MAX_HEADER).contains(&len) || len > bytes.len() {
+            return Err(BadHeader::Damaged);
+        }
+        let (sum, wanted) = sum_at_end(bytes, len).ok_or(BadHeader::Damaged)?;
+        if !matches(sum, wanted) {
+            return Err(BadHeader::Damaged);
+        }
+        match version {
+            VERSION if len == HEADER => fields.header().map(|header| (header, wanted)).ok_or(BadHeader::Damaged),
+            newer if newer > VERSION => Err(BadHeader::Newer(newer)),
+            _ => Err(BadHeader::Damaged),
+        }
+    }
+}
+
+fn sum_at_end(bytes: &[u8], len: usize) -> Option<(u32, u32)> {
+    let covered = bytes.get(..len.checked_sub(4)?)?;
+    let wanted = Fields(bytes.get(covered.len()..len)?).u32()?;
+    Some((crc32c::crc32c(covered), wanted))
+}
+
+/// A group while it is gathered: the bytes as they are written, with room before them for the head.
+#[derive(Debug)]
+pub(crate) struct Gathered {
+    bytes: Vec<u8>,
+    records: u32,
+}
+
+impl Gathered {
+    pub(crate) fn new() -> Self {
+        Self { bytes: vec![0; GROUP_HEAD], records: 0 }
+    }
+
+    pub(crate) fn records(&self) -> u32 {
+        self.records
+    }
+
+    /// Bytes of the group as it is written.
+    pub(crate) fn len(&self) -> usize {
+        self.bytes.len()
+    }
+
+    pub(crate) fn has_room_for(&self, record: &[u8]) -> bool {
+        self.bytes.len() - GROUP_HEAD + 4 + record.len() <= MAX_GROUP
+    }
+
+    pub(crate) fn push(&mut self, record: &[u8]) {
+        self.bytes.extend_from_slice(&(record.len() as u32).to_le_bytes());
+        self.bytes.extend_from_slice(record);
+        self.records += 1;
+    }
+
+    pub(crate) fn clear(&mut self) {
+        self.bytes.truncate(GROUP_HEAD);
+        self.records = 0;
+    }
+
+    /// Fills in the head.
+    pub(crate) fn seal(&mut self, salt: u32, number: u64, stamp: &Stamp) -> &[u8] {
+        let (head, body) = self.bytes.split_at_mut(GROUP_HEAD);
+        let sum = crc32c::crc32c_append(salt, body);
+        let mut at = 0;
+        let mut put = |field: &[u8]| {
+            head[at..at + field.len()].copy_from_slice(field);
+            at += field.len();
+        };
+        put(MARK);
+        put(&(body.len() as u32).to_le_bytes());
+        put(&number.to_le_bytes());
+        put(&stamp.store_ms.to_le_bytes());
+        put(&stamp.wall_ms.to_le_bytes());
+        put(&stamp.boot_ms.to_le_bytes());
+        put(&self.records.to_le_bytes());
+        put(&sum.to_le_bytes());
+        let sum = crc32c::crc32c_append(salt, &head[..GROUP_HEAD - 4]);
+        head[GROUP_HEAD - 4..].copy_from_slice(&sum.to_le_bytes());
+        &self.bytes
+    }
+}
+
+/// A group as it stands in a file, whole.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Group<'a> {
+    pub number: u64,
+    pub records: u32,
+    /// By the clocks; which start of the machine stands in the segment's header.
+    pub stamp: Stamp,
+    body: &'a [u8],
+}
+
+impl<'a> Group<'a> {
+    /// The group at the beginning of `bytes`, if it is one and whole.
+    pub(crate) fn parse(bytes: &'a [u8], salt: u32) -> Option<Self> {
+        let mut fields = Fields(bytes);
+        if fields.take::<4>()? != *MARK {
+            return None;
+        }
+        let len = fields.u32()? as usize;
+        let number = fields.u64()?;
+        let stamp = Stamp { store_ms: fields.u64()?, wall_ms: fields.u64()?, boot_ms: fields.u64()?, boot_id: [0; 16] };
+        let records = fields.u32()?;
+        let (body_sum, head_sum) = (fields.u32()?, fields.u32()?);
+        if !matches(crc32c::crc32c_append(salt, bytes.get(..GROUP_HEAD - 4)?), head_sum) || len > MAX_GROUP {
+            return None;
+        }
+        let body = fields.0.get(..len)?;
+        if !matches(crc32c::crc32c_append(salt, body), body_sum) {
+            return None;
+        }
+        let group = Self { number, records, stamp, body };
+        group.adds_up().then_some(group)
+    }
+
+    /// Bytes in the file.
+    pub(crate) fn len(&self) -> usize {
+        GROUP_HEAD + self.body.len()
+    }
+
+    pub(crate) fn iter(&self) -> Records<'a> {
+        Records(self.body)
+    }
+
+    /// Whether as many records as it says fill the body.
+    fn adds_up(&self) -> bool {
+        let mut records = self.iter();
+        let count = records.by_ref().count();
+        count == self.records as usize && records.0.is_empty()
+    }
+}
+
+/// The records of a group, in order.
+#[derive(Debug)]
+pub(crate) struct Records<'a>(&'a [u8]);
+
+impl<'a> Iterator for Records<'a> {
+    type Item = &'a [u8];
+
+    fn next(&mut self) -> Option<&'a [u8]> {
+        let mut fields = Fields(self.0);
+        let len = fields.u32()? as usize;
+        let record = fields.0.get(..len)?;
+        self.0 = fields.0.get(len..)?;
+        Some(record)
+    }
+}
+
+/// What is whole in a segment's bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scan {
+    /// Where the last group begins; the end of the header if there is none.
+    pub last: u64,
+    /// Where the whole groups end.
+    pub end: u64,
+    pub groups: u64,
+    pub records: u64,
+    /// The number of the group that would follow.
+    pub next_group: u64,
+    /// The latest moment in it.
+    pub stamp: Stamp,
+    /// A whole group stands behind what is not one.
+    pub more: bool,
+}
+
+/// Looks at all groups of `bytes`, a segment with that header.
+pub(crate) fn scan(bytes: &[u8], header: &Header, salt: u32) -> Scan {
+    let mut scan = Scan {
+        last: HEADER as u64,
+        end: HEADER as u64,
+        groups: 0,
+        records: 0,
+        next_group: header.first_group,
+        stamp: header.stamp,
+        more: false,
+    };
+    let mut rest = bytes.get(HEADER..).unwrap_or_default();
+    while let Some(group) = Group::parse(rest, salt).filter(|group| group.number == scan.next_group) {
+        scan.last = scan.end;
+        scan.end += group.len() as u64;
+        scan.groups += 1;
+        scan.records += u64::from(group.records);
+        scan.next_group = scan.next_group.saturating_add(1);
+        if group.stamp.store_ms >= scan.stamp.store_ms {
+            scan.stamp = Stamp { boot_id: header.stamp.boot_id, ..group.stamp };
+        }
+        rest = rest.get(group.len()..).unwrap_or_default();
+    }
+    scan.more = !rest.is_empty() && has_group(rest, salt, scan.next_group);
+    scan
+}
+
+/// Whether a whole group stands anywhere in these bytes, of that number or a later one.
+fn has_group(bytes: &[u8], salt: u32, number: u64) -> bool {
+    let mut rest = bytes;
+    while let Some(at) = memchr::memmem::find(rest, MARK) {
+        let here = rest.get(at..).unwrap_or_default();
+        if Group::parse(here, salt).is_some_and(|group| group.number >= number) {
+            return true;
+        }
+        rest = here.get(1..).unwrap_or_default();
+    }
+    false
+}
+
+/// The groups of a segment that was scanned, from `from` to `end`.
+pub(crate) fn groups(bytes: &[u8], salt: u32, from: u64, end: u64) -> impl Iterator<Item = Group<'_>> {
+    let mut rest = bytes.get(from as usize..end as usize).unwrap_or_default();
+    std::iter::from_fn(move || {
+        let group = Group::parse(rest, salt)?;
+        rest = rest.get(group.len()..).unwrap_or_default();
+        Some(group)
+    })
+}
+
+/// The one place where sums are compared.
+fn matches(sum: u32, wanted: u32) -> bool {
+    #[cfg(test)]
+    if crate::tests::planted::SUMS_IGNORED.get() {
+        return true;
+    }
+    sum == wanted
+}
+
+struct Fields<'a>(&'a [u8]);
+
+impl Fields<'_> {
+    fn take<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (field, rest) = self.0.split_first_chunk()?;
+        self.0 = rest;
+        Some(*field)
+    }
+
+    fn u32(&mut self) -> Option<u32> {
+        self.take().map(u32::from_le_bytes)
+    }
+
+    fn u64(&mut self) -> Option<u64> {
+        self.take().map(u64::from_le_bytes)
+    }
+
+    fn header(&mut self) -> Option<Header> {
+        let number = self.u64()?;
+        let store_id = self.take()?;
+        let (previous, previous_len, first_group) = (self.u64()?, self.u64()?, self.u64()?);
+        let (store_ms, wall_ms, boot_ms) = (self.u64()?, self.u64()?, self.u64()?);
+        let stamp = Stamp { store_ms, wall_ms, boot_ms, boot_id: self.take()? };
+        let is_gap = self.u32()? == 1;
+        Some(Header { number, store_id, previous, previous_len, first_group, stamp, is_gap })
+    }
+}

@@ -1,0 +1,178 @@
+//! After a fault: what is missing is told, and a new segment begins.
+
+use std::mem;
+
+use super::{Journal, Plan, Recovered, Writing, set_aside};
+use crate::disk::{Disk, Operation};
+use crate::error::Fault;
+use crate::find::{Found, SET_ASIDE, UNFINISHED};
+use crate::format::{HEADER, Header};
+use crate::reader::{self, Segment, name_of};
+use crate::stamp::Stamp;
+
+/// A lost file. One that says so stands in its place, since the headers behind it name it.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Gap {
+    number: u64,
+    previous: u64,
+    previous_len: u64,
+}
+
+/// What an opening could not do because nothing could be written.
+#[derive(Debug, Default)]
+pub(super) struct Untidy {
+    /// To be kept for a person.
+    aside: Vec<u64>,
+    /// To be removed when a newer header is durable.
+    strays: Vec<u64>,
+    /// What was found is replayed from this file too, so that it stays until that is over.
+    tail: Option<u64>,
+}
+
+impl Untidy {
+    pub(super) fn new(found: &Found) -> Self {
+        let tail = found.tail.map(|tail| (tail.header.number, tail.damaged));
+        let damaged = tail.filter(|(_, damaged)| *damaged).map(|(number, _)| number);
+        Self {
+            aside: found.set_aside.iter().copied().chain(damaged).collect(),
+            strays: found.strays.clone(),
+            tail: tail.filter(|(_, damaged)| !damaged).map(|(number, _)| number),
+        }
+    }
+
+    pub(super) fn is_replayed_from(&self, number: u64) -> bool {
+        self.tail == Some(number)
+    }
+}
+
+impl<D: Disk> Journal<D> {
+    /// Begins a new segment after a fault; without one this does nothing. Where files of the journal are gone meanwhile, what
+    /// the others have still counts.
+    ///
+    /// # Errors
+    /// The disk still refuses.
+    pub fn recover(&mut self, stamp: Stamp) -> Result<Recovered, Fault> {
+        let Writing::Refused(_, plan) = &self.writing else { return Ok(Recovered::default()) };
+        let mut plan = *plan;
+        match self.missing(&plan) {
+            Ok(missing) if missing.is_empty() => {}
+            Ok(missing) => {
+                plan = self.bridge(plan, &missing);
+                if let Writing::Refused(_, old) = &mut self.writing {
+                    *old = plan;
+                }
+            }
+            Err(fault) => return Err(self.refuse(fault, plan)),
+        }
+        if let Err(fault) = self.make_gaps(stamp) {
+            return Err(self.refuse(fault, plan));
+        }
+        self.begin(stamp)?;
+        Ok(Recovered { lost: mem::take(&mut self.lost), kept_as: self.tidy_up_late() })
+    }
+
+    /// Segments that should be there and are not.
+    fn missing(&self, plan: &Plan) -> Result<Vec<u64>, Fault> {
+        let names = match self.disk.list() {
+            Ok(names) => names,
+            Err(gone) if gone.kind() == std::io::ErrorKind::NotFound => Vec::new(),
+            Err(cause) => return Err(Fault::new(&self.disk, Operation::List, "", &cause)),
+        };
+        // Only now: whoever removes a file says so before, and then it is not lost.
+        let removed = self.removed();
+        let carried = plan.carried.map(|carried| carried.segment);
+        let closed = self.closed.iter().map(|segment| segment.number);
+        let wanted = closed.chain([plan.previous]).chain(carried).filter(|&number| {
+            number > removed && !self.gaps.iter().any(|gap| gap.number == number) && !names.contains(&name_of(number))
+        });
+        let mut missing: Vec<u64> = wanted.collect();
+        missing.sort_unstable();
+        missing.dedup();
+        Ok(missing)
+    }
+
+    /// Plans around what is missing: gaps in the places of lost files, so that what stands before and behind them counts. Of
+    /// those before the oldest that is left one is enough, and none where none is left.
+    fn bridge(&mut self, plan: Plan, missing: &[u64]) -> Plan {
+        self.lost.extend_from_slice(missing);
+        let is_lost = |number: u64| missing.contains(&number);
+        let removed = self.removed();
+        let lost_carried = plan.carried.map(|carried| carried.segment).filter(|&number| is_lost(number));
+        let in_checkpoint = self.closed.iter().take_while(|segment| segment.number <= removed).count();
+        let mut row = self.closed.split_off(in_checkpoint);
+        let closed = row.len();
+        let newest = row.last().map_or(removed, |last| last.number);
+        if plan.previous > newest {
+            row.push(Segment { number: plan.previous, len: plan.previous_len });
+        }
+        if let Some(number) = lost_carried.filter(|number| *number > plan.previous) {
+            row.push(Segment { number, len: HEADER as u64 });
+        }
+        let Some(oldest) = row.iter().position(|segment| !is_lost(segment.number)) else {
+            return Plan { first_group: self.next_group, ..Plan::default() };
+        };
+        let first = oldest.saturating_sub(1);
+        let mut before = Segment { number: 0, len: 0 };
+        for segment in row.iter_mut().skip(first) {
+            if is_lost(segment.number) {
+                let Segment { number: previous, len: previous_len } = before;
+                self.gaps.push(Gap { number: segment.number, previous, previous_len });
+                segment.len = HEADER as u64;
+            }
+            before = *segment;
+        }
+        let is_tail_lost = lost_carried.is_some() || is_lost(plan.previous);
+        self.closed.extend(row.into_iter().take(closed).skip(first));
+        if !is_tail_lost {
+            return plan;
+        }
+        Plan {
+            previous: before.number,
+            previous_len: before.len,
+            first_group: self.next_group,
+            carried: None,
+            superseded: plan.superseded.filter(|&number| !is_lost(number)),
+        }
+    }
+
+    fn make_gaps(&mut self, stamp: Stamp) -> Result<(), Fault> {
+        while let Some(&Gap { number, previous, previous_len }) = self.gaps.first() {
+            let (store_id, first_group) = (self.settings.store_id, self.next_group);
+            let header = Header { number, store_id, previous, previous_len, first_group, stamp, is_gap: true };
+            let mut bytes = Vec::with_capacity(HEADER);
+            header.write(&mut bytes);
+            if let Err(fault) = self.make_file(number, &bytes) {
+                let _ = self.disk.remove(&format!("{}{UNFINISHED}", name_of(number)));
+                return Err(fault);
+            }
+            self.gaps.remove(0);
+        }
+        Ok(())
+    }
+
+    /// A new segment stands behind what a faulty opening found. Where the damaged files are now.
+    fn tidy_up_late(&mut self) -> Vec<String> {
+        for number in mem::take(&mut self.untidy.strays) {
+            let _ = reader::remove(&self.disk, &name_of(number));
+        }
+        let mut kept_as = Vec::new();
+        for number in mem::take(&mut self.untidy.aside) {
+            if set_aside(&self.disk, number, &mut []) {
+                kept_as.push(self.disk.path_of(&format!("{}{SET_ASIDE}", name_of(number))));
+            }
+        }
+        kept_as
+    }
+
+    /// Nothing is replayed any more.
+    pub(super) fn remove_superseded(&mut self) {
+        let Some(number) = self.untidy.tail.take() else { return };
+        let counts = self.closed.iter().chain(&self.undead).any(|segment| segment.number == number);
+        match &self.writing {
+            Writing::Well(_) if !counts => drop(reader::remove(&self.disk, &name_of(number))),
+            Writing::Well(_) => {}
+            // It is carried over, or named, by the next segment.
+            Writing::Refused(..) => self.untidy.tail = Some(number),
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Reading segments, on whichever thread.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::disk::{Disk, Operation};
+use crate::error::{Fault, JournalError};
+use crate::find::SET_ASIDE;
+use crate::format::{self, Header};
+
+/// A file of the journal as far as it counts. Numbers begin with 1 and only grow, with gaps.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Segment {
+    /// Which.
+    pub number: u64,
+    /// Bytes that count.
+    pub len: u64,
+}
+
+/// Reads segments of one journal, one at a time in memory.
+#[derive(Clone, Debug)]
+pub struct Reader<D> {
+    disk: D,
+    store_id: [u8; 16],
+    removed: Arc<AtomicU64>,
+    buffer: Vec<u8>,
+}
+
+impl<D: Disk> Reader<D> {
+    pub(crate) fn new(disk: D, store_id: [u8; 16], removed: Arc<AtomicU64>) -> Self {
+        Self { disk, store_id, removed, buffer: Vec::new() }
+    }
+
+    /// Gives each record of the segment, in order.
+    ///
+    /// # Errors
+    /// It cannot be read, or is not as it was verified. No record was given then.
+    pub fn read(&mut self, segment: Segment, mut each: impl FnMut(&[u8])) -> Result<(), JournalError> {
+        let name = name_of(segment.number);
+        let read = match self.disk.read(&name, segment.len, &mut self.buffer) {
+            // The journal, opened with a fault, has recovered meanwhile and put the file aside: what counts of it is the same.
+            Err(cause) if cause.kind() == io::ErrorKind::NotFound => {
+                let aside = format!("{name}{SET_ASIDE}");
+                self.disk.read(&aside, segment.len, &mut self.buffer).map_err(|_| cause)
+            }
+            read => read,
+        };
+        read.map_err(|cause| Fault::new(&self.disk, Operation::Read, &name, &cause))?;
+        let salt = self.salt(segment)?;
+        for group in format::groups(&self.buffer, salt, format::HEADER as u64, segment.len) {
+            group.iter().for_each(&mut each);
+        }
+        Ok(())
+    }
+
+    fn salt(&self, segment: Segment) -> Result<u32, JournalError> {
+        let changed = |offset| JournalError::Changed { path: self.disk.path_of(&name_of(segment.number)), offset };
+        let (header, salt) = Header::parse(&self.buffer).map_err(|_| changed(0))?;
+        if header.number != segment.number || header.store_id != self.store_id {
+            return Err(changed(0));
+        }
+        match format::scan(&self.buffer, &header, salt).end {
+            end if end == segment.len => Ok(salt),
+            end => Err(changed(end)),
+        }
+    }
+
+    /// Removes the file of a segment that is in a durable checkpoint, with all older ones, here and not on the journal's thread;
+    /// [`Journal::remove_through`](crate::Journal::remove_through) there afterwards costs nothing.
+    ///
+    /// # Errors
+    /// The file is there and cannot be removed.
+    pub fn remove(&self, segment: Segment) -> Result<(), Fault> {
+        // First, so that a recovery that misses the file does not take it for lost.
+        self.removed.fetch_max(segment.number, Ordering::SeqCst);
+        remove(&self.disk, &name_of(segment.number))
+    }
+}
+
+/// Removes a file; one that is gone is as good.
+pub(crate) fn remove(disk: &impl Disk, name: &str) -> Result<(), Fault> {
+    match disk.remove(name) {
+        Err(cause) if cause.kind() != io::ErrorKind::NotFound => Err(Fault::new(disk, Operation::Remove, name, &cause)),
+        _ => Ok(()),
+    }
+}
+
+/// The file of a segment.
+pub(crate) fn name_of(number: u64) -> String {
+    format!("journal-{number:016x}.log")
+}

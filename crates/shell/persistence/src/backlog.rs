@@ -1,0 +1,122 @@
+//! Records by address of record, of each the newest state only.
+
+use std::collections::HashMap;
+use std::collections::hash_map::Entry;
+use std::mem;
+
+use strowger_registrar::{Record, record};
+
+/// What an entry costs besides its bytes.
+const ENTRY_BYTES: usize = 96;
+
+/// Each address with the state that its records add up to, or with a refresh where its state is elsewhere.
+#[derive(Debug)]
+pub(crate) struct Backlog {
+    states: HashMap<Box<[u8]>, Vec<u8>>,
+    bytes: usize,
+    max_addresses: usize,
+    max_bytes: usize,
+    scratch: Vec<u8>,
+}
+
+/// What became of a record.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Added {
+    Yes,
+    /// There is no room for another address.
+    Full,
+    /// It is no record.
+    Bad,
+}
+
+impl Backlog {
+    pub(crate) fn new(max_addresses: usize, max_bytes: usize) -> Self {
+        Self { states: HashMap::new(), bytes: 0, max_addresses, max_bytes, scratch: Vec::new() }
+    }
+
+    pub(crate) fn unbounded() -> Self {
+        Self::new(usize::MAX, usize::MAX)
+    }
+
+    /// An empty one with the same bounds; what was there is given back.
+    pub(crate) fn take(&mut self) -> Self {
+        let empty = Self::new(self.max_addresses, self.max_bytes);
+        mem::replace(self, empty)
+    }
+
+    pub(crate) fn add(&mut self, bytes: &[u8]) -> Added {
+        let Ok(record) = Record::parse(bytes) else { return Added::Bad };
+        if let Some(state) = self.states.get_mut(record.aor()) {
+            record::merge(Some(state), bytes, &mut self.scratch);
+            self.bytes = self.bytes - state.len() + self.scratch.len();
+            state.clear();
+            state.extend_from_slice(&self.scratch);
+            return Added::Yes;
+        }
+        let cost = ENTRY_BYTES + record.aor().len() + bytes.len();
+        if self.states.len() >= self.max_addresses || self.bytes.saturating_add(cost) > self.max_bytes {
+            return Added::Full;
+        }
+        self.bytes += cost;
+        self.states.insert(record.aor().into(), bytes.to_vec());
+        Added::Yes
+    }
+
+    /// Adds all of `newer`; says how many addresses found no room.
+    pub(crate) fn absorb(&mut self, newer: &Self) -> u64 {
+        newer.states.values().map(|state| u64::from(self.add(state) == Added::Full)).sum()
+    }
+
+    /// As [`absorb`](Self::absorb), moving what it can.
+    pub(crate) fn absorb_all(&mut self, newer: Self) -> u64 {
+        if self.is_empty() && newer.max_addresses == self.max_addresses && newer.max_bytes == self.max_bytes {
+            *self = newer;
+            return 0;
+        }
+        let mut lost = 0;
+        for (aor, state) in newer.states {
+            let cost = ENTRY_BYTES + aor.len() + state.len();
+            let has_room = self.states.len() < self.max_addresses && self.bytes.saturating_add(cost) <= self.max_bytes;
+            match self.states.entry(aor) {
+                Entry::Vacant(vacant) if has_room => {
+                    self.bytes += cost;
+                    vacant.insert(state);
+                }
+                Entry::Vacant(_) => lost += 1,
+                Entry::Occupied(mut occupied) => {
+                    record::merge(Some(occupied.get()), &state, &mut self.scratch);
+                    self.bytes = self.bytes - occupied.get().len() + self.scratch.len();
+                    occupied.get_mut().clone_from(&self.scratch);
+                }
+            }
+        }
+        lost
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.states.is_empty()
+    }
+
+    pub(crate) fn len(&self) -> usize {
+        self.states.len()
+    }
+
+    pub(crate) fn contains(&self, aor: &[u8]) -> bool {
+        self.states.contains_key(aor)
+    }
+
+    pub(crate) fn state_of(&self, aor: &[u8]) -> Option<&[u8]> {
+        self.states.get(aor).map(Vec::as_slice)
+    }
+
+    pub(crate) fn records(&self) -> impl Iterator<Item = &[u8]> {
+        self.states.values().map(Vec::as_slice)
+    }
+
+    /// By address.
+    pub(crate) fn sorted(&self) -> Vec<(&[u8], &[u8])> {
+        let mut all: Vec<(&[u8], &[u8])> = self.states.iter().map(|(aor, state)| (&**aor, &**state)).collect();
+        all.sort_unstable_by_key(|(aor, _)| *aor);
+        all
+    }
+}

@@ -1,0 +1,468 @@
+//! The checkpoint thread: closed segments of the journal become rows of the database, and are removed.
+
+use std::collections::VecDeque;
+use std::mem;
+use std::ops::ControlFlow;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use strowger_foundation::Timestamp;
+use strowger_journal::{Disk, JournalError, Reader, Segment, Stamp};
+use strowger_registrar::{Locations, Record, record};
+use strowger_store::{Checkpoint, LocationChange, LocationStore, Merged, Pace, Part, StoreError, Written};
+
+use crate::backlog::{Added, Backlog};
+use crate::backup::{self, Task};
+use crate::batch::Batch;
+use crate::queue::{Order, Rotated};
+use crate::shared::{Shared, Wish};
+use crate::time::{StoreClock, encode};
+
+/// Segments that are read at once have so many bytes together, or are one.
+const BYTES_AT_ONCE: u64 = 64 << 20;
+/// How long the store thread may take to close a segment before it is taken for stuck.
+const PATIENCE: Duration = Duration::from_secs(20);
+/// What expired so long before the last checkpoint has no refresh on its way.
+const PURGE_MARGIN_MS: u64 = 600_000;
+const PURGE_ROWS: u32 = 5000;
+/// Rows that are written at once, and the pause after them.
+const ROWS_AT_ONCE: u64 = 2000;
+const BETWEEN: Duration = Duration::from_millis(10);
+const PURGE_PAUSE: Duration = Duration::from_millis(250);
+/// After so many tries to read a segment it is given up, and the table in memory written instead.
+pub(crate) const READ_TRIES: u32 = 5;
+/// How often at most everything is written anew because something does not fit.
+const ANEW_EVERY: Duration = Duration::from_secs(3600);
+/// Between two looks whether the workers have done what they were told.
+const LOOK_AGAIN: Duration = Duration::from_millis(5);
+/// Where everything could not be written, so many times as long as that took goes by before the next try.
+const EVERYTHING_SHARE: u32 = 4;
+/// Less than the store thread and the workers.
+const NICENESS: i32 = 10;
+
+/// Why there is no checkpoint.
+#[derive(Debug, thiserror::Error)]
+pub(crate) enum Failure {
+    #[error(transparent)]
+    Journal(#[from] JournalError),
+    #[error(transparent)]
+    Store(#[from] StoreError),
+    #[error("{0}")]
+    Rotate(String),
+}
+
+/// What a checkpoint met besides.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Oddities {
+    /// Records that cannot be read.
+    pub(crate) bad: u64,
+    /// Refreshes of what is not there.
+    pub(crate) orphans: u64,
+    /// Rows that were damaged and are replaced or gone.
+    pub(crate) damaged: u64,
+}
+
+/// Brings what `segments` say into the database, with the number of the last. Durable on return; after an error the checkpoint is
+/// the old one, and doing it all again is right.
+pub(crate) fn write_segments<D: Disk>(
+    reader: &mut Reader<D>,
+    store: &mut LocationStore,
+    segments: &[Segment],
+    stamp: &Stamp,
+) -> Result<Oddities, Failure> {
+    let Some(last) = segments.last() else { return Ok(Oddities::default()) };
+    let mut oddities = Oddities::default();
+    let mut newest = Backlog::unbounded();
+    for segment in segments {
+        reader.read(*segment, |record| oddities.bad += u64::from(newest.add(record) == Added::Bad))?;
+    }
+    // In the table's own order each small transaction touches few pages.
+    let mut sorted = newest.sorted();
+    sorted.sort_by_key(|(aor, _)| LocationStore::place(aor));
+    let changes = sorted.into_iter().filter_map(|(aor, state)| change_to(aor, state));
+    let checkpoint = Checkpoint { segment: last.number, stamp: encode(stamp) };
+    let Written { kept, damaged, .. } = store.write(changes, &checkpoint)?;
+    // A refresh of a damaged row is one of nothing, too.
+    (oddities.orphans, oddities.damaged) = (kept.saturating_sub(damaged), damaged);
+    Ok(oddities)
+}
+
+/// What a state or a refresh makes of its row.
+fn change_to<'a>(aor: &'a [u8], state: &'a [u8]) -> Option<LocationChange<'a>> {
+    let record = Record::parse(state).ok()?;
+    Some(if record.is_refresh() {
+        LocationChange::Merge { aor, newer: state, merge: renew }
+    } else if record.is_removal() {
+        LocationChange::Remove { aor }
+    } else {
+        LocationChange::Put { aor, expires_ms: expiry(&record), record: state }
+    })
+}
+
+/// What a refresh makes of a row; nothing where there is none.
+fn renew(row: Option<&[u8]>, refresh: &[u8], merged: &mut Vec<u8>) -> Merged {
+    let Some(row) = row else { return Merged::Keep };
+    record::merge(Some(row), refresh, merged);
+    match Record::parse(merged) {
+        Ok(record) if record.is_removal() => Merged::Remove,
+        Ok(record) if !record.is_refresh() => Merged::Put { expires_ms: expiry(&record) },
+        _ => Merged::Keep,
+    }
+}
+
+fn expiry(record: &Record<'_>) -> u64 {
+    record.expires_ms().min(i64::MAX.cast_unsigned())
+}
+
+/// Owns the connection that writes to the database.
+pub(crate) struct Checkpointer<D: Disk, B> {
+    pub(crate) reader: Reader<D>,
+    pub(crate) database: PathBuf,
+    pub(crate) locations: Arc<Locations>,
+    pub(crate) shared: Arc<Shared<B>>,
+    pub(crate) clock: StoreClock,
+    /// The newest segment that is in the database.
+    pub(crate) done: u64,
+    pub(crate) store: Option<LocationStore>,
+    pub(crate) read_failures: u32,
+    /// When everything was last written anew because something did not fit.
+    pub(crate) anew_at: Option<Timestamp>,
+    /// Store time: what was staged before is in the database.
+    pub(crate) floor_ms: u64,
+    pub(crate) retry_at: Option<Timestamp>,
+    pub(crate) rotate_at: Timestamp,
+    pub(crate) purge_at: Option<Timestamp>,
+    /// Backups that wait until all is loaded.
+    pub(crate) waiting: Vec<Task>,
+}
+
+impl<D: Disk, B: Batch> Checkpointer<D, B> {
+    /// Works until it is told to end.
+    pub(crate) fn run(mut self) {
+        // A checkpoint is in no hurry; where this is not permitted it is no matter.
+        let _ = rustix::process::setpriority_process(None, NICENESS);
+        loop {
+            let agenda = self.wait();
+            if !self.pass(agenda) {
+                return;
+            }
+        }
+    }
+
+    fn wait(&self) -> VecDeque<Wish> {
+        let now = self.clock.now();
+        let is_loaded = self.shared.is_loaded();
+        let look_at = (!self.waiting.is_empty()).then(|| now + self.shared.limits.recover_every);
+        let due = [self.retry_at, self.purge_at, look_at, is_loaded.then_some(self.rotate_at)];
+        let pause = due.into_iter().flatten().min().map_or(Duration::MAX, |due| due.saturating_since(now));
+        // After a failure nothing but time, and who asks, leads to the next try.
+        let is_ready = is_loaded && self.retry_at.is_none();
+        self.shared.agenda(is_ready.then_some(self.done), pause)
+    }
+
+    /// Does what there is to do; `false` when it was told to end.
+    pub(crate) fn pass(&mut self, agenda: VecDeque<Wish>) -> bool {
+        let now = self.clock.now();
+        if self.shared.is_loaded() {
+            if now >= self.rotate_at {
+                self.rotate_at = now + self.shared.limits.checkpoint_every;
+                if let Ok(rotated) = self.rotate() {
+                    self.floor_after(rotated);
+                }
+            }
+            if self.retry_at.is_none_or(|at| now >= at) {
+                self.try_all();
+            }
+            if self.purge_at.is_some_and(|at| now >= at) {
+                self.purge();
+            }
+        }
+        self.see_to_waiting();
+        let mut goes_on = true;
+        for wish in agenda {
+            match wish {
+                // The loader reads what a checkpoint would remove.
+                Wish::Backup(task) if !self.shared.is_loaded() => self.waiting.push(task),
+                Wish::Backup(task) => {
+                    let lacks = self.bring_up_to_date().err();
+                    self.back_up(task, lacks);
+                }
+                Wish::Final(reply) => {
+                    drop(reply.send(self.finish()));
+                    self.shared.queue.order(Order::End);
+                    goes_on = false;
+                }
+            }
+        }
+        goes_on
+    }
+
+    /// Backups that were asked for while it loaded.
+    fn see_to_waiting(&mut self) {
+        let why_not = self.shared.why_not_loaded();
+        if self.waiting.is_empty() || !self.shared.is_loaded() && why_not.is_none() {
+            return;
+        }
+        let lacks = match why_not {
+            Some(why) if !self.shared.is_loaded() => Some(why),
+            _ => self.bring_up_to_date().err(),
+        };
+        for task in mem::take(&mut self.waiting) {
+            self.back_up(task, lacks.clone());
+        }
+    }
+
+    /// Checkpoints what there is; where that is not enough, all.
+    fn try_all(&mut self) {
+        self.retry_at = None;
+        if self.shared.takes_everything() {
+            self.write_everything();
+        }
+        if self.retry_at.is_none() {
+            self.catch_up();
+        }
+    }
+
+    /// Checkpoints what is closed, some segments at a time.
+    fn catch_up(&mut self) {
+        let closed = self.shared.closed();
+        let todo: Vec<Segment> = closed.into_iter().filter(|segment| segment.number > self.done).collect();
+        let mut todo = &*todo;
+        while !todo.is_empty() {
+            let (now, rest) = todo.split_at(how_many(todo));
+            todo = rest;
+            if let Err(failure) = self.checkpoint(now) {
+                self.on_failure(&failure, (now.len() + rest.len()) as u64);
+                return;
+            }
+            self.shared.checkpoint_done(self.clock.now(), rest.len() as u64, self.rows());
+        }
+    }
+
+    fn checkpoint(&mut self, segments: &[Segment]) -> Result<(), Failure> {
+        let stamp = self.clock.stamp();
+        let pace = self.pace();
+        let store = open_store(&mut self.store, &self.database)?;
+        store.set_pace(pace);
+        let oddities = write_segments(&mut self.reader, store, segments, &stamp)?;
+        if oddities != Oddities::default() {
+            self.on_oddities(oddities);
+        }
+        self.on_checkpoint(segments);
+        Ok(())
+    }
+
+    /// The journal's syncs must not wait for many megabytes of the database's, unless somebody waits for the end of it all.
+    fn pace(&self) -> Option<Pace> {
+        (!self.shared.is_stopping()).then_some(Pace { rows: ROWS_AT_ONCE, pause: BETWEEN })
+    }
+
+    fn on_oddities(&mut self, Oddities { bad, orphans, damaged }: Oddities) {
+        let now = self.clock.now();
+        let is_soon = self.anew_at.is_some_and(|at| now.saturating_since(at) < ANEW_EVERY);
+        let what = if is_soon { "they stay in memory only" } else { "all of it is written anew" };
+        tracing::error!(
+            "of the registrations in the journal {bad} cannot be read, {orphans} refresh what is not there, and {damaged} rows are \
+             damaged; {what}"
+        );
+        if !is_soon {
+            self.anew_at = Some(now);
+            self.shared.want_everything();
+        }
+    }
+
+    /// Files go away only after the database has them for good.
+    fn on_checkpoint(&mut self, segments: &[Segment]) {
+        self.read_failures = 0;
+        for segment in segments {
+            if let Err(fault) = self.reader.remove(*segment) {
+                tracing::debug!("a segment that is not needed any more stays for now: {fault}");
+            }
+            self.done = self.done.max(segment.number);
+        }
+        self.shared.queue.order(Order::RemoveThrough(self.done));
+    }
+
+    fn on_failure(&mut self, failure: &Failure, behind: u64) {
+        self.retry_at = Some(self.clock.now() + self.shared.limits.recover_every);
+        self.shared.checkpoint_failed(&failure.to_string(), behind);
+        match failure {
+            Failure::Store(StoreError::Disk { .. }) => self.store = None,
+            Failure::Journal(error) => {
+                self.read_failures += 1;
+                if matches!(error, JournalError::Changed { .. }) || self.read_failures >= READ_TRIES {
+                    self.shared.want_everything();
+                }
+            }
+            Failure::Store(_) | Failure::Rotate(_) => {}
+        }
+    }
+
+    /// Files of the journal are lost or cannot be read: the table in memory has all that they had.
+    fn write_everything(&mut self) {
+        let begun = self.clock.now();
+        match self.try_everything() {
+            Ok(rows) => {
+                tracing::info!("all {rows} registered addresses were written to the database anew");
+                self.shared.checkpoint_done(self.clock.now(), 0, self.rows());
+            }
+            Err(failure) => {
+                self.on_failure(&failure, 1);
+                // To copy the whole table is dear: it must not become all that this thread does.
+                let took = self.clock.now().saturating_since(begun);
+                self.retry_at = self.retry_at.max(Some(self.clock.now() + took * EVERYTHING_SHARE));
+                self.shared.want_everything();
+            }
+        }
+    }
+
+    fn try_everything(&mut self) -> Result<u64, Failure> {
+        let rotated = self.rotate().map_err(Failure::Rotate)?;
+        // What was committed before must be in the table, however long a worker takes to put it there.
+        self.await_workers().map_err(Failure::Rotate)?;
+        let all = everything(&self.locations, self.clock.now());
+        let checkpoint = Checkpoint { segment: rotated.through.max(self.done), stamp: encode(&self.clock.stamp()) };
+        let pace = self.pace();
+        let store = open_store(&mut self.store, &self.database)?;
+        let mut gone: Vec<Vec<u8>> = Vec::new();
+        let read = store.for_each(&Part::ALL, |row| {
+            if !all.contains(row.aor) {
+                gone.push(row.aor.to_vec());
+            }
+            ControlFlow::Continue(())
+        });
+        match read {
+            // What cannot be read cannot be removed either.
+            Ok(_) | Err(StoreError::Damaged { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+        store.set_pace(pace);
+        let mut sorted = all.sorted();
+        sorted.sort_by_key(|(aor, _)| LocationStore::place(aor));
+        let changes = sorted.into_iter().filter_map(|(aor, state)| change_to(aor, state));
+        let removals = gone.iter().map(|aor| LocationChange::Remove { aor });
+        store.write(changes.chain(removals), &checkpoint)?;
+        self.floor_after(rotated);
+        let covered: Vec<Segment> = self.shared.closed_through(checkpoint.segment);
+        self.done = checkpoint.segment;
+        self.retry_at = None;
+        self.on_checkpoint(&covered);
+        self.shared.queue.order(Order::Rewritten(checkpoint.segment));
+        Ok(all.len() as u64)
+    }
+
+    /// Waits until the workers have put into the table what they were told until now.
+    fn await_workers(&self) -> Result<(), String> {
+        let undealt = self.shared.queue.until_dealt_with();
+        let until = Instant::now() + PATIENCE;
+        while undealt.strong_count() > 0 {
+            if Instant::now() >= until || self.shared.is_stopping() {
+                return Err("a worker does not look at what was kept".to_owned());
+            }
+            self.shared.pause(LOOK_AGAIN);
+        }
+        Ok(())
+    }
+
+    /// Closes the segment that is written to.
+    fn rotate(&self) -> Result<Rotated, String> {
+        let (reply, answer) = mpsc::channel();
+        self.shared.queue.order(Order::Rotate(reply));
+        let stuck = |_| "the disk does not answer".to_owned();
+        answer.recv_timeout(PATIENCE).map_err(stuck).flatten()
+    }
+
+    fn floor_after(&mut self, rotated: Rotated) {
+        // It counts once the segments before are in; purging asks again each time.
+        self.floor_ms = rotated.floor_ms;
+        self.purge_at.get_or_insert(self.clock.now());
+    }
+
+    fn purge(&mut self) {
+        self.purge_at = None;
+        let before = self.floor_ms.saturating_sub(PURGE_MARGIN_MS);
+        if before == 0 {
+            return;
+        }
+        if self.shared.is_behind(self.done) {
+            self.purge_at = Some(self.clock.now() + self.shared.limits.recover_every);
+            return;
+        }
+        let purged = open_store(&mut self.store, &self.database).and_then(|store| store.purge(before, PURGE_ROWS));
+        match purged {
+            Ok(purged) => {
+                self.shared.purged(purged.removed, self.rows());
+                if !purged.finished {
+                    self.purge_at = Some(self.clock.now() + PURGE_PAUSE);
+                }
+            }
+            Err(error) => tracing::debug!("expired registrations stay in the database for now: {error}"),
+        }
+    }
+
+    fn back_up(&self, task: Task, lacks: Option<String>) {
+        let Task { order, progress, reply } = task;
+        let done = backup::write(&self.database, &order, lacks, |done, of| progress.set(done, of));
+        drop(reply.send(done));
+    }
+
+    fn finish(&mut self) -> Result<(), String> {
+        if !self.shared.is_loaded() {
+            return Err("what was kept had not been read to its end".to_owned());
+        }
+        self.bring_up_to_date()
+    }
+
+    /// Brings all that was ever acknowledged into the database.
+    fn bring_up_to_date(&mut self) -> Result<(), String> {
+        let rotated = self.rotate()?;
+        self.try_all();
+        if self.shared.wants_everything() {
+            return Err(self.shared.why_behind());
+        }
+        if self.done < rotated.through && self.shared.is_behind(self.done) {
+            return Err(self.shared.why_behind());
+        }
+        self.floor_ms = rotated.floor_ms;
+        Ok(())
+    }
+
+    fn rows(&self) -> u64 {
+        self.store.as_ref().and_then(|store| store.count().ok()).unwrap_or(0)
+    }
+}
+
+fn open_store<'a>(store: &'a mut Option<LocationStore>, database: &Path) -> Result<&'a mut LocationStore, StoreError> {
+    match store {
+        Some(store) => Ok(store),
+        None => {
+            let opened = LocationStore::open(database)?;
+            // After a sync that failed: what is read may stand in the system's memory alone, where a sync does nothing.
+            if !opened.settle()? {
+                return Err(StoreError::Locked { path: database.to_owned() });
+            }
+            Ok(store.insert(opened))
+        }
+    }
+}
+
+/// How many of `segments` are read at once.
+fn how_many(segments: &[Segment]) -> usize {
+    let mut bytes = 0;
+    let fits = segments.iter().take_while(|segment| {
+        bytes += segment.len;
+        bytes <= BYTES_AT_ONCE
+    });
+    fits.count().clamp(1, segments.len())
+}
+
+/// The states of all addresses.
+fn everything(locations: &Locations, now: Timestamp) -> Backlog {
+    let mut all = Backlog::unbounded();
+    locations.for_each_state(now, |state| {
+        all.add(state);
+    });
+    all
+}

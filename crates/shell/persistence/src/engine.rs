@@ -1,0 +1,289 @@
+//! The threads, and what starts and ends them.
+
+use std::io;
+use std::path::PathBuf;
+use std::sync::mpsc;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use strowger_journal::{Disk, JournalError};
+use strowger_registrar::{Locations, Policy};
+
+use crate::backup::{self, Backup, BackupOrder, Progress, Task};
+use crate::batch::Batch;
+use crate::checkpoint::Checkpointer;
+use crate::load::{Loader, Table};
+use crate::open::{self, Opened};
+use crate::queue::Order;
+use crate::shared::{Shared, Wish};
+use crate::status::Status;
+use crate::time::{Machine, Now};
+use crate::trouble::{StartError, Trouble};
+use crate::writer::Writer;
+use crate::{Limits, Mode, Stopped};
+
+/// How long a stop lasts where nobody asked for one.
+const STOP_WITHIN: Duration = Duration::from_secs(10);
+/// Faults of the journal's files that are shown.
+const SHOWN_DAMAGE: usize = 16;
+
+/// What all threads are made from.
+#[derive(Clone)]
+pub(crate) struct Parts {
+    pub(crate) database: PathBuf,
+    pub(crate) mode: Mode,
+    pub(crate) now: Now,
+    pub(crate) machine: Arc<dyn Machine>,
+    pub(crate) locations: Arc<Locations>,
+    pub(crate) policy: Policy,
+    pub(crate) limits: Limits,
+}
+
+type Threads = Arc<Mutex<Vec<JoinHandle<()>>>>;
+
+/// [`Persistence`](crate::Persistence) over any kind of batch.
+pub(crate) struct Engine<B: Batch> {
+    shared: Arc<Shared<B>>,
+    threads: Threads,
+    outcome: Mutex<Option<Stopped>>,
+}
+
+impl<B: Batch> Engine<B> {
+    pub(crate) fn start<D: Disk>(
+        disk: impl Fn() -> Result<D, JournalError> + Send + 'static,
+        parts: Parts,
+    ) -> Result<Self, StartError> {
+        let shared = Arc::new(Shared::new(parts.mode, parts.limits.clone(), Arc::clone(&parts.now)));
+        let threads = Threads::default();
+        let mut opened = match parts.open(&disk) {
+            Ok(opened) => Some(opened),
+            Err(error) if error.may_heal() => {
+                shared.cannot_open(&error.to_string());
+                None
+            }
+            Err(error) => return Err(error),
+        };
+        if let Some(opened) = &opened {
+            // Before anything is staged.
+            parts.locations.begin(opened.clock.origin());
+        }
+        let launch = Launch { parts, shared: Arc::clone(&shared), threads: Arc::clone(&threads) };
+        spawn("strowger-store", &shared, &threads, move || {
+            while opened.is_none() && launch.await_opening() {
+                opened = launch.try_to_open(&disk);
+            }
+            if let Some(opened) = opened {
+                launch.run(opened);
+            }
+        })
+        .map_err(|cause| StartError::System { doing: "start a thread", cause })?;
+        Ok(Self { shared, threads, outcome: Mutex::new(None) })
+    }
+
+    pub(crate) fn keep(&self, batch: B) {
+        self.shared.queue.keep(batch, (self.shared.now)());
+    }
+
+    #[cfg(test)]
+    pub(crate) fn shared(&self) -> &Shared<B> {
+        &self.shared
+    }
+
+    pub(crate) fn status(&self) -> Status {
+        self.shared.status()
+    }
+
+    pub(crate) fn backup(&self, order: BackupOrder) -> Backup {
+        let (reply, outcome) = mpsc::channel();
+        let progress = Arc::new(Progress::default());
+        if !self.shared.is_stopping() {
+            self.shared.wish(Wish::Backup(Task { order, progress: Arc::clone(&progress), reply }));
+        }
+        Backup { progress, outcome }
+    }
+
+    pub(crate) fn stop(&self, within: Duration) -> Stopped {
+        let mut outcome = self.outcome.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(stopped) = &*outcome {
+            return stopped.clone();
+        }
+        self.shared.queue.close();
+        self.shared.stop();
+        let (reply, answer) = mpsc::channel();
+        self.shared.wish(Wish::Final(reply));
+        let result = match answer.recv_timeout(within) {
+            Ok(result) => {
+                // Nobody waits for the disk any more.
+                self.join();
+                result
+            }
+            Err(_) => {
+                self.shared.queue.order(Order::End);
+                Err(format!("there was no checkpoint within {} s", within.as_secs()))
+            }
+        };
+        let unwritten = self.shared.queue.counters().unwritten;
+        if unwritten > 0 {
+            tracing::error!(
+                "the newest registrations of {unwritten} addresses are lost: they could not be written any more"
+            );
+        }
+        let stopped = Stopped { clean: result.is_ok(), why: result.err() };
+        outcome.insert(stopped).clone()
+    }
+
+    fn join(&self) {
+        loop {
+            let thread = self.threads.lock().unwrap_or_else(PoisonError::into_inner).pop();
+            let Some(thread) = thread else { return };
+            if thread.join().is_err() {
+                tracing::error!("a thread of the store panicked; please report it");
+            }
+        }
+    }
+}
+
+impl<B: Batch> Drop for Engine<B> {
+    fn drop(&mut self) {
+        self.stop(STOP_WITHIN);
+    }
+}
+
+impl Parts {
+    fn open<D: Disk>(&self, disk: impl FnOnce() -> Result<D, JournalError>) -> Result<Opened<D>, StartError> {
+        let (now, machine) = (Arc::clone(&self.now), Arc::clone(&self.machine));
+        open::open(disk, &self.database, &self.limits, now, machine)
+    }
+}
+
+/// What the store thread begins with.
+struct Launch<B: Batch> {
+    parts: Parts,
+    shared: Arc<Shared<B>>,
+    threads: Threads,
+}
+
+impl<B: Batch> Launch<B> {
+    /// Waits until it is time to try again; `false` where the server stops.
+    fn await_opening(&self) -> bool {
+        let why = || self.shared.status().state.to_string();
+        let agenda = self.shared.agenda(None, self.shared.limits.recover_every);
+        let mut goes_on = true;
+        for wish in agenda {
+            match wish {
+                Wish::Backup(task) => {
+                    let order = &task.order;
+                    let done = backup::write(&self.parts.database, order, Some(why()), |done, of| {
+                        task.progress.set(done, of);
+                    });
+                    drop(task.reply.send(done));
+                }
+                Wish::Final(reply) => {
+                    drop(reply.send(Err(why())));
+                    goes_on = false;
+                }
+            }
+        }
+        goes_on
+    }
+
+    fn try_to_open<D: Disk>(&self, disk: &impl Fn() -> Result<D, JournalError>) -> Option<Opened<D>> {
+        match self.parts.open(disk) {
+            Ok(opened) => {
+                self.parts.locations.begin(opened.clock.origin());
+                self.shared.opened();
+                Some(opened)
+            }
+            Err(error) => {
+                self.shared.cannot_open(&error.to_string());
+                None
+            }
+        }
+    }
+
+    fn run<D: Disk>(self, opened: Opened<D>) {
+        let Opened { store, hold, journal, reader, clock, segments, damage, checkpoint } = opened;
+        let _as_long_as_it_runs = hold;
+        let Self { parts, shared, threads } = self;
+        let Parts { database, locations, policy, limits, .. } = parts;
+        for damage in &damage {
+            if damage.is_loss() {
+                tracing::error!("the journal is damaged: {damage}");
+            } else {
+                tracing::info!("the journal's end was cut, as after a loss of power: {damage}");
+            }
+        }
+        shared.update_found(|found| {
+            found.damage = damage.iter().take(SHOWN_DAMAGE).map(ToString::to_string).collect();
+        });
+        let rotate_at = clock.now() + limits.checkpoint_every;
+        let loader = Loader {
+            reader: reader.clone(),
+            segments,
+            tries: 0,
+            table: Table {
+                database: database.clone(),
+                locations: Arc::clone(&locations),
+                policy,
+                clock: clock.clone(),
+                shared: Arc::clone(&shared),
+            },
+        };
+        let checkpointer = Checkpointer {
+            reader,
+            database,
+            locations,
+            shared: Arc::clone(&shared),
+            clock: clock.clone(),
+            done: checkpoint,
+            store: Some(store),
+            read_failures: 0,
+            anew_at: None,
+            floor_ms: 0,
+            retry_at: None,
+            rotate_at,
+            purge_at: None,
+            waiting: Vec::new(),
+        };
+        let writer = Writer::new(journal, Arc::clone(&shared), clock);
+        let started = spawn("strowger-ckpt", &shared, &threads, move || checkpointer.run())
+            .and_then(|()| spawn("strowger-load", &shared, &threads, move || loader.run()));
+        if let Err(cause) = started {
+            shared.cannot_open(&StartError::System { doing: "start a thread", cause }.to_string());
+        }
+        writer.run();
+    }
+}
+
+fn spawn<B: Batch>(
+    name: &str,
+    shared: &Arc<Shared<B>>,
+    threads: &Threads,
+    work: impl FnOnce() + Send + 'static,
+) -> io::Result<()> {
+    let watch = Watch(Arc::clone(shared));
+    let work = move || {
+        let _watch = watch;
+        work();
+    };
+    let thread = thread::Builder::new().name(name.to_owned()).spawn(work)?;
+    threads.lock().unwrap_or_else(PoisonError::into_inner).push(thread);
+    Ok(())
+}
+
+/// Where a thread panics nothing is promised any more.
+struct Watch<B: Batch>(Arc<Shared<B>>);
+
+impl<B: Batch> Drop for Watch<B> {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let shared = &self.0;
+            shared.queue.close();
+            shared.queue.break_down(shared.queue.backlog());
+            let why = "a fault in this program ended a thread of the store".to_owned();
+            let remedy = "start the server again, and please report it".to_owned();
+            shared.end(Trouble { why, remedy });
+        }
+    }
+}

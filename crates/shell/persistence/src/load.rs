@@ -1,0 +1,203 @@
+//! What was kept comes back: rows of the database, and over them what the journal has besides.
+
+use std::collections::HashSet;
+use std::num::NonZeroU8;
+use std::ops::ControlFlow;
+use std::path::PathBuf;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use strowger_foundation::Timestamp;
+use strowger_journal::{Disk, JournalError, Reader, Segment};
+use strowger_registrar::{Locations, Policy, Record, record};
+use strowger_store::{Loaded, Location, LocationStore, Part, StoreError};
+
+use crate::backlog::{Added, Backlog};
+use crate::batch::Batch;
+use crate::checkpoint::{Failure, READ_TRIES};
+use crate::shared::Shared;
+use crate::time::StoreClock;
+
+/// Rows between two looks at whether the server stops, and updates of the progress.
+const ROWS_A_LOOK: u64 = 1024;
+
+/// Fills the location table, once.
+pub(crate) struct Loader<D: Disk, B> {
+    pub(crate) reader: Reader<D>,
+    pub(crate) segments: Vec<Segment>,
+    pub(crate) tries: u32,
+    pub(crate) table: Table<B>,
+}
+
+/// What is filled, and from where.
+pub(crate) struct Table<B> {
+    pub(crate) database: PathBuf,
+    pub(crate) locations: Arc<Locations>,
+    pub(crate) policy: Policy,
+    pub(crate) clock: StoreClock,
+    pub(crate) shared: Arc<Shared<B>>,
+}
+
+#[derive(Debug, Default)]
+struct Counts {
+    expired: AtomicU64,
+    skipped: AtomicU64,
+}
+
+impl<D: Disk, B: Batch> Loader<D, B> {
+    /// Loads, trying again as long as it takes, and then has the table taken for complete.
+    pub(crate) fn run(mut self) {
+        let begun = self.table.clock.now();
+        let shared = Arc::clone(&self.table.shared);
+        let counts = loop {
+            let counts = Counts::default();
+            match self.load(&counts) {
+                Ok(()) if shared.is_stopping() => return,
+                Ok(()) => break counts,
+                Err(failure) => shared.cannot_load(&failure.to_string()),
+            }
+            shared.pause(shared.limits.recover_every);
+            if shared.is_stopping() {
+                return;
+            }
+        };
+        while let Some(removals) = shared.queue.next_removals() {
+            removals.records().for_each(|removal| self.table.restore(removal, &counts));
+        }
+        self.table.complete(counts, begun);
+    }
+
+    fn load(&mut self, counts: &Counts) -> Result<(), Failure> {
+        let mut newer = Backlog::unbounded();
+        for segment in &self.segments {
+            let mut bad = 0;
+            match self.reader.read(*segment, |record| bad += u64::from(newer.add(record) == Added::Bad)) {
+                Ok(()) => {}
+                // It was verified a moment ago and cannot be read any more: the others are worth more than waiting for it.
+                Err(error) if self.tries >= READ_TRIES || matches!(error, JournalError::Changed { .. }) => {
+                    tracing::error!("the registrations in a file of the journal are lost: {error}");
+                    bad += 1;
+                }
+                Err(error) => {
+                    self.tries += 1;
+                    return Err(error.into());
+                }
+            }
+            counts.skipped.fetch_add(bad, Ordering::Relaxed);
+        }
+        Ok(self.table.fill(&newer, counts)?)
+    }
+}
+
+impl<B: Batch> Table<B> {
+    fn fill(&self, newer: &Backlog, counts: &Counts) -> Result<(), StoreError> {
+        let rows = LocationStore::open(&self.database)?.count()?;
+        self.shared.rows_of.store(rows + newer.len() as u64, Ordering::Relaxed);
+        self.shared.purged(0, rows);
+        self.shared.rows_done.store(0, Ordering::Relaxed);
+        let refreshed = self.load_rows(newer, counts)?;
+        for (number, (aor, state)) in (0u64..).zip(newer.sorted()) {
+            if number % ROWS_A_LOOK == 0 && self.shared.is_stopping() {
+                return Ok(());
+            }
+            let is_refresh = Record::parse(state).is_ok_and(|record| record.is_refresh());
+            if !is_refresh {
+                self.restore(state, counts);
+            } else if !refreshed.contains(aor) {
+                counts.skipped.fetch_add(1, Ordering::Relaxed);
+            }
+        }
+        Ok(())
+    }
+
+    /// Restores the rows, in several threads, and with them those refreshes of `newer` that have one; says which.
+    fn load_rows(&self, newer: &Backlog, counts: &Counts) -> Result<HashSet<Vec<u8>>, StoreError> {
+        let refreshed = Mutex::new(HashSet::new());
+        let parts = NonZeroU8::new(self.shared.limits.load_threads).unwrap_or(NonZeroU8::MIN);
+        let load = |part: Part| self.load_part(&part, newer, counts, &refreshed);
+        thread::scope(|scope| {
+            let others: Vec<_> = (1..parts.get())
+                .filter_map(|index| Part::of(index, parts))
+                .map(|part| scope.spawn(|| load(part)))
+                .collect();
+            let first = Part::of(0, parts).map_or(Ok(()), load);
+            let crashed = || StoreError::Damaged { path: self.database.clone() };
+            others.into_iter().fold(first, |all, other| all.and(other.join().map_err(|_| crashed()).flatten()))
+        })?;
+        Ok(refreshed.into_inner().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn load_part(
+        &self,
+        part: &Part,
+        newer: &Backlog,
+        counts: &Counts,
+        refreshed: &Mutex<HashSet<Vec<u8>>>,
+    ) -> Result<(), StoreError> {
+        let store = LocationStore::open(&self.database)?;
+        let (mut rows, mut state) = (0, Vec::new());
+        let found = store.for_each(part, |row: Location<'_>| {
+            rows += 1;
+            if rows % ROWS_A_LOOK == 0 {
+                self.shared.rows_done.fetch_add(ROWS_A_LOOK, Ordering::Relaxed);
+                if self.shared.is_stopping() {
+                    return ControlFlow::Break(());
+                }
+            }
+            match newer.state_of(row.aor) {
+                None => self.restore(row.record, counts),
+                Some(refresh) if Record::parse(refresh).is_ok_and(|record| record.is_refresh()) => {
+                    record::merge(Some(row.record), refresh, &mut state);
+                    self.restore(&state, counts);
+                    refreshed.lock().unwrap_or_else(PoisonError::into_inner).insert(row.aor.to_vec());
+                }
+                // The journal has a newer state.
+                Some(_) => {}
+            }
+            ControlFlow::Continue(())
+        });
+        match found {
+            Ok(Loaded { damaged, missing, .. }) => {
+                counts.skipped.fetch_add(damaged + missing, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(error @ StoreError::Damaged { .. }) => {
+                tracing::error!("only {rows} rows of the registrations in a part of the database can be read: {error}");
+                counts.skipped.fetch_add(1, Ordering::Relaxed);
+                Ok(())
+            }
+            Err(error) => Err(error),
+        }
+    }
+
+    fn restore(&self, bytes: &[u8], counts: &Counts) {
+        let Ok(record) = Record::parse(bytes) else {
+            counts.skipped.fetch_add(1, Ordering::Relaxed);
+            return;
+        };
+        let bindings = self.locations.restore(self.clock.now(), &self.policy, &record);
+        if bindings == 0 && !record.is_removal() {
+            counts.expired.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn complete(&self, counts: Counts, begun: Timestamp) {
+        self.locations.complete();
+        let took = self.clock.now().saturating_since(begun);
+        let (expired, skipped) = (counts.expired.into_inner(), counts.skipped.into_inner());
+        let loaded = self.locations.len() as u64;
+        self.shared.update_found(|found| {
+            (found.loaded, found.expired, found.took, found.is_complete) = (loaded, expired, took, true);
+            found.skipped += skipped;
+        });
+        let s = took.as_secs_f32();
+        tracing::debug!("{loaded} registrations in {s:.1} s; {expired} addresses expired meanwhile");
+        if skipped > 0 {
+            tracing::error!(
+                "{skipped} kept registrations could not be read: their phones are reached when they register again"
+            );
+        }
+        self.shared.loaded();
+    }
+}

@@ -1,0 +1,132 @@
+//! Database and journal together: which journal belongs to the database, and which time it is.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::thread;
+use std::time::Duration;
+
+use strowger_journal::{Checkpointed, Damage, Disk, Journal, JournalError, Reader, Segment, Settings};
+use strowger_store::{Checkpoint, Hold, LocationStore, StoreError};
+
+use crate::Limits;
+use crate::time::{Machine, Now, StoreClock, decode, later};
+use crate::trouble::StartError;
+
+/// The settings of the database that name its journal: two, so that a damaged row does not part them.
+const JOURNAL_ID: [&str; 2] = ["journal-id", "journal-id.copy"];
+
+/// How often it is tried to settle the database, while others look at it for a moment.
+const SETTLING_TRIES: u32 = 5;
+const SETTLING_PAUSE: Duration = Duration::from_millis(10);
+
+/// All that the threads work with.
+pub(crate) struct Opened<D: Disk> {
+    pub(crate) store: LocationStore,
+    /// No other server works with the database.
+    pub(crate) hold: Hold,
+    pub(crate) journal: Journal<D>,
+    pub(crate) reader: Reader<D>,
+    pub(crate) clock: StoreClock,
+    /// What the database does not contain yet.
+    pub(crate) segments: Vec<Segment>,
+    pub(crate) damage: Vec<Damage>,
+    /// The newest segment that the database contains.
+    pub(crate) checkpoint: u64,
+}
+
+/// Opens the database and the journal of `disk` that belongs to it.
+pub(crate) fn open<D: Disk>(
+    disk: impl FnOnce() -> Result<D, JournalError>,
+    database: &Path,
+    limits: &Limits,
+    now: Now,
+    machine: Arc<dyn Machine>,
+) -> Result<Opened<D>, StartError> {
+    let mut store = LocationStore::open(database)?;
+    let hold = strowger_store::hold(database)?;
+    let is_settled = settle(&store);
+    let (checkpoint, is_known) = match store.checkpoint() {
+        Err(error @ StoreError::Damaged { .. }) => {
+            tracing::error!("the mark of the last checkpoint is damaged, so the whole journal is read: {error}");
+            (None, false)
+        }
+        checkpoint => (checkpoint?, true),
+    };
+    let id = journal_id(&mut store)?;
+    let known = checkpoint.as_ref().and_then(|checkpoint| decode(&checkpoint.stamp));
+    let (segment, checkpointed) = contained(checkpoint.as_ref(), is_known, is_settled);
+    let settings =
+        Settings { segment_bytes: limits.segment_bytes, max_bytes: limits.journal_bytes, ..Settings::new(id) };
+    let mut clock = None;
+    let (journal, opened) = Journal::open(disk()?, settings, checkpointed, |found| {
+        clock.insert(StoreClock::resume(later(known, found), Arc::clone(&now), Arc::clone(&machine))).stamp()
+    })?;
+    let clock = clock.unwrap_or_else(|| StoreClock::resume(known, now, machine));
+    if let Some(fault) = journal.fault().filter(|fault| fault.kind() == std::io::ErrorKind::PermissionDenied) {
+        return Err(JournalError::Disk(fault.clone()).into());
+    }
+    Ok(Opened {
+        store,
+        hold,
+        reader: journal.reader(),
+        journal,
+        clock,
+        segments: opened.segments,
+        damage: opened.damage,
+        checkpoint: segment,
+    })
+}
+
+/// Makes durable what the database seems to contain. The process before may have met a disk that failed to, and what is read
+/// then stands in the system's memory alone.
+fn settle(store: &LocationStore) -> bool {
+    (0..SETTLING_TRIES).any(|number| {
+        if number > 0 {
+            thread::sleep(SETTLING_PAUSE);
+        }
+        store.settle().unwrap_or(false)
+    })
+}
+
+/// What of the journal is in the database: the newest segment, and what that means for its files.
+fn contained(checkpoint: Option<&Checkpoint>, is_known: bool, is_settled: bool) -> (u64, Checkpointed) {
+    let checkpointed = match checkpoint.map(|checkpoint| checkpoint.segment) {
+        None if !is_known => Checkpointed::Unknown,
+        // A checkpoint of no segment is that of a database that begins a new journal.
+        None | Some(0) => Checkpointed::Nothing,
+        Some(number) if is_settled => Checkpointed::Through(number),
+        Some(number) => Checkpointed::Unsettled(number),
+    };
+    (checkpoint.map_or(0, |checkpoint| checkpoint.segment), checkpointed)
+}
+
+/// Which journal belongs to the database; a new one where none did.
+fn journal_id(store: &mut LocationStore) -> Result<[u8; 16], StartError> {
+    for key in JOURNAL_ID {
+        match store.setting(key) {
+            Ok(Some(id)) => {
+                if let Ok(id) = id.as_slice().try_into() {
+                    return Ok(id);
+                }
+            }
+            Ok(None) | Err(StoreError::Damaged { .. }) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    let id = random_id()?;
+    name_journal(store, id)?;
+    Ok(id)
+}
+
+/// Parts the database from any journal that there was.
+pub(crate) fn name_journal(store: &mut LocationStore, id: [u8; 16]) -> Result<(), StoreError> {
+    JOURNAL_ID.iter().try_for_each(|key| store.set_setting(key, &id))
+}
+
+/// The name of a new journal.
+pub(crate) fn random_id() -> Result<[u8; 16], StartError> {
+    let mut id = [0; 16];
+    let cause = |error: getrandom::Error| StartError::System { doing: "get random numbers", cause: error.into() };
+    getrandom::fill(&mut id).map_err(cause)?;
+    Ok(id)
+}

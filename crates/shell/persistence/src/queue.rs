@@ -1,0 +1,321 @@
+//! Between the workers and the store thread.
+
+use std::collections::VecDeque;
+use std::mem;
+use std::sync::mpsc::Sender;
+use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError, Weak};
+use std::time::Duration;
+
+use strowger_foundation::Timestamp;
+use strowger_registrar::Record;
+
+use crate::backlog::{Added, Backlog};
+use crate::batch::{Arrived, Batch};
+use crate::{Limits, Mode};
+
+/// Addresses that are put together while the workers wait.
+const FEW: usize = 64;
+/// So long after a record was refused because too many waited it is still shown.
+pub(crate) const CROWD_LASTS: Duration = Duration::from_secs(2);
+
+/// What the store thread is asked by others than the workers.
+#[derive(Debug)]
+pub(crate) enum Order {
+    /// Close the segment, after all that waits.
+    Rotate(Sender<Result<Rotated, String>>),
+    /// The checkpoint has all segments through this one.
+    RemoveThrough(u64),
+    /// The database has the whole table, as of when everything through this segment was closed.
+    Rewritten(u64),
+    /// Write what waits and end.
+    End,
+}
+
+/// A segment was closed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Rotated {
+    /// All that was written until now is in segments through this one.
+    pub(crate) through: u64,
+    /// Store time in milliseconds: what was staged before is written. 0 where that is not known.
+    pub(crate) floor_ms: u64,
+}
+
+/// What there is for the store thread to do, the oldest first: `batches`, then `unwritten`, then `orders`.
+#[derive(Debug)]
+pub(crate) struct Work<B> {
+    pub(crate) batches: Vec<Arrived<B>>,
+    pub(crate) unwritten: Option<Backlog>,
+    pub(crate) orders: VecDeque<Order>,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Counters {
+    pub(crate) waiting: u64,
+    pub(crate) unwritten: u64,
+    pub(crate) refused: u64,
+    pub(crate) late: u64,
+    pub(crate) lost: u64,
+    /// When too many waited and one more was refused, first and last.
+    pub(crate) crowded: Option<(Timestamp, Timestamp)>,
+}
+
+/// Batches that wait, bounded; past the bound, and while the journal is broken, a batch is refused at once, and of the records
+/// that nobody waits for the newest state of each address is kept.
+#[derive(Debug)]
+pub(crate) struct Queue<B> {
+    state: Mutex<State<B>>,
+    work: Condvar,
+    mode: Mode,
+    limits: Limits,
+}
+
+#[derive(Debug)]
+struct State<B> {
+    batches: Vec<Arrived<B>>,
+    records: usize,
+    bytes: usize,
+    /// Newer than all of `batches`: while there is any, no batch is taken.
+    unwritten: Backlog,
+    /// How many more there are, which are being put together.
+    merging: usize,
+    /// When too many waited, first and last.
+    crowded: Option<(Timestamp, Timestamp)>,
+    /// Who has one has not dealt with its answer.
+    token: Arc<()>,
+    orders: VecDeque<Order>,
+    is_broken: bool,
+    is_closed: bool,
+    /// Removals that came while the table was loaded, which may bring back what they removed.
+    removals: Option<Backlog>,
+    refused: u64,
+    late: u64,
+    lost: u64,
+}
+
+impl<B: Batch> Queue<B> {
+    pub(crate) fn new(mode: Mode, limits: Limits, is_broken: bool) -> Self {
+        let state = State {
+            batches: Vec::new(),
+            records: 0,
+            bytes: 0,
+            unwritten: Backlog::new(limits.unwritten_addresses, limits.unwritten_bytes),
+            merging: 0,
+            crowded: None,
+            token: Arc::new(()),
+            orders: VecDeque::new(),
+            is_broken,
+            is_closed: false,
+            removals: Some(Backlog::new(limits.unwritten_addresses, limits.unwritten_bytes)),
+            refused: 0,
+            late: 0,
+            lost: 0,
+        };
+        Self { state: Mutex::new(state), work: Condvar::new(), mode, limits }
+    }
+
+    /// Takes a batch, or refuses it; never waits for the disk.
+    pub(crate) fn keep(&self, batch: B, now: Timestamp) {
+        let mut arrived = Arrived::new(batch, now);
+        let mut state = self.lock();
+        arrived.batch.follow(Arc::clone(&state.token));
+        state.note_removals(&arrived.batch);
+        let is_over = state.records + arrived.records > self.limits.waiting_records
+            || state.bytes.saturating_add(arrived.bytes) > self.limits.waiting_bytes;
+        if state.is_broken || state.is_closed || is_over || !state.unwritten.is_empty() {
+            if is_over && arrived.awaited > 0 {
+                state.note_crowd(now);
+            }
+            let lost = state.refuse(&arrived);
+            drop(state);
+            self.work.notify_one();
+            arrived.batch.finish(false);
+            if lost == 1 {
+                tracing::error!(
+                    "registrations come faster than the disk can keep them, and too many wait: some are lost"
+                );
+            }
+            return;
+        }
+        state.records += arrived.records;
+        state.bytes += arrived.bytes;
+        let is_news = state.batches.is_empty() || self.mode == Mode::Behind && state.bytes > self.limits.eager_bytes();
+        state.batches.push(arrived);
+        drop(state);
+        if is_news {
+            self.work.notify_one();
+        }
+    }
+
+    pub(crate) fn order(&self, order: Order) {
+        self.lock().orders.push_back(order);
+        self.work.notify_one();
+    }
+
+    /// Waits for something to do, at most for `tick`; then there may be nothing.
+    pub(crate) fn wait(&self, tick: Duration, now: &dyn Fn() -> Timestamp) -> Work<B> {
+        let begun = now();
+        let mut state = self.lock();
+        let mut is_over = false;
+        loop {
+            let due = state.due(self.mode, &self.limits, now);
+            if is_over || due == Some(Duration::ZERO) {
+                return state.take();
+            }
+            // What is refused meanwhile wakes this too, and must not put the tick off for ever.
+            let left = tick.saturating_sub(now().saturating_since(begun));
+            let pause = due.map_or(left, |due| due.min(left));
+            let is_tick = pause == left;
+            let (next, timeout) = self.work.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner);
+            state = next;
+            is_over = is_tick && timeout.timed_out();
+        }
+    }
+
+    /// Nothing more is taken until [`mend`](Self::mend). What waits is refused; `failed`, which is older, and what of the waiting
+    /// nobody waits for stay here.
+    pub(crate) fn break_down(&self, mut failed: Backlog) {
+        let mut state = self.lock();
+        let refused = mem::take(&mut state.batches);
+        state.refused += refused.iter().map(|arrived| arrived.awaited as u64).sum::<u64>();
+        (state.records, state.bytes, state.is_broken) = (0, 0, true);
+        let is_older = !failed.is_empty() || refused.iter().any(|arrived| arrived.awaited < arrived.records);
+        // There may be very many, and no worker must wait for that. What comes meanwhile is newer, and found in `put_under`.
+        let newer = is_older.then(|| state.put_aside());
+        drop(state);
+        let mut lost = 0;
+        for arrived in refused {
+            arrived.refuse(|record| lost += u64::from(failed.add(record) == Added::Full));
+        }
+        if let Some(newer) = newer {
+            lost += self.put_under(failed, newer);
+        }
+        self.count_lost(lost);
+    }
+
+    /// Puts `older`, with `newer` over it, below what came since `newer` was put aside. Says how many found no room.
+    fn put_under(&self, mut older: Backlog, mut newer: Backlog) -> u64 {
+        let mut lost = 0;
+        loop {
+            lost += older.absorb_all(newer);
+            let mut state = self.lock();
+            if state.unwritten.len() <= FEW {
+                lost += older.absorb_all(state.unwritten.take());
+                state.unwritten = older;
+                state.merging = 0;
+                return lost;
+            }
+            newer = state.put_aside();
+        }
+    }
+
+    pub(crate) fn mend(&self) {
+        self.lock().is_broken = false;
+    }
+
+    /// Gone when all batches that have come until now are answered, and the answers dealt with.
+    pub(crate) fn until_dealt_with(&self) -> Weak<()> {
+        let old = mem::replace(&mut self.lock().token, Arc::new(()));
+        Arc::downgrade(&old)
+    }
+
+    /// Refuses everything from now on.
+    pub(crate) fn close(&self) {
+        self.lock().is_closed = true;
+    }
+
+    pub(crate) fn count_refused(&self, records: usize, is_late: bool) {
+        let mut state = self.lock();
+        state.refused += records as u64;
+        state.late += if is_late { records as u64 } else { 0 };
+    }
+
+    /// Bounded as this queue bounds what nobody waits for.
+    pub(crate) fn backlog(&self) -> Backlog {
+        Backlog::new(self.limits.unwritten_addresses, self.limits.unwritten_bytes)
+    }
+
+    pub(crate) fn count_lost(&self, records: u64) {
+        self.lock().lost += records;
+    }
+
+    /// The removals that came meanwhile. `None` once there are none: from then on they are no longer collected.
+    pub(crate) fn next_removals(&self) -> Option<Backlog> {
+        let mut state = self.lock();
+        match &mut state.removals {
+            Some(removals) if !removals.is_empty() => Some(removals.take()),
+            removals => {
+                *removals = None;
+                None
+            }
+        }
+    }
+
+    pub(crate) fn counters(&self) -> Counters {
+        let state = self.lock();
+        let State { records, merging, refused, late, lost, crowded, .. } = *state;
+        let unwritten = (state.unwritten.len() + merging) as u64;
+        Counters { waiting: records as u64, unwritten, refused, late, lost, crowded }
+    }
+
+    fn lock(&self) -> MutexGuard<'_, State<B>> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+impl<B: Batch> State<B> {
+    /// How long until there is something to do; `None` where nothing is in sight.
+    fn due(&self, mode: Mode, limits: &Limits, now: &dyn Fn() -> Timestamp) -> Option<Duration> {
+        if !self.orders.is_empty() || !self.unwritten.is_empty() && !self.is_broken {
+            return Some(Duration::ZERO);
+        }
+        let first = self.batches.first()?;
+        if mode == Mode::Through || self.bytes > limits.eager_bytes() {
+            return Some(Duration::ZERO);
+        }
+        // Half is left for the commit itself.
+        Some((first.at + limits.behind / 2).saturating_since(now()))
+    }
+
+    fn take(&mut self) -> Work<B> {
+        self.records = 0;
+        self.bytes = 0;
+        let unwritten = (!self.is_broken && !self.unwritten.is_empty()).then(|| self.unwritten.take());
+        Work { batches: mem::take(&mut self.batches), unwritten, orders: mem::take(&mut self.orders) }
+    }
+
+    /// Takes what is there of `unwritten`, to be put back.
+    fn put_aside(&mut self) -> Backlog {
+        let unwritten = self.unwritten.take();
+        self.merging += unwritten.len();
+        unwritten
+    }
+
+    fn note_crowd(&mut self, now: Timestamp) {
+        let last = self.crowded.filter(|(_, last)| now.saturating_since(*last) < CROWD_LASTS);
+        self.crowded = Some((last.map_or(now, |(first, _)| first), now));
+    }
+
+    /// Says how much is lost by now if more is, else 0.
+    fn refuse(&mut self, arrived: &Arrived<B>) -> u64 {
+        self.refused += arrived.awaited as u64;
+        let before = self.lost;
+        if arrived.awaited < arrived.records {
+            arrived.batch.each(&mut |record, is_awaited| {
+                if !is_awaited && self.unwritten.add(record) == Added::Full {
+                    self.lost += 1;
+                }
+            });
+        }
+        if self.lost > before { self.lost } else { 0 }
+    }
+
+    fn note_removals(&mut self, batch: &B) {
+        let Some(removals) = &mut self.removals else { return };
+        batch.each(&mut |record, _| {
+            let is_removal = Record::parse(record).is_ok_and(|record| record.is_removal());
+            if is_removal && removals.add(record) == Added::Full {
+                self.lost += 1;
+            }
+        });
+    }
+}

@@ -1,0 +1,400 @@
+//! What the threads know of each other.
+
+use std::collections::VecDeque;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::Sender;
+use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
+use std::time::Duration;
+
+use strowger_foundation::Timestamp;
+use strowger_journal::Segment;
+
+use crate::backup::Task;
+use crate::batch::Batch;
+use crate::queue::{CROWD_LASTS, Counters, Queue};
+use crate::status::{CheckpointStatus, Found, Histogram, State, Status};
+use crate::time::Now;
+use crate::trouble::Trouble;
+use crate::{Limits, Mode};
+
+/// A commit that is under way for so long is shown.
+const SLOW: Duration = Duration::from_secs(2);
+
+/// What the checkpoint thread is asked.
+#[derive(Debug)]
+pub(crate) enum Wish {
+    Backup(Task),
+    /// Checkpoint everything, then end.
+    Final(Sender<Result<(), String>>),
+}
+
+pub(crate) struct Shared<B> {
+    pub(crate) queue: Queue<B>,
+    pub(crate) limits: Limits,
+    pub(crate) mode: Mode,
+    pub(crate) now: Now,
+    /// Whoever is in a loop that takes long looks here.
+    is_stopping: AtomicBool,
+    desk: Mutex<Desk>,
+    desk_news: Condvar,
+    health: Mutex<Health>,
+    /// Nanoseconds since when a commit is under way; 0 where none is.
+    commit_since: AtomicU64,
+    is_loaded: AtomicBool,
+    pub(crate) rows_done: AtomicU64,
+    pub(crate) rows_of: AtomicU64,
+}
+
+/// What the checkpoint thread works from.
+#[derive(Debug, Default)]
+struct Desk {
+    closed: Vec<Segment>,
+    wishes: VecDeque<Wish>,
+    /// Files of the journal are lost: the table in memory is to be written anew.
+    wants_everything: bool,
+}
+
+#[derive(Debug)]
+struct Health {
+    opening: Option<String>,
+    failing: Option<(Timestamp, Trouble)>,
+    /// A thread is gone.
+    ended: Option<(Timestamp, Trouble)>,
+    loading: Option<String>,
+    journal: strowger_journal::Status,
+    commits: Histogram,
+    faults: u64,
+    recoveries: u64,
+    checkpoint: CheckpointStatus,
+    checkpoint_at: Option<Timestamp>,
+    found: Found,
+}
+
+impl<B: Batch> Shared<B> {
+    pub(crate) fn new(mode: Mode, limits: Limits, now: Now) -> Self {
+        let health = Health {
+            opening: None,
+            failing: None,
+            ended: None,
+            loading: None,
+            journal: strowger_journal::Status::default(),
+            commits: Histogram::new(),
+            faults: 0,
+            recoveries: 0,
+            checkpoint: CheckpointStatus::default(),
+            checkpoint_at: None,
+            found: Found::default(),
+        };
+        Self {
+            queue: Queue::new(mode, limits.clone(), true),
+            limits,
+            mode,
+            now,
+            is_stopping: AtomicBool::new(false),
+            desk: Mutex::default(),
+            desk_news: Condvar::new(),
+            health: Mutex::new(health),
+            commit_since: AtomicU64::new(0),
+            is_loaded: AtomicBool::new(false),
+            rows_done: AtomicU64::new(0),
+            rows_of: AtomicU64::new(0),
+        }
+    }
+
+    /// Ends the loops that take long, and the pauses.
+    pub(crate) fn stop(&self) {
+        self.is_stopping.store(true, Ordering::Relaxed);
+        self.wake();
+    }
+
+    /// Waits, but for a server that stops.
+    pub(crate) fn pause(&self, pause: Duration) {
+        let guard = self.desk();
+        let goes_on = |_: &mut Desk| !self.is_stopping();
+        drop(self.desk_news.wait_timeout_while(guard, pause, goes_on));
+    }
+
+    /// Has all look again at what they wait for.
+    fn wake(&self) {
+        let desk = self.desk();
+        self.desk_news.notify_all();
+        drop(desk);
+    }
+
+    pub(crate) fn is_stopping(&self) -> bool {
+        self.is_stopping.load(Ordering::Relaxed)
+    }
+
+    // The store thread's.
+
+    pub(crate) fn cannot_open(&self, why: &str) {
+        let before = self.health().opening.replace(why.to_owned());
+        if before.as_deref() != Some(why) {
+            tracing::error!("registrations are refused until this is mended; it is tried again and again: {why}");
+        }
+    }
+
+    pub(crate) fn opened(&self) {
+        let was_closed = self.health().opening.take().is_some();
+        if was_closed {
+            tracing::info!("the store of registrations could be opened");
+        }
+    }
+
+    pub(crate) fn begin_commit(&self, now: Timestamp) {
+        self.commit_since.store(now.as_nanos().max(1), Ordering::Relaxed);
+    }
+
+    pub(crate) fn end_commit(&self, took: Duration) {
+        self.commit_since.store(0, Ordering::Relaxed);
+        self.health().commits.add(took);
+    }
+
+    pub(crate) fn break_down(&self, now: Timestamp, trouble: Trouble) {
+        let Trouble { why, remedy } = &trouble;
+        let what = match self.mode {
+            Mode::Through => "registrations are refused with 503",
+            Mode::Behind => "registrations are not safe from a loss of power",
+        };
+        tracing::error!("{what}, calls go on: {why}; {remedy}");
+        let mut health = self.health();
+        health.faults += 1;
+        health.failing = Some((now, trouble));
+    }
+
+    pub(crate) fn still_broken(&self, trouble: Trouble) {
+        let line = format!("still broken: {}; {}", trouble.why, trouble.remedy);
+        let mut health = self.health();
+        let Some((_, known)) = &mut health.failing else { return };
+        let is_news = *known != trouble;
+        *known = trouble;
+        drop(health);
+        if is_news {
+            tracing::error!("{line}");
+        }
+    }
+
+    pub(crate) fn mend(&self, now: Timestamp) {
+        let mut health = self.health();
+        let Some((since, _)) = health.failing.take() else { return };
+        health.recoveries += 1;
+        let is_over = health.ended.is_none();
+        drop(health);
+        if !is_over {
+            return;
+        }
+        let s = now.saturating_since(since).as_secs();
+        tracing::info!("registrations are kept again, after {s} s");
+    }
+
+    /// Nothing is kept any more, whatever is mended.
+    pub(crate) fn end(&self, trouble: Trouble) {
+        tracing::error!("registrations are refused with 503, calls go on: {}; {}", trouble.why, trouble.remedy);
+        let mut health = self.health();
+        health.faults += 1;
+        health.ended.get_or_insert(((self.now)(), trouble));
+    }
+
+    pub(crate) fn trouble(&self) -> Option<Trouble> {
+        let health = self.health();
+        health.ended.as_ref().or(health.failing.as_ref()).map(|(_, trouble)| trouble.clone())
+    }
+
+    pub(crate) fn publish(&self, journal: strowger_journal::Status, closed: &[Segment]) {
+        self.health().journal = journal;
+        let mut desk = self.desk();
+        if desk.closed != closed {
+            desk.closed.clear();
+            desk.closed.extend_from_slice(closed);
+            self.desk_news.notify_all();
+        }
+    }
+
+    pub(crate) fn want_everything(&self) {
+        self.desk().wants_everything = true;
+        self.desk_news.notify_all();
+    }
+
+    // The checkpoint thread's.
+
+    pub(crate) fn wish(&self, wish: Wish) {
+        self.desk().wishes.push_back(wish);
+        self.desk_news.notify_all();
+    }
+
+    /// Waits until something is wished, or loading ends, and where there is a `done` until a segment newer than that is closed or
+    /// everything is to be written; at most for `pause`.
+    pub(crate) fn agenda(&self, done: Option<u64>, pause: Duration) -> VecDeque<Wish> {
+        let was_loaded = self.is_loaded();
+        let is_idle = |desk: &mut Desk| {
+            let is_behind = |done| desk.wants_everything || desk.closed.last().is_some_and(|last| last.number > done);
+            desk.wishes.is_empty() && !done.is_some_and(is_behind) && self.is_loaded() == was_loaded
+        };
+        let guard = self.desk();
+        let (mut desk, _) =
+            self.desk_news.wait_timeout_while(guard, pause, is_idle).unwrap_or_else(PoisonError::into_inner);
+        std::mem::take(&mut desk.wishes)
+    }
+
+    pub(crate) fn wants_everything(&self) -> bool {
+        self.desk().wants_everything
+    }
+
+    /// Whether everything is to be written, once.
+    pub(crate) fn takes_everything(&self) -> bool {
+        std::mem::take(&mut self.desk().wants_everything)
+    }
+
+    /// The closed segments through `number`.
+    pub(crate) fn closed_through(&self, number: u64) -> Vec<Segment> {
+        self.desk().closed.iter().copied().filter(|segment| segment.number <= number).collect()
+    }
+
+    pub(crate) fn checkpoint_done(&self, now: Timestamp, segments_behind: u64, rows: u64) {
+        let mut health = self.health();
+        health.checkpoint_at = Some(now);
+        health.checkpoint.segments_behind = segments_behind;
+        health.checkpoint.rows = rows;
+        let was_failing = health.checkpoint.failing.take().is_some();
+        drop(health);
+        if was_failing {
+            tracing::info!("the checkpoint of the registrations is written again");
+        }
+    }
+
+    pub(crate) fn checkpoint_failed(&self, why: &str, segments_behind: u64) {
+        let mut health = self.health();
+        let before = health.checkpoint.failing.replace(why.to_owned());
+        health.checkpoint.segments_behind = segments_behind;
+        drop(health);
+        if before.as_deref() != Some(why) {
+            tracing::error!("no checkpoint of the registrations, so the journal grows; it is tried again: {why}");
+        }
+    }
+
+    /// So many more expired rows are gone; so many are there.
+    pub(crate) fn purged(&self, removed: u64, rows: u64) {
+        let mut health = self.health();
+        health.checkpoint.purged += removed;
+        health.checkpoint.rows = rows;
+    }
+
+    pub(crate) fn closed(&self) -> Vec<Segment> {
+        self.desk().closed.clone()
+    }
+
+    /// Whether there is a closed segment newer than `done`.
+    pub(crate) fn is_behind(&self, done: u64) -> bool {
+        self.desk().closed.last().is_some_and(|last| last.number > done)
+    }
+
+    /// Why the last try of a checkpoint failed.
+    pub(crate) fn why_behind(&self) -> String {
+        self.health().checkpoint.failing.clone().unwrap_or_default()
+    }
+
+    // The loading threads'.
+
+    /// All is in the table: checkpoints may begin.
+    pub(crate) fn loaded(&self) {
+        self.is_loaded.store(true, Ordering::Release);
+        self.wake();
+    }
+
+    pub(crate) fn is_loaded(&self) -> bool {
+        self.is_loaded.load(Ordering::Acquire)
+    }
+
+    pub(crate) fn cannot_load(&self, why: &str) {
+        let before = self.health().loading.replace(why.to_owned());
+        if before.as_deref() != Some(why) {
+            tracing::error!("the registrations cannot be loaded; it is tried again and again: {why}");
+        }
+    }
+
+    /// Why loading has to be tried again.
+    pub(crate) fn why_not_loaded(&self) -> Option<String> {
+        self.health().loading.clone()
+    }
+
+    pub(crate) fn update_found(&self, update: impl FnOnce(&mut Found)) {
+        update(&mut self.health().found);
+    }
+
+    // The operator's.
+
+    pub(crate) fn status(&self) -> Status {
+        let now = (self.now)();
+        let counters = self.queue.counters();
+        let health = self.health();
+        let state = self.state(&health, &counters, now);
+        let last = health.checkpoint_at.map(|at| now.saturating_since(at));
+        Status {
+            mode: self.mode,
+            state,
+            journal_bytes: health.journal.bytes,
+            journal_segments: health.journal.segments,
+            groups: health.journal.groups,
+            records: health.journal.records,
+            syncs: health.journal.syncs,
+            commit_p50: health.commits.percentile(50),
+            commit_p99: health.commits.percentile(99),
+            commit_longest: health.commits.longest(),
+            waiting: counters.waiting,
+            unwritten: counters.unwritten,
+            refused: counters.refused,
+            late: counters.late,
+            lost: counters.lost,
+            faults: health.faults,
+            recoveries: health.recoveries,
+            checkpoint: CheckpointStatus { last, ..health.checkpoint.clone() },
+            found: health.found.clone(),
+        }
+    }
+
+    fn state(&self, health: &Health, counters: &Counters, now: Timestamp) -> State {
+        if let Some((since, trouble)) = &health.ended {
+            return failing(now.saturating_since(*since), trouble);
+        }
+        if let Some(why) = &health.opening {
+            return State::Opening { why: why.clone() };
+        }
+        if let Some((since, trouble)) = &health.failing {
+            return failing(now.saturating_since(*since), trouble);
+        }
+        let commit = Timestamp::from_nanos(self.commit_since.load(Ordering::Relaxed));
+        let under_way = now.saturating_since(commit);
+        if commit != Timestamp::ZERO && under_way >= SLOW {
+            let why = format!("a commit to the journal's disk has been under way for {} s", under_way.as_secs());
+            return State::Failing {
+                since: under_way,
+                why,
+                remedy: "look what else uses it, and at its health".into(),
+            };
+        }
+        if let Some((first, last)) = counters.crowded
+            && now.saturating_since(last) < CROWD_LASTS
+        {
+            let why = "more registrations come than the disk keeps: as many wait as may, others are refused".to_owned();
+            let remedy = "give the journal a faster disk, or let phones register less often".to_owned();
+            return State::Failing { since: now.saturating_since(first), why, remedy };
+        }
+        if health.found.is_complete {
+            return State::Ok;
+        }
+        let (done, of) = (self.rows_done.load(Ordering::Relaxed), self.rows_of.load(Ordering::Relaxed));
+        State::Loading { done, of, why: health.loading.clone() }
+    }
+
+    fn desk(&self) -> MutexGuard<'_, Desk> {
+        self.desk.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn health(&self) -> MutexGuard<'_, Health> {
+        self.health.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn failing(since: Duration, Trouble { why, remedy }: &Trouble) -> State {
+    State::Failing { since, why: why.clone(), remedy: remedy.clone() }
+}

@@ -1,0 +1,111 @@
+//! Nobody expires because a clock was set.
+
+use super::*;
+
+const DAY: i64 = 86_400_000;
+const YEARS: i64 = 3650 * DAY;
+
+/// A registration for an hour; then the server is killed, `set` is done to the clocks, and it is started again.
+fn restart(set: impl FnOnce(&mut Clocks)) -> (Site, Server) {
+    let site = Site::new(Mode::Through);
+    let server = site.start();
+    assert!(server.register("a", 1, &contact(1)));
+    site.disk.stop_at(0);
+    drop(server);
+    let site = site.with_disk(site.disk.restarted());
+    set(&mut site.clocks.lock().expect("whole"));
+    let server = site.start();
+    (site, server)
+}
+
+fn shift(wall_ms: &mut u64, by: i64) {
+    *wall_ms = wall_ms.saturating_add_signed(by);
+}
+
+#[test]
+fn a_wall_clock_that_jumps_within_one_boot_expires_nobody() {
+    for jump in [0, DAY, -DAY, YEARS, -YEARS, i64::MIN] {
+        let (_site, server) = restart(|clocks| {
+            shift(&mut clocks.wall_ms, jump);
+            clocks.boot_ms += 60_000;
+        });
+        assert_eq!(server.contents().len(), 1, "{jump}");
+        server.pass(Duration::from_secs(3530));
+        assert_eq!(server.contents().len(), 1, "{jump}: not before its time");
+        server.pass(Duration::from_secs(20));
+        assert_eq!(server.contents().len(), 0, "{jump}: and then it does");
+    }
+}
+
+#[test]
+fn a_wall_clock_that_is_back_after_a_boot_expires_nobody() {
+    for jump in [0, 600_000, -DAY, -YEARS, i64::MIN] {
+        let (_site, server) = restart(|clocks| {
+            shift(&mut clocks.wall_ms, jump);
+            (clocks.boot, clocks.boot_ms) = (2, 10_000);
+        });
+        assert_eq!(server.contents().len(), 1, "{jump}");
+    }
+}
+
+#[test]
+fn what_expired_while_the_machine_was_off_is_left_out() {
+    let (_site, server) = restart(|clocks| {
+        clocks.wall_ms += 3_700_000;
+        (clocks.boot, clocks.boot_ms) = (2, 10_000);
+    });
+    assert_eq!(server.contents().len(), 0);
+    assert_eq!(server.engine.status().found.expired, 1);
+}
+
+#[test]
+fn time_goes_on_from_the_database_where_the_journal_is_empty() {
+    for (off, left) in [(3_500_000, 1), (3_700_000, 0)] {
+        let site = Site::new(Mode::Through);
+        let server = site.start();
+        assert!(server.register("a", 1, &contact(1)));
+        assert!(server.engine.stop(PATIENCE).clean);
+        drop(server);
+        site.clocks.lock().expect("whole").boot_ms += off;
+        // Twice: a start alone must not set the time back.
+        drop(site.start());
+        assert_eq!(site.start().contents().len(), left, "{off} ms");
+    }
+}
+
+#[test]
+fn a_refresh_in_the_journal_saves_a_row_that_has_expired() {
+    let site = Site::new(Mode::Through);
+    let server = site.start();
+    assert!(server.register("a", 1, &contact(1)));
+    assert!(server.engine.stop(PATIENCE).clean);
+    drop(server);
+    let server = site.start();
+    server.pass(Duration::from_secs(3500));
+    assert!(server.register("a", 2, &contact(1)));
+    site.disk.stop_at(0);
+    drop(server);
+    let site = site.with_disk(site.disk.restarted());
+    site.clocks.lock().expect("whole").boot_ms += 600_000;
+    let server = site.start();
+    assert_eq!(server.contents().len(), 1);
+    assert_eq!(server.engine.status().found.expired, 0);
+}
+
+#[test]
+fn a_refresh_that_is_in_the_database_counts() {
+    let site = Site::new(Mode::Through);
+    let server = site.start();
+    assert!(server.register("a", 1, &contact(1)));
+    assert!(server.engine.stop(PATIENCE).clean);
+    drop(server);
+    let server = site.start();
+    server.pass(Duration::from_secs(3500));
+    assert!(server.register("a", 2, &contact(1)));
+    assert!(server.engine.stop(PATIENCE).clean);
+    drop(server);
+    site.clocks.lock().expect("whole").boot_ms += 3_000_000;
+    assert_eq!(site.start().contents().len(), 1);
+    site.clocks.lock().expect("whole").boot_ms += 700_000;
+    assert_eq!(site.start().contents().len(), 0);
+}

@@ -1,0 +1,159 @@
+//! What goes on behind the answers: nobody waits for it, nothing is lost by it, and it costs little.
+
+use super::*;
+use crate::queue::Queue;
+use crate::shared::Shared;
+use crate::status::State;
+use crate::trouble::Trouble;
+use std::thread;
+use strowger_journal::Operation;
+use strowger_journal::simulated::Failure;
+
+const EIO: i32 = 5;
+
+/// Records of as many addresses.
+fn records(count: u32) -> Vec<Vec<u8>> {
+    let site = Site::new(Mode::Behind);
+    let template = site.start().stage("user000000", 1, &contact(1));
+    let at = template.windows(10).position(|window| window == b"user000000").expect("in it");
+    let record = |number: u32| {
+        let mut record = template.clone();
+        record[at..at + 10].copy_from_slice(format!("user{number:06}").as_bytes());
+        record
+    };
+    (0..count).map(record).collect()
+}
+
+fn batch(records: Vec<Vec<u8>>) -> TestBatch {
+    TestBatch { records, reply: None, token: None, undealt: None }
+}
+
+#[test]
+fn being_broken_for_long_keeps_no_worker_waiting() {
+    let queue: Queue<TestBatch> = Queue::new(Mode::Behind, Limits::default(), true);
+    let records = records(100_000);
+    queue.keep(batch(records.clone()), Timestamp::ZERO);
+    assert_eq!(queue.counters().unwritten, 100_000);
+    let begun = Instant::now();
+    for _ in 0..100 {
+        queue.break_down(queue.backlog());
+    }
+    assert!(begun.elapsed() < Duration::from_secs(1), "nothing is new, nothing is done: {:?}", begun.elapsed());
+    // All of it failed again, and is put below what came meanwhile.
+    let mut failed = queue.backlog();
+    for record in &records {
+        failed.add(record);
+    }
+    let longest = thread::scope(|scope| {
+        let merging = scope.spawn(|| {
+            let begun = Instant::now();
+            queue.break_down(failed);
+            begun.elapsed()
+        });
+        let (mut longest, mut kept) = (Duration::ZERO, 0);
+        while !merging.is_finished() {
+            let begun = Instant::now();
+            queue.keep(batch(vec![records[kept % 7].clone()]), Timestamp::ZERO);
+            longest = longest.max(begun.elapsed());
+            kept += 1;
+        }
+        let took = merging.join().expect("whole");
+        assert!(longest < took / 3, "{longest:?} of {took:?}");
+        longest
+    });
+    assert!(longest > Duration::ZERO);
+    let counters = queue.counters();
+    assert_eq!((counters.unwritten, counters.lost), (100_000, 0));
+}
+
+#[test]
+fn what_is_put_together_is_in_its_order() {
+    let site = Site::new(Mode::Behind);
+    let server = site.start();
+    let state = server.stage("a", 1, &contact(1));
+    server.apply(&state);
+    let refresh = server.stage("a", 2, &contact(1));
+    assert!(Record::parse(&refresh).expect("a record").is_refresh());
+    let queue: Queue<TestBatch> = Queue::new(Mode::Behind, Limits::default(), true);
+    queue.keep(batch(vec![refresh]), Timestamp::ZERO);
+    let mut failed = queue.backlog();
+    failed.add(&state);
+    queue.break_down(failed);
+    queue.mend();
+    let work = queue.wait(Duration::ZERO, &|| Timestamp::ZERO);
+    let unwritten = work.unwritten.expect("there is something");
+    let newest = unwritten.state_of(b"a@example.com").expect("there");
+    let newest = Record::parse(newest).expect("a record");
+    assert!(!newest.is_refresh() && newest.expires_ms() >= Record::parse(&state).expect("a record").expires_ms());
+}
+
+#[test]
+fn what_cannot_be_written_anew_yet_is_tried_now_and_then() {
+    let mut site = Site::new(Mode::Through);
+    site.limits.recover_every = Duration::from_millis(50);
+    let server = site.start();
+    assert!(server.register("a", 1, &contact(1)));
+    site.disk.set_capacity(Some(0));
+    assert!(!server.register("b", 1, &contact(1)));
+    server.engine.shared().want_everything();
+    server.until(|| server.engine.status().checkpoint.failing.is_some());
+    let asked = server.asked.load(Ordering::Relaxed);
+    thread::sleep(Duration::from_millis(400));
+    let asked = server.asked.load(Ordering::Relaxed) - asked;
+    assert!((1..500).contains(&asked), "the threads asked for the time {asked} times in eight tries");
+    site.disk.set_capacity(None);
+    server.until(|| server.engine.status().checkpoint.rows == 1);
+}
+
+#[test]
+fn what_a_worker_has_not_put_into_the_table_yet_is_not_left_out() {
+    let site = Site::new(Mode::Through);
+    let server = site.start();
+    assert!(server.register("a", 1, &contact(1)));
+    let record = server.stage("b", 1, &contact(1));
+    assert_eq!(server.offer_undealt(&[&record]).recv_timeout(PATIENCE), Ok(true));
+    // It was promised, and its file cannot be read; the worker does something else.
+    site.disk.fail(Failure::always(Operation::Read, EIO));
+    server.engine.shared().want_everything();
+    thread::sleep(Duration::from_millis(100));
+    assert_eq!(server.engine.status().checkpoint.rows, 0);
+    server.apply(&record);
+    server.undealt.lock().expect("whole").clear();
+    server.until(|| server.engine.status().checkpoint.rows == 2);
+    site.disk.heal();
+    site.disk.stop_at(0);
+    drop(server);
+    let site = site.with_disk(site.disk.restarted());
+    assert_eq!(site.start().contents().len(), 2);
+}
+
+#[test]
+fn a_fault_that_is_mended_does_not_hide_that_a_thread_is_gone() {
+    let shared: Shared<TestBatch> = Shared::new(Mode::Through, Limits::default(), Arc::new(|| Timestamp::ZERO));
+    let trouble = |why: &str| Trouble { why: why.to_owned(), remedy: "none".to_owned() };
+    shared.end(trouble("a thread ended"));
+    shared.break_down(Timestamp::ZERO, trouble("no room"));
+    shared.mend(Timestamp::ZERO);
+    let state = shared.status().state;
+    assert!(matches!(&state, State::Failing { why, .. } if why == "a thread ended"), "{state}");
+}
+
+#[test]
+fn refreshes_renew_their_rows_and_only_those() {
+    let site = Site::new(Mode::Through);
+    let server = site.start();
+    assert!(server.register("a", 1, &contact(1)));
+    assert!(server.register("b", 1, &contact(1)));
+    server.engine.shared().want_everything();
+    server.until(|| server.engine.status().checkpoint.rows == 2);
+    server.pass(Duration::from_secs(3000));
+    let refresh = server.stage("a", 2, &contact(1));
+    assert!(Record::parse(&refresh).expect("a record").is_refresh());
+    assert!(server.register("a", 2, &contact(1)));
+    assert!(server.register("b", 2, "Contact: *|Expires: 0"));
+    assert!(server.engine.stop(PATIENCE).clean);
+    drop(server);
+    let server = site.start();
+    server.pass(Duration::from_secs(2000));
+    assert_eq!(server.contents().keys().collect::<Vec<_>>(), ["a"], "the refresh counts");
+}

@@ -1,0 +1,302 @@
+//! Copies of the database, made while it is in use.
+
+use std::fs::{self, File, OpenOptions};
+use std::io;
+use std::ops::ControlFlow;
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::path::{Path, PathBuf};
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use rusqlite::backup::{Backup, StepResult};
+use rusqlite::{Connection, OpenFlags};
+
+use crate::error::Fault;
+use crate::locations::{self, Part};
+use crate::settings::{self, BACKUP_PREFIX};
+use crate::{Checkpoint, LocationStore, StoreError, file, schema};
+
+/// Pages copied between two reports of progress: 4 MiB.
+const PAGES_A_STEP: i32 = 1024;
+/// What [`backup`] itself writes about the copy.
+const MADE: &str = "backup.made";
+const VERSION: &str = "backup.version";
+
+/// How a backup is to be made.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct BackupOptions<'a> {
+    /// A file that is there may be replaced.
+    pub overwrite: bool,
+    /// What else the backup should have, and a database that is restored from it should not: see [`BackupInfo::extra`].
+    pub extra: &'a [(&'a str, &'a [u8])],
+}
+
+/// What is in a backup.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BackupInfo {
+    /// The version of its schema.
+    pub schema: i64,
+    /// How many users.
+    pub users: u64,
+    /// How many aliases.
+    pub aliases: u64,
+    /// How many addresses have registrations.
+    pub addresses: u64,
+    /// How many more had, and cannot be read.
+    pub damaged: u64,
+    /// Up to where the journal is contained; `None` also where that cannot be read.
+    pub checkpoint: Option<Checkpoint>,
+    /// When it was made, in seconds since 1970; `None` for a plain copy of a database.
+    pub made_s: Option<u64>,
+    /// The version of the program that made it.
+    pub version: Option<String>,
+    /// Its size.
+    pub bytes: u64,
+    /// The [`BackupOptions::extra`] that it was made with.
+    pub extra: Vec<(String, Vec<u8>)>,
+}
+
+/// Copies the database at `source` to `target`, in one consistent state, while others read and write it. The copy is a
+/// single file that only its owner may read; it appears at `target` when it is whole, checked and on the disk.
+/// `progress` is told how many pages are copied, and of how many.
+///
+/// # Errors
+/// [`StoreError::NoSource`], [`StoreError::TargetExists`], [`StoreError::Damaged`]; what befalls either file.
+pub fn backup(
+    source: &Path,
+    target: &Path,
+    options: &BackupOptions<'_>,
+    progress: impl FnMut(u64, u64),
+) -> Result<BackupInfo, StoreError> {
+    let target = absolute(target)?;
+    refuse_existing(&target, options.overwrite)?;
+    let connection = open_source(source)?;
+    let copy = Draft::make(&connection, source, &target, progress)?;
+    copy.change(|copy| note_origin(copy, options.extra))?;
+    // What is wrong with the copy was wrong before: the copying itself reports what it cannot write.
+    let info = inspect(&copy.path).map_err(|error| match error {
+        StoreError::Damaged { .. } => StoreError::Damaged { path: source.to_owned() },
+        other => other,
+    })?;
+    refuse_existing(&target, options.overwrite)?;
+    copy.put_in_place(&target)?;
+    Ok(info)
+}
+
+/// Checks the backup `file`, or a copy of a database, from end to end.
+///
+/// # Errors
+/// [`StoreError::NoSource`], [`StoreError::NotADatabase`], [`StoreError::Foreign`], [`StoreError::NewerSchema`],
+/// [`StoreError::Damaged`]; what befalls the file.
+pub fn inspect(file: &Path) -> Result<BackupInfo, StoreError> {
+    let connection = open_source(file)?;
+    let bytes = fs::metadata(file).map_err(|cause| failed(file, "read", cause))?.len();
+    look(&connection, bytes).map_err(|fault| fault.at(file))
+}
+
+fn look(connection: &Connection, bytes: u64) -> Result<BackupInfo, Fault> {
+    // A row that somebody wrote past the checks is an error of its own, and no reason to have no backup.
+    connection.pragma_update(None, "ignore_check_constraints", "ON")?;
+    let transaction = connection.unchecked_transaction()?;
+    let verdict: String = transaction.query_row("PRAGMA integrity_check(1)", (), |row| row.get(0))?;
+    if verdict != "ok" {
+        return Err(Fault::Damaged);
+    }
+    let count = |table: &str| -> Result<u64, Fault> {
+        let rows: i64 = transaction.query_row(&format!("SELECT count(*) FROM {table}"), (), |row| row.get(0))?;
+        Ok(u64::try_from(rows).unwrap_or(0))
+    };
+    let schema = schema::version(&transaction)?;
+    let (users, aliases) = (count("users")?, count("aliases")?);
+    let mut info = BackupInfo {
+        schema,
+        users,
+        aliases,
+        addresses: 0,
+        damaged: 0,
+        checkpoint: None,
+        made_s: None,
+        version: None,
+        bytes,
+        extra: Vec::new(),
+    };
+    if schema >= schema::WITH_LOCATIONS {
+        let loaded = locations::read_part(&transaction, &Part::ALL, |_| ControlFlow::Continue(()))?;
+        (info.addresses, info.damaged) = (loaded.rows, loaded.damaged + loaded.missing);
+        info.checkpoint = locations::read_checkpoint(&transaction).ok().flatten();
+        let text = |key| -> Result<Option<String>, Fault> {
+            Ok(settings::read(&transaction, key)?.or_damaged()?.and_then(|value| String::from_utf8(value).ok()))
+        };
+        info.made_s = text(MADE)?.and_then(|made| made.parse().ok());
+        info.version = text(VERSION)?;
+        info.extra = settings::read_extra(&transaction)?;
+        info.extra.retain(|(key, _)| ![MADE, VERSION].contains(&format!("{BACKUP_PREFIX}{key}").as_str()));
+    }
+    Ok(info)
+}
+
+fn note_origin(copy: &Connection, extra: &[(&str, &[u8])]) -> Result<(), Fault> {
+    settings::remove_extra(copy)?;
+    for (key, value) in extra {
+        settings::write(copy, &format!("{BACKUP_PREFIX}{key}"), value)?;
+    }
+    let made_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    settings::write(copy, MADE, made_s.to_string().as_bytes())?;
+    settings::write(copy, VERSION, env!("CARGO_PKG_VERSION").as_bytes())
+}
+
+/// A copy under a name of its own beside where it should go; removed unless it gets there.
+pub(crate) struct Draft {
+    pub(crate) path: PathBuf,
+}
+
+impl Draft {
+    /// One state of the database, without a log beside it.
+    pub(crate) fn make(
+        source: &Connection,
+        source_path: &Path,
+        target: &Path,
+        progress: impl FnMut(u64, u64),
+    ) -> Result<Self, StoreError> {
+        static MADE: AtomicU32 = AtomicU32::new(0);
+        let number = MADE.fetch_add(1, Ordering::Relaxed);
+        let path = beside(target, &format!(".{}-{number}.part", std::process::id()));
+        match fs::remove_file(&path) {
+            Err(cause) if cause.kind() != io::ErrorKind::NotFound => return Err(failed(&path, "replaced", cause)),
+            _ => {}
+        }
+        OpenOptions::new()
+            .write(true)
+            .create_new(true)
+            .mode(0o600)
+            .open(&path)
+            .map_err(|cause| failed(&path, "made", cause))?;
+        let copy = Self { path };
+        let mut connection = copy.connect().map_err(|fault| fault.at(&copy.path))?;
+        // A transaction of the source's connection, or each change by another process would begin the copy anew.
+        let transaction = source.unchecked_transaction().map_err(|cause| Fault::Sql(cause).at(source_path))?;
+        let state = schema::check_version(&transaction);
+        state.map_err(|fault| fault.at(source_path))?;
+        copy_pages(&transaction, &mut connection, progress).map_err(|fault| fault.of_copy(source_path, &copy.path))?;
+        drop(transaction);
+        drop(connection);
+        copy.change(|_| Ok(()))?;
+        Ok(copy)
+    }
+
+    /// Changes the copy and leaves it a single file in the newest schema.
+    pub(crate) fn change(&self, job: impl FnOnce(&Connection) -> Result<(), Fault>) -> Result<(), StoreError> {
+        let run = || -> Result<(), Fault> {
+            let mut connection = self.connect()?;
+            connection.pragma_update_and_check(None, "journal_mode", "DELETE", |_| Ok(()))?;
+            schema::migrate(&mut connection)?;
+            job(&connection)
+        };
+        run().map_err(|fault| fault.at(&self.path))
+    }
+
+    /// Changes the copy as an open database is, and leaves it a single file.
+    pub(crate) fn prepare(
+        &self,
+        job: impl FnOnce(&mut LocationStore) -> Result<(), StoreError>,
+    ) -> Result<(), StoreError> {
+        job(&mut LocationStore::open(&self.path)?)?;
+        self.change(|_| Ok(()))
+    }
+
+    /// Nobody else knows the file, and nobody will unless it is synced.
+    fn connect(&self) -> Result<Connection, Fault> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(&self.path, flags)?;
+        connection.pragma_update_and_check(None, "locking_mode", "EXCLUSIVE", |_| Ok(()))?;
+        connection.pragma_update(None, "synchronous", "OFF")?;
+        connection.pragma_update(None, "temp_store", "MEMORY")?;
+        Ok(connection)
+    }
+
+    /// Syncs the file, then gives it its name for good.
+    pub(crate) fn put_in_place(self, target: &Path) -> Result<(), StoreError> {
+        let file = File::open(&self.path).map_err(|cause| failed(&self.path, "opened", cause))?;
+        file.sync_all().map_err(|cause| failed(&self.path, "synced", cause))?;
+        fs::rename(&self.path, target).map_err(|cause| failed(target, "put in place", cause))?;
+        sync_folder_of(target)
+    }
+}
+
+impl Drop for Draft {
+    /// What cannot be removed stays; its name says what it is.
+    fn drop(&mut self) {
+        for suffix in ["", "-journal", "-wal", "-shm"] {
+            let _ = fs::remove_file(beside(&self.path, suffix));
+        }
+    }
+}
+
+fn copy_pages(source: &Connection, copy: &mut Connection, mut progress: impl FnMut(u64, u64)) -> Result<(), Fault> {
+    let backup = Backup::new(source, copy)?;
+    loop {
+        let result = backup.step(PAGES_A_STEP)?;
+        let (all, left) = (backup.progress().pagecount, backup.progress().remaining);
+        progress(u64::try_from(all - left).unwrap_or(0), u64::try_from(all).unwrap_or(0));
+        match result {
+            StepResult::Done => return Ok(()),
+            StepResult::More => {}
+            // The source can be read from the first page on, and nobody knows the copy.
+            _ => return Err(Fault::Locked),
+        }
+    }
+}
+
+/// A database to be read only, by whatever version of this program it was written, up to this one's.
+pub(crate) fn open_source(path: &Path) -> Result<Connection, StoreError> {
+    let path = absolute(path)?;
+    match fs::metadata(&path) {
+        Ok(metadata) if metadata.is_file() && metadata.len() < file::SMALLEST => {
+            return Err(StoreError::NotADatabase { path });
+        }
+        Ok(metadata) if metadata.is_file() => {}
+        Ok(_) => return Err(StoreError::NotAFile { path }),
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => return Err(StoreError::NoSource { path }),
+        Err(cause) => return Err(failed(&path, "read", cause)),
+    }
+    let open = || -> Result<Connection, Fault> {
+        let connection =
+            Connection::open_with_flags(&path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+        connection.busy_timeout(file::BUSY_TIMEOUT)?;
+        schema::check_ours(&connection)?;
+        Ok(connection)
+    };
+    open().map_err(|fault| fault.at(&path))
+}
+
+fn refuse_existing(target: &Path, overwrite: bool) -> Result<(), StoreError> {
+    match fs::symlink_metadata(target) {
+        Ok(metadata) if !metadata.is_file() => Err(StoreError::NotAFile { path: target.to_owned() }),
+        Ok(_) if !overwrite => Err(StoreError::TargetExists { path: target.to_owned() }),
+        _ => Ok(()),
+    }
+}
+
+pub(crate) fn absolute(path: &Path) -> Result<PathBuf, StoreError> {
+    std::path::absolute(path).map_err(|cause| failed(path, "named", cause))
+}
+
+pub(crate) fn beside(path: &Path, suffix: &str) -> PathBuf {
+    let mut name = path.as_os_str().to_owned();
+    name.push(suffix);
+    name.into()
+}
+
+pub(crate) fn sync_folder_of(path: &Path) -> Result<(), StoreError> {
+    let folder = path.parent().unwrap_or(Path::new("/"));
+    File::open(folder).and_then(|folder| folder.sync_all()).map_err(|cause| failed(folder, "synced", cause))
+}
+
+pub(crate) fn failed(path: &Path, doing: &'static str, cause: io::Error) -> StoreError {
+    let path = path.to_owned();
+    if cause.kind() == io::ErrorKind::StorageFull {
+        StoreError::Full { path }
+    } else {
+        StoreError::File { path, doing, cause }
+    }
+}

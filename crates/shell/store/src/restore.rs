@@ -1,0 +1,140 @@
+//! Putting a backup in the place of the database.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::{MetadataExt as _, chown};
+use std::path::{Path, PathBuf};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+
+use rusqlite::{Connection, ErrorCode, OpenFlags};
+
+use crate::backup::{BackupInfo, Draft, absolute, beside, failed, inspect, open_source, sync_folder_of};
+use crate::error::Fault;
+use crate::file::{SMALLEST, make_folder_of};
+use crate::{LocationStore, StoreError, schema, settings};
+
+/// What [`restore`] did.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Restored {
+    /// What was restored.
+    pub info: BackupInfo,
+    /// Where the database is that was there before.
+    pub moved_aside: Option<PathBuf>,
+}
+
+/// Puts a copy of the backup `file` at `target`, after it was checked; the backup stays as it is. A database that is
+/// there is kept, as `target` with `.before-` and the time in seconds since 1970 behind it; that needs `force`.
+///
+/// The journal that belongs to the database that was there is the caller's to move aside.
+///
+/// # Errors
+/// Those of [`inspect`]; [`StoreError::TargetExists`] without `force`; [`StoreError::InUse`]; what befalls either file.
+pub fn restore(file: &Path, target: &Path, force: bool) -> Result<Restored, StoreError> {
+    restore_with(file, target, force, |_| Ok(()))
+}
+
+/// As [`restore`]; what `prepare` changes is in the database from the moment on that it is at `target`.
+///
+/// # Errors
+/// Those of [`restore`], and of `prepare`: then all is as it was.
+pub fn restore_with(
+    file: &Path,
+    target: &Path,
+    force: bool,
+    prepare: impl FnOnce(&mut LocationStore) -> Result<(), StoreError>,
+) -> Result<Restored, StoreError> {
+    let target = absolute(target)?;
+    let there = is_there(&target)?;
+    if there && !force {
+        return Err(StoreError::TargetExists { path: target });
+    }
+    let source = open_source(file)?;
+    let info = inspect(file)?;
+    make_folder_of(&target)?;
+    // Held until the new one stands there, so that nobody opens the old one in between.
+    let hold = if there { hold_alone(&target)? } else { None };
+    let copy = Draft::make(&source, file, &target, |_, _| {})?;
+    copy.change(settings::remove_extra)?;
+    copy.prepare(prepare)?;
+    // What counts is what was written, not what was read.
+    inspect(&copy.path)?;
+    give_to_owner(&copy.path, &target)?;
+    let moved_aside = if there { Some(keep_aside(&target)?) } else { None };
+    copy.put_in_place(&target)?;
+    drop(hold);
+    Ok(Restored { info, moved_aside })
+}
+
+fn is_there(target: &Path) -> Result<bool, StoreError> {
+    match fs::symlink_metadata(target) {
+        Ok(metadata) if metadata.is_file() => Ok(true),
+        Ok(_) => Err(StoreError::NotAFile { path: target.to_owned() }),
+        Err(cause) if cause.kind() == io::ErrorKind::NotFound => Ok(false),
+        Err(cause) => Err(failed(target, "read", cause)),
+    }
+}
+
+/// The superuser restores for the server's user: whose the old database is, or else its folder.
+fn give_to_owner(copy: &Path, target: &Path) -> Result<(), StoreError> {
+    let folder = target.parent().unwrap_or(Path::new("/"));
+    let owner =
+        fs::metadata(target).or_else(|_| fs::metadata(folder)).map_err(|cause| failed(folder, "read", cause))?;
+    match chown(copy, Some(owner.uid()), Some(owner.gid())) {
+        // Everybody else restores for himself.
+        Err(cause) if cause.kind() == io::ErrorKind::PermissionDenied => Ok(()),
+        result => result.map_err(|cause| failed(copy, "given to the owner of the database", cause)),
+    }
+}
+
+/// Brings the log of the database into it and locks it: possible only when no process has it open. `None` where it is too
+/// broken for that; then it is moved aside as it is.
+fn hold_alone(target: &Path) -> Result<Option<Connection>, StoreError> {
+    // SQLite would take it for an empty one and remove its log.
+    if fs::metadata(target).is_ok_and(|metadata| metadata.len() < SMALLEST) {
+        return Ok(None);
+    }
+    let run = || -> Result<Connection, Fault> {
+        let flags = OpenFlags::SQLITE_OPEN_READ_WRITE | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+        let connection = Connection::open_with_flags(target, flags)?;
+        connection.busy_timeout(Duration::ZERO)?;
+        schema::check_not_foreign(&connection)?;
+        connection.pragma_update_and_check(None, "journal_mode", "DELETE", |_| Ok(()))?;
+        connection.execute_batch("BEGIN EXCLUSIVE")?;
+        Ok(connection)
+    };
+    match run() {
+        Ok(connection) => Ok(Some(connection)),
+        Err(Fault::Foreign) => Err(StoreError::Foreign { path: target.to_owned() }),
+        Err(Fault::Sql(cause)) => match cause.sqlite_error_code() {
+            Some(ErrorCode::DatabaseBusy | ErrorCode::DatabaseLocked) => {
+                Err(StoreError::InUse { path: target.to_owned() })
+            }
+            Some(ErrorCode::DatabaseCorrupt | ErrorCode::NotADatabase) => Ok(None),
+            _ => Err(Fault::Sql(cause).at(target)),
+        },
+        Err(fault) => Err(fault.at(target)),
+    }
+}
+
+/// Gives the database a second name, which keeps it when the first goes to another. Its log, if it still has one, goes
+/// along, for it would be taken for the new one's.
+fn keep_aside(target: &Path) -> Result<PathBuf, StoreError> {
+    let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
+    let (aside, linked) = (now_s..)
+        .map(|time_s| beside(target, &format!(".before-{time_s}")))
+        .map(|aside| (fs::hard_link(target, &aside), aside))
+        .find(|(result, _)| !result.as_ref().is_err_and(|cause| cause.kind() == io::ErrorKind::AlreadyExists))
+        .map(|(result, aside)| (aside, result))
+        .ok_or_else(|| StoreError::TargetExists { path: target.to_owned() })?;
+    // Some file systems know no second names.
+    linked.or_else(|_| fs::rename(target, &aside)).map_err(|cause| failed(target, "moved aside", cause))?;
+    for suffix in ["-wal", "-shm", "-journal"] {
+        let (from, to) = (beside(target, suffix), beside(&aside, suffix));
+        match fs::rename(&from, to) {
+            Err(cause) if cause.kind() != io::ErrorKind::NotFound => return Err(failed(&from, "moved aside", cause)),
+            _ => {}
+        }
+    }
+    sync_folder_of(target)?;
+    Ok(aside)
+}

@@ -1,0 +1,494 @@
+//! Power fails at every operation of the disk, in every way that the disk may be left: one scripted run of registrations, with
+//! groups, segments and checkpoints, and after each loss of power another process, whose table is held against what was
+//! promised.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet};
+use std::sync::{Arc, Mutex, PoisonError};
+
+use strowger_directory::Directory;
+use strowger_foundation::{ConnId, Flow, ListenerId, Timestamp, Transport};
+use strowger_journal::simulated::SimDisk;
+use strowger_message::{HeaderName, Message, Uri};
+use strowger_registrar::model::Model;
+use strowger_registrar::{Durability, Record, Source, Update};
+use strowger_shard::{Listener, Snapshot};
+
+use crate::mutant::{self, Bug};
+use crate::rng::Rng;
+use crate::scenario::DOMAIN;
+use crate::server::{Birth, Kept, Sent, Server, Step};
+use crate::store::{Image, Store};
+
+use crate::ledger::Ledger;
+
+const SHARDS: u16 = 2;
+const SEED: u64 = 0x0C4A_5401;
+/// How long nobody is there.
+const DOWN: Duration = Duration::from_secs(5);
+/// What the wall clock is set forward by while nobody is there, at every other operation.
+const JUMP_MS: i64 = 3 * 365 * 86_400_000;
+/// Store time is written down in whole milliseconds.
+const ROUNDING_NS: u128 = 3_000_000;
+/// Of the starts after a loss of power every so many fail in their turn, at each of their operations.
+const AGAIN_EVERY: u64 = 23;
+
+/// What was tried.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Report {
+    /// Operations of the disk.
+    pub operations: u64,
+    /// Losses of power.
+    pub crashes: u64,
+    /// Those of them that left a disk as no other at the same moment.
+    pub distinct: u64,
+    /// Losses of power during the start after one.
+    pub again: u64,
+    /// Bindings that were there after all of them.
+    pub bindings: u64,
+    /// Temporary GRUUs that were tried after all of them.
+    pub gruus: u64,
+}
+
+/// Runs the script with power failing everywhere.
+///
+/// # Errors
+/// What was not as it was promised, and after which operation.
+pub fn run(bug: Option<Bug>) -> Result<Report, String> {
+    let mut run = Run::begin(bug)?;
+    for order in script() {
+        let followed = run.follow(&order);
+        run.state().error.take().map_or(Ok(()), Err)?;
+        followed?;
+    }
+    run.store.disk().set_hook(None);
+    let state = run.state();
+    Ok(Report { operations: run.store.disk().operations(), ..state.report })
+}
+
+/// One line of the script.
+#[derive(Clone, Debug)]
+enum Order {
+    Register(Register),
+    /// What waits is committed, as one group.
+    Commit,
+    Checkpoint,
+    Forget(&'static str),
+    Wait(u64),
+}
+
+#[derive(Clone, Debug)]
+struct Register {
+    user: &'static str,
+    /// Which phone of the user.
+    phone: u8,
+    call: u32,
+    contacts: String,
+    by_stream: bool,
+}
+
+/// The run, and what the hook of its disk needs.
+#[derive(Debug)]
+struct Run {
+    now: Timestamp,
+    snapshot: Arc<Snapshot>,
+    server: Server,
+    store: Store,
+    bug: Option<Bug>,
+    cseq: u32,
+    /// By their tickets.
+    waiting: BTreeMap<(usize, u64), Waiting>,
+    state: Arc<Mutex<State>>,
+}
+
+/// A REGISTER that waits for the store.
+#[derive(Debug)]
+struct Waiting {
+    aor: Vec<u8>,
+    at: Timestamp,
+    flow: Flow,
+    request: Vec<u8>,
+    record: Vec<u8>,
+}
+
+/// What is promised at a moment.
+#[derive(Debug)]
+struct State {
+    now: Timestamp,
+    bug: Option<Bug>,
+    snapshot: Arc<Snapshot>,
+    ledger: Ledger,
+    image: Image,
+    gruus: Vec<Gruu>,
+    report: Report,
+    error: Option<String>,
+}
+
+/// A temporary GRUU that a client was given.
+#[derive(Clone, Debug)]
+struct Gruu {
+    user: Vec<u8>,
+    aor: Vec<u8>,
+    call: Vec<u8>,
+    /// `None` while what ends it is on its way to the store.
+    is_good: Option<bool>,
+}
+
+fn script() -> Vec<Order> {
+    let mut script = Vec::new();
+    for round in 0..10u32 {
+        let register = |user, phone, call, contacts: &str| {
+            let contacts = contacts.to_owned();
+            Order::Register(Register { user, phone, call, contacts, by_stream: false })
+        };
+        let second = if round % 2 == 0 { 600 } else { 0 };
+        script.push(register("alice", 1, 0, "<sip:alice@198.51.100.1:5060>;q=0.5;expires=900"));
+        script.push(register(
+            "bob",
+            1,
+            round / 3,
+            "<sip:bob@198.51.100.1:5060>;+sip.instance=\"<urn:x:bob>\";reg-id=1",
+        ));
+        script.push(Order::Commit);
+        script.push(register("alice", 2, 0, &format!("<sip:alice@198.51.100.2:5060>;expires={second}")));
+        script.push(Order::Register(Register {
+            user: "carol",
+            phone: 3,
+            call: round,
+            contacts: "<sip:carol@198.51.100.3>;+sip.instance=\"<urn:x:carol>\";reg-id=1".to_owned(),
+            by_stream: true,
+        }));
+        script.push(Order::Commit);
+        script.push(register("dave", 1, 0, "<sip:dave@198.51.100.1>;expires=60, <sip:dave@198.51.100.9>;expires=700"));
+        script.push(register("erin", 1, 0, "<sip:erin@198.51.100.1:5060>;expires=800"));
+        script.push(Order::Commit);
+        match round {
+            1 | 7 => script.extend([register("alice", 1, 0, "*"), Order::Commit]),
+            2 | 6 | 9 => script.push(Order::Checkpoint),
+            3 => script.extend([Order::Forget("erin"), register("carol", 4, 9, "<sip:carol@198.51.100.4:5060>")]),
+            4 => script.push(Order::Wait(70_000)),
+            _ => script.push(register("dave", 1, 0, "<sip:dave@198.51.100.9>;expires=0")),
+        }
+        script.push(Order::Commit);
+        script.push(Order::Wait(5000));
+    }
+    script.extend([Order::Wait(1000), Order::Checkpoint]);
+    script
+}
+
+fn snapshot() -> Arc<Snapshot> {
+    let server = SocketAddr::from(([192, 0, 2, 1], 5060));
+    let listeners = [Transport::Udp, Transport::Tcp].map(|transport| Listener::new(transport, server));
+    let mut snapshot = Snapshot::new(listeners.into(), vec![DOMAIN.as_bytes().into()], Directory::empty(1));
+    snapshot.auth.require.clear();
+    snapshot.registrar.durability = Durability::WriteThrough;
+    Arc::new(snapshot)
+}
+
+impl Run {
+    fn begin(bug: Option<Bug>) -> Result<Self, String> {
+        let (now, snapshot) = (Timestamp::ZERO, snapshot());
+        let mut store = Store::new(Rng::new(1), 0, bug);
+        store.set_segment_bytes(1800);
+        let state = State {
+            now,
+            bug,
+            snapshot: Arc::clone(&snapshot),
+            ledger: Ledger::default(),
+            image: store.image(false),
+            gruus: Vec::new(),
+            report: Report::default(),
+            error: None,
+        };
+        let state = Arc::new(Mutex::new(state));
+        let (disk, shared) = (store.disk().clone(), Arc::clone(&state));
+        let hooked = disk.clone();
+        disk.set_hook(Some(Arc::new(move |_| {
+            let mut state = shared.lock().unwrap_or_else(PoisonError::into_inner);
+            if state.error.is_none() {
+                state.error = state.lose_power(&hooked).err();
+            }
+        })));
+        let start = store.open(now)?;
+        let birth = Birth { at: now, life: 0, store_ns: Some(start.store_ns) };
+        let mut server = Server::begin(SHARDS, SEED, Arc::clone(&snapshot), birth);
+        server.handle(&Step::Complete { at: now });
+        let mut run = Self { now, snapshot, server, store, bug, cseq: 0, waiting: BTreeMap::new(), state };
+        run.show(false);
+        Ok(run)
+    }
+
+    fn state(&self) -> std::sync::MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The hook sees what time it is, and what of the store is durable besides the disk.
+    fn show(&mut self, checkpointed: bool) {
+        let image = self.store.image(checkpointed);
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        (state.image, state.now) = (image, self.now);
+    }
+
+    fn follow(&mut self, order: &Order) -> Result<(), String> {
+        self.pass(20);
+        match order {
+            Order::Register(register) => self.register(register),
+            Order::Commit => self.commit(),
+            Order::Checkpoint => {
+                self.store.begin_checkpoint(self.now)?;
+                self.pass(200);
+                let disk = self.store.disk().clone();
+                self.state().lose_power(&disk)?;
+                self.show(true);
+                self.store.end_checkpoint();
+                Ok(())
+            }
+            Order::Forget(user) => {
+                let aor = format!("{user}@{DOMAIN}").into_bytes();
+                self.server.handle(&Step::Forget { at: self.now, aor: aor.clone() });
+                let records = self.server.take_records();
+                let record = records.first().map(|kept| &kept.record[..]);
+                self.state().ledger.forget(&aor, record, false);
+                self.store.add(records);
+                Ok(())
+            }
+            Order::Wait(ms) => {
+                self.pass(*ms);
+                Ok(())
+            }
+        }
+    }
+
+    /// Time passes, and timers are served.
+    fn pass(&mut self, ms: u64) {
+        let end = self.now + Duration::from_millis(ms);
+        while let Some((at, shard)) = self.server.next_timeout().filter(|(at, _)| *at <= end) {
+            self.now = self.now.max(at);
+            self.server.handle(&Step::Timeout { at: self.now, shard });
+        }
+        self.now = end;
+        self.show(false);
+    }
+
+    fn register(&mut self, register: &Register) -> Result<(), String> {
+        self.cseq += 1;
+        let Register { user, phone, call, contacts, by_stream } = register;
+        let (cseq, peer) = (self.cseq, SocketAddr::from(([198, 51, 100, *phone], 5060)));
+        let expires = if contacts == "*" { "Expires: 0\r\n" } else { "" };
+        let transport = if *by_stream { "TCP" } else { "UDP" };
+        let request = format!(
+            "REGISTER sip:{DOMAIN} SIP/2.0\r\nVia: SIP/2.0/{transport} {peer};branch=z9hG4bK{cseq}\r\nMax-Forwards: 70\r\n\
+             From: <sip:{user}@{DOMAIN}>;tag=phone-{cseq}\r\nTo: <sip:{user}@{DOMAIN}>\r\nCall-ID: {user}-{phone}-{call}\r\n\
+             CSeq: {cseq} REGISTER\r\nSupported: gruu, outbound\r\nContact: {contacts}\r\n{expires}Content-Length: 0\r\n\r\n"
+        );
+        let flow = if *by_stream {
+            Flow::on(ListenerId(1), Transport::Tcp, peer, ConnId::new(0, 1, 1))
+        } else {
+            Flow::new(ListenerId(0), Transport::Udp, peer)
+        };
+        let (at, request) = (self.now, request.into_bytes());
+        let sent = self.server.handle(&Step::Message { at, flow, bytes: request.clone() });
+        let records = self.server.take_records();
+        let [Kept { shard, ticket: Some(ticket), record }] = &records[..] else {
+            let said = sent.first().map(|sent| sent.bytes.escape_ascii().to_string());
+            return Err(format!("a REGISTER of {user} leaves no record, but is answered {said:?}"));
+        };
+        let aor = format!("{user}@{DOMAIN}").into_bytes();
+        let waiting = Waiting { aor, at, flow, request, record: record.clone() };
+        let mut state = self.state();
+        let mut next = state.ledger.model.clone();
+        self.apply(&mut next, &waiting);
+        let after = next.entries(at, &waiting.aor);
+        let removes = after.is_empty();
+        state.ledger.emit(&waiting.aor, record, after);
+        let call = format!("{user}-{phone}-{call}").into_bytes();
+        for gruu in state.gruus.iter_mut().filter(|gruu| gruu.aor == waiting.aor && gruu.is_good == Some(true)) {
+            if removes || gruu.call != call {
+                gruu.is_good = None;
+            }
+        }
+        drop(state);
+        self.waiting.insert((*shard, *ticket), waiting);
+        let answered = (*shard, *ticket);
+        self.store.add(records);
+        // What is kept for sure is known to be only once the store has said so.
+        if self.bug == Some(Bug::RepliesEarly) { self.stored(answered, true) } else { Ok(()) }
+    }
+
+    fn apply(&self, model: &mut Model, waiting: &Waiting) {
+        if let Ok(message) = Message::parse(&waiting.request)
+            && let Ok(update) = Update::read(&message)
+        {
+            let source = Source { flow: waiting.flow, via_sent_by_matches: true };
+            let _ = model.apply(waiting.at, &waiting.aor, &self.snapshot.registrar, &source, &update);
+        }
+    }
+
+    fn commit(&mut self) -> Result<(), String> {
+        if self.store.begin().is_none() {
+            return Ok(());
+        }
+        self.pass(3);
+        let (records, kept) = self.store.finish(self.now);
+        for one in records {
+            match one.ticket {
+                Some(ticket) if self.waiting.contains_key(&(one.shard, ticket)) => {
+                    self.stored((one.shard, ticket), kept)?;
+                }
+                Some(_) => {}
+                None => {
+                    let aor = Record::parse(&one.record).map(|record| record.aor().to_vec()).unwrap_or_default();
+                    self.state().ledger.keep(&aor, &one.record);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    /// The store has said what became of a record, and the client is told.
+    fn stored(&mut self, (shard, ticket): (usize, u64), kept: bool) -> Result<(), String> {
+        let Some(waiting) = self.waiting.remove(&(shard, ticket)) else { return Ok(()) };
+        let record = waiting.record.clone();
+        let sent = self.server.handle(&Step::Stored { at: self.now, shard, ticket, record, kept });
+        let answer = sent.iter().find_map(|sent| Message::parse(&sent.bytes).ok());
+        let told = answer.filter(|answer| answer.status().is_some_and(|status| status.is_success() == kept));
+        let Some(answer) = told else { return Err(format!("the store says {kept}, and the client hears {sent:?}")) };
+        let (mut gruus, aor) = (Vec::new(), waiting.aor.clone());
+        for contact in answer.head().elements(HeaderName::Contact) {
+            let text = String::from_utf8_lossy(contact).into_owned();
+            let user = text.split("temp-gruu=\"sip:").nth(1).and_then(|rest| rest.split('@').next());
+            let call = answer.call_id().to_vec();
+            gruus.extend(user.map(|user| Gruu { user: user.into(), aor: aor.clone(), call, is_good: Some(true) }));
+        }
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        state.ledger.keep(&aor, &waiting.record);
+        let mut model = core::mem::take(&mut state.ledger.model);
+        self.apply(&mut model, &waiting);
+        state.ledger.model = model;
+        let ended = state.gruus.iter_mut().filter(|gruu| gruu.aor == aor && gruu.is_good.is_none());
+        ended.for_each(|gruu| gruu.is_good = Some(false));
+        // Of those that are alike one is enough.
+        state.gruus.retain(|old| !gruus.iter().any(|new| new.aor == old.aor && new.call == old.call));
+        state.gruus.extend(gruus);
+        Ok(())
+    }
+}
+
+impl State {
+    /// Power fails before the operation that is about to be done: in every way, and each time another process begins.
+    fn lose_power(&mut self, disk: &SimDisk) -> Result<(), String> {
+        let operation = disk.operations();
+        let mut seen = BTreeSet::new();
+        for crash in disk.choices() {
+            self.report.crashes += 1;
+            let left = disk.crash(crash);
+            if !seen.insert(contents(&left)) {
+                continue;
+            }
+            self.report.distinct += 1;
+            let again = self.report.distinct.is_multiple_of(AGAIN_EVERY);
+            let told = |why| format!("power fails before operation {operation} and leaves {crash:?}: {why}");
+            if again {
+                self.lose_power_again(&left).map_err(told)?;
+            }
+            self.check(left, operation.is_multiple_of(2)).map_err(told)?;
+        }
+        let left = disk.restarted();
+        left.set_hook(None);
+        self.check(left, false).map_err(|why| format!("killed before operation {operation}: {why}"))
+    }
+
+    /// It fails once more, at each operation of the start after it.
+    fn lose_power_again(&mut self, left: &SimDisk) -> Result<(), String> {
+        for operation in 0.. {
+            let disk = left.restarted();
+            disk.stop_at(disk.operations() + operation);
+            let mut store = Store::left(self.image.clone(), disk.clone(), self.bug);
+            // Without power it opens as far as it gets.
+            drop(store.open(self.now + DOWN / 2));
+            if !disk.is_stopped() {
+                return Ok(());
+            }
+            for seed in 0..3 {
+                self.report.again += 1;
+                let twice = disk.crash(strowger_journal::simulated::Crash::Random(seed + operation));
+                self.check(twice, true)
+                    .map_err(|why| format!("and again at operation {operation} of the start: {why}"))?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Another process finds that disk.
+    fn check(&mut self, disk: SimDisk, reboots: bool) -> Result<(), String> {
+        let mut store = Store::left(self.image.clone(), disk, self.bug);
+        let at = self.now + DOWN;
+        if reboots {
+            store.reboot(self.now + DOWN / 2);
+        } else {
+            store.set_wall_clock(JUMP_MS);
+        }
+        let start = store.open(at)?;
+        let skew_ns = i128::from(start.store_ns) - i128::from(start.expected_ns);
+        if !start.is_new && skew_ns.unsigned_abs() > ROUNDING_NS {
+            return Err(format!("store time jumps by {skew_ns} ns"));
+        }
+        let store_ns = Some(mutant::believed(start.store_ns, self.bug));
+        let birth = Birth { at, life: 1, store_ns };
+        let mut server = Server::begin(SHARDS, SEED, Arc::clone(&self.snapshot), birth);
+        let mut ledger = self.ledger.clone();
+        ledger.restart(if start.is_new { 0 } else { skew_ns }, start.found);
+        for record in start.records {
+            server.handle(&Step::Restored { at, record });
+        }
+        server.handle(&Step::Complete { at });
+        ledger.complete(at, &server, true)?;
+        server.check_invariants();
+        server.for_each_binding(at, |_| self.report.bindings += 1);
+        self.check_gruus(at, &mut server)
+    }
+
+    /// Who was given a GRUU is reached by it while it is good, and not when it has ended.
+    fn check_gruus(&mut self, at: Timestamp, server: &mut Server) -> Result<(), String> {
+        for (number, gruu) in self.gruus.iter().enumerate() {
+            let Some(is_good) = gruu.is_good else { continue };
+            let mut found = Vec::new();
+            server.lookup(at, &gruu.aor, &mut found);
+            let user = String::from_utf8_lossy(&gruu.user).into_owned();
+            let request = format!(
+                "MESSAGE sip:{user}@{DOMAIN};gr SIP/2.0\r\nVia: SIP/2.0/UDP 203.0.113.1:5060;branch=z9hG4bKgruu{number}\r\n\
+                 Max-Forwards: 70\r\nFrom: <sip:x@example.net>;tag=1\r\nTo: <sip:{user}@{DOMAIN};gr>\r\nCall-ID: {number}\r\n\
+                 CSeq: 1 MESSAGE\r\nContent-Length: 0\r\n\r\n"
+            );
+            let flow = Flow::new(ListenerId(0), Transport::Udp, SocketAddr::from(([203, 0, 113, 1], 5060)));
+            let sent = server.handle(&Step::Message { at, flow, bytes: request.into_bytes() });
+            self.report.gruus += 1;
+            let expected = is_good && found.iter().any(|target| target.instance != 0);
+            let reached = sent.iter().any(|sent| leads_to(sent, &gruu.aor));
+            if reached != expected {
+                let aor = gruu.aor.escape_ascii();
+                return Err(format!("a temporary GRUU of {aor} leads there: {reached}, and should: {expected}"));
+            }
+        }
+        Ok(())
+    }
+}
+
+fn leads_to(sent: &Sent, aor: &[u8]) -> bool {
+    let Ok(message) = Message::parse(&sent.bytes) else { return false };
+    let is_request = message.status().is_none();
+    let user = aor.split(|byte| *byte == b'@').next();
+    is_request
+        && matches!(Uri::parse(message.request_uri()), Some(Uri::Sip(uri)) if uri.user.is_some() && uri.user == user)
+}
+
+fn contents(disk: &SimDisk) -> Vec<(String, Option<Vec<u8>>)> {
+    disk.names()
+        .into_iter()
+        .map(|name| {
+            let bytes = disk.contents(&name);
+            (name, bytes)
+        })
+        .collect()
+}

@@ -1,0 +1,297 @@
+//! REGISTERs and the store: who is answered when, and what is there afterwards.
+
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use strowger_foundation::{ConnId, Timestamp};
+use strowger_message::{HeaderName, Message, Method, Status};
+use strowger_registrar::{Durability, Record};
+
+use super::requests::broken_unless;
+use super::table::{Queued, Staged};
+use super::{Invariants, Key, Rule, SLACK, Verdict, Violation};
+use crate::ladder::summary;
+use crate::server::{Kept, Server, Step};
+
+/// How long a client waits for the store.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Records of the present step that nobody has accounted for.
+type Records<'a> = VecDeque<&'a Kept>;
+
+impl Invariants {
+    /// The server has been ended and another process begins, whose store time is `skew_ns` later than it would have been.
+    /// Requests of before are none of its business; that there were any is remembered, for what else may come of them.
+    #[must_use]
+    pub fn restarted(mut self, skew_ns: i128, has_store: bool, found: Vec<Vec<u8>>) -> Self {
+        let before = core::mem::take(&mut self.upstream).into_keys();
+        self.ghosts.extend(before);
+        self.downstream.clear();
+        self.closed.clear();
+        self.answers = super::Answers::default();
+        self.forgiven.clear();
+        self.table.queues.clear();
+        self.table.staged.clear();
+        self.table.ledger.restart(skew_ns, found);
+        self.table.loading = has_store.then(Default::default);
+        self
+    }
+
+    /// The store has a record that nobody waits for.
+    pub fn kept(&mut self, record: &[u8]) {
+        if let Ok(parsed) = Record::parse(record) {
+            self.table.ledger.keep(parsed.aor(), record);
+        }
+    }
+
+    /// Whether the disk of the store can be written.
+    pub const fn set_can_write(&mut self, can_write: bool) {
+        self.can_write = can_write;
+    }
+
+    /// Whether the records of before are read.
+    #[must_use]
+    pub const fn is_complete(&self) -> bool {
+        self.table.loading.is_none()
+    }
+
+    /// The store works: what it has refused before is nowhere.
+    pub fn recovered(&mut self) {
+        self.table.ledger.recover();
+    }
+
+    /// The registrar's part of a step.
+    pub(super) fn check_registers(
+        &mut self,
+        now: Timestamp,
+        step: &Step,
+        records: &[Kept],
+        server: &Server,
+    ) -> Verdict {
+        let mut records: Records<'_> = records.iter().collect();
+        match step {
+            Step::Message { .. } => {
+                if let Some((key, true)) = self.present.request.clone()
+                    && key.1 == Method::Register.as_bytes()
+                {
+                    self.check_register(now, &key, &mut records)?;
+                }
+            }
+            Step::Stored { shard, ticket, kept, .. } => self.on_stored(now, (*shard, *ticket), *kept, &mut records)?,
+            Step::Forget { aor, .. } => self.on_forget(aor, &mut records),
+            Step::Complete { .. } => {
+                self.table.loading = None;
+                let complete = self.table.ledger.complete(now, server, self.can_write);
+                complete.map_err(|detail| (Rule::Durable, detail))?;
+            }
+            _ => {}
+        }
+        if self.table.loading.is_some() && matches!(step, Step::Restored { .. } | Step::Message { .. }) {
+            let partial = self.table.ledger.check_partial(now, server);
+            partial.map_err(|detail| (Rule::Durable, detail))?;
+        }
+        let stray = records.front().map(|kept| kept.record.escape_ascii().to_string());
+        broken_unless(stray.is_none(), Rule::Durable, || format!("a record of nobody: {stray:?}"))?;
+        self.check_patience(now)
+    }
+
+    fn mode(&self) -> Durability {
+        self.table.snapshot.registrar.durability
+    }
+
+    /// A REGISTER has come: it is answered, or waits.
+    fn check_register(&mut self, now: Timestamp, key: &Key, records: &mut Records<'_>) -> Verdict {
+        let Some(upstream) = self.upstream.get(key) else { return Ok(()) };
+        let Some(answer) = upstream.finals.first().map(|one| one.status) else {
+            let Some(asked) = self.table.asked(upstream) else { return Ok(()) };
+            let through = self.mode() == Durability::WriteThrough;
+            broken_unless(through, Rule::InviteEnds, || format!("not answered: {}", summary(&upstream.request)))?;
+            let key = key.clone();
+            if self.table.staged.values().any(|staged| staged.aor == asked.aor) {
+                let queue = self.table.queues.entry(asked.aor).or_default();
+                queue.push_back(Queued { key, is_barred: false });
+                return Ok(());
+            }
+            return self.stage(now, key, records);
+        };
+        // A challenge changes nothing, and says nothing of the table.
+        if answer == Status::UNAUTHORIZED { Ok(()) } else { self.judge(now, key, records) }
+    }
+
+    /// A REGISTER is answered without having been at the store.
+    fn judge(&mut self, now: Timestamp, key: &Key, records: &mut Records<'_>) -> Verdict {
+        let Some(upstream) = self.upstream.get(key) else { return Ok(()) };
+        let (Some(asked), Some(answer)) = (self.table.asked(upstream), upstream.finals.first()) else { return Ok(()) };
+        let shown = || summary(&answer.bytes);
+        if self.table.loading.is_some() {
+            let later = answer.status == Status::SERVICE_UNAVAILABLE && has_retry_after(&answer.bytes);
+            return broken_unless(later, Rule::Loading, || format!("while records are being read: {}", shown()));
+        }
+        let model = &self.table.ledger.model;
+        let (before, mut next) = (model.entries(now, &asked.aor), model.clone());
+        let expected = self.table.apply(&mut next, now, &asked);
+        let (status, after) = (answer.status, next.entries(now, &asked.aor));
+        broken_unless(status == expected, Rule::Registrar, || format!("{status}, where the model says {expected}"))?;
+        let changes = before != after;
+        if self.mode() == Durability::WriteThrough {
+            broken_unless(!changes, Rule::Durable, || format!("answered before it is kept: {}", shown()))?;
+        } else if self.mode() == Durability::WriteBehind {
+            // What is to go is told to the store also where it is gone.
+            match records.pop_front().filter(|kept| kept.ticket.is_none()) {
+                Some(kept) => self.table.ledger.emit(&asked.aor, &kept.record, after),
+                None if changes => return Err((Rule::Durable, format!("nobody is asked to keep it: {}", shown()))),
+                None => {}
+            }
+        }
+        self.table.ledger.model = next;
+        let answer = answer.bytes.clone();
+        if status.is_success() { self.table.check_listed(now, &asked.aor, &answer) } else { Ok(()) }
+    }
+
+    /// What a REGISTER changes is on its way to the store.
+    fn stage(&mut self, now: Timestamp, key: Key, records: &mut Records<'_>) -> Verdict {
+        let Some(upstream) = self.upstream.get(&key) else { return Ok(()) };
+        let Some(asked) = self.table.asked(upstream) else { return Ok(()) };
+        let mut next = self.table.ledger.model.clone();
+        let expected = self.table.apply(&mut next, now, &asked);
+        let kept = records.pop_front().and_then(|kept| Some((kept, kept.ticket?)));
+        let (Some((kept, ticket)), true) = (kept, expected == Status::OK) else {
+            let shown = summary(&upstream.request);
+            return Err((Rule::Registrar, format!("waits, where the model says {expected}: {shown}")));
+        };
+        let aor = Record::parse(&kept.record).map(|record| record.aor().to_vec()).unwrap_or_default();
+        broken_unless(aor == asked.aor, Rule::Durable, || "the record is another address's".to_owned())?;
+        self.table.ledger.emit(&asked.aor, &kept.record, next.entries(now, &asked.aor));
+        let record = kept.record.clone();
+        let staged = Staged { key, aor: asked.aor, at: now, record, is_answered: false, is_barred: false };
+        self.table.staged.insert((kept.shard, ticket), staged);
+        Ok(())
+    }
+
+    /// The store has said what became of a record.
+    fn on_stored(&mut self, now: Timestamp, id: (usize, u64), kept: bool, records: &mut Records<'_>) -> Verdict {
+        let Some(staged) = self.table.staged.remove(&id) else { return Ok(()) };
+        let aor = &staged.aor;
+        if kept {
+            self.table.ledger.keep(aor, &staged.record);
+        } else {
+            self.table.ledger.fail(aor, &staged.record);
+        }
+        if kept && !staged.is_barred {
+            self.bind(now, &staged)?;
+        }
+        if !staged.is_answered {
+            self.check_told(now, &staged, kept)?;
+        }
+        self.take_turns(now, aor, records)
+    }
+
+    /// What is kept is visible now, but for what lived on a connection that is closed.
+    fn bind(&mut self, now: Timestamp, staged: &Staged) -> Verdict {
+        let Some(upstream) = self.upstream.get(&staged.key) else { return Ok(()) };
+        let Some(asked) = self.table.asked(upstream) else { return Ok(()) };
+        let mut model = core::mem::take(&mut self.table.ledger.model);
+        let status = self.table.apply(&mut model, staged.at, &asked);
+        let closed = asked.source.flow.connection.filter(|connection: &ConnId| self.closed.contains(connection));
+        closed.into_iter().for_each(|connection| model.disconnect(connection));
+        self.table.ledger.model = model;
+        broken_unless(status == Status::OK, Rule::Registrar, || {
+            format!("{} was staged at {:?} and is refused at {now:?}", summary(&upstream.request), staged.at)
+        })
+    }
+
+    /// Who waited for the store is told what became of it.
+    fn check_told(&self, now: Timestamp, staged: &Staged, kept: bool) -> Verdict {
+        let Some(upstream) = self.upstream.get(&staged.key) else { return Ok(()) };
+        let expected = match (staged.is_barred, kept) {
+            (true, _) => Status::FORBIDDEN,
+            (false, true) => Status::OK,
+            (false, false) => Status::SERVICE_UNAVAILABLE,
+        };
+        let answer = upstream.finals.first();
+        let told = answer.is_some_and(|one| one.status == expected && one.at == now);
+        broken_unless(told, Rule::Durable, || {
+            let said = answer.map(|one| summary(&one.bytes));
+            format!("the store says {kept}, and the client hears {said:?}: {}", summary(&upstream.request))
+        })?;
+        match answer {
+            Some(one) if expected == Status::OK => self.table.check_listed(now, &staged.aor, &one.bytes),
+            Some(one) if expected == Status::SERVICE_UNAVAILABLE => {
+                broken_unless(has_retry_after(&one.bytes), Rule::Durable, || format!("when? {}", summary(&one.bytes)))
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Those that have waited for another of their address have their turn, until one is at the store.
+    fn take_turns(&mut self, now: Timestamp, aor: &[u8], records: &mut Records<'_>) -> Verdict {
+        while let Some(next) = self.table.queues.get_mut(aor).and_then(VecDeque::pop_front) {
+            let Some(upstream) = self.upstream.get(&next.key) else { continue };
+            match upstream.finals.first().map(|one| one.status) {
+                Some(status) if next.is_barred => {
+                    let refused = status == Status::FORBIDDEN;
+                    broken_unless(refused, Rule::Durable, || format!("{status} to one who was forgotten"))?;
+                }
+                Some(_) => self.judge(now, &next.key, records)?,
+                None => return self.stage(now, next.key, records),
+            }
+        }
+        Ok(())
+    }
+
+    fn on_forget(&mut self, aor: &[u8], records: &mut Records<'_>) {
+        let record = if self.mode() == Durability::Memory { None } else { records.pop_front() };
+        let is_loading = self.table.loading.is_some();
+        self.table.ledger.forget(aor, record.map(|kept| &kept.record[..]), is_loading);
+        let staged = self.table.staged.values_mut().filter(|staged| staged.aor == aor);
+        staged.for_each(|staged| staged.is_barred = true);
+        let queued = self.table.queues.get_mut(aor).into_iter().flatten();
+        queued.for_each(|queued| queued.is_barred = true);
+    }
+
+    /// Nobody waits longer than two seconds, and nobody is sent away for that before.
+    fn check_patience(&mut self, now: Timestamp) -> Verdict {
+        let late = |upstream: &super::Upstream| now > upstream.at + PATIENCE + SLACK;
+        let early = |upstream: &super::Upstream| now < upstream.at + PATIENCE;
+        let sent_away = |upstream: Option<&super::Upstream>| -> Result<bool, (Rule, String)> {
+            let Some(upstream) = upstream else { return Ok(false) };
+            let Some(answer) = upstream.finals.first() else {
+                let shown = || format!("waits for too long: {}", summary(&upstream.request));
+                return broken_unless(!late(upstream), Rule::Patience, shown).map(|()| false);
+            };
+            let in_time = answer.status == Status::SERVICE_UNAVAILABLE && !early(upstream);
+            let said = has_retry_after(&answer.bytes);
+            broken_unless(in_time && said, Rule::Patience, || format!("not yet: {}", summary(&answer.bytes)))?;
+            Ok(true)
+        };
+        for staged in self.table.staged.values_mut().filter(|staged| !staged.is_answered) {
+            staged.is_answered = sent_away(self.upstream.get(&staged.key))?;
+        }
+        for queue in self.table.queues.values_mut() {
+            let mut left = VecDeque::new();
+            for queued in queue.drain(..) {
+                if !sent_away(self.upstream.get(&queued.key))? {
+                    left.push_back(queued);
+                }
+            }
+            *queue = left;
+        }
+        Ok(())
+    }
+
+    /// Everything is as promised to who asks the operator's way too.
+    ///
+    /// # Errors
+    /// What is not.
+    pub fn check_bindings(&self, now: Timestamp, server: &Server) -> Result<(), Violation> {
+        if self.table.loading.is_some() {
+            return Ok(());
+        }
+        let all = self.table.ledger.check_all(now, server);
+        all.map_err(|detail| Violation { at: now, rule: Rule::Registrar, detail })
+    }
+}
+
+fn has_retry_after(answer: &[u8]) -> bool {
+    Message::parse(answer).is_ok_and(|answer| answer.head().first(HeaderName::RetryAfter).is_some())
+}
