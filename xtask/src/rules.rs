@@ -78,6 +78,7 @@ const ALL_FOR_BINARIES: &[&str] = &[
     "control",
     "worker",
     "persistence",
+    "traffic",
 ];
 
 /// The table of allowed arrows. A crate that is missing here is an error, so a new crate begins with a line here.
@@ -128,6 +129,12 @@ pub(crate) const CRATES: &[Rule] = &[
         &["foundation", "message", "registrar", "journal", "store", "worker"],
     ),
     rule("strowger-sim", "crates/tools/sim", Group::Tools, CORE_AND_JOURNAL),
+    rule(
+        "strowger-traffic",
+        "crates/tools/traffic",
+        Group::Tools,
+        &["foundation", "message", "transaction", "auth", "net"],
+    ),
     rule("strowger", "bin/strowger", Group::Leaf, ALL_FOR_BINARIES),
     rule("strowger-bench", "bench", Group::Leaf, ALL_FOR_BINARIES),
     rule("strowger-interop", "interop", Group::Leaf, &[]),

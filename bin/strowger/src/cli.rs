@@ -6,6 +6,8 @@ use std::path::PathBuf;
 use clap::{Args, Parser, Subcommand};
 use strowger_control::config::Span;
 
+use crate::load::LoadArguments;
+
 /// A SIP proxy, registrar and redirect server.
 #[derive(Debug, Parser)]
 #[command(
@@ -57,6 +59,10 @@ pub(crate) enum Command {
                             strowger ctl calls\n  strowger ctl trace --user alice"
     )]
     Ctl(CtlArguments),
+    /// Makes and answers calls, to measure servers
+    #[command(after_help = "Examples:\n  strowger load run --to udp:127.0.0.1:5060 --rate 1000 --calls 10000\n  \
+                            strowger load answer --listen udp:127.0.0.1:5070")]
+    Load(Box<LoadArguments>),
 }
 
 #[derive(Debug, Args)]

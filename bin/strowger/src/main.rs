@@ -10,6 +10,7 @@ mod ctl;
 mod durable;
 mod failure;
 mod key;
+mod load;
 mod log;
 mod names;
 mod pages;
@@ -34,7 +35,7 @@ use failure::Failure;
 static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 fn main() -> ExitCode {
-    let Cli { config, command } = Cli::parse();
+    let Cli { config, command } = Cli::parse_from(load::with_sipp_options(std::env::args_os()));
     let config = config.as_deref();
     let outcome = match command {
         Command::Check(arguments) => check::run(config, &arguments),
@@ -42,6 +43,7 @@ fn main() -> ExitCode {
         Command::Ctl(arguments) => ctl::run(config, &arguments),
         Command::Backup(arguments) => backup::backup(config, &arguments),
         Command::Restore(arguments) => backup::restore(config, &arguments),
+        Command::Load(arguments) => load::run(&arguments),
         Command::Serve => serve::run(config),
     };
     match outcome {

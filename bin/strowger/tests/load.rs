@@ -1,0 +1,182 @@
+//! `strowger load` as an engineer uses it: against our own server, alone, and where nobody is.
+
+mod common;
+
+use std::process::Stdio;
+use std::time::Duration;
+
+use common::Folder;
+use common::server::Server;
+use serde_json::Value;
+
+fn number(report: &Value, name: &str) -> u64 {
+    report[name].as_u64().unwrap_or_else(|| panic!("{name} in {report}"))
+}
+
+/// `offered = sent + refused`, `sent = carried + lost + failed + unfinished`.
+fn assert_adds_up(report: &Value) {
+    let n = |name| number(report, name);
+    assert_eq!(n("offered"), n("sent") + n("refused"), "{report}");
+    assert_eq!(n("sent"), n("carried") + n("lost") + n("failed") + n("unfinished"), "{report}");
+}
+
+/// A run whose figures are not looked at closely: on a busy machine the generator may have been late, which is exit code 1.
+fn report(folder: &Folder, arguments: &[&str]) -> Value {
+    let all: Vec<&str> = ["load"].iter().chain(arguments).copied().chain(["--json", "report.json"]).collect();
+    let ran = folder.run(&all);
+    assert!(ran.code == Some(0) || ran.err.contains("bottleneck"), "{ran:?}");
+    let text = std::fs::read_to_string(folder.path().join("report.json")).expect("a report");
+    let report = serde_json::from_str(&text).expect("JSON");
+    assert_adds_up(&report);
+    report
+}
+
+#[test]
+fn calls_through_our_server_are_carried() {
+    let server = Server::start("server.domains = [\"127.0.0.1\"]\n");
+    let to = format!("udp:{}", server.address);
+    let report = report(
+        &server.folder,
+        &[
+            "run",
+            "--to",
+            &to,
+            "--workload",
+            "proxy-200",
+            "--rate",
+            "200",
+            "--calls",
+            "200",
+            "--users",
+            "20",
+            "--seed",
+            "1",
+        ],
+    );
+    assert_eq!((number(&report, "offered"), number(&report, "carried")), (200, 200), "{report}");
+    assert_eq!(report["messages_received"]["180"], 200);
+    assert_eq!(report["preparation"][0]["carried"], 20, "the callees registered: {report}");
+    assert_eq!((&report["seed"], &report["workload"]), (&Value::from(1), &Value::from("proxy-200")));
+    assert!(report["generator"]["lateness_us"]["p50"].as_f64().is_some());
+}
+
+#[test]
+fn credentials_are_given_where_they_are_asked_for() {
+    let (folder, address) = Server::prepare("server.domains = [\"127.0.0.1\"]\nauth.realm = \"127.0.0.1\"\n");
+    let open = std::fs::read_to_string(folder.path().join("strowger.toml")).expect("a configuration");
+    folder.write(
+        "strowger.toml",
+        &open.replace("auth.require = []", "auth.require = [\"REGISTER\", \"INVITE\", \"BYE\"]"),
+    );
+    let command = folder.command(&["serve"]);
+    let server = Server::started_by(command, folder, address);
+    let users: String = (0..10).map(|i| format!("user{i}@127.0.0.1,secret\n")).collect();
+    server.folder.write("users.csv", &format!("aor,password\n{users}"));
+    server.folder.run(&["user", "import", "users.csv"]).ok();
+    server.folder.run(&["ctl", "reload"]).ok();
+    let to = format!("udp:{}", server.address);
+    let arguments = ["run", "--to", &to, "--rate", "100", "--calls", "100", "--users", "5"];
+    let good = report(&server.folder, &arguments);
+    assert_eq!(number(&good, "carried"), 100, "{good}");
+    assert_eq!(good["messages_received"]["407"], 100);
+    let wrong: Vec<_> = ["load"].iter().chain(&arguments).chain(&["--password", "wrong"]).copied().collect();
+    let ran = server.folder.run(&wrong);
+    assert_eq!(ran.code, Some(1));
+    assert!(ran.err.contains("--password") && ran.err.contains("refused with 401"), "{ran:?}");
+}
+
+#[test]
+fn both_ends_apart_and_a_run_that_is_interrupted() {
+    let folder = Folder::new("");
+    let port = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
+    let listen = format!("udp:{port}");
+    let interrupt = |child: &std::process::Child| {
+        let killed = std::process::Command::new("kill").args(["-s", "INT", &child.id().to_string()]).status();
+        assert!(killed.expect("kill runs").success());
+    };
+    let mut answer = folder.command(&["load", "answer", "--listen", &listen, "--json", "answered.json"]);
+    let answer = answer.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+    std::thread::sleep(Duration::from_millis(500));
+    let mut run = folder.command(&[
+        "load", "run", "--to", &listen, "--callee", "there", "--rate", "100", "--time", "1h", "--json", "ran.json",
+    ]);
+    let run = run.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+    std::thread::sleep(Duration::from_millis(1_500));
+    interrupt(&run);
+    let ran = run.wait_with_output().expect("it ends");
+    assert!(ran.status.code().is_some_and(|code| code < 2), "{ran:?}");
+    interrupt(&answer);
+    assert!(answer.wait_with_output().expect("it ends").status.code().is_some_and(|code| code < 2));
+    let read = |name: &str| -> Value {
+        let text = std::fs::read_to_string(folder.path().join(name)).expect("a report");
+        serde_json::from_str(&text).expect("JSON")
+    };
+    let (ran, answered) = (read("ran.json"), read("answered.json"));
+    assert_adds_up(&ran);
+    assert_adds_up(&answered);
+    assert!(number(&ran, "carried") > 30, "{ran}");
+    assert_eq!(ran["was_stopped"], true);
+    assert_eq!(number(&answered, "carried"), number(&ran, "carried"));
+}
+
+#[test]
+fn what_cannot_be_done_is_said_with_a_remedy() {
+    let folder = Folder::new("");
+    for (arguments, code, remedy) in [
+        (&["run", "--to", "udp:127.0.0.1:9", "--callee", "there", "--rate", "200"][..], 1, "start the server"),
+        (&["run", "--workload", "nonsense"], 2, "proxy-200, baseline"),
+        (&["run", "--arrivals", "poison"], 2, "Arrivals are: poisson"),
+        (&["run", "--arrivals", "file(/nowhere,unit=us)"], 2, "cannot be read"),
+        (&["run", "--callee", "there"], 2, "need --to"),
+        (&["run", "--users-file", "/nowhere"], 2, "cannot be read"),
+        (&["run", "--to", "udp:[zz]:1"], 2, "udp:HOST:PORT"),
+        (&["run", "--service-time", "1ms", "--to", "udp:127.0.0.1:9", "--callee", "there"], 2, "load answer"),
+        (&["answer", "--listen", "udp:192.0.2.1:5060"], 2, "--listen"),
+    ] {
+        let all: Vec<&str> = ["load"].iter().chain(arguments).copied().collect();
+        let ran = folder.run(&all);
+        assert_eq!(ran.code, Some(code), "{arguments:?}: {ran:?}");
+        assert!(ran.err.contains(remedy), "{arguments:?}: {}", ran.err);
+    }
+}
+
+/// SIPp's own words for it, and its options with one dash.
+#[test]
+fn scenarios_of_sipp_run_with_its_options() {
+    const CALLER: &str = r#"<?xml version="1.0"?><scenario name="options"><send retrans="500"><![CDATA[
+        OPTIONS sip:[service]@[remote_ip]:[remote_port] SIP/2.0
+        Via: SIP/2.0/[transport] [local_ip]:[local_port];branch=[branch]
+        From: <sip:[field0]@[local_ip]>;tag=[call_number]
+        To: <sip:[service]@[remote_ip]>
+        Call-ID: [call_id]
+        CSeq: 1 OPTIONS
+        Max-Forwards: 70
+        Content-Length: 0
+        ]]></send><recv response="200"/></scenario>"#;
+    const CALLEE: &str = r#"<?xml version="1.0"?><scenario name="answer"><recv request="OPTIONS"/><send><![CDATA[
+        SIP/2.0 200 OK
+        [last_Via:]
+        [last_From:]
+        [last_To:];tag=[call_number]
+        [last_Call-ID:]
+        [last_CSeq:]
+        Content-Length: 0
+        ]]></send></scenario>"#;
+    let folder = Folder::new("");
+    folder.write("caller.xml", CALLER);
+    folder.write("callee.xml", CALLEE);
+    folder.write("users.csv", "SEQUENTIAL\nann\nbob\n");
+    let port = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
+    let listen = format!("udp:{port}");
+    let mut answer = folder.command(&["load", "answer", "-sf", "callee.xml", "--listen", &listen, "-m", "50"]);
+    let mut answer = answer.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("it starts");
+    std::thread::sleep(Duration::from_millis(500));
+    let to = port.to_string();
+    let report =
+        report(&folder, &["run", "-sf", "caller.xml", "-inf", "users.csv", "-s", "x", "-r", "100", "-m", "50", &to]);
+    assert_eq!(number(&report, "carried"), 50, "{report}");
+    assert_eq!(report["messages_received"]["200"], 50);
+    assert!(answer.wait().expect("it ends").code().is_some_and(|code| code < 2));
+    let wrong = folder.run(&["load", "run", "-sf", "callee.xml", &to]);
+    assert!(wrong.code == Some(2) && wrong.err.contains("load answer --sf"), "{wrong:?}");
+}

@@ -1,0 +1,444 @@
+//! One end of calls on one thread, without sockets or clock: sessions that walk through scripts.
+//!
+//! Messages come in by [`Driver::handle_message`], time by [`Driver::handle_timeout`], new calls by [`Driver::begin`].
+//! What goes out is written straight into the [`Outbox`] that each of them is given, while the message that is answered is
+//! still in the buffer that it was received into: so nothing is queued and nothing copied twice. A test's outbox is a list,
+//! the engine's are the sockets.
+
+mod act;
+mod dialog;
+mod receive;
+mod render;
+#[cfg(test)]
+mod tests;
+mod walk;
+
+use std::hash::BuildHasher as _;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use foldhash::fast::FixedState;
+use rand::SeedableRng as _;
+use strowger_foundation::{TimerWheel, Timestamp, Transport};
+
+use crate::law::Rng;
+use crate::meter::Meter;
+use crate::population::Users;
+use crate::script::{Ending, Script, Verb};
+use crate::session::{Calls, Flags, NEVER, Session, Sessions, Value};
+
+/// The wheel's tick is a millisecond; time runs so much faster for it, so that pauses are exact to 1/16 ms.
+const WHEEL_SPEED: u64 = 16;
+/// Steps that a session goes without waiting before it is taken to run in a circle.
+const MAX_STEPS: u32 = 10_000;
+
+/// Where what is sent goes.
+pub trait Outbox {
+    /// An empty buffer for the next message on `link`.
+    fn slot(&mut self, link: u32) -> &mut Vec<u8>;
+    /// Lets what was written into the slot leave, to `peer` where the link is a datagram socket.
+    fn commit(&mut self, link: u32, peer: SocketAddr);
+    /// A connection to `peer`: one of its own for a session, or one of those that are shared. `None` where there cannot be
+    /// one: ports, files or a limit are exhausted.
+    fn connect(&mut self, peer: SocketAddr, is_own: bool) -> Option<u32>;
+    /// A connection of a session's own is of no more use.
+    fn close(&mut self, link: u32);
+}
+
+/// How connections are used, where the transport has them (as in "One server per city", and SIPp's modes).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Connecting {
+    /// A connection for each transaction.
+    Transaction,
+    /// A connection for each call.
+    Dialog,
+    /// Connections that were open before and are shared.
+    #[default]
+    Persistent,
+    /// A connection that the first call of each user opens, and that stays for later ones.
+    PersistentWithOpen,
+}
+
+/// What all drivers of one end have in common, and this driver's own part.
+#[derive(Clone, Debug)]
+pub struct Setup {
+    /// The scripts; sessions name them by number.
+    pub scripts: Arc<[Script]>,
+    /// Which script answers a request that begins a call.
+    pub answers: Vec<(Verb, u16)>,
+    /// The population.
+    pub users: Arc<Users>,
+    /// Where calls go.
+    pub remote: SocketAddr,
+    /// By what.
+    pub transport: Transport,
+    /// How connections are used.
+    pub connecting: Connecting,
+    /// Our own addresses: of each datagram socket, in the order of the links; where the transport has connections, that
+    /// which others can connect to.
+    pub locals: Vec<SocketAddr>,
+    /// Whether messages are repeated until they are answered (never over a reliable transport).
+    pub repeats: bool,
+    /// T1 (RFC 3261 §17.1.1.1).
+    pub t1: Duration,
+    /// T2.
+    pub t2: Duration,
+    /// How long an INVITE may ring.
+    pub max_ring: Duration,
+    /// Sessions at most.
+    pub max_sessions: usize,
+    /// Sessions for which room is made beforehand: to grow under load makes calls late.
+    pub expected: usize,
+    /// What no other run has: Call-IDs, tags and branches are made with it.
+    pub run: u64,
+    /// Which of the run's drivers it is.
+    pub number: u16,
+    /// What randomness begins with.
+    pub seed: u64,
+}
+
+impl Setup {
+    /// A setup with RFC 3261's times and no limits to speak of.
+    #[must_use]
+    pub fn new(scripts: Arc<[Script]>, users: Arc<Users>, remote: SocketAddr, local: SocketAddr) -> Self {
+        Self {
+            scripts,
+            answers: Vec::new(),
+            users,
+            remote,
+            transport: Transport::Udp,
+            connecting: Connecting::default(),
+            locals: vec![local],
+            repeats: true,
+            t1: Duration::from_millis(500),
+            t2: Duration::from_secs(4),
+            max_ring: Duration::from_secs(180),
+            max_sessions: 4_000_000,
+            expected: 0,
+            run: 1,
+            number: 0,
+            seed: 1,
+        }
+    }
+}
+
+/// Why a call did not begin.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// [`Setup::max_sessions`] are running.
+    Sessions,
+    /// No connection can be opened.
+    Connections,
+}
+
+/// One end of calls on one thread.
+#[derive(Debug)]
+pub struct Driver {
+    setup: Setup,
+    locals: Vec<Local>,
+    sessions: Sessions,
+    calls: Calls,
+    hasher: FixedState,
+    wheel: TimerWheel<u32>,
+    serial: u64,
+    rng: Rng,
+    meter: Meter,
+    /// How often counting began anew: each session is counted where it began.
+    epoch: u8,
+    own: u64,
+    /// Sessions that a step of another one began, to be walked next.
+    started: Vec<(u16, u32, u32)>,
+    log: Vec<String>,
+    /// What a script said of the run.
+    stop: Option<crate::script::Stop>,
+    wall_at_zero: Duration,
+}
+
+/// One of our addresses, as it is written.
+#[derive(Debug)]
+struct Local {
+    ip: String,
+    port: String,
+    both: String,
+}
+
+/// A step's surroundings.
+struct Walk<'a, 'o> {
+    now: Timestamp,
+    out: &'o mut dyn Outbox,
+    /// The message that was received just now, where the session has not waited since.
+    last: Option<&'a strowger_message::Head<'a>>,
+}
+
+impl Driver {
+    /// A driver without sessions.
+    #[must_use]
+    pub fn new(setup: Setup) -> Self {
+        let locals = setup.locals.iter().map(|address| {
+            let ip = match address {
+                SocketAddr::V4(v4) => v4.ip().to_string(),
+                SocketAddr::V6(v6) => format!("[{}]", v6.ip()),
+            };
+            Local { ip, port: address.port().to_string(), both: address.to_string() }
+        });
+        let hasher = FixedState::with_seed(mix(setup.run));
+        Self {
+            locals: locals.collect(),
+            sessions: Sessions::default(),
+            calls: Calls::new(&hasher),
+            hasher,
+            wheel: roomy_wheel(setup.expected.min(setup.max_sessions)),
+            serial: 0,
+            rng: Rng::seed_from_u64(mix(setup.seed ^ (u64::from(setup.number) << 48))),
+            meter: Meter::default(),
+            epoch: 0,
+            own: 0,
+            started: Vec::new(),
+            log: Vec::new(),
+            stop: None,
+            wall_at_zero: Duration::ZERO,
+            setup,
+        }
+    }
+
+    /// What was counted so far.
+    #[must_use]
+    pub const fn meter(&self) -> &Meter {
+        &self.meter
+    }
+
+    /// For what the engine counts.
+    pub const fn meter_mut(&mut self) -> &mut Meter {
+        &mut self.meter
+    }
+
+    /// Counts anew, and gives what was counted so far: sessions that go on stay unfinished there, and how they end is in
+    /// neither.
+    pub fn restart_meter(&mut self) -> Meter {
+        self.epoch = self.epoch.wrapping_add(1);
+        std::mem::take(&mut self.meter)
+    }
+
+    /// How many of the running sessions this end began.
+    #[must_use]
+    pub const fn own(&self) -> u64 {
+        self.own
+    }
+
+    /// How many sessions are running.
+    #[must_use]
+    pub fn running(&self) -> usize {
+        self.sessions.len()
+    }
+
+    /// Bytes in the buffers of sessions, beside the sessions themselves.
+    #[cfg(test)]
+    pub(crate) fn buffer_bytes(&self) -> usize {
+        self.sessions.buffer_bytes()
+    }
+
+    /// What scripts have logged.
+    pub fn take_log(&mut self) -> Vec<String> {
+        std::mem::take(&mut self.log)
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) next has something to do.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Option<Timestamp> {
+        let at = self.wheel.next_deadline()?;
+        Some(Timestamp::from_nanos(at.as_nanos().div_ceil(WHEEL_SPEED)))
+    }
+
+    /// A call that the law of arrivals says now: `script` runs, for these users.
+    ///
+    /// # Errors
+    /// The call is counted as offered and refused.
+    pub fn begin(
+        &mut self,
+        now: Timestamp,
+        script: u16,
+        (caller, callee): (u32, u32),
+        out: &mut dyn Outbox,
+    ) -> Result<(), Refusal> {
+        self.meter.began.offered += 1;
+        let begun = self.begin_session(now, script, (caller, callee), out);
+        if begun.is_err() {
+            self.meter.began.refused += 1;
+        }
+        self.begin_started(now, out);
+        begun
+    }
+
+    fn begin_session(
+        &mut self,
+        now: Timestamp,
+        script: u16,
+        (caller, callee): (u32, u32),
+        out: &mut dyn Outbox,
+    ) -> Result<(), Refusal> {
+        if self.sessions.len() >= self.setup.max_sessions {
+            return Err(Refusal::Sessions);
+        }
+        let serial = self.next_serial();
+        let sockets = self.locals.len().max(1) as u64;
+        let mut link = u32::try_from(serial % sockets).unwrap_or(0);
+        let local = u16::try_from(link).unwrap_or(0);
+        let is_stream = self.setup.transport.is_reliable();
+        let owns_link = is_stream && matches!(self.setup.connecting, Connecting::Dialog | Connecting::Transaction);
+        if is_stream {
+            link = out.connect(self.setup.remote, owns_link).ok_or(Refusal::Connections)?;
+        }
+        let slot = self.sessions.insert();
+        let call = self.call_hash_of(serial, local);
+        let Some(session) = self.sessions.get_mut(slot) else { return Err(Refusal::Sessions) };
+        (session.serial, session.call, session.began) = (serial, call, now);
+        (session.script, session.step) = (script, 0);
+        (session.caller, session.callee) = (caller, callee);
+        (session.peer, session.link, session.local) = (self.setup.remote, link, local);
+        session.flags.is_live = true;
+        session.flags.is_ours = true;
+        session.flags.epoch = self.epoch;
+        session.flags.owns_link = owns_link;
+        self.calls.insert(call, slot);
+        self.meter.on_begin(true);
+        self.own += 1;
+        self.walk(slot, &mut Walk { now, out, last: None });
+        Ok(())
+    }
+
+    /// The sessions that steps have begun; each counts as offered.
+    fn begin_started(&mut self, now: Timestamp, out: &mut dyn Outbox) {
+        while let Some((script, caller, callee)) = self.started.pop() {
+            self.meter.began.offered += 1;
+            if self.begin_session(now, script, (caller, callee), out).is_err() {
+                self.meter.began.refused += 1;
+            }
+        }
+    }
+
+    /// Does what is due.
+    pub fn handle_timeout(&mut self, now: Timestamp, out: &mut dyn Outbox) {
+        let wheel_now = Timestamp::from_nanos(now.as_nanos().saturating_mul(WHEEL_SPEED));
+        while let Some(slot) = self.wheel.poll_expired(wheel_now) {
+            let Some(session) = self.sessions.get_mut(slot) else { continue };
+            session.timer = None;
+            if session.flags.is_live {
+                self.wake(slot, &mut Walk { now, out: &mut *out, last: None });
+            }
+        }
+        self.begin_started(now, out);
+    }
+
+    /// A connection was closed: sessions that have it to themselves have failed, unless they can do without.
+    pub fn handle_closed(&mut self, now: Timestamp, link: u32, out: &mut dyn Outbox) {
+        for slot in self.sessions.slots() {
+            let Some(session) = self.sessions.get_mut(slot) else { continue };
+            if session.link == link && session.flags.is_ours {
+                session.flags.owns_link = false;
+                let ending = Ending::Failed(crate::script::Failure::Connection);
+                self.end(slot, ending, &mut Walk { now, out: &mut *out, last: None });
+            }
+        }
+    }
+
+    fn next_serial(&mut self) -> u64 {
+        self.serial += 1;
+        self.serial | u64::from(self.setup.number) << 48
+    }
+
+    fn hash(&self, call_id: &[u8]) -> u64 {
+        self.hasher.hash_one(call_id)
+    }
+
+    fn call_hash_of(&self, serial: u64, local: u16) -> u64 {
+        let mut text = [0; 64];
+        let ip = self.locals.get(usize::from(local)).map_or("", |local| &local.ip).as_bytes();
+        let length = (17 + ip.len()).min(text.len());
+        text[..16].copy_from_slice(&hex(self.identity(serial)));
+        text[16] = b'@';
+        text[17..length].copy_from_slice(&ip[..length - 17]);
+        self.hash(&text[..length])
+    }
+
+    /// What a session's Call-ID and branches are made of: different for each session of each run.
+    const fn identity(&self, serial: u64) -> u64 {
+        mix(serial ^ self.setup.run)
+    }
+
+    /// Our tag in a call.
+    const fn tag(&self, call: u64) -> u64 {
+        mix(call ^ self.setup.run)
+    }
+
+    /// Arms the session's timer, where the one that is armed is too late. One that is too early is left: it finds out.
+    fn arm(&mut self, slot: u32) {
+        let Some(session) = self.sessions.get_mut(slot) else { return };
+        let at = session.wake_at();
+        if at == NEVER || session.timer.is_some_and(|(_, armed)| armed <= at) {
+            return;
+        }
+        if let Some((timer, _)) = session.timer.take() {
+            self.wheel.cancel(timer);
+        }
+        let wheel_at = Timestamp::from_nanos(at.as_nanos().saturating_mul(WHEEL_SPEED));
+        session.timer = Some((self.wheel.insert(wheel_at, slot), at));
+    }
+
+    /// Ends a session.
+    fn end(&mut self, slot: u32, ending: Ending, walk: &mut Walk<'_, '_>) {
+        let Some(session) = self.sessions.get_mut(slot) else { return };
+        if let Some((timer, _)) = session.timer.take() {
+            self.wheel.cancel(timer);
+        }
+        if session.flags.owns_link {
+            walk.out.close(session.link);
+        }
+        let mut attempt = session.attempt;
+        let Flags { is_ours, epoch, .. } = session.flags;
+        if epoch == self.epoch {
+            self.meter.on_end(is_ours, ending, walk.now.saturating_since(session.began));
+            attempt.on_end(ending, walk.now, &mut self.meter.metrics);
+        }
+        self.own -= u64::from(is_ours);
+        self.calls.remove(session.call, slot);
+        self.sessions.remove(slot);
+    }
+
+    fn script_of(&self, session: &Session) -> Option<&Script> {
+        self.setup.scripts.get(usize::from(session.script))
+    }
+
+    fn variable(session: &Session, variable: u16) -> &Value {
+        const NOTHING: &Value = &Value::Nothing;
+        session.extra.as_ref().and_then(|extra| extra.variables.get(usize::from(variable))).unwrap_or(NOTHING)
+    }
+}
+
+/// A wheel that has had so many timers already, and keeps their memory.
+fn roomy_wheel(timers: usize) -> TimerWheel<u32> {
+    let mut wheel = TimerWheel::new();
+    let all: Vec<_> = (0..timers).map(|_| wheel.insert(Timestamp::from_millis(1), 0)).collect();
+    for timer in all {
+        wheel.cancel(timer);
+    }
+    wheel
+}
+
+/// Splitmix64's finish: a bijection that leaves no trace of its argument's order.
+pub(crate) const fn mix(value: u64) -> u64 {
+    let value = value.wrapping_add(0x9E37_79B9_7F4A_7C15);
+    let value = (value ^ (value >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
+    let value = (value ^ (value >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
+    value ^ (value >> 31)
+}
+
+/// Sixteen hexadecimal digits.
+pub(crate) fn hex(value: u64) -> [u8; 16] {
+    const DIGITS: &[u8; 16] = b"0123456789abcdef";
+    let bytes = value.to_be_bytes();
+    std::array::from_fn(|at| {
+        let byte = bytes[at / 2];
+        DIGITS[usize::from(if at % 2 == 0 { byte >> 4 } else { byte & 15 })]
+    })
+}

@@ -1,0 +1,276 @@
+//! Both ends in virtual time: no sockets, no sleeping.
+
+use std::collections::VecDeque;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use strowger_foundation::Timestamp;
+
+use super::{Driver, Outbox, Setup};
+use crate::law::Law;
+use crate::meter::{Answer, Times};
+use crate::population::Users;
+use crate::script::{Ending, Verb};
+use crate::workload::{CallTimes, Workload};
+
+#[derive(Default)]
+struct Wire {
+    slot: Vec<u8>,
+    sent: VecDeque<Vec<u8>>,
+}
+
+impl Outbox for Wire {
+    fn slot(&mut self, _: u32) -> &mut Vec<u8> {
+        self.slot.clear();
+        &mut self.slot
+    }
+
+    fn commit(&mut self, _: u32, _: SocketAddr) {
+        self.sent.push_back(self.slot.clone());
+    }
+
+    fn connect(&mut self, _: SocketAddr, _: bool) -> Option<u32> {
+        Some(0)
+    }
+
+    fn close(&mut self, _: u32) {}
+}
+
+fn caller_at() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 40_000))
+}
+
+fn callee_at() -> SocketAddr {
+    SocketAddr::from(([127, 0, 0, 1], 5070))
+}
+
+/// A caller and a callee, and a wire between them that may lose what it is told to.
+struct Pair {
+    now: Timestamp,
+    caller: Driver,
+    callee: Driver,
+    up: Wire,
+    down: Wire,
+    trace: Vec<String>,
+    lose: Box<dyn FnMut(&str) -> bool>,
+}
+
+impl Pair {
+    fn new(times: &CallTimes) -> Self {
+        let workload = Workload::calls("test", times).expect("built in");
+        let users = Arc::new(Users::generated("u%", "p", "example.com", 100));
+        let caller = Setup::new(workload.callers.into(), users.clone(), callee_at(), caller_at());
+        let mut callee = Setup::new(workload.callees.into(), users, caller_at(), callee_at());
+        callee.answers = workload.answers;
+        Self {
+            now: Timestamp::from_millis(1_000),
+            caller: Driver::new(caller),
+            callee: Driver::new(callee),
+            up: Wire::default(),
+            down: Wire::default(),
+            trace: Vec::new(),
+            lose: Box::new(|_| false),
+        }
+    }
+
+    fn call(&mut self) {
+        self.caller.begin(self.now, 0, (3, 7), &mut self.up).expect("no limit");
+    }
+
+    /// Carries messages to and fro until there are none.
+    fn settle(&mut self) {
+        loop {
+            if let Some(bytes) = self.up.sent.pop_front() {
+                if self.passes(&bytes, "→") {
+                    self.callee.handle_message(self.now, self.now, (0, caller_at()), &bytes, &mut self.down);
+                }
+            } else if let Some(bytes) = self.down.sent.pop_front() {
+                if self.passes(&bytes, "←") {
+                    self.caller.handle_message(self.now, self.now, (0, callee_at()), &bytes, &mut self.up);
+                }
+            } else {
+                return;
+            }
+        }
+    }
+
+    fn passes(&mut self, bytes: &[u8], arrow: &str) -> bool {
+        let text = String::from_utf8_lossy(bytes);
+        let line = text.lines().next().unwrap_or_default();
+        let words: Vec<_> = line.split(' ').collect();
+        let name = if line.starts_with("SIP/") { words[1] } else { words[0] };
+        let lost = (self.lose)(name);
+        self.trace.push(format!("{arrow}{name}{}", if lost { "✗" } else { "" }));
+        assert!(strowger_message::Message::parse(bytes).is_ok(), "{text}");
+        !lost
+    }
+
+    fn run(&mut self, time: Duration) {
+        let end = self.now + time;
+        loop {
+            self.settle();
+            let next = [self.caller.poll_timeout(), self.callee.poll_timeout()].into_iter().flatten().min();
+            match next {
+                Some(next) if next <= end => {
+                    self.now = self.now.max(next);
+                    self.caller.handle_timeout(self.now, &mut self.up);
+                    self.callee.handle_timeout(self.now, &mut self.down);
+                }
+                _ => break,
+            }
+        }
+        self.now = end;
+    }
+
+    fn check(&self) {
+        assert!(self.caller.meter().began.add_up(), "{:?}", self.caller.meter().began);
+    }
+}
+
+#[test]
+fn a_call_is_six_messages() {
+    let mut pair = Pair::new(&CallTimes::default());
+    pair.call();
+    pair.settle();
+    assert_eq!(pair.trace, ["→INVITE", "←180", "←200", "→ACK", "→BYE", "←200"]);
+    let meter = pair.caller.meter();
+    assert_eq!((meter.began.offered, meter.began.carried, meter.began.unfinished), (1, 1, 0));
+    assert_eq!(meter.answer(Verb::Invite, Answer::Provisional).map(Times::count), Some(1));
+    assert_eq!(pair.callee.meter().answered.carried, 1);
+    assert_eq!((pair.caller.running(), pair.callee.running()), (0, 0));
+    pair.run(Duration::from_secs(100));
+    assert_eq!(pair.trace.len(), 6, "nothing is repeated afterwards");
+    pair.check();
+}
+
+#[test]
+fn times_of_a_call_are_met() {
+    let law = |ms| Some(Law::constant(Duration::from_millis(ms)));
+    let mut pair = Pair::new(&CallTimes { ring: law(250), hold: law(1_000) });
+    pair.call();
+    pair.run(Duration::from_secs(10));
+    let meter = pair.caller.meter();
+    let times = meter.answer(Verb::Invite, Answer::Success).expect("answered").mean();
+    assert!(times >= Duration::from_millis(248) && times <= Duration::from_millis(253), "{times:?}");
+    assert!(meter.durations.mean() >= Duration::from_millis(1_240), "{:?}", meter.durations.mean());
+    assert_eq!(meter.began.carried, 1);
+    assert_eq!(meter.repeats_sent, 0);
+}
+
+#[test]
+fn every_message_may_be_lost_once() {
+    for victim in 0..6 {
+        let mut pair = Pair::new(&CallTimes::default());
+        let mut count = 0;
+        pair.lose = Box::new(move |_| {
+            count += 1;
+            count == victim + 1
+        });
+        pair.call();
+        pair.run(Duration::from_secs(40));
+        let meter = pair.caller.meter();
+        assert_eq!(meter.began.carried, 1, "{victim}: {:?} {:?}", pair.trace, meter.failures);
+        assert_eq!(pair.callee.meter().answered.carried, 1, "{victim}: {:?}", pair.trace);
+        assert_eq!((pair.caller.running(), pair.callee.running()), (0, 0));
+        pair.check();
+    }
+}
+
+#[test]
+fn who_is_not_answered_gives_up_after_64_t1() {
+    let mut pair = Pair::new(&CallTimes::default());
+    pair.lose = Box::new(|_| true);
+    pair.call();
+    pair.run(Duration::from_secs(31));
+    assert_eq!(pair.trace.len(), 6, "at 0, 0.5, 1.5, 3.5, 7.5 and 15.5 s: {:?}", pair.trace);
+    pair.run(Duration::from_secs(5));
+    assert_eq!(pair.trace.len(), 7, "and at 31.5 s");
+    let meter = pair.caller.meter();
+    assert_eq!((meter.began.lost, meter.failures.get(&Ending::Lost)), (1, Some(&1)));
+    pair.check();
+}
+
+#[test]
+fn a_refused_call_is_acknowledged_and_counted() {
+    let mut pair = Pair::new(&CallTimes::default());
+    pair.call();
+    let invite = String::from_utf8(pair.up.sent.pop_front().expect("an INVITE")).expect("ASCII");
+    let line = |name: &str| invite.lines().find(|line| line.starts_with(name)).expect(name).to_owned();
+    let response = format!(
+        "SIP/2.0 486 Busy Here\r\n{}\r\n{}\r\n{};tag=x\r\n{}\r\n{}\r\nContent-Length: 0\r\n\r\n",
+        line("Via"),
+        line("From"),
+        line("To"),
+        line("Call-ID"),
+        line("CSeq")
+    );
+    pair.caller.handle_message(pair.now, pair.now, (0, callee_at()), response.as_bytes(), &mut pair.up);
+    let ack = String::from_utf8(pair.up.sent.pop_front().expect("an ACK")).expect("ASCII");
+    assert!(ack.starts_with("ACK sip:u7@example.com SIP/2.0\r\n"), "{ack}");
+    assert!(ack.contains(&line("Via")) && ack.contains("CSeq: 1 ACK\r\n") && ack.contains(";tag=x"), "{ack}");
+    assert_eq!(pair.caller.meter().failures.get(&Ending::Refused(486)), Some(&1));
+    pair.check();
+}
+
+#[test]
+fn a_challenge_is_answered_and_a_second_one_believed() {
+    let mut pair = Pair::new(&CallTimes::default());
+    pair.call();
+    let answer = |invite: &str, nonce: &str| {
+        let line = |name: &str| invite.lines().find(|line| line.starts_with(name)).expect(name).to_owned();
+        format!(
+            "SIP/2.0 407 x\r\n{}\r\n{}\r\n{};tag=x\r\n{}\r\n{}\r\nProxy-Authenticate: Digest realm=\"r\", nonce=\"{nonce}\", \
+             algorithm=SHA-256, qop=\"auth\"\r\nContent-Length: 0\r\n\r\n",
+            line("Via"),
+            line("From"),
+            line("To"),
+            line("Call-ID"),
+            line("CSeq")
+        )
+    };
+    for (round, nonce) in ["a", "b", "c"].into_iter().enumerate() {
+        let invite = String::from_utf8(pair.up.sent.pop_front().expect("an INVITE")).expect("ASCII");
+        assert!(invite.contains(&format!("CSeq: {} INVITE", round + 1)));
+        assert_eq!(invite.contains("Proxy-Authorization: Digest username=\"u3\""), round > 0, "{invite}");
+        let challenge = answer(&invite, nonce);
+        pair.caller.handle_message(pair.now, pair.now, (0, callee_at()), challenge.as_bytes(), &mut pair.up);
+        if round < 2 {
+            let ack = String::from_utf8(pair.up.sent.pop_front().expect("an ACK")).expect("ASCII");
+            assert!(ack.contains(&format!("CSeq: {} ACK", round + 1)) && ack.contains(";tag=x"), "{ack}");
+        }
+    }
+    assert_eq!(pair.caller.meter().failures.get(&Ending::Refused(407)), Some(&1));
+    pair.check();
+}
+
+#[test]
+fn a_hundred_thousand_calls_hold_little_memory() {
+    let law = |s| Some(Law::constant(Duration::from_secs(s)));
+    let mut pair = Pair::new(&CallTimes { ring: None, hold: law(1_000) });
+    for _ in 0..1_000 {
+        pair.call();
+    }
+    pair.settle();
+    assert_eq!(pair.caller.running(), 1_000);
+    assert_eq!(pair.callee.running(), 1_000);
+    let bytes = pair.caller.buffer_bytes() / 1_000;
+    assert!(bytes <= 256, "{bytes} bytes of buffers a call");
+}
+
+#[test]
+fn what_began_in_the_warm_up_is_not_counted_behind_it() {
+    let law = |ms| Some(Law::constant(Duration::from_millis(ms)));
+    let mut pair = Pair::new(&CallTimes { ring: None, hold: law(1_000) });
+    pair.call();
+    pair.run(Duration::from_millis(500));
+    let before = pair.caller.restart_meter().began;
+    assert!(before.add_up());
+    assert_eq!((before.offered, before.unfinished), (1, 1));
+    pair.call();
+    pair.run(Duration::from_secs(3));
+    let began = pair.caller.meter().began;
+    assert_eq!((began.offered, began.sent, began.carried, began.unfinished), (1, 1, 1, 0));
+    assert_eq!((pair.caller.own(), pair.caller.running()), (0, 0));
+    pair.check();
+}

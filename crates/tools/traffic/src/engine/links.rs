@@ -1,0 +1,501 @@
+//! The sockets of one end on one thread, as the driver's [`Outbox`].
+
+use std::io;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use mio::{Interest, Registry, Token};
+use strowger_message::{Framed, frame_stream};
+use strowger_net::{BindError, BufferSizes, Counters, Flush, Moved, SendBatch, TcpListener, TcpStream, UdpSocket};
+
+use crate::driver::Outbox;
+
+/// Room for what is read of a stream at once.
+const READ_BYTES: usize = 64 * 1024;
+/// Bytes that wait to be written on a connection at most; messages beyond are dropped and counted.
+const MAX_UNWRITTEN: usize = 1024 * 1024;
+
+/// What the links of an end have seen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LinkCounts {
+    /// Datagrams that the kernel dropped because this end was too slow to read them.
+    pub kernel_drops: u64,
+    /// Messages that could not be sent: a full queue, a refusal of the kernel.
+    pub send_failures: u64,
+    /// ICMP said that nobody listens there, or that there is no way.
+    pub unreachable: u64,
+    /// Datagrams, or messages of streams, received.
+    pub received: u64,
+    /// Datagrams, or messages of streams, sent.
+    pub sent: u64,
+    /// Connections opened.
+    pub connected: u64,
+    /// Connections that could not be opened or were lost.
+    pub broken: u64,
+    /// Connections that could not be opened because files or ports were exhausted.
+    pub exhausted: u64,
+}
+
+impl LinkCounts {
+    /// Adds another's.
+    pub fn merge(&mut self, other: &Self) {
+        self.kernel_drops += other.kernel_drops;
+        self.send_failures += other.send_failures;
+        self.unreachable += other.unreachable;
+        self.received += other.received;
+        self.sent += other.sent;
+        self.connected += other.connected;
+        self.broken += other.broken;
+        self.exhausted += other.exhausted;
+    }
+
+    /// What has happened since `earlier`.
+    #[must_use]
+    pub const fn since(&self, earlier: &Self) -> Self {
+        Self {
+            kernel_drops: self.kernel_drops - earlier.kernel_drops,
+            send_failures: self.send_failures - earlier.send_failures,
+            unreachable: self.unreachable - earlier.unreachable,
+            received: self.received - earlier.received,
+            sent: self.sent - earlier.sent,
+            connected: self.connected - earlier.connected,
+            broken: self.broken - earlier.broken,
+            exhausted: self.exhausted - earlier.exhausted,
+        }
+    }
+}
+
+/// Datagram sockets.
+#[derive(Debug)]
+pub(super) struct Datagrams {
+    pub sockets: Vec<Socket>,
+    dirty: Vec<u32>,
+    spare: Vec<u8>,
+}
+
+/// A socket and what waits to leave it.
+#[derive(Debug)]
+pub(super) struct Socket {
+    pub socket: UdpSocket,
+    batch: SendBatch,
+    is_dirty: bool,
+    unreachable: u64,
+}
+
+impl Datagrams {
+    /// Opens one socket on each address.
+    pub(super) fn bind(addresses: &[SocketAddr], buffers: BufferSizes) -> Result<Self, BindError> {
+        let sockets: Result<Vec<_>, _> = addresses
+            .iter()
+            .map(|address| {
+                let socket = UdpSocket::bind(*address, buffers)?;
+                Ok(Socket { socket, batch: SendBatch::new(), is_dirty: false, unreachable: 0 })
+            })
+            .collect();
+        Ok(Self { sockets: sockets?, dirty: Vec::new(), spare: Vec::new() })
+    }
+
+    /// Sockets on the same addresses, for another thread.
+    pub(super) fn sibling(&self) -> Result<Self, BindError> {
+        let sockets: Result<Vec<_>, _> = self
+            .sockets
+            .iter()
+            .map(|socket| {
+                let socket = socket.socket.sibling()?;
+                Ok(Socket { socket, batch: SendBatch::new(), is_dirty: false, unreachable: 0 })
+            })
+            .collect();
+        Ok(Self { sockets: sockets?, dirty: Vec::new(), spare: Vec::new() })
+    }
+
+    pub(super) fn addresses(&self) -> Vec<SocketAddr> {
+        self.sockets.iter().map(|socket| socket.socket.local_addr()).collect()
+    }
+
+    pub(super) fn register(&mut self, registry: &Registry, token: impl Fn(u32) -> Token) -> io::Result<()> {
+        for (index, socket) in (0..).zip(&mut self.sockets) {
+            registry.register(&mut socket.socket, token(index), Interest::READABLE | Interest::WRITABLE)?;
+        }
+        Ok(())
+    }
+
+    /// Lets everything leave that waits; whether all did.
+    pub(super) fn flush(&mut self) {
+        for index in std::mem::take(&mut self.dirty) {
+            if let Some(socket) = self.sockets.get_mut(index as usize) {
+                socket.is_dirty = false;
+                if socket.flush() == Flush::Blocked {
+                    socket.is_dirty = true;
+                    self.dirty.push(index);
+                }
+            }
+        }
+    }
+
+    pub(super) fn take_errors(&mut self, index: u32) {
+        if let Some(socket) = self.sockets.get_mut(index as usize) {
+            while socket.socket.poll_error().is_some() {
+                socket.unreachable += 1;
+            }
+        }
+    }
+
+    pub(super) fn counts(&self) -> LinkCounts {
+        let mut counts = LinkCounts::default();
+        for socket in &self.sockets {
+            let Counters { received, kernel_drops, sent, send_errors, send_overflow, .. } = *socket.socket.counters();
+            counts.merge(&LinkCounts {
+                kernel_drops,
+                send_failures: send_errors + send_overflow,
+                unreachable: socket.unreachable,
+                received,
+                sent,
+                ..LinkCounts::default()
+            });
+        }
+        counts
+    }
+}
+
+impl Socket {
+    fn flush(&mut self) -> Flush {
+        let unreachable = &mut self.unreachable;
+        self.socket.send(&mut self.batch, |_| *unreachable += 1)
+    }
+}
+
+impl Outbox for Datagrams {
+    fn slot(&mut self, link: u32) -> &mut Vec<u8> {
+        match self.sockets.get_mut(link as usize) {
+            Some(socket) => socket.batch.next_slot(),
+            None => {
+                self.spare.clear();
+                &mut self.spare
+            }
+        }
+    }
+
+    fn commit(&mut self, link: u32, peer: SocketAddr) {
+        let Some(socket) = self.sockets.get_mut(link as usize) else { return };
+        socket.batch.commit(peer);
+        if !std::mem::replace(&mut socket.is_dirty, true) {
+            self.dirty.push(link);
+        }
+        if socket.batch.is_full() {
+            let _ = socket.flush();
+        }
+    }
+
+    fn connect(&mut self, _: SocketAddr, _: bool) -> Option<u32> {
+        None
+    }
+
+    fn close(&mut self, _: u32) {}
+}
+
+/// Connections, those that were opened and those that were accepted.
+#[derive(Debug)]
+pub(super) struct Streams {
+    listener: Option<TcpListener>,
+    connections: Vec<Option<Connection>>,
+    free: Vec<u32>,
+    /// The shared ones, and which is next.
+    shared: Vec<u32>,
+    next: usize,
+    limit: usize,
+    /// Whether shared ones are opened one after the other as calls begin, not beforehand.
+    opens_late: bool,
+    registry: Registry,
+    token_of: fn(u32) -> Token,
+    dirty: Vec<u32>,
+    spare: Vec<u8>,
+    buffer: Vec<u8>,
+    counts: LinkCounts,
+}
+
+#[derive(Debug)]
+struct Connection {
+    stream: TcpStream,
+    is_open: bool,
+    is_dirty: bool,
+    is_closing: bool,
+    is_shared: bool,
+    /// Read and not yet framed.
+    input: Vec<u8>,
+    /// Written and not yet taken by the kernel, from `written` on.
+    output: Vec<u8>,
+    written: usize,
+    peer: SocketAddr,
+}
+
+/// What reading a connection gave.
+#[derive(Debug, Default)]
+pub(super) struct Received {
+    /// Messages, one behind the other, and their ends.
+    pub bytes: Vec<u8>,
+    pub ends: Vec<usize>,
+    pub is_closed: bool,
+    pub peer: Option<SocketAddr>,
+}
+
+impl Streams {
+    pub(super) fn new(
+        listen: Option<SocketAddr>,
+        limit: usize,
+        opens_late: bool,
+        registry: Registry,
+        token_of: fn(u32) -> Token,
+    ) -> Result<Self, BindError> {
+        let listener = listen.map(TcpListener::bind).transpose()?;
+        Ok(Self {
+            listener,
+            connections: Vec::new(),
+            free: Vec::new(),
+            shared: Vec::new(),
+            next: 0,
+            limit: limit.max(1),
+            opens_late,
+            registry,
+            token_of,
+            dirty: Vec::new(),
+            spare: Vec::new(),
+            buffer: vec![0; READ_BYTES],
+            counts: LinkCounts::default(),
+        })
+    }
+
+    pub(super) fn address(&self) -> Option<SocketAddr> {
+        self.listener.as_ref().map(TcpListener::local_addr)
+    }
+
+    pub(super) fn register_listener(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
+        match &mut self.listener {
+            Some(listener) => registry.register(listener, token, Interest::READABLE),
+            None => Ok(()),
+        }
+    }
+
+    pub(super) fn accept(&mut self) {
+        while let Some(listener) = &self.listener {
+            match listener.accept() {
+                Ok(Some((stream, peer))) => {
+                    let _ = stream.tune(Duration::from_secs(60));
+                    self.insert(stream, peer, true, false);
+                }
+                Ok(None) => return,
+                Err(_) => {
+                    self.counts.exhausted += 1;
+                    return;
+                }
+            }
+        }
+    }
+
+    fn insert(&mut self, mut stream: TcpStream, peer: SocketAddr, is_open: bool, is_shared: bool) -> Option<u32> {
+        let link = match self.free.pop() {
+            Some(link) => link,
+            None => {
+                self.connections.push(None);
+                u32::try_from(self.connections.len() - 1).ok()?
+            }
+        };
+        let interest = Interest::READABLE | Interest::WRITABLE;
+        self.registry.register(&mut stream, (self.token_of)(link), interest).ok()?;
+        let connection = Connection {
+            stream,
+            is_open,
+            is_dirty: false,
+            is_closing: false,
+            is_shared,
+            input: Vec::new(),
+            output: Vec::new(),
+            written: 0,
+            peer,
+        };
+        if let Some(place) = self.connections.get_mut(link as usize) {
+            *place = Some(connection);
+        }
+        self.counts.connected += 1;
+        Some(link)
+    }
+
+    fn open(&mut self, peer: SocketAddr, is_shared: bool) -> Option<u32> {
+        let any = match peer {
+            SocketAddr::V4(_) => std::net::IpAddr::from([0, 0, 0, 0]),
+            SocketAddr::V6(_) => std::net::IpAddr::from([0_u16; 8]),
+        };
+        match TcpStream::connect(any, peer) {
+            Ok(stream) => self.insert(stream, peer, false, is_shared),
+            Err(error) => {
+                let is_exhausted =
+                    strowger_net::is_out_of_files(&error) || error.kind() == io::ErrorKind::AddrNotAvailable;
+                if is_exhausted {
+                    self.counts.exhausted += 1;
+                } else {
+                    self.counts.broken += 1;
+                }
+                None
+            }
+        }
+    }
+
+    /// Opens the shared connections.
+    pub(super) fn open_shared(&mut self, peer: SocketAddr) {
+        for _ in 0..if self.opens_late { 0 } else { self.limit } {
+            if let Some(link) = self.open(peer, true) {
+                self.shared.push(link);
+            }
+        }
+    }
+
+    /// Reads what has come on a connection.
+    pub(super) fn read(&mut self, link: u32, received: &mut Received) {
+        received.bytes.clear();
+        received.ends.clear();
+        (received.is_closed, received.peer) = (false, None);
+        let Some(Some(connection)) = self.connections.get_mut(link as usize) else { return };
+        received.peer = Some(connection.peer);
+        if !connection.is_open {
+            match connection.stream.is_connected() {
+                Ok(true) => {
+                    connection.is_open = true;
+                    let _ = connection.stream.tune(Duration::from_secs(60));
+                    if connection.output.len() > connection.written
+                        && !std::mem::replace(&mut connection.is_dirty, true)
+                    {
+                        self.dirty.push(link);
+                    }
+                }
+                Ok(false) => return,
+                Err(_) => {
+                    received.is_closed = true;
+                    self.counts.broken += 1;
+                    return;
+                }
+            }
+        }
+        loop {
+            match connection.stream.read(&mut self.buffer) {
+                Ok(Moved::Bytes(count)) => connection.input.extend_from_slice(self.buffer.get(..count).unwrap_or(&[])),
+                Ok(Moved::Blocked) => break,
+                Ok(Moved::Ended) | Err(_) => {
+                    received.is_closed = true;
+                    break;
+                }
+            }
+        }
+        let mut at = 0;
+        loop {
+            let rest = connection.input.get(at..).unwrap_or(&[]);
+            match frame_stream(rest) {
+                Framed::KeepAlive(count) => at += count,
+                Framed::Message(count) => {
+                    received.bytes.extend_from_slice(rest.get(..count).unwrap_or(&[]));
+                    received.ends.push(received.bytes.len());
+                    self.counts.received += 1;
+                    at += count;
+                }
+                Framed::Incomplete => break,
+                Framed::Broken(_) => {
+                    received.is_closed = true;
+                    break;
+                }
+            }
+        }
+        connection.input.drain(..at);
+        if !connection.is_dirty && connection.output.len() > connection.written {
+            connection.is_dirty = true;
+            self.dirty.push(link);
+        }
+    }
+
+    /// Forgets a connection.
+    pub(super) fn forget(&mut self, link: u32) {
+        let Some(place) = self.connections.get_mut(link as usize) else { return };
+        if let Some(mut connection) = place.take() {
+            let _ = self.registry.deregister(&mut connection.stream);
+            self.free.push(link);
+            if connection.is_shared {
+                self.shared.retain(|other| *other != link);
+            }
+        }
+    }
+
+    pub(super) fn flush(&mut self) {
+        for link in std::mem::take(&mut self.dirty) {
+            let Some(Some(connection)) = self.connections.get_mut(link as usize) else { continue };
+            connection.is_dirty = false;
+            if !connection.is_open {
+                continue;
+            }
+            while let Some(rest) = connection.output.get(connection.written..).filter(|rest| !rest.is_empty()) {
+                match connection.stream.write(rest) {
+                    Ok(Moved::Bytes(count)) => connection.written += count,
+                    Ok(Moved::Blocked) => break,
+                    Ok(Moved::Ended) | Err(_) => {
+                        connection.written = connection.output.len();
+                        self.counts.send_failures += 1;
+                    }
+                }
+            }
+            if connection.written == connection.output.len() {
+                connection.output.clear();
+                connection.written = 0;
+                if connection.is_closing {
+                    self.forget(link);
+                }
+            }
+        }
+    }
+
+    pub(super) const fn counts(&self) -> LinkCounts {
+        self.counts
+    }
+}
+
+impl Outbox for Streams {
+    fn slot(&mut self, _: u32) -> &mut Vec<u8> {
+        // A buffer of its own: templates look at what they have written so far.
+        self.spare.clear();
+        &mut self.spare
+    }
+
+    fn commit(&mut self, link: u32, _: SocketAddr) {
+        match self.connections.get_mut(link as usize) {
+            Some(Some(connection)) if connection.output.len() - connection.written < MAX_UNWRITTEN => {
+                connection.output.drain(..std::mem::take(&mut connection.written));
+                connection.output.extend_from_slice(&self.spare);
+                self.counts.sent += 1;
+                if !std::mem::replace(&mut connection.is_dirty, true) {
+                    self.dirty.push(link);
+                }
+            }
+            _ => self.counts.send_failures += 1,
+        }
+    }
+
+    fn connect(&mut self, peer: SocketAddr, is_own: bool) -> Option<u32> {
+        if is_own {
+            return self.open(peer, false);
+        }
+        if self.shared.is_empty() || (self.opens_late && self.shared.len() < self.limit) {
+            let link = self.open(peer, true)?;
+            self.shared.push(link);
+            return Some(link);
+        }
+        self.next = (self.next + 1) % self.shared.len();
+        self.shared.get(self.next).copied()
+    }
+
+    fn close(&mut self, link: u32) {
+        let Some(Some(connection)) = self.connections.get_mut(link as usize) else { return };
+        if connection.is_shared {
+            return;
+        }
+        if connection.output.len() > connection.written {
+            connection.is_closing = true;
+        } else {
+            self.forget(link);
+        }
+    }
+}

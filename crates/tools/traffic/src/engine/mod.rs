@@ -1,0 +1,349 @@
+//! The engine: threads, sockets and time for [`Driver`]s, phase after phase.
+//!
+//! A [`Plan`] says everything; [`Run::prepare`] opens the sockets, [`Run::go`] runs it and gives the [`Report`]. Each thread
+//! has an end that calls, an end that is called, or both, with sockets of their own, and shares nothing with the others but
+//! the number of the phase.
+
+mod links;
+mod plan;
+mod thread;
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
+use std::time::Duration;
+
+use strowger_foundation::Timestamp;
+use strowger_net::Clock;
+
+pub use links::LinkCounts;
+pub use plan::{Callee, Load, Phase, Plan, PlanError, Side, Who, entropy};
+
+use crate::meter::Meter;
+use crate::metrics::Series;
+use crate::watch::ServerSeries;
+use thread::{Prepared, Worker};
+
+/// Lateness that half of all calls may have before the generator is taken for the bottleneck.
+pub const LATE_AT_MEDIAN: Duration = Duration::from_millis(1);
+/// And lateness that a hundredth may exceed.
+pub const LATE_AT_P99: Duration = Duration::from_millis(50);
+/// How often the main thread looks after the phases, and threads publish what they have counted.
+const BEAT: Duration = Duration::from_millis(10);
+/// How long it takes from the decision for a phase to its beginning, so that all threads begin together.
+const HEAD_START: Duration = Duration::from_millis(20);
+
+/// What threads and the main thread tell each other.
+#[derive(Debug)]
+pub(super) struct Shared {
+    /// The phase; [`OVER`] after the last.
+    phase: AtomicUsize,
+    /// When it begins, in nanoseconds of the clock.
+    begins_at: AtomicU64,
+    /// Threads that have done their part of it.
+    done: AtomicUsize,
+    /// No more calls are to begin.
+    stop: AtomicBool,
+    /// End at once.
+    abort: AtomicBool,
+    /// Each thread's counts, as they were a moment ago.
+    progress: Vec<Mutex<Progress>>,
+}
+
+/// No phase any more.
+const OVER: usize = usize::MAX;
+
+/// What a thread has counted so far.
+#[derive(Clone, Debug, Default)]
+pub struct Progress {
+    /// The calling end.
+    pub caller: Meter,
+    /// The called end.
+    pub callee: Meter,
+    /// Its sockets.
+    pub links: LinkCounts,
+}
+
+/// Ends a run early, from another thread or a signal's.
+#[derive(Clone, Debug)]
+pub struct Stopper(Arc<Shared>);
+
+impl Stopper {
+    /// Lets no more calls begin; those that are going on may end. A second time, the run ends at once.
+    pub fn stop(&self) {
+        if self.0.stop.swap(true, Ordering::SeqCst) {
+            self.0.abort.store(true, Ordering::SeqCst);
+        }
+    }
+
+    /// What was counted until a moment ago, over all threads, since the phase began.
+    #[must_use]
+    pub fn progress(&self) -> Progress {
+        let mut sum = Progress::default();
+        for progress in &self.0.progress {
+            let Ok(progress) = progress.lock() else { continue };
+            sum.caller.merge(&progress.caller);
+            sum.callee.merge(&progress.callee);
+            sum.links.merge(&progress.links);
+        }
+        sum
+    }
+
+    /// The sockets' part of [`progress`](Self::progress).
+    fn links(&self) -> LinkCounts {
+        let mut sum = LinkCounts::default();
+        for progress in &self.0.progress {
+            if let Ok(progress) = progress.lock() {
+                sum.merge(&progress.links);
+            }
+        }
+        sum
+    }
+
+    /// The phase that is going on, and `None` after the last.
+    #[must_use]
+    pub fn phase(&self) -> Option<usize> {
+        Some(self.0.phase.load(Ordering::SeqCst)).filter(|phase| *phase != OVER)
+    }
+}
+
+/// What came of a run.
+#[derive(Clone, Debug)]
+pub struct Report {
+    /// What came of each phase, in their order.
+    pub phases: Vec<PhaseReport>,
+    /// Whether it was stopped before its end.
+    pub was_stopped: bool,
+    /// Why it ended before its last phase; the text names the remedy.
+    pub broken_off: Option<String>,
+    /// What the server used, where somebody watched it by the [`Run::clock`].
+    pub server: Option<ServerSeries>,
+}
+
+/// What came of a phase.
+#[derive(Clone, Debug)]
+pub struct PhaseReport {
+    /// Its name.
+    pub name: String,
+    /// Whether it is what the run is about, and no preparation.
+    pub is_measured: bool,
+    /// Which end began the sessions.
+    pub who: Who,
+    /// Its beginning (behind the warm-up), by the run's clock.
+    pub counted_from: Timestamp,
+    /// From there to the last arrival.
+    pub elapsed: Duration,
+    /// The calling end.
+    pub caller: Meter,
+    /// The called end, where it is in this process.
+    pub callee: Meter,
+    /// The sockets of both.
+    pub links: LinkCounts,
+    /// Processor time of all threads.
+    pub cpu: Duration,
+    /// Messages that found the emulated server's queue full.
+    pub service_drops: u64,
+    /// How it went over time, at the end that began the sessions.
+    pub series: Series,
+}
+
+impl PhaseReport {
+    /// The end that began the sessions.
+    #[must_use]
+    pub const fn meter(&self) -> &Meter {
+        match self.who {
+            Who::Caller => &self.caller,
+            Who::Callee => &self.callee,
+        }
+    }
+
+    /// Why the figures say more about the generator than about what it measured; `None` where they do not.
+    #[must_use]
+    pub fn bottleneck(&self) -> Option<String> {
+        let late = &self.meter().lateness;
+        let (median, p99) = (late.quantile(0.5), late.quantile(0.99));
+        if median > LATE_AT_MEDIAN || p99 > LATE_AT_P99 {
+            return Some(format!(
+                "calls began late: {median:.1?} at the median, {p99:.1?} at the 99th percentile; use more threads \
+                 (--threads), or another machine"
+            ));
+        }
+        let LinkCounts { kernel_drops, send_failures, .. } = self.links;
+        if kernel_drops > 0 {
+            return Some(format!(
+                "{kernel_drops} messages were dropped because the generator did not read them in time; use more threads \
+                 (--threads) or larger buffers (net.core.rmem_max)"
+            ));
+        }
+        (send_failures > 0).then(|| format!("{send_failures} messages could not be sent"))
+    }
+}
+
+/// A run whose sockets are open.
+#[derive(Debug)]
+pub struct Run {
+    plan: Arc<Plan>,
+    shared: Arc<Shared>,
+    prepared: Vec<Prepared>,
+    clock: Clock,
+}
+
+impl Run {
+    /// Opens everything that the plan needs.
+    ///
+    /// # Errors
+    /// What cannot be, and the remedy.
+    pub fn prepare(plan: Plan) -> Result<Self, PlanError> {
+        plan.check()?;
+        // Connections are files; without privilege the limit may stay, and running into it is counted.
+        let _ = strowger_net::raise_open_files();
+        let threads = plan.threads.max(1);
+        let shared = Arc::new(Shared {
+            phase: AtomicUsize::new(0),
+            begins_at: AtomicU64::new(u64::MAX),
+            done: AtomicUsize::new(0),
+            stop: AtomicBool::new(false),
+            abort: AtomicBool::new(false),
+            progress: (0..threads).map(|_| Mutex::default()).collect(),
+        });
+        let plan = Arc::new(plan);
+        let mut prepared: Vec<Prepared> = Vec::with_capacity(threads);
+        for index in 0..threads {
+            let first = prepared.first();
+            let next = Prepared::open(&plan, index, first)?;
+            prepared.push(next);
+        }
+        Ok(Self { plan, shared, prepared, clock: Clock::start() })
+    }
+
+    /// Where the called end listens; empty where it is elsewhere.
+    #[must_use]
+    pub fn listening(&self) -> Vec<SocketAddr> {
+        self.prepared.iter().flat_map(Prepared::callee_addresses).collect()
+    }
+
+    /// The clock of the run, for whoever watches the server meanwhile.
+    #[must_use]
+    pub const fn clock(&self) -> Clock {
+        self.clock
+    }
+
+    /// Ends the run early, or looks at it.
+    #[must_use]
+    pub fn stopper(&self) -> Stopper {
+        Stopper(Arc::clone(&self.shared))
+    }
+
+    /// Runs all phases, and waits for their end.
+    ///
+    /// # Errors
+    /// When a thread cannot be started, or dies.
+    pub fn go(self) -> Result<Report, PlanError> {
+        let Self { plan, shared, prepared, clock } = self;
+        let threads = prepared.len();
+        let (sender, reports) = std::sync::mpsc::channel();
+        let begin = |phase: usize| {
+            let at = clock.now() + HEAD_START;
+            shared.begins_at.store(at.as_nanos(), Ordering::SeqCst);
+            shared.done.store(0, Ordering::SeqCst);
+            shared.phase.store(phase, Ordering::SeqCst);
+        };
+        let workers: Result<Vec<_>, _> = prepared
+            .into_iter()
+            .enumerate()
+            .map(|(index, prepared)| Worker::new(index, &plan, &shared, prepared, clock))
+            .collect();
+        let workers = workers?;
+        // Only now: to make room for sessions takes a while.
+        begin(0);
+        let mut handles = Vec::with_capacity(threads);
+        for (index, worker) in workers.into_iter().enumerate() {
+            let sender = sender.clone();
+            let handle = std::thread::Builder::new().name(format!("load-{index}")).spawn(move || worker.run(&sender));
+            handles.push(handle.map_err(|error| PlanError(format!("a thread cannot be started: {error}")))?);
+        }
+        drop(sender);
+        let stopper = Stopper(Arc::clone(&shared));
+        let mut broken_off = None;
+        for phase in 0..plan.phases.len() {
+            if phase > 0 {
+                begin(phase);
+            }
+            while shared.done.load(Ordering::SeqCst) < threads && !shared.abort.load(Ordering::SeqCst) {
+                if handles.iter().any(std::thread::JoinHandle::is_finished) {
+                    break;
+                }
+                std::thread::sleep(BEAT);
+                if broken_off.is_none()
+                    && let Some(why) = unreachable(&plan, &stopper.links())
+                {
+                    broken_off = Some(why);
+                    shared.stop.store(true, Ordering::SeqCst);
+                }
+            }
+            broken_off = broken_off.or_else(|| unprepared(&plan, phase, &stopper.progress()));
+            if broken_off.is_some() || shared.stop.load(Ordering::SeqCst) {
+                break;
+            }
+        }
+        shared.phase.store(OVER, Ordering::SeqCst);
+        let was_stopped = shared.stop.load(Ordering::SeqCst);
+        for handle in handles {
+            let ended =
+                handle.join().map_err(|_| PlanError("a thread of the generator died; this is a bug".to_owned()))?;
+            ended.map_err(|error| PlanError(format!("a thread of the generator ended: {error}")))?;
+        }
+        let mut phases: Vec<Option<PhaseReport>> = plan.phases.iter().map(|_| None).collect();
+        for (phase, report) in reports.try_iter() {
+            if let Some(place) = phases.get_mut(phase) {
+                match place {
+                    None => *place = Some(report),
+                    Some(sum) => sum.merge(&report),
+                }
+            }
+        }
+        Ok(Report { phases: phases.into_iter().flatten().collect(), was_stopped, broken_off, server: None })
+    }
+}
+
+/// Whether nobody is there at all.
+fn unreachable(plan: &Plan, links: &LinkCounts) -> Option<String> {
+    let remote = plan.remote?;
+    if links.received > 0 || links.unreachable + links.broken == 0 {
+        return None;
+    }
+    let transport = plan.transport.as_str().to_ascii_lowercase();
+    Some(format!(
+        "nobody answers at {transport}:{remote}: the system says that nothing listens there, or that no way leads \
+         there; start the server, or correct --to"
+    ))
+}
+
+/// Whether a phase that prepares the next ones has failed.
+fn unprepared(plan: &Plan, phase: usize, progress: &Progress) -> Option<String> {
+    let what = plan.phases.get(phase).filter(|phase| !phase.is_measured)?;
+    let meter = match what.who {
+        Who::Caller => &progress.caller,
+        Who::Callee => &progress.callee,
+    };
+    let failed = meter.began.sent - meter.began.carried;
+    let (ending, _) = meter.failures.iter().max_by_key(|(_, count)| **count)?;
+    Some(format!(
+        "{failed} of {} users could not be prepared ({}), most because of: {ending}. Does the server know them, their domain \
+         (--domain) and passwords (--password, --users-file)? Where no one must register, use --callee there",
+        meter.began.sent, what.name
+    ))
+}
+
+impl PhaseReport {
+    /// Adds another thread's.
+    fn merge(&mut self, other: &Self) {
+        self.caller.merge(&other.caller);
+        self.callee.merge(&other.callee);
+        self.links.merge(&other.links);
+        self.elapsed = self.elapsed.max(other.elapsed);
+        self.cpu += other.cpu;
+        self.service_drops += other.service_drops;
+        self.series.merge(&other.series);
+    }
+}

@@ -1,0 +1,224 @@
+//! What is to be done in a run.
+
+use std::net::{IpAddr, SocketAddr};
+use std::ops::Range;
+use std::sync::Arc;
+use std::time::Duration;
+
+use strowger_foundation::Transport;
+use strowger_net::BufferSizes;
+
+use crate::arrival::Arrivals;
+use crate::driver::Connecting;
+use crate::population::Users;
+use crate::script::{Script, Verb};
+use crate::service::ServiceLaw;
+
+/// Why a plan cannot be carried out; the text names the remedy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PlanError(pub String);
+
+impl std::fmt::Display for PlanError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for PlanError {}
+
+/// Which of the two ends.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Who {
+    /// The one that calls.
+    Caller,
+    /// The one that is called.
+    Callee,
+}
+
+/// The scripts of an end.
+#[derive(Clone, Debug)]
+pub struct Side {
+    /// All of them.
+    pub scripts: Arc<[Script]>,
+    /// Which answers a request that begins a call.
+    pub answers: Vec<(Verb, u16)>,
+}
+
+/// The end that is called, where it is in this process.
+#[derive(Clone, Debug)]
+pub struct Callee {
+    /// Its scripts.
+    pub side: Side,
+    /// Where it listens; without one, at a free port for each thread.
+    pub listen: Option<SocketAddr>,
+    /// The server that it emulates.
+    pub service: Option<ServiceLaw>,
+}
+
+/// When sessions begin.
+#[derive(Clone, Debug)]
+pub enum Load {
+    /// When the law says, whatever the answers.
+    Open(Arrivals),
+    /// A new one for each that ends, so that so many are going on.
+    Closed(usize),
+    /// None begin; the other end's are answered.
+    None,
+}
+
+/// A part of a run.
+#[derive(Clone, Debug)]
+pub struct Phase {
+    /// Its name in reports.
+    pub name: String,
+    /// Which end begins sessions.
+    pub who: Who,
+    /// With which of its scripts.
+    pub script: u16,
+    /// When.
+    pub load: Load,
+    /// How many sessions; without limit where there is none.
+    pub calls: Option<u64>,
+    /// For how long; without limit where there is none.
+    pub time: Option<Duration>,
+    /// What is not counted, at the beginning.
+    pub warm_up: Duration,
+    /// How long sessions that have begun may take after the last one began.
+    pub drain: Duration,
+    /// Who begins them, in turn.
+    pub callers: Range<u32>,
+    /// Who is called, in turn.
+    pub callees: Range<u32>,
+    /// Whether it is what the run is about.
+    pub is_measured: bool,
+}
+
+/// Everything about a run.
+#[derive(Clone, Debug)]
+pub struct Plan {
+    /// Where calls go; `None` goes straight to the called end in this process.
+    pub remote: Option<SocketAddr>,
+    /// By what.
+    pub transport: Transport,
+    /// How connections are used, and how many are shared at most on each thread.
+    pub connecting: Connecting,
+    /// Shared connections of each thread.
+    pub connections: usize,
+    /// Our addresses; the sockets of the calling end are spread over them.
+    pub addresses: Vec<IpAddr>,
+    /// Sockets of the calling end on each thread, each with a port of its own.
+    pub sockets: usize,
+    /// Threads.
+    pub threads: usize,
+    /// The population.
+    pub users: Arc<Users>,
+    /// The calling end.
+    pub caller: Option<Side>,
+    /// The called end.
+    pub callee: Option<Callee>,
+    /// What happens, one after the other.
+    pub phases: Vec<Phase>,
+    /// Whether messages are repeated until they are answered.
+    pub repeats: bool,
+    /// T1.
+    pub t1: Duration,
+    /// How long an INVITE may ring.
+    pub max_ring: Duration,
+    /// Sessions at most, of each thread and end.
+    pub max_sessions: usize,
+    /// What randomness begins with.
+    pub seed: u64,
+    /// What makes the run's Call-IDs and branches unlike those of other runs.
+    pub run: u64,
+    /// The sockets' buffers.
+    pub buffers: BufferSizes,
+}
+
+impl Plan {
+    /// A plan over UDP with one thread and nothing to do.
+    #[must_use]
+    pub fn new(users: Users, seed: u64) -> Self {
+        Self {
+            remote: None,
+            transport: Transport::Udp,
+            connecting: Connecting::default(),
+            connections: 1,
+            addresses: vec![IpAddr::from([127, 0, 0, 1])],
+            sockets: 1,
+            threads: 1,
+            users: Arc::new(users),
+            caller: None,
+            callee: None,
+            phases: Vec::new(),
+            repeats: true,
+            t1: Duration::from_millis(500),
+            max_ring: Duration::from_secs(180),
+            max_sessions: 4_000_000,
+            seed,
+            run: entropy(),
+            buffers: BufferSizes { receive: BUFFER_BYTES, send: BUFFER_BYTES },
+        }
+    }
+
+    /// Sessions of a thread and end that may be going on at once, should nothing be answered any more.
+    pub(super) fn expected(&self) -> usize {
+        let of_phase = |phase: &Phase| match &phase.load {
+            Load::Open(arrivals) => {
+                let all = arrivals.rate().unwrap_or(0.0) * self.t1.as_secs_f64() * 64.0;
+                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
+                let all = all as usize;
+                all.min(usize::try_from(phase.calls.unwrap_or(u64::MAX)).unwrap_or(usize::MAX)) / self.threads.max(1)
+            }
+            Load::Closed(all) => all / self.threads.max(1),
+            Load::None => 0,
+        };
+        self.phases.iter().map(of_phase).max().unwrap_or(0).min(MAX_EXPECTED)
+    }
+
+    /// Whether it can be carried out at all.
+    pub(super) fn check(&self) -> Result<(), PlanError> {
+        let wrong = |what: &str| Err(PlanError(what.to_owned()));
+        if self.addresses.is_empty() {
+            return wrong("there is no local address to send from; give one (--from)");
+        }
+        if self.phases.is_empty() {
+            return wrong("there is nothing to do: the plan has no phase");
+        }
+        if self.remote.is_none() && self.callee.is_none() {
+            return wrong("there is nobody to call; give the server's address (--to)");
+        }
+        if !matches!(self.transport, Transport::Udp | Transport::Tcp) {
+            return wrong("only udp and tcp are spoken so far");
+        }
+        for phase in &self.phases {
+            let side = match phase.who {
+                Who::Caller => self.caller.as_ref(),
+                Who::Callee => self.callee.as_ref().map(|callee| &callee.side),
+            };
+            let has_script = side.is_some_and(|side| usize::from(phase.script) < side.scripts.len());
+            if !has_script && !matches!(phase.load, Load::None) {
+                return Err(PlanError(format!("the phase '{}' has no script", phase.name)));
+            }
+            if phase.callers.is_empty() || phase.callees.is_empty() {
+                return Err(PlanError(format!("the phase '{}' has no users", phase.name)));
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Sessions for which room is made beforehand, at most: some 40 MB.
+const MAX_EXPECTED: usize = 1_000_000;
+
+/// The sockets' buffers: a generator that is kept from its core for some milliseconds must not lose what comes meanwhile.
+const BUFFER_BYTES: usize = 16 * 1024 * 1024;
+
+/// A number that no other run has.
+#[must_use]
+pub fn entropy() -> u64 {
+    // Where the system has none, the time and the process tell runs apart just as well.
+    getrandom::u64().unwrap_or_else(|_| {
+        let time = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH).unwrap_or_default();
+        crate::driver::mix(u64::from(std::process::id()) << 32 ^ u64::from(time.subsec_nanos()) ^ time.as_secs())
+    })
+}

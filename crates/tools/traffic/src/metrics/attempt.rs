@@ -1,0 +1,363 @@
+//! What a session has asked for and not got yet: the state that RFC 6076's metrics need of each session.
+
+use strowger_foundation::Timestamp;
+
+use super::Metrics;
+use crate::script::{Ending, Verb};
+
+/// Where a session stands, for the metrics of RFC 6076. It is told of each message that is sent or comes for the first time.
+//= rfc6076#4
+// Time begins with the first message; retransmissions, and requests repeated with credentials, do not begin it anew.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Attempt {
+    stage: Stage,
+    /// When the REGISTER, the INVITE or the BYE was first sent.
+    asked: Timestamp,
+    /// When the INVITE's first response came that says something; from its 2xx on, when that came.
+    told: Timestamp,
+}
+
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+enum Stage {
+    #[default]
+    Idle,
+    Registering,
+    /// An INVITE has been sent, and nothing is known of the callee.
+    Inviting,
+    /// A provisional response has come.
+    Ringing,
+    /// 3xx: another INVITE may follow.
+    Redirected,
+    Established,
+    /// A BYE has been sent.
+    Leaving,
+}
+
+/// Responses that ask for something that the caller may have.
+//= rfc6076#4.2
+// These are no failures.
+const fn is_challenge(status: u16) -> bool {
+    matches!(status, 401 | 402 | 407)
+}
+
+impl Attempt {
+    /// A request was sent for the first time.
+    pub fn on_sent(&mut self, verb: Verb, now: Timestamp) {
+        self.stage = match (verb, self.stage) {
+            (Verb::Register, Stage::Idle) => Stage::Registering,
+            (Verb::Invite, Stage::Idle) => Stage::Inviting,
+            (Verb::Bye, Stage::Established) => Stage::Leaving,
+            //= rfc6076#4.3.1
+            // The delay of a redirected session begins with its first INVITE.
+            (Verb::Invite, Stage::Redirected) => return self.stage = Stage::Inviting,
+            // With credentials, or inside the dialog.
+            _ => return,
+        };
+        self.asked = now;
+    }
+
+    /// A response to the other end's request was sent for the first time: a 2xx to its INVITE begins a session here, too.
+    pub fn on_replied(&mut self, verb: Verb, status: u16, now: Timestamp) {
+        if verb == Verb::Invite && (200..300).contains(&status) && self.stage == Stage::Idle {
+            (self.stage, self.told) = (Stage::Established, now);
+        }
+    }
+
+    /// A response of any status came for the first time.
+    pub fn on_response(&mut self, verb: Verb, status: u16, at: Timestamp, metrics: &mut Metrics) {
+        match (verb, self.stage) {
+            (Verb::Register, Stage::Registering) => self.on_register_response(status, at, metrics),
+            (Verb::Invite, Stage::Inviting | Stage::Ringing) => self.on_invite_response(status, at, metrics),
+            (Verb::Bye, Stage::Leaving) => self.on_bye_response(status, at, metrics),
+            _ => {}
+        }
+    }
+
+    fn on_register_response(&mut self, status: u16, at: Timestamp, metrics: &mut Metrics) {
+        match status {
+            ..=199 | 300..=399 => return,
+            200..=299 => metrics.rrd.record(at.saturating_since(self.asked)),
+            _ if is_challenge(status) => return,
+            //= rfc6076#4.1
+            // The delay is only that of registrations that succeed.
+            _ => metrics.registrations_ineffective += 1,
+        }
+        metrics.registrations += 1;
+        self.stage = Stage::Idle;
+    }
+
+    fn on_invite_response(&mut self, status: u16, at: Timestamp, metrics: &mut Metrics) {
+        if status <= 100 || is_challenge(status) {
+            return;
+        }
+        if self.stage == Stage::Inviting && !(300..400).contains(&status) {
+            self.told = at;
+        }
+        let delay = self.told.saturating_since(self.asked);
+        self.stage = match status {
+            ..=199 => return self.stage = Stage::Ringing,
+            200..=299 => {
+                metrics.srd_successful.record(delay);
+                metrics.invites_successful += 1;
+                self.told = at;
+                Stage::Established
+            }
+            300..=399 => {
+                metrics.invites_redirected += 1;
+                Stage::Redirected
+            }
+            _ => {
+                metrics.srd_failed.record(delay);
+                metrics.invites_declined += u64::from(matches!(status, 480 | 486 | 600 | 603));
+                metrics.invites_ineffective += u64::from(matches!(status, 408 | 500 | 503 | 504));
+                metrics.sessions += 1;
+                Stage::Idle
+            }
+        };
+        metrics.invites += 1;
+    }
+
+    fn on_bye_response(&mut self, status: u16, at: Timestamp, metrics: &mut Metrics) {
+        let delay = at.saturating_since(self.asked);
+        match status {
+            ..=199 => return,
+            _ if is_challenge(status) => return,
+            200..=299 => {
+                metrics.sdd_successful.record(delay);
+                metrics.sessions_completed += 1;
+            }
+            _ => metrics.sdd_failed.record(delay),
+        }
+        metrics.sdt_successful.record(self.asked.saturating_since(self.told));
+        metrics.sessions += 1;
+        self.stage = Stage::Idle;
+    }
+
+    /// The other end's BYE came for the first time.
+    pub fn on_bye(&mut self, now: Timestamp, metrics: &mut Metrics) {
+        if matches!(self.stage, Stage::Established | Stage::Leaving) {
+            metrics.sdt_successful.record(now.saturating_since(self.told));
+            metrics.sessions += 1;
+            metrics.sessions_completed += 1;
+            self.stage = Stage::Idle;
+        }
+    }
+
+    /// The session ended.
+    pub fn on_end(&mut self, ending: Ending, now: Timestamp, metrics: &mut Metrics) {
+        let is_carried = ending == Ending::Carried;
+        match self.stage {
+            Stage::Idle => {}
+            Stage::Registering => {
+                metrics.registrations += 1;
+                metrics.registrations_ineffective += u64::from(!is_carried);
+            }
+            Stage::Inviting | Stage::Ringing => {
+                metrics.invites += 1;
+                //= rfc3261#8.1.3.1
+                // Who gets no answer takes it for 408.
+                metrics.invites_ineffective += u64::from(ending == Ending::Lost);
+                metrics.sessions += 1;
+            }
+            Stage::Redirected => metrics.sessions += 1,
+            // A script that ends well in the middle of a session says nothing of how that would have ended.
+            Stage::Established | Stage::Leaving if is_carried => {}
+            Stage::Established => metrics.sessions += 1,
+            Stage::Leaving => {
+                //= rfc6076#4.5.2
+                // Until the BYE was given up. It is in no disconnect delay (§4.4).
+                if ending == Ending::Lost {
+                    metrics.sdt_failed.record(now.saturating_since(self.told));
+                }
+                metrics.sessions += 1;
+            }
+        }
+        self.stage = Stage::Idle;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use super::*;
+    use crate::meter::Times;
+
+    /// What happens to a session, at a millisecond.
+    enum Event {
+        Sent(Verb),
+        Replied(Verb, u16),
+        Response(Verb, u16),
+        Bye,
+        End(Ending),
+    }
+    use Event::{Bye, End, Replied, Response, Sent};
+    use Verb::{Ack, Bye as BYE, Cancel, Invite, Register};
+
+    fn play(events: &[(u64, Event)]) -> Metrics {
+        let (mut attempt, mut metrics) = (Attempt::default(), Metrics::default());
+        for (millis, event) in events {
+            let at = Timestamp::from_millis(1_000 + millis);
+            match event {
+                Sent(verb) => attempt.on_sent(*verb, at),
+                Replied(verb, status) => attempt.on_replied(*verb, *status, at),
+                Response(verb, status) => attempt.on_response(*verb, *status, at, &mut metrics),
+                Bye => attempt.on_bye(at, &mut metrics),
+                End(ending) => attempt.on_end(*ending, at, &mut metrics),
+            }
+        }
+        metrics
+    }
+
+    fn is_once(times: &Times, millis: u64) {
+        assert_eq!(times.count(), 1, "{times:?}");
+        let expected = Duration::from_millis(millis).as_secs_f64();
+        let got = times.max().as_secs_f64();
+        assert!((got / expected - 1.0).abs() < 0.01, "{got} s for {expected} s");
+    }
+
+    fn holds(metrics: &Metrics, ratios: [Option<f64>; 5]) {
+        assert_eq!([metrics.ser(), metrics.seer(), metrics.isa(), metrics.scr(), metrics.ira()], ratios);
+    }
+
+    #[test]
+    fn a_call_that_is_challenged_rings_and_is_hung_up() {
+        let metrics = play(&[
+            (0, Sent(Invite)),
+            (5, Response(Invite, 407)),
+            (5, Sent(Ack)),
+            (6, Sent(Invite)),
+            (8, Response(Invite, 100)),
+            (40, Response(Invite, 180)),
+            (900, Response(Invite, 183)),
+            (2_000, Response(Invite, 200)),
+            (2_001, Sent(Ack)),
+            (3_000, Sent(Invite)),
+            (3_001, Response(Invite, 200)),
+            (62_000, Sent(BYE)),
+            (62_003, Response(BYE, 407)),
+            (62_004, Sent(BYE)),
+            (62_020, Response(BYE, 200)),
+            (62_020, End(Ending::Carried)),
+        ]);
+        is_once(&metrics.srd_successful, 40);
+        is_once(&metrics.sdt_successful, 60_000);
+        is_once(&metrics.sdd_successful, 20);
+        assert_eq!(metrics.srd_failed.count() + metrics.sdd_failed.count() + metrics.sdt_failed.count(), 0);
+        assert_eq!((metrics.invites, metrics.sessions), (1, 1));
+        holds(&metrics, [Some(100.0), Some(100.0), Some(0.0), Some(100.0), None]);
+    }
+
+    #[test]
+    fn a_call_without_ringing_is_timed_to_its_200() {
+        let metrics = play(&[(0, Sent(Invite)), (70, Response(Invite, 200)), (500, Bye), (600, End(Ending::Carried))]);
+        is_once(&metrics.srd_successful, 70);
+        is_once(&metrics.sdt_successful, 430);
+        assert_eq!((metrics.sessions, metrics.sessions_completed), (1, 1));
+        assert_eq!(metrics.sdd_successful.count(), 0, "it is the other end's");
+    }
+
+    #[test]
+    fn the_called_end_times_what_it_answered() {
+        let metrics =
+            play(&[(0, Replied(Invite, 180)), (100, Replied(Invite, 200)), (400, Bye), (400, End(Ending::Carried))]);
+        is_once(&metrics.sdt_successful, 300);
+        assert_eq!(metrics.ser(), None, "only the caller says that");
+        let metrics = play(&[(0, Replied(Invite, 200)), (200, Sent(BYE)), (250, Response(BYE, 200))]);
+        is_once(&metrics.sdt_successful, 200);
+        is_once(&metrics.sdd_successful, 50);
+    }
+
+    #[test]
+    fn refusals_are_told_apart() {
+        for (status, ratios) in [
+            (486, [Some(0.0), Some(100.0), Some(0.0), Some(0.0), None]),
+            (480, [Some(0.0), Some(100.0), Some(0.0), Some(0.0), None]),
+            (603, [Some(0.0), Some(100.0), Some(0.0), Some(0.0), None]),
+            (404, [Some(0.0), Some(0.0), Some(0.0), Some(0.0), None]),
+            (408, [Some(0.0), Some(0.0), Some(100.0), Some(0.0), None]),
+            (503, [Some(0.0), Some(0.0), Some(100.0), Some(0.0), None]),
+        ] {
+            let ending = End(Ending::Refused(status));
+            let metrics = play(&[(0, Sent(Invite)), (30, Response(Invite, status)), (31, ending)]);
+            is_once(&metrics.srd_failed, 30);
+            assert_eq!(metrics.srd_successful.count(), 0);
+            holds(&metrics, ratios);
+        }
+    }
+
+    #[test]
+    fn a_failure_after_ringing_is_timed_to_the_ringing() {
+        let metrics = play(&[
+            (0, Sent(Invite)),
+            (20, Response(Invite, 180)),
+            (9_000, Sent(Cancel)),
+            (9_010, Response(Invite, 487)),
+        ]);
+        is_once(&metrics.srd_failed, 20);
+        assert_eq!(metrics.invites, 1);
+    }
+
+    #[test]
+    fn who_is_redirected_asks_again_in_the_same_delay() {
+        let metrics = play(&[
+            (0, Sent(Invite)),
+            (10, Response(Invite, 302)),
+            (11, Sent(Invite)),
+            (50, Response(Invite, 180)),
+            (60, Response(Invite, 200)),
+            (70, Sent(BYE)),
+            (80, Response(BYE, 200)),
+        ]);
+        is_once(&metrics.srd_successful, 50);
+        assert_eq!((metrics.invites, metrics.invites_redirected, metrics.sessions), (2, 1, 1));
+        holds(&metrics, [Some(100.0), Some(100.0), Some(0.0), Some(100.0), None]);
+        let given_up = play(&[(0, Sent(Invite)), (10, Response(Invite, 302)), (10, End(Ending::Refused(302)))]);
+        holds(&given_up, [None, None, None, Some(0.0), None]);
+    }
+
+    #[test]
+    fn what_gets_no_answer_is_lost() {
+        let invite = play(&[(0, Sent(Invite)), (32_000, End(Ending::Lost))]);
+        assert_eq!(invite.srd_failed.count(), 0, "there was no response");
+        holds(&invite, [Some(0.0), Some(0.0), Some(100.0), Some(0.0), None]);
+        let bye =
+            play(&[(0, Sent(Invite)), (10, Response(Invite, 200)), (100, Sent(BYE)), (32_100, End(Ending::Lost))]);
+        is_once(&bye.sdt_failed, 32_090);
+        assert_eq!(bye.sdt_successful.count() + bye.sdd_successful.count() + bye.sdd_failed.count(), 0);
+        holds(&bye, [Some(100.0), Some(100.0), Some(0.0), Some(0.0), None]);
+        let refused =
+            play(&[(0, Sent(Invite)), (10, Response(Invite, 200)), (100, Sent(BYE)), (150, Response(BYE, 503))]);
+        is_once(&refused.sdd_failed, 50);
+        assert_eq!(refused.scr(), Some(0.0));
+    }
+
+    #[test]
+    fn registrations_are_timed_across_their_challenge() {
+        let metrics = play(&[
+            (0, Sent(Register)),
+            (3, Response(Register, 401)),
+            (4, Sent(Register)),
+            (25, Response(Register, 200)),
+        ]);
+        is_once(&metrics.rrd, 25);
+        assert_eq!(metrics.ira(), Some(0.0));
+        let refused = play(&[(0, Sent(Register)), (3, Response(Register, 503)), (4, End(Ending::Refused(503)))]);
+        assert_eq!((refused.rrd.count(), refused.registrations, refused.ira()), (0, 1, Some(100.0)));
+        let lost = play(&[(0, Sent(Register)), (32_000, End(Ending::Lost))]);
+        assert_eq!((lost.rrd.count(), lost.registrations, lost.ira()), (0, 1, Some(100.0)));
+    }
+
+    #[test]
+    fn what_still_goes_on_is_in_no_ratio_and_ends_add_up() {
+        let mut sum = play(&[(0, Sent(Invite)), (10, Response(Invite, 180))]);
+        holds(&sum, [None; 5]);
+        sum.merge(&play(&[(0, Sent(Invite)), (10, Response(Invite, 200)), (20, Bye)]));
+        sum.merge(&play(&[(0, Sent(Invite)), (10, Response(Invite, 503))]));
+        sum.merge(&play(&[(0, Sent(Invite)), (10, Response(Invite, 486))]));
+        sum.merge(&play(&[(0, Sent(Invite)), (10, Response(Invite, 302))]));
+        assert_eq!((sum.invites, sum.srd_successful.count(), sum.srd_failed.count()), (4, 1, 2));
+        let third = 100.0 / 3.0;
+        holds(&sum, [Some(third), Some(2.0 * third), Some(third), Some(third), None]);
+    }
+}

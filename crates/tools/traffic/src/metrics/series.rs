@@ -1,0 +1,347 @@
+//! How a phase went over time: equal slices of it, few enough to be kept and drawn, however long it is.
+
+use std::time::Duration;
+
+use hdrhistogram::Histogram;
+
+use crate::meter::{Accounts, Answer, Meter, Times};
+use crate::script::Verb;
+
+/// Slices at most; when there are more, neighbours become one and the width doubles.
+pub const MAX_SLICES: usize = 720;
+/// How wide they are at first.
+const WIDTH: Duration = Duration::from_secs(1);
+
+/// The values of a histogram that occur, in nanoseconds, and how often; in order.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Sparse(Vec<(u64, u32)>);
+
+impl Sparse {
+    /// What `later` has more than `earlier`.
+    fn between(earlier: Option<&Histogram<u32>>, later: &Histogram<u32>) -> Self {
+        let rows = later.iter_recorded().filter_map(|row| {
+            let value = row.value_iterated_to();
+            let count = row.count_at_value().saturating_sub(earlier.map_or(0, |earlier| earlier.count_at(value)));
+            (count > 0).then_some((value, count))
+        });
+        Self(rows.collect())
+    }
+
+    fn merge(&mut self, other: &Self) {
+        let mut sum = Vec::with_capacity(self.0.len() + other.0.len());
+        let (mut mine, mut theirs) = (self.0.iter().peekable(), other.0.iter().peekable());
+        loop {
+            let next = match (mine.peek(), theirs.peek()) {
+                (Some((a, _)), Some((b, _))) if a == b => {
+                    let (Some((value, one)), Some((_, two))) = (mine.next(), theirs.next()) else { break };
+                    (*value, one.saturating_add(*two))
+                }
+                (Some((a, _)), Some((b, _))) if a > b => *theirs.next().unwrap_or(&(0, 0)),
+                (Some(_), _) => *mine.next().unwrap_or(&(0, 0)),
+                (None, Some(_)) => *theirs.next().unwrap_or(&(0, 0)),
+                (None, None) => break,
+            };
+            sum.push(next);
+        }
+        self.0 = sum;
+    }
+
+    /// How many values there are.
+    #[must_use]
+    pub fn count(&self) -> u64 {
+        self.0.iter().map(|(_, count)| u64::from(*count)).sum()
+    }
+
+    /// The value that a share (0 to 1) of them does not exceed; zero where there are none.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rank")]
+    pub fn quantile(&self, share: f64) -> Duration {
+        let rank = ((self.count() as f64 * share.clamp(0.0, 1.0)).ceil() as u64).max(1);
+        let mut seen = 0;
+        let found = self.0.iter().find(|(_, count)| {
+            seen += u64::from(*count);
+            seen >= rank
+        });
+        Duration::from_nanos(found.or(self.0.last()).map_or(0, |(value, _)| *value))
+    }
+
+    /// Their mean; zero where there are none.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "a mean")]
+    pub fn mean(&self) -> Duration {
+        let sum: f64 = self.0.iter().map(|(value, count)| *value as f64 * f64::from(*count)).sum();
+        Duration::from_nanos((sum / (self.count().max(1)) as f64) as u64)
+    }
+}
+
+/// What happened in one slice.
+#[derive(Clone, Debug, Default)]
+pub struct Slice {
+    /// Calls that the law of arrivals said.
+    pub offered: u64,
+    /// Those kept back by limits.
+    pub refused: u64,
+    /// Calls that ended as they should.
+    pub carried: u64,
+    /// Calls that got no answer.
+    pub lost: u64,
+    /// Calls that failed otherwise.
+    pub failed: u64,
+    /// Calls that went on at its end.
+    pub unfinished: u64,
+    /// Messages sent again.
+    pub repeats: u64,
+    /// From the request that calls are about to its 2xx.
+    pub latency: Sparse,
+    /// How late calls began.
+    pub lateness: Sparse,
+}
+
+impl Slice {
+    /// What follows directly becomes part of it.
+    fn append(&mut self, next: &Self) {
+        let unfinished = next.unfinished;
+        self.merge(next);
+        self.unfinished = unfinished;
+    }
+
+    /// What happened at the same time becomes part of it.
+    fn merge(&mut self, other: &Self) {
+        self.offered += other.offered;
+        self.refused += other.refused;
+        self.carried += other.carried;
+        self.lost += other.lost;
+        self.failed += other.failed;
+        self.unfinished += other.unfinished;
+        self.repeats += other.repeats;
+        self.latency.merge(&other.latency);
+        self.lateness.merge(&other.lateness);
+    }
+}
+
+/// What a meter had counted at the end of the last slice.
+#[derive(Clone, Debug, Default)]
+struct Before {
+    accounts: Accounts,
+    repeats: u64,
+    latency: Option<(Verb, Times)>,
+    lateness: Option<Times>,
+}
+
+/// The slices of a phase, one after the other from its beginning.
+#[derive(Clone, Debug)]
+pub struct Series {
+    width: Duration,
+    slices: Vec<Slice>,
+    before: Before,
+}
+
+impl Default for Series {
+    fn default() -> Self {
+        Self { width: WIDTH, slices: Vec::new(), before: Before::default() }
+    }
+}
+
+impl Series {
+    /// Whether a slice has ended, at `since` from the beginning.
+    #[must_use]
+    pub fn is_due(&self, since: Duration) -> bool {
+        since >= self.width * u32::try_from(self.slices.len() + 1).unwrap_or(u32::MAX)
+    }
+
+    /// Ends a slice: what `meter` has counted since the last one is in it. Slices that passed without a call to this are empty.
+    pub fn note(&mut self, since: Duration, meter: &Meter) {
+        let accounts = accounts_of(meter);
+        let before = std::mem::take(&mut self.before);
+        let verb = main_verb(meter);
+        let latency = verb.and_then(|verb| Some((verb, meter.answer(verb, Answer::Success)?)));
+        // The request that calls are about may only show after a while; then all of it is new.
+        let earlier = before.latency.as_ref().filter(|(known, _)| Some(*known) == verb);
+        let slice = Slice {
+            offered: accounts.offered.saturating_sub(before.accounts.offered),
+            refused: accounts.refused.saturating_sub(before.accounts.refused),
+            carried: accounts.carried.saturating_sub(before.accounts.carried),
+            lost: accounts.lost.saturating_sub(before.accounts.lost),
+            failed: accounts.failed.saturating_sub(before.accounts.failed),
+            unfinished: accounts.unfinished,
+            repeats: meter.repeats_sent.saturating_sub(before.repeats),
+            latency: latency.map_or_else(Sparse::default, |(_, times)| {
+                Sparse::between(earlier.map(|(_, times)| times.histogram()), times.histogram())
+            }),
+            lateness: Sparse::between(before.lateness.as_ref().map(Times::histogram), meter.lateness.histogram()),
+        };
+        self.before = Before {
+            accounts,
+            repeats: meter.repeats_sent,
+            latency: latency.map(|(verb, times)| (verb, times.clone())),
+            lateness: Some(meter.lateness.clone()),
+        };
+        // What is noted late belongs to where it is noted.
+        while self.is_due(since.saturating_sub(self.width)) {
+            self.push(Slice { unfinished: slice.unfinished, ..Slice::default() });
+        }
+        self.push(slice);
+    }
+
+    fn push(&mut self, slice: Slice) {
+        if self.slices.len() >= MAX_SLICES {
+            self.coarsen();
+        }
+        self.slices.push(slice);
+    }
+
+    fn coarsen(&mut self) {
+        let pairs = self.slices.chunks(2).map(|pair| match pair {
+            [first, second] => {
+                let mut sum = first.clone();
+                sum.append(second);
+                sum
+            }
+            rest => rest.first().cloned().unwrap_or_default(),
+        });
+        self.slices = pairs.collect();
+        self.width *= 2;
+    }
+
+    /// How wide a slice is.
+    #[must_use]
+    pub const fn width(&self) -> Duration {
+        self.width
+    }
+
+    /// All slices, from the beginning.
+    #[must_use]
+    pub fn slices(&self) -> &[Slice] {
+        &self.slices
+    }
+
+    /// Adds another thread's, slice by slice.
+    pub fn merge(&mut self, other: &Self) {
+        let mut other = other.clone();
+        while self.width < other.width {
+            self.coarsen();
+        }
+        while other.width < self.width {
+            other.coarsen();
+        }
+        let missing = other.slices.len().saturating_sub(self.slices.len());
+        self.slices.extend(std::iter::repeat_with(Slice::default).take(missing));
+        for (mine, theirs) in self.slices.iter_mut().zip(&other.slices) {
+            mine.merge(theirs);
+        }
+    }
+}
+
+/// The accounts of who began; of an end that only answers, the answered ones.
+pub(crate) fn accounts_of(meter: &Meter) -> Accounts {
+    if meter.began.offered > 0 {
+        return meter.began;
+    }
+    Accounts { offered: meter.answered.sent + meter.answered.refused, ..meter.answered }
+}
+
+/// The method that calls are about: INVITE where there is one, else the one answered most often.
+pub(crate) fn main_verb(meter: &Meter) -> Option<Verb> {
+    let successes = || meter.answers().filter(|(_, answer, _)| *answer == Answer::Success);
+    let invite = successes().find(|(verb, ..)| *verb == Verb::Invite);
+    invite.or_else(|| successes().max_by_key(|(.., times)| times.count())).map(|(verb, ..)| verb)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::script::Ending;
+
+    fn call(meter: &mut Meter, millis: u64) {
+        meter.began.offered += 1;
+        meter.on_begin(true);
+        meter.on_answer(Verb::Invite, 200, Duration::from_millis(millis));
+        meter.lateness.record(Duration::from_micros(7));
+        meter.on_end(true, Ending::Carried, Duration::from_millis(millis));
+    }
+
+    fn second(number: u64) -> Duration {
+        Duration::from_secs(number)
+    }
+
+    #[test]
+    fn each_slice_has_what_happened_in_it() {
+        let (mut meter, mut series) = (Meter::default(), Series::default());
+        assert!(!series.is_due(Duration::from_millis(999)) && series.is_due(second(1)));
+        for _ in 0..10 {
+            call(&mut meter, 20);
+        }
+        series.note(second(1), &meter);
+        assert!(!series.is_due(Duration::from_millis(1_999)) && series.is_due(second(2)));
+        for _ in 0..30 {
+            call(&mut meter, 80);
+        }
+        series.note(second(2), &meter);
+        let counts: Vec<_> =
+            series.slices().iter().map(|slice| (slice.offered, slice.carried, slice.latency.count())).collect();
+        assert_eq!(counts, [(10, 10, 10), (30, 30, 30)]);
+        let medians: Vec<_> = series.slices().iter().map(|slice| slice.latency.quantile(0.5).as_millis()).collect();
+        assert_eq!(medians, [20, 80], "the first slice is not in the second");
+        assert_eq!(series.slices()[1].lateness.count(), 30);
+    }
+
+    #[test]
+    fn seconds_that_nobody_noted_are_empty() {
+        let (mut meter, mut series) = (Meter::default(), Series::default());
+        call(&mut meter, 1);
+        series.note(second(1), &meter);
+        call(&mut meter, 1);
+        series.note(Duration::from_millis(4_020), &meter);
+        let carried: Vec<_> = series.slices().iter().map(|slice| slice.carried).collect();
+        assert_eq!(carried, [1, 0, 0, 1]);
+        // The last slice is shorter than the others.
+        call(&mut meter, 1);
+        series.note(Duration::from_millis(4_300), &meter);
+        assert_eq!(series.slices().len(), 5);
+    }
+
+    #[test]
+    fn long_runs_have_wider_slices_and_lose_nothing() {
+        let (mut meter, mut series) = (Meter::default(), Series::default());
+        let mut now = second(0);
+        for _ in 0..3_000 {
+            now += second(1);
+            call(&mut meter, 5);
+            if series.is_due(now) {
+                series.note(now, &meter);
+            }
+        }
+        series.note(now, &meter);
+        assert!(series.slices().len() <= MAX_SLICES);
+        assert_eq!(series.width(), second(8));
+        assert_eq!(series.slices().iter().map(|slice| slice.offered).sum::<u64>(), 3_000);
+        assert_eq!(series.slices().iter().map(|slice| slice.latency.count()).sum::<u64>(), 3_000);
+        assert!(series.slices().iter().take(300).all(|slice| slice.offered == 8), "equal slices");
+    }
+
+    #[test]
+    fn threads_are_added_up_though_one_has_wider_slices() {
+        let (mut meter, mut long) = (Meter::default(), Series::default());
+        for number in 1..=(MAX_SLICES as u64 + 2) {
+            call(&mut meter, 10);
+            if long.is_due(second(number)) {
+                long.note(second(number), &meter);
+            }
+        }
+        let (mut meter, mut short) = (Meter::default(), Series::default());
+        for number in 1..=4 {
+            call(&mut meter, 30);
+            short.note(second(number), &meter);
+        }
+        let mut sum = short.clone();
+        sum.merge(&long);
+        let mut other = long.clone();
+        other.merge(&short);
+        for series in [&sum, &other] {
+            let offered: Vec<_> = series.slices().iter().take(3).map(|slice| slice.offered).collect();
+            assert_eq!(offered, [4, 4, 2]);
+            let first = &series.slices()[0].latency;
+            assert_eq!((first.count(), first.quantile(0.5).as_millis(), first.quantile(1.0).as_millis()), (4, 10, 30));
+        }
+    }
+}

@@ -1,0 +1,292 @@
+//! Plots as SVG that stands inside a page: colours are the page's variables, so that it has a light and a dark form.
+
+use std::fmt::Write as _;
+
+/// The drawing's width and height, and the margins around the plot: left, right, top, bottom.
+const SIZE: (f64, f64) = (720.0, 280.0);
+const MARGINS: (f64, f64, f64, f64) = (62.0, 14.0, 12.0, 34.0);
+
+/// How values become places.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Scale {
+    pub low: f64,
+    pub high: f64,
+    pub is_log: bool,
+}
+
+impl Scale {
+    /// From zero to a little more than the highest.
+    pub(super) fn from_zero(values: impl Iterator<Item = f64>) -> Self {
+        let high = values.fold(0.0, f64::max);
+        Self { low: 0.0, high: if high > 0.0 { high * 1.08 } else { 1.0 }, is_log: false }
+    }
+
+    /// Logarithmic around all that is above zero.
+    pub(super) fn log(values: impl Iterator<Item = f64>) -> Self {
+        let (low, high) = values
+            .filter(|value| *value > 0.0)
+            .fold((f64::INFINITY, 0.0), |(low, high), value| (f64::min(low, value), f64::max(high, value)));
+        if low > high {
+            return Self { low: 1.0, high: 10.0, is_log: true };
+        }
+        Self { low: low / 1.15, high: high * 1.15, is_log: true }
+    }
+
+    /// Where a value lies, 0 to 1.
+    pub(super) fn at(&self, value: f64) -> f64 {
+        let place = if self.is_log {
+            (value.max(self.low) / self.low).ln() / (self.high / self.low).ln()
+        } else {
+            (value - self.low) / (self.high - self.low)
+        };
+        place.clamp(0.0, 1.0)
+    }
+
+    /// Round values inside, about `count` of them.
+    pub(super) fn ticks(&self, count: f64) -> Vec<f64> {
+        let inside = |value: &f64| (self.low..=self.high).contains(value);
+        if self.is_log {
+            let decades = (self.high / self.low).log10();
+            let steps: &[f64] = if decades > 4.0 {
+                &[1.0]
+            } else if decades > 1.2 {
+                &[1.0, 3.0]
+            } else {
+                &[1.0, 1.5, 2.0, 3.0, 5.0, 7.0]
+            };
+            let mut decade = 10_f64.powf(self.low.log10().floor());
+            let mut ticks = Vec::new();
+            while decade <= self.high && ticks.len() < 64 {
+                ticks.extend(steps.iter().map(|step| step * decade).filter(inside));
+                decade *= 10.0;
+            }
+            return ticks;
+        }
+        let rough = (self.high - self.low) / count;
+        let power = 10_f64.powf(rough.log10().floor());
+        let step = [1.0, 2.0, 5.0, 10.0].into_iter().find(|step| step * power >= rough).unwrap_or(10.0) * power;
+        let first = (self.low / step).ceil();
+        (0..64).map(|number| (first + f64::from(number)) * step).take_while(|tick| inside(tick)).collect()
+    }
+}
+
+/// How a series is drawn.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Shape {
+    Line,
+    Dashed,
+    /// A line with the area below it.
+    Area,
+    /// Bars from point to point; the last point only ends the one before.
+    Bars,
+}
+
+/// One series.
+#[derive(Clone, Debug)]
+pub(super) struct Series<'a> {
+    pub name: &'a str,
+    /// Which of the page's colours: `--c1` and so on.
+    pub colour: u8,
+    pub shape: Shape,
+    pub points: Vec<(f64, f64)>,
+}
+
+/// A value that is marked on the horizontal axis.
+#[derive(Clone, Debug)]
+pub(super) struct Mark<'a> {
+    pub name: &'a str,
+    pub at: f64,
+}
+
+/// A plot.
+#[derive(Clone, Debug)]
+pub(super) struct Plot<'a> {
+    /// What a reader who does not see it is told.
+    pub title: &'a str,
+    pub x: Scale,
+    pub y: Scale,
+    pub x_text: fn(f64) -> String,
+    pub y_text: fn(f64) -> String,
+    pub x_name: &'a str,
+    pub series: Vec<Series<'a>>,
+    pub marks: Vec<Mark<'a>>,
+    /// What is shown of a place on the horizontal axis: from, to, text.
+    pub tips: Vec<(f64, f64, String)>,
+}
+
+impl Plot<'_> {
+    fn x_at(&self, value: f64) -> f64 {
+        MARGINS.0 + self.x.at(value) * (SIZE.0 - MARGINS.0 - MARGINS.1)
+    }
+
+    fn y_at(&self, value: f64) -> f64 {
+        SIZE.1 - MARGINS.3 - self.y.at(value) * (SIZE.1 - MARGINS.2 - MARGINS.3)
+    }
+
+    /// As SVG, with its legend above it.
+    pub(super) fn draw(&self) -> String {
+        let mut svg = String::new();
+        // Writing to a String cannot fail.
+        svg.push_str("<div class=\"legend\">");
+        for series in &self.series {
+            let dash = if series.shape == Shape::Dashed { " dashed" } else { "" };
+            let _ = write!(svg, "<span><i class=\"k{}{dash}\"></i>{}</span>", series.colour, escape(series.name));
+        }
+        svg.push_str("</div>");
+        let (width, height) = SIZE;
+        let title = escape(self.title);
+        let _ = write!(svg, "<svg viewBox=\"0 0 {width} {height}\" role=\"img\" aria-label=\"{title}\">");
+        self.draw_axes(&mut svg);
+        for series in &self.series {
+            self.draw_series(&mut svg, series);
+        }
+        self.draw_marks(&mut svg);
+        let (top, bottom) = (MARGINS.2, height - MARGINS.3);
+        for (from, to, text) in &self.tips {
+            let (left, right) = (self.x_at(*from), self.x_at(*to));
+            let _ = write!(
+                svg,
+                "<rect class=\"tip\" x=\"{left:.1}\" y=\"{top}\" width=\"{:.1}\" height=\"{:.1}\"><title>{}</title></rect>",
+                (right - left).max(0.5),
+                bottom - top,
+                escape(text)
+            );
+        }
+        svg.push_str("</svg>");
+        svg
+    }
+
+    fn draw_axes(&self, svg: &mut String) {
+        let (left, right) = (MARGINS.0, SIZE.0 - MARGINS.1);
+        let bottom = SIZE.1 - MARGINS.3;
+        for tick in self.y.ticks(5.0) {
+            let y = self.y_at(tick);
+            let _ = write!(
+                svg,
+                "<line class=\"grid\" x1=\"{left}\" x2=\"{right}\" y1=\"{y:.1}\" y2=\"{y:.1}\"/>\
+                 <text class=\"end\" x=\"{}\" y=\"{:.1}\">{}</text>",
+                left - 8.0,
+                y + 4.0,
+                escape(&(self.y_text)(tick))
+            );
+        }
+        for tick in self.x.ticks(8.0) {
+            let x = self.x_at(tick);
+            let _ = write!(
+                svg,
+                "<line class=\"tick\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{bottom}\" y2=\"{}\"/>\
+                 <text class=\"mid\" x=\"{x:.1}\" y=\"{}\">{}</text>",
+                bottom + 4.0,
+                bottom + 17.0,
+                escape(&(self.x_text)(tick))
+            );
+        }
+        let _ = write!(
+            svg,
+            "<line class=\"axis\" x1=\"{left}\" x2=\"{right}\" y1=\"{bottom}\" y2=\"{bottom}\"/>\
+             <text class=\"end name\" x=\"{right}\" y=\"{}\">{}</text>",
+            SIZE.1 - 3.0,
+            escape(self.x_name)
+        );
+    }
+
+    fn draw_series(&self, svg: &mut String, series: &Series<'_>) {
+        let (Some(first), Some(last)) = (series.points.first(), series.points.last()) else { return };
+        let floor = SIZE.1 - MARGINS.3;
+        let mut path = String::new();
+        for (index, (x, y)) in series.points.iter().enumerate() {
+            let (x, y) = (self.x_at(*x), self.y_at(*y));
+            let _ = match (series.shape, index) {
+                (_, 0) => write!(path, "M{x:.1} {y:.1}"),
+                (Shape::Bars, _) => write!(path, "H{x:.1}V{y:.1}"),
+                _ => write!(path, "L{x:.1} {y:.1}"),
+            };
+        }
+        let (from, to) = (self.x_at(first.0), self.x_at(last.0));
+        if matches!(series.shape, Shape::Area | Shape::Bars) {
+            let _ = write!(svg, "<path class=\"fill k{}\" d=\"{path}V{floor:.1}H{from:.1}Z\"/>", series.colour);
+        }
+        if series.points.len() == 1 {
+            let _ = write!(
+                svg,
+                "<circle class=\"dot k{}\" cx=\"{to:.1}\" cy=\"{:.1}\" r=\"3\"/>",
+                series.colour,
+                self.y_at(last.1)
+            );
+            return;
+        }
+        let dash = if series.shape == Shape::Dashed { " dashed" } else { "" };
+        let _ = write!(svg, "<path class=\"line k{}{dash}\" d=\"{path}\"/>", series.colour);
+    }
+
+    /// Marks, with their names one below the other where they would cover each other.
+    fn draw_marks(&self, svg: &mut String) {
+        let (top, bottom) = (MARGINS.2, SIZE.1 - MARGINS.3);
+        let (mut free, mut row) = (f64::NEG_INFINITY, 0.0);
+        for mark in &self.marks {
+            let x = self.x_at(mark.at);
+            row = if x < free { row + 1.0 } else { 0.0 };
+            free = x + 110.0;
+            let is_right = x > SIZE.0 - 130.0;
+            let (class, dx) = if is_right { ("end", -5.0) } else { ("start", 5.0) };
+            let _ = write!(
+                svg,
+                "<line class=\"mark\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{top}\" y2=\"{bottom}\"/>\
+                 <text class=\"{class} strong\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
+                x + dx,
+                top + 11.0 + 15.0 * row,
+                escape(mark.name)
+            );
+        }
+    }
+}
+
+/// A text as it may stand in HTML, between tags or in an attribute.
+pub(super) fn escape(text: &str) -> String {
+    let mut safe = String::with_capacity(text.len());
+    for c in text.chars() {
+        match c {
+            '&' => safe.push_str("&amp;"),
+            '<' => safe.push_str("&lt;"),
+            '>' => safe.push_str("&gt;"),
+            '"' => safe.push_str("&quot;"),
+            '\'' => safe.push_str("&#39;"),
+            '\n' | '\t' => safe.push(c),
+            // Neither HTML nor XML has them.
+            c if c.is_control() => safe.push('\u{fffd}'),
+            c => safe.push(c),
+        }
+    }
+    safe
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ticks_are_round_and_inside() {
+        let linear = Scale::from_zero([930.0].into_iter());
+        assert_eq!(linear.ticks(5.0), [0.0, 500.0, 1_000.0]);
+        let close = Scale { low: 1.0, high: 3.0, is_log: false };
+        assert_eq!(close.ticks(5.0), [1.0, 1.5, 2.0, 2.5, 3.0]);
+        let log = Scale { low: 80.0, high: 12_000.0, is_log: true };
+        let ticks: Vec<_> = log.ticks(5.0).iter().map(|tick| tick.round()).collect();
+        assert_eq!(ticks, [100.0, 300.0, 1_000.0, 3_000.0, 10_000.0]);
+        assert!(Scale::log([5.0].into_iter()).ticks(5.0).iter().all(|tick| *tick > 0.0));
+        assert!(!Scale::log([0.0].into_iter()).ticks(5.0).is_empty(), "nothing measured");
+    }
+
+    #[test]
+    fn places_go_from_edge_to_edge() {
+        let log = Scale { low: 1.0, high: 100.0, is_log: true };
+        assert_eq!((log.at(1.0), log.at(10.0), log.at(100.0), log.at(0.0)), (0.0, 0.5, 1.0, 0.0));
+        let linear = Scale { low: 0.0, high: 50.0, is_log: false };
+        assert_eq!((linear.at(25.0), linear.at(99.0)), (0.5, 1.0));
+    }
+
+    #[test]
+    fn no_text_becomes_markup() {
+        assert_eq!(escape("<a href=\"x\">&'\u{0}"), "&lt;a href=&quot;x&quot;&gt;&amp;&#39;\u{fffd}");
+    }
+}

@@ -1,0 +1,197 @@
+//! Who calls whom: users that are generated from a pattern, which cost no memory, or read from a table.
+
+use std::io::Write as _;
+use std::path::Path;
+
+/// The users of a run.
+#[derive(Clone, Debug)]
+pub struct Users {
+    /// The domain of their addresses.
+    pub domain: String,
+    /// The fixed user part that `[service]` stands for.
+    pub service: String,
+    names: Names,
+    password: String,
+    count: u32,
+}
+
+#[derive(Clone, Debug)]
+enum Names {
+    /// A prefix and a number of at least so many digits.
+    Pattern { before: String, after: String, digits: usize },
+    /// Lines of a table: cells one behind the other, and where each ends.
+    Table { text: Vec<u8>, ends: Vec<u32>, columns: usize, is_verbatim: bool },
+}
+
+/// Why there are no users; the text names the remedy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct UsersError(pub String);
+
+impl std::fmt::Display for UsersError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.write_str(&self.0)
+    }
+}
+
+impl std::error::Error for UsersError {}
+
+impl Users {
+    /// `count` users whose names are `pattern` with their number (from 0) in the place of `%`, or of `%6` with at least six
+    /// digits; `password` may have a `%` too.
+    #[must_use]
+    pub fn generated(pattern: &str, password: &str, domain: &str, count: u32) -> Self {
+        let (before, rest) = pattern.split_once('%').unwrap_or((pattern, ""));
+        let after = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+        let digits = rest.get(..rest.len() - after.len()).and_then(|digits| digits.parse().ok()).unwrap_or(1);
+        let names = Names::Pattern { before: before.to_owned(), after: after.to_owned(), digits };
+        let service = "service".to_owned();
+        Self { domain: domain.to_owned(), service, names, password: password.to_owned(), count: count.max(1) }
+    }
+
+    /// The lines of a table: the first column is the name (or `user@domain`), the second the password. Cells are separated
+    /// by `;` (as SIPp's files, whose first line says SEQUENTIAL or RANDOM and is skipped) or `,`.
+    ///
+    /// # Errors
+    /// Where the file cannot be read or has no lines.
+    pub fn read(path: &Path, domain: &str) -> Result<Self, UsersError> {
+        let text = std::fs::read_to_string(path)
+            .map_err(|error| UsersError(format!("{} cannot be read: {error}", path.display())))?;
+        Self::table(&text, domain).map_err(|what| UsersError(format!("{}: {what}", path.display())))
+    }
+
+    fn table(text: &str, domain: &str) -> Result<Self, String> {
+        let is_header = |line: &str| {
+            let first = line.split([';', ',', '=']).next().unwrap_or_default();
+            matches!(first, "SEQUENTIAL" | "RANDOM" | "USER" | "aor" | "PRINTF")
+        };
+        let lines: Vec<&str> = text
+            .lines()
+            .map(str::trim)
+            .filter(|line| !line.is_empty() && !line.starts_with('#'))
+            .skip_while(|line| is_header(line))
+            .collect();
+        let first = lines.first().ok_or("has no users; each line is name,password")?;
+        let separator = if first.contains(';') { ';' } else { ',' };
+        let columns = lines.iter().map(|line| line.split(separator).count()).max().unwrap_or(1);
+        let (mut cells, mut ends) = (Vec::new(), Vec::with_capacity(lines.len() * columns));
+        for line in &lines {
+            let mut parts = line.split(separator);
+            for _ in 0..columns {
+                cells.extend_from_slice(parts.next().unwrap_or_default().trim().as_bytes());
+                ends.push(u32::try_from(cells.len()).map_err(|_| "is larger than 4 GiB")?);
+            }
+        }
+        let count = u32::try_from(lines.len()).map_err(|_| "has more than 2^32 lines")?;
+        let names = Names::Table { text: cells, ends, columns, is_verbatim: false };
+        let service = "service".to_owned();
+        Ok(Self { domain: domain.to_owned(), service, names, password: String::new(), count })
+    }
+
+    /// One user for each row of `columns` cells: name (as it is, also with a domain), password, and whatever else; cells that are missing are empty.
+    #[must_use]
+    pub fn of_rows(domain: &str, service: &str, columns: usize, rows: impl IntoIterator<Item = Vec<String>>) -> Self {
+        let (columns, mut count) = (columns.max(2), 0);
+        let (mut text, mut ends) = (Vec::new(), Vec::new());
+        let mut push = |row: &[String]| {
+            for column in 0..columns {
+                text.extend_from_slice(row.get(column).map_or("", String::as_str).as_bytes());
+                ends.push(u32::try_from(text.len()).unwrap_or(u32::MAX));
+            }
+            count += 1;
+        };
+        let mut rows = rows.into_iter();
+        push(&rows.next().unwrap_or_default());
+        rows.for_each(|row| push(&row));
+        let names = Names::Table { text, ends, columns, is_verbatim: true };
+        Self { domain: domain.to_owned(), service: service.to_owned(), names, password: String::new(), count }
+    }
+
+    /// How many there are; at least one.
+    #[must_use]
+    pub const fn count(&self) -> u32 {
+        self.count
+    }
+
+    /// Appends the name of user `number`.
+    pub fn push_name(&self, number: u32, out: &mut Vec<u8>) {
+        match &self.names {
+            Names::Pattern { before, after, digits } => {
+                out.extend_from_slice(before.as_bytes());
+                push_padded(number % self.count, *digits, out);
+                out.extend_from_slice(after.as_bytes());
+            }
+            Names::Table { is_verbatim: true, .. } => out.extend_from_slice(self.cell(number, 0)),
+            Names::Table { .. } => {
+                let cell = self.cell(number, 0);
+                out.extend_from_slice(cell.split(|byte| *byte == b'@').next().unwrap_or(cell));
+            }
+        }
+    }
+
+    /// Appends the password of user `number`.
+    pub fn push_password(&self, number: u32, out: &mut Vec<u8>) {
+        match &self.names {
+            Names::Table { .. } => out.extend_from_slice(self.cell(number, 1)),
+            Names::Pattern { .. } => match self.password.split_once('%') {
+                None => out.extend_from_slice(self.password.as_bytes()),
+                Some((before, after)) => {
+                    // Writing to a Vec cannot fail.
+                    let _ = write!(out, "{before}{}{after}", number % self.count);
+                }
+            },
+        }
+    }
+
+    /// A cell of user `number`'s line; empty where there is none.
+    #[must_use]
+    pub fn cell(&self, number: u32, column: u16) -> &[u8] {
+        let Names::Table { text, ends, columns, .. } = &self.names else { return &[] };
+        if usize::from(column) >= *columns {
+            return &[];
+        }
+        let at = (number % self.count) as usize * columns + usize::from(column);
+        let end = ends.get(at).copied().unwrap_or(0);
+        let start = at.checked_sub(1).and_then(|before| ends.get(before)).copied().unwrap_or(0);
+        text.get(start as usize..end as usize).unwrap_or(&[])
+    }
+}
+
+/// A number with leading zeros.
+pub(crate) fn push_padded(number: u32, digits: usize, out: &mut Vec<u8>) {
+    let mut buffer = [b'0'; 10];
+    let (mut rest, mut at) = (number, buffer.len());
+    while rest > 0 {
+        at -= 1;
+        if let Some(digit) = buffer.get_mut(at) {
+            *digit = b'0' + u8::try_from(rest % 10).unwrap_or(0);
+        }
+        rest /= 10;
+    }
+    let start = at.min(buffer.len() - digits.clamp(1, buffer.len()));
+    out.extend_from_slice(buffer.get(start..).unwrap_or(&[]));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn name(users: &Users, number: u32) -> String {
+        let mut out = Vec::new();
+        users.push_name(number, &mut out);
+        String::from_utf8(out).expect("ASCII")
+    }
+
+    #[test]
+    fn names_come_from_a_pattern_or_a_table() {
+        let users = Users::generated("u%4x", "p%", "example.com", 20);
+        assert_eq!((name(&users, 7), name(&users, 27)), ("u0007x".to_owned(), "u0007x".to_owned()));
+        assert_eq!(name(&Users::generated("u%", "p", "d", 9), 0), "u0");
+        let users = Users::table("SEQUENTIAL\n#x\nalice@d;secret;1\nbob;;2\n", "d").expect("two lines");
+        assert_eq!((users.count(), name(&users, 0), name(&users, 1)), (2, "alice".to_owned(), "bob".to_owned()));
+        assert_eq!(
+            (users.cell(0, 1), users.cell(1, 1), users.cell(1, 2), users.cell(1, 3)),
+            (&b"secret"[..], &b""[..], &b"2"[..], &b""[..])
+        );
+        assert!(Users::table("\n", "d").is_err());
+    }
+}

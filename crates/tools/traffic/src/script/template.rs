@@ -1,0 +1,559 @@
+//! Messages with places to fill in. The text is SIPp's: a keyword in brackets stands for a value.
+//!
+//! | keyword | stands for |
+//! |---|---|
+//! | `[local_ip]` `[local_port]` `[local]` | our address; both as `ip:port` |
+//! | `[remote_ip]` `[remote_port]` `[transport]` | where the call goes, and by what |
+//! | `[call_id]` `[call_number]` `[cseq]` `[branch]` `[local_tag]` | what tells calls, transactions and dialogs apart |
+//! | `[cseq+N]` `[branch-N]` | the N-th next number, the N-th branch before |
+//! | `[caller]` `[callee]` `[domain]` `[service]` `[fieldN]` `[userid]` | the population |
+//! | `[peer]` `[peer_tag_param]` `[next_url]` `[routes]` | the dialog, once it was taken |
+//! | `[authentication]` | the line that answers the challenge that was taken; no line where there is none |
+//! | `[last_NAME:]` | the lines of a field of the last message; no line where it has none |
+//! | `[answer]` | all that a response copies: Via, From, To (with our tag), Call-ID, CSeq, Record-Route |
+//! | `[len]` | the length of the body |
+//! | `[$N]` | a variable |
+//!
+//! A `[routes]`, `[authentication]`, `[answer]` or `[last_…]` that is alone on its line takes the line's end with it.
+
+use strowger_message::HeaderName;
+
+use super::{Kind, Verb};
+
+/// A part of a template.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Piece {
+    /// These bytes of the template's text.
+    Text {
+        /// The first.
+        start: u32,
+        /// Behind the last.
+        end: u32,
+    },
+    /// `[local_ip]`.
+    LocalIp,
+    /// `[local_port]`.
+    LocalPort,
+    /// `[local]`: address and port.
+    Local,
+    /// `[remote_ip]`.
+    RemoteIp,
+    /// `[remote_port]`.
+    RemotePort,
+    /// `[transport]`.
+    Transport,
+    /// `[call_id]`.
+    CallId,
+    /// `[call_number]`.
+    CallNumber,
+    /// `[local_tag]`.
+    LocalTag,
+    /// `[cseq]`, and so much more.
+    CSeq(i16),
+    /// `[branch]` of so many transactions before. An ACK to a failure and a CANCEL take their INVITE's by themselves.
+    Branch(u8),
+    /// `[len]`.
+    BodyLength,
+    /// Something of a user.
+    User(UserField),
+    /// `[domain]`.
+    Domain,
+    /// `[service]`: the fixed user part of `-s`.
+    Service,
+    /// `[peer]`: From or To of the other party, with its tag.
+    Peer,
+    /// `[peer_tag_param]`: `;tag=…`, or nothing.
+    PeerTag,
+    /// `[next_url]`.
+    NextUrl,
+    /// `[routes]`: the whole line, or nothing.
+    Routes,
+    /// `[authentication]`: the whole line, or nothing.
+    Credentials,
+    /// `[answer]`.
+    Answer,
+    /// `[last_…]`.
+    Last {
+        /// Which part.
+        field: LastField,
+        /// Whether the line's end goes with it.
+        line: bool,
+    },
+    /// `[$N]`.
+    Variable(u16),
+    /// `[timestamp]`: the time as nanoseconds since the run began.
+    Time,
+}
+
+/// Something of one of the two users of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum UserField {
+    /// The name of who calls or registers.
+    Caller,
+    /// The name of who is called.
+    Callee,
+    /// The number of who calls.
+    Number,
+    /// A column of the caller's line in the users' file.
+    Column(u16),
+}
+
+/// A part of the message that was received last.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LastField {
+    /// All fields of a known name.
+    Known(HeaderName),
+    /// All fields of another name, which stands in the template's text.
+    Named {
+        /// The first byte of the name.
+        start: u32,
+        /// Behind its last.
+        end: u32,
+    },
+    /// The Request-URI.
+    RequestUri,
+    /// All of it.
+    Message,
+}
+
+/// What is wrong with a template.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TemplateError {
+    /// The line in the template's text, from 1.
+    pub line: usize,
+    /// What is wrong and what to do.
+    pub what: String,
+}
+
+impl std::fmt::Display for TemplateError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "line {}: {}", self.line, self.what)
+    }
+}
+
+impl std::error::Error for TemplateError {}
+
+/// A message with places to fill in.
+#[derive(Clone, Debug)]
+pub struct Template {
+    pub(crate) text: Vec<u8>,
+    pub(crate) pieces: Vec<Piece>,
+    /// The first piece of the body, whose length `[len]` tells.
+    pub(crate) body: usize,
+    kind: Kind,
+    uses_last: bool,
+    numbering: Numbering,
+    lost: u32,
+}
+
+/// Where the number in a request's CSeq comes from.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Numbering {
+    /// `[cseq]`: from counting the session's requests.
+    Counted,
+    /// The template says it.
+    Literal(u32),
+    /// Something else writes it, as a variable.
+    Written,
+}
+
+impl Numbering {
+    fn of(head: &[&str]) -> Self {
+        let lines = head.iter().filter_map(|line| line.split_once(':'));
+        let value =
+            lines.filter(|(name, _)| name.trim().eq_ignore_ascii_case("cseq")).map(|(_, value)| value.trim()).next();
+        let Some(value) = value else { return Self::Counted };
+        if value.starts_with("[cseq") {
+            return Self::Counted;
+        }
+        let number = value.split(|c: char| c.is_whitespace()).next().and_then(|number| number.parse().ok());
+        number.map_or(Self::Written, Self::Literal)
+    }
+}
+
+impl Template {
+    /// Reads the text of a message. Lines may end with LF or CRLF; white space before the first line and at the start of
+    /// lines of the head is ignored, as in SIPp's files.
+    ///
+    /// # Errors
+    /// A keyword that is not known, a first line that is neither request nor response.
+    pub fn compile(text: &str) -> Result<Self, TemplateError> {
+        Self::compile_with(text, |_, _| None)
+    }
+
+    /// As [`compile`](Self::compile); a keyword that is not known, and a variable's name (with its `$`), is asked of
+    /// `extra`, which may put text in its place or name a piece.
+    ///
+    /// # Errors
+    /// As [`compile`](Self::compile).
+    pub fn compile_with(text: &str, mut extra: impl FnMut(&str, &str) -> Option<Extra>) -> Result<Self, TemplateError> {
+        let (head, body) = split(text);
+        let mut parts = Parts::default();
+        for (number, line) in head.iter().enumerate() {
+            parts.line(line, &mut extra).map_err(|what| TemplateError { line: number + 1, what })?;
+        }
+        let kind =
+            kind_of(head.first().copied().unwrap_or_default()).map_err(|what| TemplateError { line: 1, what })?;
+        parts.push_text(b"\r\n");
+        parts.flush();
+        let body_at = parts.pieces.len();
+        for (number, line) in body.iter().enumerate() {
+            let line_number = head.len() + 1 + number + 1;
+            parts.values(line, &mut extra).map_err(|what| TemplateError { line: line_number, what })?;
+            parts.push_text(b"\r\n");
+        }
+        parts.flush();
+        let Parts { text, pieces, .. } = parts;
+        let uses_last = pieces.iter().any(|piece| matches!(piece, Piece::Answer | Piece::Last { .. }));
+        let numbering = Numbering::of(&head);
+        let mut template = Self { text, pieces, body: body_at, kind, uses_last, numbering, lost: 0 };
+        template.fix_length();
+        Ok(template)
+    }
+
+    /// Bytes that are sent as they are.
+    #[must_use]
+    pub fn garbage(bytes: &[u8]) -> Self {
+        let end = u32::try_from(bytes.len()).unwrap_or(u32::MAX);
+        Self {
+            text: bytes.to_vec(),
+            pieces: vec![Piece::Text { start: 0, end }],
+            body: 1,
+            kind: Kind::Garbage,
+            uses_last: false,
+            numbering: Numbering::Counted,
+            lost: 0,
+        }
+    }
+
+    /// Text that is no message of its own: a line of the log, a variable's value. Keywords are as in
+    /// [`compile_with`](Self::compile_with).
+    ///
+    /// # Errors
+    /// A keyword that is not known.
+    pub fn fragment_with(
+        text: &str,
+        mut extra: impl FnMut(&str, &str) -> Option<Extra>,
+    ) -> Result<Self, TemplateError> {
+        let mut parts = Parts::default();
+        for (number, line) in text.split('\n').enumerate() {
+            if number > 0 {
+                parts.push_text(b"\n");
+            }
+            parts.values(line, &mut extra).map_err(|what| TemplateError { line: number + 1, what })?;
+        }
+        parts.flush();
+        let Parts { text, pieces, .. } = parts;
+        let uses_last = pieces.iter().any(|piece| matches!(piece, Piece::Answer | Piece::Last { .. }));
+        let (body, numbering) = (pieces.len(), Numbering::Counted);
+        Ok(Self { text, pieces, body, kind: Kind::Garbage, uses_last, numbering, lost: 0 })
+    }
+
+    /// The same message, which gets lost in this share ([`share`](super::share)) of all times that it is sent.
+    #[must_use]
+    pub const fn lost_in(mut self, share: u32) -> Self {
+        self.lost = share;
+        self
+    }
+
+    /// How often it gets lost, as a part of 2^32.
+    #[must_use]
+    pub const fn lost(&self) -> u32 {
+        self.lost
+    }
+
+    /// Where the number of its CSeq comes from.
+    #[must_use]
+    pub const fn numbering(&self) -> Numbering {
+        self.numbering
+    }
+
+    /// What it is.
+    #[must_use]
+    pub const fn kind(&self) -> Kind {
+        self.kind
+    }
+
+    /// Whether it is made of the message that was received last.
+    #[must_use]
+    pub const fn uses_last(&self) -> bool {
+        self.uses_last
+    }
+
+    /// Whether it answers a challenge, where there was one.
+    #[must_use]
+    pub fn has_credentials(&self) -> bool {
+        self.pieces.contains(&Piece::Credentials)
+    }
+
+    /// Where the body's length is known beforehand, it is written into the text.
+    fn fix_length(&mut self) {
+        let Some(body) = self.pieces.get(self.body..) else { return };
+        let mut length = 0;
+        for piece in body {
+            let Piece::Text { start, end } = piece else { return };
+            length += end - start;
+        }
+        let start = u32::try_from(self.text.len()).unwrap_or(u32::MAX);
+        self.text.extend_from_slice(length.to_string().as_bytes());
+        let end = u32::try_from(self.text.len()).unwrap_or(u32::MAX);
+        for piece in self.pieces.iter_mut().filter(|piece| **piece == Piece::BodyLength) {
+            *piece = Piece::Text { start, end };
+        }
+        self.merge();
+    }
+
+    /// Joins neighbouring texts: fewer pieces to walk.
+    fn merge(&mut self) {
+        let (mut text, mut pieces) = (Vec::with_capacity(self.text.len()), Vec::new());
+        let mut body = 0;
+        for (index, piece) in self.pieces.iter().enumerate() {
+            if index == self.body {
+                body = pieces.len();
+            }
+            let range = |start: u32, end: u32| self.text.get(start as usize..end as usize).unwrap_or(&[]);
+            let at = u32::try_from(text.len()).unwrap_or(u32::MAX);
+            match *piece {
+                Piece::Text { start, end } => {
+                    text.extend_from_slice(range(start, end));
+                    let now = u32::try_from(text.len()).unwrap_or(u32::MAX);
+                    match pieces.last_mut() {
+                        Some(Piece::Text { end, .. }) if index != self.body && *end == at => *end = now,
+                        _ => pieces.push(Piece::Text { start: at, end: now }),
+                    }
+                }
+                Piece::Last { field: LastField::Named { start, end }, line } => {
+                    text.extend_from_slice(range(start, end));
+                    let end = u32::try_from(text.len()).unwrap_or(u32::MAX);
+                    pieces.push(Piece::Last { field: LastField::Named { start: at, end }, line });
+                }
+                other => pieces.push(other),
+            }
+        }
+        if self.body >= self.pieces.len() {
+            body = pieces.len();
+        }
+        (self.text, self.pieces, self.body) = (text, pieces, body);
+    }
+}
+
+/// What stands for a keyword that templates do not know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Extra {
+    /// A piece.
+    Piece(Piece),
+    /// Text.
+    Text(String),
+}
+
+/// Head and body, as lines.
+fn split(text: &str) -> (Vec<&str>, Vec<&str>) {
+    let mut lines = text.lines().map(|line| line.trim_end_matches('\r')).skip_while(|line| line.trim().is_empty());
+    let head: Vec<_> = lines.by_ref().map(str::trim_start).take_while(|line| !line.trim().is_empty()).collect();
+    let mut body: Vec<_> = lines.map(str::trim_start).collect();
+    while body.last().is_some_and(|line| line.trim().is_empty()) {
+        body.pop();
+    }
+    (head, body)
+}
+
+fn kind_of(line: &str) -> Result<Kind, String> {
+    if let Some(rest) = line.strip_prefix("SIP/2.0 ") {
+        let status = rest.get(..3).and_then(|code| code.parse().ok()).filter(|code| (100..700).contains(code));
+        return status.map(Kind::Response).ok_or_else(|| format!("'{line}' has no status of three digits"));
+    }
+    let method = line.split(' ').next().unwrap_or_default();
+    if line.ends_with("SIP/2.0") && !method.is_empty() && method.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
+        return Ok(Kind::Request(Verb::of(strowger_message::Method::from_token(method.as_bytes()))));
+    }
+    Err(format!("'{line}' is neither a request line (METHOD uri SIP/2.0) nor a status line (SIP/2.0 200 OK)"))
+}
+
+#[derive(Default)]
+struct Parts {
+    text: Vec<u8>,
+    pieces: Vec<Piece>,
+    open: usize,
+}
+
+impl Parts {
+    fn push_text(&mut self, bytes: &[u8]) {
+        self.text.extend_from_slice(bytes);
+    }
+
+    fn flush(&mut self) {
+        if self.open < self.text.len() {
+            let at = |position: usize| u32::try_from(position).unwrap_or(u32::MAX);
+            self.pieces.push(Piece::Text { start: at(self.open), end: at(self.text.len()) });
+        }
+        self.open = self.text.len();
+    }
+
+    fn push(&mut self, piece: Piece) {
+        self.flush();
+        self.pieces.push(piece);
+    }
+
+    fn line(&mut self, line: &str, extra: &mut impl FnMut(&str, &str) -> Option<Extra>) -> Result<(), String> {
+        let before = self.pieces.len();
+        let length = self.text.len();
+        self.values(line, extra)?;
+        let alone = self.text.len() == length
+            || matches!(self.pieces.last(), Some(Piece::Last { field: LastField::Named { .. }, .. }));
+        if alone
+            && self.pieces.len() > before
+            && line.starts_with('[')
+            && line.ends_with(']')
+            && line.matches('[').count() == 1
+        {
+            match self.pieces.last_mut() {
+                Some(Piece::Routes | Piece::Credentials | Piece::Answer) => return Ok(()),
+                Some(Piece::Last { line, .. }) => {
+                    *line = true;
+                    return Ok(());
+                }
+                _ => {}
+            }
+        }
+        self.push_text(b"\r\n");
+        Ok(())
+    }
+
+    /// Text and keywords of one line.
+    fn values(&mut self, line: &str, extra: &mut impl FnMut(&str, &str) -> Option<Extra>) -> Result<(), String> {
+        let mut rest = line;
+        while let Some((before, behind)) = rest.split_once('[') {
+            let Some((keyword, after)) = behind.split_once(']') else { break };
+            self.push_text(before.as_bytes());
+            if keyword.starts_with(|c: char| c.is_ascii_hexdigit() || c == ':')
+                && keyword.contains(':')
+                && !keyword.contains('_')
+            {
+                // The literal address of IPv6.
+                self.push_text(format!("[{keyword}]").as_bytes());
+            } else {
+                self.keyword(keyword, extra)?;
+            }
+            rest = after;
+        }
+        self.push_text(rest.as_bytes());
+        Ok(())
+    }
+
+    fn keyword(&mut self, text: &str, extra: &mut impl FnMut(&str, &str) -> Option<Extra>) -> Result<(), String> {
+        let (keyword, arguments) = text.split_once(' ').unwrap_or((text, ""));
+        let piece = match keyword {
+            "local_ip" | "media_ip" => Piece::LocalIp,
+            "local_port" => Piece::LocalPort,
+            "local" => Piece::Local,
+            "remote_ip" => Piece::RemoteIp,
+            "remote_port" => Piece::RemotePort,
+            "transport" => Piece::Transport,
+            "call_id" => Piece::CallId,
+            "call_number" => Piece::CallNumber,
+            "local_tag" => Piece::LocalTag,
+            "len" => Piece::BodyLength,
+            "caller" => Piece::User(UserField::Caller),
+            "callee" => Piece::User(UserField::Callee),
+            "userid" => Piece::User(UserField::Number),
+            "domain" => Piece::Domain,
+            "service" => Piece::Service,
+            "peer" => Piece::Peer,
+            "peer_tag_param" => Piece::PeerTag,
+            "next_url" => Piece::NextUrl,
+            "routes" => Piece::Routes,
+            "authentication" => Piece::Credentials,
+            "answer" => Piece::Answer,
+            "timestamp" | "clock_tick" => Piece::Time,
+            "last_message" => Piece::Last { field: LastField::Message, line: false },
+            "last_Request_URI" => Piece::Last { field: LastField::RequestUri, line: false },
+            _ => match self.other_keyword(keyword) {
+                Some(piece) => piece,
+                None => match extra(keyword, arguments) {
+                    Some(Extra::Piece(piece)) => piece,
+                    Some(Extra::Text(text)) => {
+                        self.push_text(text.as_bytes());
+                        return Ok(());
+                    }
+                    None => return Err(format!("the keyword [{text}] is not known")),
+                },
+            },
+        };
+        self.push(piece);
+        Ok(())
+    }
+
+    fn other_keyword(&mut self, keyword: &str) -> Option<Piece> {
+        if let Some(name) = keyword.strip_prefix("last_").and_then(|name| name.strip_suffix(':')) {
+            let field = match HeaderName::from_bytes(name.as_bytes()) {
+                HeaderName::Other => {
+                    self.flush();
+                    let start = u32::try_from(self.text.len()).ok()?;
+                    self.text.extend_from_slice(name.as_bytes());
+                    self.open = self.text.len();
+                    LastField::Named { start, end: u32::try_from(self.text.len()).ok()? }
+                }
+                known => LastField::Known(known),
+            };
+            return Some(Piece::Last { field, line: false });
+        }
+        if let Some(offset) = keyword.strip_prefix("cseq") {
+            return offset_of(offset).and_then(|offset| i16::try_from(offset).ok()).map(Piece::CSeq);
+        }
+        if let Some(offset) = keyword.strip_prefix("branch") {
+            return offset_of(offset).and_then(|offset| u8::try_from(-offset).ok()).map(Piece::Branch);
+        }
+        if let Some(column) = keyword.strip_prefix("field") {
+            return column.parse().ok().map(|column| Piece::User(UserField::Column(column)));
+        }
+        keyword.strip_prefix('$')?.parse().ok().map(Piece::Variable)
+    }
+}
+
+/// `+1`, `-1` or nothing.
+fn offset_of(text: &str) -> Option<i32> {
+    if text.is_empty() { Some(0) } else { text.strip_prefix('+').unwrap_or(text).parse().ok() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_cut_into_text_and_places() {
+        let template = Template::compile(
+            "\n  INVITE sip:[service]@[remote_ip] SIP/2.0\n  Via: SIP/2.0/[transport] [local];branch=[branch]\n  [routes]\n  \
+             [last_X-Thing:]\n  Content-Length: [len]\n\n  v=0\n  o=x\n",
+        )
+        .expect("valid");
+        assert_eq!(template.kind(), Kind::Request(Verb::Invite));
+        assert!(template.uses_last());
+        let mut text = String::new();
+        for piece in &template.pieces {
+            match piece {
+                Piece::Text { start, end } => {
+                    text += std::str::from_utf8(&template.text[*start as usize..*end as usize]).expect("ASCII");
+                }
+                Piece::Last { field: LastField::Named { start, end }, line: true } => {
+                    assert_eq!(&template.text[*start as usize..*end as usize], b"X-Thing");
+                    text += "<last>";
+                }
+                other => text += &format!("<{other:?}>"),
+            }
+        }
+        assert_eq!(
+            text,
+            "INVITE sip:<Service>@<RemoteIp> SIP/2.0\r\nVia: SIP/2.0/<Transport> <Local>;branch=<Branch(0)>\r\n<Routes><last>\
+             Content-Length: 10\r\n\r\nv=0\r\no=x\r\n"
+        );
+        assert!(matches!(template.pieces.get(template.body), Some(Piece::Text { .. })));
+    }
+
+    #[test]
+    fn what_is_wrong_is_said_with_its_line() {
+        let error = Template::compile("OPTIONS sip:a SIP/2.0\nFoo: [bar]\n").expect_err("no such keyword");
+        assert_eq!(error, TemplateError { line: 2, what: "the keyword [bar] is not known".to_owned() });
+        assert_eq!(Template::compile("Foo bar\n").expect_err("no SIP").line, 1);
+        assert!(Template::compile("OPTIONS sip:[::1]:5060 SIP/2.0\n").is_ok());
+    }
+}

@@ -1,0 +1,279 @@
+//! One running script, and the table of all of them.
+
+use std::net::SocketAddr;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use strowger_foundation::{TimerId, Timestamp};
+
+use crate::metrics::Attempt;
+use crate::script::{StepIndex, Verb};
+
+/// No step.
+pub(crate) const NOWHERE: StepIndex = StepIndex::MAX;
+/// No time limit.
+pub(crate) const NEVER: Timestamp = Timestamp::MAX;
+
+/// A session: some two hundred bytes, and the dialog's.
+#[derive(Debug)]
+pub(crate) struct Session {
+    /// Its number in the run; Call-ID, tags and branches are computed from it.
+    pub serial: u64,
+    /// The hash of its Call-ID.
+    pub call: u64,
+    /// When it began.
+    pub began: Timestamp,
+    /// When the last request was first sent, and the INVITE.
+    pub sent_at: Timestamp,
+    pub invite_at: Timestamp,
+    /// When the step's time is up, when the last message is sent again, when waiting for its answer ends.
+    pub deadline: Timestamp,
+    pub resend_at: Timestamp,
+    pub give_up_at: Timestamp,
+    /// The timer that is armed, and for when.
+    pub timer: Option<(TimerId, Timestamp)>,
+    pub peer: SocketAddr,
+    /// The socket or connection.
+    pub link: u32,
+    pub caller: u32,
+    pub callee: u32,
+    pub cseq: u32,
+    pub invite_cseq: u32,
+    /// The last request received.
+    pub got_cseq: u32,
+    pub script: u16,
+    pub step: StepIndex,
+    /// Branches used so far, and the INVITE's.
+    pub branches: u16,
+    pub invite_branch: u16,
+    /// The steps that sent: what is repeated, the last ACK, the last response.
+    pub resend_step: StepIndex,
+    pub ack_step: StepIndex,
+    pub reply_step: StepIndex,
+    pub local: u16,
+    pub resends: u8,
+    pub got_verb: Verb,
+    /// The method of the last request that was sent.
+    pub sent_verb: Verb,
+    /// The class of the INVITE's final response; 0 before there is one.
+    pub invite_class: u8,
+    pub flags: Flags,
+    /// What it has asked for, for the metrics of RFC 6076.
+    pub attempt: Attempt,
+    /// The other party, the route set and the next URI: see `dialog`.
+    pub dialog: Vec<u8>,
+    /// A copy of the last message, where a later step needs it.
+    pub last: Vec<u8>,
+    pub extra: Option<Box<Extra>>,
+}
+
+/// Yes or no.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Flags {
+    /// In which round of counting it began.
+    pub epoch: u8,
+    /// It was begun by this end.
+    pub is_ours: bool,
+    /// It began with an INVITE of the other end.
+    pub is_live: bool,
+    /// The last request, when it is no INVITE, has had its final response.
+    pub is_answered: bool,
+    /// A provisional response (but 100) to the INVITE was timed.
+    pub is_ringing: bool,
+    /// The connection is the session's own.
+    pub owns_link: bool,
+}
+
+/// What few sessions have.
+#[derive(Debug, Default)]
+pub(crate) struct Extra {
+    /// The value of the challenge; empty without one.
+    pub challenge: Vec<u8>,
+    /// It came in a 407.
+    pub is_proxy: bool,
+    /// How many requests have answered it.
+    pub nonce_count: u32,
+    /// Challenges since the last success.
+    pub challenges: u8,
+    /// Variables.
+    pub variables: Vec<Value>,
+    /// When timers were started.
+    pub timers: Vec<(u8, Timestamp)>,
+}
+
+/// A variable's value.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(crate) enum Value {
+    #[default]
+    Nothing,
+    Number(f64),
+    Text(Vec<u8>),
+}
+
+impl Session {
+    pub(crate) fn idle() -> Self {
+        Self {
+            serial: 0,
+            call: 0,
+            began: Timestamp::ZERO,
+            sent_at: Timestamp::ZERO,
+            invite_at: Timestamp::ZERO,
+            deadline: NEVER,
+            resend_at: NEVER,
+            give_up_at: NEVER,
+            timer: None,
+            peer: SocketAddr::from(([0, 0, 0, 0], 0)),
+            link: 0,
+            caller: 0,
+            callee: 0,
+            cseq: 0,
+            invite_cseq: 0,
+            got_cseq: 0,
+            script: 0,
+            step: 0,
+            branches: 0,
+            invite_branch: 0,
+            resend_step: NOWHERE,
+            ack_step: NOWHERE,
+            reply_step: NOWHERE,
+            local: 0,
+            resends: 0,
+            got_verb: Verb::Other,
+            sent_verb: Verb::Other,
+            invite_class: 0,
+            flags: Flags::default(),
+            attempt: Attempt::default(),
+            dialog: Vec::new(),
+            last: Vec::new(),
+            extra: None,
+        }
+    }
+
+    /// When it next wants to be woken.
+    pub(crate) fn wake_at(&self) -> Timestamp {
+        self.deadline.min(self.resend_at).min(self.give_up_at)
+    }
+
+    /// What few sessions have, made where it is not there.
+    pub(crate) fn extra_mut(&mut self) -> &mut Extra {
+        self.extra.get_or_insert_default()
+    }
+}
+
+/// Sessions in one chunk: the table grows by chunks, so that nothing is ever moved, which would make calls late.
+const CHUNK: usize = 4_096;
+
+/// All sessions of a driver. A place that is free keeps its buffers for the next session.
+#[derive(Debug, Default)]
+pub(crate) struct Sessions {
+    chunks: Vec<Vec<Session>>,
+    free: Vec<u32>,
+    places: usize,
+}
+
+impl Sessions {
+    /// How many are running.
+    pub(crate) fn len(&self) -> usize {
+        self.places - self.free.len()
+    }
+
+    /// A fresh session.
+    pub(crate) fn insert(&mut self) -> u32 {
+        if let Some(slot) = self.free.pop() {
+            return slot;
+        }
+        match self.chunks.last_mut() {
+            Some(chunk) if chunk.len() < CHUNK => chunk.push(Session::idle()),
+            _ => {
+                let mut chunk = Vec::with_capacity(CHUNK);
+                chunk.push(Session::idle());
+                self.chunks.push(chunk);
+            }
+        }
+        self.places += 1;
+        u32::try_from(self.places - 1).unwrap_or(u32::MAX)
+    }
+
+    pub(crate) fn get(&self, slot: u32) -> Option<&Session> {
+        let slot = slot as usize;
+        self.chunks.get(slot / CHUNK)?.get(slot % CHUNK).filter(|session| session.flags.is_live)
+    }
+
+    pub(crate) fn get_mut(&mut self, slot: u32) -> Option<&mut Session> {
+        let slot = slot as usize;
+        self.chunks.get_mut(slot / CHUNK)?.get_mut(slot % CHUNK)
+    }
+
+    /// Frees a place, and its memory only where it is much.
+    pub(crate) fn remove(&mut self, slot: u32) {
+        let Some(place) = self.get_mut(slot) else { return };
+        let (mut dialog, mut last) = (std::mem::take(&mut place.dialog), std::mem::take(&mut place.last));
+        dialog.clear();
+        last.clear();
+        dialog.shrink_to(KEPT_BYTES);
+        last.shrink_to(KEPT_BYTES);
+        *place = Session { dialog, last, ..Session::idle() };
+        self.free.push(slot);
+    }
+
+    /// Bytes in buffers.
+    #[cfg(test)]
+    pub(crate) fn buffer_bytes(&self) -> usize {
+        self.chunks.iter().flatten().map(|session| session.dialog.capacity() + session.last.capacity()).sum()
+    }
+
+    /// The slots of all that are running.
+    pub(crate) fn slots(&self) -> Vec<u32> {
+        let all = (0..).zip(self.chunks.iter().flatten());
+        all.filter(|(_, session)| session.flags.is_live).map(|(slot, _)| slot).collect()
+    }
+}
+
+/// Tables of calls: each grows by itself, so that no growth moves more than a small part of all.
+const TABLES: usize = 256;
+
+/// Which session a Call-ID belongs to, by its hash.
+#[derive(Debug)]
+pub(crate) struct Calls(Vec<HashMap<u64, u32, FixedState>>);
+
+impl Calls {
+    pub(crate) fn new(hasher: &FixedState) -> Self {
+        Self((0..TABLES).map(|_| HashMap::with_hasher(hasher.clone())).collect())
+    }
+
+    pub(crate) fn get(&self, call: u64) -> Option<u32> {
+        self.0.get(Self::table(call))?.get(&call).copied()
+    }
+
+    pub(crate) fn insert(&mut self, call: u64, slot: u32) {
+        if let Some(table) = self.0.get_mut(Self::table(call)) {
+            table.insert(call, slot);
+        }
+    }
+
+    /// Forgets a call, where it is still this session's.
+    pub(crate) fn remove(&mut self, call: u64, slot: u32) {
+        if let Some(table) = self.0.get_mut(Self::table(call))
+            && table.get(&call) == Some(&slot)
+        {
+            table.remove(&call);
+        }
+    }
+
+    fn table(call: u64) -> usize {
+        usize::from(call.to_be_bytes()[0]) % TABLES
+    }
+}
+
+/// Bytes of a buffer that a free place keeps.
+const KEPT_BYTES: usize = 2_048;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_million_sessions_fit_easily() {
+        assert!(size_of::<Session>() <= 288, "{}", size_of::<Session>());
+    }
+}

@@ -1,0 +1,172 @@
+//! The flow of a scenario: where each message leads, whether the end can be reached, and which requests may be open where a
+//! response is waited for.
+
+use super::Note;
+use super::read::{Item, Message, Optional, Reader, Receive, What};
+use crate::script::{Action, Check, Kind, Stop, Verb};
+
+/// What a scenario's items lead to. The index behind the last is the end.
+#[derive(Debug)]
+pub(super) struct Flow {
+    edges: Vec<Vec<usize>>,
+    /// The methods that may be open before each item, as bits.
+    open: Vec<u16>,
+}
+
+impl Flow {
+    /// Resolves all labels.
+    ///
+    /// # Errors
+    /// A label or an index that does not exist, optional messages that nothing mandatory follows, no way to the end.
+    pub(super) fn of(reader: &Reader<'_>) -> Result<Self, Note> {
+        let mut edges = Vec::with_capacity(reader.items.len());
+        for index in 0..reader.items.len() {
+            edges.push(leads_to(reader, index)?);
+        }
+        groups(reader)?;
+        let mut flow = Self { edges, open: Vec::new() };
+        flow.check_end(reader)?;
+        flow.find_open(&reader.items);
+        Ok(flow)
+    }
+
+    /// The methods of the requests that may be open where `index` waits; none where nothing is known.
+    pub(super) fn open(&self, index: usize) -> Vec<Verb> {
+        let open = self.open.get(index).copied().unwrap_or(0);
+        Verb::ALL.into_iter().filter(|verb| open & bit(*verb) != 0).collect()
+    }
+
+    fn check_end(&self, reader: &Reader<'_>) -> Result<(), Note> {
+        let count = reader.items.len();
+        let mut seen = vec![false; count + 1];
+        let mut todo = vec![0];
+        while let Some(index) = todo.pop() {
+            match seen.get_mut(index) {
+                Some(seen) if !*seen => *seen = true,
+                _ => continue,
+            }
+            if index == count || reader.items.get(index).is_some_and(may_end) {
+                return Ok(());
+            }
+            todo.extend(self.edges.get(index).into_iter().flatten());
+        }
+        let last = (0..count).rev().find(|index| seen.get(*index) == Some(&true)).unwrap_or(0);
+        let at = reader.items.get(last).map_or(0, |item| item.next.as_ref().map_or(item.at, |next| next.at));
+        let what = "the scenario can never end: from here on it only runs in a circle; give the circle a way out (next with test \
+                    or chance, ontimeout, or stop_call)";
+        Err(reader.source.note(at, what))
+    }
+
+    /// A fixed point: what is open before an item is all that is open behind those that lead to it.
+    fn find_open(&mut self, items: &[Item]) {
+        self.open = vec![0; items.len() + 1];
+        let mut todo: Vec<usize> = (0..items.len()).rev().collect();
+        while let Some(index) = todo.pop() {
+            let before = self.open.get(index).copied().unwrap_or(0);
+            let behind = match items.get(index).map(|item| &item.what) {
+                Some(What::Send { kind: Kind::Request(verb), .. }) if *verb != Verb::Ack => before | bit(*verb),
+                Some(What::Receive(Receive {
+                    message: Message::Response(200.., method),
+                    optional: Optional::No,
+                    ..
+                })) => match method {
+                    Some(method) => before & !bit(*method),
+                    None if before.count_ones() == 1 => 0,
+                    None => before,
+                },
+                _ => before,
+            };
+            for next in self.edges.get(index).into_iter().flatten() {
+                if let Some(open) = self.open.get_mut(*next)
+                    && *open | behind != *open
+                {
+                    *open |= behind;
+                    todo.push(*next);
+                }
+            }
+        }
+    }
+}
+
+const fn bit(verb: Verb) -> u16 {
+    1 << verb as u8
+}
+
+/// The items that may come after this one.
+fn leads_to(reader: &Reader<'_>, index: usize) -> Result<Vec<usize>, Note> {
+    let Some(item) = reader.items.get(index) else { return Ok(Vec::new()) };
+    let mut edges = Vec::new();
+    if let What::Receive(Receive { timeout: Some((_, Some((label, at)))), .. }) = &item.what {
+        edges.push(target(reader, label, *at)?);
+    }
+    let is_optional = matches!(&item.what, What::Receive(receive) if receive.optional != Optional::No);
+    let mut falls_through = true;
+    if let Some((to, at)) = item.jump {
+        if to > reader.items.len() {
+            let what = format!(
+                "<jump value=\"{to}\">: the scenario's messages have the indices 0 to {}",
+                reader.items.len() - 1
+            );
+            return Err(reader.source.note(at, what));
+        }
+        edges.push(to);
+        falls_through = is_optional;
+    } else if let Some(next) = &item.next {
+        let to = target(reader, &next.label, next.at)?;
+        let chance = next.chance.unwrap_or(1.0);
+        if chance > 0.0 {
+            edges.push(to);
+        }
+        falls_through = is_optional || next.test.is_some() || chance < 1.0;
+    }
+    if falls_through || item.skip.is_some() {
+        edges.push(index + 1);
+    }
+    Ok(edges)
+}
+
+/// The item that a label stands before.
+pub(super) fn target(reader: &Reader<'_>, label: &str, at: usize) -> Result<usize, Note> {
+    match reader.labels.get(label) {
+        Some((index, _)) => Ok(*index),
+        None => {
+            let known: Vec<&str> = reader.labels.keys().take(10).map(String::as_str).collect();
+            let known = if known.is_empty() {
+                "has no labels".to_owned()
+            } else {
+                format!("has the labels {}", known.join(", "))
+            };
+            let what = format!("there is no <label id=\"{label}\"/>; the scenario {known}");
+            Err(reader.source.note(at, what))
+        }
+    }
+}
+
+/// A call waits at optional messages for the mandatory one behind them, so there must be one.
+fn groups(reader: &Reader<'_>) -> Result<(), Note> {
+    let mut open: Option<usize> = None;
+    for item in &reader.items {
+        match &item.what {
+            What::Receive(receive) if receive.optional != Optional::No => open = Some(item.at),
+            What::Receive(_) => open = None,
+            _ => {
+                if let Some(at) = open {
+                    return Err(reader.source.note(at, LONELY));
+                }
+            }
+        }
+    }
+    open.map_or(Ok(()), |at| Err(reader.source.note(at, LONELY)))
+}
+
+const LONELY: &str = "an optional <recv> needs a <recv> that is not optional behind it (others that are optional may stand between); \
+                      remove optional=\"true\" here";
+
+/// Whether a call may end in this item.
+fn may_end(item: &Item) -> bool {
+    item.actions.iter().any(|action| match action {
+        Action::Stop(Stop::Call | Stop::Now) => true,
+        Action::Match(search) => search.check != Check::None,
+        _ => false,
+    })
+}

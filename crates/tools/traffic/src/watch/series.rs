@@ -1,0 +1,135 @@
+//! Samples of a server, as they are shown.
+
+use std::time::Duration;
+
+use strowger_foundation::Timestamp;
+
+use super::Sample;
+
+/// What was seen of a server during a run.
+#[derive(Clone, Debug, Default)]
+pub struct ServerSeries {
+    /// Its process.
+    pub pid: u32,
+    /// The name of that.
+    pub name: String,
+    /// One after the other.
+    pub samples: Vec<Sample>,
+    /// It ended before the run did.
+    pub is_gone: bool,
+}
+
+/// What was used from one sample to a later one.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Usage {
+    /// From the beginning of the phase to the end of this stretch.
+    pub at: Duration,
+    /// How long it was.
+    pub time: Duration,
+    /// Processor time in user mode.
+    pub user: Duration,
+    /// And in the kernel.
+    pub system: Duration,
+    /// Resident at its end, in bytes.
+    pub resident_bytes: u64,
+    /// Context switches because there was nothing to do.
+    pub voluntary: u64,
+    /// Context switches because another was let in.
+    pub involuntary: u64,
+    /// Page faults that went to the disk.
+    pub major_faults: u64,
+    /// Interrupts of the machine.
+    pub interrupts: u64,
+    /// Its soft interrupts.
+    pub soft_interrupts: u64,
+    /// Datagrams that found no room, where that can be seen.
+    pub drops: Option<u64>,
+    /// Datagrams that found no room with anybody in the server's network.
+    pub machine_drops: u64,
+}
+
+impl Usage {
+    /// What happened between two samples; `at` counts from `from`. Where a child has ended, what it used is not known any more, and counts as
+    /// nothing.
+    #[must_use]
+    pub fn between(earlier: &Sample, later: &Sample, from: Timestamp) -> Self {
+        Self {
+            at: later.at.saturating_since(from),
+            time: later.at.saturating_since(earlier.at),
+            user: later.user.saturating_sub(earlier.user),
+            system: later.system.saturating_sub(earlier.system),
+            resident_bytes: later.resident_bytes,
+            voluntary: later.voluntary.saturating_sub(earlier.voluntary),
+            involuntary: later.involuntary.saturating_sub(earlier.involuntary),
+            major_faults: later.major_faults.saturating_sub(earlier.major_faults),
+            interrupts: later.interrupts.saturating_sub(earlier.interrupts),
+            soft_interrupts: later.soft_interrupts.saturating_sub(earlier.soft_interrupts),
+            drops: later.drops.zip(earlier.drops).map(|(later, earlier)| later.saturating_sub(earlier)),
+            machine_drops: later.machine_drops.saturating_sub(earlier.machine_drops),
+        }
+    }
+
+    /// Processors kept busy: 1.0 is one whole processor.
+    #[must_use]
+    pub fn processors(&self) -> f64 {
+        let time = self.time.as_secs_f64();
+        if time > 0.0 { (self.user + self.system).as_secs_f64() / time } else { 0.0 }
+    }
+}
+
+impl ServerSeries {
+    /// Stretch by stretch, those that end inside a phase: from `from`, `elapsed` long.
+    #[must_use]
+    pub fn during(&self, from: Timestamp, elapsed: Duration) -> Vec<Usage> {
+        let pairs = self.samples.iter().zip(self.samples.iter().skip(1));
+        let inside = pairs.filter(|(earlier, later)| earlier.at >= from && later.at <= from + elapsed);
+        inside.map(|(earlier, later)| Usage::between(earlier, later, from)).collect()
+    }
+
+    /// The phase as one stretch.
+    #[must_use]
+    pub fn total(&self, from: Timestamp, elapsed: Duration) -> Option<Usage> {
+        let mut inside = self.samples.iter().filter(|sample| sample.at >= from && sample.at <= from + elapsed);
+        let first = inside.next()?;
+        Some(Usage::between(first, inside.next_back()?, from))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sample(second: u64, cpu_ms: u64, drops: u64) -> Sample {
+        Sample {
+            at: Timestamp::from_millis(second * 1_000),
+            user: Duration::from_millis(cpu_ms),
+            system: Duration::from_millis(cpu_ms / 2),
+            resident_bytes: second << 20,
+            voluntary: 10 * second,
+            drops: Some(drops),
+            ..Sample::default()
+        }
+    }
+
+    #[test]
+    fn only_what_lies_inside_the_phase_counts() {
+        let samples =
+            vec![sample(1, 0, 0), sample(2, 900, 5), sample(3, 1_300, 5), sample(4, 1_500, 8), sample(5, 9_000, 99)];
+        let series = ServerSeries { samples, ..ServerSeries::default() };
+        let (from, elapsed) = (Timestamp::from_millis(1_500), Duration::from_secs(3));
+        let rows = series.during(from, elapsed);
+        let processors: Vec<_> = rows.iter().map(|row| (row.processors() * 10.0).round()).collect();
+        assert_eq!(processors, [6.0, 3.0]);
+        assert_eq!(rows[0].at, Duration::from_millis(1_500));
+        let total = series.total(from, elapsed).expect("three samples");
+        assert_eq!((total.time, total.drops, total.voluntary), (Duration::from_secs(2), Some(3), 20));
+        assert_eq!(total.user, Duration::from_millis(600));
+        assert_eq!(series.total(Timestamp::from_millis(90_000), elapsed), None);
+    }
+
+    #[test]
+    fn a_child_that_ended_leaves_no_negative_use() {
+        let usage = Usage::between(&sample(1, 500, 9), &sample(2, 100, 2), Timestamp::ZERO);
+        assert_eq!((usage.user, usage.drops), (Duration::ZERO, Some(0)));
+    }
+}
