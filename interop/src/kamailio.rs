@@ -3,6 +3,8 @@
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::Path;
+use std::process::Command;
+use std::time::Duration;
 
 use tempfile::TempDir;
 
@@ -50,6 +52,11 @@ impl Drop for Kamailio {
     fn drop(&mut self) {
         if std::thread::panicking() {
             eprintln!("--- kamailio ---\n{}", self.log());
+        }
+        // Told to end, it ends its children too; killed, it would leave them behind.
+        let told = Command::new("kill").args(["-TERM", &self.process.id().to_string()]).status();
+        if told.is_ok_and(|status| status.success()) {
+            let _ = self.process.wait(Duration::from_secs(5));
         }
     }
 }
