@@ -23,8 +23,8 @@ const UNDERSTOOD: [&[u8]; 3] = [b"path", b"outbound", b"gruu"];
 /// How long a client is asked to wait when the store cannot keep what it registers.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
-/// The same while the registrations of before are still being read.
-pub(crate) const RETRY_AFTER_LOADING: Duration = Duration::from_secs(2);
+/// While the registrations of before are still being read.
+pub(crate) const LOADING: Refusal = Refusal::Later("Registrations Are Being Loaded", Duration::from_secs(2));
 
 /// A REGISTER on its way through the registrar.
 #[derive(Clone, Copy)]
@@ -43,8 +43,7 @@ impl Shard {
             Err(refusal) => return self.refuse(now, server, source, message, refusal),
         };
         if !self.locations.is_complete() {
-            let refusal = Refusal::Later("Registrations Are Being Loaded", RETRY_AFTER_LOADING);
-            return self.refuse(now, server, source, message, refusal);
+            return self.refuse(now, server, source, message, LOADING);
         }
         if request.snapshot.registrar.durability != Durability::WriteThrough {
             self.enact(now, Registering { server, source, message, aor: &aor }, None);

@@ -16,7 +16,7 @@ use strowger_transaction::{ServerId, ServerKey};
 
 use crate::boundary::Event;
 use crate::places::{is_from, peer_of};
-use crate::register::{RETRY_AFTER_LOADING, via_matches};
+use crate::register::{LOADING, via_matches};
 use crate::reply::Refusal;
 use crate::shard::{FOR_NOBODY, Shard};
 use crate::snapshot::Snapshot;
@@ -70,10 +70,7 @@ impl Shard {
                 self.refuse_call(now, &request, status);
                 self.refuse(now, server, source, message, Refusal::Because(status, reason));
             }
-            Ok((_, Way::NotYet)) => {
-                let refusal = Refusal::Later("Registrations Are Being Loaded", RETRY_AFTER_LOADING);
-                self.refuse(now, server, source, message, refusal);
-            }
+            Ok((_, Way::NotYet)) => self.refuse(now, server, source, message, LOADING),
             Ok((_, Way::Server)) => self.serve_own(now, server, source, message),
             Ok((request, Way::Registrar)) => self.register(now, server, &request),
             Ok((_, Way::Redirect { contacts })) => self.redirect(now, server, source, message, &contacts),
