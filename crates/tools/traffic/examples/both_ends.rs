@@ -5,7 +5,7 @@
 use std::time::Duration;
 
 use strowger_traffic::arrival::Arrivals;
-use strowger_traffic::engine::{Callee, Load, Phase, Plan, Run, Side, Who};
+use strowger_traffic::engine::{Callee, Load, Mix, Phase, Plan, Run, Side, Who};
 use strowger_traffic::population::Users;
 use strowger_traffic::workload::Workload;
 
@@ -22,7 +22,7 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     plan.phases.push(Phase {
         name: "calls".to_owned(),
         who: Who::Caller,
-        script: 0,
+        mix: Mix::One(0),
         load: if closed > 0 { Load::Closed(closed) } else { Load::Open(Arrivals::poisson(rate)) },
         calls: None,
         time: Some(Duration::from_secs_f64(seconds)),

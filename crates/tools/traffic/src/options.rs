@@ -10,7 +10,7 @@ use strowger_foundation::Transport;
 
 use crate::arrival::Arrivals;
 use crate::driver::Connecting;
-use crate::engine::{Callee, Load, Phase, Plan, PlanError, Side, Who};
+use crate::engine::{Callee, Load, Mix, Phase, Plan, PlanError, Side, Who};
 use crate::population::Users;
 use crate::report::About;
 use crate::service::ServiceLaw;
@@ -184,7 +184,7 @@ impl Options {
             plan.phases.push(Phase {
                 name: "registering".to_owned(),
                 who: Who::Callee,
-                script,
+                mix: Mix::One(script),
                 load: Load::Closed(REGISTERING_AT_ONCE * plan.threads),
                 calls: Some(u64::from(callees.end - callees.start)),
                 time: None,
@@ -239,7 +239,7 @@ impl Options {
         let phase = Phase {
             name,
             who: Who::Caller,
-            script: 0,
+            mix: self.workload.mix.clone(),
             load,
             calls: self.calls.or(default_calls),
             time: self.time,
@@ -423,7 +423,7 @@ impl AnswerOptions {
         plan.phases.push(Phase {
             name: format!("answering {name}"),
             who: Who::Callee,
-            script: 0,
+            mix: Mix::One(0),
             load: Load::None,
             calls: self.calls,
             time: self.time,

@@ -5,6 +5,7 @@
 //! the number of the phase.
 
 mod links;
+mod mix;
 mod plan;
 mod thread;
 
@@ -17,6 +18,7 @@ use strowger_foundation::Timestamp;
 use strowger_net::Clock;
 
 pub use links::LinkCounts;
+pub use mix::{Mix, Weighted};
 pub use plan::{Callee, Load, Phase, Plan, PlanError, Side, Who, entropy};
 
 use crate::meter::Meter;

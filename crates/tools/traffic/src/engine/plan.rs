@@ -8,6 +8,7 @@ use std::time::Duration;
 use strowger_foundation::Transport;
 use strowger_net::BufferSizes;
 
+use super::mix::Mix;
 use crate::arrival::Arrivals;
 use crate::driver::Connecting;
 use crate::population::Users;
@@ -74,7 +75,7 @@ pub struct Phase {
     /// Which end begins sessions.
     pub who: Who,
     /// With which of its scripts.
-    pub script: u16,
+    pub mix: Mix,
     /// When.
     pub load: Load,
     /// How many sessions; without limit where there is none.
@@ -195,7 +196,8 @@ impl Plan {
                 Who::Caller => self.caller.as_ref(),
                 Who::Callee => self.callee.as_ref().map(|callee| &callee.side),
             };
-            let has_script = side.is_some_and(|side| usize::from(phase.script) < side.scripts.len());
+            let is_there = |script: &u16| side.is_some_and(|side| usize::from(*script) < side.scripts.len());
+            let has_script = phase.mix.scripts().iter().all(is_there);
             if !has_script && !matches!(phase.load, Load::None) {
                 return Err(PlanError(format!("the phase '{}' has no script", phase.name)));
             }

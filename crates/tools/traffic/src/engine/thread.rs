@@ -268,6 +268,8 @@ impl End {
 struct Going {
     phase: usize,
     begins: Timestamp,
+    /// What the choice of scripts begins with.
+    seed: u64,
     moments: Option<Peekable<Moments>>,
     /// The number of the next session among those of all threads.
     number: u64,
@@ -425,6 +427,7 @@ impl Worker {
         Some(Going {
             phase,
             begins,
+            seed,
             moments,
             number: self.index as u64,
             outstanding,
@@ -546,7 +549,8 @@ impl Worker {
             let end = if what.who == Who::Caller { &mut self.caller } else { &mut self.callee };
             if let Some(end) = end {
                 // A refusal is counted where it happens.
-                let _ = end.driver.begin(now, what.script, users, end.links.outbox());
+                let script = what.mix.pick(going.seed, going.number);
+                let _ = end.driver.begin(now, script, users, end.links.outbox());
             }
             going.number += plan.threads.max(1) as u64;
             begun += 1;

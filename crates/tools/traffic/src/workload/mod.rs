@@ -4,6 +4,7 @@ mod calls;
 
 pub use calls::{CallTimes, callee, caller, registering};
 
+use crate::engine::Mix;
 use crate::law::Law;
 use crate::script::{Script, ScriptError, Verb};
 
@@ -12,8 +13,10 @@ use crate::script::{Script, ScriptError, Verb};
 pub struct Workload {
     /// What it is called.
     pub name: String,
-    /// The caller's scripts; arrivals begin the first.
+    /// The caller's scripts.
     pub callers: Vec<Script>,
+    /// Which of them an arrival begins.
+    pub mix: Mix,
     /// The callee's scripts.
     pub callees: Vec<Script>,
     /// Which of them answers which request.
@@ -41,6 +44,7 @@ impl Workload {
             "registration" => Some(Self {
                 name: name.to_owned(),
                 callers: vec![registering()?],
+                mix: Mix::One(0),
                 callees: Vec::new(),
                 answers: Vec::new(),
                 registering: None,
@@ -57,6 +61,7 @@ impl Workload {
         Ok(Self {
             name: name.to_owned(),
             callers: vec![caller(times)?],
+            mix: Mix::One(0),
             callees: vec![callee(times)?, registering()?],
             answers: vec![(Verb::Invite, 0)],
             registering: Some(1),

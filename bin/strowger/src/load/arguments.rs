@@ -1,0 +1,218 @@
+//! What all commands that make traffic are told: whom they call, as whom, and how.
+
+use std::net::IpAddr;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use strowger_traffic::driver::Connecting;
+use strowger_traffic::engine::{PlanError, entropy};
+use strowger_traffic::law::{Law, parse_time};
+use strowger_traffic::options::{Answering, Options, ScenarioFiles, Target, workload};
+use strowger_traffic::service::{Applies, ServiceLaw};
+
+/// What is done, and to whom; all but how much of it.
+#[derive(Debug, Args)]
+pub(super) struct TrafficArguments {
+    /// Where calls go: udp:HOST:PORT or tcp:HOST:PORT [default: straight to callees in this process]
+    #[arg(long, value_name = "TARGET", value_parser = target)]
+    to: Option<Target>,
+    /// As --to
+    #[arg(value_name = "TARGET", value_parser = target, conflicts_with = "to")]
+    target: Option<Target>,
+    /// What is done
+    #[arg(long, default_value = "proxy-200")]
+    workload: String,
+    /// Who answers [default: registered where --to is given, else here]
+    #[arg(long, value_enum)]
+    callee: Option<CalleeArgument>,
+    /// poisson, uniform, mmpp(…), ramp(…), file(PATH,unit=us), or a law of the gaps as gamma(shape=0.5)
+    #[arg(long, default_value = "poisson", value_name = "LAW")]
+    arrivals: String,
+    /// How long the last calls may take [default: 35s]
+    #[arg(long, value_parser = time, value_name = "TIME")]
+    drain: Option<Duration>,
+    /// Users on each side
+    #[arg(long, default_value_t = 1_000)]
+    users: u32,
+    /// Their names: % is the number, %6 one of six digits
+    #[arg(long, default_value = "user%", value_name = "PATTERN")]
+    user_pattern: String,
+    /// Their password; % is the number
+    #[arg(long, default_value = "secret", value_name = "PATTERN")]
+    password: String,
+    /// A table of users instead: name,password in each line; the first half calls, the second is called
+    #[arg(long, value_name = "FILE")]
+    users_file: Option<PathBuf>,
+    /// The domain of the users [default: the target's address]
+    #[arg(long)]
+    domain: Option<String>,
+    /// Addresses to send from; may be given several times [default: the one that leads to the target]
+    #[arg(long, value_name = "ADDRESS")]
+    from: Vec<IpAddr>,
+    /// Ports of the callers, on each thread
+    #[arg(long, default_value_t = 1)]
+    sockets: usize,
+    /// How connections are used, over TCP
+    #[arg(long, value_enum, default_value_t = ConnectArgument::Persistent)]
+    connect: ConnectArgument,
+    /// Shared connections, on each thread
+    #[arg(long, default_value_t = 1)]
+    connections: usize,
+    /// Calls at once at most; more are refused and counted
+    #[arg(short = 'l', long, value_name = "N")]
+    max_calls: Option<usize>,
+    #[command(flatten)]
+    pub(super) end: EndArguments,
+}
+
+/// What both ends are told.
+#[derive(Debug, Args)]
+pub(super) struct EndArguments {
+    /// A scenario of SIPp's instead of a workload (-sf)
+    #[arg(long, value_name = "FILE", conflicts_with = "workload")]
+    sf: Option<PathBuf>,
+    /// Its injection files (-inf)
+    #[arg(long, value_name = "FILE", requires = "sf")]
+    inf: Vec<PathBuf>,
+    /// What [service] stands for in it
+    #[arg(short, long, requires = "sf")]
+    service: Option<String>,
+    /// The milliseconds of its pauses that say no time
+    #[arg(short = 'd', long, requires = "sf", value_name = "MS")]
+    pause: Option<u64>,
+    /// The password of its [authentication] (-ap)
+    #[arg(long, requires = "sf", value_name = "SECRET")]
+    ap: Option<String>,
+    /// Threads
+    #[arg(long, default_value_t = 1)]
+    pub(super) threads: usize,
+    /// Sends nothing again, over UDP
+    #[arg(long)]
+    no_retransmissions: bool,
+    /// The callee takes so long for each new request, first come first served: 1ms, exp(mean=1ms), lognormal(…)
+    #[arg(long, value_name = "LAW", value_parser = Law::parse)]
+    service_time: Option<Law>,
+    /// So many at once
+    #[arg(long, default_value_t = 1, requires = "service_time")]
+    servers: usize,
+    /// So many wait at most; more are dropped and counted
+    #[arg(long, requires = "service_time", value_name = "N")]
+    queue: Option<usize>,
+    /// Which messages need the service time
+    #[arg(long, value_enum, default_value_t = AppliesArgument::New, requires = "service_time")]
+    service_for: AppliesArgument,
+    /// What randomness begins with [default: drawn, and always printed]
+    #[arg(long)]
+    seed: Option<u64>,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum CalleeArgument {
+    /// This process; its callees register at the target before
+    Registered,
+    /// Who is at the target
+    There,
+    /// This process; calls go straight to it
+    Here,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ConnectArgument {
+    /// One for each transaction
+    Transaction,
+    /// One for each call
+    Dialog,
+    /// Shared ones, opened before
+    Persistent,
+    /// Shared ones, opened by the first calls
+    PersistentWithOpen,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum AppliesArgument {
+    /// Requests that begin something
+    New,
+    /// All requests
+    Requests,
+    /// All messages
+    All,
+}
+
+pub(super) fn target(text: &str) -> Result<Target, PlanError> {
+    Target::parse(text)
+}
+
+pub(super) fn time(text: &str) -> Result<Duration, String> {
+    parse_time(text).ok_or_else(|| format!("'{text}' is no time; write it as 500ms, 60s, 5m or 2h"))
+}
+
+impl EndArguments {
+    pub(super) fn service(&self) -> Option<ServiceLaw> {
+        let applies = match self.service_for {
+            AppliesArgument::New => Applies::New,
+            AppliesArgument::Requests => Applies::Requests,
+            AppliesArgument::All => Applies::All,
+        };
+        let queue = self.queue.unwrap_or(usize::MAX);
+        self.service_time.clone().map(|law| ServiceLaw { law, servers: self.servers.max(1), queue, applies })
+    }
+
+    pub(super) fn scenario(&self) -> Option<ScenarioFiles> {
+        self.sf.clone().map(|file| ScenarioFiles {
+            file,
+            tables: self.inf.clone(),
+            service: self.service.clone(),
+            password: self.ap.clone(),
+            pause: Duration::from_millis(self.pause.unwrap_or(0)),
+        })
+    }
+
+    pub(super) const fn repeats(&self) -> bool {
+        !self.no_retransmissions
+    }
+
+    pub(super) fn seed(&self) -> u64 {
+        // Short enough to be typed again.
+        self.seed.unwrap_or_else(|| entropy() % 1_000_000)
+    }
+}
+
+impl TrafficArguments {
+    /// The options, with the rate and the length that [`Options::new`] gives.
+    pub(super) fn options(&self) -> Result<Options, PlanError> {
+        let mut options = Options::new(workload(&self.workload)?, self.to.or(self.target), self.end.seed());
+        options.scenario = self.end.scenario();
+        if let Some(callee) = self.callee {
+            options.answering = match callee {
+                CalleeArgument::Registered => Answering::Registered,
+                CalleeArgument::There => Answering::There,
+                CalleeArgument::Here => Answering::Here,
+            };
+        }
+        if options.to.is_none() && options.answering != Answering::Here {
+            return Err(PlanError("--callee registered and --callee there need --to".to_owned()));
+        }
+        if self.threads_are_too_many() {
+            return Err(PlanError("--threads and --sockets together are more than 65,535 ports; use fewer".to_owned()));
+        }
+        options.connecting = match self.connect {
+            ConnectArgument::Transaction => Connecting::Transaction,
+            ConnectArgument::Dialog => Connecting::Dialog,
+            ConnectArgument::Persistent => Connecting::Persistent,
+            ConnectArgument::PersistentWithOpen => Connecting::PersistentWithOpen,
+        };
+        (options.arrivals, options.drain) = (self.arrivals.clone(), self.drain);
+        (options.users, options.pattern) = (self.users, self.user_pattern.clone());
+        (options.password, options.users_file) = (self.password.clone(), self.users_file.clone());
+        (options.domain, options.from) = (self.domain.clone(), self.from.clone());
+        (options.sockets, options.threads) = (self.sockets, self.end.threads);
+        (options.connections, options.repeats) = (self.connections, self.end.repeats());
+        (options.max_sessions, options.service) = (self.max_calls, self.end.service());
+        Ok(options)
+    }
+
+    fn threads_are_too_many(&self) -> bool {
+        self.end.threads.saturating_mul(self.sockets) > 65_535 * self.from.len().max(1)
+    }
+}

@@ -1,0 +1,104 @@
+//! `strowger load run` and `strowger load answer`: one run, and its report.
+
+use std::time::Duration;
+
+use clap::Args;
+use strowger_traffic::engine::{Plan, PlanError};
+use strowger_traffic::options::{AnswerOptions, Options, Target, WARNING, workload};
+use strowger_traffic::report::About;
+
+use super::arguments::{EndArguments, TrafficArguments, target, time};
+use super::carry::carry_out;
+use super::output::{OutputArguments, conclude};
+use crate::failure::Failure;
+
+#[derive(Debug, Args)]
+pub(crate) struct RunArguments {
+    #[command(flatten)]
+    traffic: TrafficArguments,
+    /// Calls a second
+    #[arg(short, long, default_value_t = 10.0)]
+    rate: f64,
+    /// The milliseconds that --rate is meant for, as SIPp's -rp
+    #[arg(long, value_name = "MS", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
+    rp: u32,
+    /// A closed loop of so many calls at once, instead of a rate
+    #[arg(long, value_name = "N")]
+    outstanding: Option<usize>,
+    /// How many calls [default: 10000 without --time]
+    #[arg(short = 'm', long)]
+    calls: Option<u64>,
+    /// How long, as 60s or 5m
+    #[arg(long, value_parser = time)]
+    time: Option<Duration>,
+    /// The beginning that is not counted
+    #[arg(long, default_value = "0s", value_parser = time, value_name = "TIME")]
+    warm_up: Duration,
+    #[command(flatten)]
+    output: OutputArguments,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct AnswerArguments {
+    /// Where to listen: udp:ADDRESS:PORT or tcp:ADDRESS:PORT
+    #[arg(long, value_name = "TARGET", value_parser = target)]
+    listen: Target,
+    /// Whose callee it is
+    #[arg(long, default_value = "proxy-200")]
+    workload: String,
+    /// Ends after so many calls
+    #[arg(short = 'm', long)]
+    calls: Option<u64>,
+    /// Ends after this time, as 60s or 5m
+    #[arg(long, value_parser = time)]
+    time: Option<Duration>,
+    #[command(flatten)]
+    end: EndArguments,
+    #[command(flatten)]
+    output: OutputArguments,
+}
+
+impl RunArguments {
+    fn options(&self) -> Result<Options, PlanError> {
+        let mut options = self.traffic.options()?;
+        options.rate = self.rate * 1_000.0 / f64::from(self.rp);
+        (options.outstanding, options.calls, options.time) = (self.outstanding, self.calls, self.time);
+        options.warm_up = self.warm_up;
+        Ok(options)
+    }
+
+    pub(super) fn run(&self) -> Result<(), Failure> {
+        let (plan, about) = self.options()?.plan()?;
+        measure(plan, &about, &self.output)
+    }
+}
+
+impl AnswerArguments {
+    fn options(&self) -> Result<AnswerOptions, PlanError> {
+        Ok(AnswerOptions {
+            listen: self.listen,
+            workload: workload(&self.workload)?,
+            scenario: self.end.scenario(),
+            calls: self.calls,
+            time: self.time,
+            threads: self.end.threads,
+            repeats: self.end.repeats(),
+            service: self.end.service(),
+            seed: self.end.seed(),
+        })
+    }
+
+    pub(super) fn run(&self) -> Result<(), Failure> {
+        let (plan, about) = self.options()?.plan()?;
+        measure(plan, &about, &self.output)
+    }
+}
+
+/// Carries out a plan, and shows what came of it.
+fn measure(plan: Plan, about: &About, output: &OutputArguments) -> Result<(), Failure> {
+    for (_, text) in about.declared.iter().filter(|(name, _)| name == WARNING) {
+        eprintln!("strowger: warning: {text}");
+    }
+    let report = carry_out(plan, about)?;
+    conclude(&report, about, output)
+}
