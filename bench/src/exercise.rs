@@ -1,7 +1,7 @@
 //! Everything that the server asks of a message, asked of one message.
 
 use strowger_message::{
-    AuthParams, Fault, Head, HeaderName, Message, NameAddr, Patch, Peek, Reply, StartLine, Status, Uri, Via,
+    AuthParams, Fault, Head, HeaderName, Message, NameAddr, Peek, Reply, Rewrite, StartLine, Status, Uri, Via,
     frame_stream, parse_contacts, unquote,
 };
 
@@ -70,10 +70,10 @@ fn compare(uri: Option<Uri<'_>>) {
 }
 
 fn forward(message: &Message<'_>, scratch: &mut Scratch) {
-    let mut patch = Patch::new();
-    patch.insert(message.head().fields_start(), &[b"Via: SIP/2.0/UDP 192.0.2.1;branch=z9hG4bKx\r\n"]);
+    let head = message.head();
     scratch.out.clear();
-    patch.write(message.bytes(), &mut scratch.out);
+    let mut copy = Rewrite::new(head, &mut scratch.out);
+    copy.copy_to(head.fields_start()).add(&[b"Via: SIP/2.0/UDP 192.0.2.1;branch=z9hG4bKx\r\n"]).finish();
 }
 
 fn answer(head: &Head<'_>, scratch: &mut Scratch) {

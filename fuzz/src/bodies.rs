@@ -2,7 +2,7 @@
 
 use strowger_message::{
     AuthParams, AuthScheme, Framed, Head, HeaderName, MAX_FIELDS, MAX_HEAD, MAX_STREAM_MESSAGE, Message, NameAddr,
-    Patch, Peek, Reply, StartLine, Status, Uri, Via, frame_stream, split_list,
+    Peek, Reply, Rewrite, StartLine, Status, Uri, Via, frame_stream, split_list,
 };
 
 /// What a target does with its input.
@@ -41,7 +41,7 @@ pub fn message(data: &[u8]) {
             assert_eq!(Some(message.via().text), peek.via.map(|via| via.text));
             assert!(peek.in_dialog || message.to().tag().is_none(), "a tag that peek overlooked");
             let mut same = Vec::new();
-            Patch::new().write(message.bytes(), &mut same);
+            Rewrite::new(message.head(), &mut same).finish();
             assert_eq!(same, message.bytes());
             let again = Message::parse(message.bytes()).expect("parsed before");
             assert_eq!(again.bytes(), message.bytes());
@@ -73,10 +73,8 @@ fn is_forwarded_untouched(message: &Message<'_>) {
     if head.fields().len() == MAX_FIELDS || head.len() + VIA.len() > MAX_HEAD {
         return;
     }
-    let mut patch = Patch::new();
-    patch.insert(head.fields_start(), &[VIA]);
     let mut out = Vec::new();
-    patch.write(message.bytes(), &mut out);
+    Rewrite::new(head, &mut out).copy_to(head.fields_start()).add(&[VIA]).finish();
     let forwarded = Message::parse(&out).expect("was valid and stays valid");
     assert_eq!(forwarded.via().rfc3261_branch(), Some(&b"fuzz"[..]));
     assert_eq!(out.get(head.fields_start() + VIA.len()..), message.bytes().get(head.fields_start()..));

@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use clap::{Parser, Subcommand};
 use strowger_bench::messages::INVITE;
-use strowger_message::{Message, Patch, Peek};
+use strowger_message::{Message, Peek, Rewrite};
 
 /// The system's allocator, counted.
 struct Counting;
@@ -67,10 +67,10 @@ fn read(bytes: &[u8]) -> Message<'_> {
 }
 
 fn forward(message: &Message<'_>, out: &mut Vec<u8>) {
-    let mut patch = Patch::new();
-    patch.insert(message.head().fields_start(), &[b"Via: SIP/2.0/UDP 192.0.2.1;branch=z9hG4bK0123456789abcdef\r\n"]);
+    let head = message.head();
     out.clear();
-    patch.write(message.bytes(), out);
+    let mut copy = Rewrite::new(head, out);
+    copy.copy_to(head.fields_start()).add(&[b"Via: SIP/2.0/UDP 192.0.2.1;branch=z9hG4bK0123456789abcdef\r\n"]).finish();
     black_box(out);
 }
 

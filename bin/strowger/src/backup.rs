@@ -39,20 +39,17 @@ pub(crate) fn backup(file: Option<&Path>, arguments: &BackupArguments) -> Result
             "file": target.to_string_lossy(),
             "users": report.users,
             "aliases": report.aliases,
+            "gateways": report.gateways,
             "addresses": report.addresses,
             "damaged": report.damaged,
             "bytes": report.bytes,
             "key": report.key,
-            "lacks": report.lacks,
         });
         return Ok(print_json(&value)?);
     }
     print_line(&format!("{} written: {} ({})", arguments.file.display(), contents(&report), size(report.bytes)))?;
     if report.damaged > 0 {
         eprintln!("strowger: note: {} could not be read and are not in it", count(report.damaged, "registration"));
-    }
-    if let Some(why) = &report.lacks {
-        eprintln!("strowger: note: it lacks the newest registrations: {why}");
     }
     let key = if report.key { " and the server's key" } else { "" };
     eprintln!("strowger: note: it is a secret: it has the hashes of all passwords{key}");
@@ -101,15 +98,15 @@ pub(crate) fn of_database(
     let extra: Vec<(&str, &[u8])> = order.extra.iter().map(|(name, value)| (&**name, &**value)).collect();
     let options = BackupOptions { overwrite: order.overwrite, extra: &extra };
     let info = strowger_store::backup(database, &order.target, &options, progress)?;
-    Ok(BackedUp { info, lacks: None })
+    Ok(BackedUp { info })
 }
 
 /// What is told of a backup.
-pub(crate) fn report(BackedUp { info, lacks }: &BackedUp) -> BackupReport {
+pub(crate) fn report(BackedUp { info }: &BackedUp) -> BackupReport {
     BackupReport {
-        lacks: lacks.clone(),
         users: info.users,
         aliases: info.aliases,
+        gateways: info.gateways,
         addresses: info.addresses,
         damaged: info.damaged,
         bytes: info.bytes,
@@ -122,9 +119,10 @@ fn key_in(info: &BackupInfo) -> Option<&[u8]> {
 }
 
 fn contents(report: &BackupReport) -> String {
-    let &BackupReport { users, aliases, addresses, .. } = report;
+    let &BackupReport { users, aliases, gateways, addresses, .. } = report;
     let aliases = if aliases > 0 { format!(", {}", count(aliases, "alias")) } else { String::new() };
-    format!("{}{aliases}, {} with registrations", count(users, "user"), count(addresses, "address"))
+    let gateways = if gateways > 0 { format!(", {}", count(gateways, "gateway")) } else { String::new() };
+    format!("{}{aliases}{gateways}, {} with registrations", count(users, "user"), count(addresses, "address"))
 }
 
 pub(crate) fn restore(file: Option<&Path>, arguments: &RestoreArguments) -> Result<(), Failure> {
@@ -166,13 +164,14 @@ fn tell(
     as_json: bool,
 ) -> Result<(), Failure> {
     let aside: Vec<String> = aside.iter().map(|path| absolute(path).display().to_string()).collect();
-    let report = report(&BackedUp { info: info.clone(), lacks: None });
+    let report = report(&BackedUp { info: info.clone() });
     if as_json {
         let value = json!({
             "result": "restored",
             "database": absolute(database).to_string_lossy(),
             "users": report.users,
             "aliases": report.aliases,
+            "gateways": report.gateways,
             "addresses": report.addresses,
             "damaged": report.damaged,
             "made_s": info.made_s,

@@ -6,7 +6,7 @@ use std::thread;
 
 use rustix::fs::Access;
 use serde_json::json;
-use strowger_control::config::values::{Destination, Listen, StoreUrl};
+use strowger_control::config::values::{Destination, Listen, StoreUrl, TargetOrSet};
 use strowger_control::config::{
     Action, Config, DEFAULT_FILE, KeepAlive, Mode, Nat, Rewrite, Route, Span, Stateless, Trunk,
 };
@@ -14,6 +14,7 @@ use strowger_foundation::Transport;
 
 use crate::cli::CheckArguments;
 use crate::failure::Failure;
+use crate::gateways;
 use crate::table::{print_facts, print_json};
 
 pub(crate) fn run(file: Option<&Path>, arguments: &CheckArguments) -> Result<(), Failure> {
@@ -27,6 +28,13 @@ pub(crate) fn run(file: Option<&Path>, arguments: &CheckArguments) -> Result<(),
     let listeners: Vec<String> = listeners.map(|listen| listen.to_string()).collect();
     let domains: Vec<String> = config.server.domains.iter().map(|domain| domain.0.clone()).collect();
     let workers = config.workers(cores());
+    // What cannot be read is no fault of the configuration: the server may run as somebody else.
+    let known = gateways::stored(&config);
+    let warnings = match &known {
+        Ok(known) => config.look_at_sets(known).map_err(Failure::No)?,
+        Err(why) if gateways::are_named(&config) => vec![format!("the gateways cannot be read: {why}")],
+        Err(_) => Vec::new(),
+    };
     if arguments.json {
         let value = json!({
             "file": file.as_deref().map(Path::to_string_lossy),
@@ -36,11 +44,18 @@ pub(crate) fn run(file: Option<&Path>, arguments: &CheckArguments) -> Result<(),
             "users": config.store_url().to_string(),
             "mode": config.store_mode(),
             "control_socket": config.control_socket(),
+            "gateways": known.as_ref().map(gateways::in_json).ok(),
+            "warnings": warnings,
             "configuration": config,
         });
         return Ok(print_json(&value)?);
     }
-    Ok(print_facts(&facts(&config, file.as_deref(), &listeners, &domains, workers))?)
+    let mut facts = facts(&config, file.as_deref(), &listeners, &domains, workers);
+    let place = facts.iter().position(|(name, _)| *name == "routes").unwrap_or(facts.len());
+    facts.insert(place, ("gateways", known.as_ref().map_or_else(Clone::clone, gateways::shown)));
+    print_facts(&facts)?;
+    warnings.iter().for_each(|warning| eprintln!("strowger: warning: {warning}"));
+    Ok(())
 }
 
 /// What the server would listen on.
@@ -232,7 +247,7 @@ fn route(route: &Route) -> String {
     let to = match &route.trunk {
         Some(trunk) => format!("trunk {trunk}"),
         None if route.targets.is_empty() => "the user's contacts".to_owned(),
-        None => destinations(&route.targets),
+        None => targets(&route.targets),
     };
     let action = match (route.action, route.status, &route.reason) {
         (Action::Proxy, ..) => format!("proxied to {to}"),
@@ -292,6 +307,22 @@ fn rewritten(rewrite: &Rewrite) -> String {
     text
 }
 
+fn targets(targets: &[TargetOrSet]) -> String {
+    let written = |target: &TargetOrSet| match target {
+        TargetOrSet::Target(to) => Some(to.clone()),
+        TargetOrSet::Set(_) => None,
+    };
+    if let Some(written) = targets.iter().map(written).collect::<Option<Vec<_>>>() {
+        return destinations(&written);
+    }
+    // Beside a set priorities matter, for its gateways have some.
+    let one = |target: &TargetOrSet| match target {
+        TargetOrSet::Target(to) => with_rank(to),
+        TargetOrSet::Set(name) => format!("the gateways of {}", name.0),
+    };
+    targets.iter().map(one).collect::<Vec<_>>().join(", ")
+}
+
 fn destinations(destinations: &[Destination]) -> String {
     let alike = destinations.windows(2).all(|pair| match pair {
         [a, b] => (a.priority, a.weight) == (b.priority, b.weight),
@@ -300,8 +331,11 @@ fn destinations(destinations: &[Destination]) -> String {
     if alike {
         return list(destinations);
     }
-    let one = |to: &Destination| format!("{to} (priority {}, weight {})", to.priority, to.weight);
-    destinations.iter().map(one).collect::<Vec<_>>().join(", ")
+    destinations.iter().map(with_rank).collect::<Vec<_>>().join(", ")
+}
+
+fn with_rank(to: &Destination) -> String {
+    format!("{to} (priority {}, weight {})", to.priority, to.weight)
 }
 
 fn list<T: ToString>(items: &[T]) -> String {

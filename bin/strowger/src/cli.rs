@@ -2,9 +2,11 @@
 
 use std::net::IpAddr;
 use std::path::PathBuf;
+use std::str::FromStr;
 
 use clap::{Args, Parser, Subcommand};
 use strowger_control::config::Span;
+use strowger_store::MAX_CAPACITY;
 
 use crate::load::LoadArguments;
 
@@ -39,7 +41,14 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:\n  strowger user add alice@example.com\n  strowger user list --json\n\n\
                             A running server follows within a second.")]
     User(UserArguments),
-    /// Writes users, registrations and the server's key into one file
+    /// Adds, changes and lists gateways: where calls go that are for none of our users
+    #[command(
+        after_help = "Examples:\n  strowger gateway add pstn sip:192.0.2.1:5060\n  strowger gateway list --json\n\n\
+                            A route that has targets = [\"set:pstn\"] uses the enabled gateways of the set pstn. A running \
+                            server follows within a second."
+    )]
+    Gateway(GatewayArguments),
+    /// Writes users, gateways, registrations and the server's key into one file
     #[command(after_help = "Examples:\n  strowger backup /var/backups/strowger.backup\n  \
                             strowger backup --overwrite nightly.backup\n  \
                             strowger backup -c /etc/strowger.toml new.backup --json\n\n\
@@ -185,6 +194,97 @@ pub(crate) struct Who {
 }
 
 #[derive(Debug, Args)]
+pub(crate) struct GatewayArguments {
+    /// Prints JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    #[command(subcommand)]
+    pub(crate) command: GatewayCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum GatewayCommand {
+    /// Adds a gateway to a set
+    #[command(after_help = "Examples:\n  strowger gateway add pstn sip:192.0.2.1:5060\n  \
+                            strowger gateway add pstn \"sip:gw.carrier.example;transport=tcp\" --priority 1 --weight 3 \
+                            --capacity 30 --note \"second line\"")]
+    Add {
+        #[command(flatten)]
+        member: Member,
+        /// Those of a lower one are tried first
+        #[arg(long, default_value_t = 0)]
+        priority: u16,
+        /// The share of calls among those of the same priority
+        #[arg(long, default_value_t = 1)]
+        weight: u16,
+        /// The most calls at one time; kept, not enforced yet [default: no limit]
+        #[arg(long, value_name = "CALLS", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_CAPACITY)))]
+        capacity: Option<u32>,
+        /// What people want to know of it
+        #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
+        note: String,
+    },
+    /// Changes a gateway: what is given, and nothing else
+    #[command(after_help = "Examples:\n  strowger gateway change pstn sip:192.0.2.1:5060 --weight 3\n  \
+                            strowger gateway change pstn sip:192.0.2.1:5060 --capacity none")]
+    Change {
+        #[command(flatten)]
+        member: Member,
+        /// Those of a lower one are tried first
+        #[arg(long)]
+        priority: Option<u16>,
+        /// The share of calls among those of the same priority
+        #[arg(long)]
+        weight: Option<u16>,
+        /// The most calls at one time, or none
+        #[arg(long, value_name = "CALLS")]
+        capacity: Option<Capacity>,
+        /// What people want to know of it
+        #[arg(long, value_name = "TEXT")]
+        note: Option<String>,
+    },
+    /// Removes a gateway from a set
+    #[command(after_help = "Example:\n  strowger gateway rm pstn sip:192.0.2.1:5060")]
+    Rm(Member),
+    /// Lets calls go to a gateway again
+    #[command(after_help = "Example:\n  strowger gateway enable pstn sip:192.0.2.1:5060")]
+    Enable(Member),
+    /// Sends no new call to a gateway; those that there are go on
+    #[command(after_help = "Example:\n  strowger gateway disable pstn sip:192.0.2.1:5060")]
+    Disable(Member),
+    /// Lists the gateways of a set, or of all
+    #[command(after_help = "Examples:\n  strowger gateway list\n  strowger gateway list pstn --json")]
+    List {
+        /// Only this set
+        set: Option<String>,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct Member {
+    /// The set, as pstn
+    pub(crate) set: String,
+    /// The gateway's SIP URI, as sip:192.0.2.1:5060
+    pub(crate) uri: String,
+}
+
+/// A number of calls, or no limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Capacity(pub(crate) Option<u32>);
+
+impl FromStr for Capacity {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        if text == "none" {
+            return Ok(Self(None));
+        }
+        let calls = text.parse().ok().filter(|calls| (1..=MAX_CAPACITY).contains(calls));
+        calls.map(|calls| Self(Some(calls))).ok_or_else(|| format!("write 1 to {MAX_CAPACITY} calls, or none"))
+    }
+}
+
+#[derive(Debug, Args)]
 pub(crate) struct CtlArguments {
     /// Prints JSON
     #[arg(long, global = true)]
@@ -223,7 +323,7 @@ pub(crate) enum CtlCommand {
                             A call that is found by user or address is followed on both of its sides. Credentials and \
                             media keys are masked. Ctrl-C ends it.")]
     Trace(TraceArguments),
-    /// Lets the server read its configuration and its users again
+    /// Lets the server read its configuration, its users and its gateways again
     #[command(after_help = "Example:\n  strowger ctl reload")]
     Reload,
 }

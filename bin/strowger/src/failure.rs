@@ -49,6 +49,8 @@ impl From<StoreError> for Failure {
             StoreError::BadAddress { .. }
                 | StoreError::BadRealm { .. }
                 | StoreError::BadPassword { .. }
+                | StoreError::BadSet { .. }
+                | StoreError::BadGateway { .. }
                 | StoreError::NotAFile { .. }
         );
         debug_assert!(!is_argument || error.blame() != Blame::Program);

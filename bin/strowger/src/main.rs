@@ -9,6 +9,8 @@ mod cli;
 mod ctl;
 mod durable;
 mod failure;
+mod gateway;
+mod gateways;
 mod key;
 mod load;
 mod log;
@@ -40,6 +42,7 @@ fn main() -> ExitCode {
     let outcome = match command {
         Command::Check(arguments) => check::run(config, &arguments),
         Command::User(arguments) => user::run(config, arguments),
+        Command::Gateway(arguments) => gateway::run(config, arguments),
         Command::Ctl(arguments) => ctl::run(config, &arguments),
         Command::Backup(arguments) => backup::backup(config, &arguments),
         Command::Restore(arguments) => backup::restore(config, &arguments),

@@ -29,7 +29,7 @@ use crate::names::Resolver;
 use crate::pages::HugePages;
 use crate::trace::Traces;
 use crate::users::{Followed, Users};
-use crate::{calls, check, key, log, status};
+use crate::{calls, check, gateways, key, log, status};
 
 /// How often the users database is asked what changed.
 const FOLLOW_EVERY: Duration = Duration::from_millis(250);
@@ -105,6 +105,7 @@ impl Server {
         });
         let [seed, directory_seed, key_low, key_high] = entropy()?;
         let users = Users::open(&config, directory_seed)?;
+        gateways::report(&config, users.directory());
         let snapshot = Arc::new(config.snapshot(Listeners::new(listeners), users.directory().clone()));
         let (sender, messages) = mpsc::sync_channel(QUEUE);
         let clock = Clock::start();
@@ -227,13 +228,14 @@ impl Server {
         }
         match self.users.follow() {
             Followed::Same => {}
-            Followed::Changed { gone } => {
+            Followed::Changed { gone, sets } => {
                 self.gone.extend(gone);
-                self.publish_users();
+                self.publish_users(&sets);
             }
             Followed::Replaced => {
                 let old = self.snapshot.directory.clone();
-                self.publish_users();
+                let sets: Vec<_> = self.users.directory().gateways().sets().map(|(set, _)| set.into()).collect();
+                self.publish_users(&sets);
                 self.gone.extend(status::barred(&self.fleet, self.clock.now(), &old, self.users.directory()));
             }
         }
@@ -264,8 +266,16 @@ impl Server {
         self.gone.extend(gone);
     }
 
-    fn publish_users(&mut self) {
-        self.publish(Snapshot { directory: self.users.directory().clone(), ..Snapshot::clone(&self.snapshot) });
+    /// The directory as it is now, and the routes where these sets of gateways are new in it.
+    fn publish_users(&mut self, sets: &[Box<[u8]>]) {
+        let directory = self.users.directory().clone();
+        match gateways::routes(&self.config, &directory, sets) {
+            Some(routes) => {
+                self.publish(Snapshot { directory, routes, ..Snapshot::clone(&self.snapshot) });
+                gateways::report_changed(&self.config, &self.snapshot.directory, sets);
+            }
+            None => self.publish(Snapshot { directory, ..Snapshot::clone(&self.snapshot) }),
+        }
     }
 
     fn publish(&mut self, snapshot: Snapshot) {
@@ -316,6 +326,8 @@ impl Server {
         let (config, _) = Config::load_with_secrets(self.file.as_deref()).map_err(|error| error.to_string())?;
         unchanged(&self.config, &config)?;
         let users = self.users.reopen(&config).map_err(|error| error.to_string())?;
+        config.look_at_sets(users.directory().gateways())?;
+        gateways::report(&config, users.directory());
         let old = self.snapshot.directory.clone();
         self.users = users;
         self.config = config;

@@ -1,4 +1,4 @@
-//! The users database as a running server follows it.
+//! The users database, which has the gateways too, as a running server follows it.
 
 use strowger_control::config::Config;
 use strowger_control::config::values::StoreUrl;
@@ -19,7 +19,11 @@ pub(crate) enum Followed {
     /// Nothing new.
     Same,
     /// A few rows; these addresses may not be reached any more.
-    Changed { gone: Vec<Box<[u8]>> },
+    Changed {
+        gone: Vec<Box<[u8]>>,
+        /// The sets of gateways that changed.
+        sets: Vec<Box<[u8]>>,
+    },
     /// Another directory.
     Replaced,
 }
@@ -51,8 +55,10 @@ impl Users {
         let changed = self.try_follow();
         let trouble = changed.as_ref().err().map(ToString::to_string);
         match (&trouble, &self.trouble) {
-            (Some(now), before) if before.as_ref() != Some(now) => tracing::error!("users are not followed: {now}"),
-            (None, Some(_)) => tracing::info!("users are followed again"),
+            (Some(now), before) if before.as_ref() != Some(now) => {
+                tracing::error!("users and gateways are not followed: {now}");
+            }
+            (None, Some(_)) => tracing::info!("users and gateways are followed again"),
             _ => {}
         }
         self.trouble = trouble;
@@ -65,15 +71,24 @@ impl Users {
             Changes::Since { seq, .. } if seq == *seen => Ok(Followed::Same),
             Changes::Since { changes, seq } => {
                 let gone = changes.iter().filter_map(gone).collect();
+                let sets = changes.iter().filter_map(set).collect();
                 self.directory = self.directory.with_changes(changes);
                 *seen = seq;
-                Ok(Followed::Changed { gone })
+                Ok(Followed::Changed { gone, sets })
             }
             Changes::Reload => {
                 (self.directory, *seen) = store.load(self.seed)?;
                 Ok(Followed::Replaced)
             }
         }
+    }
+}
+
+/// The set that a change is of.
+fn set(change: &Change) -> Option<Box<[u8]>> {
+    match change {
+        Change::PutGateways { set, .. } => Some(set.clone()),
+        _ => None,
     }
 }
 

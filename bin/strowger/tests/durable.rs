@@ -280,10 +280,14 @@ fn on_a_small_disk() -> Option<Server> {
 fn a_full_disk_refuses_registrations_and_shows_and_goes_on_by_itself_when_there_is_room() {
     let Some(server) = on_a_small_disk() else { return };
     let mut alice = Phone::registered("alice", &server);
+    server.folder.run(&["backup", "nightly.backup"]).ok();
+    let nightly = || fs::read(server.folder.path().join("nightly.backup")).expect("there");
+    let good = nightly();
+    let mut bob = Phone::registered("bob", &server);
     assert_eq!(server.status()["store"]["state"], "ok");
     // As the server sees it.
     let journal = format!("/proc/{}/root{}/data/journal", server.child.id(), server.folder.path().display());
-    let filler = PathBuf::from(journal).join("filler");
+    let filler = PathBuf::from(&journal).join("filler");
     assert!(fs::write(&filler, vec![0; 1 << 20]).is_err(), "the disk is full");
 
     server.until("no 200 without the disk", || alice.register(&server, 600).starts_with("SIP/2.0 503 "));
@@ -295,10 +299,30 @@ fn a_full_disk_refuses_registrations_and_shows_and_goes_on_by_itself_when_there_
     let text = server.folder.run(&["ctl", "status"]).ok();
     assert!(text.starts_with("store          write-through: FAILING for 0:00:"), "{text}");
     assert!(text.contains("REGISTER gets 503, calls go on") && text.contains("→ make room"), "{text}");
-    assert_eq!(registered(&server), ["alice@localhost"], "who is registered stays so");
+    assert_eq!(registered(&server), ["alice@localhost", "bob@localhost"], "who is registered stays so");
+    let entries = fs::read_dir(&journal).expect("readable").map(|entry| entry.expect("readable"));
+    let files = entries.filter(|entry| entry.path().extension().is_some_and(|extension| extension == "log"));
+    let lengths: Vec<u64> = files.map(|file| file.metadata().expect("readable").len()).collect();
+    assert_eq!(store["disk"]["journal_segments"], lengths.len(), "what is there is shown: {status}");
+    assert_eq!(store["disk"]["journal_bytes"], lengths.iter().sum::<u64>(), "what is there is shown: {status}");
+    assert!(lengths.iter().sum::<u64>() > 0);
+    assert!(text.contains(" in 1 file as last known; checkpoint "), "{text}");
+
+    for arguments in [&["backup", "--overwrite", "nightly.backup"][..], &["backup", "new.backup"]] {
+        let error = server.folder.run(arguments).refused(1);
+        assert!(error.starts_with("no backup was written, for it would lack the newest registrations: "), "{error}");
+        assert!(error.contains("No space left on device"), "{error}");
+    }
+    assert!(nightly() == good, "the one of before stays as it was");
+    let names = fs::read_dir(server.folder.path()).expect("readable").map(|entry| entry.expect("readable").file_name());
+    let backups: Vec<_> = names.filter(|name| name.to_string_lossy().contains(".backup")).collect();
+    assert_eq!(backups, ["nightly.backup"], "nor is there half a one");
 
     fs::remove_file(&filler).expect("removed");
     server.until("it goes on by itself", || alice.register(&server, 600) == "SIP/2.0 200 OK");
+    let again = server.folder.run(&["backup", "--overwrite", "--json", "nightly.backup"]).json();
+    assert_eq!(again["addresses"], 2, "{again}");
+    assert_eq!(bob.register(&server, 600), "SIP/2.0 200 OK");
     let status = server.status();
     assert_eq!(status["store"]["state"], "ok", "{status}");
     assert_eq!(status["store"]["disk"]["recoveries"], status["store"]["disk"]["faults"], "{status}");

@@ -1,5 +1,6 @@
 //! The server's half: challenges, and the judging of credentials.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
@@ -40,7 +41,7 @@ pub struct Authenticator {
     /// The key of the HA1s of users who do not exist.
     dummies: KeyRing,
     shard: ShardId,
-    counter: u32,
+    counter: u16,
     windows: Arc<NonceWindows>,
 }
 
@@ -191,13 +192,17 @@ fn is_bound(uri: &[u8], request_uri: &[u8]) -> bool {
 }
 
 /// The inside of a quoted string; control characters, which would end the header, are left out.
-fn quoted(text: &[u8]) -> SmallVec<[u8; 64]> {
-    let mut out = SmallVec::new();
+fn quoted(text: &[u8]) -> Cow<'_, [u8]> {
+    let is_plain = |byte: &u8| !byte.is_ascii_control() && !matches!(byte, b'"' | b'\\');
+    if text.iter().all(is_plain) {
+        return Cow::Borrowed(text);
+    }
+    let mut out = Vec::with_capacity(text.len());
     for byte in text.iter().filter(|byte| !byte.is_ascii_control()) {
         if matches!(byte, b'"' | b'\\') {
             out.push(b'\\');
         }
         out.push(*byte);
     }
-    out
+    Cow::Owned(out)
 }

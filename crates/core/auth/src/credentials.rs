@@ -14,7 +14,7 @@ pub(crate) enum Found<'a> {
     /// Broken Digest credentials, and no good ones.
     Broken,
     /// The credentials to judge.
-    Digest(Box<Credentials<'a>>),
+    Digest(Credentials<'a>),
 }
 
 /// Credentials for our realm with everything that is required, unquoted.
@@ -49,16 +49,17 @@ pub(crate) fn find<'a>(policy: &Policy, head: &Head<'a>, header: HeaderName, rea
     let mut best: Option<(usize, Directives<'a>)> = None;
     let mut broken = false;
     for value in head.all(header) {
-        let Some(params) = AuthParams::parse(value) else {
+        let mut directives = Directives::default();
+        let Some(params) = AuthParams::read_each(value, |name, value| directives.set(name, value)) else {
             broken |= says_digest(value);
             continue;
         };
         if params.scheme != AuthScheme::Digest {
             continue;
         }
-        let directives = Directives::read(&params);
         // Some send empty credentials to say who they are before they were challenged (3GPP TS 24.229 §5.1.1.2.1).
-        if directives.realm.as_deref() != Some(realm) || directives.response.as_deref() == Some(b"") {
+        let is_empty = directives.response.is_some_and(|response| unquote(response).is_empty());
+        if is_empty || directives.realm.is_none_or(|named| *unquote(named) != *realm) {
             continue;
         }
         let rank = directives.algorithm().and_then(|named| policy.algorithms.iter().position(|ours| *ours == named));
@@ -69,7 +70,7 @@ pub(crate) fn find<'a>(policy: &Policy, head: &Head<'a>, header: HeaderName, rea
         }
     }
     match best.map(|(_, directives)| directives.into_credentials()) {
-        Some(Some(credentials)) => Found::Digest(Box::new(credentials)),
+        Some(Some(credentials)) => Found::Digest(credentials),
         Some(None) => Found::Broken,
         None if broken => Found::Broken,
         None => Found::Nothing,
@@ -96,55 +97,65 @@ impl Credentials<'_> {
     }
 }
 
-/// The directives as they stand there, unquoted.
+/// The directives as they stand there.
 #[derive(Default)]
 struct Directives<'a> {
-    username: Option<Cow<'a, [u8]>>,
-    username_ext: Option<Cow<'a, [u8]>>,
-    realm: Option<Cow<'a, [u8]>>,
-    nonce: Option<Cow<'a, [u8]>>,
-    uri: Option<Cow<'a, [u8]>>,
-    response: Option<Cow<'a, [u8]>>,
-    algorithm: Option<Cow<'a, [u8]>>,
-    qop: Option<Cow<'a, [u8]>>,
-    nc: Option<Cow<'a, [u8]>>,
-    cnonce: Option<Cow<'a, [u8]>>,
+    username: Option<&'a [u8]>,
+    username_ext: Option<&'a [u8]>,
+    realm: Option<&'a [u8]>,
+    nonce: Option<&'a [u8]>,
+    uri: Option<&'a [u8]>,
+    response: Option<&'a [u8]>,
+    algorithm: Option<&'a [u8]>,
+    qop: Option<&'a [u8]>,
+    nc: Option<&'a [u8]>,
+    cnonce: Option<&'a [u8]>,
     repeated: bool,
 }
 
-impl<'a> Directives<'a> {
-    fn read(params: &AuthParams<'a>) -> Self {
-        let mut directives = Self::default();
-        for (name, value) in params.iter() {
-            directives.set(name, value);
-        }
-        directives
-    }
+/// The length of the longest name of a directive.
+const MAX_NAME: usize = b"username*".len();
 
+impl<'a> Directives<'a> {
     /// Directives that nobody knows are ignored (RFC 7616 §3.4).
     fn set(&mut self, name: &[u8], value: &'a [u8]) {
-        let slots = [
-            ("username", &mut self.username),
-            ("username*", &mut self.username_ext),
-            ("realm", &mut self.realm),
-            ("nonce", &mut self.nonce),
-            ("uri", &mut self.uri),
-            ("response", &mut self.response),
-            ("algorithm", &mut self.algorithm),
-            ("qop", &mut self.qop),
-            ("nc", &mut self.nc),
-            ("cnonce", &mut self.cnonce),
-        ];
-        if let Some((_, slot)) = slots.into_iter().find(|(known, _)| name.eq_ignore_ascii_case(known.as_bytes())) {
-            self.repeated |= slot.is_some();
-            *slot = Some(unquote(value));
+        // Nearly all write them in lower case.
+        let is_usual = self.slot(name).is_some();
+        let slot = if is_usual { self.slot(name) } else { self.slot_in_any_case(name) };
+        if let Some(slot) = slot {
+            let is_repeated = slot.replace(value).is_some();
+            self.repeated |= is_repeated;
         }
+    }
+
+    fn slot_in_any_case(&mut self, name: &[u8]) -> Option<&mut Option<&'a [u8]>> {
+        let mut lower = [0; MAX_NAME];
+        let lower = lower.get_mut(..name.len())?;
+        lower.copy_from_slice(name);
+        lower.make_ascii_lowercase();
+        self.slot(lower)
+    }
+
+    fn slot(&mut self, lower_case: &[u8]) -> Option<&mut Option<&'a [u8]>> {
+        Some(match lower_case {
+            b"username" => &mut self.username,
+            b"username*" => &mut self.username_ext,
+            b"realm" => &mut self.realm,
+            b"nonce" => &mut self.nonce,
+            b"uri" => &mut self.uri,
+            b"response" => &mut self.response,
+            b"algorithm" => &mut self.algorithm,
+            b"qop" => &mut self.qop,
+            b"nc" => &mut self.nc,
+            b"cnonce" => &mut self.cnonce,
+            _ => return None,
+        })
     }
 
     //= rfc7616#3.4
     /// The algorithm; MD5 where none is named.
     fn algorithm(&self) -> Option<Algorithm> {
-        self.algorithm.as_deref().map_or(Some(Algorithm::Md5), Algorithm::from_name)
+        self.algorithm.map_or(Some(Algorithm::Md5), |name| Algorithm::from_name(&unquote(name)))
     }
 
     /// `None` where something required is missing, repeated or improper.
@@ -155,22 +166,24 @@ impl<'a> Directives<'a> {
         }
         let algorithm = self.algorithm()?;
         let username = match (self.username, self.username_ext) {
-            (Some(username), None) => username,
-            (None, Some(extended)) => Cow::Owned(decode_extended(&extended)?),
+            (Some(username), None) => unquote(username),
+            (None, Some(extended)) => Cow::Owned(decode_extended(&unquote(extended))?),
             _ => return None,
         };
-        let count = |nc: Option<Cow<'a, [u8]>>, cnonce: Option<Cow<'a, [u8]>>| {
-            let (nc_text, cnonce) = (nc?, cnonce?);
+        let count = |nc: Option<&'a [u8]>, cnonce: Option<&'a [u8]>| {
+            let (nc_text, cnonce) = (unquote(nc?), unquote(cnonce?));
             Some(Count { nc: parse_nc(&nc_text)?, nc_text, cnonce })
         };
-        let qop = match self.qop.as_deref() {
+        let qop = self.qop.map(unquote);
+        let qop = match qop.as_deref() {
             // Only MD5 has clients that were there before `qop` (RFC 3261 §22.4).
             None if algorithm == Algorithm::Md5 => ClientQop::Legacy,
             Some(qop) if qop.eq_ignore_ascii_case(b"auth") => ClientQop::Auth(count(self.nc, self.cnonce)?),
             Some(qop) if qop.eq_ignore_ascii_case(b"auth-int") => ClientQop::AuthInt(count(self.nc, self.cnonce)?),
             _ => return None,
         };
-        Some(Credentials { algorithm, username, nonce: self.nonce?, uri: self.uri?, response: self.response?, qop })
+        let (nonce, uri, response) = (unquote(self.nonce?), unquote(self.uri?), unquote(self.response?));
+        Some(Credentials { algorithm, username, nonce, uri, response, qop })
     }
 }
 

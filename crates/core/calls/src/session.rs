@@ -2,17 +2,11 @@
 
 use core::time::Duration;
 
-use strowger_message::{Head, parse_decimal, trim};
+use strowger_message::{Head, HeaderName, parse_decimal, trim};
 
 /// The session interval of a message; `None` where it has none that can be read.
 pub(crate) fn session_interval(head: &Head<'_>) -> Option<Duration> {
-    let value = head.fields().iter().find_map(|field| {
-        let line = head.line(field);
-        let (name, _) = line.split_at_checked(line.iter().position(|byte| *byte == b':')?)?;
-        let name = trim(name);
-        let is_it = name.eq_ignore_ascii_case(b"Session-Expires") || name.eq_ignore_ascii_case(b"x");
-        is_it.then(|| head.value(field))
-    })?;
+    let value = head.first(HeaderName::SessionExpires)?;
     let seconds = value.split(|byte| *byte == b';').next().map(trim).and_then(parse_decimal)?;
     // A session of no length would end before it is refreshed: what is written there is not meant.
     (seconds > 0).then(|| Duration::from_secs(seconds.min(u64::from(u32::MAX))))

@@ -353,11 +353,11 @@ impl Calls {
 
     /// Clients of RFC 2543 have no tag.
     fn hash(&self, call_id: &[u8], tag: Option<&[u8]>) -> CallKey {
-        CallKey(self.key.hash64(&[call_id, tag.unwrap_or_default()]).max(1))
+        CallKey(self.key.table64(&[call_id, tag.unwrap_or_default()]).max(1))
     }
 
     #[expect(clippy::cast_possible_truncation, reason = "a part of the hash is what is wanted")]
     fn short_hash(&self, tag: Option<&[u8]>) -> u32 {
-        self.key.hash64(&[tag.unwrap_or_default()]) as u32
+        self.key.table64(&[tag.unwrap_or_default()]) as u32
     }
 }

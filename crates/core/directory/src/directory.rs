@@ -9,6 +9,7 @@ use hashbrown::hash_table::Entry;
 use strowger_foundation::map::{Seeded, seeded};
 
 use crate::User;
+use crate::gateway::{Gateway, Gateways};
 
 /// How many stripes a directory has. Making a version copies this many pointers, and the pointers of each touched
 /// stripe: at a million users about 256 and 4,000.
@@ -30,9 +31,16 @@ pub enum Change {
     },
     /// The address is no alias any more.
     RemoveAlias(Box<[u8]>),
+    /// These are all members of the set from now on; without any there is no such set.
+    PutGateways {
+        /// The name of the set.
+        set: Box<[u8]>,
+        /// Its members, each URI once.
+        gateways: Vec<Gateway>,
+    },
 }
 
-/// One immutable version of all users and aliases. Cloning one copies 256 pointers.
+/// One immutable version of all users, aliases and gateways. Cloning one copies 256 pointers.
 ///
 /// Whoever lets go of a version last frees the stripes that no other version has; where a pause matters (a worker), let
 /// something slower hold the old version until the workers have the new one.
@@ -40,6 +48,7 @@ pub enum Change {
 pub struct Directory {
     seed: Seeded,
     stripes: Box<[Arc<Stripe>]>,
+    gateways: Gateways,
     users: usize,
     aliases: usize,
 }
@@ -51,7 +60,7 @@ impl Directory {
     pub fn empty(seed: u64) -> Self {
         let stripe = Arc::new(Stripe::default());
         let stripes = (0..STRIPES).map(|_| Arc::clone(&stripe)).collect();
-        Self { seed: seeded(seed), stripes, users: 0, aliases: 0 }
+        Self { seed: seeded(seed), stripes, gateways: Gateways::default(), users: 0, aliases: 0 }
     }
 
     /// The next version: this one with `changes` applied in their order. This one stays as it is.
@@ -76,6 +85,9 @@ impl Directory {
     /// One level only, so no chain can loop; stores refuse an alias of an alias, and an alias of a user's own address.
     #[must_use]
     pub fn resolve<'a>(&'a self, aor: &'a [u8]) -> &'a [u8] {
+        if self.aliases == 0 {
+            return aor;
+        }
         let hash = self.hash(aor);
         let alias = self.stripe(hash).and_then(|stripe| stripe.aliases.find(hash, |alias| *alias.alias == *aor));
         alias.map_or(aor, |alias| &alias.aor)
@@ -93,9 +105,16 @@ impl Directory {
         self.aliases
     }
 
+    /// The sets of gateways.
+    #[must_use]
+    pub fn gateways(&self) -> &Gateways {
+        &self.gateways
+    }
+
     /// Panics unless each row is in its stripe, is there once, and is counted. Reads everything: for tests and the
     /// simulator.
     pub fn check_invariants(&self) {
+        self.gateways.check_invariants();
         assert_eq!(self.stripes.len(), STRIPES);
         for (index, stripe) in self.stripes.iter().enumerate() {
             for user in &stripe.users {
@@ -138,6 +157,8 @@ impl Directory {
                 debug_assert!(!removed || self.aliases > 0);
                 self.aliases -= usize::from(removed);
             }
+            // Sets are in no stripe.
+            Change::PutGateways { set, gateways } => self.gateways.put(set, gateways),
         }
     }
 
@@ -160,7 +181,10 @@ impl Change {
     fn key(&self) -> &[u8] {
         match self {
             Self::PutUser(user) => &user.aor,
-            Self::RemoveUser(key) | Self::PutAlias { alias: key, .. } | Self::RemoveAlias(key) => key,
+            Self::RemoveUser(key)
+            | Self::PutAlias { alias: key, .. }
+            | Self::RemoveAlias(key)
+            | Self::PutGateways { set: key, .. } => key,
         }
     }
 }
@@ -172,6 +196,7 @@ impl fmt::Debug for Change {
             Self::RemoveUser(aor) => write!(f, "RemoveUser({})", aor.escape_ascii()),
             Self::PutAlias { alias, aor } => write!(f, "PutAlias({} -> {})", alias.escape_ascii(), aor.escape_ascii()),
             Self::RemoveAlias(alias) => write!(f, "RemoveAlias({})", alias.escape_ascii()),
+            Self::PutGateways { set, gateways } => write!(f, "PutGateways({}: {gateways:?})", set.escape_ascii()),
         }
     }
 }

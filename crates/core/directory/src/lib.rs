@@ -1,4 +1,4 @@
-//! Rows that the core looks up and never writes: users with the hashes of their passwords, and aliases.
+//! Rows that the core looks up and never writes: users with the hashes of their passwords, aliases, and gateways.
 //!
 //! A [`Directory`] is one immutable version of all rows. The shell loads the first version from its store and makes each
 //! further one with [`Directory::with_changes`]; a version shares with its predecessor every stripe that no change
@@ -11,7 +11,9 @@
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
 mod directory;
+mod gateway;
 mod user;
 
 pub use directory::{Change, Directory};
+pub use gateway::{Gateway, Gateways};
 pub use user::{Ha1s, User};

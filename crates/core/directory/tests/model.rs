@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use strowger_directory::{Change, Directory, Ha1s, User};
+use strowger_directory::{Change, Directory, Gateway, Ha1s, User};
 
 /// Few addresses, so that changes meet; one with bytes that are no text.
 const ADDRESSES: [&[u8]; 8] = [
@@ -18,10 +18,16 @@ const ADDRESSES: [&[u8]; 8] = [
     b"@",
 ];
 
+const SETS: [&[u8]; 3] = [b"pstn", b"PSTN", b"mobile"];
+
+/// Set, priority and URI.
+type Rank = (Box<[u8]>, u16, Box<[u8]>);
+
 #[derive(Clone, Default)]
 struct Model {
     users: BTreeMap<Box<[u8]>, User>,
     aliases: BTreeMap<Box<[u8]>, Box<[u8]>>,
+    gateways: BTreeMap<Rank, Gateway>,
 }
 
 impl Model {
@@ -31,6 +37,12 @@ impl Model {
             Change::RemoveUser(aor) => drop(self.users.remove(&aor)),
             Change::PutAlias { alias, aor } => drop(self.aliases.insert(alias, aor)),
             Change::RemoveAlias(alias) => drop(self.aliases.remove(&alias)),
+            Change::PutGateways { set, gateways } => {
+                self.gateways.retain(|(name, ..), _| *name != set);
+                let rows = gateways.into_iter();
+                self.gateways
+                    .extend(rows.map(|gateway| ((set.clone(), gateway.priority, gateway.uri.clone()), gateway)));
+            }
         }
     }
 
@@ -42,6 +54,12 @@ impl Model {
             assert_eq!(directory.user(address), self.users.get(address));
             assert_eq!(directory.resolve(address), self.aliases.get(address).map_or(address, |aor| &**aor));
         }
+        for set in SETS {
+            let members = self.gateways.iter().filter(|((name, ..), _)| **name == *set).map(|(_, gateway)| gateway);
+            assert!(members.eq(directory.gateways().members(set)));
+        }
+        let rows = directory.gateways().sets().map(|(_, members)| members.len()).sum::<usize>();
+        assert_eq!(rows, self.gateways.len());
     }
 }
 
@@ -53,8 +71,18 @@ fn change() -> impl Strategy<Value = Change> {
     let user = (address(), any::<u8>(), any::<bool>()).prop_map(|(aor, byte, enabled)| {
         Change::PutUser(User { aor, ha1: Ha1s { md5: Some([byte; 16]), ..Ha1s::default() }, enabled })
     });
+    let gateway = |(index, priority, enabled): (u8, u16, bool)| {
+        let uri = format!("sip:192.0.2.{index}").into_bytes().into();
+        Gateway { uri, priority, weight: 1, capacity: None, enabled }
+    };
+    let members = proptest::collection::btree_map(any::<u8>(), (0..3_u16, any::<bool>()), 0..4);
+    let set = ((0..SETS.len()), members).prop_map(move |(set, members)| Change::PutGateways {
+        set: SETS[set].into(),
+        gateways: members.into_iter().map(|(index, (priority, enabled))| gateway((index, priority, enabled))).collect(),
+    });
     prop_oneof![
         3 => user,
+        2 => set,
         2 => address().prop_map(Change::RemoveUser),
         3 => (address(), address()).prop_map(|(alias, aor)| Change::PutAlias { alias, aor }),
         2 => address().prop_map(Change::RemoveAlias),

@@ -5,6 +5,7 @@
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 
+pub mod base64url;
 pub mod flow;
 pub mod id;
 pub mod map;

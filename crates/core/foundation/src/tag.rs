@@ -4,9 +4,12 @@
 //! previous one, so what was issued just before a rotation still comes home.
 
 use core::fmt;
-use core::hash::Hasher as _;
+use core::hash::{BuildHasher as _, Hasher};
 
-use siphasher::sip128::{Hasher128 as _, SipHasher24};
+use siphasher::sip128::{Hasher128, SipHasher13, SipHasher24};
+
+use crate::base64url;
+use crate::map::seeded;
 
 /// The characters of an encoded tag.
 pub const TAG_TEXT_LEN: usize = 16;
@@ -46,12 +49,58 @@ impl TagKey {
     /// A 128-bit keyed hash of `parts`; equal hashes are taken for equal keys.
     #[must_use]
     pub fn hash128(&self, parts: &[&[u8]]) -> u128 {
-        let mut hasher = SipHasher24::new_with_key(&self.0);
-        for part in parts {
-            hasher.write_u32(u32::try_from(part.len()).unwrap_or(u32::MAX));
-            hasher.write(part);
+        hash_with(SipHasher24::new_with_key(&self.0), parts)
+    }
+
+    /// As [`hash128`](Self::hash128), for tables: what no peer ever sees and no disk keeps. SipHash-1-3 does for that.
+    #[must_use]
+    pub fn table128(&self, parts: &[&[u8]]) -> u128 {
+        hash_with(SipHasher13::new_with_key(&self.0), parts)
+    }
+
+    /// A 64-bit keyed hash of `parts` for what no peer ever sees, no disk keeps, and nobody gains anything by when two of it
+    /// are the same: by far the cheapest.
+    #[must_use]
+    pub fn table64(&self, parts: &[&[u8]]) -> u64 {
+        let [a, b, c, d, e, f, g, h, rest @ ..] = self.0;
+        let mut hasher = seeded(u64::from_le_bytes([a, b, c, d, e, f, g, h])).build_hasher();
+        hasher.write_u64(u64::from_le_bytes(rest));
+        write_parts(&mut hasher, parts);
+        hasher.finish()
+    }
+}
+
+/// Parts are joined before they are hashed, where they fit: the same hash, and half the work for many short parts.
+const JOINED: usize = 320;
+
+fn hash_with<H: Hasher + Hasher128>(mut hasher: H, parts: &[&[u8]]) -> u128 {
+    let mut joined = [0; JOINED];
+    match join(parts, &mut joined) {
+        Some(joined) => hasher.write(joined),
+        None => write_parts(&mut hasher, parts),
+    }
+    hasher.finish128().as_u128()
+}
+
+/// What [`write_parts`] writes, as one text; `None` where that is longer than `joined`.
+fn join<'j>(parts: &[&[u8]], joined: &'j mut [u8]) -> Option<&'j [u8]> {
+    let mut end = 0usize;
+    for part in parts {
+        let length = u32::try_from(part.len()).unwrap_or(u32::MAX).to_le_bytes();
+        for piece in [&length[..], part] {
+            let begin = end;
+            end = end.checked_add(piece.len())?;
+            joined.get_mut(begin..end)?.copy_from_slice(piece);
         }
-        hasher.finish128().as_u128()
+    }
+    joined.get(..end)
+}
+
+#[inline]
+fn write_parts(hasher: &mut impl Hasher, parts: &[&[u8]]) {
+    for part in parts {
+        hasher.write_u32(u32::try_from(part.len()).unwrap_or(u32::MAX));
+        hasher.write(part);
     }
 }
 
@@ -69,14 +118,19 @@ impl Tag {
     /// Compares without a branch on the contents.
     #[must_use]
     pub fn matches(&self, other: &Self) -> bool {
-        self.0.iter().zip(other.0).fold(0u8, |diff, (a, b)| diff | (a ^ b)) == 0
+        self.number() ^ other.number() == 0
+    }
+
+    fn number(&self) -> u128 {
+        let [a, b, c, d, e, f, g, h, i, j, k, l] = self.0;
+        u128::from_le_bytes([a, b, c, d, e, f, g, h, i, j, k, l, 0, 0, 0, 0])
     }
 
     /// The tag as 16 token characters (base64url).
     #[must_use]
     pub fn to_text(&self) -> [u8; TAG_TEXT_LEN] {
         let mut text = [0; TAG_TEXT_LEN];
-        data_encoding::BASE64URL_NOPAD.encode_mut(&self.0, &mut text);
+        base64url::encode(&self.0, &mut text);
         text
     }
 
@@ -87,7 +141,7 @@ impl Tag {
         if text.len() != TAG_TEXT_LEN {
             return None;
         }
-        data_encoding::BASE64URL_NOPAD.decode_mut(text, &mut tag).ok()?;
+        base64url::decode(text, &mut tag)?;
         Some(Self(tag))
     }
 }
@@ -150,6 +204,18 @@ mod tests {
         let rotated = ring.rotated(TagKey::new([2; 16]));
         assert!(rotated.verify(&[b"ab", b"c"], &read));
         assert!(!rotated.rotated(TagKey::new([3; 16])).verify(&[b"ab", b"c"], &read));
+    }
+
+    #[test]
+    fn joined_parts_have_the_hash_of_the_parts() {
+        for length in [0, 1, 3, 8, 100, JOINED, 2 * JOINED] {
+            let text = vec![b'x'; length];
+            for parts in [&[&text[..]][..], &[b"ab", &text, b"c"], &[]] {
+                let mut hasher = SipHasher24::new_with_key(&[7; 16]);
+                write_parts(&mut hasher, parts);
+                assert_eq!(hash_with(SipHasher24::new_with_key(&[7; 16]), parts), hasher.finish128().as_u128());
+            }
+        }
     }
 
     #[test]

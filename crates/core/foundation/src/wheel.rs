@@ -59,6 +59,8 @@ struct Level {
 pub struct TimerWheel<K> {
     entries: Slab<Entry<K>>,
     levels: [Level; LEVELS],
+    /// Bit l is set while `levels[l]` is not empty.
+    occupied: u8,
     /// The slot whose timers have been moved in part; all others wait for it.
     spreading: Option<(u8, u8)>,
     elapsed: u64,
@@ -79,6 +81,7 @@ impl<K: Copy> TimerWheel<K> {
         Self {
             entries: Slab::new(),
             levels: core::array::from_fn(|_| Level { occupied: 0, slots: [empty; SLOTS] }),
+            occupied: 0,
             spreading: None,
             elapsed: 0,
             generation: 0,
@@ -169,18 +172,23 @@ impl<K: Copy> TimerWheel<K> {
         if let Some((level, slot)) = self.spreading {
             return Some((level, slot, self.elapsed));
         }
-        (0u8..).zip(&self.levels).find_map(|(number, level)| {
-            let shift = BITS * u32::from(number);
+        let mut levels = self.occupied;
+        while levels != 0 {
+            let number = levels.trailing_zeros();
+            levels &= levels - 1;
+            let shift = BITS * number;
             let digit = (self.elapsed >> shift) & (SLOTS as u64 - 1);
+            let level = self.levels.get(number as usize)?;
             let ahead = level.occupied & (u64::MAX << digit);
             if ahead == 0 {
-                return None;
+                continue;
             }
             let slot = ahead.trailing_zeros();
             let above = (self.elapsed >> shift >> BITS) << BITS;
             let tick = ((above | u64::from(slot)) << shift).max(self.elapsed);
-            Some((number, u8::try_from(slot).unwrap_or(0), tick))
-        })
+            return Some((u8::try_from(number).unwrap_or(0), u8::try_from(slot).unwrap_or(0), tick));
+        }
+        None
     }
 
     fn link(&mut self, index: u32) {
@@ -203,6 +211,7 @@ impl<K: Copy> TimerWheel<K> {
         self.list_mut(list).tail = index;
         if let Some(level) = self.levels.get_mut(usize::from(list.0)) {
             level.occupied |= 1 << list.1;
+            self.occupied |= 1 << list.0;
         }
     }
 
@@ -220,6 +229,9 @@ impl<K: Copy> TimerWheel<K> {
             && let Some(level) = self.levels.get_mut(usize::from(list.0))
         {
             level.occupied &= !(1 << list.1);
+            if level.occupied == 0 {
+                self.occupied &= !(1 << list.0);
+            }
             self.spreading = self.spreading.filter(|spreading| *spreading != list);
         }
     }

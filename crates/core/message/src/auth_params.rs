@@ -24,6 +24,12 @@ impl<'a> AuthParams<'a> {
     /// Reads a whole header value; `None` where it breaks the grammar.
     #[must_use]
     pub fn parse(value: &'a [u8]) -> Option<Self> {
+        Self::read_each(value, |_, _| ())
+    }
+
+    /// As [`parse`](Self::parse), and shows the names and values of a Digest to `visit` on the way, also of a value that then
+    /// breaks the grammar.
+    pub fn read_each(value: &'a [u8], mut visit: impl FnMut(&'a [u8], &'a [u8])) -> Option<Self> {
         let mut cursor = Cursor::new(value);
         cursor.skip_lws();
         let scheme = cursor.token()?;
@@ -35,7 +41,8 @@ impl<'a> AuthParams<'a> {
             return Some(params);
         }
         loop {
-            read_one(&mut cursor)?;
+            let (name, value) = read_one(&mut cursor)?;
+            visit(name, value);
             if !cursor.eat_separator(b',') {
                 break;
             }

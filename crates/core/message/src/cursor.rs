@@ -107,12 +107,17 @@ impl<'a> Cursor<'a> {
     /// A quoted string with its quotes; `None` (and nothing taken) where it is not closed.
     pub(crate) fn quoted(&mut self) -> Option<&'a [u8]> {
         let [b'"', inner @ ..] = self.rest else { return None };
-        let mut escaped = false;
-        let end = inner.iter().position(|byte| {
-            let closes = *byte == b'"' && !escaped;
-            escaped = *byte == b'\\' && !escaped;
-            closes
-        })?;
+        let mut end = 0usize;
+        loop {
+            let behind = inner.get(end..)?;
+            let at = memchr::memchr2(b'"', b'\\', behind)?;
+            end = end.checked_add(at)?;
+            if behind.get(at) == Some(&b'"') {
+                break;
+            }
+            // What is escaped closes nothing.
+            end = end.checked_add(2)?;
+        }
         let (quoted, rest) = self.rest.split_at_checked(end.checked_add(2)?)?;
         self.rest = rest;
         Some(quoted)

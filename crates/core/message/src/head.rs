@@ -160,17 +160,33 @@ impl<'a> Head<'a> {
     /// The whole line of `field`, with its CRLF.
     #[must_use]
     pub fn line(&self, field: &Field) -> &'a [u8] {
-        // Behind a value stands nothing but white space, folds among it.
+        self.bytes.get(usize::from(field.start)..self.line_end(field)).unwrap_or(&[])
+    }
+
+    /// The byte behind the line of `field`.
+    #[inline]
+    fn line_end(&self, field: &Field) -> usize {
+        // Behind a value stands nothing but white space, folds among it; nearly always nothing.
         let behind = self.bytes.get(usize::from(field.value_end)..).unwrap_or(&[]);
-        let next = split_folded_line(behind).map_or(&[][..], |(_, next)| next);
-        let end = self.bytes.len().wrapping_sub(next.len());
-        self.bytes.get(usize::from(field.start)..end).unwrap_or(&[])
+        match behind {
+            [b'\r', b'\n', next, ..] if !matches!(next, b' ' | b'\t') => usize::from(field.value_end).saturating_add(2),
+            _ => {
+                let next = split_folded_line(behind).map_or(&[][..], |(_, next)| next);
+                self.bytes.len().wrapping_sub(next.len())
+            }
+        }
     }
 
     /// The values of all fields called `name`, each a whole header value (possibly a list), in their order.
     pub fn all(&self, name: HeaderName) -> impl Iterator<Item = &'a [u8]> + '_ {
         let fields = self.fields.starting_at(name);
         fields.iter().filter(move |field| field.name == name).map(|field| self.value(field))
+    }
+
+    /// The first field called `name`.
+    #[must_use]
+    pub fn first_field(&self, name: HeaderName) -> Option<&Field> {
+        self.fields.first(name)
     }
 
     /// The value of the first field called `name`.

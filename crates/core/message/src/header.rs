@@ -83,6 +83,7 @@ header_names! {
     PPreferredIdentity "P-Preferred-Identity";
     Warning "Warning";
     Event "Event" b'o';
+    SessionExpires "Session-Expires" b'x';
 }
 
 /// Some of the names.
@@ -120,7 +121,6 @@ const CARRIED: &[&str] = &[
     "Reason",
     "Refer-To",
     "Referred-By",
-    "Session-Expires",
     "Subject",
 ];
 

@@ -18,15 +18,7 @@ impl<'a> Host<'a> {
     /// Reads a host: a name, an IPv4 address, or an IPv6 address in brackets.
     #[must_use]
     pub fn parse(text: &'a [u8]) -> Option<Self> {
-        if let [b'[', inner @ .., b']'] = text {
-            return parse_v6(inner).map(|ip| Self::Ip(IpAddr::V6(ip)));
-        }
-        if text.last().is_some_and(u8::is_ascii_digit)
-            && let Some(ip) = parse_v4(text)
-        {
-            return Some(Self::Ip(IpAddr::V4(ip)));
-        }
-        is_name(text).then_some(Self::Name(text))
+        parse_ip(text).map(Self::Ip).or_else(|| is_name(text).then_some(Self::Name(text)))
     }
 
     /// Whether [`parse`](Self::parse) would read `text`: the digits of an IPv4 address are a name's characters too.
@@ -51,7 +43,7 @@ impl<'a> Host<'a> {
     pub fn same(&self, other: &Host<'_>) -> bool {
         match (self, other) {
             (Self::Ip(a), Host::Ip(b)) => a == b,
-            (Self::Name(a), Host::Name(b)) => undotted(a).eq_ignore_ascii_case(undotted(b)),
+            (Self::Name(a), Host::Name(b)) => a == b || undotted(a).eq_ignore_ascii_case(undotted(b)),
             _ => false,
         }
     }
@@ -64,6 +56,15 @@ impl fmt::Display for Host<'_> {
             Self::Ip(IpAddr::V4(ip)) => write!(f, "{ip}"),
             Self::Ip(IpAddr::V6(ip)) => write!(f, "[{ip}]"),
         }
+    }
+}
+
+/// A literal address: of IPv4, or of IPv6 in brackets.
+fn parse_ip(text: &[u8]) -> Option<IpAddr> {
+    match text {
+        [b'[', inner @ .., b']'] => parse_v6(inner).map(IpAddr::V6),
+        [.., b'0'..=b'9'] => parse_v4(text).map(IpAddr::V4),
+        _ => None,
     }
 }
 
@@ -84,14 +85,15 @@ fn parse_v4(text: &[u8]) -> Option<Ipv4Addr> {
         if at > 0 {
             rest = rest.strip_prefix(b".")?;
         }
-        let digits = rest.iter().take(4).take_while(|byte| byte.is_ascii_digit()).count();
-        let (number, tail) = rest.split_at_checked(digits)?;
-        if digits == 0 || digits > 1 && number.first() == Some(&b'0') {
-            return None;
-        }
-        let number = number.iter().fold(0u16, |sum, digit| sum.wrapping_mul(10).wrapping_add(u16::from(digit & 15)));
-        *octet = u8::try_from(number).ok()?;
+        let [digit @ b'0'..=b'9', tail @ ..] = rest else { return None };
+        *octet = digit & 15;
         rest = tail;
+        while let [digit @ b'0'..=b'9', tail @ ..] = rest
+            && *octet != 0
+        {
+            *octet = octet.checked_mul(10)?.checked_add(digit & 15)?;
+            rest = tail;
+        }
     }
     rest.is_empty().then(|| Ipv4Addr::from(octets))
 }
@@ -157,7 +159,8 @@ impl<'a> HostPort<'a> {
     /// The host as a value.
     #[must_use]
     pub fn host(&self) -> Host<'a> {
-        Host::parse(self.host).unwrap_or(Host::Name(self.host))
+        // What was read as a host is a name where it is no address.
+        parse_ip(self.host).map_or(Host::Name(self.host), Host::Ip)
     }
 }
 

@@ -2,7 +2,7 @@
 //!
 //! The order of use is [`Peek`] (what is needed to admit and to steer), [`Head::scan`] (lines), [`Message::parse`] (what
 //! every element must understand); everything else is parsed when asked for. Nothing is copied: a view borrows the buffer
-//! that the message came in, and what is not edited by a [`Patch`] leaves byte for byte.
+//! that the message came in, and what is not changed by a [`Rewrite`] leaves byte for byte.
 
 #![forbid(unsafe_code)]
 #![deny(
@@ -35,9 +35,9 @@ mod message;
 mod method;
 mod name_addr;
 mod params;
-mod patch;
 mod peek;
 mod reply;
+mod rewrite;
 mod status;
 mod text;
 mod uri;
@@ -53,10 +53,10 @@ pub use message::{CSeq, Message};
 pub use method::Method;
 pub use name_addr::{NameAddr, parse_contacts};
 pub use params::{Param, Params};
-pub use patch::Patch;
 pub use peek::{Kind, Peek};
 pub use reply::Reply;
+pub use rewrite::Rewrite;
 pub use status::Status;
-pub use text::{lossy, parse_decimal, parse_q, split_list, trim, unquote};
+pub use text::{Decimal, lossy, parse_decimal, parse_q, split_list, trim, unquote};
 pub use uri::{Aor, SipUri, TelUri, Uri, unescape};
 pub use via::{MAGIC_COOKIE, Rport, Via};

@@ -10,7 +10,7 @@ use crate::name_addr::NameAddr;
 use crate::peek::Peek;
 use crate::status::Status;
 use crate::text;
-use crate::uri::{SipUri, Uri};
+use crate::uri::Uri;
 use crate::via::Via;
 
 /// CSeq (RFC 3261 §20.16).
@@ -33,6 +33,7 @@ pub struct Message<'a> {
     call_id: &'a [u8],
     cseq: CSeq<'a>,
     max_forwards: Option<u8>,
+    uri: Option<Uri<'a>>,
 }
 
 impl<'a> Message<'a> {
@@ -51,6 +52,8 @@ impl<'a> Message<'a> {
     /// # Errors
     /// The fault, with the head given back.
     #[expect(clippy::result_large_err, reason = "the error holds the head that the answer is built from; it is rare")]
+    // Inlined for the same reason as `new`.
+    #[inline(always)]
     pub fn from_peek(peek: Peek<'a>) -> Result<Self, (Fault, Head<'a>)> {
         let Some(via) = &peek.via else { return Err((fault_without_via(&peek.head), peek.head)) };
         match Required::read(&peek.head, via) {
@@ -76,8 +79,8 @@ impl<'a> Message<'a> {
     /// Inlined, so that the head is moved once: it is some hundred bytes.
     #[inline(always)]
     fn new(head: Head<'a>, via: Via<'a>, required: Required<'a>) -> Self {
-        let Required { body_length, from, to, call_id, cseq, max_forwards } = required;
-        let mut message = Self { head, body: &[], via, from, to, call_id, cseq, max_forwards };
+        let Required { body_length, from, to, call_id, cseq, max_forwards, uri } = required;
+        let mut message = Self { head, body: &[], via, from, to, call_id, cseq, max_forwards, uri };
         message.head.cut_rest(body_length);
         message.body = message.head.rest();
         message
@@ -125,6 +128,12 @@ impl<'a> Message<'a> {
         }
     }
 
+    /// The Request-URI as it was read; `None` for a response.
+    #[must_use]
+    pub const fn uri(&self) -> Option<&Uri<'a>> {
+        self.uri.as_ref()
+    }
+
     /// The body.
     #[must_use]
     pub const fn body(&self) -> &'a [u8] {
@@ -135,6 +144,30 @@ impl<'a> Message<'a> {
     #[must_use]
     pub const fn via(&self) -> &Via<'a> {
         &self.via
+    }
+
+    /// Whether the topmost Via is the only one.
+    #[must_use]
+    pub fn has_one_via(&self) -> bool {
+        self.behind_top_via().is_empty() && !self.head.has_repeated(HeaderSet::of(HeaderName::Via))
+    }
+
+    /// The Via below the topmost one; `None` where there is none, and for one that breaks the grammar.
+    #[must_use]
+    pub fn next_via(&self) -> Option<Via<'a>> {
+        let value = match text::trim_start(self.behind_top_via()) {
+            [b',', next @ ..] => next,
+            _ if self.has_one_via() => return None,
+            _ => self.head.all(HeaderName::Via).nth(1)?,
+        };
+        Via::parse_first(value).map(|(via, _)| via)
+    }
+
+    /// What stands behind the topmost Via in its field: nothing, or a list from the comma on.
+    #[must_use]
+    pub fn behind_top_via(&self) -> &'a [u8] {
+        let value = self.head.first(HeaderName::Via).unwrap_or(&[]);
+        value.get(self.via.text.len()..).unwrap_or(&[])
     }
 
     /// From.
@@ -177,6 +210,7 @@ struct Required<'a> {
     call_id: &'a [u8],
     cseq: CSeq<'a>,
     max_forwards: Option<u8>,
+    uri: Option<Uri<'a>>,
 }
 
 impl<'a> Required<'a> {
@@ -191,6 +225,7 @@ impl<'a> Required<'a> {
             return Err(Fault::Header("Call-ID"));
         }
         let cseq = read_cseq(required(HeaderName::CSeq)?).ok_or(Fault::Header("CSeq"))?;
+        let mut request_uri = None;
         if let StartLine::Request { method, uri } = head.start() {
             // The cookie alone promises an identifier and gives none: requests of this sender cannot be told apart.
             if via.is_bare_cookie() {
@@ -199,13 +234,12 @@ impl<'a> Required<'a> {
             if method != cseq.method {
                 return Err(Fault::CSeqMethod);
             }
-            if !SipUri::is_usual(uri) {
-                let uri = Uri::parse(uri).ok_or(Fault::RequestUri)?;
-                // Headers in a Request-URI are not allowed (RFC 3261 §19.1.1, table 1): they must never become headers.
-                if uri.sip().is_some_and(|uri| uri.headers.is_some()) {
-                    return Err(Fault::RequestUri);
-                }
+            let uri = Uri::parse(uri).ok_or(Fault::RequestUri)?;
+            // Headers in a Request-URI are not allowed (RFC 3261 §19.1.1, table 1): they must never become headers.
+            if uri.sip().is_some_and(|uri| uri.headers.is_some()) {
+                return Err(Fault::RequestUri);
             }
+            request_uri = Some(uri);
         }
         let max_forwards = head.first(HeaderName::MaxForwards).map(read_max_forwards).transpose()?;
         if let Some(contact) = head.first(HeaderName::Contact)
@@ -215,7 +249,7 @@ impl<'a> Required<'a> {
             return Err(Fault::Header("Contact"));
         }
         let body_length = framer::datagram_body(head)?;
-        Ok(Self { body_length, from, to, call_id, cseq, max_forwards })
+        Ok(Self { body_length, from, to, call_id, cseq, max_forwards, uri: request_uri })
     }
 }
 

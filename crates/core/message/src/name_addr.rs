@@ -16,6 +16,7 @@ pub struct NameAddr<'a> {
     pub uri: &'a [u8],
     /// The header's parameters. Without brackets every parameter is the header's (RFC 3261 §20).
     pub params: Params<'a>,
+    tag: Option<&'a [u8]>,
 }
 
 impl<'a> NameAddr<'a> {
@@ -50,11 +51,13 @@ impl<'a> NameAddr<'a> {
         let [b'<', inner @ ..] = bracket else { return None };
         let (uri, behind) = text::split_bracketed(inner);
         let [b'>', params @ ..] = behind else { return None };
-        let valid = match params.split_first_chunk() {
-            Some((name, tag)) => name == b";tag=" && !tag.is_empty() && text::split_value(tag).1.is_empty(),
-            None => params.is_empty(),
+        let (valid, tag) = match params.split_first_chunk() {
+            Some((name, tag)) => {
+                (name == b";tag=" && !tag.is_empty() && text::split_value(tag).1.is_empty(), Some(tag))
+            }
+            None => (params.is_empty(), None),
         };
-        (valid && has_scheme(uri)).then_some(Self { text: value, display, uri, params: Params::from_read(params) })
+        (valid && has_scheme(uri)).then_some(Self { text: value, display, uri, params: Params::from_read(params), tag })
     }
 
     /// The whole grammar.
@@ -63,14 +66,20 @@ impl<'a> NameAddr<'a> {
         cursor.skip_lws();
         let start = cursor.rest();
         let (display, uri) = read_address(&mut cursor)?;
-        let params = Params::read(&mut cursor)?;
+        let mut tag = None;
+        let params = Params::read_each(&mut cursor, |param| {
+            if tag.is_none() && param.is("tag") {
+                tag = Some(param.value);
+            }
+            Some(())
+        })?;
         let length = start.len().checked_sub(cursor.rest().len())?;
         let text = text::trim(start.get(..length)?);
         cursor.skip_lws();
         if !matches!(cursor.peek(), None | Some(b',')) {
             return None;
         }
-        Some((Self { text, display, uri, params }, cursor.rest()))
+        Some((Self { text, display, uri, params, tag: tag.flatten() }, cursor.rest()))
     }
 
     /// The URI, read.
@@ -81,8 +90,8 @@ impl<'a> NameAddr<'a> {
 
     /// The `tag` parameter.
     #[must_use]
-    pub fn tag(&self) -> Option<&'a [u8]> {
-        self.params.value("tag")
+    pub const fn tag(&self) -> Option<&'a [u8]> {
+        self.tag
     }
 }
 

@@ -32,12 +32,8 @@ impl<'a> Params<'a> {
         Self { text }
     }
 
-    /// Reads `*( SEMI generic-param )` up to the end, or up to a comma.
-    pub(crate) fn read(cursor: &mut Cursor<'a>) -> Option<Self> {
-        Self::read_each(cursor, |_| Some(()))
-    }
-
-    /// As [`read`](Self::read), showing each parameter to `visit`, which may refuse it.
+    /// Reads `*( SEMI generic-param )` up to the end, or up to a comma, and shows each parameter to `visit`, which may refuse
+    /// it.
     pub(crate) fn read_each(cursor: &mut Cursor<'a>, mut visit: impl FnMut(Param<'a>) -> Option<()>) -> Option<Self> {
         let before = cursor.rest();
         while cursor.eat_separator(b';') {
@@ -106,10 +102,14 @@ fn read_one<'a>(cursor: &mut Cursor<'a>) -> Option<Param<'a>> {
 mod tests {
     use super::*;
 
+    fn read(text: &[u8]) -> Option<Params<'_>> {
+        Params::read_each(&mut Cursor::new(text), |_| Some(()))
+    }
+
     #[test]
     fn white_space_quotes_and_flags() {
         let text = b" ; a = 1;b;c=\"x;y\" ;\r\n d=[::1]";
-        let params = Params::read(&mut Cursor::new(text)).expect("all valid");
+        let params = read(text).expect("all valid");
         let all: Vec<_> = params.iter().map(|p| (p.name, p.value)).collect();
         let c = &b"\"x;y\""[..];
         assert_eq!(all, [(&b"a"[..], Some(&b"1"[..])), (b"b", None), (b"c", Some(c)), (b"d", Some(b"[::1]"))]);
@@ -119,7 +119,7 @@ mod tests {
     #[test]
     fn empty_names_and_values_are_refused() {
         for bad in [&b";"[..], b";;a", b";a=", b";=1", b";a=\"x"] {
-            assert!(Params::read(&mut Cursor::new(bad)).is_none(), "{bad:?}");
+            assert!(read(bad).is_none(), "{bad:?}");
         }
     }
 }

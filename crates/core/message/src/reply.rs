@@ -5,7 +5,7 @@ use std::io::Write as _;
 use crate::head::Head;
 use crate::header::HeaderName;
 use crate::status::Status;
-use crate::text;
+use crate::text::{self, Decimal};
 
 /// Writes one response into a buffer: the status line and what is copied from the request at once, then the caller's own
 /// headers, then [`finish`](Self::finish).
@@ -28,8 +28,10 @@ impl<'b> Reply<'b> {
         top_via: Option<&[u8]>,
     ) -> Self {
         out.clear();
-        // Writing to a Vec cannot fail.
-        let _ = write!(out, "SIP/2.0 {:03} {reason}\r\n", status.code());
+        // A status has three digits.
+        for part in [b"SIP/2.0 ", Decimal::new(u32::from(status.code())).as_bytes(), b" ", reason.as_bytes(), b"\r\n"] {
+            out.extend_from_slice(part);
+        }
         let mut top_via = top_via;
         for field in request.fields() {
             match field.name {
@@ -84,7 +86,8 @@ fn copy_via(out: &mut Vec<u8>, value: &[u8], top: Option<&[u8]>) {
 }
 
 fn has_tag(value: &[u8]) -> bool {
-    crate::name_addr::NameAddr::parse(value).is_none_or(|addr| addr.params.find("tag").is_some())
+    crate::name_addr::NameAddr::parse(value)
+        .is_none_or(|addr| addr.tag().is_some() || addr.params.find("tag").is_some())
 }
 
 fn write_field(out: &mut Vec<u8>, name: &[u8], value: &[&[u8]]) {

@@ -229,20 +229,19 @@ pub(crate) fn all(text: &[u8], class: u16) -> bool {
 
 /// Like [`all`], where `%HH` escapes may stand too and `text` may be empty.
 pub(crate) fn all_escaped(text: &[u8], class: u16) -> bool {
-    let mut rest = text;
-    loop {
-        while let Some((four, tail)) = rest.split_first_chunk::<4>()
-            && are(*four, class)
-        {
-            rest = tail;
-        }
-        match rest {
-            [] => return true,
-            [b'%', high, low, tail @ ..] if high.is_ascii_hexdigit() && low.is_ascii_hexdigit() => rest = tail,
-            [byte, tail @ ..] if is(*byte, class) => rest = tail,
-            _ => return false,
-        }
+    split_escaped(text, class).1.is_empty()
+}
+
+/// Like [`split_while`], where `%HH` escapes may stand too.
+pub(crate) fn split_escaped(text: &[u8], class: u16) -> (&[u8], &[u8]) {
+    let mut rest = split_while(text, class).1;
+    while let [b'%', high, low, tail @ ..] = rest
+        && high.is_ascii_hexdigit()
+        && low.is_ascii_hexdigit()
+    {
+        rest = split_while(tail, class).1;
     }
+    text.split_at_checked(text.len().wrapping_sub(rest.len())).unwrap_or((text, &[]))
 }
 
 #[inline]
@@ -390,11 +389,42 @@ pub fn parse_decimal(text: &[u8]) -> Option<u64> {
     })
 }
 
+/// A number as it is written.
+#[derive(Clone, Copy, Debug)]
+pub struct Decimal {
+    text: [u8; 10],
+    start: usize,
+}
+
+impl Decimal {
+    /// The digits of `number`, without leading zeros.
+    #[must_use]
+    pub fn new(number: u32) -> Self {
+        let mut decimal = Self { text: [b'0'; 10], start: 10 };
+        let mut left = number;
+        for digit in decimal.text.iter_mut().rev() {
+            *digit = b'0' | u8::try_from(left % 10).unwrap_or(0);
+            left /= 10;
+            decimal.start = decimal.start.saturating_sub(1);
+            if left == 0 {
+                break;
+            }
+        }
+        decimal
+    }
+
+    /// As ASCII.
+    #[must_use]
+    pub fn as_bytes(&self) -> &[u8] {
+        self.text.get(self.start..).unwrap_or(&[])
+    }
+}
+
 /// What a quoted string says, or the text itself where it is not quoted.
 #[must_use]
 pub fn unquote(text: &[u8]) -> Cow<'_, [u8]> {
     let [b'"', inner @ .., b'"'] = text else { return Cow::Borrowed(text) };
-    if !inner.contains(&b'\\') {
+    if memchr::memchr(b'\\', inner).is_none() {
         return Cow::Borrowed(inner);
     }
     let mut said = Vec::with_capacity(inner.len());
@@ -420,7 +450,16 @@ pub fn split_list(value: &[u8]) -> impl Iterator<Item = &[u8]> {
 }
 
 /// Where the first element of a list ends: at a comma, or at the end of the text.
+#[inline]
 fn element_end(text: &[u8]) -> usize {
+    // Most values have no comma at all, and most others one before anything that could hide it.
+    let Some(comma) = memchr::memchr(b',', text) else { return text.len() };
+    let hidden = text.get(..comma).is_none_or(|before| memchr::memchr2(b'"', b'<', before).is_some());
+    if hidden { quoting_element_end(text) } else { comma }
+}
+
+/// The same, byte by byte.
+fn quoting_element_end(text: &[u8]) -> usize {
     let (mut quoted, mut bracketed, mut escaped) = (false, false, false);
     for (at, byte) in text.iter().enumerate() {
         if escaped {
@@ -480,6 +519,13 @@ mod tests {
     }
 
     #[test]
+    fn numbers_are_written_as_they_are_read() {
+        for number in [0, 7, 10, 69, 70, 65_535, 1_000_000_000, u32::MAX] {
+            assert_eq!(Decimal::new(number).as_bytes(), number.to_string().as_bytes());
+        }
+    }
+
+    #[test]
     fn a_log_line_cannot_be_forged() {
         assert_eq!(lossy(b"a\r\nb\x1b[2J\xff"), "a\\r\\nb\\u{1b}[2J\u{fffd}");
         assert!(lossy(&[b'x'; 1000]).ends_with('…'));
@@ -513,6 +559,11 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn elements_end_where_they_do_byte_by_byte(text in "[a\"<>,\\\\ ]{0,24}") {
+            prop_assert_eq!(element_end(text.as_bytes()), quoting_element_end(text.as_bytes()));
+        }
+
         #[test]
         fn many_bytes_at_once_are_as_one_by_one(
             text in proptest::collection::vec(prop_oneof![8 => b'a'..=b'z', 1 => any::<u8>(), 1 => 0u8..32], 0..80),

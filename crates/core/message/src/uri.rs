@@ -1,7 +1,6 @@
 //! SIP, SIPS and TEL URIs: grammar, comparison (RFC 3261 §19.1.4) and the canonical address of record (§10.3 step 5).
 
 use core::fmt;
-use core::net::IpAddr;
 
 use smallvec::SmallVec;
 
@@ -66,16 +65,20 @@ pub struct UriParams<'a> {
 
 impl<'a> UriParams<'a> {
     fn parse(text: &'a [u8]) -> Option<Self> {
-        let params = Self { text };
-        let valid = text.is_empty()
-            || text.first() == Some(&b';')
-                && params.iter().nth(MAX_URI_PARTS).is_none()
-                && params.iter().all(|(name, value)| {
-                    !name.is_empty()
-                        && text::all_escaped(name, PARAM)
-                        && value.is_none_or(|v| !v.is_empty() && text::all_escaped(v, PARAM))
-                });
-        valid.then_some(params)
+        let (mut rest, mut left) = (text, MAX_URI_PARTS);
+        while let [b';', param @ ..] = rest {
+            left = left.checked_sub(1)?;
+            let (name, behind) = text::split_escaped(param, PARAM);
+            let (value, behind) = match behind {
+                [b'=', value @ ..] => text::split_escaped(value, PARAM),
+                _ => (name, behind),
+            };
+            if name.is_empty() || value.is_empty() {
+                return None;
+            }
+            rest = behind;
+        }
+        rest.is_empty().then_some(Self { text })
     }
 
     /// As written, from the first semicolon on.
@@ -95,14 +98,51 @@ impl<'a> UriParams<'a> {
     /// Whether the parameter `name` is there, with or without a value.
     #[must_use]
     pub fn contains(&self, name: &str) -> bool {
-        self.iter().any(|(n, _)| n.eq_ignore_ascii_case(name.as_bytes()))
+        self.find(name).is_some()
     }
 
     /// The value of the parameter `name`.
     #[must_use]
     pub fn value(&self, name: &str) -> Option<&'a [u8]> {
-        self.iter().find(|(n, _)| n.eq_ignore_ascii_case(name.as_bytes()))?.1
+        self.find(name)?
     }
+
+    /// The values of several parameters, found in one pass.
+    #[must_use]
+    pub fn values<const N: usize>(&self, names: [&str; N]) -> [Option<&'a [u8]>; N] {
+        let mut values = [None; N];
+        let mut seen = [false; N];
+        for (name, value) in self.iter() {
+            let wanted = names.iter().zip(&mut seen).zip(&mut values);
+            for ((_, seen), slot) in wanted.filter(|((wanted, _), _)| wanted.as_bytes().eq_ignore_ascii_case(name)) {
+                // As elsewhere, the first of a name counts.
+                if !core::mem::replace(seen, true) {
+                    *slot = value;
+                }
+            }
+        }
+        values
+    }
+
+    /// The first parameter `name`: its value, where it has one.
+    fn find(&self, name: &str) -> Option<Option<&'a [u8]>> {
+        let mut rest = self.text;
+        while let [b';', behind @ ..] = rest {
+            if let Some((begins, behind)) = behind.split_at_checked(name.len())
+                && let [] | [b'=' | b';', ..] = behind
+                && begins.eq_ignore_ascii_case(name.as_bytes())
+            {
+                return Some(behind.strip_prefix(b"=").map(|value| value.get(..param_end(value)).unwrap_or(value)));
+            }
+            rest = behind.get(param_end(behind)..).unwrap_or(&[]);
+        }
+        None
+    }
+}
+
+/// Where the parameter ends that `text` begins with.
+fn param_end(text: &[u8]) -> usize {
+    memchr::memchr(b';', text).unwrap_or(text.len())
 }
 
 impl<'a> Uri<'a> {
@@ -167,15 +207,16 @@ impl<'a> SipUri<'a> {
         Self::parse_usual(text, secure, rest).or_else(|| Self::parse_any(text, secure, rest))
     }
 
-    /// The usual alone: a user without escapes and password, a host that is no IPv6 address, no headers. What is read here
-    /// [`parse_any`](Self::parse_any) would read as the same; what is not may be valid all the same.
-    #[inline(always)]
+    /// The usual alone: a user without escapes and password or none, a host that is no IPv6 address, no headers. What is
+    /// read here [`parse_any`](Self::parse_any) would read as the same; what is not may be valid all the same.
+    #[inline]
     fn parse_usual(text: &'a [u8], secure: bool, rest: &'a [u8]) -> Option<Self> {
-        let (user, rest) = text::split_while(rest, USER);
-        let [b'@', rest @ ..] = rest else { return None };
-        if user.is_empty() {
-            return None;
-        }
+        let (user, behind) = text::split_while(rest, USER);
+        let (user, rest) = match behind {
+            [b'@', host @ ..] if !user.is_empty() => (Some(user), host),
+            _ if memchr::memchr(b'@', behind).is_none() => (None, rest),
+            _ => return None,
+        };
         let (host_port, rest) = HostPort::parse_usual(rest)?;
         let params = match rest {
             [] => UriParams::default(),
@@ -183,13 +224,7 @@ impl<'a> SipUri<'a> {
             [b';', ..] => UriParams::parse(rest)?,
             _ => return None,
         };
-        Some(Self { text, secure, user: Some(user), password: None, host_port, params, headers: None })
-    }
-
-    /// Whether [`parse_usual`](Self::parse_usual) reads `text`; inlined, so that nothing is kept of what it reads.
-    #[inline]
-    pub(crate) fn is_usual(text: &'a [u8]) -> bool {
-        matches!(text, [b's', b'i', b'p', b':', rest @ ..] if Self::parse_usual(text, false, rest).is_some())
+        Some(Self { text, secure, user, password: None, host_port, params, headers: None })
     }
 
     /// The whole grammar.
@@ -326,13 +361,16 @@ impl Aor {
     /// From a user part as written and a host as written.
     #[must_use]
     pub fn new(user: &[u8], host: &[u8]) -> Self {
-        let mut text: SmallVec<[u8; 48]> = Unescaped::new(user).collect();
+        let mut text: SmallVec<[u8; 48]> = match memchr::memchr(b'%', user) {
+            None => SmallVec::from_slice(user),
+            Some(_) => Unescaped::new(user).collect(),
+        };
         text.push(b'@');
-        match Host::parse(host) {
+        match Some(host).filter(|host| host.starts_with(b"[")).and_then(Host::parse) {
             //= rfc5954#4.2
             // One address has many spellings, and the key has one.
-            Some(ip @ Host::Ip(IpAddr::V6(_))) => text.extend_from_slice(ip.to_string().as_bytes()),
-            _ => text.extend(host.strip_suffix(b".").unwrap_or(host).iter().map(u8::to_ascii_lowercase)),
+            Some(ip) => text.extend_from_slice(ip.to_string().as_bytes()),
+            None => push_lower_case(&mut text, host.strip_suffix(b".").unwrap_or(host)),
         }
         Self { text }
     }
@@ -342,7 +380,7 @@ impl Aor {
     pub fn from_unescaped(user: &[u8], host: &[u8]) -> Self {
         let mut text = SmallVec::from_slice(user);
         text.push(b'@');
-        text.extend(host.iter().map(u8::to_ascii_lowercase));
+        push_lower_case(&mut text, host);
         Self { text }
     }
 
@@ -364,6 +402,14 @@ impl Aor {
     pub fn domain(&self) -> &[u8] {
         let at = memchr::memrchr(b'@', &self.text).unwrap_or(self.text.len());
         self.text.get(at.saturating_add(1)..).unwrap_or(&[])
+    }
+}
+
+fn push_lower_case(text: &mut SmallVec<[u8; 48]>, part: &[u8]) {
+    let begin = text.len();
+    text.extend_from_slice(part);
+    if let Some(pushed) = text.get_mut(begin..) {
+        pushed.make_ascii_lowercase();
     }
 }
 

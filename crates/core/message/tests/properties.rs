@@ -7,7 +7,7 @@ mod support;
 
 use proptest::collection::vec;
 use proptest::prelude::*;
-use strowger_message::{Framed, Host, Message, Patch, Peek, Uri, frame_stream};
+use strowger_message::{Framed, Head, Host, Message, Peek, Rewrite, Uri, frame_stream};
 
 proptest! {
     #![proptest_config(ProptestConfig { cases: 512, failure_persistence: None, ..ProptestConfig::default() })]
@@ -47,12 +47,13 @@ proptest! {
             from = at + remove;
         }
         wanted.extend_from_slice(&original[from..]);
-        let mut patch = Patch::new();
-        for (at, remove, text) in edits.iter().rev() {
-            patch.replace(*at, *remove, &[text]);
-        }
+        let head = Head::scan(original).expect("a request");
         let mut out = Vec::new();
-        patch.write(original, &mut out);
+        let mut copy = Rewrite::new(&head, &mut out);
+        for (at, remove, text) in &edits {
+            copy.copy_to(*at).remove(&original[*at..at + remove]).add(&[text]);
+        }
+        copy.finish();
         prop_assert_eq!(out, wanted);
     }
 

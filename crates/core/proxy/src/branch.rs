@@ -3,9 +3,8 @@
 //!
 //! `z9hG4bK` and 42 characters of base64url: kind (1 byte), shard (2), place (8), loop hash (8), tag (12).
 
-use data_encoding::BASE64URL_NOPAD;
-use strowger_foundation::{KeyRing, ShardId, Tag};
-use strowger_message::{Head, HeaderName, MAGIC_COOKIE, Message, Via};
+use strowger_foundation::{KeyRing, ShardId, Tag, base64url};
+use strowger_message::{HeaderName, MAGIC_COOKIE, Message, Via};
 use strowger_transaction::ClientId;
 
 const PAYLOAD: usize = 19;
@@ -45,15 +44,14 @@ impl Branch {
     #[must_use]
     pub fn encode(&self, ring: &KeyRing) -> [u8; BRANCH_LEN] {
         let payload = self.payload();
-        let tag = ring.current().sign(&[&payload]);
         let mut signed = [0; SIGNED];
+        let (front, tag) = signed.split_at_mut(PAYLOAD);
+        front.copy_from_slice(&payload);
+        tag.copy_from_slice(&ring.current().sign(&[&payload]).0);
         let mut text = [0; BRANCH_LEN];
-        for (slot, byte) in signed.iter_mut().zip(payload.into_iter().chain(tag.0)) {
-            *slot = byte;
-        }
         let (cookie, encoded) = text.split_at_mut(MAGIC_COOKIE.len());
         cookie.copy_from_slice(MAGIC_COOKIE);
-        BASE64URL_NOPAD.encode_mut(&signed, encoded);
+        base64url::encode(&signed, encoded);
         text
     }
 
@@ -65,7 +63,7 @@ impl Branch {
             return None;
         }
         let mut signed = [0; SIGNED];
-        BASE64URL_NOPAD.decode_mut(encoded, &mut signed).ok()?;
+        base64url::decode(encoded, &mut signed)?;
         let (payload, tag) = signed.split_first_chunk::<PAYLOAD>()?;
         let tag = Tag(tag.try_into().ok()?);
         if !ring.verify(&[payload], &tag) {
@@ -90,16 +88,10 @@ impl Branch {
             Owner::Stateless(place) => (STATELESS, place),
             Owner::KeepAlive(place) => (KEEP_ALIVE, place),
         };
-        let mut payload = [0; PAYLOAD];
-        let parts = [kind]
-            .into_iter()
-            .chain(self.shard.0.to_be_bytes())
-            .chain(place.to_be_bytes())
-            .chain(self.loop_hash.to_be_bytes());
-        for (slot, byte) in payload.iter_mut().zip(parts) {
-            *slot = byte;
-        }
-        payload
+        let [s0, s1] = self.shard.0.to_be_bytes();
+        let [p0, p1, p2, p3, p4, p5, p6, p7] = place.to_be_bytes();
+        let [l0, l1, l2, l3, l4, l5, l6, l7] = self.loop_hash.to_be_bytes();
+        [kind, s0, s1, p0, p1, p2, p3, p4, p5, p6, p7, l0, l1, l2, l3, l4, l5, l6, l7]
     }
 }
 
@@ -122,7 +114,7 @@ pub fn loop_hash(ring: &KeyRing, message: &Message<'_>) -> u64 {
     let (first, second) = (routes.next().unwrap_or(&[]), routes.next().unwrap_or(&[]));
     let tag = message.from().tag().unwrap_or(&[]);
     let number = message.cseq().number.to_be_bytes();
-    ring.current().hash64(&[message.request_uri(), first, second, tag, message.call_id(), &number])
+    ring.current().table64(&[message.request_uri(), first, second, tag, message.call_id(), &number])
 }
 
 /// The owner of a stateless branch: a function of the branch above, or of RFC 2543's fields where that is no branch
@@ -133,8 +125,8 @@ pub fn stateless_owner(ring: &KeyRing, message: &Message<'_>) -> Owner {
     let number = message.cseq().number.to_be_bytes();
     let key = ring.current();
     let place = match via.rfc3261_branch() {
-        Some(branch) => key.hash64(&[branch, via.sent_by.host, &via.response_port().to_be_bytes()]),
-        None => key.hash64(&[
+        Some(branch) => key.table64(&[branch, via.sent_by.host, &via.response_port().to_be_bytes()]),
+        None => key.table64(&[
             via.text,
             message.from().tag().unwrap_or(&[]),
             message.call_id(),
@@ -147,11 +139,15 @@ pub fn stateless_owner(ring: &KeyRing, message: &Message<'_>) -> Owner {
 
 /// Whether one of the Vias is ours and carries `hash`: the request has been here, and left the same way.
 #[must_use]
-pub fn has_looped(ring: &KeyRing, head: &Head<'_>, hash: u64) -> bool {
-    head.all(HeaderName::Via).flat_map(Via::parse_all).flatten().any(|via| {
+pub fn has_looped(ring: &KeyRing, message: &Message<'_>, hash: u64) -> bool {
+    let is_ours = |via: &Via<'_>| {
         let ours = via.branch.and_then(|branch| Branch::decode(ring, branch));
         ours.is_some_and(|branch| branch.loop_hash == hash)
-    })
+    };
+    if message.has_one_via() {
+        return is_ours(message.via());
+    }
+    message.head().all(HeaderName::Via).flat_map(Via::parse_all).flatten().any(|via| is_ours(&via))
 }
 
 #[cfg(test)]

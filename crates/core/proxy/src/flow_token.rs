@@ -6,9 +6,8 @@
 
 use core::net::{IpAddr, SocketAddr};
 
-use data_encoding::BASE64URL_NOPAD;
 use smallvec::SmallVec;
-use strowger_foundation::{ConnId, Flow, KeyRing, ListenerId, Tag, Transport};
+use strowger_foundation::{ConnId, Flow, KeyRing, ListenerId, Tag, Transport, base64url};
 
 /// A flow's text.
 pub type FlowText = SmallVec<[u8; 64]>;
@@ -112,16 +111,16 @@ fn from_bytes(bytes: &[u8]) -> Option<Flow> {
 
 fn to_text(bytes: &[u8]) -> FlowText {
     let mut text = FlowText::new();
-    text.resize(BASE64URL_NOPAD.encode_len(bytes.len()), 0);
-    BASE64URL_NOPAD.encode_mut(bytes, &mut text);
+    text.resize(base64url::encoded_len(bytes.len()), 0);
+    base64url::encode(bytes, &mut text);
     text
 }
 
 fn to_raw(text: &[u8]) -> Option<Bytes> {
-    let length = BASE64URL_NOPAD.decode_len(text.len()).ok().filter(|length| *length <= 48)?;
+    let length = Some(base64url::decoded_len(text.len())).filter(|length| *length <= 48)?;
     let mut bytes = Bytes::new();
     bytes.resize(length, 0);
-    BASE64URL_NOPAD.decode_mut(text, &mut bytes).ok()?;
+    base64url::decode(text, &mut bytes)?;
     Some(bytes)
 }
 

@@ -183,7 +183,7 @@ impl Proxy {
             Some(To::Name { listener, .. }) => *listener,
             _ => context.source.listener,
         };
-        Some((self.tag_key.hash64(&[message.call_id()]), listener))
+        Some((self.tag_key.table64(&[message.call_id()]), listener))
     }
 
     /// What the DNS said to the question `query`: the flows to what it named, in the order in which they are tried, or what
@@ -417,8 +417,7 @@ impl Proxy {
             .then(|| routing::path(&self.ring, entry, &forwarding.edits.source, forwarding.outbound));
         let hop = Hop {
             request_uri: &to.place.request_uri,
-            sent_by: &exit.sent_by,
-            transport: flow.transport.as_str(),
+            exit,
             branch: &branch,
             record_route: record_route.as_deref(),
             max_breadth,
@@ -464,7 +463,7 @@ impl Proxy {
 
     /// What tells a Request-URI from others of one request.
     pub(crate) fn mark_of(&self, place: &Place) -> u64 {
-        self.tag_key.hash64(&[&place.request_uri])
+        self.tag_key.table64(&[&place.request_uri])
     }
 }
 

@@ -1,11 +1,11 @@
 //! Requests and responses on their way through: what a proxy edits, and nothing else (RFC 3261 §16.6, §16.7).
 
-use std::io::Write as _;
+use core::ops::Range;
 
-use smallvec::SmallVec;
 use strowger_foundation::Flow;
-use strowger_message::{AuthParams, HeaderName, Message, Patch, Via, split_list, unquote};
+use strowger_message::{AuthParams, Decimal, Field, Head, HeaderName, Message, Rewrite, split_list, trim, unquote};
 
+use crate::listener::Listener;
 use crate::local;
 use crate::policy::Changes;
 use crate::routing::RouteSet;
@@ -35,10 +35,8 @@ pub struct Edits<'a> {
 pub struct Hop<'a> {
     /// The Request-URI.
     pub request_uri: &'a [u8],
-    /// Our sent-by.
-    pub sent_by: &'a [u8],
-    /// Our transport, as Via spells it.
-    pub transport: &'a str,
+    /// The listener that it leaves by.
+    pub exit: &'a Listener,
     /// Our branch.
     pub branch: &'a [u8],
     /// Our Record-Route.
@@ -58,60 +56,80 @@ pub struct Hop<'a> {
 /// Writes the request as it leaves on one branch.
 pub fn write_request(out: &mut Vec<u8>, message: &Message<'_>, edits: &Edits<'_>, hop: &Hop<'_>) {
     let head = message.head();
-    let mut patch = Patch::new();
-    let strict = edits.strict;
-    let request_uri = if strict { edits.routes.next_hop() } else { hop.request_uri };
+    let mut copy = Rewrite::new(head, out);
+    let request_uri = if edits.strict { edits.routes.next_hop() } else { hop.request_uri };
     if request_uri != message.request_uri() {
-        let at = head.position_of(message.request_uri());
-        patch.replace(at, message.request_uri().len(), &[request_uri]);
+        copy.remove(message.request_uri()).add(&[request_uri]);
     }
-    let top = head.fields_start();
-    patch.insert(
-        top,
-        &[b"Via: SIP/2.0/", hop.transport.as_bytes(), b" ", hop.sent_by, b";branch=", hop.branch, b"\r\n"],
-    );
-    if let Some(value) = hop.record_route {
-        patch.insert(top, &[b"Record-Route: ", value, b"\r\n"]);
+    copy.copy_to(head.fields_start());
+    add_fields(&mut copy, message, hop);
+    let mut routes = RouteEdit::new(edits);
+    let mut is_top_via = true;
+    for field in head.fields() {
+        if hop.changes.is_some_and(|changes| is_removed(changes, head.line(field))) {
+            copy.remove(head.line(field));
+            continue;
+        }
+        match field.name {
+            HeaderName::Via if is_top_via => {
+                is_top_via = false;
+                if let Some(text) = local::completed_via(message.via(), &edits.source) {
+                    copy.remove(message.via().text).add(&[&text]);
+                }
+            }
+            HeaderName::MaxForwards => {
+                copy.remove(head.value(field)).add(&[hops_left(message).as_bytes()]);
+            }
+            HeaderName::MaxBreadth => {
+                if let Some(breadth) = hop.max_breadth {
+                    copy.remove(head.value(field)).add(&[Decimal::new(breadth).as_bytes()]);
+                }
+            }
+            HeaderName::Route => routes.edit(&mut copy, head, field, hop.request_uri),
+            HeaderName::PAssertedIdentity if edits.strip_identity => {
+                copy.remove(head.line(field));
+            }
+            //= rfc3261#22.3
+            // Credentials for another proxy's realm are that proxy's to take.
+            HeaderName::ProxyAuthorization
+                if edits.strip_credentials.is_some_and(|own| is_of(head.value(field), own)) =>
+            {
+                copy.remove(head.line(field));
+            }
+            _ => {}
+        }
     }
-    for (name, value) in [(&b"Route"[..], hop.path), (b"Path", hop.own_path)] {
+    copy.finish();
+}
+
+/// Adds what stands before the fields of the request itself.
+fn add_fields(copy: &mut Rewrite<'_, '_>, message: &Message<'_>, hop: &Hop<'_>) {
+    let head = message.head();
+    copy.add(&[&hop.exit.via, hop.branch, b"\r\n"]);
+    for (name, value) in [(&b"Record-Route: "[..], hop.record_route), (b"Route: ", hop.path), (b"Path: ", hop.own_path)]
+    {
         if let Some(value) = value {
-            patch.insert(top, &[name, b": ", value, b"\r\n"]);
+            copy.add(&[name, value, b"\r\n"]);
         }
     }
     for (name, value) in hop.changes.iter().flat_map(|changes| &changes.add) {
-        patch.insert(top, &[name, b": ", value, b"\r\n"]);
+        copy.add(&[name, b": ", value, b"\r\n"]);
     }
     if !hop.credentials.is_empty() {
-        patch.insert(top, &[hop.credentials]);
+        copy.add(&[hop.credentials]);
     }
-    edit_max_forwards(&mut patch, message);
-    if let Some(breadth) = hop.max_breadth {
-        edit_max_breadth(&mut patch, message, breadth);
+    if message.max_forwards().is_none() {
+        copy.add(&[b"Max-Forwards: ", hops_left(message).as_bytes(), b"\r\n"]);
     }
-    let via = message.via();
-    if let Some(text) = local::completed_via(via, &edits.source) {
-        patch.replace(head.position_of(via.text), via.text.len(), &[&text]);
+    if let Some(breadth) = hop.max_breadth.filter(|_| head.first(HeaderName::MaxBreadth).is_none()) {
+        copy.add(&[b"Max-Breadth: ", Decimal::new(breadth).as_bytes(), b"\r\n"]);
     }
-    edit_routes(&mut patch, message, &edits.routes, strict, hop.request_uri);
-    for field in head.fields() {
-        let removed = hop.changes.is_some_and(|changes| is_removed(changes, head.line(field)));
-        let goes = removed
-            || match field.name {
-                HeaderName::PAssertedIdentity => edits.strip_identity,
-                //= rfc3261#22.3
-                // Credentials for another proxy's realm are that proxy's to take.
-                HeaderName::ProxyAuthorization => edits.strip_credentials.is_some_and(|realm| {
-                    let given = AuthParams::parse(head.value(field)).and_then(|params| params.value("realm"));
-                    given.is_some_and(|given| *unquote(given) == *realm)
-                }),
-                _ => false,
-            };
-        if goes {
-            let line = head.line(field);
-            patch.remove(head.position_of(line), line.len());
-        }
-    }
-    patch.write(message.bytes(), out);
+}
+
+/// Whether `credentials` are for the realm `own`.
+fn is_of(credentials: &[u8], own: &[u8]) -> bool {
+    let given = AuthParams::parse(credentials).and_then(|params| params.value("realm"));
+    given.is_some_and(|given| *unquote(given) == *own)
 }
 
 /// Whether the header of `line` is one of those that go.
@@ -120,71 +138,62 @@ fn is_removed(changes: &Changes, line: &[u8]) -> bool {
     changes.remove.iter().any(|removed| removed.eq_ignore_ascii_case(name))
 }
 
-fn edit_max_forwards(patch: &mut Patch, message: &Message<'_>) {
-    let head = message.head();
-    let left = message
-        .max_forwards()
-        .unwrap_or(DEFAULT_MAX_FORWARDS)
-        .saturating_sub(u8::from(message.max_forwards().is_some()));
-    let left = number(u32::from(left));
-    match head.first(HeaderName::MaxForwards) {
-        Some(value) => patch.replace(head.position_of(value), value.len(), &[&left]),
-        None => patch.insert(head.fields_start(), &[b"Max-Forwards: ", &left, b"\r\n"]),
-    }
-}
-
-fn edit_max_breadth(patch: &mut Patch, message: &Message<'_>, breadth: u32) {
-    let head = message.head();
-    let text = number(breadth);
-    match head.first(HeaderName::MaxBreadth) {
-        Some(value) => patch.replace(head.position_of(value), value.len(), &[&text]),
-        None => patch.insert(head.fields_start(), &[b"Max-Breadth: ", &text, b"\r\n"]),
-    }
-}
-
-fn number(value: u32) -> SmallVec<[u8; 12]> {
-    let mut text = SmallVec::new();
-    let _ = write!(text, "{value}");
-    text
+/// Max-Forwards of the request as it leaves.
+fn hops_left(message: &Message<'_>) -> Decimal {
+    let left = message.max_forwards().map_or(DEFAULT_MAX_FORWARDS, |hops| hops.saturating_sub(1));
+    Decimal::new(u32::from(left))
 }
 
 /// Removes our own Routes from the front and what became the Request-URI from the end; towards a strict router the next
 /// hop leaves the Routes for the Request-URI, which goes to the end (RFC 3261 §16.6 step 6).
-fn edit_routes(patch: &mut Patch, message: &Message<'_>, routes: &RouteSet<'_>, strict: bool, request_uri: &[u8]) {
-    let head = message.head();
-    let drop_front = routes.ours.saturating_add(usize::from(strict));
-    if drop_front == 0 && !routes.from_last {
-        return;
+struct RouteEdit {
+    /// Those that stay, as they are counted over all fields.
+    kept: Range<usize>,
+    /// Where the next field begins to count.
+    index: usize,
+    /// How many there are.
+    total: usize,
+    strict: bool,
+}
+
+impl RouteEdit {
+    fn new(edits: &Edits<'_>) -> Self {
+        let Edits { ref routes, strict, .. } = *edits;
+        let end = routes.ours.saturating_add(routes.remaining.len());
+        let kept = routes.ours.saturating_add(usize::from(strict))..end;
+        Self { kept, index: 0, total: end.saturating_add(usize::from(routes.from_last)), strict }
     }
-    let total = head.elements(HeaderName::Route).count();
-    let kept = drop_front..total.saturating_sub(usize::from(routes.from_last));
-    let mut index = 0usize;
-    let mut after_last = head.fields_start();
-    for field in head.fields().iter().filter(|field| field.name == HeaderName::Route) {
-        let (value, line) = (head.value(field), head.line(field));
-        let elements: SmallVec<[&[u8]; 4]> = split_list(value).collect();
-        let mine = index..index.saturating_add(elements.len());
-        index = mine.end;
-        let line_at = head.position_of(line);
-        after_last = line_at.saturating_add(line.len());
-        let keep: SmallVec<[&[u8]; 4]> =
-            elements.iter().zip(mine.clone()).filter(|(_, i)| kept.contains(i)).map(|(e, _)| *e).collect();
-        if keep.len() == elements.len() {
-            continue;
+
+    /// Copies what stays of the next Route field.
+    fn edit(&mut self, copy: &mut Rewrite<'_, '_>, head: &Head<'_>, field: &Field, request_uri: &[u8]) {
+        let value = head.value(field);
+        let before = self.index;
+        let mut kept: Option<(&[u8], &[u8])> = None;
+        let mut count = 0usize;
+        for element in split_list(value) {
+            if self.kept.contains(&self.index) {
+                kept = Some((kept.map_or(element, |(first, _)| first), element));
+                count = count.saturating_add(1);
+            }
+            self.index = self.index.saturating_add(1);
         }
-        let (Some(first), Some(last)) = (keep.first(), keep.last()) else {
-            patch.remove(line_at, line.len());
-            continue;
-        };
-        let value_at = head.position_of(value);
-        let keep_from = head.position_of(first);
-        let keep_to = head.position_of(last).saturating_add(last.len());
-        let value_end = value_at.saturating_add(value.len());
-        patch.remove(value_at, keep_from.saturating_sub(value_at));
-        patch.remove(keep_to, value_end.saturating_sub(keep_to));
-    }
-    if strict {
-        patch.insert(after_last, &[b"Route: <", request_uri, b">\r\n"]);
+        match kept {
+            _ if count == self.index.saturating_sub(before) => {}
+            Some((first, last)) => {
+                let from = head.position_of(first).saturating_sub(head.position_of(value));
+                let behind = head.position_of(last).saturating_add(last.len()).saturating_sub(head.position_of(value));
+                copy.remove(value.get(..from).unwrap_or(&[]));
+                copy.remove(value.get(behind..).unwrap_or(&[]));
+            }
+            None => {
+                copy.remove(head.line(field));
+            }
+        }
+        if self.strict && self.index == self.total {
+            let line = head.line(field);
+            let behind = head.position_of(line).saturating_add(line.len());
+            copy.copy_to(behind).add(&[b"Route: <", request_uri, b">\r\n"]);
+        }
     }
 }
 
@@ -192,21 +201,21 @@ fn edit_routes(patch: &mut Patch, message: &Message<'_>, routes: &RouteSet<'_>, 
 #[must_use]
 pub fn write_response(out: &mut Vec<u8>, message: &Message<'_>) -> Option<()> {
     let head = message.head();
-    let field = head.fields().iter().find(|field| field.name == HeaderName::Via)?;
-    let value = head.value(field);
-    let mut patch = Patch::new();
-    match split_list(value).nth(1) {
-        Some(second) => {
-            let at = head.position_of(value);
-            patch.remove(at, head.position_of(second).saturating_sub(at));
-        }
-        None => {
-            next_via(message)?;
-            let line = head.line(field);
-            patch.remove(head.position_of(line), line.len());
-        }
+    let field = head.first_field(HeaderName::Via)?;
+    if message.has_one_via() {
+        return None;
     }
-    patch.write(message.bytes(), out);
+    let (value, behind) = (head.value(field), message.behind_top_via());
+    let ours = match behind.iter().position(|byte| *byte == b',') {
+        Some(comma) => {
+            // As far as the next one's first byte.
+            let next = trim(behind.get(comma.saturating_add(1)..).unwrap_or(&[]));
+            value.get(..value.len().saturating_sub(next.len()))?
+        }
+        None => head.line(field),
+    };
+    let mut copy = Rewrite::new(head, out);
+    copy.remove(ours).finish();
     Some(())
 }
 
@@ -214,18 +223,13 @@ pub fn write_response(out: &mut Vec<u8>, message: &Message<'_>) -> Option<()> {
 #[must_use]
 pub fn merge_challenges(out: &mut Vec<u8>, best: &[u8], other: &Message<'_>) -> Option<()> {
     let best = Message::parse(best).ok()?;
-    let mut patch = Patch::new();
+    let mut copy = Rewrite::new(best.head(), out);
+    copy.copy_to(best.head().fields_start());
     for name in [HeaderName::WwwAuthenticate, HeaderName::ProxyAuthenticate] {
         for challenge in other.head().all(name) {
-            patch.insert(best.head().fields_start(), &[name.as_str().as_bytes(), b": ", challenge, b"\r\n"]);
+            copy.add(&[name.as_str().as_bytes(), b": ", challenge, b"\r\n"]);
         }
     }
-    patch.write(best.bytes(), out);
+    copy.finish();
     Some(())
-}
-
-/// The Via below ours, which says where a response goes that no transaction knows.
-#[must_use]
-pub fn next_via<'a>(message: &Message<'a>) -> Option<Via<'a>> {
-    message.head().elements(HeaderName::Via).nth(1).and_then(|value| Via::parse_first(value).map(|(via, _)| via))
 }

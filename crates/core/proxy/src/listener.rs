@@ -14,13 +14,31 @@ pub struct Listener {
     pub address: SocketAddr,
     /// What Via and Record-Route say, `host:port`.
     pub sent_by: Box<[u8]>,
+    /// How our Via begins, as a line of a request, up to the value of its branch.
+    pub(crate) via: Box<[u8]>,
+    /// How our Record-Route begins, up to its `lr`.
+    pub(crate) route: Box<[u8]>,
 }
 
 impl Listener {
     /// A listener that calls itself by its own address.
     #[must_use]
     pub fn new(transport: Transport, address: SocketAddr) -> Self {
-        Self { transport, address, sent_by: address.to_string().into_bytes().into() }
+        let sent_by = address.to_string();
+        let via = format!("Via: SIP/2.0/{transport} {sent_by};branch=").into_bytes();
+        let route = format!("<sip:{sent_by}{};lr", transport_param(transport)).into_bytes();
+        Self { transport, address, sent_by: sent_by.into_bytes().into(), via: via.into(), route: route.into() }
+    }
+}
+
+/// The URI parameter that names the transport, but for UDP, which needs no name.
+pub(crate) const fn transport_param(transport: Transport) -> &'static str {
+    match transport {
+        Transport::Udp => "",
+        Transport::Tcp => ";transport=tcp",
+        Transport::Tls => ";transport=tls",
+        Transport::Ws => ";transport=ws",
+        Transport::Wss => ";transport=wss",
     }
 }
 

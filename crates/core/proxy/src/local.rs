@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use smallvec::SmallVec;
 use strowger_foundation::{Flow, TagKey};
-use strowger_message::{Head, HeaderName, Host, Message, Reply, Rport, Status, Via};
+use strowger_message::{Decimal, Head, HeaderName, Host, Message, Reply, Rport, Status, Via};
 
 /// A Via value with `received` and `rport` filled in.
 pub type ViaText = SmallVec<[u8; 160]>;
@@ -33,7 +33,8 @@ pub fn completed_via(via: &Via<'_>, source: &Flow) -> Option<ViaText> {
         text.extend_from_slice(via.text.get(from..at).unwrap_or(&[]));
         from = match gap {
             Gap::Port => {
-                let _ = write!(text, "={}", source.peer.port());
+                text.push(b'=');
+                text.extend_from_slice(Decimal::new(u32::from(source.peer.port())).as_bytes());
                 at
             }
             Gap::Received(length) => {
@@ -84,8 +85,7 @@ pub fn reply_flow(via: &Via<'_>, source: &Flow) -> Flow {
 #[must_use]
 pub fn to_tag(key: &TagKey, head: &Head<'_>) -> [u8; 16] {
     let value = |name| head.first(name).unwrap_or(&[]);
-    key.sign(&[value(HeaderName::CallId), value(HeaderName::From), value(HeaderName::CSeq), value(HeaderName::Via)])
-        .to_text()
+    key.sign(&[value(HeaderName::CallId), value(HeaderName::CSeq), value(HeaderName::Via)]).to_text()
 }
 
 /// Begins a response to `message`.
@@ -113,7 +113,9 @@ pub fn begin_from_head<'b>(
     reason: &str,
 ) -> Reply<'b> {
     let via = completed_via(via, source);
-    Reply::begin(out, head, status, reason, &to_tag(key, head), via.as_deref())
+    // A 100 has no tag of ours.
+    let tag = (status != Status::TRYING).then(|| to_tag(key, head));
+    Reply::begin(out, head, status, reason, tag.as_ref().map_or(&[], <[u8; 16]>::as_slice), via.as_deref())
 }
 
 #[cfg(test)]

@@ -1,11 +1,11 @@
 //! Route pre-processing and the next hop (RFC 3261 §16.4, §16.6 steps 6 and 7, §16.12).
 
 use smallvec::SmallVec;
-use strowger_foundation::{Flow, KeyRing, Tag, Transport};
-use strowger_message::{HeaderName, Message, NameAddr, SipUri, Uri};
+use strowger_foundation::{Flow, KeyRing, Tag};
+use strowger_message::{HeaderName, Message, NameAddr, SipUri, Uri, split_list};
 
 use crate::flow_token;
-use crate::listener::Listener;
+use crate::listener::{Listener, transport_param};
 
 /// The URI parameter of our Record-Route that proves the dialog to be one that came through here.
 const DIALOG_PARAM: &str = "dlg";
@@ -33,7 +33,7 @@ pub struct RouteSet<'a> {
     /// The flow of a token of ours: a Path or a Service-Route led the request here (RFC 5626 §5.3).
     pub token: Option<Flow>,
     /// The last of our own Routes: the side of ours on which the request leaves (RFC 5658 §5).
-    pub exit: Option<&'a [u8]>,
+    pub exit: Option<SipUri<'a>>,
     /// The trunk that the dialog goes through, as its id.
     pub trunk: Option<u32>,
 }
@@ -55,8 +55,10 @@ impl<'a> RouteSet<'a> {
     #[must_use]
     pub fn read(ring: &KeyRing, message: &Message<'a>, is_us: impl Fn(&SipUri<'_>) -> bool) -> Option<Self> {
         let mut routes: SmallVec<[&'a [u8]; 4]> = SmallVec::new();
-        for element in message.head().elements(HeaderName::Route) {
-            routes.push(NameAddr::parse(element)?.uri);
+        for value in message.head().all(HeaderName::Route) {
+            for element in split_list(value) {
+                routes.push(NameAddr::parse(element)?.uri);
+            }
         }
         let mut set = Self {
             request_uri: message.request_uri(),
@@ -71,11 +73,11 @@ impl<'a> RouteSet<'a> {
         };
         //= rfc3261#16.4
         // A strict router has put our Record-Route into the Request-URI: the real target is the last Route.
-        if let Some(Uri::Sip(uri)) = Uri::parse(set.request_uri)
-            && is_own_route(&uri, &is_us)
+        if let Some(Uri::Sip(uri)) = message.uri()
+            && is_own_route(uri, &is_us)
             && let Some(last) = set.remaining.pop()
         {
-            set.take_proof(ring, message, &uri);
+            set.take_proof(ring, message, uri);
             set.request_uri = last;
             set.from_last = true;
         }
@@ -84,7 +86,7 @@ impl<'a> RouteSet<'a> {
         {
             set.take_proof(ring, message, &uri);
             set.token = uri.user.and_then(|user| flow_token::verify(ring, user)).or(set.token);
-            set.exit = Some(uri.text);
+            set.exit = Some(uri);
             set.ours = set.ours.saturating_add(1);
         }
         set.remaining.drain(..set.ours);
@@ -94,10 +96,10 @@ impl<'a> RouteSet<'a> {
     /// Looks whether `uri`, a Route of ours, was written for the dialog that the request belongs to. Who was once called
     /// knows the Route of that call: it must open no other, so a request that begins one is never proven.
     fn take_proof(&mut self, ring: &KeyRing, message: &Message<'_>, uri: &SipUri<'_>) {
-        let tag = uri.params.value(DIALOG_PARAM).and_then(Tag::from_text);
-        let (Some(tag), Some(to)) = (tag, message.to().tag()) else { return };
-        let param = |name| uri.params.value(name).unwrap_or(&[]);
-        let (caller, callee, trunk) = (param(CALLER_PARAM), param(CALLEE_PARAM), param(TRUNK_PARAM));
+        let Some(to) = message.to().tag() else { return };
+        let [dialog, caller, callee, trunk] =
+            uri.params.values([DIALOG_PARAM, CALLER_PARAM, CALLEE_PARAM, TRUNK_PARAM]).map(Option::unwrap_or_default);
+        let Some(tag) = Tag::from_text(dialog) else { return };
         let begun_by = |who: &[u8]| ring.verify(&[b"dialog", message.call_id(), who, caller, callee, trunk], &tag);
         let (outside, towards_callee) = if begun_by(message.from().tag().unwrap_or(&[])) {
             (callee, true)
@@ -175,10 +177,10 @@ pub fn record_route(
     let mut value = RecordRoute::new();
     //= rfc5658#5
     if entry.sent_by != exit.sent_by || entry.transport != exit.transport {
-        begin_uri(&mut value, exit);
+        value.extend_from_slice(&exit.route);
         value.extend_from_slice(b">, ");
     }
-    begin_uri(&mut value, entry);
+    value.extend_from_slice(&entry.route);
     for (name, text) in
         [(DIALOG_PARAM, &tag[..]), (CALLER_PARAM, &caller), (CALLEE_PARAM, &callee), (TRUNK_PARAM, &trunk)]
     {
@@ -200,22 +202,7 @@ pub fn path(ring: &KeyRing, listener: &Listener, flow: &Flow, outbound: bool) ->
     value.extend_from_slice(&flow_token::sign(ring, flow));
     value.push(b'@');
     value.extend_from_slice(&listener.sent_by);
-    push_transport(&mut value, listener.transport);
+    value.extend_from_slice(transport_param(listener.transport).as_bytes());
     value.extend_from_slice(if outbound { b";lr;ob>" } else { b";lr>" });
     value
-}
-
-fn begin_uri(value: &mut RecordRoute, listener: &Listener) {
-    value.extend_from_slice(b"<sip:");
-    value.extend_from_slice(&listener.sent_by);
-    push_transport(value, listener.transport);
-    value.extend_from_slice(b";lr");
-}
-
-/// The parameter that names the transport, but for UDP, which needs no name.
-fn push_transport(value: &mut RecordRoute, transport: Transport) {
-    if transport != Transport::Udp {
-        value.extend_from_slice(b";transport=");
-        value.extend(transport.as_str().bytes().map(|byte| byte.to_ascii_lowercase()));
-    }
 }

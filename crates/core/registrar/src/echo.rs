@@ -2,6 +2,7 @@
 
 use smallvec::SmallVec;
 use strowger_foundation::Timestamp;
+use strowger_message::Decimal;
 
 use crate::binding::Binding;
 use crate::instance::GruuKey;
@@ -72,16 +73,8 @@ fn push_escaped(text: &mut Text, part: &[u8], marks: &[u8]) {
     }
 }
 
-fn push_decimal(text: &mut Text, mut number: u64) {
-    let mut digits: SmallVec<[u8; 20]> = SmallVec::new();
-    loop {
-        digits.push(b'0' + u8::try_from(number % 10).unwrap_or(0));
-        number /= 10;
-        if number == 0 {
-            text.extend(digits.into_iter().rev());
-            return;
-        }
-    }
+fn push_decimal(text: &mut Text, number: u64) {
+    text.extend_from_slice(Decimal::new(u32::try_from(number).unwrap_or(u32::MAX)).as_bytes());
 }
 
 /// A preference with as many decimals as it needs.

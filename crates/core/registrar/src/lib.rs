@@ -32,6 +32,7 @@ mod policy;
 mod reach;
 pub mod record;
 mod refusal;
+mod staging;
 mod stripe;
 mod text;
 mod update;

@@ -18,7 +18,8 @@ use crate::plan::Call;
 use crate::policy::Policy;
 use crate::record::{self, Record};
 use crate::refusal::Refusal;
-use crate::stripe::{Order, Stripe, low_half};
+use crate::staging::Order;
+use crate::stripe::{Stripe, low_half};
 use crate::update::Update;
 
 /// Where a REGISTER came from.
@@ -231,9 +232,9 @@ impl Locations {
         record: &mut Vec<u8>,
     ) -> Result<Applied, Refusal> {
         let (shard, hash) = self.place(aor);
-        let call = Call { id: self.call_ids.hash128(&[update.call_id]).to_le_bytes(), cseq: update.cseq };
         let Some(mut stripe) = self.lock(shard) else { return Ok(Applied::default()) };
-        stripe.stage(&self.ground(now), (aor, hash), &Order { policy, source, call, update }, record)
+        let order = Order { policy, source, call: self.call(update), update };
+        stripe.stage(&self.ground(now), (aor, hash), &order, record)
     }
 
     /// Makes of the table what a staged record says. Bindings that went meanwhile stay away, and what the record brings does
@@ -245,7 +246,7 @@ impl Locations {
         }
     }
 
-    /// [`stage`](Self::stage) and [`put`](Self::put) in one.
+    /// [`stage`](Self::stage) and [`put`](Self::put) in one, for where no store keeps what changes. Only the owner calls this.
     ///
     /// # Errors
     /// A [`Refusal`] that becomes the answer; the table is unchanged.
@@ -257,12 +258,10 @@ impl Locations {
         source: &Source,
         update: &Update<'_>,
     ) -> Result<Applied, Refusal> {
-        let mut bytes = Vec::new();
-        let applied = self.stage(now, aor, policy, source, update, &mut bytes)?;
-        if let Ok(record) = Record::parse(&bytes) {
-            self.put(now, &record, None);
-        }
-        Ok(applied)
+        let (shard, hash) = self.place(aor);
+        let Some(mut stripe) = self.lock(shard) else { return Ok(Applied::default()) };
+        let order = Order { policy, source, call: self.call(update), update };
+        stripe.apply(&self.ground(now), (aor, hash), &order)
     }
 
     /// Removes all bindings of `aor`, for its user may not be called any more, and writes that into `record`; says how many
@@ -369,6 +368,10 @@ impl Locations {
                 stripe.check_invariants(|aor| self.place(aor), ShardId(number));
             }
         }
+    }
+
+    fn call(&self, update: &Update<'_>) -> Call {
+        Call { id: self.call_ids.hash128(&[update.call_id]).to_le_bytes(), cseq: update.cseq }
     }
 
     /// The owner of `aor`, and its hash within the owner's stripe.

@@ -4,7 +4,6 @@ use core::time::Duration;
 
 use smallvec::SmallVec;
 use strowger_foundation::Timestamp;
-use strowger_message::Uri;
 
 use crate::binding::Binding;
 use crate::instance::check_contact;
@@ -12,7 +11,7 @@ use crate::locations::Applied;
 use crate::policy::Policy;
 use crate::refusal::Refusal;
 use crate::stripe::Stripe;
-use crate::update::{ContactUpdate, same_uri};
+use crate::update::ContactUpdate;
 
 pub(crate) type Indices = SmallVec<[u32; 8]>;
 
@@ -22,7 +21,7 @@ pub(crate) struct Plan<'u, 'a> {
     /// Current bindings that go, or are written over.
     pub(crate) replaced: Indices,
     /// Contacts that are to be there.
-    pub(crate) wanted: SmallVec<[Wanted<'u, 'a>; 4]>,
+    pub(crate) wanted: SmallVec<[Wanted<'u, 'a>; 1]>,
     /// Something is to go, whether it is there or not.
     pub(crate) removes: bool,
     before: usize,
@@ -38,7 +37,7 @@ pub(crate) struct Wanted<'u, 'a> {
     pub(crate) epoch: Option<u32>,
 }
 
-type Current<'s> = SmallVec<[(u32, &'s Binding, Option<Uri<'s>>); 8]>;
+type Current<'s> = SmallVec<[(u32, &'s Binding); 8]>;
 
 impl Plan<'_, '_> {
     fn after(&self) -> usize {
@@ -58,8 +57,8 @@ impl Stripe {
     ) -> Result<Plan<'u, 'a>, Refusal> {
         let mut plan = Plan::default();
         let mut current = Current::new();
-        for (index, binding) in self.of(aor, hash).filter(|(_, binding)| now < binding.expires) {
-            current.push((index, binding, Uri::parse(binding.uri())));
+        for known in self.of(aor, hash).filter(|(_, binding)| now < binding.expires) {
+            current.push(known);
         }
         plan.before = current.len();
         let mut known = 0usize;
@@ -69,8 +68,8 @@ impl Stripe {
             // Of contacts that are the same within one REGISTER the last counts.
             let superseded = contacts.iter().skip(number + 1).any(|later| later.same(contact));
             let mut is_known = false;
-            for (index, binding, uri) in &current {
-                if !is_same(binding, uri.as_ref(), contact) {
+            for (index, binding) in &current {
+                if !is_same(binding, contact) {
                     continue;
                 }
                 if !call.is_after(binding) {
@@ -118,10 +117,10 @@ impl Call {
 
 //= rfc5626#6
 /// Whether `contact` writes over `binding`.
-fn is_same(binding: &Binding, uri: Option<&Uri<'_>>, contact: &ContactUpdate<'_>) -> bool {
+fn is_same(binding: &Binding, contact: &ContactUpdate<'_>) -> bool {
     match (contact.reg_id, binding.reg_id()) {
         (Some(new), Some(old)) => new == old && binding.is_of(contact.instance),
-        (None, None) => uri.is_some_and(|uri| same_uri(uri, &contact.uri)),
+        (None, None) => contact.has_uri(binding.uri()),
         _ => false,
     }
 }
@@ -130,7 +129,7 @@ fn is_same(binding: &Binding, uri: Option<&Uri<'_>>, contact: &ContactUpdate<'_>
 /// Temporary GRUUs of an instance are good until its newest binding, or where there are flows the newest of the flow, comes
 /// with another Call-ID.
 fn epoch(current: &Current<'_>, contact: &ContactUpdate<'_>, call: Call) -> Option<u32> {
-    let of_instance = || current.iter().map(|(_, binding, _)| *binding).filter(|b| b.is_of(contact.instance));
+    let of_instance = || current.iter().map(|(_, binding)| *binding).filter(|b| b.is_of(contact.instance));
     let before =
         of_instance().filter(|b| contact.reg_id.is_none() || b.reg_id() == contact.reg_id).max_by(|a, b| a.age(b));
     if before.is_some_and(|before| before.call_id != call.id) {

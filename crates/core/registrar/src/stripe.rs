@@ -13,15 +13,12 @@ use crate::chunks::Chunks;
 use crate::connections::Connections;
 use crate::ground::{Ground, Origin};
 use crate::instance::{GruuKey, instance_hash};
-use crate::locations::{Applied, BindingView, KeepAliveDue, Source};
+use crate::locations::{BindingView, KeepAliveDue};
 use crate::piece::Piece;
-use crate::plan::{Call, Indices, Plan, narrow};
+use crate::plan::{Call, Indices};
 use crate::policy::{KeepAlive, Policy};
-use crate::reach::Reach;
-use crate::record::{self, Record, Refresh, State};
-use crate::refusal::Refusal;
+use crate::record::{self, Record};
 use crate::text::Parts;
-use crate::update::{Update, UpdateKind};
 use crate::wheel::{Key, Wheel, is_sparse};
 
 /// Keep-alive timers looked at in one call: those of bindings that have expired are passed over.
@@ -29,9 +26,6 @@ const KEEP_ALIVES_PER_POLL: usize = 64;
 
 /// Bindings whose states are copied while the stripe is locked.
 const BINDINGS_OF_A_PIECE: u32 = 256;
-
-/// Longer than a record may take to be kept.
-const REFRESH_MARGIN: Duration = Duration::from_secs(20);
 
 /// What the table knows of a binding without touching it.
 #[derive(Clone, Copy, Debug)]
@@ -43,14 +37,16 @@ struct Slot {
 #[derive(Debug)]
 pub(crate) struct Stripe {
     table: HashTable<Slot>,
-    bindings: Chunks<Binding>,
+    pub(crate) bindings: Chunks<Binding>,
     connections: Connections,
     expiries: Wheel,
     keep_alives: Wheel,
     addresses: usize,
-    serial: u32,
+    pub(crate) serial: u32,
     keep_alive_interval: Option<Duration>,
-    hasher: Seeded,
+    pub(crate) hasher: Seeded,
+    /// What a record is written into that nobody keeps.
+    pub(crate) scratch: Vec<u8>,
 }
 
 impl Stripe {
@@ -65,6 +61,7 @@ impl Stripe {
             addresses: 0,
             serial: 0,
             keep_alive_interval: None,
+            scratch: Vec::new(),
         }
     }
 
@@ -78,105 +75,14 @@ impl Stripe {
 
     /// The bindings of `aor` that have not expired: by falling q, among equals the newest first.
     pub(crate) fn current<'s>(&'s self, now: Timestamp, aor: &'s [u8], hash: u32) -> SmallVec<[&'s Binding; 8]> {
-        let mut current: SmallVec<[&Binding; 8]> =
-            self.of(aor, hash).map(|(_, b)| b).filter(|b| now < b.expires).collect();
-        current.sort_unstable_by(|a, b| a.precedence(b));
+        let mut current: SmallVec<[&Binding; 8]> = SmallVec::new();
+        for (_, binding) in self.of(aor, hash).filter(|(_, binding)| now < binding.expires) {
+            current.push(binding);
+        }
+        if current.len() > 1 {
+            current.sort_unstable_by(|a, b| a.precedence(b));
+        }
         current
-    }
-
-    //= rfc3261#10.3 steps 6 and 7
-    /// Writes what `order` comes to into `record`, and changes nothing; `record` is empty where nothing is asked for. What is to
-    /// go is written also where it is gone: the store may have what the table has not, such as a refresh that it was told of
-    /// just before it expired.
-    pub(crate) fn stage(
-        &mut self,
-        ground: &Ground<'_>,
-        (aor, hash): (&[u8], u32),
-        order: &Order<'_, '_>,
-        record: &mut Vec<u8>,
-    ) -> Result<Applied, Refusal> {
-        record.clear();
-        self.set_keep_alive(order.policy);
-        let now = ground.now;
-        if u16::try_from(aor.len()).is_err() {
-            return Err(Refusal::BadRequest("Address Too Long"));
-        }
-        match &order.update.kind {
-            UpdateKind::Fetch => Ok(Applied::default()),
-            UpdateKind::RemoveAll => {
-                let current = || self.of(aor, hash).filter(|(_, binding)| now < binding.expires);
-                if !current().all(|(_, binding)| order.call.is_after(binding)) {
-                    return Err(Refusal::OutOfOrder);
-                }
-                let removed = current().count();
-                record::write_state(record, aor, core::iter::empty());
-                Ok(Applied { removed: narrow(removed), ..Applied::default() })
-            }
-            UpdateKind::Contacts(contacts) => {
-                let plan = self.plan(now, (aor, hash), order.policy, contacts, order.call)?;
-                self.write_plan(ground, (aor, hash), order, &plan, record);
-                Ok(plan.applied)
-            }
-        }
-    }
-
-    fn write_plan(
-        &self,
-        ground: &Ground<'_>,
-        (aor, hash): (&[u8], u32),
-        order: &Order<'_, '_>,
-        plan: &Plan<'_, '_>,
-        record: &mut Vec<u8>,
-    ) {
-        let path = order.update.joined_path();
-        let new_epoch = ground.new_epoch(&self.hasher, self.serial);
-        let fresh = plan.wanted.iter().map(|wanted| {
-            let contact = wanted.contact;
-            let reach = Reach::of(order.policy.nat, order.source, order.update, contact);
-            let epoch = if contact.instance.is_empty() { 0 } else { wanted.epoch.unwrap_or(new_epoch) };
-            let (uri, instance) = (contact.uri.as_bytes(), contact.instance);
-            let parts = Parts { aor, uri, path: &path, instance, reg_id: contact.reg_id.unwrap_or(0), epoch };
-            let expires = ground.store_time(ground.now + wanted.lifetime);
-            let preference = Preference::new(contact.q, reach.translated);
-            ground.state(parts, order.call, expires, &reach.flow, preference, true)
-        });
-        let fresh: SmallVec<[State<'_>; 4]> = fresh.collect();
-        if !plan.removes && self.is_refresh(ground.now, &plan.replaced, &fresh) {
-            let refresh = |state: &State<'_>| Refresh {
-                expires: state.expires,
-                cseq: state.cseq,
-                fingerprint: state.parts.fingerprint(),
-            };
-            record::write_refresh(record, aor, fresh.iter().map(refresh));
-            return;
-        }
-        let stays = |(index, binding): &(u32, &Binding)| ground.now < binding.expires && !plan.replaced.contains(index);
-        let mut kept: SmallVec<[&Binding; 8]> = self.of(aor, hash).filter(stays).map(|(_, binding)| binding).collect();
-        kept.sort_unstable_by(|a, b| a.age(b));
-        let kept = kept.into_iter().map(|binding| {
-            let renewed = fresh.iter().rev().find(|state| binding.is_of(state.parts.instance));
-            let epoch = renewed.map_or(binding.text.epoch(), |state| state.parts.epoch);
-            let call = Call { id: binding.call_id, cseq: binding.cseq };
-            let parts = Parts { epoch, ..binding.text.parts() };
-            let expires = ground.store_time(binding.expires);
-            ground.state(parts, call, expires, &binding.flow(), binding.place.preference, false)
-        });
-        record::write_state(record, aor, kept.chain(fresh.iter().copied()));
-    }
-
-    /// Whether `fresh` are the bindings at `replaced`, but for their times. What may have expired before the record is kept
-    /// cannot be renewed then: it is written whole.
-    fn is_refresh(&self, now: Timestamp, replaced: &Indices, fresh: &[State<'_>]) -> bool {
-        let lasts = |old: &Binding| now + REFRESH_MARGIN < old.expires;
-        replaced.len() == fresh.len()
-            && replaced.iter().filter_map(|index| self.bindings.get(*index)).all(lasts)
-            && fresh.iter().all(|state| {
-                replaced.iter().filter_map(|index| self.bindings.get(*index)).any(|old| {
-                    old.text.parts() == state.parts
-                        && old.call_id == state.call_id
-                        && old.place == Place::new(&state.flow(), Preference::new(state.q, state.translated))
-                })
-            })
     }
 
     /// Makes of an address what `record` says.
@@ -424,7 +330,7 @@ impl Stripe {
     }
 
     /// Gives the binding at `index` new times; it becomes the youngest.
-    fn touch(&mut self, now: Timestamp, hash: u32, index: u32, expires: Timestamp, cseq: u32) {
+    pub(crate) fn touch(&mut self, now: Timestamp, hash: u32, index: u32, expires: Timestamp, cseq: u32) {
         self.serial = self.serial.wrapping_add(1);
         let key = Key { hash, serial: self.serial };
         let Some(binding) = self.bindings.get_mut(index) else { return };
@@ -536,14 +442,6 @@ impl Stripe {
             }
         }
     }
-}
-
-/// What a REGISTER wants, and whose it is.
-pub(crate) struct Order<'o, 'a> {
-    pub(crate) policy: &'o Policy,
-    pub(crate) source: &'o Source,
-    pub(crate) call: Call,
-    pub(crate) update: &'o Update<'a>,
 }
 
 /// What a binding becomes.

@@ -47,7 +47,6 @@ pub struct Supported {
 }
 
 /// The three kinds of REGISTER.
-#[expect(clippy::large_enum_variant, reason = "it lives on the stack for one REGISTER, and most have a Contact")]
 #[derive(Clone, Debug)]
 pub enum UpdateKind<'a> {
     /// No Contact: only the present bindings are asked for.
@@ -55,7 +54,7 @@ pub enum UpdateKind<'a> {
     /// `Contact: *` with `Expires: 0`.
     RemoveAll,
     /// Bindings to add, to refresh and to remove.
-    Contacts(SmallVec<[ContactUpdate<'a>; 4]>),
+    Contacts(SmallVec<[ContactUpdate<'a>; 1]>),
 }
 
 /// One Contact.
@@ -89,7 +88,7 @@ impl<'a> Update<'a> {
             message.head().only(HeaderName::Expires).map_err(|_| Refusal::BadRequest("Repeated Expires Header"))?;
         let expires_s = expires.and_then(read_seconds);
         let supported = Supported::read(message);
-        let first_hop = message.head().elements(HeaderName::Via).nth(1).is_none();
+        let first_hop = message.has_one_via();
         let (path, path_is_outbound) = read_path(message)?;
         let mut contacts = SmallVec::new();
         let (mut elements, mut star) = (0usize, false);
@@ -144,6 +143,9 @@ impl<'a> Update<'a> {
 impl Supported {
     fn read(message: &Message<'_>) -> Self {
         let mut supported = Self::default();
+        if message.head().first(HeaderName::Supported).is_none() {
+            return supported;
+        }
         for tag in message.head().elements(HeaderName::Supported) {
             supported.outbound |= tag.eq_ignore_ascii_case(b"outbound");
             supported.gruu |= tag.eq_ignore_ascii_case(b"gruu");
@@ -178,6 +180,9 @@ fn check_flows(contacts: &mut [ContactUpdate<'_>], supported: Supported, can_kee
 fn read_path<'a>(message: &Message<'a>) -> Result<(Path<'a>, bool), Refusal> {
     const BAD: Refusal = Refusal::BadRequest("Bad Path Header");
     let (mut path, mut outbound, mut length) = (Path::new(), false, 0usize);
+    if message.head().first(HeaderName::Path).is_none() {
+        return Ok((path, outbound));
+    }
     for value in message.head().elements(HeaderName::Path) {
         let uri = NameAddr::parse(value).filter(|value| value.text.contains(&b'<')).and_then(|value| value.parse_uri());
         let Some(Uri::Sip(uri)) = uri else { return Err(BAD) };
@@ -221,20 +226,20 @@ impl<'a> ContactUpdate<'a> {
         Ok(Self { uri, expires_s, q, instance, reg_id })
     }
 
+    /// Whether its URI is `uri`; the same bytes need no reading.
+    pub(crate) fn has_uri(&self, uri: &[u8]) -> bool {
+        uri == self.uri.as_bytes() || Uri::parse(uri).is_some_and(|uri| uri.same(&self.uri))
+    }
+
     //= rfc5626#6
     /// Whether both are one binding: the same flow of the same instance, or without a flow the same URI.
     pub(crate) fn same(&self, other: &Self) -> bool {
         match (self.reg_id, other.reg_id) {
             (Some(one), Some(other_one)) => one == other_one && same_instance(self.instance, other.instance),
-            (None, None) => same_uri(&self.uri, &other.uri),
+            (None, None) => self.uri.as_bytes() == other.uri.as_bytes() || self.uri.same(&other.uri),
             _ => false,
         }
     }
-}
-
-/// URI comparison; the same bytes need no reading.
-pub(crate) fn same_uri(a: &Uri<'_>, b: &Uri<'_>) -> bool {
-    a.as_bytes() == b.as_bytes() || a.same(b)
 }
 
 /// Delta-seconds; what exceeds 2^32−1 is that, what is no number is nothing.

@@ -43,12 +43,18 @@ pub(crate) struct Accounts {
     seed: u64,
     /// Registrations that were begun.
     begun: u64,
+    /// Nothing has happened to any since all was done that there was to do.
+    is_settled: bool,
+    /// The earliest of their timers, while they are settled.
+    next: Option<Timestamp>,
 }
 
 impl Accounts {
     pub(crate) fn new(shard: ShardId, seed: u64, trunks: &[Arc<Trunk>]) -> Self {
-        let mut accounts = Self { list: Slab::new(), is_home: shard == ShardId(0), seed, begun: 0 };
+        let is_home = shard == ShardId(0);
+        let mut accounts = Self { list: Slab::new(), is_home, seed, begun: 0, is_settled: true, next: None };
         accounts.handle_config(Timestamp::ZERO, trunks);
+        accounts.settle();
         accounts
     }
 
@@ -58,6 +64,7 @@ impl Accounts {
         if !self.is_home {
             return;
         }
+        self.is_settled = false;
         let wanted = |trunk: &Arc<Trunk>| trunk.account.is_some();
         for (_, account) in &mut self.list {
             let before = account.registration.trunk();
@@ -98,6 +105,7 @@ impl Accounts {
 
     /// Ends every registration: the server is being stopped.
     pub(crate) fn leave(&mut self, now: Timestamp) {
+        self.is_settled = false;
         for (_, account) in &mut self.list {
             if !core::mem::replace(&mut account.is_leaving, true) {
                 account.registration.unregister(now);
@@ -105,11 +113,27 @@ impl Accounts {
         }
     }
 
-    pub(crate) fn poll_timeout(&self) -> Option<Timestamp> {
-        self.list.iter().filter_map(|(_, account)| account.registration.poll_timeout()).min()
+    pub(crate) const fn poll_timeout(&self) -> Option<Timestamp> {
+        self.next
+    }
+
+    /// Whether there is nothing to send and nothing to tell; so it is nearly always.
+    pub(crate) const fn is_settled(&self) -> bool {
+        self.is_settled
+    }
+
+    /// All is sent and told.
+    pub(crate) fn settle(&mut self) {
+        self.next = self.list.iter().filter_map(|(_, account)| account.registration.poll_timeout()).min();
+        // One that failed at once is tried elsewhere with the next input.
+        self.is_settled = !self.list.iter().any(|(_, account)| account.is_ready());
     }
 
     pub(crate) fn handle_timeout(&mut self, now: Timestamp) {
+        if self.next.is_none_or(|next| next > now) {
+            return;
+        }
+        self.is_settled = false;
         for (_, account) in &mut self.list {
             if account.registration.poll_timeout().is_some_and(|at| at <= now) {
                 account.registration.handle_timeout(now);
@@ -148,7 +172,9 @@ impl Accounts {
         Some((account.registration.trunk().name.clone(), status))
     }
 
+    /// The account whose requests have this user's number; something is about to happen to it.
     fn of_user(&mut self, user: u32) -> Option<&mut Account> {
+        self.is_settled = false;
         self.list.get_mut(usize::try_from(user.checked_sub(OWN_USERS)?).ok()?)
     }
 }
@@ -162,6 +188,11 @@ fn is_same_contact(before: &Trunk, after: &Trunk) -> bool {
 }
 
 impl Account {
+    /// Whether it has a request to send, and knows where to.
+    fn is_ready(&self) -> bool {
+        self.registration.wants_request() && !self.is_asking
+    }
+
     /// The place that was tried is no good: the next one, or later again.
     fn fail(&mut self, now: Timestamp) {
         self.failed = self.failed.saturating_add(1);
@@ -178,9 +209,8 @@ impl Account {
 impl Shard {
     /// Sends what the registrations want to be sent.
     pub(crate) fn drive_accounts(&mut self, now: Timestamp) {
-        let ready = |account: &Account| account.registration.wants_request() && !account.is_asking;
-        let wanting: SmallVec<[usize; 4]> =
-            self.accounts.list.iter().filter(|(_, account)| ready(account)).map(|(index, _)| index).collect();
+        let ready = self.accounts.list.iter().filter(|(_, account)| account.is_ready());
+        let wanting: SmallVec<[usize; 4]> = ready.map(|(index, _)| index).collect();
         for index in wanting {
             self.drive_account(now, index);
         }
@@ -222,6 +252,7 @@ impl Shard {
     }
 
     fn register_at(&mut self, now: Timestamp, index: usize, answer: &Answer) {
+        self.accounts.is_settled = false;
         let mut hops: SmallVec<[Hop; 4]> = SmallVec::new();
         if let Ok(located) = answer {
             let choice = self.proxy.tag_key().hash64(&[&index.to_be_bytes()]);

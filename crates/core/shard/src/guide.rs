@@ -9,11 +9,11 @@ use smallvec::SmallVec;
 use strowger_foundation::{Flow, KeyRing, TagKey, Timestamp};
 use strowger_locate::{Names, Outages, QueryId, Question as Name};
 use strowger_message::{Message, Uri};
-use strowger_proxy::{Guide, Target, forward};
+use strowger_proxy::{Guide, Target};
 use strowger_registrar::Locations;
 use strowger_trunk::{Challenged, answer_challenge};
 
-use crate::places::is_one_host;
+use crate::places::{Choice, is_one_host};
 use crate::shard::FOR_NOBODY;
 use crate::snapshot::Snapshot;
 use crate::way::Question;
@@ -34,7 +34,7 @@ pub(crate) struct ShardGuide<'a> {
 
 impl Guide for ShardGuide<'_> {
     fn upstream(&mut self, response: &Message<'_>) -> Option<Flow> {
-        let via = forward::next_via(response)?;
+        let via = response.next_via()?;
         let transport = via.transport()?;
         let ip = via.response_ip().filter(|ip| is_one_host(*ip))?;
         let peer = SocketAddr::new(ip, via.response_port());
@@ -63,6 +63,7 @@ impl Guide for ShardGuide<'_> {
             ring: &self.ring,
             method: request.method(),
             request_uri,
+            uri: Some(uri),
             next_hop: request_uri,
             proven: false,
             outside: None,
@@ -71,7 +72,7 @@ impl Guide for ShardGuide<'_> {
             // A redirection leads nobody where he could not have gone by himself.
             source: *source,
             exit: self.source.listener,
-            choice: self.tag_key.hash64(&[request.call_id()]),
+            choice: Choice::OfCall(&self.tag_key, request.call_id()),
             refresh: &refresh,
         };
         let targets = question.follow(&uri);

@@ -188,7 +188,8 @@ impl Keeping {
         self.spare.pop().unwrap_or_default()
     }
 
-    pub(crate) fn give_back(&mut self, buffer: Vec<u8>) {
+    pub(crate) fn give_back(&mut self, mut buffer: Vec<u8>) {
+        buffer.clear();
         if self.spare.len() < SPARE && buffer.capacity() <= 4096 {
             self.spare.push(buffer);
         }

@@ -4,7 +4,7 @@ use core::cell::Cell;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use smallvec::SmallVec;
-use strowger_foundation::{Flow, KeyRing, ListenerId, Timestamp, Transport};
+use strowger_foundation::{Flow, KeyRing, ListenerId, TagKey, Timestamp, Transport};
 use strowger_locate::{Answer, Failure, Hop, Located, Lookup, Names, Outages, Question};
 use strowger_message::{Host, NameAddr, SipUri, Status, Uri, split_list};
 use strowger_proxy::{Place, Reach, Stateless, Target, To, flow_token};
@@ -21,8 +21,26 @@ pub(crate) struct Places<'a> {
     pub(crate) outages: &'a Outages,
     pub(crate) ring: &'a KeyRing,
     pub(crate) exit: ListenerId,
-    pub(crate) choice: u64,
+    pub(crate) choice: Choice<'a>,
     pub(crate) refresh: &'a Cell<Option<Box<Question>>>,
+}
+
+/// What chooses among targets by weight.
+#[derive(Clone, Copy)]
+pub(crate) enum Choice<'a> {
+    /// As it was made when the DNS was asked.
+    Made(u64),
+    /// By a hash of the Call-ID, so that all of a call goes one way; reckoned where there is something to choose.
+    OfCall(&'a TagKey, &'a [u8]),
+}
+
+impl Choice<'_> {
+    fn number(self) -> u64 {
+        match self {
+            Self::Made(number) => number,
+            Self::OfCall(key, call_id) => key.table64(&[call_id]),
+        }
+    }
 }
 
 /// Where a Request-URI is sent to; none where no listener reaches it.
@@ -31,14 +49,13 @@ pub(crate) type Found = SmallVec<[Place; 1]>;
 impl Places<'_> {
     /// Where `uri` says, for a request whose Request-URI is `request_uri`.
     pub(crate) fn of_uri(&self, uri: &SipUri<'_>, request_uri: SmallVec<[u8; 64]>) -> Result<Found, Status> {
-        let transport = transport_of(uri).ok_or(Status::BAD_GATEWAY)?;
-        if let Some((chosen, address)) = literal_address(uri) {
-            let reach = if transport.is_some() { Reach::Fixed } else { Reach::Address };
-            let flow = self.flow_to(Hop { transport: chosen, address });
-            return Ok(flow
-                .map(|flow| Place { request_uri, to: To::Flow(flow), path: None, reach })
-                .into_iter()
-                .collect());
+        let named = transport_of(uri).ok_or(Status::BAD_GATEWAY)?;
+        let transport = named.unwrap_or(Transport::Udp);
+        if let Some(address) = literal_address(uri, transport) {
+            let reach = if named.is_some() { Reach::Fixed } else { Reach::Address };
+            let flow = self.flow_to(Hop { transport, address });
+            let place = |flow| Place { request_uri, to: To::Flow(flow), path: None, reach };
+            return Ok(flow.map_or_else(Found::new, |flow| Found::from_buf([place(flow)])));
         }
         let question = question_of(uri).ok_or(Status::BAD_GATEWAY)?;
         self.of_name(&question, &request_uri)
@@ -93,13 +110,15 @@ impl Places<'_> {
         }
         let from = Self { exit: binding.flow.listener, ..*self };
         let by_flow = Reach::Flow { lost: Status::TEMPORARILY_UNAVAILABLE };
-        let same_transport = sip
-            .is_none_or(|uri| transport_of(uri).flatten().is_none_or(|transport| transport == binding.flow.transport));
-        if binding.translated || (binding.flow.connection.is_some() && same_transport) {
+        let same_transport = || {
+            let named = sip.and_then(|uri| transport_of(uri).flatten());
+            named.is_none_or(|transport| transport == binding.flow.transport)
+        };
+        if binding.translated || (binding.flow.connection.is_some() && same_transport()) {
             let known = self.snapshot.listeners.get(binding.flow.listener);
             known.filter(|own| own.transport == binding.flow.transport && is_one_host(binding.flow.peer.ip()))?;
             let place = Place { request_uri, to: To::Flow(binding.flow), path: None, reach: by_flow };
-            return Some([place].into_iter().collect());
+            return Some(Found::from_buf([place]));
         }
         let places = from.of_uri(sip?, request_uri).ok()?;
         (!places.is_empty()).then_some(places)
@@ -125,7 +144,7 @@ impl Places<'_> {
             if let Some(flow) = token_of(self.ring, uri) {
                 let path = (!rest.is_empty()).then(|| rest.into());
                 let reach = Reach::Flow { lost: Status::TEMPORARILY_UNAVAILABLE };
-                return Some([Place { request_uri, to: To::Flow(flow), path, reach }].into_iter().collect());
+                return Some(Found::from_buf([Place { request_uri, to: To::Flow(flow), path, reach }]));
             }
             path = rest;
         }
@@ -136,7 +155,7 @@ impl Places<'_> {
         let Action::Proxy { targets, stateless, trunk } = &route.action else { return Err(Status::BAD_GATEWAY) };
         let mut places = Found::new();
         let mut failure = Status::BAD_GATEWAY;
-        for target in route::in_turn(targets, self.choice) {
+        for target in route::in_turn(targets, self.choice.number()) {
             let request_uri = route.request_uri(request_uri, target, trunk.is_some());
             match self.of_target(target, &request_uri) {
                 Ok(found) => places.extend(found),
@@ -178,7 +197,7 @@ impl Places<'_> {
             }
             Lookup::Unknown => {
                 let to = To::Name { question: Box::new(question.clone()), listener: self.exit };
-                return Ok([place(to)].into_iter().collect());
+                return Ok(Found::from_buf([place(to)]));
             }
         };
         let flows = self.flows_of(&answer)?;
@@ -200,7 +219,7 @@ impl Places<'_> {
 
     fn in_order(&self, located: &Located) -> SmallVec<[Flow; 4]> {
         let mut hops: SmallVec<[Hop; 4]> = SmallVec::new();
-        located.order(self.choice, |hop| self.outages.is_out(self.now, hop), &mut hops);
+        located.order(self.choice.number(), |hop| self.outages.is_out(self.now, hop), &mut hops);
         hops.into_iter().filter_map(|hop| self.flow_to(hop)).collect()
     }
 
@@ -255,7 +274,7 @@ pub(crate) fn question_of(uri: &SipUri<'_>) -> Option<Question> {
 
 /// The peer of a literal address, as one would send there by `transport`.
 pub(crate) fn peer_of(uri: &SipUri<'_>) -> Option<SocketAddr> {
-    literal_address(uri).map(|(_, address)| address)
+    literal_address(uri, transport_of(uri)?.unwrap_or(Transport::Udp))
 }
 
 /// Whether an address that a message names can be one host's: nothing is ever sent to all of them.
@@ -277,9 +296,8 @@ fn token_of(ring: &KeyRing, uri: &SipUri<'_>) -> Option<Flow> {
     flow_token::verify(ring, uri.user?)
 }
 
-/// The literal address that a URI names, and its transport.
-fn literal_address(uri: &SipUri<'_>) -> Option<(Transport, SocketAddr)> {
+/// The literal address that a URI names, as one would send there by `transport`.
+fn literal_address(uri: &SipUri<'_>, transport: Transport) -> Option<SocketAddr> {
     let ip = host_of(uri)?.ip().filter(|ip| is_one_host(*ip))?;
-    let transport = transport_of(uri)?.unwrap_or(Transport::Udp);
-    Some((transport, SocketAddr::new(ip, uri.port().unwrap_or(transport.default_port()))))
+    Some(SocketAddr::new(ip, uri.port().unwrap_or(transport.default_port())))
 }

@@ -26,6 +26,9 @@ const RETRY_AFTER: Duration = Duration::from_secs(5);
 /// While the registrations of before are still being read.
 pub(crate) const LOADING: Refusal = Refusal::Later("Registrations Are Being Loaded", Duration::from_secs(2));
 
+/// An address of record.
+type AorText = SmallVec<[u8; 48]>;
+
 /// A REGISTER on its way through the registrar.
 #[derive(Clone, Copy)]
 struct Registering<'a, 'm> {
@@ -56,7 +59,7 @@ impl Shard {
         }
         let request = self.proxy.transactions().pool().copy_of(message.bytes());
         let (is_answered, is_closed, is_barred) = (false, false, false);
-        let waiting = Waiting { server, source, request, aor: aor.clone(), is_answered, is_closed, is_barred };
+        let waiting = Waiting { server, source, request, aor: (*aor).into(), is_answered, is_closed, is_barred };
         let (ticket, is_first) = self.keeping.add(now, waiting);
         if is_first && !self.enact(now, Registering { server, source, message, aor: &aor }, Some(ticket)) {
             self.end_wait(now, ticket);
@@ -65,7 +68,7 @@ impl Shard {
 
     //= rfc3261#10.3
     /// Steps 1 to 5: the address of record whose bindings the sender may change.
-    fn registrant(&mut self, now: Timestamp, request: &Request<'_, '_>) -> Result<Box<[u8]>, Refusal> {
+    fn registrant(&mut self, now: Timestamp, request: &Request<'_, '_>) -> Result<AorText, Refusal> {
         let (message, snapshot) = (request.message, request.snapshot);
         let required = not_understood(message);
         if !required.is_empty() {
@@ -78,7 +81,7 @@ impl Shard {
         let Some(claimed) = snapshot.identity(&to) else {
             return Err(Refusal::Status(Status::NOT_FOUND, Some("Domain Not Served Here")));
         };
-        let aor: Box<[u8]> = snapshot.directory.resolve(claimed.as_bytes()).into();
+        let aor = SmallVec::from_slice(snapshot.directory.resolve(claimed.as_bytes()));
         // A trunk calls, and registers nobody; and its address can be claimed by whoever can forge a datagram.
         if snapshot.auth.requires(b"REGISTER") && !snapshot.auth.trusts(request.source.peer.ip()) {
             let (header, status) = (HeaderName::Authorization, Status::UNAUTHORIZED);
@@ -98,7 +101,12 @@ impl Shard {
         let staged = Update::read(message).and_then(|mut update| {
             leave_own_hops(&snapshot, &mut update);
             let source = Source { flow: source, via_sent_by_matches: via_matches(message, &source) };
-            self.locations.stage(now, aor, &snapshot.registrar, &source, &update, &mut record)?;
+            match snapshot.registrar.durability {
+                Durability::Memory => self.locations.apply(now, aor, &snapshot.registrar, &source, &update)?,
+                Durability::WriteBehind | Durability::WriteThrough => {
+                    self.locations.stage(now, aor, &snapshot.registrar, &source, &update, &mut record)?
+                }
+            };
             Ok(update)
         });
         let update = match staged {
@@ -261,9 +269,11 @@ impl Shard {
         let policy = &snapshot.registrar;
         let locations = Arc::clone(&self.locations);
         let ring = *self.proxy.ring();
-        let times = [now.as_nanos().to_be_bytes(), u64::from(update.cseq).to_be_bytes()];
-        let nonce = self.proxy.tag_key().hash64(&[times.as_flattened(), update.call_id]);
-        let seal = |key: &GruuKey| gruu::seal(&ring, key, nonce);
+        let tag_key = *self.proxy.tag_key();
+        let seal = |key: &GruuKey| {
+            let times = [now.as_nanos().to_be_bytes(), u64::from(update.cseq).to_be_bytes()];
+            gruu::seal(&ring, key, tag_key.hash64(&[times.as_flattened(), update.call_id]))
+        };
         let wants_gruu = policy.gruu && update.supported.gruu;
         let flow_timer = source.transport.is_reliable() && update.first_hop;
         self.answer(now, server, source, message, Status::OK, None, |reply| {

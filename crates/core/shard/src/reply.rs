@@ -34,6 +34,10 @@ pub(crate) enum Refusal {
     BadExtension(SmallVec<[u8; 64]>),
 }
 
+//= rfc3261#21.5.4
+/// What a route says that leads nowhere at the time. Soon is time enough: who obeys sends nothing at all meanwhile.
+pub(crate) const OUT_OF_SERVICE: Refusal = Refusal::Later("No Gateway In Service", Duration::from_secs(5));
+
 impl From<Status> for Refusal {
     fn from(status: Status) -> Self {
         Self::Status(status, None)
@@ -91,18 +95,9 @@ impl Shard {
         refusal: Refusal,
     ) {
         match refusal {
-            Refusal::Status(status, reason) => {
-                self.refuse(now, server, source, message, Refusal::Because(status, reason.map(Box::from)));
-            }
+            Refusal::Status(status, reason) => self.refuse_because(now, server, source, message, status, reason),
             Refusal::Because(status, reason) => {
-                let reason = reason.as_deref();
-                self.counters.refused += 1;
-                //= rfc3261#21.4.6
-                // A 405 must list what is allowed.
-                let allow = status == Status::METHOD_NOT_ALLOWED;
-                self.answer(now, server, source, message, status, reason, |reply| {
-                    if allow { reply.header("Allow", &[OWN_METHODS]) } else { reply }
-                });
+                self.refuse_because(now, server, source, message, status, reason.as_deref());
             }
             Refusal::Later(reason, after) => {
                 self.counters.refused += 1;
@@ -120,6 +115,24 @@ impl Shard {
                 self.challenge(now, server, source, message, status, &realm, stale);
             }
         }
+    }
+
+    fn refuse_because(
+        &mut self,
+        now: Timestamp,
+        server: ServerId,
+        source: Flow,
+        message: &Message<'_>,
+        status: Status,
+        reason: Option<&str>,
+    ) {
+        self.counters.refused += 1;
+        //= rfc3261#21.4.6
+        // A 405 must list what is allowed.
+        let allow = status == Status::METHOD_NOT_ALLOWED;
+        self.answer(now, server, source, message, status, reason, |reply| {
+            if allow { reply.header("Allow", &[OWN_METHODS]) } else { reply }
+        });
     }
 
     #[expect(clippy::too_many_arguments, reason = "all of it is the challenge's")]

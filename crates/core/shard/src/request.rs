@@ -15,9 +15,9 @@ use strowger_registrar::Nat;
 use strowger_transaction::{ServerId, ServerKey};
 
 use crate::boundary::Event;
-use crate::places::{is_from, peer_of};
+use crate::places::{Choice, is_from, peer_of};
 use crate::register::{LOADING, via_matches};
-use crate::reply::Refusal;
+use crate::reply::{OUT_OF_SERVICE, Refusal};
 use crate::shard::{FOR_NOBODY, Shard};
 use crate::snapshot::Snapshot;
 use crate::way::{Onward, Question, Way};
@@ -28,7 +28,8 @@ pub(crate) struct Request<'a, 'm> {
     pub(crate) source: Flow,
     pub(crate) snapshot: &'m Snapshot,
     routes: RouteSet<'a>,
-    loop_hash: u64,
+    /// Where it was needed already.
+    loop_hash: Option<u64>,
 }
 
 impl Shard {
@@ -38,23 +39,28 @@ impl Shard {
         match message.method() {
             Method::Ack => self.serve_ack(now, source, &snapshot, message),
             Method::Cancel => self.serve_cancel(now, source, key, &snapshot, message),
-            _ => {
-                let request = self.examine(source, &snapshot, message);
-                let decision = request.and_then(|request| self.decide(now, &request).map(|way| (request, way)));
-                self.carry_out(now, source, key, message, decision);
-            }
+            _ => match self.examine(source, &snapshot, message) {
+                Ok(request) => {
+                    let decision = self.decide(now, &request);
+                    self.carry_out(now, key, &request, decision);
+                }
+                Err(refusal) => {
+                    let Some(server) = self.open(now, source, key, message) else { return };
+                    self.refuse(now, server, source, message, refusal);
+                }
+            },
         }
     }
 
     fn carry_out<'m>(
         &mut self,
         now: Timestamp,
-        source: Flow,
         key: ServerKey,
-        message: &'m Message<'m>,
-        decision: Result<(Request<'m, 'm>, Way), Refusal>,
+        request: &Request<'m, 'm>,
+        decision: Result<Way, Refusal>,
     ) {
-        if let Ok((request, Way::Forward(onward))) = &decision
+        let Request { message, source, .. } = *request;
+        if let Ok(Way::Forward(onward)) = &decision
             // A nonce count is good for once, so the retransmission of what was proved must find a transaction.
             && !request.needs_proof()
             && is_stateless(onward, &source)
@@ -66,15 +72,19 @@ impl Shard {
         let Some(server) = self.open(now, source, key, message) else { return };
         match decision {
             Err(refusal) => self.refuse(now, server, source, message, refusal),
-            Ok((request, Way::Refuse { status, reason })) => {
-                self.refuse_call(now, &request, status);
+            Ok(Way::Refuse { status, reason }) => {
+                self.refuse_call(now, request, status);
                 self.refuse(now, server, source, message, Refusal::Because(status, reason));
             }
-            Ok((_, Way::NotYet)) => self.refuse(now, server, source, message, LOADING),
-            Ok((_, Way::Server)) => self.serve_own(now, server, source, message),
-            Ok((request, Way::Registrar)) => self.register(now, server, &request),
-            Ok((_, Way::Redirect { contacts })) => self.redirect(now, server, source, message, &contacts),
-            Ok((request, Way::Forward(onward))) => {
+            Ok(Way::OutOfService) => {
+                self.refuse_call(now, request, Status::SERVICE_UNAVAILABLE);
+                self.refuse(now, server, source, message, OUT_OF_SERVICE);
+            }
+            Ok(Way::NotYet) => self.refuse(now, server, source, message, LOADING),
+            Ok(Way::Server) => self.serve_own(now, server, source, message),
+            Ok(Way::Registrar) => self.register(now, server, request),
+            Ok(Way::Redirect { contacts }) => self.redirect(now, server, source, message, &contacts),
+            Ok(Way::Forward(onward)) => {
                 if let Err(refusal) = check_breadth(message, &onward.targets) {
                     self.refuse(now, server, source, message, refusal);
                     return;
@@ -82,8 +92,8 @@ impl Shard {
                 if message.method() == Method::Invite {
                     self.answer(now, server, source, message, Status::TRYING, None, |reply| reply);
                 }
-                let call = self.begin_call(now, &request);
-                let forwarding = Forwarding { call, ..Self::forwarding(&request, &onward) };
+                let call = self.begin_call(now, request);
+                let forwarding = Forwarding { call, ..self.forwarding(request, &onward) };
                 self.proxy.forward(now, server, message, &forwarding, onward.targets);
             }
         }
@@ -98,9 +108,10 @@ impl Shard {
     ) -> Result<Request<'a, 'm>, Refusal> {
         let routes = RouteSet::read(self.proxy.ring(), message, |uri| snapshot.is_own_hop(uri))
             .ok_or(Refusal::Status(Status::BAD_REQUEST, Some("Bad Route Header")))?;
-        let loop_hash = loop_hash(self.proxy.ring(), message);
+        // What has passed through here has at least one Via more.
+        let loop_hash = (!message.has_one_via()).then(|| loop_hash(self.proxy.ring(), message));
         //= rfc3261#16.3
-        if has_looped(self.proxy.ring(), message.head(), loop_hash) {
+        if loop_hash.is_some_and(|hash| has_looped(self.proxy.ring(), message, hash)) {
             return Err(Status::LOOP_DETECTED.into());
         }
         // No option tag is understood yet, so each one that a proxy must understand is refused.
@@ -132,8 +143,7 @@ impl Shard {
 
     fn way(&mut self, now: Timestamp, request: &Request<'_, '_>) -> Way {
         let refresh = Cell::new(None);
-        let exit = request.routes.exit.and_then(Uri::parse);
-        let exit = exit.as_ref().and_then(Uri::sip).and_then(|uri| request.snapshot.listener_of(uri));
+        let exit = request.routes.exit.and_then(|uri| request.snapshot.listener_of(&uri));
         let question = Question {
             now,
             snapshot: request.snapshot,
@@ -147,6 +157,7 @@ impl Shard {
                 method => method,
             },
             request_uri: request.routes.request_uri,
+            uri: request.uri(),
             next_hop: request.routes.next_hop(),
             proven: request.routes.proven,
             outside: request.routes.outside,
@@ -154,7 +165,7 @@ impl Shard {
             token: request.routes.token,
             source: request.source,
             exit: exit.unwrap_or(request.source.listener),
-            choice: self.proxy.tag_key().hash64(&[request.message.call_id()]),
+            choice: Choice::OfCall(self.proxy.tag_key(), request.message.call_id()),
             refresh: &refresh,
         };
         let way = question.way();
@@ -229,7 +240,10 @@ impl Shard {
     }
 
     //= rfc3261#16.6
-    fn forwarding<'m>(request: &Request<'m, 'm>, onward: &Onward) -> Forwarding<'m> {
+    fn forwarding<'m>(&self, request: &Request<'m, 'm>, onward: &Onward) -> Forwarding<'m> {
+        let has_credentials = request.message.head().first(HeaderName::ProxyAuthorization).is_some();
+        let own_realm = || request.snapshot.auth.realm.as_deref().unwrap_or(request.callers_domain());
+        let loop_hash = request.loop_hash.unwrap_or_else(|| loop_hash(self.proxy.ring(), request.message));
         Forwarding {
             edits: Edits {
                 source: request.source,
@@ -237,11 +251,11 @@ impl Shard {
                 strict: onward.along_routes && request.routes.is_strict(),
                 record_route: request.snapshot.proxy.record_route,
                 strip_identity: !request.is_trusted(),
-                strip_credentials: Some(request.snapshot.auth.realm.as_deref().unwrap_or(request.callers_domain())),
+                strip_credentials: has_credentials.then(own_realm),
             },
             caller: request.callers_flow(),
             outbound: request.wants_outbound(),
-            loop_hash: request.loop_hash,
+            loop_hash,
             max_breadth: max_breadth(request.message),
             times: Times::of(&request.snapshot.proxy, onward.ring_timeout),
             call: 0,
@@ -255,7 +269,7 @@ impl Shard {
             self.questions.push_back((FOR_NOBODY, question.as_ref().clone()));
             return;
         }
-        let forwarding = Self::forwarding(request, onward);
+        let forwarding = self.forwarding(request, onward);
         self.proxy.forward_stateless(now, request.message, &forwarding, target);
     }
 
@@ -306,7 +320,12 @@ impl Shard {
     }
 }
 
-impl<'m> Request<'_, 'm> {
+impl<'a, 'm> Request<'a, 'm> {
+    /// The Request-URI that counts.
+    fn uri(&self) -> Option<Uri<'a>> {
+        if self.routes.from_last { Uri::parse(self.routes.request_uri) } else { self.message.uri().copied() }
+    }
+
     /// The domain of ours that From names, else the first: the realm of a caller where the configuration names none.
     fn callers_domain(&self) -> &'m [u8] {
         let from = self.message.from().parse_uri();
@@ -317,14 +336,13 @@ impl<'m> Request<'_, 'm> {
     /// The flow by which the caller is reached in the dialog, where its Contact does not say enough: a translation hides
     /// it, or it came over a connection. Who is behind another proxy is that proxy's care.
     fn callers_flow(&self) -> Option<Flow> {
-        let is_first_hop = self.message.head().elements(HeaderName::Via).nth(1).is_none();
         let translated = match self.snapshot.registrar.nat {
             Nat::Never => false,
             Nat::Always => true,
             Nat::Auto => !via_matches(self.message, &self.source),
         };
         match self.source.connection {
-            _ if !is_first_hop => None,
+            _ if !self.message.has_one_via() => None,
             Some(_) if translated => Some(self.source),
             Some(_) => {
                 let contact = self.message.head().elements(HeaderName::Contact).next();
@@ -339,9 +357,8 @@ impl<'m> Request<'_, 'm> {
     //= rfc5626#5.1
     /// Whether the sender is a client that knows of flows, and no proxy stands before it.
     fn wants_outbound(&self) -> bool {
-        let head = self.message.head();
-        let mut supported = head.elements(HeaderName::Supported);
-        head.elements(HeaderName::Via).nth(1).is_none() && supported.any(|tag| tag.eq_ignore_ascii_case(b"outbound"))
+        let mut supported = self.message.head().elements(HeaderName::Supported);
+        self.message.has_one_via() && supported.any(|tag| tag.eq_ignore_ascii_case(b"outbound"))
     }
 
     /// Whether the sender has to prove who it is; of a CANCEL or an ACK, whether the sender of its INVITE had to.
@@ -362,8 +379,8 @@ impl<'m> Request<'_, 'm> {
     }
 
     /// The Request-URI, where it names a user or a number of a domain of ours.
-    fn user_of_ours(&self) -> Option<SipUri<'_>> {
-        let uri = *Uri::parse(self.routes.request_uri)?.sip()?;
+    fn user_of_ours(&self) -> Option<SipUri<'a>> {
+        let uri = *self.uri()?.sip()?;
         (uri.user.is_some() && self.snapshot.addressed_domain(&uri).is_some()).then_some(uri)
     }
 

@@ -63,6 +63,8 @@ pub enum Action {
         /// The reason phrase, where it is not the customary one.
         reason: Option<Box<str>>,
     },
+    /// Answers 503 with a Retry-After: the places that it would lead to are not in service.
+    OutOfService,
 }
 
 /// Which requests a route takes; all of it must fit.
@@ -118,7 +120,7 @@ impl Action {
     pub(crate) fn targets(&self) -> &[RouteTarget] {
         match self {
             Self::Proxy { targets, .. } | Self::Redirect { targets } => targets,
-            Self::Reject { .. } => &[],
+            Self::Reject { .. } | Self::OutOfService => &[],
         }
     }
 }

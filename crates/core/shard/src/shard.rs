@@ -19,7 +19,7 @@ use crate::accounts::Accounts;
 use crate::boundary::{Counters, Event, Input, Output};
 use crate::guide::ShardGuide;
 use crate::keeping::Keeping;
-use crate::places::Places;
+use crate::places::{Choice, Places};
 use crate::snapshot::Snapshot;
 
 /// Events that wait for the shell at most; what comes on top is counted and lost.
@@ -161,7 +161,7 @@ impl Shard {
             outages: &self.outages,
             ring: self.proxy.ring(),
             exit,
-            choice,
+            choice: Choice::Made(choice),
             refresh: &refresh,
         };
         let flows = places.flows_of(answer);
@@ -177,9 +177,12 @@ impl Shard {
         while let Some(user) = self.proxy.poll_failed() {
             self.accounts.handle_failure(now, user);
         }
-        self.drive_accounts(now);
-        while let Some((trunk, status)) = self.accounts.poll_change(now) {
-            self.report(Event::Account { trunk, status });
+        if !self.accounts.is_settled() {
+            self.drive_accounts(now);
+            while let Some((trunk, status)) = self.accounts.poll_change(now) {
+                self.report(Event::Account { trunk, status });
+            }
+            self.accounts.settle();
         }
         while let Some(record) = self.calls.as_mut().and_then(Calls::poll_record) {
             self.report(Event::Call(Box::new(record)));
@@ -189,10 +192,12 @@ impl Shard {
     /// What is due: retransmissions, time-outs, bindings that expire, keep-alives.
     pub fn handle_timeout(&mut self, now: Timestamp) {
         self.proxy.handle_timeout(now);
-        self.locations.expire(now, self.id, EXPIRE_BATCH);
-        for _ in 0..EXPIRE_BATCH {
-            let Some(due) = self.locations.poll_keep_alive(now, self.id) else { break };
-            self.keep_alive(&due);
+        if self.locations.next_deadline(self.id).is_some_and(|at| at <= now) {
+            self.locations.expire(now, self.id, EXPIRE_BATCH);
+            for _ in 0..EXPIRE_BATCH {
+                let Some(due) = self.locations.poll_keep_alive(now, self.id) else { break };
+                self.keep_alive(&due);
+            }
         }
         if let Some(calls) = &mut self.calls {
             calls.handle_timeout(now);
@@ -220,14 +225,11 @@ impl Shard {
     /// The earliest moment at which [`handle_timeout`](Self::handle_timeout) has something to do, and why. Never scans.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Wakeup> {
-        let proxy = self.proxy.poll_timeout();
         let bindings = self.locations.next_deadline(self.id).map(|at| Wakeup { at, reason: "binding" });
         let calls = self.calls.as_ref().and_then(Calls::poll_timeout);
         let accounts = self.accounts.poll_timeout().map(|at| Wakeup { at, reason: "registration of a trunk" });
-        [proxy, bindings, calls, accounts, self.keeping.poll_timeout()]
-            .into_iter()
-            .flatten()
-            .min_by_key(|wakeup| wakeup.at)
+        let next = sooner(self.proxy.poll_timeout(), bindings);
+        sooner(sooner(next, calls), sooner(accounts, self.keeping.poll_timeout()))
     }
 
     /// Shows the calls that are followed.
@@ -303,12 +305,13 @@ impl Shard {
         if begins_work(&peek, method) && !self.admit(peek.head(), &via, &source) {
             return;
         }
-        match Message::from_peek(peek) {
-            Ok(message) => self.serve(now, source, key, &message),
+        // By reference: a message is large, and would be moved.
+        match &Message::from_peek(peek) {
+            Ok(message) => self.serve(now, source, key, message),
             Err((fault, head)) => {
-                self.on_malformed(&source, fault);
+                self.on_malformed(&source, *fault);
                 if method != Method::Ack {
-                    self.reply_statelessly(&head, &via, &source, fault.status(), &fault.to_string());
+                    self.reply_statelessly(head, &via, &source, fault.status(), &fault.to_string());
                 }
             }
         }
@@ -391,10 +394,11 @@ impl Shard {
             self.counters.foreign_responses += 1;
             return;
         };
-        let message = match Message::from_peek(peek) {
+        let message = Message::from_peek(peek);
+        let message = match &message {
             Ok(message) => message,
             Err((fault, _)) => {
-                self.on_malformed(&source, fault);
+                self.on_malformed(&source, *fault);
                 return;
             }
         };
@@ -409,12 +413,12 @@ impl Shard {
             source,
             questions: &mut self.questions,
         };
-        if let Handled::Own(user) = self.proxy.handle_response(now, branch.owner, &message, &mut guide) {
-            self.accounts.handle_response(now, user, &message);
+        if let Handled::Own(user) = self.proxy.handle_response(now, branch.owner, message, &mut guide) {
+            self.accounts.handle_response(now, user, message);
         }
-        self.settle(now, Some((&message, source.peer)));
+        self.settle(now, Some((message, source.peer)));
         if message.status().is_some_and(Status::is_success) {
-            self.refresh_call(now, &message);
+            self.refresh_call(now, message);
         }
     }
 
@@ -429,6 +433,13 @@ impl Shard {
         } else {
             self.counters.events_lost += 1;
         }
+    }
+}
+
+fn sooner(one: Option<Wakeup>, other: Option<Wakeup>) -> Option<Wakeup> {
+    match (one, other) {
+        (Some(one), Some(other)) if other.at < one.at => Some(other),
+        (one, other) => one.or(other),
     }
 }
 

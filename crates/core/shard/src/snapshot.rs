@@ -65,12 +65,24 @@ impl Snapshot {
     /// listener's address, so that a phone may be given the server's address for its domain.
     #[must_use]
     pub fn domain(&self, host: &Host<'_>) -> Option<&[u8]> {
-        let named = self.domains.iter().find(|domain| Host::parse(domain).is_some_and(|domain| domain.same(host)));
-        let addressed = || {
-            let ip = host.ip()?;
-            self.listeners.iter().any(|listener| listener.address.ip() == ip).then(|| self.domains.first())?
+        self.named_domain(host).or_else(|| self.domain_at(host))
+    }
+
+    /// The domain that is written so.
+    fn named_domain(&self, host: &Host<'_>) -> Option<&[u8]> {
+        let is_it = |domain: &&[u8]| match host {
+            // A domain that is an address cannot have the text of a name, so it need not be read.
+            Host::Name(_) => Host::Name(domain).same(host),
+            Host::Ip(_) => Host::parse(domain).is_some_and(|domain| domain.same(host)),
         };
-        named.or_else(addressed).map(|domain| &**domain)
+        self.domains.iter().map(|domain| &**domain).find(is_it)
+    }
+
+    /// The first domain, where `host` is a listener's address.
+    fn domain_at(&self, host: &Host<'_>) -> Option<&[u8]> {
+        let ip = host.ip()?;
+        let is_ours = self.listeners.iter().any(|listener| listener.address.ip() == ip);
+        self.domains.first().filter(|_| is_ours).map(|domain| &**domain)
     }
 
     /// The address of record that `uri` claims, in From, To or a REGISTER; `None` where its domain is not ours. The port has
@@ -84,10 +96,11 @@ impl Snapshot {
     /// The domain of ours that a Request-URI addresses. A port that is no listener's names another program on this host.
     #[must_use]
     pub fn addressed_domain(&self, uri: &SipUri<'_>) -> Option<&[u8]> {
-        let domain = self.domain(&uri.host())?;
-        let by_name = self.domains.iter().any(|own| Host::parse(own).is_some_and(|own| own.same(&uri.host())));
+        let host = uri.host();
+        let named = self.named_domain(&host);
+        let domain = named.or_else(|| self.domain_at(&host))?;
         let ours = match uri.port() {
-            None => by_name || self.is_listener(&uri.host(), None),
+            None => named.is_some() || self.is_listener(&host, None),
             Some(port) => self.listeners.iter().any(|listener| listener.address.port() == port),
         };
         ours.then_some(domain)

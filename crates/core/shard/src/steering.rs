@@ -53,7 +53,7 @@ impl Steering {
     }
 
     fn by_call_id(&self, peek: &Peek<'_>) -> ShardId {
-        let hash = self.call_ids.hash64(&[peek.call_id]);
+        let hash = self.call_ids.table64(&[peek.call_id]);
         let shard = hash % u64::from(self.shards);
         ShardId(u16::try_from(shard).unwrap_or(0))
     }

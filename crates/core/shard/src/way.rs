@@ -12,7 +12,7 @@ use strowger_proxy::{Place, Reach, Stateless, Target, To};
 use strowger_registrar::Locations;
 
 use crate::gruu;
-use crate::places::{Places, is_from};
+use crate::places::{Choice, Places, is_from};
 use crate::route::{Action, Route};
 use crate::snapshot::Snapshot;
 
@@ -29,6 +29,8 @@ pub(crate) enum Way {
     Redirect { contacts: Vec<Box<[u8]>> },
     /// Whether there is anybody is not known yet: the registrations of before are still being read.
     NotYet,
+    /// The operator's targets for it are not in service.
+    OutOfService,
     /// It is answered so.
     Refuse { status: Status, reason: Option<Box<str>> },
 }
@@ -73,6 +75,8 @@ pub(crate) struct Question<'a> {
     pub(crate) method: Method<'a>,
     /// The Request-URI that counts.
     pub(crate) request_uri: &'a [u8],
+    /// The same, read; `None` where it cannot be.
+    pub(crate) uri: Option<Uri<'a>>,
     /// Where the request goes next: the first Route that remains, else the Request-URI.
     pub(crate) next_hop: &'a [u8],
     /// A Route of ours proved that the dialog came through here.
@@ -86,8 +90,8 @@ pub(crate) struct Question<'a> {
     pub(crate) source: Flow,
     /// The listener on which it leaves, as far as one can say: the source's, or that of the last Route of ours.
     pub(crate) exit: ListenerId,
-    /// What chooses among targets by weight: a hash of the Call-ID, so that all of a call goes one way.
-    pub(crate) choice: u64,
+    /// What chooses among targets by weight.
+    pub(crate) choice: Choice<'a>,
     /// A name whose answer is old, to be asked for again.
     pub(crate) refresh: &'a Cell<Option<Box<Name>>>,
 }
@@ -95,14 +99,15 @@ pub(crate) struct Question<'a> {
 impl Question<'_> {
     /// Decides.
     pub(crate) fn way(&self) -> Way {
-        let Some(uri) = Uri::parse(self.request_uri) else { return Way::refuse(Status::BAD_REQUEST) };
+        let Some(uri) = &self.uri else { return Way::refuse(Status::BAD_REQUEST) };
         let routed = self.next_hop != self.request_uri;
         if let Some(flow) = self.token.filter(|flow| !routed && !is_from(&self.source, flow)) {
             //= rfc5626#5.3.1
             return self.way_by_flow(flow, Status::FLOW_FAILED);
         }
-        let domain = uri.sip().and_then(|uri| self.snapshot.addressed_domain(uri));
-        if let (Some(domain), Some(uri), false) = (domain, uri.sip(), routed) {
+        if let Some(uri) = uri.sip().filter(|_| !routed)
+            && let Some(domain) = self.snapshot.addressed_domain(uri)
+        {
             return self.way_in_domain(domain, uri);
         }
         if self.proven {
@@ -117,7 +122,7 @@ impl Question<'_> {
         }
         let host = uri.sip().map_or(&[][..], |uri| uri.host_port.host);
         let host: SmallVec<[u8; 64]> = host.iter().map(u8::to_ascii_lowercase).collect();
-        match self.route(&host, &uri, |_| true) {
+        match self.route(&host, uri, |_| true) {
             Some(route) => self.way_by(route, None),
             None => match self.snapshot.unrouted {
                 Status::NOT_FOUND => Way::refuse_because(Status::NOT_FOUND, "Domain Not Served Here"),
@@ -173,13 +178,14 @@ impl Question<'_> {
     fn way_by(&self, route: &Route, aor: Option<&Aor>) -> Way {
         let way = match &route.action {
             Action::Reject { status, reason } => Way::Refuse { status: *status, reason: reason.clone() },
+            Action::OutOfService => Way::OutOfService,
             Action::Proxy { targets, stateless, .. } if targets.is_empty() => match aor {
                 Some(aor) => self.way_to_contacts(aor, *stateless),
                 None => self.way_along(self.next_hop),
             },
             Action::Proxy { stateless, .. } => match self.places().of_route(route, self.request_uri) {
                 Ok(target) => {
-                    Way::forward_or([target].into_iter().collect(), *stateless, Way::refuse(Status::BAD_GATEWAY))
+                    Way::forward_or(SmallVec::from_buf([target]), *stateless, Way::refuse(Status::BAD_GATEWAY))
                 }
                 Err(status) => Way::refuse(status),
             },
@@ -275,14 +281,15 @@ impl Question<'_> {
 
     /// To where `uri` says.
     fn way_along(&self, uri: &[u8]) -> Way {
-        match Uri::parse(uri) {
+        let hop = if uri == self.request_uri { self.uri } else { Uri::parse(uri) };
+        match hop {
             Some(Uri::Sip(hop)) => match self.places().of_uri(&hop, SmallVec::from_slice(self.request_uri)) {
                 Ok(places) => {
                     // Whoever is in the dialog says where its requests go; what proves us to the trunk goes there only.
                     let trunk = self.trunk.filter(|trunk| self.places().is_of_trunk(&hop, *trunk));
                     let target = Target { places, q: 1000, changes: None, trunk };
                     let none = Way::refuse(Status::BAD_GATEWAY);
-                    match Way::forward_or([target].into_iter().collect(), Stateless::Never, none) {
+                    match Way::forward_or(SmallVec::from_buf([target]), Stateless::Never, none) {
                         Way::Forward(onward) => Way::Forward(Onward { along_routes: true, ..onward }),
                         way => way,
                     }
@@ -300,7 +307,7 @@ impl Question<'_> {
         }
         let request_uri = SmallVec::from_slice(self.request_uri);
         let place = Place { request_uri, to: To::Flow(flow), path: None, reach: Reach::Flow { lost } };
-        Way::forward_or([Target::at(place)].into_iter().collect(), Stateless::Never, Way::refuse(lost))
+        Way::forward_or(SmallVec::from_buf([Target::at(place)]), Stateless::Never, Way::refuse(lost))
     }
 
     fn places(&self) -> Places<'_> {

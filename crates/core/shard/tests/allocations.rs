@@ -1,14 +1,16 @@
-//! A stateless forward allocates nothing once its buffers are warm.
+//! Forwarding and registering allocate nothing once their buffers are warm.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 use std::sync::Arc;
+use std::time::Duration;
 
-use strowger_auth::NonceWindows;
-use strowger_directory::Directory;
+use strowger_auth::client::{self, Secret};
+use strowger_auth::{Algorithm, Ha1, NonceWindows};
+use strowger_directory::{Change, Directory, Ha1s, User};
 use strowger_foundation::{Flow, KeyRing, ListenerId, ShardId, TagKey, Timestamp, Transport};
 use strowger_locate::{CachePolicy, Names, Outages};
-use strowger_message::Peek;
+use strowger_message::{AuthParams, Peek};
 use strowger_proxy::Stateless;
 use strowger_registrar::Locations;
 use strowger_shard::{Action, Route, RouteTarget};
@@ -56,12 +58,16 @@ struct Relay {
 
 impl Relay {
     fn new(stateless: Stateless) -> Self {
+        let target = RouteTarget::at(b"sip:192.0.2.20", BOB.parse().expect("an address"));
+        let action = Action::proxy(vec![target], stateless);
+        Self::with(|snapshot| snapshot.routes = vec![Route::of_domain(b"*", action)])
+    }
+
+    fn with(edit: impl FnOnce(&mut Snapshot)) -> Self {
         let listeners = vec![Listener::new(Transport::Udp, "192.0.2.1:5060".parse().expect("an address"))];
         let mut snapshot = Snapshot::new(listeners, vec![(*b"example.com").into()], Directory::empty(1));
         snapshot.auth.require = Vec::new();
-        let target = RouteTarget::at(b"sip:192.0.2.20", BOB.parse().expect("an address"));
-        let action = Action::proxy(vec![target], stateless);
-        snapshot.routes = vec![Route::of_domain(b"*", action)];
+        edit(&mut snapshot);
         let shard = Shard::new(ShardConfig {
             id: ShardId(0),
             seed: 1,
@@ -86,6 +92,52 @@ impl Relay {
             messages += 1;
         }
         (ALLOCATIONS.get() - before, messages)
+    }
+
+    /// Lets `time` pass.
+    fn wait(&mut self, time: Duration) {
+        let end = self.now + time;
+        while let Some(wakeup) = self.shard.poll_timeout().filter(|wakeup| wakeup.at <= end) {
+            self.now = self.now.max(wakeup.at);
+            self.shard.handle_timeout(self.now);
+            while self.shard.poll_output(&mut self.out).is_some() {}
+        }
+        self.now = end;
+    }
+
+    /// Alice's phone registers once more, with credentials where it is challenged; the allocations of it.
+    fn register(&mut self, number: usize) -> usize {
+        let request = |cseq: usize, credentials: &str| {
+            format!(
+                "REGISTER sip:example.com SIP/2.0\r\nVia: SIP/2.0/UDP {ALICE};branch=z9hG4bKreg{cseq:06};rport\r\n\
+                 Max-Forwards: 70\r\nFrom: \"Alice\" <sip:alice@example.com>;tag=a{number}\r\n\
+                 To: <sip:alice@example.com>\r\nCall-ID: reg@192.0.2.10\r\nCSeq: {cseq} REGISTER\r\n\
+                 Contact: <sip:alice@{ALICE};transport=udp>\r\nExpires: 3600\r\n{credentials}Content-Length: 0\r\n\r\n"
+            )
+        };
+        let (mut allocations, _) = self.input(ALICE, request(2 * number + 1, "").as_bytes());
+        let mut answer = String::from_utf8(self.out.clone()).expect("text");
+        if let Some(challenge) = answer.split("WWW-Authenticate: ").nth(1) {
+            let challenge = AuthParams::parse(challenge.lines().next().unwrap_or("").as_bytes()).expect("a challenge");
+            let credentials = client::Request {
+                username: b"alice",
+                secret: Secret::Password(b"secret"),
+                method: b"REGISTER",
+                uri: b"sip:example.com",
+                body: b"",
+                cnonce: b"0a4f113b",
+                nc: 1,
+                cover_body: false,
+            };
+            let mut value = b"Authorization: ".to_vec();
+            client::respond(&mut value, &challenge, &credentials).expect("can be answered");
+            value.extend_from_slice(b"\r\n");
+            let credentials = String::from_utf8(value).expect("ASCII");
+            allocations += self.input(ALICE, request(2 * number + 2, &credentials).as_bytes()).0;
+            answer = String::from_utf8(self.out.clone()).expect("text");
+        }
+        assert!(answer.starts_with("SIP/2.0 200 OK\r\n"), "{answer}");
+        allocations
     }
 
     /// One call: INVITE, 100, 180, 200, ACK, BYE and 200; the allocations of each.
@@ -148,16 +200,42 @@ fn a_stateful_call_usually_allocates_nothing() {
     for number in 0..600 {
         totals.push(relay.call(number).iter().sum::<usize>());
         // Five calls a second: transactions end while others begin.
-        let end = relay.now + std::time::Duration::from_millis(200);
-        while let Some(wakeup) = relay.shard.poll_timeout().filter(|wakeup| wakeup.at <= end) {
-            relay.now = relay.now.max(wakeup.at);
-            relay.shard.handle_timeout(relay.now);
-            while relay.shard.poll_output(&mut relay.out).is_some() {}
-        }
-        relay.now = end;
+        relay.wait(Duration::from_millis(200));
     }
+    assert_eq!(usual(totals), 0, "allocations of the usual call");
+}
+
+#[test]
+fn a_refresh_usually_allocates_nothing() {
+    let mut relay = Relay::with(|_| ());
+    let mut totals = Vec::new();
+    for number in 0..600 {
+        totals.push(relay.register(number));
+        relay.wait(Duration::from_millis(200));
+    }
+    assert_eq!(usual(totals), 0, "allocations of the usual refresh");
+}
+
+#[test]
+fn a_refresh_with_a_challenge_usually_allocates_nothing() {
+    let mut relay = Relay::with(|snapshot| {
+        snapshot.auth.require = vec![(*b"REGISTER").into()];
+        let ha1 = Ha1::compute(Algorithm::Md5, b"alice", b"example.com", b"secret");
+        let ha1 = Ha1s { md5: ha1.as_bytes().try_into().ok(), ..Ha1s::default() };
+        let user = User { aor: (*b"alice@example.com").into(), ha1, enabled: true };
+        snapshot.directory = Directory::empty(1).with_changes([Change::PutUser(user)]);
+    });
+    let mut totals = Vec::new();
+    for number in 0..600 {
+        totals.push(relay.register(number));
+        relay.wait(Duration::from_millis(200));
+    }
+    assert_eq!(usual(totals), 0, "allocations of the usual refresh with a challenge");
+}
+
+/// The median of all but the first 400.
+fn usual(mut totals: Vec<usize>) -> usize {
     let mut settled = totals.split_off(400);
     settled.sort_unstable();
-    let median = settled[settled.len() / 2];
-    assert_eq!(median, 0, "allocations of the usual call");
+    settled[settled.len() / 2]
 }

@@ -5,7 +5,7 @@ mod support;
 use std::time::Duration;
 
 use strowger_directory::Change;
-use strowger_shard::Snapshot;
+use strowger_shard::{Input, Snapshot};
 use support::{ALICE, BOB, SERVER, Sent, World, request, summary};
 
 /// A REGISTER of Bob's phone; each has a Via branch, a Call-ID and a CSeq.
@@ -255,4 +255,16 @@ fn a_register_that_may_go_no_further_has_arrived() {
     assert_eq!(world.input(BOB, &text)[0].status(), 200, "Max-Forwards limits forwarding, not arriving");
     let options = request("OPTIONS", "sip:example.com", "own", "").replace("Max-Forwards: 70", "Max-Forwards: 0");
     assert_eq!(world.input(ALICE, &options)[0].status(), 200);
+}
+
+#[test]
+fn who_was_forgotten_may_register_again() {
+    let mut world = World::new(|_| {});
+    let mut phone = Phone::default();
+    assert_eq!(contacts(&phone.register(&mut world, &[DESK])).len(), 1);
+    for _ in 0..2 {
+        world.give(Input::Forget { aor: b"bob@example.com" });
+        assert_eq!(world.locations.len(), 0);
+        assert_eq!(contacts(&phone.register(&mut world, &[DESK])).len(), 1);
+    }
 }

@@ -8,7 +8,7 @@ use strowger_message::{HeaderName, Message, Method, Status};
 
 use crate::derived;
 use crate::id::ClientId;
-use crate::layer::{MAX_CLIENT, NO_USER, TableFull, Timer, Timers, Transactions};
+use crate::layer::{MAX_CLIENT, NO_USER, TableFull, Timer, Timers, Transactions, arm, disarm};
 use crate::machine::{Actions, ClientEvent, ClientState, Kind, start_client, step_client};
 use crate::output::{Event, Output};
 use crate::peers::{Links, NIL};
@@ -262,8 +262,11 @@ impl Transactions {
 
     /// Sends the request of `id` no more, and waits on for what may still come: it is tried elsewhere.
     pub fn stop_retransmitting(&mut self, id: ClientId) {
-        let timer = self.client_mut(id).and_then(|client| client.timers.retransmit.take());
-        self.disarm(timer);
+        let Self { clients, wheel, .. } = self;
+        let slot = clients.get_mut(id.index as usize).filter(|slot| slot.generation == id.generation);
+        if let Some(client) = slot.and_then(|slot| slot.client.as_mut()) {
+            disarm(wheel, &mut client.timers.retransmit);
+        }
     }
 
     /// Feeds a response to its machine; returns whether it is the user's.
@@ -346,14 +349,12 @@ impl Transactions {
 
     /// Does what a step asked for, but for what needs the message that came.
     fn apply_client(&mut self, now: Timestamp, id: ClientId, state: ClientState, actions: Actions) {
-        let timing = self.timing;
         let Some(client) = self.client_mut(id) else { return };
         debug_assert!(client.state != ClientState::Terminated);
         let was_unanswered = client.is_unanswered();
         client.state = state;
         let answered = was_unanswered && !client.is_unanswered();
         let replays = actions.has(Actions::REPLAY) && !client.kept.is_empty();
-        let mut timers = client.timers;
         if answered {
             self.unlink_unanswered(id);
         }
@@ -361,19 +362,22 @@ impl Transactions {
             self.counters.request_retransmissions = self.counters.request_retransmissions.saturating_add(1);
             self.push_output(Output::ReplayClient(id));
         }
+        let Self { timing, clients, wheel, pool, .. } = self;
+        let slot = clients.get_mut(id.index as usize).filter(|slot| slot.generation == id.generation);
+        let Some(client) = slot.and_then(|slot| slot.client.as_mut()) else { return };
+        let Timers { retransmit, deadline } = &mut client.timers;
         if actions.has(Actions::STOP_RETRANSMIT) {
-            self.disarm(timers.retransmit.take());
+            disarm(wheel, retransmit);
         }
         if actions.has(Actions::STOP_DEADLINE) {
-            self.disarm(timers.deadline.take());
+            disarm(wheel, deadline);
         }
         if actions.has(Actions::ARM_TIMEOUT) {
-            timers.deadline = self.arm(timers.deadline, now, timing.timeout(), Timer::ClientDeadline(id));
+            arm(wheel, deadline, now + timing.timeout(), Timer::ClientDeadline(id));
         }
         if actions.has(Actions::ARM_T4) {
-            timers.deadline = self.arm(timers.deadline, now, timing.t4, Timer::ClientDeadline(id));
+            arm(wheel, deadline, now + timing.t4, Timer::ClientDeadline(id));
         }
-        let Some(client) = self.client_mut(id) else { return };
         if actions.has(Actions::ARM_RETRANSMIT) {
             let interval = match (client.kind, client.state) {
                 (Kind::Invite, _) => timing.doubling(client.retransmissions),
@@ -383,13 +387,10 @@ impl Transactions {
                 (Kind::NonInvite, _) => timing.doubling_to_t2(client.retransmissions),
             };
             client.retransmissions = client.retransmissions.saturating_add(1);
-            timers.retransmit = self.arm(timers.retransmit, now, interval, Timer::ClientRetransmit(id));
+            arm(wheel, retransmit, now + interval, Timer::ClientRetransmit(id));
         }
-        let Some(client) = self.client_mut(id) else { return };
-        client.timers = timers;
         if actions.has(Actions::RELEASE) {
-            let kept = core::mem::take(&mut client.kept);
-            self.pool.give(kept);
+            pool.give(core::mem::take(&mut client.kept));
         }
         if state == ClientState::Terminated {
             self.end_client(now, id, actions);
@@ -400,9 +401,9 @@ impl Transactions {
         if self.client(id).is_none() {
             return;
         }
-        let Some(client) = self.clients.remove(id.index as usize).client else { return };
-        self.disarm(client.timers.retransmit);
-        self.disarm(client.timers.deadline);
+        let Some(mut client) = self.clients.remove(id.index as usize).client else { return };
+        disarm(&mut self.wheel, &mut client.timers.retransmit);
+        disarm(&mut self.wheel, &mut client.timers.deadline);
         self.pool.give(client.kept);
         let user = client.user;
         let event = if actions.has(Actions::TIMED_OUT) {

@@ -35,9 +35,10 @@ impl ServerKey {
     fn of_branch(secret: &TagKey, branch: &[u8], via: &Via<'_>, method: Method<'_>) -> Self {
         //= rfc3261#17.2.3
         // The sent-by is part of the match: branches of different clients may be the same, by accident or malice.
-        let host: SmallVec<[u8; INLINE_HOST]> = via.sent_by.host.iter().map(u8::to_ascii_lowercase).collect();
+        let mut host: SmallVec<[u8; INLINE_HOST]> = SmallVec::from_slice(via.sent_by.host);
+        host.make_ascii_lowercase();
         let port = via.sent_by.port.unwrap_or(0).to_le_bytes();
-        Self(secret.hash128(&[b"3261", branch, &host, &port, method.as_bytes()]))
+        Self(secret.table128(&[b"3261", branch, &host, &port, method.as_bytes()]))
     }
 
     /// RFC 2543's fields. The To tag is left out, because an ACK's is the response's and not the INVITE's; see
@@ -50,7 +51,7 @@ impl ServerKey {
         let from_tag = head.first(HeaderName::From).and_then(NameAddr::parse).and_then(|from| from.tag());
         let call_id = head.first(HeaderName::CallId).unwrap_or(&[]);
         let cseq = cseq_digits(head).unwrap_or(&[]);
-        Self(secret.hash128(&[b"2543", uri, from_tag.unwrap_or(&[]), call_id, cseq, via.text, method.as_bytes()]))
+        Self(secret.table128(&[b"2543", uri, from_tag.unwrap_or(&[]), call_id, cseq, via.text, method.as_bytes()]))
     }
 }
 

@@ -1,6 +1,5 @@
 //! The transaction layer: the machines' data, their timers and what they send.
 
-use core::time::Duration;
 use std::collections::VecDeque;
 
 use hashbrown::HashTable;
@@ -198,28 +197,22 @@ impl Transactions {
             self.pool.give(buf);
         }
     }
-
-    /// Arms `timer` in `slot`, in place of what was armed there.
-    pub(crate) fn arm(
-        &mut self,
-        slot: Option<TimerId>,
-        now: Timestamp,
-        after: Duration,
-        timer: Timer,
-    ) -> Option<TimerId> {
-        self.disarm(slot);
-        Some(self.wheel.insert(now + after, timer))
-    }
-
-    pub(crate) fn disarm(&mut self, slot: Option<TimerId>) {
-        if let Some(timer) = slot {
-            self.wheel.cancel(timer);
-        }
-    }
 }
 
 impl Timers {
     pub(crate) fn armed(self) -> usize {
         usize::from(self.retransmit.is_some()).saturating_add(usize::from(self.deadline.is_some()))
+    }
+}
+
+/// Arms `timer` in `slot`, in place of what was armed there.
+pub(crate) fn arm(wheel: &mut TimerWheel<Timer>, slot: &mut Option<TimerId>, at: Timestamp, timer: Timer) {
+    disarm(wheel, slot);
+    *slot = Some(wheel.insert(at, timer));
+}
+
+pub(crate) fn disarm(wheel: &mut TimerWheel<Timer>, slot: &mut Option<TimerId>) {
+    if let Some(timer) = slot.take() {
+        wheel.cancel(timer);
     }
 }

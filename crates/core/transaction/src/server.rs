@@ -5,7 +5,7 @@ use strowger_message::{Head, HeaderName, NameAddr, Status};
 
 use crate::id::ServerId;
 use crate::key::ServerKey;
-use crate::layer::{MAX_SERVER, NO_USER, TableFull, Timer, Timers, Transactions};
+use crate::layer::{MAX_SERVER, NO_USER, TableFull, Timer, Timers, Transactions, arm, disarm};
 use crate::machine::{Actions, Kind, ServerEvent, ServerState, start_server, step_server};
 use crate::output::{Event, Output};
 
@@ -219,35 +219,33 @@ impl Transactions {
 
     /// Does what a step asked for, but for sending and keeping the user's response.
     fn apply_server(&mut self, now: Timestamp, id: ServerId, state: ServerState, actions: Actions) {
-        let timing = self.timing;
-        let Some(server) = self.server_mut(id) else { return };
+        let Self { timing, servers, wheel, pool, .. } = self;
+        let slot = servers.get_mut(id.index as usize).filter(|server| server.generation == id.generation);
+        let Some(server) = slot else { return };
         debug_assert!(server.state != ServerState::Terminated);
         server.state = state;
-        let mut timers = server.timers;
-        if actions.has(Actions::REPLAY) && !server.kept.is_empty() {
-            self.counters.response_retransmissions = self.counters.response_retransmissions.saturating_add(1);
-            self.push_output(Output::ReplayServer(id));
-        }
+        let replays = actions.has(Actions::REPLAY) && !server.kept.is_empty();
+        let Timers { retransmit, deadline } = &mut server.timers;
         if actions.has(Actions::STOP_RETRANSMIT) {
-            self.disarm(timers.retransmit.take());
+            disarm(wheel, retransmit);
         }
         if actions.has(Actions::ARM_TIMEOUT) {
-            timers.deadline = self.arm(timers.deadline, now, timing.timeout(), Timer::ServerDeadline(id));
+            arm(wheel, deadline, now + timing.timeout(), Timer::ServerDeadline(id));
         }
         if actions.has(Actions::ARM_T4) {
-            timers.deadline = self.arm(timers.deadline, now, timing.t4, Timer::ServerDeadline(id));
+            arm(wheel, deadline, now + timing.t4, Timer::ServerDeadline(id));
         }
-        let Some(server) = self.server_mut(id) else { return };
         if actions.has(Actions::ARM_RETRANSMIT) {
             let interval = timing.doubling_to_t2(server.retransmissions);
             server.retransmissions = server.retransmissions.saturating_add(1);
-            timers.retransmit = self.arm(timers.retransmit, now, interval, Timer::ServerRetransmit(id));
+            arm(wheel, retransmit, now + interval, Timer::ServerRetransmit(id));
         }
-        let Some(server) = self.server_mut(id) else { return };
-        server.timers = timers;
         if actions.has(Actions::RELEASE) {
-            let kept = core::mem::take(&mut server.kept);
-            self.pool.give(kept);
+            pool.give(core::mem::take(&mut server.kept));
+        }
+        if replays {
+            self.counters.response_retransmissions = self.counters.response_retransmissions.saturating_add(1);
+            self.push_output(Output::ReplayServer(id));
         }
         if state == ServerState::Terminated {
             self.end_server(id, actions.has(Actions::TIMED_OUT));
@@ -258,12 +256,12 @@ impl Transactions {
         if self.server(id).is_none() {
             return;
         }
-        let server = self.servers.remove(id.index as usize);
+        let mut server = self.servers.remove(id.index as usize);
         if let Ok(entry) = self.index.find_entry(hash_of(server.key), |index| *index == id.index) {
             entry.remove();
         }
-        self.disarm(server.timers.retransmit);
-        self.disarm(server.timers.deadline);
+        disarm(&mut self.wheel, &mut server.timers.retransmit);
+        disarm(&mut self.wheel, &mut server.timers.deadline);
         self.pool.give(server.kept);
         if timed_out {
             self.counters.server_timeouts = self.counters.server_timeouts.saturating_add(1);

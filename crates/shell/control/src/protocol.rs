@@ -244,6 +244,9 @@ pub struct BackupReport {
     pub users: u64,
     /// Aliases.
     pub aliases: u64,
+    /// Gateways.
+    #[serde(default)]
+    pub gateways: u64,
     /// Addresses with registrations.
     pub addresses: u64,
     /// Rows that could not be read and are not in it.
@@ -252,8 +255,6 @@ pub struct BackupReport {
     pub bytes: u64,
     /// Whether the server's key is in it.
     pub key: bool,
-    /// Why it lacks the newest registrations, where it does.
-    pub lacks: Option<String>,
 }
 
 /// A trunk that the server registers at.

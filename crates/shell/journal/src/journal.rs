@@ -66,7 +66,7 @@ pub struct Recovered {
 /// Figures for an operator. Counts are since the opening.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Status {
-    /// Files that count, with the one that is written.
+    /// Files that count, with the one that is written, or was before a fault.
     pub segments: u64,
     /// Bytes in them.
     pub bytes: u64,
@@ -457,7 +457,7 @@ impl<D: Disk> Journal<D> {
             Writing::Well(current) => current.number,
             Writing::Refused(..) => 0,
         };
-        let segments = self.closed.len() + self.undead.len() + usize::from(current > 0);
+        let segments = self.closed.len() + self.undead.len() + usize::from(self.tail().is_some());
         Status { segments: segments as u64, bytes: self.bytes(), current, ..self.status }
     }
 
@@ -466,11 +466,22 @@ impl<D: Disk> Journal<D> {
     }
 
     fn bytes(&self) -> u64 {
-        let current = match &self.writing {
-            Writing::Well(current) => current.len,
-            Writing::Refused(..) => 0,
-        };
-        self.closed.iter().chain(&self.undead).map(|segment| segment.len).sum::<u64>() + current
+        let tail = self.tail();
+        self.closed.iter().chain(&self.undead).chain(&tail).map(|segment| segment.len).sum()
+    }
+
+    /// The file that is written; after a fault the one that was, which is closed when the next begins.
+    fn tail(&self) -> Option<Segment> {
+        match &self.writing {
+            Writing::Well(current) => Some(Segment { number: current.number, len: current.len }),
+            Writing::Refused(_, plan) => {
+                let newest = self.closed.last().map_or(self.removed(), |last| last.number);
+                let carried = plan.carried.map(|carried| Segment { number: carried.segment, len: carried.end });
+                let previous = Segment { number: plan.previous, len: plan.previous_len };
+                let empty = plan.superseded.map(|number| Segment { number, len: HEADER as u64 });
+                carried.or(empty).or((previous.number > newest).then_some(previous))
+            }
+        }
     }
 }
 

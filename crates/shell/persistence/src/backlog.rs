@@ -101,22 +101,7 @@ impl Backlog {
         self.states.len()
     }
 
-    pub(crate) fn contains(&self, aor: &[u8]) -> bool {
-        self.states.contains_key(aor)
-    }
-
-    pub(crate) fn state_of(&self, aor: &[u8]) -> Option<&[u8]> {
-        self.states.get(aor).map(Vec::as_slice)
-    }
-
     pub(crate) fn records(&self) -> impl Iterator<Item = &[u8]> {
         self.states.values().map(Vec::as_slice)
-    }
-
-    /// By address.
-    pub(crate) fn sorted(&self) -> Vec<(&[u8], &[u8])> {
-        let mut all: Vec<(&[u8], &[u8])> = self.states.iter().map(|(aor, state)| (&**aor, &**state)).collect();
-        all.sort_unstable_by_key(|(aor, _)| *aor);
-        all
     }
 }

@@ -34,8 +34,6 @@ pub struct BackupOrder {
 pub struct BackedUp {
     /// What is in it.
     pub info: BackupInfo,
-    /// Why it lacks the newest registrations, where it does.
-    pub lacks: Option<String>,
 }
 
 /// Why there is no backup, or nothing was restored.
@@ -63,6 +61,17 @@ pub enum BackupError {
         path: PathBuf,
         /// What the system says.
         cause: io::Error,
+    },
+    /// What is in the journal cannot be brought into the database, so that the backup would look whole and not be.
+    #[error(
+        "no backup was written, for it would lack the newest registrations: {why}; make it again when \
+         `strowger ctl status` shows the store as ok. What {path} was before, it still is"
+    )]
+    Incomplete {
+        /// Where it should go.
+        path: PathBuf,
+        /// Why.
+        why: String,
     },
     /// It ended before.
     #[error("the server ended before the backup was written; there is none")]
@@ -124,21 +133,28 @@ pub(crate) struct Task {
     pub(crate) reply: Sender<Result<BackedUp, BackupError>>,
 }
 
-pub(crate) fn write(
-    database: &Path,
-    order: &BackupOrder,
-    lacks: Option<String>,
-    progress: impl FnMut(u64, u64),
-) -> Result<BackedUp, BackupError> {
+impl Task {
+    /// Writes the backup, but not one of a database that is not `up_to_date`: who finds it later takes it for whole.
+    pub(crate) fn carry_out(self, database: &Path, up_to_date: Result<(), String>) {
+        let Self { order, progress, reply } = self;
+        let done = match up_to_date {
+            Ok(()) => write(database, &order, |done, of| progress.set(done, of)),
+            Err(why) => {
+                let path = order.target;
+                tracing::error!("no backup was written to {}, for it would lack registrations: {why}", path.display());
+                Err(BackupError::Incomplete { path, why })
+            }
+        };
+        drop(reply.send(done));
+    }
+}
+
+fn write(database: &Path, order: &BackupOrder, progress: impl FnMut(u64, u64)) -> Result<BackedUp, BackupError> {
     let extra: Vec<(&str, &[u8])> = order.extra.iter().map(|(name, value)| (&**name, &**value)).collect();
     let options = BackupOptions { overwrite: order.overwrite, extra: &extra };
     let info = strowger_store::backup(database, &order.target, &options, progress)?;
-    let target = order.target.display();
-    match &lacks {
-        None => tracing::info!("a backup was written to {target}"),
-        Some(why) => tracing::warn!("the backup in {target} lacks the newest registrations: {why}"),
-    }
-    Ok(BackedUp { info, lacks })
+    tracing::info!("a backup was written to {}", order.target.display());
+    Ok(BackedUp { info })
 }
 
 /// Writes a backup for a server that is stopped. Where there is no journal, it is the database alone.
@@ -156,7 +172,7 @@ pub fn backup_offline(
         let disk = lock(folder)?;
         put_journal_into(disk, database)?;
     }
-    write(database, order, None, progress)
+    write(database, order, progress)
 }
 
 fn put_journal_into<D: Disk>(disk: D, database: &Path) -> Result<(), BackupError> {
@@ -168,7 +184,7 @@ fn put_journal_into<D: Disk>(disk: D, database: &Path) -> Result<(), BackupError
     if let Ok(through) = opened.journal.rotate(stamp) {
         opened.segments.retain(|segment| segment.number <= through);
     }
-    match write_segments(&mut opened.reader, &mut opened.store, &opened.segments, &stamp) {
+    match write_segments(&opened.reader, &mut opened.store, &opened.segments, &stamp) {
         Ok(_) => Ok(()),
         Err(Failure::Store(error)) => Err(error.into()),
         Err(Failure::Journal(error)) => Err(StartError::Journal(error).into()),

@@ -13,9 +13,9 @@ use strowger_journal::{Disk, JournalError, Reader, Segment, Stamp};
 use strowger_registrar::{Locations, Record, record};
 use strowger_store::{Checkpoint, LocationChange, LocationStore, Merged, Pace, Part, StoreError, Written};
 
-use crate::backlog::{Added, Backlog};
-use crate::backup::{self, Task};
+use crate::backup::Task;
 use crate::batch::Batch;
+use crate::newest::Newest;
 use crate::queue::{Order, Rotated};
 use crate::shared::{Shared, Wish};
 use crate::time::{StoreClock, encode};
@@ -67,21 +67,22 @@ pub(crate) struct Oddities {
 /// Brings what `segments` say into the database, with the number of the last. Durable on return; after an error the checkpoint is
 /// the old one, and doing it all again is right.
 pub(crate) fn write_segments<D: Disk>(
-    reader: &mut Reader<D>,
+    reader: &Reader<D>,
     store: &mut LocationStore,
     segments: &[Segment],
     stamp: &Stamp,
 ) -> Result<Oddities, Failure> {
     let Some(last) = segments.last() else { return Ok(Oddities::default()) };
     let mut oddities = Oddities::default();
-    let mut newest = Backlog::unbounded();
+    let mut newest = Newest::default();
+    // A reader keeps as much memory as a segment has bytes.
+    let mut reader = reader.clone();
     for segment in segments {
-        reader.read(*segment, |record| oddities.bad += u64::from(newest.add(record) == Added::Bad))?;
+        reader.read(*segment, |record| oddities.bad += u64::from(!newest.add(record)))?;
     }
+    drop(reader);
     // In the table's own order each small transaction touches few pages.
-    let mut sorted = newest.sorted();
-    sorted.sort_by_key(|(aor, _)| LocationStore::place(aor));
-    let changes = sorted.into_iter().filter_map(|(aor, state)| change_to(aor, state));
+    let changes = newest.sorted_by(LocationStore::place).filter_map(|(aor, state)| change_to(aor, state));
     let checkpoint = Checkpoint { segment: last.number, stamp: encode(stamp) };
     let Written { kept, damaged, .. } = store.write(changes, &checkpoint)?;
     // A refresh of a damaged row is one of nothing, too.
@@ -186,8 +187,8 @@ impl<D: Disk, B: Batch> Checkpointer<D, B> {
                 // The loader reads what a checkpoint would remove.
                 Wish::Backup(task) if !self.shared.is_loaded() => self.waiting.push(task),
                 Wish::Backup(task) => {
-                    let lacks = self.bring_up_to_date().err();
-                    self.back_up(task, lacks);
+                    let up_to_date = self.bring_up_to_date();
+                    task.carry_out(&self.database, up_to_date);
                 }
                 Wish::Final(reply) => {
                     drop(reply.send(self.finish()));
@@ -205,12 +206,12 @@ impl<D: Disk, B: Batch> Checkpointer<D, B> {
         if self.waiting.is_empty() || !self.shared.is_loaded() && why_not.is_none() {
             return;
         }
-        let lacks = match why_not {
-            Some(why) if !self.shared.is_loaded() => Some(why),
-            _ => self.bring_up_to_date().err(),
+        let up_to_date = match why_not {
+            Some(why) if !self.shared.is_loaded() => Err(why),
+            _ => self.bring_up_to_date(),
         };
         for task in mem::take(&mut self.waiting) {
-            self.back_up(task, lacks.clone());
+            task.carry_out(&self.database, up_to_date.clone());
         }
     }
 
@@ -246,7 +247,7 @@ impl<D: Disk, B: Batch> Checkpointer<D, B> {
         let pace = self.pace();
         let store = open_store(&mut self.store, &self.database)?;
         store.set_pace(pace);
-        let oddities = write_segments(&mut self.reader, store, segments, &stamp)?;
+        let oddities = write_segments(&self.reader, store, segments, &stamp)?;
         if oddities != Oddities::default() {
             self.on_oddities(oddities);
         }
@@ -339,9 +340,7 @@ impl<D: Disk, B: Batch> Checkpointer<D, B> {
             Err(error) => return Err(error.into()),
         }
         store.set_pace(pace);
-        let mut sorted = all.sorted();
-        sorted.sort_by_key(|(aor, _)| LocationStore::place(aor));
-        let changes = sorted.into_iter().filter_map(|(aor, state)| change_to(aor, state));
+        let changes = all.sorted_by(LocationStore::place).filter_map(|(aor, state)| change_to(aor, state));
         let removals = gone.iter().map(|aor| LocationChange::Remove { aor });
         store.write(changes.chain(removals), &checkpoint)?;
         self.floor_after(rotated);
@@ -402,12 +401,6 @@ impl<D: Disk, B: Batch> Checkpointer<D, B> {
         }
     }
 
-    fn back_up(&self, task: Task, lacks: Option<String>) {
-        let Task { order, progress, reply } = task;
-        let done = backup::write(&self.database, &order, lacks, |done, of| progress.set(done, of));
-        drop(reply.send(done));
-    }
-
     fn finish(&mut self) -> Result<(), String> {
         if !self.shared.is_loaded() {
             return Err("what was kept had not been read to its end".to_owned());
@@ -419,6 +412,10 @@ impl<D: Disk, B: Batch> Checkpointer<D, B> {
     fn bring_up_to_date(&mut self) -> Result<(), String> {
         let rotated = self.rotate()?;
         self.try_all();
+        // What did not fit is to be written anew, for which there is no reason to wait.
+        if self.shared.wants_everything() && self.retry_at.is_none() {
+            self.try_all();
+        }
         if self.shared.wants_everything() {
             return Err(self.shared.why_behind());
         }
@@ -459,8 +456,8 @@ fn how_many(segments: &[Segment]) -> usize {
 }
 
 /// The states of all addresses.
-fn everything(locations: &Locations, now: Timestamp) -> Backlog {
-    let mut all = Backlog::unbounded();
+fn everything(locations: &Locations, now: Timestamp) -> Newest {
+    let mut all = Newest::default();
     locations.for_each_state(now, |state| {
         all.add(state);
     });

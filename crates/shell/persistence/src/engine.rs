@@ -10,7 +10,7 @@ use std::time::Duration;
 use strowger_journal::{Disk, JournalError};
 use strowger_registrar::{Locations, Policy};
 
-use crate::backup::{self, Backup, BackupOrder, Progress, Task};
+use crate::backup::{Backup, BackupOrder, Progress, Task};
 use crate::batch::Batch;
 use crate::checkpoint::Checkpointer;
 use crate::load::{Loader, Table};
@@ -172,13 +172,7 @@ impl<B: Batch> Launch<B> {
         let mut goes_on = true;
         for wish in agenda {
             match wish {
-                Wish::Backup(task) => {
-                    let order = &task.order;
-                    let done = backup::write(&self.parts.database, order, Some(why()), |done, of| {
-                        task.progress.set(done, of);
-                    });
-                    drop(task.reply.send(done));
-                }
+                Wish::Backup(task) => task.carry_out(&self.parts.database, Err(why())),
                 Wish::Final(reply) => {
                     drop(reply.send(Err(why())));
                     goes_on = false;

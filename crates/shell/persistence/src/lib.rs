@@ -15,8 +15,11 @@ mod backup;
 mod batch;
 mod checkpoint;
 mod engine;
+mod grouping;
 mod load;
+mod newest;
 mod open;
+mod paged;
 mod queue;
 mod shared;
 mod status;
@@ -68,6 +71,8 @@ pub struct Limits {
     pub waiting_records: usize,
     /// Their bytes.
     pub waiting_bytes: usize,
+    /// With [`Mode::Through`], how long a record waits at most for others to share its sync, while they come steadily.
+    pub company: Duration,
     /// With [`Mode::Behind`], how long after its coming a record is safe.
     pub behind: Duration,
     /// A record that has waited so long for a slow disk is refused: whoever registers has given up.
@@ -94,6 +99,7 @@ impl Default for Limits {
         Self {
             waiting_records: 65_536,
             waiting_bytes: 64 << 20,
+            company: Duration::from_millis(1),
             behind: Duration::from_millis(100),
             late: Duration::from_secs(2),
             recover_every: Duration::from_secs(1),

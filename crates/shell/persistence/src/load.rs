@@ -1,11 +1,10 @@
 //! What was kept comes back: rows of the database, and over them what the journal has besides.
 
-use std::collections::HashSet;
 use std::num::NonZeroU8;
 use std::ops::ControlFlow;
 use std::path::PathBuf;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 
 use strowger_foundation::Timestamp;
@@ -13,9 +12,9 @@ use strowger_journal::{Disk, JournalError, Reader, Segment};
 use strowger_registrar::{Locations, Policy, Record, record};
 use strowger_store::{Loaded, Location, LocationStore, Part, StoreError};
 
-use crate::backlog::{Added, Backlog};
 use crate::batch::Batch;
 use crate::checkpoint::{Failure, READ_TRIES};
+use crate::newest::{Marks, Newest};
 use crate::shared::Shared;
 use crate::time::StoreClock;
 
@@ -69,10 +68,12 @@ impl<D: Disk, B: Batch> Loader<D, B> {
     }
 
     fn load(&mut self, counts: &Counts) -> Result<(), Failure> {
-        let mut newer = Backlog::unbounded();
+        let mut newer = Newest::default();
+        // A reader keeps as much memory as a segment has bytes.
+        let mut reader = self.reader.clone();
         for segment in &self.segments {
             let mut bad = 0;
-            match self.reader.read(*segment, |record| bad += u64::from(newer.add(record) == Added::Bad)) {
+            match reader.read(*segment, |record| bad += u64::from(!newer.add(record))) {
                 Ok(()) => {}
                 // It was verified a moment ago and cannot be read any more: the others are worth more than waiting for it.
                 Err(error) if self.tries >= READ_TRIES || matches!(error, JournalError::Changed { .. }) => {
@@ -86,36 +87,37 @@ impl<D: Disk, B: Batch> Loader<D, B> {
             }
             counts.skipped.fetch_add(bad, Ordering::Relaxed);
         }
+        drop(reader);
         Ok(self.table.fill(&newer, counts)?)
     }
 }
 
 impl<B: Batch> Table<B> {
-    fn fill(&self, newer: &Backlog, counts: &Counts) -> Result<(), StoreError> {
+    fn fill(&self, newer: &Newest, counts: &Counts) -> Result<(), StoreError> {
         let rows = LocationStore::open(&self.database)?.count()?;
         self.shared.rows_of.store(rows + newer.len() as u64, Ordering::Relaxed);
         self.shared.purged(0, rows);
         self.shared.rows_done.store(0, Ordering::Relaxed);
-        let refreshed = self.load_rows(newer, counts)?;
-        for (number, (aor, state)) in (0u64..).zip(newer.sorted()) {
-            if number % ROWS_A_LOOK == 0 && self.shared.is_stopping() {
+        let refreshed = Marks::new(newer.len());
+        self.load_rows(newer, counts, &refreshed)?;
+        for (number, (_, state)) in newer.iter().enumerate() {
+            if (number as u64).is_multiple_of(ROWS_A_LOOK) && self.shared.is_stopping() {
                 return Ok(());
             }
             let is_refresh = Record::parse(state).is_ok_and(|record| record.is_refresh());
             if !is_refresh {
                 self.restore(state, counts);
-            } else if !refreshed.contains(aor) {
+            } else if !refreshed.has(number) {
                 counts.skipped.fetch_add(1, Ordering::Relaxed);
             }
         }
         Ok(())
     }
 
-    /// Restores the rows, in several threads, and with them those refreshes of `newer` that have one; says which.
-    fn load_rows(&self, newer: &Backlog, counts: &Counts) -> Result<HashSet<Vec<u8>>, StoreError> {
-        let refreshed = Mutex::new(HashSet::new());
+    /// Restores the rows, in several threads, and with them those refreshes of `newer` that have one, which it marks.
+    fn load_rows(&self, newer: &Newest, counts: &Counts, refreshed: &Marks) -> Result<(), StoreError> {
         let parts = NonZeroU8::new(self.shared.limits.load_threads).unwrap_or(NonZeroU8::MIN);
-        let load = |part: Part| self.load_part(&part, newer, counts, &refreshed);
+        let load = |part: Part| self.load_part(&part, newer, counts, refreshed);
         thread::scope(|scope| {
             let others: Vec<_> = (1..parts.get())
                 .filter_map(|index| Part::of(index, parts))
@@ -124,17 +126,10 @@ impl<B: Batch> Table<B> {
             let first = Part::of(0, parts).map_or(Ok(()), load);
             let crashed = || StoreError::Damaged { path: self.database.clone() };
             others.into_iter().fold(first, |all, other| all.and(other.join().map_err(|_| crashed()).flatten()))
-        })?;
-        Ok(refreshed.into_inner().unwrap_or_else(PoisonError::into_inner))
+        })
     }
 
-    fn load_part(
-        &self,
-        part: &Part,
-        newer: &Backlog,
-        counts: &Counts,
-        refreshed: &Mutex<HashSet<Vec<u8>>>,
-    ) -> Result<(), StoreError> {
+    fn load_part(&self, part: &Part, newer: &Newest, counts: &Counts, refreshed: &Marks) -> Result<(), StoreError> {
         let store = LocationStore::open(&self.database)?;
         let (mut rows, mut state) = (0, Vec::new());
         let found = store.for_each(part, |row: Location<'_>| {
@@ -145,12 +140,12 @@ impl<B: Batch> Table<B> {
                     return ControlFlow::Break(());
                 }
             }
-            match newer.state_of(row.aor) {
+            match newer.get(row.aor) {
                 None => self.restore(row.record, counts),
-                Some(refresh) if Record::parse(refresh).is_ok_and(|record| record.is_refresh()) => {
+                Some((number, refresh)) if Record::parse(refresh).is_ok_and(|record| record.is_refresh()) => {
                     record::merge(Some(row.record), refresh, &mut state);
                     self.restore(&state, counts);
-                    refreshed.lock().unwrap_or_else(PoisonError::into_inner).insert(row.aor.to_vec());
+                    refreshed.set(number);
                 }
                 // The journal has a newer state.
                 Some(_) => {}

@@ -11,6 +11,7 @@ use strowger_registrar::Record;
 
 use crate::backlog::{Added, Backlog};
 use crate::batch::{Arrived, Batch};
+use crate::grouping::{ENOUGH, Grouping};
 use crate::{Limits, Mode};
 
 /// Addresses that are put together while the workers wait.
@@ -74,6 +75,9 @@ struct State<B> {
     batches: Vec<Arrived<B>>,
     records: usize,
     bytes: usize,
+    grouping: Grouping,
+    /// The store thread sleeps for a moment in which it is not to be woken for a record.
+    is_dozing: bool,
     /// Newer than all of `batches`: while there is any, no batch is taken.
     unwritten: Backlog,
     /// How many more there are, which are being put together.
@@ -94,10 +98,13 @@ struct State<B> {
 
 impl<B: Batch> Queue<B> {
     pub(crate) fn new(mode: Mode, limits: Limits, is_broken: bool) -> Self {
+        let company = if mode == Mode::Through { limits.company } else { Duration::ZERO };
         let state = State {
             batches: Vec::new(),
             records: 0,
             bytes: 0,
+            grouping: Grouping::new(company),
+            is_dozing: false,
             unwritten: Backlog::new(limits.unwritten_addresses, limits.unwritten_bytes),
             merging: 0,
             crowded: None,
@@ -136,9 +143,14 @@ impl<B: Batch> Queue<B> {
             }
             return;
         }
+        let before = state.records;
         state.records += arrived.records;
         state.bytes += arrived.bytes;
-        let is_news = state.batches.is_empty() || self.mode == Mode::Behind && state.bytes > self.limits.eager_bytes();
+        let is_news = match self.mode {
+            Mode::Through if state.is_dozing => before < ENOUGH && state.records >= ENOUGH,
+            Mode::Through => state.batches.is_empty(),
+            Mode::Behind => state.batches.is_empty() || state.bytes > self.limits.eager_bytes(),
+        };
         state.batches.push(arrived);
         drop(state);
         if is_news {
@@ -155,18 +167,26 @@ impl<B: Batch> Queue<B> {
     pub(crate) fn wait(&self, tick: Duration, now: &dyn Fn() -> Timestamp) -> Work<B> {
         let begun = now();
         let mut state = self.lock();
-        let mut is_over = false;
+        let ready = state.records;
+        let (mut is_over, mut has_waited) = (false, false);
         loop {
-            let due = state.due(self.mode, &self.limits, now);
+            let at = now();
+            let due = state.due(self.mode, &self.limits, at);
             if is_over || due == Some(Duration::ZERO) {
+                state.begin_group(at, has_waited.then_some(ready));
                 return state.take();
             }
             // What is refused meanwhile wakes this too, and must not put the tick off for ever.
-            let left = tick.saturating_sub(now().saturating_since(begun));
-            let pause = due.map_or(left, |due| due.min(left));
+            let left = tick.saturating_sub(at.saturating_since(begun));
+            let lull = if due.is_none() { state.grouping.lull(at) } else { Duration::ZERO };
+            let until = due.or((!lull.is_zero()).then_some(lull));
+            state.is_dozing = self.mode == Mode::Through && until.is_some();
+            let pause = until.map_or(left, |until| until.min(left));
             let is_tick = pause == left;
             let (next, timeout) = self.work.wait_timeout(state, pause).unwrap_or_else(PoisonError::into_inner);
             state = next;
+            has_waited = state.is_dozing && !state.batches.is_empty();
+            state.is_dozing = false;
             is_over = is_tick && timeout.timed_out();
         }
     }
@@ -264,16 +284,24 @@ impl<B: Batch> Queue<B> {
 
 impl<B: Batch> State<B> {
     /// How long until there is something to do; `None` where nothing is in sight.
-    fn due(&self, mode: Mode, limits: &Limits, now: &dyn Fn() -> Timestamp) -> Option<Duration> {
+    fn due(&self, mode: Mode, limits: &Limits, now: Timestamp) -> Option<Duration> {
         if !self.orders.is_empty() || !self.unwritten.is_empty() && !self.is_broken {
             return Some(Duration::ZERO);
         }
         let first = self.batches.first()?;
-        if mode == Mode::Through || self.bytes > limits.eager_bytes() {
-            return Some(Duration::ZERO);
-        }
-        // Half is left for the commit itself.
-        Some((first.at + limits.behind / 2).saturating_since(now()))
+        Some(match mode {
+            Mode::Through => self.grouping.pause(first.at, self.records, now),
+            Mode::Behind if self.bytes > limits.eager_bytes() => Duration::ZERO,
+            // Half is left for the commit itself.
+            Mode::Behind => (first.at + limits.behind / 2).saturating_since(now),
+        })
+    }
+
+    /// What waits becomes a group; where it has waited for company, `ready` records were there at first.
+    fn begin_group(&mut self, now: Timestamp, ready: Option<usize>) {
+        let Some(first) = self.batches.first() else { return };
+        let joined = ready.map(|ready| self.records.saturating_sub(ready.max(first.records)));
+        self.grouping.begin(now, self.records, joined);
     }
 
     fn take(&mut self) -> Work<B> {

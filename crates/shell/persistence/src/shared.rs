@@ -290,7 +290,8 @@ impl<B: Batch> Shared<B> {
 
     /// Why the last try of a checkpoint failed.
     pub(crate) fn why_behind(&self) -> String {
-        self.health().checkpoint.failing.clone().unwrap_or_default()
+        let failing = self.health().checkpoint.failing.clone();
+        failing.unwrap_or_else(|| "the database has not all of the journal yet".to_owned())
     }
 
     // The loading threads'.

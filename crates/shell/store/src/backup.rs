@@ -40,6 +40,8 @@ pub struct BackupInfo {
     pub users: u64,
     /// How many aliases.
     pub aliases: u64,
+    /// How many gateways.
+    pub gateways: u64,
     /// How many addresses have registrations.
     pub addresses: u64,
     /// How many more had, and cannot be read.
@@ -112,6 +114,7 @@ fn look(connection: &Connection, bytes: u64) -> Result<BackupInfo, Fault> {
         schema,
         users,
         aliases,
+        gateways: if schema >= schema::WITH_GATEWAYS { count("gateways")? } else { 0 },
         addresses: 0,
         damaged: 0,
         checkpoint: None,
@@ -249,6 +252,23 @@ fn copy_pages(source: &Connection, copy: &mut Connection, mut progress: impl FnM
 
 /// A database to be read only, by whatever version of this program it was written, up to this one's.
 pub(crate) fn open_source(path: &Path) -> Result<Connection, StoreError> {
+    open_as(path, Path::to_owned)
+}
+
+/// As [`open_source`], for who only looks: beside a database that nobody uses SQLite then makes no files, and needs no right
+/// to make them.
+pub(crate) fn open_to_look(path: &Path) -> Result<Connection, StoreError> {
+    open_as(path, |path| match path.to_str() {
+        Some(text) if !["-wal", "-journal"].iter().any(|suffix| beside(path, suffix).exists()) => {
+            let escaped = text.replace('%', "%25").replace('?', "%3f").replace('#', "%23");
+            format!("file:{escaped}?immutable=1").into()
+        }
+        _ => path.to_owned(),
+    })
+}
+
+/// `name` says what SQLite calls the file.
+fn open_as(path: &Path, name: impl FnOnce(&Path) -> PathBuf) -> Result<Connection, StoreError> {
     let path = absolute(path)?;
     match fs::metadata(&path) {
         Ok(metadata) if metadata.is_file() && metadata.len() < file::SMALLEST => {
@@ -260,8 +280,8 @@ pub(crate) fn open_source(path: &Path) -> Result<Connection, StoreError> {
         Err(cause) => return Err(failed(&path, "read", cause)),
     }
     let open = || -> Result<Connection, Fault> {
-        let connection =
-            Connection::open_with_flags(&path, OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX)?;
+        let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX | OpenFlags::SQLITE_OPEN_URI;
+        let connection = Connection::open_with_flags(name(&path), flags)?;
         connection.busy_timeout(file::BUSY_TIMEOUT)?;
         schema::check_ours(&connection)?;
         Ok(connection)

@@ -8,7 +8,7 @@ use rusqlite::{OptionalExtension as _, Row, Transaction};
 use strowger_directory::{Change, Directory, Ha1s, User};
 
 use crate::error::Fault;
-use crate::{StoreError, UserStore};
+use crate::{StoreError, UserStore, gateways};
 
 /// How many changes the database remembers. Who falls further behind loads everything again.
 pub const MAX_LOG_ROWS: u64 = 10_000;
@@ -26,7 +26,8 @@ impl fmt::Display for Seq {
 /// What happened since a state.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Changes {
-    /// What brings a directory of that state up to date, one change for each row that changed; empty if none did.
+    /// What brings a directory of that state up to date, one change for each row, or set of gateways, that changed; empty
+    /// if none did.
     Since {
         /// For [`Directory::with_changes`].
         changes: Vec<Change>,
@@ -40,7 +41,7 @@ pub enum Changes {
 const USER_COLUMNS: &str = "aor, ha1_md5, ha1_sha256, ha1_sha512_256, enabled";
 
 impl UserStore {
-    /// Everything, and the state that it is; `seed` is for [`Directory::empty`].
+    /// Users, aliases and gateways, all of them, and the state that it is; `seed` is for [`Directory::empty`].
     ///
     /// # Errors
     /// What befalls the file; [`StoreError::BadRow`].
@@ -51,7 +52,9 @@ impl UserStore {
             let mut aliases = transaction.prepare("SELECT alias, aor FROM aliases")?;
             let aliases = aliases.query_and_then((), put_alias)?;
             let mut failed = Ok(());
-            let rows = users.chain(aliases).map_while(|row| row.map_err(|fault| failed = Err(fault)).ok());
+            let mut sets = Vec::new();
+            gateways::read_sets(transaction, |set, gateways| sets.push(Ok(Change::PutGateways { set, gateways })))?;
+            let rows = users.chain(aliases).chain(sets).map_while(|row| row.map_err(|fault| failed = Err(fault)).ok());
             let directory = Directory::empty(seed).with_changes(rows);
             failed?;
             Ok((directory, newest(transaction)?))
@@ -91,6 +94,10 @@ fn newest(transaction: &Transaction<'_>) -> Result<Seq, Fault> {
 
 /// How the row is now, which is what counts: what it was in between need not be known.
 fn current(transaction: &Transaction<'_>, kind: &str, key: String) -> Result<Change, Fault> {
+    if kind == "gateway" {
+        let gateways = gateways::read_set(transaction, &key)?;
+        return Ok(Change::PutGateways { set: key.into_bytes().into(), gateways });
+    }
     if kind == "alias" {
         let mut statement = transaction.prepare_cached("SELECT alias, aor FROM aliases WHERE alias = ?1")?;
         let found = statement.query_and_then([&key], put_alias)?.next().transpose()?;

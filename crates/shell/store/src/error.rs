@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 
 use rusqlite::ErrorCode;
 
+use crate::gateways::{MAX_GATEWAYS, MAX_SET_GATEWAYS, MAX_SET_NAME_LEN};
 use crate::{AddressFault, ImportFault};
 
 /// Why the store could not do what it was asked. Each message says what to do next; none shows a password or a hash.
@@ -221,6 +222,47 @@ pub enum StoreError {
         /// Where that leads.
         aor: String,
     },
+    /// A name that no set of gateways can have.
+    #[error("{typed:?} is no name of a set; write letters, digits, -, _ and ., {MAX_SET_NAME_LEN} at most, as pstn")]
+    BadSet {
+        /// What was typed.
+        typed: String,
+    },
+    /// What is no gateway.
+    #[error("{uri:?} cannot be a gateway: {reason}")]
+    BadGateway {
+        /// The URI.
+        uri: String,
+        /// What is wrong with it.
+        reason: &'static str,
+    },
+    /// The gateway is there already.
+    #[error("{uri} is in the set {set} already; `strowger gateway change {set} {uri}` changes it")]
+    DuplicateGateway {
+        /// The set.
+        set: String,
+        /// The URI.
+        uri: String,
+    },
+    /// There is no such gateway.
+    #[error("there is no gateway {uri} in the set {set}; `strowger gateway list` shows all")]
+    UnknownGateway {
+        /// The set.
+        set: String,
+        /// The URI.
+        uri: String,
+    },
+    /// The set has as many gateways as a set may have.
+    #[error(
+        "the set {set} has {MAX_SET_GATEWAYS} gateways, and no set may have more; remove one, or begin another set"
+    )]
+    FullSet {
+        /// The set.
+        set: String,
+    },
+    /// There are as many gateways as there may be.
+    #[error("there are {MAX_GATEWAYS} gateways, and there may be no more; remove one first")]
+    TooManyGateways,
     /// The table of an import cannot be read to its end; nothing was imported.
     #[error("the table cannot be read: {cause}; nothing was imported")]
     Unreadable {
@@ -288,6 +330,12 @@ impl StoreError {
             | Self::UnknownAlias { .. }
             | Self::AliasIsUser { .. }
             | Self::AliasOfAlias { .. }
+            | Self::BadSet { .. }
+            | Self::BadGateway { .. }
+            | Self::DuplicateGateway { .. }
+            | Self::UnknownGateway { .. }
+            | Self::FullSet { .. }
+            | Self::TooManyGateways
             | Self::Unreadable { .. }
             | Self::Import { .. } => Blame::Request,
             Self::BadExpiry { .. } | Self::ReservedSetting { .. } | Self::Internal { .. } => Blame::Program,

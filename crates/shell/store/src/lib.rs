@@ -1,4 +1,4 @@
-//! Where users and aliases are kept: one SQLite file, with the hashes of passwords and never a password.
+//! Where users, aliases and gateways are kept: one SQLite file, with the hashes of passwords and never a password.
 //!
 //! A server [loads](UserStore::load) a [`Directory`](strowger_directory::Directory) when it starts and then asks now and
 //! again [what changed](UserStore::changes_since). Triggers in the database write the log that answers this, so it makes
@@ -16,6 +16,7 @@ mod backup;
 mod changes;
 mod error;
 mod file;
+mod gateways;
 mod ha1;
 mod hold;
 mod import;
@@ -31,6 +32,10 @@ pub use address::{Address, AddressFault, MAX_ADDRESS_LEN};
 pub use backup::{BackupInfo, BackupOptions, backup, inspect};
 pub use changes::{Changes, MAX_LOG_ROWS, Seq};
 pub use error::{Blame, StoreError};
+pub use gateways::{
+    GatewayChange, ListedGateway, MAX_CAPACITY, MAX_DESCRIPTION_LEN, MAX_GATEWAYS, MAX_SET_GATEWAYS, MAX_SET_NAME_LEN,
+    MAX_URI_LEN, NewGateway, gateways_at,
+};
 pub use ha1::ha1s;
 pub use hold::{Hold, hold};
 pub use import::ImportFault;

@@ -5,13 +5,17 @@ use rusqlite::{Connection, Transaction, TransactionBehavior};
 use crate::error::Fault;
 
 /// In order; one that was released never changes.
-const MIGRATIONS: [&str; 2] = [include_str!("schema/1_users.sql"), include_str!("schema/2_locations.sql")];
+const MIGRATIONS: [&str; 3] =
+    [include_str!("schema/1_users.sql"), include_str!("schema/2_locations.sql"), include_str!("schema/3_gateways.sql")];
 
 /// The newest schema that this program knows.
 pub(crate) const KNOWN: i64 = MIGRATIONS.len() as i64;
 
 /// The first schema with registrations and settings.
 pub(crate) const WITH_LOCATIONS: i64 = 2;
+
+/// The first schema with gateways.
+pub(crate) const WITH_GATEWAYS: i64 = 3;
 
 /// `PRAGMA application_id`: "Strg".
 const APPLICATION_ID: i64 = 0x5374_7267;

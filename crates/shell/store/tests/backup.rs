@@ -57,7 +57,7 @@ fn files(folder: &Path) -> Vec<String> {
 fn a_backup_of_a_database_in_use_is_one_file_that_says_what_it_is() {
     let (folder, path, target, mut store) = running();
     let info = backup(&path, &target, &BackupOptions { overwrite: false, extra: EXTRA }, |_, _| {}).expect("made");
-    assert_eq!((info.schema, info.users, info.aliases, info.addresses, info.damaged), (2, 1, 0, 300, 0));
+    assert_eq!((info.schema, info.users, info.aliases, info.addresses, info.damaged), (3, 1, 0, 300, 0));
     assert_eq!(info.checkpoint, Some(checkpoint(4)));
     assert_eq!(info.extra, [("server-key".to_owned(), b"0123".to_vec())]);
     assert_eq!(info.version.as_deref(), Some(env!("CARGO_PKG_VERSION")));
@@ -133,10 +133,10 @@ fn what_is_no_backup_is_named() {
 fn a_backup_of_a_newer_version_is_refused() {
     let (folder, path, target, _store) = running();
     backup(&path, &target, &BackupOptions::default(), |_, _| {}).expect("made");
-    Connection::open(&target).expect("opens").pragma_update(None, "user_version", 3).expect("changed");
+    Connection::open(&target).expect("opens").pragma_update(None, "user_version", 4).expect("changed");
     let elsewhere = folder.path().join("new/strowger.db");
     for error in [inspect(&target).err(), restore(&target, &elsewhere, false).err()] {
-        assert!(matches!(error, Some(StoreError::NewerSchema { found: 3, known: 2, .. })), "{error:?}");
+        assert!(matches!(error, Some(StoreError::NewerSchema { found: 4, known: 3, .. })), "{error:?}");
     }
     assert!(!elsewhere.exists());
 }

@@ -148,7 +148,7 @@ fn a_newer_schema_is_refused_at_the_door_and_inside() {
     let (_, seq) = running.load(1).expect("loads");
     Connection::open(&path).expect("opens").pragma_update(None, "user_version", 99).expect("upgraded");
     let error = refused(&path);
-    assert!(matches!(error, StoreError::NewerSchema { found: 99, known: 2, .. }), "{error}");
+    assert!(matches!(error, StoreError::NewerSchema { found: 99, known: 3, .. }), "{error}");
     assert!(error.to_string().contains("written by a newer version of this program"), "{error}");
     let is_newer = |error: Option<StoreError>| matches!(error, Some(StoreError::NewerSchema { found: 99, .. }));
     assert!(is_newer(running.changes_since(seq).err()));

@@ -323,9 +323,9 @@ fn a_newer_schema_is_refused_at_the_door_and_inside() {
     let (_folder, path) = folder();
     let mut store = LocationStore::open(&path).expect("opens");
     store.write([put(b"alice@example.com", 1, b"x")], &checkpoint(1)).expect("written");
-    Connection::open(&path).expect("opens").pragma_update(None, "user_version", 3).expect("upgraded");
+    Connection::open(&path).expect("opens").pragma_update(None, "user_version", 4).expect("upgraded");
     let is_newer =
-        |error: Option<StoreError>| matches!(error, Some(StoreError::NewerSchema { found: 3, known: 2, .. }));
+        |error: Option<StoreError>| matches!(error, Some(StoreError::NewerSchema { found: 4, known: 3, .. }));
     assert!(is_newer(LocationStore::open(&path).err()));
     assert!(is_newer(store.checkpoint().err()));
     assert!(is_newer(store.write([], &checkpoint(2)).err()));

@@ -5,6 +5,7 @@
 
 mod duration;
 mod error;
+mod gateways;
 mod routing;
 mod secrets;
 mod snapshot;

@@ -12,7 +12,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 use super::Span;
 use super::values::{
     CountryCode, Destination, Dialled, DomainPattern, Methods, OneOrMany, Origin, Password, Prefix, Realm, Source,
-    Target, UserPart,
+    Target, TargetOrSet, UserPart,
 };
 
 /// `[[trunk]]`
@@ -118,8 +118,9 @@ pub struct Route {
     /// Of proxy: the trunk that requests go to, by its name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trunk: Option<String>,
-    /// Where requests go: SIP URIs, or tables with uri, priority (lower first) and weight (the share among equals).
-    pub targets: Vec<Destination>,
+    /// Where requests go: SIP URIs, tables with uri, priority (lower first) and weight (the share among equals), or sets of
+    /// gateways, as "set:pstn".
+    pub targets: Vec<TargetOrSet>,
     /// What becomes of the called number.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub rewrite: Option<Rewrite>,

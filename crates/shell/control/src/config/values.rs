@@ -2,6 +2,7 @@
 
 mod list;
 mod password;
+mod set;
 mod target;
 
 use std::fmt;
@@ -20,6 +21,7 @@ use super::duration::Span;
 use crate::dns::DnsConfig;
 pub use list::{Listed, Methods, OneOrMany};
 pub use password::Password;
+pub use set::{SetName, TargetOrSet};
 pub use target::{Destination, Target};
 
 /// Where the server listens, as `udp:192.0.2.1:5060`. A wildcard (`0.0.0.0`, `[::]`) means every address of its family.

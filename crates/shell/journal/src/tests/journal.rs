@@ -2,7 +2,9 @@
 
 use super::{EIO, ENOSPC, at, commit, open, record, replayed, settings};
 use crate::simulated::{Failure, SimDisk};
-use crate::{CommitError, Journal, JournalError, MAX_GROUP, MAX_RECORD, Operation, PushError, Segment, Settings};
+use crate::{
+    CommitError, Disk as _, Journal, JournalError, MAX_GROUP, MAX_RECORD, Operation, PushError, Segment, Settings,
+};
 
 #[test]
 fn a_group_is_one_write_and_one_sync() {
@@ -153,4 +155,33 @@ fn a_segment_that_changes_under_the_reader_gives_no_record() {
     disk.put(name, &bytes);
     let result = journal.reader().read(segment, |_| panic!("a record of a damaged segment"));
     assert!(matches!(result, Err(JournalError::Changed { offset: 128, .. })), "{result:?}");
+}
+
+#[test]
+fn after_a_fault_the_files_that_are_there_are_counted_still() {
+    let disk = SimDisk::new();
+    let (mut journal, _) = open(disk.clone(), None);
+    let shown = |journal: &Journal<SimDisk>| (journal.status().segments, journal.status().bytes);
+    let on_disk = || {
+        let lengths = disk.names().iter().map(|name| disk.len(name).expect("there")).collect::<Vec<_>>();
+        (lengths.len() as u64, lengths.iter().sum::<u64>())
+    };
+    for number in 2..4 {
+        commit(&mut journal, &[record(number, 10)], number);
+        journal.rotate(at(number)).expect("rotates");
+    }
+    // With a segment that has no group yet, and with one that has.
+    for number in 5..7 {
+        assert_eq!(shown(&journal), on_disk());
+        disk.set_capacity(Some(0));
+        journal.push(&record(number, 10)).expect("it fits");
+        journal.commit(at(number)).expect_err("the disk is full");
+        assert_eq!(shown(&journal), on_disk());
+        journal.recover(at(number)).expect_err("still");
+        assert_eq!((shown(&journal), journal.status().current), (on_disk(), 0));
+        disk.set_capacity(None);
+        journal.recover(at(number)).expect("there is room");
+        assert_eq!(shown(&journal), on_disk());
+        commit(&mut journal, &[record(number, 10)], number);
+    }
 }

@@ -21,7 +21,7 @@ fn a_backup_of_a_running_server_has_what_was_acknowledged_before() {
     let target = site.folder.path().join("backup.db");
     let backup = server.engine.backup(order(target.clone()));
     let done = backup.wait().expect("written");
-    assert_eq!((done.info.addresses, done.lacks), (2, None));
+    assert_eq!(done.info.addresses, 2);
     assert_eq!(done.info.extra, [("server-key".to_owned(), b"abc".to_vec())]);
     assert!(server.register("c", 1, &contact(1)), "it goes on");
     let again = server.engine.backup(order(target)).wait();
@@ -31,14 +31,30 @@ fn a_backup_of_a_running_server_has_what_was_acknowledged_before() {
 }
 
 #[test]
-fn a_backup_says_what_it_lacks() {
+fn a_backup_that_would_lack_registrations_is_not_written() {
     let site = Site::new(Mode::Through);
     let server = site.start();
     assert!(server.register("a", 1, &contact(1)));
+    let (good, new) = (site.folder.path().join("good.db"), site.folder.path().join("new.db"));
+    let over = |target: &Path| BackupOrder { overwrite: true, ..order(target.to_owned()) };
+    server.engine.backup(over(&good)).wait().expect("written");
+    let before = fs::read(&good).expect("there");
+    assert!(server.register("b", 1, &contact(1)));
     site.disk.set_capacity(Some(0));
-    assert!(!server.register("b", 1, &contact(1)));
-    let done = server.engine.backup(order(site.folder.path().join("backup.db"))).wait().expect("written");
-    assert!(done.lacks.is_some_and(|why| !why.is_empty()));
+    assert!(!server.register("c", 1, &contact(1)));
+    for target in [&good, &new] {
+        let error = server.engine.backup(over(target)).wait().expect_err("b would not be in it");
+        let BackupError::Incomplete { path, why } = &error else { panic!("{error}") };
+        assert_eq!(path, target);
+        assert!(!why.is_empty(), "{error}");
+    }
+    assert_eq!(fs::read(&good).expect("there"), before, "the good one stays");
+    assert!(!new.exists());
+
+    site.disk.set_capacity(None);
+    server.until_well();
+    let done = server.engine.backup(over(&good)).wait().expect("written");
+    assert_eq!(done.info.addresses, 2);
 }
 
 /// A server on a real disk.

@@ -128,6 +128,11 @@ fn a_disk_that_cannot_be_read_at_the_start_is_tried_again() {
     assert_eq!(server.offer(&[&record]).recv_timeout(PATIENCE), Ok(false));
     assert!(matches!(server.engine.status().state, State::Opening { .. }));
     assert!(!server.locations.is_complete());
+    let target = site.folder.path().join("backup.db");
+    let order = crate::BackupOrder { target: target.clone(), overwrite: false, extra: Vec::new() };
+    let backup = server.engine.backup(order).wait();
+    assert!(matches!(backup, Err(crate::BackupError::Incomplete { .. })), "{backup:?}");
+    assert!(!target.exists());
     site.disk.heal();
     server.until_well();
     assert_eq!(server.contents().keys().collect::<Vec<_>>(), ["before"]);

@@ -6,6 +6,7 @@ mod crashes;
 mod faults;
 mod loading;
 mod losses;
+mod newest;
 mod upkeep;
 
 use std::collections::{BTreeMap, BTreeSet};

@@ -1,7 +1,8 @@
 //! What goes on behind the answers: nobody waits for it, nothing is lost by it, and it costs little.
 
 use super::*;
-use crate::queue::Queue;
+use crate::grouping::ENOUGH;
+use crate::queue::{Order, Queue};
 use crate::shared::Shared;
 use crate::status::State;
 use crate::trouble::Trouble;
@@ -82,7 +83,9 @@ fn what_is_put_together_is_in_its_order() {
     queue.mend();
     let work = queue.wait(Duration::ZERO, &|| Timestamp::ZERO);
     let unwritten = work.unwritten.expect("there is something");
-    let newest = unwritten.state_of(b"a@example.com").expect("there");
+    let newest =
+        unwritten.records().find(|state| Record::parse(state).is_ok_and(|record| record.aor() == b"a@example.com"));
+    let newest = newest.expect("there");
     let newest = Record::parse(newest).expect("a record");
     assert!(!newest.is_refresh() && newest.expires_ms() >= Record::parse(&state).expect("a record").expires_ms());
 }
@@ -156,4 +159,46 @@ fn refreshes_renew_their_rows_and_only_those() {
     let server = site.start();
     server.pass(Duration::from_secs(2000));
     assert_eq!(server.contents().keys().collect::<Vec<_>>(), ["a"], "the refresh counts");
+}
+
+/// A queue to which records come steadily, and the time.
+fn steady() -> (Queue<TestBatch>, Timestamp, Vec<u8>) {
+    // So long that a test which waits for it fails.
+    let limits = Limits { company: PATIENCE * 10, ..Limits::default() };
+    let queue: Queue<TestBatch> = Queue::new(Mode::Through, limits, false);
+    let record = records(1).remove(0);
+    let mut now = Timestamp::ZERO + Duration::from_secs(1);
+    // Just so long that it is known.
+    for _ in 0..105 {
+        now += Duration::from_micros(200);
+        queue.keep(batch(vec![record.clone()]), now);
+        assert_eq!(queue.wait(Duration::ZERO, &|| now).batches.len(), 1);
+    }
+    (queue, now, record)
+}
+
+#[test]
+fn records_that_come_steadily_share_a_sync_and_enough_of_them_do_not_wait() {
+    let (queue, now, record) = steady();
+    let work = thread::scope(|scope| {
+        let waiting = scope.spawn(|| queue.wait(Duration::MAX, &|| now));
+        for _ in 0..ENOUGH {
+            assert!(!waiting.is_finished(), "it waits for company");
+            queue.keep(batch(vec![record.clone()]), now);
+        }
+        waiting.join().expect("whole")
+    });
+    assert_eq!(work.batches.len(), ENOUGH);
+}
+
+#[test]
+fn who_wants_something_else_does_not_wait_for_company() {
+    let (queue, now, record) = steady();
+    queue.keep(batch(vec![record]), now);
+    let work = thread::scope(|scope| {
+        let waiting = scope.spawn(|| queue.wait(Duration::MAX, &|| now));
+        queue.order(Order::End);
+        waiting.join().expect("whole")
+    });
+    assert_eq!((work.batches.len(), work.orders.len()), (1, 1));
 }

@@ -3,13 +3,15 @@
 use std::sync::Arc;
 
 use strowger_auth::Network;
+use strowger_directory::Gateways;
 use strowger_message::{Status, Uri};
 use strowger_proxy::Changes;
 use strowger_shard::{Place, RouteMatch, RouteTarget};
 use strowger_trunk::{Account, CountryRule, Credentials, Secret};
 
 use super::bytes;
-use crate::config::values::{Destination, Origin};
+use crate::config::gateways::members;
+use crate::config::values::{Destination, Origin, TargetOrSet};
 use crate::config::{Action, Config, Match, Rewrite, Route, Stateless, Trunk};
 
 impl Config {
@@ -17,37 +19,41 @@ impl Config {
         self.trunks.iter().map(|trunk| Arc::new(self::trunk(trunk))).collect()
     }
 
-    pub(super) fn routes(&self) -> Vec<strowger_shard::Route> {
-        self.routes.iter().map(|route| self.route(route)).collect()
+    /// The routes with the gateways of the sets that they name.
+    #[must_use]
+    pub fn routes(&self, gateways: &Gateways) -> Vec<strowger_shard::Route> {
+        self.routes.iter().map(|route| self.route(route, gateways)).collect()
     }
 
-    fn route(&self, route: &Route) -> strowger_shard::Route {
+    fn route(&self, route: &Route, gateways: &Gateways) -> strowger_shard::Route {
         strowger_shard::Route {
             matches: self.matches(&route.matches),
-            action: self.action(route),
+            action: self.action(route, gateways),
             rewrite: route.rewrite.as_ref().map(rewrite),
             changes: changes(route),
             ring_timeout: route.timeout.map(|timeout| timeout.0),
         }
     }
 
-    fn action(&self, route: &Route) -> strowger_shard::Action {
+    fn action(&self, route: &Route, gateways: &Gateways) -> strowger_shard::Action {
+        let own = targets(&route.targets, gateways);
+        if own.is_empty() && !route.targets.is_empty() {
+            return strowger_shard::Action::OutOfService;
+        }
         match route.action {
             Action::Proxy => {
                 let is_named = |trunk: &Trunk| Some(&trunk.name) == route.trunk.as_ref();
                 let trunk = self.trunks.iter().find(|trunk| is_named(trunk));
-                let targets = trunk.map_or(&route.targets, |trunk| &trunk.targets);
+                let targets = trunk.map_or(own, |trunk| trunk.targets.iter().map(target).collect());
                 let stateless = match route.stateless {
                     Stateless::Never => strowger_proxy::Stateless::Never,
                     Stateless::WhenPossible => strowger_proxy::Stateless::WhenPossible,
                     Stateless::Always => strowger_proxy::Stateless::Always,
                 };
                 let trunk = trunk.map(|trunk| strowger_trunk::Trunk::id_of(&trunk.name));
-                strowger_shard::Action::Proxy { targets: targets.iter().map(target).collect(), stateless, trunk }
+                strowger_shard::Action::Proxy { targets, stateless, trunk }
             }
-            Action::Redirect => {
-                strowger_shard::Action::Redirect { targets: route.targets.iter().map(target).collect() }
-            }
+            Action::Redirect => strowger_shard::Action::Redirect { targets: own },
             Action::Reject => {
                 let status = route.status.and_then(Status::new).unwrap_or(Status::FORBIDDEN);
                 strowger_shard::Action::Reject { status, reason: route.reason.as_deref().map(Into::into) }
@@ -102,6 +108,24 @@ fn account(trunk: &Trunk) -> Option<Account> {
         place: registrar.place.clone(),
         expires: trunk.expires.0,
     })
+}
+
+/// All of them, each URI once; nobody of a set in which one is no target.
+fn targets(listed: &[TargetOrSet], gateways: &Gateways) -> Vec<RouteTarget> {
+    let mut all: Vec<RouteTarget> = Vec::new();
+    let mut add = |destination: &Destination| {
+        let new = target(destination);
+        if all.iter().all(|known| known.uri != new.uri) {
+            all.push(new);
+        }
+    };
+    for entry in listed {
+        match entry {
+            TargetOrSet::Target(destination) => add(destination),
+            TargetOrSet::Set(name) => members(gateways, name).unwrap_or_default().iter().for_each(&mut add),
+        }
+    }
+    all
 }
 
 fn target(destination: &Destination) -> RouteTarget {

@@ -1,19 +1,22 @@
 //! What no key of a trunk or a route can be asked alone.
 
 use std::collections::BTreeSet;
+use std::fmt::Display;
 use std::time::Duration;
 
 use strowger_message::{HeaderName, Uri};
 
 use super::{count, text_fits, whole_seconds, within};
 use crate::config::error::{Fault, nearest};
-use crate::config::values::{Destination, Origin};
+use crate::config::values::{Destination, Origin, StoreUrl, TargetOrSet};
 use crate::config::{Action, Config, Rewrite, Route, Stateless, Trunk};
 
 /// The most routes, trunks, targets of one, sources and prefixes of one, and headers that a route changes.
 const MAX_ROUTES: usize = 1_000;
 const MAX_TRUNKS: usize = 256;
 const MAX_TARGETS: usize = 32;
+/// The most sets of gateways of one route: each request puts all their gateways in order.
+const MAX_SETS: usize = 4;
 const MAX_SOURCES: usize = 256;
 const MAX_PREFIXES: usize = 256;
 const MAX_HEADERS: usize = 32;
@@ -58,10 +61,30 @@ impl Config {
             let key = |name: &str| format!("route[{index}].{name}");
             validate_action(route, &key)?;
             validate_targets(route, &key)?;
+            self.validate_sets(route, &key)?;
             validate_headers(route, &key)?;
             self.validate_names(route, &key)?;
         }
         Ok(())
+    }
+
+    /// What a set has is not known here, but whether it can be.
+    fn validate_sets(&self, route: &Route, key: &dyn Fn(&str) -> String) -> Result<(), Fault> {
+        let targets = route.targets.iter().enumerate();
+        let mut sets = targets.filter(|(_, target)| matches!(target, TargetOrSet::Set(_)));
+        match (sets.clone().nth(MAX_SETS), sets.next()) {
+            (Some((index, _)), _) => {
+                let message = format!("a route has {MAX_SETS} sets at most; remove one");
+                Err(Fault::new(format!("{}[{index}]", key("targets")), message))
+            }
+            (None, Some((index, set))) if self.store_url() == StoreUrl::Memory => {
+                let message = format!(
+                    "{set} is read from the database, and store.url is memory:; name one there, as                      sqlite:data/strowger.db, or write the targets here"
+                );
+                Err(Fault::new(format!("{}[{index}]", key("targets")), message))
+            }
+            _ => Ok(()),
+        }
     }
 
     /// The trunks that a route names are there.
@@ -213,7 +236,11 @@ fn validate_targets(route: &Route, key: &dyn Fn(&str) -> String) -> Result<(), F
     if route.trunk.is_some() && route.stateless != Stateless::Never {
         return Err(Fault::new(key("stateless"), "a trunk needs state, to answer its challenges; remove it"));
     }
-    destinations(&route.targets, key)?;
+    let same = |one: &TargetOrSet, other: &TargetOrSet| match (one, other) {
+        (TargetOrSet::Target(one), TargetOrSet::Target(other)) => same_place(one, other),
+        (one, other) => one == other,
+    };
+    once_each(&route.targets, same, key)?;
     count(&key("match.prefix"), route.matches.prefix.0.len(), MAX_PREFIXES)?;
     count(&key("match.source"), route.matches.source.0.len(), MAX_SOURCES)?;
     match &route.rewrite {
@@ -225,11 +252,21 @@ fn validate_targets(route: &Route, key: &dyn Fn(&str) -> String) -> Result<(), F
 }
 
 fn destinations(targets: &[Destination], key: &dyn Fn(&str) -> String) -> Result<(), Fault> {
+    once_each(targets, same_place, key)
+}
+
+fn same_place(one: &Destination, other: &Destination) -> bool {
+    one.target.place == other.target.place && one.target.uri == other.target.uri
+}
+
+fn once_each<T: Display>(
+    targets: &[T],
+    same: impl Fn(&T, &T) -> bool,
+    key: &dyn Fn(&str) -> String,
+) -> Result<(), Fault> {
     count(&key("targets"), targets.len(), MAX_TARGETS)?;
     for (index, target) in targets.iter().enumerate() {
-        let twice =
-            |other: &Destination| other.target.place == target.target.place && other.target.uri == target.target.uri;
-        if targets.iter().take(index).any(twice) {
+        if targets.iter().take(index).any(|other| same(target, other)) {
             let message = format!("{target} is listed twice; remove one (weight gives it a greater share)");
             return Err(Fault::new(format!("{}[{index}]", key("targets")), message));
         }

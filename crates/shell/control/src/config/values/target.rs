@@ -28,6 +28,7 @@ impl FromStr for Target {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
+        Self::refuse_set(text)?;
         let Some(Uri::Sip(uri)) = Uri::parse(text.as_bytes()) else {
             return Err(format!("{text:?} is no SIP URI; write sip:HOST or sip:HOST:PORT, as sip:192.0.2.1:5060"));
         };

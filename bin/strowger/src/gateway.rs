@@ -1,0 +1,153 @@
+//! `strowger gateway`: where calls go that no domain of ours claims.
+
+use std::path::{Path, PathBuf};
+
+use serde_json::json;
+use strowger_control::config::Config;
+use strowger_control::config::values::{StoreUrl, Target, TargetOrSet};
+use strowger_store::{GatewayChange, ListedGateway, NewGateway, UserStore};
+
+use crate::cli::{GatewayArguments, GatewayCommand, Member};
+use crate::failure::Failure;
+use crate::table::{print_json, print_line, print_table};
+
+pub(crate) fn run(file: Option<&Path>, arguments: GatewayArguments) -> Result<(), Failure> {
+    let (config, _) = Config::load(file)?;
+    let gateways = Gateways { config, json: arguments.json };
+    match arguments.command {
+        GatewayCommand::Add { member, priority, weight, capacity, note } => {
+            let new = NewGateway { uri: &member.uri, priority, weight, capacity, description: &note };
+            gateways.add(&member, &new)
+        }
+        GatewayCommand::Change { member, priority, weight, capacity, note } => {
+            let change = GatewayChange {
+                priority,
+                weight,
+                capacity: capacity.map(|capacity| capacity.0),
+                description: note.as_deref(),
+                enabled: None,
+            };
+            gateways.change("changed", &member, &change)
+        }
+        GatewayCommand::Rm(member) => {
+            gateways.open()?.remove_gateway(&member.set, &member.uri)?;
+            gateways.done("removed", &member)
+        }
+        GatewayCommand::Enable(member) => {
+            let change = GatewayChange { enabled: Some(true), ..GatewayChange::default() };
+            gateways.change("enabled", &member, &change)
+        }
+        GatewayCommand::Disable(member) => {
+            let change = GatewayChange { enabled: Some(false), ..GatewayChange::default() };
+            gateways.change("disabled", &member, &change)
+        }
+        GatewayCommand::List { set } => gateways.list(set.as_deref()),
+    }
+}
+
+struct Gateways {
+    config: Config,
+    json: bool,
+}
+
+impl Gateways {
+    /// The database that is there. Only what adds makes one: a command in the wrong folder must not.
+    fn open(&self) -> Result<UserStore, Failure> {
+        let path = self.path()?;
+        if !path.exists() {
+            return Err(Failure::No(format!(
+                "there are no gateways at {}; add one with `strowger gateway add`, go to the server's folder, or name its \
+                 configuration with -c",
+                absolute(&path).display()
+            )));
+        }
+        Ok(UserStore::open(path)?)
+    }
+
+    fn path(&self) -> Result<PathBuf, Failure> {
+        match self.config.store_url() {
+            StoreUrl::Sqlite(path) => Ok(path),
+            StoreUrl::Memory => Err(Failure::Usage(
+                "store.url is memory:, which has no gateways; write url = \"sqlite:data/strowger.db\", or leave it out"
+                    .to_owned(),
+            )),
+        }
+    }
+
+    fn add(&self, member: &Member, new: &NewGateway<'_>) -> Result<(), Failure> {
+        // As a route's own targets are read.
+        member.uri.parse::<Target>().map_err(Failure::Usage)?;
+        let path = self.path()?;
+        let is_new = !path.exists();
+        UserStore::open(&path)?.add_gateway(&member.set, new)?;
+        if is_new {
+            eprintln!("strowger: note: this is the first row of a new database, {}", absolute(&path).display());
+        }
+        self.done("added", member)?;
+        self.note_unused(&member.set);
+        Ok(())
+    }
+
+    fn change(&self, what: &str, member: &Member, change: &GatewayChange<'_>) -> Result<(), Failure> {
+        self.open()?.change_gateway(&member.set, &member.uri, change)?;
+        self.done(what, member)
+    }
+
+    fn done(&self, what: &str, Member { set, uri }: &Member) -> Result<(), Failure> {
+        if self.json {
+            return Ok(print_json(&json!({ "result": what, "set": set, "uri": uri }))?);
+        }
+        Ok(print_line(&format!("{set}: {uri} {what}"))?)
+    }
+
+    fn list(&self, set: Option<&str>) -> Result<(), Failure> {
+        let gateways = self.open()?.list_gateways(set)?;
+        if self.json {
+            let rows: Vec<_> = gateways.iter().map(in_json).collect();
+            return Ok(print_json(&json!({ "gateways": rows }))?);
+        }
+        let row = |gateway: ListedGateway| {
+            let state = if gateway.enabled { "enabled" } else { "disabled" };
+            [
+                gateway.set,
+                gateway.uri,
+                gateway.priority.to_string(),
+                gateway.weight.to_string(),
+                gateway.capacity.map_or_else(|| "-".to_owned(), |calls| calls.to_string()),
+                state.to_owned(),
+                gateway.description,
+            ]
+        };
+        let rows: Vec<_> = gateways.into_iter().map(row).collect();
+        Ok(print_table(["SET", "URI", "PRIORITY", "WEIGHT", "CAPACITY", "STATE", "NOTE"], &rows)?)
+    }
+
+    /// A set that no route names is easily a mistyped one.
+    fn note_unused(&self, set: &str) {
+        let targets = self.config.routes.iter().flat_map(|route| &route.targets);
+        let mut named = targets.filter_map(|target| match target {
+            TargetOrSet::Set(name) => Some(&name.0),
+            TargetOrSet::Target(_) => None,
+        });
+        if !named.any(|name| name == set) {
+            eprintln!("strowger: note: no route leads there; one does that has targets = [\"set:{set}\"]");
+        }
+    }
+}
+
+fn in_json(gateway: &ListedGateway) -> serde_json::Value {
+    json!({
+        "set": gateway.set,
+        "uri": gateway.uri,
+        "priority": gateway.priority,
+        "weight": gateway.weight,
+        "capacity": gateway.capacity,
+        "enabled": gateway.enabled,
+        "note": gateway.description,
+        "created_s": gateway.created_s,
+    })
+}
+
+fn absolute(path: &Path) -> PathBuf {
+    std::path::absolute(path).unwrap_or_else(|_| path.to_owned())
+}

@@ -1,0 +1,112 @@
+//! The gateways that routes lead to, as the server and `strowger check` see them.
+
+use serde_json::{Value, json};
+use strowger_control::config::Config;
+use strowger_control::config::values::{StoreUrl, TargetOrSet};
+use strowger_directory::{Directory, Gateway, Gateways};
+use strowger_shard::Route;
+
+/// Those in the database, which is not made where there is none.
+pub(crate) fn stored(config: &Config) -> Result<Gateways, String> {
+    match config.store_url() {
+        StoreUrl::Memory => Ok(Gateways::default()),
+        StoreUrl::Sqlite(path) => strowger_store::gateways_at(&path).map_err(|error| error.to_string()),
+    }
+}
+
+/// Whether a route leads to a set.
+pub(crate) fn are_named(config: &Config) -> bool {
+    config.routes.iter().flat_map(|route| &route.targets).any(|target| matches!(target, TargetOrSet::Set(_)))
+}
+
+/// Tells the log of sets that calls cannot go to.
+pub(crate) fn report(config: &Config, directory: &Directory) {
+    match config.look_at_sets(directory.gateways()) {
+        Ok(warnings) => warnings.iter().for_each(|warning| tracing::warn!("{warning}")),
+        Err(why) => tracing::error!("{why}; until then its calls get 503"),
+    }
+}
+
+/// Tells the log of sets that were taken over.
+pub(crate) fn report_changed(config: &Config, directory: &Directory, changed: &[Box<[u8]>]) {
+    for set in changed {
+        tracing::info!("gateways: {}", set_shown(set, directory.gateways().members(set)));
+    }
+    report(config, directory);
+}
+
+/// The routes with the gateways as they are now; `None` where no set has changed, or where one cannot be used: then all
+/// stay as they were, and the log says why.
+pub(crate) fn routes(config: &Config, directory: &Directory, changed: &[Box<[u8]>]) -> Option<Vec<Route>> {
+    if changed.is_empty() {
+        return None;
+    }
+    match config.look_at_sets(directory.gateways()) {
+        Ok(_) => Some(config.routes(directory.gateways())),
+        Err(why) => {
+            tracing::error!("gateways stay as they were: {why}");
+            None
+        }
+    }
+}
+
+/// A line for each set.
+pub(crate) fn shown(gateways: &Gateways) -> String {
+    let lines: Vec<String> = gateways.sets().map(|(set, members)| set_shown(set, members)).collect();
+    if lines.is_empty() { "none".to_owned() } else { lines.join("\n") }
+}
+
+fn set_shown(set: &[u8], members: &[Gateway]) -> String {
+    let enabled = members.iter().filter(|gateway| gateway.enabled);
+    let mut parts: Vec<String> = enabled.map(gateway_shown).collect();
+    let disabled = members.iter().filter(|gateway| !gateway.enabled).count();
+    if disabled > 0 {
+        parts.push(format!("{disabled} disabled"));
+    }
+    if parts.is_empty() {
+        parts.push("none any more".to_owned());
+    }
+    format!("{}: {}", set.escape_ascii(), parts.join(", "))
+}
+
+fn gateway_shown(Gateway { uri, priority, weight, .. }: &Gateway) -> String {
+    format!("{} (priority {priority}, weight {weight})", uri.escape_ascii())
+}
+
+/// By set, in the order of their priorities.
+pub(crate) fn in_json(gateways: &Gateways) -> Value {
+    let member = |gateway: &Gateway| {
+        json!({
+            "uri": String::from_utf8_lossy(&gateway.uri),
+            "priority": gateway.priority,
+            "weight": gateway.weight,
+            "capacity": gateway.capacity,
+            "enabled": gateway.enabled,
+        })
+    };
+    let set = |(name, members): (&[u8], &[Gateway])| {
+        (String::from_utf8_lossy(name).into_owned(), members.iter().map(member).collect())
+    };
+    Value::Object(gateways.sets().map(set).collect())
+}
+
+#[cfg(test)]
+mod tests {
+    use strowger_directory::Change;
+
+    use super::*;
+
+    fn directory(uri: &str) -> Directory {
+        let gateway = Gateway { uri: uri.as_bytes().into(), priority: 0, weight: 1, capacity: None, enabled: true };
+        Directory::empty(1).with_changes([Change::PutGateways { set: (*b"pstn").into(), gateways: vec![gateway] }])
+    }
+
+    #[test]
+    fn routes_change_with_their_sets_and_stay_when_one_is_bad() {
+        let config = Config::parse("[[route]]\ntargets = [\"set:pstn\"]").expect("sound");
+        let changed = [(*b"pstn").into()];
+        assert!(routes(&config, &directory("sip:192.0.2.1"), &[]).is_none(), "nothing is new");
+        assert_eq!(routes(&config, &directory("sip:192.0.2.1"), &changed).map(|routes| routes.len()), Some(1));
+        assert!(routes(&config, &directory("sip:192.0.2.1;transport=sctp"), &changed).is_none());
+    }
+}

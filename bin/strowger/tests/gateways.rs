@@ -1,0 +1,345 @@
+//! Gateways: added and listed by the command line, and used by the server as a process.
+
+mod common;
+
+use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::time::{Duration, Instant};
+
+use common::Folder;
+use common::server::Server;
+use serde_json::json;
+
+const PATIENCE: Duration = Duration::from_secs(20);
+/// How long two sockets are looked at in turn.
+const GLANCE: Duration = Duration::from_millis(10);
+
+const ROUTE: &str = "proxy.failover_timeout = \"1s\"\n[[route]]\ntargets = [\"set:pstn\"]\n";
+
+/// One end of a call: the caller, or a gateway.
+struct End {
+    socket: UdpSocket,
+    address: SocketAddr,
+}
+
+impl End {
+    fn new() -> Self {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        let address = socket.local_addr().expect("bound");
+        socket.set_read_timeout(Some(GLANCE)).expect("settable");
+        Self { socket, address }
+    }
+
+    fn uri(&self) -> String {
+        format!("sip:{}", self.address)
+    }
+
+    /// A message that has come, if there is one soon.
+    fn glance(&self) -> Option<(String, SocketAddr)> {
+        let mut buffer = [0; 4096];
+        let (length, from) = self.socket.recv_from(&mut buffer).ok()?;
+        Some((String::from_utf8_lossy(&buffer[..length]).into_owned(), from))
+    }
+
+    /// The next message whose first line has `what`.
+    fn receive(&self, what: &str) -> (String, SocketAddr) {
+        let deadline = Instant::now() + PATIENCE;
+        while Instant::now() < deadline {
+            if let Some((text, from)) = self.glance()
+                && text.lines().next().is_some_and(|start| start.contains(what))
+            {
+                return (text, from);
+            }
+        }
+        panic!("no {what} in time");
+    }
+
+    fn send(&self, to: SocketAddr, text: &str) {
+        self.socket.send_to(text.replace('\n', "\r\n").as_bytes(), to).expect("sent");
+    }
+
+    /// A request of the caller's, in the call `id`.
+    fn request(&self, server: &Server, start: &str, to_tag: &str, id: &str, cseq: &str, more: &str) {
+        let branch = format!("{id}{}", cseq.replace(' ', ""));
+        self.send(
+            server.address,
+            &format!(
+                "{start} SIP/2.0\nVia: SIP/2.0/UDP {};branch=z9hG4bK{branch}\nMax-Forwards: 70\n\
+                 From: <sip:alice@example.com>;tag=a\nTo: <sip:+431@pstn.example>{to_tag}\nCall-ID: {id}\nCSeq: {cseq}\n\
+                 Contact: <sip:alice@{}>\n{more}Content-Length: 0\n\n",
+                self.address, self.address
+            ),
+        );
+    }
+
+    /// Answers a request with its own Via, Record-Route, From, To, Call-ID and CSeq.
+    fn answer(&self, (request, from): &(String, SocketAddr), status: &str) {
+        let kept = ["Via", "Record-Route", "From", "To", "Call-ID", "CSeq"];
+        let lines = request.lines().filter(|line| kept.iter().any(|name| line.starts_with(&format!("{name}:"))));
+        let tagged = |line: &str| {
+            let needs_tag = line.starts_with("To:") && !line.contains("tag=");
+            if needs_tag { format!("{line};tag=g\n") } else { format!("{line}\n") }
+        };
+        let head: String = lines.map(tagged).collect();
+        self.send(*from, &format!("SIP/2.0 {status}\n{head}Contact: <{}>\nContent-Length: 0\n\n", self.uri()));
+    }
+}
+
+/// A server with a route to the set pstn.
+fn server() -> Server {
+    Server::start(ROUTE)
+}
+
+fn add(folder: &Folder, end: &End, more: &[&str]) {
+    let uri = end.uri();
+    let arguments: Vec<&str> = ["gateway", "add", "pstn", &uri].into_iter().chain(more.iter().copied()).collect();
+    assert_eq!(folder.run(&arguments).ok(), format!("pstn: {uri} added\n"));
+}
+
+/// Runs a command and waits until the server has taken over what it changed.
+fn change(server: &Server, command: &str, end: &End) {
+    let before = taken_over(server);
+    server.folder.run(&["gateway", command, "pstn", &end.uri()]).ok();
+    wait_for_more(server, before);
+}
+
+fn taken_over(server: &Server) -> usize {
+    server.log().matches("gateways: pstn: ").count()
+}
+
+fn wait_for_more(server: &Server, before: usize) {
+    server.until("the server has learnt of it", || taken_over(server) > before);
+}
+
+/// Calls, and says which of the gateways the call comes to; there it is refused.
+fn call_reaches(server: &Server, alice: &End, id: &str, gateways: &[&End]) -> usize {
+    alice.request(server, "INVITE sip:+431@pstn.example", "", id, "1 INVITE", "");
+    let deadline = Instant::now() + PATIENCE;
+    while Instant::now() < deadline {
+        for (index, gateway) in gateways.iter().enumerate() {
+            let Some(message) = gateway.glance() else { continue };
+            if message.0.starts_with("INVITE") && message.0.contains(&format!("Call-ID: {id}\r\n")) {
+                gateway.answer(&message, "486 Busy Here");
+                alice.receive(" 486 ");
+                alice.request(server, "ACK sip:+431@pstn.example", ";tag=g", id, "1 ACK", "");
+                return index;
+            }
+        }
+    }
+    panic!("the call reaches nobody\n{}", server.log());
+}
+
+fn refusal(server: &Server, alice: &End, id: &str) -> String {
+    alice.request(server, "INVITE sip:+431@pstn.example", "", id, "1 INVITE", "");
+    let (text, _) = alice.receive(" 503 ");
+    alice.request(server, "ACK sip:+431@pstn.example", ";tag=x", id, "1 ACK", "");
+    text
+}
+
+#[test]
+fn the_next_gateway_takes_the_call_when_the_first_is_dead() {
+    let (folder, address) = Server::prepare(ROUTE);
+    let (alice, dead, alive) = (End::new(), End::new(), End::new());
+    add(&folder, &alive, &["--priority", "2"]);
+    add(&folder, &dead, &["--priority", "1", "--note", "says nothing"]);
+    let command = folder.command(&["serve"]);
+    let server = Server::started_by(command, folder, address);
+
+    alice.request(&server, "INVITE sip:+431@pstn.example", "", "call", "1 INVITE", "");
+    dead.receive("INVITE");
+    let invite = alive.receive("INVITE sip:+431@pstn.example ");
+    alive.answer(&invite, "200 OK");
+    let (answer, _) = alice.receive(" 200 ");
+    let route = answer.lines().find_map(|line| line.strip_prefix("Record-Route: ")).expect("a record-route");
+    let route = format!("Route: {route}\n");
+    alice.request(&server, &format!("ACK {}", alive.uri()), ";tag=g", "call", "1 ACK", &route);
+    alive.receive("ACK");
+    alice.request(&server, &format!("BYE {}", alive.uri()), ";tag=g", "call", "2 BYE", &route);
+    let bye = alive.receive("BYE");
+    alive.answer(&bye, "200 OK");
+    alice.receive(" 200 ");
+}
+
+#[test]
+fn a_running_server_learns_of_gateways() {
+    let server = server();
+    let (alice, first, second) = (End::new(), End::new(), End::new());
+    let both = [&first, &second];
+    assert!(server.log().contains("there is no gateway in the set pstn"), "{}", server.log());
+    let text = refusal(&server, &alice, "none");
+    assert!(
+        text.starts_with("SIP/2.0 503 No Gateway In Service\r\n") && text.contains("\r\nRetry-After: 5\r\n"),
+        "{text}"
+    );
+
+    add(&server.folder, &first, &["--priority", "1"]);
+    wait_for_more(&server, 0);
+    assert_eq!(call_reaches(&server, &alice, "first", &both), 0);
+    let before = taken_over(&server);
+    add(&server.folder, &second, &[]);
+    wait_for_more(&server, before);
+    assert_eq!(call_reaches(&server, &alice, "second", &both), 1, "the lower priority goes first");
+
+    change(&server, "disable", &second);
+    assert_eq!(call_reaches(&server, &alice, "disabled", &both), 0);
+    assert_eq!(server.folder.run(&["ctl", "reload"]).code, Some(0));
+    assert_eq!(call_reaches(&server, &alice, "reloaded", &both), 0);
+    change(&server, "enable", &second);
+    assert_eq!(call_reaches(&server, &alice, "enabled", &both), 1);
+
+    change(&server, "rm", &second);
+    assert_eq!(call_reaches(&server, &alice, "removed", &both), 0);
+    change(&server, "disable", &first);
+    assert!(refusal(&server, &alice, "nobody").contains("\r\nRetry-After: 5\r\n"));
+    assert!(server.log().contains("every gateway of the set pstn is disabled"), "{}", server.log());
+    change(&server, "rm", &first);
+    assert!(refusal(&server, &alice, "empty").contains("\r\nRetry-After: 5\r\n"));
+}
+
+#[test]
+fn equal_gateways_share_the_calls() {
+    let server = server();
+    let (alice, first, second) = (End::new(), End::new(), End::new());
+    add(&server.folder, &first, &[]);
+    add(&server.folder, &second, &[]);
+    server.until("both are known", || {
+        let log = server.log();
+        log.lines().any(|line| line.contains(&first.uri()) && line.contains(&second.uri()))
+    });
+    let mut calls = [0; 2];
+    for index in 0..24 {
+        calls[call_reaches(&server, &alice, &format!("call{index}"), &[&first, &second])] += 1;
+    }
+    assert!(calls.iter().all(|count| *count > 2), "{calls:?}");
+}
+
+#[test]
+fn gateways_are_added_listed_changed_and_removed() {
+    let folder = Folder::new("[[route]]\ntargets = [\"set:pstn\"]\n");
+    let ran = folder.run(&["gateway", "add", "pstn", "sip:192.0.2.1:5060"]);
+    assert!(ran.err.starts_with("strowger: note: this is the first row of a new database, "), "{ran:?}");
+    assert_eq!(ran.ok(), "pstn: sip:192.0.2.1:5060 added\n");
+    let tcp = "sip:gw.carrier.example;transport=tcp";
+    let more = ["--priority", "1", "--weight", "3", "--capacity", "30", "--note", "second line"];
+    let arguments: Vec<&str> = ["gateway", "add", "pstn", tcp].into_iter().chain(more).collect();
+    let ran = folder.run(&arguments);
+    assert_eq!((ran.err.as_str(), ran.code), ("", Some(0)));
+    let ran = folder.run(&["gateway", "add", "mobil", "sip:192.0.2.9", "--json"]);
+    let note = "strowger: note: no route leads there; one does that has targets = [\"set:mobil\"]\n";
+    assert_eq!(ran.err, note);
+    assert_eq!(ran.json(), json!({ "result": "added", "set": "mobil", "uri": "sip:192.0.2.9" }));
+
+    assert_eq!(folder.run(&["gateway", "disable", "pstn", tcp]).ok(), format!("pstn: {tcp} disabled\n"));
+    let changed = folder.run(&["gateway", "change", "pstn", tcp, "--weight", "5", "--capacity", "none"]).ok();
+    assert_eq!(changed, format!("pstn: {tcp} changed\n"));
+    let listed = folder.run(&["gateway", "list", "pstn"]).ok();
+    let lines: Vec<Vec<&str>> = listed.lines().map(|line| line.split_whitespace().collect()).collect();
+    assert_eq!(
+        lines,
+        [
+            vec!["SET", "URI", "PRIORITY", "WEIGHT", "CAPACITY", "STATE", "NOTE"],
+            vec!["pstn", "sip:192.0.2.1:5060", "0", "1", "-", "enabled"],
+            vec!["pstn", tcp, "1", "5", "-", "disabled", "second", "line"],
+        ]
+    );
+    assert_eq!(folder.run(&["gateway", "rm", "mobil", "sip:192.0.2.9"]).ok(), "mobil: sip:192.0.2.9 removed\n");
+    let value = folder.run(&["gateway", "list", "--json"]).json();
+    let rows = value["gateways"].as_array().expect("a list");
+    assert_eq!((rows.len(), &rows[1]["note"], &rows[1]["enabled"]), (2, &json!("second line"), &json!(false)));
+    assert_eq!((&rows[1]["weight"], &rows[1]["capacity"]), (&json!(5), &json!(null)));
+}
+
+#[test]
+fn what_cannot_be_a_gateway_is_refused() {
+    let folder = Folder::new("");
+    let error = folder.run(&["gateway", "list"]).refused(1);
+    assert!(error.starts_with("there are no gateways at ") && error.contains("strowger gateway add"), "{error}");
+    assert!(!folder.path().join("data").exists(), "looking makes nothing");
+    for (uri, expected) in [
+        ("192.0.2.1", "\"192.0.2.1\" is no SIP URI; write sip:HOST or sip:HOST:PORT, as sip:192.0.2.1:5060"),
+        ("sips:192.0.2.1", "\"sips:192.0.2.1\": sips is not supported yet; write a sip: URI"),
+        ("set:other", "\"set:other\": a set stands alone among a route's targets, as targets = [\"set:pstn\"]"),
+    ] {
+        assert_eq!(folder.run(&["gateway", "add", "pstn", uri]).refused(2), expected);
+    }
+    let error = folder.run(&["gateway", "add", "p stn", "sip:192.0.2.1"]).refused(2);
+    assert!(error.starts_with("\"p stn\" is no name of a set; write letters, digits"), "{error}");
+    for more in [["--weight", "65536"], ["--priority", "-1"], ["--capacity", "0"]] {
+        let arguments: Vec<&str> = ["gateway", "add", "pstn", "sip:192.0.2.1"].into_iter().chain(more).collect();
+        assert_eq!(folder.run(&arguments).code, Some(2), "{more:?}");
+    }
+    folder.run(&["gateway", "add", "pstn", "sip:192.0.2.1"]).ok();
+    assert_eq!(
+        folder.run(&["gateway", "add", "pstn", "sip:192.0.2.1"]).refused(1),
+        "sip:192.0.2.1 is in the set pstn already; `strowger gateway change pstn sip:192.0.2.1` changes it"
+    );
+    for command in ["rm", "enable", "disable", "change"] {
+        let error = folder.run(&["gateway", command, "pstn", "sip:192.0.2.2"]).refused(1);
+        assert!(error.starts_with("there is no gateway sip:192.0.2.2 in the set pstn; "), "{error}");
+    }
+    let memory = Folder::new("[store]\nurl = \"memory:\"\n");
+    let error = memory.run(&["gateway", "list"]).refused(2);
+    assert!(error.starts_with("store.url is memory:, which has no gateways"), "{error}");
+    for command in ["add", "change", "rm", "enable", "disable", "list"] {
+        let help = folder.run(&["gateway", command, "--help"]).ok();
+        assert!(help.contains("Example"), "{command}: {help}");
+    }
+}
+
+#[test]
+fn check_says_what_routes_find() {
+    let folder = Folder::new("[[route]]\ntargets = [\"set:pstn\", { uri = \"sip:192.0.2.9\", priority = 9 }]\n");
+    let ran = folder.run(&["check"]);
+    assert_eq!(
+        ran.err,
+        "strowger: warning: route[0].targets[0]: there is no gateway in the set pstn: its calls go to the other targets, and \
+         get 503 with Retry-After where there is none; `strowger gateway add pstn sip:HOST` adds one\n"
+    );
+    assert!(!folder.path().join("data").exists(), "a check changes nothing");
+    let out = ran.ok();
+    assert!(out.contains("\ngateways       none\n"), "{out}");
+    assert!(out.contains("proxied to the gateways of pstn, sip:192.0.2.9 (priority 9, weight 1)\n"), "{out}");
+
+    folder.run(&["gateway", "add", "pstn", "sip:192.0.2.1", "--weight", "2"]).ok();
+    folder.run(&["gateway", "add", "pstn", "sip:192.0.2.2"]).ok();
+    folder.run(&["gateway", "disable", "pstn", "sip:192.0.2.2"]).ok();
+    let ran = folder.run(&["check"]);
+    assert_eq!(ran.err, "");
+    assert!(
+        ran.out.contains("\ngateways       pstn: sip:192.0.2.1 (priority 0, weight 2), 1 disabled\n"),
+        "{}",
+        ran.out
+    );
+    let value = folder.run(&["check", "--json"]).json();
+    assert_eq!(value["gateways"]["pstn"][0]["weight"], 2);
+    assert_eq!((&value["warnings"], value["gateways"]["pstn"].as_array().map(Vec::len)), (&json!([]), Some(2)));
+    assert_eq!(value["configuration"]["route"][0]["targets"][0], "set:pstn");
+
+    folder.write("strowger.toml", "[[route]]\ntargets = [\"set:pstm\"]\n");
+    let warning = &folder.run(&["check", "--json"]).json()["warnings"][0];
+    assert_eq!(
+        warning,
+        "route[0].targets[0]: there is no gateway in the set pstm: its calls get 503 with Retry-After; did you mean set:pstn?"
+    );
+    folder.run(&["gateway", "disable", "pstn", "sip:192.0.2.1"]).ok();
+    folder.write("strowger.toml", "[[route]]\ntargets = [\"set:pstn\"]\n");
+    let warning = folder.run(&["check"]).err;
+    assert!(warning.contains("every gateway of the set pstn is disabled: its calls get 503"), "{warning}");
+    folder.write("strowger.toml", "store.url = \"memory:\"\n[[route]]\ntargets = [\"set:pstn\"]\n");
+    let error = folder.run(&["check"]).refused(2);
+    assert!(error.starts_with("strowger.toml:3: route[0].targets[0]: set:pstn is read from the database"), "{error}");
+}
+
+#[test]
+fn a_backup_carries_gateways() {
+    let folder = Folder::new("");
+    folder.run(&["gateway", "add", "pstn", "sip:192.0.2.1", "--capacity", "30", "--note", "first"]).ok();
+    folder.run(&["gateway", "add", "pstn", "sip:192.0.2.2"]).ok();
+    folder.run(&["gateway", "disable", "pstn", "sip:192.0.2.2"]).ok();
+    let before = folder.run(&["gateway", "list", "--json"]).json();
+    let written = folder.run(&["backup", "nightly.backup"]).ok();
+    assert!(written.contains("2 gateways"), "{written}");
+    folder.run(&["gateway", "rm", "pstn", "sip:192.0.2.1"]).ok();
+    let told = folder.run(&["restore", "--force", "nightly.backup", "--json"]).json();
+    assert_eq!(told["gateways"], 2);
+    assert_eq!(folder.run(&["gateway", "list", "--json"]).json(), before);
+}

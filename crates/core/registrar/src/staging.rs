@@ -1,0 +1,214 @@
+//! What a REGISTER comes to: written into a record for the store, or done at once where nothing is kept.
+
+use core::time::Duration;
+
+use smallvec::SmallVec;
+use strowger_foundation::Timestamp;
+
+use crate::binding::{Binding, Place, Preference};
+use crate::ground::{Ground, Origin};
+use crate::locations::{Applied, Source};
+use crate::plan::{Call, Indices, Plan, Wanted, narrow};
+use crate::policy::Policy;
+use crate::reach::Reach;
+use crate::record::{self, Record, Refresh, State};
+use crate::refusal::Refusal;
+use crate::stripe::Stripe;
+use crate::text::Parts;
+use crate::update::{Update, UpdateKind};
+
+/// Longer than a record may take to be kept.
+const REFRESH_MARGIN: Duration = Duration::from_secs(20);
+
+/// Bytes of the scratch record that stay allocated.
+const SCRATCH: usize = 4096;
+
+/// What a REGISTER wants, and whose it is.
+pub(crate) struct Order<'o, 'a> {
+    pub(crate) policy: &'o Policy,
+    pub(crate) source: &'o Source,
+    pub(crate) call: Call,
+    pub(crate) update: &'o Update<'a>,
+}
+
+/// The bindings that an order brings.
+type Fresh<'f> = SmallVec<[State<'f>; 1]>;
+
+impl Stripe {
+    //= rfc3261#10.3 steps 6 and 7
+    /// Writes what `order` comes to into `record`, and changes nothing; `record` is empty where nothing is asked for. What is to
+    /// go is written also where it is gone: the store may have what the table has not, such as a refresh that it was told of
+    /// just before it expired.
+    pub(crate) fn stage(
+        &mut self,
+        ground: &Ground<'_>,
+        (aor, hash): (&[u8], u32),
+        order: &Order<'_, '_>,
+        record: &mut Vec<u8>,
+    ) -> Result<Applied, Refusal> {
+        record.clear();
+        let Some(plan) = self.begin(ground, (aor, hash), order)? else {
+            return self.stage_without_contacts(ground, (aor, hash), order, record);
+        };
+        let path = order.update.joined_path();
+        let fresh = self.fresh((aor, &path), ground, order, &plan);
+        let is_refresh = |indices: Indices| self.is_refresh(ground.now, &indices, &fresh);
+        if self.written_over(&plan, &fresh).is_some_and(is_refresh) {
+            let refresh = |state: &State<'_>| Refresh {
+                expires: state.expires,
+                cseq: state.cseq,
+                fingerprint: state.parts.fingerprint(),
+            };
+            record::write_refresh(record, aor, fresh.iter().map(refresh));
+        } else {
+            self.write_change(ground, (aor, hash), &plan, &fresh, record);
+        }
+        Ok(plan.applied)
+    }
+
+    /// [`stage`](Self::stage) and [`put`](Self::put) in one. Most REGISTERs only say again what is there, and need no record.
+    pub(crate) fn apply(
+        &mut self,
+        ground: &Ground<'_>,
+        (aor, hash): (&[u8], u32),
+        order: &Order<'_, '_>,
+    ) -> Result<Applied, Refusal> {
+        let mut record = core::mem::take(&mut self.scratch);
+        record.clear();
+        let applied = match self.begin(ground, (aor, hash), order)? {
+            None => self.stage_without_contacts(ground, (aor, hash), order, &mut record)?,
+            Some(plan) => {
+                let path = order.update.joined_path();
+                let fresh = self.fresh((aor, &path), ground, order, &plan);
+                if let Some(indices) = self.written_over(&plan, &fresh) {
+                    for (state, index) in fresh.iter().zip(indices) {
+                        if let Some(binding) = self.bindings.get_mut(index) {
+                            binding.call_id = state.call_id;
+                        }
+                        self.touch(ground.now, hash, index, ground.process_time(state.expires), state.cseq);
+                    }
+                } else {
+                    self.write_change(ground, (aor, hash), &plan, &fresh, &mut record);
+                }
+                plan.applied
+            }
+        };
+        if let Ok(record) = Record::parse(&record) {
+            self.put(ground, hash, &record, Origin::Staged { closed: None });
+        }
+        if record.capacity() <= SCRATCH {
+            self.scratch = record;
+        }
+        Ok(applied)
+    }
+
+    /// What its contacts come to; `None` where an order has none.
+    fn begin<'u, 'a>(
+        &mut self,
+        ground: &Ground<'_>,
+        (aor, hash): (&[u8], u32),
+        order: &Order<'u, 'a>,
+    ) -> Result<Option<Plan<'u, 'a>>, Refusal> {
+        self.set_keep_alive(order.policy);
+        if u16::try_from(aor.len()).is_err() {
+            return Err(Refusal::BadRequest("Address Too Long"));
+        }
+        match &order.update.kind {
+            UpdateKind::Contacts(contacts) => {
+                self.plan(ground.now, (aor, hash), order.policy, contacts, order.call).map(Some)
+            }
+            UpdateKind::Fetch | UpdateKind::RemoveAll => Ok(None),
+        }
+    }
+
+    fn stage_without_contacts(
+        &self,
+        ground: &Ground<'_>,
+        (aor, hash): (&[u8], u32),
+        order: &Order<'_, '_>,
+        record: &mut Vec<u8>,
+    ) -> Result<Applied, Refusal> {
+        if !matches!(order.update.kind, UpdateKind::RemoveAll) {
+            return Ok(Applied::default());
+        }
+        let current = || self.of(aor, hash).filter(|(_, binding)| ground.now < binding.expires);
+        if !current().all(|(_, binding)| order.call.is_after(binding)) {
+            return Err(Refusal::OutOfOrder);
+        }
+        let removed = current().count();
+        record::write_state(record, aor, core::iter::empty());
+        Ok(Applied { removed: narrow(removed), ..Applied::default() })
+    }
+
+    fn fresh<'f, 'a: 'f>(
+        &self,
+        (aor, path): (&'f [u8], &'f [u8]),
+        ground: &Ground<'_>,
+        order: &Order<'_, '_>,
+        plan: &Plan<'_, 'a>,
+    ) -> Fresh<'f> {
+        let mut fresh = Fresh::new();
+        for &Wanted { contact, lifetime, epoch } in &plan.wanted {
+            let reach = Reach::of(order.policy.nat, order.source, order.update, contact);
+            let epoch = match epoch {
+                _ if contact.instance.is_empty() => 0,
+                Some(epoch) => epoch,
+                None => ground.new_epoch(&self.hasher, self.serial),
+            };
+            let (uri, instance) = (contact.uri.as_bytes(), contact.instance);
+            let parts = Parts { aor, uri, path, instance, reg_id: contact.reg_id.unwrap_or(0), epoch };
+            let expires = ground.store_time(ground.now + lifetime);
+            let preference = Preference::new(contact.q, reach.translated);
+            fresh.push(ground.state(parts, order.call, expires, &reach.flow, preference, true));
+        }
+        fresh
+    }
+
+    /// Writes the state of an address that changes.
+    fn write_change(
+        &self,
+        ground: &Ground<'_>,
+        (aor, hash): (&[u8], u32),
+        plan: &Plan<'_, '_>,
+        fresh: &[State<'_>],
+        record: &mut Vec<u8>,
+    ) {
+        let stays = |(index, binding): &(u32, &Binding)| ground.now < binding.expires && !plan.replaced.contains(index);
+        let mut kept: SmallVec<[&Binding; 8]> = self.of(aor, hash).filter(stays).map(|(_, binding)| binding).collect();
+        kept.sort_unstable_by(|a, b| a.age(b));
+        let kept = kept.into_iter().map(|binding| {
+            let renewed = fresh.iter().rev().find(|state| binding.is_of(state.parts.instance));
+            let epoch = renewed.map_or(binding.text.epoch(), |state| state.parts.epoch);
+            let call = Call { id: binding.call_id, cseq: binding.cseq };
+            let parts = Parts { epoch, ..binding.text.parts() };
+            let expires = ground.store_time(binding.expires);
+            ground.state(parts, call, expires, &binding.flow(), binding.place.preference, false)
+        });
+        record::write_state(record, aor, kept.chain(fresh.iter().copied()));
+    }
+
+    /// The bindings that `fresh` say again, in that order, but for times and Call-IDs; `None` where anything else changes.
+    fn written_over(&self, plan: &Plan<'_, '_>, fresh: &[State<'_>]) -> Option<Indices> {
+        if plan.removes || plan.replaced.len() != fresh.len() {
+            return None;
+        }
+        let mut written_over = Indices::new();
+        for state in fresh {
+            let place = Place::new(&state.flow(), Preference::new(state.q, state.translated));
+            let is = |index: &&u32| {
+                self.bindings.get(**index).is_some_and(|old| old.place == place && old.text.parts() == state.parts)
+            };
+            written_over.push(*plan.replaced.iter().find(is)?);
+        }
+        Some(written_over)
+    }
+
+    /// Whether `fresh` give nothing but new times to the bindings at `indices`. What may have expired before the record is kept
+    /// cannot be renewed then: it is written whole.
+    fn is_refresh(&self, now: Timestamp, indices: &[u32], fresh: &[State<'_>]) -> bool {
+        indices.iter().zip(fresh).all(|(index, state)| {
+            let old = self.bindings.get(*index);
+            old.is_some_and(|old| old.call_id == state.call_id && now + REFRESH_MARGIN < old.expires)
+        })
+    }
+}

@@ -1,0 +1,278 @@
+//! Instructions of a shard for each unit of work, counted by callgrind: the same on every machine, so that limits can be set.
+//!
+//! `cargo bench -p strowger-shard --bench instructions` needs valgrind, and gungraun-runner in the version of Cargo.lock
+//! (`cargo install --locked gungraun-runner`). Each benchmark does its work [`TIMES`] times, so its count is that many times
+//! what one takes, and its limit too.
+
+#![expect(
+    missing_docs,
+    unused_qualifications,
+    clippy::disallowed_macros,
+    clippy::disallowed_types,
+    reason = "what the macros of gungraun write"
+)]
+
+#[path = "../tests/support/mod.rs"]
+mod support;
+
+use std::hint::black_box;
+use std::time::Duration;
+
+use gungraun::prelude::*;
+use gungraun::{Callgrind, EventKind, LibraryBenchmarkConfig};
+use strowger_auth::client::{self, Secret};
+use strowger_auth::{Algorithm, Ha1};
+use strowger_directory::{Change, Directory, Ha1s, User};
+use strowger_foundation::{Flow, ListenerId, Transport};
+use strowger_message::{AuthParams, Message, Peek};
+use strowger_proxy::Stateless;
+use strowger_shard::{Action, Input, Route, RouteTarget, Snapshot};
+use support::{ALICE, BOB, Sent, World};
+
+/// How often the work of a benchmark is done.
+const TIMES: u64 = 100;
+/// How often it was done before: until as many transactions end as begin.
+const WARM_UP: u64 = 100;
+/// Between two units of work; 32 s, for which transactions are kept, is 64 of them.
+const GAP: Duration = Duration::from_millis(500);
+
+/// Something that a shard is given.
+enum Step {
+    Datagram(Flow, String),
+    Gap,
+}
+
+/// What a unit of work consists of. It is found out once, because what an end sends depends on what it received; the same
+/// shard given the same does the same again.
+struct Recording {
+    world: World,
+    steps: Vec<Step>,
+}
+
+impl Recording {
+    fn give(&mut self, from: &str, text: String) -> Vec<Sent> {
+        let flow = Flow::new(ListenerId(0), Transport::Udp, from.parse().expect("an address"));
+        let sent = self.world.input_by(flow, &text);
+        self.steps.push(Step::Datagram(flow, text));
+        sent
+    }
+
+    fn pass(&mut self) {
+        self.world.wait(GAP);
+        self.steps.push(Step::Gap);
+    }
+}
+
+/// A world that is warm, and what comes next.
+struct Prepared {
+    world: World,
+    buffer: Vec<u8>,
+    steps: Vec<Step>,
+}
+
+impl Prepared {
+    /// `unit` is one unit of work with its number.
+    fn new(edit: fn(&mut Snapshot), unit: fn(&mut Recording, u64)) -> Self {
+        let world = || {
+            let mut world = World::new(edit);
+            world.is_checked = false;
+            world
+        };
+        let mut recording = Recording { world: world(), steps: Vec::new() };
+        for (user, address) in [("alice", ALICE), ("bob", BOB)] {
+            let registered = register(&mut recording, user, address, 0);
+            assert_eq!(registered.status(), 200, "{}", registered.text);
+        }
+        let mut measured_from = 0;
+        for number in 1..=WARM_UP + TIMES {
+            if number == WARM_UP + 1 {
+                measured_from = recording.steps.len();
+            }
+            unit(&mut recording, number);
+            recording.pass();
+        }
+        let mut prepared = Self { world: world(), buffer: Vec::new(), steps: Vec::new() };
+        let mut steps = recording.steps;
+        let measured = steps.split_off(measured_from);
+        prepared.steps = steps;
+        prepared.run();
+        prepared.steps = measured;
+        prepared
+    }
+
+    /// Gives the shard all of it, and takes what leaves.
+    fn run(&mut self) -> usize {
+        let (shard, buffer) = (&mut self.world.shard, &mut self.buffer);
+        let mut left = 0;
+        for step in &self.steps {
+            match step {
+                Step::Datagram(flow, text) => {
+                    let peek = Peek::read(text.as_bytes()).expect("has a head");
+                    let arrival = self.world.now;
+                    shard.handle_input(arrival, Input::Message { arrival, flow: *flow, peek });
+                    while shard.poll_output(buffer).is_some() {
+                        left += buffer.len();
+                    }
+                }
+                Step::Gap => {
+                    let end = self.world.now + GAP;
+                    while let Some(wakeup) = shard.poll_timeout().filter(|wakeup| wakeup.at <= end) {
+                        self.world.now = self.world.now.max(wakeup.at);
+                        shard.handle_timeout(self.world.now);
+                        while shard.poll_output(buffer).is_some() {
+                            left += buffer.len();
+                        }
+                    }
+                    self.world.now = end;
+                }
+            }
+        }
+        left
+    }
+}
+
+/// A refresh as a phone sends it; where it is challenged, with credentials. What the server says at last.
+fn register(recording: &mut Recording, user: &str, address: &str, number: u64) -> Sent {
+    let text = |part: u32, credentials: &str| {
+        format!(
+            "REGISTER sip:example.com SIP/2.0\r\nVia: SIP/2.0/UDP {address};branch=z9hG4bK-{user}-{number}-{part}\r\n\
+             Max-Forwards: 70\r\nFrom: <sip:{user}@example.com>;tag=a73kszlfl\r\nTo: <sip:{user}@example.com>\r\n\
+             Call-ID: 1j9FpLxk3uxtm8tn-{user}@{address}\r\nCSeq: {} REGISTER\r\n\
+             Contact: <sip:{user}@{address};transport=udp>\r\nExpires: 3600\r\n{credentials}Content-Length: 0\r\n\r\n",
+            2 * number + u64::from(part) + 1
+        )
+    };
+    let first = recording.give(address, text(0, "")).remove(0);
+    if first.status() != 401 {
+        return first;
+    }
+    let challenge = first.header("WWW-Authenticate").expect("a challenge");
+    let challenge = AuthParams::parse(challenge.as_bytes()).expect("well-formed");
+    let request = client::Request {
+        username: user.as_bytes(),
+        secret: Secret::Password(b"secret"),
+        method: b"REGISTER",
+        uri: b"sip:example.com",
+        body: b"",
+        cnonce: b"0a4f113b",
+        nc: 1,
+        cover_body: false,
+    };
+    let mut value = Vec::new();
+    client::respond(&mut value, &challenge, &request).expect("can be answered");
+    let credentials = format!("Authorization: {}\r\n", String::from_utf8(value).expect("ASCII"));
+    recording.give(address, text(1, &credentials)).remove(0)
+}
+
+const BODY: &str = "v=0\r\no=alice 53655765 2353687637 IN IP4 192.0.2.10\r\ns=-\r\nc=IN IP4 192.0.2.10\r\nt=0 0\r\n\
+                    m=audio 6000 RTP/AVP 0\r\na=rtpmap:0 PCMU/8000\r\n";
+
+/// INVITE, 180, 200, ACK, BYE, 200: Proxy-200.
+fn call(recording: &mut Recording, number: u64) {
+    call_to(recording, number, "sip:bob@example.com");
+}
+
+fn call_to(recording: &mut Recording, number: u64, callee: &str) {
+    let request = |method: &str, uri: &str, cseq: u32, to_tag: &str, routes: &str, body: &str| {
+        format!(
+            "{method} {uri} SIP/2.0\r\nVia: SIP/2.0/UDP {ALICE};branch=z9hG4bK-{method}-{number}\r\n{routes}\
+             Max-Forwards: 70\r\nFrom: <sip:alice@example.com>;tag=a{number}\r\nTo: <{callee}>{to_tag}\r\n\
+             Call-ID: 843817637684230-{number}@192.0.2.10\r\nCSeq: {cseq} {method}\r\n\
+             Contact: <sip:alice@{ALICE};transport=udp>\r\nContent-Type: application/sdp\r\nContent-Length: {}\r\n\r\n{body}",
+            body.len()
+        )
+    };
+    let tag = format!(";tag=b{number}");
+    let contact = format!("Contact: <sip:bob@{BOB};transport=udp>\r\n");
+    let sent = recording.give(ALICE, request("INVITE", callee, 1, "", "", BODY));
+    let invite = support::find(&sent, "INVITE");
+    recording.give(BOB, invite.response(180, "Ringing", &tag, &contact));
+    let sent = recording.give(BOB, invite.response(200, "OK", &tag, &contact));
+    let answer = sent.iter().find(|sent| sent.status() == 200).expect("the answer");
+    let mut routes: Vec<&str> = answer.headers("Record-Route").collect();
+    routes.reverse();
+    let routes: String = routes.iter().map(|route| format!("Route: {route}\r\n")).collect();
+    let target = format!("sip:bob@{BOB};transport=udp");
+    recording.give(ALICE, request("ACK", &target, 1, &tag, &routes, ""));
+    let sent = recording.give(ALICE, request("BYE", &target, 2, &tag, &routes, ""));
+    let sent = recording.give(BOB, support::find(&sent, "BYE").response(200, "OK", "", ""));
+    assert_eq!(support::finals(&sent), [200], "the BYE is answered");
+}
+
+fn open(_: &mut Snapshot) {}
+
+/// Everything goes to Bob, without state.
+fn stateless(snapshot: &mut Snapshot) {
+    let target = RouteTarget::at(b"sip:192.0.2.20", BOB.parse().expect("an address"));
+    snapshot.routes = vec![Route::of_domain(b"*", Action::proxy(vec![target], Stateless::WhenPossible))];
+}
+
+/// REGISTER needs a password, of which the server has the MD5 hash.
+fn strict(snapshot: &mut Snapshot) {
+    snapshot.auth.require = vec![(*b"REGISTER").into()];
+    let user = |name: &str| {
+        let ha1 = Ha1::compute(Algorithm::Md5, name.as_bytes(), b"example.com", b"secret");
+        let md5 = ha1.as_bytes().to_vec().try_into().ok();
+        let aor = format!("{name}@example.com").into_bytes().into();
+        Change::PutUser(User { aor, ha1: Ha1s { md5, sha256: None, sha512_256: None }, enabled: true })
+    };
+    snapshot.directory = Directory::empty(1).with_changes(["alice", "bob"].map(user));
+}
+
+fn stateful_call() -> Prepared {
+    Prepared::new(open, call)
+}
+
+fn stateless_call() -> Prepared {
+    Prepared::new(stateless, |recording, number| call_to(recording, number, "sip:+15551234567@elsewhere.example"))
+}
+
+fn refresh() -> Prepared {
+    Prepared::new(open, |recording, number| drop(register(recording, "alice", ALICE, number)))
+}
+
+fn challenged() -> Prepared {
+    Prepared::new(strict, |recording, number| drop(register(recording, "alice", ALICE, number)))
+}
+
+/// Only reading: an INVITE as it comes.
+fn invite() -> Vec<u8> {
+    let prepared = stateful_call();
+    let first = prepared.steps.into_iter().find_map(|step| match step {
+        Step::Datagram(_, text) if text.starts_with("INVITE") => Some(text.into_bytes()),
+        _ => None,
+    });
+    first.expect("a call begins with it")
+}
+
+/// Instructions of one at most.
+fn at_most(instructions: u64) -> LibraryBenchmarkConfig {
+    let mut callgrind = Callgrind::default();
+    callgrind.hard_limits([(EventKind::Ir, TIMES * instructions)]);
+    let mut config = LibraryBenchmarkConfig::default();
+    config.tool(callgrind);
+    config
+}
+
+#[library_benchmark(config = at_most(4_500))]
+#[bench::once(invite())]
+fn parse(text: Vec<u8>) -> usize {
+    let mut read = 0;
+    for _ in 0..TIMES {
+        let peek = Peek::read(black_box(&text)).expect("has a head");
+        read += black_box(Message::from_peek(peek)).map_or(0, |message| message.bytes().len());
+    }
+    read
+}
+
+#[library_benchmark]
+#[bench::stateful_call(stateful_call())]
+#[bench::stateless_call(stateless_call())]
+#[bench::register(refresh())]
+#[bench::challenge(challenged())]
+fn shard(mut prepared: Prepared) -> (usize, Prepared) {
+    (black_box(prepared.run()), prepared)
+}
+
+library_benchmark_group!(name = work, benchmarks = [parse, shard]);
+main!(library_benchmark_groups = work);
