@@ -3,8 +3,10 @@
 #[path = "../../interop/src/crowd.rs"]
 pub mod crowd;
 pub mod exercise;
+pub mod generator;
 pub mod messages;
 pub mod mutate;
+pub mod proxy;
 pub mod register;
 pub mod server;
 pub mod subject;

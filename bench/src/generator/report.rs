@@ -1,0 +1,153 @@
+//! The figures as JSON and as a table.
+
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use super::Probe;
+use super::wire::{Distance, Offsets, Variance};
+
+/// Everything that was measured.
+#[derive(Debug)]
+pub struct Figures {
+    /// Kolmogorov's distance with one thread, and with two.
+    pub distances: Vec<(usize, Distance)>,
+    /// The variance of counts, likewise.
+    pub variances: Vec<(usize, Variance)>,
+    /// The file of gaps.
+    pub offsets: Offsets,
+    /// Rounds in turn: the relay's cost a call and ours, in microseconds, and our calls a second.
+    pub rounds: Vec<Round>,
+    /// The highest clean rate of ours, both ends in one thread on one core.
+    pub ours: Option<Probe>,
+    /// SIPp's version, its highest clean rate with a core for each end, and with one core for both.
+    pub sipp: Option<Sipp>,
+}
+
+/// The relay and both ends, one after the other, on one core.
+#[derive(Clone, Copy, Debug)]
+pub struct Round {
+    /// The bare relay.
+    pub relay: super::relay::Floor,
+    /// The generator, in a closed loop.
+    pub ours: super::ours::Loop,
+}
+
+/// What SIPp can do.
+#[derive(Debug)]
+pub struct Sipp {
+    /// Its version.
+    pub version: String,
+    /// Each end with a core.
+    pub apart: Option<Probe>,
+    /// Both ends on one core.
+    pub together: Option<Probe>,
+}
+
+impl Figures {
+    fn middle(&self, of: impl Fn(&Round) -> f64) -> f64 {
+        super::median(self.rounds.iter().map(of))
+    }
+
+    /// As JSON.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let rate = |probe: &Option<Probe>| probe.as_ref().map(|probe| probe.asked.round());
+        json!({
+            "poisson_1000": self.distances.iter().map(|(threads, found)| json!({
+                "threads": threads, "distance": found.distance, "limit": found.limit, "gaps": found.count,
+            })).collect::<Vec<_>>(),
+            "poisson_20000": self.variances.iter().map(|(threads, found)| json!({
+                "threads": threads, "variance_by_mean": found.ratio, "mean": found.mean, "bins": found.bins,
+                "odd_bins": found.odd,
+            })).collect::<Vec<_>>(),
+            "file_of_gaps": {
+                "median_us": self.offsets.median, "p99_us": self.offsets.p99, "messages": self.offsets.count,
+            },
+            "calls_a_second": {
+                "closed_loop": self.middle(|round| round.ours.rate),
+                "open_loop_clean": rate(&self.ours),
+                "bare_relay": self.middle(|round| round.relay.rate),
+            },
+            "cpu_us_a_call": {
+                "ours": self.middle(|round| round.ours.cost),
+                "bare_relay": self.middle(|round| round.relay.cost),
+                "ratio": self.middle(|round| round.ours.cost / round.relay.cost),
+            },
+            "sipp": self.sipp.as_ref().map(|sipp| json!({
+                "version": sipp.version, "clean_on_two_cores": rate(&sipp.apart), "clean_on_one_core": rate(&sipp.together),
+            })),
+        })
+    }
+
+    /// As tables in Markdown.
+    #[must_use]
+    pub fn to_markdown(&self) -> String {
+        let mut text = String::from(
+            "## Arrivals on the wire\n\nBy the time-stamps of the kernel that receives each call's first message.\n\n\
+             | what | threads | found | wanted |\n|---|---:|---:|---:|\n",
+        );
+        // Writing to a String cannot fail.
+        for (threads, found) in &self.distances {
+            let _ = writeln!(
+                text,
+                "| Poisson, 1,000/s, {} gaps: Kolmogorov–Smirnov distance | {threads} | {:.4} | below {:.4} (1 %) |",
+                found.count, found.distance, found.limit
+            );
+        }
+        for (threads, found) in &self.variances {
+            let _ = writeln!(
+                text,
+                "| Poisson, 20,000/s, {} bins of 10 ms: variance by mean ({} bins off by more than 6 σ) | {threads} | {:.3} | \
+                 0.95 to 1.05 |",
+                found.bins, found.odd, found.ratio
+            );
+        }
+        let Offsets { median, p99, count } = self.offsets;
+        let _ = writeln!(text, "| a file of {count} gaps: off by, at the median | 1 | {median:.1} µs | 20 µs |");
+        let _ = writeln!(text, "| a file of {count} gaps: off by, at the 99th percentile | 1 | {p99:.1} µs | |");
+        self.push_rates(&mut text);
+        text
+    }
+
+    fn push_rates(&self, text: &mut String) {
+        text.push_str(
+            "\n## Calls\n\nINVITE, 180, 200, ACK, BYE, 200 over UDP, straight from the calling end to the called one. A rate is clean \
+             where every call is carried, nothing is sent again, and it is reached within 1 %; ours besides must begin its calls in \
+             time (1 ms at the median, 50 ms at the 99th percentile).\n\n| what | cores | calls/s | CPU a call |\n|---|---:|---:|---:|\n",
+        );
+        let rate =
+            |probe: &Option<Probe>| probe.as_ref().map_or("none".to_owned(), |probe| format!("{:.0}", probe.asked));
+        let _ = writeln!(
+            text,
+            "| strowger load, both ends in one thread, closed loop | 1 | {:.0} | {:.1} µs |",
+            self.middle(|round| round.ours.rate),
+            self.middle(|round| round.ours.cost)
+        );
+        let _ = writeln!(
+            text,
+            "| strowger load, both ends in one thread, Poisson arrivals, highest clean rate | 1 | {} | |",
+            rate(&self.ours)
+        );
+        let _ = writeln!(
+            text,
+            "| a bare relay of the same packets | 1 | {:.0} | {:.1} µs |",
+            self.middle(|round| round.relay.rate),
+            self.middle(|round| round.relay.cost)
+        );
+        match &self.sipp {
+            Some(sipp) => {
+                let _ = writeln!(text, "| SIPp, uac against uas, highest clean rate | 2 | {} | |", rate(&sipp.apart));
+                let _ =
+                    writeln!(text, "| SIPp, uac against uas, highest clean rate | 1 | {} | |", rate(&sipp.together));
+            }
+            None => text.push_str("| SIPp is not installed | | | |\n"),
+        }
+        let _ = writeln!(
+            text,
+            "\nCPU a call beside the relay's: {:.2} times, the median of {} rounds in turn (wanted: 1.5).",
+            self.middle(|round| round.ours.cost / round.relay.cost),
+            self.rounds.len()
+        );
+    }
+}

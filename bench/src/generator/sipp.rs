@@ -1,0 +1,101 @@
+//! SIPp's own scenarios against each other: uac and uas, the same six messages.
+
+use std::fs;
+use std::net::UdpSocket;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use super::Probe;
+
+/// Where they run: on these cores.
+#[derive(Clone, Copy, Debug)]
+pub struct Cores {
+    /// The calling one.
+    pub caller: usize,
+    /// The called one.
+    pub callee: usize,
+}
+
+/// SIPp's first line about itself; `None` where it is not installed.
+#[must_use]
+pub fn version() -> Option<String> {
+    let output = Command::new("sipp").arg("-v").stdin(Stdio::null()).output().ok()?;
+    let text = String::from_utf8_lossy(&output.stdout).into_owned();
+    text.lines().map(str::trim).find(|line| line.starts_with("SIPp")).map(|line| line.trim_end_matches('.').to_owned())
+}
+
+/// Makes calls at this rate for a time.
+///
+/// # Errors
+/// When SIPp does not start.
+pub fn probe(rate: f64, time: Duration, cores: Cores) -> std::io::Result<Probe> {
+    let folder = tempfile::tempdir()?;
+    let port = || UdpSocket::bind("127.0.0.1:0")?.local_addr().map(|address| address.port());
+    let (uas_port, uac_port) = (port()?, port()?);
+    let calls = (rate * time.as_secs_f64()).round();
+    let seconds = format!("{}s", time.as_secs() + 15);
+    let start = |core: usize, name: &str, port: u16, arguments: &[&str]| {
+        let (core, port) = (core.to_string(), port.to_string());
+        let statistics = format!("{name}.csv");
+        Command::new("taskset")
+            .args(["-c", &core, "sipp", "-sn", name, "-i", "127.0.0.1", "-p", &port, "-nostdin"])
+            .args(["-trace_stat", "-stf", &statistics, "-fd", "1", "-buff_size", "4194304"])
+            .args(arguments)
+            .current_dir(folder.path())
+            .stdin(Stdio::null())
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .spawn()
+    };
+    let mut uas = Dying(start(cores.callee, "uas", uas_port, &[])?);
+    std::thread::sleep(Duration::from_millis(500));
+    let target = format!("127.0.0.1:{uas_port}");
+    let (asked, calls) = (format!("{rate:.0}"), format!("{calls:.0}"));
+    let limits = ["-r", &asked, "-m", &calls, "-l", "200000", "-timeout", &seconds];
+    let mut uac = Dying(start(cores.caller, "uac", uac_port, &[&[target.as_str()], &limits[..]].concat())?);
+    uac.0.wait()?;
+    // Its statistics are written each second.
+    std::thread::sleep(Duration::from_millis(1_200));
+    let _ = (uas.0.kill(), uas.0.wait());
+    let called = Statistics::read(&folder.path().join("uas.csv"));
+    let calling = Statistics::read(&folder.path().join("uac.csv"));
+    let counts = [
+        (calling.number("FailedCall(C)"), "calls failed"),
+        (calling.number("TotalCallCreated") - calling.number("SuccessfulCall(C)"), "calls not carried"),
+        (calling.number("Retransmissions(C)"), "messages sent again by uac"),
+        (called.number("Retransmissions(C)"), "messages sent again by uas"),
+    ];
+    let faults = counts.iter().filter(|(count, _)| *count > 0.0).map(|(count, what)| format!("{count:.0} {what}"));
+    Ok(Probe::new(rate, calling.number("CallRate(C)"), faults.collect()))
+}
+
+/// A program that goes with us.
+struct Dying(Child);
+
+impl Drop for Dying {
+    fn drop(&mut self) {
+        // It is gone already where these fail.
+        let _ = (self.0.kill(), self.0.wait());
+    }
+}
+
+/// SIPp's file of statistics: names, and the last line of values.
+struct Statistics {
+    names: Vec<String>,
+    values: Vec<String>,
+}
+
+impl Statistics {
+    fn read(file: &Path) -> Self {
+        let text = fs::read_to_string(file).unwrap_or_default();
+        let cells = |line: Option<&str>| line.unwrap_or_default().split(';').map(str::to_owned).collect();
+        Self { names: cells(text.lines().next()), values: cells(text.lines().last()) }
+    }
+
+    /// A value; 0 where there is none.
+    fn number(&self, name: &str) -> f64 {
+        let at = self.names.iter().position(|other| other == name);
+        at.and_then(|at| self.values.get(at)?.parse().ok()).unwrap_or(0.0)
+    }
+}

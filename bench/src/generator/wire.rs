@@ -1,0 +1,145 @@
+//! The law of arrivals on the wire: by the time-stamps of the kernel that receives the first message of each call.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use strowger_net::{BufferSizes, RecvBatch, UdpSocket};
+use strowger_traffic::engine::Run;
+use strowger_traffic::options::{Answering, Options, Target, workload};
+
+/// Seconds of a count.
+const BIN: f64 = 0.01;
+
+/// Kolmogorov's and Smirnov's distance between the gaps and the exponential law.
+#[derive(Clone, Copy, Debug)]
+pub struct Distance {
+    /// The distance.
+    pub distance: f64,
+    /// What it may be, at the level of one percent.
+    pub limit: f64,
+    /// Of how many gaps.
+    pub count: usize,
+}
+
+/// Of Poisson arrivals at this rate.
+#[must_use]
+pub fn distance(rate: f64, calls: u64, threads: usize, seed: u64) -> Distance {
+    let stamps = arrivals("poisson", rate, calls, threads, seed);
+    let mut gaps: Vec<f64> = stamps.windows(2).map(|pair| (pair[1] - pair[0]) as f64 / 1e9).collect();
+    gaps.sort_by(f64::total_cmp);
+    let count = gaps.len() as f64;
+    let distance = gaps.iter().enumerate().fold(0.0_f64, |most, (i, gap)| {
+        let law = 1.0 - (-rate * gap).exp();
+        most.max((law - i as f64 / count).abs()).max(((i + 1) as f64 / count - law).abs())
+    });
+    Distance { distance, limit: 1.628 / count.sqrt(), count: gaps.len() }
+}
+
+/// How counts in bins of 10 ms vary.
+#[derive(Clone, Copy, Debug)]
+pub struct Variance {
+    /// Their mean.
+    pub mean: f64,
+    /// Their variance by their mean; 1 in a Poisson process.
+    pub ratio: f64,
+    /// How many there are.
+    pub bins: usize,
+    /// Those further than six deviations from the mean: the machine stood still, or the generator.
+    pub odd: usize,
+}
+
+/// Of Poisson arrivals at this rate.
+#[must_use]
+pub fn variance(rate: f64, seconds: u64, threads: usize, seed: u64) -> Variance {
+    let stamps = arrivals("poisson", rate, (rate * seconds as f64) as u64, threads, seed);
+    let first = stamps[0];
+    // The last bin may not be full.
+    let mut counts = vec![0.0; (((seconds as f64 * 0.97) / BIN) as usize).max(1)];
+    for stamp in &stamps {
+        if let Some(count) = counts.get_mut(((stamp - first) as f64 / 1e9 / BIN) as usize) {
+            *count += 1.0;
+        }
+    }
+    let bins = counts.len() as f64;
+    let mean = counts.iter().sum::<f64>() / bins;
+    let variance = counts.iter().map(|count| (count - mean).powi(2)).sum::<f64>() / bins;
+    let odd = counts.iter().filter(|count| (**count - mean).abs() > 6.0 * mean.sqrt()).count();
+    Variance { mean, ratio: variance / mean, bins: counts.len(), odd }
+}
+
+/// How far from its moment each message of a file of gaps arrives, in microseconds.
+#[derive(Clone, Copy, Debug)]
+pub struct Offsets {
+    /// The half is nearer.
+    pub median: f64,
+    /// 99 of 100 are nearer.
+    pub p99: f64,
+    /// How many messages.
+    pub count: usize,
+}
+
+/// Of a file with so many gaps of 0.5 to 2.5 ms.
+///
+/// # Panics
+/// When the file cannot be written.
+#[must_use]
+pub fn offsets(gaps: u64) -> Offsets {
+    let folder = tempfile::tempdir().expect("a folder can be made");
+    let file = folder.path().join("gaps.txt");
+    let wanted: Vec<u64> = (0..gaps).map(|i| 500 + (i * 7919) % 2_000).collect();
+    std::fs::write(&file, wanted.iter().map(|gap| format!("{gap}\n")).collect::<String>()).expect("it can be written");
+    let stamps = arrivals(&format!("file({},unit=us)", file.display()), 0.0, gaps, 1, 1);
+    let mut at = 0;
+    let moments: Vec<u64> = wanted
+        .iter()
+        .map(|gap| {
+            at += gap * 1_000;
+            at
+        })
+        .collect();
+    let differences: Vec<f64> =
+        stamps.iter().zip(&moments).map(|(stamp, at)| (*stamp as f64 - *at as f64) / 1e3).collect();
+    // When the run began is not on the wire: the middle difference says it.
+    let begin = super::median(differences.iter().copied());
+    let mut off: Vec<f64> = differences.iter().map(|difference| (difference - begin).abs()).collect();
+    off.sort_by(f64::total_cmp);
+    Offsets { median: off[off.len() / 2], p99: off[off.len() * 99 / 100], count: off.len() }
+}
+
+/// Sends the first messages of `calls` calls to a socket that answers nothing; when each arrived, in nanoseconds.
+fn arrivals(law: &str, rate: f64, calls: u64, threads: usize, seed: u64) -> Vec<u64> {
+    let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let buffers = BufferSizes { receive: 64 << 20, send: 1 << 20 };
+    let mut socket = UdpSocket::bind(any, buffers).expect("a port");
+    let mut options = Options::new(workload("proxy-200").expect("it is built in"), None, seed);
+    options.to = Some(Target::parse(&format!("udp:{}", socket.local_addr())).expect("it is a target"));
+    options.answering = Answering::There;
+    options.arrivals = law.to_owned();
+    (options.rate, options.calls, options.threads, options.repeats) = (rate, Some(calls), threads, false);
+    options.drain = Some(Duration::ZERO);
+    let (plan, _) = options.plan().expect("the options fit together");
+    let run = Run::prepare(plan).expect("sockets can be opened");
+    let runner = std::thread::spawn(move || run.go().expect("it runs"));
+    let mut stamps = Vec::new();
+    let mut batch = RecvBatch::new();
+    loop {
+        let is_over = runner.is_finished();
+        loop {
+            socket.recv(&mut batch).expect("the socket works");
+            stamps.extend(batch.iter().filter_map(|datagram| datagram.arrival).map(|stamp| stamp.0));
+            if !batch.is_full() {
+                break;
+            }
+        }
+        if is_over {
+            break;
+        }
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let report = runner.join().expect("it does not panic");
+    let accounts = report.measured().expect("a phase is measured").caller.began;
+    assert!(accounts.add_up(), "the accounts are exact: {accounts:?}");
+    assert_eq!(stamps.len() as u64, calls, "each call sent one message, and each arrived");
+    stamps.sort_unstable();
+    stamps
+}
