@@ -17,7 +17,7 @@ pub(crate) fn shown(store: &Store) -> String {
         lines.extend(store.remedy.as_ref().map(|remedy| format!("→ {remedy}")));
     }
     if let Some(disk) = &store.disk {
-        lines.extend(told(disk));
+        lines.extend(told(disk, &store.state));
     }
     lines.join("\n")
 }
@@ -40,14 +40,12 @@ fn state(store: &Store) -> String {
     }
 }
 
-fn told(disk: &Disk) -> Vec<String> {
+fn told(disk: &Disk, state: &str) -> Vec<String> {
     let mut lines = vec![
-        format!(
-            "journal {} in {}; {}",
-            size(disk.journal_bytes),
-            count(disk.journal_segments, "file"),
-            checkpoint(&disk.checkpoint)
-        ),
+        match state {
+            OPENING => "journal and database are not read yet".to_owned(),
+            _ => format!("{}; {}", journal(disk, state), checkpoint(&disk.checkpoint)),
+        },
         commits(disk),
     ];
     if let Some(why) = &disk.checkpoint.failing {
@@ -69,6 +67,12 @@ fn told(disk: &Disk) -> Vec<String> {
     lines
 }
 
+fn journal(disk: &Disk, state: &str) -> String {
+    // While it fails nobody looks what the disk still has.
+    let as_of = if state == FAILING { " as last known" } else { "" };
+    format!("journal {} in {}{as_of}", size(disk.journal_bytes), count(disk.journal_segments, "file"))
+}
+
 fn checkpoint(checkpoint: &Checkpoint) -> String {
     let last = match checkpoint.last_s {
         Some(ago) => format!("checkpoint {} ago", clock(ago)),
@@ -78,7 +82,7 @@ fn checkpoint(checkpoint: &Checkpoint) -> String {
         0 => String::new(),
         files => format!(", {} behind", count(files, "file")),
     };
-    format!("{last}, {}{behind}", count(checkpoint.rows, "address"))
+    format!("{last}, {} in the database{behind}", count(checkpoint.rows, "address"))
 }
 
 fn commits(disk: &Disk) -> String {
@@ -137,7 +141,7 @@ mod tests {
         assert_eq!(
             shown(&durable()),
             "write-through: ok\n\
-             journal 1.5 MB in 1 file; checkpoint 0:01:05 ago, 1,000,000 addresses\n\
+             journal 1.5 MB in 1 file; checkpoint 0:01:05 ago, 1,000,000 addresses in the database\n\
              2 commits of 9 records: half within 0.4 ms, 99 % within 1.3 ms, the longest 5.0 ms\n\
              at the start: 1,000,000 contacts in 1.9 s"
         );
@@ -162,9 +166,12 @@ mod tests {
             "{text}"
         );
         assert!(text.contains("\n1,234 refused with 503, 4 of them too late, 1 fault, recovered from 0\n"), "{text}");
+        assert!(text.contains("\njournal 1.5 MB in 1 file as last known; checkpoint 0:01:05 ago, "), "{text}");
         assert!(text.ends_with("DAMAGED: 2 records could not be read"), "{text}");
         store.mode = "write-behind".to_owned();
         assert!(shown(&store).contains("FAILING for 0:00:12: registrations are in memory only\n"));
+        store.state = OPENING.to_owned();
+        assert!(shown(&store).contains("\njournal and database are not read yet\n"), "{}", shown(&store));
         (store.state, store.loading) = (LOADING.to_owned(), Some(0.42));
         assert!(shown(&store).starts_with("write-behind: LOADING (42 %): "), "{}", shown(&store));
     }

@@ -8,8 +8,9 @@ use clap::{Args, ValueEnum};
 use strowger_traffic::driver::Connecting;
 use strowger_traffic::engine::{PlanError, entropy};
 use strowger_traffic::law::{Law, parse_time};
-use strowger_traffic::options::{Answering, Options, ScenarioFiles, Target, workload};
+use strowger_traffic::options::{Answering, Options, ScenarioFiles, Target, workload_with};
 use strowger_traffic::service::{Applies, ServiceLaw};
+use strowger_traffic::workload::Workload;
 
 /// What is done, and to whom; all but how much of it.
 #[derive(Debug, Args)]
@@ -20,21 +21,27 @@ pub(super) struct TrafficArguments {
     /// As --to
     #[arg(value_name = "TARGET", value_parser = target, conflicts_with = "to")]
     target: Option<Target>,
-    /// What is done
-    #[arg(long, default_value = "proxy-200")]
+    /// What is done: a workload, or several by weight as proxy-200:70,registration:30; load workloads lists them
+    #[arg(long, default_value = "proxy-200", value_name = "WORKLOADS")]
     workload: String,
     /// Who answers [default: registered where --to is given, else here]
     #[arg(long, value_enum)]
     callee: Option<CalleeArgument>,
-    /// poisson, uniform, mmpp(…), ramp(…), file(PATH,unit=us), or a law of the gaps as gamma(shape=0.5)
+    /// poisson, uniform, mmpp(…), ramp(…), file(PATH,unit=us), trace(CAPTURE,method=INVITE), or a law of the gaps as gamma(shape=0.5)
     #[arg(long, default_value = "poisson", value_name = "LAW")]
     arrivals: String,
     /// How long the last calls may take [default: 35s]
     #[arg(long, value_parser = time, value_name = "TIME")]
     drain: Option<Duration>,
-    /// Users on each side
-    #[arg(long, default_value_t = 1_000)]
+    /// Users on each side; of the workload users, all
+    #[arg(long, default_value_t = 1_000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
     users: u32,
+    /// Registrations a second before the run [default: as fast as they are answered]
+    #[arg(long, value_name = "RATE", value_parser = above_zero)]
+    register_rate: Option<f64>,
+    /// Registrations at once before the run, on each thread, where there is no rate
+    #[arg(long, value_name = "N", default_value_t = 16, value_parser = at_least_one, conflicts_with = "register_rate")]
+    register_at_once: usize,
     /// Their names: % is the number, %6 one of six digits
     #[arg(long, default_value = "user%", value_name = "PATTERN")]
     user_pattern: String,
@@ -51,13 +58,13 @@ pub(super) struct TrafficArguments {
     #[arg(long, value_name = "ADDRESS")]
     from: Vec<IpAddr>,
     /// Ports of the callers, on each thread
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = at_least_one)]
     sockets: usize,
     /// How connections are used, over TCP
     #[arg(long, value_enum, default_value_t = ConnectArgument::Persistent)]
     connect: ConnectArgument,
     /// Shared connections, on each thread
-    #[arg(long, default_value_t = 1)]
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = at_least_one)]
     connections: usize,
     /// Calls at once at most; more are refused and counted
     #[arg(short = 'l', long, value_name = "N")]
@@ -69,6 +76,15 @@ pub(super) struct TrafficArguments {
 /// What both ends are told.
 #[derive(Debug, Args)]
 pub(super) struct EndArguments {
+    /// A parameter of the workload, as hold='exp(mean=3s)'; of one in a mix, as proxy-200.hold=…; may be given several times
+    #[arg(long, value_name = "NAME=VALUE", value_parser = pair, conflicts_with = "sf")]
+    set: Vec<(String, String)>,
+    /// Shares of calls that go wrong on purpose, of lost-ack, late-cancel, no-answer, garbage and no-bye: lost-ack=1%,no-bye=0.5%
+    #[arg(long, value_name = "SHARES", conflicts_with = "sf")]
+    faults: Option<String>,
+    /// Lets the time of the workload's model run so many times faster; SIP's own timers are left alone
+    #[arg(long, value_name = "N", default_value_t = 1.0, value_parser = above_zero)]
+    speed: f64,
     /// A scenario of SIPp's instead of a workload (-sf)
     #[arg(long, value_name = "FILE", conflicts_with = "workload")]
     sf: Option<PathBuf>,
@@ -84,8 +100,8 @@ pub(super) struct EndArguments {
     /// The password of its [authentication] (-ap)
     #[arg(long, requires = "sf", value_name = "SECRET")]
     ap: Option<String>,
-    /// Threads
-    #[arg(long, default_value_t = 1)]
+    /// Threads; where several answer at one address, a call needs all that its peer sends to come from one port or connection
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = at_least_one)]
     pub(super) threads: usize,
     /// Sends nothing again, over UDP
     #[arg(long)]
@@ -94,7 +110,7 @@ pub(super) struct EndArguments {
     #[arg(long, value_name = "LAW", value_parser = Law::parse)]
     service_time: Option<Law>,
     /// So many at once
-    #[arg(long, default_value_t = 1, requires = "service_time")]
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = at_least_one, requires = "service_time")]
     servers: usize,
     /// So many wait at most; more are dropped and counted
     #[arg(long, requires = "service_time", value_name = "N")]
@@ -118,7 +134,7 @@ enum CalleeArgument {
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
-enum ConnectArgument {
+pub(super) enum ConnectArgument {
     /// One for each transaction
     Transaction,
     /// One for each call
@@ -127,6 +143,17 @@ enum ConnectArgument {
     Persistent,
     /// Shared ones, opened by the first calls
     PersistentWithOpen,
+}
+
+impl From<ConnectArgument> for Connecting {
+    fn from(argument: ConnectArgument) -> Self {
+        match argument {
+            ConnectArgument::Transaction => Self::Transaction,
+            ConnectArgument::Dialog => Self::Dialog,
+            ConnectArgument::Persistent => Self::Persistent,
+            ConnectArgument::PersistentWithOpen => Self::PersistentWithOpen,
+        }
+    }
 }
 
 #[derive(Clone, Copy, Debug, ValueEnum)]
@@ -147,7 +174,51 @@ pub(super) fn time(text: &str) -> Result<Duration, String> {
     parse_time(text).ok_or_else(|| format!("'{text}' is no time; write it as 500ms, 60s, 5m or 2h"))
 }
 
+fn pair(text: &str) -> Result<(String, String), String> {
+    let (name, value) = text.split_once('=').ok_or_else(|| format!("'{text}' has no value; write it as NAME=VALUE"))?;
+    Ok((name.trim().to_owned(), value.trim().to_owned()))
+}
+
+/// A number that is at least 1.
+pub(super) fn at_least_one(text: &str) -> Result<usize, String> {
+    let number = text.parse().ok().filter(|number| *number > 0);
+    number.ok_or_else(|| format!("'{text}' is no whole number above 0"))
+}
+
+/// Threads and sockets that need no more ports than there are.
+pub(super) fn within_ports(threads: usize, sockets: usize, from: &[IpAddr]) -> Result<(), PlanError> {
+    if threads.saturating_mul(sockets) > 65_535 * from.len().max(1) {
+        return Err(PlanError("--threads and --sockets together are more than 65,535 ports; use fewer".to_owned()));
+    }
+    Ok(())
+}
+
+pub(super) fn above_zero(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number > 0.0);
+    number.ok_or_else(|| format!("'{text}' is no number above 0"))
+}
+
 impl EndArguments {
+    /// The values of parameters, the faults among them.
+    fn all_set(&self) -> Vec<(String, String)> {
+        let faults = self.faults.iter().map(|faults| ("faults".to_owned(), faults.clone()));
+        self.set.iter().cloned().chain(faults).collect()
+    }
+
+    /// Those of them that say that they are of this workload.
+    pub(super) fn set_for(&self, workload: &str) -> Vec<(String, String)> {
+        let own = |(name, value): (String, String)| {
+            let (of, name) = name.split_once('.')?;
+            (of == workload).then(|| (name.to_owned(), value))
+        };
+        self.all_set().into_iter().filter_map(own).collect()
+    }
+
+    /// What `--workload` names, with its parameters.
+    pub(super) fn workload(&self, name: &str) -> Result<Workload, PlanError> {
+        workload_with(name, &self.all_set(), self.speed)
+    }
+
     pub(super) fn service(&self) -> Option<ServiceLaw> {
         let applies = match self.service_for {
             AppliesArgument::New => Applies::New,
@@ -181,7 +252,12 @@ impl EndArguments {
 impl TrafficArguments {
     /// The options, with the rate and the length that [`Options::new`] gives.
     pub(super) fn options(&self) -> Result<Options, PlanError> {
-        let mut options = Options::new(workload(&self.workload)?, self.to.or(self.target), self.end.seed());
+        self.options_of(&self.workload)
+    }
+
+    /// As [`options`](Self::options), of another workload.
+    pub(super) fn options_of(&self, workload: &str) -> Result<Options, PlanError> {
+        let mut options = Options::new(self.end.workload(workload)?, self.to.or(self.target), self.end.seed());
         options.scenario = self.end.scenario();
         if let Some(callee) = self.callee {
             options.answering = match callee {
@@ -193,26 +269,16 @@ impl TrafficArguments {
         if options.to.is_none() && options.answering != Answering::Here {
             return Err(PlanError("--callee registered and --callee there need --to".to_owned()));
         }
-        if self.threads_are_too_many() {
-            return Err(PlanError("--threads and --sockets together are more than 65,535 ports; use fewer".to_owned()));
-        }
-        options.connecting = match self.connect {
-            ConnectArgument::Transaction => Connecting::Transaction,
-            ConnectArgument::Dialog => Connecting::Dialog,
-            ConnectArgument::Persistent => Connecting::Persistent,
-            ConnectArgument::PersistentWithOpen => Connecting::PersistentWithOpen,
-        };
+        within_ports(self.end.threads, self.sockets, &self.from)?;
+        options.connecting = self.connect.into();
         (options.arrivals, options.drain) = (self.arrivals.clone(), self.drain);
         (options.users, options.pattern) = (self.users, self.user_pattern.clone());
         (options.password, options.users_file) = (self.password.clone(), self.users_file.clone());
         (options.domain, options.from) = (self.domain.clone(), self.from.clone());
+        (options.register_rate, options.registering_at_once) = (self.register_rate, self.register_at_once);
         (options.sockets, options.threads) = (self.sockets, self.end.threads);
         (options.connections, options.repeats) = (self.connections, self.end.repeats());
         (options.max_sessions, options.service) = (self.max_calls, self.end.service());
         Ok(options)
-    }
-
-    fn threads_are_too_many(&self) -> bool {
-        self.end.threads.saturating_mul(self.sockets) > 65_535 * self.from.len().max(1)
     }
 }

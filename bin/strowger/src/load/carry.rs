@@ -1,22 +1,25 @@
 //! Carries out a plan while someone looks on.
 
-use std::io::{IsTerminal as _, Write as _};
-use std::time::{Duration, Instant};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use signal_hook::consts::{SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use strowger_traffic::engine::{Plan, Report, Run, Stopper};
+use strowger_traffic::engine::{Plan, Report, Run};
+use strowger_traffic::output::Live;
 use strowger_traffic::report::About;
 
+use super::onlook::{OnlookArguments, show_progress};
 use crate::failure::Failure;
 
-/// How often the line of progress is written anew.
-const PROGRESS_EVERY: Duration = Duration::from_secs(1);
-
-/// Runs a plan, with a line of progress on a terminal, until its end or a signal.
-pub(super) fn carry_out(plan: Plan, about: &About) -> Result<Report, Failure> {
+/// Runs a plan until its end or a signal (a second one ends it at once), with its progress on a terminal, and looks at the server
+/// meanwhile.
+pub(super) fn carry_out(plan: Plan, about: &About, onlook: &OnlookArguments) -> Result<Report, Failure> {
     let is_answer = plan.caller.is_none();
+    let live = Live::new(&plan);
+    let watched = plan.clone();
     let run = Run::prepare(plan)?;
+    let watcher = onlook.watch(&watched, run.clock())?;
     if is_answer {
         for address in run.listening().iter().take(1) {
             eprintln!("answering at {address}, seed {}; Ctrl-C ends it", about.seed);
@@ -25,37 +28,22 @@ pub(super) fn carry_out(plan: Plan, about: &About) -> Result<Report, Failure> {
     let stopper = run.stopper();
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(Failure::Output)?;
     let handle = signals.handle();
-    let by_signal = stopper.clone();
-    let listener = std::thread::spawn(move || signals.forever().for_each(|_| by_signal.stop()));
-    let shows = std::io::stderr().is_terminal();
-    let progress = shows.then(|| std::thread::spawn(move || show_progress(&stopper)));
+    let (by_signal, is_stopping) = (stopper.clone(), Arc::new(AtomicBool::new(false)));
+    let said = Arc::clone(&is_stopping);
+    let listener = std::thread::spawn(move || {
+        for _ in signals.forever() {
+            said.store(true, Ordering::SeqCst);
+            by_signal.stop();
+        }
+    });
+    let shows = onlook.shows_progress();
+    let progress = shows.then(|| std::thread::spawn(move || show_progress(&stopper, live, &is_stopping)));
     let report = run.go();
     handle.close();
+    let server = watcher.map(strowger_traffic::watch::Watcher::stop);
     for thread in [Some(listener), progress].into_iter().flatten() {
         // They only look on; a panic there was printed.
         let _ = thread.join();
     }
-    Ok(report?)
-}
-
-fn show_progress(stopper: &Stopper) {
-    let begun = Instant::now();
-    while stopper.phase().is_some() {
-        std::thread::sleep(PROGRESS_EVERY);
-        let progress = stopper.progress();
-        let (began, answered) = (progress.caller.began, progress.callee.answered);
-        // Standard error may be gone; the run goes on.
-        let _ = write!(
-            std::io::stderr(),
-            "\r\x1b[K{:>4} s  offered {}  carried {}  lost {}  failed {}  going on {}  answered {}",
-            begun.elapsed().as_secs(),
-            began.offered,
-            began.carried,
-            began.lost,
-            began.failed,
-            began.unfinished,
-            answered.sent
-        );
-    }
-    let _ = write!(std::io::stderr(), "\r\x1b[K");
+    Ok(Report { server, ..report? })
 }

@@ -1,10 +1,12 @@
 //! Where reports go, and what they say to the shell.
 
 use std::io::Write as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
+use serde_json::{Value, json};
 use strowger_traffic::engine::{PhaseReport, Report};
+use strowger_traffic::output::{Machine, Run, histograms, intervals, page};
 use strowger_traffic::report::About;
 
 use crate::failure::Failure;
@@ -15,28 +17,128 @@ pub(super) struct OutputArguments {
     /// Writes the report as JSON; - is standard output
     #[arg(long, value_name = "FILE")]
     json: Option<PathBuf>,
+    /// Writes the report as a page with plots that needs nothing else
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// Writes a table of the course, second by second; the histograms go beside it, to NAME.histograms.csv
+    #[arg(long, value_name = "FILE")]
+    csv: Option<PathBuf>,
+}
+
+impl OutputArguments {
+    fn is_piped(&self) -> bool {
+        [&self.json, &self.html, &self.csv].into_iter().flatten().any(|file| is_piped(file))
+    }
+
+    /// Says before the run what cannot be written behind it.
+    pub(super) fn ready(&self) -> Result<(), Failure> {
+        let histograms = self.csv.as_deref().filter(|file| !is_piped(file)).map(histograms_beside);
+        ready(&[self.json.as_deref(), self.html.as_deref(), self.csv.as_deref(), histograms.as_deref()])
+    }
 }
 
 /// Prints the report and writes it, and says by the exit code whether it is to be believed.
 pub(super) fn conclude(report: &Report, about: &About, output: &OutputArguments) -> Result<(), Failure> {
+    let mut json = report.to_json(about);
+    if let Value::Object(top) = &mut json {
+        top.insert("machine".to_owned(), json!(Machine::here()));
+    }
+    // What was measured is shown first, and a form that cannot be written costs no other.
+    let shown = match output.is_piped() {
+        true => Ok(()),
+        false => std::io::stdout().write_all(report.to_text(about).as_bytes()).map_err(Failure::Output),
+    };
+    let written = write_all(&files_of(&json, output)?);
+    let bottleneck = report.measured().and_then(PhaseReport::bottleneck);
+    let why = match &report.broken_off {
+        Some(why) => Err(Failure::No(why.clone())),
+        None => bottleneck.map_or(Ok(()), |why| Err(Failure::No(format!("the generator was the bottleneck: {why}")))),
+    };
+    shown.and(both(written, why))
+}
+
+/// A run's report, in all forms that were asked for.
+fn files_of(json: &Value, output: &OutputArguments) -> Result<Vec<(PathBuf, String)>, Failure> {
+    let mut files = Vec::new();
     if let Some(file) = &output.json {
-        let json = format!("{:#}\n", report.to_json(about));
-        if file.as_os_str() == "-" {
-            std::io::stdout().write_all(json.as_bytes()).map_err(Failure::Output)?;
-        } else {
-            std::fs::write(file, json)
-                .map_err(|error| Failure::No(format!("{} cannot be written: {error}", file.display())))?;
+        files.push((file.clone(), format!("{json:#}\n")));
+    }
+    if output.html.is_none() && output.csv.is_none() {
+        return Ok(files);
+    }
+    let run = Run::from_json(json).map_err(|error| Failure::No(error.to_string()))?;
+    if let Some(file) = &output.html {
+        files.push((file.clone(), page(&run)));
+    }
+    if let Some(file) = &output.csv {
+        files.push((file.clone(), intervals(&run)));
+        if !is_piped(file) {
+            files.push((histograms_beside(file), histograms(&run)));
         }
     }
-    let is_piped = output.json.as_ref().is_some_and(|file| file.as_os_str() == "-");
-    if !is_piped {
-        std::io::stdout().write_all(report.to_text(about).as_bytes()).map_err(Failure::Output)?;
+    Ok(files)
+}
+
+fn histograms_beside(file: &Path) -> PathBuf {
+    file.with_extension("histograms.csv")
+}
+
+/// Whether a file is standard output.
+pub(super) fn is_piped(file: &Path) -> bool {
+    file.as_os_str() == "-"
+}
+
+/// Says of files, before what they are for is measured, that they cannot be written, or that two would be one.
+pub(super) fn ready(files: &[Option<&Path>]) -> Result<(), Failure> {
+    let mut taken: Vec<PathBuf> = Vec::new();
+    for file in files.iter().flatten() {
+        // What is no file, as /dev/null and pipes, may be written several times, and opening it might be noticed.
+        let is_file = !is_piped(file) && std::fs::metadata(file).map_or(true, |is| is.is_file() || is.is_dir());
+        if is_file {
+            try_to_open(file).map_err(|error| {
+                Failure::Usage(format!("{} cannot be written: {error}; nothing was run", file.display()))
+            })?;
+        }
+        let place = if is_piped(file) { file.to_path_buf() } else { std::path::absolute(file).unwrap_or_default() };
+        if (is_file || is_piped(file)) && taken.contains(&place) {
+            let name = if is_piped(file) { "standard output (-)".to_owned() } else { file.display().to_string() };
+            return Err(Failure::Usage(format!("{name} cannot hold two forms of the report; name another file")));
+        }
+        taken.push(place);
     }
-    if let Some(why) = &report.broken_off {
-        return Err(Failure::No(why.clone()));
+    Ok(())
+}
+
+/// Leaves everything as it was.
+fn try_to_open(file: &Path) -> std::io::Result<()> {
+    if std::fs::OpenOptions::new().write(true).open(file).map_or_else(is_missing, |_| Ok(false))? {
+        std::fs::OpenOptions::new().write(true).create_new(true).open(file)?;
+        std::fs::remove_file(file)?;
     }
-    match report.measured().and_then(PhaseReport::bottleneck) {
-        Some(why) => Err(Failure::No(format!("the generator was the bottleneck: {why}"))),
-        None => Ok(()),
+    Ok(())
+}
+
+fn is_missing(error: std::io::Error) -> std::io::Result<bool> {
+    if error.kind() == std::io::ErrorKind::NotFound { Ok(true) } else { Err(error) }
+}
+
+/// Writes files, each whatever becomes of the others, and then says which could not be written; `-` is standard output.
+pub(super) fn write_all(files: &[(PathBuf, String)]) -> Result<(), Failure> {
+    files.iter().map(|(file, text)| write(file, text)).fold(Ok(()), both)
+}
+
+/// What both say, where both went wrong.
+pub(super) fn both(one: Result<(), Failure>, other: Result<(), Failure>) -> Result<(), Failure> {
+    match (one, other) {
+        (Err(one), Err(other)) => Err(Failure::No(format!("{one}\nstrowger: {other}"))),
+        (one, other) => one.and(other),
     }
+}
+
+/// Writes a file; `-` is standard output.
+pub(super) fn write(file: &Path, text: &str) -> Result<(), Failure> {
+    if is_piped(file) {
+        return std::io::stdout().write_all(text.as_bytes()).map_err(Failure::Output);
+    }
+    std::fs::write(file, text).map_err(|error| Failure::No(format!("{} cannot be written: {error}", file.display())))
 }

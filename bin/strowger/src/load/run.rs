@@ -4,11 +4,12 @@ use std::time::Duration;
 
 use clap::Args;
 use strowger_traffic::engine::{Plan, PlanError};
-use strowger_traffic::options::{AnswerOptions, Options, Target, WARNING, workload};
+use strowger_traffic::options::{AnswerOptions, Options, Target, WARNING};
 use strowger_traffic::report::About;
 
-use super::arguments::{EndArguments, TrafficArguments, target, time};
+use super::arguments::{EndArguments, TrafficArguments, at_least_one, target, time};
 use super::carry::carry_out;
+use super::onlook::OnlookArguments;
 use super::output::{OutputArguments, conclude};
 use crate::failure::Failure;
 
@@ -17,25 +18,27 @@ pub(crate) struct RunArguments {
     #[command(flatten)]
     traffic: TrafficArguments,
     /// Calls a second
-    #[arg(short, long, default_value_t = 10.0)]
+    #[arg(short, long, default_value_t = 10.0, value_name = "N", value_parser = number)]
     rate: f64,
     /// The milliseconds that --rate is meant for, as SIPp's -rp
     #[arg(long, value_name = "MS", default_value_t = 1_000, value_parser = clap::value_parser!(u32).range(1..))]
     rp: u32,
     /// A closed loop of so many calls at once, instead of a rate
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", value_parser = at_least_one)]
     outstanding: Option<usize>,
     /// How many calls [default: 10000 without --time]
     #[arg(short = 'm', long)]
     calls: Option<u64>,
-    /// How long, as 60s or 5m
+    /// How long, as 60s or 5m; of a model, in its time [default of users: 2h]
     #[arg(long, value_parser = time)]
     time: Option<Duration>,
-    /// The beginning that is not counted
-    #[arg(long, default_value = "0s", value_parser = time, value_name = "TIME")]
-    warm_up: Duration,
+    /// The beginning that is not counted; of a model, in its time [default: 0s; of users: 10m]
+    #[arg(long, value_parser = time, value_name = "TIME")]
+    warm_up: Option<Duration>,
     #[command(flatten)]
     output: OutputArguments,
+    #[command(flatten)]
+    onlook: OnlookArguments,
 }
 
 #[derive(Debug, Args)]
@@ -56,6 +59,14 @@ pub(crate) struct AnswerArguments {
     end: EndArguments,
     #[command(flatten)]
     output: OutputArguments,
+    #[command(flatten)]
+    onlook: OnlookArguments,
+}
+
+/// A law of arrivals may have its own rate, so that 0 is one here.
+fn number(text: &str) -> Result<f64, String> {
+    let number = text.parse().ok().filter(|number: &f64| number.is_finite() && *number >= 0.0);
+    number.ok_or_else(|| format!("'{text}' is no number of calls a second"))
 }
 
 impl RunArguments {
@@ -63,13 +74,13 @@ impl RunArguments {
         let mut options = self.traffic.options()?;
         options.rate = self.rate * 1_000.0 / f64::from(self.rp);
         (options.outstanding, options.calls, options.time) = (self.outstanding, self.calls, self.time);
-        options.warm_up = self.warm_up;
+        options.warm_up = self.warm_up.unwrap_or(options.warm_up);
         Ok(options)
     }
 
     pub(super) fn run(&self) -> Result<(), Failure> {
         let (plan, about) = self.options()?.plan()?;
-        measure(plan, &about, &self.output)
+        measure(plan, &about, &self.output, &self.onlook)
     }
 }
 
@@ -77,7 +88,7 @@ impl AnswerArguments {
     fn options(&self) -> Result<AnswerOptions, PlanError> {
         Ok(AnswerOptions {
             listen: self.listen,
-            workload: workload(&self.workload)?,
+            workload: self.end.workload(&self.workload)?,
             scenario: self.end.scenario(),
             calls: self.calls,
             time: self.time,
@@ -90,15 +101,21 @@ impl AnswerArguments {
 
     pub(super) fn run(&self) -> Result<(), Failure> {
         let (plan, about) = self.options()?.plan()?;
-        measure(plan, &about, &self.output)
+        measure(plan, &about, &self.output, &self.onlook)
     }
 }
 
 /// Carries out a plan, and shows what came of it.
-fn measure(plan: Plan, about: &About, output: &OutputArguments) -> Result<(), Failure> {
+pub(super) fn measure(
+    plan: Plan,
+    about: &About,
+    output: &OutputArguments,
+    onlook: &OnlookArguments,
+) -> Result<(), Failure> {
     for (_, text) in about.declared.iter().filter(|(name, _)| name == WARNING) {
         eprintln!("strowger: warning: {text}");
     }
-    let report = carry_out(plan, about)?;
+    output.ready()?;
+    let report = carry_out(plan, about, onlook)?;
     conclude(&report, about, output)
 }

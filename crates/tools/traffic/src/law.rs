@@ -4,13 +4,19 @@
 //! `lognormal(mean=300s, sigma=1)`. The names are those of `rand_distr`, and what telephony adds: Erlang and
 //! hyper-exponential. What a law gives below zero is taken as zero.
 
+mod time;
+
 use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rand::SeedableRng as _;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand_distr as d;
 use rand_distr::Distribution as _;
+pub use time::parse_time;
+use time::parse_value;
+pub(crate) use time::{faster, time_of};
 
 /// The generator of everything that is random in a run; the same in every version, so that a seed stays meaningful.
 pub type Rng = Xoshiro256PlusPlus;
@@ -21,6 +27,8 @@ pub struct Law {
     form: Form,
     text: Arc<str>,
     mean: Option<f64>,
+    /// What every value is multiplied by.
+    scale: f64,
 }
 
 #[derive(Clone, Debug)]
@@ -64,6 +72,9 @@ impl fmt::Display for LawError {
 
 impl std::error::Error for LawError {}
 
+/// Samples that [`Law::longest`] draws.
+const LONGEST_OF: usize = 10_000;
+
 /// The names and parameters, as error messages and `--help` show them.
 pub const LAWS: &str = "250ms, constant(250ms), uniform(min=,max=), exp(mean=), normal(mean=,sd=), lognormal(mean=|median=,sigma=), \
     gamma(shape=,mean=), erlang(k=,mean=), weibull(shape=,mean=), pareto(shape=,mean=), hyperexp(p=,mean1=,mean2=), \
@@ -98,14 +109,14 @@ impl Law {
         let mut arguments = Arguments::read(text, arguments, mean)?;
         let (form, mean) = build(&name.to_ascii_lowercase().replace(['-', '_'], ""), &mut arguments)?;
         arguments.finish()?;
-        Ok(Self { form, text: text.into(), mean })
+        Ok(Self { form, text: text.into(), mean, scale: 1.0 })
     }
 
     /// Always `time`.
     #[must_use]
     pub fn constant(time: Duration) -> Self {
         let seconds = time.as_secs_f64();
-        Self { form: Form::Constant(seconds), text: format!("{time:?}").into(), mean: Some(seconds) }
+        Self { form: Form::Constant(seconds), text: format!("{time:?}").into(), mean: Some(seconds), scale: 1.0 }
     }
 
     /// Exponential with `mean`.
@@ -113,7 +124,17 @@ impl Law {
     pub fn exponential(mean: Duration) -> Self {
         let seconds = mean.as_secs_f64();
         let form = d::Exp::new(1.0 / seconds).map_or(Form::Constant(seconds), Form::Exp);
-        Self { form, text: format!("exp(mean={mean:?})").into(), mean: Some(seconds) }
+        Self { form, text: format!("exp(mean={mean:?})").into(), mean: Some(seconds), scale: 1.0 }
+    }
+
+    /// The same law of times that pass `times` times faster.
+    #[must_use]
+    pub fn faster(self, times: f64) -> Self {
+        if (times - 1.0).abs() < f64::EPSILON {
+            return self;
+        }
+        let text = format!("{} / {times}", self.text).into();
+        Self { form: self.form, text, mean: self.mean.map(|mean| mean / times), scale: self.scale / times }
     }
 
     /// The mean in seconds, where it is known and there is one.
@@ -124,12 +145,26 @@ impl Law {
 
     /// A value in seconds, not below zero.
     pub fn seconds(&self, rng: &mut Rng) -> f64 {
-        self.form.value(rng).max(0.0)
+        self.form.value(rng).max(0.0) * self.scale
+    }
+
+    /// A time that hardly any sample exceeds: what must wait for one, waits so long. It is the longest of ten thousand
+    /// samples, and more where the law is not constant.
+    #[must_use]
+    pub fn longest(&self) -> Duration {
+        let mut rng = Rng::seed_from_u64(1);
+        let longest = (0..LONGEST_OF).map(|_| self.sample(&mut rng)).max().unwrap_or_default();
+        match self.form {
+            Form::Constant(_) => longest,
+            // The bound itself may not have been met.
+            Form::Uniform(_) | Form::Triangular(_) | Form::Pert(_) | Form::Beta(..) => longest.mul_f64(1.1),
+            _ => longest.saturating_mul(2),
+        }
     }
 
     /// A time.
     pub fn sample(&self, rng: &mut Rng) -> Duration {
-        Duration::try_from_secs_f64(self.seconds(rng)).unwrap_or(Duration::from_secs(u64::from(u32::MAX)))
+        time_of(self.seconds(rng))
     }
 }
 
@@ -364,6 +399,16 @@ fn gamma_function(x: f64) -> f64 {
     (2.0 * std::f64::consts::PI).sqrt() * t.powf(x + 0.5) * (-t).exp() * sum
 }
 
+/// How the law that a text names is written, where there is such a law.
+pub(crate) fn form_of(text: &str) -> Option<&'static str> {
+    let name = text.split_once('(').map_or(text, |(name, _)| name).trim().to_ascii_lowercase();
+    let name = if name.starts_with(|c: char| c.is_ascii_digit() || c == '.') { "constant" } else { &name };
+    let begins = |at: &usize| *at == 0 || LAWS.as_bytes().get(*at - 1) == Some(&b' ');
+    let found = LAWS.match_indices(&format!("{name}(")).map(|(at, _)| at).find(begins)?;
+    let form = LAWS.get(found..)?;
+    form.get(..=form.find(')')?)
+}
+
 /// `name=value, …`, each used once.
 struct Arguments<'a> {
     law: &'a str,
@@ -391,7 +436,10 @@ impl<'a> Arguments<'a> {
     }
 
     fn wrong(&self, what: &str) -> LawError {
-        LawError(format!("'{}': {what}. Laws are: {LAWS}", self.law))
+        match form_of(self.law) {
+            Some(form) => LawError(format!("'{}': {what}. It is written as {form}", self.law)),
+            None => LawError(format!("'{}': {what}. Laws are: {LAWS}", self.law)),
+        }
     }
 
     fn made<T, E: fmt::Display>(&self, result: Result<T, E>) -> Result<T, LawError> {
@@ -402,7 +450,8 @@ impl<'a> Arguments<'a> {
         let Some(at) = self.list.iter().position(|(name, ..)| names.contains(name)) else { return Ok(None) };
         let (name, value, has_unit) = self.list.swap_remove(at);
         if is_time && !has_unit && value != 0.0 && self.unit.is_none() {
-            return Err(self.wrong(&format!("{name}={value} needs a unit, as {value}s or {value}ms")));
+            let given = if name.is_empty() { value.to_string() } else { format!("{name}={value}") };
+            return Err(self.wrong(&format!("{given} needs a unit, as {value}s or {value}ms")));
         }
         if !is_time && has_unit {
             return Err(self.wrong(&format!("{name} is a number and has no unit")));
@@ -439,36 +488,31 @@ impl<'a> Arguments<'a> {
     }
 }
 
-/// A number, in seconds where it has a unit, and whether it has.
-fn parse_value(text: &str) -> Option<(f64, bool)> {
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic() || c == 'µ');
-    let value: f64 = digits.trim().parse().ok()?;
-    let scale = match text.get(digits.len()..)?.trim() {
-        "" => return Some((value, false)),
-        "ns" => 1e-9,
-        "us" | "µs" => 1e-6,
-        "ms" => 1e-3,
-        "s" => 1.0,
-        "m" | "min" => 60.0,
-        "h" => 3600.0,
-        "d" => 86_400.0,
-        _ => return None,
-    };
-    Some((value * scale, true))
-}
-
-/// A time with its unit, as `250ms`.
-#[must_use]
-pub fn parse_time(text: &str) -> Option<Duration> {
-    let (seconds, has_unit) = parse_value(text.trim())?;
-    Duration::try_from_secs_f64(seconds).ok().filter(|_| has_unit || seconds == 0.0)
-}
-
 #[cfg(test)]
 mod tests {
-    use rand::SeedableRng as _;
-
     use super::*;
+
+    #[test]
+    fn what_is_wrong_with_a_law_is_said_with_its_form_and_no_others() {
+        let said = |text: &str| Law::parse(text).expect_err(text).to_string();
+        assert_eq!(said("3"), "'3': 3 needs a unit, as 3s or 3ms. It is written as constant(250ms)");
+        assert!(said("exp(mean=3)").ends_with("mean=3 needs a unit, as 3s or 3ms. It is written as exp(mean=)"));
+        assert!(said("normal(mean=1s)").ends_with("It is written as normal(mean=,sd=)"), "{}", said("normal(mean=1s)"));
+        assert!(said("nromal(mean=1s)").contains("skewnormal(location="), "which there are");
+    }
+
+    #[test]
+    fn hardly_a_sample_is_longer_than_the_longest() {
+        for text in
+            ["3s", "uniform(min=1s,max=3s)", "exp(mean=3s)", "lognormal(mean=300s,sigma=1)", "pareto(shape=3,mean=1s)"]
+        {
+            let law = Law::parse(text).expect(text);
+            let (longest, mut rng) = (law.longest(), Rng::seed_from_u64(77));
+            let longer = (0..100_000).filter(|_| law.sample(&mut rng) > longest).count();
+            assert!(longer <= 3, "{text}: {longer} samples are longer than {longest:?}");
+        }
+        assert_eq!(Law::parse("3s").expect("a law").longest(), Duration::from_secs(3));
+    }
 
     #[test]
     fn every_law_has_the_mean_that_it_says() {

@@ -6,10 +6,11 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 use crate::metrics::Metrics;
+use crate::replay::Compared;
 use crate::script::{Ending, Failure, Kind, Verb};
 
-/// The longest time that is told apart from longer ones.
-const LONGEST_NANOS: u64 = 200_000_000_000;
+/// The longest time that is told apart from longer ones: a week.
+const LONGEST_NANOS: u64 = 7 * 86_400 * 1_000_000_000;
 /// Samples kept of messages that nobody expected.
 pub const MAX_SAMPLES: usize = 16;
 /// Bytes kept of one.
@@ -17,57 +18,76 @@ const SAMPLE_BYTES: usize = 2_048;
 /// Timers of scripts.
 const TIMERS: usize = 16;
 
-/// A histogram of times in nanoseconds, exact to one percent, from 0.1 µs to 200 s.
+/// A histogram of times in nanoseconds, exact to one percent, from 0.1 µs to a week; longer ones count as a week.
 #[derive(Clone, Debug)]
-pub struct Times(Histogram<u32>);
+pub struct Times {
+    all: Histogram<u32>,
+    beyond: u64,
+}
 
 impl Default for Times {
     fn default() -> Self {
         #[expect(clippy::expect_used, reason = "the bounds are constants that the library takes")]
-        Self(Histogram::new_with_bounds(100, LONGEST_NANOS, 2).expect("sound bounds"))
+        let all = Histogram::new_with_bounds(100, LONGEST_NANOS, 2).expect("sound bounds");
+        Self { all, beyond: 0 }
     }
 }
 
 impl Times {
     /// Adds one.
     pub fn record(&mut self, time: Duration) {
-        self.0.saturating_record(u64::try_from(time.as_nanos()).unwrap_or(LONGEST_NANOS));
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.beyond += u64::from(nanos > LONGEST_NANOS);
+        self.all.saturating_record(nanos.min(LONGEST_NANOS));
     }
 
     /// How many there are.
     #[must_use]
     pub fn count(&self) -> u64 {
-        self.0.len()
+        self.all.len()
+    }
+
+    /// How many were longer than can be told apart: what is said of all of them is too little then.
+    #[must_use]
+    pub const fn beyond(&self) -> u64 {
+        self.beyond
     }
 
     /// The time that a share (0 to 1) of them does not exceed; zero where there are none.
     #[must_use]
     pub fn quantile(&self, share: f64) -> Duration {
-        if self.0.is_empty() { Duration::ZERO } else { Duration::from_nanos(self.0.value_at_quantile(share)) }
+        if self.all.is_empty() { Duration::ZERO } else { Duration::from_nanos(self.all.value_at_quantile(share)) }
     }
 
     /// Their mean.
     #[must_use]
     pub fn mean(&self) -> Duration {
-        Duration::try_from_secs_f64(self.0.mean() / 1e9).unwrap_or_default()
+        Duration::try_from_secs_f64(self.all.mean() / 1e9).unwrap_or_default()
+    }
+
+    /// How many do not exceed `limit`.
+    #[must_use]
+    pub fn within(&self, limit: Duration) -> u64 {
+        self.all.count_between(0, u64::try_from(limit.as_nanos()).unwrap_or(LONGEST_NANOS).min(LONGEST_NANOS))
     }
 
     /// The longest.
     #[must_use]
     pub fn max(&self) -> Duration {
-        Duration::from_nanos(self.0.max())
+        Duration::from_nanos(self.all.max())
     }
 
     /// The histogram itself, in nanoseconds.
     #[must_use]
     pub const fn histogram(&self) -> &Histogram<u32> {
-        &self.0
+        &self.all
     }
 
     /// Adds another's.
     pub fn merge(&mut self, other: &Self) {
         // The bounds are the same.
-        let _ = self.0.add(&other.0);
+        let _ = self.all.add(&other.all);
+        self.beyond += other.beyond;
     }
 }
 
@@ -183,7 +203,21 @@ impl Accounts {
             && self.sent == self.carried + self.lost + self.failed + self.unfinished
     }
 
-    fn merge(&mut self, other: &Self) {
+    const fn begin(&mut self) {
+        self.sent += 1;
+        self.unfinished += 1;
+    }
+
+    const fn end(&mut self, ending: Ending) {
+        self.unfinished -= 1;
+        match ending {
+            Ending::Carried => self.carried += 1,
+            Ending::Lost => self.lost += 1,
+            Ending::Refused(_) | Ending::Failed(_) => self.failed += 1,
+        }
+    }
+
+    pub(crate) fn merge(&mut self, other: &Self) {
         self.offered += other.offered;
         self.refused += other.refused;
         self.sent += other.sent;
@@ -194,6 +228,85 @@ impl Accounts {
     }
 }
 
+/// How transactions of each method ended; the ACK is none.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Transactions(BTreeMap<Verb, Ends>);
+
+/// How transactions of one method ended.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Ends {
+    /// With a final response that the script waited for; challenges are such.
+    pub well: u64,
+    /// All that have ended, and those in `open`: the others had another final response, or none although they were repeated
+    /// to the end.
+    pub all: u64,
+    /// Those of them that nobody had answered when the run ended.
+    pub open: u64,
+}
+
+impl Ends {
+    /// Those that ended otherwise than well.
+    #[must_use]
+    pub const fn failed(&self) -> u64 {
+        self.all.saturating_sub(self.well).saturating_sub(self.open)
+    }
+
+    const fn add(&mut self, other: &Self) {
+        self.well += other.well;
+        self.all += other.all;
+        self.open += other.open;
+    }
+
+    /// The share that ended well; 1 where there were none.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "counts, far below 2^52")]
+    pub fn share(&self) -> f64 {
+        if self.all == 0 { 1.0 } else { self.well as f64 / self.all as f64 }
+    }
+}
+
+impl Transactions {
+    /// One has ended.
+    pub fn add(&mut self, verb: Verb, is_well: bool) {
+        let ends = self.0.entry(verb).or_default();
+        ends.well += u64::from(is_well);
+        ends.all += 1;
+    }
+
+    /// The run has ended, and one was never answered.
+    pub fn leave_open(&mut self, verb: Verb) {
+        let ends = self.0.entry(verb).or_default();
+        ends.all += 1;
+        ends.open += 1;
+    }
+
+    /// Those of each method that there were.
+    pub fn iter(&self) -> impl Iterator<Item = (Verb, Ends)> {
+        self.0.iter().map(|(verb, ends)| (*verb, *ends))
+    }
+
+    /// Those of one method.
+    #[must_use]
+    pub fn of(&self, verb: Verb) -> Ends {
+        self.0.get(&verb).copied().unwrap_or_default()
+    }
+
+    /// Those of all methods.
+    #[must_use]
+    pub fn sum(&self) -> Ends {
+        let mut sum = Ends::default();
+        self.0.values().for_each(|ends| sum.add(ends));
+        sum
+    }
+
+    /// Adds another driver's.
+    pub fn merge(&mut self, other: &Self) {
+        for (verb, ends) in &other.0 {
+            self.0.entry(*verb).or_default().add(ends);
+        }
+    }
+}
+
 /// Everything that one driver counts.
 #[derive(Clone, Debug, Default)]
 pub struct Meter {
@@ -201,6 +314,10 @@ pub struct Meter {
     pub began: Accounts,
     /// Sessions that this end answered; nothing is offered or refused there.
     pub answered: Accounts,
+    /// Those of each script, by its number, begun or answered.
+    pub scripts: Vec<Accounts>,
+    /// Requests that this end sent, but ACK, and how they ended.
+    pub transactions: Transactions,
     /// Messages sent, the first time.
     pub sent: Messages,
     /// Messages received, repeated ones not.
@@ -217,14 +334,26 @@ pub struct Meter {
     pub samples: Vec<Vec<u8>>,
     /// Why sessions failed.
     pub failures: BTreeMap<Ending, u64>,
+    /// Requests of the sessions that are counted here, but ACK, the first time; [`sent`](Self::sent) has those of earlier
+    /// sessions, too.
+    asked: BTreeMap<Verb, u64>,
     /// From a request to its answers.
     answers: BTreeMap<(Verb, Answer), Times>,
+    /// Answers of a replay, beside those of its record.
+    pub compared: Compared,
     /// Timers of scripts.
     timers: BTreeMap<u8, Times>,
+    /// From the moment at which the first request of a session was due to its 2xx: a call that the generator itself held back is
+    /// as late as a caller would have found it.
+    pub from_due: BTreeMap<Verb, Times>,
     /// How late calls began, against the law of arrivals.
     pub lateness: Times,
     /// How long the sessions that were carried took, from their beginning.
     pub durations: Times,
+    /// Of each session that was carried, the longest of its times from a request to its 2xx.
+    pub slowest: Times,
+    /// The same of each session of this end that was carried since, also those that began before counting did.
+    pub ended: Times,
     /// The metrics of RFC 6076.
     pub metrics: Metrics,
 }
@@ -236,6 +365,13 @@ impl Meter {
             self.repeats_sent += 1;
         } else {
             self.sent.add(kind);
+        }
+    }
+
+    /// A session that is counted here sent a request for the first time.
+    pub fn on_asked(&mut self, verb: Verb) {
+        if verb != Verb::Ack {
+            *self.asked.entry(verb).or_default() += 1;
         }
     }
 
@@ -269,26 +405,41 @@ impl Meter {
     /// A session began.
     pub(crate) fn on_begin(&mut self, is_ours: bool) {
         let accounts = if is_ours { &mut self.began } else { &mut self.answered };
-        accounts.sent += 1;
-        accounts.unfinished += 1;
+        accounts.begin();
+    }
+
+    /// And this is its script.
+    pub(crate) fn on_begin_of(&mut self, script: u16) {
+        if let Some(accounts) = script_of(&mut self.scripts, script) {
+            accounts.begin();
+        }
+    }
+
+    /// A session that began with one script goes on with another.
+    pub(crate) fn on_become(&mut self, before: u16, now: u16) {
+        if let Some(accounts) = script_of(&mut self.scripts, before) {
+            (accounts.sent, accounts.unfinished) =
+                (accounts.sent.saturating_sub(1), accounts.unfinished.saturating_sub(1));
+        }
+        self.on_begin_of(now);
+    }
+
+    /// A session with this script ended, beside [`on_end`](Self::on_end).
+    pub(crate) fn on_end_of(&mut self, script: u16, ending: Ending) {
+        if let Some(accounts) = script_of(&mut self.scripts, script) {
+            accounts.end(ending);
+        }
     }
 
     /// A session ended.
     pub(crate) fn on_end(&mut self, is_ours: bool, ending: Ending, after: Duration) {
         let accounts = if is_ours { &mut self.began } else { &mut self.answered };
-        accounts.unfinished -= 1;
+        accounts.end(ending);
         match ending {
-            Ending::Carried => {
-                accounts.carried += 1;
-                if is_ours {
-                    self.durations.record(after);
-                }
-                return;
-            }
-            Ending::Lost => accounts.lost += 1,
-            Ending::Refused(_) | Ending::Failed(_) => accounts.failed += 1,
+            Ending::Carried if is_ours => self.durations.record(after),
+            Ending::Carried => {}
+            _ => *self.failures.entry(ending).or_default() += 1,
         }
-        *self.failures.entry(ending).or_default() += 1;
     }
 
     /// The times from requests to their answers.
@@ -302,6 +453,25 @@ impl Meter {
         self.answers.get(&(verb, answer))
     }
 
+    /// Requests of a method that the sessions that are counted here have sent.
+    #[must_use]
+    pub fn asked(&self, verb: Verb) -> u64 {
+        self.asked.get(&verb).copied().unwrap_or(0)
+    }
+
+    /// Those of them that had no final response (yet).
+    #[must_use]
+    pub fn silent(&self, verb: Verb) -> u64 {
+        let count = |answer| self.answer(verb, answer).map_or(0, Times::count);
+        self.asked(verb).saturating_sub(count(Answer::Success) + count(Answer::Failure))
+    }
+
+    /// Calls that ended well since counting began: at an end that begins them also those that began before.
+    #[must_use]
+    pub fn ended_well(&self) -> u64 {
+        if self.began.offered > 0 { self.ended.count().max(self.began.carried) } else { self.answered.carried }
+    }
+
     /// The timers of scripts.
     pub fn timers(&self) -> impl Iterator<Item = (u8, &Times)> {
         self.timers.iter().map(|(number, times)| (*number, times))
@@ -311,7 +481,14 @@ impl Meter {
     pub fn merge(&mut self, other: &Self) {
         self.began.merge(&other.began);
         self.answered.merge(&other.answered);
+        for (script, accounts) in (0..).zip(&other.scripts) {
+            if let Some(sum) = script_of(&mut self.scripts, script) {
+                sum.merge(accounts);
+            }
+        }
+        self.transactions.merge(&other.transactions);
         self.sent.merge(&other.sent);
+        self.compared.merge(&other.compared);
         self.received.merge(&other.received);
         self.repeats_sent += other.repeats_sent;
         self.repeats_received += other.repeats_received;
@@ -322,16 +499,33 @@ impl Meter {
         for (ending, count) in &other.failures {
             *self.failures.entry(*ending).or_default() += count;
         }
+        for (verb, count) in &other.asked {
+            *self.asked.entry(*verb).or_default() += count;
+        }
         for (key, times) in &other.answers {
             self.answers.entry(*key).or_default().merge(times);
         }
         for (key, times) in &other.timers {
             self.timers.entry(*key).or_default().merge(times);
         }
+        for (verb, times) in &other.from_due {
+            self.from_due.entry(*verb).or_default().merge(times);
+        }
         self.lateness.merge(&other.lateness);
         self.durations.merge(&other.durations);
+        self.slowest.merge(&other.slowest);
+        self.ended.merge(&other.ended);
         self.metrics.merge(&other.metrics);
     }
+}
+
+/// The accounts of a script, made where there are none.
+fn script_of(scripts: &mut Vec<Accounts>, script: u16) -> Option<&mut Accounts> {
+    let place = usize::from(script);
+    if scripts.len() <= place {
+        scripts.resize(place + 1, Accounts::default());
+    }
+    scripts.get_mut(place)
 }
 
 impl std::fmt::Display for Ending {
@@ -346,5 +540,50 @@ impl std::fmt::Display for Ending {
             Self::Failed(Failure::Connection) => f.write_str("no connection"),
             Self::Failed(Failure::Circle) => f.write_str("a script that runs in a circle"),
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn is_near(got: Duration, wanted: Duration) {
+        assert!((got.as_secs_f64() / wanted.as_secs_f64() - 1.0).abs() < 0.01, "{got:?} for {wanted:?}");
+    }
+
+    #[test]
+    fn long_calls_are_told_apart() {
+        let (short, long) = (Duration::from_secs(300), Duration::from_secs(3 * 3_600));
+        let mut times = Times::default();
+        [short, short, long].into_iter().for_each(|time| times.record(time));
+        is_near(times.quantile(0.5), short);
+        is_near(times.max(), long);
+        is_near(times.mean(), (short * 2 + long) / 3);
+        assert_eq!((times.within(Duration::from_secs(310)), times.within(long * 2), times.beyond()), (2, 3, 0));
+    }
+
+    #[test]
+    fn times_that_are_too_long_are_counted() {
+        let (mut times, mut other) = (Times::default(), Times::default());
+        times.record(Duration::from_secs(86_400 * 30));
+        other.record(Duration::from_secs(86_400 * 6));
+        other.record(Duration::MAX);
+        times.merge(&other);
+        assert_eq!((times.count(), times.beyond(), times.within(Duration::MAX)), (3, 2, 3));
+        is_near(times.max(), Duration::from_secs(86_400 * 7));
+    }
+
+    #[test]
+    fn what_was_never_answered_is_shown_apart() {
+        let mut transactions = Transactions::default();
+        transactions.add(Verb::Bye, true);
+        transactions.add(Verb::Invite, false);
+        transactions.leave_open(Verb::Invite);
+        let mut sum = Transactions::default();
+        sum.merge(&transactions);
+        sum.merge(&transactions);
+        let ends = sum.sum();
+        assert_eq!((ends.all, ends.well, ends.open, ends.failed()), (6, 2, 2, 2));
+        assert_eq!(sum.of(Verb::Invite).share(), 0.0);
     }
 }

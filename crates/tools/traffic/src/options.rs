@@ -10,15 +10,19 @@ use strowger_foundation::Transport;
 
 use crate::arrival::Arrivals;
 use crate::driver::Connecting;
-use crate::engine::{Callee, Load, Mix, Phase, Plan, PlanError, Side, Who};
+use crate::engine::{Again, Callee, Habit, Load, Mix, Phase, Plan, PlanError, Side, Who, longest};
+use crate::law::faster;
 use crate::population::Users;
 use crate::report::About;
+use crate::script::Script;
 use crate::service::ServiceLaw;
 use crate::sipp::{self, Role, Scenario};
-use crate::workload::{WORKLOADS, Workload};
+use crate::workload::{Workload, unregistering};
 
 /// Registrations that are on their way at once, on each thread, before the run.
 const REGISTERING_AT_ONCE: usize = 16;
+/// The part of the mean time to a refresh by which registrations outlast it: 15 minutes against 10.
+const SPARE_OF_REFRESH: f64 = 0.5;
 /// Calls of a run that neither a number nor a time ends.
 const DEFAULT_CALLS: u64 = 10_000;
 
@@ -44,6 +48,13 @@ impl Target {
             _ => (Transport::Udp, text),
         };
         let wrong = |what: &str| PlanError(format!("'{text}' {what}; a target is udp:HOST:PORT or tcp:HOST:PORT"));
+        if let Some((name @ ("tls" | "ws" | "wss" | "sctp" | "sip" | "sips"), _)) = text.split_once(':') {
+            return Err(wrong(&format!("begins with {name}:, which load does not speak")));
+        }
+        let port = rest.rsplit_once(':').filter(|_| rest.parse::<IpAddr>().is_err()).map(|(_, port)| port);
+        if port.is_some_and(|port| !port.ends_with(']') && port.parse::<u16>().is_err()) {
+            return Err(wrong("has no number behind its last colon that is a port"));
+        }
         let mut found = match rest.parse::<SocketAddr>() {
             Ok(address) => vec![address],
             Err(_) if rest.parse::<IpAddr>().is_ok() || !rest.contains(':') => {
@@ -56,6 +67,19 @@ impl Target {
         let address = found.into_iter().next().ok_or_else(|| wrong("has no address"))?;
         Ok(Self { transport, address })
     }
+}
+
+/// The address by which this machine reaches a target; without one, that of this machine itself.
+pub(crate) fn own_address(to: Option<Target>) -> Result<IpAddr, PlanError> {
+    let Some(to) = to else { return Ok(IpAddr::from([127, 0, 0, 1])) };
+    let any = if to.address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
+    let local = UdpSocket::bind(any).and_then(|socket| {
+        socket.connect(to.address)?;
+        socket.local_addr()
+    });
+    local.map(|local| local.ip()).map_err(|error| {
+        PlanError(format!("no way leads to {}: {error}; correct --to, or say by which address with --from", to.address))
+    })
 }
 
 /// Who answers the calls.
@@ -89,14 +113,19 @@ pub struct Options {
     pub outstanding: Option<usize>,
     /// How many sessions.
     pub calls: Option<u64>,
-    /// For how long.
+    /// For how long; of a model, in its time, and by default as long as it says.
     pub time: Option<Duration>,
-    /// What is not counted at the beginning.
+    /// What is not counted at the beginning; of a model, in its time.
     pub warm_up: Duration,
-    /// How long what has begun may take at the end; by default 64·T1 and the ring time.
+    /// How long what has begun may take at the end; by default 64·T1, and as long as those who call and those who are called
+    /// may ring, talk and wait by the laws of their scripts. Of a model of users, whose calls end as they like, 64·T1.
     pub drain: Option<Duration>,
-    /// Users on each side.
+    /// Users on each side; of a model of users, all.
     pub users: u32,
+    /// Registrations a second before the run; by default as fast as they are answered, some at once.
+    pub register_rate: Option<f64>,
+    /// Registrations that are on their way at once before the run, on each thread, where there is no rate.
+    pub registering_at_once: usize,
     /// Their names' pattern.
     pub pattern: String,
     /// Their passwords' pattern.
@@ -129,6 +158,7 @@ impl Options {
     /// A run of `workload` to `to`, with the rest as `--help` says.
     #[must_use]
     pub fn new(workload: Workload, to: Option<Target>, seed: u64) -> Self {
+        let warm_up = workload.warm_up;
         Self {
             to,
             workload,
@@ -139,9 +169,11 @@ impl Options {
             outstanding: None,
             calls: None,
             time: None,
-            warm_up: Duration::ZERO,
+            warm_up,
             drain: None,
             users: 1_000,
+            register_rate: None,
+            registering_at_once: REGISTERING_AT_ONCE,
             pattern: "user%".to_owned(),
             password: "secret".to_owned(),
             users_file: None,
@@ -167,43 +199,124 @@ impl Options {
             return self.scenario_plan(files);
         }
         let users = self.population()?;
-        let (callers, callees) = halves(&users, self.users, self.users_file.is_some());
+        let (callers, callees) = match self.is_of_users() {
+            true => (0..users.count(), 0..users.count()),
+            false => halves(&users, self.users, self.users_file.is_some()),
+        };
         let mut plan = self.bare_plan(users)?;
         plan.caller = Some(Side { scripts: self.workload.callers.clone().into(), answers: Vec::new() });
         let answers_here = self.answering != Answering::There && !self.workload.callees.is_empty();
         if answers_here {
-            let side = Side { scripts: self.workload.callees.clone().into(), answers: self.workload.answers.clone() };
-            plan.callee = Some(Callee { side, listen: None, service: self.service.clone() });
+            let mut scripts = self.workload.callees.clone();
+            // The last one ends their registrations.
+            scripts.push(unregistering().map_err(|error| PlanError(error.to_string()))?);
+            let side = Side { scripts: scripts.into(), answers: self.workload.answers.clone() };
+            plan.callee = Some(Callee { side, listen: self.workload.listen, service: self.service.clone() });
         } else if self.service.is_some() {
             return Err(PlanError(
                 "--service-time is the callee's: use it with load answer, or with --callee here".to_owned(),
             ));
         }
-        let drain = self.drain.unwrap_or(plan.t1 * 64 + Duration::from_secs(3));
-        if let (Answering::Registered, Some(script), true) = (self.answering, self.workload.registering, answers_here) {
-            plan.phases.push(Phase {
-                name: "registering".to_owned(),
-                who: Who::Callee,
-                mix: Mix::One(script),
-                load: Load::Closed(REGISTERING_AT_ONCE * plan.threads),
-                calls: Some(u64::from(callees.end - callees.start)),
-                time: None,
-                warm_up: Duration::ZERO,
-                drain,
-                callers: callees.clone(),
-                callees: callees.clone(),
-                is_measured: false,
-            });
+        let sides = [&self.workload.callers, &self.workload.callees];
+        let drain = self.drain_of(&plan, if self.is_of_users() { [&[], &[]] } else { sides.map(Vec::as_slice) });
+        let registers = self.answering == Answering::Registered && answers_here;
+        if let (Some(script), true) = (self.workload.registering, registers) {
+            plan.phases.push(self.registering("registering", script, drain, &callees, plan.threads));
         }
-        let (phase, law) = self.calling(self.workload.name.clone(), drain, (callers, callees))?;
+        let (mut phase, mut law) = self.calling(self.workload.name.clone(), drain, (callers, callees.clone()))?;
+        if self.is_of_users() {
+            law = self.of_users(&mut phase, registers)?;
+        }
         plan.phases.push(phase);
+        if self.workload.registering.is_some() && registers {
+            let script = u16::try_from(self.workload.callees.len()).unwrap_or(u16::MAX);
+            plan.phases.push(self.registering("unregistering", script, drain, &callees, plan.threads));
+        }
         let to = match plan.remote {
             Some(remote) => format!("{}:{remote}", plan.transport.as_str().to_ascii_lowercase()),
             None => "callees in this process".to_owned(),
         };
-        let about =
-            About { workload: self.workload.name.clone(), arrivals: law, seed: self.seed, to, declared: Vec::new() };
+        let mut declared = self.workload.declared.clone();
+        if !registers && self.workload.habits.iter().any(|habit| habit.who == Who::Callee) {
+            let text = "none from here: those who are called are elsewhere, or there is no server between";
+            declared.push(("registrations".to_owned(), text.to_owned()));
+        }
+        declared.extend(self.slow_registering(&plan));
+        declared.extend(shared_warning(&plan));
+        let about = About { workload: self.workload.name.clone(), arrivals: law, seed: self.seed, to, declared };
         Ok((plan, about))
+    }
+
+    /// A warning where those who registered first are forgotten before the last one has: who refreshes its registration begins with
+    /// that only when all are registered.
+    fn slow_registering(&self, plan: &Plan) -> Option<(String, String)> {
+        let phase = plan.phases.iter().find(|phase| !phase.is_measured)?;
+        let refreshes = |habit: &&Habit| habit.who == Who::Callee && habit.again == Again::Begin;
+        let refresh = self.workload.habits.iter().find(refreshes)?.gap.mean()?;
+        let (Load::Open(arrivals), Some(count)) = (&phase.load, phase.calls) else { return None };
+        #[expect(clippy::cast_precision_loss, reason = "a number of users")]
+        let takes = count as f64 / arrivals.rate()?;
+        let may_take = refresh * SPARE_OF_REFRESH;
+        (takes > may_take).then(|| {
+            let text = format!(
+                "registering {count} users takes {takes:.0} s and may take {may_take:.0} s, or the first registrations end before they \
+                 are refreshed; raise --register-rate, or use fewer users"
+            );
+            (WARNING.to_owned(), text)
+        })
+    }
+
+    /// Whether users do what they do again and again, instead of coming at a rate.
+    const fn is_of_users(&self) -> bool {
+        !self.workload.habits.is_empty()
+    }
+
+    /// How long sessions may still take when the last one has begun: messages that are repeated to the end, and what these
+    /// scripts do at their leisure.
+    fn drain_of(&self, plan: &Plan, sides: [&[Script]; 2]) -> Duration {
+        let leisure = || sides.iter().fold(Duration::ZERO, |sum, scripts| sum.saturating_add(longest(scripts)));
+        self.drain.unwrap_or_else(|| (plan.t1 * 64 + Duration::from_secs(3)).saturating_add(leisure()))
+    }
+
+    /// The phase before the run in which those who are called register, and the one behind it in which they do so no more.
+    fn registering(&self, name: &str, script: u16, drain: Duration, users: &Range<u32>, threads: usize) -> Phase {
+        let load = match self.register_rate {
+            Some(rate) => Load::Open(Arrivals::uniform(rate)),
+            None => Load::Closed(self.registering_at_once.max(1) * threads),
+        };
+        Phase {
+            name: name.to_owned(),
+            who: Who::Callee,
+            mix: Mix::One(script),
+            load,
+            calls: Some(u64::from(users.end - users.start)),
+            time: None,
+            warm_up: Duration::ZERO,
+            drain,
+            callers: users.clone(),
+            callees: users.clone(),
+            is_measured: false,
+        }
+    }
+
+    /// Makes the phase one of users, and says so in words. Only who is called here can register here.
+    fn of_users(&self, phase: &mut Phase, registers: bool) -> Result<String, PlanError> {
+        if self.calls.is_some() || self.outstanding.is_some() {
+            return Err(PlanError(format!(
+                "the workload {} runs for a time (--time) with so many users (--users), not for a number of calls",
+                self.workload.name
+            )));
+        }
+        let done = |habit: &&Habit| registers || habit.who == Who::Caller;
+        let habits: Vec<_> = self.workload.habits.iter().filter(done).cloned().collect();
+        let text: Vec<_> = habits.iter().map(|habit| habit.gap.to_string()).collect();
+        let text = format!("of {} users, each after {}", phase.callers.end - phase.callers.start, text.join(" and "));
+        phase.mix = habits.first().map_or(Mix::One(0), |habit| habit.mix.clone());
+        phase.load = Load::Habits(habits.into());
+        phase.calls = None;
+        phase.time = self.time.or(self.workload.time).map(|time| faster(time, self.workload.speed));
+        phase.warm_up = faster(self.warm_up, self.workload.speed);
+        Ok(text)
     }
 
     /// Sockets, threads and limits, and nothing to do yet.
@@ -211,7 +324,7 @@ impl Options {
         let mut plan = Plan::new(users, self.seed);
         plan.transport = self.to.map_or(Transport::Udp, |to| to.transport);
         plan.remote = self.to.filter(|_| self.answering != Answering::Here).map(|to| to.address);
-        plan.addresses = if self.from.is_empty() { vec![self.own_address()?] } else { self.from.clone() };
+        plan.addresses = if self.from.is_empty() { vec![own_address(self.to)?] } else { self.from.clone() };
         (plan.sockets, plan.threads) = (self.sockets.max(1), self.threads.max(1));
         (plan.connecting, plan.connections) = (self.connecting, self.connections.max(1));
         plan.repeats = self.repeats;
@@ -265,7 +378,7 @@ impl Options {
         let mut plan = there.bare_plan(scenario.users(&domain, &sipp))?;
         plan.caller = Some(scenario.side());
         plan.t1 = scenario.t1.unwrap_or(plan.t1);
-        let drain = self.drain.unwrap_or(plan.t1 * 64 + Duration::from_secs(3));
+        let drain = self.drain_of(&plan, [std::slice::from_ref(&scenario.script), &[]]);
         let everybody = 0..plan.users.count();
         let (phase, arrivals) = self.calling(scenario.script.name.clone(), drain, (everybody.clone(), everybody))?;
         plan.phases.push(phase);
@@ -288,27 +401,14 @@ impl Options {
         match &self.users_file {
             Some(file) => Users::read(file, &domain).map_err(|error| PlanError(error.to_string())),
             None => {
-                let count =
-                    self.users.max(1).checked_mul(2).ok_or_else(|| PlanError("--users is too large".to_owned()))?;
+                let count = self
+                    .users
+                    .max(1)
+                    .checked_mul(if self.is_of_users() { 1 } else { 2 })
+                    .ok_or_else(|| PlanError("--users is too large".to_owned()))?;
                 Ok(Users::generated(&self.pattern, &self.password, &domain, count))
             }
         }
-    }
-
-    /// The address by which this machine reaches the target.
-    fn own_address(&self) -> Result<IpAddr, PlanError> {
-        let Some(to) = self.to else { return Ok(IpAddr::from([127, 0, 0, 1])) };
-        let any = if to.address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-        let socket = UdpSocket::bind(any).and_then(|socket| {
-            socket.connect(to.address)?;
-            socket.local_addr()
-        });
-        socket.map(|local| local.ip()).map_err(|error| {
-            PlanError(format!(
-                "no way leads to {}: {error}; correct --to, or say by which address with --from",
-                to.address
-            ))
-        })
     }
 }
 
@@ -343,6 +443,17 @@ impl ScenarioFiles {
 /// What a scenario asks for and does not get, as a report declares it.
 fn warnings(scenario: &Scenario) -> Vec<(String, String)> {
     scenario.warnings.iter().map(|note| (WARNING.to_owned(), note.to_string())).collect()
+}
+
+/// What who answers must know where several threads listen at one address.
+fn shared_warning(plan: &Plan) -> Option<(String, String)> {
+    let is_shared = plan.threads > 1 && plan.callee.as_ref().is_some_and(|callee| callee.listen.is_some());
+    is_shared.then(|| {
+        let text = "several threads listen at one address, and a call belongs to the thread that its INVITE came to: what comes for it \
+                    from another port or connection of its peer, as behind a proxy that does not stay on the way, is not found there; \
+                    then answer with --threads 1";
+        (WARNING.to_owned(), text.to_owned())
+    })
 }
 
 /// What [`About::declared`] calls a warning.
@@ -392,7 +503,7 @@ impl AnswerOptions {
     /// Where the workload has nobody who is called.
     pub fn plan(&self) -> Result<(Plan, About), PlanError> {
         let ip = self.listen.address.ip();
-        let (side, users, t1, name, declared) = match &self.scenario {
+        let (side, users, t1, name, mut declared) = match &self.scenario {
             Some(files) => {
                 let (scenario, sipp) = files.read(self.listen, self.seed)?;
                 let file = files.file.display();
@@ -419,7 +530,10 @@ impl AnswerOptions {
         plan.addresses = vec![ip];
         plan.t1 = t1.unwrap_or(plan.t1);
         (plan.threads, plan.repeats) = (self.threads.max(1), self.repeats);
+        // Calls that have begun may go on for as long as the callee's own laws say; the caller's are not known here.
+        let drain = (plan.t1 * 64).saturating_add(longest(&side.scripts));
         plan.callee = Some(Callee { side, listen: Some(self.listen.address), service: self.service.clone() });
+        declared.extend(shared_warning(&plan));
         plan.phases.push(Phase {
             name: format!("answering {name}"),
             who: Who::Callee,
@@ -428,7 +542,7 @@ impl AnswerOptions {
             calls: self.calls,
             time: self.time,
             warm_up: Duration::ZERO,
-            drain: plan.t1 * 64,
+            drain,
             callers: 0..1,
             callees: 0..1,
             is_measured: true,
@@ -444,11 +558,18 @@ impl AnswerOptions {
     }
 }
 
-/// A workload by its name.
+/// A workload by its name, or several by weight, with their defaults.
 ///
 /// # Errors
 /// Which there are.
-pub fn workload(name: &str) -> Result<Workload, PlanError> {
-    let found = Workload::by_name(name).map_err(|error| PlanError(error.to_string()))?;
-    found.ok_or_else(|| PlanError(format!("there is no workload '{name}'; there are {}", WORKLOADS.join(", "))))
+pub fn workload(text: &str) -> Result<Workload, PlanError> {
+    workload_with(text, &[], 1.0)
+}
+
+/// As [`workload`], with values of its parameters, and so many times faster than its model.
+///
+/// # Errors
+/// What is wrong, and the remedy.
+pub fn workload_with(text: &str, set: &[(String, String)], speed: f64) -> Result<Workload, PlanError> {
+    Workload::parse(text, set, speed).map_err(|error| PlanError(error.to_string()))
 }

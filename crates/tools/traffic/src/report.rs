@@ -5,10 +5,14 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::engine::{PhaseReport, Report};
+use crate::engine::{LATE_AT_MEDIAN, LATE_AT_P99, PhaseReport, Report};
 use crate::meter::{Accounts, Answer, Messages, Meter, Times};
-use crate::output::Parts;
+use crate::output::{Parts, Server};
 use crate::script::{Kind, Verb};
+use crate::tally;
+
+/// Rates are only said of so many calls and of so long a time.
+const RATE_OF: (u64, Duration) = (2, Duration::from_millis(100));
 
 /// What a report says of the run beside what was measured.
 #[derive(Clone, Debug, Default)]
@@ -32,15 +36,31 @@ impl Report {
         self.phases.iter().find(|phase| phase.is_measured).or(self.phases.last())
     }
 
+    fn parts<'a>(&'a self, phase: &'a PhaseReport) -> Parts<'a> {
+        let meter = phase.meter();
+        let (series, server) = (&phase.series, self.server.as_ref());
+        let (from, elapsed, carried_in_time) = (phase.counted_from, phase.elapsed, phase.carried_in_time);
+        Parts { meter, metrics: &meter.metrics, series, from, elapsed, carried_in_time, server }
+    }
+
+    /// What the server used, where it was watched for long enough.
+    #[must_use]
+    pub fn server_used(&self) -> Option<Server> {
+        let (phase, seen) = (self.measured()?, self.server.as_ref()?);
+        let total = seen.total(phase.counted_from, phase.elapsed);
+        total.filter(|total| !total.time.is_zero()).map(|_| self.parts(phase).server(seen))
+    }
+
     /// Everything, for machines. The measured phase stands at the top.
     #[must_use]
     pub fn to_json(&self, about: &About) -> Value {
         let mut top = self.measured().map(phase_json).unwrap_or_default();
         if let Some(phase) = self.measured() {
-            let meter = phase.meter();
-            let (series, server) = (&phase.series, self.server.as_ref());
-            let (from, elapsed) = (phase.counted_from, phase.elapsed);
-            Parts { meter, metrics: &meter.metrics, series, from, elapsed, server }.extend(&mut top);
+            self.parts(phase).extend(&mut top);
+            let compared = phase.compared();
+            if !compared.is_empty() {
+                top.insert("record".to_owned(), compared.to_json());
+            }
         }
         let declared: Map<_, _> = about.declared.iter().map(|(name, value)| (name.clone(), json!(value))).collect();
         top.insert("workload".to_owned(), json!(about.workload));
@@ -49,6 +69,7 @@ impl Report {
         top.insert("seed".to_owned(), json!(about.seed));
         top.insert("declared".to_owned(), Value::Object(declared));
         top.insert("was_stopped".to_owned(), json!(self.was_stopped));
+        top.insert("broken_off".to_owned(), json!(self.broken_off));
         let others: Vec<_> = self.phases.iter().filter(|phase| !phase.is_measured).map(phase_json).collect();
         top.insert("preparation".to_owned(), json!(others));
         Value::Object(top)
@@ -60,18 +81,10 @@ impl Report {
         let mut text = String::new();
         let Some(phase) = self.measured() else { return "nothing was measured\n".to_owned() };
         let meter = phase.meter();
-        let Accounts { offered, refused, sent, carried, lost, failed, unfinished } = accounts_of(phase);
-        let seconds = phase.elapsed.as_secs_f64();
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{} to {}, arrivals {}, seed {}", about.workload, about.to, about.arrivals, about.seed);
-        let _ = writeln!(
-            text,
-            "  offered {offered} = sent {sent} + refused by limits {refused}, in {seconds:.2} s ({:.1}/s)\n  sent {sent} = carried \
-             {carried} + lost {lost} + failed {failed} + unfinished {unfinished} (carried {:.1}/s, {:.3} %)",
-            per(offered, seconds),
-            per(carried, seconds),
-            per(100 * carried, sent.max(1) as f64),
-        );
+        text.push_str(&accounts_text(phase));
+        text.push_str(&self.course_text(phase));
         for (verb, answer, times) in meter.answers() {
             let _ = writeln!(
                 text,
@@ -85,6 +98,9 @@ impl Report {
                 times.max()
             );
         }
+        text.push_str(&tally::from_due(phase));
+        text.push_str(&tally::text(phase));
+        text.push_str(&phase.compared().to_text());
         for (ending, count) in &meter.failures {
             let _ = writeln!(text, "  {count} ended by: {ending}");
         }
@@ -98,17 +114,93 @@ impl Report {
             let late = &meter.lateness;
             let _ = writeln!(
                 text,
-                "  the generator: {:.1?} late at the median, {:.1?} at p99; {:.1} µs of CPU a call",
+                "  the generator: {:.1?} late at the median ({LATE_AT_MEDIAN:?} are too many), {:.1?} at p99 ({LATE_AT_P99:?}); {:.1} µs of \
+                 CPU a call",
                 late.quantile(0.5),
                 late.quantile(0.99),
                 cpu_per_call(phase)
             );
+        }
+        if let Some(server) = self.server_used() {
+            text.push_str(&server_line(&server));
         }
         if let Some(why) = phase.bottleneck() {
             let _ = writeln!(text, "  THE GENERATOR WAS THE BOTTLENECK: {why}");
         }
         text
     }
+}
+
+impl Report {
+    /// Where the run did not go as it was asked to.
+    fn course_text(&self, phase: &PhaseReport) -> String {
+        let mut text = String::new();
+        if self.was_stopped && self.broken_off.is_none() {
+            text.push_str("  the run was STOPPED before its end\n");
+        }
+        if !phase.is_measured {
+            text.push_str("  it ended in its preparation: NOTHING WAS MEASURED\n");
+        } else if !phase.is_warm {
+            text.push_str("  it ended in its warm-up: NOTHING WAS MEASURED\n");
+        }
+        if phase.is_used_up {
+            text.push_str("  there were no more arrivals, although more were asked for\n");
+        }
+        text
+    }
+}
+
+/// The accounts of calls, and their rates. Only what was carried until the last arrival is a rate: behind it a server works off
+/// what it could not carry in time.
+fn accounts_text(phase: &PhaseReport) -> String {
+    let Accounts { offered, refused, sent, carried, lost, failed, unfinished } = accounts_of(phase);
+    let in_time = phase.carried_in_time;
+    let shown = |count| rate(phase, count).map(|rate| format!("{rate:.1}/s"));
+    let offered_rate = shown(offered).map(|rate| format!(" ({rate})")).unwrap_or_default();
+    let carried_rate = shown(in_time).map(|rate| format!("{rate}, ")).unwrap_or_default();
+    let mut text = format!(
+        "  offered {offered} = sent {sent} + refused by limits {refused}, in {:.2} s{offered_rate}\n  sent {sent} = carried \
+         {carried} + lost {lost} + failed {failed} + unfinished {unfinished} (carried {carried_rate}{} %)\n",
+        phase.elapsed.as_secs_f64(),
+        percent_of(carried, sent),
+    );
+    let behind = carried.saturating_sub(in_time);
+    if behind > 0 {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "  {behind} of those carried ended behind the last arrival, which no rate counts");
+    }
+    text
+}
+
+/// So many calls a second; of too few, or in too short a time, there is no rate.
+fn rate(phase: &PhaseReport, count: u64) -> Option<f64> {
+    let is_said = accounts_of(phase).offered >= RATE_OF.0 && phase.elapsed >= RATE_OF.1;
+    is_said.then(|| per(count, phase.elapsed.as_secs_f64()))
+}
+
+/// A part in percent, to four digits, rounded down: what lacks a little to a limit or a hundred is never shown as that.
+pub(crate) fn percent_of(part: u64, all: u64) -> String {
+    let parts = u128::from(part) * 1_000_000 / u128::from(all.max(1));
+    let (whole, rest) = (parts / 10_000, parts % 10_000);
+    let text = format!("{whole}.{rest:04}");
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+fn server_line(server: &Server) -> String {
+    let drops =
+        server.drops.map_or_else(|| "drops not visible".to_owned(), |drops| format!("{drops} datagrams dropped"));
+    let others = if server.processes > 1 { format!(" and {} more", server.processes - 1) } else { String::new() };
+    let gone = if server.is_gone { "; IT ENDED BEFORE THE RUN DID" } else { "" };
+    format!(
+        "  the server ({}, process {}{others}): {:.2} processors, {:.1} µs of CPU and {:.1} context switches a call, {} MiB at most, \
+         {drops}{gone}\n",
+        server.name,
+        server.pid,
+        server.processors,
+        server.cpu_us_per_call,
+        server.switches_per_call,
+        server.peak_bytes.div_ceil(1 << 20),
+    )
 }
 
 /// The accounts of who began; of an end that only answers, the answered ones.
@@ -131,8 +223,11 @@ fn phase_json(phase: &PhaseReport) -> Map<String, Value> {
         "elapsed_s": seconds,
         "offered": offered, "refused": refused, "sent": sent,
         "carried": carried, "lost": lost, "failed": failed, "unfinished": unfinished,
-        "offered_per_s": per(offered, seconds),
-        "carried_per_s": per(carried, seconds),
+        "offered_per_s": rate(phase, offered).unwrap_or_default(),
+        "carried_per_s": rate(phase, phase.carried_in_time).unwrap_or_default(),
+        "carried_in_time": phase.carried_in_time,
+        "ended_in_warm_up": !phase.is_warm,
+        "arrivals_used_up": phase.is_used_up,
         "carried_share": per(carried, sent.max(1) as f64),
         "failures": failures,
         "answers": answers_json(meter),
@@ -161,7 +256,10 @@ fn phase_json(phase: &PhaseReport) -> Map<String, Value> {
         },
     });
     match value {
-        Value::Object(map) => map,
+        Value::Object(mut map) => {
+            tally::extend(phase, &mut map);
+            map
+        }
         _ => Map::new(),
     }
 }
@@ -178,11 +276,11 @@ fn messages_json(messages: &Messages) -> Map<String, Value> {
 }
 
 /// Times in microseconds.
-fn times_json(times: &Times) -> Value {
+pub(crate) fn times_json(times: &Times) -> Value {
     let us = |time: Duration| time.as_secs_f64() * 1e6;
     let at = |share| us(times.quantile(share));
     json!({ "count": times.count(), "mean": if times.count() > 0 { us(times.mean()) } else { 0.0 }, "p50": at(0.5), "p90": at(0.9),
-        "p95": at(0.95), "p99": at(0.99), "p999": at(0.999), "max": us(times.max()) })
+        "p95": at(0.95), "p99": at(0.99), "p999": at(0.999), "max": us(times.max()), "beyond": times.beyond() })
 }
 
 const fn answer_name(answer: Answer) -> &'static str {
@@ -208,6 +306,26 @@ fn per(count: u64, by: f64) -> f64 {
 }
 
 fn cpu_per_call(phase: &PhaseReport) -> f64 {
-    let calls = accounts_of(phase).carried.max(1);
+    // Of the whole phase, its end included.
+    let calls = accounts_of(phase).carried.max(phase.meter().ended_well()).max(1);
     phase.cpu.as_secs_f64() * 1e6 / per(calls, 1.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn shares_are_never_rounded_up() {
+        let shown = [
+            percent_of(10, 10),
+            percent_of(999_996, 1_000_000),
+            percent_of(u64::MAX - 1, u64::MAX),
+            percent_of(99_989_999, 100_000_000),
+            percent_of(9_999, 10_000),
+            percent_of(1, 3),
+            percent_of(0, 0),
+        ];
+        assert_eq!(shown, ["100", "99.9996", "99.9999", "99.9899", "99.99", "33.3333", "0"]);
+    }
 }

@@ -2,8 +2,9 @@
 //! which is busy with one for a time of a law. What is served is then handled as if it had just come.
 
 use std::cmp::Reverse;
-use std::collections::BinaryHeap;
+use std::collections::{BinaryHeap, VecDeque};
 use std::net::SocketAddr;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
 use rand::SeedableRng as _;
@@ -62,15 +63,11 @@ impl PartialOrd for Job {
     }
 }
 
-/// The servers and their queue.
+/// The servers and their queue, as one thread sees them: what it brought to the queue is handled by itself.
 #[derive(Debug)]
 pub struct Service {
-    law: ServiceLaw,
-    rng: Rng,
-    /// When each server is free.
-    free_at: BinaryHeap<Reverse<Timestamp>>,
-    /// When those that wait begin to be served: in order, since the queue is fair.
-    begins: std::collections::VecDeque<Timestamp>,
+    applies: Applies,
+    servers: Arc<Mutex<Servers>>,
     jobs: BinaryHeap<Reverse<Job>>,
     number: u64,
     pool: BufPool,
@@ -82,16 +79,62 @@ pub struct Service {
     pub busy: Duration,
 }
 
+/// What all threads share.
+#[derive(Debug)]
+struct Servers {
+    law: Law,
+    queue: usize,
+    rng: Rng,
+    /// When each server is free.
+    free_at: BinaryHeap<Reverse<Timestamp>>,
+    /// When those that wait begin to be served: in order, since the queue is fair.
+    begins: VecDeque<Timestamp>,
+}
+
+impl Servers {
+    /// When a message that came at `arrived` is served, and how long that takes; `None` where the queue is full.
+    fn take(&mut self, arrived: Timestamp) -> Option<(Timestamp, Duration)> {
+        while self.begins.front().is_some_and(|begin| *begin <= arrived) {
+            self.begins.pop_front();
+        }
+        if self.begins.len() > self.queue
+            || (self.begins.len() == self.queue && self.free_at.peek().is_some_and(|Reverse(free)| *free > arrived))
+        {
+            return None;
+        }
+        let free = self.free_at.pop().map_or(Timestamp::ZERO, |Reverse(free)| free);
+        let begin = free.max(arrived);
+        let time = self.law.sample(&mut self.rng);
+        let at = begin + time;
+        self.free_at.push(Reverse(at));
+        if begin > arrived {
+            self.begins.push_back(begin);
+        }
+        Some((at, time))
+    }
+}
+
 impl Service {
     /// Servers that are all free.
     #[must_use]
     pub fn new(law: ServiceLaw, seed: u64) -> Self {
-        let free_at = (0..law.servers.max(1)).map(|_| Reverse(Timestamp::ZERO)).collect();
+        let ServiceLaw { law, servers, queue, applies } = law;
+        let free_at = (0..servers.max(1)).map(|_| Reverse(Timestamp::ZERO)).collect();
+        let rng = Rng::seed_from_u64(seed);
+        let servers = Arc::new(Mutex::new(Servers { law, queue, rng, free_at, begins: VecDeque::new() }));
+        Self::of(applies, servers)
+    }
+
+    /// The same servers and the same queue, for another thread.
+    #[must_use]
+    pub fn sibling(&self) -> Self {
+        Self::of(self.applies, Arc::clone(&self.servers))
+    }
+
+    fn of(applies: Applies, servers: Arc<Mutex<Servers>>) -> Self {
         Self {
-            law,
-            rng: Rng::seed_from_u64(seed),
-            free_at,
-            begins: std::collections::VecDeque::new(),
+            applies,
+            servers,
             jobs: BinaryHeap::new(),
             number: 0,
             pool: BufPool::new(),
@@ -105,7 +148,7 @@ impl Service {
     #[must_use]
     pub fn applies(&self, bytes: &[u8]) -> bool {
         let is_request = !bytes.starts_with(b"SIP/2.0 ");
-        match self.law.applies {
+        match self.applies {
             Applies::All => true,
             Applies::Requests => is_request,
             Applies::New => {
@@ -117,23 +160,11 @@ impl Service {
 
     /// A message came at `arrived`.
     pub fn handle_message(&mut self, arrived: Timestamp, (link, peer): (u32, SocketAddr), bytes: &[u8]) {
-        while self.begins.front().is_some_and(|begin| *begin <= arrived) {
-            self.begins.pop_front();
-        }
-        if self.begins.len() > self.law.queue
-            || (self.begins.len() == self.law.queue && self.free_at.peek().is_some_and(|Reverse(free)| *free > arrived))
-        {
+        let taken = self.servers.lock().unwrap_or_else(PoisonError::into_inner).take(arrived);
+        let Some((at, time)) = taken else {
             self.dropped += 1;
             return;
-        }
-        let free = self.free_at.pop().map_or(Timestamp::ZERO, |Reverse(free)| free);
-        let begin = free.max(arrived);
-        let time = self.law.law.sample(&mut self.rng);
-        let at = begin + time;
-        self.free_at.push(Reverse(at));
-        if begin > arrived {
-            self.begins.push_back(begin);
-        }
+        };
         self.busy += time;
         self.number += 1;
         let bytes = self.pool.copy_of(bytes);
@@ -189,6 +220,22 @@ mod tests {
         let (time, dropped) = run(700.0, "exp(mean=1ms)", 1, usize::MAX, 400_000);
         assert!((time * 1e3 / (1.0 / 0.3) - 1.0).abs() < 0.05, "{time}");
         assert!(dropped == 0.0);
+    }
+
+    #[test]
+    fn threads_share_the_servers_and_the_queue() {
+        let law =
+            ServiceLaw { law: Law::constant(Duration::from_secs(1)), servers: 1, queue: 1, applies: Applies::All };
+        let mut first = Service::new(law, 5);
+        let mut second = first.sibling();
+        let (peer, at) = (SocketAddr::from(([127, 0, 0, 1], 1)), Timestamp::from_millis);
+        first.handle_message(at(0), (0, peer), b"a");
+        second.handle_message(at(100), (0, peer), b"b");
+        assert_eq!((first.poll_timeout(), second.poll_timeout()), (Some(at(1_000)), Some(at(2_000))));
+        first.handle_message(at(200), (0, peer), b"c");
+        assert_eq!((first.dropped, second.dropped), (1, 0));
+        assert!(first.poll_done(at(3_000)).is_some_and(|job| job.bytes == b"a"));
+        assert!(second.poll_done(at(3_000)).is_some_and(|job| job.bytes == b"b"));
     }
 
     #[test]

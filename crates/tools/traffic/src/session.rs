@@ -1,6 +1,7 @@
 //! One running script, and the table of all of them.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
@@ -11,6 +12,16 @@ use crate::script::{StepIndex, Verb};
 
 /// No step.
 pub(crate) const NOWHERE: StepIndex = StepIndex::MAX;
+/// In the place of a step: the INVITE was cancelled and answered with 487, whose ACK is waited for.
+pub(crate) const CANCELLED: StepIndex = StepIndex::MAX - 1;
+/// As the step of a response: the engine gave it, without a step.
+pub(crate) const ALONE: StepIndex = StepIndex::MAX - 2;
+/// No socket or connection: it was closed.
+pub(crate) const NO_LINK: u32 = u32::MAX;
+/// No session.
+const NOBODY: u32 = u32::MAX;
+/// In the place of a number of CSeq, which is less (RFC 3261 §8.1.1.5).
+pub(crate) const NO_INVITE: u32 = u32::MAX;
 /// No time limit.
 pub(crate) const NEVER: Timestamp = Timestamp::MAX;
 
@@ -35,17 +46,23 @@ pub(crate) struct Session {
     pub peer: SocketAddr,
     /// The socket or connection.
     pub link: u32,
+    /// Its neighbours among the sessions of a connection.
+    pub next_on_link: u32,
+    pub previous_on_link: u32,
     pub caller: u32,
     pub callee: u32,
     pub cseq: u32,
     pub invite_cseq: u32,
     /// The last request received.
     pub got_cseq: u32,
+    /// The INVITE of the other end that began it; [`NO_INVITE`] where none did.
+    pub first_cseq: u32,
+    /// Branches used so far, the INVITE's and that of the last ACK to a 2xx.
+    pub branches: u32,
+    pub invite_branch: u32,
+    pub ack_branch: u32,
     pub script: u16,
     pub step: StepIndex,
-    /// Branches used so far, and the INVITE's.
-    pub branches: u16,
-    pub invite_branch: u16,
     /// The steps that sent: what is repeated, the last ACK, the last response.
     pub resend_step: StepIndex,
     pub ack_step: StepIndex,
@@ -82,23 +99,49 @@ pub(crate) struct Flags {
     pub is_ringing: bool,
     /// The connection is the session's own.
     pub owns_link: bool,
+    /// It stands in the list of its connection.
+    is_on_list: bool,
+    /// An INVITE was received that has no final response yet.
+    pub is_pending: bool,
+    /// The last request, when it is no INVITE, has had a provisional response.
+    pub is_proceeding: bool,
+    /// Requests go to where the dialog says, whoever sent the last one.
+    pub is_routed: bool,
 }
 
 /// What few sessions have.
 #[derive(Debug, Default)]
 pub(crate) struct Extra {
-    /// The value of the challenge; empty without one.
-    pub challenge: Vec<u8>,
-    /// It came in a 407.
-    pub is_proxy: bool,
-    /// How many requests have answered it.
-    pub nonce_count: u32,
-    /// Challenges since the last success.
-    pub challenges: u8,
+    /// The challenges that are answered: of a registrar or a callee, and of a proxy.
+    pub challenges: [Challenged; 2],
+    /// The number and the time of a CANCEL without an answer, after which another request was sent.
+    pub cancel: Option<(u32, Timestamp)>,
     /// Variables.
     pub variables: Vec<Value>,
     /// When timers were started.
     pub timers: Vec<(u8, Timestamp)>,
+    /// Where responses go, where that is not where requests go.
+    pub reply_to: Option<(u32, SocketAddr)>,
+}
+
+/// What one of those who challenge has said.
+#[derive(Debug, Default)]
+pub(crate) struct Challenged {
+    /// The last challenge.
+    pub challenge: Option<Arc<Challenge>>,
+    /// How many requests have answered it.
+    pub nonce_count: u32,
+    /// Challenges since the last success.
+    pub times: u8,
+}
+
+/// A challenge, which sessions of a user may share.
+#[derive(Debug)]
+pub(crate) struct Challenge {
+    /// The value of the header field.
+    pub value: Box<[u8]>,
+    /// It came in a 407.
+    pub is_proxy: bool,
 }
 
 /// A variable's value.
@@ -124,15 +167,19 @@ impl Session {
             timer: None,
             peer: SocketAddr::from(([0, 0, 0, 0], 0)),
             link: 0,
+            next_on_link: NOBODY,
+            previous_on_link: NOBODY,
             caller: 0,
             callee: 0,
             cseq: 0,
             invite_cseq: 0,
             got_cseq: 0,
-            script: 0,
-            step: 0,
+            first_cseq: NO_INVITE,
             branches: 0,
             invite_branch: 0,
+            ack_branch: 0,
+            script: 0,
+            step: 0,
             resend_step: NOWHERE,
             ack_step: NOWHERE,
             reply_step: NOWHERE,
@@ -149,9 +196,27 @@ impl Session {
         }
     }
 
+    /// The requests of ours that wait for a final response.
+    pub(crate) fn unanswered(&self) -> impl Iterator<Item = Verb> + use<> {
+        let invite = (self.invite_cseq > 0 && self.invite_class == 0).then_some(Verb::Invite);
+        let is_other = self.sent_verb != Verb::Invite && self.cseq > 0 && !self.flags.is_answered;
+        let cancel = self.extra.as_ref().and_then(|extra| extra.cancel).map(|_| Verb::Cancel);
+        invite.into_iter().chain(is_other.then_some(self.sent_verb)).chain(cancel)
+    }
+
+    /// The number of the INVITE of the other end that began it.
+    pub(crate) fn first_invite(&self) -> Option<u32> {
+        (self.first_cseq != NO_INVITE).then_some(self.first_cseq)
+    }
+
     /// When it next wants to be woken.
     pub(crate) fn wake_at(&self) -> Timestamp {
         self.deadline.min(self.resend_at).min(self.give_up_at)
+    }
+
+    /// Where responses go: by which link, and to whom.
+    pub(crate) fn reply_to(&self) -> (u32, SocketAddr) {
+        self.extra.as_ref().and_then(|extra| extra.reply_to).unwrap_or((self.link, self.peer))
     }
 
     /// What few sessions have, made where it is not there.
@@ -169,6 +234,8 @@ pub(crate) struct Sessions {
     chunks: Vec<Vec<Session>>,
     free: Vec<u32>,
     places: usize,
+    /// The first session of each connection.
+    on_links: Vec<u32>,
 }
 
 impl Sessions {
@@ -204,8 +271,60 @@ impl Sessions {
         self.chunks.get_mut(slot / CHUNK)?.get_mut(slot % CHUNK)
     }
 
+    /// All that are running.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Session> {
+        self.chunks.iter().flatten().filter(|session| session.flags.is_live)
+    }
+
+    /// Lets a session use another connection, and stand in its list.
+    pub(crate) fn move_to_link(&mut self, slot: u32, link: u32) {
+        if self.get_mut(slot).is_some_and(|session| session.link == link && session.flags.is_on_list) {
+            return;
+        }
+        self.leave_link(slot);
+        let index = link as usize;
+        if self.on_links.len() <= index {
+            self.on_links.resize(index + 1, NOBODY);
+        }
+        let next = self.on_links.get_mut(index).map_or(NOBODY, |first| std::mem::replace(first, slot));
+        if let Some(session) = self.get_mut(slot) {
+            (session.link, session.next_on_link, session.previous_on_link) = (link, next, NOBODY);
+            session.flags.is_on_list = true;
+        }
+        if let Some(next) = self.get_mut(next) {
+            next.previous_on_link = slot;
+        }
+    }
+
+    /// Takes a session out of the list of its connection.
+    pub(crate) fn leave_link(&mut self, slot: u32) {
+        let Some(session) = self.get_mut(slot) else { return };
+        if !std::mem::replace(&mut session.flags.is_on_list, false) {
+            return;
+        }
+        let (link, next, previous) = (session.link, session.next_on_link, session.previous_on_link);
+        session.link = NO_LINK;
+        if let Some(next) = self.get_mut(next) {
+            next.previous_on_link = previous;
+        }
+        match self.get_mut(previous) {
+            Some(previous) => previous.next_on_link = next,
+            None => {
+                if let Some(first) = self.on_links.get_mut(link as usize) {
+                    *first = next;
+                }
+            }
+        }
+    }
+
+    /// A session of a connection.
+    pub(crate) fn first_on_link(&self, link: u32) -> Option<u32> {
+        self.on_links.get(link as usize).copied().filter(|first| *first != NOBODY)
+    }
+
     /// Frees a place, and its memory only where it is much.
     pub(crate) fn remove(&mut self, slot: u32) {
+        self.leave_link(slot);
         let Some(place) = self.get_mut(slot) else { return };
         let (mut dialog, mut last) = (std::mem::take(&mut place.dialog), std::mem::take(&mut place.last));
         dialog.clear();
@@ -220,12 +339,6 @@ impl Sessions {
     #[cfg(test)]
     pub(crate) fn buffer_bytes(&self) -> usize {
         self.chunks.iter().flatten().map(|session| session.dialog.capacity() + session.last.capacity()).sum()
-    }
-
-    /// The slots of all that are running.
-    pub(crate) fn slots(&self) -> Vec<u32> {
-        let all = (0..).zip(self.chunks.iter().flatten());
-        all.filter(|(_, session)| session.flags.is_live).map(|(slot, _)| slot).collect()
     }
 }
 
@@ -271,6 +384,24 @@ const KEPT_BYTES: usize = 2_048;
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn each_connection_knows_its_sessions() {
+        let mut sessions = Sessions::default();
+        let slots: Vec<u32> = (0..5).map(|_| sessions.insert()).collect();
+        for slot in &slots {
+            sessions.move_to_link(*slot, 3);
+        }
+        sessions.move_to_link(slots[1], 9);
+        sessions.remove(slots[4]);
+        let mut found = Vec::new();
+        while let Some(slot) = sessions.first_on_link(3) {
+            found.push(slot);
+            sessions.leave_link(slot);
+        }
+        assert_eq!(found, [slots[3], slots[2], slots[0]]);
+        assert_eq!((sessions.first_on_link(9), sessions.first_on_link(1_000)), (Some(slots[1]), None));
+    }
 
     #[test]
     fn a_million_sessions_fit_easily() {

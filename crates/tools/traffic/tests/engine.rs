@@ -76,6 +76,28 @@ fn an_emulated_server_carries_what_it_can_and_the_accounts_are_exact() {
 }
 
 #[test]
+fn two_threads_on_an_overloaded_server_keep_exact_accounts() {
+    for (seed, applies) in [(1, Applies::New), (2, Applies::Requests), (3, Applies::All)] {
+        let mut options = options("baseline");
+        (options.rate, options.calls, options.threads) = (2_000.0, Some(1_500), 2);
+        (options.seed, options.max_sessions, options.repeats) = (seed, Some(600), seed == 3);
+        (options.warm_up, options.drain) = (Duration::from_millis(100), Some(Duration::from_millis(600)));
+        let law = Law::parse("exp(mean=5ms)").expect("a law");
+        options.service = Some(ServiceLaw { law, servers: 2, queue: 8, applies });
+        let report = run(&options);
+        let phase = report.measured().expect("one phase");
+        let accounts = phase.caller.began;
+        assert_eq!(accounts.offered, accounts.sent + accounts.refused, "{accounts:?}");
+        let ended = accounts.carried + accounts.lost + accounts.failed;
+        assert_eq!(accounts.sent, ended + accounts.unfinished, "{accounts:?}");
+        assert_eq!(accounts.offered, 1_500, "calls of the warm-up are beside them");
+        assert!(accounts.refused > 0 && accounts.carried > 0, "{accounts:?}");
+        assert!(phase.service_drops > 0 && accounts.unfinished > 0, "{accounts:?}");
+        assert_eq!(phase.caller.failures.values().sum::<u64>(), accounts.lost + accounts.failed);
+    }
+}
+
+#[test]
 fn a_closed_loop_keeps_its_number_of_calls() {
     let mut options = options("proxy-200");
     (options.outstanding, options.calls) = (Some(8), Some(400));
@@ -106,4 +128,229 @@ fn who_is_not_there_is_said_at_once() {
     let report = run(&options);
     assert!(report.broken_off.expect("nobody is there").contains("start the server"), "a remedy");
     assert!(begun.elapsed() < Duration::from_secs(10));
+}
+
+#[test]
+fn what_a_server_works_off_behind_the_last_arrival_is_in_no_rate() {
+    let mut options = options("proxy-200");
+    (options.rate, options.calls, options.time) = (400.0, None, Some(Duration::from_secs(1)));
+    (options.repeats, options.drain) = (false, Some(Duration::from_secs(10)));
+    let law = Law::parse("constant(5ms)").expect("a law");
+    options.service = Some(ServiceLaw { law, servers: 1, queue: 100_000, applies: Applies::New });
+    let (plan, about) = options.plan().expect("a plan");
+    let report = Run::prepare(plan).expect("sockets").go().expect("a run");
+    let phase = report.measured().expect("one phase");
+    let accounts = phase.caller.began;
+    assert!(accounts.add_up() && accounts.carried == accounts.offered && accounts.offered > 300, "{accounts:?}");
+    assert_eq!(phase.elapsed, Duration::from_secs(1));
+    let json = report.to_json(&about);
+    let rate = json["carried_per_s"].as_f64().expect("a rate");
+    assert!(rate <= 202.0 && rate > 80.0, "one server takes 200 a second: {rate}");
+    assert_eq!(json["carried"].as_u64(), Some(accounts.carried), "the account is exact");
+    let behind = accounts.carried - phase.carried_in_time;
+    let text = report.to_text(&about);
+    assert!(text.contains(&format!("{behind} of those carried ended behind the last arrival")), "{text}");
+    assert!(text.contains(&format!("(carried {rate:.1}/s, 100 %)")), "{text}");
+}
+
+#[test]
+fn calls_are_counted_behind_the_warm_up() {
+    for outstanding in [None, Some(6)] {
+        let mut options = options("proxy-200");
+        (options.calls, options.threads, options.outstanding) = (Some(101), 2, outstanding);
+        options.warm_up = Duration::from_millis(300);
+        let report = run(&options);
+        let phase = report.measured().expect("one phase");
+        assert!(phase.is_warm && !phase.is_used_up);
+        assert_eq!((phase.caller.began.offered, phase.caller.began.carried), (101, 101), "{outstanding:?}");
+    }
+}
+
+#[test]
+fn a_run_that_never_left_its_warm_up_has_measured_nothing() {
+    let mut options = options("proxy-200");
+    options.warm_up = Duration::from_secs(60);
+    let (plan, about) = options.plan().expect("a plan");
+    let run = Run::prepare(plan).expect("sockets");
+    let stopper = run.stopper();
+    let stopping = std::thread::spawn(move || {
+        while stopper.progress().caller.began.carried == 0 {
+            std::thread::yield_now();
+        }
+        stopper.stop();
+    });
+    let report = run.go().expect("a run");
+    stopping.join().expect("it stops");
+    let phase = report.measured().expect("one phase");
+    assert!(!phase.is_warm);
+    assert_eq!((phase.caller.began.offered, phase.elapsed, phase.carried_in_time), (0, Duration::ZERO, 0));
+    let text = report.to_text(&about);
+    assert!(text.contains("STOPPED") && text.contains("NOTHING WAS MEASURED"), "{text}");
+    assert_eq!(report.to_json(&about)["ended_in_warm_up"], true);
+}
+
+#[test]
+fn users_of_whom_nothing_was_heard_are_not_served() {
+    let mut options = options("users");
+    (options.users, options.calls, options.time) = (2, None, Some(Duration::from_millis(10)));
+    let (mut plan, about) = options.plan().expect("a plan");
+    plan.phases.retain(|phase| phase.is_measured);
+    plan.phases.iter_mut().for_each(|phase| phase.warm_up = Duration::ZERO);
+    let report = Run::prepare(plan).expect("sockets").go().expect("a run");
+    let phase = report.measured().expect("one phase");
+    assert_eq!((phase.transactions().sum().all, phase.is_conforming()), (0, Some(false)));
+    let text = report.to_text(&about);
+    assert!(text.contains("2 users: NOT conforming; nothing was asked of the server"), "{text}");
+}
+
+#[test]
+fn a_trace_that_ends_before_its_calls_is_said() {
+    let path = std::env::temp_dir().join(format!("strowger-traffic-trace-{}", std::process::id()));
+    std::fs::write(&path, "0\n0.01\n0.02\n").expect("a file");
+    for (calls, is_used_up) in [(50, true), (3, false), (2, false)] {
+        let mut options = options("proxy-200");
+        (options.calls, options.arrivals) = (Some(calls), format!("file({},unit=s)", path.display()));
+        let (plan, about) = options.plan().expect("a plan");
+        let report = Run::prepare(plan).expect("sockets").go().expect("a run");
+        let phase = report.measured().expect("one phase");
+        assert_eq!((phase.caller.began.offered, phase.is_used_up), (calls.min(3), is_used_up));
+        assert_eq!(report.to_text(&about).contains("no more arrivals"), is_used_up);
+    }
+    std::fs::remove_file(&path).expect("ours");
+}
+
+#[test]
+fn a_verdict_on_the_generator_needs_more_than_a_few_calls() {
+    let mut options = options("proxy-200");
+    options.calls = Some(1);
+    let (plan, about) = options.plan().expect("a plan");
+    let mut report = Run::prepare(plan).expect("sockets").go().expect("a run");
+    let text = report.to_text(&about);
+    assert!(text.contains("(carried 100 %)") && !text.contains("/s)"), "one call has no rate: {text}");
+    let phase = report.phases.last_mut().expect("one phase");
+    phase.caller.lateness.record(Duration::from_secs(1));
+    assert_eq!(phase.bottleneck(), None);
+    (0..20).for_each(|_| phase.caller.lateness.record(Duration::from_secs(1)));
+    assert!(phase.bottleneck().expect("late").contains("--threads"));
+}
+
+#[test]
+fn what_is_counted_depends_on_the_law_of_arrivals_alone() {
+    // So many arrivals that many are due in each round: the warm-up ends at an arrival, not at a round.
+    for threads in [1, 2] {
+        let mut options = options("baseline");
+        (options.rate, options.arrivals, options.threads) = (100_000.0, "uniform".to_owned(), threads);
+        (options.calls, options.time, options.max_sessions) = (None, Some(Duration::from_millis(30)), Some(threads));
+        options.warm_up = Duration::from_millis(20);
+        let report = run(&options);
+        let accounts = report.measured().expect("one phase").caller.began;
+        assert_eq!(accounts.offered, 3_000, "{threads} threads: {accounts:?}");
+    }
+}
+
+#[test]
+fn threads_share_a_listener_of_connections() {
+    let mut options = options("proxy-200");
+    (options.threads, options.calls) = (2, Some(200));
+    options.connecting = strowger_traffic::driver::Connecting::Persistent;
+    let (mut plan, _) = options.plan().expect("a plan");
+    plan.transport = strowger_foundation::Transport::Tcp;
+    plan.callee.as_mut().expect("it is here").listen = Some(([127, 0, 0, 1], 0).into());
+    let run = Run::prepare(plan).expect("both threads listen");
+    let listening = run.listening();
+    assert!(listening.len() == 2 && listening[0] == listening[1], "{listening:?}");
+    let report = run.go().expect("a run");
+    let phase = report.measured().expect("one phase");
+    assert_eq!(phase.caller.began.carried, 200, "{:?} {:?}", phase.caller.failures, phase.links);
+}
+
+#[test]
+fn an_emulated_server_is_one_whatever_the_number_of_threads() {
+    let mut options = options("proxy-200");
+    (options.rate, options.arrivals, options.calls) = (900.0, "uniform".to_owned(), Some(900));
+    (options.threads, options.repeats, options.drain) = (2, false, Some(Duration::from_millis(300)));
+    let law = Law::parse("2ms").expect("a law");
+    options.service = Some(ServiceLaw { law, servers: 1, queue: 5, applies: Applies::New });
+    let report = run(&options);
+    let carried = report.measured().expect("one phase").caller.began.carried;
+    // 500 a second for a second, and what waits at its end.
+    assert!((450..600).contains(&carried), "{carried} of 900");
+}
+
+#[test]
+fn more_at_once_than_the_limit_allows_is_refused_before_the_run() {
+    let mut options = options("proxy-200");
+    (options.outstanding, options.max_sessions) = (Some(100), Some(10));
+    let (plan, _) = options.plan().expect("a plan");
+    let error = Run::prepare(plan).expect_err("a contradiction").to_string();
+    assert!(error.contains("--outstanding") && error.contains("10"), "{error}");
+}
+
+#[test]
+fn a_run_waits_for_calls_that_ring_and_talk_for_long() {
+    let set = [("ring".to_owned(), "20s".to_owned()), ("hold".to_owned(), "45s".to_owned())];
+    let mut options = options("proxy-200");
+    options.workload = strowger_traffic::options::workload_with("proxy-200", &set, 1.0).expect("built in");
+    let (plan, _) = options.plan().expect("a plan");
+    let drain = plan.phases.last().expect("one").drain;
+    assert!(drain >= Duration::from_secs(32 + 20 + 45), "{drain:?}");
+    options.drain = Some(Duration::from_secs(1));
+    assert_eq!(options.plan().expect("a plan").0.phases.last().expect("one").drain, Duration::from_secs(1));
+}
+
+#[test]
+fn calls_that_the_generator_held_back_are_not_left_out_of_the_times() {
+    let mut options = options("proxy-200");
+    (options.rate, options.arrivals, options.calls) = (200_000.0, "uniform".to_owned(), Some(2_000));
+    let (plan, about) = options.plan().expect("a plan");
+    let report = Run::prepare(plan).expect("sockets").go().expect("a run");
+    let phase = report.measured().expect("one phase");
+    let meter = phase.meter();
+    let sent = meter.answer(Verb::Invite, Answer::Success).expect("answered");
+    let due = &meter.from_due[&Verb::Invite];
+    assert_eq!((due.count(), sent.count()), (2_000, 2_000));
+    // Ten milliseconds of arrivals take far longer to begin.
+    let late = meter.lateness.quantile(0.5);
+    assert!(late > Duration::from_millis(2), "{late:?}");
+    assert!(
+        due.quantile(0.5) >= sent.quantile(0.5) && due.quantile(0.5) > late.mul_f64(0.9),
+        "{:?}",
+        due.quantile(0.5)
+    );
+    assert!(phase.caution().is_some_and(|why| why.contains("INVITE")), "{:?}", phase.caution());
+    let (text, json) = (report.to_text(&about), report.to_json(&about));
+    assert!(text.contains("from due") && text.contains("CAUTION"), "{text}");
+    assert_eq!(json["answers_from_due"][0]["us"]["count"], 2_000);
+    assert!(json["caution"].is_string() && json["lateness_limits_us"]["p99"] == 50_000);
+}
+
+#[test]
+fn what_a_run_cannot_do_well_is_said_beforehand() {
+    let warned = |options: &Options| {
+        let (_, about) = options.plan().expect("a plan");
+        let of = about.declared.into_iter().filter(|(name, _)| name == strowger_traffic::options::WARNING);
+        of.map(|(_, text)| text).collect::<Vec<_>>().join("; ")
+    };
+    let target = strowger_traffic::options::Target::parse("udp:127.0.0.1:5060").expect("a target");
+    let mut options = Options::new(workload("users").expect("built in"), Some(target), 7);
+    (options.users, options.register_rate) = (10_000, Some(10.0));
+    assert!(warned(&options).contains("--register-rate"), "17 minutes for registrations of 15");
+    options.register_rate = Some(100.0);
+    assert_eq!(warned(&options), "");
+
+    let mut answering = strowger_traffic::options::AnswerOptions {
+        listen: target,
+        workload: workload("proxy-200").expect("built in"),
+        scenario: None,
+        calls: None,
+        time: None,
+        threads: 2,
+        repeats: true,
+        service: None,
+        seed: 7,
+    };
+    let declared = |answering: &strowger_traffic::options::AnswerOptions| answering.plan().expect("a plan").1.declared;
+    assert!(declared(&answering).iter().any(|(_, text)| text.contains("--threads 1")));
+    answering.threads = 1;
+    assert!(declared(&answering).is_empty());
 }

@@ -16,7 +16,7 @@ fn a_run_is_measured_slice_by_slice_and_shown() {
     let (plan, about) = options.plan().expect("a plan");
     let run = Run::prepare(plan).expect("sockets");
     // Both ends are here, so this process is the server, too.
-    let watcher = Watcher::start(std::process::id(), run.clock(), Duration::from_millis(100)).expect("it runs");
+    let watcher = Watcher::start(&[std::process::id()], run.clock(), Duration::from_millis(100)).expect("it runs");
     let mut report = run.go().expect("a run");
     report.server = Some(watcher.stop());
     let phase = report.measured().expect("one phase");
@@ -49,10 +49,13 @@ fn a_run_is_measured_slice_by_slice_and_shown() {
     let json = report.to_json(&about);
     let shown = output::Run::from_json(&json).expect("a report");
     let server = shown.server.as_ref().expect("watched");
-    assert!(server.processors > 0.0 && server.rows.len() > 10 && server.peak_bytes > 1 << 20, "{server:?}");
+    assert!(
+        server.processors > 0.0 && (2..=3).contains(&server.rows.len()) && server.peak_bytes > 1 << 20,
+        "{server:?}"
+    );
     assert!(shown.rfc6076.iter().any(|row| row.name == "SDT" && row.value.is_some_and(|s| s > 0.2)));
     let html = output::page(&shown);
-    assert_eq!(html.matches("<svg").count(), 4);
+    assert_eq!(html.matches("<svg").count(), 8);
     let other = output::compare(&shown, &shown);
     assert!(other.rows.iter().all(|row| row.ratio().is_none_or(|ratio| ratio == 1.0)) && other.warnings.is_empty());
     assert_eq!(output::intervals(&shown).lines().count(), slices.len() + 1);

@@ -62,6 +62,7 @@ fn steps(script: &Script) -> String {
         Step::When { condition: Condition::Unset(variable), to } => format!("unless(${variable})>{to}"),
         Step::When { to, .. } => format!("when>{to}"),
         Step::Act { actions } => format!("act({})", actions.len()),
+        Step::Become { variable } => format!("become {variable}"),
         Step::Start { .. } => "start".to_owned(),
         Step::End(ending) => format!("{ending:?}"),
     });

@@ -5,6 +5,7 @@
 //! nanoseconds a call and thread.
 
 mod mmpp;
+mod trace;
 
 use std::fmt;
 use std::path::Path;
@@ -13,7 +14,7 @@ use std::time::Duration;
 
 use rand::SeedableRng as _;
 
-use crate::law::{Law, LawError, Rng};
+use crate::law::{Law, LawError, Rng, form_of, time_of};
 pub use mmpp::Mmpp;
 
 /// The law of arrivals, before a run.
@@ -37,7 +38,7 @@ enum Form {
 
 /// The names, as error messages and `--help` show them.
 pub const ARRIVALS: &str = "poisson, uniform (evenly spaced), mmpp(rates=500;2000,stay=1s;200ms), ramp(from=100,to=2000,over=60s[,poisson]), \
-    file(PATH,unit=us), or a law of the gaps, as gamma(shape=0.5), whose mean is one over the rate";
+    file(PATH,unit=us), trace(FILE.pcap,method=INVITE,speed=2), or a law of the gaps, as gamma(shape=0.5), whose mean is one over the rate";
 
 impl Arrivals {
     /// Reads a law of arrivals with `rate` calls a second, where the law does not give a rate of its own.
@@ -48,17 +49,16 @@ impl Arrivals {
         let text = text.trim();
         let (name, inner) = text.split_once('(').map_or((text, ""), |(name, rest)| (name, rest.trim_end_matches(')')));
         let has_rate = rate > 0.0 && rate.is_finite();
-        if !has_rate && !matches!(name, "mmpp" | "ramp" | "file") {
+        if !has_rate && !matches!(name, "mmpp" | "ramp" | "file" | "trace") {
             return Err(LawError("the rate must be above zero; give --rate".to_owned()));
         }
         let mean = 1.0 / rate;
         let form = match name {
-            "poisson" => Form::Gaps(Law::exponential(Duration::from_secs_f64(mean))),
-            "uniform" | "deterministic" | "constant" if inner.is_empty() => {
-                Form::Gaps(Law::constant(Duration::from_secs_f64(mean)))
-            }
+            "poisson" => Form::Gaps(Law::exponential(time_of(mean))),
+            "uniform" | "deterministic" | "constant" if inner.is_empty() => Form::Gaps(Law::constant(time_of(mean))),
             "mmpp" => Form::Mmpp(Mmpp::parse(inner)?),
             "ramp" => ramp(inner)?,
+            "trace" => Form::Recorded(trace::parse(inner)?),
             "file" => {
                 let (path, unit) = inner.split_once(',').unwrap_or((inner, "unit=us"));
                 let unit = unit.trim().strip_prefix("unit=").unwrap_or_default();
@@ -66,10 +66,10 @@ impl Arrivals {
                     .map_err(|error| LawError(format!("{path} cannot be read: {error}")))?;
                 Form::Recorded(recorded(path, &text, unit)?)
             }
-            _ => Form::Gaps(
-                Law::parse_with_mean(text, Some(mean))
-                    .map_err(|error| LawError(format!("{error}. Arrivals are: {ARRIVALS}")))?,
-            ),
+            _ => Form::Gaps(Law::parse_with_mean(text, Some(mean)).map_err(|error| match form_of(name) {
+                Some(_) => error,
+                None => LawError(format!("there are no arrivals '{name}'. Arrivals are: {ARRIVALS}")),
+            })?),
         };
         Ok(Self { form, text: text.into() })
     }
@@ -77,13 +77,13 @@ impl Arrivals {
     /// Poisson arrivals at `rate` a second.
     #[must_use]
     pub fn poisson(rate: f64) -> Self {
-        Self { form: Form::Gaps(Law::exponential(Duration::from_secs_f64(1.0 / rate))), text: "poisson".into() }
+        Self { form: Form::Gaps(Law::exponential(time_of(1.0 / rate))), text: "poisson".into() }
     }
 
     /// Evenly spaced arrivals at `rate` a second.
     #[must_use]
     pub fn uniform(rate: f64) -> Self {
-        Self { form: Form::Gaps(Law::constant(Duration::from_secs_f64(1.0 / rate))), text: "uniform".into() }
+        Self { form: Form::Gaps(Law::constant(time_of(1.0 / rate))), text: "uniform".into() }
     }
 
     /// Gaps of a recording, in nanoseconds.
@@ -329,6 +329,19 @@ mod tests {
         let down = Arrivals::parse("ramp(from=1000,to=10,over=2s,poisson)", 0.0).expect("valid");
         let count = all(&down, 1, 1_200).iter().filter(|at| **at <= 2_000_000_000).count();
         assert!(count.abs_diff(1_010) < 150, "{count}");
+    }
+
+    #[test]
+    fn a_rate_of_hardly_anything_is_a_rate() {
+        let soon = 100 * 365 * 86_400 * 1_000_000_000;
+        for rate in [f64::MIN_POSITIVE, 1e-300, 1e-12] {
+            assert!(all(&Arrivals::uniform(rate), 1, 3)[0] >= soon);
+            for text in ["poisson", "uniform", "gamma(shape=0.5)"] {
+                let arrivals = Arrivals::parse(text, rate).expect(text);
+                assert!(all(&arrivals, 1, 9).is_sorted(), "{text}");
+            }
+            assert!(Arrivals::poisson(rate).rate().is_some_and(|rate| rate < 1e-9));
+        }
     }
 
     #[test]

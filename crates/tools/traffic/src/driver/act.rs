@@ -4,10 +4,10 @@ use std::ops::Range;
 use std::time::Duration;
 
 use rand::Rng as _;
-use strowger_message::Head;
+use strowger_message::{Head, StartLine};
 
 use crate::script::run::{Outcome, World, holds, run};
-use crate::script::{Condition, Stop};
+use crate::script::{Condition, Stop, Verb};
 use crate::session::Value;
 
 use super::{Driver, Walk};
@@ -53,6 +53,14 @@ impl Driver {
     }
 }
 
+/// The status of a response.
+pub(super) fn status_of(message: Option<&Head<'_>>) -> Option<u16> {
+    match message?.start() {
+        StartLine::Response { status, .. } => Some(status.code()),
+        StartLine::Request { .. } => None,
+    }
+}
+
 /// A session whose actions are done.
 struct Acting<'d, 'w, 'a, 'o> {
     driver: &'d mut Driver,
@@ -86,7 +94,7 @@ impl World for Acting<'_, '_, '_, '_> {
             }
         };
         // A fragment has no credentials, which are all that can fail.
-        let _ = self.driver.render(session, session.step, template, last, self.walk.now, out);
+        let _ = self.driver.render(session, template, last, self.walk.now, out);
     }
 
     fn draw(&mut self, law: u16) -> f64 {
@@ -110,6 +118,11 @@ impl World for Acting<'_, '_, '_, '_> {
             let time = now.saturating_since(*begun);
             self.driver.meter.on_timer(number, time);
         }
+    }
+
+    fn compare(&mut self, verb: Verb, recorded: u16) {
+        let got = status_of(self.walk.last).unwrap_or(0);
+        self.driver.meter.compared.add(verb, recorded, got);
     }
 
     fn say(&mut self, text: &[u8]) {

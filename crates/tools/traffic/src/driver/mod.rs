@@ -5,8 +5,18 @@
 //! still in the buffer that it was received into: so nothing is queued and nothing copied twice. A test's outbox is a list,
 //! the engine's are the sockets.
 
+#[cfg(test)]
+mod accounts;
+mod acknowledge;
 mod act;
+mod answer;
+#[cfg(test)]
+mod cases;
+#[cfg(test)]
+mod conformance;
 mod dialog;
+mod nonces;
+mod over;
 mod receive;
 mod render;
 #[cfg(test)]
@@ -25,13 +35,18 @@ use strowger_foundation::{TimerWheel, Timestamp, Transport};
 use crate::law::Rng;
 use crate::meter::Meter;
 use crate::population::Users;
-use crate::script::{Ending, Script, Verb};
+use crate::script::{Ending, Failure, Script, Template, Verb};
 use crate::session::{Calls, Flags, NEVER, Session, Sessions, Value};
+use nonces::Nonces;
+use over::{Recent, Refused};
 
 /// The wheel's tick is a millisecond; time runs so much faster for it, so that pauses are exact to 1/16 ms.
 const WHEEL_SPEED: u64 = 16;
 /// Steps that a session goes without waiting before it is taken to run in a circle.
 const MAX_STEPS: u32 = 10_000;
+
+/// What [`Setup::max_wait`] usually is: longer than calls take.
+pub const MAX_WAIT: Duration = Duration::from_secs(12 * 3_600);
 
 /// Where what is sent goes.
 pub trait Outbox {
@@ -86,6 +101,12 @@ pub struct Setup {
     pub t2: Duration,
     /// How long an INVITE may ring.
     pub max_ring: Duration,
+    /// How long a script waits for a message at most, where it sets no time itself and nothing of its own is unanswered: a
+    /// callee whose caller is gone. The session is then lost.
+    pub max_wait: Duration,
+    /// Whether a user who was challenged once sends credentials at once from then on, with the same nonce and the next
+    /// count, until a new challenge comes (RFC 7616 §3.4). Else each session is challenged anew.
+    pub reuses_nonces: bool,
     /// Sessions at most.
     pub max_sessions: usize,
     /// Sessions for which room is made beforehand: to grow under load makes calls late.
@@ -114,6 +135,8 @@ impl Setup {
             t1: Duration::from_millis(500),
             t2: Duration::from_secs(4),
             max_ring: Duration::from_secs(180),
+            max_wait: MAX_WAIT,
+            reuses_nonces: false,
             max_sessions: 4_000_000,
             expected: 0,
             run: 1,
@@ -149,6 +172,15 @@ pub struct Driver {
     own: u64,
     /// Sessions that a step of another one began, to be walked next.
     started: Vec<(u16, u32, u32)>,
+    /// The script and caller of each session of ours that ended, where somebody wants to know.
+    ended: Option<Vec<(u16, u32)>>,
+    /// What users know of the server's nonces, where they keep them.
+    nonces: Option<Nonces>,
+    /// The INVITEs of callers whose calls are over, and our calls that were refused.
+    answered: Recent<()>,
+    refused: Recent<Refused>,
+    /// Answers without a script, by their status.
+    alone: Vec<(u16, Arc<Template>)>,
     log: Vec<String>,
     /// What a script said of the run.
     stop: Option<crate::script::Stop>,
@@ -187,6 +219,10 @@ impl Driver {
             locals: locals.collect(),
             sessions: Sessions::default(),
             calls: Calls::new(&hasher),
+            nonces: setup.reuses_nonces.then(|| Nonces::new(&hasher)),
+            answered: Recent::new(&hasher, setup.t1 * 64),
+            refused: Recent::new(&hasher, setup.t1 * 64),
+            alone: Vec::new(),
             hasher,
             wheel: roomy_wheel(setup.expected.min(setup.max_sessions)),
             serial: 0,
@@ -195,6 +231,7 @@ impl Driver {
             epoch: 0,
             own: 0,
             started: Vec::new(),
+            ended: None,
             log: Vec::new(),
             stop: None,
             wall_at_zero: Duration::ZERO,
@@ -218,6 +255,36 @@ impl Driver {
     pub fn restart_meter(&mut self) -> Meter {
         self.epoch = self.epoch.wrapping_add(1);
         std::mem::take(&mut self.meter)
+    }
+
+    /// What was counted, at the end of counting: requests that nobody has answered for T1 and longer are
+    /// [open](crate::meter::Ends::open) in it. An INVITE that rings was answered.
+    //= rfc3261#17.1.1.1
+    // T1 is an estimate of the round trip: before that, no answer says nothing.
+    #[must_use]
+    pub fn closing_meter(&self, now: Timestamp) -> Meter {
+        let mut meter = self.meter.clone();
+        for session in self.sessions.iter().filter(|session| session.flags.epoch == self.epoch) {
+            for verb in session.unanswered() {
+                let is_invite = verb == Verb::Invite;
+                let sent_at = if is_invite { session.invite_at } else { session.sent_at };
+                let rings = is_invite && session.flags.is_ringing;
+                if !rings && now.saturating_since(sent_at) >= self.setup.t1 {
+                    meter.transactions.leave_open(verb);
+                }
+            }
+        }
+        meter
+    }
+
+    /// Lets [`take_ended`](Self::take_ended) say which sessions that this end began have ended.
+    pub fn watch_ends(&mut self) {
+        self.ended.get_or_insert_default();
+    }
+
+    /// The script and the caller of a session that has ended, each once.
+    pub fn take_ended(&mut self) -> Option<(u16, u32)> {
+        self.ended.as_mut()?.pop()
     }
 
     /// How many of the running sessions this end began.
@@ -261,8 +328,22 @@ impl Driver {
         (caller, callee): (u32, u32),
         out: &mut dyn Outbox,
     ) -> Result<(), Refusal> {
+        self.begin_late((now, now), script, (caller, callee), out)
+    }
+
+    /// As [`begin`](Self::begin), of a call that was due some time before now.
+    ///
+    /// # Errors
+    /// The call is counted as offered and refused.
+    pub fn begin_late(
+        &mut self,
+        (now, due): (Timestamp, Timestamp),
+        script: u16,
+        (caller, callee): (u32, u32),
+        out: &mut dyn Outbox,
+    ) -> Result<(), Refusal> {
         self.meter.began.offered += 1;
-        let begun = self.begin_session(now, script, (caller, callee), out);
+        let begun = self.begin_session((now, due), script, (caller, callee), out);
         if begun.is_err() {
             self.meter.began.refused += 1;
         }
@@ -272,7 +353,7 @@ impl Driver {
 
     fn begin_session(
         &mut self,
-        now: Timestamp,
+        (now, due): (Timestamp, Timestamp),
         script: u16,
         (caller, callee): (u32, u32),
         out: &mut dyn Outbox,
@@ -293,6 +374,7 @@ impl Driver {
         let call = self.call_hash_of(serial, local);
         let Some(session) = self.sessions.get_mut(slot) else { return Err(Refusal::Sessions) };
         (session.serial, session.call, session.began) = (serial, call, now);
+        session.attempt.on_begin(now.saturating_since(due));
         (session.script, session.step) = (script, 0);
         (session.caller, session.callee) = (caller, callee);
         (session.peer, session.link, session.local) = (self.setup.remote, link, local);
@@ -300,8 +382,12 @@ impl Driver {
         session.flags.is_ours = true;
         session.flags.epoch = self.epoch;
         session.flags.owns_link = owns_link;
+        if is_stream {
+            self.sessions.move_to_link(slot, link);
+        }
         self.calls.insert(call, slot);
         self.meter.on_begin(true);
+        self.meter.on_begin_of(script);
         self.own += 1;
         self.walk(slot, &mut Walk { now, out, last: None });
         Ok(())
@@ -311,7 +397,7 @@ impl Driver {
     fn begin_started(&mut self, now: Timestamp, out: &mut dyn Outbox) {
         while let Some((script, caller, callee)) = self.started.pop() {
             self.meter.began.offered += 1;
-            if self.begin_session(now, script, (caller, callee), out).is_err() {
+            if self.begin_session((now, now), script, (caller, callee), out).is_err() {
                 self.meter.began.refused += 1;
             }
         }
@@ -330,13 +416,15 @@ impl Driver {
         self.begin_started(now, out);
     }
 
-    /// A connection was closed: sessions that have it to themselves have failed, unless they can do without.
+    /// A connection was closed: sessions that this end began have failed where they wait for an answer to come by it. The
+    /// others open another one when they next send a request.
     pub fn handle_closed(&mut self, now: Timestamp, link: u32, out: &mut dyn Outbox) {
-        for slot in self.sessions.slots() {
+        while let Some(slot) = self.sessions.first_on_link(link) {
+            self.sessions.leave_link(slot);
             let Some(session) = self.sessions.get_mut(slot) else { continue };
-            if session.link == link && session.flags.is_ours {
-                session.flags.owns_link = false;
-                let ending = Ending::Failed(crate::script::Failure::Connection);
+            session.flags.owns_link = false;
+            if session.flags.is_ours && session.give_up_at != NEVER {
+                let ending = Ending::Failed(Failure::Connection);
                 self.end(slot, ending, &mut Walk { now, out: &mut *out, last: None });
             }
         }
@@ -398,10 +486,24 @@ impl Driver {
         let Flags { is_ours, epoch, .. } = session.flags;
         if epoch == self.epoch {
             self.meter.on_end(is_ours, ending, walk.now.saturating_since(session.began));
+            self.meter.on_end_of(session.script, ending);
             attempt.on_end(ending, walk.now, &mut self.meter.metrics);
+            if is_ours && ending == Ending::Carried {
+                self.meter.slowest.record(attempt.slowest());
+            }
+            if ending != Ending::Carried {
+                session.unanswered().for_each(|verb| self.meter.transactions.add(verb, false));
+            }
+        }
+        if is_ours && ending == Ending::Carried {
+            self.meter.ended.record(attempt.slowest());
+        }
+        if let Some(ended) = self.ended.as_mut().filter(|_| is_ours) {
+            ended.push((session.script, session.caller));
         }
         self.own -= u64::from(is_ours);
         self.calls.remove(session.call, slot);
+        self.remember(slot, walk.now);
         self.sessions.remove(slot);
     }
 

@@ -1,28 +1,30 @@
 //! Messages that come in: whose they are, whether they are new, and what the script makes of them.
 
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use strowger_auth::client;
 use strowger_foundation::Timestamp;
-use strowger_message::{AuthParams, Head, HeaderName, Method, StartLine};
+use strowger_message::{AuthParams, Head, HeaderName, Method, StartLine, unquote};
 
 use crate::meter::Answer;
-use crate::script::{Ending, Expect, Failure, Kind, Step, Template, Verb};
-use crate::session::{NEVER, NOWHERE, Session};
+use crate::script::{Ending, Expect, Failure, Kind, Step, Verb};
+use crate::session::{ALONE, CANCELLED, Challenge, NEVER, NOWHERE};
 
+use super::answer::{has_tag, reply_address};
 use super::{Driver, Outbox, Walk, dialog};
 
-/// Challenges in a row that are answered: one of the proxy's and one of the callee's.
+/// Challenges in a row that are answered, of a proxy and of who is called each: the second may say that the first was stale.
 const MAX_CHALLENGES: u8 = 2;
 
 /// What every message has.
-struct Got<'a> {
-    kind: Kind,
+pub(super) struct Got<'a> {
+    pub kind: Kind,
     /// CSeq.
-    number: u32,
-    verb: Verb,
-    head: &'a Head<'a>,
-    bytes: &'a [u8],
+    pub number: u32,
+    pub verb: Verb,
+    pub head: &'a Head<'a>,
+    pub bytes: &'a [u8],
 }
 
 impl Driver {
@@ -55,12 +57,24 @@ impl Driver {
         };
         let call = self.hash(call_id);
         let got = Got { kind, number, verb, head: &head, bytes };
+        let is_datagram = !self.setup.transport.is_reliable() && kind != Kind::Request(Verb::Ack);
+        let reply_to = |source| if is_datagram { reply_address(&head, source) } else { source };
         let slot = self.calls.get(call);
         let mut walk = Walk { now, out, last: Some(&head) };
         match (kind, slot) {
             (Kind::Response(status), Some(slot)) => self.on_response(slot, status, &got, arrived, &mut walk),
-            (Kind::Request(verb), Some(slot)) => self.on_request(slot, verb, (link, peer), &got, &mut walk),
-            (Kind::Request(verb), None) => self.on_new_request(call, verb, (link, peer), &got, &mut walk),
+            (Kind::Request(verb), Some(slot)) => self.on_request(slot, verb, (link, reply_to(peer)), &got, &mut walk),
+            (Kind::Request(Verb::Invite), None) if !has_tag(&head) && self.is_over(now, call, number) => {
+                self.meter.repeats_received += 1;
+            }
+            (Kind::Request(verb), None) => self.on_new_request(call, verb, (link, reply_to(peer)), &got, &mut walk),
+            //= rfc3261#17.1.1.2
+            // The ACK to a refusal was lost, or is late.
+            (Kind::Response(300..), None)
+                if verb == Verb::Invite && self.acknowledge_again(call, (link, peer), &mut walk) =>
+            {
+                self.meter.repeats_received += 1;
+            }
             (_, None) | (Kind::Garbage, _) => self.meter.late += 1,
         }
         let out = walk.out;
@@ -68,7 +82,6 @@ impl Driver {
     }
 
     fn on_response(&mut self, slot: u32, status: u16, got: &Got<'_>, arrived: Timestamp, walk: &mut Walk<'_, '_>) {
-        let t2 = self.setup.t2;
         let max_ring = self.setup.max_ring;
         let Some(session) = self.sessions.get_mut(slot) else { return };
         let is_invite = got.verb == Verb::Invite;
@@ -79,28 +92,30 @@ impl Driver {
             got.number == number && got.verb == session.sent_verb && !session.flags.is_answered
         };
         if !is_current {
-            self.meter.repeats_received += 1;
-            //= rfc3261#13.2.2.4
-            // Each repeated final response to an INVITE is acknowledged again.
-            if is_invite && got.number == session.invite_cseq && status >= 200 && session.ack_step != NOWHERE {
-                let step = session.ack_step;
-                self.write_again(slot, step, walk);
-            }
-            return;
+            return self.on_other_response(slot, status, got, arrived, walk);
         }
         self.meter.on_received(got.kind);
         let begun = if is_invite { session.invite_at } else { session.sent_at };
         let is_first = status >= 200 || !session.flags.is_ringing;
         session.flags.is_ringing |= is_invite && status > 100;
-        if Answer::of(status).is_some() && is_first && session.flags.epoch == self.epoch {
-            self.meter.on_answer(got.verb, status, arrived.saturating_since(begun));
+        if Answer::of(status).is_some() && is_first {
+            let after = arrived.saturating_since(begun);
+            if session.flags.epoch == self.epoch {
+                self.meter.on_answer(got.verb, status, after);
+            }
+            if (200..300).contains(&status) {
+                let from_due = session.attempt.on_success(after).filter(|_| session.flags.is_ours);
+                if let Some(after) = from_due {
+                    self.meter.from_due.entry(got.verb).or_default().record(after);
+                }
+            }
         }
         if session.flags.epoch == self.epoch {
             session.attempt.on_response(got.verb, status, arrived, &mut self.meter.metrics);
         }
         if status >= 200 {
             if let Some(extra) = session.extra.as_mut().filter(|_| status < 300) {
-                extra.challenges = 0;
+                extra.challenges.iter_mut().for_each(|challenged| challenged.times = 0);
             }
             if is_invite {
                 session.invite_class = u8::try_from(status / 100).unwrap_or(9);
@@ -109,19 +124,67 @@ impl Driver {
             }
         }
         let is_of_resent = got.verb == session.sent_verb;
+        session.flags.is_proceeding |= is_of_resent && !is_invite && status < 200;
         if status >= 200 && is_of_resent {
             (session.resend_at, session.give_up_at) = (NEVER, NEVER);
         } else if is_of_resent && is_invite {
             session.resend_at = NEVER;
             session.give_up_at = walk.now + max_ring;
-        } else if is_of_resent && session.resend_at != NEVER {
-            session.resend_at = walk.now + t2;
         }
         if status >= 200 && got.verb == Verb::Cancel && session.invite_class == 0 {
             // The INVITE's own answer is still to come.
             session.give_up_at = walk.now + self.setup.t1 * 64;
         }
         self.deliver(slot, got, walk);
+    }
+
+    /// A response that does not answer what was asked last: mostly one that has come before.
+    fn on_other_response(
+        &mut self,
+        slot: u32,
+        status: u16,
+        got: &Got<'_>,
+        arrived: Timestamp,
+        walk: &mut Walk<'_, '_>,
+    ) {
+        let Some(session) = self.sessions.get_mut(slot) else { return };
+        if got.verb == Verb::Cancel
+            && status >= 200
+            && let Some(cancel) = session.extra.as_mut().map(|extra| &mut extra.cancel)
+            && let Some((_, sent_at)) = cancel.take_if(|(number, _)| *number == got.number)
+        {
+            // No step waits for it any more.
+            self.meter.on_received(got.kind);
+            if session.flags.epoch == self.epoch {
+                self.meter.on_answer(got.verb, status, arrived.saturating_since(sent_at));
+                self.meter.transactions.add(got.verb, status < 300);
+            }
+            return;
+        }
+        if Self::is_of_forks_bye(session, got) {
+            return self.meter.on_received(got.kind);
+        }
+        self.meter.repeats_received += 1;
+        if got.verb != Verb::Invite || status < 200 {
+            return;
+        }
+        let is_last = got.number == session.invite_cseq;
+        let is_refused = session.invite_class > 2 && session.ack_step != NOWHERE;
+        match status {
+            //= rfc3261#13.2.2.4
+            // Each repeated final response to an INVITE is acknowledged again.
+            ..300 if is_last && session.invite_class == 2 => {
+                if Self::is_of_other_fork(session, got) {
+                    self.end_fork(slot, got, walk);
+                } else if session.ack_step != NOWHERE {
+                    let step = session.ack_step;
+                    self.write_again(slot, step, walk);
+                }
+            }
+            //= rfc3261#17.1.1.2
+            300.. if got.number < session.invite_cseq || (is_last && is_refused) => self.acknowledge(slot, true, walk),
+            _ => {}
+        }
     }
 
     fn on_request(
@@ -132,13 +195,17 @@ impl Driver {
         got: &Got<'_>,
         walk: &mut Walk<'_, '_>,
     ) {
+        let is_stream = self.setup.transport.is_reliable();
         let Some(session) = self.sessions.get_mut(slot) else { return };
         let is_repeat = got.number == session.got_cseq && verb == session.got_verb;
         if is_repeat {
             self.meter.repeats_received += 1;
             let step = session.reply_step;
-            if verb != Verb::Ack && step != NOWHERE {
-                self.write_again(slot, step, walk);
+            match step {
+                _ if verb == Verb::Ack => {}
+                ALONE => self.answer_again(slot, verb, got.head, walk),
+                NOWHERE => {}
+                step => self.write_again(slot, step, walk),
             }
             return;
         }
@@ -146,13 +213,29 @@ impl Driver {
             if got.number == session.got_cseq && session.got_verb == Verb::Invite {
                 (session.resend_at, session.give_up_at) = (NEVER, NEVER);
             }
-        } else if !session.flags.is_ours {
+        } else if !(session.flags.is_ours || session.flags.is_routed) {
             // Responses leave by the way that the request came.
-            (session.link, session.peer) = (link, peer);
+            session.peer = peer;
+            if session.link != link {
+                if is_stream {
+                    self.sessions.move_to_link(slot, link);
+                } else {
+                    session.link = link;
+                }
+            }
+        } else if session.reply_to() != (link, peer) {
+            let is_usual = (session.link, session.peer) == (link, peer);
+            session.extra_mut().reply_to = (!is_usual).then_some((link, peer));
         }
+        let Some(session) = self.sessions.get_mut(slot) else { return };
         if !matches!(verb, Verb::Cancel | Verb::Ack) {
+            if session.got_verb == Verb::Invite && session.resend_step == session.reply_step {
+                // Who goes on has had the 200, though its ACK is late or lost.
+                (session.resend_at, session.give_up_at) = (NEVER, NEVER);
+            }
             (session.got_cseq, session.got_verb) = (got.number, verb);
             session.reply_step = NOWHERE;
+            session.flags.is_pending |= verb == Verb::Invite;
         }
         if verb == Verb::Bye && session.flags.epoch == self.epoch {
             session.attempt.on_bye(walk.now, &mut self.meter.metrics);
@@ -172,8 +255,8 @@ impl Driver {
     ) {
         let tag = &super::hex(self.tag(call))[..10];
         let to = got.head.first(HeaderName::To).unwrap_or(&[]);
-        let is_in_dialog = memchr::memmem::find(to, b";tag=").is_some();
-        let script = self.setup.answers.iter().find(|(answered, _)| *answered == verb).map(|(_, script)| *script);
+        let is_in_dialog = has_tag(got.head);
+        let script = self.script_answering(verb, got.head);
         if let (Some(script), false) = (script, is_in_dialog) {
             if self.sessions.len() >= self.setup.max_sessions {
                 self.meter.answered.refused += 1;
@@ -181,16 +264,25 @@ impl Driver {
             }
             let serial = self.next_serial();
             let slot = self.sessions.insert();
-            let local = if self.setup.transport.is_reliable() { 0 } else { u16::try_from(link).unwrap_or(0) };
+            let is_stream = self.setup.transport.is_reliable();
+            let local = if is_stream { 0 } else { u16::try_from(link).unwrap_or(0) };
             let Some(session) = self.sessions.get_mut(slot) else { return };
             (session.serial, session.call, session.began) = (serial, call, walk.now);
             (session.script, session.step) = (script, 0);
             (session.peer, session.link, session.local) = (peer, link, local);
             (session.got_cseq, session.got_verb) = (got.number, verb);
+            if verb == Verb::Invite {
+                session.first_cseq = got.number;
+            }
             session.flags.is_live = true;
             session.flags.epoch = self.epoch;
+            session.flags.is_pending = verb == Verb::Invite;
+            if is_stream {
+                self.sessions.move_to_link(slot, link);
+            }
             self.calls.insert(call, slot);
             self.meter.on_begin(false);
+            self.meter.on_begin_of(script);
             self.meter.on_received(got.kind);
             // A script of the answering end begins with waiting for the message that begins it.
             return self.deliver(slot, got, walk);
@@ -198,6 +290,13 @@ impl Driver {
         if verb == Verb::Ack {
             self.meter.late += 1;
             return;
+        }
+        if verb == Verb::Cancel {
+            //= rfc3261#9.2
+            // What is to be cancelled has ended, or never was.
+            self.meter.late += 1;
+            let status = (481, "Call/Transaction Does Not Exist");
+            return self.answer_alone(call, status, (link, peer), got.head, walk);
         }
         // The BYE of a call that has ended comes again where our 200 was lost: the tag proves that it was ours.
         let was_ours = to.ends_with(tag);
@@ -213,34 +312,17 @@ impl Driver {
             self.meter.on_received(got.kind);
             self.meter.on_unexpected(got.bytes);
         }
-        self.answer_alone(call, status, reason, (link, peer), got, walk);
-    }
-
-    /// Answers a request without a script.
-    fn answer_alone(
-        &mut self,
-        call: u64,
-        status: u16,
-        reason: &str,
-        (link, peer): (u32, SocketAddr),
-        got: &Got<'_>,
-        walk: &mut Walk<'_, '_>,
-    ) {
-        let Ok(template) = Template::compile(&format!("SIP/2.0 {status} {reason}\n[answer]\nContent-Length: 0\n"))
-        else {
-            return;
-        };
-        let session = Session { call, ..Session::idle() };
-        if self.render(&session, 0, &template, Some(got.head), walk.now, walk.out.slot(link)).is_ok() {
-            walk.out.commit(link, peer);
-            self.meter.on_sent(Kind::Response(status), false);
-        }
+        self.answer_alone(call, (status, reason), (link, peer), got.head, walk);
     }
 
     /// Gives a message to the step that waits.
     fn deliver(&mut self, slot: u32, got: &Got<'_>, walk: &mut Walk<'_, '_>) {
         let scripts = self.setup.scripts.clone();
         let Some(session) = self.sessions.get_mut(slot) else { return };
+        if session.step == CANCELLED {
+            return self.on_request_after_cancel(slot, got, walk);
+        }
+        let epoch = session.flags.epoch;
         let Some(script) = scripts.get(usize::from(session.script)) else { return };
         let expects = match script.steps.get(usize::from(session.step)) {
             Some(Step::Wait { expects, .. }) => {
@@ -250,7 +332,11 @@ impl Driver {
         };
         let fitting = expects.iter().find(|expect| expect.what.fits(got.kind, got.verb));
         let Some(expect) = fitting else { return self.on_unexpected(slot, got, walk) };
-        if let Err(ending) = self.take(slot, expect, got, script.policy.follow_routes) {
+        let taken = self.take(slot, expect, got, script.policy.follow_routes);
+        if matches!(got.kind, Kind::Response(200..)) && epoch == self.epoch {
+            self.meter.transactions.add(got.verb, taken.is_ok());
+        }
+        if let Err(ending) = taken {
             return self.end(slot, ending, walk);
         }
         if !expect.actions.is_empty() && !self.act(slot, expect.actions.clone(), walk) {
@@ -261,8 +347,20 @@ impl Driver {
             Some(to) => {
                 (session.step, session.deadline) = (to, NEVER);
                 self.walk(slot, walk);
+                self.keep_invite(slot, got, script.policy.answer_unexpected);
             }
             None => self.arm(slot),
+        }
+    }
+
+    /// Keeps an INVITE that is not answered yet, for a CANCEL that the script does not wait for.
+    fn keep_invite(&mut self, slot: u32, got: &Got<'_>, answers: bool) {
+        if got.kind != Kind::Request(Verb::Invite) || !answers {
+            return;
+        }
+        let Some(session) = self.sessions.get_mut(slot).filter(|session| session.flags.is_live) else { return };
+        if session.flags.is_pending && session.last.is_empty() {
+            session.last.extend_from_slice(got.bytes);
         }
     }
 
@@ -273,12 +371,20 @@ impl Driver {
         let is_response = matches!(got.kind, Kind::Response(_));
         if expect.takes.dialog {
             dialog::take(&mut session.dialog, got.head, is_response);
+            //= rfc3261#12.2.1.1
+            // Responses go to where requests came from all the same.
             if follow
                 && !is_stream
-                && session.flags.is_ours
                 && let Some(peer) = dialog::destination(&session.dialog)
             {
+                let from = session.reply_to();
                 session.peer = peer;
+                if !session.flags.is_ours {
+                    session.flags.is_routed = true;
+                    if session.reply_to() != from {
+                        session.extra_mut().reply_to = Some(from);
+                    }
+                }
             }
         }
         if expect.takes.challenge {
@@ -289,17 +395,25 @@ impl Driver {
             let known = got.head.all(name).find(|value| {
                 AuthParams::parse(value).is_some_and(|challenge| client::algorithm(&challenge).is_some())
             });
-            let extra = session.extra_mut();
+            let user = session.caller;
+            let challenged = &mut session.extra_mut().challenges[usize::from(is_proxy)];
             // A challenge to fresh credentials says that they are wrong.
-            let is_stale = known.is_some_and(|value| memchr::memmem::find(value, b"stale=true").is_some());
-            if extra.challenges >= MAX_CHALLENGES && !is_stale {
+            let is_stale = known.and_then(AuthParams::parse).and_then(|challenge| challenge.value("stale"));
+            let is_stale = is_stale.is_some_and(|stale| unquote(stale).eq_ignore_ascii_case(b"true"));
+            if challenged.times >= MAX_CHALLENGES && !is_stale {
+                if let Some(nonces) = &mut self.nonces {
+                    nonces.forget(user, got.verb, is_proxy);
+                }
                 let status = if let Kind::Response(status) = got.kind { status } else { 0 };
                 return Err(Ending::Refused(status));
             }
-            extra.challenge.clear();
-            extra.challenge.extend_from_slice(known.ok_or(Ending::Failed(Failure::Challenge))?);
-            extra.challenges += 1;
-            (extra.is_proxy, extra.nonce_count) = (is_proxy, 0);
+            let value = known.ok_or(Ending::Failed(Failure::Challenge))?.into();
+            let challenge = Arc::new(Challenge { value, is_proxy });
+            if let Some(nonces) = &mut self.nonces {
+                nonces.put(user, got.verb, &challenge);
+            }
+            challenged.times = challenged.times.saturating_add(1);
+            (challenged.challenge, challenged.nonce_count) = (Some(challenge), 0);
         }
         if expect.takes.copy {
             session.last.clear();
@@ -313,13 +427,16 @@ impl Driver {
     /// The script has no use for a message.
     fn on_unexpected(&mut self, slot: u32, got: &Got<'_>, walk: &mut Walk<'_, '_>) {
         let Some(session) = self.sessions.get(slot) else { return };
+        let is_counted = session.flags.epoch == self.epoch;
         let Some(policy) = self.script_of(session).map(|script| script.policy) else { return };
-        let (call, link, peer) = (session.call, session.link, session.peer);
         match got.kind {
             Kind::Response(..=199) => self.arm(slot),
             Kind::Response(status) => {
+                if is_counted {
+                    self.meter.transactions.add(got.verb, false);
+                }
                 if got.verb == Verb::Invite && status >= 300 && policy.acknowledge_unexpected {
-                    self.acknowledge(slot, walk);
+                    self.acknowledge(slot, false, walk);
                 }
                 if status < 300 {
                     self.meter.on_unexpected(got.bytes);
@@ -327,64 +444,12 @@ impl Driver {
                 }
                 self.end(slot, Ending::Refused(status), walk);
             }
-            Kind::Request(Verb::Ack) => self.arm(slot),
-            Kind::Request(verb) if policy.answer_unexpected => {
-                let (status, reason) = match verb {
-                    Verb::Bye
-                    | Verb::Cancel
-                    | Verb::Options
-                    | Verb::Info
-                    | Verb::Update
-                    | Verb::Notify
-                    | Verb::Message => (200, "OK"),
-                    _ => (501, "Not Implemented"),
-                };
-                self.answer_alone(call, status, reason, (link, peer), got, walk);
-                if matches!(verb, Verb::Bye | Verb::Cancel) {
-                    self.meter.on_unexpected(got.bytes);
-                    return self.end(slot, Ending::Failed(Failure::Unexpected), walk);
-                }
-                self.arm(slot);
-            }
-            _ => {
+            Kind::Request(verb) => self.on_unexpected_request(slot, verb, policy, got, walk),
+            Kind::Garbage => {
                 self.meter.on_unexpected(got.bytes);
                 self.end(slot, Ending::Failed(Failure::Unexpected), walk);
             }
         }
-    }
-
-    /// The ACK to a failure that the script has no ACK for (RFC 3261 §17.1.1.3), made of the response: it names all parts.
-    fn acknowledge(&mut self, slot: u32, walk: &mut Walk<'_, '_>) {
-        let Some(session) = self.sessions.get(slot) else { return };
-        let Some(last) = walk.last else { return };
-        // Its INVITE's request line is written anew, by the template that sent it.
-        let invite = self
-            .script_of(session)
-            .and_then(|script| script.templates.iter().find(|template| template.kind() == Kind::Request(Verb::Invite)));
-        let Some(invite) = invite else { return };
-        let (link, peer) = (session.link, session.peer);
-        let mut request = Vec::new();
-        if self.render(session, 0, invite, None, walk.now, &mut request).is_err() {
-            return;
-        }
-        let uri = request.split(|byte| *byte == b' ').nth(1).unwrap_or(&[]);
-        let out = walk.out.slot(link);
-        let value = |name| last.first(name).unwrap_or(&[]);
-        let number = value(HeaderName::CSeq).split(|byte| *byte == b' ').next().unwrap_or(&[]);
-        let lines: [&[&[u8]]; 7] = [
-            &[b"ACK ", uri, b" SIP/2.0\r\n"],
-            &[b"Via: ", value(HeaderName::Via), b"\r\nMax-Forwards: 70\r\n"],
-            &[b"From: ", value(HeaderName::From), b"\r\n"],
-            &[b"To: ", value(HeaderName::To), b"\r\n"],
-            &[b"Call-ID: ", value(HeaderName::CallId), b"\r\n"],
-            &[b"CSeq: ", number, b" ACK\r\n"],
-            &[b"Content-Length: 0\r\n\r\n"],
-        ];
-        for part in lines.iter().flat_map(|line| line.iter()) {
-            out.extend_from_slice(part);
-        }
-        walk.out.commit(link, peer);
-        self.meter.on_sent(Kind::Request(Verb::Ack), false);
     }
 }
 

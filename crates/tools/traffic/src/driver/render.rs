@@ -6,26 +6,29 @@ use strowger_auth::client;
 use strowger_foundation::Timestamp;
 use strowger_message::{AuthParams, Head, HeaderName, NameAddr, StartLine};
 
-use crate::script::{Kind, LastField, Piece, StepIndex, Template, UserField, Verb};
+use crate::script::{Kind, LastField, Piece, Template, UserField, Verb};
 use crate::session::{Session, Value};
 
+use super::answer::push_top_via;
 use super::{Driver, dialog, hex};
 
 /// The room for the body's length, which is written last.
 const LENGTH_DIGITS: usize = 6;
+/// More than credentials usually have.
+const CREDENTIALS_BYTES: usize = 512;
 
 impl Driver {
     /// Writes a message into `out`.
     pub(super) fn render(
         &self,
         session: &Session,
-        _step: StepIndex,
         template: &Template,
         last: Option<&Head<'_>>,
         now: Timestamp,
         out: &mut Vec<u8>,
     ) -> Result<(), client::Unanswerable> {
-        let mut length_at = None;
+        let start = out.len();
+        let (mut length_at, mut credentials_at) = (None, None);
         let mut body_at = out.len();
         for (index, piece) in template.pieces.iter().enumerate() {
             if index == template.body {
@@ -49,7 +52,7 @@ impl Driver {
                         push_last(template, last, field, line, out);
                     }
                 }
-                Piece::Credentials => self.push_credentials(session, template, out)?,
+                Piece::Credentials => credentials_at = Some(out.len()),
                 Piece::Branch(back) => self.push_branch(session, template, back, out),
                 Piece::CSeq(more) => {
                     push_number(u64::from(cseq_of(session, template).saturating_add_signed(i32::from(more))), out);
@@ -70,6 +73,11 @@ impl Driver {
                 }
             }
         }
+        if let Some(at) = credentials_at {
+            // Last, for they may cover the body.
+            let line = self.credentials(session, template, out.get(start..).unwrap_or(&[]), body_at - start)?;
+            out.splice(at..at, line);
+        }
         Ok(())
     }
 
@@ -89,7 +97,15 @@ impl Driver {
                 out.extend_from_slice(local.map_or("", |local| &local.ip).as_bytes());
             }
             Piece::CallNumber => push_number(session.serial & 0xFFFF_FFFF_FFFF, out),
-            Piece::LocalTag => out.extend_from_slice(&hex(self.tag(session.call))[..10]),
+            Piece::LocalTag => {
+                out.extend_from_slice(&hex(self.tag(session.call))[..10]);
+                let class = self.script_of(session).map_or(0, |script| script.class);
+                // Which of several scripts is to answer; who answers has a tag of its own.
+                if class > 0 && session.flags.is_ours {
+                    out.push(super::answer::CLASS_MARK);
+                    push_number(u64::from(class), out);
+                }
+            }
             Piece::User(UserField::Caller) => self.setup.users.push_name(session.caller, out),
             Piece::User(UserField::Callee) => self.setup.users.push_name(session.callee, out),
             Piece::User(UserField::Number) => push_number(u64::from(session.caller), out),
@@ -118,12 +134,13 @@ impl Driver {
     }
 
     fn push_branch(&self, session: &Session, template: &Template, back: u8, out: &mut Vec<u8>) {
-        let is_invites = match template.kind() {
-            Kind::Request(Verb::Cancel) => true,
-            Kind::Request(Verb::Ack) => session.invite_class != 2,
-            _ => false,
+        let branch = match template.kind() {
+            Kind::Request(Verb::Cancel) => session.invite_branch,
+            Kind::Request(Verb::Ack) if session.invite_class != 2 => session.invite_branch,
+            // It may be sent again when other requests have been sent.
+            Kind::Request(Verb::Ack) => session.ack_branch.saturating_sub(u32::from(back)),
+            _ => session.branches.saturating_sub(u32::from(back)),
         };
-        let branch = if is_invites { session.invite_branch } else { session.branches.saturating_sub(u16::from(back)) };
         out.extend_from_slice(b"z9hG4bK");
         out.extend_from_slice(&hex(self.identity(session.serial)));
         out.push(b'.');
@@ -132,13 +149,15 @@ impl Driver {
 
     /// What a response copies of its request (RFC 3261 §8.2.6.2), and the route set of a dialog (§12.1.1).
     fn push_answer(&self, session: &Session, request: &Head<'_>, out: &mut Vec<u8>) {
+        let mut is_top = true;
         for field in request.fields() {
             let value = request.value(field);
             match field.name {
+                HeaderName::Via if std::mem::take(&mut is_top) => push_top_via(value, session.reply_to().1, out),
                 HeaderName::Via => push_line(b"Via: ", value, &[], out),
                 HeaderName::From => push_line(b"From: ", value, &[], out),
                 HeaderName::To => {
-                    if memchr::memmem::find(value, b";tag=").is_some() {
+                    if NameAddr::parse(value).and_then(|to| to.tag()).is_some() {
                         push_line(b"To: ", value, &[], out);
                     } else {
                         out.extend_from_slice(b"To: ");
@@ -154,39 +173,48 @@ impl Driver {
         }
     }
 
-    /// The line that answers the session's challenge.
-    fn push_credentials(
+    /// The lines that answer the session's challenges in `message`, whose body begins at `body_at`; empty where there are
+    /// none.
+    //= rfc3261#22.3
+    // A proxy's and the callee's are answered together.
+    fn credentials(
         &self,
         session: &Session,
         template: &Template,
-        out: &mut Vec<u8>,
-    ) -> Result<(), client::Unanswerable> {
-        let Some(extra) = session.extra.as_ref().filter(|extra| !extra.challenge.is_empty()) else { return Ok(()) };
-        let challenge = AuthParams::parse(&extra.challenge).ok_or(client::Unanswerable::Incomplete)?;
-        let Kind::Request(_) = template.kind() else { return Ok(()) };
-        // The request line stands in the buffer already.
-        let line_end = memchr::memchr(b'\r', out).unwrap_or(0);
-        let line = out.get(..line_end).unwrap_or(&[]).to_vec();
-        let mut words = line.split(|byte| *byte == b' ');
+        message: &[u8],
+        body_at: usize,
+    ) -> Result<Vec<u8>, client::Unanswerable> {
+        let mut lines = Vec::new();
+        let (Some(extra), Kind::Request(_)) = (session.extra.as_ref(), template.kind()) else { return Ok(lines) };
+        if extra.challenges.iter().all(|challenged| challenged.challenge.is_none()) {
+            return Ok(lines);
+        }
+        let first = message.get(..memchr::memchr(b'\r', message).unwrap_or(0)).unwrap_or(&[]);
+        let mut words = first.split(|byte| *byte == b' ');
         let (method, uri) = (words.next().unwrap_or(&[]), words.next().unwrap_or(&[]));
         let (mut username, mut password) = (Vec::new(), Vec::new());
         self.setup.users.push_name(session.caller, &mut username);
         self.setup.users.push_password(session.caller, &mut password);
         let cnonce = hex(super::mix(session.serial ^ u64::from(session.branches) ^ self.setup.run));
-        out.extend_from_slice(if extra.is_proxy { b"Proxy-Authorization: " } else { b"Authorization: " });
-        let request = client::Request {
-            username: &username,
-            secret: client::Secret::Password(&password),
-            method,
-            uri,
-            body: &[],
-            cnonce: &cnonce,
-            nc: extra.nonce_count.max(1),
-            cover_body: false,
-        };
-        client::respond(out, &challenge, &request)?;
-        out.extend_from_slice(b"\r\n");
-        Ok(())
+        for challenged in &extra.challenges {
+            let Some(known) = &challenged.challenge else { continue };
+            let challenge = AuthParams::parse(&known.value).ok_or(client::Unanswerable::Incomplete)?;
+            lines.reserve(CREDENTIALS_BYTES);
+            lines.extend_from_slice(if known.is_proxy { b"Proxy-Authorization: " } else { b"Authorization: " });
+            let request = client::Request {
+                username: &username,
+                secret: client::Secret::Password(&password),
+                method,
+                uri,
+                body: message.get(body_at..).unwrap_or(&[]),
+                cnonce: &cnonce,
+                nc: challenged.nonce_count.max(1),
+                cover_body: false,
+            };
+            client::respond(&mut lines, &challenge, &request)?;
+            lines.extend_from_slice(b"\r\n");
+        }
+        Ok(lines)
     }
 }
 

@@ -274,3 +274,44 @@ fn what_began_in_the_warm_up_is_not_counted_behind_it() {
     assert_eq!((pair.caller.own(), pair.caller.running()), (0, 0));
     pair.check();
 }
+
+#[test]
+fn calls_of_the_warm_up_are_in_no_count_of_what_follows() {
+    let law = |ms| Some(Law::constant(Duration::from_millis(ms)));
+    let mut pair = Pair::new(&CallTimes { ring: law(100), hold: law(1_000) });
+    pair.call();
+    pair.run(Duration::from_millis(500));
+    assert_eq!((pair.caller.meter().asked(Verb::Invite), pair.caller.meter().silent(Verb::Invite)), (1, 0));
+    pair.caller.restart_meter();
+    pair.run(Duration::from_secs(3));
+    let meter = pair.caller.closing_meter(pair.now);
+    assert_eq!(meter.sent.requests(Verb::Bye), 1, "it was sent");
+    assert_eq!((meter.asked(Verb::Bye), meter.silent(Verb::Bye), meter.transactions.sum().all), (0, 0, 0));
+    assert_eq!((meter.began.sent, meter.began.carried), (0, 0));
+    assert_eq!(meter.ended.count(), 1, "but the server carried it now");
+    pair.call();
+    pair.run(Duration::from_secs(3));
+    let meter = pair.caller.closing_meter(pair.now);
+    assert_eq!((meter.asked(Verb::Bye), meter.silent(Verb::Bye), meter.transactions.of(Verb::Bye).well), (1, 0, 1));
+    assert_eq!((meter.ended.count(), meter.slowest.count(), meter.ended_well()), (2, 1, 2));
+}
+
+#[test]
+fn what_nobody_has_answered_when_a_run_ends_has_not_succeeded() {
+    let mut pair = Pair::new(&CallTimes::default());
+    pair.lose = Box::new(|_| true);
+    pair.call();
+    pair.run(Duration::from_millis(400));
+    let ends = |pair: &Pair| pair.caller.closing_meter(pair.now).transactions.sum();
+    assert_eq!(ends(&pair).all, 0, "an answer may still be on its way");
+    pair.run(Duration::from_secs(1));
+    assert_eq!((ends(&pair).all, ends(&pair).open, ends(&pair).well), (1, 1, 0));
+    assert_eq!(pair.caller.meter().silent(Verb::Invite), 1);
+    pair.run(Duration::from_secs(40));
+    assert_eq!((ends(&pair).all, ends(&pair).open), (1, 0), "given up");
+
+    let mut ringing = Pair::new(&CallTimes { ring: Some(Law::constant(Duration::from_secs(60))), hold: None });
+    ringing.call();
+    ringing.run(Duration::from_secs(10));
+    assert_eq!(ends(&ringing).all, 0, "who rings has answered");
+}

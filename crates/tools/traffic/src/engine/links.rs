@@ -1,19 +1,47 @@
 //! The sockets of one end on one thread, as the driver's [`Outbox`].
 
 use std::io;
-use std::net::SocketAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::time::Duration;
 
 use mio::{Interest, Registry, Token};
 use strowger_message::{Framed, frame_stream};
-use strowger_net::{BindError, BufferSizes, Counters, Flush, Moved, SendBatch, TcpListener, TcpStream, UdpSocket};
+use strowger_net::{
+    BindError, BufferSizes, Cause, Counters, Flush, Moved, PeerError, SendBatch, TcpListener, TcpStream, UdpSocket,
+};
 
+use super::plan::PlanError;
 use crate::driver::Outbox;
 
 /// Room for what is read of a stream at once.
 const READ_BYTES: usize = 64 * 1024;
 /// Bytes that wait to be written on a connection at most; messages beyond are dropped and counted.
 const MAX_UNWRITTEN: usize = 1024 * 1024;
+
+/// What helps where files are exhausted.
+const FILES_REMEDY: &str = "raise the limit (ulimit -n)";
+/// What helps where ports are.
+const PORTS_REMEDY: &str = "send from more addresses (--from, several), or widen net.ipv4.ip_local_port_range";
+
+/// Why something cannot be opened, in the words of this program's options.
+pub(super) fn cannot(error: &dyn std::fmt::Display) -> PlanError {
+    let text = error.to_string().replace("[server] listen", "--listen or --from");
+    let is_of_files = text.contains("Too many open files");
+    PlanError(if is_of_files { format!("{text}; {FILES_REMEDY}") } else { text })
+}
+
+/// As [`cannot`]; where any port would have done, there is none.
+pub(super) fn cannot_bind(error: &BindError) -> PlanError {
+    let BindError { transport, address, cause } = error;
+    if address.port() == 0 && cause.kind() == io::ErrorKind::AddrInUse {
+        let transport = transport.as_str().to_ascii_lowercase();
+        let ip = address.ip();
+        return PlanError(format!(
+            "no {transport} port of {ip} is free; {PORTS_REMEDY}, or use fewer sockets (--sockets, --threads)"
+        ));
+    }
+    cannot(error)
+}
 
 /// What the links of an end have seen.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -34,6 +62,8 @@ pub struct LinkCounts {
     pub broken: u64,
     /// Connections that could not be opened because files or ports were exhausted.
     pub exhausted: u64,
+    /// Those of them that lacked a file.
+    pub out_of_files: u64,
 }
 
 impl LinkCounts {
@@ -47,6 +77,21 @@ impl LinkCounts {
         self.connected += other.connected;
         self.broken += other.broken;
         self.exhausted += other.exhausted;
+        self.out_of_files += other.out_of_files;
+    }
+
+    /// Which limit of this machine kept connections from being opened, and the remedy; `None` where none did.
+    #[must_use]
+    pub fn exhaustion(&self) -> Option<String> {
+        let Self { exhausted, out_of_files, .. } = *self;
+        let ports = exhausted - out_of_files;
+        if out_of_files > 0 {
+            return Some(format!(
+                "{out_of_files} connections could not be opened because too many files were open; {FILES_REMEDY}, or use \
+                 fewer connections (--connections, fewer calls at once)"
+            ));
+        }
+        (ports > 0).then(|| format!("{ports} connections could not be opened because no port was free; {PORTS_REMEDY}"))
     }
 
     /// What has happened since `earlier`.
@@ -61,6 +106,7 @@ impl LinkCounts {
             connected: self.connected - earlier.connected,
             broken: self.broken - earlier.broken,
             exhausted: self.exhausted - earlier.exhausted,
+            out_of_files: self.out_of_files - earlier.out_of_files,
         }
     }
 }
@@ -70,6 +116,8 @@ impl LinkCounts {
 pub(super) struct Datagrams {
     pub sockets: Vec<Socket>,
     dirty: Vec<u32>,
+    /// Those of `dirty` that are flushed just now; the memory is used again.
+    leaving: Vec<u32>,
     spare: Vec<u8>,
 }
 
@@ -84,28 +132,28 @@ pub(super) struct Socket {
 
 impl Datagrams {
     /// Opens one socket on each address.
-    pub(super) fn bind(addresses: &[SocketAddr], buffers: BufferSizes) -> Result<Self, BindError> {
+    pub(super) fn bind(addresses: &[SocketAddr], buffers: BufferSizes) -> Result<Self, PlanError> {
         let sockets: Result<Vec<_>, _> = addresses
             .iter()
             .map(|address| {
-                let socket = UdpSocket::bind(*address, buffers)?;
+                let socket = UdpSocket::bind(*address, buffers).map_err(|error| cannot_bind(&error))?;
                 Ok(Socket { socket, batch: SendBatch::new(), is_dirty: false, unreachable: 0 })
             })
             .collect();
-        Ok(Self { sockets: sockets?, dirty: Vec::new(), spare: Vec::new() })
+        Ok(Self { sockets: sockets?, dirty: Vec::new(), leaving: Vec::new(), spare: Vec::new() })
     }
 
     /// Sockets on the same addresses, for another thread.
-    pub(super) fn sibling(&self) -> Result<Self, BindError> {
+    pub(super) fn sibling(&self) -> Result<Self, PlanError> {
         let sockets: Result<Vec<_>, _> = self
             .sockets
             .iter()
             .map(|socket| {
-                let socket = socket.socket.sibling()?;
+                let socket = socket.socket.sibling().map_err(|error| cannot_bind(&error))?;
                 Ok(Socket { socket, batch: SendBatch::new(), is_dirty: false, unreachable: 0 })
             })
             .collect();
-        Ok(Self { sockets: sockets?, dirty: Vec::new(), spare: Vec::new() })
+        Ok(Self { sockets: sockets?, dirty: Vec::new(), leaving: Vec::new(), spare: Vec::new() })
     }
 
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {
@@ -121,7 +169,8 @@ impl Datagrams {
 
     /// Lets everything leave that waits; whether all did.
     pub(super) fn flush(&mut self) {
-        for index in std::mem::take(&mut self.dirty) {
+        std::mem::swap(&mut self.dirty, &mut self.leaving);
+        for index in self.leaving.drain(..) {
             if let Some(socket) = self.sockets.get_mut(index as usize) {
                 socket.is_dirty = false;
                 if socket.flush() == Flush::Blocked {
@@ -134,8 +183,8 @@ impl Datagrams {
 
     pub(super) fn take_errors(&mut self, index: u32) {
         if let Some(socket) = self.sockets.get_mut(index as usize) {
-            while socket.socket.poll_error().is_some() {
-                socket.unreachable += 1;
+            while let Some(error) = socket.socket.poll_error() {
+                socket.unreachable += u64::from(is_unreachable(error));
             }
         }
     }
@@ -160,8 +209,12 @@ impl Datagrams {
 impl Socket {
     fn flush(&mut self) -> Flush {
         let unreachable = &mut self.unreachable;
-        self.socket.send(&mut self.batch, |_| *unreachable += 1)
+        self.socket.send(&mut self.batch, |error| *unreachable += u64::from(is_unreachable(error)))
     }
+}
+
+const fn is_unreachable(error: PeerError) -> bool {
+    matches!(error.cause, Cause::Refused | Cause::Unreachable | Cause::Forbidden)
 }
 
 impl Outbox for Datagrams {
@@ -197,6 +250,11 @@ impl Outbox for Datagrams {
 #[derive(Debug)]
 pub(super) struct Streams {
     listener: Option<TcpListener>,
+    /// A connection waits to be accepted for which there was no file: nothing will tell of it again.
+    is_starved: bool,
+    /// Our addresses, and which is the next to open a connection from.
+    sources: Vec<IpAddr>,
+    next_source: usize,
     connections: Vec<Option<Connection>>,
     free: Vec<u32>,
     /// The shared ones, and which is next.
@@ -208,6 +266,8 @@ pub(super) struct Streams {
     registry: Registry,
     token_of: fn(u32) -> Token,
     dirty: Vec<u32>,
+    /// Those of `dirty` that are flushed just now; the memory is used again.
+    leaving: Vec<u32>,
     spare: Vec<u8>,
     buffer: Vec<u8>,
     counts: LinkCounts,
@@ -240,15 +300,17 @@ pub(super) struct Received {
 
 impl Streams {
     pub(super) fn new(
-        listen: Option<SocketAddr>,
-        limit: usize,
-        opens_late: bool,
+        listener: Option<TcpListener>,
+        sources: &[IpAddr],
+        (limit, opens_late): (usize, bool),
         registry: Registry,
         token_of: fn(u32) -> Token,
-    ) -> Result<Self, BindError> {
-        let listener = listen.map(TcpListener::bind).transpose()?;
+    ) -> Result<Self, PlanError> {
         Ok(Self {
             listener,
+            is_starved: false,
+            sources: sources.to_vec(),
+            next_source: 0,
             connections: Vec::new(),
             free: Vec::new(),
             shared: Vec::new(),
@@ -258,10 +320,16 @@ impl Streams {
             registry,
             token_of,
             dirty: Vec::new(),
+            leaving: Vec::new(),
             spare: Vec::new(),
             buffer: vec![0; READ_BYTES],
             counts: LinkCounts::default(),
         })
+    }
+
+    /// Another listener at the same address, for another thread.
+    pub(super) fn sibling_listener(&self) -> Result<Option<TcpListener>, PlanError> {
+        self.listener.as_ref().map(TcpListener::sibling).transpose().map_err(|error| cannot_bind(&error))
     }
 
     pub(super) fn address(&self) -> Option<SocketAddr> {
@@ -282,9 +350,12 @@ impl Streams {
                     let _ = stream.tune(Duration::from_secs(60));
                     self.insert(stream, peer, true, false);
                 }
-                Ok(None) => return,
-                Err(_) => {
-                    self.counts.exhausted += 1;
+                Ok(None) => return self.is_starved = false,
+                Err(error) => {
+                    if !std::mem::replace(&mut self.is_starved, true) {
+                        self.counts.exhausted += 1;
+                        self.counts.out_of_files += u64::from(strowger_net::is_out_of_files(&error));
+                    }
                     return;
                 }
             }
@@ -300,7 +371,10 @@ impl Streams {
             }
         };
         let interest = Interest::READABLE | Interest::WRITABLE;
-        self.registry.register(&mut stream, (self.token_of)(link), interest).ok()?;
+        if self.registry.register(&mut stream, (self.token_of)(link), interest).is_err() {
+            self.free.push(link);
+            return None;
+        }
         let connection = Connection {
             stream,
             is_open,
@@ -320,23 +394,37 @@ impl Streams {
     }
 
     fn open(&mut self, peer: SocketAddr, is_shared: bool) -> Option<u32> {
-        let any = match peer {
-            SocketAddr::V4(_) => std::net::IpAddr::from([0, 0, 0, 0]),
-            SocketAddr::V6(_) => std::net::IpAddr::from([0_u16; 8]),
-        };
-        match TcpStream::connect(any, peer) {
+        // One that has no port left may not be the only one.
+        let mut connected = Err(io::ErrorKind::AddrNotAvailable.into());
+        for _ in 0..self.sources.len().max(1) {
+            connected = TcpStream::connect(self.next_source(peer), peer);
+            if !connected.as_ref().is_err_and(is_out_of_ports) {
+                break;
+            }
+        }
+        match connected {
             Ok(stream) => self.insert(stream, peer, false, is_shared),
             Err(error) => {
-                let is_exhausted =
-                    strowger_net::is_out_of_files(&error) || error.kind() == io::ErrorKind::AddrNotAvailable;
-                if is_exhausted {
+                let is_of_files = strowger_net::is_out_of_files(&error);
+                if is_of_files || is_out_of_ports(&error) {
                     self.counts.exhausted += 1;
+                    self.counts.out_of_files += u64::from(is_of_files);
                 } else {
                     self.counts.broken += 1;
                 }
                 None
             }
         }
+    }
+
+    /// The address that the next connection is opened from.
+    fn next_source(&mut self, peer: SocketAddr) -> IpAddr {
+        self.next_source = (self.next_source + 1) % self.sources.len().max(1);
+        let source = self.sources.get(self.next_source).filter(|source| source.is_ipv4() == peer.is_ipv4());
+        source.copied().unwrap_or(match peer {
+            SocketAddr::V4(_) => IpAddr::from([0, 0, 0, 0]),
+            SocketAddr::V6(_) => IpAddr::from([0_u16; 8]),
+        })
     }
 
     /// Opens the shared connections.
@@ -422,7 +510,12 @@ impl Streams {
     }
 
     pub(super) fn flush(&mut self) {
-        for link in std::mem::take(&mut self.dirty) {
+        if self.is_starved {
+            self.accept();
+        }
+        std::mem::swap(&mut self.dirty, &mut self.leaving);
+        for index in 0..self.leaving.len() {
+            let Some(link) = self.leaving.get(index).copied() else { break };
             let Some(Some(connection)) = self.connections.get_mut(link as usize) else { continue };
             connection.is_dirty = false;
             if !connection.is_open {
@@ -446,11 +539,16 @@ impl Streams {
                 }
             }
         }
+        self.leaving.clear();
     }
 
     pub(super) const fn counts(&self) -> LinkCounts {
         self.counts
     }
+}
+
+fn is_out_of_ports(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::AddrNotAvailable | io::ErrorKind::AddrInUse)
 }
 
 impl Outbox for Streams {

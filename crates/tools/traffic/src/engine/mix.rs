@@ -61,6 +61,36 @@ impl Mix {
         }
     }
 
+    /// All scripts that may be run, and which part of all sessions runs each.
+    #[must_use]
+    pub fn weights(&self) -> Vec<(u16, f64)> {
+        match self {
+            Self::One(script) => vec![(*script, 1.0)],
+            Self::Weighted(Weighted { bounds }) => {
+                let mut before = 0;
+                let part = |(bound, script): &(u32, u16)| {
+                    let part = f64::from(*bound - std::mem::replace(&mut before, *bound)) / f64::from(u32::MAX);
+                    (*script, part)
+                };
+                bounds.iter().map(part).collect()
+            }
+            Self::Listed(scripts) => {
+                let part = 1.0 / f64::from(u32::try_from(scripts.len()).unwrap_or(u32::MAX).max(1));
+                scripts.iter().map(|script| (*script, part)).collect()
+            }
+        }
+    }
+
+    /// Whether it may run a script.
+    #[must_use]
+    pub fn runs(&self, script: u16) -> bool {
+        match self {
+            Self::One(one) => *one == script,
+            Self::Weighted(Weighted { bounds }) => bounds.iter().any(|(_, one)| *one == script),
+            Self::Listed(scripts) => scripts.contains(&script),
+        }
+    }
+
     /// All scripts that may be run.
     pub fn scripts(&self) -> Vec<u16> {
         match self {

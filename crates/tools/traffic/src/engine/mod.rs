@@ -4,6 +4,7 @@
 //! has an end that calls, an end that is called, or both, with sockets of their own, and shares nothing with the others but
 //! the number of the phase.
 
+mod habits;
 mod links;
 mod mix;
 mod plan;
@@ -17,12 +18,15 @@ use std::time::Duration;
 use strowger_foundation::Timestamp;
 use strowger_net::Clock;
 
+pub use habits::{Again, Due, Habit, Habits};
 pub use links::LinkCounts;
 pub use mix::{Mix, Weighted};
+pub(crate) use plan::longest;
 pub use plan::{Callee, Load, Phase, Plan, PlanError, Side, Who, entropy};
 
 use crate::meter::Meter;
 use crate::metrics::Series;
+use crate::tally::ScriptAccounts;
 use crate::watch::ServerSeries;
 use thread::{Prepared, Worker};
 
@@ -30,6 +34,8 @@ use thread::{Prepared, Worker};
 pub const LATE_AT_MEDIAN: Duration = Duration::from_millis(1);
 /// And lateness that a hundredth may exceed.
 pub const LATE_AT_P99: Duration = Duration::from_millis(50);
+/// Calls from which on lateness is judged: one of a few says nothing.
+pub const LATE_OF: u64 = 20;
 /// How often the main thread looks after the phases, and threads publish what they have counted.
 const BEAT: Duration = Duration::from_millis(10);
 /// How long it takes from the decision for a phase to its beginning, so that all threads begin together.
@@ -133,8 +139,18 @@ pub struct PhaseReport {
     pub who: Who,
     /// Its beginning (behind the warm-up), by the run's clock.
     pub counted_from: Timestamp,
-    /// From there to the last arrival.
+    /// From there to the last arrival; where the phase had a time, that time.
     pub elapsed: Duration,
+    /// Calls that were carried until then, whenever they began: the others were carried behind it.
+    pub carried_in_time: u64,
+    /// Whether its warm-up was over before it ended. Where not, nothing was counted.
+    pub is_warm: bool,
+    /// Whether there were fewer arrivals than its calls or its time asked for: a trace has an end.
+    pub is_used_up: bool,
+    /// How many users there were, where it was about users.
+    pub users: Option<u32>,
+    /// What came of each script that was run.
+    pub scripts: Vec<ScriptAccounts>,
     /// The calling end.
     pub caller: Meter,
     /// The called end, where it is in this process.
@@ -164,11 +180,14 @@ impl PhaseReport {
     pub fn bottleneck(&self) -> Option<String> {
         let late = &self.meter().lateness;
         let (median, p99) = (late.quantile(0.5), late.quantile(0.99));
-        if median > LATE_AT_MEDIAN || p99 > LATE_AT_P99 {
+        if late.count() >= LATE_OF && (median > LATE_AT_MEDIAN || p99 > LATE_AT_P99) {
             return Some(format!(
                 "calls began late: {median:.1?} at the median, {p99:.1?} at the 99th percentile; use more threads \
                  (--threads), or another machine"
             ));
+        }
+        if let Some(why) = self.links.exhaustion() {
+            return Some(why);
         }
         let LinkCounts { kernel_drops, send_failures, .. } = self.links;
         if kernel_drops > 0 {
@@ -288,6 +307,9 @@ impl Run {
                 break;
             }
         }
+        if !shared.stop.load(Ordering::SeqCst) {
+            broken_off = broken_off.or_else(|| silent(&plan, &stopper.links()));
+        }
         shared.phase.store(OVER, Ordering::SeqCst);
         let was_stopped = shared.stop.load(Ordering::SeqCst);
         for handle in handles {
@@ -303,6 +325,10 @@ impl Run {
                     Some(sum) => sum.merge(&report),
                 }
             }
+        }
+        for phase in phases.iter_mut().flatten() {
+            phase.scripts = phase.script_accounts(&plan);
+            phase.gather_transactions();
         }
         Ok(Report { phases: phases.into_iter().flatten().collect(), was_stopped, broken_off, server: None })
     }
@@ -321,9 +347,21 @@ fn unreachable(plan: &Plan, links: &LinkCounts) -> Option<String> {
     ))
 }
 
+/// Whether whoever is there says nothing at all.
+fn silent(plan: &Plan, links: &LinkCounts) -> Option<String> {
+    let remote = plan.remote.filter(|_| links.received == 0 && links.sent + links.connected > 0)?;
+    let transport = plan.transport.as_str().to_ascii_lowercase();
+    Some(format!(
+        "not one answer came from {transport}:{remote}: is it a SIP server, does it run, and is --to right? A firewall \
+         between may drop what is sent"
+    ))
+}
+
 /// Whether a phase that prepares the next ones has failed.
 fn unprepared(plan: &Plan, phase: usize, progress: &Progress) -> Option<String> {
-    let what = plan.phases.get(phase).filter(|phase| !phase.is_measured)?;
+    // What comes behind the measured phase only tidies up.
+    let prepares = plan.phases.get(phase..).unwrap_or(&[]).iter().any(|phase| phase.is_measured);
+    let what = plan.phases.get(phase).filter(|phase| prepares && !phase.is_measured)?;
     let meter = match what.who {
         Who::Caller => &progress.caller,
         Who::Callee => &progress.callee,
@@ -344,6 +382,9 @@ impl PhaseReport {
         self.callee.merge(&other.callee);
         self.links.merge(&other.links);
         self.elapsed = self.elapsed.max(other.elapsed);
+        self.carried_in_time += other.carried_in_time;
+        self.is_warm |= other.is_warm;
+        self.is_used_up &= other.is_used_up;
         self.cpu += other.cpu;
         self.service_drops += other.service_drops;
         self.series.merge(&other.series);

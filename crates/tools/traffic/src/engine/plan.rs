@@ -8,11 +8,12 @@ use std::time::Duration;
 use strowger_foundation::Transport;
 use strowger_net::BufferSizes;
 
+use super::habits::Habit;
 use super::mix::Mix;
 use crate::arrival::Arrivals;
-use crate::driver::Connecting;
+use crate::driver::{Connecting, MAX_WAIT};
 use crate::population::Users;
-use crate::script::{Script, Verb};
+use crate::script::{Script, Step, Verb};
 use crate::service::ServiceLaw;
 
 /// Why a plan cannot be carried out; the text names the remedy.
@@ -63,6 +64,8 @@ pub enum Load {
     Open(Arrivals),
     /// A new one for each that ends, so that so many are going on.
     Closed(usize),
+    /// What each of the phase's callers does again and again, calling any of its callees.
+    Habits(Arc<[Habit]>),
     /// None begin; the other end's are answered.
     None,
 }
@@ -117,6 +120,9 @@ pub struct Plan {
     pub caller: Option<Side>,
     /// The called end.
     pub callee: Option<Callee>,
+    /// Where the called end of each thread listens, where [`Callee::listen`] leaves it open: runs that follow one another use
+    /// the same addresses, so that a registrar does not take each for another phone. Empty, ports are free ones.
+    pub callees_at: Vec<SocketAddr>,
     /// What happens, one after the other.
     pub phases: Vec<Phase>,
     /// Whether messages are repeated until they are answered.
@@ -125,6 +131,11 @@ pub struct Plan {
     pub t1: Duration,
     /// How long an INVITE may ring.
     pub max_ring: Duration,
+    /// How long a script waits at most where it sets no time itself: see [`Setup::max_wait`](crate::driver::Setup::max_wait).
+    pub max_wait: Duration,
+    /// Whether users keep nonces from one session to the next: see
+    /// [`Setup::reuses_nonces`](crate::driver::Setup::reuses_nonces).
+    pub reuses_nonces: bool,
     /// Sessions at most, of each thread and end.
     pub max_sessions: usize,
     /// What randomness begins with.
@@ -150,10 +161,13 @@ impl Plan {
             users: Arc::new(users),
             caller: None,
             callee: None,
+            callees_at: Vec::new(),
             phases: Vec::new(),
             repeats: true,
             t1: Duration::from_millis(500),
             max_ring: Duration::from_secs(180),
+            max_wait: MAX_WAIT,
+            reuses_nonces: false,
             max_sessions: 4_000_000,
             seed,
             run: entropy(),
@@ -171,6 +185,14 @@ impl Plan {
                 all.min(usize::try_from(phase.calls.unwrap_or(u64::MAX)).unwrap_or(usize::MAX)) / self.threads.max(1)
             }
             Load::Closed(all) => all / self.threads.max(1),
+            Load::Habits(habits) => {
+                let users = f64::from(phase.callers.end.saturating_sub(phase.callers.start));
+                let gaps = habits.iter().filter_map(|habit| habit.gap.mean()).filter(|gap| *gap > 0.0);
+                let all = gaps.map(|gap| users / gap).sum::<f64>() * self.t1.as_secs_f64() * 64.0;
+                #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
+                let all = all as usize;
+                all / self.threads.max(1)
+            }
             Load::None => 0,
         };
         self.phases.iter().map(of_phase).max().unwrap_or(0).min(MAX_EXPECTED)
@@ -197,9 +219,25 @@ impl Plan {
                 Who::Callee => self.callee.as_ref().map(|callee| &callee.side),
             };
             let is_there = |script: &u16| side.is_some_and(|side| usize::from(*script) < side.scripts.len());
+            if let Load::Habits(habits) = &phase.load
+                && habits.iter().any(|habit| habit.who == Who::Callee)
+                && self.callee.is_none()
+            {
+                return wrong("those who are called are not in this process and cannot register here");
+            }
             let has_script = phase.mix.scripts().iter().all(is_there);
             if !has_script && !matches!(phase.load, Load::None) {
                 return Err(PlanError(format!("the phase '{}' has no script", phase.name)));
+            }
+            if let Load::Closed(all) = phase.load
+                && phase.is_measured
+                && all.div_ceil(self.threads.max(1)) > self.max_sessions
+            {
+                let most = self.max_sessions.saturating_mul(self.threads.max(1));
+                return Err(PlanError(format!(
+                    "{all} sessions at once (--outstanding) are more than the limit of {most} (-l); lower the one or raise \
+                     the other"
+                )));
             }
             if phase.callers.is_empty() || phase.callees.is_empty() {
                 return Err(PlanError(format!("the phase '{}' has no users", phase.name)));
@@ -207,6 +245,22 @@ impl Plan {
         }
         Ok(())
     }
+}
+
+/// What no session is waited for any longer.
+const LONGEST: Duration = Duration::from_secs(86_400);
+
+/// How long sessions of these scripts may pause, or wait for what may not come, by their own laws.
+pub(crate) fn longest(scripts: &[Script]) -> Duration {
+    let of_script = |script: &Script| {
+        let law_of = |step: &Step| match step {
+            Step::Pause { law } | Step::Wait { timeout: Some((law, _)), .. } => script.laws.get(usize::from(*law)),
+            _ => None,
+        };
+        let times = script.steps.iter().filter_map(law_of).map(crate::law::Law::longest);
+        times.fold(Duration::ZERO, Duration::saturating_add).min(LONGEST)
+    };
+    scripts.iter().map(of_script).max().unwrap_or_default()
 }
 
 /// Sessions for which room is made beforehand, at most: some 40 MB.

@@ -2,9 +2,12 @@
 //!
 //! It sleeps until something comes or is due, the last stretch before an arrival awake, for the kernel wakes late.
 
+mod end;
+mod sockets;
+mod users;
+
 use std::io::{self, Write as _};
 use std::iter::Peekable;
-use std::net::SocketAddr;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
 use std::sync::{Arc, LazyLock};
@@ -19,20 +22,25 @@ use rustix::time::{
 use strowger_foundation::Timestamp;
 use strowger_net::{Clock, RecvBatch};
 
-use super::links::{Datagrams, LinkCounts, Received, Streams};
-use super::plan::{Load, Plan, PlanError, Who};
+use end::End;
+pub(super) use sockets::Prepared;
+use sockets::{CALLEE_BIT, LISTENER, Links, callee_token, caller_token};
+
+use super::habits::Habits;
+use super::links::{LinkCounts, cannot};
+use super::plan::{Load, Phase, Plan, PlanError, Who};
 use super::{OVER, PhaseReport, Progress, Shared};
 use crate::arrival::Moments;
-use crate::driver::{Connecting, Driver, Outbox, Setup};
 use crate::meter::Meter;
 use crate::metrics::Series;
 use crate::script::Stop;
-use crate::service::Service;
 
 /// Arrivals that begin before the sockets are looked after again.
 const BURST: usize = 32;
 /// The stretch before an arrival that is waited for awake: at least and at most.
 const MARGINS: (Duration, Duration) = (Duration::from_micros(20), Duration::from_micros(250));
+/// How long a closed loop waits where a session is refused and none ends.
+const HELD_FOR: Duration = Duration::from_millis(20);
 /// How often counts are published.
 const PUBLISH_EVERY: Duration = Duration::from_millis(500);
 /// The longest sleep.
@@ -42,226 +50,6 @@ const MAX_SLEEP: Duration = Duration::from_millis(20);
 const DRAIN_WHEN_STOPPED: Duration = Duration::from_secs(2);
 
 const TIMER: Token = Token(usize::MAX);
-const CALLEE_BIT: usize = 1 << 40;
-const LISTENER: u32 = u32::MAX;
-
-fn caller_token(link: u32) -> Token {
-    Token(link as usize)
-}
-
-fn callee_token(link: u32) -> Token {
-    Token(link as usize | CALLEE_BIT)
-}
-
-#[derive(Debug)]
-enum Links {
-    Udp(Datagrams),
-    Tcp(Box<Streams>),
-}
-
-impl Links {
-    fn outbox(&mut self) -> &mut dyn Outbox {
-        match self {
-            Self::Udp(datagrams) => datagrams,
-            Self::Tcp(streams) => streams.as_mut(),
-        }
-    }
-
-    fn flush(&mut self) {
-        match self {
-            Self::Udp(datagrams) => datagrams.flush(),
-            Self::Tcp(streams) => streams.flush(),
-        }
-    }
-
-    fn counts(&self) -> LinkCounts {
-        match self {
-            Self::Udp(datagrams) => datagrams.counts(),
-            Self::Tcp(streams) => streams.counts(),
-        }
-    }
-
-    fn addresses(&self) -> Vec<SocketAddr> {
-        match self {
-            Self::Udp(datagrams) => datagrams.addresses(),
-            Self::Tcp(streams) => streams.address().into_iter().collect(),
-        }
-    }
-}
-
-/// The sockets of a thread, before it runs.
-#[derive(Debug)]
-pub(super) struct Prepared {
-    poll: Poll,
-    caller: Option<Links>,
-    callee: Option<Links>,
-}
-
-impl Prepared {
-    pub(super) fn open(plan: &Plan, index: usize, first: Option<&Self>) -> Result<Self, PlanError> {
-        let wrong = |error: &dyn std::fmt::Display| {
-            PlanError(error.to_string().replace("[server] listen", "--listen or --from"))
-        };
-        let poll = Poll::new().map_err(|error| wrong(&error))?;
-        let address = |number: usize| plan.addresses.get(number % plan.addresses.len().max(1)).copied();
-        let any_port = |number: usize| address(number).map(|ip| SocketAddr::new(ip, 0));
-        let is_stream = plan.transport.is_reliable();
-        let opens_late = plan.connecting == Connecting::PersistentWithOpen;
-        let registry = || poll.registry().try_clone().map_err(|error| wrong(&error));
-        let stream = |listen, token_of| {
-            Streams::new(listen, plan.connections, opens_late, registry()?, token_of)
-                .map(|streams| Links::Tcp(Box::new(streams)))
-                .map_err(|error| wrong(&error))
-        };
-        let caller = match &plan.caller {
-            None => None,
-            Some(_) if is_stream => Some(stream(any_port(index), caller_token)?),
-            Some(_) => {
-                let numbers = (0..plan.sockets.max(1)).map(|number| index * plan.sockets.max(1) + number);
-                let addresses: Vec<_> = numbers.filter_map(any_port).collect();
-                Some(Links::Udp(Datagrams::bind(&addresses, plan.buffers).map_err(|error| wrong(&error))?))
-            }
-        };
-        let callee = match &plan.callee {
-            None => None,
-            Some(callee) if is_stream => {
-                let listen = callee.listen.or_else(|| any_port(index));
-                Some(stream(listen, callee_token)?)
-            }
-            Some(callee) => Some(Links::Udp(match (callee.listen, first.and_then(|first| first.callee.as_ref())) {
-                (Some(_), Some(Links::Udp(first))) => first.sibling().map_err(|error| wrong(&error))?,
-                (listen, _) => {
-                    let listen: Vec<_> = listen.or_else(|| any_port(index)).into_iter().collect();
-                    Datagrams::bind(&listen, plan.buffers).map_err(|error| wrong(&error))?
-                }
-            })),
-        };
-        Ok(Self { poll, caller, callee })
-    }
-
-    pub(super) fn callee_addresses(&self) -> Vec<SocketAddr> {
-        self.callee.as_ref().map(Links::addresses).unwrap_or_default()
-    }
-}
-
-/// One end: its sessions and its sockets.
-#[derive(Debug)]
-struct End {
-    driver: Driver,
-    links: Links,
-    service: Option<Service>,
-    /// Sockets that have something to read, as far as is known.
-    readable: Vec<u32>,
-    received: Received,
-}
-
-impl End {
-    fn new(
-        plan: &Plan,
-        index: usize,
-        who: Who,
-        links: Links,
-        (remote, wall_at_zero): (SocketAddr, Duration),
-    ) -> Option<Self> {
-        let (side, service) = match who {
-            Who::Caller => (plan.caller.as_ref()?, None),
-            Who::Callee => {
-                let callee = plan.callee.as_ref()?;
-                let seed = crate::driver::mix(plan.seed ^ index as u64);
-                (&callee.side, callee.service.clone().map(|law| Service::new(law, seed)))
-            }
-        };
-        let is_callee = who == Who::Callee;
-        let setup = Setup {
-            scripts: Arc::clone(&side.scripts),
-            answers: side.answers.clone(),
-            users: Arc::clone(&plan.users),
-            remote,
-            transport: plan.transport,
-            connecting: plan.connecting,
-            locals: links.addresses(),
-            repeats: plan.repeats,
-            t1: plan.t1,
-            t2: plan.t1 * 8,
-            max_ring: plan.max_ring,
-            max_sessions: plan.max_sessions,
-            expected: plan.expected(),
-            run: plan.run,
-            number: u16::try_from(index * 2 + usize::from(is_callee)).unwrap_or(u16::MAX),
-            seed: plan.seed,
-        };
-        let readable = Vec::new();
-        let mut driver = Driver::new(setup);
-        driver.set_wall(wall_at_zero);
-        Some(Self { driver, links, service, readable, received: Received::default() })
-    }
-
-    /// Reads what has come, a batch of each socket.
-    fn read(&mut self, batch: &mut RecvBatch, clock: Clock) -> io::Result<()> {
-        for link in std::mem::take(&mut self.readable) {
-            match &mut self.links {
-                Links::Udp(datagrams) => {
-                    let Some(socket) = datagrams.sockets.get_mut(link as usize) else { continue };
-                    socket.socket.recv(batch)?;
-                    if batch.is_full() {
-                        self.readable.push(link);
-                    }
-                    if batch.is_empty() {
-                        continue;
-                    }
-                    let pair = clock.pair();
-                    for datagram in batch.iter() {
-                        let arrived = pair.arrival(datagram.arrival);
-                        let from = (link, datagram.peer);
-                        match &mut self.service {
-                            Some(service) if service.applies(datagram.bytes) => {
-                                service.handle_message(arrived, from, datagram.bytes);
-                            }
-                            _ => self.driver.handle_message(pair.monotonic, arrived, from, datagram.bytes, datagrams),
-                        }
-                    }
-                }
-                Links::Tcp(streams) => {
-                    if link == LISTENER {
-                        streams.accept();
-                        continue;
-                    }
-                    let now = clock.now();
-                    streams.read(link, &mut self.received);
-                    let Some(peer) = self.received.peer else { continue };
-                    let mut start = 0;
-                    for end in &self.received.ends {
-                        let bytes = self.received.bytes.get(start..*end).unwrap_or(&[]);
-                        start = *end;
-                        match &mut self.service {
-                            Some(service) if service.applies(bytes) => service.handle_message(now, (link, peer), bytes),
-                            _ => self.driver.handle_message(now, now, (link, peer), bytes, streams.as_mut()),
-                        }
-                    }
-                    if self.received.is_closed {
-                        streams.forget(link);
-                        self.driver.handle_closed(now, link, streams.as_mut());
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
-
-    /// Does what is due.
-    fn turn(&mut self, now: Timestamp) {
-        if let Some(service) = &mut self.service {
-            while let Some(job) = service.poll_done(now) {
-                let from = (job.link, job.peer);
-                self.driver.handle_message(now, now, from, &job.bytes, self.links.outbox());
-                service.recycle(job);
-            }
-        }
-        if self.driver.poll_timeout().is_some_and(|at| at <= now) {
-            self.driver.handle_timeout(now, self.links.outbox());
-        }
-    }
-}
 
 /// What a thread has of the phase that is going on.
 #[derive(Debug)]
@@ -271,15 +59,25 @@ struct Going {
     /// What the choice of scripts begins with.
     seed: u64,
     moments: Option<Peekable<Moments>>,
+    /// What users do, where that is what the phase is about.
+    habits: Option<Habits>,
     /// The number of the next session among those of all threads.
     number: u64,
     /// Closed loops: sessions at once.
     outstanding: u64,
+    /// Where one was refused, while so many were going on: until when no other is tried, unless one of them ends.
+    held: Option<(u64, Timestamp)>,
     /// Since when it is counted, and whether that has come.
     counted_from: Timestamp,
     is_warm: bool,
-    /// The last one has begun.
+    /// The number with which counting began.
+    first_counted: u64,
+    /// When the last one has begun, or when the phase's time is over.
     last_begun: Option<Timestamp>,
+    /// Calls that were carried until then, once it has come.
+    carried_in_time: Option<u64>,
+    /// There were no more arrivals, although more were asked for.
+    is_used_up: bool,
     is_done: bool,
     links_before: LinkCounts,
     drops_before: u64,
@@ -289,10 +87,21 @@ struct Going {
 }
 
 impl Going {
+    /// The number that no session reaches. Calls of the warm-up are beside those that were asked for.
+    fn limit(&self, what: &Phase, thread: usize) -> u64 {
+        let limit = what.calls.filter(|_| self.is_warm).unwrap_or(u64::MAX);
+        limit.saturating_add(self.first_counted.saturating_sub(thread as u64))
+    }
+
     /// When this thread's next session should begin.
     fn next_arrival(&mut self) -> Option<Timestamp> {
-        let moments = self.moments.as_mut().filter(|_| self.last_begun.is_none())?;
-        moments.peek().map(|at| self.begins + Duration::from_nanos(*at))
+        if self.last_begun.is_some() {
+            return self.last_begun.filter(|_| self.carried_in_time.is_none());
+        }
+        if let Some(habits) = &self.habits {
+            return habits.next_at();
+        }
+        self.moments.as_mut()?.peek().map(|at| self.begins + Duration::from_nanos(*at))
     }
 }
 
@@ -309,6 +118,8 @@ pub(super) struct Worker {
     callee: Option<End>,
     batch: RecvBatch,
     margin: Duration,
+    /// The first times of users, for each phase, until it begins.
+    habits: Vec<Option<Habits>>,
     /// Moments at which calls should have begun that were begun in this round.
     dues: Vec<Timestamp>,
     published: Timestamp,
@@ -322,8 +133,8 @@ impl Worker {
         prepared: Prepared,
         clock: Clock,
     ) -> Result<Self, PlanError> {
-        let wrong = |error: &dyn std::fmt::Display| PlanError(error.to_string());
-        let Prepared { poll, caller, callee } = prepared;
+        let wrong = cannot;
+        let Prepared { poll, caller, callee, mut service } = prepared;
         let direct = callee.as_ref().and_then(|links| links.addresses().first().copied());
         let remote = plan.remote.or(direct).ok_or_else(|| PlanError("there is nobody to call".to_owned()))?;
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)
@@ -333,7 +144,7 @@ impl Worker {
             .map_err(|error| wrong(&error))?;
         let pair = clock.pair();
         let wall_at_zero = Duration::from_nanos(pair.real.0.saturating_sub(pair.monotonic.as_nanos()));
-        let end = |who, links: Option<Links>, token_of: fn(u32) -> Token| -> Result<Option<End>, PlanError> {
+        let mut end = |who, links: Option<Links>, token_of: fn(u32) -> Token| -> Result<Option<End>, PlanError> {
             let Some(mut links) = links else { return Ok(None) };
             match &mut links {
                 Links::Udp(datagrams) => {
@@ -345,7 +156,8 @@ impl Worker {
                     streams.open_shared(remote);
                 }
             }
-            Ok(End::new(plan, index, who, links, (remote, wall_at_zero)))
+            let service = if who == Who::Callee { service.take() } else { None };
+            Ok(End::new(plan, index, who, links, service, (remote, wall_at_zero)))
         };
         let callee = end(Who::Callee, callee, callee_token)?;
         let caller = end(Who::Caller, caller, caller_token)?;
@@ -360,6 +172,7 @@ impl Worker {
             callee,
             batch: RecvBatch::new(),
             margin: MARGINS.0 * 3,
+            habits: users::prepare(plan, index),
             dues: Vec::with_capacity(BURST),
             published: Timestamp::ZERO,
         })
@@ -370,7 +183,7 @@ impl Worker {
         let mut events = Events::with_capacity(1024);
         let mut going: Option<Going> = None;
         loop {
-            let phase = self.shared.phase.load(Ordering::Relaxed);
+            let phase = self.shared.phase.load(Ordering::Acquire);
             let is_current = going.as_ref().is_some_and(|going| going.phase == phase);
             if !is_current {
                 if let Some(going) = going.take() {
@@ -391,6 +204,7 @@ impl Worker {
                 end.turn(now);
             }
             if let Some(going) = &mut going {
+                self.end_warm_up(going, now);
                 self.begin_due(going, now);
             }
             if !self.dues.is_empty() {
@@ -418,22 +232,30 @@ impl Worker {
             _ => None,
         };
         let outstanding = match what.load {
-            Load::Closed(all) => (all / threads + usize::from(self.index < all % threads)) as u64,
+            Load::Closed(all) => {
+                (all / threads + usize::from(self.index < all % threads)).min(plan.max_sessions) as u64
+            }
             _ => 0,
         };
         for end in [&mut self.caller, &mut self.callee].into_iter().flatten() {
             end.driver.restart_meter();
         }
+        let habits = self.habits(phase, what, begins);
         Some(Going {
             phase,
+            habits,
             begins,
             seed,
             moments,
             number: self.index as u64,
             outstanding,
+            held: None,
             counted_from: begins + what.warm_up,
             is_warm: what.warm_up.is_zero(),
+            first_counted: self.index as u64,
             last_begun: None,
+            carried_in_time: None,
+            is_used_up: false,
             is_done: false,
             links_before: self.link_counts(),
             drops_before: self.service_drops(),
@@ -497,6 +319,26 @@ impl Worker {
         Ok(())
     }
 
+    /// Counts anew behind the warm-up: who is due in it has begun by then and nobody else, however late this thread is, so
+    /// that what is counted depends on the law of arrivals alone.
+    fn end_warm_up(&mut self, going: &mut Going, now: Timestamp) {
+        // What had its last arrival in the warm-up is never counted.
+        if going.is_warm || now < going.counted_from || going.last_begun.is_some_and(|last| last < going.counted_from) {
+            return;
+        }
+        if going.next_arrival().is_some_and(|at| at < going.counted_from) {
+            return;
+        }
+        going.is_warm = true;
+        self.dues.clear();
+        going.first_counted = going.number;
+        for end in [&mut self.caller, &mut self.callee].into_iter().flatten() {
+            end.driver.restart_meter();
+        }
+        (going.links_before, going.cpu_before) = (self.link_counts(), cpu_time());
+        going.drops_before = self.service_drops();
+    }
+
     /// Begins the sessions that are due.
     fn begin_due(&mut self, going: &mut Going, now: Timestamp) {
         let plan = Arc::clone(&self.plan);
@@ -504,53 +346,64 @@ impl Worker {
         if going.last_begun.is_some() || now < going.begins {
             return;
         }
+        if let Load::Habits(list) = &what.load {
+            return self.begin_habits(going, list, what, now);
+        }
         let is_stopped = self.shared.stop.load(Ordering::Relaxed);
-        let is_over = is_stopped || what.time.is_some_and(|time| now >= going.begins + what.warm_up + time);
-        let (mut begun, limit) = (0, what.calls.unwrap_or(u64::MAX));
+        let until = what.time.map(|time| going.begins + what.warm_up + time);
+        let is_over = is_stopped || until.is_some_and(|until| now >= until);
+        let mut begun = 0;
         while begun < BURST {
+            let limit = going.limit(what, self.index);
             let at = match (&what.load, &mut going.moments) {
                 (Load::Open(_), Some(moments)) => match moments.peek() {
                     Some(at) => going.begins + Duration::from_nanos(*at),
-                    None => return going.last_begun = Some(now),
+                    None => {
+                        let is_limited = what.calls.is_some() || until.is_some();
+                        going.is_used_up = is_limited && going.number < limit && until.is_none_or(|until| now < until);
+                        return going.last_begun = Some(now);
+                    }
                 },
                 (Load::Closed(_), _) => {
                     let end = if what.who == Who::Caller { &self.caller } else { &self.callee };
                     let unfinished = end.as_ref().map_or(u64::MAX, |end| end.driver.own());
-                    if unfinished >= going.outstanding && !is_over {
+                    let is_held = going.held.is_some_and(|(count, until)| unfinished >= count && now < until);
+                    if (unfinished >= going.outstanding || is_held) && !is_over {
                         return;
                     }
                     now
                 }
                 _ => {
-                    if is_over || what.calls.is_some_and(|limit| self.answered() >= limit) {
+                    if is_over || going.is_warm && what.calls.is_some_and(|limit| self.answered() >= limit) {
                         going.last_begun = Some(now);
                     }
                     return;
                 }
             };
             // What was due before the time was up is begun all the same, late as it is.
-            let is_behind = what.time.is_some_and(|time| at >= going.begins + what.warm_up + time);
-            if going.number >= limit || is_behind || is_stopped {
-                going.last_begun = Some(now);
-                return;
+            let is_behind = until.is_some_and(|until| at >= until);
+            if going.number >= limit || is_stopped {
+                return going.last_begun = Some(now);
+            }
+            if is_behind {
+                // Until its time is over, the phase goes on without arrivals.
+                return going.last_begun = until;
             }
             if at > now {
                 return;
             }
+            self.end_warm_up(going, now);
             if let Some(moments) = &mut going.moments {
                 moments.next();
                 self.dues.push(at);
             }
-            let pick = |range: &std::ops::Range<u32>| {
-                let length = u64::from(range.end - range.start).max(1);
-                range.start + u32::try_from(going.number % length).unwrap_or(0)
-            };
-            let users = (pick(&what.callers), pick(&what.callees));
+            let users = (nth(&what.callers, going.number), nth(&what.callees, going.number));
             let end = if what.who == Who::Caller { &mut self.caller } else { &mut self.callee };
             if let Some(end) = end {
                 // A refusal is counted where it happens.
                 let script = what.mix.pick(going.seed, going.number);
-                let _ = end.driver.begin(now, script, users, end.links.outbox());
+                let is_refused = end.driver.begin_late((now, at), script, users, end.links.outbox()).is_err();
+                going.held = is_refused.then(|| (end.driver.own(), now + HELD_FOR));
             }
             going.number += plan.threads.max(1) as u64;
             begun += 1;
@@ -577,27 +430,25 @@ impl Worker {
     fn look_after(&mut self, going: &mut Going, now: Timestamp) {
         self.obey_scripts();
         let Some(what) = self.plan.phases.get(going.phase) else { return };
-        if !going.is_warm && now >= going.counted_from {
-            going.is_warm = true;
-            for end in [&mut self.caller, &mut self.callee].into_iter().flatten() {
-                end.driver.restart_meter();
-            }
-            (going.links_before, going.cpu_before) = (self.link_counts(), cpu_time());
-            going.drops_before = self.service_drops();
+        // Who ends a run by hand does not wait for the last call.
+        let is_stopped = self.shared.stop.load(Ordering::Relaxed);
+        if is_stopped && going.last_begun.is_some_and(|last| last > now) {
+            going.last_begun = Some(now);
+        }
+        if going.carried_in_time.is_none() && going.last_begun.is_some_and(|last| now >= last) {
+            going.carried_in_time = Some(self.meter_of(what.who).ended_well());
         }
         let since = now.saturating_since(going.counted_from);
         if going.is_warm && going.series.is_due(since) {
             going.series.note(since, self.meter_of(what.who));
         }
-        if let (Some(last), false) = (going.last_begun, going.is_done) {
+        if let (Some(last), false) = (going.last_begun.filter(|last| now >= *last), going.is_done) {
             let unfinished: u64 = [&self.caller, &self.callee]
                 .into_iter()
                 .flatten()
                 .map(|end| end.driver.meter().began.unfinished + end.driver.meter().answered.unfinished)
                 .sum();
             let is_aborted = self.shared.abort.load(Ordering::Relaxed);
-            // Who ends a run by hand does not wait for the last call.
-            let is_stopped = self.shared.stop.load(Ordering::Relaxed);
             let drain = if is_stopped { what.drain.min(DRAIN_WHEN_STOPPED) } else { what.drain };
             if unfinished == 0 || is_aborted || now >= last + drain {
                 going.is_done = true;
@@ -659,26 +510,51 @@ impl Worker {
     /// Says what came of a phase.
     fn report(&mut self, going: &Going, reports: &Sender<(usize, PhaseReport)>) {
         let Some(what) = self.plan.phases.get(going.phase) else { return };
-        let ended = going.last_begun.unwrap_or_else(|| self.clock.now());
-        let meter = |end: &Option<End>| end.as_ref().map_or_else(Meter::default, |end| end.driver.meter().clone());
+        let now = self.clock.now();
+        let ended = going.last_begun.unwrap_or(now).min(now);
+        let meter = |end: &Option<End>| {
+            let end = end.as_ref().filter(|_| going.is_warm);
+            end.map_or_else(Meter::default, |end| end.driver.closing_meter(now))
+        };
         let mut series = going.series.clone();
-        series.note(self.clock.now().saturating_since(going.counted_from), self.meter_of(what.who));
+        let links = self.link_counts();
+        let mut cpu = cpu_time().saturating_sub(going.cpu_before);
+        let mut service_drops = self.service_drops() - going.drops_before;
+        if going.is_warm {
+            series.note(now.saturating_since(going.counted_from), self.meter_of(what.who));
+        } else {
+            (cpu, service_drops) = (Duration::ZERO, 0);
+        }
         let report = PhaseReport {
             name: what.name.clone(),
             is_measured: what.is_measured,
             who: what.who,
             counted_from: going.counted_from,
             elapsed: ended.saturating_since(going.counted_from),
+            carried_in_time: going
+                .carried_in_time
+                .filter(|_| going.is_warm)
+                .unwrap_or_else(|| if going.is_warm { self.meter_of(what.who).ended_well() } else { 0 }),
+            is_warm: going.is_warm,
+            is_used_up: going.is_used_up,
+            users: going.habits.as_ref().map(|_| what.callers.end - what.callers.start),
+            scripts: Vec::new(),
             caller: meter(&self.caller),
             callee: meter(&self.callee),
-            links: self.link_counts().since(&going.links_before),
-            cpu: cpu_time().saturating_sub(going.cpu_before),
-            service_drops: self.service_drops() - going.drops_before,
+            links: links.since(&going.links_before),
+            cpu,
+            service_drops,
             series,
         };
         // Nobody listens only where the run has failed already.
         let _ = reports.send((going.phase, report));
     }
+}
+
+/// The user of a range whose turn it is.
+fn nth(range: &std::ops::Range<u32>, number: u64) -> u32 {
+    let length = u64::from(range.end - range.start).max(1);
+    range.start + u32::try_from(number % length).unwrap_or(0)
 }
 
 fn nanos(time: Duration) -> u64 {

@@ -1,5 +1,7 @@
 //! What a session has asked for and not got yet: the state that RFC 6076's metrics need of each session.
 
+use std::time::Duration;
+
 use strowger_foundation::Timestamp;
 
 use super::Metrics;
@@ -15,6 +17,10 @@ pub struct Attempt {
     asked: Timestamp,
     /// When the INVITE's first response came that says something; from its 2xx on, when that came.
     told: Timestamp,
+    /// The longest time from a request to its 2xx, in microseconds.
+    slowest_us: u32,
+    /// How long after its moment the session began, in microseconds.
+    late_us: u32,
 }
 
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -71,6 +77,25 @@ impl Attempt {
             (Verb::Bye, Stage::Leaving) => self.on_bye_response(status, at, metrics),
             _ => {}
         }
+    }
+
+    /// The session began so long after the moment that the law of arrivals said.
+    pub fn on_begin(&mut self, late: Duration) {
+        self.late_us = u32::try_from(late.as_micros()).unwrap_or(u32::MAX);
+    }
+
+    /// A request was answered with 2xx, so long after it was sent. Of the session's first one, how long that was after the
+    /// request was due.
+    pub fn on_success(&mut self, after: Duration) -> Option<Duration> {
+        let is_first = self.slowest_us == 0;
+        self.slowest_us = self.slowest_us.max(u32::try_from(after.as_micros()).unwrap_or(u32::MAX)).max(1);
+        is_first.then(|| after + Duration::from_micros(u64::from(self.late_us)))
+    }
+
+    /// The longest time from a request of the session to its 2xx; zero where there was none.
+    #[must_use]
+    pub const fn slowest(&self) -> Duration {
+        Duration::from_micros(self.slowest_us as u64)
     }
 
     fn on_register_response(&mut self, status: u16, at: Timestamp, metrics: &mut Metrics) {
@@ -178,8 +203,6 @@ impl Attempt {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
-
     use super::*;
     use crate::meter::Times;
 

@@ -52,6 +52,14 @@ impl Sparse {
         self.0.iter().map(|(_, count)| u64::from(*count)).sum()
     }
 
+    /// How many do not exceed `limit`, exact to a percent of it.
+    #[must_use]
+    pub fn within(&self, limit: Duration) -> u64 {
+        let limit = u64::try_from(limit.as_nanos()).unwrap_or(u64::MAX);
+        let fitting = self.0.iter().filter(|(value, _)| *value <= limit);
+        fitting.map(|(_, count)| u64::from(*count)).sum()
+    }
+
     /// The value that a share (0 to 1) of them does not exceed; zero where there are none.
     #[must_use]
     #[expect(clippy::cast_precision_loss, clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "a rank")]
@@ -95,9 +103,18 @@ pub struct Slice {
     pub latency: Sparse,
     /// How late calls began.
     pub lateness: Sparse,
+    /// Of each call of this end that was carried in it, the longest of its times from a request to its 2xx; calls that began in
+    /// the warm-up are here, too, for the server carried them now.
+    pub ended: Sparse,
 }
 
 impl Slice {
+    /// Calls that were carried in it, whenever they began: throughput is made of these.
+    #[must_use]
+    pub fn ended_well(&self) -> u64 {
+        self.carried.max(self.ended.count())
+    }
+
     /// What follows directly becomes part of it.
     fn append(&mut self, next: &Self) {
         let unfinished = next.unfinished;
@@ -116,6 +133,7 @@ impl Slice {
         self.repeats += other.repeats;
         self.latency.merge(&other.latency);
         self.lateness.merge(&other.lateness);
+        self.ended.merge(&other.ended);
     }
 }
 
@@ -126,6 +144,7 @@ struct Before {
     repeats: u64,
     latency: Option<(Verb, Times)>,
     lateness: Option<Times>,
+    ended: Option<Times>,
 }
 
 /// The slices of a phase, one after the other from its beginning.
@@ -169,12 +188,14 @@ impl Series {
                 Sparse::between(earlier.map(|(_, times)| times.histogram()), times.histogram())
             }),
             lateness: Sparse::between(before.lateness.as_ref().map(Times::histogram), meter.lateness.histogram()),
+            ended: Sparse::between(before.ended.as_ref().map(Times::histogram), meter.ended.histogram()),
         };
         self.before = Before {
             accounts,
             repeats: meter.repeats_sent,
             latency: latency.map(|(verb, times)| (verb, times.clone())),
             lateness: Some(meter.lateness.clone()),
+            ended: Some(meter.ended.clone()),
         };
         // What is noted late belongs to where it is noted.
         while self.is_due(since.saturating_sub(self.width)) {
@@ -240,11 +261,12 @@ pub(crate) fn accounts_of(meter: &Meter) -> Accounts {
     Accounts { offered: meter.answered.sent + meter.answered.refused, ..meter.answered }
 }
 
-/// The method that calls are about: INVITE where there is one, else the one answered most often.
+/// The method that calls are about: INVITE where one was sent, else the one sent most often, whether it was answered or not.
 pub(crate) fn main_verb(meter: &Meter) -> Option<Verb> {
-    let successes = || meter.answers().filter(|(_, answer, _)| *answer == Answer::Success);
-    let invite = successes().find(|(verb, ..)| *verb == Verb::Invite);
-    invite.or_else(|| successes().max_by_key(|(.., times)| times.count())).map(|(verb, ..)| verb)
+    let answered = |verb| meter.answer(verb, Answer::Success).map_or(0, Times::count);
+    let asked = |verb: &Verb| (meter.asked(*verb), answered(*verb));
+    let verbs = || Verb::ALL.into_iter().filter(|verb| *verb != Verb::Ack && asked(verb) != (0, 0));
+    verbs().find(|verb| *verb == Verb::Invite).or_else(|| verbs().max_by_key(asked))
 }
 
 #[cfg(test)]

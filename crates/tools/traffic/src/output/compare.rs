@@ -5,6 +5,14 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::data::Run;
+use super::words::{float, grouped, number, seconds};
+
+/// The part of a value by which another may differ and count as the same: the ratio is shown as 1.
+const SAME: f64 = 5e-4;
+/// The same of times and of what is measured once for a call: a histogram is exact to one percent, and so is each of both.
+const SAME_TIME: f64 = 0.02;
+/// The part by which the lengths of two runs may differ.
+const SAME_LENGTH: f64 = 0.01;
 
 /// Which of two values is the better one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -28,6 +36,8 @@ pub struct Row {
     pub a: Option<f64>,
     /// Of the second.
     pub b: Option<f64>,
+    /// For how many calls of each run a count stands, where it is to be judged by the call.
+    pub of_calls: Option<(u64, u64)>,
     /// Which is better.
     pub better: Better,
     /// The intervals of confidence of both lie apart; `None` where there are none.
@@ -44,12 +54,16 @@ impl Row {
         }
     }
 
-    /// `better` or `worse`: what the second run is; `None` where they are equal, or it does not matter.
+    /// `better` or `worse`: what the second run is; `None` where they are as good as equal, or it does not matter.
     #[must_use]
     pub fn verdict(&self) -> Option<&'static str> {
-        let (a, b) = (self.a?, self.b?);
+        let (mut a, mut b) = (self.a?, self.b?);
+        if let Some((of_a, of_b)) = self.of_calls {
+            (a, b) = (a / float(of_a.max(1)), b / float(of_b.max(1)));
+        }
+        let same = if matches!(self.unit, "ms" | "µs") { SAME_TIME } else { SAME };
         match self.better {
-            _ if a == b => None,
+            _ if (b - a).abs() <= same * a.abs() => None,
             Better::Neither => None,
             Better::Higher => Some(if b > a { "better" } else { "worse" }),
             Better::Lower => Some(if b < a { "better" } else { "worse" }),
@@ -60,6 +74,8 @@ impl Row {
 /// Two runs beside each other.
 #[derive(Clone, Debug)]
 pub struct Comparison {
+    /// What the runs are called: the first, the second.
+    pub names: [String; 2],
     /// What makes them hard to compare.
     pub warnings: Vec<String>,
     /// The figures, in the order in which they matter.
@@ -73,11 +89,11 @@ pub fn compare(a: &Run, b: &Run) -> Comparison {
     let mut row = |name: &str, unit, better, of: &dyn Fn(&Run) -> Option<f64>| {
         let (a, b) = (of(a), of(b));
         if a.is_some() || b.is_some() {
-            rows.push(Row { name: name.to_owned(), unit, a, b, better, is_significant: None });
+            rows.push(Row { name: name.to_owned(), unit, a, b, of_calls: None, better, is_significant: None });
         }
     };
-    row("offered", "/s", Better::Neither, &|run| Some(run.offered_per_s));
-    row("carried", "/s", Better::Higher, &|run| Some(run.carried_per_s));
+    row("offered", "/s", Better::Neither, &|run| has_rate(run).then_some(run.offered_per_s));
+    row("carried", "/s", Better::Higher, &|run| has_rate(run).then_some(run.carried_per_s));
     row("carried of sent", "%", Better::Higher, &|run| Some(100.0 * run.carried_share));
     row("lost", "", Better::Lower, &|run| Some(float(run.lost)));
     row("failed", "", Better::Lower, &|run| Some(float(run.failed)));
@@ -111,10 +127,28 @@ pub fn compare(a: &Run, b: &Run) -> Comparison {
     }
     row("generator: CPU a call", "µs", Better::Neither, &|run| Some(run.generator.cpu_us_per_call));
     row("generator: late at p99", "µs", Better::Neither, &|run| Some(run.generator.lateness_us.p99));
-    if let Some(carried) = rows.iter_mut().find(|row| row.name == "carried") {
-        carried.is_significant = lies_apart(a, b, "carried_per_s");
+    judge(&mut rows, a, b);
+    Comparison { names: ["first".to_owned(), "second".to_owned()], warnings: warnings(a, b), rows }
+}
+
+/// What is known of the figures beside their sizes: their intervals of confidence, and for how many calls counts stand.
+fn judge(rows: &mut [Row], a: &Run, b: &Run) {
+    let main = a.latency().map(|row| format!("{} to {}", row.method, row.answer)).unwrap_or_default();
+    let latency = format!("{main}: p99");
+    let counts = ["lost", "failed", "sent again", "server: drops"];
+    for row in rows {
+        row.is_significant = match row.name.as_str() {
+            "carried" => lies_apart(a, b, "carried_per_s"),
+            name if name == latency => lies_apart(a, b, "latency_p99_us"),
+            _ => None,
+        };
+        row.of_calls = counts.contains(&row.name.as_str()).then_some((a.sent, b.sent));
     }
-    Comparison { warnings: warnings(a, b), rows }
+}
+
+/// Whether the run was long enough for rates: the report of a shorter one says none.
+fn has_rate(run: &Run) -> bool {
+    run.offered_per_s > 0.0
 }
 
 fn lies_apart(a: &Run, b: &Run, name: &str) -> Option<bool> {
@@ -128,6 +162,11 @@ fn warnings(a: &Run, b: &Run) -> Vec<String> {
         if one != two {
             warnings.push(format!("the {what} differ: {one} and {two}"));
         }
+    }
+    let differs = |one: f64, two: f64| (one - two).abs() > SAME_LENGTH * one.max(two);
+    if differs(float(a.sent), float(b.sent)) || differs(a.elapsed_s, b.elapsed_s) {
+        let [one, two] = [a, b].map(|run| format!("{} calls in {}", grouped(run.sent), seconds(run.elapsed_s)));
+        warnings.push(format!("the lengths differ: {one} and {two}; counts are judged by the call"));
     }
     if a.declared != b.declared {
         warnings.push("the declared parameters differ".to_owned());
@@ -144,6 +183,33 @@ fn warnings(a: &Run, b: &Run) -> Vec<String> {
 }
 
 impl Comparison {
+    /// With names for the runs.
+    #[must_use]
+    pub fn named(self, names: &[String; 2]) -> Self {
+        Self { names: names.clone(), ..self }
+    }
+
+    /// The figures that matter most, in a sentence.
+    #[must_use]
+    pub fn summary(&self) -> String {
+        let [first, second] = &self.names;
+        let find = |wanted: &dyn Fn(&str) -> bool| self.rows.iter().find(|row| wanted(&row.name));
+        let times = |row: &Row| row.ratio().map(|ratio| format!("{} ×", number(ratio)));
+        let mut parts = Vec::new();
+        let mut part =
+            |row: Option<&Row>, what: &str| parts.extend(row.and_then(times).map(|times| format!("{times} {what}")));
+        part(find(&|name| name == "carried"), "the calls");
+        part(find(&|name| name == "server: CPU a call"), "the CPU a call");
+        part(find(&|name| name == "server: memory"), "the memory");
+        part(find(&|name| name.ends_with("to 2xx: p50")), "the median latency");
+        part(find(&|name| name.ends_with("to 2xx: p99")), "the 99th percentile");
+        match parts.split_last() {
+            None => format!("{second} and {first} have no figure in common."),
+            Some((last, [])) => format!("{second} has {last} of {first}."),
+            Some((last, others)) => format!("{second} has {} and {last} of {first}.", others.join(", ")),
+        }
+    }
+
     /// A table for people.
     #[must_use]
     pub fn to_text(&self) -> String {
@@ -155,10 +221,11 @@ impl Comparison {
         let shown = |value: Option<f64>| value.map_or_else(|| "-".to_owned(), figure);
         let width =
             self.rows.iter().map(|row| row.name.chars().count() + row.unit.chars().count() + 3).max().unwrap_or(0);
-        let _ = writeln!(text, "{:<width$} {:>12} {:>12} {:>9}", "", "first", "second", "ratio");
+        let [first, second] = self.names.each_ref().map(|name| short(name));
+        let _ = writeln!(text, "{:<width$} {first:>12} {second:>12} {:>9}", "", "ratio");
         for row in &self.rows {
             let name = if row.unit.is_empty() { row.name.clone() } else { format!("{} ({})", row.name, row.unit) };
-            let ratio = row.ratio().map_or_else(|| "-".to_owned(), |ratio| format!("{ratio:.3}"));
+            let ratio = row.ratio().map_or_else(|| "-".to_owned(), figure);
             let mut verdict = row.verdict().unwrap_or("").to_owned();
             if row.is_significant == Some(false) && !verdict.is_empty() {
                 verdict.push_str(", within the confidence intervals");
@@ -166,6 +233,7 @@ impl Comparison {
             let line = format!("{name:<width$} {:>12} {:>12} {ratio:>9}  {verdict}", shown(row.a), shown(row.b));
             let _ = writeln!(text, "{}", line.trim_end());
         }
+        let _ = writeln!(text, "\n{}", self.summary());
         text
     }
 
@@ -180,23 +248,23 @@ impl Comparison {
                     "verdict": row.verdict(), "is_significant": row.is_significant })
             })
             .collect();
-        json!({ "warnings": self.warnings, "rows": rows })
+        json!({ "names": self.names, "summary": self.summary(), "warnings": self.warnings, "rows": rows })
     }
 }
 
+/// A name that fits into its column.
+fn short(name: &str) -> String {
+    if name.chars().count() <= 12 { name.to_owned() } else { name.chars().take(11).chain(['…']).collect() }
+}
+
 /// A number with as many digits as say something.
-fn figure(value: f64) -> String {
+pub(super) fn figure(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
         size if size < 10.0 => format!("{value:.3}"),
         size if size < 1_000.0 => format!("{value:.2}"),
         _ => format!("{value:.0}"),
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "for people")]
-const fn float(number: u64) -> f64 {
-    number as f64
 }
 
 #[cfg(test)]
@@ -224,8 +292,14 @@ mod tests {
         let cpu = row(&comparison, "server: CPU a call");
         assert!((cpu.ratio().expect("both") - 0.5).abs() < 0.01, "{cpu:?}");
         assert_eq!(row(&comparison, "lost").ratio(), None, "0 of 0");
-        assert_eq!(row(&comparison, "failed").verdict(), None, "equal");
-        assert!(comparison.warnings.is_empty());
+        assert_eq!(row(&comparison, "failed").verdict(), Some("better"), "as many of twice the calls");
+        assert!(
+            matches!(comparison.warnings.as_slice(), [one] if one.contains("the lengths differ")),
+            "twice the calls"
+        );
+        let summary = comparison.named(&["ours".to_owned(), "theirs".to_owned()]).summary();
+        assert!(summary.starts_with("theirs has 2") && summary.ends_with("of ours."), "{summary}");
+        assert!(summary.contains("0.5 × the CPU a call"), "{summary}");
     }
 
     #[test]
@@ -235,6 +309,39 @@ mod tests {
         let comparison = compare(&a, &b);
         assert_eq!(row(&comparison, "carried").is_significant, Some(false));
         assert!(comparison.to_text().contains("better, within the confidence intervals"));
+    }
+
+    #[test]
+    fn what_a_histogram_cannot_tell_apart_is_no_difference() {
+        let (a, mut b) = (run(10, 20), run(10, 20));
+        for row in &mut b.answers {
+            (row.us.p50, row.us.p99) = (row.us.p50 * 1.01, row.us.p99 * 1.03);
+        }
+        let comparison = compare(&a, &b);
+        assert_eq!(row(&comparison, "INVITE to 2xx: p50").verdict(), None, "within what each is exact to");
+        let p99 = row(&comparison, "INVITE to 2xx: p99");
+        assert_eq!(p99.verdict(), Some("worse"));
+        assert_eq!(p99.is_significant, Some(false), "the slices scatter alike");
+        b.server.as_mut().expect("a server").cpu_us_per_call *= 1.01;
+        assert_eq!(row(&compare(&a, &b), "server: CPU a call").verdict(), None);
+    }
+
+    /// Twice the calls lose twice as many.
+    #[test]
+    fn counts_are_judged_by_the_call() {
+        let (mut a, mut b) = (run(10, 20), run(10, 20));
+        (a.sent, a.lost, b.sent, b.lost) = (1_000, 10, 2_000, 20);
+        (a.repeats_sent, b.repeats_sent) = (100, 150);
+        let comparison = compare(&a, &b);
+        assert_eq!(row(&comparison, "lost").verdict(), None);
+        assert_eq!(row(&comparison, "sent again").verdict(), Some("better"), "100 of 1000, 150 of 2000");
+        let warned = comparison
+            .warnings
+            .iter()
+            .any(|text| text.contains("1\u{202f}000 calls in") && text.contains("by the call"));
+        assert!(warned, "{:?}", comparison.warnings);
+        b.sent = 1_001;
+        assert!(compare(&a, &b).warnings.is_empty());
     }
 
     #[test]
@@ -262,9 +369,52 @@ mod tests {
         let text = compare(&a, &b).to_text();
         assert!(text.contains("! the workloads differ: proxy-200 and baseline"), "{text}");
         assert!(text.contains("! in the second run the generator was the bottleneck: late"), "{text}");
-        let lines: Vec<_> = text.lines().skip(2).collect();
+        let lines: Vec<_> = text.lines().skip(2).take_while(|line| !line.is_empty()).collect();
         let end = |line: &str| line.find("ratio").map(|at| at + "ratio".len());
         let columns = end(lines[0]).expect("a heading");
         assert!(lines.iter().skip(1).all(|line| line.chars().count() >= columns), "aligned:\n{text}");
+    }
+
+    /// A file may be damaged, or somebody else's: each number of a report becomes one that no run has.
+    #[test]
+    fn no_number_in_a_file_stops_the_tables_and_pages() {
+        use super::super::{histograms, intervals, page, page_of_two};
+        let sound = example(9, 20);
+        let mut leaves = Vec::new();
+        paths(&sound, String::new(), &mut leaves);
+        let extremes = [json!(u64::MAX), json!(5e-324), json!(f64::MAX), json!(-f64::MAX)];
+        let good = Run::from_json(&sound).expect("a report");
+        let mut read = 0;
+        // Rows that are alike are read alike: the first of each list.
+        for leaf in leaves.iter().filter(|leaf| !leaf.contains("rows/") || leaf.contains("rows/0/")) {
+            for extreme in &extremes {
+                let mut report = sound.clone();
+                *report.pointer_mut(leaf).expect("a leaf") = extreme.clone();
+                let Ok(run) = Run::from_json(&report) else { continue };
+                read += 1;
+                let comparison = compare(&good, &run);
+                let pages = [page(&run), page_of_two(&good, &run, &comparison), intervals(&run), histograms(&run)];
+                assert!(pages.iter().all(|page| !page.is_empty()), "{leaf} {extreme}");
+            }
+        }
+        assert!(read > 200, "{read}");
+    }
+
+    /// Where numbers stand.
+    fn paths(value: &Value, at: String, found: &mut Vec<String>) {
+        match value {
+            Value::Object(fields) => fields.iter().for_each(|(name, value)| {
+                paths(value, format!("{at}/{}", name.replace('~', "~0").replace('/', "~1")), found);
+            }),
+            Value::Array(values) => {
+                values
+                    .iter()
+                    .enumerate()
+                    .take(2)
+                    .for_each(|(index, value)| paths(value, format!("{at}/{index}"), found));
+            }
+            Value::Number(_) => found.push(at),
+            _ => {}
+        }
     }
 }

@@ -2,12 +2,13 @@
 
 use std::fmt::Write as _;
 
+use super::charts::count_of;
 use super::data::Run;
 
 /// The slices of a run; rates a second, times in microseconds.
 #[must_use]
 pub fn intervals(run: &Run) -> String {
-    let mut text = "at_s,offered,refused,carried,lost,failed,unfinished,repeats,answered,mean_us,p50_us,p95_us,p99_us,late_p99_us,\
+    let mut text = "at_s,offered,refused,carried,lost,failed,unfinished,repeats,answered,mean_us,p50_us,p90_us,p95_us,p99_us,late_p99_us,\
         server_user,server_system,server_resident_bytes,server_drops\n"
         .to_owned();
     let server = run.server.as_ref().map_or(&[][..], |server| &server.rows);
@@ -16,7 +17,7 @@ pub fn intervals(run: &Run) -> String {
         // Writing to a String cannot fail.
         let _ = write!(
             text,
-            "{},{},{},{},{},{},{},{},{},{:.1},{:.1},{:.1},{:.1},{:.1}",
+            "{},{},{},{},{},{},{},{},{},{:.1},{:.1},{:.1},{:.1},{:.1},{:.1}",
             row.at_s,
             row.offered,
             row.refused,
@@ -28,6 +29,7 @@ pub fn intervals(run: &Run) -> String {
             row.answered,
             row.mean_us,
             row.p50_us,
+            row.p90_us,
             row.p95_us,
             row.p99_us,
             row.late_p99_us
@@ -50,10 +52,10 @@ pub fn intervals(run: &Run) -> String {
 pub fn histograms(run: &Run) -> String {
     let mut text = "method,answer,us,count,share\n".to_owned();
     for distribution in &run.distributions {
-        let all: u64 = distribution.us.iter().map(|(_, count)| count).sum();
-        let mut seen = 0;
+        let all = count_of(distribution);
+        let mut seen = 0_u64;
         for (us, count) in &distribution.us {
-            seen += count;
+            seen = seen.saturating_add(*count);
             #[expect(clippy::cast_precision_loss, reason = "a share")]
             let share = seen as f64 / all.max(1) as f64;
             let _ = writeln!(text, "{},{},{us:.3},{count},{share:.6}", distribution.method, distribution.answer);
@@ -77,11 +79,11 @@ mod tests {
         let text = intervals(&run);
         let rows = table(&text);
         assert_eq!(rows.len(), 61);
-        assert!(rows.iter().all(|row| row.len() == 18), "{:?}", rows[1]);
+        assert!(rows.iter().all(|row| row.len() == 19), "{:?}", rows[1]);
         assert_eq!(rows[30][..6], ["30", "10", "0", "9", "0", "1"]);
-        assert_eq!(rows[30][14..], ["0.200", "0.100", "41943040", "0"]);
+        assert_eq!(rows[30][15..], ["0.200", "0.100", "41943040", "0"]);
         let without = Run { server: None, ..run };
-        assert!(table(&intervals(&without)).iter().all(|row| row.len() == 18));
+        assert!(table(&intervals(&without)).iter().all(|row| row.len() == 19));
     }
 
     #[test]

@@ -30,6 +30,8 @@ pub struct Run {
     pub seed: u64,
     pub declared: BTreeMap<String, String>,
     pub was_stopped: bool,
+    pub broken_off: Option<String>,
+    pub machine: Machine,
     pub elapsed_s: f64,
     pub offered: u64,
     pub refused: u64,
@@ -55,6 +57,55 @@ pub struct Run {
     pub distributions: Vec<Distribution>,
     pub confidence: BTreeMap<String, Confidence>,
     pub server: Option<Server>,
+    pub scripts: Vec<ScriptRow>,
+    pub transactions: BTreeMap<String, Transactions>,
+    pub record: Option<Record>,
+}
+
+/// What became of the calls of one script.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "each is what the report names so")]
+pub struct ScriptRow {
+    pub script: String,
+    pub end: String,
+    pub sent: u64,
+    pub carried: u64,
+    pub lost: u64,
+    pub failed: u64,
+    pub unfinished: u64,
+}
+
+/// What became of the requests of one method.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "each is what the report names so")]
+pub struct Transactions {
+    pub all: u64,
+    pub succeeded: u64,
+    pub failed: u64,
+    pub share: f64,
+}
+
+/// The answers of a replay beside those of its record.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+pub struct Record {
+    /// Those that are the same.
+    pub same: u64,
+    /// Those that are not.
+    pub differs: Vec<Difference>,
+}
+
+/// Answers that differ from the record.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "each is what the report names so")]
+pub struct Difference {
+    pub method: String,
+    pub recorded: String,
+    pub got: String,
+    pub count: u64,
 }
 
 impl Run {
@@ -78,6 +129,37 @@ impl Run {
         known
             .or_else(|| successes().find(|row| row.method == "INVITE"))
             .or_else(|| successes().max_by_key(|row| row.us.count))
+    }
+}
+
+/// Where and when a run was made.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct Machine {
+    /// The model of its processors.
+    pub processor: String,
+    /// How many the run could use.
+    pub processors: usize,
+    /// Its kernel's release.
+    pub kernel: String,
+    /// When the run had ended, in seconds since 1970.
+    pub ended_at_s: u64,
+}
+
+impl Machine {
+    /// This one, now.
+    #[must_use]
+    pub fn here() -> Self {
+        let read = |file: &str| std::fs::read_to_string(file).unwrap_or_default();
+        let cpus = read("/proc/cpuinfo");
+        let model = cpus.lines().find_map(|line| line.strip_prefix("model name")?.split_once(':'));
+        let since = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH);
+        Self {
+            processor: model.map(|(_, name)| name.trim().to_owned()).unwrap_or_default(),
+            processors: std::thread::available_parallelism().map_or(0, std::num::NonZero::get),
+            kernel: read("/proc/sys/kernel/osrelease").trim().to_owned(),
+            ended_at_s: since.map_or(0, |since| since.as_secs()),
+        }
     }
 }
 
@@ -180,6 +262,7 @@ pub struct IntervalRow {
     pub answered: u64,
     pub mean_us: f64,
     pub p50_us: f64,
+    pub p90_us: f64,
     pub p95_us: f64,
     pub p99_us: f64,
     pub late_p99_us: f64,
@@ -225,6 +308,8 @@ pub struct Server {
     pub name: String,
     /// The number of it.
     pub pid: u32,
+    /// It, and its children, and others that were named: at most.
+    pub processes: u64,
     /// It ended before the run did.
     pub is_gone: bool,
     /// Processors kept busy on average; 1.0 is one whole processor.

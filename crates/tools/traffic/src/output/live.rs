@@ -1,22 +1,106 @@
-//! A line a second while a run goes on.
+//! What a terminal shows while a run goes on: a status that is rewritten in place, and lines with figures that stay.
 
 use std::time::Duration;
 
-use crate::engine::Progress;
+use crate::engine::{Load, Plan, Progress};
 use crate::meter::{Accounts, Answer, Meter};
 use crate::metrics::{accounts_of, main_verb};
 
 /// Lines after which the names of the columns come again.
 const HEAD_EVERY: usize = 20;
+/// Characters of the bar that shows how far a phase is.
+const BAR: usize = 24;
+
+/// What makes a clock that counts down show the second that has begun.
+const ALMOST: Duration = Duration::from_millis(999);
+
+/// What must be known of a phase to say how far it is.
+#[derive(Clone, Debug)]
+struct Stage {
+    name: String,
+    is_measured: bool,
+    begins_calls: bool,
+    calls: Option<u64>,
+    time: Option<Duration>,
+    warm_up: Duration,
+}
 
 /// What was shown last.
 #[derive(Clone, Debug, Default)]
 pub struct Live {
+    stages: Vec<Stage>,
     before: Option<(Duration, Accounts, u64)>,
     lines: usize,
 }
 
 impl Live {
+    /// For a run of a plan.
+    #[must_use]
+    pub fn new(plan: &Plan) -> Self {
+        let stages = plan.phases.iter().map(|phase| Stage {
+            name: phase.name.clone(),
+            is_measured: phase.is_measured,
+            begins_calls: !matches!(phase.load, Load::None),
+            calls: phase.calls,
+            time: phase.time,
+            warm_up: phase.warm_up,
+        });
+        Self { stages: stages.collect(), ..Self::default() }
+    }
+
+    /// Whether what is counted now, `since` a phase began, is what the run is about: then [`line`](Self::line)s say something.
+    #[must_use]
+    pub fn is_measuring(&self, phase: usize, since: Duration) -> bool {
+        self.stages.get(phase).is_none_or(|stage| stage.is_measured && since >= stage.warm_up)
+    }
+
+    /// How far a phase is that began `since` ago.
+    #[must_use]
+    pub fn status(&self, phase: usize, since: Duration, is_stopping: bool, progress: &Progress) -> String {
+        let accounts = accounts_of(speaking(progress));
+        let going_on = grouped(accounts.unfinished);
+        if is_stopping {
+            return format!("stopping: {going_on} calls going on; Ctrl-C again ends at once");
+        }
+        let Some(stage) = self.stages.get(phase) else { return String::new() };
+        if since < stage.warm_up {
+            let part = since.as_secs_f64() / stage.warm_up.as_secs_f64();
+            return format!("warm-up {} {} s of {} s", bar(part), since.as_secs(), stage.warm_up.as_secs());
+        }
+        let since = since - stage.warm_up;
+        let name = if stage.is_measured { "measuring" } else { stage.name.as_str() };
+        let done = if stage.is_measured { accounts.offered } else { accounts.carried };
+        let is_over =
+            stage.time.is_some_and(|time| since >= time) || stage.calls.is_some_and(|calls| accounts.offered >= calls);
+        if !stage.begins_calls {
+            let answered = grouped(accounts.offered);
+            return format!("answering: {answered} calls so far, {going_on} going on; Ctrl-C ends it");
+        }
+        if is_over && stage.is_measured {
+            return format!("draining: {going_on} calls going on");
+        }
+        match (stage.time, stage.calls) {
+            (Some(time), _) => {
+                let left = time.saturating_sub(since);
+                let part = since.as_secs_f64() / time.as_secs_f64().max(1e-9);
+                format!("{name} {} {} left, {going_on} calls going on", bar(part), clock(left + ALMOST))
+            }
+            (None, Some(calls)) => {
+                #[expect(clippy::cast_precision_loss, reason = "for people")]
+                let part = done as f64 / calls.max(1) as f64;
+                let left =
+                    remaining(since, part).map(|left| format!(", {} left", clock(left + ALMOST))).unwrap_or_default();
+                format!("{name} {} {} of {}{left}", bar(part), grouped(done), grouped(calls))
+            }
+            (None, None) => format!("{name}: {} calls, {going_on} going on; Ctrl-C ends it", grouped(done)),
+        }
+    }
+
+    /// From now on, `elapsed` since the run began, something is counted anew.
+    pub fn begin(&mut self, elapsed: Duration) {
+        self.before = Some((elapsed, Accounts::default(), 0));
+    }
+
     /// The line for now, `elapsed` since the run began: rates since the line before, times since the phase began. The names of
     /// the columns stand above it now and then.
     #[must_use]
@@ -38,12 +122,9 @@ impl Live {
         if self.lines.is_multiple_of(HEAD_EVERY) {
             text.push_str("    time  offered/s  carried/s       lost     failed   going on   again/s        p50        p99   late p99\n");
         }
-        let clock = elapsed.as_secs();
         text.push_str(&format!(
-            "{:>2}:{:02}:{:02} {:>10.0} {:>10.0} {:>10} {:>10} {:>10} {:>9.0} {:>10} {:>10} {:>10}",
-            clock / 3_600,
-            clock / 60 % 60,
-            clock % 60,
+            "{:>8} {:>10.0} {:>10.0} {:>10} {:>10} {:>10} {:>9.0} {:>10} {:>10} {:>10}",
+            clock(elapsed),
             rate(accounts.offered, then.offered),
             rate(accounts.carried, then.carried),
             accounts.lost,
@@ -65,6 +146,44 @@ fn speaking(progress: &Progress) -> &Meter {
     let Progress { caller, callee, .. } = progress;
     let speaks = |meter: &&Meter| meter.began.offered > 0;
     [caller, callee].into_iter().find(speaks).unwrap_or(if callee.answered.sent > 0 { callee } else { caller })
+}
+
+/// How long the rest takes, if it goes on so.
+fn remaining(since: Duration, part: f64) -> Option<Duration> {
+    let begun = part > 0.01 && since > Duration::from_secs(1);
+    let left = begun.then(|| since.as_secs_f64() * (1.0 / part - 1.0))?;
+    Duration::try_from_secs_f64(left.max(0.0)).ok()
+}
+
+/// Hours, minutes and seconds.
+fn clock(time: Duration) -> String {
+    let seconds = time.as_secs();
+    format!("{}:{:02}:{:02}", seconds / 3_600, seconds / 60 % 60, seconds % 60)
+}
+
+/// How far something is.
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "a few characters"
+)]
+fn bar(part: f64) -> String {
+    let full = ((part.clamp(0.0, 1.0) * BAR as f64).round() as usize).min(BAR);
+    format!("{}{}", "━".repeat(full), "·".repeat(BAR - full))
+}
+
+/// With a comma every three digits.
+fn grouped(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
 }
 
 /// A time in few characters.
@@ -102,6 +221,38 @@ mod tests {
         calls(&mut progress, 500);
         let second = live.line(Duration::from_secs(3), &progress);
         assert!(second.contains("0:00:03") && second.contains(" 250 ") && !second.contains('\n'), "{second}");
+    }
+
+    #[test]
+    fn the_status_says_how_far_each_phase_is() {
+        use crate::options::{Options, Target, workload};
+        let to = Target::parse("udp:127.0.0.1:5060").expect("sound");
+        let mut options = Options::new(workload("proxy-200").expect("built in"), Some(to), 7);
+        (options.users, options.rate, options.warm_up) = (10_000, 100.0, Duration::from_secs(10));
+        options.time = Some(Duration::from_secs(60));
+        let (plan, _) = options.plan().expect("a plan");
+        let live = Live::new(&plan);
+        let mut progress = Progress::default();
+        (progress.callee.began.offered, progress.callee.began.carried) = (3_100, 3_000);
+        let second = Duration::from_secs;
+        let status = live.status(0, Duration::from_millis(500), false, &progress);
+        assert!(status.starts_with("registering ━━━━━━━·") && status.ends_with(" 3,000 of 10,000"), "{status}");
+        assert!(
+            live.status(0, second(3), false, &progress).ends_with("0:00:07 left"),
+            "{}",
+            live.status(0, second(3), false, &progress)
+        );
+        let mut progress = Progress::default();
+        calls(&mut progress, 400);
+        assert!(
+            !live.is_measuring(0, second(20)) && !live.is_measuring(1, second(4)) && live.is_measuring(1, second(12))
+        );
+        assert!(live.status(1, second(4), false, &progress).ends_with("4 s of 10 s"));
+        let status = live.status(1, second(25), false, &progress);
+        assert!(status.starts_with("measuring ━") && status.contains("0:00:45 left"), "{status}");
+        progress.caller.began.unfinished = 7;
+        assert_eq!(live.status(1, second(70), false, &progress), "draining: 7 calls going on");
+        assert!(live.status(1, second(30), true, &progress).starts_with("stopping: 7 calls"));
     }
 
     #[test]

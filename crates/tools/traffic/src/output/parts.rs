@@ -8,7 +8,7 @@ use strowger_foundation::Timestamp;
 
 use super::data::{Confidence, Distribution, IntervalRow, Intervals, MetricRow, Server, ServerRow};
 use crate::meter::{Answer, Meter};
-use crate::metrics::{Figure, Metrics, Series, Slice, Value, accounts_of, main_verb};
+use crate::metrics::{Figure, Metrics, Series, Slice, Value, main_verb};
 use crate::statistics::batch_means;
 use crate::watch::{ServerSeries, Usage};
 
@@ -28,6 +28,8 @@ pub struct Parts<'a> {
     pub from: Timestamp,
     /// From there to the last arrival.
     pub elapsed: Duration,
+    /// Calls that were carried until then.
+    pub carried_in_time: u64,
     /// The server, where it is on this machine.
     pub server: Option<&'a ServerSeries>,
 }
@@ -60,8 +62,9 @@ impl Parts<'_> {
         let elapsed_s = self.elapsed.as_secs_f64() + 1e-3;
         let rows: Vec<_> = intervals.rows.iter().filter(|row| row.at_s <= elapsed_s).collect();
         let answered = || rows.iter().filter(|row| row.answered > 0);
+        let carried = self.series.slices().iter().take(rows.len());
         let series: [(_, Vec<f64>); 3] = [
-            ("carried_per_s", rows.iter().map(|row| float(row.carried) / intervals.width_s).collect()),
+            ("carried_per_s", carried.map(|slice| float(slice.ended_well()) / intervals.width_s).collect()),
             ("latency_mean_us", answered().map(|row| row.mean_us).collect()),
             ("latency_p99_us", answered().map(|row| row.p99_us).collect()),
         ];
@@ -81,23 +84,27 @@ impl Parts<'_> {
         rows.collect()
     }
 
-    fn server(&self, seen: &ServerSeries) -> Server {
-        let rows: Vec<ServerRow> = seen.during(self.from, self.elapsed).iter().map(server_row).collect();
+    /// What the server used.
+    #[must_use]
+    pub fn server(&self, seen: &ServerSeries) -> Server {
+        let rows: Vec<ServerRow> =
+            seen.during(self.from, self.elapsed, self.series.width()).iter().map(server_row).collect();
         let total = seen.total(self.from, self.elapsed).unwrap_or_default();
         // The share of the calls that falls into the time that was looked at.
         let elapsed = self.elapsed.as_secs_f64();
         let part = if elapsed > 0.0 { total.time.as_secs_f64() / elapsed } else { 0.0 };
-        let calls = float(accounts_of(self.meter).carried) * part;
+        let calls = float(self.carried_in_time) * part;
         let per_call = |value: f64| if calls > 0.0 { value / calls } else { 0.0 };
         Server {
             name: seen.name.clone(),
             pid: seen.pid,
+            processes: seen.samples.iter().map(|sample| sample.processes).max().unwrap_or(0),
             is_gone: seen.is_gone,
             processors: total.processors(),
             cpu_us_per_call: per_call((total.user + total.system).as_secs_f64() * 1e6),
             switches_per_call: per_call(float(total.voluntary + total.involuntary)),
             drops: total.drops,
-            peak_bytes: rows.iter().map(|row| row.resident_bytes).max().unwrap_or(total.resident_bytes),
+            peak_bytes: rows.iter().map(|row| row.resident_bytes).max().unwrap_or(0).max(total.resident_bytes),
             rows,
         }
     }
@@ -141,6 +148,7 @@ fn interval_row(slice: &Slice, at_s: f64) -> IntervalRow {
         answered: slice.latency.count(),
         mean_us: us(slice.latency.mean()),
         p50_us: us(slice.latency.quantile(0.5)),
+        p90_us: us(slice.latency.quantile(0.9)),
         p95_us: us(slice.latency.quantile(0.95)),
         p99_us: us(slice.latency.quantile(0.99)),
         late_p99_us: us(slice.lateness.quantile(0.99)),
@@ -232,6 +240,7 @@ pub(super) fn example(calls_per_s: u64, millis: u64) -> serde_json::Value {
         series: &series,
         from: Timestamp::ZERO,
         elapsed,
+        carried_in_time: accounts.carried,
         server: Some(&server),
     };
     parts.extend(&mut report);
@@ -242,7 +251,7 @@ pub(super) fn example(calls_per_s: u64, millis: u64) -> serde_json::Value {
 fn us_of(times: Option<&crate::meter::Times>) -> serde_json::Value {
     let Some(times) = times else { return json!({}) };
     let at = |share| times.quantile(share).as_secs_f64() * 1e6;
-    json!({ "count": times.count(), "mean": times.mean().as_secs_f64() * 1e6, "p50": at(0.5), "p95": at(0.95), "p99": at(0.99) })
+    json!({ "count": times.count(), "mean": times.mean().as_secs_f64() * 1e6, "p50": at(0.5), "p90": at(0.9), "p95": at(0.95), "p99": at(0.99) })
 }
 
 #[cfg(test)]

@@ -3,50 +3,68 @@
 use std::fmt::Write as _;
 
 /// The drawing's width and height, and the margins around the plot: left, right, top, bottom.
-const SIZE: (f64, f64) = (720.0, 280.0);
-const MARGINS: (f64, f64, f64, f64) = (62.0, 14.0, 12.0, 34.0);
+const SIZE: (f64, f64) = (560.0, 240.0);
+const MARGINS: (f64, f64, f64, f64) = (70.0, 28.0, 10.0, 30.0);
+
+/// The kind of an axis.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Linear,
+    Log,
+    /// Shares (0 to 1) by what is missing to all: 0.9, 0.99 and 0.999 are as far apart.
+    Nines,
+}
 
 /// How values become places.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) struct Scale {
+pub(crate) struct Scale {
     pub low: f64,
     pub high: f64,
-    pub is_log: bool,
+    pub kind: Kind,
 }
 
 impl Scale {
     /// From zero to a little more than the highest.
-    pub(super) fn from_zero(values: impl Iterator<Item = f64>) -> Self {
+    pub(crate) fn from_zero(values: impl Iterator<Item = f64>) -> Self {
         let high = values.fold(0.0, f64::max);
-        Self { low: 0.0, high: if high > 0.0 { high * 1.08 } else { 1.0 }, is_log: false }
+        Self { low: 0.0, high: if high > 0.0 { (high * 1.08).min(f64::MAX) } else { 1.0 }, kind: Kind::Linear }
     }
 
     /// Logarithmic around all that is above zero.
-    pub(super) fn log(values: impl Iterator<Item = f64>) -> Self {
+    pub(crate) fn log(values: impl Iterator<Item = f64>) -> Self {
         let (low, high) = values
-            .filter(|value| *value > 0.0)
+            .filter(|value| *value >= f64::MIN_POSITIVE)
             .fold((f64::INFINITY, 0.0), |(low, high), value| (f64::min(low, value), f64::max(high, value)));
         if low > high {
-            return Self { low: 1.0, high: 10.0, is_log: true };
+            return Self { low: 1.0, high: 10.0, kind: Kind::Log };
         }
-        Self { low: low / 1.15, high: high * 1.15, is_log: true }
+        Self { low: (low / 1.15).max(f64::MIN_POSITIVE), high: (high * 1.15).min(f64::MAX), kind: Kind::Log }
+    }
+
+    /// From none to all but one of `count`.
+    pub(crate) fn nines(count: u64) -> Self {
+        Self { low: 0.0, high: 1.0 - 0.5 / super::words::float(count.max(5)), kind: Kind::Nines }
     }
 
     /// Where a value lies, 0 to 1.
-    pub(super) fn at(&self, value: f64) -> f64 {
-        let place = if self.is_log {
-            (value.max(self.low) / self.low).ln() / (self.high / self.low).ln()
-        } else {
-            (value - self.low) / (self.high - self.low)
+    pub(crate) fn at(&self, value: f64) -> f64 {
+        let place = match self.kind {
+            Kind::Log => (value.max(self.low).ln() - self.low.ln()) / (self.high.ln() - self.low.ln()),
+            Kind::Nines => (1.0 - value.clamp(0.0, self.high)).ln() / (1.0 - self.high).ln(),
+            Kind::Linear => (value - self.low) / (self.high - self.low),
         };
         place.clamp(0.0, 1.0)
     }
 
     /// Round values inside, about `count` of them.
-    pub(super) fn ticks(&self, count: f64) -> Vec<f64> {
+    pub(crate) fn ticks(&self, count: f64) -> Vec<f64> {
         let inside = |value: &f64| (self.low..=self.high).contains(value);
-        if self.is_log {
-            let decades = (self.high / self.low).log10();
+        if self.kind == Kind::Nines {
+            let shares = [0.0, 0.5, 0.9, 0.99, 0.999, 0.999_9, 0.999_99, 0.999_999];
+            return shares.into_iter().filter(inside).collect();
+        }
+        if self.kind == Kind::Log {
+            let decades = self.high.log10() - self.low.log10();
             let steps: &[f64] = if decades > 4.0 {
                 &[1.0]
             } else if decades > 1.2 {
@@ -56,7 +74,7 @@ impl Scale {
             };
             let mut decade = 10_f64.powf(self.low.log10().floor());
             let mut ticks = Vec::new();
-            while decade <= self.high && ticks.len() < 64 {
+            while decade > 0.0 && decade <= self.high && ticks.len() < 64 {
                 ticks.extend(steps.iter().map(|step| step * decade).filter(inside));
                 decade *= 10.0;
             }
@@ -72,18 +90,22 @@ impl Scale {
 
 /// How a series is drawn.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Shape {
+pub(crate) enum Shape {
     Line,
     Dashed,
     /// A line with the area below it.
     Area,
     /// Bars from point to point; the last point only ends the one before.
     Bars,
+    /// Points alone.
+    Dots,
+    /// Two points each are the ends of an upright bar, as of a confidence interval.
+    Spans,
 }
 
 /// One series.
 #[derive(Clone, Debug)]
-pub(super) struct Series<'a> {
+pub(crate) struct Series<'a> {
     pub name: &'a str,
     /// Which of the page's colours: `--c1` and so on.
     pub colour: u8,
@@ -93,21 +115,20 @@ pub(super) struct Series<'a> {
 
 /// A value that is marked on the horizontal axis.
 #[derive(Clone, Debug)]
-pub(super) struct Mark<'a> {
+pub(crate) struct Mark<'a> {
     pub name: &'a str,
     pub at: f64,
 }
 
 /// A plot.
 #[derive(Clone, Debug)]
-pub(super) struct Plot<'a> {
+pub(crate) struct Plot<'a> {
     /// What a reader who does not see it is told.
     pub title: &'a str,
     pub x: Scale,
     pub y: Scale,
     pub x_text: fn(f64) -> String,
     pub y_text: fn(f64) -> String,
-    pub x_name: &'a str,
     pub series: Vec<Series<'a>>,
     pub marks: Vec<Mark<'a>>,
     /// What is shown of a place on the horizontal axis: from, to, text.
@@ -124,11 +145,11 @@ impl Plot<'_> {
     }
 
     /// As SVG, with its legend above it.
-    pub(super) fn draw(&self) -> String {
+    pub(crate) fn draw(&self) -> String {
         let mut svg = String::new();
         // Writing to a String cannot fail.
         svg.push_str("<div class=\"legend\">");
-        for series in &self.series {
+        for series in self.series.iter().filter(|series| !series.name.is_empty()) {
             let dash = if series.shape == Shape::Dashed { " dashed" } else { "" };
             let _ = write!(svg, "<span><i class=\"k{}{dash}\"></i>{}</span>", series.colour, escape(series.name));
         }
@@ -170,28 +191,30 @@ impl Plot<'_> {
                 escape(&(self.y_text)(tick))
             );
         }
-        for tick in self.x.ticks(8.0) {
+        for (index, tick) in self.x.ticks(7.0).into_iter().enumerate() {
             let x = self.x_at(tick);
+            // Where there is little room, every other one will do.
+            let is_alt = if self.x.kind == Kind::Nines { index == 0 } else { index % 2 == 1 };
+            let alt = if is_alt { " alt" } else { "" };
             let _ = write!(
                 svg,
                 "<line class=\"tick\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{bottom}\" y2=\"{}\"/>\
-                 <text class=\"mid\" x=\"{x:.1}\" y=\"{}\">{}</text>",
+                 <text class=\"mid{alt}\" x=\"{x:.1}\" y=\"{}\">{}</text>",
                 bottom + 4.0,
                 bottom + 17.0,
                 escape(&(self.x_text)(tick))
             );
         }
-        let _ = write!(
-            svg,
-            "<line class=\"axis\" x1=\"{left}\" x2=\"{right}\" y1=\"{bottom}\" y2=\"{bottom}\"/>\
-             <text class=\"end name\" x=\"{right}\" y=\"{}\">{}</text>",
-            SIZE.1 - 3.0,
-            escape(self.x_name)
-        );
+        let _ = write!(svg, "<line class=\"axis\" x1=\"{left}\" x2=\"{right}\" y1=\"{bottom}\" y2=\"{bottom}\"/>");
     }
 
     fn draw_series(&self, svg: &mut String, series: &Series<'_>) {
         let (Some(first), Some(last)) = (series.points.first(), series.points.last()) else { return };
+        match series.shape {
+            Shape::Dots => return series.points.iter().for_each(|point| self.draw_dot(svg, series.colour, *point)),
+            Shape::Spans => return self.draw_spans(svg, series),
+            _ => {}
+        }
         let floor = SIZE.1 - MARGINS.3;
         let mut path = String::new();
         for (index, (x, y)) in series.points.iter().enumerate() {
@@ -202,21 +225,32 @@ impl Plot<'_> {
                 _ => write!(path, "L{x:.1} {y:.1}"),
             };
         }
-        let (from, to) = (self.x_at(first.0), self.x_at(last.0));
+        let from = self.x_at(first.0);
         if matches!(series.shape, Shape::Area | Shape::Bars) {
             let _ = write!(svg, "<path class=\"fill k{}\" d=\"{path}V{floor:.1}H{from:.1}Z\"/>", series.colour);
         }
         if series.points.len() == 1 {
-            let _ = write!(
-                svg,
-                "<circle class=\"dot k{}\" cx=\"{to:.1}\" cy=\"{:.1}\" r=\"3\"/>",
-                series.colour,
-                self.y_at(last.1)
-            );
-            return;
+            return self.draw_dot(svg, series.colour, *last);
         }
         let dash = if series.shape == Shape::Dashed { " dashed" } else { "" };
         let _ = write!(svg, "<path class=\"line k{}{dash}\" d=\"{path}\"/>", series.colour);
+    }
+
+    fn draw_dot(&self, svg: &mut String, colour: u8, (x, y): (f64, f64)) {
+        let (x, y) = (self.x_at(x), self.y_at(y));
+        let _ = write!(svg, "<circle class=\"dot k{colour}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"3\"/>");
+    }
+
+    fn draw_spans(&self, svg: &mut String, series: &Series<'_>) {
+        let mut path = String::new();
+        for pair in series.points.chunks(2) {
+            let [(x, low), (_, high)] = pair else { continue };
+            let (x, low, high) = (self.x_at(*x), self.y_at(*low), self.y_at(*high));
+            let (left, right) = (x - 4.0, x + 4.0);
+            let _ =
+                write!(path, "M{left:.1} {low:.1}H{right:.1}M{x:.1} {low:.1}V{high:.1}M{left:.1} {high:.1}H{right:.1}");
+        }
+        let _ = write!(svg, "<path class=\"line k{}\" d=\"{path}\"/>", series.colour);
     }
 
     /// Marks, with their names one below the other where they would cover each other.
@@ -226,15 +260,15 @@ impl Plot<'_> {
         for mark in &self.marks {
             let x = self.x_at(mark.at);
             row = if x < free { row + 1.0 } else { 0.0 };
-            free = x + 110.0;
-            let is_right = x > SIZE.0 - 130.0;
+            free = x + 120.0;
+            let is_right = x > SIZE.0 - 140.0;
             let (class, dx) = if is_right { ("end", -5.0) } else { ("start", 5.0) };
             let _ = write!(
                 svg,
                 "<line class=\"mark\" x1=\"{x:.1}\" x2=\"{x:.1}\" y1=\"{top}\" y2=\"{bottom}\"/>\
                  <text class=\"{class} strong\" x=\"{:.1}\" y=\"{:.1}\">{}</text>",
                 x + dx,
-                top + 11.0 + 15.0 * row,
+                top + 11.0 + 17.0 * row,
                 escape(mark.name)
             );
         }
@@ -242,7 +276,7 @@ impl Plot<'_> {
 }
 
 /// A text as it may stand in HTML, between tags or in an attribute.
-pub(super) fn escape(text: &str) -> String {
+pub(crate) fn escape(text: &str) -> String {
     let mut safe = String::with_capacity(text.len());
     for c in text.chars() {
         match c {
@@ -268,21 +302,39 @@ mod tests {
     fn ticks_are_round_and_inside() {
         let linear = Scale::from_zero([930.0].into_iter());
         assert_eq!(linear.ticks(5.0), [0.0, 500.0, 1_000.0]);
-        let close = Scale { low: 1.0, high: 3.0, is_log: false };
+        let close = Scale { low: 1.0, high: 3.0, kind: Kind::Linear };
         assert_eq!(close.ticks(5.0), [1.0, 1.5, 2.0, 2.5, 3.0]);
-        let log = Scale { low: 80.0, high: 12_000.0, is_log: true };
+        let log = Scale { low: 80.0, high: 12_000.0, kind: Kind::Log };
         let ticks: Vec<_> = log.ticks(5.0).iter().map(|tick| tick.round()).collect();
         assert_eq!(ticks, [100.0, 300.0, 1_000.0, 3_000.0, 10_000.0]);
         assert!(Scale::log([5.0].into_iter()).ticks(5.0).iter().all(|tick| *tick > 0.0));
         assert!(!Scale::log([0.0].into_iter()).ticks(5.0).is_empty(), "nothing measured");
     }
 
+    /// A report may say any number.
+    #[test]
+    fn an_axis_of_extremes_has_its_ticks_and_an_end() {
+        for values in
+            [vec![5e-324], vec![5e-324, 1.0], vec![1e-310, f64::MAX], vec![f64::MAX], vec![0.0, f64::MIN_POSITIVE]]
+        {
+            for scale in [Scale::log(values.iter().copied()), Scale::from_zero(values.iter().copied())] {
+                assert!(scale.low < scale.high && scale.high.is_finite(), "{scale:?}");
+                assert!(scale.ticks(5.0).len() <= 70, "{scale:?}");
+                assert!(values.iter().all(|value| (0.0..=1.0).contains(&scale.at(*value))), "{scale:?}");
+            }
+        }
+    }
+
     #[test]
     fn places_go_from_edge_to_edge() {
-        let log = Scale { low: 1.0, high: 100.0, is_log: true };
+        let log = Scale { low: 1.0, high: 100.0, kind: Kind::Log };
         assert_eq!((log.at(1.0), log.at(10.0), log.at(100.0), log.at(0.0)), (0.0, 0.5, 1.0, 0.0));
-        let linear = Scale { low: 0.0, high: 50.0, is_log: false };
+        let linear = Scale { low: 0.0, high: 50.0, kind: Kind::Linear };
         assert_eq!((linear.at(25.0), linear.at(99.0)), (0.5, 1.0));
+        let nines = Scale::nines(400_000);
+        assert_eq!((nines.at(0.0), nines.at(1.0)), (0.0, 1.0));
+        assert!((nines.at(0.99) - 2.0 * nines.at(0.9)).abs() < 1e-6, "each nine is as wide");
+        assert_eq!(nines.ticks(5.0).len(), 7);
     }
 
     #[test]

@@ -137,6 +137,13 @@ pub enum Action {
     Test(Variable, Condition),
     /// Writes a variable to the run's log, with the text before it.
     Log(String, Option<Variable>),
+    /// Counts whether the response just received has the status that a record says; without a response, 0 is counted.
+    Compare {
+        /// The method of the request.
+        verb: super::Verb,
+        /// The status in the record; 0 where the record has no answer.
+        recorded: u16,
+    },
     /// Begins to measure the time that is called so.
     BeginTimer(u8),
     /// Ends measuring it; reports have its histogram.

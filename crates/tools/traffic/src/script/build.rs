@@ -70,6 +70,8 @@ impl ScriptBuilder {
             actions: Vec::new(),
             variables: 0,
             policy: Policy::default(),
+            class: 0,
+            ends_cancelled: false,
         };
         Self { script, marks: Vec::new(), error: None }
     }
@@ -83,6 +85,18 @@ impl ScriptBuilder {
     /// Sets what the engine does by itself.
     pub fn policy(&mut self, policy: Policy) -> &mut Self {
         self.script.policy = policy;
+        self
+    }
+
+    /// Sets by which class of callees' scripts it is answered, or which class of callers' it answers.
+    pub fn class(&mut self, class: u8) -> &mut Self {
+        self.script.class = class;
+        self
+    }
+
+    /// That the other party cancels is how it should end.
+    pub fn ends_cancelled(&mut self) -> &mut Self {
+        self.script.ends_cancelled = true;
         self
     }
 
@@ -366,7 +380,7 @@ fn waits_before_use(script: &Script, from: StepIndex) -> bool {
             }
             Step::Jump { .. } | Step::Chance { .. } | Step::When { .. } => return true,
             Step::Wait { timeout, .. } => return timeout.is_some(),
-            Step::End(_) => return false,
+            Step::End(_) | Step::Become { .. } => return false,
             Step::Act { .. } | Step::Start { .. } => {}
         }
         index += 1;

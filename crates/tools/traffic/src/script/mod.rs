@@ -156,6 +156,11 @@ pub struct Script {
     pub variables: u16,
     /// What the engine does by itself.
     pub policy: Policy,
+    /// Which callee's script answers: the one of this class, among those that answer the method. The caller's class is in its
+    /// tag, which proxies leave alone (RFC 3261 §16.6), so that it comes through any of them.
+    pub class: u8,
+    /// That the other party cancels is how it should end: a session that answered 487 is carried, else it is refused.
+    pub ends_cancelled: bool,
 }
 
 /// What the engine does by itself in all calls of a script.
@@ -231,6 +236,11 @@ pub enum Step {
         /// Which of [`Script::actions`].
         actions: Range<u16>,
     },
+    /// Goes on as another script of the run, from its first step: the one whose number a variable says.
+    Become {
+        /// Which variable.
+        variable: Variable,
+    },
     /// Begins another session of the same user with another script of the run.
     Start {
         /// Its number in the run's list of scripts.
@@ -247,7 +257,7 @@ pub enum Ending {
     Carried,
     /// Something that must answer did not, however often it was asked.
     Lost,
-    /// It was refused with this status.
+    /// It was refused with this status; as the ending of a step, 0 is that of the response just received.
     Refused(u16),
     /// For another reason.
     Failed(Failure),

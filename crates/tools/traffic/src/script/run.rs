@@ -21,6 +21,8 @@ pub(crate) trait World {
     fn wall(&mut self) -> Duration;
     /// Begins or ends measuring a time.
     fn timer(&mut self, number: u8, begins: bool);
+    /// Compares the response just received with a record's.
+    fn compare(&mut self, verb: super::Verb, recorded: u16);
     /// Writes to the run's log.
     fn say(&mut self, text: &[u8]);
     /// Time since the run began.
@@ -149,6 +151,7 @@ fn one(action: &Action, world: &mut impl World) -> Outcome {
         }
         Action::BeginTimer(timer) => world.timer(*timer, true),
         Action::EndTimer(timer) => world.timer(*timer, false),
+        Action::Compare { verb, recorded } => world.compare(*verb, *recorded),
         Action::Clock { into, form } => {
             let text = match form {
                 ClockForm::Ticks => world.ticks().as_millis().to_string(),

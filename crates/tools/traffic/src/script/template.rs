@@ -226,6 +226,12 @@ impl Template {
         }
     }
 
+    /// A message of these pieces of `text`, whose body begins with piece `body`.
+    pub(crate) fn of_parts(text: Vec<u8>, pieces: Vec<Piece>, body: usize, kind: Kind) -> Self {
+        let uses_last = pieces.iter().any(|piece| matches!(piece, Piece::Answer | Piece::Last { .. }));
+        Self { text, pieces, body, kind, uses_last, numbering: Numbering::Counted, lost: 0 }
+    }
+
     /// Text that is no message of its own: a line of the log, a variable's value. Keywords are as in
     /// [`compile_with`](Self::compile_with).
     ///

@@ -6,7 +6,7 @@ mod series;
 
 use std::collections::BTreeSet;
 use std::io;
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::mpsc::{RecvTimeoutError, Sender, channel};
 use std::thread::JoinHandle;
 use std::time::Duration;
@@ -36,7 +36,7 @@ pub struct Sample {
     pub user: Duration,
     /// And in the kernel on their behalf.
     pub system: Duration,
-    /// Memory that they have resident, in bytes; what they share is counted for each.
+    /// Memory that they have resident, in bytes. What several processes share is counted once, where the kernel tells; else for each.
     pub resident_bytes: u64,
     /// Context switches because there was nothing to do.
     pub voluntary: u64,
@@ -54,14 +54,16 @@ pub struct Sample {
     pub machine_drops: u64,
 }
 
-/// Looks at one process and its children.
+/// Looks at processes and their children.
 #[derive(Debug)]
 pub struct Watch {
-    pid: u32,
+    pids: Vec<u32>,
     tick: Duration,
     page_bytes: u64,
     family: Vec<u32>,
     sockets: Option<BTreeSet<u64>>,
+    /// What the family had resident together when it was last looked at, and by the quick count; where it is more than one process.
+    together: Option<(u64, u64)>,
     samples: usize,
 }
 
@@ -69,33 +71,60 @@ impl Watch {
     /// Begins to look.
     ///
     /// # Errors
-    /// Where there is no such process.
-    pub fn new(pid: u32) -> io::Result<Self> {
-        read_stat(pid)?;
+    /// Where one of the processes does not exist, or there is none.
+    pub fn new(pids: &[u32]) -> io::Result<Self> {
+        let pids = pids.to_vec();
+        if pids.is_empty() {
+            return Err(io::ErrorKind::NotFound.into());
+        }
+        for pid in &pids {
+            read_stat(*pid)?;
+        }
         let tick =
             Duration::from_secs(1) / u32::try_from(rustix::param::clock_ticks_per_second()).unwrap_or(100).max(1);
         let page_bytes = rustix::param::page_size() as u64;
-        Ok(Self { pid, tick, page_bytes, family: Vec::new(), sockets: None, samples: 0 })
+        Ok(Self { pids, tick, page_bytes, family: Vec::new(), sockets: None, together: None, samples: 0 })
     }
 
-    /// The name of the process.
+    /// The name of the first process.
     #[must_use]
     pub fn name(&self) -> String {
-        let name = std::fs::read_to_string(format!("/proc/{}/comm", self.pid)).unwrap_or_default();
-        name.trim_end().to_owned()
+        let pid = self.eldest();
+        let short = std::fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        // The kernel keeps fifteen characters of it; its program may have the rest.
+        let program = std::fs::read_link(format!("/proc/{pid}/exe")).unwrap_or_default();
+        let long = program.file_name().and_then(|name| name.to_str()).unwrap_or_default();
+        if long.starts_with(short.trim_end()) { long.to_owned() } else { short.trim_end().to_owned() }
+    }
+
+    fn eldest(&self) -> u32 {
+        self.pids.first().copied().unwrap_or(0)
+    }
+
+    fn look_again(&mut self) {
+        self.family = family_of(&self.pids);
+        self.sockets = sockets_of(&self.family);
+        let exact = || {
+            let sizes = self.family.iter().map(|pid| {
+                let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).ok()?;
+                Some(parse::field(&text, "Pss:") * 1_024).filter(|bytes| *bytes > 0)
+            });
+            sizes.sum::<Option<u64>>()
+        };
+        self.together = (self.family.len() > 1).then(exact).flatten().map(|bytes| (bytes, quick_count(&self.family)));
     }
 
     /// What has been used until now.
     ///
     /// # Errors
-    /// Where the process is gone.
+    /// Where the first process is gone.
     pub fn sample(&mut self, at: Timestamp) -> io::Result<Sample> {
         if self.samples.is_multiple_of(LOOK_AGAIN) {
-            self.family = family_of(self.pid);
-            self.sockets = sockets_of(&self.family);
+            self.look_again();
         }
         self.samples += 1;
-        read_stat(self.pid)?;
+        let eldest = self.eldest();
+        read_stat(eldest)?;
         let mut sample = Sample { at, ..Sample::default() };
         for pid in &self.family {
             // Children come and go.
@@ -112,11 +141,13 @@ impl Watch {
                 sample.involuntary += parse::field(&status, "nonvoluntary_ctxt_switches:");
             }
         }
+        if let Some((exact, quick)) = self.together {
+            sample.resident_bytes = (exact + quick_count(&self.family)).saturating_sub(quick);
+        }
         let machine = std::fs::read_to_string("/proc/stat").unwrap_or_default();
         sample.interrupts = parse::field(&machine, "intr ");
         sample.soft_interrupts = parse::field(&machine, "softirq ");
-        let network =
-            |file: &str| std::fs::read_to_string(format!("/proc/{}/net/{file}", self.pid)).unwrap_or_default();
+        let network = |file: &str| std::fs::read_to_string(format!("/proc/{eldest}/net/{file}")).unwrap_or_default();
         sample.machine_drops = parse::udp_overflows(&network("snmp"));
         sample.drops = self
             .sockets
@@ -134,14 +165,14 @@ pub struct Watcher {
 }
 
 impl Watcher {
-    /// Looks at a process `every` so often, by the clock of the run, until [`stop`](Self::stop).
+    /// Looks at processes and their children `every` so often, by the clock of the run, until [`stop`](Self::stop).
     ///
     /// # Errors
-    /// Where there is no such process, or no thread.
-    pub fn start(pid: u32, clock: Clock, every: Duration) -> io::Result<Self> {
-        let mut watch = Watch::new(pid)?;
+    /// Where one of the processes does not exist, or there is no thread.
+    pub fn start(pids: &[u32], clock: Clock, every: Duration) -> io::Result<Self> {
+        let mut watch = Watch::new(pids)?;
         let samples = vec![watch.sample(clock.now())?];
-        let mut series = ServerSeries { pid, name: watch.name(), samples, is_gone: false };
+        let mut series = ServerSeries { pid: watch.eldest(), name: watch.name(), samples, is_gone: false };
         let (stop, stopped) = channel();
         let thread = std::thread::Builder::new().name("load-watch".to_owned()).spawn(move || {
             loop {
@@ -169,19 +200,38 @@ impl Watcher {
     }
 }
 
-/// The process that listens at an address of this machine, over UDP or TCP: of a family, the parent. `None` where there is none, or
-/// none that we may look at.
+/// The processes that listen at an address of this machine, over UDP or TCP: of each family, the parent. None where nobody listens
+/// there, the address is another machine's, or we may not look.
 #[must_use]
-pub fn pid_behind(address: SocketAddr, is_stream: bool) -> Option<u32> {
+pub fn pids_behind(address: SocketAddr, is_stream: bool) -> Vec<u32> {
+    // Who listens at all addresses of this machine does not listen at another's.
+    if UdpSocket::bind((address.ip(), 0)).is_err() {
+        return Vec::new();
+    }
     let files = if is_stream { ["tcp", "tcp6"] } else { ["udp", "udp6"] };
     let tables = files.map(|file| std::fs::read_to_string(format!("/proc/net/{file}")).unwrap_or_default());
     let inodes: BTreeSet<u64> = tables.iter().flat_map(|table| parse::listeners(table, address, is_stream)).collect();
+    if inodes.is_empty() {
+        return Vec::new();
+    }
     let holders: Vec<u32> = numbers_in("/proc")
         .into_iter()
         .filter(|pid| sockets_of(&[*pid]).is_some_and(|own| !own.is_disjoint(&inodes)))
         .collect();
-    let is_eldest = |pid: &&u32| read_stat(**pid).is_ok_and(|stat| !holders.contains(&stat.parent));
-    holders.iter().find(is_eldest).copied()
+    let is_eldest = |pid: &u32| read_stat(*pid).is_ok_and(|stat| !holders.contains(&stat.parent));
+    holders.iter().copied().filter(is_eldest).collect()
+}
+
+/// What processes have resident, in bytes, without the files that they have mapped; memory that they have copied from their parent and
+/// not written to counts for each. The kernel need not go through their pages for it.
+fn quick_count(pids: &[u32]) -> u64 {
+    let (mut own, mut shared) = (0, 0);
+    for pid in pids {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+        own += parse::field(&status, "RssAnon:") * 1_024;
+        shared = (parse::field(&status, "RssShmem:") * 1_024).max(shared);
+    }
+    own + shared
 }
 
 fn read_stat(pid: u32) -> io::Result<Stat> {
@@ -189,15 +239,17 @@ fn read_stat(pid: u32) -> io::Result<Stat> {
     Stat::parse(&text).filter(|stat| !stat.is_dead).ok_or_else(|| io::ErrorKind::NotFound.into())
 }
 
-/// A process, its children, and theirs.
-fn family_of(pid: u32) -> Vec<u32> {
+/// Processes, their children, and theirs; each once.
+fn family_of(pids: &[u32]) -> Vec<u32> {
     let all: Vec<(u32, u32)> =
         numbers_in("/proc").into_iter().filter_map(|pid| Some((pid, read_stat(pid).ok()?.parent))).collect();
-    let mut family = vec![pid];
-    let mut next = 0;
-    while let Some(parent) = family.get(next).copied() {
-        family.extend(all.iter().filter(|(_, its)| *its == parent).map(|(pid, _)| *pid));
-        next += 1;
+    let mut family: Vec<u32> = Vec::new();
+    let mut waiting: Vec<u32> = pids.iter().rev().copied().collect();
+    while let Some(parent) = waiting.pop() {
+        if !family.contains(&parent) {
+            family.push(parent);
+            waiting.extend(all.iter().filter(|(_, its)| *its == parent).map(|(pid, _)| *pid));
+        }
     }
     family
 }
@@ -228,7 +280,7 @@ mod tests {
 
     #[test]
     fn what_this_process_does_is_seen() {
-        let mut watch = Watch::new(std::process::id()).expect("it runs");
+        let mut watch = Watch::new(&[std::process::id()]).expect("it runs");
         let first = watch.sample(Timestamp::ZERO).expect("it runs");
         let mut sum = 0_u64;
         let clock = Clock::start();
@@ -246,22 +298,26 @@ mod tests {
 
     #[test]
     fn who_listens_is_found() {
-        let udp = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
+        let udp = UdpSocket::bind("127.0.0.1:0").expect("a port");
         let address = udp.local_addr().expect("bound");
-        assert_eq!(pid_behind(address, false), Some(std::process::id()));
+        assert_eq!(pids_behind(address, false), [std::process::id()]);
         let tcp = std::net::TcpListener::bind("127.0.0.1:0").expect("a port");
-        assert_eq!(pid_behind(tcp.local_addr().expect("bound"), true), Some(std::process::id()));
+        assert_eq!(pids_behind(tcp.local_addr().expect("bound"), true), [std::process::id()]);
         drop(udp);
-        assert_eq!(pid_behind(address, false), None);
+        let elsewhere = SocketAddr::from(([192, 0, 2, 1], address.port()));
+        let everywhere = UdpSocket::bind(("0.0.0.0", address.port())).expect("a port");
+        assert_eq!(pids_behind(elsewhere, false), [0_u32; 0], "another machine's");
+        drop(everywhere);
+        assert_eq!(pids_behind(address, false), [0_u32; 0]);
     }
 
     #[test]
     fn datagrams_that_found_no_room_are_counted() {
-        let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a port");
         let address = socket.local_addr().expect("bound");
-        let mut watch = Watch::new(std::process::id()).expect("it runs");
+        let mut watch = Watch::new(&[std::process::id()]).expect("it runs");
         let before = watch.sample(Timestamp::ZERO).expect("it runs");
-        let sender = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
+        let sender = UdpSocket::bind("127.0.0.1:0").expect("a port");
         for _ in 0..5_000 {
             sender.send_to(&[0; 1_000], address).expect("loopback");
         }
@@ -270,11 +326,37 @@ mod tests {
     }
 
     #[test]
+    fn what_several_processes_share_is_counted_once() {
+        let mut children = [0; 3].map(|_| std::process::Command::new("sleep").arg("60").spawn().expect("sleep"));
+        let pids = children.each_ref().map(std::process::Child::id);
+        // Their own pages are there only once they run.
+        while !pids
+            .iter()
+            .all(|pid| std::fs::read_to_string(format!("/proc/{pid}/comm")).is_ok_and(|name| name == "sleep\n"))
+        {
+            std::thread::yield_now();
+        }
+        let alone: u64 = pids
+            .iter()
+            .map(|pid| {
+                Watch::new(&[*pid]).and_then(|mut watch| watch.sample(Timestamp::ZERO)).expect("it runs").resident_bytes
+            })
+            .sum();
+        let together = Watch::new(&pids).and_then(|mut watch| watch.sample(Timestamp::ZERO)).expect("they run");
+        assert_eq!(together.processes, 3);
+        assert!(together.resident_bytes > 0 && together.resident_bytes < alone, "{} {alone}", together.resident_bytes);
+        for child in &mut children {
+            child.kill().and_then(|()| child.wait()).expect("it ends");
+        }
+    }
+
+    #[test]
     fn a_watcher_sees_the_end_of_a_process() {
         let mut child = std::process::Command::new("sleep").arg("60").spawn().expect("sleep");
-        let watcher = Watcher::start(child.id(), Clock::start(), Duration::from_millis(1)).expect("it runs");
-        let family = family_of(std::process::id());
-        assert!(family.contains(&child.id()), "a child is of the family");
+        let watcher = Watcher::start(&[child.id()], Clock::start(), Duration::from_millis(1)).expect("it runs");
+        let family = family_of(&[std::process::id(), child.id()]);
+        let times = family.iter().filter(|pid| **pid == child.id()).count();
+        assert_eq!(times, 1, "a child is of the family, once");
         child.kill().and_then(|()| child.wait()).expect("it ends");
         while !watcher.thread.is_finished() {
             std::thread::yield_now();
@@ -282,6 +364,6 @@ mod tests {
         let series = watcher.stop();
         assert!(series.is_gone && !series.samples.is_empty(), "{series:?}");
         assert_eq!(series.name, "sleep");
-        assert!(Watch::new(series.pid).is_err());
+        assert!(Watch::new(&[series.pid]).is_err() && Watch::new(&[]).is_err());
     }
 }

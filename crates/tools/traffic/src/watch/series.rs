@@ -78,12 +78,24 @@ impl Usage {
 }
 
 impl ServerSeries {
-    /// Stretch by stretch, those that end inside a phase: from `from`, `elapsed` long.
+    /// The phase (from `from`, `elapsed` long) in stretches of some `width`: of samples that are closer, only some are used, so that the
+    /// kernel's coarse clock of processor time does not show.
     #[must_use]
-    pub fn during(&self, from: Timestamp, elapsed: Duration) -> Vec<Usage> {
-        let pairs = self.samples.iter().zip(self.samples.iter().skip(1));
-        let inside = pairs.filter(|(earlier, later)| earlier.at >= from && later.at <= from + elapsed);
-        inside.map(|(earlier, later)| Usage::between(earlier, later, from)).collect()
+    pub fn during(&self, from: Timestamp, elapsed: Duration, width: Duration) -> Vec<Usage> {
+        let mut inside = self.samples.iter().filter(|sample| sample.at >= from && sample.at <= from + elapsed);
+        let Some(mut last) = inside.next() else { return Vec::new() };
+        let mut stretches = Vec::new();
+        for sample in inside {
+            // They come a little early or late.
+            if sample.at.saturating_since(last.at) >= width.mul_f64(0.9) {
+                stretches.push(Usage::between(last, sample, from));
+                last = sample;
+            }
+        }
+        if stretches.is_empty() {
+            stretches.extend(self.total(from, elapsed));
+        }
+        stretches
     }
 
     /// The phase as one stretch.
@@ -117,10 +129,13 @@ mod tests {
             vec![sample(1, 0, 0), sample(2, 900, 5), sample(3, 1_300, 5), sample(4, 1_500, 8), sample(5, 9_000, 99)];
         let series = ServerSeries { samples, ..ServerSeries::default() };
         let (from, elapsed) = (Timestamp::from_millis(1_500), Duration::from_secs(3));
-        let rows = series.during(from, elapsed);
+        let rows = series.during(from, elapsed, Duration::from_secs(1));
         let processors: Vec<_> = rows.iter().map(|row| (row.processors() * 10.0).round()).collect();
         assert_eq!(processors, [6.0, 3.0]);
         assert_eq!(rows[0].at, Duration::from_millis(1_500));
+        let wide: Vec<_> = series.during(from, elapsed, Duration::from_secs(2)).iter().map(|row| row.time).collect();
+        assert_eq!(wide, [Duration::from_secs(2)]);
+        assert_eq!(series.during(from, elapsed, Duration::from_secs(60)).len(), 1, "a short phase is one stretch");
         let total = series.total(from, elapsed).expect("three samples");
         assert_eq!((total.time, total.drops, total.voluntary), (Duration::from_secs(2), Some(3), 20));
         assert_eq!(total.user, Duration::from_millis(600));

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use crate::law::Law;
-use crate::script::{Ending, Pattern, Script, ScriptBuilder, ScriptError, Takes, Verb};
+use crate::script::{Ending, Mark, Pattern, Script, ScriptBuilder, ScriptError, Takes, Verb};
 
 /// The pauses of a call; none where there is no law.
 #[derive(Clone, Debug, Default)]
@@ -14,10 +14,16 @@ pub struct CallTimes {
     pub hold: Option<Law>,
 }
 
-/// 64·T1, and a second for the way.
-const BYE_AT_LAST: Duration = Duration::from_secs(33);
+/// The callee's address of record, as messages name it.
+const CALLEE: &str = "sip:[callee]@[domain]";
 
-const INVITE: &str = "INVITE sip:[callee]@[domain] SIP/2.0
+/// What is waited for.
+pub(super) type Expected = (Pattern, Takes, Option<Mark>);
+
+/// 64·T1, and a second for the way.
+pub(super) const BYE_AT_LAST: Duration = Duration::from_secs(33);
+
+pub(super) const INVITE: &str = "INVITE sip:[callee]@[domain] SIP/2.0
 Via: SIP/2.0/[transport] [local];branch=[branch]
 Max-Forwards: 70
 From: <sip:[caller]@[domain]>;tag=[local_tag]
@@ -38,7 +44,7 @@ m=audio 6000 RTP/AVP 0
 a=rtpmap:0 PCMU/8000
 ";
 
-const ACK_TO_FAILURE: &str = "ACK sip:[callee]@[domain] SIP/2.0
+pub(super) const ACK_TO_FAILURE: &str = "ACK sip:[callee]@[domain] SIP/2.0
 Via: SIP/2.0/[transport] [local];branch=[branch]
 Max-Forwards: 70
 From: <sip:[caller]@[domain]>;tag=[local_tag]
@@ -48,7 +54,7 @@ CSeq: [cseq] ACK
 Content-Length: 0
 ";
 
-const ACK: &str = "ACK [next_url] SIP/2.0
+pub(super) const ACK: &str = "ACK [next_url] SIP/2.0
 Via: SIP/2.0/[transport] [local];branch=[branch]
 [routes]
 Max-Forwards: 70
@@ -59,7 +65,7 @@ CSeq: [cseq] ACK
 Content-Length: 0
 ";
 
-const BYE: &str = "BYE [next_url] SIP/2.0
+pub(super) const BYE: &str = "BYE [next_url] SIP/2.0
 Via: SIP/2.0/[transport] [local];branch=[branch]
 [routes]
 Max-Forwards: 70
@@ -84,13 +90,13 @@ Expires: 3600
 Content-Length: 0
 ";
 
-const RINGING: &str = "SIP/2.0 180 Ringing
+pub(super) const RINGING: &str = "SIP/2.0 180 Ringing
 [answer]
 Contact: <sip:[local];transport=[transport]>
 Content-Length: 0
 ";
 
-const ANSWERED: &str = "SIP/2.0 200 OK
+pub(super) const ANSWERED: &str = "SIP/2.0 200 OK
 [answer]
 Contact: <sip:[local];transport=[transport]>
 Content-Type: application/sdp
@@ -105,8 +111,18 @@ m=audio 6000 RTP/AVP 0
 a=rtpmap:0 PCMU/8000
 ";
 
-const OK: &str = "SIP/2.0 200 OK
+pub(super) const OK: &str = "SIP/2.0 200 OK
 [answer]
+Content-Length: 0
+";
+
+pub(super) const CANCEL: &str = "CANCEL sip:[callee]@[domain] SIP/2.0
+Via: SIP/2.0/[transport] [local];branch=[branch]
+Max-Forwards: 70
+From: <sip:[caller]@[domain]>;tag=[local_tag]
+To: <sip:[callee]@[domain]>
+Call-ID: [call_id]
+CSeq: [cseq] CANCEL
 Content-Length: 0
 ";
 
@@ -115,28 +131,73 @@ Content-Length: 0
 /// # Errors
 /// Never.
 pub fn caller(times: &CallTimes) -> Result<Script, ScriptError> {
+    caller_to(times, CALLEE)
+}
+
+/// As [`caller`], to another URI than the callee's address of record.
+pub(super) fn caller_to(times: &CallTimes, uri: &str) -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new("caller");
-    let (again, answered, challenged, bye, done) =
-        (script.mark(), script.mark(), script.mark(), script.mark(), script.mark());
-    script.place(again).send(INVITE).wait(&[
+    let (again, answered, challenged) = (script.mark(), script.mark(), script.mark());
+    let to = |text: &str| text.replace(CALLEE, uri);
+    script.place(again).send(&to(INVITE)).wait(&answers((answered, challenged), &[]));
+    script.place(challenged).send(&to(ACK_TO_FAILURE)).jump(again);
+    script.place(answered).send(ACK);
+    hold(&mut script, times);
+    bye(&mut script);
+    script.end(Ending::Carried);
+    script.build()
+}
+
+/// A whole call, up to the answer to its BYE.
+pub(super) fn call(script: &mut ScriptBuilder, times: &CallTimes) {
+    invite(script, &[]);
+    script.send(ACK);
+    hold(script, times);
+    bye(script);
+}
+
+/// An INVITE, until its 2xx; challenges are answered. What is waited for besides is `others`.
+pub(super) fn invite(script: &mut ScriptBuilder, others: &[Expected]) {
+    let (again, answered, challenged) = (script.mark(), script.mark(), script.mark());
+    script.place(again).send(INVITE).wait(&answers((answered, challenged), others));
+    script.place(challenged).send(ACK_TO_FAILURE).jump(again);
+    script.place(answered);
+}
+
+/// What may answer an INVITE, besides `others`.
+fn answers((answered, challenged): (Mark, Mark), others: &[Expected]) -> Vec<Expected> {
+    let mut all = others.to_vec();
+    all.extend_from_slice(&[
         (Pattern::PROVISIONAL, Takes::NOTHING, None),
         (Pattern::SUCCESS, Takes::DIALOG, Some(answered)),
         (Pattern::status(401), Takes::CHALLENGE, Some(challenged)),
         (Pattern::status(407), Takes::CHALLENGE, Some(challenged)),
     ]);
-    script.place(challenged).send(ACK_TO_FAILURE).jump(again);
-    script.place(answered).send(ACK);
+    all
+}
+
+/// The time that they talk, where there is one.
+pub(super) fn hold(script: &mut ScriptBuilder, times: &CallTimes) {
     if let Some(hold) = &times.hold {
         script.pause(hold.clone());
     }
-    script.place(bye).send(BYE).wait(&[
+}
+
+/// The BYE, until it is answered.
+pub(super) fn bye(script: &mut ScriptBuilder) {
+    transaction(script, BYE);
+}
+
+/// A request that is no INVITE, until its 2xx; challenges are answered.
+pub(super) fn transaction(script: &mut ScriptBuilder, request: &str) {
+    let (again, done) = (script.mark(), script.mark());
+    script.place(again).send(request).wait(&[
         (Pattern::PROVISIONAL, Takes::NOTHING, None),
         (Pattern::SUCCESS, Takes::NOTHING, Some(done)),
-        (Pattern::status(401), Takes::CHALLENGE, Some(bye)),
-        (Pattern::status(407), Takes::CHALLENGE, Some(bye)),
+        (Pattern::status(401), Takes::CHALLENGE, Some(again)),
+        (Pattern::status(407), Takes::CHALLENGE, Some(again)),
     ]);
-    script.place(done).end(Ending::Carried);
-    script.build()
+    script.place(done);
 }
 
 /// Who is called: 180, 200, and 200 to the BYE.
@@ -145,13 +206,9 @@ pub fn caller(times: &CallTimes) -> Result<Script, ScriptError> {
 /// Never.
 pub fn callee(times: &CallTimes) -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new("callee");
-    let (invited, acknowledged, ended, lost) = (script.mark(), script.mark(), script.mark(), script.mark());
-    script.wait(&[(Pattern::Request(Verb::Invite), Takes::NOTHING, Some(invited))]);
-    script.place(invited).send(RINGING);
-    if let Some(ring) = &times.ring {
-        script.pause(ring.clone());
-    }
-    script.send(ANSWERED).wait(&[
+    let (acknowledged, ended, lost) = (script.mark(), script.mark(), script.mark());
+    answer(&mut script, times);
+    script.wait(&[
         (Pattern::Request(Verb::Ack), Takes::NOTHING, Some(acknowledged)),
         // An ACK may be lost or late.
         (Pattern::Request(Verb::Bye), Takes::NOTHING, Some(ended)),
@@ -171,19 +228,35 @@ pub fn callee(times: &CallTimes) -> Result<Script, ScriptError> {
     script.build()
 }
 
+/// 180, and 200 after the ring time.
+pub(super) fn answer(script: &mut ScriptBuilder, times: &CallTimes) {
+    let invited = script.mark();
+    script.wait(&[(Pattern::Request(Verb::Invite), Takes::NOTHING, Some(invited))]);
+    script.place(invited).send(RINGING);
+    if let Some(ring) = &times.ring {
+        script.pause(ring.clone());
+    }
+    script.send(ANSWERED);
+}
+
 /// One registration of the caller.
 ///
 /// # Errors
 /// Never.
 pub fn registering() -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new("register");
-    let (again, done) = (script.mark(), script.mark());
-    script.place(again).send(REGISTER).wait(&[
-        (Pattern::PROVISIONAL, Takes::NOTHING, None),
-        (Pattern::SUCCESS, Takes::NOTHING, Some(done)),
-        (Pattern::status(401), Takes::CHALLENGE, Some(again)),
-        (Pattern::status(407), Takes::CHALLENGE, Some(again)),
-    ]);
-    script.place(done).end(Ending::Carried);
+    transaction(&mut script, REGISTER);
+    script.end(Ending::Carried);
+    script.build()
+}
+
+/// The end of the caller's registration, so that the server does not ring who is gone (RFC 3261 §10.2.2).
+///
+/// # Errors
+/// Never.
+pub fn unregistering() -> Result<Script, ScriptError> {
+    let mut script = ScriptBuilder::new("unregister");
+    transaction(&mut script, &REGISTER.replace("Expires: 3600", "Expires: 0"));
+    script.end(Ending::Carried);
     script.build()
 }

@@ -1,0 +1,60 @@
+//! `strowger load compare`: two runs beside each other.
+
+use std::path::{Path, PathBuf};
+
+use clap::Args;
+use strowger_traffic::output::{Run, compare, page_of_two};
+
+use super::output::{both, ready, write};
+use crate::failure::Failure;
+
+#[derive(Debug, Args)]
+pub(crate) struct CompareArguments {
+    /// What `load run --json` wrote
+    a: PathBuf,
+    /// What it is compared with
+    b: PathBuf,
+    /// Prints JSON
+    #[arg(long)]
+    json: bool,
+    /// Writes a page with the plots of both
+    #[arg(long, value_name = "FILE")]
+    html: Option<PathBuf>,
+    /// What the runs are called [default: their servers' processes, or the files' names]
+    #[arg(long, value_name = "NAME,NAME", value_delimiter = ',', num_args = 1)]
+    names: Vec<String>,
+}
+
+impl CompareArguments {
+    pub(super) fn run(&self) -> Result<(), Failure> {
+        ready(&[self.html.as_deref()])?;
+        let (a, b) = (read(&self.a)?, read(&self.b)?);
+        let names = self.names(&a, &b)?;
+        let comparison = compare(&a, &b).named(&names);
+        let page = self.html.as_ref().map_or(Ok(()), |file| write(file, &page_of_two(&a, &b, &comparison)));
+        let text = if self.json { format!("{:#}\n", comparison.to_json()) } else { comparison.to_text() };
+        both(page, write(Path::new("-"), &text))
+    }
+
+    fn names(&self, a: &Run, b: &Run) -> Result<[String; 2], Failure> {
+        match self.names.as_slice() {
+            [one, two] => return Ok([one.clone(), two.clone()]),
+            [] => {}
+            _ => return Err(Failure::Usage("--names wants two, with a comma between them".to_owned())),
+        }
+        let servers = [a, b].map(|run| run.server.as_ref().map(|server| server.name.clone()));
+        match servers {
+            [Some(one), Some(two)] if one != two => Ok([one, two]),
+            _ => Ok([&self.a, &self.b].map(|file| file.file_stem().unwrap_or_default().to_string_lossy().into_owned())),
+        }
+    }
+}
+
+fn read(file: &Path) -> Result<Run, Failure> {
+    let wrong = |error: &dyn std::fmt::Display| Failure::Usage(format!("{}: {error}", file.display()));
+    let text = std::fs::read_to_string(file).map_err(|error| wrong(&error))?;
+    let json = serde_json::from_str(&text).map_err(|error| {
+        wrong(&format!("this is no report of a run ({error}); give the file that `load run --json FILE` wrote"))
+    })?;
+    Run::from_json(&json).map_err(|error| wrong(&error))
+}

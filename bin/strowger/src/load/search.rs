@@ -1,0 +1,282 @@
+//! `strowger load search`: the highest rate, or the largest number of users, at which rules hold.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use clap::{Args, ValueEnum};
+use strowger_traffic::options::Options;
+use strowger_traffic::search::{
+    Over, Probe, Probed, Rule, RuleError, Search, SearchReport, Settings, comes_at, rfc7502_down,
+};
+
+use super::arguments::{TrafficArguments, above_zero, time};
+use super::onlook::OnlookArguments;
+use super::output::{both, write};
+use super::series::Series;
+use crate::failure::Failure;
+
+/// How long a probe is where nothing says so, and how many sessions it has by RFC 7502.
+const PROBE: Duration = Duration::from_secs(10);
+const RFC_SESSIONS: u64 = 50_000;
+/// How many users there are where nothing says so.
+const USERS: u32 = 1_000;
+
+#[derive(Debug, Args)]
+pub(crate) struct SearchArguments {
+    #[command(flatten)]
+    traffic: TrafficArguments,
+    /// What must hold; may be given several times [default: success(2s)=99.99%; transactions=99.99% over users; success=100% with --rfc7502]
+    #[arg(long = "rule", value_name = "RULE", value_parser = rule)]
+    rules: Vec<Rule>,
+    /// What is varied
+    #[arg(long, value_enum, default_value_t = OverArgument::Rate)]
+    over: OverArgument,
+    /// Writes the result and all probes as JSON; - is standard output
+    #[arg(long, value_name = "FILE")]
+    json: Option<PathBuf>,
+    #[command(flatten)]
+    how: HowArguments,
+}
+
+/// How a search goes, whatever it is for.
+#[derive(Debug, Args)]
+pub(super) struct HowArguments {
+    /// Where it begins, in calls a second or users [default: 100]
+    #[arg(long, value_name = "N", value_parser = above_zero)]
+    start: Option<f64>,
+    /// Nothing above this is tried
+    #[arg(long, value_name = "N", value_parser = above_zero)]
+    max: Option<f64>,
+    /// How long each probe is [default: 10s; of a model of users, as long as that says]
+    #[arg(long, value_parser = time)]
+    time: Option<Duration>,
+    /// How many calls each probe has, instead of a time [default with --rfc7502: 50000]
+    #[arg(short = 'm', long, conflicts_with = "time")]
+    calls: Option<u64>,
+    /// The beginning of each probe that is not counted
+    #[arg(long, value_parser = time, value_name = "TIME")]
+    warm_up: Option<Duration>,
+    /// By how much it rises while all holds [default: 50%; RFC 7502: 10%]
+    #[arg(long, value_name = "SHARE", value_parser = weight)]
+    up: Option<f64>,
+    /// By how much it falls while nothing held yet [default: 50%; RFC 7502: half of --up, at least 10%]
+    #[arg(long, value_name = "SHARE", value_parser = weight)]
+    down: Option<f64>,
+    /// How close what holds and what does not must come
+    #[arg(long, default_value = "1%", value_name = "SHARE", value_parser = weight)]
+    precision: f64,
+    /// How often the result must hold [default: 3; RFC 7502: 1]
+    #[arg(long, value_name = "N")]
+    confirm: Option<u32>,
+    /// How often what failed is tried again before it counts [default: 1; RFC 7502: 0]
+    #[arg(long, value_name = "N")]
+    retries: Option<u32>,
+    /// The algorithm of RFC 7502, §4.10, alone: steps of a tenth until ten successes bring no higher rate
+    #[arg(long, conflicts_with = "precision")]
+    rfc7502: bool,
+    /// Probes at most [default: 80; RFC 7502: 200]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    max_probes: Option<u32>,
+    /// How long the server is left alone between probes
+    #[arg(long, default_value = "2s", value_parser = time, value_name = "TIME")]
+    settle: Duration,
+    #[command(flatten)]
+    onlook: OnlookArguments,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum OverArgument {
+    /// Calls a second
+    Rate,
+    /// Users, who call when they like (--workload users)
+    Users,
+}
+
+pub(super) fn rule(text: &str) -> Result<Rule, RuleError> {
+    Rule::parse(text)
+}
+
+fn weight(text: &str) -> Result<f64, String> {
+    let percent =
+        text.strip_suffix('%').and_then(|text| text.trim().parse::<f64>().ok()).map(|percent| percent / 100.0);
+    let share = percent.or_else(|| text.parse().ok()).filter(|share| *share > 0.0 && *share <= 1.0);
+    share.ok_or_else(|| format!("'{text}' is no share above 0 and at most 100%; write it as 10% or 0.1"))
+}
+
+impl SearchArguments {
+    const fn over(&self) -> Over {
+        match self.over {
+            OverArgument::Rate => Over::Rate,
+            OverArgument::Users => Over::Users,
+        }
+    }
+
+    fn rules(&self) -> Result<Vec<Rule>, Failure> {
+        let usual = match self.over {
+            _ if !self.rules.is_empty() => return Ok(self.rules.clone()),
+            _ if self.how.rfc7502 => "success=100%",
+            // Without a limit, a queue that only grows would be a success.
+            OverArgument::Rate => "success(2s)=99.99%",
+            OverArgument::Users => "transactions=99.99%",
+        };
+        Ok(vec![Rule::parse(usual).map_err(|error| Failure::Usage(error.to_string()))?])
+    }
+
+    pub(super) fn run(&self) -> Result<(), Failure> {
+        let (settings, rules) = (self.how.settings(self.over())?, self.rules()?);
+        let base = self.traffic.options()?;
+        if settings.over == Over::Users {
+            check_users(&base)?;
+        }
+        let mut series = self.how.series(&[self.json.as_deref()])?;
+        let (report, ended) = self.how.search(&base, (settings, rules), &mut series);
+        let file = self.json.as_ref();
+        let written = file.map_or(Ok(()), |file| write(file, &format!("{:#}\n", report.to_json())));
+        let judged = match report.sentence() {
+            // What went wrong is said behind what is known.
+            _ if ended.is_err() && report.probes.is_empty() => ended,
+            Err(sentence) if ended.is_err() => series.line(&sentence).and(ended),
+            Ok(sentence) => series.line(&sentence).and(ended),
+            Err(sentence) => Err(Failure::No(sentence)),
+        };
+        both(written, judged)
+    }
+}
+
+/// Whether the number of users can be varied.
+fn check_users(base: &Options) -> Result<(), Failure> {
+    let wrong = |what: String| Err(Failure::Usage(what));
+    if base.workload.habits.is_empty() {
+        return wrong(format!(
+            "in the workload {} the number of users does not say how many calls there are; use --workload users",
+            base.workload.name
+        ));
+    }
+    if base.users_file.is_some() {
+        return wrong("--users-file has as many users as it has; leave it out to vary them".to_owned());
+    }
+    if base.users != USERS {
+        return wrong("--over users varies their number; say where it begins by --start instead of --users".to_owned());
+    }
+    Ok(())
+}
+
+impl HowArguments {
+    pub(super) fn settings(&self, over: Over) -> Result<Settings, Failure> {
+        let start = self.start.unwrap_or(100.0);
+        let usual = if self.rfc7502 {
+            let usual = Settings::rfc7502(over, start);
+            Settings { down: self.up.map_or(usual.down, rfc7502_down), ..usual }
+        } else {
+            Settings { precision: Some(self.precision), ..Settings::new(over, start) }
+        };
+        let settings = Settings {
+            up: self.up.unwrap_or(usual.up),
+            down: self.down.unwrap_or(usual.down),
+            max: self.max.unwrap_or(usual.max),
+            confirm: self.confirm.unwrap_or(usual.confirm),
+            retries: self.retries.unwrap_or(usual.retries),
+            max_probes: self.max_probes.unwrap_or(usual.max_probes),
+            ..usual
+        };
+        let wrong = |what: &str| Err(Failure::Usage(what.to_owned()));
+        if settings.max < settings.start {
+            return wrong("--max is below where it begins; lower --start");
+        }
+        if settings.down >= 1.0 {
+            return wrong("--down 100% would leave nothing; use less");
+        }
+        //= rfc7502#4.10
+        // "if w is small (say, 0.10) and r is small (say, <= 9), the algorithm will not converge since it uses floor()"
+        if self.rfc7502 && settings.start * settings.up < 1.0 {
+            return wrong(
+                "the RFC's steps are whole, and --up of so low a --start is none: it would stay there; raise --start (to 10 at \
+                 10%) or --up",
+            );
+        }
+        if over == Over::Users
+            && (settings.start.fract() != 0.0 || settings.max.is_finite() && settings.max.fract() != 0.0)
+        {
+            return wrong("there are only whole users; correct --start or --max");
+        }
+        Ok(settings)
+    }
+
+    /// A probe's options.
+    fn options(&self, base: &Options, over: Over, probe: Probe) -> Options {
+        // Not the same arrivals each time: what is found must not hang on one of them.
+        let mut options = Options { seed: base.seed.wrapping_add(u64::from(probe.number)), ..base.clone() };
+        match over {
+            Over::Rate => options.rate = probe.at,
+            #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is whole, and saturates")]
+            Over::Users => options.users = probe.at as u32,
+        }
+        let is_of_users = !base.workload.habits.is_empty();
+        options.calls =
+            self.calls.or_else(|| (self.rfc7502 && self.time.is_none() && !is_of_users).then_some(RFC_SESSIONS));
+        options.time =
+            self.time.or_else(|| (options.calls.is_none() && !is_of_users).then_some(base.time.unwrap_or(PROBE)));
+        options.warm_up = self.warm_up.unwrap_or(options.warm_up);
+        options
+    }
+
+    /// The runs of a search, and the files that are written behind them.
+    pub(super) fn series(&self, files: &[Option<&Path>]) -> Result<Series<'_>, Failure> {
+        Series::begin(&self.onlook, self.settle, files)
+    }
+
+    /// The search, and how it ended.
+    pub(super) fn search(
+        &self,
+        base: &Options,
+        (settings, rules): (Settings, Vec<Rule>),
+        series: &mut Series<'_>,
+    ) -> (SearchReport, Result<(), Failure>) {
+        let mut search = Search::new(settings);
+        let mut report = SearchReport {
+            workload: base.workload.name.clone(),
+            to: String::new(),
+            found: search.found(),
+            probes: Vec::new(),
+            rules,
+            settings,
+        };
+        let ended = self.probe(base, series, &mut search, &mut report);
+        report.found = search.found();
+        (report, ended)
+    }
+
+    /// Probe after probe, until the search or a signal ends it.
+    fn probe(
+        &self,
+        base: &Options,
+        series: &mut Series<'_>,
+        search: &mut Search,
+        report: &mut SearchReport,
+    ) -> Result<(), Failure> {
+        let Settings { over, .. } = *search.settings();
+        while let Some(probe) = search.next_probe() {
+            let options = self.options(base, over, probe);
+            series.status(&format!(
+                "{:>3}  {:<7}  {:>12}  …",
+                probe.number,
+                probe.stage.to_string(),
+                over.show(probe.at)
+            ));
+            let comes = |plan: &_| if over == Over::Rate { comes_at(plan, probe.at) } else { Ok(()) };
+            let Some((ran, about)) = series.run(&options, &comes)? else { break };
+            if ran.was_stopped {
+                break;
+            }
+            if report.probes.is_empty() {
+                (report.workload, report.to) = (about.workload, about.to);
+                series.line(&format!("{} to {}, seed {}", report.workload, report.to, base.seed))?;
+            }
+            let probed = Probed::judge(probe, over, &report.rules, &ran, options.seed);
+            series.line(&probed.to_string())?;
+            search.handle_outcome(probed.outcome);
+            report.probes.push(probed);
+        }
+        Ok(())
+    }
+}

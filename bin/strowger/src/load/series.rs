@@ -1,0 +1,154 @@
+//! Runs that follow one another, as a search or a sweep makes them.
+
+use std::io::{IsTerminal as _, Write as _};
+use std::net::SocketAddr;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
+
+use signal_hook::consts::{SIGINT, SIGTERM};
+use strowger_traffic::engine::{PhaseReport, Plan, Report, entropy};
+use strowger_traffic::options::{Options, WARNING};
+use strowger_traffic::report::About;
+use strowger_traffic::search::callees_at;
+
+use super::carry::carry_out;
+use super::onlook::OnlookArguments;
+use super::output::ready;
+use crate::failure::Failure;
+
+/// How often a run whose preparation failed is begun again, and how long the server is left alone before.
+const TRIES: u32 = 3;
+const RECOVERY: Duration = Duration::from_secs(5);
+/// How often a pause looks whether it was ended.
+const BEAT: Duration = Duration::from_millis(20);
+
+/// What runs have in common.
+#[derive(Debug)]
+pub(super) struct Series<'a> {
+    onlook: &'a OnlookArguments,
+    settle: Duration,
+    is_stopped: Arc<AtomicBool>,
+    /// Where callees listen, in all runs.
+    places: Option<Vec<SocketAddr>>,
+    runs: u32,
+    /// Lines go to standard error, because a file goes to standard output.
+    is_piped: bool,
+    shows: bool,
+}
+
+impl<'a> Series<'a> {
+    /// Signals end it from now on, after what is going on.
+    pub(super) fn begin(
+        onlook: &'a OnlookArguments,
+        settle: Duration,
+        files: &[Option<&Path>],
+    ) -> Result<Self, Failure> {
+        ready(files)?;
+        let is_stopped = Arc::new(AtomicBool::new(false));
+        for signal in [SIGINT, SIGTERM] {
+            signal_hook::flag::register(signal, Arc::clone(&is_stopped)).map_err(Failure::Output)?;
+        }
+        let is_piped = files.iter().flatten().any(|file| file.as_os_str() == "-");
+        let shows = onlook.shows_progress();
+        Ok(Self { onlook, settle, is_stopped, places: None, runs: 0, is_piped, shows })
+    }
+
+    pub(super) fn is_stopped(&self) -> bool {
+        self.is_stopped.load(Ordering::SeqCst)
+    }
+
+    /// Whether nothing was run yet.
+    pub(super) const fn is_first(&self) -> bool {
+        self.runs == 0
+    }
+
+    /// What follows is of another kind, or of another server: it has a first run of its own.
+    pub(super) fn begin_anew(&mut self) {
+        (self.places, self.runs) = (None, 0);
+    }
+
+    /// Runs; `check` says whether the plan is what is wanted. `None` where a signal came first.
+    pub(super) fn run(
+        &mut self,
+        options: &Options,
+        check: &dyn Fn(&Plan) -> Result<(), String>,
+    ) -> Result<Option<(Report, About)>, Failure> {
+        if self.is_first() {
+            options.plan()?.1.declared.iter().filter(|(name, _)| name == WARNING).for_each(|(_, text)| {
+                eprintln!("strowger: warning: {text}");
+            });
+        } else {
+            self.pause(self.settle);
+        }
+        let mut tries = 0;
+        loop {
+            if self.is_stopped() {
+                return Ok(None);
+            }
+            let (mut plan, about) = options.plan()?;
+            check(&plan).map_err(Failure::Usage)?;
+            // Callees that move would have to be found anew, and their old places would be called in vain.
+            if self.places.is_none() {
+                self.places = Some(callees_at(&plan).map_err(Failure::Output)?);
+            }
+            plan.callees_at = self.places.clone().unwrap_or_default();
+            plan.run = entropy();
+            let mut report = carry_out(plan, &about, &self.onlook.silent())?;
+            if !self.is_first() && is_silence(&report) {
+                // It answered before: that it does not any more is what was measured.
+                report.broken_off = None;
+            }
+            tries += 1;
+            match &report.broken_off {
+                None => {
+                    self.runs += 1;
+                    return Ok(Some((report, about)));
+                }
+                // A server that was overloaded a moment ago may refuse to be prepared.
+                Some(_) if !self.is_first() && tries < TRIES && !self.is_stopped() => {
+                    self.pause(self.settle.max(RECOVERY));
+                }
+                Some(why) => return Err(Failure::No(why.clone())),
+            }
+        }
+    }
+
+    /// Leaves the server alone; a signal ends that.
+    pub(super) fn pause(&self, time: Duration) {
+        let until = Instant::now() + time;
+        while !self.is_stopped() {
+            let left = until.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            std::thread::sleep(left.min(BEAT));
+        }
+    }
+
+    /// A line that stays.
+    pub(super) fn line(&self, text: &str) -> Result<(), Failure> {
+        self.status("");
+        if self.is_piped {
+            eprintln!("{text}");
+            return Ok(());
+        }
+        writeln!(std::io::stdout().lock(), "{text}").map_err(Failure::Output)
+    }
+
+    /// What is going on, on a terminal, until the next line.
+    pub(super) fn status(&self, text: &str) {
+        if self.shows && std::io::stderr().is_terminal() {
+            // Standard error may be gone; the runs go on.
+            let mut err = std::io::stderr().lock();
+            let _ = write!(err, "\r\x1b[K{text}").and_then(|()| err.flush());
+        }
+    }
+}
+
+/// Whether it was broken off for no other reason than that nothing came while it was measured.
+fn is_silence(report: &Report) -> bool {
+    let is_silent = |phase: &PhaseReport| phase.links.received == 0 && phase.meter().began.sent > 0;
+    !report.was_stopped && report.measured().is_some_and(is_silent)
+}

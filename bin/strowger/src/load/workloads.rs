@@ -1,0 +1,63 @@
+//! `strowger load workloads`: what `--workload` may say.
+
+use std::io::Write as _;
+
+use clap::Args;
+use serde_json::{Value, json};
+use strowger_traffic::workload::{Known, Parameter, WORKLOADS, names};
+
+use crate::failure::Failure;
+use crate::table::print_json;
+
+#[derive(Debug, Args)]
+pub(crate) struct WorkloadsArguments {
+    /// Only this one, with all its parameters
+    name: Option<String>,
+    /// Prints JSON
+    #[arg(long)]
+    json: bool,
+}
+
+impl WorkloadsArguments {
+    pub(super) fn run(&self) -> Result<(), Failure> {
+        let shown: Vec<&Known> = match &self.name {
+            None => WORKLOADS.iter().collect(),
+            Some(name) => {
+                let found = Known::find(name);
+                let found = found
+                    .ok_or_else(|| Failure::Usage(format!("there is no workload '{name}'; there are {}", names())))?;
+                vec![found]
+            }
+        };
+        if self.json {
+            return Ok(print_json(&Value::Array(shown.into_iter().map(as_json).collect()))?);
+        }
+        let text: Vec<_> = shown.into_iter().map(as_text).collect();
+        std::io::stdout().write_all(text.join("\n").as_bytes()).map_err(Failure::Output)
+    }
+}
+
+fn as_json(known: &Known) -> Value {
+    let parameters = known.parameters.iter().map(|Parameter { name, default, about, is_ours }| {
+        json!({ "name": name, "default": default, "about": about, "is_ours": is_ours })
+    });
+    json!({ "name": known.name, "about": known.about, "paper": known.paper, "is_model": known.is_model,
+        "parameters": parameters.collect::<Vec<_>>() })
+}
+
+fn as_text(known: &Known) -> String {
+    let mut text = format!("{}: {}\n", known.name, known.about);
+    if !known.paper.is_empty() {
+        text.push_str(&format!("    from: {}\n", known.paper));
+    }
+    if known.is_model {
+        text.push_str("    its time may run faster: --speed N\n");
+    }
+    let name_width = known.parameters.iter().map(|parameter| parameter.name.len()).max().unwrap_or(0);
+    let value_width = known.parameters.iter().map(|parameter| parameter.default.len()).max().unwrap_or(0);
+    for Parameter { name, default, about, is_ours } in known.parameters {
+        let whose = if *is_ours && !known.paper.is_empty() { " (the default is ours)" } else { "" };
+        text.push_str(&format!("    --set {name:<name_width$} = {default:<value_width$}  {about}{whose}\n"));
+    }
+    text
+}

@@ -1,0 +1,137 @@
+//! The multicore paper's users against our server, which asks each of them who it is; and a mix by weight.
+
+mod common;
+
+use common::server::Server;
+use serde_json::Value;
+
+/// A server of the domain 127.0.0.1 that knows `count` users and asks for credentials.
+fn server(count: u32) -> Server {
+    let (folder, address) = Server::prepare("server.domains = [\"127.0.0.1\"]\nauth.realm = \"127.0.0.1\"\n");
+    let open = std::fs::read_to_string(folder.path().join("strowger.toml")).expect("a configuration");
+    let asking = open.replace("auth.require = []", "auth.require = [\"REGISTER\", \"INVITE\", \"BYE\"]");
+    folder.write("strowger.toml", &asking);
+    let users: String = (0..count).map(|i| format!("user{i}@127.0.0.1,secret\n")).collect();
+    folder.write("users.csv", &format!("aor,password\n{users}"));
+    folder.run(&["user", "import", "users.csv"]).ok();
+    let command = folder.command(&["serve"]);
+    Server::started_by(command, folder, address)
+}
+
+/// On a busy machine the generator may have been late, which is exit code 1.
+fn report(server: &Server, arguments: &[&str]) -> Value {
+    let to = format!("udp:{}", server.address);
+    let all: Vec<&str> = ["load", "run", "--to", &to]
+        .into_iter()
+        .chain(arguments.iter().copied())
+        .chain(["--json", "report.json"])
+        .collect();
+    let ran = server.folder.run(&all);
+    assert!(ran.code == Some(0) || ran.err.contains("bottleneck"), "{ran:?}");
+    let text = std::fs::read_to_string(server.folder.path().join("report.json")).expect("a report");
+    serde_json::from_str(&text).expect("JSON")
+}
+
+fn number(value: &Value) -> u64 {
+    value.as_u64().unwrap_or_else(|| panic!("a number: {value}"))
+}
+
+#[test]
+fn users_of_the_model_are_served() {
+    let server = server(200);
+    // Forty minutes and a warm-up of ten, in five seconds.
+    let arguments = [
+        "--workload",
+        "users",
+        "--users",
+        "200",
+        "--speed",
+        "600",
+        "--time",
+        "40m",
+        "--seed",
+        "3",
+        "--set",
+        "think=exp(mean=20m)",
+        "--set",
+        "patience=uniform(min=30s,max=60s)",
+        "--drain",
+        "10s",
+    ];
+    let report = report(&server, &arguments);
+    assert_eq!(
+        (number(&report["users"]["count"]), &report["users"]["conforming"]),
+        (200, &Value::Bool(true)),
+        "{report}"
+    );
+    assert_eq!(number(&report["failed"]) + number(&report["lost"]), 0, "{report}");
+    assert_eq!(number(&report["preparation"][0]["carried"]), 200, "all registered before: {report}");
+    let of = |script: &str| {
+        let all = report["scripts"].as_array().expect("a list");
+        all.iter().find(|entry| entry["script"] == script).map_or(0, |entry| number(&entry["carried"]))
+    };
+    // Four refreshes of each user, and calls of every kind. Refreshes are of one and the same binding: who ended it at last
+    // has left none.
+    assert!((790..=810).contains(&of("register")), "{}", of("register"));
+    assert_eq!(number(&report["preparation"][1]["carried"]), 200, "all unregistered behind: {report}");
+    assert_eq!(server.status()["registrations"], 0);
+    assert!(of("completed") > of("voicemail") && of("voicemail") > of("cancelled") && of("cancelled") > 0, "{report}");
+    let transactions = &report["transactions"];
+    // Each registration and each INVITE was asked for credentials first.
+    assert!(number(&transactions["REGISTER"]["all"]).abs_diff(2 * of("register")) <= 2, "{transactions}");
+    let calls = number(&report["carried"]) + number(&report["unfinished"]);
+    assert!(number(&transactions["INVITE"]["all"]).abs_diff(2 * calls) <= 4, "{transactions} {calls}");
+    let elapsed = report["elapsed_s"].as_f64().expect("a time");
+    assert!((3.9..5.0).contains(&elapsed), "{elapsed} s for 40 minutes at 600 times the speed");
+    let declared = &report["declared"];
+    assert!(declared["speed"].as_str().is_some_and(|text| text.starts_with("600: ")), "{declared}");
+    assert_eq!(declared["hold"], "lognormal(mean=300s,sigma=1) (ours)");
+    assert_eq!(declared["think"], "exp(mean=20m) (set)");
+}
+
+#[test]
+fn a_mix_goes_through_the_server_each_to_its_own_callee() {
+    let server = server(40);
+    let mix = "proxy-200:60,baseline:20,message:10,registration:10";
+    let arguments = ["--workload", mix, "--rate", "100", "--calls", "300", "--users", "20", "--seed", "2"];
+    let report = report(&server, &arguments);
+    assert_eq!(number(&report["carried"]), 300, "{report}");
+    let scripts = report["scripts"].as_array().expect("a list");
+    let of = |end: &str, name: &str| {
+        let its = scripts.iter().filter(|entry| entry["end"] == end);
+        let its = its.filter(|entry| entry["script"].as_str().is_some_and(|script| script.starts_with(name)));
+        its.map(|entry| number(&entry["carried"])).sum::<u64>()
+    };
+    for name in ["proxy-200 ", "baseline ", "message "] {
+        assert!(of("caller", name) > 0, "{report}");
+        assert_eq!(of("caller", name), of("callee", name), "{name}: {report}");
+    }
+    assert!(of("caller", "registration ") > 0, "{report}");
+    assert_eq!(report["workload"], mix);
+}
+
+#[test]
+fn workloads_are_listed_and_what_is_wrong_is_said() {
+    let folder = common::Folder::new("");
+    let list = folder.run(&["load", "workloads"]).ok();
+    assert!(list.contains("proxy-200:") && list.contains("Wright"), "{list}");
+    let users = folder.run(&["load", "workloads", "users"]).ok();
+    assert!(users.contains("--set hold") && users.contains("sigma") && !users.contains("proxy-200"), "{users}");
+    let json = folder.run(&["load", "workloads", "users", "--json"]).json();
+    assert_eq!(json[0]["parameters"][0]["name"], "think");
+    for (arguments, remedy) in [
+        (&["workloads", "nonsense"][..], "there are proxy-200"),
+        (&["run", "--workload", "proxy-200:50,users:50"], "cannot be mixed"),
+        (&["run", "--workload", "proxy-200", "--speed", "60"], "--workload users"),
+        (&["run", "--workload", "users", "--set", "holt=3s"], "hold"),
+        (&["run", "--workload", "users", "--set", "hold=3"], "hold: "),
+        (&["run", "--workload", "users", "--set", "expires=1m"], "make expires larger"),
+        (&["run", "--workload", "users", "--calls", "9"], "--time"),
+        (&["run", "--set", "hold"], "NAME=VALUE"),
+    ] {
+        let all: Vec<&str> = ["load"].iter().chain(arguments).copied().collect();
+        let ran = folder.run(&all);
+        assert_eq!(ran.code, Some(2), "{arguments:?}: {ran:?}");
+        assert!(ran.err.contains(remedy), "{arguments:?}: {}", ran.err);
+    }
+}

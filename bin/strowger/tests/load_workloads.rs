@@ -1,0 +1,129 @@
+//! The workloads of `strowger load` through our own server.
+
+mod common;
+
+use common::server::Server;
+use serde_json::Value;
+
+const OPEN: &str = "server.domains = [\"127.0.0.1\"]\n";
+
+/// A server that knows user0 to user19 and asks nobody for a password.
+fn server(more: &str) -> Server {
+    let (folder, address) = Server::prepare(&format!("{OPEN}auth.realm = \"127.0.0.1\"\n{more}"));
+    let users: String = (0..20).map(|number| format!("user{number}@127.0.0.1,secret\n")).collect();
+    folder.write("users.csv", &format!("aor,password\n{users}"));
+    folder.run(&["user", "import", "users.csv"]).ok();
+    let command = folder.command(&["serve"]);
+    Server::started_by(command, folder, address)
+}
+
+/// Runs a workload at 50 sessions a second. On a busy machine the generator may have been late, which is exit code 1.
+fn run(server: &Server, workload: &str, sessions: u64, more: &[&str]) -> Value {
+    let (to, calls) = (format!("udp:{}", server.address), sessions.to_string());
+    let mut arguments = vec!["load", "run", "--to", &to, "--workload", workload, "--rate", "50", "--calls", &calls];
+    arguments.extend_from_slice(&["--users", "10", "--seed", "1", "--json", "report.json"]);
+    arguments.extend_from_slice(more);
+    let ran = server.folder.run(&arguments);
+    assert!(ran.code == Some(0) || ran.err.contains("bottleneck"), "{workload}: {ran:?}");
+    let text = std::fs::read_to_string(server.folder.path().join("report.json")).expect("a report");
+    let report: Value = serde_json::from_str(&text).expect("JSON");
+    let n = |name: &str| report[name].as_u64().unwrap_or_else(|| panic!("{name} in {report}"));
+    assert_eq!(n("offered"), n("sent") + n("refused"), "{report}");
+    assert_eq!(n("sent"), n("carried") + n("lost") + n("failed") + n("unfinished"), "{report}");
+    assert_eq!((n("offered"), n("carried")), (sessions, sessions), "{workload}: {report}");
+    report
+}
+
+fn received(report: &Value, what: &str) -> u64 {
+    report["messages_received"][what].as_u64().unwrap_or(0)
+}
+
+#[test]
+fn messaging_and_presence_come_through() {
+    let server = server("");
+    let message = run(&server, "message", 30, &["--set", "sizes=50+500"]);
+    assert_eq!(received(&message, "200"), 30);
+    let publish = run(&server, "publish", 20, &["--set", "refresh-every=100ms"]);
+    assert_eq!(received(&publish, "200"), 80, "{publish}");
+    let fast = ["--set", "resubscribe-every=300ms", "--set", "change-every=100ms"];
+    let subscribe = run(&server, "subscribe", 20, &fast);
+    // Each SUBSCRIBE has its NOTIFY, and the state changes between them.
+    assert!(received(&subscribe, "200") == 60 && received(&subscribe, "NOTIFY") >= 60 + 40, "{subscribe}");
+    let presence = run(&server, "presence", 40, &fast);
+    assert!(received(&presence, "200") > 40, "{presence}");
+}
+
+#[test]
+fn requests_inside_calls_come_through_from_either_side() {
+    let server = server("");
+    for (share, byes) in [("0", 0), ("100%", 20)] {
+        let set = format!("from-callee={share}");
+        let report = run(&server, "mid-call", 20, &["--set", "every=50ms", "--set", &set]);
+        assert_eq!(received(&report, "BYE"), byes, "{report}");
+        let inside = if byes == 0 { ("200", 20 * 7) } else { ("INFO", 20) };
+        assert_eq!(received(&report, inside.0), inside.1, "{report}");
+    }
+}
+
+#[test]
+fn faults_are_made_and_are_not_the_servers() {
+    let server = server("");
+    let faults = "lost-ack=15%,late-cancel=20%,no-answer=15%,garbage=15%,no-bye=15%";
+    let more = ["--faults", faults, "--set", "ring=40ms", "--set", "no-answer-ring=300ms"];
+    let report = run(&server, "proxy-200", 100, &more);
+    assert!(received(&report, "487") >= 5, "who was not answered cancelled: {report}");
+    let sent = |what: &str| report["messages_sent"][what].as_u64().unwrap_or(0);
+    assert!(sent("garbage") >= 3 && sent("BYE") < 100, "{report}");
+    let text = report.to_string();
+    for fault in ["lost-ack", "late-cancel", "no-answer", "garbage", "no-bye"] {
+        assert!(text.contains(&format!("\"{fault}\"")), "{fault} is counted by its name: {report}");
+    }
+    let status = server.folder.run(&["ctl", "status"]);
+    assert_eq!(status.code, Some(0), "the server is well: {status:?}");
+}
+
+#[test]
+fn the_tests_of_sipstone_and_their_score() {
+    let server = server("[[route]]\nmatch = { domain = \"*\" }\naction = \"proxy\"\n");
+    let port = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
+    let at = format!("at={port}");
+    let outbound = run(&server, "outbound", 20, &["--set", &at]);
+    assert_eq!((received(&outbound, "180"), received(&outbound, "200")), (20, 40), "{outbound}");
+    let absent = run(&server, "proxy-480", 20, &[]);
+    assert_eq!(received(&absent, "480"), 20, "{absent}");
+    let to = format!("udp:{}", server.address);
+    let mut arguments = vec!["load", "sipstone", "--to", &to, "--users", "10", "--only", "proxy-480"];
+    for known in ["registration=100", "outbound=100", "redirect=100", "proxy-200=100"] {
+        arguments.extend_from_slice(&["--known", known]);
+    }
+    arguments.extend_from_slice(&["--weight", "proxy-480=6", "--time", "1s", "--start", "50", "--max", "50"]);
+    arguments.extend_from_slice(&["--confirm", "1", "--settle", "0s", "--json", "score.json"]);
+    let score = || -> Value {
+        let text = std::fs::read_to_string(server.folder.path().join("score.json")).expect("a score");
+        serde_json::from_str(&text).expect("JSON")
+    };
+    let ran = server.folder.run(&arguments);
+    // What the server can do is not known where no more was tried.
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.out.contains("(--max)") && ran.out.contains("not known") && ran.err.contains("--known"), "{ran:?}");
+    let limited = score();
+    assert_eq!((&limited["sipstone_a"], &limited["tests"][2]["rate"]), (&Value::Null, &Value::Null), "{limited}");
+    assert_eq!(limited["tests"][2]["search"]["verdict"], "at the maximum", "{limited}");
+    arguments.extend_from_slice(&["--known", "proxy-480=50"]);
+    let ran = server.folder.run(&arguments);
+    assert_eq!(ran.code, Some(0), "{ran:?}");
+    assert!(ran.out.contains("SIPstone-A") && ran.out.contains("70.0/s"), "(4 · 100 + 6 · 50) / 10: {ran:?}");
+    assert_eq!(score()["sipstone_a"], 70.0);
+    for (wrong, remedy) in [("--over", "unexpected argument"), ("--workload", "sipstone")] {
+        let ran = server.folder.run(&[&arguments[..], &[wrong, "users"]].concat());
+        assert!(ran.code == Some(2) && ran.err.contains(remedy), "{ran:?}");
+    }
+}
+
+#[test]
+fn a_redirect_server_redirects() {
+    let server = server("[[route]]\nmatch = { domain = \"127.0.0.1\", method = \"INVITE\" }\naction = \"redirect\"\n");
+    let report = run(&server, "redirect", 20, &[]);
+    assert_eq!(received(&report, "302"), 20, "{report}");
+    assert_eq!(report["messages_sent"]["ACK"], 20);
+}

@@ -1,0 +1,119 @@
+//! ACKs that no script sends: to refusals, their copies too, and to the further 2xx of an INVITE that was forked.
+
+use std::net::SocketAddr;
+
+use strowger_foundation::Timestamp;
+use strowger_message::{Head, HeaderName, NameAddr};
+
+use crate::script::{Kind, Verb};
+use crate::session::Session;
+
+use super::receive::Got;
+use super::render::push_number;
+use super::{Driver, Walk, dialog, hex, mix};
+
+/// So far above its INVITE's is the number of a BYE that ends a fork: no other request of the session has it.
+const FORK_NUMBERS: u32 = 1 << 20;
+
+impl Driver {
+    /// The ACK to a failure that the script has no ACK for (RFC 3261 §17.1.1.3), made of the response: it names all parts.
+    pub(super) fn acknowledge(&mut self, slot: u32, is_repeat: bool, walk: &mut Walk<'_, '_>) {
+        let (Some(session), Some(last)) = (self.sessions.get(slot), walk.last) else { return };
+        let (link, peer) = (session.link, session.peer);
+        if self.write_acknowledgement(session, last, walk.now, walk.out.slot(link)) {
+            walk.out.commit(link, peer);
+            self.meter.on_sent(Kind::Request(Verb::Ack), is_repeat);
+        }
+    }
+
+    /// A response to an INVITE whose call is over; false where it is of no such call.
+    pub(super) fn acknowledge_again(
+        &mut self,
+        call: u64,
+        (link, peer): (u32, SocketAddr),
+        walk: &mut Walk<'_, '_>,
+    ) -> bool {
+        let (Some(refused), Some(last)) = (self.refused.get(walk.now, call).copied(), walk.last) else { return false };
+        let super::over::Refused { script, local, caller, callee } = refused;
+        let session = Session { call, script, local, caller, callee, link, peer, ..Session::idle() };
+        if self.write_acknowledgement(&session, last, walk.now, walk.out.slot(link)) {
+            walk.out.commit(link, peer);
+            self.meter.on_sent(Kind::Request(Verb::Ack), true);
+        }
+        true
+    }
+
+    fn write_acknowledgement(&self, session: &Session, last: &Head<'_>, now: Timestamp, out: &mut Vec<u8>) -> bool {
+        // Its INVITE's request line is written anew, by the template that sent it.
+        let invite = self
+            .script_of(session)
+            .and_then(|script| script.templates.iter().find(|template| template.kind() == Kind::Request(Verb::Invite)));
+        let Some(invite) = invite else { return false };
+        let mut request = Vec::new();
+        if self.render(session, invite, None, now, &mut request).is_err() {
+            return false;
+        }
+        let uri = request.split(|byte| *byte == b' ').nth(1).unwrap_or(&[]);
+        let value = |name| last.first(name).unwrap_or(&[]);
+        let number = value(HeaderName::CSeq).split(|byte| *byte == b' ').next().unwrap_or(&[]);
+        let lines: [&[&[u8]]; 7] = [
+            &[b"ACK ", uri, b" SIP/2.0\r\n"],
+            &[b"Via: ", value(HeaderName::Via), b"\r\nMax-Forwards: 70\r\n"],
+            &[b"From: ", value(HeaderName::From), b"\r\n"],
+            &[b"To: ", value(HeaderName::To), b"\r\n"],
+            &[b"Call-ID: ", value(HeaderName::CallId), b"\r\n"],
+            &[b"CSeq: ", number, b" ACK\r\n"],
+            &[b"Content-Length: 0\r\n\r\n"],
+        ];
+        lines.iter().flat_map(|line| line.iter()).for_each(|part| out.extend_from_slice(part));
+        true
+    }
+
+    /// Whether a 2xx to the session's INVITE is of another dialog than the session's.
+    pub(super) fn is_of_other_fork(session: &Session, got: &Got<'_>) -> bool {
+        let tag_of = |value| NameAddr::parse(value).and_then(|party| party.tag());
+        let ours = tag_of(dialog::parts(&session.dialog).peer);
+        let theirs = got.head.first(HeaderName::To).and_then(tag_of);
+        ours.is_some() && theirs.is_some() && ours != theirs
+    }
+
+    /// Whether a response answers a BYE of [`end_fork`](Self::end_fork).
+    pub(super) const fn is_of_forks_bye(session: &Session, got: &Got<'_>) -> bool {
+        matches!(got.verb, Verb::Bye) && got.number == session.invite_cseq.saturating_add(FORK_NUMBERS)
+    }
+
+    /// Acknowledges a 2xx of a dialog that is not wanted, and ends that dialog. Each copy is answered alike.
+    //= rfc3261#13.2.2.4
+    pub(super) fn end_fork(&mut self, slot: u32, got: &Got<'_>, walk: &mut Walk<'_, '_>) {
+        let Some(session) = self.sessions.get(slot) else { return };
+        let follows = self.script_of(session).is_some_and(|script| script.policy.follow_routes);
+        let mut fork = Vec::new();
+        dialog::take(&mut fork, got.head, true);
+        let to = dialog::destination(&fork).filter(|_| follows && !self.setup.transport.is_reliable());
+        let (link, peer) = (session.link, to.unwrap_or(session.peer));
+        let parts = dialog::parts(&fork);
+        let local = self.locals.get(usize::from(session.local)).map_or("", |local| &local.both);
+        let transport = self.setup.transport.as_str();
+        let identity = self.identity(session.serial) ^ self.hash(parts.peer);
+        let value = |name| got.head.first(name).unwrap_or(&[]);
+        let invite_cseq = session.invite_cseq;
+        for (verb, number) in [(Verb::Ack, invite_cseq), (Verb::Bye, invite_cseq.saturating_add(FORK_NUMBERS))] {
+            let out = walk.out.slot(link);
+            let method = verb.as_str().as_bytes();
+            let lines: [&[&[u8]]; 7] = [
+                &[method, b" ", parts.next, b" SIP/2.0\r\n"],
+                &[b"Via: SIP/2.0/", transport.as_bytes(), b" ", local.as_bytes(), b";branch=z9hG4bK"],
+                &[&hex(mix(identity ^ u64::from(verb as u8))), b"\r\n", parts.routes, b"Max-Forwards: 70\r\n"],
+                &[b"From: ", value(HeaderName::From), b"\r\n"],
+                &[b"To: ", parts.peer, b"\r\n"],
+                &[b"Call-ID: ", value(HeaderName::CallId), b"\r\n"],
+                &[b"CSeq: "],
+            ];
+            lines.iter().flat_map(|line| line.iter()).for_each(|part| out.extend_from_slice(part));
+            push_number(u64::from(number), out);
+            [&b" "[..], method, b"\r\nContent-Length: 0\r\n\r\n"].iter().for_each(|part| out.extend_from_slice(part));
+            walk.out.commit(link, peer);
+            self.meter.on_sent(Kind::Request(verb), false);
+        }
+    }
+}

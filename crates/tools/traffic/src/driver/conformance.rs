@@ -1,0 +1,418 @@
+//! What RFC 3261 asks of either end beside the usual course of a call, in virtual time: copies of messages, forks, routes,
+//! timers, several who challenge.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use strowger_foundation::Timestamp;
+
+use super::cases::{
+    PHONE, PROXY, Recorder, T0, address, callee_of, pass, receive, request, response, ringing, seconds, setup,
+};
+use super::{Driver, Setup};
+use crate::meter::Answer;
+use crate::script::{Ending, Pattern, Script, ScriptBuilder, Takes, Verb};
+use crate::workload::{CallTimes, Faults, Workload, caller, registering};
+
+fn at(millis: u64) -> Timestamp {
+    T0 + Duration::from_millis(millis)
+}
+
+fn caller_of(times: &CallTimes) -> Driver {
+    Driver::new(setup(vec![caller(times).expect("built in")]))
+}
+
+fn field<'a>(message: &'a str, name: &str) -> &'a str {
+    let mut values = message.lines().filter_map(|line| line.split_once(": ").filter(|(got, _)| *got == name));
+    values.next().unwrap_or_else(|| panic!("{name} in {message}")).1
+}
+
+/// A response with another tag.
+fn of_fork(request: &str, status: u16, tag: &str, contact: &str) -> String {
+    response(request, status, "").replace(";tag=x", &format!(";tag={tag}")).replace("u1@127.0.0.1:5070", contact)
+}
+
+#[test]
+fn a_late_copy_of_an_invite_begins_no_call() {
+    let (mut driver, mut out) = ringing(&CallTimes::default());
+    receive(&mut driver, T0, &request("ACK", 1, &[PROXY], ";tag=x"), &mut out);
+    receive(&mut driver, T0, &request("BYE", 2, &[PROXY], ";tag=x"), &mut out);
+    assert_eq!((driver.running(), driver.meter().answered.carried), (0, 1));
+    out.sent.clear();
+    let copy = request("INVITE", 1, &[PROXY, PHONE], "");
+    for millis in [1, 10_000, 31_000] {
+        receive(&mut driver, at(millis), &copy, &mut out);
+    }
+    pass(&mut driver, 60, &mut out);
+    assert_eq!(out.lines(), Vec::<String>::new());
+    let meter = driver.meter();
+    assert_eq!((meter.answered.sent, meter.repeats_received, meter.unexpected), (1, 3, 0));
+    // Another request of the same call is none of that, nor is the same a long time later.
+    receive(&mut driver, at(61_000), &request("INVITE", 3, &[PROXY, PHONE], ""), &mut out);
+    receive(&mut driver, at(200_000), &copy.replace("c1", "c2"), &mut out);
+    assert_eq!(driver.running(), 2);
+    assert_eq!(driver.forgotten(), 0);
+}
+
+#[test]
+fn a_copy_of_a_cancelled_invite_begins_no_call() {
+    let (mut driver, mut out) = ringing(&CallTimes { ring: Some(seconds(60)), hold: None });
+    receive(&mut driver, T0, &request("CANCEL", 1, &[PROXY], ""), &mut out);
+    receive(&mut driver, T0, &request("ACK", 1, &[PROXY], ";tag=x"), &mut out);
+    receive(&mut driver, at(500), &request("INVITE", 1, &[PROXY, PHONE], ""), &mut out);
+    assert_eq!((driver.running(), driver.meter().answered.sent), (0, 1));
+}
+
+#[test]
+fn timer_e_runs_on_and_is_t2_after_a_provisional_response() {
+    let sent_at = |has_provisional: bool| {
+        let (mut driver, mut out) = (Driver::new(setup(vec![registering().expect("built in")])), Recorder::default());
+        driver.begin(T0, 0, (1, 1), &mut out).expect("room");
+        let (_, _, register) = out.next();
+        if has_provisional {
+            receive(&mut driver, T0, &response(&register, 100, ""), &mut out);
+        }
+        let mut times = Vec::new();
+        while let Some(at) = driver.poll_timeout().filter(|at| *at < T0 + Duration::from_secs(14)) {
+            driver.handle_timeout(at, &mut out);
+            times.extend(out.sent.drain(..).map(|_| (at - T0).as_millis()));
+        }
+        times
+    };
+    assert_eq!(sent_at(false), [500, 1_500, 3_500, 7_500, 11_500]);
+    assert_eq!(sent_at(true), [500, 4_500, 8_500, 12_500]);
+}
+
+#[test]
+fn an_ack_that_is_repeated_keeps_its_branch() {
+    let (mut driver, mut out) = (caller_of(&CallTimes::default()), Recorder::default());
+    driver.begin(T0, 0, (1, 2), &mut out).expect("room");
+    let ok = response(&out.next().2, 200, "");
+    receive(&mut driver, T0, &ok, &mut out);
+    let (ack, bye) = (out.next().2, out.next().2);
+    assert!(ack.starts_with("ACK ") && bye.starts_with("BYE "));
+    assert_ne!(field(&ack, "Via"), field(&bye, "Via"));
+    receive(&mut driver, T0, &ok, &mut out);
+    assert_eq!(out.next().2, ack);
+}
+
+#[test]
+fn each_copy_of_a_refusal_is_acknowledged() {
+    let (mut driver, mut out) = (caller_of(&CallTimes::default()), Recorder::default());
+    driver.begin(T0, 0, (1, 2), &mut out).expect("room");
+    let invite = out.next().2;
+    let challenge = "Proxy-Authenticate: Digest realm=\"r\", nonce=\"n\"\r\n";
+    let challenge = response(&invite, 407, challenge);
+    receive(&mut driver, T0, &challenge, &mut out);
+    let (to_first, again) = (out.next().2, out.next().2);
+    assert!(again.starts_with("INVITE ") && to_first.contains("CSeq: 1 ACK"));
+    // The ACK to the challenge was lost.
+    receive(&mut driver, T0, &challenge, &mut out);
+    let copy = out.next().2;
+    assert_eq!((field(&copy, "CSeq"), field(&copy, "Via")), ("1 ACK", field(&to_first, "Via")));
+    let busy = response(&again, 486, "");
+    receive(&mut driver, T0, &busy, &mut out);
+    let ack = out.next().2;
+    assert_eq!((driver.running(), driver.meter().began.failed), (0, 1));
+    for millis in [500, 1_500, 31_000] {
+        receive(&mut driver, at(millis), &busy, &mut out);
+        let copy = out.next().2;
+        assert_eq!(copy.lines().next(), ack.lines().next());
+        for name in ["Via", "To", "From", "Call-ID", "CSeq"] {
+            assert_eq!(field(&copy, name), field(&ack, name));
+        }
+    }
+    // A response to no call of ours is none.
+    receive(&mut driver, at(500), &busy.replace("Call-ID: ", "Call-ID: z"), &mut out);
+    assert_eq!(out.lines(), Vec::<String>::new());
+    let meter = driver.meter();
+    assert_eq!((meter.repeats_received, meter.repeats_sent, meter.late), (4, 4, 1));
+    assert!(meter.began.add_up());
+}
+
+/// Who is called and hangs up: it takes the dialog of the INVITE.
+fn hanging_up() -> Script {
+    let mut script = ScriptBuilder::new("hanging up");
+    let (invited, talking, done) = (script.mark(), script.mark(), script.mark());
+    let ok = "SIP/2.0 200 OK\n[answer]\nContact: <sip:[local]>\nContent-Length: 0\n";
+    let bye = "BYE [next_url] SIP/2.0\nVia: SIP/2.0/UDP [local];branch=[branch]\n[routes]\nMax-Forwards: 70\n\
+        From: <sip:u1@b>;tag=[local_tag]\nTo: [peer]\nCall-ID: c1\nCSeq: [cseq] BYE\nContent-Length: 0\n";
+    script.wait(&[(Pattern::Request(Verb::Invite), Takes::DIALOG, Some(invited))]);
+    script.place(invited).send(ok).wait(&[(Pattern::Request(Verb::Ack), Takes::NOTHING, Some(talking))]);
+    script
+        .place(talking)
+        .send(bye)
+        .wait(&[(Pattern::SUCCESS, Takes::NOTHING, Some(done)), (Pattern::Request(Verb::Info), Takes::NOTHING, None)]);
+    script.place(done).end(Ending::Carried);
+    script.build().expect("a script")
+}
+
+#[test]
+fn a_callees_requests_go_to_the_remote_target_and_answers_to_who_asked() {
+    let to = |more: &str| -> (SocketAddr, SocketAddr, SocketAddr) {
+        let mut setup = setup(vec![hanging_up()]);
+        setup.answers = vec![(Verb::Invite, 0)];
+        let (mut driver, mut out) = (Driver::new(setup), Recorder::default());
+        let invite = request("INVITE", 1, &[PROXY, PHONE], "");
+        receive(&mut driver, T0, &invite.replace("Max-Forwards", &format!("{more}Max-Forwards")), &mut out);
+        let (_, answered, ok) = out.next();
+        assert!(ok.starts_with("SIP/2.0 200 OK"));
+        let ack = request("ACK", 1, &["127.0.0.1:88;branch=z9hG4bKa"], ";tag=x");
+        driver.handle_message(T0, T0, (0, address("127.0.0.1:88")), ack.as_bytes(), &mut out);
+        let (_, hung_up, bye) = out.next();
+        assert!(bye.starts_with("BYE "));
+        let options = request("OPTIONS", 2, &["127.0.0.1:77;branch=z9hG4bKo"], ";tag=x");
+        driver.handle_message(T0, T0, (0, address("127.0.0.1:77")), options.as_bytes(), &mut out);
+        let (_, told, _) = out.next();
+        pass(&mut driver, 1, &mut out);
+        assert_eq!(out.next().1, hung_up, "the repeated BYE");
+        (answered, hung_up, told)
+    };
+    let (proxy, phone, asker) = (address("127.0.0.1:9"), address("127.0.0.5:55"), address("127.0.0.1:77"));
+    assert_eq!(to("Contact: <sip:a@127.0.0.5:55>\r\n"), (proxy, phone, asker));
+    let through = "Record-Route: <sip:127.0.0.1:9;lr>\r\nContact: <sip:a@127.0.0.5:55>\r\n";
+    assert_eq!(to(through), (proxy, proxy, asker));
+}
+
+#[test]
+fn each_dialog_of_a_forked_invite_is_acknowledged_and_one_is_kept() {
+    let (mut driver, mut out) = (caller_of(&CallTimes { ring: None, hold: Some(seconds(5)) }), Recorder::default());
+    driver.begin(T0, 0, (1, 2), &mut out).expect("room");
+    let invite = out.next().2;
+    receive(&mut driver, T0, &of_fork(&invite, 200, "aaa", "a@127.0.0.1:5071"), &mut out);
+    let (_, to, ack) = out.next();
+    assert_eq!((field(&ack, "To"), to), ("<sip:u1@b>;tag=aaa", address("127.0.0.1:5071")));
+    let other = of_fork(&invite, 200, "bbb", "b@127.0.0.1:5072");
+    receive(&mut driver, T0, &other, &mut out);
+    let ((_, to, second), (_, _, bye)) = (out.next(), out.next());
+    assert_eq!(to, address("127.0.0.1:5072"));
+    assert_eq!(second.lines().next(), Some("ACK sip:b@127.0.0.1:5072 SIP/2.0"));
+    assert_eq!((field(&second, "To"), field(&second, "CSeq")), ("<sip:u1@b>;tag=bbb", "1 ACK"));
+    assert!(bye.starts_with("BYE sip:b@127.0.0.1:5072 SIP/2.0\r\n") && field(&bye, "To").ends_with(";tag=bbb"));
+    let branches = [&invite, &ack, &second, &bye].map(|message| field(message, "Via").to_owned());
+    assert!((0..4).all(|at| !branches[..at].contains(&branches[at])), "{branches:?}");
+    // It comes again where the ACK was lost.
+    receive(&mut driver, T0, &other, &mut out);
+    assert_eq!((out.next().2, out.next().2), (second, bye.clone()));
+    receive(&mut driver, T0, &of_fork(&bye, 200, "bbb", "b@127.0.0.1:5072"), &mut out);
+    assert_eq!((driver.running(), out.sent.len()), (1, 0));
+    // The call itself goes on, and its BYE waits for its own answer.
+    pass(&mut driver, 5, &mut out);
+    let bye = out.next().2;
+    assert_eq!(field(&bye, "To"), "<sip:u1@b>;tag=aaa");
+    receive(&mut driver, at(5_000), &response(&bye, 200, ""), &mut out);
+    assert_eq!((driver.running(), driver.meter().began.carried, driver.meter().repeats_received), (0, 1, 2));
+}
+
+#[test]
+fn a_proxy_and_a_callee_may_both_challenge() {
+    for reuses_nonces in [false, true] {
+        let mut setup = setup(vec![caller(&CallTimes::default()).expect("built in")]);
+        setup.reuses_nonces = reuses_nonces;
+        let (mut driver, mut out) = (Driver::new(setup), Recorder::default());
+        driver.begin(T0, 0, (1, 2), &mut out).expect("room");
+        let mut counts = Vec::new();
+        while let Some((_, _, message)) = out.sent.pop_front() {
+            let count = |name: &str| message.lines().any(|line| line.starts_with(&format!("{name}: Digest ")));
+            let (by_proxy, by_callee) = (count("Proxy-Authorization"), count("Authorization"));
+            let answer = match message.split(' ').next() {
+                Some("INVITE") if !by_proxy => {
+                    response(&message, 407, "Proxy-Authenticate: Digest realm=\"p\", nonce=\"p\", qop=\"auth\"\r\n")
+                }
+                Some("INVITE") if !by_callee => {
+                    response(&message, 401, "WWW-Authenticate: Digest realm=\"c\", nonce=\"c\", qop=\"auth\"\r\n")
+                }
+                Some("ACK") => continue,
+                _ => response(&message, 200, ""),
+            };
+            counts.push((by_proxy, by_callee));
+            receive(&mut driver, T0, &answer, &mut out);
+        }
+        assert_eq!(counts, [(false, false), (true, false), (true, true), (true, true)]);
+        assert_eq!(driver.meter().began.carried, 1);
+    }
+}
+
+#[test]
+fn a_stale_challenge_is_known_however_it_is_written() {
+    for stale in ["stale=TRUE", "stale=\"true\"", "stale=true"] {
+        let (mut driver, mut out) = (caller_of(&CallTimes::default()), Recorder::default());
+        driver.begin(T0, 0, (1, 2), &mut out).expect("room");
+        for nonce in 0..5 {
+            let invite = out.next().2;
+            let more = format!("Proxy-Authenticate: Digest realm=\"p\", nonce=\"{nonce}\", {stale}\r\n");
+            receive(&mut driver, T0, &response(&invite, 407, &more), &mut out);
+            assert!(out.next().2.starts_with("ACK "));
+        }
+        assert_eq!(driver.running(), 1);
+    }
+}
+
+#[test]
+fn a_tag_is_a_tag_however_it_is_written_and_only_there() {
+    let (mut driver, mut out) = (callee_of(&CallTimes::default()), Recorder::default());
+    receive(&mut driver, T0, &request("INVITE", 1, &[PROXY], ";TAG=abc"), &mut out);
+    let (_, _, gone) = out.next();
+    assert!(gone.starts_with("SIP/2.0 481 ") && gone.contains("To: <sip:u1@b>;TAG=abc\r\n"), "{gone}");
+    let inside = request("INVITE", 1, &[PROXY], "").replace("<sip:u1@b>", "<sip:u1;tag=3@b>");
+    receive(&mut driver, T0, &inside, &mut out);
+    let (_, _, ringing) = out.next();
+    assert!(ringing.contains("To: <sip:u1;tag=3@b>;tag="), "{ringing}");
+}
+
+#[test]
+fn a_method_that_is_not_allowed_is_told_which_are() {
+    let (mut driver, mut out) = (callee_of(&CallTimes::default()), Recorder::default());
+    receive(&mut driver, T0, &request("REGISTER", 1, &[PROXY], ""), &mut out);
+    let (_, _, answer) = out.next();
+    assert!(answer.starts_with("SIP/2.0 405 "));
+    assert_eq!(field(&answer, "Allow"), "INVITE, ACK, BYE, CANCEL, OPTIONS");
+}
+
+/// A caller of the faults' and how it went on till its CANCEL.
+fn cancelling(name: &str) -> (Driver, Recorder, String, String) {
+    let faults = Faults::parse(&format!("{name}=100%")).expect("a fault");
+    let times = CallTimes::default();
+    let workload = Workload::calls("test", &times).expect("built in");
+    let workload = workload.with_faults(&faults, &times, &seconds(3)).expect("built in");
+    let script = workload.callers.iter().position(|script| script.name == name).expect("a script");
+    let mut driver = Driver::new(setup(workload.callers));
+    let mut out = Recorder::default();
+    driver.begin(T0, u16::try_from(script).expect("few"), (1, 2), &mut out).expect("room");
+    let invite = out.next().2;
+    receive(&mut driver, T0, &response(&invite, 180, ""), &mut out);
+    pass(&mut driver, 3, &mut out);
+    let cancel = out.next().2;
+    assert!(cancel.starts_with("CANCEL "), "{cancel}");
+    (driver, out, invite, cancel)
+}
+
+#[test]
+fn a_cancel_is_a_transaction_whichever_answer_is_first() {
+    let now = at(3_000);
+    for (status, after) in [(487, vec!["ACK"]), (200, vec!["ACK", "BYE"])] {
+        for is_cancel_first in [true, false] {
+            let (mut driver, mut out, invite, cancel) = cancelling("no-answer");
+            out.sent.clear();
+            let mut answers = [response(&invite, status, ""), response(&cancel, 200, "")];
+            if is_cancel_first {
+                answers.reverse();
+            }
+            answers.iter().for_each(|answer| receive(&mut driver, now, answer, &mut out));
+            let sent: Vec<_> = out.sent.drain(..).map(|(_, _, text)| text).collect();
+            let methods: Vec<_> = sent.iter().map(|text| text.split(' ').next().expect("a word")).collect();
+            assert_eq!(methods, after);
+            if let Some(bye) = sent.get(1) {
+                receive(&mut driver, now, &response(bye, 200, ""), &mut out);
+            }
+            let meter = driver.meter();
+            assert_eq!((driver.running(), meter.began.carried, meter.repeats_received, meter.late), (0, 1, 0, 0));
+            let ends = meter.transactions.of(Verb::Cancel);
+            assert_eq!((ends.well, ends.all), (1, 1), "{status} {is_cancel_first}");
+            assert!(meter.answer(Verb::Cancel, Answer::Success).is_some_and(|times| times.count() == 1));
+        }
+    }
+}
+
+#[test]
+fn a_cancel_that_is_never_answered_is_a_failure() {
+    let (mut driver, mut out, invite, _) = cancelling("no-answer");
+    receive(&mut driver, at(3_000), &response(&invite, 487, ""), &mut out);
+    pass(&mut driver, 40, &mut out);
+    assert!(out.lines().iter().filter(|line| line.starts_with("CANCEL ")).count() > 5);
+    let ends = driver.meter().transactions.of(Verb::Cancel);
+    assert_eq!((driver.meter().began.lost, ends.well, ends.all), (1, 0, 1));
+}
+
+#[test]
+fn an_answer_to_a_cancel_counts_though_the_script_has_gone_on() {
+    let mut script = ScriptBuilder::new("hasty");
+    let (answered, done) = (script.mark(), script.mark());
+    let line = |method: &str| {
+        format!(
+            "{method} sip:[callee]@[domain] SIP/2.0\nVia: SIP/2.0/UDP [local];branch=[branch]\nMax-Forwards: 70\n\
+             From: <sip:[caller]@[domain]>;tag=[local_tag]\nTo: <sip:b@b>\nCall-ID: [call_id]\nCSeq: [cseq] {method}\n\
+             Content-Length: 0\n"
+        )
+    };
+    script.send(&line("INVITE")).wait(&[(Pattern::SUCCESS, Takes::DIALOG, Some(answered))]);
+    script.place(answered).send(&line("CANCEL")).send(&line("ACK")).send(&line("BYE"));
+    script.wait(&[(Pattern::SUCCESS, Takes::NOTHING, Some(done))]);
+    script.place(done).end(Ending::Carried);
+    let mut driver = Driver::new(setup(vec![script.build().expect("a script")]));
+    let mut out = Recorder::default();
+    driver.begin(T0, 0, (1, 2), &mut out).expect("room");
+    let invite = out.next().2;
+    receive(&mut driver, T0, &response(&invite, 200, ""), &mut out);
+    let (cancel, _, bye) = (out.next().2, out.next().2, out.next().2);
+    let ok = response(&cancel, 200, "");
+    receive(&mut driver, at(1), &ok, &mut out);
+    receive(&mut driver, at(2), &ok, &mut out);
+    assert_eq!((driver.running(), driver.meter().repeats_received), (1, 1), "the BYE is not answered by it");
+    receive(&mut driver, at(3), &response(&bye, 200, ""), &mut out);
+    let meter = driver.meter();
+    assert_eq!((meter.began.carried, meter.transactions.of(Verb::Cancel).well), (1, 1));
+    let times = meter.answer(Verb::Cancel, Answer::Success).expect("timed");
+    assert!(times.max() >= Duration::from_micros(990) && times.max() < Duration::from_millis(2), "{times:?}");
+}
+
+#[test]
+fn who_is_cancelled_by_a_fault_ends_as_it_should() {
+    for (fault, times) in [
+        ("no-answer", CallTimes { ring: None, hold: None }),
+        ("late-cancel", CallTimes { ring: Some(seconds(60)), hold: None }),
+    ] {
+        let faults = Faults::parse(&format!("{fault}=100%")).expect("a fault");
+        let workload = Workload::calls("test", &times).expect("built in");
+        let workload = workload.with_faults(&faults, &times, &seconds(3)).expect("built in");
+        let class = workload.callers.iter().find(|script| script.name == fault).expect("a script").class;
+        let setup = Setup { answers: workload.answers, ..setup(workload.callees) };
+        let (mut driver, mut out) = (Driver::new(setup), Recorder::default());
+        let invite = request("INVITE", 1, &[PROXY, PHONE], "");
+        receive(&mut driver, T0, &invite.replace("tag=f", &format!("tag=f.{class}")), &mut out);
+        receive(&mut driver, T0, &request("CANCEL", 1, &[PROXY], ""), &mut out);
+        receive(&mut driver, T0, &request("ACK", 1, &[PROXY], ";tag=x"), &mut out);
+        let meter = driver.meter();
+        assert_eq!((meter.answered.carried, meter.answered.failed), (1, 0), "{fault}: {:?}", meter.failures);
+    }
+}
+
+#[test]
+fn a_user_who_is_answered_before_it_cancels_hangs_up() {
+    let workload = Workload::parse("users", &[], 1.0).expect("built in");
+    let script = workload.callers.iter().position(|script| script.name == "cancelled").expect("a script");
+    for is_ringing in [true, false] {
+        let (mut driver, mut out) = (Driver::new(setup(workload.callers.clone())), Recorder::default());
+        driver.begin(T0, u16::try_from(script).expect("few"), (1, 2), &mut out).expect("room");
+        let invite = out.next().2;
+        if is_ringing {
+            receive(&mut driver, T0, &response(&invite, 180, ""), &mut out);
+        }
+        receive(&mut driver, T0, &response(&invite, 200, ""), &mut out);
+        let (ack, bye) = (out.next().2, out.next().2);
+        assert!(ack.starts_with("ACK ") && bye.starts_with("BYE "), "{ack}");
+        receive(&mut driver, T0, &response(&bye, 200, ""), &mut out);
+        assert_eq!((driver.running(), driver.meter().began.carried), (0, 1));
+    }
+}
+
+#[test]
+fn numbers_go_round() {
+    let mut script = ScriptBuilder::new("options");
+    let again = script.mark();
+    script.place(again).send(
+        "OPTIONS sip:b@b SIP/2.0\nVia: SIP/2.0/UDP [local];branch=[branch]\nMax-Forwards: 70\n\
+         From: <sip:[caller]@[domain]>;tag=[local_tag]\nTo: <sip:b@b>\nCall-ID: [call_id]\nCSeq: [cseq] OPTIONS\n\
+         Content-Length: 0\n",
+    );
+    script.wait(&[(Pattern::SUCCESS, Takes::NOTHING, Some(again))]);
+    let mut driver = Driver::new(setup(vec![script.build().expect("a script")]));
+    let mut out = Recorder::default();
+    driver.begin(T0, 0, (1, 2), &mut out).expect("room");
+    let mut branches = std::collections::BTreeSet::new();
+    for _ in 0..70_000 {
+        let (_, _, options) = out.next();
+        assert!(branches.insert(field(&options, "Via").to_owned()), "{options}");
+        receive(&mut driver, T0, &response(&options, 200, ""), &mut out);
+    }
+}

@@ -1,0 +1,124 @@
+//! The sockets of a thread, of both transports.
+
+use std::net::SocketAddr;
+
+use crate::driver::{Connecting, Outbox};
+use mio::{Poll, Token};
+use strowger_net::TcpListener;
+
+use crate::engine::links::{Datagrams, LinkCounts, Streams, cannot, cannot_bind};
+use crate::engine::plan::{Plan, PlanError};
+use crate::service::Service;
+
+pub(super) const CALLEE_BIT: usize = 1 << 40;
+pub(super) const LISTENER: u32 = u32::MAX;
+
+pub(super) fn caller_token(link: u32) -> Token {
+    Token(link as usize)
+}
+
+pub(super) fn callee_token(link: u32) -> Token {
+    Token(link as usize | CALLEE_BIT)
+}
+
+#[derive(Debug)]
+pub(super) enum Links {
+    Udp(Datagrams),
+    Tcp(Box<Streams>),
+}
+
+impl Links {
+    pub(super) fn outbox(&mut self) -> &mut dyn Outbox {
+        match self {
+            Self::Udp(datagrams) => datagrams,
+            Self::Tcp(streams) => streams.as_mut(),
+        }
+    }
+
+    pub(super) fn flush(&mut self) {
+        match self {
+            Self::Udp(datagrams) => datagrams.flush(),
+            Self::Tcp(streams) => streams.flush(),
+        }
+    }
+
+    pub(super) fn counts(&self) -> LinkCounts {
+        match self {
+            Self::Udp(datagrams) => datagrams.counts(),
+            Self::Tcp(streams) => streams.counts(),
+        }
+    }
+
+    pub(super) fn addresses(&self) -> Vec<SocketAddr> {
+        match self {
+            Self::Udp(datagrams) => datagrams.addresses(),
+            Self::Tcp(streams) => streams.address().into_iter().collect(),
+        }
+    }
+}
+
+/// The sockets of a thread, before it runs.
+#[derive(Debug)]
+pub(in crate::engine) struct Prepared {
+    pub(super) poll: Poll,
+    pub(super) caller: Option<Links>,
+    pub(super) callee: Option<Links>,
+    /// The server that the called end emulates: one, whatever the number of threads.
+    pub(super) service: Option<Service>,
+}
+
+impl Prepared {
+    pub(in crate::engine) fn open(plan: &Plan, index: usize, first: Option<&Self>) -> Result<Self, PlanError> {
+        let wrong = cannot;
+        let poll = Poll::new().map_err(|error| wrong(&error))?;
+        let address = |number: usize| plan.addresses.get(number % plan.addresses.len().max(1)).copied();
+        let any_port = |number: usize| address(number).map(|ip| SocketAddr::new(ip, 0));
+        let kept = |number: usize| plan.callees_at.get(number).copied().or_else(|| any_port(number));
+        let is_stream = plan.transport.is_reliable();
+        let opens_late = plan.connecting == Connecting::PersistentWithOpen;
+        let registry = || poll.registry().try_clone().map_err(|error| wrong(&error));
+        let bind = |address| TcpListener::bind(address).map_err(|error| cannot_bind(&error));
+        let stream = |listener, token_of| {
+            Streams::new(listener, &plan.addresses, (plan.connections, opens_late), registry()?, token_of)
+                .map(|streams| Links::Tcp(Box::new(streams)))
+                .map_err(|error| wrong(&error))
+        };
+        let caller = match &plan.caller {
+            None => None,
+            Some(_) if is_stream => Some(stream(any_port(index).map(bind).transpose()?, caller_token)?),
+            Some(_) => {
+                let numbers = (0..plan.sockets.max(1)).map(|number| index * plan.sockets.max(1) + number);
+                let addresses: Vec<_> = numbers.filter_map(any_port).collect();
+                Some(Links::Udp(Datagrams::bind(&addresses, plan.buffers).map_err(|error| wrong(&error))?))
+            }
+        };
+        let callee = match &plan.callee {
+            None => None,
+            Some(callee) if is_stream => {
+                let shared = match first.and_then(|first| first.callee.as_ref()) {
+                    Some(Links::Tcp(first)) if callee.listen.is_some() => first.sibling_listener()?,
+                    _ => None,
+                };
+                let own = || callee.listen.or_else(|| kept(index)).map(bind).transpose();
+                let listener = if shared.is_some() { shared } else { own()? };
+                Some(stream(listener, callee_token)?)
+            }
+            Some(callee) => Some(Links::Udp(match (callee.listen, first.and_then(|first| first.callee.as_ref())) {
+                (Some(_), Some(Links::Udp(first))) => first.sibling().map_err(|error| wrong(&error))?,
+                (listen, _) => {
+                    let listen: Vec<_> = listen.or_else(|| kept(index)).into_iter().collect();
+                    Datagrams::bind(&listen, plan.buffers).map_err(|error| wrong(&error))?
+                }
+            })),
+        };
+        let service = plan.callee.as_ref().and_then(|callee| match first {
+            Some(first) => first.service.as_ref().map(Service::sibling),
+            None => callee.service.clone().map(|law| Service::new(law, crate::driver::mix(plan.seed))),
+        });
+        Ok(Self { poll, caller, callee, service })
+    }
+
+    pub(in crate::engine) fn callee_addresses(&self) -> Vec<SocketAddr> {
+        self.callee.as_ref().map(Links::addresses).unwrap_or_default()
+    }
+}

@@ -1,0 +1,77 @@
+//! Users who do something again and again: what of it is due, and when they are free again.
+
+use std::sync::atomic::Ordering;
+
+use strowger_foundation::Timestamp;
+
+use super::{BURST, Going, Worker};
+use crate::engine::habits::{Again, Due, Habit, Habits};
+use crate::engine::plan::{Load, Phase, Plan, Who};
+
+/// The first times of a thread's users, for each phase of users.
+pub(super) fn prepare(plan: &Plan, index: usize) -> Vec<Option<Habits>> {
+    let of_phase = |(number, phase): (u64, &Phase)| {
+        let Load::Habits(list) = &phase.load else { return None };
+        let seed = crate::driver::mix(plan.seed.wrapping_add(number));
+        Some(Habits::new(list, &phase.callers, seed, (index, plan.threads.max(1))))
+    };
+    (0..).zip(&plan.phases).map(of_phase).collect()
+}
+
+impl Worker {
+    /// The next times of this thread's users, where the phase is one of users.
+    pub(super) fn habits(&mut self, number: usize, phase: &Phase, begins: Timestamp) -> Option<Habits> {
+        let Load::Habits(list) = &phase.load else { return None };
+        let habits = self.habits.get_mut(number).and_then(Option::take)?;
+        if list.iter().any(|habit| habit.again == Again::End) {
+            for end in [&mut self.caller, &mut self.callee].into_iter().flatten() {
+                end.driver.watch_ends();
+            }
+        }
+        Some(habits.beginning(begins))
+    }
+
+    /// Begins what users do now.
+    pub(super) fn begin_habits(&mut self, going: &mut Going, list: &[Habit], what: &Phase, now: Timestamp) {
+        let Some(habits) = &mut going.habits else { return };
+        for (who, end) in [(Who::Caller, &mut self.caller), (Who::Callee, &mut self.callee)] {
+            let Some(end) = end else { continue };
+            while let Some((script, user)) = end.driver.take_ended() {
+                let does = |habit: &Habit| habit.who == who && habit.again == Again::End && habit.mix.runs(script);
+                if let Some(habit) = list.iter().position(does) {
+                    habits.on_end(habit, user, now);
+                }
+            }
+        }
+        let end = what.time.map_or(Timestamp::MAX, |time| going.begins + what.warm_up + time);
+        for _ in 0..BURST {
+            self.end_warm_up(going, now);
+            let Some(habits) = &mut going.habits else { return };
+            // What was due before the time was up is begun all the same, late as it is.
+            let Some(due) = habits.poll_due(now.min(end)) else { break };
+            self.dues.push(due.at);
+            let Some(habit) = list.get(due.habit) else { continue };
+            let end = if habit.who == Who::Caller { &mut self.caller } else { &mut self.callee };
+            let users = (due.user, if habit.who == Who::Caller { called(due, what) } else { due.user });
+            let script = habit.mix.pick(0, due.number);
+            let begun = end.as_mut().map(|end| end.driver.begin_late((now, due.at), script, users, end.links.outbox()));
+            // A refusal is counted where it happens.
+            if !matches!(begun, Some(Ok(()))) {
+                habits.on_end(due.habit, due.user, now);
+            }
+        }
+        let is_over = now >= end && going.next_arrival().is_none_or(|at| at > end);
+        if is_over || self.shared.stop.load(Ordering::Relaxed) {
+            going.last_begun = Some(now);
+        }
+    }
+}
+
+/// Whom a user calls: anybody but itself.
+fn called(due: Due, what: &Phase) -> u32 {
+    let others = what.callees.clone();
+    let count = others.end.saturating_sub(others.start).max(1);
+    let picked = |number: u64| others.start + u32::try_from(number % u64::from(count)).unwrap_or(0);
+    let callee = picked(due.number);
+    if callee == due.user { picked(due.number.wrapping_add(1)) } else { callee }
+}

@@ -1,0 +1,134 @@
+//! Figures as people read them.
+
+/// Microseconds in the unit that suits them.
+pub(crate) fn micros(us: f64) -> String {
+    match us {
+        us if us <= 0.0 => "0".to_owned(),
+        us if us < 999.5 => format!("{} µs", number(us)),
+        us if us < 999_500.0 => format!("{} ms", number(us / 1e3)),
+        us => format!("{} s", number(us / 1e6)),
+    }
+}
+
+/// Seconds in the unit that suits them.
+pub(crate) fn seconds(s: f64) -> String {
+    match s {
+        s if s < 120.0 => format!("{} s", number(s)),
+        s if s < 7_200.0 => format!("{} min", number(s / 60.0)),
+        s => format!("{} h", number(s / 3_600.0)),
+    }
+}
+
+/// Bytes in the unit that suits them.
+pub(crate) fn bytes(count: f64) -> String {
+    match count / 1_048_576.0 {
+        mib if mib <= 0.0 => "0".to_owned(),
+        mib if mib < 0.1 => format!("{} KiB", number(mib * 1_024.0)),
+        mib if mib < 10_000.0 => format!("{} MiB", number(mib)),
+        mib => format!("{} GiB", number(mib / 1_024.0)),
+    }
+}
+
+/// Three digits that say something, or all before the point.
+pub(crate) fn number(value: f64) -> String {
+    let digits = match value.abs() {
+        size if size < 9.995 => 2,
+        size if size < 99.95 => 1,
+        _ => 0,
+    };
+    let text = format!("{value:.digits$}");
+    let (whole, part) = text.split_once('.').unwrap_or((&text, ""));
+    let part = part.trim_end_matches('0');
+    let whole = whole.parse::<u64>().map_or_else(|_| whole.to_owned(), grouped);
+    if part.is_empty() { whole } else { format!("{whole}.{part}") }
+}
+
+/// Percent, where what is missing to a hundred matters.
+pub(crate) fn percent(value: f64) -> String {
+    let text = if value > 99.0 && value < 100.0 { format!("{value:.4}") } else { format!("{value:.2}") };
+    // What rounding would make a hundred is none.
+    let text = if value < 100.0 && text.starts_with("100") { "99.9999".to_owned() } else { text };
+    text.trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// With a thin gap every three digits.
+pub(crate) fn grouped(count: u64) -> String {
+    let digits = count.to_string();
+    let mut text = String::new();
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
+            text.push('\u{202f}');
+        }
+        text.push(digit);
+    }
+    text
+}
+
+/// The last second of the year 9999, in seconds since 1970.
+const END_OF_9999: u64 = 253_402_300_799;
+
+/// Seconds since 1970 as a date and a time of day.
+pub(crate) fn date(since_1970_s: u64) -> String {
+    // A report may say anything.
+    let since_1970_s = since_1970_s.min(END_OF_9999);
+    let (mut day, second) = (since_1970_s / 86_400, since_1970_s % 86_400);
+    let mut year = 1970;
+    let is_leap = |year: u64| year.is_multiple_of(4) && (!year.is_multiple_of(100) || year.is_multiple_of(400));
+    let days = |year| 365 + u64::from(is_leap(year));
+    while day >= days(year) {
+        day -= days(year);
+        year += 1;
+    }
+    let february = 28 + u64::from(is_leap(year));
+    let mut month = 1;
+    for length in [31, february, 31, 30, 31, 30, 31, 31, 30, 31, 30, 31] {
+        if day < length {
+            break;
+        }
+        day -= length;
+        month += 1;
+    }
+    format!("{year}-{month:02}-{:02} {:02}:{:02} UTC", day + 1, second / 3_600, second / 60 % 60)
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for people")]
+pub(crate) const fn float(number: u64) -> f64 {
+    number as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_short_and_true() {
+        let shown = [
+            number(0.0),
+            number(1.5),
+            number(42.04),
+            number(9.997),
+            number(1_234_567.8),
+            micros(340.0),
+            micros(999.7),
+            micros(2.5e6),
+        ];
+        assert_eq!(shown, ["0", "1.5", "42", "10", "1\u{202f}234\u{202f}568", "340 µs", "1 ms", "2.5 s"]);
+        assert_eq!(
+            [percent(100.0), percent(99.9985), percent(99.999_99), percent(33.333)],
+            ["100", "99.9985", "99.9999", "33.33"]
+        );
+        assert_eq!([seconds(90.0), seconds(600.0), seconds(9_000.0)], ["90 s", "10 min", "2.5 h"]);
+        assert_eq!(
+            [bytes(0.0), bytes(51_200.0), bytes(41_943_040.0), bytes(2e10)],
+            ["0", "50 KiB", "40 MiB", "18.6 GiB"]
+        );
+    }
+
+    #[test]
+    fn dates_are_those_of_the_calendar() {
+        assert_eq!(date(0), "1970-01-01 00:00 UTC");
+        assert_eq!(date(951_827_696), "2000-02-29 12:34 UTC");
+        assert_eq!(date(1_798_761_599), "2026-12-31 23:59 UTC");
+        assert_eq!(date(u64::MAX), "9999-12-31 23:59 UTC", "and it ends");
+    }
+}

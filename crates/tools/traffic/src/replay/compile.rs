@@ -1,0 +1,526 @@
+//! One end of a call as a script: its messages in their order, each so long after what it followed as in the record.
+//!
+//! What the end sent follows either something that it had received, which the script then waits for, or something that it
+//! had sent; the time between is the record's. All times are waits and no pauses, so that what comes earlier than in the
+//! record (an answer before the CANCEL, the BYE of the other end) is met where the record has it, and what was to be sent
+//! before is left out.
+
+use std::time::Duration;
+
+use strowger_message::{Head, HeaderName};
+
+use super::call::{End, Item};
+use super::capture::Recorded;
+use super::message::{Aim, CALL_FIELD, Rewriting, Variables};
+use crate::law::Law;
+use crate::script::{
+    Action, Awaited, Condition, Ending, Failure, Kind, LastField, Mark, Pattern, Piece, Place, Script, ScriptBuilder,
+    ScriptError, Step, Takes, Template, Verb,
+};
+
+/// How much later than in the record a request of the other end may come before the script goes on without it: at the end
+/// that calls, whose other end may be no part of the replay, and at the one that is called.
+pub(super) const PATIENCE: (Duration, Duration) = (Duration::from_millis(500), Duration::from_secs(40));
+/// Times are told apart by the engine's timer.
+const GRAIN_NANOS: u64 = 62_500;
+
+/// What the compiler is told.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Setting<'a> {
+    pub messages: &'a [Recorded],
+    /// How many times faster than in the record.
+    pub speed: f64,
+    /// The last instant of the capture: calls that have no end in it are hung up then.
+    pub ends_at: u64,
+}
+
+/// A request of this end, and where its answer stands.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Asked {
+    pub(super) item: usize,
+    /// The place of its final response in the record, and the status.
+    pub(super) answer: Option<(usize, u16)>,
+    /// Where it is sent, where its challenge is answered, and where its answers lead.
+    pub(super) send: Mark,
+    pub(super) challenged: Mark,
+    pub(super) expected: Mark,
+    pub(super) refused: Mark,
+    pub(super) surprised: Mark,
+}
+
+/// Makes a script of the caller's end; beside it, how many answers it does not wait for, as others overlap them.
+pub(super) fn caller(end: &End, setting: Setting<'_>, rewriting: Rewriting<'_>) -> Result<(Script, u64), ScriptError> {
+    let mut compiler = Compiler::new("replay", end, setting, rewriting);
+    compiler.items(0)?;
+    compiler.finish()
+}
+
+/// Makes a script of the called end, which begins when its first request has come.
+pub(super) fn callee(end: &End, setting: Setting<'_>, rewriting: Rewriting<'_>) -> Result<(Script, u64), ScriptError> {
+    let mut compiler = Compiler::new("replay callee", end, setting, rewriting);
+    compiler.actions_of(0);
+    let actions = compiler.taken.clone();
+    compiler.b.act(&actions);
+    compiler.items(1)?;
+    compiler.finish()
+}
+
+/// The script that every request to the called end begins: it finds out which call it is, and goes on as that one.
+pub(super) fn entry(verbs: &[Verb]) -> Result<Script, ScriptError> {
+    let mut b = ScriptBuilder::new("replay entry");
+    let (call, known, unknown) = (b.variable(), b.mark(), b.mark());
+    let find = Action::Find {
+        place: Place::Header(CALL_FIELD.to_owned()),
+        after: String::new(),
+        before: String::new(),
+        into: call,
+        must: false,
+    };
+    let expects: Vec<_> = verbs
+        .iter()
+        .map(|verb| Awaited {
+            what: Pattern::Request(*verb),
+            takes: Takes { dialog: true, challenge: false, copy: true },
+            to: Some(known),
+            actions: vec![find.clone()],
+        })
+        .collect();
+    b.wait_for(&expects, None);
+    b.place(known).when(Condition::Unset(call), unknown);
+    b.step(Step::Become { variable: call });
+    b.place(unknown).send("SIP/2.0 404 Not Found\n[answer]\nContent-Length: 0\n");
+    b.end(Ending::Failed(Failure::Unexpected));
+    b.build()
+}
+
+pub(super) struct Compiler<'a> {
+    pub(super) b: ScriptBuilder,
+    pub(super) end: &'a End,
+    pub(super) setting: Setting<'a>,
+    pub(super) rewriting: Rewriting<'a>,
+    pub(super) variables: Variables,
+    /// Places before each item, and behind the last.
+    pub(super) at: Vec<Mark>,
+    /// Where an item of the other end leads that has come.
+    pub(super) got: Vec<Mark>,
+    /// The variable with what responses copy, of each request of the other end.
+    pub(super) answers: Vec<Option<u16>>,
+    pub(super) asked: Vec<Asked>,
+    /// What is done when the next request is taken.
+    pub(super) taken: Vec<Action>,
+    /// When the last thing happened that the next one follows.
+    pub(super) since: u64,
+    /// The INVITE that has no final answer yet.
+    pub(super) open: Option<usize>,
+}
+
+impl<'a> Compiler<'a> {
+    fn new(name: &str, end: &'a End, setting: Setting<'a>, rewriting: Rewriting<'a>) -> Self {
+        let mut b = ScriptBuilder::new(name);
+        let count = end.items.len();
+        let at = (0..=count).map(|_| b.mark()).collect();
+        let got = (0..count).map(|_| b.mark()).collect();
+        let variables = Variables {
+            failed: b.variable(),
+            party: b.variable(),
+            call_id: b.variable(),
+            rseq: b.variable(),
+            cseq: b.variable(),
+        };
+        let answers = end
+            .items
+            .iter()
+            .map(|item| {
+                (!item.is_out && matches!(item.kind, Kind::Request(verb) if verb != Verb::Ack)).then(|| b.variable())
+            })
+            .collect();
+        let mut compiler = Self {
+            b,
+            end,
+            setting,
+            rewriting,
+            variables,
+            at,
+            got,
+            answers,
+            asked: Vec::new(),
+            taken: Vec::new(),
+            since: end.items.first().map_or(0, |item| item.at),
+            open: None,
+        };
+        compiler.find_answers();
+        compiler
+    }
+
+    pub(super) fn item(&self, index: usize) -> Option<&'a Item> {
+        self.end.items.get(index)
+    }
+
+    pub(super) fn head(&self, item: &Item) -> Option<Head<'a>> {
+        Head::scan(&self.setting.messages.get(item.message)?.bytes).ok()
+    }
+
+    pub(super) fn mark_at(&mut self, index: usize) -> Mark {
+        self.at.get(index).copied().unwrap_or_else(|| self.b.mark())
+    }
+
+    /// Each request of this end with its answer.
+    fn find_answers(&mut self) {
+        let items = &self.end.items;
+        for (index, item) in items.iter().enumerate().filter(|(_, item)| item.is_out && item.is_request()) {
+            let behind = items.iter().enumerate().skip(index + 1);
+            let mut finals =
+                behind.filter(|(_, other)| !other.is_out && other.number == item.number && other.verb == item.verb);
+            let answer = finals.find_map(|(place, other)| {
+                other.status().filter(|status| *status >= 200).map(|status| (place, status))
+            });
+            // The engine follows one transaction beside an INVITE: of several that overlap, the last.
+            let overlaps = answer.is_some_and(|(place, _)| {
+                let between = items.get(index + 1..place).unwrap_or(&[]);
+                item.verb != Verb::Invite && between.iter().any(|other| other.is_out && other.is_request())
+            });
+            let mut mark = || self.b.mark();
+            self.asked.push(Asked {
+                item: index,
+                answer: answer.map(|(place, status)| (if overlaps { usize::MAX } else { place }, status)),
+                send: mark(),
+                challenged: mark(),
+                expected: mark(),
+                refused: mark(),
+                surprised: mark(),
+            });
+        }
+    }
+
+    pub(super) fn asked_by(&self, item: usize) -> Option<Asked> {
+        self.asked.iter().find(|asked| asked.item == item).copied()
+    }
+
+    fn items(&mut self, from: usize) -> Result<(), ScriptError> {
+        for index in from..self.end.items.len() {
+            let mark = self.mark_at(index);
+            self.b.place(mark);
+            let Some(item) = self.item(index) else { break };
+            match (item.is_out, item.kind) {
+                (true, Kind::Request(Verb::Ack)) => self.acknowledge(index, item),
+                (true, Kind::Request(_)) => self.ask(index, item),
+                (true, _) => self.reply(index, item),
+                (false, Kind::Request(verb)) => self.await_request(index, item, verb),
+                (false, _) => self.await_response(index, item),
+            }
+        }
+        let mark = self.mark_at(self.end.items.len());
+        self.b.place(mark);
+        Ok(())
+    }
+
+    /// The time from what went before to `at`, at the speed of the run.
+    pub(super) fn gap(&self, at: u64) -> Duration {
+        #[expect(clippy::cast_precision_loss, reason = "a gap of less than 2^52 ns, 52 days, is exact")]
+        let nanos = at.saturating_sub(self.since) as f64 / self.setting.speed;
+        #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is positive, and saturates")]
+        let grains = (nanos / GRAIN_NANOS as f64).round() as u64;
+        Duration::from_nanos(grains.saturating_mul(GRAIN_NANOS))
+    }
+
+    /// Waits for the time at which `item` was sent.
+    pub(super) fn until(&mut self, index: usize, at: u64) {
+        let gap = self.gap(at);
+        if gap.is_zero() {
+            return;
+        }
+        let next = self.b.mark();
+        let law = self.b.law(Law::constant(gap));
+        let expects = self.meanwhile(index);
+        self.b.wait_for(&expects, Some((law, next)));
+        self.b.place(next);
+    }
+
+    /// What may come while the script waits for something else before item `index`: the answer to an open INVITE, the end of
+    /// the call. Other responses change nothing.
+    pub(super) fn meanwhile(&mut self, index: usize) -> Vec<Awaited> {
+        let mut expects = Vec::new();
+        if let Some(asked) = self.open.and_then(|item| self.asked_by(item)) {
+            self.invite_answers(asked, &mut expects);
+        }
+        for verb in [Verb::Bye, Verb::Cancel] {
+            let behind = self.end.items.iter().enumerate().skip(index);
+            let found = behind.filter(|(_, item)| !item.is_out).find(|(_, item)| item.kind == Kind::Request(verb));
+            if let Some(place) = found.map(|(place, _)| place) {
+                expects.push(self.request_at(place, verb));
+            }
+        }
+        let any = Pattern::Response { low: 100, high: 699, method: None };
+        expects.push(Awaited { what: any, takes: Takes::NOTHING, to: None, actions: Vec::new() });
+        expects
+    }
+
+    /// The request of the other end that the record has at `place`.
+    fn request_at(&mut self, place: usize, verb: Verb) -> Awaited {
+        self.actions_of(place);
+        let to = self.got.get(place).copied();
+        let is_first = verb.takes_number() && self.item(place).is_some_and(|item| !item.is_in_dialog);
+        let takes = if is_first { Takes::DIALOG } else { Takes::NOTHING };
+        Awaited { what: Pattern::Request(verb), takes, to, actions: self.taken.clone() }
+    }
+
+    /// What is taken of the request at `place`, into `taken`.
+    fn actions_of(&mut self, place: usize) {
+        self.taken.clear();
+        if let Some(answer) = self.answers.get(place).copied().flatten() {
+            let fragment = self.fragment(Piece::Answer);
+            self.taken.push(Action::Text(answer, fragment));
+        }
+        if place == 0 && !self.rewriting.is_caller {
+            let line = Piece::Last { field: LastField::Known(HeaderName::CallId), line: false };
+            let fragment = self.fragment(line);
+            self.taken.push(Action::Text(self.variables.call_id, fragment));
+            self.taken.push(find("To", self.variables.party));
+        }
+    }
+
+    fn fragment(&mut self, piece: Piece) -> u16 {
+        self.b.template(Template::of_parts(Vec::new(), vec![piece], 1, Kind::Garbage))
+    }
+
+    fn aim(item: &Item) -> Aim {
+        if item.is_in_dialog { Aim::Dialog } else { Aim::Recorded }
+    }
+
+    /// Sends a request.
+    fn ask(&mut self, index: usize, item: &Item) {
+        let (Some(head), Kind::Request(verb)) = (self.head(item), item.kind) else { return };
+        self.until(index, item.first_at);
+        self.since = item.at;
+        let needs_rseq = verb == Verb::Prack;
+        let behind = self.next_step_behind(index);
+        if needs_rseq {
+            // Without a reliable response there is nothing to acknowledge.
+            let behind = self.mark_at(behind);
+            self.b.when(Condition::Unset(self.variables.rseq), behind);
+        }
+        let template = self.rewriting.request(&head, self.variables, Self::aim(item));
+        let template = self.b.template(template);
+        if verb == Verb::Cancel {
+            self.b.send_template(template, true);
+            return;
+        }
+        let Some(asked) = self.asked_by(index) else { return };
+        self.b.place(asked.send).send_template(template, true);
+        if verb == Verb::Invite {
+            self.open = Some(index);
+        } else if asked.answer.is_none() {
+            self.await_answer(asked, verb, 0);
+        }
+    }
+
+    /// The first item behind `index` that is no answer to it.
+    fn next_step_behind(&self, index: usize) -> usize {
+        let Some(item) = self.item(index) else { return index + 1 };
+        let is_answer =
+            |other: &Item| other.number == item.number && other.verb == item.verb && other.is_out != item.is_out;
+        (index + 1..self.end.items.len())
+            .find(|place| !self.item(*place).is_some_and(is_answer))
+            .unwrap_or(self.end.items.len())
+    }
+
+    /// Sends the ACK to a success. Those to failures are sent at once: they belong to the transaction.
+    fn acknowledge(&mut self, index: usize, item: &Item) {
+        let invite = self.asked.iter().find(|asked| {
+            self.item(asked.item).is_some_and(|asked| asked.verb == Verb::Invite && asked.number == item.number)
+        });
+        let is_success = invite.is_some_and(|asked| matches!(asked.answer, Some((_, 200..=299))));
+        let Some(head) = self.head(item).filter(|_| is_success) else { return };
+        self.until(index, item.at);
+        self.since = item.at;
+        let template = self.rewriting.request(&head, self.variables, Aim::Dialog);
+        let template = self.b.template(template);
+        self.b.send_template(template, false);
+    }
+
+    /// Sends a response.
+    fn reply(&mut self, index: usize, item: &Item) {
+        let request =
+            self.end.items.iter().take(index).rposition(|other| {
+                !other.is_out && other.number == item.number && other.kind == Kind::Request(item.verb)
+            });
+        let answer = request.and_then(|request| self.answers.get(request).copied().flatten());
+        let (Some(head), Some(answer)) = (self.head(item), answer) else { return };
+        self.until(index, item.at);
+        self.since = item.at;
+        let template = self.rewriting.response(&head, answer);
+        let template = self.b.template(template);
+        self.b.send_template(template, item.verb == Verb::Invite);
+    }
+
+    /// Waits for a request of the other end.
+    fn await_request(&mut self, index: usize, item: &Item, verb: Verb) {
+        let Some(got) = self.got.get(index).copied() else { return };
+        let is_ack = verb == Verb::Ack;
+        if is_ack && !self.is_acknowledged_success(item) {
+            // The transaction's own.
+            self.b.place(got);
+            return;
+        }
+        let missing = self.b.mark();
+        let patience = if self.rewriting.is_caller { PATIENCE.0 } else { PATIENCE.1 };
+        let law = self.b.law(Law::constant(self.gap(item.at) + patience));
+        let mut expects = vec![self.request_at(index, verb)];
+        expects.extend(self.meanwhile(index + 1));
+        self.b.wait_for(&expects, Some((law, missing)));
+        self.b.place(missing);
+        if !is_ack {
+            self.b.act(&[Action::Compare { verb, recorded: 0 }]);
+            let behind = if verb == Verb::Bye { self.end.items.len() } else { self.next_step_behind(index) };
+            let behind = self.mark_at(behind);
+            self.b.jump(behind);
+        }
+        self.b.place(got);
+        self.since = item.at;
+    }
+
+    /// Whether the ACK is to a success that this end has sent.
+    fn is_acknowledged_success(&self, ack: &Item) -> bool {
+        self.end.items.iter().any(|item| {
+            item.is_out
+                && item.verb == Verb::Invite
+                && item.number == ack.number
+                && matches!(item.kind, Kind::Response(200..=299))
+        })
+    }
+
+    /// Waits for a response, where something depends on it.
+    fn await_response(&mut self, index: usize, item: &Item) {
+        let Some(status) = item.status() else { return };
+        if status < 200 {
+            return self.await_provisional(index, item, status);
+        }
+        let Some(asked) =
+            self.asked.iter().find(|asked| asked.answer.is_some_and(|(place, _)| place == index)).copied()
+        else {
+            return;
+        };
+        if item.verb == Verb::Invite {
+            self.await_invite(asked, index);
+        } else {
+            self.await_answer(asked, item.verb, status);
+        }
+        self.since = item.at;
+    }
+
+    /// Waits for a provisional response, where the next thing was sent because of it.
+    fn await_provisional(&mut self, index: usize, item: &Item, status: u16) {
+        let next = self.item(index + 1).filter(|next| next.is_out);
+        let (Some(next), true, Some(_)) = (next, status > 100 && item.verb == Verb::Invite, self.open) else { return };
+        let (again, on) = (self.b.mark(), self.b.mark());
+        let method = Some(Verb::Invite);
+        let mut awaited = Awaited {
+            what: Pattern::Response { low: 101, high: 199, method },
+            takes: if next.is_in_dialog { Takes::DIALOG } else { Takes::NOTHING },
+            to: Some(on),
+            actions: Vec::new(),
+        };
+        let is_reliable = next.kind == Kind::Request(Verb::Prack);
+        if is_reliable {
+            awaited.actions = vec![find("RSeq", self.variables.rseq), find("CSeq", self.variables.cseq)];
+        }
+        let mut expects = vec![awaited];
+        expects.extend(self.meanwhile(index + 1));
+        self.b.place(again).wait_for(&expects, None);
+        self.b.place(on);
+        if is_reliable {
+            self.b.when(Condition::Unset(self.variables.rseq), again);
+        }
+        self.since = item.at;
+    }
+
+    /// Waits for the final answer to an INVITE.
+    fn await_invite(&mut self, asked: Asked, index: usize) {
+        let expects = self.meanwhile(index + 1);
+        self.b.wait_for(&expects, None);
+        self.b.place(asked.expected);
+        if !matches!(asked.answer, Some((_, 200..=299))) {
+            self.failure_ack(asked);
+        }
+        self.open = None;
+    }
+
+    /// Where the answers to an INVITE lead.
+    fn invite_answers(&mut self, asked: Asked, expects: &mut Vec<Awaited>) {
+        let method = Some(Verb::Invite);
+        let status = asked.answer.map_or(0, |(_, status)| status);
+        let is_initial = self.item(asked.item).is_some_and(|item| !item.is_in_dialog);
+        let line = Piece::Last { field: LastField::Known(HeaderName::To), line: false };
+        let failed = Action::Text(self.variables.failed, self.fragment(line));
+        let compare = Action::Compare { verb: Verb::Invite, recorded: status };
+        let mut push = |low, high, takes, to, actions: &[&Action]| {
+            let what = Pattern::Response { low, high, method };
+            let actions = actions.iter().map(|action| (*action).clone()).collect();
+            expects.push(Awaited { what, takes, to: Some(to), actions });
+        };
+        let is_success = (200..300).contains(&status);
+        let (yes, no) = match () {
+            () if is_success => (asked.expected, asked.refused),
+            () if status == 0 => (asked.surprised, asked.refused),
+            () => (asked.surprised, asked.expected),
+        };
+        push(200, 299, if is_initial { Takes::DIALOG } else { Takes::NOTHING }, yes, &[&compare]);
+        for challenge in [401, 407] {
+            if status != challenge {
+                push(challenge, challenge, Takes::CHALLENGE, asked.challenged, &[&failed]);
+            }
+        }
+        // Where the record ends before the answer, any refusal may have followed.
+        if status == 0 && is_initial {
+            push(300, 699, Takes::NOTHING, no, &[&failed]);
+        } else {
+            push(300, 699, Takes::NOTHING, no, &[&failed, &compare]);
+        }
+    }
+
+    pub(super) fn failure_ack(&mut self, asked: Asked) {
+        let Some(item) = self.item(asked.item) else { return };
+        let Some(head) = self.head(item) else { return };
+        let template = self.rewriting.failure_ack(&head, self.variables, Self::aim(item));
+        let template = self.b.template(template);
+        self.b.send_template(template, false);
+    }
+
+    /// Waits for the final answer to any other request.
+    fn await_answer(&mut self, asked: Asked, verb: Verb, status: u16) {
+        let method = Some(verb);
+        let compare = Action::Compare { verb, recorded: status };
+        let is_first = self.item(asked.item).is_some_and(|item| !item.is_in_dialog);
+        let is_dialog = is_first && matches!(verb, Verb::Subscribe | Verb::Refer);
+        let awaited = |low, high, takes, to, actions| {
+            let what = Pattern::Response { low, high, method };
+            Awaited { what, takes, to, actions }
+        };
+        let takes = if is_dialog { Takes::DIALOG } else { Takes::NOTHING };
+        let mut expects = vec![
+            awaited(100, 199, Takes::NOTHING, None, Vec::new()),
+            awaited(200, 299, takes, Some(asked.expected), vec![compare.clone()]),
+        ];
+        for challenge in [401, 407].into_iter().filter(|challenge| status != *challenge) {
+            expects.push(awaited(challenge, challenge, Takes::CHALLENGE, Some(asked.send), Vec::new()));
+        }
+        // Where the first request was taken in the record and is not now, all that follows has no ground.
+        let ends = is_first && asked.item == 0 && (200..300).contains(&status);
+        let to = if ends { asked.refused } else { asked.expected };
+        let compared = if is_first && status == 0 { Vec::new() } else { vec![compare] };
+        expects.push(awaited(300, 699, Takes::NOTHING, Some(to), compared));
+        let index = asked.answer.map_or(asked.item, |(place, _)| place);
+        expects.extend(self.meanwhile(index.saturating_add(1)));
+        self.b.wait_for(&expects, None);
+        if ends {
+            self.b.place(asked.refused).end(Ending::Refused(0));
+        }
+        self.b.place(asked.expected);
+    }
+}
+
+/// Puts the value of a field into a variable.
+fn find(name: &str, into: u16) -> Action {
+    let (after, before) = (String::new(), String::new());
+    Action::Find { place: Place::Header(name.to_owned()), after, before, into, must: false }
+}

@@ -1,0 +1,149 @@
+//! Files of packets: pcap and pcapng, in both orders of bytes, with times of any unit.
+
+use std::io::Read;
+
+use pcap_parser::{Block, PcapBlockOwned, PcapError, create_reader};
+
+use super::CaptureError;
+use super::skipped::{Reason, Skipped};
+
+/// The largest block of a file; frames have 64 KiB at most, where segments are offloaded 256.
+const MAX_BLOCK: usize = 4 * 1024 * 1024;
+
+/// A frame as it was captured.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Frame<'a> {
+    /// Nanoseconds since 1970.
+    pub at: u64,
+    /// The kind of link (`LINKTYPE_…`).
+    pub link: i32,
+    pub bytes: &'a [u8],
+}
+
+/// An interface of a pcapng file.
+#[derive(Clone, Copy, Debug)]
+struct Interface {
+    link: i32,
+    /// Units of time in a second.
+    resolution: u64,
+    /// Seconds to be added.
+    offset: i64,
+}
+
+/// What the blocks before have said.
+#[derive(Debug, Default)]
+struct Section {
+    interfaces: Vec<Interface>,
+}
+
+/// Gives the frames of a file one after the other. A file that ends in the middle of a block is read as far as it goes.
+pub(super) fn read_frames(
+    name: &str,
+    file: impl Read + Send,
+    skipped: &mut Skipped,
+    mut each: impl FnMut(Frame<'_>, &mut Skipped),
+) -> Result<(), CaptureError> {
+    let wrong = |what: &str| CaptureError(format!("{name}: {what}"));
+    let mut reader = create_reader(MAX_BLOCK, file)
+        .map_err(|_| wrong("is neither pcap nor pcapng nor a trace of strowger ctl trace --json --messages"))?;
+    let mut section = Section::default();
+    loop {
+        let next = match reader.next() {
+            Ok((length, block)) => {
+                section.block(&block, skipped, &mut each);
+                Next::Consume(length)
+            }
+            Err(PcapError::Eof) => return Ok(()),
+            Err(PcapError::UnexpectedEof) => Next::Stop(Reason::Cut),
+            Err(PcapError::Incomplete(_)) => Next::Refill,
+            // Where a block begins is said by the one before it: behind a broken one nothing can be found.
+            Err(_) => Next::Stop(Reason::Malformed),
+        };
+        match next {
+            Next::Consume(0) => return Ok(()),
+            Next::Consume(length) => reader.consume(length),
+            Next::Refill => {
+                let before = reader.data().len();
+                if reader.refill().is_err() {
+                    return Err(wrong("cannot be read to its end"));
+                }
+                if reader.data().len() == before && !reader.reader_exhausted() {
+                    skipped.add(Reason::Malformed);
+                    return Ok(());
+                }
+            }
+            Next::Stop(reason) => {
+                skipped.add(reason);
+                return Ok(());
+            }
+        }
+    }
+}
+
+/// What is done behind a block.
+enum Next {
+    Consume(usize),
+    Refill,
+    Stop(Reason),
+}
+
+impl Section {
+    fn block(
+        &mut self,
+        block: &PcapBlockOwned<'_>,
+        skipped: &mut Skipped,
+        each: &mut impl FnMut(Frame<'_>, &mut Skipped),
+    ) {
+        match block {
+            PcapBlockOwned::LegacyHeader(header) => {
+                let resolution = if header.is_nanosecond_precision() { 1_000_000_000 } else { 1_000_000 };
+                self.interfaces = vec![Interface { link: header.network.0, resolution, offset: 0 }];
+            }
+            PcapBlockOwned::Legacy(packet) => {
+                let Some(interface) = self.interfaces.first() else { return };
+                let fraction = u64::from(packet.ts_usec).saturating_mul(1_000_000_000 / interface.resolution);
+                let at = u64::from(packet.ts_sec).saturating_mul(1_000_000_000).saturating_add(fraction);
+                if packet.caplen < packet.origlen {
+                    return skipped.add(Reason::Cut);
+                }
+                each(Frame { at, link: interface.link, bytes: packet.data }, skipped);
+            }
+            PcapBlockOwned::NG(Block::SectionHeader(_)) => self.interfaces.clear(),
+            PcapBlockOwned::NG(Block::InterfaceDescription(interface)) => {
+                let resolution = units(interface.if_tsresol);
+                let offset = interface.if_tsoffset;
+                self.interfaces.push(Interface { link: interface.linktype.0, resolution, offset });
+            }
+            PcapBlockOwned::NG(Block::EnhancedPacket(packet)) => {
+                let number = usize::try_from(packet.if_id).unwrap_or(usize::MAX);
+                let Some(interface) = self.interfaces.get(number) else { return skipped.add(Reason::Malformed) };
+                if packet.caplen < packet.origlen {
+                    return skipped.add(Reason::Cut);
+                }
+                let length = usize::try_from(packet.caplen).unwrap_or(usize::MAX);
+                let bytes = packet.data.get(..length).unwrap_or(packet.data);
+                let at = interface.time(u64::from(packet.ts_high) << 32 | u64::from(packet.ts_low));
+                each(Frame { at, link: interface.link, bytes }, skipped);
+            }
+            // A simple packet has no time.
+            PcapBlockOwned::NG(Block::SimplePacket(_)) => skipped.add(Reason::Malformed),
+            PcapBlockOwned::NG(_) => {}
+        }
+    }
+}
+
+impl Interface {
+    fn time(&self, units: u64) -> u64 {
+        let nanos = u128::from(units) * 1_000_000_000 / u128::from(self.resolution);
+        let offset = i128::from(self.offset) * 1_000_000_000;
+        let nanos = i128::try_from(nanos).unwrap_or(i128::MAX).saturating_add(offset).max(0);
+        u64::try_from(nanos).unwrap_or(u64::MAX)
+    }
+}
+
+/// Units of time in a second, as `if_tsresol` says it: a power of ten, or of two where the highest bit is set.
+fn units(resolution: u8) -> u64 {
+    let exponent = u32::from(resolution & 0x7F);
+    let units = if resolution & 0x80 == 0 { 10_u64.checked_pow(exponent) } else { 2_u64.checked_pow(exponent) };
+    units.unwrap_or(1_000_000)
+}

@@ -1,0 +1,290 @@
+//! From a frame to what UDP or TCP carries, across VLANs and fragments.
+
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+
+use super::file::Frame;
+use super::skipped::{Reason, Skipped};
+
+/// Packets that are being put together, at most.
+const MAX_PARTIAL: usize = 4_096;
+/// Fragments of one of them.
+const MAX_FRAGMENTS: usize = 64;
+/// The largest packet of IP.
+const MAX_PACKET: usize = 65_535;
+
+const UDP: u8 = 17;
+const TCP: u8 = 6;
+
+/// What a packet carries.
+#[derive(Debug)]
+pub(super) enum Carried<'a> {
+    Datagram(SocketAddr, SocketAddr, &'a [u8]),
+    Segment(Segment<'a>),
+}
+
+/// A segment of TCP.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Segment<'a> {
+    pub source: SocketAddr,
+    pub destination: SocketAddr,
+    pub sequence: u32,
+    pub is_syn: bool,
+    /// FIN or RST.
+    pub is_last: bool,
+    pub bytes: &'a [u8],
+}
+
+/// A packet of which fragments have come.
+#[derive(Debug, Default)]
+struct Partial {
+    parts: Vec<(usize, Vec<u8>)>,
+    total: Option<usize>,
+}
+
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
+struct PacketId {
+    source: IpAddr,
+    destination: IpAddr,
+    protocol: u8,
+    number: u32,
+}
+
+/// A fragment's place.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    offset: usize,
+    more: bool,
+}
+
+/// Reads frames; keeps fragments until a packet is whole.
+#[derive(Debug)]
+pub(super) struct Frames {
+    partial: HashMap<PacketId, Partial, FixedState>,
+}
+
+impl Default for Frames {
+    fn default() -> Self {
+        Self { partial: HashMap::with_hasher(FixedState::with_seed(1)) }
+    }
+}
+
+impl Frames {
+    /// Gives what the frame carries, where it is UDP or TCP and whole.
+    pub(super) fn read(
+        &mut self,
+        frame: Frame<'_>,
+        skipped: &mut Skipped,
+        each: impl FnOnce(Carried<'_>, &mut Skipped),
+    ) {
+        let packet = match network_of(frame) {
+            Ok(packet) => packet,
+            Err(reason) => return skipped.add(reason),
+        };
+        let read = match packet.first().map(|byte| byte >> 4) {
+            Some(4) => ipv4(packet),
+            Some(6) => ipv6(packet),
+            _ => Err(Reason::NoIp),
+        };
+        let (id, place, payload) = match read {
+            Ok(read) => read,
+            Err(reason) => return skipped.add(reason),
+        };
+        let whole;
+        let payload = match place {
+            None => payload,
+            Some(place) => match self.put(id, place, payload, skipped) {
+                None => return,
+                Some(bytes) => {
+                    whole = bytes;
+                    &whole
+                }
+            },
+        };
+        match carried(id, payload) {
+            Ok(carried) => each(carried, skipped),
+            Err(reason) => skipped.add(reason),
+        }
+    }
+
+    /// Counts the fragments of packets that never became whole.
+    pub(super) fn finish(self, skipped: &mut Skipped) {
+        let left: usize = self.partial.values().map(|partial| partial.parts.len()).sum();
+        skipped.add_many(Reason::Fragment, left as u64);
+    }
+
+    /// Adds a fragment; gives the packet when it is whole.
+    fn put(&mut self, id: PacketId, place: Place, bytes: &[u8], skipped: &mut Skipped) -> Option<Vec<u8>> {
+        let is_full = self.partial.len() >= MAX_PARTIAL && !self.partial.contains_key(&id);
+        if is_full || place.offset.saturating_add(bytes.len()) > MAX_PACKET {
+            skipped.add(Reason::Fragment);
+            return None;
+        }
+        let partial = self.partial.entry(id).or_default();
+        if partial.parts.len() >= MAX_FRAGMENTS {
+            skipped.add(Reason::Fragment);
+            return None;
+        }
+        if !place.more {
+            partial.total = Some(place.offset + bytes.len());
+        }
+        if !partial.parts.iter().any(|(offset, _)| *offset == place.offset) {
+            partial.parts.push((place.offset, bytes.to_vec()));
+        }
+        let whole = partial.whole()?;
+        self.partial.remove(&id);
+        Some(whole)
+    }
+}
+
+impl Partial {
+    fn whole(&mut self) -> Option<Vec<u8>> {
+        let total = self.total?;
+        self.parts.sort_by_key(|(offset, _)| *offset);
+        let mut whole = Vec::with_capacity(total);
+        for (offset, bytes) in &self.parts {
+            if *offset > whole.len() {
+                return None;
+            }
+            // What overlaps counts as it came first.
+            whole.extend_from_slice(bytes.get(whole.len() - offset..).unwrap_or(&[]));
+        }
+        (whole.len() >= total).then(|| {
+            whole.truncate(total);
+            whole
+        })
+    }
+}
+
+fn u16_at(bytes: &[u8], at: usize) -> Option<u16> {
+    let part = bytes.get(at..at + 2)?;
+    Some(u16::from_be_bytes(part.try_into().ok()?))
+}
+
+fn u32_at(bytes: &[u8], at: usize) -> Option<u32> {
+    let part = bytes.get(at..at + 4)?;
+    Some(u32::from_be_bytes(part.try_into().ok()?))
+}
+
+/// The packet of IP in a frame, by the kind of its link.
+fn network_of(frame: Frame<'_>) -> Result<&[u8], Reason> {
+    let bytes = frame.bytes;
+    let behind = |header: usize| bytes.get(header..).ok_or(Reason::Malformed);
+    match frame.link {
+        // NULL and LOOP: a family, in the order of bytes of whoever captured.
+        0 | 108 => behind(4),
+        // Ethernet.
+        1 => by_type(bytes, 12),
+        // Raw IP, and the numbers that systems have for it.
+        12 | 14 | 101 | 228 | 229 => Ok(bytes),
+        // Linux cooked, versions 1 and 2.
+        113 => by_type(bytes, 14),
+        276 => match u16_at(bytes, 0).ok_or(Reason::Malformed)? {
+            0x8100 | 0x88A8 => by_type(bytes, 18 + 2),
+            0x0800 | 0x86DD => behind(20),
+            _ => Err(Reason::NoIp),
+        },
+        _ => Err(Reason::Link),
+    }
+}
+
+/// The packet behind the type of its protocol, which stands at `at`, and behind VLANs.
+fn by_type(bytes: &[u8], mut at: usize) -> Result<&[u8], Reason> {
+    for _ in 0..4 {
+        match u16_at(bytes, at).ok_or(Reason::Malformed)? {
+            0x0800 | 0x86DD => return bytes.get(at + 2..).ok_or(Reason::Malformed),
+            0x8100 | 0x88A8 | 0x9100 => at += 4,
+            _ => return Err(Reason::NoIp),
+        }
+    }
+    Err(Reason::NoIp)
+}
+
+type Packet<'a> = (PacketId, Option<Place>, &'a [u8]);
+
+fn ipv4(packet: &[u8]) -> Result<Packet<'_>, Reason> {
+    let bad = Reason::Malformed;
+    let header = usize::from(packet.first().ok_or(bad)? & 0x0F) * 4;
+    let total = usize::from(u16_at(packet, 2).ok_or(bad)?);
+    // Where the card does the segmenting, the length is still zero.
+    let total = if total == 0 { packet.len() } else { total };
+    if header < 20 {
+        return Err(bad);
+    }
+    let payload = packet.get(header..total).ok_or(if total > packet.len() { Reason::Cut } else { bad })?;
+    let address = |at| u32_at(packet, at).map(|bits| IpAddr::V4(Ipv4Addr::from_bits(bits)));
+    let fragment = u16_at(packet, 6).ok_or(bad)?;
+    let place = Place { offset: usize::from(fragment & 0x1FFF) * 8, more: fragment & 0x2000 != 0 };
+    let id = PacketId {
+        source: address(12).ok_or(bad)?,
+        destination: address(16).ok_or(bad)?,
+        protocol: *packet.get(9).ok_or(bad)?,
+        number: u32::from(u16_at(packet, 4).ok_or(bad)?),
+    };
+    Ok((id, (place.more || place.offset > 0).then_some(place), payload))
+}
+
+fn ipv6(packet: &[u8]) -> Result<Packet<'_>, Reason> {
+    let bad = Reason::Malformed;
+    let length = usize::from(u16_at(packet, 4).ok_or(bad)?);
+    let length = if length == 0 { packet.len().saturating_sub(40) } else { length };
+    let mut rest = packet.get(40..40 + length).ok_or(Reason::Cut)?;
+    let address = |at: usize| {
+        let bytes: [u8; 16] = packet.get(at..at + 16)?.try_into().ok()?;
+        Some(IpAddr::V6(Ipv6Addr::from(bytes)))
+    };
+    let (source, destination) = (address(8).ok_or(bad)?, address(24).ok_or(bad)?);
+    let mut id = PacketId { source, destination, protocol: *packet.get(6).ok_or(bad)?, number: 0 };
+    let mut place = None;
+    // Extension headers (RFC 8200 §4).
+    for _ in 0..8 {
+        let header = match id.protocol {
+            0 | 43 | 60 => 8 + usize::from(*rest.get(1).ok_or(bad)?) * 8,
+            44 => {
+                let bits = u16_at(rest, 2).ok_or(bad)?;
+                place = Some(Place { offset: usize::from(bits & 0xFFF8), more: bits & 1 != 0 });
+                id.number = u32_at(rest, 4).ok_or(bad)?;
+                8
+            }
+            _ => break,
+        };
+        id.protocol = *rest.first().ok_or(bad)?;
+        rest = rest.get(header..).ok_or(bad)?;
+        if place.is_some_and(|place| place.offset > 0) {
+            // Behind the header of a later fragment stands the middle of the packet.
+            break;
+        }
+    }
+    let place = place.filter(|place| place.more || place.offset > 0);
+    Ok((id, place, rest))
+}
+
+fn carried(id: PacketId, payload: &[u8]) -> Result<Carried<'_>, Reason> {
+    let bad = Reason::Malformed;
+    if !matches!(id.protocol, UDP | TCP) {
+        return Err(Reason::Protocol);
+    }
+    let source = SocketAddr::new(id.source, u16_at(payload, 0).ok_or(bad)?);
+    let destination = SocketAddr::new(id.destination, u16_at(payload, 2).ok_or(bad)?);
+    if id.protocol == UDP {
+        let length = usize::from(u16_at(payload, 4).ok_or(bad)?);
+        let end = if length == 0 { payload.len() } else { length };
+        let bytes = payload.get(8..end).ok_or(if end > payload.len() { Reason::Cut } else { bad })?;
+        return Ok(Carried::Datagram(source, destination, bytes));
+    }
+    let header = usize::from(payload.get(12).ok_or(bad)? >> 4) * 4;
+    let flags = *payload.get(13).ok_or(bad)?;
+    if header < 20 {
+        return Err(bad);
+    }
+    Ok(Carried::Segment(Segment {
+        source,
+        destination,
+        sequence: u32_at(payload, 4).ok_or(bad)?,
+        is_syn: flags & 0x02 != 0,
+        is_last: flags & 0x05 != 0,
+        bytes: payload.get(header..).ok_or(bad)?,
+    }))
+}

@@ -1,0 +1,427 @@
+//! A recorded message as a template of the run's own: who and where is the run's, all else is kept.
+
+use std::net::SocketAddr;
+
+use foldhash::fast::FixedState;
+use hashbrown::HashMap;
+use strowger_message::{Head, HeaderName, HostPort, NameAddr, SipUri, StartLine, Uri};
+
+use super::call::kind_of;
+use crate::script::{Kind, Piece, Template, Verb};
+
+/// The field that tells the called end which call of the record a request is.
+pub(super) const CALL_FIELD: &str = "X-Strowger-Replay";
+
+/// What users are called.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Names {
+    /// The pattern of new names, where users get any.
+    pub pattern: Option<String>,
+    numbers: HashMap<Vec<u8>, u32, FixedState>,
+}
+
+impl Names {
+    pub(super) fn new(pattern: Option<String>) -> Self {
+        Self { pattern, numbers: HashMap::with_hasher(FixedState::with_seed(7)) }
+    }
+
+    /// A user's number, in the order of appearance.
+    pub(super) fn number(&mut self, user: &[u8]) -> u32 {
+        let next = u32::try_from(self.numbers.len()).unwrap_or(u32::MAX);
+        *self.numbers.entry_ref(user).or_insert(next)
+    }
+
+    /// What a user is called in the run.
+    pub(super) fn name(&mut self, user: &[u8]) -> Vec<u8> {
+        let number = self.number(user);
+        let Some(pattern) = &self.pattern else { return user.to_vec() };
+        let users = crate::population::Users::generated(pattern, "", "", u32::MAX);
+        let mut name = Vec::new();
+        users.push_name(number, &mut name);
+        name
+    }
+}
+
+/// How messages of one end are rewritten.
+#[derive(Debug)]
+pub(super) struct Rewriting<'a> {
+    pub names: &'a mut Names,
+    /// The domain of all users, where there is to be another one.
+    pub domain: Option<&'a str>,
+    /// The addresses of this end in the record.
+    pub own: &'a [SocketAddr],
+    /// The address in the record of whom it spoke with.
+    pub peer: Option<SocketAddr>,
+    /// What the called end must be told, where it plays the record too.
+    pub call: Option<u16>,
+    pub is_caller: bool,
+}
+
+/// The variables of a session.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Variables {
+    /// The To line of a failure, for its ACK.
+    pub failed: u16,
+    /// Of a callee: the value of its own To, and the line of the Call-ID.
+    pub party: u16,
+    pub call_id: u16,
+    /// RSeq and CSeq of a reliable provisional response.
+    pub rseq: u16,
+    pub cseq: u16,
+}
+
+/// Text and places.
+#[derive(Debug, Default)]
+struct Parts {
+    text: Vec<u8>,
+    pieces: Vec<Piece>,
+    open: usize,
+}
+
+impl Parts {
+    fn push(&mut self, bytes: &[u8]) {
+        self.text.extend_from_slice(bytes);
+    }
+
+    fn piece(&mut self, piece: Piece) {
+        self.flush();
+        self.pieces.push(piece);
+    }
+
+    fn flush(&mut self) {
+        let at = |position: usize| u32::try_from(position).unwrap_or(u32::MAX);
+        if self.open < self.text.len() {
+            self.pieces.push(Piece::Text { start: at(self.open), end: at(self.text.len()) });
+        }
+        self.open = self.text.len();
+    }
+
+    /// The empty line, the body and its length.
+    fn finish(mut self, body: &[u8], kind: Kind) -> Template {
+        self.push(format!("Content-Length: {}\r\n\r\n", body.len()).as_bytes());
+        self.flush();
+        let body_at = self.pieces.len();
+        self.push(body);
+        self.flush();
+        Template::of_parts(self.text, self.pieces, body_at, kind)
+    }
+}
+
+/// The body, as long as Content-Length says.
+fn body_of<'a>(head: &Head<'a>) -> &'a [u8] {
+    let length = head.first(HeaderName::ContentLength).and_then(strowger_message::parse_decimal);
+    let length = length.and_then(|length| usize::try_from(length).ok()).unwrap_or(usize::MAX);
+    head.rest().get(..length).unwrap_or(head.rest())
+}
+
+/// How the Request-URI of a request is written.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Aim {
+    /// As in the record.
+    Recorded,
+    /// At the other end of the dialog.
+    Dialog,
+}
+
+impl Rewriting<'_> {
+    /// A request that this end sent.
+    pub(super) fn request(&mut self, head: &Head<'_>, variables: Variables, aim: Aim) -> Template {
+        let kind = kind_of(head);
+        let StartLine::Request { method, uri } = head.start() else { return Template::garbage(&[]) };
+        let verb = Verb::of(method);
+        let mut parts = Parts::default();
+        parts.push(method.as_bytes());
+        parts.push(b" ");
+        match aim {
+            Aim::Recorded => self.uri(uri, &mut parts),
+            Aim::Dialog => parts.piece(Piece::NextUrl),
+        }
+        parts.push(b" SIP/2.0\r\n");
+        self.top(head, &mut parts);
+        self.identity(head, method.as_bytes(), variables, aim, &mut parts);
+        if let (Some(call), Aim::Recorded, true) = (self.call, aim, verb.takes_number()) {
+            parts.push(format!("{CALL_FIELD}: {call}\r\n").as_bytes());
+        }
+        for field in head.fields() {
+            match field.name {
+                HeaderName::Contact => self.contact(head.value(field), true, &mut parts),
+                HeaderName::Other if is_named(head.line(field), b"rack") => {
+                    parts.push(b"RAck: ");
+                    parts.piece(Piece::Variable(variables.rseq));
+                    parts.push(b" ");
+                    parts.piece(Piece::Variable(variables.cseq));
+                    parts.push(b"\r\n");
+                }
+                name if is_own(name) => {}
+                _ => push_line(head.line(field), &mut parts),
+            }
+        }
+        if verb.takes_number() {
+            parts.piece(Piece::Credentials);
+        }
+        parts.finish(body_of(head), kind)
+    }
+
+    /// The ACK to a failure of `invite` (RFC 3261 §17.1.1.3).
+    pub(super) fn failure_ack(&mut self, invite: &Head<'_>, variables: Variables, aim: Aim) -> Template {
+        let mut parts = Parts::default();
+        parts.push(b"ACK ");
+        match (aim, invite.start()) {
+            (Aim::Recorded, StartLine::Request { uri, .. }) => self.uri(uri, &mut parts),
+            _ => parts.piece(Piece::NextUrl),
+        }
+        parts.push(b" SIP/2.0\r\n");
+        self.top(invite, &mut parts);
+        self.from(invite, variables, &mut parts);
+        parts.piece(Piece::Variable(variables.failed));
+        parts.push(b"\r\n");
+        self.call_id(variables, &mut parts);
+        parts.push(b"CSeq: ");
+        parts.piece(Piece::CSeq(0));
+        parts.push(b" ACK\r\n");
+        if aim == Aim::Dialog {
+            parts.piece(Piece::Routes);
+        }
+        parts.finish(&[], Kind::Request(Verb::Ack))
+    }
+
+    /// A request in the dialog that is not in the record: the ACK or the BYE of a call that goes otherwise.
+    pub(super) fn invented(&mut self, invite: &Head<'_>, verb: Verb, variables: Variables) -> Template {
+        let mut parts = Parts::default();
+        parts.push(verb.as_str().as_bytes());
+        parts.push(b" ");
+        parts.piece(Piece::NextUrl);
+        parts.push(b" SIP/2.0\r\n");
+        self.top(invite, &mut parts);
+        self.identity(invite, verb.as_str().as_bytes(), variables, Aim::Dialog, &mut parts);
+        if verb.takes_number() {
+            parts.piece(Piece::Credentials);
+        }
+        parts.finish(&[], Kind::Request(verb))
+    }
+
+    /// A response that this end sent; `answer` is the variable with what it copies of its request.
+    pub(super) fn response(&mut self, head: &Head<'_>, answer: u16) -> Template {
+        let kind = kind_of(head);
+        let StartLine::Response { status, reason } = head.start() else { return Template::garbage(&[]) };
+        let mut parts = Parts::default();
+        parts.push(format!("SIP/2.0 {} ", status.code()).as_bytes());
+        parts.push(reason);
+        parts.push(b"\r\n");
+        parts.piece(Piece::Variable(answer));
+        // Contacts of a redirection are others'.
+        let is_own_contact = !(300..400).contains(&status.code());
+        for field in head.fields() {
+            match field.name {
+                HeaderName::Contact => self.contact(head.value(field), is_own_contact, &mut parts),
+                HeaderName::From | HeaderName::To | HeaderName::CallId | HeaderName::CSeq => {}
+                name if is_own(name) => {}
+                _ => push_line(head.line(field), &mut parts),
+            }
+        }
+        parts.finish(body_of(head), kind)
+    }
+
+    /// Via and Max-Forwards.
+    fn top(&self, head: &Head<'_>, parts: &mut Parts) {
+        parts.push(b"Via: SIP/2.0/");
+        parts.piece(Piece::Transport);
+        parts.push(b" ");
+        parts.piece(Piece::Local);
+        parts.push(b";branch=");
+        parts.piece(Piece::Branch(0));
+        let via = head.first(HeaderName::Via).unwrap_or(&[]);
+        if memchr::memmem::find(via, b";rport").is_some() {
+            parts.push(b";rport");
+        }
+        parts.push(b"\r\nMax-Forwards: ");
+        let hops = head.first(HeaderName::MaxForwards).filter(|hops| hops.iter().all(u8::is_ascii_digit));
+        parts.push(hops.unwrap_or(b"70"));
+        parts.push(b"\r\n");
+    }
+
+    /// From, To, Call-ID, CSeq and the route set.
+    fn identity(&mut self, head: &Head<'_>, method: &[u8], variables: Variables, aim: Aim, parts: &mut Parts) {
+        self.from(head, variables, parts);
+        parts.push(b"To: ");
+        match (aim, head.first(HeaderName::To).and_then(NameAddr::parse)) {
+            (Aim::Recorded, Some(to)) => self.name_addr(&to, parts),
+            _ => parts.piece(Piece::Peer),
+        }
+        parts.push(b"\r\n");
+        self.call_id(variables, parts);
+        parts.push(b"CSeq: ");
+        parts.piece(Piece::CSeq(0));
+        parts.push(b" ");
+        parts.push(method);
+        parts.push(b"\r\n");
+        if aim == Aim::Dialog {
+            parts.piece(Piece::Routes);
+        }
+    }
+
+    fn from(&mut self, head: &Head<'_>, variables: Variables, parts: &mut Parts) {
+        parts.push(b"From: ");
+        match (self.is_caller, head.first(HeaderName::From).and_then(NameAddr::parse)) {
+            (true, Some(from)) => self.name_addr(&from, parts),
+            _ => parts.piece(Piece::Variable(variables.party)),
+        }
+        parts.push(b";tag=");
+        parts.piece(Piece::LocalTag);
+        parts.push(b"\r\n");
+    }
+
+    fn call_id(&self, variables: Variables, parts: &mut Parts) {
+        if self.is_caller {
+            parts.push(b"Call-ID: ");
+            parts.piece(Piece::CallId);
+        } else {
+            parts.piece(Piece::Variable(variables.call_id));
+        }
+        parts.push(b"\r\n");
+    }
+
+    /// A party, without its tag.
+    fn name_addr(&mut self, addr: &NameAddr<'_>, parts: &mut Parts) {
+        if !addr.display.is_empty() {
+            parts.push(addr.display);
+            parts.push(b" ");
+        }
+        parts.push(b"<");
+        self.uri(addr.uri, parts);
+        parts.push(b">");
+        for param in addr.params.iter().filter(|param| !param.is("tag")) {
+            push_param(&param, parts);
+        }
+    }
+
+    /// A Contact line: where we are, or where the record says.
+    fn contact(&mut self, value: &[u8], is_own: bool, parts: &mut Parts) {
+        let Some((addr, _)) = NameAddr::parse_first(value) else {
+            // The asterisk, mostly.
+            parts.push(b"Contact: ");
+            parts.push(value);
+            parts.push(b"\r\n");
+            return;
+        };
+        parts.push(b"Contact: <");
+        match Uri::parse(addr.uri) {
+            Some(Uri::Sip(uri)) if is_own => {
+                parts.push(b"sip:");
+                if let Some(user) = uri.user {
+                    let user = self.names.name(user);
+                    parts.push(&user);
+                    parts.push(b"@");
+                }
+                parts.piece(Piece::Local);
+                parts.push(b";transport=");
+                parts.piece(Piece::Transport);
+            }
+            _ => self.uri(addr.uri, parts),
+        }
+        parts.push(b">");
+        for param in addr.params.iter() {
+            push_param(&param, parts);
+        }
+        parts.push(b"\r\n");
+    }
+
+    /// A URI: its user and host mapped.
+    fn uri(&mut self, text: &[u8], parts: &mut Parts) {
+        let Some(Uri::Sip(uri)) = Uri::parse(text) else { return parts.push(text) };
+        parts.push(if uri.secure { b"sips:" } else { b"sip:" });
+        if let Some(user) = uri.user {
+            let user = self.names.name(user);
+            parts.push(&user);
+            parts.push(b"@");
+        }
+        let is_mapped = self.host(&uri, parts);
+        for (name, value) in uri.params.iter() {
+            // Where the record's server was and how it was reached says nothing of the run's.
+            let is_way = ["transport", "maddr", "received"].iter().any(|way| name.eq_ignore_ascii_case(way.as_bytes()));
+            if is_mapped && is_way {
+                continue;
+            }
+            parts.push(b";");
+            parts.push(name);
+            if let Some(value) = value {
+                parts.push(b"=");
+                parts.push(value);
+            }
+        }
+    }
+
+    /// A host: the domain that was asked for; addresses of the record as the run's.
+    fn host(&self, uri: &SipUri<'_>, parts: &mut Parts) -> bool {
+        if let Some(domain) = self.domain {
+            parts.push(domain.as_bytes());
+            return true;
+        }
+        let HostPort { host, port } = uri.host_port;
+        let Some(ip) = uri.host().ip() else {
+            push_host(host, port, parts);
+            return false;
+        };
+        let at = port.map(|port| SocketAddr::new(ip, port));
+        if at.is_some_and(|at| self.own.contains(&at)) {
+            parts.piece(Piece::Local);
+        } else if at.is_some() && at == self.peer {
+            parts.piece(Piece::RemoteIp);
+            parts.push(b":");
+            parts.piece(Piece::RemotePort);
+        } else if port.is_none() && self.peer.is_some_and(|peer| peer.ip() == ip) {
+            parts.piece(Piece::RemoteIp);
+        } else if port.is_none() && self.own.iter().any(|own| own.ip() == ip) {
+            parts.piece(Piece::LocalIp);
+        } else {
+            push_host(host, port, parts);
+            return false;
+        }
+        true
+    }
+}
+
+fn push_host(host: &[u8], port: Option<u16>, parts: &mut Parts) {
+    parts.push(host);
+    if let Some(port) = port {
+        parts.push(format!(":{port}").as_bytes());
+    }
+}
+
+fn push_param(param: &strowger_message::Param<'_>, parts: &mut Parts) {
+    parts.push(b";");
+    parts.push(param.name);
+    if let Some(value) = param.value {
+        parts.push(b"=");
+        parts.push(value);
+    }
+}
+
+/// A line as it is; its end may be bare in a trace.
+fn push_line(line: &[u8], parts: &mut Parts) {
+    parts.push(line.trim_ascii_end());
+    parts.push(b"\r\n");
+}
+
+fn is_named(line: &[u8], name: &[u8]) -> bool {
+    let end = line.iter().position(|byte| *byte == b':').unwrap_or(0);
+    line.get(..end).unwrap_or(&[]).trim_ascii().eq_ignore_ascii_case(name)
+}
+
+/// Fields that are the run's own.
+const fn is_own(name: HeaderName) -> bool {
+    matches!(
+        name,
+        HeaderName::Via
+            | HeaderName::MaxForwards
+            | HeaderName::From
+            | HeaderName::To
+            | HeaderName::CallId
+            | HeaderName::CSeq
+            | HeaderName::Route
+            | HeaderName::RecordRoute
+            | HeaderName::Authorization
+            | HeaderName::ProxyAuthorization
+            | HeaderName::ContentLength
+    )
+}

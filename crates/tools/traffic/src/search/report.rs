@@ -1,0 +1,234 @@
+//! What a search tells people and programs.
+
+use std::fmt;
+
+use serde_json::{Value, json};
+
+use super::rule::percent;
+use super::{Checked, Found, Metric, Outcome, Over, Probe, Rule, Settings, Verdict};
+use crate::engine::Report;
+use crate::meter::{Answer, Times};
+use crate::metrics::main_verb;
+
+/// A probe, and what came of it.
+#[derive(Clone, Debug)]
+pub struct Probed {
+    /// What was tried.
+    pub probe: Probe,
+    /// What is varied.
+    pub over: Over,
+    /// What it means for the search.
+    pub outcome: Outcome,
+    /// What became of each rule.
+    pub checks: Vec<Checked>,
+    /// Why the generator could not do what was asked.
+    pub limit: Option<String>,
+    /// Sessions a second that the law of arrivals said.
+    pub offered_per_s: f64,
+    /// Sessions a second that were carried.
+    pub carried_per_s: f64,
+    /// Sessions that were sent, and carried.
+    pub sent: u64,
+    /// Those that ended as they should.
+    pub carried: u64,
+    /// From the main request to its 2xx.
+    pub latency: Times,
+    /// The 99th percentile of that in seconds, where a request that nobody answered takes for ever; `None` where there was none.
+    pub p99: Option<f64>,
+    /// Processors that the server kept busy, where it was watched.
+    pub processors: Option<f64>,
+    /// What randomness began with.
+    pub seed: u64,
+}
+
+impl Probed {
+    /// Judges a run by the rules.
+    #[must_use]
+    pub fn judge(probe: Probe, over: Over, rules: &[Rule], report: &Report, seed: u64) -> Self {
+        let phase = report.measured();
+        let meter = phase.map(|phase| phase.meter().clone()).unwrap_or_default();
+        let checks: Vec<_> = rules.iter().map(|rule| rule.check(&meter)).collect();
+        let holds = checks.iter().all(|checked| checked.holds);
+        let cold = phase.filter(|phase| !phase.is_warm).map(|_| "it ended within its warm-up".to_owned());
+        let limit = cold.or_else(|| phase?.bottleneck()).or_else(|| kept_back(meter.began.refused).filter(|_| holds));
+        let outcome = match (&limit, holds) {
+            (Some(_), _) => Outcome::GeneratorLimited,
+            (None, true) => Outcome::Holds,
+            (None, false) => Outcome::Fails,
+        };
+        let seconds = phase.map_or(0.0, |phase| phase.elapsed.as_secs_f64());
+        let latency = main_verb(&meter).and_then(|verb| meter.answer(verb, Answer::Success)).cloned();
+        Self {
+            probe,
+            over,
+            outcome,
+            checks,
+            limit,
+            offered_per_s: per(meter.began.offered, seconds),
+            carried_per_s: per(meter.began.carried, seconds),
+            sent: meter.began.sent,
+            carried: meter.began.carried,
+            latency: latency.unwrap_or_default(),
+            p99: P99.of(&meter),
+            processors: processors(report),
+            seed,
+        }
+    }
+
+    fn to_json(&self) -> Value {
+        let us = |share| self.latency.quantile(share).as_secs_f64() * 1e6;
+        let rules = self.checks.iter().map(|checked| {
+            let measured = checked.measured.filter(|value| value.is_finite());
+            json!({ "rule": checked.rule.to_string(), "measured": measured, "holds": checked.holds })
+        });
+        json!({
+            "number": self.probe.number, "at": self.probe.at, "stage": self.probe.stage.to_string(),
+            "outcome": outcome_name(self.outcome), "rules": rules.collect::<Vec<_>>(), "generator": self.limit,
+            "offered_per_s": self.offered_per_s, "carried_per_s": self.carried_per_s, "sent": self.sent,
+            "carried": self.carried, "latency_us": { "mean": self.latency.mean().as_secs_f64() * 1e6, "p50": us(0.5),
+            "p99": us(0.99) }, "server_processors": self.processors, "seed": self.seed,
+        })
+    }
+}
+
+/// The line of a probe.
+impl fmt::Display for Probed {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Probe { number, at, stage } = self.probe;
+        let value = self.over.show(at);
+        let outcome = outcome_name(self.outcome);
+        write!(f, "{number:>3}  {:<7}  {value:>12}  {outcome:<9}  ", stage.to_string())?;
+        if let Some(why) = &self.limit {
+            return f.write_str(why);
+        }
+        for (index, checked) in self.checks.iter().enumerate() {
+            write!(f, "{}{checked}", if index > 0 { ", " } else { "" })?;
+        }
+        // Whatever the rules look at: calls that hold them may have failed, and may be slow.
+        let shows = |what: fn(Metric) -> bool| self.checks.iter().any(|checked| what(checked.rule.metric()));
+        if !shows(|metric| matches!(metric, Metric::Success(_) | Metric::Drops)) && self.sent > 0 {
+            write!(f, ", success {}", percent(per(self.carried, per(self.sent, 1.0))))?;
+        }
+        if let Some(p99) = self.p99.filter(|_| !shows(|metric| metric == P99)) {
+            write!(f, ", p99 {}", P99.show(p99))?;
+        }
+        self.processors.map_or(Ok(()), |busy| write!(f, ", server {busy:.2} CPU"))
+    }
+}
+
+const fn outcome_name(outcome: Outcome) -> &'static str {
+    match outcome {
+        Outcome::Holds => "holds",
+        Outcome::Fails => "fails",
+        Outcome::GeneratorLimited => "generator",
+    }
+}
+
+/// What a line shows beside the rules.
+const P99: Metric = Metric::Quantile(0.99, None);
+
+/// Calls that a limit kept back were never offered to the server.
+pub(crate) fn kept_back(refused: u64) -> Option<String> {
+    (refused > 0).then(|| {
+        format!("{refused} calls were kept back by limits of the generator; raise --max-calls, or use more ports (--sockets)")
+    })
+}
+
+/// Processors that the watched server kept busy in the measured phase.
+pub(crate) fn processors(report: &Report) -> Option<f64> {
+    let (server, phase) = (report.server.as_ref()?, report.measured()?);
+    Some(server.total(phase.counted_from, phase.elapsed)?.processors())
+}
+
+/// A whole search.
+#[derive(Clone, Debug)]
+pub struct SearchReport {
+    /// What was asked for.
+    pub rules: Vec<Rule>,
+    /// How it searched.
+    pub settings: Settings,
+    /// What was tried, in order.
+    pub probes: Vec<Probed>,
+    /// What is known.
+    pub found: Found,
+    /// The workload, and where it went.
+    pub workload: String,
+    /// Where it went.
+    pub to: String,
+}
+
+impl SearchReport {
+    /// Everything, for machines.
+    #[must_use]
+    pub fn to_json(&self) -> Value {
+        let Settings { over, start, up, down, rounds, max, precision, confirm, retries, max_probes } = self.settings;
+        let Found { verdict, at, times, ceiling } = self.found;
+        json!({
+            "search": match over { Over::Rate => "rate", Over::Users => "users" },
+            "workload": self.workload, "to": self.to,
+            "rules": self.rules.iter().map(ToString::to_string).collect::<Vec<_>>(),
+            "verdict": verdict.as_str(), "found": at, "held_times": times,
+            "too_high": ceiling.map(|ceiling| json!({ "at": ceiling.at, "is_generator": ceiling.is_generator })),
+            "settings": { "start": start, "up": up, "down": down, "rounds": rounds, "max": max.is_finite().then_some(max),
+                "precision": precision, "confirm": confirm, "retries": retries, "max_probes": max_probes },
+            "probes": self.probes.iter().map(Probed::to_json).collect::<Vec<_>>(),
+        })
+    }
+
+    /// The result in a sentence, and whether it is an answer.
+    ///
+    /// # Errors
+    /// The sentence, where it is none: the generator's limit was found and not the server's, nothing holds, or it was stopped.
+    pub fn sentence(&self) -> Result<String, String> {
+        let over = self.settings.over;
+        let rules = self.rules.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ");
+        let Found { verdict, at, times, ceiling } = self.found;
+        let held = match at {
+            Some(at) => format!("{} hold{} {rules}", over.show(at), if over == Over::Rate { "s" } else { "" }),
+            None => format!("nothing that was tried holds {rules}"),
+        };
+        let too_high = ceiling.map(|ceiling| over.show(ceiling.at));
+        match (verdict, at) {
+            (Verdict::Found, Some(_)) => {
+                let beyond = too_high.map(|value| format!("; {value} does not")).unwrap_or_default();
+                Ok(format!("{held} ({}){beyond}", times_text(times)))
+            }
+            (Verdict::AtMax, Some(_)) => Ok(format!("{held}, and no more was to be tried (--max)")),
+            (Verdict::GeneratorLimited, Some(at)) => {
+                let limit = self.probes.iter().rev().find_map(|probed| probed.limit.clone()).unwrap_or_default();
+                Err(format!(
+                    "at least {}: {held}, but the generator cannot do {}. {limit}",
+                    over.show(at),
+                    too_high.unwrap_or_default()
+                ))
+            }
+            (Verdict::TooManyProbes, _) => Err(format!(
+                "not settled after {} probes; so far, {held}. Longer probes (--time) vary less; --max-probes allows more",
+                self.probes.len()
+            )),
+            (Verdict::Stopped, _) => Err(format!("stopped before the end; so far, {held}")),
+            (_, _) if ceiling.is_some_and(|ceiling| ceiling.is_generator) => Err(format!(
+                "the generator cannot do even {}: {}",
+                too_high.unwrap_or_default(),
+                self.probes.iter().rev().find_map(|probed| probed.limit.clone()).unwrap_or_default()
+            )),
+            (_, _) => {
+                let lowest = self.probes.iter().map(|probed| probed.probe.at).fold(f64::INFINITY, f64::min);
+                Err(format!("{held}, down to {}; does the workload run at all (strowger load run)?", over.show(lowest)))
+            }
+        }
+    }
+}
+
+fn times_text(times: u32) -> String {
+    match times {
+        1 => "once".to_owned(),
+        2 => "twice".to_owned(),
+        times => format!("{times} times"),
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for people")]
+pub(crate) fn per(count: u64, seconds: f64) -> f64 {
+    if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
+}

@@ -1,0 +1,213 @@
+//! What came of each script, of transactions, and of users: the parts of a report beside calls.
+
+use std::fmt::Write as _;
+
+use serde_json::{Map, Value, json};
+
+use crate::engine::{LATE_AT_MEDIAN, LATE_AT_P99, LATE_OF, PhaseReport, Plan, Who};
+use crate::meter::{Accounts, Answer, Ends, Times, Transactions};
+use crate::report::{percent_of, times_json};
+use crate::script::Verb;
+use crate::workload::CONFORMING;
+
+/// Lateness above this part of a time is not small against it.
+const LATE_SHARE: u32 = 10;
+
+/// The accounts of a script's sessions.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ScriptAccounts {
+    /// Which end ran it.
+    pub who: Who,
+    /// Its name.
+    pub name: String,
+    /// Its sessions; none of them is offered or refused.
+    pub accounts: Accounts,
+}
+
+impl PhaseReport {
+    /// Counts the transactions of both ends where the sessions began: so a rule of transactions is one of all of them.
+    pub(crate) fn gather_transactions(&mut self) {
+        let (first, second) = match self.who {
+            Who::Caller => (&mut self.caller, &mut self.callee),
+            Who::Callee => (&mut self.callee, &mut self.caller),
+        };
+        first.transactions.merge(&std::mem::take(&mut second.transactions));
+    }
+
+    /// The transactions of both ends, by method: what each sent and how it was answered.
+    #[must_use]
+    pub const fn transactions(&self) -> &Transactions {
+        &self.meter().transactions
+    }
+
+    /// Whether the users are served as they should be: [`CONFORMING`] of their transactions succeed; where there
+    /// were none, nobody was served. `None` where the phase is not one of users.
+    #[must_use]
+    pub fn is_conforming(&self) -> Option<bool> {
+        let sum = self.transactions().sum();
+        self.users.map(|_| sum.all > 0 && sum.share() >= CONFORMING)
+    }
+
+    /// Why times that count from the sending of a request flatter the server: calls began late, and not a little against the
+    /// times themselves. `None` where they do not.
+    #[must_use]
+    pub fn caution(&self) -> Option<String> {
+        let meter = self.meter();
+        let late = meter.lateness.quantile(0.99);
+        if meter.lateness.count() < LATE_OF || late <= LATE_AT_MEDIAN {
+            return None;
+        }
+        let is_flattered = |(verb, from_due): (&Verb, &Times)| {
+            let sent = meter.answer(*verb, Answer::Success)?.quantile(0.99);
+            (late > sent / LATE_SHARE).then(|| {
+                format!(
+                    "calls began {late:.1?} late at p99, which the times from sending leave out; from when it was due, {} to 2xx \
+                     took {:.1?} at p99, not {sent:.1?}",
+                    verb.as_str(),
+                    from_due.quantile(0.99)
+                )
+            })
+        };
+        meter.from_due.iter().find_map(is_flattered)
+    }
+
+    /// The accounts of the scripts that were run.
+    pub(crate) fn script_accounts(&self, plan: &Plan) -> Vec<ScriptAccounts> {
+        let callee = plan.callee.as_ref().map(|callee| &callee.side);
+        let ends = [(Who::Caller, plan.caller.as_ref(), &self.caller), (Who::Callee, callee, &self.callee)];
+        let mut all = Vec::new();
+        for (who, side, meter) in ends {
+            let Some(side) = side else { continue };
+            let ran = side.scripts.iter().zip(&meter.scripts).filter(|(_, accounts)| accounts.sent > 0);
+            for (script, accounts) in ran {
+                // A replay has a script for each call, all of one name.
+                let known =
+                    all.iter_mut().find(|known: &&mut ScriptAccounts| known.who == who && known.name == script.name);
+                match known {
+                    Some(known) => known.accounts.merge(accounts),
+                    None => all.push(ScriptAccounts { who, name: script.name.clone(), accounts: *accounts }),
+                }
+            }
+        }
+        all
+    }
+}
+
+/// Adds `scripts`, `transactions` and, of users, `users`.
+pub(crate) fn extend(phase: &PhaseReport, top: &mut Map<String, Value>) {
+    let scripts = phase.scripts.iter().map(|script| {
+        let Accounts { sent, carried, lost, failed, unfinished, .. } = script.accounts;
+        json!({ "end": end_name(script.who), "script": script.name, "sent": sent, "carried": carried, "lost": lost,
+            "failed": failed, "unfinished": unfinished })
+    });
+    top.insert("scripts".to_owned(), scripts.collect());
+    let from_due = phase.meter().from_due.iter();
+    let from_due =
+        from_due.map(|(verb, times)| json!({ "method": verb.as_str(), "answer": "2xx", "us": times_json(times) }));
+    top.insert("answers_from_due".to_owned(), from_due.collect());
+    top.insert("caution".to_owned(), json!(phase.caution()));
+    let limits = json!({ "p50": LATE_AT_MEDIAN.as_micros(), "p99": LATE_AT_P99.as_micros() });
+    top.insert("lateness_limits_us".to_owned(), limits);
+    let transactions = phase.transactions();
+    let mut methods: Map<String, Value> =
+        transactions.iter().map(|(verb, ends)| (verb.as_str().to_owned(), ends_json(ends))).collect();
+    methods.insert("sum".to_owned(), ends_json(transactions.sum()));
+    top.insert("transactions".to_owned(), Value::Object(methods));
+    if let (Some(count), Some(is_conforming)) = (phase.users, phase.is_conforming()) {
+        let sum = transactions.sum();
+        let share = if sum.all == 0 { 0.0 } else { sum.share() };
+        top.insert(
+            "users".to_owned(),
+            json!({ "count": count, "conforming": is_conforming, "share": share, "needed": CONFORMING }),
+        );
+    }
+}
+
+/// The times from when requests were due, for people.
+pub(crate) fn from_due(phase: &PhaseReport) -> String {
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    for (verb, times) in &phase.meter().from_due {
+        let _ = writeln!(
+            text,
+            "  {:<8} from due {:>6}  mean {:>9.1?}  p50 {:>9.1?}  p99 {:>9.1?}  max {:>9.1?}",
+            verb.as_str(),
+            times.count(),
+            times.mean(),
+            times.quantile(0.5),
+            times.quantile(0.99),
+            times.max()
+        );
+    }
+    if let Some(why) = phase.caution() {
+        let _ = writeln!(text, "  CAUTION: {why}");
+    }
+    text
+}
+
+/// The same for people: scripts where there are several, and what users need to know.
+pub(crate) fn text(phase: &PhaseReport) -> String {
+    let mut text = String::new();
+    let of = |who| phase.scripts.iter().filter(move |script| script.who == who);
+    let is_mixed = of(phase.who).count() > 1;
+    // Writing to a String cannot fail.
+    for script in of(phase.who).filter(|_| is_mixed) {
+        let Accounts { sent, carried, lost, failed, unfinished, .. } = script.accounts;
+        let sum: u64 = of(phase.who).map(|script| script.accounts.sent).sum();
+        let _ = writeln!(
+            text,
+            "  {:<22} {sent:>9} ({:>6.2} %)  carried {carried}, lost {lost}, failed {failed}, unfinished {unfinished}",
+            script.name,
+            100.0 * share(sent, sum),
+        );
+    }
+    let Some(users) = phase.users else { return text };
+    let transactions = phase.transactions();
+    for (verb, ends) in transactions.iter() {
+        let _ = writeln!(
+            text,
+            "  {:<8} transactions {:>9}, {} failed, {} unanswered at the end ({} % succeeded)",
+            verb.as_str(),
+            ends.all,
+            ends.failed(),
+            ends.open,
+            percent_of(ends.well, ends.all)
+        );
+    }
+    let sum = transactions.sum();
+    let verdict = if phase.is_conforming() == Some(true) { "conforming" } else { "NOT conforming" };
+    let _ = match sum.all {
+        0 => writeln!(text, "  {users} users: {verdict}; nothing was asked of the server"),
+        all => writeln!(
+            text,
+            "  {users} users: {verdict}; {} % of {all} transactions succeeded, {:.2} % must",
+            percent_of(sum.well, all),
+            100.0 * CONFORMING
+        ),
+    };
+    let unfinished = phase.meter().began.unfinished;
+    if unfinished > 0 {
+        let _ = writeln!(
+            text,
+            "  {unfinished} calls were still going on at the end, which says nothing against the server"
+        );
+    }
+    text
+}
+
+fn ends_json(ends: Ends) -> Value {
+    json!({ "all": ends.all, "succeeded": ends.well, "failed": ends.failed(), "unanswered": ends.open,
+        "share": ends.share() })
+}
+
+const fn end_name(who: Who) -> &'static str {
+    match who {
+        Who::Caller => "caller",
+        Who::Callee => "callee",
+    }
+}
+
+#[expect(clippy::cast_precision_loss, reason = "for people")]
+fn share(part: u64, all: u64) -> f64 {
+    if all == 0 { 0.0 } else { part as f64 / all as f64 }
+}

@@ -1,0 +1,46 @@
+//! The plainest workloads: calls that are answered, and registrations.
+
+use std::time::Duration;
+
+use super::{CallTimes, Parameter, Parameters, Workload, WorkloadError, callee, caller, faults, registering};
+use crate::engine::Mix;
+use crate::law::Law;
+use crate::script::Verb;
+
+/// Of proxy-200.
+pub(super) const TIMES: &[Parameter] = &[
+    Parameter::ours("ring", "none", "how long it rings, a law"),
+    Parameter::ours("hold", "none", "how long they talk, a law"),
+    faults::FAULTS,
+    faults::NO_ANSWER_RING,
+];
+
+/// Of baseline.
+pub(super) const FAULTS: &[Parameter] = &[faults::FAULTS, faults::NO_ANSWER_RING];
+
+pub(super) fn proxy_200(parameters: &Parameters) -> Result<Workload, WorkloadError> {
+    let times = CallTimes { ring: parameters.law_if_any("ring")?, hold: parameters.law_if_any("hold")? };
+    faults::add(parameters, answered(&times)?, &times)
+}
+
+pub(super) fn baseline(parameters: &Parameters) -> Result<Workload, WorkloadError> {
+    let pause = Law::constant(Duration::from_millis(250));
+    let times = CallTimes { ring: Some(pause.clone()), hold: Some(pause) };
+    faults::add(parameters, answered(&times)?, &times)
+}
+
+pub(super) fn registration(_: &Parameters) -> Result<Workload, WorkloadError> {
+    Ok(Workload { callers: vec![registering()?], ..Workload::empty() })
+}
+
+/// Calls that are answered.
+pub(super) fn answered(times: &CallTimes) -> Result<Workload, WorkloadError> {
+    Ok(Workload {
+        callers: vec![caller(times)?],
+        mix: Mix::One(0),
+        callees: vec![callee(times)?, registering()?],
+        answers: vec![(Verb::Invite, 0)],
+        registering: Some(1),
+        ..Workload::empty()
+    })
+}

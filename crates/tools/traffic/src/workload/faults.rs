@@ -1,0 +1,344 @@
+//! Calls in which something goes wrong on purpose, as a share of all calls.
+//!
+//! Each fault is a script of its own with the fault's name, so that reports count its calls by themselves. A call in which
+//! the fault had the outcome that it must have is carried: what we do wrong is not the server's failure.
+//!
+//! | fault | what happens | what must follow |
+//! |---|---|---|
+//! | `lost-ack` | the first ACK to the 200 is not sent; half of the calls send it 600 ms later, the other half never | the 200 is repeated (RFC 3261 §13.3.1.4), the BYE is answered with 200 |
+//! | `late-cancel` | a CANCEL leaves about when the 200 comes (§9.1) | the CANCEL is answered; 487, or the 200 wins, is acknowledged, and the BYE is answered |
+//! | `no-answer` | it rings for `no-answer-ring`, then the caller cancels | the CANCEL is answered, and 487; or the server ends it first, with 408 or 480 |
+//! | `garbage` | bytes that are no SIP leave before the INVITE | the call itself is as any other |
+//! | `no-bye` | both ends fall silent after the ACK | nothing |
+//!
+//! Garbage is no call: it is counted among the messages that were sent. Over TCP a server may close the connection on which
+//! it came, and with it the call; use a connection for each call there (`--connect dialog`).
+
+use std::time::Duration;
+
+use crate::engine::{Mix, Weighted};
+use crate::law::Law;
+use crate::script::{Ending, Mark, Pattern, Script, ScriptBuilder, ScriptError, Takes, Template, Verb};
+
+use super::calls::{self, ACK, ACK_TO_FAILURE, CANCEL, CallTimes, RINGING};
+use super::{Parameter, Parameters, Workload, WorkloadError};
+
+/// The parameters that workloads of calls have for faults.
+pub(super) const FAULTS: Parameter =
+    Parameter::of_paper("faults", "none", "shares of calls that go wrong on purpose: lost-ack=1%,late-cancel=1%,…");
+/// How long a call rings that nobody answers.
+pub(super) const NO_ANSWER_RING: Parameter =
+    Parameter::of_paper("no-answer-ring", "3s", "how long a caller waits whom nobody answers");
+
+/// Something that a call does wrong on purpose.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum Fault {
+    /// The first ACK to the 200 is lost, or all are.
+    LostAck,
+    /// A CANCEL meets the 200.
+    LateCancel,
+    /// Nobody answers.
+    NoAnswer,
+    /// Bytes that are no SIP precede the call.
+    Garbage,
+    /// Nobody hangs up.
+    NoBye,
+}
+
+impl Fault {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::LostAck, Self::LateCancel, Self::NoAnswer, Self::Garbage, Self::NoBye];
+
+    /// Its name, which its script has too.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::LostAck => "lost-ack",
+            Self::LateCancel => "late-cancel",
+            Self::NoAnswer => "no-answer",
+            Self::Garbage => "garbage",
+            Self::NoBye => "no-bye",
+        }
+    }
+}
+
+/// Which faults, and in which share of all calls. A call has one at most.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct Faults {
+    shares: Vec<(Fault, f64)>,
+}
+
+impl Faults {
+    /// Reads `lost-ack=1%,late-cancel=0.02`; `none` or nothing is none.
+    ///
+    /// # Errors
+    /// What is wrong, and which faults there are.
+    pub fn parse(text: &str) -> Result<Self, WorkloadError> {
+        let mut shares: Vec<(Fault, f64)> = Vec::new();
+        for part in text.split(',').map(str::trim).filter(|part| !matches!(*part, "" | "none")) {
+            let wrong = |what: &str| {
+                let names = Fault::ALL.map(Fault::name).join(", ");
+                WorkloadError(format!("faults: '{part}' {what}; write lost-ack=1%,no-bye=0.005, of {names}"))
+            };
+            let (name, share) = part.split_once('=').ok_or_else(|| wrong("has no share"))?;
+            let fault = Fault::ALL.into_iter().find(|fault| fault.name() == name.trim());
+            let fault = fault.ok_or_else(|| wrong("is no fault"))?;
+            if shares.iter().any(|(other, _)| *other == fault) {
+                return Err(wrong("stands there twice"));
+            }
+            let share = read_share(share.trim()).ok_or_else(|| wrong("has no share from 0 to 100%"))?;
+            shares.push((fault, share));
+        }
+        shares.retain(|(_, share)| *share > 0.0);
+        if shares.iter().map(|(_, share)| share).sum::<f64>() > 1.0 {
+            return Err(WorkloadError(
+                "faults: their shares are more than 100% together; a call has one at most".to_owned(),
+            ));
+        }
+        Ok(Self { shares })
+    }
+
+    /// Each fault and its share of all calls.
+    #[must_use]
+    pub fn shares(&self) -> &[(Fault, f64)] {
+        &self.shares
+    }
+}
+
+impl Workload {
+    /// The same calls, of which shares go wrong on purpose; `times` are those of the calls, and `ring` is how long a caller
+    /// waits whom nobody answers.
+    ///
+    /// # Errors
+    /// Never.
+    pub fn with_faults(mut self, faults: &Faults, times: &CallTimes, ring: &Law) -> Result<Self, WorkloadError> {
+        let sum: f64 = faults.shares.iter().map(|(_, share)| share).sum();
+        if faults.shares.iter().any(|(fault, _)| *fault == Fault::LateCancel) {
+            self.callees.iter_mut().for_each(|callee| callee.ends_cancelled = true);
+        }
+        let mut weights = self.mix.weights();
+        weights.iter_mut().for_each(|(_, part)| *part *= 1.0 - sum);
+        for (fault, share) in &faults.shares {
+            weights.push((number_of(&self.callers), *share));
+            self.callers.push(caller_of(*fault, times, ring)?);
+            if let Some(callee) = callee_of(*fault, times)? {
+                self.answers.push((Verb::Invite, number_of(&self.callees)));
+                self.callees.push(callee);
+            }
+        }
+        if let (Some(weighted), true) = (Weighted::new(&weights), sum > 0.0) {
+            self.mix = Mix::Weighted(weighted);
+        }
+        Ok(self)
+    }
+}
+
+/// The number of the next script.
+fn number_of(scripts: &[Script]) -> u16 {
+    u16::try_from(scripts.len()).unwrap_or(u16::MAX)
+}
+
+/// The faults that `parameters` say, in a workload of calls.
+///
+/// # Errors
+/// What is wrong with them.
+pub(super) fn add(parameters: &Parameters, calls: Workload, times: &CallTimes) -> Result<Workload, WorkloadError> {
+    let faults = Faults::parse(parameters.text(FAULTS.name)?)?;
+    calls.with_faults(&faults, times, &parameters.law(NO_ANSWER_RING.name)?)
+}
+
+fn read_share(text: &str) -> Option<f64> {
+    let share: f64 = match text.strip_suffix('%') {
+        Some(percent) => percent.trim().parse::<f64>().ok()? / 100.0,
+        None => text.parse().ok()?,
+    };
+    (0.0..=1.0).contains(&share).then_some(share)
+}
+
+/// Which of the callee's scripts answers ([`Script::class`]); 0 and 1 are other calls.
+const NO_ANSWER_CLASS: u8 = 2;
+const NO_BYE_CLASS: u8 = 3;
+
+/// Behind T1, so that the 200 has been sent again before the ACK comes (RFC 3261 §13.3.1.4).
+const ACK_DELAY: Duration = Duration::from_millis(600);
+
+/// The share of lost ACKs that are never made good.
+const NEVER_ACKED: f64 = 0.5;
+
+/// How long a callee rings at most whom nobody cancels.
+const RINGS_AT_LAST: Duration = Duration::from_secs(600);
+
+/// Messages that are none, each as a server gets them from scanners and broken phones. Each ends as a head does, so that a
+/// stream can go on behind it.
+const GARBAGE: &[&[u8]] = &[
+    b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03 is no SIP but TLS\r\n\r\n",
+    b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n",
+    b"INVITE sip:nobody@localhost SIP/2.0\r\n\r\n",
+    b"INVITE sip:nobody@localhost SIP/7.0\r\nVia: SIP/7.0/UDP 192.0.2.1;branch=z9hG4bK1\r\nContent-Length: 0\r\n\r\n",
+    b"OPTIONS\r\nCSeq: nonsense\r\n\r\n",
+    b"REGISTER sip:localhost SIP/2.0\r\nno colon here\r\n: no name\r\n\r\n",
+    b"SIP/2.0 999999 What\r\nContent-Length: 0\r\n\r\n",
+    b"\xff\xfe\x00\x80\xc0\xaf\x00\r\n\r\n",
+];
+
+fn caller_of(fault: Fault, times: &CallTimes, ring: &Law) -> Result<Script, ScriptError> {
+    let mut script = ScriptBuilder::new(fault.name());
+    match fault {
+        Fault::LostAck => lost_ack(&mut script, times),
+        Fault::LateCancel => late_cancel(&mut script, times),
+        Fault::NoAnswer => no_answer(&mut script, ring),
+        Fault::Garbage => garbage(&mut script, times),
+        Fault::NoBye => no_bye(&mut script, times),
+    }
+    script.end(Ending::Carried);
+    script.build()
+}
+
+fn callee_of(fault: Fault, times: &CallTimes) -> Result<Option<Script>, ScriptError> {
+    match fault {
+        Fault::NoAnswer => ringing_callee().map(Some),
+        Fault::NoBye => silent_callee(times).map(Some),
+        Fault::LostAck | Fault::LateCancel | Fault::Garbage => Ok(None),
+    }
+}
+
+fn lost_ack(script: &mut ScriptBuilder, times: &CallTimes) {
+    let never = script.mark();
+    calls::invite(script, &[]);
+    script.pause(Law::constant(ACK_DELAY)).chance(NEVER_ACKED, never).send(ACK);
+    calls::hold(script, times);
+    script.place(never);
+    calls::bye(script);
+}
+
+fn late_cancel(script: &mut ScriptBuilder, times: &CallTimes) {
+    let (ringing, cancel, done, hang_up) = (script.mark(), script.mark(), script.mark(), script.mark());
+    calls::invite(script, &[(Pattern::status(180), Takes::NOTHING, Some(ringing))]);
+    // The 200 came first, or without any 180: the CANCEL is too late altogether.
+    script
+        .place(hang_up)
+        .send(CANCEL)
+        .send(ACK)
+        .wait(&[(CANCEL_PROVISIONAL, Takes::NOTHING, None), (CANCEL_ANSWERED, Takes::NOTHING, Some(done))]);
+    script.place(done);
+    let end = script.mark();
+    calls::bye(script);
+    script.jump(end);
+    script.place(ringing);
+    if let Some(ring) = &times.ring {
+        // The callee answers about then.
+        let ring = script.law(ring.clone());
+        script.wait_with(
+            &[(Pattern::PROVISIONAL, Takes::NOTHING, None), (Pattern::SUCCESS, Takes::DIALOG, Some(hang_up))],
+            Some((ring, cancel)),
+        );
+    }
+    script.place(cancel);
+    cancelled(script);
+    script.place(end);
+}
+
+fn no_answer(script: &mut ScriptBuilder, ring: &Law) {
+    let (ringing, cancel, given_up, end) = (script.mark(), script.mark(), script.mark(), script.mark());
+    script.class(NO_ANSWER_CLASS);
+    let ended = |mark| [408, 480].map(|status| (Pattern::status(status), Takes::NOTHING, Some(mark)));
+    let ringing_or_ended = [&[(Pattern::status(180), Takes::NOTHING, Some(ringing))], &ended(given_up)[..]].concat();
+    calls::invite(script, &ringing_or_ended);
+    // Somebody else's callee answers all the same.
+    let answered = script.mark();
+    script.place(answered).send(ACK);
+    calls::bye(script);
+    script.jump(end);
+    script.place(ringing);
+    let ring = script.law(ring.clone());
+    let mut awaited =
+        vec![(Pattern::PROVISIONAL, Takes::NOTHING, None), (Pattern::SUCCESS, Takes::DIALOG, Some(answered))];
+    awaited.extend(ended(given_up));
+    script.wait_with(&awaited, Some((ring, cancel)));
+    script.place(given_up).send(ACK_TO_FAILURE).jump(end);
+    script.place(cancel);
+    cancelled(script);
+    script.place(end);
+}
+
+fn garbage(script: &mut ScriptBuilder, times: &CallTimes) {
+    let sent = script.mark();
+    for (index, bytes) in GARBAGE.iter().enumerate() {
+        let next = script.mark();
+        #[expect(clippy::cast_precision_loss, reason = "a small table")]
+        let left = (GARBAGE.len() - index) as f64;
+        // Each is as likely as the others.
+        script.chance(1.0 - 1.0 / left, next);
+        let template = script.template(Template::garbage(bytes));
+        script.send_template(template, false).jump(sent).place(next);
+    }
+    script.place(sent);
+    calls::call(script, times);
+}
+
+fn no_bye(script: &mut ScriptBuilder, times: &CallTimes) {
+    script.class(NO_BYE_CLASS);
+    calls::invite(script, &[]);
+    script.send(ACK);
+    calls::hold(script, times);
+}
+
+const fn to_invite(low: u16, high: u16) -> Pattern {
+    Pattern::Response { low, high, method: Some(Verb::Invite) }
+}
+
+const CANCEL_PROVISIONAL: Pattern = Pattern::Response { low: 100, high: 199, method: Some(Verb::Cancel) };
+const CANCEL_ANSWERED: Pattern = Pattern::Response { low: 200, high: 699, method: Some(Verb::Cancel) };
+
+/// Cancels the INVITE; if its 200 is on the way already, the call is acknowledged and ended.
+pub(super) fn cancelled(script: &mut ScriptBuilder) {
+    let (confirmed, refused, too_late) = (script.mark(), script.mark(), script.mark());
+    let (acknowledge, refuse, hang_up, end) = (script.mark(), script.mark(), script.mark(), script.mark());
+    let ended = |answered: Mark, refused: Mark| {
+        vec![
+            (Pattern::PROVISIONAL, Takes::NOTHING, None),
+            (to_invite(200, 299), Takes::DIALOG, Some(answered)),
+            (to_invite(487, 487), Takes::NOTHING, Some(refused)),
+            (to_invite(408, 408), Takes::NOTHING, Some(refused)),
+            (to_invite(480, 480), Takes::NOTHING, Some(refused)),
+        ]
+    };
+    // The CANCEL's own answer comes before the INVITE's, or behind it.
+    let mut awaited = ended(too_late, refused);
+    awaited.push((CANCEL_ANSWERED, Takes::NOTHING, Some(confirmed)));
+    script.send(CANCEL).wait(&awaited);
+    let cancel_answered = |to| [CANCEL_PROVISIONAL, CANCEL_ANSWERED].into_iter().zip([None, Some(to)]);
+    let awaiting = |to| cancel_answered(to).map(|(what, to)| (what, Takes::NOTHING, to)).collect::<Vec<_>>();
+    script.place(too_late).send(ACK).wait(&awaiting(hang_up));
+    script.place(refused).send(ACK_TO_FAILURE).wait(&awaiting(end));
+    script.place(confirmed).wait(&ended(acknowledge, refuse));
+    script.place(refuse).send(ACK_TO_FAILURE).jump(end);
+    script.place(acknowledge).send(ACK);
+    script.place(hang_up);
+    calls::bye(script);
+    script.place(end);
+}
+
+/// Rings until it is cancelled.
+fn ringing_callee() -> Result<Script, ScriptError> {
+    let mut script = ScriptBuilder::new("callee: no-answer");
+    let (invited, lost) = (script.mark(), script.mark());
+    script.class(NO_ANSWER_CLASS).ends_cancelled();
+    script.wait(&[(Pattern::Request(Verb::Invite), Takes::NOTHING, Some(invited))]);
+    script.place(invited).send(RINGING);
+    let limit = script.law(Law::constant(RINGS_AT_LAST));
+    script.wait_with(&[], Some((limit, lost)));
+    script.place(lost).end(Ending::Lost);
+    script.build()
+}
+
+/// Answers, and is gone once the ACK has come.
+fn silent_callee(times: &CallTimes) -> Result<Script, ScriptError> {
+    let mut script = ScriptBuilder::new("callee: no-bye");
+    let acknowledged = script.mark();
+    script.class(NO_BYE_CLASS);
+    calls::answer(&mut script, times);
+    script.wait(&[(Pattern::Request(Verb::Ack), Takes::NOTHING, Some(acknowledged))]);
+    script.place(acknowledged).end(Ending::Carried);
+    script.build()
+}

@@ -1,0 +1,368 @@
+//! Calls with requests between the ACK and the BYE, from either side.
+//!
+//! | request | what is sent |
+//! |---|---|
+//! | `hold` | a re-INVITE that offers `a=sendonly`, and after the next interval one that offers `a=sendrecv` (RFC 3261 §14, RFC 3264 §8.4) |
+//! | `update` | an UPDATE with an offer (RFC 3311 §5.1) |
+//! | `info` | an INFO with a DTMF digit (RFC 6086, as a legacy usage) |
+//! | `refresh` | a session-timer refresh: an UPDATE with Session-Expires and no offer (RFC 4028 §7.4) |
+//!
+//! One side of each call sends all of them, in order, and hangs up at the end; the other answers. So requests never cross
+//! each other. Which side it is, a share decides; where it is the callee, the call's class tells it so
+//! ([`Script::class`](crate::script::Script::class)), and a callee that is no `strowger load` must not be asked to.
+
+use std::time::Duration;
+
+use crate::engine::{Mix, Weighted};
+use crate::law::Law;
+use crate::script::{
+    Action, Condition, Ending, Mark, Operand, Pattern, Place, Script, ScriptBuilder, ScriptError, Takes, Variable, Verb,
+};
+
+use super::calls::{self, ACK, ANSWERED, CallTimes, OK, RINGING, registering};
+use super::{Parameter, Parameters, Workload, WorkloadError, faults};
+
+/// The parameters of the workload.
+pub(super) const MID_CALL: &[Parameter] = &[
+    Parameter::ours("requests", "hold+update+info+refresh", "what is sent, in order; of hold, update, info, refresh"),
+    Parameter::ours("every", "exp(mean=1s)", "the time before each of them, a law"),
+    Parameter::ours("rounds", "1", "how often all of them are sent"),
+    Parameter::ours("from-callee", "50%", "the share of calls in which the callee sends them and hangs up"),
+    Parameter::ours("ring", "none", "how long it rings, a law"),
+    Parameter::ours("hold", "none", "how long they talk after the last of them, a law"),
+    faults::FAULTS,
+    faults::NO_ANSWER_RING,
+];
+
+/// Requests of a call at most, so that a typing error does not fill the memory.
+const MAX_REQUESTS: usize = 1_000;
+
+/// The class of calls in which the callee sends the requests.
+const CALLEE_CLASS: u8 = 1;
+
+/// Who only answers waits so long for the next request: beyond that the call is lost.
+const SILENCE: Duration = Duration::from_secs(600);
+
+/// What is said about the session's interval (RFC 4028 §2: half an hour is recommended).
+const SESSION_SECONDS: u32 = 1_800;
+
+/// The version of the first session description; each other one is a step higher (RFC 3264 §8).
+const SDP_VERSION: u64 = 2_353_687_637;
+
+/// A request inside a call.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum MidCallRequest {
+    /// Two re-INVITEs: hold, and back.
+    Hold,
+    /// UPDATE with an offer.
+    Update,
+    /// INFO.
+    Info,
+    /// A session-timer refresh by UPDATE.
+    Refresh,
+}
+
+/// What happens inside calls.
+#[derive(Clone, Debug)]
+pub struct MidCall {
+    /// What is sent, in order.
+    pub requests: Vec<MidCallRequest>,
+    /// The time before each.
+    pub every: Law,
+    /// The share (0 to 1) of calls in which the callee sends them and hangs up.
+    pub from_callee: f64,
+}
+
+impl MidCallRequest {
+    fn parse(text: &str) -> Option<Self> {
+        Some(match text.trim() {
+            "hold" => Self::Hold,
+            "update" => Self::Update,
+            "info" => Self::Info,
+            "refresh" => Self::Refresh,
+            _ => return None,
+        })
+    }
+}
+
+/// The workload `mid-call`.
+pub(super) fn mid_call(parameters: &Parameters) -> Result<Workload, WorkloadError> {
+    let names = parameters.text("requests")?.split('+').filter(|name| !name.trim().is_empty());
+    let requests: Option<Vec<_>> = names.map(MidCallRequest::parse).collect();
+    let requests = requests.ok_or_else(|| {
+        WorkloadError("requests: write some of hold, update, info and refresh, as hold+info".to_owned())
+    })?;
+    let rounds = parameters.number("rounds")?;
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "not negative, and it saturates")]
+    let rounds = rounds as usize;
+    if rounds.saturating_mul(requests.len()) > MAX_REQUESTS {
+        return Err(WorkloadError(format!("rounds: a call has at most {MAX_REQUESTS} requests; lower it")));
+    }
+    let mid = MidCall {
+        requests: requests.repeat(rounds),
+        every: parameters.law("every")?,
+        from_callee: parameters.share("from-callee")?,
+    };
+    let times = CallTimes { ring: parameters.law_if_any("ring")?, hold: parameters.law_if_any("hold")? };
+    faults::add(parameters, Workload::mid_call(&times, &mid)?, &times)
+}
+
+impl Workload {
+    /// Calls with requests inside.
+    ///
+    /// # Errors
+    /// More requests than a script may have.
+    pub fn mid_call(times: &CallTimes, mid: &MidCall) -> Result<Self, WorkloadError> {
+        let weights = [(0, 1.0 - mid.from_callee), (1, mid.from_callee)];
+        let mix = match Weighted::new(&weights) {
+            Some(weighted) if mid.from_callee > 0.0 => Mix::Weighted(weighted),
+            _ => Mix::One(0),
+        };
+        Ok(Self {
+            callers: vec![sending_caller(times, mid)?, answering_caller()?],
+            mix,
+            callees: vec![answering_callee(times)?, sending_callee(times, mid)?, registering()?],
+            answers: vec![(Verb::Invite, 0), (Verb::Invite, 1)],
+            registering: Some(2),
+            ..Self::empty()
+        })
+    }
+}
+
+fn sending_caller(times: &CallTimes, mid: &MidCall) -> Result<Script, ScriptError> {
+    let mut script = ScriptBuilder::new("caller sends");
+    calls::invite(&mut script, &[]);
+    script.send(ACK);
+    let party = Party { from: "<sip:[caller]@[domain]>;tag=[local_tag]", call_id: "[call_id]", user: "[caller]@" };
+    party.requests(&mut script, mid);
+    calls::hold(&mut script, times);
+    calls::bye(&mut script);
+    script.end(Ending::Carried);
+    script.build()
+}
+
+fn answering_caller() -> Result<Script, ScriptError> {
+    let mut script = ScriptBuilder::new("callee sends");
+    script.class(CALLEE_CLASS);
+    let seen = Seen::new(&mut script);
+    script.act(&[seen.begin()]);
+    calls::invite(&mut script, &[]);
+    script.send(ACK);
+    seen.answer_until_bye(&mut script);
+    script.build()
+}
+
+fn answering_callee(times: &CallTimes) -> Result<Script, ScriptError> {
+    let mut script = ScriptBuilder::new("callee");
+    let seen = Seen::new(&mut script);
+    calls::answer(&mut script, times);
+    script.act(&[seen.begin()]);
+    seen.answer_until_bye(&mut script);
+    script.build()
+}
+
+fn sending_callee(times: &CallTimes, mid: &MidCall) -> Result<Script, ScriptError> {
+    let mut script = ScriptBuilder::new("callee sends");
+    let (acknowledged, ended, invited) = (script.mark(), script.mark(), script.mark());
+    script.class(CALLEE_CLASS);
+    let (own, call_id) = (script.variable(), script.variable());
+    let find = |name: &str, after: &str, before: &str, into| Action::Find {
+        place: Place::Header(name.to_owned()),
+        after: after.to_owned(),
+        before: before.to_owned(),
+        into,
+        must: true,
+    };
+    let invite = (Pattern::Request(Verb::Invite), Takes::DIALOG, Some(invited));
+    script.wait(&[invite]).on_last_expect(&[find("To", "<", ">", own), find("Call-ID", "", "", call_id)]);
+    script.place(invited).send(RINGING);
+    if let Some(ring) = &times.ring {
+        script.pause(ring.clone());
+    }
+    script.send(ANSWERED).wait(&[
+        (Pattern::Request(Verb::Ack), Takes::NOTHING, Some(acknowledged)),
+        (Pattern::Request(Verb::Bye), Takes::NOTHING, Some(ended)),
+    ]);
+    script.place(acknowledged);
+    let from = format!("<[${own}]>;tag=[local_tag]");
+    let party = Party { from: &from, call_id: &format!("[${call_id}]"), user: "" };
+    party.requests(&mut script, mid);
+    calls::hold(&mut script, times);
+    calls::transaction(&mut script, &party.request("BYE", "", None));
+    script.end(Ending::Carried);
+    script.place(ended).send(OK).end(Ending::Carried);
+    script.build()
+}
+
+/// Who sends requests inside a dialog: what is written of it.
+struct Party<'a> {
+    from: &'a str,
+    call_id: &'a str,
+    /// The user part of the contact, with the at sign.
+    user: &'a str,
+}
+
+impl Party<'_> {
+    /// All requests, each after its time.
+    fn requests(&self, script: &mut ScriptBuilder, mid: &MidCall) {
+        let mut version = SDP_VERSION;
+        let mut offer = |direction| {
+            version += 1;
+            sdp(&version.to_string(), direction)
+        };
+        for request in &mid.requests {
+            script.pause(mid.every.clone());
+            match request {
+                MidCallRequest::Hold => {
+                    self.reinvite(script, &offer("sendonly"));
+                    script.pause(mid.every.clone());
+                    self.reinvite(script, &offer("sendrecv"));
+                }
+                MidCallRequest::Update => {
+                    let body = offer("sendrecv");
+                    calls::transaction(script, &self.request("UPDATE", "", Some(("application/sdp", &body))));
+                }
+                MidCallRequest::Info => {
+                    let body = "Signal=5\nDuration=160\n";
+                    calls::transaction(script, &self.request("INFO", "", Some(("application/dtmf-relay", body))));
+                }
+                MidCallRequest::Refresh => {
+                    //= rfc4028#7.4
+                    // Who sends the refresh says that it is the one who refreshes.
+                    let more = format!("Supported: timer\nSession-Expires: {SESSION_SECONDS};refresher=uac\n");
+                    calls::transaction(script, &self.request("UPDATE", &more, None));
+                }
+            }
+        }
+    }
+
+    /// A re-INVITE and its ACK; challenges are answered.
+    fn reinvite(&self, script: &mut ScriptBuilder, offer: &str) {
+        let (again, answered, challenged) = (script.mark(), script.mark(), script.mark());
+        script.place(again).send(&self.request("INVITE", "", Some(("application/sdp", offer)))).wait(&[
+            (Pattern::PROVISIONAL, Takes::NOTHING, None),
+            (Pattern::SUCCESS, Takes::NOTHING, Some(answered)),
+            (Pattern::status(401), Takes::CHALLENGE, Some(challenged)),
+            (Pattern::status(407), Takes::CHALLENGE, Some(challenged)),
+        ]);
+        script.place(challenged).send(&self.request("ACK", "", None)).jump(again);
+        script.place(answered).send(&self.request("ACK", "", None));
+    }
+
+    fn request(&self, method: &str, more: &str, body: Option<(&str, &str)>) -> String {
+        let Self { from, call_id, user } = self;
+        let contact = match method {
+            "INVITE" | "UPDATE" => format!("Contact: <sip:{user}[local];transport=[transport]>\n"),
+            _ => String::new(),
+        };
+        let credentials = if method == "ACK" { "" } else { "[authentication]\n" };
+        let (kind, body) = body.map_or((String::new(), ""), |(kind, body)| (format!("Content-Type: {kind}\n"), body));
+        format!(
+            "{method} [next_url] SIP/2.0\nVia: SIP/2.0/[transport] [local];branch=[branch]\n[routes]\nMax-Forwards: 70\n\
+             From: {from}\nTo: [peer]\nCall-ID: {call_id}\nCSeq: [cseq] {method}\n{contact}{more}{credentials}{kind}\
+             Content-Length: [len]\n\n{body}"
+        )
+    }
+}
+
+fn sdp(version: &str, direction: &str) -> String {
+    format!(
+        "v=0\no=load 53655765 {version} IN IP4 [local_ip]\ns=-\nc=IN IP4 [local_ip]\nt=0 0\nm=audio 6000 RTP/AVP 0\n\
+         a=rtpmap:0 PCMU/8000\na={direction}\n"
+    )
+}
+
+/// What who only answers remembers.
+#[derive(Clone, Copy)]
+struct Seen {
+    /// The version of its session description.
+    version: Variable,
+    /// What stands behind `a=send` in the last offer.
+    direction: Variable,
+    /// Session-Expires of the last UPDATE.
+    session: Variable,
+}
+
+impl Seen {
+    fn new(script: &mut ScriptBuilder) -> Self {
+        Self { version: script.variable(), direction: script.variable(), session: script.variable() }
+    }
+
+    fn begin(self) -> Action {
+        #[expect(clippy::cast_precision_loss, reason = "far below 2^52")]
+        Action::Assign(self.version, Operand::Number(SDP_VERSION as f64))
+    }
+
+    /// Answers what comes until the BYE, and ends the session.
+    fn answer_until_bye(self, script: &mut ScriptBuilder) {
+        let (idle, ended, lost) = (script.mark(), script.mark(), script.mark());
+        let (invited, updated, informed) = (script.mark(), script.mark(), script.mark());
+        let silence = script.law(Law::constant(SILENCE));
+        script.place(idle).wait_with(
+            &[
+                // The 200 is repeated until it comes, whatever else comes before it.
+                (Pattern::Request(Verb::Ack), Takes::NOTHING, None),
+                (Pattern::Request(Verb::Invite), Takes::NOTHING, Some(invited)),
+                (Pattern::Request(Verb::Update), Takes::NOTHING, Some(updated)),
+                (Pattern::Request(Verb::Info), Takes::NOTHING, Some(informed)),
+                (Pattern::Request(Verb::Bye), Takes::NOTHING, Some(ended)),
+            ],
+            Some((silence, lost)),
+        );
+        script.place(lost).end(Ending::Lost);
+        script.place(informed).send(OK).jump(idle);
+        self.answer_update(script, updated, idle);
+        self.answer_invite(script, invited, idle);
+        script.place(ended).send(OK).end(Ending::Carried);
+    }
+
+    fn answer_update(self, script: &mut ScriptBuilder, updated: Mark, idle: Mark) {
+        let refreshed = script.mark();
+        let find = Action::Find {
+            place: Place::Header("Session-Expires".to_owned()),
+            after: String::new(),
+            before: String::new(),
+            into: self.session,
+            must: false,
+        };
+        script.place(updated).act(&[find]).when(Condition::Set(self.session), refreshed);
+        script.act(&[self.next_version()]).send(&self.answer("sendrecv")).jump(idle);
+        //= rfc4028#9
+        // The answer says the interval and who refreshes; Require: timer where that is who sent the request.
+        let more = format!("Require: timer\nSession-Expires: [${}]\n", self.session);
+        script.place(refreshed).send(&format!(
+            "SIP/2.0 200 OK\n[answer]\nContact: <sip:[local];transport=[transport]>\n{more}Content-Length: 0\n"
+        ));
+        script.jump(idle);
+    }
+
+    fn answer_invite(self, script: &mut ScriptBuilder, invited: Mark, idle: Mark) {
+        let (held, answered) = (script.mark(), script.mark());
+        let find = Action::Find {
+            place: Place::Body,
+            after: "a=send".to_owned(),
+            before: String::new(),
+            into: self.direction,
+            must: false,
+        };
+        script.place(invited).act(&[find, self.next_version()]);
+        script.when(Condition::Is(self.direction, "only".to_owned()), held);
+        script.send(&self.answer("sendrecv")).jump(answered);
+        //= rfc3264#6.1
+        // Who is told that nothing of its own is wanted may only receive.
+        script.place(held).send(&self.answer("recvonly"));
+        script.place(answered).jump(idle);
+    }
+
+    const fn next_version(self) -> Action {
+        Action::Add(self.version, Operand::Number(1.0))
+    }
+
+    fn answer(self, direction: &str) -> String {
+        let body = sdp(&format!("[${}]", self.version), direction);
+        format!(
+            "SIP/2.0 200 OK\n[answer]\nContact: <sip:[local];transport=[transport]>\nContent-Type: application/sdp\n\
+             Content-Length: [len]\n\n{body}"
+        )
+    }
+}

@@ -1,0 +1,158 @@
+//! SIPstone: five tests of a server, and their weighted mean.
+//!
+//! After H. Schulzrinne, S. Narayanan, J. Lennox and M. Doyle, "SIPstone - Benchmarking SIP Server Performance" (2002). Each
+//! test's result is the highest rate at which it holds [`SUCCESS`] of its requests within [`WITHIN`]; SIPstone-A is the
+//! weighted mean of the five rates ([`score`]).
+//!
+//! | test | workload | messages | what the server must be |
+//! |---|---|---|---|
+//! | registration | `registration` | REGISTER, (401, REGISTER,) 200 | a registrar; with authentication where it asks for it |
+//! | outbound proxy | `outbound` | as proxy-200, to an address of another domain | a proxy that relays to other domains |
+//! | redirect | `redirect` | INVITE, 302, ACK | a redirect server for the domain |
+//! | proxy 480 | `proxy-480` | INVITE, 480, ACK | a registrar at which no callee is registered |
+//! | proxy 200 | `proxy-200` | INVITE, (407, ACK, INVITE,) 180, 200, ACK, BYE, 200 | a registrar and proxy; with authentication where it asks for it |
+//!
+//! The kinds of tests and the weighting are the benchmark's; for its weights, and for its limits on failures and times, we have
+//! no source. Ours are equal weights, 95 % and 2 s (the limit of the two-stage paper), and reports declare them.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::script::{Ending, Pattern, Script, ScriptBuilder, ScriptError, Takes, Verb};
+
+use super::calls::{self, ACK_TO_FAILURE, CallTimes, INVITE, registering};
+use super::{Parameter, Parameters, Workload, WorkloadError, callee};
+
+/// A test of SIPstone.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Part {
+    /// What SIPstone calls it.
+    pub name: &'static str,
+    /// Our workload.
+    pub workload: &'static str,
+    /// Its weight in the score.
+    pub weight: f64,
+    /// The rule that a rate must hold, as `load search --rule` has it.
+    pub rule: &'static str,
+}
+
+/// The share of requests that must succeed.
+pub const SUCCESS: f64 = 0.95;
+/// What comes later than this after its request has not succeeded.
+pub const WITHIN: Duration = Duration::from_secs(2);
+/// How long a rate is held (the two-stage paper's minute).
+pub const LASTS: Duration = Duration::from_secs(60);
+
+const RULE: &str = "success(2s)=95%";
+
+/// The tests, with equal weights. Those behind `proxy-480` register the callees, who must not be registered in it.
+pub const PARTS: [Part; 5] = [
+    Part { name: "registration", workload: "registration", weight: 1.0, rule: RULE },
+    Part { name: "outbound proxy", workload: "outbound", weight: 1.0, rule: RULE },
+    Part { name: "proxy 480", workload: "proxy-480", weight: 1.0, rule: RULE },
+    Part { name: "redirect", workload: "redirect", weight: 1.0, rule: RULE },
+    Part { name: "proxy 200", workload: "proxy-200", weight: 1.0, rule: RULE },
+];
+
+/// The weighted mean of the rates of tests, each with its weight; `None` where no weight is positive, and where a weight or a
+/// rate is negative or no number.
+#[must_use]
+pub fn score(rates: &[(Part, f64)]) -> Option<f64> {
+    let is_sound = |value: f64| value >= 0.0 && value.is_finite();
+    if !rates.iter().all(|(part, rate)| is_sound(part.weight) && is_sound(*rate)) {
+        return None;
+    }
+    let sum: f64 = rates.iter().map(|(part, _)| part.weight).sum();
+    let weighted: f64 = rates.iter().map(|(part, rate)| part.weight * rate).sum();
+    (sum > 0.0).then(|| weighted / sum)
+}
+
+/// Where the callee of `outbound` is.
+pub(super) const OUTBOUND: &[Parameter] = &[
+    Parameter::ours("at", "127.0.0.1:5070", "address and port of the callee, to which requests are addressed"),
+    Parameter::ours("ring", "none", "how long it rings, a law"),
+    Parameter::ours("hold", "none", "how long they talk, a law"),
+];
+
+/// Calls to an address that is none of the server's domains.
+pub(super) fn outbound(parameters: &Parameters) -> Result<Workload, WorkloadError> {
+    let text = parameters.text("at")?;
+    let at: SocketAddr = text
+        .parse()
+        .map_err(|_| WorkloadError(format!("at: '{text}' is no address with a port; write it as 127.0.0.1:5070")))?;
+    let times = CallTimes { ring: parameters.law_if_any("ring")?, hold: parameters.law_if_any("hold")? };
+    Ok(Workload {
+        callers: vec![calls::caller_to(&times, &format!("sip:[callee]@{at}"))?],
+        callees: vec![callee(&times)?],
+        answers: vec![(Verb::Invite, 0)],
+        listen: Some(at),
+        ..Workload::empty()
+    })
+}
+
+/// Calls that are redirected.
+pub(super) fn redirect(_: &Parameters) -> Result<Workload, WorkloadError> {
+    Ok(Workload {
+        callers: vec![refused_caller("redirect", &[300, 301, 302])?],
+        callees: vec![callee(&CallTimes::default())?, registering()?],
+        answers: vec![(Verb::Invite, 0)],
+        registering: Some(1),
+        ..Workload::empty()
+    })
+}
+
+/// The statuses that say that nobody is there.
+pub(super) const PROXY_480: &[Parameter] = &[Parameter::ours(
+    "status",
+    "480",
+    "what says that nobody is registered; 404 of servers whose configuration says so",
+)];
+
+/// Calls to users who are not registered.
+pub(super) fn proxy_480(parameters: &Parameters) -> Result<Workload, WorkloadError> {
+    let text = parameters.text("status")?;
+    let status = text.parse().ok().filter(|status| (300..700).contains(status));
+    let status = status.ok_or_else(|| WorkloadError(format!("status: '{text}' is no failure; write 480 or 404")))?;
+    Ok(Workload { callers: vec![refused_caller("proxy-480", &[status])?], ..Workload::empty() })
+}
+
+/// An INVITE that one of these statuses must answer, and its ACK; challenges are answered.
+fn refused_caller(name: &str, statuses: &[u16]) -> Result<Script, ScriptError> {
+    let mut script = ScriptBuilder::new(name);
+    let (again, challenged, answered) = (script.mark(), script.mark(), script.mark());
+    let mut awaited = vec![
+        (Pattern::PROVISIONAL, Takes::NOTHING, None),
+        (Pattern::status(401), Takes::CHALLENGE, Some(challenged)),
+        (Pattern::status(407), Takes::CHALLENGE, Some(challenged)),
+    ];
+    awaited.extend(statuses.iter().map(|status| (Pattern::status(*status), Takes::NOTHING, Some(answered))));
+    script.place(again).send(INVITE).wait(&awaited);
+    script.place(challenged).send(ACK_TO_FAILURE).jump(again);
+    script.place(answered).send(ACK_TO_FAILURE).end(Ending::Carried);
+    script.build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_score_is_the_weighted_mean() {
+        let rates = [100.0, 200.0, 300.0, 400.0, 500.0];
+        let equal: Vec<_> = PARTS.into_iter().zip(rates).collect();
+        assert_eq!(score(&equal), Some(300.0));
+        let mut weighted = equal.clone();
+        weighted[4].0.weight = 6.0;
+        assert_eq!(score(&weighted), Some(400.0));
+        assert_eq!(score(&[]), None);
+        weighted[0].1 = f64::NAN;
+        assert_eq!(score(&weighted), None);
+    }
+
+    #[test]
+    fn each_part_has_a_workload() {
+        for part in PARTS {
+            assert!(Workload::by_name(part.workload).expect("sound defaults").is_some(), "{}", part.name);
+        }
+    }
+}

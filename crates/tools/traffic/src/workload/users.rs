@@ -1,0 +1,276 @@
+//! The users of the multicore paper: they register every few minutes, think, and call one another.
+//!
+//! A user's next registration and its next call are all that is kept of it ([`Habit`]); a session exists only while a call or
+//! a registration is going on. The caller thinks again when its call has ended; being called does not keep it from thinking.
+//!
+//! What the paper leaves open is a parameter, and declared: the log-normal's sigma, the law of ring times, and when a caller
+//! who cancels has had enough. A voicemail box is the callee's end: it answers after the ring time, and only the talk is
+//! shorter.
+
+use std::time::Duration;
+
+use super::{CallTimes, Known, Parameter, Parameters, Workload, WorkloadError, callee, calls, faults};
+use crate::engine::{Again, Habit, Mix, Weighted, Who};
+use crate::law::Law;
+use crate::script::{Ending, Pattern, Script, ScriptBuilder, ScriptError, Takes, Verb};
+
+/// The share of transactions that must succeed, that users are taken to be served.
+pub const CONFORMING: f64 = 0.9999;
+/// How long the paper measures, and what it does not count before.
+const MEASURED: Duration = Duration::from_secs(2 * 3_600);
+const WARM_UP: Duration = Duration::from_secs(600);
+
+pub(super) const KNOWN: Known = Known {
+    name: "users",
+    about: "users who register every 10 minutes, think for an hour, and call one another: completed, voicemail, cancelled",
+    paper: "SIP server performance on multicore systems (Wright et al.)",
+    parameters: &[
+        Parameter::of_paper("think", "exp(mean=1h)", "from a user's call to its next, a law"),
+        Parameter::of_paper("refresh", "10m", "from a user's registration to its next, a law"),
+        Parameter::of_paper("expires", "15m", "what registrations say they are good for; never compressed"),
+        Parameter::of_paper("completed", "65", "weight of calls that are answered by the callee"),
+        Parameter::of_paper("voicemail", "30", "weight of calls that are answered by voicemail"),
+        Parameter::of_paper("cancelled", "5", "weight of calls that the caller gives up before they are answered"),
+        Parameter::ours(
+            "hold",
+            "lognormal(mean=300s,sigma=1)",
+            "talk of completed calls, a law; the paper gives no sigma",
+        ),
+        Parameter::of_paper("voicemail-hold", "exp(mean=30s)", "talk to voicemail, a law"),
+        Parameter::ours("ring", "uniform(min=1s,max=15s)", "from ringing to the answer, a law; the paper says random"),
+        Parameter::ours("patience", "uniform(min=1s,max=15s)", "from ringing to CANCEL, a law; the paper gives none"),
+    ],
+    make: users,
+    is_model: true,
+};
+
+const REGISTER: &str = "REGISTER sip:[domain] SIP/2.0
+Via: SIP/2.0/[transport] [local];branch=[branch]
+Max-Forwards: 70
+From: <sip:[caller]@[domain]>;tag=[local_tag]
+To: <sip:[caller]@[domain]>
+Call-ID: [call_id]
+CSeq: [cseq] REGISTER
+Contact: <sip:[caller]@[local];transport=[transport]>
+Expires: EXPIRES
+[authentication]
+Content-Length: 0
+";
+
+const INVITE: &str = "INVITE sip:[callee]@[domain] SIP/2.0
+Via: SIP/2.0/[transport] [local];branch=[branch]
+Max-Forwards: 70
+From: <sip:[caller]@[domain]>;tag=[local_tag]
+To: <sip:[callee]@[domain]>
+Call-ID: [call_id]
+CSeq: [cseq] INVITE
+Contact: <sip:[caller]@[local];transport=[transport]>
+[authentication]
+Content-Type: application/sdp
+Content-Length: [len]
+
+v=0
+o=[caller] 53655765 2353687637 IN IP4 [local_ip]
+s=-
+c=IN IP4 [local_ip]
+t=0 0
+m=audio 6000 RTP/AVP 0
+a=rtpmap:0 PCMU/8000
+";
+
+const ACK: &str = "ACK [next_url] SIP/2.0
+Via: SIP/2.0/[transport] [local];branch=[branch]
+[routes]
+Max-Forwards: 70
+From: <sip:[caller]@[domain]>;tag=[local_tag]
+To: [peer]
+Call-ID: [call_id]
+CSeq: [cseq] ACK
+Content-Length: 0
+";
+
+const BYE: &str = "BYE [next_url] SIP/2.0
+Via: SIP/2.0/[transport] [local];branch=[branch]
+[routes]
+Max-Forwards: 70
+From: <sip:[caller]@[domain]>;tag=[local_tag]
+To: [peer]
+Call-ID: [call_id]
+CSeq: [cseq] BYE
+[authentication]
+Content-Length: 0
+";
+
+/// Of a failure: it has its INVITE's branch and number.
+const ACK_TO_FAILURE: &str = "ACK sip:[callee]@[domain] SIP/2.0
+Via: SIP/2.0/[transport] [local];branch=[branch]
+Max-Forwards: 70
+From: <sip:[caller]@[domain]>;tag=[local_tag]
+[last_To:]
+Call-ID: [call_id]
+CSeq: [cseq] ACK
+Content-Length: 0
+";
+
+const RINGING: &str = "SIP/2.0 180 Ringing
+[answer]
+Contact: <sip:[local];transport=[transport]>
+Content-Length: 0
+";
+
+/// What calls become, and so the classes of their scripts.
+const COMPLETED: u8 = 0;
+const VOICEMAIL: u8 = 1;
+const CANCELLED: u8 = 2;
+
+fn users(parameters: &Parameters) -> Result<Workload, WorkloadError> {
+    let law = |name: &str| parameters.law(name);
+    let weights = [
+        (0, parameters.number("completed")?),
+        (1, parameters.number("voicemail")?),
+        (2, parameters.number("cancelled")?),
+    ];
+    let mix = Weighted::new(&weights).map(Mix::Weighted);
+    let mix =
+        mix.ok_or_else(|| WorkloadError("of completed, voicemail and cancelled one must be above 0".to_owned()))?;
+    let answer = |name: &str, class| -> Result<Script, WorkloadError> {
+        // That there is a hold time is all that the callee must know of it.
+        let script = callee(&CallTimes { ring: Some(law("ring")?), hold: Some(law("hold")?) })?;
+        Ok(Script { name: name.to_owned(), class, ..script })
+    };
+    let refresh = law("refresh")?;
+    let expires = parameters.time("expires")?;
+    let real_refresh = refresh.mean().unwrap_or(0.0);
+    if expires.as_secs() == 0 || real_refresh >= expires.as_secs_f64() {
+        return Err(WorkloadError(format!(
+            "registrations that are good for {expires:?} are over before they are refreshed after {refresh}; make expires larger"
+        )));
+    }
+    Ok(Workload {
+        callers: vec![
+            calling("completed", COMPLETED, law("hold")?)?,
+            calling("voicemail", VOICEMAIL, law("voicemail-hold")?)?,
+            cancelling(law("patience")?)?,
+        ],
+        mix: mix.clone(),
+        callees: vec![
+            answer("callee", COMPLETED)?,
+            answer("voicemail box", VOICEMAIL)?,
+            cancelled()?,
+            registering(expires.as_secs())?,
+        ],
+        answers: vec![(Verb::Invite, 0), (Verb::Invite, 1), (Verb::Invite, 2)],
+        registering: Some(3),
+        habits: vec![
+            Habit { who: Who::Caller, mix, gap: law("think")?, again: Again::End },
+            Habit { who: Who::Callee, mix: Mix::One(3), gap: refresh, again: Again::Begin },
+        ],
+        time: Some(MEASURED),
+        warm_up: WARM_UP,
+        declared: declared(parameters, expires),
+        ..Workload::empty()
+    })
+}
+
+/// What a reader must know beside the values of parameters.
+fn declared(parameters: &Parameters, expires: Duration) -> Vec<(String, String)> {
+    let speed = parameters.speed();
+    let mut list = vec![
+        ("think from", "the end of the user's last call; being called does not interrupt it"),
+        ("voicemail", "the callee's end answers after the ring time"),
+        ("credentials", "given only when asked: each REGISTER, INVITE and BYE is challenged where the server asks"),
+        ("transactions", "requests but ACK that had a final answer or were given up; one succeeds where the answer is awaited: a challenge, 487 after CANCEL, 2xx"),
+    ]
+    .into_iter()
+    .map(|(name, text)| (name.to_owned(), text.to_owned()))
+    .collect::<Vec<_>>();
+    if (speed - 1.0).abs() > f64::EPSILON {
+        list.push((
+            "speed".to_owned(),
+            format!(
+                "{speed}: think, refresh, ring, patience and hold times, warm-up and duration are divided by it; T1 and the \
+                 other timers of SIP are not, nor is Expires ({} s)",
+                expires.as_secs()
+            ),
+        ));
+    }
+    list
+}
+
+/// A registration, or its refreshing.
+fn registering(expires_secs: u64) -> Result<Script, ScriptError> {
+    let mut script = ScriptBuilder::new("register");
+    let (again, done) = (script.mark(), script.mark());
+    script.place(again).send(&REGISTER.replace("EXPIRES", &expires_secs.to_string())).wait(&[
+        (Pattern::PROVISIONAL, Takes::NOTHING, None),
+        (Pattern::SUCCESS, Takes::NOTHING, Some(done)),
+        (Pattern::status(401), Takes::CHALLENGE, Some(again)),
+        (Pattern::status(407), Takes::CHALLENGE, Some(again)),
+    ]);
+    script.place(done).end(Ending::Carried);
+    script.build()
+}
+
+/// A caller who talks and hangs up. As in the paper, credentials are not given before they are asked for, in the BYE either.
+fn calling(name: &str, class: u8, hold: Law) -> Result<Script, ScriptError> {
+    let mut script = ScriptBuilder::new(name);
+    script.class(class);
+    let (again, answered, challenged, bye, done) =
+        (script.mark(), script.mark(), script.mark(), script.mark(), script.mark());
+    script.place(again).send(INVITE).wait(&[
+        (Pattern::PROVISIONAL, Takes::NOTHING, None),
+        (Pattern::SUCCESS, Takes::DIALOG, Some(answered)),
+        (Pattern::status(401), Takes::CHALLENGE, Some(challenged)),
+        (Pattern::status(407), Takes::CHALLENGE, Some(challenged)),
+    ]);
+    script.place(challenged).send(ACK_TO_FAILURE).jump(again);
+    let ended = [
+        (Pattern::PROVISIONAL, Takes::NOTHING, None),
+        (Pattern::SUCCESS, Takes::NOTHING, Some(done)),
+        (Pattern::status(401), Takes::CHALLENGE, Some(bye)),
+        (Pattern::status(407), Takes::CHALLENGE, Some(bye)),
+    ];
+    script.place(answered).send(ACK).pause(hold).send(&BYE.replace("[authentication]\n", "")).wait(&ended);
+    script.place(bye).send(BYE).wait(&ended);
+    script.place(done).end(Ending::Carried);
+    script.build()
+}
+
+/// A caller who hangs up while it rings.
+fn cancelling(patience: Law) -> Result<Script, ScriptError> {
+    let mut script = ScriptBuilder::new("cancelled");
+    script.class(CANCELLED);
+    let (again, challenged, ringing, enough) = (script.mark(), script.mark(), script.mark(), script.mark());
+    let (answered, done) = (script.mark(), script.mark());
+    script.place(again).send(INVITE).wait(&[
+        (Pattern::status(100), Takes::NOTHING, None),
+        (Pattern::PROVISIONAL, Takes::NOTHING, Some(ringing)),
+        (Pattern::SUCCESS, Takes::DIALOG, Some(answered)),
+        (Pattern::status(401), Takes::CHALLENGE, Some(challenged)),
+        (Pattern::status(407), Takes::CHALLENGE, Some(challenged)),
+    ]);
+    script.place(challenged).send(ACK_TO_FAILURE).jump(again);
+    let patience = script.law(patience);
+    script.place(ringing).wait_with(
+        &[(Pattern::PROVISIONAL, Takes::NOTHING, None), (Pattern::SUCCESS, Takes::DIALOG, Some(answered))],
+        Some((patience, enough)),
+    );
+    script.place(enough);
+    faults::cancelled(&mut script);
+    script.jump(done);
+    // Only who is called by another generator's or a real callee answers before it is cancelled: there it ends at once.
+    script.place(answered).send(ACK);
+    calls::bye(&mut script);
+    script.place(done).end(Ending::Carried);
+    script.build()
+}
+
+/// Who is called by someone who hangs up: it rings until then. The engine answers the CANCEL, and the INVITE with 487.
+fn cancelled() -> Result<Script, ScriptError> {
+    let mut script = ScriptBuilder::new("cancelled callee");
+    script.class(CANCELLED).ends_cancelled();
+    let invited = script.mark();
+    script.wait(&[(Pattern::Request(Verb::Invite), Takes::NOTHING, Some(invited))]);
+    script.place(invited).send(RINGING).wait(&[]);
+    script.build()
+}

@@ -1,0 +1,46 @@
+//! A million of the multicore paper's users, with all calls that they have at once, in less than a gibibyte.
+
+mod virtual_users;
+
+use std::time::Duration;
+
+use strowger_traffic::engine::{Habit, Who};
+use strowger_traffic::workload::Workload;
+use virtual_users::World;
+
+const USERS: u32 = 1_000_000;
+/// Of the model's time: long enough to see what a call costs.
+const TIME: Duration = Duration::from_secs(60);
+/// Calls of a million users that are going on at once: each user's are a ring time and a hold time of each think time.
+const AT_ONCE: usize = 60_000;
+
+/// Resident memory of this process in bytes.
+fn resident() -> usize {
+    let text = std::fs::read_to_string("/proc/self/statm").expect("Linux");
+    let pages: usize = text.split(' ').nth(1).and_then(|pages| pages.parse().ok()).expect("a number");
+    pages * 4096
+}
+
+#[test]
+fn a_million_users_of_the_model_fit_into_a_gibibyte() {
+    let workload = Workload::parse("users", &[], 1.0).expect("the model");
+    // A registration is over when it is answered; that a million users wait for their next one is what counts here, and it
+    // saves time to begin none.
+    let lazily = |habit: &Habit| match habit.who {
+        Who::Caller => habit.clone(),
+        Who::Callee => Habit { gap: strowger_traffic::law::Law::parse("1d").expect("a law"), ..habit.clone() },
+    };
+    let habits: Vec<_> = workload.habits.iter().map(lazily).collect();
+    let before = resident();
+    let mut world = World::new(&workload, USERS, &habits);
+    let waiting = resident() - before;
+    world.keeps = false;
+    world.run(TIME, true);
+    let (caller, callee) = (world.caller.running(), world.callee.running());
+    assert!(caller > 10_000 && callee > 10_000, "{caller} and {callee} sessions");
+    // What a call costs both ends, with all that was over meanwhile.
+    let call = (resident() - before - waiting) / caller;
+    let all = waiting + call * AT_ONCE;
+    println!("{} bytes a user who waits, {call} bytes a call; {} MiB for all", waiting / USERS as usize, all >> 20);
+    assert!(all < 1 << 30, "{all} bytes");
+}
