@@ -67,6 +67,18 @@ impl Phone {
     }
 
     fn launch(name: &'static str, network_settings: &str, options: &[&str], network: Option<&Namespace>) -> Phone {
+        // A port that was free a moment ago may be taken when the phone asks for it.
+        let mut tries = (0..3).filter_map(|_| Phone::launch_once(name, network_settings, options, network));
+        tries.next().unwrap_or_else(|| panic!("{name}'s phone finds its control port taken, three times"))
+    }
+
+    /// `None` where its control port is taken.
+    fn launch_once(
+        name: &'static str,
+        network_settings: &str,
+        options: &[&str],
+        network: Option<&Namespace>,
+    ) -> Option<Phone> {
         let folder = tempfile::Builder::new().prefix("baresip-").tempdir().expect("a temporary folder");
         let control_port = free_port();
         let files = [("config", config(network_settings, control_port)), ("accounts", String::new())];
@@ -80,6 +92,14 @@ impl Phone {
         let arguments = arguments.chain([folder.path().display().to_string()]).collect::<Vec<_>>();
         let log = folder.path().join("phone.log");
         let mut process = Process::start_in(network, &Program::Baresip.path(), &arguments, log);
+        let is_up = poll(PATIENCE, || {
+            let said = process.output() + &process.errors();
+            let is_taken = said.contains("ctrl_tcp: failed to listen");
+            (is_taken || said.contains("baresip is ready") || process.ended().is_some()).then_some(!is_taken)
+        });
+        if is_up == Some(false) {
+            return None;
+        }
         let control = poll(PATIENCE, || {
             if let Some(status) = process.ended() {
                 panic!("{name}'s phone ended with {status}:\n{}{}", process.output(), process.errors());
@@ -89,7 +109,7 @@ impl Phone {
         })
         .unwrap_or_else(|| panic!("{name}'s phone opens no control connection"));
         let (received, events, answers) = (Vec::new(), Vec::new(), Vec::new());
-        Phone { name, process, control, received, events, answers, _folder: folder }
+        Some(Phone { name, process, control, received, events, answers, _folder: folder })
     }
 
     /// Gives the phone the account `name@example.com` at this server and waits for what comes of it:
