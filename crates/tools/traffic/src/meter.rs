@@ -103,6 +103,15 @@ pub enum Answer {
 }
 
 impl Answer {
+    /// What reports call it.
+    pub(crate) const fn name(self) -> &'static str {
+        match self {
+            Self::Provisional => "1xx",
+            Self::Success => "2xx",
+            Self::Failure => "other",
+        }
+    }
+
     /// The kind of `status`; `None` for 100.
     #[must_use]
     pub const fn of(status: u16) -> Option<Self> {

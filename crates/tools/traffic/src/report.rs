@@ -6,7 +6,8 @@ use std::time::Duration;
 use serde_json::{Map, Value, json};
 
 use crate::engine::{LATE_AT_MEDIAN, LATE_AT_P99, PhaseReport, Report};
-use crate::meter::{Accounts, Answer, Messages, Meter, Times};
+use crate::meter::{Accounts, Messages, Meter, Times};
+use crate::metrics::accounts_of;
 use crate::output::{Parts, Server};
 use crate::script::{Kind, Verb};
 use crate::tally;
@@ -90,7 +91,7 @@ impl Report {
                 text,
                 "  {:<8} to {:<5} {:>9}  mean {:>9.1?}  p50 {:>9.1?}  p99 {:>9.1?}  max {:>9.1?}",
                 verb.as_str(),
-                answer_name(answer),
+                answer.name(),
                 times.count(),
                 times.mean(),
                 times.quantile(0.5),
@@ -153,7 +154,7 @@ impl Report {
 /// The accounts of calls, and their rates. Only what was carried until the last arrival is a rate: behind it a server works off
 /// what it could not carry in time.
 fn accounts_text(phase: &PhaseReport) -> String {
-    let Accounts { offered, refused, sent, carried, lost, failed, unfinished } = accounts_of(phase);
+    let Accounts { offered, refused, sent, carried, lost, failed, unfinished } = accounts_of(phase.meter());
     let in_time = phase.carried_in_time;
     let shown = |count| rate(phase, count).map(|rate| format!("{rate:.1}/s"));
     let offered_rate = shown(offered).map(|rate| format!(" ({rate})")).unwrap_or_default();
@@ -174,7 +175,7 @@ fn accounts_text(phase: &PhaseReport) -> String {
 
 /// So many calls a second; of too few, or in too short a time, there is no rate.
 fn rate(phase: &PhaseReport, count: u64) -> Option<f64> {
-    let is_said = accounts_of(phase).offered >= RATE_OF.0 && phase.elapsed >= RATE_OF.1;
+    let is_said = accounts_of(phase.meter()).offered >= RATE_OF.0 && phase.elapsed >= RATE_OF.1;
     is_said.then(|| per(count, phase.elapsed.as_secs_f64()))
 }
 
@@ -203,19 +204,9 @@ fn server_line(server: &Server) -> String {
     )
 }
 
-/// The accounts of who began; of an end that only answers, the answered ones.
-fn accounts_of(phase: &PhaseReport) -> Accounts {
-    let meter = phase.meter();
-    if meter.began.offered > 0 {
-        return meter.began;
-    }
-    // Others offer what is answered.
-    Accounts { offered: meter.answered.sent + meter.answered.refused, ..meter.answered }
-}
-
 fn phase_json(phase: &PhaseReport) -> Map<String, Value> {
     let meter = phase.meter();
-    let Accounts { offered, refused, sent, carried, lost, failed, unfinished } = accounts_of(phase);
+    let Accounts { offered, refused, sent, carried, lost, failed, unfinished } = accounts_of(phase.meter());
     let seconds = phase.elapsed.as_secs_f64();
     let failures: Map<_, _> = meter.failures.iter().map(|(ending, count)| (ending.to_string(), json!(count))).collect();
     let value = json!({
@@ -265,9 +256,9 @@ fn phase_json(phase: &PhaseReport) -> Map<String, Value> {
 }
 
 fn answers_json(meter: &Meter) -> Vec<Value> {
-    let rows = meter.answers().map(|(verb, answer, times)| {
-        json!({ "method": verb.as_str(), "answer": answer_name(answer), "us": times_json(times) })
-    });
+    let rows = meter.answers().map(
+        |(verb, answer, times)| json!({ "method": verb.as_str(), "answer": answer.name(), "us": times_json(times) }),
+    );
     rows.collect()
 }
 
@@ -283,14 +274,6 @@ pub(crate) fn times_json(times: &Times) -> Value {
         "p95": at(0.95), "p99": at(0.99), "p999": at(0.999), "max": us(times.max()), "beyond": times.beyond() })
 }
 
-const fn answer_name(answer: Answer) -> &'static str {
-    match answer {
-        Answer::Provisional => "1xx",
-        Answer::Success => "2xx",
-        Answer::Failure => "other",
-    }
-}
-
 fn kind_name(kind: Kind) -> String {
     match kind {
         Kind::Request(Verb::Other) => "other".to_owned(),
@@ -300,14 +283,15 @@ fn kind_name(kind: Kind) -> String {
     }
 }
 
+/// So many of it each; nothing by nothing.
 #[expect(clippy::cast_precision_loss, reason = "for people")]
-fn per(count: u64, by: f64) -> f64 {
+pub(crate) fn per(count: u64, by: f64) -> f64 {
     if by > 0.0 { count as f64 / by } else { 0.0 }
 }
 
 fn cpu_per_call(phase: &PhaseReport) -> f64 {
     // Of the whole phase, its end included.
-    let calls = accounts_of(phase).carried.max(phase.meter().ended_well()).max(1);
+    let calls = accounts_of(phase.meter()).carried.max(phase.meter().ended_well()).max(1);
     phase.cpu.as_secs_f64() * 1e6 / per(calls, 1.0)
 }
 

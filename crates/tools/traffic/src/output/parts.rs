@@ -7,7 +7,8 @@ use serde_json::{Map, json};
 use strowger_foundation::Timestamp;
 
 use super::data::{Confidence, Distribution, IntervalRow, Intervals, MetricRow, Server, ServerRow};
-use crate::meter::{Answer, Meter};
+use super::words::float;
+use crate::meter::Meter;
 use crate::metrics::{Figure, Metrics, Series, Slice, Value, main_verb};
 use crate::statistics::batch_means;
 use crate::watch::{ServerSeries, Usage};
@@ -74,7 +75,7 @@ impl Parts<'_> {
     fn distributions(&self) -> Vec<Distribution> {
         let rows = self.meter.answers().map(|(verb, answer, times)| Distribution {
             method: verb.as_str().to_owned(),
-            answer: answer_name(answer).to_owned(),
+            answer: answer.name().to_owned(),
             us: times
                 .histogram()
                 .iter_recorded()
@@ -173,22 +174,10 @@ fn server_row(usage: &Usage) -> ServerRow {
     }
 }
 
-const fn answer_name(answer: Answer) -> &'static str {
-    match answer {
-        Answer::Provisional => "1xx",
-        Answer::Success => "2xx",
-        Answer::Failure => "other",
-    }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "for people")]
-const fn float(number: u64) -> f64 {
-    number as f64
-}
-
 /// A run as the tests of this folder show it: sixty seconds of calls, one of them bad, beside a server that is watched.
 #[cfg(test)]
 pub(super) fn example(calls_per_s: u64, millis: u64) -> serde_json::Value {
+    use crate::meter::Answer;
     use crate::script::{Ending, Verb};
     let (mut meter, mut series) = (Meter::default(), Series::default());
     let mut metrics = Metrics::default();

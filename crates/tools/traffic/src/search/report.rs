@@ -9,6 +9,7 @@ use super::{Checked, Found, Metric, Outcome, Over, Probe, Rule, Settings, Verdic
 use crate::engine::Report;
 use crate::meter::{Answer, Times};
 use crate::metrics::main_verb;
+use crate::report::per;
 
 /// A probe, and what came of it.
 #[derive(Clone, Debug)]
@@ -25,7 +26,7 @@ pub struct Probed {
     pub limit: Option<String>,
     /// Sessions a second that the law of arrivals said.
     pub offered_per_s: f64,
-    /// Sessions a second that were carried.
+    /// Sessions a second that were carried, up to the last arrival.
     pub carried_per_s: f64,
     /// Sessions that were sent, and carried.
     pub sent: u64,
@@ -65,7 +66,7 @@ impl Probed {
             checks,
             limit,
             offered_per_s: per(meter.began.offered, seconds),
-            carried_per_s: per(meter.began.carried, seconds),
+            carried_per_s: per(phase.map_or(0, |phase| phase.carried_in_time), seconds),
             sent: meter.began.sent,
             carried: meter.began.carried,
             latency: latency.unwrap_or_default(),
@@ -226,9 +227,4 @@ fn times_text(times: u32) -> String {
         2 => "twice".to_owned(),
         times => format!("{times} times"),
     }
-}
-
-#[expect(clippy::cast_precision_loss, reason = "for people")]
-pub(crate) fn per(count: u64, seconds: f64) -> f64 {
-    if seconds > 0.0 { count as f64 / seconds } else { 0.0 }
 }

@@ -13,7 +13,8 @@ pub use report::{PointReport, SweepReport};
 use crate::engine::{PhaseReport, Report};
 use crate::meter::{Answer, Meter};
 use crate::metrics::main_verb;
-use crate::search::{Checked, Metric, Rule, RuleError, kept_back, per, processors};
+use crate::report::per;
+use crate::search::{Checked, Metric, Rule, RuleError, kept_back, processors};
 use crate::statistics::{Interval, batch_means, of_independent};
 
 /// The level of confidence intervals.
