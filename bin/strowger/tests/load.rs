@@ -86,6 +86,53 @@ fn credentials_are_given_where_they_are_asked_for() {
 }
 
 #[test]
+fn users_are_of_the_domain_that_they_say_or_of_the_servers_address() {
+    // Its domain is localhost, for which its address stands.
+    let server = Server::start("");
+    let to = format!("udp:{}", server.address);
+    let usual = report(&server.folder, &["run", "--to", &to, "--rate", "100", "--calls", "20", "--users", "5"]);
+    assert_eq!(number(&usual, "carried"), 20, "{usual}");
+    server.folder.write("users.csv", "name,password\nann@localhost,x\nbob@localhost,x\n");
+    let from_file = ["--users-file", "users.csv", "--domain", "nowhere.example", "--rate", "100"];
+    let run = |more: &[&'static str]| {
+        let all: Vec<&str> = ["run", "--to", &to].into_iter().chain(from_file).chain(more.iter().copied()).collect();
+        report(&server.folder, &all)
+    };
+    let called = run(&["--calls", "20"]);
+    assert_eq!(number(&called, "carried"), 20, "ann calls bob: {called}");
+    // Who only registers has nobody to call.
+    let registered = run(&["--workload", "registration", "--calls", "2"]);
+    assert_eq!(number(&registered, "carried"), 2, "{registered}");
+    for user in ["ann@localhost", "bob@localhost"] {
+        let shown = server.folder.run(&["ctl", "registrations", "--user", user]).ok();
+        assert!(shown.contains("127.0.0.1"), "{user}: {shown}");
+    }
+}
+
+#[test]
+fn a_run_in_which_nothing_is_carried_fails() {
+    let server = Server::start("");
+    let to = format!("udp:{}", server.address);
+    let ran = server.folder.run(&[
+        "load",
+        "run",
+        "--to",
+        &to,
+        "--workload",
+        "registration",
+        "--domain",
+        "nowhere.example",
+        "--calls",
+        "5",
+        "--rate",
+        "100",
+    ]);
+    assert_eq!(ran.code, Some(1), "{ran:?}");
+    assert!(ran.err.contains("not one of 5 calls was carried") && ran.err.contains("--domain"), "{ran:?}");
+    assert!(ran.out.contains("failed 5") && !ran.out.contains("CPU a call"), "{ran:?}");
+}
+
+#[test]
 fn both_ends_apart_and_a_run_that_is_interrupted() {
     let folder = Folder::new("");
     let port = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");

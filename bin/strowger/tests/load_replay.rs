@@ -197,6 +197,41 @@ fn a_trace_of_our_server_can_be_replayed() {
 }
 
 #[test]
+fn a_trace_of_connections_goes_through_our_server_again() {
+    let (folder, address) = Server::prepare("");
+    let config = std::fs::read_to_string(folder.path().join("strowger.toml")).expect("a configuration");
+    let both = format!("[\"udp:{address}\", \"tcp:{address}\"]");
+    folder.write("strowger.toml", &config.replace(&format!("[\"udp:{address}\"]"), &both));
+    let command = folder.command(&["serve"]);
+    let server = Server::started_by(command, folder, address);
+    let to = format!("tcp:{}", server.address);
+    let file = std::fs::File::create(server.folder.path().join("trace.json")).expect("a file");
+    let trace = ["ctl", "trace", "--ip", "127.0.0.1", "--json", "--messages", "--for", "30s"];
+    let mut trace = server.folder.command(&trace).stdout(file).stderr(Stdio::null()).spawn().expect("it starts");
+    let written = || std::fs::read_to_string(server.folder.path().join("trace.json")).unwrap_or_default();
+    // It has begun when it has something.
+    server.until("the trace has begun", || {
+        let asked = ["load", "run", "--to", &to, "--workload", "registration", "--calls", "1", "--users", "1"];
+        drop(server.folder.run(&asked));
+        !written().is_empty()
+    });
+    let ran = ["load", "run", "--to", &to, "--rate", "20", "--calls", "5", "--users", "3", "--connect", "dialog"];
+    let ran = server.folder.run(&ran);
+    assert!(ran.code == Some(0) || ran.err.contains("bottleneck"), "{ran:?}");
+    server.until("the trace has all calls", || ended_calls(&written()) >= 10);
+    let killed = std::process::Command::new("kill").args(["-s", "INT", &trace.id().to_string()]).status();
+    assert!(killed.expect("kill runs").success());
+    drop(trace.wait());
+    for connect in ["persistent", "dialog", "transaction"] {
+        let (report, out) =
+            replay(&server.folder, &["trace.json", "--to", &to, "--side", "both", "--connect", connect]);
+        assert_eq!(report["messages_received"]["180"], 5, "{connect}: {report}\n{out}");
+        assert_eq!(report["record"]["differs"], serde_json::json!([]), "{connect}: {report}");
+        assert_eq!(number(&report, "carried"), number(&report, "offered"), "{connect}: {report}\n{out}");
+    }
+}
+
+#[test]
 fn what_is_wrong_is_said_with_its_remedy() {
     let folder = Folder::new("");
     folder_with_capture(&folder);

@@ -33,9 +33,9 @@ pub(super) struct TrafficArguments {
     /// How long the last calls may take [default: 35s]
     #[arg(long, value_parser = time, value_name = "TIME")]
     drain: Option<Duration>,
-    /// Users on each side; of the workload users, all
-    #[arg(long, default_value_t = 1_000, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
-    users: u32,
+    /// Users on each side; of the workload users, all [default: 1000]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..))]
+    pub(super) users: Option<u32>,
     /// Registrations a second before the run [default: as fast as they are answered]
     #[arg(long, value_name = "RATE", value_parser = above_zero)]
     register_rate: Option<f64>,
@@ -48,10 +48,10 @@ pub(super) struct TrafficArguments {
     /// Their password; % is the number
     #[arg(long, default_value = "secret", value_name = "PATTERN")]
     password: String,
-    /// A table of users instead: name,password in each line; the first half calls, the second is called
+    /// A table of users instead: name,password or name@domain,password in each line; the first half calls, the second is called
     #[arg(long, value_name = "FILE")]
     users_file: Option<PathBuf>,
-    /// The domain of the users [default: the target's address]
+    /// The domain of the users [default: the target's address, with its port where that is not 5060]
     #[arg(long)]
     domain: Option<String>,
     /// Addresses to send from; may be given several times [default: the one that leads to the target]
@@ -100,7 +100,7 @@ pub(super) struct EndArguments {
     /// The password of its [authentication] (-ap)
     #[arg(long, requires = "sf", value_name = "SECRET")]
     ap: Option<String>,
-    /// Threads; where several answer at one address, a call needs all that its peer sends to come from one port or connection
+    /// Threads; several that answer at one address share its calls
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = at_least_one)]
     pub(super) threads: usize,
     /// Sends nothing again, over UDP
@@ -272,7 +272,7 @@ impl TrafficArguments {
         within_ports(self.end.threads, self.sockets, &self.from)?;
         options.connecting = self.connect.into();
         (options.arrivals, options.drain) = (self.arrivals.clone(), self.drain);
-        (options.users, options.pattern) = (self.users, self.user_pattern.clone());
+        (options.users, options.pattern) = (self.users.unwrap_or(options.users), self.user_pattern.clone());
         (options.password, options.users_file) = (self.password.clone(), self.users_file.clone());
         (options.domain, options.from) = (self.domain.clone(), self.from.clone());
         (options.register_rate, options.registering_at_once) = (self.register_rate, self.register_at_once);

@@ -52,7 +52,11 @@ pub(super) fn conclude(report: &Report, about: &About, output: &OutputArguments)
     let bottleneck = report.measured().and_then(PhaseReport::bottleneck);
     let why = match &report.broken_off {
         Some(why) => Err(Failure::No(why.clone())),
-        None => bottleneck.map_or(Ok(()), |why| Err(Failure::No(format!("the generator was the bottleneck: {why}")))),
+        None => match (bottleneck, report.in_vain()) {
+            (Some(why), _) => Err(Failure::No(format!("the generator was the bottleneck: {why}"))),
+            (None, Some(why)) => Err(Failure::No(why)),
+            (None, None) => Ok(()),
+        },
     };
     shown.and(both(written, why))
 }

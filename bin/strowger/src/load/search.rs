@@ -18,8 +18,6 @@ use crate::failure::Failure;
 /// How long a probe is where nothing says so, and how many sessions it has by RFC 7502.
 const PROBE: Duration = Duration::from_secs(10);
 const RFC_SESSIONS: u64 = 50_000;
-/// How many users there are where nothing says so.
-const USERS: u32 = 1_000;
 
 #[derive(Debug, Args)]
 pub(crate) struct SearchArguments {
@@ -122,11 +120,31 @@ impl SearchArguments {
         Ok(vec![Rule::parse(usual).map_err(|error| Failure::Usage(error.to_string()))?])
     }
 
+    /// Whether the number of users can be varied.
+    fn check_users(&self, base: &Options) -> Result<(), Failure> {
+        let wrong = |what: String| Err(Failure::Usage(what));
+        if base.workload.habits.is_empty() {
+            return wrong(format!(
+                "in the workload {} the number of users does not say how many calls there are; use --workload users",
+                base.workload.name
+            ));
+        }
+        if base.users_file.is_some() {
+            return wrong("--users-file has as many users as it has; leave it out to vary them".to_owned());
+        }
+        if let Some(users) = self.traffic.users {
+            return wrong(format!(
+                "--over users varies their number, and --users {users} fixes it; say where it begins by --start {users}"
+            ));
+        }
+        Ok(())
+    }
+
     pub(super) fn run(&self) -> Result<(), Failure> {
         let (settings, rules) = (self.how.settings(self.over())?, self.rules()?);
         let base = self.traffic.options()?;
         if settings.over == Over::Users {
-            check_users(&base)?;
+            self.check_users(&base)?;
         }
         let mut series = self.how.series(&[self.json.as_deref()])?;
         let (report, ended) = self.how.search(&base, (settings, rules), &mut series);
@@ -141,24 +159,6 @@ impl SearchArguments {
         };
         both(written, judged)
     }
-}
-
-/// Whether the number of users can be varied.
-fn check_users(base: &Options) -> Result<(), Failure> {
-    let wrong = |what: String| Err(Failure::Usage(what));
-    if base.workload.habits.is_empty() {
-        return wrong(format!(
-            "in the workload {} the number of users does not say how many calls there are; use --workload users",
-            base.workload.name
-        ));
-    }
-    if base.users_file.is_some() {
-        return wrong("--users-file has as many users as it has; leave it out to vary them".to_owned());
-    }
-    if base.users != USERS {
-        return wrong("--over users varies their number; say where it begins by --start instead of --users".to_owned());
-    }
-    Ok(())
 }
 
 impl HowArguments {

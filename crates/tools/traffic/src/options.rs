@@ -1,12 +1,12 @@
 //! From what a user asks to a [`Plan`].
 
-use std::net::{IpAddr, SocketAddr, ToSocketAddrs as _, UdpSocket};
+mod means;
+
+use std::net::IpAddr;
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
-
-use strowger_foundation::Transport;
 
 use crate::arrival::Arrivals;
 use crate::driver::Connecting;
@@ -14,73 +14,19 @@ use crate::engine::{Again, Callee, Habit, Load, Mix, Phase, Plan, PlanError, Sid
 use crate::law::faster;
 use crate::population::Users;
 use crate::report::About;
-use crate::script::Script;
+use crate::script::{Script, Template};
 use crate::service::ServiceLaw;
 use crate::sipp::{self, Role, Scenario};
 use crate::workload::{Workload, unregistering};
+pub use means::Target;
+pub(crate) use means::{Means, NOWHERE};
 
 /// Registrations that are on their way at once, on each thread, before the run.
-const REGISTERING_AT_ONCE: usize = 16;
+pub(crate) const REGISTERING_AT_ONCE: usize = 16;
 /// The part of the mean time to a refresh by which registrations outlast it: 15 minutes against 10.
 const SPARE_OF_REFRESH: f64 = 0.5;
 /// Calls of a run that neither a number nor a time ends.
 const DEFAULT_CALLS: u64 = 10_000;
-
-/// A place to send to or to listen at.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Target {
-    /// By what.
-    pub transport: Transport,
-    /// Where.
-    pub address: SocketAddr,
-}
-
-impl Target {
-    /// Reads `udp:127.0.0.1:5060`, `tcp:host:port`, `host` or `host:port`.
-    ///
-    /// # Errors
-    /// What is wrong, and how it is written.
-    pub fn parse(text: &str) -> Result<Self, PlanError> {
-        let (transport, rest) = match text.split_once(':') {
-            Some((name, rest)) if matches!(name, "udp" | "tcp") => {
-                (if name == "udp" { Transport::Udp } else { Transport::Tcp }, rest)
-            }
-            _ => (Transport::Udp, text),
-        };
-        let wrong = |what: &str| PlanError(format!("'{text}' {what}; a target is udp:HOST:PORT or tcp:HOST:PORT"));
-        if let Some((name @ ("tls" | "ws" | "wss" | "sctp" | "sip" | "sips"), _)) = text.split_once(':') {
-            return Err(wrong(&format!("begins with {name}:, which load does not speak")));
-        }
-        let port = rest.rsplit_once(':').filter(|_| rest.parse::<IpAddr>().is_err()).map(|(_, port)| port);
-        if port.is_some_and(|port| !port.ends_with(']') && port.parse::<u16>().is_err()) {
-            return Err(wrong("has no number behind its last colon that is a port"));
-        }
-        let mut found = match rest.parse::<SocketAddr>() {
-            Ok(address) => vec![address],
-            Err(_) if rest.parse::<IpAddr>().is_ok() || !rest.contains(':') => {
-                let found = (rest, 5060).to_socket_addrs().map_err(|error| wrong(&format!("is not found: {error}")))?;
-                found.collect()
-            }
-            Err(_) => rest.to_socket_addrs().map_err(|error| wrong(&format!("is not found: {error}")))?.collect(),
-        };
-        found.sort_by_key(SocketAddr::is_ipv6);
-        let address = found.into_iter().next().ok_or_else(|| wrong("has no address"))?;
-        Ok(Self { transport, address })
-    }
-}
-
-/// The address by which this machine reaches a target; without one, that of this machine itself.
-pub(crate) fn own_address(to: Option<Target>) -> Result<IpAddr, PlanError> {
-    let Some(to) = to else { return Ok(IpAddr::from([127, 0, 0, 1])) };
-    let any = if to.address.is_ipv4() { "0.0.0.0:0" } else { "[::]:0" };
-    let local = UdpSocket::bind(any).and_then(|socket| {
-        socket.connect(to.address)?;
-        socket.local_addr()
-    });
-    local.map(|local| local.ip()).map_err(|error| {
-        PlanError(format!("no way leads to {}: {error}; correct --to, or say by which address with --from", to.address))
-    })
-}
 
 /// Who answers the calls.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -201,6 +147,7 @@ impl Options {
         let users = self.population()?;
         let (callers, callees) = match self.is_of_users() {
             true => (0..users.count(), 0..users.count()),
+            false if self.users_file.is_some() && !self.calls_somebody() => (0..users.count(), 0..users.count()),
             false => halves(&users, self.users, self.users_file.is_some()),
         };
         let mut plan = self.bare_plan(users)?;
@@ -242,7 +189,6 @@ impl Options {
             declared.push(("registrations".to_owned(), text.to_owned()));
         }
         declared.extend(self.slow_registering(&plan));
-        declared.extend(shared_warning(&plan));
         let about = About { workload: self.workload.name.clone(), arrivals: law, seed: self.seed, to, declared };
         Ok((plan, about))
     }
@@ -269,6 +215,12 @@ impl Options {
     /// Whether users do what they do again and again, instead of coming at a rate.
     const fn is_of_users(&self) -> bool {
         !self.workload.habits.is_empty()
+    }
+
+    /// Whether there is a user at the other end: registrations have none.
+    fn calls_somebody(&self) -> bool {
+        let names_callee = |script: &Script| script.templates.iter().any(Template::names_callee);
+        !self.workload.callees.is_empty() || self.workload.callers.iter().any(names_callee)
     }
 
     /// How long sessions may still take when the last one has begun: messages that are repeated to the end, and what these
@@ -321,15 +273,19 @@ impl Options {
 
     /// Sockets, threads and limits, and nothing to do yet.
     fn bare_plan(&self, users: Users) -> Result<Plan, PlanError> {
-        let mut plan = Plan::new(users, self.seed);
-        plan.transport = self.to.map_or(Transport::Udp, |to| to.transport);
-        plan.remote = self.to.filter(|_| self.answering != Answering::Here).map(|to| to.address);
-        plan.addresses = if self.from.is_empty() { vec![own_address(self.to)?] } else { self.from.clone() };
-        (plan.sockets, plan.threads) = (self.sockets.max(1), self.threads.max(1));
-        (plan.connecting, plan.connections) = (self.connecting, self.connections.max(1));
-        plan.repeats = self.repeats;
-        plan.max_sessions = self.max_sessions.unwrap_or(plan.max_sessions * plan.threads).div_ceil(plan.threads);
-        Ok(plan)
+        let means = Means {
+            to: self.to,
+            is_straight: self.answering == Answering::Here,
+            from: &self.from,
+            sockets: self.sockets,
+            threads: self.threads,
+            connecting: self.connecting,
+            connections: self.connections,
+            repeats: self.repeats,
+            max_sessions: self.max_sessions,
+            seed: self.seed,
+        };
+        means.plan(users)
     }
 
     /// The phase that is measured, and its law of arrivals in words.
@@ -373,7 +329,7 @@ impl Options {
             let file = files.file.display();
             return Err(PlanError(format!("{file} begins with receiving: it is for strowger load answer --sf {file}")));
         }
-        let domain = self.domain.clone().unwrap_or_else(|| to.address.ip().to_string());
+        let domain = self.domain.clone().unwrap_or_else(|| to.domain());
         let there = Self { answering: Answering::There, ..self.clone() };
         let mut plan = there.bare_plan(scenario.users(&domain, &sipp))?;
         plan.caller = Some(scenario.side());
@@ -393,11 +349,8 @@ impl Options {
     }
 
     fn population(&self) -> Result<Users, PlanError> {
-        let domain = match (&self.domain, self.to) {
-            (Some(domain), _) => domain.clone(),
-            (None, Some(to)) => to.address.ip().to_string(),
-            (None, None) => "127.0.0.1".to_owned(),
-        };
+        let usual = || self.to.map_or_else(|| NOWHERE.to_owned(), |to| to.domain());
+        let domain = self.domain.clone().unwrap_or_else(usual);
         match &self.users_file {
             Some(file) => Users::read(file, &domain).map_err(|error| PlanError(error.to_string())),
             None => {
@@ -443,17 +396,6 @@ impl ScenarioFiles {
 /// What a scenario asks for and does not get, as a report declares it.
 fn warnings(scenario: &Scenario) -> Vec<(String, String)> {
     scenario.warnings.iter().map(|note| (WARNING.to_owned(), note.to_string())).collect()
-}
-
-/// What who answers must know where several threads listen at one address.
-fn shared_warning(plan: &Plan) -> Option<(String, String)> {
-    let is_shared = plan.threads > 1 && plan.callee.as_ref().is_some_and(|callee| callee.listen.is_some());
-    is_shared.then(|| {
-        let text = "several threads listen at one address, and a call belongs to the thread that its INVITE came to: what comes for it \
-                    from another port or connection of its peer, as behind a proxy that does not stay on the way, is not found there; \
-                    then answer with --threads 1";
-        (WARNING.to_owned(), text.to_owned())
-    })
 }
 
 /// What [`About::declared`] calls a warning.
@@ -503,7 +445,7 @@ impl AnswerOptions {
     /// Where the workload has nobody who is called.
     pub fn plan(&self) -> Result<(Plan, About), PlanError> {
         let ip = self.listen.address.ip();
-        let (side, users, t1, name, mut declared) = match &self.scenario {
+        let (side, users, t1, name, declared) = match &self.scenario {
             Some(files) => {
                 let (scenario, sipp) = files.read(self.listen, self.seed)?;
                 let file = files.file.display();
@@ -533,7 +475,6 @@ impl AnswerOptions {
         // Calls that have begun may go on for as long as the callee's own laws say; the caller's are not known here.
         let drain = (plan.t1 * 64).saturating_add(longest(&side.scripts));
         plan.callee = Some(Callee { side, listen: Some(self.listen.address), service: self.service.clone() });
-        declared.extend(shared_warning(&plan));
         plan.phases.push(Phase {
             name: format!("answering {name}"),
             who: Who::Callee,

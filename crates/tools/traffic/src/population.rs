@@ -6,7 +6,7 @@ use std::path::Path;
 /// The users of a run.
 #[derive(Clone, Debug)]
 pub struct Users {
-    /// The domain of their addresses.
+    /// The domain of those who have none of their own.
     pub domain: String,
     /// The fixed user part that `[service]` stands for.
     pub service: String,
@@ -48,8 +48,9 @@ impl Users {
         Self { domain: domain.to_owned(), service, names, password: password.to_owned(), count: count.max(1) }
     }
 
-    /// The lines of a table: the first column is the name (or `user@domain`), the second the password. Cells are separated
-    /// by `;` (as SIPp's files, whose first line says SEQUENTIAL or RANDOM and is skipped) or `,`.
+    /// The lines of a table: the first column is the name, or `user@domain` of one who has another domain than `domain`; the
+    /// second is the password. Cells are separated by `;` (as SIPp's files, whose first line says SEQUENTIAL or RANDOM and is
+    /// skipped) or `,`. A first line that names the columns (`name,password`) is skipped.
     ///
     /// # Errors
     /// Where the file cannot be read or has no lines.
@@ -60,10 +61,6 @@ impl Users {
     }
 
     fn table(text: &str, domain: &str) -> Result<Self, String> {
-        let is_header = |line: &str| {
-            let first = line.split([';', ',', '=']).next().unwrap_or_default();
-            matches!(first, "SEQUENTIAL" | "RANDOM" | "USER" | "aor" | "PRINTF")
-        };
         let lines: Vec<&str> = text
             .lines()
             .map(str::trim)
@@ -128,6 +125,15 @@ impl Users {
         }
     }
 
+    /// Appends the domain of user `number`.
+    pub fn push_domain(&self, number: u32, out: &mut Vec<u8>) {
+        let own = match &self.names {
+            Names::Table { is_verbatim: false, .. } => self.cell(number, 0).split(|byte| *byte == b'@').nth(1),
+            _ => None,
+        };
+        out.extend_from_slice(own.filter(|own| !own.is_empty()).unwrap_or(self.domain.as_bytes()));
+    }
+
     /// Appends the password of user `number`.
     pub fn push_password(&self, number: u32, out: &mut Vec<u8>) {
         match &self.names {
@@ -156,6 +162,16 @@ impl Users {
     }
 }
 
+/// Whether a line says what those below it are.
+fn is_header(line: &str) -> bool {
+    let mut cells = line.split([';', ',', '=']).map(str::trim);
+    let (first, second) = (cells.next().unwrap_or_default(), cells.next().unwrap_or_default());
+    let is_one = |cell: &str, names: &[&str]| names.iter().any(|name| cell.eq_ignore_ascii_case(name));
+    matches!(first, "SEQUENTIAL" | "RANDOM" | "USER" | "aor" | "PRINTF")
+        || is_one(first, &["name", "user", "username", "login", "uri", "address"])
+            && is_one(second, &["password", "passwd", "pass", "secret"])
+}
+
 /// A number with leading zeros.
 pub(crate) fn push_padded(number: u32, digits: usize, out: &mut Vec<u8>) {
     let mut buffer = [b'0'; 10];
@@ -179,6 +195,22 @@ mod tests {
         let mut out = Vec::new();
         users.push_name(number, &mut out);
         String::from_utf8(out).expect("ASCII")
+    }
+
+    #[test]
+    fn a_line_that_names_the_columns_is_no_user_and_a_domain_in_a_line_is_the_users() {
+        for header in ["name,password", "User;Secret", "aor,password", "SEQUENTIAL", "USER"] {
+            let users = Users::table(&format!("{header}\nalice@there,x\nbob,y\n"), "here").expect("two lines");
+            let domain = |number| {
+                let mut out = Vec::new();
+                users.push_domain(number, &mut out);
+                String::from_utf8(out).expect("ASCII")
+            };
+            assert_eq!((users.count(), name(&users, 0), domain(0)), (2, "alice".to_owned(), "there".to_owned()));
+            assert_eq!((name(&users, 1), domain(1)), ("bob".to_owned(), "here".to_owned()), "{header}");
+        }
+        let users = Users::table("name,hidden\nuser,x\n", "d").expect("two lines");
+        assert_eq!((users.count(), name(&users, 0)), (2, "name".to_owned()), "a user may be called so");
     }
 
     #[test]

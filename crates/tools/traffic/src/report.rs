@@ -5,10 +5,10 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::engine::{LATE_AT_MEDIAN, LATE_AT_P99, PhaseReport, Report};
+use crate::engine::{LATE_AT_MEDIAN, LATE_AT_P99, PhaseReport, Report, remedy};
 use crate::meter::{Accounts, Messages, Meter, Times};
 use crate::metrics::accounts_of;
-use crate::output::{Parts, Server};
+use crate::output::{Parts, Server, percent_of};
 use crate::script::{Kind, Verb};
 use crate::tally;
 
@@ -52,6 +52,27 @@ impl Report {
         total.filter(|total| !total.time.is_zero()).map(|_| self.parts(phase).server(seen))
     }
 
+    /// Why a run was in vain in which calls were to be made and not one was carried, and what may help; `None` where one was, and
+    /// where the run was ended by hand.
+    #[must_use]
+    pub fn in_vain(&self) -> Option<String> {
+        let phase = self.measured().filter(|phase| phase.is_measured && phase.is_warm && !self.was_stopped)?;
+        let Accounts { offered, sent, carried, .. } = accounts_of(phase.meter());
+        if offered == 0 || carried > 0 {
+            return None;
+        }
+        let worst = phase.meter().failures.iter().max_by_key(|(_, count)| **count);
+        Some(match worst {
+            Some((ending, _)) => {
+                format!("not one of {sent} calls was carried; most ended by: {ending}{}", remedy(*ending))
+            }
+            None if sent == 0 => {
+                format!("not one of {offered} calls could be made: limits (--max-calls), ports or connections")
+            }
+            None => format!("not one of {sent} calls came to its end; give them longer (--drain)"),
+        })
+    }
+
     /// Everything, for machines. The measured phase stands at the top.
     #[must_use]
     pub fn to_json(&self, about: &About) -> Value {
@@ -85,6 +106,7 @@ impl Report {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "{} to {}, arrivals {}, seed {}", about.workload, about.to, about.arrivals, about.seed);
         text.push_str(&accounts_text(phase));
+        text.push_str(&tally::beside(phase));
         text.push_str(&self.course_text(phase));
         for (verb, answer, times) in meter.answers() {
             let _ = writeln!(
@@ -115,11 +137,10 @@ impl Report {
             let late = &meter.lateness;
             let _ = writeln!(
                 text,
-                "  the generator: {:.1?} late at the median ({LATE_AT_MEDIAN:?} are too many), {:.1?} at p99 ({LATE_AT_P99:?}); {:.1} µs of \
-                 CPU a call",
+                "  the generator: {:.1?} late at the median ({LATE_AT_MEDIAN:?} are too many), {:.1?} at p99 ({LATE_AT_P99:?}){}",
                 late.quantile(0.5),
                 late.quantile(0.99),
-                cpu_per_call(phase)
+                cpu_per_call(phase).map(|us| format!("; {us:.1} µs of CPU a call")).unwrap_or_default()
             );
         }
         if let Some(server) = self.server_used() {
@@ -179,14 +200,6 @@ fn rate(phase: &PhaseReport, count: u64) -> Option<f64> {
     is_said.then(|| per(count, phase.elapsed.as_secs_f64()))
 }
 
-/// A part in percent, to four digits, rounded down: what lacks a little to a limit or a hundred is never shown as that.
-pub(crate) fn percent_of(part: u64, all: u64) -> String {
-    let parts = u128::from(part) * 1_000_000 / u128::from(all.max(1));
-    let (whole, rest) = (parts / 10_000, parts % 10_000);
-    let text = format!("{whole}.{rest:04}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
 fn server_line(server: &Server) -> String {
     let drops =
         server.drops.map_or_else(|| "drops not visible".to_owned(), |drops| format!("{drops} datagrams dropped"));
@@ -233,18 +246,7 @@ fn phase_json(phase: &PhaseReport) -> Map<String, Value> {
             "lost": phase.callee.answered.lost, "failed": phase.callee.answered.failed,
             "unfinished": phase.callee.answered.unfinished, "repeats_sent": phase.callee.repeats_sent,
             "service_drops": phase.service_drops },
-        "generator": {
-            "lateness_us": times_json(&meter.lateness),
-            "cpu_s": phase.cpu.as_secs_f64(),
-            "cpu_us_per_call": cpu_per_call(phase),
-            "kernel_drops": phase.links.kernel_drops,
-            "send_failures": phase.links.send_failures,
-            "unreachable": phase.links.unreachable,
-            "connections_opened": phase.links.connected, "connections_broken": phase.links.broken,
-            "connections_exhausted": phase.links.exhausted,
-            "was_bottleneck": phase.bottleneck().is_some(),
-            "bottleneck": phase.bottleneck(),
-        },
+        "generator": generator_json(phase),
     });
     match value {
         Value::Object(mut map) => {
@@ -253,6 +255,24 @@ fn phase_json(phase: &PhaseReport) -> Map<String, Value> {
         }
         _ => Map::new(),
     }
+}
+
+/// What the generator says of itself.
+fn generator_json(phase: &PhaseReport) -> Value {
+    json!({
+        "lateness_us": times_json(&phase.meter().lateness),
+        "cpu_s": phase.cpu.as_secs_f64(),
+        "cpu_us_per_call": cpu_per_call(phase).unwrap_or_default(),
+        "handed_over": phase.links.handed_over, "handover_drops": phase.links.handover_drops,
+        "forgotten": phase.forgotten,
+        "kernel_drops": phase.links.kernel_drops,
+        "send_failures": phase.links.send_failures,
+        "unreachable": phase.links.unreachable,
+        "connections_opened": phase.links.connected, "connections_broken": phase.links.broken,
+        "connections_exhausted": phase.links.exhausted,
+        "was_bottleneck": phase.bottleneck().is_some(),
+        "bottleneck": phase.bottleneck(),
+    })
 }
 
 fn answers_json(meter: &Meter) -> Vec<Value> {
@@ -289,27 +309,9 @@ pub(crate) fn per(count: u64, by: f64) -> f64 {
     if by > 0.0 { count as f64 / by } else { 0.0 }
 }
 
-fn cpu_per_call(phase: &PhaseReport) -> f64 {
+/// What a call has cost the generator, in microseconds; where none was carried, there is no such figure.
+fn cpu_per_call(phase: &PhaseReport) -> Option<f64> {
     // Of the whole phase, its end included.
-    let calls = accounts_of(phase.meter()).carried.max(phase.meter().ended_well()).max(1);
-    phase.cpu.as_secs_f64() * 1e6 / per(calls, 1.0)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn shares_are_never_rounded_up() {
-        let shown = [
-            percent_of(10, 10),
-            percent_of(999_996, 1_000_000),
-            percent_of(u64::MAX - 1, u64::MAX),
-            percent_of(99_989_999, 100_000_000),
-            percent_of(9_999, 10_000),
-            percent_of(1, 3),
-            percent_of(0, 0),
-        ];
-        assert_eq!(shown, ["100", "99.9996", "99.9999", "99.9899", "99.99", "33.3333", "0"]);
-    }
+    let calls = accounts_of(phase.meter()).carried.max(phase.meter().ended_well());
+    (calls > 0).then(|| phase.cpu.as_secs_f64() * 1e6 / per(calls, 1.0))
 }

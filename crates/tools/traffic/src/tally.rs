@@ -6,7 +6,8 @@ use serde_json::{Map, Value, json};
 
 use crate::engine::{LATE_AT_MEDIAN, LATE_AT_P99, LATE_OF, PhaseReport, Plan, Who};
 use crate::meter::{Accounts, Answer, Ends, Times, Transactions};
-use crate::report::{percent_of, times_json};
+use crate::output::percent_of;
+use crate::report::times_json;
 use crate::script::Verb;
 use crate::workload::CONFORMING;
 
@@ -123,6 +124,30 @@ pub(crate) fn extend(phase: &PhaseReport, top: &mut Map<String, Value>) {
     }
 }
 
+/// What is in no account of calls and changes what they say, for people.
+pub(crate) fn beside(phase: &PhaseReport) -> String {
+    let mut text = String::new();
+    let PhaseReport { service_drops, forgotten, .. } = *phase;
+    // Writing to a String cannot fail.
+    if service_drops > 0 {
+        let accounts = match phase.who {
+            Who::Callee => ", and are in no account above",
+            Who::Caller => "",
+        };
+        let _ = writeln!(
+            text,
+            "  {service_drops} messages found the queue of the emulated server full: they were DROPPED{accounts}"
+        );
+    }
+    if forgotten > 0 {
+        let _ = writeln!(
+            text,
+            "  {forgotten} calls were FORGOTTEN too early, because there were so many: what came again of them was taken for new"
+        );
+    }
+    text
+}
+
 /// The times from when requests were due, for people.
 pub(crate) fn from_due(phase: &PhaseReport) -> String {
     let mut text = String::new();
@@ -130,7 +155,7 @@ pub(crate) fn from_due(phase: &PhaseReport) -> String {
     for (verb, times) in &phase.meter().from_due {
         let _ = writeln!(
             text,
-            "  {:<8} from due {:>6}  mean {:>9.1?}  p50 {:>9.1?}  p99 {:>9.1?}  max {:>9.1?}",
+            "  {:<8} from due {:>9}  mean {:>9.1?}  p50 {:>9.1?}  p99 {:>9.1?}  max {:>9.1?}",
             verb.as_str(),
             times.count(),
             times.mean(),

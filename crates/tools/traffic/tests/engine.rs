@@ -73,6 +73,8 @@ fn an_emulated_server_carries_what_it_can_and_the_accounts_are_exact() {
     let carried = accounts.carried as f64 / 1_500.0;
     assert!((0.42..0.62).contains(&carried), "{accounts:?}");
     assert_eq!(accounts.unfinished + accounts.lost, phase.service_drops, "{accounts:?}");
+    let text = report.to_text(&strowger_traffic::report::About::default());
+    assert!(text.contains(&format!("{} messages found the queue", phase.service_drops)), "{text}");
 }
 
 #[test]
@@ -337,20 +339,4 @@ fn what_a_run_cannot_do_well_is_said_beforehand() {
     assert!(warned(&options).contains("--register-rate"), "17 minutes for registrations of 15");
     options.register_rate = Some(100.0);
     assert_eq!(warned(&options), "");
-
-    let mut answering = strowger_traffic::options::AnswerOptions {
-        listen: target,
-        workload: workload("proxy-200").expect("built in"),
-        scenario: None,
-        calls: None,
-        time: None,
-        threads: 2,
-        repeats: true,
-        service: None,
-        seed: 7,
-    };
-    let declared = |answering: &strowger_traffic::options::AnswerOptions| answering.plan().expect("a plan").1.declared;
-    assert!(declared(&answering).iter().any(|(_, text)| text.contains("--threads 1")));
-    answering.threads = 1;
-    assert!(declared(&answering).is_empty());
 }

@@ -36,7 +36,7 @@ impl Driver {
         walk: &mut Walk<'_, '_>,
     ) {
         let Some(session) = self.sessions.get(slot) else { return };
-        let (call, to) = (session.call, session.reply_to());
+        let (call, to) = (session.call, if verb == Verb::Cancel { got.from } else { session.reply_to() });
         if verb == Verb::Ack {
             return self.arm(slot);
         }
@@ -117,7 +117,8 @@ impl Driver {
                 let is_well = self.script_of(session).is_some_and(|script| script.ends_cancelled);
                 return self.end(slot, if is_well { Ending::Carried } else { Ending::Refused(487) }, walk);
             }
-            Kind::Request(Verb::Cancel | Verb::Bye) => self.answer_alone(call, (200, "OK"), to, got.head, walk),
+            Kind::Request(Verb::Cancel) => self.answer_alone(call, (200, "OK"), got.from, got.head, walk),
+            Kind::Request(Verb::Bye) => self.answer_alone(call, (200, "OK"), to, got.head, walk),
             Kind::Request(_) => {
                 self.answer_alone(call, (481, "Call/Transaction Does Not Exist"), to, got.head, walk);
             }

@@ -115,6 +115,8 @@ pub struct Setup {
     pub run: u64,
     /// Which of the run's drivers it is.
     pub number: u16,
+    /// Which of those it is that answer at its address.
+    pub share: Share,
     /// What randomness begins with.
     pub seed: u64,
 }
@@ -141,8 +143,31 @@ impl Setup {
             expected: 0,
             run: 1,
             number: 0,
+            share: Share::ALONE,
             seed: 1,
         }
+    }
+}
+
+/// Which of several drivers that answer at one address this is, and how many they are. Each call belongs to one of them, by its
+/// Call-ID, whoever's socket a part of it comes to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// From 0 on.
+    pub index: u32,
+    /// At least one.
+    pub of: u32,
+}
+
+impl Share {
+    /// Who answers alone.
+    pub const ALONE: Self = Self { index: 0, of: 1 };
+
+    /// The other one whose call it is; `None` where it is this one's.
+    #[expect(clippy::cast_possible_truncation, reason = "less than `of`")]
+    const fn elsewhere(self, call: u64) -> Option<u32> {
+        let owner = (call % self.of as u64) as u32;
+        if owner == self.index { None } else { Some(owner) }
     }
 }
 
@@ -361,9 +386,7 @@ impl Driver {
         if self.sessions.len() >= self.setup.max_sessions {
             return Err(Refusal::Sessions);
         }
-        let serial = self.next_serial();
-        let sockets = self.locals.len().max(1) as u64;
-        let mut link = u32::try_from(serial % sockets).unwrap_or(0);
+        let (serial, call, mut link) = self.next_call();
         let local = u16::try_from(link).unwrap_or(0);
         let is_stream = self.setup.transport.is_reliable();
         let owns_link = is_stream && matches!(self.setup.connecting, Connecting::Dialog | Connecting::Transaction);
@@ -371,7 +394,6 @@ impl Driver {
             link = out.connect(self.setup.remote, owns_link).ok_or(Refusal::Connections)?;
         }
         let slot = self.sessions.insert();
-        let call = self.call_hash_of(serial, local);
         let Some(session) = self.sessions.get_mut(slot) else { return Err(Refusal::Sessions) };
         (session.serial, session.call, session.began) = (serial, call, now);
         session.attempt.on_begin(now.saturating_since(due));
@@ -426,6 +448,20 @@ impl Driver {
             if session.flags.is_ours && session.give_up_at != NEVER {
                 let ending = Ending::Failed(Failure::Connection);
                 self.end(slot, ending, &mut Walk { now, out: &mut *out, last: None });
+            }
+        }
+    }
+
+    /// The number of the next session that this end begins, the hash of its Call-ID, and its socket: answers come to those who
+    /// listen at our address, and the call must be one of this driver's among them.
+    fn next_call(&mut self) -> (u64, u64, u32) {
+        let sockets = self.locals.len().max(1) as u64;
+        loop {
+            let serial = self.next_serial();
+            let link = u32::try_from(serial % sockets).unwrap_or(0);
+            let call = self.call_hash_of(serial, u16::try_from(link).unwrap_or(0));
+            if self.setup.share.elsewhere(call).is_none() {
+                return (serial, call, link);
             }
         }
     }

@@ -23,12 +23,15 @@ pub(super) struct Got<'a> {
     /// CSeq.
     pub number: u32,
     pub verb: Verb,
+    /// Where a response to it goes, where it is a request.
+    pub from: (u32, SocketAddr),
     pub head: &'a Head<'a>,
     pub bytes: &'a [u8],
 }
 
 impl Driver {
-    /// A message came. `arrived` is when the kernel had it, `now` when it is handled.
+    /// A message came. `arrived` is when the kernel had it, `now` when it is handled. Where it belongs to a call of another of
+    /// those who answer at this address ([`Setup::share`](super::Setup::share)), nothing is done but to say whose.
     pub fn handle_message(
         &mut self,
         now: Timestamp,
@@ -36,14 +39,14 @@ impl Driver {
         (link, peer): (u32, SocketAddr),
         bytes: &[u8],
         out: &mut dyn Outbox,
-    ) {
+    ) -> Option<u32> {
         let Ok(head) = Head::scan(bytes) else {
             // Empty lines keep bindings of address translators alive.
             if !bytes.iter().all(|byte| matches!(byte, b'\r' | b'\n' | 0)) {
                 self.meter.on_received(Kind::Garbage);
                 self.meter.on_unexpected(bytes);
             }
-            return;
+            return None;
         };
         let kind = match head.start() {
             StartLine::Request { method, .. } => Kind::Request(Verb::of(method)),
@@ -53,21 +56,27 @@ impl Driver {
             (head.first(HeaderName::CallId), head.first(HeaderName::CSeq).and_then(read_cseq))
         else {
             self.meter.on_received(Kind::Garbage);
-            return self.meter.on_unexpected(bytes);
+            self.meter.on_unexpected(bytes);
+            return None;
         };
         let call = self.hash(call_id);
-        let got = Got { kind, number, verb, head: &head, bytes };
-        let is_datagram = !self.setup.transport.is_reliable() && kind != Kind::Request(Verb::Ack);
-        let reply_to = |source| if is_datagram { reply_address(&head, source) } else { source };
+        let owner = self.setup.share.elsewhere(call);
+        if owner.is_some() {
+            return owner;
+        }
+        let answers_by_via =
+            !self.setup.transport.is_reliable() && matches!(kind, Kind::Request(verb) if verb != Verb::Ack);
+        let from = (link, if answers_by_via { reply_address(&head, peer) } else { peer });
+        let got = Got { kind, number, verb, from, head: &head, bytes };
         let slot = self.calls.get(call);
         let mut walk = Walk { now, out, last: Some(&head) };
         match (kind, slot) {
             (Kind::Response(status), Some(slot)) => self.on_response(slot, status, &got, arrived, &mut walk),
-            (Kind::Request(verb), Some(slot)) => self.on_request(slot, verb, (link, reply_to(peer)), &got, &mut walk),
+            (Kind::Request(verb), Some(slot)) => self.on_request(slot, verb, &got, &mut walk),
             (Kind::Request(Verb::Invite), None) if !has_tag(&head) && self.is_over(now, call, number) => {
                 self.meter.repeats_received += 1;
             }
-            (Kind::Request(verb), None) => self.on_new_request(call, verb, (link, reply_to(peer)), &got, &mut walk),
+            (Kind::Request(verb), None) => self.on_new_request(call, verb, &got, &mut walk),
             //= rfc3261#17.1.1.2
             // The ACK to a refusal was lost, or is late.
             (Kind::Response(300..), None)
@@ -79,6 +88,7 @@ impl Driver {
         }
         let out = walk.out;
         self.begin_started(now, out);
+        None
     }
 
     fn on_response(&mut self, slot: u32, status: u16, got: &Got<'_>, arrived: Timestamp, walk: &mut Walk<'_, '_>) {
@@ -187,14 +197,8 @@ impl Driver {
         }
     }
 
-    fn on_request(
-        &mut self,
-        slot: u32,
-        verb: Verb,
-        (link, peer): (u32, SocketAddr),
-        got: &Got<'_>,
-        walk: &mut Walk<'_, '_>,
-    ) {
+    fn on_request(&mut self, slot: u32, verb: Verb, got: &Got<'_>, walk: &mut Walk<'_, '_>) {
+        let (link, peer) = got.from;
         let is_stream = self.setup.transport.is_reliable();
         let Some(session) = self.sessions.get_mut(slot) else { return };
         let is_repeat = got.number == session.got_cseq && verb == session.got_verb;
@@ -213,6 +217,9 @@ impl Driver {
             if got.number == session.got_cseq && session.got_verb == Verb::Invite {
                 (session.resend_at, session.give_up_at) = (NEVER, NEVER);
             }
+        } else if verb == Verb::Cancel {
+            //= rfc3261#18.2.2
+            // What it cancels is answered where that came from, and itself where it came from.
         } else if !(session.flags.is_ours || session.flags.is_routed) {
             // Responses leave by the way that the request came.
             session.peer = peer;
@@ -245,14 +252,8 @@ impl Driver {
     }
 
     /// A request that belongs to no session begins one, or is answered from what it says alone.
-    fn on_new_request(
-        &mut self,
-        call: u64,
-        verb: Verb,
-        (link, peer): (u32, SocketAddr),
-        got: &Got<'_>,
-        walk: &mut Walk<'_, '_>,
-    ) {
+    fn on_new_request(&mut self, call: u64, verb: Verb, got: &Got<'_>, walk: &mut Walk<'_, '_>) {
+        let (link, peer) = got.from;
         let tag = &super::hex(self.tag(call))[..10];
         let to = got.head.first(HeaderName::To).unwrap_or(&[]);
         let is_in_dialog = has_tag(got.head);

@@ -112,7 +112,8 @@ impl Driver {
             Piece::User(UserField::Column(column)) => {
                 out.extend_from_slice(self.setup.users.cell(session.caller, column));
             }
-            Piece::Domain => out.extend_from_slice(self.setup.users.domain.as_bytes()),
+            Piece::Domain(UserField::Callee) => self.setup.users.push_domain(session.callee, out),
+            Piece::Domain(_) => self.setup.users.push_domain(session.caller, out),
             Piece::Service => out.extend_from_slice(self.setup.users.service.as_bytes()),
             Piece::Peer => out.extend_from_slice(dialog::parts(&session.dialog).peer),
             Piece::PeerTag => {

@@ -1,22 +1,13 @@
-//! The sockets of one end on one thread, as the driver's [`Outbox`].
+//! The datagram sockets of one end on one thread, as the driver's [`Outbox`], and what links of both kinds count.
 
 use std::io;
-use std::net::{IpAddr, SocketAddr};
-use std::time::Duration;
+use std::net::SocketAddr;
 
 use mio::{Interest, Registry, Token};
-use strowger_message::{Framed, frame_stream};
-use strowger_net::{
-    BindError, BufferSizes, Cause, Counters, Flush, Moved, PeerError, SendBatch, TcpListener, TcpStream, UdpSocket,
-};
+use strowger_net::{BindError, BufferSizes, Cause, Counters, Flush, PeerError, SendBatch, UdpSocket};
 
 use super::plan::PlanError;
 use crate::driver::Outbox;
-
-/// Room for what is read of a stream at once.
-const READ_BYTES: usize = 64 * 1024;
-/// Bytes that wait to be written on a connection at most; messages beyond are dropped and counted.
-const MAX_UNWRITTEN: usize = 1024 * 1024;
 
 /// What helps where files are exhausted.
 const FILES_REMEDY: &str = "raise the limit (ulimit -n)";
@@ -64,6 +55,10 @@ pub struct LinkCounts {
     pub exhausted: u64,
     /// Those of them that lacked a file.
     pub out_of_files: u64,
+    /// Messages that came to another thread than the one whose call they belong to, and were handed over.
+    pub handed_over: u64,
+    /// Those of them for which there was no room.
+    pub handover_drops: u64,
 }
 
 impl LinkCounts {
@@ -78,6 +73,8 @@ impl LinkCounts {
         self.broken += other.broken;
         self.exhausted += other.exhausted;
         self.out_of_files += other.out_of_files;
+        self.handed_over += other.handed_over;
+        self.handover_drops += other.handover_drops;
     }
 
     /// Which limit of this machine kept connections from being opened, and the remedy; `None` where none did.
@@ -107,6 +104,8 @@ impl LinkCounts {
             broken: self.broken - earlier.broken,
             exhausted: self.exhausted - earlier.exhausted,
             out_of_files: self.out_of_files - earlier.out_of_files,
+            handed_over: self.handed_over - earlier.handed_over,
+            handover_drops: self.handover_drops - earlier.handover_drops,
         }
     }
 }
@@ -244,356 +243,4 @@ impl Outbox for Datagrams {
     }
 
     fn close(&mut self, _: u32) {}
-}
-
-/// Connections, those that were opened and those that were accepted.
-#[derive(Debug)]
-pub(super) struct Streams {
-    listener: Option<TcpListener>,
-    /// A connection waits to be accepted for which there was no file: nothing will tell of it again.
-    is_starved: bool,
-    /// Our addresses, and which is the next to open a connection from.
-    sources: Vec<IpAddr>,
-    next_source: usize,
-    connections: Vec<Option<Connection>>,
-    free: Vec<u32>,
-    /// The shared ones, and which is next.
-    shared: Vec<u32>,
-    next: usize,
-    limit: usize,
-    /// Whether shared ones are opened one after the other as calls begin, not beforehand.
-    opens_late: bool,
-    registry: Registry,
-    token_of: fn(u32) -> Token,
-    dirty: Vec<u32>,
-    /// Those of `dirty` that are flushed just now; the memory is used again.
-    leaving: Vec<u32>,
-    spare: Vec<u8>,
-    buffer: Vec<u8>,
-    counts: LinkCounts,
-}
-
-#[derive(Debug)]
-struct Connection {
-    stream: TcpStream,
-    is_open: bool,
-    is_dirty: bool,
-    is_closing: bool,
-    is_shared: bool,
-    /// Read and not yet framed.
-    input: Vec<u8>,
-    /// Written and not yet taken by the kernel, from `written` on.
-    output: Vec<u8>,
-    written: usize,
-    peer: SocketAddr,
-}
-
-/// What reading a connection gave.
-#[derive(Debug, Default)]
-pub(super) struct Received {
-    /// Messages, one behind the other, and their ends.
-    pub bytes: Vec<u8>,
-    pub ends: Vec<usize>,
-    pub is_closed: bool,
-    pub peer: Option<SocketAddr>,
-}
-
-impl Streams {
-    pub(super) fn new(
-        listener: Option<TcpListener>,
-        sources: &[IpAddr],
-        (limit, opens_late): (usize, bool),
-        registry: Registry,
-        token_of: fn(u32) -> Token,
-    ) -> Result<Self, PlanError> {
-        Ok(Self {
-            listener,
-            is_starved: false,
-            sources: sources.to_vec(),
-            next_source: 0,
-            connections: Vec::new(),
-            free: Vec::new(),
-            shared: Vec::new(),
-            next: 0,
-            limit: limit.max(1),
-            opens_late,
-            registry,
-            token_of,
-            dirty: Vec::new(),
-            leaving: Vec::new(),
-            spare: Vec::new(),
-            buffer: vec![0; READ_BYTES],
-            counts: LinkCounts::default(),
-        })
-    }
-
-    /// Another listener at the same address, for another thread.
-    pub(super) fn sibling_listener(&self) -> Result<Option<TcpListener>, PlanError> {
-        self.listener.as_ref().map(TcpListener::sibling).transpose().map_err(|error| cannot_bind(&error))
-    }
-
-    pub(super) fn address(&self) -> Option<SocketAddr> {
-        self.listener.as_ref().map(TcpListener::local_addr)
-    }
-
-    pub(super) fn register_listener(&mut self, registry: &Registry, token: Token) -> io::Result<()> {
-        match &mut self.listener {
-            Some(listener) => registry.register(listener, token, Interest::READABLE),
-            None => Ok(()),
-        }
-    }
-
-    pub(super) fn accept(&mut self) {
-        while let Some(listener) = &self.listener {
-            match listener.accept() {
-                Ok(Some((stream, peer))) => {
-                    let _ = stream.tune(Duration::from_secs(60));
-                    self.insert(stream, peer, true, false);
-                }
-                Ok(None) => return self.is_starved = false,
-                Err(error) => {
-                    if !std::mem::replace(&mut self.is_starved, true) {
-                        self.counts.exhausted += 1;
-                        self.counts.out_of_files += u64::from(strowger_net::is_out_of_files(&error));
-                    }
-                    return;
-                }
-            }
-        }
-    }
-
-    fn insert(&mut self, mut stream: TcpStream, peer: SocketAddr, is_open: bool, is_shared: bool) -> Option<u32> {
-        let link = match self.free.pop() {
-            Some(link) => link,
-            None => {
-                self.connections.push(None);
-                u32::try_from(self.connections.len() - 1).ok()?
-            }
-        };
-        let interest = Interest::READABLE | Interest::WRITABLE;
-        if self.registry.register(&mut stream, (self.token_of)(link), interest).is_err() {
-            self.free.push(link);
-            return None;
-        }
-        let connection = Connection {
-            stream,
-            is_open,
-            is_dirty: false,
-            is_closing: false,
-            is_shared,
-            input: Vec::new(),
-            output: Vec::new(),
-            written: 0,
-            peer,
-        };
-        if let Some(place) = self.connections.get_mut(link as usize) {
-            *place = Some(connection);
-        }
-        self.counts.connected += 1;
-        Some(link)
-    }
-
-    fn open(&mut self, peer: SocketAddr, is_shared: bool) -> Option<u32> {
-        // One that has no port left may not be the only one.
-        let mut connected = Err(io::ErrorKind::AddrNotAvailable.into());
-        for _ in 0..self.sources.len().max(1) {
-            connected = TcpStream::connect(self.next_source(peer), peer);
-            if !connected.as_ref().is_err_and(is_out_of_ports) {
-                break;
-            }
-        }
-        match connected {
-            Ok(stream) => self.insert(stream, peer, false, is_shared),
-            Err(error) => {
-                let is_of_files = strowger_net::is_out_of_files(&error);
-                if is_of_files || is_out_of_ports(&error) {
-                    self.counts.exhausted += 1;
-                    self.counts.out_of_files += u64::from(is_of_files);
-                } else {
-                    self.counts.broken += 1;
-                }
-                None
-            }
-        }
-    }
-
-    /// The address that the next connection is opened from.
-    fn next_source(&mut self, peer: SocketAddr) -> IpAddr {
-        self.next_source = (self.next_source + 1) % self.sources.len().max(1);
-        let source = self.sources.get(self.next_source).filter(|source| source.is_ipv4() == peer.is_ipv4());
-        source.copied().unwrap_or(match peer {
-            SocketAddr::V4(_) => IpAddr::from([0, 0, 0, 0]),
-            SocketAddr::V6(_) => IpAddr::from([0_u16; 8]),
-        })
-    }
-
-    /// Opens the shared connections.
-    pub(super) fn open_shared(&mut self, peer: SocketAddr) {
-        for _ in 0..if self.opens_late { 0 } else { self.limit } {
-            if let Some(link) = self.open(peer, true) {
-                self.shared.push(link);
-            }
-        }
-    }
-
-    /// Reads what has come on a connection.
-    pub(super) fn read(&mut self, link: u32, received: &mut Received) {
-        received.bytes.clear();
-        received.ends.clear();
-        (received.is_closed, received.peer) = (false, None);
-        let Some(Some(connection)) = self.connections.get_mut(link as usize) else { return };
-        received.peer = Some(connection.peer);
-        if !connection.is_open {
-            match connection.stream.is_connected() {
-                Ok(true) => {
-                    connection.is_open = true;
-                    let _ = connection.stream.tune(Duration::from_secs(60));
-                    if connection.output.len() > connection.written
-                        && !std::mem::replace(&mut connection.is_dirty, true)
-                    {
-                        self.dirty.push(link);
-                    }
-                }
-                Ok(false) => return,
-                Err(_) => {
-                    received.is_closed = true;
-                    self.counts.broken += 1;
-                    return;
-                }
-            }
-        }
-        loop {
-            match connection.stream.read(&mut self.buffer) {
-                Ok(Moved::Bytes(count)) => connection.input.extend_from_slice(self.buffer.get(..count).unwrap_or(&[])),
-                Ok(Moved::Blocked) => break,
-                Ok(Moved::Ended) | Err(_) => {
-                    received.is_closed = true;
-                    break;
-                }
-            }
-        }
-        let mut at = 0;
-        loop {
-            let rest = connection.input.get(at..).unwrap_or(&[]);
-            match frame_stream(rest) {
-                Framed::KeepAlive(count) => at += count,
-                Framed::Message(count) => {
-                    received.bytes.extend_from_slice(rest.get(..count).unwrap_or(&[]));
-                    received.ends.push(received.bytes.len());
-                    self.counts.received += 1;
-                    at += count;
-                }
-                Framed::Incomplete => break,
-                Framed::Broken(_) => {
-                    received.is_closed = true;
-                    break;
-                }
-            }
-        }
-        connection.input.drain(..at);
-        if !connection.is_dirty && connection.output.len() > connection.written {
-            connection.is_dirty = true;
-            self.dirty.push(link);
-        }
-    }
-
-    /// Forgets a connection.
-    pub(super) fn forget(&mut self, link: u32) {
-        let Some(place) = self.connections.get_mut(link as usize) else { return };
-        if let Some(mut connection) = place.take() {
-            let _ = self.registry.deregister(&mut connection.stream);
-            self.free.push(link);
-            if connection.is_shared {
-                self.shared.retain(|other| *other != link);
-            }
-        }
-    }
-
-    pub(super) fn flush(&mut self) {
-        if self.is_starved {
-            self.accept();
-        }
-        std::mem::swap(&mut self.dirty, &mut self.leaving);
-        for index in 0..self.leaving.len() {
-            let Some(link) = self.leaving.get(index).copied() else { break };
-            let Some(Some(connection)) = self.connections.get_mut(link as usize) else { continue };
-            connection.is_dirty = false;
-            if !connection.is_open {
-                continue;
-            }
-            while let Some(rest) = connection.output.get(connection.written..).filter(|rest| !rest.is_empty()) {
-                match connection.stream.write(rest) {
-                    Ok(Moved::Bytes(count)) => connection.written += count,
-                    Ok(Moved::Blocked) => break,
-                    Ok(Moved::Ended) | Err(_) => {
-                        connection.written = connection.output.len();
-                        self.counts.send_failures += 1;
-                    }
-                }
-            }
-            if connection.written == connection.output.len() {
-                connection.output.clear();
-                connection.written = 0;
-                if connection.is_closing {
-                    self.forget(link);
-                }
-            }
-        }
-        self.leaving.clear();
-    }
-
-    pub(super) const fn counts(&self) -> LinkCounts {
-        self.counts
-    }
-}
-
-fn is_out_of_ports(error: &io::Error) -> bool {
-    matches!(error.kind(), io::ErrorKind::AddrNotAvailable | io::ErrorKind::AddrInUse)
-}
-
-impl Outbox for Streams {
-    fn slot(&mut self, _: u32) -> &mut Vec<u8> {
-        // A buffer of its own: templates look at what they have written so far.
-        self.spare.clear();
-        &mut self.spare
-    }
-
-    fn commit(&mut self, link: u32, _: SocketAddr) {
-        match self.connections.get_mut(link as usize) {
-            Some(Some(connection)) if connection.output.len() - connection.written < MAX_UNWRITTEN => {
-                connection.output.drain(..std::mem::take(&mut connection.written));
-                connection.output.extend_from_slice(&self.spare);
-                self.counts.sent += 1;
-                if !std::mem::replace(&mut connection.is_dirty, true) {
-                    self.dirty.push(link);
-                }
-            }
-            _ => self.counts.send_failures += 1,
-        }
-    }
-
-    fn connect(&mut self, peer: SocketAddr, is_own: bool) -> Option<u32> {
-        if is_own {
-            return self.open(peer, false);
-        }
-        if self.shared.is_empty() || (self.opens_late && self.shared.len() < self.limit) {
-            let link = self.open(peer, true)?;
-            self.shared.push(link);
-            return Some(link);
-        }
-        self.next = (self.next + 1) % self.shared.len();
-        self.shared.get(self.next).copied()
-    }
-
-    fn close(&mut self, link: u32) {
-        let Some(Some(connection)) = self.connections.get_mut(link as usize) else { return };
-        if connection.is_shared {
-            return;
-        }
-        if connection.output.len() > connection.written {
-            connection.is_closing = true;
-        } else {
-            self.forget(link);
-        }
-    }
 }

@@ -5,9 +5,11 @@
 //! the number of the phase.
 
 mod habits;
+mod handover;
 mod links;
 mod mix;
 mod plan;
+mod streams;
 mod thread;
 
 use std::net::SocketAddr;
@@ -26,6 +28,7 @@ pub use plan::{Callee, Load, Phase, Plan, PlanError, Side, Who, entropy};
 
 use crate::meter::Meter;
 use crate::metrics::Series;
+use crate::script::Ending;
 use crate::tally::ScriptAccounts;
 use crate::watch::ServerSeries;
 use thread::{Prepared, Worker};
@@ -50,6 +53,8 @@ pub(super) struct Shared {
     begins_at: AtomicU64,
     /// Threads that have done their part of it.
     done: AtomicUsize,
+    /// Calls that were answered in it.
+    answered: AtomicU64,
     /// No more calls are to begin.
     stop: AtomicBool,
     /// End at once.
@@ -161,6 +166,9 @@ pub struct PhaseReport {
     pub cpu: Duration,
     /// Messages that found the emulated server's queue full.
     pub service_drops: u64,
+    /// Calls that were forgotten while copies of their messages might still come, because there were too many: see
+    /// [`Driver::forgotten`].
+    pub forgotten: u64,
     /// How it went over time, at the end that began the sessions.
     pub series: Series,
 }
@@ -181,15 +189,22 @@ impl PhaseReport {
         let late = &self.meter().lateness;
         let (median, p99) = (late.quantile(0.5), late.quantile(0.99));
         if late.count() >= LATE_OF && (median > LATE_AT_MEDIAN || p99 > LATE_AT_P99) {
+            let busy = self.cpu.as_secs_f64() / self.elapsed.as_secs_f64().max(0.001);
             return Some(format!(
-                "calls began late: {median:.1?} at the median, {p99:.1?} at the 99th percentile; use more threads \
-                 (--threads), or another machine"
+                "calls began late: {median:.1?} at the median, {p99:.1?} at the 99th percentile, while it had {busy:.1} processors; \
+                 where it needs as many as it has threads, use more (--threads), and else leave it more of the machine, or use \
+                 another one"
             ));
         }
         if let Some(why) = self.links.exhaustion() {
             return Some(why);
         }
-        let LinkCounts { kernel_drops, send_failures, .. } = self.links;
+        let LinkCounts { kernel_drops, send_failures, handover_drops, .. } = self.links;
+        if handover_drops > 0 {
+            return Some(format!(
+                "{handover_drops} messages were dropped on their way from one thread to another; use fewer threads (--threads)"
+            ));
+        }
         if kernel_drops > 0 {
             return Some(format!(
                 "{kernel_drops} messages were dropped because the generator did not read them in time; use more threads \
@@ -223,6 +238,7 @@ impl Run {
             phase: AtomicUsize::new(0),
             begins_at: AtomicU64::new(u64::MAX),
             done: AtomicUsize::new(0),
+            answered: AtomicU64::new(0),
             stop: AtomicBool::new(false),
             abort: AtomicBool::new(false),
             progress: (0..threads).map(|_| Mutex::default()).collect(),
@@ -234,6 +250,7 @@ impl Run {
             let next = Prepared::open(&plan, index, first)?;
             prepared.push(next);
         }
+        Prepared::connect(&mut prepared, &plan)?;
         Ok(Self { plan, shared, prepared, clock: Clock::start() })
     }
 
@@ -267,6 +284,7 @@ impl Run {
             let at = clock.now() + HEAD_START;
             shared.begins_at.store(at.as_nanos(), Ordering::SeqCst);
             shared.done.store(0, Ordering::SeqCst);
+            shared.answered.store(0, Ordering::SeqCst);
             shared.phase.store(phase, Ordering::SeqCst);
         };
         let workers: Result<Vec<_>, _> = prepared
@@ -369,10 +387,28 @@ fn unprepared(plan: &Plan, phase: usize, progress: &Progress) -> Option<String> 
     let failed = meter.began.sent - meter.began.carried;
     let (ending, _) = meter.failures.iter().max_by_key(|(_, count)| **count)?;
     Some(format!(
-        "{failed} of {} users could not be prepared ({}), most because of: {ending}. Does the server know them, their domain \
-         (--domain) and passwords (--password, --users-file)? Where no one must register, use --callee there",
-        meter.began.sent, what.name
+        "{failed} of {} users could not be prepared ({}), most because of: {ending}{}. Where no one must register, use --callee \
+         there",
+        meter.began.sent,
+        what.name,
+        remedy(*ending)
     ))
+}
+
+/// What may help against an ending, as the rest of a sentence.
+pub(crate) const fn remedy(ending: Ending) -> &'static str {
+    match ending {
+        Ending::Refused(403) => {
+            ". The server may have as many contacts of these users as it keeps, from earlier runs: let them expire, or use \
+             others (--user-pattern); or it does not know their domain (--domain)"
+        }
+        Ending::Refused(401 | 404 | 407) => {
+            ". Does the server know the users, their domain (--domain) and passwords (--password, --users-file)?"
+        }
+        Ending::Refused(480) => ". Nobody may have registered whom the calls were for",
+        Ending::Lost => ". Does the server run, and has it work for so many?",
+        _ => "",
+    }
 }
 
 impl PhaseReport {
@@ -387,6 +423,7 @@ impl PhaseReport {
         self.is_used_up &= other.is_used_up;
         self.cpu += other.cpu;
         self.service_drops += other.service_drops;
+        self.forgotten += other.forgotten;
         self.series.merge(&other.series);
     }
 }

@@ -24,7 +24,7 @@ use strowger_net::{Clock, RecvBatch};
 
 use end::End;
 pub(super) use sockets::Prepared;
-use sockets::{CALLEE_BIT, LISTENER, Links, callee_token, caller_token};
+use sockets::{BELL, CALLEE_BIT, LISTENER, Links, callee_token, caller_token};
 
 use super::habits::Habits;
 use super::links::{LinkCounts, cannot};
@@ -81,6 +81,7 @@ struct Going {
     is_done: bool,
     links_before: LinkCounts,
     drops_before: u64,
+    forgotten_before: u64,
     /// How it went, since it is counted.
     series: Series,
     cpu_before: Duration,
@@ -123,6 +124,8 @@ pub(super) struct Worker {
     /// Moments at which calls should have begun that were begun in this round.
     dues: Vec<Timestamp>,
     published: Timestamp,
+    /// Calls answered that all threads know of.
+    answered: u64,
 }
 
 impl Worker {
@@ -134,7 +137,7 @@ impl Worker {
         clock: Clock,
     ) -> Result<Self, PlanError> {
         let wrong = cannot;
-        let Prepared { poll, caller, callee, mut service } = prepared;
+        let Prepared { poll, caller, callee, mut service, mut post } = prepared;
         let direct = callee.as_ref().and_then(|links| links.addresses().first().copied());
         let remote = plan.remote.or(direct).ok_or_else(|| PlanError("there is nobody to call".to_owned()))?;
         let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::NONBLOCK | TimerfdFlags::CLOEXEC)
@@ -156,8 +159,8 @@ impl Worker {
                     streams.open_shared(remote);
                 }
             }
-            let service = if who == Who::Callee { service.take() } else { None };
-            Ok(End::new(plan, index, who, links, service, (remote, wall_at_zero)))
+            let shared = if who == Who::Callee { (service.take(), post.take()) } else { (None, None) };
+            Ok(End::new(plan, index, who, links, shared, (remote, wall_at_zero)))
         };
         let callee = end(Who::Callee, callee, callee_token)?;
         let caller = end(Who::Caller, caller, caller_token)?;
@@ -175,6 +178,7 @@ impl Worker {
             habits: users::prepare(plan, index),
             dues: Vec::with_capacity(BURST),
             published: Timestamp::ZERO,
+            answered: 0,
         })
     }
 
@@ -212,7 +216,7 @@ impl Worker {
                 self.note_lateness(now, going.as_ref());
             }
             for end in [&mut self.caller, &mut self.callee].into_iter().flatten() {
-                end.links.flush();
+                end.flush();
             }
             if let Some(going) = &mut going {
                 self.look_after(going, now);
@@ -240,6 +244,7 @@ impl Worker {
         for end in [&mut self.caller, &mut self.callee].into_iter().flatten() {
             end.driver.restart_meter();
         }
+        self.answered = 0;
         let habits = self.habits(phase, what, begins);
         Some(Going {
             phase,
@@ -259,6 +264,7 @@ impl Worker {
             is_done: false,
             links_before: self.link_counts(),
             drops_before: self.service_drops(),
+            forgotten_before: self.forgotten(),
             series: Series::default(),
             cpu_before: cpu_time(),
         })
@@ -288,13 +294,17 @@ impl Worker {
                 target = Some(wake);
             }
         }
+        if target.is_some() && self.callee.as_mut().is_some_and(|end| !end.park()) {
+            target = None;
+        }
         let timeout = if target.is_some() { None } else { Some(Duration::ZERO) };
         match self.poll.poll(events, timeout) {
             Ok(()) => {}
             Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
             Err(error) => return Err(error),
         }
-        for event in &*events {
+        self.callee.iter().for_each(End::unpark);
+        for event in events.iter().filter(|event| event.token() != BELL) {
             if event.token() == TIMER {
                 if let Some(target) = target {
                     let late = self.clock.now().saturating_since(target);
@@ -336,7 +346,7 @@ impl Worker {
             end.driver.restart_meter();
         }
         (going.links_before, going.cpu_before) = (self.link_counts(), cpu_time());
-        going.drops_before = self.service_drops();
+        (going.drops_before, going.forgotten_before) = (self.service_drops(), self.forgotten());
     }
 
     /// Begins the sessions that are due.
@@ -410,8 +420,12 @@ impl Worker {
         }
     }
 
-    fn answered(&self) -> u64 {
-        self.callee.as_ref().map_or(0, |end| end.driver.meter().answered.sent)
+    /// The calls that all threads have answered in this phase.
+    fn answered(&mut self) -> u64 {
+        let own = self.meter_of(Who::Callee).answered.sent;
+        let more = own.saturating_sub(self.answered);
+        self.answered = own;
+        self.shared.answered.fetch_add(more, Ordering::Relaxed) + more
     }
 
     fn note_lateness(&mut self, now: Timestamp, going: Option<&Going>) {
@@ -491,13 +505,17 @@ impl Worker {
     fn link_counts(&self) -> LinkCounts {
         let mut sum = LinkCounts::default();
         for end in [&self.caller, &self.callee].into_iter().flatten() {
-            sum.merge(&end.links.counts());
+            sum.merge(&end.counts());
         }
         sum
     }
 
     fn service_drops(&self) -> u64 {
         self.callee.as_ref().and_then(|end| end.service.as_ref()).map_or(0, |service| service.dropped)
+    }
+
+    fn forgotten(&self) -> u64 {
+        [&self.caller, &self.callee].into_iter().flatten().map(|end| end.driver.forgotten()).sum()
     }
 
     /// What one end has counted; of an end that is not here, nothing.
@@ -544,6 +562,7 @@ impl Worker {
             links: links.since(&going.links_before),
             cpu,
             service_drops,
+            forgotten: self.forgotten() - going.forgotten_before,
             series,
         };
         // Nobody listens only where the run has failed already.

@@ -198,7 +198,7 @@ pub(super) fn percentiles(runs: &[Shown<'_>]) -> Option<String> {
         title: "Which latency which share of the calls does not exceed",
         x: Scale::nines(most),
         y: Scale::log(highest(&series)),
-        x_text: |share| format!("{} %", percent_of(share)),
+        x_text: |share| format!("{} %", percent(100.0 * share)),
         y_text: micros,
         series,
         marks: Vec::new(),
@@ -207,15 +207,10 @@ pub(super) fn percentiles(runs: &[Shown<'_>]) -> Option<String> {
     Some(plot.draw())
 }
 
-/// A share in percent, with all its nines.
-fn percent_of(share: f64) -> String {
-    format!("{:.4}", 100.0 * share).trim_end_matches('0').trim_end_matches('.').to_owned()
-}
-
 fn percentile_tips(distribution: &Distribution) -> Tips {
     let points = percentile_points(distribution);
     let pairs = points.chunks(2).filter_map(|pair| match pair {
-        [(from, us), (to, _)] => Some((*from, *to, format!("{} % took {} or less", percent_of(*to), micros(*us)))),
+        [(from, us), (to, _)] => Some((*from, *to, format!("{} % took {} or less", percent(100.0 * to), micros(*us)))),
         _ => None,
     });
     pairs.collect()

@@ -175,6 +175,9 @@ fn warnings(a: &Run, b: &Run) -> Vec<String> {
         if let Some(why) = &run.generator.bottleneck {
             warnings.push(format!("in the {which} run the generator was the bottleneck: {why}"));
         }
+        if let Some(why) = &run.caution {
+            warnings.push(format!("in the {which} run {why}"));
+        }
         if run.was_stopped {
             warnings.push(format!("the {which} run was stopped early"));
         }

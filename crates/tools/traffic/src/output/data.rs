@@ -45,6 +45,9 @@ pub struct Run {
     pub carried_share: f64,
     pub failures: BTreeMap<String, u64>,
     pub answers: Vec<AnswerRow>,
+    pub answers_from_due: Vec<AnswerRow>,
+    pub caution: Option<String>,
+    pub callee: Callee,
     pub messages_sent: BTreeMap<String, u64>,
     pub messages_received: BTreeMap<String, u64>,
     pub repeats_sent: u64,
@@ -188,6 +191,14 @@ pub struct Latency {
     pub max: f64,
 }
 
+/// The called end, where it is here.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "each is what the report names so")]
+pub struct Callee {
+    pub service_drops: u64,
+}
+
 /// What the generator says of itself.
 #[derive(Clone, Debug, Default, Deserialize)]
 #[serde(default)]
@@ -197,6 +208,9 @@ pub struct Generator {
     pub cpu_us_per_call: f64,
     pub kernel_drops: u64,
     pub send_failures: u64,
+    pub handed_over: u64,
+    pub handover_drops: u64,
+    pub forgotten: u64,
     pub was_bottleneck: bool,
     pub bottleneck: Option<String>,
 }

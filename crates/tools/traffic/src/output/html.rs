@@ -62,7 +62,7 @@ pub fn page(run: &Run) -> String {
     }
     page.end(
         "Rates are of the measured phase, behind the warm-up. Times run from when a request was sent first to when the kernel \
-         took its answer; histograms are exact to one percent.",
+         took its answer, or, from due, from when the law of arrivals wanted its call to begin; histograms are exact to one percent.",
     )
 }
 
@@ -106,6 +106,20 @@ pub(super) fn verdict(run: &Run) -> (Tone, String, Vec<String>) {
             micros(row.us.p99),
             micros(row.us.max)
         ));
+    }
+    if let Some(why) = &run.caution {
+        tone = worse(tone);
+        more.push(format!("Caution: {why}."));
+    }
+    if run.callee.service_drops > 0 {
+        tone = worse(tone);
+        let count = grouped(run.callee.service_drops);
+        more.push(format!("{count} messages found the queue of the emulated server full, and were dropped."));
+    }
+    if run.generator.forgotten > 0 {
+        tone = worse(tone);
+        let count = grouped(run.generator.forgotten);
+        more.push(format!("{count} calls were forgotten too early: what came again of them was taken for new."));
     }
     let behind = charts::behind(run);
     if float(behind) > BEHIND_UP_TO * run.offered_per_s {
@@ -263,6 +277,30 @@ mod tests {
             assert!(html.contains(wanted), "{wanted}");
         }
         assert!(html.contains("<pre>OPTIONS sip:x SIP/2.0\nCSeq: none</pre>"));
+    }
+
+    #[test]
+    fn what_flatters_the_server_is_said() {
+        let mut report = example(10, 20);
+        let due = serde_json::json!({ "method": "INVITE", "answer": "2xx", "us": { "count": 600, "p99": 9e6 } });
+        report["answers_from_due"] = serde_json::json!([due]);
+        report["caution"] = "calls began 9s late".into();
+        report["callee"] = serde_json::json!({ "service_drops": 221 });
+        report["generator"]["forgotten"] = 12.into();
+        report["generator"]["handed_over"] = 4_711.into();
+        let html = page(&Run::from_json(&report).expect("a report"));
+        elements(&html);
+        for wanted in [
+            "Caution: calls began 9s late.",
+            "INVITE → 2xx, from due</td><td>600",
+            "9 s",
+            "221 messages found the queue",
+            "12 calls were forgotten too early",
+            "4\u{202f}711",
+        ] {
+            assert!(html.contains(wanted), "{wanted}");
+        }
+        assert!(html.contains("verdict fair") || html.contains("verdict bad"), "that is not wholly good");
     }
 
     #[test]

@@ -20,11 +20,12 @@ pub(crate) mod words;
 pub use compare::{Better, Comparison, Row, compare};
 pub use csv::{histograms, intervals};
 pub use data::{
-    AnswerRow, Confidence, Difference, Distribution, Generator, IntervalRow, Intervals, Latency, Machine, MetricRow,
-    Record, Run, RunError, ScriptRow, Server, ServerRow, Transactions,
+    AnswerRow, Callee, Confidence, Difference, Distribution, Generator, IntervalRow, Intervals, Latency, Machine,
+    MetricRow, Record, Run, RunError, ScriptRow, Server, ServerRow, Transactions,
 };
 pub use html::page;
 pub use live::Live;
 pub use parts::Parts;
 pub use sweep::sweep_page;
 pub use versus::page_of_two;
+pub(crate) use words::{percent, percent_of};

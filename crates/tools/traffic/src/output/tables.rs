@@ -87,9 +87,11 @@ pub(super) fn metrics(rows: &[MetricRow]) -> Option<String> {
 }
 
 pub(super) fn answers(run: &Run) -> Option<String> {
-    let rows = run.answers.iter().map(|row| {
+    let sent = run.answers.iter().map(|row| (row, ""));
+    let due = run.answers_from_due.iter().map(|row| (row, ", from due"));
+    let rows = sent.chain(due).map(|(row, from)| {
         let times = [row.us.mean, row.us.p50, row.us.p90, row.us.p99, row.us.p999, row.us.max].map(micros);
-        let mut cells = vec![format!("{} → {}", row.method, row.answer), grouped(row.us.count)];
+        let mut cells = vec![format!("{} → {}{from}", row.method, row.answer), grouped(row.us.count)];
         cells.extend(times);
         cells
     });
@@ -123,7 +125,8 @@ pub(super) fn scripts(run: &Run) -> Option<String> {
         let all = total(run.scripts.iter().filter(|other| other.end == row.end).map(|other| other.sent));
         let share = 100.0 * float(row.sent) / float(all.max(1));
         let counts = [row.sent, row.carried, row.lost, row.failed, row.unfinished].map(grouped);
-        let name = if row.end == row.script { row.script.clone() } else { format!("{}: {}", row.end, row.script) };
+        let name =
+            if row.script.starts_with(&row.end) { row.script.clone() } else { format!("{}: {}", row.end, row.script) };
         let mut cells = vec![name, format!("{} %", percent(share))];
         cells.extend(counts);
         cells
@@ -186,10 +189,17 @@ pub(super) fn generator(run: &Run) -> String {
         ("CPU time a call, all its ends", micros(generator.cpu_us_per_call)),
         ("datagrams it had no room for", grouped(generator.kernel_drops)),
         ("messages it could not send", grouped(generator.send_failures)),
+        ("calls it forgot too early", grouped(generator.forgotten)),
     ];
+    let shared = [
+        ("messages handed over between its threads", grouped(generator.handed_over)),
+        ("messages dropped on that way", grouped(generator.handover_drops)),
+    ];
+    // Only threads that listen at one address do so.
+    let shared = shared.into_iter().filter(|_| generator.handed_over > 0);
     // Who only answers is never late.
     let lateness = lateness.into_iter().filter(|_| late.count > 0);
-    pairs(lateness.chain(rows))
+    pairs(lateness.chain(rows).chain(shared))
 }
 
 /// A sum of what a file says, whatever that is.

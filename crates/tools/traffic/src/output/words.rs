@@ -43,11 +43,19 @@ pub(crate) fn number(value: f64) -> String {
     if part.is_empty() { whole } else { format!("{whole}.{part}") }
 }
 
-/// Percent, where what is missing to a hundred matters.
+/// Percent to four digits, rounded down: what lacks a little to a limit or a hundred is never shown as that.
 pub(crate) fn percent(value: f64) -> String {
-    let text = if value > 99.0 && value < 100.0 { format!("{value:.4}") } else { format!("{value:.2}") };
-    // What rounding would make a hundred is none.
-    let text = if value < 100.0 && text.starts_with("100") { "99.9999".to_owned() } else { text };
+    // What lacks less than a number can say is no less: 100 × 0.9999 is 99.99.
+    let text = format!("{value:.9}");
+    let end = text.find('.').map_or(text.len(), |point| point + 5);
+    text.get(..end).unwrap_or(&text).trim_end_matches('0').trim_end_matches('.').to_owned()
+}
+
+/// As [`percent`], of counts, however large they are.
+pub(crate) fn percent_of(part: u64, all: u64) -> String {
+    let parts = u128::from(part) * 1_000_000 / u128::from(all.max(1));
+    let (whole, rest) = (parts / 10_000, parts % 10_000);
+    let text = format!("{whole}.{rest:04}");
     text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
@@ -113,15 +121,21 @@ mod tests {
             micros(2.5e6),
         ];
         assert_eq!(shown, ["0", "1.5", "42", "10", "1\u{202f}234\u{202f}568", "340 µs", "1 ms", "2.5 s"]);
-        assert_eq!(
-            [percent(100.0), percent(99.9985), percent(99.999_99), percent(33.333)],
-            ["100", "99.9985", "99.9999", "33.33"]
-        );
         assert_eq!([seconds(90.0), seconds(600.0), seconds(9_000.0)], ["90 s", "10 min", "2.5 h"]);
         assert_eq!(
             [bytes(0.0), bytes(51_200.0), bytes(41_943_040.0), bytes(2e10)],
             ["0", "50 KiB", "40 MiB", "18.6 GiB"]
         );
+    }
+
+    #[test]
+    fn shares_are_never_rounded_up() {
+        let shown = [100.0, 99.9985, 99.999_99, 100.0 * 0.9999, 94.999_99, 33.333, 0.0].map(percent);
+        assert_eq!(shown, ["100", "99.9985", "99.9999", "99.99", "94.9999", "33.333", "0"]);
+        let counts =
+            [(10, 10), (999_996, 1_000_000), (u64::MAX - 1, u64::MAX), (99_989_999, 100_000_000), (1, 3), (0, 0)];
+        let shown = counts.map(|(part, all)| percent_of(part, all));
+        assert_eq!(shown, ["100", "99.9996", "99.9999", "99.9899", "33.3333", "0"]);
     }
 
     #[test]

@@ -171,6 +171,9 @@ impl Traced {
             return capture.skipped.add(Reason::NoLines);
         }
         let between = if self.sent { (local, self.peer) } else { (self.peer, local) };
-        capture.push(self.at_us.saturating_mul(1_000), transport, between, &bytes);
+        // A worker stamps what it sends for another with the time at which it last looked, which may be before that came for
+        // which it is sent; the lines are in the order in which it happened, and no stamp is later than that.
+        let before = capture.messages.last().map_or(0, |last| last.at);
+        capture.push(self.at_us.saturating_mul(1_000).max(before), transport, between, &bytes);
     }
 }

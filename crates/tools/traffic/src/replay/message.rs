@@ -48,6 +48,8 @@ pub(super) struct Rewriting<'a> {
     pub names: &'a mut Names,
     /// The domain of all users, where there is to be another one.
     pub domain: Option<&'a str>,
+    /// What stands for the server's address without a port, where there is a server.
+    pub server: Option<&'a str>,
     /// The addresses of this end in the record.
     pub own: &'a [SocketAddr],
     /// The address in the record of whom it spoke with.
@@ -370,7 +372,10 @@ impl Rewriting<'_> {
             parts.push(b":");
             parts.piece(Piece::RemotePort);
         } else if port.is_none() && self.peer.is_some_and(|peer| peer.ip() == ip) {
-            parts.piece(Piece::RemoteIp);
+            match self.server {
+                Some(server) => parts.push(server.as_bytes()),
+                None => parts.piece(Piece::RemoteIp),
+            }
         } else if port.is_none() && self.own.iter().any(|own| own.ip() == ip) {
             parts.piece(Piece::LocalIp);
         } else {

@@ -8,7 +8,6 @@ use std::time::Duration;
 
 use foldhash::fast::FixedState;
 use hashbrown::HashMap;
-use strowger_foundation::Transport;
 use strowger_message::{AuthParams, Head, HeaderName, NameAddr, StartLine, Uri, unquote};
 
 use super::call::{Call, End, calls, user_of};
@@ -20,15 +19,13 @@ use crate::arrival::Arrivals;
 use crate::driver::Connecting;
 use crate::engine::{Callee, Load, Mix, Phase, Plan, PlanError, Side, Who};
 use crate::law::faster;
-use crate::options::{Answering, Target, WARNING, own_address};
+use crate::options::{Answering, Means, NOWHERE, REGISTERING_AT_ONCE, Target, WARNING};
 use crate::population::Users;
 use crate::report::About;
 use crate::script::{Ending, Pattern, Script, ScriptBuilder, ScriptError, Takes, Verb};
 
 /// Calls that are played at most: scripts have numbers of 16 bits, and those that are alike share one.
 pub const MAX_CALLS: usize = 65_000;
-/// Registrations that are on their way at once, on each thread, before the run.
-const REGISTERING_AT_ONCE: usize = 16;
 /// How long a call may take beyond its record: 64·T1, and the patience of the called end.
 const DRAIN: Duration = Duration::from_secs(75);
 
@@ -211,15 +208,8 @@ impl ReplayOptions {
         let distinct = maker.callers.all.len();
         let domain = self.domain.clone().unwrap_or_else(|| self.target_host());
         let rows = maker.rows.into_iter().chain(maker.called);
-        let mut plan = Plan::new(Users::of_rows(&domain, "service", 3, rows), self.seed);
-        plan.transport = self.to.map_or(Transport::Udp, |to| to.transport);
         let plays_callee = self.played == Played::Both && !maker.verbs.is_empty();
-        plan.remote = self.to.filter(|_| !self.goes_straight()).map(|to| to.address);
-        plan.addresses = if self.from.is_empty() { vec![own_address(self.to)?] } else { self.from.clone() };
-        (plan.sockets, plan.threads) = (self.sockets.max(1), self.threads.max(1));
-        (plan.connecting, plan.connections) = (self.connecting, self.connections.max(1));
-        plan.repeats = self.repeats;
-        plan.max_sessions = self.max_sessions.unwrap_or(plan.max_sessions * plan.threads).div_ceil(plan.threads);
+        let mut plan = self.bare_plan(Users::of_rows(&domain, "service", 3, rows))?;
         plan.caller = Some(Side { scripts: maker.callers.all.into(), answers: Vec::new() });
         if plays_callee {
             let answers = maker.verbs.iter().map(|verb| (*verb, 0)).collect();
@@ -274,12 +264,26 @@ impl ReplayOptions {
         Ok((plan, about))
     }
 
+    /// What stands for the recorded server in URIs.
     fn target_host(&self) -> String {
-        match self.to.map(|to| to.address.ip()) {
-            Some(IpAddr::V6(ip)) => format!("[{ip}]"),
-            Some(ip) => ip.to_string(),
-            None => "127.0.0.1".to_owned(),
-        }
+        self.to.map_or_else(|| NOWHERE.to_owned(), |to| to.domain())
+    }
+
+    /// Sockets, threads and limits, and nothing to do yet.
+    fn bare_plan(&self, users: Users) -> Result<Plan, PlanError> {
+        let means = Means {
+            to: self.to,
+            is_straight: self.goes_straight(),
+            from: &self.from,
+            sockets: self.sockets,
+            threads: self.threads,
+            connecting: self.connecting,
+            connections: self.connections,
+            repeats: self.repeats,
+            max_sessions: self.max_sessions,
+            seed: self.seed,
+        };
+        means.plan(users)
     }
 }
 
@@ -440,9 +444,11 @@ impl<'a> Maker<'a> {
     }
 
     fn script(&mut self, end: &End, call: Option<u16>, is_caller: bool) -> Result<Script, ScriptError> {
+        let server = self.options.to.filter(|_| !self.options.goes_straight()).map(|to| to.domain());
         let rewriting = Rewriting {
             names: &mut self.names,
             domain: self.options.domain.as_deref(),
+            server: server.as_deref(),
             own: &end.own,
             peer: end.peer,
             call,

@@ -56,8 +56,8 @@ pub enum Piece {
     BodyLength,
     /// Something of a user.
     User(UserField),
-    /// `[domain]`.
-    Domain,
+    /// `[domain]`: that of the user before it, and else of who calls or registers.
+    Domain(UserField),
     /// `[service]`: the fixed user part of `-s`.
     Service,
     /// `[peer]`: From or To of the other party, with its tag.
@@ -286,6 +286,12 @@ impl Template {
         self.uses_last
     }
 
+    /// Whether it names who is called.
+    #[must_use]
+    pub fn names_callee(&self) -> bool {
+        self.pieces.contains(&Piece::User(UserField::Callee))
+    }
+
     /// Whether it answers a challenge, where there was one.
     #[must_use]
     pub fn has_credentials(&self) -> bool {
@@ -462,7 +468,7 @@ impl Parts {
             "caller" => Piece::User(UserField::Caller),
             "callee" => Piece::User(UserField::Callee),
             "userid" => Piece::User(UserField::Number),
-            "domain" => Piece::Domain,
+            "domain" => Piece::Domain(self.last_user()),
             "service" => Piece::Service,
             "peer" => Piece::Peer,
             "peer_tag_param" => Piece::PeerTag,
@@ -487,6 +493,15 @@ impl Parts {
         };
         self.push(piece);
         Ok(())
+    }
+
+    /// Whose domain comes next, as in `[callee]@[domain]`.
+    fn last_user(&self) -> UserField {
+        let is_behind_name = self.text.get(self.open..) == Some(b"@");
+        match self.pieces.last() {
+            Some(Piece::User(UserField::Callee)) if is_behind_name => UserField::Callee,
+            _ => UserField::Caller,
+        }
     }
 
     fn other_keyword(&mut self, keyword: &str) -> Option<Piece> {
@@ -553,6 +568,19 @@ mod tests {
              Content-Length: 10\r\n\r\nv=0\r\no=x\r\n"
         );
         assert!(matches!(template.pieces.get(template.body), Some(Piece::Text { .. })));
+    }
+
+    #[test]
+    fn a_domain_is_that_of_the_user_before_it() {
+        let text = "INVITE sip:[callee]@[domain] SIP/2.0\nFrom: <sip:[caller]@[domain]>\nTo: <sip:[callee]@[domain]>\nX: [callee] [domain]\n";
+        let template = Template::compile(text).expect("valid");
+        let domains: Vec<_> = template
+            .pieces
+            .iter()
+            .filter_map(|piece| if let Piece::Domain(of) = piece { Some(*of) } else { None })
+            .collect();
+        use UserField::{Callee, Caller};
+        assert_eq!(domains, [Callee, Caller, Callee, Caller]);
     }
 
     #[test]

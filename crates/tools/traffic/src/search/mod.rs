@@ -19,7 +19,6 @@ use climb::Climb;
 pub use places::{callees_at, comes_at};
 pub use report::{Probed, SearchReport};
 pub(crate) use report::{kept_back, processors};
-pub(crate) use rule::percent;
 pub use rule::{Checked, Metric, Rule, RuleError};
 
 /// What is varied.

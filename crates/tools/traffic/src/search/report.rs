@@ -4,11 +4,11 @@ use std::fmt;
 
 use serde_json::{Value, json};
 
-use super::rule::percent;
 use super::{Checked, Found, Metric, Outcome, Over, Probe, Rule, Settings, Verdict};
 use crate::engine::Report;
 use crate::meter::{Answer, Times};
 use crate::metrics::main_verb;
+use crate::output::percent_of;
 use crate::report::per;
 
 /// A probe, and what came of it.
@@ -108,7 +108,7 @@ impl fmt::Display for Probed {
         // Whatever the rules look at: calls that hold them may have failed, and may be slow.
         let shows = |what: fn(Metric) -> bool| self.checks.iter().any(|checked| what(checked.rule.metric()));
         if !shows(|metric| matches!(metric, Metric::Success(_) | Metric::Drops)) && self.sent > 0 {
-            write!(f, ", success {}", percent(per(self.carried, per(self.sent, 1.0))))?;
+            write!(f, ", success {}%", percent_of(self.carried, self.sent))?;
         }
         if let Some(p99) = self.p99.filter(|_| !shows(|metric| metric == P99)) {
             write!(f, ", p99 {}", P99.show(p99))?;

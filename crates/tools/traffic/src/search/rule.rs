@@ -6,6 +6,7 @@ use std::time::Duration;
 use crate::law::parse_time;
 use crate::meter::{Answer, Meter};
 use crate::metrics::main_verb;
+use crate::output::percent;
 use crate::script::Verb;
 
 /// Why a text is no rule; it names the remedy.
@@ -225,7 +226,7 @@ impl Metric {
     #[must_use]
     pub fn show(&self, value: f64) -> String {
         match value {
-            value if self.is_share() => percent(value),
+            value if self.is_share() => format!("{}%", percent(100.0 * value)),
             value if value.is_infinite() => "never".to_owned(),
             value => time(Duration::try_from_secs_f64(value).unwrap_or_default()),
         }
@@ -241,7 +242,7 @@ impl fmt::Display for Metric {
             Self::Drops => f.write_str("drops"),
             Self::Transactions => f.write_str("transactions"),
             Self::Quantile(1.0, verb) => write!(f, "max{}", of(*verb)),
-            Self::Quantile(share, verb) => write!(f, "p{}{}", digits(100.0 * share), of(*verb)),
+            Self::Quantile(share, verb) => write!(f, "p{}{}", percent(100.0 * share), of(*verb)),
             Self::Mean(verb) => write!(f, "mean{}", of(*verb)),
         }
     }
@@ -289,13 +290,6 @@ fn hundredths(digits: &str) -> Option<f64> {
     format!("{digits}e-2").parse().ok().filter(|_| is_plain)
 }
 
-/// A share as percent, where what lacks to a hundred matters: never rounded to it.
-pub(crate) fn percent(share: f64) -> String {
-    let percent = 100.0 * share;
-    let shown = digits(percent);
-    if shown == "100" && share < 1.0 { "99.9999%".to_owned() } else { format!("{shown}%") }
-}
-
 /// A time in the unit that suits it.
 fn time(time: Duration) -> String {
     let text = format!("{time:.3?}");
@@ -303,12 +297,6 @@ fn time(time: Duration) -> String {
     let (number, unit) = (text.get(..unit).unwrap_or_default(), text.get(unit..).unwrap_or_default());
     let number = if number.contains('.') { number.trim_end_matches('0').trim_end_matches('.') } else { number };
     format!("{number}{unit}")
-}
-
-/// Four digits behind the point, without trailing zeros.
-fn digits(value: f64) -> String {
-    let text = format!("{value:.4}");
-    text.trim_end_matches('0').trim_end_matches('.').to_owned()
 }
 
 fn part(part: u64, all: u64) -> Option<f64> {
@@ -507,6 +495,7 @@ mod tests {
 
     #[test]
     fn almost_all_is_not_shown_as_all() {
-        assert_eq!([percent(1.0), percent(0.999_999_99), percent(0.9999)], ["100%", "99.9999%", "99.99%"]);
+        let shown = [1.0, 0.999_999_99, 0.9999].map(|share| Metric::Success(None).show(share));
+        assert_eq!(shown, ["100%", "99.9999%", "99.99%"]);
     }
 }

@@ -5,7 +5,7 @@ use std::fmt::Write as _;
 use serde_json::{Value, json};
 
 use super::{LEVEL, Mean, Point, Sweep};
-use crate::search::percent;
+use crate::output::percent;
 
 /// A sweep, and what it was about.
 #[derive(Clone, Debug)]
@@ -57,7 +57,7 @@ impl std::fmt::Display for PointReport<'_> {
             f,
             "{:>10.1}  {throughput:>20}  {:>9}  {:>12}  {:>12}  {:>12}  {busy:>7}",
             point.offered.mean,
-            point.success.map_or_else(|| "-".to_owned(), |success| percent(success.mean)),
+            point.success.map_or_else(|| "-".to_owned(), |success| format!("{}%", percent(100.0 * success.mean))),
             time(point.latency_mean),
             time(point.latency_p50),
             time(point.latency_p99),

@@ -2,6 +2,7 @@
 
 mod packets;
 mod reading;
+mod tcp;
 mod virtual_time;
 
 use packets::Packets;

@@ -163,6 +163,11 @@ fn a_trace_of_our_server_is_a_capture() {
     assert_eq!(capture.skipped.count(Reason::Malformed), 1);
     let (plan, _) = options(Played::Both).plan_of(&capture).expect("a plan");
     assert!(plan.callee.is_some());
+    // What another worker sent is stamped a little early; what it answers came before it all the same.
+    let early = [line(5_000, false, ALICE, &invite), line(1_000, true, BOB, &invite)].join("\n");
+    let seen = read(early.as_bytes()).messages;
+    let sources: Vec<_> = seen.iter().map(|message| (message.at, message.source.to_string())).collect();
+    assert_eq!(sources, [(5_000_000, ALICE.to_owned()), (5_000_000, "10.0.0.5:5060".to_owned())]);
 }
 
 #[test]

@@ -9,10 +9,15 @@ use strowger_foundation::Timestamp;
 use strowger_net::{Clock, RecvBatch};
 
 use super::sockets::{LISTENER, Links};
-use crate::driver::{Driver, Setup};
-use crate::engine::links::Received;
+use crate::driver::{Driver, Setup, Share};
+use crate::engine::handover::{Errand, Handed, Post};
+use crate::engine::links::LinkCounts;
 use crate::engine::plan::{Plan, Who};
+use crate::engine::streams::Received;
 use crate::service::Service;
+
+/// Messages of other threads that are handled before the sockets are looked after again.
+const MAIL_AT_ONCE: usize = 256;
 
 /// One end: its sessions and its sockets.
 #[derive(Debug)]
@@ -20,6 +25,8 @@ pub(super) struct End {
     pub(super) driver: Driver,
     pub(super) links: Links,
     pub(super) service: Option<Service>,
+    /// The way to the other threads that listen at the same address.
+    post: Option<Post>,
     /// Sockets that have something to read, as far as is known.
     pub(super) readable: Vec<u32>,
     /// Those that are read just now; the memory is used again.
@@ -33,7 +40,7 @@ impl End {
         index: usize,
         who: Who,
         links: Links,
-        service: Option<Service>,
+        (service, post): (Option<Service>, Option<Post>),
         (remote, wall_at_zero): (SocketAddr, Duration),
     ) -> Option<Self> {
         let side = match who {
@@ -59,11 +66,13 @@ impl End {
             expected: plan.expected(),
             run: plan.run,
             number: u16::try_from(index * 2 + usize::from(is_callee)).unwrap_or(u16::MAX),
+            share: post.as_ref().map_or(Share::ALONE, |post| post.share),
             seed: plan.seed,
         };
         let mut driver = Driver::new(setup);
         driver.set_wall(wall_at_zero);
-        Some(Self { driver, links, service, readable: Vec::new(), reading: Vec::new(), received: Received::default() })
+        let (readable, reading, received) = (Vec::new(), Vec::new(), Received::default());
+        Some(Self { driver, links, service, post, readable, reading, received })
     }
 
     /// Reads what has come, a batch of each socket.
@@ -71,54 +80,73 @@ impl End {
         std::mem::swap(&mut self.readable, &mut self.reading);
         for index in 0..self.reading.len() {
             let Some(link) = self.reading.get(index).copied() else { break };
-            match &mut self.links {
-                Links::Udp(datagrams) => {
-                    let Some(socket) = datagrams.sockets.get_mut(link as usize) else { continue };
-                    socket.socket.recv(batch)?;
-                    if batch.is_full() {
-                        self.readable.push(link);
-                    }
-                    if batch.is_empty() {
-                        continue;
-                    }
-                    let pair = clock.pair();
-                    for datagram in batch.iter() {
-                        let arrived = pair.arrival(datagram.arrival);
-                        let from = (link, datagram.peer);
-                        match &mut self.service {
-                            Some(service) if service.applies(datagram.bytes) => {
-                                service.handle_message(arrived, from, datagram.bytes);
-                            }
-                            _ => self.driver.handle_message(pair.monotonic, arrived, from, datagram.bytes, datagrams),
-                        }
-                    }
-                }
-                Links::Tcp(streams) => {
-                    if link == LISTENER {
-                        streams.accept();
-                        continue;
-                    }
-                    let now = clock.now();
-                    streams.read(link, &mut self.received);
-                    let Some(peer) = self.received.peer else { continue };
-                    let mut start = 0;
-                    for end in &self.received.ends {
-                        let bytes = self.received.bytes.get(start..*end).unwrap_or(&[]);
-                        start = *end;
-                        match &mut self.service {
-                            Some(service) if service.applies(bytes) => service.handle_message(now, (link, peer), bytes),
-                            _ => self.driver.handle_message(now, now, (link, peer), bytes, streams.as_mut()),
-                        }
-                    }
-                    if self.received.is_closed {
-                        streams.forget(link);
-                        self.driver.handle_closed(now, link, streams.as_mut());
-                    }
-                }
+            match self.links {
+                Links::Udp(_) => self.read_datagrams(link, batch, clock)?,
+                Links::Tcp(_) => self.read_stream(link, clock.now()),
             }
         }
         self.reading.clear();
         Ok(())
+    }
+
+    fn read_datagrams(&mut self, link: u32, batch: &mut RecvBatch, clock: Clock) -> io::Result<()> {
+        let Links::Udp(datagrams) = &mut self.links else { return Ok(()) };
+        let Some(socket) = datagrams.sockets.get_mut(link as usize) else { return Ok(()) };
+        socket.socket.recv(batch)?;
+        if batch.is_full() {
+            self.readable.push(link);
+        }
+        if batch.is_empty() {
+            return Ok(());
+        }
+        let pair = clock.pair();
+        for datagram in batch.iter() {
+            let arrived = pair.arrival(datagram.arrival);
+            let from = (link, datagram.peer);
+            match &mut self.service {
+                Some(service) if service.applies(datagram.bytes) => {
+                    service.handle_message(arrived, from, datagram.bytes);
+                }
+                _ => {
+                    let owner = self.driver.handle_message(pair.monotonic, arrived, from, datagram.bytes, datagrams);
+                    hand_over(&mut self.post, owner, arrived, from, datagram.bytes);
+                }
+            }
+        }
+        Ok(())
+    }
+
+    fn read_stream(&mut self, link: u32, now: Timestamp) {
+        let Links::Tcp(streams) = &mut self.links else { return };
+        if link == LISTENER {
+            return streams.accept();
+        }
+        // What belongs to others finds no room: the peer waits, and nothing is lost.
+        if self.post.as_ref().is_some_and(Post::is_full) {
+            return self.readable.push(link);
+        }
+        streams.read(link, &mut self.received);
+        let Some(peer) = self.received.peer else { return };
+        let from = (streams.global(link), peer);
+        let mut start = 0;
+        for end in &self.received.ends {
+            let bytes = self.received.bytes.get(start..*end).unwrap_or(&[]);
+            start = *end;
+            match &mut self.service {
+                Some(service) if service.applies(bytes) => service.handle_message(now, from, bytes),
+                _ => {
+                    let owner = self.driver.handle_message(now, now, from, bytes, streams.as_mut());
+                    hand_over(&mut self.post, owner, now, from, bytes);
+                }
+            }
+        }
+        if self.received.is_closed {
+            streams.forget(link);
+            self.driver.handle_closed(now, from.0, streams.as_mut());
+            if let Some(post) = &mut self.post {
+                post.tell_closed(from.0, peer);
+            }
+        }
     }
 
     /// Does what is due.
@@ -126,12 +154,73 @@ impl End {
         if let Some(service) = &mut self.service {
             while let Some(job) = service.poll_done(now) {
                 let from = (job.link, job.peer);
-                self.driver.handle_message(now, now, from, &job.bytes, self.links.outbox());
+                let owner = self.driver.handle_message(now, now, from, &job.bytes, self.links.outbox());
+                hand_over(&mut self.post, owner, now, from, &job.bytes);
                 service.recycle(job);
             }
+        }
+        for _ in 0..MAIL_AT_ONCE {
+            let Some(handed) = self.post.as_mut().and_then(Post::poll) else { break };
+            self.take_over(handed, now);
         }
         if self.driver.poll_timeout().is_some_and(|at| at <= now) {
             self.driver.handle_timeout(now, self.links.outbox());
         }
+    }
+
+    /// Does with what another thread has handed over what it is for.
+    fn take_over(&mut self, handed: Handed, now: Timestamp) {
+        let Handed { errand, link, peer, bytes } = handed;
+        match (errand, &mut self.links) {
+            (Errand::Deliver(arrived), links) => {
+                // It is ours, or would not have come.
+                self.driver.handle_message(now, arrived, (link, peer), &bytes, links.outbox());
+            }
+            (Errand::Send, Links::Tcp(streams)) => streams.send_for_other(link, peer, &bytes),
+            (Errand::Closed, links) => self.driver.handle_closed(now, link, links.outbox()),
+            // Datagrams leave by any socket of the address.
+            (Errand::Send, Links::Udp(_)) => {}
+        }
+    }
+
+    /// Lets everything leave, by our sockets and to the other threads.
+    pub(super) fn flush(&mut self) {
+        self.links.flush();
+        let Some(post) = &mut self.post else { return };
+        if let Links::Tcp(streams) = &mut self.links {
+            for (link, peer, bytes) in streams.away.drain(..) {
+                post.hand_over(link % post.share.of, Handed { errand: Errand::Send, link, peer, bytes });
+            }
+        }
+        post.flush();
+    }
+
+    /// Says that the thread is about to wait; false where it must not.
+    pub(super) fn park(&mut self) -> bool {
+        self.post.as_mut().is_none_or(Post::park)
+    }
+
+    /// Says that it does not wait any more.
+    pub(super) fn unpark(&self) {
+        self.post.iter().for_each(Post::unpark);
+    }
+
+    pub(super) fn counts(&self) -> LinkCounts {
+        let mut counts = self.links.counts();
+        self.post.iter().for_each(|post| counts.merge(&post.counts));
+        counts
+    }
+}
+
+/// Gives a message to the thread that `owner` names, where it names one.
+fn hand_over(
+    post: &mut Option<Post>,
+    owner: Option<u32>,
+    arrived: Timestamp,
+    (link, peer): (u32, SocketAddr),
+    bytes: &[u8],
+) {
+    if let (Some(post), Some(owner)) = (post, owner) {
+        post.hand_over(owner, Handed { errand: Errand::Deliver(arrived), link, peer, bytes: bytes.to_vec() });
     }
 }

@@ -6,12 +6,16 @@ use crate::driver::{Connecting, Outbox};
 use mio::{Poll, Token};
 use strowger_net::TcpListener;
 
-use crate::engine::links::{Datagrams, LinkCounts, Streams, cannot, cannot_bind};
+use crate::engine::handover::{Bell, Post};
+use crate::engine::links::{Datagrams, LinkCounts, cannot, cannot_bind};
 use crate::engine::plan::{Plan, PlanError};
+use crate::engine::streams::Streams;
 use crate::service::Service;
 
 pub(super) const CALLEE_BIT: usize = 1 << 40;
 pub(super) const LISTENER: u32 = u32::MAX;
+/// Another thread has handed something over.
+pub(super) const BELL: Token = Token(usize::MAX - 1);
 
 pub(super) fn caller_token(link: u32) -> Token {
     Token(link as usize)
@@ -65,6 +69,8 @@ pub(in crate::engine) struct Prepared {
     pub(super) callee: Option<Links>,
     /// The server that the called end emulates: one, whatever the number of threads.
     pub(super) service: Option<Service>,
+    /// The way to the other threads that listen at the same address.
+    pub(super) post: Option<Post>,
 }
 
 impl Prepared {
@@ -115,7 +121,23 @@ impl Prepared {
             Some(first) => first.service.as_ref().map(Service::sibling),
             None => callee.service.clone().map(|law| Service::new(law, crate::driver::mix(plan.seed))),
         });
-        Ok(Self { poll, caller, callee, service })
+        Ok(Self { poll, caller, callee, service, post: None })
+    }
+
+    /// Lets threads that listen at one address hand messages to each other.
+    pub(in crate::engine) fn connect(all: &mut [Self], plan: &Plan) -> Result<(), PlanError> {
+        if all.len() < 2 || plan.callee.as_ref().is_none_or(|callee| callee.listen.is_none()) {
+            return Ok(());
+        }
+        let bells: Result<Vec<_>, _> = all.iter().map(|one| Bell::new(one.poll.registry(), BELL)).collect();
+        let posts = Post::of_all(bells.map_err(|error| cannot(&error))?, plan.transport.is_reliable());
+        for (one, post) in all.iter_mut().zip(posts) {
+            if let Some(Links::Tcp(streams)) = &mut one.callee {
+                streams.number_as(post.share);
+            }
+            one.post = Some(post);
+        }
+        Ok(())
     }
 
     pub(in crate::engine) fn callee_addresses(&self) -> Vec<SocketAddr> {

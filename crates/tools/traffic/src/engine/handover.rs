@@ -1,0 +1,263 @@
+//! Messages on their way between threads that listen at one address.
+//!
+//! The kernel chooses by the sender's address whose socket a message comes to, so the parts of one call may come to several
+//! threads: from a proxy that does not stay on the way, over several connections, from a caller with several sockets. Each call
+//! belongs to one thread by its Call-ID ([`Share`]). Whoever has a message of another's call hands it over, and what is to
+//! leave by a connection of another thread goes back to that. Nobody waits: a full queue drops datagrams, and counts them;
+//! what came by a connection is kept, and no more is read of connections until there is room.
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering, fence};
+use std::sync::mpsc::{Receiver, SyncSender, TrySendError, sync_channel};
+
+use mio::{Registry, Token, Waker};
+use strowger_foundation::Timestamp;
+
+use super::links::LinkCounts;
+use crate::driver::Share;
+
+/// Messages that wait for a thread at most.
+const QUEUE: usize = 4_096;
+/// Messages to connections that wait at most behind a full queue; beyond it they are dropped and counted.
+const MAX_KEPT: usize = 65_536;
+
+/// What is to be done with what is handed over.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Errand {
+    /// It belongs to a call of the other thread, and arrived then.
+    Deliver(Timestamp),
+    /// It is to leave by a connection of the other thread.
+    Send,
+    /// The connection is closed.
+    Closed,
+}
+
+/// A message, and where it came from or goes.
+#[derive(Debug)]
+pub(super) struct Handed {
+    pub errand: Errand,
+    pub link: u32,
+    pub peer: SocketAddr,
+    pub bytes: Vec<u8>,
+}
+
+/// What a thread has of the traffic between all.
+#[derive(Debug)]
+pub(super) struct Post {
+    pub share: Share,
+    /// Whether what finds no room is kept: it came by a connection, or goes there.
+    keeps: bool,
+    inbox: Receiver<Handed>,
+    /// The next of the inbox, where it was looked into.
+    next: Option<Handed>,
+    ways: Vec<Way>,
+    bells: Arc<[Bell]>,
+    pub counts: LinkCounts,
+}
+
+/// The way to another thread.
+#[derive(Debug)]
+struct Way {
+    queue: SyncSender<Handed>,
+    kept: VecDeque<Handed>,
+    /// Something was put in since its owner was told.
+    is_fresh: bool,
+}
+
+/// Wakes a thread that waits for the kernel, and costs nothing where it does not.
+#[derive(Debug)]
+pub(super) struct Bell {
+    is_parked: AtomicBool,
+    waker: Waker,
+}
+
+impl Bell {
+    pub(super) fn new(registry: &Registry, token: Token) -> io::Result<Self> {
+        Ok(Self { is_parked: AtomicBool::new(false), waker: Waker::new(registry, token)? })
+    }
+
+    fn ring(&self) {
+        fence(Ordering::SeqCst);
+        if self.is_parked.load(Ordering::Relaxed) && self.is_parked.swap(false, Ordering::Relaxed) {
+            // It wakes by itself some milliseconds later.
+            let _ = self.waker.wake();
+        }
+    }
+}
+
+impl Post {
+    /// The posts of threads with these bells.
+    pub(super) fn of_all(bells: Vec<Bell>, keeps: bool) -> Vec<Self> {
+        let of = u32::try_from(bells.len()).unwrap_or(u32::MAX);
+        let bells: Arc<[Bell]> = bells.into();
+        let (queues, inboxes): (Vec<_>, Vec<_>) = bells.iter().map(|_| sync_channel(QUEUE)).unzip();
+        let way = |queue: &SyncSender<_>| Way { queue: queue.clone(), kept: VecDeque::new(), is_fresh: false };
+        let post = |(index, inbox)| Self {
+            share: Share { index, of },
+            keeps,
+            inbox,
+            next: None,
+            ways: queues.iter().map(way).collect(),
+            bells: Arc::clone(&bells),
+            counts: LinkCounts::default(),
+        };
+        (0..).zip(inboxes).map(post).collect()
+    }
+
+    /// Hands something to the thread `to`.
+    pub(super) fn hand_over(&mut self, to: u32, handed: Handed) {
+        let Some(way) = self.ways.get_mut(to as usize) else { return };
+        self.counts.handed_over += u64::from(matches!(handed.errand, Errand::Deliver(_)));
+        if way.kept.is_empty() {
+            match way.queue.try_send(handed) {
+                Ok(()) => way.is_fresh = true,
+                Err(TrySendError::Full(handed)) => self.keep(to, handed),
+                // That thread has ended, and with it the run.
+                Err(TrySendError::Disconnected(_)) => {}
+            }
+        } else {
+            self.keep(to, handed);
+        }
+    }
+
+    fn keep(&mut self, to: u32, handed: Handed) {
+        let Some(way) = self.ways.get_mut(to as usize) else { return };
+        let has_room = self.keeps && way.kept.len() < MAX_KEPT;
+        // Without this word, the number of a connection that is gone would be taken for that of the next one.
+        if has_room || handed.errand == Errand::Closed {
+            way.kept.push_back(handed);
+        } else {
+            self.counts.handover_drops += 1;
+        }
+    }
+
+    /// Tells all others of a connection of ours that is closed.
+    pub(super) fn tell_closed(&mut self, link: u32, peer: SocketAddr) {
+        let Share { index, of } = self.share;
+        for to in (0..of).filter(|to| *to != index) {
+            self.hand_over(to, Handed { errand: Errand::Closed, link, peer, bytes: Vec::new() });
+        }
+    }
+
+    /// Whether something waits for room: then nothing more is read of connections.
+    pub(super) fn is_full(&self) -> bool {
+        self.ways.iter().any(|way| !way.kept.is_empty())
+    }
+
+    /// Puts in what has been kept, as far as there is room, and wakes those for whom there is something.
+    pub(super) fn flush(&mut self) {
+        for (way, bell) in self.ways.iter_mut().zip(self.bells.iter()) {
+            while let Some(handed) = way.kept.pop_front() {
+                match way.queue.try_send(handed) {
+                    Ok(()) => way.is_fresh = true,
+                    Err(TrySendError::Full(handed)) => {
+                        way.kept.push_front(handed);
+                        break;
+                    }
+                    Err(TrySendError::Disconnected(_)) => {}
+                }
+            }
+            if std::mem::take(&mut way.is_fresh) {
+                bell.ring();
+            }
+        }
+    }
+
+    /// What the others have handed over.
+    pub(super) fn poll(&mut self) -> Option<Handed> {
+        self.next.take().or_else(|| self.inbox.try_recv().ok())
+    }
+
+    /// Whether there is something.
+    pub(super) fn has_mail(&mut self) -> bool {
+        self.next = self.poll();
+        self.next.is_some()
+    }
+
+    /// Says that this thread is about to wait; false where it must not, because something has come or could not leave.
+    pub(super) fn park(&mut self) -> bool {
+        let Some(bell) = self.bells.get(self.share.index as usize) else { return true };
+        bell.is_parked.store(true, Ordering::Relaxed);
+        // Who put something in before this saw it awake and did not ring: hence one more look.
+        fence(Ordering::SeqCst);
+        let may_wait = !self.is_full() && !self.has_mail();
+        if !may_wait {
+            self.unpark();
+        }
+        may_wait
+    }
+
+    /// Says that this thread does not wait any more.
+    pub(super) fn unpark(&self) {
+        if let Some(bell) = self.bells.get(self.share.index as usize) {
+            bell.is_parked.store(false, Ordering::Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use mio::Poll;
+
+    use super::*;
+
+    fn posts(keeps: bool) -> (Vec<Poll>, Vec<Post>) {
+        let polls: Vec<_> = (0..2).map(|_| Poll::new().expect("a poll")).collect();
+        let bells = polls.iter().map(|poll| Bell::new(poll.registry(), Token(7)).expect("a bell")).collect();
+        (polls, Post::of_all(bells, keeps))
+    }
+
+    fn message(link: u32) -> Handed {
+        let errand = Errand::Deliver(Timestamp::from_millis(1));
+        Handed { errand, link, peer: SocketAddr::from(([127, 0, 0, 1], 5060)), bytes: b"x".to_vec() }
+    }
+
+    #[test]
+    fn a_full_queue_drops_datagrams_and_counts_them() {
+        let (_polls, mut posts) = posts(false);
+        (0..QUEUE as u32 + 3).for_each(|link| posts[0].hand_over(1, message(link)));
+        assert_eq!((posts[0].counts.handed_over, posts[0].counts.handover_drops), (QUEUE as u64 + 3, 3));
+        assert!(!posts[0].is_full(), "they do not wait");
+        posts[0].flush();
+        assert_eq!(posts[1].poll().map(|handed| handed.link), Some(0), "the oldest first");
+        posts[0].hand_over(1, message(9));
+        assert_eq!(posts[0].counts.handover_drops, 3, "there is room again");
+    }
+
+    #[test]
+    fn what_came_by_connections_waits_and_stays_in_order() {
+        let (_polls, mut posts) = posts(true);
+        let all = QUEUE as u32 + 100;
+        (0..all).for_each(|link| posts[0].hand_over(1, message(link)));
+        let peer = message(0).peer;
+        posts[0].tell_closed(all, peer);
+        assert!(posts[0].is_full() && !posts[0].park(), "who has something to hand over does not sleep");
+        let mut found = Vec::new();
+        while found.len() <= all as usize {
+            let Some(handed) = posts[1].poll() else {
+                posts[0].flush();
+                continue;
+            };
+            found.push(handed.link);
+        }
+        assert!(found.iter().copied().eq(0..=all) && !posts[0].is_full());
+        assert_eq!(posts[0].counts.handover_drops, 0);
+    }
+
+    #[test]
+    fn who_sleeps_is_woken_and_who_has_mail_does_not_sleep() {
+        let (mut polls, mut posts) = posts(false);
+        assert!(posts[1].park());
+        posts[0].hand_over(1, message(1));
+        posts[0].flush();
+        let mut events = mio::Events::with_capacity(4);
+        polls[1].poll(&mut events, None).expect("it wakes");
+        assert!(events.iter().any(|event| event.token() == Token(7)));
+        posts[1].unpark();
+        assert!(!posts[1].park(), "a message waits");
+        assert!(posts[1].poll().is_some() && posts[1].poll().is_none());
+    }
+}
