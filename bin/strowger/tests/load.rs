@@ -179,6 +179,7 @@ fn what_cannot_be_done_is_said_with_a_remedy() {
         (&["run", "--to", "udp:[zz]:1"], 2, "udp:HOST:PORT"),
         (&["run", "--service-time", "1ms", "--to", "udp:127.0.0.1:9", "--callee", "there"], 2, "load answer"),
         (&["answer", "--listen", "udp:192.0.2.1:5060"], 2, "--listen"),
+        (&["answer", "--listen", "udp:0.0.0.0:5060"], 2, "callers reach"),
     ] {
         let all: Vec<&str> = ["load"].iter().chain(arguments).copied().collect();
         let ran = folder.run(&all);

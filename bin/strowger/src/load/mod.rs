@@ -52,9 +52,11 @@ pub(crate) enum LoadCommand {
         which the generator was the bottleneck says so and exits 1. Ctrl-C ends it with the report of what was measured.")]
     Run(Box<RunArguments>),
     /// Answers calls
-    #[command(after_help = "Examples:\n  strowger load answer --listen udp:0.0.0.0:5070\n  \
+    #[command(
+        after_help = "Examples:\n  strowger load answer --listen udp:192.0.2.7:5070           the address by which callers reach it\n  \
         strowger load answer --listen 127.0.0.1:5070 --service-time 'exp(mean=1ms)' --servers 2 --queue 100\n\n\
-        It runs until Ctrl-C, --time or --calls ends it, and then reports.")]
+        It runs until Ctrl-C, --time or --calls ends it, and then reports."
+    )]
     Answer(Box<AnswerArguments>),
     /// Finds the highest rate, or the largest number of users, at which rules hold
     #[command(after_help = "Examples:\n  \

@@ -445,6 +445,12 @@ impl AnswerOptions {
     /// Where the workload has nobody who is called.
     pub fn plan(&self) -> Result<(Plan, About), PlanError> {
         let ip = self.listen.address.ip();
+        if ip.is_unspecified() {
+            return Err(PlanError(format!(
+                "{ip} is no address that an answer can say: calls go on to what Contact names. Give the address by which callers reach \
+                 this machine to --listen"
+            )));
+        }
         let (side, users, t1, name, declared) = match &self.scenario {
             Some(files) => {
                 let (scenario, sipp) = files.read(self.listen, self.seed)?;
