@@ -2,7 +2,8 @@
 //!
 //! A [`Plan`] says everything; [`Run::prepare`] opens the sockets, [`Run::go`] runs it and gives the [`Report`]. Each thread
 //! has an end that calls, an end that is called, or both, with sockets of their own, and shares nothing with the others but
-//! the number of the phase.
+//! the number of the phase; only those that listen at one address hand each other what belongs to the other's calls
+//! (`handover`).
 
 mod habits;
 mod handover;

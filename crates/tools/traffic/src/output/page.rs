@@ -111,7 +111,7 @@ impl Page {
 pub(crate) fn pairs<'a>(rows: impl Iterator<Item = (&'a str, String)>) -> String {
     let rows: String =
         rows.map(|(name, value)| format!("<tr><td>{}</td><td>{}</td></tr>", escape(name), escape(&value))).collect();
-    format!("<table>{rows}</table>")
+    format!("<table class=\"pairs\">{rows}</table>")
 }
 
 /// A table with a head; `None` without rows. Cells are text.
