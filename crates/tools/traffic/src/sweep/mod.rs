@@ -127,7 +127,10 @@ impl Measured {
             in_time_per_s,
             throughput,
             processors: processors(report),
-            bottleneck: phase.bottleneck().or_else(|| kept_back(meter.began.refused)),
+            // That calls were late may be the machine's doing; that they were kept back is not.
+            bottleneck: (phase.links.exhaustion())
+                .or_else(|| kept_back(meter.began.refused))
+                .or_else(|| phase.bottleneck()),
         }
     }
 }
