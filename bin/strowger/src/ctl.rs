@@ -8,7 +8,7 @@ use serde_json::json;
 use strowger_control::config::Config;
 use strowger_control::ladder::Ladder;
 use strowger_control::protocol::{
-    Calls, Registrations, Request, Response, Status, TraceEvent, TraceFilter, TraceRequest, Trunk,
+    Calls, Outage, Registrations, Request, Response, Status, TraceEvent, TraceFilter, TraceRequest, Trunk,
 };
 use strowger_control::socket;
 
@@ -65,6 +65,10 @@ fn print_status(status: &Status) -> io::Result<()> {
         let place = if kept.state == store::OK { facts.len() } else { 0 };
         facts.insert(place, ("store", store::shown(kept)));
     }
+    if !status.outages.is_empty() {
+        // So is who does not answer.
+        facts.insert(0, ("no answer", status.outages.iter().map(outage).collect::<Vec<_>>().join("\n")));
+    }
     if !status.trunks.is_empty() {
         facts.push(("trunks", status.trunks.iter().map(trunk).collect::<Vec<_>>().join("\n")));
     }
@@ -75,6 +79,21 @@ fn print_status(status: &Status) -> io::Result<()> {
     }
     facts.push(("counters", counters.join("\n")));
     print_facts(&facts)
+}
+
+/// Who does not answer: `gateway sip:192.0.2.1 of pstn: timeout for 0:02:10, tried last for 0:00:25 more`.
+fn outage(outage: &Outage) -> String {
+    let who = match (&outage.uri, &outage.set, &outage.trunk) {
+        (Some(uri), Some(set), _) => format!("gateway {uri} of {set}"),
+        (Some(uri), None, Some(trunk)) => format!("{uri} of trunk {trunk}"),
+        (Some(uri), None, None) => format!("target {uri}"),
+        (None, ..) => outage.address.clone(),
+    };
+    let next = match outage.avoided_s {
+        Some(left) => format!("tried last for {} more", clock(left)),
+        None => "not tried since".to_owned(),
+    };
+    format!("{who}: {} for {}, {next}", outage.cause, clock(outage.since_s))
 }
 
 /// How the registration at a trunk stands: `carrier: refused (403) for 0:00:12, next try in 0:20:05`.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use strowger_foundation::{Timestamp, Transport};
-use strowger_locate::{CachePolicy, Candidate, Hop, Located, Lookup, Names, Outages, Question};
+use strowger_locate::{CachePolicy, Candidate, Cause, Hop, Located, Lookup, Names, Outages, Question};
 
 /// The system's allocator, which counts what each thread asks of it.
 struct Counting;
@@ -47,7 +47,7 @@ fn a_known_name_and_its_order_allocate_nothing() {
     let candidate = |last| Candidate { rank: 0, priority: 0, weight: 1, hops: [hop(last)].into_iter().collect() };
     let answer = Ok(Arc::new(Located::new((0..4).map(candidate).collect())));
     names.insert(Timestamp::ZERO, &asked, answer, Duration::from_secs(60));
-    outages.mark(Timestamp::ZERO, hop(0), Duration::from_secs(60));
+    outages.mark(Timestamp::ZERO, hop(0), Duration::from_secs(60), Cause::Silent);
     let mut order = smallvec::SmallVec::new();
 
     let before = ALLOCATIONS.get();

@@ -171,7 +171,10 @@ impl Places<'_> {
         if places.len() > 1 && *stateless != Stateless::Always {
             places.sort_by_key(|place| self.is_out(place));
         }
-        Ok(Target { places, q: 1000, changes: route.changes.clone(), trunk: *trunk })
+        let mut target = Target::new(places, 1000);
+        target.changes.clone_from(&route.changes);
+        target.trunk = *trunk;
+        Ok(target)
     }
 
     fn of_target(&self, target: &RouteTarget, request_uri: &SmallVec<[u8; 64]>) -> Result<Found, Status> {
@@ -294,6 +297,12 @@ pub(crate) fn is_from(source: &Flow, flow: &Flow) -> bool {
 /// The flow of a URI of ours whose user is a token that we wrote.
 fn token_of(ring: &KeyRing, uri: &SipUri<'_>) -> Option<Flow> {
     flow_token::verify(ring, uri.user?)
+}
+
+/// The literal address that a URI names, with the transport where it names one.
+pub(crate) fn literal_hop(uri: &SipUri<'_>) -> Option<(SocketAddr, Option<Transport>)> {
+    let named = transport_of(uri)?;
+    Some((literal_address(uri, named.unwrap_or(Transport::Udp))?, named))
 }
 
 /// The literal address that a URI names, as one would send there by `transport`.
