@@ -1,6 +1,7 @@
 //! What the operator calls the places that requests are sent to.
 
 use core::fmt;
+use core::net::IpAddr;
 
 use strowger_foundation::Timestamp;
 use strowger_locate::{Hop, Names, Question};
@@ -74,6 +75,15 @@ impl Snapshot {
             }
         }
         found
+    }
+
+    /// Whether `ip` is where a route may send requests: a gateway's or a target's address.
+    pub(crate) fn is_place(&self, now: Timestamp, names: &Names, ip: IpAddr) -> bool {
+        let targets = self.routes.iter().flat_map(|route| route.action.targets());
+        targets.map(|target| &target.place).any(|place| match place {
+            Place::At { address, .. } => address.ip() == ip,
+            Place::Named(question) => leads_to(now, names, question, |hop| hop.address.ip() == ip),
+        })
     }
 }
 
