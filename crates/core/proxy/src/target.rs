@@ -22,7 +22,7 @@ pub struct Target {
     /// The trunk whose credentials answer a challenge; its id.
     pub trunk: Option<u32>,
     /// One place of several has been tried: the last is then given no more time than the others.
-    pub(crate) is_list: bool,
+    pub is_list: bool,
 }
 
 /// One place where a destination may be.
@@ -97,15 +97,11 @@ impl Reach {
 }
 
 impl Target {
-    /// The destination that is at one of these places.
-    #[must_use]
-    pub fn new(places: SmallVec<[Place; 1]>, q: u16) -> Self {
-        Self { places, q, changes: None, trunk: None, is_list: false }
-    }
-
     /// The destination that is at one place.
     #[must_use]
     pub fn at(place: Place) -> Self {
-        Self::new(SmallVec::from_buf([place]), 1000)
+        let mut places = SmallVec::new();
+        places.push(place);
+        Self { places, q: 1000, ..Self::default() }
     }
 }

@@ -171,10 +171,7 @@ impl Places<'_> {
         if places.len() > 1 && *stateless != Stateless::Always {
             places.sort_by_key(|place| self.is_out(place));
         }
-        let mut target = Target::new(places, 1000);
-        target.changes.clone_from(&route.changes);
-        target.trunk = *trunk;
-        Ok(target)
+        Ok(Target { places, q: 1000, changes: route.changes.clone(), trunk: *trunk, ..Target::default() })
     }
 
     fn of_target(&self, target: &RouteTarget, request_uri: &SmallVec<[u8; 64]>) -> Result<Found, Status> {
