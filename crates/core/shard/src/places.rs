@@ -296,12 +296,6 @@ fn token_of(ring: &KeyRing, uri: &SipUri<'_>) -> Option<Flow> {
     flow_token::verify(ring, uri.user?)
 }
 
-/// The literal address that a URI names, with the transport where it names one.
-pub(crate) fn literal_hop(uri: &SipUri<'_>) -> Option<(SocketAddr, Option<Transport>)> {
-    let named = transport_of(uri)?;
-    Some((literal_address(uri, named.unwrap_or(Transport::Udp))?, named))
-}
-
 /// The literal address that a URI names, as one would send there by `transport`.
 fn literal_address(uri: &SipUri<'_>, transport: Transport) -> Option<SocketAddr> {
     let ip = host_of(uri)?.ip().filter(|ip| is_one_host(*ip))?;
