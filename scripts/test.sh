@@ -33,6 +33,30 @@ elif ! { is_there ip && is_there nft && is_there conntrack; }; then
 fi
 have linphonec || echo "SKIPPED: the tests with linphonec, which is not installed (sudo apt-get install linphone-cli)"
 
+# The instructions of the core's work, by callgrind; the limits stand in the benchmark itself.
+count_instructions() {
+    if ! have valgrind && ! { can_apt && apt_install valgrind; }; then
+        echo "SKIPPED: the instruction counts, for valgrind is not installed (sudo apt-get install valgrind)"
+        return 0
+    fi
+    # The runner has to be of the library's version. It is kept, for it takes minutes to build.
+    version=$(sed -n '/^name = "gungraun-runner"$/{n;s/^version = "\(.*\)"$/\1/p;}' Cargo.lock)
+    tools=$(target_dir)/tools/gungraun-runner-$version
+    if [ ! -x "$tools/bin/gungraun-runner" ]; then
+        say "building gungraun-runner $version into $tools (this once)"
+        log=$(mktemp)
+        if ! cargo install --locked --quiet --root "$tools" --target-dir "$tools/build" \
+            --version "$version" gungraun-runner >"$log" 2>&1; then
+            tail -n 20 "$log"
+            rm -rf "$log" "$tools"
+            echo "SKIPPED: the instruction counts, for gungraun-runner $version cannot be built"
+            return 0
+        fi
+        rm -rf "$log" "$tools/build"
+    fi
+    PATH="$(cd "$tools/bin" && pwd):$PATH" cargo bench --locked -p strowger-shard --bench instructions
+}
+
 # RFC 4475's messages are not part of this repository.
 if [ -z "${STROWGER_CORPUS:-}" ] && [ -d ../shared/corpus ]; then
     STROWGER_CORPUS=$(cd ../shared/corpus && pwd)
@@ -54,5 +78,7 @@ else
 fi
 say "the server"
 cargo build --locked --bin strowger
+say "instructions of the core's work"
+count_instructions
 say "tests"
 cargo test --locked --workspace

@@ -1,32 +1,12 @@
 //! `bench parse`: what reading a usual INVITE costs.
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::hint::black_box;
-use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Instant;
 
 use clap::{Parser, Subcommand};
+use strowger_allocations::{Counting, allocations};
 use strowger_bench::messages::INVITE;
 use strowger_message::{Message, Peek, Rewrite};
-
-/// The system's allocator, counted.
-struct Counting;
-
-static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
-
-// SAFETY: every call goes to the system's allocator as it came.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -76,7 +56,7 @@ fn forward(message: &Message<'_>, out: &mut Vec<u8>) {
 
 fn report(what: &str, batches: usize, batch: u32, mut work: impl FnMut()) {
     let mut times: Vec<f64> = Vec::with_capacity(batches);
-    let before = ALLOCATIONS.load(Ordering::Relaxed);
+    let before = allocations();
     for _ in 0..batches.max(1) {
         let start = Instant::now();
         for _ in 0..batch {
@@ -84,7 +64,7 @@ fn report(what: &str, batches: usize, batch: u32, mut work: impl FnMut()) {
         }
         times.push(start.elapsed().as_secs_f64() * 1e9 / f64::from(batch));
     }
-    let allocations = ALLOCATIONS.load(Ordering::Relaxed) - before;
+    let allocations = allocations() - before;
     times.sort_by(f64::total_cmp);
     let (median, best) = (times[times.len() / 2], times[0]);
     println!("{what:<26} {median:7.1} ns (best {best:.1})   allocations {allocations}");

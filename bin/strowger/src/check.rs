@@ -165,7 +165,8 @@ fn passwords(config: &Config) -> String {
     }
     let require = list(&auth.require);
     let realm = auth.realm.as_ref().map_or("the domain".to_owned(), ToString::to_string);
-    let mut text = format!("for {require}; realm: {realm}; {}", list(&auth.algorithms));
+    let inside = if auth.in_dialog { ", inside calls too" } else { "" };
+    let mut text = format!("for {require}{inside}; realm: {realm}; {}", list(&auth.algorithms));
     if !auth.trusted.is_empty() {
         text.push_str(&format!("\nnot asked: {}", list(&auth.trusted)));
     }
@@ -177,8 +178,8 @@ fn calls(config: &Config) -> String {
     let stays = if proxy.record_route { "stays on the way of calls" } else { "leaves the way of answered calls" };
     let redirections = if proxy.recurse { "follows redirections" } else { "hands redirections to the caller" };
     let mut text = format!(
-        "ring up to {}, one after the other {} each; the server {stays} and {redirections}\na target that is silent for {} \
-         is given up for the next",
+        "ring up to {}, one after the other {} each; the server {stays} and {redirections}\nof several targets one that is \
+         silent for {} is given up",
         proxy.ring_timeout, proxy.fork_timeout, proxy.failover_timeout
     );
     if !proxy.avoid_for.0.is_zero() {

@@ -8,14 +8,14 @@ use serde_json::json;
 use strowger_control::config::Config;
 use strowger_control::ladder::Ladder;
 use strowger_control::protocol::{
-    Calls, Registrations, Request, Response, Status, TraceEvent, TraceFilter, TraceRequest, Trunk,
+    Calls, Outage, Registrations, Request, Response, Status, TraceEvent, TraceFilter, TraceRequest, Trunk,
 };
 use strowger_control::socket;
 
 use crate::cli::{CtlArguments, CtlCommand, TraceArguments};
 use crate::failure::Failure;
 use crate::table::{print_facts, print_json, print_line, print_table};
-use crate::text::clock;
+use crate::text::{clock, count};
 use crate::{address, store};
 
 /// Columns of a ladder.
@@ -65,6 +65,11 @@ fn print_status(status: &Status) -> io::Result<()> {
         let place = if kept.state == store::OK { facts.len() } else { 0 };
         facts.insert(place, ("store", store::shown(kept)));
     }
+    if !status.outages.is_empty() {
+        // So is who does not answer, unless only callers know them.
+        let (lines, place) = outages(&status.outages);
+        facts.insert(place.min(facts.len()), ("no answer", lines));
+    }
     if !status.trunks.is_empty() {
         facts.push(("trunks", status.trunks.iter().map(trunk).collect::<Vec<_>>().join("\n")));
     }
@@ -75,6 +80,32 @@ fn print_status(status: &Status) -> io::Result<()> {
     }
     facts.push(("counters", counters.join("\n")));
     print_facts(&facts)
+}
+
+/// Who does not answer, and the place of that among the facts. Callers may have named many; those are counted.
+fn outages(all: &[Outage]) -> (String, usize) {
+    let mut lines: Vec<String> = all.iter().filter(|outage| outage.uri.is_some()).map(outage).collect();
+    let place = if lines.is_empty() { usize::MAX } else { 0 };
+    let others = u64::try_from(all.len() - lines.len()).unwrap_or(u64::MAX);
+    if others > 0 {
+        lines.push(format!("{} that callers have named", count(others, "address")));
+    }
+    (lines.join("\n"), place)
+}
+
+/// Who does not answer: `gateway sip:192.0.2.1 of pstn: timeout for 0:02:10, tried last for 0:00:25 more`.
+fn outage(outage: &Outage) -> String {
+    let who = match (&outage.uri, &outage.set, &outage.trunk) {
+        (Some(uri), Some(set), _) => format!("gateway {uri} of {set}"),
+        (Some(uri), None, Some(trunk)) => format!("{uri} of trunk {trunk}"),
+        (Some(uri), None, None) => format!("target {uri}"),
+        (None, ..) => outage.address.clone(),
+    };
+    let next = match outage.avoided_s {
+        Some(left) => format!("tried last for {} more", clock(left)),
+        None => "not tried since".to_owned(),
+    };
+    format!("{who}: {} for {}, {next}", outage.cause, clock(outage.since_s))
 }
 
 /// How the registration at a trunk stands: `carrier: refused (403) for 0:00:12, next try in 0:20:05`.

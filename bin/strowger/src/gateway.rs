@@ -5,11 +5,14 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 use strowger_control::config::Config;
 use strowger_control::config::values::{StoreUrl, Target, TargetOrSet};
+use strowger_control::protocol::{Outage, Request, Response};
+use strowger_control::socket;
 use strowger_store::{GatewayChange, ListedGateway, NewGateway, UserStore};
 
 use crate::cli::{GatewayArguments, GatewayCommand, Member};
 use crate::failure::Failure;
 use crate::table::{print_json, print_line, print_table};
+use crate::text::clock;
 
 pub(crate) fn run(file: Option<&Path>, arguments: GatewayArguments) -> Result<(), Failure> {
     let (config, _) = Config::load(file)?;
@@ -102,24 +105,50 @@ impl Gateways {
 
     fn list(&self, set: Option<&str>) -> Result<(), Failure> {
         let gateways = self.open()?.list_gateways(set)?;
+        let outages = self.outages();
+        let outage_of = |gateway: &ListedGateway| {
+            let is_it = |outage: &&Outage| {
+                outage.set.as_ref() == Some(&gateway.set) && outage.uri.as_ref() == Some(&gateway.uri)
+            };
+            outages.iter().flatten().find(is_it)
+        };
         if self.json {
-            let rows: Vec<_> = gateways.iter().map(in_json).collect();
+            let row = |gateway: &ListedGateway| {
+                let mut row = in_json(gateway);
+                if outages.is_some() {
+                    row["outage"] = json!(outage_of(gateway));
+                }
+                row
+            };
+            let rows: Vec<_> = gateways.iter().map(row).collect();
             return Ok(print_json(&json!({ "gateways": rows }))?);
         }
         let row = |gateway: ListedGateway| {
-            let state = if gateway.enabled { "enabled" } else { "disabled" };
+            let state = match outage_of(&gateway) {
+                _ if !gateway.enabled => "disabled".to_owned(),
+                Some(outage) => format!("no answer ({}) {}", outage.cause, clock(outage.since_s)),
+                None => "enabled".to_owned(),
+            };
             [
                 gateway.set,
                 gateway.uri,
                 gateway.priority.to_string(),
                 gateway.weight.to_string(),
                 gateway.capacity.map_or_else(|| "-".to_owned(), |calls| calls.to_string()),
-                state.to_owned(),
+                state,
                 gateway.description,
             ]
         };
         let rows: Vec<_> = gateways.into_iter().map(row).collect();
         Ok(print_table(["SET", "URI", "PRIORITY", "WEIGHT", "CAPACITY", "STATE", "NOTE"], &rows)?)
+    }
+
+    /// Who does not answer, as a server says that runs on this database; `None` where none runs.
+    fn outages(&self) -> Option<Vec<Outage>> {
+        match socket::ask(&self.config.control_socket(), &Request::Status) {
+            Ok(Response::Status(status)) => Some(status.outages),
+            _ => None,
+        }
     }
 
     /// A set that no route names is easily a mistyped one.

@@ -6,9 +6,12 @@ use std::sync::mpsc::Receiver;
 use std::time::{Duration, Instant};
 
 use crate::cdr::Cdr;
-use strowger_control::config::{Format, Level, Log};
+use crate::status;
+use crate::text::clock;
+use strowger_control::config::{Format, Level, Log, Span};
+use strowger_locate::{Cause, Hop};
 use strowger_message::lossy;
-use strowger_shard::Event;
+use strowger_shard::{Event, PlaceName};
 use strowger_trunk::{State, Status};
 use strowger_worker::PanicReport;
 use tracing::level_filters::LevelFilter;
@@ -57,6 +60,29 @@ fn account(trunk: &str, status: &Status) {
     }
 }
 
+/// `gateway sip:192.0.2.1 of pstn does not answer (timeout); tried last for 30s`.
+fn outage(hop: &Hop, names: &[PlaceName], cause: Cause, avoided_for: Duration) {
+    let (who, why) = (named(hop, names), status::cause(hop.transport, cause));
+    let last = if avoided_for.is_zero() { String::new() } else { format!("; tried last for {}", Span(avoided_for)) };
+    if names.is_empty() {
+        tracing::info!("{who} does not answer ({why}){last}");
+    } else {
+        tracing::warn!("{who} does not answer ({why}){last}");
+    }
+}
+
+/// What the operator calls it, with the address where that is not in its URI.
+fn named(hop: &Hop, names: &[PlaceName]) -> String {
+    let address = status::hop(hop);
+    match names {
+        [] => address,
+        names => {
+            let names: Vec<String> = names.iter().map(PlaceName::to_string).collect();
+            format!("{} ({address})", names.join(", "))
+        }
+    }
+}
+
 /// A panic that a worker contained.
 pub(crate) fn panic(report: &PanicReport) {
     tracing::error!("a fault in this program was contained; please report it: {report}");
@@ -69,6 +95,12 @@ fn kind(event: &Event) -> &'static str {
         Event::WrongIdentity { .. } => "wrong identities",
         Event::TableFull { .. } => "full tables",
         Event::Account { .. } => "registrations of trunks",
+        // What callers name may be many; it must not silence the operator's own.
+        Event::Outage { names, .. } | Event::Recovery { names, .. } if names.is_empty() => "others that do not answer",
+        Event::Outage { .. } => "gateways that do not answer",
+        Event::Recovery { .. } => "gateways that answer again",
+        Event::TooManyContacts { .. } => "too many contacts",
+        Event::TooManyWaiting { .. } => "too many REGISTERs of an address",
         Event::Call(_) => "calls",
     }
 }
@@ -85,6 +117,16 @@ fn write(event: Event) {
         }
         Event::TableFull { table } => tracing::error!(table, "a table is full: work is refused"),
         Event::Account { trunk, status } => account(&trunk, &status),
+        Event::Outage { hop, names, cause, avoided_for } => outage(&hop, &names, cause, avoided_for),
+        Event::Recovery { hop, names, after } => {
+            tracing::info!("{} answers again, after {}", named(&hop, &names), clock(after.as_secs_f64()));
+        }
+        Event::TooManyContacts { peer, aor, limit } => {
+            tracing::warn!(%peer, aor, limit, "a REGISTER for more contacts than registrar.max_contacts is refused");
+        }
+        Event::TooManyWaiting { peer, aor } => {
+            tracing::warn!(%peer, aor, "a REGISTER is refused, for too many of its address wait for the store");
+        }
         Event::Call(record) => tracing::debug!(reason = record.reason.as_str(), "a call has ended"),
     }
 }

@@ -4,12 +4,12 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use strowger_control::dns::DnsCounts;
-use strowger_control::protocol::{Counters, MAX_LISTED, Registration, Registrations, Status, Trunk};
+use strowger_control::protocol::{Counters, MAX_LISTED, Outage, Registration, Registrations, Status, Trunk};
 use strowger_directory::Directory;
-use strowger_foundation::Timestamp;
-use strowger_locate::{NameCounts, Outages};
+use strowger_foundation::{Timestamp, Transport};
+use strowger_locate::{Cause, Hop, NameCounts, Outages};
 use strowger_message::lossy;
-use strowger_shard::{Listener, Snapshot};
+use strowger_shard::{Listener, Owner, PlaceName, Snapshot};
 use strowger_trunk::State;
 use strowger_worker::{Account, Fleet, SHARDS_PER_WORKER, WorkerStatus};
 
@@ -22,7 +22,7 @@ pub(crate) fn status(fleet: &Fleet, snapshot: &Snapshot, resolver: &Resolver, up
     Status {
         version: env!("CARGO_PKG_VERSION").to_owned(),
         pid: std::process::id(),
-        uptime_s: (uptime.as_secs_f64() * 1000.0).round() / 1000.0,
+        uptime_s: seconds(uptime),
         registrations: wide(now.registrations),
         addresses: wide(fleet.locations().addresses()),
         users: wide(snapshot.directory.users()),
@@ -33,12 +33,12 @@ pub(crate) fn status(fleet: &Fleet, snapshot: &Snapshot, resolver: &Resolver, up
         domains: snapshot.domains.iter().map(|domain| lossy(domain)).collect(),
         store: None,
         trunks: fleet.accounts().into_iter().map(|account| trunk(account, time)).collect(),
+        outages: outages(fleet.outages(), snapshot, resolver, time),
         counters,
     }
 }
 
 fn trunk(Account { trunk, status }: Account, now: Timestamp) -> Trunk {
-    let seconds = |duration: Duration| (duration.as_secs_f64() * 1000.0).round() / 1000.0;
     let state = match status.state {
         State::Registering => "registering",
         State::Registered => "registered",
@@ -55,6 +55,57 @@ fn trunk(Account { trunk, status }: Account, now: Timestamp) -> Trunk {
         last_answer: status.last_answer,
         next_try_s: status.next_try.map(|at| seconds(at - now)),
     }
+}
+
+/// The places that do not answer, under each of their names.
+fn outages(outages: &Outages, snapshot: &Snapshot, resolver: &Resolver, now: Timestamp) -> Vec<Outage> {
+    let mut known = Vec::new();
+    outages.for_each(now, |hop, outage| known.push((*hop, *outage)));
+    let mut found = Vec::new();
+    for (at, outage) in known {
+        let told = |uri: Option<String>, set: Option<String>, trunk: Option<String>| Outage {
+            uri,
+            set,
+            trunk,
+            address: hop(&at),
+            cause: cause(at.transport, outage.cause).to_owned(),
+            since_s: seconds(now - outage.since),
+            avoided_s: (now < outage.until).then(|| seconds(outage.until - now)),
+        };
+        let names = snapshot.names_of(now, &resolver.names, &at);
+        if names.is_empty() {
+            found.push(told(None, None, None));
+        }
+        found.extend(names.into_iter().map(|PlaceName { uri, of }| match of {
+            Owner::Set(set) => told(Some(uri), Some(set), None),
+            Owner::Trunk(trunk) => told(Some(uri), None, Some(trunk)),
+            Owner::Route => told(Some(uri), None, None),
+        }));
+    }
+    // What the operator knows by name comes before what callers have named.
+    found.sort_by(|a, b| {
+        (a.uri.is_none(), &a.set, &a.uri, &a.address).cmp(&(b.uri.is_none(), &b.set, &b.uri, &b.address))
+    });
+    found.truncate(MAX_LISTED);
+    found
+}
+
+/// As `udp:192.0.2.1:5060`.
+pub(crate) fn hop(hop: &Hop) -> String {
+    format!("{}:{}", hop.transport.as_str().to_ascii_lowercase(), hop.address)
+}
+
+pub(crate) const fn cause(transport: Transport, cause: Cause) -> &'static str {
+    match cause {
+        Cause::Silent => "timeout",
+        Cause::Unreachable if transport.is_reliable() => "no connection",
+        Cause::Unreachable => "ICMP",
+        Cause::Refused => "503",
+    }
+}
+
+fn seconds(duration: Duration) -> f64 {
+    (duration.as_secs_f64() * 1000.0).round() / 1000.0
 }
 
 /// Where it listens, by the ids of its listeners.

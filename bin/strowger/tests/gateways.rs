@@ -160,6 +160,65 @@ fn the_next_gateway_takes_the_call_when_the_first_is_dead() {
 }
 
 #[test]
+fn who_does_not_answer_is_told_of_until_it_does() {
+    let (folder, address) = Server::prepare(ROUTE);
+    let (alice, first, second) = (End::new(), End::new(), End::new());
+    add(&folder, &first, &["--priority", "1"]);
+    add(&folder, &second, &["--priority", "2"]);
+    let states = |folder: &Folder| {
+        let rows = folder.run(&["gateway", "list", "--json"]).json();
+        let rows = rows["gateways"].as_array().expect("a list").clone();
+        let state = |row: &serde_json::Value| row.get("outage").map(|outage| outage["cause"].clone());
+        (state(&rows[0]), state(&rows[1]))
+    };
+    assert_eq!(states(&folder), (None, None), "no server runs that would know");
+    let command = folder.command(&["serve"]);
+    let server = Server::started_by(command, folder, address);
+    assert_eq!(states(&server.folder), (Some(json!(null)), Some(json!(null))));
+
+    // Both are silent, and the caller hears so when the second has had its time too.
+    alice.request(&server, "INVITE sip:+431@pstn.example", "", "silent", "1 INVITE", "");
+    let (refused, _) = alice.receive(" 500 ");
+    alice.request(&server, "ACK sip:+431@pstn.example", ";tag=x", "silent", "1 ACK", "");
+    assert!(refused.contains("Call-ID: silent"), "{refused}");
+    let told = |end: &End| {
+        format!("gateway {} of pstn (udp:{}) does not answer (timeout); tried last for 30s", end.uri(), end.address)
+    };
+    server.until("the log tells of both", || {
+        let log = server.log();
+        log.contains(&told(&first)) && log.contains(&told(&second))
+    });
+    let status = server.status();
+    let outages = status["outages"].as_array().expect("a list");
+    assert_eq!(outages.len(), 2, "{status}");
+    for outage in outages {
+        assert_eq!(
+            (&outage["set"], &outage["cause"], &outage["trunk"]),
+            (&json!("pstn"), &json!("timeout"), &json!(null))
+        );
+        assert!(outage["avoided_s"].as_f64().is_some_and(|left| left > 10.0 && left <= 30.0), "{outage}");
+    }
+    let text = server.folder.run(&["ctl", "status"]).ok();
+    let line = format!("gateway {} of pstn: timeout for 0:00:", first.uri());
+    assert!(text.starts_with("no answer") && text.contains(&line) && text.contains(", tried last for 0:00:"), "{text}");
+    assert_eq!(states(&server.folder), (Some(json!("timeout")), Some(json!("timeout"))));
+    let listed = server.folder.run(&["gateway", "list", "pstn"]).ok();
+    assert_eq!(listed.matches("  no answer (timeout) 0:00:").count(), 2, "{listed}");
+
+    while first.glance().is_some() {}
+    assert_eq!(call_reaches(&server, &alice, "busy", &[&first]), 0);
+    server.until("the log tells that it answers", || {
+        server.log().contains(&format!(
+            "gateway {} of pstn (udp:{}) answers again, after 0:00:",
+            first.uri(),
+            first.address
+        ))
+    });
+    assert_eq!(states(&server.folder), (Some(json!(null)), Some(json!("timeout"))));
+    assert_eq!(server.log().matches(" does not answer (").count(), 2, "each once: {}", server.log());
+}
+
+#[test]
 fn a_running_server_learns_of_gateways() {
     let server = server();
     let (alice, first, second) = (End::new(), End::new(), End::new());

@@ -5,9 +5,10 @@ mod common;
 use common::server::Server;
 use serde_json::Value;
 
-/// A server of the domain 127.0.0.1 that knows `count` users and asks for credentials.
+/// A server of the domain 127.0.0.1 that knows `count` users and asks for credentials, inside calls too.
 fn server(count: u32) -> Server {
-    let (folder, address) = Server::prepare("server.domains = [\"127.0.0.1\"]\nauth.realm = \"127.0.0.1\"\n");
+    let (folder, address) =
+        Server::prepare("server.domains = [\"127.0.0.1\"]\nauth.realm = \"127.0.0.1\"\nauth.in_dialog = true\n");
     let open = std::fs::read_to_string(folder.path().join("strowger.toml")).expect("a configuration");
     let asking = open.replace("auth.require = []", "auth.require = [\"REGISTER\", \"INVITE\", \"BYE\"]");
     folder.write("strowger.toml", &asking);
@@ -81,6 +82,9 @@ fn users_of_the_model_are_served() {
     assert!(number(&transactions["REGISTER"]["all"]).abs_diff(2 * of("register")) <= 2, "{transactions}");
     let calls = number(&report["carried"]) + number(&report["unfinished"]);
     assert!(number(&transactions["INVITE"]["all"]).abs_diff(2 * calls) <= 4, "{transactions} {calls}");
+    // And each BYE of who talked, as in the paper.
+    let talked = of("completed") + of("voicemail");
+    assert!(talked > 100 && number(&transactions["BYE"]["all"]).abs_diff(2 * talked) <= 4, "{transactions} {talked}");
     let elapsed = report["elapsed_s"].as_f64().expect("a time");
     assert!((3.9..5.0).contains(&elapsed), "{elapsed} s for 40 minutes at 600 times the speed");
     let declared = &report["declared"];

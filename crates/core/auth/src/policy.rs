@@ -78,6 +78,8 @@ pub struct Policy {
     pub qop: Qop,
     /// The methods that need credentials, in capitals; no method when empty.
     pub require: Vec<Box<[u8]>>,
+    /// Whether those methods need them inside dialogs too, of users of ours.
+    pub in_dialog: bool,
     /// How long a nonce is good for.
     pub nonce_age: Duration,
     /// Sources that need no credentials and whose asserted identity is believed.
@@ -91,6 +93,7 @@ impl Default for Policy {
             algorithms: vec![Algorithm::Md5],
             qop: Qop::Auth,
             require: vec![(*b"REGISTER").into(), (*b"INVITE").into()],
+            in_dialog: false,
             nonce_age: Duration::from_secs(300),
             trusted: Vec::new(),
         }

@@ -1,41 +1,12 @@
 //! What a call costs, by a counting allocator.
-#![allow(unsafe_code, reason = "an allocator that counts cannot be written otherwise")]
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
+use strowger_allocations::{Counting, live};
 use strowger_calls::{Calls, Limits};
 use strowger_foundation::{Flow, ListenerId, TagKey, Timestamp, Transport};
 use strowger_message::Message;
 
-struct Counting;
-
-thread_local! {
-    /// Bytes of this thread; what the test harness does meanwhile on its own is not counted.
-    static LIVE: Cell<usize> = const { Cell::new(0) };
-}
-
-// SAFETY: every call goes to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        LIVE.set(LIVE.get().wrapping_add(layout.size()));
-        // SAFETY: the caller's promise.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        LIVE.set(LIVE.get().wrapping_sub(layout.size()));
-        // SAFETY: the caller's promise.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
-
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
-
-fn live() -> usize {
-    LIVE.get()
-}
 
 fn begin(calls: &mut Calls, number: u32) {
     let invite = format!(

@@ -2,13 +2,13 @@
 
 use core::hash::BuildHasher;
 use core::time::Duration;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use hashbrown::HashTable;
 use strowger_foundation::Timestamp;
 use strowger_foundation::map::{Seeded, seeded};
 
-use crate::{Answer, Failure, Question};
+use crate::{Answer, Failure, Located, Question};
 
 /// Names that are kept at most.
 pub const MAX_NAMES: usize = 65_536;
@@ -107,6 +107,14 @@ impl Names {
             return Lookup::Unknown;
         }
         stripe.lookup(now, question, hash)
+    }
+
+    /// Where `question` leads, as far as that is known; for who only wants to know, and asks nobody.
+    #[must_use]
+    pub fn peek(&self, now: Timestamp, question: &Question) -> Option<Arc<Located>> {
+        let (stripe, hash) = self.stripe_of(question)?;
+        let slot = stripe.slots.get(stripe.find(question, hash)?)?;
+        slot.answer.clone().ok().filter(|_| now < slot.usable_until)
     }
 
     /// Takes what the DNS said to `question`: `answer`, which may be kept for `ttl`.

@@ -1,39 +1,11 @@
 //! What stands on the way of every request allocates nothing: looking a name up, and asking whether a peer is out.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
+use strowger_allocations::{Counting, allocations};
 use strowger_foundation::{Timestamp, Transport};
-use strowger_locate::{CachePolicy, Candidate, Hop, Located, Lookup, Names, Outages, Question};
-
-/// The system's allocator, which counts what each thread asks of it.
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-// SAFETY: every call goes to the system's allocator unchanged; counting allocates nothing.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
+use strowger_locate::{CachePolicy, Candidate, Cause, Hop, Located, Lookup, Names, Outages, Question};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -47,10 +19,10 @@ fn a_known_name_and_its_order_allocate_nothing() {
     let candidate = |last| Candidate { rank: 0, priority: 0, weight: 1, hops: [hop(last)].into_iter().collect() };
     let answer = Ok(Arc::new(Located::new((0..4).map(candidate).collect())));
     names.insert(Timestamp::ZERO, &asked, answer, Duration::from_secs(60));
-    outages.mark(Timestamp::ZERO, hop(0), Duration::from_secs(60));
+    outages.mark(Timestamp::ZERO, hop(0), Duration::from_secs(60), Cause::Silent);
     let mut order = smallvec::SmallVec::new();
 
-    let before = ALLOCATIONS.get();
+    let before = allocations();
     for second in [1, 61, 61] {
         let now = Timestamp::from_millis(second * 1_000);
         let (Lookup::Known(Ok(located)) | Lookup::Stale(Ok(located))) = names.lookup(now, &asked) else {
@@ -59,5 +31,5 @@ fn a_known_name_and_its_order_allocate_nothing() {
         located.order(second, |hop| outages.is_out(now, hop), &mut order);
         assert_eq!(order.len(), 4);
     }
-    assert_eq!(ALLOCATIONS.get() - before, 0);
+    assert_eq!(allocations() - before, 0);
 }

@@ -5,7 +5,7 @@ use core::net::SocketAddr;
 
 use smallvec::SmallVec;
 use strowger_foundation::{Buf, Timestamp};
-use strowger_locate::Hop;
+use strowger_locate::Cause;
 use strowger_message::{HeaderName, Message, NameAddr, Status};
 use strowger_transaction::{ClientId, ServerId};
 
@@ -46,7 +46,9 @@ impl Proxy {
             return;
         }
         if status == Status::SERVICE_UNAVAILABLE {
-            self.avoid(now, flow, reach);
+            self.avoid(now, flow, reach, Cause::Refused);
+        } else {
+            self.on_answer(now, flow);
         }
         let replaced = may_go_on && counted == status && self.try_otherwise(now, index, client, message, status, guide);
         if !replaced {
@@ -73,9 +75,7 @@ impl Proxy {
             self.mark_answered(index);
             self.pass_up(now, server, status, message);
         }
-        if let Some(flow) = flow {
-            self.outages.clear(&Hop { transport: flow.transport, address: flow.peer });
-        }
+        self.on_answer(now, flow);
         self.forget_request(index);
         self.cancel_pending(now, index);
     }

@@ -56,6 +56,11 @@ pub(crate) struct Branch {
 }
 
 impl Branch {
+    /// Whether it is still waited for as one of several places that many requests share.
+    pub(crate) fn is_one_of_several(&self) -> bool {
+        self.reach.is_shared() && matches!(self.timer, Some((_, Wait::Life)))
+    }
+
     /// What the caller is told where the branch's peer cannot be reached.
     pub(crate) fn lost(&self) -> Status {
         self.reach.lost()

@@ -8,12 +8,12 @@ use std::sync::Arc;
 use slab::Slab;
 use smallvec::SmallVec;
 use strowger_foundation::{Buf, ConnId, Flow, KeyRing, ShardId, TagKey, TimerWheel, Timestamp, Wakeup};
-use strowger_locate::{Hop, Outages, QueryId, Question};
+use strowger_locate::{Cause, Hop, Outages, QueryId, Question};
 use strowger_message::{Message, Method, Status};
 use strowger_transaction::{ClientId, Event, ResponseVerdict, ServerId, Transactions};
 
 use crate::branch::{Branch as BranchTag, Owner};
-use crate::context::{Best, Context, Progress, Wait};
+use crate::context::{Best, Branch, Context, Progress, Wait};
 use crate::fork::Asked;
 use crate::forward;
 use crate::listener::Listeners;
@@ -84,6 +84,27 @@ pub struct CallProgress {
     pub from: Option<SocketAddr>,
 }
 
+/// A change of what is known of a place that many requests are sent to. Of all shards one learns of each.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum News {
+    /// It does not answer, and is tried after others.
+    Out {
+        /// Which.
+        hop: Hop,
+        /// How that was found.
+        cause: Cause,
+        /// How long it is tried after others; it is not avoided at all where that is nothing.
+        avoided_for: Duration,
+    },
+    /// It has answered again.
+    Back {
+        /// Which.
+        hop: Hop,
+        /// How long it had not.
+        after: Duration,
+    },
+}
+
 /// What [`Proxy::handle_response`] did not deal with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Handled {
@@ -126,6 +147,7 @@ pub struct Proxy {
     pub(crate) next_question: u32,
     pub(crate) questions: VecDeque<(QueryId, Question)>,
     pub(crate) progress: VecDeque<CallProgress>,
+    pub(crate) news: VecDeque<News>,
     /// Users of own requests whose transaction ended without an answer.
     pub(crate) failed: VecDeque<u32>,
 }
@@ -151,6 +173,7 @@ impl Proxy {
             next_question: 0,
             questions: VecDeque::new(),
             progress: VecDeque::new(),
+            news: VecDeque::new(),
             failed: VecDeque::new(),
         }
     }
@@ -308,13 +331,13 @@ impl Proxy {
         }
         // Without any provisional response it is as if 408 had come; whatever still comes is cancelled.
         branch.cancel_wanted = true;
-        self.on_branch_failed(now, index, client, Status::REQUEST_TIMEOUT);
+        self.fail_branch(now, index, client, Status::REQUEST_TIMEOUT);
     }
 
     /// The time of a step is over: the next one begins at once, also where the phone that rang does not answer its CANCEL.
     fn on_step_over(&mut self, now: Timestamp, index: u32, client: ClientId) {
         self.on_rang_out(now, index, client);
-        self.on_branch_failed(now, index, client, Status::REQUEST_TIMEOUT);
+        self.fail_branch(now, index, client, Status::REQUEST_TIMEOUT);
     }
 
     /// A hint that datagrams do not reach `peer`.
@@ -361,6 +384,11 @@ impl Proxy {
         self.progress.pop_front()
     }
 
+    /// Takes one change of what is known of others.
+    pub fn poll_news(&mut self) -> Option<News> {
+        self.news.pop_front()
+    }
+
     /// Takes one request of the server's own that nobody answered: the user that it was sent for.
     pub fn poll_failed(&mut self) -> Option<u32> {
         self.failed.pop_front()
@@ -398,13 +426,20 @@ impl Proxy {
                 }
                 Event::ClientEnded { user, .. } if user >= OWN_USERS => {}
                 Event::ClientTimeout { user, id } => {
-                    self.on_branch_failed(now, user, id, Status::REQUEST_TIMEOUT);
+                    // Where Timer B is the shorter one, it ends the time of one place of several.
+                    let context = self.context(user);
+                    let is_out = context.is_some_and(|context| {
+                        let branch = context.branches.iter().find(|branch| branch.client == id);
+                        context.is_invite && branch.is_some_and(Branch::is_one_of_several)
+                    });
+                    let status = if is_out { Status::SERVICE_UNAVAILABLE } else { Status::REQUEST_TIMEOUT };
+                    self.on_branch_failed(now, user, id, status, Cause::Silent);
                     self.on_ended(user);
                 }
                 Event::ClientFailed { user, id } => {
                     let lost = self.context_mut(user).and_then(|context| context.branch_mut(id));
                     let status = lost.map_or(Status::SERVICE_UNAVAILABLE, |branch| branch.lost());
-                    self.on_branch_failed(now, user, id, status);
+                    self.on_branch_failed(now, user, id, status, Cause::Unreachable);
                     self.on_ended(user);
                 }
                 Event::ClientEnded { user, .. }
@@ -416,17 +451,22 @@ impl Proxy {
         }
     }
 
-    fn on_branch_failed(&mut self, now: Timestamp, index: u32, client: ClientId, status: Status) {
+    fn on_branch_failed(&mut self, now: Timestamp, index: u32, client: ClientId, status: Status, cause: Cause) {
+        let branch = self.context_mut(index).and_then(|context| context.branch_mut(client));
+        if let Some(branch) = branch.filter(|branch| branch.progress == Progress::Pending && !branch.rang_out) {
+            let (flow, reach) = (branch.flow, branch.reach);
+            self.avoid(now, flow, reach, cause);
+        }
+        self.fail_branch(now, index, client, status);
+    }
+
+    /// A branch has come to nothing: another place takes its own, or `status` counts as its answer.
+    pub(crate) fn fail_branch(&mut self, now: Timestamp, index: u32, client: ClientId, status: Status) {
         self.end_timer(index, client);
         let Some(context) = self.context_mut(index) else { return };
         let (is_invite, may_go_on) = (context.is_invite, context.may_go_on());
-        let Some(branch) = context.branch_mut(client) else { return };
-        if branch.progress != Progress::Pending {
+        if context.branch_mut(client).is_none_or(|branch| branch.progress != Progress::Pending) {
             return;
-        }
-        let (flow, reach) = (branch.flow, branch.reach);
-        if !branch.rang_out {
-            self.avoid(now, flow, reach);
         }
         if may_go_on && self.try_elsewhere(now, index, client) {
             return;
@@ -444,9 +484,20 @@ impl Proxy {
     }
 
     /// Tries the place that failed after the others for a while.
-    pub(crate) fn avoid(&self, now: Timestamp, flow: Option<Flow>, reach: Reach) {
-        if let Some(flow) = flow.filter(|_| reach.is_shared()) {
-            self.outages.mark(now, Hop { transport: flow.transport, address: flow.peer }, self.avoid_for);
+    pub(crate) fn avoid(&mut self, now: Timestamp, flow: Option<Flow>, reach: Reach, cause: Cause) {
+        let Some(flow) = flow.filter(|_| reach.is_shared()) else { return };
+        let (hop, avoided_for) = (Hop { transport: flow.transport, address: flow.peer }, self.avoid_for);
+        if self.outages.mark(now, hop, avoided_for, cause) {
+            self.news.push_back(News::Out { hop, cause, avoided_for });
+        }
+    }
+
+    /// What a branch was sent to has answered.
+    pub(crate) fn on_answer(&mut self, now: Timestamp, flow: Option<Flow>) {
+        let Some(flow) = flow else { return };
+        let hop = Hop { transport: flow.transport, address: flow.peer };
+        if let Some(outage) = self.outages.clear(now, &hop) {
+            self.news.push_back(News::Back { hop, after: now - outage.since });
         }
     }
 

@@ -3,7 +3,7 @@
 
 use smallvec::SmallVec;
 use strowger_foundation::{Buf, Flow, ListenerId, Timestamp, Transport};
-use strowger_locate::QueryId;
+use strowger_locate::{Cause, QueryId};
 use strowger_message::{Message, Method, Status};
 use strowger_transaction::{ClientId, Kind, ServerId};
 
@@ -154,21 +154,23 @@ impl Proxy {
         opened
     }
 
-    /// Nothing at all was heard from where a branch was sent, and there is another place.
+    /// Nothing at all was heard from where a branch was sent, which was one place of several.
     //= rfc3263#4.3
     pub(crate) fn on_silence(&mut self, now: Timestamp, index: u32, client: ClientId) {
         let Some(context) = self.context_mut(index).filter(|context| context.may_go_on()) else { return };
+        let is_invite = context.is_invite;
         let Some(branch) = context.branch_mut(client).filter(|branch| branch.progress == Progress::Pending) else {
             return;
         };
         // Should it come to life, it must not ring beside the other.
         branch.cancel_wanted = true;
         let (flow, reach) = (branch.flow, branch.reach);
-        self.avoid(now, flow, reach);
+        self.avoid(now, flow, reach, Cause::Silent);
         self.transactions.stop_retransmitting(client);
-        if !self.try_elsewhere(now, index, client) {
-            self.on_rang_out(now, index, client);
-        }
+        // A dead place is silent, or its network answers for it as often as it likes: the caller is told the same.
+        let is_out = is_invite && reach.is_shared();
+        let status = if is_out { Status::SERVICE_UNAVAILABLE } else { Status::REQUEST_TIMEOUT };
+        self.fail_branch(now, index, client, status);
     }
 
     /// Who asked `query`: a number that all requests of its call have in common, and the listener from which it would
@@ -254,6 +256,7 @@ impl Proxy {
             return false;
         };
         let place = target.places.remove(0);
+        target.is_list |= !target.places.is_empty();
         match place.to {
             To::Flow(flow) => {
                 let sending = Sending { target, place, flow, breadth, credentials };
@@ -323,7 +326,10 @@ impl Proxy {
         let has_others = !target.places.is_empty();
         let more_steps = self.context(index).and_then(|c| c.later.as_ref()).is_some_and(|l| !l.targets.is_empty());
         let times = forwarding.times;
-        let wait = match (has_others, is_invite) {
+        // The last of several gets no more time than the others, for the caller has waited for those. Where there is only
+        // one, repeating the request is all that can be done, and Timer B says for how long.
+        let is_last = is_invite && target.is_list && place.reach.is_shared();
+        let wait = match (has_others || is_last, is_invite) {
             (true, _) => Some((times.failover_timeout, Wait::Life)),
             (false, true) if more_steps => Some((times.fork_timeout.min(times.ring_timeout), Wait::Step)),
             (false, true) => Some((times.ring_timeout, Wait::Ring)),

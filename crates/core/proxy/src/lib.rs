@@ -30,7 +30,7 @@ mod recipe;
 pub mod routing;
 mod target;
 
-pub use engine::{CallProgress, Counters, Guide, Handled, NO_CONTEXT, OWN_USERS, Proxy, ProxyConfig};
+pub use engine::{CallProgress, Counters, Guide, Handled, NO_CONTEXT, News, OWN_USERS, Proxy, ProxyConfig};
 pub use fork::MAX_QUESTIONS;
 pub use listener::{Listener, Listeners};
 pub use policy::{

@@ -21,6 +21,8 @@ pub struct Target {
     pub changes: Option<Arc<Changes>>,
     /// The trunk whose credentials answer a challenge; its id.
     pub trunk: Option<u32>,
+    /// One place of several has been tried: the last is then given no more time than the others.
+    pub is_list: bool,
 }
 
 /// One place where a destination may be.
@@ -100,6 +102,6 @@ impl Target {
     pub fn at(place: Place) -> Self {
         let mut places = SmallVec::new();
         places.push(place);
-        Self { places, q: 1000, changes: None, trunk: None }
+        Self { places, q: 1000, ..Self::default() }
     }
 }

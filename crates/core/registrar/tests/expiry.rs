@@ -1,36 +1,10 @@
 //! A million bindings that all end within one minute: no step does much, all of them go in time, and the memory is given back.
-#![allow(unsafe_code, reason = "an allocator that counts cannot be written otherwise")]
-
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 
 use smallvec::SmallVec;
+use strowger_allocations::{Counting, live, taken};
 use strowger_foundation::{Flow, ListenerId, ShardId, Timestamp, Transport};
 use strowger_message::Uri;
 use strowger_registrar::{ContactUpdate, Locations, Policy, Source, Supported, Update, UpdateKind};
-
-struct Counting;
-
-thread_local! {
-    static LIVE: Cell<usize> = const { Cell::new(0) };
-    static TAKEN: Cell<usize> = const { Cell::new(0) };
-}
-
-// SAFETY: every call goes to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        LIVE.set(LIVE.get().wrapping_add(layout.size()));
-        TAKEN.set(TAKEN.get().wrapping_add(layout.size()));
-        // SAFETY: the caller's promise.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        LIVE.set(LIVE.get().wrapping_sub(layout.size()));
-        // SAFETY: the caller's promise.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -76,27 +50,27 @@ fn register(locations: &Locations, number: u32) -> bool {
 
 #[test]
 fn a_million_end_within_a_minute_in_small_steps() {
-    let before = LIVE.get();
+    let before = live();
     let locations = Locations::new(STRIPES, 1);
     let bindings = (0..BINDINGS).filter(|number| register(&locations, *number)).count();
-    let each = LIVE.get().saturating_sub(before) / bindings;
+    let each = live().saturating_sub(before) / bindings;
     assert!(each <= 250, "{each} B a binding");
 
     let (mut steps, mut worst) = (0usize, 0);
     for shard in (0..STRIPES).map(ShardId) {
         while let Some(now) = locations.next_deadline(shard) {
             assert!(now <= Timestamp::from_millis(BEGIN_MS + 60_000), "everything ends in time");
-            TAKEN.set(0);
+            let before = taken();
             let ended = locations.expire(now, shard, BATCH);
             assert!(ended <= BATCH);
             assert!(ended == 0 || now >= Timestamp::from_millis(BEGIN_MS), "nothing ends early");
-            worst = worst.max(TAKEN.get());
+            worst = worst.max(taken() - before);
             steps += 1;
         }
     }
     assert!(locations.is_empty());
     assert!(worst <= STEP_BYTES, "{worst} B in one step");
     assert!(steps < bindings / 8, "{steps} steps");
-    let kept = LIVE.get().saturating_sub(before);
+    let kept = live().saturating_sub(before);
     assert!(kept < 1024 * 1024, "{kept} B kept");
 }

@@ -1,44 +1,15 @@
 //! What a binding costs, by a counting allocator.
-#![allow(unsafe_code, reason = "an allocator that counts cannot be written otherwise")]
-
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 
 use smallvec::SmallVec;
+use strowger_allocations::{Counting, live};
 use strowger_foundation::{Flow, ListenerId, ShardId, Timestamp, Transport};
 use strowger_message::Uri;
 use strowger_registrar::{ContactUpdate, Locations, Policy, Source, Supported, Update, UpdateKind};
-
-struct Counting;
-
-thread_local! {
-    /// Bytes of this thread; what the test harness does meanwhile on its own is not counted.
-    static LIVE: Cell<usize> = const { Cell::new(0) };
-}
-
-// SAFETY: every call goes to the system's allocator unchanged.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        LIVE.set(LIVE.get().wrapping_add(layout.size()));
-        // SAFETY: the caller's promise.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
-        LIVE.set(LIVE.get().wrapping_sub(layout.size()));
-        // SAFETY: the caller's promise.
-        unsafe { System.dealloc(memory, layout) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
 const STRIPES: u16 = 16;
-
-fn live() -> usize {
-    LIVE.get()
-}
 
 /// Registers user `number` with the reference contact: address of record of 24 bytes, URI of 40.
 fn register(locations: &Locations, number: u32, peer: &str, expires_s: u32) {

@@ -1,8 +1,8 @@
 //! Instructions of a shard for each unit of work, counted by callgrind: the same on every machine, so that limits can be set.
 //!
 //! `cargo bench -p strowger-shard --bench instructions` needs valgrind, and gungraun-runner in the version of Cargo.lock
-//! (`cargo install --locked gungraun-runner`). Each benchmark does its work [`TIMES`] times, so its count is that many times
-//! what one takes, and its limit too.
+//! (`cargo install --locked gungraun-runner`); `scripts/test.sh` gets both. Each benchmark does its work [`TIMES`] times, so its
+//! count is that many times what one takes, and its limit too. A change that makes the work cheaper lowers the limit.
 
 #![expect(
     missing_docs,
@@ -266,10 +266,10 @@ fn parse(text: Vec<u8>) -> usize {
 }
 
 #[library_benchmark]
-#[bench::stateful_call(stateful_call())]
-#[bench::stateless_call(stateless_call())]
-#[bench::register(refresh())]
-#[bench::challenge(challenged())]
+#[bench::stateful_call(args = (stateful_call()), config = at_most(80_500))]
+#[bench::stateless_call(args = (stateless_call()), config = at_most(72_000))]
+#[bench::register(args = (refresh()), config = at_most(19_500))]
+#[bench::challenge(args = (challenged()), config = at_most(45_000))]
 fn shard(mut prepared: Prepared) -> (usize, Prepared) {
     (black_box(prepared.run()), prepared)
 }

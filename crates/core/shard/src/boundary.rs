@@ -1,13 +1,15 @@
 //! What goes into a shard and what comes out.
 
 use core::net::SocketAddr;
+use core::time::Duration;
 use std::sync::Arc;
 
 use strowger_calls::Record;
 use strowger_foundation::{ConnId, Flow, Timestamp};
-use strowger_locate::{Answer, QueryId, Question};
+use strowger_locate::{Answer, Cause, Hop, QueryId, Question};
 use strowger_message::{Fault, Peek};
 
+use crate::named::PlaceName;
 use crate::snapshot::Snapshot;
 
 /// One thing that happened outside.
@@ -124,6 +126,42 @@ pub enum Event {
         /// How it stands.
         status: strowger_trunk::Status,
     },
+    /// A place that many requests are sent to does not answer. It is told once, until the place has answered.
+    Outage {
+        /// Which.
+        hop: Hop,
+        /// What the operator calls it; nothing where only its address, or a caller, led there.
+        names: Vec<PlaceName>,
+        /// How that was found.
+        cause: Cause,
+        /// How long it is tried after others only.
+        avoided_for: Duration,
+    },
+    /// A place that did not answer has answered.
+    Recovery {
+        /// Which.
+        hop: Hop,
+        /// What the operator calls it.
+        names: Vec<PlaceName>,
+        /// How long it had not.
+        after: Duration,
+    },
+    /// A REGISTER was refused, for it would have made more contacts than one address may have.
+    TooManyContacts {
+        /// Where it came from.
+        peer: SocketAddr,
+        /// The address of record; escaped.
+        aor: String,
+        /// How many it may have.
+        limit: usize,
+    },
+    /// A REGISTER was refused, for too many of its address wait for the store.
+    TooManyWaiting {
+        /// Where it came from.
+        peer: SocketAddr,
+        /// The address of record; escaped.
+        aor: String,
+    },
     /// A call that was followed has ended.
     Call(Box<Record>),
     /// A table is full, and work was refused.
@@ -178,6 +216,8 @@ counters! {
     refused,
     /// REGISTER requests that were carried out.
     registered,
+    /// REGISTER requests refused because they would have made more contacts than one address may have.
+    too_many_contacts,
     /// REGISTER requests refused because the store was not quick enough, or could not keep what they change.
     unkept,
     /// Requests forwarded with state.

@@ -52,6 +52,15 @@ struct Seat {
     queue: u64,
 }
 
+/// Which limit leaves no room.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Full {
+    /// [`MAX_WAITING`].
+    Table,
+    /// [`MAX_WAITING_OF_ONE`]: the store may be well, and its client is not.
+    OfOne,
+}
+
 /// Those of one shard.
 #[derive(Debug)]
 pub(crate) struct Keeping {
@@ -92,10 +101,13 @@ impl Keeping {
         self.waiting.len().saturating_sub(self.answered)
     }
 
-    /// Whether there is no room for one more of `aor`.
-    pub(crate) fn is_full(&self, aor: &[u8]) -> bool {
+    /// What is full, where there is no room for one more of `aor`.
+    pub(crate) fn full(&self, aor: &[u8]) -> Option<Full> {
         let of_one = self.queues.get(&self.key(aor)).map_or(0, SmallVec::len);
-        self.waiting.len() >= MAX_WAITING || of_one >= MAX_WAITING_OF_ONE
+        if of_one >= MAX_WAITING_OF_ONE {
+            return Some(Full::OfOne);
+        }
+        (self.waiting.len() >= MAX_WAITING).then_some(Full::Table)
     }
 
     fn key(&self, aor: &[u8]) -> u64 {

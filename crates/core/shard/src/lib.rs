@@ -23,6 +23,7 @@ mod gruu;
 mod guide;
 mod keep_alive;
 mod keeping;
+mod named;
 mod places;
 mod register;
 mod reply;
@@ -35,6 +36,7 @@ mod way;
 
 pub use boundary::{Counters, Event, Input, Output};
 pub use keeping::{MAX_WAITING, MAX_WAITING_OF_ONE, STORE_PATIENCE};
+pub use named::{Owner, PlaceName};
 pub use route::{Action, Match as RouteMatch, Place, Route, RouteTarget};
 pub use shard::{MAX_EVENTS, Shard, ShardConfig};
 pub use snapshot::Snapshot;

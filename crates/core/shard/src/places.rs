@@ -171,7 +171,7 @@ impl Places<'_> {
         if places.len() > 1 && *stateless != Stateless::Always {
             places.sort_by_key(|place| self.is_out(place));
         }
-        Ok(Target { places, q: 1000, changes: route.changes.clone(), trunk: *trunk })
+        Ok(Target { places, q: 1000, changes: route.changes.clone(), trunk: *trunk, ..Target::default() })
     }
 
     fn of_target(&self, target: &RouteTarget, request_uri: &SmallVec<[u8; 64]>) -> Result<Found, Status> {

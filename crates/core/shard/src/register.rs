@@ -11,7 +11,7 @@ use strowger_transaction::ServerId;
 
 use crate::boundary::Event;
 use crate::gruu;
-use crate::keeping::Waiting;
+use crate::keeping::{Full, Waiting};
 use crate::reply::Refusal;
 use crate::request::Request;
 use crate::shard::Shard;
@@ -52,10 +52,17 @@ impl Shard {
             self.enact(now, Registering { server, source, message, aor: &aor }, None);
             return;
         }
-        if self.keeping.is_full(&aor) {
+        if let Some(full) = self.keeping.full(&aor) {
             self.counters.unkept += 1;
-            self.report(Event::TableFull { table: "REGISTERs that wait for the store" });
-            return self.refuse(now, server, source, message, Refusal::Later("Store Too Slow", RETRY_AFTER));
+            let (event, reason) = match full {
+                Full::Table => (Event::TableFull { table: "REGISTERs that wait for the store" }, "Store Too Slow"),
+                Full::OfOne => {
+                    let aor = strowger_message::lossy(&aor);
+                    (Event::TooManyWaiting { peer: source.peer, aor }, "Too Many REGISTERs Of This Address")
+                }
+            };
+            self.report(event);
+            return self.refuse(now, server, source, message, Refusal::Later(reason, RETRY_AFTER));
         }
         let request = self.proxy.transactions().pool().copy_of(message.bytes());
         let (is_answered, is_closed, is_barred) = (false, false, false);
@@ -250,13 +257,24 @@ impl Shard {
         registering: Registering<'_, '_>,
         refusal: strowger_registrar::Refusal,
     ) {
-        let Registering { server, source, message, .. } = registering;
+        let Registering { server, source, message, aor } = registering;
         self.counters.refused += 1;
+        let limit = self.snapshot.registrar.max_contacts;
+        if refusal == strowger_registrar::Refusal::TooManyContacts {
+            self.counters.too_many_contacts += 1;
+            let aor = strowger_message::lossy(aor);
+            self.report(Event::TooManyContacts { peer: source.peer, aor, limit });
+        }
         let reason = Some(refusal.reason());
         self.answer(now, server, source, message, refusal.status(), reason, |reply| match refusal {
             strowger_registrar::Refusal::IntervalTooBrief { min_s } => {
                 reply.header_fmt("Min-Expires", format_args!("{min_s}"))
             }
+            //= rfc3261#20.43
+            strowger_registrar::Refusal::TooManyContacts => reply.header_fmt(
+                "Warning",
+                format_args!("399 strowger \"an address may have {limit} contacts (registrar.max_contacts)\""),
+            ),
             _ => reply,
         });
     }

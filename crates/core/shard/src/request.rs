@@ -63,6 +63,7 @@ impl Shard {
         if let Ok(Way::Forward(onward)) = &decision
             // A nonce count is good for once, so the retransmission of what was proved must find a transaction.
             && !request.needs_proof()
+            && !request.needs_proof_in_dialog()
             && is_stateless(onward, &source)
             && max_breadth(message) > 0
         {
@@ -137,6 +138,8 @@ impl Shard {
         }
         if request.needs_proof() {
             self.authenticate_caller(now, request)?;
+        } else if request.needs_proof_in_dialog() {
+            self.authenticate_party(now, request)?;
         }
         Ok(way)
     }
@@ -191,6 +194,16 @@ impl Shard {
         let (header, status) = (HeaderName::ProxyAuthorization, Status::PROXY_AUTHENTICATION_REQUIRED);
         let user = self.authenticate(now, request, header, status, request.callers_domain())?;
         self.check_identity(request, &user, claimed.as_ref())
+    }
+
+    /// Who is in a dialog proves to be a user of ours. Which one is not asked: who was called is named in From as it was
+    /// dialled, be it a group or somebody who had the call sent on. A gateway is no user, whatever number it was called by.
+    fn authenticate_party(&mut self, now: Timestamp, request: &Request<'_, '_>) -> Result<(), Refusal> {
+        if request.snapshot.is_place(now, &self.names, request.source.peer.ip()) {
+            return Ok(());
+        }
+        let (header, status) = (HeaderName::ProxyAuthorization, Status::PROXY_AUTHENTICATION_REQUIRED);
+        self.authenticate(now, request, header, status, request.callers_domain()).map(drop)
     }
 
     /// The address of record whose credentials the request carries.
@@ -369,6 +382,28 @@ impl<'a, 'm> Request<'a, 'm> {
         };
         let required = self.snapshot.auth.requires(method.as_bytes());
         required && !self.is_in_dialog() && !self.goes_by_token() && !self.is_trusted()
+    }
+
+    /// Whether the sender has to prove who it is inside a dialog, as the operator may want of those whom From calls users of
+    /// ours. Others have nothing to prove it by, and a call that they cannot end would go on.
+    fn needs_proof_in_dialog(&self) -> bool {
+        let (auth, method) = (&self.snapshot.auth, self.message.method());
+        auth.in_dialog
+            && !matches!(method, Method::Ack | Method::Cancel)
+            && auth.requires(method.as_bytes())
+            && self.is_in_dialog()
+            && !self.goes_by_token()
+            && !self.is_trusted()
+            && self.is_of_user()
+    }
+
+    fn is_of_user(&self) -> bool {
+        let from = self.message.from().parse_uri();
+        let claimed = from.as_ref().and_then(Uri::sip).and_then(|uri| self.snapshot.identity(uri));
+        let directory = &self.snapshot.directory;
+        claimed.is_some_and(|claimed| {
+            directory.user(directory.resolve(claimed.as_bytes())).is_some_and(|user| user.enabled)
+        })
     }
 
     /// Whether a Route of ours proves that the request belongs to a dialog, and it goes where dialogs lead: to a contact.

@@ -11,7 +11,7 @@ use strowger_locate::{Answer, Names, Outages, QueryId, Question};
 use strowger_message::{Fault, Head, HeaderName, Kind, Message, Method, Peek, Reply, Status};
 use strowger_overload::{Admission, Load};
 use strowger_proxy::branch::Branch;
-use strowger_proxy::{Handled, Proxy, ProxyConfig, local};
+use strowger_proxy::{Handled, News, Proxy, ProxyConfig, local};
 use strowger_registrar::Locations;
 use strowger_transaction::{AckVerdict, ServerId, ServerKey, Transactions};
 
@@ -173,6 +173,9 @@ impl Shard {
     fn settle(&mut self, now: Timestamp, response: Option<(&Message<'_>, core::net::SocketAddr)>) {
         while let Some(progress) = self.proxy.poll_progress() {
             self.follow_call(now, progress, response);
+        }
+        while let Some(news) = self.proxy.poll_news() {
+            self.report_news(now, news);
         }
         while let Some(user) = self.proxy.poll_failed() {
             self.accounts.handle_failure(now, user);
@@ -420,6 +423,16 @@ impl Shard {
         if message.status().is_some_and(Status::is_success) {
             self.refresh_call(now, message);
         }
+    }
+
+    #[cold]
+    fn report_news(&mut self, now: Timestamp, news: News) {
+        let names_of = |hop| self.snapshot.names_of(now, &self.names, &hop);
+        let event = match news {
+            News::Out { hop, cause, avoided_for } => Event::Outage { hop, names: names_of(hop), cause, avoided_for },
+            News::Back { hop, after } => Event::Recovery { hop, names: names_of(hop), after },
+        };
+        self.report(event);
     }
 
     fn on_malformed(&mut self, source: &Flow, fault: Fault) {

@@ -225,7 +225,7 @@ impl Question<'_> {
                 Some(target) => target.places.extend(found),
                 None => {
                     devices.push(binding.instance);
-                    targets.push(Target { places: found, q: binding.q, changes: None, trunk: None });
+                    targets.push(Target { places: found, q: binding.q, ..Target::default() });
                 }
             }
         }
@@ -287,7 +287,7 @@ impl Question<'_> {
                 Ok(places) => {
                     // Whoever is in the dialog says where its requests go; what proves us to the trunk goes there only.
                     let trunk = self.trunk.filter(|trunk| self.places().is_of_trunk(&hop, *trunk));
-                    let target = Target { places, q: 1000, changes: None, trunk };
+                    let target = Target { places, q: 1000, trunk, ..Target::default() };
                     let none = Way::refuse(Status::BAD_GATEWAY);
                     match Way::forward_or(SmallVec::from_buf([target]), Stateless::Never, none) {
                         Way::Forward(onward) => Way::Forward(Onward { along_routes: true, ..onward }),

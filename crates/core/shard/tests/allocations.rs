@@ -1,10 +1,9 @@
 //! Forwarding and registering allocate nothing once their buffers are warm.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
 use std::sync::Arc;
 use std::time::Duration;
 
+use strowger_allocations::{Counting, allocations};
 use strowger_auth::client::{self, Secret};
 use strowger_auth::{Algorithm, Ha1, NonceWindows};
 use strowger_directory::{Change, Directory, Ha1s, User};
@@ -18,33 +17,6 @@ use strowger_shard::{Input, Listener, Output, Shard, ShardConfig, Snapshot};
 
 const ALICE: &str = "192.0.2.10:5060";
 const BOB: &str = "192.0.2.20:5060";
-
-/// The system's allocator, which counts what each thread asks of it.
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
-}
-
-// SAFETY: every call goes to the system's allocator unchanged; counting allocates nothing.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -84,14 +56,14 @@ impl Relay {
     /// Gives the shard a datagram and takes what leaves; the allocations and the messages of it.
     fn input(&mut self, from: &str, text: &[u8]) -> (usize, usize) {
         let flow = Flow::new(ListenerId(0), Transport::Udp, from.parse().expect("an address"));
-        let before = ALLOCATIONS.get();
+        let before = allocations();
         let peek = Peek::read(text).expect("has a head");
         self.shard.handle_input(self.now, Input::Message { arrival: self.now, flow, peek });
         let mut messages = 0;
         while let Some(Output::Send { .. }) = self.shard.poll_output(&mut self.out) {
             messages += 1;
         }
-        (ALLOCATIONS.get() - before, messages)
+        (allocations() - before, messages)
     }
 
     /// Lets `time` pass.

@@ -8,7 +8,8 @@ use strowger_auth::client::{self, Secret};
 use strowger_auth::{Algorithm, Ha1, Network, Qop};
 use strowger_directory::{Change, Directory, Ha1s, User};
 use strowger_message::AuthParams;
-use strowger_shard::Event;
+use strowger_proxy::Stateless;
+use strowger_shard::{Action, Event, Route, RouteTarget};
 use support::{ALICE, BOB, Sent, World, request, summary};
 
 const WRONG: &str = "not the secret";
@@ -345,6 +346,84 @@ fn what_belongs_to_a_call_of_ours_is_not_challenged() {
     assert_eq!(summary(&again), [format!("100 {ALICE}"), format!("INVITE {BOB}")]);
     let bye = world.input(ALICE, &in_dialog("BYE", "bye", &route).replace("CSeq: 1", "CSeq: 3"));
     assert_eq!(summary(&bye), [format!("BYE {BOB}")]);
+}
+
+/// A server that asks within calls too, and a call; the Route to the other side.
+fn asking_in_dialogs() -> (World, String) {
+    let mut world = with_bob();
+    world.configure(|s| {
+        s.auth.in_dialog = true;
+        s.auth.require.extend([(*b"BYE").into(), (*b"ACK").into(), (*b"CANCEL").into()]);
+    });
+    let route = call(&mut world);
+    (world, route)
+}
+
+#[test]
+fn where_the_operator_wants_it_users_are_asked_within_calls_too() {
+    let (mut world, route) = asking_in_dialogs();
+    let ack = world.input(ALICE, &in_dialog("ACK", "ack", &route));
+    assert_eq!(summary(&ack), [format!("ACK {BOB}")], "an ACK cannot be asked");
+    for (method, cseq) in [("INVITE", 2), ("BYE", 4)] {
+        let text = in_dialog(method, method, &route).replace("CSeq: 1", &format!("CSeq: {cseq}"));
+        let refusal = only(world.input(ALICE, &text));
+        assert_eq!(refusal.status(), 407, "{method}");
+        let wrong = Client { password: WRONG.to_owned(), ..Client::new("alice") };
+        assert_eq!(only(world.input(ALICE, &wrong.answer(&refusal, &text))).status(), 407, "{method}");
+        let sent = world.input(ALICE, &Client { nc: 2, ..Client::new("alice") }.answer(&refusal, &text));
+        let forwarded = support::find(&sent, method);
+        assert_eq!((forwarded.to.to_string().as_str(), forwarded.header("Proxy-Authorization")), (BOB, None));
+    }
+    let info = in_dialog("INFO", "info", &route).replace("CSeq: 1", "CSeq: 6");
+    assert_eq!(summary(&world.input(ALICE, &info)), [format!("INFO {BOB}")], "which is not required");
+}
+
+#[test]
+fn a_re_invite_that_was_asked_for_is_cancelled_without_being_asked() {
+    let (mut world, route) = asking_in_dialogs();
+    world.input(ALICE, &in_dialog("ACK", "ack", &route));
+    let text = in_dialog("INVITE", "hold", &route).replace("CSeq: 1", "CSeq: 2");
+    let refusal = only(world.input(ALICE, &text));
+    let again = Client::new("alice").answer(&refusal, &text);
+    let sent = world.input(ALICE, &again);
+    world.respond(&support::find(&sent, "INVITE"), 180, "b", "");
+    let cancel = again.replace("INVITE sip", "CANCEL sip").replace("2 INVITE", "2 CANCEL");
+    let cancelled = world.input(ALICE, &cancel);
+    assert_eq!(summary(&cancelled), [format!("200 {ALICE}"), format!("CANCEL {BOB}")]);
+}
+
+/// Who was called is named in From as the caller dialled him, and may be somebody else.
+#[test]
+fn who_was_called_proves_to_be_a_user_and_whoever_is_none_is_not_asked() {
+    let (mut world, route) = asking_in_dialogs();
+    world.input(ALICE, &in_dialog("ACK", "ack", &route));
+    let from_callee = |from: &str, branch: &str| {
+        in_dialog("BYE", branch, &route)
+            .replace("sip:bob@192.0.2.20:5060 SIP", "sip:alice@192.0.2.10:5060 SIP")
+            .replace(&format!("Via: SIP/2.0/UDP {ALICE}"), &format!("Via: SIP/2.0/UDP {BOB}"))
+            .replace("From: <sip:alice@example.com>;tag=a", &format!("From: <{from}>;tag=b"))
+            .replace("To: <sip:bob@example.com>;tag=b", "To: <sip:alice@example.com>;tag=a")
+    };
+    let text = from_callee("sip:bob@example.com", "bob");
+    let refusal = only(world.input(BOB, &text));
+    assert_eq!(refusal.status(), 407);
+    // Bob's calls go on to Alice's other phone, say, which has her password.
+    let sent = world.input(BOB, &Client::new("alice").answer(&refusal, &text));
+    assert_eq!(summary(&sent), [format!("BYE {ALICE}")]);
+    let number = from_callee("sip:+4930123@example.com", "number");
+    assert_eq!(summary(&world.input(BOB, &number)), [format!("BYE {ALICE}")], "a number is nobody's");
+    world.configure(|s| {
+        let gateway = RouteTarget::at(b"sip:192.0.2.20", BOB.parse().expect("an address"));
+        s.routes = vec![Route::of_domain(b"elsewhere.example", Action::proxy(vec![gateway], Stateless::Never))];
+    });
+    let gateway = from_callee("sip:bob@example.com", "gateway");
+    assert_eq!(summary(&world.input(BOB, &gateway)), [format!("BYE {ALICE}")], "a gateway has no password");
+    world.configure(|s| {
+        s.routes.clear();
+        s.auth.trusted = vec![Network { address: "192.0.2.20".parse().expect("valid"), prefix: 32 }];
+    });
+    let trusted = from_callee("sip:bob@example.com", "trusted");
+    assert_eq!(summary(&world.input(BOB, &trusted)), [format!("BYE {ALICE}")]);
 }
 
 #[test]

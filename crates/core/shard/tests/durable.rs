@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use strowger_foundation::{ConnId, Flow, ListenerId, Transport};
 use strowger_registrar::{Durability, Record};
-use strowger_shard::{Input, MAX_WAITING, MAX_WAITING_OF_ONE};
+use strowger_shard::{Event, Input, MAX_WAITING, MAX_WAITING_OF_ONE};
 use support::{ALICE, BOB, BOB2, Sent, World, request};
 
 fn world(durability: Durability) -> World {
@@ -266,6 +266,8 @@ fn one_address_cannot_take_all_the_room() {
     let most = u32::try_from(MAX_WAITING_OF_ONE).expect("small");
     assert!((1..=most).all(|cseq| world.input(BOB, &register(cseq, &contact)).is_empty()));
     assert_eq!(statuses(&world.input(BOB, &register(most + 1, &contact))), [503]);
+    let [Event::TooManyWaiting { aor, .. }] = &world.events[..] else { panic!("{:?}", world.events) };
+    assert_eq!(aor, "bob@example.com", "it is told from a store that is slow for all");
     let other = register(99, "<sip:carol@192.0.2.9>").replace("bob@example", "carol@example");
     assert!(world.input(BOB2, &other).is_empty(), "others have theirs");
 }

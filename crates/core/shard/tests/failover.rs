@@ -5,9 +5,11 @@ mod support;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
+use strowger_directory::{Change, Directory, Gateway};
 use strowger_foundation::{Flow, ListenerId, Transport};
+use strowger_locate::{Cause, Hop};
 use strowger_proxy::Stateless;
-use strowger_shard::{Action, Input, Route, RouteTarget};
+use strowger_shard::{Action, Event, Input, Owner, PlaceName, Route, RouteTarget};
 use support::{ALICE, Sent, World, destinations, finals, find, request, summary};
 
 const ONE: &str = "203.0.113.1:5060";
@@ -93,7 +95,7 @@ fn a_silent_target_is_left_for_the_next_after_four_seconds() {
     let mut world = two();
     let first = find(&call(&mut world, 1), "INVITE");
     assert_eq!(first.to.to_string(), ONE);
-    let sent = world.wait(Duration::from_secs(10));
+    let sent = world.wait(Duration::from_millis(7_900));
     let expected = [(500, ONE), (1500, ONE), (3500, ONE), (4000, TWO), (4500, TWO), (5500, TWO), (7500, TWO)];
     assert_eq!(tried(&sent), expected.map(|(at, to)| (at, to.to_owned())), "and the first hears no more of it");
     let second = sent.iter().find(|(at, _)| *at == 4000).expect("tried").1.clone();
@@ -198,22 +200,138 @@ fn one_that_is_avoided_is_still_the_last_resort() {
     world.settle();
 }
 
+fn refused(world: &mut World, peer: &str) -> Vec<Sent> {
+    world.give(Input::Unreachable { peer: peer.parse().expect("an address") })
+}
+
+/// A place that is dead is silent, or the network says so, or another process answers 503: the caller hears the same.
 #[test]
-fn when_all_are_dead_the_caller_hears_it_once() {
+fn when_all_are_dead_the_caller_hears_it_soon_and_always_the_same() {
+    let end = |sent: &[(u64, Sent)]| -> Vec<(u64, u16)> {
+        sent.iter().filter(|(_, sent)| sent.status() >= 200).map(|(at, sent)| (*at, sent.status())).collect()
+    };
+    let acknowledge = |world: &mut World, number| assert!(world.input(ALICE, &text("ACK", number)).is_empty());
     let mut world = two();
     call(&mut world, 1);
-    let silent = world.wait(Duration::from_secs(37));
-    let ends: Vec<_> =
-        silent.iter().filter(|(_, sent)| sent.status() >= 200).map(|(at, s)| (*at, s.status())).collect();
-    assert_eq!(ends.first(), Some(&(36_000, 408)), "Timer B of the second");
+    let sent = world.wait(Duration::from_millis(8_100));
+    assert_eq!(end(&sent), [(8_000, 500)], "four seconds each");
+    acknowledge(&mut world, 1);
+    let late = world.wait(Duration::from_secs(40));
+    assert!(late.is_empty(), "nothing is sent any more: {late:?}");
     world.settle();
+
     let mut world = two();
     call(&mut world, 2);
-    for (peer, answers) in [(ONE, &[][..]), (TWO, &[500][..])] {
-        let sent = world.give(Input::Unreachable { peer: peer.parse().expect("an address") });
-        assert_eq!(finals(&sent), answers);
+    refused(&mut world, ONE);
+    assert_eq!(end(&world.wait(Duration::from_secs(4))), [(4_000, 500)], "unreachable, then silent");
+    acknowledge(&mut world, 2);
+    world.settle();
+
+    let mut world = two();
+    call(&mut world, 3);
+    world.wait(Duration::from_secs(4));
+    assert_eq!(finals(&refused(&mut world, TWO)), [500], "silent, then unreachable");
+    acknowledge(&mut world, 3);
+    world.settle();
+
+    let mut world = two();
+    let first = find(&call(&mut world, 4), "INVITE");
+    world.respond(&first, 503, "x", "");
+    assert_eq!(end(&world.wait(Duration::from_secs(4))), [(4_000, 500)], "503, then silent");
+    acknowledge(&mut world, 4);
+    world.settle();
+
+    let mut world = two();
+    call(&mut world, 5);
+    assert_eq!(finals(&refused(&mut world, ONE)), [0; 0]);
+    assert_eq!(finals(&refused(&mut world, TWO)), [500], "both unreachable");
+    acknowledge(&mut world, 5);
+    world.settle();
+}
+
+#[test]
+fn where_timer_b_is_shorter_the_caller_hears_the_same() {
+    let mut world = two();
+    world.configure(|snapshot| {
+        snapshot.timing.t1 = Duration::from_millis(20);
+        snapshot.proxy.failover_timeout = Duration::from_secs(9);
+    });
+    call(&mut world, 1);
+    assert_eq!(finals(&messages(world.wait(Duration::from_millis(2 * 64 * 20)))).first(), Some(&500));
+    world.settle();
+}
+
+#[test]
+fn the_last_place_may_come_to_life_when_the_caller_has_been_told() {
+    let mut world = two();
+    call(&mut world, 1);
+    let sent = messages(world.wait(Duration::from_secs(8)));
+    assert_eq!(finals(&sent), [500]);
+    let second = sent.iter().find(|sent| sent.to.to_string() == TWO).expect("tried").clone();
+    world.input(ALICE, &text("ACK", 1));
+    assert_eq!(summary(&world.respond(&second, 180, "two", "")), [format!("CANCEL {TWO}")], "it must not ring");
+    assert_eq!(summary(&world.respond(&second, 487, "two", "")), [format!("ACK {TWO}")]);
+    world.settle();
+}
+
+#[test]
+fn the_last_place_that_says_100_has_its_time() {
+    let mut world = two();
+    call(&mut world, 1);
+    let sent = messages(world.wait(Duration::from_secs(4)));
+    let second = find(&sent, "INVITE");
+    let second = if second.to.to_string() == TWO { second } else { sent.last().expect("tried").clone() };
+    world.respond(&second, 100, "", "");
+    assert_eq!(finals(&messages(world.wait(Duration::from_secs(60)))), [0; 0]);
+    assert_eq!(finals(&world.respond(&second, 200, "two", "")), [200]);
+    world.settle();
+}
+
+/// There is nothing to fail over to, so its retransmissions go on for as long as RFC 3261 has them.
+#[test]
+fn a_single_target_has_timer_b() {
+    let mut world = routed(vec![target(ONE, 1, 1)]);
+    call(&mut world, 1);
+    let sent = world.wait(Duration::from_secs(33));
+    let ends: Vec<_> = sent.iter().filter(|(_, s)| s.status() >= 200).map(|(at, s)| (*at, s.status())).collect();
+    assert_eq!(ends.first(), Some(&(32_000, 408)));
+    world.settle();
+}
+
+#[test]
+fn the_operator_is_told_once_who_does_not_answer_and_once_that_it_does() {
+    let gateway =
+        |uri: &str| Gateway { uri: uri.as_bytes().into(), priority: 1, weight: 1, capacity: None, enabled: true };
+    let mut world = two();
+    world.configure(|snapshot| {
+        let gateways = vec![gateway(&format!("sip:{ONE}")), gateway("sip:203.0.113.9")];
+        let change = Change::PutGateways { set: (*b"pstn").into(), gateways };
+        snapshot.directory = Directory::empty(1).with_changes([change]);
+    });
+    for number in 1..4 {
+        call(&mut world, number);
+        world.wait(Duration::from_secs(60));
     }
-    assert!(world.settle().iter().all(|sent| sent.status() == 500), "its retransmissions");
+    let hop = |address: &str| Hop { transport: Transport::Udp, address: address.parse().expect("an address") };
+    let out = |address: &str, of: Owner| Event::Outage {
+        hop: hop(address),
+        names: vec![PlaceName { uri: format!("sip:{address}"), of }],
+        cause: Cause::Silent,
+        avoided_for: Duration::from_secs(30),
+    };
+    assert_eq!(world.events, [out(ONE, Owner::Set("pstn".to_owned())), out(TWO, Owner::Route)]);
+    world.events.clear();
+    world.wait(Duration::from_secs(60));
+    let first = find(&call(&mut world, 9), "INVITE");
+    assert_eq!(finals(&world.respond(&first, 486, "x", "")), [486], "busy is an answer");
+    let [Event::Recovery { hop: back, after, .. }] = &world.events[..] else { panic!("{:?}", world.events) };
+    assert_eq!((back, after.as_secs()), (&hop(ONE), 4 * 60 - 4 - 4 + 4));
+    world.events.clear();
+    let again = find(&call(&mut world, 10), "INVITE");
+    world.respond(&again, 503, "x", "");
+    let told = world.events.iter().filter(|event| matches!(event, Event::Outage { cause: Cause::Refused, .. })).count();
+    assert_eq!(told, 1, "{:?}", world.events);
+    world.settle();
 }
 
 #[test]

@@ -5,7 +5,7 @@ mod support;
 use std::time::Duration;
 
 use strowger_directory::Change;
-use strowger_shard::{Input, Snapshot};
+use strowger_shard::{Event, Input, Snapshot};
 use support::{ALICE, BOB, SERVER, Sent, World, request, summary};
 
 /// A REGISTER of Bob's phone; each has a Via branch, a Call-ID and a CSeq.
@@ -136,6 +136,11 @@ fn one_user_has_only_so_many_contacts() {
     phone.register(&mut world, &[DESK, "Contact: <sip:soft@192.0.2.20:5080>"]);
     let answer = phone.register(&mut world, &["Contact: <sip:third@192.0.2.20:5090>"]);
     assert_eq!(answer.start(), "SIP/2.0 403 Too Many Contacts");
+    let warning = "399 strowger \"an address may have 2 contacts (registrar.max_contacts)\"";
+    assert_eq!(answer.header("Warning"), Some(warning));
+    assert_eq!(world.shard.counters().too_many_contacts, 1);
+    let [Event::TooManyContacts { aor, limit: 2, .. }] = &world.events[..] else { panic!("{:?}", world.events) };
+    assert!(aor.ends_with("@example.com"), "{aor}");
     let exchanged =
         phone.register(&mut world, &["Contact: <sip:third@192.0.2.20:5090>, <sip:desk@192.0.2.20:5060>;expires=0"]);
     assert_eq!(contacts(&exchanged).len(), 2);

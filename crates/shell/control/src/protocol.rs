@@ -128,9 +128,31 @@ pub struct Status {
     /// The trunks that it registers at.
     #[serde(default)]
     pub trunks: Vec<Trunk>,
+    /// The places that do not answer.
+    #[serde(default)]
+    pub outages: Vec<Outage>,
     /// Totals since the start, by part (`sockets`, `workers`, `shards`, `connections`, `dns`, `names`, `targets`, `cdr`) and
     /// name. What is there now, not in all: `connections.open`, `names.kept`, `targets.avoided`.
     pub counters: Counters,
+}
+
+/// A place that requests are sent to and that does not answer, under one of its names.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Outage {
+    /// Its URI among the gateways, or in the configuration; none where only its address is known.
+    pub uri: Option<String>,
+    /// The set that it is a gateway of.
+    pub set: Option<String>,
+    /// The trunk that it is a target of.
+    pub trunk: Option<String>,
+    /// Transport, address and port.
+    pub address: String,
+    /// How that was found at last: `timeout`, `ICMP`, `no connection` or `503`.
+    pub cause: String,
+    /// Seconds since it was first found.
+    pub since_s: f64,
+    /// Seconds for which it is tried after others; none where it has not been tried since.
+    pub avoided_s: Option<f64>,
 }
 
 /// How registrations are kept.

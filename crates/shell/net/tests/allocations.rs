@@ -2,31 +2,9 @@
 
 mod common;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
-
 use common::End;
+use strowger_allocations::{Counting, allocations};
 use strowger_net::{Clock, Flush, RECV_BATCH};
-
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: everything is left to the system's allocator; counting touches a thread-local without a destructor.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: as the caller promises.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as the caller promises.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -54,10 +32,10 @@ fn a_warm_round_trip_allocates_nothing() {
     let clock = Clock::start();
     let (mut here, mut there) = (End::bind("127.0.0.1"), End::bind("127.0.0.1"));
     round(&clock, &mut here, &mut there);
-    let before = ALLOCATIONS.get();
+    let before = allocations();
     for _ in 0..100 {
         round(&clock, &mut here, &mut there);
     }
-    assert_eq!(ALLOCATIONS.get() - before, 0);
+    assert_eq!(allocations() - before, 0);
     assert!(there.socket.counters().received > 100, "the rounds did carry datagrams");
 }

@@ -10,7 +10,7 @@
 //! A shard that panics is replaced by a fresh one, and the worker goes on; see [`PanicReport`].
 
 #![cfg(target_os = "linux")]
-#![cfg_attr(not(test), forbid(unsafe_code))]
+#![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic)]
 #![cfg_attr(
     test,

@@ -1,13 +1,12 @@
 //! What thousands of connections cost in user memory: idle ones, and ones that never finish what they say.
 
-use std::alloc::{GlobalAlloc, Layout, System};
 use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, SocketAddr, TcpStream as Line};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::time::{Duration, Instant};
 
+use strowger_allocations::{Counting, live_of_all};
 use strowger_directory::Directory;
 use strowger_locate::{CachePolicy, Names};
 use strowger_net::{Clock, TcpListener, raise_open_files};
@@ -18,25 +17,6 @@ const DEADLINE: Duration = Duration::from_secs(60);
 
 /// What an idle connection may cost beside the binding of its phone, in bytes.
 const BUDGET: usize = 400;
-
-struct Counting;
-
-static LIVE: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: everything is left to the system's allocator; counting touches one number.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        LIVE.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: as the caller promises.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        LIVE.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: as the caller promises.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -95,13 +75,13 @@ fn hoard(fleet: &Fleet, lines: &mut [Line]) {
     let stray = b"SIP/2.0 200 OK\r\nVia: SIP/2.0/TCP x;branch=z9hG4bKx\r\nCall-ID: x\r\nl: 50000\r\n\r\n";
     let message = [stray.as_slice(), &[b'x'; 50_000], b"O"].concat();
     let (first, second) = message.split_at(40_000);
-    let before = LIVE.load(Ordering::Relaxed);
+    let before = live_of_all();
     for half in [first, second] {
         let wanted = fleet.status().total.streams.bytes_in as usize + count * half.len();
         lines.iter_mut().for_each(|line| line.write_all(half).expect("loopback takes it"));
         spin_until(|| fleet.status().total.streams.bytes_in as usize >= wanted);
     }
-    let each = LIVE.load(Ordering::Relaxed).saturating_sub(before) / count;
+    let each = live_of_all().saturating_sub(before) / count;
     println!("{count} connections that had {} B and have one byte: {each} B more each", message.len());
     assert!(each <= 64, "{each} B");
 }
@@ -121,20 +101,20 @@ fn an_idle_connection_costs_little_and_an_unfinished_message_its_bytes() {
     // One in advance, so that what is allocated once is there.
     lines.push(line());
     ping(&mut lines[0]);
-    let before = LIVE.load(Ordering::Relaxed);
+    let before = live_of_all();
     for _ in 0..count {
         let mut line = line();
         ping(&mut line);
         lines.push(line);
     }
     spin_until(|| fleet.status().total.connections == count + 1);
-    let each = (LIVE.load(Ordering::Relaxed) - before) / count;
+    let each = (live_of_all() - before) / count;
     println!("{count} idle connections: {each} B of user memory each");
     assert!(each <= BUDGET, "{each} B");
 
     // A third of them begin a message and go on byte by byte; another third declare what nobody waits for.
     let third = count / 3;
-    let before = LIVE.load(Ordering::Relaxed);
+    let before = live_of_all();
     let head = b"INVITE sip:a@example.com SIP/2.0\r\nVia: SIP/2.0/TCP x;branch=z9hG4bKx\r\nCall-ID: x\r\n";
     for line in &mut lines[1..=third] {
         line.write_all(head).expect("loopback takes it");
@@ -149,7 +129,7 @@ fn an_idle_connection_costs_little_and_an_unfinished_message_its_bytes() {
         ping(&mut lines[0]);
     }
     spin_until(|| fleet.status().total.streams.bytes_in as usize >= pings + sent);
-    let each = LIVE.load(Ordering::Relaxed).saturating_sub(before) / third;
+    let each = live_of_all().saturating_sub(before) / third;
     println!("{third} unfinished messages of {} B: {each} B more each", head.len() + 10);
     assert!(each <= 4 * head.len(), "{each} B");
     for line in &mut lines[third + 1..=2 * third] {
@@ -160,7 +140,7 @@ fn an_idle_connection_costs_little_and_an_unfinished_message_its_bytes() {
     hoard(&fleet, &mut lines[2 * third + 1..]);
     lines.clear();
     spin_until(|| fleet.status().total.connections == 0);
-    let left = LIVE.load(Ordering::Relaxed).saturating_sub(before);
+    let left = live_of_all().saturating_sub(before);
     println!("after the last one was closed: {left} B more than before the unfinished messages");
     assert!(left <= 1024 * 1024);
 }

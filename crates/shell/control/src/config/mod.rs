@@ -224,6 +224,8 @@ pub struct Auth {
     pub algorithms: Vec<Algorithm>,
     /// The methods that need a password; [] asks nobody.
     pub require: Vec<MethodName>,
+    /// Whether users need it for those methods inside calls too. ACK and CANCEL never do, nor do gateways and trunks.
+    pub in_dialog: bool,
     /// Addresses and networks (192.0.2.0/24) that need none, and whose asserted identity is believed.
     pub trusted: Vec<Source>,
     /// How long a challenge can be answered.
@@ -238,6 +240,7 @@ impl Default for Auth {
             realm: None,
             algorithms: vec![Algorithm(strowger_auth::Algorithm::Md5)],
             require: ["REGISTER", "INVITE"].map(|name| MethodName(name.to_owned())).to_vec(),
+            in_dialog: false,
             trusted: Vec::new(),
             nonce_age: Span::from_secs(300),
             qop: Qop::Auth,

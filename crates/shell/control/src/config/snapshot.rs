@@ -92,6 +92,7 @@ impl Config {
                 Qop::AuthOrAuthInt => strowger_auth::Qop::AuthOrAuthInt,
             },
             require: auth.require.iter().map(|method| bytes(&method.0)).collect(),
+            in_dialog: auth.in_dialog,
             nonce_age: auth.nonce_age.0,
             trusted: auth.trusted.iter().map(|source| source.0).collect(),
         }

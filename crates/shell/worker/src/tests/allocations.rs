@@ -1,30 +1,9 @@
 //! In steady state no message costs an allocation.
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::cell::Cell;
+use strowger_allocations::{Counting, allocations};
 
 use super::single::Alone;
 use super::{options, phone};
-
-struct Counting;
-
-thread_local! {
-    static ALLOCATIONS: Cell<u64> = const { Cell::new(0) };
-}
-
-// SAFETY: everything is left to the system's allocator; counting touches a thread-local without a destructor.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        ALLOCATIONS.set(ALLOCATIONS.get() + 1);
-        // SAFETY: as the caller promises.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        // SAFETY: as the caller promises.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -45,7 +24,7 @@ fn a_warm_loop_allocates_nothing() {
     };
     round();
     round();
-    let before = ALLOCATIONS.get();
+    let before = allocations();
     (0..100).for_each(|_| round());
-    assert_eq!(ALLOCATIONS.get() - before, 0);
+    assert_eq!(allocations() - before, 0);
 }

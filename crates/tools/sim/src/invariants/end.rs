@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use strowger_foundation::Timestamp;
+use strowger_proxy::Policy;
 
 use super::fork::Plan;
 use super::requests::broken_unless;
@@ -77,7 +78,7 @@ impl Invariants {
     fn check_ended(&self, now: Timestamp, server: &Server) -> Verdict {
         for upstream in self.upstream.values() {
             if upstream.is_invite() && !upstream.stateless {
-                upstream.check_ended()?;
+                upstream.check_ended(&self.snapshot.proxy)?;
             } else {
                 upstream.check_answered()?;
             }
@@ -92,11 +93,14 @@ impl Invariants {
 }
 
 impl Upstream {
-    /// Timer B where nothing was heard, else Timer C, and 64·T1 after its CANCEL.
-    fn check_ended(&self) -> Verdict {
+    /// Timer B where nothing was heard, else Timer C, and 64·T1 after its CANCEL. Of several targets none has longer than
+    /// its share of silence, while there is a caller who waits.
+    fn check_ended(&self, policy: &Policy) -> Verdict {
+        let listed = matches!(&self.plan, Plan::Targets { named: false, .. }) && self.branches.len() > 1;
+        let silence = if listed && !self.cancelled { policy.failover_timeout.min(TIMEOUT) } else { TIMEOUT };
         let patience = |branch: &Branch| match branch.provisional_at {
-            Some(at) => branch.ring_deadline.max(at) + TIMEOUT,
-            None => branch.sent_at + TIMEOUT,
+            Some(at) if !branch.superseded => branch.ring_deadline.max(at) + TIMEOUT,
+            _ => branch.sent_at + silence,
         };
         // A name may have to be asked for first, and once more at each turn.
         let asking = if matches!(self.plan, Plan::Targets { named: true, .. }) { MAX_ASKING } else { Duration::ZERO };

@@ -217,7 +217,9 @@ impl Upstream {
                 self.enter_target(entry, policy, named)?;
                 let tried = |address: &SocketAddr| self.branches_at(*address).next().is_some();
                 let others = addresses.iter().any(|address| *address != entry.flow.peer && !tried(address));
-                Ok((1000, others || named, false))
+                // The last of several has no more time than the others.
+                let is_last = !self.branches.is_empty();
+                Ok((1000, others || named || is_last, false))
             }
         }
     }
@@ -271,6 +273,20 @@ impl Upstream {
             last.failed_at.get_or_insert(entry.now);
         }
         Ok(())
+    }
+
+    /// The caller has heard that nobody answers: the last target has been silent for as long as the others, and is left.
+    pub(super) fn leave_last(&mut self, now: Timestamp, policy: &Policy) {
+        if !matches!(self.plan, Plan::Targets { .. }) || !self.is_invite() {
+            return;
+        }
+        let silent = |branch: &Branch| branch.has_others && branch.waits(now) && branch.provisional_at.is_none();
+        if let Some(last) = self.branches.last_mut().filter(|last| silent(last))
+            && now >= last.sent_at + policy.failover_timeout
+        {
+            last.superseded = true;
+            last.failed_at.get_or_insert(now);
+        }
     }
 
     /// All contacts of one preference are tried at once.

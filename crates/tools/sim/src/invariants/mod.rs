@@ -151,11 +151,11 @@ struct Branch {
     provisional_at: Option<Timestamp>,
     /// Timer C: set anew by each provisional response but 100, until it has fired.
     ring_deadline: Timestamp,
-    /// Other places may take this one's while it is silent; Timer C begins with the first sign of life.
+    /// It is one of several places, and left for another while it is silent, the last for none; Timer C begins with the first sign of life.
     has_others: bool,
     /// The end of the step of a serial fork.
     step_deadline: Option<Timestamp>,
-    /// Another place was tried while this one was silent.
+    /// Another place was tried while this one was silent, or the caller told that nobody answers.
     superseded: bool,
     /// It refused for everybody, while it counted.
     declined: bool,
@@ -379,7 +379,7 @@ impl Invariants {
             }
             branch.finished = Some((status, now));
         }
-        if status.is_success() {
+        if !status.is_provisional() && status != Status::SERVICE_UNAVAILABLE {
             self.forgiven.insert(branch.flow.peer, now);
         }
         branch.responses.push(stripped);

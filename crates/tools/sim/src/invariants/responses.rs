@@ -55,6 +55,9 @@ impl Invariants {
             |one: &Final| upstream.is_invite() && one.status.is_success() && status.is_success() && one.to != to;
         let allowed = upstream.finals.iter().all(another_success);
         broken_unless(allowed, Rule::OneFinalResponse, || format!("a second final response: {}", shown()))?;
+        if !status.is_success() {
+            upstream.leave_last(now, &self.snapshot.proxy);
+        }
         let bytes = message.bytes().to_vec();
         upstream.finals.push(Final { at: now, status, to, bytes });
         Ok(())

@@ -1,0 +1,106 @@
+//! The system's allocator, which counts what is asked of it. Only tests and benchmarks are built with it:
+//!
+//! ```
+//! use strowger_allocations::{Counting, allocations};
+//!
+//! #[global_allocator]
+//! static ALLOCATOR: Counting = Counting;
+//!
+//! let before = allocations();
+//! drop(Box::new(1));
+//! assert_eq!(allocations() - before, 1);
+//! ```
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::cell::Cell;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// The allocator. What a test harness does on its own threads is counted there.
+#[derive(Debug)]
+pub struct Counting;
+
+thread_local! {
+    static ALLOCATIONS: Cell<usize> = const { Cell::new(0) };
+    static TAKEN: Cell<usize> = const { Cell::new(0) };
+    static LIVE: Cell<usize> = const { Cell::new(0) };
+}
+
+static LIVE_OF_ALL: AtomicUsize = AtomicUsize::new(0);
+
+/// How often this thread has asked for memory, or for more of it.
+#[must_use]
+pub fn allocations() -> usize {
+    ALLOCATIONS.get()
+}
+
+/// Bytes that this thread has asked for, given back or not.
+#[must_use]
+pub fn taken() -> usize {
+    TAKEN.get()
+}
+
+/// Bytes that this thread has asked for and not given back; what another thread gave back for it is not known, so only
+/// differences mean anything, and they may wrap.
+#[must_use]
+pub fn live() -> usize {
+    LIVE.get()
+}
+
+/// Bytes that all threads have asked for and not given back.
+#[must_use]
+pub fn live_of_all() -> usize {
+    LIVE_OF_ALL.load(Ordering::Relaxed)
+}
+
+fn take(bytes: usize) {
+    ALLOCATIONS.set(ALLOCATIONS.get().wrapping_add(1));
+    TAKEN.set(TAKEN.get().wrapping_add(bytes));
+    LIVE.set(LIVE.get().wrapping_add(bytes));
+    LIVE_OF_ALL.fetch_add(bytes, Ordering::Relaxed);
+}
+
+fn give(bytes: usize) {
+    LIVE.set(LIVE.get().wrapping_sub(bytes));
+    LIVE_OF_ALL.fetch_sub(bytes, Ordering::Relaxed);
+}
+
+// SAFETY: every call goes to the system's allocator unchanged; counting touches numbers only and allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        take(layout.size());
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, memory: *mut u8, layout: Layout) {
+        give(layout.size());
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.dealloc(memory, layout) }
+    }
+
+    unsafe fn realloc(&self, memory: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        take(size);
+        give(layout.size());
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.realloc(memory, layout, size) }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[global_allocator]
+    static ALLOCATOR: Counting = Counting;
+
+    #[test]
+    fn what_is_taken_grown_and_given_back_is_counted() {
+        let before = (allocations(), taken(), live());
+        let mut bytes: Vec<u8> = Vec::with_capacity(100);
+        bytes.reserve_exact(300);
+        assert_eq!((allocations() - before.0, taken() - before.1, live() - before.2), (2, 400, 300));
+        assert!(live_of_all() >= 300);
+        drop(bytes);
+        assert_eq!((allocations() - before.0, taken() - before.1, live() - before.2), (2, 400, 0));
+    }
+}
