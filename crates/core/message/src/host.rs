@@ -21,14 +21,6 @@ impl<'a> Host<'a> {
         parse_ip(text).map(Self::Ip).or_else(|| is_name(text).then_some(Self::Name(text)))
     }
 
-    /// Whether [`parse`](Self::parse) would read `text`: the digits of an IPv4 address are a name's characters too.
-    fn is_valid(text: &[u8]) -> bool {
-        match text {
-            [b'[', inner @ .., b']'] => parse_v6(inner).is_some(),
-            _ => is_name(text),
-        }
-    }
-
     /// The address, where this is one.
     #[must_use]
     pub const fn ip(&self) -> Option<IpAddr> {
@@ -116,6 +108,8 @@ pub struct HostPort<'a> {
     pub host: &'a [u8],
     /// The port, where one is written.
     pub port: Option<u16>,
+    /// The address, where the host is written as one.
+    pub ip: Option<IpAddr>,
 }
 
 impl<'a> HostPort<'a> {
@@ -128,13 +122,13 @@ impl<'a> HostPort<'a> {
         };
         let (host, rest) = text.split_at_checked(host_end)?;
         let host = text::trim(host);
-        Host::is_valid(host).then_some(())?;
+        let ip = Host::parse(host)?.ip();
         let port = match text::trim(rest) {
             [] => None,
             [b':', digits @ ..] => Some(parse_port(text::trim(digits))?),
             _ => return None,
         };
-        Some(Self { host, port })
+        Some(Self { host, port, ip })
     }
 
     /// As [`parse`](Self::parse), for the usual: a name or an IPv4 address, a port or none, no white space. What follows is
@@ -143,7 +137,8 @@ impl<'a> HostPort<'a> {
     pub(crate) fn parse_usual(text: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let (host, rest) = text::split_while(text, NAME);
         host.first().filter(|byte| matches!(byte, b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'_'))?;
-        let [b':', rest @ ..] = rest else { return Some((Self { host, port: None }, rest)) };
+        let ip = parse_ip(host);
+        let [b':', rest @ ..] = rest else { return Some((Self { host, port: None, ip }, rest)) };
         let mut port = 0u32;
         let mut behind = rest;
         while let [digit @ b'0'..=b'9', tail @ ..] = behind
@@ -153,14 +148,14 @@ impl<'a> HostPort<'a> {
             behind = tail;
         }
         let port = u16::try_from(port).ok().filter(|port| *port != 0)?;
-        Some((Self { host, port: Some(port) }, behind))
+        Some((Self { host, port: Some(port), ip }, behind))
     }
 
     /// The host as a value.
     #[must_use]
     pub fn host(&self) -> Host<'a> {
         // What was read as a host is a name where it is no address.
-        parse_ip(self.host).map_or(Host::Name(self.host), Host::Ip)
+        self.ip.map_or(Host::Name(self.host), Host::Ip)
     }
 }
 

@@ -25,8 +25,7 @@ pub struct CSeq<'a> {
 /// A request or response whose required headers are well-formed.
 #[derive(Clone, Debug)]
 pub struct Message<'a> {
-    head: Head<'a>,
-    body: &'a [u8],
+    head: Held<'a>,
     via: Via<'a>,
     from: NameAddr<'a>,
     to: NameAddr<'a>,
@@ -36,6 +35,14 @@ pub struct Message<'a> {
     uri: Option<Uri<'a>>,
 }
 
+/// The head of a message. It is large, so where there is a peek it stays there.
+#[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "the small one is the usual one, and of the other few are alive")]
+enum Held<'a> {
+    OfPeek(&'a Head<'a>),
+    Own(Head<'a>),
+}
+
 impl<'a> Message<'a> {
     /// Reads one datagram, or one framed message of a stream.
     ///
@@ -43,65 +50,49 @@ impl<'a> Message<'a> {
     /// The fault, and the head where one was found: a request that has at least a top Via can then be answered.
     #[expect(clippy::result_large_err, reason = "the error holds the head that the answer is built from; it is rare")]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, (Fault, Option<Head<'a>>)> {
-        let head = Head::scan(bytes).map_err(|fault| (fault, None))?;
-        Self::from_head(head).map_err(|(fault, head)| (fault, Some(head)))
+        let peek = Peek::read(bytes).map_err(|fault| (fault, None))?;
+        match Required::read(&peek) {
+            Ok(required) => Ok(Self::new(Held::Own(peek.into_head()), required)),
+            Err(fault) => Err((fault, Some(peek.into_head()))),
+        }
     }
 
     /// Reads what must be in the message that was peeked at; nothing is read twice.
     ///
     /// # Errors
-    /// The fault, with the head given back.
-    #[expect(clippy::result_large_err, reason = "the error holds the head that the answer is built from; it is rare")]
+    /// The fault: the answer is made from the peek.
     // Inlined for the same reason as `new`.
     #[inline(always)]
-    pub fn from_peek(peek: Peek<'a>) -> Result<Self, (Fault, Head<'a>)> {
-        let Some(via) = &peek.via else { return Err((fault_without_via(&peek.head), peek.head)) };
-        match Required::read(&peek.head, via) {
-            Ok(required) => Ok(Self::new(peek.head, *via, required)),
-            Err(fault) => Err((fault, peek.head)),
-        }
+    pub fn from_peek(peek: &'a Peek<'a>) -> Result<Self, Fault> {
+        Required::read(peek).map(|required| Self::new(Held::OfPeek(peek.head()), required))
     }
 
-    /// Reads what must be in `head`.
-    ///
-    /// # Errors
-    /// The fault, with the head given back.
-    #[expect(clippy::result_large_err, reason = "the error holds the head that the answer is built from; it is rare")]
-    pub fn from_head(head: Head<'a>) -> Result<Self, (Fault, Head<'a>)> {
-        let via = head.first(HeaderName::Via).and_then(Via::parse_first);
-        let Some((via, _)) = &via else { return Err((fault_without_via(&head), head)) };
-        match Required::read(&head, via) {
-            Ok(required) => Ok(Self::new(head, *via, required)),
-            Err(fault) => Err((fault, head)),
-        }
-    }
-
-    /// Inlined, so that the head is moved once: it is some hundred bytes.
+    /// Inlined, so that what was read is written to its place at once.
     #[inline(always)]
-    fn new(head: Head<'a>, via: Via<'a>, required: Required<'a>) -> Self {
-        let Required { body_length, from, to, call_id, cseq, max_forwards, uri } = required;
-        let mut message = Self { head, body: &[], via, from, to, call_id, cseq, max_forwards, uri };
-        message.head.cut_rest(body_length);
-        message.body = message.head.rest();
-        message
+    fn new(head: Held<'a>, required: Required<'a>) -> Self {
+        let Required { via, from, to, call_id, cseq, max_forwards, uri } = required;
+        Self { head, via, from, to, call_id, cseq, max_forwards, uri }
     }
 
     /// The head: lines and header values.
     #[must_use]
     pub const fn head(&self) -> &Head<'a> {
-        &self.head
+        match &self.head {
+            Held::OfPeek(head) => head,
+            Held::Own(head) => head,
+        }
     }
 
     /// All bytes of the message, without what trailed it in its datagram.
     #[must_use]
     pub const fn bytes(&self) -> &'a [u8] {
-        self.head.bytes()
+        self.head().bytes()
     }
 
     /// The first line.
     #[must_use]
     pub const fn start(&self) -> StartLine<'a> {
-        self.head.start()
+        self.head().start()
     }
 
     /// The method of a request; of a response, the CSeq's.
@@ -113,7 +104,7 @@ impl<'a> Message<'a> {
     /// The status of a response.
     #[must_use]
     pub const fn status(&self) -> Option<Status> {
-        match self.head.start() {
+        match self.head().start() {
             StartLine::Response { status, .. } => Some(status),
             StartLine::Request { .. } => None,
         }
@@ -122,7 +113,7 @@ impl<'a> Message<'a> {
     /// The Request-URI as written; empty for a response.
     #[must_use]
     pub const fn request_uri(&self) -> &'a [u8] {
-        match self.head.start() {
+        match self.head().start() {
             StartLine::Request { uri, .. } => uri,
             StartLine::Response { .. } => &[],
         }
@@ -136,8 +127,8 @@ impl<'a> Message<'a> {
 
     /// The body.
     #[must_use]
-    pub const fn body(&self) -> &'a [u8] {
-        self.body
+    pub fn body(&self) -> &'a [u8] {
+        self.head().rest()
     }
 
     /// The topmost Via.
@@ -149,7 +140,7 @@ impl<'a> Message<'a> {
     /// Whether the topmost Via is the only one.
     #[must_use]
     pub fn has_one_via(&self) -> bool {
-        self.behind_top_via().is_empty() && !self.head.has_repeated(HeaderSet::of(HeaderName::Via))
+        self.behind_top_via().is_empty() && !self.head().has_repeated(HeaderSet::of(HeaderName::Via))
     }
 
     /// The Via below the topmost one; `None` where there is none, and for one that breaks the grammar.
@@ -158,7 +149,7 @@ impl<'a> Message<'a> {
         let value = match text::trim_start(self.behind_top_via()) {
             [b',', next @ ..] => next,
             _ if self.has_one_via() => return None,
-            _ => self.head.all(HeaderName::Via).nth(1)?,
+            _ => self.head().all(HeaderName::Via).nth(1)?,
         };
         Via::parse_first(value).map(|(via, _)| via)
     }
@@ -166,7 +157,7 @@ impl<'a> Message<'a> {
     /// What stands behind the topmost Via in its field: nothing, or a list from the comma on.
     #[must_use]
     pub fn behind_top_via(&self) -> &'a [u8] {
-        let value = self.head.first(HeaderName::Via).unwrap_or(&[]);
+        let value = self.head().first(HeaderName::Via).unwrap_or(&[]);
         value.get(self.via.text.len()..).unwrap_or(&[])
     }
 
@@ -201,10 +192,10 @@ impl<'a> Message<'a> {
     }
 }
 
-/// What is read of the head, before that is moved into the message.
+/// What is read of the head.
 #[derive(Clone, Copy)]
 struct Required<'a> {
-    body_length: usize,
+    via: Via<'a>,
     from: NameAddr<'a>,
     to: NameAddr<'a>,
     call_id: &'a [u8],
@@ -215,7 +206,9 @@ struct Required<'a> {
 
 impl<'a> Required<'a> {
     #[inline(always)]
-    fn read(head: &Head<'a>, via: &Via<'a>) -> Result<Self, Fault> {
+    fn read(peek: &Peek<'a>) -> Result<Self, Fault> {
+        let head = peek.head();
+        let Some(via) = peek.via else { return Err(fault_without_via(head)) };
         check_lines(head)?;
         let required = |name: HeaderName| head.first(name).ok_or(Fault::Missing(name.as_str()));
         let from = NameAddr::parse(required(HeaderName::From)?).ok_or(Fault::Header("From"))?;
@@ -248,8 +241,8 @@ impl<'a> Required<'a> {
         {
             return Err(Fault::Header("Contact"));
         }
-        let body_length = framer::datagram_body(head)?;
-        Ok(Self { body_length, from, to, call_id, cseq, max_forwards, uri: request_uri })
+        framer::datagram_body(head)?;
+        Ok(Self { via, from, to, call_id, cseq, max_forwards, uri: request_uri })
     }
 }
 

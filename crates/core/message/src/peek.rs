@@ -1,5 +1,6 @@
 //! The little that admission and steering need, read before a message is parsed.
 
+use crate::framer;
 use crate::head::StartLine;
 use crate::header::HeaderName;
 use crate::method::Method;
@@ -29,7 +30,7 @@ pub struct Peek<'a> {
     pub call_id: &'a [u8],
     /// Whether To has a tag: a request inside a dialog.
     pub in_dialog: bool,
-    pub(crate) head: Head<'a>,
+    head: Head<'a>,
 }
 
 impl<'a> Peek<'a> {
@@ -40,6 +41,10 @@ impl<'a> Peek<'a> {
     pub fn read(bytes: &'a [u8]) -> Result<Self, Fault> {
         let mut head = Head::unread(bytes);
         head.read_lines()?;
+        // What trails the message is no part of it; a length that cannot be is found when the message is read.
+        if let Ok(length) = framer::datagram_body(&head) {
+            head.cut_rest(length);
+        }
         let kind = match head.start() {
             StartLine::Request { method, .. } => Kind::Request(method),
             StartLine::Response { status, .. } => Kind::Response(status),

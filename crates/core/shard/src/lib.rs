@@ -38,5 +38,5 @@ pub use keeping::{MAX_WAITING, MAX_WAITING_OF_ONE, STORE_PATIENCE};
 pub use route::{Action, Match as RouteMatch, Place, Route, RouteTarget};
 pub use shard::{MAX_EVENTS, Shard, ShardConfig};
 pub use snapshot::Snapshot;
-pub use steering::Steering;
+pub use steering::{Steered, Steering};
 pub use strowger_proxy::{Listener, Listeners};

@@ -20,6 +20,7 @@ use crate::register::{LOADING, via_matches};
 use crate::reply::{OUT_OF_SERVICE, Refusal};
 use crate::shard::{FOR_NOBODY, Shard};
 use crate::snapshot::Snapshot;
+use crate::steering::Steered;
 use crate::way::{Onward, Question, Way};
 
 /// A request with what every step needs to know of it.
@@ -27,6 +28,8 @@ pub(crate) struct Request<'a, 'm> {
     pub(crate) message: &'m Message<'a>,
     pub(crate) source: Flow,
     pub(crate) snapshot: &'m Snapshot,
+    /// Whom a REGISTER claims to register, where its domain is ours.
+    pub(crate) claimed: Option<&'m Aor>,
     routes: RouteSet<'a>,
     /// Where it was needed already.
     loop_hash: Option<u64>,
@@ -34,13 +37,21 @@ pub(crate) struct Request<'a, 'm> {
 
 impl Shard {
     /// Serves a request that no transaction knows.
-    pub(crate) fn serve(&mut self, now: Timestamp, source: Flow, key: ServerKey, message: &Message<'_>) {
+    pub(crate) fn serve(
+        &mut self,
+        now: Timestamp,
+        source: Flow,
+        key: ServerKey,
+        message: &Message<'_>,
+        steered: &Steered,
+    ) {
         let snapshot = Arc::clone(&self.snapshot);
         match message.method() {
             Method::Ack => self.serve_ack(now, source, &snapshot, message),
             Method::Cancel => self.serve_cancel(now, source, key, &snapshot, message),
             _ => match self.examine(source, &snapshot, message) {
                 Ok(request) => {
+                    let request = Request { claimed: steered.claimed.as_ref(), ..request };
                     let decision = self.decide(now, &request);
                     self.carry_out(now, key, &request, decision);
                 }
@@ -119,7 +130,7 @@ impl Shard {
         if !required.is_empty() {
             return Err(Refusal::BadExtension(required));
         }
-        Ok(Request { message, source, snapshot, routes, loop_hash })
+        Ok(Request { message, source, snapshot, claimed: None, routes, loop_hash })
     }
 
     fn decide(&mut self, now: Timestamp, request: &Request<'_, '_>) -> Result<Way, Refusal> {

@@ -19,7 +19,7 @@ use crate::panics::{PanicLog, PanicReport};
 use crate::status::{WorkerStatus, add_net};
 use crate::streams::Closed;
 use strowger_shard as shard;
-use strowger_shard::{Event, Input, Output, Snapshot};
+use strowger_shard::{Event, Input, Output, Snapshot, Steered};
 
 /// What all desks share.
 pub(crate) struct Common<M> {
@@ -73,14 +73,14 @@ impl<M: Maker> Desk<M> {
     }
 
     /// Reads the little of a message that tells whose it is. What is not a message, or nobody's, is dropped here.
-    pub(crate) fn steer<'a>(&mut self, now: Timestamp, bytes: &'a [u8]) -> Option<(ShardId, Peek<'a>)> {
+    pub(crate) fn steer<'a>(&mut self, now: Timestamp, bytes: &'a [u8]) -> Option<(Peek<'a>, ShardId, Steered)> {
         let Self { common, snapshot, .. } = self;
         let steered = catch_unwind(AssertUnwindSafe(|| {
             let peek = Peek::read(bytes).ok()?;
-            Some((common.maker.owner(&peek, snapshot), peek))
+            Some((common.maker.steer(&peek, snapshot), peek))
         }));
         match steered {
-            Ok(Some((Some(id), peek))) => return Some((id, peek)),
+            Ok(Some((Some((id, steered)), peek))) => return Some((peek, id, steered)),
             Ok(Some((None, _))) => self.exits.counters.unowned += 1,
             Ok(None) => self.exits.counters.malformed += 1,
             Err(payload) => self.on_panic(None, now, payload.as_ref(), bytes),
