@@ -7,7 +7,7 @@ use crate::head::{Head, StartLine};
 use crate::header::{HeaderName, HeaderSet};
 use crate::method::Method;
 use crate::name_addr::NameAddr;
-use crate::peek::Peek;
+use crate::peek::{Kind, Peek};
 use crate::status::Status;
 use crate::text;
 use crate::uri::Uri;
@@ -20,6 +20,18 @@ pub struct CSeq<'a> {
     pub number: u32,
     /// The method of the transaction.
     pub method: Method<'a>,
+}
+
+impl<'a> CSeq<'a> {
+    /// The value at the start of `text` and what follows it, where it is written as most are: with one space, and a method
+    /// that is known.
+    #[inline(always)]
+    pub(crate) fn read_usual(text: &'a [u8]) -> Option<(Self, &'a [u8])> {
+        let (number, [b' ', rest @ ..]) = text::split_number(text)? else { return None };
+        let (name, behind) = text::split_while(rest, text::TOKEN);
+        let method = Method::from_token(name);
+        (!matches!(method, Method::Other(_))).then_some((Self { number, method }, behind))
+    }
 }
 
 /// A request or response whose required headers are well-formed.
@@ -51,7 +63,7 @@ impl<'a> Message<'a> {
     #[expect(clippy::result_large_err, reason = "the error holds the head that the answer is built from; it is rare")]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, (Fault, Option<Head<'a>>)> {
         let peek = Peek::read(bytes).map_err(|fault| (fault, None))?;
-        match Required::read(&peek) {
+        match Required::read_usual(&peek).map_or_else(|| Required::read_any(&peek), Ok) {
             Ok(required) => Ok(Self::new(Held::Own(peek.into_head()), required)),
             Err(fault) => Err((fault, Some(peek.into_head()))),
         }
@@ -64,7 +76,15 @@ impl<'a> Message<'a> {
     // Inlined for the same reason as `new`.
     #[inline(always)]
     pub fn from_peek(peek: &'a Peek<'a>) -> Result<Self, Fault> {
-        Required::read(peek).map(|required| Self::new(Held::OfPeek(peek.head()), required))
+        match Required::read_usual(peek) {
+            Some(required) => Ok(Self::new(Held::OfPeek(peek.head()), required)),
+            None => Self::from_unusual(peek),
+        }
+    }
+
+    #[inline(never)]
+    fn from_unusual(peek: &'a Peek<'a>) -> Result<Self, Fault> {
+        Required::read_any(peek).map(|required| Self::new(Held::OfPeek(peek.head()), required))
     }
 
     /// Inlined, so that what was read is written to its place at once.
@@ -205,19 +225,45 @@ struct Required<'a> {
 }
 
 impl<'a> Required<'a> {
+    /// What was read with the lines, where that was all. It is what [`read_any`](Self::read_any) would read.
     #[inline(always)]
-    fn read(peek: &Peek<'a>) -> Result<Self, Fault> {
-        let head = peek.head();
+    fn read_usual(peek: &Peek<'a>) -> Option<Self> {
+        let (head, usual) = (peek.head(), &peek.usual);
+        let is_all_read = head.seen().with(CALL_ID).meeting(CHECKED).without(usual.read).is_empty();
+        if !is_all_read || !head.is_sip_2_0() || head.has_repeated(SINGLE) {
+            return None;
+        }
+        let (via, from, to, cseq) = (peek.via.as_ref()?, usual.from.as_ref()?, usual.to.as_ref()?, usual.cseq?);
+        let uri = match peek.kind {
+            Kind::Request(method) if method == cseq.method && !via.is_bare_cookie() => Some(Uri::Sip(usual.target?)),
+            Kind::Request(_) => return None,
+            Kind::Response(_) => None,
+        };
+        let (call_id, max_forwards) = (peek.call_id, usual.max_forwards);
+        Some(Self { via: *via, from: *from, to: *to, call_id, cseq, max_forwards, uri })
+    }
+
+    /// What was not read with the lines, by the whole grammar, and one rule after the other.
+    fn read_any(peek: &Peek<'a>) -> Result<Self, Fault> {
+        let (head, usual) = (peek.head(), &peek.usual);
         let Some(via) = peek.via else { return Err(fault_without_via(head)) };
         check_lines(head)?;
         let required = |name: HeaderName| head.first(name).ok_or(Fault::Missing(name.as_str()));
-        let from = NameAddr::parse(required(HeaderName::From)?).ok_or(Fault::Header("From"))?;
-        let to = NameAddr::parse(required(HeaderName::To)?).ok_or(Fault::Header("To"))?;
+        let address = |read: Option<NameAddr<'a>>, name: HeaderName| match read {
+            Some(address) => Ok(address),
+            None => NameAddr::parse(required(name)?).ok_or(Fault::Header(name.as_str())),
+        };
+        let from = address(usual.from, HeaderName::From)?;
+        let to = address(usual.to, HeaderName::To)?;
         let call_id = required(HeaderName::CallId)?;
-        if !is_call_id(call_id) {
+        // `callid = word [ "@" word ]`, and an at sign is a word's character here.
+        if !text::is_word(call_id) {
             return Err(Fault::Header("Call-ID"));
         }
-        let cseq = read_cseq(required(HeaderName::CSeq)?).ok_or(Fault::Header("CSeq"))?;
+        let cseq = match usual.cseq {
+            Some(cseq) => cseq,
+            None => read_cseq(required(HeaderName::CSeq)?).ok_or(Fault::Header("CSeq"))?,
+        };
         let mut request_uri = None;
         if let StartLine::Request { method, uri } = head.start() {
             // The cookie alone promises an identifier and gives none: requests of this sender cannot be told apart.
@@ -227,7 +273,7 @@ impl<'a> Required<'a> {
             if method != cseq.method {
                 return Err(Fault::CSeqMethod);
             }
-            let uri = Uri::parse(uri).ok_or(Fault::RequestUri)?;
+            let uri = usual.target.map(Uri::Sip).or_else(|| Uri::parse(uri)).ok_or(Fault::RequestUri)?;
             // Headers in a Request-URI are not allowed (RFC 3261 §19.1.1, table 1): they must never become headers.
             if uri.sip().is_some_and(|uri| uri.headers.is_some()) {
                 return Err(Fault::RequestUri);
@@ -235,7 +281,8 @@ impl<'a> Required<'a> {
             request_uri = Some(uri);
         }
         let max_forwards = head.first(HeaderName::MaxForwards).map(read_max_forwards).transpose()?;
-        if let Some(contact) = head.first(HeaderName::Contact)
+        let is_contact_read = usual.read.meets(HeaderSet::of(HeaderName::Contact));
+        if let Some(contact) = head.first(HeaderName::Contact).filter(|_| !is_contact_read)
             && contact != b"*"
             && !is_address_list(contact)
         {
@@ -247,7 +294,6 @@ impl<'a> Required<'a> {
 }
 
 /// What is found before anything is read: another version, and fields that may stand once and stand more often.
-#[inline(always)]
 fn check_lines(head: &Head<'_>) -> Result<(), Fault> {
     if !head.is_sip_2_0() {
         return Err(Fault::Version);
@@ -264,6 +310,13 @@ fn fault_without_via(head: &Head<'_>) -> Fault {
     let via = head.first(HeaderName::Via).map_or(Fault::Missing("Via"), |_| Fault::Header("Via"));
     check_lines(head).err().unwrap_or(via)
 }
+
+/// What must be there, and has no place of its own in what is usual.
+const CALL_ID: HeaderSet = HeaderSet::of(HeaderName::CallId);
+
+/// What must be read where it is there.
+const CHECKED: HeaderSet =
+    SINGLE.with(HeaderSet::of(HeaderName::Contact)).with(HeaderSet::of(HeaderName::ContentLength));
 
 /// What may stand once in every message.
 const SINGLE: HeaderSet = HeaderSet::of(HeaderName::From)
@@ -287,12 +340,7 @@ fn first_repeated(head: &Head<'_>) -> Fault {
 }
 
 /// Whether every element of a list is an address.
-#[inline]
 fn is_address_list(value: &[u8]) -> bool {
-    NameAddr::parse_usual(value).is_some() || is_any_address_list(value)
-}
-
-fn is_any_address_list(value: &[u8]) -> bool {
     let mut rest = value;
     loop {
         match NameAddr::parse_first(rest) {
@@ -303,12 +351,6 @@ fn is_any_address_list(value: &[u8]) -> bool {
     }
 }
 
-/// `callid = word [ "@" word ]`.
-fn is_call_id(text: &[u8]) -> bool {
-    text::is_word(text)
-}
-
-#[inline(always)]
 fn read_cseq(value: &[u8]) -> Option<CSeq<'_>> {
     let digits = value.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let (number, rest) = value.split_at_checked(digits)?;

@@ -108,7 +108,9 @@ impl Prepared {
         for step in &self.steps {
             match step {
                 Step::Datagram(flow, text) => {
-                    let peek = &Peek::read(text.as_bytes()).expect("has a head");
+                    let mut peek = Peek::default();
+                    peek.fill(text.as_bytes()).expect("has a head");
+                    let peek = &peek;
                     let (_, steered) = &steering.steer(peek, snapshot).expect("is ours");
                     let arrival = *now;
                     shard.handle_input(arrival, Input::Message { arrival, flow: *flow, peek, steered });
@@ -261,7 +263,8 @@ fn at_most(instructions: u64) -> LibraryBenchmarkConfig {
 fn parse(text: Vec<u8>) -> usize {
     let mut read = 0;
     for _ in 0..TIMES {
-        let peek = Peek::read(black_box(&text)).expect("has a head");
+        let mut peek = Peek::default();
+        peek.fill(black_box(&text)).expect("has a head");
         read += Message::from_peek(&peek).map_or(0, |message| black_box(&message).bytes().len());
     }
     read

@@ -136,9 +136,10 @@ impl<M: Maker> Crew<M> {
 
     /// Gives a message to the shard that owns it, here or elsewhere; `false` where that one has no room for it now.
     fn handle_stream_message(&mut self, now: Timestamp, slot: u32, id: ConnId, bytes: &[u8]) -> bool {
-        let steered = self.desk.steer(now, bytes);
+        let mut peek = Peek::default();
+        let steered = self.desk.steer(now, bytes, &mut peek);
         let exits = &mut self.desk.exits;
-        let Some((peek, shard, steered)) = &steered else {
+        let Some((shard, steered)) = &steered else {
             exits.streams.counters.messages_in += 1;
             return true;
         };
@@ -152,7 +153,7 @@ impl<M: Maker> Crew<M> {
         let flow = connection.flow(id);
         exits.tracer.received(now, &flow, bytes);
         if owner == exits.index {
-            let input = Input::Message { arrival: now, flow, peek, steered };
+            let input = Input::Message { arrival: now, flow, peek: &peek, steered };
             self.desk.handle_input(now, *shard, input, bytes);
         } else {
             exits.hand_over(owner, *shard, now, flow, bytes);

@@ -8,6 +8,7 @@ use std::time::Duration;
 use mio::{Events, Poll, Token};
 use strowger_foundation::{Flow, ListenerId, ShardId, Timestamp, Transport};
 use strowger_locate::{Answer, QueryId};
+use strowger_message::Peek;
 use strowger_net::{Clock, Datagram, RecvBatch};
 
 use crate::brain::Maker;
@@ -379,10 +380,11 @@ impl<M: Maker> Crew<M> {
             return;
         }
         self.desk.exits.tracer.received(now, &flow, bytes);
-        let Some((peek, id, steered)) = &self.desk.steer(now, bytes) else { return };
+        let mut peek = Peek::default();
+        let Some((id, steered)) = &self.desk.steer(now, bytes, &mut peek) else { return };
         let owner = self.desk.exits.worker_of(*id);
         if owner == self.desk.exits.index {
-            self.desk.handle_input(now, *id, Input::Message { arrival, flow, peek, steered }, bytes);
+            self.desk.handle_input(now, *id, Input::Message { arrival, flow, peek: &peek, steered }, bytes);
         } else {
             self.desk.exits.hand_over(owner, *id, arrival, flow, bytes);
         }
@@ -409,10 +411,11 @@ impl<M: Maker> Crew<M> {
                     self.desk.exits.counters.taken_over += 1;
                     // It was steered once already, by the worker that received it: what has changed since, such as whose
                     // address it claims, does not give it another owner.
-                    if let Some((peek, _, steered)) = &self.desk.steer(now, &handed.bytes) {
+                    let mut peek = Peek::default();
+                    if let Some((_, steered)) = &self.desk.steer(now, &handed.bytes, &mut peek) {
                         // Its receiver may have read the clock later than this round began.
                         let arrival = handed.arrival.min(now);
-                        let input = Input::Message { arrival, flow: handed.flow, peek, steered };
+                        let input = Input::Message { arrival, flow: handed.flow, peek: &peek, steered };
                         self.desk.handle_input(now, handed.shard, input, &handed.bytes);
                     }
                 } else {
