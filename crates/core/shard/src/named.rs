@@ -7,7 +7,7 @@ use strowger_foundation::Timestamp;
 use strowger_locate::{Hop, Names, Question};
 use strowger_message::{Uri, lossy};
 
-use crate::places::{literal_hop, question_of};
+use crate::places::{peer_of, question_of, transport_of};
 use crate::route::{Action, Place};
 use crate::snapshot::Snapshot;
 
@@ -97,6 +97,6 @@ fn leads_to(now: Timestamp, names: &Names, question: &Question, is_it: impl Fn(&
 fn place_of(uri: &[u8]) -> Option<Place> {
     let uri = Uri::parse(uri)?;
     let uri = uri.sip()?;
-    let literal = literal_hop(uri).map(|(address, transport)| Place::At { address, transport });
+    let literal = peer_of(uri).zip(transport_of(uri)).map(|(address, transport)| Place::At { address, transport });
     literal.or_else(|| question_of(uri).map(Place::Named))
 }
