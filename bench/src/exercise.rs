@@ -20,16 +20,16 @@ pub fn message(bytes: &[u8], scratch: &mut Scratch) -> Result<(), Fault> {
     let _ = frame_stream(bytes);
     let peek = Peek::read(bytes)?;
     let _ = peek.to().and_then(|to| to.parse_uri());
-    match Message::from_peek(peek) {
+    match Message::from_peek(&peek) {
         Ok(message) => {
             ask(message.head());
             forward(&message, scratch);
             answer(message.head(), scratch);
             Ok(())
         }
-        Err((fault, head)) => {
-            ask(&head);
-            answer(&head, scratch);
+        Err(fault) => {
+            ask(peek.head());
+            answer(peek.head(), scratch);
             Err(fault)
         }
     }

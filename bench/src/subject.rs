@@ -10,7 +10,7 @@ use strowger_foundation::{Flow, KeyRing, ListenerId, ShardId, TagKey, Timestamp,
 use strowger_locate::{CachePolicy, Names, Outages};
 use strowger_message::{Head, Peek};
 use strowger_registrar::Locations;
-use strowger_shard::{Input, Listener, Output, Shard, ShardConfig, Snapshot};
+use strowger_shard::{Input, Listener, Output, Shard, ShardConfig, Snapshot, Steering};
 
 use crate::exercise::{self, Scratch};
 
@@ -36,6 +36,8 @@ impl Subject for Reader {
 #[allow(missing_debug_implementations, reason = "a shard is not for printing")]
 pub struct WholeShard {
     shard: Shard,
+    steering: Steering,
+    snapshot: Arc<Snapshot>,
     now: Timestamp,
     out: Vec<u8>,
     taken: u64,
@@ -48,17 +50,21 @@ impl Default for WholeShard {
         let domain: Box<[u8]> = (*b"example.org").into();
         let mut snapshot = Snapshot::new(vec![listener], vec![domain], Directory::empty(1));
         snapshot.auth.require.clear();
+        let snapshot = Arc::new(snapshot);
+        let locations = Arc::new(Locations::new(1, 1));
+        let steering = Steering::new(&ring, Arc::clone(&locations), 1);
         let config = ShardConfig {
             id: ShardId(0),
             seed: 1,
             ring,
-            locations: Arc::new(Locations::new(1, 1)),
+            locations,
             nonces: Arc::new(NonceWindows::new(1, 1)),
             names: Arc::new(Names::new(CachePolicy::default(), 1)),
             outages: Arc::new(Outages::new(1)),
-            snapshot: Arc::new(snapshot),
+            snapshot: Arc::clone(&snapshot),
         };
-        Self { shard: Shard::new(config), now: Timestamp::from_millis(1_000), out: Vec::new(), taken: 0 }
+        let (now, out) = (Timestamp::from_millis(1_000), Vec::new());
+        Self { shard: Shard::new(config), steering, snapshot, now, out, taken: 0 }
     }
 }
 
@@ -90,7 +96,9 @@ impl Subject for WholeShard {
         let port = 1_024 + (self.taken % 60_000) as u16;
         let flow = Flow::new(ListenerId(0), Transport::Udp, SocketAddr::from(([192, 0, 2, 10], port)));
         let malformed = self.shard.counters().malformed;
-        self.shard.handle_input(self.now, Input::Message { arrival: self.now, flow, peek });
+        let steered = self.steering.steer(&peek, &self.snapshot).map(|(_, steered)| steered).unwrap_or_default();
+        let input = Input::Message { arrival: self.now, flow, peek: &peek, steered: &steered };
+        self.shard.handle_input(self.now, input);
         self.drain();
         self.taken += 1;
         if self.taken.is_multiple_of(100_000) {

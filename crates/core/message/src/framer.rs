@@ -56,12 +56,15 @@ pub fn frame_stream(buffer: &[u8]) -> Framed {
 
 /// The length of a datagram's body: all of the rest without a Content-Length, else what it says; bytes past it are ignored.
 pub(crate) fn datagram_body(head: &Head<'_>) -> Result<usize, Fault> {
-    let available = head.rest().len();
     match content_length(head)? {
-        None => Ok(available),
-        Some(length) if length <= available => Ok(length),
-        Some(_) => Err(Fault::ContentLength),
+        None => Ok(head.rest().len()),
+        Some(length) => fit_datagram(head, length),
     }
+}
+
+/// The same where it is known what the Content-Length says.
+pub(crate) fn fit_datagram(head: &Head<'_>, length: usize) -> Result<usize, Fault> {
+    if length <= head.rest().len() { Ok(length) } else { Err(Fault::ContentLength) }
 }
 
 /// The Content-Length; a repeated one is refused even where its values agree, because the next hop may read another.

@@ -61,8 +61,14 @@ impl<'a> Head<'a> {
     /// A [`Fault`] where there is no head to be found, or no start line of SIP.
     pub fn scan(bytes: &'a [u8]) -> Result<Self, Fault> {
         let mut head = Self::unread(bytes);
-        head.read_lines()?;
+        head.read_lines(&mut LinesOnly)?;
         Ok(head)
+    }
+
+    /// Makes a head that holds nothing yet the one of `bytes`, which is then to be [read](Self::read_lines).
+    pub(crate) fn begin(&mut self, bytes: &'a [u8]) {
+        debug_assert!(self.is_empty(), "a head is read once");
+        self.bytes = bytes;
     }
 
     /// Nothing yet but the bytes.
@@ -72,14 +78,17 @@ impl<'a> Head<'a> {
         Self { bytes, start, start_end: 0, fields: Fields::new(), end: 0, is_sip_2_0: false }
     }
 
-    /// Finds the lines, in place: a head is too large to be handed about more often than must be.
-    pub(crate) fn read_lines(&mut self) -> Result<(), Fault> {
+    /// Finds the lines, in place, for a head is too large to be handed about more often than must be; shows `values` the
+    /// first field of each name.
+    pub(crate) fn read_lines(&mut self, values: &mut impl Values<'a>) -> Result<(), Fault> {
         let window = self.bytes.get(..MAX_HEAD).unwrap_or(self.bytes);
-        let (line, mut rest) = split_line(window, Fault::StartLine, Fault::StartLine)?;
-        (self.start, self.is_sip_2_0) = parse_start_line(line)?;
+        let mut rest = match self.read_usual_start(window, values) {
+            Some(rest) => rest,
+            None => self.read_any_start(window)?,
+        };
         self.start_end = narrow(window.len().wrapping_sub(rest.len()));
         loop {
-            rest = match (self.fields.push_usual(window.len(), rest), rest) {
+            rest = match (self.fields.push_usual(window.len(), rest, values), rest) {
                 (Some(next), _) => next,
                 (None, [b'\r', b'\n', behind @ ..]) => {
                     self.end = narrow(window.len().wrapping_sub(behind.len()));
@@ -88,6 +97,34 @@ impl<'a> Head<'a> {
                 (None, _) => self.fields.push_any(window.len(), rest)?,
             };
         }
+    }
+
+    /// Reads a first line that is written as most are, and says what follows it.
+    #[inline(always)]
+    fn read_usual_start(&mut self, window: &'a [u8], values: &mut impl Values<'a>) -> Option<&'a [u8]> {
+        if let Some((b"SIP/2.0 ", [a, b, c, b' ', behind @ ..])) = window.split_first_chunk() {
+            let code = text::parse_decimal(&[*a, *b, *c]).and_then(|code| u16::try_from(code).ok());
+            let status = code.and_then(Status::new)?;
+            let (reason, [b'\r', b'\n', next @ ..]) = behind.split_at_checked(text::find_control(behind)?)? else {
+                return None;
+            };
+            (self.start, self.is_sip_2_0) = (StartLine::Response { status, reason }, true);
+            return Some(next);
+        }
+        let (method @ [_, ..], [b' ', target @ ..]) = text::split_while(window, text::TOKEN) else { return None };
+        let behind = values.read_target(target)?;
+        let next = skip_version(behind)?;
+        let uri = target.get(..target.len().wrapping_sub(behind.len()))?;
+        (self.start, self.is_sip_2_0) = (StartLine::Request { method: Method::from_token(method), uri }, true);
+        Some(next)
+    }
+
+    /// As [`read_usual_start`](Self::read_usual_start), for all that a first line may be.
+    #[cold]
+    fn read_any_start(&mut self, window: &'a [u8]) -> Result<&'a [u8], Fault> {
+        let (line, rest) = split_line(window, Fault::StartLine, Fault::StartLine)?;
+        (self.start, self.is_sip_2_0) = parse_start_line(line)?;
+        Ok(rest)
     }
 
     /// The first line.
@@ -211,6 +248,11 @@ impl<'a> Head<'a> {
         Ok(self.first(name))
     }
 
+    /// The names of the fields that are there.
+    pub(crate) const fn seen(&self) -> HeaderSet {
+        self.fields.seen
+    }
+
     /// Whether a field of one of `names` stands more than once.
     pub(crate) const fn has_repeated(&self, names: HeaderSet) -> bool {
         self.fields.repeated.meets(names)
@@ -252,22 +294,28 @@ impl Fields {
     /// read here [`push_any`](Self::push_any) would read as the same. Positions are those in a head that ends with `text`
     /// and is `total` bytes long.
     #[inline(always)]
-    fn push_usual<'t>(&mut self, total: usize, text: &'t [u8]) -> Option<&'t [u8]> {
-        // From the line's start on, not from the value's: the processor looks for this line's end, and the next, while it
-        // still compares this line's name.
-        let (line, rest) = text.split_at_checked(text::find_control(text)?)?;
-        // A head that is whole has another line end behind this one.
-        let [b'\r', b'\n', first_behind, _] = rest.first_chunk()? else { return None };
-        let next = rest.get(2..)?;
-        let (name, value) = HeaderName::at_start(text, line)?;
-        if matches!(first_behind, b' ' | b'\t') || matches!(value, [] | [b' ', ..] | [.., b' ']) {
-            return None;
-        }
-        let start = narrow(total.wrapping_sub(text.len()));
-        let (value_start, value_end) =
-            (narrow(total.wrapping_sub(rest.len()).wrapping_sub(value.len())), narrow(total.wrapping_sub(rest.len())));
-        *self.few.get_mut(self.count)? = Field { start, value_start, value_end, name };
-        self.note(name);
+    fn push_usual<'t>(&mut self, total: usize, text: &'t [u8], values: &mut impl Values<'t>) -> Option<&'t [u8]> {
+        let (name, value) = HeaderName::at_start(text)?;
+        let place = self.few.get_mut(self.count)?;
+        let set = HeaderSet::of(name);
+        let next = if self.seen.meets(set) {
+            let next = skip_line(value)?;
+            self.repeated = self.repeated.with(set);
+            next
+        } else {
+            // What reads a value finds its end too.
+            let next = match values.read(name, value) {
+                Some(next) => next,
+                None => skip_line(value)?,
+            };
+            self.seen = self.seen.with(set);
+            *self.first.get_mut(name as usize)? = field_index(self.count);
+            next
+        };
+        let (start, value_start) = (total.wrapping_sub(text.len()), total.wrapping_sub(value.len()));
+        let value_end = total.wrapping_sub(next.len()).wrapping_sub(2);
+        *place = Field { start: narrow(start), value_start: narrow(value_start), value_end: narrow(value_end), name };
+        self.count = self.count.wrapping_add(1);
         Some(next)
     }
 
@@ -297,14 +345,12 @@ impl Fields {
     }
 
     /// Counts a field.
-    #[inline(always)]
     fn note(&mut self, name: HeaderName) {
         let set = HeaderSet::of(name);
         if self.seen.meets(set) {
             self.repeated = self.repeated.with(set);
         } else if let Some(first) = self.first.get_mut(name as usize) {
-            #[expect(clippy::cast_possible_truncation, reason = "below MAX_FIELDS")]
-            (*first = self.count as u8);
+            *first = field_index(self.count);
         }
         self.seen = self.seen.with(set);
         self.count = self.count.wrapping_add(1);
@@ -335,6 +381,51 @@ impl Fields {
         let first = self.first.get(name as usize).map_or(0, |first| usize::from(*first));
         self.list().get(first..).unwrap_or(&[])
     }
+}
+
+/// What reads values where they stand, while the lines are found: so nothing is looked at twice. Only what is written as
+/// most write it is read here; whatever is not is left for those who know the whole grammar.
+pub(crate) trait Values<'a> {
+    /// Reads the Request-URI at the start of `text` and says what follows it: the end of the line, by [`skip_version`].
+    fn read_target(&mut self, text: &'a [u8]) -> Option<&'a [u8]>;
+
+    /// Reads the value of the first field called `name` at the start of `text` and says what follows its line, by
+    /// [`skip_line_end`].
+    fn read(&mut self, name: HeaderName, text: &'a [u8]) -> Option<&'a [u8]>;
+}
+
+/// For who wants no values.
+struct LinesOnly;
+
+impl<'a> Values<'a> for LinesOnly {
+    fn read_target(&mut self, text: &'a [u8]) -> Option<&'a [u8]> {
+        Some(text::split_while(text, text::URI).1)
+    }
+
+    fn read(&mut self, _: HeaderName, _: &'a [u8]) -> Option<&'a [u8]> {
+        None
+    }
+}
+
+/// What follows the line that ends with the value at the start of `text`, where that has no spaces at its ends.
+#[inline(always)]
+fn skip_line(text: &[u8]) -> Option<&[u8]> {
+    let (value, behind) = text.split_at_checked(text::find_control(text)?)?;
+    if matches!(value, [] | [b' ', ..] | [.., b' ']) { None } else { skip_line_end(behind) }
+}
+
+/// What follows the version at the end of a request line.
+#[inline(always)]
+pub(crate) fn skip_version(text: &[u8]) -> Option<&[u8]> {
+    text.split_first_chunk().filter(|(version, _)| *version == b" SIP/2.0\r\n").map(|(_, next)| next)
+}
+
+/// What follows the end of a line that no fold continues.
+#[inline(always)]
+pub(crate) fn skip_line_end(text: &[u8]) -> Option<&[u8]> {
+    let (line_end, next) = text.split_first_chunk::<2>()?;
+    // A head that is whole has another line end behind this one, so there is a byte.
+    (line_end == b"\r\n" && !matches!(next.first()?, b' ' | b'\t')).then_some(next)
 }
 
 /// The line at the start of `text` and what follows its CRLF. A line that is not whole is the fault `open`; a bare CR or LF
@@ -379,6 +470,12 @@ fn after_spaced_colon<'a>(name: &[u8], rest: &'a [u8]) -> Result<&'a [u8], Fault
     }
 }
 
+/// The index of a field fits 8 bits: there are no more than [`MAX_FIELDS`].
+#[expect(clippy::cast_possible_truncation, reason = "bounded by MAX_FIELDS")]
+const fn field_index(index: usize) -> u8 {
+    index as u8
+}
+
 /// Positions in a head fit 16 bits: [`Head::scan`] looks no further than [`MAX_HEAD`].
 #[expect(clippy::cast_possible_truncation, reason = "bounded by MAX_HEAD")]
 fn narrow(position: usize) -> u16 {
@@ -388,13 +485,6 @@ fn narrow(position: usize) -> u16 {
 
 /// The start line, and whether its version is 2.0.
 fn parse_start_line(line: &[u8]) -> Result<(StartLine<'_>, bool), Fault> {
-    // A request as it should be; no status line has a method's characters up to its first space.
-    if let Some((front, version)) = line.split_last_chunk()
-        && version == b" SIP/2.0"
-        && let (method @ [_, ..], [b' ', uri @ ..]) = text::split_while(front, text::TOKEN)
-    {
-        return Ok((StartLine::Request { method: Method::from_token(method), uri }, true));
-    }
     if let Some(rest) = strip_prefix_ignoring_case(line, b"SIP/") {
         return parse_status_line(rest).map(|start| (start, true));
     }

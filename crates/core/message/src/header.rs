@@ -102,6 +102,21 @@ impl HeaderSet {
         Self(self.0 | other.0)
     }
 
+    #[inline(always)]
+    pub(crate) const fn meeting(self, other: Self) -> Self {
+        Self(self.0 & other.0)
+    }
+
+    #[inline(always)]
+    pub(crate) const fn without(self, other: Self) -> Self {
+        Self(self.0 & !other.0)
+    }
+
+    #[inline(always)]
+    pub(crate) const fn is_empty(self) -> bool {
+        self.0 == 0
+    }
+
     /// Whether a name is in both.
     #[inline(always)]
     pub(crate) const fn meets(self, other: Self) -> bool {
@@ -223,33 +238,33 @@ const fn beginning_slot(four: u32) -> usize {
 }
 
 impl HeaderName {
-    /// The name with which `line` begins, known or not, and what stands behind its colon and a space; `line` is the start
-    /// of `text`. `None` says only that the line must be read the long way.
+    /// The name with which the line at the start of `text` begins, known or not, and what stands behind its colon and a
+    /// space. `None` says only that the line must be read the long way.
     #[inline(always)]
-    pub(crate) fn at_start<'t>(text: &'t [u8], line: &'t [u8]) -> Option<(Self, &'t [u8])> {
-        Self::of_line(text, line).or_else(|| Self::of_other_line(line))
+    pub(crate) fn at_start(text: &[u8]) -> Option<(Self, &[u8])> {
+        Self::known_at_start(text).or_else(|| if let [b'\r', ..] = text { None } else { Self::other_at_start(text) })
     }
 
-    /// As [`of_line`](Self::of_line), for a name that is not known, or is written otherwise.
+    /// As [`known_at_start`](Self::known_at_start), for a name that is not known, or is written otherwise.
     #[inline(never)]
-    fn of_other_line(line: &[u8]) -> Option<(Self, &[u8])> {
-        match text::split_while(line, text::TOKEN) {
+    fn other_at_start(text: &[u8]) -> Option<(Self, &[u8])> {
+        match text::split_while(text, text::TOKEN) {
             (name @ [_, ..], [b':', b' ', behind @ ..] | [b':', behind @ ..]) => Some((Self::from_bytes(name), behind)),
             _ => None,
         }
     }
 
-    /// The known name with which `line` begins as a [`Beginning`] does, and what stands behind it. `None` says only that
+    /// The known name with which `text` begins as a [`Beginning`] does, and what stands behind it. `None` says only that
     /// the line must be read the long way.
     #[inline(always)]
-    fn of_line<'t>(text: &[u8], line: &'t [u8]) -> Option<(Self, &'t [u8])> {
+    fn known_at_start(text: &[u8]) -> Option<(Self, &[u8])> {
         let number = u128::from_le_bytes(*text.first_chunk()?);
         #[expect(clippy::cast_possible_truncation, reason = "the first four bytes")]
         let mut at = *FIRST_BEGINNING.get(beginning_slot(number as u32))?;
         loop {
             let known = BEGINNINGS.get(usize::from(at))?;
             if number & known.mask == known.number {
-                let (beginning, behind) = line.split_at_checked(known.length)?;
+                let (beginning, behind) = text.split_at_checked(known.length)?;
                 // What the number does not hold.
                 let is_whole = known.length <= 16 || beginning.strip_prefix(known.long) == Some(b": ");
                 return is_whole.then_some((known.name, behind));
@@ -274,7 +289,7 @@ mod tests {
     use proptest::prelude::*;
 
     fn of_line(line: &str) -> Option<(HeaderName, &[u8])> {
-        HeaderName::of_line(line.as_bytes(), line.as_bytes())
+        HeaderName::known_at_start(line.as_bytes())
     }
 
     #[test]
@@ -291,7 +306,7 @@ mod tests {
         for (name, long) in ALL.iter().copied().chain(CARRIED.iter().map(|long| (HeaderName::Other, *long))) {
             let line = format!("{long}: : 0123456789abcdef");
             assert_eq!(of_line(&line), Some((name, &b": 0123456789abcdef"[..])), "{long}");
-            assert_eq!(HeaderName::of_line(line.as_bytes(), &line.as_bytes()[..=long.len()]), None, "a line too short");
+            assert_eq!(of_line(&line[..=long.len()]), None, "a line too short");
             for other in
                 [format!("{long}:: 0123456789abcdef"), format!("{long} : 0123456789abcdef"), line.to_lowercase()]
             {
@@ -302,7 +317,7 @@ mod tests {
             assert_eq!(of_line(line), None);
         }
         let compact = b"V:SIP/2.0/UDP a;";
-        assert_eq!(HeaderName::at_start(compact, compact), Some((HeaderName::Via, &b"SIP/2.0/UDP a;"[..])));
+        assert_eq!(HeaderName::at_start(compact), Some((HeaderName::Via, &b"SIP/2.0/UDP a;"[..])));
         assert_eq!(HeaderName::from_bytes(b"l"), HeaderName::ContentLength);
         assert_eq!(HeaderName::from_bytes(b"X-Any"), HeaderName::Other);
         assert_eq!(HeaderName::from_bytes(b"z"), HeaderName::Other);
@@ -314,7 +329,7 @@ mod tests {
         fn a_name_on_its_line_is_the_name(known in 0..ALL.len(), name in "[a-zA-Z-]{0,8}", take_known in any::<bool>()) {
             let name = if take_known { ALL[known].1 } else { &name };
             let line = format!("{name}: 0123456789abcdef");
-            let read = HeaderName::at_start(line.as_bytes(), line.as_bytes());
+            let read = HeaderName::at_start(line.as_bytes());
             prop_assert_eq!(read.map(|(read, _)| read), (!name.is_empty()).then(|| HeaderName::from_bytes(name.as_bytes())));
             prop_assert!(read.is_none_or(|(_, behind)| behind == b"0123456789abcdef"));
         }

@@ -21,14 +21,6 @@ impl<'a> Host<'a> {
         parse_ip(text).map(Self::Ip).or_else(|| is_name(text).then_some(Self::Name(text)))
     }
 
-    /// Whether [`parse`](Self::parse) would read `text`: the digits of an IPv4 address are a name's characters too.
-    fn is_valid(text: &[u8]) -> bool {
-        match text {
-            [b'[', inner @ .., b']'] => parse_v6(inner).is_some(),
-            _ => is_name(text),
-        }
-    }
-
     /// The address, where this is one.
     #[must_use]
     pub const fn ip(&self) -> Option<IpAddr> {
@@ -79,23 +71,35 @@ fn undotted(name: &[u8]) -> &[u8] {
 
 /// Four decimal numbers below 256 without leading zeros, as the standard library has it.
 fn parse_v4(text: &[u8]) -> Option<Ipv4Addr> {
-    let mut octets = [0u8; 4];
-    let mut rest = text;
-    for (at, octet) in octets.iter_mut().enumerate() {
-        if at > 0 {
-            rest = rest.strip_prefix(b".")?;
+    split_v4(text).filter(|(_, rest)| rest.is_empty()).map(|(ip, _)| ip)
+}
+
+/// The address at the start of `text`, and what follows it.
+#[inline]
+fn split_v4(text: &[u8]) -> Option<(Ipv4Addr, &[u8])> {
+    let (a, [b'.', rest @ ..]) = split_octet(text)? else { return None };
+    let (b, [b'.', rest @ ..]) = split_octet(rest)? else { return None };
+    let (c, [b'.', rest @ ..]) = split_octet(rest)? else { return None };
+    let (d, rest) = split_octet(rest)?;
+    (!matches!(rest, [b'0'..=b'9', ..])).then(|| (Ipv4Addr::new(a, b, c, d), rest))
+}
+
+/// A number below 256 of up to three digits; what follows it may be a digit that would make it none.
+#[inline(always)]
+fn split_octet(text: &[u8]) -> Option<(u8, &[u8])> {
+    let [first @ b'0'..=b'9', rest @ ..] = text else { return None };
+    let (mut octet, mut rest) = (u32::from(first & 15), rest);
+    if let [digit @ b'0'..=b'9', tail @ ..] = rest {
+        // No leading zeros.
+        if octet == 0 {
+            return None;
         }
-        let [digit @ b'0'..=b'9', tail @ ..] = rest else { return None };
-        *octet = digit & 15;
-        rest = tail;
-        while let [digit @ b'0'..=b'9', tail @ ..] = rest
-            && *octet != 0
-        {
-            *octet = octet.checked_mul(10)?.checked_add(digit & 15)?;
-            rest = tail;
+        (octet, rest) = (octet.wrapping_mul(10).wrapping_add(u32::from(digit & 15)), tail);
+        if let [digit @ b'0'..=b'9', tail @ ..] = rest {
+            (octet, rest) = (octet.wrapping_mul(10).wrapping_add(u32::from(digit & 15)), tail);
         }
     }
-    rest.is_empty().then(|| Ipv4Addr::from(octets))
+    u8::try_from(octet).ok().map(|octet| (octet, rest))
 }
 
 fn parse_v6(text: &[u8]) -> Option<Ipv6Addr> {
@@ -116,6 +120,8 @@ pub struct HostPort<'a> {
     pub host: &'a [u8],
     /// The port, where one is written.
     pub port: Option<u16>,
+    /// The address, where the host is written as one.
+    pub ip: Option<IpAddr>,
 }
 
 impl<'a> HostPort<'a> {
@@ -128,39 +134,42 @@ impl<'a> HostPort<'a> {
         };
         let (host, rest) = text.split_at_checked(host_end)?;
         let host = text::trim(host);
-        Host::is_valid(host).then_some(())?;
+        let ip = Host::parse(host)?.ip();
         let port = match text::trim(rest) {
             [] => None,
             [b':', digits @ ..] => Some(parse_port(text::trim(digits))?),
             _ => return None,
         };
-        Some(Self { host, port })
+        Some(Self { host, port, ip })
     }
 
     /// As [`parse`](Self::parse), for the usual: a name or an IPv4 address, a port or none, no white space. What follows is
     /// handed out too; `None` says only that the text must be read the long way.
     #[inline]
-    pub(crate) fn parse_usual(text: &'a [u8]) -> Option<(Self, &'a [u8])> {
-        let (host, rest) = text::split_while(text, NAME);
-        host.first().filter(|byte| matches!(byte, b'0'..=b'9' | b'A'..=b'Z' | b'a'..=b'z' | b'_'))?;
-        let [b':', rest @ ..] = rest else { return Some((Self { host, port: None }, rest)) };
-        let mut port = 0u32;
-        let mut behind = rest;
-        while let [digit @ b'0'..=b'9', tail @ ..] = behind
-            && port <= u32::from(u16::MAX)
-        {
-            port = port.wrapping_mul(10).wrapping_add(u32::from(digit & 15));
-            behind = tail;
-        }
+    pub(crate) fn read_usual(text: &'a [u8]) -> Option<(Self, &'a [u8])> {
+        let v4 = match text {
+            [b'0'..=b'9', ..] => {
+                split_v4(text).filter(|(_, rest)| !rest.first().is_some_and(|byte| text::is(*byte, NAME)))
+            }
+            [b'A'..=b'Z' | b'a'..=b'z' | b'_', ..] => None,
+            _ => return None,
+        };
+        let (ip, rest) = match v4 {
+            Some((ip, rest)) => (Some(IpAddr::V4(ip)), rest),
+            None => (None, text::split_while(text, NAME).1),
+        };
+        let host = text.get(..text.len().wrapping_sub(rest.len()))?;
+        let [b':', rest @ ..] = rest else { return Some((Self { host, port: None, ip }, rest)) };
+        let (port, behind) = text::split_number(rest)?;
         let port = u16::try_from(port).ok().filter(|port| *port != 0)?;
-        Some((Self { host, port: Some(port) }, behind))
+        Some((Self { host, port: Some(port), ip }, behind))
     }
 
     /// The host as a value.
     #[must_use]
     pub fn host(&self) -> Host<'a> {
         // What was read as a host is a name where it is no address.
-        parse_ip(self.host).map_or(Host::Name(self.host), Host::Ip)
+        self.ip.map_or(Host::Name(self.host), Host::Ip)
     }
 }
 
@@ -212,7 +221,7 @@ mod tests {
     proptest! {
         #[test]
         fn the_short_way_says_what_the_long_way_says(text in "[a-z0-9._-]{0,8}(:[0-9]{0,7})?[ ;,:a-z]{0,2}") {
-            if let Some((short, rest)) = HostPort::parse_usual(text.as_bytes()) {
+            if let Some((short, rest)) = HostPort::read_usual(text.as_bytes()) {
                 prop_assert_eq!(HostPort::parse(&text.as_bytes()[..text.len() - rest.len()]), Some(short));
             }
         }

@@ -31,6 +31,7 @@ mod framer;
 mod head;
 mod header;
 mod host;
+mod lanes;
 mod message;
 mod method;
 mod name_addr;

@@ -7,7 +7,7 @@ use crate::head::{Head, StartLine};
 use crate::header::{HeaderName, HeaderSet};
 use crate::method::Method;
 use crate::name_addr::NameAddr;
-use crate::peek::Peek;
+use crate::peek::{Kind, Peek};
 use crate::status::Status;
 use crate::text;
 use crate::uri::Uri;
@@ -22,11 +22,22 @@ pub struct CSeq<'a> {
     pub method: Method<'a>,
 }
 
+impl<'a> CSeq<'a> {
+    /// The value at the start of `text` and what follows it, where it is written as most are: with one space, and a method
+    /// that is known.
+    #[inline(always)]
+    pub(crate) fn read_usual(text: &'a [u8]) -> Option<(Self, &'a [u8])> {
+        let (number, [b' ', rest @ ..]) = text::split_number(text)? else { return None };
+        let (name, behind) = text::split_while(rest, text::TOKEN);
+        let method = Method::from_token(name);
+        (!matches!(method, Method::Other(_))).then_some((Self { number, method }, behind))
+    }
+}
+
 /// A request or response whose required headers are well-formed.
 #[derive(Clone, Debug)]
 pub struct Message<'a> {
-    head: Head<'a>,
-    body: &'a [u8],
+    head: Held<'a>,
     via: Via<'a>,
     from: NameAddr<'a>,
     to: NameAddr<'a>,
@@ -36,6 +47,14 @@ pub struct Message<'a> {
     uri: Option<Uri<'a>>,
 }
 
+/// The head of a message. It is large, so where there is a peek it stays there.
+#[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "the small one is the usual one, and of the other few are alive")]
+enum Held<'a> {
+    OfPeek(&'a Head<'a>),
+    Own(Head<'a>),
+}
+
 impl<'a> Message<'a> {
     /// Reads one datagram, or one framed message of a stream.
     ///
@@ -43,65 +62,57 @@ impl<'a> Message<'a> {
     /// The fault, and the head where one was found: a request that has at least a top Via can then be answered.
     #[expect(clippy::result_large_err, reason = "the error holds the head that the answer is built from; it is rare")]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, (Fault, Option<Head<'a>>)> {
-        let head = Head::scan(bytes).map_err(|fault| (fault, None))?;
-        Self::from_head(head).map_err(|(fault, head)| (fault, Some(head)))
+        let peek = Peek::read(bytes).map_err(|fault| (fault, None))?;
+        match Required::read_usual(&peek).map_or_else(|| Required::read_any(&peek), Ok) {
+            Ok(required) => Ok(Self::new(Held::Own(peek.into_head()), required)),
+            Err(fault) => Err((fault, Some(peek.into_head()))),
+        }
     }
 
     /// Reads what must be in the message that was peeked at; nothing is read twice.
     ///
     /// # Errors
-    /// The fault, with the head given back.
-    #[expect(clippy::result_large_err, reason = "the error holds the head that the answer is built from; it is rare")]
+    /// The fault: the answer is made from the peek.
     // Inlined for the same reason as `new`.
     #[inline(always)]
-    pub fn from_peek(peek: Peek<'a>) -> Result<Self, (Fault, Head<'a>)> {
-        let Some(via) = &peek.via else { return Err((fault_without_via(&peek.head), peek.head)) };
-        match Required::read(&peek.head, via) {
-            Ok(required) => Ok(Self::new(peek.head, *via, required)),
-            Err(fault) => Err((fault, peek.head)),
+    pub fn from_peek(peek: &'a Peek<'a>) -> Result<Self, Fault> {
+        match Required::read_usual(peek) {
+            Some(required) => Ok(Self::new(Held::OfPeek(peek.head()), required)),
+            None => Self::from_unusual(peek),
         }
     }
 
-    /// Reads what must be in `head`.
-    ///
-    /// # Errors
-    /// The fault, with the head given back.
-    #[expect(clippy::result_large_err, reason = "the error holds the head that the answer is built from; it is rare")]
-    pub fn from_head(head: Head<'a>) -> Result<Self, (Fault, Head<'a>)> {
-        let via = head.first(HeaderName::Via).and_then(Via::parse_first);
-        let Some((via, _)) = &via else { return Err((fault_without_via(&head), head)) };
-        match Required::read(&head, via) {
-            Ok(required) => Ok(Self::new(head, *via, required)),
-            Err(fault) => Err((fault, head)),
-        }
+    #[inline(never)]
+    fn from_unusual(peek: &'a Peek<'a>) -> Result<Self, Fault> {
+        Required::read_any(peek).map(|required| Self::new(Held::OfPeek(peek.head()), required))
     }
 
-    /// Inlined, so that the head is moved once: it is some hundred bytes.
+    /// Inlined, so that what was read is written to its place at once.
     #[inline(always)]
-    fn new(head: Head<'a>, via: Via<'a>, required: Required<'a>) -> Self {
-        let Required { body_length, from, to, call_id, cseq, max_forwards, uri } = required;
-        let mut message = Self { head, body: &[], via, from, to, call_id, cseq, max_forwards, uri };
-        message.head.cut_rest(body_length);
-        message.body = message.head.rest();
-        message
+    fn new(head: Held<'a>, required: Required<'a>) -> Self {
+        let Required { via, from, to, call_id, cseq, max_forwards, uri } = required;
+        Self { head, via, from, to, call_id, cseq, max_forwards, uri }
     }
 
     /// The head: lines and header values.
     #[must_use]
     pub const fn head(&self) -> &Head<'a> {
-        &self.head
+        match &self.head {
+            Held::OfPeek(head) => head,
+            Held::Own(head) => head,
+        }
     }
 
     /// All bytes of the message, without what trailed it in its datagram.
     #[must_use]
     pub const fn bytes(&self) -> &'a [u8] {
-        self.head.bytes()
+        self.head().bytes()
     }
 
     /// The first line.
     #[must_use]
     pub const fn start(&self) -> StartLine<'a> {
-        self.head.start()
+        self.head().start()
     }
 
     /// The method of a request; of a response, the CSeq's.
@@ -113,7 +124,7 @@ impl<'a> Message<'a> {
     /// The status of a response.
     #[must_use]
     pub const fn status(&self) -> Option<Status> {
-        match self.head.start() {
+        match self.head().start() {
             StartLine::Response { status, .. } => Some(status),
             StartLine::Request { .. } => None,
         }
@@ -122,7 +133,7 @@ impl<'a> Message<'a> {
     /// The Request-URI as written; empty for a response.
     #[must_use]
     pub const fn request_uri(&self) -> &'a [u8] {
-        match self.head.start() {
+        match self.head().start() {
             StartLine::Request { uri, .. } => uri,
             StartLine::Response { .. } => &[],
         }
@@ -136,8 +147,8 @@ impl<'a> Message<'a> {
 
     /// The body.
     #[must_use]
-    pub const fn body(&self) -> &'a [u8] {
-        self.body
+    pub fn body(&self) -> &'a [u8] {
+        self.head().rest()
     }
 
     /// The topmost Via.
@@ -149,7 +160,7 @@ impl<'a> Message<'a> {
     /// Whether the topmost Via is the only one.
     #[must_use]
     pub fn has_one_via(&self) -> bool {
-        self.behind_top_via().is_empty() && !self.head.has_repeated(HeaderSet::of(HeaderName::Via))
+        self.behind_top_via().is_empty() && !self.head().has_repeated(HeaderSet::of(HeaderName::Via))
     }
 
     /// The Via below the topmost one; `None` where there is none, and for one that breaks the grammar.
@@ -158,7 +169,7 @@ impl<'a> Message<'a> {
         let value = match text::trim_start(self.behind_top_via()) {
             [b',', next @ ..] => next,
             _ if self.has_one_via() => return None,
-            _ => self.head.all(HeaderName::Via).nth(1)?,
+            _ => self.head().all(HeaderName::Via).nth(1)?,
         };
         Via::parse_first(value).map(|(via, _)| via)
     }
@@ -166,7 +177,7 @@ impl<'a> Message<'a> {
     /// What stands behind the topmost Via in its field: nothing, or a list from the comma on.
     #[must_use]
     pub fn behind_top_via(&self) -> &'a [u8] {
-        let value = self.head.first(HeaderName::Via).unwrap_or(&[]);
+        let value = self.head().first(HeaderName::Via).unwrap_or(&[]);
         value.get(self.via.text.len()..).unwrap_or(&[])
     }
 
@@ -201,10 +212,10 @@ impl<'a> Message<'a> {
     }
 }
 
-/// What is read of the head, before that is moved into the message.
+/// What is read of the head.
 #[derive(Clone, Copy)]
 struct Required<'a> {
-    body_length: usize,
+    via: Via<'a>,
     from: NameAddr<'a>,
     to: NameAddr<'a>,
     call_id: &'a [u8],
@@ -214,17 +225,45 @@ struct Required<'a> {
 }
 
 impl<'a> Required<'a> {
+    /// What was read with the lines, where that was all. It is what [`read_any`](Self::read_any) would read.
     #[inline(always)]
-    fn read(head: &Head<'a>, via: &Via<'a>) -> Result<Self, Fault> {
+    fn read_usual(peek: &Peek<'a>) -> Option<Self> {
+        let (head, usual) = (peek.head(), &peek.usual);
+        let is_all_read = head.seen().with(CALL_ID).meeting(CHECKED).without(usual.read).is_empty();
+        if !is_all_read || !head.is_sip_2_0() || head.has_repeated(SINGLE) {
+            return None;
+        }
+        let (via, from, to, cseq) = (peek.via.as_ref()?, usual.from.as_ref()?, usual.to.as_ref()?, usual.cseq?);
+        let uri = match peek.kind {
+            Kind::Request(method) if method == cseq.method && !via.is_bare_cookie() => Some(Uri::Sip(usual.target?)),
+            Kind::Request(_) => return None,
+            Kind::Response(_) => None,
+        };
+        let (call_id, max_forwards) = (peek.call_id, usual.max_forwards);
+        Some(Self { via: *via, from: *from, to: *to, call_id, cseq, max_forwards, uri })
+    }
+
+    /// What was not read with the lines, by the whole grammar, and one rule after the other.
+    fn read_any(peek: &Peek<'a>) -> Result<Self, Fault> {
+        let (head, usual) = (peek.head(), &peek.usual);
+        let Some(via) = peek.via else { return Err(fault_without_via(head)) };
         check_lines(head)?;
         let required = |name: HeaderName| head.first(name).ok_or(Fault::Missing(name.as_str()));
-        let from = NameAddr::parse(required(HeaderName::From)?).ok_or(Fault::Header("From"))?;
-        let to = NameAddr::parse(required(HeaderName::To)?).ok_or(Fault::Header("To"))?;
+        let address = |read: Option<NameAddr<'a>>, name: HeaderName| match read {
+            Some(address) => Ok(address),
+            None => NameAddr::parse(required(name)?).ok_or(Fault::Header(name.as_str())),
+        };
+        let from = address(usual.from, HeaderName::From)?;
+        let to = address(usual.to, HeaderName::To)?;
         let call_id = required(HeaderName::CallId)?;
-        if !is_call_id(call_id) {
+        // `callid = word [ "@" word ]`, and an at sign is a word's character here.
+        if !text::is_word(call_id) {
             return Err(Fault::Header("Call-ID"));
         }
-        let cseq = read_cseq(required(HeaderName::CSeq)?).ok_or(Fault::Header("CSeq"))?;
+        let cseq = match usual.cseq {
+            Some(cseq) => cseq,
+            None => read_cseq(required(HeaderName::CSeq)?).ok_or(Fault::Header("CSeq"))?,
+        };
         let mut request_uri = None;
         if let StartLine::Request { method, uri } = head.start() {
             // The cookie alone promises an identifier and gives none: requests of this sender cannot be told apart.
@@ -234,7 +273,7 @@ impl<'a> Required<'a> {
             if method != cseq.method {
                 return Err(Fault::CSeqMethod);
             }
-            let uri = Uri::parse(uri).ok_or(Fault::RequestUri)?;
+            let uri = usual.target.map(Uri::Sip).or_else(|| Uri::parse(uri)).ok_or(Fault::RequestUri)?;
             // Headers in a Request-URI are not allowed (RFC 3261 §19.1.1, table 1): they must never become headers.
             if uri.sip().is_some_and(|uri| uri.headers.is_some()) {
                 return Err(Fault::RequestUri);
@@ -242,19 +281,19 @@ impl<'a> Required<'a> {
             request_uri = Some(uri);
         }
         let max_forwards = head.first(HeaderName::MaxForwards).map(read_max_forwards).transpose()?;
-        if let Some(contact) = head.first(HeaderName::Contact)
+        let is_contact_read = usual.read.meets(HeaderSet::of(HeaderName::Contact));
+        if let Some(contact) = head.first(HeaderName::Contact).filter(|_| !is_contact_read)
             && contact != b"*"
             && !is_address_list(contact)
         {
             return Err(Fault::Header("Contact"));
         }
-        let body_length = framer::datagram_body(head)?;
-        Ok(Self { body_length, from, to, call_id, cseq, max_forwards, uri: request_uri })
+        framer::datagram_body(head)?;
+        Ok(Self { via, from, to, call_id, cseq, max_forwards, uri: request_uri })
     }
 }
 
 /// What is found before anything is read: another version, and fields that may stand once and stand more often.
-#[inline(always)]
 fn check_lines(head: &Head<'_>) -> Result<(), Fault> {
     if !head.is_sip_2_0() {
         return Err(Fault::Version);
@@ -271,6 +310,13 @@ fn fault_without_via(head: &Head<'_>) -> Fault {
     let via = head.first(HeaderName::Via).map_or(Fault::Missing("Via"), |_| Fault::Header("Via"));
     check_lines(head).err().unwrap_or(via)
 }
+
+/// What must be there, and has no place of its own in what is usual.
+const CALL_ID: HeaderSet = HeaderSet::of(HeaderName::CallId);
+
+/// What must be read where it is there.
+const CHECKED: HeaderSet =
+    SINGLE.with(HeaderSet::of(HeaderName::Contact)).with(HeaderSet::of(HeaderName::ContentLength));
 
 /// What may stand once in every message.
 const SINGLE: HeaderSet = HeaderSet::of(HeaderName::From)
@@ -294,12 +340,7 @@ fn first_repeated(head: &Head<'_>) -> Fault {
 }
 
 /// Whether every element of a list is an address.
-#[inline]
 fn is_address_list(value: &[u8]) -> bool {
-    NameAddr::parse_usual(value).is_some() || is_any_address_list(value)
-}
-
-fn is_any_address_list(value: &[u8]) -> bool {
     let mut rest = value;
     loop {
         match NameAddr::parse_first(rest) {
@@ -310,12 +351,6 @@ fn is_any_address_list(value: &[u8]) -> bool {
     }
 }
 
-/// `callid = word [ "@" word ]`.
-fn is_call_id(text: &[u8]) -> bool {
-    text::is_word(text)
-}
-
-#[inline(always)]
 fn read_cseq(value: &[u8]) -> Option<CSeq<'_>> {
     let digits = value.iter().take_while(|byte| byte.is_ascii_digit()).count();
     let (number, rest) = value.split_at_checked(digits)?;

@@ -23,41 +23,45 @@ impl<'a> NameAddr<'a> {
     /// Reads one address, all of `value`.
     #[must_use]
     pub fn parse(value: &'a [u8]) -> Option<Self> {
-        Self::parse_usual(value).or_else(|| {
-            let (addr, rest) = Self::parse_any(value)?;
-            rest.is_empty().then_some(addr)
-        })
+        if let Some((usual, [])) = Self::read_usual(value) {
+            return Some(usual);
+        }
+        let (addr, rest) = Self::parse_any(value)?;
+        rest.is_empty().then_some(addr)
     }
 
     /// Reads the first address of a list, and what follows it (from the comma on).
     #[must_use]
     pub fn parse_first(value: &'a [u8]) -> Option<(Self, &'a [u8])> {
-        Self::parse_usual(value).map(|usual| (usual, &[][..])).or_else(|| Self::parse_any(value))
+        match Self::read_usual(value) {
+            usual @ Some((_, [])) => usual,
+            _ => Self::parse_any(value),
+        }
     }
 
-    /// The usual alone: one address in brackets, a quoted display name or none, a tag or nothing behind it. What is read
-    /// here [`parse_any`](Self::parse_any) would read as the same; what is not may be valid all the same.
-    #[inline]
-    pub(crate) fn parse_usual(value: &'a [u8]) -> Option<Self> {
-        let (display, bracket) = match value {
-            [b'<', ..] => (&[][..], value),
-            [b'"', inner @ ..] => {
-                let (name, behind) = text::split_while(inner, text::QUOTED);
-                let [b'"', b' ', bracket @ ..] = behind else { return None };
-                (value.get(..name.len().wrapping_add(2))?, bracket)
-            }
-            _ => return None,
+    /// The address at the start of `text` and what follows it, where it is written as most are: in brackets, with or without
+    /// a display name, a tag or nothing behind it. What is read here, and followed by what no parameter has,
+    /// [`parse_any`](Self::parse_any) would read as the same; what is not may be valid all the same.
+    #[inline(always)]
+    pub(crate) fn read_usual(text: &'a [u8]) -> Option<(Self, &'a [u8])> {
+        let (display, bracketed) = match text {
+            [b'<', bracketed @ ..] => (&[][..], bracketed),
+            _ => split_usual_display(text)?,
         };
-        let [b'<', inner @ ..] = bracket else { return None };
-        let (uri, behind) = text::split_bracketed(inner);
-        let [b'>', params @ ..] = behind else { return None };
-        let (valid, tag) = match params.split_first_chunk() {
-            Some((name, tag)) => {
-                (name == b";tag=" && !tag.is_empty() && text::split_value(tag).1.is_empty(), Some(tag))
+        let (uri, [b'>', behind @ ..]) = text::split_bracketed(bracketed) else { return None };
+        let (tag, rest) = match behind.split_first_chunk() {
+            Some((b";tag=", tag)) => {
+                let (tag, rest) = text::split_value(tag);
+                (Some(tag), rest)
             }
-            None => (params.is_empty(), None),
+            _ => (None, behind),
         };
-        (valid && has_scheme(uri)).then_some(Self { text: value, display, uri, params: Params::from_read(params), tag })
+        if !has_scheme(uri) || tag.is_some_and(<[u8]>::is_empty) {
+            return None;
+        }
+        let params = Params::from_read(behind.get(..behind.len().wrapping_sub(rest.len()))?);
+        let text = text.get(..text.len().wrapping_sub(rest.len()))?;
+        Some((Self { text, display, uri, params, tag }, rest))
     }
 
     /// The whole grammar.
@@ -93,6 +97,28 @@ impl<'a> NameAddr<'a> {
     pub const fn tag(&self) -> Option<&'a [u8]> {
         self.tag
     }
+}
+
+/// A quoted display name on one line and one space, or tokens with one space behind each; what stands behind the bracket
+/// that follows.
+#[inline]
+fn split_usual_display(text: &[u8]) -> Option<(&[u8], &[u8])> {
+    let behind = match text {
+        [b'"', inner @ ..] => match text::split_while(inner, text::QUOTED).1 {
+            [b'"', b' ', behind @ ..] => behind,
+            _ => return None,
+        },
+        _ => {
+            let mut rest = text;
+            while let (_token @ [_, ..], [b' ', behind @ ..]) = text::split_while(rest, text::TOKEN) {
+                rest = behind;
+            }
+            rest
+        }
+    };
+    let [b'<', bracketed @ ..] = behind else { return None };
+    let length = text.len().wrapping_sub(behind.len()).checked_sub(1)?;
+    Some((text.get(..length)?, bracketed))
 }
 
 fn read_address<'a>(cursor: &mut Cursor<'a>) -> Option<(&'a [u8], &'a [u8])> {
@@ -138,7 +164,7 @@ fn read_addr_spec<'a>(cursor: &mut Cursor<'a>) -> Option<&'a [u8]> {
 
 #[inline]
 fn has_scheme(uri: &[u8]) -> bool {
-    if let [b's', b'i', b'p', b':', ..] = uri {
+    if uri.first_chunk() == Some(b"sip:") {
         return true;
     }
     // It is a few bytes away: no search is worth its setting up.

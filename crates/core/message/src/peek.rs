@@ -1,13 +1,16 @@
 //! The little that admission and steering need, read before a message is parsed.
 
-use crate::head::StartLine;
-use crate::header::HeaderName;
+use crate::fault::Fault;
+use crate::framer;
+use crate::head::{Head, StartLine, Values, skip_line_end, skip_version};
+use crate::header::{HeaderName, HeaderSet};
+use crate::message::CSeq;
 use crate::method::Method;
 use crate::name_addr::NameAddr;
 use crate::status::Status;
 use crate::text;
+use crate::uri::SipUri;
 use crate::via::Via;
-use crate::{Fault, Head};
 
 /// Request or response.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -29,31 +32,60 @@ pub struct Peek<'a> {
     pub call_id: &'a [u8],
     /// Whether To has a tag: a request inside a dialog.
     pub in_dialog: bool,
-    pub(crate) head: Head<'a>,
+    head: Head<'a>,
+    pub(crate) usual: Usual<'a>,
 }
 
 impl<'a> Peek<'a> {
-    /// Reads the lines of a datagram, and of its fields the topmost Via, To and Call-ID.
+    /// Reads the lines of a datagram, and the values in them that are written as most write them.
     ///
     /// # Errors
     /// A [`Fault`] where there is no head to be found: nothing can be answered.
     pub fn read(bytes: &'a [u8]) -> Result<Self, Fault> {
-        let mut head = Head::unread(bytes);
-        head.read_lines()?;
-        let kind = match head.start() {
+        let mut peek = Self::default();
+        peek.fill(bytes)?;
+        Ok(peek)
+    }
+
+    /// As [`read`](Self::read), in a place that holds nothing yet: a peek is large, and would be moved.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn fill(&mut self, bytes: &'a [u8]) -> Result<(), Fault> {
+        self.head.begin(bytes);
+        let Self { via, usual, head, .. } = self;
+        head.read_lines(&mut Reader { via, usual })?;
+        if via.is_none() {
+            *via = head.first(HeaderName::Via).and_then(Via::parse_first).map(|(via, _)| via);
+        }
+        self.kind = match head.start() {
             StartLine::Request { method, .. } => Kind::Request(method),
             StartLine::Response { status, .. } => Kind::Response(status),
         };
-        let via = head.first(HeaderName::Via).and_then(Via::parse_first).map(|(via, _)| via);
-        let call_id = head.first(HeaderName::CallId).unwrap_or(&[]);
-        let in_dialog = head.first(HeaderName::To).is_some_and(text::contains_tag);
-        Ok(Self { kind, via, call_id, in_dialog, head })
+        self.call_id = head.first(HeaderName::CallId).unwrap_or(&[]);
+        self.in_dialog = match &usual.to {
+            Some(to) => to.tag().is_some(),
+            None => head.first(HeaderName::To).is_some_and(text::contains_tag),
+        };
+        // What trails the message is no part of it. A length that cannot be is found when the message is read.
+        if head.seen().meets(LENGTH) {
+            let is_read = usual.read.meets(LENGTH) && !head.has_repeated(LENGTH);
+            match if is_read { framer::fit_datagram(head, usual.length as usize) } else { framer::datagram_body(head) }
+            {
+                Ok(length) => {
+                    head.cut_rest(length);
+                    usual.read = usual.read.with(LENGTH);
+                }
+                Err(_) => usual.read = usual.read.without(LENGTH),
+            }
+        }
+        Ok(())
     }
 
     /// To, for requests that are steered by their address of record.
     #[must_use]
     pub fn to(&self) -> Option<NameAddr<'a>> {
-        self.head.first(HeaderName::To).and_then(NameAddr::parse)
+        self.usual.to.or_else(|| self.head.first(HeaderName::To).and_then(NameAddr::parse))
     }
 
     /// The lines, to answer from.
@@ -67,4 +99,103 @@ impl<'a> Peek<'a> {
     pub const fn head(&self) -> &Head<'a> {
         &self.head
     }
+}
+
+/// Nothing yet.
+impl Default for Peek<'_> {
+    #[inline(always)]
+    fn default() -> Self {
+        let kind = Kind::Request(Method::Other(&[]));
+        let (head, usual) = (Head::unread(&[]), Usual::default());
+        Self { kind, via: None, call_id: &[], in_dialog: false, head, usual }
+    }
+}
+
+const LENGTH: HeaderSet = HeaderSet::of(HeaderName::ContentLength);
+
+/// The values that every element must understand, as far as they are written as most write them.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Usual<'a> {
+    pub(crate) target: Option<SipUri<'a>>,
+    pub(crate) from: Option<NameAddr<'a>>,
+    pub(crate) to: Option<NameAddr<'a>>,
+    pub(crate) cseq: Option<CSeq<'a>>,
+    pub(crate) max_forwards: Option<u8>,
+    /// Content-Length.
+    length: u32,
+    /// The fields whose values were read.
+    pub(crate) read: HeaderSet,
+}
+
+/// Reads them.
+struct Reader<'p, 'a> {
+    via: &'p mut Option<Via<'a>>,
+    usual: &'p mut Usual<'a>,
+}
+
+impl<'a> Values<'a> for Reader<'_, 'a> {
+    #[inline(always)]
+    fn read_target(&mut self, text: &'a [u8]) -> Option<&'a [u8]> {
+        let (target, behind) = SipUri::read_usual(text)?;
+        skip_version(behind)?;
+        self.usual.target = Some(target);
+        Some(behind)
+    }
+
+    #[inline(always)]
+    fn read(&mut self, name: HeaderName, text: &'a [u8]) -> Option<&'a [u8]> {
+        let usual = &mut *self.usual;
+        let next = match name {
+            HeaderName::Via => return read_via(text, self.via),
+            HeaderName::From => read_address(text, &mut usual.from)?,
+            HeaderName::To => read_address(text, &mut usual.to)?,
+            HeaderName::Contact => skip_address(text)?,
+            HeaderName::CallId => skip_line_end(text::split_word(text)?)?,
+            HeaderName::CSeq => {
+                let (cseq, behind) = CSeq::read_usual(text)?;
+                let next = skip_line_end(behind)?;
+                usual.cseq = Some(cseq);
+                next
+            }
+            HeaderName::MaxForwards => {
+                let (hops, behind) = text::split_number(text)?;
+                let next = skip_line_end(behind)?;
+                usual.max_forwards = Some(u8::try_from(hops).ok()?);
+                next
+            }
+            HeaderName::ContentLength => {
+                let (length, behind) = text::split_number(text)?;
+                usual.length = length;
+                skip_line_end(behind)?
+            }
+            _ => return None,
+        };
+        usual.read = usual.read.with(HeaderSet::of(name));
+        Some(next)
+    }
+}
+
+/// A Via that is its line's whole value; what follows the line.
+// Never inlined: what is read is written to its place at once, and the loop over the lines stays small.
+#[inline(never)]
+fn read_via<'a>(text: &'a [u8], place: &mut Option<Via<'a>>) -> Option<&'a [u8]> {
+    let (via, behind) = Via::read_usual(text)?;
+    let next = skip_line_end(behind)?;
+    *place = Some(via);
+    Some(next)
+}
+
+/// The same of an address.
+#[inline(never)]
+fn read_address<'a>(text: &'a [u8], place: &mut Option<NameAddr<'a>>) -> Option<&'a [u8]> {
+    let (address, behind) = NameAddr::read_usual(text)?;
+    let next = skip_line_end(behind)?;
+    *place = Some(address);
+    Some(next)
+}
+
+/// The same where only its grammar matters.
+#[inline(never)]
+fn skip_address(text: &[u8]) -> Option<&[u8]> {
+    skip_line_end(NameAddr::read_usual(text)?.1)
 }

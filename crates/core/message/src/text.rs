@@ -2,6 +2,8 @@
 
 use std::borrow::Cow;
 
+use crate::lanes::{LANES, Lanes};
+
 /// `token` of RFC 3261 §25.1.
 pub(crate) const TOKEN: u16 = 1;
 /// A character of a SIP URI's user part, without the escape.
@@ -21,7 +23,7 @@ pub(crate) const WORD: u16 = 64;
 pub(crate) const VALUE: u16 = 128;
 /// What may stand between angle brackets: anything but quotes, brackets and white space.
 pub(crate) const BRACKETED: u16 = 256;
-/// What may stand between quotes unescaped.
+/// What may stand between quotes unescaped, on one line.
 pub(crate) const QUOTED: u16 = 512;
 
 static CLASS: [u16; 256] = classes();
@@ -66,7 +68,7 @@ const fn classes() -> [u16; 256] {
         if !contains(b"<>\" \t\r\n", byte) {
             class |= BRACKETED;
         }
-        if !contains(b"\"\\", byte) {
+        if byte >= b' ' && !contains(b"\"\\", byte) {
             class |= QUOTED;
         }
         table[byte as usize] = class;
@@ -100,18 +102,39 @@ pub(crate) fn is(byte: u8, class: u16) -> bool {
     of(byte) & class != 0
 }
 
-/// Whether four bytes are all of `class`: no branch for each.
-#[inline(always)]
-fn are([a, b, c, d]: [u8; 4], class: u16) -> bool {
-    of(a) & of(b) & of(c) & of(d) & class == class
-}
-
 /// `text` cut before the first byte that is not of `class`.
 #[inline]
 pub(crate) fn split_while(text: &[u8], class: u16) -> (&[u8], &[u8]) {
+    split_plain::<PlainName>(text, class)
+}
+
+/// As [`split_while`], for what is nearly always plain. What is plain must be of `class`.
+#[inline(always)]
+fn split_plain<P: Plain>(text: &[u8], class: u16) -> (&[u8], &[u8]) {
     let mut rest = text;
-    while let Some((four, tail)) = rest.split_first_chunk::<4>()
-        && are(*four, class)
+    while let Some((chunk, tail)) = rest.split_first_chunk::<LANES>() {
+        let others = P::others(Lanes::of(*chunk));
+        if others == 0 {
+            rest = tail;
+            continue;
+        }
+        match chunk.get(others.trailing_zeros() as usize) {
+            Some(other) if !is(*other, class) => {
+                let end = text.len().wrapping_sub(rest.len()).wrapping_add(others.trailing_zeros() as usize);
+                return text.split_at_checked(end).unwrap_or((text, &[]));
+            }
+            _ => rest = rest.get((others.trailing_zeros() as usize).wrapping_add(1)..).unwrap_or(&[]),
+        }
+    }
+    rest = skip_few(rest, class);
+    text.split_at_checked(text.len().wrapping_sub(rest.len())).unwrap_or((text, &[]))
+}
+
+/// What is left of less than a step's bytes.
+#[inline]
+fn skip_few(mut rest: &[u8], class: u16) -> &[u8] {
+    while let Some(([a, b, c, d], tail)) = rest.split_first_chunk()
+        && of(*a) & of(*b) & of(*c) & of(*d) & class == class
     {
         rest = tail;
     }
@@ -120,49 +143,25 @@ pub(crate) fn split_while(text: &[u8], class: u16) -> (&[u8], &[u8]) {
     {
         rest = tail;
     }
-    text.split_at_checked(text.len().wrapping_sub(rest.len())).unwrap_or((text, &[]))
-}
-
-/// As [`split_while`], for what is nearly always many bytes long, nearly all of them plain. What is plain must be of
-/// `class`. Sixteen bytes at once are tested by a few vector instructions, and where one is not plain it is found among
-/// eight in a number: no branch for each byte.
-#[inline(always)]
-fn split_long<P: Plain>(text: &[u8], class: u16) -> (&[u8], &[u8]) {
-    let mut rest = text;
-    while let Some((chunk, tail)) = rest.split_first_chunk::<16>()
-        && chunk.iter().fold(true, |all, byte| all & P::is(*byte))
-    {
-        rest = tail;
-    }
-    let rest = loop {
-        let Some((chunk, tail)) = rest.split_first_chunk::<8>() else { break skip_last::<P>(text, rest) };
-        let others = P::others(u64::from_le_bytes(*chunk));
-        if others != 0 {
-            break rest.get((others.trailing_zeros() >> 3) as usize..).unwrap_or(rest);
-        }
-        rest = tail;
-    };
-    let rest = match rest {
-        [first, ..] if is(*first, class) => split_while(rest, class).1,
-        _ => rest,
-    };
-    text.split_at_checked(text.len().wrapping_sub(rest.len())).unwrap_or((text, &[]))
-}
-
-/// What is left of `rest`, the last few bytes of `text`, without what is plain: the last eight are looked at, though some
-/// of them were looked at before.
-#[inline(always)]
-fn skip_last<'t, P: Plain>(text: &'t [u8], rest: &'t [u8]) -> &'t [u8] {
-    let Some(last) = text.last_chunk::<8>() else { return rest };
-    let others = P::others(u64::from_le_bytes(*last));
-    last.get((others.trailing_zeros() >> 3) as usize..).unwrap_or(&[])
+    rest
 }
 
 /// Bytes that are recognised many at once.
 trait Plain {
-    fn is(byte: u8) -> bool;
-    /// The high bit of the first byte of `word` that is not plain, and perhaps some behind it.
-    fn others(word: u64) -> u64;
+    /// A bit for each byte that is not plain.
+    fn others(bytes: Lanes) -> u32;
+}
+
+/// Letters, digits, `-` and `.`: of every class.
+struct PlainName;
+
+impl Plain for PlainName {
+    #[inline(always)]
+    fn others(bytes: Lanes) -> u32 {
+        let plain = bytes.with(0x20).are_within(b'a', b'z').or(bytes.are_within(b'-', b'9'));
+        // The slash stands between the dot and the digits.
+        bytes.are(b'/').bits() | (plain.bits() ^ 0xffff)
+    }
 }
 
 /// Letters, digits and `@-./` (and a backquote, for it costs nothing): of [`WORD`] and of [`VALUE`].
@@ -170,18 +169,8 @@ struct PlainWord;
 
 impl Plain for PlainWord {
     #[inline(always)]
-    fn is(byte: u8) -> bool {
-        ((byte | 0x20).wrapping_sub(b'`') <= b'z' - b'`') | (byte.wrapping_sub(b'-') <= b'9' - b'-')
-    }
-
-    #[inline(always)]
-    fn others(word: u64) -> u64 {
-        let low = word & every(0x7f);
-        // The high bit of each byte that is at least `from`; without their own high bits, sums do not reach the next byte.
-        let reaches = |bytes: u64, from: u8| bytes.wrapping_add(every(0x80u8.wrapping_sub(from)));
-        let letters = reaches(low | every(0x20), b'`') & !reaches(low | every(0x20), b'z' + 1);
-        let digits = reaches(low, b'-') & !reaches(low, b'9' + 1);
-        (!(letters | digits) | word) & every(0x80)
+    fn others(bytes: Lanes) -> u32 {
+        bytes.with(0x20).are_within(b'`', b'z').or(bytes.are_within(b'-', b'9')).bits() ^ 0xffff
     }
 }
 
@@ -190,36 +179,50 @@ struct PlainBracketed;
 
 impl Plain for PlainBracketed {
     #[inline(always)]
-    fn is(byte: u8) -> bool {
+    fn others(bytes: Lanes) -> u32 {
         // `<` and `>` differ in one bit.
-        (byte > b' ') & (byte != b'"') & (byte | 2 != b'>')
-    }
-
-    #[inline(always)]
-    fn others(word: u64) -> u64 {
-        // So do a space and `"`.
-        let brackets = (word | every(2)) ^ every(b'>');
-        let quotes = (word | every(2)) ^ every(b'"');
-        zeros(brackets) | zeros(quotes) | controls(word)
+        bytes.are_at_most(b' ').or(bytes.with(2).are(b'>')).or(bytes.are(b'"')).bits()
     }
 }
 
 /// An unquoted parameter value.
 #[inline]
 pub(crate) fn split_value(text: &[u8]) -> (&[u8], &[u8]) {
-    split_long::<PlainWord>(text, VALUE)
+    split_plain::<PlainWord>(text, VALUE)
 }
 
 /// What stands between angle brackets.
 #[inline]
 pub(crate) fn split_bracketed(text: &[u8]) -> (&[u8], &[u8]) {
-    split_long::<PlainBracketed>(text, BRACKETED)
+    split_plain::<PlainBracketed>(text, BRACKETED)
 }
 
 /// Whether a non-empty `text` is a [`WORD`].
 #[inline]
 pub(crate) fn is_word(text: &[u8]) -> bool {
-    !text.is_empty() && split_long::<PlainWord>(text, WORD).1.is_empty()
+    !text.is_empty() && split_plain::<PlainWord>(text, WORD).1.is_empty()
+}
+
+/// What stands behind the [`WORD`] at the start of `text`; `None` where there is none.
+#[inline]
+pub(crate) fn split_word(text: &[u8]) -> Option<&[u8]> {
+    let (word, behind) = split_plain::<PlainWord>(text, WORD);
+    (!word.is_empty()).then_some(behind)
+}
+
+/// The number of up to nine digits at the start of `text`, and what follows it.
+#[inline(always)]
+pub(crate) fn split_number(text: &[u8]) -> Option<(u32, &[u8])> {
+    let (mut number, mut digits) = (0u32, 0usize);
+    for byte in text.iter().take(10) {
+        let digit = byte.wrapping_sub(b'0');
+        if digit > 9 {
+            break;
+        }
+        number = number.wrapping_mul(10).wrapping_add(u32::from(digit));
+        digits = digits.wrapping_add(1);
+    }
+    if matches!(digits, 1..=9) { text.get(digits..).map(|rest| (number, rest)) } else { None }
 }
 
 /// Whether all of a non-empty `text` is of `class`.
@@ -283,14 +286,6 @@ const fn zeros(word: u64) -> u64 {
     word.wrapping_sub(every(1)) & !word & every(0x80)
 }
 
-/// Sixteen bytes as two numbers, the first byte lowest.
-#[inline(always)]
-const fn halves(bytes: [u8; 16]) -> (u64, u64) {
-    let both = u128::from_le_bytes(bytes);
-    #[expect(clippy::cast_possible_truncation, reason = "it is cut in two")]
-    (both as u64, (both >> 64) as u64)
-}
-
 /// Whether `tag` stands anywhere in `text`.
 pub(crate) fn contains_tag(text: &[u8]) -> bool {
     let Some(last) = text.last_chunk() else { return text.windows(3).any(|three| three == b"tag") };
@@ -314,25 +309,15 @@ fn begins_tag(ten: &[u8; 10]) -> bool {
     zeros(eight(0, b't') | eight(1, b'a') | eight(2, b'g')) != 0
 }
 
-/// The high bit of the first byte of `word` that is below a space, and perhaps some behind it.
-#[inline(always)]
-const fn controls(word: u64) -> u64 {
-    zeros(word & every(0xe0))
-}
-
 /// Where the first byte below a space stands.
 #[inline(always)]
 pub(crate) fn find_control(text: &[u8]) -> Option<usize> {
     let mut rest = text;
-    while let Some((chunk, tail)) = rest.split_first_chunk::<16>() {
-        // No branch for each byte: this becomes a few vector instructions.
-        if chunk.iter().fold(false, |any, byte| any | (*byte < b' ')) {
-            let (low, high) = halves(*chunk);
-            let at = match controls(low) {
-                0 => (controls(high).trailing_zeros() >> 3).wrapping_add(8),
-                controls => controls.trailing_zeros() >> 3,
-            };
-            return Some(text.len().wrapping_sub(rest.len()).wrapping_add(at as usize));
+    while let Some((chunk, tail)) = rest.split_first_chunk() {
+        let controls = Lanes::of(*chunk).are_at_most(b' ' - 1).bits();
+        if controls != 0 {
+            let before = text.len().wrapping_sub(rest.len());
+            return Some(before.wrapping_add(controls.trailing_zeros() as usize));
         }
         rest = tail;
     }
@@ -537,25 +522,27 @@ mod tests {
         assert_eq!(unquote(b"plain").as_ref(), b"plain");
     }
 
-    /// Each byte at each of eight places, between bytes that are plain.
-    fn eight_are_as_one_by_one<P: Plain>(class: u16) {
+    /// Each byte at each place, between bytes that are plain.
+    fn what_is_plain_is_of_each<P: Plain>(classes: &[u16]) {
         for byte in 0..=u8::MAX {
-            assert!(!P::is(byte) || is(byte, class), "{byte} is plain and not of the class");
-            for place in 0..8 {
-                let mut eight = *b"abcdefgh";
-                eight[place] = byte;
-                let others = P::others(u64::from_le_bytes(eight));
-                let expected = if P::is(byte) { 8 } else { place };
-                assert_eq!((others.trailing_zeros() >> 3) as usize, expected, "{byte} at {place}");
+            for place in 0..LANES {
+                let mut bytes = *b"abcdefghijklmnop";
+                bytes[place] = byte;
+                let others = P::others(Lanes::of(bytes));
+                assert!(others == 0 || others == 1 << place, "{byte} at {place}");
+                assert!(
+                    others != 0 || classes.iter().all(|class| is(byte, *class)),
+                    "{byte} is plain and not of a class"
+                );
             }
         }
     }
 
     #[test]
-    fn what_is_plain_is_plain_among_eight() {
-        eight_are_as_one_by_one::<PlainWord>(WORD);
-        eight_are_as_one_by_one::<PlainWord>(VALUE);
-        eight_are_as_one_by_one::<PlainBracketed>(BRACKETED);
+    fn what_is_plain_is_of_its_classes() {
+        what_is_plain_is_of_each::<PlainName>(&[TOKEN, USER, PARAM, NAME, HEADER, URI, WORD, VALUE, BRACKETED, QUOTED]);
+        what_is_plain_is_of_each::<PlainWord>(&[WORD, VALUE]);
+        what_is_plain_is_of_each::<PlainBracketed>(&[BRACKETED]);
     }
 
     proptest! {

@@ -65,6 +65,12 @@ pub struct UriParams<'a> {
 
 impl<'a> UriParams<'a> {
     fn parse(text: &'a [u8]) -> Option<Self> {
+        Self::read(text).filter(|(_, rest)| rest.is_empty()).map(|(params, _)| params)
+    }
+
+    /// Those at the start of `text`, and what follows them.
+    #[inline]
+    fn read(text: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let (mut rest, mut left) = (text, MAX_URI_PARTS);
         while let [b';', param @ ..] = rest {
             left = left.checked_sub(1)?;
@@ -78,7 +84,7 @@ impl<'a> UriParams<'a> {
             }
             rest = behind;
         }
-        rest.is_empty().then_some(Self { text })
+        Some((Self { text: text.get(..text.len().wrapping_sub(rest.len()))? }, rest))
     }
 
     /// As written, from the first semicolon on.
@@ -112,12 +118,19 @@ impl<'a> UriParams<'a> {
     pub fn values<const N: usize>(&self, names: [&str; N]) -> [Option<&'a [u8]>; N] {
         let mut values = [None; N];
         let mut seen = [false; N];
-        for (name, value) in self.iter() {
-            let wanted = names.iter().zip(&mut seen).zip(&mut values);
-            for ((_, seen), slot) in wanted.filter(|((wanted, _), _)| wanted.as_bytes().eq_ignore_ascii_case(name)) {
+        let mut rest = self.text;
+        while let [b';', behind @ ..] = rest {
+            let (param, after) = behind.split_at_checked(param_end(behind)).unwrap_or((behind, &[]));
+            rest = after;
+            for ((wanted, seen), slot) in names.iter().zip(&mut seen).zip(&mut values) {
                 // As elsewhere, the first of a name counts.
-                if !core::mem::replace(seen, true) {
-                    *slot = value;
+                if !*seen
+                    && let Some((name, value)) = param.split_at_checked(wanted.len())
+                    && let [] | [b'=', ..] = value
+                    && name.eq_ignore_ascii_case(wanted.as_bytes())
+                {
+                    *seen = true;
+                    *slot = value.strip_prefix(b"=");
                 }
             }
         }
@@ -142,7 +155,8 @@ impl<'a> UriParams<'a> {
 
 /// Where the parameter ends that `text` begins with.
 fn param_end(text: &[u8]) -> usize {
-    memchr::memchr(b';', text).unwrap_or(text.len())
+    // It is a few bytes away: no search is worth its setting up.
+    text.iter().position(|byte| *byte == b';').unwrap_or(text.len())
 }
 
 impl<'a> Uri<'a> {
@@ -202,29 +216,37 @@ impl<'a> Uri<'a> {
 }
 
 impl<'a> SipUri<'a> {
-    /// Reads what follows the scheme.
-    fn parse_rest(text: &'a [u8], secure: bool, rest: &'a [u8]) -> Option<Self> {
-        Self::parse_usual(text, secure, rest).or_else(|| Self::parse_any(text, secure, rest))
+    /// The URI at the start of `text` and what follows it, where it is written as most are.
+    #[inline]
+    pub(crate) fn read_usual(text: &'a [u8]) -> Option<(Self, &'a [u8])> {
+        let (b"sip:", rest) = text.split_first_chunk()? else { return None };
+        Self::read_usual_rest(text, false, rest)
     }
 
-    /// The usual alone: a user without escapes and password or none, a host that is no IPv6 address, no headers. What is
-    /// read here [`parse_any`](Self::parse_any) would read as the same; what is not may be valid all the same.
+    /// Reads what follows the scheme.
+    fn parse_rest(text: &'a [u8], secure: bool, rest: &'a [u8]) -> Option<Self> {
+        match Self::read_usual_rest(text, secure, rest) {
+            Some((uri, [])) => Some(uri),
+            _ => Self::parse_any(text, secure, rest),
+        }
+    }
+
+    /// The usual alone: a user without escapes and password or none, a host that is no IPv6 address, no headers. `text`
+    /// begins with the URI, `rest` behind its scheme; what follows it is handed out too. What is read here, and followed by
+    /// what no URI has, [`parse_any`](Self::parse_any) would read as the same; what is not may be valid all the same.
     #[inline]
-    fn parse_usual(text: &'a [u8], secure: bool, rest: &'a [u8]) -> Option<Self> {
-        let (user, behind) = text::split_while(rest, USER);
-        let (user, rest) = match behind {
-            [b'@', host @ ..] if !user.is_empty() => (Some(user), host),
-            _ if memchr::memchr(b'@', behind).is_none() => (None, rest),
-            _ => return None,
+    fn read_usual_rest(text: &'a [u8], secure: bool, rest: &'a [u8]) -> Option<(Self, &'a [u8])> {
+        let (user, host) = match text::split_while(rest, USER) {
+            (user @ [_, ..], [b'@', host @ ..]) => (Some(user), host),
+            _ => (None, rest),
         };
-        let (host_port, rest) = HostPort::parse_usual(rest)?;
-        let params = match rest {
-            [] => UriParams::default(),
-            // Neither `?` nor anything that would end the parameters passes for one of their characters.
-            [b';', ..] => UriParams::parse(rest)?,
-            _ => return None,
+        let (host_port, rest) = HostPort::read_usual(host)?;
+        let (params, rest) = match rest {
+            [b';', ..] => UriParams::read(rest)?,
+            _ => (UriParams::default(), rest),
         };
-        Some(Self { text, secure, user, password: None, host_port, params, headers: None })
+        let text = text.get(..text.len().wrapping_sub(rest.len()))?;
+        Some((Self { text, secure, user, password: None, host_port, params, headers: None }, rest))
     }
 
     /// The whole grammar.
@@ -611,7 +633,7 @@ mod tests {
             text in "([a-z0-9]{0,3}|[:@;?=.,&%/_-]|%4a|\\[::1\\]|:5060|lr|[ \t\"<>\r\né]){0,8}@?([a-z0-9_.-]{0,6})(:[0-9]{0,6})?(;[a-z%?=@]{0,4}){0,3}",
         ) {
             let rest = text.as_bytes();
-            if let Some(short) = SipUri::parse_usual(rest, false, rest) {
+            if let Some((short, [])) = SipUri::read_usual_rest(rest, false, rest) {
                 let long = SipUri::parse_any(rest, false, rest);
                 prop_assert_eq!(Some(format!("{short:?}")), long.map(|long| format!("{long:?}")));
             }

@@ -47,14 +47,59 @@ impl<'a> Via<'a> {
     /// Reads the first value of a Via header, and what follows it (from the comma on).
     #[must_use]
     pub fn parse_first(value: &'a [u8]) -> Option<(Self, &'a [u8])> {
+        match Self::read_usual(value) {
+            usual @ Some((_, [])) => usual,
+            _ => Self::parse_any(value),
+        }
+    }
+
+    /// The value at the start of `text` and what follows it, where it is written as most are: no white space but the one,
+    /// a host that is no IPv6 address, each of `branch`, `received` and `rport` at most once, and nothing else. What is read
+    /// here, and followed by what no parameter has, [`parse_any`](Self::parse_any) would read as the same.
+    #[inline(always)]
+    pub(crate) fn read_usual(text: &'a [u8]) -> Option<(Self, &'a [u8])> {
+        let (b"SIP/2.0/", rest) = text.split_first_chunk()? else { return None };
+        let (b"UDP " | b"TCP " | b"TLS ", behind) = rest.split_first_chunk()? else { return None };
+        let (transport, rest) = (rest.get(..3)?, behind);
+        let (sent_by, behind) = HostPort::read_usual(rest)?;
+        let (mut branch, mut received, mut rport) = (None, None, Rport::Absent);
+        let mut rest = behind;
+        while let [b';', param @ ..] = rest {
+            if let Some((b"branch=", value)) = param.split_first_chunk()
+                && branch.is_none()
+            {
+                let (value, next) = text::split_value(value);
+                (branch, rest) = (Some(value), next);
+            } else if let Some((name @ b"rport", next)) = param.split_first_chunk()
+                && rport == Rport::Absent
+            {
+                (rport, rest) = read_rport(name, next)?;
+            } else if let Some((b"received=", value)) = param.split_first_chunk()
+                && received.is_none()
+            {
+                let (value, next) = text::split_value(value);
+                (received, rest) = (Some(value), next);
+            } else {
+                return None;
+            }
+        }
+        if branch.is_some_and(<[u8]>::is_empty) || received.is_some_and(<[u8]>::is_empty) {
+            return None;
+        }
+        let params = Params::from_read(behind.get(..behind.len().wrapping_sub(rest.len()))?);
+        let text = text.get(..text.len().wrapping_sub(rest.len()))?;
+        Some((Self { text, transport, sent_by, params, branch, received, rport }, rest))
+    }
+
+    /// The whole grammar.
+    fn parse_any(value: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let mut cursor = Cursor::new(value);
         cursor.skip_lws();
         let start = cursor.rest();
         let transport = read_protocol(&mut cursor)?;
         let sent_by = read_sent_by(&mut cursor)?;
         let before = cursor.rest();
-        let (mut branch, mut rport) = read_usual_params(&mut cursor);
-        let mut received = None;
+        let (mut branch, mut received, mut rport) = (None, None, Rport::Absent);
         Params::read_each(&mut cursor, |param| {
             if param.is("branch") {
                 branch = Some(param.value?);
@@ -137,61 +182,28 @@ impl<'a> Via<'a> {
 }
 
 /// Host and port, up to the parameters or to the next value.
-#[inline]
 fn read_sent_by<'a>(cursor: &mut Cursor<'a>) -> Option<HostPort<'a>> {
-    if let Some((sent_by, rest)) = HostPort::parse_usual(cursor.rest())
-        && matches!(rest, [] | [b';' | b',', ..])
-    {
-        *cursor = Cursor::new(rest);
-        return Some(sent_by);
-    }
     let sent_by = cursor.take_until(|byte| byte == b';' || byte == b',');
     HostPort::parse(text::trim(sent_by))
 }
 
-/// The parameters that most senders write, in their order: `;branch=value`, and then `;rport` without a value. What is not
-/// written so is left for the next reader.
+/// What stands behind the name `rport`, and what follows that.
 #[inline]
-fn read_usual_params<'a>(cursor: &mut Cursor<'a>) -> (Option<&'a [u8]>, Rport<'a>) {
-    let Some(text) = cursor.rest().split_first_chunk().filter(|(name, _)| *name == b";branch=").map(|(_, text)| text)
-    else {
-        return (None, Rport::Absent);
+fn read_rport<'a>(name: &'a [u8], text: &'a [u8]) -> Option<(Rport<'a>, &'a [u8])> {
+    let [b'=', value @ ..] = text else {
+        return matches!(text, [] | [b';' | b',' | b'\r', ..]).then_some((Rport::Requested(name), text));
     };
-    let (branch, behind) = text::split_value(text);
-    if branch.is_empty() {
-        return (None, Rport::Absent);
-    }
-    *cursor = Cursor::new(behind);
-    if let Some((name, rest @ ([] | [b';' | b',', ..]))) = behind.split_first_chunk()
-        && name == b";rport"
-    {
-        *cursor = Cursor::new(rest);
-        return (Some(branch), Rport::Requested(name.get(1..).unwrap_or(name)));
-    }
-    (Some(branch), Rport::Absent)
+    let (port, rest) = text::split_value(value);
+    Some((Rport::Port(host::parse_port(port)?), rest))
 }
 
 /// `SIP / 2.0 / transport LWS`, with the white space that the grammar allows around the slashes.
 fn read_protocol<'a>(cursor: &mut Cursor<'a>) -> Option<&'a [u8]> {
-    if let Some((protocol, rest)) = cursor.rest().split_first_chunk()
-        && protocol == b"SIP/2.0/UDP "
-    {
-        *cursor = Cursor::new(rest);
-        cursor.skip_lws();
-        return protocol.get(8..11);
-    }
-    if let Some((protocol, rest)) = cursor.rest().split_first_chunk()
-        && protocol == b"SIP/2.0/"
-    {
-        *cursor = Cursor::new(rest);
-        cursor.skip_lws();
-    } else {
-        let valid = cursor.eat_prefix(b"SIP")
-            && cursor.eat_separator(b'/')
-            && cursor.eat_prefix(b"2.0")
-            && cursor.eat_separator(b'/');
-        valid.then_some(())?;
-    }
+    let valid = cursor.eat_prefix(b"SIP")
+        && cursor.eat_separator(b'/')
+        && cursor.eat_prefix(b"2.0")
+        && cursor.eat_separator(b'/');
+    valid.then_some(())?;
     let transport = cursor.token()?;
     cursor.peek().filter(|byte| text::is_lws(*byte))?;
     cursor.skip_lws();
@@ -201,6 +213,7 @@ fn read_protocol<'a>(cursor: &mut Cursor<'a>) -> Option<&'a [u8]> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     fn via(text: &str) -> Via<'_> {
         let (via, rest) = Via::parse_first(text.as_bytes()).unwrap_or_else(|| panic!("{text} is valid"));
@@ -217,6 +230,19 @@ mod tests {
         assert_eq!(via.rport, Rport::Requested(b"rport"));
         assert_eq!(via.response_ip(), "192.0.2.9".parse().ok());
         assert_eq!(via.response_port(), 5062);
+    }
+
+    proptest! {
+        /// One grammar: what is read the short way is read the long way too, as the same.
+        #[test]
+        fn the_short_way_says_what_the_long_way_says(
+            text in "SIP/2.0/(UDP|TCP|TLS|SCTP|udp) ?([a-z0-9.]{1,8}|192.0.2.1|\\[::1\\])(:[0-9]{0,5})?(;branch=[a-z0-9_,=]{0,6}|;rport(=[0-9]{0,5})?|;received=[0-9.a]{0,6}|;[a-z]{0,3}|;[a-z]=[a-z]| |,|;rports){0,4}",
+        ) {
+            if let Some((short, [])) = Via::read_usual(text.as_bytes()) {
+                let long = Via::parse_any(text.as_bytes());
+                prop_assert_eq!(Some(format!("{:?}", (short, b""))), long.map(|long| format!("{long:?}")));
+            }
+        }
     }
 
     #[test]

@@ -78,6 +78,7 @@ impl Proxy {
         self.on_answer(now, flow);
         self.forget_request(index);
         self.cancel_pending(now, index);
+        self.end_if_over(index);
     }
 
     /// Whether something else takes the place of a branch that was refused: another place, credentials, the contacts of a
@@ -113,7 +114,8 @@ impl Proxy {
         let branch = self.context_mut(index).and_then(|context| context.branch_mut(client));
         let Some(rest) = branch.and_then(|branch| branch.rest.take_if(|rest| !rest.challenged)) else { return false };
         let Some(trunk) = rest.target.trunk else { return false };
-        let Rest { current, mut target, breadth, .. } = *rest;
+        let Rest { mut target, breadth, .. } = *rest;
+        let Some(current) = target.places.first() else { return false };
         let mut lines = Vec::new();
         self.again(index, |_, request, _| {
             if !guide.answer_challenge(trunk, message, request, &current.request_uri, &mut lines) {
@@ -123,8 +125,7 @@ impl Proxy {
         if lines.is_empty() {
             return false;
         }
-        target.places.insert(0, current);
-        let retried = self.replace(now, index, client, target, breadth, &lines);
+        let retried = self.replace(now, index, client, &mut target, breadth, &lines);
         self.counters.challenges_answered += u64::from(retried);
         retried
     }
@@ -144,20 +145,21 @@ impl Proxy {
             return false;
         };
         later.redirections = later.redirections.saturating_add(1);
-        let mut found: SmallVec<[Target; 1]> = SmallVec::new();
+        let mut found: Vec<Target> = Vec::new();
         self.again(index, |_, request, forwarding| {
             let source = &forwarding.edits.source;
             for contact in message.head().elements(HeaderName::Contact).take(MAX_BRANCHES) {
                 let Some(contact) = NameAddr::parse(contact) else { continue };
                 let q = contact.params.value("q").and_then(strowger_message::parse_q).unwrap_or(1000);
-                let targets = guide.follow(now, contact.uri, request, source);
-                found.extend(targets.into_iter().map(|target| Target { q, ..target }));
+                let before = found.len();
+                guide.follow(now, contact.uri, request, source, &mut found);
+                found.iter_mut().skip(before).for_each(|target| target.q = q);
             }
         });
         let marks: SmallVec<[u64; 8]> =
             found.iter().map(|target| target.places.first().map_or(0, |place| self.mark_of(place))).collect();
         let Some(later) = self.context_mut(index).and_then(|context| context.later.as_mut()) else { return false };
-        let mut fresh: SmallVec<[Target; 1]> = SmallVec::new();
+        let mut fresh: Vec<Target> = Vec::new();
         for (target, mark) in found.into_iter().zip(marks) {
             if !later.seen.contains(&mark) && later.seen.len() < MAX_ATTEMPTS {
                 later.seen.push(mark);
@@ -231,16 +233,21 @@ impl Proxy {
                 branch.timer = None;
                 return;
             }
-            Some((_, Wait::Ring)) if status != Status::TRYING => (ring_timeout, Wait::Ring),
+            Some((_, Wait::Ring)) if status != Status::TRYING => {
+                // Its timer fires in between, and is armed again for then.
+                branch.rings_until = now + ring_timeout;
+                return;
+            }
             _ => return,
         };
         if let Some((timer, _)) = branch.timer.take() {
             self.timers.cancel(timer);
         }
+        branch.rings_until = now + after;
         branch.timer = Some((self.timers.insert(now + after, (index, client)), wait));
     }
 
-    fn pass_up(&mut self, now: Timestamp, server: ServerId, status: Status, message: &Message<'_>) {
+    pub(crate) fn pass_up(&mut self, now: Timestamp, server: ServerId, status: Status, message: &Message<'_>) {
         let mut response = self.transactions.pool().take(message.bytes().len());
         if forward::write_response(&mut response, message).is_none() {
             self.counters.stray_responses += 1;
@@ -302,6 +309,7 @@ impl Proxy {
             self.counters.responses += 1;
             self.transactions.respond(now, server, status, response);
         }
+        self.end_if_over(index);
     }
 
     /// Writes a response of our own to the request.
@@ -315,13 +323,16 @@ impl Proxy {
     }
 
     pub(crate) fn forget_request(&mut self, index: u32) {
-        let Some(context) = self.context_mut(index) else { return };
-        let (request, best) = (context.request.take(), context.best.take());
+        let Some(context) = self.contexts.get_mut(index as usize) else { return };
+        let pool = self.transactions.pool();
+        if let Some(request) = context.request.take() {
+            pool.give(request);
+        }
+        if let Some(response) = context.best.take().and_then(|best| best.response) {
+            pool.give(response);
+        }
         context.later = None;
         context.branches.iter_mut().for_each(|branch| branch.rest = None);
-        for buf in request.into_iter().chain(best.and_then(|best| best.response)) {
-            self.transactions.pool().give(buf);
-        }
     }
 
     pub(crate) fn keep_if_better(&mut self, index: u32, best: Best) {

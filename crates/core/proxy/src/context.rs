@@ -3,12 +3,12 @@
 use core::time::Duration;
 
 use smallvec::SmallVec;
-use strowger_foundation::{Buf, Flow, TimerId};
+use strowger_foundation::{Buf, Flow, TimerId, Timestamp};
 use strowger_message::Status;
 use strowger_transaction::{ClientId, ServerId};
 
 use crate::recipe::Recipe;
-use crate::target::{Place, Reach, Target};
+use crate::target::{Reach, Target};
 
 /// How far a branch has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -43,6 +43,8 @@ pub(crate) struct Branch {
     pub(crate) progress: Progress,
     /// What the timer is for, while it runs.
     pub(crate) timer: Option<(TimerId, Wait)>,
+    /// When Timer C has run out: each response but 100 moves it on (RFC 3261 §16.7 step 2).
+    pub(crate) rings_until: Timestamp,
     /// Timer C has fired: what the branch says now counts as 408.
     pub(crate) rang_out: bool,
     /// CANCEL waits for the first provisional response (RFC 3261 §9.1).
@@ -61,6 +63,11 @@ impl Branch {
         self.reach.is_shared() && matches!(self.timer, Some((_, Wait::Life)))
     }
 
+    /// Whether it was given up before it ended.
+    pub(crate) const fn is_stopped(&self) -> bool {
+        self.rang_out || self.cancel_wanted
+    }
+
     /// What the caller is told where the branch's peer cannot be reached.
     pub(crate) fn lost(&self) -> Status {
         self.reach.lost()
@@ -70,9 +77,7 @@ impl Branch {
 /// What is left of a destination while it is tried at one of its places.
 #[derive(Debug)]
 pub(crate) struct Rest {
-    /// The place that is tried.
-    pub(crate) current: Place,
-    /// The others.
+    /// The destination; the first of its places is the one that is tried.
     pub(crate) target: Target,
     /// A challenge was answered already.
     pub(crate) challenged: bool,

@@ -18,12 +18,16 @@ use crate::fork::Asked;
 use crate::forward;
 use crate::listener::Listeners;
 use crate::recipe::Forwarding;
+use crate::routing::RouteKeys;
 use crate::target::{Reach, Target, To};
 
 /// The user of a server transaction that no context belongs to.
 pub const NO_CONTEXT: u32 = u32::MAX;
 /// The users of client transactions that are the server's own requests: a number from here on.
 pub const OWN_USERS: u32 = 1 << 31;
+/// The users of two transactions that are a pair, as nothing is left of their request but that a success may come again: a
+/// number from here on, which names the other's slot. Each names the other, so none is taken for another's.
+const PAIRED: u32 = 1 << 30;
 /// Timers of branches that one call serves; the rest are due at once.
 const MAX_TIMERS_PER_CALL: usize = 4096;
 
@@ -57,9 +61,8 @@ pub trait Guide {
     /// From where a stateless response is sent on: the flow towards the Via below ours.
     fn upstream(&mut self, response: &Message<'_>) -> Option<Flow>;
 
-    /// The destinations that a contact of a redirection of `request`, which came from `source`, stands for.
-    fn follow(&mut self, now: Timestamp, contact: &[u8], request: &Message<'_>, source: &Flow)
-    -> SmallVec<[Target; 1]>;
+    /// Adds to `found` the destinations that a contact of a redirection of `request`, which came from `source`, stands for.
+    fn follow(&mut self, now: Timestamp, contact: &[u8], request: &Message<'_>, source: &Flow, found: &mut Vec<Target>);
 
     /// Writes the header lines that answer the challenge `response` of a trunk to `request`, whose Request-URI was
     /// `request_uri`; whether there are any.
@@ -133,6 +136,7 @@ pub struct Proxy {
     /// The timers of branches.
     pub(crate) timers: TimerWheel<(u32, ClientId)>,
     pub(crate) ring: KeyRing,
+    dialogs: KeyRing,
     pub(crate) tag_key: TagKey,
     pub(crate) shard: ShardId,
     pub(crate) listeners: Listeners,
@@ -162,6 +166,7 @@ impl Proxy {
             contexts: Slab::new(),
             timers: TimerWheel::new(),
             ring: ring.derive("branch"),
+            dialogs: ring.derive("dialog"),
             tag_key: ring.current().derive("to-tag"),
             shard,
             listeners,
@@ -178,10 +183,16 @@ impl Proxy {
         }
     }
 
-    /// The key ring of branches and Record-Routes.
+    /// The key ring of branches and flow tokens.
     #[must_use]
     pub const fn ring(&self) -> &KeyRing {
         &self.ring
+    }
+
+    /// The keys of Routes.
+    #[must_use]
+    pub const fn route_keys(&self) -> RouteKeys<'_> {
+        RouteKeys { tokens: &self.ring, dialogs: &self.dialogs }
     }
 
     /// The key of To tags.
@@ -274,6 +285,7 @@ impl Proxy {
         }
         match self.transactions.handle_response(now, client, message) {
             ResponseVerdict::ToUser { user } if own => return Handled::Own(user),
+            ResponseVerdict::ToUser { user } if is_paired(user) => self.pass_again(now, user, client, message),
             ResponseVerdict::ToUser { user } => self.on_response(now, user, client, message, guide),
             ResponseVerdict::Absorbed => {}
             //= rfc6026#8.9
@@ -281,6 +293,14 @@ impl Proxy {
             ResponseVerdict::Unknown => self.counters.stray_responses += 1,
         }
         Handled::Whole
+    }
+
+    /// A success to an INVITE that came before.
+    fn pass_again(&mut self, now: Timestamp, user: u32, client: ClientId, message: &Message<'_>) {
+        let server = self.transactions.server_of(user & !PAIRED, PAIRED | client.index());
+        if let Some((server, status)) = server.zip(message.status()) {
+            self.pass_up(now, server, status, message);
+        }
     }
 
     fn pass_stateless(&mut self, message: &Message<'_>, upstream: Option<Flow>) {
@@ -309,8 +329,14 @@ impl Proxy {
     }
 
     fn on_timer(&mut self, now: Timestamp, index: u32, client: ClientId) {
-        let branch = self.context_mut(index).and_then(|context| context.branch_mut(client));
-        match branch.and_then(|branch| branch.timer.take()).map(|(_, wait)| wait) {
+        let branch = self.contexts.get_mut(index as usize).and_then(|context| context.branch_mut(client));
+        let Some(branch) = branch else { return };
+        let wait = branch.timer.take().map(|(_, wait)| wait);
+        if wait == Some(Wait::Ring) && now < branch.rings_until {
+            branch.timer = Some((self.timers.insert(branch.rings_until, (index, client)), Wait::Ring));
+            return;
+        }
+        match wait {
             Some(Wait::Life) => self.on_silence(now, index, client),
             Some(Wait::Ring) => self.on_rang_out(now, index, client),
             Some(Wait::Step) => self.on_step_over(now, index, client),
@@ -421,6 +447,7 @@ impl Proxy {
     pub(crate) fn drain_events(&mut self, now: Timestamp) {
         while let Some(event) = self.transactions.poll_event() {
             match event {
+                Event::ClientEnded { user, .. } | Event::ServerEnded { user, .. } if is_paired(user) => {}
                 Event::ClientTimeout { user, .. } | Event::ClientFailed { user, .. } if user >= OWN_USERS => {
                     self.failed.push_back(user);
                 }
@@ -540,9 +567,29 @@ impl Proxy {
     pub(crate) fn on_ended(&mut self, index: u32) {
         let Some(context) = self.context_mut(index) else { return };
         context.live = context.live.saturating_sub(1);
-        if context.live > 0 {
+        if context.live == 0 {
+            self.remove(index);
+        }
+    }
+
+    /// Ends a context of one branch that has done all it ever will: its transactions absorb what still comes, and tell
+    /// nobody. They make a pair where a success to an INVITE may come again. What is still to be cancelled has work to do.
+    pub(crate) fn end_if_over(&mut self, index: u32) {
+        let Some(context) = self.context(index).filter(|context| context.answered) else { return };
+        let [branch] = &context.branches[..] else { return };
+        let Progress::Final(status) = branch.progress else { return };
+        if branch.flow.is_none() || (context.is_invite && branch.is_stopped() && !status.is_success()) {
             return;
         }
+        let (server, client) = (context.server, branch.client);
+        let of_pair = context.is_invite && status.is_success();
+        let user = |other: u32| if of_pair { PAIRED | other } else { NO_CONTEXT };
+        self.transactions.set_server_user(server, user(client.index()));
+        self.transactions.set_client_user(client, user(server.index()));
+        self.remove(index);
+    }
+
+    fn remove(&mut self, index: u32) {
         self.mark_answered(index);
         self.forget_request(index);
         let context = self.contexts.remove(index as usize);
@@ -558,4 +605,8 @@ impl Proxy {
     pub(crate) fn context_mut(&mut self, index: u32) -> Option<&mut Context> {
         self.contexts.get_mut(index as usize)
     }
+}
+
+fn is_paired(user: u32) -> bool {
+    (PAIRED..OWN_USERS).contains(&user)
 }

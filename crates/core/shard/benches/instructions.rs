@@ -102,28 +102,32 @@ impl Prepared {
 
     /// Gives the shard all of it, and takes what leaves.
     fn run(&mut self) -> usize {
-        let (shard, buffer) = (&mut self.world.shard, &mut self.buffer);
+        let World { shard, steering, snapshot, now, .. } = &mut self.world;
+        let buffer = &mut self.buffer;
         let mut left = 0;
         for step in &self.steps {
             match step {
                 Step::Datagram(flow, text) => {
-                    let peek = Peek::read(text.as_bytes()).expect("has a head");
-                    let arrival = self.world.now;
-                    shard.handle_input(arrival, Input::Message { arrival, flow: *flow, peek });
+                    let mut peek = Peek::default();
+                    peek.fill(text.as_bytes()).expect("has a head");
+                    let peek = &peek;
+                    let (_, steered) = &steering.steer(peek, snapshot).expect("is ours");
+                    let arrival = *now;
+                    shard.handle_input(arrival, Input::Message { arrival, flow: *flow, peek, steered });
                     while shard.poll_output(buffer).is_some() {
                         left += buffer.len();
                     }
                 }
                 Step::Gap => {
-                    let end = self.world.now + GAP;
+                    let end = *now + GAP;
                     while let Some(wakeup) = shard.poll_timeout().filter(|wakeup| wakeup.at <= end) {
-                        self.world.now = self.world.now.max(wakeup.at);
-                        shard.handle_timeout(self.world.now);
+                        *now = (*now).max(wakeup.at);
+                        shard.handle_timeout(*now);
                         while shard.poll_output(buffer).is_some() {
                             left += buffer.len();
                         }
                     }
-                    self.world.now = end;
+                    *now = end;
                 }
             }
         }
@@ -259,8 +263,9 @@ fn at_most(instructions: u64) -> LibraryBenchmarkConfig {
 fn parse(text: Vec<u8>) -> usize {
     let mut read = 0;
     for _ in 0..TIMES {
-        let peek = Peek::read(black_box(&text)).expect("has a head");
-        read += black_box(Message::from_peek(peek)).map_or(0, |message| message.bytes().len());
+        let mut peek = Peek::default();
+        peek.fill(black_box(&text)).expect("has a head");
+        read += Message::from_peek(&peek).map_or(0, |message| black_box(&message).bytes().len());
     }
     read
 }

@@ -11,10 +11,10 @@ use strowger_message::{Fault, Peek};
 
 use crate::named::PlaceName;
 use crate::snapshot::Snapshot;
+use crate::steering::Steered;
 
 /// One thing that happened outside.
 #[derive(Debug)]
-#[expect(clippy::large_enum_variant, reason = "the large one is the usual one, and none is stored")]
 pub enum Input<'a> {
     /// A framed message.
     Message {
@@ -23,7 +23,9 @@ pub enum Input<'a> {
         /// Where it came from.
         flow: Flow,
         /// The message, peeked at: the shell needed that to choose the shard.
-        peek: Peek<'a>,
+        peek: &'a Peek<'a>,
+        /// What [`Steering::steer`](crate::Steering::steer) said of it.
+        steered: &'a Steered,
     },
     /// A hint that datagrams to `peer` are refused; hints can be forged, so only what has had no answer yet is given up.
     Unreachable {

@@ -40,5 +40,5 @@ pub use named::{Owner, PlaceName};
 pub use route::{Action, Match as RouteMatch, Place, Route, RouteTarget};
 pub use shard::{MAX_EVENTS, Shard, ShardConfig};
 pub use snapshot::Snapshot;
-pub use steering::Steering;
+pub use steering::{Steered, Steering};
 pub use strowger_proxy::{Listener, Listeners};

@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use strowger_foundation::{Flow, Timestamp};
-use strowger_message::{HeaderName, Message, NameAddr, Peek, Reply, Status, Uri};
+use strowger_message::{HeaderName, Message, NameAddr, Reply, Status, Uri};
 use strowger_registrar::{Durability, GruuKey, Record, Source, Update};
 use strowger_transaction::ServerId;
 
@@ -81,19 +81,18 @@ impl Shard {
         if !required.is_empty() {
             return Err(Refusal::BadExtension(required));
         }
-        let to = message.to().parse_uri();
-        let Some(Uri::Sip(to)) = to else {
-            return Err(Refusal::Status(Status::BAD_REQUEST, Some("To Is No SIP Address")));
-        };
-        let Some(claimed) = snapshot.identity(&to) else {
-            return Err(Refusal::Status(Status::NOT_FOUND, Some("Domain Not Served Here")));
+        let Some(claimed) = request.claimed else {
+            return Err(match message.to().parse_uri() {
+                Some(Uri::Sip(_)) => Refusal::Status(Status::NOT_FOUND, Some("Domain Not Served Here")),
+                _ => Refusal::Status(Status::BAD_REQUEST, Some("To Is No SIP Address")),
+            });
         };
         let aor = SmallVec::from_slice(snapshot.directory.resolve(claimed.as_bytes()));
         // A trunk calls, and registers nobody; and its address can be claimed by whoever can forge a datagram.
         if snapshot.auth.requires(b"REGISTER") && !snapshot.auth.trusts(request.source.peer.ip()) {
             let (header, status) = (HeaderName::Authorization, Status::UNAUTHORIZED);
             let user = self.authenticate(now, request, header, status, claimed.domain())?;
-            self.check_identity(request, &user, Some(&claimed))?;
+            self.check_identity(request, &user, Some(claimed))?;
         }
         Ok(aor)
     }
@@ -317,7 +316,7 @@ impl Shard {
 
 /// A request of ours that was understood before.
 fn read(request: &[u8]) -> Option<Message<'_>> {
-    Message::from_peek(Peek::read(request).ok()?).ok()
+    Message::parse(request).ok()
 }
 
 //= rfc3327#5.3

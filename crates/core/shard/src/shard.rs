@@ -10,8 +10,7 @@ use strowger_foundation::{ConnId, Flow, KeyRing, ShardId, TagKey, Timestamp, Wak
 use strowger_locate::{Answer, Names, Outages, QueryId, Question};
 use strowger_message::{Fault, Head, HeaderName, Kind, Message, Method, Peek, Reply, Status};
 use strowger_overload::{Admission, Load};
-use strowger_proxy::branch::Branch;
-use strowger_proxy::{Handled, News, Proxy, ProxyConfig, local};
+use strowger_proxy::{Handled, News, Proxy, ProxyConfig, Target, local};
 use strowger_registrar::Locations;
 use strowger_transaction::{AckVerdict, ServerId, ServerKey, Transactions};
 
@@ -20,7 +19,9 @@ use crate::boundary::{Counters, Event, Input, Output};
 use crate::guide::ShardGuide;
 use crate::keeping::Keeping;
 use crate::places::{Choice, Places};
+use crate::request::Arrived;
 use crate::snapshot::Snapshot;
+use crate::steering::Steered;
 
 /// Events that wait for the shell at most; what comes on top is counted and lost.
 pub const MAX_EVENTS: usize = 256;
@@ -73,6 +74,8 @@ pub struct Shard {
     match_key: TagKey,
     events: VecDeque<Event>,
     refusals: u64,
+    /// Where the request goes that is being served; empty between two.
+    pub(crate) targets: Vec<Target>,
 }
 
 impl Shard {
@@ -100,6 +103,7 @@ impl Shard {
             ring,
             events: VecDeque::new(),
             refusals: 0,
+            targets: Vec::new(),
         }
     }
 
@@ -107,9 +111,9 @@ impl Shard {
     pub fn handle_input(&mut self, now: Timestamp, input: Input<'_>) {
         debug_assert!(self.events.is_empty(), "the outputs of the input before were not drained");
         match input {
-            Input::Message { flow, peek, .. } => match peek.kind {
-                Kind::Request(method) => self.handle_request(now, flow, peek, method),
-                Kind::Response(_) => self.handle_response(now, flow, peek),
+            Input::Message { flow, peek, steered, .. } => match peek.kind {
+                Kind::Request(method) => self.handle_request(now, flow, peek, method, steered),
+                Kind::Response(_) => self.handle_response(now, flow, peek, steered),
             },
             Input::Unreachable { peer } => self.proxy.handle_unreachable(now, peer),
             Input::Closed { connection, peer } => self.handle_closed(now, connection, peer),
@@ -292,29 +296,29 @@ impl Shard {
     }
 
     /// peek → known transaction? → admit → parse → serve.
-    fn handle_request(&mut self, now: Timestamp, source: Flow, peek: Peek<'_>, method: Method<'_>) {
+    fn handle_request(&mut self, now: Timestamp, source: Flow, peek: &Peek<'_>, method: Method<'_>, steered: &Steered) {
         self.counters.requests += 1;
-        let Some(via) = peek.via else {
+        let Some(via) = &peek.via else {
             self.refuse_without_via(&source, peek.head(), method);
             return;
         };
-        let key = ServerKey::of(&self.match_key, peek.head(), &via, method);
+        let key = ServerKey::of(&self.match_key, peek.head(), via, method);
         if let Some(known) = self.proxy.transactions_ref().find_server(key)
-            && self.absorb(now, known, method, &peek)
+            && self.absorb(now, known, method, peek)
         {
             self.counters.retransmissions += 1;
             return;
         }
-        if begins_work(&peek, method) && !self.admit(peek.head(), &via, &source) {
+        if begins_work(peek, method) && !self.admit(peek.head(), via, &source) {
             return;
         }
         // By reference: a message is large, and would be moved.
         match &Message::from_peek(peek) {
-            Ok(message) => self.serve(now, source, key, message),
-            Err((fault, head)) => {
+            Ok(message) => self.serve(now, Arrived { source, key, message, steered }),
+            Err(fault) => {
                 self.on_malformed(&source, *fault);
                 if method != Method::Ack {
-                    self.reply_statelessly(head, &via, &source, fault.status(), &fault.to_string());
+                    self.reply_statelessly(peek.head(), via, &source, fault.status(), &fault.to_string());
                 }
             }
         }
@@ -342,7 +346,7 @@ impl Shard {
     fn absorb(&mut self, now: Timestamp, known: ServerId, method: Method<'_>, peek: &Peek<'_>) -> bool {
         if method == Method::Ack {
             // By RFC 2543's rules an ACK is told from another transaction's by its To tag alone.
-            let by_branch = peek.via.is_some_and(|via| via.rfc3261_branch().is_some());
+            let by_branch = peek.via.as_ref().is_some_and(|via| via.rfc3261_branch().is_some());
             if !by_branch && !self.proxy.transactions_ref().ack_matches(known, peek.head()) {
                 return false;
             }
@@ -390,17 +394,16 @@ impl Shard {
         self.proxy.transactions().send_once(local::reply_flow(via, source), out);
     }
 
-    fn handle_response(&mut self, now: Timestamp, source: Flow, peek: Peek<'_>) {
+    fn handle_response(&mut self, now: Timestamp, source: Flow, peek: &Peek<'_>, steered: &Steered) {
         self.counters.responses += 1;
-        let branch = peek.via.and_then(|via| Branch::decode(self.proxy.ring(), via.branch?));
-        let Some(branch) = branch.filter(|branch| branch.shard == self.id) else {
+        let Some(branch) = steered.branch.filter(|branch| branch.shard == self.id) else {
             self.counters.foreign_responses += 1;
             return;
         };
         let message = Message::from_peek(peek);
         let message = match &message {
             Ok(message) => message,
-            Err((fault, _)) => {
+            Err(fault) => {
                 self.on_malformed(&source, *fault);
                 return;
             }

@@ -3,11 +3,20 @@
 use std::sync::Arc;
 
 use strowger_foundation::{KeyRing, ShardId, TagKey};
-use strowger_message::{Kind, Method, Peek};
+use strowger_message::{Aor, Kind, Method, Peek};
 use strowger_proxy::branch::Branch;
 use strowger_registrar::Locations;
 
 use crate::snapshot::Snapshot;
+
+/// What was found out about a message while its owner was looked for, so that the owner need not find it out again.
+#[derive(Clone, Debug, Default)]
+pub struct Steered {
+    /// The branch of a response, which is one of ours.
+    pub(crate) branch: Option<Branch>,
+    /// Whom a REGISTER claims to register, where its domain is ours.
+    pub(crate) claimed: Option<Aor>,
+}
 
 /// The rule by which messages find their shard: a response by our Via branch, a REGISTER by its address of record (so that
 /// a stripe of the location table has one writer), everything else by its Call-ID.
@@ -31,25 +40,25 @@ impl Steering {
         }
     }
 
-    /// The owner; `None` for a response that is not ours, which is dropped.
+    /// The owner, and what was proved on the way to it; `None` for a response that is not ours, which is dropped.
     #[must_use]
-    pub fn shard_of(&self, peek: &Peek<'_>, snapshot: &Snapshot) -> Option<ShardId> {
+    pub fn steer(&self, peek: &Peek<'_>, snapshot: &Snapshot) -> Option<(ShardId, Steered)> {
         match peek.kind {
             Kind::Response(_) => {
-                let branch = Branch::decode(&self.branches, peek.via?.branch?)?;
-                (branch.shard.0 < self.shards).then_some(branch.shard)
+                let branch = Branch::decode(&self.branches, peek.via.as_ref()?.branch?)?;
+                let steered = Steered { branch: Some(branch), claimed: None };
+                (branch.shard.0 < self.shards).then_some((branch.shard, steered))
             }
             Kind::Request(Method::Register) => {
-                Some(self.by_address(peek, snapshot).unwrap_or_else(|| self.by_call_id(peek)))
+                let claimed = claimed(peek, snapshot);
+                let shard = match &claimed {
+                    Some(aor) => self.locations.shard_of(snapshot.directory.resolve(aor.as_bytes())),
+                    None => self.by_call_id(peek),
+                };
+                Some((shard, Steered { branch: None, claimed }))
             }
-            Kind::Request(_) => Some(self.by_call_id(peek)),
+            Kind::Request(_) => Some((self.by_call_id(peek), Steered::default())),
         }
-    }
-
-    fn by_address(&self, peek: &Peek<'_>, snapshot: &Snapshot) -> Option<ShardId> {
-        let to = peek.to()?.parse_uri()?;
-        let aor = snapshot.identity(to.sip()?)?;
-        Some(self.locations.shard_of(snapshot.directory.resolve(aor.as_bytes())))
     }
 
     fn by_call_id(&self, peek: &Peek<'_>) -> ShardId {
@@ -57,4 +66,10 @@ impl Steering {
         let shard = hash % u64::from(self.shards);
         ShardId(u16::try_from(shard).unwrap_or(0))
     }
+}
+
+/// Whom a REGISTER claims to register.
+fn claimed(peek: &Peek<'_>, snapshot: &Snapshot) -> Option<Aor> {
+    let to = peek.to()?.parse_uri()?;
+    snapshot.identity(to.sip()?)
 }

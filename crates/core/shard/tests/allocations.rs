@@ -13,7 +13,7 @@ use strowger_message::{AuthParams, Peek};
 use strowger_proxy::Stateless;
 use strowger_registrar::Locations;
 use strowger_shard::{Action, Route, RouteTarget};
-use strowger_shard::{Input, Listener, Output, Shard, ShardConfig, Snapshot};
+use strowger_shard::{Input, Listener, Output, Shard, ShardConfig, Snapshot, Steering};
 
 const ALICE: &str = "192.0.2.10:5060";
 const BOB: &str = "192.0.2.20:5060";
@@ -24,6 +24,8 @@ static ALLOCATOR: Counting = Counting;
 /// A shard that sends everything to Bob, and the buffer that its outputs go through.
 struct Relay {
     shard: Shard,
+    steering: Steering,
+    snapshot: Arc<Snapshot>,
     now: Timestamp,
     out: Vec<u8>,
 }
@@ -40,25 +42,29 @@ impl Relay {
         let mut snapshot = Snapshot::new(listeners, vec![(*b"example.com").into()], Directory::empty(1));
         snapshot.auth.require = Vec::new();
         edit(&mut snapshot);
+        let (ring, snapshot) = (KeyRing::new(TagKey::new([7; 16])), Arc::new(snapshot));
+        let locations = Arc::new(Locations::new(1, 1));
+        let steering = Steering::new(&ring, Arc::clone(&locations), 1);
         let shard = Shard::new(ShardConfig {
             id: ShardId(0),
             seed: 1,
-            ring: KeyRing::new(TagKey::new([7; 16])),
-            locations: Arc::new(Locations::new(1, 1)),
+            ring,
+            locations,
             nonces: Arc::new(NonceWindows::new(1, 1)),
             names: Arc::new(Names::new(CachePolicy::default(), 1)),
             outages: Arc::new(Outages::new(1)),
-            snapshot: Arc::new(snapshot),
+            snapshot: Arc::clone(&snapshot),
         });
-        Self { shard, now: Timestamp::from_millis(1000), out: Vec::new() }
+        Self { shard, steering, snapshot, now: Timestamp::from_millis(1000), out: Vec::new() }
     }
 
     /// Gives the shard a datagram and takes what leaves; the allocations and the messages of it.
     fn input(&mut self, from: &str, text: &[u8]) -> (usize, usize) {
         let flow = Flow::new(ListenerId(0), Transport::Udp, from.parse().expect("an address"));
         let before = allocations();
-        let peek = Peek::read(text).expect("has a head");
-        self.shard.handle_input(self.now, Input::Message { arrival: self.now, flow, peek });
+        let peek = &Peek::read(text).expect("has a head");
+        let (_, steered) = &self.steering.steer(peek, &self.snapshot).expect("is ours");
+        self.shard.handle_input(self.now, Input::Message { arrival: self.now, flow, peek, steered });
         let mut messages = 0;
         while let Some(Output::Send { .. }) = self.shard.poll_output(&mut self.out) {
             messages += 1;

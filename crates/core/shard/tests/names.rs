@@ -205,13 +205,12 @@ fn questions_are_bounded() {
     let mut world = world();
     let mut text = |number: u32| {
         let text = request("MESSAGE", "sip:x@elsewhere.example", &format!("b{number}"), "");
-        let peek = strowger_message::Peek::read(text.as_bytes()).expect("has a head");
         let flow = strowger_foundation::Flow::new(
             strowger_foundation::ListenerId(0),
             Transport::Udp,
             ALICE.parse().expect("an address"),
         );
-        world.shard.handle_input(world.now, Input::Message { arrival: world.now, flow, peek });
+        world.hand(flow, &text);
         let (mut asked, mut answered, mut buffer) = (0, 0, Vec::new());
         while let Some(output) = world.shard.poll_output(&mut buffer) {
             match output {

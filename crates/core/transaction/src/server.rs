@@ -5,9 +5,11 @@ use strowger_message::{Head, HeaderName, NameAddr, Status};
 
 use crate::id::ServerId;
 use crate::key::ServerKey;
-use crate::layer::{MAX_SERVER, NO_USER, TableFull, Timer, Timers, Transactions, arm, disarm};
+use crate::layer::{MAX_SERVER, NO_USER, TableFull, Timer, Transactions};
 use crate::machine::{Actions, Kind, ServerEvent, ServerState, start_server, step_server};
 use crate::output::{Event, Output};
+use crate::timers::{Over, Timers};
+use crate::timing::Timing;
 
 /// What becomes of an ACK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -64,13 +66,12 @@ impl Transactions {
         }
         let generation = self.next_generation();
         let state = start_server(kind);
-        let timers = Timers::default();
         let server = Server {
             key,
             kept: Buf::new(),
             opened: now,
             flow,
-            timers,
+            timers: Timers::NONE,
             generation,
             user,
             kind,
@@ -96,6 +97,13 @@ impl Transactions {
     #[must_use]
     pub fn server_user(&self, id: ServerId) -> Option<u32> {
         self.server(id).map(|server| server.user)
+    }
+
+    /// The transaction at `index`, where it is `user`'s: for users that name transactions by where they are.
+    #[must_use]
+    pub fn server_of(&self, index: u32, user: u32) -> Option<ServerId> {
+        let server = self.servers.get(index as usize).filter(|server| server.user == user)?;
+        Some(ServerId { index, generation: server.generation })
     }
 
     /// The state of a transaction that has not ended.
@@ -143,23 +151,20 @@ impl Transactions {
     /// non-INVITE request any provisional one but 100, a 100 before the client has reached T2 on an unreliable
     /// transport, and 408, which moreover ends the wait for an answer.
     pub fn respond(&mut self, now: Timestamp, id: ServerId, status: Status, response: Buf) {
-        let Some(event) = self.response_event(now, id, status) else {
+        let Self { timing, servers, pool, .. } = self;
+        let server = servers.get_mut(id.index as usize).filter(|server| server.generation == id.generation);
+        let Some((server, event)) = server.and_then(|server| {
+            let event = server.response_event(timing, now, status)?;
+            Some((server, event))
+        }) else {
             self.refuse(response);
             return;
         };
-        let Some((state, actions)) = self.step_server(id, event) else {
-            self.refuse(response);
-            return;
-        };
-        let Some(server) = self.server_mut(id) else { return };
+        let (state, actions) = server.step(event);
         let flow = server.flow;
         if actions.has(Actions::KEEP) {
-            let spent = core::mem::take(&mut server.kept);
-            self.pool.give(spent);
-            let kept = self.pool.copy_of(&response);
-            if let Some(server) = self.server_mut(id) {
-                server.kept = kept;
-            }
+            let spent = core::mem::replace(&mut server.kept, pool.copy_of(&response));
+            pool.give(spent);
         }
         if actions.has(Actions::SEND) {
             self.push_output(Output::Once { flow, buf: response });
@@ -169,40 +174,17 @@ impl Transactions {
         self.apply_server(now, id, state, actions);
     }
 
-    /// What a response is to the machine; `None` for one that must not be sent now.
-    fn response_event(&self, now: Timestamp, id: ServerId, status: Status) -> Option<ServerEvent> {
-        let server = self.server(id)?;
-        match (server.kind, status) {
-            (Kind::NonInvite, Status::TRYING) => {
-                //= rfc4320#4.1
-                // No 100 over an unreliable transport before the client's Timer E is reset to T2.
-                let waited = now.saturating_since(server.opened) >= self.timing.until_t2();
-                (waited || server.flow.transport.is_reliable()).then_some(ServerEvent::Provisional)
-            }
-            //= rfc4320#4.1
-            // No provisional response other than 100 to a non-INVITE request.
-            (Kind::NonInvite, status) if status.is_provisional() => None,
-            //= rfc4320#4.2
-            // No 408 to a non-INVITE request.
-            (Kind::NonInvite, Status::REQUEST_TIMEOUT) => Some(ServerEvent::Suppressed),
-            (_, status) if status.is_provisional() => Some(ServerEvent::Provisional),
-            (_, status) if status.is_success() => Some(ServerEvent::Success),
-            _ => Some(ServerEvent::Failure),
-        }
-    }
-
     fn refuse(&mut self, response: Buf) {
         self.counters.responses_refused = self.counters.responses_refused.saturating_add(1);
         self.pool.give(response);
     }
 
-    pub(crate) fn on_server_timer(&mut self, now: Timestamp, id: ServerId, event: ServerEvent) {
-        if let Some(server) = self.server_mut(id) {
-            match event {
-                ServerEvent::Retransmit => server.timers.retransmit = None,
-                _ => server.timers.deadline = None,
-            }
-        }
+    pub(crate) fn on_server_timer(&mut self, now: Timestamp, id: ServerId) {
+        let Some(server) = self.server_mut(id) else { return };
+        let event = match server.timers.on_fired() {
+            Over::Retransmit => ServerEvent::Retransmit,
+            Over::Deadline => ServerEvent::Deadline,
+        };
         self.on_server(now, id, event);
     }
 
@@ -213,8 +195,7 @@ impl Transactions {
     }
 
     fn step_server(&self, id: ServerId, event: ServerEvent) -> Option<(ServerState, Actions)> {
-        let server = self.server(id)?;
-        Some(step_server(server.kind, server.state, event, server.flow.transport.is_reliable()))
+        self.server(id).map(|server| server.step(event))
     }
 
     /// Does what a step asked for, but for sending and keeping the user's response.
@@ -225,21 +206,22 @@ impl Transactions {
         debug_assert!(server.state != ServerState::Terminated);
         server.state = state;
         let replays = actions.has(Actions::REPLAY) && !server.kept.is_empty();
-        let Timers { retransmit, deadline } = &mut server.timers;
-        if actions.has(Actions::STOP_RETRANSMIT) {
-            disarm(wheel, retransmit);
-        }
-        if actions.has(Actions::ARM_TIMEOUT) {
-            arm(wheel, deadline, now + timing.timeout(), Timer::ServerDeadline(id));
-        }
-        if actions.has(Actions::ARM_T4) {
-            arm(wheel, deadline, now + timing.t4, Timer::ServerDeadline(id));
-        }
-        if actions.has(Actions::ARM_RETRANSMIT) {
-            let interval = timing.doubling_to_t2(server.retransmissions);
-            server.retransmissions = server.retransmissions.saturating_add(1);
-            arm(wheel, retransmit, now + interval, Timer::ServerRetransmit(id));
-        }
+        let retransmissions = &mut server.retransmissions;
+        server.timers.change(wheel, Timer::Server(id), |timers| {
+            if actions.has(Actions::STOP_RETRANSMIT) {
+                timers.stop_retransmit();
+            }
+            if actions.has(Actions::ARM_TIMEOUT) {
+                timers.end_at(now + timing.timeout());
+            }
+            if actions.has(Actions::ARM_T4) {
+                timers.end_at(now + timing.t4);
+            }
+            if actions.has(Actions::ARM_RETRANSMIT) {
+                timers.retransmit_at(now + timing.doubling_to_t2(*retransmissions));
+                *retransmissions = retransmissions.saturating_add(1);
+            }
+        });
         if actions.has(Actions::RELEASE) {
             pool.give(core::mem::take(&mut server.kept));
         }
@@ -260,8 +242,7 @@ impl Transactions {
         if let Ok(entry) = self.index.find_entry(hash_of(server.key), |index| *index == id.index) {
             entry.remove();
         }
-        disarm(&mut self.wheel, &mut server.timers.retransmit);
-        disarm(&mut self.wheel, &mut server.timers.deadline);
+        server.timers.disarm(&mut self.wheel);
         self.pool.give(server.kept);
         if timed_out {
             self.counters.server_timeouts = self.counters.server_timeouts.saturating_add(1);
@@ -295,8 +276,8 @@ impl Transactions {
         for (index, server) in &self.servers {
             let found = self.find_server(server.key);
             assert_eq!(found.map(|id| (id.index as usize, id.generation)), Some((index, server.generation)));
-            let (kept, deadline) = (!server.kept.is_empty(), server.timers.deadline.is_some());
-            let retransmits = server.timers.retransmit.is_some();
+            let (kept, deadline) = (!server.kept.is_empty(), server.timers.has_deadline());
+            let retransmits = server.timers.retransmits();
             assert!(!(retransmits && server.flow.transport.is_reliable()));
             match (server.kind, server.state) {
                 (Kind::NonInvite, ServerState::Trying) => assert!(!kept && !deadline && !retransmits),
@@ -311,6 +292,33 @@ impl Transactions {
             timers = timers.saturating_add(server.timers.armed());
         }
         timers
+    }
+}
+
+impl Server {
+    /// What a response is to the machine; `None` for one that must not be sent now.
+    fn response_event(&self, timing: &Timing, now: Timestamp, status: Status) -> Option<ServerEvent> {
+        match (self.kind, status) {
+            (Kind::NonInvite, Status::TRYING) => {
+                //= rfc4320#4.1
+                // No 100 over an unreliable transport before the client's Timer E is reset to T2.
+                let waited = now.saturating_since(self.opened) >= timing.until_t2();
+                (waited || self.flow.transport.is_reliable()).then_some(ServerEvent::Provisional)
+            }
+            //= rfc4320#4.1
+            // No provisional response other than 100 to a non-INVITE request.
+            (Kind::NonInvite, status) if status.is_provisional() => None,
+            //= rfc4320#4.2
+            // No 408 to a non-INVITE request.
+            (Kind::NonInvite, Status::REQUEST_TIMEOUT) => Some(ServerEvent::Suppressed),
+            (_, status) if status.is_provisional() => Some(ServerEvent::Provisional),
+            (_, status) if status.is_success() => Some(ServerEvent::Success),
+            _ => Some(ServerEvent::Failure),
+        }
+    }
+
+    const fn step(&self, event: ServerEvent) -> (ServerState, Actions) {
+        step_server(self.kind, self.state, event, self.flow.transport.is_reliable())
     }
 }
 

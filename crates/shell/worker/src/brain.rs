@@ -9,7 +9,7 @@ use strowger_message::Peek;
 
 use strowger_auth::NonceWindows;
 use strowger_registrar::Locations;
-use strowger_shard::{Counters, Input, Output, Shard, ShardConfig, Snapshot, Steering};
+use strowger_shard::{Counters, Input, Output, Shard, ShardConfig, Snapshot, Steered, Steering};
 
 /// A shard as its worker sees it.
 pub(crate) trait Brain {
@@ -69,8 +69,8 @@ pub(crate) trait Maker: Send + Sync + 'static {
     /// A shard without state. `life` counts the shards of this id before it.
     fn make(&self, id: ShardId, life: u32, snapshot: Arc<Snapshot>) -> Self::Brain;
 
-    /// The owner of a message, or `None` where it is nobody's.
-    fn owner(&self, peek: &Peek<'_>, snapshot: &Snapshot) -> Option<ShardId>;
+    /// The owner of a message with what was proved on the way to it, or `None` where it is nobody's.
+    fn steer(&self, peek: &Peek<'_>, snapshot: &Snapshot) -> Option<(ShardId, Steered)>;
 }
 
 /// What all shards share and the control plane reads.
@@ -124,8 +124,8 @@ impl Maker for Shards {
         })
     }
 
-    fn owner(&self, peek: &Peek<'_>, snapshot: &Snapshot) -> Option<ShardId> {
-        self.steering.shard_of(peek, snapshot)
+    fn steer(&self, peek: &Peek<'_>, snapshot: &Snapshot) -> Option<(ShardId, Steered)> {
+        self.steering.steer(peek, snapshot)
     }
 }
 

@@ -19,7 +19,7 @@ use crate::panics::{PanicLog, PanicReport};
 use crate::status::{WorkerStatus, add_net};
 use crate::streams::Closed;
 use strowger_shard as shard;
-use strowger_shard::{Event, Input, Output, Snapshot};
+use strowger_shard::{Event, Input, Output, Snapshot, Steered};
 
 /// What all desks share.
 pub(crate) struct Common<M> {
@@ -72,16 +72,23 @@ impl<M: Maker> Desk<M> {
         Self { seats, common, exits, snapshot, events, message: Vec::new(), buried: shard::Counters::default() }
     }
 
-    /// Reads the little of a message that tells whose it is. What is not a message, or nobody's, is dropped here.
-    pub(crate) fn steer<'a>(&mut self, now: Timestamp, bytes: &'a [u8]) -> Option<(ShardId, Peek<'a>)> {
+    /// Reads a message into `peek`, which holds nothing yet, and finds whose it is. What is not a message, or nobody's, is
+    /// dropped here.
+    pub(crate) fn steer<'a>(
+        &mut self,
+        now: Timestamp,
+        bytes: &'a [u8],
+        peek: &mut Peek<'a>,
+    ) -> Option<(ShardId, Steered)> {
         let Self { common, snapshot, .. } = self;
+        // Unwind safety: what was read is not used any more.
         let steered = catch_unwind(AssertUnwindSafe(|| {
-            let peek = Peek::read(bytes).ok()?;
-            Some((common.maker.owner(&peek, snapshot), peek))
+            peek.fill(bytes).ok()?;
+            Some(common.maker.steer(peek, snapshot))
         }));
         match steered {
-            Ok(Some((Some(id), peek))) => return Some((id, peek)),
-            Ok(Some((None, _))) => self.exits.counters.unowned += 1,
+            Ok(Some(Some(owner))) => return Some(owner),
+            Ok(Some(None)) => self.exits.counters.unowned += 1,
             Ok(None) => self.exits.counters.malformed += 1,
             Err(payload) => self.on_panic(None, now, payload.as_ref(), bytes),
         }

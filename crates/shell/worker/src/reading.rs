@@ -136,13 +136,14 @@ impl<M: Maker> Crew<M> {
 
     /// Gives a message to the shard that owns it, here or elsewhere; `false` where that one has no room for it now.
     fn handle_stream_message(&mut self, now: Timestamp, slot: u32, id: ConnId, bytes: &[u8]) -> bool {
-        let steered = self.desk.steer(now, bytes);
+        let mut peek = Peek::default();
+        let steered = self.desk.steer(now, bytes, &mut peek);
         let exits = &mut self.desk.exits;
-        let Some((shard, peek)) = steered else {
+        let Some((shard, steered)) = &steered else {
             exits.streams.counters.messages_in += 1;
             return true;
         };
-        let owner = exits.worker_of(shard);
+        let owner = exits.worker_of(*shard);
         if !exits.has_room(owner) {
             return false;
         }
@@ -152,9 +153,10 @@ impl<M: Maker> Crew<M> {
         let flow = connection.flow(id);
         exits.tracer.received(now, &flow, bytes);
         if owner == exits.index {
-            self.desk.handle_input(now, shard, Input::Message { arrival: now, flow, peek }, bytes);
+            let input = Input::Message { arrival: now, flow, peek: &peek, steered };
+            self.desk.handle_input(now, *shard, input, bytes);
         } else {
-            exits.hand_over(owner, shard, now, flow, bytes);
+            exits.hand_over(owner, *shard, now, flow, bytes);
         }
         true
     }

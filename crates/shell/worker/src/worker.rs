@@ -380,12 +380,13 @@ impl<M: Maker> Crew<M> {
             return;
         }
         self.desk.exits.tracer.received(now, &flow, bytes);
-        let Some((id, peek)) = self.desk.steer(now, bytes) else { return };
-        let owner = self.desk.exits.worker_of(id);
+        let mut peek = Peek::default();
+        let Some((id, steered)) = &self.desk.steer(now, bytes, &mut peek) else { return };
+        let owner = self.desk.exits.worker_of(*id);
         if owner == self.desk.exits.index {
-            self.desk.handle_input(now, id, Input::Message { arrival, flow, peek }, bytes);
+            self.desk.handle_input(now, *id, Input::Message { arrival, flow, peek: &peek, steered }, bytes);
         } else {
-            self.desk.exits.hand_over(owner, id, arrival, flow, bytes);
+            self.desk.exits.hand_over(owner, *id, arrival, flow, bytes);
         }
     }
 
@@ -408,15 +409,14 @@ impl<M: Maker> Crew<M> {
                 is_any = true;
                 if handed.errand == Errand::Deliver {
                     self.desk.exits.counters.taken_over += 1;
-                    // It was read once already, by the worker that received it.
-                    match Peek::read(&handed.bytes) {
-                        Ok(peek) => {
-                            // Its receiver may have read the clock later than this round began.
-                            let arrival = handed.arrival.min(now);
-                            let input = Input::Message { arrival, flow: handed.flow, peek };
-                            self.desk.handle_input(now, handed.shard, input, &handed.bytes);
-                        }
-                        Err(_) => self.desk.exits.counters.malformed += 1,
+                    // It was steered once already, by the worker that received it: what has changed since, such as whose
+                    // address it claims, does not give it another owner.
+                    let mut peek = Peek::default();
+                    if let Some((_, steered)) = &self.desk.steer(now, &handed.bytes, &mut peek) {
+                        // Its receiver may have read the clock later than this round began.
+                        let arrival = handed.arrival.min(now);
+                        let input = Input::Message { arrival, flow: handed.flow, peek: &peek, steered };
+                        self.desk.handle_input(now, handed.shard, input, &handed.bytes);
                     }
                 } else {
                     self.desk.exits.run_errand(now, &handed);

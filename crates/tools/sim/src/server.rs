@@ -328,10 +328,10 @@ impl Server {
     }
 
     fn handle_message(&mut self, now: Timestamp, flow: Flow, bytes: &[u8]) -> Vec<Sent> {
-        let Ok(peek) = Peek::read(bytes) else { return Vec::new() };
-        let Some(shard) = self.steering.shard_of(&peek, &self.snapshot) else { return Vec::new() };
+        let Ok(peek) = &Peek::read(bytes) else { return Vec::new() };
+        let Some((shard, steered)) = &self.steering.steer(peek, &self.snapshot) else { return Vec::new() };
         let shard = usize::from(shard.0);
-        self.shards[shard].handle_input(now, Input::Message { arrival: now, flow, peek });
+        self.shards[shard].handle_input(now, Input::Message { arrival: now, flow, peek, steered });
         self.drain(shard)
     }
 

@@ -12,7 +12,7 @@ use strowger_foundation::{Flow, KeyRing, ListenerId, ShardId, TagKey, Timestamp,
 use strowger_locate::{Answer, CachePolicy, Names, Outages, QueryId, Question};
 use strowger_message::Peek;
 use strowger_registrar::Locations;
-use strowger_shard::{Event, Input, Listener, Output, Shard, ShardConfig, Snapshot};
+use strowger_shard::{Event, Input, Listener, Output, Shard, ShardConfig, Snapshot, Steering};
 
 pub const SERVER: &str = "192.0.2.1:5060";
 pub const SERVER6: &str = "[2001:db8::1]:5060";
@@ -72,6 +72,7 @@ impl Sent {
 
 pub struct World {
     pub shard: Shard,
+    pub steering: Steering,
     pub now: Timestamp,
     pub events: Vec<Event>,
     pub locations: Arc<Locations>,
@@ -118,10 +119,12 @@ impl World {
         let addresses = snapshot.listeners.iter().map(|listener| (listener.transport, listener.address));
         let locations = Arc::new(prepare(Locations::new(1, 1).listening_at(addresses)));
         let names = Arc::new(Names::new(CachePolicy::default(), 1));
+        let ring = KeyRing::new(TagKey::new([7; 16]));
+        let steering = Steering::new(&ring, Arc::clone(&locations), 1);
         let shard = Shard::new(ShardConfig {
             id: ShardId(0),
             seed: 1,
-            ring: KeyRing::new(TagKey::new([7; 16])),
+            ring,
             locations: Arc::clone(&locations),
             nonces: Arc::new(NonceWindows::new(1, 1)),
             names: Arc::clone(&names),
@@ -129,7 +132,8 @@ impl World {
             snapshot: Arc::new(snapshot.clone()),
         });
         let (now, questions, records) = (Timestamp::from_millis(1000), Vec::new(), Vec::new());
-        Self { shard, now, events: Vec::new(), locations, snapshot, names, questions, records, is_checked: true }
+        let (events, is_checked) = (Vec::new(), true);
+        Self { shard, steering, now, events, locations, snapshot, names, questions, records, is_checked }
     }
 
     /// Gives the shard a new configuration, the present one changed by `edit`.
@@ -147,9 +151,16 @@ impl World {
 
     /// Gives the shard a message that came by `flow`; what leaves.
     pub fn input_by(&mut self, flow: Flow, text: &str) -> Vec<Sent> {
-        let peek = Peek::read(text.as_bytes()).expect("has a head");
-        self.shard.handle_input(self.now, Input::Message { arrival: self.now, flow, peek });
+        self.hand(flow, text);
         self.drain()
+    }
+
+    /// The same, with what leaves left there. A response that no shard owns comes as one that nothing is known of.
+    pub fn hand(&mut self, flow: Flow, text: &str) {
+        let peek = &Peek::read(text.as_bytes()).expect("has a head");
+        let steered = self.steering.steer(peek, &self.snapshot).map(|(_, steered)| steered);
+        let input = Input::Message { arrival: self.now, flow, peek, steered: &steered.unwrap_or_default() };
+        self.shard.handle_input(self.now, input);
     }
 
     /// Gives the shard anything; what leaves.

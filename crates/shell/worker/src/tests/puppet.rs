@@ -8,7 +8,7 @@ use std::time::Duration;
 use strowger_foundation::{ConnId, Flow, ListenerId, ShardId, Timestamp, Transport, Wakeup};
 use strowger_locate::{QueryId, Question};
 use strowger_message::{Fault, Peek};
-use strowger_shard::{Counters, Event, Input, Output, Snapshot};
+use strowger_shard::{Counters, Event, Input, Output, Snapshot, Steered};
 
 use crate::brain::{Brain, Maker};
 
@@ -22,10 +22,11 @@ impl Maker for Stage {
         Puppet { id, life, ..Puppet::default() }
     }
 
-    fn owner(&self, peek: &Peek<'_>, _: &Snapshot) -> Option<ShardId> {
+    fn steer(&self, peek: &Peek<'_>, _: &Snapshot) -> Option<(ShardId, Steered)> {
         let call_id = std::str::from_utf8(peek.call_id).ok()?;
         assert_ne!(call_id, "steering-bug", "a planted bug");
-        call_id.split('-').next()?.parse().ok().map(ShardId)
+        let shard = call_id.split('-').next()?.parse().ok()?;
+        Some((ShardId(shard), Steered::default()))
     }
 }
 
@@ -115,7 +116,7 @@ fn number(word: Option<&str>) -> u16 {
 impl Brain for Puppet {
     fn handle_input(&mut self, now: Timestamp, input: Input<'_>) {
         match input {
-            Input::Message { arrival, flow, peek } => {
+            Input::Message { arrival, flow, peek, .. } => {
                 assert!(arrival <= now);
                 self.counters.requests += 1;
                 if flow.connection.is_some() && flow.connection == self.closed {

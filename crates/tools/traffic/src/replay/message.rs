@@ -359,7 +359,7 @@ impl Rewriting<'_> {
             parts.push(domain.as_bytes());
             return true;
         }
-        let HostPort { host, port } = uri.host_port;
+        let HostPort { host, port, .. } = uri.host_port;
         let Some(ip) = uri.host().ip() else {
             push_host(host, port, parts);
             return false;
