@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use strowger_message::{AuthParams, AuthScheme, Head, HeaderName, trim, unquote};
 
 use crate::hash::{Covered, Protection};
-use crate::{Algorithm, Policy};
+use crate::{Algorithm, Policy, hex};
 
 /// What a request has to show for itself.
 pub(crate) enum Found<'a> {
@@ -58,7 +58,7 @@ pub(crate) fn find<'a>(policy: &Policy, head: &Head<'a>, header: HeaderName, rea
             continue;
         }
         // Some send empty credentials to say who they are before they were challenged (3GPP TS 24.229 §5.1.1.2.1).
-        let is_empty = directives.response.is_some_and(|response| unquote(response).is_empty());
+        let is_empty = matches!(directives.response, Some(b"" | b"\"\""));
         if is_empty || directives.realm.is_none_or(|named| *unquote(named) != *realm) {
             continue;
         }
@@ -198,12 +198,7 @@ fn says_digest(value: &[u8]) -> bool {
 //= rfc7616#3.4
 /// Exactly eight hexadecimal digits; the first request has 1.
 fn parse_nc(text: &[u8]) -> Option<u32> {
-    let mut raw = [0; 4];
-    if text.len() != 8 {
-        return None;
-    }
-    data_encoding::HEXLOWER_PERMISSIVE.decode_mut(text, &mut raw).ok()?;
-    Some(u32::from_be_bytes(raw)).filter(|nc| *nc > 0)
+    hex::number(text.try_into().ok()?).filter(|nc| *nc > 0)
 }
 
 /// `UTF-8'language'percent%20encoded`, the form of RFC 5987 that RFC 7616 §3.4 asks for; the language may be empty.

@@ -9,24 +9,42 @@ use strowger_foundation::{ConnId, Flow, ListenerId, Timestamp, Transport};
 use crate::instance::{instance_hash, same_instance};
 use crate::locations::Target;
 use crate::text::Text;
+use crate::wheel::Key;
 
-/// One contact of one address of record. 104 bytes, and the text behind it.
+/// One contact of one address of record. 112 bytes, and the text behind it.
 #[derive(Debug)]
 pub(crate) struct Binding {
     pub(crate) text: Text,
     pub(crate) call_id: [u8; 16],
     pub(crate) expires: Timestamp,
-    pub(crate) expiry: TimerId,
+    /// Its neighbours among those that expire at about the same time.
+    pub(crate) links: Links,
     pub(crate) keep_alive: TimerId,
+    /// Of the address of record.
+    pub(crate) hash: u32,
+    /// Its first serial.
+    pub(crate) born: u32,
     pub(crate) cseq: u32,
     /// Counts the stripe's updates; tells which binding is newer, and wraps.
     pub(crate) serial: u32,
     pub(crate) place: Place,
 }
 
-const _: () = assert!(size_of::<Binding>() <= 104, "the budget of a binding");
+const _: () = assert!(size_of::<Binding>() <= 112, "the budget of a binding");
+
+/// Neighbours in a ring: bindings, or the ring's own link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Links {
+    pub(crate) prev: u32,
+    pub(crate) next: u32,
+}
 
 impl Binding {
+    /// What names it as long as it is there.
+    pub(crate) const fn key(&self) -> Key {
+        Key { hash: self.hash, born: self.born }
+    }
+
     pub(crate) fn aor(&self) -> &[u8] {
         self.text.aor()
     }
@@ -93,7 +111,7 @@ impl Binding {
 }
 
 /// A [`Flow`] and its preference in 32 bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     connection: Option<ConnId>,
     ip: [u8; 16],
@@ -108,6 +126,7 @@ impl Place {
     const V4: u8 = 1;
     const SCOPED: u8 = 2;
     const REOPEN: u8 = 4;
+    const AT_PEER: u8 = 8;
 
     pub(crate) fn new(flow: &Flow, preference: Preference) -> Self {
         let Flow { listener, transport, reopen, peer, connection } = *flow;
@@ -130,6 +149,24 @@ impl Place {
             }
         };
         Self { connection, ip, port: peer.port(), listener, preference, flags, transport }
+    }
+
+    /// Remembers that the contact's host was found to be the peer's address.
+    pub(crate) const fn at_peer(self, is_at_peer: bool) -> Self {
+        Self { flags: if is_at_peer { self.flags | Self::AT_PEER } else { self.flags }, ..self }
+    }
+
+    /// Whether the contact's host is known to be the peer's address.
+    pub(crate) fn is_at_peer(&self) -> bool {
+        self.has(Self::AT_PEER)
+    }
+
+    /// Whether both say the same, whatever is remembered besides.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let said = |place: &Self| (place.port, place.listener, place.preference, place.transport);
+        said(self) == said(other)
+            && (self.ip, self.connection) == (other.ip, other.connection)
+            && (self.flags ^ other.flags) & !Self::AT_PEER == 0
     }
 
     fn has(&self, flag: u8) -> bool {
