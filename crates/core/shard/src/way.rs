@@ -113,7 +113,7 @@ impl Question<'_> {
         if self.proven {
             return match self.outside.filter(|_| !routed) {
                 Some(outside) => self.way_by_flow(outside, Status::FLOW_FAILED),
-                None => self.way_along(self.next_hop),
+                None => self.way_along(self.next_hop, self.snapshot.proxy.stateless),
             };
         }
         //= rfc3261#16.3
@@ -136,7 +136,7 @@ impl Question<'_> {
         let domain = contact.sip().and_then(|uri| self.snapshot.addressed_domain(uri));
         let way = match (contact, domain) {
             (Uri::Sip(uri), Some(domain)) if uri.user.is_some() => self.way_in_domain(domain, uri),
-            (Uri::Sip(_), _) => self.way_along(contact.as_bytes()),
+            (Uri::Sip(_), _) => self.way_along(contact.as_bytes(), Stateless::Never),
             _ => return SmallVec::new(),
         };
         match way {
@@ -181,7 +181,7 @@ impl Question<'_> {
             Action::OutOfService => Way::OutOfService,
             Action::Proxy { targets, stateless, .. } if targets.is_empty() => match aor {
                 Some(aor) => self.way_to_contacts(aor, *stateless),
-                None => self.way_along(self.next_hop),
+                None => self.way_along(self.next_hop, *stateless),
             },
             Action::Proxy { stateless, .. } => match self.places().of_route(route, self.request_uri) {
                 Ok(target) => {
@@ -280,7 +280,7 @@ impl Question<'_> {
     }
 
     /// To where `uri` says.
-    fn way_along(&self, uri: &[u8]) -> Way {
+    fn way_along(&self, uri: &[u8], stateless: Stateless) -> Way {
         let hop = if uri == self.request_uri { self.uri } else { Uri::parse(uri) };
         match hop {
             Some(Uri::Sip(hop)) => match self.places().of_uri(&hop, SmallVec::from_slice(self.request_uri)) {
@@ -288,8 +288,10 @@ impl Question<'_> {
                     // Whoever is in the dialog says where its requests go; what proves us to the trunk goes there only.
                     let trunk = self.trunk.filter(|trunk| self.places().is_of_trunk(&hop, *trunk));
                     let target = Target { places, q: 1000, changes: None, trunk };
+                    // Its challenges are answered, and that takes a transaction.
+                    let stateless = if trunk.is_some() { Stateless::Never } else { stateless };
                     let none = Way::refuse(Status::BAD_GATEWAY);
-                    match Way::forward_or(SmallVec::from_buf([target]), Stateless::Never, none) {
+                    match Way::forward_or(SmallVec::from_buf([target]), stateless, none) {
                         Way::Forward(onward) => Way::Forward(Onward { along_routes: true, ..onward }),
                         way => way,
                     }
