@@ -62,7 +62,7 @@ pub(crate) enum Bound {
 }
 
 /// A message of which is known where it goes.
-pub(crate) struct Steered<'a> {
+pub(crate) struct Letter<'a> {
     /// What was read of it.
     pub(crate) peek: Peek<'a>,
     /// The shard where it belongs, or where it may go as well as anywhere else.
@@ -136,19 +136,19 @@ impl Rules {
 
     /// Reads the little of a message that says where it goes; `None` for what is no message, or nobody's.
     #[must_use]
-    pub(crate) fn steer<'a>(&self, bytes: &'a [u8]) -> Option<Steered<'a>> {
+    pub(crate) fn steer<'a>(&self, bytes: &'a [u8]) -> Option<Letter<'a>> {
         let peek = Peek::read(bytes).ok()?;
         let is_bound = !self.is_stateless || peek.kind == Kind::Request(Method::Register);
         if let Some(shard) = self.by_callee(&peek) {
-            return Some(Steered { peek, shard, bound: if is_bound { Bound::Transaction } else { Bound::Callee } });
+            return Some(Letter { peek, shard, bound: if is_bound { Bound::Transaction } else { Bound::Callee } });
         }
         if is_bound {
             let shard = self.steering.shard_of(&peek, &self.snapshot)?.0;
-            return Some(Steered { peek, shard, bound: Bound::Transaction });
+            return Some(Letter { peek, shard, bound: Bound::Transaction });
         }
         let hash = self.spread.table64(&[peek.call_id]) % u64::from(self.shards);
         let shard = u16::try_from(hash).unwrap_or(0);
-        Some(Steered { peek, shard, bound: Bound::Nothing })
+        Some(Letter { peek, shard, bound: Bound::Nothing })
     }
 
     /// The shard of the user of ours whom a Request-URI names. A CANCEL and the ACK to a refusal have that of their INVITE.
@@ -173,16 +173,17 @@ pub(crate) struct Brain {
 }
 
 impl Brain {
-    /// Reads a datagram and deals with it; what is no message is dropped.
+    /// Reads a datagram and deals with it; what is no message, or nobody's, is dropped.
     pub(crate) fn handle_datagram(
         &mut self,
+        rules: &Rules,
         now: Timestamp,
         peer: SocketAddr,
         bytes: &[u8],
         send: impl FnMut(SocketAddr, &[u8]),
     ) {
-        if let Ok(peek) = Peek::read(bytes) {
-            self.handle_message(now, peer, peek, send);
+        if let Some(letter) = rules.steer(bytes) {
+            self.handle_message(now, peer, letter, send);
         }
     }
 
@@ -191,13 +192,13 @@ impl Brain {
         &mut self,
         now: Timestamp,
         peer: SocketAddr,
-        peek: Peek<'_>,
+        letter: Letter<'_>,
         send: impl FnMut(SocketAddr, &[u8]),
     ) {
         let Self { shard, forwarder, message } = self;
-        let shard = forwarder.as_mut().filter(|_| peek.kind != Kind::Request(Method::Register)).unwrap_or(shard);
+        let shard = forwarder.as_mut().filter(|_| letter.bound != Bound::Transaction).unwrap_or(shard);
         let flow = Flow::new(ListenerId(0), Transport::Udp, peer);
-        shard.handle_input(now, Input::Message { arrival: now, flow, peek });
+        shard.handle_input(now, Input::Message { arrival: now, flow, peek: letter.peek });
         drain(shard, message, send);
     }
 

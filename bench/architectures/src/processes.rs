@@ -9,9 +9,9 @@ use std::os::fd::{AsFd, BorrowedFd};
 use std::os::linux::net::SocketAddrExt as _;
 use std::os::unix::net::{SocketAddr as LocalAddr, UnixDatagram};
 use std::process::{Child, Command, Stdio};
-use std::thread;
 
 use clap::{Args, ValueEnum as _};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
 use crate::brain::Setup;
@@ -160,8 +160,8 @@ impl AsFd for Inbox {
 /// for where it came from, so that it is not copied for that.
 #[derive(Debug)]
 pub(crate) struct Outbox {
-    socket: UnixDatagram,
-    others: Vec<LocalAddr>,
+    /// Connected to an inbox each, once something was put there.
+    others: Vec<(LocalAddr, Option<UnixDatagram>)>,
     buffer: Vec<u8>,
 }
 
@@ -171,18 +171,8 @@ impl Outbox {
     /// # Errors
     /// When there is no socket.
     pub(crate) fn open(member: &Member, count: u16) -> io::Result<Self> {
-        let socket = UnixDatagram::unbound()?;
-        socket.set_nonblocking(true)?;
-        let others = (0..count).map(|number| member.address(number)).collect::<io::Result<_>>()?;
-        Ok(Self { socket, others, buffer: vec![0; HEAD_BYTES + MAX_DATAGRAM] })
-    }
-
-    /// From here on a full queue is waited for.
-    ///
-    /// # Errors
-    /// What the system says.
-    pub(crate) fn wait_for_room(&self) -> io::Result<()> {
-        self.socket.set_nonblocking(false)
+        let others = (0..count).map(|number| Ok((member.address(number)?, None))).collect::<io::Result<_>>()?;
+        Ok(Self { others, buffer: vec![0; HEAD_BYTES + MAX_DATAGRAM] })
     }
 
     /// Where the next message is received.
@@ -196,29 +186,56 @@ impl Outbox {
         &self.buffer[HEAD_BYTES..HEAD_BYTES + length]
     }
 
-    /// Hands it over. As long as the other's queue is full, what `meanwhile` does, and else others: so two who hand over to each
-    /// other both go on. To a process that is gone it is lost.
+    /// Hands it over to process `to`. As long as the queue there is full it waits, and does its `own` work that others put into its
+    /// own inbox meanwhile: so two who hand over to each other both go on. To a process that is gone the message is lost.
     ///
     /// # Errors
-    /// What `meanwhile` says.
+    /// When the sockets fail, or what `own` says.
     pub(crate) fn hand_over(
         &mut self,
         to: u16,
         peer: SocketAddr,
         length: usize,
-        mut meanwhile: impl FnMut() -> io::Result<bool>,
+        own: Option<(&Inbox, &dyn Fn() -> io::Result<bool>)>,
     ) -> io::Result<()> {
-        let Some(address) = self.others.get(usize::from(to)) else { return Ok(()) };
-        self.buffer[..HEAD_BYTES].copy_from_slice(&head_of(peer));
-        while let Err(error) = self.socket.send_to_addr(&self.buffer[..HEAD_BYTES + length], address) {
-            if error.kind() != io::ErrorKind::WouldBlock {
-                break;
+        let Some((address, way)) = self.others.get_mut(usize::from(to)) else { return Ok(()) };
+        if way.is_none() {
+            let socket = UnixDatagram::unbound()?;
+            socket.set_nonblocking(true)?;
+            if socket.connect_addr(address).is_err() {
+                return Ok(());
             }
-            if !meanwhile()? {
-                thread::yield_now();
+            *way = Some(socket);
+        }
+        let Some(way) = way else { return Ok(()) };
+        self.buffer[..HEAD_BYTES].copy_from_slice(&head_of(peer));
+        while let Err(error) = way.send(&self.buffer[..HEAD_BYTES + length]) {
+            if error.kind() != io::ErrorKind::WouldBlock {
+                return Ok(());
+            }
+            match own {
+                Some((inbox, work)) => {
+                    if !work()? {
+                        wait_for_either(way, Some(inbox))?;
+                    }
+                }
+                None => wait_for_either(way, None)?,
             }
         }
         Ok(())
+    }
+}
+
+/// Waits until there is room on a way, or something in an inbox.
+fn wait_for_either(way: &UnixDatagram, inbox: Option<&Inbox>) -> io::Result<()> {
+    let room = PollFd::new(way, PollFlags::OUT);
+    let outcome = match inbox {
+        Some(inbox) => poll(&mut [room, PollFd::new(inbox, PollFlags::IN)], None),
+        None => poll(&mut [room], None),
+    };
+    match outcome {
+        Err(error) if error != rustix::io::Errno::INTR => Err(error.into()),
+        _ => Ok(()),
     }
 }
 
@@ -241,6 +258,8 @@ fn peer_of(head: [u8; HEAD_BYTES]) -> SocketAddr {
 
 #[cfg(test)]
 mod tests {
+    use std::cell::Cell;
+
     use super::*;
 
     #[test]
@@ -251,7 +270,7 @@ mod tests {
         for text in ["192.0.2.1:5060", "[2001:db8::1]:5062"] {
             let peer: SocketAddr = text.parse().expect("an address");
             outbox.buffer()[..5].copy_from_slice(b"hello");
-            outbox.hand_over(3, peer, 5, || Ok(false)).expect("there is room");
+            outbox.hand_over(3, peer, 5, None).expect("there is room");
             let mut buffer = [0; 100];
             let received = inbox.receive(&mut buffer).expect("the inbox is there");
             assert_eq!(received, Some((peer, &b"hello"[..])));
@@ -265,15 +284,17 @@ mod tests {
         let inbox = Inbox::open(&member).expect("the name is free");
         let mut outbox = Outbox::open(&member, 6).expect("a socket");
         let peer = SocketAddr::from(([127, 0, 0, 1], 5060));
-        let mut taken = 0;
+        let taken = Cell::new(0);
+        let take = || {
+            let is_there = inbox.receive(&mut [0; 1_000])?.is_some();
+            taken.set(taken.get() + u32::from(is_there));
+            Ok(is_there)
+        };
         for _ in 0..2_000 {
-            let take = || {
-                let is_there = inbox.receive(&mut [0; 1_000])?.is_some();
-                taken += u32::from(is_there);
-                Ok(is_there)
-            };
-            outbox.hand_over(5, peer, 900, take).expect("the inbox is there");
+            outbox.hand_over(5, peer, 900, Some((&inbox, &take))).expect("the inbox is there");
         }
-        assert!(taken > 0, "two thousand messages found room in a queue");
+        assert!(taken.get() > 0, "two thousand messages found room in a queue");
+        while take().expect("the inbox is there") {}
+        assert_eq!(taken.get(), 2_000, "none was lost");
     }
 }

@@ -47,16 +47,16 @@ impl Shelf {
 
     /// Deals with a datagram, all the way.
     pub(crate) fn handle(&self, own: &mut Brain, peer: SocketAddr, bytes: &[u8]) {
-        let Some(steered) = self.rules.steer(bytes) else { return };
+        let Some(letter) = self.rules.steer(bytes) else { return };
         let now = self.clock.now();
         let send = |peer: SocketAddr, bytes: &[u8]| self.socket.send(peer, bytes);
-        match self.seats.get(usize::from(steered.shard)) {
-            Some(seat) if steered.bound == Bound::Transaction => {
+        match self.seats.get(usize::from(letter.shard)) {
+            Some(seat) if letter.bound == Bound::Transaction => {
                 let mut brain = seat.lock().unwrap_or_else(PoisonError::into_inner);
-                brain.handle_message(now, peer, steered.peek, send);
+                brain.handle_message(now, peer, letter, send);
             }
             _ => {
-                own.handle_message(now, peer, steered.peek, send);
+                own.handle_message(now, peer, letter, send);
                 self.look_after(own, now);
             }
         }

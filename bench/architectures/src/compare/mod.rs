@@ -110,14 +110,18 @@ impl Row {
 /// # Errors
 /// Where there is no network of its own to be had, a program is missing or a file cannot be written.
 pub(crate) fn run(arguments: &CompareArguments) -> Result<(), String> {
+    let mut arguments = arguments.clone();
+    if arguments.quick {
+        (arguments.rounds, arguments.warm_up, arguments.seconds) = (1, 0.5, 1.0);
+    }
+    let arguments = &arguments;
     let around = circumstances();
     if let Some(outcome) = again_apart()? {
         return outcome;
     }
     let binary = arguments.places.binary()?;
     let mut rows = plan(arguments);
-    let rounds = if arguments.quick { 1 } else { arguments.rounds };
-    for round in 1..=rounds {
+    for round in 1..=arguments.rounds {
         for row in &mut rows {
             // What is not at saturation on one core is beside the question, and has one turn.
             if round > 1 && (row.cores != ONE_CORE || !matches!(row.load, Load::Saturation(_))) {
@@ -168,11 +172,10 @@ fn plan(arguments: &CompareArguments) -> Vec<Row> {
 
 /// One server, started anew, under one load.
 fn turn(arguments: &CompareArguments, binary: &Path, row: &Row) -> Result<Figures, String> {
-    let (warm_up, time) = if arguments.quick { (0.7, 1.0) } else { (arguments.warm_up, arguments.seconds) };
     let extent = Extent {
         users: arguments.users,
-        warm_up: Duration::from_secs_f64(warm_up),
-        time: Duration::from_secs_f64(time),
+        warm_up: Duration::from_secs_f64(arguments.warm_up),
+        time: Duration::from_secs_f64(arguments.seconds),
     };
     let server = Server::start(&Start {
         subject: row.subject,
@@ -215,7 +218,7 @@ fn circumstances() -> String {
     let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
     let memory =
         memory.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.parse().ok());
-    let said: Vec<String> = std::env::args().skip(1).collect();
+    let said = said(std::env::args().skip(1));
     format!(
         "- Machine: {}, {cores} cores, {} GiB, a virtual machine shared with other work\n- Linux {}; {}\n\
          - strowger {} at commit {}, release build\n- Date: {}\n\
@@ -229,6 +232,18 @@ fn circumstances() -> String {
         say("date", &["-u", "+%Y-%m-%d"]),
         said.join(" "),
     )
+}
+
+/// What was said on the command line that does not concern this machine alone.
+fn said(mut arguments: impl Iterator<Item = String>) -> Vec<String> {
+    let mut said = Vec::new();
+    while let Some(argument) = arguments.next() {
+        match argument.as_str() {
+            "--binary" | "--output" => drop(arguments.next()),
+            _ => said.push(argument),
+        }
+    }
+    said
 }
 
 /// Puts `text` between two marks of a file; where they are not there, at its end with them.

@@ -12,7 +12,8 @@ use crate::brain::{Rules, Setup};
 use crate::socket::{Clock, MAX_DATAGRAM, Socket, wait};
 
 pub(super) fn serve(setup: &Setup, socket: &Socket, ready: impl FnOnce()) -> io::Result<()> {
-    let mut brain = Rules::new(setup).brain(0);
+    let rules = Rules::new(setup);
+    let mut brain = rules.brain(0);
     let clock = Clock::start();
     let mut buffer = vec![0; MAX_DATAGRAM];
     let send = |peer: SocketAddr, bytes: &[u8]| socket.send(peer, bytes);
@@ -22,7 +23,7 @@ pub(super) fn serve(setup: &Setup, socket: &Socket, ready: impl FnOnce()) -> io:
         let received = socket.receive(&mut buffer)?;
         let now = clock.now();
         if let Some((length, peer)) = received {
-            brain.handle_datagram(now, peer, &buffer[..length], send);
+            brain.handle_datagram(&rules, now, peer, &buffer[..length], send);
         }
         if brain.wakeup() <= now {
             brain.handle_timeout(now, send);

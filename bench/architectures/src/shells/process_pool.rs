@@ -77,7 +77,7 @@ impl<'a> Worker<'a> {
     fn run(mut self) -> io::Result<()> {
         let mut ready = Vec::with_capacity(2);
         loop {
-            let has_worked = self.receive()? | self.own.work_off()?;
+            let has_worked = self.receive()? | self.own.work_off(&self.rules)?;
             let next = self.own.handle_timeout();
             if !has_worked {
                 ready.clear();
@@ -94,13 +94,13 @@ impl<'a> Worker<'a> {
     fn receive(&mut self) -> io::Result<bool> {
         let Self { number, rules, socket, outbox, own, .. } = self;
         let Some((length, peer)) = socket.receive(outbox.buffer())? else { return Ok(false) };
-        let Some(steered) = rules.steer(outbox.message(length)) else { return Ok(true) };
-        if steered.bound == Bound::Nothing || steered.shard == *number {
+        let Some(letter) = rules.steer(outbox.message(length)) else { return Ok(true) };
+        if letter.bound == Bound::Nothing || letter.shard == *number {
             let send = |peer: SocketAddr, bytes: &[u8]| socket.send(peer, bytes);
-            own.brain.borrow_mut().handle_message(own.clock.now(), peer, steered.peek, send);
+            own.brain.borrow_mut().handle_message(own.clock.now(), peer, letter, send);
         } else {
-            let owner = steered.shard;
-            outbox.hand_over(owner, peer, length, || own.work_off())?;
+            let owner = letter.shard;
+            outbox.hand_over(owner, peer, length, Some((&own.inbox, &|| own.work_off(rules))))?;
         }
         Ok(true)
     }
@@ -108,11 +108,11 @@ impl<'a> Worker<'a> {
 
 impl Own<'_> {
     /// Deals with one message that another process has handed over; whether there was one.
-    fn work_off(&self) -> io::Result<bool> {
+    fn work_off(&self, rules: &Rules) -> io::Result<bool> {
         let mut buffer = self.buffer.borrow_mut();
         let Some((peer, message)) = self.inbox.receive(&mut buffer)? else { return Ok(false) };
         let send = |peer: SocketAddr, bytes: &[u8]| self.socket.send(peer, bytes);
-        self.brain.borrow_mut().handle_datagram(self.clock.now(), peer, message, send);
+        self.brain.borrow_mut().handle_datagram(rules, self.clock.now(), peer, message, send);
         Ok(true)
     }
 

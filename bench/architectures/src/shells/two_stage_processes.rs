@@ -21,20 +21,20 @@ pub(super) fn serve(setup: &Setup, socket: &Socket, count: usize, ready: impl Fn
     let numbers = 0..u16::try_from(count).unwrap_or(u16::MAX);
     let _family = Family::begin(Architecture::TwoStageProcesses, setup, socket, numbers)?;
     let mut outbox = Outbox::open(&Member::first(), rules.shards())?;
-    outbox.wait_for_room()?;
     socket.wait_in_receive()?;
     ready();
     loop {
         let Some((length, peer)) = socket.receive(outbox.buffer())? else { continue };
-        if let Some(owner) = rules.steer(outbox.message(length)).map(|steered| steered.shard) {
-            outbox.hand_over(owner, peer, length, || Ok(false))?;
+        if let Some(owner) = rules.steer(outbox.message(length)).map(|letter| letter.shard) {
+            outbox.hand_over(owner, peer, length, None)?;
         }
     }
 }
 
 /// A process of the second stage.
 pub(super) fn join(setup: &Setup, socket: &Socket, member: &Member) -> io::Result<()> {
-    let mut brain = Rules::new(setup).brain(member.number);
+    let rules = Rules::new(setup);
+    let mut brain = rules.brain(member.number);
     let clock = Clock::start();
     let inbox = Inbox::open(member)?;
     let mut buffer = vec![0; MAX_DATAGRAM + 64];
@@ -45,7 +45,7 @@ pub(super) fn join(setup: &Setup, socket: &Socket, member: &Member) -> io::Resul
         let now = clock.now();
         let is_idle = received.is_none();
         if let Some((peer, message)) = received {
-            brain.handle_datagram(now, peer, message, send);
+            brain.handle_datagram(&rules, now, peer, message, send);
         }
         if brain.wakeup() <= now {
             brain.handle_timeout(now, send);

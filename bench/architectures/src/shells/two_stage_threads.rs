@@ -8,11 +8,10 @@
 
 use std::io;
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, TryRecvError, sync_channel};
 use std::thread;
 
-use crate::brain::{Brain, Rules, Setup};
+use crate::brain::{Rules, Setup};
 use crate::socket::{Clock, MAX_DATAGRAM, PATIENCE, Socket};
 
 /// Messages that wait for a thread of the second stage at most.
@@ -21,20 +20,19 @@ const QUEUE: usize = 64;
 type Job = (SocketAddr, Box<[u8]>);
 
 pub(super) fn serve(setup: &Setup, socket: &Socket, count: usize, ready: impl FnOnce()) -> io::Result<()> {
-    let rules = Arc::new(Rules::new(setup));
+    let rules = &Rules::new(setup);
     let clock = Clock::start();
     socket.wait_in_receive()?;
     thread::scope(|scope| {
         let mut second: Vec<SyncSender<Job>> = Vec::new();
         for number in 0..u16::try_from(count).unwrap_or(u16::MAX) {
             let (give, take) = sync_channel(QUEUE);
-            let brain = rules.brain(number);
             let name = format!("second-{number}");
-            thread::Builder::new().name(name).spawn_scoped(scope, move || work(brain, &take, clock, socket))?;
+            thread::Builder::new().name(name).spawn_scoped(scope, move || work(rules, number, &take, clock, socket))?;
             second.push(give);
         }
         ready();
-        first(&rules, socket, &second)
+        first(rules, socket, &second)
     })
 }
 
@@ -44,15 +42,16 @@ fn first(rules: &Rules, socket: &Socket, second: &[SyncSender<Job>]) -> io::Resu
     loop {
         let Some((length, peer)) = socket.receive(&mut buffer)? else { continue };
         let bytes = &buffer[..length];
-        let Some(steered) = rules.steer(bytes) else { continue };
-        if let Some(owner) = second.get(usize::from(steered.shard)) {
+        let Some(letter) = rules.steer(bytes) else { continue };
+        if let Some(owner) = second.get(usize::from(letter.shard)) {
             owner.send((peer, bytes.into())).map_err(|_| io::Error::other("a thread of the second stage has ended"))?;
         }
     }
 }
 
 /// The loop of one thread of the second stage; it ends with the first.
-fn work(mut brain: Brain, jobs: &Receiver<Job>, clock: Clock, socket: &Socket) {
+fn work(rules: &Rules, number: u16, jobs: &Receiver<Job>, clock: Clock, socket: &Socket) {
+    let mut brain = rules.brain(number);
     let send = |peer: SocketAddr, bytes: &[u8]| socket.send(peer, bytes);
     loop {
         let patience = || brain.wakeup().saturating_since(clock.now()).min(PATIENCE);
@@ -63,7 +62,7 @@ fn work(mut brain: Brain, jobs: &Receiver<Job>, clock: Clock, socket: &Socket) {
         };
         let now = clock.now();
         if let Some((peer, message)) = job {
-            brain.handle_datagram(now, peer, &message, send);
+            brain.handle_datagram(rules, now, peer, &message, send);
         }
         if brain.wakeup() <= now {
             brain.handle_timeout(now, send);
