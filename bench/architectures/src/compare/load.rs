@@ -45,6 +45,14 @@ impl Scenario {
         }
     }
 
+    /// The messages that the server receives for each.
+    pub(crate) const fn messages(self) -> f64 {
+        match self {
+            Self::Stateless | Self::Stateful => 6.0,
+            Self::Register => 1.0,
+        }
+    }
+
     /// A registrar would take a REGISTER of the same user from another port for another phone.
     const fn sockets(self) -> &'static str {
         match self {
@@ -120,7 +128,8 @@ impl Figures {
         let answer = answers.iter().find(|row| row["method"] == scenario.timed() && row["answer"] == "2xx");
         let time = |name: &str| answer.map_or(f64::NAN, |row| number(&row["us"][name]));
         let (server, generator) = (&report["server"], &report["generator"]);
-        let bad = number(&report["lost"]).max(0.0) + number(&report["failed"]);
+        // What nobody sends again is waited for until the end.
+        let bad = number(&report["lost"]).max(0.0) + number(&report["failed"]) + number(&report["unfinished"]);
         Self {
             rate: number(&report["carried_per_s"]),
             lost: 100.0 * bad / number(&report["sent"]),

@@ -9,8 +9,8 @@ use crate::shells::Architecture;
 
 const WIDTH: f64 = 980.0;
 const PANEL: f64 = 470.0;
-const LABELS: f64 = 168.0;
-const BARS: f64 = 222.0;
+const LABELS: f64 = 178.0;
+const BARS: f64 = 214.0;
 const STEP: f64 = 30.0;
 const TOP: f64 = 66.0;
 const HEAD: f64 = 30.0;
@@ -60,10 +60,10 @@ fn draw_legend(svg: &mut String) {
     let _ = write!(
         svg,
         "<rect class=\"a\" x=\"12\" y=\"36\" width=\"12\" height=\"12\"/><text class=\"n\" x=\"30\" y=\"46\">here, event-based = 1</text>\
-         {}<text class=\"n\" x=\"186\" y=\"46\">the paper, one Pentium 4</text>\
-         {}<text class=\"n\" x=\"360\" y=\"46\">the paper, four Pentiums</text>",
-        diamond("p", 174.0, 42.0),
-        diamond("q", 348.0, 42.0)
+         {}<text class=\"n\" x=\"200\" y=\"46\">the paper, one Pentium 4</text>\
+         {}<text class=\"n\" x=\"386\" y=\"46\">the paper, four Pentiums</text>",
+        diamond("p", 190.0, 42.0),
+        diamond("q", 376.0, 42.0)
     );
 }
 

@@ -41,7 +41,7 @@ fn words(arguments: &CompareArguments) -> String {
     format!(
         "{} users on each side. The server has the first core with all of its threads and processes, `strowger load`, both ends of \
          it, has the second. At saturation {} calls are under way all the time, so that times are those of their queue; {} rounds \
-         by turns, the server started anew for each run, {} s to warm up and {} s measured; medians. The rest has one round. T1 of \
+         by turns, the server started anew for each run, {} s to warm up and {} s measured; medians. The rest has one round. What is not carried includes what had no end when the run had its. T1 of \
          the server is {} ms. Pools have {} threads or processes, second stages {}.\n",
         arguments.users,
         arguments.outstanding,
