@@ -116,6 +116,7 @@ pub(crate) const CRATES: &[Rule] = &[
     ),
     rule("strowger", "bin/strowger", Group::Leaf, ALL_FOR_BINARIES),
     rule("strowger-bench", "bench", Group::Leaf, FOR_BENCHMARKS),
+    rule("strowger-architectures", "bench/architectures", Group::Leaf, ALL_CORE),
     rule("strowger-interop", "interop", Group::Leaf, &[]),
     rule("xtask", "xtask", Group::Leaf, &[]),
 ];

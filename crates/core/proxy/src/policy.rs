@@ -28,6 +28,8 @@ pub struct Policy {
     pub mtu: usize,
     /// Whether dialogs stay on the server's path.
     pub record_route: bool,
+    /// Whether requests inside dialogs, which follow our Record-Route and no route, are forwarded without keeping state.
+    pub stateless: Stateless,
     /// Whether a REGISTER that is forwarded gets a Path that leads back over its own flow (RFC 5626 §5.1).
     pub outbound: bool,
 }
@@ -42,6 +44,7 @@ impl Default for Policy {
             recurse: false,
             mtu: 1300,
             record_route: true,
+            stateless: Stateless::Never,
             outbound: false,
         }
     }

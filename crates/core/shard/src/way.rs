@@ -109,7 +109,7 @@ impl Question<'_> {
         if self.proven {
             return match self.outside.filter(|_| !routed) {
                 Some(outside) => self.way_by_flow(outside, Status::FLOW_FAILED, targets),
-                None => self.way_along(self.next_hop, targets),
+                None => self.way_along(self.next_hop, self.snapshot.proxy.stateless, targets),
             };
         }
         //= rfc3261#16.3
@@ -133,7 +133,7 @@ impl Question<'_> {
         let before = targets.len();
         let way = match (contact, domain) {
             (Uri::Sip(uri), Some(domain)) if uri.user.is_some() => self.way_in_domain(domain, uri, targets),
-            (Uri::Sip(_), _) => self.way_along(contact.as_bytes(), targets),
+            (Uri::Sip(_), _) => self.way_along(contact.as_bytes(), Stateless::Never, targets),
             _ => return,
         };
         if !matches!(way, Way::Forward(_)) {
@@ -177,7 +177,7 @@ impl Question<'_> {
             Action::OutOfService => Way::OutOfService,
             Action::Proxy { targets, stateless, .. } if targets.is_empty() => match aor {
                 Some(aor) => self.way_to_contacts(aor, *stateless, found),
-                None => self.way_along(self.next_hop, found),
+                None => self.way_along(self.next_hop, *stateless, found),
             },
             Action::Proxy { stateless, .. } => match self.places().of_route(route, self.request_uri, found) {
                 Ok(()) => Way::forward(*stateless),
@@ -283,7 +283,7 @@ impl Question<'_> {
     }
 
     /// To where `uri` says.
-    fn way_along(&self, uri: &[u8], targets: &mut Vec<Target>) -> Way {
+    fn way_along(&self, uri: &[u8], stateless: Stateless, targets: &mut Vec<Target>) -> Way {
         let hop = if uri == self.request_uri { self.uri } else { Uri::parse(uri) };
         let hop = match &hop {
             Some(Uri::Sip(hop)) => hop,
@@ -300,8 +300,10 @@ impl Question<'_> {
         }
         // Whoever is in the dialog says where its requests go; what proves us to the trunk goes there only.
         target.trunk = self.trunk.filter(|trunk| places.is_of_trunk(hop, *trunk));
+        // Its challenges are answered, and that takes a transaction.
+        let stateless = if target.trunk.is_some() { Stateless::Never } else { stateless };
         targets.push(target);
-        Way::Forward(Onward { stateless: Stateless::Never, ring_timeout: None, along_routes: true })
+        Way::Forward(Onward { stateless, ring_timeout: None, along_routes: true })
     }
 
     fn way_by_flow(&self, flow: Flow, lost: Status, targets: &mut Vec<Target>) -> Way {

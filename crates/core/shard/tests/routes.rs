@@ -2,6 +2,8 @@
 
 mod support;
 
+use std::time::Duration;
+
 use strowger_message::Status;
 use strowger_proxy::Stateless;
 use strowger_shard::{Action, Route, RouteTarget};
@@ -36,6 +38,31 @@ fn a_stateless_route_keeps_nothing() {
         assert_eq!(summary(&follow), [format!("{method} {BOB}")]);
         assert_eq!(follow[0].header("Via"), sent[0].header("Via"), "{method} takes the INVITE's branch");
     }
+}
+
+#[test]
+fn a_call_without_state_ends_without_state() {
+    let mut world = World::new(|snapshot| {
+        let action = Action::proxy(Vec::new(), Stateless::WhenPossible);
+        snapshot.routes = vec![Route::of_domain(b"example.com", action)];
+        snapshot.proxy.stateless = Stateless::WhenPossible;
+    });
+    world.register("bob", BOB, "<sip:bob@192.0.2.20:5060>");
+    world.wait(Duration::from_secs(40));
+    let invite = world.input(ALICE, &request("INVITE", "sip:bob@example.com", "inv", ""));
+    assert_eq!(summary(&invite), [format!("INVITE {BOB}")]);
+    let answer = world.input(BOB, &invite[0].response(200, "OK", ";tag=b", "Contact: <sip:bob@192.0.2.20:5060>\r\n"));
+    let route = format!("Route: {}\r\n", answer[0].header("Record-Route").expect("stays on the path"));
+    for method in ["ACK", "BYE"] {
+        let text = request(method, "sip:bob@192.0.2.20:5060", method, &route)
+            .replace("To: <sip:bob@example.com>", "To: <sip:bob@example.com>;tag=b");
+        let sent = world.input(ALICE, &text);
+        assert_eq!(summary(&sent), [format!("{method} {BOB}")]);
+        assert_eq!(sent[0].header("Route"), None);
+        let done = world.input(BOB, &sent[0].response(200, "OK", "", ""));
+        assert!(method == "ACK" || summary(&done) == [format!("200 {ALICE}")], "{:?}", summary(&done));
+    }
+    assert_eq!(world.shard.transactions(), 0, "nothing was kept");
 }
 
 #[test]

@@ -278,6 +278,9 @@ pub struct Proxy {
     pub mtu: u16,
     /// Whether the server stays on the way of a call once it is answered.
     pub record_route: bool,
+    /// Whether requests inside a call that the server stays on the way of may be forwarded without keeping state: never,
+    /// when-possible or always.
+    pub stateless: Stateless,
     /// Whether requests to a phone whose REGISTER was forwarded elsewhere come back over the phone's own flow (the edge of
     /// RFC 5626: Path with a flow token).
     pub outbound: bool,
@@ -295,6 +298,7 @@ impl Default for Proxy {
             recurse: false,
             mtu: 1300,
             record_route: true,
+            stateless: Stateless::Never,
             outbound: false,
             unrouted: 404,
         }

@@ -78,6 +78,7 @@ impl Config {
             recurse: proxy.recurse,
             mtu: usize::from(proxy.mtu),
             record_route: proxy.record_route,
+            stateless: proxy.stateless.into(),
             outbound: proxy.outbound,
         }
     }

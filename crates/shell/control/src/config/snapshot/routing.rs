@@ -45,11 +45,7 @@ impl Config {
                 let is_named = |trunk: &Trunk| Some(&trunk.name) == route.trunk.as_ref();
                 let trunk = self.trunks.iter().find(|trunk| is_named(trunk));
                 let targets = trunk.map_or(own, |trunk| trunk.targets.iter().map(target).collect());
-                let stateless = match route.stateless {
-                    Stateless::Never => strowger_proxy::Stateless::Never,
-                    Stateless::WhenPossible => strowger_proxy::Stateless::WhenPossible,
-                    Stateless::Always => strowger_proxy::Stateless::Always,
-                };
+                let stateless = route.stateless.into();
                 let trunk = trunk.map(|trunk| strowger_trunk::Trunk::id_of(&trunk.name));
                 strowger_shard::Action::Proxy { targets, stateless, trunk }
             }
@@ -148,6 +144,16 @@ fn rewrite(rewrite: &Rewrite) -> strowger_trunk::Rewrite {
             international_prefix: bytes(&rule.international_prefix.0),
             plus: rule.plus,
         }),
+    }
+}
+
+impl From<Stateless> for strowger_proxy::Stateless {
+    fn from(stateless: Stateless) -> Self {
+        match stateless {
+            Stateless::Never => Self::Never,
+            Stateless::WhenPossible => Self::WhenPossible,
+            Stateless::Always => Self::Always,
+        }
     }
 }
 

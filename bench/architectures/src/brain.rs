@@ -1,0 +1,235 @@
+//! The shard, as all shells see it: the one file that touches its API.
+//!
+//! A message is steered by the user who is called or registers, as the paper's second stage is chosen: so the shard that has a
+//! call's transactions also has its callee's bindings, and processes need share neither.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use strowger_auth::NonceWindows;
+use strowger_directory::Directory;
+use strowger_foundation::{Flow, KeyRing, ListenerId, ShardId, TagKey, Timestamp, Transport};
+use strowger_locate::{CachePolicy, Names, Outages};
+use strowger_message::{Kind, Method, Peek, StartLine, Uri};
+use strowger_proxy::Stateless;
+use strowger_registrar::Locations;
+use strowger_shard::{Action, Input, Listener, Output, Route, Shard, ShardConfig, Snapshot, Steering};
+use strowger_transaction::Timing;
+
+/// The domain of all users.
+pub(crate) const DOMAIN: &str = "ex.example.com";
+
+/// What a server is made from. Processes that are made from the same understand each other's branches.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Setup {
+    /// Where it listens.
+    pub(crate) address: SocketAddr,
+    /// Into how many parts transactions and users are divided.
+    pub(crate) shards: u16,
+    /// Whether requests are forwarded without state.
+    pub(crate) is_stateless: bool,
+    /// T1 of RFC 3261; transactions live 64 times as long.
+    pub t1: Duration,
+    /// What hashes and keys are made from.
+    pub(crate) seed: u64,
+}
+
+/// What all shards of a process have in common.
+pub(crate) struct Rules {
+    is_stateless: bool,
+    shards: u16,
+    seed: u64,
+    ring: KeyRing,
+    spread: TagKey,
+    steering: Steering,
+    locations: Arc<Locations>,
+    nonces: Arc<NonceWindows>,
+    names: Arc<Names>,
+    outages: Arc<Outages>,
+    snapshot: Arc<Snapshot>,
+}
+
+/// What binds a message to a shard.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Bound {
+    /// Its transaction.
+    Transaction,
+    /// The bindings of who is called: any shard that sees them will do.
+    Callee,
+    /// Nothing: any shard will do.
+    Nothing,
+}
+
+/// A message of which is known where it goes.
+pub(crate) struct Letter<'a> {
+    /// What was read of it.
+    pub(crate) peek: Peek<'a>,
+    /// The shard where it belongs, or where it may go as well as anywhere else.
+    pub(crate) shard: u16,
+    /// What binds it to that.
+    pub(crate) bound: Bound,
+}
+
+impl Rules {
+    /// The rules of a server.
+    #[must_use]
+    pub(crate) fn new(setup: &Setup) -> Self {
+        let Setup { address, shards, is_stateless, t1, seed } = *setup;
+        let [high, low] = [seed.to_be_bytes(), (!seed).to_be_bytes()];
+        let mut key = [0; 16];
+        key[..8].copy_from_slice(&high);
+        key[8..].copy_from_slice(&low);
+        let ring = KeyRing::new(TagKey::new(key));
+        let listener = Listener::new(Transport::Udp, address);
+        let mut snapshot = Snapshot::new(vec![listener], vec![DOMAIN.as_bytes().into()], Directory::empty(seed));
+        snapshot.auth.require.clear();
+        snapshot.timing = Timing { t1, ..Timing::default() };
+        if is_stateless {
+            let action = Action::proxy(Vec::new(), Stateless::Always);
+            snapshot.routes = vec![Route::of_domain(DOMAIN.as_bytes(), action)];
+            snapshot.proxy.stateless = Stateless::Always;
+        }
+        let locations = Arc::new(Locations::new(shards, seed).listening_at([(Transport::Udp, address)]));
+        Self {
+            is_stateless,
+            shards,
+            seed,
+            ring,
+            spread: ring.current().derive("spread"),
+            steering: Steering::new(&ring, Arc::clone(&locations), shards),
+            locations,
+            nonces: Arc::new(NonceWindows::new(1, seed)),
+            names: Arc::new(Names::new(CachePolicy::default(), seed)),
+            outages: Arc::new(Outages::new(seed)),
+            snapshot: Arc::new(snapshot),
+        }
+    }
+
+    /// How many shards there are.
+    #[must_use]
+    pub(crate) fn shards(&self) -> u16 {
+        self.shards
+    }
+
+    /// The brain with the shard `number`.
+    #[must_use]
+    pub(crate) fn brain(&self, number: u16) -> Brain {
+        let shard = self.shard(number, u64::from(number));
+        // What keeps no state has one name in every thread and process, so that each takes the responses to another's requests.
+        let forwarder = self.is_stateless.then(|| self.shard(0, u64::from(number) + (1 << 32)));
+        Brain { shard, forwarder, message: Vec::new() }
+    }
+
+    fn shard(&self, number: u16, life: u64) -> Shard {
+        Shard::new(ShardConfig {
+            id: ShardId(number),
+            seed: self.seed.wrapping_add(life.wrapping_mul(0x9E37_79B9_7F4A_7C15)),
+            ring: self.ring,
+            locations: Arc::clone(&self.locations),
+            nonces: Arc::clone(&self.nonces),
+            names: Arc::clone(&self.names),
+            outages: Arc::clone(&self.outages),
+            snapshot: Arc::clone(&self.snapshot),
+        })
+    }
+
+    /// Reads the little of a message that says where it goes; `None` for what is no message, or nobody's.
+    #[must_use]
+    pub(crate) fn steer<'a>(&self, bytes: &'a [u8]) -> Option<Letter<'a>> {
+        let peek = Peek::read(bytes).ok()?;
+        let is_bound = !self.is_stateless || peek.kind == Kind::Request(Method::Register);
+        if let Some(shard) = self.by_callee(&peek) {
+            return Some(Letter { peek, shard, bound: if is_bound { Bound::Transaction } else { Bound::Callee } });
+        }
+        if is_bound {
+            let shard = self.steering.shard_of(&peek, &self.snapshot)?.0;
+            return Some(Letter { peek, shard, bound: Bound::Transaction });
+        }
+        let hash = self.spread.table64(&[peek.call_id]) % u64::from(self.shards);
+        let shard = u16::try_from(hash).unwrap_or(0);
+        Some(Letter { peek, shard, bound: Bound::Nothing })
+    }
+
+    /// The shard of the user of ours whom a Request-URI names. A CANCEL and the ACK to a refusal have that of their INVITE.
+    fn by_callee(&self, peek: &Peek<'_>) -> Option<u16> {
+        let StartLine::Request { uri, method } = peek.head().start() else { return None };
+        if method == Method::Register {
+            return None;
+        }
+        let uri = Uri::parse(uri)?;
+        let uri = uri.sip().filter(|uri| uri.user.is_some())?;
+        self.snapshot.addressed_domain(uri)?;
+        let aor = self.snapshot.identity(uri)?;
+        Some(self.locations.shard_of(self.snapshot.directory.resolve(aor.as_bytes())).0)
+    }
+}
+
+/// One shard, and beside it, where nothing is kept of what is forwarded, one that only forwards.
+pub(crate) struct Brain {
+    shard: Shard,
+    forwarder: Option<Shard>,
+    message: Vec<u8>,
+}
+
+impl Brain {
+    /// Reads a datagram and deals with it; what is no message, or nobody's, is dropped.
+    pub(crate) fn handle_datagram(
+        &mut self,
+        rules: &Rules,
+        now: Timestamp,
+        peer: SocketAddr,
+        bytes: &[u8],
+        send: impl FnMut(SocketAddr, &[u8]),
+    ) {
+        if let Some(letter) = rules.steer(bytes) {
+            self.handle_message(now, peer, letter, send);
+        }
+    }
+
+    /// Deals with a message, and sends what comes of it.
+    pub(crate) fn handle_message(
+        &mut self,
+        now: Timestamp,
+        peer: SocketAddr,
+        letter: Letter<'_>,
+        send: impl FnMut(SocketAddr, &[u8]),
+    ) {
+        let Self { shard, forwarder, message } = self;
+        let shard = forwarder.as_mut().filter(|_| letter.bound != Bound::Transaction).unwrap_or(shard);
+        let flow = Flow::new(ListenerId(0), Transport::Udp, peer);
+        shard.handle_input(now, Input::Message { arrival: now, flow, peek: letter.peek });
+        drain(shard, message, send);
+    }
+
+    /// Does what is due, if anything is.
+    pub(crate) fn handle_timeout(&mut self, now: Timestamp, mut send: impl FnMut(SocketAddr, &[u8])) {
+        for shard in [Some(&mut self.shard), self.forwarder.as_mut()].into_iter().flatten() {
+            if wakeup(shard) <= now {
+                shard.handle_timeout(now);
+                drain(shard, &mut self.message, &mut send);
+            }
+        }
+    }
+
+    /// When something is due; [`Timestamp::MAX`] where nothing is.
+    #[must_use]
+    pub(crate) fn wakeup(&self) -> Timestamp {
+        self.forwarder.as_ref().map_or(Timestamp::MAX, wakeup).min(wakeup(&self.shard))
+    }
+}
+
+fn wakeup(shard: &Shard) -> Timestamp {
+    shard.poll_timeout().map_or(Timestamp::MAX, |wakeup| wakeup.at)
+}
+
+/// Sends all that a shard has to send. Its other outputs are for a store, the DNS and a log, none of which is here.
+fn drain(shard: &mut Shard, message: &mut Vec<u8>, mut send: impl FnMut(SocketAddr, &[u8])) {
+    message.clear();
+    while let Some(output) = shard.poll_output(message) {
+        if let Output::Send { flow } = output {
+            send(flow.peer, message);
+        }
+        message.clear();
+    }
+}

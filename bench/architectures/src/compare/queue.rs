@@ -1,0 +1,174 @@
+//! A thread pool under more and more calls, whose queue has so many places: what is dropped, for who fits a model M/M/c/K.
+
+use std::io;
+use std::path::Path;
+use std::sync::PoisonError;
+use std::time::Duration;
+
+use clap::Args;
+use serde_json::Value;
+
+use super::load::{self, Extent, Load, Scenario};
+use super::server::{Server, Start, Subject};
+use super::tables::number;
+use super::{ONE_CORE, Places, again_apart, circumstances, replace};
+use crate::shells::Architecture;
+
+/// Users are few, so that their registration is no load of its own.
+const USERS: u32 = 50;
+/// The rates where none are given, as shares of the rate at saturation.
+const SHARES: [f64; 5] = [0.7, 0.85, 1.0, 1.15, 1.4];
+
+#[derive(Clone, Debug, Args)]
+pub(crate) struct QueueArguments {
+    /// Threads of the pool: the c of M/M/c/K
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 4])]
+    threads: Vec<usize>,
+    /// Packets for which the socket has room: its K
+    #[arg(long, value_name = "N", default_value_t = 200)]
+    receive_buffer: usize,
+    /// Calls a second [default: shares of the rate at saturation, 0.7 to 1.4]
+    #[arg(long, value_delimiter = ',')]
+    rates: Vec<f64>,
+    /// Forwards without keeping state
+    #[arg(long)]
+    stateless: bool,
+    /// Seconds of each run
+    #[arg(long, default_value_t = 5)]
+    seconds: u64,
+    /// T1 of the server in milliseconds; long, so that it sends nothing again either
+    #[arg(long, default_value_t = 4_000)]
+    t1_ms: u64,
+    /// A smoke test: one thread, one rate, little time, written to standard output alone
+    #[arg(long)]
+    quick: bool,
+    #[command(flatten)]
+    places: Places,
+}
+
+/// What became of the packets of a run.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Packets {
+    /// A second, those that found no room included.
+    offered: f64,
+    /// The share of them that found none.
+    dropped: f64,
+}
+
+/// Measures and writes.
+///
+/// # Errors
+/// As [`compare`](super::run).
+pub(crate) fn run(arguments: &QueueArguments) -> Result<(), String> {
+    let around = circumstances();
+    if let Some(outcome) = again_apart()? {
+        return outcome;
+    }
+    let binary = arguments.places.binary()?;
+    let threads = if arguments.quick { &arguments.threads[..1] } else { &arguments.threads };
+    let mut text = format!(
+        "## The queue of a thread pool\n\n{around}\nOne core. λ is in packets a second at the socket, which has room for {} of \
+         600 bytes; nothing that is lost is sent again. The CPU time of a packet received includes what is sent because of it; ρ \
+         is λ by it, of the one core that the c threads share.\n\n\
+         | c | calls/s | λ, packets/s | CPU µs a packet | ρ | dropped % | calls not carried % |\n|---:|---:|---:|---:|---:|---:|---:|\n",
+        arguments.receive_buffer
+    );
+    for &count in threads {
+        for line in of_pool(arguments, &binary, count)? {
+            eprintln!("{line}");
+            text.push_str(&line);
+            text.push('\n');
+        }
+    }
+    println!("{text}");
+    if arguments.quick {
+        return Ok(());
+    }
+    let file = arguments.places.output();
+    let written = replace(&file, ("<!-- queue: begin -->", "<!-- queue: end -->"), &text);
+    written.map_err(|error: io::Error| format!("{}: {error}", file.display()))
+}
+
+/// The rows of a pool of `count` threads.
+fn of_pool(arguments: &QueueArguments, binary: &Path, count: usize) -> Result<Vec<String>, String> {
+    let mut rates = arguments.rates.clone();
+    if rates.is_empty() {
+        let (full, _) = measure(arguments, binary, count, Load::Saturation(64))?;
+        rates = SHARES.iter().map(|share| (share * full.rate).round()).collect();
+    }
+    if arguments.quick {
+        rates.truncate(1);
+    }
+    let mut lines = Vec::new();
+    for rate in rates {
+        let (figures, packets) = measure(arguments, binary, count, Load::Once(rate))?;
+        let each = figures.cores * 1e6 / (packets.offered * (1.0 - packets.dropped));
+        lines.push(format!(
+            "| {count} | {} | {} | {} | {} | {} | {} |",
+            number(rate, 0),
+            number(packets.offered, 0),
+            number(each, 2),
+            number(packets.offered * each / 1e6, 3),
+            number(100.0 * packets.dropped, 3),
+            number(figures.lost, 2),
+        ));
+    }
+    Ok(lines)
+}
+
+fn measure(
+    arguments: &QueueArguments,
+    binary: &Path,
+    count: usize,
+    load: Load,
+) -> Result<(load::Figures, Packets), String> {
+    let scenario = if arguments.stateless { Scenario::Stateless } else { Scenario::Stateful };
+    let server = Server::start(&Start {
+        subject: Subject::Shell(Architecture::ThreadPool),
+        scenario,
+        cores: ONE_CORE,
+        t1: Duration::from_millis(arguments.t1_ms),
+        threads: Some(count),
+        room: Some(arguments.receive_buffer),
+        binary,
+    })?;
+    let seconds = if arguments.quick { 3 } else { arguments.seconds };
+    let extent = Extent { users: USERS, warm_up: Duration::from_secs(1), time: Duration::from_secs(seconds) };
+    let figures = load::run(binary, &server, scenario, load, extent)?;
+    let lines = server.lines.lock().unwrap_or_else(PoisonError::into_inner);
+    Ok((figures, packets(&lines)))
+}
+
+/// The packets of the seconds in which the load was on all the time, from what the server said second by second.
+fn packets(lines: &[String]) -> Packets {
+    let read = |line: &String| {
+        let said: Value = serde_json::from_str(line).ok()?;
+        Some((said["received"].as_f64()?, said["drops"].as_f64()?))
+    };
+    let totals: Vec<(f64, f64)> = lines.iter().filter_map(read).collect();
+    let mut seconds: Vec<(f64, f64)> = Vec::new();
+    for pair in totals.windows(2) {
+        let [before, after] = pair else { continue };
+        seconds.push((after.0 - before.0 + after.1 - before.1, after.1 - before.1));
+    }
+    let mut busy: Vec<f64> = seconds.iter().map(|(offered, _)| *offered).filter(|offered| *offered > 0.0).collect();
+    busy.sort_by(f64::total_cmp);
+    let usual = busy.get(busy.len() / 2).copied().unwrap_or(f64::NAN);
+    // The first and the last second are not whole.
+    seconds.retain(|(offered, _)| *offered > 0.85 * usual);
+    let offered: f64 = seconds.iter().map(|(offered, _)| offered).sum();
+    let dropped: f64 = seconds.iter().map(|(_, dropped)| dropped).sum();
+    Packets { offered: offered / seconds.len() as f64, dropped: dropped / offered }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn seconds_that_are_not_whole_do_not_count() {
+        let totals = [(0, 0), (400, 0), (1_300, 100), (2_200, 200), (3_100, 300), (3_300, 300), (3_300, 300)];
+        let lines = totals.map(|(received, drops)| format!("{{\"received\":{received},\"sent\":9,\"drops\":{drops}}}"));
+        assert_eq!(packets(&lines), Packets { offered: 1_000.0, dropped: 0.1 });
+    }
+}

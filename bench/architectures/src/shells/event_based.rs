@@ -1,0 +1,34 @@
+//! Event-based: one thread waits for a message or a timer, whichever comes first, and deals with it to its end.
+//!
+//! In the paper (§6.2, §6.3): a single thread that listens and processes, potentially blocking operations made non-blocking; it
+//! does not use a second processor. Here too. There is no lock but the location table's, which nobody contends for, and nothing
+//! is shared: one shard has everything.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd as _;
+
+use crate::brain::{Rules, Setup};
+use crate::socket::{Clock, MAX_DATAGRAM, Socket, wait};
+
+pub(super) fn serve(setup: &Setup, socket: &Socket, ready: impl FnOnce()) -> io::Result<()> {
+    let rules = Rules::new(setup);
+    let mut brain = rules.brain(0);
+    let clock = Clock::start();
+    let mut buffer = vec![0; MAX_DATAGRAM];
+    let send = |peer: SocketAddr, bytes: &[u8]| socket.send(peer, bytes);
+    socket.wait_in_poll()?;
+    ready();
+    loop {
+        let received = socket.receive(&mut buffer)?;
+        let now = clock.now();
+        if let Some((length, peer)) = received {
+            brain.handle_datagram(&rules, now, peer, &buffer[..length], send);
+        }
+        if brain.wakeup() <= now {
+            brain.handle_timeout(now, send);
+        } else if received.is_none() {
+            wait(socket.as_fd(), now, brain.wakeup())?;
+        }
+    }
+}

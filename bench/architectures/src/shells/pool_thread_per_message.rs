@@ -1,0 +1,84 @@
+//! Pool thread per message: one thread receives, and hands each message to a thread of a pool, which finishes it.
+//!
+//! In the paper this is the original architecture of sipd (in table 2 it is the row `thread pool`): the thread per message
+//! without the cost of making threads. Each message costs at least two context switches, and the receiving thread is the
+//! bottleneck of a machine with many processors. Here the hand-over is a bounded queue with one lock and two conditions; where
+//! it is full the receiver waits, and messages do so in the socket. The shards are behind locks, see [`Shelf`].
+
+use std::collections::VecDeque;
+use std::io;
+use std::net::SocketAddr;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use crate::brain::Setup;
+use crate::shelf::Shelf;
+use crate::socket::{MAX_DATAGRAM, PATIENCE, Socket};
+
+/// Messages that wait for a thread at most.
+const QUEUE: usize = 64;
+
+type Job = (SocketAddr, Box<[u8]>);
+
+pub(super) fn serve(setup: &Setup, socket: Socket, count: usize, ready: impl FnOnce()) -> io::Result<()> {
+    let shelf = Shelf::start(setup, socket)?;
+    let jobs = Arc::new(Jobs::default());
+    for number in 0..count {
+        let (shelf, jobs) = (Arc::clone(&shelf), Arc::clone(&jobs));
+        thread::Builder::new().name(format!("pool-{number}")).spawn(move || work(&shelf, &jobs))?;
+    }
+    let mut buffer = vec![0; MAX_DATAGRAM];
+    shelf.socket.wait_in_receive()?;
+    ready();
+    loop {
+        if let Some((length, peer)) = shelf.socket.receive(&mut buffer)? {
+            jobs.give((peer, buffer[..length].into()));
+        }
+    }
+}
+
+fn work(shelf: &Shelf, jobs: &Jobs) {
+    let mut own = shelf.own();
+    loop {
+        match jobs.take(PATIENCE) {
+            Some((peer, message)) => shelf.handle(&mut own, peer, &message),
+            None => shelf.idle(&mut own),
+        }
+    }
+}
+
+/// The queue between them.
+#[derive(Default)]
+struct Jobs {
+    waiting: Mutex<VecDeque<Job>>,
+    given: Condvar,
+    taken: Condvar,
+}
+
+impl Jobs {
+    /// Leaves a job, when there is room.
+    fn give(&self, job: Job) {
+        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_full = |waiting: &mut VecDeque<Job>| waiting.len() >= QUEUE;
+        let mut waiting = self.taken.wait_while(waiting, is_full).unwrap_or_else(PoisonError::into_inner);
+        waiting.push_back(job);
+        drop(waiting);
+        self.given.notify_one();
+    }
+
+    /// Takes one, waiting for it so long at most.
+    fn take(&self, patience: Duration) -> Option<Job> {
+        let waiting = self.waiting.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_empty = |waiting: &mut VecDeque<Job>| waiting.is_empty();
+        let (mut waiting, _) =
+            self.given.wait_timeout_while(waiting, patience, is_empty).unwrap_or_else(PoisonError::into_inner);
+        let was_full = waiting.len() >= QUEUE;
+        let job = waiting.pop_front();
+        drop(waiting);
+        if was_full {
+            self.taken.notify_one();
+        }
+        job
+    }
+}

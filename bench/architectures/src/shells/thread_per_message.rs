@@ -1,0 +1,75 @@
+//! Thread per message: one thread receives, and makes a thread for each message, which deals with it and ends.
+//!
+//! In the paper a stateless proxy makes two threads in succession for a message, one to parse it and one to process it, and a
+//! stateful one makes a thread that lives as long as the transaction; its §6.3 says why that cannot last: transactions live for
+//! half a minute. Here a message has one thread and transactions live in shards, so this is the kindest form of it. The shards
+//! are behind locks, see [`Shelf`]; one more lock counts the threads, which are bounded: where there are too many the receiver
+//! waits, and messages do so in the socket.
+
+use std::io;
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::thread;
+
+use crate::brain::{Brain, Setup};
+use crate::shelf::Shelf;
+use crate::socket::{MAX_DATAGRAM, Socket};
+
+/// The stack of a thread that deals with one message.
+const STACK_BYTES: usize = 512 << 10;
+
+pub(super) fn serve(setup: &Setup, socket: Socket, limit: usize, ready: impl FnOnce()) -> io::Result<()> {
+    let shelf = Shelf::start(setup, socket)?;
+    let crowd = Arc::new(Crowd::default());
+    let mut buffer = vec![0; MAX_DATAGRAM];
+    shelf.socket.wait_in_receive()?;
+    ready();
+    loop {
+        let Some((length, peer)) = shelf.socket.receive(&mut buffer)? else { continue };
+        let message: Box<[u8]> = buffer[..length].into();
+        crowd.enter(limit);
+        let (shelf, its) = (Arc::clone(&shelf), Arc::clone(&crowd));
+        let work = move || {
+            let mut own = its.take_brain(&shelf);
+            shelf.handle(&mut own, peer, &message);
+            its.leave(Some(own));
+        };
+        if thread::Builder::new().stack_size(STACK_BYTES).spawn(work).is_err() {
+            // The system has no thread left: the message is lost, as if it had found no room.
+            crowd.leave(None);
+        }
+    }
+}
+
+/// How many threads there are, and the brains of those that have ended, for the next ones: as the paper's memory pools.
+#[derive(Default)]
+struct Crowd {
+    inside: Mutex<Inside>,
+    left: Condvar,
+}
+
+#[derive(Default)]
+struct Inside {
+    count: usize,
+    brains: Vec<Brain>,
+}
+
+impl Crowd {
+    fn enter(&self, limit: usize) {
+        let inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        let is_crowded = |inside: &mut Inside| inside.count >= limit;
+        self.left.wait_while(inside, is_crowded).unwrap_or_else(PoisonError::into_inner).count += 1;
+    }
+
+    fn take_brain(&self, shelf: &Shelf) -> Brain {
+        let kept = self.inside.lock().unwrap_or_else(PoisonError::into_inner).brains.pop();
+        kept.unwrap_or_else(|| shelf.own())
+    }
+
+    fn leave(&self, brain: Option<Brain>) {
+        let mut inside = self.inside.lock().unwrap_or_else(PoisonError::into_inner);
+        inside.count -= 1;
+        inside.brains.extend(brain);
+        drop(inside);
+        self.left.notify_one();
+    }
+}

@@ -1,0 +1,56 @@
+//! Two-stage processes: a first process receives and reads just enough to choose, by a hash of the user who is called, one of the
+//! second stage's processes, each of which is event-based and has its users and their transactions to itself.
+//!
+//! In the paper (§6.3) this is the two-stage thread pool with processes, over pipes or shared memory, and it was not measured.
+//! Here the first stage forwards over local datagram sockets, which keep messages apart as pipes do not; the second stage sends by
+//! the UDP socket that all of them have. There is no lock, and nothing but that socket is shared. Where a queue is full the first
+//! stage waits, and messages do so in the socket.
+
+use std::io;
+use std::net::SocketAddr;
+use std::os::fd::AsFd as _;
+
+use super::Architecture;
+use crate::brain::{Rules, Setup};
+use crate::processes::{Family, Inbox, Member, Outbox, announce};
+use crate::socket::{Clock, MAX_DATAGRAM, Socket, wait};
+
+/// The first stage.
+pub(super) fn serve(setup: &Setup, socket: &Socket, count: usize, ready: impl FnOnce()) -> io::Result<()> {
+    let rules = Rules::new(setup);
+    let numbers = 0..u16::try_from(count).unwrap_or(u16::MAX);
+    let _family = Family::begin(Architecture::TwoStageProcesses, setup, socket, numbers)?;
+    let mut outbox = Outbox::open(&Member::first(), rules.shards())?;
+    socket.wait_in_receive()?;
+    ready();
+    loop {
+        let Some((length, peer)) = socket.receive(outbox.buffer())? else { continue };
+        if let Some(owner) = rules.steer(outbox.message(length)).map(|letter| letter.shard) {
+            outbox.hand_over(owner, peer, length, None)?;
+        }
+    }
+}
+
+/// A process of the second stage.
+pub(super) fn join(setup: &Setup, socket: &Socket, member: &Member) -> io::Result<()> {
+    let rules = Rules::new(setup);
+    let mut brain = rules.brain(member.number);
+    let clock = Clock::start();
+    let inbox = Inbox::open(member)?;
+    let mut buffer = vec![0; MAX_DATAGRAM + 64];
+    let send = |peer: SocketAddr, bytes: &[u8]| socket.send(peer, bytes);
+    announce()?;
+    loop {
+        let received = inbox.receive(&mut buffer)?;
+        let now = clock.now();
+        let is_idle = received.is_none();
+        if let Some((peer, message)) = received {
+            brain.handle_datagram(&rules, now, peer, message, send);
+        }
+        if brain.wakeup() <= now {
+            brain.handle_timeout(now, send);
+        } else if is_idle {
+            wait(inbox.as_fd(), now, brain.wakeup())?;
+        }
+    }
+}
