@@ -14,7 +14,7 @@ use strowger_locate::{CachePolicy, Names, Outages};
 use strowger_message::{Kind, Method, Peek, StartLine, Uri};
 use strowger_proxy::Stateless;
 use strowger_registrar::Locations;
-use strowger_shard::{Action, Input, Listener, Output, Route, Shard, ShardConfig, Snapshot, Steering};
+use strowger_shard::{Action, Input, Listener, Output, Route, Shard, ShardConfig, Snapshot, Steered, Steering};
 use strowger_transaction::Timing;
 
 /// The domain of all users.
@@ -65,6 +65,8 @@ pub(crate) enum Bound {
 pub(crate) struct Letter<'a> {
     /// What was read of it.
     pub(crate) peek: Peek<'a>,
+    /// What was found out while its shard was looked for.
+    pub(crate) steered: Steered,
     /// The shard where it belongs, or where it may go as well as anywhere else.
     pub(crate) shard: u16,
     /// What binds it to that.
@@ -138,17 +140,18 @@ impl Rules {
     #[must_use]
     pub(crate) fn steer<'a>(&self, bytes: &'a [u8]) -> Option<Letter<'a>> {
         let peek = Peek::read(bytes).ok()?;
+        let (owner, steered) = self.steering.steer(&peek, &self.snapshot)?;
         let is_bound = !self.is_stateless || peek.kind == Kind::Request(Method::Register);
         if let Some(shard) = self.by_callee(&peek) {
-            return Some(Letter { peek, shard, bound: if is_bound { Bound::Transaction } else { Bound::Callee } });
+            let bound = if is_bound { Bound::Transaction } else { Bound::Callee };
+            return Some(Letter { peek, steered, shard, bound });
         }
         if is_bound {
-            let shard = self.steering.shard_of(&peek, &self.snapshot)?.0;
-            return Some(Letter { peek, shard, bound: Bound::Transaction });
+            return Some(Letter { peek, steered, shard: owner.0, bound: Bound::Transaction });
         }
         let hash = self.spread.table64(&[peek.call_id]) % u64::from(self.shards);
         let shard = u16::try_from(hash).unwrap_or(0);
-        Some(Letter { peek, shard, bound: Bound::Nothing })
+        Some(Letter { peek, steered, shard, bound: Bound::Nothing })
     }
 
     /// The shard of the user of ours whom a Request-URI names. A CANCEL and the ACK to a refusal have that of their INVITE.
@@ -198,7 +201,7 @@ impl Brain {
         let Self { shard, forwarder, message } = self;
         let shard = forwarder.as_mut().filter(|_| letter.bound != Bound::Transaction).unwrap_or(shard);
         let flow = Flow::new(ListenerId(0), Transport::Udp, peer);
-        shard.handle_input(now, Input::Message { arrival: now, flow, peek: letter.peek });
+        shard.handle_input(now, Input::Message { arrival: now, flow, peek: &letter.peek, steered: &letter.steered });
         drain(shard, message, send);
     }
 
