@@ -1,4 +1,4 @@
-//! The little that admission and steering need, read before a message is parsed.
+//! One pass over a message: its lines, and the values in them as far as they are written as most write them.
 
 use crate::fault::Fault;
 use crate::framer;
@@ -21,7 +21,7 @@ pub enum Kind<'a> {
     Response(Status),
 }
 
-/// What is known of a message before it is parsed: enough to find its transaction and its shard, and to refuse it cheaply.
+/// What is known of a message before all of it is checked: enough to find its transaction and its shard, and to refuse it.
 #[derive(Clone, Debug)]
 pub struct Peek<'a> {
     /// Request or response.
