@@ -8,8 +8,10 @@
 pub mod base64url;
 pub mod flow;
 pub mod id;
+pub mod letters;
 pub mod map;
 pub mod pool;
+mod sip;
 pub mod tag;
 pub mod time;
 pub mod wheel;
@@ -17,7 +19,7 @@ pub mod wheel;
 pub use flow::{Flow, Transport};
 pub use id::{ConnId, ListenerId, ShardId};
 pub use pool::{Buf, BufPool};
-pub use tag::{KeyRing, Tag, TagKey};
+pub use tag::{KeyRing, Seal, Tag, TagKey};
 pub use time::{Timestamp, WallTime};
 pub use wheel::{TimerId, TimerWheel};
 

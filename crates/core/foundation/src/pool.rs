@@ -3,8 +3,10 @@
 /// A byte buffer from a [`BufPool`].
 pub type Buf = Vec<u8>;
 
-/// The capacities that the pool keeps, smallest first; a larger buffer is freed rather than kept.
-const CLASSES: [usize; 4] = [512, 1024, 2048, 4096];
+/// The capacity of the smallest class; each class has twice that of the one before it.
+const SMALLEST: usize = 512;
+/// How many classes there are; what has twice the largest one's capacity is freed rather than kept.
+const CLASSES: usize = 4;
 
 /// Buffers kept in one size class at most; past it a returned buffer is freed, so memory follows load.
 pub const MAX_IDLE_PER_CLASS: usize = 4096;
@@ -12,7 +14,7 @@ pub const MAX_IDLE_PER_CLASS: usize = 4096;
 /// Idle buffers in size classes. Bounded: it can never hold more than [`MAX_IDLE_PER_CLASS`] of each class.
 #[derive(Debug, Default)]
 pub struct BufPool {
-    idle: [Vec<Buf>; CLASSES.len()],
+    idle: [Vec<Buf>; CLASSES],
 }
 
 impl BufPool {
@@ -25,12 +27,12 @@ impl BufPool {
     /// An empty buffer with room for `size` bytes, used before where one is idle.
     #[must_use]
     pub fn take(&mut self, size: usize) -> Buf {
-        for (class, idle) in CLASSES.iter().zip(self.idle.iter_mut()) {
-            if size <= *class {
-                return idle.pop().unwrap_or_else(|| Vec::with_capacity(*class));
-            }
+        // The smallest class that has room: one more than the highest bit of the last byte's number says.
+        let class = (size.saturating_sub(1) / SMALLEST).checked_ilog2().map_or(0, |bit| bit as usize + 1);
+        match self.idle.get_mut(class) {
+            Some(idle) => idle.pop().unwrap_or_else(|| Vec::with_capacity(SMALLEST << class)),
+            None => Vec::with_capacity(size),
         }
-        Vec::with_capacity(size)
     }
 
     /// A buffer that holds a copy of `bytes`.
@@ -43,10 +45,10 @@ impl BufPool {
 
     /// Returns a buffer for later use; its contents are forgotten.
     pub fn give(&mut self, mut buf: Buf) {
-        let fitting = CLASSES.iter().zip(self.idle.iter_mut()).rev().find(|(class, _)| buf.capacity() >= **class);
-        if let Some((class, idle)) = fitting
+        // The largest class that it has room for.
+        let class = (buf.capacity() / SMALLEST).checked_ilog2().map(|bit| bit as usize);
+        if let Some(idle) = class.and_then(|class| self.idle.get_mut(class))
             && idle.len() < MAX_IDLE_PER_CLASS
-            && buf.capacity() < class.saturating_mul(2)
         {
             buf.clear();
             idle.push(buf);

@@ -1,15 +1,14 @@
 //! Keyed tags: short proofs that a branch, a nonce or a cookie was made by a member that knows the key.
 //!
-//! A tag is the first 96 bits of SipHash-2-4-128. Keys rotate: a [`KeyRing`] signs with the current key and accepts the
+//! A tag is the first 96 bits of SipHash-2-4-128, a seal all 64 bits of SipHash-2-4. Keys rotate: a [`KeyRing`] signs with the current key and accepts the
 //! previous one, so what was issued just before a rotation still comes home.
 
 use core::fmt;
 use core::hash::{BuildHasher as _, Hasher};
 
-use siphasher::sip128::{Hasher128, SipHasher13, SipHasher24};
-
-use crate::base64url;
 use crate::map::seeded;
+use crate::sip::Sip;
+use crate::{base64url, letters};
 
 /// The characters of an encoded tag.
 pub const TAG_TEXT_LEN: usize = 16;
@@ -38,6 +37,21 @@ impl TagKey {
         Tag([a, b, c, d, e, f, g, h, i, j, k, l])
     }
 
+    /// The seal over the concatenation of `parts`; each part's length is hashed too, so no two splits agree.
+    #[must_use]
+    pub fn seal(&self, parts: &[&[u8]]) -> Seal {
+        Seal(hash_with(Sip::<2, 4>::new64(&self.0), parts).finish64())
+    }
+
+    /// The seal over a few numbers.
+    #[inline]
+    #[must_use]
+    pub fn seal_words<const COUNT: usize>(&self, words: [u64; COUNT]) -> Seal {
+        let mut sip = Sip::<2, 4>::new64(&self.0);
+        words.into_iter().for_each(|word| sip.write_u64(word));
+        Seal(sip.finish64())
+    }
+
     /// A 64-bit keyed hash of `parts`.
     #[must_use]
     pub fn hash64(&self, parts: &[&[u8]]) -> u64 {
@@ -49,13 +63,22 @@ impl TagKey {
     /// A 128-bit keyed hash of `parts`; equal hashes are taken for equal keys.
     #[must_use]
     pub fn hash128(&self, parts: &[&[u8]]) -> u128 {
-        hash_with(SipHasher24::new_with_key(&self.0), parts)
+        hash_with(Sip::<2, 4>::new128(&self.0), parts).finish128()
     }
 
     /// As [`hash128`](Self::hash128), for tables: what no peer ever sees and no disk keeps. SipHash-1-3 does for that.
     #[must_use]
     pub fn table128(&self, parts: &[&[u8]]) -> u128 {
-        hash_with(SipHasher13::new_with_key(&self.0), parts)
+        hash_with(Sip::<1, 3>::new128(&self.0), parts).finish128()
+    }
+
+    /// A 128-bit keyed hash for tables of `parts` joined and `word`, which has to say where one part ends and the next begins.
+    #[must_use]
+    pub fn table128_of(&self, parts: &[&[u8]], word: u64) -> u128 {
+        let mut sip = Sip::<1, 3>::new128(&self.0);
+        parts.iter().for_each(|part| sip.write(part));
+        sip.write_u64(word);
+        sip.finish128()
     }
 
     /// A 64-bit keyed hash of `parts` for what no peer ever sees, no disk keeps, and nobody gains anything by when two of it
@@ -65,43 +88,20 @@ impl TagKey {
         let [a, b, c, d, e, f, g, h, rest @ ..] = self.0;
         let mut hasher = seeded(u64::from_le_bytes([a, b, c, d, e, f, g, h])).build_hasher();
         hasher.write_u64(u64::from_le_bytes(rest));
-        write_parts(&mut hasher, parts);
+        // The hasher itself counts how long each part is.
+        parts.iter().for_each(|part| hasher.write(part));
         hasher.finish()
     }
 }
 
-/// Parts are joined before they are hashed, where they fit: the same hash, and half the work for many short parts.
-const JOINED: usize = 320;
-
-fn hash_with<H: Hasher + Hasher128>(mut hasher: H, parts: &[&[u8]]) -> u128 {
-    let mut joined = [0; JOINED];
-    match join(parts, &mut joined) {
-        Some(joined) => hasher.write(joined),
-        None => write_parts(&mut hasher, parts),
-    }
-    hasher.finish128().as_u128()
-}
-
-/// What [`write_parts`] writes, as one text; `None` where that is longer than `joined`.
-fn join<'j>(parts: &[&[u8]], joined: &'j mut [u8]) -> Option<&'j [u8]> {
-    let mut end = 0usize;
-    for part in parts {
-        let length = u32::try_from(part.len()).unwrap_or(u32::MAX).to_le_bytes();
-        for piece in [&length[..], part] {
-            let begin = end;
-            end = end.checked_add(piece.len())?;
-            joined.get_mut(begin..end)?.copy_from_slice(piece);
-        }
-    }
-    joined.get(..end)
-}
-
+/// Each part's length goes before it.
 #[inline]
-fn write_parts(hasher: &mut impl Hasher, parts: &[&[u8]]) {
+fn hash_with<const BLOCK: usize, const END: usize>(mut sip: Sip<BLOCK, END>, parts: &[&[u8]]) -> Sip<BLOCK, END> {
     for part in parts {
-        hasher.write_u32(u32::try_from(part.len()).unwrap_or(u32::MAX));
-        hasher.write(part);
+        sip.write_u32(u32::try_from(part.len()).unwrap_or(u32::MAX));
+        sip.write(part);
     }
+    sip
 }
 
 impl fmt::Debug for TagKey {
@@ -146,6 +146,32 @@ impl Tag {
     }
 }
 
+/// 64 bits that only a holder of the key can make, for what is tried on ourselves only: nobody can tell a good one from a bad
+/// one but by sending it, and half of all would have to be sent.
+#[derive(Clone, Copy, Debug)]
+pub struct Seal(pub u64);
+
+impl Seal {
+    /// Compares without a branch on the contents.
+    #[inline]
+    #[must_use]
+    pub const fn matches(self, other: Self) -> bool {
+        self.0 ^ other.0 == 0
+    }
+
+    /// The seal as 16 [letters].
+    #[must_use]
+    pub fn to_text(self) -> [u8; letters::LEN] {
+        letters::encode(self.0)
+    }
+
+    /// Reads 16 letters.
+    #[must_use]
+    pub fn from_text(text: &[u8]) -> Option<Self> {
+        letters::decode(text.try_into().ok()?).map(Self)
+    }
+}
+
 /// The current key and the one before it.
 #[derive(Clone, Copy, Debug)]
 pub struct KeyRing {
@@ -183,6 +209,20 @@ impl KeyRing {
         core::iter::once(&self.current).chain(&self.previous)
     }
 
+    /// Whether `seal` was made over `parts` by the current or the previous key.
+    #[must_use]
+    pub fn is_sealed(&self, parts: &[&[u8]], seal: Seal) -> bool {
+        self.current.seal(parts).matches(seal) || self.previous.is_some_and(|key| key.seal(parts).matches(seal))
+    }
+
+    /// Whether `seal` was made over `words` by the current or the previous key.
+    #[inline]
+    #[must_use]
+    pub fn are_sealed<const COUNT: usize>(&self, words: [u64; COUNT], seal: Seal) -> bool {
+        let is_by = |key: &TagKey| key.seal_words(words).matches(seal);
+        is_by(&self.current) || self.previous.as_ref().is_some_and(is_by)
+    }
+
     /// Whether `tag` was made over `parts` by the current or the previous key.
     #[must_use]
     pub fn verify(&self, parts: &[&[u8]], tag: &Tag) -> bool {
@@ -207,15 +247,17 @@ mod tests {
     }
 
     #[test]
-    fn joined_parts_have_the_hash_of_the_parts() {
-        for length in [0, 1, 3, 8, 100, JOINED, 2 * JOINED] {
-            let text = vec![b'x'; length];
-            for parts in [&[&text[..]][..], &[b"ab", &text, b"c"], &[]] {
-                let mut hasher = SipHasher24::new_with_key(&[7; 16]);
-                write_parts(&mut hasher, parts);
-                assert_eq!(hash_with(SipHasher24::new_with_key(&[7; 16]), parts), hasher.finish128().as_u128());
-            }
-        }
+    fn a_seal_survives_its_text_and_one_rotation() {
+        let ring = KeyRing::new(TagKey::new([1; 16]));
+        let seal = ring.current().seal(&[b"ab", b"c"]);
+        let read = Seal::from_text(&seal.to_text()).expect("its own text");
+        assert!(ring.is_sealed(&[b"ab", b"c"], read));
+        assert!(!ring.is_sealed(&[b"a", b"bc"], read), "another split of the same bytes");
+        let words = ring.current().seal_words([1, 2]);
+        let rotated = ring.rotated(TagKey::new([2; 16]));
+        assert!(rotated.is_sealed(&[b"ab", b"c"], read) && rotated.are_sealed([1, 2], words));
+        assert!(!rotated.are_sealed([2, 1], words));
+        assert!(!rotated.rotated(TagKey::new([3; 16])).is_sealed(&[b"ab", b"c"], read));
     }
 
     #[test]

@@ -5,18 +5,18 @@
 
 use core::time::Duration;
 
-use slab::Slab;
-
 use crate::time::Timestamp;
 
 /// The wheel's resolution: deadlines are rounded up to a whole tick. T1 and every timer of RFC 3261 are multiples of it.
 pub const TICK: Duration = Duration::from_millis(1);
 
 const TICK_NANOS: u64 = 1_000_000;
-const BITS: u32 = 6;
+const BITS: u32 = 8;
 const SLOTS: usize = 1 << BITS;
-const LEVELS: usize = 7;
-/// The furthest deadline: 2^42 ticks, 139 years.
+const LEVELS: usize = 5;
+/// Slots of all levels.
+const LISTS: usize = SLOTS * LEVELS;
+/// The furthest deadline: 2^40 ticks, 34 years.
 const MAX_SPAN: u64 = (1 << (BITS * LEVELS as u32)) - 1;
 const NIL: u32 = u32::MAX;
 
@@ -27,44 +27,51 @@ pub const SPREAD_BATCH: usize = 256;
 /// Names a pending timer. One that has fired or was cancelled stays invalid for good.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct TimerId {
+    /// Its place among the links.
     index: u32,
     generation: u32,
 }
 
+/// What is known of a timer; where it stands is in its [`Links`].
 #[derive(Debug)]
 struct Entry<K> {
     key: K,
     tick: u64,
+    /// How often the place was used: another timer there is not the one that was meant.
     generation: u32,
-    list: (u8, u8),
+}
+
+/// The neighbours in a ring. Each slot is a ring that begins and ends with a link of its own, so that no end is a special
+/// case.
+#[derive(Clone, Copy, Debug)]
+struct Links {
     prev: u32,
     next: u32,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct List {
-    head: u32,
-    tail: u32,
-}
-
-#[derive(Debug)]
+/// Which slots of a level have a timer.
+#[derive(Clone, Copy, Debug, Default)]
 struct Level {
-    /// Bit s is set while `slots[s]` is not empty.
-    occupied: u64,
-    slots: [List; SLOTS],
+    slots: [u64; SLOTS / 64],
+    /// A bit for each number of `slots` that is not zero.
+    occupied: u8,
 }
 
 /// Pending timers, each with a key that it hands back when it fires.
 #[derive(Debug)]
 pub struct TimerWheel<K> {
-    entries: Slab<Entry<K>>,
+    /// Those of the slots, level by level, and behind them one for each entry.
+    links: Vec<Links>,
+    entries: Vec<Entry<K>>,
+    /// The first entry's link that is not in use; the others follow by `next`.
+    free: u32,
+    armed: usize,
     levels: [Level; LEVELS],
-    /// Bit l is set while `levels[l]` is not empty.
+    /// A bit for each level that has a timer.
     occupied: u8,
     /// The slot whose timers have been moved in part; all others wait for it.
-    spreading: Option<(u8, u8)>,
+    spreading: Option<u32>,
     elapsed: u64,
-    generation: u32,
 }
 
 impl<K: Copy> Default for TimerWheel<K> {
@@ -77,43 +84,52 @@ impl<K: Copy> TimerWheel<K> {
     /// An empty wheel at the clock's origin.
     #[must_use]
     pub fn new() -> Self {
-        let empty = List { head: NIL, tail: NIL };
+        let alone = |list| Links { prev: list, next: list };
         Self {
-            entries: Slab::new(),
-            levels: core::array::from_fn(|_| Level { occupied: 0, slots: [empty; SLOTS] }),
+            links: (0..LISTS as u32).map(alone).collect(),
+            entries: Vec::new(),
+            free: NIL,
+            armed: 0,
+            levels: [Level::default(); LEVELS],
             occupied: 0,
             spreading: None,
             elapsed: 0,
-            generation: 0,
         }
     }
 
     /// Arms a timer that fires at `at`, or at once where `at` is past.
     pub fn insert(&mut self, at: Timestamp, key: K) -> TimerId {
         let tick = at.as_nanos().div_ceil(TICK_NANOS).clamp(self.elapsed, self.elapsed.saturating_add(MAX_SPAN));
-        self.generation = self.generation.wrapping_add(1);
-        let generation = self.generation;
-        let index = self.entries.insert(Entry { key, tick, generation, list: (0, 0), prev: NIL, next: NIL });
-        let index = u32::try_from(index).unwrap_or(NIL);
-        debug_assert!(index != NIL, "a shard's tables are bounded far below 2^32 timers");
-        self.link(index);
-        TimerId { index, generation }
+        self.armed = self.armed.wrapping_add(1);
+        let id = match self.entries.get_mut(entry_of(self.free)) {
+            Some(entry) => {
+                (entry.key, entry.tick) = (key, tick);
+                let id = TimerId { index: self.free, generation: entry.generation };
+                self.free = self.links(id.index).next;
+                id
+            }
+            None => {
+                let index = u32::try_from(self.links.len()).unwrap_or(NIL);
+                debug_assert!(index != NIL, "a shard's tables are bounded far below 2^32 timers");
+                self.entries.push(Entry { key, tick, generation: 0 });
+                self.links.push(Links { prev: index, next: index });
+                TimerId { index, generation: 0 }
+            }
+        };
+        self.link(id.index, tick);
+        id
     }
 
     /// Disarms a timer; `None` where it has fired or was cancelled before.
     pub fn cancel(&mut self, id: TimerId) -> Option<K> {
-        let entry = self.entries.get(id.index as usize)?;
-        if entry.generation != id.generation {
-            return None;
-        }
-        self.unlink(id.index);
-        Some(self.entries.remove(id.index as usize).key)
+        self.entries.get(entry_of(id.index)).filter(|entry| entry.generation == id.generation)?;
+        self.take(id.index)
     }
 
     /// The earliest moment at which [`poll_expired`](Self::poll_expired) has something to do. Never scans entries.
     #[must_use]
     pub fn next_deadline(&self) -> Option<Timestamp> {
-        let (_, _, tick) = self.next_slot()?;
+        let (_, tick) = self.next_list()?;
         Some(Timestamp::from_nanos(tick.saturating_mul(TICK_NANOS)))
     }
 
@@ -123,127 +139,155 @@ impl<K: Copy> TimerWheel<K> {
         let target = now.as_nanos() / TICK_NANOS;
         let mut moves = SPREAD_BATCH;
         while moves > 0 {
-            let Some((level, slot, tick)) = self.next_slot().filter(|(_, _, tick)| *tick <= target) else {
+            let Some((list, tick)) = self.next_list().filter(|(_, tick)| *tick <= target) else {
                 self.elapsed = self.elapsed.max(target);
                 return None;
             };
             self.elapsed = self.elapsed.max(tick);
-            if level == 0 {
-                let index = self.list(0, slot).head;
-                self.unlink(index);
-                return Some(self.entries.remove(index as usize).key);
+            if (list as usize) < SLOTS {
+                let first = self.links(list).next;
+                return self.take(first);
             }
-            moves = self.cascade((level, slot), moves);
+            moves = self.cascade(list, moves);
         }
         None
     }
 
     /// How many timers are armed.
     #[must_use]
-    pub fn len(&self) -> usize {
-        self.entries.len()
+    pub const fn len(&self) -> usize {
+        self.armed
     }
 
     /// Whether no timer is armed.
     #[must_use]
-    pub fn is_empty(&self) -> bool {
-        self.entries.is_empty()
+    pub const fn is_empty(&self) -> bool {
+        self.armed == 0
     }
 
     /// Moves up to `moves` of a slot's timers to the levels below, now that their time is near; how many more may be moved.
-    fn cascade(&mut self, list: (u8, u8), moves: usize) -> usize {
-        self.spreading = Some(list);
+    fn cascade(&mut self, list: u32, moves: usize) -> usize {
         for left in (0..moves).rev() {
-            let index = self.list(list.0, list.1).head;
-            if index == NIL {
+            let index = self.links(list).next;
+            let tick = self.entries.get(entry_of(index)).map_or(0, |entry| entry.tick);
+            self.unlink(index);
+            self.link(index, tick);
+            if self.links(list).next == list {
                 self.spreading = None;
                 return left;
             }
-            self.unlink(index);
-            self.link(index);
         }
-        self.spreading = self.spreading.filter(|_| self.list(list.0, list.1).head != NIL);
+        self.spreading = Some(list);
         0
     }
 
     /// The first occupied slot in time: a lower level always comes before a higher one, because a timer's level is the
     /// highest digit in which it differs from the elapsed time.
-    fn next_slot(&self) -> Option<(u8, u8, u64)> {
-        if let Some((level, slot)) = self.spreading {
-            return Some((level, slot, self.elapsed));
+    fn next_list(&self) -> Option<(u32, u64)> {
+        if let Some(list) = self.spreading {
+            return Some((list, self.elapsed));
         }
         let mut levels = self.occupied;
         while levels != 0 {
-            let number = levels.trailing_zeros();
+            let level = levels.trailing_zeros();
             levels &= levels - 1;
-            let shift = BITS * number;
+            let shift = BITS * level;
             let digit = (self.elapsed >> shift) & (SLOTS as u64 - 1);
-            let level = self.levels.get(number as usize)?;
-            let ahead = level.occupied & (u64::MAX << digit);
-            if ahead == 0 {
-                continue;
+            if let Some(slot) = self.levels.get(level as usize)?.first_from(digit) {
+                let above = (self.elapsed >> shift >> BITS) << BITS;
+                let tick = ((above | u64::from(slot)) << shift).max(self.elapsed);
+                return Some((level << BITS | slot, tick));
             }
-            let slot = ahead.trailing_zeros();
-            let above = (self.elapsed >> shift >> BITS) << BITS;
-            let tick = ((above | u64::from(slot)) << shift).max(self.elapsed);
-            return Some((u8::try_from(number).unwrap_or(0), u8::try_from(slot).unwrap_or(0), tick));
         }
         None
     }
 
-    fn link(&mut self, index: u32) {
-        let elapsed = self.elapsed;
-        let Some(entry) = self.entries.get_mut(index as usize) else { return };
-        let differing = 63 - ((entry.tick ^ elapsed) | 1).leading_zeros();
+    /// Puts an entry at the end of the slot that its time belongs to.
+    fn link(&mut self, index: u32, tick: u64) {
+        let differing = 63 - ((tick ^ self.elapsed) | 1).leading_zeros();
         let level = (differing / BITS).min(LEVELS as u32 - 1);
-        let slot = (entry.tick >> (BITS * level)) & (SLOTS as u64 - 1);
-        let list = (u8::try_from(level).unwrap_or(0), u8::try_from(slot).unwrap_or(0));
-        entry.list = list;
-        let tail = self.list(list.0, list.1).tail;
-        if let Some(entry) = self.entries.get_mut(index as usize) {
-            entry.prev = tail;
-            entry.next = NIL;
-        }
-        match self.entries.get_mut(tail as usize) {
-            Some(last) => last.next = index,
-            None => self.list_mut(list).head = index,
-        }
-        self.list_mut(list).tail = index;
-        if let Some(level) = self.levels.get_mut(usize::from(list.0)) {
-            level.occupied |= 1 << list.1;
-            self.occupied |= 1 << list.0;
+        #[expect(clippy::cast_possible_truncation, reason = "masked to a slot")]
+        let slot = (tick >> (BITS * level)) as u32 & (SLOTS as u32 - 1);
+        let list = level << BITS | slot;
+        let last = self.links(list).prev;
+        *self.links_mut(index) = Links { prev: last, next: list };
+        self.links_mut(last).next = index;
+        self.links_mut(list).prev = index;
+        if let Some(known) = self.levels.get_mut(level as usize) {
+            known.set(slot);
+            self.occupied |= 1 << level;
         }
     }
 
     fn unlink(&mut self, index: u32) {
-        let Some(&Entry { list, prev, next, .. }) = self.entries.get(index as usize) else { return };
-        match self.entries.get_mut(prev as usize) {
-            Some(before) => before.next = next,
-            None => self.list_mut(list).head = next,
-        }
-        match self.entries.get_mut(next as usize) {
-            Some(after) => after.prev = prev,
-            None => self.list_mut(list).tail = prev,
-        }
-        if self.list(list.0, list.1).head == NIL
-            && let Some(level) = self.levels.get_mut(usize::from(list.0))
+        let Links { prev, next } = self.links(index);
+        self.links_mut(prev).next = next;
+        self.links_mut(next).prev = prev;
+        // Where both neighbours are one, that is the slot's own link, and the slot is empty.
+        if prev == next
+            && let Some(level) = self.levels.get_mut((next >> BITS) as usize)
         {
-            level.occupied &= !(1 << list.1);
+            level.clear(next & (SLOTS as u32 - 1));
             if level.occupied == 0 {
-                self.occupied &= !(1 << list.0);
+                self.occupied &= !(1 << (next >> BITS));
             }
-            self.spreading = self.spreading.filter(|spreading| *spreading != list);
+            self.spreading = self.spreading.filter(|spreading| *spreading != next);
         }
     }
 
-    fn list(&self, level: u8, slot: u8) -> List {
-        let level = self.levels.get(usize::from(level));
-        level.and_then(|level| level.slots.get(usize::from(slot))).copied().unwrap_or(List { head: NIL, tail: NIL })
+    /// Takes an armed entry out of its slot; its key.
+    fn take(&mut self, index: u32) -> Option<K> {
+        self.unlink(index);
+        self.links_mut(index).next = core::mem::replace(&mut self.free, index);
+        self.armed = self.armed.wrapping_sub(1);
+        let entry = self.entries.get_mut(entry_of(index))?;
+        entry.generation = entry.generation.wrapping_add(1);
+        Some(entry.key)
     }
 
-    #[expect(clippy::indexing_slicing, reason = "both indices were masked to the arrays' sizes when they were made")]
-    fn list_mut(&mut self, (level, slot): (u8, u8)) -> &mut List {
-        &mut self.levels[usize::from(level)].slots[usize::from(slot)]
+    #[expect(clippy::indexing_slicing, reason = "an index is a slot's, or was given out for an entry; neither list shrinks")]
+    fn links(&self, index: u32) -> Links {
+        self.links[index as usize]
+    }
+
+    #[expect(clippy::indexing_slicing, reason = "as above")]
+    fn links_mut(&mut self, index: u32) -> &mut Links {
+        &mut self.links[index as usize]
+    }
+}
+
+/// The entry of a link; none for a slot's own.
+const fn entry_of(index: u32) -> usize {
+    (index as usize).wrapping_sub(LISTS)
+}
+
+impl Level {
+    fn set(&mut self, slot: u32) {
+        if let Some(word) = self.slots.get_mut((slot / 64) as usize) {
+            *word |= 1 << (slot % 64);
+            self.occupied |= 1 << (slot / 64);
+        }
+    }
+
+    fn clear(&mut self, slot: u32) {
+        if let Some(word) = self.slots.get_mut((slot / 64) as usize) {
+            *word &= !(1 << (slot % 64));
+            if *word == 0 {
+                self.occupied &= !(1 << (slot / 64));
+            }
+        }
+    }
+
+    /// The first slot that has a timer and is not before `digit`.
+    fn first_from(&self, digit: u64) -> Option<u32> {
+        let first = digit / 64;
+        let ahead = self.slots.get(first as usize)? & (u64::MAX << (digit % 64));
+        if ahead != 0 {
+            return Some(first as u32 * 64 + ahead.trailing_zeros());
+        }
+        let later = self.occupied & (u8::MAX << 1 << first);
+        let next = self.slots.get(later.trailing_zeros() as usize)?;
+        Some(later.trailing_zeros() * 64 + next.trailing_zeros())
     }
 }
 

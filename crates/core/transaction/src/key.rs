@@ -35,10 +35,22 @@ impl ServerKey {
     fn of_branch(secret: &TagKey, branch: &[u8], via: &Via<'_>, method: Method<'_>) -> Self {
         //= rfc3261#17.2.3
         // The sent-by is part of the match: branches of different clients may be the same, by accident or malice.
-        let mut host: SmallVec<[u8; INLINE_HOST]> = SmallVec::from_slice(via.sent_by.host);
-        host.make_ascii_lowercase();
-        let port = via.sent_by.port.unwrap_or(0).to_le_bytes();
-        Self(secret.table128(&[b"3261", branch, &host, &port, method.as_bytes()]))
+        let host = via.sent_by.host;
+        if host.iter().any(u8::is_ascii_uppercase) {
+            let mut lower: SmallVec<[u8; INLINE_HOST]> = SmallVec::from_slice(host);
+            lower.make_ascii_lowercase();
+            return Self::of_parts(secret, branch, &lower, via.sent_by.port, method);
+        }
+        Self::of_parts(secret, branch, host, via.sent_by.port, method)
+    }
+
+    fn of_parts(secret: &TagKey, branch: &[u8], host: &[u8], port: Option<u16>, method: Method<'_>) -> Self {
+        // A header is shorter than 2^16, so the lengths tell where each part ends.
+        let [method_length, branch_length] =
+            [method.as_bytes().len(), branch.len()].map(|length| u16::try_from(length).unwrap_or(u16::MAX));
+        let port = port.unwrap_or(0);
+        let ends = u64::from(port) << 48 | u64::from(method_length) << 16 | u64::from(branch_length);
+        Self(secret.table128_of(&[branch, host, method.as_bytes()], ends))
     }
 
     /// RFC 2543's fields. The To tag is left out, because an ACK's is the response's and not the INVITE's; see
@@ -51,7 +63,9 @@ impl ServerKey {
         let from_tag = head.first(HeaderName::From).and_then(NameAddr::parse).and_then(|from| from.tag());
         let call_id = head.first(HeaderName::CallId).unwrap_or(&[]);
         let cseq = cseq_digits(head).unwrap_or(&[]);
-        Self(secret.table128(&[b"2543", uri, from_tag.unwrap_or(&[]), call_id, cseq, via.text, method.as_bytes()]))
+        // By a key of its own, for it must not be what a branch could make.
+        let secret = secret.derive("2543");
+        Self(secret.table128(&[uri, from_tag.unwrap_or(&[]), call_id, cseq, via.text, method.as_bytes()]))
     }
 }
 

@@ -8,6 +8,7 @@ use crate::key::ServerKey;
 use crate::layer::{MAX_SERVER, NO_USER, TableFull, Timer, Timers, Transactions, arm, disarm};
 use crate::machine::{Actions, Kind, ServerEvent, ServerState, start_server, step_server};
 use crate::output::{Event, Output};
+use crate::timing::Timing;
 
 /// What becomes of an ACK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -143,23 +144,20 @@ impl Transactions {
     /// non-INVITE request any provisional one but 100, a 100 before the client has reached T2 on an unreliable
     /// transport, and 408, which moreover ends the wait for an answer.
     pub fn respond(&mut self, now: Timestamp, id: ServerId, status: Status, response: Buf) {
-        let Some(event) = self.response_event(now, id, status) else {
+        let Self { timing, servers, pool, .. } = self;
+        let server = servers.get_mut(id.index as usize).filter(|server| server.generation == id.generation);
+        let Some((server, event)) = server.and_then(|server| {
+            let event = server.response_event(timing, now, status)?;
+            Some((server, event))
+        }) else {
             self.refuse(response);
             return;
         };
-        let Some((state, actions)) = self.step_server(id, event) else {
-            self.refuse(response);
-            return;
-        };
-        let Some(server) = self.server_mut(id) else { return };
+        let (state, actions) = server.step(event);
         let flow = server.flow;
         if actions.has(Actions::KEEP) {
-            let spent = core::mem::take(&mut server.kept);
-            self.pool.give(spent);
-            let kept = self.pool.copy_of(&response);
-            if let Some(server) = self.server_mut(id) {
-                server.kept = kept;
-            }
+            let spent = core::mem::replace(&mut server.kept, pool.copy_of(&response));
+            pool.give(spent);
         }
         if actions.has(Actions::SEND) {
             self.push_output(Output::Once { flow, buf: response });
@@ -167,28 +165,6 @@ impl Transactions {
             self.refuse(response);
         }
         self.apply_server(now, id, state, actions);
-    }
-
-    /// What a response is to the machine; `None` for one that must not be sent now.
-    fn response_event(&self, now: Timestamp, id: ServerId, status: Status) -> Option<ServerEvent> {
-        let server = self.server(id)?;
-        match (server.kind, status) {
-            (Kind::NonInvite, Status::TRYING) => {
-                //= rfc4320#4.1
-                // No 100 over an unreliable transport before the client's Timer E is reset to T2.
-                let waited = now.saturating_since(server.opened) >= self.timing.until_t2();
-                (waited || server.flow.transport.is_reliable()).then_some(ServerEvent::Provisional)
-            }
-            //= rfc4320#4.1
-            // No provisional response other than 100 to a non-INVITE request.
-            (Kind::NonInvite, status) if status.is_provisional() => None,
-            //= rfc4320#4.2
-            // No 408 to a non-INVITE request.
-            (Kind::NonInvite, Status::REQUEST_TIMEOUT) => Some(ServerEvent::Suppressed),
-            (_, status) if status.is_provisional() => Some(ServerEvent::Provisional),
-            (_, status) if status.is_success() => Some(ServerEvent::Success),
-            _ => Some(ServerEvent::Failure),
-        }
     }
 
     fn refuse(&mut self, response: Buf) {
@@ -213,8 +189,7 @@ impl Transactions {
     }
 
     fn step_server(&self, id: ServerId, event: ServerEvent) -> Option<(ServerState, Actions)> {
-        let server = self.server(id)?;
-        Some(step_server(server.kind, server.state, event, server.flow.transport.is_reliable()))
+        self.server(id).map(|server| server.step(event))
     }
 
     /// Does what a step asked for, but for sending and keeping the user's response.
@@ -311,6 +286,33 @@ impl Transactions {
             timers = timers.saturating_add(server.timers.armed());
         }
         timers
+    }
+}
+
+impl Server {
+    /// What a response is to the machine; `None` for one that must not be sent now.
+    fn response_event(&self, timing: &Timing, now: Timestamp, status: Status) -> Option<ServerEvent> {
+        match (self.kind, status) {
+            (Kind::NonInvite, Status::TRYING) => {
+                //= rfc4320#4.1
+                // No 100 over an unreliable transport before the client's Timer E is reset to T2.
+                let waited = now.saturating_since(self.opened) >= timing.until_t2();
+                (waited || self.flow.transport.is_reliable()).then_some(ServerEvent::Provisional)
+            }
+            //= rfc4320#4.1
+            // No provisional response other than 100 to a non-INVITE request.
+            (Kind::NonInvite, status) if status.is_provisional() => None,
+            //= rfc4320#4.2
+            // No 408 to a non-INVITE request.
+            (Kind::NonInvite, Status::REQUEST_TIMEOUT) => Some(ServerEvent::Suppressed),
+            (_, status) if status.is_provisional() => Some(ServerEvent::Provisional),
+            (_, status) if status.is_success() => Some(ServerEvent::Success),
+            _ => Some(ServerEvent::Failure),
+        }
+    }
+
+    const fn step(&self, event: ServerEvent) -> (ServerState, Actions) {
+        step_server(self.kind, self.state, event, self.flow.transport.is_reliable())
     }
 }
 
