@@ -113,7 +113,8 @@ impl Proxy {
         let branch = self.context_mut(index).and_then(|context| context.branch_mut(client));
         let Some(rest) = branch.and_then(|branch| branch.rest.take_if(|rest| !rest.challenged)) else { return false };
         let Some(trunk) = rest.target.trunk else { return false };
-        let Rest { current, mut target, breadth, .. } = *rest;
+        let Rest { mut target, breadth, .. } = *rest;
+        let Some(current) = target.places.first() else { return false };
         let mut lines = Vec::new();
         self.again(index, |_, request, _| {
             if !guide.answer_challenge(trunk, message, request, &current.request_uri, &mut lines) {
@@ -123,8 +124,7 @@ impl Proxy {
         if lines.is_empty() {
             return false;
         }
-        target.places.insert(0, current);
-        let retried = self.replace(now, index, client, target, breadth, &lines);
+        let retried = self.replace(now, index, client, &mut target, breadth, &lines);
         self.counters.challenges_answered += u64::from(retried);
         retried
     }
@@ -144,20 +144,21 @@ impl Proxy {
             return false;
         };
         later.redirections = later.redirections.saturating_add(1);
-        let mut found: SmallVec<[Target; 1]> = SmallVec::new();
+        let mut found: Vec<Target> = Vec::new();
         self.again(index, |_, request, forwarding| {
             let source = &forwarding.edits.source;
             for contact in message.head().elements(HeaderName::Contact).take(MAX_BRANCHES) {
                 let Some(contact) = NameAddr::parse(contact) else { continue };
                 let q = contact.params.value("q").and_then(strowger_message::parse_q).unwrap_or(1000);
-                let targets = guide.follow(now, contact.uri, request, source);
-                found.extend(targets.into_iter().map(|target| Target { q, ..target }));
+                let before = found.len();
+                guide.follow(now, contact.uri, request, source, &mut found);
+                found.iter_mut().skip(before).for_each(|target| target.q = q);
             }
         });
         let marks: SmallVec<[u64; 8]> =
             found.iter().map(|target| target.places.first().map_or(0, |place| self.mark_of(place))).collect();
         let Some(later) = self.context_mut(index).and_then(|context| context.later.as_mut()) else { return false };
-        let mut fresh: SmallVec<[Target; 1]> = SmallVec::new();
+        let mut fresh: Vec<Target> = Vec::new();
         for (target, mark) in found.into_iter().zip(marks) {
             if !later.seen.contains(&mark) && later.seen.len() < MAX_ATTEMPTS {
                 later.seen.push(mark);

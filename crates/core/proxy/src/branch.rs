@@ -1,21 +1,21 @@
 //! Our Via branches: they name the shard and the client transaction that a response belongs to, carry a loop hash, and
 //! are authenticated, so that a response without our tag is dropped before anything is looked up.
 //!
-//! `z9hG4bK` and 42 characters of base64url: kind (1 byte), shard (2), place (8), loop hash (8), tag (12).
+//! `z9hG4bK` and 48 [letters]: kind (8 bits), shard (16) and loop hash (40), place (64), seal (64).
 
-use strowger_foundation::{KeyRing, ShardId, Tag, base64url};
+use strowger_foundation::{KeyRing, Seal, ShardId, letters};
 use strowger_message::{HeaderName, MAGIC_COOKIE, Message, Via};
 use strowger_transaction::ClientId;
 
-const PAYLOAD: usize = 19;
-const SIGNED: usize = PAYLOAD + 12;
-const ENCODED: usize = 42;
 /// The length of a branch's text, magic cookie included.
-pub const BRANCH_LEN: usize = 7 + ENCODED;
+pub const BRANCH_LEN: usize = MAGIC_COOKIE.len() + 3 * letters::LEN;
 
 const STATEFUL: u8 = 1;
 const STATELESS: u8 = 2;
 const KEEP_ALIVE: u8 = 3;
+
+/// The bits of a loop hash.
+const LOOP_BITS: u32 = 40;
 
 /// Whom a branch belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -35,7 +35,7 @@ pub struct Branch {
     pub shard: ShardId,
     /// The transaction in it.
     pub owner: Owner,
-    /// What [`loop_hash`] said of the request as it came in.
+    /// What [`loop_hash`] said of the request as it came in: the lower 40 bits count.
     pub loop_hash: u64,
 }
 
@@ -43,56 +43,52 @@ impl Branch {
     /// The branch's text, signed by the current key.
     #[must_use]
     pub fn encode(&self, ring: &KeyRing) -> [u8; BRANCH_LEN] {
-        let payload = self.payload();
-        let mut signed = [0; SIGNED];
-        let (front, tag) = signed.split_at_mut(PAYLOAD);
-        front.copy_from_slice(&payload);
-        tag.copy_from_slice(&ring.current().sign(&[&payload]).0);
+        let words = self.words();
+        let [first, second] = words;
+        let numbers = [first, second, ring.current().seal_words(words).0];
         let mut text = [0; BRANCH_LEN];
-        let (cookie, encoded) = text.split_at_mut(MAGIC_COOKIE.len());
+        let (cookie, parts) = text.split_at_mut(MAGIC_COOKIE.len());
         cookie.copy_from_slice(MAGIC_COOKIE);
-        base64url::encode(&signed, encoded);
+        for (part, number) in parts.as_chunks_mut().0.iter_mut().zip(numbers) {
+            *part = letters::encode(number);
+        }
         text
     }
 
     /// Reads a branch; `None` where it is not ours.
     #[must_use]
     pub fn decode(ring: &KeyRing, text: &[u8]) -> Option<Self> {
-        let encoded = text.strip_prefix(MAGIC_COOKIE)?;
-        if encoded.len() != ENCODED {
+        let ([first, second, seal], []) = text.strip_prefix(MAGIC_COOKIE)?.as_chunks() else { return None };
+        let words = [letters::decode(first)?, letters::decode(second)?];
+        if !ring.are_sealed(words, Seal(letters::decode(seal)?)) {
             return None;
         }
-        let mut signed = [0; SIGNED];
-        base64url::decode(encoded, &mut signed)?;
-        let (payload, tag) = signed.split_first_chunk::<PAYLOAD>()?;
-        let tag = Tag(tag.try_into().ok()?);
-        if !ring.verify(&[payload], &tag) {
-            return None;
-        }
-        let [kind, s0, s1, rest @ ..] = *payload;
-        let (place, loop_hash) = rest.split_first_chunk::<8>()?;
-        let place = u64::from_be_bytes(*place);
+        let [first, place] = words;
+        let [kind, s0, s1, ..] = first.to_be_bytes();
         let owner = match kind {
             STATEFUL => Owner::Client(ClientId::from_parts(high(place), low(place))),
             STATELESS => Owner::Stateless(place),
             KEEP_ALIVE => Owner::KeepAlive(place),
             _ => return None,
         };
-        let loop_hash = u64::from_be_bytes(loop_hash.try_into().ok()?);
-        Some(Self { shard: ShardId(u16::from_be_bytes([s0, s1])), owner, loop_hash })
+        Some(Self { shard: ShardId(u16::from_be_bytes([s0, s1])), owner, loop_hash: cut(first) })
     }
 
-    fn payload(&self) -> [u8; PAYLOAD] {
+    /// What is sealed.
+    fn words(&self) -> [u64; 2] {
         let (kind, place) = match self.owner {
             Owner::Client(id) => (STATEFUL, (u64::from(id.index()) << 32) | u64::from(id.generation())),
             Owner::Stateless(place) => (STATELESS, place),
             Owner::KeepAlive(place) => (KEEP_ALIVE, place),
         };
-        let [s0, s1] = self.shard.0.to_be_bytes();
-        let [p0, p1, p2, p3, p4, p5, p6, p7] = place.to_be_bytes();
-        let [l0, l1, l2, l3, l4, l5, l6, l7] = self.loop_hash.to_be_bytes();
-        [kind, s0, s1, p0, p1, p2, p3, p4, p5, p6, p7, l0, l1, l2, l3, l4, l5, l6, l7]
+        let front = u64::from(kind) << 16 | u64::from(self.shard.0);
+        [front << LOOP_BITS | cut(self.loop_hash), place]
     }
+}
+
+/// As much of a loop hash as a branch has room for.
+const fn cut(hash: u64) -> u64 {
+    hash & ((1 << LOOP_BITS) - 1)
 }
 
 fn high(place: u64) -> u32 {
@@ -114,7 +110,7 @@ pub fn loop_hash(ring: &KeyRing, message: &Message<'_>) -> u64 {
     let (first, second) = (routes.next().unwrap_or(&[]), routes.next().unwrap_or(&[]));
     let tag = message.from().tag().unwrap_or(&[]);
     let number = message.cseq().number.to_be_bytes();
-    ring.current().table64(&[message.request_uri(), first, second, tag, message.call_id(), &number])
+    cut(ring.current().table64(&[message.request_uri(), first, second, tag, message.call_id(), &number]))
 }
 
 /// The owner of a stateless branch: a function of the branch above, or of RFC 2543's fields where that is no branch
@@ -159,12 +155,12 @@ mod tests {
     fn a_branch_comes_home_and_a_forged_one_does_not() {
         let ring = KeyRing::new(TagKey::new([5; 16]));
         for owner in [Owner::Client(ClientId::from_parts(7, 9)), Owner::Stateless(u64::MAX - 3), Owner::KeepAlive(5)] {
-            let branch = Branch { shard: ShardId(513), owner, loop_hash: 0x0123_4567_89ab_cdef };
+            let branch = Branch { shard: ShardId(513), owner, loop_hash: 0x67_89ab_cdef };
             let text = branch.encode(&ring);
             assert_eq!(Branch::decode(&ring, &text), Some(branch));
             for at in 0..text.len() {
                 let mut forged = text;
-                forged[at] = if forged[at] == b'A' { b'B' } else { b'A' };
+                forged[at] = if forged[at] == b'a' { b'b' } else { b'a' };
                 assert_eq!(Branch::decode(&ring, &forged), None, "byte {at}");
             }
             assert_eq!(Branch::decode(&KeyRing::new(TagKey::new([6; 16])), &text), None);

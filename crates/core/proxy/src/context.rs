@@ -8,7 +8,7 @@ use strowger_message::Status;
 use strowger_transaction::{ClientId, ServerId};
 
 use crate::recipe::Recipe;
-use crate::target::{Place, Reach, Target};
+use crate::target::{Reach, Target};
 
 /// How far a branch has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -65,9 +65,7 @@ impl Branch {
 /// What is left of a destination while it is tried at one of its places.
 #[derive(Debug)]
 pub(crate) struct Rest {
-    /// The place that is tried.
-    pub(crate) current: Place,
-    /// The others.
+    /// The destination; the first of its places is the one that is tried.
     pub(crate) target: Target,
     /// A challenge was answered already.
     pub(crate) challenged: bool,

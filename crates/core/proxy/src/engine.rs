@@ -57,9 +57,15 @@ pub trait Guide {
     /// From where a stateless response is sent on: the flow towards the Via below ours.
     fn upstream(&mut self, response: &Message<'_>) -> Option<Flow>;
 
-    /// The destinations that a contact of a redirection of `request`, which came from `source`, stands for.
-    fn follow(&mut self, now: Timestamp, contact: &[u8], request: &Message<'_>, source: &Flow)
-    -> SmallVec<[Target; 1]>;
+    /// Adds to `found` the destinations that a contact of a redirection of `request`, which came from `source`, stands for.
+    fn follow(
+        &mut self,
+        now: Timestamp,
+        contact: &[u8],
+        request: &Message<'_>,
+        source: &Flow,
+        found: &mut Vec<Target>,
+    );
 
     /// Writes the header lines that answer the challenge `response` of a trunk to `request`, whose Request-URI was
     /// `request_uri`; whether there are any.

@@ -29,14 +29,14 @@ pub(crate) struct Asked {
 
 impl Proxy {
     /// Forwards the request of the server transaction `server`: to the targets of the highest q at once, to the others after
-    /// them. Where not one branch can be opened the request is answered 503.
+    /// them. Where not one branch can be opened the request is answered 503. What is left in `targets` is of no use.
     pub fn forward(
         &mut self,
         now: Timestamp,
         server: ServerId,
         message: &Message<'_>,
         forwarding: &Forwarding<'_>,
-        mut targets: SmallVec<[Target; 1]>,
+        targets: &mut Vec<Target>,
     ) {
         let request = self.transactions.pool().copy_of(message.bytes());
         let index = narrow(self.contexts.insert(Context {
@@ -58,12 +58,11 @@ impl Proxy {
         self.unanswered = self.unanswered.saturating_add(1);
         self.avoid_for = forwarding.times.avoid_for;
         targets.truncate(MAX_BRANCHES);
-        let first = widest_first_step(&mut targets);
+        let first = widest_first_step(targets);
         if first < targets.len() || forwarding.times.recurse {
             let seen =
                 targets.iter().filter_map(|target| target.places.first()).map(|place| self.mark_of(place)).collect();
-            let mut waiting: Vec<Target> = targets.drain(first..).collect();
-            waiting.reverse();
+            let waiting: Vec<Target> = targets.drain(first..).rev().collect();
             let later = Later { recipe: Recipe::of(forwarding), targets: waiting, seen, redirections: 0 };
             if let Some(context) = self.context_mut(index) {
                 context.later = Some(Box::new(later));
@@ -85,10 +84,10 @@ impl Proxy {
         index: u32,
         message: &Message<'_>,
         forwarding: &Forwarding<'_>,
-        targets: SmallVec<[Target; 1]>,
+        targets: &mut [Target],
     ) {
         let count = targets.len();
-        for (number, target) in targets.into_iter().enumerate() {
+        for (number, target) in targets.iter_mut().enumerate() {
             let breadth = share(forwarding.max_breadth, count, number);
             self.try_target(now, index, message, forwarding, target, breadth, &[]);
         }
@@ -114,7 +113,7 @@ impl Proxy {
             }
             let before = self.context(index).map_or(0, |context| context.branches.len());
             self.again(index, |proxy, message, forwarding| {
-                proxy.open_step(now, index, message, forwarding, step);
+                proxy.open_step(now, index, message, forwarding, &mut step);
             });
             if self.context(index).is_some_and(|context| context.branches.len() > before && context.is_pending()) {
                 return true;
@@ -125,10 +124,11 @@ impl Proxy {
     /// The next place of a branch's destination; whether there was one, which then takes the branch's place.
     pub(crate) fn try_elsewhere(&mut self, now: Timestamp, index: u32, client: ClientId) -> bool {
         let branch = self.context_mut(index).and_then(|context| context.branch_mut(client));
-        let Some(rest) = branch.and_then(|branch| branch.rest.take_if(|rest| !rest.target.places.is_empty())) else {
+        let Some(mut rest) = branch.and_then(|branch| branch.rest.take_if(|rest| rest.target.places.len() > 1)) else {
             return false;
         };
-        let tried = self.replace(now, index, client, rest.target, rest.breadth, &[]);
+        rest.target.places.remove(0);
+        let tried = self.replace(now, index, client, &mut rest.target, rest.breadth, &[]);
         self.counters.failovers += u64::from(tried);
         tried
     }
@@ -139,7 +139,7 @@ impl Proxy {
         now: Timestamp,
         index: u32,
         client: ClientId,
-        target: Target,
+        target: &mut Target,
         breadth: u32,
         credentials: &[u8],
     ) -> bool {
@@ -179,7 +179,8 @@ impl Proxy {
         let context = self.context(asked.context)?;
         let message = Message::parse(context.request.as_ref()?).ok()?;
         let branch = context.branches.iter().find(|branch| branch.client == asked.client)?;
-        let listener = match branch.rest.as_ref().map(|rest| &rest.current.to) {
+        let place = branch.rest.as_ref().and_then(|rest| rest.target.places.first());
+        let listener = match place.map(|place| &place.to) {
             Some(To::Name { listener, .. }) => *listener,
             _ => context.source.listener,
         };
@@ -219,12 +220,13 @@ impl Proxy {
             self.finish_if_done(now, index);
             return;
         };
-        let Rest { current, mut target, breadth, .. } = *rest;
+        let Rest { mut target, breadth, .. } = *rest;
+        let current = target.places.remove(0);
         let status = flows.as_ref().err().copied().unwrap_or(Status::SERVICE_UNAVAILABLE);
         for flow in flows.into_iter().flatten().rev() {
             target.places.insert(0, Place { to: To::Flow(flow), ..current.clone() });
         }
-        if target.places.is_empty() || !self.replace(now, index, client, target, breadth, &[]) {
+        if target.places.is_empty() || !self.replace(now, index, client, &mut target, breadth, &[]) {
             if let Some(branch) = self.context_mut(index).and_then(|context| context.branch_mut(client)) {
                 branch.progress = Progress::Final(status);
             }
@@ -233,7 +235,7 @@ impl Proxy {
         self.finish_if_done(now, index);
     }
 
-    /// Opens a branch at the first place of `target`; whether that could be done.
+    /// Opens a branch at the first place of `target`, which is taken where it is needed later; whether that could be done.
     #[expect(clippy::too_many_arguments, reason = "all of it is the branch's")]
     fn try_target(
         &mut self,
@@ -241,28 +243,25 @@ impl Proxy {
         index: u32,
         message: &Message<'_>,
         forwarding: &Forwarding<'_>,
-        mut target: Target,
+        target: &mut Target,
         breadth: u32,
         credentials: &[u8],
     ) -> bool {
         let attempts = self.context(index).map_or(0, |context| context.branches.len());
-        if target.places.is_empty() || attempts >= MAX_ATTEMPTS {
-            return false;
-        }
+        let Some(place) = target.places.first().filter(|_| attempts < MAX_ATTEMPTS) else { return false };
         let Ok(client) = self.transactions.reserve_client() else {
             self.counters.table_full += 1;
             return false;
         };
-        let place = target.places.remove(0);
         match place.to {
             To::Flow(flow) => {
-                let sending = Sending { target, place, flow, breadth, credentials };
+                let sending = Sending { target, flow, breadth, credentials };
                 self.send(now, index, client, message, forwarding, sending);
                 true
             }
             To::Name { .. } => {
                 self.remember(index, forwarding);
-                self.ask(index, client, Rest { current: place, target, challenged: false, breadth })
+                self.ask(index, client, Rest { target: core::mem::take(target), challenged: false, breadth })
             }
         }
     }
@@ -274,14 +273,13 @@ impl Proxy {
             self.transactions.release_client(client);
             return false;
         }
-        let To::Name { question, .. } = &rest.current.to else { return false };
-        let question = question.as_ref().clone();
+        let Some(Place { to: To::Name { question, .. }, reach, .. }) = rest.target.places.first() else { return false };
+        let (question, reach) = (question.as_ref().clone(), *reach);
         self.next_question = self.next_question.wrapping_add(1);
         let serial = self.next_question;
         let slot = self.asked.insert(Asked { context: index, client, serial });
         let slot = u64::try_from(slot).unwrap_or(0);
         self.questions.push_back((QueryId(slot << 32 | u64::from(serial)), question));
-        let reach = rest.current.reach;
         let Some(context) = self.context_mut(index) else { return false };
         context.live = context.live.saturating_add(1);
         context.branches.push(Branch {
@@ -306,22 +304,35 @@ impl Proxy {
         forwarding: &Forwarding<'_>,
         sending: Sending<'_>,
     ) {
-        let Sending { mut target, place, flow, breadth, credentials } = sending;
+        let Sending { target, flow, breadth, credentials } = sending;
+        let Some(place) = target.places.first() else { return };
+        let (reach, mut flow) = (place.reach, flow);
         let tag = BranchTag { shard: self.shard, owner: Owner::Client(client), loop_hash: forwarding.loop_hash };
-        let to = Destination { target: &target, place: &place, credentials };
+        let to = Destination { target, place, credentials };
         let mut request = self.write_branch(message, forwarding, &to, flow, tag, Some(breadth));
-        let mut flow = flow;
-        if let Some((stream, fixed)) = self.better_stream(now, request.len(), forwarding, &place, flow) {
+        if let Some((stream, fixed)) = self.better_stream(now, request.len(), forwarding, place, flow) {
             let large = self.write_branch(message, forwarding, &to, stream, tag, Some(breadth));
             self.transactions.pool().give(core::mem::replace(&mut request, large));
             // Where nobody takes the connection the datagram may still arrive.
-            let datagram = Place { to: To::Flow(flow), reach: fixed, ..place.clone() };
-            target.places.insert(0, datagram);
+            let by_stream = Place { to: To::Flow(stream), ..place.clone() };
+            if let Some(datagram) = target.places.first_mut() {
+                datagram.reach = fixed;
+            }
+            target.places.insert(0, by_stream);
             flow = stream;
         }
         let is_invite = message.method() == Method::Invite;
-        let has_others = !target.places.is_empty();
-        let more_steps = self.context(index).and_then(|c| c.later.as_ref()).is_some_and(|l| !l.targets.is_empty());
+        let has_others = target.places.len() > 1;
+        let is_kept = has_others || target.trunk.is_some();
+        if is_kept {
+            self.remember(index, forwarding);
+        }
+        let rest = is_kept.then(|| {
+            let challenged = !credentials.is_empty();
+            Box::new(Rest { target: core::mem::take(target), challenged, breadth })
+        });
+        let Some(context) = self.contexts.get_mut(index as usize) else { return };
+        let more_steps = context.later.as_ref().is_some_and(|later| !later.targets.is_empty());
         let times = forwarding.times;
         let wait = match (has_others, is_invite) {
             (true, _) => Some((times.failover_timeout, Wait::Life)),
@@ -330,19 +341,10 @@ impl Proxy {
             (false, false) => None,
         };
         let timer = wait.map(|(after, wait)| (self.timers.insert(now + after, (index, client)), wait));
-        if has_others || target.trunk.is_some() {
-            self.remember(index, forwarding);
-        }
-        let reach = place.reach;
-        let challenged = !credentials.is_empty();
-        let rest = (has_others || target.trunk.is_some())
-            .then(|| Box::new(Rest { current: Place { to: To::Flow(flow), ..place }, target, challenged, breadth }));
-        if let Some(context) = self.context_mut(index) {
-            context.live = context.live.saturating_add(1);
-            let (progress, flow) = (Progress::Pending, Some(flow));
-            let (rang_out, cancel_wanted) = (false, false);
-            context.branches.push(Branch { client, progress, timer, rang_out, cancel_wanted, flow, reach, rest });
-        }
+        context.live = context.live.saturating_add(1);
+        let (progress, rang_out, cancel_wanted) = (Progress::Pending, false, false);
+        let branch = Branch { client, progress, timer, rang_out, cancel_wanted, flow: Some(flow), reach, rest };
+        context.branches.push(branch);
         let kind = if is_invite { Kind::Invite } else { Kind::NonInvite };
         self.transactions.start_client(now, client, kind, flow, request, index);
     }
@@ -407,7 +409,7 @@ impl Proxy {
         else {
             return request;
         };
-        let recorded = forwarding.edits.record_route && establishes_dialog(message);
+        let recorded = forwarding.edits.record_route && forward::begins_dialog(message);
         let record_route = recorded.then(|| {
             let callee = to.place.reach.is_flow().then_some(flow);
             let outsides = Outsides { caller: forwarding.caller, callee, trunk: to.target.trunk };
@@ -446,7 +448,8 @@ impl Proxy {
         let Some(recipe) = context.later.as_ref().map(|later| later.recipe.clone()) else { return };
         let Some(request) = context.request.take() else { return };
         if let Ok(message) = Message::parse(&request) {
-            let forwarding = recipe.forwarding(&message);
+            let routes = recipe.routes(&message);
+            let forwarding = recipe.forwarding(&routes);
             act(self, &message, &forwarding);
         }
         match self.context_mut(index).filter(|context| !context.answered) {
@@ -469,8 +472,7 @@ impl Proxy {
 
 /// What is sent, and what is left when it fails.
 struct Sending<'a> {
-    target: Target,
-    place: Place,
+    target: &'a mut Target,
     flow: Flow,
     breadth: u32,
     credentials: &'a [u8],
@@ -492,12 +494,6 @@ pub(crate) fn widest_first_step(targets: &mut [Target]) -> usize {
     targets.iter().take_while(|target| target.q == best).count()
 }
 
-/// Whether the request begins a dialog that is to stay on our path.
-fn establishes_dialog(message: &Message<'_>) -> bool {
-    let begins = matches!(message.method(), Method::Invite | Method::Subscribe | Method::Refer);
-    begins && message.to().tag().is_none()
-}
-
 //= rfc5393#5.3.3
 /// The part of the breadth that one of `count` branches gets; all parts together are the whole.
 fn share(breadth: u32, count: usize, number: usize) -> u32 {
@@ -511,7 +507,7 @@ fn narrow(index: usize) -> u32 {
 }
 
 /// Adds destinations to those that are tried later, each after those of its q that are there.
-pub(crate) fn enqueue(waiting: &mut Vec<Target>, targets: SmallVec<[Target; 1]>) {
+pub(crate) fn enqueue(waiting: &mut Vec<Target>, targets: Vec<Target>) {
     for target in targets.into_iter().take(MAX_BRANCHES.saturating_sub(waiting.len())) {
         let at = waiting.partition_point(|other| other.q < target.q);
         waiting.insert(at, target);

@@ -3,7 +3,7 @@
 use core::ops::Range;
 
 use strowger_foundation::Flow;
-use strowger_message::{AuthParams, Decimal, Field, Head, HeaderName, Message, Rewrite, split_list, trim, unquote};
+use strowger_message::{AuthParams, Decimal, Field, Head, HeaderName, Message, Method, Rewrite, split_list, trim, unquote};
 
 use crate::listener::Listener;
 use crate::local;
@@ -14,12 +14,12 @@ use crate::routing::RouteSet;
 const DEFAULT_MAX_FORWARDS: u8 = 70;
 
 /// What all branches of a request share.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Edits<'a> {
     /// Where the request came from.
     pub source: Flow,
     /// Its Routes.
-    pub routes: RouteSet<'a>,
+    pub routes: &'a RouteSet<'a>,
     /// The next hop is a strict router, for which the Request-URI makes room.
     pub strict: bool,
     /// Whether dialogs stay on our path.
@@ -51,6 +51,13 @@ pub struct Hop<'a> {
     pub changes: Option<&'a Changes>,
     /// Credentials of our own: whole lines.
     pub credentials: &'a [u8],
+}
+
+/// Whether the request begins a dialog, which may be asked to stay on our path.
+#[must_use]
+pub fn begins_dialog(message: &Message<'_>) -> bool {
+    let begins = matches!(message.method(), Method::Invite | Method::Subscribe | Method::Refer);
+    begins && message.to().tag().is_none()
 }
 
 /// Writes the request as it leaves on one branch.
@@ -158,8 +165,8 @@ struct RouteEdit {
 
 impl RouteEdit {
     fn new(edits: &Edits<'_>) -> Self {
-        let Edits { ref routes, strict, .. } = *edits;
-        let end = routes.ours.saturating_add(routes.remaining.len());
+        let Edits { routes, strict, .. } = *edits;
+        let end = routes.ours.saturating_add(routes.remaining);
         let kept = routes.ours.saturating_add(usize::from(strict))..end;
         Self { kept, index: 0, total: end.saturating_add(usize::from(routes.from_last)), strict }
     }

@@ -11,13 +11,13 @@ use crate::policy::Policy;
 use crate::routing::RouteSet;
 
 /// What all branches of a request share.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct Forwarding<'a> {
     /// The edits.
     pub edits: Edits<'a>,
-    /// The flow by which the caller is reached, where its Contact does not say enough.
+    /// The flow by which the caller of a dialog that begins is reached, where its Contact does not say enough.
     pub caller: Option<Flow>,
-    /// Whether the caller said that it supports outbound (RFC 5626), for the Path that it is given.
+    /// Whether who registers said that it supports outbound (RFC 5626), for the Path that it is given.
     pub outbound: bool,
     /// The loop hash of the request as it came in.
     pub loop_hash: u64,
@@ -96,12 +96,17 @@ impl Recipe {
         }
     }
 
-    /// The forwarding of `message`, which is the same request.
-    pub(crate) fn forwarding<'a>(&'a self, message: &Message<'a>) -> Forwarding<'a> {
+    /// The Routes of `message`, which is the same request.
+    pub(crate) fn routes<'a>(&self, message: &Message<'a>) -> RouteSet<'a> {
+        RouteSet::again(message, self.ours, self.from_last)
+    }
+
+    /// The forwarding of the request whose Routes are `routes`.
+    pub(crate) fn forwarding<'a>(&'a self, routes: &'a RouteSet<'a>) -> Forwarding<'a> {
         Forwarding {
             edits: Edits {
                 source: self.source,
-                routes: RouteSet::again(message, self.ours, self.from_last),
+                routes,
                 strict: self.strict,
                 record_route: self.record_route,
                 strip_identity: self.strip_identity,

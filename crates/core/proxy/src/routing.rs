@@ -1,11 +1,11 @@
 //! Route pre-processing and the next hop (RFC 3261 §16.4, §16.6 steps 6 and 7, §16.12).
 
 use smallvec::SmallVec;
-use strowger_foundation::{Flow, KeyRing, Tag};
-use strowger_message::{HeaderName, Message, NameAddr, SipUri, Uri, split_list};
+use strowger_foundation::{Flow, KeyRing, ListenerId, Seal, letters};
+use strowger_message::{HeaderName, Message, NameAddr, SipUri, Uri};
 
 use crate::flow_token;
-use crate::listener::{Listener, transport_param};
+use crate::listener::{Listener, Listeners, transport_param};
 
 /// The URI parameter of our Record-Route that proves the dialog to be one that came through here.
 const DIALOG_PARAM: &str = "dlg";
@@ -16,7 +16,7 @@ const CALLEE_PARAM: &str = "callee";
 const TRUNK_PARAM: &str = "trunk";
 
 /// How a request is routed once our own Routes are off.
-#[derive(Clone, Debug)]
+#[derive(Clone, Copy, Debug)]
 pub struct RouteSet<'a> {
     /// The Request-URI that counts: the request's own, or the one that a strict router put at the end of its Routes.
     pub request_uri: &'a [u8],
@@ -24,16 +24,18 @@ pub struct RouteSet<'a> {
     pub from_last: bool,
     /// Leading Routes that name us, and go.
     pub ours: usize,
-    /// The Routes that remain, as URIs.
-    pub remaining: SmallVec<[&'a [u8]; 4]>,
+    /// The first Route that remains, as its URI.
+    pub next: Option<&'a [u8]>,
+    /// How many Routes remain.
+    pub remaining: usize,
     /// Whether a Route of ours proved that the dialog was set up through here.
     pub proven: bool,
     /// The flow on which the other side of a proven dialog is reached, where its Contact does not say enough.
     pub outside: Option<Flow>,
     /// The flow of a token of ours: a Path or a Service-Route led the request here (RFC 5626 §5.3).
     pub token: Option<Flow>,
-    /// The last of our own Routes: the side of ours on which the request leaves (RFC 5658 §5).
-    pub exit: Option<SipUri<'a>>,
+    /// The listener that the last of our own Routes names: the side of ours on which the request leaves (RFC 5658 §5).
+    pub exit: Option<ListenerId>,
     /// The trunk that the dialog goes through, as its id.
     pub trunk: Option<u32>,
 }
@@ -49,58 +51,109 @@ pub struct Outsides {
     pub trunk: Option<u32>,
 }
 
+/// What a Route of ours says of the dialog that it was written for; empty where it does not say it.
+#[derive(Clone, Copy, Default)]
+struct Proof<'a> {
+    dialog: &'a [u8],
+    caller: &'a [u8],
+    callee: &'a [u8],
+    trunk: &'a [u8],
+}
+
+impl<'a> Proof<'a> {
+    fn of(uri: &SipUri<'a>) -> Self {
+        let [dialog, caller, callee, trunk] =
+            uri.params.values([DIALOG_PARAM, CALLER_PARAM, CALLEE_PARAM, TRUNK_PARAM]).map(Option::unwrap_or_default);
+        Self { dialog, caller, callee, trunk }
+    }
+}
+
 impl<'a> RouteSet<'a> {
-    /// Reads the Routes; `is_us` says whether a URI's host and port are a listener of ours. `None` where a Route breaks
-    /// its grammar.
+    /// Reads the Routes. `own` says of a URI whose host and port name us, and which listener of ours it names, where it names
+    /// one. `None` where a Route breaks its grammar.
     #[must_use]
-    pub fn read(ring: &KeyRing, message: &Message<'a>, is_us: impl Fn(&SipUri<'_>) -> bool) -> Option<Self> {
-        let mut routes: SmallVec<[&'a [u8]; 4]> = SmallVec::new();
-        for value in message.head().all(HeaderName::Route) {
-            for element in split_list(value) {
-                routes.push(NameAddr::parse(element)?.uri);
+    pub fn read(
+        ring: &KeyRing,
+        listeners: &Listeners,
+        message: &Message<'a>,
+        own: impl Fn(&SipUri<'_>) -> Option<Option<ListenerId>>,
+    ) -> Option<Self> {
+        let mut set = Self::empty(message.request_uri());
+        let mut routes = message.head().elements(HeaderName::Route);
+        let Some(mut route) = routes.next() else { return Some(set) };
+        //= rfc3261#16.4
+        // A strict router has put our Record-Route into the Request-URI: the real target is the last Route.
+        if let Some(Uri::Sip(uri)) = message.uri()
+            && uri.user.is_none()
+            && uri.params.contains("lr")
+            && own(uri).is_some()
+        {
+            set.take_proof(ring, message, &Proof::of(uri));
+            set.from_last = true;
+        }
+        loop {
+            let uri = NameAddr::parse(route)?.uri;
+            let following = routes.next();
+            if following.is_none() && set.from_last {
+                set.request_uri = uri;
+            } else if set.next.is_some() || !set.take_own(ring, listeners, message, uri, &own) {
+                set.next = set.next.or(Some(uri));
+                set.remaining = set.remaining.saturating_add(1);
+            }
+            match following {
+                Some(following) => route = following,
+                None => return Some(set),
             }
         }
-        let mut set = Self {
-            request_uri: message.request_uri(),
+    }
+
+    const fn empty(request_uri: &'a [u8]) -> Self {
+        Self {
+            request_uri,
             from_last: false,
             ours: 0,
-            remaining: routes,
+            next: None,
+            remaining: 0,
             proven: false,
             outside: None,
             token: None,
             exit: None,
             trunk: None,
-        };
-        //= rfc3261#16.4
-        // A strict router has put our Record-Route into the Request-URI: the real target is the last Route.
-        if let Some(Uri::Sip(uri)) = message.uri()
-            && is_own_route(uri, &is_us)
-            && let Some(last) = set.remaining.pop()
-        {
-            set.take_proof(ring, message, uri);
-            set.request_uri = last;
-            set.from_last = true;
         }
-        while let Some(Uri::Sip(uri)) = set.remaining.get(set.ours).and_then(|route| Uri::parse(route))
-            && is_us(&uri)
-        {
-            set.take_proof(ring, message, &uri);
-            set.token = uri.user.and_then(|user| flow_token::verify(ring, user)).or(set.token);
-            set.exit = Some(uri);
-            set.ours = set.ours.saturating_add(1);
-        }
-        set.remaining.drain(..set.ours);
-        Some(set)
     }
 
-    /// Looks whether `uri`, a Route of ours, was written for the dialog that the request belongs to. Who was once called
-    /// knows the Route of that call: it must open no other, so a request that begins one is never proven.
-    fn take_proof(&mut self, ring: &KeyRing, message: &Message<'_>, uri: &SipUri<'_>) {
+    /// Takes the Route `uri` off, where it is one of ours.
+    fn take_own(
+        &mut self,
+        ring: &KeyRing,
+        listeners: &Listeners,
+        message: &Message<'_>,
+        uri: &[u8],
+        own: &impl Fn(&SipUri<'_>) -> Option<Option<ListenerId>>,
+    ) -> bool {
+        if let Some((listener, dialog)) = as_recorded(listeners, uri) {
+            self.take_proof(ring, message, &Proof { dialog, ..Proof::default() });
+            self.exit = Some(listener);
+        } else if let Some(Uri::Sip(uri)) = Uri::parse(uri)
+            && let Some(listener) = own(&uri)
+        {
+            self.take_proof(ring, message, &Proof::of(&uri));
+            self.token = uri.user.and_then(|user| flow_token::verify(ring, user)).or(self.token);
+            self.exit = listener;
+        } else {
+            return false;
+        }
+        self.ours = self.ours.saturating_add(1);
+        true
+    }
+
+    /// Looks whether a Route of ours was written for the dialog that the request belongs to. Who was once called knows the
+    /// Route of that call: it must open no other, so a request that begins one is never proven.
+    fn take_proof(&mut self, ring: &KeyRing, message: &Message<'_>, proof: &Proof<'_>) {
         let Some(to) = message.to().tag() else { return };
-        let [dialog, caller, callee, trunk] =
-            uri.params.values([DIALOG_PARAM, CALLER_PARAM, CALLEE_PARAM, TRUNK_PARAM]).map(Option::unwrap_or_default);
-        let Some(tag) = Tag::from_text(dialog) else { return };
-        let begun_by = |who: &[u8]| ring.verify(&[b"dialog", message.call_id(), who, caller, callee, trunk], &tag);
+        let Proof { dialog, caller, callee, trunk } = *proof;
+        let Some(seal) = Seal::from_text(dialog) else { return };
+        let begun_by = |who: &[u8]| ring.is_sealed(&[b"dialog", message.call_id(), who, caller, callee, trunk], seal);
         let (outside, towards_callee) = if begun_by(message.from().tag().unwrap_or(&[])) {
             (callee, true)
         } else if begun_by(to) {
@@ -109,7 +162,9 @@ impl<'a> RouteSet<'a> {
             return;
         };
         self.proven = true;
-        self.outside = flow_token::decode(outside).or(self.outside);
+        if !outside.is_empty() {
+            self.outside = flow_token::decode(outside).or(self.outside);
+        }
         let trunk = core::str::from_utf8(trunk).ok().and_then(|text| text.parse().ok());
         self.trunk = trunk.filter(|_| towards_callee).or(self.trunk);
     }
@@ -117,39 +172,44 @@ impl<'a> RouteSet<'a> {
     /// The same Routes once more, of a request that was read before.
     #[must_use]
     pub(crate) fn again(message: &Message<'a>, ours: usize, from_last: bool) -> Self {
+        let mut set = Self { ours, from_last, ..Self::empty(message.request_uri()) };
         let routes = message.head().elements(HeaderName::Route).filter_map(NameAddr::parse);
-        let mut remaining: SmallVec<[&'a [u8]; 4]> = routes.map(|route| route.uri).collect();
-        let last = if from_last { remaining.pop() } else { None };
-        remaining.drain(..ours.min(remaining.len()));
-        Self {
-            request_uri: last.unwrap_or(message.request_uri()),
-            from_last,
-            ours,
-            remaining,
-            proven: false,
-            outside: None,
-            token: None,
-            exit: None,
-            trunk: None,
+        for (at, route) in routes.enumerate() {
+            set.remaining = at.saturating_add(1).saturating_sub(ours);
+            if at == ours {
+                set.next = Some(route.uri);
+            }
+            if from_last {
+                set.request_uri = route.uri;
+            }
         }
+        set.remaining = set.remaining.saturating_sub(usize::from(from_last));
+        set.next = set.next.filter(|_| set.remaining > 0);
+        set
     }
 
     /// The URI that decides where the request goes next: the first remaining Route, else the Request-URI.
     #[must_use]
     pub fn next_hop(&self) -> &'a [u8] {
-        self.remaining.first().copied().unwrap_or(self.request_uri)
+        self.next.unwrap_or(self.request_uri)
     }
 
     /// Whether the next hop is a strict router: a Route without `lr`.
     #[must_use]
     pub fn is_strict(&self) -> bool {
-        let next = self.remaining.first().and_then(|route| Uri::parse(route));
+        let next = self.next.and_then(Uri::parse);
         next.is_some_and(|uri| uri.sip().is_none_or(|uri| !uri.params.contains("lr")))
     }
 }
 
-fn is_own_route(uri: &SipUri<'_>, is_us: &impl Fn(&SipUri<'_>) -> bool) -> bool {
-    uri.user.is_none() && uri.params.contains("lr") && is_us(uri)
+/// The listener and the seal of a URI that stands as [`record_route`] wrote it for two ends that need no flow: so is nearly
+/// every Route, and it need not be read as what it might be.
+fn as_recorded<'a>(listeners: &Listeners, uri: &'a [u8]) -> Option<(ListenerId, &'a [u8])> {
+    let (front, dialog) = uri.split_last_chunk::<{ letters::LEN }>()?;
+    letters::decode(dialog)?;
+    let front = front.strip_suffix(b";dlg=")?;
+    let at = listeners.iter().position(|own| own.route.strip_prefix(b"<") == Some(front))?;
+    Some((ListenerId(u16::try_from(at).ok()?), dialog))
 }
 
 /// A Record-Route value.
@@ -173,7 +233,7 @@ pub fn record_route(
     let (caller, callee) = (text(outsides.caller), text(outsides.callee));
     let trunk = outsides.trunk.map(|trunk| trunk.to_string().into_bytes()).unwrap_or_default();
     let begun_by = message.from().tag().unwrap_or(&[]);
-    let tag = ring.current().sign(&[b"dialog", message.call_id(), begun_by, &caller, &callee, &trunk]).to_text();
+    let seal = ring.current().seal(&[b"dialog", message.call_id(), begun_by, &caller, &callee, &trunk]).to_text();
     let mut value = RecordRoute::new();
     //= rfc5658#5
     if entry.sent_by != exit.sent_by || entry.transport != exit.transport {
@@ -182,7 +242,7 @@ pub fn record_route(
     }
     value.extend_from_slice(&entry.route);
     for (name, text) in
-        [(DIALOG_PARAM, &tag[..]), (CALLER_PARAM, &caller), (CALLEE_PARAM, &callee), (TRUNK_PARAM, &trunk)]
+        [(DIALOG_PARAM, &seal[..]), (CALLER_PARAM, &caller), (CALLEE_PARAM, &callee), (TRUNK_PARAM, &trunk)]
     {
         if !text.is_empty() {
             for part in [b";", name.as_bytes(), b"=", text] {

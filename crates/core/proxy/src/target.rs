@@ -11,7 +11,7 @@ use crate::policy::Changes;
 
 /// One destination of a request, which becomes one branch at a time: it is tried at its places, one after the other, until
 /// one answers.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub struct Target {
     /// Where, in the order in which it is tried; at least one.
     pub places: SmallVec<[Place; 1]>,
@@ -91,6 +91,13 @@ impl Reach {
             Self::Flow { lost } => lost,
             _ => Status::SERVICE_UNAVAILABLE,
         }
+    }
+}
+
+impl Default for Target {
+    /// One of the highest preference that is nowhere yet.
+    fn default() -> Self {
+        Self { places: SmallVec::new(), q: 1000, changes: None, trunk: None }
     }
 }
 

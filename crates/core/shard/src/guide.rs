@@ -5,7 +5,6 @@ use core::cell::Cell;
 use core::net::SocketAddr;
 use std::collections::VecDeque;
 
-use smallvec::SmallVec;
 use strowger_foundation::{Flow, KeyRing, TagKey, Timestamp};
 use strowger_locate::{Names, Outages, QueryId, Question as Name};
 use strowger_message::{Message, Uri};
@@ -48,11 +47,12 @@ impl Guide for ShardGuide<'_> {
         contact: &[u8],
         request: &Message<'_>,
         source: &Flow,
-    ) -> SmallVec<[Target; 1]> {
-        let Some(uri) = Uri::parse(contact) else { return SmallVec::new() };
+        found: &mut Vec<Target>,
+    ) {
+        let Some(uri) = Uri::parse(contact) else { return };
         // Headers of a contact must not become headers of a request, nor part of its Request-URI.
         let request_uri = uri.sip().map_or(contact, |sip| sip.without_headers());
-        let Some(uri) = Uri::parse(request_uri) else { return SmallVec::new() };
+        let Some(uri) = Uri::parse(request_uri) else { return };
         let refresh = Cell::new(None);
         let question = Question {
             now,
@@ -75,11 +75,10 @@ impl Guide for ShardGuide<'_> {
             choice: Choice::OfCall(&self.tag_key, request.call_id()),
             refresh: &refresh,
         };
-        let targets = question.follow(&uri);
+        question.follow(&uri, found);
         if let Some(name) = refresh.take() {
             self.questions.push_back((FOR_NOBODY, *name));
         }
-        targets
     }
 
     fn answer_challenge(

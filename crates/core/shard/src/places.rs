@@ -43,22 +43,23 @@ impl Choice<'_> {
     }
 }
 
-/// Where a Request-URI is sent to; none where no listener reaches it.
+/// Where a Request-URI is sent to; nothing is added where no listener reaches it.
 pub(crate) type Found = SmallVec<[Place; 1]>;
 
 impl Places<'_> {
-    /// Where `uri` says, for a request whose Request-URI is `request_uri`.
-    pub(crate) fn of_uri(&self, uri: &SipUri<'_>, request_uri: SmallVec<[u8; 64]>) -> Result<Found, Status> {
+    /// Adds to `found` where `uri` says, for a request whose Request-URI is `request_uri`.
+    pub(crate) fn of_uri(&self, uri: &SipUri<'_>, request_uri: &[u8], found: &mut Found) -> Result<(), Status> {
         let named = transport_of(uri).ok_or(Status::BAD_GATEWAY)?;
         let transport = named.unwrap_or(Transport::Udp);
         if let Some(address) = literal_address(uri, transport) {
             let reach = if named.is_some() { Reach::Fixed } else { Reach::Address };
-            let flow = self.flow_to(Hop { transport, address });
-            let place = |flow| Place { request_uri, to: To::Flow(flow), path: None, reach };
-            return Ok(flow.map_or_else(Found::new, |flow| Found::from_buf([place(flow)])));
+            if let Some(flow) = self.flow_to(Hop { transport, address }) {
+                found.push(place(request_uri, To::Flow(flow), reach));
+            }
+            return Ok(());
         }
         let question = question_of(uri).ok_or(Status::BAD_GATEWAY)?;
-        self.of_name(&question, &request_uri)
+        self.of_name(&question, request_uri, found)
     }
 
     /// Whether `uri` names a host of the trunk: one that it sends from, or one where a route to it leads.
@@ -98,15 +99,14 @@ impl Places<'_> {
         answer.is_ok_and(|located| has_ip(&located))
     }
 
-    /// Where a registered contact is.
-    pub(crate) fn of_binding(&self, binding: &strowger_registrar::Target) -> Option<Found> {
+    /// Adds to `found` where a registered contact is; `None` where it can be reached nowhere.
+    pub(crate) fn of_binding(&self, binding: &strowger_registrar::Target, found: &mut Found) -> Option<()> {
         let uri = Uri::parse(&binding.uri);
         let sip = uri.as_ref().and_then(Uri::sip);
         // Headers of a contact must not become headers of a request, nor part of its Request-URI.
-        let request_uri: SmallVec<[u8; 64]> =
-            SmallVec::from_slice(sip.map_or(&binding.uri[..], |uri| uri.without_headers()));
+        let request_uri = sip.map_or(&binding.uri[..], |uri| uri.without_headers());
         if !binding.path.is_empty() {
-            return self.of_path(&binding.path, request_uri);
+            return self.of_path(&binding.path, request_uri, found);
         }
         let from = Self { exit: binding.flow.listener, ..*self };
         let by_flow = Reach::Flow { lost: Status::TEMPORARILY_UNAVAILABLE };
@@ -117,26 +117,29 @@ impl Places<'_> {
         if binding.translated || (binding.flow.connection.is_some() && same_transport()) {
             let known = self.snapshot.listeners.get(binding.flow.listener);
             known.filter(|own| own.transport == binding.flow.transport && is_one_host(binding.flow.peer.ip()))?;
-            let place = Place { request_uri, to: To::Flow(binding.flow), path: None, reach: by_flow };
-            return Some(Found::from_buf([place]));
+            found.push(place(request_uri, To::Flow(binding.flow), by_flow));
+            return Some(());
         }
-        let places = from.of_uri(sip?, request_uri).ok()?;
-        (!places.is_empty()).then_some(places)
+        let before = found.len();
+        from.of_uri(sip?, request_uri, found).ok()?;
+        (found.len() > before).then_some(())
     }
 
     //= rfc3327#5.4
     /// Where the first URI of a Path leads, with the Path as Routes; one that is our own comes off, and leads over the flow
     /// of its token.
-    fn of_path(&self, path: &[u8], request_uri: SmallVec<[u8; 64]>) -> Option<Found> {
+    fn of_path(&self, path: &[u8], request_uri: &[u8], found: &mut Found) -> Option<()> {
         let mut path = path;
         loop {
             let first = split_list(path).next()?;
             let parsed = NameAddr::parse(first)?.parse_uri()?;
             let uri = parsed.sip()?;
             if !self.snapshot.is_own_hop(uri) {
-                let found = self.of_uri(uri, request_uri).ok().filter(|found| !found.is_empty())?;
-                let with_path = |place| Place { path: Some(path.into()), ..place };
-                return Some(found.into_iter().map(with_path).collect());
+                let before = found.len();
+                self.of_uri(uri, request_uri, found).ok()?;
+                let new = found.get_mut(before..).filter(|new| !new.is_empty())?;
+                new.iter_mut().for_each(|place| place.path = Some(path.into()));
+                return Some(());
             }
             let at = first.as_ptr().addr().wrapping_sub(path.as_ptr().addr()).saturating_add(first.len());
             let rest = path.get(at..).unwrap_or(&[]).trim_ascii_start();
@@ -144,23 +147,28 @@ impl Places<'_> {
             if let Some(flow) = token_of(self.ring, uri) {
                 let path = (!rest.is_empty()).then(|| rest.into());
                 let reach = Reach::Flow { lost: Status::TEMPORARILY_UNAVAILABLE };
-                return Some(Found::from_buf([Place { request_uri, to: To::Flow(flow), path, reach }]));
+                found.push(Place { path, ..place(request_uri, To::Flow(flow), reach) });
+                return Some(());
             }
             path = rest;
         }
     }
 
-    /// Where a route leads: all its targets, in the order in which they are tried.
-    pub(crate) fn of_route(&self, route: &Route, request_uri: &[u8]) -> Result<Target, Status> {
+    /// Adds to `found` the destination where a route leads: all its targets, in the order in which they are tried.
+    pub(crate) fn of_route(&self, route: &Route, request_uri: &[u8], found: &mut Vec<Target>) -> Result<(), Status> {
         let Action::Proxy { targets, stateless, trunk } = &route.action else { return Err(Status::BAD_GATEWAY) };
-        let mut places = Found::new();
+        let mut result = Target { changes: route.changes.clone(), trunk: *trunk, ..Target::default() };
+        let places = &mut result.places;
         let mut failure = Status::BAD_GATEWAY;
-        for target in route::in_turn(targets, self.choice.number()) {
-            let request_uri = route.request_uri(request_uri, target, trunk.is_some());
-            match self.of_target(target, &request_uri) {
-                Ok(found) => places.extend(found),
-                Err(status) => failure = status,
+        let mut try_one = |target: &RouteTarget| {
+            let uri = route.request_uri(request_uri, target, trunk.is_some());
+            if let Err(status) = self.of_target(target, uri.as_deref().unwrap_or(request_uri), places) {
+                failure = status;
             }
+        };
+        match &targets[..] {
+            [only] => try_one(only),
+            several => route::in_turn(several, self.choice.number()).into_iter().for_each(try_one),
         }
         if places.is_empty() {
             return Err(failure);
@@ -171,24 +179,26 @@ impl Places<'_> {
         if places.len() > 1 && *stateless != Stateless::Always {
             places.sort_by_key(|place| self.is_out(place));
         }
-        Ok(Target { places, q: 1000, changes: route.changes.clone(), trunk: *trunk })
+        found.push(result);
+        Ok(())
     }
 
-    fn of_target(&self, target: &RouteTarget, request_uri: &SmallVec<[u8; 64]>) -> Result<Found, Status> {
+    fn of_target(&self, target: &RouteTarget, request_uri: &[u8], found: &mut Found) -> Result<(), Status> {
         match &target.place {
             route::Place::At { address, transport } => {
                 let reach = if transport.is_some() { Reach::SharedFixed } else { Reach::Shared };
                 let hop = Hop { transport: transport.unwrap_or(Transport::Udp), address: *address };
-                let place = |flow| Place { request_uri: request_uri.clone(), to: To::Flow(flow), path: None, reach };
-                Ok(self.flow_to(hop).map(place).into_iter().collect())
+                if let Some(flow) = self.flow_to(hop) {
+                    found.push(place(request_uri, To::Flow(flow), reach));
+                }
+                Ok(())
             }
-            route::Place::Named(question) => self.of_name(question, request_uri),
+            route::Place::Named(question) => self.of_name(question, request_uri, found),
         }
     }
 
-    fn of_name(&self, question: &Question, request_uri: &SmallVec<[u8; 64]>) -> Result<Found, Status> {
+    fn of_name(&self, question: &Question, request_uri: &[u8], found: &mut Found) -> Result<(), Status> {
         let reach = if question.transport.is_some() { Reach::SharedFixed } else { Reach::Shared };
-        let place = |to| Place { request_uri: request_uri.clone(), to, path: None, reach };
         let answer = match self.names.lookup(self.now, question) {
             Lookup::Known(answer) => answer,
             Lookup::Stale(answer) => {
@@ -197,11 +207,13 @@ impl Places<'_> {
             }
             Lookup::Unknown => {
                 let to = To::Name { question: Box::new(question.clone()), listener: self.exit };
-                return Ok(Found::from_buf([place(to)]));
+                found.push(place(request_uri, to, reach));
+                return Ok(());
             }
         };
         let flows = self.flows_of(&answer)?;
-        Ok(flows.into_iter().map(|flow| place(To::Flow(flow))).collect())
+        found.extend(flows.into_iter().map(|flow| place(request_uri, To::Flow(flow), reach)));
+        Ok(())
     }
 
     /// The flows to what a name stands for, in the order in which they are tried; what the caller is told where there is
@@ -237,6 +249,10 @@ impl Places<'_> {
         let listener = self.snapshot.listeners.towards(hop.transport, hop.address, self.exit)?;
         Some(Flow::new(listener, hop.transport, hop.address))
     }
+}
+
+fn place(request_uri: &[u8], to: To, reach: Reach) -> Place {
+    Place { request_uri: SmallVec::from_slice(request_uri), to, path: None, reach }
 }
 
 /// The host that a URI is reached by; `maddr` goes before the host (RFC 3261 §19.1.1).

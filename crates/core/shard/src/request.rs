@@ -8,7 +8,7 @@ use strowger_auth::{Algorithm, Ha1, Verdict};
 use strowger_foundation::{Flow, Timestamp};
 use strowger_message::{Aor, HeaderName, Message, Method, NameAddr, SipUri, Status, Uri, parse_decimal};
 use strowger_proxy::branch::{has_looped, loop_hash};
-use strowger_proxy::forward::Edits;
+use strowger_proxy::forward::{Edits, begins_dialog};
 use strowger_proxy::routing::RouteSet;
 use strowger_proxy::{DEFAULT_MAX_BREADTH, Forwarding, Stateless, Target, Times, To};
 use strowger_registrar::Nat;
@@ -35,25 +35,42 @@ pub(crate) struct Request<'a, 'm> {
     loop_hash: Option<u64>,
 }
 
+/// A request as it came, that no transaction knows.
+#[derive(Clone, Copy)]
+pub(crate) struct Arrived<'a, 'm> {
+    pub(crate) source: Flow,
+    pub(crate) key: ServerKey,
+    pub(crate) message: &'m Message<'a>,
+    pub(crate) steered: &'m Steered,
+}
+
 impl Shard {
     /// Serves a request that no transaction knows.
-    pub(crate) fn serve(
+    pub(crate) fn serve(&mut self, now: Timestamp, arrived: Arrived<'_, '_>) {
+        let snapshot = Arc::clone(&self.snapshot);
+        // Lent out: its memory is used again and again.
+        let mut targets = core::mem::take(&mut self.targets);
+        self.serve_by(now, arrived, &snapshot, &mut targets);
+        targets.clear();
+        self.targets = targets;
+    }
+
+    /// `targets` is empty; where the request goes on, it is filled on the way.
+    fn serve_by(
         &mut self,
         now: Timestamp,
-        source: Flow,
-        key: ServerKey,
-        message: &Message<'_>,
-        steered: &Steered,
+        arrived: Arrived<'_, '_>,
+        snapshot: &Snapshot,
+        targets: &mut Vec<Target>,
     ) {
-        let snapshot = Arc::clone(&self.snapshot);
+        let Arrived { source, key, message, steered } = arrived;
         match message.method() {
-            Method::Ack => self.serve_ack(now, source, &snapshot, message),
-            Method::Cancel => self.serve_cancel(now, source, key, &snapshot, message),
-            _ => match self.examine(source, &snapshot, message) {
+            Method::Ack => self.serve_ack(now, source, snapshot, message, targets),
+            Method::Cancel => self.serve_cancel(now, arrived, snapshot, targets),
+            _ => match self.examine(source, snapshot, message, steered.claimed.as_ref()) {
                 Ok(request) => {
-                    let request = Request { claimed: steered.claimed.as_ref(), ..request };
-                    let decision = self.decide(now, &request);
-                    self.carry_out(now, key, &request, decision);
+                    let decision = self.decide(now, &request, targets);
+                    self.carry_out(now, key, &request, decision, targets);
                 }
                 Err(refusal) => {
                     let Some(server) = self.open(now, source, key, message) else { return };
@@ -63,21 +80,22 @@ impl Shard {
         }
     }
 
-    fn carry_out<'m>(
+    fn carry_out(
         &mut self,
         now: Timestamp,
         key: ServerKey,
-        request: &Request<'m, 'm>,
+        request: &Request<'_, '_>,
         decision: Result<Way, Refusal>,
+        targets: &mut Vec<Target>,
     ) {
         let Request { message, source, .. } = *request;
         if let Ok(Way::Forward(onward)) = &decision
             // A nonce count is good for once, so the retransmission of what was proved must find a transaction.
             && !request.needs_proof()
-            && is_stateless(onward, &source)
+            && is_stateless(*onward, targets, &source)
             && max_breadth(message) > 0
         {
-            self.forward_stateless(now, request, onward);
+            self.forward_stateless(now, request, *onward, targets);
             return;
         }
         let Some(server) = self.open(now, source, key, message) else { return };
@@ -96,7 +114,7 @@ impl Shard {
             Ok(Way::Registrar) => self.register(now, server, request),
             Ok(Way::Redirect { contacts }) => self.redirect(now, server, source, message, &contacts),
             Ok(Way::Forward(onward)) => {
-                if let Err(refusal) = check_breadth(message, &onward.targets) {
+                if let Err(refusal) = check_breadth(message, targets) {
                     self.refuse(now, server, source, message, refusal);
                     return;
                 }
@@ -104,8 +122,8 @@ impl Shard {
                     self.answer(now, server, source, message, Status::TRYING, None, |reply| reply);
                 }
                 let call = self.begin_call(now, request);
-                let forwarding = Forwarding { call, ..self.forwarding(request, &onward) };
-                self.proxy.forward(now, server, message, &forwarding, onward.targets);
+                let forwarding = self.forwarding(request, onward, call);
+                self.proxy.forward(now, server, message, &forwarding, targets);
             }
         }
     }
@@ -116,8 +134,9 @@ impl Shard {
         source: Flow,
         snapshot: &'m Snapshot,
         message: &'m Message<'a>,
+        claimed: Option<&'m Aor>,
     ) -> Result<Request<'a, 'm>, Refusal> {
-        let routes = RouteSet::read(self.proxy.ring(), message, |uri| snapshot.is_own_hop(uri))
+        let routes = RouteSet::read(self.proxy.ring(), &snapshot.listeners, message, |uri| snapshot.own_hop(uri))
             .ok_or(Refusal::Status(Status::BAD_REQUEST, Some("Bad Route Header")))?;
         // What has passed through here has at least one Via more.
         let loop_hash = (!message.has_one_via()).then(|| loop_hash(self.proxy.ring(), message));
@@ -130,11 +149,16 @@ impl Shard {
         if !required.is_empty() {
             return Err(Refusal::BadExtension(required));
         }
-        Ok(Request { message, source, snapshot, claimed: None, routes, loop_hash })
+        Ok(Request { message, source, snapshot, claimed, routes, loop_hash })
     }
 
-    fn decide(&mut self, now: Timestamp, request: &Request<'_, '_>) -> Result<Way, Refusal> {
-        let way = self.way(now, request);
+    fn decide(
+        &mut self,
+        now: Timestamp,
+        request: &Request<'_, '_>,
+        targets: &mut Vec<Target>,
+    ) -> Result<Way, Refusal> {
+        let way = self.way(now, request, targets);
         if matches!(way, Way::Registrar) {
             return Ok(way);
         }
@@ -152,9 +176,8 @@ impl Shard {
         Ok(way)
     }
 
-    fn way(&mut self, now: Timestamp, request: &Request<'_, '_>) -> Way {
+    fn way(&mut self, now: Timestamp, request: &Request<'_, '_>, targets: &mut Vec<Target>) -> Way {
         let refresh = Cell::new(None);
-        let exit = request.routes.exit.and_then(|uri| request.snapshot.listener_of(&uri));
         let question = Question {
             now,
             snapshot: request.snapshot,
@@ -175,11 +198,11 @@ impl Shard {
             trunk: request.routes.trunk,
             token: request.routes.token,
             source: request.source,
-            exit: exit.unwrap_or(request.source.listener),
+            exit: request.routes.exit.unwrap_or(request.source.listener),
             choice: Choice::OfCall(self.proxy.tag_key(), request.message.call_id()),
             refresh: &refresh,
         };
-        let way = question.way();
+        let way = question.way(targets);
         if let Some(name) = refresh.take() {
             self.questions.push_back((FOR_NOBODY, *name));
         }
@@ -251,49 +274,66 @@ impl Shard {
     }
 
     //= rfc3261#16.6
-    fn forwarding<'m>(&self, request: &Request<'m, 'm>, onward: &Onward) -> Forwarding<'m> {
-        let has_credentials = request.message.head().first(HeaderName::ProxyAuthorization).is_some();
+    fn forwarding<'m>(&self, request: &'m Request<'m, 'm>, onward: Onward, call: u64) -> Forwarding<'m> {
+        let message = request.message;
+        let policy = &request.snapshot.proxy;
+        let has_credentials = message.head().first(HeaderName::ProxyAuthorization).is_some();
         let own_realm = || request.snapshot.auth.realm.as_deref().unwrap_or(request.callers_domain());
-        let loop_hash = request.loop_hash.unwrap_or_else(|| loop_hash(self.proxy.ring(), request.message));
+        let loop_hash = request.loop_hash.unwrap_or_else(|| loop_hash(self.proxy.ring(), message));
+        let is_recorded = policy.record_route && begins_dialog(message);
+        let is_given_path = policy.outbound && message.method() == Method::Register;
         Forwarding {
             edits: Edits {
                 source: request.source,
-                routes: request.routes.clone(),
+                routes: &request.routes,
                 strict: onward.along_routes && request.routes.is_strict(),
-                record_route: request.snapshot.proxy.record_route,
+                record_route: policy.record_route,
                 strip_identity: !request.is_trusted(),
                 strip_credentials: has_credentials.then(own_realm),
             },
-            caller: request.callers_flow(),
-            outbound: request.wants_outbound(),
+            caller: if is_recorded { request.callers_flow() } else { None },
+            outbound: is_given_path && request.wants_outbound(),
             loop_hash,
-            max_breadth: max_breadth(request.message),
-            times: Times::of(&request.snapshot.proxy, onward.ring_timeout),
-            call: 0,
+            max_breadth: max_breadth(message),
+            times: Times::of(policy, onward.ring_timeout),
+            call,
         }
     }
 
     /// Forwards without state; a name that is not known yet is asked for, and the client's retransmission finds it.
-    fn forward_stateless<'m>(&mut self, now: Timestamp, request: &Request<'m, 'm>, onward: &Onward) {
-        let Some(target) = onward.targets.first() else { return };
+    fn forward_stateless(
+        &mut self,
+        now: Timestamp,
+        request: &Request<'_, '_>,
+        onward: Onward,
+        targets: &[Target],
+    ) {
+        let Some(target) = targets.first() else { return };
         if let Some(To::Name { question, .. }) = target.places.first().map(|place| &place.to) {
             self.questions.push_back((FOR_NOBODY, question.as_ref().clone()));
             return;
         }
-        let forwarding = self.forwarding(request, onward);
+        let forwarding = self.forwarding(request, onward, 0);
         self.proxy.forward_stateless(now, request.message, &forwarding, target);
     }
 
     /// An ACK that no transaction absorbed: it belongs to a 2xx, or to a call that was forwarded without state. It is never
     /// answered.
-    fn serve_ack(&mut self, now: Timestamp, source: Flow, snapshot: &Snapshot, message: &Message<'_>) {
-        let Ok(request) = self.examine(source, snapshot, message) else { return };
+    fn serve_ack(
+        &mut self,
+        now: Timestamp,
+        source: Flow,
+        snapshot: &Snapshot,
+        message: &Message<'_>,
+        targets: &mut Vec<Target>,
+    ) {
+        let Ok(request) = self.examine(source, snapshot, message, None) else { return };
         // An ACK cannot be asked to prove itself. Where its INVITE had to, it goes to others by a Route of ours only.
         if request.needs_proof() && request.user_of_ours().is_none() {
             return;
         }
-        if let Way::Forward(onward) = self.way(now, &request) {
-            self.forward_stateless(now, &request, &onward);
+        if let Way::Forward(onward) = self.way(now, &request, targets) {
+            self.forward_stateless(now, &request, onward, targets);
         }
     }
 
@@ -301,20 +341,20 @@ impl Shard {
     fn serve_cancel(
         &mut self,
         now: Timestamp,
-        source: Flow,
-        key: ServerKey,
+        arrived: Arrived<'_, '_>,
         snapshot: &Snapshot,
-        message: &Message<'_>,
+        targets: &mut Vec<Target>,
     ) {
+        let Arrived { source, key, message, .. } = arrived;
         let invite = self.find_cancelled(message);
         if invite.is_none()
-            && let Ok(request) = self.examine(source, snapshot, message)
+            && let Ok(request) = self.examine(source, snapshot, message, None)
             // What was to be proved did not go on without state either.
             && !request.needs_proof()
-            && let Way::Forward(onward) = self.way(now, &request)
-            && is_stateless(&onward, &source)
+            && let Way::Forward(onward) = self.way(now, &request, targets)
+            && is_stateless(onward, targets, &source)
         {
-            self.forward_stateless(now, &request, &onward);
+            self.forward_stateless(now, &request, onward, targets);
             return;
         }
         let Some(server) = self.open(now, source, key, message) else { return };
@@ -386,7 +426,7 @@ impl<'a, 'm> Request<'a, 'm> {
     /// Who was once called knows such a Route; users and numbers of ours are not to be had for it.
     fn is_in_dialog(&self) -> bool {
         let to_contact = || self.user_of_ours().is_none_or(|uri| uri.params.contains("gr"));
-        self.routes.proven && (!self.routes.remaining.is_empty() || to_contact())
+        self.routes.proven && (self.routes.remaining > 0 || to_contact())
     }
 
     /// The Request-URI, where it names a user or a number of a domain of ours.
@@ -399,7 +439,7 @@ impl<'a, 'm> Request<'a, 'm> {
     /// token says no more than where the owner is.
     fn goes_by_token(&self) -> bool {
         let elsewhere = self.routes.token.is_some_and(|flow| !is_from(&self.source, &flow));
-        elsewhere && self.routes.remaining.is_empty()
+        elsewhere && self.routes.remaining == 0
     }
 
     pub(crate) fn is_trusted(&self) -> bool {
@@ -407,14 +447,14 @@ impl<'a, 'm> Request<'a, 'm> {
     }
 }
 
-fn is_stateless(onward: &Onward, source: &Flow) -> bool {
+fn is_stateless(onward: Onward, targets: &[Target], source: &Flow) -> bool {
     match onward.stateless {
         Stateless::Never => false,
         //= rfc3261#18.2.2
         // Only a transaction knows the connection that the response goes back on.
         Stateless::WhenPossible if source.transport.is_reliable() => false,
         Stateless::WhenPossible => {
-            onward.targets.len() == 1 && onward.targets.first().is_some_and(|target| target.places.len() == 1)
+            matches!(targets, [target] if target.places.len() == 1)
         }
         Stateless::Always => true,
     }

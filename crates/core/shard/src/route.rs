@@ -165,22 +165,26 @@ impl Match {
 }
 
 impl Route {
-    /// The Request-URI that `target` is sent: with the number rewritten; towards a trunk, with the trunk's host in the
-    /// place of ours, and a tel URI as a SIP URI (RFC 3261 §19.1.6).
+    /// The Request-URI that `target` is sent, where it is another one than `request_uri`: with the number rewritten; towards
+    /// a trunk, with the trunk's host in the place of ours, and a tel URI as a SIP URI (RFC 3261 §19.1.6).
     #[must_use]
-    pub fn request_uri(&self, request_uri: &[u8], target: &RouteTarget, is_trunk: bool) -> SmallVec<[u8; 64]> {
-        let as_it_is = || SmallVec::from_slice(request_uri);
+    pub fn request_uri(
+        &self,
+        request_uri: &[u8],
+        target: &RouteTarget,
+        is_trunk: bool,
+    ) -> Option<SmallVec<[u8; 64]>> {
         if self.rewrite.is_none() && !is_trunk {
-            return as_it_is();
+            return None;
         }
-        let Some(uri) = Uri::parse(request_uri) else { return as_it_is() };
+        let uri = Uri::parse(request_uri)?;
         let (user, is_number) = match &uri {
             Uri::Sip(sip) => match sip.user {
                 Some(_) => (unescaped_where_plain(sip), sip.params.value("user") == Some(b"phone")),
-                None => return as_it_is(),
+                None => return None,
             },
             Uri::Tel(tel) => (tel.digits(), true),
-            Uri::Other { .. } => return as_it_is(),
+            Uri::Other { .. } => return None,
         };
         let mut number = Vec::new();
         let changed = self.rewrite.as_ref().is_some_and(|rewrite| rewrite.apply(&user, &mut number));
@@ -198,9 +202,9 @@ impl Route {
                 let phone: &[u8] = if is_number { b";user=phone" } else { b"" };
                 [scheme, user, b"@", host, phone].iter().for_each(|part| out.extend_from_slice(part));
             }
-            (_, None) => return as_it_is(),
+            (_, None) => return None,
         }
-        out
+        Some(out)
     }
 }
 

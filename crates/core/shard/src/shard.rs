@@ -10,7 +10,7 @@ use strowger_foundation::{ConnId, Flow, KeyRing, ShardId, TagKey, Timestamp, Wak
 use strowger_locate::{Answer, Names, Outages, QueryId, Question};
 use strowger_message::{Fault, Head, HeaderName, Kind, Message, Method, Peek, Reply, Status};
 use strowger_overload::{Admission, Load};
-use strowger_proxy::{Handled, Proxy, ProxyConfig, local};
+use strowger_proxy::{Handled, Proxy, ProxyConfig, Target, local};
 use strowger_registrar::Locations;
 use strowger_transaction::{AckVerdict, ServerId, ServerKey, Transactions};
 
@@ -19,6 +19,7 @@ use crate::boundary::{Counters, Event, Input, Output};
 use crate::guide::ShardGuide;
 use crate::keeping::Keeping;
 use crate::places::{Choice, Places};
+use crate::request::Arrived;
 use crate::snapshot::Snapshot;
 use crate::steering::Steered;
 
@@ -73,6 +74,8 @@ pub struct Shard {
     match_key: TagKey,
     events: VecDeque<Event>,
     refusals: u64,
+    /// Where the request goes that is being served; empty between two.
+    pub(crate) targets: Vec<Target>,
 }
 
 impl Shard {
@@ -100,6 +103,7 @@ impl Shard {
             ring,
             events: VecDeque::new(),
             refusals: 0,
+            targets: Vec::new(),
         }
     }
 
@@ -307,7 +311,7 @@ impl Shard {
         }
         // By reference: a message is large, and would be moved.
         match &Message::from_peek(peek) {
-            Ok(message) => self.serve(now, source, key, message, steered),
+            Ok(message) => self.serve(now, Arrived { source, key, message, steered }),
             Err(fault) => {
                 self.on_malformed(&source, *fault);
                 if method != Method::Ack {

@@ -124,6 +124,12 @@ impl Snapshot {
         uri.user.is_none() && self.addressed_domain(uri).is_some()
     }
 
+    /// As [`is_own_hop`](Self::is_own_hop), with the listener that the URI names, where it names one.
+    #[must_use]
+    pub fn own_hop(&self, uri: &SipUri<'_>) -> Option<Option<ListenerId>> {
+        self.is_own_hop(uri).then(|| self.listener_of(uri))
+    }
+
     /// The listener that a URI of ours names, where it names one.
     #[must_use]
     pub fn listener_of(&self, uri: &SipUri<'_>) -> Option<ListenerId> {

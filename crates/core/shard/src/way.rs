@@ -23,7 +23,7 @@ pub(crate) enum Way {
     Registrar,
     /// A request to the server itself.
     Server,
-    /// It goes on.
+    /// It goes on, to the targets that were found.
     Forward(Onward),
     /// It is answered 302 with these URIs.
     Redirect { contacts: Vec<Box<[u8]>> },
@@ -36,9 +36,8 @@ pub(crate) enum Way {
 }
 
 /// How a request goes on.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Onward {
-    pub(crate) targets: SmallVec<[Target; 1]>,
     pub(crate) stateless: Stateless,
     /// The route's ring time-out, where it has one.
     pub(crate) ring_timeout: Option<Duration>,
@@ -55,12 +54,9 @@ impl Way {
         Self::Refuse { status, reason: Some(reason.into()) }
     }
 
-    /// On to `targets`, or a refusal where there is none.
-    fn forward_or(targets: SmallVec<[Target; 1]>, stateless: Stateless, none: Self) -> Self {
-        if targets.is_empty() {
-            return none;
-        }
-        Self::Forward(Onward { targets, stateless, ring_timeout: None, along_routes: false })
+    /// On to the targets that were found.
+    const fn forward(stateless: Stateless) -> Self {
+        Self::Forward(Onward { stateless, ring_timeout: None, along_routes: false })
     }
 }
 
@@ -97,23 +93,23 @@ pub(crate) struct Question<'a> {
 }
 
 impl Question<'_> {
-    /// Decides.
-    pub(crate) fn way(&self) -> Way {
+    /// Decides, and adds to `targets` where a request that goes on is sent; they are not returned, because they are large.
+    pub(crate) fn way(&self, targets: &mut Vec<Target>) -> Way {
         let Some(uri) = &self.uri else { return Way::refuse(Status::BAD_REQUEST) };
         let routed = self.next_hop != self.request_uri;
         if let Some(flow) = self.token.filter(|flow| !routed && !is_from(&self.source, flow)) {
             //= rfc5626#5.3.1
-            return self.way_by_flow(flow, Status::FLOW_FAILED);
+            return self.way_by_flow(flow, Status::FLOW_FAILED, targets);
         }
         if let Some(uri) = uri.sip().filter(|_| !routed)
             && let Some(domain) = self.snapshot.addressed_domain(uri)
         {
-            return self.way_in_domain(domain, uri);
+            return self.way_in_domain(domain, uri, targets);
         }
         if self.proven {
             return match self.outside.filter(|_| !routed) {
-                Some(outside) => self.way_by_flow(outside, Status::FLOW_FAILED),
-                None => self.way_along(self.next_hop),
+                Some(outside) => self.way_by_flow(outside, Status::FLOW_FAILED, targets),
+                None => self.way_along(self.next_hop, targets),
             };
         }
         //= rfc3261#16.3
@@ -123,7 +119,7 @@ impl Question<'_> {
         let host = uri.sip().map_or(&[][..], |uri| uri.host_port.host);
         let host: SmallVec<[u8; 64]> = host.iter().map(u8::to_ascii_lowercase).collect();
         match self.route(&host, uri, |_| true) {
-            Some(route) => self.way_by(route, None),
+            Some(route) => self.way_by(route, None, targets),
             None => match self.snapshot.unrouted {
                 Status::NOT_FOUND => Way::refuse_because(Status::NOT_FOUND, "Domain Not Served Here"),
                 status => Way::refuse(status),
@@ -131,40 +127,40 @@ impl Question<'_> {
         }
     }
 
-    /// The destinations that a contact of a redirection stands for.
-    pub(crate) fn follow(&self, contact: &Uri<'_>) -> SmallVec<[Target; 1]> {
+    /// Adds to `targets` the destinations that a contact of a redirection stands for.
+    pub(crate) fn follow(&self, contact: &Uri<'_>, targets: &mut Vec<Target>) {
         let domain = contact.sip().and_then(|uri| self.snapshot.addressed_domain(uri));
+        let before = targets.len();
         let way = match (contact, domain) {
-            (Uri::Sip(uri), Some(domain)) if uri.user.is_some() => self.way_in_domain(domain, uri),
-            (Uri::Sip(_), _) => self.way_along(contact.as_bytes()),
-            _ => return SmallVec::new(),
+            (Uri::Sip(uri), Some(domain)) if uri.user.is_some() => self.way_in_domain(domain, uri, targets),
+            (Uri::Sip(_), _) => self.way_along(contact.as_bytes(), targets),
+            _ => return,
         };
-        match way {
-            Way::Forward(onward) => onward.targets,
-            _ => SmallVec::new(),
+        if !matches!(way, Way::Forward(_)) {
+            targets.truncate(before);
         }
     }
 
-    fn way_in_domain(&self, domain: &[u8], uri: &SipUri<'_>) -> Way {
+    fn way_in_domain(&self, domain: &[u8], uri: &SipUri<'_>, targets: &mut Vec<Target>) -> Way {
         if self.method == Method::Register {
             return Way::Registrar;
         }
         let Some(user) = uri.user else { return Way::Server };
         if uri.params.contains("gr") {
-            return self.way_to_instance(domain, user, uri.params.value("gr"));
+            return self.way_to_instance(domain, user, uri.params.value("gr"), targets);
         }
         let aor = Aor::new(user, domain);
         // What names a domain of ours, or numbers, goes before the users; what takes everything comes after them.
         let own = |route: &Route| *route.matches.domain != *b"*" || !route.matches.prefixes.is_empty();
         if let Some(route) = self.route(domain, &Uri::Sip(*uri), own) {
-            return self.way_by(route, Some(&aor));
+            return self.way_by(route, Some(&aor), targets);
         }
-        let way = self.way_to_contacts(&aor, Stateless::Never);
+        let way = self.way_to_contacts(&aor, Stateless::Never, targets);
         // An address of ours with a user that nobody knows may be meant for the route that takes everything.
         let unknown = matches!(way, Way::Refuse { status: Status::NOT_FOUND, .. });
         let by_address = uri.host().ip().is_some();
         match self.route(b"*", &Uri::Sip(*uri), |_| true).filter(|_| unknown && by_address) {
-            Some(route) => self.way_by(route, None),
+            Some(route) => self.way_by(route, None, targets),
             None => way,
         }
     }
@@ -175,18 +171,16 @@ impl Question<'_> {
         self.snapshot.routes.iter().find(|route| route.matches.fits(domain, method, uri, source) && also(route))
     }
 
-    fn way_by(&self, route: &Route, aor: Option<&Aor>) -> Way {
+    fn way_by(&self, route: &Route, aor: Option<&Aor>, found: &mut Vec<Target>) -> Way {
         let way = match &route.action {
             Action::Reject { status, reason } => Way::Refuse { status: *status, reason: reason.clone() },
             Action::OutOfService => Way::OutOfService,
             Action::Proxy { targets, stateless, .. } if targets.is_empty() => match aor {
-                Some(aor) => self.way_to_contacts(aor, *stateless),
-                None => self.way_along(self.next_hop),
+                Some(aor) => self.way_to_contacts(aor, *stateless, found),
+                None => self.way_along(self.next_hop, found),
             },
-            Action::Proxy { stateless, .. } => match self.places().of_route(route, self.request_uri) {
-                Ok(target) => {
-                    Way::forward_or(SmallVec::from_buf([target]), *stateless, Way::refuse(Status::BAD_GATEWAY))
-                }
+            Action::Proxy { stateless, .. } => match self.places().of_route(route, self.request_uri, found) {
+                Ok(()) => Way::forward(*stateless),
                 Err(status) => Way::refuse(status),
             },
             Action::Redirect { targets } if targets.is_empty() => match aor {
@@ -203,37 +197,46 @@ impl Question<'_> {
         }
     }
 
-    fn way_to_contacts(&self, aor: &Aor, stateless: Stateless) -> Way {
+    fn way_to_contacts(&self, aor: &Aor, stateless: Stateless, targets: &mut Vec<Target>) -> Way {
         let aor = self.snapshot.directory.resolve(aor.as_bytes());
         let bindings = self.bindings(aor);
         if bindings.is_empty() {
             return self.absent(aor);
         }
-        self.way_to_bindings(&bindings, stateless)
+        self.way_to_bindings(&bindings, stateless, targets)
     }
 
-    fn way_to_bindings(&self, bindings: &[strowger_registrar::Target], stateless: Stateless) -> Way {
+    fn way_to_bindings(
+        &self,
+        bindings: &[strowger_registrar::Target],
+        stateless: Stateless,
+        targets: &mut Vec<Target>,
+    ) -> Way {
         let places = self.places();
-        let mut targets: SmallVec<[Target; 1]> = SmallVec::new();
+        let before = targets.len();
         let mut devices: SmallVec<[u32; 4]> = SmallVec::new();
         for binding in bindings {
-            let Some(found) = places.of_binding(binding) else { continue };
             let known = devices.iter().position(|device| binding.instance != 0 && *device == binding.instance);
             //= rfc5626#5.3
             // The flows of one device are tried one after the other.
-            match known.and_then(|known| targets.get_mut(known)) {
-                Some(target) => target.places.extend(found),
-                None => {
-                    devices.push(binding.instance);
-                    targets.push(Target { places: found, q: binding.q, changes: None, trunk: None });
-                }
+            if let Some(target) = known.and_then(|known| targets.get_mut(before.saturating_add(known))) {
+                places.of_binding(binding, &mut target.places);
+                continue;
+            }
+            let mut target = Target { q: binding.q, ..Target::default() };
+            if places.of_binding(binding, &mut target.places).is_some() {
+                devices.push(binding.instance);
+                targets.push(target);
             }
         }
-        Way::forward_or(targets, stateless, Way::refuse(Status::TEMPORARILY_UNAVAILABLE))
+        if targets.len() == before {
+            return Way::refuse(Status::TEMPORARILY_UNAVAILABLE);
+        }
+        Way::forward(stateless)
     }
 
     //= rfc5627#5.1
-    fn way_to_instance(&self, domain: &[u8], user: &[u8], instance: Option<&[u8]>) -> Way {
+    fn way_to_instance(&self, domain: &[u8], user: &[u8], instance: Option<&[u8]>, targets: &mut Vec<Target>) -> Way {
         let mut bindings: SmallVec<[strowger_registrar::Target; 4]> = SmallVec::new();
         match instance {
             Some(instance) => {
@@ -252,7 +255,7 @@ impl Question<'_> {
                 }
             }
         }
-        self.way_to_bindings(&bindings, Stateless::Never)
+        self.way_to_bindings(&bindings, Stateless::Never, targets)
     }
 
     fn redirect_to_contacts(&self, aor: &Aor) -> Way {
@@ -280,34 +283,35 @@ impl Question<'_> {
     }
 
     /// To where `uri` says.
-    fn way_along(&self, uri: &[u8]) -> Way {
+    fn way_along(&self, uri: &[u8], targets: &mut Vec<Target>) -> Way {
         let hop = if uri == self.request_uri { self.uri } else { Uri::parse(uri) };
-        match hop {
-            Some(Uri::Sip(hop)) => match self.places().of_uri(&hop, SmallVec::from_slice(self.request_uri)) {
-                Ok(places) => {
-                    // Whoever is in the dialog says where its requests go; what proves us to the trunk goes there only.
-                    let trunk = self.trunk.filter(|trunk| self.places().is_of_trunk(&hop, *trunk));
-                    let target = Target { places, q: 1000, changes: None, trunk };
-                    let none = Way::refuse(Status::BAD_GATEWAY);
-                    match Way::forward_or(SmallVec::from_buf([target]), Stateless::Never, none) {
-                        Way::Forward(onward) => Way::Forward(Onward { along_routes: true, ..onward }),
-                        way => way,
-                    }
-                }
-                Err(status) => Way::refuse_because(status, "Next Hop Not Reachable"),
-            },
-            Some(_) => Way::refuse(Status::UNSUPPORTED_URI_SCHEME),
-            None => Way::refuse(Status::BAD_REQUEST),
+        let hop = match &hop {
+            Some(Uri::Sip(hop)) => hop,
+            Some(_) => return Way::refuse(Status::UNSUPPORTED_URI_SCHEME),
+            None => return Way::refuse(Status::BAD_REQUEST),
+        };
+        let places = self.places();
+        let mut target = Target::default();
+        if let Err(status) = places.of_uri(hop, self.request_uri, &mut target.places) {
+            return Way::refuse_because(status, "Next Hop Not Reachable");
         }
+        if target.places.is_empty() {
+            return Way::refuse(Status::BAD_GATEWAY);
+        }
+        // Whoever is in the dialog says where its requests go; what proves us to the trunk goes there only.
+        target.trunk = self.trunk.filter(|trunk| places.is_of_trunk(hop, *trunk));
+        targets.push(target);
+        Way::Forward(Onward { stateless: Stateless::Never, ring_timeout: None, along_routes: true })
     }
 
-    fn way_by_flow(&self, flow: Flow, lost: Status) -> Way {
+    fn way_by_flow(&self, flow: Flow, lost: Status, targets: &mut Vec<Target>) -> Way {
         if self.snapshot.listeners.get(flow.listener).is_none_or(|own| own.transport != flow.transport) {
             return Way::refuse(lost);
         }
         let request_uri = SmallVec::from_slice(self.request_uri);
         let place = Place { request_uri, to: To::Flow(flow), path: None, reach: Reach::Flow { lost } };
-        Way::forward_or(SmallVec::from_buf([Target::at(place)]), Stateless::Never, Way::refuse(lost))
+        targets.push(Target::at(place));
+        Way::forward(Stateless::Never)
     }
 
     fn places(&self) -> Places<'_> {
