@@ -78,6 +78,7 @@ impl Proxy {
         }
         self.forget_request(index);
         self.cancel_pending(now, index);
+        self.end_if_over(index);
     }
 
     /// Whether something else takes the place of a branch that was refused: another place, credentials, the contacts of a
@@ -303,6 +304,7 @@ impl Proxy {
             self.counters.responses += 1;
             self.transactions.respond(now, server, status, response);
         }
+        self.end_if_over(index);
     }
 
     /// Writes a response of our own to the request.

@@ -56,6 +56,11 @@ pub(crate) struct Branch {
 }
 
 impl Branch {
+    /// Whether it was given up before it ended.
+    pub(crate) const fn is_stopped(&self) -> bool {
+        self.rang_out || self.cancel_wanted
+    }
+
     /// What the caller is told where the branch's peer cannot be reached.
     pub(crate) fn lost(&self) -> Status {
         self.reach.lost()

@@ -495,9 +495,29 @@ impl Proxy {
     pub(crate) fn on_ended(&mut self, index: u32) {
         let Some(context) = self.context_mut(index) else { return };
         context.live = context.live.saturating_sub(1);
-        if context.live > 0 {
-            return;
+        if context.live == 0 {
+            self.remove(index);
         }
+    }
+
+    /// Ends a context of one branch that has done all it ever will: its transactions absorb what still comes, and tell
+    /// nobody. A success to an INVITE may come again, and the context of what is still to be cancelled has work to do.
+    pub(crate) fn end_if_over(&mut self, index: u32) {
+        let Some(context) = self.context(index).filter(|context| context.answered) else { return };
+        let [branch] = &context.branches[..] else { return };
+        let is_over = match branch.progress {
+            Progress::Final(status) => !(context.is_invite && (status.is_success() || branch.is_stopped())),
+            _ => false,
+        };
+        if is_over && branch.flow.is_some() {
+            let (server, client) = (context.server, branch.client);
+            self.transactions.set_server_user(server, NO_CONTEXT);
+            self.transactions.set_client_user(client, NO_CONTEXT);
+            self.remove(index);
+        }
+    }
+
+    fn remove(&mut self, index: u32) {
         self.mark_answered(index);
         self.forget_request(index);
         let context = self.contexts.remove(index as usize);

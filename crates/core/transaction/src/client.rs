@@ -169,6 +169,13 @@ impl Transactions {
         true
     }
 
+    /// Changes who is told of the transaction's end.
+    pub fn set_client_user(&mut self, id: ClientId, user: u32) {
+        if let Some(client) = self.client_mut(id) {
+            client.user = user;
+        }
+    }
+
     /// Whose the transaction is, while there is one.
     #[must_use]
     pub fn client_user(&self, id: ClientId) -> Option<u32> {
@@ -248,7 +255,7 @@ impl Transactions {
         is_lost: impl Fn(&Flow) -> bool,
     ) -> SmallVec<[ClientId; 16]> {
         let mut failed: SmallVec<[ClientId; 16]> = SmallVec::new();
-        let mut index = self.unanswered.head(list);
+        let mut index = self.unanswered.head(self.unanswered.list_of(list));
         for _ in 0..scan {
             let Some(slot) = self.clients.get(index as usize) else { break };
             let Some(client) = &slot.client else { break };
@@ -353,9 +360,8 @@ impl Transactions {
         debug_assert!(client.state != ClientState::Terminated);
         let was_unanswered = client.is_unanswered();
         client.state = state;
-        let answered = was_unanswered && !client.is_unanswered();
         let replays = actions.has(Actions::REPLAY) && !client.kept.is_empty();
-        if answered {
+        if was_unanswered && !client.is_unanswered() {
             self.unlink_unanswered(id);
         }
         if replays {
@@ -434,20 +440,20 @@ impl Transactions {
         self.end_client(now, cancel, Actions::NONE);
     }
 
-    fn link_unanswered(&mut self, id: ClientId, list: SocketAddr) {
+    fn link_unanswered(&mut self, id: ClientId, peer: SocketAddr) {
+        let list = self.unanswered.list_of(peer);
         let next = self.unanswered.set_head(list, id.index);
         if let Some(client) = self.client_at(next) {
             client.links.prev = id.index;
         }
         if let Some(client) = self.client_at(id.index) {
-            client.links = Links { prev: NIL, next };
+            client.links = Links { prev: NIL, next, list };
         }
     }
 
     fn unlink_unanswered(&mut self, id: ClientId) {
         let Some(client) = self.client_at(id.index) else { return };
-        let Links { prev, next } = core::mem::replace(&mut client.links, Links::NONE);
-        let list = list_of(&client.flow);
+        let Links { prev, next, list } = core::mem::replace(&mut client.links, Links::NONE);
         match self.client_at(prev) {
             Some(before) => before.links.next = next,
             None => {
@@ -511,7 +517,8 @@ impl Transactions {
             let (mut index, mut prev) = (head, NIL);
             while let Some(client) = self.clients.get(index as usize).and_then(|slot| slot.client.as_ref()) {
                 assert!(client.is_unanswered() && client.links.prev == prev);
-                assert_eq!(self.unanswered.head(list_of(&client.flow)), head);
+                assert_eq!(self.unanswered.list_of(list_of(&client.flow)), client.links.list);
+                assert_eq!(self.unanswered.head(client.links.list), head);
                 listed = listed.saturating_add(1);
                 (prev, index) = (index, client.links.next);
             }

@@ -15,10 +15,15 @@ const BUCKETS: usize = 1024;
 pub(crate) struct Links {
     pub(crate) prev: u32,
     pub(crate) next: u32,
+    pub(crate) list: List,
 }
 
+/// One of the lists; several peers may share it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct List(u16);
+
 impl Links {
-    pub(crate) const NONE: Self = Self { prev: NIL, next: NIL };
+    pub(crate) const NONE: Self = Self { prev: NIL, next: NIL, list: List(0) };
 }
 
 /// The heads of the lists.
@@ -33,21 +38,21 @@ impl Peers {
         Self { heads: vec![NIL; BUCKETS].into_boxed_slice(), hasher: seeded(seed) }
     }
 
-    pub(crate) fn head(&self, peer: SocketAddr) -> u32 {
-        self.heads.get(self.bucket(peer)).copied().unwrap_or(NIL)
+    pub(crate) fn head(&self, list: List) -> u32 {
+        self.heads.get(usize::from(list.0)).copied().unwrap_or(NIL)
     }
 
-    /// Makes `index` the head of its peer's list; the one before it is returned.
-    pub(crate) fn set_head(&mut self, peer: SocketAddr, index: u32) -> u32 {
-        let bucket = self.bucket(peer);
-        self.heads.get_mut(bucket).map_or(NIL, |head| core::mem::replace(head, index))
+    /// Makes `index` the head of a list; the one before it is returned.
+    pub(crate) fn set_head(&mut self, list: List, index: u32) -> u32 {
+        self.heads.get_mut(usize::from(list.0)).map_or(NIL, |head| core::mem::replace(head, index))
     }
 
     pub(crate) fn heads(&self) -> impl Iterator<Item = u32> + '_ {
         self.heads.iter().copied().filter(|head| *head != NIL)
     }
 
-    fn bucket(&self, peer: SocketAddr) -> usize {
-        usize::try_from(self.hasher.hash_one(peer) & (BUCKETS as u64 - 1)).unwrap_or(0)
+    /// The list of a peer.
+    pub(crate) fn list_of(&self, peer: SocketAddr) -> List {
+        List(u16::try_from(self.hasher.hash_one(peer) & (BUCKETS as u64 - 1)).unwrap_or(0))
     }
 }
