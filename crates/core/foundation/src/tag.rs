@@ -37,10 +37,13 @@ impl TagKey {
         Tag([a, b, c, d, e, f, g, h, i, j, k, l])
     }
 
-    /// The seal over the concatenation of `parts`; each part's length is hashed too, so no two splits agree.
+    /// The seal over `parts` joined and `ends`, which has to say where one part ends and the next begins.
     #[must_use]
-    pub fn seal(&self, parts: &[&[u8]]) -> Seal {
-        Seal(hash_with(Sip::<2, 4>::new64(&self.0), parts).finish64())
+    pub fn seal_joined(&self, parts: &[&[u8]], ends: u64) -> Seal {
+        let mut sip = Sip::<2, 4>::new64(&self.0);
+        parts.iter().for_each(|part| sip.write(part));
+        sip.write_u64(ends);
+        Seal(sip.finish64())
     }
 
     /// The seal over a few numbers.
@@ -209,10 +212,11 @@ impl KeyRing {
         core::iter::once(&self.current).chain(&self.previous)
     }
 
-    /// Whether `seal` was made over `parts` by the current or the previous key.
+    /// Whether `seal` was made over `parts` and `ends` by the current or the previous key.
     #[must_use]
-    pub fn is_sealed(&self, parts: &[&[u8]], seal: Seal) -> bool {
-        self.current.seal(parts).matches(seal) || self.previous.is_some_and(|key| key.seal(parts).matches(seal))
+    pub fn is_joined_sealed(&self, parts: &[&[u8]], ends: u64, seal: Seal) -> bool {
+        let is_by = |key: &TagKey| key.seal_joined(parts, ends).matches(seal);
+        is_by(&self.current) || self.previous.as_ref().is_some_and(is_by)
     }
 
     /// Whether `seal` was made over `words` by the current or the previous key.
@@ -249,15 +253,15 @@ mod tests {
     #[test]
     fn a_seal_survives_its_text_and_one_rotation() {
         let ring = KeyRing::new(TagKey::new([1; 16]));
-        let seal = ring.current().seal(&[b"ab", b"c"]);
+        let seal = ring.current().seal_joined(&[b"ab", b"c"], 2);
         let read = Seal::from_text(&seal.to_text()).expect("its own text");
-        assert!(ring.is_sealed(&[b"ab", b"c"], read));
-        assert!(!ring.is_sealed(&[b"a", b"bc"], read), "another split of the same bytes");
+        assert!(ring.is_joined_sealed(&[b"ab", b"c"], 2, read));
+        assert!(!ring.is_joined_sealed(&[b"a", b"bc"], 1, read), "another split of the same bytes");
         let words = ring.current().seal_words([1, 2]);
         let rotated = ring.rotated(TagKey::new([2; 16]));
-        assert!(rotated.is_sealed(&[b"ab", b"c"], read) && rotated.are_sealed([1, 2], words));
+        assert!(rotated.is_joined_sealed(&[b"ab", b"c"], 2, read) && rotated.are_sealed([1, 2], words));
         assert!(!rotated.are_sealed([2, 1], words));
-        assert!(!rotated.rotated(TagKey::new([3; 16])).is_sealed(&[b"ab", b"c"], read));
+        assert!(!rotated.rotated(TagKey::new([3; 16])).is_joined_sealed(&[b"ab", b"c"], 2, read));
     }
 
     #[test]

@@ -118,12 +118,19 @@ impl<'a> UriParams<'a> {
     pub fn values<const N: usize>(&self, names: [&str; N]) -> [Option<&'a [u8]>; N] {
         let mut values = [None; N];
         let mut seen = [false; N];
-        for (name, value) in self.iter() {
-            let wanted = names.iter().zip(&mut seen).zip(&mut values);
-            for ((_, seen), slot) in wanted.filter(|((wanted, _), _)| wanted.as_bytes().eq_ignore_ascii_case(name)) {
+        let mut rest = self.text;
+        while let [b';', behind @ ..] = rest {
+            let (param, after) = behind.split_at_checked(param_end(behind)).unwrap_or((behind, &[]));
+            rest = after;
+            for ((wanted, seen), slot) in names.iter().zip(&mut seen).zip(&mut values) {
                 // As elsewhere, the first of a name counts.
-                if !core::mem::replace(seen, true) {
-                    *slot = value;
+                if !*seen
+                    && let Some((name, value)) = param.split_at_checked(wanted.len())
+                    && let [] | [b'=', ..] = value
+                    && name.eq_ignore_ascii_case(wanted.as_bytes())
+                {
+                    *seen = true;
+                    *slot = value.strip_prefix(b"=");
                 }
             }
         }
@@ -148,7 +155,8 @@ impl<'a> UriParams<'a> {
 
 /// Where the parameter ends that `text` begins with.
 fn param_end(text: &[u8]) -> usize {
-    memchr::memchr(b';', text).unwrap_or(text.len())
+    // It is a few bytes away: no search is worth its setting up.
+    text.iter().position(|byte| *byte == b';').unwrap_or(text.len())
 }
 
 impl<'a> Uri<'a> {

@@ -18,6 +18,7 @@ use crate::fork::Asked;
 use crate::forward;
 use crate::listener::Listeners;
 use crate::recipe::Forwarding;
+use crate::routing::RouteKeys;
 use crate::target::{Reach, Target, To};
 
 /// The user of a server transaction that no context belongs to.
@@ -118,6 +119,7 @@ pub struct Proxy {
     /// The timers of branches.
     pub(crate) timers: TimerWheel<(u32, ClientId)>,
     pub(crate) ring: KeyRing,
+    dialogs: KeyRing,
     pub(crate) tag_key: TagKey,
     pub(crate) shard: ShardId,
     pub(crate) listeners: Listeners,
@@ -146,6 +148,7 @@ impl Proxy {
             contexts: Slab::new(),
             timers: TimerWheel::new(),
             ring: ring.derive("branch"),
+            dialogs: ring.derive("dialog"),
             tag_key: ring.current().derive("to-tag"),
             shard,
             listeners,
@@ -161,10 +164,16 @@ impl Proxy {
         }
     }
 
-    /// The key ring of branches and Record-Routes.
+    /// The key ring of branches and flow tokens.
     #[must_use]
     pub const fn ring(&self) -> &KeyRing {
         &self.ring
+    }
+
+    /// The keys of Routes.
+    #[must_use]
+    pub const fn route_keys(&self) -> RouteKeys<'_> {
+        RouteKeys { tokens: &self.ring, dialogs: &self.dialogs }
     }
 
     /// The key of To tags.

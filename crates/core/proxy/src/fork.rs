@@ -413,7 +413,7 @@ impl Proxy {
         let record_route = recorded.then(|| {
             let callee = to.place.reach.is_flow().then_some(flow);
             let outsides = Outsides { caller: forwarding.caller, callee, trunk: to.target.trunk };
-            routing::record_route(&self.ring, entry, exit, message, outsides)
+            routing::record_route(self.route_keys(), entry, exit, message, outsides)
         });
         let own_path = (forwarding.times.path && message.method() == Method::Register)
             .then(|| routing::path(&self.ring, entry, &forwarding.edits.source, forwarding.outbound));

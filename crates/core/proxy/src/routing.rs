@@ -15,6 +15,15 @@ const CALLEE_PARAM: &str = "callee";
 /// The parameter that names the trunk of the callee.
 const TRUNK_PARAM: &str = "trunk";
 
+/// The keys of what we write into Routes.
+#[derive(Clone, Copy, Debug)]
+pub struct RouteKeys<'a> {
+    /// That of flow tokens.
+    pub tokens: &'a KeyRing,
+    /// That of Record-Routes.
+    pub dialogs: &'a KeyRing,
+}
+
 /// How a request is routed once our own Routes are off.
 #[derive(Clone, Copy, Debug)]
 pub struct RouteSet<'a> {
@@ -73,7 +82,7 @@ impl<'a> RouteSet<'a> {
     /// one. `None` where a Route breaks its grammar.
     #[must_use]
     pub fn read(
-        ring: &KeyRing,
+        keys: RouteKeys<'_>,
         listeners: &Listeners,
         message: &Message<'a>,
         own: impl Fn(&SipUri<'_>) -> Option<Option<ListenerId>>,
@@ -88,7 +97,7 @@ impl<'a> RouteSet<'a> {
             && uri.params.contains("lr")
             && own(uri).is_some()
         {
-            set.take_proof(ring, message, &Proof::of(uri));
+            set.take_proof(keys, message, &Proof::of(uri));
             set.from_last = true;
         }
         loop {
@@ -96,7 +105,7 @@ impl<'a> RouteSet<'a> {
             let following = routes.next();
             if following.is_none() && set.from_last {
                 set.request_uri = uri;
-            } else if set.next.is_some() || !set.take_own(ring, listeners, message, uri, &own) {
+            } else if set.next.is_some() || !set.take_own(keys, listeners, message, uri, &own) {
                 set.next = set.next.or(Some(uri));
                 set.remaining = set.remaining.saturating_add(1);
             }
@@ -125,20 +134,20 @@ impl<'a> RouteSet<'a> {
     /// Takes the Route `uri` off, where it is one of ours.
     fn take_own(
         &mut self,
-        ring: &KeyRing,
+        keys: RouteKeys<'_>,
         listeners: &Listeners,
         message: &Message<'_>,
         uri: &[u8],
         own: &impl Fn(&SipUri<'_>) -> Option<Option<ListenerId>>,
     ) -> bool {
         if let Some((listener, dialog)) = as_recorded(listeners, uri) {
-            self.take_proof(ring, message, &Proof { dialog, ..Proof::default() });
+            self.take_proof(keys, message, &Proof { dialog, ..Proof::default() });
             self.exit = Some(listener);
         } else if let Some(Uri::Sip(uri)) = Uri::parse(uri)
             && let Some(listener) = own(&uri)
         {
-            self.take_proof(ring, message, &Proof::of(&uri));
-            self.token = uri.user.and_then(|user| flow_token::verify(ring, user)).or(self.token);
+            self.take_proof(keys, message, &Proof::of(&uri));
+            self.token = uri.user.and_then(|user| flow_token::verify(keys.tokens, user)).or(self.token);
             self.exit = listener;
         } else {
             return false;
@@ -149,11 +158,14 @@ impl<'a> RouteSet<'a> {
 
     /// Looks whether a Route of ours was written for the dialog that the request belongs to. Who was once called knows the
     /// Route of that call: it must open no other, so a request that begins one is never proven.
-    fn take_proof(&mut self, ring: &KeyRing, message: &Message<'_>, proof: &Proof<'_>) {
+    fn take_proof(&mut self, keys: RouteKeys<'_>, message: &Message<'_>, proof: &Proof<'_>) {
         let Some(to) = message.to().tag() else { return };
         let Proof { dialog, caller, callee, trunk } = *proof;
         let Some(seal) = Seal::from_text(dialog) else { return };
-        let begun_by = |who: &[u8]| ring.is_sealed(&[b"dialog", message.call_id(), who, caller, callee, trunk], seal);
+        let begun_by = |who| {
+            let (parts, ends) = ([message.call_id(), who, caller, callee, trunk], ends([who, caller, callee, trunk]));
+            ends.is_some_and(|ends| keys.dialogs.is_joined_sealed(&parts, ends, seal))
+        };
         let (outside, towards_callee) = if begun_by(message.from().tag().unwrap_or(&[])) {
             (callee, true)
         } else if begun_by(to) {
@@ -202,6 +214,11 @@ impl<'a> RouteSet<'a> {
     }
 }
 
+/// The lengths of what is sealed behind the Call-ID, of 16 bits each; `None` where one is longer.
+fn ends(parts: [&[u8]; 4]) -> Option<u64> {
+    parts.iter().try_fold(0, |ends, part| Some(ends << 16 | u64::from(u16::try_from(part.len()).ok()?)))
+}
+
 /// The listener and the seal of a URI that stands as [`record_route`] wrote it for two ends that need no flow: so is nearly
 /// every Route, and it need not be read as what it might be.
 fn as_recorded<'a>(listeners: &Listeners, uri: &'a [u8]) -> Option<(ListenerId, &'a [u8])> {
@@ -223,7 +240,7 @@ pub type RecordRoute = SmallVec<[u8; 256]>;
 /// the one that it can reach (RFC 5658 §5).
 #[must_use]
 pub fn record_route(
-    ring: &KeyRing,
+    keys: RouteKeys<'_>,
     entry: &Listener,
     exit: &Listener,
     message: &Message<'_>,
@@ -233,7 +250,10 @@ pub fn record_route(
     let (caller, callee) = (text(outsides.caller), text(outsides.callee));
     let trunk = outsides.trunk.map(|trunk| trunk.to_string().into_bytes()).unwrap_or_default();
     let begun_by = message.from().tag().unwrap_or(&[]);
-    let seal = ring.current().seal(&[b"dialog", message.call_id(), begun_by, &caller, &callee, &trunk]).to_text();
+    let parts = [message.call_id(), begun_by, &caller, &callee, &trunk];
+    // A tag too long to be sealed proves nothing later, as no tag would.
+    let ends = ends([begun_by, &caller, &callee, &trunk]).unwrap_or(0);
+    let seal = keys.dialogs.current().seal_joined(&parts, ends).to_text();
     let mut value = RecordRoute::new();
     //= rfc5658#5
     if entry.sent_by != exit.sent_by || entry.transport != exit.transport {

@@ -49,9 +49,10 @@ pub(crate) type Found = SmallVec<[Place; 1]>;
 impl Places<'_> {
     /// Adds to `found` where `uri` says, for a request whose Request-URI is `request_uri`.
     pub(crate) fn of_uri(&self, uri: &SipUri<'_>, request_uri: &[u8], found: &mut Found) -> Result<(), Status> {
-        let named = transport_of(uri).ok_or(Status::BAD_GATEWAY)?;
+        let [named, maddr] = uri.params.values(["transport", "maddr"]);
+        let named = transport_named(uri, named).ok_or(Status::BAD_GATEWAY)?;
         let transport = named.unwrap_or(Transport::Udp);
-        if let Some(address) = literal_address(uri, transport) {
+        if let Some(address) = literal_address(uri, maddr, transport) {
             let reach = if named.is_some() { Reach::Fixed } else { Reach::Address };
             if let Some(flow) = self.flow_to(Hop { transport, address }) {
                 found.push(place(request_uri, To::Flow(flow), reach));
@@ -257,7 +258,11 @@ fn place(request_uri: &[u8], to: To, reach: Reach) -> Place {
 
 /// The host that a URI is reached by; `maddr` goes before the host (RFC 3261 §19.1.1).
 pub(crate) fn host_of<'a>(uri: &SipUri<'a>) -> Option<Host<'a>> {
-    match uri.params.value("maddr") {
+    host_or(uri, uri.params.value("maddr"))
+}
+
+fn host_or<'a>(uri: &SipUri<'a>, maddr: Option<&'a [u8]>) -> Option<Host<'a>> {
+    match maddr {
         Some(maddr) => Host::parse(maddr),
         None => Some(uri.host()),
     }
@@ -265,7 +270,11 @@ pub(crate) fn host_of<'a>(uri: &SipUri<'a>) -> Option<Host<'a>> {
 
 /// The transport that a URI names: inner `None` where it names none, outer where it names one that nobody knows.
 pub(crate) fn transport_of(uri: &SipUri<'_>) -> Option<Option<Transport>> {
-    match (uri.params.value("transport"), uri.secure) {
+    transport_named(uri, uri.params.value("transport"))
+}
+
+fn transport_named(uri: &SipUri<'_>, named: Option<&[u8]>) -> Option<Option<Transport>> {
+    match (named, uri.secure) {
         (None, false) => Some(None),
         (None, true) => Some(Some(Transport::Tls)),
         (Some(token), secure) => match (Transport::from_token(token)?, secure) {
@@ -290,7 +299,8 @@ pub(crate) fn question_of(uri: &SipUri<'_>) -> Option<Question> {
 
 /// The peer of a literal address, as one would send there by `transport`.
 pub(crate) fn peer_of(uri: &SipUri<'_>) -> Option<SocketAddr> {
-    literal_address(uri, transport_of(uri)?.unwrap_or(Transport::Udp))
+    let [named, maddr] = uri.params.values(["transport", "maddr"]);
+    literal_address(uri, maddr, transport_named(uri, named)?.unwrap_or(Transport::Udp))
 }
 
 /// Whether an address that a message names can be one host's: nothing is ever sent to all of them.
@@ -313,7 +323,7 @@ fn token_of(ring: &KeyRing, uri: &SipUri<'_>) -> Option<Flow> {
 }
 
 /// The literal address that a URI names, as one would send there by `transport`.
-fn literal_address(uri: &SipUri<'_>, transport: Transport) -> Option<SocketAddr> {
-    let ip = host_of(uri)?.ip().filter(|ip| is_one_host(*ip))?;
+fn literal_address(uri: &SipUri<'_>, maddr: Option<&[u8]>, transport: Transport) -> Option<SocketAddr> {
+    let ip = host_or(uri, maddr)?.ip().filter(|ip| is_one_host(*ip))?;
     Some(SocketAddr::new(ip, uri.port().unwrap_or(transport.default_port())))
 }

@@ -136,7 +136,7 @@ impl Shard {
         message: &'m Message<'a>,
         claimed: Option<&'m Aor>,
     ) -> Result<Request<'a, 'm>, Refusal> {
-        let routes = RouteSet::read(self.proxy.ring(), &snapshot.listeners, message, |uri| snapshot.own_hop(uri))
+        let routes = RouteSet::read(self.proxy.route_keys(), &snapshot.listeners, message, |uri| snapshot.own_hop(uri))
             .ok_or(Refusal::Status(Status::BAD_REQUEST, Some("Bad Route Header")))?;
         // What has passed through here has at least one Via more.
         let loop_hash = (!message.has_one_via()).then(|| loop_hash(self.proxy.ring(), message));

@@ -8,10 +8,11 @@ use strowger_message::{HeaderName, Message, Method, Status};
 
 use crate::derived;
 use crate::id::ClientId;
-use crate::layer::{MAX_CLIENT, NO_USER, TableFull, Timer, Timers, Transactions, arm, disarm};
+use crate::layer::{MAX_CLIENT, NO_USER, TableFull, Timer, Transactions};
 use crate::machine::{Actions, ClientEvent, ClientState, Kind, start_client, step_client};
 use crate::output::{Event, Output};
 use crate::peers::{Links, NIL};
+use crate::timers::{Over, Timers};
 
 /// The most transactions that one [`Transactions::handle_unreachable`] looks at, newest first. Those behind will be heard
 /// of again when they retransmit.
@@ -101,7 +102,7 @@ impl Transactions {
         let kept = if keep { self.pool.copy_of(&request) } else { Buf::new() };
         let (state, actions) = start_client(kind, reliable);
         let method = method_hash(request.split(|byte| *byte == b' ').next().unwrap_or(&[]));
-        let (timers, links) = (Timers::default(), Links::NONE);
+        let (timers, links) = (Timers::NONE, Links::NONE);
         let client = Client { kept, flow, timers, cancel: None, links, user, method, kind, state, retransmissions: 0 };
         if let Some(slot) = self.slot_mut(id) {
             slot.client = Some(client);
@@ -272,7 +273,7 @@ impl Transactions {
         let Self { clients, wheel, .. } = self;
         let slot = clients.get_mut(id.index as usize).filter(|slot| slot.generation == id.generation);
         if let Some(client) = slot.and_then(|slot| slot.client.as_mut()) {
-            disarm(wheel, &mut client.timers.retransmit);
+            client.timers.change(wheel, Timer::Client(id), Timers::stop_retransmit);
         }
     }
 
@@ -333,13 +334,12 @@ impl Transactions {
         ResponseVerdict::Unknown
     }
 
-    pub(crate) fn on_client_timer(&mut self, now: Timestamp, id: ClientId, event: ClientEvent) {
-        if let Some(client) = self.client_mut(id) {
-            match event {
-                ClientEvent::Retransmit => client.timers.retransmit = None,
-                _ => client.timers.deadline = None,
-            }
-        }
+    pub(crate) fn on_client_timer(&mut self, now: Timestamp, id: ClientId) {
+        let Some(client) = self.client_mut(id) else { return };
+        let event = match client.timers.on_fired() {
+            Over::Retransmit => ClientEvent::Retransmit,
+            Over::Deadline => ClientEvent::Deadline,
+        };
         self.on_client(now, id, event);
     }
 
@@ -371,30 +371,32 @@ impl Transactions {
         let Self { timing, clients, wheel, pool, .. } = self;
         let slot = clients.get_mut(id.index as usize).filter(|slot| slot.generation == id.generation);
         let Some(client) = slot.and_then(|slot| slot.client.as_mut()) else { return };
-        let Timers { retransmit, deadline } = &mut client.timers;
-        if actions.has(Actions::STOP_RETRANSMIT) {
-            disarm(wheel, retransmit);
-        }
-        if actions.has(Actions::STOP_DEADLINE) {
-            disarm(wheel, deadline);
-        }
-        if actions.has(Actions::ARM_TIMEOUT) {
-            arm(wheel, deadline, now + timing.timeout(), Timer::ClientDeadline(id));
-        }
-        if actions.has(Actions::ARM_T4) {
-            arm(wheel, deadline, now + timing.t4, Timer::ClientDeadline(id));
-        }
-        if actions.has(Actions::ARM_RETRANSMIT) {
-            let interval = match (client.kind, client.state) {
-                (Kind::Invite, _) => timing.doubling(client.retransmissions),
-                //= rfc3261#17.1.2.2
-                // In Proceeding Timer E is T2.
-                (Kind::NonInvite, ClientState::Proceeding) => timing.t2,
-                (Kind::NonInvite, _) => timing.doubling_to_t2(client.retransmissions),
-            };
-            client.retransmissions = client.retransmissions.saturating_add(1);
-            arm(wheel, retransmit, now + interval, Timer::ClientRetransmit(id));
-        }
+        let retransmissions = &mut client.retransmissions;
+        client.timers.change(wheel, Timer::Client(id), |timers| {
+            if actions.has(Actions::STOP_RETRANSMIT) {
+                timers.stop_retransmit();
+            }
+            if actions.has(Actions::STOP_DEADLINE) {
+                timers.stop_deadline();
+            }
+            if actions.has(Actions::ARM_TIMEOUT) {
+                timers.end_at(now + timing.timeout());
+            }
+            if actions.has(Actions::ARM_T4) {
+                timers.end_at(now + timing.t4);
+            }
+            if actions.has(Actions::ARM_RETRANSMIT) {
+                let interval = match (client.kind, client.state) {
+                    (Kind::Invite, _) => timing.doubling(*retransmissions),
+                    //= rfc3261#17.1.2.2
+                    // In Proceeding Timer E is T2.
+                    (Kind::NonInvite, ClientState::Proceeding) => timing.t2,
+                    (Kind::NonInvite, _) => timing.doubling_to_t2(*retransmissions),
+                };
+                *retransmissions = retransmissions.saturating_add(1);
+                timers.retransmit_at(now + interval);
+            }
+        });
         if actions.has(Actions::RELEASE) {
             pool.give(core::mem::take(&mut client.kept));
         }
@@ -408,8 +410,7 @@ impl Transactions {
             return;
         }
         let Some(mut client) = self.clients.remove(id.index as usize).client else { return };
-        disarm(&mut self.wheel, &mut client.timers.retransmit);
-        disarm(&mut self.wheel, &mut client.timers.deadline);
+        client.timers.disarm(&mut self.wheel);
         self.pool.give(client.kept);
         let user = client.user;
         let event = if actions.has(Actions::TIMED_OUT) {
@@ -486,8 +487,8 @@ impl Transactions {
         let (mut timers, mut unanswered) = (0usize, 0usize);
         for (_, slot) in &self.clients {
             let Some(client) = &slot.client else { continue };
-            let (kept, deadline) = (!client.kept.is_empty(), client.timers.deadline.is_some());
-            let retransmits = client.timers.retransmit.is_some();
+            let (kept, deadline) = (!client.kept.is_empty(), client.timers.has_deadline());
+            let retransmits = client.timers.retransmits();
             let reliable = client.flow.transport.is_reliable();
             // Where datagrams may be lost the request is sent again, but for one that is tried elsewhere.
             assert!(!(retransmits && reliable));

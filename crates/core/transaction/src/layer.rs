@@ -4,11 +4,10 @@ use std::collections::VecDeque;
 
 use hashbrown::HashTable;
 use slab::Slab;
-use strowger_foundation::{Buf, BufPool, Flow, TimerId, TimerWheel, Timestamp, Wakeup};
+use strowger_foundation::{Buf, BufPool, Flow, TimerWheel, Timestamp, Wakeup};
 
 use crate::client::ClientSlot;
 use crate::id::{ClientId, ServerId};
-use crate::machine::{ClientEvent, ServerEvent};
 use crate::output::{Counters, Event, MAX_OUTPUTS, Output};
 use crate::peers::Peers;
 use crate::server::Server;
@@ -48,22 +47,11 @@ pub struct Transactions {
     generation: u32,
 }
 
-/// What a timer of the wheel is for.
+/// Whose a timer of the wheel is.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Timer {
-    ServerRetransmit(ServerId),
-    ServerDeadline(ServerId),
-    ClientRetransmit(ClientId),
-    ClientDeadline(ClientId),
-}
-
-/// A transaction's two timers.
-#[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Timers {
-    /// Timer A, E or G.
-    pub(crate) retransmit: Option<TimerId>,
-    /// Any other.
-    pub(crate) deadline: Option<TimerId>,
+    Server(ServerId),
+    Client(ClientId),
 }
 
 impl Transactions {
@@ -102,10 +90,8 @@ impl Transactions {
         for _ in 0..MAX_TIMERS_PER_CALL {
             let Some(timer) = self.wheel.poll_expired(now) else { return };
             match timer {
-                Timer::ServerRetransmit(id) => self.on_server_timer(now, id, ServerEvent::Retransmit),
-                Timer::ServerDeadline(id) => self.on_server_timer(now, id, ServerEvent::Deadline),
-                Timer::ClientRetransmit(id) => self.on_client_timer(now, id, ClientEvent::Retransmit),
-                Timer::ClientDeadline(id) => self.on_client_timer(now, id, ClientEvent::Deadline),
+                Timer::Server(id) => self.on_server_timer(now, id),
+                Timer::Client(id) => self.on_client_timer(now, id),
             }
         }
     }
@@ -196,23 +182,5 @@ impl Transactions {
         if let Output::Once { buf, .. } = output {
             self.pool.give(buf);
         }
-    }
-}
-
-impl Timers {
-    pub(crate) fn armed(self) -> usize {
-        usize::from(self.retransmit.is_some()).saturating_add(usize::from(self.deadline.is_some()))
-    }
-}
-
-/// Arms `timer` in `slot`, in place of what was armed there.
-pub(crate) fn arm(wheel: &mut TimerWheel<Timer>, slot: &mut Option<TimerId>, at: Timestamp, timer: Timer) {
-    disarm(wheel, slot);
-    *slot = Some(wheel.insert(at, timer));
-}
-
-pub(crate) fn disarm(wheel: &mut TimerWheel<Timer>, slot: &mut Option<TimerId>) {
-    if let Some(timer) = slot.take() {
-        wheel.cancel(timer);
     }
 }

@@ -25,6 +25,7 @@ mod machine;
 mod output;
 mod peers;
 mod server;
+mod timers;
 mod timing;
 
 pub use client::{MAX_CLOSED_SCAN, MAX_UNREACHABLE_SCAN, ResponseVerdict};

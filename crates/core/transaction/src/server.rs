@@ -5,9 +5,10 @@ use strowger_message::{Head, HeaderName, NameAddr, Status};
 
 use crate::id::ServerId;
 use crate::key::ServerKey;
-use crate::layer::{MAX_SERVER, NO_USER, TableFull, Timer, Timers, Transactions, arm, disarm};
+use crate::layer::{MAX_SERVER, NO_USER, TableFull, Timer, Transactions};
 use crate::machine::{Actions, Kind, ServerEvent, ServerState, start_server, step_server};
 use crate::output::{Event, Output};
+use crate::timers::{Over, Timers};
 use crate::timing::Timing;
 
 /// What becomes of an ACK.
@@ -65,13 +66,12 @@ impl Transactions {
         }
         let generation = self.next_generation();
         let state = start_server(kind);
-        let timers = Timers::default();
         let server = Server {
             key,
             kept: Buf::new(),
             opened: now,
             flow,
-            timers,
+            timers: Timers::NONE,
             generation,
             user,
             kind,
@@ -172,13 +172,12 @@ impl Transactions {
         self.pool.give(response);
     }
 
-    pub(crate) fn on_server_timer(&mut self, now: Timestamp, id: ServerId, event: ServerEvent) {
-        if let Some(server) = self.server_mut(id) {
-            match event {
-                ServerEvent::Retransmit => server.timers.retransmit = None,
-                _ => server.timers.deadline = None,
-            }
-        }
+    pub(crate) fn on_server_timer(&mut self, now: Timestamp, id: ServerId) {
+        let Some(server) = self.server_mut(id) else { return };
+        let event = match server.timers.on_fired() {
+            Over::Retransmit => ServerEvent::Retransmit,
+            Over::Deadline => ServerEvent::Deadline,
+        };
         self.on_server(now, id, event);
     }
 
@@ -200,21 +199,22 @@ impl Transactions {
         debug_assert!(server.state != ServerState::Terminated);
         server.state = state;
         let replays = actions.has(Actions::REPLAY) && !server.kept.is_empty();
-        let Timers { retransmit, deadline } = &mut server.timers;
-        if actions.has(Actions::STOP_RETRANSMIT) {
-            disarm(wheel, retransmit);
-        }
-        if actions.has(Actions::ARM_TIMEOUT) {
-            arm(wheel, deadline, now + timing.timeout(), Timer::ServerDeadline(id));
-        }
-        if actions.has(Actions::ARM_T4) {
-            arm(wheel, deadline, now + timing.t4, Timer::ServerDeadline(id));
-        }
-        if actions.has(Actions::ARM_RETRANSMIT) {
-            let interval = timing.doubling_to_t2(server.retransmissions);
-            server.retransmissions = server.retransmissions.saturating_add(1);
-            arm(wheel, retransmit, now + interval, Timer::ServerRetransmit(id));
-        }
+        let retransmissions = &mut server.retransmissions;
+        server.timers.change(wheel, Timer::Server(id), |timers| {
+            if actions.has(Actions::STOP_RETRANSMIT) {
+                timers.stop_retransmit();
+            }
+            if actions.has(Actions::ARM_TIMEOUT) {
+                timers.end_at(now + timing.timeout());
+            }
+            if actions.has(Actions::ARM_T4) {
+                timers.end_at(now + timing.t4);
+            }
+            if actions.has(Actions::ARM_RETRANSMIT) {
+                timers.retransmit_at(now + timing.doubling_to_t2(*retransmissions));
+                *retransmissions = retransmissions.saturating_add(1);
+            }
+        });
         if actions.has(Actions::RELEASE) {
             pool.give(core::mem::take(&mut server.kept));
         }
@@ -235,8 +235,7 @@ impl Transactions {
         if let Ok(entry) = self.index.find_entry(hash_of(server.key), |index| *index == id.index) {
             entry.remove();
         }
-        disarm(&mut self.wheel, &mut server.timers.retransmit);
-        disarm(&mut self.wheel, &mut server.timers.deadline);
+        server.timers.disarm(&mut self.wheel);
         self.pool.give(server.kept);
         if timed_out {
             self.counters.server_timeouts = self.counters.server_timeouts.saturating_add(1);
@@ -270,8 +269,8 @@ impl Transactions {
         for (index, server) in &self.servers {
             let found = self.find_server(server.key);
             assert_eq!(found.map(|id| (id.index as usize, id.generation)), Some((index, server.generation)));
-            let (kept, deadline) = (!server.kept.is_empty(), server.timers.deadline.is_some());
-            let retransmits = server.timers.retransmit.is_some();
+            let (kept, deadline) = (!server.kept.is_empty(), server.timers.has_deadline());
+            let retransmits = server.timers.retransmits();
             assert!(!(retransmits && server.flow.transport.is_reliable()));
             match (server.kind, server.state) {
                 (Kind::NonInvite, ServerState::Trying) => assert!(!kept && !deadline && !retransmits),
