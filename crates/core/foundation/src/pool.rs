@@ -3,13 +3,14 @@
 /// A byte buffer from a [`BufPool`].
 pub type Buf = Vec<u8>;
 
-/// The capacity of the smallest class; each class has twice that of the one before it.
-const SMALLEST: usize = 512;
-/// How many classes there are; what has twice the largest one's capacity is freed rather than kept.
-const CLASSES: usize = 4;
+/// Size classes: 384, 512, 768, 1024 and so on to 4096 bytes, two for each power of two. What has room for half as much again
+/// as the largest is freed rather than kept.
+const CLASSES: usize = 8;
+/// The power of two that the first class lies above.
+const LOWEST: u32 = 8;
 
 /// Buffers kept in one size class at most; past it a returned buffer is freed, so memory follows load.
-pub const MAX_IDLE_PER_CLASS: usize = 4096;
+pub const MAX_IDLE_PER_CLASS: usize = 2048;
 
 /// Idle buffers in size classes. Bounded: it can never hold more than [`MAX_IDLE_PER_CLASS`] of each class.
 #[derive(Debug, Default)]
@@ -27,10 +28,9 @@ impl BufPool {
     /// An empty buffer with room for `size` bytes, used before where one is idle.
     #[must_use]
     pub fn take(&mut self, size: usize) -> Buf {
-        // The smallest class that has room: one more than the highest bit of the last byte's number says.
-        let class = (size.saturating_sub(1) / SMALLEST).checked_ilog2().map_or(0, |bit| bit as usize + 1);
+        let class = half_step(size.saturating_sub(1).max(1 << LOWEST));
         match self.idle.get_mut(class) {
-            Some(idle) => idle.pop().unwrap_or_else(|| Vec::with_capacity(SMALLEST << class)),
+            Some(idle) => idle.pop().unwrap_or_else(|| Vec::with_capacity(capacity_of(class))),
             None => Vec::with_capacity(size),
         }
     }
@@ -45,8 +45,8 @@ impl BufPool {
 
     /// Returns a buffer for later use; its contents are forgotten.
     pub fn give(&mut self, mut buf: Buf) {
-        // The largest class that it has room for.
-        let class = (buf.capacity() / SMALLEST).checked_ilog2().map(|bit| bit as usize);
+        // The largest class that it has room for: the one below the one that its capacity falls into.
+        let class = half_step(buf.capacity().max(1 << LOWEST)).checked_sub(1);
         if let Some(idle) = class.and_then(|class| self.idle.get_mut(class))
             && idle.len() < MAX_IDLE_PER_CLASS
         {
@@ -62,6 +62,16 @@ impl BufPool {
     }
 }
 
+/// How many half steps between powers of two `size`, which is not below the lowest of them, lies above that.
+const fn half_step(size: usize) -> usize {
+    let bit = size.ilog2();
+    2 * (bit - LOWEST) as usize + (size >> (bit - 1) & 1)
+}
+
+const fn capacity_of(class: usize) -> usize {
+    (3 + class % 2) << (LOWEST as usize - 1 + class / 2)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -73,9 +83,24 @@ mod tests {
         let address = buf.as_ptr();
         pool.give(buf);
         assert_eq!(pool.idle(), 1);
-        let again = pool.take(1000);
+        let again = pool.take(700);
         assert_eq!(again.as_ptr(), address);
         assert!(again.is_empty());
+    }
+
+    #[test]
+    fn a_buffer_has_room_and_comes_back_to_its_class() {
+        let mut pool = BufPool::new();
+        for size in 0..=4096 {
+            let buf = pool.take(size);
+            assert!(buf.capacity() >= size && (size <= 384 || buf.capacity() < size * 3 / 2 + 2), "{size}");
+            let address = buf.as_ptr();
+            pool.give(buf);
+            let again = pool.take(size);
+            assert_eq!(again.as_ptr(), address, "{size}");
+            pool.give(again);
+        }
+        assert_eq!(pool.idle(), CLASSES);
     }
 
     #[test]

@@ -233,16 +233,21 @@ impl Proxy {
                 branch.timer = None;
                 return;
             }
-            Some((_, Wait::Ring)) if status != Status::TRYING => (ring_timeout, Wait::Ring),
+            Some((_, Wait::Ring)) if status != Status::TRYING => {
+                // Its timer fires in between, and is armed again for then.
+                branch.rings_until = now + ring_timeout;
+                return;
+            }
             _ => return,
         };
         if let Some((timer, _)) = branch.timer.take() {
             self.timers.cancel(timer);
         }
+        branch.rings_until = now + after;
         branch.timer = Some((self.timers.insert(now + after, (index, client)), wait));
     }
 
-    fn pass_up(&mut self, now: Timestamp, server: ServerId, status: Status, message: &Message<'_>) {
+    pub(crate) fn pass_up(&mut self, now: Timestamp, server: ServerId, status: Status, message: &Message<'_>) {
         let mut response = self.transactions.pool().take(message.bytes().len());
         if forward::write_response(&mut response, message).is_none() {
             self.counters.stray_responses += 1;
@@ -318,13 +323,16 @@ impl Proxy {
     }
 
     pub(crate) fn forget_request(&mut self, index: u32) {
-        let Some(context) = self.context_mut(index) else { return };
-        let (request, best) = (context.request.take(), context.best.take());
+        let Some(context) = self.contexts.get_mut(index as usize) else { return };
+        let pool = self.transactions.pool();
+        if let Some(request) = context.request.take() {
+            pool.give(request);
+        }
+        if let Some(response) = context.best.take().and_then(|best| best.response) {
+            pool.give(response);
+        }
         context.later = None;
         context.branches.iter_mut().for_each(|branch| branch.rest = None);
-        for buf in request.into_iter().chain(best.and_then(|best| best.response)) {
-            self.transactions.pool().give(buf);
-        }
     }
 
     pub(crate) fn keep_if_better(&mut self, index: u32, best: Best) {

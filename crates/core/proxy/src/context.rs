@@ -3,7 +3,7 @@
 use core::time::Duration;
 
 use smallvec::SmallVec;
-use strowger_foundation::{Buf, Flow, TimerId};
+use strowger_foundation::{Buf, Flow, TimerId, Timestamp};
 use strowger_message::Status;
 use strowger_transaction::{ClientId, ServerId};
 
@@ -43,6 +43,8 @@ pub(crate) struct Branch {
     pub(crate) progress: Progress,
     /// What the timer is for, while it runs.
     pub(crate) timer: Option<(TimerId, Wait)>,
+    /// When Timer C has run out: each response but 100 moves it on (RFC 3261 §16.7 step 2).
+    pub(crate) rings_until: Timestamp,
     /// Timer C has fired: what the branch says now counts as 408.
     pub(crate) rang_out: bool,
     /// CANCEL waits for the first provisional response (RFC 3261 §9.1).

@@ -25,6 +25,9 @@ use crate::target::{Reach, Target, To};
 pub const NO_CONTEXT: u32 = u32::MAX;
 /// The users of client transactions that are the server's own requests: a number from here on.
 pub const OWN_USERS: u32 = 1 << 31;
+/// The users of two transactions that are a pair, as nothing is left of their request but that a success may come again: a
+/// number from here on, which names the other's slot. Each names the other, so none is taken for another's.
+const PAIRED: u32 = 1 << 30;
 /// Timers of branches that one call serves; the rest are due at once.
 const MAX_TIMERS_PER_CALL: usize = 4096;
 
@@ -266,6 +269,7 @@ impl Proxy {
         }
         match self.transactions.handle_response(now, client, message) {
             ResponseVerdict::ToUser { user } if own => return Handled::Own(user),
+            ResponseVerdict::ToUser { user } if is_paired(user) => self.pass_again(now, user, client, message),
             ResponseVerdict::ToUser { user } => self.on_response(now, user, client, message, guide),
             ResponseVerdict::Absorbed => {}
             //= rfc6026#8.9
@@ -273,6 +277,14 @@ impl Proxy {
             ResponseVerdict::Unknown => self.counters.stray_responses += 1,
         }
         Handled::Whole
+    }
+
+    /// A success to an INVITE that came before.
+    fn pass_again(&mut self, now: Timestamp, user: u32, client: ClientId, message: &Message<'_>) {
+        let server = self.transactions.server_of(user & !PAIRED, PAIRED | client.index());
+        if let Some((server, status)) = server.zip(message.status()) {
+            self.pass_up(now, server, status, message);
+        }
     }
 
     fn pass_stateless(&mut self, message: &Message<'_>, upstream: Option<Flow>) {
@@ -301,8 +313,14 @@ impl Proxy {
     }
 
     fn on_timer(&mut self, now: Timestamp, index: u32, client: ClientId) {
-        let branch = self.context_mut(index).and_then(|context| context.branch_mut(client));
-        match branch.and_then(|branch| branch.timer.take()).map(|(_, wait)| wait) {
+        let branch = self.contexts.get_mut(index as usize).and_then(|context| context.branch_mut(client));
+        let Some(branch) = branch else { return };
+        let wait = branch.timer.take().map(|(_, wait)| wait);
+        if wait == Some(Wait::Ring) && now < branch.rings_until {
+            branch.timer = Some((self.timers.insert(branch.rings_until, (index, client)), Wait::Ring));
+            return;
+        }
+        match wait {
             Some(Wait::Life) => self.on_silence(now, index, client),
             Some(Wait::Ring) => self.on_rang_out(now, index, client),
             Some(Wait::Step) => self.on_step_over(now, index, client),
@@ -408,6 +426,7 @@ impl Proxy {
     pub(crate) fn drain_events(&mut self, now: Timestamp) {
         while let Some(event) = self.transactions.poll_event() {
             match event {
+                Event::ClientEnded { user, .. } | Event::ServerEnded { user, .. } if is_paired(user) => {}
                 Event::ClientTimeout { user, .. } | Event::ClientFailed { user, .. } if user >= OWN_USERS => {
                     self.failed.push_back(user);
                 }
@@ -510,20 +529,20 @@ impl Proxy {
     }
 
     /// Ends a context of one branch that has done all it ever will: its transactions absorb what still comes, and tell
-    /// nobody. A success to an INVITE may come again, and the context of what is still to be cancelled has work to do.
+    /// nobody. They make a pair where a success to an INVITE may come again. What is still to be cancelled has work to do.
     pub(crate) fn end_if_over(&mut self, index: u32) {
         let Some(context) = self.context(index).filter(|context| context.answered) else { return };
         let [branch] = &context.branches[..] else { return };
-        let is_over = match branch.progress {
-            Progress::Final(status) => !(context.is_invite && (status.is_success() || branch.is_stopped())),
-            _ => false,
-        };
-        if is_over && branch.flow.is_some() {
-            let (server, client) = (context.server, branch.client);
-            self.transactions.set_server_user(server, NO_CONTEXT);
-            self.transactions.set_client_user(client, NO_CONTEXT);
-            self.remove(index);
+        let Progress::Final(status) = branch.progress else { return };
+        if branch.flow.is_none() || (context.is_invite && branch.is_stopped() && !status.is_success()) {
+            return;
         }
+        let (server, client) = (context.server, branch.client);
+        let of_pair = context.is_invite && status.is_success();
+        let user = |other: u32| if of_pair { PAIRED | other } else { NO_CONTEXT };
+        self.transactions.set_server_user(server, user(client.index()));
+        self.transactions.set_client_user(client, user(server.index()));
+        self.remove(index);
     }
 
     fn remove(&mut self, index: u32) {
@@ -542,4 +561,8 @@ impl Proxy {
     pub(crate) fn context_mut(&mut self, index: u32) -> Option<&mut Context> {
         self.contexts.get_mut(index as usize)
     }
+}
+
+fn is_paired(user: u32) -> bool {
+    (PAIRED..OWN_USERS).contains(&user)
 }

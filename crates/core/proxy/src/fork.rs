@@ -286,6 +286,7 @@ impl Proxy {
             client,
             progress: Progress::Asking,
             timer: None,
+            rings_until: Timestamp::ZERO,
             rang_out: false,
             cancel_wanted: false,
             flow: None,
@@ -340,11 +341,22 @@ impl Proxy {
             (false, true) => Some((times.ring_timeout, Wait::Ring)),
             (false, false) => None,
         };
+        let rings_until = now + times.ring_timeout;
         let timer = wait.map(|(after, wait)| (self.timers.insert(now + after, (index, client)), wait));
         context.live = context.live.saturating_add(1);
         let (progress, rang_out, cancel_wanted) = (Progress::Pending, false, false);
-        let branch = Branch { client, progress, timer, rang_out, cancel_wanted, flow: Some(flow), reach, rest };
-        context.branches.push(branch);
+        let sent_to = Some(flow);
+        context.branches.push(Branch {
+            client,
+            progress,
+            timer,
+            rings_until,
+            rang_out,
+            cancel_wanted,
+            flow: sent_to,
+            reach,
+            rest,
+        });
         let kind = if is_invite { Kind::Invite } else { Kind::NonInvite };
         self.transactions.start_client(now, client, kind, flow, request, index);
     }

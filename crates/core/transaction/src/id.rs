@@ -14,6 +14,14 @@ pub struct ClientId {
     pub(crate) generation: u32,
 }
 
+impl ServerId {
+    /// The slot.
+    #[must_use]
+    pub const fn index(self) -> u32 {
+        self.index
+    }
+}
+
 impl ClientId {
     /// The name that `index` and `generation` stand for; one that was never given out names nothing.
     #[must_use]

@@ -99,6 +99,13 @@ impl Transactions {
         self.server(id).map(|server| server.user)
     }
 
+    /// The transaction at `index`, where it is `user`'s: for users that name transactions by where they are.
+    #[must_use]
+    pub fn server_of(&self, index: u32, user: u32) -> Option<ServerId> {
+        let server = self.servers.get(index as usize).filter(|server| server.user == user)?;
+        Some(ServerId { index, generation: server.generation })
+    }
+
     /// The state of a transaction that has not ended.
     #[must_use]
     pub fn server_state(&self, id: ServerId) -> Option<ServerState> {

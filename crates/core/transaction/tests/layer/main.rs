@@ -299,7 +299,7 @@ fn every_buffer_comes_back() {
     // the layers with the one that is polled into.
     for layer in [&mut pair.near, &mut pair.far] {
         for _ in 0..100 {
-            layer.pool().give(Vec::with_capacity(512));
+            layer.pool().give(Vec::with_capacity(384));
         }
     }
     let before = run(&mut pair);

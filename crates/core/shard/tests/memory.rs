@@ -1,0 +1,116 @@
+//! What a call costs in memory while it is set up, and once it is over until its timers end.
+
+#[path = "support/mod.rs"]
+mod support;
+
+use std::alloc::{GlobalAlloc, Layout, System};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use support::{ALICE, BOB, World};
+
+/// The most that a call in progress may take: INVITE at both sides, ringing.
+const IN_PROGRESS: usize = 4 * 1024;
+/// The most that a call may take that is over: until then what comes again is answered again.
+const OVER: usize = 1400;
+/// Not a power of two, so that what the tables keep in reserve is counted too.
+const CALLS: usize = 6_000;
+
+/// The system's allocator, which counts what is in use.
+struct Counting;
+
+static IN_USE: AtomicUsize = AtomicUsize::new(0);
+
+// SAFETY: every call goes to the system's allocator unchanged; counting allocates nothing.
+unsafe impl GlobalAlloc for Counting {
+    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
+        IN_USE.fetch_add(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.alloc(layout) }
+    }
+
+    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
+        IN_USE.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.dealloc(pointer, layout) }
+    }
+
+    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
+        IN_USE.fetch_add(size, Ordering::Relaxed);
+        IN_USE.fetch_sub(layout.size(), Ordering::Relaxed);
+        // SAFETY: the caller's promises are passed on.
+        unsafe { System.realloc(pointer, layout, size) }
+    }
+}
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+const BODY: &str = "v=0\r\no=alice 53655765 2353687637 IN IP4 192.0.2.10\r\ns=-\r\nc=IN IP4 192.0.2.10\r\nt=0 0\r\n\
+                    m=audio 6000 RTP/AVP 0\r\na=rtpmap:0 PCMU/8000\r\n";
+
+/// A request of Alice's as phones write it.
+fn request(method: &str, number: usize, cseq: u32, to_tag: &str, route: &str, body: &str) -> String {
+    let uri = if route.is_empty() { "sip:bob@example.com".to_owned() } else { format!("sip:bob@{BOB}") };
+    format!(
+        "{method} {uri} SIP/2.0\r\nVia: SIP/2.0/UDP {ALICE};branch=z9hG4bK-{method}-{number}\r\n{route}Max-Forwards: 70\r\n\
+         From: \"Alice\" <sip:alice@example.com>;tag=a{number}\r\nTo: <sip:bob@example.com>{to_tag}\r\n\
+         Call-ID: 843817637684230-{number}@192.0.2.10\r\nCSeq: {cseq} {method}\r\nContact: <sip:alice@{ALICE}>\r\n\
+         User-Agent: a phone\r\nAllow: INVITE, ACK, BYE, CANCEL, OPTIONS\r\nContent-Type: application/sdp\r\n\
+         Content-Length: {}\r\n\r\n{body}",
+        body.len()
+    )
+}
+
+fn world() -> World {
+    let mut world = World::new(|_| ());
+    world.is_checked = false;
+    assert_eq!(world.register("bob", BOB, &format!("<sip:bob@{BOB}>")).status(), 200);
+    world
+}
+
+/// Sets a call up as far as ringing; the INVITE that reached Bob.
+fn ring(world: &mut World, number: usize) -> support::Sent {
+    let sent = world.input(ALICE, &request("INVITE", number, 1, "", "", BODY));
+    let invite = support::find(&sent, "INVITE");
+    let contact = format!("Contact: <sip:bob@{BOB}>\r\n");
+    assert_eq!(world.input(BOB, &invite.response(180, "Ringing", ";tag=b", &contact)).len(), 1);
+    invite
+}
+
+/// Answers it, and hangs up.
+fn finish(world: &mut World, number: usize, invite: &support::Sent) {
+    let contact = format!("Contact: <sip:bob@{BOB}>\r\n");
+    let answer = world.input(BOB, &invite.response(200, "OK", ";tag=b", &contact)).remove(0);
+    let route = format!("Route: {}\r\n", answer.header("Record-Route").expect("stays on the path"));
+    assert_eq!(world.input(ALICE, &request("ACK", number, 1, ";tag=b", &route, "")).len(), 1);
+    let bye = world.input(ALICE, &request("BYE", number, 2, ";tag=b", &route, "")).remove(0);
+    assert_eq!(support::finals(&world.input(BOB, &bye.response(200, "OK", "", ""))), [200]);
+}
+
+/// One test, for the allocator counts for all threads.
+#[test]
+fn calls_are_small() {
+    let mut ringing = world();
+    drop(ring(&mut ringing, CALLS));
+    let before = IN_USE.load(Ordering::Relaxed);
+    for number in 0..CALLS {
+        drop(ring(&mut ringing, number));
+    }
+    let each = (IN_USE.load(Ordering::Relaxed) - before) / CALLS;
+    println!("{each} bytes for a call in progress");
+    assert!(each <= IN_PROGRESS, "{each} bytes for a call in progress");
+    drop(ringing);
+
+    let mut over = world();
+    let invite = ring(&mut over, CALLS);
+    finish(&mut over, CALLS, &invite);
+    drop(invite);
+    let before = IN_USE.load(Ordering::Relaxed);
+    for number in 0..CALLS {
+        let invite = ring(&mut over, number);
+        finish(&mut over, number, &invite);
+    }
+    let each = (IN_USE.load(Ordering::Relaxed) - before) / CALLS;
+    println!("{each} bytes for a call that is over");
+    assert!(each <= OVER, "{each} bytes for a call that is over");
+}
