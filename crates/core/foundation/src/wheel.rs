@@ -245,7 +245,10 @@ impl<K: Copy> TimerWheel<K> {
         Some(entry.key)
     }
 
-    #[expect(clippy::indexing_slicing, reason = "an index is a slot's, or was given out for an entry; neither list shrinks")]
+    #[expect(
+        clippy::indexing_slicing,
+        reason = "an index is a slot's, or was given out for an entry; neither list shrinks"
+    )]
     fn links(&self, index: u32) -> Links {
         self.links[index as usize]
     }

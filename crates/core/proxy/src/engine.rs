@@ -62,14 +62,7 @@ pub trait Guide {
     fn upstream(&mut self, response: &Message<'_>) -> Option<Flow>;
 
     /// Adds to `found` the destinations that a contact of a redirection of `request`, which came from `source`, stands for.
-    fn follow(
-        &mut self,
-        now: Timestamp,
-        contact: &[u8],
-        request: &Message<'_>,
-        source: &Flow,
-        found: &mut Vec<Target>,
-    );
+    fn follow(&mut self, now: Timestamp, contact: &[u8], request: &Message<'_>, source: &Flow, found: &mut Vec<Target>);
 
     /// Writes the header lines that answer the challenge `response` of a trunk to `request`, whose Request-URI was
     /// `request_uri`; whether there are any.

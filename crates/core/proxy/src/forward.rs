@@ -3,7 +3,9 @@
 use core::ops::Range;
 
 use strowger_foundation::Flow;
-use strowger_message::{AuthParams, Decimal, Field, Head, HeaderName, Message, Method, Rewrite, split_list, trim, unquote};
+use strowger_message::{
+    AuthParams, Decimal, Field, Head, HeaderName, Message, Method, Rewrite, split_list, trim, unquote,
+};
 
 use crate::listener::Listener;
 use crate::local;

@@ -56,13 +56,7 @@ impl Shard {
     }
 
     /// `targets` is empty; where the request goes on, it is filled on the way.
-    fn serve_by(
-        &mut self,
-        now: Timestamp,
-        arrived: Arrived<'_, '_>,
-        snapshot: &Snapshot,
-        targets: &mut Vec<Target>,
-    ) {
+    fn serve_by(&mut self, now: Timestamp, arrived: Arrived<'_, '_>, snapshot: &Snapshot, targets: &mut Vec<Target>) {
         let Arrived { source, key, message, steered } = arrived;
         match message.method() {
             Method::Ack => self.serve_ack(now, source, snapshot, message, targets),
@@ -152,12 +146,7 @@ impl Shard {
         Ok(Request { message, source, snapshot, claimed, routes, loop_hash })
     }
 
-    fn decide(
-        &mut self,
-        now: Timestamp,
-        request: &Request<'_, '_>,
-        targets: &mut Vec<Target>,
-    ) -> Result<Way, Refusal> {
+    fn decide(&mut self, now: Timestamp, request: &Request<'_, '_>, targets: &mut Vec<Target>) -> Result<Way, Refusal> {
         let way = self.way(now, request, targets);
         if matches!(way, Way::Registrar) {
             return Ok(way);
@@ -301,13 +290,7 @@ impl Shard {
     }
 
     /// Forwards without state; a name that is not known yet is asked for, and the client's retransmission finds it.
-    fn forward_stateless(
-        &mut self,
-        now: Timestamp,
-        request: &Request<'_, '_>,
-        onward: Onward,
-        targets: &[Target],
-    ) {
+    fn forward_stateless(&mut self, now: Timestamp, request: &Request<'_, '_>, onward: Onward, targets: &[Target]) {
         let Some(target) = targets.first() else { return };
         if let Some(To::Name { question, .. }) = target.places.first().map(|place| &place.to) {
             self.questions.push_back((FOR_NOBODY, question.as_ref().clone()));

@@ -168,12 +168,7 @@ impl Route {
     /// The Request-URI that `target` is sent, where it is another one than `request_uri`: with the number rewritten; towards
     /// a trunk, with the trunk's host in the place of ours, and a tel URI as a SIP URI (RFC 3261 §19.1.6).
     #[must_use]
-    pub fn request_uri(
-        &self,
-        request_uri: &[u8],
-        target: &RouteTarget,
-        is_trunk: bool,
-    ) -> Option<SmallVec<[u8; 64]>> {
+    pub fn request_uri(&self, request_uri: &[u8], target: &RouteTarget, is_trunk: bool) -> Option<SmallVec<[u8; 64]>> {
         if self.rewrite.is_none() && !is_trunk {
             return None;
         }

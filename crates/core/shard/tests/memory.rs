@@ -97,7 +97,6 @@ fn calls_are_small() {
         drop(ring(&mut ringing, number));
     }
     let each = (IN_USE.load(Ordering::Relaxed) - before) / CALLS;
-    println!("{each} bytes for a call in progress");
     assert!(each <= IN_PROGRESS, "{each} bytes for a call in progress");
     drop(ringing);
 
@@ -111,6 +110,5 @@ fn calls_are_small() {
         finish(&mut over, number, &invite);
     }
     let each = (IN_USE.load(Ordering::Relaxed) - before) / CALLS;
-    println!("{each} bytes for a call that is over");
     assert!(each <= OVER, "{each} bytes for a call that is over");
 }
