@@ -273,8 +273,8 @@ fn parse(text: Vec<u8>) -> usize {
 }
 
 #[library_benchmark]
-#[bench::stateful_call(stateful_call())]
-#[bench::stateless_call(stateless_call())]
+#[bench::stateful_call(args = (stateful_call()), config = at_most(57_800))]
+#[bench::stateless_call(args = (stateless_call()), config = at_most(49_200))]
 #[bench::register(refresh())]
 #[bench::challenge(challenged())]
 fn shard(mut prepared: Prepared) -> (usize, Prepared) {
