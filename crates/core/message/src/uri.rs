@@ -127,7 +127,7 @@ impl<'a> UriParams<'a> {
                 if !*seen
                     && let Some((name, value)) = param.split_at_checked(wanted.len())
                     && let [] | [b'=', ..] = value
-                    && name.eq_ignore_ascii_case(wanted.as_bytes())
+                    && is_named(name, wanted)
                 {
                     *seen = true;
                     *slot = value.strip_prefix(b"=");
@@ -143,7 +143,7 @@ impl<'a> UriParams<'a> {
         while let [b';', behind @ ..] = rest {
             if let Some((begins, behind)) = behind.split_at_checked(name.len())
                 && let [] | [b'=' | b';', ..] = behind
-                && begins.eq_ignore_ascii_case(name.as_bytes())
+                && is_named(begins, name)
             {
                 return Some(behind.strip_prefix(b"=").map(|value| value.get(..param_end(value)).unwrap_or(value)));
             }
@@ -151,6 +151,11 @@ impl<'a> UriParams<'a> {
         }
         None
     }
+}
+
+/// Whether a parameter's name is `wanted`: nearly always it is written so, and that is the faster comparison.
+fn is_named(name: &[u8], wanted: &str) -> bool {
+    name == wanted.as_bytes() || name.eq_ignore_ascii_case(wanted.as_bytes())
 }
 
 /// Where the parameter ends that `text` begins with.

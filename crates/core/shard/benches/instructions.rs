@@ -273,8 +273,8 @@ fn parse(text: Vec<u8>) -> usize {
 }
 
 #[library_benchmark]
-#[bench::stateful_call(args = (stateful_call()), config = at_most(80_500))]
-#[bench::stateless_call(args = (stateless_call()), config = at_most(72_000))]
+#[bench::stateful_call(args = (stateful_call()), config = at_most(57_800))]
+#[bench::stateless_call(args = (stateless_call()), config = at_most(49_200))]
 #[bench::register(args = (refresh()), config = at_most(14_050))]
 #[bench::challenge(args = (challenged()), config = at_most(37_000))]
 fn shard(mut prepared: Prepared) -> (usize, Prepared) {

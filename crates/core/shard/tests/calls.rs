@@ -4,7 +4,7 @@ mod support;
 
 use std::time::Duration;
 
-use support::{ALICE, BOB, BOB2, SERVER, Sent, World, request, summary};
+use support::{ALICE, BOB, BOB2, SERVER, Sent, World, finals, find, request, summary};
 
 fn registered() -> World {
     let mut world = World::new(|_| {});
@@ -52,6 +52,50 @@ fn a_call_is_set_up_and_torn_down() {
 
     assert!(world.wait(Duration::from_secs(40)).is_empty(), "nothing is retransmitted");
     assert_eq!(world.shard.transactions(), 0, "nothing is left");
+}
+
+#[test]
+fn a_success_that_comes_again_goes_to_its_own_caller_until_the_transactions_end() {
+    let mut world = registered();
+    let first = invite(&mut world);
+    let contact = "Contact: <sip:bob@192.0.2.20:5060>\r\n";
+    let success = first.response(200, "OK", ";tag=b", contact);
+    assert_eq!(summary(&world.input(BOB, &success)), [format!("200 {ALICE}")]);
+    assert_eq!(world.shard.contexts(), 0, "nothing but the transactions is kept");
+
+    // Others come and go meanwhile, also in the slots that become free.
+    for number in 0..20 {
+        let other = request("INVITE", "sip:bob@example.com", &format!("other{number}"), "")
+            .replace("call-1@alice", &format!("call-other-{number}"));
+        let other = find(&world.input(ALICE, &other), "INVITE");
+        assert_eq!(
+            finals(&world.input(BOB, &other.response(if number % 2 == 0 { 200 } else { 486 }, "X", ";tag=c", "")))
+                .len(),
+            1
+        );
+        world.wait(Duration::from_millis(700));
+    }
+    let again = world.input(BOB, &success);
+    assert_eq!(summary(&again), [format!("200 {ALICE}")]);
+    assert_eq!(again[0].header("Call-ID"), Some("call-1@alice"));
+
+    world.settle();
+    assert!(world.input(BOB, &success).is_empty(), "nobody waits for it any more");
+}
+
+#[test]
+fn each_ringing_lets_it_ring_longer() {
+    let mut world = registered();
+    let invite = invite(&mut world);
+    let ringing = invite.response(180, "Ringing", ";tag=b", "");
+    assert_eq!(summary(&world.input(BOB, &ringing)), [format!("180 {ALICE}")]);
+    for _ in 0..3 {
+        assert!(world.wait(Duration::from_secs(170)).is_empty(), "Timer C begins anew with each");
+        assert_eq!(summary(&world.input(BOB, &ringing)), [format!("180 {ALICE}")]);
+    }
+    let sent = world.wait(Duration::from_secs(181));
+    let cancelled = sent.iter().find(|(_, sent)| sent.method() == "CANCEL").expect("it has rung long enough");
+    assert_eq!(cancelled.0, 180_000, "to the millisecond");
 }
 
 #[test]

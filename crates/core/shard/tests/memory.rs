@@ -3,9 +3,7 @@
 #[path = "support/mod.rs"]
 mod support;
 
-use std::alloc::{GlobalAlloc, Layout, System};
-use std::sync::atomic::{AtomicUsize, Ordering};
-
+use strowger_allocations::{Counting, live};
 use support::{ALICE, BOB, World};
 
 /// The most that a call in progress may take: INVITE at both sides, ringing.
@@ -14,33 +12,6 @@ const IN_PROGRESS: usize = 4 * 1024;
 const OVER: usize = 1400;
 /// Not a power of two, so that what the tables keep in reserve is counted too.
 const CALLS: usize = 6_000;
-
-/// The system's allocator, which counts what is in use.
-struct Counting;
-
-static IN_USE: AtomicUsize = AtomicUsize::new(0);
-
-// SAFETY: every call goes to the system's allocator unchanged; counting allocates nothing.
-unsafe impl GlobalAlloc for Counting {
-    unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        IN_USE.fetch_add(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.alloc(layout) }
-    }
-
-    unsafe fn dealloc(&self, pointer: *mut u8, layout: Layout) {
-        IN_USE.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.dealloc(pointer, layout) }
-    }
-
-    unsafe fn realloc(&self, pointer: *mut u8, layout: Layout, size: usize) -> *mut u8 {
-        IN_USE.fetch_add(size, Ordering::Relaxed);
-        IN_USE.fetch_sub(layout.size(), Ordering::Relaxed);
-        // SAFETY: the caller's promises are passed on.
-        unsafe { System.realloc(pointer, layout, size) }
-    }
-}
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -92,12 +63,11 @@ fn finish(world: &mut World, number: usize, invite: &support::Sent) {
 fn calls_are_small() {
     let mut ringing = world();
     drop(ring(&mut ringing, CALLS));
-    let before = IN_USE.load(Ordering::Relaxed);
+    let before = live();
     for number in 0..CALLS {
         drop(ring(&mut ringing, number));
     }
-    let each = (IN_USE.load(Ordering::Relaxed) - before) / CALLS;
-    println!("{each} bytes for a call in progress");
+    let each = (live() - before) / CALLS;
     assert!(each <= IN_PROGRESS, "{each} bytes for a call in progress");
     drop(ringing);
 
@@ -105,12 +75,11 @@ fn calls_are_small() {
     let invite = ring(&mut over, CALLS);
     finish(&mut over, CALLS, &invite);
     drop(invite);
-    let before = IN_USE.load(Ordering::Relaxed);
+    let before = live();
     for number in 0..CALLS {
         let invite = ring(&mut over, number);
         finish(&mut over, number, &invite);
     }
-    let each = (IN_USE.load(Ordering::Relaxed) - before) / CALLS;
-    println!("{each} bytes for a call that is over");
+    let each = (live() - before) / CALLS;
     assert!(each <= OVER, "{each} bytes for a call that is over");
 }
