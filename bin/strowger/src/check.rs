@@ -185,6 +185,11 @@ fn calls(config: &Config) -> String {
     if !proxy.avoid_for.0.is_zero() {
         text.push_str(&format!(", and tried last for {}", proxy.avoid_for));
     }
+    match proxy.stateless {
+        Stateless::Never => {}
+        Stateless::WhenPossible => text.push_str("\nrequests inside a call go on without state when possible"),
+        Stateless::Always => text.push_str("\nrequests inside a call go on without state"),
+    }
     text.push_str(&format!("\nrequests over {} bytes go by TCP where they may", proxy.mtu));
     if proxy.outbound {
         text.push_str("\nREGISTERs that are forwarded get a Path that leads back over the phone's flow");
