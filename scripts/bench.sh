@@ -1,6 +1,42 @@
 #!/bin/sh
-# Runs the benchmarks. Close other programs first: wall time on a busy machine says little.
+# Runs the benchmarks: what reading a message costs; then calls and registrations beside Debian's Kamailio and a bare relay, which
+# writes bench/RESULTS.md and takes about half an hour. QUICK=1 tries everything in some minutes and writes nothing.
+# What follows the name goes to the second one: scripts/bench.sh --scenarios call --rounds 3
+# Close other programs first: wall time on a busy machine says little.
 set -eu
 . "$(dirname "$0")/common.sh"
 . scripts/bootstrap.sh
-exec cargo run --locked --release -p strowger-bench --bin bench -- parse
+
+# Programs of servers lie where the PATH of people who are not root does not lead.
+PATH="$PATH:/usr/sbin:/sbin"
+export PATH
+
+missing=""
+for needed in kamailio valgrind; do have "$needed" || missing="$missing $needed"; done
+if [ -n "$missing" ] && can_apt; then
+    say "installing$missing"
+    # The package would start a server for this machine.
+    policy=/usr/sbin/policy-rc.d
+    if [ -e "$policy" ]; then policy=""; else (printf '#!/bin/sh\nexit 101\n' >"$policy" && chmod 755 "$policy"); fi
+    # shellcheck disable=SC2086  # several packages
+    apt_install $missing || echo "could not install$missing"
+    [ -z "$policy" ] || rm -f "$policy"
+fi
+have kamailio || echo "SKIPPED: Kamailio, which is not installed, and only root may install it (sudo apt-get install kamailio)"
+have valgrind || echo "SKIPPED: counting instructions, for valgrind is not installed (sudo apt-get install valgrind)"
+
+say "building"
+cargo build --locked --release -p strowger -p strowger-bench --bin strowger --bin bench --bin proxy
+built="$(target_dir)/release"
+
+say "reading a message"
+"$built/bench" parse
+
+say "calls and registrations"
+STROWGER_BENCH_COMMAND="make bench"
+[ $# = 0 ] || STROWGER_BENCH_COMMAND="scripts/bench.sh $*"
+export STROWGER_BENCH_COMMAND
+if [ -n "${QUICK:-}" ]; then
+    exec "$built/proxy" --quick "$@"
+fi
+exec "$built/proxy" "$@"

@@ -1,172 +1,497 @@
-//! Calls and registrations through one core of our server and of Debian's Kamailio, by turns. Writes its tables into
-//! `bench/RESULTS.md`.
+//! Calls and registrations through one core of our server, of Debian's Kamailio and of a bare relay, by turns. Writes its
+//! tables into `bench/RESULTS.md` and its pictures into `bench/plots`.
 
+use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
-use std::time::Duration;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
 
-use clap::Parser;
-use strowger_bench::proxy::measure::{How, Load, run};
-use strowger_bench::proxy::peer::Peer;
-use strowger_bench::proxy::scenario::Scenario;
-use strowger_bench::proxy::table::{self, Row};
-use strowger_bench::register::process::adopt;
+use clap::{Parser, Subcommand};
+use strowger_bench::proxy::figures::{Figures, Highest, Key, Results, Single, Turn, single};
+use strowger_bench::proxy::instructions::{Counts, count};
+use strowger_bench::proxy::peer::{KEPT_FOR, Peer, Place};
+use strowger_bench::proxy::scenario::{Load, Loads, Scenario, Step, T1_MS, steps};
+use strowger_bench::proxy::{generate, plot, relay, search, table};
+use strowger_bench::register::process::{adopt, stay_on};
 use strowger_bench::register::report::replace;
 use strowger_bench::server::circumstances;
 
-/// Set where the process already has a network of its own.
+/// Set where this process stands: `net` where it has a network of its own, else `shared`.
 const APART: &str = "STROWGER_BENCH_APART";
+/// What was called, where that is not this program; reports say it.
+const COMMAND: &str = "STROWGER_BENCH_COMMAND";
+/// Where servers listen; the second is for whoever is counted at the same time.
+const PORTS: (u16, u16) = (5_060, 5_070);
+/// The memory that Kamailio's processes share, in MiB: more than its calls need at saturation.
+const SHARED_MIB: u32 = 8_192;
+/// Calls that ring, a second, and for how long.
+const RINGING: (u32, Duration) = (2_000, Duration::from_secs(8));
+/// What starting a server and registering users takes, and a search, and the counts of a scenario.
+const START: Duration = Duration::from_secs(4);
+const SEARCH: Duration = Duration::from_secs(60);
+const COUNT: Duration = Duration::from_secs(52);
 
 #[derive(Debug, Parser)]
 #[command(about = "Calls and registrations through one core, side by side; a report, not a test")]
 struct Arguments {
-    /// call, register, challenge [default: all]
+    #[command(subcommand)]
+    part: Option<Part>,
+    /// call, stateless, register, challenge [default: all]
     #[arg(long, value_delimiter = ',', value_parser = Scenario::parse)]
     scenarios: Vec<Scenario>,
-    /// strowger, kamailio [default: both]
+    /// relay, strowger, kamailio [default: all]
     #[arg(long, value_delimiter = ',', value_parser = Peer::parse)]
     servers: Vec<Peer>,
     /// How often each has its turn
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 2)]
     rounds: usize,
     /// Users on each side
     #[arg(long, default_value_t = 1_000)]
     users: u32,
     /// Calls or registrations going on at saturation
-    #[arg(long, default_value_t = 100)]
+    #[arg(long, default_value_t = 64)]
     outstanding: u32,
-    /// The other loads, each a second
+    /// The other loads, each a second; calls begin with the last
     #[arg(long, value_delimiter = ',', default_values_t = [1_000, 3_000])]
     rates: Vec<u32>,
     /// Seconds until a server is warm: its transactions live for 32
     #[arg(long, default_value_t = 40)]
     warm_up: u64,
-    /// Seconds that are measured
-    #[arg(long, default_value_t = 10)]
+    /// Seconds for which each load is measured
+    #[arg(long, default_value_t = 8)]
     seconds: u64,
+    /// Leaves out the highest rate
+    #[arg(long)]
+    no_search: bool,
+    /// Leaves out the instructions, which callgrind counts
+    #[arg(long)]
+    no_instructions: bool,
+    /// Leaves out the memory of calls that ring
+    #[arg(long)]
+    no_ringing: bool,
     /// A smoke test: little of everything, and nothing is written
     #[arg(long)]
     quick: bool,
+    /// Begins with what an earlier run left, and does only what is missing there
+    #[arg(long)]
+    resume: bool,
+    /// Where what was measured is left for another run [default: proxy.json beside this program]
+    #[arg(long)]
+    results: Option<PathBuf>,
     /// The program [default: STROWGER_BIN, else strowger beside this program]
     #[arg(long)]
     binary: Option<PathBuf>,
-    /// A folder for each run's report
-    #[arg(long)]
-    reports: Option<PathBuf>,
     /// The file that the tables go into, besides standard output [default: bench/RESULTS.md]
     #[arg(long)]
     output: Option<PathBuf>,
 }
 
+#[derive(Debug, Subcommand)]
+enum Part {
+    /// The bare relay itself
+    #[command(hide = true)]
+    Relay {
+        /// Where it listens
+        address: SocketAddr,
+        /// What it relays
+        #[arg(value_parser = Scenario::parse)]
+        scenario: Scenario,
+    },
+}
+
 fn main() {
     let arguments = Arguments::parse();
+    if let Some(Part::Relay { address, scenario }) = arguments.part {
+        let error = relay::run(address, scenario).expect_err("it goes on until it is killed");
+        panic!("the relay: {error}");
+    }
+    let Some(network) = std::env::var_os(APART) else { std::process::exit(again_apart()) };
     let around = circumstances(&said());
-    if !is_apart() {
-        std::process::exit(again_apart());
-    }
     adopt().expect("processes can be adopted");
-    let up = Command::new("ip").args(["link", "set", "lo", "up"]).status().expect("ip, of Debian's iproute2, is there");
-    assert!(up.success(), "the namespace has no loopback");
-    let mut text = format!("## Calls and registrations, side by side\n\n{around}{}\n{}", kamailio(), words(&arguments));
-    let all = if arguments.scenarios.is_empty() { &Scenario::ALL[..] } else { &arguments.scenarios };
-    for scenario in all {
-        text.push_str(&table::of(*scenario, &rows(&arguments, *scenario)));
+    if network == "net" {
+        let up = Command::new("ip").args(["link", "set", "lo", "up"]).status().expect("ip, of Debian's iproute2");
+        assert!(up.success(), "the namespace has no loopback");
     }
+    let mut bench = Bench::new(arguments);
+    bench.run();
+    let mut text = format!("## Calls and registrations, side by side\n\n{around}");
+    bench.describe(&mut text, network == "net");
+    let text = bench.show(text);
     println!("{text}");
-    if !arguments.quick {
-        let usual = Path::new(env!("CARGO_MANIFEST_DIR")).join("RESULTS.md");
-        replace(&arguments.output.unwrap_or(usual), "proxy", &text).expect("the table can be written");
-    }
 }
 
-/// Whether this process has a network of its own, where nobody else's filters and connection tables are on the way.
-fn is_apart() -> bool {
-    std::env::var_os(APART).is_some()
-}
-
-/// Runs this program once more, in a network namespace that ends with it; how it ended.
+/// Runs this program once more, in a network namespace that ends with it where that may be made; how it ended.
 fn again_apart() -> i32 {
     let program = std::env::current_exe().expect("a running program has a file");
-    let mut command = Command::new("unshare");
-    let status = command.arg("--net").arg(program).args(std::env::args_os().skip(1)).env(APART, "1").status();
-    status.expect("unshare, of Debian's util-linux, is there; it needs root").code().unwrap_or(1)
+    let may = |options: &[&str]| {
+        let tried = Command::new("unshare").args(options).arg("true").stderr(Stdio::null()).status();
+        tried.is_ok_and(|status| status.success())
+    };
+    let options = [&["--net"][..], &["--user", "--map-root-user", "--net"]].into_iter().find(|options| may(options));
+    let mut command = match options {
+        Some(options) => {
+            let mut command = Command::new("unshare");
+            command.args(options).arg(&program).env(APART, "net");
+            command
+        }
+        None => {
+            eprintln!(
+                "a network namespace needs root: this machine's loopback is used, with the filters that it may have"
+            );
+            let mut command = Command::new(&program);
+            command.env(APART, "shared");
+            command
+        }
+    };
+    command.args(std::env::args_os().skip(1)).status().expect("this program runs once more").code().unwrap_or(1)
 }
 
-/// All rounds of a scenario: each server in turn goes through all loads.
-fn rows(arguments: &Arguments, scenario: Scenario) -> Vec<Row> {
-    let beside = || std::env::current_exe().expect("a running program has a file").with_file_name("strowger");
-    let binary = arguments.binary.clone().or_else(|| std::env::var_os("STROWGER_BIN").map(PathBuf::from));
-    let (warm_up, seconds, rounds) =
-        if arguments.quick { (1, 2, 1) } else { (arguments.warm_up, arguments.seconds, arguments.rounds) };
-    let how = How {
-        binary: std::path::absolute(binary.unwrap_or_else(beside)).expect("there is a current folder"),
-        users: arguments.users,
-        warm_up: Duration::from_secs(warm_up),
-        time: Duration::from_secs(seconds),
-    };
-    let mut loads: Vec<Load> = arguments.rates.iter().map(|rate| Load::Rate(*rate)).collect();
-    loads.push(Load::Saturation(arguments.outstanding));
-    let peers = if arguments.servers.is_empty() { &[Peer::Strowger, Peer::Kamailio][..] } else { &arguments.servers };
-    let mut rows: Vec<Row> = Vec::new();
-    for load in &loads {
-        rows.extend(peers.iter().map(|peer| Row { peer: *peer, load: *load, runs: Vec::new() }));
+/// What is being measured.
+struct Bench {
+    arguments: Arguments,
+    loads: Loads,
+    binary: PathBuf,
+    scenarios: Vec<Scenario>,
+    peers: Vec<Peer>,
+    has_kamailio: bool,
+    has_valgrind: bool,
+    file: PathBuf,
+    results: Results,
+    begun: Instant,
+    /// What is left to do, as far as is known.
+    left: Duration,
+}
+
+impl Bench {
+    fn new(mut arguments: Arguments) -> Self {
+        let beside = |name: &str| std::env::current_exe().expect("a running program has a file").with_file_name(name);
+        let binary = arguments.binary.clone().or_else(|| std::env::var_os("STROWGER_BIN").map(PathBuf::from));
+        let binary = std::path::absolute(binary.unwrap_or_else(|| beside("strowger"))).expect("there is a folder");
+        if arguments.quick {
+            (arguments.rounds, arguments.seconds) = (arguments.rounds.min(1), 1);
+        }
+        let loads = Loads {
+            outstanding: arguments.outstanding,
+            rates: arguments.rates.clone(),
+            warm_up: Duration::from_secs(arguments.warm_up),
+            time: Duration::from_secs(arguments.seconds),
+            is_quick: arguments.quick,
+        };
+        let all = |list: &[Scenario]| if list.is_empty() { Scenario::ALL.to_vec() } else { list.to_vec() };
+        let scenarios = all(&arguments.scenarios);
+        let has = |program: &str, option: &str| {
+            let status = Command::new(program).arg(option).stdout(Stdio::null()).stderr(Stdio::null()).status();
+            status.is_ok_and(|status| status.success())
+        };
+        let has_kamailio = has("kamailio", "-v");
+        let has_valgrind = has("valgrind", "--version");
+        let asked = if arguments.servers.is_empty() { &Peer::ALL[..] } else { &arguments.servers };
+        let is_there = |peer: &Peer| *peer != Peer::Kamailio || has_kamailio;
+        let peers = asked.iter().copied().filter(is_there).collect();
+        if !has_kamailio {
+            eprintln!("SKIPPED: Kamailio, which is not installed (sudo apt-get install kamailio)");
+        }
+        if !has_valgrind && !arguments.no_instructions {
+            eprintln!("SKIPPED: instructions, for valgrind is not installed (sudo apt-get install valgrind)");
+        }
+        let file = arguments.results.clone().unwrap_or_else(|| beside("proxy.json"));
+        let results =
+            if arguments.resume { Results::read(&file).expect("results to go on from") } else { Results::default() };
+        let begun = Instant::now();
+        Self {
+            arguments,
+            loads,
+            binary,
+            scenarios,
+            peers,
+            has_kamailio,
+            has_valgrind,
+            file,
+            results,
+            begun,
+            left: Duration::ZERO,
+        }
     }
-    for round in 1..=rounds {
-        for peer in peers {
-            if let Err(error) = turn(arguments, &how, scenario, (*peer, round), &mut rows) {
-                eprintln!("{scenario}, {peer}, round {round}: {error}");
+
+    /// Servers, without the floor.
+    fn servers(&self) -> Vec<Peer> {
+        self.peers.iter().copied().filter(|peer| *peer != Peer::Relay).collect()
+    }
+
+    const fn counts(&self) -> bool {
+        self.has_valgrind && !self.arguments.no_instructions
+    }
+
+    fn run(&mut self) {
+        let rounds = self.arguments.rounds;
+        for scenario in self.scenarios.clone() {
+            for _ in 0..rounds {
+                self.left += self.peers.iter().map(|peer| self.length(scenario, *peer)).sum::<Duration>();
+            }
+            if rounds > 0 && scenario.is_call() && !self.arguments.no_search {
+                self.left += SEARCH * u32::try_from(self.servers().len()).unwrap_or(1);
+            }
+            self.left += if self.counts() { COUNT } else { Duration::ZERO };
+        }
+        for scenario in self.scenarios.clone() {
+            for round in 1..=rounds {
+                for peer in self.peers.clone() {
+                    if !self.results.has(scenario, peer, round) {
+                        self.turn(scenario, peer, round);
+                    }
+                    self.left = self.left.saturating_sub(self.length(scenario, peer));
+                }
+            }
+        }
+        if !self.arguments.no_ringing && self.scenarios.contains(&Scenario::Call) && rounds > 0 {
+            for peer in self.servers() {
+                self.ring(peer);
+            }
+        }
+        if self.counts() {
+            for scenario in self.scenarios.clone() {
+                self.count(scenario);
+                self.left = self.left.saturating_sub(COUNT);
             }
         }
     }
-    rows
-}
 
-/// One server, once, through all loads. It is started anew for each: a run's callees are gone when it ends, and who is rung
-/// where nobody is any more is another measurement.
-fn turn(
-    arguments: &Arguments,
-    how: &How,
-    scenario: Scenario,
-    (peer, round): (Peer, usize),
-    rows: &mut [Row],
-) -> Result<(), String> {
-    let address = SocketAddr::from(([127, 0, 0, 1], 5_060));
-    for row in rows.iter_mut().filter(|row| row.peer == peer) {
-        let folder = tempfile::Builder::new().prefix("strowger-proxy-").tempdir().map_err(|error| error.to_string())?;
-        let mut server = peer.start(&how.binary, folder.path(), scenario, address, 2 * how.users)?;
-        let load = match row.load {
-            Load::Saturation(_) => "saturation".to_owned(),
-            Load::Rate(rate) => rate.to_string(),
-        };
-        let name = format!("{}-{load}-{peer}-{round}.json", scenario.name()).to_lowercase();
-        let json = arguments.reports.as_deref().unwrap_or(folder.path()).join(name);
-        let figures = run(how, &server, address, scenario, row.load, &json)?;
-        server.check()?;
-        eprintln!("{scenario}, {peer}, {}, round {round}: {figures:.1?}", row.load);
-        row.runs.push(figures);
+    fn length(&self, scenario: Scenario, peer: Peer) -> Duration {
+        START + steps(scenario, peer, &self.loads).iter().map(Step::length).sum::<Duration>()
     }
-    Ok(())
+
+    fn say(&self, what: &str) {
+        let minutes = |time: Duration| time.as_secs_f64() / 60.0;
+        eprintln!("[{:.1} min, about {:.1} left] {what}", minutes(self.begun.elapsed()), minutes(self.left));
+    }
+
+    fn place<'a>(&'a self, scenario: Scenario, folder: &'a Path, address: SocketAddr) -> Place<'a> {
+        let users = 2 * self.arguments.users;
+        Place { binary: &self.binary, folder, scenario, address, users, memory_mib: SHARED_MIB, t1_ms: T1_MS }
+    }
+
+    fn keep(&self) {
+        if let Err(error) = self.results.write(&self.file) {
+            eprintln!("what was measured is not kept: {error}");
+        }
+    }
+
+    /// A server, started once, under all loads; in the last round its highest rate, too.
+    fn turn(&mut self, scenario: Scenario, peer: Peer, round: usize) {
+        self.say(&format!("{scenario}, {peer}, round {round}"));
+        let done = self.try_turn(scenario, peer, round);
+        match done {
+            Ok(turn) => self.results.turns.push(turn),
+            Err(error) => eprintln!("  FAILED: {scenario}, {peer}, round {round}: {error}"),
+        }
+        self.keep();
+    }
+
+    fn try_turn(&mut self, scenario: Scenario, peer: Peer, round: usize) -> Result<Turn, String> {
+        let folder = tempfile::Builder::new().prefix("strowger-proxy-").tempdir().map_err(|error| error.to_string())?;
+        let address = SocketAddr::from(([127, 0, 0, 1], PORTS.0));
+        let users = self.arguments.users;
+        let mut server = peer.start(&["taskset", "-c", "0"], &self.place(scenario, folder.path(), address))?;
+        let steps = steps(scenario, peer, &self.loads);
+        stay_on(1).map_err(|error| format!("there is no second core: {error}"))?;
+        let outcome = generate::run(scenario, (address, server.pid()), &steps, users)?;
+        server.check()?;
+        let mut loads: Vec<_> = steps.iter().map(|step| step.load).zip(outcome.figures).collect();
+        for (load, figures) in &loads {
+            eprintln!("  {load}: {}", brief(figures));
+        }
+        let first = steps.first().filter(|step| step.is_first).map(|_| loads.remove(0).1);
+        let full = loads.iter().find(|(load, _)| matches!(load, Load::Saturation(_)));
+        let rate = full.and_then(|(_, figures)| figures.of(Key::Rate)).unwrap_or(1_000.0);
+        let is_searched = scenario.is_call() && peer != Peer::Relay && round == self.arguments.rounds;
+        if is_searched && !self.arguments.no_search {
+            self.say(&format!("{scenario}, {peer}, highest rate"));
+            let what = (scenario, peer);
+            let found =
+                search::highest(&self.binary, folder.path(), what, address, (0.9 * rate, users), self.loads.is_quick);
+            self.left = self.left.saturating_sub(SEARCH);
+            match found {
+                Ok(Highest { rate, .. }) => eprintln!("  {rate:.0}/s"),
+                Err(ref error) => eprintln!("  {error}"),
+            }
+            self.results.highest.extend(found.ok());
+        }
+        let memory = (outcome.memory.0 / MIB, outcome.memory.1 / MIB);
+        let (course, answered_bytes) = (outcome.course, outcome.answered_bytes);
+        Ok(Turn { scenario, peer, round, first, loads, course, answered_bytes, memory })
+    }
+
+    /// The memory of calls that ring, at a server of their own.
+    fn ring(&mut self, peer: Peer) {
+        let scenario = Scenario::Call;
+        if single(&self.results.ringing_bytes, scenario, peer).is_some() {
+            return;
+        }
+        self.say(&format!("{peer}, calls that ring"));
+        match self.try_ring(peer) {
+            Ok(value) => self.results.ringing_bytes.push(Single { scenario, peer, value }),
+            Err(error) => eprintln!("  {peer}, calls that ring: {error}"),
+        }
+        self.keep();
+    }
+
+    fn try_ring(&self, peer: Peer) -> Result<f64, String> {
+        let folder = tempfile::Builder::new().prefix("strowger-proxy-").tempdir().map_err(|error| error.to_string())?;
+        let address = SocketAddr::from(([127, 0, 0, 1], PORTS.0));
+        let users = self.arguments.users;
+        let place = self.place(Scenario::Call, folder.path(), address);
+        let mut server = peer.start(&["taskset", "-c", "0"], &place)?;
+        let (rate, time) = RINGING;
+        let time = if self.arguments.quick { time / 4 } else { time };
+        let bytes = generate::ringing((address, server.pid()), rate, time, users)?;
+        server.check()?;
+        eprintln!("  {bytes:.0} bytes each");
+        Ok(bytes)
+    }
+
+    /// The instructions of both servers, at the same time: they do not depend on that.
+    fn count(&mut self, scenario: Scenario) {
+        let missing = |peer: &Peer| single(&self.results.instructions, scenario, *peer).is_none();
+        let peers: Vec<Peer> = self.servers().into_iter().filter(missing).collect();
+        if peers.is_empty() {
+            return;
+        }
+        self.say(&format!("{scenario}, instructions"));
+        let counts = if self.arguments.quick { Counts::QUICK } else { Counts::USUAL };
+        let binary = &self.binary;
+        let found: Vec<_> = std::thread::scope(|scope| {
+            let begin = |(peer, port): (Peer, u16)| {
+                let address = SocketAddr::from(([127, 0, 0, 1], port));
+                scope.spawn(move || {
+                    // A thread has the cores of the one that began it.
+                    let core = usize::from(port != PORTS.0);
+                    stay_on(core).map_err(|error| error.to_string())?;
+                    count(binary, (scenario, peer), address, counts).map_err(|error| format!("{peer}: {error}"))
+                })
+            };
+            let threads: Vec<_> = peers.into_iter().zip([PORTS.0, PORTS.1]).map(begin).collect();
+            threads.into_iter().map(|thread| thread.join().unwrap_or_else(|_| Err("a panic".to_owned()))).collect()
+        });
+        for found in found {
+            match found {
+                Ok(one) => {
+                    eprintln!("  {}: {:.0} each", one.peer, one.value);
+                    self.results.instructions.push(one);
+                }
+                Err(error) => eprintln!("  {error}"),
+            }
+        }
+        self.keep();
+    }
+
+    /// How it was measured.
+    fn describe(&self, text: &mut String, is_apart: bool) {
+        let Arguments { users, warm_up, seconds, outstanding, .. } = self.arguments;
+        // Also those of the runs that this one goes on from.
+        let rounds = self.results.turns.iter().map(|turn| turn.round).max().unwrap_or(0);
+        let network = if is_apart { "a network namespace of its own" } else { "this machine's loopback" };
+        // Writing to a String cannot fail.
+        let _ = write!(
+            text,
+            "- {}\n\n{users} users on each side, in {network}. The server has the first core with all of its processes, one of them \
+             receiving; the generator (`strowger load`), both ends of it, has the second. Rounds: {rounds}; the servers by turns, \
+             started anew for each. Calls begin at the highest of the rates: the first 10 s of it are what the targets call the \
+             first, and after {warm_up} s it is measured for {seconds} s; then come the other rates and saturation ({outstanding} at \
+             once), each after the 33 s in which as many transactions come to end as begin. Stateless calls keep none, and wait for \
+             2 s. Registrations begin at the lowest rate; before saturation they, too, run for 33 s. Medians. Times are the \
+             caller's; the callee answers at once.\n",
+            kamailio(self.has_kamailio),
+        );
+    }
+
+    /// All tables and pictures, written where they belong.
+    fn show(&self, head: String) -> String {
+        let mut text = head + "\n" + &table::summary(&self.results);
+        let output = self.arguments.output.clone();
+        let output = output.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("RESULTS.md"));
+        let drawn = if self.arguments.quick {
+            let folder = tempfile::tempdir().expect("a temporary folder");
+            plot::draw(&self.results, folder.path()).expect("pictures can be drawn")
+        } else {
+            plot::draw(&self.results, &output.with_file_name("plots")).expect("pictures can be drawn")
+        };
+        for (name, caption) in drawn {
+            let _ = write!(text, "\n![{caption}](plots/{name})\n");
+        }
+        for scenario in &self.scenarios {
+            text.push_str(&table::of(&self.results, *scenario));
+        }
+        text.push_str(&configurations(&self.scenarios));
+        if !self.arguments.quick {
+            replace(&output, "proxy", &text).expect("the table can be written");
+        }
+        text
+    }
 }
 
-fn words(arguments: &Arguments) -> String {
+const MIB: f64 = 1_048_576.0;
+
+fn brief(figures: &Figures) -> String {
+    let of = |key| figures.of(key).unwrap_or(f64::NAN);
     format!(
-        "\n{} users on each side; the server has the first core with all of its processes, one of them receiving; \
-         `strowger load`, both ends of it, has the second. {} rounds, the servers by turns, started anew for each load: {} s to \
-         warm up, {} s measured. Medians. Times are the caller's; the callee answers at once.\n",
-        arguments.users, arguments.rounds, arguments.warm_up, arguments.seconds
+        "{:.0}/s, {:.3} % not carried, CPU {:.1} µs each ({:.0} % kernel), p50 {:.0} µs, p99 {:.0} µs, {:.0} MiB, generator {:.2}",
+        of(Key::Rate),
+        of(Key::Lost),
+        of(Key::Processor),
+        of(Key::Kernel),
+        of(Key::P50),
+        of(Key::P99),
+        of(Key::Memory),
+        of(Key::Generator)
     )
 }
 
-fn kamailio() -> String {
-    let output = Command::new("kamailio").arg("-v").output();
-    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
-    format!("- {}", text.lines().next().unwrap_or("kamailio is not here").trim_start_matches("version: "))
+/// What the servers were told.
+fn configurations(scenarios: &[Scenario]) -> String {
+    let address = SocketAddr::from(([127, 0, 0, 1], PORTS.0));
+    let mut text = format!(
+        "\n### Configurations\n\nKamailio: [kamailio/proxy.cfg](kamailio/proxy.cfg), `kamailio -DD -E -x fm -X fm -m {SHARED_MIB} -M 64 \
+         -A WT_TIMER={}`, with `-A STATELESS` or `-A CHALLENGE`. Strowger, where nothing is said its defaults:\n",
+        KEPT_FOR * T1_MS
+    );
+    let mut shown = String::new();
+    for scenario in scenarios {
+        let own = scenario.configuration(address, T1_MS);
+        if own != shown {
+            let _ = write!(text, "\n{scenario}:\n\n```toml\n{own}```\n");
+        }
+        shown = own;
+    }
+    text
 }
 
-/// What was said on the command line, for whoever wants the same again.
+fn kamailio(is_there: bool) -> String {
+    if !is_there {
+        return "kamailio is not installed".to_owned();
+    }
+    let output = Command::new("kamailio").arg("-v").output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    let line = text.lines().next().unwrap_or_default().trim_start_matches("version: ");
+    let version = Command::new("dpkg-query").args(["-W", "-f", "${Version}", "kamailio"]).output();
+    let version = version.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default();
+    format!("{}, Debian's {version}", line.trim())
+}
+
+/// What was said on the command line, for whoever wants the same again; paths of this machine are not.
 fn said() -> String {
-    let said: Vec<String> = std::env::args().skip(1).collect();
+    if let Ok(command) = std::env::var(COMMAND) {
+        return command;
+    }
+    let mut said = Vec::new();
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--binary" | "--output" | "--results" => drop(words.next()),
+            _ if word.contains('/') => {}
+            _ => said.push(word),
+        }
+    }
     let said = if said.is_empty() { String::new() } else { format!(" -- {}", said.join(" ")) };
     format!("cargo build --release -p strowger && cargo run --release -p strowger-bench --bin proxy{said}")
 }

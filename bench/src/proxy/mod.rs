@@ -1,11 +1,19 @@
-//! Calls and registrations through a server, side by side with Debian's Kamailio, by `strowger load`.
+//! Calls and registrations through a server, side by side with Debian's Kamailio and with a relay that does nothing.
 //!
-//! [`scenario`] says what is done, [`peer`] who does it, [`measure`] runs the generator and reads its report, [`table`] shows it.
+//! [`scenario`] says what is done and in which steps, [`peer`] who does it, [`relay`] is the floor, [`generate`] and [`watch`]
+//! measure a server that runs, [`search`] finds its highest rate, [`instructions`] counts in callgrind, [`figures`] keeps what
+//! came of it, [`table`] and [`plot`] show that.
 
-pub mod measure;
+pub mod figures;
+pub mod generate;
+pub mod instructions;
 pub mod peer;
+pub mod plot;
+pub mod relay;
 pub mod scenario;
+pub mod search;
 pub mod table;
+pub mod watch;
 
 /// The domain of all users.
 pub const DOMAIN: &str = "ex.example.com";

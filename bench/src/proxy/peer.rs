@@ -1,5 +1,6 @@
 //! The servers that are compared, as processes.
 
+use std::ffi::OsString;
 use std::fmt;
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -9,18 +10,25 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::process::Signal;
+use serde::{Deserialize, Serialize};
 
 use super::DOMAIN;
 use super::scenario::Scenario;
 use crate::register::probe::Probe;
 use crate::register::process::{bury, family, signal};
 
-/// How long a server may take to answer.
-const PATIENCE: Duration = Duration::from_secs(20);
+/// How long a server may take to answer: under valgrind, on a busy machine, a minute.
+const PATIENCE: Duration = Duration::from_secs(90);
+
+/// How long Kamailio keeps a transaction that was answered, in T1: its own default, which is shorter than the 64 of RFC 3261 and
+/// faster.
+pub const KEPT_FOR: u32 = 10;
 
 /// A server that can be started.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Peer {
+    /// Nobody's: it passes packets on, and knows nothing of them. The floor.
+    Relay,
     /// Ours.
     Strowger,
     /// Debian's, configured for speed: `bench/kamailio/proxy.cfg`.
@@ -30,6 +38,7 @@ pub enum Peer {
 impl fmt::Display for Peer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
+            Self::Relay => "bare relay",
             Self::Strowger => "Strowger",
             Self::Kamailio => "Kamailio",
         })
@@ -37,57 +46,70 @@ impl fmt::Display for Peer {
 }
 
 impl Peer {
+    /// All of them, in the order in which they take turns.
+    pub const ALL: [Self; 3] = [Self::Relay, Self::Strowger, Self::Kamailio];
+
     /// Reads its name.
     ///
     /// # Errors
     /// When there is none of this name.
     pub fn parse(text: &str) -> Result<Self, String> {
         match text {
+            "relay" => Ok(Self::Relay),
             "strowger" => Ok(Self::Strowger),
             "kamailio" => Ok(Self::Kamailio),
-            _ => Err("no such server; there are strowger and kamailio".to_owned()),
+            _ => Err("no such server; there are relay, strowger and kamailio".to_owned()),
         }
     }
 
-    /// Starts it on the first core, with `users` whom it knows, and waits until it answers.
-    ///
-    /// # Errors
-    /// When it cannot be started or ends again; then with the end of its log.
-    pub fn start(
-        self,
-        binary: &Path,
-        folder: &Path,
-        scenario: Scenario,
-        address: SocketAddr,
-        users: u32,
-    ) -> Result<Running, String> {
-        let mut command = Command::new("taskset");
-        command.args(["-c", "0"]).current_dir(folder);
+    /// What it is begun with, in `folder`; it has been prepared for that.
+    fn command(self, place: &Place<'_>) -> Result<Vec<OsString>, String> {
+        let Place { binary, folder, scenario, address, users, memory_mib, t1_ms } = *place;
+        let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
         match self {
+            Self::Relay => {
+                let own = std::env::current_exe().map_err(|error| error.to_string())?;
+                let rest = words(&["relay", &address.to_string(), scenario.name()]);
+                Ok([own.into()].into_iter().chain(rest).collect())
+            }
             Self::Strowger => {
                 let wrong = |error: std::io::Error| error.to_string();
-                fs::write(folder.join("strowger.toml"), scenario.configuration(address)).map_err(wrong)?;
+                fs::write(folder.join("strowger.toml"), scenario.configuration(address, t1_ms)).map_err(wrong)?;
                 if scenario == Scenario::Challenge {
                     import(binary, folder, users)?;
                 }
-                command.arg(binary).args(["serve", "-c", "strowger.toml"]);
+                let rest = words(&["serve", "-c", "strowger.toml"]);
+                Ok([binary.into()].into_iter().chain(rest).collect())
             }
             Self::Kamailio => {
                 let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("kamailio/proxy.cfg");
+                let memory = memory_mib.to_string();
                 // -DD: the first process stays, so that it and its children can be found and ended.
-                command.args(["kamailio", "-DD", "-E", "-x", "fm", "-X", "fm", "-m", "4096", "-M", "64", "-f"]);
-                command.arg(file).arg("-Y").arg(folder).args(["-l", &format!("udp:{address}")]);
-                for define in scenario.defines() {
-                    command.args(["-A", define]);
-                }
+                let mut all =
+                    words(&["kamailio", "-DD", "-E", "-x", "fm", "-X", "fm", "-m", &memory, "-M", "64", "-f"]);
+                all.extend([file.into(), "-Y".into(), folder.into(), "-l".into(), format!("udp:{address}").into()]);
+                all.extend(["-A".into(), format!("WT_TIMER={}", KEPT_FOR * t1_ms).into()]);
+                all.extend(scenario.defines().iter().flat_map(|define| ["-A".into(), define.into()]));
+                Ok(all)
             }
         }
-        let log = folder.join("log");
+    }
+
+    /// Starts it behind `before`, as `taskset` or `valgrind` with its options, and waits until it answers.
+    ///
+    /// # Errors
+    /// When it cannot be started or ends again; then with the end of its log.
+    pub fn start(self, before: &[&str], place: &Place<'_>) -> Result<Running, String> {
+        let words = self.command(place)?;
+        let mut words = before.iter().map(OsString::from).chain(words);
+        let mut command = Command::new(words.next().unwrap_or_default());
+        command.args(words).current_dir(place.folder);
+        let log = place.folder.join("log");
         let file = File::create(&log).map_err(|error| error.to_string())?;
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file).spawn();
         let child = child.map_err(|error| format!("{command:?}: {error}"))?;
         let mut running = Running { log, child };
-        let mut probe = Probe::new(address);
+        let mut probe = Probe::new(place.address);
         let deadline = Instant::now() + PATIENCE;
         while probe.options().is_none() {
             running.check()?;
@@ -98,6 +120,25 @@ impl Peer {
         }
         Ok(running)
     }
+}
+
+/// What a server is started with.
+#[derive(Clone, Copy, Debug)]
+pub struct Place<'a> {
+    /// The program `strowger`.
+    pub binary: &'a Path,
+    /// A folder for it alone.
+    pub folder: &'a Path,
+    /// What it is for.
+    pub scenario: Scenario,
+    /// Where it listens.
+    pub address: SocketAddr,
+    /// Users that it knows, where it must.
+    pub users: u32,
+    /// What Kamailio's processes may share, in MiB.
+    pub memory_mib: u32,
+    /// T1, in milliseconds.
+    pub t1_ms: u32,
 }
 
 /// Makes the users known to ours: user0, user1 and so on, as the generator names them.
@@ -145,6 +186,24 @@ impl Running {
                 Err(format!("it has ended: {}", last.join(" / ")))
             }
         }
+    }
+}
+
+impl Running {
+    /// Asks it to end, and waits for that.
+    ///
+    /// # Errors
+    /// When it does not end in time.
+    pub fn stop(mut self) -> Result<(), String> {
+        signal(self.child.id(), Signal::TERM);
+        let deadline = Instant::now() + PATIENCE;
+        while self.child.try_wait().map_err(|error| error.to_string())?.is_none() {
+            if Instant::now() > deadline {
+                return Err("it does not end".to_owned());
+            }
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
     }
 }
 

@@ -2,23 +2,34 @@
 
 use std::fmt;
 use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use strowger_traffic::meter::Answer;
+use strowger_traffic::script::Verb;
 
 use super::DOMAIN;
+use super::peer::Peer;
 
 /// What the generator asks of a server.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub enum Scenario {
     /// Proxy-200 between registered users: INVITE, 180, 200, ACK, BYE, 200; the server keeps transactions and stays on the way.
     Call,
+    /// The same, by a server that keeps none.
+    Stateless,
     /// A REGISTER that refreshes; nobody is asked for a password.
     Register,
     /// The same, refused for its lack of credentials, and again with them.
     Challenge,
 }
 
+/// T1 as RFC 3261 has it, in milliseconds.
+pub const T1_MS: u32 = 500;
+
 impl Scenario {
     /// All of them.
-    pub const ALL: [Self; 3] = [Self::Call, Self::Register, Self::Challenge];
+    pub const ALL: [Self; 4] = [Self::Call, Self::Stateless, Self::Register, Self::Challenge];
 
     /// Reads its name.
     ///
@@ -35,37 +46,70 @@ impl Scenario {
     pub const fn name(self) -> &'static str {
         match self {
             Self::Call => "call",
+            Self::Stateless => "stateless",
             Self::Register => "register",
             Self::Challenge => "challenge",
         }
     }
 
+    /// Whether it is made of calls.
+    #[must_use]
+    pub const fn is_call(self) -> bool {
+        matches!(self, Self::Call | Self::Stateless)
+    }
+
     /// The workload of `strowger load`.
     #[must_use]
     pub const fn workload(self) -> &'static str {
-        match self {
-            Self::Call => "proxy-200",
-            Self::Register | Self::Challenge => "registration",
-        }
+        if self.is_call() { "proxy-200" } else { "registration" }
     }
 
     /// The request and the answer whose time is shown.
     #[must_use]
-    pub const fn timed(self) -> (&'static str, &'static str) {
+    pub const fn timed(self) -> (Verb, Answer) {
         match self {
-            // The first answer of the callee: 100 Trying is the server's own, and comes before.
-            Self::Call => ("INVITE", "2xx"),
-            Self::Register | Self::Challenge => ("REGISTER", "2xx"),
+            // The first answer of the callee: 100 Trying is the server's own, and does not count.
+            Self::Call | Self::Stateless => (Verb::Invite, Answer::Provisional),
+            Self::Register | Self::Challenge => (Verb::Register, Answer::Success),
         }
+    }
+
+    /// The same in words.
+    #[must_use]
+    pub const fn timed_words(self) -> &'static str {
+        if self.is_call() { "INVITE to 180" } else { "REGISTER to 200" }
+    }
+
+    /// Packets that the server receives and sends for each.
+    #[must_use]
+    pub const fn packets(self) -> (u32, u32) {
+        match self {
+            Self::Call => (6, 7),
+            Self::Stateless => (6, 6),
+            Self::Register => (1, 1),
+            Self::Challenge => (2, 2),
+        }
+    }
+
+    /// Ports that callers have. A registrar would take a REGISTER of the same user from another port for another phone.
+    #[must_use]
+    pub const fn sockets(self) -> usize {
+        if self.is_call() { 8 } else { 1 }
     }
 
     /// Our configuration for it: the defaults, but bindings in memory and one worker, as the other has one receiver.
     #[must_use]
-    pub fn configuration(self, address: SocketAddr) -> String {
+    pub fn configuration(self, address: SocketAddr, t1_ms: u32) -> String {
         let require = if self == Self::Challenge { "[\"REGISTER\"]" } else { "[]" };
+        let route = if self == Self::Stateless {
+            format!("\n[[route]]\nmatch = {{ domain = \"{DOMAIN}\" }}\nstateless = \"when-possible\"\n")
+        } else {
+            String::new()
+        };
+        let timers = if t1_ms == T1_MS { String::new() } else { format!("\n[timers]\nt1 = \"{t1_ms}ms\"\n") };
         format!(
-            "[server]\nlisten = [\"udp:{address}\"]\ndomains = [\"{DOMAIN}\"]\ndata = \"data\"\nworkers = 1\n\
-             [store]\nmode = \"memory\"\n[auth]\nrequire = {require}\nrealm = \"{DOMAIN}\"\n[log]\nlevel = \"warn\"\n"
+            "[server]\nlisten = [\"udp:{address}\"]\ndomains = [\"{DOMAIN}\"]\ndata = \"data\"\nworkers = 1\n\n\
+             [store]\nmode = \"memory\"\n\n[auth]\nrequire = {require}\nrealm = \"{DOMAIN}\"\n\n[log]\nlevel = \"warn\"\n{timers}{route}"
         )
     }
 
@@ -73,8 +117,20 @@ impl Scenario {
     #[must_use]
     pub const fn defines(self) -> &'static [&'static str] {
         match self {
+            Self::Stateless => &["STATELESS"],
             Self::Challenge => &["CHALLENGE"],
             Self::Call | Self::Register => &[],
+        }
+    }
+
+    /// How long a load must have lasted until as many transactions end as begin: those of UDP live for 64·T1. Where the
+    /// server keeps none there is nothing to wait for. For REGISTER, of which only one of the servers keeps any, it is left
+    /// out but before saturation: loads come in rising order there, so that none pays for what an earlier one left.
+    const fn fill(self, is_saturation: bool) -> Duration {
+        match self {
+            Self::Call => Duration::from_secs(33),
+            Self::Register | Self::Challenge if is_saturation => Duration::from_secs(33),
+            Self::Stateless | Self::Register | Self::Challenge => Duration::from_secs(2),
         }
     }
 }
@@ -83,8 +139,150 @@ impl fmt::Display for Scenario {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
             Self::Call => "stateful Proxy-200",
+            Self::Stateless => "stateless Proxy-200",
             Self::Register => "REGISTER",
             Self::Challenge => "REGISTER with challenge",
         })
+    }
+}
+
+/// How much is asked of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Load {
+    /// So many a second, at random (Poisson).
+    Rate(u32),
+    /// So many calls or registrations going on all the time: a new one for each that ends.
+    Saturation(u32),
+}
+
+impl fmt::Display for Load {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Saturation(count) => write!(f, "saturation ({count} at once)"),
+            Self::Rate(rate) => write!(f, "{rate}/s"),
+        }
+    }
+}
+
+/// Which loads, and for how long.
+#[derive(Clone, Debug)]
+pub struct Loads {
+    /// Going on at once at saturation.
+    pub outstanding: u32,
+    /// The others, each a second; the last is the one at which a server begins.
+    pub rates: Vec<u32>,
+    /// How long a server runs until it counts as warm.
+    pub warm_up: Duration,
+    /// How long each load is measured.
+    pub time: Duration,
+    /// Little of everything.
+    pub is_quick: bool,
+}
+
+/// A part of a turn: a load, of which the beginning is not counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// How much is asked.
+    pub load: Load,
+    /// Whether it is what a server does first, cold.
+    pub is_first: bool,
+    /// What is not counted.
+    pub settle: Duration,
+    /// What is.
+    pub time: Duration,
+}
+
+impl Step {
+    /// How long it takes in all.
+    #[must_use]
+    pub const fn length(&self) -> Duration {
+        self.settle.saturating_add(self.time)
+    }
+}
+
+/// How much of the beginning counts as cold.
+const COLD: Duration = Duration::from_secs(10);
+
+/// What a server goes through in a turn.
+#[must_use]
+pub fn steps(scenario: Scenario, peer: Peer, loads: &Loads) -> Vec<Step> {
+    let step = |load, settle, time| Step { load, is_first: false, settle, time };
+    let saturation = Load::Saturation(loads.outstanding);
+    let mut rates = loads.rates.clone();
+    let brief = loads.is_quick || peer == Peer::Relay;
+    if brief {
+        // It has nothing that warms up.
+        let (settle, time) = (Duration::from_secs(1), loads.time.min(Duration::from_secs(4)));
+        let all = rates.into_iter().map(Load::Rate).chain([saturation]);
+        return all.map(|load| step(load, settle, time)).collect();
+    }
+    let mut steps = Vec::new();
+    let mut since = Duration::ZERO;
+    if scenario.is_call() {
+        // The highest comes first, cold and warm.
+        rates.reverse();
+        let rate = rates.first().copied().unwrap_or(loads.outstanding);
+        steps.push(Step { load: Load::Rate(rate), is_first: true, settle: Duration::ZERO, time: COLD });
+        since = COLD;
+    }
+    for load in rates.into_iter().map(Load::Rate).chain([saturation]) {
+        let is_last = matches!(load, Load::Saturation(_));
+        let is_next = steps.len() == 1 && scenario.is_call();
+        let cold = if is_next || is_last { loads.warm_up.saturating_sub(since) } else { Duration::ZERO };
+        let fill = if is_next { Duration::ZERO } else { scenario.fill(is_last) };
+        let settle = fill.max(cold);
+        steps.push(step(load, settle, loads.time));
+        since += settle + loads.time;
+    }
+    steps
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn loads() -> Loads {
+        let seconds = Duration::from_secs;
+        Loads { outstanding: 64, rates: vec![1_000, 3_000], warm_up: seconds(40), time: seconds(8), is_quick: false }
+    }
+
+    #[test]
+    fn a_server_is_warm_before_it_is_compared() {
+        for scenario in Scenario::ALL {
+            for peer in [Peer::Strowger, Peer::Kamailio] {
+                let steps = steps(scenario, peer, &loads());
+                let last = steps.last().expect("there are some");
+                assert_eq!(last.load, Load::Saturation(64), "{scenario}");
+                let before: Duration = steps[..steps.len() - 1].iter().map(Step::length).sum();
+                assert!(before + last.settle >= Duration::from_secs(40), "{scenario}: {steps:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn the_first_seconds_are_compared_with_the_same_load_when_warm() {
+        for scenario in [Scenario::Call, Scenario::Stateless] {
+            let steps = steps(scenario, Peer::Strowger, &loads());
+            assert!(steps[0].is_first && steps[0].settle.is_zero(), "{steps:?}");
+            assert_eq!(steps[0].load, steps[1].load);
+            assert!(steps[0].time + steps[1].settle >= Duration::from_secs(40), "{steps:?}");
+            assert!(steps[1..].iter().all(|step| !step.is_first));
+        }
+    }
+
+    #[test]
+    fn a_load_that_keeps_transactions_lasts_until_they_end() {
+        for step in steps(Scenario::Call, Peer::Kamailio, &loads()).iter().skip(1) {
+            assert!(step.settle >= Duration::from_secs(30), "{step:?}");
+        }
+    }
+
+    #[test]
+    fn quick_is_quick() {
+        let quick = Loads { is_quick: true, time: Duration::from_secs(1), ..loads() };
+        for scenario in Scenario::ALL {
+            let all: Duration = steps(scenario, Peer::Kamailio, &quick).iter().map(Step::length).sum();
+            assert!(all <= Duration::from_secs(8), "{scenario}: {all:?}");
+        }
     }
 }

@@ -2,68 +2,323 @@
 
 use std::fmt::Write as _;
 
-use super::measure::{Figures, Load};
+use super::figures::{Key, Results, middle, single};
 use super::peer::Peer;
-use super::scenario::Scenario;
-use crate::register::rounds::median;
+use super::scenario::{Load, Scenario};
 
-/// All runs of one server under one load.
-#[derive(Debug)]
-pub struct Row {
-    /// Which.
-    pub peer: Peer,
-    /// Under which.
-    pub load: Load,
-    /// What came of each.
-    pub runs: Vec<Figures>,
+/// A target, and what became of it.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Target {
+    /// What is compared.
+    pub what: String,
+    /// What must be true.
+    pub wanted: Wanted,
+    /// What is.
+    pub measured: Option<f64>,
+    /// Behind the measured value.
+    pub note: &'static str,
 }
 
-impl Row {
-    fn median(&self, of: impl Fn(&Figures) -> f64) -> f64 {
-        median(self.runs.iter().map(of).filter(|value| !value.is_nan()).collect())
+/// A limit, with its unit.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Wanted {
+    /// The measured value is not above it.
+    AtMost(f64, &'static str),
+    /// The measured value is not below it.
+    AtLeast(f64, &'static str),
+}
+
+impl Wanted {
+    fn holds(self, value: f64) -> bool {
+        match self {
+            Self::AtMost(limit, _) => value <= limit,
+            Self::AtLeast(limit, _) => value >= limit,
+        }
+    }
+
+    fn show(self) -> String {
+        match self {
+            Self::AtMost(limit, unit) => format!("≤ {}", with_unit(limit, unit)),
+            Self::AtLeast(limit, unit) => format!("≥ {}", with_unit(limit, unit)),
+        }
+    }
+
+    const fn unit(self) -> &'static str {
+        match self {
+            Self::AtMost(_, unit) | Self::AtLeast(_, unit) => unit,
+        }
     }
 }
 
-/// The table of a scenario: a row a load and server, medians of the rounds, and beside ours its ratio to the other's.
+fn with_unit(value: f64, unit: &str) -> String {
+    if unit.starts_with('×') { format!("{value:.2} {unit}") } else { format!("{value:.0} {unit}").trim().to_owned() }
+}
+
+/// The ratio of two medians.
+fn ratio(results: &Results, scenario: Scenario, peers: (Peer, Peer), load: Load, key: Key) -> Option<f64> {
+    let of = |peer| results.median(scenario, peer, load, key);
+    Some(of(peers.0)? / of(peers.1)?).filter(|ratio| ratio.is_finite())
+}
+
+/// All targets that this program measures.
 #[must_use]
-pub fn of(scenario: Scenario, rows: &[Row]) -> String {
-    let mut text = format!(
-        "\n### {scenario}\n\n| load | server | carried/s | not carried % | CPU µs each | cores | {0} to {1} p50 µs | p99 µs | \
-         memory MiB | drops | generator's core |\n|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
-        scenario.timed().0,
-        scenario.timed().1
-    );
-    for row in rows {
-        let rate = row.median(|run| run.rate);
-        let doubt = if row.runs.iter().any(|run| run.is_doubtful) { " (generator late)" } else { "" };
-        let _ = writeln!(
-            text,
-            "| {} | {} | {rate:.0}{doubt} | {:.3} | {:.1} | {:.2} | {:.0} | {:.0} | {:.0} | {:.0} | {:.2} |",
-            row.load,
-            row.peer,
-            row.median(|run| run.lost),
-            row.median(|run| run.processor),
-            row.median(|run| run.cores),
-            row.median(|run| run.p50),
-            row.median(|run| run.p99),
-            row.median(|run| run.memory),
-            row.median(|run| run.drops),
-            row.median(|run| run.generator),
-        );
+pub fn targets(results: &Results) -> Vec<Target> {
+    let mut targets = Vec::new();
+    let mut add = |what: String, wanted, measured| targets.push(Target { what, wanted, measured, note: "" });
+    let theirs = (Peer::Strowger, Peer::Kamailio);
+    for (scenario, by_kamailio, by_relay) in [
+        (Scenario::Call, 0.55, Some(1.4)),
+        (Scenario::Stateless, 0.6, Some(1.25)),
+        (Scenario::Register, 0.55, None),
+        (Scenario::Challenge, 0.55, None),
+    ] {
+        let full = results.loads(scenario).last().copied().unwrap_or(Load::Saturation(64));
+        let of = |peers| ratio(results, scenario, peers, full, Key::Processor);
+        add(format!("{scenario}, CPU each at saturation"), Wanted::AtMost(by_kamailio, "× Kamailio"), of(theirs));
+        if let Some(limit) = by_relay {
+            let floor = (Peer::Strowger, Peer::Relay);
+            add(format!("{scenario}, CPU each at saturation"), Wanted::AtMost(limit, "× the relay"), of(floor));
+        }
     }
-    for ours in rows.iter().filter(|row| row.peer == Peer::Strowger) {
-        let other = rows.iter().find(|row| row.peer == Peer::Kamailio && row.load == ours.load);
-        let Some(theirs) = other.filter(|row| !row.runs.is_empty()) else { continue };
-        let ratio = |of: fn(&Figures) -> f64| ours.median(of) / theirs.median(of);
-        let _ = writeln!(
-            text,
-            "\nAt {}: CPU {:.2} ×, rate {:.2} ×, p50 {:.2} ×, p99 {:.2} × Kamailio's.",
-            ours.load,
-            ratio(|run| run.processor),
-            ratio(|run| run.rate),
-            ratio(|run| run.p50),
-            ratio(|run| run.p99),
-        );
+    for (scenario, limit) in [
+        (Scenario::Call, 30_000.0),
+        (Scenario::Stateless, 25_000.0),
+        (Scenario::Register, 5_000.0),
+        (Scenario::Challenge, 11_000.0),
+    ] {
+        let counted = single(&results.instructions, scenario, Peer::Strowger);
+        add(format!("{scenario}, user instructions each"), Wanted::AtMost(limit, ""), counted);
+    }
+    for (scenario, limit) in [(Scenario::Call, 1.8), (Scenario::Stateless, 1.6)] {
+        let rate = |peer| {
+            let all = results.highest.iter().filter(|found| found.scenario == scenario && found.peer == peer);
+            middle(all.map(|found| found.rate).collect())
+        };
+        let measured = rate(Peer::Strowger).zip(rate(Peer::Kamailio)).map(|(ours, others)| ours / others);
+        add(format!("{scenario}, highest rate with 99.99 % success"), Wanted::AtLeast(limit, "× Kamailio"), measured);
+    }
+    for (key, name) in [(Key::P50, "p50"), (Key::P99, "p99")] {
+        let measured = ratio(results, Scenario::Call, theirs, Load::Rate(1_000), key);
+        add(format!("INVITE to 180 at 1,000 calls/s, {name}"), Wanted::AtMost(0.5, "× Kamailio"), measured);
+    }
+    for scenario in [Scenario::Call, Scenario::Stateless] {
+        let measured = results.first_by_warm(scenario, Peer::Strowger);
+        add(format!("{scenario}, CPU each in the first 10 s"), Wanted::AtMost(1.1, "× warm"), measured);
+    }
+    let ringing = single(&results.ringing_bytes, Scenario::Call, Peer::Strowger);
+    add("memory of a call in progress".to_owned(), Wanted::AtMost(4_096.0, "B"), ringing);
+    let turns = results.of(Scenario::Call, Peer::Strowger);
+    let answered = middle(turns.filter_map(|turn| turn.answered_bytes).collect());
+    add("memory of an answered call, until its timers end".to_owned(), Wanted::AtMost(1_024.0, "B"), answered);
+    for target in &mut targets {
+        let is_of = |scenario: Scenario| target.what.starts_with(&scenario.to_string());
+        let bounded = results.highest.iter().any(|one| one.is_generators && is_of(one.scenario));
+        if bounded && target.what.contains("highest") {
+            target.note = " (the generator's limit)";
+        }
+    }
+    targets
+}
+
+/// All targets in one table.
+#[must_use]
+pub fn summary(results: &Results) -> String {
+    let mut text = String::from("### Targets\n\n| | wanted | measured | |\n|---|---:|---:|---|\n");
+    for Target { what, wanted, measured, note } in targets(results) {
+        let (value, verdict) = match measured {
+            None => ("–".to_owned(), "not measured"),
+            Some(value) => {
+                let verdict = if wanted.holds(value) { "met" } else { "**not met**" };
+                (with_unit(value, wanted.unit()) + note, verdict)
+            }
+        };
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "| {what} | {} | {value} | {verdict} |", wanted.show());
     }
     text
+}
+
+/// The table of a scenario: a row a load and server, medians of the rounds, and below it our ratios to the others.
+#[must_use]
+pub fn of(results: &Results, scenario: Scenario) -> String {
+    let loads = results.loads(scenario);
+    if loads.is_empty() {
+        return String::new();
+    }
+    let (received, sent) = scenario.packets();
+    let mut text = format!(
+        "\n### {scenario}\n\n{received} packets in and {sent} out for each.\n\n| load | server | carried/s | not carried % | \
+         CPU µs each (least to most) | in the kernel % | {0} p50 µs | p99 µs | switches each | memory MiB | drops | \
+         generator's core |\n|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
+        scenario.timed_words()
+    );
+    for load in &loads {
+        for peer in Peer::ALL {
+            if results.of(scenario, peer).next().is_some() {
+                text.push_str(&row(results, scenario, peer, *load));
+            }
+        }
+    }
+    for load in &loads {
+        for other in [Peer::Kamailio, Peer::Relay] {
+            let ratios = ratios(results, scenario, other, *load);
+            if !ratios.is_empty() {
+                let name = if other == Peer::Relay { "the bare relay's" } else { "Kamailio's" };
+                let _ = writeln!(text, "\nAt {load}: {} {name}.", ratios.join(", "));
+            }
+        }
+    }
+    text.push_str(&beside(results, scenario));
+    text
+}
+
+fn row(results: &Results, scenario: Scenario, peer: Peer, load: Load) -> String {
+    let of = |key, digits: usize| match results.median(scenario, peer, load, key) {
+        Some(value) => format!("{value:.digits$}"),
+        None => "–".to_owned(),
+    };
+    let costs = results.all(scenario, peer, load, Key::Processor);
+    let least = costs.iter().copied().fold(f64::INFINITY, f64::min);
+    let most = costs.iter().copied().fold(0.0, f64::max);
+    let spread = if costs.len() > 1 { format!(" ({least:.1} to {most:.1})") } else { String::new() };
+    let is_late = results.all(scenario, peer, load, Key::Late).iter().any(|late| *late > 0.0);
+    let doubt = if is_late { " (generator late)" } else { "" };
+    format!(
+        "| {load} | {peer} | {}{doubt} | {} | {}{spread} | {} | {} | {} | {} | {} | {} | {} |\n",
+        of(Key::Rate, 0),
+        of(Key::Lost, 3),
+        of(Key::Processor, 1),
+        of(Key::Kernel, 0),
+        of(Key::P50, 0),
+        of(Key::P99, 0),
+        of(Key::Switches, 2),
+        of(Key::Memory, 0),
+        of(Key::Drops, 0),
+        of(Key::Generator, 2),
+    )
+}
+
+/// What there is to say of ours beside another's under a load.
+fn ratios(results: &Results, scenario: Scenario, other: Peer, load: Load) -> Vec<String> {
+    let peers = (Peer::Strowger, other);
+    let mut keys = vec![(Key::Processor, "CPU"), (Key::P50, "p50"), (Key::P99, "p99")];
+    if matches!(load, Load::Saturation(_)) {
+        keys.insert(1, (Key::Rate, "rate"));
+    }
+    let said = keys.into_iter().filter_map(|(key, name)| {
+        let ratio = ratio(results, scenario, peers, load, key)?;
+        Some(format!("{name} {ratio:.2} ×"))
+    });
+    said.collect()
+}
+
+/// What is not of one load: the highest rate, instructions, the first seconds, memory of calls.
+fn beside(results: &Results, scenario: Scenario) -> String {
+    let mut text = String::new();
+    for peer in [Peer::Strowger, Peer::Kamailio] {
+        let mut facts = Vec::new();
+        if let Some(found) = results.highest.iter().find(|found| found.scenario == scenario && found.peer == peer) {
+            let bound = if found.is_generators { "at least " } else { "" };
+            facts.push(format!("{bound}{:.0}/s with 99.99 % success in an open loop", found.rate));
+        }
+        if let Some(count) = single(&results.instructions, scenario, peer) {
+            facts.push(format!("{:.1} k user instructions each", count / 1e3));
+        }
+        if let Some(ratio) = results.first_by_warm(scenario, peer) {
+            facts.push(format!("{ratio:.2} times the CPU of a warm one in its first 10 s"));
+        }
+        if let Some(bytes) = single(&results.ringing_bytes, scenario, peer) {
+            facts.push(format!("{:.1} kB a call that rings", bytes / 1024.0));
+        }
+        let turns = || results.of(scenario, peer);
+        let answered = turns().filter_map(|turn| turn.answered_bytes).collect();
+        if let Some(bytes) = middle(answered).filter(|_| scenario == Scenario::Call) {
+            facts.push(format!("{:.1} kB a call that was answered, until its timers end", bytes / 1024.0));
+        }
+        let private = middle(turns().map(|turn| turn.memory.0).collect());
+        let shared = middle(turns().map(|turn| turn.memory.1).collect());
+        if let Some((private, shared)) = private.zip(shared).filter(|(_, shared)| *shared >= 1.0) {
+            facts.push(format!(
+                "at the end {private:.0} MiB of private memory and {shared:.0} MiB that its processes share"
+            ));
+        }
+        if !facts.is_empty() {
+            // Writing to a String cannot fail.
+            let _ = writeln!(text, "\n{peer}: {}.", facts.join("; "));
+        }
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::figures::{Figures, Highest, Single, Turn};
+    use super::*;
+
+    fn turn(peer: Peer, processor: f64, p50: f64) -> Turn {
+        let figures = |factor: f64| {
+            let mut figures = Figures::default();
+            figures.put(Key::Processor, factor * processor);
+            figures.put(Key::P50, p50);
+            figures
+        };
+        Turn {
+            scenario: Scenario::Call,
+            peer,
+            round: 1,
+            first: Some(figures(2.2)),
+            loads: vec![(Load::Rate(1_000), figures(2.0)), (Load::Saturation(64), figures(1.0))],
+            course: Vec::new(),
+            answered_bytes: Some(900.0),
+            memory: (10.0, 0.0),
+        }
+    }
+
+    fn results() -> Results {
+        let turns = [(Peer::Relay, 20.0, 40.0), (Peer::Strowger, 30.0, 60.0), (Peer::Kamailio, 60.0, 100.0)];
+        Results {
+            turns: turns.into_iter().map(|(peer, processor, p50)| turn(peer, processor, p50)).collect(),
+            highest: [(Peer::Strowger, 30_000.0), (Peer::Kamailio, 15_000.0)]
+                .map(|(peer, rate)| Highest { scenario: Scenario::Call, peer, rate, is_generators: false })
+                .to_vec(),
+            instructions: vec![Single { scenario: Scenario::Call, peer: Peer::Strowger, value: 31_000.0 }],
+            ringing_bytes: Vec::new(),
+        }
+    }
+
+    #[test]
+    fn targets_are_judged_by_ratios_of_medians() {
+        let summary = summary(&results());
+        for line in [
+            "| stateful Proxy-200, CPU each at saturation | ≤ 0.55 × Kamailio | 0.50 × Kamailio | met |",
+            "| stateful Proxy-200, CPU each at saturation | ≤ 1.40 × the relay | 1.50 × the relay | **not met** |",
+            "| stateful Proxy-200, user instructions each | ≤ 30000 | 31000 | **not met** |",
+            "| stateful Proxy-200, highest rate with 99.99 % success | ≥ 1.80 × Kamailio | 2.00 × Kamailio | met |",
+            "| INVITE to 180 at 1,000 calls/s, p50 | ≤ 0.50 × Kamailio | 0.60 × Kamailio | **not met** |",
+            "| stateful Proxy-200, CPU each in the first 10 s | ≤ 1.10 × warm | 1.10 × warm | met |",
+            "| memory of an answered call, until its timers end | ≤ 1024 B | 900 B | met |",
+            "| REGISTER, CPU each at saturation | ≤ 0.55 × Kamailio | – | not measured |",
+        ] {
+            assert!(summary.contains(line), "{line}\n{summary}");
+        }
+    }
+
+    #[test]
+    fn a_table_has_every_server_and_no_other_scenarios() {
+        let text = of(&results(), Scenario::Call);
+        for peer in Peer::ALL {
+            assert!(text.contains(&format!("| saturation (64 at once) | {peer} |")), "{text}");
+        }
+        assert!(text.contains("At saturation (64 at once): CPU 0.50 ×, p50 0.60 × Kamailio's."), "{text}");
+        assert_eq!(of(&results(), Scenario::Register), "");
+    }
+
+    #[test]
+    fn results_survive_their_file() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("results.json");
+        results().write(&file).expect("it can be written");
+        let again = Results::read(&file).expect("it can be read");
+        assert_eq!(summary(&again), summary(&results()));
+    }
 }

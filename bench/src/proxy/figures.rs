@@ -1,0 +1,217 @@
+//! What was measured, as it is kept between runs: a file that a run can begin with, so that a long one may be done in parts.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+
+use super::peer::Peer;
+use super::scenario::{Load, Scenario};
+
+/// A figure of a load.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub enum Key {
+    /// Calls or registrations a second that ended well.
+    Rate,
+    /// Of those that began, the share that did not, in percent.
+    Lost,
+    /// From the request to the answer that the scenario is about, at the median, in microseconds.
+    P50,
+    /// The same, of which one in a hundred takes longer.
+    P99,
+    /// Processor time of all the server's processes for each, in microseconds.
+    Processor,
+    /// The kernel's part of that, in percent.
+    Kernel,
+    /// Cores that the server kept busy.
+    Cores,
+    /// Context switches for each.
+    Switches,
+    /// The most memory that its processes had resident, in MiB, what they share once.
+    Memory,
+    /// Datagrams that found no room in the server's sockets.
+    Drops,
+    /// The share of its core that the generator used.
+    Generator,
+    /// 1 where the generator was late, so that the times are its own.
+    Late,
+}
+
+/// The figures of a load; what could not be measured is not there.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Figures(BTreeMap<Key, f64>);
+
+impl Figures {
+    /// Notes a figure; one that is no number is none.
+    pub fn put(&mut self, key: Key, value: f64) {
+        if value.is_finite() {
+            self.0.insert(key, value);
+        }
+    }
+
+    /// One of them.
+    #[must_use]
+    pub fn of(&self, key: Key) -> Option<f64> {
+        self.0.get(&key).copied()
+    }
+}
+
+/// A server, started once, under all loads.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Turn {
+    /// What was done.
+    pub scenario: Scenario,
+    /// By whom.
+    pub peer: Peer,
+    /// Counts from 1.
+    pub round: usize,
+    /// The first seconds after its start.
+    pub first: Option<Figures>,
+    /// Each load, in its order.
+    pub loads: Vec<(Load, Figures)>,
+    /// Processor time a call from the start on: seconds, microseconds.
+    pub course: Vec<(f64, f64)>,
+    /// Bytes for each call that was answered, until its timers end.
+    pub answered_bytes: Option<f64>,
+    /// Memory at the end in MiB: private, and shared.
+    pub memory: (f64, f64),
+}
+
+/// The highest rate that a server holds.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Highest {
+    /// What was done.
+    pub scenario: Scenario,
+    /// By whom.
+    pub peer: Peer,
+    /// The rate, a second.
+    pub rate: f64,
+    /// Whether it was the generator that could do no more.
+    pub is_generators: bool,
+}
+
+/// A figure for a scenario and a server.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Single {
+    /// What was done.
+    pub scenario: Scenario,
+    /// By whom.
+    pub peer: Peer,
+    /// The figure.
+    pub value: f64,
+}
+
+/// Everything.
+#[derive(Clone, Debug, Default, Serialize, Deserialize)]
+pub struct Results {
+    /// All turns.
+    pub turns: Vec<Turn>,
+    /// The highest rates.
+    pub highest: Vec<Highest>,
+    /// User instructions for each unit of work.
+    pub instructions: Vec<Single>,
+    /// Bytes for each call that rings.
+    pub ringing_bytes: Vec<Single>,
+}
+
+impl Results {
+    /// Those that an earlier run left.
+    ///
+    /// # Errors
+    /// When there are none, or not of this version.
+    pub fn read(file: &Path) -> Result<Self, String> {
+        let text = fs::read(file).map_err(|error| format!("{}: {error}", file.display()))?;
+        serde_json::from_slice(&text).map_err(|error| format!("{}: {error}", file.display()))
+    }
+
+    /// Leaves them for another run.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub fn write(&self, file: &Path) -> Result<(), String> {
+        let text = serde_json::to_string(self).map_err(|error| error.to_string())?;
+        fs::write(file, text).map_err(|error| format!("{}: {error}", file.display()))
+    }
+
+    /// The turns of a server.
+    pub fn of(&self, scenario: Scenario, peer: Peer) -> impl Iterator<Item = &Turn> {
+        self.turns.iter().filter(move |turn| turn.scenario == scenario && turn.peer == peer)
+    }
+
+    /// Whether a server has had its turn.
+    #[must_use]
+    pub fn has(&self, scenario: Scenario, peer: Peer, round: usize) -> bool {
+        self.of(scenario, peer).any(|turn| turn.round == round)
+    }
+
+    /// The loads that a scenario was measured under, in the order of the first turn.
+    #[must_use]
+    pub fn loads(&self, scenario: Scenario) -> Vec<Load> {
+        let turn = self.turns.iter().find(|turn| turn.scenario == scenario);
+        let mut loads: Vec<Load> = turn.map_or(Vec::new(), |turn| turn.loads.iter().map(|(load, _)| *load).collect());
+        loads.sort_by_key(|load| match load {
+            Load::Rate(rate) => (0, *rate),
+            Load::Saturation(count) => (1, *count),
+        });
+        loads
+    }
+
+    /// A figure of a server under a load, in each of its turns.
+    #[must_use]
+    pub fn all(&self, scenario: Scenario, peer: Peer, load: Load, key: Key) -> Vec<f64> {
+        let figures = self.of(scenario, peer).flat_map(|turn| turn.loads.iter());
+        figures.filter(|(its, _)| *its == load).filter_map(|(_, figures)| figures.of(key)).collect()
+    }
+
+    /// The median of that.
+    #[must_use]
+    pub fn median(&self, scenario: Scenario, peer: Peer, load: Load, key: Key) -> Option<f64> {
+        middle(self.all(scenario, peer, load, key))
+    }
+
+    /// The first seconds of a server beside the same load when it is warm.
+    #[must_use]
+    pub fn first_by_warm(&self, scenario: Scenario, peer: Peer) -> Option<f64> {
+        let ratios = self.of(scenario, peer).filter_map(|turn| {
+            let cold = turn.first.as_ref()?.of(Key::Processor)?;
+            // The rate that it began with is the first of the others.
+            Some(cold / turn.loads.first()?.1.of(Key::Processor)?)
+        });
+        middle(ratios.collect())
+    }
+}
+
+/// The one of a scenario and a server.
+#[must_use]
+pub fn single(list: &[Single], scenario: Scenario, peer: Peer) -> Option<f64> {
+    list.iter().find(|one| one.scenario == scenario && one.peer == peer).map(|one| one.value)
+}
+
+/// The median, where there is one; of an even number the mean of the two in the middle.
+#[must_use]
+pub fn middle(mut values: Vec<f64>) -> Option<f64> {
+    values.sort_by(f64::total_cmp);
+    let (low, high) = (values.len().checked_sub(1)? / 2, values.len() / 2);
+    Some(f64::midpoint(*values.get(low)?, *values.get(high)?))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_median_is_in_the_middle() {
+        assert_eq!(middle(Vec::new()), None);
+        assert_eq!(middle(vec![5.0, 1.0, 3.0]), Some(3.0));
+        assert_eq!(middle(vec![4.0, 1.0, 2.0, 9.0]), Some(3.0));
+    }
+
+    #[test]
+    fn what_is_no_number_is_not_kept() {
+        let mut figures = Figures::default();
+        figures.put(Key::P50, f64::NAN);
+        figures.put(Key::Rate, 12.0);
+        assert_eq!((figures.of(Key::P50), figures.of(Key::Rate)), (None, Some(12.0)));
+    }
+}
