@@ -4,9 +4,14 @@ use std::fs;
 use std::net::UdpSocket;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use super::Probe;
+
+/// How long SIPp waits for its last calls.
+const PATIENCE: Duration = Duration::from_secs(15);
+/// After this it is ended.
+const GRACE: Duration = Duration::from_secs(20);
 
 /// Where they run: on these cores.
 #[derive(Clone, Copy, Debug)]
@@ -34,7 +39,7 @@ pub fn probe(rate: f64, time: Duration, cores: Cores) -> std::io::Result<Probe> 
     let port = || UdpSocket::bind("127.0.0.1:0")?.local_addr().map(|address| address.port());
     let (uas_port, uac_port) = (port()?, port()?);
     let calls = (rate * time.as_secs_f64()).round();
-    let seconds = format!("{}s", time.as_secs() + 15);
+    let seconds = format!("{}s", (time + PATIENCE).as_secs());
     let start = |core: usize, name: &str, port: u16, arguments: &[&str]| {
         let (core, port) = (core.to_string(), port.to_string());
         let statistics = format!("{name}.csv");
@@ -54,7 +59,11 @@ pub fn probe(rate: f64, time: Duration, cores: Cores) -> std::io::Result<Probe> 
     let (asked, calls) = (format!("{rate:.0}"), format!("{calls:.0}"));
     let limits = ["-r", &asked, "-m", &calls, "-l", "200000", "-timeout", &seconds];
     let mut uac = Dying(start(cores.caller, "uac", uac_port, &[&[target.as_str()], &limits[..]].concat())?);
-    uac.0.wait()?;
+    if !ends_within(&mut uac.0, time + GRACE)? {
+        // Above what it carries it may not even keep its own time-out.
+        uac.0.kill()?;
+        uac.0.wait()?;
+    }
     // Its statistics are written each second.
     std::thread::sleep(Duration::from_millis(1_200));
     let _ = (uas.0.kill(), uas.0.wait());
@@ -68,6 +77,18 @@ pub fn probe(rate: f64, time: Duration, cores: Cores) -> std::io::Result<Probe> 
     ];
     let faults = counts.iter().filter(|(count, _)| *count > 0.0).map(|(count, what)| format!("{count:.0} {what}"));
     Ok(Probe::new(rate, calling.number("CallRate(C)"), faults.collect()))
+}
+
+/// Whether a program ends by itself within a time.
+fn ends_within(child: &mut Child, time: Duration) -> std::io::Result<bool> {
+    let until = Instant::now() + time;
+    while child.try_wait()?.is_none() {
+        if Instant::now() >= until {
+            return Ok(false);
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    }
+    Ok(true)
 }
 
 /// A program that goes with us.

@@ -1,0 +1,145 @@
+//! What TCP costs a server with very many connections. Writes `bench/TCP.md`.
+
+use std::io::BufRead as _;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use clap::{Parser, Subcommand};
+use strowger_bench::server::circumstances;
+use strowger_bench::tcp::growth::Growth;
+use strowger_bench::tcp::phones::{Phones, Task};
+use strowger_bench::tcp::{Lifetime, echo, lifetimes, parts, registrar};
+
+/// Set where the process already has a network of its own.
+const APART: &str = "STROWGER_BENCH_APART";
+
+const HEAD: &str = "# TCP
+
+The experiments of K. Ono and H. Schulzrinne, \"The impact of TCP on SIP servers\", again: an echo server, then Strowger, each on
+one core, the clients on the other, over the loopback of a network namespace of their own. Written by `strowger-bench`.
+
+";
+
+const GROWTH: &str = "
+## An echo server and more and more connections
+
+512 bytes there and back over each new connection, which stays. A process may have 20,000 files here, so there are several of
+each kind. Times are of the connections since the row above. Slabs are all of the kernel's for both ends of a connection, files
+and inodes included: the server is on the same machine as its clients, so halve them for a server alone.
+";
+
+#[derive(Debug, Parser)]
+#[command(about = "What TCP costs a server with very many connections; a report, not a test")]
+struct Arguments {
+    #[command(subcommand)]
+    role: Option<Role>,
+    /// Connections at 14,800 a second
+    #[arg(long, default_value_t = 300_000)]
+    connections: usize,
+    /// Seconds of each of the other measurements
+    #[arg(long, default_value_t = 10)]
+    seconds: u32,
+    /// A smoke test: little of everything, and nothing is written
+    #[arg(long)]
+    quick: bool,
+    /// Where the report goes, besides standard output [default: bench/TCP.md]
+    #[arg(long)]
+    output: Option<PathBuf>,
+}
+
+/// What the processes are that this program starts.
+#[derive(Debug, Subcommand)]
+enum Role {
+    /// An echo server
+    #[command(hide = true)]
+    Echo {
+        #[arg(long, action = clap::ArgAction::Set)]
+        datagrams: bool,
+    },
+    /// Clients of it
+    #[command(hide = true)]
+    Phones {
+        #[arg(long)]
+        server: SocketAddr,
+        #[arg(long, value_parser = Lifetime::parse)]
+        lifetime: Lifetime,
+        #[arg(long)]
+        rate: u32,
+        #[arg(long)]
+        requests: usize,
+        #[arg(long)]
+        connections: usize,
+    },
+}
+
+fn main() -> Result<(), Box<dyn std::error::Error>> {
+    strowger_net::raise_open_files()?;
+    let arguments = Arguments::parse();
+    match arguments.role {
+        Some(Role::Echo { datagrams }) => Ok(echo::serve(datagrams)?),
+        Some(Role::Phones { server, lifetime, rate, requests, connections }) => {
+            phones(Task { server, lifetime, rate, requests, connections })
+        }
+        None if std::env::var_os(APART).is_none() => std::process::exit(again_apart()?),
+        None => report(&arguments),
+    }
+}
+
+/// Opens what is to be open, waits for the word, asks, says what came of it, and stays until its input ends.
+fn phones(task: Task) -> Result<(), Box<dyn std::error::Error>> {
+    let mut phones = Phones::new(task)?;
+    println!("ready");
+    let mut lines = std::io::stdin().lock().lines();
+    if lines.next().is_some() {
+        println!("{}", phones.run()?.to_json());
+    }
+    let _ = lines.next();
+    Ok(())
+}
+
+/// Runs this program once more, in a network namespace that ends with it; how it ended.
+fn again_apart() -> std::io::Result<i32> {
+    let program = std::env::current_exe()?;
+    let mut command = Command::new("unshare");
+    let status = command.arg("--net").arg(program).args(std::env::args_os().skip(1)).env(APART, "1").status()?;
+    Ok(status.code().unwrap_or(1))
+}
+
+fn report(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
+    let set = |program: &str, words: &[&str]| Command::new(program).args(words).status();
+    set("ip", &["link", "set", "lo", "up"])?;
+    // Ports for everybody, of this namespace alone.
+    std::fs::write("/proc/sys/net/ipv4/ip_local_port_range", "1024 65535")?;
+    let (connections, seconds) = if arguments.quick { (20_000, 1) } else { (arguments.connections, arguments.seconds) };
+    let said: Vec<String> = std::env::args().skip(1).collect();
+    let said = if said.is_empty() { String::new() } else { format!(" -- {}", said.join(" ")) };
+    let command = format!("cargo build --release -p strowger && cargo run --release -p strowger-bench --bin tcp{said}");
+    let mut text = format!("{HEAD}{}", circumstances(&command));
+    eprintln!("the echo server, more and more connections");
+    text.push_str(GROWTH);
+    for (rate, connections) in
+        [(200, connections.min(200 * seconds as usize)), (2_500, connections.min(75_000)), (14_800, connections)]
+    {
+        text.push_str(&Growth::measure(rate, connections)?.to_markdown());
+    }
+    eprintln!("the echo server, by lifetime");
+    text.push_str("\n## An echo server and the lifetime of connections\n");
+    text.push_str(&lifetimes::measure(&[200, 2_500, 14_800], seconds)?);
+    eprintln!("the SIP server");
+    text.push_str("\n## Strowger and the lifetime of connections\n");
+    let binary = std::env::var_os("STROWGER_BIN").map(PathBuf::from);
+    let beside = std::env::current_exe()?.with_file_name("strowger");
+    text.push_str(&registrar::measure(&binary.unwrap_or(beside), seconds)?);
+    eprintln!("one message");
+    text.push_str(
+        "\n## The parts of one message\n\nOne thread is phone and server: a REGISTER that refreshes, and its 200.\n",
+    );
+    text.push_str(&parts::measure(if arguments.quick { 10_000 } else { 200_000 })?);
+    print!("{text}");
+    if !arguments.quick {
+        let usual = Path::new(env!("CARGO_MANIFEST_DIR")).join("TCP.md");
+        std::fs::write(arguments.output.as_ref().unwrap_or(&usual), text)?;
+    }
+    Ok(())
+}

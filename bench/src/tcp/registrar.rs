@@ -1,0 +1,100 @@
+//! Our server in the place of the echo server: registrations and calls over each lifetime of connections, by `strowger load`.
+
+use std::fmt::Write as _;
+use std::io;
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use super::role::CLIENT_CORE;
+use super::server_address;
+use crate::server::Server;
+
+/// Connections of the clients where each has its own.
+const USERS: u32 = 1_000;
+
+/// How the load generator is told of a lifetime: its name in the table, the transport, and `--connect`.
+const LIFETIMES: [(&str, &str, Option<&str>); 5] = [
+    ("udp", "udp", None),
+    ("persistent", "tcp", Some("persistent")),
+    ("persistent-with-open", "tcp", Some("persistent-with-open")),
+    ("dialog", "tcp", Some("dialog")),
+    ("transaction", "tcp", Some("transaction")),
+];
+
+/// What is asked: its name, the workload, how many a second, the request and the answer whose time is shown.
+const TESTS: [(&str, &str, u32, &str); 2] =
+    [("REGISTER", "registration", 2_500, "REGISTER"), ("INVITE to 200", "proxy-200", 500, "INVITE")];
+
+/// Both tests over each lifetime.
+///
+/// # Errors
+/// When a program does not run.
+pub fn measure(binary: &Path, seconds: u32) -> io::Result<String> {
+    let mut text = String::from(
+        "\n| test | a second | connections | p50 µs | p99 µs | server CPU µs each | switches each | not carried | carried/s |\n\
+         |---|---:|---|---:|---:|---:|---:|---:|---:|\n",
+    );
+    for (name, workload, rate, method) in TESTS {
+        for (lifetime, transport, connect) in LIFETIMES {
+            // A registration is no dialog.
+            if workload == "registration" && lifetime == "dialog" {
+                continue;
+            }
+            let report = one(binary, workload, rate, transport, connect, seconds)?;
+            let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
+            let answers = report["answers"].as_array().map(Vec::as_slice).unwrap_or_default();
+            let answer = answers.iter().find(|row| row["method"] == method && row["answer"] == "2xx");
+            let time = |which: &str| answer.map_or(f64::NAN, |row| number(&row["us"][which]));
+            eprintln!("  {name} over {lifetime}: p50 {:.0} µs", time("p50"));
+            let _ = writeln!(
+                text,
+                "| {name} | {rate} | {lifetime} | {:.0} | {:.0} | {:.1} | {:.2} | {:.0} | {:.0} |",
+                time("p50"),
+                time("p99"),
+                number(&report["server"]["cpu_us_per_call"]),
+                number(&report["server"]["switches_per_call"]),
+                number(&report["sent"]) - number(&report["carried"]),
+                number(&report["carried_per_s"]),
+            );
+        }
+    }
+    Ok(text)
+}
+
+fn one(
+    binary: &Path,
+    workload: &str,
+    rate: u32,
+    transport: &str,
+    connect: Option<&str>,
+    seconds: u32,
+) -> io::Result<Value> {
+    let address = server_address();
+    let config = format!(
+        "[server]\nlisten = [\"udp:{address}\", \"tcp:{address}\"]\ndomains = [\"example.com\"]\ndata = \"data\"\nworkers = 1\n\
+         [store]\nmode = \"memory\"\n[auth]\nrequire = []\n[tcp]\nconnections = 19000\nper_source = 19000\n[log]\nlevel = \"error\"\n"
+    );
+    let server = Server::start("tcp", &config, address);
+    let pinned =
+        Command::new("taskset").args(["-acp", "0", &server.pid().to_string()]).stdout(Stdio::null()).status()?;
+    if !pinned.success() {
+        return Err(io::Error::other("the server cannot be bound to a core"));
+    }
+    let json = tempfile::NamedTempFile::new()?;
+    let mut command = Command::new("taskset");
+    command.args(["-c", CLIENT_CORE]).arg(binary).args(["load", "run", "--to", &format!("{transport}:{address}")]);
+    command.args(["--workload", workload, "--domain", "example.com", "--users", &USERS.to_string()]);
+    command.args(["--rate", &rate.to_string(), "--arrivals", "uniform", "--warm-up", "2s"]);
+    command.args(["--time", &format!("{seconds}s"), "--pid", &server.pid().to_string()]);
+    if let Some(connect) = connect {
+        command.args(["--connect", connect]);
+        if connect.starts_with("persistent") {
+            command.args(["--connections", &USERS.to_string()]);
+        }
+    }
+    let output = command.arg("--json").arg(json.path()).stdin(Stdio::null()).output()?;
+    let text = std::fs::read(json.path())?;
+    serde_json::from_slice(&text).map_err(|_| io::Error::other(String::from_utf8_lossy(&output.stderr).into_owned()))
+}
