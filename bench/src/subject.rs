@@ -83,12 +83,17 @@ impl WholeShard {
 
 impl WholeShard {
     /// Gives the shard what `peek` was read from, and says what it answered: the last message that left.
-    pub fn exchange(&mut self, peek: Peek<'_>) -> &[u8] {
+    pub fn exchange(&mut self, peek: &Peek<'_>) -> &[u8] {
         self.pass_time();
         let flow = Flow::new(ListenerId(0), Transport::Udp, SocketAddr::from(([192, 0, 2, 10], 5_060)));
-        self.shard.handle_input(self.now, Input::Message { arrival: self.now, flow, peek });
+        self.give(flow, peek);
         while self.shard.poll_output(&mut self.out).is_some() {}
         &self.out
+    }
+
+    fn give(&mut self, flow: Flow, peek: &Peek<'_>) {
+        let steered = self.steering.steer(peek, &self.snapshot).map(|(_, steered)| steered).unwrap_or_default();
+        self.shard.handle_input(self.now, Input::Message { arrival: self.now, flow, peek, steered: &steered });
     }
 
     /// Ten thousand messages a virtual second: tables fill, timers fire and both empty again.
@@ -111,9 +116,7 @@ impl Subject for WholeShard {
         let port = 1_024 + (self.taken % 60_000) as u16;
         let flow = Flow::new(ListenerId(0), Transport::Udp, SocketAddr::from(([192, 0, 2, 10], port)));
         let malformed = self.shard.counters().malformed;
-        let steered = self.steering.steer(&peek, &self.snapshot).map(|(_, steered)| steered).unwrap_or_default();
-        let input = Input::Message { arrival: self.now, flow, peek: &peek, steered: &steered };
-        self.shard.handle_input(self.now, input);
+        self.give(flow, &peek);
         self.drain();
         self.taken += 1;
         if self.taken.is_multiple_of(100_000) {

@@ -102,7 +102,10 @@ impl Scenario {
     pub fn configuration(self, address: SocketAddr, t1_ms: u32) -> String {
         let require = if self == Self::Challenge { "[\"REGISTER\"]" } else { "[]" };
         let route = if self == Self::Stateless {
-            format!("\n[[route]]\nmatch = {{ domain = \"{DOMAIN}\" }}\nstateless = \"when-possible\"\n")
+            format!(
+                "\n[proxy]\nstateless = \"when-possible\"\n\n[[route]]\nmatch = {{ domain = \"{DOMAIN}\" }}\n\
+                 stateless = \"when-possible\"\n"
+            )
         } else {
             String::new()
         };
