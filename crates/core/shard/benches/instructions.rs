@@ -258,7 +258,7 @@ fn at_most(instructions: u64) -> LibraryBenchmarkConfig {
     config
 }
 
-#[library_benchmark(config = at_most(2_900))]
+#[library_benchmark(config = at_most(2_860))]
 #[bench::once(invite())]
 fn parse(text: Vec<u8>) -> usize {
     let mut read = 0;
