@@ -172,7 +172,7 @@ fn the_same_inputs_give_the_same_bytes() {
                 bytes += &sent.text;
             }
         }
-        for (_, sent) in world.wait(std::time::Duration::from_secs(100)) {
+        for (_, sent) in world.wait(Duration::from_secs(100)) {
             bytes += &sent.text;
         }
         bytes
