@@ -9,24 +9,42 @@ use strowger_foundation::{ConnId, Flow, ListenerId, Timestamp, Transport};
 use crate::instance::{instance_hash, same_instance};
 use crate::locations::Target;
 use crate::text::Text;
+use crate::wheel::Key;
 
-/// One contact of one address of record. 104 bytes, and the text behind it.
+/// One contact of one address of record. 112 bytes, and the text behind it.
 #[derive(Debug)]
 pub(crate) struct Binding {
     pub(crate) text: Text,
     pub(crate) call_id: [u8; 16],
     pub(crate) expires: Timestamp,
-    pub(crate) expiry: TimerId,
+    /// Its neighbours among those that expire at about the same time.
+    pub(crate) links: Links,
     pub(crate) keep_alive: TimerId,
+    /// Of the address of record.
+    pub(crate) hash: u32,
+    /// Its first serial.
+    pub(crate) born: u32,
     pub(crate) cseq: u32,
     /// Counts the stripe's updates; tells which binding is newer, and wraps.
     pub(crate) serial: u32,
     pub(crate) place: Place,
 }
 
-const _: () = assert!(size_of::<Binding>() <= 104, "the budget of a binding");
+const _: () = assert!(size_of::<Binding>() <= 112, "the budget of a binding");
+
+/// Neighbours in a ring: bindings, or the ring's own link.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Links {
+    pub(crate) prev: u32,
+    pub(crate) next: u32,
+}
 
 impl Binding {
+    /// What names it as long as it is there.
+    pub(crate) const fn key(&self) -> Key {
+        Key { hash: self.hash, born: self.born }
+    }
+
     pub(crate) fn aor(&self) -> &[u8] {
         self.text.aor()
     }

@@ -85,7 +85,7 @@ impl Stripe {
                         if let Some(binding) = self.bindings.get_mut(index) {
                             binding.call_id = state.call_id;
                         }
-                        self.touch(ground.now, hash, index, ground.process_time(state.expires), state.cseq);
+                        self.touch(ground.now, index, ground.process_time(state.expires), state.cseq);
                     }
                 } else {
                     self.write_change(ground, (aor, hash), &plan, &fresh, &mut record);

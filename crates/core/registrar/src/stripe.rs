@@ -3,15 +3,16 @@
 use core::hash::BuildHasher as _;
 use core::time::Duration;
 
-use hashbrown::HashTable;
 use smallvec::SmallVec;
 use strowger_foundation::map::Seeded;
 use strowger_foundation::{ConnId, ShardId, Timestamp};
 
-use crate::binding::{Binding, Place, Preference};
+use crate::binding::{Binding, Links, Place, Preference};
 use crate::chunks::Chunks;
 use crate::connections::Connections;
+use crate::expiries::Expiries;
 use crate::ground::{Ground, Origin};
+use crate::index::Index;
 use crate::instance::{GruuKey, instance_hash};
 use crate::locations::{BindingView, KeepAliveDue};
 use crate::piece::Piece;
@@ -19,7 +20,7 @@ use crate::plan::{Call, Indices};
 use crate::policy::{KeepAlive, Policy};
 use crate::record::{self, Record};
 use crate::text::Parts;
-use crate::wheel::{Key, Wheel, is_sparse};
+use crate::wheel::{Key, Wheel};
 
 /// Keep-alive timers looked at in one call: those of bindings that have expired are passed over.
 const KEEP_ALIVES_PER_POLL: usize = 64;
@@ -27,19 +28,15 @@ const KEEP_ALIVES_PER_POLL: usize = 64;
 /// Bindings whose states are copied while the stripe is locked.
 const BINDINGS_OF_A_PIECE: u32 = 256;
 
-/// What the table knows of a binding without touching it.
-#[derive(Clone, Copy, Debug)]
-struct Slot {
-    hash: u32,
-    index: u32,
-}
+/// Bindings whose expiry is put off in one step at most, because they were refreshed.
+const MOVES_PER_EXPIRE: usize = 256;
 
 #[derive(Debug)]
 pub(crate) struct Stripe {
-    table: HashTable<Slot>,
+    index: Index,
     pub(crate) bindings: Chunks<Binding>,
     connections: Connections,
-    expiries: Wheel,
+    expiries: Expiries,
     keep_alives: Wheel,
     addresses: usize,
     pub(crate) serial: u32,
@@ -52,11 +49,11 @@ pub(crate) struct Stripe {
 impl Stripe {
     pub(crate) fn new(hasher: Seeded) -> Self {
         Self {
-            table: HashTable::new(),
+            index: Index::new(),
             bindings: Chunks::new(),
             connections: Connections::new(hasher.clone()),
             hasher,
-            expiries: Wheel::at(Timestamp::ZERO),
+            expiries: Expiries::new(),
             keep_alives: Wheel::at(Timestamp::ZERO),
             addresses: 0,
             serial: 0,
@@ -93,7 +90,7 @@ impl Stripe {
             let known = self.of(aor, hash).find(is).map(|(index, _)| index);
             let expires = ground.process_time(refresh.expires);
             if let Some(index) = known.filter(|_| origin.is_current() || now < expires) {
-                self.touch(now, hash, index, expires, refresh.cseq);
+                self.touch(now, index, expires, refresh.cseq);
             }
         }
         if !record.is_refresh() {
@@ -128,7 +125,7 @@ impl Stripe {
             self.write(now, hash, index, &written);
             self.renew(hash, &written.parts);
         }
-        self.remove_all(replaced, hash);
+        self.remove_all(replaced);
     }
 
     pub(crate) fn set_keep_alive(&mut self, policy: &Policy) {
@@ -158,9 +155,7 @@ impl Stripe {
         // From the back, so that what moves into a hole is never one that is still to go.
         gone.sort_unstable_by(|a, b| b.cmp(a));
         for index in gone {
-            if let Some(hash) = self.bindings.get(index).map(|binding| self.hash_of(binding)) {
-                self.remove(index, hash);
-            }
+            self.remove(index);
         }
         self.shrink(now);
         removed
@@ -170,22 +165,19 @@ impl Stripe {
     pub(crate) fn forget(&mut self, now: Timestamp, aor: &[u8], hash: u32) -> usize {
         let all: Indices = self.of(aor, hash).map(|(index, _)| index).collect();
         let removed = all.len();
-        self.remove_all(all, hash);
+        self.remove_all(all);
         self.shrink(now);
         removed
     }
 
     /// Works off at most `limit` expiries.
     pub(crate) fn expire(&mut self, now: Timestamp, limit: usize) -> usize {
-        let mut expired = 0;
+        let (mut expired, mut moves) = (0, MOVES_PER_EXPIRE);
         while expired < limit
-            && let Some(key) = self.expiries.poll_expired(now)
+            && let Some(index) = self.expiries.poll(&mut self.bindings, now, &mut moves)
         {
-            if let Some(index) = self.find(key) {
-                debug_assert!(self.bindings.get(index).is_some_and(|binding| binding.expires <= now));
-                self.remove(index, key.hash);
-                expired += 1;
-            }
+            self.remove(index);
+            expired += 1;
         }
         self.shrink(now);
         expired
@@ -211,8 +203,9 @@ impl Stripe {
     }
 
     pub(crate) fn for_each(&self, now: Timestamp, f: &mut dyn FnMut(BindingView<'_>)) {
-        let indices = self.table.iter().map(|slot| slot.index);
-        for binding in indices.filter_map(|index| self.bindings.get(index)).filter(|binding| now < binding.expires) {
+        for binding in
+            self.index.iter().filter_map(|index| self.bindings.get(index)).filter(|binding| now < binding.expires)
+        {
             f(BindingView {
                 aor: binding.aor(),
                 uri: binding.uri(),
@@ -236,7 +229,7 @@ impl Stripe {
         for index in (bottom..top).rev() {
             let Some(binding) = self.bindings.get(index) else { continue };
             let aor = binding.aor();
-            let current = self.of(aor, self.hash_of(binding)).filter(|(_, binding)| ground.now < binding.expires);
+            let current = self.of(aor, binding.hash).filter(|(_, binding)| ground.now < binding.expires);
             let mut current: SmallVec<[_; 8]> = current.collect();
             // An address comes up with each of its bindings; once a piece is enough.
             if current.is_empty() || current.iter().any(|(other, _)| (index + 1..top).contains(other)) {
@@ -254,25 +247,25 @@ impl Stripe {
     }
 
     pub(crate) fn check_invariants(&self, place: impl Fn(&[u8]) -> (ShardId, u32), owner: ShardId) {
-        assert_eq!(self.table.len(), self.bindings.len(), "an index for each binding");
-        assert_eq!(self.expiries.len(), self.bindings.len(), "an expiry for each binding");
+        assert_eq!(self.index.len(), self.bindings.len(), "an index for each binding");
+        assert_eq!(self.expiries.count(&self.bindings), self.bindings.len(), "an expiry for each binding");
         assert!(self.keep_alives.len() <= self.bindings.len(), "a keep-alive for a binding at most");
         let mut aors: Vec<&[u8]> = Vec::with_capacity(self.len());
         let mut bound = 0;
-        for slot in &self.table {
-            let binding = self.bindings.get(slot.index);
+        for index in self.index.iter() {
+            let binding = self.bindings.get(index);
             assert!(binding.is_some(), "an index without a binding");
             let Some(binding) = binding else { continue };
-            assert_eq!(place(binding.aor()), (owner, slot.hash), "a binding in its place");
-            assert_eq!(self.find(Key { hash: slot.hash, serial: binding.serial }), Some(slot.index), "one serial each");
+            assert_eq!(place(binding.aor()), (owner, binding.hash), "a binding in its place");
+            assert_eq!(self.find(binding.key()), Some(index), "one name each");
             let same = |b: &Binding| match binding.reg_id() {
                 Some(reg_id) => b.reg_id() == Some(reg_id) && b.is_of(binding.instance()),
                 None => b.reg_id().is_none() && b.uri() == binding.uri(),
             };
-            assert!(self.of(binding.aor(), slot.hash).filter(|(_, b)| same(b)).count() == 1, "one of each");
+            assert!(self.of(binding.aor(), binding.hash).filter(|(_, b)| same(b)).count() == 1, "one of each");
             if let Some(connection) = binding.bound() {
                 bound += 1;
-                assert!(self.connections.candidates(connection).contains(&slot.index), "a bound one goes with its own");
+                assert!(self.connections.candidates(connection).contains(&index), "a bound one goes with its own");
             }
             aors.push(binding.aor());
         }
@@ -289,7 +282,7 @@ impl Stripe {
             None => self.add(hash, new),
         };
         if let Some(index) = index {
-            self.touch(now, hash, index, new.expires, new.call.cseq);
+            self.touch(now, index, new.expires, new.call.cseq);
         }
     }
 
@@ -307,139 +300,123 @@ impl Stripe {
         Some(index)
     }
 
-    /// A binding whose timers are not armed yet.
+    /// A binding that is to be touched yet: only then its serial is its own.
     fn add(&mut self, hash: u32, new: &Written<'_>) -> Option<u32> {
         if self.of(new.parts.aor, hash).next().is_none() {
             self.addresses += 1;
         }
         let index = u32::try_from(self.bindings.len()).ok()?;
+        let serial = self.serial.wrapping_add(1);
         let binding = Binding {
             text: new.parts.to_text(),
             call_id: new.call.id,
             expires: new.expires,
-            expiry: self.expiries.never(),
+            links: Links::default(),
             keep_alive: self.keep_alives.never(),
+            hash,
+            born: serial,
             cseq: new.call.cseq,
-            serial: self.serial,
+            serial,
             place: new.place,
         };
         self.connections.insert(binding.bound(), index);
         self.bindings.push(binding);
-        self.table.insert_unique(spread(hash), Slot { hash, index }, |slot| spread(slot.hash));
+        self.index.insert(hash, index);
+        self.expiries.insert(&mut self.bindings, index);
         Some(index)
     }
 
     /// Gives the binding at `index` new times; it becomes the youngest.
-    pub(crate) fn touch(&mut self, now: Timestamp, hash: u32, index: u32, expires: Timestamp, cseq: u32) {
+    pub(crate) fn touch(&mut self, now: Timestamp, index: u32, expires: Timestamp, cseq: u32) {
         self.serial = self.serial.wrapping_add(1);
-        let key = Key { hash, serial: self.serial };
         let Some(binding) = self.bindings.get_mut(index) else { return };
-        self.expiries.cancel(binding.expiry);
-        self.keep_alives.cancel(binding.keep_alive);
+        let is_sooner = expires < binding.expires;
         binding.expires = expires;
         binding.cseq = cseq;
-        binding.serial = key.serial;
-        binding.expiry = self.expiries.insert(expires, key);
-        binding.keep_alive = match self.keep_alive_interval.filter(|_| binding.wants_keep_alive()) {
-            Some(interval) => self.keep_alives.insert(next_turn(now, interval, hash), key),
-            None => self.keep_alives.never(),
-        };
+        binding.serial = self.serial;
+        // A turn that is armed stays: it depends on the address, not on when it registers.
+        match self.keep_alive_interval.filter(|_| binding.wants_keep_alive()) {
+            Some(interval) if binding.keep_alive == self.keep_alives.never() => {
+                let turn = next_turn(now, interval, binding.hash);
+                binding.keep_alive = self.keep_alives.insert(turn, binding.key());
+            }
+            Some(_) => {}
+            None => {
+                let armed = core::mem::replace(&mut binding.keep_alive, self.keep_alives.never());
+                self.keep_alives.cancel(armed);
+            }
+        }
+        if is_sooner {
+            self.expiries.remove(&mut self.bindings, index);
+            self.expiries.insert(&mut self.bindings, index);
+        }
     }
 
-    /// Removes the bindings at `indices`, all of one hash.
-    fn remove_all(&mut self, mut indices: Indices, hash: u32) {
+    /// Removes the bindings at `indices`.
+    fn remove_all(&mut self, mut indices: Indices) {
         // From the back, so that what moves into a hole is never one that is still to go.
         indices.sort_unstable_by(|a, b| b.cmp(a));
         for index in indices {
-            self.remove(index, hash);
+            self.remove(index);
         }
     }
 
-    fn remove(&mut self, index: u32, hash: u32) {
-        if let Ok(slot) = self.table.find_entry(spread(hash), |slot| slot.index == index) {
-            slot.remove();
-        }
+    fn remove(&mut self, index: u32) {
         let Ok(last) = u32::try_from(self.bindings.len().saturating_sub(1)) else { return };
+        self.expiries.remove(&mut self.bindings, index);
         let Some(gone) = self.bindings.swap_remove(index) else { return };
+        self.index.remove(gone.hash, index);
         self.connections.remove(gone.bound(), index);
-        if let Some(moved) = self.bindings.get(index) {
-            self.connections.shift(moved.bound(), last, index);
-            let hash = self.hash_of(moved);
-            if let Some(slot) = self.table.find_mut(spread(hash), |slot| slot.index == last) {
-                slot.index = index;
-            }
-        }
-        self.expiries.cancel(gone.expiry);
         self.keep_alives.cancel(gone.keep_alive);
-        if self.of(gone.aor(), hash).next().is_none() {
+        if let Some(moved) = self.bindings.get(index) {
+            self.index.shift(moved.hash, last, index);
+            self.connections.shift(moved.bound(), last, index);
+            self.expiries.shift(&mut self.bindings, index);
+        }
+        if self.of(gone.aor(), gone.hash).next().is_none() {
             self.addresses -= 1;
         }
     }
 
-    fn hash_of(&self, binding: &Binding) -> u32 {
-        low_half(self.hasher.hash_one(binding.aor()))
-    }
-
     fn find(&self, key: Key) -> Option<u32> {
-        let is = |slot: &Slot| {
-            slot.hash == key.hash && self.bindings.get(slot.index).is_some_and(|binding| binding.serial == key.serial)
-        };
-        self.table.find(spread(key.hash), is).map(|slot| slot.index)
+        self.index.of(key.hash).find(|index| self.bindings.get(*index).is_some_and(|binding| binding.key() == key))
     }
 
     /// The bindings of the address with this hash that has an instance with that one; not in order.
     pub(crate) fn of_gruu(&self, now: Timestamp, key: GruuKey) -> impl Iterator<Item = &Binding> {
         let hash = low_half(key.aor);
-        self.table
-            .iter_hash(spread(hash))
-            .filter(move |slot| slot.hash == hash)
-            .filter_map(|slot| self.bindings.get(slot.index))
+        self.index
+            .of(hash)
+            .filter_map(|index| self.bindings.get(index))
             .filter(move |binding| self.hasher.hash_one(binding.aor()) == key.aor)
             .filter(move |binding| now < binding.expires && binding.text.epoch() == key.epoch)
             .filter(move |binding| key.instance != 0 && instance_hash(binding.instance()) == key.instance)
     }
 
     pub(crate) fn of<'s>(&'s self, aor: &'s [u8], hash: u32) -> impl Iterator<Item = (u32, &'s Binding)> {
-        self.table
-            .iter_hash(spread(hash))
-            .filter(move |slot| slot.hash == hash)
-            .filter_map(|slot| self.bindings.get(slot.index).map(|binding| (slot.index, binding)))
+        self.index
+            .of(hash)
+            .filter_map(|index| self.bindings.get(index).map(|binding| (index, binding)))
             .filter(move |(_, binding)| binding.aor() == aor)
     }
 }
 
 impl Stripe {
-    /// Gives memory back where most of it is unused. Costs a pass over what is left, which is little, once for every
-    /// quartering.
+    /// Gives the memory of turns back where most of it is unused. Costs a pass over what is left, which is little, once for
+    /// every quartering.
     fn shrink(&mut self, now: Timestamp) {
-        let len = self.bindings.len();
-        if is_sparse(len, self.table.capacity()) {
-            self.table.shrink_to(len * 2, |slot| spread(slot.hash));
+        if !self.keep_alives.is_sparse() {
+            return;
         }
-        self.connections.shrink();
-        if self.expiries.is_sparse() {
-            self.expiries = Wheel::at(now);
-            for slot in &self.table {
-                if let Some(binding) = self.bindings.get_mut(slot.index) {
-                    let key = Key { hash: slot.hash, serial: binding.serial };
-                    binding.expiry = self.expiries.insert(binding.expires, key);
-                }
-            }
-        }
-        if self.keep_alives.is_sparse() {
-            let interval = self.keep_alive_interval;
-            let never = core::mem::replace(&mut self.keep_alives, Wheel::at(now)).never();
-            for slot in &self.table {
-                let Some(binding) = self.bindings.get_mut(slot.index) else { continue };
-                let armed = binding.keep_alive != never;
-                binding.keep_alive = match interval.filter(|_| armed) {
-                    Some(interval) => {
-                        let key = Key { hash: slot.hash, serial: binding.serial };
-                        self.keep_alives.insert(next_turn(now, interval, slot.hash), key)
-                    }
-                    None => self.keep_alives.never(),
-                };
-            }
+        let interval = self.keep_alive_interval;
+        let never = core::mem::replace(&mut self.keep_alives, Wheel::at(now)).never();
+        for index in self.index.iter() {
+            let Some(binding) = self.bindings.get_mut(index) else { continue };
+            let armed = binding.keep_alive != never;
+            binding.keep_alive = match interval.filter(|_| armed) {
+                Some(interval) => self.keep_alives.insert(next_turn(now, interval, binding.hash), binding.key()),
+                None => self.keep_alives.never(),
+            };
         }
     }
 }
@@ -468,9 +445,4 @@ fn next_turn(now: Timestamp, interval: Duration, hash: u32) -> Timestamp {
 /// The part of a hash that tells addresses of one stripe apart.
 pub(crate) fn low_half(hash: u64) -> u32 {
     u32::try_from(hash & u64::from(u32::MAX)).unwrap_or(0)
-}
-
-/// 64 bits from 32: the table uses both ends of a hash.
-pub(crate) fn spread(hash: u32) -> u64 {
-    u64::from(hash).wrapping_mul(0x9E37_79B9_7F4A_7C15)
 }

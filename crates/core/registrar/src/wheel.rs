@@ -4,21 +4,21 @@ use strowger_foundation::wheel::TimerId;
 use strowger_foundation::{TimerWheel, Timestamp};
 
 /// Smaller tables are not worth shrinking.
-pub(crate) const SHRINK_FROM: usize = 64;
+const SHRINK_FROM: usize = 64;
 
 /// Entries that a shrinking table may still have: each is moved, and no step shall take long.
-pub(crate) const SHRINK_AT: usize = 4096;
+const SHRINK_AT: usize = 4096;
 
 /// Whether a table that had room for `peak` entries and has `len` is to be made smaller.
-pub(crate) const fn is_sparse(len: usize, peak: usize) -> bool {
+const fn is_sparse(len: usize, peak: usize) -> bool {
     peak > SHRINK_FROM && len < peak / 4 && len <= SHRINK_AT
 }
 
-/// Names a binding until it is next updated.
+/// Names a binding as long as it is there.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Key {
     pub(crate) hash: u32,
-    pub(crate) serial: u32,
+    pub(crate) born: u32,
 }
 
 /// The timers of one kind. Once three quarters of them are gone the owner makes a new wheel and arms what is left.
@@ -33,7 +33,7 @@ impl Wheel {
     /// An empty wheel whose time is `now`.
     pub(crate) fn at(now: Timestamp) -> Self {
         let mut timers = TimerWheel::new();
-        let never = timers.insert(Timestamp::MAX, Key { hash: 0, serial: 0 });
+        let never = timers.insert(Timestamp::MAX, Key { hash: 0, born: 0 });
         timers.cancel(never);
         let none = timers.poll_expired(now);
         debug_assert!(none.is_none(), "nothing is armed");

@@ -1,0 +1,151 @@
+//! When bindings expire: a timer wheel whose rings run through the bindings themselves, so that nothing grows beside them.
+//!
+//! Who is refreshed stays where he is: a binding is looked at when it would have expired, and goes where it belongs by then. A
+//! refresh costs the wheel nothing.
+
+use strowger_foundation::Timestamp;
+
+use crate::binding::{Binding, Links};
+use crate::chunks::Chunks;
+
+/// The wheel's resolution.
+const TICK_NANOS: u64 = 1_000_000;
+const BITS: u32 = 6;
+const SLOTS: u32 = 1 << BITS;
+const LEVELS: u32 = 7;
+/// Rings of all levels.
+const RINGS: u32 = SLOTS * LEVELS;
+/// The furthest tick that is told apart: 139 years.
+const MAX_SPAN: u64 = (1 << (BITS * LEVELS)) - 1;
+
+/// The expiries of one stripe's bindings. Who calls hands over the bindings; each is there from
+/// [`insert`](Self::insert) to [`remove`](Self::remove).
+#[derive(Debug)]
+pub(crate) struct Expiries {
+    /// Each ring begins and ends with a link of its own, so that no end is a special case.
+    rings: Box<[Links]>,
+    /// A bit for each slot, set while its ring has a binding; a number for each level.
+    occupied: [u64; LEVELS as usize],
+    elapsed: u64,
+}
+
+impl Expiries {
+    pub(crate) fn new() -> Self {
+        let rings = (0..RINGS).map(|ring| Links { prev: ring, next: ring }).collect();
+        Self { rings, occupied: [0; LEVELS as usize], elapsed: 0 }
+    }
+
+    /// Takes up the binding at `index`.
+    pub(crate) fn insert(&mut self, bindings: &mut Chunks<Binding>, index: u32) {
+        let Some(binding) = bindings.get_mut(index) else { return };
+        let ring = self.ring_at(binding.expires);
+        let first = self.rings.get(ring as usize).map_or(ring, |links| links.next);
+        binding.links = Links { prev: ring, next: first };
+        self.set_next(bindings, ring, RINGS + index);
+        self.set_prev(bindings, first, RINGS + index);
+        if let Some(slots) = self.occupied.get_mut((ring / SLOTS) as usize) {
+            *slots |= 1 << (ring % SLOTS);
+        }
+    }
+
+    /// Lets go of the binding at `index`.
+    pub(crate) fn remove(&mut self, bindings: &mut Chunks<Binding>, index: u32) {
+        let Some(Links { prev, next }) = bindings.get(index).map(|binding| binding.links) else { return };
+        self.set_next(bindings, prev, next);
+        self.set_prev(bindings, next, prev);
+        // Where both neighbours are one, that is the ring's own link, and the ring is empty.
+        if prev == next
+            && let Some(slots) = self.occupied.get_mut((next / SLOTS) as usize)
+        {
+            *slots &= !(1 << (next % SLOTS));
+        }
+    }
+
+    /// The binding that is now at `to` was elsewhere.
+    pub(crate) fn shift(&mut self, bindings: &mut Chunks<Binding>, to: u32) {
+        let Some(Links { prev, next }) = bindings.get(to).map(|binding| binding.links) else { return };
+        self.set_next(bindings, prev, RINGS + to);
+        self.set_prev(bindings, next, RINGS + to);
+    }
+
+    /// Lets go of one binding that has expired at `now`, and says which. `None` where there is none, or `moves` are used up,
+    /// which those take that are looked at and have not expired.
+    pub(crate) fn poll(&mut self, bindings: &mut Chunks<Binding>, now: Timestamp, moves: &mut usize) -> Option<u32> {
+        let target = now.as_nanos() / TICK_NANOS;
+        while *moves > 0 {
+            let Some((ring, tick)) = self.next_ring().filter(|(_, tick)| *tick <= target) else {
+                self.elapsed = self.elapsed.max(target);
+                return None;
+            };
+            self.elapsed = self.elapsed.max(tick);
+            let index = self.rings.get(ring as usize)?.next.wrapping_sub(RINGS);
+            let expires = bindings.get(index)?.expires;
+            self.remove(bindings, index);
+            if expires <= now {
+                return Some(index);
+            }
+            self.insert(bindings, index);
+            *moves -= 1;
+        }
+        None
+    }
+
+    /// When [`poll`](Self::poll) next has something to do. Looks at no binding.
+    pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
+        let (_, tick) = self.next_ring()?;
+        Some(Timestamp::from_nanos(tick.saturating_mul(TICK_NANOS)))
+    }
+
+    /// How many bindings there are, by walking along all rings; for tests.
+    pub(crate) fn count(&self, bindings: &Chunks<Binding>) -> usize {
+        let next = |id: u32| match bindings.get(id.wrapping_sub(RINGS)) {
+            Some(binding) => binding.links.next,
+            None => self.rings.get(id as usize).map_or(id, |links| links.next),
+        };
+        let ring = |ring: u32| {
+            core::iter::successors(Some(next(ring)), move |id| Some(next(*id))).take_while(move |id| *id != ring)
+        };
+        (0..RINGS).map(|number| ring(number).count()).sum()
+    }
+
+    /// Where a binding belongs that expires at `at`: on the level of the highest digit in which its tick differs from now's.
+    fn ring_at(&self, at: Timestamp) -> u32 {
+        let tick = at.as_nanos().div_ceil(TICK_NANOS).clamp(self.elapsed, self.elapsed.saturating_add(MAX_SPAN));
+        let differing = 63 - ((tick ^ self.elapsed) | 1).leading_zeros();
+        let level = (differing / BITS).min(LEVELS - 1);
+        level * SLOTS + digit(tick, level)
+    }
+
+    /// The first ring in time that has a binding, and the tick at which it is to be looked at. Where a ring was worked off in
+    /// part, that is at once.
+    fn next_ring(&self) -> Option<(u32, u64)> {
+        let first = |(level, slots): (u32, &u64)| {
+            let ahead = slots & (u64::MAX << digit(self.elapsed, level));
+            let slot = (ahead != 0).then(|| ahead.trailing_zeros())?;
+            let shift = BITS * level;
+            let above = self.elapsed >> shift >> BITS << BITS;
+            let tick = ((above | u64::from(slot)) << shift).max(self.elapsed);
+            Some((level * SLOTS + slot, tick))
+        };
+        (0..).zip(&self.occupied).filter_map(first).min_by_key(|(_, tick)| *tick)
+    }
+
+    fn set_next(&mut self, bindings: &mut Chunks<Binding>, id: u32, next: u32) {
+        match bindings.get_mut(id.wrapping_sub(RINGS)) {
+            Some(binding) => binding.links.next = next,
+            None => self.rings.get_mut(id as usize).into_iter().for_each(|links| links.next = next),
+        }
+    }
+
+    fn set_prev(&mut self, bindings: &mut Chunks<Binding>, id: u32, prev: u32) {
+        match bindings.get_mut(id.wrapping_sub(RINGS)) {
+            Some(binding) => binding.links.prev = prev,
+            None => self.rings.get_mut(id as usize).into_iter().for_each(|links| links.prev = prev),
+        }
+    }
+}
+
+/// The digit of `tick` that chooses the slot of a level.
+fn digit(tick: u64, level: u32) -> u32 {
+    u32::try_from((tick >> (BITS * level)) % u64::from(SLOTS)).unwrap_or(0)
+}

@@ -1,0 +1,201 @@
+//! Where the bindings of an address are: a hash table that grows and shrinks a little with each change.
+//!
+//! It is many small tables (linear hashing). When they are full on average, one of them is split in two; when they are sparse,
+//! the last one goes back into the one that it was split from. So what one change moves is one small table, however many there
+//! are, and the memory follows what is kept.
+
+use hashbrown::HashTable;
+
+/// Entries of a part, on average, above which there is one part more: as many as fit into 128 places.
+const FULL: usize = 112;
+
+/// Entries of a part, on average, below which there is one part less.
+const SPARSE: usize = FULL / 4;
+
+/// What is known of an entry without touching what it stands for.
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    hash: u32,
+    index: u32,
+}
+
+/// Indices by hash, of which several may have the same.
+#[derive(Debug)]
+pub(crate) struct Index {
+    /// One at least. A hash belongs to the part whose number its low bits are; where that part is not split off yet, to the
+    /// one that it will be split from.
+    parts: Vec<HashTable<Slot>>,
+    len: usize,
+}
+
+impl Index {
+    pub(crate) fn new() -> Self {
+        Self { parts: vec![HashTable::new()], len: 0 }
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// All indices, in no particular order.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = u32> {
+        self.parts.iter().flatten().map(|slot| slot.index)
+    }
+
+    /// The indices with this hash.
+    #[inline]
+    pub(crate) fn of(&self, hash: u32) -> impl Iterator<Item = u32> {
+        let same = self.parts.get(self.part_of(hash)).map(|part| part.iter_hash(spread(hash)));
+        same.into_iter().flatten().filter(move |slot| slot.hash == hash).map(|slot| slot.index)
+    }
+
+    pub(crate) fn insert(&mut self, hash: u32, index: u32) {
+        self.put(Slot { hash, index });
+        self.len += 1;
+        if self.len > self.parts.len() * FULL {
+            self.split();
+        }
+    }
+
+    /// Removes an entry that is there.
+    pub(crate) fn remove(&mut self, hash: u32, index: u32) {
+        let number = self.part_of(hash);
+        let Some(part) = self.parts.get_mut(number) else { return };
+        let Ok(entry) = part.find_entry(spread(hash), |slot| slot.index == index) else { return };
+        entry.remove();
+        if part.len() < part.capacity() / 4 {
+            part.shrink_to(part.len() * 2, |slot| spread(slot.hash));
+        }
+        self.len -= 1;
+        if self.len < (self.parts.len() - 1) * SPARSE {
+            self.join();
+        }
+    }
+
+    /// What was at `from` is now at `to`.
+    pub(crate) fn shift(&mut self, hash: u32, from: u32, to: u32) {
+        let number = self.part_of(hash);
+        let Some(part) = self.parts.get_mut(number) else { return };
+        if let Some(slot) = part.find_mut(spread(hash), |slot| slot.index == from) {
+            slot.index = to;
+        }
+    }
+
+    fn put(&mut self, slot: Slot) {
+        let number = self.part_of(slot.hash);
+        if let Some(part) = self.parts.get_mut(number) {
+            part.insert_unique(spread(slot.hash), slot, |slot| spread(slot.hash));
+        }
+    }
+
+    /// Splits one part more off the one whose turn it is.
+    fn split(&mut self) {
+        let from = origin(self.parts.len());
+        self.parts.push(HashTable::with_capacity(FULL));
+        let Some(part) = self.parts.get_mut(from) else { return };
+        for slot in core::mem::replace(part, HashTable::with_capacity(FULL)) {
+            self.put(slot);
+        }
+    }
+
+    /// Undoes the last split.
+    fn join(&mut self) {
+        for slot in self.parts.pop().into_iter().flatten() {
+            self.put(slot);
+        }
+        if self.parts.len() < self.parts.capacity() / 4 {
+            self.parts.shrink_to(self.parts.len() * 2);
+        }
+    }
+
+    #[inline]
+    fn part_of(&self, hash: u32) -> usize {
+        let count = self.parts.len();
+        // Bits that a part itself does not use: it takes the lowest and the highest.
+        let number = (spread(hash) >> 32) as usize & (count.next_power_of_two() - 1);
+        if number < count { number } else { origin(number) }
+    }
+}
+
+/// The part that `number` is split from: the same number without its highest bit.
+const fn origin(number: usize) -> usize {
+    match number.checked_ilog2() {
+        Some(highest) => number ^ (1 << highest),
+        None => 0,
+    }
+}
+
+/// 64 bits from 32: a table uses both ends of a hash.
+pub(crate) fn spread(hash: u32) -> u64 {
+    u64::from(hash).wrapping_mul(0x9E37_79B9_7F4A_7C15)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// A hash of a number.
+    fn hash(number: u32) -> u32 {
+        (u64::from(number).wrapping_mul(0xD6E8_FEB8_6659_FD93) >> 32) as u32
+    }
+
+    /// Entries and places of each part.
+    fn shape(index: &Index) -> Vec<(usize, usize)> {
+        index.parts.iter().map(|part| (part.len(), part.capacity())).collect()
+    }
+
+    /// How many entries one change can have moved: all those of each part that was made anew, before it and after.
+    fn moves(before: &[(usize, usize)], after: &[(usize, usize)]) -> usize {
+        let part = |shape: &[(usize, usize)], at: usize| shape.get(at).copied().unwrap_or_default();
+        let parts = (0..before.len().max(after.len())).map(|at| (part(before, at), part(after, at)));
+        let anew = parts.filter(|((len, room), (new_len, new_room))| room != new_room || len.abs_diff(*new_len) > 1);
+        anew.map(|((len, _), (new_len, _))| len.max(new_len)).sum()
+    }
+
+    #[test]
+    fn no_change_moves_more_than_a_few_hundred_and_memory_follows() {
+        const MANY: u32 = 60_000;
+        /// Three parts of twice the usual entries, and what chance adds.
+        const MOST: usize = 3 * 2 * FULL + FULL;
+        let mut index = Index::new();
+        let (mut worst, mut all) = (0, 0);
+        let mut change = |index: &mut Index, change: &dyn Fn(&mut Index)| {
+            let before = shape(index);
+            change(index);
+            let moved = moves(&before, &shape(index));
+            worst = worst.max(moved);
+            all += moved;
+        };
+        for number in 0..MANY {
+            change(&mut index, &|index| index.insert(hash(number), number));
+        }
+        let places: usize = index.parts.iter().map(HashTable::capacity).sum();
+        assert!(places < 2 * index.len(), "{places} places for {}", index.len());
+        assert!((0..MANY).all(|number| index.of(hash(number)).any(|found| found == number)));
+        for number in 0..MANY {
+            change(&mut index, &|index| index.remove(hash(number), number));
+            if number % 1000 == 0 {
+                let places: usize = index.parts.iter().map(HashTable::capacity).sum();
+                assert!(places <= 6 * (index.len() + FULL), "{places} places for {}", index.len());
+            }
+        }
+        assert!(worst <= MOST, "{worst} moved at once");
+        assert!(all < 10 * MANY as usize, "{all} moved in all");
+        assert_eq!((index.len(), index.parts.len(), index.iter().count()), (0, 1, 0));
+    }
+
+    #[test]
+    fn a_hash_finds_all_that_have_it_and_no_other() {
+        let mut index = Index::new();
+        for number in 0..5_000 {
+            index.insert(hash(number / 2), number);
+        }
+        index.shift(hash(7), 14, 9_999);
+        index.remove(hash(7), 15);
+        let mut found: Vec<u32> = index.of(hash(7)).collect();
+        found.sort_unstable();
+        assert_eq!(found, [9_999]);
+        assert_eq!(index.of(hash(8)).count(), 2);
+        assert_eq!(index.of(hash(1_000_000)).count(), 0);
+    }
+}
