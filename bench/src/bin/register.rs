@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::Parser;
 use strowger_bench::register::process::{adopt, stay_on};
 use strowger_bench::register::subject::Contender;
-use strowger_bench::register::{report, rounds, start};
+use strowger_bench::register::{report, rounds, scale as scaling, start};
 use strowger_bench::server::circumstances;
 
 #[derive(Debug, Parser)]
@@ -16,6 +16,12 @@ struct Arguments {
     /// Measures the start with many bindings, instead of the rate
     #[arg(long)]
     start: bool,
+    /// Compares a table of --users bindings with one of --few: memory, and the cost of a REGISTER
+    #[arg(long, conflicts_with = "start")]
+    scale: bool,
+    /// Users of the small table of --scale
+    #[arg(long, default_value_t = 10_000)]
+    few: u32,
     /// A smoke test: little of everything, and nothing is written
     #[arg(long)]
     quick: bool,
@@ -28,7 +34,7 @@ struct Arguments {
     /// How often each has its turn [default: 3]
     #[arg(long)]
     rounds: Option<usize>,
-    /// Users [default: 100000; with --start 1000000]
+    /// Users [default: 100000; with --start 1000000; with --scale 10000000]
     #[arg(long)]
     users: Option<u32>,
     /// Sockets that they are spread over
@@ -59,7 +65,9 @@ impl Arguments {
         let beside = || std::env::current_exe().expect("a running program has a file").with_file_name("strowger");
         let binary = self.binary.clone().or_else(|| std::env::var_os("STROWGER_BIN").map(PathBuf::from));
         let binary = std::path::absolute(binary.unwrap_or_else(beside)).expect("there is a current folder");
-        let usual: &[&str] = if self.start {
+        let usual: &[&str] = if self.scale {
+            &["memory"]
+        } else if self.start {
             &["memory", "write-behind", "write-through", "kamailio-0", "kamailio-1"]
         } else {
             &[
@@ -93,10 +101,11 @@ impl Arguments {
     }
 
     fn users(&self) -> u32 {
-        let usual = match (self.quick, self.start) {
-            (true, _) => 5_000,
-            (false, true) => 1_000_000,
-            (false, false) => 100_000,
+        let usual = match (self.quick, self.start, self.scale) {
+            (true, ..) => 5_000,
+            (false, true, _) => 1_000_000,
+            (false, false, true) => 10_000_000,
+            (false, false, false) => 100_000,
         };
         self.users.unwrap_or(usual).max(self.sockets)
     }
@@ -114,13 +123,14 @@ fn main() {
     let around = circumstances(&arguments.command());
     adopt().expect("processes can be adopted");
     stay_on(1).unwrap_or_else(|error| eprintln!("no second core for the phones: {error}"));
-    let (name, table) = if arguments.start { ("start", starts(&arguments)) } else { ("register", compare(&arguments)) };
-    let head = format!(
-        "## {}\n\n{}{}",
-        if arguments.start { "Starting with many bindings" } else { "REGISTER, side by side" },
-        around,
-        report::surroundings(&arguments.folder())
-    );
+    let (name, title, table) = if arguments.start {
+        ("start", "Starting with many bindings", starts(&arguments))
+    } else if arguments.scale {
+        ("scale", "Many bindings beside few", scale(&arguments))
+    } else {
+        ("register", "REGISTER, side by side", compare(&arguments))
+    };
+    let head = format!("## {title}\n\n{around}{}", report::surroundings(&arguments.folder()));
     let text = format!("{head}{table}");
     println!("{text}");
     if !arguments.quick {
@@ -187,6 +197,37 @@ fn compare(arguments: &Arguments) -> String {
         plan.t1
     );
     format!("{said}{}", report::comparison(&all, plan.rate))
+}
+
+fn scale(arguments: &Arguments) -> String {
+    let seconds = |usual: u64, quick: u64| Duration::from_secs(if arguments.quick { quick } else { usual });
+    let plan = scaling::Plan {
+        users: [if arguments.quick { 1_000 } else { arguments.few }.max(arguments.sockets), arguments.users()],
+        sockets: arguments.sockets,
+        window: arguments.window,
+        rounds: arguments.rounds(),
+        warm: seconds(4, 1),
+        seconds: arguments.seconds.map_or(seconds(10, 1), Duration::from_secs),
+        t1: arguments.t1.clone(),
+        folder: arguments.folder(),
+    };
+    let mut text = format!(
+        "\nTwo servers on the first core, by turns, one of them idle: {} and {} users on {} sockets each, one contact each \
+         (address 24 B, URI 40 B), registered through the server itself; no passwords. Then refreshes of all of them in an order \
+         that leaps: {} s to warm up, {} s measured, {} rounds; medians. Memory is what is private to the process, once the \
+         transactions of the fill have ended.\n",
+        plan.users[0],
+        plan.users[1],
+        plan.sockets,
+        plan.warm.as_secs(),
+        plan.seconds.as_secs(),
+        plan.rounds
+    );
+    for contender in arguments.contenders() {
+        let table = scaling::run(&plan, &contender).unwrap_or_else(|error| format!("did not run: {error}\n"));
+        text += &format!("\n{contender}:\n{table}");
+    }
+    text
 }
 
 fn starts(arguments: &Arguments) -> String {

@@ -174,7 +174,8 @@ impl Phones {
                     while *left > 0 && self.has_room(line, window) {
                         let user = self.step(line);
                         *left -= 1;
-                        if !self.users[user as usize].registered {
+                        let User { registered, under_way, .. } = self.users[user as usize];
+                        if !registered && !under_way {
                             let now = self.now();
                             self.begin(line, user, now);
                         }

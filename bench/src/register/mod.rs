@@ -7,5 +7,6 @@ pub mod probe;
 pub mod process;
 pub mod report;
 pub mod rounds;
+pub mod scale;
 pub mod start;
 pub mod subject;

@@ -22,6 +22,8 @@ pub struct Usage {
     pub memory: u64,
     /// Memory that its processes share, in bytes, now.
     pub shared: u64,
+    /// All that is in memory of it, its program and libraries included, in bytes, now.
+    pub resident: u64,
 }
 
 impl Usage {
@@ -37,6 +39,7 @@ impl Usage {
             all.memory += one.memory;
             // Mapped by each of them, there once.
             all.shared = all.shared.max(one.shared);
+            all.resident += one.resident;
         }
         all
     }
@@ -60,6 +63,7 @@ impl Usage {
             written: value(&read("io"), "write_bytes:"),
             memory: value(&status, "RssAnon:") * 1024,
             shared: value(&status, "RssShmem:") * 1024,
+            resident: value(&status, "VmRSS:") * 1024,
         }
     }
 
