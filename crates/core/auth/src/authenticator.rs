@@ -1,5 +1,6 @@
 //! The server's half: challenges, and the judging of credentials.
 
+use core::cell::RefCell;
 use std::borrow::Cow;
 use std::sync::Arc;
 
@@ -8,7 +9,7 @@ use strowger_foundation::{KeyRing, ShardId, Timestamp};
 use strowger_message::{HeaderName, Message, Reply, Uri};
 
 use crate::credentials::{self, ClientQop, Credentials, Found};
-use crate::hash::{Ha1, Hash, response};
+use crate::hash::{Covered, Ha1, Hex, Protection, ha2, response_with};
 use crate::nonce::NonceId;
 use crate::window::{NonceWindows, WindowStats, is_aged};
 use crate::{Algorithm, Policy, Qop};
@@ -43,13 +44,30 @@ pub struct Authenticator {
     shard: ShardId,
     counter: u16,
     windows: Arc<NonceWindows>,
+    /// The H(A2) of the last REGISTER: in one domain it is that of all.
+    last: RefCell<Option<KnownHa2>>,
+}
+
+/// An H(A2) and what it is of.
+#[derive(Debug)]
+struct KnownHa2 {
+    algorithm: Algorithm,
+    uri: Box<[u8]>,
+    hex: Hex,
 }
 
 impl Authenticator {
     /// An authenticator for `shard`. `ring` is the process's: the keys for nonces are derived from it.
     #[must_use]
     pub fn new(ring: &KeyRing, shard: ShardId, windows: Arc<NonceWindows>) -> Self {
-        Self { nonces: ring.derive("nonce"), dummies: ring.derive("dummy-ha1"), shard, counter: 0, windows }
+        Self {
+            nonces: ring.derive("nonce"),
+            dummies: ring.derive("dummy-ha1"),
+            shard,
+            counter: 0,
+            windows,
+            last: RefCell::default(),
+        }
     }
 
     /// Takes up rotated keys. Nonces under the key before are accepted until their age.
@@ -72,7 +90,7 @@ impl Authenticator {
         message: &Message<'a>,
         header: HeaderName,
         realm: &[u8],
-        ha1: impl Fn(&[u8], Algorithm) -> Option<Ha1>,
+        ha1: impl FnOnce(&[u8], Algorithm) -> Option<Ha1>,
     ) -> Verdict {
         let credentials = match credentials::find(policy, message.head(), header, realm) {
             Found::Nothing => return Verdict::Challenge { stale: false },
@@ -80,17 +98,18 @@ impl Authenticator {
             Found::Digest(credentials) => credentials,
         };
         let algorithm = credentials.algorithm;
-        let Some(theirs) = Hash::from_hex(algorithm, &credentials.response) else { return Verdict::Malformed };
+        let Some(theirs) = Hex::read(algorithm, &credentials.response) else { return Verdict::Malformed };
         //= rfc7616#3.4.6
         if !is_bound(&credentials.uri, message.request_uri()) {
             return Verdict::Malformed;
         }
         let user = ha1(&credentials.username, algorithm).filter(|ha1| ha1.fits(algorithm));
         let ours = user.unwrap_or_else(|| self.dummy(&credentials, realm));
-        let ours = response(algorithm, &ours, &credentials.covered(message.method().as_bytes(), message.body()));
+        let covered = credentials.covered(message.method().as_bytes(), message.body());
+        let ours = response_with(algorithm, &ours, &covered, &self.ha2(algorithm, &covered));
         //= rfc7616#3.3
         // Who does not know the password is never told that only the nonce was wrong.
-        if !(ours.matches(&theirs) & user.is_some()) {
+        if !(ours.to_hex().matches(&theirs) & user.is_some()) {
             return Verdict::Challenge { stale: false };
         }
         if is_offered(policy, &credentials) && self.use_nonce(now, policy, &credentials) {
@@ -144,6 +163,21 @@ impl Authenticator {
     #[must_use]
     pub fn window_stats(&self) -> WindowStats {
         self.windows.stats()
+    }
+
+    fn ha2(&self, algorithm: Algorithm, covered: &Covered<'_>) -> Hex {
+        if covered.method != b"REGISTER" || matches!(covered.protection, Protection::AuthInt { .. }) {
+            return ha2(algorithm, covered);
+        }
+        let mut last = self.last.borrow_mut();
+        match &*last {
+            Some(known) if known.algorithm == algorithm && *known.uri == *covered.uri => known.hex,
+            _ => {
+                let hex = ha2(algorithm, covered);
+                *last = Some(KnownHa2 { algorithm, uri: covered.uri.into(), hex });
+                hex
+            }
+        }
     }
 
     /// Whether the nonce is ours, young enough, and not yet used with this count.

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use strowger_message::{AuthParams, AuthScheme, Head, HeaderName, trim, unquote};
 
 use crate::hash::{Covered, Protection};
-use crate::{Algorithm, Policy};
+use crate::{Algorithm, Policy, hex};
 
 /// What a request has to show for itself.
 pub(crate) enum Found<'a> {
@@ -116,27 +116,27 @@ struct Directives<'a> {
 /// The length of the longest name of a directive.
 const MAX_NAME: usize = b"username*".len();
 
+/// Where the value of a directive is kept.
+type Slot<'s, 'a> = &'s mut Option<&'a [u8]>;
+
 impl<'a> Directives<'a> {
     /// Directives that nobody knows are ignored (RFC 7616 §3.4).
     fn set(&mut self, name: &[u8], value: &'a [u8]) {
         // Nearly all write them in lower case.
-        let is_usual = self.slot(name).is_some();
-        let slot = if is_usual { self.slot(name) } else { self.slot_in_any_case(name) };
-        if let Some(slot) = slot {
+        if name.iter().any(u8::is_ascii_uppercase) {
+            let mut lower = [0; MAX_NAME];
+            let Some(lower) = lower.get_mut(..name.len()) else { return };
+            lower.copy_from_slice(name);
+            lower.make_ascii_lowercase();
+            return self.set(lower, value);
+        }
+        if let Some(slot) = self.slot(name) {
             let is_repeated = slot.replace(value).is_some();
             self.repeated |= is_repeated;
         }
     }
 
-    fn slot_in_any_case(&mut self, name: &[u8]) -> Option<&mut Option<&'a [u8]>> {
-        let mut lower = [0; MAX_NAME];
-        let lower = lower.get_mut(..name.len())?;
-        lower.copy_from_slice(name);
-        lower.make_ascii_lowercase();
-        self.slot(lower)
-    }
-
-    fn slot(&mut self, lower_case: &[u8]) -> Option<&mut Option<&'a [u8]>> {
+    fn slot(&mut self, lower_case: &[u8]) -> Option<Slot<'_, 'a>> {
         Some(match lower_case {
             b"username" => &mut self.username,
             b"username*" => &mut self.username_ext,
@@ -198,12 +198,7 @@ fn says_digest(value: &[u8]) -> bool {
 //= rfc7616#3.4
 /// Exactly eight hexadecimal digits; the first request has 1.
 fn parse_nc(text: &[u8]) -> Option<u32> {
-    let mut raw = [0; 4];
-    if text.len() != 8 {
-        return None;
-    }
-    data_encoding::HEXLOWER_PERMISSIVE.decode_mut(text, &mut raw).ok()?;
-    Some(u32::from_be_bytes(raw)).filter(|nc| *nc > 0)
+    hex::number(text.try_into().ok()?).filter(|nc| *nc > 0)
 }
 
 /// `UTF-8'language'percent%20encoded`, the form of RFC 5987 that RFC 7616 §3.4 asks for; the language may be empty.

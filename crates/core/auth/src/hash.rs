@@ -6,7 +6,7 @@ use md5::Md5;
 use sha2::{Digest as _, Sha256, Sha512_256};
 use smallvec::SmallVec;
 
-use crate::Algorithm;
+use crate::{Algorithm, hex};
 
 /// The bytes of the longest digest.
 const MAX_HASH: usize = 32;
@@ -93,19 +93,29 @@ pub enum Protection<'a> {
     },
 }
 
+//= rfc7616#3.4.3
+/// H(A2), as it goes into the response.
+pub(crate) fn ha2(algorithm: Algorithm, covered: &Covered<'_>) -> Hex {
+    let Covered { method, uri, protection, .. } = *covered;
+    match protection {
+        Protection::Legacy | Protection::Auth { .. } => hash_joined(algorithm, &[method, uri]).to_hex(),
+        Protection::AuthInt { body, .. } => {
+            let body = hash_joined(algorithm, &[body]);
+            hash_joined(algorithm, &[method, uri, body.to_hex().as_bytes()]).to_hex()
+        }
+    }
+}
+
 //= rfc7616#3.4.1
 /// The value of `response`.
 pub(crate) fn response(algorithm: Algorithm, ha1: &Ha1, covered: &Covered<'_>) -> Hash {
-    let Covered { method, uri, nonce, protection } = *covered;
-    //= rfc7616#3.4.3
-    let a2 = match protection {
-        Protection::Legacy | Protection::Auth { .. } => hash_joined(algorithm, &[method, uri]),
-        Protection::AuthInt { body, .. } => {
-            let body = hash_joined(algorithm, &[body]);
-            hash_joined(algorithm, &[method, uri, body.to_hex().as_bytes()])
-        }
-    };
-    let (ha1, a2) = (ha1.0.to_hex(), a2.to_hex());
+    response_with(algorithm, ha1, covered, &ha2(algorithm, covered))
+}
+
+/// The same where the [`ha2`] is known.
+pub(crate) fn response_with(algorithm: Algorithm, ha1: &Ha1, covered: &Covered<'_>, a2: &Hex) -> Hash {
+    let Covered { nonce, protection, .. } = *covered;
+    let ha1 = ha1.0.to_hex();
     match protection {
         //= rfc2617#3.2.2.1
         Protection::Legacy => hash_joined(algorithm, &[ha1.as_bytes(), nonce, a2.as_bytes()]),
@@ -136,17 +146,6 @@ impl Hash {
         hash
     }
 
-    /// Reads hexadecimal digits in any case; `None` where they are not a digest of `algorithm`.
-    pub(crate) fn from_hex(algorithm: Algorithm, text: &[u8]) -> Option<Self> {
-        let mut hash = Self::new([0; MAX_HASH].get(..hash_len(algorithm))?);
-        let raw = hash.bytes.get_mut(..usize::from(hash.len))?;
-        if text.len() != raw.len().saturating_mul(2) {
-            return None;
-        }
-        data_encoding::HEXLOWER_PERMISSIVE.decode_mut(text, raw).ok()?;
-        Some(hash)
-    }
-
     pub(crate) fn as_bytes(&self) -> &[u8] {
         self.bytes.get(..usize::from(self.len)).unwrap_or(&self.bytes)
     }
@@ -154,26 +153,41 @@ impl Hash {
     /// In lower case, as everything is hashed.
     pub(crate) fn to_hex(self) -> Hex {
         let mut hex = Hex { text: [0; MAX_HASH * 2], len: self.len.saturating_mul(2) };
-        if let Some(text) = hex.text.get_mut(..usize::from(hex.len)) {
-            data_encoding::HEXLOWER.encode_mut(self.as_bytes(), text);
+        let (fours, _) = self.as_bytes().as_chunks::<4>();
+        for (digits, four) in hex.text.as_chunks_mut::<8>().0.iter_mut().zip(fours) {
+            *digits = hex::encode(*four);
         }
         hex
     }
-
-    /// Compares without a branch on the contents.
-    pub(crate) fn matches(&self, other: &Self) -> bool {
-        let diff = self.bytes.iter().zip(other.bytes).fold(0u8, |diff, (a, b)| diff | (a ^ b));
-        core::hint::black_box(diff) == 0 && self.len == other.len
-    }
 }
 
-/// A digest as text.
+/// A digest as text, in lower case; zeros behind it.
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Hex {
     text: [u8; MAX_HASH * 2],
     len: u8,
 }
 
 impl Hex {
+    /// Reads hexadecimal digits in any case; `None` where they are not a digest of `algorithm`.
+    pub(crate) fn read(algorithm: Algorithm, text: &[u8]) -> Option<Self> {
+        let mut hex = Self { text: [0; MAX_HASH * 2], len: u8::try_from(text.len()).ok()? };
+        let (eights, rest) = text.as_chunks::<8>();
+        if text.len() != hash_len(algorithm).saturating_mul(2) || !rest.is_empty() {
+            return None;
+        }
+        for (place, digits) in hex.text.as_chunks_mut::<8>().0.iter_mut().zip(eights) {
+            *place = hex::lower_case(*digits)?;
+        }
+        Some(hex)
+    }
+
+    /// Compares without a branch on the contents.
+    pub(crate) fn matches(&self, other: &Self) -> bool {
+        let diff = self.text.iter().zip(other.text).fold(0u8, |diff, (a, b)| diff | (a ^ b));
+        core::hint::black_box(diff) == 0 && self.len == other.len
+    }
+
     pub(crate) fn as_bytes(&self) -> &[u8] {
         self.text.get(..usize::from(self.len)).unwrap_or(&self.text)
     }

@@ -28,6 +28,7 @@ mod authenticator;
 pub mod client;
 mod credentials;
 mod hash;
+mod hex;
 mod nonce;
 mod policy;
 #[cfg(test)]
