@@ -194,6 +194,21 @@ impl<'a> Head<'a> {
         self.bytes.get(usize::from(field.value_start)..usize::from(field.value_end)).unwrap_or(&[])
     }
 
+    /// Where the name of `field` begins.
+    pub(crate) fn field_start(&self, field: &Field) -> usize {
+        field.start.into()
+    }
+
+    /// Where its value begins.
+    pub(crate) fn value_start(&self, field: &Field) -> usize {
+        field.value_start.into()
+    }
+
+    /// Where its value ends.
+    pub(crate) fn value_end(&self, field: &Field) -> usize {
+        field.value_end.into()
+    }
+
     /// The whole line of `field`, with its CRLF.
     #[must_use]
     pub fn line(&self, field: &Field) -> &'a [u8] {

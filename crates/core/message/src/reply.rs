@@ -2,7 +2,7 @@
 
 use std::io::Write as _;
 
-use crate::head::Head;
+use crate::head::{Field, Head};
 use crate::header::HeaderName;
 use crate::status::Status;
 use crate::text::{self, Decimal};
@@ -28,30 +28,38 @@ impl<'b> Reply<'b> {
         top_via: Option<&[u8]>,
     ) -> Self {
         out.clear();
-        // A status has three digits.
-        for part in [b"SIP/2.0 ", Decimal::new(u32::from(status.code())).as_bytes(), b" ", reason.as_bytes(), b"\r\n"] {
-            out.extend_from_slice(part);
-        }
+        write_status_line(out, status, reason);
+        let mut copy = Copying { out, request, run: (0, 0) };
         let mut top_via = top_via;
         for field in request.fields() {
             match field.name {
-                HeaderName::Via => copy_via(out, request.value(field), top_via.take()),
-                HeaderName::To => {
-                    let value = request.value(field);
-                    let tag = if status == Status::TRYING || has_tag(value) { &[] } else { to_tag };
-                    write_field(out, b"To", &[value, if tag.is_empty() { b"" } else { b";tag=" }, tag]);
-                }
-                HeaderName::From => write_field(out, b"From", &[request.value(field)]),
-                HeaderName::CallId => write_field(out, b"Call-ID", &[request.value(field)]),
-                HeaderName::CSeq => write_field(out, b"CSeq", &[request.value(field)]),
+                HeaderName::Via => match top_via.take() {
+                    Some(top) => copy.via(field, top),
+                    None => copy.field(b"Via: ", field),
+                },
+                HeaderName::To => match to_tag {
+                    tag if tag.is_empty() || status == Status::TRYING || has_tag(request.value(field)) => {
+                        copy.field(b"To: ", field);
+                    }
+                    tag => copy.to(field, tag),
+                },
+                HeaderName::From => copy.field(b"From: ", field),
+                HeaderName::CallId => copy.field(b"Call-ID: ", field),
+                HeaderName::CSeq => copy.field(b"CSeq: ", field),
                 //= rfc3261#8.2.6.1
-                HeaderName::Timestamp if status == Status::TRYING => {
-                    write_field(out, b"Timestamp", &[request.value(field)]);
-                }
+                HeaderName::Timestamp if status == Status::TRYING => copy.field(b"Timestamp: ", field),
                 _ => {}
             }
         }
+        copy.flush();
         Self { out }
+    }
+
+    /// Adds whole lines of header fields.
+    #[must_use]
+    pub fn lines(self, lines: &[u8]) -> Self {
+        self.out.extend_from_slice(lines);
+        self
     }
 
     /// Adds a header field.
@@ -74,20 +82,83 @@ impl<'b> Reply<'b> {
     }
 }
 
-fn copy_via(out: &mut Vec<u8>, value: &[u8], top: Option<&[u8]>) {
-    match top {
-        None => write_field(out, b"Via", &[value]),
-        Some(top) => {
-            // Of a list only the first value is replaced.
-            let first = text::split_list(value).next().map_or(0, <[u8]>::len);
-            write_field(out, b"Via", &[top, value.get(first..).unwrap_or(&[])]);
+fn write_status_line(out: &mut Vec<u8>, status: Status, reason: &str) {
+    if status == Status::OK && reason == "OK" {
+        out.extend_from_slice(b"SIP/2.0 200 OK\r\n");
+        return;
+    }
+    // A status has three digits.
+    for part in [b"SIP/2.0 ", Decimal::new(u32::from(status.code())).as_bytes(), b" ", reason.as_bytes(), b"\r\n"] {
+        out.extend_from_slice(part);
+    }
+}
+
+/// Copies fields of a request. Those that stand there one after the other, written as they are to be, go at once.
+struct Copying<'b, 'r, 'a> {
+    out: &'b mut Vec<u8>,
+    request: &'r Head<'a>,
+    /// What of the request is to be copied next: from here to there.
+    run: (usize, usize),
+}
+
+impl Copying<'_, '_, '_> {
+    /// Copies a field as `name` (with its colon and a space) and its value.
+    #[inline]
+    fn field(&mut self, name: &[u8], field: &Field) {
+        let (start, end) = (self.request.field_start(field), self.request.value_end(field).saturating_add(2));
+        let is_usual = self.request.bytes().get(start..end).is_some_and(|line| {
+            line.starts_with(name)
+                && line.ends_with(b"\r\n")
+                && self.request.value_start(field) == start.saturating_add(name.len())
+        });
+        if !is_usual {
+            self.write(&[name, self.request.value(field), b"\r\n"]);
+        } else if self.run.1 == start {
+            self.run.1 = end;
+        } else {
+            self.flush();
+            self.run = (start, end);
         }
+    }
+
+    fn to(&mut self, field: &Field, tag: &[u8]) {
+        self.field(b"To: ", field);
+        let end = self.request.value_end(field);
+        if self.run.1 == end.saturating_add(2) {
+            // All of it but the line's end, which goes with what follows.
+            self.run.1 = end;
+            self.write(&[b";tag=", tag]);
+            self.run = (end, end.saturating_add(2));
+        } else {
+            self.out.truncate(self.out.len().saturating_sub(2));
+            self.write(&[b";tag=", tag, b"\r\n"]);
+        }
+    }
+
+    /// Copies a Via field with another topmost value.
+    fn via(&mut self, field: &Field, top: &[u8]) {
+        let value = self.request.value(field);
+        // Of a list only the first value is replaced.
+        let first = text::split_list(value).next().map_or(0, <[u8]>::len);
+        self.write(&[b"Via: ", top, value.get(first..).unwrap_or(&[]), b"\r\n"]);
+    }
+
+    fn write(&mut self, parts: &[&[u8]]) {
+        self.flush();
+        parts.iter().for_each(|part| self.out.extend_from_slice(part));
+    }
+
+    fn flush(&mut self) {
+        let (start, end) = core::mem::take(&mut self.run);
+        self.out.extend_from_slice(self.request.bytes().get(start..end).unwrap_or(&[]));
     }
 }
 
 fn has_tag(value: &[u8]) -> bool {
-    crate::name_addr::NameAddr::parse(value)
-        .is_none_or(|addr| addr.tag().is_some() || addr.params.find("tag").is_some())
+    // Behind brackets at the end there is nothing.
+    !value.ends_with(b">")
+        && crate::name_addr::NameAddr::parse(value)
+            .is_none_or(|addr| addr.tag().is_some() || addr.params.find("tag").is_some())
 }
 
 fn write_field(out: &mut Vec<u8>, name: &[u8], value: &[&[u8]]) {

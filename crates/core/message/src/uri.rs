@@ -422,7 +422,10 @@ impl Aor {
 fn push_lower_case(text: &mut SmallVec<[u8; 48]>, part: &[u8]) {
     let begin = text.len();
     text.extend_from_slice(part);
-    if let Some(pushed) = text.get_mut(begin..) {
+    // What is configured is in lower case, and so are most others.
+    if part.iter().any(u8::is_ascii_uppercase)
+        && let Some(pushed) = text.get_mut(begin..)
+    {
         pushed.make_ascii_lowercase();
     }
 }

@@ -309,8 +309,9 @@ impl Proxy {
         let context = self.contexts.get(index as usize)?;
         let request = context.request.as_ref()?;
         let message = Message::parse(request).ok()?;
+        let tag = local::to_tag(&self.tag_key, self.transactions.server_key(context.server)?);
         let mut response = self.transactions.pool().take(request.len());
-        local::begin(&mut response, &self.tag_key, &message, &context.source, status, None).finish();
+        local::begin(&mut response, &tag, &message, &context.source, status, None).finish();
         Some(response)
     }
 

@@ -5,9 +5,13 @@ use std::io::Write as _;
 use smallvec::SmallVec;
 use strowger_foundation::{Flow, TagKey};
 use strowger_message::{Decimal, Head, HeaderName, Host, Message, Reply, Rport, Status, Via};
+use strowger_transaction::ServerKey;
 
 /// A Via value with `received` and `rport` filled in.
 pub type ViaText = SmallVec<[u8; 160]>;
+
+/// A To tag of ours.
+pub type ToTag = [u8; 16];
 
 //= rfc3261#18.2.1
 //= rfc3581#4
@@ -80,10 +84,16 @@ pub fn reply_flow(via: &Via<'_>, source: &Flow) -> Flow {
     flow
 }
 
-/// The To tag of our responses to a request: a keyed function of it, so that the answer to a retransmission that no
-/// transaction remembers bears the same tag (RFC 3261 §8.2.7).
+/// The To tag of our responses to the request of a transaction: a keyed function of what identifies it, so that the answer to
+/// a retransmission that no transaction remembers bears the same tag (RFC 3261 §8.2.7).
 #[must_use]
-pub fn to_tag(key: &TagKey, head: &Head<'_>) -> [u8; 16] {
+pub fn to_tag(key: &TagKey, transaction: ServerKey) -> ToTag {
+    key.sign(&[&transaction.to_bytes()]).to_text()
+}
+
+/// As [`to_tag`], for a request that belongs to no transaction because its Via cannot be read.
+#[must_use]
+pub fn to_tag_without_via(key: &TagKey, head: &Head<'_>) -> ToTag {
     let value = |name| head.first(name).unwrap_or(&[]);
     key.sign(&[value(HeaderName::CallId), value(HeaderName::CSeq), value(HeaderName::Via)]).to_text()
 }
@@ -92,20 +102,20 @@ pub fn to_tag(key: &TagKey, head: &Head<'_>) -> [u8; 16] {
 #[must_use]
 pub fn begin<'b>(
     out: &'b mut Vec<u8>,
-    key: &TagKey,
+    to_tag: &ToTag,
     message: &Message<'_>,
     source: &Flow,
     status: Status,
     reason: Option<&str>,
 ) -> Reply<'b> {
-    begin_from_head(out, key, message.head(), message.via(), source, status, reason.unwrap_or(status.reason()))
+    begin_from_head(out, to_tag, message.head(), message.via(), source, status, reason.unwrap_or(status.reason()))
 }
 
 /// Begins a response to a request of which only the head is understood.
 #[must_use]
 pub fn begin_from_head<'b>(
     out: &'b mut Vec<u8>,
-    key: &TagKey,
+    to_tag: &ToTag,
     head: &Head<'_>,
     via: &Via<'_>,
     source: &Flow,
@@ -113,9 +123,7 @@ pub fn begin_from_head<'b>(
     reason: &str,
 ) -> Reply<'b> {
     let via = completed_via(via, source);
-    // A 100 has no tag of ours.
-    let tag = (status != Status::TRYING).then(|| to_tag(key, head));
-    Reply::begin(out, head, status, reason, tag.as_ref().map_or(&[], <[u8; 16]>::as_slice), via.as_deref())
+    Reply::begin(out, head, status, reason, to_tag, via.as_deref())
 }
 
 #[cfg(test)]

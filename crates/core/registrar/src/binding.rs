@@ -111,7 +111,7 @@ impl Binding {
 }
 
 /// A [`Flow`] and its preference in 32 bytes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     connection: Option<ConnId>,
     ip: [u8; 16],
@@ -126,6 +126,7 @@ impl Place {
     const V4: u8 = 1;
     const SCOPED: u8 = 2;
     const REOPEN: u8 = 4;
+    const AT_PEER: u8 = 8;
 
     pub(crate) fn new(flow: &Flow, preference: Preference) -> Self {
         let Flow { listener, transport, reopen, peer, connection } = *flow;
@@ -148,6 +149,24 @@ impl Place {
             }
         };
         Self { connection, ip, port: peer.port(), listener, preference, flags, transport }
+    }
+
+    /// Remembers that the contact's host was found to be the peer's address.
+    pub(crate) const fn at_peer(self, is_at_peer: bool) -> Self {
+        Self { flags: if is_at_peer { self.flags | Self::AT_PEER } else { self.flags }, ..self }
+    }
+
+    /// Whether the contact's host is known to be the peer's address.
+    pub(crate) fn is_at_peer(&self) -> bool {
+        self.has(Self::AT_PEER)
+    }
+
+    /// Whether both say the same, whatever is remembered besides.
+    pub(crate) fn is_same(&self, other: &Self) -> bool {
+        let said = |place: &Self| (place.port, place.listener, place.preference, place.transport);
+        said(self) == said(other)
+            && (self.ip, self.connection) == (other.ip, other.connection)
+            && (self.flags ^ other.flags) & !Self::AT_PEER == 0
     }
 
     fn has(&self, flag: u8) -> bool {

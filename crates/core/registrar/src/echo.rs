@@ -13,37 +13,37 @@ pub type GruuText = SmallVec<[u8; 64]>;
 /// Makes the text of a temporary GRUU.
 pub(crate) type Seal<'f> = &'f dyn Fn(&GruuKey) -> GruuText;
 
-type Text = SmallVec<[u8; 256]>;
-
-/// The Contact value; with GRUUs where the client understands them.
-pub(crate) fn contact(now: Timestamp, binding: &Binding, gruu: Option<(GruuKey, Seal<'_>)>) -> Text {
-    let mut text = Text::new();
-    for part in [b"<", binding.uri(), b">;expires="] {
-        text.extend_from_slice(part);
-    }
-    push_decimal(&mut text, binding.expires_in_s(now));
+/// Writes the Contact field; with GRUUs where the client understands them.
+pub(crate) fn write_contact(out: &mut Vec<u8>, now: Timestamp, binding: &Binding, gruu: Option<(GruuKey, Seal<'_>)>) {
+    out.extend_from_slice(b"Contact: <");
+    out.extend_from_slice(binding.uri());
+    out.extend_from_slice(b">;expires=");
+    push_decimal(out, binding.expires_in_s(now));
     if let Some(q) = binding.place.preference.q() {
-        text.extend_from_slice(b";q=");
-        push_q(&mut text, q);
+        out.extend_from_slice(b";q=");
+        push_q(out, q);
     }
-    if binding.instance().is_empty() {
-        return text;
+    if !binding.instance().is_empty() {
+        write_instance(out, binding, gruu);
     }
+    out.extend_from_slice(b"\r\n");
+}
+
+fn write_instance(out: &mut Vec<u8>, binding: &Binding, gruu: Option<(GruuKey, Seal<'_>)>) {
     for part in [b";+sip.instance=\"<", binding.instance(), b">\""] {
-        text.extend_from_slice(part);
+        out.extend_from_slice(part);
     }
     if let Some(reg_id) = binding.reg_id() {
-        text.extend_from_slice(b";reg-id=");
-        push_decimal(&mut text, u64::from(reg_id));
+        out.extend_from_slice(b";reg-id=");
+        push_decimal(out, u64::from(reg_id));
     }
     if let Some((key, seal)) = gruu {
-        push_gruus(&mut text, binding, &seal(&key));
+        push_gruus(out, binding, &seal(&key));
     }
-    text
 }
 
 //= rfc5627#5.2
-fn push_gruus(text: &mut Text, binding: &Binding, temporary: &[u8]) {
+fn push_gruus(text: &mut Vec<u8>, binding: &Binding, temporary: &[u8]) {
     let aor = binding.aor();
     let at = aor.iter().rposition(|byte| *byte == b'@').unwrap_or(0);
     let (user, domain) = (aor.get(..at).unwrap_or(&[]), aor.get(at..).unwrap_or(&[]));
@@ -61,7 +61,7 @@ fn push_gruus(text: &mut Text, binding: &Binding, temporary: &[u8]) {
     }
 }
 
-fn push_escaped(text: &mut Text, part: &[u8], marks: &[u8]) {
+fn push_escaped(text: &mut Vec<u8>, part: &[u8], marks: &[u8]) {
     const HEX: [u8; 16] = *b"0123456789ABCDEF";
     let digit = |nibble: u8| HEX.get(usize::from(nibble)).copied().unwrap_or(b'0');
     for byte in part {
@@ -73,12 +73,12 @@ fn push_escaped(text: &mut Text, part: &[u8], marks: &[u8]) {
     }
 }
 
-fn push_decimal(text: &mut Text, number: u64) {
+fn push_decimal(text: &mut Vec<u8>, number: u64) {
     text.extend_from_slice(Decimal::new(u32::try_from(number).unwrap_or(u32::MAX)).as_bytes());
 }
 
 /// A preference with as many decimals as it needs.
-fn push_q(text: &mut Text, q: u16) {
+fn push_q(text: &mut Vec<u8>, q: u16) {
     text.push(if q >= 1000 { b'1' } else { b'0' });
     let mut rest = q % 1000;
     if rest > 0 {

@@ -27,12 +27,13 @@ pub(crate) struct Expiries {
     /// A bit for each slot, set while its ring has a binding; a number for each level.
     occupied: [u64; LEVELS as usize],
     elapsed: u64,
+    is_changed: bool,
 }
 
 impl Expiries {
     pub(crate) fn new() -> Self {
         let rings = (0..RINGS).map(|ring| Links { prev: ring, next: ring }).collect();
-        Self { rings, occupied: [0; LEVELS as usize], elapsed: 0 }
+        Self { rings, occupied: [0; LEVELS as usize], elapsed: 0, is_changed: false }
     }
 
     /// Takes up the binding at `index`.
@@ -46,6 +47,7 @@ impl Expiries {
         if let Some(slots) = self.occupied.get_mut((ring / SLOTS) as usize) {
             *slots |= 1 << (ring % SLOTS);
         }
+        self.is_changed = true;
     }
 
     /// Lets go of the binding at `index`.
@@ -59,6 +61,7 @@ impl Expiries {
         {
             *slots &= !(1 << (next % SLOTS));
         }
+        self.is_changed = true;
     }
 
     /// The binding that is now at `to` was elsewhere.
@@ -94,6 +97,11 @@ impl Expiries {
     pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
         let (_, tick) = self.next_ring()?;
         Some(Timestamp::from_nanos(tick.saturating_mul(TICK_NANOS)))
+    }
+
+    /// Whether anything came or went since this was last asked.
+    pub(crate) const fn take_changed(&mut self) -> bool {
+        core::mem::replace(&mut self.is_changed, false)
     }
 
     /// How many bindings there are, by walking along all rings; for tests.

@@ -22,15 +22,16 @@ struct Slot {
 /// Indices by hash, of which several may have the same.
 #[derive(Debug)]
 pub(crate) struct Index {
-    /// One at least. A hash belongs to the part whose number its low bits are; where that part is not split off yet, to the
-    /// one that it will be split from.
-    parts: Vec<HashTable<Slot>>,
+    /// A hash belongs to the part whose number its low bits are; where that part is not split off yet, to the one that it will
+    /// be split from. So the first part is always there.
+    first: HashTable<Slot>,
+    others: Vec<HashTable<Slot>>,
     len: usize,
 }
 
 impl Index {
-    pub(crate) fn new() -> Self {
-        Self { parts: vec![HashTable::new()], len: 0 }
+    pub(crate) const fn new() -> Self {
+        Self { first: HashTable::new(), others: Vec::new(), len: 0 }
     }
 
     pub(crate) const fn len(&self) -> usize {
@@ -39,78 +40,86 @@ impl Index {
 
     /// All indices, in no particular order.
     pub(crate) fn iter(&self) -> impl Iterator<Item = u32> {
-        self.parts.iter().flatten().map(|slot| slot.index)
+        self.parts().flatten().map(|slot| slot.index)
     }
 
     /// The indices with this hash.
     #[inline]
     pub(crate) fn of(&self, hash: u32) -> impl Iterator<Item = u32> {
-        let same = self.parts.get(self.part_of(hash)).map(|part| part.iter_hash(spread(hash)));
-        same.into_iter().flatten().filter(move |slot| slot.hash == hash).map(|slot| slot.index)
+        let part = self.others.get(self.number_of(hash).wrapping_sub(1)).unwrap_or(&self.first);
+        part.iter_hash(spread(hash)).filter(move |slot| slot.hash == hash).map(|slot| slot.index)
     }
 
     pub(crate) fn insert(&mut self, hash: u32, index: u32) {
         self.put(Slot { hash, index });
         self.len += 1;
-        if self.len > self.parts.len() * FULL {
+        if self.len > self.count() * FULL {
             self.split();
         }
     }
 
     /// Removes an entry that is there.
     pub(crate) fn remove(&mut self, hash: u32, index: u32) {
-        let number = self.part_of(hash);
-        let Some(part) = self.parts.get_mut(number) else { return };
+        let part = self.part_mut(self.number_of(hash));
         let Ok(entry) = part.find_entry(spread(hash), |slot| slot.index == index) else { return };
         entry.remove();
         if part.len() < part.capacity() / 4 {
             part.shrink_to(part.len() * 2, |slot| spread(slot.hash));
         }
         self.len -= 1;
-        if self.len < (self.parts.len() - 1) * SPARSE {
+        if self.len < self.others.len() * SPARSE {
             self.join();
         }
     }
 
     /// What was at `from` is now at `to`.
     pub(crate) fn shift(&mut self, hash: u32, from: u32, to: u32) {
-        let number = self.part_of(hash);
-        let Some(part) = self.parts.get_mut(number) else { return };
+        let part = self.part_mut(self.number_of(hash));
         if let Some(slot) = part.find_mut(spread(hash), |slot| slot.index == from) {
             slot.index = to;
         }
     }
 
     fn put(&mut self, slot: Slot) {
-        let number = self.part_of(slot.hash);
-        if let Some(part) = self.parts.get_mut(number) {
-            part.insert_unique(spread(slot.hash), slot, |slot| spread(slot.hash));
-        }
+        let part = self.part_mut(self.number_of(slot.hash));
+        part.insert_unique(spread(slot.hash), slot, |slot| spread(slot.hash));
     }
 
     /// Splits one part more off the one whose turn it is.
     fn split(&mut self) {
-        let from = origin(self.parts.len());
-        self.parts.push(HashTable::with_capacity(FULL));
-        let Some(part) = self.parts.get_mut(from) else { return };
-        for slot in core::mem::replace(part, HashTable::with_capacity(FULL)) {
+        let from = origin(self.count());
+        self.others.push(HashTable::with_capacity(FULL));
+        for slot in core::mem::replace(self.part_mut(from), HashTable::with_capacity(FULL)) {
             self.put(slot);
         }
     }
 
     /// Undoes the last split.
     fn join(&mut self) {
-        for slot in self.parts.pop().into_iter().flatten() {
+        for slot in self.others.pop().into_iter().flatten() {
             self.put(slot);
         }
-        if self.parts.len() < self.parts.capacity() / 4 {
-            self.parts.shrink_to(self.parts.len() * 2);
+        if self.others.len() < self.others.capacity() / 4 {
+            self.others.shrink_to(self.others.len() * 2);
         }
     }
 
+    const fn count(&self) -> usize {
+        self.others.len() + 1
+    }
+
+    fn parts(&self) -> impl Iterator<Item = &HashTable<Slot>> {
+        core::iter::once(&self.first).chain(&self.others)
+    }
+
+    fn part_mut(&mut self, number: usize) -> &mut HashTable<Slot> {
+        self.others.get_mut(number.wrapping_sub(1)).unwrap_or(&mut self.first)
+    }
+
+    /// The part that a hash belongs to.
     #[inline]
-    fn part_of(&self, hash: u32) -> usize {
-        let count = self.parts.len();
+    fn number_of(&self, hash: u32) -> usize {
+        let count = self.count();
         // Bits that a part itself does not use: it takes the lowest and the highest.
         let number = (spread(hash) >> 32) as usize & (count.next_power_of_two() - 1);
         if number < count { number } else { origin(number) }
@@ -141,7 +150,7 @@ mod tests {
 
     /// Entries and places of each part.
     fn shape(index: &Index) -> Vec<(usize, usize)> {
-        index.parts.iter().map(|part| (part.len(), part.capacity())).collect()
+        index.parts().map(|part| (part.len(), part.capacity())).collect()
     }
 
     /// How many entries one change can have moved: all those of each part that was made anew, before it and after.
@@ -169,19 +178,19 @@ mod tests {
         for number in 0..MANY {
             change(&mut index, &|index| index.insert(hash(number), number));
         }
-        let places: usize = index.parts.iter().map(HashTable::capacity).sum();
+        let places: usize = index.parts().map(HashTable::capacity).sum();
         assert!(places < 2 * index.len(), "{places} places for {}", index.len());
         assert!((0..MANY).all(|number| index.of(hash(number)).any(|found| found == number)));
         for number in 0..MANY {
             change(&mut index, &|index| index.remove(hash(number), number));
             if number % 1000 == 0 {
-                let places: usize = index.parts.iter().map(HashTable::capacity).sum();
+                let places: usize = index.parts().map(HashTable::capacity).sum();
                 assert!(places <= 6 * (index.len() + FULL), "{places} places for {}", index.len());
             }
         }
         assert!(worst <= MOST, "{worst} moved at once");
         assert!(all < 10 * MANY as usize, "{all} moved in all");
-        assert_eq!((index.len(), index.parts.len(), index.iter().count()), (0, 1, 0));
+        assert_eq!((index.len(), index.count(), index.iter().count()), (0, 1, 0));
     }
 
     #[test]

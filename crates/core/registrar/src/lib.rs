@@ -34,6 +34,7 @@ mod policy;
 mod reach;
 pub mod record;
 mod refusal;
+mod renewal;
 mod staging;
 mod stripe;
 mod text;
@@ -46,6 +47,7 @@ pub use locations::{Applied, BindingView, KeepAliveDue, Locations, Source, Targe
 pub use policy::{Durability, KeepAlive, Nat, Policy};
 pub use record::Record;
 pub use refusal::Refusal;
+pub use renewal::Renewal;
 pub use update::{
     ContactUpdate, MAX_CONTACT_LEN, MAX_CONTACTS_IN_REGISTER, MAX_PATH_LEN, Path, Supported, Update, UpdateKind,
 };

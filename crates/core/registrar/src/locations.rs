@@ -8,19 +8,23 @@ use std::sync::{Mutex, MutexGuard, PoisonError};
 use smallvec::SmallVec;
 use strowger_foundation::map::{Seeded, seeded};
 use strowger_foundation::{ConnId, Flow, ShardId, TagKey, Timestamp, Transport};
-use strowger_message::{Reply, unescape};
+use strowger_message::unescape;
 
 use crate::echo::{self, GruuText};
 use crate::ground::{Ground, Origin};
 use crate::instance::{GruuKey, instance_hash};
 use crate::piece::Piece;
 use crate::plan::Call;
-use crate::policy::Policy;
+use crate::policy::{Durability, Policy};
 use crate::record::{self, Record};
 use crate::refusal::Refusal;
+use crate::renewal::Renewal;
 use crate::staging::Order;
 use crate::stripe::{Stripe, low_half};
 use crate::update::Update;
+
+/// A deadline that does not come.
+const NEVER: u64 = u64::MAX;
 
 /// Where a REGISTER came from.
 #[derive(Clone, Copy, Debug)]
@@ -105,6 +109,8 @@ pub struct BindingView<'a> {
 #[derive(Debug)]
 pub struct Locations {
     stripes: Box<[Mutex<Stripe>]>,
+    /// When each stripe next has something to do, in nanoseconds; [`NEVER`] for never.
+    deadlines: Box<[AtomicU64]>,
     hasher: Seeded,
     call_ids: TagKey,
     listeners: Box<[(Transport, SocketAddr)]>,
@@ -124,6 +130,7 @@ impl Locations {
         }
         Self {
             stripes: (0..stripes.max(1)).map(|_| Mutex::new(Stripe::new(seeded(seed)))).collect(),
+            deadlines: (0..stripes.max(1)).map(|_| AtomicU64::new(NEVER)).collect(),
             hasher: seeded(seed),
             call_ids: TagKey::new(key).derive("Call-ID"),
             listeners: Box::default(),
@@ -156,11 +163,12 @@ impl Locations {
     /// refresh of what has expired meanwhile would renew nothing.
     pub fn restore(&self, now: Timestamp, policy: &Policy, record: &Record<'_>) -> usize {
         let (shard, hash) = self.place(record.aor());
-        self.lock(shard).map_or(0, |mut stripe| {
+        let restored = self.change(shard, |stripe| {
             stripe.set_keep_alive(policy);
             stripe.put(&self.ground(now), hash, record, Origin::Kept);
             stripe.of(record.aor(), hash).count()
-        })
+        });
+        restored.unwrap_or(0)
     }
 
     /// All is restored.
@@ -232,18 +240,18 @@ impl Locations {
         record: &mut Vec<u8>,
     ) -> Result<Applied, Refusal> {
         let (shard, hash) = self.place(aor);
-        let Some(mut stripe) = self.lock(shard) else { return Ok(Applied::default()) };
-        let order = Order { policy, source, call: self.call(update), update };
-        stripe.stage(&self.ground(now), (aor, hash), &order, record)
+        let call = self.call(policy, update.call_id, update.cseq);
+        let order = Order { policy, source, call, update };
+        let ground = self.ground(now);
+        let staged = self.change(shard, |stripe| stripe.stage(&ground, (aor, hash), &order, record));
+        staged.unwrap_or(Ok(Applied::default()))
     }
 
     /// Makes of the table what a staged record says. Bindings that went meanwhile stay away, and what the record brings does
     /// too where it lives on `closed`, the connection of its REGISTER. Only the owner calls this.
     pub fn put(&self, now: Timestamp, record: &Record<'_>, closed: Option<ConnId>) {
         let (shard, hash) = self.place(record.aor());
-        if let Some(mut stripe) = self.lock(shard) {
-            stripe.put(&self.ground(now), hash, record, Origin::Staged { closed });
-        }
+        self.change(shard, |stripe| stripe.put(&self.ground(now), hash, record, Origin::Staged { closed }));
     }
 
     /// [`stage`](Self::stage) and [`put`](Self::put) in one, for where no store keeps what changes. Only the owner calls this.
@@ -259,9 +267,11 @@ impl Locations {
         update: &Update<'_>,
     ) -> Result<Applied, Refusal> {
         let (shard, hash) = self.place(aor);
-        let Some(mut stripe) = self.lock(shard) else { return Ok(Applied::default()) };
-        let order = Order { policy, source, call: self.call(update), update };
-        stripe.apply(&self.ground(now), (aor, hash), &order)
+        let call = self.call(policy, update.call_id, update.cseq);
+        let order = Order { policy, source, call, update };
+        let ground = self.ground(now);
+        let applied = self.change(shard, |stripe| stripe.apply(&ground, (aor, hash), &order));
+        applied.unwrap_or(Ok(Applied::default()))
     }
 
     /// Removes all bindings of `aor`, for its user may not be called any more, and writes that into `record`; says how many
@@ -269,45 +279,68 @@ impl Locations {
     pub fn forget(&self, now: Timestamp, aor: &[u8], record: &mut Vec<u8>) -> usize {
         let (shard, hash) = self.place(aor);
         record::write_state(record, aor, core::iter::empty());
-        self.lock(shard).map_or(0, |mut stripe| stripe.forget(now, aor, hash))
+        self.change(shard, |stripe| stripe.forget(now, aor, hash)).unwrap_or(0)
     }
 
     /// Removes the bindings of `shard` that no other connection than `connection`, which is closed, leads to; says how many.
     pub fn disconnect(&self, now: Timestamp, shard: ShardId, connection: ConnId) -> usize {
-        self.lock(shard).map_or(0, |mut stripe| stripe.disconnect(now, connection))
+        self.change(shard, |stripe| stripe.disconnect(now, connection)).unwrap_or(0)
     }
 
-    /// Writes a Contact header for each current binding of `aor`, with its remaining seconds rounded up, its instance, and
-    /// with `gruu`, which makes the text of a temporary GRUU, the GRUUs of each instance. The stripe is locked meanwhile.
-    #[must_use]
-    pub fn write_contacts<'b>(
+    /// Appends a Contact field to `lines` for each current binding of `aor`, with its remaining seconds rounded up, its
+    /// instance, and with `gruu`, which makes the text of a temporary GRUU, the GRUUs of each instance. The stripe is locked
+    /// meanwhile.
+    pub fn write_contacts(
         &self,
         now: Timestamp,
         aor: &[u8],
         gruu: Option<&dyn Fn(&GruuKey) -> GruuText>,
-        reply: Reply<'b>,
-    ) -> Reply<'b> {
+        lines: &mut Vec<u8>,
+    ) {
         let full_hash = self.hasher.hash_one(aor);
         let (shard, hash) = self.place_of(full_hash);
-        let Some(stripe) = self.lock(shard) else { return reply };
+        let Some(stripe) = self.lock(shard) else { return };
         //= rfc3261#10.3 step 8
-        stripe.current(now, aor, hash).iter().fold(reply, |reply, binding| {
-            let (instance, epoch) = (instance_hash(binding.instance()), binding.text.epoch());
-            let key = GruuKey { aor: full_hash, instance, epoch };
-            reply.header("Contact", &[&echo::contact(now, binding, gruu.map(|seal| (key, seal)))])
-        })
+        for binding in stripe.current(now, aor, hash) {
+            let key = |seal| {
+                let (instance, epoch) = (instance_hash(binding.instance()), binding.text.epoch());
+                (GruuKey { aor: full_hash, instance, epoch }, seal)
+            };
+            echo::write_contact(lines, now, binding, gruu.map(key));
+        }
+    }
+
+    /// [`apply`](Self::apply) and [`write_contacts`](Self::write_contacts) for a REGISTER that only renews the one binding of
+    /// `aor`. `false` where it asks for anything else: then nothing is changed, and it goes their way. Only the owner calls
+    /// this.
+    pub fn renew(
+        &self,
+        now: Timestamp,
+        aor: &[u8],
+        policy: &Policy,
+        source: &Source,
+        renewal: &Renewal<'_>,
+        lines: &mut Vec<u8>,
+    ) -> bool {
+        let (shard, hash) = self.place(aor);
+        let call = self.call(policy, renewal.call_id, renewal.cseq);
+        let ground = self.ground(now);
+        let renew = |stripe: &mut Stripe| stripe.renew(&ground, (aor, hash), (policy, source), (renewal, call), lines);
+        self.change(shard, renew).unwrap_or(false)
     }
 
     /// Removes at most `limit` bindings of `shard` that have expired; says how many. Work is left while
     /// [`next_deadline`](Self::next_deadline) is not later than `now`.
     pub fn expire(&self, now: Timestamp, shard: ShardId, limit: usize) -> usize {
-        self.lock(shard).map_or(0, |mut stripe| stripe.expire(now, limit))
+        self.change(shard, |stripe| stripe.expire(now, limit)).unwrap_or(0)
     }
 
-    /// When [`expire`](Self::expire) or [`poll_keep_alive`](Self::poll_keep_alive) next has something to do. Never scans.
+    /// When [`expire`](Self::expire) or [`poll_keep_alive`](Self::poll_keep_alive) next has something to do. Locks nothing and
+    /// never scans.
     #[must_use]
     pub fn next_deadline(&self, shard: ShardId) -> Option<Timestamp> {
-        self.lock(shard)?.next_deadline()
+        let deadline = self.deadlines.get(usize::from(shard.0))?.load(Ordering::Relaxed);
+        (deadline != NEVER).then(|| Timestamp::from_nanos(deadline))
     }
 
     /// Takes one binding of `shard` that is to be kept open at `now`; call until `None`, and again while
@@ -316,7 +349,7 @@ impl Locations {
     ///
     /// Kind and interval are those of the policy of the shard's last [`apply`](Self::apply).
     pub fn poll_keep_alive(&self, now: Timestamp, shard: ShardId) -> Option<KeepAliveDue> {
-        self.lock(shard)?.poll_keep_alive(now)
+        self.change(shard, |stripe| stripe.poll_keep_alive(now))?
     }
 
     /// Bindings, those included whose expiry is due but not yet worked off.
@@ -370,8 +403,14 @@ impl Locations {
         }
     }
 
-    fn call(&self, update: &Update<'_>) -> Call {
-        Call { id: self.call_ids.hash128(&[update.call_id]).to_le_bytes(), cseq: update.cseq }
+    /// Where no store keeps it, the Call-ID is told apart by what is by far the cheapest: who makes two that are taken for one
+    /// has only its own updates refused.
+    fn call(&self, policy: &Policy, call_id: &[u8], cseq: u32) -> Call {
+        let id = match policy.durability {
+            Durability::Memory => u128::from(self.call_ids.table64(&[call_id])),
+            Durability::WriteBehind | Durability::WriteThrough => self.call_ids.hash128(&[call_id]),
+        };
+        Call { id: id.to_le_bytes(), cseq }
     }
 
     /// The owner of `aor`, and its hash within the owner's stripe.
@@ -386,6 +425,18 @@ impl Locations {
 
     fn ground(&self, now: Timestamp) -> Ground<'_> {
         Ground { now, origin: self.origin.load(Ordering::Relaxed), listeners: &self.listeners }
+    }
+
+    /// Changes a stripe, and says abroad when it has something to do then.
+    fn change<R>(&self, shard: ShardId, change: impl FnOnce(&mut Stripe) -> R) -> Option<R> {
+        let mut stripe = self.lock(shard)?;
+        let result = change(&mut stripe);
+        if stripe.take_timers_changed()
+            && let Some(deadline) = self.deadlines.get(usize::from(shard.0))
+        {
+            deadline.store(stripe.next_deadline().map_or(NEVER, Timestamp::as_nanos), Ordering::Relaxed);
+        }
+        Some(result)
     }
 
     /// A panic while a stripe was locked is the shard's to handle; the others go on with what is there.

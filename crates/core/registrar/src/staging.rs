@@ -9,7 +9,7 @@ use crate::binding::{Binding, Place, Preference};
 use crate::ground::{Ground, Origin};
 use crate::locations::{Applied, Source};
 use crate::plan::{Call, Indices, Plan, Wanted, narrow};
-use crate::policy::Policy;
+use crate::policy::{Nat, Policy};
 use crate::reach::Reach;
 use crate::record::{self, Record, Refresh, State};
 use crate::refusal::Refusal;
@@ -29,6 +29,14 @@ pub(crate) struct Order<'o, 'a> {
     pub(crate) source: &'o Source,
     pub(crate) call: Call,
     pub(crate) update: &'o Update<'a>,
+}
+
+impl Order<'_, '_> {
+    /// Whether a contact that is not translated is one whose host is the peer's address.
+    fn shows_no_translation(&self) -> bool {
+        let is_datagram = self.source.flow.connection.is_none() && self.update.path.is_empty();
+        self.policy.nat == Nat::Auto && self.source.via_sent_by_matches && is_datagram
+    }
 }
 
 /// The bindings that an order brings.
@@ -84,6 +92,7 @@ impl Stripe {
                     for (state, index) in fresh.iter().zip(indices) {
                         if let Some(binding) = self.bindings.get_mut(index) {
                             binding.call_id = state.call_id;
+                            binding.place = binding.place.at_peer(order.shows_no_translation() && !state.translated);
                         }
                         self.touch(ground.now, index, ground.process_time(state.expires), state.cseq);
                     }
@@ -196,7 +205,9 @@ impl Stripe {
         for state in fresh {
             let place = Place::new(&state.flow(), Preference::new(state.q, state.translated));
             let is = |index: &&u32| {
-                self.bindings.get(**index).is_some_and(|old| old.place == place && old.text.parts() == state.parts)
+                self.bindings
+                    .get(**index)
+                    .is_some_and(|old| old.place.is_same(&place) && old.text.parts() == state.parts)
             };
             written_over.push(*plan.replaced.iter().find(is)?);
         }

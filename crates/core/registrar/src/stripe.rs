@@ -33,7 +33,7 @@ const MOVES_PER_EXPIRE: usize = 256;
 
 #[derive(Debug)]
 pub(crate) struct Stripe {
-    index: Index,
+    pub(crate) index: Index,
     pub(crate) bindings: Chunks<Binding>,
     connections: Connections,
     expiries: Expiries,
@@ -123,7 +123,7 @@ impl Stripe {
             let same = replaced.iter().position(same);
             let index = same.map(|at| replaced.swap_remove(at)).or_else(|| replaced.pop());
             self.write(now, hash, index, &written);
-            self.renew(hash, &written.parts);
+            self.share_epoch(hash, &written.parts);
         }
         self.remove_all(replaced);
     }
@@ -134,7 +134,7 @@ impl Stripe {
     }
 
     /// Gives the epoch of what was written to all bindings of its instance.
-    fn renew(&mut self, hash: u32, written: &Parts<'_>) {
+    fn share_epoch(&mut self, hash: u32, written: &Parts<'_>) {
         let stale: Indices = self
             .of(written.aor, hash)
             .filter(|(_, binding)| binding.is_of(written.instance) && binding.text.epoch() != written.epoch)
@@ -181,6 +181,11 @@ impl Stripe {
         }
         self.shrink(now);
         expired
+    }
+
+    /// Whether [`next_deadline`](Self::next_deadline) may be another one since this was last asked.
+    pub(crate) fn take_timers_changed(&mut self) -> bool {
+        self.expiries.take_changed() | self.keep_alives.take_changed()
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Timestamp> {

@@ -72,6 +72,14 @@ pub struct ContactUpdate<'a> {
     pub reg_id: Option<u32>,
 }
 
+/// What the parameters of a Contact say; see [`ContactUpdate`].
+pub(crate) struct ContactParams<'a> {
+    pub(crate) expires_s: Option<u32>,
+    pub(crate) q: Option<u16>,
+    pub(crate) instance: &'a [u8],
+    pub(crate) reg_id: Option<u32>,
+}
+
 impl<'a> Update<'a> {
     /// Reads every Contact, Expires, Path and Supported of a REGISTER.
     ///
@@ -203,6 +211,19 @@ impl<'a> ContactUpdate<'a> {
         if uri.as_bytes().len() > MAX_CONTACT_LEN {
             return Err(Refusal::BadRequest("Contact Too Long"));
         }
+        Self::read_params(&contact, expires_header_s).map(|params| Self {
+            uri,
+            expires_s: params.expires_s,
+            q: params.q,
+            instance: params.instance,
+            reg_id: params.reg_id,
+        })
+    }
+
+    pub(crate) fn read_params(
+        contact: &NameAddr<'a>,
+        expires_header_s: Option<u32>,
+    ) -> Result<ContactParams<'a>, Refusal> {
         //= rfc3261#10.3 step 7
         // The parameter decides before the header does; a malformed one says nothing (§20.10, §10.2.1.1).
         let expires_s = match contact.params.find("expires") {
@@ -223,7 +244,7 @@ impl<'a> ContactUpdate<'a> {
             Some(param) => Some(param.value.and_then(read_reg_id).ok_or(Refusal::BadRequest("Bad Contact reg-id"))?),
             None => None,
         };
-        Ok(Self { uri, expires_s, q, instance, reg_id })
+        Ok(ContactParams { expires_s, q, instance, reg_id })
     }
 
     /// Whether its URI is `uri`; the same bytes need no reading.
@@ -243,7 +264,7 @@ impl<'a> ContactUpdate<'a> {
 }
 
 /// Delta-seconds; what exceeds 2^32−1 is that, what is no number is nothing.
-fn read_seconds(text: &[u8]) -> Option<u32> {
+pub(crate) fn read_seconds(text: &[u8]) -> Option<u32> {
     let digits = !text.is_empty() && text.iter().all(u8::is_ascii_digit);
     digits.then(|| parse_decimal(text).and_then(|seconds| u32::try_from(seconds).ok()).unwrap_or(u32::MAX))
 }

@@ -27,6 +27,7 @@ pub(crate) struct Wheel {
     timers: TimerWheel<Key>,
     peak: usize,
     never: TimerId,
+    is_changed: bool,
 }
 
 impl Wheel {
@@ -37,7 +38,7 @@ impl Wheel {
         timers.cancel(never);
         let none = timers.poll_expired(now);
         debug_assert!(none.is_none(), "nothing is armed");
-        Self { timers, peak: 0, never }
+        Self { timers, peak: 0, never, is_changed: true }
     }
 
     /// A timer that is not armed.
@@ -48,15 +49,22 @@ impl Wheel {
     pub(crate) fn insert(&mut self, at: Timestamp, key: Key) -> TimerId {
         let id = self.timers.insert(at, key);
         self.peak = self.peak.max(self.timers.len());
+        self.is_changed = true;
         id
     }
 
     pub(crate) fn cancel(&mut self, id: TimerId) {
-        self.timers.cancel(id);
+        self.is_changed |= self.timers.cancel(id).is_some();
     }
 
     pub(crate) fn poll_expired(&mut self, now: Timestamp) -> Option<Key> {
+        self.is_changed = true;
         self.timers.poll_expired(now)
+    }
+
+    /// Whether anything came or went since this was last asked.
+    pub(crate) const fn take_changed(&mut self) -> bool {
+        core::mem::replace(&mut self.is_changed, false)
     }
 
     pub(crate) fn next_deadline(&self) -> Option<Timestamp> {

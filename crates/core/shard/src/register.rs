@@ -6,7 +6,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use strowger_foundation::{Flow, Timestamp};
 use strowger_message::{HeaderName, Message, NameAddr, Reply, Status, Uri};
-use strowger_registrar::{Durability, GruuKey, Record, Source, Update};
+use strowger_registrar::{Durability, GruuKey, Policy, Record, Renewal, Source, Update};
 use strowger_transaction::ServerId;
 
 use crate::boundary::Event;
@@ -48,6 +48,11 @@ impl Shard {
         if !self.locations.is_complete() {
             return self.refuse(now, server, source, message, LOADING);
         }
+        if request.snapshot.registrar.durability == Durability::Memory
+            && self.renew(now, Registering { server, source, message, aor: &aor }, request.snapshot)
+        {
+            return;
+        }
         if request.snapshot.registrar.durability != Durability::WriteThrough {
             self.enact(now, Registering { server, source, message, aor: &aor }, None);
             return;
@@ -88,6 +93,25 @@ impl Shard {
             self.check_identity(request, &user, Some(claimed))?;
         }
         Ok(aor)
+    }
+
+    /// Steps 6 to 8 at once, for a REGISTER that only says again what is there: that is what nearly all do. `false` where it
+    /// is another, and nothing was done.
+    fn renew(&mut self, now: Timestamp, registering: Registering<'_, '_>, snapshot: &Snapshot) -> bool {
+        let Registering { server, source, message, aor } = registering;
+        let Some(renewal) = Renewal::read(message) else { return false };
+        let policy = &snapshot.registrar;
+        let mut lines = self.keeping.buffer();
+        let from = Source { flow: source, via_sent_by_matches: via_matches(message, &source) };
+        let is_renewed = self.locations.renew(now, aor, policy, &from, &renewal, &mut lines);
+        if is_renewed {
+            self.counters.registered += 1;
+            self.answer(now, server, source, message, Status::OK, None, |reply| {
+                add_service_routes(policy, reply.lines(&lines))
+            });
+        }
+        self.keeping.give_back(lines);
+        is_renewed
     }
 
     //= rfc3261#10.3
@@ -266,7 +290,6 @@ impl Shard {
         self.counters.registered += 1;
         let snapshot = Arc::clone(&self.snapshot);
         let policy = &snapshot.registrar;
-        let locations = Arc::clone(&self.locations);
         let ring = *self.proxy.ring();
         let tag_key = *self.proxy.tag_key();
         let seal = |key: &GruuKey| {
@@ -274,14 +297,11 @@ impl Shard {
             gruu::seal(&ring, key, tag_key.hash64(&[times.as_flattened(), update.call_id]))
         };
         let wants_gruu = policy.gruu && update.supported.gruu;
+        let mut lines = self.keeping.buffer();
+        self.locations.write_contacts(now, aor, wants_gruu.then_some(&seal), &mut lines);
         let flow_timer = source.transport.is_reliable() && update.first_hop;
         self.answer(now, server, source, message, Status::OK, None, |reply| {
-            let reply = locations.write_contacts(now, aor, wants_gruu.then_some(&seal), reply);
-            let mut reply = copy_path(reply, message, update);
-            //= rfc3608#6.3
-            for route in &policy.service_route {
-                reply = reply.header("Service-Route", &[route]);
-            }
+            let reply = add_service_routes(policy, copy_path(reply.lines(&lines), message, update));
             if !update.uses_outbound() {
                 return reply;
             }
@@ -293,12 +313,18 @@ impl Shard {
             }
             reply
         });
+        self.keeping.give_back(lines);
     }
 }
 
 /// A request of ours that was understood before.
 fn read(request: &[u8]) -> Option<Message<'_>> {
     Message::parse(request).ok()
+}
+
+//= rfc3608#6.3
+fn add_service_routes<'b>(policy: &Policy, reply: Reply<'b>) -> Reply<'b> {
+    policy.service_route.iter().fold(reply, |reply, route| reply.header("Service-Route", &[route]))
 }
 
 //= rfc3327#5.3
@@ -322,6 +348,9 @@ fn leave_own_hops(snapshot: &Snapshot, update: &mut Update<'_>) {
 /// The option tags of Require that we do not understand, as one list.
 fn not_understood(message: &Message<'_>) -> SmallVec<[u8; 64]> {
     let mut unknown: SmallVec<[u8; 64]> = SmallVec::new();
+    if message.head().first(HeaderName::Require).is_none() {
+        return unknown;
+    }
     for tag in message.head().elements(HeaderName::Require).filter(|tag| !tag.is_empty()) {
         if UNDERSTOOD.iter().any(|known| known.eq_ignore_ascii_case(tag)) {
             continue;

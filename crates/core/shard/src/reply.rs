@@ -5,7 +5,8 @@ use core::time::Duration;
 use smallvec::SmallVec;
 use strowger_foundation::{Buf, Flow, Timestamp};
 use strowger_message::{HeaderName, Message, Method, Reply, Status};
-use strowger_proxy::{NO_CONTEXT, local};
+use strowger_proxy::NO_CONTEXT;
+use strowger_proxy::local::{self, ToTag};
 use strowger_transaction::{Kind, ServerId, ServerKey};
 
 use crate::boundary::Event;
@@ -62,8 +63,8 @@ impl Shard {
         self.counters.table_full += 1;
         self.report(Event::TableFull { table: "server transactions" });
         let mut out = self.proxy.transactions().pool().take(message.bytes().len());
-        let key = self.proxy.tag_key();
-        local::begin(&mut out, key, message, &source, Status::SERVICE_UNAVAILABLE, None).finish();
+        let tag = local::to_tag(self.proxy.tag_key(), key);
+        local::begin(&mut out, &tag, message, &source, Status::SERVICE_UNAVAILABLE, None).finish();
         self.proxy.transactions().send_once(reply_to, out);
         None
     }
@@ -80,10 +81,17 @@ impl Shard {
         reason: Option<&str>,
         headers: impl for<'b> FnOnce(Reply<'b>) -> Reply<'b>,
     ) {
+        let tag = self.to_tag(server, status);
         let mut out: Buf = self.proxy.transactions().pool().take(message.bytes().len().saturating_add(256));
-        let reply = local::begin(&mut out, self.proxy.tag_key(), message, &source, status, reason);
+        let reply = local::begin(&mut out, &tag, message, &source, status, reason);
         headers(reply).finish();
         self.proxy.transactions().respond(now, server, status, out);
+    }
+
+    /// The To tag of a response; a 100 has none of ours.
+    fn to_tag(&self, server: ServerId, status: Status) -> ToTag {
+        let key = self.proxy.transactions_ref().server_key(server).filter(|_| status != Status::TRYING);
+        key.map_or([0; 16], |key| local::to_tag(self.proxy.tag_key(), key))
     }
 
     pub(crate) fn refuse(
@@ -151,8 +159,9 @@ impl Shard {
             Status::UNAUTHORIZED => HeaderName::WwwAuthenticate,
             _ => HeaderName::ProxyAuthenticate,
         };
+        let tag = self.to_tag(server, status);
         let mut out: Buf = self.proxy.transactions().pool().take(message.bytes().len().saturating_add(512));
-        let reply = local::begin(&mut out, self.proxy.tag_key(), message, &source, status, None);
+        let reply = local::begin(&mut out, &tag, message, &source, status, None);
         self.authenticator.challenge(now, &self.snapshot.auth, reply, header, realm, stale).finish();
         self.proxy.transactions().respond(now, server, status, out);
     }

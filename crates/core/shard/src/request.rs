@@ -134,6 +134,9 @@ impl Shard {
     }
 
     fn decide(&mut self, now: Timestamp, request: &Request<'_, '_>) -> Result<Way, Refusal> {
+        if request.is_for_the_registrar() {
+            return Ok(Way::Registrar);
+        }
         let way = self.way(now, request);
         if matches!(way, Way::Registrar) {
             return Ok(way);
@@ -215,10 +218,13 @@ impl Shard {
     ) -> Result<Aor, Refusal> {
         let snapshot = request.snapshot;
         let realm: SmallVec<[u8; 32]> = SmallVec::from_slice(snapshot.auth.realm.as_deref().unwrap_or(domain));
-        let ha1 = |username: &[u8], algorithm: Algorithm| stored_ha1(snapshot, &user_aor(username, domain), algorithm);
+        let mut known = None;
+        let ha1 = |username: &[u8], algorithm: Algorithm| {
+            stored_ha1(snapshot, known.insert(user_aor(username, domain)), algorithm)
+        };
         let given = request.message.head().first(header).is_some();
         match self.authenticator.check(now, &snapshot.auth, request.message, header, &realm, ha1) {
-            Verdict::Accepted { username } => Ok(user_aor(&username, domain)),
+            Verdict::Accepted { username } => Ok(known.unwrap_or_else(|| user_aor(&username, domain))),
             Verdict::Malformed => Err(Refusal::Status(Status::BAD_REQUEST, Some("Bad Credentials"))),
             Verdict::Challenge { stale } => {
                 if given && !stale {
@@ -337,6 +343,13 @@ impl<'a, 'm> Request<'a, 'm> {
         if self.routes.from_last { Uri::parse(self.routes.request_uri) } else { self.message.uri().copied() }
     }
 
+    /// Whether it is a REGISTER for a domain of ours that came without a Route: what [`way`](Shard::way) would find out too.
+    fn is_for_the_registrar(&self) -> bool {
+        let uri = self.message.uri().and_then(Uri::sip).filter(|_| self.message.method() == Method::Register);
+        self.message.head().first(HeaderName::Route).is_none()
+            && uri.is_some_and(|uri| self.snapshot.addressed_domain(uri).is_some())
+    }
+
     /// The domain of ours that From names, else the first: the realm of a caller where the configuration names none.
     fn callers_domain(&self) -> &'m [u8] {
         let from = self.message.from().parse_uri();
@@ -441,6 +454,9 @@ fn stored_ha1(snapshot: &Snapshot, aor: &Aor, algorithm: Algorithm) -> Option<Ha
 /// All option tags of `header` as one list.
 pub(crate) fn option_tags(message: &Message<'_>, header: HeaderName) -> SmallVec<[u8; 64]> {
     let mut tags: SmallVec<[u8; 64]> = SmallVec::new();
+    if message.head().first(header).is_none() {
+        return tags;
+    }
     for tag in message.head().elements(header).filter(|tag| !tag.is_empty()) {
         if !tags.is_empty() {
             tags.extend_from_slice(b", ");

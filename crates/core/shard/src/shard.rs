@@ -302,7 +302,7 @@ impl Shard {
             self.counters.retransmissions += 1;
             return;
         }
-        if begins_work(peek, method) && !self.admit(peek.head(), via, &source) {
+        if begins_work(peek, method) && !self.admit(key, peek.head(), via, &source) {
             return;
         }
         // By reference: a message is large, and would be moved.
@@ -311,7 +311,7 @@ impl Shard {
             Err(fault) => {
                 self.on_malformed(&source, *fault);
                 if method != Method::Ack {
-                    self.reply_statelessly(peek.head(), via, &source, fault.status(), &fault.to_string());
+                    self.reply_statelessly(key, peek, &source, fault.status(), &fault.to_string());
                 }
             }
         }
@@ -330,7 +330,7 @@ impl Shard {
             return;
         }
         let mut out = self.proxy.transactions().pool().take(head.len());
-        let tag = local::to_tag(self.proxy.tag_key(), head);
+        let tag = local::to_tag_without_via(self.proxy.tag_key(), head);
         Reply::begin(&mut out, head, fault.status(), &fault.to_string(), &tag, None).finish();
         self.proxy.transactions().send_once(*source, out);
     }
@@ -354,7 +354,7 @@ impl Shard {
         ServerKey::of_cancelled_invite(&self.match_key, message.head(), message.via())
     }
 
-    fn admit(&mut self, head: &Head<'_>, via: &strowger_message::Via<'_>, source: &Flow) -> bool {
+    fn admit(&mut self, key: ServerKey, head: &Head<'_>, via: &strowger_message::Via<'_>, source: &Flow) -> bool {
         let server_transactions = self.proxy.transactions_ref().servers();
         let load = Load { server_transactions, draining: self.snapshot.draining };
         let admission = strowger_overload::admit(load, self.refusals);
@@ -365,8 +365,9 @@ impl Shard {
         self.counters.overloaded += 1;
         if let Admission::Refuse { retry_after } = admission {
             let status = Status::SERVICE_UNAVAILABLE;
+            let tag = local::to_tag(self.proxy.tag_key(), key);
             let mut out = self.proxy.transactions().pool().take(head.len());
-            local::begin_from_head(&mut out, self.proxy.tag_key(), head, via, source, status, status.reason())
+            local::begin_from_head(&mut out, &tag, head, via, source, status, status.reason())
                 .header_fmt("Retry-After", format_args!("{}", retry_after.as_secs()))
                 .finish();
             self.proxy.transactions().send_once(local::reply_flow(via, source), out);
@@ -374,16 +375,11 @@ impl Shard {
         false
     }
 
-    fn reply_statelessly(
-        &mut self,
-        head: &Head<'_>,
-        via: &strowger_message::Via<'_>,
-        source: &Flow,
-        status: Status,
-        reason: &str,
-    ) {
-        let mut out = self.proxy.transactions().pool().take(head.len());
-        local::begin_from_head(&mut out, self.proxy.tag_key(), head, via, source, status, reason).finish();
+    fn reply_statelessly(&mut self, key: ServerKey, peek: &Peek<'_>, source: &Flow, status: Status, reason: &str) {
+        let Some(via) = &peek.via else { return };
+        let tag = local::to_tag(self.proxy.tag_key(), key);
+        let mut out = self.proxy.transactions().pool().take(peek.head().len());
+        local::begin_from_head(&mut out, &tag, peek.head(), via, source, status, reason).finish();
         self.proxy.transactions().send_once(local::reply_flow(via, source), out);
     }
 

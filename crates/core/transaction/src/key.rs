@@ -13,6 +13,12 @@ const INLINE_HOST: usize = 64;
 pub struct ServerKey(pub(crate) u128);
 
 impl ServerKey {
+    /// The key as bytes, to make something of it that a peer may see: never as it is.
+    #[must_use]
+    pub const fn to_bytes(self) -> [u8; 16] {
+        self.0.to_le_bytes()
+    }
+
     /// The key of the transaction that a request belongs to; an ACK's is its INVITE's. `via` is the topmost of `head`.
     #[must_use]
     pub fn of(secret: &TagKey, head: &Head<'_>, via: &Via<'_>, method: Method<'_>) -> Self {

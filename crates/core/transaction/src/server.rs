@@ -104,6 +104,12 @@ impl Transactions {
         self.server(id).map(|server| server.state)
     }
 
+    /// The key that the transaction is found by.
+    #[must_use]
+    pub fn server_key(&self, id: ServerId) -> Option<ServerKey> {
+        self.server(id).map(|server| server.key)
+    }
+
     /// Where the transaction's responses go.
     #[must_use]
     pub fn server_flow(&self, id: ServerId) -> Option<Flow> {

@@ -4,7 +4,7 @@
 use core::time::Duration;
 
 use strowger_foundation::{ConnId, Flow, ListenerId, ShardId, Timestamp, Transport};
-use strowger_message::{Head, Message, Reply, Status};
+use strowger_message::Message;
 use strowger_registrar::{Applied, GruuKey, GruuText, KeepAlive, Locations, Policy, Refusal, Source, Target, Update};
 
 pub const AOR: &[u8] = b"alice@example.com";
@@ -83,12 +83,9 @@ impl Table {
 
     /// The same for a client that understands GRUUs.
     pub fn echo_with(&self, now: Timestamp, gruu: Option<&dyn Fn(&GruuKey) -> GruuText>) -> Vec<String> {
-        let request = register("x", 1, "");
-        let head = Head::scan(&request).expect("valid");
-        let mut out = Vec::new();
-        let reply = Reply::begin(&mut out, &head, Status::OK, "OK", b"t", None);
-        self.locations.write_contacts(now, AOR, gruu, reply).finish();
-        let text = String::from_utf8(out).expect("ASCII");
+        let mut lines = Vec::new();
+        self.locations.write_contacts(now, AOR, gruu, &mut lines);
+        let text = String::from_utf8(lines).expect("ASCII");
         text.lines().filter_map(|line| line.strip_prefix("Contact: ")).map(str::to_owned).collect()
     }
 
