@@ -58,7 +58,7 @@ pub(crate) fn find<'a>(policy: &Policy, head: &Head<'a>, header: HeaderName, rea
             continue;
         }
         // Some send empty credentials to say who they are before they were challenged (3GPP TS 24.229 §5.1.1.2.1).
-        let is_empty = directives.response.is_some_and(|response| unquote(response).is_empty());
+        let is_empty = matches!(directives.response, Some(b"" | b"\"\""));
         if is_empty || directives.realm.is_none_or(|named| *unquote(named) != *realm) {
             continue;
         }
@@ -116,27 +116,27 @@ struct Directives<'a> {
 /// The length of the longest name of a directive.
 const MAX_NAME: usize = b"username*".len();
 
-/// Where the value of a directive is kept.
-type Slot<'s, 'a> = &'s mut Option<&'a [u8]>;
-
 impl<'a> Directives<'a> {
     /// Directives that nobody knows are ignored (RFC 7616 §3.4).
     fn set(&mut self, name: &[u8], value: &'a [u8]) {
         // Nearly all write them in lower case.
-        if name.iter().any(u8::is_ascii_uppercase) {
-            let mut lower = [0; MAX_NAME];
-            let Some(lower) = lower.get_mut(..name.len()) else { return };
-            lower.copy_from_slice(name);
-            lower.make_ascii_lowercase();
-            return self.set(lower, value);
-        }
-        if let Some(slot) = self.slot(name) {
+        let is_usual = self.slot(name).is_some();
+        let slot = if is_usual { self.slot(name) } else { self.slot_in_any_case(name) };
+        if let Some(slot) = slot {
             let is_repeated = slot.replace(value).is_some();
             self.repeated |= is_repeated;
         }
     }
 
-    fn slot(&mut self, lower_case: &[u8]) -> Option<Slot<'_, 'a>> {
+    fn slot_in_any_case(&mut self, name: &[u8]) -> Option<&mut Option<&'a [u8]>> {
+        let mut lower = [0; MAX_NAME];
+        let lower = lower.get_mut(..name.len())?;
+        lower.copy_from_slice(name);
+        lower.make_ascii_lowercase();
+        self.slot(lower)
+    }
+
+    fn slot(&mut self, lower_case: &[u8]) -> Option<&mut Option<&'a [u8]>> {
         Some(match lower_case {
             b"username" => &mut self.username,
             b"username*" => &mut self.username_ext,

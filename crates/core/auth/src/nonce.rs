@@ -11,7 +11,7 @@ const NONCE_LEN: usize = ID_LEN + 12;
 pub(crate) const NONCE_TEXT_LEN: usize = NONCE_LEN / 3 * 4;
 
 /// What tells nonces of a process apart; ordered by the time of issue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct NonceId {
     /// Monotonic milliseconds, below 2^40: 34 years.
     pub(crate) issued_ms: u64,
@@ -23,19 +23,6 @@ impl NonceId {
     pub(crate) fn issue(now: Timestamp, shard: ShardId, counter: u16) -> Self {
         const MAX_MS: u64 = (1 << 40) - 1;
         Self { issued_ms: now.as_millis().min(MAX_MS), shard, counter }
-    }
-
-    /// A number for each, in the order of their issue.
-    pub(crate) fn ordinal(self) -> u128 {
-        u128::from(self.issued_ms).wrapping_shl(32)
-            | u128::from(self.shard.0).wrapping_shl(16)
-            | u128::from(self.counter)
-    }
-
-    #[expect(clippy::cast_possible_truncation, reason = "it is taken apart")]
-    pub(crate) const fn from_ordinal(ordinal: u128) -> Self {
-        let issued_ms = ordinal.wrapping_shr(32) as u64;
-        Self { issued_ms, shard: ShardId(ordinal.wrapping_shr(16) as u16), counter: ordinal as u16 }
     }
 
     /// The nonce, tagged with the current key. `life` sets one life of the process apart from the next: nonces whose uses

@@ -82,8 +82,8 @@ fn lock(stripe: &Mutex<Stripe>) -> MutexGuard<'_, Stripe> {
 
 #[derive(Debug, Default)]
 struct Stripe {
-    /// By their [ordinals](NonceId::ordinal), so the oldest goes first.
-    windows: BTreeMap<u128, Window>,
+    /// Ordered by the time of issue, so the oldest goes first.
+    windows: BTreeMap<NonceId, Window>,
     /// No nonce issued up to this time is taken up anew: it may be one that was forgotten.
     forgotten_until_ms: Option<u64>,
     evicted: u64,
@@ -91,7 +91,7 @@ struct Stripe {
 
 impl Stripe {
     fn use_count(&mut self, id: NonceId, nc: Option<u32>, max: usize) -> bool {
-        if let Some(window) = self.windows.get_mut(&id.ordinal()) {
+        if let Some(window) = self.windows.get_mut(&id) {
             return nc.is_some_and(|nc| window.use_count(nc));
         }
         if self.is_forgotten(id) {
@@ -105,14 +105,13 @@ impl Stripe {
                 return false;
             }
         }
-        self.windows.insert(id.ordinal(), Window::first(nc));
+        self.windows.insert(id, Window::first(nc));
         true
     }
 
     fn clear_aged(&mut self, now: Timestamp, age: Duration) {
         for _ in 0..CLEARED_PER_USE {
-            let oldest = self.windows.first_key_value().map(|(ordinal, _)| NonceId::from_ordinal(*ordinal));
-            let aged = oldest.is_some_and(|id| is_aged(&id, now, age));
+            let aged = self.windows.first_key_value().is_some_and(|(id, _)| is_aged(id, now, age));
             if !aged {
                 break;
             }
@@ -121,8 +120,8 @@ impl Stripe {
     }
 
     fn forget_oldest(&mut self) {
-        if let Some((ordinal, _)) = self.windows.pop_first() {
-            self.forgotten_until_ms = self.forgotten_until_ms.max(Some(NonceId::from_ordinal(ordinal).issued_ms));
+        if let Some((id, _)) = self.windows.pop_first() {
+            self.forgotten_until_ms = self.forgotten_until_ms.max(Some(id.issued_ms));
         }
     }
 

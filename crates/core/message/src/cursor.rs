@@ -107,13 +107,18 @@ impl<'a> Cursor<'a> {
     /// A quoted string with its quotes; `None` (and nothing taken) where it is not closed.
     pub(crate) fn quoted(&mut self) -> Option<&'a [u8]> {
         let [b'"', inner @ ..] = self.rest else { return None };
-        let mut behind = text::split_quoted(inner).1;
-        // What is escaped closes nothing.
-        while let [b'\\', _, rest @ ..] = behind {
-            behind = text::split_quoted(rest).1;
+        let mut end = 0usize;
+        loop {
+            let behind = inner.get(end..)?;
+            let at = memchr::memchr2(b'"', b'\\', behind)?;
+            end = end.checked_add(at)?;
+            if behind.get(at) == Some(&b'"') {
+                break;
+            }
+            // What is escaped closes nothing.
+            end = end.checked_add(2)?;
         }
-        let [b'"', rest @ ..] = behind else { return None };
-        let quoted = self.rest.get(..self.rest.len().checked_sub(rest.len())?)?;
+        let (quoted, rest) = self.rest.split_at_checked(end.checked_add(2)?)?;
         self.rest = rest;
         Some(quoted)
     }

@@ -185,27 +185,6 @@ impl Plain for PlainBracketed {
     }
 }
 
-/// What stands between quotes, but for what is escaped.
-struct PlainQuoted;
-
-impl Plain for PlainQuoted {
-    #[inline(always)]
-    fn is(byte: u8) -> bool {
-        (byte != b'"') & (byte != b'\\')
-    }
-
-    #[inline(always)]
-    fn others(word: u64) -> u64 {
-        zeros(word ^ every(b'"')) | zeros(word ^ every(b'\\'))
-    }
-}
-
-/// What stands between quotes, up to the first that closes or escapes.
-#[inline]
-pub(crate) fn split_quoted(text: &[u8]) -> (&[u8], &[u8]) {
-    split_long::<PlainQuoted>(text, QUOTED)
-}
-
 /// An unquoted parameter value.
 #[inline]
 pub(crate) fn split_value(text: &[u8]) -> (&[u8], &[u8]) {
@@ -430,7 +409,7 @@ impl Decimal {
 #[must_use]
 pub fn unquote(text: &[u8]) -> Cow<'_, [u8]> {
     let [b'"', inner @ .., b'"'] = text else { return Cow::Borrowed(text) };
-    if split_quoted(inner).1.is_empty() {
+    if memchr::memchr(b'\\', inner).is_none() {
         return Cow::Borrowed(inner);
     }
     let mut said = Vec::with_capacity(inner.len());

@@ -54,25 +54,23 @@ impl<'a> RouteSet<'a> {
     /// its grammar.
     #[must_use]
     pub fn read(ring: &KeyRing, message: &Message<'a>, is_us: impl Fn(&SipUri<'_>) -> bool) -> Option<Self> {
+        let mut routes: SmallVec<[&'a [u8]; 4]> = SmallVec::new();
+        for value in message.head().all(HeaderName::Route) {
+            for element in split_list(value) {
+                routes.push(NameAddr::parse(element)?.uri);
+            }
+        }
         let mut set = Self {
             request_uri: message.request_uri(),
             from_last: false,
             ours: 0,
-            remaining: SmallVec::new(),
+            remaining: routes,
             proven: false,
             outside: None,
             token: None,
             exit: None,
             trunk: None,
         };
-        if message.head().first(HeaderName::Route).is_none() {
-            return Some(set);
-        }
-        for value in message.head().all(HeaderName::Route) {
-            for element in split_list(value) {
-                set.remaining.push(NameAddr::parse(element)?.uri);
-            }
-        }
         //= rfc3261#16.4
         // A strict router has put our Record-Route into the Request-URI: the real target is the last Route.
         if let Some(Uri::Sip(uri)) = message.uri()
