@@ -2,8 +2,9 @@
 //!
 //! Besides it keeps flows (RFC 5626), the paths of proxies between (RFC 3327) and what GRUUs are made from (RFC 5627).
 //!
-//! The order of use is [`Update::read`], [`Locations::stage`], [`Locations::put`], [`Locations::write_contacts`]; calls use
-//! [`Locations::lookup`]; a shard's timer drives [`Locations::expire`] and [`Locations::poll_keep_alive`].
+//! Nearly all REGISTERs only renew what is there: [`Renewal::read`], [`Locations::renew`]. For all others the order of use is
+//! [`Update::read`], [`Locations::stage`], [`Locations::put`], [`Locations::write_contacts`]; calls use [`Locations::lookup`]; a
+//! shard's timer drives [`Locations::expire`] and [`Locations::poll_keep_alive`].
 
 #![forbid(unsafe_code)]
 #![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
