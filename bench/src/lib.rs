@@ -10,3 +10,4 @@ pub mod proxy;
 pub mod register;
 pub mod server;
 pub mod subject;
+pub mod workers;

@@ -42,7 +42,7 @@ pub(crate) struct Seat<B> {
     life: u32,
     /// The version of the snapshot that it has, as of when it was let go.
     pub(crate) version: u64,
-    /// What it was told since somebody asked.
+    /// What it was told of late.
     pub(crate) inputs: u32,
     /// Connections that are closed and that it has not been told of, for it is leaving.
     pub(crate) closed: Vec<Closed>,

@@ -36,6 +36,9 @@ const _: () = assert!(HANDOVER_OVERFLOW_BYTES > MAX_STREAM_MESSAGE);
 /// Connections accepted on one listener before anything else is looked at.
 const ACCEPT_BATCH: usize = 64;
 
+/// How long a worker that goes on receiving lets others wait for what it has given them.
+const RING_LATE: Duration = Duration::from_micros(100);
+
 /// How long a listener that could not accept is left alone.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 
@@ -185,6 +188,8 @@ pub(crate) struct Exits {
     pub(crate) unconnected: Vec<(ShardId, Flow)>,
     pub(crate) tracer: Arc<Tracer>,
     pub(crate) counters: Counters,
+    /// Since when another worker is owed a ring.
+    pub(crate) owed_since: Option<Timestamp>,
     /// Who has each shard, or will when it has arrived, as far as this worker knows.
     pub(crate) owners: Vec<u16>,
 }
@@ -466,13 +471,27 @@ impl Exits {
         self.streams.has_stalled() || self.neighbours.iter().flatten().any(|neighbour| !neighbour.overflow.is_empty())
     }
 
-    /// Wakes those that were given something and wait.
-    pub(crate) fn ring(&mut self) {
+    /// Wakes those that were given something and wait; where this worker `goes_on`, only when they have been owed that for long:
+    /// to be woken for one message at a time would cost them more than the messages do.
+    pub(crate) fn ring(&mut self, now: Timestamp, goes_on: bool) {
+        if !self.neighbours.iter().flatten().any(|neighbour| neighbour.is_owed_a_ring) {
+            return;
+        }
+        let since = *self.owed_since.get_or_insert(now);
+        if goes_on && now < since + RING_LATE {
+            return;
+        }
+        self.owed_since = None;
         for neighbour in self.neighbours.iter_mut().flatten() {
             if std::mem::take(&mut neighbour.is_owed_a_ring) {
                 neighbour.contact.doorbell.ring();
             }
         }
+    }
+
+    /// Whether another worker was given something and not rung for.
+    pub(crate) fn owes_rings(&self) -> bool {
+        self.owed_since.is_some()
     }
 }
 

@@ -183,6 +183,7 @@ impl Fleet {
                 unconnected: Vec::new(),
                 tracer: Arc::clone(&tracer),
                 counters: Counters::default(),
+                owed_since: None,
                 owners: owners.clone(),
             };
             let options = options.clone();

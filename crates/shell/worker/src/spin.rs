@@ -7,8 +7,6 @@
 
 use std::time::Duration;
 
-use strowger_foundation::Timestamp;
-
 /// How finely waits are told apart: by so many parts of the longest spin.
 const CLASSES: usize = 16;
 
@@ -18,8 +16,9 @@ const REMEMBERED: u32 = 128;
 /// After so many waits the limit is reckoned anew.
 const RECKON_EVERY: u32 = 16;
 
-/// Of all time at most one part in so many is lost by waiting awake for what does not come.
-const LOSS_SHARE: u32 = 8;
+/// What is lost by waiting awake for what does not come is at most one part in so many of the time at work. So a worker that
+/// has little to do loses little, and one that is held to a part of a core keeps most of that for its work.
+const LOSS_SHARE: u32 = 4;
 
 /// How much of that may be saved up.
 const SAVED_UP: Duration = Duration::from_millis(2);
@@ -35,34 +34,24 @@ pub(crate) struct Spinner {
     /// Waits since the limit was reckoned.
     unreckoned: u32,
     limit: Duration,
-    /// What may still be lost, as of `funded`.
+    /// What may still be lost.
     funds: Duration,
-    funded: Timestamp,
 }
 
 impl Spinner {
     /// A wake-up is worth waiting awake for `longest`; zero means never.
     pub(crate) fn new(longest: Duration) -> Self {
-        Self {
-            longest,
-            waits: [0; CLASSES + 1],
-            remembered: 0,
-            unreckoned: 0,
-            limit: Duration::ZERO,
-            funds: SAVED_UP,
-            funded: Timestamp::ZERO,
-        }
+        Self { longest, waits: [0; CLASSES + 1], remembered: 0, unreckoned: 0, limit: Duration::ZERO, funds: SAVED_UP }
     }
 
     /// How long to wait awake now; zero for not at all.
-    pub(crate) fn limit(&mut self, now: Timestamp) -> Duration {
-        if self.limit.is_zero() {
-            return Duration::ZERO;
-        }
-        let earned = (now.max(self.funded) - self.funded) / LOSS_SHARE;
-        self.funds = (self.funds + earned).min(SAVED_UP);
-        self.funded = now;
+    pub(crate) fn limit(&self) -> Duration {
         if self.funds < self.limit { Duration::ZERO } else { self.limit }
+    }
+
+    /// The worker was at work for so long.
+    pub(crate) fn on_worked(&mut self, worked: Duration) {
+        self.funds = (self.funds + worked / LOSS_SHARE).min(SAVED_UP);
     }
 
     /// `spent` was spent waiting awake, and nothing came.
@@ -124,11 +113,14 @@ mod tests {
         Duration::from_micros(count)
     }
 
-    /// Lets waits pass; what was spent awake, and how many ended asleep.
-    fn pass(spinner: &mut Spinner, now: &mut Timestamp, waits: impl IntoIterator<Item = Duration>) -> (Duration, u32) {
+    /// What a message takes.
+    const WORK: Duration = Duration::from_micros(25);
+
+    /// Lets waits pass, each of them for a message; what was spent awake, and how many ended asleep.
+    fn pass(spinner: &mut Spinner, waits: impl IntoIterator<Item = Duration>) -> (Duration, u32) {
         let (mut awake, mut asleep) = (Duration::ZERO, 0);
         for wait in waits {
-            let limit = spinner.limit(*now);
+            let limit = spinner.limit();
             if wait < limit {
                 awake += wait;
             } else {
@@ -136,32 +128,32 @@ mod tests {
                 asleep += 1;
                 spinner.on_missed(limit);
             }
-            *now = *now + wait;
             spinner.on_waited(wait);
+            spinner.on_worked(WORK);
         }
         (awake, asleep)
     }
 
     #[test]
     fn an_idle_worker_sleeps() {
-        let (mut spinner, mut now) = (Spinner::new(LONGEST), Timestamp::ZERO);
-        assert_eq!(pass(&mut spinner, &mut now, vec![Duration::from_millis(20); 1000]), (Duration::ZERO, 1000));
+        let mut spinner = Spinner::new(LONGEST);
+        assert_eq!(pass(&mut spinner, vec![Duration::from_millis(20); 1000]), (Duration::ZERO, 1000));
     }
 
     #[test]
     fn answers_that_come_at_once_are_awaited_awake() {
-        let (mut spinner, mut now) = (Spinner::new(LONGEST), Timestamp::ZERO);
-        pass(&mut spinner, &mut now, vec![micros(20); 32]);
-        let (awake, asleep) = pass(&mut spinner, &mut now, vec![micros(20); 1000]);
+        let mut spinner = Spinner::new(LONGEST);
+        pass(&mut spinner, vec![micros(20); 32]);
+        let (awake, asleep) = pass(&mut spinner, vec![micros(20); 1000]);
         assert_eq!((awake, asleep), (micros(20_000), 0));
     }
 
     #[test]
     fn calls_with_pauses_between_them_cost_a_sleep_each() {
-        let (mut spinner, mut now) = (Spinner::new(LONGEST), Timestamp::ZERO);
+        let mut spinner = Spinner::new(LONGEST);
         let call = [vec![micros(20); 5], vec![micros(900)]].concat();
-        pass(&mut spinner, &mut now, call.repeat(20));
-        let (awake, asleep) = pass(&mut spinner, &mut now, call.repeat(100));
+        pass(&mut spinner, call.repeat(20));
+        let (awake, asleep) = pass(&mut spinner, call.repeat(100));
         assert_eq!(asleep, 100);
         // 5 × 20 µs awaited, and one short spin that was in vain.
         assert!(awake >= micros(10_000) && awake <= micros(13_000), "{awake:?}");
@@ -169,34 +161,35 @@ mod tests {
 
     #[test]
     fn a_worker_that_is_told_never_to_spin_does_not() {
-        let (mut spinner, mut now) = (Spinner::new(Duration::ZERO), Timestamp::ZERO);
-        assert_eq!(pass(&mut spinner, &mut now, vec![micros(1); 500]).0, Duration::ZERO);
+        let mut spinner = Spinner::new(Duration::ZERO);
+        assert_eq!(pass(&mut spinner, vec![micros(1); 500]).0, Duration::ZERO);
     }
 
     #[test]
     fn what_stops_coming_soon_is_noticed() {
-        let (mut spinner, mut now) = (Spinner::new(LONGEST), Timestamp::ZERO);
-        pass(&mut spinner, &mut now, vec![micros(10); 1000]);
-        pass(&mut spinner, &mut now, vec![micros(500); 200]);
-        assert_eq!(pass(&mut spinner, &mut now, vec![micros(500); 1000]).0, Duration::ZERO);
+        let mut spinner = Spinner::new(LONGEST);
+        pass(&mut spinner, vec![micros(10); 1000]);
+        pass(&mut spinner, vec![micros(500); 200]);
+        assert_eq!(pass(&mut spinner, vec![micros(500); 1000]).0, Duration::ZERO);
     }
 
     proptest! {
         #[test]
         fn what_is_lost_stays_within_its_share(waits in prop::collection::vec(1_u64..400, 1..2000)) {
-            let (mut spinner, mut now) = (Spinner::new(LONGEST), Timestamp::ZERO);
-            let mut lost = Duration::ZERO;
+            let mut spinner = Spinner::new(LONGEST);
+            let (mut lost, mut worked) = (Duration::ZERO, Duration::ZERO);
             for wait in waits.into_iter().map(micros) {
-                let limit = spinner.limit(now);
+                let limit = spinner.limit();
                 prop_assert!(limit <= LONGEST);
                 if wait >= limit {
                     spinner.on_missed(limit);
                     lost += limit;
                 }
-                now = now + wait;
                 spinner.on_waited(wait);
+                spinner.on_worked(WORK);
+                worked += WORK;
             }
-            prop_assert!(lost <= SAVED_UP + (now - Timestamp::ZERO) / LOSS_SHARE);
+            prop_assert!(lost <= SAVED_UP + worked / LOSS_SHARE);
         }
 
         #[test]

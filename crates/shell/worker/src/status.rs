@@ -191,7 +191,7 @@ impl WorkerStatus {
     }
 }
 
-/// How much a shard had to do, in messages and timers, since somebody asked before.
+/// How much a shard had to do of late, in messages and timers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Load {
     pub(crate) shard: ShardId,

@@ -25,6 +25,9 @@ const STATUS_EVERY: Duration = Duration::from_millis(100);
 /// How long a worker sleeps at most while it waits for room that another one makes.
 const CROWDED: Duration = Duration::from_millis(1);
 
+/// How much of what a worker says of its load is new; the rest is what it said before. Chance makes 100 ms uneven.
+const NEWS: f64 = 0.4;
+
 /// Messages taken from one other worker before the sockets are looked at again.
 const TAKE_BATCH: usize = 64;
 
@@ -69,9 +72,12 @@ struct Meter {
 }
 
 impl Meter {
-    fn rest(&mut self, now: Timestamp) {
-        self.busy += now.max(self.woke) - self.woke;
+    /// How long it has worked since it woke.
+    fn rest(&mut self, now: Timestamp) -> Duration {
+        let worked = now.max(self.woke) - self.woke;
+        self.busy += worked;
         self.woke = now;
+        worked
     }
 
     fn wake(&mut self, now: Timestamp) {
@@ -114,6 +120,7 @@ impl<M: Maker> Worker<M> {
         self.crew.take_over(now, HANDOVER_QUEUE);
         self.crew.desk.exits.flush(now);
         self.crew.desk.exits.hand_in();
+        self.crew.desk.exits.ring(now, false);
         self.post(now);
         Ok(())
     }
@@ -123,8 +130,16 @@ impl<M: Maker> Worker<M> {
         if self.crew.has_work() {
             return self.look(events, Some(Duration::ZERO));
         }
+        // Others are rung for when there is nothing more to give them.
+        if self.crew.desk.exits.owes_rings() {
+            if self.crew.try_hot(&self.clock, &mut self.inbox) {
+                events.clear();
+                return Ok(());
+            }
+            self.crew.desk.exits.ring(self.clock.now(), false);
+        }
         let began = self.clock.now();
-        self.meter.rest(began);
+        self.spinner.on_worked(self.meter.rest(began));
         self.idle_since = Some(began);
         let next = self.next_deadline(began);
         if self.wait_awake(events, began, next)? {
@@ -146,7 +161,7 @@ impl<M: Maker> Worker<M> {
     /// whether it came.
     fn wait_awake(&mut self, events: &mut Events, began: Timestamp, next: Timestamp) -> io::Result<bool> {
         events.clear();
-        let limit = self.spinner.limit(began);
+        let limit = self.spinner.limit();
         if limit.is_zero() {
             return Ok(false);
         }
@@ -260,13 +275,14 @@ impl<M: Maker> Worker<M> {
         }
         crew.desk.exits.hand_in();
         crew.desk.let_go(now, post_status);
-        crew.desk.exits.ring();
+        crew.desk.exits.ring(now, true);
         let first = crew.take_first_arrival();
         if let Some(since) = self.idle_since.take() {
             self.spinner.on_waited(first.map_or(Duration::MAX, |first| first.max(since) - since));
         }
         if self.is_dirty && now - self.posted >= STATUS_EVERY {
-            self.crew.desk.load = self.meter.take(now);
+            let load = self.meter.take(now);
+            self.crew.desk.load += (load - self.crew.desk.load) * NEWS;
             self.post(now);
             self.balance(now);
         }

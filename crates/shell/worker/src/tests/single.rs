@@ -71,6 +71,7 @@ impl Alone {
             tracer: Arc::default(),
             unconnected: Vec::new(),
             counters: Counters::default(),
+            owed_since: None,
             owners,
         };
         let desk = Desk::new(Arc::new(common), exits, snapshot, queue);
