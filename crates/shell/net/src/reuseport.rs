@@ -82,6 +82,7 @@ fn instruction(code: u32, k: u32) -> Instruction {
 }
 
 #[cfg(test)]
+#[allow(clippy::indexing_slicing, clippy::panic, reason = "a test may fail loudly")]
 mod tests {
     use std::collections::BTreeSet;
     use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket as Phone};

@@ -274,7 +274,7 @@ mod tests {
         fn pass(&mut self, time: Duration) {
             let end = self.now + time;
             while self.now < end {
-                self.now = self.now + TICK;
+                self.now += TICK;
                 for worker in 0..self.balance.reports.len() {
                     let owners = self.balance.owners.iter().zip(&self.demand).enumerate();
                     let its = owners.filter(|(_, (owner, _))| usize::from(**owner) == worker);
