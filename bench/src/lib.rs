@@ -11,3 +11,4 @@ pub mod register;
 pub mod server;
 pub mod subject;
 pub mod tcp;
+pub mod workers;

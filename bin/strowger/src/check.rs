@@ -5,6 +5,7 @@ use std::path::Path;
 use std::thread;
 
 use rustix::fs::Access;
+use rustix::thread::CpuSet;
 use serde_json::json;
 use strowger_control::config::values::{Destination, Listen, StoreUrl, TargetOrSet};
 use strowger_control::config::{
@@ -73,6 +74,12 @@ pub(crate) fn addresses(config: &Config) -> Result<Vec<(Transport, SocketAddr)>,
 /// How many threads run at one time.
 pub(crate) fn cores() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
+}
+
+/// The cores that this process may use, by number.
+pub(crate) fn usable_cores() -> Vec<usize> {
+    let usable = rustix::thread::sched_getaffinity(None);
+    usable.map(|set| (0..CpuSet::MAX_CPU).filter(|core| set.is_set(*core)).collect()).unwrap_or_default()
 }
 
 fn facts(

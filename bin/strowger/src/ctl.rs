@@ -8,7 +8,7 @@ use serde_json::json;
 use strowger_control::config::Config;
 use strowger_control::ladder::Ladder;
 use strowger_control::protocol::{
-    Calls, Outage, Registrations, Request, Response, Status, TraceEvent, TraceFilter, TraceRequest, Trunk,
+    Calls, Outage, Registrations, Request, Response, Status, TraceEvent, TraceFilter, TraceRequest, Trunk, WorkerLoad,
 };
 use strowger_control::socket;
 
@@ -56,7 +56,7 @@ fn print_status(status: &Status) -> io::Result<()> {
         ("registrations", format!("{} contacts of {} users", status.registrations, status.addresses)),
         ("users", status.users.to_string()),
         ("transactions", status.transactions.to_string()),
-        ("workers", status.workers.to_string()),
+        ("workers", workers(status)),
         ("listeners", status.listeners.join("\n")),
         ("domains", status.domains.join(", ")),
     ];
@@ -106,6 +106,13 @@ fn outage(outage: &Outage) -> String {
         None => "not tried since".to_owned(),
     };
     format!("{who}: {} for {}, {next}", outage.cause, clock(outage.since_s))
+}
+
+/// How many workers there are, and what those do that have shards: `2: 20 shards, 61 % busy; 12 shards, 57 % busy`.
+fn workers(status: &Status) -> String {
+    let shown = |worker: &WorkerLoad| format!("{} shards, {:.0} % busy", worker.shards, worker.load * 100.0);
+    let loads: Vec<_> = status.loads.iter().map(shown).collect();
+    if loads.is_empty() { status.workers.to_string() } else { format!("{}: {}", status.workers, loads.join("; ")) }
 }
 
 /// How the registration at a trunk stands: `carrier: refused (403) for 0:00:12, next try in 0:20:05`.

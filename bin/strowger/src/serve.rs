@@ -11,7 +11,8 @@ use std::time::{Duration, Instant};
 
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
-use strowger_control::config::Config;
+use strowger_control::config::values::Affinity;
+use strowger_control::config::{self, Config};
 use strowger_control::dns::{DnsResolver, Reach};
 use strowger_control::protocol::{BackupReport, BackupRequest, Request, Response, TraceRequest};
 use strowger_control::socket::{ControlSocket, Handler, TraceSource};
@@ -20,7 +21,7 @@ use strowger_locate::Names;
 use strowger_net::{BufferSizes, Clock, TcpListener, UdpSocket};
 use strowger_registrar::Locations;
 use strowger_shard::{Listener, Listeners, Snapshot};
-use strowger_worker::{Fleet, FleetConfig, Resolve, Socket, StreamLimits};
+use strowger_worker::{Fleet, FleetConfig, Resolve, Socket, Spread, StreamLimits, WorkerOptions};
 
 use crate::cdr::Cdr;
 use crate::durable::Durable;
@@ -142,6 +143,7 @@ impl Server {
             locations,
             keeper: durable.keeper(),
             tracer,
+            options: worker_options(&config, workers),
         };
         let fleet = Fleet::start(fleet).map_err(|error| {
             Failure::No(format!("the workers cannot be started: {error}; try fewer (server.workers)"))
@@ -343,6 +345,10 @@ fn unchanged(old: &Config, new: &Config) -> Result<(), String> {
     let same = [
         ("server.listen", old.server.listen == new.server.listen),
         ("server.workers", old.server.workers == new.server.workers),
+        ("server.min_workers", old.server.min_workers == new.server.min_workers),
+        ("server.affinity", old.server.affinity == new.server.affinity),
+        ("server.spread", old.server.spread == new.server.spread),
+        ("server.spin", old.server.spin == new.server.spin),
         ("server.data", old.server.data == new.server.data),
         ("store.url", old.store_url() == new.store_url() || !old.store_mode().is_durable()),
         ("store.mode", old.store_mode() == new.store_mode()),
@@ -383,6 +389,21 @@ fn bind(config: &Config, workers: u16) -> Result<Vec<Vec<Socket>>, Failure> {
         }
     }
     Ok(sockets)
+}
+
+/// How the workers share the work and the machine.
+fn worker_options(config: &Config, workers: u16) -> WorkerOptions {
+    let server = &config.server;
+    let cores = match &server.affinity {
+        Affinity::None => Vec::new(),
+        Affinity::Auto => check::usable_cores(),
+        Affinity::Cores(cores) => cores.iter().copied().map(usize::from).collect(),
+    };
+    let spread = match server.spread {
+        config::Spread::Peers => Spread::Peers,
+        config::Spread::Packets => Spread::Packets,
+    };
+    WorkerOptions { spin: server.spin.0, min_workers: config.min_workers(workers).into(), cores, spread }
 }
 
 /// The limits of connections, where the process may open so many files.

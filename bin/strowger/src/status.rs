@@ -4,7 +4,9 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use strowger_control::dns::DnsCounts;
-use strowger_control::protocol::{Counters, MAX_LISTED, Outage, Registration, Registrations, Status, Trunk};
+use strowger_control::protocol::{
+    Counters, MAX_LISTED, Outage, Registration, Registrations, Status, Trunk, WorkerLoad,
+};
 use strowger_directory::Directory;
 use strowger_foundation::{Timestamp, Transport};
 use strowger_locate::{Cause, Hop, NameCounts, Outages};
@@ -28,6 +30,7 @@ pub(crate) fn status(fleet: &Fleet, snapshot: &Snapshot, resolver: &Resolver, up
         users: wide(snapshot.directory.users()),
         transactions: wide(now.total.transactions),
         workers: wide(now.workers.len()),
+        loads: now.workers.iter().map(load).collect(),
         draining: snapshot.draining,
         listeners: listeners(snapshot),
         domains: snapshot.domains.iter().map(|domain| lossy(domain)).collect(),
@@ -36,6 +39,10 @@ pub(crate) fn status(fleet: &Fleet, snapshot: &Snapshot, resolver: &Resolver, up
         outages: outages(fleet.outages(), snapshot, resolver, time),
         counters,
     }
+}
+
+fn load(worker: &WorkerStatus) -> WorkerLoad {
+    WorkerLoad { shards: wide(worker.shards), load: (worker.load * 1000.0).round() / 1000.0 }
 }
 
 fn trunk(Account { trunk, status }: Account, now: Timestamp) -> Trunk {
@@ -199,6 +206,8 @@ fn counters(total: &WorkerStatus) -> Counters {
         ("handed_over", worker.handed_over),
         ("taken_over", worker.taken_over),
         ("handover_drops", worker.handover_drops),
+        ("held", worker.held),
+        ("passed_on", worker.passed_on),
         ("misdirected", worker.misdirected),
         ("event_drops", worker.event_drops),
         ("record_drops", worker.record_drops),

@@ -116,6 +116,9 @@ pub struct Status {
     pub transactions: u64,
     /// Threads that handle messages.
     pub workers: u64,
+    /// What each of them has to do; none from a server that did not tell.
+    #[serde(default)]
+    pub loads: Vec<WorkerLoad>,
     /// Whether it is being stopped.
     pub draining: bool,
     /// Where it listens.
@@ -153,6 +156,15 @@ pub struct Outage {
     pub since_s: f64,
     /// Seconds for which it is tried after others; none where it has not been tried since.
     pub avoided_s: Option<f64>,
+}
+
+/// What one worker has to do.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct WorkerLoad {
+    /// The shards that it has.
+    pub shards: u64,
+    /// The share of its time that it is at work, from 0 to 1.
+    pub load: f64,
 }
 
 /// How registrations are kept.

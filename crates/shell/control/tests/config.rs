@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use strowger_control::config::Config;
-use strowger_control::config::values::StoreUrl;
+use strowger_control::config::values::{Affinity, StoreUrl};
 use strowger_control::dns::Reach;
 use strowger_directory::Directory;
 use strowger_foundation::Transport;
@@ -59,6 +59,17 @@ fn each_mistake_is_told_with_line_key_and_remedy() {
             "2: server.domains[0]: \"sip:example.com\" is no domain; write a name or an address without scheme and port, \
              as example.com",
         ),
+        ("[server]\nspin = \"2ms\"", "2: server.spin: 2ms is more than 1ms; choose less, or 0s for never"),
+        (
+            "[server]\naffinity = \"some\"",
+            "2: server.affinity: \"some\" is no affinity; write \"none\", \"auto\" or the cores of the workers, as [2, 3]",
+        ),
+        (
+            "[server]\naffinity = [1, 2, 1]",
+            "2: server.affinity[2]: 1 is listed twice or above 1023; name other cores, or \"auto\"",
+        ),
+        ("[server]\nworkers = 2\nmin_workers = 3", "3: server.min_workers: 3 is more than server.workers, 2; lower it"),
+        ("[server]\nmin_workers = 0", "2: server.min_workers: 0 is not from 1 to 256; leave it out for 1"),
         ("[server]\nworkers = 0", "2: server.workers: 0 is not from 1 to 256; leave it out for one a core"),
         (
             "[server]\nworkers = -1",
@@ -380,5 +391,10 @@ fn files_follow_the_data_folder() {
     assert_eq!(config.journal_folder(), Path::new("/var/lib/strowger/journal"));
     assert_eq!(parse("store.url = \"memory:\"").store_url(), StoreUrl::Memory);
     assert_eq!(Config::default().workers(6), 6);
+    assert_eq!((Config::default().min_workers(6), parse("server.min_workers = 9").min_workers(6)), (1, 6));
+    let affinity = |text: &str| parse(text).server.affinity;
+    assert_eq!(affinity(""), Affinity::None);
+    assert_eq!(affinity("server.affinity = \"auto\""), Affinity::Auto);
+    assert_eq!(affinity("server.affinity = [3, 1]"), Affinity::Cores(vec![3, 1]));
     assert_eq!(parse("server.workers = 2").workers(6), 2);
 }

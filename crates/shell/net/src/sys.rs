@@ -29,6 +29,20 @@ pub(crate) fn set_option(socket: BorrowedFd<'_>, level: c_int, name: c_int, valu
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// Has a program choose among the sockets that share an address.
+pub(crate) fn attach_reuseport(socket: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io::Result<()> {
+    let length = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
+    let program = libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut() };
+    let size = size_of::<libc::sock_fprog>() as libc::socklen_t;
+    // SAFETY: the pointer is to a live `sock_fprog` of that size, which tells the length of the live instructions that it
+    // points to; the kernel only reads both, and checks the program.
+    let result = unsafe {
+        let value = (&raw const program).cast();
+        libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_REUSEPORT_CBPF, value, size)
+    };
+    if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 /// Sends the first [`SEND_BATCH`] of `messages` in one call, without waiting; tells how many of them the kernel took.
 /// Where it took none, the error is about the first one, or an earlier datagram's that was still pending.
 pub(crate) fn send<'a>(
@@ -58,8 +72,20 @@ pub(crate) fn send<'a>(
     usize::try_from(sent).map_err(|_| io::Error::last_os_error())
 }
 
-/// Takes one message from the socket's error queue: where the lost datagram was to go, and the
-/// error number that says why it did not./// Either part is `None` where the kernel did not give it.
+/// Sends one message, without waiting. An error is about this one, or an earlier datagram's that was still pending.
+pub(crate) fn send_one(socket: BorrowedFd<'_>, bytes: &[u8], peer: SocketAddr) -> io::Result<()> {
+    let name = address::encode(peer);
+    // SAFETY: the pointers are to live bytes and a live name of the lengths given, all of which the kernel only reads.
+    let sent = unsafe {
+        let (start, length) = (bytes.as_ptr().cast(), bytes.len());
+        let (to, to_length) = (name.bytes.as_ptr().cast(), name.length);
+        libc::sendto(socket.as_raw_fd(), start, length, libc::MSG_DONTWAIT, to, to_length)
+    };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Takes one message from the socket's error queue: where the lost datagram was to go, and the error number that says why it
+/// did not. Either part is `None` where the kernel did not give it.
 pub(crate) fn take_error(socket: BorrowedFd<'_>) -> io::Result<(Option<SocketAddr>, Option<i32>)> {
     let mut name = Name::uninit();
     let mut control = MaybeUninit::<Control>::uninit();

@@ -14,6 +14,7 @@ use strowger_foundation::Transport;
 use crate::batch::RecvBatch;
 use crate::counters::Counters;
 use crate::error::{BindError, Cause, PeerError, may_be_pending};
+use crate::reuseport::{Receivers, program};
 use crate::send::{Flush, SendBatch, Window};
 use crate::sys;
 
@@ -101,6 +102,15 @@ impl UdpSocket {
         Ok(Self { socket, local, asked, got, last_drops: 0, counters: Counters::default() })
     }
 
+    /// Chooses which of the sockets of this address receive, from now on and for all of them. They are numbered in the order
+    /// in which they were bound.
+    ///
+    /// # Errors
+    /// When the kernel has no such thing, or the address has one socket only.
+    pub fn choose_receivers(&self, receivers: Receivers) -> io::Result<()> {
+        sys::attach_reuseport(self.socket.as_fd(), &program(receivers, self.local))
+    }
+
     /// The address that the socket is bound to, with its port.
     #[must_use]
     pub fn local_addr(&self) -> SocketAddr {
@@ -144,8 +154,15 @@ impl UdpSocket {
     /// Sends what waits in `batch`. Each datagram that the kernel refuses is given to `on_error` and keeps none of the
     /// others from leaving. Never waits.
     pub fn send(&mut self, batch: &mut SendBatch, on_error: impl FnMut(PeerError)) -> Flush {
-        let fd = self.socket.as_fd();
-        let transmit = |window: Window<'_>| sys::send(fd, window.map(|slot| (slot.bytes.as_slice(), slot.peer)));
+        let socket = &self.socket;
+        let transmit = |window: Window<'_>| {
+            let mut rest = window.clone();
+            match (rest.next(), rest.next()) {
+                // The plain call is the cheaper one for a single datagram.
+                (Some(only), None) => sys::send_one(socket.as_fd(), &only.bytes, only.peer).map(|()| 1),
+                _ => sys::send(socket.as_fd(), window.map(|slot| (slot.bytes.as_slice(), slot.peer))),
+            }
+        };
         batch.flush(&mut self.counters, transmit, on_error)
     }
 

@@ -64,7 +64,7 @@ impl Brain for Shard {
 
 /// Makes shards and knows which of them owns a message. All workers share one.
 pub(crate) trait Maker: Send + Sync + 'static {
-    type Brain: Brain;
+    type Brain: Brain + Send;
 
     /// A shard without state. `life` counts the shards of this id before it.
     fn make(&self, id: ShardId, life: u32, snapshot: Arc<Snapshot>) -> Self::Brain;

@@ -2,57 +2,73 @@
 
 use std::any::Any;
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
 use std::sync::mpsc::SyncSender;
+use std::sync::{Arc, Mutex};
 
 use strowger_foundation::{Flow, ShardId, Timestamp};
-use strowger_locate::{Answer, QueryId};
 use strowger_message::Peek;
 use strowger_net as net;
 
+use crate::balance::Balance;
 use crate::brain::{Brain, Maker};
 use crate::calls::{Account, CallList};
 use crate::exits::{Exits, Port};
-use crate::keep::Stored;
+use crate::moving::{Transit, Word};
 use crate::outlet::Outlet;
 use crate::panics::{PanicLog, PanicReport};
-use crate::status::{WorkerStatus, add_net};
+use crate::status::{Moving, WorkerStatus, add_net};
 use crate::streams::Closed;
 use strowger_shard as shard;
 use strowger_shard::{Event, Input, Output, Snapshot, Steered};
 
 /// What all desks share.
-pub(crate) struct Common<M> {
+pub(crate) struct Common<M: Maker> {
     pub(crate) maker: M,
     pub(crate) panics: Arc<PanicLog>,
-    /// How many workers there are: shard `s` belongs to worker `s % workers`.
-    pub(crate) workers: u16,
+    /// Shards that were let go and have not arrived, by the worker that they go to.
+    pub(crate) arrivals: Vec<Mutex<Vec<Seat<M::Brain>>>>,
+    /// What these would add to a worker's status.
+    pub(crate) moving: Arc<Mutex<Vec<(ShardId, Moving)>>>,
+    pub(crate) balance: Mutex<Balance>,
 }
 
 /// One shard and when it wants to be woken.
-struct Seat<B> {
-    id: ShardId,
-    brain: B,
+pub(crate) struct Seat<B> {
+    pub(crate) id: ShardId,
+    pub(crate) brain: B,
     /// [`Timestamp::MAX`] where it waits for nothing.
-    wakeup: Timestamp,
+    pub(crate) wakeup: Timestamp,
     /// How many shards of this id there were before.
     life: u32,
+    /// The version of the snapshot that it has, as of when it was let go.
+    pub(crate) version: u64,
+    /// What it was told of late.
+    pub(crate) inputs: u32,
+    /// Connections that are closed and that it has not been told of, for it is leaving.
+    pub(crate) closed: Vec<Closed>,
 }
 
 impl<B: Brain> Seat<B> {
     fn new(maker: &impl Maker<Brain = B>, id: ShardId, life: u32, snapshot: &Arc<Snapshot>) -> Self {
         let brain = maker.make(id, life, Arc::clone(snapshot));
         let wakeup = wakeup_of(&brain);
-        Self { id, brain, wakeup, life }
+        Self { id, brain, wakeup, life, version: 0, inputs: 0, closed: Vec::new() }
     }
 }
 
 /// The shards that belong to one worker, and its sockets.
 pub(crate) struct Desk<M: Maker> {
-    common: Arc<Common<M>>,
-    seats: Vec<Seat<M::Brain>>,
+    pub(crate) common: Arc<Common<M>>,
+    pub(crate) seats: Vec<Seat<M::Brain>>,
+    /// By shard: which of `seats` it has, where it is here.
+    pub(crate) places: Vec<Option<u16>>,
+    pub(crate) transit: Transit,
     pub(crate) exits: Exits,
-    snapshot: Arc<Snapshot>,
+    pub(crate) snapshot: Arc<Snapshot>,
+    /// The version of the snapshot.
+    pub(crate) version: u64,
+    /// The share of its time that the worker was at work, as of late.
+    pub(crate) load: f64,
     events: SyncSender<Event>,
     /// The buffer that a shard swaps for its next message.
     message: Vec<u8>,
@@ -63,13 +79,26 @@ pub(crate) struct Desk<M: Maker> {
 impl<M: Maker> Desk<M> {
     pub(crate) fn new(
         common: Arc<Common<M>>,
-        ids: impl Iterator<Item = ShardId>,
         exits: Exits,
         snapshot: Arc<Snapshot>,
         events: SyncSender<Event>,
     ) -> Self {
-        let seats = ids.map(|id| Seat::new(&common.maker, id, 0, &snapshot)).collect();
-        Self { seats, common, exits, snapshot, events, message: Vec::new(), buried: shard::Counters::default() }
+        let mut seats = Vec::new();
+        let mut places = Vec::new();
+        for id in (0..exits.shards()).map(ShardId) {
+            let is_here = exits.worker_of(id) == exits.index;
+            places.push(if is_here { u16::try_from(seats.len()).ok() } else { None });
+            if is_here {
+                seats.push(Seat::new(&common.maker, id, 0, &snapshot));
+            }
+        }
+        let (message, buried, transit) = (Vec::new(), shard::Counters::default(), Transit::default());
+        Self { common, seats, places, transit, exits, snapshot, version: 0, load: 0.0, events, message, buried }
+    }
+
+    /// Which of the seats a shard has, where it is here.
+    pub(crate) fn seat_of(&self, id: ShardId) -> Option<usize> {
+        self.places.get(usize::from(id.0)).copied().flatten().map(usize::from)
     }
 
     /// Reads a message into `peek`, which holds nothing yet, and finds whose it is. What is not a message, or nobody's, is
@@ -107,13 +136,6 @@ impl<M: Maker> Desk<M> {
         }
     }
 
-    /// Gives `input` to the shard `id`, which must be one of this desk's. `bytes` is the message that it came from.
-    pub(crate) fn handle_input(&mut self, now: Timestamp, id: ShardId, input: Input<'_>, bytes: &[u8]) {
-        let seat = usize::from(id.0 / self.common.workers);
-        debug_assert!(self.seats.get(seat).is_some_and(|seat| seat.id == id), "{id} sits at another desk");
-        self.run(seat, now, bytes, |brain| brain.handle_input(now, input));
-    }
-
     /// Sends a datagram without asking a shard.
     pub(crate) fn answer(&mut self, flow: Flow, bytes: &[u8]) {
         self.message.clear();
@@ -137,42 +159,16 @@ impl<M: Maker> Desk<M> {
         }
     }
 
-    /// Tells every shard that connections, of whatever worker, are closed.
-    pub(crate) fn handle_closed(&mut self, now: Timestamp, closed: &[Closed]) {
-        for seat in 0..self.seats.len() {
-            for &(connection, peer) in closed {
-                self.run(seat, now, &[], |brain| brain.handle_input(now, Input::Closed { connection, peer }));
-            }
-        }
-    }
-
     /// Tells a shard that a flow could not be reached.
     pub(crate) fn handle_unconnected(&mut self, now: Timestamp, id: ShardId, flow: Flow) {
         self.exits.streams.counters.unconnected += 1;
-        self.handle_input(now, id, Input::Unconnected { flow }, &[]);
-    }
-
-    /// Gives a shard what the DNS answered.
-    pub(crate) fn handle_answer(&mut self, now: Timestamp, id: ShardId, query: QueryId, answer: Answer) {
-        self.handle_input(now, id, Input::Resolved { query, answer }, &[]);
-    }
-
-    /// Tells a shard what became of a record; one that nobody waited for is not told of.
-    pub(crate) fn handle_stored(&mut self, now: Timestamp, stored: Stored) {
-        let Stored { shard, ticket, record, kept } = stored;
-        if let Some(ticket) = ticket {
-            self.handle_input(now, shard, Input::Stored { ticket, record, kept }, &[]);
-        }
-    }
-
-    /// Tells a shard that a user of its stripe may not be called any more.
-    pub(crate) fn handle_forgotten(&mut self, now: Timestamp, id: ShardId, aor: &[u8]) {
-        self.handle_input(now, id, Input::Forget { aor }, &[]);
+        self.tell(now, id, Word::Unconnected(flow));
     }
 
     /// Gives every shard the new snapshot.
-    pub(crate) fn handle_config(&mut self, now: Timestamp, snapshot: &Arc<Snapshot>) {
+    pub(crate) fn handle_config(&mut self, now: Timestamp, snapshot: &Arc<Snapshot>, version: u64) {
         self.snapshot = Arc::clone(snapshot);
+        self.version = version;
         for seat in 0..self.seats.len() {
             self.run(seat, now, &[], |brain| brain.handle_input(now, Input::Config(Arc::clone(snapshot))));
         }
@@ -187,7 +183,7 @@ impl<M: Maker> Desk<M> {
         }
     }
 
-    /// When the next shard wants to be woken; [`Timestamp::MAX`] where none does. There are sixteen, next to one another.
+    /// When the next shard wants to be woken; [`Timestamp::MAX`] where none does.
     pub(crate) fn next_wakeup(&self) -> Timestamp {
         self.seats.iter().map(|seat| seat.wakeup).min().unwrap_or(Timestamp::MAX)
     }
@@ -211,7 +207,7 @@ impl<M: Maker> Desk<M> {
     }
 
     /// What there is to tell.
-    pub(crate) fn status(&self, version: u64) -> WorkerStatus {
+    pub(crate) fn status(&self) -> WorkerStatus {
         let mut net = net::Counters::default();
         let outlets = || self.exits.ports.iter().filter_map(Port::as_outlet);
         outlets().for_each(|outlet| add_net(&mut net, outlet.socket().counters()));
@@ -226,16 +222,19 @@ impl<M: Maker> Desk<M> {
             transactions: self.seats.iter().map(|seat| seat.brain.transactions()).sum(),
             unanswered: self.seats.iter().map(|seat| seat.brain.unanswered()).sum(),
             unsent: outlets().map(Outlet::unsent).sum::<usize>() + self.exits.streams.unsent(),
-            version,
+            version: self.version,
+            shards: self.seats.len(),
+            load: self.load,
         }
     }
 
     /// Lets a shard act and takes all that comes of it. If it panics, it is replaced.
-    fn run(&mut self, index: usize, now: Timestamp, bytes: &[u8], act: impl FnOnce(&mut M::Brain)) {
+    pub(crate) fn run(&mut self, index: usize, now: Timestamp, bytes: &[u8], act: impl FnOnce(&mut M::Brain)) {
         let Self { seats, exits, message, events, .. } = self;
         let Some(seat) = seats.get_mut(index) else { return };
         // Unwind safety: the shard is dropped after a panic, an unfinished message is overwritten, counters are numbers.
         let outcome = catch_unwind(AssertUnwindSafe(|| {
+            seat.inputs = seat.inputs.wrapping_add(1);
             act(&mut seat.brain);
             drain(now, seat, exits, message, events);
             seat.wakeup = wakeup_of(&seat.brain);
@@ -271,7 +270,7 @@ impl<M: Maker> Desk<M> {
     }
 }
 
-fn wakeup_of(brain: &impl Brain) -> Timestamp {
+pub(crate) fn wakeup_of(brain: &impl Brain) -> Timestamp {
     brain.poll_timeout().map_or(Timestamp::MAX, |wakeup| wakeup.at)
 }
 

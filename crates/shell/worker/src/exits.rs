@@ -9,15 +9,17 @@ use strowger_foundation::{Flow, ListenerId, ShardId, Timestamp, Transport};
 use strowger_locate::{Failure, QueryId, Question};
 use strowger_message::MAX_STREAM_MESSAGE;
 
+use crate::contact::Contact;
 use crate::entrance::Entrance;
 use crate::handover::{Dropped, Errand, HANDOVER_QUEUE, Handed, Receiver, Sender};
 use crate::keep::{Keep, KeepBatch, Stored};
-use crate::outlet::Outlet;
+use crate::moving::Word;
+use crate::options::Spread;
+use crate::outlet::{self, Outlet};
 use crate::resolve::{QUESTIONS, Reply, Resolve};
 use crate::status::Counters;
-use crate::streams::Streams;
+use crate::streams::{Closed, Streams};
 use crate::trace::Tracer;
-use crate::worker::Contact;
 
 /// What of streams waits at most for room in the ring to one other worker, in messages; past it they are lost, and their
 /// shards are told.
@@ -33,6 +35,9 @@ const _: () = assert!(HANDOVER_OVERFLOW_BYTES > MAX_STREAM_MESSAGE);
 
 /// Connections accepted on one listener before anything else is looked at.
 const ACCEPT_BATCH: usize = 64;
+
+/// How long a worker that goes on receiving lets others wait for what it has given them.
+const RING_LATE: Duration = Duration::from_micros(100);
 
 /// How long a listener that could not accept is left alone.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
@@ -138,6 +143,19 @@ impl Neighbour {
         Ok(())
     }
 
+    /// Gives a mark, which never finds too little room: there is one plan at a time.
+    fn mark(&mut self) {
+        self.is_owed_a_ring = true;
+        let nowhere = Flow::new(ListenerId(0), Transport::Udp, ([0, 0, 0, 0], 0).into());
+        let (shard, arrival, bytes) = (ShardId(0), Timestamp::MAX, Vec::new());
+        let mark = Handed { errand: Errand::Mark, shard, arrival, flow: nowhere, bytes };
+        if self.overflow.is_empty() {
+            self.give.push(mark).unwrap_or_else(|mark| self.overflow.push_back(mark));
+        } else {
+            self.overflow.push_back(mark);
+        }
+    }
+
     /// Puts into the ring what waits and finds room now.
     fn catch_up(&mut self) {
         while let Some(handed) = self.overflow.pop_front() {
@@ -170,12 +188,85 @@ pub(crate) struct Exits {
     pub(crate) unconnected: Vec<(ShardId, Flow)>,
     pub(crate) tracer: Arc<Tracer>,
     pub(crate) counters: Counters,
+    /// Since when another worker is owed a ring.
+    pub(crate) owed_since: Option<Timestamp>,
+    /// Who has each shard, or will when it has arrived, as far as this worker knows.
+    pub(crate) owners: Vec<u16>,
 }
 
 impl Exits {
     /// The worker that has a shard.
     pub(crate) fn worker_of(&self, shard: ShardId) -> usize {
-        usize::from(shard.0) % self.neighbours.len().max(1)
+        self.owners.get(usize::from(shard.0)).copied().map_or(0, usize::from)
+    }
+
+    /// How many shards all workers have together.
+    pub(crate) fn shards(&self) -> u16 {
+        u16::try_from(self.owners.len()).unwrap_or(u16::MAX)
+    }
+
+    /// Takes note of who has a shard from now on.
+    pub(crate) fn assign(&mut self, shard: ShardId, worker: usize) {
+        if let (Some(owner), Ok(worker)) = (self.owners.get_mut(usize::from(shard.0)), u16::try_from(worker)) {
+            *owner = worker;
+        }
+    }
+
+    /// How many other workers there are.
+    pub(crate) fn others(&self) -> usize {
+        self.neighbours.iter().flatten().count()
+    }
+
+    /// The contact of any worker, this one included.
+    pub(crate) fn contact_of(&self, worker: usize) -> Option<&Arc<Contact>> {
+        if worker == self.index {
+            return Some(&self.contact);
+        }
+        self.neighbours.get(worker)?.as_ref().map(|neighbour| &neighbour.contact)
+    }
+
+    /// Has datagrams received by the first `active` workers.
+    pub(crate) fn receive_at(&self, active: usize, spread: Spread) {
+        for outlet in self.ports.iter().filter_map(Port::as_outlet) {
+            outlet::receive_at(outlet.socket(), active, self.neighbours.len(), spread);
+        }
+    }
+
+    /// Lets another worker know that what it is given from now on was sent by the newest plan.
+    pub(crate) fn mark(&mut self, worker: usize) {
+        if let Some(Some(neighbour)) = self.neighbours.get_mut(worker) {
+            neighbour.mark();
+        }
+    }
+
+    /// Lets another worker know that shards have come.
+    pub(crate) fn announce(&self, worker: usize) {
+        if let Some(contact) = self.contact_of(worker) {
+            contact.tell_arrived();
+        }
+    }
+
+    /// Tells another worker of connections that are closed, for the shards that it was sent.
+    pub(crate) fn tell_late(&self, worker: usize, closed: &[Closed]) {
+        if let Some(contact) = self.contact_of(worker) {
+            contact.tell_closed_late(closed);
+        }
+    }
+
+    /// Gives what is meant for a shard that is not here to the worker that has it.
+    pub(crate) fn pass_on(&mut self, shard: ShardId, word: Word) {
+        let worker = self.worker_of(shard);
+        debug_assert_ne!(worker, self.index, "{shard} is here, or awaited");
+        let Some(contact) = self.contact_of(worker).filter(|_| worker != self.index).map(Arc::clone) else { return };
+        self.counters.passed_on += 1;
+        match word {
+            Word::Message { arrival, flow, bytes } => self.hand_over(worker, shard, arrival, flow, &bytes),
+            Word::Answer(query, answer) => contact.answer_unasked(shard, query, answer),
+            Word::Stored(stored, tokens) => contact.tell_stored(vec![stored], tokens),
+            Word::Forget(aor) => contact.tell_forgotten(shard, &aor),
+            Word::Unconnected(flow) => self.fail(Timestamp::ZERO, shard, flow),
+            Word::Closed(closed) => contact.tell_closed_late(&[closed]),
+        }
     }
 
     /// Sends a message of a shard.
@@ -288,7 +379,7 @@ impl Exits {
     pub(crate) fn run_errand(&mut self, now: Timestamp, handed: &Handed) {
         let &Handed { errand, shard, flow, ref bytes, .. } = handed;
         match errand {
-            Errand::Deliver => debug_assert!(false, "messages are the desk's"),
+            Errand::Deliver | Errand::Mark => debug_assert!(false, "these are the desk's"),
             Errand::Send => self.send_on_connection(now, shard, flow, bytes),
             Errand::SendToPeer => self.send_to_peer(now, shard, flow, bytes),
             Errand::Unconnected => self.unconnected.push((shard, flow)),
@@ -380,13 +471,27 @@ impl Exits {
         self.streams.has_stalled() || self.neighbours.iter().flatten().any(|neighbour| !neighbour.overflow.is_empty())
     }
 
-    /// Wakes those that were given something and wait.
-    pub(crate) fn ring(&mut self) {
+    /// Wakes those that were given something and wait; where this worker `goes_on`, only when they have been owed that for long:
+    /// to be woken for one message at a time would cost them more than the messages do.
+    pub(crate) fn ring(&mut self, now: Timestamp, goes_on: bool) {
+        if !self.neighbours.iter().flatten().any(|neighbour| neighbour.is_owed_a_ring) {
+            return;
+        }
+        let since = *self.owed_since.get_or_insert(now);
+        if goes_on && now < since + RING_LATE {
+            return;
+        }
+        self.owed_since = None;
         for neighbour in self.neighbours.iter_mut().flatten() {
             if std::mem::take(&mut neighbour.is_owed_a_ring) {
                 neighbour.contact.doorbell.ring();
             }
         }
+    }
+
+    /// Whether another worker was given something and not rung for.
+    pub(crate) fn owes_rings(&self) -> bool {
+        self.owed_since.is_some()
     }
 }
 

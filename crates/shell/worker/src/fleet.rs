@@ -8,12 +8,15 @@ use std::time::{Duration, Instant};
 use std::{fmt, io};
 
 use mio::{Poll, Registry, Token};
+use rustix::thread::{CpuSet, sched_setaffinity};
 use strowger_foundation::{KeyRing, ShardId, TagKey};
 use strowger_locate::{Names, Outages};
 use strowger_net::Clock;
 
+use crate::balance::Balance;
 use crate::brain::{Maker, Shards, Tables};
 use crate::calls::{Account, CallList, Inquiry};
+use crate::contact::{Contact, Mail};
 use crate::desk::{Common, Desk};
 use crate::entrance::Entrance;
 use crate::exits::{Exits, Neighbour, Port};
@@ -21,14 +24,17 @@ use crate::handover::{self, Doorbell, HANDOVER_QUEUE};
 use crate::index::Index;
 use crate::keep::Keep;
 use crate::limits::StreamLimits;
-use crate::outlet::Outlet;
+#[cfg(test)]
+use crate::moving::Plan;
+use crate::options::{Spread, WorkerOptions};
+use crate::outlet::{self, Outlet};
 use crate::panics::PanicLog;
 use crate::resolve::Resolve;
 use crate::socket::Socket;
-use crate::status::{Counters, FleetStatus, WorkerStatus};
+use crate::status::{Counters, FleetStatus, Moving, WorkerStatus};
 use crate::streams::Streams;
 use crate::trace::Tracer;
-use crate::worker::{Contact, DOORBELL, Mail, Worker};
+use crate::worker::{DOORBELL, Worker};
 use strowger_registrar::Locations;
 use strowger_shard::{Event, Snapshot};
 
@@ -44,7 +50,7 @@ const PATIENCE: Duration = Duration::from_secs(2);
 /// What a fleet starts with.
 pub struct FleetConfig {
     /// For each worker its sockets: one for each listener of the snapshot, in their order. The sockets of one listener are
-    /// [siblings](Socket::sibling).
+    /// [siblings](Socket::sibling), opened in the order of the workers.
     pub sockets: Vec<Vec<Socket>>,
     /// The first snapshot.
     pub snapshot: Arc<Snapshot>,
@@ -68,6 +74,8 @@ pub struct FleetConfig {
     pub keeper: Option<Arc<dyn Keep>>,
     /// Where messages are copied to that an operator wants to see.
     pub tracer: Arc<Tracer>,
+    /// How the workers share the work and the machine.
+    pub options: WorkerOptions,
 }
 
 impl fmt::Debug for FleetConfig {
@@ -87,6 +95,9 @@ pub struct Fleet {
     tables: Tables,
     panics: Arc<PanicLog>,
     published: Mutex<Published>,
+    /// Shards that no worker has just now.
+    moving: Arc<Mutex<Vec<(ShardId, Moving)>>>,
+    clock: Clock,
 }
 
 #[derive(Debug)]
@@ -113,15 +124,35 @@ impl Fleet {
 
     /// Starts the workers with shards that `maker` makes.
     pub(crate) fn launch<M: Maker>(config: FleetConfig, maker: M, tables: Tables) -> io::Result<Self> {
-        let FleetConfig { sockets, snapshot, seed, clock, events, streams: limits, resolver, keeper, tracer, .. } =
-            config;
+        let FleetConfig {
+            sockets,
+            snapshot,
+            seed,
+            clock,
+            events,
+            streams: limits,
+            resolver,
+            keeper,
+            tracer,
+            options,
+            ..
+        } = config;
         let shards = shards_of(sockets.len())?;
         let transports = || snapshot.listeners.iter().map(|listener| listener.transport);
         if sockets.iter().any(|sockets| !sockets.iter().map(Socket::transport).eq(transports())) {
             return Err(invalid("each worker needs one socket for each listener, of its transport"));
         }
         let panics = Arc::new(PanicLog::default());
-        let common = Arc::new(Common { maker, panics: Arc::clone(&panics), workers: shards / SHARDS_PER_WORKER });
+        let balance = Balance::new(sockets.len(), options.min_workers, shards);
+        #[cfg(test)]
+        let balance =
+            if options.is_still { Balance::frozen(sockets.len(), options.min_workers, shards) } else { balance };
+        let owners = balance.owners().to_vec();
+        receive_at(&sockets, balance.active(), options.spread);
+        let arrivals = sockets.iter().map(|_| Mutex::default()).collect();
+        let (balance, moving) = (Mutex::new(balance), Arc::default());
+        let common =
+            Arc::new(Common { maker, panics: Arc::clone(&panics), arrivals, moving: Arc::clone(&moving), balance });
         let polls = (0..sockets.len()).map(|_| Poll::new()).collect::<io::Result<Vec<_>>>()?;
         let contact = |poll: &Poll| Ok(Arc::new(Contact::new(Doorbell::new(poll.registry(), DOORBELL)?)));
         let contacts = polls.iter().map(contact).collect::<io::Result<Vec<_>>>()?;
@@ -129,9 +160,10 @@ impl Fleet {
         let connections = Arc::new(Index::new(limits.connections, limits.per_source));
         let published = Mutex::new(Published { version: 0, kept: vec![Arc::clone(&snapshot)] });
         // From here on what was started is stopped when something fails.
-        let mut fleet = Self { contacts, threads: Vec::new(), tables, panics, published };
+        let mut fleet = Self { contacts, threads: Vec::new(), tables, panics, published, moving, clock };
         for (index, (sockets, poll)) in sockets.into_iter().zip(polls).enumerate() {
-            let register = |(listener, socket)| port(socket, poll.registry(), Token(listener));
+            let registry = Arc::new(poll.registry().try_clone()?);
+            let register = |(listener, socket)| port(socket, &registry, Token(listener));
             let ports = sockets.into_iter().enumerate().map(register).collect::<io::Result<Vec<_>>>()?;
             let (common, snapshot, events) = (Arc::clone(&common), Arc::clone(&snapshot), events.clone());
             let contact =
@@ -151,11 +183,14 @@ impl Fleet {
                 unconnected: Vec::new(),
                 tracer: Arc::clone(&tracer),
                 counters: Counters::default(),
+                owed_since: None,
+                owners: owners.clone(),
             };
-            let ids = (first..shards).step_by(usize::from(common.workers)).map(ShardId);
+            let options = options.clone();
             let work = move || {
-                let desk = Desk::new(common, ids, exits, snapshot, events);
-                Worker::new(poll, clock, desk).run()
+                stay_on(index, &options);
+                let desk = Desk::new(common, exits, snapshot, events);
+                Worker::new(poll, clock, desk, &options).run()
             };
             let thread = thread::Builder::new().name(format!("worker-{index}")).spawn(move || watch(index, work))?;
             fleet.threads.push(thread);
@@ -177,7 +212,18 @@ impl Fleet {
         published.kept.push(snapshot);
     }
 
-    /// Has the bindings of `aor` removed, for its user may not be called any more. Returns at once.
+    /// Has shards moved.
+    #[cfg(test)]
+    pub(crate) fn tell_plan(&self, plan: &Arc<Plan>) {
+        let givers = plan.givers();
+        let others = (0..self.contacts.len()).filter(|worker| !givers.contains(worker));
+        for worker in givers.iter().copied().chain(others) {
+            self.contacts.get(worker).into_iter().for_each(|contact| contact.tell_plan(plan));
+        }
+    }
+
+    /// Has the bindings of `aor` removed, for its user may not be called any more. Returns at once. Any worker may be told: who
+    /// has not the shard passes it on.
     pub fn forget(&self, aor: &[u8]) {
         let shard = self.tables.locations.shard_of(aor);
         if let Some(contact) = self.contacts.get(usize::from(shard.0) % self.contacts.len().max(1)) {
@@ -188,9 +234,14 @@ impl Fleet {
     /// What the workers have counted.
     #[must_use]
     pub fn status(&self) -> FleetStatus {
-        let workers: Vec<_> = self.contacts.iter().map(|contact| contact.board.read()).collect();
+        let now = self.clock.now();
+        // While this is held no shard leaves one worker's sum and none enters another's.
+        let moving = self.moving.lock().unwrap_or_else(PoisonError::into_inner);
+        let workers: Vec<_> = self.contacts.iter().map(|contact| contact.board.read(now)).collect();
         let mut total = WorkerStatus { version: u64::MAX, ..WorkerStatus::default() };
         workers.iter().for_each(|worker| total.add(worker));
+        moving.iter().for_each(|(_, shard)| shard.add_to(&mut total));
+        drop(moving);
         FleetStatus { workers, total, registrations: self.tables.locations.len(), last_panic: self.panics.last() }
     }
 
@@ -244,10 +295,8 @@ impl Fleet {
     #[must_use]
     pub fn is_idle(&self) -> bool {
         let version = self.published.lock().unwrap_or_else(PoisonError::into_inner).version;
-        self.contacts
-            .iter()
-            .map(|contact| contact.board.read())
-            .all(|status| status.version == version && status.unanswered == 0 && status.unsent == 0)
+        let FleetStatus { workers, total, .. } = self.status();
+        workers.iter().all(|worker| worker.version == version) && total.unanswered == 0 && total.unsent == 0
     }
 
     /// Ends all workers and waits for them. What waits in the send buffers is sent; transactions are forgotten.
@@ -262,6 +311,30 @@ impl Drop for Fleet {
         for thread in self.threads.drain(..) {
             // A worker that panics aborts the process, so there is nothing to hear.
             let _ = thread.join();
+        }
+    }
+}
+
+/// Keeps this thread on the core that it is to have.
+fn stay_on(worker: usize, options: &WorkerOptions) {
+    let Some(core) = options.cores.get(worker) else { return };
+    let mut cores = CpuSet::new();
+    if *core < CpuSet::MAX_CPU {
+        cores.set(*core);
+    }
+    if let Err(error) = sched_setaffinity(None, &cores) {
+        tracing::warn!(worker, core, %error, "the worker cannot be kept on its core and goes where the system likes");
+    }
+}
+
+/// Has datagrams received by the first `active` workers.
+fn receive_at(sockets: &[Vec<Socket>], active: usize, spread: Spread) {
+    if sockets.len() < 2 {
+        return;
+    }
+    for socket in sockets.iter().take(1).flatten() {
+        if let Socket::Udp(socket) = socket {
+            outlet::receive_at(socket, active, sockets.len(), spread);
         }
     }
 }
@@ -298,7 +371,7 @@ fn acquaint(contacts: &[Arc<Contact>]) -> Vec<Vec<Option<Neighbour>>> {
     ways.map(|(gives, takes)| gives.into_iter().zip(takes).zip(contacts).map(meet).collect()).collect()
 }
 
-fn port(socket: Socket, registry: &Registry, token: Token) -> io::Result<Port> {
+fn port(socket: Socket, registry: &Arc<Registry>, token: Token) -> io::Result<Port> {
     match socket {
         Socket::Udp(socket) => Outlet::new(socket, registry, token).map(Port::Udp),
         Socket::Tcp(listener) => Entrance::new(listener, registry, token).map(Port::Tcp),

@@ -31,6 +31,8 @@ pub(crate) enum Errand {
     SendToPeer,
     /// Tell the shard, which it has, that the flow could not be reached.
     Unconnected,
+    /// Know that what comes behind this was sent by the newest plan: see [`moving`](crate::moving).
+    Mark,
 }
 
 /// One message, whole.

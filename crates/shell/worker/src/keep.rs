@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use strowger_foundation::ShardId;
 
-use crate::worker::Contact;
+use crate::contact::Contact;
 
 /// Who keeps the records of all workers.
 pub trait Keep: Send + Sync {

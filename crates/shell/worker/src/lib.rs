@@ -17,9 +17,12 @@
     allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test may fail loudly")
 )]
 
+mod balance;
 mod brain;
 mod calls;
 mod connection;
+mod contact;
+mod crew;
 mod desk;
 mod entrance;
 mod exits;
@@ -29,12 +32,15 @@ mod index;
 mod intake;
 mod keep;
 mod limits;
+mod moving;
+mod options;
 mod outlet;
 mod panics;
 mod reading;
 mod resolve;
 mod slots;
 mod socket;
+mod spin;
 mod status;
 mod streams;
 #[cfg(test)]
@@ -42,12 +48,15 @@ mod tests;
 mod trace;
 mod worker;
 
+pub use balance::{CALM_FOR, EVEN_AT, GATHER_AT, SETTLE, SPREAD_AT, UNEVEN_AT};
 pub use calls::{Account, CallLine, CallList};
 pub use exits::{HANDOVER_OVERFLOW, HANDOVER_OVERFLOW_BYTES};
 pub use fleet::{Fleet, FleetConfig, MAX_WORKERS, SHARDS_PER_WORKER, shards_of};
 pub use handover::HANDOVER_QUEUE;
 pub use keep::{Keep, KeepBatch};
 pub use limits::{FREE_BYTES, KEPT_BYTES, QUEUED_BYTES, StreamLimits};
+pub use moving::HELD;
+pub use options::{Spread, WorkerOptions};
 pub use panics::{PANIC_LIMIT, PANIC_WINDOW, PanicReport};
 pub use resolve::{QUESTIONS, Reply, Resolve};
 pub use socket::Socket;
@@ -56,3 +65,4 @@ pub use trace::{
     Direction, MAX_TRACED_BYTES, MAX_TRACED_CALLS, MAX_TRACES, TRACE_QUEUE, TooManyTraces, Trace, TraceFilter, Traced,
     Tracer,
 };
+pub use worker::TIMER_TICK;

@@ -2,10 +2,13 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
 
 use mio::{Interest, Registry, Token};
 use strowger_foundation::Timestamp;
-use strowger_net::{Cause, Flush, PeerError, RecvBatch, SendBatch, UdpSocket};
+use strowger_net::{Cause, Flush, PeerError, Receivers, RecvBatch, SendBatch, UdpSocket};
+
+use crate::options::Spread;
 
 /// Peers that became unreachable and have not been told to the shards yet; past this many the hints are forgotten, and
 /// the transactions end by their timers.
@@ -15,10 +18,12 @@ const LOST_LIMIT: usize = 256;
 #[derive(Debug)]
 pub(crate) struct Outlet {
     socket: UdpSocket,
+    registry: Arc<Registry>,
+    token: Token,
     batch: SendBatch,
     /// Whether something may wait to be received.
     pub(crate) is_readable: bool,
-    /// Whether the send buffer was full and mio has not said since that it is not.
+    /// Whether the send buffer was full and mio, which is asked for as long, has not said since that it is not.
     is_blocked: bool,
     /// When to try to receive again after an error.
     pub(crate) retry: Option<Timestamp>,
@@ -30,11 +35,14 @@ impl Outlet {
     ///
     /// # Errors
     /// When the kernel does not take it.
-    pub(crate) fn new(mut socket: UdpSocket, registry: &Registry, token: Token) -> io::Result<Self> {
-        registry.register(&mut socket, token, Interest::READABLE | Interest::WRITABLE)?;
+    pub(crate) fn new(mut socket: UdpSocket, registry: &Arc<Registry>, token: Token) -> io::Result<Self> {
+        // Not for writing: each datagram that has left makes room, and each time the kernel would tell.
+        registry.register(&mut socket, token, Interest::READABLE)?;
         // What arrived before has made no edge that we could see.
         Ok(Self {
             socket,
+            registry: Arc::clone(registry),
+            token,
             batch: SendBatch::new(),
             is_readable: true,
             is_blocked: false,
@@ -65,7 +73,10 @@ impl Outlet {
     /// What mio had to say.
     pub(crate) fn on_event(&mut self, event: &mio::event::Event) {
         self.is_readable |= event.is_readable();
-        self.is_blocked &= !event.is_writable();
+        if self.is_blocked && event.is_writable() {
+            self.is_blocked = false;
+            self.wait_for(Interest::READABLE);
+        }
         if event.is_error() {
             while let Some(error) = self.socket.poll_error() {
                 note(&mut self.lost, error);
@@ -88,7 +99,20 @@ impl Outlet {
             return;
         }
         let Self { socket, batch, lost, .. } = self;
-        self.is_blocked = socket.send(batch, |error| note(lost, error)) == Flush::Blocked;
+        if socket.send(batch, |error| note(lost, error)) == Flush::Blocked {
+            self.is_blocked = true;
+            self.wait_for(Interest::READABLE | Interest::WRITABLE);
+        }
+    }
+
+    /// Says what the kernel is to tell of. What is so already it tells at once.
+    fn wait_for(&mut self, interests: Interest) {
+        if let Err(error) = self.registry.reregister(&mut self.socket, self.token, interests) {
+            let address = self.socket.local_addr();
+            tracing::error!(%address, %error, "a socket cannot be waited for");
+            // To try with every round is dear, and better than never.
+            self.is_blocked = false;
+        }
     }
 
     /// Whether there are [lost peers](Self::poll_lost).
@@ -99,6 +123,20 @@ impl Outlet {
     /// A peer to which nothing can be sent.
     pub(crate) fn poll_lost(&mut self) -> Option<SocketAddr> {
         self.lost.pop()
+    }
+}
+
+/// Has the datagrams of an address received by the first `active` of all its sockets.
+pub(crate) fn receive_at(socket: &UdpSocket, active: usize, all: usize, spread: Spread) {
+    let receivers = match (spread, active) {
+        // What the kernel does by itself.
+        (Spread::Peers, active) if active >= all => Receivers::Any,
+        (Spread::Peers, active) => Receivers::ByPeer(active),
+        (Spread::Packets, active) => Receivers::InTurn(active),
+    };
+    if let Err(error) = socket.choose_receivers(receivers) {
+        let address = socket.local_addr();
+        tracing::debug!(%address, %error, "the kernel spreads datagrams over all workers");
     }
 }
 

@@ -5,10 +5,9 @@ use strowger_message::{Fault, Head, Kind, Method, Peek, Reply};
 
 use crate::brain::Maker;
 use crate::connection::Phase;
+use crate::crew::Crew;
 use crate::intake::Piece;
 use crate::streams::{Reason, Rest};
-use crate::worker::Crew;
-use strowger_shard::Input;
 
 /// Read from one connection at a time.
 pub(crate) const SCRATCH_BYTES: usize = 32 * 1024;
@@ -144,17 +143,18 @@ impl<M: Maker> Crew<M> {
             return true;
         };
         let owner = exits.worker_of(*shard);
-        if !exits.has_room(owner) {
+        let is_here = owner == exits.index;
+        if !exits.has_room(owner) || (is_here && !self.desk.has_room()) {
             return false;
         }
+        let exits = &mut self.desk.exits;
         exits.streams.counters.messages_in += 1;
         let Some(connection) = exits.streams.get(slot) else { return true };
         connection.is_known = true;
         let flow = connection.flow(id);
         exits.tracer.received(now, &flow, bytes);
-        if owner == exits.index {
-            let input = Input::Message { arrival: now, flow, peek: &peek, steered };
-            self.desk.handle_input(now, *shard, input, bytes);
+        if is_here {
+            self.desk.deliver(now, *shard, (now, flow), (&peek, steered), bytes);
         } else {
             exits.hand_over(owner, *shard, now, flow, bytes);
         }

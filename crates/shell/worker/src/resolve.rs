@@ -6,7 +6,7 @@ use std::sync::Arc;
 use strowger_foundation::ShardId;
 use strowger_locate::{Answer, Failure, QueryId, Question};
 
-use crate::worker::Contact;
+use crate::contact::Contact;
 
 /// Questions of one worker that may wait for their answers; past it the next ones are answered with
 /// [`Failure::NoAnswer`] at once and counted.

@@ -1,9 +1,12 @@
 //! What the workers have counted.
 
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
+use strowger_foundation::{ShardId, Timestamp};
 use strowger_net as net;
 
+use crate::brain::Brain;
 use crate::panics::PanicReport;
 use strowger_shard as shard;
 
@@ -23,6 +26,10 @@ pub struct Counters {
     pub taken_over: u64,
     /// Messages dropped because [`HANDOVER_QUEUE`](crate::HANDOVER_QUEUE) others waited for the same worker.
     pub handover_drops: u64,
+    /// What was held for shards that were on their way here.
+    pub held: u64,
+    /// What came for shards that had gone, and was passed on to where they are.
+    pub passed_on: u64,
     /// Messages that a shard wanted to send from a listener that does not exist, dropped. Ours to mend.
     pub misdirected: u64,
     /// Events for the log that were dropped because its queue was full.
@@ -45,6 +52,8 @@ impl Counters {
             handed_over,
             taken_over,
             handover_drops,
+            held,
+            passed_on,
             misdirected,
             event_drops,
             record_drops,
@@ -57,6 +66,8 @@ impl Counters {
         self.handed_over += handed_over;
         self.taken_over += taken_over;
         self.handover_drops += handover_drops;
+        self.held += held;
+        self.passed_on += passed_on;
         self.misdirected += misdirected;
         self.event_drops += event_drops;
         self.record_drops += record_drops;
@@ -157,6 +168,10 @@ pub struct WorkerStatus {
     pub unsent: usize,
     /// The version of the snapshot that its shards have: how often one was published before.
     pub version: u64,
+    /// The shards that it has.
+    pub shards: usize,
+    /// The share of its time that it was at work, as of late.
+    pub load: f64,
 }
 
 impl WorkerStatus {
@@ -171,6 +186,37 @@ impl WorkerStatus {
         self.unanswered += other.unanswered;
         self.unsent += other.unsent;
         self.version = self.version.min(other.version);
+        self.shards += other.shards;
+        self.load += other.load;
+    }
+}
+
+/// How much a shard had to do of late, in messages and timers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Load {
+    pub(crate) shard: ShardId,
+    pub(crate) messages: u32,
+}
+
+/// What a shard on its way would add to the status of whoever has it.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Moving {
+    shard: shard::Counters,
+    transactions: usize,
+    unanswered: usize,
+}
+
+impl Moving {
+    pub(crate) fn of(brain: &impl Brain) -> Self {
+        Self { shard: brain.counters(), transactions: brain.transactions(), unanswered: brain.unanswered() }
+    }
+
+    /// Adds what moves to a sum.
+    pub(crate) fn add_to(&self, sum: &mut WorkerStatus) {
+        sum.shard.add(&self.shard);
+        sum.transactions += self.transactions;
+        sum.unanswered += self.unanswered;
+        sum.shards += 1;
     }
 }
 
@@ -216,15 +262,22 @@ pub(crate) fn add_net(sum: &mut net::Counters, other: &net::Counters) {
 /// Where a worker leaves its status for whoever asks.
 #[derive(Debug, Default)]
 pub(crate) struct Board {
-    status: Mutex<WorkerStatus>,
+    status: Mutex<(Timestamp, WorkerStatus)>,
 }
 
+/// A worker that has said nothing for so long has nothing to do.
+const SILENT: Duration = Duration::from_millis(500);
+
 impl Board {
-    pub(crate) fn post(&self, status: WorkerStatus) {
-        *self.status.lock().unwrap_or_else(PoisonError::into_inner) = status;
+    pub(crate) fn post(&self, now: Timestamp, status: WorkerStatus) {
+        *self.status.lock().unwrap_or_else(PoisonError::into_inner) = (now, status);
     }
 
-    pub(crate) fn read(&self) -> WorkerStatus {
-        self.status.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(crate) fn read(&self, now: Timestamp) -> WorkerStatus {
+        let (posted, mut status) = self.status.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        if now > posted + SILENT {
+            status.load = 0.0;
+        }
+        status
     }
 }

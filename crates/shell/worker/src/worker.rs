@@ -1,154 +1,46 @@
 //! The loop of one core: wait, receive, let the shards act, send.
 
 use std::io;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, PoisonError};
 use std::time::Duration;
 
 use mio::{Events, Poll, Token};
-use strowger_foundation::{Flow, ListenerId, ShardId, Timestamp, Transport};
-use strowger_locate::{Answer, QueryId};
-use strowger_message::Peek;
-use strowger_net::{Clock, Datagram, RecvBatch};
+use strowger_foundation::Timestamp;
+use strowger_net::{Clock, RecvBatch};
 
+use crate::balance::{Decision, Report};
 use crate::brain::Maker;
-use crate::calls::Inquiry;
+use crate::contact::{Contact, Mail};
+use crate::crew::Crew;
 use crate::desk::Desk;
 use crate::exits::Port;
-use crate::handover::{Doorbell, Errand, HANDOVER_QUEUE};
-use crate::keep::Stored;
-use crate::outlet::Outlet;
-use crate::reading::SCRATCH_BYTES;
-use crate::status::Board;
-use crate::streams::Closed;
-use strowger_shard::{Input, Snapshot};
+use crate::handover::HANDOVER_QUEUE;
+use crate::options::{Spread, WorkerOptions};
+use crate::spin::Spinner;
 
 /// How old a posted status may become while there is something new to tell.
 const STATUS_EVERY: Duration = Duration::from_millis(100);
 
-/// How long a socket that could not be read is left alone.
-const RETRY_AFTER: Duration = Duration::from_millis(100);
-
 /// How long a worker sleeps at most while it waits for room that another one makes.
 const CROWDED: Duration = Duration::from_millis(1);
+
+/// How much of what a worker says of its load is new; the rest is what it said before. Chance makes 100 ms uneven.
+const NEWS: f64 = 0.4;
 
 /// Messages taken from one other worker before the sockets are looked at again.
 const TAKE_BATCH: usize = 64;
 
+/// Timers fire together, up to this much late: under load hundreds a second would each wake a worker, and none of those of
+/// SIP is so exact. The shortest, T1, is 500 ms.
+pub const TIMER_TICK: Duration = Duration::from_millis(4);
+
+/// While a worker waits awake, every so many looks one is at everything that the kernel has; the others are at the socket
+/// that was the last to have datagrams.
+const LOOKS_AT_ONE_SOCKET: u32 = 8;
+
 /// The doorbell's events; sockets have the index of their listener.
 pub(crate) const DOORBELL: Token = Token(usize::MAX);
-
-/// What others reach a worker by.
-#[derive(Debug)]
-pub(crate) struct Contact {
-    pub(crate) doorbell: Doorbell,
-    pub(crate) mail: Mutex<Option<Mail>>,
-    pub(crate) is_stopping: AtomicBool,
-    pub(crate) board: Board,
-    /// Questions to the DNS that wait for their answers.
-    pub(crate) questions: AtomicUsize,
-    post: Mutex<Post>,
-    /// Whether there is anything in `post`.
-    has_post: AtomicBool,
-}
-
-/// A snapshot and its version.
-#[derive(Debug)]
-pub(crate) struct Mail {
-    pub(crate) snapshot: Arc<Snapshot>,
-    pub(crate) version: u64,
-}
-
-/// What a worker's shards must hear, and may not miss. Bounded by the connections that there are, the questions that were
-/// asked and the records that wait: it is emptied every round.
-#[derive(Debug, Default)]
-struct Post {
-    closed: Vec<Closed>,
-    answers: Vec<(ShardId, QueryId, Answer)>,
-    stored: Vec<Stored>,
-    /// Let go when all of `stored` is dealt with.
-    tokens: Vec<Arc<()>>,
-    forgotten: Vec<(ShardId, Box<[u8]>)>,
-    inquiries: Vec<Inquiry>,
-}
-
-impl Contact {
-    pub(crate) fn new(doorbell: Doorbell) -> Self {
-        Self {
-            doorbell,
-            mail: Mutex::new(None),
-            is_stopping: AtomicBool::new(false),
-            board: Board::default(),
-            questions: AtomicUsize::new(0),
-            post: Mutex::default(),
-            has_post: AtomicBool::new(false),
-        }
-    }
-
-    /// Leaves the newest snapshot; one that was not fetched yet is superseded.
-    pub(crate) fn deliver(&self, mail: Mail) {
-        *self.mail.lock().unwrap_or_else(PoisonError::into_inner) = Some(mail);
-        self.doorbell.ring_always();
-    }
-
-    /// Leaves word of connections that are closed. Whoever does so rings.
-    pub(crate) fn tell_closed(&self, closed: &[Closed]) {
-        self.post.lock().unwrap_or_else(PoisonError::into_inner).closed.extend_from_slice(closed);
-        self.has_post.store(true, Ordering::Release);
-    }
-
-    /// Leaves the answer to a question that was asked.
-    pub(crate) fn answer(&self, shard: ShardId, query: QueryId, answer: Answer) {
-        self.questions.fetch_sub(1, Ordering::Relaxed);
-        self.answer_unasked(shard, query, answer);
-    }
-
-    /// Leaves the answer to a question that nobody was asked.
-    pub(crate) fn answer_unasked(&self, shard: ShardId, query: QueryId, answer: Answer) {
-        self.post.lock().unwrap_or_else(PoisonError::into_inner).answers.push((shard, query, answer));
-        self.has_post.store(true, Ordering::Release);
-        self.doorbell.ring();
-    }
-
-    /// Leaves word of what became of records.
-    pub(crate) fn tell_stored(&self, mut stored: Vec<Stored>, token: Option<Arc<()>>) {
-        let mut post = self.post.lock().unwrap_or_else(PoisonError::into_inner);
-        post.stored.append(&mut stored);
-        post.tokens.extend(token);
-        drop(post);
-        self.has_post.store(true, Ordering::Release);
-        self.doorbell.ring();
-    }
-
-    /// Leaves word of a user who may not be called any more.
-    pub(crate) fn tell_forgotten(&self, shard: ShardId, aor: &[u8]) {
-        self.post.lock().unwrap_or_else(PoisonError::into_inner).forgotten.push((shard, aor.into()));
-        self.has_post.store(true, Ordering::Release);
-        self.doorbell.ring_always();
-    }
-
-    /// Leaves a question of the control plane.
-    pub(crate) fn inquire(&self, inquiry: Inquiry) {
-        self.post.lock().unwrap_or_else(PoisonError::into_inner).inquiries.push(inquiry);
-        self.has_post.store(true, Ordering::Release);
-        self.doorbell.ring_always();
-    }
-
-    fn has_post(&self) -> bool {
-        self.has_post.load(Ordering::Acquire)
-    }
-
-    /// Takes what was left.
-    fn take_post(&self) -> Option<Post> {
-        let is_there = self.has_post() && self.has_post.swap(false, Ordering::AcqRel);
-        is_there.then(|| std::mem::take(&mut *self.post.lock().unwrap_or_else(PoisonError::into_inner)))
-    }
-
-    pub(crate) fn stop(&self) {
-        self.is_stopping.store(true, Ordering::Release);
-        self.doorbell.ring_always();
-    }
-}
 
 /// One worker.
 pub(crate) struct Worker<M: Maker> {
@@ -157,27 +49,59 @@ pub(crate) struct Worker<M: Maker> {
     inbox: RecvBatch,
     contact: Arc<Contact>,
     crew: Crew<M>,
-    /// The version of the snapshot that the shards have.
-    version: u64,
     /// When the status was last posted.
     posted: Timestamp,
     /// Whether something happened since.
     is_dirty: bool,
+    spinner: Spinner,
+    /// Since when it waits, or waited before this round.
+    idle_since: Option<Timestamp>,
+    meter: Meter,
+    report: Report,
+    spread: Spread,
 }
 
-/// The shards of a worker and its ways to the world.
-pub(crate) struct Crew<M: Maker> {
-    pub(crate) desk: Desk<M>,
-    /// Where connections are read into.
-    pub(crate) scratch: Vec<u8>,
+/// How much of its time a worker is at work.
+#[derive(Clone, Copy, Debug, Default)]
+struct Meter {
+    /// Since when.
+    since: Timestamp,
+    /// When it last began to work.
+    woke: Timestamp,
+    busy: Duration,
+}
+
+impl Meter {
+    /// How long it has worked since it woke.
+    fn rest(&mut self, now: Timestamp) -> Duration {
+        let worked = now.max(self.woke) - self.woke;
+        self.busy += worked;
+        self.woke = now;
+        worked
+    }
+
+    fn wake(&mut self, now: Timestamp) {
+        self.woke = now;
+    }
+
+    /// The share since this was last asked.
+    fn take(&mut self, now: Timestamp) -> f64 {
+        self.rest(now);
+        let (busy, all) = (std::mem::take(&mut self.busy), now.max(self.since) - self.since);
+        self.since = now;
+        if all.is_zero() { 0.0 } else { (busy.as_secs_f64() / all.as_secs_f64()).min(1.0) }
+    }
 }
 
 impl<M: Maker> Worker<M> {
-    pub(crate) fn new(poll: Poll, clock: Clock, desk: Desk<M>) -> Self {
+    /// A worker that does not run yet.
+    pub(crate) fn new(poll: Poll, clock: Clock, desk: Desk<M>, options: &WorkerOptions) -> Self {
         let contact = Arc::clone(&desk.exits.contact);
-        let crew = Crew { desk, scratch: vec![0; SCRATCH_BYTES] };
-        let (version, posted, is_dirty) = (0, Timestamp::ZERO, true);
-        Self { poll, clock, inbox: RecvBatch::new(), contact, crew, version, posted, is_dirty }
+        let report = Report::of(desk.exits.shards());
+        let (inbox, crew, spinner) = (RecvBatch::new(), Crew::new(desk), Spinner::new(options.spin));
+        let (posted, is_dirty, idle_since) = (Timestamp::ZERO, true, None);
+        let (meter, spread) = (Meter::default(), options.spread);
+        Self { poll, clock, inbox, contact, crew, posted, is_dirty, spinner, idle_since, meter, report, spread }
     }
 
     /// Runs until it is told to stop.
@@ -196,35 +120,97 @@ impl<M: Maker> Worker<M> {
         self.crew.take_over(now, HANDOVER_QUEUE);
         self.crew.desk.exits.flush(now);
         self.crew.desk.exits.hand_in();
+        self.crew.desk.exits.ring(now, false);
         self.post(now);
         Ok(())
     }
 
     /// Waits until there is something to do, and not at all where there is already.
     pub(crate) fn wait(&mut self, events: &mut Events) -> io::Result<()> {
-        let mut timeout = Some(Duration::ZERO);
-        if !self.crew.has_work() {
-            self.contact.doorbell.park();
-            if self.crew.is_handed_nothing() && !self.contact.has_post() {
-                timeout = self.timeout();
-            }
+        if self.crew.has_work() {
+            return self.look(events, Some(Duration::ZERO));
         }
-        let outcome = self.poll.poll(events, timeout);
+        // Others are rung for when there is nothing more to give them.
+        if self.crew.desk.exits.owes_rings() {
+            if self.crew.try_hot(&self.clock, &mut self.inbox) {
+                events.clear();
+                return Ok(());
+            }
+            self.crew.desk.exits.ring(self.clock.now(), false);
+        }
+        let began = self.clock.now();
+        self.spinner.on_worked(self.meter.rest(began));
+        self.idle_since = Some(began);
+        let next = self.next_deadline(began);
+        if self.wait_awake(events, began, next)? {
+            return Ok(());
+        }
+        self.contact.doorbell.park();
+        let timeout = if self.is_called() {
+            Some(Duration::ZERO)
+        } else {
+            (next != Timestamp::MAX).then(|| next - self.clock.now())
+        };
+        let outcome = self.look(events, timeout);
         self.contact.doorbell.unpark();
-        match outcome {
+        self.meter.wake(self.clock.now());
+        outcome
+    }
+
+    /// Waits without giving up the processor, where what comes usually comes so soon that to be woken would cost more;
+    /// whether it came.
+    fn wait_awake(&mut self, events: &mut Events, began: Timestamp, next: Timestamp) -> io::Result<bool> {
+        events.clear();
+        let limit = self.spinner.limit();
+        if limit.is_zero() {
+            return Ok(false);
+        }
+        let until = (began + limit).min(next);
+        let (mut now, mut looks) = (began, 0);
+        while now < until {
+            looks += 1;
+            self.meter.wake(now);
+            if self.is_called() || self.crew.try_hot(&self.clock, &mut self.inbox) {
+                return Ok(true);
+            }
+            if looks % LOOKS_AT_ONE_SOCKET == 0 {
+                self.look(events, Some(Duration::ZERO))?;
+                if !events.is_empty() {
+                    return Ok(true);
+                }
+            }
+            now = self.clock.now();
+        }
+        self.spinner.on_missed(now - began);
+        Ok(false)
+    }
+
+    /// Asks the kernel what there is.
+    fn look(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
+        match self.poll.poll(events, timeout) {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
             _ => Ok(()),
         }
     }
 
-    /// How long there is nothing to do unless something arrives.
-    fn timeout(&self) -> Option<Duration> {
+    /// Whether somebody else in the process has left something.
+    fn is_called(&self) -> bool {
+        !self.crew.is_handed_nothing() || self.contact.is_called()
+    }
+
+    /// Until when there is nothing to do unless something arrives.
+    fn next_deadline(&self, now: Timestamp) -> Timestamp {
         let status = if self.is_dirty { self.posted + STATUS_EVERY } else { Timestamp::MAX };
         let exits = &self.crew.desk.exits;
         let retry = exits.ports.iter().filter_map(Port::retry).min().unwrap_or(Timestamp::MAX);
-        let next = self.crew.desk.next_wakeup().min(exits.streams.next_deadline()).min(status).min(retry);
-        let timeout = (next != Timestamp::MAX).then(|| next - self.clock.now());
-        if exits.is_crowded() { Some(timeout.unwrap_or(CROWDED).min(CROWDED)) } else { timeout }
+        let crowded = if exits.is_crowded() { now + CROWDED } else { Timestamp::MAX };
+        self.next_timer().min(status).min(retry).min(crowded)
+    }
+
+    /// When timers fire next: the first tick at which one is due.
+    fn next_timer(&self) -> Timestamp {
+        let at = self.crew.desk.next_wakeup().min(self.crew.desk.exits.streams.next_deadline());
+        next_tick(at)
     }
 
     /// Takes note of what the kernel said.
@@ -244,8 +230,7 @@ impl<M: Maker> Worker<M> {
         let mail = self.contact.mail.lock().unwrap_or_else(PoisonError::into_inner).take();
         if let Some(Mail { snapshot, version }) = mail {
             let now = self.clock.now();
-            self.crew.desk.handle_config(now, &snapshot);
-            self.version = version;
+            self.crew.desk.handle_config(now, &snapshot, version);
             self.post(now);
         }
     }
@@ -254,10 +239,17 @@ impl<M: Maker> Worker<M> {
     /// the timers.
     pub(crate) fn round(&mut self) {
         let Self { clock, inbox, crew, contact, is_dirty, .. } = self;
+        // Between two rounds all that was counted has left too.
+        if contact.take_arrived() {
+            crew.desk.take_arrivals(clock.now(), post_status);
+            *is_dirty = true;
+        }
+        let began = crew.read_at();
         for listener in 0..crew.desk.exits.ports.len() {
             *is_dirty |= crew.receive(listener, clock, inbox);
         }
-        let now = clock.now();
+        // What a batch was received with serves the round: reading the clock is dear where a round is a packet.
+        let now = if crew.read_at() > began { crew.read_at() } else { clock.now() };
         *is_dirty |= crew.read_streams(now);
         // What was handed over before a connection was closed must be heard before that: the post is taken first, then all
         // that the rings have, and then the post is opened.
@@ -267,11 +259,11 @@ impl<M: Maker> Worker<M> {
             crew.open_post(now, post);
             *is_dirty = true;
         }
-        if crew.desk.next_wakeup() <= now {
+        if next_tick(crew.desk.next_wakeup()) <= now {
             crew.desk.handle_timeout(now);
             *is_dirty = true;
         }
-        if crew.desk.exits.streams.next_deadline() <= now {
+        if next_tick(crew.desk.exits.streams.next_deadline()) <= now {
             crew.desk.exits.streams.handle_timeout(now);
             *is_dirty = true;
         }
@@ -282,150 +274,61 @@ impl<M: Maker> Worker<M> {
             *is_dirty = true;
         }
         crew.desk.exits.hand_in();
-        crew.desk.exits.ring();
+        crew.desk.let_go(now, post_status);
+        crew.desk.exits.ring(now, true);
+        let first = crew.take_first_arrival();
+        if let Some(since) = self.idle_since.take() {
+            self.spinner.on_waited(first.map_or(Duration::MAX, |first| first.max(since) - since));
+        }
         if self.is_dirty && now - self.posted >= STATUS_EVERY {
+            let load = self.meter.take(now);
+            self.crew.desk.load += (load - self.crew.desk.load) * NEWS;
             self.post(now);
+            self.balance(now);
         }
     }
 
     /// Leaves the status where others read it.
     pub(crate) fn post(&mut self, now: Timestamp) {
-        self.contact.board.post(self.crew.desk.status(self.version));
+        post_status(&self.crew.desk, now);
         self.posted = now;
         self.is_dirty = false;
     }
-}
 
-impl<M: Maker> Crew<M> {
-    /// Whether the next round has work without anything new arriving.
-    fn has_work(&self) -> bool {
-        let exits = &self.desk.exits;
-        self.has_lost() || exits.streams.has_work() || exits.ports.iter().any(Port::is_readable)
-    }
-
-    fn has_lost(&self) -> bool {
-        let exits = &self.desk.exits;
-        !exits.unconnected.is_empty() || exits.ports.iter().filter_map(Port::as_outlet).any(Outlet::has_lost)
-    }
-
-    /// Whether no other worker has left a message.
-    fn is_handed_nothing(&self) -> bool {
-        self.desk.exits.neighbours.iter().flatten().all(|neighbour| neighbour.take.is_empty())
-    }
-
-    /// Tells shards what could not be reached. What they try in its place, and fails too, is told with the next round.
-    fn handle_lost(&mut self, now: Timestamp) {
-        self.desk.handle_lost(now);
-        for (shard, flow) in std::mem::take(&mut self.desk.exits.unconnected) {
-            self.desk.handle_unconnected(now, shard, flow);
-        }
-    }
-
-    fn open_post(&mut self, now: Timestamp, post: Post) {
-        self.desk.handle_closed(now, &post.closed);
-        for (shard, query, answer) in post.answers {
-            self.desk.handle_answer(now, shard, query, answer);
-        }
-        for stored in post.stored {
-            self.desk.handle_stored(now, stored);
-        }
-        drop(post.tokens);
-        for (shard, aor) in post.forgotten {
-            self.desk.handle_forgotten(now, shard, &aor);
-        }
-        for inquiry in post.inquiries {
-            // Who asked may have lost patience.
-            match inquiry {
-                Inquiry::Calls(limit, reply) => drop(reply.try_send(self.desk.calls(limit))),
-                Inquiry::Accounts(reply) => drop(reply.try_send(self.desk.accounts(now))),
-            }
-        }
-    }
-
-    /// Deals with a batch from the socket of `listener`; whether there was one.
-    fn receive(&mut self, listener: usize, clock: &Clock, inbox: &mut RecvBatch) -> bool {
-        let outlet = match self.desk.exits.ports.get_mut(listener) {
-            Some(Port::Udp(outlet)) => outlet,
-            Some(port @ Port::Tcp(_)) => {
-                let is_due = port.retry().is_some_and(|retry| retry <= clock.now());
-                return (port.is_readable() || is_due) && self.desk.exits.accept(clock.now(), listener);
-            }
-            None => return false,
-        };
-        let is_due = outlet.retry.is_some_and(|retry| retry <= clock.now());
-        if !outlet.is_readable && !is_due {
-            return false;
-        }
-        outlet.retry = None;
-        if let Err(error) = outlet.recv(inbox) {
-            let address = outlet.socket().local_addr();
-            tracing::error!(%address, %error, "the socket cannot be read; trying again");
-            outlet.retry = Some(clock.now() + RETRY_AFTER);
-            self.desk.exits.counters.receive_errors += 1;
-            return true;
-        }
-        let pair = clock.pair();
-        let listener = ListenerId(u16::try_from(listener).unwrap_or(u16::MAX));
-        for datagram in inbox.iter() {
-            self.handle_datagram(pair.monotonic, pair.arrival(datagram.arrival), listener, datagram);
-        }
-        !inbox.is_empty()
-    }
-
-    fn handle_datagram(&mut self, now: Timestamp, arrival: Timestamp, listener: ListenerId, datagram: Datagram<'_>) {
-        let Datagram { bytes, peer, .. } = datagram;
-        let flow = Flow::new(listener, Transport::Udp, peer);
-        if bytes.iter().all(|byte| matches!(byte, b'\r' | b'\n')) {
-            self.handle_keep_alive(flow, bytes);
+    /// Reports what there was to do, and sees to it that shards move where that is due.
+    fn balance(&mut self, now: Timestamp) {
+        let desk = &mut self.crew.desk;
+        if desk.exits.others() == 0 {
             return;
         }
-        self.desk.exits.tracer.received(now, &flow, bytes);
-        let mut peek = Peek::default();
-        let Some((id, steered)) = &self.desk.steer(now, bytes, &mut peek) else { return };
-        let owner = self.desk.exits.worker_of(*id);
-        if owner == self.desk.exits.index {
-            self.desk.handle_input(now, *id, Input::Message { arrival, flow, peek: &peek, steered }, bytes);
-        } else {
-            self.desk.exits.hand_over(owner, *id, arrival, flow, bytes);
+        (self.report.at, self.report.busy) = (now, desk.load);
+        desk.take_loads(&mut self.report.loads);
+        let common = Arc::clone(&desk.common);
+        // Somebody else is at it: this report is the next one's.
+        let Ok(mut balance) = common.balance.try_lock() else { return };
+        balance.report(desk.exits.index, &mut self.report);
+        // A server that ends waits for its shards to become idle, and does not want any to be missed.
+        if desk.snapshot.draining {
+            return;
+        }
+        let Some(Decision { plan, active }) = balance.decide(now) else { return };
+        drop(balance);
+        desk.exits.receive_at(active, self.spread);
+        // Before anybody acts by it, those who lose shards can know it.
+        let givers = plan.givers();
+        let others = (0..=desk.exits.others()).filter(|worker| !givers.contains(worker));
+        for worker in givers.iter().copied().chain(others) {
+            desk.exits.contact_of(worker).into_iter().for_each(|contact| contact.tell_plan(&plan));
         }
     }
+}
 
-    /// Answers a ping. A pong is not a ping, so two servers do not keep one going between them.
-    //= rfc5626#3.5.1
-    fn handle_keep_alive(&mut self, flow: Flow, bytes: &[u8]) {
-        self.desk.exits.counters.keep_alives += 1;
-        if bytes == b"\r\n\r\n" {
-            self.desk.answer(flow, b"\r\n");
-        }
-    }
+fn post_status<M: Maker>(desk: &Desk<M>, now: Timestamp) {
+    desk.exits.contact.board.post(now, desk.status());
+}
 
-    /// Deals with up to `limit` messages that each of the other workers left; whether there was any.
-    fn take_over(&mut self, now: Timestamp, limit: usize) -> bool {
-        let mut is_any = false;
-        for worker in 0..self.desk.exits.neighbours.len() {
-            for _ in 0..limit {
-                let neighbour = self.desk.exits.neighbours.get_mut(worker).and_then(Option::as_mut);
-                let Some(handed) = neighbour.and_then(|neighbour| neighbour.take.poll()) else { break };
-                is_any = true;
-                if handed.errand == Errand::Deliver {
-                    self.desk.exits.counters.taken_over += 1;
-                    // It was steered once already, by the worker that received it: what has changed since, such as whose
-                    // address it claims, does not give it another owner.
-                    let mut peek = Peek::default();
-                    if let Some((_, steered)) = &self.desk.steer(now, &handed.bytes, &mut peek) {
-                        // Its receiver may have read the clock later than this round began.
-                        let arrival = handed.arrival.min(now);
-                        let input = Input::Message { arrival, flow: handed.flow, peek: &peek, steered };
-                        self.desk.handle_input(now, handed.shard, input, &handed.bytes);
-                    }
-                } else {
-                    self.desk.exits.run_errand(now, &handed);
-                }
-                if let Some(Some(neighbour)) = self.desk.exits.neighbours.get_mut(worker) {
-                    neighbour.take.give_back(handed.bytes);
-                }
-            }
-        }
-        is_any
-    }
+/// The first tick that is not before `at`.
+fn next_tick(at: Timestamp) -> Timestamp {
+    let tick = u64::try_from(TIMER_TICK.as_nanos()).unwrap_or(1);
+    at.as_nanos().checked_next_multiple_of(tick).map_or(Timestamp::MAX, Timestamp::from_nanos)
 }

@@ -11,7 +11,7 @@ use strowger_directory::Directory;
 use strowger_locate::{CachePolicy, Names};
 use strowger_net::{BufferSizes, Clock, TcpListener, UdpSocket};
 use strowger_shard::{Listener, Snapshot};
-use strowger_worker::{Fleet, FleetConfig, Socket, StreamLimits};
+use strowger_worker::{Fleet, FleetConfig, Socket, StreamLimits, WorkerOptions};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
@@ -42,6 +42,7 @@ fn serve() {
         locations: Arc::new(strowger_registrar::Locations::new(16, 1)),
         keeper: None,
         tracer: Arc::default(),
+        options: WorkerOptions::default(),
     };
     let fleet = Fleet::start(config).expect("threads");
     println!("\nat {datagrams} {connections}");

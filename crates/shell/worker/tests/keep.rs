@@ -11,7 +11,7 @@ use strowger_locate::{CachePolicy, Names};
 use strowger_net::{BufferSizes, Clock, UdpSocket};
 use strowger_registrar::{Durability, Locations, Record};
 use strowger_shard::{Listener, Snapshot};
-use strowger_worker::{Fleet, FleetConfig, Keep, KeepBatch, Socket, StreamLimits};
+use strowger_worker::{Fleet, FleetConfig, Keep, KeepBatch, Socket, StreamLimits, WorkerOptions};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
@@ -56,6 +56,7 @@ impl Server {
             locations: Arc::new(Locations::new(strowger_worker::shards_of(2).expect("few"), 1)),
             keeper: has_store.then_some(keeper),
             tracer: Arc::default(),
+            options: WorkerOptions::default(),
         };
         Self { fleet: Fleet::start(config).expect("threads"), address, batches }
     }

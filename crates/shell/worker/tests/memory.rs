@@ -11,7 +11,7 @@ use strowger_directory::Directory;
 use strowger_locate::{CachePolicy, Names};
 use strowger_net::{Clock, TcpListener, raise_open_files};
 use strowger_shard::{Listener, Snapshot};
-use strowger_worker::{Fleet, FleetConfig, Socket, StreamLimits};
+use strowger_worker::{Fleet, FleetConfig, Socket, StreamLimits, WorkerOptions};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
@@ -44,6 +44,7 @@ fn start(connections: usize) -> (Fleet, SocketAddr) {
         locations: Arc::new(strowger_registrar::Locations::new(32, 1)),
         keeper: None,
         tracer: Arc::default(),
+        options: WorkerOptions::default(),
     };
     let fleet = Fleet::start(config).expect("threads");
     // What a worker allocates for its shards must not be counted with the connections.

@@ -11,7 +11,7 @@ use strowger_foundation::Transport;
 use strowger_locate::{CachePolicy, Names};
 use strowger_net::{BufferSizes, Clock, UdpSocket};
 use strowger_shard::{Listener, Snapshot};
-use strowger_worker::{Fleet, FleetConfig, Socket, StreamLimits};
+use strowger_worker::{Fleet, FleetConfig, Socket, StreamLimits, WorkerOptions};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
@@ -26,8 +26,8 @@ impl Server {
         let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
         let first: Socket = UdpSocket::bind(local, BufferSizes::DEFAULT).expect("loopback has a free port").into();
         let address = first.local_addr();
-        let mut sockets: Vec<_> = (1..workers).map(|_| vec![first.sibling().expect("the address is ours")]).collect();
-        sockets.push(vec![first]);
+        let others: Vec<_> = (1..workers).map(|_| vec![first.sibling().expect("the address is ours")]).collect();
+        let sockets: Vec<_> = std::iter::once(vec![first]).chain(others).collect();
         let listeners = vec![Listener::new(Transport::Udp, address)];
         let mut snapshot = Snapshot::new(listeners, vec![b"example.com".as_slice().into()], Directory::empty(1));
         snapshot.auth.require.clear();
@@ -49,6 +49,7 @@ impl Server {
             locations: Arc::new(strowger_registrar::Locations::new(shards, 1)),
             keeper: None,
             tracer: Arc::default(),
+            options: WorkerOptions { min_workers: workers, ..WorkerOptions::default() },
         };
         Self { fleet: Fleet::start(config).expect("threads"), address, snapshot }
     }

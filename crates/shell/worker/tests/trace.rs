@@ -10,7 +10,7 @@ use strowger_foundation::Transport;
 use strowger_locate::{CachePolicy, Names};
 use strowger_net::{BufferSizes, Clock, UdpSocket};
 use strowger_shard::{Listener, Snapshot};
-use strowger_worker::{Direction, Fleet, FleetConfig, Socket, StreamLimits, TraceFilter, Tracer};
+use strowger_worker::{Direction, Fleet, FleetConfig, Socket, StreamLimits, TraceFilter, Tracer, WorkerOptions};
 
 const DEADLINE: Duration = Duration::from_secs(20);
 
@@ -35,6 +35,7 @@ fn start(tracer: Arc<Tracer>) -> (Fleet, SocketAddr) {
         locations: Arc::new(strowger_registrar::Locations::new(32, 1)),
         keeper: None,
         tracer,
+        options: WorkerOptions::default(),
     });
     (fleet.expect("threads"), address)
 }

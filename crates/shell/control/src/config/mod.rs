@@ -15,6 +15,7 @@ pub mod values;
 
 use std::io;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
@@ -25,7 +26,7 @@ use error::Source as Place;
 pub use routing::{Action, Country, Match, Rewrite, Route, Stateless, Trunk};
 pub use streams::{Dns, Tcp};
 use strowger_foundation::Transport;
-use values::{Algorithm, Domain, Listen, LooseRoute, MethodName, Realm, Source, StoreUrl};
+use values::{Affinity, Algorithm, Domain, Listen, LooseRoute, MethodName, Realm, Source, StoreUrl};
 
 /// The file that is read where none is named and it exists, in the current folder.
 pub const DEFAULT_FILE: &str = "strowger.toml";
@@ -80,13 +81,44 @@ pub struct Server {
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 256))]
     pub workers: Option<u16>,
+    /// How many of them have work at least; the others join them when there is much to do. Not given: 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 256))]
+    pub min_workers: Option<u16>,
+    /// Which core each worker is kept on: none (wherever the system likes), auto (each on one of its own), or a list of
+    /// cores, one for each worker.
+    pub affinity: Affinity,
+    /// Which worker receives a datagram: that of its peer, so that what one peer sends stays in its order (peers), or any, so
+    /// that a single busy peer keeps all of them busy (packets).
+    pub spread: Spread,
+    /// How long a worker waits awake at most for a message, where messages usually follow one another that soon. 0s: never.
+    pub spin: Span,
+}
+
+/// `server.spread`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+#[expect(missing_docs, reason = "`Server::spread` says what they mean")]
+pub enum Spread {
+    Peers,
+    Packets,
 }
 
 impl Default for Server {
     fn default() -> Self {
         let any = |transport| Listen { transport, address: ([0, 0, 0, 0], 5060).into() };
         let listen = vec![any(Transport::Udp), any(Transport::Tcp)];
-        Self { listen, domains: vec![Domain("localhost".to_owned())], data: PathBuf::from("data"), workers: None }
+        Self {
+            listen,
+            domains: vec![Domain("localhost".to_owned())],
+            data: PathBuf::from("data"),
+            workers: None,
+            min_workers: None,
+            affinity: Affinity::None,
+            spread: Spread::Peers,
+            spin: Span(Duration::from_micros(50)),
+        }
     }
 }
 
@@ -449,6 +481,12 @@ impl Config {
     #[must_use]
     pub fn control_socket(&self) -> PathBuf {
         self.control.socket.clone().unwrap_or_else(|| self.server.data.join("control.sock"))
+    }
+
+    /// How many of so many workers have work at least.
+    #[must_use]
+    pub fn min_workers(&self, workers: u16) -> u16 {
+        self.server.min_workers.unwrap_or(1).clamp(1, workers.max(1))
     }
 
     /// How many workers there are on a machine with `cores`.

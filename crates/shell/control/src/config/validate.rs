@@ -6,11 +6,15 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::error::Fault;
-use super::values::{Domain, StoreUrl};
+use super::values::{Affinity, Domain, StoreUrl};
 use super::{Config, MAX_WORKERS, Span};
 
 /// The longest duration that any key takes: expiry is counted in 32-bit seconds in some phones and wheels.
 const MAX_SPAN: Duration = Duration::from_secs(30 * 86_400);
+/// The longest that a worker may wait awake.
+const MAX_SPIN: Duration = Duration::from_millis(1);
+/// The highest number of a core.
+const MAX_CORE: u16 = 1023;
 /// The most listeners, domains, service routes and DNS servers.
 const MAX_LISTENERS: usize = 256;
 const MAX_DOMAINS: usize = 10_000;
@@ -62,6 +66,35 @@ impl Config {
         }
         if server.data.as_os_str().is_empty() {
             return Err(Fault::new("server.data", "the path is empty; name a folder, as \"data\""));
+        }
+        self.validate_workers()
+    }
+
+    fn validate_workers(&self) -> Result<(), Fault> {
+        let server = &self.server;
+        if server.spin.0 > MAX_SPIN {
+            let message = format!("{} is more than {}; choose less, or 0s for never", server.spin, Span(MAX_SPIN));
+            return Err(Fault::new("server.spin", message));
+        }
+        if let (Some(least), Some(workers)) = (server.min_workers, server.workers)
+            && least > workers
+        {
+            let message = format!("{least} is more than server.workers, {workers}; lower it");
+            return Err(Fault::new("server.min_workers", message));
+        }
+        if let Affinity::Cores(cores) = &server.affinity {
+            for (index, core) in cores.iter().enumerate() {
+                if *core > MAX_CORE || cores.iter().take(index).any(|other| other == core) {
+                    let message = format!("{core} is listed twice or above {MAX_CORE}; name other cores, or \"auto\"");
+                    return Err(Fault::new(format!("server.affinity[{index}]"), message));
+                }
+            }
+        }
+        if let Some(least) = server.min_workers
+            && !(1..=MAX_WORKERS).contains(&least)
+        {
+            let message = format!("{least} is not from 1 to {MAX_WORKERS}; leave it out for 1");
+            return Err(Fault::new("server.min_workers", message));
         }
         match server.workers {
             Some(workers) if !(1..=MAX_WORKERS).contains(&workers) => Err(Fault::new(

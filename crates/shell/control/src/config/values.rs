@@ -1,5 +1,6 @@
 //! The values that are written as text, each read once into what it means.
 
+mod affinity;
 mod list;
 mod password;
 mod set;
@@ -19,6 +20,7 @@ use strowger_message::{Host, Uri};
 
 use super::duration::Span;
 use crate::dns::DnsConfig;
+pub use affinity::Affinity;
 pub use list::{Listed, Methods, OneOrMany};
 pub use password::Password;
 pub use set::{SetName, TargetOrSet};

@@ -11,7 +11,7 @@ use strowger_shard::{Event, Snapshot};
 
 use super::puppet::Stage;
 use super::{ask, names, options, phone, receive, snapshot, sockets, spin_until, tables};
-use crate::{Fleet, FleetConfig, SHARDS_PER_WORKER, Socket, StreamLimits, WorkerStatus};
+use crate::{Fleet, FleetConfig, SHARDS_PER_WORKER, Socket, StreamLimits, WorkerOptions, WorkerStatus};
 
 struct Running {
     fleet: Fleet,
@@ -38,6 +38,7 @@ fn start(workers: usize, listeners: usize) -> Running {
         locations: tables().locations,
         keeper: None,
         tracer: Arc::default(),
+        options: WorkerOptions { min_workers: workers, ..WorkerOptions::default() },
     };
     let fleet = Fleet::launch(config, Stage, tables()).expect("threads");
     Running { fleet, listeners, snapshot, events }
@@ -222,6 +223,7 @@ fn a_fleet_needs_a_socket_for_each_listener_of_each_worker() {
             locations: tables().locations,
             keeper: None,
             tracer: Arc::default(),
+            options: WorkerOptions::default(),
         };
         Fleet::launch(config, Stage, tables()).expect_err("refused").kind()
     };

@@ -3,6 +3,7 @@
 mod allocations;
 mod fleet;
 mod intake;
+mod moving;
 mod puppet;
 mod single;
 mod streams;
@@ -31,9 +32,8 @@ fn bind() -> Socket {
 fn sockets(workers: usize, listeners: usize) -> Vec<Vec<Socket>> {
     let first: Vec<_> = (0..listeners).map(|_| bind()).collect();
     let siblings = || first.iter().map(|socket| socket.sibling().expect("the address is ours")).collect();
-    let mut all: Vec<Vec<_>> = (1..workers).map(|_| siblings()).collect();
-    all.push(first);
-    all
+    let others: Vec<Vec<_>> = (1..workers).map(|_| siblings()).collect();
+    std::iter::once(first).chain(others).collect()
 }
 
 fn snapshot(sockets: &[Socket]) -> Arc<Snapshot> {

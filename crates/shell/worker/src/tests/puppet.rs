@@ -130,8 +130,9 @@ impl Brain for Puppet {
                 }
             }
             Input::Closed { peer, connection } => {
-                self.closed = Some(connection);
-                if let Some(flow) = self.watches {
+                // A shard may be told twice, where it moved meanwhile.
+                let is_new = self.closed.replace(connection) != Some(connection);
+                if is_new && let Some(flow) = self.watches {
                     self.say(flow, format_args!("closed {}", peer.port()));
                 }
             }

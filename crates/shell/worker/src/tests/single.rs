@@ -1,15 +1,17 @@
 //! One worker, driven round by round from the test's own thread.
 
 use std::net::SocketAddr;
-use std::sync::Arc;
 use std::sync::mpsc::sync_channel;
+use std::sync::{Arc, Mutex};
 
 use mio::{Events, Poll, Token};
-use strowger_foundation::ShardId;
+use strowger_foundation::{ShardId, Timestamp};
 use strowger_net::Clock;
 
 use super::puppet::Stage;
 use super::{options, phone, snapshot, sockets, spin_until};
+use crate::balance::Balance;
+use crate::contact::Contact;
 use crate::desk::{Common, Desk};
 use crate::exits::{Exits, Neighbour, Port};
 use crate::handover::{self, Doorbell, Receiver};
@@ -17,8 +19,8 @@ use crate::index::Index;
 use crate::outlet::Outlet;
 use crate::panics::PanicLog;
 use crate::streams::Streams;
-use crate::worker::{Contact, DOORBELL, Worker};
-use crate::{Counters, Socket, StreamLimits};
+use crate::worker::{DOORBELL, Worker};
+use crate::{Counters, Socket, StreamLimits, WorkerOptions};
 
 /// A worker that nobody runs, the first of two, and the far end of the ring to the second.
 pub(super) struct Alone {
@@ -39,9 +41,17 @@ impl Alone {
             |poll: &Poll| Arc::new(Contact::new(Doorbell::new(poll.registry(), DOORBELL).expect("a file descriptor")));
         let (poll, second) = (Poll::new().expect("epoll"), Poll::new().expect("epoll"));
         let Socket::Udp(socket) = socket else { panic!("datagrams") };
-        let outlet = Outlet::new(socket, poll.registry(), Token(0)).expect("a fresh socket");
-        let common = Common { maker: Stage, panics: Arc::new(PanicLog::default()), workers: 2 };
-        let ids = (0..32).step_by(2).map(ShardId);
+        let registry = Arc::new(poll.registry().try_clone().expect("a file descriptor"));
+        let outlet = Outlet::new(socket, &registry, Token(0)).expect("a fresh socket");
+        let balance = Balance::frozen(2, 2, 32);
+        let owners = balance.owners().to_vec();
+        let common = Common {
+            maker: Stage,
+            panics: Arc::new(PanicLog::default()),
+            arrivals: vec![Mutex::default(), Mutex::default()],
+            moving: Arc::default(),
+            balance: Mutex::new(balance),
+        };
         let (queue, _) = sync_channel(1);
         let (give, to_second) = handover::ring(ring_capacity);
         let (_, take) = handover::ring(ring_capacity);
@@ -61,9 +71,11 @@ impl Alone {
             tracer: Arc::default(),
             unconnected: Vec::new(),
             counters: Counters::default(),
+            owed_since: None,
+            owners,
         };
-        let desk = Desk::new(Arc::new(common), ids, exits, snapshot, queue);
-        let worker = Worker::new(poll, Clock::start(), desk);
+        let desk = Desk::new(Arc::new(common), exits, snapshot, queue);
+        let worker = Worker::new(poll, Clock::start(), desk, &WorkerOptions::default());
         Self { worker, address, contact, to_second, _second: second, events: Events::with_capacity(8) }
     }
 
@@ -82,11 +94,11 @@ fn a_neighbour_that_does_not_keep_up_costs_its_own_messages_only() {
         phone.send(&options(&format!("1-{number}"))).expect("loopback takes it");
         phone.send(&options(&format!("2-{number}"))).expect("loopback takes it");
     }
-    let mut status = alone.contact.board.read();
+    let mut status = alone.contact.board.read(Timestamp::ZERO);
     spin_until(|| {
         alone.step();
         alone.worker.post(Clock::start().now());
-        status = alone.contact.board.read();
+        status = alone.contact.board.read(Timestamp::ZERO);
         status.net.received == 20
     });
     assert_eq!((status.worker.handed_over, status.worker.handover_drops), (4, 6));

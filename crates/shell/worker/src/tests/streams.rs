@@ -13,7 +13,7 @@ use strowger_net::{Clock, TcpListener};
 
 use super::puppet::Stage;
 use super::{DEADLINE, ask, bind, names, options, phone, receive, snapshot, spin_until, tables};
-use crate::{Fleet, FleetConfig, Reply, Resolve, Socket, StreamLimits, WorkerStatus};
+use crate::{Fleet, FleetConfig, Reply, Resolve, Socket, StreamLimits, WorkerOptions, WorkerStatus};
 
 /// A fleet with a listener for datagrams, number 0, and one for connections, number 1.
 struct Running {
@@ -31,9 +31,9 @@ fn start_with(workers: usize, streams: StreamLimits, resolver: Option<Arc<dyn Re
     let first = [bind(), TcpListener::bind(local).expect("loopback has a free port").into()];
     let [datagrams, connections] = first.each_ref().map(Socket::local_addr);
     let siblings = || first.iter().map(|socket| socket.sibling().expect("the address is ours")).collect();
-    let mut sockets: Vec<Vec<_>> = (1..workers).map(|_| siblings()).collect();
+    let others: Vec<Vec<_>> = (1..workers).map(|_| siblings()).collect();
     let snapshot = snapshot(&first);
-    sockets.push(first.into());
+    let sockets = std::iter::once(first.into()).chain(others).collect();
     let (events, _) = sync_channel(1);
     let (clock, names) = (Clock::start(), names());
     let (key, tracer) = ([1; 16], Arc::default());
@@ -51,6 +51,7 @@ fn start_with(workers: usize, streams: StreamLimits, resolver: Option<Arc<dyn Re
         locations,
         keeper,
         tracer,
+        options: WorkerOptions { min_workers: workers, ..WorkerOptions::default() },
     };
     let fleet = Fleet::launch(config, Stage, tables()).expect("threads");
     Running { fleet, datagrams, connections }

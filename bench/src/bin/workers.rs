@@ -1,0 +1,167 @@
+//! Two workers against one, each held to a part of a core, where all messages come from one address and port. Prints a table
+//! and writes `bench/WORKERS.md`.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+use std::time::Duration;
+
+use clap::Parser;
+use strowger_bench::register::rounds::median;
+use strowger_bench::server::circumstances;
+use strowger_bench::workers::run::{How, Outcome, Work, run};
+
+/// Set where the process already has a network of its own.
+const APART: &str = "STROWGER_BENCH_APART";
+
+/// What stands above the table.
+const HEAD: &str = "# Workers that share one peer
+
+Written by `strowger-bench`; it needs root, for a network namespace and the processor controller of control groups v1:
+
+```
+cargo build --release -p strowger
+cargo run --release -p strowger-bench --bin workers               # about 5 minutes
+cargo run --release -p strowger-bench --bin workers -- --quick    # a smoke test; writes nothing
+```
+
+All messages of a side come from one address and port, as from a trunk, so the kernel gives them all to one worker. Each worker
+thread is held to the same part of a core by a control group of its own; one worker and two have their turns, started anew for
+each. *At their limit* is the share of time's periods in which the workers had used all that they may: far below 100 %, something
+else was the limit. *Handed over* is the share of the messages that one worker received and another one dealt with.
+";
+
+#[derive(Debug, Parser)]
+#[command(about = "Two workers against one on one peer's messages; a report, not a test")]
+struct Arguments {
+    /// How often each has its turn
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// What each worker may use of a core, in percent
+    #[arg(long, default_value_t = 25)]
+    percent: u32,
+    /// Registrations or calls going on at a time
+    #[arg(long, default_value_t = 1_500)]
+    outstanding: u32,
+    /// peers, packets: `server.spread` [default: both]
+    #[arg(long, value_delimiter = ',')]
+    spread: Vec<String>,
+    /// Seconds that are not measured
+    #[arg(long, default_value_t = 6)]
+    warm_up: u64,
+    /// Seconds that are
+    #[arg(long, default_value_t = 8)]
+    seconds: u64,
+    /// A smoke test: little of everything, and nothing is written
+    #[arg(long)]
+    quick: bool,
+    /// The program [default: STROWGER_BIN, else strowger beside this program]
+    #[arg(long)]
+    binary: Option<PathBuf>,
+    /// The file that the table goes into [default: bench/WORKERS.md]
+    #[arg(long)]
+    output: Option<PathBuf>,
+}
+
+/// One worker and two, by turns.
+struct Pair {
+    work: Work,
+    spread: String,
+    one: Vec<Outcome>,
+    two: Vec<Outcome>,
+}
+
+fn main() {
+    let arguments = Arguments::parse();
+    if std::env::var_os(APART).is_none() {
+        std::process::exit(again_apart());
+    }
+    let up = Command::new("ip").args(["link", "set", "lo", "up"]).status().expect("ip, of Debian's iproute2, is there");
+    assert!(up.success(), "the namespace has no loopback");
+    let spreads = if arguments.spread.is_empty() {
+        vec!["peers".to_owned(), "packets".to_owned()]
+    } else {
+        arguments.spread.clone()
+    };
+    let mut pairs = Vec::new();
+    for work in [Work::Register, Work::Call] {
+        for spread in &spreads {
+            pairs.push(measure(&arguments, work, spread));
+        }
+    }
+    let said: Vec<String> = std::env::args().skip(1).collect();
+    let around = circumstances(&format!("workers {}", said.join(" ")));
+    let text = format!("{HEAD}\n{around}\n{}", table(&arguments, &pairs));
+    println!("{text}");
+    if !arguments.quick {
+        let usual = Path::new(env!("CARGO_MANIFEST_DIR")).join("WORKERS.md");
+        std::fs::write(arguments.output.unwrap_or(usual), text).expect("the table can be written");
+    }
+}
+
+/// Runs this program once more, in a network namespace that ends with it; how it ended.
+fn again_apart() -> i32 {
+    let program = std::env::current_exe().expect("a running program has a file");
+    let mut command = Command::new("unshare");
+    let status = command.arg("--net").arg(program).args(std::env::args_os().skip(1)).env(APART, "1").status();
+    status.expect("unshare, of Debian's util-linux, is there; it needs root").code().unwrap_or(1)
+}
+
+fn measure(arguments: &Arguments, work: Work, spread: &str) -> Pair {
+    let beside = || std::env::current_exe().expect("a running program has a file").with_file_name("strowger");
+    let binary = arguments.binary.clone().or_else(|| std::env::var_os("STROWGER_BIN").map(PathBuf::from));
+    let (warm_up, seconds, rounds) =
+        if arguments.quick { (3, 2, 1) } else { (arguments.warm_up, arguments.seconds, arguments.rounds) };
+    let how = How {
+        binary: std::path::absolute(binary.unwrap_or_else(beside)).expect("there is a current folder"),
+        percent: arguments.percent,
+        spread: spread.to_owned(),
+        outstanding: arguments.outstanding,
+        warm_up: Duration::from_secs(warm_up),
+        time: Duration::from_secs(seconds),
+    };
+    let mut pair = Pair { work, spread: spread.to_owned(), one: Vec::new(), two: Vec::new() };
+    for round in 1..=rounds {
+        for workers in [1, 2] {
+            match run(&how, work, workers) {
+                Ok(outcome) => {
+                    eprintln!("{}, {spread}, {workers} workers, round {round}: {outcome:.2?}", work.workload());
+                    if workers == 1 { pair.one.push(outcome) } else { pair.two.push(outcome) }
+                }
+                Err(error) => eprintln!("{}, {spread}, {workers} workers, round {round}: {error}", work.workload()),
+            }
+        }
+    }
+    pair
+}
+
+fn table(arguments: &Arguments, pairs: &[Pair]) -> String {
+    let mut text = format!(
+        "Each worker: {} % of a core; {} at a time; {} rounds, medians.\n\n\
+         | requests | `server.spread` | one worker, a second | two workers, a second | ratio | CPU µs each, one | two | \
+         at their limit %, one | two | not carried % | handed over | shards | generator's core |\n\
+         |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|---:|\n",
+        arguments.percent, arguments.outstanding, arguments.rounds
+    );
+    for pair in pairs {
+        let of = |runs: &[Outcome], what: fn(&Outcome) -> f64| median(runs.iter().map(what).collect());
+        let (one, two) = (of(&pair.one, |run| run.rate), of(&pair.two, |run| run.rate));
+        let shards = pair.two.last().map(|run| run.shards.iter().map(u64::to_string).collect::<Vec<_>>().join(" + "));
+        let _ = writeln!(
+            text,
+            "| {} | {} | {one:.0} | {two:.0} | {:.2} | {:.1} | {:.1} | {:.0} | {:.0} | {:.3} | {:.2} | {} | {:.2} |",
+            pair.work.workload(),
+            pair.spread,
+            two / one,
+            of(&pair.one, |run| run.processor),
+            of(&pair.two, |run| run.processor),
+            of(&pair.one, |run| run.throttled),
+            of(&pair.two, |run| run.throttled),
+            of(&pair.two, |run| run.lost),
+            of(&pair.two, |run| run.handed_over),
+            shards.unwrap_or_default(),
+            of(&pair.two, |run| run.generator),
+        );
+    }
+    text
+}

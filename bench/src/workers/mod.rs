@@ -1,0 +1,7 @@
+//! Workers that share one peer's messages, each held to a part of a core.
+
+pub mod cage;
+pub mod run;
+
+/// The domain of all users.
+const DOMAIN: &str = "example.com";

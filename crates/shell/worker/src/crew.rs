@@ -1,0 +1,209 @@
+//! A worker's shards and its ways to the world, as one round of work uses them.
+
+use std::time::Duration;
+
+use strowger_foundation::{Flow, ListenerId, Timestamp, Transport};
+use strowger_message::Peek;
+use strowger_net::{Clock, Datagram, RecvBatch};
+
+use crate::brain::Maker;
+use crate::calls::Inquiry;
+use crate::contact::Post;
+use crate::desk::Desk;
+use crate::exits::Port;
+use crate::handover::Errand;
+use crate::moving::Word;
+use crate::outlet::Outlet;
+use crate::reading::SCRATCH_BYTES;
+
+/// How long a socket that could not be read is left alone.
+const RETRY_AFTER: Duration = Duration::from_millis(100);
+
+/// The shards of a worker and its ways to the world.
+pub(crate) struct Crew<M: Maker> {
+    pub(crate) desk: Desk<M>,
+    /// Where connections are read into.
+    pub(crate) scratch: Vec<u8>,
+    /// The listener whose socket was the last to have datagrams.
+    hot: usize,
+    /// The clock as it was read for the last batch; one reading serves all that comes of it.
+    read_at: Timestamp,
+    /// When the first came of what this round has dealt with; [`Timestamp::MAX`] where nothing did.
+    first_arrival: Timestamp,
+}
+
+impl<M: Maker> Crew<M> {
+    pub(crate) fn new(desk: Desk<M>) -> Self {
+        let (hot, read_at, first_arrival) = (0, Timestamp::ZERO, Timestamp::MAX);
+        Self { desk, scratch: vec![0; SCRATCH_BYTES], hot, read_at, first_arrival }
+    }
+
+    /// When the first came of what was dealt with since this was last asked.
+    pub(crate) fn take_first_arrival(&mut self) -> Option<Timestamp> {
+        let first = std::mem::replace(&mut self.first_arrival, Timestamp::MAX);
+        (first != Timestamp::MAX).then_some(first)
+    }
+
+    /// When the last batch was received.
+    pub(crate) fn read_at(&self) -> Timestamp {
+        self.read_at
+    }
+
+    /// Whether the next round has work without anything new arriving.
+    pub(crate) fn has_work(&self) -> bool {
+        let exits = &self.desk.exits;
+        self.has_lost() || exits.streams.has_work() || exits.ports.iter().any(Port::is_readable)
+    }
+
+    pub(crate) fn has_lost(&self) -> bool {
+        let exits = &self.desk.exits;
+        !exits.unconnected.is_empty() || exits.ports.iter().filter_map(Port::as_outlet).any(Outlet::has_lost)
+    }
+
+    /// Whether no other worker has left a message.
+    pub(crate) fn is_handed_nothing(&self) -> bool {
+        self.desk.exits.neighbours.iter().flatten().all(|neighbour| neighbour.take.is_empty())
+    }
+
+    /// Tells shards what could not be reached. What they try in its place, and fails too, is told with the next round.
+    pub(crate) fn handle_lost(&mut self, now: Timestamp) {
+        self.desk.handle_lost(now);
+        for (shard, flow) in std::mem::take(&mut self.desk.exits.unconnected) {
+            self.desk.handle_unconnected(now, shard, flow);
+        }
+    }
+
+    pub(crate) fn open_post(&mut self, now: Timestamp, post: Post) {
+        // First: who knows a plan must not tell what is said afterwards to shards that are leaving.
+        for plan in post.plans {
+            self.desk.handle_plan(&plan);
+        }
+        self.desk.handle_closed(now, &post.closed);
+        self.desk.handle_closed_late(now, &post.closed_late);
+        for (shard, query, answer) in post.answers {
+            self.desk.tell(now, shard, Word::Answer(query, answer));
+        }
+        for stored in post.stored {
+            let is_here = self.desk.seat_of(stored.shard).is_some();
+            let tokens = if is_here { Vec::new() } else { post.tokens.clone() };
+            self.desk.tell(now, stored.shard, Word::Stored(stored, tokens));
+        }
+        drop(post.tokens);
+        for (shard, aor) in post.forgotten {
+            self.desk.tell(now, shard, Word::Forget(aor));
+        }
+        for inquiry in post.inquiries {
+            // Who asked may have lost patience.
+            match inquiry {
+                Inquiry::Calls(limit, reply) => drop(reply.try_send(self.desk.calls(limit))),
+                Inquiry::Accounts(reply) => drop(reply.try_send(self.desk.accounts(now))),
+            }
+        }
+    }
+
+    /// Deals with a batch from the socket of `listener`; whether there was one.
+    pub(crate) fn receive(&mut self, listener: usize, clock: &Clock, inbox: &mut RecvBatch) -> bool {
+        let outlet = match self.desk.exits.ports.get_mut(listener) {
+            Some(Port::Udp(outlet)) => outlet,
+            Some(port @ Port::Tcp(_)) => {
+                let is_due = port.retry().is_some_and(|retry| retry <= clock.now());
+                return (port.is_readable() || is_due) && self.desk.exits.accept(clock.now(), listener);
+            }
+            None => return false,
+        };
+        let is_due = outlet.retry.is_some_and(|retry| retry <= clock.now());
+        if !outlet.is_readable && !is_due {
+            return false;
+        }
+        outlet.retry = None;
+        if let Err(error) = outlet.recv(inbox) {
+            let address = outlet.socket().local_addr();
+            tracing::error!(%address, %error, "the socket cannot be read; trying again");
+            outlet.retry = Some(clock.now() + RETRY_AFTER);
+            self.desk.exits.counters.receive_errors += 1;
+            return true;
+        }
+        if inbox.is_empty() {
+            return false;
+        }
+        let pair = clock.pair();
+        self.hot = listener;
+        self.read_at = pair.monotonic;
+        let first = inbox.iter().next().map_or(pair.monotonic, |datagram| pair.arrival(datagram.arrival));
+        self.first_arrival = self.first_arrival.min(first);
+        let listener = ListenerId(u16::try_from(listener).unwrap_or(u16::MAX));
+        for datagram in inbox.iter() {
+            self.handle_datagram(pair.monotonic, pair.arrival(datagram.arrival), listener, datagram);
+        }
+        true
+    }
+
+    /// Receives from the socket that was the last to have something, whatever the kernel has said; whether it had.
+    pub(crate) fn try_hot(&mut self, clock: &Clock, inbox: &mut RecvBatch) -> bool {
+        match self.desk.exits.ports.get_mut(self.hot) {
+            Some(Port::Udp(outlet)) if outlet.retry.is_none() => outlet.is_readable = true,
+            _ => return false,
+        }
+        self.receive(self.hot, clock, inbox)
+    }
+
+    fn handle_datagram(&mut self, now: Timestamp, arrival: Timestamp, listener: ListenerId, datagram: Datagram<'_>) {
+        let Datagram { bytes, peer, .. } = datagram;
+        let flow = Flow::new(listener, Transport::Udp, peer);
+        if bytes.iter().all(|byte| matches!(byte, b'\r' | b'\n')) {
+            self.handle_keep_alive(flow, bytes);
+            return;
+        }
+        self.desk.exits.tracer.received(now, &flow, bytes);
+        let mut peek = Peek::default();
+        let Some((id, steered)) = &self.desk.steer(now, bytes, &mut peek) else { return };
+        let owner = self.desk.exits.worker_of(*id);
+        if owner == self.desk.exits.index {
+            self.desk.deliver(now, *id, (arrival, flow), (&peek, steered), bytes);
+        } else {
+            self.desk.exits.hand_over(owner, *id, arrival, flow, bytes);
+        }
+    }
+
+    /// Answers a ping. A pong is not a ping, so two servers do not keep one going between them.
+    //= rfc5626#3.5.1
+    fn handle_keep_alive(&mut self, flow: Flow, bytes: &[u8]) {
+        self.desk.exits.counters.keep_alives += 1;
+        if bytes == b"\r\n\r\n" {
+            self.desk.answer(flow, b"\r\n");
+        }
+    }
+
+    /// Deals with up to `limit` messages that each of the other workers left; whether there was any.
+    pub(crate) fn take_over(&mut self, now: Timestamp, limit: usize) -> bool {
+        let mut is_any = false;
+        for worker in 0..self.desk.exits.neighbours.len() {
+            for _ in 0..limit {
+                let neighbour = self.desk.exits.neighbours.get_mut(worker).and_then(Option::as_mut);
+                let Some(handed) = neighbour.and_then(|neighbour| neighbour.take.poll()) else { break };
+                is_any = true;
+                self.first_arrival = self.first_arrival.min(handed.arrival);
+                if handed.errand == Errand::Deliver {
+                    self.desk.exits.counters.taken_over += 1;
+                    // It was steered once already, by the worker that received it: what has changed since, such as whose
+                    // address it claims, does not give it another owner.
+                    let mut peek = Peek::default();
+                    if let Some((_, steered)) = &self.desk.steer(now, &handed.bytes, &mut peek) {
+                        // Its receiver may have read the clock later than this round began.
+                        let arrival = handed.arrival.min(now);
+                        let flow = (arrival, handed.flow);
+                        self.desk.deliver(now, handed.shard, flow, (&peek, steered), &handed.bytes);
+                    }
+                } else if handed.errand == Errand::Mark {
+                    self.desk.handle_mark();
+                } else {
+                    self.desk.exits.run_errand(now, &handed);
+                }
+                if let Some(Some(neighbour)) = self.desk.exits.neighbours.get_mut(worker) {
+                    neighbour.take.give_back(handed.bytes);
+                }
+            }
+        }
+        is_any
+    }
+}

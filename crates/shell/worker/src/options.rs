@@ -1,0 +1,42 @@
+//! How the workers share the work and the machine.
+
+use std::time::Duration;
+
+/// What an operator may decide about the workers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkerOptions {
+    /// What a wake-up is worth: a worker waits awake for up to this long where that is likely to save one. Zero for never.
+    pub spin: Duration,
+    /// How many workers have shards at least, whatever there is to do.
+    pub min_workers: usize,
+    /// The cores of each worker, by its number; whoever has none goes where the system likes.
+    pub cores: Vec<usize>,
+    /// Which workers receive.
+    pub spread: Spread,
+    /// Whether shards stay where they are, for tests that move them themselves.
+    #[cfg(test)]
+    pub(crate) is_still: bool,
+}
+
+/// How datagrams are spread over the workers that have shards.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Spread {
+    /// All of one peer are received by one worker, in their order.
+    #[default]
+    Peers,
+    /// Each is received by any: what one peer sends in a row may be overtaken by what it sends next.
+    Packets,
+}
+
+impl Default for WorkerOptions {
+    fn default() -> Self {
+        Self {
+            spin: Duration::from_micros(50),
+            min_workers: 1,
+            cores: Vec::new(),
+            spread: Spread::Peers,
+            #[cfg(test)]
+            is_still: false,
+        }
+    }
+}

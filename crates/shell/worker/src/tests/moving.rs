@@ -1,0 +1,192 @@
+//! Shards that move between running workers while messages come for them.
+
+use std::collections::HashMap;
+use std::net::UdpSocket as Phone;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::sync_channel;
+use std::thread;
+
+use proptest::prelude::*;
+use strowger_foundation::ShardId;
+use strowger_net::Clock;
+use strowger_shard::Snapshot;
+
+use super::puppet::Stage;
+use super::{ask, names, options, phone, receive, snapshot, sockets, spin_until, tables};
+use crate::moving::{Move, Plan};
+use crate::{Fleet, FleetConfig, SHARDS_PER_WORKER, Socket, Spread, StreamLimits, WorkerOptions};
+
+struct Running {
+    fleet: Fleet,
+    address: std::net::SocketAddr,
+    snapshot: Arc<Snapshot>,
+    workers: usize,
+    owners: Vec<usize>,
+}
+
+/// Workers whose shards move when the test says so, and at no other time.
+fn start(workers: usize, least: usize, spread: Spread) -> Running {
+    let (queue, _) = sync_channel(1);
+    let sockets = sockets(workers, 1);
+    let snapshot = snapshot(&sockets[0]);
+    let address = sockets[0].first().map(Socket::local_addr).expect("one listener");
+    let config = FleetConfig {
+        sockets,
+        snapshot: Arc::clone(&snapshot),
+        seed: 1,
+        key: [1; 16],
+        clock: Clock::start(),
+        events: queue,
+        streams: StreamLimits::default(),
+        names: names(),
+        resolver: None,
+        locations: tables().locations,
+        keeper: None,
+        tracer: Arc::default(),
+        options: WorkerOptions { min_workers: least, spread, is_still: true, ..WorkerOptions::default() },
+    };
+    let fleet = Fleet::launch(config, Stage, tables()).expect("threads");
+    let shards = workers * usize::from(SHARDS_PER_WORKER);
+    let owners = (0..shards).map(|shard| shard % least).collect();
+    Running { fleet, address, snapshot, workers, owners }
+}
+
+impl Running {
+    /// Moves shards, and waits until they are where they are to be.
+    fn carry(&mut self, wanted: impl IntoIterator<Item = (usize, usize)>) {
+        let mut moves: Vec<Move> = Vec::new();
+        for (shard, to) in wanted {
+            let (shard, to) = (shard % self.owners.len(), to % self.workers);
+            let from = std::mem::replace(&mut self.owners[shard], to);
+            if from != to && moves.iter().all(|one| usize::from(one.shard.0) != shard) {
+                moves.push(Move { shard: ShardId(shard as u16), from, to });
+            } else {
+                self.owners[shard] = from;
+            }
+        }
+        let plan = Arc::new(Plan::new(moves));
+        self.fleet.tell_plan(&plan);
+        spin_until(|| plan.is_done());
+    }
+
+    fn shards(&self) -> Vec<usize> {
+        let status = self.fleet.status();
+        assert_eq!(status.total.shards, self.owners.len(), "each shard is somewhere, once");
+        status.workers.iter().map(|worker| worker.shards).collect()
+    }
+}
+
+#[test]
+fn a_shard_takes_its_state_and_its_timers_along() {
+    let mut running = start(3, 1, Spread::Peers);
+    let phone = phone(running.address);
+    assert_eq!(ask(&phone, "7-hello"), "7-hello shard 7 life 0 count 1");
+    assert_eq!(ask(&phone, "7-timer"), "7-timer shard 7 life 0 count 2");
+    running.carry([(7, 2)]);
+    // Whichever worker has it now: the timer was set by another one.
+    let said = [ask(&phone, "7-hello"), receive(&phone)];
+    assert!(said.contains(&"ring".to_owned()), "{said:?}");
+    assert!(said.contains(&"7-hello shard 7 life 0 count 3".to_owned()), "{said:?}");
+    spin_until(|| running.shards() == [47, 0, 1]);
+    running.carry([(7, 1)]);
+    running.carry([(7, 0), (8, 1)]);
+    assert_eq!(ask(&phone, "7-hello"), "7-hello shard 7 life 0 count 4");
+    spin_until(|| running.shards() == [47, 1, 0]);
+}
+
+#[test]
+fn a_shard_that_moved_has_the_newest_snapshot_and_keeps_a_fleet_from_being_idle() {
+    let mut running = start(2, 1, Spread::Peers);
+    let phone = phone(running.address);
+    ask(&phone, "5-begin");
+    running.carry([(5, 1)]);
+    spin_until(|| running.fleet.status().total.transactions == 1);
+    assert!(!running.fleet.is_idle());
+    let draining = Arc::new(Snapshot { draining: true, ..Snapshot::clone(&running.snapshot) });
+    running.fleet.publish(draining);
+    running.carry([(5, 0), (6, 1)]);
+    // The puppet ends its transactions when it is told to drain.
+    spin_until(|| running.fleet.is_idle());
+    assert_eq!(running.fleet.status().total.version, 1);
+}
+
+#[test]
+fn what_must_be_told_to_a_shard_follows_it() {
+    let mut running = start(2, 1, Spread::Peers);
+    let phone = phone(running.address);
+    ask(&phone, "0-watch");
+    running.carry([(0, 1)]);
+    // The worker that is told had the shard once.
+    running.fleet.forget(b"bob@example.com");
+    assert_eq!(receive(&phone), "forget bob@example.com");
+    spin_until(|| running.fleet.status().total.worker.passed_on == 1);
+}
+
+/// Sends numbered messages to one shard after another while shards are carried to and fro; each shard must have got all of
+/// its messages, in their order.
+fn carry_under_fire(workers: usize, wanted: &[Vec<(usize, usize)>]) {
+    let mut running = start(workers, 1, Spread::Peers);
+    let phone = phone(running.address);
+    let is_over = Arc::new(AtomicBool::new(false));
+    let gunner = thread::spawn({
+        let is_over = Arc::clone(&is_over);
+        move || fire(&phone, 8, &is_over)
+    });
+    for moves in wanted {
+        running.carry(moves.iter().copied());
+    }
+    is_over.store(true, Ordering::Release);
+    let answered = gunner.join().expect("all is answered");
+    running.carry([]);
+    let expected: Vec<_> =
+        (0..workers).map(|worker| running.owners.iter().filter(|owner| **owner == worker).count()).collect();
+    spin_until(|| running.shards() == expected);
+    spin_until(|| running.fleet.status().total.shard.requests == answered);
+    assert_eq!(running.fleet.status().total.worker.handover_drops, 0);
+}
+
+/// A few messages at a time, so that nothing is lost for want of room; how many.
+fn fire(phone: &Phone, shards: usize, is_over: &AtomicBool) -> u64 {
+    let mut counts: HashMap<usize, u64> = HashMap::new();
+    let mut answered = 0;
+    while !is_over.load(Ordering::Acquire) || answered < 64 {
+        let mut awaited: HashMap<usize, Vec<String>> = HashMap::new();
+        for number in 0..32 {
+            let shard = number % shards;
+            let count = counts.entry(shard).or_default();
+            *count += 1;
+            let call_id = format!("{shard}-n{count}");
+            phone.send(&options(&call_id)).expect("loopback takes it");
+            awaited.entry(shard).or_default().push(format!("{call_id} shard {shard} life 0 count {count}"));
+        }
+        for _ in 0..32 {
+            let answer = receive(phone);
+            answered += 1;
+            // A shard counts what it is told: where anything is overtaken, the count is not that of the number.
+            let its = awaited.values_mut().find(|expected| expected.contains(&answer));
+            its.unwrap_or_else(|| panic!("{answer} was not awaited")).retain(|expected| *expected != answer);
+        }
+    }
+    answered
+}
+
+#[test]
+fn nothing_is_lost_or_overtaken_while_shards_move() {
+    let everywhere = |to: usize| (0..8).map(|shard| (shard, to)).collect::<Vec<_>>();
+    let round = [everywhere(1), everywhere(2), everywhere(0), vec![(0, 1), (1, 2)], vec![(0, 2), (1, 1), (2, 1)]];
+    let many: Vec<_> = (0..20).flat_map(|_| round.clone()).collect();
+    carry_under_fire(3, &many);
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig { cases: 12, ..ProptestConfig::default() })]
+
+    #[test]
+    fn any_moves_keep_each_shard_in_one_place(
+        workers in 2_usize..5,
+        wanted in prop::collection::vec(prop::collection::vec((0_usize..8, 0_usize..5), 0..6), 1..40),
+    ) {
+        carry_under_fire(workers, &wanted);
+    }
+}
