@@ -275,8 +275,8 @@ fn parse(text: Vec<u8>) -> usize {
 #[library_benchmark]
 #[bench::stateful_call(stateful_call())]
 #[bench::stateless_call(stateless_call())]
-#[bench::register(args = (refresh()), config = at_most(14_050))]
-#[bench::challenge(args = (challenged()), config = at_most(37_000))]
+#[bench::register(args = (refresh()), config = at_most(12_200))]
+#[bench::challenge(args = (challenged()), config = at_most(32_700))]
 fn shard(mut prepared: Prepared) -> (usize, Prepared) {
     (black_box(prepared.run()), prepared)
 }
