@@ -63,10 +63,8 @@ pub(crate) enum Bound {
 
 /// A message of which is known where it goes.
 pub(crate) struct Letter<'a> {
-    /// What was read of it.
-    pub(crate) peek: Peek<'a>,
-    /// What was found out while its shard was looked for.
-    pub(crate) steered: Steered,
+    peek: Peek<'a>,
+    steered: Steered,
     /// The shard where it belongs, or where it may go as well as anywhere else.
     pub(crate) shard: u16,
     /// What binds it to that.
@@ -140,18 +138,20 @@ impl Rules {
     #[must_use]
     pub(crate) fn steer<'a>(&self, bytes: &'a [u8]) -> Option<Letter<'a>> {
         let peek = Peek::read(bytes).ok()?;
-        let (owner, steered) = self.steering.steer(&peek, &self.snapshot)?;
+        let (ShardId(owner), steered) = self.steering.steer(&peek, &self.snapshot)?;
         let is_bound = !self.is_stateless || peek.kind == Kind::Request(Method::Register);
-        if let Some(shard) = self.by_callee(&peek) {
-            let bound = if is_bound { Bound::Transaction } else { Bound::Callee };
-            return Some(Letter { peek, steered, shard, bound });
-        }
-        if is_bound {
-            return Some(Letter { peek, steered, shard: owner.0, bound: Bound::Transaction });
-        }
+        let (shard, bound) = match self.by_callee(&peek) {
+            Some(shard) if is_bound => (shard, Bound::Transaction),
+            Some(shard) => (shard, Bound::Callee),
+            None if is_bound => (owner, Bound::Transaction),
+            None => (self.by_call_id(&peek), Bound::Nothing),
+        };
+        Some(Letter { peek, steered, shard, bound })
+    }
+
+    fn by_call_id(&self, peek: &Peek<'_>) -> u16 {
         let hash = self.spread.table64(&[peek.call_id]) % u64::from(self.shards);
-        let shard = u16::try_from(hash).unwrap_or(0);
-        Some(Letter { peek, steered, shard, bound: Bound::Nothing })
+        u16::try_from(hash).unwrap_or(0)
     }
 
     /// The shard of the user of ours whom a Request-URI names. A CANCEL and the ACK to a refusal have that of their INVITE.
@@ -186,7 +186,7 @@ impl Brain {
         send: impl FnMut(SocketAddr, &[u8]),
     ) {
         if let Some(letter) = rules.steer(bytes) {
-            self.handle_message(now, peer, letter, send);
+            self.handle_message(now, peer, &letter, send);
         }
     }
 
@@ -195,7 +195,7 @@ impl Brain {
         &mut self,
         now: Timestamp,
         peer: SocketAddr,
-        letter: Letter<'_>,
+        letter: &Letter<'_>,
         send: impl FnMut(SocketAddr, &[u8]),
     ) {
         let Self { shard, forwarder, message } = self;

@@ -53,10 +53,10 @@ impl Shelf {
         match self.seats.get(usize::from(letter.shard)) {
             Some(seat) if letter.bound == Bound::Transaction => {
                 let mut brain = seat.lock().unwrap_or_else(PoisonError::into_inner);
-                brain.handle_message(now, peer, letter, send);
+                brain.handle_message(now, peer, &letter, send);
             }
             _ => {
-                own.handle_message(now, peer, letter, send);
+                own.handle_message(now, peer, &letter, send);
                 self.look_after(own, now);
             }
         }

@@ -38,7 +38,7 @@ fn main() {
     report("peek and message", batches, batch, || read(black_box(INVITE), |message| _ = black_box(message)));
     let mut out = Vec::with_capacity(2 * INVITE.len());
     report("the same, and a Via more", batches, batch, || {
-        read(black_box(INVITE), |message| forward(message, &mut out))
+        read(black_box(INVITE), |message| forward(message, &mut out));
     });
 }
 

@@ -97,7 +97,7 @@ impl<'a> Worker<'a> {
         let Some(letter) = rules.steer(outbox.message(length)) else { return Ok(true) };
         if letter.bound == Bound::Nothing || letter.shard == *number {
             let send = |peer: SocketAddr, bytes: &[u8]| socket.send(peer, bytes);
-            own.brain.borrow_mut().handle_message(own.clock.now(), peer, letter, send);
+            own.brain.borrow_mut().handle_message(own.clock.now(), peer, &letter, send);
         } else {
             let owner = letter.shard;
             outbox.hand_over(owner, peer, length, Some((&own.inbox, &|| own.work_off(rules))))?;
