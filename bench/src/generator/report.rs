@@ -58,7 +58,7 @@ impl Figures {
                 "threads": threads, "distance": found.distance, "limit": found.limit, "gaps": found.count,
             })).collect::<Vec<_>>(),
             "poisson_20000": self.variances.iter().map(|(threads, found)| json!({
-                "threads": threads, "variance_by_mean": found.ratio, "mean": found.mean, "bins": found.bins,
+                "threads": threads, "variance_by_mean": found.ratio, "standard_error": found.error, "mean": found.mean, "bins": found.bins,
                 "odd_bins": found.odd,
             })).collect::<Vec<_>>(),
             "file_of_gaps": {
@@ -98,9 +98,9 @@ impl Figures {
         for (threads, found) in &self.variances {
             let _ = writeln!(
                 text,
-                "| Poisson, 20,000/s, {} bins of 10 ms: variance by mean ({} bins off by more than 6 σ) | {threads} | {:.3} | \
-                 0.95 to 1.05 |",
-                found.bins, found.odd, found.ratio
+                "| Poisson, 20,000/s, {} bins of 10 ms: variance by mean ({} bins off by more than 6 σ) | {threads} | \
+                 {:.3} ± {:.3} | 0.95 to 1.05 |",
+                found.bins, found.odd, found.ratio, found.error
             );
         }
         let Offsets { median, p99, count } = self.offsets;

@@ -1,6 +1,7 @@
 //! The law of arrivals on the wire: by the time-stamps of the kernel that receives the first message of each call.
 
 use std::net::{Ipv4Addr, SocketAddr};
+use std::ops::Range;
 use std::time::Duration;
 
 use strowger_net::{BufferSizes, RecvBatch, UdpSocket};
@@ -40,17 +41,32 @@ pub fn distance(rate: f64, calls: u64, threads: usize, seed: u64) -> Distance {
 pub struct Variance {
     /// Their mean.
     pub mean: f64,
-    /// Their variance by their mean; 1 in a Poisson process.
+    /// Their variance by their mean; 1 in a Poisson process. Of several runs, the mean.
     pub ratio: f64,
-    /// How many there are.
+    /// The standard deviation that so many bins of a Poisson process have in this ratio.
+    pub error: f64,
+    /// How many there are, in all runs.
     pub bins: usize,
     /// Those further than six deviations from the mean: the machine stood still, or the generator.
     pub odd: usize,
 }
 
-/// Of Poisson arrivals at this rate.
+/// Of Poisson arrivals at this rate, one run for each seed.
 #[must_use]
-pub fn variance(rate: f64, seconds: u64, threads: usize, seed: u64) -> Variance {
+pub fn variance(rate: f64, seconds: u64, threads: usize, seeds: Range<u64>) -> Variance {
+    let runs: Vec<Variance> = seeds.map(|seed| variance_of(rate, seconds, threads, seed)).collect();
+    let mean = |of: fn(&Variance) -> f64| runs.iter().map(of).sum::<f64>() / runs.len() as f64;
+    let bins = runs.iter().map(|run| run.bins).sum::<usize>();
+    Variance {
+        mean: mean(|run| run.mean),
+        ratio: mean(|run| run.ratio),
+        error: (2.0 / bins as f64).sqrt(),
+        bins,
+        odd: runs.iter().map(|run| run.odd).sum(),
+    }
+}
+
+fn variance_of(rate: f64, seconds: u64, threads: usize, seed: u64) -> Variance {
     let stamps = arrivals("poisson", rate, (rate * seconds as f64) as u64, threads, seed);
     let first = stamps[0];
     // The last bin may not be full.
@@ -64,7 +80,7 @@ pub fn variance(rate: f64, seconds: u64, threads: usize, seed: u64) -> Variance 
     let mean = counts.iter().sum::<f64>() / bins;
     let variance = counts.iter().map(|count| (count - mean).powi(2)).sum::<f64>() / bins;
     let odd = counts.iter().filter(|count| (**count - mean).abs() > 6.0 * mean.sqrt()).count();
-    Variance { mean, ratio: variance / mean, bins: counts.len(), odd }
+    Variance { mean, ratio: variance / mean, error: (2.0 / bins).sqrt(), bins: counts.len(), odd }
 }
 
 /// How far from its moment each message of a file of gaps arrives, in microseconds.
