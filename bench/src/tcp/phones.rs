@@ -10,12 +10,15 @@ use mio::{Events, Interest, Poll, Token};
 use serde_json::{Value, json};
 use socket2::{Domain, Protocol, Socket, Type};
 
+use super::echo::shared;
 use super::{Lifetime, MESSAGE_BYTES, gap};
 
 /// How long the last answers are waited for.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Shorter waits are spent awake, so that requests leave in time.
 const AWAKE: Duration = Duration::from_micros(1500);
+/// The longest time that is told from longer ones, in nanoseconds.
+const LONGEST: u64 = 60_000_000_000;
 /// The token of the datagram socket.
 const DATAGRAMS: Token = Token(usize::MAX - 1);
 
@@ -108,12 +111,13 @@ impl Phones {
         let poll = Poll::new()?;
         let mut datagrams = None;
         if task.lifetime == Lifetime::Udp {
-            let mut socket = UdpSocket::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)))?;
+            let address = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+            let mut socket = UdpSocket::from_std(shared(address, Type::DGRAM, Protocol::UDP)?.into());
             socket.connect(task.server)?;
             poll.registry().register(&mut socket, DATAGRAMS, Interest::READABLE)?;
             datagrams = Some(socket);
         }
-        let histogram = || Histogram::new(3).expect("three digits are a valid precision");
+        let histogram = || Histogram::new_with_max(LONGEST, 3).expect("three digits are a valid precision");
         let outcome = Outcome { handshake: histogram(), answer: histogram(), total: histogram(), lost: 0, rate: 0.0 };
         let connections = slab::Slab::with_capacity(task.connections);
         let buffer = vec![b'x'; MESSAGE_BYTES];
