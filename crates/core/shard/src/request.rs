@@ -90,6 +90,8 @@ impl Shard {
             && is_stateless(*onward, targets, &source)
             && max_breadth(message) > 0
         {
+            // The call that it belongs to may have begun with state.
+            self.go_on_with_call(now, message);
             self.forward_stateless(now, request, *onward, targets);
             return;
         }
