@@ -32,6 +32,11 @@ pub struct TimerId {
     generation: u32,
 }
 
+impl TimerId {
+    /// Names no timer of any wheel.
+    pub const NEVER: Self = Self { index: NIL, generation: 0 };
+}
+
 /// What is known of a timer; where it stands is in its [`Links`].
 #[derive(Debug)]
 struct Entry<K> {
@@ -60,7 +65,8 @@ struct Level {
 /// Pending timers, each with a key that it hands back when it fires.
 #[derive(Debug)]
 pub struct TimerWheel<K> {
-    /// Those of the slots, level by level, and behind them one for each entry.
+    /// Those of the slots, level by level, and behind them one for each entry. Who never arms a timer has none: they are some
+    /// ten thousand bytes.
     links: Vec<Links>,
     entries: Vec<Entry<K>>,
     /// The first entry's link that is not in use; the others follow by `next`.
@@ -84,9 +90,8 @@ impl<K: Copy> TimerWheel<K> {
     /// An empty wheel at the clock's origin.
     #[must_use]
     pub fn new() -> Self {
-        let alone = |list| Links { prev: list, next: list };
         Self {
-            links: (0..LISTS as u32).map(alone).collect(),
+            links: Vec::new(),
             entries: Vec::new(),
             free: NIL,
             armed: 0,
@@ -109,6 +114,9 @@ impl<K: Copy> TimerWheel<K> {
                 id
             }
             None => {
+                if self.links.is_empty() {
+                    self.links.extend((0..LISTS as u32).map(|list| Links { prev: list, next: list }));
+                }
                 let index = u32::try_from(self.links.len()).unwrap_or(NIL);
                 debug_assert!(index != NIL, "a shard's tables are bounded far below 2^32 timers");
                 self.entries.push(Entry { key, tick, generation: 0 });

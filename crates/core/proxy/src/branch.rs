@@ -3,7 +3,7 @@
 //!
 //! `z9hG4bK` and 48 [letters]: kind (8 bits), shard (16) and loop hash (40), place (64), seal (64).
 
-use strowger_foundation::{KeyRing, Seal, ShardId, letters};
+use strowger_foundation::{KeyRing, Seal, ShardId, TagKey, letters};
 use strowger_message::{HeaderName, MAGIC_COOKIE, Message, Via};
 use strowger_transaction::ClientId;
 
@@ -103,23 +103,24 @@ fn low(place: u64) -> u32 {
 //= rfc5393#4.2.1
 /// What decides the way of a request: when it comes back with the same hash, it is looping; with another one it spirals.
 /// Neither the method nor the To tag takes part, so a CANCEL or ACK has the hash of its INVITE.
+///
+/// Peers see it, and it is a hash that does not hide its key: `key` must be good for nothing else.
 #[must_use]
-pub fn loop_hash(ring: &KeyRing, message: &Message<'_>) -> u64 {
+pub fn loop_hash(key: &TagKey, message: &Message<'_>) -> u64 {
     let head = message.head();
     let mut routes = head.all(HeaderName::Route);
     let (first, second) = (routes.next().unwrap_or(&[]), routes.next().unwrap_or(&[]));
     let tag = message.from().tag().unwrap_or(&[]);
     let number = message.cseq().number.to_be_bytes();
-    cut(ring.current().table64(&[message.request_uri(), first, second, tag, message.call_id(), &number]))
+    cut(key.table64(&[message.request_uri(), first, second, tag, message.call_id(), &number]))
 }
 
 /// The owner of a stateless branch: a function of the branch above, or of RFC 2543's fields where that is no branch
-/// (RFC 3261 §16.11), so that retransmissions, CANCEL and ACK take the same branch.
+/// (RFC 3261 §16.11), so that retransmissions, CANCEL and ACK take the same branch. `key` is as in [`loop_hash`].
 #[must_use]
-pub fn stateless_owner(ring: &KeyRing, message: &Message<'_>) -> Owner {
+pub fn stateless_owner(key: &TagKey, message: &Message<'_>) -> Owner {
     let via = message.via();
     let number = message.cseq().number.to_be_bytes();
-    let key = ring.current();
     let place = match via.rfc3261_branch() {
         Some(branch) => key.table64(&[branch, via.sent_by.host, &via.response_port().to_be_bytes()]),
         None => key.table64(&[
@@ -149,7 +150,6 @@ pub fn has_looped(ring: &KeyRing, message: &Message<'_>, hash: u64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use strowger_foundation::TagKey;
 
     #[test]
     fn a_branch_comes_home_and_a_forged_one_does_not() {

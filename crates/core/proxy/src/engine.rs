@@ -137,6 +137,7 @@ pub struct Proxy {
     pub(crate) timers: TimerWheel<(u32, ClientId)>,
     pub(crate) ring: KeyRing,
     dialogs: KeyRing,
+    loop_key: TagKey,
     pub(crate) tag_key: TagKey,
     pub(crate) shard: ShardId,
     pub(crate) listeners: Listeners,
@@ -167,6 +168,7 @@ impl Proxy {
             timers: TimerWheel::new(),
             ring: ring.derive("branch"),
             dialogs: ring.derive("dialog"),
+            loop_key: ring.current().derive("loop"),
             tag_key: ring.current().derive("to-tag"),
             shard,
             listeners,
@@ -193,6 +195,12 @@ impl Proxy {
     #[must_use]
     pub const fn route_keys(&self) -> RouteKeys<'_> {
         RouteKeys { tokens: &self.ring, dialogs: &self.dialogs }
+    }
+
+    /// The key of loop hashes.
+    #[must_use]
+    pub const fn loop_key(&self) -> &TagKey {
+        &self.loop_key
     }
 
     /// The key of To tags.
@@ -230,7 +238,7 @@ impl Proxy {
     ) {
         let Some(place) = target.places.first() else { return };
         let To::Flow(flow) = place.to else { return };
-        let owner = crate::branch::stateless_owner(&self.ring, message);
+        let owner = crate::branch::stateless_owner(&self.loop_key, message);
         let tag = BranchTag { shard: self.shard, owner, loop_hash: forwarding.loop_hash };
         // An ACK has neither breadth nor forks of its own.
         let breadth = (message.method() != Method::Ack).then_some(forwarding.max_breadth);

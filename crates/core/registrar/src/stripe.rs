@@ -5,6 +5,7 @@ use core::time::Duration;
 
 use smallvec::SmallVec;
 use strowger_foundation::map::Seeded;
+use strowger_foundation::wheel::TimerId;
 use strowger_foundation::{ConnId, ShardId, Timestamp};
 
 use crate::binding::{Binding, Links, Place, Preference};
@@ -196,10 +197,9 @@ impl Stripe {
     pub(crate) fn poll_keep_alive(&mut self, now: Timestamp) -> Option<KeepAliveDue> {
         for _ in 0..KEEP_ALIVES_PER_POLL {
             let key = self.keep_alives.poll_expired(now)?;
-            let never = self.keep_alives.never();
             let interval = self.keep_alive_interval;
             let Some(binding) = self.find(key).and_then(|index| self.bindings.get_mut(index)) else { continue };
-            binding.keep_alive = never;
+            binding.keep_alive = TimerId::NEVER;
             let Some(interval) = interval.filter(|_| now < binding.expires) else { continue };
             binding.keep_alive = self.keep_alives.insert(next_turn(now, interval, key.hash), key);
             return Some(KeepAliveDue { flow: binding.flow(), uri: binding.uri().into(), aor: binding.aor().into() });
@@ -317,7 +317,7 @@ impl Stripe {
             call_id: new.call.id,
             expires: new.expires,
             links: Links::default(),
-            keep_alive: self.keep_alives.never(),
+            keep_alive: TimerId::NEVER,
             hash,
             born: serial,
             cseq: new.call.cseq,
@@ -341,13 +341,13 @@ impl Stripe {
         binding.serial = self.serial;
         // A turn that is armed stays: it depends on the address, not on when it registers.
         match self.keep_alive_interval.filter(|_| binding.wants_keep_alive()) {
-            Some(interval) if binding.keep_alive == self.keep_alives.never() => {
+            Some(interval) if binding.keep_alive == TimerId::NEVER => {
                 let turn = next_turn(now, interval, binding.hash);
                 binding.keep_alive = self.keep_alives.insert(turn, binding.key());
             }
             Some(_) => {}
             None => {
-                let armed = core::mem::replace(&mut binding.keep_alive, self.keep_alives.never());
+                let armed = core::mem::replace(&mut binding.keep_alive, TimerId::NEVER);
                 self.keep_alives.cancel(armed);
             }
         }
@@ -414,13 +414,13 @@ impl Stripe {
             return;
         }
         let interval = self.keep_alive_interval;
-        let never = core::mem::replace(&mut self.keep_alives, Wheel::at(now)).never();
+        self.keep_alives = Wheel::at(now);
         for index in self.index.iter() {
             let Some(binding) = self.bindings.get_mut(index) else { continue };
-            let armed = binding.keep_alive != never;
+            let armed = binding.keep_alive != TimerId::NEVER;
             binding.keep_alive = match interval.filter(|_| armed) {
                 Some(interval) => self.keep_alives.insert(next_turn(now, interval, binding.hash), binding.key()),
-                None => self.keep_alives.never(),
+                None => TimerId::NEVER,
             };
         }
     }

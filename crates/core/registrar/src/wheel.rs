@@ -26,7 +26,6 @@ pub(crate) struct Key {
 pub(crate) struct Wheel {
     timers: TimerWheel<Key>,
     peak: usize,
-    never: TimerId,
     is_changed: bool,
 }
 
@@ -34,16 +33,9 @@ impl Wheel {
     /// An empty wheel whose time is `now`.
     pub(crate) fn at(now: Timestamp) -> Self {
         let mut timers = TimerWheel::new();
-        let never = timers.insert(Timestamp::MAX, Key { hash: 0, born: 0 });
-        timers.cancel(never);
         let none = timers.poll_expired(now);
         debug_assert!(none.is_none(), "nothing is armed");
-        Self { timers, peak: 0, never, is_changed: true }
-    }
-
-    /// A timer that is not armed.
-    pub(crate) const fn never(&self) -> TimerId {
-        self.never
+        Self { timers, peak: 0, is_changed: true }
     }
 
     pub(crate) fn insert(&mut self, at: Timestamp, key: Key) -> TimerId {

@@ -61,9 +61,8 @@ fn a_binding_costs_no_more_than_its_budget_and_gives_it_back() {
 
     // The dearest sizes are those at which tables have just doubled; a translation costs a second timer.
     for (count, peer, budget) in [(20_000, "192.0.2.1:5060", 215), (20_000, "198.51.100.1:5060", 290)] {
-        let locations = Locations::new(STRIPES, 1);
-        // As above: beside what a table without bindings takes.
         let before = live();
+        let locations = Locations::new(STRIPES, 1);
         for number in 0..count {
             register(&locations, number, peer, 3600);
         }

@@ -16,17 +16,22 @@ impl Shard {
     pub(crate) fn begin_call(&mut self, now: Timestamp, request: &Request<'_, '_>) -> u64 {
         let Some(calls) = &mut self.calls else { return 0 };
         let message = request.message;
+        if message.method() == Method::Invite && message.to().tag().is_none() {
+            return begin(calls, now, request);
+        }
+        self.go_on_with_call(now, message);
+        0
+    }
+
+    /// Takes note of a request inside a call, which goes on with or without state.
+    pub(crate) fn go_on_with_call(&mut self, now: Timestamp, message: &Message<'_>) {
+        let Some(calls) = &mut self.calls else { return };
         match (message.method(), message.to().tag()) {
-            (Method::Invite, None) => begin(calls, now, request),
             (Method::Bye, Some(_)) => {
                 calls.bye(now, message);
-                0
             }
-            (Method::Invite | Method::Update, Some(_)) => {
-                calls.refreshed(now, message);
-                0
-            }
-            _ => 0,
+            (Method::Invite | Method::Update, Some(_)) => calls.refreshed(now, message),
+            _ => {}
         }
     }
 

@@ -90,6 +90,8 @@ impl Shard {
             && is_stateless(*onward, targets, &source)
             && max_breadth(message) > 0
         {
+            // The call that it belongs to may have begun with state.
+            self.go_on_with_call(now, message);
             self.forward_stateless(now, request, *onward, targets);
             return;
         }
@@ -134,7 +136,7 @@ impl Shard {
         let routes = RouteSet::read(self.proxy.route_keys(), &snapshot.listeners, message, |uri| snapshot.own_hop(uri))
             .ok_or(Refusal::Status(Status::BAD_REQUEST, Some("Bad Route Header")))?;
         // What has passed through here has at least one Via more.
-        let loop_hash = (!message.has_one_via()).then(|| loop_hash(self.proxy.ring(), message));
+        let loop_hash = (!message.has_one_via()).then(|| loop_hash(self.proxy.loop_key(), message));
         //= rfc3261#16.3
         if loop_hash.is_some_and(|hash| has_looped(self.proxy.ring(), message, hash)) {
             return Err(Status::LOOP_DETECTED.into());
@@ -287,7 +289,7 @@ impl Shard {
         let policy = &request.snapshot.proxy;
         let has_credentials = message.head().first(HeaderName::ProxyAuthorization).is_some();
         let own_realm = || request.snapshot.auth.realm.as_deref().unwrap_or(request.callers_domain());
-        let loop_hash = request.loop_hash.unwrap_or_else(|| loop_hash(self.proxy.ring(), message));
+        let loop_hash = request.loop_hash.unwrap_or_else(|| loop_hash(self.proxy.loop_key(), message));
         let is_recorded = policy.record_route && begins_dialog(message);
         let is_given_path = policy.outbound && message.method() == Method::Register;
         Forwarding {

@@ -4,9 +4,12 @@ mod support;
 
 use std::time::Duration;
 
+use strowger_foundation::{KeyRing, TagKey};
+use strowger_message::{Message, Via};
 use strowger_proxy::Stateless;
+use strowger_proxy::branch::{Branch, loop_hash};
 use strowger_shard::{Action, Route, RouteMatch, RouteTarget};
-use support::{ALICE, BOB, BOB2, Sent, World, request, summary};
+use support::{ALICE, BOB, BOB2, RING_KEY, Sent, World, request, summary};
 
 fn registered() -> World {
     let mut world = World::new(|_| {});
@@ -139,4 +142,16 @@ fn a_long_list_of_our_own_routes_takes_no_time() {
     let sent = world.input(ALICE, &text);
     assert_eq!(summary(&sent), [format!("MESSAGE {BOB}")]);
     assert_eq!(sent[0].header("Route"), None);
+}
+
+/// The loop hash leaves the server and does not hide its key, and the key of the seal makes branches.
+#[test]
+fn what_a_branch_shows_is_not_made_with_the_key_of_its_seal() {
+    let sent = invite(&mut registered()).remove(0);
+    let text = request("INVITE", "sip:bob@example.com", "inv", "");
+    let ring = KeyRing::new(TagKey::new(RING_KEY)).derive("branch");
+    let via = Via::parse_first(sent.header("Via").expect("ours").as_bytes()).expect("a Via").0;
+    let branch = Branch::decode(&ring, via.branch.expect("ours")).expect("sealed");
+    let message = Message::parse(text.as_bytes()).expect("a request");
+    assert_ne!(branch.loop_hash, loop_hash(ring.current(), &message));
 }

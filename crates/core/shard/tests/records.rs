@@ -5,6 +5,7 @@ mod support;
 use std::time::Duration;
 
 use strowger_calls::{Reason, Record};
+use strowger_proxy::Stateless;
 use strowger_shard::Event;
 use support::{ALICE, BOB, Sent, World, find, request};
 
@@ -56,6 +57,26 @@ fn an_answered_call_ends_with_its_bye() {
         |from: strowger_foundation::Timestamp, to: strowger_foundation::Timestamp| to.saturating_since(from).as_secs();
     let answered = record.answered.expect("answered");
     assert_eq!((seconds(record.began, answered), seconds(answered, record.ended)), (5, 60));
+}
+
+#[test]
+fn a_bye_that_goes_on_without_state_ends_the_call_too() {
+    let mut world = world();
+    world.configure(|snapshot| snapshot.proxy.stateless = Stateless::WhenPossible);
+    let invite = call(&mut world);
+    let answer = world.respond(&invite, 200, "b", &format!("Contact: <sip:bob@{BOB}>\r\n"));
+    world.wait(Duration::from_secs(60));
+    let route = answer[0].header("Record-Route").expect("recorded");
+    let bye = request("BYE", &format!("sip:bob@{BOB}"), "bye", &format!("Route: {route}\r\n"))
+        .replace("To: <sip:bob@example.com>", "To: <sip:bob@example.com>;tag=b")
+        .replace("CSeq: 1", "CSeq: 2");
+    for _ in 0..2 {
+        find(&world.input(ALICE, &bye), "BYE");
+    }
+    assert_eq!(world.shard.transactions(), 0, "nothing was kept");
+    assert_eq!(record(&world).reason, Reason::CallerHungUp);
+    world.settle();
+    assert_eq!(record(&world).reason, Reason::CallerHungUp);
 }
 
 #[test]

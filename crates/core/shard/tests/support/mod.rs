@@ -16,6 +16,8 @@ use strowger_shard::{Event, Input, Listener, Output, Shard, ShardConfig, Snapsho
 
 pub const SERVER: &str = "192.0.2.1:5060";
 pub const SERVER6: &str = "[2001:db8::1]:5060";
+/// What all keys are derived from.
+pub const RING_KEY: [u8; 16] = [7; 16];
 pub const ALICE: &str = "192.0.2.10:5060";
 pub const BOB: &str = "192.0.2.20:5060";
 pub const BOB2: &str = "192.0.2.21:5060";
@@ -119,7 +121,7 @@ impl World {
         let addresses = snapshot.listeners.iter().map(|listener| (listener.transport, listener.address));
         let locations = Arc::new(prepare(Locations::new(1, 1).listening_at(addresses)));
         let names = Arc::new(Names::new(CachePolicy::default(), 1));
-        let ring = KeyRing::new(TagKey::new([7; 16]));
+        let ring = KeyRing::new(TagKey::new(RING_KEY));
         let steering = Steering::new(&ring, Arc::clone(&locations), 1);
         let shard = Shard::new(ShardConfig {
             id: ShardId(0),
