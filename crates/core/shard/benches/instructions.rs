@@ -274,10 +274,10 @@ fn parse(text: Vec<u8>) -> usize {
 }
 
 #[library_benchmark]
-#[bench::stateful_call(args = (stateful_call()), config = at_most(57_100))]
-#[bench::stateless_call(args = (stateless_call()), config = at_most(49_200))]
-#[bench::register(args = (refresh()), config = at_most(11_620))]
-#[bench::challenge(args = (challenged()), config = at_most(31_760))]
+#[bench::stateful_call(args = (stateful_call()), config = at_most(57_600))]
+#[bench::stateless_call(args = (stateless_call()), config = at_most(43_600))]
+#[bench::register(args = (refresh()), config = at_most(11_740))]
+#[bench::challenge(args = (challenged()), config = at_most(31_970))]
 fn shard(mut prepared: Prepared) -> (usize, Prepared) {
     (black_box(prepared.run()), prepared)
 }
