@@ -1,6 +1,7 @@
 //! The shards of one worker: their inputs, their outputs, and what becomes of one that panics.
 
 use std::any::Any;
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex};
@@ -145,17 +146,23 @@ impl<M: Maker> Desk<M> {
         }
     }
 
-    /// Tells every shard which peers cannot be reached. Their messages leave through this worker's sockets only, so no
-    /// other worker needs to know.
+    /// Tells every shard which peers cannot be reached. Of the sockets of an address the kernel tells any, whichever has sent,
+    /// so the shards of the other workers must know it too.
     pub(crate) fn handle_lost(&mut self, now: Timestamp) {
         for port in 0..self.exits.ports.len() {
             while let Some(peer) =
                 self.exits.ports.get_mut(port).and_then(Port::as_outlet_mut).and_then(Outlet::poll_lost)
             {
-                for seat in 0..self.seats.len() {
-                    self.run(seat, now, &[], |brain| brain.handle_input(now, Input::Unreachable { peer }));
-                }
+                self.exits.tell_lost(peer);
+                self.handle_unreachable(now, peer);
             }
+        }
+    }
+
+    /// Tells every shard of this worker that a peer cannot be reached.
+    pub(crate) fn handle_unreachable(&mut self, now: Timestamp, peer: SocketAddr) {
+        for seat in 0..self.seats.len() {
+            self.run(seat, now, &[], |brain| brain.handle_input(now, Input::Unreachable { peer }));
         }
     }
 
