@@ -36,7 +36,8 @@ pub(crate) struct Common<M: Maker> {
 /// One shard and when it wants to be woken.
 pub(crate) struct Seat<B> {
     pub(crate) id: ShardId,
-    pub(crate) brain: B,
+    /// Elsewhere, for it is large: seats are looked through in every round, and move between workers.
+    pub(crate) brain: Box<B>,
     /// [`Timestamp::MAX`] where it waits for nothing.
     pub(crate) wakeup: Timestamp,
     /// How many shards of this id there were before.
@@ -49,10 +50,12 @@ pub(crate) struct Seat<B> {
     pub(crate) closed: Vec<Closed>,
 }
 
+const _: () = assert!(size_of::<Seat<shard::Shard>>() <= 128);
+
 impl<B: Brain> Seat<B> {
     fn new(maker: &impl Maker<Brain = B>, id: ShardId, life: u32, snapshot: &Arc<Snapshot>) -> Self {
-        let brain = maker.make(id, life, Arc::clone(snapshot));
-        let wakeup = wakeup_of(&brain);
+        let brain = Box::new(maker.make(id, life, Arc::clone(snapshot)));
+        let wakeup = wakeup_of(&*brain);
         Self { id, brain, wakeup, life, version: 0, inputs: 0, closed: Vec::new() }
     }
 }
@@ -244,7 +247,7 @@ impl<M: Maker> Desk<M> {
             seat.inputs = seat.inputs.wrapping_add(1);
             act(&mut seat.brain);
             drain(now, seat, exits, message, events);
-            seat.wakeup = wakeup_of(&seat.brain);
+            seat.wakeup = wakeup_of(&*seat.brain);
         }));
         if let Err(payload) = outcome {
             self.replace(index);
