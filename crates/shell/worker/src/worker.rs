@@ -112,6 +112,8 @@ impl<M: Maker> Worker<M> {
     /// When the kernel refuses to be waited for: nothing that the loop could mend.
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(256);
+        // Before it does anything: whoever was answered finds its shards in the status.
+        self.post(self.clock.now());
         while !self.contact.is_stopping.load(Ordering::Acquire) {
             self.wait(&mut events)?;
             self.handle_events(&events);
