@@ -1,5 +1,6 @@
 //! What others reach a worker by: a doorbell, and what they leave for it.
 
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -11,6 +12,7 @@ use crate::calls::Inquiry;
 use crate::handover::Doorbell;
 use crate::keep::Stored;
 use crate::moving::Plan;
+use crate::outlet::LOST_LIMIT;
 use crate::status::Board;
 use crate::streams::Closed;
 
@@ -45,6 +47,8 @@ pub(crate) struct Post {
     /// The same, passed on by who has let shards go to this worker.
     pub(crate) closed_late: Vec<Closed>,
     pub(crate) plans: Vec<Arc<Plan>>,
+    /// Peers that nothing can be sent to, as another worker's socket was told; at most [`LOST_LIMIT`].
+    pub(crate) lost: Vec<SocketAddr>,
     pub(crate) answers: Vec<(ShardId, QueryId, Answer)>,
     pub(crate) stored: Vec<Stored>,
     /// Let go when all of `stored` is dealt with.
@@ -90,6 +94,15 @@ impl Contact {
         self.post.lock().unwrap_or_else(PoisonError::into_inner).answers.push((shard, query, answer));
         self.has_post.store(true, Ordering::Release);
         self.doorbell.ring();
+    }
+
+    /// Leaves word of a peer that nothing can be sent to, as far as there is room. Whoever does so rings.
+    pub(crate) fn tell_lost(&self, peer: SocketAddr) {
+        let mut post = self.post.lock().unwrap_or_else(PoisonError::into_inner);
+        if post.lost.len() < LOST_LIMIT && !post.lost.contains(&peer) {
+            post.lost.push(peer);
+            self.has_post.store(true, Ordering::Release);
+        }
     }
 
     /// Leaves word of what became of records.

@@ -78,6 +78,9 @@ impl<M: Maker> Crew<M> {
         for plan in post.plans {
             self.desk.handle_plan(&plan);
         }
+        for peer in post.lost {
+            self.desk.handle_unreachable(now, peer);
+        }
         self.desk.handle_closed(now, &post.closed);
         self.desk.handle_closed_late(now, &post.closed_late);
         for (shard, query, answer) in post.answers {

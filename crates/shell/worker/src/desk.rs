@@ -1,6 +1,7 @@
 //! The shards of one worker: their inputs, their outputs, and what becomes of one that panics.
 
 use std::any::Any;
+use std::net::SocketAddr;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex};
@@ -35,7 +36,8 @@ pub(crate) struct Common<M: Maker> {
 /// One shard and when it wants to be woken.
 pub(crate) struct Seat<B> {
     pub(crate) id: ShardId,
-    pub(crate) brain: B,
+    /// Elsewhere, for it is large: seats are looked through in every round, and move between workers.
+    pub(crate) brain: Box<B>,
     /// [`Timestamp::MAX`] where it waits for nothing.
     pub(crate) wakeup: Timestamp,
     /// How many shards of this id there were before.
@@ -48,10 +50,12 @@ pub(crate) struct Seat<B> {
     pub(crate) closed: Vec<Closed>,
 }
 
+const _: () = assert!(size_of::<Seat<shard::Shard>>() <= 128);
+
 impl<B: Brain> Seat<B> {
     fn new(maker: &impl Maker<Brain = B>, id: ShardId, life: u32, snapshot: &Arc<Snapshot>) -> Self {
-        let brain = maker.make(id, life, Arc::clone(snapshot));
-        let wakeup = wakeup_of(&brain);
+        let brain = Box::new(maker.make(id, life, Arc::clone(snapshot)));
+        let wakeup = wakeup_of(&*brain);
         Self { id, brain, wakeup, life, version: 0, inputs: 0, closed: Vec::new() }
     }
 }
@@ -145,17 +149,23 @@ impl<M: Maker> Desk<M> {
         }
     }
 
-    /// Tells every shard which peers cannot be reached. Their messages leave through this worker's sockets only, so no
-    /// other worker needs to know.
+    /// Tells every shard which peers cannot be reached. Of the sockets of an address the kernel tells any, whichever has sent,
+    /// so the shards of the other workers must know it too.
     pub(crate) fn handle_lost(&mut self, now: Timestamp) {
         for port in 0..self.exits.ports.len() {
             while let Some(peer) =
                 self.exits.ports.get_mut(port).and_then(Port::as_outlet_mut).and_then(Outlet::poll_lost)
             {
-                for seat in 0..self.seats.len() {
-                    self.run(seat, now, &[], |brain| brain.handle_input(now, Input::Unreachable { peer }));
-                }
+                self.exits.tell_lost(peer);
+                self.handle_unreachable(now, peer);
             }
+        }
+    }
+
+    /// Tells every shard of this worker that a peer cannot be reached.
+    pub(crate) fn handle_unreachable(&mut self, now: Timestamp, peer: SocketAddr) {
+        for seat in 0..self.seats.len() {
+            self.run(seat, now, &[], |brain| brain.handle_input(now, Input::Unreachable { peer }));
         }
     }
 
@@ -237,7 +247,7 @@ impl<M: Maker> Desk<M> {
             seat.inputs = seat.inputs.wrapping_add(1);
             act(&mut seat.brain);
             drain(now, seat, exits, message, events);
-            seat.wakeup = wakeup_of(&seat.brain);
+            seat.wakeup = wakeup_of(&*seat.brain);
         }));
         if let Err(payload) = outcome {
             self.replace(index);

@@ -1,6 +1,7 @@
 //! Every way out of a worker: its sockets, its connections, the other workers, the DNS.
 
 use std::collections::VecDeque;
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::time::Duration;
@@ -243,6 +244,14 @@ impl Exits {
     pub(crate) fn announce(&self, worker: usize) {
         if let Some(contact) = self.contact_of(worker) {
             contact.tell_arrived();
+        }
+    }
+
+    /// Tells all other workers of a peer that nothing can be sent to.
+    pub(crate) fn tell_lost(&mut self, peer: SocketAddr) {
+        for neighbour in self.neighbours.iter_mut().flatten() {
+            neighbour.contact.tell_lost(peer);
+            neighbour.is_owed_a_ring = true;
         }
     }
 

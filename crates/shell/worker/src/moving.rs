@@ -164,7 +164,7 @@ impl<M: Maker> Desk<M> {
         let me = self.exits.index;
         for &Move { shard, to, .. } in plan.moves.iter().filter(|one| one.from == me) {
             let Some(seat) = self.take_seat(shard) else { continue };
-            moving.push((shard, Moving::of(&seat.brain)));
+            moving.push((shard, Moving::of(&*seat.brain)));
             self.transit.last.push(to);
             if let Some(arrivals) = common.arrivals.get(to) {
                 arrivals.lock().unwrap_or_else(PoisonError::into_inner).push(seat);
@@ -341,7 +341,7 @@ impl<M: Maker> Desk<M> {
     }
 
     fn put_seat(&mut self, mut seat: Seat<M::Brain>) {
-        seat.wakeup = wakeup_of(&seat.brain);
+        seat.wakeup = wakeup_of(&*seat.brain);
         if let Some(place) = self.places.get_mut(usize::from(seat.id.0)) {
             debug_assert!(place.is_none(), "{} is nowhere else", seat.id);
             *place = u16::try_from(self.seats.len()).ok();

@@ -31,7 +31,7 @@ pub enum Spread {
 impl Default for WorkerOptions {
     fn default() -> Self {
         Self {
-            spin: Duration::from_micros(50),
+            spin: Duration::from_micros(10),
             min_workers: 1,
             cores: Vec::new(),
             spread: Spread::Peers,

@@ -12,7 +12,7 @@ use crate::options::Spread;
 
 /// Peers that became unreachable and have not been told to the shards yet; past this many the hints are forgotten, and
 /// the transactions end by their timers.
-const LOST_LIMIT: usize = 256;
+pub(crate) const LOST_LIMIT: usize = 256;
 
 /// A socket and its state as mio's edges have told it.
 #[derive(Debug)]

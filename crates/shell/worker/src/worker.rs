@@ -35,9 +35,9 @@ const TAKE_BATCH: usize = 64;
 /// SIP is so exact. The shortest, T1, is 500 ms.
 pub const TIMER_TICK: Duration = Duration::from_millis(4);
 
-/// While a worker waits awake, every so many looks one is at everything that the kernel has; the others are at the socket
-/// that was the last to have datagrams.
-const LOOKS_AT_ONE_SOCKET: u32 = 8;
+/// Every so many looks one is at everything that the kernel has; the others are at the socket that was the last to have
+/// datagrams, and at what other workers have given. Where each of those finds something, all else would wait for ever.
+pub(crate) const LOOKS_AT_ONE_SOCKET: u32 = 8;
 
 /// The doorbell's events; sockets have the index of their listener.
 pub(crate) const DOORBELL: Token = Token(usize::MAX);
@@ -54,6 +54,8 @@ pub(crate) struct Worker<M: Maker> {
     /// Whether something happened since.
     is_dirty: bool,
     spinner: Spinner,
+    /// Looks since the kernel was last asked for all that it has.
+    looks: u32,
     /// Since when it waits, or waited before this round.
     idle_since: Option<Timestamp>,
     meter: Meter,
@@ -100,8 +102,8 @@ impl<M: Maker> Worker<M> {
         let report = Report::of(desk.exits.shards());
         let (inbox, crew, spinner) = (RecvBatch::new(), Crew::new(desk), Spinner::new(options.spin));
         let (posted, is_dirty, idle_since) = (Timestamp::ZERO, true, None);
-        let (meter, spread) = (Meter::default(), options.spread);
-        Self { poll, clock, inbox, contact, crew, posted, is_dirty, spinner, idle_since, meter, report, spread }
+        let (meter, spread, looks) = (Meter::default(), options.spread, 0);
+        Self { poll, clock, inbox, contact, crew, posted, is_dirty, spinner, looks, idle_since, meter, report, spread }
     }
 
     /// Runs until it is told to stop.
@@ -110,6 +112,8 @@ impl<M: Maker> Worker<M> {
     /// When the kernel refuses to be waited for: nothing that the loop could mend.
     pub(crate) fn run(mut self) -> io::Result<()> {
         let mut events = Events::with_capacity(256);
+        // Before it does anything: whoever was answered finds its shards in the status.
+        self.post(self.clock.now());
         while !self.contact.is_stopping.load(Ordering::Acquire) {
             self.wait(&mut events)?;
             self.handle_events(&events);
@@ -132,7 +136,8 @@ impl<M: Maker> Worker<M> {
         }
         // Others are rung for when there is nothing more to give them.
         if self.crew.desk.exits.owes_rings() {
-            if self.crew.try_hot(&self.clock, &mut self.inbox) {
+            self.looks += 1;
+            if self.looks < LOOKS_AT_ONE_SOCKET && self.crew.try_hot(&self.clock, &mut self.inbox) {
                 events.clear();
                 return Ok(());
             }
@@ -166,18 +171,18 @@ impl<M: Maker> Worker<M> {
             return Ok(false);
         }
         let until = (began + limit).min(next);
-        let (mut now, mut looks) = (began, 0);
+        let mut now = began;
         while now < until {
-            looks += 1;
             self.meter.wake(now);
-            if self.is_called() || self.crew.try_hot(&self.clock, &mut self.inbox) {
-                return Ok(true);
-            }
-            if looks % LOOKS_AT_ONE_SOCKET == 0 {
+            self.looks += 1;
+            if self.looks >= LOOKS_AT_ONE_SOCKET {
                 self.look(events, Some(Duration::ZERO))?;
                 if !events.is_empty() {
                     return Ok(true);
                 }
+            }
+            if self.is_called() || self.crew.try_hot(&self.clock, &mut self.inbox) {
+                return Ok(true);
             }
             now = self.clock.now();
         }
@@ -187,6 +192,7 @@ impl<M: Maker> Worker<M> {
 
     /// Asks the kernel what there is.
     fn look(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
+        self.looks = 0;
         match self.poll.poll(events, timeout) {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
             _ => Ok(()),

@@ -117,7 +117,7 @@ impl Default for Server {
             min_workers: None,
             affinity: Affinity::None,
             spread: Spread::Peers,
-            spin: Span(Duration::from_micros(50)),
+            spin: Span(Duration::from_micros(10)),
         }
     }
 }

@@ -168,13 +168,18 @@ fn a_snapshot_reaches_every_shard_and_the_fleet_becomes_idle() {
 
 #[test]
 fn a_dead_peer_is_told_to_the_shards() {
-    let running = start(1, 1);
-    let phone = phone(running.listeners[0]);
-    // A socket that hears only itself: its port is nobody else's, and refuses what we send.
-    let dead = std::net::UdpSocket::bind("127.0.0.1:0").expect("loopback has a free port");
-    let port = dead.local_addr().expect("bound").port();
-    dead.connect(("127.0.0.1", port)).expect("its own address");
-    assert_eq!(ask(&phone, &format!("4-dead-{port}")), format!("lost {port}"));
+    for workers in [1, 3] {
+        let running = start(workers, 1);
+        let phone = phone(running.listeners[0]);
+        // Whichever worker's socket the kernel tells, whichever worker has the shard.
+        for shard in 0..12 {
+            // A socket that hears only itself: its port is nobody else's, and refuses what we send.
+            let dead = std::net::UdpSocket::bind("127.0.0.1:0").expect("loopback has a free port");
+            let port = dead.local_addr().expect("bound").port();
+            dead.connect(("127.0.0.1", port)).expect("its own address");
+            assert_eq!(ask(&phone, &format!("{shard}-dead-{port}")), format!("lost {port}"));
+        }
+    }
 }
 
 #[test]

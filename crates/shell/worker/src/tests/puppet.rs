@@ -41,7 +41,8 @@ pub(super) struct Puppet {
     events: VecDeque<Event>,
     timer: Option<(Timestamp, Flow)>,
     panics_at_drain: bool,
-    reports_to: Option<Flow>,
+    /// Who hears that a port is dead.
+    reports_to: Option<(Flow, u16)>,
     kept: Option<Flow>,
     /// Who hears what becomes of connections and questions.
     watches: Option<Flow>,
@@ -74,7 +75,7 @@ impl Puppet {
             }
             Some("dead") => {
                 let port = words.next().and_then(|port| port.parse().ok()).expect("a port");
-                self.reports_to = Some(flow);
+                self.reports_to = Some((flow, port));
                 let peer = SocketAddr::from((Ipv4Addr::LOCALHOST, port));
                 self.say(Flow { peer, ..flow }, format_args!("anybody there?"));
                 return;
@@ -125,7 +126,7 @@ impl Brain for Puppet {
                 self.obey(now, flow, std::str::from_utf8(peek.call_id).expect("text"));
             }
             Input::Unreachable { peer } => {
-                if let Some(flow) = self.reports_to.take() {
+                if let Some((flow, _)) = self.reports_to.take_if(|(_, port)| *port == peer.port()) {
                     self.say(flow, format_args!("lost {}", peer.port()));
                 }
             }

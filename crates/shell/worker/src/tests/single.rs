@@ -19,13 +19,15 @@ use crate::index::Index;
 use crate::outlet::Outlet;
 use crate::panics::PanicLog;
 use crate::streams::Streams;
-use crate::worker::{DOORBELL, Worker};
+use crate::worker::{DOORBELL, LOOKS_AT_ONE_SOCKET, Worker};
 use crate::{Counters, Socket, StreamLimits, WorkerOptions};
 
 /// A worker that nobody runs, the first of two, and the far end of the ring to the second.
 pub(super) struct Alone {
     pub(super) worker: Worker<Stage>,
     pub(super) address: SocketAddr,
+    /// Of its second listener.
+    other_address: SocketAddr,
     pub(super) contact: Arc<Contact>,
     to_second: Receiver,
     _second: Poll,
@@ -34,15 +36,18 @@ pub(super) struct Alone {
 
 impl Alone {
     pub(super) fn new(ring_capacity: usize) -> Self {
-        let socket = sockets(1, 1).pop().expect("one worker").pop().expect("one listener");
-        let address = socket.local_addr();
-        let snapshot = snapshot(std::slice::from_ref(&socket));
+        let sockets = sockets(1, 2).pop().expect("one worker");
+        let [address, other_address] = [0, 1].map(|listener: usize| sockets[listener].local_addr());
+        let snapshot = snapshot(&sockets);
         let contact =
             |poll: &Poll| Arc::new(Contact::new(Doorbell::new(poll.registry(), DOORBELL).expect("a file descriptor")));
         let (poll, second) = (Poll::new().expect("epoll"), Poll::new().expect("epoll"));
-        let Socket::Udp(socket) = socket else { panic!("datagrams") };
         let registry = Arc::new(poll.registry().try_clone().expect("a file descriptor"));
-        let outlet = Outlet::new(socket, &registry, Token(0)).expect("a fresh socket");
+        let port = |(token, socket)| match socket {
+            Socket::Udp(socket) => Port::Udp(Outlet::new(socket, &registry, Token(token)).expect("a fresh socket")),
+            Socket::Tcp(_) => panic!("datagrams"),
+        };
+        let ports = sockets.into_iter().enumerate().map(port).collect();
         let balance = Balance::frozen(2, 2, 32);
         let owners = balance.owners().to_vec();
         let common = Common {
@@ -62,7 +67,7 @@ impl Alone {
         let exits = Exits {
             index: 0,
             contact: Arc::clone(&contact),
-            ports: vec![Port::Udp(outlet)],
+            ports,
             streams: Streams::new(0, registry, Arc::new(Index::new(1, 1)), StreamLimits::default(), 1),
             neighbours: vec![None, Some(neighbour)],
             resolver: None,
@@ -76,9 +81,10 @@ impl Alone {
         };
         let desk = Desk::new(Arc::new(common), exits, snapshot, queue);
         let worker = Worker::new(poll, Clock::start(), desk, &WorkerOptions::default());
-        Self { worker, address, contact, to_second, _second: second, events: Events::with_capacity(8) }
+        Self { worker, address, other_address, contact, to_second, _second: second, events: Events::with_capacity(8) }
     }
 
+    /// One wait and one round.
     pub(super) fn step(&mut self) {
         self.worker.wait(&mut self.events).expect("epoll");
         self.worker.handle_events(&self.events);
@@ -111,4 +117,27 @@ fn a_neighbour_that_does_not_keep_up_costs_its_own_messages_only() {
             .iter()
             .all(|handed| handed.shard == ShardId(1) && handed.flow.peer == phone.local_addr().expect("bound"))
     );
+}
+
+#[test]
+fn a_socket_that_always_has_something_leaves_the_others_their_turn() {
+    let mut alone = Alone::new(4);
+    let (busy, seldom) = (phone(alone.address), phone(alone.other_address));
+    seldom.set_nonblocking(true).expect("a sound socket");
+    // Whenever the worker looks something is there, so it waits awake.
+    let step = |alone: &mut Alone| {
+        busy.send(&options("0-busy")).expect("loopback takes it");
+        alone.step();
+    };
+    (0..64).for_each(|_| step(&mut alone));
+    for number in 0..20 {
+        seldom.send(&options("0-seldom")).expect("loopback takes it");
+        let heard = (0..2 * LOOKS_AT_ONE_SOCKET).find(|_| {
+            step(&mut alone);
+            seldom.recv(&mut [0; 2048]).is_ok()
+        });
+        assert!(heard.is_some(), "question {number}");
+        // The worker watches the busy one again.
+        (0..LOOKS_AT_ONE_SOCKET).for_each(|_| step(&mut alone));
+    }
 }
