@@ -1,5 +1,6 @@
 //! Benchmarks, and the mutations that the server is tortured with. Nothing here is a timed test.
 
+pub mod apart;
 #[path = "../../interop/src/crowd.rs"]
 pub mod crowd;
 pub mod exercise;

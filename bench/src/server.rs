@@ -128,6 +128,23 @@ fn binary() -> PathBuf {
     binary
 }
 
+/// The command by which a program of this package was run, for whoever wants the same again; paths of this machine, which say
+/// nothing to others, are left out.
+#[must_use]
+pub fn command_line(program: &str) -> String {
+    let mut said = String::new();
+    let mut words = std::env::args().skip(1);
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--binary" | "--output" | "--results" => drop(words.next()),
+            _ if word.contains('/') => {}
+            _ => said.extend([" ", &word]),
+        }
+    }
+    let said = if said.is_empty() { said } else { format!(" --{said}") };
+    format!("cargo build --release -p strowger && cargo run --release -p strowger-bench --bin {program}{said}")
+}
+
 /// Where and of what the figures are, as lines of Markdown.
 #[must_use]
 pub fn circumstances(command: &str) -> String {

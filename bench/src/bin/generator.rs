@@ -9,7 +9,7 @@ use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use strowger_bench::generator::report::{Figures, Round, Sipp};
 use strowger_bench::generator::{highest, ours, relay, sipp, wire};
 use strowger_bench::register::report::replace;
-use strowger_bench::server::circumstances;
+use strowger_bench::server::{circumstances, command_line};
 
 /// Calls under way in closed loops.
 const AT_ONCE: usize = 32;
@@ -57,12 +57,8 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let arguments = Arguments::parse();
     let figures = measure(&arguments)?;
     println!("{:#}", figures.to_json());
-    let said: Vec<String> = std::env::args().skip(1).collect();
-    let said = if said.is_empty() { String::new() } else { format!(" -- {}", said.join(" ")) };
-    let command =
-        format!("cargo build --release -p strowger && cargo run --release -p strowger-bench --bin generator{said}");
     let sipp = figures.sipp.as_ref().map_or("none", |sipp| sipp.version.as_str());
-    let text = format!("{}- SIPp: {sipp}\n\n{}", circumstances(&command), figures.to_markdown());
+    let text = format!("{}- SIPp: {sipp}\n\n{}", circumstances(&command_line("generator")), figures.to_markdown());
     println!("{text}");
     if !arguments.quick {
         let usual = Path::new(env!("CARGO_MANIFEST_DIR")).join("GENERATOR.md");

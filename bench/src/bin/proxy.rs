@@ -8,6 +8,7 @@ use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
+use strowger_bench::apart::{Network, enter};
 use strowger_bench::proxy::figures::{Figures, Highest, Key, Results, Single, Turn, single};
 use strowger_bench::proxy::instructions::{Counts, count};
 use strowger_bench::proxy::peer::{KEPT_FOR, Peer, Place};
@@ -15,10 +16,8 @@ use strowger_bench::proxy::scenario::{Load, Loads, Scenario, Step, T1_MS, steps}
 use strowger_bench::proxy::{generate, plot, relay, search, table};
 use strowger_bench::register::process::{adopt, stay_on};
 use strowger_bench::register::report::replace;
-use strowger_bench::server::circumstances;
+use strowger_bench::server::{circumstances, command_line};
 
-/// Set where this process stands: `net` where it has a network of its own, else `shared`.
-const APART: &str = "STROWGER_BENCH_APART";
 /// What was called, where that is not this program; reports say it.
 const COMMAND: &str = "STROWGER_BENCH_COMMAND";
 /// Where servers listen; the second is for whoever is counted at the same time.
@@ -106,45 +105,16 @@ fn main() {
         let error = relay::run(address, scenario).expect_err("it goes on until it is killed");
         panic!("the relay: {error}");
     }
-    let Some(network) = std::env::var_os(APART) else { std::process::exit(again_apart()) };
-    let around = circumstances(&said());
+    let network = enter(true);
+    let command = std::env::var(COMMAND).unwrap_or_else(|_| command_line("proxy"));
+    let around = circumstances(&command);
     adopt().expect("processes can be adopted");
-    if network == "net" {
-        let up = Command::new("ip").args(["link", "set", "lo", "up"]).status().expect("ip, of Debian's iproute2");
-        assert!(up.success(), "the namespace has no loopback");
-    }
     let mut bench = Bench::new(arguments);
     bench.run();
     let mut text = format!("## Calls and registrations, side by side\n\n{around}");
-    bench.describe(&mut text, network == "net");
+    bench.describe(&mut text, network == Network::Own);
     let text = bench.show(text);
     println!("{text}");
-}
-
-/// Runs this program once more, in a network namespace that ends with it where that may be made; how it ended.
-fn again_apart() -> i32 {
-    let program = std::env::current_exe().expect("a running program has a file");
-    let may = |options: &[&str]| {
-        let tried = Command::new("unshare").args(options).arg("true").stderr(Stdio::null()).status();
-        tried.is_ok_and(|status| status.success())
-    };
-    let options = [&["--net"][..], &["--user", "--map-root-user", "--net"]].into_iter().find(|options| may(options));
-    let mut command = match options {
-        Some(options) => {
-            let mut command = Command::new("unshare");
-            command.args(options).arg(&program).env(APART, "net");
-            command
-        }
-        None => {
-            eprintln!(
-                "a network namespace needs root: this machine's loopback is used, with the filters that it may have"
-            );
-            let mut command = Command::new(&program);
-            command.env(APART, "shared");
-            command
-        }
-    };
-    command.args(std::env::args_os().skip(1)).status().expect("this program runs once more").code().unwrap_or(1)
 }
 
 /// What is being measured.
@@ -476,22 +446,4 @@ fn kamailio(is_there: bool) -> String {
     let version = Command::new("dpkg-query").args(["-W", "-f", "${Version}", "kamailio"]).output();
     let version = version.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default();
     format!("{}, Debian's {version}", line.trim())
-}
-
-/// What was said on the command line, for whoever wants the same again; paths of this machine are not.
-fn said() -> String {
-    if let Ok(command) = std::env::var(COMMAND) {
-        return command;
-    }
-    let mut said = Vec::new();
-    let mut words = std::env::args().skip(1);
-    while let Some(word) = words.next() {
-        match word.as_str() {
-            "--binary" | "--output" | "--results" => drop(words.next()),
-            _ if word.contains('/') => {}
-            _ => said.push(word),
-        }
-    }
-    let said = if said.is_empty() { String::new() } else { format!(" -- {}", said.join(" ")) };
-    format!("cargo build --release -p strowger && cargo run --release -p strowger-bench --bin proxy{said}")
 }

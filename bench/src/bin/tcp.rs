@@ -3,16 +3,13 @@
 use std::io::BufRead as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use clap::{Parser, Subcommand};
-use strowger_bench::server::circumstances;
+use strowger_bench::apart::enter;
+use strowger_bench::server::{circumstances, command_line};
 use strowger_bench::tcp::growth::Growth;
 use strowger_bench::tcp::phones::{Phones, Task};
 use strowger_bench::tcp::{Lifetime, echo, lifetimes, parts, registrar};
-
-/// Set where the process already has a network of its own.
-const APART: &str = "STROWGER_BENCH_APART";
 
 const HEAD: &str = "# TCP
 
@@ -81,7 +78,6 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
         Some(Role::Phones { server, lifetime, rate, requests, connections }) => {
             phones(Task { server, lifetime, rate, requests, connections })
         }
-        None if std::env::var_os(APART).is_none() => std::process::exit(again_apart()?),
         None => report(&arguments),
     }
 }
@@ -98,24 +94,13 @@ fn phones(task: Task) -> Result<(), Box<dyn std::error::Error>> {
     Ok(())
 }
 
-/// Runs this program once more, in a network namespace that ends with it; how it ended.
-fn again_apart() -> std::io::Result<i32> {
-    let program = std::env::current_exe()?;
-    let mut command = Command::new("unshare");
-    let status = command.arg("--net").arg(program).args(std::env::args_os().skip(1)).env(APART, "1").status()?;
-    Ok(status.code().unwrap_or(1))
-}
-
 fn report(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
-    let set = |program: &str, words: &[&str]| Command::new(program).args(words).status();
-    set("ip", &["link", "set", "lo", "up"])?;
+    // Its own, for its ports are set.
+    let _ = enter(false);
     // Ports for everybody, of this namespace alone.
     std::fs::write("/proc/sys/net/ipv4/ip_local_port_range", "1024 65535")?;
     let (connections, seconds) = if arguments.quick { (20_000, 1) } else { (arguments.connections, arguments.seconds) };
-    let said: Vec<String> = std::env::args().skip(1).collect();
-    let said = if said.is_empty() { String::new() } else { format!(" -- {}", said.join(" ")) };
-    let command = format!("cargo build --release -p strowger && cargo run --release -p strowger-bench --bin tcp{said}");
-    let mut text = format!("{HEAD}{}", circumstances(&command));
+    let mut text = format!("{HEAD}{}", circumstances(&command_line("tcp")));
     eprintln!("the echo server, more and more connections");
     text.push_str(GROWTH);
     for (rate, connections) in

@@ -3,16 +3,13 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use clap::Parser;
+use strowger_bench::apart::enter;
 use strowger_bench::register::rounds::median;
-use strowger_bench::server::circumstances;
+use strowger_bench::server::{circumstances, command_line};
 use strowger_bench::workers::run::{How, Outcome, Work, run};
-
-/// Set where the process already has a network of its own.
-const APART: &str = "STROWGER_BENCH_APART";
 
 /// What stands above the table.
 const HEAD: &str = "# Workers that share one peer
@@ -73,11 +70,7 @@ struct Pair {
 
 fn main() {
     let arguments = Arguments::parse();
-    if std::env::var_os(APART).is_none() {
-        std::process::exit(again_apart());
-    }
-    let up = Command::new("ip").args(["link", "set", "lo", "up"]).status().expect("ip, of Debian's iproute2, is there");
-    assert!(up.success(), "the namespace has no loopback");
+    let _ = enter(false);
     let spreads = if arguments.spread.is_empty() {
         vec!["peers".to_owned(), "packets".to_owned()]
     } else {
@@ -89,22 +82,13 @@ fn main() {
             pairs.push(measure(&arguments, work, spread));
         }
     }
-    let said: Vec<String> = std::env::args().skip(1).collect();
-    let around = circumstances(&format!("workers {}", said.join(" ")));
+    let around = circumstances(&command_line("workers"));
     let text = format!("{HEAD}\n{around}\n{}", table(&arguments, &pairs));
     println!("{text}");
     if !arguments.quick {
         let usual = Path::new(env!("CARGO_MANIFEST_DIR")).join("WORKERS.md");
         std::fs::write(arguments.output.unwrap_or(usual), text).expect("the table can be written");
     }
-}
-
-/// Runs this program once more, in a network namespace that ends with it; how it ended.
-fn again_apart() -> i32 {
-    let program = std::env::current_exe().expect("a running program has a file");
-    let mut command = Command::new("unshare");
-    let status = command.arg("--net").arg(program).args(std::env::args_os().skip(1)).env(APART, "1").status();
-    status.expect("unshare, of Debian's util-linux, is there; it needs root").code().unwrap_or(1)
 }
 
 fn measure(arguments: &Arguments, work: Work, spread: &str) -> Pair {

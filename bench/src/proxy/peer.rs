@@ -109,15 +109,7 @@ impl Peer {
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file).spawn();
         let child = child.map_err(|error| format!("{command:?}: {error}"))?;
         let mut running = Running { log, child };
-        let mut probe = Probe::new(place.address);
-        let deadline = Instant::now() + PATIENCE;
-        while probe.options().is_none() {
-            running.check()?;
-            if Instant::now() > deadline {
-                return Err("it does not answer".to_owned());
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
+        Probe::new(place.address).wait(PATIENCE, || running.check())?;
         Ok(running)
     }
 }

@@ -1,6 +1,7 @@
 //! Somebody who asks one thing at a time.
 
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use super::message::{Answer, Template};
@@ -28,6 +29,22 @@ impl Probe {
     pub fn options(&mut self) -> Option<u16> {
         self.ask_options();
         status(&self.receive(Duration::from_millis(10))?)
+    }
+
+    /// Asks until there is an answer, at most for `patience`; `check` says why there will be none.
+    ///
+    /// # Errors
+    /// What `check` said, or that the time is over.
+    pub fn wait(&mut self, patience: Duration, mut check: impl FnMut() -> Result<(), String>) -> Result<(), String> {
+        let deadline = Instant::now() + patience;
+        while self.options().is_none() {
+            check()?;
+            if Instant::now() > deadline {
+                return Err("it does not answer".to_owned());
+            }
+            thread::sleep(Duration::from_millis(10));
+        }
+        Ok(())
     }
 
     /// Sends one OPTIONS.

@@ -157,15 +157,7 @@ impl Contender {
     /// When it ends instead; then with the end of its log.
     pub fn start(&self, folder: &Path, address: SocketAddr) -> Result<Running, String> {
         let mut running = self.begin(folder, address)?;
-        let mut probe = Probe::new(address);
-        let deadline = Instant::now() + PATIENCE;
-        while probe.options().is_none() {
-            running.check()?;
-            if Instant::now() > deadline {
-                return Err("it does not answer".to_owned());
-            }
-            thread::sleep(Duration::from_millis(10));
-        }
+        Probe::new(address).wait(PATIENCE, || running.check())?;
         running.meet();
         Ok(running)
     }
