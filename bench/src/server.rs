@@ -128,8 +128,8 @@ fn binary() -> PathBuf {
     binary
 }
 
-/// The command by which a program of this package was run, for whoever wants the same again; paths of this machine, which say
-/// nothing to others, are left out.
+/// The command by which a benchmark was run, for whoever wants the same again; `program` is its package, and which of its programs.
+/// Paths of this machine, which say nothing to others, are left out.
 #[must_use]
 pub fn command_line(program: &str) -> String {
     let mut said = String::new();
@@ -142,7 +142,7 @@ pub fn command_line(program: &str) -> String {
         }
     }
     let said = if said.is_empty() { said } else { format!(" --{said}") };
-    format!("cargo build --release -p strowger && cargo run --release -p strowger-bench --bin {program}{said}")
+    format!("cargo build --release -p strowger && cargo run --release -p {program}{said}")
 }
 
 /// Where and of what the figures are, as lines of Markdown.

@@ -56,6 +56,8 @@ const ALL_CORE: &[&str] = core_and![];
 /// The simulator stands in the place of the shell, but for the journal, which is the real one on a simulated disk.
 const CORE_AND_JOURNAL: &[&str] = core_and!["journal"];
 const ALL_FOR_BINARIES: &[&str] = core_and!["net", "journal", "store", "control", "worker", "persistence", "traffic"];
+/// What another shell shares with the other benchmarks: its surroundings and its reports.
+const CORE_AND_BENCHMARKS: &[&str] = core_and!["bench"];
 const FOR_BENCHMARKS: &[&str] =
     core_and!["net", "journal", "store", "control", "worker", "persistence", "traffic", "allocations"];
 
@@ -115,8 +117,8 @@ pub(crate) const CRATES: &[Rule] = &[
         &["foundation", "message", "transaction", "auth", "net"],
     ),
     rule("strowger", "bin/strowger", Group::Leaf, ALL_FOR_BINARIES),
-    rule("strowger-bench", "bench", Group::Leaf, FOR_BENCHMARKS),
-    rule("strowger-architectures", "bench/architectures", Group::Leaf, ALL_CORE),
+    rule("strowger-bench", "bench", Group::Tools, FOR_BENCHMARKS),
+    rule("strowger-architectures", "bench/architectures", Group::Leaf, CORE_AND_BENCHMARKS),
     rule("strowger-interop", "interop", Group::Leaf, &[]),
     rule("xtask", "xtask", Group::Leaf, &[]),
 ];

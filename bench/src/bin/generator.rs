@@ -58,7 +58,11 @@ fn main() -> Result<(), Box<dyn std::error::Error>> {
     let figures = measure(&arguments)?;
     println!("{:#}", figures.to_json());
     let sipp = figures.sipp.as_ref().map_or("none", |sipp| sipp.version.as_str());
-    let text = format!("{}- SIPp: {sipp}\n\n{}", circumstances(&command_line("generator")), figures.to_markdown());
+    let text = format!(
+        "{}- SIPp: {sipp}\n\n{}",
+        circumstances(&command_line("strowger-bench --bin generator")),
+        figures.to_markdown()
+    );
     println!("{text}");
     if !arguments.quick {
         let usual = Path::new(env!("CARGO_MANIFEST_DIR")).join("GENERATOR.md");

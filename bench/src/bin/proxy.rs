@@ -106,7 +106,7 @@ fn main() {
         panic!("the relay: {error}");
     }
     let network = enter(true);
-    let command = std::env::var(COMMAND).unwrap_or_else(|_| command_line("proxy"));
+    let command = std::env::var(COMMAND).unwrap_or_else(|_| command_line("strowger-bench --bin proxy"));
     let around = circumstances(&command);
     adopt().expect("processes can be adopted");
     let mut bench = Bench::new(arguments);

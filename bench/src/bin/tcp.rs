@@ -100,7 +100,7 @@ fn report(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     // Ports for everybody, of this namespace alone.
     std::fs::write("/proc/sys/net/ipv4/ip_local_port_range", "1024 65535")?;
     let (connections, seconds) = if arguments.quick { (20_000, 1) } else { (arguments.connections, arguments.seconds) };
-    let mut text = format!("{HEAD}{}", circumstances(&command_line("tcp")));
+    let mut text = format!("{HEAD}{}", circumstances(&command_line("strowger-bench --bin tcp")));
     eprintln!("the echo server, more and more connections");
     text.push_str(GROWTH);
     for (rate, connections) in

@@ -82,7 +82,7 @@ fn main() {
             pairs.push(measure(&arguments, work, spread));
         }
     }
-    let around = circumstances(&command_line("workers"));
+    let around = circumstances(&command_line("strowger-bench --bin workers"));
     let text = format!("{HEAD}\n{around}\n{}", table(&arguments, &pairs));
     println!("{text}");
     if !arguments.quick {

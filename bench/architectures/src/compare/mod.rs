@@ -10,17 +10,20 @@ mod tables;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use clap::Args;
+use strowger_bench::apart::enter;
+use strowger_bench::register::report::replace;
+use strowger_bench::register::rounds::median;
+use strowger_bench::server::{circumstances, command_line};
 
 use crate::shells::Architecture;
 use load::{Extent, Figures, Load, Scenario};
 use server::{Server, Start, Subject};
 
-/// Set where the process already has a network of its own.
-const APART: &str = "STROWGER_BENCH_APART";
+/// As the command line names it.
+const PACKAGE: &str = "strowger-architectures";
 /// The cores of the server where it has one, and where it has both and shares the second with the generator.
 const ONE_CORE: &str = "0";
 const BOTH_CORES: &str = "0,1";
@@ -97,11 +100,9 @@ struct Row {
 }
 
 impl Row {
-    /// The middle one; of an even number the lower of the two. Nothing where there was no run.
+    /// Nothing where there was no run.
     fn median(&self, of: impl Fn(&Figures) -> f64) -> f64 {
-        let mut values: Vec<f64> = self.runs.iter().map(of).filter(|value| !value.is_nan()).collect();
-        values.sort_by(f64::total_cmp);
-        values.get(values.len().saturating_sub(1) / 2).copied().unwrap_or(f64::NAN)
+        median(self.runs.iter().map(of).filter(|value| !value.is_nan()).collect())
     }
 }
 
@@ -115,10 +116,8 @@ pub(crate) fn run(arguments: &CompareArguments) -> Result<(), String> {
         (arguments.rounds, arguments.warm_up, arguments.seconds) = (1, 0.5, 1.0);
     }
     let arguments = &arguments;
-    let around = circumstances();
-    if let Some(outcome) = again_apart()? {
-        return outcome;
-    }
+    let _ = enter(false);
+    let around = circumstances(&command_line(PACKAGE));
     let binary = arguments.places.binary()?;
     let mut rows = plan(arguments);
     for round in 1..=arguments.rounds {
@@ -146,8 +145,7 @@ pub(crate) fn run(arguments: &CompareArguments) -> Result<(), String> {
     }
     let file = arguments.places.output();
     let wrong = |error: io::Error| format!("{}: {error}", file.display());
-    let (begin, end) = ("<!-- compare: begin -->", "<!-- compare: end -->");
-    replace(&file, (begin, end), &text).map_err(wrong)?;
+    replace(&file, "compare", &text).map_err(wrong)?;
     fs::write(file.with_file_name("architectures.svg"), plot::draw(&rows)).map_err(wrong)
 }
 
@@ -192,73 +190,4 @@ fn turn(arguments: &CompareArguments, binary: &Path, row: &Row) -> Result<Figure
         figures.switches += row.scenario.messages();
     }
     Ok(figures)
-}
-
-/// Runs this program once more, in a network namespace that ends with it; how that ended. Nothing where it has one already: there
-/// nobody else's filters and connection tables are on the way.
-fn again_apart() -> Result<Option<Result<(), String>>, String> {
-    if std::env::var_os(APART).is_some() {
-        let up = Command::new("ip").args(["link", "set", "lo", "up"]).status();
-        return match up.map(|status| status.success()) {
-            Ok(true) => Ok(None),
-            _ => Err("the namespace has no loopback: ip, of iproute2, is needed".to_owned()),
-        };
-    }
-    let program = std::env::current_exe().map_err(|error| error.to_string())?;
-    let mut command = Command::new("unshare");
-    command.arg("--net").arg(program).args(std::env::args_os().skip(1)).env(APART, "1");
-    let status = command.status().map_err(|error| format!("unshare, of util-linux: {error}; it needs root"))?;
-    Ok(Some(if status.success() { Ok(()) } else { Err("the measurement failed".to_owned()) }))
-}
-
-/// Where and of what the figures are, as lines of Markdown.
-fn circumstances() -> String {
-    let say = |program: &str, arguments: &[&str]| {
-        let output = Command::new(program).args(arguments).output();
-        output.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default()
-    };
-    let processor = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
-    let model = processor.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
-    let cores = std::thread::available_parallelism().map_or(1, usize::from);
-    let memory = fs::read_to_string("/proc/meminfo").unwrap_or_default();
-    let memory =
-        memory.lines().find_map(|line| line.strip_prefix("MemTotal:")?.trim().strip_suffix(" kB")?.parse().ok());
-    let said = said(std::env::args().skip(1));
-    format!(
-        "- Machine: {}, {cores} cores, {} GiB, a virtual machine shared with other work\n- Linux {}; {}\n\
-         - strowger {} at commit {}, release build\n- Date: {}\n\
-         - Command: `cargo build --release -p strowger && cargo run --release -p strowger-architectures -- {}`\n",
-        model.map_or("a processor", |(_, name)| name),
-        memory.unwrap_or(0_u64) >> 20,
-        say("uname", &["-r"]),
-        say("rustc", &["--version"]),
-        env!("CARGO_PKG_VERSION"),
-        say("git", &["-C", env!("CARGO_MANIFEST_DIR"), "rev-parse", "--short", "HEAD"]),
-        say("date", &["-u", "+%Y-%m-%d"]),
-        said.join(" "),
-    )
-}
-
-/// What was said on the command line that does not concern this machine alone.
-fn said(mut arguments: impl Iterator<Item = String>) -> Vec<String> {
-    let mut said = Vec::new();
-    while let Some(argument) = arguments.next() {
-        match argument.as_str() {
-            "--binary" | "--output" => drop(arguments.next()),
-            _ => said.push(argument),
-        }
-    }
-    said
-}
-
-/// Puts `text` between two marks of a file; where they are not there, at its end with them.
-fn replace(file: &Path, (begin, end): (&str, &str), text: &str) -> io::Result<()> {
-    let old = fs::read_to_string(file).unwrap_or_else(|_| "# Architectures\n".to_owned());
-    let inside = format!("{begin}\n{}\n{end}", text.trim_end());
-    let place = old.find(begin).zip(old.find(end).map(|at| at + end.len())).filter(|(from, to)| from < to);
-    let new = match place {
-        Some((from, to)) => format!("{}{inside}{}", &old[..from], &old[to..]),
-        None => format!("{}\n\n{inside}\n", old.trim_end()),
-    };
-    fs::write(file, new)
 }

@@ -7,11 +7,14 @@ use std::time::Duration;
 
 use clap::Args;
 use serde_json::Value;
+use strowger_bench::apart::enter;
+use strowger_bench::register::report::replace;
+use strowger_bench::server::{circumstances, command_line};
 
 use super::load::{self, Extent, Load, Scenario};
 use super::server::{Server, Start, Subject};
 use super::tables::number;
-use super::{ONE_CORE, Places, again_apart, circumstances, replace};
+use super::{ONE_CORE, PACKAGE, Places};
 use crate::shells::Architecture;
 
 /// Users are few, so that their registration is no load of its own.
@@ -60,10 +63,8 @@ struct Packets {
 /// # Errors
 /// As [`compare`](super::run).
 pub(crate) fn run(arguments: &QueueArguments) -> Result<(), String> {
-    let around = circumstances();
-    if let Some(outcome) = again_apart()? {
-        return outcome;
-    }
+    let _ = enter(false);
+    let around = circumstances(&command_line(PACKAGE));
     let binary = arguments.places.binary()?;
     let threads = if arguments.quick { &arguments.threads[..1] } else { &arguments.threads };
     let mut text = format!(
@@ -85,7 +86,7 @@ pub(crate) fn run(arguments: &QueueArguments) -> Result<(), String> {
         return Ok(());
     }
     let file = arguments.places.output();
-    let written = replace(&file, ("<!-- queue: begin -->", "<!-- queue: end -->"), &text);
+    let written = replace(&file, "queue", &text);
     written.map_err(|error: io::Error| format!("{}: {error}", file.display()))
 }
 
