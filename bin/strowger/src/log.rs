@@ -2,7 +2,9 @@
 
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal as _};
+use std::iter;
 use std::sync::mpsc::Receiver;
+use std::thread;
 use std::time::{Duration, Instant};
 
 use crate::cdr::Cdr;
@@ -19,6 +21,8 @@ use tracing::level_filters::LevelFilter;
 /// Lines of one kind within [`WINDOW`]; what is more is counted and told in one line.
 const LINES: u32 = 10;
 const WINDOW: Duration = Duration::from_secs(10);
+/// How long events are gathered: a thread that is woken by each call that ends takes the worker's core from it each time.
+const GATHERED_FOR: Duration = Duration::from_millis(20);
 
 pub(crate) fn start(log: &Log) {
     let level = match log.level {
@@ -39,11 +43,14 @@ pub(crate) fn start(log: &Log) {
 /// Writes events until nobody is left to send any; calls that have ended go to their own file.
 pub(crate) fn events(events: &Receiver<Event>, cdr: &Cdr) {
     let mut throttle = Throttle::default();
-    for event in events {
-        if let Event::Call(record) = event {
-            cdr.write(record);
-        } else if throttle.admits(kind(&event), Instant::now()) {
-            write(event);
+    while let Ok(first) = events.recv() {
+        thread::sleep(GATHERED_FOR);
+        for event in iter::once(first).chain(events.try_iter()) {
+            if let Event::Call(record) = event {
+                cdr.write(record);
+            } else if throttle.admits(kind(&event), Instant::now()) {
+                write(event);
+            }
         }
     }
 }
