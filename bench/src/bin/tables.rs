@@ -101,7 +101,7 @@ fn study(arguments: &Arguments) {
         began: Instant::now(),
     };
     let results = study.run().unwrap_or_else(|error| panic!("{error}"));
-    let text = format!("{}\n{}", circumstances(&command_line("tables")), results.show());
+    let text = format!("{}\n{}", circumstances(&command_line("strowger-bench --bin tables")), results.show());
     println!("{text}");
     if arguments.quick {
         return;
@@ -125,12 +125,15 @@ struct Study {
     began: Instant,
 }
 
+/// A table with so many users, and what a whole sweep over it takes.
+type Swept = (Kind, u32, Duration);
+
 /// What came of it.
 struct Results {
     populations: &'static [u32],
     pair: Duration,
     measured: Vec<Measured>,
-    sweeps: Vec<(Kind, u32, Duration)>,
+    sweeps: Vec<Swept>,
     climbed: Vec<Climbed>,
     verified: Vec<(Rung, u32, Result<verify::Outcome, String>)>,
     timelines: Vec<Timeline>,
@@ -170,7 +173,7 @@ impl Study {
     }
 
     /// What users cost, and sweeps.
-    fn measure(&self, stock: &Stock, rungs: &[Rung]) -> Result<(Vec<Measured>, Vec<(Kind, u32, Duration)>), String> {
+    fn measure(&self, stock: &Stock, rungs: &[Rung]) -> Result<(Vec<Measured>, Vec<Swept>), String> {
         self.say("phones");
         let mut worlds: Vec<World> = (1..=2).map(World::new).collect();
         std::thread::scope(|scope| {
@@ -250,7 +253,7 @@ impl Study {
 }
 
 /// From what was measured to servers.
-fn climb(rungs: &[Rung], measured: &[Measured], sweeps: &[(Kind, u32, Duration)], pair: Duration) -> Vec<Climbed> {
+fn climb(rungs: &[Rung], measured: &[Measured], sweeps: &[Swept], pair: Duration) -> Vec<Climbed> {
     let server = |rung: &Rung, cores: usize| {
         let is_its = |one: &&Measured| (one.kind, one.source, one.cores) == (rung.kind, rung.source, cores);
         let user = measured.iter().filter(is_its).map(|one| (f64::from(one.users), user_seconds(&one.cost, pair)));

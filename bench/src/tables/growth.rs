@@ -43,6 +43,12 @@ pub struct Growth {
     pub told_us: Option<f64>,
 }
 
+/// What the standard library's map has of a user.
+struct Contact {
+    _uri: Box<[u8]>,
+    _expires: Timestamp,
+}
+
 /// Runs this program once more, so that nobody else's memory is in the figures.
 ///
 /// # Errors
@@ -72,10 +78,10 @@ pub fn run(kind: Kind, contacts: u32) -> Growth {
             Growth::new(kind, contacts, [up, down], vec![before, top, resident()])
         }
         Kind::Std => {
-            let mut table: HashMap<Box<[u8]>, (Box<[u8]>, Timestamp)> = HashMap::new();
+            let mut table: HashMap<Box<[u8]>, Contact> = HashMap::new();
             let before = resident();
             let up = walk(contacts, |_, aor, contact| {
-                table.insert(aor.into(), (contact.into(), Timestamp::ZERO + EXPIRES));
+                table.insert(aor.into(), Contact { _uri: contact.into(), _expires: Timestamp::ZERO + EXPIRES });
             });
             let top = resident();
             let down = walk(contacts, |_, aor, _| drop(table.remove(aor)));

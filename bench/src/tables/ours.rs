@@ -56,7 +56,7 @@ impl Ours {
 
     fn place(&self, aor: &[u8]) -> usize {
         let hash = self.hasher.hash_one(aor) >> 32;
-        (hash * self.stripes.len() as u64 >> 32) as usize
+        ((hash * self.stripes.len() as u64) >> 32) as usize
     }
 
     fn lock<'a>(&self, stripe: &'a Stripe) -> MutexGuard<'a, ()> {

@@ -60,7 +60,7 @@ impl Timeline {
                 let place = (turn % u64::from(users)) as u32;
                 turn += 1;
                 // Not the same ones each time.
-                if (place / 7 + (turn / u64::from(users)) as u32) % ABSENT == 0 {
+                if (place / 7 + (turn / u64::from(users)) as u32).is_multiple_of(ABSENT) {
                     continue;
                 }
                 served += 1;
@@ -77,7 +77,10 @@ impl Timeline {
                 random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
                 let aor = names.aor((random >> 33) as u32 % users);
                 found.clear();
-                took(&mut seen, &mut || usize::from(table.lookup(end, aor, &mut found)) * 0);
+                took(&mut seen, &mut || {
+                    table.lookup(end, aor, &mut found);
+                    0
+                });
             }
             let per_second = (1_000 / BIN.as_millis()) as u32;
             match expiry {
