@@ -19,7 +19,7 @@ use strowger_bench::tables::phones::World;
 use strowger_bench::tables::plot::{Group, Line, Lines, draw_bars, draw_lines};
 use strowger_bench::tables::report::{self, Climbed, Measured, Rung, user_seconds};
 use strowger_bench::tables::serve::{self, Setup};
-use strowger_bench::tables::table::Kind;
+use strowger_bench::tables::table::{EXPIRES, Kind, REFRESH};
 use strowger_bench::tables::timeline::{BIN, Timeline};
 use strowger_bench::tables::verify;
 
@@ -216,7 +216,11 @@ impl Study {
         let rest = first.map_or(Duration::ZERO, |one| one.cost.registration + pair.mul_f64(one.cost.messages / 2.0));
         let run = |(kind, expiry)| {
             self.say(&format!("three minutes of {kind}"));
-            Timeline::run(kind, expiry, users, time, rest)
+            // Before that, nobody who stayed away has expired yet.
+            let before = EXPIRES - REFRESH;
+            let mut seen = Timeline::run(kind, expiry, users, before + time, rest);
+            seen.bins.drain(..(before.as_millis() / BIN.as_millis()) as usize);
+            seen
         };
         let wide = Kind::Buckets(1 << 17);
         [(wide, Expiry::Sweep), (wide, Expiry::Parts), (Kind::Ours, Expiry::Own)].map(run).into()
