@@ -11,5 +11,6 @@ pub mod proxy;
 pub mod register;
 pub mod server;
 pub mod subject;
+pub mod tables;
 pub mod tcp;
 pub mod workers;

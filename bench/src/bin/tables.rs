@@ -1,0 +1,330 @@
+//! The multicore paper's study: tables of fixed and of own size, credentials in a database and in memory, a sweep and what knows
+//! its time. Writes the tables of `bench/TABLES.md` and its pictures.
+
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::{Parser, Subcommand};
+use strowger_bench::apart::enter;
+use strowger_bench::register::process::adopt;
+use strowger_bench::register::report::replace;
+use strowger_bench::server::{circumstances, command_line};
+use strowger_bench::tables::contention::Contention;
+use strowger_bench::tables::credentials::{Source, Stock};
+use strowger_bench::tables::growth::{self, Growth};
+use strowger_bench::tables::measure::{Population, measure, message_time, sweep_time};
+use strowger_bench::tables::model::{Curve, Expiry, Server};
+use strowger_bench::tables::phones::World;
+use strowger_bench::tables::plot::{Group, Line, Lines, draw_bars, draw_lines};
+use strowger_bench::tables::report::{self, Climbed, Measured, Rung, user_seconds};
+use strowger_bench::tables::serve::{self, Setup};
+use strowger_bench::tables::table::{EXPIRES, Kind, REFRESH};
+use strowger_bench::tables::timeline::{BIN, Timeline};
+use strowger_bench::tables::verify;
+
+#[global_allocator]
+static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+
+/// Registrations after which a world has as many transactions as it will have.
+const WARM_UP: u64 = 20_000;
+/// The share of a core that the generator's users are to take.
+const VERIFIED_AT: f64 = 0.5;
+const DATABASE_USERS: u32 = 1_000_000;
+
+#[derive(Debug, Parser)]
+#[command(about = "The multicore paper's study of a registrar's tables; a report, not a test")]
+struct Arguments {
+    #[command(subcommand)]
+    part: Option<Part>,
+    /// A smoke test: little of everything, and nothing is written
+    #[arg(long)]
+    quick: bool,
+    /// Contacts of the table that grows
+    #[arg(long, default_value_t = 10_000_000)]
+    contacts: u32,
+    /// The program strowger [default: STROWGER_BIN, else strowger beside this program]
+    #[arg(long)]
+    binary: Option<PathBuf>,
+    /// The file that the tables go into [default: bench/TABLES.md]
+    #[arg(long)]
+    output: Option<PathBuf>,
+}
+
+#[derive(Debug, Subcommand)]
+enum Part {
+    /// A table grows and shrinks; for this program itself
+    Grow { kind: growth::Kind },
+    /// Serves until standard input ends; for this program itself
+    Serve {
+        address: SocketAddr,
+        #[arg(long, value_parser = Kind::parse)]
+        table: Kind,
+        #[arg(long)]
+        source: Source,
+        #[arg(long)]
+        expiry: Expiry,
+        #[arg(long)]
+        users: u32,
+        #[arg(long)]
+        speed: f64,
+    },
+}
+
+fn main() {
+    let arguments = Arguments::parse();
+    match arguments.part {
+        Some(Part::Grow { kind }) => {
+            let growth = growth::run(kind, arguments.contacts);
+            println!("{}", serde_json::to_string(&growth).expect("it can be written"));
+        }
+        Some(Part::Serve { address, table: kind, source, expiry, users, speed }) => {
+            let outcome = serve::run(&Setup { address, kind, source, expiry, users, speed });
+            outcome.unwrap_or_else(|error| panic!("{error}"));
+        }
+        None => study(&arguments),
+    }
+}
+
+fn study(arguments: &Arguments) {
+    let _ = enter(true);
+    adopt().expect("processes can be adopted");
+    let beside = || std::env::current_exe().expect("a running program has a file").with_file_name("strowger");
+    let binary = arguments.binary.clone().or_else(|| std::env::var_os("STROWGER_BIN").map(PathBuf::from));
+    let binary = std::path::absolute(binary.unwrap_or_else(beside)).expect("there is a current folder");
+    let study = Study {
+        populations: if arguments.quick { &[10_000, 100_000] } else { &[10_000, 100_000, 1_000_000, 4_000_000] },
+        time: Duration::from_millis(if arguments.quick { 100 } else { 400 }),
+        is_quick: arguments.quick,
+        contacts: if arguments.quick { 200_000 } else { arguments.contacts },
+        binary,
+        began: Instant::now(),
+    };
+    let results = study.run().unwrap_or_else(|error| panic!("{error}"));
+    let text = format!("{}\n{}", circumstances(&command_line("strowger-bench --bin tables")), results.show());
+    println!("{text}");
+    if arguments.quick {
+        return;
+    }
+    let here = Path::new(env!("CARGO_MANIFEST_DIR"));
+    let file = arguments.output.clone().unwrap_or_else(|| here.join("TABLES.md"));
+    let plots = file.parent().unwrap_or(here).join("plots");
+    std::fs::create_dir_all(&plots).expect("there is a folder for pictures");
+    results.draw(&plots).expect("the pictures can be drawn");
+    replace(&file, "tables", &text).expect("the tables can be written");
+}
+
+/// What is to be done.
+struct Study {
+    populations: &'static [u32],
+    /// The processor's time of a server for a figure.
+    time: Duration,
+    is_quick: bool,
+    contacts: u32,
+    binary: PathBuf,
+    began: Instant,
+}
+
+/// A table with so many users, and what a whole sweep over it takes.
+type Swept = (Kind, u32, Duration);
+
+/// What came of it.
+struct Results {
+    populations: &'static [u32],
+    pair: Duration,
+    measured: Vec<Measured>,
+    sweeps: Vec<Swept>,
+    climbed: Vec<Climbed>,
+    verified: Vec<(Rung, u32, Result<verify::Outcome, String>)>,
+    timelines: Vec<Timeline>,
+    contentions: Vec<Contention>,
+    growths: Vec<Growth>,
+}
+
+impl Study {
+    fn say(&self, what: &str) {
+        eprintln!("{:4} s: {what}", self.began.elapsed().as_secs());
+    }
+
+    fn run(&self) -> Result<Results, String> {
+        let growths = self.grow()?;
+        self.say("users and databases");
+        let stock = Stock::make(DATABASE_USERS.min(*self.populations.last().unwrap_or(&1)))?;
+        let database =
+            if stock.sources().any(|source| source == Source::Postgres) { Source::Postgres } else { Source::Sqlite };
+        let rungs = Rung::all(database);
+        let pair = message_time()?;
+        let (measured, sweeps) = self.measure(&stock, &rungs)?;
+        drop(stock);
+        let climbed = climb(&rungs, &measured, &sweeps, pair);
+        let timelines = self.watch(&measured, pair);
+        let contentions = self.contend();
+        let verified = self.verify(&climbed);
+        let populations = self.populations;
+        Ok(Results { populations, pair, measured, sweeps, climbed, verified, timelines, contentions, growths })
+    }
+
+    fn grow(&self) -> Result<Vec<Growth>, String> {
+        let grow = |kind| {
+            self.say(&format!("a table grows: {}", report::growth_name(kind)));
+            growth::apart(kind, self.contacts)
+        };
+        [growth::Kind::Ours, growth::Kind::Std].map(grow).into_iter().collect()
+    }
+
+    /// What users cost, and sweeps.
+    fn measure(&self, stock: &Stock, rungs: &[Rung]) -> Result<(Vec<Measured>, Vec<Swept>), String> {
+        self.say("phones");
+        let mut worlds: Vec<World> = (1..=2).map(World::new).collect();
+        std::thread::scope(|scope| {
+            let warm_up = if self.is_quick { WARM_UP / 10 } else { WARM_UP };
+            worlds.iter_mut().for_each(|world| drop(scope.spawn(move || world.run(warm_up, |_| ()))));
+        });
+        let (mut measured, mut sweeps) = (Vec::new(), Vec::new());
+        for kind in Kind::ALL {
+            for users in self.populations {
+                self.say(&format!("{kind}, {users} users"));
+                let mut population = Population::new(kind, *users, 2);
+                for source in Source::ALL {
+                    if !rungs.iter().any(|rung| (rung.kind, rung.source) == (kind, source)) {
+                        continue;
+                    }
+                    for cores in 1..=2 {
+                        let cost = measure(&mut worlds[..cores], &mut population, (stock, source), self.time)?;
+                        eprintln!("        {source}, {cores} cores: {:.1?} a registration", cost.registration);
+                        measured.push(Measured { kind, source, users: *users, cores, cost });
+                    }
+                }
+                if kind != Kind::Ours {
+                    sweeps.push((kind, *users, sweep_time(&population)));
+                }
+            }
+        }
+        for world in &worlds {
+            let (all, good) = world.transactions();
+            if (good as f64) < all as f64 * strowger_traffic::workload::CONFORMING {
+                return Err(format!("only {good} of {all} transactions went well"));
+            }
+        }
+        Ok((measured, sweeps))
+    }
+
+    fn watch(&self, measured: &[Measured], pair: Duration) -> Vec<Timeline> {
+        let users = if self.is_quick { 100_000 } else { 1_000_000 };
+        let time = Duration::from_secs(180);
+        let first = measured.iter().find(|one| one.kind == Kind::Ours && one.cores == 1);
+        let rest = first.map_or(Duration::ZERO, |one| one.cost.registration + pair.mul_f64(one.cost.messages / 2.0));
+        let run = |(kind, expiry)| {
+            self.say(&format!("three minutes of {kind}"));
+            // Before that, nobody who stayed away has expired yet.
+            let before = EXPIRES - REFRESH;
+            let mut seen = Timeline::run(kind, expiry, users, before + time, rest);
+            seen.bins.drain(..(before.as_millis() / BIN.as_millis()) as usize);
+            seen
+        };
+        let wide = Kind::Buckets(1 << 17);
+        [(wide, Expiry::Sweep), (wide, Expiry::Parts), (Kind::Ours, Expiry::Own)].map(run).into()
+    }
+
+    fn contend(&self) -> Vec<Contention> {
+        let (users, time) = if self.is_quick { (100_000, 200) } else { (400_000, 3_000) };
+        let run = |(kind, sweeps)| {
+            self.say(&format!("locks of {kind}"));
+            Contention::run(kind, sweeps, users, Duration::from_millis(time))
+        };
+        let (narrow, wide) = (Kind::Buckets(512), Kind::Buckets(1 << 17));
+        [(narrow, false), (narrow, true), (wide, false), (wide, true), (Kind::Ours, false)].map(run).into()
+    }
+
+    /// The load generator's users against each server.
+    fn verify(&self, climbed: &[Climbed]) -> Vec<(Rung, u32, Result<verify::Outcome, String>)> {
+        let (users, seconds) = if self.is_quick { (10_000, 3) } else { (100_000, 6) };
+        let one_core = climbed.iter().filter_map(|climbed| Some((climbed.rung, climbed.servers.first()?)));
+        let run = |(number, (rung, server)): (u16, (Rung, &Server))| {
+            self.say(&format!("the generator: {}", rung.name()));
+            // A smoke test may find the machine at work.
+            let share = if self.is_quick { VERIFIED_AT / 10.0 } else { VERIFIED_AT };
+            let speed = share / server.load(f64::from(users));
+            let Rung { kind, source, expiry, .. } = rung;
+            let address = SocketAddr::from(([127, 0, 0, 1], 5_060 + number * 10));
+            let setup = Setup { address, kind, source, expiry, users, speed };
+            let outcome = verify::run(&self.binary, &setup, share, Duration::from_secs(seconds));
+            eprintln!("        {outcome:.2?}");
+            (rung, users, outcome)
+        };
+        (1..).zip(one_core).map(run).collect()
+    }
+}
+
+/// From what was measured to servers.
+fn climb(rungs: &[Rung], measured: &[Measured], sweeps: &[Swept], pair: Duration) -> Vec<Climbed> {
+    let server = |rung: &Rung, cores: usize| {
+        let is_its = |one: &&Measured| (one.kind, one.source, one.cores) == (rung.kind, rung.source, cores);
+        let user = measured.iter().filter(is_its).map(|one| (f64::from(one.users), user_seconds(&one.cost, pair)));
+        let sweep = sweeps.iter().filter(|(kind, ..)| *kind == rung.kind);
+        let sweep = sweep.map(|(_, users, time)| (f64::from(*users), time.as_secs_f64()));
+        Server {
+            user: Curve::new(user.collect()),
+            sweep: Curve::new(sweep.collect()),
+            expiry: rung.expiry,
+            cores: cores as f64,
+        }
+    };
+    rungs.iter().map(|rung| Climbed { rung: *rung, servers: vec![server(rung, 1), server(rung, 2)] }).collect()
+}
+
+impl Results {
+    fn show(&self) -> String {
+        let messages = self.measured.first().map_or(0.0, |one| one.cost.messages);
+        format!(
+            "### Conforming users\n\n{}\nA ~ is beyond the most users that were measured.\n\n\
+             ![Conforming users](plots/tables-users.svg)\n\n\
+             ### What they cost\n\n{}\n{messages:.1} messages, in and out, come with a registration; the kernel's part, {:.2} µs for each \
+             message that is sent or received, is not in this table.\n\n{}\n\
+             ### The generator's users\n\n{}\n\
+             ### Three minutes of a core\n\n{}\n![Three minutes of a core](plots/tables-timeline.svg)\n\n\
+             ### Locks\n\n{}\n\
+             ### Growing and shrinking\n\n{}\n![The longest change](plots/tables-growth.svg)\n",
+            report::users(&self.climbed),
+            report::costs(&self.measured, self.populations),
+            self.pair.as_secs_f64() * 1e6 / 2.0,
+            report::sweeps(&self.sweeps),
+            report::verified(&self.verified),
+            report::timelines(&self.timelines),
+            report::locks(&self.contentions),
+            report::growths(&self.growths),
+        )
+    }
+
+    fn draw(&self, folder: &Path) -> Result<(), Box<dyn std::error::Error>> {
+        let groups: Vec<Group> = self
+            .climbed
+            .iter()
+            .map(|climbed| Group {
+                name: climbed.rung.name().replace(" buckets", "").replace("sweep in parts", "parts"),
+                bars: climbed.servers.iter().map(Server::users_at_peak).collect(),
+            })
+            .collect();
+        let caption = "Users whom one core and two carry in their busiest second";
+        draw_bars(&folder.join("tables-users.svg"), caption, &["one core", "two cores"], &groups)?;
+        let course = |one: &Timeline| Line {
+            name: report::line_name(one),
+            points: (1..)
+                .zip(one.served())
+                .map(|(bin, used)| (f64::from(bin) * BIN.as_secs_f64(), used * 100.0))
+                .collect(),
+        };
+        let lines: Vec<Line> = self.timelines.iter().map(course).collect();
+        let caption = "What a registrar takes of a core in each tenth of a second, %";
+        let of = Lines { caption, unit: " s", is_log: false, lines: &lines };
+        draw_lines(&folder.join("tables-timeline.svg"), &of)?;
+        let course = |one: &Growth| Line {
+            name: report::growth_name(one.kind).to_owned(),
+            points: (0..).zip(&one.longest_us).map(|(step, longest)| (f64::from(step), *longest)).collect(),
+        };
+        let lines: Vec<Line> = self.growths.iter().rev().map(course).collect();
+        let caption = "The longest insertion (to 100 %) and removal (from there), µs";
+        let of = Lines { caption, unit: " %", is_log: true, lines: &lines };
+        draw_lines(&folder.join("tables-growth.svg"), &of)
+    }
+}

@@ -1,0 +1,93 @@
+//! What two cores wait for each other's locks, when they do nothing but ask and change a table.
+
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::measure::Population;
+use super::table::{Kind, Names, Share, Waits};
+use crate::register::process::stay_on;
+
+/// Registrations for each look-up, as the paper's users have them.
+const REGISTRATIONS: u64 = 6;
+
+/// What was seen of a table.
+#[derive(Clone, Debug)]
+pub struct Contention {
+    /// Which.
+    pub kind: Kind,
+    /// Whether one of the threads sweeps once.
+    pub sweeps: bool,
+    /// What was done, by both.
+    pub operations: u64,
+    /// For how long.
+    pub time: Duration,
+    /// What was waited.
+    pub waits: Waits,
+}
+
+impl Contention {
+    /// Lets two threads, a core each, work on a table for `time`.
+    #[must_use]
+    pub fn run(kind: Kind, sweeps: bool, users: u32, time: Duration) -> Self {
+        let population = Population::new(kind, users, 2);
+        let table = &*population.table;
+        let stop = AtomicBool::new(false);
+        let began = Instant::now();
+        let work = |thread: usize| {
+            let _ = stay_on(thread);
+            let mut names = Names::default();
+            let mut is_ours = |user: &u32| table.owner(names.aor(*user), 2).is_none_or(|owner| owner == thread);
+            let users_of_ours: Vec<u32> = (0..users).filter(|user| is_ours(user)).collect();
+            let (mut random, mut done, mut found) = (thread as u64 + 1, 0_u64, Vec::new());
+            let mut is_swept = !sweeps || thread != 0;
+            let now = population.now();
+            while !stop.load(Ordering::Relaxed) {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let pick = (random >> 33) as usize;
+                if done % (REGISTRATIONS + 1) == REGISTRATIONS {
+                    found.clear();
+                    table.lookup(now, names.aor((pick % users as usize) as u32), &mut found);
+                } else {
+                    let (aor, contact) = names.both(users_of_ours[pick % users_of_ours.len()]);
+                    table.put(now, aor, contact, 3 + done as u32);
+                    table.work(now, Share { thread, of: 2 });
+                }
+                done += 1;
+                // Once, in the middle of the time.
+                if !is_swept && done % 1_000 == 0 && began.elapsed() > time / 2 {
+                    table.sweep(now, 0, 1);
+                    is_swept = true;
+                }
+            }
+            done
+        };
+        let operations = thread::scope(|scope| {
+            let work = &work;
+            let threads = [0, 1].map(|thread| scope.spawn(move || work(thread)));
+            thread::sleep(time);
+            stop.store(true, Ordering::Relaxed);
+            threads.map(|thread| thread.join().expect("it ends")).iter().sum()
+        });
+        Self { kind, sweeps, operations, time: began.elapsed(), waits: table.waits() }
+    }
+
+    /// Locks that were taken already, of a million operations.
+    #[must_use]
+    pub fn per_million(&self) -> f64 {
+        self.waits.sum() as f64 * 1e6 / self.operations as f64
+    }
+
+    /// The share of both threads' time that was waited.
+    #[must_use]
+    pub fn waited(&self) -> f64 {
+        self.waits.time.as_secs_f64() / self.time.as_secs_f64() / 2.0
+    }
+
+    /// How much more often than the mean that lock was waited for that was waited for most often.
+    #[must_use]
+    pub fn most_of_mean(&self) -> f64 {
+        let most = self.waits.counts.iter().copied().max().unwrap_or(0);
+        most as f64 * self.waits.counts.len() as f64 / self.waits.sum().max(1) as f64
+    }
+}

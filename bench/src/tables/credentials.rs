@@ -1,0 +1,201 @@
+//! Where the hash of a user's password comes from, each time that credentials are checked: from memory, from a database in this
+//! process, or from a database that is another process.
+
+use std::fmt;
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use clap::ValueEnum;
+use rusqlite::{Connection, OpenFlags, OptionalExtension as _, params};
+use strowger_directory::{Change, Directory, Ha1s, User};
+
+use super::postgres::{self, Cluster};
+use super::table::{DOMAIN, Names};
+
+/// Answers with the hash of a user.
+pub trait Credentials {
+    /// The MD5 hash of an address of record.
+    fn hash(&mut self, aor: &[u8]) -> Option<[u8; 16]>;
+    /// What another process has used of the processors for that, so far.
+    fn elsewhere(&self) -> Duration {
+        Duration::ZERO
+    }
+}
+
+/// Which of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum)]
+pub enum Source {
+    /// The server's directory of users.
+    Memory,
+    /// SQLite, in this process.
+    Sqlite,
+    /// PostgreSQL, a process for each thread of ours, by a local socket.
+    Postgres,
+}
+
+impl Source {
+    /// All, the fastest first.
+    pub const ALL: [Self; 3] = [Self::Memory, Self::Sqlite, Self::Postgres];
+
+    /// As options name it.
+    #[must_use]
+    pub const fn name(self) -> &'static str {
+        match self {
+            Self::Memory => "memory",
+            Self::Sqlite => "sqlite",
+            Self::Postgres => "postgres",
+        }
+    }
+}
+
+impl fmt::Display for Source {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Memory => "memory",
+            Self::Sqlite => "SQLite",
+            Self::Postgres => "PostgreSQL",
+        })
+    }
+}
+
+/// The users, in memory and in databases.
+pub struct Stock {
+    directory: Arc<Directory>,
+    folder: tempfile::TempDir,
+    cluster: Option<Cluster>,
+    users: u32,
+}
+
+impl Stock {
+    /// So many users. Where PostgreSQL is not installed, there is none.
+    ///
+    /// # Errors
+    /// When the databases cannot be written.
+    pub fn make(users: u32) -> Result<Self, String> {
+        let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+        fill_sqlite(&folder.path().join("users.db"), users).map_err(|error| format!("SQLite: {error}"))?;
+        let cluster = match Cluster::start(users, DOMAIN) {
+            Ok(cluster) => Some(cluster),
+            Err(error) => {
+                eprintln!("SKIPPED: PostgreSQL: {error}");
+                None
+            }
+        };
+        Ok(Self { directory: Arc::new(directory(users)), folder, cluster, users })
+    }
+
+    /// How many users the databases have.
+    #[must_use]
+    pub fn users(&self) -> u32 {
+        self.users
+    }
+
+    /// What there is.
+    pub fn sources(&self) -> impl Iterator<Item = Source> + '_ {
+        Source::ALL.into_iter().filter(|source| *source != Source::Postgres || self.cluster.is_some())
+    }
+
+    /// A way to ask, for one thread.
+    ///
+    /// # Errors
+    /// When the database cannot be reached.
+    pub fn open(&self, source: Source) -> Result<Box<dyn Credentials + Send>, String> {
+        Ok(match source {
+            Source::Memory => Box::new(Memory(Arc::clone(&self.directory))),
+            Source::Sqlite => Box::new(Sqlite::open(&self.folder.path().join("users.db"))?),
+            Source::Postgres => Box::new(match &self.cluster {
+                Some(cluster) => postgres::Client::connect(cluster)?,
+                None => return Err("there is no PostgreSQL".to_owned()),
+            }),
+        })
+    }
+}
+
+fn directory(users: u32) -> Directory {
+    let mut names = Names::default();
+    let put = |user: u32| {
+        let md5 = Some(u128::from(user).to_be_bytes());
+        let ha1 = Ha1s { md5, sha256: None, sha512_256: None };
+        Change::PutUser(User { aor: names.aor(user).into(), ha1, enabled: true })
+    };
+    Directory::empty(3).with_changes((0..users).map(put))
+}
+
+struct Memory(Arc<Directory>);
+
+impl Credentials for Memory {
+    fn hash(&mut self, aor: &[u8]) -> Option<[u8; 16]> {
+        self.0.user(self.0.resolve(aor))?.ha1.md5
+    }
+}
+
+/// The table as the server's own store has it, without what only guards what is typed in.
+fn fill_sqlite(file: &Path, users: u32) -> rusqlite::Result<()> {
+    let connection = Connection::open(file)?;
+    connection.execute_batch(
+        "PRAGMA journal_mode = WAL; PRAGMA synchronous = OFF;
+         CREATE TABLE users (aor TEXT NOT NULL PRIMARY KEY, realm TEXT NOT NULL, ha1_md5 TEXT) STRICT, WITHOUT ROWID;",
+    )?;
+    connection.execute(
+        "WITH RECURSIVE numbers (n) AS (SELECT 0 UNION ALL SELECT n + 1 FROM numbers WHERE n + 1 < ?1)
+         INSERT INTO users SELECT printf('u%08d@%s', n, ?2), ?2, printf('%032x', n) FROM numbers",
+        params![users, DOMAIN],
+    )?;
+    Ok(())
+}
+
+struct Sqlite(Connection);
+
+impl Sqlite {
+    fn open(file: &Path) -> Result<Self, String> {
+        let open = || -> rusqlite::Result<Self> {
+            let flags = OpenFlags::SQLITE_OPEN_READ_ONLY | OpenFlags::SQLITE_OPEN_NO_MUTEX;
+            let connection = Connection::open_with_flags(file, flags)?;
+            // All of it fits, so that no row is read from the file twice.
+            connection.execute_batch("PRAGMA cache_size = -262144; PRAGMA mmap_size = 1073741824;")?;
+            Ok(Self(connection))
+        };
+        open().map_err(|error| format!("SQLite: {error}"))
+    }
+}
+
+impl Credentials for Sqlite {
+    fn hash(&mut self, aor: &[u8]) -> Option<[u8; 16]> {
+        let aor = std::str::from_utf8(aor).ok()?;
+        let mut query = self.0.prepare_cached("SELECT ha1_md5 FROM users WHERE aor = ?1").ok()?;
+        let text: String = query.query_row([aor], |row| row.get(0)).optional().ok()??;
+        read_hash(text.as_bytes())
+    }
+}
+
+/// Reads 32 hexadecimal digits.
+#[must_use]
+pub fn read_hash(digits: &[u8]) -> Option<[u8; 16]> {
+    let mut hash = [0; 16];
+    if digits.len() != 32 {
+        return None;
+    }
+    for (byte, pair) in hash.iter_mut().zip(digits.chunks_exact(2)) {
+        *byte = u8::from_str_radix(std::str::from_utf8(pair).ok()?, 16).ok()?;
+    }
+    Some(hash)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_sources_know_the_same_users() {
+        let stock = Stock::make(100).expect("databases can be written");
+        let mut names = Names::default();
+        for source in stock.sources() {
+            let mut credentials = stock.open(source).expect("it can be asked");
+            for user in [0, 7, 99] {
+                assert_eq!(credentials.hash(names.aor(user)), Some(u128::from(user).to_be_bytes()), "{source}: {user}");
+            }
+            assert_eq!(credentials.hash(names.aor(100)), None, "{source}");
+        }
+    }
+}

@@ -1,0 +1,264 @@
+//! What the paper's users cost a server with this table and these credentials: of the processors, on one core and on two.
+
+use std::net::SocketAddr;
+use std::thread;
+use std::time::Duration;
+
+use strowger_foundation::Timestamp;
+use strowger_net::{BufferSizes, RecvBatch, SendBatch, UdpSocket};
+
+use super::credentials::{Credentials, Source, Stock};
+use super::phones::{Ask, Work, World, processor_time};
+use super::table::{BEGINNING, Kind, Names, REFRESH, Share, Table, fill, user_at};
+use crate::register::process::stay_on;
+
+/// Registrations that are not counted, of each thread.
+const WARM_UP: u64 = 500;
+/// Registrations between two looks at how long it has taken.
+const SLICE: u64 = 500;
+/// Registrations of a thread at most.
+const MOST: u64 = 12_000;
+
+/// A table with its users, who register in turn.
+pub struct Population {
+    /// The table.
+    pub table: Box<dyn Table>,
+    /// Which it is.
+    pub kind: Kind,
+    /// How many users it has.
+    pub users: u32,
+    /// Registrations since [`BEGINNING`].
+    turn: u64,
+}
+
+/// A registration that is due.
+#[derive(Clone, Copy, Debug)]
+struct Due {
+    user: u32,
+    cseq: u32,
+    at: Timestamp,
+}
+
+impl Population {
+    /// A full table.
+    #[must_use]
+    pub fn new(kind: Kind, users: u32, threads: usize) -> Self {
+        let table = kind.make(threads);
+        fill(&*table, users);
+        Self { table, kind, users, turn: 0 }
+    }
+
+    /// The time of the model.
+    #[must_use]
+    pub fn now(&self) -> Timestamp {
+        self.at(self.turn)
+    }
+
+    fn at(&self, turn: u64) -> Timestamp {
+        let nanos = u128::from(turn) * REFRESH.as_nanos() / u128::from(self.users);
+        BEGINNING + Duration::from_nanos(nanos as u64)
+    }
+
+    /// The next registrations, shared out among threads: each has those that it may do.
+    fn deal(&mut self, threads: usize, each: u64) -> Vec<Vec<Due>> {
+        let mut hands = vec![Vec::new(); threads];
+        let mut names = Names::default();
+        for turn in self.turn..self.turn + each * threads as u64 {
+            let users = u64::from(self.users);
+            let user = user_at((turn % users) as u32, self.users);
+            let due = Due { user, cseq: 3 + (turn / users) as u32, at: self.at(turn) };
+            let owner = self.table.owner(names.aor(user), threads);
+            hands[owner.unwrap_or(turn as usize % threads)].push(due);
+        }
+        self.turn += each * threads as u64;
+        hands
+    }
+}
+
+/// What users cost a server.
+#[derive(Clone, Copy, Debug)]
+pub struct Cost {
+    /// The threads' time for a registration and what else users do meanwhile: the processor's, that of a database's process,
+    /// and what was waited for locks.
+    pub registration: Duration,
+    /// The part of it that was waited.
+    pub waited: Duration,
+    /// Messages, in and out, for a registration.
+    pub messages: f64,
+}
+
+impl Cost {
+    /// Seconds of a thread for a second of a user.
+    #[must_use]
+    pub fn of_user(&self) -> f64 {
+        self.registration.as_secs_f64() / REFRESH.as_secs_f64()
+    }
+}
+
+/// Lets the worlds' phones register and call, a thread a world on a core each, until each has used so much time.
+///
+/// # Errors
+/// When a database cannot be asked.
+pub fn measure(
+    worlds: &mut [World],
+    population: &mut Population,
+    (stock, source): (&Stock, Source),
+    time: Duration,
+) -> Result<Cost, String> {
+    let threads = worlds.len();
+    let hands = population.deal(threads, WARM_UP + MOST);
+    let (table, users) = (&*population.table, population.users);
+    let before = table.waits();
+    let mut asked = Vec::new();
+    for _ in 0..threads {
+        asked.push(stock.open(source)?);
+    }
+    let done = thread::scope(|scope| {
+        let mut running = Vec::new();
+        for (thread, ((world, hand), credentials)) in worlds.iter_mut().zip(hands).zip(asked).enumerate() {
+            let share = Share { thread, of: threads };
+            let desk = Desk {
+                table,
+                credentials,
+                names: Names::default(),
+                found: Vec::new(),
+                share,
+                users,
+                known: stock.users(),
+                now: hand.first().map_or(BEGINNING, |due| due.at),
+                random: thread as u64 + 1,
+                hand,
+                next: 0,
+            };
+            running.push(scope.spawn(move || desk.serve(world, time)));
+        }
+        running.into_iter().map(|thread| thread.join().expect("it ends")).collect::<Vec<_>>()
+    });
+    let waited = table.waits().time.saturating_sub(before.time);
+    let sum = |of: fn(&Work) -> u64| done.iter().map(of).sum::<u64>();
+    let registrations = sum(|work| work.registrations);
+    let processor: Duration = done.iter().map(|work| work.processor).sum();
+    Ok(Cost {
+        registration: (processor + waited).div_f64(registrations as f64),
+        waited: waited.div_f64(registrations as f64),
+        messages: sum(|work| work.received + work.sent) as f64 / registrations as f64,
+    })
+}
+
+/// What stands beside the shard in a thread.
+struct Desk<'a> {
+    table: &'a dyn Table,
+    credentials: Box<dyn Credentials + Send>,
+    names: Names,
+    found: Vec<u8>,
+    share: Share,
+    users: u32,
+    known: u32,
+    now: Timestamp,
+    random: u64,
+    hand: Vec<Due>,
+    next: usize,
+}
+
+impl Desk<'_> {
+    fn serve(mut self, world: &mut World, time: Duration) -> Work {
+        // Where there are fewer cores than threads, wherever there is room.
+        let _ = stay_on(self.share.thread);
+        world.run(WARM_UP, |ask| self.ask(ask));
+        let mut sum = Work::default();
+        let elsewhere = self.credentials.elsewhere();
+        while sum.processor < time && sum.registrations < MOST {
+            let work = world.run(SLICE, |ask| self.ask(ask));
+            sum.registrations += work.registrations;
+            sum.calls += work.calls;
+            sum.proved += work.proved;
+            sum.received += work.received;
+            sum.sent += work.sent;
+            sum.processor += work.processor;
+        }
+        sum.processor += self.credentials.elsewhere().saturating_sub(elsewhere);
+        // What is left is done too, so that nobody is forgotten.
+        while self.next < self.hand.len() {
+            self.register();
+        }
+        sum
+    }
+
+    fn ask(&mut self, ask: Ask) {
+        match ask {
+            Ask::Register => {
+                let user = self.hand.get(self.next).map_or(0, |due| due.user);
+                self.prove(user);
+                self.register();
+            }
+            Ask::Call => {
+                let (caller, callee) = (self.anybody(), self.anybody());
+                self.prove(caller);
+                self.found.clear();
+                self.table.lookup(self.now, self.names.aor(callee), &mut self.found);
+            }
+            Ask::Other => {
+                let anybody = self.anybody();
+                self.prove(anybody);
+            }
+        }
+    }
+
+    fn prove(&mut self, user: u32) {
+        let hash = self.credentials.hash(self.names.aor(user % self.known));
+        assert!(hash.is_some(), "user {user} is not known");
+    }
+
+    fn register(&mut self) {
+        let Some(due) = self.hand.get(self.next) else { return };
+        self.next += 1;
+        self.now = due.at;
+        let (aor, contact) = self.names.both(due.user);
+        self.table.put(due.at, aor, contact, due.cseq);
+        self.table.work(due.at, self.share);
+    }
+
+    fn anybody(&mut self) -> u32 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random % u64::from(self.users)) as u32
+    }
+}
+
+/// What a sweep over the whole table takes, in one go: the middle of three.
+#[must_use]
+pub fn sweep_time(population: &Population) -> Duration {
+    let mut times = [0; 3].map(|_| {
+        let began = processor_time();
+        population.table.sweep(population.now(), 0, 1);
+        processor_time() - began
+    });
+    times.sort();
+    times[1]
+}
+
+/// What it takes to send a message and to receive it, in batches, between two sockets of this thread.
+///
+/// # Errors
+/// When there are no sockets.
+pub fn message_time() -> Result<Duration, String> {
+    const BATCH: usize = 16;
+    const BATCHES: u32 = 4_000;
+    let open = || UdpSocket::bind(SocketAddr::from(([127, 0, 0, 1], 0)), BufferSizes::DEFAULT);
+    let (mut from, mut to) = (open().map_err(|e| e.to_string())?, open().map_err(|e| e.to_string())?);
+    let (mut out, mut into) = (SendBatch::new(), RecvBatch::new());
+    let mut received = 0_u32;
+    let began = processor_time();
+    for _ in 0..BATCHES {
+        for _ in 0..BATCH {
+            out.next_slot().resize(500, b'x');
+            out.commit(to.local_addr());
+        }
+        let _ = from.send(&mut out, |_| ());
+        to.recv(&mut into).map_err(|error| error.to_string())?;
+        received += into.len() as u32;
+    }
+    let took = processor_time() - began;
+    if received == 0 { Err("nothing arrives".to_owned()) } else { Ok(took / received) }
+}

@@ -1,0 +1,147 @@
+//! From what users cost to how many of them a server carries: each costs what it costs at that many.
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+
+use super::table::{PARTS, SWEEP_EVERY};
+
+/// No server is asked for more users than these.
+const MOST: f64 = 1e9;
+
+/// What was measured at some numbers of users, and in between a straight line.
+#[derive(Clone, Debug, Default)]
+pub struct Curve(Vec<(f64, f64)>);
+
+impl Curve {
+    /// Through these points, by rising number of users.
+    #[must_use]
+    pub fn new(points: Vec<(f64, f64)>) -> Self {
+        Self(points)
+    }
+
+    /// At so many users. Beyond the last point it goes on as it came, and does not fall.
+    #[must_use]
+    pub fn at(&self, users: f64) -> f64 {
+        let Some(first) = self.0.first() else { return 0.0 };
+        let Some(last) = self.0.last() else { return 0.0 };
+        if users <= first.0 {
+            return first.1;
+        }
+        let pair = self.0.windows(2).find(|pair| users <= pair[1].0).or(self.0.windows(2).last());
+        let Some(&[(from, low), (to, high)]) = pair else { return last.1 };
+        let slope = (high - low) / (to - from);
+        if users > last.0 { last.1 + slope.max(0.0) * (users - last.0) } else { low + slope * (users - from) }
+    }
+
+    /// The largest number of users that was measured.
+    #[must_use]
+    pub fn end(&self) -> f64 {
+        self.0.last().map_or(0.0, |last| last.0)
+    }
+}
+
+/// How expired registrations are found.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, ValueEnum)]
+pub enum Expiry {
+    /// All are looked at once a minute.
+    Sweep,
+    /// A sixtieth of them each second, as the paper has it.
+    Parts,
+    /// The table knows which are due; what that costs is in what users cost.
+    Own,
+}
+
+/// A server as it was measured.
+#[derive(Clone, Debug)]
+pub struct Server {
+    /// Seconds of a thread for a second of a user, by the number of users.
+    pub user: Curve,
+    /// Seconds of a whole sweep.
+    pub sweep: Curve,
+    /// How often one comes, and in how many pieces.
+    pub expiry: Expiry,
+    /// Its cores.
+    pub cores: f64,
+}
+
+impl Server {
+    /// The cores that so many users keep busy on average.
+    #[must_use]
+    pub fn load(&self, users: f64) -> f64 {
+        let sweeps = if self.expiry == Expiry::Own { 0.0 } else { self.sweep.at(users) };
+        users * self.user.at(users) + sweeps / SWEEP_EVERY.as_secs_f64()
+    }
+
+    /// The cores that so many users need in the busiest second.
+    #[must_use]
+    pub fn peak(&self, users: f64) -> f64 {
+        let sweep = match self.expiry {
+            Expiry::Sweep => self.sweep.at(users),
+            Expiry::Parts => self.sweep.at(users) / PARTS as f64,
+            Expiry::Own => 0.0,
+        };
+        users * self.user.at(users) + sweep
+    }
+
+    /// The users at which its cores are full on average.
+    #[must_use]
+    pub fn users_on_average(&self) -> f64 {
+        self.most(Self::load)
+    }
+
+    /// The users at which its cores are full in the busiest second.
+    #[must_use]
+    pub fn users_at_peak(&self) -> f64 {
+        self.most(Self::peak)
+    }
+
+    fn most(&self, needs: fn(&Self, f64) -> f64) -> f64 {
+        let (mut low, mut high) = (1.0, MOST);
+        while high / low > 1.000_1 {
+            let middle = f64::sqrt(low * high);
+            if needs(self, middle) <= self.cores { low = middle } else { high = middle }
+        }
+        low
+    }
+}
+
+/// Adds to each user's seconds those of the kernel for its messages.
+#[must_use]
+pub fn with_kernel(user: f64, messages: f64, pair: Duration, refresh: Duration) -> f64 {
+    // A server does one half of what sending and receiving a message takes.
+    user + messages * pair.as_secs_f64() / 2.0 / refresh.as_secs_f64()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn near(a: f64, b: f64) {
+        assert!((a / b - 1.0).abs() < 0.001, "{a} for {b}");
+    }
+
+    #[test]
+    fn a_curve_is_straight_between_points_and_goes_on_behind_them() {
+        let curve = Curve::new(vec![(10.0, 1.0), (20.0, 2.0), (40.0, 6.0)]);
+        for (users, value) in [(1.0, 1.0), (10.0, 1.0), (15.0, 1.5), (30.0, 4.0), (40.0, 6.0), (50.0, 8.0)] {
+            near(curve.at(users), value);
+        }
+        let falling = Curve::new(vec![(10.0, 2.0), (20.0, 1.0)]);
+        near(falling.at(100.0), 1.0);
+    }
+
+    #[test]
+    fn a_core_is_full_where_its_users_need_all_of_it() {
+        let flat = |value| Curve::new(vec![(1.0, value)]);
+        let server =
+            |expiry| Server { user: flat(1e-6), sweep: Curve::new(vec![(1.0, 1e-6), (2.0, 2e-6)]), expiry, cores: 1.0 };
+        near(server(Expiry::Own).users_on_average(), 1e6);
+        near(server(Expiry::Own).users_at_peak(), 1e6);
+        near(server(Expiry::Sweep).users_on_average(), 1e6 / (1.0 + 1.0 / 60.0));
+        near(server(Expiry::Sweep).users_at_peak(), 5e5);
+        near(server(Expiry::Parts).users_at_peak(), 1e6 / (1.0 + 1.0 / 60.0));
+        let chains = Curve::new(vec![(1.0, 1e-12), (1e9, 1e-3)]);
+        near(Server { user: chains, ..server(Expiry::Own) }.users_on_average(), 1e6);
+    }
+}

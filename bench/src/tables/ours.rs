@@ -1,0 +1,156 @@
+//! The server's location table, as the others are used here.
+//!
+//! Each stripe is a whole `Locations` of one stripe behind a lock of ours: the lock within is then always free, and what is
+//! waited for can be seen from outside.
+
+use std::hash::BuildHasher as _;
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
+
+use strowger_foundation::map::{Seeded, seeded};
+use strowger_foundation::{Flow, ListenerId, ShardId, Timestamp, Transport};
+use strowger_message::Uri;
+use strowger_registrar::{ContactUpdate, Locations, Policy, Source, Supported, Target, Update, UpdateKind};
+
+use super::table::{EXPIRES, Share, Table, Waits};
+
+/// Bindings whose time is looked at in one go.
+const EXPIRED_AT_ONCE: usize = 64;
+
+/// The stripes of the server's table.
+#[derive(Debug)]
+pub struct Ours {
+    stripes: Box<[Stripe]>,
+    hasher: Seeded,
+    policy: Policy,
+    source: Source,
+    waited: AtomicU64,
+    longest: AtomicU64,
+}
+
+#[derive(Debug)]
+struct Stripe {
+    locations: Mutex<()>,
+    inner: Locations,
+    contended: AtomicU64,
+}
+
+impl Ours {
+    /// So many stripes, all empty.
+    #[must_use]
+    pub fn new(stripes: usize, seed: u64) -> Self {
+        let stripe =
+            |_| Stripe { locations: Mutex::default(), inner: Locations::new(1, seed), contended: AtomicU64::new(0) };
+        let peer = SocketAddr::from(([127, 0, 0, 1], 40_000));
+        Self {
+            stripes: (0..stripes.max(1)).map(stripe).collect(),
+            hasher: seeded(!seed),
+            policy: Policy { expires_max: EXPIRES, ..Policy::default() },
+            source: Source { flow: Flow::new(ListenerId(0), Transport::Udp, peer), via_sent_by_matches: true },
+            waited: AtomicU64::new(0),
+            longest: AtomicU64::new(0),
+        }
+    }
+
+    fn place(&self, aor: &[u8]) -> usize {
+        let hash = self.hasher.hash_one(aor) >> 32;
+        ((hash * self.stripes.len() as u64) >> 32) as usize
+    }
+
+    fn lock<'a>(&self, stripe: &'a Stripe) -> MutexGuard<'a, ()> {
+        match stripe.locations.try_lock() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                let began = Instant::now();
+                let guard = stripe.locations.lock().unwrap_or_else(PoisonError::into_inner);
+                let waited = began.elapsed().as_nanos() as u64;
+                stripe.contended.fetch_add(1, Ordering::Relaxed);
+                self.waited.fetch_add(waited, Ordering::Relaxed);
+                self.longest.fetch_max(waited, Ordering::Relaxed);
+                guard
+            }
+        }
+    }
+
+    /// Does to an address what `kind` says.
+    fn apply<'a>(&self, now: Timestamp, aor: &'a [u8], cseq: u32, kind: UpdateKind<'a>) {
+        let update = Update {
+            // A phone has one for all its registrations.
+            call_id: aor,
+            cseq,
+            path: Default::default(),
+            supported: Supported::default(),
+            first_hop: true,
+            kind,
+        };
+        let stripe = &self.stripes[self.place(aor)];
+        let _held = self.lock(stripe);
+        stripe.inner.apply(now, aor, &self.policy, &self.source, &update).expect("it is allowed");
+    }
+
+    /// Removes what an address has.
+    pub fn remove(&self, now: Timestamp, aor: &[u8], cseq: u32) {
+        self.apply(now, aor, cseq, UpdateKind::RemoveAll);
+    }
+}
+
+/// Takes the only contact there is.
+struct Found<'a>(&'a mut Vec<u8>);
+
+impl Extend<Target> for Found<'_> {
+    fn extend<T: IntoIterator<Item = Target>>(&mut self, targets: T) {
+        targets.into_iter().for_each(|target| self.0.extend_from_slice(&target.uri));
+    }
+}
+
+impl Table for Ours {
+    fn put(&self, now: Timestamp, aor: &[u8], contact: &[u8], cseq: u32) {
+        let uri = Uri::parse(contact).expect("a contact");
+        let contact =
+            ContactUpdate { uri, expires_s: Some(EXPIRES.as_secs() as u32), q: None, instance: b"", reg_id: None };
+        self.apply(now, aor, cseq, UpdateKind::Contacts([contact].into_iter().collect()));
+    }
+
+    fn lookup(&self, now: Timestamp, aor: &[u8], out: &mut Vec<u8>) -> bool {
+        let before = out.len();
+        let stripe = &self.stripes[self.place(aor)];
+        let _held = self.lock(stripe);
+        stripe.inner.lookup(now, aor, &mut Found(out));
+        out.len() > before
+    }
+
+    fn work(&self, now: Timestamp, Share { thread, of }: Share) -> usize {
+        let mut removed = 0;
+        for stripe in self.stripes.iter().skip(thread).step_by(of) {
+            while stripe.inner.next_deadline(ShardId(0)).is_some_and(|deadline| deadline <= now) {
+                let _held = self.lock(stripe);
+                removed += stripe.inner.expire(now, ShardId(0), EXPIRED_AT_ONCE);
+                while stripe.inner.poll_keep_alive(now, ShardId(0)).is_some() {}
+            }
+        }
+        removed
+    }
+
+    fn sweep(&self, _: Timestamp, _: usize, _: usize) -> usize {
+        0
+    }
+
+    fn owner(&self, aor: &[u8], threads: usize) -> Option<usize> {
+        Some(self.place(aor) % threads)
+    }
+
+    fn len(&self) -> usize {
+        self.stripes.iter().map(|stripe| stripe.inner.len()).sum()
+    }
+
+    fn waits(&self) -> Waits {
+        Waits {
+            counts: self.stripes.iter().map(|stripe| stripe.contended.load(Ordering::Relaxed)).collect(),
+            time: Duration::from_nanos(self.waited.load(Ordering::Relaxed)),
+            longest: Duration::from_nanos(self.longest.load(Ordering::Relaxed)),
+        }
+    }
+}

@@ -1,0 +1,347 @@
+//! The phones of the paper's users around a shard, in virtual time. The shard gets what came in one go, so that the processor's
+//! time is taken for the server alone.
+
+use std::net::{Ipv4Addr, SocketAddr};
+use std::sync::Arc;
+use std::time::Duration;
+
+use rustix::time::{ClockId, clock_gettime};
+use strowger_auth::{Algorithm, Ha1, NonceWindows};
+use strowger_directory::{Change, Directory, Ha1s, User};
+use strowger_foundation::{Flow, KeyRing, ListenerId, ShardId, TagKey, Timestamp, Transport};
+use strowger_locate::{CachePolicy, Names, Outages};
+use strowger_message::{Kind, Method, Peek};
+use strowger_registrar::Locations;
+use strowger_shard::{Input, Listener, Output, Shard, ShardConfig, Snapshot, Steering};
+use strowger_traffic::driver::{Driver, Outbox, Setup};
+use strowger_traffic::engine::{Again, Habit, Habits, Who};
+use strowger_traffic::population::Users;
+use strowger_traffic::workload::Workload;
+
+use super::table::DOMAIN;
+
+/// The users of the shard itself, whose registrations fit into a core's cache.
+const PHONES: u32 = 1_000;
+/// How much faster than in the model they live: so that the transactions of 6.4 s are as many as a shard may have, and not more.
+const SPEED: f64 = 1_500.0;
+/// Virtual time that passes in one go.
+const STEP: Duration = Duration::from_millis(20);
+/// T1 of the shard, so that transactions live for 6.4 s and memory is not what is measured.
+const T1: Duration = Duration::from_millis(100);
+/// Windows of nonces, as the workers have.
+const NONCE_STRIPES: usize = 64;
+
+const fn at(port: u16) -> SocketAddr {
+    SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), port)
+}
+
+const CALLER: SocketAddr = at(40_000);
+const CALLEE: SocketAddr = at(5_070);
+const SERVER: SocketAddr = at(5_060);
+
+/// What a request asks of tables, beyond what the shard does.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// A registration with credentials.
+    Register,
+    /// A call with credentials.
+    Call,
+    /// Anything else with credentials.
+    Other,
+}
+
+/// What went through a server, and what it took.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Work {
+    /// Registrations.
+    pub registrations: u64,
+    /// Calls.
+    pub calls: u64,
+    /// Requests with credentials.
+    pub proved: u64,
+    /// Messages in.
+    pub received: u64,
+    /// Messages out.
+    pub sent: u64,
+    /// The processor's time.
+    pub processor: Duration,
+}
+
+/// Phones and their server.
+pub struct World {
+    caller: Driver,
+    callee: Driver,
+    habits: Habits,
+    list: Vec<Habit>,
+    up: Wire,
+    down: Wire,
+    server: Server,
+    /// The time of all of them.
+    now: Timestamp,
+}
+
+/// The shard with what a worker has around it.
+struct Server {
+    shard: Shard,
+    steering: Steering,
+    snapshot: Arc<Snapshot>,
+    message: Vec<u8>,
+    out: Wire,
+}
+
+/// Messages on their way, in the order in which they were sent.
+#[derive(Default)]
+struct Wire {
+    slot: Vec<u8>,
+    bytes: Vec<u8>,
+    sent: Vec<(SocketAddr, usize)>,
+}
+
+impl Wire {
+    fn push(&mut self, peer: SocketAddr, bytes: &[u8]) {
+        self.bytes.extend_from_slice(bytes);
+        self.sent.push((peer, self.bytes.len()));
+    }
+
+    fn clear(&mut self) {
+        self.bytes.clear();
+        self.sent.clear();
+    }
+
+    fn iter(&self) -> impl Iterator<Item = (SocketAddr, &[u8])> {
+        let begins = std::iter::once(0).chain(self.sent.iter().map(|(_, end)| *end));
+        self.sent.iter().zip(begins).map(|((peer, end), begin)| (*peer, &self.bytes[begin..*end]))
+    }
+}
+
+impl Outbox for Wire {
+    fn slot(&mut self, _: u32) -> &mut Vec<u8> {
+        self.slot.clear();
+        &mut self.slot
+    }
+
+    fn commit(&mut self, _: u32, peer: SocketAddr) {
+        self.bytes.extend_from_slice(&self.slot);
+        self.sent.push((peer, self.bytes.len()));
+    }
+
+    fn connect(&mut self, _: SocketAddr, _: bool) -> Option<u32> {
+        Some(0)
+    }
+
+    fn close(&mut self, _: u32) {}
+}
+
+impl World {
+    /// Phones that are all registered; `seed` tells worlds apart.
+    #[must_use]
+    pub fn new(seed: u64) -> Self {
+        let workload = Workload::parse("users", &[], SPEED).expect("the model");
+        let users = Arc::new(Users::generated("user%", "secret", DOMAIN, PHONES));
+        let setup = |scripts: &[_], local, number| {
+            let mut setup = Setup::new(scripts.to_vec().into(), Arc::clone(&users), SERVER, local);
+            (setup.run, setup.number, setup.seed) = (seed, number, seed);
+            setup
+        };
+        let mut callee = setup(&workload.callees, CALLEE, 1);
+        callee.answers = workload.answers.clone();
+        let mut caller = Driver::new(setup(&workload.callers, CALLER, 0));
+        caller.watch_ends();
+        let now = Timestamp::from_millis(1_000);
+        let mut world = Self {
+            caller,
+            callee: Driver::new(callee),
+            habits: Habits::new(&workload.habits, &(0..PHONES), seed, (0, 1)).beginning(now),
+            list: workload.habits.clone(),
+            up: Wire::default(),
+            down: Wire::default(),
+            server: Server::new(seed),
+            now,
+        };
+        let registering = workload.registering.expect("users register");
+        for user in 0..PHONES {
+            world.callee.begin(now, registering, (user, user), &mut world.down).expect("there is no limit");
+        }
+        world
+    }
+
+    /// Lets them live until so many have registered; `ask` is called where a table would be.
+    pub fn run(&mut self, registrations: u64, mut ask: impl FnMut(Ask)) -> Work {
+        let mut work = Work::default();
+        while work.registrations < registrations {
+            self.begin();
+            self.caller.handle_timeout(self.now, &mut self.up);
+            self.callee.handle_timeout(self.now, &mut self.down);
+            self.settle(&mut work, &mut ask);
+            self.now += STEP;
+        }
+        work
+    }
+
+    fn begin(&mut self) {
+        while let Some((script, user)) = self.caller.take_ended() {
+            let does = |habit: &Habit| habit.who == Who::Caller && habit.again == Again::End && habit.mix.runs(script);
+            if let Some(habit) = self.list.iter().position(does) {
+                self.habits.on_end(habit, user, self.now);
+            }
+        }
+        while let Some(due) = self.habits.poll_due(self.now) {
+            let habit = &self.list[due.habit];
+            let script = habit.mix.pick(0, due.number);
+            let other = (due.number % u64::from(PHONES)) as u32;
+            let begun = match habit.who {
+                Who::Caller => self.caller.begin(self.now, script, (due.user, other), &mut self.up),
+                Who::Callee => self.callee.begin(self.now, script, (due.user, due.user), &mut self.down),
+            };
+            begun.expect("there is no limit");
+        }
+    }
+
+    /// Carries messages until nobody has any.
+    fn settle(&mut self, work: &mut Work, ask: &mut impl FnMut(Ask)) {
+        let mut is_first = true;
+        while is_first || !self.up.sent.is_empty() || !self.down.sent.is_empty() {
+            let began = processor_time();
+            if is_first {
+                self.server.handle_timeout(self.now);
+                is_first = false;
+            }
+            for (from, wire) in [(CALLER, &self.up), (CALLEE, &self.down)] {
+                for (_, bytes) in wire.iter() {
+                    self.server.handle(self.now, from, bytes, work, ask);
+                }
+            }
+            work.processor += processor_time() - began;
+            self.up.clear();
+            self.down.clear();
+            for (to, bytes) in self.server.out.iter() {
+                work.sent += 1;
+                if to == CALLEE {
+                    self.callee.handle_message(self.now, self.now, (0, SERVER), bytes, &mut self.down);
+                } else {
+                    self.caller.handle_message(self.now, self.now, (0, SERVER), bytes, &mut self.up);
+                }
+            }
+            self.server.out.clear();
+        }
+    }
+
+    /// What the phones count of their requests: all that were over, and those that went as they should.
+    #[must_use]
+    pub fn transactions(&self) -> (u64, u64) {
+        let mut sum = (0, 0);
+        for driver in [&self.caller, &self.callee] {
+            let ends = driver.meter().transactions.sum();
+            sum = (sum.0 + ends.all, sum.1 + ends.well);
+        }
+        sum
+    }
+}
+
+impl Server {
+    fn new(seed: u64) -> Self {
+        let snapshot = Arc::new(snapshot(SERVER, 0..PHONES));
+        let locations = Arc::new(Locations::new(1, seed).listening_at([(Transport::Udp, SERVER)]));
+        let ring = KeyRing::new(TagKey::new([seed as u8 + 1; 16]));
+        let shard = Shard::new(ShardConfig {
+            id: ShardId(0),
+            seed,
+            ring,
+            locations: Arc::clone(&locations),
+            nonces: Arc::new(NonceWindows::new(NONCE_STRIPES, seed)),
+            names: Arc::new(Names::new(CachePolicy::default(), seed)),
+            outages: Arc::new(Outages::new(seed)),
+            snapshot: Arc::clone(&snapshot),
+        });
+        let steering = Steering::new(&ring, locations, 1);
+        Self { shard, steering, snapshot, message: Vec::new(), out: Wire::default() }
+    }
+
+    fn handle(&mut self, now: Timestamp, from: SocketAddr, bytes: &[u8], work: &mut Work, ask: &mut impl FnMut(Ask)) {
+        work.received += 1;
+        let Ok(peek) = Peek::read(bytes) else { return };
+        let Some((_, steered)) = self.steering.steer(&peek, &self.snapshot) else { return };
+        if let Some(asks) = asks(&peek) {
+            work.proved += 1;
+            work.registrations += u64::from(asks == Ask::Register);
+            work.calls += u64::from(asks == Ask::Call);
+            ask(asks);
+        }
+        let flow = Flow::new(ListenerId(0), Transport::Udp, from);
+        self.shard.handle_input(now, Input::Message { arrival: now, flow, peek: &peek, steered: &steered });
+        self.drain();
+    }
+
+    fn handle_timeout(&mut self, now: Timestamp) {
+        while self.shard.poll_timeout().is_some_and(|wakeup| wakeup.at <= now) {
+            self.shard.handle_timeout(now);
+            self.drain();
+        }
+    }
+
+    fn drain(&mut self) {
+        while let Some(output) = self.shard.poll_output(&mut self.message) {
+            if let Output::Send { flow } = output {
+                self.out.push(flow.peer, &self.message);
+            }
+            self.message.clear();
+        }
+    }
+}
+
+/// What the server is told: users with passwords, which it wants for registrations, calls, and in calls.
+#[must_use]
+pub fn snapshot(address: SocketAddr, users: std::ops::Range<u32>) -> Snapshot {
+    let user = |number: u32| {
+        let name = format!("user{number}");
+        let ha1 = Ha1::compute(Algorithm::Md5, name.as_bytes(), DOMAIN.as_bytes(), b"secret");
+        let ha1 = Ha1s { md5: ha1.as_bytes().try_into().ok(), sha256: None, sha512_256: None };
+        Change::PutUser(User { aor: format!("{name}@{DOMAIN}").into_bytes().into(), ha1, enabled: true })
+    };
+    let directory = Directory::empty(1).with_changes(users.map(user));
+    let listener = Listener::new(Transport::Udp, address);
+    let mut snapshot = Snapshot::new(vec![listener], vec![DOMAIN.as_bytes().into()], directory);
+    snapshot.auth.require = ["REGISTER", "INVITE", "BYE"].map(|method| method.as_bytes().into()).to_vec();
+    snapshot.auth.in_dialog = true;
+    snapshot.timing.t1 = T1;
+    snapshot
+}
+
+/// What a message asks of tables: those that bear credentials do.
+#[must_use]
+pub fn asks(peek: &Peek<'_>) -> Option<Ask> {
+    let asks = match peek.kind {
+        Kind::Request(Method::Register) => Ask::Register,
+        Kind::Request(Method::Invite) => Ask::Call,
+        Kind::Request(Method::Bye) => Ask::Other,
+        _ => return None,
+    };
+    use strowger_message::HeaderName::{Authorization, ProxyAuthorization};
+    let head = peek.head();
+    let has_credentials = head.first(Authorization).is_some() || head.first(ProxyAuthorization).is_some();
+    has_credentials.then_some(asks)
+}
+
+/// What this thread has used of the processors.
+#[must_use]
+pub fn processor_time() -> Duration {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_papers_users_register_and_call_as_they_should() {
+        let mut world = World::new(5);
+        let (mut registers, mut others) = (0, 0);
+        let work = world.run(6_000, |ask| if ask == Ask::Register { registers += 1 } else { others += 1 });
+        assert_eq!((registers, registers + others), (work.registrations, work.proved));
+        // Six registrations an hour, and nearly one call.
+        assert!((5.0..9.0).contains(&(work.registrations as f64 / work.calls as f64)), "{work:?}");
+        let (all, good) = world.transactions();
+        assert!(all > work.registrations && good == all, "{good} of {all} went as they should");
+    }
+}

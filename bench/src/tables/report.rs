@@ -1,0 +1,313 @@
+//! The tables of `bench/TABLES.md`.
+
+use std::fmt::Write as _;
+use std::time::Duration;
+
+use super::contention::Contention;
+use super::credentials::Source;
+use super::growth::{Growth, Kind as Grown};
+use super::measure::Cost;
+use super::model::{Expiry, Server};
+use super::plot::short;
+use super::table::{Kind, REFRESH};
+use super::timeline::Timeline;
+use super::verify::Outcome;
+
+/// One server of the paper's ladder.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Rung {
+    /// Its table.
+    pub kind: Kind,
+    /// Its credentials.
+    pub source: Source,
+    /// Its expiry.
+    pub expiry: Expiry,
+    /// What the paper's same step brought on one core and on two, as a factor.
+    pub paper: &'static str,
+}
+
+impl Rung {
+    /// All, each better than the one before in one thing. Where there is no PostgreSQL, SQLite takes its place.
+    #[must_use]
+    pub fn all(database: Source) -> Vec<Self> {
+        let rung = |kind, source, expiry, paper| Self { kind, source, expiry, paper };
+        let (narrow, wide) = (Kind::Buckets(512), Kind::Buckets(1 << 17));
+        let mut rungs = vec![
+            rung(narrow, database, Expiry::Sweep, "–"),
+            rung(wide, database, Expiry::Sweep, "2.6, 3.1"),
+            rung(wide, Source::Memory, Expiry::Sweep, "3.6, 3.5 from a server's database"),
+            rung(wide, Source::Memory, Expiry::Parts, "1.073, 1.076"),
+            rung(Kind::Ours, Source::Memory, Expiry::Own, "–"),
+        ];
+        if database != Source::Sqlite {
+            rungs.insert(2, rung(wide, Source::Sqlite, Expiry::Sweep, "–"));
+        }
+        rungs.push(rung(narrow, Source::Memory, Expiry::Parts, "–"));
+        rungs
+    }
+
+    /// What it is, in a few words.
+    #[must_use]
+    pub fn name(&self) -> String {
+        let expiry = match self.expiry {
+            Expiry::Sweep => "sweep",
+            Expiry::Parts => "sweep in parts",
+            Expiry::Own => "due ones only",
+        };
+        format!("{}, {}, {expiry}", self.kind, self.source)
+    }
+}
+
+/// What was measured of a rung: at some numbers of users, on one core and on two.
+#[derive(Clone, Debug)]
+pub struct Climbed {
+    /// Which.
+    pub rung: Rung,
+    /// The servers, by cores.
+    pub servers: Vec<Server>,
+}
+
+/// The table of conforming users.
+#[must_use]
+pub fn users(all: &[Climbed]) -> String {
+    let mut text = String::from(
+        "| table, credentials, expiry | one core: users on average | in the busiest second | × the row before | two cores: users on average | in the busiest second | × the row before | two cores to one | the paper's ×, one core and two |\n\
+         |---|---:|---:|---:|---:|---:|---:|---:|---|\n",
+    );
+    let mut before: Option<Vec<f64>> = None;
+    for climbed in all {
+        let average: Vec<f64> = climbed.servers.iter().map(Server::users_on_average).collect();
+        let peak: Vec<f64> = climbed.servers.iter().map(Server::users_at_peak).collect();
+        let beyond = |cores: usize, value: f64| {
+            let end = climbed.servers.get(cores).map_or(0.0, |server| server.user.end());
+            if value > end { format!("~{}", short(value)) } else { short(value) }
+        };
+        let times = |cores: usize| {
+            let before = before.as_ref().and_then(|before| before.get(cores));
+            before.map_or("–".to_owned(), |before| format!("{:.2}", peak[cores] / before))
+        };
+        let _ = write!(text, "| {} | ", climbed.rung.name());
+        for cores in 0..peak.len() {
+            let _ = write!(
+                text,
+                "{} | {} | {} | ",
+                beyond(cores, average[cores]),
+                beyond(cores, peak[cores]),
+                times(cores)
+            );
+        }
+        let scale = peak.get(1).map_or(f64::NAN, |two| two / peak[0]);
+        let _ = writeln!(text, "{scale:.2} | {} |", climbed.rung.paper);
+        before = Some(peak);
+    }
+    text
+}
+
+/// What was measured at one number of users.
+#[derive(Clone, Copy, Debug)]
+pub struct Measured {
+    /// Which table.
+    pub kind: Kind,
+    /// Which credentials.
+    pub source: Source,
+    /// How many users.
+    pub users: u32,
+    /// How many cores.
+    pub cores: usize,
+    /// What they cost.
+    pub cost: Cost,
+}
+
+/// The table of costs.
+#[must_use]
+pub fn costs(all: &[Measured], populations: &[u32]) -> String {
+    let mut text = String::from("| CPU µs a registration, with the part of a call that comes with it | cores |");
+    for users in populations {
+        let _ = write!(text, " {} users |", short(f64::from(*users)));
+    }
+    text.push_str("\n|---|---:|");
+    populations.iter().for_each(|_| text.push_str("---:|"));
+    text.push('\n');
+    let mut rows: Vec<(Kind, Source, usize)> = Vec::new();
+    for one in all {
+        let row = (one.kind, one.source, one.cores);
+        if !rows.contains(&row) {
+            rows.push(row);
+        }
+    }
+    for (kind, source, cores) in rows {
+        let _ = write!(text, "| {kind}, {source} | {cores} |");
+        for users in populations {
+            let is_it = |one: &&Measured| (one.kind, one.source, one.cores, one.users) == (kind, source, cores, *users);
+            let cell = all.iter().find(is_it).map(|one| micros(one.cost.registration));
+            let _ = write!(text, " {} |", cell.unwrap_or_default());
+        }
+        text.push('\n');
+    }
+    text
+}
+
+/// The table of whole sweeps.
+#[must_use]
+pub fn sweeps(all: &[(Kind, u32, Duration)]) -> String {
+    let mut text = String::from("| a whole sweep | users | ms | ns a user |\n|---|---:|---:|---:|\n");
+    for (kind, users, time) in all {
+        let each = time.as_secs_f64() * 1e9 / f64::from(*users);
+        let _ =
+            writeln!(text, "| {kind} | {} | {:.1} | {each:.0} |", short(f64::from(*users)), time.as_secs_f64() * 1e3);
+    }
+    text
+}
+
+/// The table of what the generator found.
+#[must_use]
+pub fn verified(all: &[(Rung, u32, Result<Outcome, String>)]) -> String {
+    let mut text = String::from(
+        "| table, credentials, expiry | users | times faster | as of so many users | core worked out | core used | used / worked out | transactions that went well % | conforming | generator's core |\n\
+         |---|---:|---:|---:|---:|---:|---:|---:|---|---:|\n",
+    );
+    for (rung, users, outcome) in all {
+        let _ = match outcome {
+            Err(error) => writeln!(
+                text,
+                "| {} | {} | did not run: {} |",
+                rung.name(),
+                short(f64::from(*users)),
+                error.replace('|', "/")
+            ),
+            Ok(one) => writeln!(
+                text,
+                "| {} | {} | {:.0} | {} | {:.2} | {:.2} | {:.2} | {:.3} | {} | {:.2} |",
+                rung.name(),
+                short(f64::from(*users)),
+                one.speed,
+                short(f64::from(*users) * one.speed),
+                one.worked_out,
+                one.used,
+                one.used / one.worked_out,
+                one.good * 100.0,
+                if one.is_conforming { "yes" } else { "no" },
+                one.generator,
+            ),
+        };
+    }
+    text
+}
+
+/// The table of timelines.
+#[must_use]
+pub fn timelines(all: &[Timeline]) -> String {
+    let mut text = String::from(
+        "| table, expiry | core on average % | in the fullest tenth of a second % | nobody else is served for, ms | bindings that expired | most bindings there |\n\
+         |---|---:|---:|---:|---:|---:|\n",
+    );
+    for one in all {
+        let _ = writeln!(
+            text,
+            "| {} | {:.1} | {:.0} | {:.2} | {} | {} |",
+            line_name(one),
+            one.mean() * 100.0,
+            one.peak() * 100.0,
+            one.pause.as_secs_f64() * 1e3,
+            one.expired,
+            one.most
+        );
+    }
+    text
+}
+
+/// What its line is called.
+#[must_use]
+pub fn line_name(one: &Timeline) -> String {
+    match one.expiry {
+        Expiry::Sweep => format!("{}, a sweep a minute", one.kind),
+        Expiry::Parts => format!("{}, a sixtieth a second", one.kind),
+        Expiry::Own => format!("{}, due ones only", one.kind),
+    }
+}
+
+/// The table of locks.
+#[must_use]
+pub fn locks(all: &[Contention]) -> String {
+    let mut text = String::from(
+        "| table | locks | operations/s, both cores | taken already, of a million | waited, % of both cores | longest wait µs | waited for at all | most to mean |\n\
+         |---|---:|---:|---:|---:|---:|---:|---:|\n",
+    );
+    for one in all {
+        let _ = writeln!(
+            text,
+            "| {}{} | {} | {} | {:.0} | {:.2} | {} | {} | {:.1} |",
+            one.kind,
+            if one.sweeps { ", one sweep" } else { "" },
+            one.waits.counts.len(),
+            short(one.operations as f64 / one.time.as_secs_f64()),
+            one.per_million(),
+            one.waited() * 100.0,
+            micros(one.waits.longest),
+            one.waits.counts.iter().filter(|count| **count > 0).count(),
+            one.most_of_mean(),
+        );
+    }
+    text
+}
+
+/// The table of growth.
+#[must_use]
+pub fn growths(all: &[Growth]) -> String {
+    let mut text = String::from(
+        "| table | contacts | mean insertion µs | longest ms | mean removal µs | longest ms | resident before MiB | at the top | bytes a contact | at the end | given back % |\n\
+         |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
+    );
+    let mib = |bytes: u64| bytes as f64 / f64::from(1 << 20);
+    for one in all {
+        let half = one.longest_us.len() / 2;
+        let longest = |part: &[f64]| part.iter().copied().fold(0.0, f64::max) / 1e3;
+        let &[before, top, end, ref rest @ ..] = one.resident.as_slice() else { continue };
+        let back = |end: u64| 100.0 * top.saturating_sub(end) as f64 / top.saturating_sub(before).max(1) as f64;
+        let _ = writeln!(
+            text,
+            "| {} | {} | {:.2} | {:.3} | {:.2} | {:.3} | {:.0} | {:.0} | {:.0} | {:.0} | {:.0} |",
+            growth_name(one.kind),
+            short(f64::from(one.contacts)),
+            one.mean_us[0],
+            longest(&one.longest_us[..half]),
+            one.mean_us[1],
+            longest(&one.longest_us[half..]),
+            mib(before),
+            mib(top),
+            top.saturating_sub(before) as f64 / f64::from(one.contacts),
+            mib(end),
+            back(end),
+        );
+        if let (Some(told), Some(end)) = (one.told_us, rest.first()) {
+            let told = told / 1e3;
+            let _ = writeln!(
+                text,
+                "| …told to shrink when it is empty | | | | | {told:.3} | | | | {:.0} | {:.0} |",
+                mib(*end),
+                back(*end)
+            );
+        }
+    }
+    text
+}
+
+/// What its line is called.
+#[must_use]
+pub const fn growth_name(kind: Grown) -> &'static str {
+    match kind {
+        Grown::Ours => "ours",
+        Grown::Std => "the standard library's map",
+    }
+}
+
+/// The users of the paper cost this much of a core.
+#[must_use]
+pub fn user_seconds(cost: &Cost, pair: Duration) -> f64 {
+    super::model::with_kernel(cost.of_user(), cost.messages, pair, REFRESH)
+}
+
+fn micros(time: Duration) -> String {
+    let micros = time.as_secs_f64() * 1e6;
+    if micros < 99.5 { format!("{micros:.1}") } else { format!("{micros:.0}") }
+}

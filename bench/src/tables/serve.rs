@@ -1,0 +1,231 @@
+//! The server on a socket, for the load generator: one thread with its sixteen shards, and beside it the table and the credentials that
+//! are studied.
+//!
+//! Here the shards' own table has all users, because their names come from outside. What is studied comes on top of it.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use strowger_auth::NonceWindows;
+use strowger_foundation::{Flow, KeyRing, ListenerId, ShardId, TagKey, Timestamp, Transport};
+use strowger_locate::{CachePolicy, Names as HostNames, Outages};
+use strowger_message::{HeaderName, NameAddr, Peek, StartLine, Uri};
+use strowger_net::{BufferSizes, Clock, RecvBatch, SendBatch, UdpSocket};
+use strowger_registrar::Locations;
+use strowger_shard::{Input, Output, Shard, ShardConfig, Snapshot, Steering};
+
+use super::credentials::{Credentials, Source, Stock};
+use super::model::Expiry;
+use super::phones::{Ask, asks, snapshot};
+use super::table::{Kind, Names, PARTS, SWEEP_EVERY, Table};
+use crate::register::process::stay_on;
+
+/// How long it waits at most before it looks around.
+const PATIENCE: Duration = Duration::from_millis(10);
+/// Shards of the thread, as many as a worker has.
+const SHARDS: u16 = 16;
+/// What the kernel may hold back for it.
+const BUFFER_BYTES: usize = 8 << 20;
+
+/// What is served, and how.
+#[derive(Clone, Copy, Debug)]
+pub struct Setup {
+    /// Where.
+    pub address: SocketAddr,
+    /// The table beside the shard's; none for [`Kind::Ours`].
+    pub kind: Kind,
+    /// Where hashes come from.
+    pub source: Source,
+    /// How the table beside it finds what has expired.
+    pub expiry: Expiry,
+    /// Users.
+    pub users: u32,
+    /// How much faster than the model they live: sweeps come so much more often.
+    pub speed: f64,
+}
+
+/// Serves until standard input ends.
+///
+/// # Errors
+/// When a socket or a database is not to be had.
+pub fn run(setup: &Setup) -> Result<(), String> {
+    let _ = stay_on(0);
+    let stock = match setup.source {
+        Source::Memory => None,
+        _ => Some(Stock::make(setup.users)?),
+    };
+    let mut beside = Beside {
+        table: (setup.kind != Kind::Ours).then(|| setup.kind.make(1)),
+        credentials: stock.as_ref().map(|stock| stock.open(setup.source)).transpose()?,
+        names: Names::default(),
+        found: Vec::new(),
+        cseq: 0,
+    };
+    let sizes = BufferSizes { receive: BUFFER_BYTES, send: BUFFER_BYTES };
+    let mut socket = UdpSocket::bind(setup.address, sizes).map_err(|error| error.to_string())?;
+    let snapshot = Arc::new(snapshot(setup.address, 0..setup.users));
+    let (mut shards, steering) = brain(setup.address, &snapshot);
+    let (mut inbox, mut outbox, mut message) = (RecvBatch::new(), SendBatch::new(), Vec::new());
+    let clock = Clock::start();
+    let mut sweeps = Sweeps::new(setup);
+    let is_over = Arc::new(AtomicBool::new(false));
+    let watch = Arc::clone(&is_over);
+    thread::spawn(move || {
+        // Until whoever started this is done with it, or gone.
+        let _ = std::io::copy(&mut std::io::stdin(), &mut std::io::sink());
+        watch.store(true, Ordering::Relaxed);
+    });
+    while !is_over.load(Ordering::Relaxed) {
+        let wakeup = shards.iter().filter_map(Shard::poll_timeout).map(|wakeup| wakeup.at).min();
+        wait(&socket, wakeup.map_or(PATIENCE, |at| (at - clock.now()).min(PATIENCE)));
+        socket.recv(&mut inbox).map_err(|error| error.to_string())?;
+        let now = clock.now();
+        for datagram in inbox.iter() {
+            let Ok(peek) = Peek::read(datagram.bytes) else { continue };
+            let Some((ShardId(owner), steered)) = steering.steer(&peek, &snapshot) else { continue };
+            let Some(shard) = shards.get_mut(usize::from(owner)) else { continue };
+            if let Some(ask) = asks(&peek) {
+                beside.ask(now, ask, &peek, &snapshot);
+            }
+            let flow = Flow::new(ListenerId(0), Transport::Udp, datagram.peer);
+            shard.handle_input(now, Input::Message { arrival: now, flow, peek: &peek, steered: &steered });
+            drain(shard, &mut message, &mut outbox);
+            if outbox.is_full() {
+                let _ = socket.send(&mut outbox, |_| ());
+            }
+        }
+        for shard in &mut shards {
+            if shard.poll_timeout().is_some_and(|wakeup| wakeup.at <= now) {
+                shard.handle_timeout(now);
+                drain(shard, &mut message, &mut outbox);
+            }
+        }
+        if let Some(table) = &beside.table {
+            sweeps.run(now, &**table);
+        }
+        let _ = socket.send(&mut outbox, |_| ());
+        while socket.poll_error().is_some() {}
+    }
+    Ok(())
+}
+
+fn brain(address: SocketAddr, snapshot: &Arc<Snapshot>) -> (Vec<Shard>, Steering) {
+    let locations = Arc::new(Locations::new(SHARDS, 1).listening_at([(Transport::Udp, address)]));
+    let ring = KeyRing::new(TagKey::new([9; 16]));
+    let nonces = Arc::new(NonceWindows::new(64, 1));
+    let names = Arc::new(HostNames::new(CachePolicy::default(), 1));
+    let outages = Arc::new(Outages::new(1));
+    let shard = |number: u16| {
+        Shard::new(ShardConfig {
+            id: ShardId(number),
+            seed: u64::from(number),
+            ring,
+            locations: Arc::clone(&locations),
+            nonces: Arc::clone(&nonces),
+            names: Arc::clone(&names),
+            outages: Arc::clone(&outages),
+            snapshot: Arc::clone(snapshot),
+        })
+    };
+    ((0..SHARDS).map(shard).collect(), Steering::new(&ring, Arc::clone(&locations), SHARDS))
+}
+
+fn drain(shard: &mut Shard, message: &mut Vec<u8>, outbox: &mut SendBatch) {
+    while let Some(output) = shard.poll_output(message) {
+        if let Output::Send { flow } = output {
+            std::mem::swap(outbox.next_slot(), message);
+            outbox.commit(flow.peer);
+        }
+        message.clear();
+    }
+}
+
+fn wait(socket: &UdpSocket, time: Duration) {
+    let limit = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
+    // Interrupted or not: the socket says what there is.
+    let _ = poll(&mut [PollFd::new(socket, PollFlags::IN)], Some(&limit));
+}
+
+/// When the table beside the shard is swept.
+struct Sweeps {
+    expiry: Expiry,
+    every: Duration,
+    next: Timestamp,
+    part: usize,
+}
+
+impl Sweeps {
+    fn new(setup: &Setup) -> Self {
+        let parts = if setup.expiry == Expiry::Parts { PARTS as f64 } else { 1.0 };
+        let every = SWEEP_EVERY.div_f64(setup.speed * parts);
+        Self { expiry: setup.expiry, every, next: Timestamp::ZERO + every, part: 0 }
+    }
+
+    fn run(&mut self, now: Timestamp, table: &dyn Table) {
+        if now < self.next {
+            return;
+        }
+        // What was missed stays so.
+        self.next = now + self.every;
+        match self.expiry {
+            Expiry::Sweep => {
+                table.sweep(now, 0, 1);
+            }
+            Expiry::Parts => {
+                table.sweep(now, self.part % PARTS, PARTS);
+                self.part += 1;
+            }
+            Expiry::Own => {}
+        }
+    }
+}
+
+/// What is studied.
+struct Beside {
+    table: Option<Box<dyn Table>>,
+    credentials: Option<Box<dyn Credentials + Send>>,
+    names: Names,
+    found: Vec<u8>,
+    cseq: u32,
+}
+
+impl Beside {
+    fn ask(&mut self, now: Timestamp, ask: Ask, peek: &Peek<'_>, snapshot: &Snapshot) {
+        let head = peek.head();
+        let from = head.first(HeaderName::From).and_then(NameAddr::parse).and_then(|from| from.parse_uri());
+        let called = match head.start() {
+            StartLine::Request { uri, .. } => Uri::parse(uri),
+            StartLine::Response { .. } => None,
+        };
+        let user = |uri: &Uri<'_>| number_of(snapshot.identity(uri.sip()?)?.as_bytes());
+        let Some(caller) = from.as_ref().and_then(user) else { return };
+        if let Some(credentials) = &mut self.credentials {
+            credentials.hash(self.names.aor(caller));
+        }
+        let Some(table) = &self.table else { return };
+        match ask {
+            Ask::Register => {
+                self.cseq += 1;
+                let (aor, contact) = self.names.both(caller);
+                table.put(now, aor, contact, self.cseq);
+            }
+            Ask::Call => {
+                if let Some(callee) = called.as_ref().and_then(user) {
+                    self.found.clear();
+                    table.lookup(now, self.names.aor(callee), &mut self.found);
+                }
+            }
+            Ask::Other => {}
+        }
+    }
+}
+
+/// The number in `user123@…`.
+fn number_of(aor: &[u8]) -> Option<u32> {
+    let digits = aor.strip_prefix(b"user")?.split(|byte| *byte == b'@').next()?;
+    std::str::from_utf8(digits).ok()?.parse().ok()
+}

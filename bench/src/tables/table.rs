@@ -1,0 +1,301 @@
+//! What a location table does, and how one is filled with users who register every ten minutes.
+
+use std::fmt;
+use std::time::Duration;
+
+use strowger_foundation::Timestamp;
+
+use super::chained::Chained;
+use super::ours::Ours;
+
+/// The domain of all users.
+pub const DOMAIN: &str = "ex.example.com";
+/// From a user's registration to its next.
+pub const REFRESH: Duration = Duration::from_secs(600);
+/// What a registration is good for.
+pub const EXPIRES: Duration = Duration::from_secs(900);
+/// How often a sweep comes.
+pub const SWEEP_EVERY: Duration = Duration::from_secs(60);
+/// The parts of a table of which the paper's incremental sweep takes one a second.
+pub const PARTS: usize = 60;
+/// When measuring begins: registrations have been refreshed and put off until then as they are for ever after.
+pub const BEGINNING: Timestamp = Timestamp::from_millis(1_200_000);
+
+/// A location table that several threads use, with one contact a user.
+pub trait Table: Sync {
+    /// Binds `contact` to an address of record until [`EXPIRES`] after `now`, or renews that.
+    fn put(&self, now: Timestamp, aor: &[u8], contact: &[u8], cseq: u32);
+    /// As [`put`](Self::put), of an address that is not there.
+    fn load(&self, now: Timestamp, aor: &[u8], contact: &[u8], cseq: u32) {
+        self.put(now, aor, contact, cseq);
+    }
+    /// Appends the contact of an address to `out`, where it has one.
+    fn lookup(&self, now: Timestamp, aor: &[u8], out: &mut Vec<u8>) -> bool;
+    /// Does what is due by itself of a thread's share; says how many bindings that removed.
+    fn work(&self, now: Timestamp, thread: Share) -> usize;
+    /// Looks at one of `of` parts for what has expired; says how many bindings that removed. A table that needs no sweep has
+    /// nothing to do here.
+    fn sweep(&self, now: Timestamp, part: usize, of: usize) -> usize;
+    /// The thread that alone may change an address, where there is such a rule.
+    fn owner(&self, aor: &[u8], threads: usize) -> Option<usize>;
+    /// Bindings.
+    fn len(&self) -> usize;
+    /// Whether there is none.
+    fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+    /// What was waited for its locks so far.
+    fn waits(&self) -> Waits;
+}
+
+/// Which of several threads one is.
+#[derive(Clone, Copy, Debug)]
+pub struct Share {
+    /// From 0 on.
+    pub thread: usize,
+    /// At least one.
+    pub of: usize,
+}
+
+/// Locks that were taken already, and the time until they were free.
+#[derive(Clone, Debug, Default)]
+pub struct Waits {
+    /// How often that was so, lock by lock.
+    pub counts: Vec<u64>,
+    /// The sum of the times.
+    pub time: Duration,
+    /// The longest.
+    pub longest: Duration,
+}
+
+impl Waits {
+    /// How often any was taken.
+    #[must_use]
+    pub fn sum(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+}
+
+/// Which table.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Kind {
+    /// Chains in so many buckets.
+    Buckets(usize),
+    /// The server's own.
+    Ours,
+}
+
+impl Kind {
+    /// All that are compared.
+    pub const ALL: [Self; 3] = [Self::Buckets(512), Self::Buckets(1 << 17), Self::Ours];
+
+    /// As options name it.
+    #[must_use]
+    pub fn name(self) -> String {
+        match self {
+            Self::Buckets(count) => count.to_string(),
+            Self::Ours => "ours".to_owned(),
+        }
+    }
+
+    /// Reads that.
+    ///
+    /// # Errors
+    /// When it names none.
+    pub fn parse(name: &str) -> Result<Self, String> {
+        match name {
+            "ours" => Ok(Self::Ours),
+            count => count.parse().map(Self::Buckets).map_err(|_| "a number of buckets, or ours".to_owned()),
+        }
+    }
+
+    /// An empty one, which `threads` threads will use.
+    #[must_use]
+    pub fn make(self, threads: usize) -> Box<dyn Table> {
+        match self {
+            Self::Buckets(count) => Box::new(Chained::new(count, 7)),
+            Self::Ours => Box::new(Ours::new(16 * threads, 7)),
+        }
+    }
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Buckets(512) => f.write_str("512 buckets"),
+            Self::Buckets(131_072) => f.write_str("131,072 buckets"),
+            Self::Buckets(count) => write!(f, "{count} buckets"),
+            Self::Ours => f.write_str("ours"),
+        }
+    }
+}
+
+/// The texts of a user: an address of record of 24 bytes and a contact of 40.
+#[derive(Debug)]
+pub struct Names {
+    aor: Vec<u8>,
+    contact: Vec<u8>,
+}
+
+impl Default for Names {
+    fn default() -> Self {
+        Self {
+            aor: format!("u00000000@{DOMAIN}").into_bytes(),
+            contact: b"sip:u00000000@127.0.0.1:40000;line=abcde".to_vec(),
+        }
+    }
+}
+
+impl Names {
+    /// The address of record of a user.
+    pub fn aor(&mut self, user: u32) -> &[u8] {
+        write_number(&mut self.aor[1..9], user);
+        &self.aor
+    }
+
+    /// The address of record of a user, and its contact.
+    pub fn both(&mut self, user: u32) -> (&[u8], &[u8]) {
+        write_number(&mut self.aor[1..9], user);
+        write_number(&mut self.contact[5..13], user);
+        (&self.aor, &self.contact)
+    }
+}
+
+fn write_number(digits: &mut [u8], mut number: u32) {
+    for digit in digits.iter_mut().rev() {
+        *digit = b'0' + (number % 10) as u8;
+        number /= 10;
+    }
+}
+
+/// The order in which users register: none of theirs in memory is near that of the one before.
+#[must_use]
+pub fn user_at(place: u32, users: u32) -> u32 {
+    // A prime above all numbers of users that does not divide any of them.
+    (u64::from(place) * 1_000_000_007 % u64::from(users)) as u32
+}
+
+/// Registers `users` as if they had done so every ten minutes for long: until [`BEGINNING`], from where the first of them is
+/// next.
+pub fn fill(table: &dyn Table, users: u32) {
+    let mut names = Names::default();
+    let every = REFRESH.as_nanos() as u64 / u64::from(users);
+    let share = Share { thread: 0, of: 1 };
+    // What puts nothing off looks the same after one round as after two.
+    let puts_off = table.owner(b"", 1).is_some();
+    for round in u32::from(!puts_off)..2 {
+        for place in 0..users {
+            let now = Timestamp::ZERO + REFRESH * round + Duration::from_nanos(every * u64::from(place));
+            let (aor, contact) = names.both(user_at(place, users));
+            if puts_off {
+                table.put(now, aor, contact, 1 + round);
+            } else {
+                table.load(now, aor, contact, 1 + round);
+            }
+            if place % 64 == 0 {
+                table.work(now, share);
+            }
+        }
+    }
+    table.work(BEGINNING, share);
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::HashMap;
+
+    use super::*;
+
+    /// Any history leaves every table with what a plain map has.
+    #[test]
+    fn all_tables_agree_on_any_history() {
+        for seed in 1..=10_u64 {
+            let tables = [Kind::Buckets(1), Kind::Buckets(16), Kind::Buckets(512), Kind::Ours].map(|kind| kind.make(1));
+            let mut model: HashMap<u32, (Timestamp, u32)> = HashMap::new();
+            let mut names = Names::default();
+            let mut random = seed;
+            let mut now = Timestamp::from_millis(1_000);
+            for cseq in 1..2_000_u32 {
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+                let user = (random >> 33) as u32 % 300;
+                now += Duration::from_millis((random >> 20) % 3_000);
+                match (random >> 60) % 4 {
+                    0 | 1 => {
+                        let contact_of = user * 2 + (random >> 50) as u32 % 2;
+                        let (_, contact) = names.both(contact_of);
+                        let contact = contact.to_vec();
+                        // One contact a user: another one takes the place of what is there.
+                        let gone = model.get(&user).is_some_and(|(expires, of)| now < *expires && *of != contact_of);
+                        if !gone {
+                            tables.iter().for_each(|table| table.put(now, names.aor(user), &contact, cseq));
+                            model.insert(user, (now + EXPIRES, contact_of));
+                        }
+                    }
+                    2 => {
+                        let expected = model.get(&user).filter(|(expires, _)| now < *expires);
+                        let expected = expected.map(|(_, of)| names.both(*of).1.to_vec()).unwrap_or_default();
+                        for table in &tables {
+                            let mut found = Vec::new();
+                            assert_eq!(table.lookup(now, names.aor(user), &mut found), !expected.is_empty());
+                            assert_eq!(found, expected, "seed {seed}, step {cseq}");
+                        }
+                    }
+                    _ => {
+                        for table in &tables {
+                            table.sweep(now, 0, 1);
+                            while table.work(now, Share { thread: 0, of: 1 }) > 0 {}
+                        }
+                        model.retain(|_, (expires, _)| now < *expires);
+                        let sizes = tables.each_ref().map(|table| table.len());
+                        assert_eq!(sizes, [model.len(); 4], "seed {seed}, step {cseq}");
+                    }
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn a_sweep_in_parts_finds_what_a_sweep_at_once_finds() {
+        let (whole, parts) = (Chained::new(512, 1), Chained::new(512, 1));
+        let mut names = Names::default();
+        for user in 0..1_000 {
+            let now = Timestamp::from_millis(u64::from(user) * 1_000);
+            let (aor, contact) = names.both(user);
+            whole.load(now, aor, contact, 1);
+            parts.load(now, aor, contact, 1);
+        }
+        let now = Timestamp::from_millis(1_400_000);
+        let swept: usize = (0..PARTS).map(|part| parts.sweep(now, part, PARTS)).sum();
+        assert_eq!((whole.sweep(now, 0, 1), swept, whole.len()), (501, 501, 499));
+    }
+
+    #[test]
+    fn users_come_in_an_order_that_has_each_of_them_once() {
+        for users in [1_000, 10_000, 999_999] {
+            let mut seen = vec![false; users as usize];
+            (0..users).for_each(|place| seen[user_at(place, users) as usize] = true);
+            assert!(seen.iter().all(|seen| *seen), "{users}");
+        }
+    }
+
+    #[test]
+    fn who_registers_every_ten_minutes_is_always_there() {
+        for kind in [Kind::Buckets(512), Kind::Ours] {
+            let table = kind.make(1);
+            fill(&*table, 3_000);
+            assert_eq!(table.len(), 3_000, "{kind}");
+            let mut names = Names::default();
+            let every = REFRESH / 3_000;
+            for turn in 0..6_000_u32 {
+                let now = BEGINNING + every * turn;
+                let (aor, contact) = names.both(user_at(turn % 3_000, 3_000));
+                table.put(now, aor, contact, 3 + turn / 3_000);
+                table.work(now, Share { thread: 0, of: 1 });
+                if turn % 100 == 0 {
+                    table.sweep(now, 0, 1);
+                    assert_eq!(table.len(), 3_000, "{kind} after {turn}");
+                }
+            }
+        }
+    }
+}

@@ -1,0 +1,158 @@
+//! Three minutes of a registrar, a tenth of a second at a time: what it takes of a core, and for how long nobody else is served.
+
+use std::time::Duration;
+
+use super::measure::Population;
+use super::model::Expiry;
+use super::phones::processor_time;
+use super::table::{BEGINNING, Kind, Names, PARTS, REFRESH, SWEEP_EVERY, Share, user_at};
+
+/// What is looked at together.
+pub const BIN: Duration = Duration::from_millis(100);
+/// Of so many registrations one does not come: its phone is gone until the next time.
+const ABSENT: u32 = 20;
+/// From a user's call to its next, with the call.
+const CALL_EVERY: Duration = Duration::from_secs(3_600 + 225);
+
+/// What was seen of a table.
+#[derive(Clone, Debug)]
+pub struct Timeline {
+    /// Which.
+    pub kind: Kind,
+    /// How it finds what has expired.
+    pub expiry: Expiry,
+    /// The share of a core in each [`BIN`].
+    pub bins: Vec<f64>,
+    /// The longest time in which the table did one thing.
+    pub pause: Duration,
+    /// Bindings that expired.
+    pub expired: usize,
+    /// The most bindings that were there, those included that had expired.
+    pub most: usize,
+}
+
+impl Timeline {
+    /// Lets the users of a full table live for `time`; a registration and what else happens meanwhile takes `rest` besides what
+    /// it takes of the table.
+    #[must_use]
+    pub fn run(kind: Kind, expiry: Expiry, users: u32, time: Duration, rest: Duration) -> Self {
+        let population = Population::new(kind, users, 1);
+        let table = &*population.table;
+        let mut seen = Self { kind, expiry, bins: Vec::new(), pause: Duration::ZERO, expired: 0, most: 0 };
+        let mut names = Names::default();
+        let (mut turn, mut calls, mut random) = (0_u64, 0.0, 1_u64);
+        let bins = time.as_millis() / BIN.as_millis();
+        let per_bin = f64::from(users) * BIN.as_secs_f64();
+        let mut found = Vec::new();
+        for bin in 0..bins as u32 {
+            let end = BEGINNING + BIN * (bin + 1);
+            let mut busy = Duration::ZERO;
+            let mut took = |seen: &mut Self, work: &mut dyn FnMut() -> usize| {
+                let began = processor_time();
+                seen.expired += work();
+                let took = processor_time() - began;
+                busy += took;
+                seen.pause = seen.pause.max(took);
+            };
+            let due = (f64::from(bin + 1) * per_bin / REFRESH.as_secs_f64()) as u64;
+            let mut served = 0_u32;
+            while turn < due {
+                let place = (turn % u64::from(users)) as u32;
+                turn += 1;
+                // Not the same ones each time.
+                if (place / 7 + (turn / u64::from(users)) as u32).is_multiple_of(ABSENT) {
+                    continue;
+                }
+                served += 1;
+                let (aor, contact) = names.both(user_at(place, users));
+                let cseq = 3 + (turn / u64::from(users)) as u32;
+                took(&mut seen, &mut || {
+                    table.put(end, aor, contact, cseq);
+                    0
+                });
+            }
+            calls += per_bin / CALL_EVERY.as_secs_f64();
+            while calls >= 1.0 {
+                calls -= 1.0;
+                random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1);
+                let aor = names.aor((random >> 33) as u32 % users);
+                found.clear();
+                took(&mut seen, &mut || {
+                    table.lookup(end, aor, &mut found);
+                    0
+                });
+            }
+            let per_second = (1_000 / BIN.as_millis()) as u32;
+            match expiry {
+                Expiry::Sweep if (bin + 1) % (SWEEP_EVERY.as_secs() as u32 * per_second) == per_second * 30 => {
+                    took(&mut seen, &mut || table.sweep(end, 0, 1));
+                }
+                Expiry::Parts if (bin + 1) % per_second == 0 => {
+                    took(&mut seen, &mut || table.sweep(end, (bin / per_second) as usize % PARTS, PARTS));
+                }
+                _ => took(&mut seen, &mut || table.work(end, Share { thread: 0, of: 1 })),
+            }
+            busy += rest * served;
+            seen.bins.push(busy.as_secs_f64() / BIN.as_secs_f64());
+            if bin % 50 == 0 {
+                seen.most = seen.most.max(table.len());
+            }
+        }
+        seen
+    }
+
+    /// The mean of all bins.
+    #[must_use]
+    pub fn mean(&self) -> f64 {
+        self.bins.iter().sum::<f64>() / self.bins.len() as f64
+    }
+
+    /// The fullest one.
+    #[must_use]
+    pub fn peak(&self) -> f64 {
+        self.bins.iter().copied().fold(0.0, f64::max)
+    }
+
+    /// What a sweep leaves to the bins after it: a core does no more than it can.
+    #[must_use]
+    pub fn served(&self) -> Vec<f64> {
+        let mut left = 0.0;
+        let serve = |bin: &f64| {
+            let all = bin + left;
+            left = (all - 1.0).max(0.0);
+            all.min(1.0)
+        };
+        self.bins.iter().map(serve).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn all_tables_forget_the_phones_that_are_gone() {
+        // Twenty minutes: whoever is gone for one turn expires.
+        let time = Duration::from_secs(1_200);
+        let run = |kind, expiry| Timeline::run(kind, expiry, 2_000, time, Duration::ZERO);
+        let chained = Kind::Buckets(512);
+        let all = [run(chained, Expiry::Sweep), run(chained, Expiry::Parts), run(Kind::Ours, Expiry::Own)];
+        for seen in &all {
+            assert!((100..200).contains(&seen.expired), "{seen:?}");
+            assert_eq!(seen.bins.len(), 12_000);
+        }
+    }
+
+    #[test]
+    fn what_a_bin_cannot_do_is_left_to_the_next() {
+        let seen = Timeline {
+            kind: Kind::Ours,
+            expiry: Expiry::Own,
+            bins: vec![0.5, 2.25, 0.5, 0.5, 0.5],
+            pause: Duration::ZERO,
+            expired: 0,
+            most: 0,
+        };
+        assert_eq!(seen.served(), [0.5, 1.0, 1.0, 1.0, 0.75]);
+    }
+}
