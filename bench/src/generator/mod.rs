@@ -64,14 +64,6 @@ pub fn highest(from: f64, mut probe: impl FnMut(f64) -> Probe) -> Option<Probe> 
     }
 }
 
-/// The middle of some values; 0 where there are none.
-#[must_use]
-pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
-    let mut values: Vec<_> = values.into_iter().collect();
-    values.sort_by(f64::total_cmp);
-    values.get(values.len() / 2).copied().unwrap_or(0.0)
-}
-
 /// Processor time of this thread so far, in seconds.
 #[must_use]
 pub fn thread_time() -> f64 {

@@ -6,6 +6,7 @@ use serde_json::{Value, json};
 
 use super::Probe;
 use super::wire::{Distance, Offsets, Variance};
+use crate::register::rounds::median;
 
 /// Everything that was measured.
 #[derive(Debug)]
@@ -46,7 +47,7 @@ pub struct Sipp {
 
 impl Figures {
     fn middle(&self, of: impl Fn(&Round) -> f64) -> f64 {
-        super::median(self.rounds.iter().map(of))
+        median(self.rounds.iter().map(of).collect())
     }
 
     /// As JSON.
@@ -84,7 +85,7 @@ impl Figures {
     #[must_use]
     pub fn to_markdown(&self) -> String {
         let mut text = String::from(
-            "## Arrivals on the wire\n\nBy the time-stamps of the kernel that receives each call's first message.\n\n\
+            "## Arrivals on the wire\n\nBy the time-stamps of the kernel that receives each call's first message. Nobody answers: the calling end alone.\n\n\
              | what | threads | found | wanted |\n|---|---:|---:|---:|\n",
         );
         // Writing to a String cannot fail.

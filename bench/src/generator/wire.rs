@@ -1,12 +1,20 @@
-//! The law of arrivals on the wire: by the time-stamps of the kernel that receives the first message of each call.
+//! The law of arrivals on the wire: by the time-stamps of the kernel that receives the first message of each call. Nobody
+//! answers, so it is the calling end alone that is measured: what it does at a rate that it can carry.
+//!
+//! Over loopback the kernel makes the stamps while the message is being sent. So whoever reads them need not be in time, and
+//! must not be in the way: it has a buffer for the whole run, looks rarely, and takes what the generator leaves.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 
+use rustix::process::setpriority_process;
 use strowger_net::{BufferSizes, RecvBatch, UdpSocket};
 use strowger_traffic::engine::Run;
 use strowger_traffic::options::{Answering, Options, Target, workload};
+
+use crate::register::rounds::median;
 
 /// Seconds of a count.
 const BIN: f64 = 0.01;
@@ -116,17 +124,23 @@ pub fn offsets(gaps: u64) -> Offsets {
     let differences: Vec<f64> =
         stamps.iter().zip(&moments).map(|(stamp, at)| (*stamp as f64 - *at as f64) / 1e3).collect();
     // When the run began is not on the wire: the middle difference says it.
-    let begin = super::median(differences.iter().copied());
+    let begin = median(differences.clone());
     let mut off: Vec<f64> = differences.iter().map(|difference| (difference - begin).abs()).collect();
     off.sort_by(f64::total_cmp);
     Offsets { median: off[off.len() / 2], p99: off[off.len() * 99 / 100], count: off.len() }
 }
 
+/// Room for what a run sends: 400,000 messages, of which the kernel books some 1,300 bytes each.
+const BUFFERS: BufferSizes = BufferSizes { receive: 512 << 20, send: 1 << 20 };
+/// How often it is looked what has come.
+const LOOKS: Duration = Duration::from_millis(50);
+/// The least share of the processor that one can ask for.
+const LAST: i32 = 19;
+
 /// Sends the first messages of `calls` calls to a socket that answers nothing; when each arrived, in nanoseconds.
 fn arrivals(law: &str, rate: f64, calls: u64, threads: usize, seed: u64) -> Vec<u64> {
     let any = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let buffers = BufferSizes { receive: 64 << 20, send: 1 << 20 };
-    let mut socket = UdpSocket::bind(any, buffers).expect("a port");
+    let socket = UdpSocket::bind(any, BUFFERS).expect("a port");
     let mut options = Options::new(workload("proxy-200").expect("it is built in"), None, seed);
     options.to = Some(Target::parse(&format!("udp:{}", socket.local_addr())).expect("it is a target"));
     options.answering = Answering::There;
@@ -135,11 +149,27 @@ fn arrivals(law: &str, rate: f64, calls: u64, threads: usize, seed: u64) -> Vec<
     options.drain = Some(Duration::ZERO);
     let (plan, _) = options.plan().expect("the options fit together");
     let run = Run::prepare(plan).expect("sockets can be opened");
-    let runner = std::thread::spawn(move || run.go().expect("it runs"));
-    let mut stamps = Vec::new();
-    let mut batch = RecvBatch::new();
+    let is_over = AtomicBool::new(false);
+    let (report, mut stamps) = std::thread::scope(|threads| {
+        let reader = threads.spawn(|| stamps_of(socket, &is_over));
+        let report = run.go().expect("it runs");
+        is_over.store(true, Ordering::Release);
+        (report, reader.join().expect("it does not panic"))
+    });
+    let accounts = report.measured().expect("a phase is measured").caller.began;
+    assert!(accounts.add_up(), "the accounts are exact: {accounts:?}");
+    assert_eq!(stamps.len() as u64, calls, "each call sent one message, and each arrived");
+    stamps.sort_unstable();
+    stamps
+}
+
+/// When each message came to `socket` until it is over.
+fn stamps_of(mut socket: UdpSocket, is_over: &AtomicBool) -> Vec<u64> {
+    // Of this thread alone. It can always be asked for.
+    setpriority_process(None, LAST).expect("it may be nice");
+    let (mut stamps, mut batch) = (Vec::new(), RecvBatch::new());
     loop {
-        let is_over = runner.is_finished();
+        let is_last = is_over.load(Ordering::Acquire);
         loop {
             socket.recv(&mut batch).expect("the socket works");
             stamps.extend(batch.iter().filter_map(|datagram| datagram.arrival).map(|stamp| stamp.0));
@@ -147,15 +177,9 @@ fn arrivals(law: &str, rate: f64, calls: u64, threads: usize, seed: u64) -> Vec<
                 break;
             }
         }
-        if is_over {
-            break;
+        if is_last {
+            return stamps;
         }
-        std::thread::sleep(Duration::from_millis(1));
+        std::thread::sleep(LOOKS);
     }
-    let report = runner.join().expect("it does not panic");
-    let accounts = report.measured().expect("a phase is measured").caller.began;
-    assert!(accounts.add_up(), "the accounts are exact: {accounts:?}");
-    assert_eq!(stamps.len() as u64, calls, "each call sent one message, and each arrived");
-    stamps.sort_unstable();
-    stamps
 }

@@ -34,7 +34,7 @@ pub use clock::{Clock, ClockPair, RealNanos};
 pub use counters::Counters;
 pub use error::{BindError, Cause, PeerError};
 pub use interfaces::local_addresses;
-pub use limits::{is_out_of_files, raise_open_files};
+pub use limits::{is_out_of_files, raise_open_files, shorten_slice};
 pub use reuseport::Receivers;
 pub use send::{Flush, SEND_BATCH, SEND_QUEUE, SendBatch};
 pub use tcp::{BACKLOG, Moved, TcpListener, TcpStream};

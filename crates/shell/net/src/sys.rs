@@ -160,6 +160,33 @@ pub(crate) fn for_each_interface_address(mut on_address: impl FnMut(u32, &[u8]))
     Ok(())
 }
 
+/// Lets the calling thread have the processor in slices of this length, where it shares it by the usual rules.
+pub(crate) fn set_slice(nanos: u64) -> io::Result<()> {
+    let size = size_of::<libc::sched_attr>() as libc::c_uint;
+    let mut attributes = libc::sched_attr {
+        size,
+        sched_policy: 0,
+        sched_flags: 0,
+        sched_nice: 0,
+        sched_priority: 0,
+        sched_runtime: 0,
+        sched_deadline: 0,
+        sched_period: 0,
+    };
+    // SAFETY: 0 is the calling thread; the pointer is to a live `sched_attr`, whose size the kernel is told and keeps to.
+    let got = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) };
+    if got != 0 {
+        return Err(io::Error::last_os_error());
+    }
+    if !matches!(i32::try_from(attributes.sched_policy), Ok(libc::SCHED_OTHER | libc::SCHED_BATCH)) {
+        return Ok(());
+    }
+    attributes.sched_runtime = nanos;
+    // SAFETY: as above; the kernel only reads it.
+    let set = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
+    if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
+}
+
 fn empty_message() -> libc::msghdr {
     // SAFETY: a `msghdr` is integers and pointers, for all of which zero is a value.
     unsafe { mem::zeroed() }

@@ -134,6 +134,15 @@ impl Users {
         out.extend_from_slice(own.filter(|own| !own.is_empty()).unwrap_or(self.domain.as_bytes()));
     }
 
+    /// The domain, where all have the same.
+    #[must_use]
+    pub const fn only_domain(&self) -> Option<&str> {
+        match self.names {
+            Names::Table { is_verbatim: false, .. } => None,
+            _ => Some(self.domain.as_str()),
+        }
+    }
+
     /// Appends the password of user `number`.
     pub fn push_password(&self, number: u32, out: &mut Vec<u8>) {
         match &self.names {

@@ -20,7 +20,7 @@ impl Driver {
     pub(super) fn acknowledge(&mut self, slot: u32, is_repeat: bool, walk: &mut Walk<'_, '_>) {
         let (Some(session), Some(last)) = (self.sessions.get(slot), walk.last) else { return };
         let (link, peer) = (session.link, session.peer);
-        if self.write_acknowledgement(session, last, walk.now, walk.out.slot(link)) {
+        if self.write_acknowledgement(session, last.head, walk.now, walk.out.slot(link)) {
             walk.out.commit(link, peer);
             self.meter.on_sent(Kind::Request(Verb::Ack), is_repeat);
         }
@@ -36,7 +36,7 @@ impl Driver {
         let (Some(refused), Some(last)) = (self.refused.get(walk.now, call).copied(), walk.last) else { return false };
         let super::over::Refused { script, local, caller, callee } = refused;
         let session = Session { call, script, local, caller, callee, link, peer, ..Session::idle() };
-        if self.write_acknowledgement(&session, last, walk.now, walk.out.slot(link)) {
+        if self.write_acknowledgement(&session, last.head, walk.now, walk.out.slot(link)) {
             walk.out.commit(link, peer);
             self.meter.on_sent(Kind::Request(Verb::Ack), true);
         }

@@ -10,7 +10,7 @@ use crate::script::run::{Outcome, World, holds, run};
 use crate::script::{Condition, Stop, Verb};
 use crate::session::Value;
 
-use super::{Driver, Walk};
+use super::{Driver, Last, Walk};
 
 /// Lines of the log that are kept until they are taken.
 const MAX_LOG: usize = 10_000;
@@ -54,8 +54,8 @@ impl Driver {
 }
 
 /// The status of a response.
-pub(super) fn status_of(message: Option<&Head<'_>>) -> Option<u16> {
-    match message?.start() {
+pub(super) fn status_of(message: Option<Last<'_>>) -> Option<u16> {
+    match message?.head.start() {
         StartLine::Response { status, .. } => Some(status.code()),
         StartLine::Request { .. } => None,
     }
@@ -75,7 +75,7 @@ impl World for Acting<'_, '_, '_, '_> {
         let Some(session) = self.driver.sessions.get_mut(self.slot) else { return (&[], &mut self.nothing) };
         let extra = session.extra.get_or_insert_default();
         let message = match self.walk.last {
-            Some(last) => last.bytes(),
+            Some(last) => last.head.bytes(),
             None => &session.last,
         };
         (message, &mut extra.variables)
@@ -90,7 +90,7 @@ impl World for Acting<'_, '_, '_, '_> {
             Some(last) => Some(last),
             None => {
                 kept = Head::scan(&session.last).ok();
-                kept.as_ref()
+                kept.as_ref().map(Last::of)
             }
         };
         // A fragment has no credentials, which are all that can fail.

@@ -10,7 +10,7 @@ use crate::script::{Ending, Failure, Kind, Policy, Template, Verb};
 use crate::session::{ALONE, CANCELLED, NEVER, Session};
 
 use super::receive::Got;
-use super::{Driver, Walk};
+use super::{Driver, Last, Walk};
 
 /// What stands before the class in a caller's tag.
 pub(super) const CLASS_MARK: u8 = b'.';
@@ -133,7 +133,7 @@ impl Driver {
         let Some(session) = self.sessions.get(slot) else { return };
         let Ok(invite) = Head::scan(&session.last) else { return };
         let (link, peer) = session.reply_to();
-        if self.render(session, &template, Some(&invite), walk.now, walk.out.slot(link)).is_ok() {
+        if self.render(session, &template, Some(Last::of(&invite)), walk.now, walk.out.slot(link)).is_ok() {
             walk.out.commit(link, peer);
             self.meter.on_sent(Kind::Response(487), is_repeat);
         }
@@ -150,7 +150,7 @@ impl Driver {
     ) {
         let Some(template) = self.alone(status) else { return };
         let session = Session { call, link, peer, ..Session::idle() };
-        if self.render(&session, &template, Some(request), walk.now, walk.out.slot(link)).is_ok() {
+        if self.render(&session, &template, Some(Last::of(request)), walk.now, walk.out.slot(link)).is_ok() {
             walk.out.commit(link, peer);
             self.meter.on_sent(Kind::Response(status.0), false);
         }
@@ -199,13 +199,15 @@ pub(super) fn has_tag(request: &Head<'_>) -> bool {
 //= rfc3261#18.2.2
 //= rfc3581#4
 // To the address that it came from: with rport to its port, else to the port that the Via says.
-pub(super) fn reply_address(request: &Head<'_>, source: SocketAddr) -> SocketAddr {
+/// And whether the answer bears the Via as it is.
+pub(super) fn reply_address(request: &Head<'_>, source: SocketAddr) -> (SocketAddr, bool) {
     let via = request.first(HeaderName::Via).and_then(Via::parse_first);
     match via {
         Some((via, _)) if via.rport == Rport::Absent => {
-            SocketAddr::new(source.ip(), via.sent_by.port.unwrap_or(DEFAULT_PORT))
+            let address = SocketAddr::new(source.ip(), via.sent_by.port.unwrap_or(DEFAULT_PORT));
+            (address, via.host().ip() == Some(source.ip()))
         }
-        _ => source,
+        _ => (source, false),
     }
 }
 
@@ -250,7 +252,8 @@ mod tests {
         let mut out = Vec::new();
         push_top_via(via.as_bytes(), source, &mut out);
         let text = format!("OPTIONS sip:a SIP/2.0\r\nVia: {via}\r\n\r\n");
-        let to = reply_address(&Head::scan(text.as_bytes()).expect("a request"), source);
+        let (to, is_plain) = reply_address(&Head::scan(text.as_bytes()).expect("a request"), source);
+        assert!(!is_plain || out == format!("Via: {via}\r\n").into_bytes(), "{via} is changed");
         (String::from_utf8(out).expect("ASCII").trim_end().to_owned(), to.to_string())
     }
 

@@ -42,6 +42,9 @@ use over::{Recent, Refused};
 
 /// The wheel's tick is a millisecond; time runs so much faster for it, so that pauses are exact to 1/16 ms.
 const WHEEL_SPEED: u64 = 16;
+/// Scripts that a driver has for itself at most, written for its own address: of a replay's many, which run once each, one
+/// copy for all drivers is enough.
+const MAX_OWN_SCRIPTS: usize = 256;
 /// Steps that a session goes without waiting before it is taken to run in a circle.
 const MAX_STEPS: u32 = 10_000;
 
@@ -220,28 +223,52 @@ struct Local {
     both: String,
 }
 
+impl Local {
+    fn of(address: &SocketAddr) -> Self {
+        let ip = match address {
+            SocketAddr::V4(v4) => v4.ip().to_string(),
+            SocketAddr::V6(v6) => format!("[{}]", v6.ip()),
+        };
+        Self { ip, port: address.port().to_string(), both: address.to_string() }
+    }
+}
+
 /// A step's surroundings.
 struct Walk<'a, 'o> {
     now: Timestamp,
     out: &'o mut dyn Outbox,
     /// The message that was received just now, where the session has not waited since.
-    last: Option<&'a strowger_message::Head<'a>>,
+    last: Option<Last<'a>>,
+}
+
+/// A message that was received, and what is known of it already, where it is a request that may be answered.
+#[derive(Clone, Copy)]
+struct Last<'a> {
+    head: &'a strowger_message::Head<'a>,
+    /// The topmost Via names this address and asks for nothing: it is copied as it is for whoever is there.
+    plain_via: Option<std::net::IpAddr>,
+    /// Whether To has a tag.
+    has_tag: Option<bool>,
+}
+
+impl<'a> Last<'a> {
+    /// Nothing is known of it.
+    const fn of(head: &'a strowger_message::Head<'a>) -> Self {
+        Self { head, plain_via: None, has_tag: None }
+    }
 }
 
 impl Driver {
     /// A driver without sessions.
     #[must_use]
-    pub fn new(setup: Setup) -> Self {
-        let locals = setup.locals.iter().map(|address| {
-            let ip = match address {
-                SocketAddr::V4(v4) => v4.ip().to_string(),
-                SocketAddr::V6(v6) => format!("[{}]", v6.ip()),
-            };
-            Local { ip, port: address.port().to_string(), both: address.to_string() }
-        });
+    pub fn new(mut setup: Setup) -> Self {
+        let locals: Vec<Local> = setup.locals.iter().map(Local::of).collect();
+        if setup.scripts.len() <= MAX_OWN_SCRIPTS {
+            setup.scripts = render::fitted(&setup, &locals);
+        }
         let hasher = FixedState::with_seed(mix(setup.run));
         Self {
-            locals: locals.collect(),
+            locals,
             sessions: Sessions::default(),
             calls: Calls::new(&hasher),
             nonces: setup.reuses_nonces.then(|| Nonces::new(&hasher)),
@@ -572,11 +599,30 @@ pub(crate) const fn mix(value: u64) -> u64 {
 }
 
 /// Sixteen hexadecimal digits.
-pub(crate) fn hex(value: u64) -> [u8; 16] {
-    const DIGITS: &[u8; 16] = b"0123456789abcdef";
-    let bytes = value.to_be_bytes();
-    std::array::from_fn(|at| {
-        let byte = bytes[at / 2];
-        DIGITS[usize::from(if at % 2 == 0 { byte >> 4 } else { byte & 15 })]
-    })
+pub(crate) const fn hex(value: u64) -> [u8; 16] {
+    let digits = (eight_digits(value >> 32) as u128) << 64 | eight_digits(value & 0xFFFF_FFFF) as u128;
+    digits.to_be_bytes()
+}
+
+/// Eight hexadecimal digits of 32 bits, side by side: each half is moved apart until every digit has a byte.
+const fn eight_digits(value: u64) -> u64 {
+    const EACH: u64 = 0x0101_0101_0101_0101;
+    let value = (value | value << 16) & 0x0000_FFFF_0000_FFFF;
+    let value = (value | value << 8) & 0x00FF_00FF_00FF_00FF;
+    let value = (value | value << 4) & 0x0F0F_0F0F_0F0F_0F0F;
+    // Six more than nine carries into the bit of sixteen.
+    let letters = ((value + 6 * EACH) >> 4) & EACH;
+    value + EACH * b'0' as u64 + letters * (b'a' - b'9' - 1) as u64
+}
+
+#[cfg(test)]
+mod digits {
+    use super::{hex, mix};
+
+    #[test]
+    fn sixteen_digits_are_those_of_the_number() {
+        for value in (0..999).map(mix).chain([0, u64::MAX, 0x0123_4567_89ab_cdef, 0xf0f0_9a9a_0000_000a]) {
+            assert_eq!(hex(value).as_slice(), format!("{value:016x}").as_bytes());
+        }
+    }
 }

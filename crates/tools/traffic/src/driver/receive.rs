@@ -12,7 +12,7 @@ use crate::script::{Ending, Expect, Failure, Kind, Step, Verb};
 use crate::session::{ALONE, CANCELLED, Challenge, NEVER, NOWHERE};
 
 use super::answer::{has_tag, reply_address};
-use super::{Driver, Outbox, Walk, dialog};
+use super::{Driver, Last, Outbox, Walk, dialog};
 
 /// Challenges in a row that are answered, of a proxy and of who is called each: the second may say that the first was stale.
 const MAX_CHALLENGES: u8 = 2;
@@ -66,17 +66,21 @@ impl Driver {
         }
         let answers_by_via =
             !self.setup.transport.is_reliable() && matches!(kind, Kind::Request(verb) if verb != Verb::Ack);
-        let from = (link, if answers_by_via { reply_address(&head, peer) } else { peer });
-        let got = Got { kind, number, verb, from, head: &head, bytes };
+        let (to, is_plain) = if answers_by_via { reply_address(&head, peer) } else { (peer, false) };
+        let got = Got { kind, number, verb, from: (link, to), head: &head, bytes };
         let slot = self.calls.get(call);
-        let mut walk = Walk { now, out, last: Some(&head) };
+        // Of an ACK to a call that is known nobody asks.
+        let may_ask = matches!(kind, Kind::Request(verb) if verb != Verb::Ack || slot.is_none());
+        let has_tag = may_ask.then(|| has_tag(&head));
+        let last = Last { head: &head, plain_via: is_plain.then(|| peer.ip()), has_tag };
+        let mut walk = Walk { now, out, last: Some(last) };
         match (kind, slot) {
             (Kind::Response(status), Some(slot)) => self.on_response(slot, status, &got, arrived, &mut walk),
             (Kind::Request(verb), Some(slot)) => self.on_request(slot, verb, &got, &mut walk),
-            (Kind::Request(Verb::Invite), None) if !has_tag(&head) && self.is_over(now, call, number) => {
+            (Kind::Request(Verb::Invite), None) if has_tag == Some(false) && self.is_over(now, call, number) => {
                 self.meter.repeats_received += 1;
             }
-            (Kind::Request(verb), None) => self.on_new_request(call, verb, &got, &mut walk),
+            (Kind::Request(verb), None) => self.on_new_request(call, verb, has_tag == Some(true), &got, &mut walk),
             //= rfc3261#17.1.1.2
             // The ACK to a refusal was lost, or is late.
             (Kind::Response(300..), None)
@@ -252,11 +256,8 @@ impl Driver {
     }
 
     /// A request that belongs to no session begins one, or is answered from what it says alone.
-    fn on_new_request(&mut self, call: u64, verb: Verb, got: &Got<'_>, walk: &mut Walk<'_, '_>) {
+    fn on_new_request(&mut self, call: u64, verb: Verb, is_in_dialog: bool, got: &Got<'_>, walk: &mut Walk<'_, '_>) {
         let (link, peer) = got.from;
-        let tag = &super::hex(self.tag(call))[..10];
-        let to = got.head.first(HeaderName::To).unwrap_or(&[]);
-        let is_in_dialog = has_tag(got.head);
         let script = self.script_answering(verb, got.head);
         if let (Some(script), false) = (script, is_in_dialog) {
             if self.sessions.len() >= self.setup.max_sessions {
@@ -300,7 +301,8 @@ impl Driver {
             return self.answer_alone(call, status, (link, peer), got.head, walk);
         }
         // The BYE of a call that has ended comes again where our 200 was lost: the tag proves that it was ours.
-        let was_ours = to.ends_with(tag);
+        let to = got.head.first(HeaderName::To).unwrap_or(&[]);
+        let was_ours = to.ends_with(&super::hex(self.tag(call))[..10]);
         let (status, reason) = match verb {
             Verb::Bye if was_ours => (200, "OK"),
             Verb::Options => (200, "OK"),
@@ -318,13 +320,13 @@ impl Driver {
 
     /// Gives a message to the step that waits.
     fn deliver(&mut self, slot: u32, got: &Got<'_>, walk: &mut Walk<'_, '_>) {
-        let scripts = self.setup.scripts.clone();
-        let Some(session) = self.sessions.get_mut(slot) else { return };
+        let Some(session) = self.sessions.get(slot) else { return };
         if session.step == CANCELLED {
             return self.on_request_after_cancel(slot, got, walk);
         }
         let epoch = session.flags.epoch;
-        let Some(script) = scripts.get(usize::from(session.script)) else { return };
+        let Some(script) = self.script_of(session) else { return };
+        let policy = script.policy;
         let expects = match script.steps.get(usize::from(session.step)) {
             Some(Step::Wait { expects, .. }) => {
                 script.expects.get(usize::from(expects.start)..usize::from(expects.end)).unwrap_or(&[])
@@ -332,8 +334,8 @@ impl Driver {
             _ => &[],
         };
         let fitting = expects.iter().find(|expect| expect.what.fits(got.kind, got.verb));
-        let Some(expect) = fitting else { return self.on_unexpected(slot, got, walk) };
-        let taken = self.take(slot, expect, got, script.policy.follow_routes);
+        let Some(expect) = fitting.cloned() else { return self.on_unexpected(slot, got, walk) };
+        let taken = self.take(slot, &expect, got, policy.follow_routes);
         if matches!(got.kind, Kind::Response(200..)) && epoch == self.epoch {
             self.meter.transactions.add(got.verb, taken.is_ok());
         }
@@ -348,7 +350,7 @@ impl Driver {
             Some(to) => {
                 (session.step, session.deadline) = (to, NEVER);
                 self.walk(slot, walk);
-                self.keep_invite(slot, got, script.policy.answer_unexpected);
+                self.keep_invite(slot, got, policy.answer_unexpected);
             }
             None => self.arm(slot),
         }

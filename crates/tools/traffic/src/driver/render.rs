@@ -1,21 +1,43 @@
 //! Writing a message: the template's text and, between it, what the session says.
 
 use std::io::Write as _;
+use std::sync::Arc;
 
 use strowger_auth::client;
 use strowger_foundation::Timestamp;
 use strowger_message::{AuthParams, Head, HeaderName, NameAddr, StartLine};
 
-use crate::script::{Kind, LastField, Piece, Template, UserField, Verb};
+use crate::script::{Kind, LastField, Piece, Script, Template, UserField, Verb};
 use crate::session::{Session, Value};
 
 use super::answer::push_top_via;
-use super::{Driver, dialog, hex};
+use super::{Driver, Last, Local, Setup, dialog, hex};
 
-/// The room for the body's length, which is written last.
-const LENGTH_DIGITS: usize = 6;
 /// More than credentials usually have.
 const CREDENTIALS_BYTES: usize = 512;
+
+/// The scripts with all that every message of this driver has alike in their text.
+pub(super) fn fitted(setup: &Setup, locals: &[Local]) -> Arc<[Script]> {
+    let (first, remote) = (locals.first(), setup.remote);
+    let only = first.filter(|_| locals.len() == 1);
+    let ip = first.filter(|first| locals.iter().all(|local| local.ip == first.ip));
+    let text = |piece: Piece| {
+        Some(match piece {
+            Piece::Local => only?.both.clone(),
+            Piece::LocalPort => only?.port.clone(),
+            Piece::LocalIp => ip?.ip.clone(),
+            Piece::RemoteIp => remote.ip().to_string(),
+            Piece::RemotePort => remote.port().to_string(),
+            Piece::Transport => setup.transport.as_str().to_owned(),
+            Piece::Service => setup.users.service.clone(),
+            Piece::Domain(_) => setup.users.only_domain()?.to_owned(),
+            _ => return None,
+        })
+    };
+    let fit = |template: &Template| template.with_fixed(|piece| text(piece).map(String::into_bytes));
+    let fit_all = |script: &Script| Script { templates: script.templates.iter().map(fit).collect(), ..script.clone() };
+    setup.scripts.iter().map(fit_all).collect()
+}
 
 impl Driver {
     /// Writes a message into `out`.
@@ -23,12 +45,12 @@ impl Driver {
         &self,
         session: &Session,
         template: &Template,
-        last: Option<&Head<'_>>,
+        last: Option<Last<'_>>,
         now: Timestamp,
         out: &mut Vec<u8>,
     ) -> Result<(), client::Unanswerable> {
         let start = out.len();
-        let (mut length_at, mut credentials_at) = (None, None);
+        let (mut length_at, mut credentials_at): (Option<usize>, Option<usize>) = (None, None);
         let mut body_at = out.len();
         for (index, piece) in template.pieces.iter().enumerate() {
             if index == template.body {
@@ -38,10 +60,7 @@ impl Driver {
                 Piece::Text { start, end } => {
                     out.extend_from_slice(template.text.get(start as usize..end as usize).unwrap_or(&[]));
                 }
-                Piece::BodyLength => {
-                    length_at = Some(out.len());
-                    out.extend_from_slice(&[b' '; LENGTH_DIGITS]);
-                }
+                Piece::BodyLength => length_at = Some(out.len()),
                 Piece::Answer => {
                     if let Some(last) = last {
                         self.push_answer(session, last, out);
@@ -49,7 +68,7 @@ impl Driver {
                 }
                 Piece::Last { field, line } => {
                     if let Some(last) = last {
-                        push_last(template, last, field, line, out);
+                        push_last(template, last.head, field, line, out);
                     }
                 }
                 Piece::Credentials => credentials_at = Some(out.len()),
@@ -64,14 +83,9 @@ impl Driver {
             body_at = out.len();
         }
         if let Some(at) = length_at {
-            let mut rest = out.len() - body_at;
-            for place in out.get_mut(at..at + LENGTH_DIGITS).unwrap_or(&mut []).iter_mut().rev() {
-                *place = b'0' + u8::try_from(rest % 10).unwrap_or(0);
-                rest /= 10;
-                if rest == 0 {
-                    break;
-                }
-            }
+            let length = insert_number(out.len() - body_at, at, out);
+            body_at += if body_at > at { length } else { 0 };
+            credentials_at = credentials_at.map(|credentials| credentials + if credentials > at { length } else { 0 });
         }
         if let Some(at) = credentials_at {
             // Last, for they may cover the body.
@@ -149,16 +163,18 @@ impl Driver {
     }
 
     /// What a response copies of its request (RFC 3261 §8.2.6.2), and the route set of a dialog (§12.1.1).
-    fn push_answer(&self, session: &Session, request: &Head<'_>, out: &mut Vec<u8>) {
-        let mut is_top = true;
+    fn push_answer(&self, session: &Session, request: Last<'_>, out: &mut Vec<u8>) {
+        let Last { head: request, plain_via, has_tag } = request;
+        let source = session.reply_to().1;
+        let mut is_top = plain_via != Some(source.ip());
         for field in request.fields() {
             let value = request.value(field);
             match field.name {
-                HeaderName::Via if std::mem::take(&mut is_top) => push_top_via(value, session.reply_to().1, out),
+                HeaderName::Via if std::mem::take(&mut is_top) => push_top_via(value, source, out),
                 HeaderName::Via => push_line(b"Via: ", value, &[], out),
                 HeaderName::From => push_line(b"From: ", value, &[], out),
                 HeaderName::To => {
-                    if NameAddr::parse(value).and_then(|to| to.tag()).is_some() {
+                    if has_tag.unwrap_or_else(|| NameAddr::parse(value).and_then(|to| to.tag()).is_some()) {
                         push_line(b"To: ", value, &[], out);
                     } else {
                         out.extend_from_slice(b"To: ");
@@ -274,6 +290,15 @@ fn push_variable(value: &Value, out: &mut Vec<u8>) {
         Value::Number(number) => drop(write!(out, "{number}")),
         Value::Text(text) => out.extend_from_slice(text),
     }
+}
+
+/// Writes the body's length where it belongs, which is known when the body is written; how many digits it has.
+fn insert_number(number: usize, at: usize, out: &mut Vec<u8>) -> usize {
+    let end = out.len();
+    push_number(number as u64, out);
+    let digits = out.len() - end;
+    out.get_mut(at..).unwrap_or(&mut []).rotate_right(digits);
+    digits
 }
 
 /// A number in decimal.

@@ -7,7 +7,7 @@ use crate::script::{Ending, Failure, Kind, Numbering, Script, Step, StepIndex, T
 use crate::session::{CANCELLED, NEVER, NO_LINK, NOWHERE, Session};
 
 use super::nonces::Nonces;
-use super::{Connecting, Driver, MAX_STEPS, Walk};
+use super::{Connecting, Driver, Last, MAX_STEPS, Walk};
 
 /// What a step leads to.
 enum Next {
@@ -24,14 +24,13 @@ enum Next {
 impl Driver {
     /// Goes on from the session's step.
     pub(super) fn walk(&mut self, slot: u32, walk: &mut Walk<'_, '_>) {
-        let scripts = self.setup.scripts.clone();
         for _ in 0..MAX_STEPS {
             let Some(session) = self.sessions.get(slot) else { return };
-            let Some(script) = scripts.get(usize::from(session.script)) else { return };
+            let Some(script) = self.script_of(session) else { return };
             let at = session.step;
-            let next = match script.steps.get(usize::from(at)) {
+            let next = match script.steps.get(usize::from(at)).cloned() {
                 None => Next::End(Ending::Carried),
-                Some(step) => self.step(slot, step, walk),
+                Some(step) => self.step(slot, &step, walk),
             };
             let Some(session) = self.sessions.get_mut(slot) else { return };
             match next {
@@ -210,7 +209,7 @@ impl Driver {
             Some(last) => Some(last),
             None if message.uses_last() && !session.last.is_empty() => {
                 kept = strowger_message::Head::scan(&session.last).ok();
-                kept.as_ref()
+                kept.as_ref().map(Last::of)
             }
             None => None,
         };

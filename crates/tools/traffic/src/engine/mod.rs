@@ -60,8 +60,10 @@ pub(super) struct Shared {
     stop: AtomicBool,
     /// End at once.
     abort: AtomicBool,
-    /// Each thread's counts, as they were a moment ago.
+    /// Each thread's counts, as they were a moment ago, or when somebody last asked.
     progress: Vec<Mutex<Progress>>,
+    /// How often somebody has asked: to copy all counts takes the threads a while.
+    asked: AtomicU64,
 }
 
 /// No phase any more.
@@ -90,9 +92,11 @@ impl Stopper {
         }
     }
 
-    /// What was counted until a moment ago, over all threads, since the phase began.
+    /// What was counted until a moment ago, over all threads, since the phase began; for whoever asks again and again, since
+    /// the first answer may be as old as the phase.
     #[must_use]
     pub fn progress(&self) -> Progress {
+        self.0.asked.fetch_add(1, Ordering::Relaxed);
         let mut sum = Progress::default();
         for progress in &self.0.progress {
             let Ok(progress) = progress.lock() else { continue };
@@ -243,6 +247,7 @@ impl Run {
             stop: AtomicBool::new(false),
             abort: AtomicBool::new(false),
             progress: (0..threads).map(|_| Mutex::default()).collect(),
+            asked: AtomicU64::new(0),
         });
         let plan = Arc::new(plan);
         let mut prepared: Vec<Prepared> = Vec::with_capacity(threads);

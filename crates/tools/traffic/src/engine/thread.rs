@@ -1,16 +1,18 @@
 //! One thread: its sockets, its timers, its share of the arrivals.
 //!
-//! It sleeps until something comes or is due, the last stretch before an arrival awake, for the kernel wakes late.
+//! It sleeps until something comes or is due, the last stretch before an arrival awake, for the kernel wakes late. What is
+//! due goes before what has come: of that, only a few messages are worked off at a time while a call is awaited.
 
 mod end;
 mod sockets;
+mod tell;
 mod users;
 
 use std::io::{self, Write as _};
 use std::iter::Peekable;
+use std::sync::Arc;
 use std::sync::atomic::Ordering;
 use std::sync::mpsc::Sender;
-use std::sync::{Arc, LazyLock};
 use std::time::Duration;
 
 use mio::unix::SourceFd;
@@ -25,18 +27,23 @@ use strowger_net::{Clock, RecvBatch};
 use end::End;
 pub(super) use sockets::Prepared;
 use sockets::{BELL, CALLEE_BIT, LISTENER, Links, callee_token, caller_token};
+use tell::cpu_time;
 
 use super::habits::Habits;
 use super::links::{LinkCounts, cannot};
 use super::plan::{Load, Phase, Plan, PlanError, Who};
-use super::{OVER, PhaseReport, Progress, Shared};
+use super::{OVER, PhaseReport, Shared};
 use crate::arrival::Moments;
-use crate::meter::Meter;
 use crate::metrics::Series;
 use crate::script::Stop;
 
 /// Arrivals that begin before the sockets are looked after again.
 const BURST: usize = 32;
+/// Messages that are worked off before it is looked whether a call is due: some tens of microseconds, with what is sent.
+const PORTION: usize = 8;
+/// How long the thread may have the processor at a time where others want it: who wakes with less to do than others goes
+/// before them, and a call is due at once. The share of the processor is the same.
+const SLICE: Duration = Duration::from_micros(100);
 /// The stretch before an arrival that is waited for awake: at least and at most.
 const MARGINS: (Duration, Duration) = (Duration::from_micros(20), Duration::from_micros(250));
 /// How long a closed loop waits where a session is refused and none ends.
@@ -106,6 +113,14 @@ impl Going {
     }
 }
 
+/// Whose batch it is, and the place of the next message in it.
+#[derive(Clone, Copy, Debug)]
+struct Unread {
+    who: Who,
+    link: u32,
+    next: usize,
+}
+
 /// A thread of the generator.
 #[derive(Debug)]
 pub(super) struct Worker {
@@ -118,12 +133,16 @@ pub(super) struct Worker {
     caller: Option<End>,
     callee: Option<End>,
     batch: RecvBatch,
+    /// What of it is still to be worked off.
+    unread: Option<Unread>,
     margin: Duration,
     /// The first times of users, for each phase, until it begins.
     habits: Vec<Option<Habits>>,
     /// Moments at which calls should have begun that were begun in this round.
     dues: Vec<Timestamp>,
     published: Timestamp,
+    /// How often somebody had asked for what is published.
+    asked: u64,
     /// Calls answered that all threads know of.
     answered: u64,
 }
@@ -174,16 +193,20 @@ impl Worker {
             caller,
             callee,
             batch: RecvBatch::new(),
+            unread: None,
             margin: MARGINS.0 * 3,
             habits: users::prepare(plan, index),
             dues: Vec::with_capacity(BURST),
             published: Timestamp::ZERO,
+            asked: 0,
             answered: 0,
         })
     }
 
     /// Runs until the last phase is over.
     pub(super) fn run(mut self, reports: &Sender<(usize, PhaseReport)>) -> io::Result<()> {
+        // Where the kernel knows no such thing, calls begin later on a busy machine, and the lateness tells.
+        let _ = strowger_net::shorten_slice(SLICE);
         let mut events = Events::with_capacity(1024);
         let mut going: Option<Going> = None;
         loop {
@@ -199,29 +222,60 @@ impl Worker {
                 going = self.enter(phase);
             }
             let arrival = going.as_mut().and_then(Going::next_arrival);
-            self.wait(&mut events, arrival)?;
-            for end in [&mut self.caller, &mut self.callee].into_iter().flatten() {
-                end.read(&mut self.batch, self.clock)?;
+            if self.unread.is_none() {
+                self.wait(&mut events, arrival)?;
             }
-            let mut now = self.clock.now();
+            if let (Some(going), Some(at)) = (&mut going, arrival) {
+                let now = self.clock.now();
+                if at <= now {
+                    self.begin_due(going, now);
+                    self.flush();
+                }
+            }
+            self.read(if arrival.is_some() { PORTION } else { usize::MAX })?;
+            let now = self.clock.now();
             for end in [&mut self.caller, &mut self.callee].into_iter().flatten() {
                 end.turn(now);
             }
             if let Some(going) = &mut going {
-                self.end_warm_up(going, now);
                 self.begin_due(going, now);
             }
-            if !self.dues.is_empty() {
-                now = self.clock.now();
-                self.note_lateness(now, going.as_ref());
-            }
-            for end in [&mut self.caller, &mut self.callee].into_iter().flatten() {
-                end.flush();
-            }
+            self.flush();
             if let Some(going) = &mut going {
                 self.look_after(going, now);
             }
         }
+    }
+
+    fn flush(&mut self) {
+        for end in [&mut self.caller, &mut self.callee].into_iter().flatten() {
+            end.flush();
+        }
+    }
+
+    /// Works off what has come, a batch of each socket and about `most` messages.
+    fn read(&mut self, most: usize) -> io::Result<()> {
+        let mut left = most;
+        for (who, end) in [(Who::Caller, &mut self.caller), (Who::Callee, &mut self.callee)] {
+            let Some(end) = end else { continue };
+            if self.unread.is_some_and(|unread| unread.who != who) {
+                continue;
+            }
+            while left > 0 {
+                let (link, next) = match self.unread.take() {
+                    Some(Unread { link, next, .. }) => (link, next),
+                    None => match end.next_readable() {
+                        Some(link) => (link, end.receive(link, &mut self.batch, self.clock)?),
+                        None => break,
+                    },
+                };
+                let done = end.work_off(link, &self.batch, (next, left), self.clock);
+                left = left.saturating_sub(done);
+                let next = next + done;
+                self.unread = (next < self.batch.len()).then_some(Unread { who, link, next });
+            }
+        }
+        Ok(())
     }
 
     /// Prepares for a phase.
@@ -245,6 +299,7 @@ impl Worker {
             end.driver.restart_meter();
         }
         self.answered = 0;
+        self.publish(true);
         let habits = self.habits(phase, what, begins);
         Some(Going {
             phase,
@@ -273,7 +328,7 @@ impl Worker {
     /// Sleeps until there is something to do, and notes what can be read.
     fn wait(&mut self, events: &mut Events, arrival: Option<Timestamp>) -> io::Result<()> {
         let ends = || [&self.caller, &self.callee].into_iter().flatten();
-        let is_busy = ends().any(|end| !end.readable.is_empty());
+        let is_busy = ends().any(End::is_readable);
         let mut target = None;
         if !is_busy {
             let now = self.clock.now();
@@ -349,8 +404,16 @@ impl Worker {
         (going.drops_before, going.forgotten_before) = (self.service_drops(), self.forgotten());
     }
 
-    /// Begins the sessions that are due.
+    /// Begins the sessions that are due, and notes how late they were.
     fn begin_due(&mut self, going: &mut Going, now: Timestamp) {
+        self.end_warm_up(going, now);
+        self.begin_all_due(going, now);
+        if !self.dues.is_empty() {
+            self.note_lateness(self.clock.now(), going);
+        }
+    }
+
+    fn begin_all_due(&mut self, going: &mut Going, now: Timestamp) {
         let plan = Arc::clone(&self.plan);
         let Some(what) = plan.phases.get(going.phase) else { return };
         if going.last_begun.is_some() || now < going.begins {
@@ -428,8 +491,8 @@ impl Worker {
         self.shared.answered.fetch_add(more, Ordering::Relaxed) + more
     }
 
-    fn note_lateness(&mut self, now: Timestamp, going: Option<&Going>) {
-        let who = going.and_then(|going| self.plan.phases.get(going.phase)).map_or(Who::Caller, |phase| phase.who);
+    fn note_lateness(&mut self, now: Timestamp, going: &Going) {
+        let who = self.plan.phases.get(going.phase).map_or(Who::Caller, |phase| phase.who);
         let end = if who == Who::Caller { &mut self.caller } else { &mut self.callee };
         if let Some(end) = end {
             let lateness = &mut end.driver.meter_mut().lateness;
@@ -466,13 +529,15 @@ impl Worker {
             let drain = if is_stopped { what.drain.min(DRAIN_WHEN_STOPPED) } else { what.drain };
             if unfinished == 0 || is_aborted || now >= last + drain {
                 going.is_done = true;
-                self.publish();
+                self.publish(true);
                 self.shared.done.fetch_add(1, Ordering::SeqCst);
             }
         }
         if now >= self.published + PUBLISH_EVERY {
             self.published = now;
-            self.publish();
+            let asked = self.shared.asked.load(Ordering::Relaxed);
+            let is_asked = std::mem::replace(&mut self.asked, asked) != asked;
+            self.publish(is_asked);
         }
     }
 
@@ -493,81 +558,6 @@ impl Worker {
             }
         }
     }
-
-    fn publish(&self) {
-        let meter = |end: &Option<End>| end.as_ref().map_or_else(Meter::default, |end| end.driver.meter().clone());
-        let progress = Progress { caller: meter(&self.caller), callee: meter(&self.callee), links: self.link_counts() };
-        if let Some(Ok(mut place)) = self.shared.progress.get(self.index).map(|place| place.lock()) {
-            *place = progress;
-        }
-    }
-
-    fn link_counts(&self) -> LinkCounts {
-        let mut sum = LinkCounts::default();
-        for end in [&self.caller, &self.callee].into_iter().flatten() {
-            sum.merge(&end.counts());
-        }
-        sum
-    }
-
-    fn service_drops(&self) -> u64 {
-        self.callee.as_ref().and_then(|end| end.service.as_ref()).map_or(0, |service| service.dropped)
-    }
-
-    fn forgotten(&self) -> u64 {
-        [&self.caller, &self.callee].into_iter().flatten().map(|end| end.driver.forgotten()).sum()
-    }
-
-    /// What one end has counted; of an end that is not here, nothing.
-    fn meter_of(&self, who: Who) -> &Meter {
-        static NOTHING: LazyLock<Meter> = LazyLock::new(Meter::default);
-        let end = if who == Who::Caller { &self.caller } else { &self.callee };
-        end.as_ref().map_or(&NOTHING, |end| end.driver.meter())
-    }
-
-    /// Says what came of a phase.
-    fn report(&mut self, going: &Going, reports: &Sender<(usize, PhaseReport)>) {
-        let Some(what) = self.plan.phases.get(going.phase) else { return };
-        let now = self.clock.now();
-        let ended = going.last_begun.unwrap_or(now).min(now);
-        let meter = |end: &Option<End>| {
-            let end = end.as_ref().filter(|_| going.is_warm);
-            end.map_or_else(Meter::default, |end| end.driver.closing_meter(now))
-        };
-        let mut series = going.series.clone();
-        let links = self.link_counts();
-        let mut cpu = cpu_time().saturating_sub(going.cpu_before);
-        let mut service_drops = self.service_drops() - going.drops_before;
-        if going.is_warm {
-            series.note(now.saturating_since(going.counted_from), self.meter_of(what.who));
-        } else {
-            (cpu, service_drops) = (Duration::ZERO, 0);
-        }
-        let report = PhaseReport {
-            name: what.name.clone(),
-            is_measured: what.is_measured,
-            who: what.who,
-            counted_from: going.counted_from,
-            elapsed: ended.saturating_since(going.counted_from),
-            carried_in_time: going
-                .carried_in_time
-                .filter(|_| going.is_warm)
-                .unwrap_or_else(|| if going.is_warm { self.meter_of(what.who).ended_well() } else { 0 }),
-            is_warm: going.is_warm,
-            is_used_up: going.is_used_up,
-            users: going.habits.as_ref().map(|_| what.callers.end - what.callers.start),
-            scripts: Vec::new(),
-            caller: meter(&self.caller),
-            callee: meter(&self.callee),
-            links: links.since(&going.links_before),
-            cpu,
-            service_drops,
-            forgotten: self.forgotten() - going.forgotten_before,
-            series,
-        };
-        // Nobody listens only where the run has failed already.
-        let _ = reports.send((going.phase, report));
-    }
 }
 
 /// The user of a range whose turn it is.
@@ -578,10 +568,4 @@ fn nth(range: &std::ops::Range<u32>, number: u64) -> u32 {
 
 fn nanos(time: Duration) -> u64 {
     u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
-}
-
-/// Processor time of this thread so far.
-fn cpu_time() -> Duration {
-    let text = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
-    Duration::from_nanos(text.split(' ').next().and_then(|nanos| nanos.parse().ok()).unwrap_or(0))
 }

@@ -142,6 +142,7 @@ pub struct Template {
     pub(crate) body: usize,
     kind: Kind,
     uses_last: bool,
+    has_credentials: bool,
     numbering: Numbering,
     lost: u32,
 }
@@ -204,9 +205,8 @@ impl Template {
         }
         parts.flush();
         let Parts { text, pieces, .. } = parts;
-        let uses_last = pieces.iter().any(|piece| matches!(piece, Piece::Answer | Piece::Last { .. }));
         let numbering = Numbering::of(&head);
-        let mut template = Self { text, pieces, body: body_at, kind, uses_last, numbering, lost: 0 };
+        let mut template = Self { numbering, ..Self::of_parts(text, pieces, body_at, kind) };
         template.fix_length();
         Ok(template)
     }
@@ -221,6 +221,7 @@ impl Template {
             body: 1,
             kind: Kind::Garbage,
             uses_last: false,
+            has_credentials: false,
             numbering: Numbering::Counted,
             lost: 0,
         }
@@ -229,7 +230,8 @@ impl Template {
     /// A message of these pieces of `text`, whose body begins with piece `body`.
     pub(crate) fn of_parts(text: Vec<u8>, pieces: Vec<Piece>, body: usize, kind: Kind) -> Self {
         let uses_last = pieces.iter().any(|piece| matches!(piece, Piece::Answer | Piece::Last { .. }));
-        Self { text, pieces, body, kind, uses_last, numbering: Numbering::Counted, lost: 0 }
+        let has_credentials = pieces.contains(&Piece::Credentials);
+        Self { text, pieces, body, kind, uses_last, has_credentials, numbering: Numbering::Counted, lost: 0 }
     }
 
     /// Text that is no message of its own: a line of the log, a variable's value. Keywords are as in
@@ -250,9 +252,8 @@ impl Template {
         }
         parts.flush();
         let Parts { text, pieces, .. } = parts;
-        let uses_last = pieces.iter().any(|piece| matches!(piece, Piece::Answer | Piece::Last { .. }));
-        let (body, numbering) = (pieces.len(), Numbering::Counted);
-        Ok(Self { text, pieces, body, kind: Kind::Garbage, uses_last, numbering, lost: 0 })
+        let body = pieces.len();
+        Ok(Self::of_parts(text, pieces, body, Kind::Garbage))
     }
 
     /// The same message, which gets lost in this share ([`share`](super::share)) of all times that it is sent.
@@ -294,8 +295,24 @@ impl Template {
 
     /// Whether it answers a challenge, where there was one.
     #[must_use]
-    pub fn has_credentials(&self) -> bool {
-        self.pieces.contains(&Piece::Credentials)
+    pub const fn has_credentials(&self) -> bool {
+        self.has_credentials
+    }
+
+    /// The same message for somebody for whom some pieces are always the same, as `fixed` says: the fewer pieces, the faster
+    /// it is written.
+    #[must_use]
+    pub(crate) fn with_fixed(&self, mut fixed: impl FnMut(Piece) -> Option<Vec<u8>>) -> Self {
+        let mut template = self.clone();
+        for piece in &mut template.pieces {
+            let Some(bytes) = fixed(*piece) else { continue };
+            let start = u32::try_from(template.text.len()).unwrap_or(u32::MAX);
+            template.text.extend_from_slice(&bytes);
+            *piece = Piece::Text { start, end: u32::try_from(template.text.len()).unwrap_or(u32::MAX) };
+        }
+        template.fix_length();
+        template.merge();
+        template
     }
 
     /// Where the body's length is known beforehand, it is written into the text.
@@ -568,6 +585,40 @@ mod tests {
              Content-Length: 10\r\n\r\nv=0\r\no=x\r\n"
         );
         assert!(matches!(template.pieces.get(template.body), Some(Piece::Text { .. })));
+    }
+
+    #[test]
+    fn what_is_always_the_same_becomes_text_and_bodies_have_a_length() {
+        let text = "INVITE sip:[callee]@[domain] SIP/2.0\nVia: [local]\nContact: <sip:[local]>\nX: [last_X-Thing:]\n\
+             Content-Length: [len]\n\nc=[local_ip]\n";
+        let template = Template::compile(text).expect("valid").with_fixed(|piece| {
+            let text: &[u8] = match piece {
+                Piece::Local => b"10.0.0.1:5",
+                Piece::LocalIp => b"10.0.0.1",
+                Piece::Domain(_) => b"d",
+                _ => return None,
+            };
+            Some(text.to_vec())
+        });
+        let mut whole = String::new();
+        for piece in &template.pieces {
+            match piece {
+                Piece::Text { start, end } => {
+                    whole += std::str::from_utf8(&template.text[*start as usize..*end as usize]).expect("ASCII");
+                }
+                Piece::Last { field: LastField::Named { start, end }, .. } => {
+                    assert_eq!(&template.text[*start as usize..*end as usize], b"X-Thing");
+                    whole += "<last>";
+                }
+                other => whole += &format!("<{other:?}>"),
+            }
+        }
+        assert_eq!(
+            whole,
+            "INVITE sip:<User(Callee)>@d SIP/2.0\r\nVia: 10.0.0.1:5\r\nContact: <sip:10.0.0.1:5>\r\nX: <last>\r\n\
+             Content-Length: 12\r\n\r\nc=10.0.0.1\r\n"
+        );
+        assert!(template.pieces.len() < 8, "neighbours are joined: {:?}", template.pieces);
     }
 
     #[test]

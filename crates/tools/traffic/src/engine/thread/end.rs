@@ -31,6 +31,8 @@ pub(super) struct End {
     pub(super) readable: Vec<u32>,
     /// Those that are read just now; the memory is used again.
     reading: Vec<u32>,
+    /// Whether their turn has begun.
+    is_in_turn: bool,
     pub(super) received: Received,
 }
 
@@ -72,35 +74,55 @@ impl End {
         let mut driver = Driver::new(setup);
         driver.set_wall(wall_at_zero);
         let (readable, reading, received) = (Vec::new(), Vec::new(), Received::default());
-        Some(Self { driver, links, service, post, readable, reading, received })
+        Some(Self { driver, links, service, post, readable, reading, is_in_turn: false, received })
     }
 
-    /// Reads what has come, a batch of each socket.
-    pub(super) fn read(&mut self, batch: &mut RecvBatch, clock: Clock) -> io::Result<()> {
-        std::mem::swap(&mut self.readable, &mut self.reading);
-        for index in 0..self.reading.len() {
-            let Some(link) = self.reading.get(index).copied() else { break };
-            match self.links {
-                Links::Udp(_) => self.read_datagrams(link, batch, clock)?,
-                Links::Tcp(_) => self.read_stream(link, clock.now()),
-            }
+    /// Whether a socket has something to read, as far as is known.
+    pub(super) const fn is_readable(&self) -> bool {
+        !(self.readable.is_empty() && self.reading.is_empty())
+    }
+
+    /// The next socket that has something to read; `None` where each has had its turn.
+    pub(super) fn next_readable(&mut self) -> Option<u32> {
+        if !std::mem::replace(&mut self.is_in_turn, true) {
+            std::mem::swap(&mut self.readable, &mut self.reading);
         }
-        self.reading.clear();
-        Ok(())
+        let next = self.reading.pop();
+        self.is_in_turn = next.is_some();
+        next
     }
 
-    fn read_datagrams(&mut self, link: u32, batch: &mut RecvBatch, clock: Clock) -> io::Result<()> {
-        let Links::Udp(datagrams) = &mut self.links else { return Ok(()) };
-        let Some(socket) = datagrams.sockets.get_mut(link as usize) else { return Ok(()) };
+    /// Receives a batch of a socket; the place of the first message in it that is to be worked off. What comes by a connection
+    /// is worked off at once.
+    pub(super) fn receive(&mut self, link: u32, batch: &mut RecvBatch, clock: Clock) -> io::Result<usize> {
+        let socket = match &mut self.links {
+            Links::Udp(datagrams) => datagrams.sockets.get_mut(link as usize),
+            Links::Tcp(_) => {
+                self.read_stream(link, clock.now());
+                None
+            }
+        };
+        let Some(socket) = socket else { return Ok(batch.len()) };
         socket.socket.recv(batch)?;
         if batch.is_full() {
             self.readable.push(link);
         }
-        if batch.is_empty() {
-            return Ok(());
-        }
+        Ok(0)
+    }
+
+    /// Works off up to `most` datagrams of a batch from `next` on; how many it were.
+    pub(super) fn work_off(
+        &mut self,
+        link: u32,
+        batch: &RecvBatch,
+        (next, most): (usize, usize),
+        clock: Clock,
+    ) -> usize {
+        let Links::Udp(datagrams) = &mut self.links else { return self.received.ends.len() };
         let pair = clock.pair();
-        for datagram in batch.iter() {
+        let portion = batch.iter().skip(next).take(most);
+        let count = portion.len();
+        for datagram in portion {
             let arrived = pair.arrival(datagram.arrival);
             let from = (link, datagram.peer);
             match &mut self.service {
@@ -113,7 +135,7 @@ impl End {
                 }
             }
         }
-        Ok(())
+        count
     }
 
     fn read_stream(&mut self, link: u32, now: Timestamp) {
