@@ -154,7 +154,10 @@ impl Fleet {
         let common =
             Arc::new(Common { maker, panics: Arc::clone(&panics), arrivals, moving: Arc::clone(&moving), balance });
         let polls = (0..sockets.len()).map(|_| Poll::new()).collect::<io::Result<Vec<_>>>()?;
-        let contact = |poll: &Poll| Ok(Arc::new(Contact::new(Doorbell::new(poll.registry(), DOORBELL)?)));
+        let announcing = Arc::default();
+        let contact = |poll: &Poll| {
+            Ok(Arc::new(Contact::new(Doorbell::new(poll.registry(), DOORBELL)?, Arc::clone(&announcing))))
+        };
         let contacts = polls.iter().map(contact).collect::<io::Result<Vec<_>>>()?;
         let mut neighbours = acquaint(&contacts).into_iter();
         let connections = Arc::new(Index::new(limits.connections, limits.per_source));
@@ -217,6 +220,7 @@ impl Fleet {
     pub(crate) fn tell_plan(&self, plan: &Arc<Plan>) {
         let givers = plan.givers();
         let others = (0..self.contacts.len()).filter(|worker| !givers.contains(worker));
+        let _turn = self.contacts.first().map(|contact| contact.turn());
         for worker in givers.iter().copied().chain(others) {
             self.contacts.get(worker).into_iter().for_each(|contact| contact.tell_plan(plan));
         }
