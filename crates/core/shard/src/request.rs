@@ -355,6 +355,7 @@ impl Shard {
             && let Ok(request) = self.examine(source, snapshot, message, None)
             // What was to be proved did not go on without state either.
             && !request.needs_proof()
+            && !request.needs_proof_in_dialog()
             && let Way::Forward(onward) = self.way(now, &request, targets)
             && is_stateless(onward, targets, &source)
         {
@@ -425,21 +426,22 @@ impl<'a, 'm> Request<'a, 'm> {
 
     /// Whether the sender has to prove who it is; of a CANCEL or an ACK, whether the sender of its INVITE had to.
     fn needs_proof(&self) -> bool {
+        self.is_method_asked() && !self.is_in_dialog() && !self.goes_by_token() && !self.is_trusted()
+    }
+
+    fn is_method_asked(&self) -> bool {
         let method = match self.message.method() {
             Method::Ack | Method::Cancel => Method::Invite,
             method => method,
         };
-        let required = self.snapshot.auth.requires(method.as_bytes());
-        required && !self.is_in_dialog() && !self.goes_by_token() && !self.is_trusted()
+        self.snapshot.auth.requires(method.as_bytes())
     }
 
-    /// Whether the sender has to prove who it is inside a dialog, as the operator may want of those whom From calls users of
+    /// Whether the sender has to prove who it is inside a dialog, or of a CANCEL had to, as the operator may want of those whom From calls users of
     /// ours. Others have nothing to prove it by, and a call that they cannot end would go on.
     fn needs_proof_in_dialog(&self) -> bool {
-        let (auth, method) = (&self.snapshot.auth, self.message.method());
-        auth.in_dialog
-            && !matches!(method, Method::Ack | Method::Cancel)
-            && auth.requires(method.as_bytes())
+        self.snapshot.auth.in_dialog
+            && self.is_method_asked()
             && self.is_in_dialog()
             && !self.goes_by_token()
             && !self.is_trusted()
