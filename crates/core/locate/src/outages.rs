@@ -58,6 +58,8 @@ pub struct Outages {
     hasher: Seeded,
     overflow: AtomicU64,
     known: Mutex<SeededMap<Hop, Outage>>,
+    /// For sets of hops that are all dead, by one of them: when a request may look whether they still are.
+    probes: Mutex<SeededMap<Hop, Timestamp>>,
 }
 
 impl Outages {
@@ -70,6 +72,7 @@ impl Outages {
             hasher: seeded(seed),
             overflow: AtomicU64::new(0),
             known: Mutex::new(SeededMap::with_hasher(seeded(seed))),
+            probes: Mutex::new(SeededMap::with_hasher(seeded(seed))),
         }
     }
 
@@ -107,12 +110,58 @@ impl Outages {
         self.lock().get(hop).is_some_and(|outage| now < outage.until)
     }
 
+    /// Whether a request may be sent to `hops`, one after the other. Where each of them was silent or unreachable lately, one
+    /// request in `every` may, and finds out whether that is still so; the others would only wait for nothing. A hop that
+    /// has said 503 is there, and what it refuses is its own.
+    pub fn admits(&self, now: Timestamp, hops: impl Iterator<Item = Hop> + Clone, every: Duration) -> bool {
+        if now.as_nanos() >= self.all_over.load(Ordering::Relaxed) || !hops.clone().all(|hop| self.is_dead(now, &hop)) {
+            return true;
+        }
+        let Some(first) = hops.min_by_key(|hop| (hop.address, hop.transport)) else { return true };
+        let mut probes = self.probes.lock().unwrap_or_else(PoisonError::into_inner);
+        if probes.len() >= MAX_OUTAGES {
+            probes.retain(|_, next| now < *next);
+        }
+        if probes.get(&first).is_some_and(|next| now < *next) {
+            return false;
+        }
+        if probes.len() < MAX_OUTAGES {
+            probes.insert(first, now + every);
+        }
+        true
+    }
+
+    /// Whether `hop` was silent or unreachable, and is to be avoided.
+    fn is_dead(&self, now: Timestamp, hop: &Hop) -> bool {
+        let is_dead = |outage: &Outage| now < outage.until && outage.cause != Cause::Refused;
+        self.is_marked(hop) && self.lock().get(hop).is_some_and(is_dead)
+    }
+
+    /// Whether `hop` has failed and not answered since, as far as that is remembered.
+    #[must_use]
+    pub fn is_known(&self, now: Timestamp, hop: &Hop) -> bool {
+        self.is_marked(hop) && self.lock().get(hop).is_some_and(|outage| !outage.is_forgotten(now))
+    }
+
     /// `hop` has answered; what was known of it, where that is news.
     pub fn clear(&self, now: Timestamp, hop: &Hop) -> Option<Outage> {
         if self.all_over.load(Ordering::Relaxed) == 0 || !self.is_marked(hop) {
             return None;
         }
+        self.remove(now, hop, |_| true)
+    }
+
+    /// As [`clear`](Self::clear), where `hop` was silent or unreachable: it has said something, though it may refuse yet.
+    pub fn revive(&self, now: Timestamp, hop: &Hop) -> Option<Outage> {
+        if self.all_over.load(Ordering::Relaxed) == 0 || !self.is_marked(hop) {
+            return None;
+        }
+        self.remove(now, hop, |outage| outage.cause != Cause::Refused)
+    }
+
+    fn remove(&self, now: Timestamp, hop: &Hop, may_go: impl FnOnce(&Outage) -> bool) -> Option<Outage> {
         let mut known = self.lock();
+        known.get(hop).filter(|outage| may_go(outage))?;
         let outage = known.remove(hop)?;
         self.mark_all(&known);
         if known.is_empty() {

@@ -9,7 +9,7 @@ use strowger_foundation::{ConnId, Flow, Timestamp};
 use strowger_locate::{Answer, Cause, Hop, QueryId, Question};
 use strowger_message::{Fault, Peek};
 
-use crate::named::PlaceName;
+use crate::named::{Owner, PlaceName};
 use crate::snapshot::Snapshot;
 use crate::steering::Steered;
 
@@ -139,6 +139,11 @@ pub enum Event {
         /// How long it is tried after others only.
         avoided_for: Duration,
     },
+    /// The last gateway of a set, or target of a trunk, that answered does so no more.
+    NoneAnswers {
+        /// Which set or trunk.
+        of: Owner,
+    },
     /// A place that did not answer has answered.
     Recovery {
         /// Which.
@@ -232,6 +237,9 @@ counters! {
     rang_out,
     /// Branches that were tried at another place, for the first was silent, unreachable or refused.
     failovers,
+    /// Requests that failed because nobody answers where their route, or a name, leads: those that found it out, and those refused
+    /// at once since.
+    no_gateway,
     /// Redirections that were followed.
     redirections_followed,
     /// Challenges that were answered for a trunk.
