@@ -298,6 +298,14 @@ impl Server {
                 let found = status::registrations(&self.fleet, self.clock.now(), user.as_deref(), *limit);
                 Response::Registrations(found)
             }
+            Request::Unregister { user, contact } => {
+                let (now, contact) = (self.clock.now(), contact.as_deref());
+                let gone = status::unregister(&self.fleet, now, user, contact);
+                gone.registrations.iter().for_each(|one| {
+                    tracing::info!(aor = one.aor, contact = one.contact, "a registration is ended by the operator");
+                });
+                Response::Unregistered(gone)
+            }
             Request::Calls { limit } => Response::Calls(calls::list(&self.fleet, self.clock.now(), *limit)),
             Request::Trace(_) | Request::Backup(_) => Response::Error("that is a conversation of its own".to_owned()),
             Request::Reload => match self.reload() {

@@ -60,10 +60,12 @@ pub enum Input<'a> {
         /// It is kept, whatever befalls the process and the machine; else it is not, and will not be.
         kept: bool,
     },
-    /// The bindings of this address of record go: its user may not be called any more.
+    /// The bindings of this address of record go: its user may not be called any more. Or one of them does, as an operator wants.
     Forget {
         /// Which.
         aor: &'a [u8],
+        /// Only the one of this contact.
+        contact: Option<&'a [u8]>,
     },
     /// A new configuration or directory.
     Config(Arc<Snapshot>),

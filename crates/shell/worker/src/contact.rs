@@ -11,7 +11,7 @@ use strowger_shard::Snapshot;
 use crate::calls::Inquiry;
 use crate::handover::Doorbell;
 use crate::keep::Stored;
-use crate::moving::Plan;
+use crate::moving::{Forgotten, Plan};
 use crate::outlet::LOST_LIMIT;
 use crate::status::Board;
 use crate::streams::Closed;
@@ -54,7 +54,7 @@ pub(crate) struct Post {
     pub(crate) stored: Vec<Stored>,
     /// Let go when all of `stored` is dealt with.
     pub(crate) tokens: Vec<Arc<()>>,
-    pub(crate) forgotten: Vec<(ShardId, Box<[u8]>)>,
+    pub(crate) forgotten: Vec<(ShardId, Forgotten)>,
     pub(crate) inquiries: Vec<Inquiry>,
 }
 
@@ -124,9 +124,9 @@ impl Contact {
         self.doorbell.ring();
     }
 
-    /// Leaves word of a user who may not be called any more.
-    pub(crate) fn tell_forgotten(&self, shard: ShardId, aor: &[u8]) {
-        self.post.lock().unwrap_or_else(PoisonError::into_inner).forgotten.push((shard, aor.into()));
+    /// Leaves word of a user who may not be called any more, or not at one contact.
+    pub(crate) fn tell_forgotten(&self, shard: ShardId, forgotten: Forgotten) {
+        self.post.lock().unwrap_or_else(PoisonError::into_inner).forgotten.push((shard, forgotten));
         self.has_post.store(true, Ordering::Release);
         self.doorbell.ring_always();
     }

@@ -94,8 +94,8 @@ impl<M: Maker> Crew<M> {
             self.desk.tell(now, stored.shard, Word::Stored(stored, tokens));
         }
         drop(post.tokens);
-        for (shard, aor) in post.forgotten {
-            self.desk.tell(now, shard, Word::Forget(aor));
+        for (shard, forgotten) in post.forgotten {
+            self.desk.tell(now, shard, Word::Forget(forgotten));
         }
         for inquiry in post.inquiries {
             // Who asked may have lost patience.

@@ -265,7 +265,7 @@ impl Exits {
             Word::Message { arrival, flow, bytes } => self.hand_over(worker, shard, arrival, flow, &bytes),
             Word::Answer(query, answer) => contact.answer_unasked(shard, query, answer),
             Word::Stored(stored, tokens) => contact.tell_stored(vec![stored], tokens),
-            Word::Forget(aor) => contact.tell_forgotten(shard, &aor),
+            Word::Forget(forgotten) => contact.tell_forgotten(shard, forgotten),
             Word::Unconnected(flow) => self.fail(Timestamp::ZERO, shard, flow),
             // Every worker hears this, and who has the shard tells it.
             Word::Closed(_) => {}

@@ -24,6 +24,7 @@ use crate::handover::{self, Doorbell, HANDOVER_QUEUE};
 use crate::index::Index;
 use crate::keep::Keep;
 use crate::limits::StreamLimits;
+use crate::moving::Forgotten;
 #[cfg(test)]
 use crate::moving::Plan;
 use crate::options::{Spread, WorkerOptions};
@@ -229,9 +230,19 @@ impl Fleet {
     /// Has the bindings of `aor` removed, for its user may not be called any more. Returns at once. Any worker may be told: who
     /// has not the shard passes it on.
     pub fn forget(&self, aor: &[u8]) {
+        self.tell_forgotten(Forgotten { aor: aor.into(), contact: None });
+    }
+
+    /// Has one binding of `aor` removed, that of `contact`, as it was registered. Returns at once.
+    pub fn forget_contact(&self, aor: &[u8], contact: &[u8]) {
+        self.tell_forgotten(Forgotten { aor: aor.into(), contact: Some(contact.into()) });
+    }
+
+    fn tell_forgotten(&self, forgotten: Forgotten) {
+        let aor = &forgotten.aor;
         let shard = self.tables.locations.shard_of(aor);
         if let Some(contact) = self.contacts.get(usize::from(shard.0) % self.contacts.len().max(1)) {
-            contact.tell_forgotten(shard, aor);
+            contact.tell_forgotten(shard, forgotten);
         }
     }
 

@@ -98,6 +98,14 @@ impl Plan {
     }
 }
 
+/// Whose bindings go.
+#[derive(Clone, Debug)]
+pub(crate) struct Forgotten {
+    pub(crate) aor: Box<[u8]>,
+    /// Only the one of this contact.
+    pub(crate) contact: Option<Box<[u8]>>,
+}
+
 /// What is to be told to one shard.
 #[derive(Debug)]
 pub(crate) enum Word {
@@ -109,7 +117,7 @@ pub(crate) enum Word {
     Answer(QueryId, Answer),
     /// With what is let go when it is dealt with.
     Stored(Stored, Vec<Arc<()>>),
-    Forget(Box<[u8]>),
+    Forget(Forgotten),
     Unconnected(Flow),
     Closed(Closed),
 }
@@ -257,8 +265,9 @@ impl<M: Maker> Desk<M> {
                 }
                 drop(tokens);
             }
-            Word::Forget(aor) => {
-                self.run(seat, now, &[], |brain| brain.handle_input(now, Input::Forget { aor: &aor }));
+            Word::Forget(Forgotten { aor, contact }) => {
+                let forget = Input::Forget { aor: &aor, contact: contact.as_deref() };
+                self.run(seat, now, &[], |brain| brain.handle_input(now, forget));
             }
             Word::Unconnected(flow) => {
                 self.run(seat, now, &[], |brain| brain.handle_input(now, Input::Unconnected { flow }));

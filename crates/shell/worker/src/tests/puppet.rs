@@ -153,7 +153,7 @@ impl Brain for Puppet {
                     self.say(flow, format_args!("stored {ticket} {} {kept}", String::from_utf8_lossy(&record)));
                 }
             }
-            Input::Forget { aor } => {
+            Input::Forget { aor, .. } => {
                 if let Some(flow) = self.watches {
                     self.say(flow, format_args!("forget {}", String::from_utf8_lossy(aor)));
                 }
