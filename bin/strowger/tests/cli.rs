@@ -81,6 +81,27 @@ fn a_table_is_imported_whole_or_not_at_all() {
 }
 
 #[test]
+fn users_of_a_table_that_the_server_does_not_serve_are_told_as_single_ones_are() {
+    let folder = Folder::new("server.domains = [\"example.com\", \"example.net\"]\n");
+    folder.write(
+        "users.csv",
+        "password,aor\na,alice@example.com\n\"b,b\",bob@example.org\nc,carol@example.net\nd,dave@example.net\n",
+    );
+    let ran = folder.run(&["user", "import", "users.csv", "--realm", "example.com"]);
+    assert!(
+        ran.err.contains("note: example.org is not in server.domains, so the server does not serve its 1 user\n"),
+        "{ran:?}"
+    );
+    assert!(
+        ran.err.contains("note: the server asks the 2 users of example.net for passwords of the realm example.net")
+            && ran.err.contains("--realm example.net\n")
+            && !ran.err.contains("users of example.com"),
+        "{ran:?}"
+    );
+    assert_eq!(ran.ok(), "4 users imported (realm example.com)\n");
+}
+
+#[test]
 fn check_tells_all_that_is_wrong() {
     let folder = Folder::new("");
     folder.write(
