@@ -7,9 +7,9 @@ use std::thread;
 use rustix::fs::Access;
 use rustix::thread::CpuSet;
 use serde_json::json;
-use strowger_control::config::values::{Destination, Listen, StoreUrl, TargetOrSet};
+use strowger_control::config::values::{Affinity, Destination, Listen, StoreUrl, TargetOrSet};
 use strowger_control::config::{
-    Action, Config, DEFAULT_FILE, KeepAlive, Mode, Nat, Rewrite, Route, Span, Stateless, Trunk,
+    Action, Config, DEFAULT_FILE, KeepAlive, Mode, Nat, Rewrite, Route, Span, Spread, Stateless, Trunk,
 };
 use strowger_foundation::Transport;
 
@@ -17,6 +17,7 @@ use crate::cli::CheckArguments;
 use crate::failure::Failure;
 use crate::gateways;
 use crate::table::{print_facts, print_json};
+use crate::text::count;
 
 pub(crate) fn run(file: Option<&Path>, arguments: &CheckArguments) -> Result<(), Failure> {
     if arguments.schema {
@@ -31,11 +32,12 @@ pub(crate) fn run(file: Option<&Path>, arguments: &CheckArguments) -> Result<(),
     let workers = config.workers(cores());
     // What cannot be read is no fault of the configuration: the server may run as somebody else.
     let known = gateways::stored(&config);
-    let warnings = match &known {
-        Ok(known) => config.look_at_sets(known).map_err(Failure::No)?,
+    let mut warnings = machine_warnings(&config, file.as_deref());
+    warnings.extend(match &known {
+        Ok(known) => config.look_at_routes(known).map_err(Failure::No)?,
         Err(why) if gateways::are_named(&config) => vec![format!("the gateways cannot be read: {why}")],
         Err(_) => Vec::new(),
-    };
+    });
     if arguments.json {
         let value = json!({
             "file": file.as_deref().map(Path::to_string_lossy),
@@ -71,6 +73,12 @@ pub(crate) fn addresses(config: &Config) -> Result<Vec<(Transport, SocketAddr)>,
     Ok(addresses)
 }
 
+/// What the configuration asks of this machine that it has not, with file and line.
+pub(crate) fn machine_warnings(config: &Config, file: Option<&Path>) -> Vec<String> {
+    let found = config.look_at_machine(cores(), &usable_cores());
+    found.into_iter().map(|(key, what)| Config::located(file, &key, what).to_string()).collect()
+}
+
 /// How many threads run at one time.
 pub(crate) fn cores() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
@@ -93,15 +101,11 @@ fn facts(
         .map_or_else(|| format!("the defaults (there is no {DEFAULT_FILE} here)"), |file| file.display().to_string());
     let first = domains.first().map_or("", String::as_str);
     let shown_domains = format!("{} (each address above stands for {first})", domains.join(", "));
-    let shown_workers = match config.server.workers {
-        Some(_) => workers.to_string(),
-        None => format!("{workers} (one a core)"),
-    };
     vec![
         ("configuration", read),
         ("listen", listeners.join("\n")),
         ("domains", shown_domains),
-        ("workers", shown_workers),
+        ("workers", shown_workers(config, workers)),
         ("users", users(config)),
         ("registrations", registrations(config)),
         ("passwords", passwords(config)),
@@ -113,6 +117,29 @@ fn facts(
         ("routes", routes(config)),
         ("control", config.control_socket().display().to_string()),
     ]
+}
+
+fn shown_workers(config: &Config, workers: u16) -> String {
+    let server = &config.server;
+    let of_machine = if server.workers.is_some() { "" } else { " (one a core)" };
+    let least = match config.min_workers(workers) {
+        all if all == workers => "all of them have work".to_owned(),
+        least => format!("at least {least} of them with work"),
+    };
+    let cores = match &server.affinity {
+        Affinity::None => "on whichever cores the system likes".to_owned(),
+        Affinity::Auto => "each on a core of its own".to_owned(),
+        Affinity::Cores(cores) => format!("on the cores {}", list(cores)),
+    };
+    let spread = match server.spread {
+        Spread::Peers => "all datagrams of a peer go to one of them",
+        Spread::Packets => "each datagram goes to any of them",
+    };
+    let spin = match server.spin {
+        Span(time) if time.is_zero() => "none waits awake".to_owned(),
+        time => format!("each waits awake for up to {time}"),
+    };
+    format!("{workers}{of_machine}\n{least}, {cores}\n{spread}; {spin}")
 }
 
 fn users(config: &Config) -> String {
@@ -136,12 +163,12 @@ fn registrations(config: &Config) -> String {
         KeepAlive::Off => "nothing".to_owned(),
     };
     format!(
-        "{}\nfor {} ({} to {}); up to {} contacts of an address\n{nat}; {keepalive} keeps it open",
+        "{}\nfor {} ({} to {}); up to {} of an address\n{nat}; {keepalive} keeps it open",
         kept(config),
         expires.default,
         expires.min,
         expires.max,
-        registrar.max_contacts
+        count(registrar.max_contacts.into(), "contact")
     )
 }
 

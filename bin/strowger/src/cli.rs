@@ -309,6 +309,23 @@ pub(crate) enum CtlCommand {
         #[arg(long, default_value_t = 100, value_parser = clap::value_parser!(u32).range(1..=10_000))]
         limit: u32,
     },
+    /// Ends registrations of a user, or that of one contact
+    #[command(after_help = "Examples:\n  strowger ctl unregister alice@example.com sip:alice@192.0.2.7:5062\n  \
+                            strowger ctl unregister alice@example.com --all\n\n\
+                            For contacts of phones that are gone and take the place of others (registrar.max_contacts); \
+                            `strowger ctl registrations --user` lists them. A phone that is there registers again when its \
+                            time comes; `strowger user disable` keeps it away.")]
+    #[command(group = clap::ArgGroup::new("which").required(true))]
+    Unregister {
+        /// The user's address
+        user: String,
+        /// The contact, as it is listed
+        #[arg(group = "which")]
+        contact: Option<String>,
+        /// All contacts of the user
+        #[arg(long, group = "which")]
+        all: bool,
+    },
     /// Lists the calls in progress, the oldest first
     #[command(after_help = "Examples:\n  strowger ctl calls\n  strowger ctl calls --json")]
     Calls {

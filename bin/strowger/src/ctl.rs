@@ -30,6 +30,10 @@ pub(crate) fn run(file: Option<&Path>, arguments: &CtlArguments) -> Result<(), F
             let limit = usize::try_from(*limit).unwrap_or(usize::MAX);
             Request::Registrations { user: user.map(|user| user.to_string()), limit }
         }
+        CtlCommand::Unregister { user, contact, .. } => {
+            let user = address::typed(&config, user)?.to_string();
+            Request::Unregister { user, contact: contact.clone() }
+        }
         CtlCommand::Calls { limit } => Request::Calls { limit: usize::try_from(*limit).unwrap_or(usize::MAX) },
         CtlCommand::Trace(trace) => return follow(&config.control_socket(), trace, arguments.json),
         CtlCommand::Reload => Request::Reload,
@@ -40,6 +44,16 @@ pub(crate) fn run(file: Option<&Path>, arguments: &CtlArguments) -> Result<(), F
         Response::Status(status) => Ok(print_status(&status)?),
         Response::Registrations(found) if arguments.json => Ok(print_json(&json!(found))?),
         Response::Registrations(found) => Ok(print_registrations(found)?),
+        Response::Unregistered(gone) if gone.registrations.is_empty() => Err(Failure::No(
+            "there is no such registration; `strowger ctl registrations` lists those there are".to_owned(),
+        )),
+        Response::Unregistered(gone) if arguments.json => Ok(print_json(&json!(gone))?),
+        Response::Unregistered(gone) => {
+            gone.registrations
+                .iter()
+                .try_for_each(|one| print_line(&format!("{}: {} unregistered", one.aor, one.contact)))?;
+            Ok(())
+        }
         Response::Calls(found) if arguments.json => Ok(print_json(&json!(found))?),
         Response::Calls(found) => Ok(print_calls(found)?),
         Response::Trace(_) | Response::Backup(_) => Err(Failure::No("the server answers something else".to_owned())),

@@ -79,7 +79,7 @@ impl Gateways {
 
     fn add(&self, member: &Member, new: &NewGateway<'_>) -> Result<(), Failure> {
         // As a route's own targets are read.
-        member.uri.parse::<Target>().map_err(Failure::Usage)?;
+        let target = member.uri.parse::<Target>().map_err(Failure::Usage)?;
         let path = self.path()?;
         let is_new = !path.exists();
         UserStore::open(&path)?.add_gateway(&member.set, new)?;
@@ -87,6 +87,9 @@ impl Gateways {
             eprintln!("strowger: note: this is the first row of a new database, {}", absolute(&path).display());
         }
         self.done("added", member)?;
+        if let Some(why) = self.config.unreached(&target) {
+            eprintln!("strowger: warning: {why}");
+        }
         self.note_unused(&member.set);
         Ok(())
     }

@@ -21,7 +21,7 @@ pub(crate) fn are_named(config: &Config) -> bool {
 
 /// Tells the log of sets that calls cannot go to.
 pub(crate) fn report(config: &Config, directory: &Directory) {
-    match config.look_at_sets(directory.gateways()) {
+    match config.look_at_routes(directory.gateways()) {
         Ok(warnings) => warnings.iter().for_each(|warning| tracing::warn!("{warning}")),
         Err(why) => tracing::error!("{why}; until then its calls get 503"),
     }
@@ -41,7 +41,7 @@ pub(crate) fn routes(config: &Config, directory: &Directory, changed: &[Box<[u8]
     if changed.is_empty() {
         return None;
     }
-    match config.look_at_sets(directory.gateways()) {
+    match config.look_at_routes(directory.gateways()) {
         Ok(_) => Some(config.routes(directory.gateways())),
         Err(why) => {
             tracing::error!("gateways stay as they were: {why}");

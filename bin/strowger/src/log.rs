@@ -13,7 +13,7 @@ use crate::text::clock;
 use strowger_control::config::{Format, Level, Log, Span};
 use strowger_locate::{Cause, Hop};
 use strowger_message::lossy;
-use strowger_shard::{Event, PlaceName};
+use strowger_shard::{Event, Owner, PlaceName};
 use strowger_trunk::{State, Status};
 use strowger_worker::PanicReport;
 use tracing::level_filters::LevelFilter;
@@ -105,6 +105,7 @@ fn kind(event: &Event) -> &'static str {
         // What callers name may be many; it must not silence the operator's own.
         Event::Outage { names, .. } | Event::Recovery { names, .. } if names.is_empty() => "others that do not answer",
         Event::Outage { .. } => "gateways that do not answer",
+        Event::NoneAnswers { .. } => "sets of which nobody answers",
         Event::Recovery { .. } => "gateways that answer again",
         Event::TooManyContacts { .. } => "too many contacts",
         Event::TooManyWaiting { .. } => "too many REGISTERs of an address",
@@ -125,6 +126,17 @@ fn write(event: Event) {
         Event::TableFull { table } => tracing::error!(table, "a table is full: work is refused"),
         Event::Account { trunk, status } => account(&trunk, &status),
         Event::Outage { hop, names, cause, avoided_for } => outage(&hop, &names, cause, avoided_for),
+        Event::NoneAnswers { of: Owner::Set(set) } => {
+            tracing::error!(
+                "no gateway of {set} answers: its calls get 503 at once, but for one now and then that looks"
+            );
+        }
+        Event::NoneAnswers { of: Owner::Trunk(trunk) } => {
+            tracing::error!(
+                "no target of trunk {trunk} answers: its calls get 503 at once, but for one now and then that looks"
+            );
+        }
+        Event::NoneAnswers { of: Owner::Route } => {}
         Event::Recovery { hop, names, after } => {
             tracing::info!("{} answers again, after {}", named(&hop, &names), clock(after.as_secs_f64()));
         }

@@ -28,6 +28,7 @@ use crate::durable::Durable;
 use crate::failure::Failure;
 use crate::names::Resolver;
 use crate::pages::HugePages;
+use crate::text::count;
 use crate::trace::Traces;
 use crate::users::{Followed, Users};
 use crate::{calls, check, gateways, key, log, status};
@@ -106,6 +107,7 @@ impl Server {
         });
         let [seed, directory_seed, key_low, key_high] = entropy()?;
         let users = Users::open(&config, directory_seed)?;
+        check::machine_warnings(&config, file.as_deref()).iter().for_each(|warning| tracing::warn!("{warning}"));
         gateways::report(&config, users.directory());
         let snapshot = Arc::new(config.snapshot(Listeners::new(listeners), users.directory().clone()));
         let (sender, messages) = mpsc::sync_channel(QUEUE);
@@ -149,8 +151,9 @@ impl Server {
             Failure::No(format!("the workers cannot be started: {error}; try fewer (server.workers)"))
         })?;
         tracing::info!(
-            "{workers} workers, {} users; control socket {}",
-            snapshot.directory.users(),
+            "{}, {}; control socket {}",
+            count(workers.into(), "worker"),
+            count(snapshot.directory.users() as u64, "user"),
             config.control_socket().display()
         );
         let started = Instant::now();
@@ -260,10 +263,7 @@ impl Server {
         self.publish(Snapshot::clone(&self.snapshot));
         let gone = status::barred_before(&self.fleet, self.clock.now(), &self.snapshot);
         if !gone.is_empty() {
-            tracing::info!(
-                "registrations: {} of users that are no more",
-                crate::text::count(gone.len() as u64, "address")
-            );
+            tracing::info!("registrations: {} of users that are no more", count(gone.len() as u64, "address"));
         }
         self.gone.extend(gone);
     }
@@ -298,6 +298,14 @@ impl Server {
                 let found = status::registrations(&self.fleet, self.clock.now(), user.as_deref(), *limit);
                 Response::Registrations(found)
             }
+            Request::Unregister { user, contact } => {
+                let (now, contact) = (self.clock.now(), contact.as_deref());
+                let gone = status::unregister(&self.fleet, now, user, contact);
+                gone.registrations.iter().for_each(|one| {
+                    tracing::info!(aor = one.aor, contact = one.contact, "a registration is ended by the operator");
+                });
+                Response::Unregistered(gone)
+            }
             Request::Calls { limit } => Response::Calls(calls::list(&self.fleet, self.clock.now(), *limit)),
             Request::Trace(_) | Request::Backup(_) => Response::Error("that is a conversation of its own".to_owned()),
             Request::Reload => match self.reload() {
@@ -328,7 +336,7 @@ impl Server {
         let (config, _) = Config::load_with_secrets(self.file.as_deref()).map_err(|error| error.to_string())?;
         unchanged(&self.config, &config)?;
         let users = self.users.reopen(&config).map_err(|error| error.to_string())?;
-        config.look_at_sets(users.directory().gateways())?;
+        config.look_at_routes(users.directory().gateways())?;
         gateways::report(&config, users.directory());
         let old = self.snapshot.directory.clone();
         self.users = users;
@@ -336,7 +344,8 @@ impl Server {
         self.gone.extend(status::barred(&self.fleet, self.clock.now(), &old, self.users.directory()));
         let snapshot = self.config.snapshot(self.snapshot.listeners.clone(), self.users.directory().clone());
         self.publish(snapshot);
-        Ok(format!("reloaded: {} users, {} routes", self.snapshot.directory.users(), self.snapshot.routes.len()))
+        let users = count(self.snapshot.directory.users() as u64, "user");
+        Ok(format!("reloaded: {users}, {}", count(self.snapshot.routes.len() as u64, "route")))
     }
 }
 

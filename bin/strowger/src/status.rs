@@ -148,6 +148,28 @@ pub(crate) fn registrations(fleet: &Fleet, now: Timestamp, user: Option<&str>, l
     found
 }
 
+/// Has registrations of a user end, or that of one contact; what they were.
+pub(crate) fn unregister(fleet: &Fleet, now: Timestamp, user: &str, contact: Option<&str>) -> Registrations {
+    let mut found = registrations(fleet, now, Some(user), MAX_LISTED);
+    let Some(contact) = contact else {
+        fleet.forget(user.as_bytes());
+        return found;
+    };
+    found.registrations.retain(|known| known.contact == contact);
+    // What is shown may be escaped; what was registered is not.
+    let mut uris: Vec<Box<[u8]>> = Vec::new();
+    for stripe in 0..stripes(fleet) {
+        fleet.locations().for_each_in_stripe(now, stripe, |binding| {
+            if binding.aor == user.as_bytes() && lossy(binding.uri) == contact {
+                uris.push(binding.uri.into());
+            }
+        });
+    }
+    uris.dedup();
+    uris.iter().for_each(|uri| fleet.forget_contact(user.as_bytes(), uri));
+    found
+}
+
 /// Who is registered, was a user in `old`, and may not be called any more by `new`.
 pub(crate) fn barred(fleet: &Fleet, now: Timestamp, old: &Directory, new: &Directory) -> Vec<Box<[u8]>> {
     let serves = |directory: &Directory, aor: &[u8]| directory.user(aor).is_some_and(|user| user.enabled);

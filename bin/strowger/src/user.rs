@@ -13,6 +13,7 @@ use crate::address;
 use crate::cli::{AliasCommand, UserArguments, UserCommand, WithPassword};
 use crate::failure::Failure;
 use crate::table::{print_json, print_line, print_table};
+use crate::text::count;
 
 pub(crate) fn run(file: Option<&Path>, arguments: UserArguments) -> Result<(), Failure> {
     let (config, _) = Config::load(file)?;
@@ -145,13 +146,35 @@ impl Users {
             Box::new(opened.map_err(|error| Failure::Usage(format!("{} cannot be read: {error}", file.display())))?)
         };
         let shown = file.display();
-        let count =
+        let domains =
             self.open_or_make()?.import_csv(table, &realm).map_err(|error| Failure::No(format!("{shown}: {error}")))?;
+        domains.iter().for_each(|(domain, users)| self.warn_of_import(domain, *users, &realm));
+        let users: usize = domains.values().sum();
         if self.json {
-            return Ok(print_json(&json!({ "result": "imported", "users": count, "realm": realm }))?);
+            return Ok(print_json(&json!({ "result": "imported", "users": users, "realm": realm }))?);
         }
-        let noun = if count == 1 { "user" } else { "users" };
-        Ok(print_line(&format!("{count} {noun} imported (realm {realm})"))?)
+        Ok(print_line(&format!("{} imported (realm {realm})", count(users as u64, "user")))?)
+    }
+
+    /// As of single users, and where the server asks with another realm than that of the hashes.
+    fn warn_of_import(&self, domain: &str, users: usize, realm: &str) {
+        let users = count(users as u64, "user");
+        if self.is_foreign(domain) {
+            eprintln!("strowger: note: {domain} is not in server.domains, so the server does not serve its {users}");
+            return;
+        }
+        let asked = self.config.auth.realm.as_ref().map_or_else(|| domain.to_owned(), ToString::to_string);
+        if asked != realm {
+            eprintln!(
+                "strowger: note: the server asks the {users} of {domain} for passwords of the realm {asked}, and these are of \
+                 {realm}: they will be refused; import them apart, with --realm {asked}"
+            );
+        }
+    }
+
+    fn is_foreign(&self, domain: &str) -> bool {
+        let domains = &self.config.server.domains;
+        !domains.is_empty() && !domains.iter().any(|own| own.0 == domain)
     }
 
     fn alias(&self, command: AliasCommand) -> Result<(), Failure> {
@@ -202,8 +225,7 @@ impl Users {
 
     /// Such a user can be kept, but nobody could register as it.
     fn warn_of_foreign_domain(&self, aor: &Address) {
-        let domains = &self.config.server.domains;
-        if !domains.is_empty() && !domains.iter().any(|domain| domain.0 == aor.domain()) {
+        if self.is_foreign(aor.domain()) {
             eprintln!("strowger: note: {} is not in server.domains, so the server does not serve {aor}", aor.domain());
         }
     }

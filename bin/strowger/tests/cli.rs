@@ -81,6 +81,84 @@ fn a_table_is_imported_whole_or_not_at_all() {
 }
 
 #[test]
+fn users_of_a_table_that_the_server_does_not_serve_are_told_as_single_ones_are() {
+    let folder = Folder::new("server.domains = [\"example.com\", \"example.net\"]\n");
+    folder.write(
+        "users.csv",
+        "password,aor\na,alice@example.com\n\"b,b\",bob@example.org\nc,carol@example.net\nd,dave@example.net\n",
+    );
+    let ran = folder.run(&["user", "import", "users.csv", "--realm", "example.com"]);
+    assert!(
+        ran.err.contains("note: example.org is not in server.domains, so the server does not serve its 1 user\n"),
+        "{ran:?}"
+    );
+    assert!(
+        ran.err.contains("note: the server asks the 2 users of example.net for passwords of the realm example.net")
+            && ran.err.contains("--realm example.net\n")
+            && !ran.err.contains("users of example.com"),
+        "{ran:?}"
+    );
+    assert_eq!(ran.ok(), "4 users imported (realm example.com)\n");
+}
+
+#[test]
+fn check_tells_all_that_is_wrong() {
+    let folder = Folder::new("");
+    folder.write(
+        "bad.toml",
+        "[server]\nlisten = []\nspin = \"2ms\"\n[proxy]\nmtu = 1\n[[route]]\naction = \"reject\"\nstatus = 200\n\
+         [[route]]\naction = \"reject\"\nstatus = 199\n",
+    );
+    let ran = folder.run(&["check", "-c", "bad.toml"]);
+    assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""));
+    let error = ran.err.strip_prefix("strowger: ").expect("who says so");
+    let lines: Vec<&str> = error.lines().map(|line| line.split(": ").take(2).last().unwrap_or_default()).collect();
+    assert_eq!(lines, ["server.listen", "server.spin", "proxy.mtu", "route[0].status", "route[1].status"], "{error}");
+    assert!(error.lines().all(|line| line.starts_with("bad.toml:")), "{error}");
+}
+
+#[test]
+fn check_tells_what_the_workers_ask_of_a_machine_that_it_has_not() {
+    let folder = Folder::new("");
+    folder.write(
+        "many.toml",
+        "server.workers = 200\nserver.min_workers = 3\nserver.affinity = [0, 1000]\nserver.spread = \"packets\"\n\
+         server.spin = \"50us\"\n",
+    );
+    let ran = folder.run(&["check", "-c", "many.toml"]);
+    for warning in [
+        "warning: many.toml:1: server.workers: 200 workers on ",
+        "warning: many.toml:3: server.affinity[1]: there is no core 1000 that this process may use, so worker 1 goes",
+        "warning: many.toml:3: server.affinity: 2 cores for 200 workers: the workers behind them go wherever",
+    ] {
+        assert!(ran.err.contains(warning), "{warning}: {ran:?}");
+    }
+    let out = ran.ok();
+    assert!(
+        out.contains("workers        200\n               at least 3 of them with work, on the cores 0, 1000\n")
+            && out.contains("each datagram goes to any of them; each waits awake for up to 50us\n"),
+        "{out}"
+    );
+    let ran = folder.run(&["check", "-c", "many.toml", "--json"]);
+    assert_eq!(ran.json()["warnings"].as_array().map(Vec::len), Some(3));
+}
+
+#[test]
+fn a_gateway_that_no_listener_reaches_is_told_wherever_it_is_seen() {
+    let folder = Folder::new("server.listen = [\"udp:127.0.0.1:5060\"]\n[[route]]\ntargets = [\"set:pstn\"]\n");
+    let why = "is reached by TCP, and nothing in server.listen is: what is sent there gets 502; add \"tcp:0.0.0.0:5060\" to \
+               server.listen";
+    let added = folder.run(&["gateway", "add", "pstn", "sip:192.0.2.1;transport=tcp"]);
+    assert!(added.err.contains(&format!("warning: sip:192.0.2.1;transport=tcp {why}")), "{added:?}");
+    let checked = folder.run(&["check"]);
+    let expected = format!("warning: route[0].targets[0]: gateway sip:192.0.2.1;transport=tcp {why}");
+    assert!(checked.code == Some(0) && checked.err.contains(&expected), "{checked:?}");
+    folder.run(&["gateway", "add", "pstn", "sip:[2001:db8::1]"]).ok();
+    let checked = folder.run(&["check"]);
+    assert!(checked.err.contains("sip:[2001:db8::1] is reached by UDP over IPv6"), "{checked:?}");
+}
+
+#[test]
 fn aliases_lead_to_users() {
     let folder = Folder::new("");
     folder.run(&["user", "add", "alice@example.com", "--password", "x"]).ok();

@@ -188,6 +188,10 @@ fn who_does_not_answer_is_told_of_until_it_does() {
         let log = server.log();
         log.contains(&told(&first)) && log.contains(&told(&second))
     });
+    server.until("the log tells that there is none", || {
+        server.log().contains("no gateway of pstn answers: its calls get 503 at once")
+    });
+    server.until("the call is counted", || server.status()["counters"]["shards"]["no_gateway"] == 1);
     let status = server.status();
     let outages = status["outages"].as_array().expect("a list");
     assert_eq!(outages.len(), 2, "{status}");

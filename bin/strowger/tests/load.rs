@@ -188,6 +188,14 @@ fn what_cannot_be_done_is_said_with_a_remedy() {
     }
 }
 
+#[test]
+fn who_waits_for_calls_and_gets_none_says_so() {
+    let folder = Folder::new("");
+    let port = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
+    let ran = folder.run(&["load", "answer", "--listen", &format!("udp:{port}"), "--time", "300ms"]);
+    assert!(ran.code == Some(1) && ran.err.contains("nobody called: nothing came at all"), "{ran:?}");
+}
+
 /// SIPp's own words for it, and its options with one dash.
 #[test]
 fn scenarios_of_sipp_run_with_its_options() {

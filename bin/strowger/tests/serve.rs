@@ -43,6 +43,16 @@ fn it_answers_registers_and_tells_of_itself() {
     let nobody = server.folder.run(&["ctl", "registrations", "--user", "bob@example.com"]).ok();
     assert_eq!(nobody.lines().count(), 1, "{nobody}");
     assert!(!server.log().contains("WARN") && !server.log().contains("ERROR"), "{}", server.log());
+
+    let unregister = |contact: &str| server.folder.run(&["ctl", "unregister", "alice@example.com", contact]);
+    let none = "there is no such registration; `strowger ctl registrations` lists those there are";
+    assert_eq!(unregister("sip:alice@192.0.2.1").refused(1), none);
+    assert_eq!(
+        unregister(&format!("sip:alice@{local}")).ok(),
+        format!("alice@example.com: sip:alice@{local} unregistered\n")
+    );
+    server.until("it is gone", || server.status()["registrations"] == 0);
+    assert_eq!(unregister("--all").refused(1), none);
 }
 
 #[test]

@@ -32,6 +32,32 @@ fn answer(carrier: &UdpSocket, status: &str) {
     carrier.send_to(response.as_bytes(), server).expect("loopback takes it");
 }
 
+/// The document that says what they mean.
+#[test]
+fn every_counter_is_explained() {
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs/operating/counters.md");
+    let text = std::fs::read_to_string(path).expect("it is published");
+    let server = common::server::Server::start("");
+    let status = server.status();
+    let parts = status["counters"].as_object().expect("parts");
+    let mut explained = 0;
+    for (part, counters) in parts {
+        let section = text.split("\n## ").find(|section| section.lines().next() == Some(part.as_str()));
+        let section = section.unwrap_or_else(|| panic!("{part} has no section"));
+        let rows: Vec<&str> = section.lines().filter_map(|line| line.strip_prefix("| `")?.split('`').next()).collect();
+        for name in counters.as_object().expect("counters").keys() {
+            assert!(rows.contains(&name.as_str()), "{part}.{name} is not explained");
+        }
+        explained += rows.len();
+        assert_eq!(
+            rows.len(),
+            counters.as_object().map_or(0, serde_json::Map::len),
+            "{part}: some are no more: {rows:?}"
+        );
+    }
+    assert!(explained > 80, "{explained}");
+}
+
 #[test]
 fn trunks_are_shown_with_their_registrations() {
     let carriers = [(); 2].map(|()| UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port"));

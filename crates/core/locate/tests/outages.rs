@@ -84,3 +84,26 @@ fn what_nobody_has_tried_for_long_is_forgotten() {
     outages.mark(at(10), dead, FOR, Cause::Silent);
     assert!(outages.mark(later, dead, FOR, Cause::Silent), "it begins anew");
 }
+
+/// Whether a peer is known is asked for each answer of each peer, so it is looked up without the lock; the answer must be that of
+/// a plain table, whatever comes and goes.
+#[test]
+fn what_is_known_of_a_peer_is_found_however_many_come_and_go() {
+    let outages = Outages::new(1);
+    let mut known = std::collections::BTreeSet::new();
+    let mut number: usize = 1;
+    for step in 0..20_000 {
+        number = (number * 75 + 74) % 65_537;
+        let (peer, is_back) = (number % 700, step % 3 == 0);
+        if is_back {
+            assert_eq!(outages.clear(at(1), &hop(Transport::Udp, peer)).is_some(), known.remove(&peer), "step {step}");
+        } else {
+            let is_news = outages.mark(at(0), hop(Transport::Udp, peer), FOR, Cause::Silent);
+            assert_eq!(is_news, known.insert(peer), "step {step}");
+        }
+        let other = (number * 31) % 700;
+        assert_eq!(outages.is_out(at(1), &hop(Transport::Udp, other)), known.contains(&other), "step {step}");
+        assert!(!outages.is_out(at(1), &hop(Transport::Tcp, other)));
+    }
+    assert_eq!(outages.count(at(1)), known.len());
+}

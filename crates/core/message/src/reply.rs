@@ -157,8 +157,11 @@ impl Copying<'_, '_, '_> {
 fn has_tag(value: &[u8]) -> bool {
     // Behind brackets at the end there is nothing.
     !value.ends_with(b">")
-        && crate::name_addr::NameAddr::parse(value)
-            .is_none_or(|addr| addr.tag().is_some() || addr.params.find("tag").is_some())
+        && match crate::name_addr::NameAddr::parse(value) {
+            Some(addr) => addr.tag().is_some() || addr.params.find("tag").is_some(),
+            // What is broken elsewhere has one where it looks like it: it is refused, and the refusal needs one too.
+            None => value.windows(5).any(|part| part.eq_ignore_ascii_case(b";tag=")),
+        }
 }
 
 fn write_field(out: &mut Vec<u8>, name: &[u8], value: &[&[u8]]) {
@@ -189,6 +192,22 @@ mod tests {
             "SIP/2.0 200 OK\r\nVia: SIP/2.0/UDP a;rport=5 , SIP/2.0/TCP z\r\nVia: SIP/2.0/UDP y\r\n\
              From: <sip:a@a>;tag=1\r\nTo: <sip:b@b>;tag=tt\r\nCall-ID: c\r\nCSeq: 1 OPTIONS\r\nX: 1\r\nContent-Length: 0\r\n\r\n"
         );
+    }
+
+    #[test]
+    fn a_refusal_of_a_broken_to_has_one_tag() {
+        for (to, expected) in [
+            ("<sip:b@b", "To: <sip:b@b;tag=tt\r\n"),
+            ("\"B <sip:b@b>;x", "To: \"B <sip:b@b>;x;tag=tt\r\n"),
+            ("\"B <sip:b@b>;Tag=its", "To: \"B <sip:b@b>;Tag=its\r\n"),
+        ] {
+            let request = format!("OPTIONS sip:b SIP/2.0\r\nTo: {to}\r\n\r\n");
+            let head = Head::scan(request.as_bytes()).expect("its lines are sound");
+            let mut out = Vec::new();
+            Reply::begin(&mut out, &head, Status::BAD_REQUEST, "Bad To", b"tt", None).finish();
+            let text = String::from_utf8(out).expect("ASCII");
+            assert!(text.contains(expected), "{text}");
+        }
     }
 
     #[test]

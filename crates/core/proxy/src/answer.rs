@@ -206,14 +206,17 @@ impl Proxy {
         let Some(context) = self.context_mut(index) else { return };
         let (server, answered, is_invite) = (context.server, context.answered, context.is_invite);
         let Some(branch) = context.branch_mut(client) else { return };
-        let (peer, progress) = (branch.flow.map(|flow| flow.peer), branch.progress);
+        let (flow, progress) = (branch.flow, branch.progress);
         if core::mem::take(&mut branch.cancel_wanted) {
             self.transactions.cancel(now, client);
+        }
+        if progress == Progress::Pending {
+            self.on_sign_of_life(now, flow);
         }
         self.on_life(now, index, client, status);
         // A 100 is hop by hop; a non-INVITE has no other provisional response (RFC 4320 §4.1).
         if status != Status::TRYING && is_invite && !answered && progress != Progress::Replaced {
-            self.note(index, status, peer);
+            self.note(index, status, flow.map(|flow| flow.peer));
             self.pass_up(now, server, status, message);
         }
     }

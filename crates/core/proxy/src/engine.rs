@@ -50,6 +50,8 @@ pub struct Counters {
     pub table_full: u64,
     /// Branches that were tried at another place.
     pub failovers: u64,
+    /// Branches whose last place failed too, of places that many requests are sent to.
+    pub exhausted: u64,
     /// Redirections that were followed.
     pub redirections: u64,
     /// Challenges that were answered for a trunk.
@@ -507,6 +509,7 @@ impl Proxy {
             return;
         }
         let Some(branch) = self.context_mut(index).and_then(|context| context.branch_mut(client)) else { return };
+        let is_exhausted = may_go_on && branch.reach.is_shared();
         //= rfc4320#4.1
         // A non-INVITE that timed out is not answered 408: the answer would come too late for everybody.
         if !is_invite && status == Status::REQUEST_TIMEOUT {
@@ -515,6 +518,7 @@ impl Proxy {
             branch.progress = Progress::Final(status);
             self.keep_if_better(index, Best { status, response: None });
         }
+        self.counters.exhausted += u64::from(is_exhausted);
         self.finish_if_done(now, index);
     }
 
@@ -532,6 +536,15 @@ impl Proxy {
         let Some(flow) = flow else { return };
         let hop = Hop { transport: flow.transport, address: flow.peer };
         if let Some(outage) = self.outages.clear(now, &hop) {
+            self.news.push_back(News::Back { hop, after: now - outage.since });
+        }
+    }
+
+    /// What a branch was sent to has said something, if nothing final: if it was taken for dead, it is not.
+    pub(crate) fn on_sign_of_life(&mut self, now: Timestamp, flow: Option<Flow>) {
+        let Some(flow) = flow else { return };
+        let hop = Hop { transport: flow.transport, address: flow.peer };
+        if let Some(outage) = self.outages.revive(now, &hop) {
             self.news.push_back(News::Back { hop, after: now - outage.since });
         }
     }

@@ -252,8 +252,9 @@ pub fn record_route(
     let begun_by = message.from().tag().unwrap_or(&[]);
     let parts = [message.call_id(), begun_by, &caller, &callee, &trunk];
     // A tag too long to be sealed proves nothing later, as no tag would.
-    let ends = ends([begun_by, &caller, &callee, &trunk]).unwrap_or(0);
-    let seal = keys.dialogs.current().seal_joined(&parts, ends).to_text();
+    let ends = ends([begun_by, &caller, &callee, &trunk]);
+    let seal = ends.map(|ends| keys.dialogs.current().seal_joined(&parts, ends).to_text());
+    let seal = seal.as_ref().map_or(&[][..], |seal| &seal[..]);
     let mut value = RecordRoute::new();
     //= rfc5658#5
     if entry.sent_by != exit.sent_by || entry.transport != exit.transport {
@@ -261,8 +262,7 @@ pub fn record_route(
         value.extend_from_slice(b">, ");
     }
     value.extend_from_slice(&entry.route);
-    for (name, text) in
-        [(DIALOG_PARAM, &seal[..]), (CALLER_PARAM, &caller), (CALLEE_PARAM, &callee), (TRUNK_PARAM, &trunk)]
+    for (name, text) in [(DIALOG_PARAM, seal), (CALLER_PARAM, &caller), (CALLEE_PARAM, &callee), (TRUNK_PARAM, &trunk)]
     {
         if !text.is_empty() {
             for part in [b";", name.as_bytes(), b"=", text] {

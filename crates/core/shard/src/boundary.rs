@@ -9,7 +9,7 @@ use strowger_foundation::{ConnId, Flow, Timestamp};
 use strowger_locate::{Answer, Cause, Hop, QueryId, Question};
 use strowger_message::{Fault, Peek};
 
-use crate::named::PlaceName;
+use crate::named::{Owner, PlaceName};
 use crate::snapshot::Snapshot;
 use crate::steering::Steered;
 
@@ -60,10 +60,12 @@ pub enum Input<'a> {
         /// It is kept, whatever befalls the process and the machine; else it is not, and will not be.
         kept: bool,
     },
-    /// The bindings of this address of record go: its user may not be called any more.
+    /// The bindings of this address of record go: its user may not be called any more. Or one of them does, as an operator wants.
     Forget {
         /// Which.
         aor: &'a [u8],
+        /// Only the one of this contact.
+        contact: Option<&'a [u8]>,
     },
     /// A new configuration or directory.
     Config(Arc<Snapshot>),
@@ -138,6 +140,11 @@ pub enum Event {
         cause: Cause,
         /// How long it is tried after others only.
         avoided_for: Duration,
+    },
+    /// The last gateway of a set, or target of a trunk, that answered does so no more.
+    NoneAnswers {
+        /// Which set or trunk.
+        of: Owner,
     },
     /// A place that did not answer has answered.
     Recovery {
@@ -232,6 +239,9 @@ counters! {
     rang_out,
     /// Branches that were tried at another place, for the first was silent, unreachable or refused.
     failovers,
+    /// Requests that failed because nobody answers where their route, or a name, leads: those that found it out, and those refused
+    /// at once since.
+    no_gateway,
     /// Redirections that were followed.
     redirections_followed,
     /// Challenges that were answered for a trunk.

@@ -8,7 +8,7 @@ use strowger_locate::{Hop, Names, Question};
 use strowger_message::{Uri, lossy};
 
 use crate::places::{peer_of, question_of, transport_of};
-use crate::route::{Action, Place};
+use crate::route::{Action, Place, Route};
 use crate::snapshot::Snapshot;
 
 /// A place under its name in the configuration or the database. Texts are escaped.
@@ -75,6 +75,43 @@ impl Snapshot {
             }
         }
         found
+    }
+
+    /// Whether `is_out` is said of every place that belongs to `owner` and is in service; never of a route's.
+    pub(crate) fn are_all_out(
+        &self,
+        now: Timestamp,
+        names: &Names,
+        owner: &Owner,
+        is_out: impl Fn(&Hop) -> bool,
+    ) -> bool {
+        let is_place_out = |place: &Place| match place {
+            Place::At { address, transport } => {
+                is_out(&Hop { transport: transport.unwrap_or_default(), address: *address })
+            }
+            Place::Named(question) => {
+                let located = names.peek(now, question);
+                let mut hops =
+                    located.iter().flat_map(|located| &located.candidates).flat_map(|one| &one.hops).peekable();
+                hops.peek().is_some() && hops.all(&is_out)
+            }
+        };
+        match owner {
+            Owner::Set(set) => {
+                let enabled =
+                    || self.directory.gateways().members(set.as_bytes()).iter().filter(|member| member.enabled);
+                enabled().next().is_some()
+                    && enabled().all(|member| place_of(&member.uri).is_some_and(|place| is_place_out(&place)))
+            }
+            Owner::Trunk(name) => {
+                let trunk = self.trunks.iter().find(|trunk| *trunk.name == **name).map(|trunk| trunk.id());
+                let of_trunk = |route: &&Route| matches!(&route.action, Action::Proxy { trunk: of, .. } if of.is_some() && *of == trunk);
+                let mut targets =
+                    self.routes.iter().filter(of_trunk).flat_map(|route| route.action.targets()).peekable();
+                targets.peek().is_some() && targets.all(|target| is_place_out(&target.place))
+            }
+            Owner::Route => false,
+        }
     }
 
     /// Whether `ip` is where a route may send requests: a gateway's or a target's address.

@@ -1,11 +1,13 @@
 //! What is done with a request that is new and understood.
 
 use core::cell::Cell;
+use core::time::Duration;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
 use strowger_auth::{Algorithm, Ha1, Verdict};
 use strowger_foundation::{Flow, Timestamp};
+use strowger_locate::Hop;
 use strowger_message::{Aor, HeaderName, Message, Method, NameAddr, SipUri, Status, Uri, parse_decimal};
 use strowger_proxy::branch::{has_looped, loop_hash};
 use strowger_proxy::forward::{Edits, begins_dialog};
@@ -22,6 +24,9 @@ use crate::shard::{FOR_NOBODY, Shard};
 use crate::snapshot::Snapshot;
 use crate::steering::Steered;
 use crate::way::{Onward, Question, Way};
+
+/// How often a request may look whether a route's targets answer again, of which none did.
+const PROBE_EVERY: Duration = Duration::from_secs(5);
 
 /// A request with what every step needs to know of it.
 pub(crate) struct Request<'a, 'm> {
@@ -105,6 +110,7 @@ impl Shard {
             Ok(Way::OutOfService) => {
                 self.refuse_call(now, request, Status::SERVICE_UNAVAILABLE);
                 self.refuse(now, server, source, message, OUT_OF_SERVICE);
+                self.counters.no_gateway += 1;
             }
             Ok(Way::NotYet) => self.refuse(now, server, source, message, LOADING),
             Ok(Way::Server) => self.serve_own(now, server, source, message),
@@ -115,6 +121,12 @@ impl Shard {
                     self.refuse(now, server, source, message, refusal);
                     return;
                 }
+                if onward.to_targets && !self.has_hope(now, request.snapshot, targets) {
+                    self.refuse_call(now, request, Status::SERVICE_UNAVAILABLE);
+                    self.refuse(now, server, source, message, OUT_OF_SERVICE);
+                    self.counters.no_gateway += 1;
+                    return;
+                }
                 if message.method() == Method::Invite {
                     self.answer(now, server, source, message, Status::TRYING, None, |reply| reply);
                 }
@@ -123,6 +135,23 @@ impl Shard {
                 self.proxy.forward(now, server, message, &forwarding, targets);
             }
         }
+    }
+
+    //= rfc3263#4.3
+    /// Whether one of a route's targets may answer, as far as is known; where none has of late, one request now and then looks.
+    fn has_hope(&self, now: Timestamp, snapshot: &Snapshot, targets: &[Target]) -> bool {
+        let places = || targets.iter().flat_map(|target| &target.places);
+        if places().any(|place| matches!(place.to, To::Name { .. })) {
+            return true;
+        }
+        let hops = places().filter_map(|place| match &place.to {
+            To::Flow(flow) => Some(Hop { transport: flow.transport, address: flow.peer }),
+            To::Name { .. } => None,
+        });
+        // As long as it may take to try them all.
+        let count = u32::try_from(places().count()).unwrap_or(u32::MAX);
+        let every = snapshot.proxy.failover_timeout.saturating_mul(count).max(PROBE_EVERY);
+        self.outages.admits(now, hops, every)
     }
 
     /// The checks of RFC 3261 §16.3 that need no decision.
@@ -355,6 +384,7 @@ impl Shard {
             && let Ok(request) = self.examine(source, snapshot, message, None)
             // What was to be proved did not go on without state either.
             && !request.needs_proof()
+            && !request.needs_proof_in_dialog()
             && let Way::Forward(onward) = self.way(now, &request, targets)
             && is_stateless(onward, targets, &source)
         {
@@ -425,21 +455,22 @@ impl<'a, 'm> Request<'a, 'm> {
 
     /// Whether the sender has to prove who it is; of a CANCEL or an ACK, whether the sender of its INVITE had to.
     fn needs_proof(&self) -> bool {
+        self.is_method_asked() && !self.is_in_dialog() && !self.goes_by_token() && !self.is_trusted()
+    }
+
+    fn is_method_asked(&self) -> bool {
         let method = match self.message.method() {
             Method::Ack | Method::Cancel => Method::Invite,
             method => method,
         };
-        let required = self.snapshot.auth.requires(method.as_bytes());
-        required && !self.is_in_dialog() && !self.goes_by_token() && !self.is_trusted()
+        self.snapshot.auth.requires(method.as_bytes())
     }
 
-    /// Whether the sender has to prove who it is inside a dialog, as the operator may want of those whom From calls users of
+    /// Whether the sender has to prove who it is inside a dialog, or of a CANCEL had to, as the operator may want of those whom From calls users of
     /// ours. Others have nothing to prove it by, and a call that they cannot end would go on.
     fn needs_proof_in_dialog(&self) -> bool {
-        let (auth, method) = (&self.snapshot.auth, self.message.method());
-        auth.in_dialog
-            && !matches!(method, Method::Ack | Method::Cancel)
-            && auth.requires(method.as_bytes())
+        self.snapshot.auth.in_dialog
+            && self.is_method_asked()
             && self.is_in_dialog()
             && !self.goes_by_token()
             && !self.is_trusted()

@@ -18,6 +18,7 @@ use crate::accounts::Accounts;
 use crate::boundary::{Counters, Event, Input, Output};
 use crate::guide::ShardGuide;
 use crate::keeping::Keeping;
+use crate::named::Owner;
 use crate::places::{Choice, Places};
 use crate::request::Arrived;
 use crate::snapshot::Snapshot;
@@ -120,7 +121,8 @@ impl Shard {
             Input::Unconnected { flow } => self.proxy.handle_unconnected(now, &flow),
             Input::Resolved { query, answer } => self.handle_resolved(now, query, &answer),
             Input::Stored { ticket, record, kept } => self.handle_stored(now, ticket, record, kept),
-            Input::Forget { aor } => self.forget(now, aor),
+            Input::Forget { aor, contact: None } => self.forget(now, aor),
+            Input::Forget { aor, contact: Some(contact) } => self.forget_contact(now, aor, contact),
             Input::Config(snapshot) => {
                 self.handle_config(now, snapshot);
             }
@@ -263,6 +265,7 @@ impl Shard {
         counters.stray_responses = counters.stray_responses.wrapping_add(proxy.stray_responses);
         counters.rang_out = proxy.rang_out;
         counters.failovers = proxy.failovers;
+        counters.no_gateway = counters.no_gateway.wrapping_add(proxy.exhausted);
         counters.redirections_followed = proxy.redirections;
         counters.challenges_answered = proxy.challenges_answered;
         counters.table_full = counters.table_full.wrapping_add(proxy.table_full);
@@ -427,11 +430,21 @@ impl Shard {
     #[cold]
     fn report_news(&mut self, now: Timestamp, news: News) {
         let names_of = |hop| self.snapshot.names_of(now, &self.names, &hop);
-        let event = match news {
-            News::Out { hop, cause, avoided_for } => Event::Outage { hop, names: names_of(hop), cause, avoided_for },
-            News::Back { hop, after } => Event::Recovery { hop, names: names_of(hop), after },
-        };
-        self.report(event);
+        match news {
+            News::Out { hop, cause, avoided_for } => {
+                let names = names_of(hop);
+                let is_last = |owner: &Owner| {
+                    self.snapshot.are_all_out(now, &self.names, owner, |hop| self.outages.is_known(now, hop))
+                };
+                let alone: Vec<Owner> = names.iter().map(|name| name.of.clone()).filter(is_last).collect();
+                self.report(Event::Outage { hop, names, cause, avoided_for });
+                alone.into_iter().for_each(|of| self.report(Event::NoneAnswers { of }));
+            }
+            News::Back { hop, after } => {
+                let names = names_of(hop);
+                self.report(Event::Recovery { hop, names, after });
+            }
+        }
     }
 
     fn on_malformed(&mut self, source: &Flow, fault: Fault) {

@@ -43,6 +43,8 @@ pub(crate) struct Onward {
     pub(crate) ring_timeout: Option<Duration>,
     /// Its own Routes, or its Request-URI, say where it goes; not the operator, nor a registration.
     pub(crate) along_routes: bool,
+    /// A route's own targets are where it goes.
+    pub(crate) to_targets: bool,
 }
 
 impl Way {
@@ -56,7 +58,7 @@ impl Way {
 
     /// On to the targets that were found.
     const fn forward(stateless: Stateless) -> Self {
-        Self::Forward(Onward { stateless, ring_timeout: None, along_routes: false })
+        Self::Forward(Onward { stateless, ring_timeout: None, along_routes: false, to_targets: false })
     }
 }
 
@@ -180,8 +182,13 @@ impl Question<'_> {
                 None => self.way_along(self.next_hop, *stateless, found),
             },
             Action::Proxy { stateless, .. } => match self.places().of_route(route, self.request_uri, found) {
-                Ok(()) => Way::forward(*stateless),
-                Err(status) => Way::refuse(status),
+                Ok(()) => Way::Forward(Onward {
+                    stateless: *stateless,
+                    ring_timeout: None,
+                    along_routes: false,
+                    to_targets: true,
+                }),
+                Err(status) => Way::refuse_because(status, "Next Hop Not Reachable"),
             },
             Action::Redirect { targets } if targets.is_empty() => match aor {
                 Some(aor) => self.redirect_to_contacts(aor),
@@ -303,7 +310,7 @@ impl Question<'_> {
         // Its challenges are answered, and that takes a transaction.
         let stateless = if target.trunk.is_some() { Stateless::Never } else { stateless };
         targets.push(target);
-        Way::Forward(Onward { stateless, ring_timeout: None, along_routes: true })
+        Way::Forward(Onward { stateless, ring_timeout: None, along_routes: true, to_targets: false })
     }
 
     fn way_by_flow(&self, flow: Flow, lost: Status, targets: &mut Vec<Target>) -> Way {

@@ -392,6 +392,17 @@ fn a_re_invite_that_was_asked_for_is_cancelled_without_being_asked() {
     assert_eq!(summary(&cancelled), [format!("200 {ALICE}"), format!("CANCEL {BOB}")]);
 }
 
+#[test]
+fn a_cancel_of_a_re_invite_that_was_never_proved_goes_nowhere() {
+    let (mut world, route) = asking_in_dialogs();
+    world.configure(|s| s.proxy.stateless = Stateless::Always);
+    let cancel = |branch: &str| in_dialog("CANCEL", branch, &route).replace("CSeq: 1", "CSeq: 2");
+    assert_eq!(summary(&world.input(ALICE, &cancel("hold"))), [format!("481 {ALICE}")]);
+    // Where nobody is asked, the re-INVITE has gone on without state, and so does what cancels it.
+    world.configure(|s| s.auth.in_dialog = false);
+    assert_eq!(summary(&world.input(ALICE, &cancel("again"))), [format!("CANCEL {BOB}")]);
+}
+
 /// Who was called is named in From as the caller dialled him, and may be somebody else.
 #[test]
 fn who_was_called_proves_to_be_a_user_and_whoever_is_none_is_not_asked() {

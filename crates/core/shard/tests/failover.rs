@@ -334,6 +334,55 @@ fn the_operator_is_told_once_who_does_not_answer_and_once_that_it_does() {
     world.settle();
 }
 
+/// Of those who call while nobody answers, one at a time waits to see whether that is still so.
+#[test]
+fn when_all_are_known_to_be_dead_callers_hear_it_at_once() {
+    let gateway =
+        |uri: &str| Gateway { uri: uri.as_bytes().into(), priority: 1, weight: 1, capacity: None, enabled: true };
+    let mut world = two();
+    world.configure(|snapshot| {
+        let gateways = [ONE, TWO].map(|address| gateway(&format!("sip:{address}"))).into();
+        let change = Change::PutGateways { set: (*b"pstn").into(), gateways };
+        snapshot.directory = Directory::empty(1).with_changes([change]);
+    });
+    call(&mut world, 1);
+    assert_eq!(finals(&messages(world.wait(Duration::from_millis(8_100)))), [500], "who finds it out");
+    let told = Event::NoneAnswers { of: Owner::Set("pstn".to_owned()) };
+    assert_eq!(world.events.iter().filter(|event| **event == told).count(), 1, "{:?}", world.events);
+    world.input(ALICE, &text("ACK", 1));
+    assert_eq!(destinations(&call(&mut world, 2), "INVITE").len(), 1, "one looks whether it is still so");
+    for number in 3..6 {
+        let refused = call(&mut world, number);
+        assert_eq!((refused.len(), refused[0].status()), (1, 503), "the others do not wait");
+        assert_eq!(refused[0].header("Retry-After"), Some("5"));
+        world.input(ALICE, &text("ACK", number));
+    }
+    world.wait(Duration::from_millis(8_100));
+    world.input(ALICE, &text("ACK", 2));
+    assert_eq!(world.shard.counters().no_gateway, 5);
+    let probe = find(&call(&mut world, 6), "INVITE");
+    assert_eq!(summary(&call(&mut world, 7)), [format!("503 {ALICE}")]);
+    world.input(ALICE, &text("ACK", 7));
+    world.respond(&probe, 100, "", "");
+    let back = find(&call(&mut world, 8), "INVITE");
+    world.respond(&back, 486, "x", "");
+    assert_eq!(world.events.iter().filter(|event| **event == told).count(), 1, "it is told once");
+    world.respond(&probe, 486, "x", "");
+    world.settle();
+}
+
+/// Who says 503 is there: it may be full, or have refused this one call.
+#[test]
+fn a_gateway_that_refuses_is_asked_again_by_every_call() {
+    let mut world = routed(vec![target(ONE, 1, 1)]);
+    for number in 1..4 {
+        let sent = call(&mut world, number);
+        assert_eq!(finals(&world.respond(&find(&sent, "INVITE"), 503, "x", "")), [500]);
+        world.input(ALICE, &text("ACK", number));
+    }
+    world.settle();
+}
+
 #[test]
 fn a_cancel_goes_to_the_target_that_rings() {
     let mut world = two();

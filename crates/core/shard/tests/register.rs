@@ -263,12 +263,31 @@ fn a_register_that_may_go_no_further_has_arrived() {
 }
 
 #[test]
+fn an_operator_removes_one_contact_of_several() {
+    let mut world = World::new(|_| {});
+    let mut phone = Phone::default();
+    phone.register(&mut world, &[DESK, "Contact: <sip:soft@192.0.2.20:5080>"]);
+    let forget = |contact| Input::Forget { aor: b"bob@example.com", contact: Some(contact) };
+    world.give(forget(b"sip:nobody@192.0.2.20"));
+    assert_eq!(world.locations.len(), 2);
+    world.give(forget(b"sip:soft@192.0.2.20:5080"));
+    assert_eq!(world.locations.len(), 1);
+    let sent = world.input(ALICE, &request("INVITE", "sip:bob@example.com", "one", ""));
+    assert_eq!(sent.iter().filter(|s| s.method() == "INVITE").count(), 1);
+    assert_eq!(
+        contacts(&phone.register(&mut world, &["Contact: <sip:soft@192.0.2.20:5080>"])).len(),
+        2,
+        "it may come back"
+    );
+}
+
+#[test]
 fn who_was_forgotten_may_register_again() {
     let mut world = World::new(|_| {});
     let mut phone = Phone::default();
     assert_eq!(contacts(&phone.register(&mut world, &[DESK])).len(), 1);
     for _ in 0..2 {
-        world.give(Input::Forget { aor: b"bob@example.com" });
+        world.give(Input::Forget { aor: b"bob@example.com", contact: None });
         assert_eq!(world.locations.len(), 0);
         assert_eq!(contacts(&phone.register(&mut world, &[DESK])).len(), 1);
     }

@@ -21,6 +21,14 @@ pub enum Request {
         /// At most so many contacts.
         limit: usize,
     },
+    /// To end registrations of an address, as if their phones had.
+    Unregister {
+        /// The address of record.
+        user: String,
+        /// Only this contact, as [`Registration::contact`] has it; else all.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        contact: Option<String>,
+    },
     /// Which calls are in progress.
     Calls {
         /// At most so many calls.
@@ -82,6 +90,8 @@ pub enum Response {
     Status(Box<Status>),
     /// To [`Request::Registrations`].
     Registrations(Registrations),
+    /// To [`Request::Unregister`]: what goes.
+    Unregistered(Registrations),
     /// To [`Request::Calls`].
     Calls(Calls),
     /// To [`Request::Trace`], again and again: first [`TraceEvent::Started`], at last [`TraceEvent::Ended`].

@@ -84,7 +84,7 @@ fn enabled_gateways_become_targets_among_others() {
         set("other", &[("sip:192.0.2.9", 0, 1, true)]),
     ]);
     let config = parse("[[route]]\ntargets = [\"set:pstn\"]");
-    assert_eq!(config.look_at_sets(sets.gateways()), Ok(Vec::new()));
+    assert_eq!(config.look_at_routes(sets.gateways()), Ok(Vec::new()));
     let Action::Proxy { targets, trunk: None, .. } = action(&config, &sets) else { panic!("a proxy") };
     assert_eq!(shown(&targets), [("sip:gw.example", 1, 0), ("sip:192.0.2.2", 5, 3)]);
 
@@ -119,14 +119,14 @@ fn a_set_without_anybody_is_out_of_service_and_told() {
         ),
     ] {
         assert!(matches!(action(&config, &known), Action::OutOfService));
-        assert_eq!(config.look_at_sets(known.gateways()), Ok(vec![expected.to_owned()]));
+        assert_eq!(config.look_at_routes(known.gateways()), Ok(vec![expected.to_owned()]));
     }
     let redirect = parse("[[route]]\naction = \"redirect\"\ntargets = [\"set:pstn\"]");
     assert!(matches!(action(&redirect, &disabled), Action::OutOfService), "not the user's contacts");
     let with_other = parse("[[route]]\ntargets = [\"set:pstn\", \"sip:192.0.2.9\"]");
     let Action::Proxy { targets, .. } = action(&with_other, &disabled) else { panic!("a proxy") };
     assert_eq!(shown(&targets), [("sip:192.0.2.9", 0, 1)]);
-    assert!(with_other.look_at_sets(disabled.gateways()).expect("sound")[0].contains("go to the other targets"));
+    assert!(with_other.look_at_routes(disabled.gateways()).expect("sound")[0].contains("go to the other targets"));
     let contacts = parse("[[route]]\nmatch = { domain = \"localhost\" }");
     assert!(matches!(action(&contacts, &disabled), Action::Proxy { targets, .. } if targets.is_empty()));
 }
@@ -137,12 +137,12 @@ fn a_set_with_what_is_no_target_is_not_half_used() {
     let config = parse("[[route]]\ntargets = [\"set:pstn\"]");
     let sets = directory([set("pstn", &rows)]);
     assert!(matches!(action(&config, &sets), Action::OutOfService));
-    let error = config.look_at_sets(sets.gateways()).expect_err("no target");
+    let error = config.look_at_routes(sets.gateways()).expect_err("no target");
     assert!(
         error.starts_with("a gateway of the set pstn is no target: \"sip:192.0.2.2;transport=sctp\" asks"),
         "{error}"
     );
     assert!(error.ends_with("`strowger gateway rm pstn 'sip:192.0.2.2;transport=sctp'`"), "{error}");
     let unused = directory([set("other", &rows), set("pstn", &rows[..1])]);
-    assert_eq!(config.look_at_sets(unused.gateways()), Ok(Vec::new()), "nobody goes there");
+    assert_eq!(config.look_at_routes(unused.gateways()), Ok(Vec::new()), "nobody goes there");
 }

@@ -16,7 +16,7 @@ impl Handler for Fake {
         match request {
             Request::Status => Response::Status(Box::new(Status { registrations: 7, ..Status::default() })),
             Request::Registrations { .. } => Response::Error("refused\nfor a test".to_owned()),
-            Request::Calls { .. } | Request::Trace(_) | Request::Backup(_) => {
+            Request::Unregister { .. } | Request::Calls { .. } | Request::Trace(_) | Request::Backup(_) => {
                 Response::Error("not in this test".to_owned())
             }
             Request::Reload => Response::Reloaded("done".to_owned()),

@@ -1,6 +1,6 @@
 //! Users from a table.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::io::Read;
 
 use csv::{ErrorKind, StringRecord};
@@ -64,14 +64,14 @@ struct Line {
 }
 
 impl UserStore {
-    /// Adds a user for each line of a table of comma-separated values, or none; returns how many.
+    /// Adds a user for each line of a table of comma-separated values, or none; returns their domains, with how many have each.
     ///
     /// The first line names the columns: `aor` and `password`, or `aor` and at least one of `ha1_md5`, `ha1_sha256` and
     /// `ha1_sha512_256` in hexadecimal digits (empty where unknown), which must have been made with `realm`.
     ///
     /// # Errors
     /// [`StoreError::Import`] with the line; [`StoreError::Unreadable`]; a bad realm; what befalls the file.
-    pub fn import_csv(&mut self, mut table: impl Read, realm: &str) -> Result<usize, StoreError> {
+    pub fn import_csv(&mut self, mut table: impl Read, realm: &str) -> Result<BTreeMap<String, usize>, StoreError> {
         ha1::check_realm(realm)?;
         // Read before the transaction: whoever writes the table may be slow, and others want to write.
         let mut bytes = Vec::new();
@@ -84,8 +84,11 @@ impl UserStore {
                     other => other,
                 })?;
             }
-            Ok(lines.len())
-        })
+            Ok(())
+        })?;
+        let mut domains = BTreeMap::new();
+        lines.iter().for_each(|line| *domains.entry(line.address.domain().to_owned()).or_default() += 1);
+        Ok(domains)
     }
 }
 

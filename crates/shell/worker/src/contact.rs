@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use strowger_foundation::ShardId;
 use strowger_locate::{Answer, QueryId};
@@ -11,7 +11,7 @@ use strowger_shard::Snapshot;
 use crate::calls::Inquiry;
 use crate::handover::Doorbell;
 use crate::keep::Stored;
-use crate::moving::Plan;
+use crate::moving::{Forgotten, Plan};
 use crate::outlet::LOST_LIMIT;
 use crate::status::Board;
 use crate::streams::Closed;
@@ -30,6 +30,8 @@ pub(crate) struct Contact {
     has_post: AtomicBool,
     /// Whether shards have come.
     has_arrivals: AtomicBool,
+    /// All workers' together: see [`turn`](Self::turn).
+    announcing: Arc<Mutex<()>>,
 }
 
 /// A snapshot and its version.
@@ -44,21 +46,21 @@ pub(crate) struct Mail {
 #[derive(Debug, Default)]
 pub(crate) struct Post {
     pub(crate) closed: Vec<Closed>,
-    /// The same, passed on by who has let shards go to this worker.
-    pub(crate) closed_late: Vec<Closed>,
-    pub(crate) plans: Vec<Arc<Plan>>,
+    /// With how many of `closed` were told before.
+    pub(crate) plans: Vec<(usize, Arc<Plan>)>,
     /// Peers that nothing can be sent to, as another worker's socket was told; at most [`LOST_LIMIT`].
     pub(crate) lost: Vec<SocketAddr>,
     pub(crate) answers: Vec<(ShardId, QueryId, Answer)>,
     pub(crate) stored: Vec<Stored>,
     /// Let go when all of `stored` is dealt with.
     pub(crate) tokens: Vec<Arc<()>>,
-    pub(crate) forgotten: Vec<(ShardId, Box<[u8]>)>,
+    pub(crate) forgotten: Vec<(ShardId, Forgotten)>,
     pub(crate) inquiries: Vec<Inquiry>,
 }
 
 impl Contact {
-    pub(crate) fn new(doorbell: Doorbell) -> Self {
+    /// What others reach a worker by; `announcing` is all workers' together.
+    pub(crate) fn new(doorbell: Doorbell, announcing: Arc<Mutex<()>>) -> Self {
         Self {
             doorbell,
             mail: Mutex::new(None),
@@ -68,7 +70,14 @@ impl Contact {
             post: Mutex::default(),
             has_post: AtomicBool::new(false),
             has_arrivals: AtomicBool::new(false),
+            announcing,
         }
+    }
+
+    /// The turn to tell all workers of a plan or of closed connections. Who has it tells everyone before the next one does, so
+    /// all workers hear of these in one order.
+    pub(crate) fn turn(&self) -> MutexGuard<'_, ()> {
+        self.announcing.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// Leaves the newest snapshot; one that was not fetched yet is superseded.
@@ -77,7 +86,7 @@ impl Contact {
         self.doorbell.ring_always();
     }
 
-    /// Leaves word of connections that are closed. Whoever does so rings.
+    /// Leaves word of connections that are closed. Whoever does so has the turn, and rings.
     pub(crate) fn tell_closed(&self, closed: &[Closed]) {
         self.post.lock().unwrap_or_else(PoisonError::into_inner).closed.extend_from_slice(closed);
         self.has_post.store(true, Ordering::Release);
@@ -115,23 +124,19 @@ impl Contact {
         self.doorbell.ring();
     }
 
-    /// Leaves word of a user who may not be called any more.
-    pub(crate) fn tell_forgotten(&self, shard: ShardId, aor: &[u8]) {
-        self.post.lock().unwrap_or_else(PoisonError::into_inner).forgotten.push((shard, aor.into()));
+    /// Leaves word of a user who may not be called any more, or not at one contact.
+    pub(crate) fn tell_forgotten(&self, shard: ShardId, forgotten: Forgotten) {
+        self.post.lock().unwrap_or_else(PoisonError::into_inner).forgotten.push((shard, forgotten));
         self.has_post.store(true, Ordering::Release);
         self.doorbell.ring_always();
     }
 
-    /// Leaves word of connections that are closed for shards that have just come here.
-    pub(crate) fn tell_closed_late(&self, closed: &[Closed]) {
-        self.post.lock().unwrap_or_else(PoisonError::into_inner).closed_late.extend_from_slice(closed);
-        self.has_post.store(true, Ordering::Release);
-        self.doorbell.ring();
-    }
-
-    /// Leaves a plan by which shards move.
+    /// Leaves a plan by which shards move. Whoever does so has the turn.
     pub(crate) fn tell_plan(&self, plan: &Arc<Plan>) {
-        self.post.lock().unwrap_or_else(PoisonError::into_inner).plans.push(Arc::clone(plan));
+        let mut post = self.post.lock().unwrap_or_else(PoisonError::into_inner);
+        let before = post.closed.len();
+        post.plans.push((before, Arc::clone(plan)));
+        drop(post);
         self.has_post.store(true, Ordering::Release);
         self.doorbell.ring();
     }

@@ -75,14 +75,16 @@ impl<M: Maker> Crew<M> {
 
     pub(crate) fn open_post(&mut self, now: Timestamp, post: Post) {
         // First: who knows a plan must not tell what is said afterwards to shards that are leaving.
-        for plan in post.plans {
+        let mut told = 0;
+        for (before, plan) in post.plans {
+            self.desk.handle_closed(now, post.closed.get(told..before).unwrap_or_default());
             self.desk.handle_plan(&plan);
+            told = before;
         }
         for peer in post.lost {
             self.desk.handle_unreachable(now, peer);
         }
-        self.desk.handle_closed(now, &post.closed);
-        self.desk.handle_closed_late(now, &post.closed_late);
+        self.desk.handle_closed(now, post.closed.get(told..).unwrap_or_default());
         for (shard, query, answer) in post.answers {
             self.desk.tell(now, shard, Word::Answer(query, answer));
         }
@@ -92,13 +94,13 @@ impl<M: Maker> Crew<M> {
             self.desk.tell(now, stored.shard, Word::Stored(stored, tokens));
         }
         drop(post.tokens);
-        for (shard, aor) in post.forgotten {
-            self.desk.tell(now, shard, Word::Forget(aor));
+        for (shard, forgotten) in post.forgotten {
+            self.desk.tell(now, shard, Word::Forget(forgotten));
         }
         for inquiry in post.inquiries {
             // Who asked may have lost patience.
             match inquiry {
-                Inquiry::Calls(limit, reply) => drop(reply.try_send(self.desk.calls(limit))),
+                Inquiry::Calls(limit, reply) => drop(reply.try_send(self.desk.calls(now, limit))),
                 Inquiry::Accounts(reply) => drop(reply.try_send(self.desk.accounts(now))),
             }
         }

@@ -18,7 +18,6 @@ use crate::moving::{Transit, Word};
 use crate::outlet::Outlet;
 use crate::panics::{PanicLog, PanicReport};
 use crate::status::{Moving, WorkerStatus, add_net};
-use crate::streams::Closed;
 use strowger_shard as shard;
 use strowger_shard::{Event, Input, Output, Snapshot, Steered};
 
@@ -46,8 +45,6 @@ pub(crate) struct Seat<B> {
     pub(crate) version: u64,
     /// What it was told of late.
     pub(crate) inputs: u32,
-    /// Connections that are closed and that it has not been told of, for it is leaving.
-    pub(crate) closed: Vec<Closed>,
 }
 
 const _: () = assert!(size_of::<Seat<shard::Shard>>() <= 128);
@@ -56,7 +53,7 @@ impl<B: Brain> Seat<B> {
     fn new(maker: &impl Maker<Brain = B>, id: ShardId, life: u32, snapshot: &Arc<Snapshot>) -> Self {
         let brain = Box::new(maker.make(id, life, Arc::clone(snapshot)));
         let wakeup = wakeup_of(&*brain);
-        Self { id, brain, wakeup, life, version: 0, inputs: 0, closed: Vec::new() }
+        Self { id, brain, wakeup, life, version: 0, inputs: 0 }
     }
 }
 
@@ -199,43 +196,56 @@ impl<M: Maker> Desk<M> {
     }
 
     /// The calls in progress, up to `limit` of them.
-    pub(crate) fn calls(&self, limit: usize) -> CallList {
+    pub(crate) fn calls(&mut self, now: Timestamp, limit: usize) -> CallList {
         let mut list = CallList::default();
-        self.seats.iter().for_each(|seat| seat.brain.for_each_call(&mut |view| list.add(limit, &view)));
+        for index in 0..self.seats.len() {
+            self.run(index, now, &[], |brain| brain.for_each_call(&mut |view| list.add(limit, &view)));
+        }
         list
     }
 
     /// The trunks that shards register at, each by one of them.
-    pub(crate) fn accounts(&self, now: Timestamp) -> Vec<Account> {
+    pub(crate) fn accounts(&mut self, now: Timestamp) -> Vec<Account> {
         let mut accounts = Vec::new();
-        for seat in &self.seats {
-            seat.brain.for_each_account(now, &mut |trunk, status| {
-                accounts.push(Account { trunk: trunk.to_owned(), status });
-            });
+        for index in 0..self.seats.len() {
+            let mut add = |trunk: &str, status| accounts.push(Account { trunk: trunk.to_owned(), status });
+            self.run(index, now, &[], |brain| brain.for_each_account(now, &mut add));
         }
         accounts
     }
 
     /// What there is to tell.
-    pub(crate) fn status(&self) -> WorkerStatus {
+    pub(crate) fn status(&mut self, now: Timestamp) -> WorkerStatus {
         let mut net = net::Counters::default();
         let outlets = || self.exits.ports.iter().filter_map(Port::as_outlet);
         outlets().for_each(|outlet| add_net(&mut net, outlet.socket().counters()));
-        let mut shard = self.buried;
-        self.seats.iter().for_each(|seat| shard.add(&seat.brain.counters()));
-        WorkerStatus {
+        let mut status = WorkerStatus {
             worker: self.exits.counters,
             net,
             streams: self.exits.streams.counters,
             connections: self.exits.streams.len(),
-            shard,
-            transactions: self.seats.iter().map(|seat| seat.brain.transactions()).sum(),
-            unanswered: self.seats.iter().map(|seat| seat.brain.unanswered()).sum(),
             unsent: outlets().map(Outlet::unsent).sum::<usize>() + self.exits.streams.unsent(),
             version: self.version,
-            shards: self.seats.len(),
             load: self.load,
+            ..WorkerStatus::default()
+        };
+        for index in 0..self.seats.len() {
+            self.tally(index, now).add_to(&mut status);
         }
+        status.shard.add(&self.buried);
+        status
+    }
+
+    /// What a shard adds to the status. One that cannot even be counted is replaced.
+    pub(crate) fn tally(&mut self, index: usize, now: Timestamp) -> Moving {
+        let Some(seat) = self.seats.get(index) else { return Moving::default() };
+        let id = seat.id;
+        // Unwind safety: the shard is dropped after a panic.
+        catch_unwind(AssertUnwindSafe(|| Moving::of(&*seat.brain))).unwrap_or_else(|payload| {
+            self.replace(index);
+            self.on_panic(Some(id), now, payload.as_ref(), &[]);
+            Moving::default()
+        })
     }
 
     /// Lets a shard act and takes all that comes of it. If it panics, it is replaced.
@@ -261,7 +271,10 @@ impl<M: Maker> Desk<M> {
     fn replace(&mut self, index: usize) {
         let Self { common, seats, snapshot, buried, .. } = self;
         let Some(seat) = seats.get_mut(index) else { return };
-        buried.add(&seat.brain.counters());
+        // Where even its counters cannot be had, what they counted is lost.
+        if let Ok(counters) = catch_unwind(AssertUnwindSafe(|| seat.brain.counters())) {
+            buried.add(&counters);
+        }
         let fresh = Seat::new(&common.maker, seat.id, seat.life.wrapping_add(1), snapshot);
         let broken = std::mem::replace(seat, fresh);
         // Its state may be too damaged even to be dropped; then what is left of it is lost memory.

@@ -19,7 +19,7 @@ use crate::options::Spread;
 use crate::outlet::{self, Outlet};
 use crate::resolve::{QUESTIONS, Reply, Resolve};
 use crate::status::Counters;
-use crate::streams::{Closed, Streams};
+use crate::streams::Streams;
 use crate::trace::Tracer;
 
 /// What of streams waits at most for room in the ring to one other worker, in messages; past it they are lost, and their
@@ -255,13 +255,6 @@ impl Exits {
         }
     }
 
-    /// Tells another worker of connections that are closed, for the shards that it was sent.
-    pub(crate) fn tell_late(&self, worker: usize, closed: &[Closed]) {
-        if let Some(contact) = self.contact_of(worker) {
-            contact.tell_closed_late(closed);
-        }
-    }
-
     /// Gives what is meant for a shard that is not here to the worker that has it.
     pub(crate) fn pass_on(&mut self, shard: ShardId, word: Word) {
         let worker = self.worker_of(shard);
@@ -272,9 +265,10 @@ impl Exits {
             Word::Message { arrival, flow, bytes } => self.hand_over(worker, shard, arrival, flow, &bytes),
             Word::Answer(query, answer) => contact.answer_unasked(shard, query, answer),
             Word::Stored(stored, tokens) => contact.tell_stored(vec![stored], tokens),
-            Word::Forget(aor) => contact.tell_forgotten(shard, &aor),
+            Word::Forget(forgotten) => contact.tell_forgotten(shard, forgotten),
             Word::Unconnected(flow) => self.fail(Timestamp::ZERO, shard, flow),
-            Word::Closed(closed) => contact.tell_closed_late(&[closed]),
+            // Every worker hears this, and who has the shard tells it.
+            Word::Closed(_) => {}
         }
     }
 
@@ -465,11 +459,13 @@ impl Exits {
             self.fail(now, shard, flow);
         }
         if !self.streams.closed.is_empty() {
+            let turn = self.contact.turn();
             for neighbour in self.neighbours.iter_mut().flatten() {
                 neighbour.contact.tell_closed(&self.streams.closed);
                 neighbour.is_owed_a_ring = true;
             }
             self.contact.tell_closed(&self.streams.closed);
+            drop(turn);
             self.streams.closed.clear();
         }
         self.neighbours.iter_mut().flatten().for_each(Neighbour::catch_up);
@@ -518,7 +514,7 @@ mod tests {
         let doorbell = Doorbell::new(poll.registry(), DOORBELL).expect("a file descriptor");
         let (give, mut taker) = ring(HANDOVER_QUEUE);
         let (_, take) = ring(HANDOVER_QUEUE);
-        let mut neighbour = Neighbour::new(Arc::new(Contact::new(doorbell)), give, take);
+        let mut neighbour = Neighbour::new(Arc::new(Contact::new(doorbell, Arc::default())), give, take);
         let flow = Flow::new(ListenerId(0), Transport::Udp, ([127, 0, 0, 1], 5060).into());
         let give = |neighbour: &mut Neighbour| neighbour.give(ShardId(1), Timestamp::ZERO, flow, b"x");
         let mut streams = 0;

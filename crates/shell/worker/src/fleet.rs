@@ -24,6 +24,7 @@ use crate::handover::{self, Doorbell, HANDOVER_QUEUE};
 use crate::index::Index;
 use crate::keep::Keep;
 use crate::limits::StreamLimits;
+use crate::moving::Forgotten;
 #[cfg(test)]
 use crate::moving::Plan;
 use crate::options::{Spread, WorkerOptions};
@@ -154,7 +155,10 @@ impl Fleet {
         let common =
             Arc::new(Common { maker, panics: Arc::clone(&panics), arrivals, moving: Arc::clone(&moving), balance });
         let polls = (0..sockets.len()).map(|_| Poll::new()).collect::<io::Result<Vec<_>>>()?;
-        let contact = |poll: &Poll| Ok(Arc::new(Contact::new(Doorbell::new(poll.registry(), DOORBELL)?)));
+        let announcing = Arc::default();
+        let contact = |poll: &Poll| {
+            Ok(Arc::new(Contact::new(Doorbell::new(poll.registry(), DOORBELL)?, Arc::clone(&announcing))))
+        };
         let contacts = polls.iter().map(contact).collect::<io::Result<Vec<_>>>()?;
         let mut neighbours = acquaint(&contacts).into_iter();
         let connections = Arc::new(Index::new(limits.connections, limits.per_source));
@@ -217,6 +221,7 @@ impl Fleet {
     pub(crate) fn tell_plan(&self, plan: &Arc<Plan>) {
         let givers = plan.givers();
         let others = (0..self.contacts.len()).filter(|worker| !givers.contains(worker));
+        let _turn = self.contacts.first().map(|contact| contact.turn());
         for worker in givers.iter().copied().chain(others) {
             self.contacts.get(worker).into_iter().for_each(|contact| contact.tell_plan(plan));
         }
@@ -225,9 +230,19 @@ impl Fleet {
     /// Has the bindings of `aor` removed, for its user may not be called any more. Returns at once. Any worker may be told: who
     /// has not the shard passes it on.
     pub fn forget(&self, aor: &[u8]) {
+        self.tell_forgotten(Forgotten { aor: aor.into(), contact: None });
+    }
+
+    /// Has one binding of `aor` removed, that of `contact`, as it was registered. Returns at once.
+    pub fn forget_contact(&self, aor: &[u8], contact: &[u8]) {
+        self.tell_forgotten(Forgotten { aor: aor.into(), contact: Some(contact.into()) });
+    }
+
+    fn tell_forgotten(&self, forgotten: Forgotten) {
+        let aor = &forgotten.aor;
         let shard = self.tables.locations.shard_of(aor);
         if let Some(contact) = self.contacts.get(usize::from(shard.0) % self.contacts.len().max(1)) {
-            contact.tell_forgotten(shard, aor);
+            contact.tell_forgotten(shard, forgotten);
         }
     }
 

@@ -55,7 +55,7 @@ pub use fleet::{Fleet, FleetConfig, MAX_WORKERS, SHARDS_PER_WORKER, shards_of};
 pub use handover::HANDOVER_QUEUE;
 pub use keep::{Keep, KeepBatch};
 pub use limits::{FREE_BYTES, KEPT_BYTES, QUEUED_BYTES, StreamLimits};
-pub use moving::HELD;
+pub use moving::{HELD, HELD_BYTES};
 pub use options::{Spread, WorkerOptions};
 pub use panics::{PANIC_LIMIT, PANIC_WINDOW, PanicReport};
 pub use resolve::{QUESTIONS, Reply, Resolve};

@@ -9,21 +9,24 @@
 //!    everything older is dealt with, and what the shard had to say is sent and handed to the store.
 //! 4. The new owner holds what comes for the shard until the shard itself is there, and then hands it on in its order.
 //!
-//! Answers of the DNS and of the store come to whoever asked, and are passed on. That a connection is closed is told to a shard
-//! behind all that the connection brought: while a shard is on its way it waits and travels with it. There is one plan at a
-//! time, so who has let a shard go knows where it is.
+//! Answers of the DNS and of the store come to whoever asked, and are passed on: there is one plan at a time, so who has let a
+//! shard go knows where it is. That a connection is closed is told to all workers, and whether before or after a plan is the
+//! same for all of them ([`Contact::turn`]): before it the old owner tells the shard, after it the new one does, behind all that
+//! the connection brought. So each shard hears it once.
+//!
+//! [`Contact::turn`]: crate::contact::Contact::turn
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, PoisonError};
 
 use strowger_foundation::{Flow, ShardId, Timestamp};
 use strowger_locate::{Answer, QueryId};
-use strowger_message::Peek;
+use strowger_message::{MAX_STREAM_MESSAGE, Peek};
 
 use crate::brain::{Brain as _, Maker};
-use crate::desk::{Desk, Seat, wakeup_of};
+use crate::desk::{Desk, Seat};
 use crate::keep::Stored;
-use crate::status::{Load, Moving};
+use crate::status::Load;
 use crate::streams::Closed;
 use strowger_shard::{Input, Steered};
 
@@ -31,8 +34,16 @@ use strowger_shard::{Input, Steered};
 /// ring drops.
 pub const HELD: usize = 4096;
 
+/// The same in bytes.
+pub const HELD_BYTES: usize = 8 * 1024 * 1024;
+
 /// How many may be held before streams are not read for such shards.
 const STREAMS_HELD: usize = HELD / 8;
+
+/// The same in bytes.
+const STREAMS_HELD_BYTES: usize = HELD_BYTES / 8;
+
+const _: () = assert!(STREAMS_HELD_BYTES + MAX_STREAM_MESSAGE < HELD_BYTES);
 
 /// One shard's move.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,6 +98,14 @@ impl Plan {
     }
 }
 
+/// Whose bindings go.
+#[derive(Clone, Debug)]
+pub(crate) struct Forgotten {
+    pub(crate) aor: Box<[u8]>,
+    /// Only the one of this contact.
+    pub(crate) contact: Option<Box<[u8]>>,
+}
+
 /// What is to be told to one shard.
 #[derive(Debug)]
 pub(crate) enum Word {
@@ -98,7 +117,7 @@ pub(crate) enum Word {
     Answer(QueryId, Answer),
     /// With what is let go when it is dealt with.
     Stored(Stored, Vec<Arc<()>>),
-    Forget(Box<[u8]>),
+    Forget(Forgotten),
     Unconnected(Flow),
     Closed(Closed),
 }
@@ -116,8 +135,8 @@ pub(crate) struct Transit {
     held: Vec<(ShardId, Word)>,
     /// How many of `held` are messages.
     messages: usize,
-    /// Where the last plan has taken shards of this worker.
-    last: Vec<usize>,
+    /// How long these are together.
+    bytes: usize,
 }
 
 impl Transit {
@@ -150,43 +169,42 @@ impl<M: Maker> Desk<M> {
 
     /// Lets shards go where nothing can come any more that is older than what goes to their new owners. What they had to say
     /// must have left.
-    pub(crate) fn let_go(&mut self, now: Timestamp, post: impl FnOnce(&Self, Timestamp)) {
+    pub(crate) fn let_go(&mut self, now: Timestamp, post: impl FnOnce(&mut Self, Timestamp)) {
         if self.transit.leaving.is_none() || self.transit.marks < self.exits.others() {
             return;
         }
         let Some(plan) = self.transit.leaving.take() else { return };
         debug_assert_eq!(self.transit.marks, self.exits.others(), "a mark of each");
         self.transit.marks = 0;
-        self.transit.last.clear();
+        let mut takers = Vec::new();
         let common = Arc::clone(&self.common);
         // Until this is let go nobody sums up, so nothing is missed or counted twice.
         let mut moving = common.moving.lock().unwrap_or_else(PoisonError::into_inner);
         let me = self.exits.index;
         for &Move { shard, to, .. } in plan.moves.iter().filter(|one| one.from == me) {
+            let Some(index) = self.seat_of(shard) else { continue };
+            let tally = self.tally(index, now);
             let Some(seat) = self.take_seat(shard) else { continue };
-            moving.push((shard, Moving::of(&*seat.brain)));
-            self.transit.last.push(to);
+            moving.push((shard, tally));
+            takers.push(to);
             if let Some(arrivals) = common.arrivals.get(to) {
                 arrivals.lock().unwrap_or_else(PoisonError::into_inner).push(seat);
             }
         }
         post(self, now);
         drop(moving);
-        self.transit.last.sort_unstable();
-        self.transit.last.dedup();
-        for to in &self.transit.last {
-            self.exits.announce(*to);
-        }
+        takers.sort_unstable();
+        takers.dedup();
+        takers.into_iter().for_each(|to| self.exits.announce(to));
     }
 
     /// Takes the shards that have come, and tells them what was held for them.
-    pub(crate) fn take_arrivals(&mut self, now: Timestamp, mut post: impl FnMut(&Self, Timestamp)) {
+    pub(crate) fn take_arrivals(&mut self, now: Timestamp, mut post: impl FnMut(&mut Self, Timestamp)) {
         let common = Arc::clone(&self.common);
         let arrived = common.arrivals.get(self.exits.index);
         let arrived = arrived.map(|seats| std::mem::take(&mut *seats.lock().unwrap_or_else(PoisonError::into_inner)));
-        for mut seat in arrived.unwrap_or_default() {
+        for seat in arrived.unwrap_or_default() {
             let id = seat.id;
-            let closed = std::mem::take(&mut seat.closed);
             let mut moving = common.moving.lock().unwrap_or_else(PoisonError::into_inner);
             moving.retain(|(shard, _)| *shard != id);
             let is_behind = seat.version < self.version;
@@ -200,7 +218,6 @@ impl<M: Maker> Desk<M> {
             let plan = waiting.map(|index| self.transit.awaited.swap_remove(index).1);
             debug_assert!(plan.is_some(), "{id} was awaited");
             self.tell_held(now, id);
-            closed.into_iter().for_each(|one| self.tell(now, id, Word::Closed(one)));
             if let Some(plan) = plan {
                 plan.left.fetch_sub(1, Ordering::AcqRel);
             }
@@ -225,7 +242,7 @@ impl<M: Maker> Desk<M> {
 
     /// Whether a message of a stream can be taken for a shard of this worker now.
     pub(crate) fn has_room(&self) -> bool {
-        self.transit.messages < STREAMS_HELD
+        self.transit.messages < STREAMS_HELD && self.transit.bytes < STREAMS_HELD_BYTES
     }
 
     /// Tells a shard something, wherever it is.
@@ -248,8 +265,9 @@ impl<M: Maker> Desk<M> {
                 }
                 drop(tokens);
             }
-            Word::Forget(aor) => {
-                self.run(seat, now, &[], |brain| brain.handle_input(now, Input::Forget { aor: &aor }));
+            Word::Forget(Forgotten { aor, contact }) => {
+                let forget = Input::Forget { aor: &aor, contact: contact.as_deref() };
+                self.run(seat, now, &[], |brain| brain.handle_input(now, forget));
             }
             Word::Unconnected(flow) => {
                 self.run(seat, now, &[], |brain| brain.handle_input(now, Input::Unconnected { flow }));
@@ -263,15 +281,20 @@ impl<M: Maker> Desk<M> {
     /// Holds what is meant for a shard that is on its way here, and passes on what is another worker's.
     #[cold]
     fn tell_elsewhere(&mut self, id: ShardId, word: Word) {
-        let is_message = matches!(word, Word::Message { .. });
+        let (is_message, length) = match &word {
+            Word::Message { bytes, .. } => (true, bytes.len()),
+            _ => (false, 0),
+        };
         // Whoever sends a message here knows a plan by which the shard comes, which this worker may not have opened yet.
         if is_message || self.transit.is_awaited(id) {
-            if is_message && self.transit.messages >= HELD {
+            let is_full = self.transit.messages >= HELD || self.transit.bytes + length > HELD_BYTES;
+            if is_message && is_full {
                 self.exits.counters.handover_drops += 1;
                 return;
             }
             self.exits.counters.held += 1;
             self.transit.messages += usize::from(is_message);
+            self.transit.bytes += length;
             self.transit.held.push((id, word));
         } else {
             self.exits.pass_on(id, word);
@@ -282,32 +305,24 @@ impl<M: Maker> Desk<M> {
         let is_its = |(shard, _): &mut (ShardId, Word)| *shard == id;
         let words: Vec<_> = self.transit.held.extract_if(.., is_its).collect();
         for (_, word) in words {
-            self.transit.messages -= usize::from(matches!(word, Word::Message { .. }));
+            if let Word::Message { bytes, .. } = &word {
+                self.transit.messages -= 1;
+                self.transit.bytes -= bytes.len();
+            }
             self.tell(now, id, word);
         }
     }
 
-    /// Tells shards that connections are closed, those of this worker and those that have just gone from here.
+    /// Tells shards that connections are closed: those that this worker has, or will have by the plan that it knows.
     pub(crate) fn handle_closed(&mut self, now: Timestamp, closed: &[Closed]) {
         if closed.is_empty() {
             return;
         }
-        self.handle_closed_late(now, closed);
-        for to in &self.transit.last {
-            self.exits.tell_late(*to, closed);
-        }
-    }
-
-    /// The same, where another worker has let shards go to this one and passes it on.
-    pub(crate) fn handle_closed_late(&mut self, now: Timestamp, closed: &[Closed]) {
         let leaving = self.transit.leaving.clone();
         for index in 0..self.seats.len() {
-            let Some(seat) = self.seats.get_mut(index) else { break };
-            let id = seat.id;
-            if leaving.as_ref().is_some_and(|plan| plan.moves.iter().any(|one| one.shard == id)) {
-                // What the connection has brought last may be with the new owner, and must be heard before.
-                seat.closed.extend_from_slice(closed);
-            } else {
+            let Some(id) = self.seats.get(index).map(|seat| seat.id) else { break };
+            // What the connection has brought last may be with the new owner, who hears of its end too.
+            if leaving.as_ref().is_none_or(|plan| plan.moves.iter().all(|one| one.shard != id)) {
                 closed.iter().for_each(|one| self.tell(now, id, Word::Closed(*one)));
             }
         }
@@ -340,8 +355,7 @@ impl<M: Maker> Desk<M> {
         Some(seat)
     }
 
-    fn put_seat(&mut self, mut seat: Seat<M::Brain>) {
-        seat.wakeup = wakeup_of(&*seat.brain);
+    fn put_seat(&mut self, seat: Seat<M::Brain>) {
         if let Some(place) = self.places.get_mut(usize::from(seat.id.0)) {
             debug_assert!(place.is_none(), "{} is nowhere else", seat.id);
             *place = u16::try_from(self.seats.len()).ok();

@@ -24,7 +24,8 @@ pub struct Counters {
     pub handed_over: u64,
     /// Messages taken from other workers.
     pub taken_over: u64,
-    /// Messages dropped because [`HANDOVER_QUEUE`](crate::HANDOVER_QUEUE) others waited for the same worker.
+    /// Messages dropped because [`HANDOVER_QUEUE`](crate::HANDOVER_QUEUE) others waited for the same worker, or because
+    /// [`HELD`](crate::HELD) others, or [`HELD_BYTES`](crate::HELD_BYTES) of them, waited there for shards on their way.
     pub handover_drops: u64,
     /// What was held for shards that were on their way here.
     pub held: u64,
@@ -198,8 +199,8 @@ pub(crate) struct Load {
     pub(crate) messages: u32,
 }
 
-/// What a shard on its way would add to the status of whoever has it.
-#[derive(Clone, Copy, Debug)]
+/// What a shard adds to the status of whoever has it.
+#[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Moving {
     shard: shard::Counters,
     transactions: usize,

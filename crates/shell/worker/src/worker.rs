@@ -48,7 +48,7 @@ pub(crate) struct Worker<M: Maker> {
     clock: Clock,
     inbox: RecvBatch,
     contact: Arc<Contact>,
-    crew: Crew<M>,
+    pub(crate) crew: Crew<M>,
     /// When the status was last posted.
     posted: Timestamp,
     /// Whether something happened since.
@@ -296,7 +296,7 @@ impl<M: Maker> Worker<M> {
 
     /// Leaves the status where others read it.
     pub(crate) fn post(&mut self, now: Timestamp) {
-        post_status(&self.crew.desk, now);
+        post_status(&mut self.crew.desk, now);
         self.posted = now;
         self.is_dirty = false;
     }
@@ -318,19 +318,22 @@ impl<M: Maker> Worker<M> {
             return;
         }
         let Some(Decision { plan, active }) = balance.decide(now) else { return };
+        // Nobody decides anything else before the plan is told and carried out, so this is not overtaken by a later change.
         drop(balance);
         desk.exits.receive_at(active, self.spread);
         // Before anybody acts by it, those who lose shards can know it.
         let givers = plan.givers();
         let others = (0..=desk.exits.others()).filter(|worker| !givers.contains(worker));
+        let _turn = desk.exits.contact.turn();
         for worker in givers.iter().copied().chain(others) {
             desk.exits.contact_of(worker).into_iter().for_each(|contact| contact.tell_plan(&plan));
         }
     }
 }
 
-fn post_status<M: Maker>(desk: &Desk<M>, now: Timestamp) {
-    desk.exits.contact.board.post(now, desk.status());
+fn post_status<M: Maker>(desk: &mut Desk<M>, now: Timestamp) {
+    let status = desk.status(now);
+    desk.exits.contact.board.post(now, status);
 }
 
 /// The first tick that is not before `at`.

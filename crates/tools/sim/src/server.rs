@@ -251,7 +251,7 @@ impl Server {
             }
             Step::Forget { aor, .. } => {
                 let shard = usize::from(self.locations.shard_of(aor).0);
-                self.tell(now, shard, Input::Forget { aor })
+                self.tell(now, shard, Input::Forget { aor, contact: None })
             }
             Step::Restored { record, .. } => {
                 if let Ok(record) = Record::parse(record) {

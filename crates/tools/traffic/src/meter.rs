@@ -6,6 +6,7 @@ use std::time::Duration;
 use hdrhistogram::Histogram;
 
 use crate::metrics::Metrics;
+use crate::refusals::Refusals;
 use crate::replay::Compared;
 use crate::script::{Ending, Failure, Kind, Verb};
 
@@ -343,6 +344,8 @@ pub struct Meter {
     pub samples: Vec<Vec<u8>>,
     /// Why sessions failed.
     pub failures: BTreeMap<Ending, u64>,
+    /// What the servers said that refused some.
+    pub refusals: Refusals,
     /// Requests of the sessions that are counted here, but ACK, the first time; [`sent`](Self::sent) has those of earlier
     /// sessions, too.
     asked: BTreeMap<Verb, u64>,
@@ -503,6 +506,7 @@ impl Meter {
         self.repeats_received += other.repeats_received;
         self.late += other.late;
         self.unexpected += other.unexpected;
+        self.refusals.merge(&other.refusals);
         let room = MAX_SAMPLES.saturating_sub(self.samples.len());
         self.samples.extend(other.samples.iter().take(room).cloned());
         for (ending, count) in &other.failures {

@@ -49,8 +49,9 @@ impl Users {
     }
 
     /// The lines of a table: the first column is the name, or `user@domain` of one who has another domain than `domain`; the
-    /// second is the password. Cells are separated by `;` (as SIPp's files, whose first line says SEQUENTIAL or RANDOM and is
-    /// skipped) or `,`. A first line that names the columns (`name,password`) is skipped.
+    /// second is the password. A first line that names the columns (`name,password`, `aor,password`) says which is which, in
+    /// any order. Cells are separated by `,`, and quoted where they have one, as the server's own import takes them; or by `;`,
+    /// as in SIPp's files, whose first line says SEQUENTIAL or RANDOM and is skipped, and whose cells are taken as they are.
     ///
     /// # Errors
     /// Where the file cannot be read or has no lines.
@@ -61,24 +62,20 @@ impl Users {
     }
 
     fn table(text: &str, domain: &str) -> Result<Self, String> {
-        let lines: Vec<&str> = text
-            .lines()
-            .map(str::trim)
-            .filter(|line| !line.is_empty() && !line.starts_with('#'))
-            .skip_while(|line| is_header(line))
-            .collect();
-        let first = lines.first().ok_or("has no users; each line is name,password")?;
-        let separator = if first.contains(';') { ';' } else { ',' };
-        let columns = lines.iter().map(|line| line.split(separator).count()).max().unwrap_or(1);
-        let (mut cells, mut ends) = (Vec::new(), Vec::with_capacity(lines.len() * columns));
-        for line in &lines {
-            let mut parts = line.split(separator);
-            for _ in 0..columns {
-                cells.extend_from_slice(parts.next().unwrap_or_default().trim().as_bytes());
+        let text = text.strip_prefix('\u{feff}').unwrap_or(text);
+        let rows = rows(text)?;
+        if rows.is_empty() {
+            return Err("has no users; each line is name,password".to_owned());
+        }
+        let columns = rows.iter().map(Vec::len).max().unwrap_or(1);
+        let (mut cells, mut ends) = (Vec::new(), Vec::with_capacity(rows.len() * columns));
+        for row in &rows {
+            for column in 0..columns {
+                cells.extend_from_slice(row.get(column).map_or(&[][..], |cell| cell.as_bytes()));
                 ends.push(u32::try_from(cells.len()).map_err(|_| "is larger than 4 GiB")?);
             }
         }
-        let count = u32::try_from(lines.len()).map_err(|_| "has more than 2^32 lines")?;
+        let count = u32::try_from(rows.len()).map_err(|_| "has more than 2^32 lines")?;
         let names = Names::Table { text: cells, ends, columns, is_verbatim: false };
         let service = "service".to_owned();
         Ok(Self { domain: domain.to_owned(), service, names, password: String::new(), count })
@@ -171,14 +168,55 @@ impl Users {
     }
 }
 
-/// Whether a line says what those below it are.
-fn is_header(line: &str) -> bool {
-    let mut cells = line.split([';', ',', '=']).map(str::trim);
-    let (first, second) = (cells.next().unwrap_or_default(), cells.next().unwrap_or_default());
-    let is_one = |cell: &str, names: &[&str]| names.iter().any(|name| cell.eq_ignore_ascii_case(name));
-    matches!(first, "SEQUENTIAL" | "RANDOM" | "USER" | "aor" | "PRINTF")
-        || is_one(first, &["name", "user", "username", "login", "uri", "address"])
-            && is_one(second, &["password", "passwd", "pass", "secret"])
+/// The users of a table: name, password, and whatever else.
+fn rows(text: &str) -> Result<Vec<Vec<String>>, String> {
+    let lines = || text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let is_header = |line: &str| columns(&line.split([';', ',']).map(str::to_owned).collect::<Vec<_>>()).is_some();
+    let first = lines().find(|line| !is_word_of_sipp(line) && !is_header(line));
+    let mut rows: Vec<Vec<String>> = if first.is_some_and(|line| line.contains(';')) {
+        lines().map(|line| line.split(';').map(|cell| cell.trim().to_owned()).collect()).collect()
+    } else {
+        let mut reader = csv::ReaderBuilder::new();
+        reader.has_headers(false).flexible(true).comment(Some(b'#'));
+        let records = reader.from_reader(text.as_bytes()).into_records();
+        let cells = |record: csv::StringRecord| record.iter().map(str::to_owned).collect();
+        records.map(|record| record.map(cells).map_err(|error| error.to_string())).collect::<Result<_, _>>()?
+    };
+    let words = rows.iter().take_while(|row| row.first().is_some_and(|cell| is_word_of_sipp(cell))).count();
+    rows.drain(..words);
+    rows.retain(|row| row.iter().any(|cell| !cell.trim().is_empty()));
+    let Some(header) = rows.first() else { return Ok(rows) };
+    let header: Vec<String> = header.iter().flat_map(|cell| cell.split(';')).map(str::to_owned).collect();
+    if header.iter().any(|cell| cell.trim().starts_with("ha1_")) {
+        return Err("has hashes, from which no challenge of a server can be answered; give aor,password".to_owned());
+    }
+    if let Some((name, password)) = columns(&header) {
+        rows.remove(0);
+        for row in &mut rows {
+            // The columns between two that change places are nobody's.
+            let mut cells = std::mem::take(row).into_iter().enumerate().collect::<Vec<_>>();
+            cells.sort_by_key(|(column, _)| (*column != name, *column != password, *column));
+            *row = cells.into_iter().map(|(_, cell)| cell).collect();
+        }
+    }
+    rows.iter_mut().filter_map(|row| row.first_mut()).for_each(|name| {
+        let plain = name.trim();
+        *name = plain.strip_prefix("sip:").unwrap_or(plain).to_owned();
+    });
+    Ok(rows)
+}
+
+/// Whether SIPp says how the lines below are used.
+fn is_word_of_sipp(line: &str) -> bool {
+    matches!(line.split([';', ',', '=']).next().map(str::trim), Some("SEQUENTIAL" | "RANDOM" | "USER" | "PRINTF"))
+}
+
+/// Where a line that says what those below it are has the name and the password.
+fn columns(header: &[String]) -> Option<(usize, usize)> {
+    let place =
+        |names: &[&str]| header.iter().position(|cell| names.iter().any(|name| cell.trim().eq_ignore_ascii_case(name)));
+    let name = place(&["aor", "name", "user", "username", "login", "uri", "address"])?;
+    Some((name, place(&["password", "passwd", "pass", "secret"])?))
 }
 
 /// A number with leading zeros.
@@ -218,6 +256,12 @@ mod tests {
             assert_eq!((users.count(), name(&users, 0), domain(0)), (2, "alice".to_owned(), "there".to_owned()));
             assert_eq!((name(&users, 1), domain(1)), ("bob".to_owned(), "here".to_owned()), "{header}");
         }
+        // As the server's import has it: columns in any order, quotes, and a mark of spreadsheets.
+        let users =
+            Users::table("\u{feff}password,aor\n\"se,\"\"cret\",sip:alice@there\n p ,bob\n", "here").expect("two");
+        assert_eq!((users.count(), name(&users, 0), users.cell(0, 1)), (2, "alice".to_owned(), &b"se,\"cret"[..]));
+        assert_eq!((name(&users, 1), users.cell(1, 1)), ("bob".to_owned(), &b" p "[..]));
+        assert!(Users::table("aor,ha1_md5\nalice@there,00\n", "here").is_err_and(|why| why.contains("hashes")));
         let users = Users::table("name,hidden\nuser,x\n", "d").expect("two lines");
         assert_eq!((users.count(), name(&users, 0)), (2, "name".to_owned()), "a user may be called so");
     }

@@ -5,11 +5,11 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::engine::{LATE_AT_MEDIAN, LATE_AT_P99, PhaseReport, Report, remedy};
+use crate::engine::{LATE_AT_MEDIAN, LATE_AT_P99, PhaseReport, Report, Who, counted, with_remedy};
 use crate::meter::{Accounts, Messages, Meter, Times};
 use crate::metrics::accounts_of;
 use crate::output::{Parts, Server, percent_of};
-use crate::script::{Kind, Verb};
+use crate::script::{Ending, Kind, Verb};
 use crate::tally;
 
 /// Rates are only said of so many calls and of so long a time.
@@ -52,24 +52,40 @@ impl Report {
         total.filter(|total| !total.time.is_zero()).map(|_| self.parts(phase).server(seen))
     }
 
-    /// Why a run was in vain in which calls were to be made and not one was carried, and what may help; `None` where one was, and
-    /// where the run was ended by hand.
+    /// Why a run was in vain in which calls were to be made and not one was carried, or to be answered and none came, and what may
+    /// help; `None` where one was, and where a run that made calls was ended by hand.
     #[must_use]
     pub fn in_vain(&self) -> Option<String> {
-        let phase = self.measured().filter(|phase| phase.is_measured && phase.is_warm && !self.was_stopped)?;
+        let phase = self.measured().filter(|phase| phase.is_measured && phase.is_warm)?;
         let Accounts { offered, sent, carried, .. } = accounts_of(phase.meter());
+        // Who only answers is ended by hand as a rule.
+        if phase.who == Who::Callee && offered == 0 {
+            let came = match phase.links.received {
+                0 => "nothing came at all; is the address right at which it is called, here (--listen) and there?"
+                    .to_owned(),
+                messages => format!("what came, {}, began none", counted(messages, "message")),
+            };
+            return Some(format!("nobody called: {came}"));
+        }
+        if self.was_stopped {
+            return None;
+        }
         if offered == 0 || carried > 0 {
             return None;
         }
         let worst = phase.meter().failures.iter().max_by_key(|(_, count)| **count);
         Some(match worst {
             Some((ending, _)) => {
-                format!("not one of {sent} calls was carried; most ended by: {ending}{}", remedy(*ending))
+                let why = with_remedy(*ending, &phase.meter().refusals);
+                format!("not one of {} was carried; most ended by: {why}", counted(sent, "call"))
             }
             None if sent == 0 => {
-                format!("not one of {offered} calls could be made: limits (--max-calls), ports or connections")
+                format!(
+                    "not one of {} could be made: limits (--max-calls), ports or connections",
+                    counted(offered, "call")
+                )
             }
-            None => format!("not one of {sent} calls came to its end; give them longer (--drain)"),
+            None => format!("not one of {} came to its end; give them longer (--drain)", counted(sent, "call")),
         })
     }
 
@@ -125,7 +141,8 @@ impl Report {
         text.push_str(&tally::text(phase));
         text.push_str(&phase.compared().to_text());
         for (ending, count) in &meter.failures {
-            let _ = writeln!(text, "  {count} ended by: {ending}");
+            let said = if let Ending::Refused(status) = ending { meter.refusals.said(*status) } else { String::new() };
+            let _ = writeln!(text, "  {count} ended by: {ending}{said}");
         }
         let repeats = (meter.repeats_sent, meter.repeats_received);
         let _ = writeln!(

@@ -1,12 +1,12 @@
 //! What is wrong with a configuration, and where.
 
 use std::fmt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-/// Why a configuration is refused: `file:line: key: what is wrong; remedy`.
+/// Why a configuration is refused: `file:line: key: what is wrong; remedy`, a line for each fault that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct ConfigError {
     /// The file; `None` where there is none.
@@ -17,6 +17,16 @@ pub struct ConfigError {
     pub key: String,
     /// What is wrong, and what to do about it.
     pub message: String,
+    /// What else is wrong.
+    pub others: Vec<Self>,
+}
+
+impl ConfigError {
+    /// The same, where it stands in this file.
+    pub(crate) fn in_file(self, path: &Path) -> Self {
+        let others = self.others.into_iter().map(|other| other.in_file(path)).collect();
+        Self { file: Some(path.to_owned()), others, ..self }
+    }
 }
 
 impl fmt::Display for ConfigError {
@@ -31,7 +41,8 @@ impl fmt::Display for ConfigError {
         if !self.key.is_empty() {
             write!(f, "{}: ", self.key)?;
         }
-        f.write_str(&self.message)
+        f.write_str(&self.message)?;
+        self.others.iter().try_for_each(|other| write!(f, "\n{other}"))
     }
 }
 
@@ -72,14 +83,24 @@ impl<'a> Source<'a> {
             Some(_) => advise(error.message()),
             None => format!("this is no TOML: {}", error.message().replace('\n', "; ")),
         };
-        ConfigError { file: None, line: offset.map(|offset| self.line_of(offset)), key, message }
+        let line = offset.map(|offset| self.line_of(offset));
+        ConfigError { file: None, line, key, message, others: Vec::new() }
     }
 
     /// A fault with the line of its key, or of the nearest table around it that is written.
     pub(crate) fn place(&self, fault: Fault) -> ConfigError {
         let offset = self.document.as_ref().and_then(|document| offset_of(document, &fault.key));
         let line = offset.map(|offset| self.line_of(offset));
-        ConfigError { file: None, line, key: fault.key, message: fault.message }
+        ConfigError { file: None, line, key: fault.key, message: fault.message, others: Vec::new() }
+    }
+
+    /// All faults as one error, in the order of their lines.
+    pub(crate) fn place_all(&self, faults: Vec<Fault>) -> Option<ConfigError> {
+        let mut placed: Vec<ConfigError> = faults.into_iter().map(|fault| self.place(fault)).collect();
+        placed.sort_by_key(|error| error.line.unwrap_or(usize::MAX));
+        let mut placed = placed.into_iter();
+        let first = placed.next()?;
+        Some(ConfigError { others: placed.collect(), ..first })
     }
 
     fn line_of(&self, offset: usize) -> usize {

@@ -1,29 +1,77 @@
 //! The sets that routes name, and the gateways that the database has in them.
 
-use strowger_directory::{Gateway, Gateways};
+use std::net::IpAddr;
 
-use super::Config;
+use strowger_directory::{Gateway, Gateways};
+use strowger_trunk::Place;
+
 use super::error::nearest;
 use super::values::{Destination, SetName, Target, TargetOrSet};
+use super::{Action, Config};
 
 impl Config {
-    /// What an operator should know of the sets that routes name: each that nobody is in service of, with its key.
+    /// What an operator should know of where routes and trunks lead, with its key: sets that nobody is in service of, and
+    /// targets that no listener reaches.
     ///
     /// # Errors
     /// A set in which a gateway is no target; no part of such a set is used.
-    pub fn look_at_sets(&self, gateways: &Gateways) -> Result<Vec<String>, String> {
+    pub fn look_at_routes(&self, gateways: &Gateways) -> Result<Vec<String>, String> {
         let mut warnings = Vec::new();
         for (index, route) in self.routes.iter().enumerate() {
             let is_only = route.targets.len() == 1;
             for (place, target) in route.targets.iter().enumerate() {
-                let TargetOrSet::Set(name) = target else { continue };
-                if members(gateways, name)?.is_empty() {
-                    let key = format!("route[{index}].targets[{place}]");
+                let key = format!("route[{index}].targets[{place}]");
+                let name = match target {
+                    TargetOrSet::Set(name) => name,
+                    TargetOrSet::Target(to) => {
+                        let why = self.unreached(&to.target).filter(|_| route.action == Action::Proxy);
+                        warnings.extend(why.map(|why| format!("{key}: {why}")));
+                        continue;
+                    }
+                };
+                let members = members(gateways, name)?;
+                if members.is_empty() {
                     warnings.push(format!("{key}: {}", absence(gateways, name, is_only)));
                 }
+                let unreached = members.iter().filter(|_| route.action == Action::Proxy);
+                let unreached = unreached.filter_map(|member| self.unreached(&member.target));
+                warnings.extend(unreached.map(|why| format!("{key}: gateway {why}")));
+            }
+        }
+        for (index, trunk) in self.trunks.iter().enumerate() {
+            for (place, to) in trunk.targets.iter().enumerate() {
+                let key = format!("trunk[{index}].targets[{place}]");
+                warnings.extend(self.unreached(&to.target).map(|why| format!("{key}: {why}")));
             }
         }
         Ok(warnings)
+    }
+
+    /// Why no listener reaches a target, and what to add; nothing where one does, or where only the DNS knows.
+    #[must_use]
+    pub fn unreached(&self, target: &Target) -> Option<String> {
+        let (transport, ip) = match &target.place {
+            Place::At(hop) => (hop.transport, Some(hop.address.ip())),
+            // By its records, where it names no transport.
+            Place::Named(_) => (target.transport?, None),
+        };
+        let of_transport = || self.server.listen.iter().filter(|listen| listen.transport == transport);
+        let of_family = |ip: IpAddr| of_transport().any(|listen| listen.address.is_ipv6() == ip.is_ipv6());
+        if of_transport().next().is_some() && ip.is_none_or(of_family) {
+            return None;
+        }
+        let name = transport.as_str();
+        let (family, any) = match ip {
+            Some(IpAddr::V6(_)) if of_transport().next().is_some() => (" over IPv6", "[::]"),
+            Some(IpAddr::V4(_)) if of_transport().next().is_some() => (" over IPv4", "0.0.0.0"),
+            Some(IpAddr::V6(_)) => ("", "[::]"),
+            _ => ("", "0.0.0.0"),
+        };
+        let listen = format!("{}:{any}:{}", name.to_ascii_lowercase(), transport.default_port());
+        Some(format!(
+            "{target} is reached by {name}{family}, and nothing in server.listen is: what is sent there gets 502; add \
+             \"{listen}\" to server.listen"
+        ))
     }
 }
 

@@ -6,6 +6,7 @@
 mod duration;
 mod error;
 mod gateways;
+mod machine;
 mod routing;
 mod secrets;
 mod snapshot;
@@ -22,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 pub use duration::Span;
 pub use error::ConfigError;
-use error::Source as Place;
+use error::{Fault, Source as Place};
 pub use routing::{Action, Country, Match, Rewrite, Route, Stateless, Trunk};
 pub use streams::{Dns, Tcp};
 use strowger_foundation::Transport;
@@ -416,12 +417,15 @@ impl Config {
     /// The configuration that `text` is.
     ///
     /// # Errors
-    /// The first fault with its line and key.
+    /// What is wrong, with lines and keys: of what cannot be read the first fault, else the first of each section, trunk and
+    /// route.
     pub fn parse(text: &str) -> Result<Self, ConfigError> {
         let place = Place::new(text);
         let config: Self = toml::from_str(text).map_err(|error| place.explain(&error))?;
-        config.validate().map_err(|fault| place.place(fault))?;
-        Ok(config)
+        match place.place_all(config.validate()) {
+            Some(error) => Err(error),
+            None => Ok(config),
+        }
     }
 
     /// The configuration in `file`; without one, that in [`DEFAULT_FILE`] where it exists, else the defaults. Returns
@@ -442,13 +446,27 @@ impl Config {
                     io::ErrorKind::InvalidData => "this is no TOML: it is not UTF-8 text".to_owned(),
                     _ => format!("cannot be read: {error}; give this user the right to read it"),
                 };
-                return Err(ConfigError { file: Some(path), line: None, key: String::new(), message });
+                return Err(ConfigError {
+                    file: Some(path),
+                    line: None,
+                    key: String::new(),
+                    message,
+                    others: Vec::new(),
+                });
             }
         };
         match Self::parse(&text) {
             Ok(config) => Ok((config, Some(path))),
-            Err(error) => Err(ConfigError { file: Some(path), ..error }),
+            Err(error) => Err(error.in_file(&path)),
         }
+    }
+
+    /// `message` as it is told of a fault of `key`: with the file and the line, as far as these are there.
+    #[must_use]
+    pub fn located(file: Option<&Path>, key: &str, message: String) -> ConfigError {
+        let text = file.and_then(|path| std::fs::read_to_string(path).ok()).unwrap_or_default();
+        let placed = Place::new(&text).place(Fault::new(key, message));
+        ConfigError { file: file.map(Path::to_owned), ..placed }
     }
 
     /// The published JSON schema of the file, with a line end.

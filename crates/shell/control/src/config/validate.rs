@@ -30,16 +30,21 @@ const UNROUTED: [u16; 3] = [403, 404, 603];
 const MAX_CONTACTS: u16 = 32;
 
 impl Config {
-    pub(crate) fn validate(&self) -> Result<(), Fault> {
-        self.validate_server()?;
-        self.validate_store()?;
-        self.validate_registrar()?;
-        self.validate_auth()?;
-        self.validate_proxy()?;
-        self.validate_timers()?;
-        self.validate_streams()?;
-        self.validate_dns()?;
-        self.validate_routing()
+    /// The first fault of each section, trunk and route.
+    pub(crate) fn validate(&self) -> Vec<Fault> {
+        let sections = [
+            self.validate_server(),
+            self.validate_workers(),
+            self.validate_store(),
+            self.validate_registrar(),
+            self.validate_auth(),
+            self.validate_proxy(),
+            self.validate_timers(),
+            self.validate_streams(),
+            self.validate_dns(),
+        ];
+        let sections = sections.into_iter().filter_map(Result::err);
+        sections.chain(self.validate_routing()).collect()
     }
 
     fn validate_server(&self) -> Result<(), Fault> {
@@ -67,7 +72,7 @@ impl Config {
         if server.data.as_os_str().is_empty() {
             return Err(Fault::new("server.data", "the path is empty; name a folder, as \"data\""));
         }
-        self.validate_workers()
+        Ok(())
     }
 
     fn validate_workers(&self) -> Result<(), Fault> {

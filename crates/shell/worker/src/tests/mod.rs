@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use strowger_locate::{CachePolicy, Names, Outages};
-use strowger_net::{BufferSizes, UdpSocket};
+use strowger_net::{BufferSizes, TcpListener, UdpSocket};
 use strowger_registrar::Locations;
 use strowger_shard::{Listener, Snapshot};
 
@@ -34,6 +34,15 @@ fn sockets(workers: usize, listeners: usize) -> Vec<Vec<Socket>> {
     let siblings = || first.iter().map(|socket| socket.sibling().expect("the address is ours")).collect();
     let others: Vec<Vec<_>> = (1..workers).map(|_| siblings()).collect();
     std::iter::once(first).chain(others).collect()
+}
+
+/// Sockets for so many workers on a listener for datagrams, number 0, and one for connections, number 1.
+fn sockets_and_listener(workers: usize) -> Vec<Vec<Socket>> {
+    let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+    let first = [bind(), TcpListener::bind(local).expect("loopback has a free port").into()];
+    let siblings = || first.iter().map(|socket| socket.sibling().expect("the address is ours")).collect();
+    let others: Vec<Vec<_>> = (1..workers).map(|_| siblings()).collect();
+    std::iter::once(first.into()).chain(others).collect()
 }
 
 fn snapshot(sockets: &[Socket]) -> Arc<Snapshot> {

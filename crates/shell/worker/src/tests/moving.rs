@@ -1,7 +1,8 @@
 //! Shards that move between running workers while messages come for them.
 
 use std::collections::HashMap;
-use std::net::UdpSocket as Phone;
+use std::io::Write as _;
+use std::net::{Shutdown, TcpStream, UdpSocket as Phone};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
@@ -13,7 +14,7 @@ use strowger_net::Clock;
 use strowger_shard::Snapshot;
 
 use super::puppet::Stage;
-use super::{ask, names, options, phone, receive, snapshot, sockets, spin_until, tables};
+use super::{ask, names, options, phone, receive, snapshot, sockets, sockets_and_listener, spin_until, tables};
 use crate::moving::{Move, Plan};
 use crate::{Fleet, FleetConfig, SHARDS_PER_WORKER, Socket, Spread, StreamLimits, WorkerOptions};
 
@@ -27,8 +28,13 @@ struct Running {
 
 /// Workers whose shards move when the test says so, and at no other time.
 fn start(workers: usize, least: usize, spread: Spread) -> Running {
+    start_at(sockets(workers, 1), least, spread)
+}
+
+/// The same, at the sockets of each worker.
+fn start_at(sockets: Vec<Vec<Socket>>, least: usize, spread: Spread) -> Running {
     let (queue, _) = sync_channel(1);
-    let sockets = sockets(workers, 1);
+    let workers = sockets.len();
     let snapshot = snapshot(&sockets[0]);
     let address = sockets[0].first().map(Socket::local_addr).expect("one listener");
     let config = FleetConfig {
@@ -121,6 +127,48 @@ fn what_must_be_told_to_a_shard_follows_it() {
     running.fleet.forget(b"bob@example.com");
     assert_eq!(receive(&phone), "forget bob@example.com");
     spin_until(|| running.fleet.status().total.worker.passed_on == 1);
+}
+
+#[test]
+fn a_shard_that_cannot_even_be_counted_is_replaced() {
+    let mut running = start(2, 1, Spread::Peers);
+    let phone = phone(running.address);
+    assert_eq!(ask(&phone, "7-countbug"), "7-countbug shard 7 life 0 count 1");
+    running.carry([(7, 1)]);
+    assert_eq!(ask(&phone, "7-hello"), "7-hello shard 7 life 1 count 1");
+    spin_until(|| running.shards() == [31, 1]);
+    assert_eq!(running.fleet.status().total.worker.panics, 1);
+}
+
+#[test]
+fn each_shard_hears_once_that_a_connection_is_closed_wherever_it_is_by_then() {
+    let mut running = start_at(sockets_and_listener(3), 1, Spread::Peers);
+    let connections = running.snapshot.listeners.iter().last().map(|listener| listener.address).expect("two listeners");
+    let watchers: Vec<_> = (0..4).map(|shard| (shard, phone(running.address))).collect();
+    for (shard, watcher) in &watchers {
+        ask(watcher, &format!("{shard}-watch"));
+    }
+    for round in 0..60 {
+        let mut lines: Vec<_> = (0..6).map(|_| TcpStream::connect(connections).expect("it listens")).collect();
+        for line in &mut lines {
+            let message: Vec<u8> = (0..4).flat_map(|shard| options(&format!("{shard}-x"))).collect();
+            line.write_all(&message).expect("loopback takes it");
+        }
+        let mut expected: Vec<_> =
+            lines.iter().map(|line| format!("closed {}", line.local_addr().expect("bound").port())).collect();
+        expected.sort();
+        let closer = thread::spawn(move || lines.iter().for_each(|line| drop(line.shutdown(Shutdown::Write))));
+        running.carry((0..4).map(|shard| (shard, round + shard)));
+        running.carry((0..4).map(|shard| (shard, 2 * round)));
+        closer.join().expect("it closes them");
+        for (shard, watcher) in &watchers {
+            // What it answers to a connection that is gone by then is told too.
+            let words = std::iter::repeat_with(|| receive(watcher)).filter(|word| !word.starts_with("unconnected "));
+            let mut heard: Vec<_> = words.take(6).collect();
+            heard.sort();
+            assert_eq!(heard, expected, "shard {shard} in round {round}");
+        }
+    }
 }
 
 /// Sends numbered messages to one shard after another while shards are carried to and fro; each shard must have got all of

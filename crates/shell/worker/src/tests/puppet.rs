@@ -41,6 +41,7 @@ pub(super) struct Puppet {
     events: VecDeque<Event>,
     timer: Option<(Timestamp, Flow)>,
     panics_at_drain: bool,
+    panics_at_counters: bool,
     /// Who hears that a port is dead.
     reports_to: Option<(Flow, u16)>,
     kept: Option<Flow>,
@@ -65,6 +66,7 @@ impl Puppet {
         match words.next() {
             Some("bug") => panic!("a planted bug"),
             Some("drainbug") => self.panics_at_drain = true,
+            Some("countbug") => self.panics_at_counters = true,
             Some("timer") => self.timer = Some((now + Duration::from_millis(20), flow)),
             Some("timerbug") => self.timer = Some((now, Flow { listener: ListenerId(77), ..flow })),
             Some("begin") => self.transactions += 1,
@@ -131,9 +133,8 @@ impl Brain for Puppet {
                 }
             }
             Input::Closed { peer, connection } => {
-                // A shard may be told twice, where it moved meanwhile.
-                let is_new = self.closed.replace(connection) != Some(connection);
-                if is_new && let Some(flow) = self.watches {
+                self.closed = Some(connection);
+                if let Some(flow) = self.watches {
                     self.say(flow, format_args!("closed {}", peer.port()));
                 }
             }
@@ -152,7 +153,7 @@ impl Brain for Puppet {
                     self.say(flow, format_args!("stored {ticket} {} {kept}", String::from_utf8_lossy(&record)));
                 }
             }
-            Input::Forget { aor } => {
+            Input::Forget { aor, .. } => {
                 if let Some(flow) = self.watches {
                     self.say(flow, format_args!("forget {}", String::from_utf8_lossy(aor)));
                 }
@@ -194,6 +195,7 @@ impl Brain for Puppet {
     }
 
     fn counters(&self) -> Counters {
+        assert!(!self.panics_at_counters, "a planted bug");
         self.counters
     }
 

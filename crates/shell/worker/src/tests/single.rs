@@ -5,17 +5,18 @@ use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
 
 use mio::{Events, Poll, Token};
-use strowger_foundation::{ShardId, Timestamp};
+use strowger_foundation::{ConnId, Flow, ListenerId, ShardId, Timestamp, Transport};
 use strowger_net::Clock;
 
 use super::puppet::Stage;
-use super::{options, phone, snapshot, sockets, spin_until};
+use super::{options, phone, receive, snapshot, sockets, spin_until};
 use crate::balance::Balance;
 use crate::contact::Contact;
 use crate::desk::{Common, Desk};
 use crate::exits::{Exits, Neighbour, Port};
 use crate::handover::{self, Doorbell, Receiver};
 use crate::index::Index;
+use crate::moving::{HELD_BYTES, Move, Plan, Word};
 use crate::outlet::Outlet;
 use crate::panics::PanicLog;
 use crate::streams::Streams;
@@ -39,8 +40,9 @@ impl Alone {
         let sockets = sockets(1, 2).pop().expect("one worker");
         let [address, other_address] = [0, 1].map(|listener: usize| sockets[listener].local_addr());
         let snapshot = snapshot(&sockets);
-        let contact =
-            |poll: &Poll| Arc::new(Contact::new(Doorbell::new(poll.registry(), DOORBELL).expect("a file descriptor")));
+        let contact = |poll: &Poll| {
+            Arc::new(Contact::new(Doorbell::new(poll.registry(), DOORBELL).expect("a file descriptor"), Arc::default()))
+        };
         let (poll, second) = (Poll::new().expect("epoll"), Poll::new().expect("epoll"));
         let registry = Arc::new(poll.registry().try_clone().expect("a file descriptor"));
         let port = |(token, socket)| match socket {
@@ -140,4 +142,45 @@ fn a_socket_that_always_has_something_leaves_the_others_their_turn() {
         // The worker watches the busy one again.
         (0..LOOKS_AT_ONE_SOCKET).for_each(|_| step(&mut alone));
     }
+}
+
+#[test]
+fn a_shard_that_moves_hears_of_closed_connections_from_the_one_that_has_it_by_then() {
+    let mut alone = Alone::new(4);
+    let phone = phone(alone.address);
+    phone.send(&options("0-watch")).expect("loopback takes it");
+    phone.set_nonblocking(true).expect("a sound socket");
+    spin_until(|| {
+        alone.step();
+        phone.recv(&mut [0; 2048]).is_ok()
+    });
+    phone.set_nonblocking(false).expect("a sound socket");
+    let closed = |port| (ConnId::new(1, 2, 3), SocketAddr::from(([127, 0, 0, 1], port)));
+    alone.contact.tell_closed(&[closed(7001)]);
+    alone.contact.tell_plan(&Arc::new(Plan::new(vec![Move { shard: ShardId(0), from: 0, to: 1 }])));
+    alone.contact.tell_closed(&[closed(7002)]);
+    alone.step();
+    assert_eq!(receive(&phone), "closed 7001");
+    let is_here = alone.worker.crew.desk.seat_of(ShardId(0)).is_some();
+    assert!(is_here, "the other worker has not said that it knows of the plan");
+    phone.set_nonblocking(true).expect("a sound socket");
+    assert!(phone.recv(&mut [0; 2048]).is_err(), "its new owner tells it of the other one");
+}
+
+#[test]
+fn what_is_held_for_a_shard_on_its_way_is_bounded_in_bytes() {
+    let mut alone = Alone::new(4);
+    let desk = &mut alone.worker.crew.desk;
+    let flow = Flow::new(ListenerId(0), Transport::Udp, ([127, 0, 0, 1], 5060).into());
+    let tell = |desk: &mut Desk<Stage>, length| {
+        let bytes = vec![b'x'; length];
+        desk.tell(Timestamp::ZERO, ShardId(1), Word::Message { arrival: Timestamp::ZERO, flow, bytes });
+    };
+    for _ in 0..HELD_BYTES / 65_536 {
+        tell(desk, 65_536);
+    }
+    assert_eq!((desk.exits.counters.held, desk.exits.counters.handover_drops), (128, 0));
+    assert!(!desk.has_room(), "connections are not read for it");
+    tell(desk, 1);
+    assert_eq!((desk.exits.counters.held, desk.exits.counters.handover_drops), (128, 1));
 }

@@ -9,11 +9,11 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, SockRef, Socket as Raw, Type};
 use strowger_locate::{Located, Question};
-use strowger_net::{Clock, TcpListener};
+use strowger_net::Clock;
 
 use super::puppet::Stage;
-use super::{DEADLINE, ask, bind, names, options, phone, receive, snapshot, spin_until, tables};
-use crate::{Fleet, FleetConfig, Reply, Resolve, Socket, StreamLimits, WorkerOptions, WorkerStatus};
+use super::{DEADLINE, ask, names, options, phone, receive, snapshot, sockets_and_listener, spin_until, tables};
+use crate::{Fleet, FleetConfig, Reply, Resolve, StreamLimits, WorkerOptions, WorkerStatus};
 
 /// A fleet with a listener for datagrams, number 0, and one for connections, number 1.
 struct Running {
@@ -27,13 +27,9 @@ fn start(workers: usize, streams: StreamLimits) -> Running {
 }
 
 fn start_with(workers: usize, streams: StreamLimits, resolver: Option<Arc<dyn Resolve>>) -> Running {
-    let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
-    let first = [bind(), TcpListener::bind(local).expect("loopback has a free port").into()];
-    let [datagrams, connections] = first.each_ref().map(Socket::local_addr);
-    let siblings = || first.iter().map(|socket| socket.sibling().expect("the address is ours")).collect();
-    let others: Vec<Vec<_>> = (1..workers).map(|_| siblings()).collect();
-    let snapshot = snapshot(&first);
-    let sockets = std::iter::once(first.into()).chain(others).collect();
+    let sockets = sockets_and_listener(workers);
+    let [datagrams, connections] = [0, 1].map(|listener: usize| sockets[0][listener].local_addr());
+    let snapshot = snapshot(&sockets[0]);
     let (events, _) = sync_channel(1);
     let (clock, names) = (Clock::start(), names());
     let (key, tracer) = ([1; 16], Arc::default());

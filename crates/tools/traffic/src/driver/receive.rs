@@ -445,6 +445,7 @@ impl Driver {
                     self.meter.on_unexpected(got.bytes);
                     return self.end(slot, Ending::Failed(Failure::Unexpected), walk);
                 }
+                self.meter.refusals.on_response(status, got.bytes);
                 self.end(slot, Ending::Refused(status), walk);
             }
             Kind::Request(verb) => self.on_unexpected_request(slot, verb, policy, got, walk),

@@ -29,6 +29,7 @@ pub use plan::{Callee, Load, Phase, Plan, PlanError, Side, Who, entropy};
 
 use crate::meter::Meter;
 use crate::metrics::Series;
+use crate::refusals::Refusals;
 use crate::script::Ending;
 use crate::tally::ScriptAccounts;
 use crate::watch::ServerSeries;
@@ -392,21 +393,38 @@ fn unprepared(plan: &Plan, phase: usize, progress: &Progress) -> Option<String> 
     };
     let failed = meter.began.sent - meter.began.carried;
     let (ending, _) = meter.failures.iter().max_by_key(|(_, count)| **count)?;
+    let why = with_remedy(*ending, &meter.refusals);
+    // A remedy may be a question.
+    let stop = if why.ends_with('?') { "" } else { "." };
     Some(format!(
-        "{failed} of {} users could not be prepared ({}), most because of: {ending}{}. Where no one must register, use --callee \
-         there",
-        meter.began.sent,
+        "{failed} of {} could not be prepared ({}), most because of: {why}{stop} Where no one must register, use --callee there",
+        counted(meter.began.sent, "user"),
         what.name,
-        remedy(*ending)
     ))
 }
 
+/// An ending with what the server said, and what may help against it.
+pub(crate) fn with_remedy(ending: Ending, refusals: &Refusals) -> String {
+    match ending {
+        // Who says why needs no guesses.
+        Ending::Refused(status) if refusals.has_warning(status) => format!("{ending}{}", refusals.said(status)),
+        Ending::Refused(status) => format!("{ending}{}{}", refusals.said(status), remedy(ending)),
+        _ => format!("{ending}{}", remedy(ending)),
+    }
+}
+
+/// `1 user`, `2 users`.
+pub(crate) fn counted(number: u64, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {noun}{plural}")
+}
+
 /// What may help against an ending, as the rest of a sentence.
-pub(crate) const fn remedy(ending: Ending) -> &'static str {
+const fn remedy(ending: Ending) -> &'static str {
     match ending {
         Ending::Refused(403) => {
-            ". The server may have as many contacts of these users as it keeps, from earlier runs: let them expire, or use \
-             others (--user-pattern); or it does not know their domain (--domain)"
+            ". Does the server know the users' domain (--domain), and may these users do so? Or it has as many contacts of them \
+             as it keeps, from earlier runs: let them expire, or use others (--user-pattern)"
         }
         Ending::Refused(401 | 404 | 407) => {
             ". Does the server know the users, their domain (--domain) and passwords (--password, --users-file)?"

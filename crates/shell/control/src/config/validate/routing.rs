@@ -40,10 +40,11 @@ const ESSENTIAL: [HeaderName; 12] = [
 ];
 
 impl Config {
-    pub(super) fn validate_routing(&self) -> Result<(), Fault> {
-        count("trunk", self.trunks.len(), MAX_TRUNKS)?;
+    /// The first fault of each trunk and route.
+    pub(super) fn validate_routing(&self) -> Vec<Fault> {
         let mut names = BTreeSet::new();
-        for (index, trunk) in self.trunks.iter().enumerate() {
+        let counts = [count("trunk", self.trunks.len(), MAX_TRUNKS), count("route", self.routes.len(), MAX_ROUTES)];
+        let trunks = self.trunks.iter().enumerate().map(|(index, trunk)| {
             let key = |name: &str| format!("trunk[{index}].{name}");
             let fits = |c: char| c.is_alphanumeric() || "-_.".contains(c);
             if trunk.name.is_empty() || trunk.name.len() > MAX_TEXT || !trunk.name.chars().all(fits) {
@@ -54,18 +55,17 @@ impl Config {
                 let message = format!("{:?} is the name of another trunk; choose another", trunk.name);
                 return Err(Fault::new(key("name"), message));
             }
-            validate_trunk(trunk, &key)?;
-        }
-        count("route", self.routes.len(), MAX_ROUTES)?;
-        for (index, route) in self.routes.iter().enumerate() {
+            validate_trunk(trunk, &key)
+        });
+        let routes = self.routes.iter().enumerate().map(|(index, route)| {
             let key = |name: &str| format!("route[{index}].{name}");
             validate_action(route, &key)?;
             validate_targets(route, &key)?;
             self.validate_sets(route, &key)?;
             validate_headers(route, &key)?;
-            self.validate_names(route, &key)?;
-        }
-        Ok(())
+            self.validate_names(route, &key)
+        });
+        counts.into_iter().chain(trunks).chain(routes).filter_map(Result::err).collect()
     }
 
     /// What a set has is not known here, but whether it can be.
@@ -79,7 +79,7 @@ impl Config {
             }
             (None, Some((index, set))) if self.store_url() == StoreUrl::Memory => {
                 let message = format!(
-                    "{set} is read from the database, and store.url is memory:; name one there, as                      sqlite:data/strowger.db, or write the targets here"
+                    "{set} is read from the database, and store.url is memory:; name one there, as sqlite:data/strowger.db, or write the targets here"
                 );
                 Err(Fault::new(format!("{}[{index}]", key("targets")), message))
             }

@@ -1,0 +1,84 @@
+//! What servers say when they refuse.
+
+use std::collections::BTreeMap;
+
+use strowger_message::{Head, HeaderName};
+
+/// Statuses whose first words are kept.
+const KEPT: usize = 16;
+
+/// The longest text that is kept of one.
+const LENGTH: usize = 200;
+
+/// By status, what the first response with it said: its reason phrase, and its Warning where there was one.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Refusals(BTreeMap<u16, String>);
+
+impl Refusals {
+    /// A session ended with this response.
+    pub fn on_response(&mut self, status: u16, bytes: &[u8]) {
+        if self.0.len() < KEPT && !self.0.contains_key(&status) {
+            self.0.insert(status, words(bytes));
+        }
+    }
+
+    /// Adds another end's.
+    pub fn merge(&mut self, other: &Self) {
+        for (status, words) in &other.0 {
+            if self.0.len() < KEPT || self.0.contains_key(status) {
+                self.0.entry(*status).or_insert_with(|| words.clone());
+            }
+        }
+    }
+
+    /// What the server said, in brackets and behind a space; nothing where nothing is known.
+    #[must_use]
+    pub fn said(&self, status: u16) -> String {
+        let words = self.0.get(&status).filter(|words| !words.is_empty());
+        words.map(|words| format!(" ({words})")).unwrap_or_default()
+    }
+
+    /// Whether the server gave a reason of its own in a Warning.
+    #[must_use]
+    pub fn has_warning(&self, status: u16) -> bool {
+        self.0.get(&status).is_some_and(|words| words.contains("; "))
+    }
+}
+
+fn words(bytes: &[u8]) -> String {
+    let line = bytes.split(|byte| *byte == b'\r' || *byte == b'\n').next().unwrap_or_default();
+    let reason = line.splitn(3, |byte| *byte == b' ').nth(2).unwrap_or_default();
+    let mut text = strowger_message::lossy(reason);
+    let warning = Head::scan(bytes).ok().and_then(|head| head.first(HeaderName::Warning).map(warn_text));
+    if let Some(warning) = warning {
+        text.push_str("; ");
+        text.push_str(&warning);
+    }
+    text.chars().take(LENGTH).collect()
+}
+
+/// Of `399 host "text"` the text.
+fn warn_text(value: &[u8]) -> String {
+    let text = strowger_message::lossy(value);
+    let quoted = text.split_once('"').and_then(|(_, rest)| rest.rsplit_once('"'));
+    quoted.map_or_else(|| text.clone(), |(quoted, _)| quoted.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_first_words_of_each_status_are_kept() {
+        let mut refusals = Refusals::default();
+        refusals.on_response(403, b"SIP/2.0 403 Too Many Contacts\r\nWarning: 399 strowger \"10 are enough\"\r\n\r\n");
+        refusals.on_response(403, b"SIP/2.0 403 Other\r\n\r\n");
+        refusals.on_response(404, b"SIP/2.0 404 Domain Not Served Here\r\n\r\n");
+        assert_eq!(refusals.said(403), " (Too Many Contacts; 10 are enough)");
+        assert_eq!((refusals.said(404).as_str(), refusals.has_warning(404)), (" (Domain Not Served Here)", false));
+        assert_eq!((refusals.said(500).as_str(), refusals.has_warning(403)), ("", true));
+        let mut sum = Refusals::default();
+        sum.merge(&refusals);
+        assert_eq!(sum, refusals);
+    }
+}
