@@ -436,11 +436,30 @@ fn push_lower_case(text: &mut SmallVec<[u8; 48]>, part: &[u8]) {
     let begin = text.len();
     text.extend_from_slice(part);
     // What is configured is in lower case, and so are most others.
-    if part.iter().any(u8::is_ascii_uppercase)
+    if has_capitals(part)
         && let Some(pushed) = text.get_mut(begin..)
     {
         pushed.make_ascii_lowercase();
     }
+}
+
+/// Looks at eight bytes at once.
+fn has_capitals(text: &[u8]) -> bool {
+    const EVERY: u64 = 0x0101_0101_0101_0101;
+    let (eights, rest) = text.as_chunks::<8>();
+    let any = |eight: &[u8; 8]| {
+        let word = u64::from_le_bytes(*eight);
+        let low = word & (EVERY * 0x7f);
+        // The high bit of each byte that is at least `A`, and of each that is beyond `Z`.
+        let from = low.wrapping_add(EVERY * (0x80 - b'A' as u64));
+        let beyond = low.wrapping_add(EVERY * (0x7f - b'Z' as u64));
+        from & !beyond & !word & (EVERY * 0x80) != 0
+    };
+    let last = match text.last_chunk::<8>() {
+        Some(last) if !rest.is_empty() => any(last),
+        _ => rest.iter().any(u8::is_ascii_uppercase),
+    };
+    last || eights.iter().any(any)
 }
 
 impl fmt::Display for Aor {
