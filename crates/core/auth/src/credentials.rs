@@ -142,9 +142,8 @@ impl<'a> Directives<'a> {
                     (said, behind.strip_prefix(b"\"")?)
                 }
                 [b'=', word @ ..] => {
-                    let is_plain = |byte: &u8| byte.is_ascii_alphanumeric() || *byte == b'-';
-                    let end = word.iter().position(|byte| !is_plain(byte)).unwrap_or(word.len());
-                    word.split_at_checked(end).filter(|(said, _)| !said.is_empty())?
+                    let end = find(word, [b',', b',']).unwrap_or(word.len());
+                    word.split_at_checked(end).filter(|(said, _)| is_plain(said))?
                 }
                 _ => return None,
             };
@@ -239,6 +238,19 @@ impl<'a> Directives<'a> {
         };
         let (nonce, uri, response) = (self.said(self.nonce?), self.said(self.uri?), self.said(self.response?));
         Some(Credentials { algorithm, username, nonce, uri, response, qop })
+    }
+}
+
+/// Whether an unquoted value consists of letters, digits and hyphens, as those have that clients send: at a glance `MD5`, `auth` and
+/// a count.
+fn is_plain(word: &[u8]) -> bool {
+    match word {
+        [] => false,
+        b"MD5" | b"auth" => true,
+        _ => {
+            word.try_into().is_ok_and(|digits| hex::lower_case(digits).is_some())
+                || word.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-')
+        }
     }
 }
 
