@@ -92,7 +92,7 @@ impl Authenticator {
         realm: &[u8],
         ha1: impl FnOnce(&[u8], Algorithm) -> Option<Ha1>,
     ) -> Verdict {
-        let credentials = match credentials::find(policy, message.head(), header, realm) {
+        let credentials = match credentials::find_for(policy, message.head(), header, realm) {
             Found::Nothing => return Verdict::Challenge { stale: false },
             Found::Broken => return Verdict::Malformed,
             Found::Digest(credentials) => credentials,
@@ -133,28 +133,13 @@ impl Authenticator {
         let id = NonceId::issue(now, self.shard, self.counter);
         let nonce = id.to_text(&self.nonces, self.windows.seed());
         let realm = quoted(realm);
-        let qop: &[u8] = match policy.qop {
-            Qop::Auth => b"auth",
-            Qop::AuthOrAuthInt => b"auth,auth-int",
-        };
         let stale: &[u8] = if stale { b", stale=true" } else { b"" };
         //= rfc7616#3.3
         //= rfc8760#2.3
         policy.algorithms.iter().fold(reply, |reply, algorithm| {
             reply.header(
                 header.as_str(),
-                &[
-                    b"Digest realm=\"",
-                    &realm,
-                    b"\", nonce=\"",
-                    &nonce,
-                    b"\", algorithm=",
-                    algorithm.as_str().as_bytes(),
-                    b", qop=\"",
-                    qop,
-                    b"\"",
-                    stale,
-                ],
+                &[b"Digest realm=\"", &realm, b"\", nonce=\"", &nonce, offer(*algorithm, policy.qop), stale],
             )
         })
     }
@@ -202,6 +187,18 @@ impl Authenticator {
     }
 }
 
+/// How a challenge goes on behind its nonce.
+const fn offer(algorithm: Algorithm, qop: Qop) -> &'static [u8] {
+    match (algorithm, qop) {
+        (Algorithm::Md5, Qop::Auth) => b"\", algorithm=MD5, qop=\"auth\"",
+        (Algorithm::Sha256, Qop::Auth) => b"\", algorithm=SHA-256, qop=\"auth\"",
+        (Algorithm::Sha512_256, Qop::Auth) => b"\", algorithm=SHA-512-256, qop=\"auth\"",
+        (Algorithm::Md5, Qop::AuthOrAuthInt) => b"\", algorithm=MD5, qop=\"auth,auth-int\"",
+        (Algorithm::Sha256, Qop::AuthOrAuthInt) => b"\", algorithm=SHA-256, qop=\"auth,auth-int\"",
+        (Algorithm::Sha512_256, Qop::AuthOrAuthInt) => b"\", algorithm=SHA-512-256, qop=\"auth,auth-int\"",
+    }
+}
+
 /// After a reload an answer may come for what was offered before it.
 fn is_offered(policy: &Policy, credentials: &Credentials<'_>) -> bool {
     !matches!(credentials.qop, ClientQop::AuthInt(_)) || policy.qop == Qop::AuthOrAuthInt
@@ -227,8 +224,9 @@ fn is_bound(uri: &[u8], request_uri: &[u8]) -> bool {
 
 /// The inside of a quoted string; control characters, which would end the header, are left out.
 fn quoted(text: &[u8]) -> Cow<'_, [u8]> {
-    let is_plain = |byte: &u8| !byte.is_ascii_control() && !matches!(byte, b'"' | b'\\');
-    if text.iter().all(is_plain) {
+    // Without a way out of the loop it takes many at once.
+    let is_special = |byte: &u8| byte.is_ascii_control() | (*byte == b'"') | (*byte == b'\\');
+    if !text.iter().fold(false, |any, byte| any | is_special(byte)) {
         return Cow::Borrowed(text);
     }
     let mut out = Vec::with_capacity(text.len());

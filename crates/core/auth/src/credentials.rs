@@ -45,31 +45,31 @@ pub(crate) struct Count<'a> {
 /// The credentials in `header` fields for `realm` with the algorithm that stands first in the policy. Other schemes,
 /// other realms and algorithms that are not offered are none of ours: a request may carry credentials for several proxies.
 //= rfc3261#22.3
-pub(crate) fn find<'a>(policy: &Policy, head: &Head<'a>, header: HeaderName, realm: &[u8]) -> Found<'a> {
-    let mut best: Option<(usize, Directives<'a>)> = None;
+pub(crate) fn find_for<'a>(policy: &Policy, head: &Head<'a>, header: HeaderName, realm: &[u8]) -> Found<'a> {
+    let mut best: Option<(usize, Algorithm, Directives<'a>)> = None;
     let mut broken = false;
     for value in head.all(header) {
-        let mut directives = Directives::default();
-        let Some(params) = AuthParams::read_each(value, |name, value| directives.set(name, value)) else {
-            broken |= says_digest(value);
-            continue;
+        let directives = match Directives::read_usual(value).map_or_else(|| Directives::read(value), Given::Digest) {
+            Given::Digest(directives) => directives,
+            Given::Broken => {
+                broken = true;
+                continue;
+            }
+            Given::Other => continue,
         };
-        if params.scheme != AuthScheme::Digest {
-            continue;
-        }
         // Some send empty credentials to say who they are before they were challenged (3GPP TS 24.229 §5.1.1.2.1).
         let is_empty = matches!(directives.response, Some(b"" | b"\"\""));
-        if is_empty || directives.realm.is_none_or(|named| *unquote(named) != *realm) {
+        if is_empty || directives.realm.is_none_or(|named| *directives.said(named) != *realm) {
             continue;
         }
-        let rank = directives.algorithm().and_then(|named| policy.algorithms.iter().position(|ours| *ours == named));
-        if let Some(rank) = rank
-            && best.as_ref().is_none_or(|(present, _)| rank < *present)
+        let Some(named) = directives.algorithm() else { continue };
+        if let Some(rank) = policy.algorithms.iter().position(|ours| *ours == named)
+            && best.as_ref().is_none_or(|(present, ..)| rank < *present)
         {
-            best = Some((rank, directives));
+            best = Some((rank, named, directives));
         }
     }
-    match best.map(|(_, directives)| directives.into_credentials()) {
+    match best.map(|(_, algorithm, directives)| directives.into_credentials(algorithm)) {
         Some(Some(credentials)) => Found::Digest(credentials),
         Some(None) => Found::Broken,
         None if broken => Found::Broken,
@@ -97,9 +97,20 @@ impl Credentials<'_> {
     }
 }
 
+/// What a value of the header is.
+enum Given<'a> {
+    Digest(Directives<'a>),
+    /// A Digest that breaks the grammar.
+    Broken,
+    /// Of another scheme.
+    Other,
+}
+
 /// The directives as they stand there.
 #[derive(Default)]
 struct Directives<'a> {
+    /// The values are what they say: without quotes, and nothing in them was escaped.
+    is_said: bool,
     username: Option<&'a [u8]>,
     username_ext: Option<&'a [u8]>,
     realm: Option<&'a [u8]>,
@@ -117,6 +128,50 @@ struct Directives<'a> {
 const MAX_NAME: usize = b"username*".len();
 
 impl<'a> Directives<'a> {
+    /// Reads a value as nearly all clients write it: known names in lower case, no white space but behind commas, nothing escaped.
+    /// `None` where it is written otherwise, which is no less valid.
+    fn read_usual(value: &'a [u8]) -> Option<Self> {
+        let mut rest = value.strip_prefix(b"Digest ")?;
+        let mut directives = Self { is_said: true, ..Self::default() };
+        loop {
+            let (name, behind) = rest.split_at_checked(find(rest, [b'=', b'='])?)?;
+            let slot = directives.slot(name)?;
+            let (said, behind) = match behind {
+                [b'=', b'"', inner @ ..] => {
+                    let (said, behind) = inner.split_at_checked(find(inner, [b'"', b'\\'])?)?;
+                    (said, behind.strip_prefix(b"\"")?)
+                }
+                [b'=', word @ ..] => {
+                    let end = find(word, [b',', b',']).unwrap_or(word.len());
+                    word.split_at_checked(end).filter(|(said, _)| is_plain(said))?
+                }
+                _ => return None,
+            };
+            let is_repeated = slot.replace(said).is_some();
+            directives.repeated |= is_repeated;
+            rest = match behind {
+                [] => return Some(directives),
+                [b',', b' ', behind @ ..] | [b',', behind @ ..] => behind,
+                _ => return None,
+            };
+        }
+    }
+
+    /// Reads any value.
+    fn read(value: &'a [u8]) -> Given<'a> {
+        let mut directives = Self::default();
+        match AuthParams::read_each(value, |name, value| directives.set(name, value)) {
+            Some(params) if params.scheme == AuthScheme::Digest => Given::Digest(directives),
+            None if says_digest(value) => Given::Broken,
+            _ => Given::Other,
+        }
+    }
+
+    /// What one of the values says.
+    fn said(&self, value: &'a [u8]) -> Cow<'a, [u8]> {
+        if self.is_said { Cow::Borrowed(value) } else { unquote(value) }
+    }
+
     /// Directives that nobody knows are ignored (RFC 7616 §3.4).
     fn set(&mut self, name: &[u8], value: &'a [u8]) {
         // Nearly all write them in lower case.
@@ -155,26 +210,25 @@ impl<'a> Directives<'a> {
     //= rfc7616#3.4
     /// The algorithm; MD5 where none is named.
     fn algorithm(&self) -> Option<Algorithm> {
-        self.algorithm.map_or(Some(Algorithm::Md5), |name| Algorithm::from_name(&unquote(name)))
+        self.algorithm.map_or(Some(Algorithm::Md5), |name| Algorithm::from_name(&self.said(name)))
     }
 
     /// `None` where something required is missing, repeated or improper.
     //= rfc7616#3.4
-    fn into_credentials(self) -> Option<Credentials<'a>> {
+    fn into_credentials(self, algorithm: Algorithm) -> Option<Credentials<'a>> {
         if self.repeated {
             return None;
         }
-        let algorithm = self.algorithm()?;
         let username = match (self.username, self.username_ext) {
-            (Some(username), None) => unquote(username),
-            (None, Some(extended)) => Cow::Owned(decode_extended(&unquote(extended))?),
+            (Some(username), None) => self.said(username),
+            (None, Some(extended)) => Cow::Owned(decode_extended(&self.said(extended))?),
             _ => return None,
         };
         let count = |nc: Option<&'a [u8]>, cnonce: Option<&'a [u8]>| {
-            let (nc_text, cnonce) = (unquote(nc?), unquote(cnonce?));
+            let (nc_text, cnonce) = (self.said(nc?), self.said(cnonce?));
             Some(Count { nc: parse_nc(&nc_text)?, nc_text, cnonce })
         };
-        let qop = self.qop.map(unquote);
+        let qop = self.qop.map(|qop| self.said(qop));
         let qop = match qop.as_deref() {
             // Only MD5 has clients that were there before `qop` (RFC 3261 §22.4).
             None if algorithm == Algorithm::Md5 => ClientQop::Legacy,
@@ -182,9 +236,42 @@ impl<'a> Directives<'a> {
             Some(qop) if qop.eq_ignore_ascii_case(b"auth-int") => ClientQop::AuthInt(count(self.nc, self.cnonce)?),
             _ => return None,
         };
-        let (nonce, uri, response) = (unquote(self.nonce?), unquote(self.uri?), unquote(self.response?));
+        let (nonce, uri, response) = (self.said(self.nonce?), self.said(self.uri?), self.said(self.response?));
         Some(Credentials { algorithm, username, nonce, uri, response, qop })
     }
+}
+
+/// Whether an unquoted value consists of letters, digits and hyphens, as those have that clients send: at a glance `MD5`, `auth` and
+/// a count.
+fn is_plain(word: &[u8]) -> bool {
+    match word {
+        [] => false,
+        b"MD5" | b"auth" => true,
+        _ => {
+            word.try_into().is_ok_and(|digits| hex::lower_case(digits).is_some())
+                || word.iter().all(|byte| byte.is_ascii_alphanumeric() || *byte == b'-')
+        }
+    }
+}
+
+/// Where the first of two bytes stands.
+#[inline(always)]
+fn find(text: &[u8], wanted: [u8; 2]) -> Option<usize> {
+    let (eights, rest) = text.as_chunks::<8>();
+    let mut before = 0usize;
+    for eight in eights {
+        let equal = wanted.map(|byte| {
+            let differing = u64::from_le_bytes(*eight) ^ hex::every(byte);
+            // The high bit of each byte that is zero; above the first one, of others too.
+            differing.wrapping_sub(hex::every(1)) & !differing & hex::every(0x80)
+        });
+        let equal = equal[0] | equal[1];
+        if equal != 0 {
+            return before.checked_add(equal.trailing_zeros() as usize / 8);
+        }
+        before = before.wrapping_add(8);
+    }
+    before.checked_add(rest.iter().position(|byte| wanted.contains(byte))?)
 }
 
 /// Whether a value that breaks the grammar was meant for this scheme.

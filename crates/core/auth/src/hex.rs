@@ -1,7 +1,7 @@
 //! Hexadecimal digits, eight at a time: a digest has many, and no branch is needed for any of them.
 
 /// `byte` in each byte of a number.
-const fn every(byte: u8) -> u64 {
+pub(crate) const fn every(byte: u8) -> u64 {
     0x0101_0101_0101_0101u64.wrapping_mul(byte as u64)
 }
 

@@ -1,7 +1,7 @@
 //! Digest access authentication for a SIP server: challenges, nonces that need no memory, and the judging of credentials
 //! (RFC 3261 §22, RFC 7616, RFC 8760), with the client's half for who answers challenges.
 //!
-//! A nonce says when and where it was issued and carries a tag, so a challenge costs no memory. Only credentials that are
+//! A nonce says when and where it was issued and carries a seal, so a challenge costs no memory. Only credentials that are
 //! right are remembered, in [`NonceWindows`], so that none is accepted twice.
 
 #![forbid(unsafe_code)]
@@ -27,6 +27,7 @@
 mod authenticator;
 pub mod client;
 mod credentials;
+mod digits;
 mod hash;
 mod hex;
 mod nonce;

@@ -3,6 +3,7 @@
 use core::hash::BuildHasher as _;
 use core::time::Duration;
 use std::collections::BTreeMap;
+use std::collections::btree_map::Entry;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use strowger_foundation::Timestamp;
@@ -91,19 +92,21 @@ struct Stripe {
 
 impl Stripe {
     fn use_count(&mut self, id: NonceId, nc: Option<u32>, max: usize) -> bool {
-        if let Some(window) = self.windows.get_mut(&id) {
-            return nc.is_some_and(|nc| window.use_count(nc));
+        let (is_forgotten, is_full) = (self.is_forgotten(id), self.windows.len() >= max);
+        match self.windows.entry(id) {
+            Entry::Occupied(mut window) => return nc.is_some_and(|nc| window.get_mut().use_count(nc)),
+            Entry::Vacant(_) if is_forgotten => return false,
+            Entry::Vacant(place) if !is_full => {
+                place.insert(Window::first(nc));
+                return true;
+            }
+            Entry::Vacant(_) => {}
         }
+        self.evicted = self.evicted.saturating_add(1);
+        self.forget_oldest();
+        // What came late may itself be older than what had to go.
         if self.is_forgotten(id) {
             return false;
-        }
-        if self.windows.len() >= max {
-            self.evicted = self.evicted.saturating_add(1);
-            self.forget_oldest();
-            // What came late may itself be older than what had to go.
-            if self.is_forgotten(id) {
-                return false;
-            }
         }
         self.windows.insert(id, Window::first(nc));
         true
@@ -121,18 +124,18 @@ impl Stripe {
 
     fn forget_oldest(&mut self) {
         if let Some((id, _)) = self.windows.pop_first() {
-            self.forgotten_until_ms = self.forgotten_until_ms.max(Some(id.issued_ms));
+            self.forgotten_until_ms = self.forgotten_until_ms.max(Some(id.issued_ms()));
         }
     }
 
     fn is_forgotten(&self, id: NonceId) -> bool {
-        self.forgotten_until_ms.is_some_and(|until| id.issued_ms <= until)
+        self.forgotten_until_ms.is_some_and(|until| id.issued_ms() <= until)
     }
 }
 
 /// Whether a nonce is past its age.
 pub(crate) fn is_aged(id: &NonceId, now: Timestamp, age: Duration) -> bool {
-    now.saturating_since(Timestamp::from_millis(id.issued_ms)) > age
+    now.saturating_since(Timestamp::from_millis(id.issued_ms())) > age
 }
 
 /// The counts that were used: bit n of `used` is `highest - n`; what is below is taken for used.

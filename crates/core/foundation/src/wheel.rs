@@ -3,6 +3,7 @@
 //! A timer never fires early and at most one [`TICK`] late. Timers of one tick fire in the order of their insertion, but for
 //! those that are armed while a [crowd](SPREAD_BATCH) is spread.
 
+use core::num::NonZeroU32;
 use core::time::Duration;
 
 use crate::time::Timestamp;
@@ -29,12 +30,13 @@ pub const SPREAD_BATCH: usize = 256;
 pub struct TimerId {
     /// Its place among the links.
     index: u32,
-    generation: u32,
+    /// Never zero, so that a timer that may be there is no larger.
+    generation: NonZeroU32,
 }
 
 impl TimerId {
     /// Names no timer of any wheel.
-    pub const NEVER: Self = Self { index: NIL, generation: 0 };
+    pub const NEVER: Self = Self { index: NIL, generation: NonZeroU32::MIN };
 }
 
 /// What is known of a timer; where it stands is in its [`Links`].
@@ -43,7 +45,7 @@ struct Entry<K> {
     key: K,
     tick: u64,
     /// How often the place was used: another timer there is not the one that was meant.
-    generation: u32,
+    generation: NonZeroU32,
 }
 
 /// The neighbours in a ring. Each slot is a ring that begins and ends with a link of its own, so that no end is a special
@@ -119,9 +121,10 @@ impl<K: Copy> TimerWheel<K> {
                 }
                 let index = u32::try_from(self.links.len()).unwrap_or(NIL);
                 debug_assert!(index != NIL, "a shard's tables are bounded far below 2^32 timers");
-                self.entries.push(Entry { key, tick, generation: 0 });
-                self.links.push(Links { prev: index, next: index });
-                TimerId { index, generation: 0 }
+                let generation = NonZeroU32::MIN;
+                push(&mut self.entries, Entry { key, tick, generation });
+                push(&mut self.links, Links { prev: index, next: index });
+                TimerId { index, generation }
             }
         };
         self.link(id.index, tick);
@@ -249,7 +252,7 @@ impl<K: Copy> TimerWheel<K> {
         self.links_mut(index).next = core::mem::replace(&mut self.free, index);
         self.armed = self.armed.wrapping_sub(1);
         let entry = self.entries.get_mut(entry_of(index))?;
-        entry.generation = entry.generation.wrapping_add(1);
+        entry.generation = entry.generation.checked_add(1).unwrap_or(NonZeroU32::MIN);
         Some(entry.key)
     }
 
@@ -265,6 +268,14 @@ impl<K: Copy> TimerWheel<K> {
     fn links_mut(&mut self, index: u32) -> &mut Links {
         &mut self.links[index as usize]
     }
+}
+
+/// Adds to the end of what grows by an eighth: twice as much would lie idle for half of what is armed.
+fn push<T>(list: &mut Vec<T>, value: T) {
+    if list.len() == list.capacity() {
+        list.reserve_exact(list.len() / 8 + 64);
+    }
+    list.push(value);
 }
 
 /// The entry of a link; none for a slot's own.

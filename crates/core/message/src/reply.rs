@@ -103,14 +103,13 @@ struct Copying<'b, 'r, 'a> {
 
 impl Copying<'_, '_, '_> {
     /// Copies a field as `name` (with its colon and a space) and its value.
-    #[inline]
-    fn field(&mut self, name: &[u8], field: &Field) {
+    #[inline(always)]
+    fn field<const NAME: usize>(&mut self, name: &[u8; NAME], field: &Field) {
         let (start, end) = (self.request.field_start(field), self.request.value_end(field).saturating_add(2));
-        let is_usual = self.request.bytes().get(start..end).is_some_and(|line| {
-            line.starts_with(name)
-                && line.ends_with(b"\r\n")
-                && self.request.value_start(field) == start.saturating_add(name.len())
-        });
+        let is_usual = self.request.value_start(field) == start.saturating_add(NAME)
+            && self.request.bytes().get(start..end).is_some_and(|line| {
+                line.first_chunk::<NAME>() == Some(name) && line.last_chunk::<2>() == Some(b"\r\n")
+            });
         if !is_usual {
             self.write(&[name, self.request.value(field), b"\r\n"]);
         } else if self.run.1 == start {

@@ -436,11 +436,32 @@ fn push_lower_case(text: &mut SmallVec<[u8; 48]>, part: &[u8]) {
     let begin = text.len();
     text.extend_from_slice(part);
     // What is configured is in lower case, and so are most others.
-    if part.iter().any(u8::is_ascii_uppercase)
+    if has_capitals(part)
         && let Some(pushed) = text.get_mut(begin..)
     {
         pushed.make_ascii_lowercase();
     }
+}
+
+/// Looks at eight bytes at once.
+fn has_capitals(text: &[u8]) -> bool {
+    const fn every(byte: u8) -> u64 {
+        u64::from_ne_bytes([byte; 8])
+    }
+    let (eights, rest) = text.as_chunks::<8>();
+    let any = |eight: &[u8; 8]| {
+        let word = u64::from_le_bytes(*eight);
+        let low = word & every(0x7f);
+        // The high bit of each byte that is at least `A`, and of each that is beyond `Z`.
+        let from = low.wrapping_add(every(0x80 - b'A'));
+        let beyond = low.wrapping_add(every(0x7f - b'Z'));
+        from & !beyond & !word & every(0x80) != 0
+    };
+    let last = match text.last_chunk::<8>() {
+        Some(last) if !rest.is_empty() => any(last),
+        _ => rest.iter().any(u8::is_ascii_uppercase),
+    };
+    last || eights.iter().any(any)
 }
 
 impl fmt::Display for Aor {
@@ -550,6 +571,21 @@ mod tests {
 
     fn uri(text: &str) -> Uri<'_> {
         Uri::parse(text.as_bytes()).unwrap_or_else(|| panic!("{text} is valid"))
+    }
+
+    #[test]
+    fn capitals_are_found_wherever_they_stand() {
+        for length in 0..20 {
+            let lower = vec![b'@'; length];
+            assert!(!has_capitals(&lower) && !has_capitals(&vec![b'['; length]) && !has_capitals(&vec![0xc1; length]));
+            for at in 0..length {
+                for capital in *b"AMZ" {
+                    let mut text = lower.clone();
+                    text[at] = capital;
+                    assert!(has_capitals(&text), "{capital} at {at} of {length}");
+                }
+            }
+        }
     }
 
     /// The examples of RFC 3261 §19.1.4.

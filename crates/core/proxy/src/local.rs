@@ -88,7 +88,8 @@ pub fn reply_flow(via: &Via<'_>, source: &Flow) -> Flow {
 /// a retransmission that no transaction remembers bears the same tag (RFC 3261 §8.2.7).
 #[must_use]
 pub fn to_tag(key: &TagKey, transaction: ServerKey) -> ToTag {
-    key.sign(&[&transaction.to_bytes()]).to_text()
+    let [a, b, c, d, e, f, g, h, rest @ ..] = transaction.to_bytes();
+    key.seal_words([u64::from_le_bytes([a, b, c, d, e, f, g, h]), u64::from_le_bytes(rest)]).to_text()
 }
 
 /// As [`to_tag`], for a request that belongs to no transaction because its Via cannot be read.

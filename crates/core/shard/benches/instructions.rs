@@ -276,8 +276,8 @@ fn parse(text: Vec<u8>) -> usize {
 #[library_benchmark]
 #[bench::stateful_call(args = (stateful_call()), config = at_most(57_600))]
 #[bench::stateless_call(args = (stateless_call()), config = at_most(43_600))]
-#[bench::register(args = (refresh()), config = at_most(11_740))]
-#[bench::challenge(args = (challenged()), config = at_most(31_970))]
+#[bench::register(args = (refresh()), config = at_most(11_040))]
+#[bench::challenge(args = (challenged()), config = at_most(26_760))]
 fn shard(mut prepared: Prepared) -> (usize, Prepared) {
     (black_box(prepared.run()), prepared)
 }

@@ -8,7 +8,7 @@ use strowger_message::{HeaderName, Message, Method, Status};
 
 use crate::derived;
 use crate::id::ClientId;
-use crate::layer::{MAX_CLIENT, NO_USER, TableFull, Timer, Transactions};
+use crate::layer::{MAX_CLIENT, NO_USER, TableFull, Timer, Transactions, make_room};
 use crate::machine::{Actions, ClientEvent, ClientState, Kind, start_client, step_client};
 use crate::output::{Event, Output};
 use crate::peers::{Links, NIL};
@@ -76,6 +76,7 @@ impl Transactions {
             return Err(TableFull);
         }
         let generation = self.next_generation();
+        make_room(&mut self.clients);
         let index = self.clients.insert(ClientSlot { generation, client: None });
         Ok(ClientId { index: u32::try_from(index).unwrap_or(NIL), generation })
     }

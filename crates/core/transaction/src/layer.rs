@@ -54,6 +54,13 @@ pub(crate) enum Timer {
     Client(ClientId),
 }
 
+/// Lets a full table grow by an eighth: twice as much would lie idle for half of what is there.
+pub(crate) fn make_room<T>(table: &mut Slab<T>) {
+    if table.len() == table.capacity() {
+        table.reserve_exact((table.len() / 8).saturating_add(64));
+    }
+}
+
 impl Transactions {
     /// An empty layer. `seed` keeps names of this layer apart from those that a process before it gave out.
     #[must_use]

@@ -5,7 +5,7 @@ use strowger_message::{Head, HeaderName, NameAddr, Status};
 
 use crate::id::ServerId;
 use crate::key::ServerKey;
-use crate::layer::{MAX_SERVER, NO_USER, TableFull, Timer, Transactions};
+use crate::layer::{MAX_SERVER, NO_USER, TableFull, Timer, Transactions, make_room};
 use crate::machine::{Actions, Kind, ServerEvent, ServerState, start_server, step_server};
 use crate::output::{Event, Output};
 use crate::timers::{Over, Timers};
@@ -78,6 +78,7 @@ impl Transactions {
             state,
             retransmissions: 0,
         };
+        make_room(&mut self.servers);
         let index = u32::try_from(self.servers.insert(server)).unwrap_or(u32::MAX);
         let servers = &self.servers;
         self.index.insert_unique(hash_of(key), index, |index| {
