@@ -26,12 +26,13 @@ impl BufPool {
     }
 
     /// An empty buffer with room for `size` bytes, used before where one is idle.
+    #[inline]
     #[must_use]
     pub fn take(&mut self, size: usize) -> Buf {
         let class = half_step(size.saturating_sub(1).max(1 << LOWEST));
         match self.idle.get_mut(class) {
-            Some(idle) => idle.pop().unwrap_or_else(|| Vec::with_capacity(capacity_of(class))),
-            None => Vec::with_capacity(size),
+            Some(idle) => idle.pop().unwrap_or_else(|| fresh(capacity_of(class))),
+            None => fresh(size),
         }
     }
 
@@ -44,6 +45,7 @@ impl BufPool {
     }
 
     /// Returns a buffer for later use; its contents are forgotten.
+    #[inline]
     pub fn give(&mut self, mut buf: Buf) {
         // The largest class that it has room for: the one below the one that its capacity falls into.
         let class = half_step(buf.capacity().max(1 << LOWEST)).checked_sub(1);
@@ -60,6 +62,11 @@ impl BufPool {
     pub fn idle(&self) -> usize {
         self.idle.iter().map(Vec::len).sum()
     }
+}
+
+#[cold]
+fn fresh(capacity: usize) -> Buf {
+    Vec::with_capacity(capacity)
 }
 
 /// How many half steps between powers of two `size`, which is not below the lowest of them, lies above that.

@@ -106,7 +106,8 @@ impl<K: Copy> TimerWheel<K> {
 
     /// Arms a timer that fires at `at`, or at once where `at` is past.
     pub fn insert(&mut self, at: Timestamp, key: K) -> TimerId {
-        let tick = at.as_nanos().div_ceil(TICK_NANOS).clamp(self.elapsed, self.elapsed.saturating_add(MAX_SPAN));
+        let tick = (at.as_nanos().saturating_add(TICK_NANOS - 1) / TICK_NANOS)
+            .clamp(self.elapsed, self.elapsed.saturating_add(MAX_SPAN));
         self.armed = self.armed.wrapping_add(1);
         let id = match self.entries.get_mut(entry_of(self.free)) {
             Some(entry) => {

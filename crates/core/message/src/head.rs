@@ -102,9 +102,9 @@ impl<'a> Head<'a> {
     /// Reads a first line that is written as most are, and says what follows it.
     #[inline(always)]
     fn read_usual_start(&mut self, window: &'a [u8], values: &mut impl Values<'a>) -> Option<&'a [u8]> {
-        if let Some((b"SIP/2.0 ", [a, b, c, b' ', behind @ ..])) = window.split_first_chunk() {
-            let code = text::parse_decimal(&[*a, *b, *c]).and_then(|code| u16::try_from(code).ok());
-            let status = code.and_then(Status::new)?;
+        if let Some((b"SIP/2.0 ", rest @ [_, _, _, b' ', behind @ ..])) = window.split_first_chunk() {
+            let (code, [b' ', ..]) = text::split_number(rest)? else { return None };
+            let status = u16::try_from(code).ok().and_then(Status::new)?;
             let (reason, [b'\r', b'\n', next @ ..]) = behind.split_at_checked(text::find_control(behind)?)? else {
                 return None;
             };
@@ -314,7 +314,11 @@ impl Fields {
         let place = self.few.get_mut(self.count)?;
         let set = HeaderSet::of(name);
         let next = if self.seen.meets(set) {
-            let next = skip_line(value)?;
+            let is_second = !self.repeated.meets(set);
+            let next = match if is_second { values.read_second(name, value) } else { None } {
+                Some(next) => next,
+                None => skip_line(value)?,
+            };
             self.repeated = self.repeated.with(set);
             next
         } else {
@@ -387,14 +391,16 @@ impl Fields {
         self.few.get(first).or_else(|| self.many.get(first))
     }
 
-    /// The fields from the first one called `name` on; none where there is no such field.
+    /// The fields from the first one called `name` on, as far as another one of that name may stand there; none where there
+    /// is no such field.
     #[inline]
     fn starting_at(&self, name: HeaderName) -> &[Field] {
         if !self.seen.meets(HeaderSet::of(name)) {
             return &[];
         }
         let first = self.first.get(name as usize).map_or(0, |first| usize::from(*first));
-        self.list().get(first..).unwrap_or(&[])
+        let fields = self.list().get(first..).unwrap_or(&[]);
+        if self.repeated.meets(HeaderSet::of(name)) { fields } else { fields.get(..1).unwrap_or(fields) }
     }
 }
 
@@ -407,6 +413,9 @@ pub(crate) trait Values<'a> {
     /// Reads the value of the first field called `name` at the start of `text` and says what follows its line, by
     /// [`skip_line_end`].
     fn read(&mut self, name: HeaderName, text: &'a [u8]) -> Option<&'a [u8]>;
+
+    /// The same of the second one.
+    fn read_second(&mut self, name: HeaderName, text: &'a [u8]) -> Option<&'a [u8]>;
 }
 
 /// For who wants no values.
@@ -418,6 +427,10 @@ impl<'a> Values<'a> for LinesOnly {
     }
 
     fn read(&mut self, _: HeaderName, _: &'a [u8]) -> Option<&'a [u8]> {
+        None
+    }
+
+    fn read_second(&mut self, _: HeaderName, _: &'a [u8]) -> Option<&'a [u8]> {
         None
     }
 }

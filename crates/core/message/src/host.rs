@@ -75,7 +75,7 @@ fn parse_v4(text: &[u8]) -> Option<Ipv4Addr> {
 }
 
 /// The address at the start of `text`, and what follows it.
-#[inline]
+#[inline(always)]
 fn split_v4(text: &[u8]) -> Option<(Ipv4Addr, &[u8])> {
     let (a, [b'.', rest @ ..]) = split_octet(text)? else { return None };
     let (b, [b'.', rest @ ..]) = split_octet(rest)? else { return None };
@@ -145,7 +145,7 @@ impl<'a> HostPort<'a> {
 
     /// As [`parse`](Self::parse), for the usual: a name or an IPv4 address, a port or none, no white space. What follows is
     /// handed out too; `None` says only that the text must be read the long way.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn read_usual(text: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let v4 = match text {
             [b'0'..=b'9', ..] => {

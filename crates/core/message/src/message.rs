@@ -38,13 +38,10 @@ impl<'a> CSeq<'a> {
 #[derive(Clone, Debug)]
 pub struct Message<'a> {
     head: Held<'a>,
-    via: Via<'a>,
-    from: NameAddr<'a>,
-    to: NameAddr<'a>,
+    parts: Parts<'a>,
     call_id: &'a [u8],
     cseq: CSeq<'a>,
     max_forwards: Option<u8>,
-    uri: Option<Uri<'a>>,
 }
 
 /// The head of a message. It is large, so where there is a peek it stays there.
@@ -55,6 +52,25 @@ enum Held<'a> {
     Own(Head<'a>),
 }
 
+/// The large ones of the values, which stay in the peek too where they were read there.
+#[derive(Clone, Debug)]
+#[expect(clippy::large_enum_variant, reason = "as above")]
+enum Parts<'a> {
+    OfPeek {
+        via: &'a Via<'a>,
+        next_via: Option<&'a Via<'a>>,
+        from: &'a NameAddr<'a>,
+        to: &'a NameAddr<'a>,
+        uri: Option<&'a Uri<'a>>,
+    },
+    Own {
+        via: Via<'a>,
+        from: NameAddr<'a>,
+        to: NameAddr<'a>,
+        uri: Option<Uri<'a>>,
+    },
+}
+
 impl<'a> Message<'a> {
     /// Reads one datagram, or one framed message of a stream.
     ///
@@ -63,7 +79,7 @@ impl<'a> Message<'a> {
     #[expect(clippy::result_large_err, reason = "the error holds the head that the answer is built from; it is rare")]
     pub fn parse(bytes: &'a [u8]) -> Result<Self, (Fault, Option<Head<'a>>)> {
         let peek = Peek::read(bytes).map_err(|fault| (fault, None))?;
-        match Required::read_usual(&peek).map_or_else(|| Required::read_any(&peek), Ok) {
+        match Required::read_any(&peek) {
             Ok(required) => Ok(Self::new(Held::Own(peek.into_head()), required)),
             Err(fault) => Err((fault, Some(peek.into_head()))),
         }
@@ -73,13 +89,32 @@ impl<'a> Message<'a> {
     ///
     /// # Errors
     /// The fault: the answer is made from the peek.
-    // Inlined for the same reason as `new`.
+    // Inlined, so that what was read is written to its place at once.
     #[inline(always)]
     pub fn from_peek(peek: &'a Peek<'a>) -> Result<Self, Fault> {
-        match Required::read_usual(peek) {
-            Some(required) => Ok(Self::new(Held::OfPeek(peek.head()), required)),
+        match Self::from_usual(peek) {
+            Some(message) => Ok(message),
             None => Self::from_unusual(peek),
         }
+    }
+
+    /// Of what was read with the lines, where that was all. It is what [`Required::read_any`] would read.
+    #[inline(always)]
+    fn from_usual(peek: &'a Peek<'a>) -> Option<Self> {
+        let (head, usual) = (peek.head(), &peek.usual);
+        let is_all_read = head.seen().with(CALL_ID).meeting(CHECKED).without(usual.read).is_empty();
+        if !is_all_read || !head.is_sip_2_0() || head.has_repeated(SINGLE) {
+            return None;
+        }
+        let (via, from, to, cseq) = (peek.via.as_ref()?, usual.from.as_ref()?, usual.to.as_ref()?, usual.cseq?);
+        let uri = match peek.kind {
+            Kind::Request(method) if method == cseq.method && !via.is_bare_cookie() => Some(usual.target.as_ref()?),
+            Kind::Request(_) => return None,
+            Kind::Response(_) => None,
+        };
+        let parts = Parts::OfPeek { via, next_via: usual.next_via.as_ref(), from, to, uri };
+        let (call_id, max_forwards) = (peek.call_id, usual.max_forwards);
+        Some(Self { head: Held::OfPeek(head), parts, call_id, cseq, max_forwards })
     }
 
     #[inline(never)]
@@ -87,11 +122,9 @@ impl<'a> Message<'a> {
         Required::read_any(peek).map(|required| Self::new(Held::OfPeek(peek.head()), required))
     }
 
-    /// Inlined, so that what was read is written to its place at once.
-    #[inline(always)]
     fn new(head: Held<'a>, required: Required<'a>) -> Self {
         let Required { via, from, to, call_id, cseq, max_forwards, uri } = required;
-        Self { head, via, from, to, call_id, cseq, max_forwards, uri }
+        Self { head, parts: Parts::Own { via, from, to, uri }, call_id, cseq, max_forwards }
     }
 
     /// The head: lines and header values.
@@ -142,7 +175,10 @@ impl<'a> Message<'a> {
     /// The Request-URI as it was read; `None` for a response.
     #[must_use]
     pub const fn uri(&self) -> Option<&Uri<'a>> {
-        self.uri.as_ref()
+        match &self.parts {
+            Parts::OfPeek { uri, .. } => *uri,
+            Parts::Own { uri, .. } => uri.as_ref(),
+        }
     }
 
     /// The body.
@@ -154,7 +190,10 @@ impl<'a> Message<'a> {
     /// The topmost Via.
     #[must_use]
     pub const fn via(&self) -> &Via<'a> {
-        &self.via
+        match &self.parts {
+            Parts::OfPeek { via, .. } => via,
+            Parts::Own { via, .. } => via,
+        }
     }
 
     /// Whether the topmost Via is the only one.
@@ -163,9 +202,18 @@ impl<'a> Message<'a> {
         self.behind_top_via().is_empty() && !self.head().has_repeated(HeaderSet::of(HeaderName::Via))
     }
 
+    /// Whether there is a Via below the topmost one that does not break the grammar.
+    #[must_use]
+    pub fn has_next_via(&self) -> bool {
+        matches!(self.parts, Parts::OfPeek { next_via: Some(_), .. }) || self.next_via().is_some()
+    }
+
     /// The Via below the topmost one; `None` where there is none, and for one that breaks the grammar.
     #[must_use]
     pub fn next_via(&self) -> Option<Via<'a>> {
+        if let Parts::OfPeek { next_via: Some(via), .. } = self.parts {
+            return Some(*via);
+        }
         let value = match text::trim_start(self.behind_top_via()) {
             [b',', next @ ..] => next,
             _ if self.has_one_via() => return None,
@@ -178,19 +226,25 @@ impl<'a> Message<'a> {
     #[must_use]
     pub fn behind_top_via(&self) -> &'a [u8] {
         let value = self.head().first(HeaderName::Via).unwrap_or(&[]);
-        value.get(self.via.text.len()..).unwrap_or(&[])
+        value.get(self.via().text.len()..).unwrap_or(&[])
     }
 
     /// From.
     #[must_use]
     pub const fn from(&self) -> &NameAddr<'a> {
-        &self.from
+        match &self.parts {
+            Parts::OfPeek { from, .. } => from,
+            Parts::Own { from, .. } => from,
+        }
     }
 
     /// To.
     #[must_use]
     pub const fn to(&self) -> &NameAddr<'a> {
-        &self.to
+        match &self.parts {
+            Parts::OfPeek { to, .. } => to,
+            Parts::Own { to, .. } => to,
+        }
     }
 
     /// Call-ID.
@@ -212,7 +266,7 @@ impl<'a> Message<'a> {
     }
 }
 
-/// What is read of the head.
+/// What is read of a head that is not all as most write it.
 #[derive(Clone, Copy)]
 struct Required<'a> {
     via: Via<'a>,
@@ -225,24 +279,6 @@ struct Required<'a> {
 }
 
 impl<'a> Required<'a> {
-    /// What was read with the lines, where that was all. It is what [`read_any`](Self::read_any) would read.
-    #[inline(always)]
-    fn read_usual(peek: &Peek<'a>) -> Option<Self> {
-        let (head, usual) = (peek.head(), &peek.usual);
-        let is_all_read = head.seen().with(CALL_ID).meeting(CHECKED).without(usual.read).is_empty();
-        if !is_all_read || !head.is_sip_2_0() || head.has_repeated(SINGLE) {
-            return None;
-        }
-        let (via, from, to, cseq) = (peek.via.as_ref()?, usual.from.as_ref()?, usual.to.as_ref()?, usual.cseq?);
-        let uri = match peek.kind {
-            Kind::Request(method) if method == cseq.method && !via.is_bare_cookie() => Some(Uri::Sip(usual.target?)),
-            Kind::Request(_) => return None,
-            Kind::Response(_) => None,
-        };
-        let (call_id, max_forwards) = (peek.call_id, usual.max_forwards);
-        Some(Self { via: *via, from: *from, to: *to, call_id, cseq, max_forwards, uri })
-    }
-
     /// What was not read with the lines, by the whole grammar, and one rule after the other.
     fn read_any(peek: &Peek<'a>) -> Result<Self, Fault> {
         let (head, usual) = (peek.head(), &peek.usual);
@@ -273,7 +309,7 @@ impl<'a> Required<'a> {
             if method != cseq.method {
                 return Err(Fault::CSeqMethod);
             }
-            let uri = usual.target.map(Uri::Sip).or_else(|| Uri::parse(uri)).ok_or(Fault::RequestUri)?;
+            let uri = usual.target.or_else(|| Uri::parse(uri)).ok_or(Fault::RequestUri)?;
             // Headers in a Request-URI are not allowed (RFC 3261 §19.1.1, table 1): they must never become headers.
             if uri.sip().is_some_and(|uri| uri.headers.is_some()) {
                 return Err(Fault::RequestUri);

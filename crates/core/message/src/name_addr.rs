@@ -162,11 +162,13 @@ fn read_addr_spec<'a>(cursor: &mut Cursor<'a>) -> Option<&'a [u8]> {
     has_scheme(uri).then_some(uri)
 }
 
-#[inline]
+#[inline(always)]
 fn has_scheme(uri: &[u8]) -> bool {
-    if uri.first_chunk() == Some(b"sip:") {
-        return true;
-    }
+    uri.first_chunk() == Some(b"sip:") || has_other_scheme(uri)
+}
+
+#[inline(never)]
+fn has_other_scheme(uri: &[u8]) -> bool {
     // It is a few bytes away: no search is worth its setting up.
     let colon = uri.iter().position(|byte| *byte == b':').unwrap_or(0);
     colon > 0 && uri.first().is_some_and(u8::is_ascii_alphabetic)

@@ -9,7 +9,7 @@ use crate::method::Method;
 use crate::name_addr::NameAddr;
 use crate::status::Status;
 use crate::text;
-use crate::uri::SipUri;
+use crate::uri::{SipUri, Uri};
 use crate::via::Via;
 
 /// Request or response.
@@ -57,6 +57,8 @@ impl<'a> Peek<'a> {
         head.read_lines(&mut Reader { via, usual })?;
         if via.is_none() {
             *via = head.first(HeaderName::Via).and_then(Via::parse_first).map(|(via, _)| via);
+            // The second field holds the next Via where the first one holds no list.
+            usual.next_via = None;
         }
         self.kind = match head.start() {
             StartLine::Request { method, .. } => Kind::Request(method),
@@ -116,7 +118,9 @@ const LENGTH: HeaderSet = HeaderSet::of(HeaderName::ContentLength);
 /// The values that every element must understand, as far as they are written as most write them.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Usual<'a> {
-    pub(crate) target: Option<SipUri<'a>>,
+    pub(crate) target: Option<Uri<'a>>,
+    /// The Via below the topmost one, of a response.
+    pub(crate) next_via: Option<Via<'a>>,
     pub(crate) from: Option<NameAddr<'a>>,
     pub(crate) to: Option<NameAddr<'a>>,
     pub(crate) cseq: Option<CSeq<'a>>,
@@ -138,7 +142,7 @@ impl<'a> Values<'a> for Reader<'_, 'a> {
     fn read_target(&mut self, text: &'a [u8]) -> Option<&'a [u8]> {
         let (target, behind) = SipUri::read_usual(text)?;
         skip_version(behind)?;
-        self.usual.target = Some(target);
+        self.usual.target = Some(Uri::Sip(target));
         Some(behind)
     }
 
@@ -172,6 +176,12 @@ impl<'a> Values<'a> for Reader<'_, 'a> {
         };
         usual.read = usual.read.with(HeaderSet::of(name));
         Some(next)
+    }
+
+    #[inline(always)]
+    fn read_second(&mut self, name: HeaderName, text: &'a [u8]) -> Option<&'a [u8]> {
+        let is_wanted = name == HeaderName::Via && self.usual.target.is_none();
+        if is_wanted { read_via(text, &mut self.usual.next_via) } else { None }
     }
 }
 

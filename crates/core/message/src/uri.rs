@@ -160,8 +160,7 @@ fn is_named(name: &[u8], wanted: &str) -> bool {
 
 /// Where the parameter ends that `text` begins with.
 fn param_end(text: &[u8]) -> usize {
-    // It is a few bytes away: no search is worth its setting up.
-    text.iter().position(|byte| *byte == b';').unwrap_or(text.len())
+    text::find_near(text, b';').unwrap_or(text.len())
 }
 
 impl<'a> Uri<'a> {

@@ -289,7 +289,7 @@ impl Proxy {
         let own = self.transactions.client_user(client).is_some_and(|user| user != NO_CONTEXT && user >= OWN_USERS);
         // What was forwarded has another Via below ours. A response without one could be passed on to nobody, and must
         // not end its branch as if it had been.
-        if !own && message.method() != Method::Cancel && message.next_via().is_none() {
+        if !own && message.method() != Method::Cancel && !message.has_next_via() {
             self.counters.stray_responses += 1;
             return Handled::Whole;
         }

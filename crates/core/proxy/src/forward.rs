@@ -75,6 +75,10 @@ pub fn write_request(out: &mut Vec<u8>, message: &Message<'_>, edits: &Edits<'_>
     let mut routes = RouteEdit::new(edits);
     let mut is_top_via = true;
     for field in head.fields() {
+        // Most leave as they came.
+        if !is_edited(field.name) && hop.changes.is_none() {
+            continue;
+        }
         if hop.changes.is_some_and(|changes| is_removed(changes, head.line(field))) {
             copy.remove(head.line(field));
             continue;
@@ -109,6 +113,19 @@ pub fn write_request(out: &mut Vec<u8>, message: &Message<'_>, edits: &Edits<'_>
         }
     }
     copy.finish();
+}
+
+/// Whether a field of this name may change on its way.
+const fn is_edited(name: HeaderName) -> bool {
+    matches!(
+        name,
+        HeaderName::Via
+            | HeaderName::MaxForwards
+            | HeaderName::MaxBreadth
+            | HeaderName::Route
+            | HeaderName::PAssertedIdentity
+            | HeaderName::ProxyAuthorization
+    )
 }
 
 /// Adds what stands before the fields of the request itself.

@@ -77,19 +77,30 @@ impl<'a> Proof<'a> {
     }
 }
 
+/// That of no request yet.
+impl Default for RouteSet<'_> {
+    #[inline]
+    fn default() -> Self {
+        Self::empty(&[])
+    }
+}
+
 impl<'a> RouteSet<'a> {
-    /// Reads the Routes. `own` says of a URI whose host and port name us, and which listener of ours it names, where it names
-    /// one. `None` where a Route breaks its grammar.
+    /// Reads the Routes, in the place of a set that is empty: a set is large, and would be moved. `own` says of a URI whose
+    /// host and port name us, and which listener of ours it names, where it names one. `None` where a Route breaks its
+    /// grammar.
     #[must_use]
     pub fn read(
+        &mut self,
         keys: RouteKeys<'_>,
         listeners: &Listeners,
         message: &Message<'a>,
         own: impl Fn(&SipUri<'_>) -> Option<Option<ListenerId>>,
-    ) -> Option<Self> {
-        let mut set = Self::empty(message.request_uri());
+    ) -> Option<()> {
+        debug_assert!(self.request_uri.is_empty(), "Routes are read once");
+        self.request_uri = message.request_uri();
         let mut routes = message.head().elements(HeaderName::Route);
-        let Some(mut route) = routes.next() else { return Some(set) };
+        let Some(mut route) = routes.next() else { return Some(()) };
         //= rfc3261#16.4
         // A strict router has put our Record-Route into the Request-URI: the real target is the last Route.
         if let Some(Uri::Sip(uri)) = message.uri()
@@ -97,21 +108,21 @@ impl<'a> RouteSet<'a> {
             && uri.params.contains("lr")
             && own(uri).is_some()
         {
-            set.take_proof(keys, message, &Proof::of(uri));
-            set.from_last = true;
+            self.take_proof(keys, message, &Proof::of(uri));
+            self.from_last = true;
         }
         loop {
             let uri = NameAddr::parse(route)?.uri;
             let following = routes.next();
-            if following.is_none() && set.from_last {
-                set.request_uri = uri;
-            } else if set.next.is_some() || !set.take_own(keys, listeners, message, uri, &own) {
-                set.next = set.next.or(Some(uri));
-                set.remaining = set.remaining.saturating_add(1);
+            if following.is_none() && self.from_last {
+                self.request_uri = uri;
+            } else if self.next.is_some() || !self.take_own(keys, listeners, message, uri, &own) {
+                self.next = self.next.or(Some(uri));
+                self.remaining = self.remaining.saturating_add(1);
             }
             match following {
                 Some(following) => route = following,
-                None => return Some(set),
+                None => return Some(()),
             }
         }
     }

@@ -259,7 +259,7 @@ fn at_most(instructions: u64) -> LibraryBenchmarkConfig {
     config
 }
 
-#[library_benchmark(config = at_most(2_860))]
+#[library_benchmark(config = at_most(2_810))]
 #[bench::once(invite())]
 fn parse(text: Vec<u8>) -> usize {
     let mut read = 0;
@@ -274,8 +274,8 @@ fn parse(text: Vec<u8>) -> usize {
 }
 
 #[library_benchmark]
-#[bench::stateful_call(args = (stateful_call()), config = at_most(57_600))]
-#[bench::stateless_call(args = (stateless_call()), config = at_most(43_600))]
+#[bench::stateful_call(args = (stateful_call()), config = at_most(55_420))]
+#[bench::stateless_call(args = (stateless_call()), config = at_most(41_540))]
 #[bench::register(args = (refresh()), config = at_most(11_040))]
 #[bench::challenge(args = (challenged()), config = at_most(26_760))]
 fn shard(mut prepared: Prepared) -> (usize, Prepared) {

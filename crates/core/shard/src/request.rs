@@ -35,7 +35,7 @@ pub(crate) struct Request<'a, 'm> {
     pub(crate) snapshot: &'m Snapshot,
     /// Whom a REGISTER claims to register, where its domain is ours.
     pub(crate) claimed: Option<&'m Aor>,
-    routes: RouteSet<'a>,
+    routes: &'m RouteSet<'a>,
     /// Where it was needed already.
     loop_hash: Option<u64>,
 }
@@ -63,10 +63,11 @@ impl Shard {
     /// `targets` is empty; where the request goes on, it is filled on the way.
     fn serve_by(&mut self, now: Timestamp, arrived: Arrived<'_, '_>, snapshot: &Snapshot, targets: &mut Vec<Target>) {
         let Arrived { source, key, message, steered } = arrived;
+        let mut routes = RouteSet::default();
         match message.method() {
             Method::Ack => self.serve_ack(now, source, snapshot, message, targets),
             Method::Cancel => self.serve_cancel(now, arrived, snapshot, targets),
-            _ => match self.examine(source, snapshot, message, steered.claimed.as_ref()) {
+            _ => match self.examine(source, snapshot, message, steered.claimed.as_ref(), &mut routes) {
                 Ok(request) => {
                     let decision = self.decide(now, &request, targets);
                     self.carry_out(now, key, &request, decision, targets);
@@ -154,15 +155,17 @@ impl Shard {
         self.outages.admits(now, hops, every)
     }
 
-    /// The checks of RFC 3261 §16.3 that need no decision.
+    /// The checks of RFC 3261 §16.3 that need no decision. `routes` is empty yet.
     fn examine<'a, 'm>(
         &self,
         source: Flow,
         snapshot: &'m Snapshot,
         message: &'m Message<'a>,
         claimed: Option<&'m Aor>,
+        routes: &'m mut RouteSet<'a>,
     ) -> Result<Request<'a, 'm>, Refusal> {
-        let routes = RouteSet::read(self.proxy.route_keys(), &snapshot.listeners, message, |uri| snapshot.own_hop(uri))
+        routes
+            .read(self.proxy.route_keys(), &snapshot.listeners, message, |uri| snapshot.own_hop(uri))
             .ok_or(Refusal::Status(Status::BAD_REQUEST, Some("Bad Route Header")))?;
         // What has passed through here has at least one Via more.
         let loop_hash = (!message.has_one_via()).then(|| loop_hash(self.proxy.loop_key(), message));
@@ -171,9 +174,11 @@ impl Shard {
             return Err(Status::LOOP_DETECTED.into());
         }
         // No option tag is understood yet, so each one that a proxy must understand is refused.
-        let required = option_tags(message, HeaderName::ProxyRequire);
-        if !required.is_empty() {
-            return Err(Refusal::BadExtension(required));
+        if message.head().first(HeaderName::ProxyRequire).is_some() {
+            let required = option_tags(message, HeaderName::ProxyRequire);
+            if !required.is_empty() {
+                return Err(Refusal::BadExtension(required));
+            }
         }
         Ok(Request { message, source, snapshot, claimed, routes, loop_hash })
     }
@@ -204,6 +209,13 @@ impl Shard {
 
     fn way(&mut self, now: Timestamp, request: &Request<'_, '_>, targets: &mut Vec<Target>) -> Way {
         let refresh = Cell::new(None);
+        let last;
+        let uri = if request.routes.from_last {
+            last = request.uri();
+            last.as_ref()
+        } else {
+            request.message.uri()
+        };
         let question = Question {
             now,
             snapshot: request.snapshot,
@@ -217,13 +229,13 @@ impl Shard {
                 method => method,
             },
             request_uri: request.routes.request_uri,
-            uri: request.uri(),
+            uri,
             next_hop: request.routes.next_hop(),
             proven: request.routes.proven,
-            outside: request.routes.outside,
+            outside: request.routes.outside.as_ref(),
             trunk: request.routes.trunk,
-            token: request.routes.token,
-            source: request.source,
+            token: request.routes.token.as_ref(),
+            source: &request.source,
             exit: request.routes.exit.unwrap_or(request.source.listener),
             choice: Choice::OfCall(self.proxy.tag_key(), request.message.call_id()),
             refresh: &refresh,
@@ -324,7 +336,7 @@ impl Shard {
         Forwarding {
             edits: Edits {
                 source: request.source,
-                routes: &request.routes,
+                routes: request.routes,
                 strict: onward.along_routes && request.routes.is_strict(),
                 record_route: policy.record_route,
                 strip_identity: !request.is_trusted(),
@@ -360,7 +372,8 @@ impl Shard {
         message: &Message<'_>,
         targets: &mut Vec<Target>,
     ) {
-        let Ok(request) = self.examine(source, snapshot, message, None) else { return };
+        let mut routes = RouteSet::default();
+        let Ok(request) = self.examine(source, snapshot, message, None, &mut routes) else { return };
         // An ACK cannot be asked to prove itself. Where its INVITE had to, it goes to others by a Route of ours only.
         if request.needs_proof() && request.user_of_ours().is_none() {
             return;
@@ -380,8 +393,9 @@ impl Shard {
     ) {
         let Arrived { source, key, message, .. } = arrived;
         let invite = self.find_cancelled(message);
+        let mut routes = RouteSet::default();
         if invite.is_none()
-            && let Ok(request) = self.examine(source, snapshot, message, None)
+            && let Ok(request) = self.examine(source, snapshot, message, None, &mut routes)
             // What was to be proved did not go on without state either.
             && !request.needs_proof()
             && !request.needs_proof_in_dialog()

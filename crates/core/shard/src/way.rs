@@ -74,18 +74,18 @@ pub(crate) struct Question<'a> {
     /// The Request-URI that counts.
     pub(crate) request_uri: &'a [u8],
     /// The same, read; `None` where it cannot be.
-    pub(crate) uri: Option<Uri<'a>>,
+    pub(crate) uri: Option<&'a Uri<'a>>,
     /// Where the request goes next: the first Route that remains, else the Request-URI.
     pub(crate) next_hop: &'a [u8],
     /// A Route of ours proved that the dialog came through here.
     pub(crate) proven: bool,
     /// The flow by which the other side of a proven dialog is reached.
-    pub(crate) outside: Option<Flow>,
+    pub(crate) outside: Option<&'a Flow>,
     /// The trunk that a proven dialog goes through.
     pub(crate) trunk: Option<u32>,
     /// The flow of a token in a Route of ours.
-    pub(crate) token: Option<Flow>,
-    pub(crate) source: Flow,
+    pub(crate) token: Option<&'a Flow>,
+    pub(crate) source: &'a Flow,
     /// The listener on which it leaves, as far as one can say: the source's, or that of the last Route of ours.
     pub(crate) exit: ListenerId,
     /// What chooses among targets by weight.
@@ -97,11 +97,11 @@ pub(crate) struct Question<'a> {
 impl Question<'_> {
     /// Decides, and adds to `targets` where a request that goes on is sent; they are not returned, because they are large.
     pub(crate) fn way(&self, targets: &mut Vec<Target>) -> Way {
-        let Some(uri) = &self.uri else { return Way::refuse(Status::BAD_REQUEST) };
+        let Some(uri) = self.uri else { return Way::refuse(Status::BAD_REQUEST) };
         let routed = self.next_hop != self.request_uri;
-        if let Some(flow) = self.token.filter(|flow| !routed && !is_from(&self.source, flow)) {
+        if let Some(flow) = self.token.filter(|flow| !routed && !is_from(self.source, flow)) {
             //= rfc5626#5.3.1
-            return self.way_by_flow(flow, Status::FLOW_FAILED, targets);
+            return self.way_by_flow(*flow, Status::FLOW_FAILED, targets);
         }
         if let Some(uri) = uri.sip().filter(|_| !routed)
             && let Some(domain) = self.snapshot.addressed_domain(uri)
@@ -110,7 +110,7 @@ impl Question<'_> {
         }
         if self.proven {
             return match self.outside.filter(|_| !routed) {
-                Some(outside) => self.way_by_flow(outside, Status::FLOW_FAILED, targets),
+                Some(outside) => self.way_by_flow(*outside, Status::FLOW_FAILED, targets),
                 None => self.way_along(self.next_hop, self.snapshot.proxy.stateless, targets),
             };
         }
@@ -291,8 +291,14 @@ impl Question<'_> {
 
     /// To where `uri` says.
     fn way_along(&self, uri: &[u8], stateless: Stateless, targets: &mut Vec<Target>) -> Way {
-        let hop = if uri == self.request_uri { self.uri } else { Uri::parse(uri) };
-        let hop = match &hop {
+        let read;
+        let hop = if uri == self.request_uri {
+            self.uri
+        } else {
+            read = Uri::parse(uri);
+            read.as_ref()
+        };
+        let hop = match hop {
             Some(Uri::Sip(hop)) => hop,
             Some(_) => return Way::refuse(Status::UNSUPPORTED_URI_SCHEME),
             None => return Way::refuse(Status::BAD_REQUEST),

@@ -357,21 +357,14 @@ impl Transactions {
 
     /// Does what a step asked for, but for what needs the message that came.
     fn apply_client(&mut self, now: Timestamp, id: ClientId, state: ClientState, actions: Actions) {
-        let Some(client) = self.client_mut(id) else { return };
-        debug_assert!(client.state != ClientState::Terminated);
-        let was_unanswered = client.is_unanswered();
-        client.state = state;
-        let replays = actions.has(Actions::REPLAY) && !client.kept.is_empty();
-        if was_unanswered && !client.is_unanswered() {
-            self.unlink_unanswered(id);
-        }
-        if replays {
-            self.counters.request_retransmissions = self.counters.request_retransmissions.saturating_add(1);
-            self.push_output(Output::ReplayClient(id));
-        }
         let Self { timing, clients, wheel, pool, .. } = self;
         let slot = clients.get_mut(id.index as usize).filter(|slot| slot.generation == id.generation);
         let Some(client) = slot.and_then(|slot| slot.client.as_mut()) else { return };
+        debug_assert!(client.state != ClientState::Terminated);
+        let was_unanswered = client.is_unanswered();
+        client.state = state;
+        let is_heard = was_unanswered && !client.is_unanswered();
+        let replays = actions.has(Actions::REPLAY) && !client.kept.is_empty();
         let retransmissions = &mut client.retransmissions;
         client.timers.change(wheel, Timer::Client(id), |timers| {
             if actions.has(Actions::STOP_RETRANSMIT) {
@@ -400,6 +393,13 @@ impl Transactions {
         });
         if actions.has(Actions::RELEASE) {
             pool.give(core::mem::take(&mut client.kept));
+        }
+        if is_heard {
+            self.unlink_unanswered(id);
+        }
+        if replays {
+            self.counters.request_retransmissions = self.counters.request_retransmissions.saturating_add(1);
+            self.push_output(Output::ReplayClient(id));
         }
         if state == ClientState::Terminated {
             self.end_client(now, id, actions);

@@ -1,5 +1,7 @@
 //! Which server transaction a request belongs to (RFC 3261 §17.2.3).
 
+use core::net::IpAddr;
+
 use smallvec::SmallVec;
 use strowger_foundation::TagKey;
 use strowger_message::{Head, HeaderName, Method, NameAddr, StartLine, Via};
@@ -42,7 +44,8 @@ impl ServerKey {
         //= rfc3261#17.2.3
         // The sent-by is part of the match: branches of different clients may be the same, by accident or malice.
         let host = via.sent_by.host;
-        if host.iter().any(u8::is_ascii_uppercase) {
+        let is_v4 = matches!(via.sent_by.ip, Some(IpAddr::V4(_)));
+        if !is_v4 && host.iter().any(u8::is_ascii_uppercase) {
             let mut lower: SmallVec<[u8; INLINE_HOST]> = SmallVec::from_slice(host);
             lower.make_ascii_lowercase();
             return Self::of_parts(secret, branch, &lower, via.sent_by.port, method);
