@@ -274,10 +274,10 @@ fn parse(text: Vec<u8>) -> usize {
 }
 
 #[library_benchmark]
-#[bench::stateful_call(args = (stateful_call()), config = at_most(55_420))]
-#[bench::stateless_call(args = (stateless_call()), config = at_most(41_540))]
-#[bench::register(args = (refresh()), config = at_most(11_040))]
-#[bench::challenge(args = (challenged()), config = at_most(26_760))]
+#[bench::stateful_call(args = (stateful_call()), config = at_most(53_890))]
+#[bench::stateless_call(args = (stateless_call()), config = at_most(41_250))]
+#[bench::register(args = (refresh()), config = at_most(10_290))]
+#[bench::challenge(args = (challenged()), config = at_most(25_410))]
 fn shard(mut prepared: Prepared) -> (usize, Prepared) {
     (black_box(prepared.run()), prepared)
 }
