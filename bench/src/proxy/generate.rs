@@ -100,7 +100,9 @@ fn phase(pattern: &Phase, step: &Step) -> Result<Phase, String> {
         }
         Load::Saturation(count) => engine::Load::Closed(usize::try_from(count).unwrap_or(1)),
     };
-    Ok(Phase { load, calls: None, time: Some(step.time), warm_up: step.settle, ..pattern.clone() })
+    // Where the server has time to sleep, times are to be of its wake-ups alone.
+    let is_awake = matches!(step.load, Load::Rate(_));
+    Ok(Phase { load, calls: None, time: Some(step.time), warm_up: step.settle, is_awake, ..pattern.clone() })
 }
 
 fn carry_out(plan: Plan, address: SocketAddr, pid: u32) -> Result<(Report, Vec<Sample>), String> {

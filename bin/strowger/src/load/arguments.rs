@@ -103,6 +103,9 @@ pub(super) struct EndArguments {
     /// Threads; several that answer at one address share its calls
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = at_least_one)]
     pub(super) threads: usize,
+    /// Threads wait awake: each takes a processor of its own, and what its wake-ups take is in no time that is told
+    #[arg(long)]
+    pub(super) awake: bool,
     /// Sends nothing again, over UDP
     #[arg(long)]
     no_retransmissions: bool,
@@ -277,6 +280,7 @@ impl TrafficArguments {
         (options.domain, options.from) = (self.domain.clone(), self.from.clone());
         (options.register_rate, options.registering_at_once) = (self.register_rate, self.register_at_once);
         (options.sockets, options.threads) = (self.sockets, self.end.threads);
+        options.is_awake = self.end.awake;
         (options.connections, options.repeats) = (self.connections, self.end.repeats());
         (options.max_sessions, options.service) = (self.max_calls, self.end.service());
         Ok(options)

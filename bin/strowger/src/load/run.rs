@@ -93,6 +93,7 @@ impl AnswerArguments {
             calls: self.calls,
             time: self.time,
             threads: self.end.threads,
+            is_awake: self.end.awake,
             repeats: self.end.repeats(),
             service: self.end.service(),
             seed: self.end.seed(),

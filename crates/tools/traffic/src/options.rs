@@ -86,6 +86,8 @@ pub struct Options {
     pub sockets: usize,
     /// Threads.
     pub threads: usize,
+    /// Whether they wait awake while it is measured: see [`Phase::is_awake`].
+    pub is_awake: bool,
     /// How connections are used.
     pub connecting: Connecting,
     /// Shared connections on each thread.
@@ -127,6 +129,7 @@ impl Options {
             from: Vec::new(),
             sockets: 1,
             threads: 1,
+            is_awake: false,
             connecting: Connecting::default(),
             connections: 1,
             repeats: true,
@@ -248,6 +251,7 @@ impl Options {
             callers: users.clone(),
             callees: users.clone(),
             is_measured: false,
+            is_awake: false,
         }
     }
 
@@ -317,6 +321,7 @@ impl Options {
             callers,
             callees,
             is_measured: true,
+            is_awake: self.is_awake,
         };
         Ok((phase, law))
     }
@@ -430,6 +435,8 @@ pub struct AnswerOptions {
     pub time: Option<Duration>,
     /// Threads.
     pub threads: usize,
+    /// Whether they wait awake: see [`Phase::is_awake`].
+    pub is_awake: bool,
     /// Whether messages are repeated.
     pub repeats: bool,
     /// The server that it emulates.
@@ -493,6 +500,7 @@ impl AnswerOptions {
             callers: 0..1,
             callees: 0..1,
             is_measured: true,
+            is_awake: self.is_awake,
         });
         let about = About {
             workload: name,

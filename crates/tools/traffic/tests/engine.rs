@@ -109,6 +109,15 @@ fn a_closed_loop_keeps_its_number_of_calls() {
 }
 
 #[test]
+fn threads_that_wait_awake_carry_what_sleeping_ones_do() {
+    let mut options = options("proxy-200");
+    (options.rate, options.calls, options.is_awake) = (1_000.0, Some(200), true);
+    let report = run(&options);
+    let accounts = report.measured().expect("one phase").caller.began;
+    assert!(accounts.add_up() && accounts.carried == 200, "{accounts:?}");
+}
+
+#[test]
 fn limits_refuse_and_are_counted() {
     let mut options = options("baseline");
     (options.rate, options.calls, options.max_sessions) = (1_000.0, Some(200), Some(50));

@@ -20,6 +20,7 @@ fn answering(listen: &str, name: &str, calls: u64) -> (SocketAddr, JoinHandle<Re
         calls: Some(calls),
         time: None,
         threads: 2,
+        is_awake: false,
         repeats: true,
         service: None,
         seed: 7,

@@ -95,6 +95,8 @@ pub struct Phase {
     pub callees: Range<u32>,
     /// Whether it is what the run is about.
     pub is_measured: bool,
+    /// Whether threads wait awake: each takes a processor of its own, and what a wake-up takes is in no time.
+    pub is_awake: bool,
 }
 
 /// Everything about a run.

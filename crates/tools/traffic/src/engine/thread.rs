@@ -62,6 +62,7 @@ const TIMER: Token = Token(usize::MAX);
 #[derive(Debug)]
 struct Going {
     phase: usize,
+    is_awake: bool,
     begins: Timestamp,
     /// What the choice of scripts begins with.
     seed: u64,
@@ -223,7 +224,8 @@ impl Worker {
             }
             let arrival = going.as_mut().and_then(Going::next_arrival);
             if self.unread.is_none() {
-                self.wait(&mut events, arrival)?;
+                let is_awake = going.as_ref().is_some_and(|going| going.is_awake);
+                self.wait(&mut events, arrival, is_awake)?;
             }
             if let (Some(going), Some(at)) = (&mut going, arrival) {
                 let now = self.clock.now();
@@ -303,6 +305,7 @@ impl Worker {
         let habits = self.habits(phase, what, begins);
         Some(Going {
             phase,
+            is_awake: what.is_awake,
             habits,
             begins,
             seed,
@@ -325,12 +328,12 @@ impl Worker {
         })
     }
 
-    /// Sleeps until there is something to do, and notes what can be read.
-    fn wait(&mut self, events: &mut Events, arrival: Option<Timestamp>) -> io::Result<()> {
+    /// Sleeps until there is something to do, unless it has to stay awake, and notes what can be read.
+    fn wait(&mut self, events: &mut Events, arrival: Option<Timestamp>, is_awake: bool) -> io::Result<()> {
         let ends = || [&self.caller, &self.callee].into_iter().flatten();
         let is_busy = ends().any(End::is_readable);
         let mut target = None;
-        if !is_busy {
+        if !is_busy && !is_awake {
             let now = self.clock.now();
             // What must be met exactly, and what may be a little late.
             let service = ends().filter_map(|end| end.service.as_ref()?.poll_timeout()).min();

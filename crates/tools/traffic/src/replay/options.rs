@@ -234,6 +234,7 @@ impl ReplayOptions {
             callers: 0..count,
             callees: 0..count,
             is_measured: true,
+            is_awake: false,
         });
         let lasts = Duration::from_nanos(last.saturating_sub(first));
         let mut declared = vec![
@@ -321,6 +322,7 @@ fn registering_phase(users: std::ops::Range<u32>, threads: usize) -> Phase {
         callers: users.clone(),
         callees: users,
         is_measured: false,
+        is_awake: false,
     }
 }
 

@@ -88,6 +88,7 @@ fn answering(ip: &str) -> (SocketAddr, JoinHandle<Report>) {
         calls: Some(CALLS),
         time: None,
         threads: 1,
+        is_awake: false,
         repeats: true,
         service: None,
         seed: 7,
