@@ -152,7 +152,7 @@ pub(crate) fn registrations(fleet: &Fleet, now: Timestamp, user: Option<&str>, l
 pub(crate) fn unregister(fleet: &Fleet, now: Timestamp, user: &str, contact: Option<&str>) -> Registrations {
     let mut found = registrations(fleet, now, Some(user), MAX_LISTED);
     let Some(contact) = contact else {
-        fleet.forget(user.as_bytes());
+        fleet.unregister(user.as_bytes(), None);
         return found;
     };
     found.registrations.retain(|known| known.contact == contact);
@@ -166,7 +166,7 @@ pub(crate) fn unregister(fleet: &Fleet, now: Timestamp, user: &str, contact: Opt
         });
     }
     uris.dedup();
-    uris.iter().for_each(|uri| fleet.forget_contact(user.as_bytes(), uri));
+    uris.iter().for_each(|uri| fleet.unregister(user.as_bytes(), Some(uri)));
     found
 }
 

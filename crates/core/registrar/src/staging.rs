@@ -123,10 +123,10 @@ impl Stripe {
             return Err(Refusal::BadRequest("Address Too Long"));
         }
         match &order.update.kind {
-            UpdateKind::Contacts(contacts) => {
+            UpdateKind::Contacts(contacts) if !contacts.is_empty() => {
                 self.plan(ground.now, (aor, hash), order.policy, contacts, order.call).map(Some)
             }
-            UpdateKind::Fetch | UpdateKind::RemoveAll => Ok(None),
+            UpdateKind::Contacts(_) | UpdateKind::Fetch | UpdateKind::RemoveAll => Ok(None),
         }
     }
 

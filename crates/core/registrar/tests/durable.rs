@@ -13,7 +13,7 @@ use proptest::prelude::*;
 use strowger_foundation::{ConnId, Flow, ListenerId, ShardId, Timestamp, Transport};
 use strowger_registrar::model::Model;
 use strowger_registrar::record::merge;
-use strowger_registrar::{Locations, Policy, Record, Target};
+use strowger_registrar::{Applied, Locations, Policy, Record, Target, Update, UpdateKind};
 
 /// Store time when the first process began, in nanoseconds.
 const BEGAN: u64 = 1_700_000_000_000_000_000;
@@ -302,4 +302,20 @@ fn a_listener_that_moved_is_found_by_its_kind() {
     assert_eq!(listener_after(&[(udp, v6), (udp, "192.0.2.7:5070")]), Some(ListenerId(1)), "of the same family");
     assert_eq!(listener_after(&[(tcp, "192.0.2.100:5060"), (udp, v6)]), Some(ListenerId(1)), "of the same transport");
     assert_eq!(listener_after(&[(tcp, "192.0.2.100:5060")]), None, "nothing could send to it");
+}
+
+#[test]
+fn who_asks_for_nothing_leaves_no_record() {
+    let locations = Locations::new(1, 7).listening_at(listeners());
+    let from = source("192.0.2.1:5060");
+    let known = register("1", 1, "Contact: <sip:a@192.0.2.1>");
+    let record = stage(&locations, at_s(1), &aor(0), &Policy::default(), &from, &known).expect("a record");
+    locations.put(at_s(1), &Record::parse(&record).expect("a record"), None);
+    read(&register("1", 2, ""), |update| {
+        let update = Update { kind: UpdateKind::Contacts(Default::default()), ..update.expect("well formed") };
+        let mut record = b"of before".to_vec();
+        let staged = locations.stage(at_s(2), &aor(0), &Policy::default(), &from, &update, &mut record);
+        assert_eq!((staged, record.len()), (Ok(Applied::default()), 0));
+    });
+    assert_eq!(locations.len(), 1);
 }

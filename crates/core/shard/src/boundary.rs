@@ -60,8 +60,14 @@ pub enum Input<'a> {
         /// It is kept, whatever befalls the process and the machine; else it is not, and will not be.
         kept: bool,
     },
-    /// The bindings of this address of record go: its user may not be called any more. Or one of them does, as an operator wants.
+    /// The bindings of this address of record go, and REGISTERs that wait are refused: its user may not be called any more.
     Forget {
+        /// Which.
+        aor: &'a [u8],
+    },
+    /// An operator ends registrations of this address of record, after all REGISTERs that have come; its phones may register
+    /// again.
+    Unregister {
         /// Which.
         aor: &'a [u8],
         /// Only the one of this contact.

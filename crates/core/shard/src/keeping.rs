@@ -16,6 +16,9 @@ pub const MAX_WAITING: usize = 8192;
 /// REGISTERs of one address that wait at most; past it they are refused with 503.
 pub const MAX_WAITING_OF_ONE: usize = 16;
 
+/// Orders of an operator to unregister that wait in one shard at most; past it they are not followed, and the log says so.
+pub const MAX_ORDERS: usize = 256;
+
 /// How long a REGISTER waits for the store before it is refused with 503.
 pub const STORE_PATIENCE: Duration = Duration::from_secs(2);
 
@@ -52,6 +55,17 @@ struct Seat {
     queue: u64,
 }
 
+/// An operator's order to unregister.
+#[derive(Debug)]
+pub(crate) struct Order {
+    pub(crate) aor: Box<[u8]>,
+    /// Only this contact.
+    pub(crate) contact: Option<Box<[u8]>>,
+    queue: u64,
+    /// The REGISTER that came last before it.
+    after: u64,
+}
+
 /// Which limit leaves no room.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Full {
@@ -72,6 +86,10 @@ pub(crate) struct Keeping {
     /// How many of them have their answer already.
     answered: usize,
     deadlines: VecDeque<(Timestamp, u64)>,
+    /// Those that wait for REGISTERs of their address, in their order.
+    orders: VecDeque<Order>,
+    /// Those whose turn it is.
+    due: VecDeque<Order>,
     /// Records for the store.
     records: VecDeque<(Option<u64>, Vec<u8>)>,
     spare: Vec<Vec<u8>>,
@@ -89,6 +107,8 @@ impl Keeping {
             on_connections: SeededMap::with_hasher(hasher.clone()),
             answered: 0,
             deadlines: VecDeque::new(),
+            orders: VecDeque::new(),
+            due: VecDeque::new(),
             records: VecDeque::new(),
             spare: Vec::new(),
             next: hasher.hash_one("ticket"),
@@ -154,10 +174,45 @@ impl Keeping {
         let was_first = queue.first() == Some(&ticket);
         queue.retain(|other| *other != ticket);
         let next = queue.first().copied();
+        if was_first && !self.orders.is_empty() {
+            // Who has waited too long is in no queue any more.
+            let is_due = |order: &Order| order.queue == key && !queue.contains(&order.after);
+            let (due, left) = core::mem::take(&mut self.orders).into_iter().partition(is_due);
+            self.orders = left;
+            let due: VecDeque<Order> = due;
+            self.due.extend(due);
+        }
         if next.is_none() {
             self.queues.remove(&key);
         }
         Some((waiting, next.filter(|_| was_first)))
+    }
+
+    /// Whether a REGISTER of `aor` is at the store.
+    pub(crate) fn is_queued(&self, aor: &[u8]) -> bool {
+        self.queues.contains_key(&self.key(aor))
+    }
+
+    /// Has an order wait for the REGISTERs of `aor` that are queued; `false` where there are none, or too many wait. One that
+    /// says nothing new is the one that it repeats.
+    pub(crate) fn add_order(&mut self, aor: &[u8], contact: Option<&[u8]>) -> bool {
+        let queue = self.key(aor);
+        let Some(after) = self.queues.get(&queue).and_then(|queue| queue.last().copied()) else { return false };
+        let mut same = self.orders.iter().filter(|order| order.after == after && *order.aor == *aor);
+        if same.any(|order| order.contact.is_none() || order.contact.as_deref() == contact) {
+            return true;
+        }
+        let has_room = self.orders.len() < MAX_ORDERS;
+        if has_room {
+            self.orders.push_back(Order { aor: aor.into(), contact: contact.map(Into::into), queue, after });
+        }
+        has_room
+    }
+
+    /// Takes an order for whose address nothing is at the store: after each [`remove`](Self::remove), before the next of the
+    /// address is staged.
+    pub(crate) fn poll_order(&mut self) -> Option<Order> {
+        self.due.pop_front()
     }
 
     /// Takes what is needed to tell a client that its time is up. What the store has not seen yet is over; what it has, goes
@@ -209,6 +264,7 @@ impl Keeping {
 
     /// Leaves a record for the store.
     pub(crate) fn store(&mut self, ticket: Option<u64>, record: Vec<u8>) {
+        debug_assert!(strowger_registrar::Record::parse(&record).is_ok(), "a record that nobody could read");
         self.records.push_back((ticket, record));
     }
 

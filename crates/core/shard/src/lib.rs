@@ -32,10 +32,11 @@ mod route;
 mod shard;
 mod snapshot;
 mod steering;
+mod unregister;
 mod way;
 
 pub use boundary::{Counters, Event, Input, Output};
-pub use keeping::{MAX_WAITING, MAX_WAITING_OF_ONE, STORE_PATIENCE};
+pub use keeping::{MAX_ORDERS, MAX_WAITING, MAX_WAITING_OF_ONE, STORE_PATIENCE};
 pub use named::{Owner, PlaceName};
 pub use route::{Action, Match as RouteMatch, Place, Route, RouteTarget};
 pub use shard::{MAX_EVENTS, Shard, ShardConfig};

@@ -1,15 +1,12 @@
 //! The registrar's side of a REGISTER (RFC 3261 §10.3, RFC 5626 §6).
 
-use core::net::Ipv4Addr;
 use core::time::Duration;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use strowger_foundation::{Flow, ListenerId, Timestamp, Transport};
+use strowger_foundation::{Flow, Timestamp};
 use strowger_message::{HeaderName, Message, NameAddr, Reply, Status, Uri};
-use strowger_registrar::{
-    ContactUpdate, Durability, GruuKey, Path, Policy, Record, Renewal, Source, Supported, Update, UpdateKind,
-};
+use strowger_registrar::{Durability, GruuKey, Policy, Record, Renewal, Source, Update};
 use strowger_transaction::ServerId;
 
 use crate::boundary::Event;
@@ -215,18 +212,22 @@ impl Shard {
 
     /// The REGISTER with this ticket is done; the next of its address has its turn, until one of them is at the store.
     fn end_wait(&mut self, now: Timestamp, ticket: u64) {
-        let mut next = self.remove_waiting(ticket);
+        let mut next = self.remove_waiting(now, ticket);
         while let Some(ticket) = next {
             if self.enact_waiting(now, ticket) {
                 return;
             }
-            next = self.remove_waiting(ticket);
+            next = self.remove_waiting(now, ticket);
         }
     }
 
-    fn remove_waiting(&mut self, ticket: u64) -> Option<u64> {
+    /// Ends a wait, and does what the operator has ordered since that REGISTER came: now nothing of the address is at the store.
+    fn remove_waiting(&mut self, now: Timestamp, ticket: u64) -> Option<u64> {
         let (waiting, next) = self.keeping.remove(ticket)?;
         self.proxy.transactions().pool().give(waiting.request);
+        while let Some(order) = self.keeping.poll_order() {
+            self.follow_order(now, &order.aor, order.contact.as_deref());
+        }
         next
     }
 
@@ -264,59 +265,6 @@ impl Shard {
     fn refuse_unkept(&mut self, now: Timestamp, server: ServerId, source: Flow, message: &Message<'_>) {
         self.counters.unkept += 1;
         self.refuse(now, server, source, message, Refusal::Later("Registration Cannot Be Stored", RETRY_AFTER));
-    }
-
-    /// The user of `aor` may not be called any more.
-    pub(crate) fn forget(&mut self, now: Timestamp, aor: &[u8]) {
-        let mut record = self.keeping.buffer();
-        self.locations.forget(now, aor, &mut record);
-        self.keeping.bar(aor);
-        match self.snapshot.registrar.durability {
-            Durability::Memory => self.keeping.give_back(record),
-            Durability::WriteBehind | Durability::WriteThrough => self.keeping.store(None, record),
-        }
-    }
-
-    /// One contact of `aor` goes, as if its phone had said so. A REGISTER of the address that is at the store meanwhile brings
-    /// it back; whoever wants it gone sees that.
-    pub(crate) fn forget_contact(&mut self, now: Timestamp, aor: &[u8], contact: &[u8]) {
-        let Some(uri) = Uri::parse(contact) else { return };
-        // Flows of one device may have one URI.
-        let mut found: Vec<(Box<[u8]>, Option<u32>)> = Vec::new();
-        self.locations.for_each_in_stripe(now, self.id.0, |binding| {
-            if binding.aor == aor && binding.uri == contact {
-                found.push((binding.instance.into(), binding.reg_id));
-            }
-        });
-        let contacts = found.iter().map(|(instance, reg_id)| ContactUpdate {
-            uri,
-            expires_s: Some(0),
-            q: None,
-            instance,
-            reg_id: *reg_id,
-        });
-        let update = Update {
-            call_id: b"operator",
-            cseq: u32::MAX,
-            path: Path::new(),
-            supported: Supported::default(),
-            first_hop: true,
-            kind: UpdateKind::Contacts(contacts.collect()),
-        };
-        let nowhere = Flow::new(ListenerId(0), Transport::Udp, (Ipv4Addr::UNSPECIFIED, 0).into());
-        let source = Source { flow: nowhere, via_sent_by_matches: true };
-        let snapshot = Arc::clone(&self.snapshot);
-        let mut record = self.keeping.buffer();
-        if self.locations.stage(now, aor, &snapshot.registrar, &source, &update, &mut record).is_err() {
-            return self.keeping.give_back(record);
-        }
-        if let Ok(parsed) = Record::parse(&record) {
-            self.locations.put(now, &parsed, None);
-        }
-        match snapshot.registrar.durability {
-            Durability::Memory => self.keeping.give_back(record),
-            Durability::WriteBehind | Durability::WriteThrough => self.keeping.store(None, record),
-        }
     }
 
     fn refuse_registration(

@@ -121,8 +121,8 @@ impl Shard {
             Input::Unconnected { flow } => self.proxy.handle_unconnected(now, &flow),
             Input::Resolved { query, answer } => self.handle_resolved(now, query, &answer),
             Input::Stored { ticket, record, kept } => self.handle_stored(now, ticket, record, kept),
-            Input::Forget { aor, contact: None } => self.forget(now, aor),
-            Input::Forget { aor, contact: Some(contact) } => self.forget_contact(now, aor, contact),
+            Input::Forget { aor } => self.forget(now, aor),
+            Input::Unregister { aor, contact } => self.unregister(now, aor, contact),
             Input::Config(snapshot) => {
                 self.handle_config(now, snapshot);
             }

@@ -183,7 +183,7 @@ fn who_is_barred_meanwhile_stays_away_and_the_store_hears_of_it_last() {
     let mut world = through();
     world.input(BOB, &register(1, &format!("<sip:bob@{BOB}>")));
     world.input(BOB, &register(2, &format!("<sip:bob@{BOB2}>")));
-    world.give(Input::Forget { aor: b"bob@example.com", contact: None });
+    world.give(Input::Forget { aor: b"bob@example.com" });
     let (ticket, record) = world.records.pop().expect("the removal");
     assert!(ticket.is_none() && Record::parse(&record).expect("a record").is_removal());
     assert_eq!(world.records.len(), 1, "after what was staged before");
@@ -198,7 +198,7 @@ fn behind_the_answer_comes_first_and_the_store_gets_all_the_same() {
     assert_eq!(statuses(&world.input(BOB, &register(1, &format!("<sip:bob@{BOB}>")))), [200]);
     assert_eq!(statuses(&world.input(BOB, &register(2, &format!("<sip:bob@{BOB}>")))), [200]);
     assert_eq!(statuses(&world.input(BOB, &register(3, ""))), [200]);
-    world.give(Input::Forget { aor: b"bob@example.com", contact: None });
+    world.give(Input::Forget { aor: b"bob@example.com" });
     let kinds: Vec<_> = world
         .records
         .iter()
@@ -212,25 +212,10 @@ fn behind_the_answer_comes_first_and_the_store_gets_all_the_same() {
 }
 
 #[test]
-fn a_contact_that_an_operator_removes_goes_from_the_disk_too() {
-    let mut world = through();
-    for (cseq, contact) in [(1, BOB), (2, BOB2)] {
-        world.input(BOB, &register(cseq, &format!("<sip:bob@{contact}>")));
-        world.stored(true);
-    }
-    assert_eq!(world.contacts().len(), 2);
-    world.give(Input::Forget { aor: b"bob@example.com", contact: Some(format!("sip:bob@{BOB}").as_bytes()) });
-    let (ticket, record) = world.records.pop().expect("what is left");
-    assert!(ticket.is_none() && !Record::parse(&record).expect("a record").is_removal());
-    assert_eq!(world.contacts().len(), 1);
-    world.settle();
-}
-
-#[test]
 fn in_memory_the_store_hears_of_nothing() {
     let mut world = world(Durability::Memory);
     assert_eq!(statuses(&world.input(BOB, &register(1, &format!("<sip:bob@{BOB}>")))), [200]);
-    world.give(Input::Forget { aor: b"bob@example.com", contact: None });
+    world.give(Input::Forget { aor: b"bob@example.com" });
     assert!(world.records.is_empty());
     world.settle();
 }

@@ -267,10 +267,10 @@ fn an_operator_removes_one_contact_of_several() {
     let mut world = World::new(|_| {});
     let mut phone = Phone::default();
     phone.register(&mut world, &[DESK, "Contact: <sip:soft@192.0.2.20:5080>"]);
-    let forget = |contact| Input::Forget { aor: b"bob@example.com", contact: Some(contact) };
-    world.give(forget(b"sip:nobody@192.0.2.20"));
+    let unregister = |contact| Input::Unregister { aor: b"bob@example.com", contact: Some(contact) };
+    world.give(unregister(b"sip:nobody@192.0.2.20"));
     assert_eq!(world.locations.len(), 2);
-    world.give(forget(b"sip:soft@192.0.2.20:5080"));
+    world.give(unregister(b"sip:soft@192.0.2.20:5080"));
     assert_eq!(world.locations.len(), 1);
     let sent = world.input(ALICE, &request("INVITE", "sip:bob@example.com", "one", ""));
     assert_eq!(sent.iter().filter(|s| s.method() == "INVITE").count(), 1);
@@ -287,7 +287,7 @@ fn who_was_forgotten_may_register_again() {
     let mut phone = Phone::default();
     assert_eq!(contacts(&phone.register(&mut world, &[DESK])).len(), 1);
     for _ in 0..2 {
-        world.give(Input::Forget { aor: b"bob@example.com", contact: None });
+        world.give(Input::Forget { aor: b"bob@example.com" });
         assert_eq!(world.locations.len(), 0);
         assert_eq!(contacts(&phone.register(&mut world, &[DESK])).len(), 1);
     }

@@ -24,9 +24,9 @@ use crate::handover::{self, Doorbell, HANDOVER_QUEUE};
 use crate::index::Index;
 use crate::keep::Keep;
 use crate::limits::StreamLimits;
-use crate::moving::Forgotten;
 #[cfg(test)]
 use crate::moving::Plan;
+use crate::moving::{Forgotten, Order};
 use crate::options::{Spread, WorkerOptions};
 use crate::outlet::{self, Outlet};
 use crate::panics::PanicLog;
@@ -230,12 +230,12 @@ impl Fleet {
     /// Has the bindings of `aor` removed, for its user may not be called any more. Returns at once. Any worker may be told: who
     /// has not the shard passes it on.
     pub fn forget(&self, aor: &[u8]) {
-        self.tell_forgotten(Forgotten { aor: aor.into(), contact: None });
+        self.tell_forgotten(Forgotten { aor: aor.into(), order: Order::Bar });
     }
 
-    /// Has one binding of `aor` removed, that of `contact`, as it was registered. Returns at once.
-    pub fn forget_contact(&self, aor: &[u8], contact: &[u8]) {
-        self.tell_forgotten(Forgotten { aor: aor.into(), contact: Some(contact.into()) });
+    /// Has the registrations of `aor` end, or that of `contact`, as it was registered, while its user stays. Returns at once.
+    pub fn unregister(&self, aor: &[u8], contact: Option<&[u8]>) {
+        self.tell_forgotten(Forgotten { aor: aor.into(), order: Order::Unregister(contact.map(Into::into)) });
     }
 
     fn tell_forgotten(&self, forgotten: Forgotten) {

@@ -102,8 +102,16 @@ impl Plan {
 #[derive(Clone, Debug)]
 pub(crate) struct Forgotten {
     pub(crate) aor: Box<[u8]>,
-    /// Only the one of this contact.
-    pub(crate) contact: Option<Box<[u8]>>,
+    pub(crate) order: Order,
+}
+
+/// Why they go.
+#[derive(Clone, Debug)]
+pub(crate) enum Order {
+    /// The user may not be called any more.
+    Bar,
+    /// An operator ends all registrations, or only that of this contact.
+    Unregister(Option<Box<[u8]>>),
 }
 
 /// What is to be told to one shard.
@@ -265,9 +273,12 @@ impl<M: Maker> Desk<M> {
                 }
                 drop(tokens);
             }
-            Word::Forget(Forgotten { aor, contact }) => {
-                let forget = Input::Forget { aor: &aor, contact: contact.as_deref() };
-                self.run(seat, now, &[], |brain| brain.handle_input(now, forget));
+            Word::Forget(Forgotten { aor, order }) => {
+                let input = match &order {
+                    Order::Bar => Input::Forget { aor: &aor },
+                    Order::Unregister(contact) => Input::Unregister { aor: &aor, contact: contact.as_deref() },
+                };
+                self.run(seat, now, &[], |brain| brain.handle_input(now, input));
             }
             Word::Unconnected(flow) => {
                 self.run(seat, now, &[], |brain| brain.handle_input(now, Input::Unconnected { flow }));

@@ -126,7 +126,12 @@ fn what_must_be_told_to_a_shard_follows_it() {
     // The worker that is told had the shard once.
     running.fleet.forget(b"bob@example.com");
     assert_eq!(receive(&phone), "forget bob@example.com");
-    spin_until(|| running.fleet.status().total.worker.passed_on == 1);
+    // Who is unregistered is not barred.
+    running.fleet.unregister(b"bob@example.com", None);
+    assert_eq!(receive(&phone), "unregister bob@example.com all");
+    running.fleet.unregister(b"bob@example.com", Some(b"sip:b@192.0.2.1"));
+    assert_eq!(receive(&phone), "unregister bob@example.com sip:b@192.0.2.1");
+    spin_until(|| running.fleet.status().total.worker.passed_on == 3);
 }
 
 #[test]

@@ -153,9 +153,15 @@ impl Brain for Puppet {
                     self.say(flow, format_args!("stored {ticket} {} {kept}", String::from_utf8_lossy(&record)));
                 }
             }
-            Input::Forget { aor, .. } => {
+            Input::Forget { aor } => {
                 if let Some(flow) = self.watches {
                     self.say(flow, format_args!("forget {}", String::from_utf8_lossy(aor)));
+                }
+            }
+            Input::Unregister { aor, contact } => {
+                if let Some(flow) = self.watches {
+                    let contact = String::from_utf8_lossy(contact.unwrap_or(b"all"));
+                    self.say(flow, format_args!("unregister {} {contact}", String::from_utf8_lossy(aor)));
                 }
             }
             Input::Config(snapshot) => {

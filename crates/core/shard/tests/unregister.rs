@@ -1,0 +1,252 @@
+//! An operator ends registrations while REGISTERs wait for the store: what the store has last is what memory has.
+
+mod support;
+
+use std::time::Duration;
+
+use strowger_foundation::Timestamp;
+use strowger_registrar::record::merge;
+use strowger_registrar::{Durability, Record};
+use strowger_shard::{Event, Input, MAX_ORDERS};
+use support::{BOB, BOB2, Sent, World};
+
+const AOR: &[u8] = b"bob@example.com";
+const A: &str = "sip:bob@192.0.2.20:5060";
+const B: &str = "sip:bob@192.0.2.21:5060";
+
+/// A server and all that its store has been given, in its order.
+struct Kept {
+    world: World,
+    journal: Vec<Vec<u8>>,
+    cseq: u32,
+}
+
+impl Kept {
+    fn new(durability: Durability) -> Self {
+        let world = World::listening(&["UDP"], |snapshot| snapshot.registrar.durability = durability);
+        Self { world, journal: Vec::new(), cseq: 0 }
+    }
+
+    /// With these contacts registered.
+    fn with(contacts: &[&str]) -> Self {
+        let mut kept = Self::new(Durability::WriteThrough);
+        for contact in contacts {
+            assert!(kept.register(contact).is_empty());
+            assert_eq!(kept.stored(true), [200]);
+        }
+        kept
+    }
+
+    /// One phone for each contact: each counts for itself.
+    fn register(&mut self, contact: &str) -> Vec<Sent> {
+        self.cseq += 1;
+        let (cseq, peer) = (self.cseq, if contact == B { BOB2 } else { BOB });
+        let text = format!(
+            "REGISTER sip:example.com SIP/2.0\r\nVia: SIP/2.0/UDP {peer};branch=z9hG4bKr{cseq}\r\nMax-Forwards: 70\r\n\
+             From: <sip:bob@example.com>;tag=r\r\nTo: <sip:bob@example.com>\r\nCall-ID: {contact}\r\n\
+             CSeq: {cseq} REGISTER\r\nContact: <{contact}>\r\nContent-Length: 0\r\n\r\n"
+        );
+        self.world.input(peer, &text)
+    }
+
+    fn unregister(&mut self, contact: Option<&str>) {
+        let contact = contact.map(str::as_bytes);
+        assert!(self.world.give(Input::Unregister { aor: AOR, contact }).is_empty());
+    }
+
+    /// The store takes what it was given, up to the first that somebody waits for; what the clients hear.
+    fn stored(&mut self, kept: bool) -> Vec<u16> {
+        loop {
+            let (ticket, record) = self.world.records.remove(0);
+            if kept || ticket.is_none() {
+                self.journal.push(record.clone());
+            }
+            if let Some(ticket) = ticket {
+                let sent = self.world.give(Input::Stored { ticket, record, kept });
+                return sent.iter().map(Sent::status).collect();
+            }
+        }
+    }
+
+    /// What is left is taken too, and nobody waits for it; what the addresses have then, in memory and after a restart.
+    fn contacts_at(&mut self, now: Timestamp) -> Vec<String> {
+        for (ticket, record) in self.world.records.drain(..) {
+            assert_eq!(ticket, None);
+            self.journal.push(record);
+        }
+        let in_memory = contacts(&self.world, now);
+        let mut state: Option<Vec<u8>> = None;
+        for record in &self.journal {
+            Record::parse(record).expect("what is stored can be read");
+            let mut merged = Vec::new();
+            state = merge(state.as_deref(), record, &mut merged).then_some(merged);
+            let is_whole = |state: &Vec<u8>| !Record::parse(state).expect("a record").is_refresh();
+            assert!(state.as_ref().is_none_or(is_whole), "a refresh has a state before it");
+        }
+        let other = Self::new(Durability::WriteThrough).world;
+        if let Some(state) = &state {
+            let record = Record::parse(state).expect("a record");
+            other.locations.restore(self.world.now, &other.snapshot.registrar, &record);
+        }
+        assert_eq!(contacts(&other, now), in_memory, "a restart changes nothing");
+        self.world.shard.check_invariants();
+        in_memory
+    }
+
+    fn contacts(&mut self) -> Vec<String> {
+        self.contacts_at(self.world.now)
+    }
+}
+
+fn contacts(world: &World, now: Timestamp) -> Vec<String> {
+    let mut targets = Vec::new();
+    world.locations.lookup(now, AOR, &mut targets);
+    let mut contacts: Vec<_> = targets.iter().map(|target| String::from_utf8_lossy(&target.uri).into_owned()).collect();
+    contacts.sort();
+    contacts
+}
+
+#[test]
+fn a_contact_goes_from_the_disk_too() {
+    let mut kept = Kept::with(&[A, B]);
+    kept.unregister(Some(A));
+    assert_eq!((kept.world.records.len(), kept.contacts()), (1, vec![B.to_owned()]));
+    kept.unregister(Some(B));
+    assert!(kept.contacts().is_empty());
+    kept.world.settle();
+}
+
+#[test]
+fn who_registers_meanwhile_is_there_after_a_restart() {
+    let mut kept = Kept::with(&[A]);
+    kept.register(B);
+    kept.unregister(Some(A));
+    assert_eq!(kept.world.records.len(), 1, "the order takes its turn");
+    assert_eq!(kept.stored(true), [200]);
+    assert_eq!(kept.contacts(), [B]);
+    // It is refreshed as one that the store has.
+    kept.register(B);
+    assert_eq!(kept.stored(true), [200]);
+    assert!(Record::parse(kept.journal.last().expect("one")).expect("a record").is_refresh());
+    assert_eq!(kept.contacts(), [B]);
+    kept.world.settle();
+}
+
+#[test]
+fn who_refreshes_meanwhile_keeps_the_new_time() {
+    let mut kept = Kept::with(&[A, B]);
+    kept.world.wait(Duration::from_secs(1000));
+    kept.register(B);
+    kept.unregister(Some(A));
+    assert_eq!(kept.stored(true), [200]);
+    let later = kept.world.now + Duration::from_secs(3000);
+    assert_eq!(kept.contacts_at(later), [B]);
+    kept.world.settle();
+}
+
+#[test]
+fn what_the_store_refuses_does_not_hold_up_the_order() {
+    let mut kept = Kept::with(&[A]);
+    kept.register(B);
+    kept.unregister(Some(A));
+    assert_eq!(kept.stored(false), [503]);
+    assert!(kept.contacts().is_empty());
+    kept.world.settle();
+}
+
+#[test]
+fn what_came_before_the_order_goes_and_what_came_after_it_stays() {
+    for contact in [None, Some(A)] {
+        let mut kept = Kept::with(&[]);
+        kept.register(A);
+        kept.register(A);
+        kept.unregister(contact);
+        kept.register(B);
+        assert_eq!(kept.stored(true), [200], "nobody is barred");
+        assert_eq!(kept.world.records.len(), 1, "the second is before the order too");
+        assert_eq!(kept.stored(true), [200]);
+        assert_eq!(kept.stored(true), [200]);
+        assert_eq!(kept.contacts(), [B]);
+        kept.world.settle();
+    }
+}
+
+#[test]
+fn all_go_and_their_phones_are_answered_and_may_come_back() {
+    let mut kept = Kept::with(&[A]);
+    kept.register(A);
+    kept.register(B);
+    kept.unregister(None);
+    assert_eq!(kept.stored(true), [200]);
+    assert_eq!(kept.stored(true), [200]);
+    let (ticket, record) = kept.world.records.last().expect("a removal");
+    assert!(ticket.is_none() && Record::parse(record).expect("a record").is_removal());
+    assert!(kept.contacts().is_empty());
+    kept.register(A);
+    assert_eq!(kept.stored(true), [200]);
+    assert_eq!(kept.contacts(), [A]);
+    kept.world.settle();
+}
+
+#[test]
+fn an_order_outlasts_the_patience_of_those_that_it_waits_for() {
+    let mut kept = Kept::with(&[]);
+    kept.register(A);
+    kept.register(B);
+    kept.unregister(None);
+    let sent = kept.world.wait(Duration::from_secs(4));
+    assert_eq!(sent.iter().map(|(_, sent)| sent.status()).collect::<Vec<_>>(), [503, 503]);
+    assert!(kept.stored(true).is_empty(), "they were told already");
+    assert!(kept.contacts().is_empty());
+    kept.world.settle();
+}
+
+#[test]
+fn of_a_contact_that_is_gone_the_store_hears_nothing() {
+    for durability in [Durability::Memory, Durability::WriteBehind, Durability::WriteThrough] {
+        let mut kept = Kept::new(durability);
+        kept.unregister(Some(A));
+        assert!(kept.world.records.is_empty(), "{durability:?}");
+    }
+    let mut kept = Kept::with(&[A, B]);
+    kept.unregister(Some(A));
+    assert_eq!(kept.contacts(), [B]);
+    kept.unregister(Some(A));
+    assert!(kept.world.records.is_empty(), "a second time");
+    assert_eq!(kept.contacts(), [B]);
+    kept.world.settle();
+}
+
+#[test]
+fn without_a_store_that_is_waited_for_an_order_is_followed_at_once() {
+    for durability in [Durability::Memory, Durability::WriteBehind] {
+        for contact in [None, Some(A)] {
+            let mut kept = Kept::new(durability);
+            kept.register(A);
+            kept.unregister(contact);
+            assert!(contacts(&kept.world, kept.world.now).is_empty());
+            let stored = if durability == Durability::Memory { 0 } else { 2 };
+            assert_eq!(kept.world.records.len(), stored);
+            kept.world.settle();
+        }
+    }
+}
+
+#[test]
+fn orders_that_wait_are_bounded_and_none_is_kept_twice() {
+    let mut kept = Kept::with(&[]);
+    kept.register(A);
+    for _ in 0..2 {
+        for number in 0..MAX_ORDERS {
+            kept.unregister(Some(&format!("sip:{number}@192.0.2.9")));
+        }
+        assert!(kept.world.events.is_empty(), "{:?}", kept.world.events);
+    }
+    kept.unregister(Some(A));
+    assert!(matches!(kept.world.events[..], [Event::TableFull { .. }]), "{:?}", kept.world.events);
+    assert_eq!(kept.stored(true), [200]);
+    assert_eq!(kept.contacts(), [A]);
+    kept.unregister(Some(A));
+    assert!(kept.contacts().is_empty(), "there is room again");
+    kept.world.settle();
+}
