@@ -298,6 +298,9 @@ impl Server {
                 let found = status::registrations(&self.fleet, self.clock.now(), user.as_deref(), *limit);
                 Response::Registrations(found)
             }
+            Request::Unregister { .. } if !self.fleet.locations().is_complete() => {
+                Response::Error("registrations are being loaded: try again later".to_owned())
+            }
             Request::Unregister { user, contact } => {
                 let (now, contact) = (self.clock.now(), contact.as_deref());
                 let gone = status::unregister(&self.fleet, now, user, contact);

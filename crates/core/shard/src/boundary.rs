@@ -66,7 +66,7 @@ pub enum Input<'a> {
         aor: &'a [u8],
     },
     /// An operator ends registrations of this address of record, after all REGISTERs that have come; its phones may register
-    /// again.
+    /// again. While registrations of before are being read it does nothing.
     Unregister {
         /// Which.
         aor: &'a [u8],

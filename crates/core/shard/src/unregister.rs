@@ -23,8 +23,12 @@ impl Shard {
     }
 
     /// The registrations of `aor` end, or that of one contact, as if a phone had said so after all REGISTERs that have come: it
-    /// takes its turn behind those that wait for the store, for what is made from the table has to know what they leave.
+    /// takes its turn behind those that wait for the store, for what is made from the table has to know what they leave. For the
+    /// same reason nothing is done while the registrations of before are still being read.
     pub(crate) fn unregister(&mut self, now: Timestamp, aor: &[u8], contact: Option<&[u8]>) {
+        if !self.locations.is_complete() {
+            return;
+        }
         if !self.keeping.is_queued(aor) {
             self.follow_order(now, aor, contact);
         } else if !self.keeping.add_order(aor, contact) {

@@ -233,6 +233,23 @@ fn without_a_store_that_is_waited_for_an_order_is_followed_at_once() {
 }
 
 #[test]
+fn while_registrations_are_loaded_nothing_is_ended() {
+    for contact in [None, Some(A.as_bytes())] {
+        let mut before = Kept::with(&[A, B]);
+        let mut world = World::loading(|snapshot| snapshot.registrar.durability = Durability::WriteThrough);
+        for record in &before.journal {
+            world.locations.restore(world.now, &world.snapshot.registrar, &Record::parse(record).expect("a record"));
+        }
+        world.give(Input::Unregister { aor: AOR, contact });
+        assert!(world.records.is_empty());
+        assert_eq!(contacts(&world, world.now), before.contacts());
+        world.locations.complete();
+        world.give(Input::Unregister { aor: AOR, contact });
+        assert_eq!(world.records.len(), 1);
+    }
+}
+
+#[test]
 fn orders_that_wait_are_bounded_and_none_is_kept_twice() {
     let mut kept = Kept::with(&[]);
     kept.register(A);

@@ -234,6 +234,7 @@ impl Fleet {
     }
 
     /// Has the registrations of `aor` end, or that of `contact`, as it was registered, while its user stays. Returns at once.
+    /// While registrations of before are being read, nothing is done.
     pub fn unregister(&self, aor: &[u8], contact: Option<&[u8]>) {
         self.tell_forgotten(Forgotten { aor: aor.into(), order: Order::Unregister(contact.map(Into::into)) });
     }

@@ -4,7 +4,7 @@
 
 use core::net::SocketAddr;
 use core::time::Duration;
-use std::collections::{BTreeMap, BTreeSet};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use strowger_directory::Directory;
@@ -12,7 +12,7 @@ use strowger_foundation::{ConnId, Flow, ListenerId, Timestamp, Transport};
 use strowger_journal::simulated::SimDisk;
 use strowger_message::{HeaderName, Message, Uri};
 use strowger_registrar::model::Model;
-use strowger_registrar::{Durability, Record, Source, Update};
+use strowger_registrar::{ContactUpdate, Durability, Path, Record, Source, Supported, Update, UpdateKind};
 use strowger_shard::{Listener, Snapshot};
 
 use crate::mutant::{self, Bug};
@@ -75,7 +75,16 @@ enum Order {
     Commit,
     Checkpoint,
     Forget(&'static str),
+    Unregister(Unregister),
     Wait(u64),
+}
+
+/// The operator ends registrations.
+#[derive(Clone, Copy, Debug)]
+struct Unregister {
+    user: &'static str,
+    /// Only that of this contact.
+    contact: Option<&'static str>,
 }
 
 #[derive(Clone, Debug)]
@@ -99,6 +108,8 @@ struct Run {
     cseq: u32,
     /// By their tickets.
     waiting: BTreeMap<(usize, u64), Waiting>,
+    /// Those that wait for a REGISTER of their address.
+    orders: Vec<Unregister>,
     state: Arc<Mutex<State>>,
 }
 
@@ -171,6 +182,29 @@ fn script() -> Vec<Order> {
             _ => script.push(register("dave", 1, 0, "<sip:dave@198.51.100.9>;expires=0")),
         }
         script.push(Order::Commit);
+        let unregister = |user, contact| Order::Unregister(Unregister { user, contact });
+        let second = || register("alice", 2, 0, "<sip:alice@198.51.100.2:5060>;expires=600");
+        match round {
+            // The second phone is new to the store, or only refreshes, while the first one's contact is ended.
+            5 | 8 => script.extend([
+                second(),
+                unregister("alice", Some("sip:alice@198.51.100.1:5060")),
+                Order::Commit,
+                Order::Wait(100),
+                Order::Commit,
+                second(),
+                Order::Commit,
+            ]),
+            0 | 7 => script.extend([
+                unregister("dave", Some("sip:dave@198.51.100.1")),
+                unregister("dave", Some("sip:dave@198.51.100.1")),
+                register("erin", 1, 0, "<sip:erin@198.51.100.1:5060>;expires=800"),
+                unregister("erin", None),
+                Order::Commit,
+                Order::Commit,
+            ]),
+            _ => {}
+        }
         script.push(Order::Wait(5000));
     }
     script.extend([Order::Wait(1000), Order::Checkpoint]);
@@ -214,7 +248,8 @@ impl Run {
         let birth = Birth { at: now, life: 0, store_ns: Some(start.store_ns) };
         let mut server = Server::begin(SHARDS, SEED, Arc::clone(&snapshot), birth);
         server.handle(&Step::Complete { at: now });
-        let mut run = Self { now, snapshot, server, store, bug, cseq: 0, waiting: BTreeMap::new(), state };
+        let mut run =
+            Self { now, snapshot, server, store, bug, cseq: 0, waiting: BTreeMap::new(), orders: Vec::new(), state };
         run.show(false);
         Ok(run)
     }
@@ -253,11 +288,65 @@ impl Run {
                 self.store.add(records);
                 Ok(())
             }
+            Order::Unregister(order) => {
+                let aor = order.aor();
+                let contact = order.contact.map(|contact| contact.as_bytes().to_vec());
+                self.server.handle(&Step::Unregister { at: self.now, aor: aor.clone(), contact });
+                self.orders.push(*order);
+                self.followed(&aor)
+            }
             Order::Wait(ms) => {
                 self.pass(*ms);
                 Ok(())
             }
         }
+    }
+
+    /// Orders are followed, unless they wait. Whatever they leave for the store stands there behind the REGISTERs that wait, so
+    /// it must leave what those bring.
+    fn followed(&mut self, aor: &[u8]) -> Result<(), String> {
+        let mut records = VecDeque::from(self.server.take_records());
+        let waiting: Vec<_> = self.waiting.values().filter(|waiting| waiting.aor == aor).collect();
+        if records.is_empty() && !waiting.is_empty() {
+            return Ok(());
+        }
+        let (mut state, mut added) = (self.state(), Vec::new());
+        for order in self.orders.iter().filter(|order| order.aor() == aor) {
+            let mut next = state.ledger.model.clone();
+            waiting.iter().for_each(|waiting| self.apply(&mut next, waiting));
+            let before = next.entries(self.now, aor);
+            self.apply_order(&mut next, order);
+            let after = next.entries(self.now, aor);
+            if order.contact.is_none() || before != after {
+                let kept = records.pop_front().filter(|kept| kept.ticket.is_none());
+                let kept = kept.ok_or_else(|| format!("nobody is asked to keep what {order:?} does"))?;
+                state.ledger.emit(aor, &kept.record, after);
+                added.push(kept);
+            }
+            let mut model = core::mem::take(&mut state.ledger.model);
+            self.apply_order(&mut model, order);
+            state.ledger.model = model;
+        }
+        drop(state);
+        self.store.add(added);
+        self.orders.retain(|order| order.aor() != aor);
+        if records.is_empty() { Ok(()) } else { Err(format!("records of nobody: {records:?}")) }
+    }
+
+    fn apply_order(&self, model: &mut Model, order: &Unregister) {
+        let contact = |contact: &'static str| {
+            let uri = Uri::parse(contact.as_bytes())?;
+            Some(ContactUpdate { uri, expires_s: Some(0), q: None, instance: b"", reg_id: None })
+        };
+        let kind = match order.contact {
+            None => UpdateKind::RemoveAll,
+            Some(text) => UpdateKind::Contacts(contact(text).into_iter().collect()),
+        };
+        let (path, supported) = (Path::new(), Supported::default());
+        let update = Update { call_id: b"operator", cseq: u32::MAX, path, supported, first_hop: true, kind };
+        let flow = Flow::new(ListenerId(0), Transport::Udp, SocketAddr::from(([0, 0, 0, 0], 0)));
+        let source = Source { flow, via_sent_by_matches: true };
+        let _ = model.apply(self.now, &order.aor(), &self.snapshot.registrar, &source, &update);
     }
 
     /// Time passes, and timers are served.
@@ -371,7 +460,14 @@ impl Run {
         // Of those that are alike one is enough.
         state.gruus.retain(|old| !gruus.iter().any(|new| new.aor == old.aor && new.call == old.call));
         state.gruus.extend(gruus);
-        Ok(())
+        drop(state);
+        self.followed(&aor)
+    }
+}
+
+impl Unregister {
+    fn aor(&self) -> Vec<u8> {
+        format!("{}@{DOMAIN}", self.user).into_bytes()
     }
 }
 

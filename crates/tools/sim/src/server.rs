@@ -120,6 +120,15 @@ pub enum Step {
         /// Whose.
         aor: Vec<u8>,
     },
+    /// The operator ends registrations of a user who stays.
+    Unregister {
+        /// When.
+        at: Timestamp,
+        /// Whose.
+        aor: Vec<u8>,
+        /// Only that of this contact.
+        contact: Option<Vec<u8>>,
+    },
     /// A record of an earlier process is read.
     Restored {
         /// When.
@@ -251,7 +260,11 @@ impl Server {
             }
             Step::Forget { aor, .. } => {
                 let shard = usize::from(self.locations.shard_of(aor).0);
-                self.tell(now, shard, Input::Forget { aor, contact: None })
+                self.tell(now, shard, Input::Forget { aor })
+            }
+            Step::Unregister { aor, contact, .. } => {
+                let shard = usize::from(self.locations.shard_of(aor).0);
+                self.tell(now, shard, Input::Unregister { aor, contact: contact.as_deref() })
             }
             Step::Restored { record, .. } => {
                 if let Ok(record) = Record::parse(record) {
@@ -373,6 +386,7 @@ impl Step {
             | Self::Timeout { at, .. }
             | Self::Stored { at, .. }
             | Self::Forget { at, .. }
+            | Self::Unregister { at, .. }
             | Self::Restored { at, .. }
             | Self::Complete { at } => *at,
         }

@@ -312,7 +312,11 @@ impl Invariants {
                 }
             }
             Step::Timeout { .. } => self.present.timeout = true,
-            Step::Stored { .. } | Step::Forget { .. } | Step::Restored { .. } | Step::Complete { .. } => {}
+            Step::Stored { .. }
+            | Step::Forget { .. }
+            | Step::Unregister { .. }
+            | Step::Restored { .. }
+            | Step::Complete { .. } => {}
         }
     }
 
