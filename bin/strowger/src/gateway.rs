@@ -88,7 +88,7 @@ impl Gateways {
         }
         self.done("added", member)?;
         if let Some(why) = self.config.unreached(&target) {
-            eprintln!("strowger: warning: {why}");
+            eprintln!("strowger: warning: {}", why.told_alone());
         }
         self.note_unused(&member.set);
         Ok(())

@@ -23,7 +23,7 @@ pub(crate) fn are_named(config: &Config) -> bool {
 pub(crate) fn report(config: &Config, directory: &Directory) {
     match config.look_at_routes(directory.gateways()) {
         Ok(warnings) => warnings.iter().for_each(|warning| tracing::warn!("{warning}")),
-        Err(why) => tracing::error!("{why}; until then its calls get 503"),
+        Err(why) => tracing::error!("{why}; until then its calls get 500"),
     }
 }
 

@@ -127,14 +127,10 @@ fn write(event: Event) {
         Event::Account { trunk, status } => account(&trunk, &status),
         Event::Outage { hop, names, cause, avoided_for } => outage(&hop, &names, cause, avoided_for),
         Event::NoneAnswers { of: Owner::Set(set) } => {
-            tracing::error!(
-                "no gateway of {set} answers: its calls get 503 at once, but for one now and then that looks"
-            );
+            tracing::error!("no gateway of {set} answers");
         }
         Event::NoneAnswers { of: Owner::Trunk(trunk) } => {
-            tracing::error!(
-                "no target of trunk {trunk} answers: its calls get 503 at once, but for one now and then that looks"
-            );
+            tracing::error!("no target of trunk {trunk} answers");
         }
         Event::NoneAnswers { of: Owner::Route } => {}
         Event::Recovery { hop, names, after } => {

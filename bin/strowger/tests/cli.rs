@@ -146,16 +146,26 @@ fn check_tells_what_the_workers_ask_of_a_machine_that_it_has_not() {
 #[test]
 fn a_gateway_that_no_listener_reaches_is_told_wherever_it_is_seen() {
     let folder = Folder::new("server.listen = [\"udp:127.0.0.1:5060\"]\n[[route]]\ntargets = [\"set:pstn\"]\n");
-    let why = "is reached by TCP, and nothing in server.listen is: what is sent there gets 502; add \"tcp:0.0.0.0:5060\" to \
-               server.listen";
+    let told = |consequence: &str| {
+        format!(
+            "is reached by TCP, and nothing in server.listen is: {consequence}; add \"tcp:0.0.0.0:5060\" to server.listen"
+        )
+    };
+    let why = told("it is never tried, and what has no other target gets 502");
     let added = folder.run(&["gateway", "add", "pstn", "sip:192.0.2.1;transport=tcp"]);
     assert!(added.err.contains(&format!("warning: sip:192.0.2.1;transport=tcp {why}")), "{added:?}");
     let checked = folder.run(&["check"]);
-    let expected = format!("warning: route[0].targets[0]: gateway sip:192.0.2.1;transport=tcp {why}");
-    assert!(checked.code == Some(0) && checked.err.contains(&expected), "{checked:?}");
+    let expected = |consequence: &str| {
+        format!("warning: route[0].targets[0]: gateway sip:192.0.2.1;transport=tcp {}", told(consequence))
+    };
+    assert!(checked.code == Some(0) && checked.err.contains(&expected("what is sent there gets 502")), "{checked:?}");
     folder.run(&["gateway", "add", "pstn", "sip:[2001:db8::1]"]).ok();
     let checked = folder.run(&["check"]);
     assert!(checked.err.contains("sip:[2001:db8::1] is reached by UDP over IPv6"), "{checked:?}");
+    folder.run(&["gateway", "add", "pstn", "sip:192.0.2.2"]).ok();
+    let checked = folder.run(&["check"]);
+    assert!(checked.err.contains(&expected("it is never tried")), "there is another: {checked:?}");
+    assert!(!checked.err.contains("502"), "{checked:?}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! The peers that failed lately.
 
-use core::hash::BuildHasher as _;
+use core::hash::{BuildHasher as _, Hash};
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
 use std::sync::{Mutex, MutexGuard, PoisonError};
@@ -16,8 +16,8 @@ pub const MAX_OUTAGES: usize = 4_096;
 /// How long a peer that failed is remembered beyond its time when nobody tries it: then nothing is known of it any more.
 pub const REMEMBERED_FOR: Duration = Duration::from_secs(3_600);
 
-/// Words of marks: with as many bits as [`MAX_OUTAGES`].
-const MARK_WORDS: usize = MAX_OUTAGES / 64;
+/// Bits of marks.
+const MARKS: usize = MAX_OUTAGES;
 
 /// How a peer failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -39,9 +39,36 @@ pub struct Outage {
     pub until: Timestamp,
     /// How it failed at last.
     pub cause: Cause,
+    /// Until when calls take it for dead: an INVITE found it silent or unreachable, and it has said nothing since. What others
+    /// find says nothing of calls: a gateway may drop each MESSAGE. Past where it has refused since; nothing where it never was.
+    pub dead_until: Option<Timestamp>,
+}
+
+/// Who found that a peer failed.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Finder {
+    /// An INVITE.
+    Call,
+    /// Any other request.
+    Other,
+}
+
+/// What was learnt when a peer was found to have failed. Of all that find it so, one is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Learnt {
+    /// Nothing new.
+    Nothing,
+    /// What calls take for dead now had failed already, and that was told of.
+    Dead,
+    /// It fails; or it refused, and is dead now.
+    Out,
 }
 
 impl Outage {
+    fn is_dead(&self, now: Timestamp) -> bool {
+        self.dead_until.is_some_and(|until| now < until)
+    }
+
     const fn is_forgotten(&self, now: Timestamp) -> bool {
         now.saturating_since(self.until).as_nanos() > REMEMBERED_FOR.as_nanos()
     }
@@ -54,12 +81,21 @@ pub struct Outages {
     all_over: AtomicU64,
     /// For each hop that is known its [mark](Self::mark_of), so that nobody takes the lock for a hop that is not. Written under
     /// the lock.
-    marks: [AtomicU64; MARK_WORDS],
+    marks: [AtomicU64; MARKS / 64],
     hasher: Seeded,
     overflow: AtomicU64,
-    known: Mutex<SeededMap<Hop, Outage>>,
-    /// For sets of hops that are all dead, by one of them: when a request may look whether they still are.
-    probes: Mutex<SeededMap<Hop, Timestamp>>,
+    known: Mutex<Known>,
+    /// For sets of hops that are all dead, by a hash of all of them: when a call may look whether they still are.
+    probes: Mutex<SeededMap<u64, Timestamp>>,
+    /// Of whom it was told that all their hops are dead, by a hash, and when the last of those outages had begun.
+    told: Mutex<SeededMap<u64, Timestamp>>,
+}
+
+/// The hops that are known, and for each mark how many of them it stands for.
+#[derive(Debug)]
+struct Known {
+    hops: SeededMap<Hop, Outage>,
+    marked: Vec<u16>,
 }
 
 impl Outages {
@@ -68,37 +104,48 @@ impl Outages {
     pub fn new(seed: u64) -> Self {
         Self {
             all_over: AtomicU64::new(0),
-            marks: [const { AtomicU64::new(0) }; MARK_WORDS],
+            marks: [const { AtomicU64::new(0) }; MARKS / 64],
             hasher: seeded(seed),
             overflow: AtomicU64::new(0),
-            known: Mutex::new(SeededMap::with_hasher(seeded(seed))),
+            known: Mutex::new(Known { hops: SeededMap::with_hasher(seeded(seed)), marked: vec![0; MARKS] }),
             probes: Mutex::new(SeededMap::with_hasher(seeded(seed))),
+            told: Mutex::new(SeededMap::with_hasher(seeded(seed))),
         }
     }
 
-    /// `hop` did not answer, or refused everybody (RFC 3263 §4.3): it is avoided for `for_`. Whether that is news: of all
-    /// that find it so, one is told.
-    pub fn mark(&self, now: Timestamp, hop: Hop, for_: Duration, cause: Cause) -> bool {
+    /// `hop` did not answer `finder`, or refused everybody (RFC 3263 §4.3): it is avoided for `for_`.
+    pub fn mark(&self, now: Timestamp, hop: Hop, for_: Duration, cause: Cause, finder: Finder) -> Learnt {
         let until = now + for_;
         let mut known = self.lock();
-        let old = known.get(&hop).filter(|old| !old.is_forgotten(now)).copied();
-        if known.len() >= MAX_OUTAGES && !known.contains_key(&hop) {
-            known.retain(|_, outage| now < outage.until);
-            self.mark_all(&known);
-            if known.len() >= MAX_OUTAGES {
-                self.overflow.fetch_add(1, Ordering::Relaxed);
-                return false;
+        let old = known.hops.get(&hop).copied();
+        if old.is_none() {
+            if known.hops.len() >= MAX_OUTAGES {
+                self.forget_past(now, &mut known);
             }
+            if known.hops.len() >= MAX_OUTAGES {
+                self.overflow.fetch_add(1, Ordering::Relaxed);
+                return Learnt::Nothing;
+            }
+            self.count_mark(&mut known, &hop, 1);
         }
-        let since = old.map_or(now, |old| old.since);
-        known.insert(hop, Outage { since, until, cause });
-        let (word, bit) = self.mark_of(&hop);
-        if let Some(marks) = self.marks.get(word) {
-            marks.fetch_or(bit, Ordering::Relaxed);
-        }
+        let old = old.filter(|old| !old.is_forgotten(now));
+        let was_dead_until = old.and_then(|old| old.dead_until);
+        let dead_until = match (cause, finder) {
+            (Cause::Refused, _) => was_dead_until.map(|until| until.min(now)),
+            (_, Finder::Call) => Some(until),
+            (_, Finder::Other) => was_dead_until,
+        };
+        let outage = Outage { since: old.map_or(now, |old| old.since), until, cause, dead_until };
+        known.hops.insert(hop, outage);
         // A reader that does not see it yet tries the peer once more, which does no harm.
         self.all_over.fetch_max(until.as_nanos(), Ordering::Relaxed);
-        old.is_none()
+        match old {
+            None => Learnt::Out,
+            // Once in an outage: who refuses and is silent in turn does not fill the log.
+            Some(old) if old.cause == Cause::Refused && old.dead_until.is_none() && dead_until.is_some() => Learnt::Out,
+            Some(old) if !old.is_dead(now) && outage.is_dead(now) => Learnt::Dead,
+            Some(_) => Learnt::Nothing,
+        }
     }
 
     /// Whether `hop` is to be avoided.
@@ -107,40 +154,51 @@ impl Outages {
         if now.as_nanos() >= self.all_over.load(Ordering::Relaxed) || !self.is_marked(hop) {
             return false;
         }
-        self.lock().get(hop).is_some_and(|outage| now < outage.until)
+        self.lock().hops.get(hop).is_some_and(|outage| now < outage.until)
     }
 
-    /// Whether a request may be sent to `hops`, one after the other. Where each of them was silent or unreachable lately, one
-    /// request in `every` may, and finds out whether that is still so; the others would only wait for nothing. A hop that
-    /// has said 503 is there, and what it refuses is its own.
+    /// Whether a call may be sent to `hops`, one after the other. Where each of them is dead, one call in `every` may, and
+    /// finds out whether that is still so; the others would only wait for nothing. A hop that has said 503 is there, and
+    /// what it refuses is its own.
     pub fn admits(&self, now: Timestamp, hops: impl Iterator<Item = Hop> + Clone, every: Duration) -> bool {
-        if now.as_nanos() >= self.all_over.load(Ordering::Relaxed) || !hops.clone().all(|hop| self.is_dead(now, &hop)) {
+        let is_dead = |hop| self.dead_since(now, &hop).is_some();
+        if now.as_nanos() >= self.all_over.load(Ordering::Relaxed) || !hops.clone().all(is_dead) {
             return true;
         }
-        let Some(first) = hops.min_by_key(|hop| (hop.address, hop.transport)) else { return true };
+        // In whatever order they are.
+        let set = hops.fold(0_u64, |sum, hop| sum.wrapping_add(self.hasher.hash_one(hop)));
         let mut probes = self.probes.lock().unwrap_or_else(PoisonError::into_inner);
+        if probes.get(&set).is_some_and(|next| now < *next) {
+            return false;
+        }
         if probes.len() >= MAX_OUTAGES {
             probes.retain(|_, next| now < *next);
         }
-        if probes.get(&first).is_some_and(|next| now < *next) {
-            return false;
-        }
         if probes.len() < MAX_OUTAGES {
-            probes.insert(first, now + every);
+            probes.insert(set, now + every);
         }
         true
     }
 
-    /// Whether `hop` was silent or unreachable, and is to be avoided.
-    fn is_dead(&self, now: Timestamp, hop: &Hop) -> bool {
-        let is_dead = |outage: &Outage| now < outage.until && outage.cause != Cause::Refused;
-        self.is_marked(hop) && self.lock().get(hop).is_some_and(is_dead)
+    /// Since when `hop` fails, where calls take it for dead now.
+    #[must_use]
+    pub fn dead_since(&self, now: Timestamp, hop: &Hop) -> Option<Timestamp> {
+        if !self.is_marked(hop) {
+            return None;
+        }
+        self.lock().hops.get(hop).filter(|outage| outage.is_dead(now)).map(|outage| outage.since)
     }
 
-    /// Whether `hop` has failed and not answered since, as far as that is remembered.
-    #[must_use]
-    pub fn is_known(&self, now: Timestamp, hop: &Hop) -> bool {
-        self.is_marked(hop) && self.lock().get(hop).is_some_and(|outage| !outage.is_forgotten(now))
+    /// Whether it is to be told that all hops of `whose` are dead, the last of them failing since `since`: it is told once,
+    /// until one of them has answered and failed again.
+    pub fn is_to_be_told(&self, whose: &impl Hash, since: Timestamp) -> bool {
+        let whose = self.hasher.hash_one(whose);
+        let mut told = self.told.lock().unwrap_or_else(PoisonError::into_inner);
+        // Names that no configuration has any more; who is told of twice then is told of in vain.
+        if told.len() >= MAX_OUTAGES && !told.contains_key(&whose) {
+            told.clear();
+        }
+        told.insert(whose, since) != Some(since)
     }
 
     /// `hop` has answered; what was known of it, where that is news.
@@ -161,10 +219,10 @@ impl Outages {
 
     fn remove(&self, now: Timestamp, hop: &Hop, may_go: impl FnOnce(&Outage) -> bool) -> Option<Outage> {
         let mut known = self.lock();
-        known.get(hop).filter(|outage| may_go(outage))?;
-        let outage = known.remove(hop)?;
-        self.mark_all(&known);
-        if known.is_empty() {
+        known.hops.get(hop).filter(|outage| may_go(outage))?;
+        let outage = known.hops.remove(hop)?;
+        self.count_mark(&mut known, hop, -1);
+        if known.hops.is_empty() {
             self.all_over.store(0, Ordering::Relaxed);
         }
         Some(outage).filter(|outage| !outage.is_forgotten(now))
@@ -172,13 +230,17 @@ impl Outages {
 
     /// Shows each peer that failed and has not answered since, in no order.
     pub fn for_each(&self, now: Timestamp, mut visit: impl FnMut(&Hop, &Outage)) {
-        self.lock().iter().filter(|(_, outage)| !outage.is_forgotten(now)).for_each(|(hop, outage)| visit(hop, outage));
+        self.lock()
+            .hops
+            .iter()
+            .filter(|(_, outage)| !outage.is_forgotten(now))
+            .for_each(|(hop, outage)| visit(hop, outage));
     }
 
     /// How many are out at `now`.
     #[must_use]
     pub fn count(&self, now: Timestamp) -> usize {
-        self.lock().values().filter(|outage| now < outage.until).count()
+        self.lock().hops.values().filter(|outage| now < outage.until).count()
     }
 
     /// How often a peer could not be marked since [`MAX_OUTAGES`] were.
@@ -195,21 +257,35 @@ impl Outages {
 
     /// The word and the bit that stand for `hop`, and for others by chance.
     fn mark_of(&self, hop: &Hop) -> (usize, u64) {
-        let hash = self.hasher.hash_one(hop);
-        let word = usize::try_from((hash >> 6) % MARK_WORDS as u64).unwrap_or(0);
-        (word, 1 << (hash & 63))
+        let mark = self.mark_number(hop);
+        (mark / 64, 1 << (mark % 64))
     }
 
-    /// Marks the hops that are known, and no others.
-    fn mark_all(&self, known: &SeededMap<Hop, Outage>) {
-        let mut all = [0_u64; MARK_WORDS];
-        for (word, bit) in known.keys().map(|hop| self.mark_of(hop)) {
-            all.get_mut(word).into_iter().for_each(|marks| *marks |= bit);
+    fn mark_number(&self, hop: &Hop) -> usize {
+        usize::try_from(self.hasher.hash_one(hop) % MARKS as u64).unwrap_or(0)
+    }
+
+    /// One hop more, or less, has the mark of `hop`.
+    fn count_mark(&self, known: &mut Known, hop: &Hop, change: i16) {
+        let Some(count) = known.marked.get_mut(self.mark_number(hop)) else { return };
+        *count = count.saturating_add_signed(change);
+        let (word, bit) = self.mark_of(hop);
+        let Some(marks) = self.marks.get(word) else { return };
+        if *count == 0 {
+            marks.fetch_and(!bit, Ordering::Relaxed);
+        } else {
+            marks.fetch_or(bit, Ordering::Relaxed);
         }
-        self.marks.iter().zip(all).for_each(|(marks, all)| marks.store(all, Ordering::Relaxed));
     }
 
-    fn lock(&self) -> MutexGuard<'_, SeededMap<Hop, Outage>> {
+    /// Makes room for others.
+    fn forget_past(&self, now: Timestamp, known: &mut Known) {
+        let past = known.hops.extract_if(|_, outage| now >= outage.until);
+        let past: Vec<Hop> = past.map(|(hop, _)| hop).collect();
+        past.iter().for_each(|hop| self.count_mark(known, hop, -1));
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Known> {
         self.known.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

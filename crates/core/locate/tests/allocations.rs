@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use strowger_allocations::{Counting, allocations};
 use strowger_foundation::{Timestamp, Transport};
-use strowger_locate::{CachePolicy, Candidate, Cause, Hop, Located, Lookup, Names, Outages, Question};
+use strowger_locate::{CachePolicy, Candidate, Cause, Finder, Hop, Located, Lookup, Names, Outages, Question};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -19,7 +19,7 @@ fn a_known_name_and_its_order_allocate_nothing() {
     let candidate = |last| Candidate { rank: 0, priority: 0, weight: 1, hops: [hop(last)].into_iter().collect() };
     let answer = Ok(Arc::new(Located::new((0..4).map(candidate).collect())));
     names.insert(Timestamp::ZERO, &asked, answer, Duration::from_secs(60));
-    outages.mark(Timestamp::ZERO, hop(0), Duration::from_secs(60), Cause::Silent);
+    outages.mark(Timestamp::ZERO, hop(0), Duration::from_secs(60), Cause::Silent, Finder::Call);
     let mut order = smallvec::SmallVec::new();
 
     let before = allocations();

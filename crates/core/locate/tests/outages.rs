@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use strowger_foundation::{Timestamp, Transport};
-use strowger_locate::{Cause, Hop, MAX_OUTAGES, Outage, Outages, REMEMBERED_FOR};
+use strowger_locate::{Cause, Finder, Hop, Learnt, MAX_OUTAGES, Outage, Outages, REMEMBERED_FOR};
 
 fn hop(transport: Transport, number: usize) -> Hop {
     let [.., high, low] = u32::try_from(number).unwrap().to_be_bytes();
@@ -21,7 +21,7 @@ fn a_peer_is_out_for_its_time() {
     let outages = Outages::new(1);
     let (dead, same_by_tcp) = (hop(Transport::Udp, 1), hop(Transport::Tcp, 1));
     assert!(!outages.is_out(at(0), &dead));
-    outages.mark(at(10), dead, FOR, Cause::Silent);
+    outages.mark(at(10), dead, FOR, Cause::Silent, Finder::Call);
     assert!(outages.is_out(at(39), &dead));
     assert!(!outages.is_out(at(39), &same_by_tcp));
     assert!(!outages.is_out(at(40), &dead));
@@ -30,14 +30,14 @@ fn a_peer_is_out_for_its_time() {
 #[test]
 fn a_peer_that_answers_is_back() {
     let outages = Outages::new(1);
-    outages.mark(at(10), hop(Transport::Udp, 1), FOR, Cause::Silent);
-    outages.mark(at(10), hop(Transport::Udp, 2), FOR, Cause::Silent);
+    outages.mark(at(10), hop(Transport::Udp, 1), FOR, Cause::Silent, Finder::Call);
+    outages.mark(at(10), hop(Transport::Udp, 2), FOR, Cause::Silent, Finder::Call);
     outages.clear(at(11), &hop(Transport::Udp, 1));
     assert!(!outages.is_out(at(11), &hop(Transport::Udp, 1)));
     assert!(outages.is_out(at(11), &hop(Transport::Udp, 2)));
     outages.clear(at(11), &hop(Transport::Udp, 2));
     assert!(!outages.is_out(at(11), &hop(Transport::Udp, 2)));
-    outages.mark(at(12), hop(Transport::Udp, 2), FOR, Cause::Silent);
+    outages.mark(at(12), hop(Transport::Udp, 2), FOR, Cause::Silent, Finder::Call);
     assert!(outages.is_out(at(13), &hop(Transport::Udp, 2)));
 }
 
@@ -45,30 +45,85 @@ fn a_peer_that_answers_is_back() {
 fn their_number_is_bounded() {
     let outages = Outages::new(1);
     for number in 0..MAX_OUTAGES + 10 {
-        outages.mark(at(0), hop(Transport::Udp, number), FOR, Cause::Silent);
+        outages.mark(at(0), hop(Transport::Udp, number), FOR, Cause::Silent, Finder::Call);
     }
     assert_eq!((outages.count(at(1)), outages.overflow()), (MAX_OUTAGES, 10));
     // One that is out already can be marked again, and what is over makes room.
-    outages.mark(at(20), hop(Transport::Udp, 0), FOR, Cause::Silent);
-    outages.mark(at(31), hop(Transport::Udp, MAX_OUTAGES), FOR, Cause::Silent);
+    outages.mark(at(20), hop(Transport::Udp, 0), FOR, Cause::Silent, Finder::Call);
+    outages.mark(at(31), hop(Transport::Udp, MAX_OUTAGES), FOR, Cause::Silent, Finder::Call);
     assert_eq!((outages.count(at(31)), outages.overflow()), (2, 10));
     assert!(outages.is_out(at(31), &hop(Transport::Udp, MAX_OUTAGES)));
+    outages.for_each(at(31), |hop, outage| assert!(at(31) < outage.until, "{hop:?}"));
+    assert_eq!((1..MAX_OUTAGES).find(|number| outages.clear(at(31), &hop(Transport::Udp, *number)).is_some()), None);
+    assert!(outages.is_out(at(31), &hop(Transport::Udp, MAX_OUTAGES)), "no mark of it went with the others");
 }
 
 #[test]
 fn each_change_is_news_once() {
     let outages = Outages::new(1);
     let dead = hop(Transport::Udp, 1);
-    assert!(outages.mark(at(10), dead, FOR, Cause::Silent));
-    assert!(!outages.mark(at(12), dead, FOR, Cause::Refused), "another shard finds the same");
-    assert!(!outages.mark(at(100), dead, FOR, Cause::Unreachable), "it was tried again, and is as it was");
+    let mark = |second, cause| outages.mark(at(second), dead, FOR, cause, Finder::Call);
+    assert_eq!(mark(10, Cause::Silent), Learnt::Out);
+    assert_eq!(mark(11, Cause::Silent), Learnt::Nothing, "another shard finds the same");
+    assert_eq!(mark(12, Cause::Refused), Learnt::Nothing);
+    assert_eq!(mark(100, Cause::Unreachable), Learnt::Dead, "it was tried again in vain, which was told of");
     let mut known = Vec::new();
     outages.for_each(at(140), |hop, outage| known.push((*hop, *outage)));
-    let outage = Outage { since: at(10), until: at(130), cause: Cause::Unreachable };
+    let outage = Outage { since: at(10), until: at(130), cause: Cause::Unreachable, dead_until: Some(at(130)) };
     assert_eq!(known, [(dead, outage)], "also when its time is over and nobody has tried it");
     assert_eq!((outages.clear(at(150), &dead), outages.clear(at(150), &dead)), (Some(outage), None));
     outages.for_each(at(150), |hop, _| panic!("{hop:?}"));
-    assert!(outages.mark(at(160), dead, FOR, Cause::Silent));
+    assert_eq!(mark(160, Cause::Silent), Learnt::Out);
+}
+
+#[test]
+fn who_refused_and_says_nothing_then_is_news_once() {
+    let outages = Outages::new(1);
+    let peer = hop(Transport::Udp, 1);
+    let mark = |second, cause| outages.mark(at(second), peer, FOR, cause, Finder::Call);
+    assert_eq!(mark(10, Cause::Refused), Learnt::Out);
+    assert_eq!((mark(11, Cause::Refused), outages.dead_since(at(11), &peer)), (Learnt::Nothing, None));
+    assert_eq!((mark(12, Cause::Silent), outages.dead_since(at(12), &peer)), (Learnt::Out, Some(at(10))));
+    assert_eq!((mark(13, Cause::Refused), outages.dead_since(at(13), &peer)), (Learnt::Nothing, None), "it is there");
+    assert_eq!((mark(14, Cause::Silent), outages.dead_since(at(14), &peer)), (Learnt::Dead, Some(at(10))), "not again");
+}
+
+#[test]
+fn only_what_a_call_found_keeps_calls_away() {
+    let outages = Outages::new(1);
+    let peer = hop(Transport::Udp, 1);
+    let mark = |second, finder| outages.mark(at(second), peer, FOR, Cause::Silent, finder);
+    let admits = |second| outages.admits(at(second), [peer].into_iter(), Duration::from_secs(60));
+    assert_eq!(mark(0, Finder::Other), Learnt::Out);
+    assert!(outages.is_out(at(1), &peer) && outages.dead_since(at(1), &peer).is_none());
+    assert!(admits(1) && admits(1), "it may drop nothing but messages");
+    assert_eq!(mark(2, Finder::Call), Learnt::Dead, "that it fails was told of");
+    assert_eq!(mark(20, Finder::Other), Learnt::Nothing);
+    assert!(admits(21) && !admits(22), "one looks");
+    assert!(outages.is_out(at(40), &peer) && admits(40) && admits(40), "no message makes it last longer");
+}
+
+#[test]
+fn sets_look_each_for_themselves_whichever_hop_they_share() {
+    let outages = Outages::new(1);
+    let [one, two, three] = [1, 2, 3].map(|number| hop(Transport::Udp, number));
+    for peer in [one, two, three] {
+        outages.mark(at(0), peer, FOR, Cause::Silent, Finder::Call);
+    }
+    let admits = |second, hops: &[Hop]| outages.admits(at(second), hops.iter().copied(), Duration::from_secs(5));
+    assert!(admits(1, &[one, two]) && admits(1, &[one, three]) && admits(1, &[one]));
+    assert!(!admits(2, &[two, one]), "in whatever order they are tried");
+    assert!(admits(6, &[two, one]) && !admits(6, &[one, two]));
+    outages.clear(at(6), &three);
+    assert!(admits(7, &[one, three]) && admits(7, &[three, one]));
+}
+
+#[test]
+fn that_all_of_a_set_are_dead_is_told_once_until_one_has_failed_anew() {
+    let outages = Outages::new(1);
+    assert!(outages.is_to_be_told(&"pstn", at(10)) && !outages.is_to_be_told(&"pstn", at(10)));
+    assert!(outages.is_to_be_told(&"other", at(10)));
+    assert!(outages.is_to_be_told(&"pstn", at(20)));
 }
 
 #[test]
@@ -76,13 +131,13 @@ fn what_nobody_has_tried_for_long_is_forgotten() {
     let outages = Outages::new(1);
     let dead = hop(Transport::Udp, 1);
     let end = at(10) + FOR + REMEMBERED_FOR;
-    outages.mark(at(10), dead, FOR, Cause::Silent);
-    assert!(!outages.mark(end, dead, Duration::ZERO, Cause::Silent));
+    outages.mark(at(10), dead, FOR, Cause::Silent, Finder::Call);
+    assert_eq!(outages.mark(end, dead, Duration::ZERO, Cause::Silent, Finder::Call), Learnt::Nothing);
     let later = end + REMEMBERED_FOR + Duration::from_secs(1);
     outages.for_each(later, |hop, _| panic!("{hop:?}"));
     assert_eq!(outages.clear(later, &dead), None, "nobody was told of it");
-    outages.mark(at(10), dead, FOR, Cause::Silent);
-    assert!(outages.mark(later, dead, FOR, Cause::Silent), "it begins anew");
+    outages.mark(at(10), dead, FOR, Cause::Silent, Finder::Call);
+    assert_eq!(outages.mark(later, dead, FOR, Cause::Silent, Finder::Call), Learnt::Out, "it begins anew");
 }
 
 /// Whether a peer is known is asked for each answer of each peer, so it is looked up without the lock; the answer must be that of
@@ -98,8 +153,8 @@ fn what_is_known_of_a_peer_is_found_however_many_come_and_go() {
         if is_back {
             assert_eq!(outages.clear(at(1), &hop(Transport::Udp, peer)).is_some(), known.remove(&peer), "step {step}");
         } else {
-            let is_news = outages.mark(at(0), hop(Transport::Udp, peer), FOR, Cause::Silent);
-            assert_eq!(is_news, known.insert(peer), "step {step}");
+            let is_news = outages.mark(at(0), hop(Transport::Udp, peer), FOR, Cause::Silent, Finder::Call);
+            assert_eq!(is_news == Learnt::Out, known.insert(peer), "step {step}");
         }
         let other = (number * 31) % 700;
         assert_eq!(outages.is_out(at(1), &hop(Transport::Udp, other)), known.contains(&other), "step {step}");

@@ -36,7 +36,8 @@ impl Proxy {
         let Some(branch) = context.branch_mut(client) else { return };
         let repeated = branch.progress != Progress::Pending;
         let counted = if branch.rang_out && !status.is_success() { Status::REQUEST_TIMEOUT } else { status };
-        let (flow, reach) = (branch.flow, branch.reach);
+        let flow = branch.flow;
+        branch.heard = true;
         if status.is_success() {
             branch.progress = Progress::Final(counted);
             self.on_success(now, index, message, status, flow);
@@ -46,7 +47,7 @@ impl Proxy {
             return;
         }
         if status == Status::SERVICE_UNAVAILABLE {
-            self.avoid(now, flow, reach, Cause::Refused);
+            self.avoid(now, index, client, Cause::Refused);
         } else {
             self.on_answer(now, flow);
         }
@@ -207,6 +208,7 @@ impl Proxy {
         let (server, answered, is_invite) = (context.server, context.answered, context.is_invite);
         let Some(branch) = context.branch_mut(client) else { return };
         let (flow, progress) = (branch.flow, branch.progress);
+        branch.heard = true;
         if core::mem::take(&mut branch.cancel_wanted) {
             self.transactions.cancel(now, client);
         }
@@ -304,7 +306,10 @@ impl Proxy {
             }
             Best { status, response: None } => (status, self.write_local(index, status)),
         };
-        let Some(server) = self.context(index).map(|context| context.server) else { return };
+        let Some(context) = self.context(index) else { return };
+        let (server, is_exhausted) =
+            (context.server, matches!(status.code(), 408 | 500 | 503) && context.is_exhausted());
+        self.counters.exhausted += u64::from(is_exhausted);
         self.note(index, status, None);
         self.mark_answered(index);
         self.forget_request(index);

@@ -47,6 +47,8 @@ pub(crate) struct Branch {
     pub(crate) rings_until: Timestamp,
     /// Timer C has fired: what the branch says now counts as 408.
     pub(crate) rang_out: bool,
+    /// It has had a response.
+    pub(crate) heard: bool,
     /// CANCEL waits for the first provisional response (RFC 3261 §9.1).
     pub(crate) cancel_wanted: bool,
     /// Where it was sent.
@@ -137,6 +139,12 @@ impl Context {
 
     pub(crate) fn is_pending(&self) -> bool {
         self.branches.iter().any(|branch| matches!(branch.progress, Progress::Pending | Progress::Asking))
+    }
+
+    /// Whether it went only to places that many requests are sent to, and was waited for to the end at each, in vain.
+    pub(crate) fn is_exhausted(&self) -> bool {
+        let is_vain = |branch: &Branch| branch.reach.is_shared() && !branch.heard && !branch.rang_out;
+        !self.given_up && !self.branches.is_empty() && self.branches.iter().all(is_vain)
     }
 
     /// Whether another place or destination may be tried.

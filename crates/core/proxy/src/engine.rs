@@ -8,7 +8,7 @@ use std::sync::Arc;
 use slab::Slab;
 use smallvec::SmallVec;
 use strowger_foundation::{Buf, ConnId, Flow, KeyRing, ShardId, TagKey, TimerWheel, Timestamp, Wakeup};
-use strowger_locate::{Cause, Hop, Outages, QueryId, Question};
+use strowger_locate::{Cause, Finder, Hop, Learnt, Outages, QueryId, Question};
 use strowger_message::{Message, Method, Status};
 use strowger_transaction::{ClientId, Event, ResponseVerdict, ServerId, Transactions};
 
@@ -19,7 +19,7 @@ use crate::forward;
 use crate::listener::Listeners;
 use crate::recipe::Forwarding;
 use crate::routing::RouteKeys;
-use crate::target::{Reach, Target, To};
+use crate::target::{Target, To};
 
 /// The user of a server transaction that no context belongs to.
 pub const NO_CONTEXT: u32 = u32::MAX;
@@ -50,7 +50,7 @@ pub struct Counters {
     pub table_full: u64,
     /// Branches that were tried at another place.
     pub failovers: u64,
-    /// Branches whose last place failed too, of places that many requests are sent to.
+    /// Requests answered 408, 500 or 503 since none of the places they were sent to, which many are sent to, said anything.
     pub exhausted: u64,
     /// Redirections that were followed.
     pub redirections: u64,
@@ -100,6 +100,11 @@ pub enum News {
         cause: Cause,
         /// How long it is tried after others; it is not avoided at all where that is nothing.
         avoided_for: Duration,
+    },
+    /// It was told of already, but only now do calls take it for dead.
+    Dead {
+        /// Which.
+        hop: Hop,
     },
     /// It has answered again.
     Back {
@@ -490,9 +495,8 @@ impl Proxy {
 
     fn on_branch_failed(&mut self, now: Timestamp, index: u32, client: ClientId, status: Status, cause: Cause) {
         let branch = self.context_mut(index).and_then(|context| context.branch_mut(client));
-        if let Some(branch) = branch.filter(|branch| branch.progress == Progress::Pending && !branch.rang_out) {
-            let (flow, reach) = (branch.flow, branch.reach);
-            self.avoid(now, flow, reach, cause);
+        if branch.is_some_and(|branch| branch.progress == Progress::Pending && !branch.rang_out) {
+            self.avoid(now, index, client, cause);
         }
         self.fail_branch(now, index, client, status);
     }
@@ -509,7 +513,6 @@ impl Proxy {
             return;
         }
         let Some(branch) = self.context_mut(index).and_then(|context| context.branch_mut(client)) else { return };
-        let is_exhausted = may_go_on && branch.reach.is_shared();
         //= rfc4320#4.1
         // A non-INVITE that timed out is not answered 408: the answer would come too late for everybody.
         if !is_invite && status == Status::REQUEST_TIMEOUT {
@@ -518,16 +521,20 @@ impl Proxy {
             branch.progress = Progress::Final(status);
             self.keep_if_better(index, Best { status, response: None });
         }
-        self.counters.exhausted += u64::from(is_exhausted);
         self.finish_if_done(now, index);
     }
 
-    /// Tries the place that failed after the others for a while.
-    pub(crate) fn avoid(&mut self, now: Timestamp, flow: Option<Flow>, reach: Reach, cause: Cause) {
-        let Some(flow) = flow.filter(|_| reach.is_shared()) else { return };
+    /// Tries the place where a branch failed after the others for a while.
+    pub(crate) fn avoid(&mut self, now: Timestamp, index: u32, client: ClientId, cause: Cause) {
+        let Some(context) = self.context_mut(index) else { return };
+        let finder = if context.is_invite { Finder::Call } else { Finder::Other };
+        let branch = context.branch_mut(client).filter(|branch| branch.reach.is_shared());
+        let Some(flow) = branch.and_then(|branch| branch.flow) else { return };
         let (hop, avoided_for) = (Hop { transport: flow.transport, address: flow.peer }, self.avoid_for);
-        if self.outages.mark(now, hop, avoided_for, cause) {
-            self.news.push_back(News::Out { hop, cause, avoided_for });
+        match self.outages.mark(now, hop, avoided_for, cause, finder) {
+            Learnt::Out => self.news.push_back(News::Out { hop, cause, avoided_for }),
+            Learnt::Dead => self.news.push_back(News::Dead { hop }),
+            Learnt::Nothing => {}
         }
     }
 

@@ -164,8 +164,8 @@ impl Proxy {
         };
         // Should it come to life, it must not ring beside the other.
         branch.cancel_wanted = true;
-        let (flow, reach) = (branch.flow, branch.reach);
-        self.avoid(now, flow, reach, Cause::Silent);
+        let reach = branch.reach;
+        self.avoid(now, index, client, Cause::Silent);
         self.transactions.stop_retransmitting(client);
         // A dead place is silent, or its network answers for it as often as it likes: the caller is told the same.
         let is_out = is_invite && reach.is_shared();
@@ -291,6 +291,7 @@ impl Proxy {
             timer: None,
             rings_until: Timestamp::ZERO,
             rang_out: false,
+            heard: false,
             cancel_wanted: false,
             flow: None,
             reach,
@@ -350,7 +351,7 @@ impl Proxy {
         let rings_until = now + times.ring_timeout;
         let timer = wait.map(|(after, wait)| (self.timers.insert(now + after, (index, client)), wait));
         context.live = context.live.saturating_add(1);
-        let (progress, rang_out, cancel_wanted) = (Progress::Pending, false, false);
+        let (progress, rang_out, heard, cancel_wanted) = (Progress::Pending, false, false, false);
         let sent_to = Some(flow);
         context.branches.push(Branch {
             client,
@@ -358,6 +359,7 @@ impl Proxy {
             timer,
             rings_until,
             rang_out,
+            heard,
             cancel_wanted,
             flow: sent_to,
             reach,

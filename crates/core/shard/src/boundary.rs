@@ -147,7 +147,8 @@ pub enum Event {
         /// How long it is tried after others only.
         avoided_for: Duration,
     },
-    /// The last gateway of a set, or target of a trunk, that answered does so no more.
+    /// The last gateway of a set, or target of a trunk, that answered calls does so no more. It is told once, until one of
+    /// them has answered.
     NoneAnswers {
         /// Which set or trunk.
         of: Owner,
@@ -245,8 +246,8 @@ counters! {
     rang_out,
     /// Branches that were tried at another place, for the first was silent, unreachable or refused.
     failovers,
-    /// Requests that failed because nobody answers where their route, or a name, leads: those that found it out, and those refused
-    /// at once since.
+    /// Requests answered 408, 500 or 503 since none of the places where their route, or a name, leads said anything; and
+    /// those refused at once, for none is in service or none answers calls.
     no_gateway,
     /// Redirections that were followed.
     redirections_followed,

@@ -21,7 +21,7 @@ pub struct PlaceName {
 }
 
 /// What a place belongs to.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub enum Owner {
     /// It is a gateway of this set.
     Set(String),

@@ -24,7 +24,8 @@ const UNDERSTOOD: [&[u8]; 3] = [b"path", b"outbound", b"gruu"];
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// While the registrations of before are still being read.
-pub(crate) const LOADING: Refusal = Refusal::Later("Registrations Are Being Loaded", Duration::from_secs(2));
+pub(crate) const LOADING: Refusal =
+    Refusal::Later(Status::SERVICE_UNAVAILABLE, "Registrations Are Being Loaded", Duration::from_secs(2));
 
 /// An address of record.
 type AorText = SmallVec<[u8; 48]>;
@@ -67,7 +68,7 @@ impl Shard {
                 }
             };
             self.report(event);
-            return self.refuse(now, server, source, message, Refusal::Later(reason, RETRY_AFTER));
+            return self.refuse(now, server, source, message, unavailable(reason));
         }
         let request = self.proxy.transactions().pool().copy_of(message.bytes());
         let (is_answered, is_closed, is_barred) = (false, false, false);
@@ -264,7 +265,7 @@ impl Shard {
 
     fn refuse_unkept(&mut self, now: Timestamp, server: ServerId, source: Flow, message: &Message<'_>) {
         self.counters.unkept += 1;
-        self.refuse(now, server, source, message, Refusal::Later("Registration Cannot Be Stored", RETRY_AFTER));
+        self.refuse(now, server, source, message, unavailable("Registration Cannot Be Stored"));
     }
 
     fn refuse_registration(
@@ -381,4 +382,8 @@ pub(crate) fn via_matches(message: &Message<'_>, source: &Flow) -> bool {
     let port = via.sent_by.port.unwrap_or(source.transport.default_port());
     let same_port = source.transport.is_reliable() || port == source.peer.port();
     via.host().ip() == Some(source.peer.ip()) && same_port
+}
+
+const fn unavailable(reason: &'static str) -> Refusal {
+    Refusal::Later(Status::SERVICE_UNAVAILABLE, reason, RETRY_AFTER)
 }

@@ -29,15 +29,11 @@ pub(crate) enum Refusal {
     Because(Status, Option<Box<str>>),
     /// 401 or 407.
     Challenge { status: Status, realm: SmallVec<[u8; 32]>, stale: bool },
-    /// 503 with a Retry-After.
-    Later(&'static str, Duration),
+    /// A status with a Retry-After.
+    Later(Status, &'static str, Duration),
     /// 420: the option tags that are not understood.
     BadExtension(SmallVec<[u8; 64]>),
 }
-
-//= rfc3261#21.5.4
-/// What a route says that leads nowhere at the time. Soon is time enough: who obeys sends nothing at all meanwhile.
-pub(crate) const OUT_OF_SERVICE: Refusal = Refusal::Later("No Gateway In Service", Duration::from_secs(5));
 
 impl From<Status> for Refusal {
     fn from(status: Status) -> Self {
@@ -107,9 +103,8 @@ impl Shard {
             Refusal::Because(status, reason) => {
                 self.refuse_because(now, server, source, message, status, reason.as_deref());
             }
-            Refusal::Later(reason, after) => {
+            Refusal::Later(status, reason, after) => {
                 self.counters.refused += 1;
-                let status = Status::SERVICE_UNAVAILABLE;
                 self.answer(now, server, source, message, status, Some(reason), |reply| {
                     reply.header_fmt("Retry-After", format_args!("{}", after.as_secs()))
                 });

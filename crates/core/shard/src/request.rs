@@ -19,14 +19,18 @@ use strowger_transaction::{ServerId, ServerKey};
 use crate::boundary::Event;
 use crate::places::{Choice, is_from, peer_of};
 use crate::register::{LOADING, via_matches};
-use crate::reply::{OUT_OF_SERVICE, Refusal};
+use crate::reply::Refusal;
 use crate::shard::{FOR_NOBODY, Shard};
 use crate::snapshot::Snapshot;
 use crate::steering::Steered;
 use crate::way::{Onward, Question, Way};
 
-/// How often a request may look whether a route's targets answer again, of which none did.
+/// How often a call may look whether a route's targets answer again, of which none did; at the most.
 const PROBE_EVERY: Duration = Duration::from_secs(5);
+
+//= rfc3261#20.33
+/// When to call again where a route leads nowhere at the time.
+const GATEWAYS_RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// A request with what every step needs to know of it.
 pub(crate) struct Request<'a, 'm> {
@@ -108,11 +112,7 @@ impl Shard {
                 self.refuse_call(now, request, status);
                 self.refuse(now, server, source, message, Refusal::Because(status, reason));
             }
-            Ok(Way::OutOfService) => {
-                self.refuse_call(now, request, Status::SERVICE_UNAVAILABLE);
-                self.refuse(now, server, source, message, OUT_OF_SERVICE);
-                self.counters.no_gateway += 1;
-            }
+            Ok(Way::OutOfService) => self.refuse_for_gateways(now, server, request, "No Gateway In Service"),
             Ok(Way::NotYet) => self.refuse(now, server, source, message, LOADING),
             Ok(Way::Server) => self.serve_own(now, server, source, message),
             Ok(Way::Registrar) => self.register(now, server, request),
@@ -122,13 +122,12 @@ impl Shard {
                     self.refuse(now, server, source, message, refusal);
                     return;
                 }
-                if onward.to_targets && !self.has_hope(now, request.snapshot, targets) {
-                    self.refuse_call(now, request, Status::SERVICE_UNAVAILABLE);
-                    self.refuse(now, server, source, message, OUT_OF_SERVICE);
-                    self.counters.no_gateway += 1;
+                let is_invite = message.method() == Method::Invite;
+                if is_invite && onward.to_targets && !self.has_hope(now, request.snapshot, targets) {
+                    self.refuse_for_gateways(now, server, request, "No Gateway Answers");
                     return;
                 }
-                if message.method() == Method::Invite {
+                if is_invite {
                     self.answer(now, server, source, message, Status::TRYING, None, |reply| reply);
                 }
                 let call = self.begin_call(now, request);
@@ -138,8 +137,25 @@ impl Shard {
         }
     }
 
+    //= rfc3261#16.7 step 6
+    /// Refuses what nobody can take where a route leads. A 503 would say that this server can serve no request at all, and who
+    /// obeys would send it none; what is wrong here is one route's.
+    fn refuse_for_gateways(
+        &mut self,
+        now: Timestamp,
+        server: ServerId,
+        request: &Request<'_, '_>,
+        reason: &'static str,
+    ) {
+        let status = Status::SERVER_ERROR;
+        self.refuse_call(now, request, status);
+        self.refuse(now, server, request.source, request.message, Refusal::Later(status, reason, GATEWAYS_RETRY_AFTER));
+        self.counters.no_gateway += 1;
+    }
+
     //= rfc3263#4.3
-    /// Whether one of a route's targets may answer, as far as is known; where none has of late, one request now and then looks.
+    /// Whether one of a route's targets may answer a call, as far as is known; where none has of late, one call now and then
+    /// looks.
     fn has_hope(&self, now: Timestamp, snapshot: &Snapshot, targets: &[Target]) -> bool {
         let places = || targets.iter().flat_map(|target| &target.places);
         if places().any(|place| matches!(place.to, To::Name { .. })) {
@@ -149,9 +165,11 @@ impl Shard {
             To::Flow(flow) => Some(Hop { transport: flow.transport, address: flow.peer }),
             To::Name { .. } => None,
         });
-        // As long as it may take to try them all.
+        // As long as it may take to try them all; but each is to be found dead anew before it is avoided no more, or all calls
+        // would be let through then.
         let count = u32::try_from(places().count()).unwrap_or(u32::MAX);
-        let every = snapshot.proxy.failover_timeout.saturating_mul(count).max(PROBE_EVERY);
+        let policy = &snapshot.proxy;
+        let every = policy.failover_timeout.saturating_mul(count).min(policy.avoid_for / 2).max(PROBE_EVERY);
         self.outages.admits(now, hops, every)
     }
 

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use strowger_auth::{Authenticator, NonceWindows};
 use strowger_calls::{CallView, Calls, Limits};
 use strowger_foundation::{ConnId, Flow, KeyRing, ShardId, TagKey, Timestamp, Wakeup};
-use strowger_locate::{Answer, Names, Outages, QueryId, Question};
+use strowger_locate::{Answer, Hop, Names, Outages, QueryId, Question};
 use strowger_message::{Fault, Head, HeaderName, Kind, Message, Method, Peek, Reply, Status};
 use strowger_overload::{Admission, Load};
 use strowger_proxy::{Handled, News, Proxy, ProxyConfig, Target, local};
@@ -18,7 +18,7 @@ use crate::accounts::Accounts;
 use crate::boundary::{Counters, Event, Input, Output};
 use crate::guide::ShardGuide;
 use crate::keeping::Keeping;
-use crate::named::Owner;
+use crate::named::{Owner, PlaceName};
 use crate::places::{Choice, Places};
 use crate::request::Arrived;
 use crate::snapshot::Snapshot;
@@ -433,18 +433,34 @@ impl Shard {
         match news {
             News::Out { hop, cause, avoided_for } => {
                 let names = names_of(hop);
-                let is_last = |owner: &Owner| {
-                    self.snapshot.are_all_out(now, &self.names, owner, |hop| self.outages.is_known(now, hop))
-                };
-                let alone: Vec<Owner> = names.iter().map(|name| name.of.clone()).filter(is_last).collect();
+                let dead = self.newly_dead(now, &names);
                 self.report(Event::Outage { hop, names, cause, avoided_for });
-                alone.into_iter().for_each(|of| self.report(Event::NoneAnswers { of }));
+                dead.into_iter().for_each(|of| self.report(Event::NoneAnswers { of }));
+            }
+            News::Dead { hop } => {
+                let dead = self.newly_dead(now, &names_of(hop));
+                dead.into_iter().for_each(|of| self.report(Event::NoneAnswers { of }));
             }
             News::Back { hop, after } => {
                 let names = names_of(hop);
                 self.report(Event::Recovery { hop, names, after });
             }
         }
+    }
+
+    /// Of whom all places are dead, and it was not told yet.
+    fn newly_dead(&self, now: Timestamp, names: &[PlaceName]) -> Vec<Owner> {
+        let is_new = |owner: &Owner| {
+            let newest = Cell::new(Timestamp::ZERO);
+            let is_dead = |hop: &Hop| {
+                let since = self.outages.dead_since(now, hop);
+                newest.set(newest.get().max(since.unwrap_or(Timestamp::ZERO)));
+                since.is_some()
+            };
+            self.snapshot.are_all_out(now, &self.names, owner, is_dead)
+                && self.outages.is_to_be_told(owner, newest.get())
+        };
+        names.iter().map(|name| &name.of).filter(|owner| is_new(owner)).cloned().collect()
     }
 
     fn on_malformed(&mut self, source: &Flow, fault: Fault) {

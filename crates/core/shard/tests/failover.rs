@@ -334,26 +334,55 @@ fn the_operator_is_told_once_who_does_not_answer_and_once_that_it_does() {
     world.settle();
 }
 
+/// As [`two`], with a set of these gateways.
+fn of_pstn(addresses: &[&str]) -> World {
+    let gateway = |address: &&str| Gateway {
+        uri: format!("sip:{address}").as_bytes().into(),
+        priority: 1,
+        weight: 1,
+        capacity: None,
+        enabled: true,
+    };
+    let gateways: Vec<Gateway> = addresses.iter().map(gateway).collect();
+    let mut world = two();
+    world.configure(|snapshot| {
+        let change = Change::PutGateways { set: (*b"pstn").into(), gateways: gateways.clone() };
+        snapshot.directory = Directory::empty(1).with_changes([change]);
+    });
+    world
+}
+
+/// How often it was told that no gateway of the set answers.
+fn none_answers(world: &World) -> usize {
+    let told = Event::NoneAnswers { of: Owner::Set("pstn".to_owned()) };
+    world.events.iter().filter(|event| **event == told).count()
+}
+
+fn no_gateway(world: &World) -> u64 {
+    world.shard.counters().no_gateway
+}
+
+/// Calls, and hears after `seconds` that nobody answers.
+fn call_in_vain(world: &mut World, number: u32, seconds: u64) {
+    call(world, number);
+    let sent = messages(world.wait(Duration::from_millis(seconds * 1_000 + 100)));
+    assert_eq!(finals(&sent), [500], "call {number}");
+    world.input(ALICE, &text("ACK", number));
+}
+
 /// Of those who call while nobody answers, one at a time waits to see whether that is still so.
 #[test]
 fn when_all_are_known_to_be_dead_callers_hear_it_at_once() {
-    let gateway =
-        |uri: &str| Gateway { uri: uri.as_bytes().into(), priority: 1, weight: 1, capacity: None, enabled: true };
-    let mut world = two();
-    world.configure(|snapshot| {
-        let gateways = [ONE, TWO].map(|address| gateway(&format!("sip:{address}"))).into();
-        let change = Change::PutGateways { set: (*b"pstn").into(), gateways };
-        snapshot.directory = Directory::empty(1).with_changes([change]);
-    });
+    let mut world = of_pstn(&[ONE, TWO]);
     call(&mut world, 1);
     assert_eq!(finals(&messages(world.wait(Duration::from_millis(8_100)))), [500], "who finds it out");
-    let told = Event::NoneAnswers { of: Owner::Set("pstn".to_owned()) };
-    assert_eq!(world.events.iter().filter(|event| **event == told).count(), 1, "{:?}", world.events);
+    assert_eq!(none_answers(&world), 1, "{:?}", world.events);
     world.input(ALICE, &text("ACK", 1));
     assert_eq!(destinations(&call(&mut world, 2), "INVITE").len(), 1, "one looks whether it is still so");
     for number in 3..6 {
         let refused = call(&mut world, number);
-        assert_eq!((refused.len(), refused[0].status()), (1, 503), "the others do not wait");
+        assert_eq!((refused.len(), refused[0].status()), (1, 500), "the others do not wait");
+        assert!(refused[0].text.starts_with("SIP/2.0 500 No Gateway Answers\r\n"), "{}", refused[0].text);
         assert_eq!(refused[0].header("Retry-After"), Some("5"));
         world.input(ALICE, &text("ACK", number));
     }
@@ -361,13 +390,159 @@ fn when_all_are_known_to_be_dead_callers_hear_it_at_once() {
     world.input(ALICE, &text("ACK", 2));
     assert_eq!(world.shard.counters().no_gateway, 5);
     let probe = find(&call(&mut world, 6), "INVITE");
-    assert_eq!(summary(&call(&mut world, 7)), [format!("503 {ALICE}")]);
+    assert_eq!(summary(&call(&mut world, 7)), [format!("500 {ALICE}")]);
     world.input(ALICE, &text("ACK", 7));
     world.respond(&probe, 100, "", "");
     let back = find(&call(&mut world, 8), "INVITE");
     world.respond(&back, 486, "x", "");
-    assert_eq!(world.events.iter().filter(|event| **event == told).count(), 1, "it is told once");
+    assert_eq!(none_answers(&world), 1, "it is told once");
     world.respond(&probe, 486, "x", "");
+    world.settle();
+}
+
+/// A gateway may drop what it does not know, and serve calls.
+#[test]
+fn messages_that_nobody_answers_keep_no_call_away() {
+    let mut world = of_pstn(&[ONE, TWO]);
+    for number in 1..10 {
+        world.input(ALICE, &text("MESSAGE", number));
+        world.wait(Duration::from_secs(4));
+    }
+    world.wait(Duration::from_secs(32));
+    assert_eq!(none_answers(&world), 0, "{:?}", world.events);
+    for number in 11..14 {
+        let invite = find(&call(&mut world, number), "INVITE");
+        world.respond(&invite, 486, "x", "");
+    }
+    world.settle();
+
+    let mut world = two();
+    call_in_vain(&mut world, 1, 8);
+    for number in 2..5 {
+        let sent = world.input(ALICE, &text("MESSAGE", number));
+        assert_eq!(destinations(&sent, "MESSAGE").len(), 1, "a message is always tried");
+    }
+    world.settle();
+}
+
+#[test]
+fn that_nobody_answers_is_told_only_while_all_are_dead() {
+    let end = |world: &mut World, number: u32| {
+        let first = find(&call(world, number), "INVITE");
+        let next = world.respond(&first, 503, "x", "");
+        assert_eq!(finals(&world.respond(&find(&next, "INVITE"), 503, "y", "")), [500]);
+        world.input(ALICE, &text("ACK", number));
+    };
+    let mut world = of_pstn(&[ONE, TWO]);
+    end(&mut world, 1);
+    assert_eq!((none_answers(&world), no_gateway(&world)), (0, 0), "both are there: {:?}", world.events);
+    call_in_vain(&mut world, 2, 8);
+    assert_eq!((none_answers(&world), no_gateway(&world)), (1, 1), "they have refused, and are silent now");
+    let told = world.events.iter().filter(|event| matches!(event, Event::Outage { cause: Cause::Silent, .. })).count();
+    assert_eq!(told, 2, "which is news: {:?}", world.events);
+    world.settle();
+
+    let mut world = of_pstn(&[ONE, TWO]);
+    world.configure(|snapshot| snapshot.proxy.avoid_for = Duration::ZERO);
+    for number in 1..4 {
+        call_in_vain(&mut world, number, 8);
+    }
+    assert_eq!((none_answers(&world), no_gateway(&world)), (0, 3), "nobody is avoided, and each call waits");
+    world.settle();
+
+    let mut world = of_pstn(&[ONE, TWO, &format!("{TWO};x=y")]);
+    call_in_vain(&mut world, 1, 8);
+    assert_eq!(none_answers(&world), 1, "two that share an address are told of once: {:?}", world.events);
+    world.wait(Duration::from_secs(600));
+    call_in_vain(&mut world, 2, 8);
+    assert_eq!(none_answers(&world), 1, "nor when that has not changed");
+    world.settle();
+}
+
+#[test]
+fn one_that_has_had_its_time_is_not_taken_for_dead_until_it_has_been_tried() {
+    let mut world = of_pstn(&[ONE, TWO]);
+    let first = find(&call(&mut world, 1), "INVITE");
+    assert_eq!(first.to.to_string(), ONE);
+    let sent = messages(world.wait(Duration::from_secs(5)));
+    let second = sent.iter().find(|sent| sent.to.to_string() == TWO).expect("tried").clone();
+    world.respond(&second, 486, "y", "");
+    world.input(ALICE, &text("ACK", 1));
+    world.wait(Duration::from_secs(20));
+    // The second is silent now; the first has had its half minute before that is found.
+    call(&mut world, 2);
+    world.wait(Duration::from_millis(3_900));
+    assert_eq!(none_answers(&world), 0);
+    world.wait(Duration::from_secs(10));
+    assert_eq!(none_answers(&world), 1, "{:?}", world.events);
+    world.settle();
+}
+
+/// Each request once, and only where nobody said anything.
+#[test]
+fn the_calls_that_no_gateway_took_are_counted() {
+    let mut world = two();
+    let first = find(&call(&mut world, 1), "INVITE");
+    world.respond(&first, 100, "", "");
+    assert!(!finals(&messages(world.wait(Duration::from_secs(400)))).is_empty(), "it said that it tries, and no more");
+    assert_eq!(no_gateway(&world), 0);
+    world.settle();
+
+    let mut world = two();
+    let first = find(&call(&mut world, 1), "INVITE");
+    world.respond(&first, 503, "x", "");
+    world.wait(Duration::from_secs(5));
+    assert_eq!(no_gateway(&world), 0, "the first was there");
+    world.settle();
+
+    let mut world = routed(vec![target(ONE, 1, 1)]);
+    call(&mut world, 1);
+    world.wait(Duration::from_secs(33));
+    assert_eq!(no_gateway(&world), 1, "408");
+    world.settle();
+
+    let mut world = routed(vec![target(ONE, 1, 1)]);
+    world.configure(|snapshot| snapshot.proxy.ring_timeout = Duration::from_secs(10));
+    call(&mut world, 1);
+    assert_eq!(finals(&messages(world.wait(Duration::from_secs(11)))).first(), Some(&408));
+    assert_eq!(no_gateway(&world), 0, "its time was over before it could be known");
+    world.settle();
+
+    let mut world = two();
+    call(&mut world, 1);
+    world.input(ALICE, &text("CANCEL", 1));
+    world.wait(Duration::from_secs(40));
+    assert_eq!(no_gateway(&world), 0, "the caller did not wait");
+    world.settle();
+
+    let mut world = two();
+    world.input(ALICE, &text("MESSAGE", 1));
+    refused(&mut world, ONE);
+    assert_eq!((finals(&refused(&mut world, TWO)), no_gateway(&world)), (vec![500], 1));
+    world.input(ALICE, &text("MESSAGE", 2));
+    world.settle();
+    assert_eq!(no_gateway(&world), 1, "silence is no answer to what is no call");
+}
+
+/// It takes longer to try them all than each is avoided: who looks must be early enough that the others need not.
+#[test]
+fn with_many_targets_one_looks_before_the_first_has_had_its_time() {
+    let targets = (1..=20).map(|number| target(&format!("203.0.113.{number}:5060"), number, 1)).collect();
+    let mut world = routed(targets);
+    world.configure(|snapshot| snapshot.proxy.avoid_for = Duration::from_secs(60));
+    call_in_vain(&mut world, 1, 80);
+    let mut waiting = Vec::new();
+    for number in 2..600 {
+        if destinations(&call(&mut world, number), "INVITE").is_empty() {
+            world.input(ALICE, &text("ACK", number));
+        } else {
+            waiting.push(number);
+        }
+        world.wait(Duration::from_secs(1));
+    }
+    // Until all have been found dead some have had their time.
+    waiting.retain(|number| *number >= 200);
+    assert!((13..=14).contains(&waiting.len()), "one in thirty seconds, not all of them: {waiting:?}");
     world.settle();
 }
 

@@ -99,8 +99,8 @@ fn a_route_out_of_service_says_when_to_try_again() {
     let mut world = world("*", Action::OutOfService);
     for (method, id) in [("INVITE", "inv"), ("MESSAGE", "msg")] {
         let sent = world.input(ALICE, &request(method, "sip:x@elsewhere.example", id, ""));
-        assert_eq!(summary(&sent), [format!("503 {ALICE}")]);
-        assert!(sent[0].text.starts_with("SIP/2.0 503 No Gateway In Service\r\n"), "{}", sent[0].text);
+        assert_eq!(summary(&sent), [format!("500 {ALICE}")], "a 503 would be said of the whole server");
+        assert!(sent[0].text.starts_with("SIP/2.0 500 No Gateway In Service\r\n"), "{}", sent[0].text);
         assert_eq!(sent[0].header("Retry-After"), Some("5"));
     }
 }

@@ -398,3 +398,14 @@ fn files_follow_the_data_folder() {
     assert_eq!(affinity("server.affinity = [3, 1]"), Affinity::Cores(vec![3, 1]));
     assert_eq!(parse("server.workers = 2").workers(6), 2);
 }
+
+#[test]
+fn no_core_is_missed_for_a_worker_that_there_is_not() {
+    let told = |text: &str| parse(text).look_at_machine(4, &[0, 1, 2, 3]);
+    let found = told("server.workers = 1\nserver.affinity = [0, 99]");
+    let [(key, what)] = &found[..] else { panic!("{found:?}") };
+    assert_eq!(key, "server.affinity");
+    assert!(what.starts_with("2 cores for 1 worker: those behind the last worker have none"), "{what}");
+    let found = told("server.workers = 2\nserver.affinity = [0, 99]");
+    assert_eq!(found.iter().map(|(key, _)| &**key).collect::<Vec<_>>(), ["server.affinity[1]"]);
+}

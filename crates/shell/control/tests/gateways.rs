@@ -104,17 +104,17 @@ fn a_set_without_anybody_is_out_of_service_and_told() {
     for (known, expected) in [
         (
             Directory::empty(1),
-            "route[0].targets[0]: there is no gateway in the set pstn: its calls get 503 with Retry-After; `strowger \
+            "route[0].targets[0]: there is no gateway in the set pstn: its calls get 500 with Retry-After; `strowger \
              gateway add pstn sip:HOST` adds one",
         ),
         (
             directory([set("pstm", &[("sip:192.0.2.1", 0, 1, true)])]),
-            "route[0].targets[0]: there is no gateway in the set pstn: its calls get 503 with Retry-After; did you mean \
+            "route[0].targets[0]: there is no gateway in the set pstn: its calls get 500 with Retry-After; did you mean \
              set:pstm?",
         ),
         (
             disabled.clone(),
-            "route[0].targets[0]: every gateway of the set pstn is disabled: its calls get 503 with Retry-After; \
+            "route[0].targets[0]: every gateway of the set pstn is disabled: its calls get 500 with Retry-After; \
              `strowger gateway enable pstn URI` lets one serve again",
         ),
     ] {
@@ -145,4 +145,30 @@ fn a_set_with_what_is_no_target_is_not_half_used() {
     assert!(error.ends_with("`strowger gateway rm pstn 'sip:192.0.2.2;transport=sctp'`"), "{error}");
     let unused = directory([set("other", &rows), set("pstn", &rows[..1])]);
     assert_eq!(config.look_at_routes(unused.gateways()), Ok(Vec::new()), "nobody goes there");
+}
+
+#[test]
+fn what_no_listener_reaches_is_said_to_fail_only_where_nothing_else_is_reached() {
+    let told = |text: &str, rows: &[(&str, u16, u16, bool)]| {
+        let config = parse(&format!("server.listen = [\"udp:127.0.0.1:5060\"]\n{text}"));
+        config.look_at_routes(directory([set("pstn", rows)]).gateways()).expect("sound")
+    };
+    let (tcp, udp) = (("sip:192.0.2.1;transport=tcp", 0, 1, true), ("sip:192.0.2.2", 1, 1, true));
+    for (text, rows, expected) in [
+        ("[[route]]\ntargets = [\"set:pstn\"]", &[tcp][..], "what is sent there gets 502"),
+        ("[[route]]\ntargets = [\"set:pstn\"]", &[tcp, udp], "it is never tried"),
+        ("[[route]]\ntargets = [\"set:pstn\", \"sip:192.0.2.3\"]", &[tcp], "it is never tried"),
+        ("[[route]]\ntargets = [\"set:pstn\", \"sip:192.0.2.3;transport=tcp\"]", &[udp], "it is never tried"),
+        ("[[trunk]]\nname = \"a\"\ntargets = [\"sip:192.0.2.3;transport=tcp\"]", &[], "what is sent there gets 502"),
+        (
+            "[[trunk]]\nname = \"a\"\ntargets = [\"sip:192.0.2.3;transport=tcp\", \"sip:192.0.2.3\"]",
+            &[],
+            "it is never tried",
+        ),
+    ] {
+        let warnings = told(text, rows);
+        let [warning] = &warnings[..] else { panic!("{text}: {warnings:?}") };
+        let expected = format!("by TCP, and nothing in server.listen is: {expected}; add \"tcp:0.0.0.0:5060\"");
+        assert!(warning.contains(&expected), "{text}: {warning}");
+    }
 }

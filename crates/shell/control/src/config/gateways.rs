@@ -7,7 +7,7 @@ use strowger_trunk::Place;
 
 use super::error::nearest;
 use super::values::{Destination, SetName, Target, TargetOrSet};
-use super::{Action, Config};
+use super::{Action, Config, Route};
 
 impl Config {
     /// What an operator should know of where routes and trunks lead, with its key: sets that nobody is in service of, and
@@ -19,13 +19,14 @@ impl Config {
         let mut warnings = Vec::new();
         for (index, route) in self.routes.iter().enumerate() {
             let is_only = route.targets.len() == 1;
+            let is_reached = self.is_reached(route, gateways)?;
             for (place, target) in route.targets.iter().enumerate() {
                 let key = format!("route[{index}].targets[{place}]");
                 let name = match target {
                     TargetOrSet::Set(name) => name,
                     TargetOrSet::Target(to) => {
                         let why = self.unreached(&to.target).filter(|_| route.action == Action::Proxy);
-                        warnings.extend(why.map(|why| format!("{key}: {why}")));
+                        warnings.extend(why.map(|why| format!("{key}: {}", why.told(is_reached))));
                         continue;
                     }
                 };
@@ -35,21 +36,39 @@ impl Config {
                 }
                 let unreached = members.iter().filter(|_| route.action == Action::Proxy);
                 let unreached = unreached.filter_map(|member| self.unreached(&member.target));
-                warnings.extend(unreached.map(|why| format!("{key}: gateway {why}")));
+                warnings.extend(unreached.map(|why| format!("{key}: gateway {}", why.told(is_reached))));
             }
         }
         for (index, trunk) in self.trunks.iter().enumerate() {
+            let is_reached = trunk.targets.iter().any(|to| self.unreached(&to.target).is_none());
             for (place, to) in trunk.targets.iter().enumerate() {
                 let key = format!("trunk[{index}].targets[{place}]");
-                warnings.extend(self.unreached(&to.target).map(|why| format!("{key}: {why}")));
+                let why = self.unreached(&to.target);
+                warnings.extend(why.map(|why| format!("{key}: {}", why.told(is_reached))));
             }
         }
         Ok(warnings)
     }
 
-    /// Why no listener reaches a target, and what to add; nothing where one does, or where only the DNS knows.
+    /// Whether a listener reaches one of the targets of a route.
+    fn is_reached(&self, route: &Route, gateways: &Gateways) -> Result<bool, String> {
+        for target in &route.targets {
+            let is_reached = match target {
+                TargetOrSet::Target(to) => self.unreached(&to.target).is_none(),
+                TargetOrSet::Set(name) => {
+                    members(gateways, name)?.iter().any(|member| self.unreached(&member.target).is_none())
+                }
+            };
+            if is_reached {
+                return Ok(true);
+            }
+        }
+        Ok(false)
+    }
+
+    /// Why no listener reaches a target; nothing where one does, or where only the DNS knows.
     #[must_use]
-    pub fn unreached(&self, target: &Target) -> Option<String> {
+    pub fn unreached(&self, target: &Target) -> Option<Unreached> {
         let (transport, ip) = match &target.place {
             Place::At(hop) => (hop.transport, Some(hop.address.ip())),
             // By its records, where it names no transport.
@@ -68,10 +87,37 @@ impl Config {
             _ => ("", "0.0.0.0"),
         };
         let listen = format!("{}:{any}:{}", name.to_ascii_lowercase(), transport.default_port());
-        Some(format!(
-            "{target} is reached by {name}{family}, and nothing in server.listen is: what is sent there gets 502; add \
-             \"{listen}\" to server.listen"
-        ))
+        Some(Unreached {
+            why: format!("{target} is reached by {name}{family}, and nothing in server.listen is"),
+            listen,
+        })
+    }
+}
+
+/// A target that no listener reaches.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Unreached {
+    why: String,
+    listen: String,
+}
+
+impl Unreached {
+    /// Why that is, what follows where the other targets of its route are reached, or are not, and what to add.
+    #[must_use]
+    pub fn told(&self, are_others_reached: bool) -> String {
+        let consequence = if are_others_reached { "it is never tried" } else { "what is sent there gets 502" };
+        self.with(consequence)
+    }
+
+    /// As [`told`](Self::told) where it is not known what else there is.
+    #[must_use]
+    pub fn told_alone(&self) -> String {
+        self.with("it is never tried, and what has no other target gets 502")
+    }
+
+    fn with(&self, consequence: &str) -> String {
+        let Self { why, listen } = self;
+        format!("{why}: {consequence}; add \"{listen}\" to server.listen")
     }
 }
 
@@ -97,9 +143,9 @@ fn bad(set: &str, gateway: &Gateway, why: &str) -> String {
 
 fn absence(gateways: &Gateways, SetName(name): &SetName, is_only: bool) -> String {
     let consequence = if is_only {
-        "its calls get 503 with Retry-After"
+        "its calls get 500 with Retry-After"
     } else {
-        "its calls go to the other targets, and get 503 with Retry-After where there is none"
+        "its calls go to the other targets, and get 500 with Retry-After where there is none"
     };
     if !gateways.members(name.as_bytes()).is_empty() {
         return format!(

@@ -50,7 +50,8 @@ impl Config {
             Affinity::Auto => return,
             Affinity::Cores(cores) => cores,
         };
-        for (index, core) in cores.iter().enumerate().filter(|(_, core)| !usable.contains(&usize::from(**core))) {
+        let of_workers = cores.iter().enumerate().take(workers);
+        for (index, core) in of_workers.filter(|(_, core)| !usable.contains(&usize::from(**core))) {
             let what = format!(
                 "there is no core {core} that this process may use, so worker {index} goes wherever the system likes; \
                  name one of {}, or write affinity = \"auto\"",

@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 pub use duration::Span;
 pub use error::ConfigError;
 use error::{Fault, Source as Place};
+pub use gateways::Unreached;
 pub use routing::{Action, Country, Match, Rewrite, Route, Stateless, Trunk};
 pub use streams::{Dns, Tcp};
 use strowger_foundation::Transport;
