@@ -13,7 +13,7 @@ pub struct Probe {
     pub asked: f64,
     /// Those that were made.
     pub made: f64,
-    /// Why it does not count: calls failed, messages were sent again, or calls began late. Empty where it does.
+    /// Why it does not count: calls failed, messages were sent again, calls began late, or messages waited to be read. Empty where it does.
     pub faults: Vec<String>,
 }
 

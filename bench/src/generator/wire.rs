@@ -132,8 +132,10 @@ pub fn offsets(gaps: u64) -> Offsets {
 
 /// Room for what a run sends: 400,000 messages, of which the kernel books some 1,300 bytes each.
 const BUFFERS: BufferSizes = BufferSizes { receive: 512 << 20, send: 1 << 20 };
-/// How often it is looked what has come.
+/// How often it is looked what has come, where there is so much room.
 const LOOKS: Duration = Duration::from_millis(50);
+/// And where the kernel gives less (net.core.rmem_max, to whom may not go beyond it).
+const LOOKS_IN_NARROW: Duration = Duration::from_millis(1);
 /// The least share of the processor that one can ask for.
 const LAST: i32 = 19;
 
@@ -152,8 +154,10 @@ fn arrivals(law: &str, rate: f64, calls: u64, threads: usize, seed: u64) -> Vec<
     let is_over = AtomicBool::new(false);
     let (report, mut stamps) = std::thread::scope(|threads| {
         let reader = threads.spawn(|| stamps_of(socket, &is_over));
-        let report = run.go().expect("it runs");
-        is_over.store(true, Ordering::Release);
+        let report = {
+            let _over = Over(&is_over);
+            run.go().expect("it runs")
+        };
         (report, reader.join().expect("it does not panic"))
     });
     let accounts = report.measured().expect("a phase is measured").caller.began;
@@ -163,10 +167,21 @@ fn arrivals(law: &str, rate: f64, calls: u64, threads: usize, seed: u64) -> Vec<
     stamps
 }
 
+/// Says at its end that the run is over, however that ends: who reads would wait for ever.
+struct Over<'a>(&'a AtomicBool);
+
+impl Drop for Over<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+    }
+}
+
 /// When each message came to `socket` until it is over.
 fn stamps_of(mut socket: UdpSocket, is_over: &AtomicBool) -> Vec<u64> {
     // Of this thread alone. It can always be asked for.
     setpriority_process(None, LAST).expect("it may be nice");
+    let is_roomy = socket.buffers().receive >= BUFFERS.receive;
+    let looks = if is_roomy { LOOKS } else { LOOKS_IN_NARROW };
     let (mut stamps, mut batch) = (Vec::new(), RecvBatch::new());
     loop {
         let is_last = is_over.load(Ordering::Acquire);
@@ -180,6 +195,29 @@ fn stamps_of(mut socket: UdpSocket, is_over: &AtomicBool) -> Vec<u64> {
         if is_last {
             return stamps;
         }
-        std::thread::sleep(LOOKS);
+        std::thread::sleep(looks);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn whoever_reads_ends_with_a_run_that_ends_badly() {
+        let socket = UdpSocket::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), BufferSizes::DEFAULT).expect("a port");
+        let sender = std::net::UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        sender.send_to(b"first", socket.local_addr()).expect("there is room");
+        let is_over = AtomicBool::new(false);
+        let stamps = std::thread::scope(|threads| {
+            let reader = threads.spawn(|| stamps_of(socket, &is_over));
+            let run = threads.spawn(|| {
+                let _over = Over(&is_over);
+                panic!("as a run that cannot go on");
+            });
+            assert!(run.join().is_err());
+            reader.join().expect("it does not panic")
+        });
+        assert_eq!(stamps.len(), 1);
     }
 }

@@ -360,6 +360,8 @@ pub struct Meter {
     pub from_due: BTreeMap<Verb, Times>,
     /// How late calls began, against the law of arrivals.
     pub lateness: Times,
+    /// How long messages had waited, where this end came to read them: of each few that were read together, the first.
+    pub unread: Times,
     /// How long the sessions that were carried took, from their beginning.
     pub durations: Times,
     /// Of each session that was carried, the longest of its times from a request to its 2xx.
@@ -525,6 +527,7 @@ impl Meter {
             self.from_due.entry(*verb).or_default().merge(times);
         }
         self.lateness.merge(&other.lateness);
+        self.unread.merge(&other.unread);
         self.durations.merge(&other.durations);
         self.slowest.merge(&other.slowest);
         self.ended.merge(&other.ended);

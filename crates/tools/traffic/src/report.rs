@@ -160,6 +160,15 @@ impl Report {
                 cpu_per_call(phase).map(|us| format!("; {us:.1} µs of CPU a call")).unwrap_or_default()
             );
         }
+        let unread = phase.unread();
+        if unread.count() > 0 {
+            let _ = writeln!(
+                text,
+                "  messages waited {:.1?} at the median to be read by it ({LATE_AT_MEDIAN:?} are too many), {:.1?} at p99 ({LATE_AT_P99:?})",
+                unread.quantile(0.5),
+                unread.quantile(0.99),
+            );
+        }
         if let Some(server) = self.server_used() {
             text.push_str(&server_line(&server));
         }
@@ -278,6 +287,7 @@ fn phase_json(phase: &PhaseReport) -> Map<String, Value> {
 fn generator_json(phase: &PhaseReport) -> Value {
     json!({
         "lateness_us": times_json(&phase.meter().lateness),
+        "unread_us": times_json(&phase.unread()),
         "cpu_s": phase.cpu.as_secs_f64(),
         "cpu_us_per_call": cpu_per_call(phase).unwrap_or_default(),
         "handed_over": phase.links.handed_over, "handover_drops": phase.links.handover_drops,

@@ -246,6 +246,51 @@ fn a_verdict_on_the_generator_needs_more_than_a_few_calls() {
 }
 
 #[test]
+fn answers_that_the_generator_was_slow_to_read_are_its_own_fault() {
+    let mut options = options("proxy-200");
+    options.calls = Some(1);
+    let (plan, about) = options.plan().expect("a plan");
+    let mut report = Run::prepare(plan).expect("sockets").go().expect("a run");
+    let phase = report.phases.last_mut().expect("one phase");
+    assert!(phase.caller.unread.count() > 0 && phase.callee.unread.count() > 0, "both ends have read something");
+    phase.caller.unread = Times::default();
+    phase.callee.unread = Times::default();
+    (0..100).for_each(|_| phase.caller.unread.record(Duration::from_micros(200)));
+    assert_eq!(phase.bottleneck(), None, "so much is usual");
+    (0..3).for_each(|_| phase.callee.unread.record(Duration::from_millis(60)));
+    let why = phase.bottleneck().expect("one in a hundred waited for too long, at the end that is called");
+    assert!(why.contains("waited to be read") && why.contains("--threads"), "{why}");
+    let (text, json) = (report.to_text(&about), report.to_json(&about));
+    assert!(text.contains("to be read by it") && text.contains("THE GENERATOR WAS THE BOTTLENECK"), "{text}");
+    assert_eq!(json["generator"]["unread_us"]["count"], 103);
+    assert_eq!(json["generator"]["was_bottleneck"], true);
+}
+
+#[test]
+fn a_loop_that_overloads_itself_is_told_from_one_that_waits_for_a_server() {
+    // Nothing is due in it, so nothing is late: what is too much for one thread waits in its own buffers.
+    let mut options = options("proxy-200");
+    (options.outstanding, options.calls, options.repeats) = (Some(1_000), Some(10_000), false);
+    options.drain = Some(Duration::from_millis(500));
+    let report = run(&options);
+    let phase = report.measured().expect("one phase");
+    assert_eq!(phase.caller.lateness.count(), 0);
+    let why = phase.bottleneck().expect("a thousand at once");
+    assert!(why.contains("waited to be read"), "{why}");
+}
+
+#[test]
+fn connections_tell_how_long_their_messages_waited() {
+    let mut options = options("proxy-200");
+    (options.rate, options.calls) = (200.0, Some(50));
+    let (mut plan, _) = options.plan().expect("a plan");
+    plan.transport = strowger_foundation::Transport::Tcp;
+    let report = Run::prepare(plan).expect("sockets").go().expect("a run");
+    let phase = report.measured().expect("one phase");
+    assert!(phase.caller.unread.count() > 0 && phase.callee.unread.count() > 0, "{:?}", phase.links);
+}
+
+#[test]
 fn what_is_counted_depends_on_the_law_of_arrivals_alone() {
     // So many arrivals that many are due in each round: the warm-up ends at an arrival, not at a round.
     for threads in [1, 2] {

@@ -27,7 +27,7 @@ pub use mix::{Mix, Weighted};
 pub(crate) use plan::longest;
 pub use plan::{Callee, Load, Phase, Plan, PlanError, Side, Who, entropy};
 
-use crate::meter::Meter;
+use crate::meter::{Meter, Times};
 use crate::metrics::Series;
 use crate::refusals::Refusals;
 use crate::script::Ending;
@@ -35,11 +35,12 @@ use crate::tally::ScriptAccounts;
 use crate::watch::ServerSeries;
 use thread::{Prepared, Worker};
 
-/// Lateness that half of all calls may have before the generator is taken for the bottleneck.
+/// Lateness that half of all calls may have before the generator is taken for the bottleneck; messages may wait for as long
+/// to be read.
 pub const LATE_AT_MEDIAN: Duration = Duration::from_millis(1);
 /// And lateness that a hundredth may exceed.
 pub const LATE_AT_P99: Duration = Duration::from_millis(50);
-/// Calls from which on lateness is judged: one of a few says nothing.
+/// Calls, or messages, from which on lateness is judged: one of a few says nothing.
 pub const LATE_OF: u64 = 20;
 /// How often the main thread looks after the phases, and threads publish what they have counted.
 const BEAT: Duration = Duration::from_millis(10);
@@ -189,18 +190,29 @@ impl PhaseReport {
         }
     }
 
+    /// How long messages had waited where the generator came to read them, at both ends: its own part of the times that it
+    /// says of answers.
+    #[must_use]
+    pub fn unread(&self) -> Times {
+        let mut sum = self.caller.unread.clone();
+        sum.merge(&self.callee.unread);
+        sum
+    }
+
     /// Why the figures say more about the generator than about what it measured; `None` where they do not.
     #[must_use]
     pub fn bottleneck(&self) -> Option<String> {
-        let late = &self.meter().lateness;
-        let (median, p99) = (late.quantile(0.5), late.quantile(0.99));
-        if late.count() >= LATE_OF && (median > LATE_AT_MEDIAN || p99 > LATE_AT_P99) {
-            let busy = self.cpu.as_secs_f64() / self.elapsed.as_secs_f64().max(0.001);
-            return Some(format!(
-                "calls began late: {median:.1?} at the median, {p99:.1?} at the 99th percentile, while it had {busy:.1} processors; \
-                 where it needs as many as it has threads, use more (--threads), and else leave it more of the machine, or use \
-                 another one"
-            ));
+        let unread = self.unread();
+        for (what, late) in [("calls began late", &self.meter().lateness), ("messages waited to be read", &unread)] {
+            let (median, p99) = (late.quantile(0.5), late.quantile(0.99));
+            if late.count() >= LATE_OF && (median > LATE_AT_MEDIAN || p99 > LATE_AT_P99) {
+                let busy = self.cpu.as_secs_f64() / self.elapsed.as_secs_f64().max(0.001);
+                return Some(format!(
+                    "{what}: {median:.1?} at the median, {p99:.1?} at the 99th percentile, while it had {busy:.1} processors; \
+                     where it needs as many as it has threads, use more (--threads), and else leave it more of the machine, or \
+                     use another one"
+                ));
+            }
         }
         if let Some(why) = self.links.exhaustion() {
             return Some(why);

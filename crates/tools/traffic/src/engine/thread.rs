@@ -1,9 +1,11 @@
 //! One thread: its sockets, its timers, its share of the arrivals.
 //!
 //! It sleeps until something comes or is due, the last stretch before an arrival awake, for the kernel wakes late. What is
-//! due goes before what has come: of that, only a few messages are worked off at a time while a call is awaited.
+//! due goes before what has come: of that, only a few messages are worked off at a time while a call is awaited. But what
+//! has waited for longer than a call is late goes before the call, so that neither waits for ever behind the other.
 
 mod end;
+mod readable;
 mod sockets;
 mod tell;
 mod users;
@@ -41,6 +43,8 @@ use crate::script::Stop;
 const BURST: usize = 32;
 /// Messages that are worked off before it is looked whether a call is due: some tens of microseconds, with what is sent.
 const PORTION: usize = 8;
+/// How long messages wait to be read before calls that are not as late wait for them.
+const MAX_UNREAD: Duration = Duration::from_millis(1);
 /// How long the thread may have the processor at a time where others want it: who wakes with less to do than others goes
 /// before them, and a call is due at once. The share of the processor is the same.
 const SLICE: Duration = Duration::from_micros(100);
@@ -136,6 +140,8 @@ pub(super) struct Worker {
     batch: RecvBatch,
     /// What of it is still to be worked off.
     unread: Option<Unread>,
+    /// How long what was read last had waited, at most.
+    waited: Duration,
     margin: Duration,
     /// The first times of users, for each phase, until it begins.
     habits: Vec<Option<Habits>>,
@@ -195,6 +201,7 @@ impl Worker {
             callee,
             batch: RecvBatch::new(),
             unread: None,
+            waited: Duration::ZERO,
             margin: MARGINS.0 * 3,
             habits: users::prepare(plan, index),
             dues: Vec::with_capacity(BURST),
@@ -229,17 +236,18 @@ impl Worker {
             }
             if let (Some(going), Some(at)) = (&mut going, arrival) {
                 let now = self.clock.now();
-                if at <= now {
+                if at <= now && !self.is_behind(arrival, now) {
                     self.begin_due(going, now);
                     self.flush();
                 }
             }
-            self.read(if arrival.is_some() { PORTION } else { usize::MAX })?;
+            let is_awaited = arrival.is_some() && !self.is_behind(arrival, self.clock.now());
+            self.read(if is_awaited { PORTION } else { usize::MAX })?;
             let now = self.clock.now();
             for end in [&mut self.caller, &mut self.callee].into_iter().flatten() {
                 end.turn(now);
             }
-            if let Some(going) = &mut going {
+            if let Some(going) = going.as_mut().filter(|_| !self.is_behind(arrival, now)) {
                 self.begin_due(going, now);
             }
             self.flush();
@@ -255,9 +263,15 @@ impl Worker {
         }
     }
 
+    /// Whether what was read last has waited for longer than the call that is due at `arrival`.
+    fn is_behind(&self, arrival: Option<Timestamp>, now: Timestamp) -> bool {
+        arrival.is_some_and(|at| self.waited > MAX_UNREAD.max(now.saturating_since(at)))
+    }
+
     /// Works off what has come, a batch of each socket and about `most` messages.
     fn read(&mut self, most: usize) -> io::Result<()> {
         let mut left = most;
+        self.waited = Duration::ZERO;
         for (who, end) in [(Who::Caller, &mut self.caller), (Who::Callee, &mut self.callee)] {
             let Some(end) = end else { continue };
             if self.unread.is_some_and(|unread| unread.who != who) {
@@ -266,12 +280,13 @@ impl Worker {
             while left > 0 {
                 let (link, next) = match self.unread.take() {
                     Some(Unread { link, next, .. }) => (link, next),
-                    None => match end.next_readable() {
-                        Some(link) => (link, end.receive(link, &mut self.batch, self.clock)?),
+                    None => match end.readable.pop() {
+                        Some(next) => (next.0, end.receive(next, &mut self.batch, self.clock)?),
                         None => break,
                     },
                 };
                 let done = end.work_off(link, &self.batch, (next, left), self.clock);
+                self.waited = self.waited.max(end.waited);
                 left = left.saturating_sub(done);
                 let next = next + done;
                 self.unread = (next < self.batch.len()).then_some(Unread { who, link, next });
@@ -331,7 +346,7 @@ impl Worker {
     /// Sleeps until there is something to do, unless it has to stay awake, and notes what can be read.
     fn wait(&mut self, events: &mut Events, arrival: Option<Timestamp>, is_awake: bool) -> io::Result<()> {
         let ends = || [&self.caller, &self.callee].into_iter().flatten();
-        let is_busy = ends().any(End::is_readable);
+        let is_busy = ends().any(|end| !end.readable.is_empty());
         let mut target = None;
         if !is_busy && !is_awake {
             let now = self.clock.now();
@@ -362,10 +377,11 @@ impl Worker {
             Err(error) => return Err(error),
         }
         self.callee.iter().for_each(End::unpark);
+        let now = self.clock.now();
         for event in events.iter().filter(|event| event.token() != BELL) {
             if event.token() == TIMER {
                 if let Some(target) = target {
-                    let late = self.clock.now().saturating_since(target);
+                    let late = now.saturating_since(target);
                     self.margin = (self.margin * 15 / 16).max(late * 5 / 4).clamp(MARGINS.0, MARGINS.1);
                 }
                 continue;
@@ -380,8 +396,8 @@ impl Worker {
                 datagrams.take_errors(link);
             }
             let is_stream = matches!(end.links, Links::Tcp(_));
-            if (event.is_readable() || is_stream) && !end.readable.contains(&link) {
-                end.readable.push(link);
+            if event.is_readable() || is_stream {
+                end.readable.push(link, now);
             }
         }
         Ok(())
@@ -520,7 +536,7 @@ impl Worker {
         }
         let since = now.saturating_since(going.counted_from);
         if going.is_warm && going.series.is_due(since) {
-            going.series.note(since, self.meter_of(what.who));
+            going.series.note(since, self.meter_of(what.who), &self.unread_times());
         }
         if let (Some(last), false) = (going.last_begun.filter(|last| now >= *last), going.is_done) {
             let unfinished: u64 = [&self.caller, &self.callee]

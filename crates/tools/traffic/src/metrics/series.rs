@@ -103,6 +103,8 @@ pub struct Slice {
     pub latency: Sparse,
     /// How late calls began.
     pub lateness: Sparse,
+    /// How long messages waited to be read, at both ends.
+    pub unread: Sparse,
     /// Of each call of this end that was carried in it, the longest of its times from a request to its 2xx; calls that began in
     /// the warm-up are here, too, for the server carried them now.
     pub ended: Sparse,
@@ -133,6 +135,7 @@ impl Slice {
         self.repeats += other.repeats;
         self.latency.merge(&other.latency);
         self.lateness.merge(&other.lateness);
+        self.unread.merge(&other.unread);
         self.ended.merge(&other.ended);
     }
 }
@@ -144,6 +147,7 @@ struct Before {
     repeats: u64,
     latency: Option<(Verb, Times)>,
     lateness: Option<Times>,
+    unread: Option<Times>,
     ended: Option<Times>,
 }
 
@@ -168,8 +172,8 @@ impl Series {
         since >= self.width * u32::try_from(self.slices.len() + 1).unwrap_or(u32::MAX)
     }
 
-    /// Ends a slice: what `meter` has counted since the last one is in it. Slices that passed without a call to this are empty.
-    pub fn note(&mut self, since: Duration, meter: &Meter) {
+    /// Ends a slice: what `meter` has counted since the last one is in it, and `unread` of both ends. Slices that passed without a call to this are empty.
+    pub fn note(&mut self, since: Duration, meter: &Meter, unread: &Times) {
         let accounts = accounts_of(meter);
         let before = std::mem::take(&mut self.before);
         let verb = main_verb(meter);
@@ -188,6 +192,7 @@ impl Series {
                 Sparse::between(earlier.map(|(_, times)| times.histogram()), times.histogram())
             }),
             lateness: Sparse::between(before.lateness.as_ref().map(Times::histogram), meter.lateness.histogram()),
+            unread: Sparse::between(before.unread.as_ref().map(Times::histogram), unread.histogram()),
             ended: Sparse::between(before.ended.as_ref().map(Times::histogram), meter.ended.histogram()),
         };
         self.before = Before {
@@ -195,6 +200,7 @@ impl Series {
             repeats: meter.repeats_sent,
             latency: latency.map(|(verb, times)| (verb, times.clone())),
             lateness: Some(meter.lateness.clone()),
+            unread: Some(unread.clone()),
             ended: Some(meter.ended.clone()),
         };
         // What is noted late belongs to where it is noted.
@@ -279,6 +285,7 @@ mod tests {
         meter.on_begin(true);
         meter.on_answer(Verb::Invite, 200, Duration::from_millis(millis));
         meter.lateness.record(Duration::from_micros(7));
+        meter.unread.record(Duration::from_micros(5));
         meter.on_end(true, Ending::Carried, Duration::from_millis(millis));
     }
 
@@ -293,32 +300,32 @@ mod tests {
         for _ in 0..10 {
             call(&mut meter, 20);
         }
-        series.note(second(1), &meter);
+        series.note(second(1), &meter, &meter.unread);
         assert!(!series.is_due(Duration::from_millis(1_999)) && series.is_due(second(2)));
         for _ in 0..30 {
             call(&mut meter, 80);
         }
-        series.note(second(2), &meter);
+        series.note(second(2), &meter, &meter.unread);
         let counts: Vec<_> =
             series.slices().iter().map(|slice| (slice.offered, slice.carried, slice.latency.count())).collect();
         assert_eq!(counts, [(10, 10, 10), (30, 30, 30)]);
         let medians: Vec<_> = series.slices().iter().map(|slice| slice.latency.quantile(0.5).as_millis()).collect();
         assert_eq!(medians, [20, 80], "the first slice is not in the second");
-        assert_eq!(series.slices()[1].lateness.count(), 30);
+        assert_eq!((series.slices()[1].lateness.count(), series.slices()[1].unread.count()), (30, 30));
     }
 
     #[test]
     fn seconds_that_nobody_noted_are_empty() {
         let (mut meter, mut series) = (Meter::default(), Series::default());
         call(&mut meter, 1);
-        series.note(second(1), &meter);
+        series.note(second(1), &meter, &meter.unread);
         call(&mut meter, 1);
-        series.note(Duration::from_millis(4_020), &meter);
+        series.note(Duration::from_millis(4_020), &meter, &meter.unread);
         let carried: Vec<_> = series.slices().iter().map(|slice| slice.carried).collect();
         assert_eq!(carried, [1, 0, 0, 1]);
         // The last slice is shorter than the others.
         call(&mut meter, 1);
-        series.note(Duration::from_millis(4_300), &meter);
+        series.note(Duration::from_millis(4_300), &meter, &meter.unread);
         assert_eq!(series.slices().len(), 5);
     }
 
@@ -330,10 +337,10 @@ mod tests {
             now += second(1);
             call(&mut meter, 5);
             if series.is_due(now) {
-                series.note(now, &meter);
+                series.note(now, &meter, &meter.unread);
             }
         }
-        series.note(now, &meter);
+        series.note(now, &meter, &meter.unread);
         assert!(series.slices().len() <= MAX_SLICES);
         assert_eq!(series.width(), second(8));
         assert_eq!(series.slices().iter().map(|slice| slice.offered).sum::<u64>(), 3_000);
@@ -347,13 +354,13 @@ mod tests {
         for number in 1..=(MAX_SLICES as u64 + 2) {
             call(&mut meter, 10);
             if long.is_due(second(number)) {
-                long.note(second(number), &meter);
+                long.note(second(number), &meter, &meter.unread);
             }
         }
         let (mut meter, mut short) = (Meter::default(), Series::default());
         for number in 1..=4 {
             call(&mut meter, 30);
-            short.note(second(number), &meter);
+            short.note(second(number), &meter, &meter.unread);
         }
         let mut sum = short.clone();
         sum.merge(&long);

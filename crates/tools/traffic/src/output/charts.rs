@@ -321,10 +321,15 @@ pub(super) fn going_on(run: &Run) -> Option<String> {
 }
 
 pub(super) fn lateness(run: &Run) -> Option<String> {
-    let points = points(run, |row| row.late_p99_us);
-    if points.iter().all(|(_, us)| *us <= 0.0) {
+    let of = |name, colour, shape, of: fn(&IntervalRow) -> f64| Series { name, colour, shape, points: points(run, of) };
+    let mut series = vec![
+        of("calls began late: 99th percentile", 5, Shape::Area, |row| row.late_p99_us),
+        of("messages waited to be read: 99th percentile", 3, Shape::Line, |row| row.unread_p99_us),
+    ];
+    // Who only answers is never late.
+    series.retain(|series| series.points.iter().any(|(_, us)| *us > 0.0));
+    if series.is_empty() {
         return None;
     }
-    let series = vec![Series { name: "99th percentile", colour: 5, shape: Shape::Area, points }];
-    over_time("How late calls began, over time", time_axis([run].into_iter()), micros, series, Vec::new())
+    over_time("How late the generator was, over time", time_axis([run].into_iter()), micros, series, Vec::new())
 }

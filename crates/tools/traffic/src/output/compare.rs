@@ -127,6 +127,8 @@ pub fn compare(a: &Run, b: &Run) -> Comparison {
     }
     row("generator: CPU a call", "µs", Better::Neither, &|run| Some(run.generator.cpu_us_per_call));
     row("generator: late at p99", "µs", Better::Neither, &|run| Some(run.generator.lateness_us.p99));
+    let unread = |run: &Run| Some(&run.generator.unread_us).filter(|us| us.count > 0).map(|us| us.p99);
+    row("generator: messages unread at p99", "µs", Better::Neither, &unread);
     judge(&mut rows, a, b);
     Comparison { names: ["first".to_owned(), "second".to_owned()], warnings: warnings(a, b), rows }
 }

@@ -8,7 +8,7 @@ use super::data::Run;
 /// The slices of a run; rates a second, times in microseconds.
 #[must_use]
 pub fn intervals(run: &Run) -> String {
-    let mut text = "at_s,offered,refused,carried,lost,failed,unfinished,repeats,answered,mean_us,p50_us,p90_us,p95_us,p99_us,late_p99_us,\
+    let mut text = "at_s,offered,refused,carried,lost,failed,unfinished,repeats,answered,mean_us,p50_us,p90_us,p95_us,p99_us,late_p99_us,unread_p99_us,\
         server_user,server_system,server_resident_bytes,server_drops\n"
         .to_owned();
     let server = run.server.as_ref().map_or(&[][..], |server| &server.rows);
@@ -17,7 +17,7 @@ pub fn intervals(run: &Run) -> String {
         // Writing to a String cannot fail.
         let _ = write!(
             text,
-            "{},{},{},{},{},{},{},{},{},{:.1},{:.1},{:.1},{:.1},{:.1},{:.1}",
+            "{},{},{},{},{},{},{},{},{},{:.1},{:.1},{:.1},{:.1},{:.1},{:.1},{:.1}",
             row.at_s,
             row.offered,
             row.refused,
@@ -32,7 +32,8 @@ pub fn intervals(run: &Run) -> String {
             row.p90_us,
             row.p95_us,
             row.p99_us,
-            row.late_p99_us
+            row.late_p99_us,
+            row.unread_p99_us
         );
         // The server is looked at by another clock's beat.
         let beside = server.iter().find(|seen| (seen.at_s - row.at_s).abs() <= half);
@@ -79,11 +80,11 @@ mod tests {
         let text = intervals(&run);
         let rows = table(&text);
         assert_eq!(rows.len(), 61);
-        assert!(rows.iter().all(|row| row.len() == 19), "{:?}", rows[1]);
+        assert!(rows.iter().all(|row| row.len() == 20), "{:?}", rows[1]);
         assert_eq!(rows[30][..6], ["30", "10", "0", "9", "0", "1"]);
-        assert_eq!(rows[30][15..], ["0.200", "0.100", "41943040", "0"]);
+        assert_eq!(rows[30][14..], ["8.1", "6.0", "0.200", "0.100", "41943040", "0"]);
         let without = Run { server: None, ..run };
-        assert!(table(&intervals(&without)).iter().all(|row| row.len() == 19));
+        assert!(table(&intervals(&without)).iter().all(|row| row.len() == 20));
     }
 
     #[test]

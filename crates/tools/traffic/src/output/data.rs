@@ -205,6 +205,7 @@ pub struct Callee {
 #[expect(missing_docs, reason = "each is what the report names so")]
 pub struct Generator {
     pub lateness_us: Latency,
+    pub unread_us: Latency,
     pub cpu_us_per_call: f64,
     pub kernel_drops: u64,
     pub send_failures: u64,
@@ -280,6 +281,7 @@ pub struct IntervalRow {
     pub p95_us: f64,
     pub p99_us: f64,
     pub late_p99_us: f64,
+    pub unread_p99_us: f64,
 }
 
 /// How often which time occurred, from one method's requests to one kind of answer.

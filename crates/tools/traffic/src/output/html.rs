@@ -35,7 +35,7 @@ pub fn page(run: &Run) -> String {
         ("Processors of the server".to_owned(), charts::processors(run)),
         ("Memory of the server".to_owned(), charts::memory(run)),
         ("Calls going on".to_owned(), charts::going_on(run)),
-        ("How late the generator began calls".to_owned(), charts::lateness(run)),
+        ("How late the generator was".to_owned(), charts::lateness(run)),
     ]);
     page.heading("Figures");
     if let Some(answers) = tables::answers(run) {

@@ -153,6 +153,7 @@ fn interval_row(slice: &Slice, at_s: f64) -> IntervalRow {
         p95_us: us(slice.latency.quantile(0.95)),
         p99_us: us(slice.latency.quantile(0.99)),
         late_p99_us: us(slice.lateness.quantile(0.99)),
+        unread_p99_us: us(slice.unread.quantile(0.99)),
     }
 }
 
@@ -191,10 +192,11 @@ pub(super) fn example(calls_per_s: u64, millis: u64) -> serde_json::Value {
             metrics.srd_successful.record(time);
             (metrics.invites, metrics.invites_successful) = (metrics.invites + 1, metrics.invites_successful + 1);
             meter.lateness.record(Duration::from_micros(8));
+            meter.unread.record(Duration::from_micros(6));
             let is_bad = number == 0 && second == 30;
             meter.on_end(true, if is_bad { Ending::Refused(503) } else { Ending::Carried }, time);
         }
-        series.note(Duration::from_secs(second), &meter);
+        series.note(Duration::from_secs(second), &meter, &meter.unread);
     }
     let sample = |second: u64| crate::watch::Sample {
         at: Timestamp::from_millis(1_000 * second),
@@ -218,7 +220,8 @@ pub(super) fn example(calls_per_s: u64, millis: u64) -> serde_json::Value {
         "failures": { "refused with 503": 1 },
         "answers": [{ "method": "INVITE", "answer": "2xx", "us": us_of(meter.answer(Verb::Invite, Answer::Success)) }],
         "messages_sent": { "INVITE": accounts.sent }, "samples": ["SIP/2.0 200 <b>&\"OK\"</b>"], "unexpected": 1,
-        "generator": { "lateness_us": us_of(Some(&meter.lateness)), "cpu_us_per_call": 12.5, "bottleneck": null },
+        "generator": { "lateness_us": us_of(Some(&meter.lateness)), "unread_us": us_of(Some(&meter.unread)),
+            "cpu_us_per_call": 12.5, "bottleneck": null },
     }) {
         serde_json::Value::Object(map) => map,
         _ => Map::new(),

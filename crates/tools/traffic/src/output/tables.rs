@@ -185,6 +185,12 @@ pub(super) fn generator(run: &Run) -> String {
         ("calls began late: 99th percentile", micros(late.p99)),
         ("calls began late: longest", micros(late.max)),
     ];
+    let unread = &generator.unread_us;
+    let waiting = [
+        ("messages waited to be read: median", micros(unread.p50)),
+        ("messages waited to be read: 99th percentile", micros(unread.p99)),
+        ("messages waited to be read: longest", micros(unread.max)),
+    ];
     let rows = [
         ("CPU time a call, all its ends", micros(generator.cpu_us_per_call)),
         ("datagrams it had no room for", grouped(generator.kernel_drops)),
@@ -199,7 +205,8 @@ pub(super) fn generator(run: &Run) -> String {
     let shared = shared.into_iter().filter(|_| generator.handed_over > 0);
     // Who only answers is never late.
     let lateness = lateness.into_iter().filter(|_| late.count > 0);
-    pairs(lateness.chain(rows).chain(shared))
+    let waiting = waiting.into_iter().filter(|_| unread.count > 0);
+    pairs(lateness.chain(waiting).chain(rows).chain(shared))
 }
 
 /// A sum of what a file says, whatever that is.

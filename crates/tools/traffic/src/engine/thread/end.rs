@@ -8,6 +8,7 @@ use std::time::Duration;
 use strowger_foundation::Timestamp;
 use strowger_net::{Clock, RecvBatch};
 
+use super::readable::Readable;
 use super::sockets::{LISTENER, Links};
 use crate::driver::{Driver, Setup, Share};
 use crate::engine::handover::{Errand, Handed, Post};
@@ -27,13 +28,10 @@ pub(super) struct End {
     pub(super) service: Option<Service>,
     /// The way to the other threads that listen at the same address.
     post: Option<Post>,
-    /// Sockets that have something to read, as far as is known.
-    pub(super) readable: Vec<u32>,
-    /// Those that are read just now; the memory is used again.
-    reading: Vec<u32>,
-    /// Whether their turn has begun.
-    is_in_turn: bool,
-    pub(super) received: Received,
+    pub(super) readable: Readable,
+    /// How long what was worked off last had waited to be read.
+    pub(super) waited: Duration,
+    received: Received,
 }
 
 impl End {
@@ -73,39 +71,30 @@ impl End {
         };
         let mut driver = Driver::new(setup);
         driver.set_wall(wall_at_zero);
-        let (readable, reading, received) = (Vec::new(), Vec::new(), Received::default());
-        Some(Self { driver, links, service, post, readable, reading, is_in_turn: false, received })
+        let (readable, received) = (Readable::default(), Received::default());
+        Some(Self { driver, links, service, post, readable, waited: Duration::ZERO, received })
     }
 
-    /// Whether a socket has something to read, as far as is known.
-    pub(super) const fn is_readable(&self) -> bool {
-        !(self.readable.is_empty() && self.reading.is_empty())
-    }
-
-    /// The next socket that has something to read; `None` where each has had its turn.
-    pub(super) fn next_readable(&mut self) -> Option<u32> {
-        if !std::mem::replace(&mut self.is_in_turn, true) {
-            std::mem::swap(&mut self.readable, &mut self.reading);
-        }
-        let next = self.reading.pop();
-        self.is_in_turn = next.is_some();
-        next
-    }
-
-    /// Receives a batch of a socket; the place of the first message in it that is to be worked off. What comes by a connection
-    /// is worked off at once.
-    pub(super) fn receive(&mut self, link: u32, batch: &mut RecvBatch, clock: Clock) -> io::Result<usize> {
+    /// Receives a batch of a socket that has had something to read since then; the place of the first message in it that is to
+    /// be worked off. What comes by a connection is worked off at once.
+    pub(super) fn receive(
+        &mut self,
+        (link, since): (u32, Timestamp),
+        batch: &mut RecvBatch,
+        clock: Clock,
+    ) -> io::Result<usize> {
+        self.waited = Duration::ZERO;
         let socket = match &mut self.links {
             Links::Udp(datagrams) => datagrams.sockets.get_mut(link as usize),
             Links::Tcp(_) => {
-                self.read_stream(link, clock.now());
+                self.read_stream(link, since, clock.now());
                 None
             }
         };
         let Some(socket) = socket else { return Ok(batch.len()) };
         socket.socket.recv(batch)?;
         if batch.is_full() {
-            self.readable.push(link);
+            self.readable.push(link, since);
         }
         Ok(0)
     }
@@ -120,6 +109,10 @@ impl End {
     ) -> usize {
         let Links::Udp(datagrams) = &mut self.links else { return self.received.ends.len() };
         let pair = clock.pair();
+        if let Some(first) = batch.iter().nth(next) {
+            self.waited = pair.monotonic.saturating_since(pair.arrival(first.arrival));
+            self.driver.meter_mut().unread.record(self.waited);
+        }
         let portion = batch.iter().skip(next).take(most);
         let count = portion.len();
         for datagram in portion {
@@ -138,17 +131,22 @@ impl End {
         count
     }
 
-    fn read_stream(&mut self, link: u32, now: Timestamp) {
+    fn read_stream(&mut self, link: u32, since: Timestamp, now: Timestamp) {
         let Links::Tcp(streams) = &mut self.links else { return };
         if link == LISTENER {
             return streams.accept();
         }
         // What belongs to others finds no room: the peer waits, and nothing is lost.
         if self.post.as_ref().is_some_and(Post::is_full) {
-            return self.readable.push(link);
+            return self.readable.push(link, since);
         }
         streams.read(link, &mut self.received);
         let Some(peer) = self.received.peer else { return };
+        // A stream bears no stamps: what is known is when the kernel told of it.
+        if !self.received.ends.is_empty() {
+            self.waited = now.saturating_since(since);
+            self.driver.meter_mut().unread.record(self.waited);
+        }
         let from = (streams.global(link), peer);
         let mut start = 0;
         for end in &self.received.ends {

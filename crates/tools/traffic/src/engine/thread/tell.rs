@@ -9,7 +9,7 @@ use super::{Going, Worker};
 use crate::engine::PhaseReport;
 use crate::engine::links::LinkCounts;
 use crate::engine::plan::Who;
-use crate::meter::Meter;
+use crate::meter::{Meter, Times};
 
 impl Worker {
     /// Publishes what the sockets have counted, or all of it.
@@ -45,6 +45,13 @@ impl Worker {
         end.as_ref().map_or(&NOTHING, |end| end.driver.meter())
     }
 
+    /// How long messages have waited to be read, of both ends.
+    pub(super) fn unread_times(&self) -> Times {
+        let mut sum = self.meter_of(Who::Caller).unread.clone();
+        sum.merge(&self.meter_of(Who::Callee).unread);
+        sum
+    }
+
     /// Says what came of a phase.
     pub(super) fn report(&mut self, going: &Going, reports: &Sender<(usize, PhaseReport)>) {
         let Some(what) = self.plan.phases.get(going.phase) else { return };
@@ -59,7 +66,7 @@ impl Worker {
         let mut cpu = cpu_time().saturating_sub(going.cpu_before);
         let mut service_drops = self.service_drops() - going.drops_before;
         if going.is_warm {
-            series.note(now.saturating_since(going.counted_from), self.meter_of(what.who));
+            series.note(now.saturating_since(going.counted_from), self.meter_of(what.who), &self.unread_times());
         } else {
             (cpu, service_drops) = (Duration::ZERO, 0);
         }
