@@ -162,12 +162,13 @@ mod tests {
     use super::*;
 
     #[test]
-    fn whoever_registers_again_goes_the_short_way() {
+    fn whoever_registers_again_and_again_goes_the_short_way() {
         let (table, mut names) = (Ours::new(2, 1), Names::default());
         for round in 0..4 {
             let (aor, contact) = names.both(5);
             table.put(Timestamp::from_millis(1_000) + REFRESH * round, aor, contact, round);
-            assert_eq!(LINES.with_borrow(|lines| !lines.is_empty()), round > 0, "round {round}");
+            // The first time it is new; the second time the table remembers that nobody translates its address.
+            assert_eq!(LINES.with_borrow(|lines| !lines.is_empty()), round > 1, "round {round}");
         }
         assert_eq!(table.len(), 1);
     }
