@@ -31,6 +31,10 @@ const WARM_UP: u64 = 20_000;
 /// The share of a core that the generator's users are to take.
 const VERIFIED_AT: f64 = 0.5;
 const DATABASE_USERS: u32 = 1_000_000;
+/// How often everything is measured: the middle counts.
+const TURNS: usize = 3;
+/// The tables, and what there is without any.
+const KINDS: [Kind; 4] = [Kind::ALL[0], Kind::ALL[1], Kind::ALL[2], Kind::Nothing];
 
 #[derive(Debug, Parser)]
 #[command(about = "The multicore paper's study of a registrar's tables; a report, not a test")]
@@ -92,6 +96,7 @@ fn study(arguments: &Arguments) {
     let beside = || std::env::current_exe().expect("a running program has a file").with_file_name("strowger");
     let binary = arguments.binary.clone().or_else(|| std::env::var_os("STROWGER_BIN").map(PathBuf::from));
     let binary = std::path::absolute(binary.unwrap_or_else(beside)).expect("there is a current folder");
+    assert!(binary.is_file(), "{} is missing: cargo build --release -p strowger", binary.display());
     let study = Study {
         populations: if arguments.quick { &[10_000, 100_000] } else { &[10_000, 100_000, 1_000_000, 4_000_000] },
         time: Duration::from_millis(if arguments.quick { 100 } else { 400 }),
@@ -149,7 +154,7 @@ impl Study {
     fn run(&self) -> Result<Results, String> {
         let growths = self.grow()?;
         self.say("users and databases");
-        let stock = Stock::make(DATABASE_USERS.min(*self.populations.last().unwrap_or(&1)))?;
+        let stock = Stock::make(DATABASE_USERS.min(*self.populations.last().unwrap_or(&1)), &Source::ALL)?;
         let database =
             if stock.sources().any(|source| source == Source::Postgres) { Source::Postgres } else { Source::Sqlite };
         let rungs = Rung::all(database);
@@ -180,25 +185,35 @@ impl Study {
             let warm_up = if self.is_quick { WARM_UP / 10 } else { WARM_UP };
             worlds.iter_mut().for_each(|world| drop(scope.spawn(move || world.run(warm_up, |_| ()))));
         });
+        let is_compared = |kind, source| match kind {
+            Kind::Nothing => source == Source::Memory,
+            kind => rungs.iter().any(|rung| (rung.kind, rung.source) == (kind, source)),
+        };
         let (mut measured, mut sweeps) = (Vec::new(), Vec::new());
-        for kind in Kind::ALL {
-            for users in self.populations {
-                self.say(&format!("{kind}, {users} users"));
-                let mut population = Population::new(kind, *users, 2);
-                for source in Source::ALL {
-                    if !rungs.iter().any(|rung| (rung.kind, rung.source) == (kind, source)) {
-                        continue;
+        for users in self.populations {
+            self.say(&format!("{users} users"));
+            let mut populations = KINDS.map(|kind| Population::new(kind, *users, 2));
+            let mut turns = Vec::new();
+            // What the machine does meanwhile hits all of them alike.
+            for _ in 0..TURNS {
+                for population in &mut populations {
+                    let kind = population.kind;
+                    for (source, cores) in Source::ALL.into_iter().flat_map(|source| [(source, 1), (source, 2)]) {
+                        if is_compared(kind, source) {
+                            let cost = measure(&mut worlds[..cores], population, (stock, source), self.time)?;
+                            turns.push(Measured { kind, source, users: *users, cores, cost });
+                        }
                     }
-                    for cores in 1..=2 {
-                        let cost = measure(&mut worlds[..cores], &mut population, (stock, source), self.time)?;
-                        eprintln!("        {source}, {cores} cores: {:.1?} a registration", cost.registration);
-                        measured.push(Measured { kind, source, users: *users, cores, cost });
-                    }
-                }
-                if kind != Kind::Ours {
-                    sweeps.push((kind, *users, sweep_time(&population)));
                 }
             }
+            let middle = report::middle(&turns);
+            for one in &middle {
+                let Measured { kind, source, cores, cost, .. } = one;
+                eprintln!("        {kind}, {source}, {cores} cores: {:.1?} a registration", cost.registration);
+            }
+            measured.extend(middle);
+            let swept = populations.iter().filter(|population| matches!(population.kind, Kind::Buckets(_)));
+            sweeps.extend(swept.map(|population| (population.kind, *users, sweep_time(population))));
         }
         for world in &worlds {
             let (all, good) = world.transactions();
@@ -212,15 +227,14 @@ impl Study {
     fn watch(&self, measured: &[Measured], pair: Duration) -> Vec<Timeline> {
         let users = if self.is_quick { 100_000 } else { 1_000_000 };
         let time = Duration::from_secs(180);
-        let first = measured.iter().find(|one| one.kind == Kind::Ours && one.cores == 1);
-        let rest = first.map_or(Duration::ZERO, |one| one.cost.registration + pair.mul_f64(one.cost.messages / 2.0));
+        let is_it = |one: &&Measured| (one.kind, one.cores, one.users) == (Kind::Nothing, 1, users);
+        let without = measured.iter().find(is_it);
+        let rest = without.map_or(Duration::ZERO, |one| one.cost.registration + pair.mul_f64(one.cost.messages / 2.0));
         let run = |(kind, expiry)| {
             self.say(&format!("three minutes of {kind}"));
             // Before that, nobody who stayed away has expired yet.
             let before = EXPIRES - REFRESH;
-            let mut seen = Timeline::run(kind, expiry, users, before + time, rest);
-            seen.bins.drain(..(before.as_millis() / BIN.as_millis()) as usize);
-            seen
+            Timeline::run(kind, expiry, users, (before, time), rest)
         };
         let wide = Kind::Buckets(1 << 17);
         [(wide, Expiry::Sweep), (wide, Expiry::Parts), (Kind::Ours, Expiry::Own)].map(run).into()
@@ -262,7 +276,7 @@ fn climb(rungs: &[Rung], measured: &[Measured], sweeps: &[Swept], pair: Duration
         let is_its = |one: &&Measured| (one.kind, one.source, one.cores) == (rung.kind, rung.source, cores);
         let user = measured.iter().filter(is_its).map(|one| (f64::from(one.users), user_seconds(&one.cost, pair)));
         let sweep = sweeps.iter().filter(|(kind, ..)| *kind == rung.kind);
-        let sweep = sweep.map(|(_, users, time)| (f64::from(*users), time.as_secs_f64()));
+        let sweep = sweep.map(|(_, users, time)| (f64::from(*users), time.as_secs_f64() / f64::from(*users)));
         Server {
             user: Curve::new(user.collect()),
             sweep: Curve::new(sweep.collect()),
@@ -277,7 +291,8 @@ impl Results {
     fn show(&self) -> String {
         let messages = self.measured.first().map_or(0.0, |one| one.cost.messages);
         format!(
-            "### Conforming users\n\n{}\nA ~ is beyond the most users that were measured.\n\n\
+            "### Conforming users\n\n{}\n× is the ratio to the row that it is held against. A ~ is beyond the most users that were measured: as if each cost what \
+             it cost there.\n\n\
              ![Conforming users](plots/tables-users.svg)\n\n\
              ### What they cost\n\n{}\n{messages:.1} messages, in and out, come with a registration; the kernel's part, {:.2} µs for each \
              message that is sent or received, is not in this table.\n\n{}\n\

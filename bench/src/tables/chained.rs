@@ -4,22 +4,20 @@
 //! were. What has expired stays until a sweep over all records takes it away.
 
 use std::hash::BuildHasher as _;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Mutex, MutexGuard};
 
 use strowger_foundation::Timestamp;
 use strowger_foundation::map::{Seeded, seeded};
 
-use super::table::{EXPIRES, Share, Table, Waits};
+use super::table::{EXPIRES, Patience, Share, Table, Waits};
 
 /// A fixed number of chains.
 #[derive(Debug)]
 pub struct Chained {
     buckets: Box<[Bucket]>,
     hasher: Seeded,
-    waited: AtomicU64,
-    longest: AtomicU64,
+    patience: Patience,
 }
 
 #[derive(Debug, Default)]
@@ -50,8 +48,7 @@ impl Chained {
         Self {
             buckets: (0..buckets.next_power_of_two()).map(|_| Bucket::default()).collect(),
             hasher: seeded(seed),
-            waited: AtomicU64::new(0),
-            longest: AtomicU64::new(0),
+            patience: Patience::default(),
         }
     }
 
@@ -61,19 +58,15 @@ impl Chained {
     }
 
     fn lock<'a>(&self, bucket: &'a Bucket) -> MutexGuard<'a, Chain> {
-        match bucket.chain.try_lock() {
-            Ok(chain) => chain,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => {
-                let began = Instant::now();
-                let chain = bucket.chain.lock().unwrap_or_else(PoisonError::into_inner);
-                let waited = began.elapsed().as_nanos() as u64;
-                bucket.contended.fetch_add(1, Ordering::Relaxed);
-                self.waited.fetch_add(waited, Ordering::Relaxed);
-                self.longest.fetch_max(waited, Ordering::Relaxed);
-                chain
-            }
-        }
+        self.patience.take(&bucket.chain, &bucket.contended)
+    }
+
+    /// How many records of its chain are before an address.
+    #[cfg(test)]
+    pub(super) fn depth(&self, aor: &[u8]) -> usize {
+        let chain = self.chain_of(aor);
+        let records = std::iter::successors(chain.first.as_deref(), |record| record.next.as_deref());
+        records.take_while(|record| *record.aor != *aor).count()
     }
 }
 
@@ -165,10 +158,6 @@ impl Table for Chained {
     }
 
     fn waits(&self) -> Waits {
-        Waits {
-            counts: self.buckets.iter().map(|bucket| bucket.contended.load(Ordering::Relaxed)).collect(),
-            time: Duration::from_nanos(self.waited.load(Ordering::Relaxed)),
-            longest: Duration::from_nanos(self.longest.load(Ordering::Relaxed)),
-        }
+        self.patience.waits(self.buckets.iter().map(|bucket| &bucket.contended))
     }
 }

@@ -2,7 +2,7 @@
 //! process, or from a database that is another process.
 
 use std::fmt;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -61,28 +61,34 @@ impl fmt::Display for Source {
 
 /// The users, in memory and in databases.
 pub struct Stock {
-    directory: Arc<Directory>,
-    folder: tempfile::TempDir,
+    directory: Option<Arc<Directory>>,
+    sqlite: Option<tempfile::TempDir>,
     cluster: Option<Cluster>,
     users: u32,
 }
 
 impl Stock {
-    /// So many users. Where PostgreSQL is not installed, there is none.
+    /// So many users, in each of these. Where there is no PostgreSQL, why is said.
     ///
     /// # Errors
-    /// When the databases cannot be written.
-    pub fn make(users: u32) -> Result<Self, String> {
-        let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
-        fill_sqlite(&folder.path().join("users.db"), users).map_err(|error| format!("SQLite: {error}"))?;
-        let cluster = match Cluster::start(users, DOMAIN) {
-            Ok(cluster) => Some(cluster),
-            Err(error) => {
-                eprintln!("SKIPPED: PostgreSQL: {error}");
-                None
+    /// When SQLite's file cannot be written.
+    pub fn make(users: u32, sources: &[Source]) -> Result<Self, String> {
+        let mut stock = Self { directory: None, sqlite: None, cluster: None, users };
+        for source in sources {
+            match source {
+                Source::Memory => stock.directory = Some(Arc::new(directory(users))),
+                Source::Sqlite => {
+                    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+                    fill_sqlite(&file_in(&folder), users).map_err(|error| format!("SQLite: {error}"))?;
+                    stock.sqlite = Some(folder);
+                }
+                Source::Postgres => {
+                    let cluster = Cluster::start(users, DOMAIN);
+                    stock.cluster = cluster.inspect_err(|error| eprintln!("SKIPPED: PostgreSQL: {error}")).ok();
+                }
             }
-        };
-        Ok(Self { directory: Arc::new(directory(users)), folder, cluster, users })
+        }
+        Ok(stock)
     }
 
     /// How many users the databases have.
@@ -93,7 +99,11 @@ impl Stock {
 
     /// What there is.
     pub fn sources(&self) -> impl Iterator<Item = Source> + '_ {
-        Source::ALL.into_iter().filter(|source| *source != Source::Postgres || self.cluster.is_some())
+        Source::ALL.into_iter().filter(|source| match source {
+            Source::Memory => self.directory.is_some(),
+            Source::Sqlite => self.sqlite.is_some(),
+            Source::Postgres => self.cluster.is_some(),
+        })
     }
 
     /// A way to ask, for one thread.
@@ -101,15 +111,17 @@ impl Stock {
     /// # Errors
     /// When the database cannot be reached.
     pub fn open(&self, source: Source) -> Result<Box<dyn Credentials + Send>, String> {
+        let missing = || format!("there is no {source}");
         Ok(match source {
-            Source::Memory => Box::new(Memory(Arc::clone(&self.directory))),
-            Source::Sqlite => Box::new(Sqlite::open(&self.folder.path().join("users.db"))?),
-            Source::Postgres => Box::new(match &self.cluster {
-                Some(cluster) => postgres::Client::connect(cluster)?,
-                None => return Err("there is no PostgreSQL".to_owned()),
-            }),
+            Source::Memory => Box::new(Memory(Arc::clone(self.directory.as_ref().ok_or_else(missing)?))),
+            Source::Sqlite => Box::new(Sqlite::open(&file_in(self.sqlite.as_ref().ok_or_else(missing)?))?),
+            Source::Postgres => Box::new(postgres::Client::connect(self.cluster.as_ref().ok_or_else(missing)?)?),
         })
     }
+}
+
+fn file_in(folder: &tempfile::TempDir) -> PathBuf {
+    folder.path().join("users.db")
 }
 
 fn directory(users: u32) -> Directory {
@@ -188,7 +200,7 @@ mod tests {
 
     #[test]
     fn all_sources_know_the_same_users() {
-        let stock = Stock::make(100).expect("databases can be written");
+        let stock = Stock::make(100, &Source::ALL).expect("databases can be written");
         let mut names = Names::default();
         for source in stock.sources() {
             let mut credentials = stock.open(source).expect("it can be asked");
@@ -197,5 +209,12 @@ mod tests {
             }
             assert_eq!(credentials.hash(names.aor(100)), None, "{source}");
         }
+    }
+
+    #[test]
+    fn only_what_is_wanted_is_made() {
+        let stock = Stock::make(100, &[Source::Sqlite]).expect("a database can be written");
+        assert_eq!(stock.sources().collect::<Vec<_>>(), [Source::Sqlite]);
+        assert!(stock.open(Source::Memory).is_err_and(|error| error == "there is no memory"));
     }
 }

@@ -2,6 +2,7 @@
 
 use std::collections::HashMap;
 use std::fs;
+use std::hint::black_box;
 use std::process::Command;
 use std::thread;
 use std::time::Duration;
@@ -12,7 +13,7 @@ use strowger_foundation::Timestamp;
 
 use super::ours::Ours;
 use super::phones::processor_time;
-use super::table::{EXPIRES, Names, Table, user_at};
+use super::table::{EXPIRES, Names, Order, Table};
 
 /// Steps of the way up, and as many of the way down.
 pub const STEPS: u32 = 100;
@@ -66,25 +67,29 @@ pub fn apart(kind: Kind, contacts: u32) -> Result<Growth, String> {
 /// Fills a table and empties it.
 #[must_use]
 pub fn run(kind: Kind, contacts: u32) -> Growth {
+    // They come one after the other, and go in an order that has nothing to do with that.
+    let order = Order::new(contacts);
+    let by_number = |place: u32| place;
+    let scattered = |place: u32| order.user_at(u64::from(place));
     match kind {
         Kind::Ours => {
             let table = Ours::new(16, 7);
             let now = Timestamp::from_millis(1_000);
             let before = resident();
-            let up = walk(contacts, |_, aor, contact| table.put(now, aor, contact, 1));
+            let up = walk(contacts, by_number, |aor, contact| table.put(now, aor, contact, 1));
             let top = resident();
-            let down = walk(contacts, |_, aor, _| table.remove(now, aor, 2));
+            let down = walk(contacts, scattered, |aor, _| table.remove(now, aor, 2));
             settle();
             Growth::new(kind, contacts, [up, down], vec![before, top, resident()])
         }
         Kind::Std => {
             let mut table: HashMap<Box<[u8]>, Contact> = HashMap::new();
             let before = resident();
-            let up = walk(contacts, |_, aor, contact| {
+            let up = walk(contacts, by_number, |aor, contact| {
                 table.insert(aor.into(), Contact { _uri: contact.into(), _expires: Timestamp::ZERO + EXPIRES });
             });
             let top = resident();
-            let down = walk(contacts, |_, aor, _| drop(table.remove(aor)));
+            let down = walk(contacts, scattered, |aor, _| drop(table.remove(aor)));
             settle();
             let mut resident_bytes = vec![before, top, resident()];
             let began = processor_time();
@@ -111,15 +116,15 @@ impl Growth {
     }
 }
 
-/// Does it to all users; the longest of each step, and the mean.
-fn walk(contacts: u32, mut change: impl FnMut(u32, &[u8], &[u8])) -> (Vec<f64>, f64) {
+/// Does it to all users, in this order; the longest of each step, and the mean.
+fn walk(contacts: u32, user_at: impl Fn(u32) -> u32, mut change: impl FnMut(&[u8], &[u8])) -> (Vec<f64>, f64) {
     let mut names = Names::default();
     let mut longest = vec![Duration::ZERO; STEPS as usize];
     let mut sum = Duration::ZERO;
     let mut last = processor_time();
     for place in 0..contacts {
-        let (aor, contact) = names.both(user_at(place, contacts));
-        change(place, aor, contact);
+        let (aor, contact) = names.both(user_at(place));
+        change(aor, contact);
         // One reading a change: that of the next one's name is in it.
         let now = processor_time();
         let took = now - last;
@@ -135,10 +140,12 @@ fn micros(time: Duration) -> f64 {
     time.as_secs_f64() * 1e6
 }
 
-/// What is freed goes back to the system after a moment.
+/// What is freed goes back to the system after a moment, when the allocator is next asked for something.
 fn settle() {
-    thread::sleep(Duration::from_millis(300));
-    drop(vec![0_u8; 1 << 16]);
+    for _ in 0..30 {
+        thread::sleep(Duration::from_millis(10));
+        drop(black_box(vec![0_u8; 1 << 16]));
+    }
 }
 
 fn resident() -> u64 {

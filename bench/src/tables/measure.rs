@@ -9,7 +9,7 @@ use strowger_net::{BufferSizes, RecvBatch, SendBatch, UdpSocket};
 
 use super::credentials::{Credentials, Source, Stock};
 use super::phones::{Ask, Work, World, processor_time};
-use super::table::{BEGINNING, Kind, Names, REFRESH, Share, Table, fill, user_at};
+use super::table::{BEGINNING, Kind, Names, Order, REFRESH, Share, Table, fill};
 use crate::register::process::stay_on;
 
 /// Registrations that are not counted, of each thread.
@@ -18,6 +18,8 @@ const WARM_UP: u64 = 500;
 const SLICE: u64 = 500;
 /// Registrations of a thread at most.
 const MOST: u64 = 12_000;
+/// Registrations that a thread is dealt: it ends with a slice, and a slice with all that came at the same time.
+const EACH: u64 = WARM_UP + MOST + 3 * SLICE;
 
 /// A table with its users, who register in turn.
 pub struct Population {
@@ -27,6 +29,7 @@ pub struct Population {
     pub kind: Kind,
     /// How many users it has.
     pub users: u32,
+    order: Order,
     /// Registrations since [`BEGINNING`].
     turn: u64,
 }
@@ -34,6 +37,7 @@ pub struct Population {
 /// A registration that is due.
 #[derive(Clone, Copy, Debug)]
 struct Due {
+    turn: u64,
     user: u32,
     cseq: u32,
     at: Timestamp,
@@ -45,7 +49,7 @@ impl Population {
     pub fn new(kind: Kind, users: u32, threads: usize) -> Self {
         let table = kind.make(threads);
         fill(&*table, users);
-        Self { table, kind, users, turn: 0 }
+        Self { table, kind, users, order: Order::new(users), turn: 0 }
     }
 
     /// The time of the model.
@@ -60,17 +64,16 @@ impl Population {
     }
 
     /// The next registrations, shared out among threads: each has those that it may do.
-    fn deal(&mut self, threads: usize, each: u64) -> Vec<Vec<Due>> {
+    fn deal(&self, threads: usize, each: u64) -> Vec<Vec<Due>> {
         let mut hands = vec![Vec::new(); threads];
         let mut names = Names::default();
         for turn in self.turn..self.turn + each * threads as u64 {
-            let users = u64::from(self.users);
-            let user = user_at((turn % users) as u32, self.users);
-            let due = Due { user, cseq: 3 + (turn / users) as u32, at: self.at(turn) };
+            let user = self.order.user_at(turn);
+            let cseq = 3 + (turn / u64::from(self.users)) as u32;
+            let due = Due { turn, user, cseq, at: self.at(turn) };
             let owner = self.table.owner(names.aor(user), threads);
             hands[owner.unwrap_or(turn as usize % threads)].push(due);
         }
-        self.turn += each * threads as u64;
         hands
     }
 }
@@ -79,10 +82,10 @@ impl Population {
 #[derive(Clone, Copy, Debug)]
 pub struct Cost {
     /// The threads' time for a registration and what else users do meanwhile: the processor's, that of a database's process,
-    /// and what was waited for locks.
+    /// and what was slept for locks.
     pub registration: Duration,
-    /// The part of it that was waited.
-    pub waited: Duration,
+    /// The part of it that was slept.
+    pub slept: Duration,
     /// Messages, in and out, for a registration.
     pub messages: f64,
 }
@@ -106,7 +109,7 @@ pub fn measure(
     time: Duration,
 ) -> Result<Cost, String> {
     let threads = worlds.len();
-    let hands = population.deal(threads, WARM_UP + MOST);
+    let hands = population.deal(threads, EACH);
     let (table, users) = (&*population.table, population.users);
     let before = table.waits();
     let mut asked = Vec::new();
@@ -134,13 +137,19 @@ pub fn measure(
         }
         running.into_iter().map(|thread| thread.join().expect("it ends")).collect::<Vec<_>>()
     });
-    let waited = table.waits().time.saturating_sub(before.time);
+    let slept = table.waits().asleep.saturating_sub(before.asleep);
+    let (done, mut desks): (Vec<Work>, Vec<Desk<'_>>) = done.into_iter().unzip();
+    // Nobody is forgotten of those whose turn has come for the thread that came farthest.
+    let turn = desks.iter().filter_map(Desk::turn).max().unwrap_or(population.turn);
+    desks.iter_mut().for_each(|desk| desk.come_to(turn));
+    drop(desks);
+    population.turn = turn;
     let sum = |of: fn(&Work) -> u64| done.iter().map(of).sum::<u64>();
     let registrations = sum(|work| work.registrations);
     let processor: Duration = done.iter().map(|work| work.processor).sum();
     Ok(Cost {
-        registration: (processor + waited).div_f64(registrations as f64),
-        waited: waited.div_f64(registrations as f64),
+        registration: (processor + slept).div_f64(registrations as f64),
+        slept: slept.div_f64(registrations as f64),
         messages: sum(|work| work.received + work.sent) as f64 / registrations as f64,
     })
 }
@@ -161,7 +170,7 @@ struct Desk<'a> {
 }
 
 impl Desk<'_> {
-    fn serve(mut self, world: &mut World, time: Duration) -> Work {
+    fn serve(mut self, world: &mut World, time: Duration) -> (Work, Self) {
         // Where there are fewer cores than threads, wherever there is room.
         let _ = stay_on(self.share.thread);
         world.run(WARM_UP, |ask| self.ask(ask));
@@ -177,11 +186,19 @@ impl Desk<'_> {
             sum.processor += work.processor;
         }
         sum.processor += self.credentials.elsewhere().saturating_sub(elsewhere);
-        // What is left is done too, so that nobody is forgotten.
-        while self.next < self.hand.len() {
+        (sum, self)
+    }
+
+    /// The turn after its last one.
+    fn turn(&self) -> Option<u64> {
+        Some(self.hand.get(self.next.checked_sub(1)?)?.turn + 1)
+    }
+
+    /// Registers whoever is due before that turn.
+    fn come_to(&mut self, turn: u64) {
+        while self.hand.get(self.next).is_some_and(|due| due.turn < turn) {
             self.register();
         }
-        sum
     }
 
     fn ask(&mut self, ask: Ask) {
@@ -210,12 +227,12 @@ impl Desk<'_> {
     }
 
     fn register(&mut self) {
-        let Some(due) = self.hand.get(self.next) else { return };
+        let due = self.hand.get(self.next).expect("it was dealt enough");
         self.next += 1;
         self.now = due.at;
         let (aor, contact) = self.names.both(due.user);
-        self.table.put(due.at, aor, contact, due.cseq);
-        self.table.work(due.at, self.share);
+        self.table.put(self.now, aor, contact, due.cseq);
+        self.table.work(self.now, self.share);
     }
 
     fn anybody(&mut self) -> u32 {
@@ -238,11 +255,22 @@ pub fn sweep_time(population: &Population) -> Duration {
     times[1]
 }
 
-/// What it takes to send a message and to receive it, in batches, between two sockets of this thread.
+/// What it takes to send a message and to receive it, in batches, between two sockets of a thread that stays on its core: the
+/// middle of five.
 ///
 /// # Errors
 /// When there are no sockets.
 pub fn message_time() -> Result<Duration, String> {
+    let run = || {
+        let _ = stay_on(0);
+        (0..5).map(|_| message_time_once()).collect::<Result<Vec<_>, _>>()
+    };
+    let mut times = thread::scope(|scope| scope.spawn(run).join().expect("it ends"))?;
+    times.sort();
+    Ok(times[times.len() / 2])
+}
+
+fn message_time_once() -> Result<Duration, String> {
     const BATCH: usize = 16;
     const BATCHES: u32 = 4_000;
     let open = || UdpSocket::bind(SocketAddr::from(([127, 0, 0, 1], 0)), BufferSizes::DEFAULT);
@@ -261,4 +289,27 @@ pub fn message_time() -> Result<Duration, String> {
     }
     let took = processor_time() - began;
     if received == 0 { Err("nothing arrives".to_owned()) } else { Ok(took / received) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn nobody_is_forgotten_however_far_threads_come() {
+        let stock = Stock::make(1_000, &[Source::Memory]).expect("nothing is written");
+        let mut worlds: Vec<World> = (1..=2).map(World::new).collect();
+        for kind in [Kind::Buckets(512), Kind::Ours] {
+            let mut population = Population::new(kind, 1_000, 2);
+            for threads in [1, 2, 1] {
+                let before = population.turn;
+                let time = Duration::from_millis(1);
+                let cost = measure(&mut worlds[..threads], &mut population, (&stock, Source::Memory), time)
+                    .expect("it is in memory");
+                assert!(cost.registration > cost.slept && population.turn >= before + WARM_UP + SLICE, "{cost:?}");
+                population.table.sweep(population.now(), 0, 1);
+                assert_eq!(population.table.len(), 1_000, "{kind}: all register in time");
+            }
+        }
+    }
 }

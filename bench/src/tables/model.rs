@@ -9,7 +9,7 @@ use super::table::{PARTS, SWEEP_EVERY};
 /// No server is asked for more users than these.
 const MOST: f64 = 1e9;
 
-/// What was measured at some numbers of users, and in between a straight line.
+/// What was measured at some numbers of users: a straight line in between, and beyond them what it is at the last one.
 #[derive(Clone, Debug, Default)]
 pub struct Curve(Vec<(f64, f64)>);
 
@@ -20,7 +20,7 @@ impl Curve {
         Self(points)
     }
 
-    /// At so many users. Beyond the last point it goes on as it came, and does not fall.
+    /// At so many users.
     #[must_use]
     pub fn at(&self, users: f64) -> f64 {
         let Some(first) = self.0.first() else { return 0.0 };
@@ -28,10 +28,9 @@ impl Curve {
         if users <= first.0 {
             return first.1;
         }
-        let pair = self.0.windows(2).find(|pair| users <= pair[1].0).or(self.0.windows(2).last());
+        let pair = self.0.windows(2).find(|pair| users <= pair[1].0);
         let Some(&[(from, low), (to, high)]) = pair else { return last.1 };
-        let slope = (high - low) / (to - from);
-        if users > last.0 { last.1 + slope.max(0.0) * (users - last.0) } else { low + slope * (users - from) }
+        low + (high - low) / (to - from) * (users - from)
     }
 
     /// The largest number of users that was measured.
@@ -57,7 +56,7 @@ pub enum Expiry {
 pub struct Server {
     /// Seconds of a thread for a second of a user, by the number of users.
     pub user: Curve,
-    /// Seconds of a whole sweep.
+    /// Seconds of a whole sweep for each user, by the number of users.
     pub sweep: Curve,
     /// How often one comes, and in how many pieces.
     pub expiry: Expiry,
@@ -69,7 +68,7 @@ impl Server {
     /// The cores that so many users keep busy on average.
     #[must_use]
     pub fn load(&self, users: f64) -> f64 {
-        let sweeps = if self.expiry == Expiry::Own { 0.0 } else { self.sweep.at(users) };
+        let sweeps = if self.expiry == Expiry::Own { 0.0 } else { self.sweep_at(users) };
         users * self.user.at(users) + sweeps / SWEEP_EVERY.as_secs_f64()
     }
 
@@ -77,11 +76,16 @@ impl Server {
     #[must_use]
     pub fn peak(&self, users: f64) -> f64 {
         let sweep = match self.expiry {
-            Expiry::Sweep => self.sweep.at(users),
-            Expiry::Parts => self.sweep.at(users) / PARTS as f64,
+            Expiry::Sweep => self.sweep_at(users),
+            Expiry::Parts => self.sweep_at(users) / PARTS as f64,
             Expiry::Own => 0.0,
         };
-        users * self.user.at(users) + sweep
+        // One thread sweeps, and has no more than a second of a core in a second.
+        users * self.user.at(users) + sweep.min(1.0)
+    }
+
+    fn sweep_at(&self, users: f64) -> f64 {
+        users * self.sweep.at(users)
     }
 
     /// The users at which its cores are full on average.
@@ -122,9 +126,9 @@ mod tests {
     }
 
     #[test]
-    fn a_curve_is_straight_between_points_and_goes_on_behind_them() {
+    fn a_curve_is_straight_between_points_and_stays_where_it_ends() {
         let curve = Curve::new(vec![(10.0, 1.0), (20.0, 2.0), (40.0, 6.0)]);
-        for (users, value) in [(1.0, 1.0), (10.0, 1.0), (15.0, 1.5), (30.0, 4.0), (40.0, 6.0), (50.0, 8.0)] {
+        for (users, value) in [(1.0, 1.0), (10.0, 1.0), (15.0, 1.5), (30.0, 4.0), (40.0, 6.0), (50.0, 6.0)] {
             near(curve.at(users), value);
         }
         let falling = Curve::new(vec![(10.0, 2.0), (20.0, 1.0)]);
@@ -134,8 +138,7 @@ mod tests {
     #[test]
     fn a_core_is_full_where_its_users_need_all_of_it() {
         let flat = |value| Curve::new(vec![(1.0, value)]);
-        let server =
-            |expiry| Server { user: flat(1e-6), sweep: Curve::new(vec![(1.0, 1e-6), (2.0, 2e-6)]), expiry, cores: 1.0 };
+        let server = |expiry| Server { user: flat(1e-6), sweep: flat(1e-6), expiry, cores: 1.0 };
         near(server(Expiry::Own).users_on_average(), 1e6);
         near(server(Expiry::Own).users_at_peak(), 1e6);
         near(server(Expiry::Sweep).users_on_average(), 1e6 / (1.0 + 1.0 / 60.0));
@@ -143,5 +146,15 @@ mod tests {
         near(server(Expiry::Parts).users_at_peak(), 1e6 / (1.0 + 1.0 / 60.0));
         let chains = Curve::new(vec![(1.0, 1e-12), (1e9, 1e-3)]);
         near(Server { user: chains, ..server(Expiry::Own) }.users_on_average(), 1e6);
+    }
+
+    #[test]
+    fn a_sweep_takes_one_core_of_two_at_most() {
+        let flat = |value| Curve::new(vec![(1.0, value)]);
+        let server = |expiry| Server { user: flat(1e-6), sweep: flat(4e-6), expiry, cores: 2.0 };
+        // The other core has a million users, whose sweep lasts for four seconds.
+        near(server(Expiry::Sweep).users_at_peak(), 1e6);
+        near(Server { cores: 1.0, ..server(Expiry::Sweep) }.users_at_peak(), 2e5);
+        near(server(Expiry::Parts).users_at_peak(), 2e6 / (1.0 + 4.0 / 60.0));
     }
 }

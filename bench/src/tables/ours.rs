@@ -3,18 +3,18 @@
 //! Each stripe is a whole `Locations` of one stripe behind a lock of ours: the lock within is then always free, and what is
 //! waited for can be seen from outside.
 
+use std::cell::RefCell;
 use std::hash::BuildHasher as _;
 use std::net::SocketAddr;
-use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
-use std::time::{Duration, Instant};
+use std::sync::atomic::AtomicU64;
+use std::sync::{Mutex, MutexGuard};
 
 use strowger_foundation::map::{Seeded, seeded};
 use strowger_foundation::{Flow, ListenerId, ShardId, Timestamp, Transport};
 use strowger_message::Uri;
-use strowger_registrar::{ContactUpdate, Locations, Policy, Source, Supported, Target, Update, UpdateKind};
+use strowger_registrar::{ContactUpdate, Locations, Policy, Renewal, Source, Supported, Target, Update, UpdateKind};
 
-use super::table::{EXPIRES, Share, Table, Waits};
+use super::table::{EXPIRES, Patience, Share, Table, Waits};
 
 /// Bindings whose time is looked at in one go.
 const EXPIRED_AT_ONCE: usize = 64;
@@ -26,8 +26,7 @@ pub struct Ours {
     hasher: Seeded,
     policy: Policy,
     source: Source,
-    waited: AtomicU64,
-    longest: AtomicU64,
+    patience: Patience,
 }
 
 #[derive(Debug)]
@@ -49,8 +48,7 @@ impl Ours {
             hasher: seeded(!seed),
             policy: Policy { expires_max: EXPIRES, ..Policy::default() },
             source: Source { flow: Flow::new(ListenerId(0), Transport::Udp, peer), via_sent_by_matches: true },
-            waited: AtomicU64::new(0),
-            longest: AtomicU64::new(0),
+            patience: Patience::default(),
         }
     }
 
@@ -60,19 +58,7 @@ impl Ours {
     }
 
     fn lock<'a>(&self, stripe: &'a Stripe) -> MutexGuard<'a, ()> {
-        match stripe.locations.try_lock() {
-            Ok(guard) => guard,
-            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
-            Err(TryLockError::WouldBlock) => {
-                let began = Instant::now();
-                let guard = stripe.locations.lock().unwrap_or_else(PoisonError::into_inner);
-                let waited = began.elapsed().as_nanos() as u64;
-                stripe.contended.fetch_add(1, Ordering::Relaxed);
-                self.waited.fetch_add(waited, Ordering::Relaxed);
-                self.longest.fetch_max(waited, Ordering::Relaxed);
-                guard
-            }
-        }
+        self.patience.take(&stripe.locations, &stripe.contended)
     }
 
     /// Does to an address what `kind` says.
@@ -97,6 +83,11 @@ impl Ours {
     }
 }
 
+thread_local! {
+    /// What is written for an answer; the memory stays, as a shard's does.
+    static LINES: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
+}
+
 /// Takes the only contact there is.
 struct Found<'a>(&'a mut Vec<u8>);
 
@@ -107,7 +98,21 @@ impl Extend<Target> for Found<'_> {
 }
 
 impl Table for Ours {
+    /// As the server does it: what only says again what is there goes the short way, which writes the answer's Contact too.
     fn put(&self, now: Timestamp, aor: &[u8], contact: &[u8], cseq: u32) {
+        let renewal = Renewal::new((aor, cseq), contact, Some(EXPIRES.as_secs() as u32));
+        let stripe = &self.stripes[self.place(aor)];
+        let is_renewed = LINES.with_borrow_mut(|lines| {
+            lines.clear();
+            let _held = self.lock(stripe);
+            stripe.inner.renew(now, aor, &self.policy, &self.source, &renewal, lines)
+        });
+        if !is_renewed {
+            self.load(now, aor, contact, cseq);
+        }
+    }
+
+    fn load(&self, now: Timestamp, aor: &[u8], contact: &[u8], cseq: u32) {
         let uri = Uri::parse(contact).expect("a contact");
         let contact =
             ContactUpdate { uri, expires_s: Some(EXPIRES.as_secs() as u32), q: None, instance: b"", reg_id: None };
@@ -147,10 +152,24 @@ impl Table for Ours {
     }
 
     fn waits(&self) -> Waits {
-        Waits {
-            counts: self.stripes.iter().map(|stripe| stripe.contended.load(Ordering::Relaxed)).collect(),
-            time: Duration::from_nanos(self.waited.load(Ordering::Relaxed)),
-            longest: Duration::from_nanos(self.longest.load(Ordering::Relaxed)),
+        self.patience.waits(self.stripes.iter().map(|stripe| &stripe.contended))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::table::{Names, REFRESH};
+    use super::*;
+
+    #[test]
+    fn whoever_registers_again_and_again_goes_the_short_way() {
+        let (table, mut names) = (Ours::new(2, 1), Names::default());
+        for round in 0..4 {
+            let (aor, contact) = names.both(5);
+            table.put(Timestamp::from_millis(1_000) + REFRESH * round, aor, contact, round);
+            // The first time it is new; the second time the table remembers that nobody translates its address.
+            assert_eq!(LINES.with_borrow(|lines| !lines.is_empty()), round > 1, "round {round}");
         }
+        assert_eq!(table.len(), 1);
     }
 }

@@ -6,7 +6,7 @@ use std::os::unix::fs::chown;
 use std::os::unix::net::UnixStream;
 use std::os::unix::process::CommandExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, Command, Output, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -34,21 +34,27 @@ impl Cluster {
     pub fn start(users: u32, domain: &str) -> Result<Self, String> {
         let programs = programs().ok_or("not installed (sudo apt-get install postgresql)")?;
         let folder = tempfile::Builder::new().prefix("strowger-pg-").tempdir().map_err(|error| error.to_string())?;
-        let account = account();
+        let account = account()?;
         if let Some((uid, gid)) = account {
-            chown(folder.path(), Some(uid), Some(gid)).map_err(|error| error.to_string())?;
+            chown(folder.path(), Some(uid), Some(gid)).map_err(|error| {
+                format!("it does not run as root, and nobody else can be had here: {error}; root is needed")
+            })?;
         }
+        // It ends when whoever started it does, however that ends.
         let run = |program: &str| {
-            let mut command = Command::new(programs.join(program));
+            let mut command = Command::new("setpriv");
+            command.args(["--pdeathsig", "QUIT"]).arg(programs.join(program));
             command.current_dir(folder.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
             if let Some((uid, gid)) = account {
                 command.uid(uid).gid(gid);
             }
             command
         };
-        let made = run("initdb").args(["-D", "data", "-A", "trust", "-U", ACCOUNT, "-N"]).status();
-        if !made.is_ok_and(|status| status.success()) {
-            return Err("initdb fails".to_owned());
+        let made =
+            run("initdb").args(["-D", "data", "-A", "trust", "-U", ACCOUNT, "-N"]).stderr(Stdio::piped()).output();
+        let Output { status, stderr, .. } = made.map_err(|error| format!("setpriv (util-linux): {error}"))?;
+        if !status.success() {
+            return Err(format!("initdb: {}", String::from_utf8_lossy(&stderr).trim()));
         }
         let settings = ["listen_addresses=", "fsync=off", "shared_buffers=512MB", "jit=off", "autovacuum=off"];
         let mut command = run("postgres");
@@ -95,13 +101,17 @@ fn programs() -> Option<PathBuf> {
 }
 
 /// Whom it runs as, where we are root.
-fn account() -> Option<(u32, u32)> {
+fn account() -> Result<Option<(u32, u32)>, String> {
     if !rustix::process::geteuid().is_root() {
-        return None;
+        return Ok(None);
     }
-    let text = fs::read_to_string("/etc/passwd").ok()?;
-    let mut fields = text.lines().find(|line| line.starts_with(&format!("{ACCOUNT}:")))?.split(':').skip(2);
-    Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
+    let text = fs::read_to_string("/etc/passwd").map_err(|error| format!("/etc/passwd: {error}"))?;
+    let read = || {
+        let mut fields =
+            text.lines().find_map(|line| line.strip_prefix(ACCOUNT)?.strip_prefix(':'))?.split(':').skip(1);
+        Some((fields.next()?.parse().ok()?, fields.next()?.parse().ok()?))
+    };
+    read().map(Some).ok_or_else(|| format!("it does not run as root, and there is no user {ACCOUNT}"))
 }
 
 /// A connection, by version 3 of its protocol.
@@ -217,5 +227,29 @@ impl Credentials for Client {
     fn elsewhere(&self) -> Duration {
         let text = fs::read_to_string(format!("/proc/{}/schedstat", self.0.backend)).unwrap_or_default();
         Duration::from_nanos(text.split(' ').next().and_then(|nanos| nanos.parse().ok()).unwrap_or(0))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_cluster_ends_with_the_thread_that_started_it() {
+        // What the kernel watches is the thread, so a thread that ends stands for a program that is killed.
+        let started = thread::spawn(|| {
+            // Nobody drops it.
+            let cluster = std::mem::ManuallyDrop::new(Cluster::start(10, "example.com")?);
+            Ok::<_, String>((cluster.child.id(), cluster.folder.path().to_owned()))
+        });
+        match started.join().expect("it ends") {
+            Err(error) => eprintln!("SKIPPED: PostgreSQL: {error}"),
+            Ok((pid, folder)) => {
+                let pid = rustix::process::Pid::from_raw(pid as i32);
+                let ended = rustix::process::waitpid(pid, rustix::process::WaitOptions::empty()).expect("it is ours");
+                assert!(ended.is_some_and(|(_, status)| status.exited() || status.signaled()), "{ended:?}");
+                fs::remove_dir_all(folder).expect("it is there");
+            }
+        }
     }
 }

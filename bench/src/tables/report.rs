@@ -22,27 +22,32 @@ pub struct Rung {
     pub source: Source,
     /// Its expiry.
     pub expiry: Expiry,
+    /// The one that it is compared with, by its place among all.
+    pub from: Option<usize>,
     /// What the paper's same step brought on one core and on two, as a factor.
     pub paper: &'static str,
 }
 
 impl Rung {
-    /// All, each better than the one before in one thing. Where there is no PostgreSQL, SQLite takes its place.
+    /// All, each other than the one that it is compared with in one thing. Where there is no PostgreSQL, SQLite takes its place.
     #[must_use]
     pub fn all(database: Source) -> Vec<Self> {
-        let rung = |kind, source, expiry, paper| Self { kind, source, expiry, paper };
+        let rung = |kind, source, expiry, paper| Self { kind, source, expiry, from: None, paper };
         let (narrow, wide) = (Kind::Buckets(512), Kind::Buckets(1 << 17));
         let mut rungs = vec![
             rung(narrow, database, Expiry::Sweep, "–"),
             rung(wide, database, Expiry::Sweep, "2.6, 3.1"),
-            rung(wide, Source::Memory, Expiry::Sweep, "3.6, 3.5 from a server's database"),
-            rung(wide, Source::Memory, Expiry::Parts, "1.073, 1.076"),
+            rung(wide, Source::Memory, Expiry::Sweep, "1.76, 1.90 (with locations: 3.6, 3.5)"),
+            rung(wide, Source::Memory, Expiry::Parts, "1.073, 1.076 (with databases: 0.78, 1.071)"),
             rung(Kind::Ours, Source::Memory, Expiry::Own, "–"),
         ];
-        if database != Source::Sqlite {
-            rungs.insert(2, rung(wide, Source::Sqlite, Expiry::Sweep, "–"));
+        for (place, rung) in rungs.iter_mut().enumerate() {
+            rung.from = place.checked_sub(1);
         }
-        rungs.push(rung(narrow, Source::Memory, Expiry::Parts, "–"));
+        rungs.push(Self { from: Some(3), ..rung(narrow, Source::Memory, Expiry::Parts, "–") });
+        if database != Source::Sqlite {
+            rungs.push(Self { from: Some(1), ..rung(wide, Source::Sqlite, Expiry::Sweep, "–") });
+        }
         rungs
     }
 
@@ -71,34 +76,26 @@ pub struct Climbed {
 #[must_use]
 pub fn users(all: &[Climbed]) -> String {
     let mut text = String::from(
-        "| table, credentials, expiry | one core: users on average | in the busiest second | × the row before | two cores: users on average | in the busiest second | × the row before | two cores to one | the paper's ×, one core and two |\n\
-         |---|---:|---:|---:|---:|---:|---:|---:|---|\n",
+        "| | table, credentials, expiry | against | one core: users on average | × | in the busiest second | × | two cores: users on average | × | in the busiest second | × | two cores to one | the paper's ×, one core and two |\n\
+         |---:|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|\n",
     );
-    let mut before: Option<Vec<f64>> = None;
-    for climbed in all {
-        let average: Vec<f64> = climbed.servers.iter().map(Server::users_on_average).collect();
-        let peak: Vec<f64> = climbed.servers.iter().map(Server::users_at_peak).collect();
-        let beyond = |cores: usize, value: f64| {
-            let end = climbed.servers.get(cores).map_or(0.0, |server| server.user.end());
-            if value > end { format!("~{}", short(value)) } else { short(value) }
-        };
-        let times = |cores: usize| {
-            let before = before.as_ref().and_then(|before| before.get(cores));
-            before.map_or("–".to_owned(), |before| format!("{:.2}", peak[cores] / before))
-        };
-        let _ = write!(text, "| {} | ", climbed.rung.name());
-        for cores in 0..peak.len() {
-            let _ = write!(
-                text,
-                "{} | {} | {} | ",
-                beyond(cores, average[cores]),
-                beyond(cores, peak[cores]),
-                times(cores)
-            );
+    for (row, climbed) in (1..).zip(all) {
+        let from = climbed.rung.from.and_then(|from| all.get(from));
+        let against = climbed.rung.from.map_or("–".to_owned(), |from| format!("{}", from + 1));
+        let _ = write!(text, "| {row} | {} | {against} | ", climbed.rung.name());
+        for (cores, server) in climbed.servers.iter().enumerate() {
+            let from = from.and_then(|from| from.servers.get(cores));
+            for users in [Server::users_on_average, Server::users_at_peak] {
+                let times = from.map_or("–".to_owned(), |from| format!("{:.2}", users(server) / users(from)));
+                let is_beyond = if users(server) > server.user.end() { "~" } else { "" };
+                let _ = write!(text, "{is_beyond}{} | {times} | ", short(users(server)));
+            }
         }
-        let scale = peak.get(1).map_or(f64::NAN, |two| two / peak[0]);
+        let scale = match climbed.servers.as_slice() {
+            [one, two, ..] => two.users_at_peak() / one.users_at_peak(),
+            _ => f64::NAN,
+        };
         let _ = writeln!(text, "{scale:.2} | {} |", climbed.rung.paper);
-        before = Some(peak);
     }
     text
 }
@@ -116,6 +113,24 @@ pub struct Measured {
     pub cores: usize,
     /// What they cost.
     pub cost: Cost,
+}
+
+/// Of what was measured several times the middle one, in the order of the first times.
+#[must_use]
+pub fn middle(turns: &[Measured]) -> Vec<Measured> {
+    let mut cells: Vec<Vec<Measured>> = Vec::new();
+    let name = |one: &Measured| (one.kind, one.source, one.users, one.cores);
+    for one in turns {
+        match cells.iter_mut().find(|cell| name(&cell[0]) == name(one)) {
+            Some(cell) => cell.push(*one),
+            None => cells.push(vec![*one]),
+        }
+    }
+    let middle = |mut cell: Vec<Measured>| {
+        cell.sort_by_key(|one| one.cost.registration);
+        cell[cell.len() / 2]
+    };
+    cells.into_iter().map(middle).collect()
 }
 
 /// The table of costs.
@@ -163,8 +178,8 @@ pub fn sweeps(all: &[(Kind, u32, Duration)]) -> String {
 #[must_use]
 pub fn verified(all: &[(Rung, u32, Result<Outcome, String>)]) -> String {
     let mut text = String::from(
-        "| table, credentials, expiry | users | times faster | as of so many users | core worked out | core used | used / worked out | transactions that went well % | conforming | generator's core |\n\
-         |---|---:|---:|---:|---:|---:|---:|---:|---|---:|\n",
+        "| table, credentials, expiry | users | times faster | as of so many users | core worked out | core used | used / worked out | transactions that went well % | conforming | generator's core | what makes this row void |\n\
+         |---|---:|---:|---:|---:|---:|---:|---:|---|---:|---|\n",
     );
     for (rung, users, outcome) in all {
         let _ = match outcome {
@@ -177,7 +192,7 @@ pub fn verified(all: &[(Rung, u32, Result<Outcome, String>)]) -> String {
             ),
             Ok(one) => writeln!(
                 text,
-                "| {} | {} | {:.0} | {} | {:.2} | {:.2} | {:.2} | {:.3} | {} | {:.2} |",
+                "| {} | {} | {:.0} | {} | {:.2} | {:.2} | {:.2} | {:.3} | {} | {:.2} | {} |",
                 rung.name(),
                 short(f64::from(*users)),
                 one.speed,
@@ -188,6 +203,7 @@ pub fn verified(all: &[(Rung, u32, Result<Outcome, String>)]) -> String {
                 one.good * 100.0,
                 if one.is_conforming { "yes" } else { "no" },
                 one.generator,
+                one.fault.as_deref().unwrap_or("–").replace('|', "/"),
             ),
         };
     }
@@ -310,4 +326,34 @@ pub fn user_seconds(cost: &Cost, pair: Duration) -> f64 {
 fn micros(time: Duration) -> String {
     let micros = time.as_secs_f64() * 1e6;
     if micros < 99.5 { format!("{micros:.1}") } else { format!("{micros:.0}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::tables::model::Curve;
+
+    #[test]
+    fn each_rung_differs_in_one_thing_from_the_one_that_it_is_compared_with() {
+        for database in [Source::Postgres, Source::Sqlite] {
+            let rungs = Rung::all(database);
+            for rung in &rungs {
+                let Some(from) = rung.from.map(|from| rungs[from]) else { continue };
+                let others = [rung.kind != from.kind, rung.source != from.source, rung.expiry != from.expiry];
+                // What is due is known by a table of another kind only.
+                let expected = if rung.expiry == Expiry::Own { 2 } else { 1 };
+                assert_eq!(others.iter().filter(|is_other| **is_other).count(), expected, "{rung:?} and {from:?}");
+            }
+        }
+    }
+
+    #[test]
+    fn what_is_beyond_all_that_was_measured_is_marked() {
+        let rung = Rung::all(Source::Sqlite)[0];
+        let flat = |end: f64, value| Curve::new(vec![(1.0, value), (end, value)]);
+        let server = |end| Server { user: flat(end, 1e-6), sweep: flat(end, 1e-9), expiry: Expiry::Own, cores: 1.0 };
+        let text = users(&[Climbed { rung, servers: vec![server(2e6), server(5e5)] }]);
+        let row: Vec<&str> = text.lines().nth(2).expect("a row").split(" | ").collect();
+        assert_eq!([row[3], row[5], row[7], row[9]], ["1.00 M", "1.00 M", "~1.00 M", "~1.00 M"], "{text}");
+    }
 }

@@ -36,7 +36,7 @@ const BUFFER_BYTES: usize = 8 << 20;
 pub struct Setup {
     /// Where.
     pub address: SocketAddr,
-    /// The table beside the shard's; none for [`Kind::Ours`].
+    /// The table beside the shard's; none for [`Kind::Ours`] and [`Kind::Nothing`].
     pub kind: Kind,
     /// Where hashes come from.
     pub source: Source,
@@ -56,10 +56,10 @@ pub fn run(setup: &Setup) -> Result<(), String> {
     let _ = stay_on(0);
     let stock = match setup.source {
         Source::Memory => None,
-        _ => Some(Stock::make(setup.users)?),
+        source => Some(Stock::make(setup.users, &[source])?),
     };
     let mut beside = Beside {
-        table: (setup.kind != Kind::Ours).then(|| setup.kind.make(1)),
+        table: matches!(setup.kind, Kind::Buckets(_)).then(|| setup.kind.make(1)),
         credentials: stock.as_ref().map(|stock| stock.open(setup.source)).transpose()?,
         names: Names::default(),
         found: Vec::new(),
@@ -204,7 +204,8 @@ impl Beside {
         let user = |uri: &Uri<'_>| number_of(snapshot.identity(uri.sip()?)?.as_bytes());
         let Some(caller) = from.as_ref().and_then(user) else { return };
         if let Some(credentials) = &mut self.credentials {
-            credentials.hash(self.names.aor(caller));
+            let hash = credentials.hash(self.names.aor(caller));
+            assert!(hash.is_some(), "user {caller} is not known");
         }
         let Some(table) = &self.table else { return };
         match ask {

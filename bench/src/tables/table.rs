@@ -1,12 +1,15 @@
 //! What a location table does, and how one is filled with users who register every ten minutes.
 
 use std::fmt;
-use std::time::Duration;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Mutex, MutexGuard, PoisonError, TryLockError};
+use std::time::{Duration, Instant};
 
 use strowger_foundation::Timestamp;
 
 use super::chained::Chained;
 use super::ours::Ours;
+use super::phones::processor_time;
 
 /// The domain of all users.
 pub const DOMAIN: &str = "ex.example.com";
@@ -64,6 +67,9 @@ pub struct Waits {
     pub counts: Vec<u64>,
     /// The sum of the times.
     pub time: Duration,
+    /// The part of it in which the processor was left to others. In the rest a thread that waits looks again and again, and that
+    /// is in the processor's time already.
+    pub asleep: Duration,
     /// The longest.
     pub longest: Duration,
 }
@@ -76,6 +82,46 @@ impl Waits {
     }
 }
 
+/// Takes locks, and times those that were taken already.
+#[derive(Debug, Default)]
+pub struct Patience {
+    time: AtomicU64,
+    asleep: AtomicU64,
+    longest: AtomicU64,
+}
+
+impl Patience {
+    /// Takes a lock; one that was taken already is counted in `contended`.
+    pub fn take<'a, T>(&self, lock: &'a Mutex<T>, contended: &AtomicU64) -> MutexGuard<'a, T> {
+        match lock.try_lock() {
+            Ok(guard) => guard,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => {
+                let (began, used) = (Instant::now(), processor_time());
+                let guard = lock.lock().unwrap_or_else(PoisonError::into_inner);
+                let used = (processor_time() - used).as_nanos() as u64;
+                let waited = began.elapsed().as_nanos() as u64;
+                contended.fetch_add(1, Ordering::Relaxed);
+                self.time.fetch_add(waited, Ordering::Relaxed);
+                self.asleep.fetch_add(waited.saturating_sub(used), Ordering::Relaxed);
+                self.longest.fetch_max(waited, Ordering::Relaxed);
+                guard
+            }
+        }
+    }
+
+    /// What was waited so far, with the counts of the locks.
+    pub fn waits<'a>(&self, contended: impl Iterator<Item = &'a AtomicU64>) -> Waits {
+        let time = |of: &AtomicU64| Duration::from_nanos(of.load(Ordering::Relaxed));
+        Waits {
+            counts: contended.map(|count| count.load(Ordering::Relaxed)).collect(),
+            time: time(&self.time),
+            asleep: time(&self.asleep),
+            longest: time(&self.longest),
+        }
+    }
+}
+
 /// Which table.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Kind {
@@ -83,6 +129,8 @@ pub enum Kind {
     Buckets(usize),
     /// The server's own.
     Ours,
+    /// None: it shows what the rest of a server takes.
+    Nothing,
 }
 
 impl Kind {
@@ -95,6 +143,7 @@ impl Kind {
         match self {
             Self::Buckets(count) => count.to_string(),
             Self::Ours => "ours".to_owned(),
+            Self::Nothing => "none".to_owned(),
         }
     }
 
@@ -105,7 +154,8 @@ impl Kind {
     pub fn parse(name: &str) -> Result<Self, String> {
         match name {
             "ours" => Ok(Self::Ours),
-            count => count.parse().map(Self::Buckets).map_err(|_| "a number of buckets, or ours".to_owned()),
+            "none" => Ok(Self::Nothing),
+            count => count.parse().map(Self::Buckets).map_err(|_| "a number of buckets, ours, or none".to_owned()),
         }
     }
 
@@ -115,6 +165,7 @@ impl Kind {
         match self {
             Self::Buckets(count) => Box::new(Chained::new(count, 7)),
             Self::Ours => Box::new(Ours::new(16 * threads, 7)),
+            Self::Nothing => Box::new(Nothing),
         }
     }
 }
@@ -126,7 +177,39 @@ impl fmt::Display for Kind {
             Self::Buckets(131_072) => f.write_str("131,072 buckets"),
             Self::Buckets(count) => write!(f, "{count} buckets"),
             Self::Ours => f.write_str("ours"),
+            Self::Nothing => f.write_str("no table"),
         }
+    }
+}
+
+/// Keeps nothing.
+struct Nothing;
+
+impl Table for Nothing {
+    fn put(&self, _: Timestamp, _: &[u8], _: &[u8], _: u32) {}
+
+    fn lookup(&self, _: Timestamp, _: &[u8], _: &mut Vec<u8>) -> bool {
+        false
+    }
+
+    fn work(&self, _: Timestamp, _: Share) -> usize {
+        0
+    }
+
+    fn sweep(&self, _: Timestamp, _: usize, _: usize) -> usize {
+        0
+    }
+
+    fn owner(&self, _: &[u8], _: usize) -> Option<usize> {
+        None
+    }
+
+    fn len(&self) -> usize {
+        0
+    }
+
+    fn waits(&self) -> Waits {
+        Waits::default()
     }
 }
 
@@ -168,30 +251,70 @@ fn write_number(digits: &mut [u8], mut number: u32) {
     }
 }
 
-/// The order in which users register: none of theirs in memory is near that of the one before.
-#[must_use]
-pub fn user_at(place: u32, users: u32) -> u32 {
-    // A prime above all numbers of users that does not divide any of them.
-    (u64::from(place) * 1_000_000_007 % u64::from(users)) as u32
+/// The order in which users register: whoever is next is far away, in number and so in memory, from those just before.
+#[derive(Clone, Copy, Debug)]
+pub struct Order {
+    step: u64,
+    users: u64,
+}
+
+impl Order {
+    /// Of so many users, at least one.
+    #[must_use]
+    pub fn new(users: u32) -> Self {
+        // Steps of about the golden section come late to where one has been; coprime ones come everywhere.
+        let golden = (f64::from(users) * 0.618_034) as u64;
+        let users = u64::from(users.max(1));
+        let nearest = |step: &u64| {
+            let distance = |lag: u64| (lag * step % users).min(users - lag * step % users);
+            (1..users.min(1_000)).map(distance).min()
+        };
+        let steps = golden.saturating_sub(20).max(1)..=golden + 20;
+        let step = steps.filter(|step| gcd(*step, users) == 1).max_by_key(nearest).unwrap_or(1);
+        Self { step, users }
+    }
+
+    /// Who is at a place, counted on and on round after round.
+    #[must_use]
+    pub fn user_at(self, place: u64) -> u32 {
+        ((place % self.users) * self.step % self.users) as u32
+    }
+}
+
+fn gcd(a: u64, b: u64) -> u64 {
+    if b == 0 { a } else { gcd(b, a % b) }
 }
 
 /// Registers `users` as if they had done so every ten minutes for long: until [`BEGINNING`], from where the first of them is
 /// next.
+///
+/// Memory is taken in the order of their numbers, which is not the one in which they register: over years these have nothing
+/// to do with each other.
 pub fn fill(table: &dyn Table, users: u32) {
     let mut names = Names::default();
     let every = REFRESH.as_nanos() as u64 / u64::from(users);
+    let order = Order::new(users);
+    let begin = |place: u32| Timestamp::ZERO + Duration::from_nanos(every * u64::from(place));
+    if table.owner(b"", 1).is_none() {
+        // What puts nothing off looks the same after one round as after many.
+        let mut places = vec![0; users as usize];
+        (0..users).for_each(|place| places[order.user_at(u64::from(place)) as usize] = place);
+        for (user, place) in (0..users).zip(places) {
+            let (aor, contact) = names.both(user);
+            table.load(begin(place) + REFRESH, aor, contact, 2);
+        }
+        return;
+    }
+    for user in 0..users {
+        let (aor, contact) = names.both(user);
+        table.load(Timestamp::ZERO, aor, contact, 0);
+    }
     let share = Share { thread: 0, of: 1 };
-    // What puts nothing off looks the same after one round as after two.
-    let puts_off = table.owner(b"", 1).is_some();
-    for round in u32::from(!puts_off)..2 {
+    for round in 0..2 {
         for place in 0..users {
-            let now = Timestamp::ZERO + REFRESH * round + Duration::from_nanos(every * u64::from(place));
-            let (aor, contact) = names.both(user_at(place, users));
-            if puts_off {
-                table.put(now, aor, contact, 1 + round);
-            } else {
-                table.load(now, aor, contact, 1 + round);
-            }
+            let now = begin(place) + REFRESH * round;
+            let (aor, contact) = names.both(order.user_at(u64::from(place)));
+            table.put(now, aor, contact, 1 + round);
             if place % 64 == 0 {
                 table.work(now, share);
             }
@@ -271,11 +394,51 @@ mod tests {
 
     #[test]
     fn users_come_in_an_order_that_has_each_of_them_once() {
-        for users in [1_000, 10_000, 999_999] {
+        for users in [1, 2, 3, 1_000, 3_000, 10_000, 999_999] {
+            let order = Order::new(users);
             let mut seen = vec![false; users as usize];
-            (0..users).for_each(|place| seen[user_at(place, users) as usize] = true);
+            (0..u64::from(users)).for_each(|place| seen[order.user_at(place) as usize] = true);
             assert!(seen.iter().all(|seen| *seen), "{users}");
+            assert_eq!(order.user_at(u64::from(users) * 5 + 7), order.user_at(7), "{users}: round after round");
         }
+    }
+
+    #[test]
+    fn who_registers_is_not_near_whoever_did_just_before() {
+        for users in [10_000, 100_000, 400_000, 1_000_000, 4_000_000, 10_000_000] {
+            let order = Order::new(users);
+            for begin in [0, u64::from(users) / 3, u64::from(users) - 500] {
+                let mut last: Vec<u32> = (begin..begin + 1_000).map(|place| order.user_at(place)).collect();
+                last.sort_unstable();
+                let nearest = last.windows(2).map(|pair| pair[1] - pair[0]).min();
+                assert!(nearest > Some(users / 10_000), "{nearest:?} of {users}");
+            }
+        }
+    }
+
+    /// Whoever is next was put into memory long before or after whoever was last, and a chain's first record is not always the
+    /// one that was asked for longest ago.
+    #[test]
+    fn memory_is_not_taken_in_the_order_of_registrations() {
+        let (table, users) = (Chained::new(1, 1), 1_000);
+        fill(&table, users);
+        let order = Order::new(users);
+        let depths: Vec<usize> =
+            (0..u64::from(users)).map(|place| table.depth(Names::default().aor(order.user_at(place)))).collect();
+        let mean = |depths: &[usize]| depths.iter().sum::<usize>() / depths.len();
+        for tenth in depths.chunks(100) {
+            assert!((450..550).contains(&mean(tenth)), "{tenth:?}");
+        }
+    }
+
+    #[test]
+    fn a_lock_that_is_free_is_not_waited_for() {
+        let (patience, lock, contended) = (Patience::default(), Mutex::new(7), AtomicU64::new(0));
+        assert_eq!(*patience.take(&lock, &contended), 7);
+        assert_eq!(
+            (patience.waits([&contended].into_iter()).sum(), patience.waits([].into_iter()).time),
+            (0, Duration::ZERO)
+        );
     }
 
     #[test]
@@ -285,10 +448,10 @@ mod tests {
             fill(&*table, 3_000);
             assert_eq!(table.len(), 3_000, "{kind}");
             let mut names = Names::default();
-            let every = REFRESH / 3_000;
+            let (every, order) = (REFRESH / 3_000, Order::new(3_000));
             for turn in 0..6_000_u32 {
                 let now = BEGINNING + every * turn;
-                let (aor, contact) = names.both(user_at(turn % 3_000, 3_000));
+                let (aor, contact) = names.both(order.user_at(u64::from(turn)));
                 table.put(now, aor, contact, 3 + turn / 3_000);
                 table.work(now, Share { thread: 0, of: 1 });
                 if turn % 100 == 0 {

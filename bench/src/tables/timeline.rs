@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::measure::Population;
 use super::model::Expiry;
 use super::phones::processor_time;
-use super::table::{BEGINNING, Kind, Names, PARTS, REFRESH, SWEEP_EVERY, Share, user_at};
+use super::table::{BEGINNING, Kind, Names, Order, PARTS, REFRESH, SWEEP_EVERY, Share};
 
 /// What is looked at together.
 pub const BIN: Duration = Duration::from_millis(100);
@@ -32,19 +32,24 @@ pub struct Timeline {
 }
 
 impl Timeline {
-    /// Lets the users of a full table live for `time`; a registration and what else happens meanwhile takes `rest` besides what
-    /// it takes of the table.
+    /// Lets the users of a full table live for some time that is not looked at, and then for `time`; a registration and what
+    /// else happens meanwhile takes `rest` besides what it takes of the table.
     #[must_use]
-    pub fn run(kind: Kind, expiry: Expiry, users: u32, time: Duration, rest: Duration) -> Self {
+    pub fn run(kind: Kind, expiry: Expiry, users: u32, (before, time): (Duration, Duration), rest: Duration) -> Self {
         let population = Population::new(kind, users, 1);
         let table = &*population.table;
         let mut seen = Self { kind, expiry, bins: Vec::new(), pause: Duration::ZERO, expired: 0, most: 0 };
         let mut names = Names::default();
         let (mut turn, mut calls, mut random) = (0_u64, 0.0, 1_u64);
-        let bins = time.as_millis() / BIN.as_millis();
+        let order = Order::new(users);
+        let unseen = (before.as_millis() / BIN.as_millis()) as u32;
+        let bins = unseen + (time.as_millis() / BIN.as_millis()) as u32;
         let per_bin = f64::from(users) * BIN.as_secs_f64();
         let mut found = Vec::new();
-        for bin in 0..bins as u32 {
+        for bin in 0..bins {
+            if bin == unseen {
+                seen = Self { bins: Vec::new(), pause: Duration::ZERO, expired: 0, most: 0, ..seen };
+            }
             let end = BEGINNING + BIN * (bin + 1);
             let mut busy = Duration::ZERO;
             let mut took = |seen: &mut Self, work: &mut dyn FnMut() -> usize| {
@@ -64,7 +69,7 @@ impl Timeline {
                     continue;
                 }
                 served += 1;
-                let (aor, contact) = names.both(user_at(place, users));
+                let (aor, contact) = names.both(order.user_at(u64::from(place)));
                 let cseq = 3 + (turn / u64::from(users)) as u32;
                 took(&mut seen, &mut || {
                     table.put(end, aor, contact, cseq);
@@ -134,13 +139,20 @@ mod tests {
     fn all_tables_forget_the_phones_that_are_gone() {
         // Twenty minutes: whoever is gone for one turn expires.
         let time = Duration::from_secs(1_200);
-        let run = |kind, expiry| Timeline::run(kind, expiry, 2_000, time, Duration::ZERO);
+        let run = |kind, expiry| Timeline::run(kind, expiry, 2_000, (Duration::ZERO, time), Duration::ZERO);
         let chained = Kind::Buckets(512);
         let all = [run(chained, Expiry::Sweep), run(chained, Expiry::Parts), run(Kind::Ours, Expiry::Own)];
         for seen in &all {
             assert!((100..200).contains(&seen.expired), "{seen:?}");
             assert_eq!(seen.bins.len(), 12_000);
         }
+    }
+
+    #[test]
+    fn what_is_before_is_not_seen() {
+        let (before, time) = (Duration::from_secs(60), Duration::from_secs(2));
+        let seen = Timeline::run(Kind::Buckets(512), Expiry::Sweep, 2_000, (before, time), Duration::ZERO);
+        assert_eq!((seen.bins.len(), seen.expired), (20, 0));
     }
 
     #[test]

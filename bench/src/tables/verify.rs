@@ -19,7 +19,7 @@ use crate::register::process::{bury, family};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// What came of it.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub struct Outcome {
     /// How much faster than in the model they lived.
     pub speed: f64,
@@ -33,6 +33,8 @@ pub struct Outcome {
     pub is_conforming: bool,
     /// The share of its core that the generator used.
     pub generator: f64,
+    /// Why the generator itself was at its end, where it was: then the rest says nothing.
+    pub fault: Option<String>,
 }
 
 /// It ends when nobody writes to it any more, and its database before it.
@@ -86,6 +88,7 @@ pub fn run(binary: &Path, setup: &Setup, worked_out: f64, time: Duration) -> Res
         good: number(&report["users"]["share"]),
         is_conforming: report["users"]["conforming"].as_bool().unwrap_or(false),
         generator: number(&report["generator"]["cpu_s"]) / number(&report["elapsed_s"]),
+        fault: report["generator"]["bottleneck"].as_str().map(str::to_owned),
     })
 }
 

@@ -29,6 +29,12 @@ pub struct Renewal<'a> {
 }
 
 impl<'a> Renewal<'a> {
+    /// One of a user agent's Call-ID and CSeq that says `uri` again, for so many seconds.
+    #[must_use]
+    pub const fn new((call_id, cseq): (&'a [u8], u32), uri: &'a [u8], expires_s: Option<u32>) -> Self {
+        Self { call_id, cseq, uri, expires_s, q: None }
+    }
+
     /// Reads a REGISTER that may be one; `None` where it is not, and for one that is not well-formed.
     #[must_use]
     pub fn read(message: &Message<'a>) -> Option<Self> {
