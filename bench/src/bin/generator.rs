@@ -79,7 +79,7 @@ fn measure(arguments: &Arguments) -> Result<Figures, Box<dyn std::error::Error>>
     eprintln!("arrivals on the wire");
     let gaps = if arguments.quick { 501 } else { 2_001 };
     let distances = [1, 2].map(|threads| (threads, wire::distance(1_000.0, gaps, threads, 11))).to_vec();
-    let (seconds, runs) = if arguments.quick { (2, 1) } else { (20, 4) };
+    let (seconds, runs) = if arguments.quick { (2, 1) } else { (12, 5) };
     let variances = [1, 2].map(|threads| (threads, wire::variance(20_000.0, seconds, threads, 11..11 + runs))).to_vec();
     let offsets = wire::offsets(if arguments.quick { 300 } else { 2_000 });
 

@@ -7,10 +7,11 @@
 use std::net::{Ipv4Addr, SocketAddr};
 use std::ops::Range;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::process::setpriority_process;
 use strowger_net::{BufferSizes, RecvBatch, UdpSocket};
+use strowger_traffic::arrival::Arrivals;
 use strowger_traffic::engine::Run;
 use strowger_traffic::options::{Answering, Options, Target, workload};
 
@@ -44,51 +45,72 @@ pub fn distance(rate: f64, calls: u64, threads: usize, seed: u64) -> Distance {
     Distance { distance, limit: 1.628 / count.sqrt(), count: gaps.len() }
 }
 
-/// How counts in bins of 10 ms vary.
-#[derive(Clone, Copy, Debug)]
+/// How counts in bins of 10 ms vary: their variance by their mean, which is 1 in a Poisson process.
+#[derive(Clone, Debug)]
 pub struct Variance {
-    /// Their mean.
-    pub mean: f64,
-    /// Their variance by their mean; 1 in a Poisson process. Of several runs, the mean.
-    pub ratio: f64,
-    /// The standard deviation that so many bins of a Poisson process have in this ratio.
+    /// Of each run, on the wire.
+    pub wire: Vec<f64>,
+    /// Of each run, where threads do nothing but look at the clock until a call is due: what the machine takes from anybody.
+    pub clock: Vec<f64>,
+    /// The standard deviation that the bins of one run have in this ratio in a Poisson process.
     pub error: f64,
-    /// How many there are, in all runs.
+    /// Bins of one run.
     pub bins: usize,
-    /// Those further than six deviations from the mean: the machine stood still, or the generator.
-    pub odd: usize,
 }
 
-/// Of Poisson arrivals at this rate, one run for each seed.
+/// Of Poisson arrivals at this rate, one run for each seed, by turns with the clock alone.
 #[must_use]
 pub fn variance(rate: f64, seconds: u64, threads: usize, seeds: Range<u64>) -> Variance {
-    let runs: Vec<Variance> = seeds.map(|seed| variance_of(rate, seconds, threads, seed)).collect();
-    let mean = |of: fn(&Variance) -> f64| runs.iter().map(of).sum::<f64>() / runs.len() as f64;
-    let bins = runs.iter().map(|run| run.bins).sum::<usize>();
-    Variance {
-        mean: mean(|run| run.mean),
-        ratio: mean(|run| run.ratio),
-        error: (2.0 / bins as f64).sqrt(),
-        bins,
-        odd: runs.iter().map(|run| run.odd).sum(),
-    }
+    let calls = (rate * seconds as f64) as u64;
+    // The last bin may not be full.
+    let bins = (((seconds as f64 * 0.97) / BIN) as usize).max(1);
+    let (wire, clock) = seeds
+        .map(|seed| {
+            let wire = dispersion(&arrivals("poisson", rate, calls, threads, seed), bins);
+            (wire, dispersion(&by_the_clock(rate, calls, threads, seed), bins))
+        })
+        .unzip();
+    Variance { wire, clock, error: (2.0 / bins as f64).sqrt(), bins }
 }
 
-fn variance_of(rate: f64, seconds: u64, threads: usize, seed: u64) -> Variance {
-    let stamps = arrivals("poisson", rate, (rate * seconds as f64) as u64, threads, seed);
-    let first = stamps[0];
-    // The last bin may not be full.
-    let mut counts = vec![0.0; (((seconds as f64 * 0.97) / BIN) as usize).max(1)];
-    for stamp in &stamps {
+/// The variance of the counts in so many bins, by their mean.
+fn dispersion(stamps: &[u64], bins: usize) -> f64 {
+    let Some(first) = stamps.first() else { return f64::NAN };
+    let mut counts = vec![0.0; bins];
+    for stamp in stamps {
         if let Some(count) = counts.get_mut(((stamp - first) as f64 / 1e9 / BIN) as usize) {
             *count += 1.0;
         }
     }
-    let bins = counts.len() as f64;
-    let mean = counts.iter().sum::<f64>() / bins;
-    let variance = counts.iter().map(|count| (count - mean).powi(2)).sum::<f64>() / bins;
-    let odd = counts.iter().filter(|count| (**count - mean).abs() > 6.0 * mean.sqrt()).count();
-    Variance { mean, ratio: variance / mean, error: (2.0 / bins).sqrt(), bins: counts.len(), odd }
+    let mean = counts.iter().sum::<f64>() / bins as f64;
+    counts.iter().map(|count| (count - mean).powi(2)).sum::<f64>() / bins as f64 / mean
+}
+
+/// The same arrivals, by threads that do nothing but look at the clock until each is due; when that was seen, in nanoseconds.
+fn by_the_clock(rate: f64, calls: u64, threads: usize, seed: u64) -> Vec<u64> {
+    let law = Arrivals::parse("poisson", rate).expect("it is a law");
+    let begin = Instant::now() + Duration::from_millis(50);
+    let seen = |index: usize| -> Vec<u64> {
+        let mine = (calls as usize).div_ceil(threads);
+        law.moments(seed, index, threads)
+            .take(mine)
+            .map(|at| {
+                let at = Duration::from_nanos(at);
+                loop {
+                    let now = begin.elapsed();
+                    if now >= at {
+                        return now.as_nanos() as u64;
+                    }
+                }
+            })
+            .collect()
+    };
+    let mut stamps: Vec<u64> = std::thread::scope(|scope| {
+        let running: Vec<_> = (0..threads).map(|index| scope.spawn(move || seen(index))).collect();
+        running.into_iter().flat_map(|thread| thread.join().expect("it does not panic")).collect()
+    });
+    stamps.sort_unstable();
+    stamps
 }
 
 /// How far from its moment each message of a file of gaps arrives, in microseconds.
