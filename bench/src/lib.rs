@@ -7,6 +7,7 @@ pub mod exercise;
 pub mod generator;
 pub mod messages;
 pub mod mutate;
+pub mod plot;
 pub mod proxy;
 pub mod register;
 pub mod server;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
 use strowger_bench::apart::enter;
+use strowger_bench::plot::{COLOURS, Line, Lines, draw_lines};
 use strowger_bench::register::process::adopt;
 use strowger_bench::register::report::replace;
 use strowger_bench::server::{circumstances, command_line};
@@ -16,7 +17,7 @@ use strowger_bench::tables::growth::{self, Growth};
 use strowger_bench::tables::measure::{Population, measure, message_time, sweep_time};
 use strowger_bench::tables::model::{Curve, Expiry, Server};
 use strowger_bench::tables::phones::World;
-use strowger_bench::tables::plot::{Group, Line, Lines, draw_bars, draw_lines};
+use strowger_bench::tables::plot::{Group, draw_bars, short};
 use strowger_bench::tables::report::{self, Climbed, Measured, Rung, user_seconds};
 use strowger_bench::tables::serve::{self, Setup};
 use strowger_bench::tables::table::{EXPIRES, Kind, REFRESH};
@@ -322,24 +323,28 @@ impl Results {
             .collect();
         let caption = "Users whom one core and two carry in their busiest second";
         draw_bars(&folder.join("tables-users.svg"), caption, &["one core", "two cores"], &groups)?;
-        let course = |one: &Timeline| Line {
+        let course = |(one, colour): (&Timeline, _)| Line {
+            colour,
             name: report::line_name(one),
             points: (1..)
                 .zip(one.served())
                 .map(|(bin, used)| (f64::from(bin) * BIN.as_secs_f64(), used * 100.0))
                 .collect(),
         };
-        let lines: Vec<Line> = self.timelines.iter().map(course).collect();
+        let lines: Vec<Line> = self.timelines.iter().zip(COLOURS).map(course).collect();
         let caption = "What a registrar takes of a core in each tenth of a second, %";
-        let of = Lines { caption, unit: " s", is_log: false, lines: &lines };
+        let across = |value: f64| format!("{} s", short(value));
+        let of = Lines { caption, across: &across, up: &short, is_log: false, lines: &lines };
         draw_lines(&folder.join("tables-timeline.svg"), &of)?;
-        let course = |one: &Growth| Line {
+        let course = |(one, colour): (&Growth, _)| Line {
+            colour,
             name: report::growth_name(one.kind).to_owned(),
             points: (0..).zip(&one.longest_us).map(|(step, longest)| (f64::from(step), *longest)).collect(),
         };
-        let lines: Vec<Line> = self.growths.iter().rev().map(course).collect();
+        let lines: Vec<Line> = self.growths.iter().rev().zip(COLOURS).map(course).collect();
         let caption = "The longest insertion (to 100 %) and removal (from there), µs";
-        let of = Lines { caption, unit: " %", is_log: true, lines: &lines };
+        let across = |value: f64| format!("{} %", short(value));
+        let of = Lines { caption, across: &across, up: &short, is_log: true, lines: &lines };
         draw_lines(&folder.join("tables-growth.svg"), &of)
     }
 }

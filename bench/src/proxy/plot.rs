@@ -4,28 +4,22 @@ use std::error::Error;
 use std::path::Path;
 
 use plotters::prelude::*;
-use plotters::style::text_anchor::{HPos, Pos, VPos};
+use plotters::style::text_anchor::VPos;
 
 use super::figures::{Key, Results, middle};
 use super::peer::Peer;
 use super::scenario::{Load, Scenario};
+use crate::plot::{COLOURS, Drawn, GRID, Line, Lines, SIZE, centred, draw_lines, font, head};
 
-/// Their size in pixels.
-const SIZE: (u32, u32) = (900, 380);
-/// Colours that people who see no red or green tell apart.
 const fn colour(peer: Peer) -> RGBColor {
     match peer {
-        Peer::Relay => RGBColor(120, 120, 120),
-        Peer::Strowger => RGBColor(0, 114, 178),
-        Peer::Kamailio => RGBColor(230, 130, 0),
+        Peer::Kamailio => COLOURS[0],
+        Peer::Relay => COLOURS[1],
+        Peer::Strowger => COLOURS[2],
     }
 }
-const TEXT: RGBColor = RGBColor(50, 50, 50);
-const GRID: RGBColor = RGBColor(225, 225, 225);
 /// How much of the colour the upper part of a bar has.
 const LIGHT: f64 = 0.45;
-
-type Drawn = Result<(), Box<dyn Error>>;
 
 /// Draws all that there are figures for into a folder; their names and captions.
 ///
@@ -55,7 +49,9 @@ pub fn draw(results: &Results, folder: &Path) -> Result<Vec<(&'static str, &'sta
     if !lines.is_empty() {
         let (name, caption) =
             ("proxy-warm.svg", "CPU a call from the start of a server on, µs: stateful Proxy-200 at a steady rate");
-        draw_lines(&folder.join(name), caption, &lines)?;
+        let seconds = |value: f64| format!("{value:.0} s");
+        let of = Lines { caption, across: &seconds, up: &number, is_log: false, lines: &lines };
+        draw_lines(&folder.join(name), &of)?;
         drawn.push((name, caption));
     }
     Ok(drawn)
@@ -131,7 +127,7 @@ fn rates(results: &Results) -> Vec<Group> {
 }
 
 /// Of each server the medians over the rounds, second by second.
-fn courses(results: &Results) -> Vec<(Peer, Vec<(f64, f64)>)> {
+fn courses(results: &Results) -> Vec<Line> {
     let of = |peer: Peer| {
         let rounds: Vec<_> = results.of(Scenario::Call, peer).map(|turn| &turn.course).collect();
         let length = rounds.iter().map(|course| course.len()).min().unwrap_or(0);
@@ -140,39 +136,17 @@ fn courses(results: &Results) -> Vec<(Peer, Vec<(f64, f64)>)> {
             let time = all.clone().next()?.0;
             Some((time, middle(all.map(|(_, cost)| *cost).collect())?))
         };
-        (peer, (0..length).filter_map(point).collect::<Vec<_>>())
+        Line { name: peer.to_string(), colour: colour(peer), points: (0..length).filter_map(point).collect() }
     };
-    Peer::ALL.into_iter().map(of).filter(|(_, points)| points.len() > 1).collect()
-}
-
-fn font(size: i32) -> TextStyle<'static> {
-    ("sans-serif", size).into_font().color(&TEXT)
-}
-
-fn centred(size: i32, vertical: VPos) -> TextStyle<'static> {
-    font(size).pos(Pos::new(HPos::Center, vertical))
-}
-
-fn legend<B: DrawingBackend>(root: &DrawingArea<B, plotters::coord::Shift>, peers: &[Peer]) -> Drawn
-where
-    B::ErrorType: 'static,
-{
-    let mut x = 70;
-    for peer in peers {
-        root.draw(&Rectangle::new([(x, 40), (x + 14, 54)], colour(*peer).filled()))?;
-        root.draw(&Text::new(peer.to_string(), (x + 20, 41), font(14)))?;
-        x += 120;
-    }
-    Ok(())
+    Peer::ALL.into_iter().map(of).filter(|line| line.points.len() > 1).collect()
 }
 
 fn draw_bars(file: &Path, caption: &str, groups: &[Group], axis: Axis) -> Drawn {
     let root = SVGBackend::new(file, SIZE).into_drawing_area();
-    root.fill(&WHITE)?;
-    root.draw(&Text::new(caption.to_owned(), (70, 12), font(16)))?;
     let present = |peer: &Peer| groups.iter().any(|group| group.bars.iter().any(|(its, ..)| its == peer));
     let peers: Vec<Peer> = Peer::ALL.into_iter().filter(present).collect();
-    legend(&root, &peers)?;
+    let names: Vec<String> = peers.iter().map(Peer::to_string).collect();
+    head(&root, caption, names.iter().map(String::as_str).zip(peers.iter().copied().map(colour)))?;
     let all = || groups.iter().flat_map(|group| &group.bars);
     let highest = all().map(|(.., top)| *top).fold(1e-9, f64::max);
     let range = match axis {
@@ -227,38 +201,6 @@ fn draw_bars(file: &Path, caption: &str, groups: &[Group], axis: Axis) -> Drawn 
             (x, y + 8),
             centred(if groups.len() > 5 { 11 } else { 14 }, VPos::Top),
         ))?;
-    }
-    root.present()?;
-    Ok(())
-}
-
-fn draw_lines(file: &Path, caption: &str, lines: &[(Peer, Vec<(f64, f64)>)]) -> Drawn {
-    let root = SVGBackend::new(file, SIZE).into_drawing_area();
-    root.fill(&WHITE)?;
-    root.draw(&Text::new(caption.to_owned(), (70, 12), font(16)))?;
-    legend(&root, &lines.iter().map(|(peer, _)| *peer).collect::<Vec<_>>())?;
-    let points = || lines.iter().flat_map(|(_, points)| points);
-    let (last, highest) = points().fold((1.0, 1e-9), |(x, y), point| (f64::max(x, point.0), f64::max(y, point.1)));
-    let mut chart = ChartBuilder::on(&root)
-        .margin_top(64)
-        .margin_right(20)
-        .set_label_area_size(LabelAreaPosition::Left, 70)
-        .set_label_area_size(LabelAreaPosition::Bottom, 44)
-        .build_cartesian_2d(0.0..last, 0.0..highest * 1.1)?;
-    chart
-        .configure_mesh()
-        .disable_x_mesh()
-        .light_line_style(TRANSPARENT)
-        .bold_line_style(GRID)
-        .axis_style(GRID)
-        .y_labels(6)
-        .x_labels(10)
-        .label_style(font(13))
-        .y_label_formatter(&|value| number(*value))
-        .x_label_formatter(&|value| format!("{value:.0} s"))
-        .draw()?;
-    for (peer, points) in lines {
-        chart.draw_series(LineSeries::new(points.iter().copied(), colour(*peer).stroke_width(2)))?;
     }
     root.present()?;
     Ok(())

@@ -1,0 +1,138 @@
+//! What the pictures of the benchmarks share: their size, their letters and colours, and lines over time.
+
+use std::error::Error;
+use std::path::Path;
+
+use plotters::coord::Shift;
+use plotters::prelude::*;
+use plotters::style::text_anchor::{HPos, Pos, VPos};
+
+/// Their size in pixels.
+pub const SIZE: (u32, u32) = (900, 380);
+/// What lies behind the figures.
+pub const GRID: RGBColor = RGBColor(225, 225, 225);
+/// Colours that people who see no red or green tell apart.
+pub const COLOURS: [RGBColor; 3] = [RGBColor(230, 130, 0), RGBColor(120, 120, 120), RGBColor(0, 114, 178)];
+const TEXT: RGBColor = RGBColor(50, 50, 50);
+
+/// What drawing ends with: a file that cannot be written is the usual error.
+pub type Drawn = Result<(), Box<dyn Error>>;
+
+/// Points with a name.
+pub struct Line {
+    /// Whose.
+    pub name: String,
+    /// Its colour.
+    pub colour: RGBColor,
+    /// They.
+    pub points: Vec<(f64, f64)>,
+}
+
+/// What a picture of lines shows.
+pub struct Lines<'a> {
+    /// Above it.
+    pub caption: &'a str,
+    /// The numbers of its axis below, for people.
+    pub across: &'a dyn Fn(f64) -> String,
+    /// The numbers of its axis at the left.
+    pub up: &'a dyn Fn(f64) -> String,
+    /// As far up as many times more.
+    pub is_log: bool,
+    /// What is drawn.
+    pub lines: &'a [Line],
+}
+
+/// Letters of this size.
+#[must_use]
+pub fn font(size: i32) -> TextStyle<'static> {
+    ("sans-serif", size).into_font().color(&TEXT)
+}
+
+/// The same around a point.
+#[must_use]
+pub fn centred(size: i32, vertical: VPos) -> TextStyle<'static> {
+    font(size).pos(Pos::new(HPos::Center, vertical))
+}
+
+/// The caption, and whose is which colour.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn head<'n, B: DrawingBackend>(
+    root: &DrawingArea<B, Shift>,
+    caption: &str,
+    names: impl Iterator<Item = (&'n str, RGBColor)>,
+) -> Drawn
+where
+    B::ErrorType: 'static,
+{
+    root.fill(&WHITE)?;
+    root.draw(&Text::new(caption.to_owned(), (70, 12), font(16)))?;
+    let mut x = 70;
+    for (name, colour) in names {
+        root.draw(&Rectangle::new([(x, 40), (x + 14, 54)], colour.filled()))?;
+        root.draw(&Text::new(name.to_owned(), (x + 20, 41), font(14)))?;
+        x += 40 + 8 * i32::try_from(name.len()).unwrap_or(0);
+    }
+    Ok(())
+}
+
+/// Draws lines.
+///
+/// # Errors
+/// When the file cannot be written.
+pub fn draw_lines(file: &Path, of: &Lines<'_>) -> Drawn {
+    let root = SVGBackend::new(file, SIZE).into_drawing_area();
+    head(&root, of.caption, of.lines.iter().map(|line| (line.name.as_str(), line.colour)))?;
+    let at = |value: f64| if of.is_log { value.max(0.1).log10() } else { value };
+    let points = || of.lines.iter().flat_map(|line| &line.points);
+    let last = points().fold(1.0, |x, point| f64::max(x, point.0));
+    let highest = points().fold(1e-9, |y, point| f64::max(y, point.1));
+    let low = if of.is_log { points().fold(highest, |y, point| f64::min(y, point.1)) } else { 0.0 };
+    let range = if of.is_log { at(low / 2.0)..at(highest * 2.0) } else { 0.0..highest * 1.1 };
+    let mut chart = ChartBuilder::on(&root)
+        .margin_top(64)
+        .margin_right(20)
+        .set_label_area_size(LabelAreaPosition::Left, 70)
+        .set_label_area_size(LabelAreaPosition::Bottom, 44)
+        .build_cartesian_2d(0.0..last, range)?;
+    chart
+        .configure_mesh()
+        .disable_x_mesh()
+        .light_line_style(TRANSPARENT)
+        .bold_line_style(GRID)
+        .axis_style(GRID)
+        .y_labels(6)
+        .x_labels(10)
+        .label_style(font(13))
+        .y_label_formatter(&|value| (of.up)(if of.is_log { 10_f64.powf(*value) } else { *value }))
+        .x_label_formatter(&|value| (of.across)(*value))
+        .draw()?;
+    for line in of.lines {
+        let points = line.points.iter().map(|(x, y)| (*x, at(*y)));
+        chart.draw_series(LineSeries::new(points, line.colour.stroke_width(2)))?;
+    }
+    root.present()?;
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lines_are_small_and_say_whose_they_are() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let points = |scale: f64| (1..200).map(|x| (f64::from(x), f64::from(x % 7 + 1) * scale)).collect();
+        let lines = ["one", "two"].map(|name| Line { name: name.to_owned(), colour: COLOURS[0], points: points(2.0) });
+        let seconds = |value: f64| format!("{value:.0} s");
+        for is_log in [false, true] {
+            let file = folder.path().join("lines.svg");
+            let of =
+                Lines { caption: "Caption", across: &seconds, up: &|value| value.to_string(), is_log, lines: &lines };
+            draw_lines(&file, &of).expect("drawn");
+            let text = std::fs::read_to_string(file).expect("it is there");
+            assert!(text.contains("one") && text.contains("Caption") && text.contains(" s") && text.len() < 60_000);
+        }
+    }
+}
