@@ -2,11 +2,12 @@
 //! response, which is kept until no branch can give a better one (RFC 3261 §16.7).
 
 use core::net::SocketAddr;
+use core::time::Duration;
 
 use smallvec::SmallVec;
 use strowger_foundation::{Buf, Timestamp};
 use strowger_locate::Cause;
-use strowger_message::{HeaderName, Message, NameAddr, Status};
+use strowger_message::{HeaderName, Message, NameAddr, Status, parse_decimal};
 use strowger_transaction::{ClientId, ServerId};
 
 use crate::context::{self, Best, Progress, Rest, Wait};
@@ -15,6 +16,10 @@ use crate::fork::enqueue;
 use crate::policy::{MAX_ATTEMPTS, MAX_BRANCHES, MAX_REDIRECTIONS};
 use crate::target::Target;
 use crate::{forward, local};
+
+/// What a peer's Retry-After is held to: a moment, and no more than an operator would wait before looking.
+const MIN_RETRY_AFTER: Duration = Duration::from_secs(1);
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 
 impl Proxy {
     pub(crate) fn on_response(
@@ -38,6 +43,9 @@ impl Proxy {
         let counted = if branch.rang_out && !status.is_success() { Status::REQUEST_TIMEOUT } else { status };
         let flow = branch.flow;
         branch.heard = true;
+        if let Some(work) = branch.work.take() {
+            work.handle_final(now);
+        }
         if status.is_success() {
             branch.progress = Progress::Final(counted);
             self.on_success(now, index, message, status, flow);
@@ -47,7 +55,7 @@ impl Proxy {
             return;
         }
         if status == Status::SERVICE_UNAVAILABLE {
-            self.avoid(now, index, client, Cause::Refused);
+            self.avoid_for(now, index, client, Cause::Refused, retry_after(message).unwrap_or(self.avoid_for));
         } else {
             self.on_answer(now, flow);
         }
@@ -172,7 +180,7 @@ impl Proxy {
         }
         enqueue(&mut later.targets, fresh);
         if let Some(branch) = self.context_mut(index).and_then(|context| context.branch_mut(client)) {
-            branch.progress = Progress::Replaced;
+            branch.end(Progress::Replaced);
         }
         self.counters.redirections += 1;
         true
@@ -183,7 +191,7 @@ impl Proxy {
         let answered = context.answered;
         let best = context.best.as_ref().map(|best| best.status);
         if let Some(branch) = context.branch_mut(client) {
-            branch.progress = Progress::Final(counted);
+            branch.end(Progress::Final(counted));
             branch.rest = None;
         }
         if answered {
@@ -356,9 +364,11 @@ impl Proxy {
 
     /// Tells who follows the call what the caller is told.
     fn note(&mut self, index: u32, status: Status, from: Option<SocketAddr>) {
-        let followed = self.context(index).filter(|context| context.call != 0 && !context.answered);
-        if let Some(call) = followed.map(|context| context.call) {
-            self.progress.push_back(CallProgress { call, status, from });
+        let followed = self.context_mut(index).filter(|context| context.call != 0 && !context.answered);
+        if let Some(context) = followed {
+            let call = context.call;
+            let seat = if status.is_provisional() { None } else { context.seat.take() };
+            self.progress.push_back(CallProgress { call, status, from, seat });
         }
     }
 
@@ -389,6 +399,15 @@ impl Proxy {
             self.unanswered = self.unanswered.saturating_sub(1);
         }
     }
+}
+
+//= rfc3261#21.5.4
+/// For how long who refused everybody wants to be left alone, within reason.
+fn retry_after(response: &Message<'_>) -> Option<Duration> {
+    let value = response.head().first(HeaderName::RetryAfter)?;
+    let digits = value.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let seconds = parse_decimal(value.get(..digits)?)?;
+    Some(Duration::from_secs(seconds).clamp(MIN_RETRY_AFTER, MAX_RETRY_AFTER))
 }
 
 pub(crate) const fn is_challenge(status: Status) -> bool {

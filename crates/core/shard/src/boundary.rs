@@ -162,6 +162,15 @@ pub enum Event {
         /// How long it had not.
         after: Duration,
     },
+    /// Probes of a target of a balanced set have found it gone, or there again.
+    Target {
+        /// The set; escaped.
+        set: String,
+        /// The target's URI; escaped.
+        uri: String,
+        /// It takes new requests.
+        is_up: bool,
+    },
     /// A REGISTER was refused, for it would have made more contacts than one address may have.
     TooManyContacts {
         /// Where it came from.
