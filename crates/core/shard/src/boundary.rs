@@ -32,6 +32,12 @@ pub enum Input<'a> {
         /// The peer.
         peer: SocketAddr,
     },
+    /// A datagram to `peer` could not leave this machine by the address that it was to leave by: that address is another
+    /// machine's now, as that of two that stand in for each other.
+    Unsent {
+        /// The peer.
+        peer: SocketAddr,
+    },
     /// A connection is closed, whoever opened it: what is bound to it is out of reach. Every shard is told.
     Closed {
         /// Which.

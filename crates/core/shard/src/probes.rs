@@ -1,5 +1,7 @@
 //! Probes of balanced targets: an OPTIONS now and then says whether they are there. Each target is probed by one shard.
 
+use core::net::SocketAddr;
+use core::time::Duration;
 use std::sync::Arc;
 
 use strowger_balancer::{Change, Set, TargetId};
@@ -19,15 +21,26 @@ use crate::snapshot::Snapshot;
 /// Users of transactions that are probes: a number from here on, which names the probe.
 pub(crate) const PROBE_USERS: u32 = OWN_USERS | 1 << 30;
 
-/// How often one target is probed.
+/// From one probe to the next where the set has changed in between, and probes nobody any more.
+const FALLBACK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// A target, and how far its probes have come.
 #[derive(Debug)]
 struct Probing {
     id: TargetId,
     set: Arc<Set>,
     /// When something is to be done: the next probe sent, or the one that is on its way given up.
     due: Timestamp,
-    /// The transaction of the probe that is on its way, and its user.
-    waiting: Option<(ClientId, u32)>,
+    /// The probe that is on its way.
+    waiting: Option<Waiting>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    client: ClientId,
+    /// The user of its transaction.
+    user: u32,
+    peer: SocketAddr,
 }
 
 /// Those of one shard.
@@ -79,7 +92,7 @@ impl Shard {
         }
         for index in 0..self.probes.list.len() {
             let Some(probing) = self.probes.list.get_mut(index).filter(|probing| probing.due <= now) else { continue };
-            if let Some((client, _)) = probing.waiting.take() {
+            if let Some(Waiting { client, .. }) = probing.waiting.take() {
                 self.proxy.transactions().stop_retransmitting(client);
                 self.end_probe(now, index, false);
             } else {
@@ -109,9 +122,21 @@ impl Shard {
         self.probes.settle();
     }
 
+    /// Probes to `peer` have not left, which says nothing of it.
+    pub(crate) fn handle_unsent(&mut self, now: Timestamp, peer: SocketAddr) {
+        for probing in &mut self.probes.list {
+            if let Some(waiting) = probing.waiting.take_if(|waiting| waiting.peer == peer) {
+                self.proxy.transactions().stop_retransmitting(waiting.client);
+                let interval = probing.set.config().probe.as_ref().map_or(FALLBACK_INTERVAL, |probe| probe.interval);
+                probing.due = now + interval;
+            }
+        }
+        self.probes.settle();
+    }
+
     /// The target whose probe is on its way under this user's number: one that was given up is nobody's.
     fn probe_of(&self, user: u32) -> Option<usize> {
-        self.probes.list.iter().position(|probing| probing.waiting.is_some_and(|(_, own)| own == user))
+        self.probes.list.iter().position(|probing| probing.waiting.is_some_and(|waiting| waiting.user == user))
     }
 
     fn end_probe(&mut self, now: Timestamp, index: usize, good: bool) {
@@ -154,7 +179,7 @@ impl Shard {
         let uri = uri.split(|byte| *byte == b'?').next().unwrap_or(uri);
         Options { listener, uri, branch: &branch, tag: tag.as_bytes() }.write(&mut request);
         let Some(probing) = self.probes.list.get_mut(index) else { return };
-        probing.waiting = Some((client, user));
+        probing.waiting = Some(Waiting { client, user, peer: flow.peer });
         probing.due = now + probe.timeout;
         self.proxy.transactions().start_client(now, client, Kind::NonInvite, flow, request, user);
     }

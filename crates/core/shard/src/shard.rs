@@ -124,6 +124,7 @@ impl Shard {
                 Kind::Response(_) => self.handle_response(now, flow, peek, steered),
             },
             Input::Unreachable { peer } => self.proxy.handle_unreachable(now, peer),
+            Input::Unsent { peer } => self.handle_unsent(now, peer),
             Input::Closed { connection, peer } => self.handle_closed(now, connection, peer),
             Input::Unconnected { flow } => self.proxy.handle_unconnected(now, &flow),
             Input::Resolved { query, answer } => self.handle_resolved(now, query, &answer),

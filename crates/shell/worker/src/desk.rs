@@ -156,6 +156,11 @@ impl<M: Maker> Desk<M> {
                 self.exits.tell_lost(peer);
                 self.handle_unreachable(now, peer);
             }
+            while let Some(peer) =
+                self.exits.ports.get_mut(port).and_then(Port::as_outlet_mut).and_then(Outlet::poll_returned)
+            {
+                self.handle_unsent(now, peer);
+            }
         }
     }
 
@@ -163,6 +168,13 @@ impl<M: Maker> Desk<M> {
     pub(crate) fn handle_unreachable(&mut self, now: Timestamp, peer: SocketAddr) {
         for seat in 0..self.seats.len() {
             self.run(seat, now, &[], |brain| brain.handle_input(now, Input::Unreachable { peer }));
+        }
+    }
+
+    /// Tells every shard of this worker that what it sent to a peer has not left.
+    fn handle_unsent(&mut self, now: Timestamp, peer: SocketAddr) {
+        for seat in 0..self.seats.len() {
+            self.run(seat, now, &[], |brain| brain.handle_input(now, Input::Unsent { peer }));
         }
     }
 

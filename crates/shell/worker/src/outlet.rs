@@ -28,6 +28,8 @@ pub(crate) struct Outlet {
     /// When to try to receive again after an error.
     pub(crate) retry: Option<Timestamp>,
     lost: Vec<SocketAddr>,
+    /// Peers to which a datagram could not leave by this socket's address.
+    returned: Vec<SocketAddr>,
 }
 
 impl Outlet {
@@ -48,6 +50,7 @@ impl Outlet {
             is_blocked: false,
             retry: None,
             lost: Vec::with_capacity(LOST_LIMIT),
+            returned: Vec::new(),
         })
     }
 
@@ -79,7 +82,7 @@ impl Outlet {
         }
         if event.is_error() {
             while let Some(error) = self.socket.poll_error() {
-                note(&mut self.lost, error);
+                note_lost(&mut self.lost, error);
             }
         }
     }
@@ -98,8 +101,11 @@ impl Outlet {
         if self.batch.is_empty() || self.is_blocked {
             return;
         }
-        let Self { socket, batch, lost, .. } = self;
-        if socket.send(batch, |error| note(lost, error)) == Flush::Blocked {
+        let Self { socket, batch, lost, returned, .. } = self;
+        let noted = |error: PeerError| {
+            if error.cause.is_of_source() { note(returned, error) } else { note_lost(lost, error) }
+        };
+        if socket.send(batch, noted) == Flush::Blocked {
             self.is_blocked = true;
             self.wait_for(Interest::READABLE | Interest::WRITABLE);
         }
@@ -117,12 +123,17 @@ impl Outlet {
 
     /// Whether there are [lost peers](Self::poll_lost).
     pub(crate) fn has_lost(&self) -> bool {
-        !self.lost.is_empty()
+        !self.lost.is_empty() || !self.returned.is_empty()
     }
 
     /// A peer to which nothing can be sent.
     pub(crate) fn poll_lost(&mut self) -> Option<SocketAddr> {
         self.lost.pop()
+    }
+
+    /// A peer to which a datagram could not leave, for the socket's address is no longer this machine's.
+    pub(crate) fn poll_returned(&mut self) -> Option<SocketAddr> {
+        self.returned.pop()
     }
 }
 
@@ -142,10 +153,15 @@ pub(crate) fn receive_at(socket: &UdpSocket, active: usize, all: usize, spread: 
 
 /// Keeps what says that the peer itself cannot be reached: not what concerns one message or passes.
 //= rfc3261#18.4
-fn note(lost: &mut Vec<SocketAddr>, error: PeerError) {
-    let is_lost = matches!(error.cause, Cause::Refused | Cause::Unreachable | Cause::Forbidden);
+fn note_lost(lost: &mut Vec<SocketAddr>, error: PeerError) {
+    if matches!(error.cause, Cause::Refused | Cause::Unreachable | Cause::Forbidden) {
+        note(lost, error);
+    }
+}
+
+fn note(peers: &mut Vec<SocketAddr>, error: PeerError) {
     // A burst to a dead peer brings one error a datagram.
-    if is_lost && lost.len() < LOST_LIMIT && !lost.contains(&error.peer) {
-        lost.push(error.peer);
+    if peers.len() < LOST_LIMIT && !peers.contains(&error.peer) {
+        peers.push(error.peer);
     }
 }
