@@ -191,7 +191,7 @@ impl Calls {
             Some(_) => self.dialog(request).filter(|(_, is_caller)| *is_caller)?.0,
             None => self.place(self.key_of(request).0)?,
         };
-        self.calls.get(place)?.seat.as_ref().map(Seat::target_id)
+        self.calls.get(place)?.seat.as_ref().map(|seat| seat.target().id())
     }
 
     /// The caller sent CANCEL. The call ends with the final response that the INVITE gets: it may yet be answered.

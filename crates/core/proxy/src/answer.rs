@@ -43,8 +43,10 @@ impl Proxy {
         let counted = if branch.rang_out && !status.is_success() { Status::REQUEST_TIMEOUT } else { status };
         let flow = branch.flow;
         branch.heard = true;
-        if let Some(work) = branch.work.take() {
-            work.handle_final(now);
+        match branch.work.take() {
+            Some(work) if status == Status::SERVICE_UNAVAILABLE => work.handle_failure(now),
+            Some(work) => work.handle_final(now),
+            None => {}
         }
         if status.is_success() {
             branch.progress = Progress::Final(counted);
@@ -217,6 +219,9 @@ impl Proxy {
         let Some(branch) = context.branch_mut(client) else { return };
         let (flow, progress) = (branch.flow, branch.progress);
         branch.heard = true;
+        if let Some(work) = &mut branch.work {
+            work.handle_provisional(now, status.code());
+        }
         if core::mem::take(&mut branch.cancel_wanted) {
             self.transactions.cancel(now, client);
         }

@@ -569,8 +569,11 @@ impl Proxy {
     pub(crate) fn avoid_for(&mut self, now: Timestamp, index: u32, client: ClientId, cause: Cause, avoided_for: Duration) {
         let Some(context) = self.context_mut(index) else { return };
         let finder = if context.is_invite { Finder::Call } else { Finder::Other };
-        let branch = context.branch_mut(client).filter(|branch| branch.reach.is_shared());
-        let Some(flow) = branch.and_then(|branch| branch.flow) else { return };
+        let Some(branch) = context.branch_mut(client).filter(|branch| branch.reach.is_shared()) else { return };
+        if let Some(work) = branch.work.take() {
+            work.handle_failure(now);
+        }
+        let Some(flow) = branch.flow else { return };
         let hop = Hop { transport: flow.transport, address: flow.peer };
         match self.outages.mark(now, hop, avoided_for, cause, finder) {
             Learnt::Out => self.news.push_back(News::Out { hop, cause, avoided_for }),

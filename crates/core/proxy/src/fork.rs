@@ -2,6 +2,7 @@
 //! up first (RFC 3261 §16.5, §16.6; RFC 3263 §4.3).
 
 use smallvec::SmallVec;
+use strowger_balancer::MethodClass;
 use strowger_foundation::{Buf, Flow, ListenerId, Timestamp, Transport};
 use strowger_locate::{Cause, QueryId};
 use strowger_message::{Message, Method, Status};
@@ -342,7 +343,7 @@ impl Proxy {
         let is_call = is_invite && message.to().tag().is_none();
         let (work, seat) = match balanced {
             Some(Balanced { target, work }) => {
-                (Some(target.begin(now, work, message.method())), is_call.then(|| target.seat()))
+                (Some(target.begin(now, work, MethodClass::of(message.method().as_bytes()))), is_call.then(|| target.seat()))
             }
             None => (None, None),
         };

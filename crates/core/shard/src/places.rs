@@ -244,7 +244,7 @@ impl Places<'_> {
         let call_id = asked.message.call_id();
         //= rfc3261#16.10
         // What belongs to an INVITE that another member forwarded goes to all who may have it.
-        if matches!(asked.message.method(), Method::Ack | Method::Cancel) && set.is_by_load() {
+        if matches!(asked.message.method(), Method::Ack | Method::Cancel) && set.config().policy.is_by_load() {
             order.extend(set.candidates(call_id).into_iter().flatten());
             return;
         }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use strowger_balancer::{Member, Policy, Probe, Set, SetConfig, Target, TargetId, Weights};
+use strowger_balancer::{Member, Policy, Probe, Set, SetConfig, Target};
 use strowger_proxy::Stateless;
 use strowger_shard::{Action, Event, Input, Route, RouteTarget};
 use support::{ALICE, SERVER, Sent, World, destinations, finals, find, request, summary};
@@ -24,7 +24,7 @@ fn uri(number: usize) -> String {
 
 /// The targets of a world, which outlive its configurations.
 fn targets(count: usize) -> Vec<Arc<Target>> {
-    (0..count).map(|number| Target::new(TargetId::of(NAME, uri(number).as_bytes()), NAME, uri(number).as_bytes())).collect()
+    (0..count).map(|number| Target::new(NAME, uri(number).as_bytes())).collect()
 }
 
 fn config(policy: Policy) -> SetConfig {
@@ -98,7 +98,7 @@ fn a_call_is_counted_from_its_invite_to_its_bye() {
 #[test]
 fn work_is_weighed_by_method() {
     let targets = targets(2);
-    let mut world = world(config(Policy::LeastWork(Weights::TLWL_1_75)), &targets);
+    let mut world = world(config(Policy::LeastWork), &targets);
     let first = invite(&mut world, 1);
     let at = usize::from(first.to.to_string() == address(1));
     assert_eq!(targets[at].work(), 1750);
@@ -334,7 +334,7 @@ fn any_policy() -> impl Strategy<Value = Policy> {
         Policy::Random,
         Policy::LeastCalls,
         Policy::LeastTransactions,
-        Policy::LeastWork(Weights::TLWL_1_75),
+        Policy::LeastWork,
     ])
 }
 
