@@ -582,6 +582,11 @@ impl Proxy {
         }
     }
 
+    /// Who is at `flow` answers again, as was found out otherwise than by what is forwarded.
+    pub fn handle_recovery(&mut self, now: Timestamp, flow: Flow) {
+        self.on_answer(now, Some(flow));
+    }
+
     /// What a branch was sent to has answered.
     pub(crate) fn on_answer(&mut self, now: Timestamp, flow: Option<Flow>) {
         let Some(flow) = flow else { return };

@@ -40,7 +40,7 @@ struct Waiting {
     client: ClientId,
     /// The user of its transaction.
     user: u32,
-    peer: SocketAddr,
+    flow: Flow,
 }
 
 /// Those of one shard.
@@ -107,8 +107,12 @@ impl Shard {
         let Some(index) = self.probe_of(user) else { return };
         let Some(probing) = self.probes.list.get_mut(index) else { return };
         let accept = probing.set.config().probe.as_ref().is_some_and(|probe| probe.accepts(status.code()));
-        probing.waiting = None;
-        self.end_probe(now, index, accept);
+        let waiting = probing.waiting.take();
+        if self.end_probe(now, index, accept) == Some(Change::Up)
+            && let Some(Waiting { flow, .. }) = waiting
+        {
+            self.proxy.handle_recovery(now, flow);
+        }
         self.probes.settle();
     }
 
@@ -125,7 +129,7 @@ impl Shard {
     /// Probes to `peer` have not left, which says nothing of it.
     pub(crate) fn handle_unsent(&mut self, now: Timestamp, peer: SocketAddr) {
         for probing in &mut self.probes.list {
-            if let Some(waiting) = probing.waiting.take_if(|waiting| waiting.peer == peer) {
+            if let Some(waiting) = probing.waiting.take_if(|waiting| waiting.flow.peer == peer) {
                 self.proxy.transactions().stop_retransmitting(waiting.client);
                 let interval = probing.set.config().probe.as_ref().map_or(FALLBACK_INTERVAL, |probe| probe.interval);
                 probing.due = now + interval;
@@ -139,19 +143,20 @@ impl Shard {
         self.probes.list.iter().position(|probing| probing.waiting.is_some_and(|waiting| waiting.user == user))
     }
 
-    fn end_probe(&mut self, now: Timestamp, index: usize, good: bool) {
-        let Some(probing) = self.probes.list.get_mut(index) else { return };
-        let Some(probe) = &probing.set.config().probe else { return };
+    /// Takes note of a probe's outcome; what it has changed.
+    fn end_probe(&mut self, now: Timestamp, index: usize, good: bool) -> Option<Change> {
+        let probing = self.probes.list.get_mut(index)?;
+        let probe = probing.set.config().probe.as_ref()?;
         probing.due = now + probe.interval;
-        let Some(member) = probing.set.position(probing.id).and_then(|at| probing.set.members().get(at)) else { return };
-        if let Some(change) = member.target.handle_probe(now, good, probe) {
-            let event = Event::Target {
-                set: probing.set.config().name.to_string(),
-                uri: lossy(member.target.uri()),
-                is_up: change == Change::Up,
-            };
-            self.report(event);
-        }
+        let member = probing.set.members().get(probing.set.position(probing.id)?)?;
+        let change = member.target.handle_probe(now, good, probe)?;
+        let event = Event::Target {
+            set: probing.set.config().name.to_string(),
+            uri: lossy(member.target.uri()),
+            is_up: change == Change::Up,
+        };
+        self.report(event);
+        Some(change)
     }
 
     fn send_probe(&mut self, now: Timestamp, index: usize) {
@@ -159,16 +164,20 @@ impl Shard {
         let Some(probing) = self.probes.list.get(index) else { return };
         let (id, set) = (probing.id, Arc::clone(&probing.set));
         let Some(probe) = &set.config().probe else { return };
+        // Until the worst, so that no mishap makes it due at once again.
+        self.put_off_probe(index, now + probe.interval);
         let Some(balanced) = snapshot.balanced(id) else { return };
         let flow = match self.flow_of_probe(now, &balanced.route_target.place) {
             Whereabouts::At(flow) => flow,
-            Whereabouts::Nowhere => return self.end_probe(now, index, false),
+            Whereabouts::Nowhere => {
+                self.end_probe(now, index, false);
+                return;
+            }
             Whereabouts::Asked => return self.put_off_probe(index, now + probe.timeout),
         };
-        let client = self.proxy.transactions().reserve_client();
-        let (Ok(client), Some(listener)) = (client, snapshot.listeners.get(flow.listener)) else {
-            return self.end_probe(now, index, false);
-        };
+        let Some(listener) = snapshot.listeners.get(flow.listener) else { return };
+        // Who has no room for a probe knows nothing of its target.
+        let Ok(client) = self.proxy.transactions().reserve_client() else { return };
         let branch = Branch { shard: self.id, owner: Owner::Client(client), loop_hash: 0 }.encode(self.proxy.ring());
         // Numbers of their own for as long as any transaction lives; the last one is nobody's.
         self.probes.sent = self.probes.sent.wrapping_add(1) % ((1 << 30) - 1);
@@ -179,7 +188,7 @@ impl Shard {
         let uri = uri.split(|byte| *byte == b'?').next().unwrap_or(uri);
         Options { listener, uri, branch: &branch, tag: tag.as_bytes() }.write(&mut request);
         let Some(probing) = self.probes.list.get_mut(index) else { return };
-        probing.waiting = Some(Waiting { client, user, peer: flow.peer });
+        probing.waiting = Some(Waiting { client, user, flow });
         probing.due = now + probe.timeout;
         self.proxy.transactions().start_client(now, client, Kind::NonInvite, flow, request, user);
     }
