@@ -5,7 +5,7 @@ use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use strowger_balancer::{Key, Pick, Set, TargetId};
+use strowger_balancer::{Key, MAX_TRIES, MethodClass, Order, Pick, Set, TargetId};
 use strowger_foundation::{Flow, KeyRing, ListenerId, TagKey, Timestamp, Transport};
 use strowger_locate::{Answer, Failure, Hop, Located, Lookup, Names, Outages, Question};
 use strowger_message::{Host, Message, Method, NameAddr, SipUri, Status, Uri, split_list};
@@ -56,9 +56,6 @@ pub(crate) struct Asked<'a> {
     /// The target of a balanced set that has the call.
     pub(crate) target: Option<TargetId>,
 }
-
-/// How many targets of a balanced set one request is tried at.
-const MAX_TRIED: usize = 4;
 
 /// Where a Request-URI is sent to; nothing is added where no listener reaches it.
 pub(crate) type Found = SmallVec<[Place; 1]>;
@@ -216,7 +213,7 @@ impl Places<'_> {
         asked: &Asked<'_>,
         found: &mut Vec<Target>,
     ) -> Result<(), Status> {
-        let mut order: SmallVec<[usize; MAX_TRIED]> = SmallVec::new();
+        let mut order = Order::new();
         match asked.target.and_then(|id| set.position(id)) {
             Some(known) => order.push(known),
             None => self.choose(set, targets, asked, &mut order),
@@ -240,7 +237,7 @@ impl Places<'_> {
     }
 
     /// Asks the set who is to have the request.
-    fn choose(&self, set: &Set, targets: &[RouteTarget], asked: &Asked<'_>, order: &mut SmallVec<[usize; MAX_TRIED]>) {
+    fn choose(&self, set: &Set, targets: &[RouteTarget], asked: &Asked<'_>, order: &mut Order) {
         let call_id = asked.message.call_id();
         //= rfc3261#16.10
         // What belongs to an INVITE that another member forwarded goes to all who may have it.
@@ -265,7 +262,9 @@ impl Places<'_> {
             key,
             draw: self.choice.number(),
             begins_call: asked.message.method() == Method::Invite && asked.message.to().tag().is_none(),
-            limit: MAX_TRIED,
+            // Ties fall to the first candidate, so what was sent to it by another member goes there again where little is going on.
+            again: false,
+            limit: MAX_TRIES,
             is_avoided: &|at| targets.get(at).is_some_and(|target| self.is_target_out(target)),
         };
         set.order(&pick, order);
@@ -282,8 +281,9 @@ impl Places<'_> {
         let before = found.len();
         self.of_target(balanced.route_target, request_uri, found)?;
         let Some(member) = balanced.set.members().get(balanced.at) else { return Ok(()) };
+        let class = MethodClass::from_token(message.method().as_bytes());
+        let work = balanced.set.work_of(&member.target, class);
         for place in found.iter_mut().skip(before) {
-            let work = balanced.set.work(message.method().as_bytes());
             place.balanced = Some(Load { target: Arc::clone(&member.target), work });
         }
         Ok(())

@@ -221,7 +221,7 @@ impl Question<'_> {
             Action::Proxy { stateless, balance, .. } => match self.of_route(route, found) {
                 Ok(()) => Way::Forward(Onward {
                     to_targets: true,
-                    balanced: balance.as_ref().map(|set| set.config().failover_timeout),
+                    balanced: balance.as_ref().map(|set| set.config().failover_timeout()),
                     ..Onward::to(*stateless)
                 }),
                 Err(Status::SERVICE_UNAVAILABLE) if balance.is_some() => Way::NoTarget,

@@ -32,8 +32,8 @@ fn config(policy: Policy) -> SetConfig {
 }
 
 fn route(config: SetConfig, targets: &[Arc<Target>]) -> Route {
-    let member = |target: &Arc<Target>| Member::of(Arc::clone(target));
-    let set = Set::new(config, targets.iter().map(member).collect());
+    let member = |target: &Arc<Target>| Member::new(Arc::clone(target));
+    let set = Set::new(config, targets.iter().map(member).collect()).expect("a sound set");
     let at = |number| RouteTarget::at(uri(number).as_bytes(), address(number).parse().expect("an address"));
     let places = (0..targets.len()).map(at).collect();
     Route::of_domain(b"*", Action::balance(Arc::new(set), places, Stateless::Never))
