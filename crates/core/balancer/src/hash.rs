@@ -1,0 +1,178 @@
+//! The hashes that targets are chosen by. They are the same on every machine and in every version.
+//!
+//! Those with a name of their own are here so that what the papers say of them can be reproduced; whoever is free to choose
+//! takes [`Policy::Hash`](crate::Policy::Hash).
+
+use sha1::{Digest as _, Sha1};
+use strowger_foundation::TagKey;
+
+/// Bernstein's hash, 33 h + c from 5381 on.
+#[must_use]
+pub fn bernstein(key: &[u8]) -> u32 {
+    key.iter().fold(5_381, |hash: u32, byte| hash.wrapping_mul(33).wrapping_add(u32::from(*byte)))
+}
+
+/// FNV-1a of Fowler, Noll and Vo, 32 bits.
+#[must_use]
+pub fn fnv(key: &[u8]) -> u32 {
+    key.iter().fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
+}
+
+/// The first 64 bits of SHA-1 (RFC 3174).
+#[must_use]
+pub fn sha1(key: &[u8]) -> u64 {
+    Sha1::digest(key).first_chunk().map_or(0, |first| u64::from_be_bytes(*first))
+}
+
+/// The hash of OpenSER's dispatcher, which OpenSIPS and Kamailio still have: the words of four bytes, and what is left, each
+/// `v ^ v >> 3`, are added up, and the sum is folded. Of bytes above 127 it knows no more than that they differ between
+/// machines; here they are positive.
+#[must_use]
+pub fn openser(key: &[u8]) -> u32 {
+    let (words, rest) = key.as_chunks::<4>();
+    let rest = rest.iter().fold(0, |value: u32, byte| value << 8 | u32::from(*byte));
+    let values = words.iter().map(|word| u32::from_be_bytes(*word)).chain([rest]);
+    let sum = values.fold(0, |sum: u32, value| sum.wrapping_add(value ^ value >> 3));
+    let folded = sum.wrapping_add(sum >> 11).wrapping_add(sum >> 13).wrapping_add(sum >> 23);
+    if folded == 0 { 1 } else { folded }
+}
+
+/// Of `ranges` ranges of the alphabet as even as can be the one that the first letter of `key` is in: for three a-h, i-q and r-z.
+/// What begins with a digit goes by ranges of the digits, anything else into the first.
+#[must_use]
+pub fn range(key: &[u8], ranges: usize) -> usize {
+    let (at, of) = match key.first().map(u8::to_ascii_lowercase) {
+        Some(letter @ b'a'..=b'z') => (letter - b'a', 26),
+        Some(digit @ b'0'..=b'9') => (digit - b'0', 10),
+        _ => return 0,
+    };
+    ((usize::from(at) + 1).saturating_mul(ranges).saturating_sub(1) / of).min(ranges.saturating_sub(1))
+}
+
+/// What the consistent hash goes by. Its key is no secret: members of a cluster and successive versions need the same.
+pub(crate) fn stable(parts: &[&[u8]]) -> u64 {
+    const KEY: TagKey = TagKey::new(*b"strowger-balance");
+    KEY.table128(parts) as u64
+}
+
+/// One number from another, each as likely: the end of MurmurHash3.
+#[inline]
+pub(crate) const fn mix(number: u64) -> u64 {
+    let number = (number ^ number >> 33).wrapping_mul(0xff51_afd7_ed55_8ccd);
+    let number = (number ^ number >> 33).wrapping_mul(0xc4ce_b9fe_1a85_ec53);
+    number ^ number >> 33
+}
+
+/// Fraction bits of logarithms.
+const LOG_BITS: u32 = 26;
+/// Pieces in which the logarithm between 1 and 2 is taken for straight.
+const PIECES: usize = 256;
+
+/// −log₂ of `number` as a fraction of 2⁶⁴, with 26 bits after the point: exponentially distributed where `number` is evenly so. In
+/// integers, since every member has to get the same, and a logarithm of floats differs between mathematical libraries.
+#[inline]
+pub(crate) fn exponential(number: u64) -> u64 {
+    let number = number | 1;
+    let zeros = number.leading_zeros();
+    let mantissa = number << zeros;
+    let piece = (mantissa >> 55) as usize % PIECES;
+    let within = mantissa >> 23 & u64::from(u32::MAX);
+    let knot = |at: usize| u64::from(LOGARITHMS.get(at).copied().unwrap_or(0));
+    let (low, high) = (knot(piece), knot(piece + 1));
+    (u64::from(zeros + 1) << LOG_BITS) - (low + ((high - low) * within >> 32))
+}
+
+/// log₂(1 + i/256), with 26 bits after the point.
+static LOGARITHMS: [u32; PIECES + 1] = logarithms();
+
+const fn logarithms() -> [u32; PIECES + 1] {
+    let mut table = [0; PIECES + 1];
+    let mut rest = table.as_mut_slice();
+    let mut at = 0;
+    while let [first, others @ ..] = rest {
+        *first = log2(PIECES as u64 + at);
+        rest = others;
+        at += 1;
+    }
+    table
+}
+
+/// log₂(`number` / 256) for numbers from 256 to 512: each squaring gives one bit more.
+const fn log2(number: u64) -> u32 {
+    const TWO: u64 = 2 << 30;
+    let mut power = number << 22;
+    let mut log = 0;
+    if power == TWO {
+        return 1 << LOG_BITS;
+    }
+    let mut bit = LOG_BITS;
+    while bit > 0 {
+        bit -= 1;
+        power = power * power >> 30;
+        if power >= TWO {
+            power >>= 1;
+            log |= 1 << bit;
+        }
+    }
+    log
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn known_answers() {
+        assert_eq!([b"".as_slice(), b"a", b"abc"].map(bernstein), [5_381, 177_670, 193_485_963]);
+        // The authors' own test vectors.
+        assert_eq!([b"".as_slice(), b"a", b"foobar"].map(fnv), [0x811c_9dc5, 0xe40c_292c, 0xbf9c_f968]);
+        // RFC 3174 §7.3 and FIPS 180.
+        assert_eq!([b"".as_slice(), b"abc"].map(sha1), [0xda39_a3ee_5e6b_4b0d, 0xa999_3e36_4706_816a]);
+    }
+
+    /// By hand: `abcd` is 0x61626364, ^ >> 3 = 0x6d4e2f08; `e` is 0x65 ^ 0x0c = 0x69; the sum of both 0x6d4e2f71.
+    #[test]
+    fn the_hash_of_the_dispatcher_by_hand() {
+        let sum = 0x6d4e_2f08_u32 + 0x69;
+        assert_eq!(0x6162_6364_u32 ^ 0x6162_6364 >> 3, 0x6d4e_2f08);
+        assert_eq!(openser(b"abcde"), sum.wrapping_add(sum >> 11).wrapping_add(sum >> 13).wrapping_add(sum >> 23));
+        assert_eq!(openser(b""), 1);
+        // Words are added up, so their order does not matter: one of the reasons for its skew.
+        assert_eq!(openser(b"abcdwxyz"), openser(b"wxyzabcd"));
+    }
+
+    #[test]
+    fn three_ranges_are_those_of_the_paper() {
+        let of_three = |first: u8| range(&[first], 3);
+        assert!((b'a'..=b'h').all(|letter| of_three(letter) == 0));
+        assert!((b'i'..=b'q').all(|letter| of_three(letter) == 1));
+        assert!((b'r'..=b'z').all(|letter| of_three(letter) == 2));
+        assert_eq!((range(b"bob", 3), range(b"Sam", 3), range(b"+49", 3), range(b"", 3)), (0, 2, 0, 0));
+        assert_eq!([b'0', b'3', b'6', b'9'].map(of_three), [0, 1, 2, 2]);
+        for ranges in 1..100 {
+            assert!((0..=u8::MAX).all(|first| range(&[first], ranges) < ranges), "{ranges}");
+            assert_eq!(range(b"zoe", ranges), ranges - 1);
+        }
+        assert_eq!(range(b"zoe", 0), 0);
+    }
+
+    #[test]
+    fn the_consistent_hash_is_the_same_for_ever() {
+        assert_eq!(stable(&[b"7a1f9c64@192.0.2.1"]), 0);
+    }
+
+    #[test]
+    fn logarithms_are_right_to_five_digits_and_never_rise() {
+        let exact = |number: u64| -((number | 1) as f64 / 2_f64.powi(64)).log2();
+        let mut number = 0x9e37_79b9_7f4a_7c15_u64;
+        for _ in 0..100_000 {
+            number = mix(number.wrapping_add(0x9e37_79b9_7f4a_7c15));
+            for number in [number, number >> (number % 64), u64::MAX - (number >> 20)] {
+                let ours = exponential(number) as f64 / f64::from(1 << LOG_BITS);
+                assert!((ours - exact(number)).abs() < 4e-6, "{number}: {ours}");
+                assert!(exponential(number) >= exponential(number.saturating_add(number >> 24)));
+            }
+        }
+        assert_eq!((exponential(0), exponential(1), exponential(1 << 63)), (64 << LOG_BITS, 64 << LOG_BITS, 1 << LOG_BITS));
+    }
+}

@@ -1,0 +1,285 @@
+//! Whether a target is in service: what probes say of it, whether it is being drained, and how long it has been back.
+
+use core::fmt;
+use core::str::FromStr;
+use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::time::Duration;
+
+use strowger_foundation::Timestamp;
+
+/// A whole share, in thousandths.
+pub const WHOLE_SHARE: u16 = 1_000;
+/// The share of a target that has just come back, in thousandths of what it weighs.
+pub const FIRST_SHARE: u16 = 100;
+
+/// How a target is asked whether it is there, by OPTIONS (RFC 3261 §11).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Probe {
+    /// From one request to the next.
+    pub interval: Duration,
+    /// How long an answer is waited for.
+    pub timeout: Duration,
+    /// Failures in a row after which it is down; zero is taken for one.
+    pub down: u8,
+    /// Successes in a row after which it is up again; zero is taken for one.
+    pub up: u8,
+    /// The final responses that are successes.
+    pub accept: Vec<StatusRange>,
+}
+
+impl Probe {
+    /// Whether a final response with this status is a success.
+    #[must_use]
+    pub fn accepts(&self, status: u16) -> bool {
+        self.accept.iter().any(|range| range.contains(status))
+    }
+}
+
+impl Default for Probe {
+    /// Every 5 s, 1 s each, down and up after two. Whatever is not the server's own failure is an answer of something that
+    /// works: many refuse OPTIONS with 404, 405 or 407 and serve calls.
+    fn default() -> Self {
+        Self {
+            interval: Duration::from_secs(5),
+            timeout: Duration::from_secs(1),
+            down: 2,
+            up: 2,
+            accept: vec![StatusRange { first: 200, last: 499 }],
+        }
+    }
+}
+
+/// Status codes from `first` to `last`. Written as `404`, `2xx` or `400-499`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct StatusRange {
+    /// The lowest.
+    pub first: u16,
+    /// The highest.
+    pub last: u16,
+}
+
+impl StatusRange {
+    /// Whether `status` is one of them.
+    #[must_use]
+    pub const fn contains(self, status: u16) -> bool {
+        self.first <= status && status <= self.last
+    }
+}
+
+/// Not a final status code, a class of them, or a range. The operator's mistake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadStatusRange;
+
+impl fmt::Display for BadStatusRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("expected a status code as \"404\", a class as \"2xx\" or a range as \"400-499\", from 200 to 699")
+    }
+}
+
+impl core::error::Error for BadStatusRange {}
+
+impl FromStr for StatusRange {
+    type Err = BadStatusRange;
+
+    fn from_str(text: &str) -> Result<Self, BadStatusRange> {
+        let code = |text: &str| match text.as_bytes() {
+            [b'2'..=b'6', b'0'..=b'9', b'0'..=b'9'] => text.parse::<u16>().map_err(|_| BadStatusRange),
+            _ => Err(BadStatusRange),
+        };
+        let (first, last) = match text.as_bytes() {
+            [class @ b'2'..=b'6', b'x' | b'X', b'x' | b'X'] => {
+                let first = u16::from(class - b'0') * 100;
+                (first, first + 99)
+            }
+            _ => match text.split_once('-') {
+                Some((first, last)) => (code(first)?, code(last)?),
+                None => (code(text)?, code(text)?),
+            },
+        };
+        if first > last {
+            return Err(BadStatusRange);
+        }
+        Ok(Self { first, last })
+    }
+}
+
+impl fmt::Display for StatusRange {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match (self.first, self.last) {
+            (first, last) if first == last => write!(f, "{first}"),
+            (first, last) if first % 100 == 0 && last == first + 99 => write!(f, "{}xx", first / 100),
+            (first, last) => write!(f, "{first}-{last}"),
+        }
+    }
+}
+
+/// What probes found out.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Change {
+    /// It answers again.
+    Up,
+    /// It no longer does.
+    Down,
+}
+
+/// What is known of a target's health. Read by every pick, written seldom.
+#[derive(Debug, Default)]
+pub(crate) struct Health {
+    is_draining: AtomicBool,
+    /// [`DOWN`], and how many outcomes in a row have spoken against that.
+    probes: AtomicU32,
+    /// When it came back, in nanoseconds; zero where it has never been away.
+    back_since: AtomicU64,
+}
+
+/// The mark of a target that is down.
+const DOWN: u32 = 1 << 31;
+
+impl Health {
+    pub(crate) fn drain(&self) {
+        self.is_draining.store(true, Ordering::Relaxed);
+    }
+
+    /// No longer drained; it has a [slow start](Self::share) as any that comes back.
+    pub(crate) fn undrain(&self, now: Timestamp) {
+        if self.is_draining.swap(false, Ordering::Relaxed) {
+            self.handle_recovery(now);
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_draining(&self) -> bool {
+        self.is_draining.load(Ordering::Relaxed)
+    }
+
+    #[inline]
+    pub(crate) fn is_up(&self) -> bool {
+        self.probes.load(Ordering::Relaxed) & DOWN == 0
+    }
+
+    pub(crate) fn handle_probe(&self, now: Timestamp, is_good: bool, probe: &Probe) -> Option<Change> {
+        let (Ok(old) | Err(old)) =
+            self.probes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |old| Some(after(old, is_good, probe)));
+        let (was_down, is_down) = (old & DOWN != 0, after(old, is_good, probe) & DOWN != 0);
+        match (was_down, is_down) {
+            (false, true) => Some(Change::Down),
+            (true, false) => {
+                self.handle_recovery(now);
+                Some(Change::Up)
+            }
+            _ => None,
+        }
+    }
+
+    pub(crate) fn handle_recovery(&self, now: Timestamp) {
+        self.back_since.store(now.as_nanos().max(1), Ordering::Relaxed);
+    }
+
+    /// Its share of what it weighs, in thousandths: grows from [`FIRST_SHARE`] to [`WHOLE_SHARE`] within `slow_start`.
+    #[inline]
+    pub(crate) fn share(&self, now: Timestamp, slow_start: Duration) -> u16 {
+        match self.back_since.load(Ordering::Relaxed) {
+            0 => WHOLE_SHARE,
+            since => share_after(now.saturating_since(Timestamp::from_nanos(since)), slow_start),
+        }
+    }
+}
+
+/// What is known after one more outcome.
+fn after(known: u32, is_good: bool, probe: &Probe) -> u32 {
+    let is_down = known & DOWN != 0;
+    if is_good != is_down {
+        // It agrees with what is known, so what spoke against it counts no more.
+        return known & DOWN;
+    }
+    let (state, streak) = (known & DOWN, (known & !DOWN) + 1);
+    let enough = u32::from(if is_down { probe.up } else { probe.down }.max(1));
+    if streak >= enough { state ^ DOWN } else { state | streak }
+}
+
+fn share_after(elapsed: Duration, slow_start: Duration) -> u16 {
+    if elapsed >= slow_start {
+        return WHOLE_SHARE;
+    }
+    let missing = u128::from(WHOLE_SHARE - FIRST_SHARE);
+    let grown = elapsed.as_nanos() * missing / slow_start.as_nanos().max(1);
+    u16::try_from(grown).map_or(WHOLE_SHARE, |grown| (FIRST_SHARE + grown).min(WHOLE_SHARE))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT: Timestamp = Timestamp::from_millis(1_000);
+
+    fn probe(down: u8, up: u8) -> Probe {
+        Probe { down, up, ..Probe::default() }
+    }
+
+    #[test]
+    fn thresholds_are_of_outcomes_in_a_row() {
+        let (health, probe) = (Health::default(), probe(3, 2));
+        let mut outcome = |is_good| health.handle_probe(AT, is_good, &probe);
+        assert_eq!([false, false, true, false, false].map(&mut outcome), [None; 5]);
+        assert_eq!(outcome(false), Some(Change::Down));
+        assert_eq!([false, true, false, true].map(&mut outcome), [None; 4]);
+        assert!(!health.is_up());
+        let mut outcome = |is_good| health.handle_probe(AT, is_good, &probe);
+        assert_eq!(outcome(true), Some(Change::Up));
+        assert!(health.is_up());
+        assert_eq!(outcome(true), None);
+    }
+
+    #[test]
+    fn every_state_meets_every_outcome() {
+        for (down, up) in [(0, 0), (1, 1), (1, 3), (3, 1), (255, 255)] {
+            let (health, probe) = (Health::default(), probe(down, up));
+            let (down, up) = (down.max(1), up.max(1));
+            for _ in 1..down {
+                assert_eq!(health.handle_probe(AT, false, &probe), None);
+            }
+            assert_eq!(health.handle_probe(AT, false, &probe), Some(Change::Down));
+            for _ in 1..up {
+                assert_eq!(health.handle_probe(AT, true, &probe), None);
+            }
+            assert_eq!(health.handle_probe(AT, true, &probe), Some(Change::Up));
+        }
+    }
+
+    #[test]
+    fn a_share_grows_linearly_from_a_tenth() {
+        let (health, slow_start) = (Health::default(), Duration::from_secs(30));
+        assert_eq!(health.share(AT, slow_start), WHOLE_SHARE, "it has never been away");
+        health.handle_recovery(AT);
+        let share = |millis| health.share(AT + Duration::from_millis(millis), slow_start);
+        assert_eq!([0, 10_000, 15_000, 29_999, 30_000, 90_000].map(share), [100, 400, 550, 999, 1_000, 1_000]);
+        assert_eq!(health.share(AT, Duration::ZERO), WHOLE_SHARE, "without a slow start it takes its part at once");
+        assert_eq!(health.share(Timestamp::ZERO, slow_start), 100, "a clock read a little earlier elsewhere");
+    }
+
+    #[test]
+    fn undrained_it_starts_slowly_unless_it_was_not_drained() {
+        let (health, slow_start) = (Health::default(), Duration::from_secs(30));
+        health.undrain(AT);
+        assert_eq!(health.share(AT, slow_start), WHOLE_SHARE);
+        health.drain();
+        assert!(health.is_draining());
+        health.undrain(AT);
+        assert!(!health.is_draining());
+        assert_eq!(health.share(AT, slow_start), FIRST_SHARE);
+    }
+
+    #[test]
+    fn status_ranges_are_read_and_written() {
+        for (text, first, last) in [("2xx", 200, 299), ("404", 404, 404), ("400-499", 400, 499), ("405-407", 405, 407)] {
+            let range: StatusRange = text.parse().expect("valid");
+            assert_eq!(range, StatusRange { first, last });
+            assert_eq!(range.to_string().parse(), Ok(range));
+            assert!(range.contains(first) && range.contains(last) && !range.contains(last + 1));
+        }
+        for text in ["", "1xx", "7xx", "100", "20", "2000", "499-400", "2xx-3xx", "+99", "4x4", "404-", "-404"] {
+            assert_eq!(text.parse::<StatusRange>(), Err(BadStatusRange), "{text}");
+        }
+        assert!(Probe::default().accepts(405) && !Probe::default().accepts(503));
+    }
+}

@@ -1,0 +1,45 @@
+//! Which of several targets a request goes to.
+//!
+//! A [`Set`] is a list of targets under one name, with a [`Policy`]; [`Set::order`] says in which order a request tries them.
+//! What is counted of a [`Target`] are tokens, one for each transaction ([`Work`]) and each call ([`Seat`]) in progress, so a
+//! count is never anything but the number of what exists: it does not drift when messages are lost, when a shard is thrown
+//! away, or when the configuration is replaced around the same targets.
+//!
+//! Nothing here knows SIP beyond the names of methods. Three policies are those of Jiang and others for clusters of SIP
+//! servers: call-join-shortest-queue, transaction-join-shortest-queue and transaction-least-work-left; the hashes are
+//! those that the papers compare them with.
+
+#![forbid(unsafe_code)]
+#![deny(clippy::unwrap_used, clippy::expect_used, clippy::indexing_slicing, clippy::panic)]
+#![cfg_attr(
+    test,
+    allow(
+        clippy::unwrap_used,
+        clippy::expect_used,
+        clippy::indexing_slicing,
+        clippy::panic,
+        reason = "a test may fail loudly"
+    )
+)]
+
+pub mod hash;
+mod health;
+mod measure;
+mod method;
+mod order;
+mod policy;
+mod registry;
+mod set;
+mod target;
+mod token;
+mod view;
+
+pub use health::{BadStatusRange, Change, FIRST_SHARE, Probe, StatusRange, WHOLE_SHARE};
+pub use method::{BYE, MethodClass, MethodWeights};
+pub use order::{MAX_TRIES, Order, Pick};
+pub use policy::{Candidates, Key, Policy, UnknownName, Weights};
+pub use registry::{IdTaken, MAX_TARGETS, Registry};
+pub use set::{MAX_MEMBERS, Member, Set, SetConfig, SetError};
+pub use target::{BadTargetId, Target, TargetId};
+pub use token::{Seat, Work};
+pub use view::{TargetState, TargetView};

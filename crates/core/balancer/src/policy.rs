@@ -1,0 +1,243 @@
+//! By what a target is chosen, and the names under which the operator knows it.
+
+use core::fmt;
+use core::str::FromStr;
+
+use crate::method::MethodWeights;
+
+/// By what a target is chosen.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Policy {
+    /// By a consistent hash of the [`Key`]: one of n targets gone or added moves one in n of the keys. Heeds weights.
+    #[default]
+    Hash,
+    /// By FNV-1a of the key, modulo the targets in service.
+    Fnv,
+    /// By Bernstein's hash of the key, modulo the targets in service.
+    Bernstein,
+    /// By SHA-1 of the key, modulo the targets in service.
+    Sha1,
+    /// By the hash of OpenSER's dispatcher, modulo the targets in service.
+    Openser,
+    /// By the key's first letter: the alphabet in as many ranges as there are targets (a-h, i-q, r-z).
+    Range,
+    /// One after the other.
+    RoundRobin,
+    /// One after the other, each as often as it weighs, evenly spread.
+    Weighted,
+    /// By lot, each as often as it weighs.
+    Random,
+    /// Fewest calls in progress (call-join-shortest-queue, CJSQ).
+    LeastCalls,
+    /// Fewest transactions in progress (transaction-join-shortest-queue, TJSQ).
+    LeastTransactions,
+    /// Least work in progress, transactions weighed by their method (transaction-least-work-left, TLWL).
+    LeastWork,
+    /// Least expected wait: the response time that was measured, times the transactions in progress.
+    ResponseTime,
+    /// The first one as listed that is in service, of the lowest priority number.
+    Priority,
+}
+
+impl Policy {
+    /// All of them.
+    pub const ALL: [Self; 14] = [
+        Self::Hash,
+        Self::Fnv,
+        Self::Bernstein,
+        Self::Sha1,
+        Self::Openser,
+        Self::Range,
+        Self::RoundRobin,
+        Self::Weighted,
+        Self::Random,
+        Self::LeastCalls,
+        Self::LeastTransactions,
+        Self::LeastWork,
+        Self::ResponseTime,
+        Self::Priority,
+    ];
+
+    /// Their names in the configuration.
+    pub const NAMES: &'static str = "hash, fnv, bernstein, sha1, openser, range, round-robin, weighted, random, least-calls, \
+                                     least-transactions, least-work, response-time, priority";
+
+    /// Its name in the configuration.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::Hash => "hash",
+            Self::Fnv => "fnv",
+            Self::Bernstein => "bernstein",
+            Self::Sha1 => "sha1",
+            Self::Openser => "openser",
+            Self::Range => "range",
+            Self::RoundRobin => "round-robin",
+            Self::Weighted => "weighted",
+            Self::Random => "random",
+            Self::LeastCalls => "least-calls",
+            Self::LeastTransactions => "least-transactions",
+            Self::LeastWork => "least-work",
+            Self::ResponseTime => "response-time",
+            Self::Priority => "priority",
+        }
+    }
+
+    /// Whether it goes by what the targets are doing: needs calls or transactions to be kept, and may choose between
+    /// [candidates](Candidates).
+    #[must_use]
+    pub const fn is_by_load(self) -> bool {
+        matches!(self, Self::LeastCalls | Self::LeastTransactions | Self::LeastWork | Self::ResponseTime)
+    }
+
+    /// Whether it goes by the [`Key`].
+    #[must_use]
+    pub const fn is_by_key(self) -> bool {
+        matches!(self, Self::Hash | Self::Fnv | Self::Bernstein | Self::Sha1 | Self::Openser | Self::Range)
+    }
+}
+
+/// What of a request the hash policies go by; who asks supplies the bytes in [`Pick::key`](crate::Pick::key).
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Key {
+    /// The Call-ID.
+    #[default]
+    CallId,
+    /// The address of record in From.
+    From,
+    /// The address of record in To.
+    To,
+    /// The user of the Request-URI.
+    User,
+    /// The IP address that the request came from.
+    Source,
+}
+
+impl Key {
+    /// All of them.
+    pub const ALL: [Self; 5] = [Self::CallId, Self::From, Self::To, Self::User, Self::Source];
+
+    /// Their names in the configuration.
+    pub const NAMES: &'static str = "call-id, from, to, user, source";
+
+    /// Its name in the configuration.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::CallId => "call-id",
+            Self::From => "from",
+            Self::To => "to",
+            Self::User => "user",
+            Self::Source => "source",
+        }
+    }
+}
+
+/// Which targets a [load policy](Policy::is_by_load) chooses between.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Candidates {
+    /// All of them.
+    #[default]
+    All,
+    /// The two that a consistent hash of the Call-ID names, so that another balancer knows without being told where a call
+    /// that is being set up may be.
+    Two,
+}
+
+impl Candidates {
+    /// Both.
+    pub const ALL: [Self; 2] = [Self::All, Self::Two];
+
+    /// Their names in the configuration.
+    pub const NAMES: &'static str = "all, two";
+
+    /// Its name in the configuration.
+    #[must_use]
+    pub const fn as_str(self) -> &'static str {
+        match self {
+            Self::All => "all",
+            Self::Two => "two",
+        }
+    }
+}
+
+/// What a transaction weighs under [`Policy::LeastWork`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Weights {
+    /// As the operator says.
+    Fixed(MethodWeights),
+    /// As measured: how long transactions of each method take a target that has nothing else to do, relative to its BYE (or
+    /// OPTIONS, where it gets no BYE). TLWL-1.75 until that is known.
+    Adaptive,
+}
+
+impl Default for Weights {
+    fn default() -> Self {
+        Self::Fixed(MethodWeights::TLWL_1_75)
+    }
+}
+
+/// A name that is none; [`Display`](fmt::Display) lists those that are. The operator's mistake.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct UnknownName {
+    known: &'static str,
+}
+
+impl fmt::Display for UnknownName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "expected one of {}", self.known)
+    }
+}
+
+impl core::error::Error for UnknownName {}
+
+/// Reads and writes the names of a type that has `ALL`, `NAMES` and `as_str`.
+macro_rules! named {
+    ($name:ident) => {
+        impl FromStr for $name {
+            type Err = UnknownName;
+
+            fn from_str(text: &str) -> Result<Self, UnknownName> {
+                Self::ALL.into_iter().find(|each| each.as_str() == text).ok_or(UnknownName { known: Self::NAMES })
+            }
+        }
+
+        impl fmt::Display for $name {
+            fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.pad(self.as_str())
+            }
+        }
+    };
+}
+
+named!(Policy);
+named!(Key);
+named!(Candidates);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_come_back_and_what_is_none_is_told_the_names() {
+        fn check<T: FromStr<Err = UnknownName> + fmt::Display + PartialEq + fmt::Debug>(all: &[T]) {
+            let names: Vec<String> = all.iter().map(ToString::to_string).collect();
+            for (each, name) in all.iter().zip(&names) {
+                assert_eq!(name.parse::<T>().as_ref(), Ok(each));
+            }
+            let told = "Hash".parse::<T>().expect_err("names are in lower case").to_string();
+            assert_eq!(told, format!("expected one of {}", names.join(", ")));
+        }
+        check(&Policy::ALL);
+        check(&Key::ALL);
+        check(&Candidates::ALL);
+    }
+
+    #[test]
+    fn a_policy_goes_by_the_key_or_by_load_or_by_neither() {
+        let by_key = Policy::ALL.into_iter().filter(|policy| policy.is_by_key()).count();
+        let by_load = Policy::ALL.into_iter().filter(|policy| policy.is_by_load()).count();
+        assert_eq!((by_key, by_load), (6, 4));
+        assert!(!Policy::ALL.into_iter().any(|policy| policy.is_by_key() && policy.is_by_load()));
+    }
+}

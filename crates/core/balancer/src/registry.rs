@@ -1,0 +1,107 @@
+//! The targets of a process, found again when its configuration is replaced.
+
+use core::fmt;
+use std::collections::BTreeMap;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use crate::target::{Target, TargetId};
+
+/// Targets that can be known at the same time.
+pub const MAX_TARGETS: usize = 65_536;
+
+/// All targets that somebody names: a set, a transaction or a call. What nobody names any more is forgotten.
+#[derive(Debug, Default)]
+pub struct Registry {
+    /// Never locked on the way of a request.
+    targets: Mutex<BTreeMap<TargetId, Weak<Target>>>,
+}
+
+/// Why a target cannot be had. The operator's trouble.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum IdTaken {
+    /// Another target has the same id: one of the two URIs (or sets) has to be written differently.
+    Collision {
+        /// That other target's set.
+        set: Box<str>,
+        /// Its URI.
+        uri: Box<[u8]>,
+    },
+    /// There are [`MAX_TARGETS`] already.
+    Full,
+}
+
+impl fmt::Display for IdTaken {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Collision { set, uri } => write!(
+                f,
+                "its id is that of {} in {set} by chance: write one of them differently, as with its port",
+                String::from_utf8_lossy(uri)
+            ),
+            Self::Full => write!(f, "there are {MAX_TARGETS} targets already"),
+        }
+    }
+}
+
+impl core::error::Error for IdTaken {}
+
+impl Registry {
+    /// Knows no target.
+    #[must_use]
+    pub fn new() -> Self {
+        Self::default()
+    }
+
+    /// The target `uri` of the set `set`: the one that exists, with all that is counted and known of it, or a new one.
+    ///
+    /// # Errors
+    ///
+    /// Its id is another's by chance, or there are too many.
+    pub fn target(&self, set: &str, uri: &[u8]) -> Result<Arc<Target>, IdTaken> {
+        let id = TargetId::of(set, uri);
+        let mut targets = self.targets.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(known) = targets.get(&id).and_then(Weak::upgrade) {
+            if known.set() == set && known.uri() == uri {
+                return Ok(known);
+            }
+            return Err(IdTaken::Collision { set: known.set().into(), uri: known.uri().into() });
+        }
+        targets.retain(|_, target| target.strong_count() != 0);
+        if targets.len() >= MAX_TARGETS {
+            return Err(IdTaken::Full);
+        }
+        let target = Target::new(set, uri);
+        targets.insert(id, Arc::downgrade(&target));
+        Ok(target)
+    }
+
+    /// Every target that somebody names, by id; also those that no set names any more but that have calls.
+    #[must_use]
+    pub fn all(&self) -> Vec<Arc<Target>> {
+        let targets = self.targets.lock().unwrap_or_else(PoisonError::into_inner);
+        targets.values().filter_map(Weak::upgrade).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_target_is_found_again_as_long_as_somebody_names_it() {
+        let registry = Registry::new();
+        let first = registry.target("pool", b"sip:192.0.2.1").expect("new");
+        first.drain();
+        let again = registry.target("pool", b"sip:192.0.2.1").expect("known");
+        assert!(Arc::ptr_eq(&first, &again) && again.is_draining());
+        assert!(!Arc::ptr_eq(&first, &registry.target("other", b"sip:192.0.2.1").expect("another set's")));
+
+        let seat = first.seat();
+        drop((first, again));
+        let target = registry.target("pool", b"sip:192.0.2.1").expect("has a call");
+        assert_eq!((target.calls(), target.is_draining(), registry.all().len()), (1, true, 1));
+        drop((seat, target));
+        assert_eq!(registry.all().len(), 0);
+        assert!(!registry.target("pool", b"sip:192.0.2.1").expect("new").is_draining());
+    }
+}

@@ -1,0 +1,350 @@
+//! A target: what never changes of it, and what is counted and measured of it.
+
+use core::fmt;
+use core::str::FromStr;
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use core::time::Duration;
+use std::sync::Arc;
+
+use strowger_foundation::Timestamp;
+
+use crate::hash::stable;
+use crate::health::{Change, Health, Probe};
+use crate::measure::Measures;
+use crate::method::{MethodClass, MethodWeights};
+use crate::token::{Seat, Work};
+
+/// A target's name that never changes: a hash of its set's name and its URI, so it is the same on every member and after each
+/// reload. It rides in Record-Route, written as one to seven digits and lower-case letters (base 36).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct TargetId(pub u32);
+
+impl TargetId {
+    /// Characters that an id is written in, at most.
+    pub const MAX_LEN: usize = 7;
+
+    /// The id of the target `uri` in the set `set`.
+    #[must_use]
+    pub fn of(set: &str, uri: &[u8]) -> Self {
+        Self(stable(&[set.as_bytes(), uri]) as u32)
+    }
+}
+
+const DIGITS: &[u8; 36] = b"0123456789abcdefghijklmnopqrstuvwxyz";
+
+impl fmt::Display for TargetId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut text = [b'0'; Self::MAX_LEN];
+        let mut rest = self.0;
+        let mut length = 0;
+        for digit in text.iter_mut().rev() {
+            *digit = DIGITS.get((rest % 36) as usize).copied().unwrap_or(b'0');
+            rest /= 36;
+            length += 1;
+            if rest == 0 {
+                break;
+            }
+        }
+        let written = text.get(Self::MAX_LEN - length..).unwrap_or_default();
+        f.pad(core::str::from_utf8(written).unwrap_or_default())
+    }
+}
+
+/// Not what [`TargetId`] writes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BadTargetId;
+
+impl fmt::Display for BadTargetId {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("expected a target's id: one to seven digits and lower-case letters")
+    }
+}
+
+impl core::error::Error for BadTargetId {}
+
+impl TargetId {
+    /// Reads what [`Display`](fmt::Display) writes, and nothing else: each id has one spelling.
+    ///
+    /// # Errors
+    ///
+    /// It is something else.
+    pub fn from_bytes(text: &[u8]) -> Result<Self, BadTargetId> {
+        if text.is_empty() || text.len() > Self::MAX_LEN || (text.len() > 1 && text.first() == Some(&b'0')) {
+            return Err(BadTargetId);
+        }
+        let digit = |byte: &u8| match byte {
+            b'0'..=b'9' => Ok(u64::from(byte - b'0')),
+            b'a'..=b'z' => Ok(u64::from(byte - b'a') + 10),
+            _ => Err(BadTargetId),
+        };
+        let number = text.iter().try_fold(0_u64, |number, byte| Ok(number * 36 + digit(byte)?))?;
+        u32::try_from(number).map(Self).map_err(|_| BadTargetId)
+    }
+}
+
+impl FromStr for TargetId {
+    type Err = BadTargetId;
+
+    fn from_str(text: &str) -> Result<Self, BadTargetId> {
+        Self::from_bytes(text.as_bytes())
+    }
+}
+
+/// One place where requests can go.
+///
+/// Sets name it, and so does each transaction ([`Work`]) and call ([`Seat`]) that it has, so it outlives the configuration that
+/// made it; a reload finds it again in the [`Registry`](crate::Registry). All that it counts is the number of tokens that
+/// exist: who drops a token, for whatever reason, has uncounted it.
+#[derive(Debug)]
+pub struct Target {
+    id: TargetId,
+    /// What the consistent hash knows it by. The set's name is not in it, so renaming a set moves nobody.
+    seed: u64,
+    set: Box<str>,
+    uri: Box<[u8]>,
+    health: Health,
+    counts: Counts,
+    measures: Measures,
+}
+
+/// What is written with each transaction, apart from what each pick reads.
+#[derive(Debug, Default)]
+#[repr(align(64))]
+struct Counts {
+    /// Transactions in progress from [`ONE_TRANSACTION`] on, below them their work: so both change at once.
+    load: AtomicU64,
+    calls: AtomicU32,
+    requests: AtomicU64,
+    failures: AtomicU64,
+}
+
+/// Where the number of transactions begins in [`Counts::load`]. As many as fit above it weigh less than that together, since one
+/// weighs 16 bits at most.
+const ONE_TRANSACTION: u64 = 1 << 40;
+
+/// What a target does at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Load {
+    pub transactions: u32,
+    /// In thousandths of a BYE.
+    pub work: u64,
+}
+
+impl Target {
+    /// The target `uri` of the set `set`: up, not drained, with nothing to do.
+    #[must_use]
+    pub fn new(set: &str, uri: &[u8]) -> Arc<Self> {
+        Arc::new(Self {
+            id: TargetId::of(set, uri),
+            seed: stable(&[uri]),
+            set: set.into(),
+            uri: uri.into(),
+            health: Health::default(),
+            counts: Counts::default(),
+            measures: Measures::default(),
+        })
+    }
+
+    /// Its name.
+    #[must_use]
+    pub fn id(&self) -> TargetId {
+        self.id
+    }
+
+    /// The name of its set.
+    #[must_use]
+    pub fn set(&self) -> &str {
+        &self.set
+    }
+
+    /// Its URI as configured.
+    #[must_use]
+    pub fn uri(&self) -> &[u8] {
+        &self.uri
+    }
+
+    pub(crate) fn seed(&self) -> u64 {
+        self.seed
+    }
+
+    /// A transaction of `class` begins that weighs `work` thousandths of a BYE (from 1 to 65,535; see
+    /// [`Set::work_of`](crate::Set::work_of)). It lasts as long as the token exists.
+    #[must_use]
+    pub fn begin(self: &Arc<Self>, now: Timestamp, work: u32, class: MethodClass) -> Work {
+        let work = u16::try_from(work).unwrap_or(u16::MAX).max(1);
+        self.counts.requests.fetch_add(1, Ordering::Relaxed);
+        let before = self.counts.load.fetch_add(ONE_TRANSACTION | u64::from(work), Ordering::Relaxed);
+        Work::new(Arc::clone(self), now, work, class, load_of(before).work == 0)
+    }
+
+    /// A call begins; it lasts as long as the token exists.
+    #[must_use]
+    pub fn seat(self: &Arc<Self>) -> Seat {
+        self.counts.calls.fetch_add(1, Ordering::Relaxed);
+        Seat::new(Arc::clone(self))
+    }
+
+    /// As [`seat`](Self::seat) where fewer than `capacity` calls are in progress, whoever else asks at the same moment.
+    #[must_use]
+    pub fn seat_within(self: &Arc<Self>, capacity: u32) -> Option<Seat> {
+        let one_more = |calls: u32| (calls < capacity).then(|| calls.saturating_add(1));
+        self.counts.calls.fetch_update(Ordering::Relaxed, Ordering::Relaxed, one_more).ok()?;
+        Some(Seat::new(Arc::clone(self)))
+    }
+
+    /// Calls in progress.
+    #[must_use]
+    pub fn calls(&self) -> u32 {
+        self.counts.calls.load(Ordering::Relaxed)
+    }
+
+    /// Transactions in progress.
+    #[must_use]
+    pub fn transactions(&self) -> u32 {
+        self.load().transactions
+    }
+
+    /// Work in progress, in thousandths of a BYE.
+    #[must_use]
+    pub fn work(&self) -> u64 {
+        self.load().work
+    }
+
+    #[inline]
+    pub(crate) fn load(&self) -> Load {
+        load_of(self.counts.load.load(Ordering::Relaxed))
+    }
+
+    /// Transactions that began since the process did.
+    #[must_use]
+    pub fn requests(&self) -> u64 {
+        self.counts.requests.load(Ordering::Relaxed)
+    }
+
+    /// Those of them that [failed](Work::handle_failure).
+    #[must_use]
+    pub fn failures(&self) -> u64 {
+        self.counts.failures.load(Ordering::Relaxed)
+    }
+
+    /// How long requests wait for their first response: a moving average, `None` before there was any.
+    #[must_use]
+    pub fn response_time(&self) -> Option<Duration> {
+        self.measures.response_time()
+    }
+
+    /// What a transaction of `class` weighs here by what was measured, in thousandths of a BYE; as `otherwise` says where that
+    /// is not known.
+    #[must_use]
+    pub fn measured_weight(&self, class: MethodClass, otherwise: &MethodWeights) -> u16 {
+        self.measures.weight(class).unwrap_or_else(|| otherwise.of(class))
+    }
+
+    pub(crate) fn measures(&self) -> &Measures {
+        &self.measures
+    }
+
+    /// Nothing new goes there any more; what is in progress stays until it ends.
+    pub fn drain(&self) {
+        self.health.drain();
+    }
+
+    /// New work goes there again, [slowly at first](crate::SetConfig::slow_start).
+    pub fn undrain(&self, now: Timestamp) {
+        self.health.undrain(now);
+    }
+
+    /// Whether it is being drained. It is empty when it has neither [calls](Self::calls) nor
+    /// [transactions](Self::transactions).
+    #[must_use]
+    pub fn is_draining(&self) -> bool {
+        self.health.is_draining()
+    }
+
+    /// What came of a probe. Tells when a threshold was passed; up again, it starts slowly. A probe that could not be sent has
+    /// no outcome.
+    pub fn handle_probe(&self, now: Timestamp, is_good: bool, probe: &Probe) -> Option<Change> {
+        self.health.handle_probe(now, is_good, probe)
+    }
+
+    /// Whether it is up as probes say. Sets without probes pay no heed to it.
+    #[must_use]
+    pub fn is_up(&self) -> bool {
+        self.health.is_up()
+    }
+
+    /// It was found to be out by what it did not answer, and answers again: it starts slowly.
+    pub fn handle_recovery(&self, now: Timestamp) {
+        self.health.handle_recovery(now);
+    }
+
+    pub(crate) fn health(&self) -> &Health {
+        &self.health
+    }
+
+    pub(crate) fn lighten(&self, work: u16) {
+        self.counts.load.fetch_sub(u64::from(work), Ordering::Relaxed);
+    }
+
+    pub(crate) fn end(&self, work: u16) {
+        self.counts.load.fetch_sub(ONE_TRANSACTION | u64::from(work), Ordering::Relaxed);
+    }
+
+    pub(crate) fn count_failure(&self) {
+        self.counts.failures.fetch_add(1, Ordering::Relaxed);
+    }
+
+    pub(crate) fn leave(&self) {
+        self.counts.calls.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+const fn load_of(packed: u64) -> Load {
+    Load { transactions: (packed / ONE_TRANSACTION) as u32, work: packed % ONE_TRANSACTION }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_id_is_the_same_everywhere_and_for_ever() {
+        assert_eq!(TargetId::of("pool", b"sip:192.0.2.1").to_string(), "TODO");
+        assert_ne!(TargetId::of("pool", b"sip:192.0.2.1"), TargetId::of("pools", b"ip:192.0.2.1"));
+        assert_ne!(TargetId::of("pool", b"sip:192.0.2.1"), TargetId::of("pool", b"sip:192.0.2.2"));
+    }
+
+    #[test]
+    fn ids_are_read_as_they_are_written() {
+        for (number, text) in [(0, "0"), (35, "z"), (36, "10"), (1_295, "zz"), (u32::MAX, "1z141z3")] {
+            assert_eq!(TargetId(number).to_string(), text);
+            assert_eq!(text.parse(), Ok(TargetId(number)));
+        }
+        for text in ["", "01", "1z141z4", "zzzzzzz", "A", "1-2", "00000001", " 1"] {
+            assert_eq!(text.parse::<TargetId>(), Err(BadTargetId), "{text}");
+        }
+    }
+
+    #[test]
+    fn the_number_of_transactions_and_their_work_do_not_run_into_each_other() {
+        let target = Target::new("pool", b"sip:192.0.2.1");
+        let heaviest: Vec<Work> =
+            (0..100_000).map(|_| target.begin(Timestamp::ZERO, u32::MAX, MethodClass::Invite)).collect();
+        assert_eq!(target.load(), Load { transactions: 100_000, work: 100_000 * u64::from(u16::MAX) });
+        drop(heaviest);
+        assert_eq!(target.load(), Load::default());
+        assert_eq!(target.requests(), 100_000);
+    }
+
+    #[test]
+    fn a_seat_is_given_within_the_capacity_alone() {
+        let target = Target::new("pool", b"sip:192.0.2.1");
+        let first = target.seat_within(2);
+        let second = target.seat_within(2);
+        assert!(first.is_some() && second.is_some() && target.seat_within(2).is_none());
+        drop(first);
+        assert_eq!(target.calls(), 1);
+        assert!(target.seat_within(2).is_some());
+        assert!(target.seat_within(0).is_none());
+    }
+}
