@@ -246,14 +246,14 @@ impl Places<'_> {
             return;
         }
         let ip;
-        let key = match set.config().key {
+        let key: &[u8] = match set.config().key {
             Key::CallId => call_id,
             Key::From => asked.message.from().uri,
             Key::To => asked.message.to().uri,
             Key::User => asked.uri.and_then(Uri::sip).and_then(|uri| uri.user).unwrap_or(asked.request_uri),
             Key::Source => {
                 ip = octets(asked.source.peer.ip());
-                &ip
+                &ip[..]
             }
         };
         let pick = Pick {
