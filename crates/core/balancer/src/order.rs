@@ -184,7 +184,8 @@ struct Census {
     chosen_from: usize,
     /// Their lowest priority number.
     first_priority: u16,
-    /// Places that hashes share out: those of that priority, also the full ones, since calls that end should move nobody.
+    /// Places that hashes share out and turns go round: of those of that priority that weigh anything, also of the full ones,
+    /// since calls that end should move nobody.
     places: u64,
     /// What those of that priority weigh that are chosen from.
     weight: u64,
@@ -234,7 +235,9 @@ impl Census {
     }
 
     fn has_place(&self, member: &Member, standing: Standing) -> bool {
-        member.priority == self.first_priority && (standing == self.chosen || standing == Standing::Full)
+        member.priority == self.first_priority
+            && member.weight != 0
+            && (standing == self.chosen || standing == Standing::Full)
     }
 }
 
@@ -296,7 +299,11 @@ impl Scan<'_> {
                 let steps = |range| steps(start, range as u64, self.set.ranges as u64);
                 part.range.map_or_else(|| by_hash(mix(hash)), steps)
             }
-            Basis::Due(time) => part.due.load(Ordering::Relaxed).max(time),
+            Basis::Due(time) => match place {
+                Some(_) => part.due.load(Ordering::Relaxed).max(time),
+                // Spares are in nobody's turn.
+                None => by_hash(self.pick.draw),
+            },
             Basis::Load => self.set.load_of(self.census, self.pick, member, part),
             Basis::Listed => at as u64,
         };
@@ -311,8 +318,8 @@ impl Scan<'_> {
     }
 
     /// Whether a member that starts slowly is left to others this time. By lot: of those requests that would be its own it gets
-    /// its share. Policies that go by load would give it everything, since it has nothing to do; so there it gets its
-    /// share of an even part, at most.
+    /// its share. Policies that go by load would give it everything, since it has nothing to do, and in a round it would be
+    /// due until it is taken; so there it gets its share of an even part, at most.
     fn is_passed_over(&self, member: &Member) -> bool {
         let share = self.set.share(member, self.pick.now);
         if share == WHOLE_SHARE || self.census.chosen_from == 1 {
@@ -323,7 +330,7 @@ impl Scan<'_> {
             // The same keys each time, and ever more of them.
             Basis::Rendezvous(hash) | Basis::From { hash, .. } | Basis::Range { hash, .. } => (hash, 1, 1),
             Basis::Candidates(hash) => (hash, 1, 2),
-            Basis::Load if is_first => (self.pick.draw, u64::from(member.weight), self.census.weight.max(1)),
+            Basis::Load | Basis::Due(_) if is_first => (self.pick.draw, u64::from(member.weight), self.census.weight.max(1)),
             Basis::Load | Basis::Due(_) | Basis::Listed => (self.pick.draw, 1, 1),
         };
         let lot = mix(lot ^ !member.target.seed()) >> (64 - LOT_BITS);
