@@ -229,11 +229,18 @@ impl Set {
         let target = &member.target;
         let load = target.load();
         let invite_weight = self.work_of(target, MethodClass::Invite);
+        let state = self.state(member, now);
+        let since = match state {
+            TargetState::Down => target.health().down_since(),
+            TargetState::SlowStart { .. } => target.health().back_since(),
+            TargetState::Disabled | TargetState::Draining | TargetState::Up => None,
+        };
         Some(TargetView {
             id: target.id(),
             set: target.set().to_owned(),
             uri: String::from_utf8_lossy(target.uri()).into_owned(),
-            state: self.state(member, now),
+            state,
+            since,
             priority: member.priority,
             weight: member.weight,
             capacity: member.capacity,

@@ -31,6 +31,8 @@ fn who_is_down_drained_or_disabled_is_not_chosen() {
         assert_eq!([0, 1, 2, 3].map(|member| is_chosen(&set, member)), [false, false, true, false], "{policy}");
         let states = set.members().iter().map(|member| set.state(member, NOW));
         assert!(states.eq([TargetState::Down, TargetState::Draining, TargetState::Up, TargetState::Disabled]));
+        let since = |member| set.view(member, NOW).and_then(|view| view.since);
+        assert_eq!([0, 1, 2].map(since), [Some(NOW), None, None]);
 
         all[1].target.undrain(NOW);
         assert_eq!([true, true].map(down), [None, Some(Change::Up)]);
@@ -204,7 +206,7 @@ fn a_view_shows_what_there_is() {
     assert_eq!((view.calls, view.transactions, view.work, view.invite_weight), (1, 1, 1_750, 1_750));
     assert_eq!((view.requests, view.failures), (2, 1));
     assert_eq!(view.state, TargetState::SlowStart { share: FIRST_SHARE + (WHOLE_SHARE - FIRST_SHARE) / 2 });
-    assert_eq!(view.state.to_string(), "slow start");
+    assert_eq!((view.state.to_string().as_str(), view.since), ("slow start", Some(NOW)));
     assert!(view.response_time.is_some_and(|time| time.as_millis().abs_diff(500) <= 1), "{:?}", view.response_time);
     assert_eq!(set.view(2, NOW), None);
     drop((work, seat));
