@@ -7,7 +7,7 @@ use strowger_balancer::{
 };
 use strowger_foundation::Timestamp;
 
-use crate::common::{call_id, config, firsts, members, order, pick, set, tally};
+use crate::common::{assert_parts, call_id, config, firsts, members, order, pick, set, tally};
 
 const NOW: Timestamp = Timestamp::from_millis(1_000_000);
 
@@ -125,6 +125,7 @@ fn part(policy: Policy, candidates: Candidates, elapsed: Duration) -> f64 {
         order(&set, &Pick { now: NOW + elapsed, ..pick(&call_id) })[0]
     };
     let counts = tally((0..20_000).map(first), 4);
+    assert_parts(&counts[1..], &[1; 3], 0.1, "what is left is shared evenly");
     counts[0] as f64 / 20_000.0
 }
 
