@@ -61,6 +61,7 @@ impl Set {
         let census = Census::take(self, pick, &basis);
         let scan = Scan { set: self, pick, census: &census, basis };
         order.extend(scan.best().members().take(pick.limit));
+        debug_assert!(!order.spilled(), "nothing is allocated");
         if let (Basis::Due(_), Some(chosen)) = (&scan.basis, order.first()) {
             self.take_turn(*chosen);
         }

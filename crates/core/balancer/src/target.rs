@@ -281,11 +281,14 @@ impl Target {
     }
 
     pub(crate) fn lighten(&self, work: u16) {
-        self.counts.load.fetch_sub(u64::from(work), Ordering::Relaxed);
+        let before = self.counts.load.fetch_sub(u64::from(work), Ordering::Relaxed);
+        debug_assert!(load_of(before).work >= u64::from(work), "work was counted that is taken away");
     }
 
     pub(crate) fn end(&self, work: u16) {
-        self.counts.load.fetch_sub(ONE_TRANSACTION | u64::from(work), Ordering::Relaxed);
+        let before = self.counts.load.fetch_sub(ONE_TRANSACTION | u64::from(work), Ordering::Relaxed);
+        debug_assert!(load_of(before).transactions != 0, "a transaction was counted that ends");
+        debug_assert!(load_of(before).work >= u64::from(work), "its work was counted");
     }
 
     pub(crate) fn count_failure(&self) {
@@ -293,7 +296,8 @@ impl Target {
     }
 
     pub(crate) fn leave(&self) {
-        self.counts.calls.fetch_sub(1, Ordering::Relaxed);
+        let before = self.counts.calls.fetch_sub(1, Ordering::Relaxed);
+        debug_assert_ne!(before, 0, "a call was counted that ends");
     }
 }
 
