@@ -54,7 +54,7 @@ count_instructions() {
         fi
         rm -rf "$log" "$tools/build"
     fi
-    PATH="$(cd "$tools/bin" && pwd):$PATH" cargo bench --locked -p strowger-shard --bench instructions
+    PATH="$(cd "$tools/bin" && pwd):$PATH" cargo bench --locked -p strowger-balancer -p strowger-shard --bench instructions
 }
 
 # RFC 4475's messages are not part of this repository.

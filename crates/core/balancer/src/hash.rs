@@ -87,7 +87,7 @@ static LOGARITHMS: [u32; PIECES + 1] = logarithms();
 
 const fn logarithms() -> [u32; PIECES + 1] {
     let mut table = [0; PIECES + 1];
-    let mut rest = table.as_mut_slice();
+    let mut rest: &mut [u32] = &mut table;
     let mut at = 0;
     while let [first, others @ ..] = rest {
         *first = log2(PIECES as u64 + at);

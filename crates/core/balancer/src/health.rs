@@ -128,6 +128,8 @@ pub(crate) struct Health {
     is_draining: AtomicBool,
     /// [`DOWN`], and how many outcomes in a row have spoken against that.
     probes: AtomicU32,
+    /// When probes last took it down, in nanoseconds.
+    down_since: AtomicU64,
     /// When it came back, in nanoseconds; zero where it has never been away.
     back_since: AtomicU64,
 }
@@ -162,13 +164,26 @@ impl Health {
             self.probes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |old| Some(after(old, is_good, probe)));
         let (was_down, is_down) = (old & DOWN != 0, after(old, is_good, probe) & DOWN != 0);
         match (was_down, is_down) {
-            (false, true) => Some(Change::Down),
+            (false, true) => {
+                self.down_since.store(now.as_nanos(), Ordering::Relaxed);
+                Some(Change::Down)
+            }
             (true, false) => {
                 self.handle_recovery(now);
                 Some(Change::Up)
             }
             _ => None,
         }
+    }
+
+    /// Since when it is down, where it is.
+    pub(crate) fn down_since(&self) -> Option<Timestamp> {
+        (!self.is_up()).then(|| Timestamp::from_nanos(self.down_since.load(Ordering::Relaxed)))
+    }
+
+    /// Since when it is back, where it has been away.
+    pub(crate) fn back_since(&self) -> Option<Timestamp> {
+        Some(self.back_since.load(Ordering::Relaxed)).filter(|since| *since != 0).map(Timestamp::from_nanos)
     }
 
     pub(crate) fn handle_recovery(&self, now: Timestamp) {
@@ -178,9 +193,9 @@ impl Health {
     /// Its share of what it weighs, in thousandths: grows from [`FIRST_SHARE`] to [`WHOLE_SHARE`] within `slow_start`.
     #[inline]
     pub(crate) fn share(&self, now: Timestamp, slow_start: Duration) -> u16 {
-        match self.back_since.load(Ordering::Relaxed) {
-            0 => WHOLE_SHARE,
-            since => share_after(now.saturating_since(Timestamp::from_nanos(since)), slow_start),
+        match self.back_since() {
+            None => WHOLE_SHARE,
+            Some(since) => share_after(now.saturating_since(since), slow_start),
         }
     }
 }

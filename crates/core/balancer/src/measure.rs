@@ -66,7 +66,9 @@ impl Measures {
     #[inline]
     pub(crate) fn expected_ticks(&self, now: Timestamp) -> Option<u32> {
         let (at, ticks) = split(self.response.load(Ordering::Relaxed));
-        let halvings = low_half(now.as_millis()).wrapping_sub(at) >> HALVED_AFTER_MS_SHIFT;
+        // Another worker's clock may have been read a little later.
+        let age_ms = low_half(now.as_millis()).wrapping_sub(at).cast_signed().max(0);
+        let halvings = age_ms.cast_unsigned() >> HALVED_AFTER_MS_SHIFT;
         (ticks != 0).then(|| ticks.checked_shr(halvings).unwrap_or(0).max(1))
     }
 

@@ -89,7 +89,7 @@ impl MethodWeights {
     /// The same but for `class`, which weighs `thousandths` (at least one: what weighs nothing would be seen by nobody).
     #[must_use]
     pub const fn with(mut self, class: MethodClass, thousandths: u16) -> Self {
-        let mut rest = self.0.as_mut_slice();
+        let mut rest: &mut [u16] = &mut self.0;
         let mut at = 0;
         while let [first, others @ ..] = rest {
             if at == class as u8 {

@@ -57,12 +57,11 @@ impl Set {
     /// lower priority numbers. Nothing is allocated.
     pub fn order(&self, pick: &Pick<'_>, order: &mut Order) {
         order.clear();
-        let census = Census::take(self, pick);
-        if census.chosen_from == 0 {
-            return;
-        }
-        let scan = Scan { set: self, pick, census: &census, basis: self.basis(pick, &census) };
+        let basis = self.basis(pick);
+        let census = Census::take(self, pick, &basis);
+        let scan = Scan { set: self, pick, census: &census, basis };
         order.extend(scan.best().members().take(pick.limit));
+        debug_assert!(!order.spilled(), "nothing is allocated");
         if let (Basis::Due(_), Some(chosen)) = (&scan.basis, order.first()) {
             self.take_turn(*chosen);
         }
@@ -86,19 +85,18 @@ impl Set {
 }
 
 impl Set {
-    fn basis(&self, pick: &Pick<'_>, census: &Census) -> Basis {
-        let from = |hash: u64| Basis::From { start: hash % census.places.max(1), hash };
+    fn basis(&self, pick: &Pick<'_>) -> Basis {
         match self.config().policy {
             Policy::Hash => Basis::Rendezvous(stable(&[pick.key])),
-            Policy::Fnv => from(fnv(pick.key).into()),
-            Policy::Bernstein => from(bernstein(pick.key).into()),
-            Policy::Sha1 => from(sha1(pick.key)),
-            Policy::Openser => from(openser(pick.key).into()),
+            Policy::Fnv => Basis::Place(fnv(pick.key).into()),
+            Policy::Bernstein => Basis::Place(bernstein(pick.key).into()),
+            Policy::Sha1 => Basis::Place(sha1(pick.key)),
+            Policy::Openser => Basis::Place(openser(pick.key).into()),
             Policy::Range => Basis::Range { start: range(pick.key, self.ranges) as u64, hash: fnv(pick.key).into() },
             Policy::Priority => Basis::Listed,
             // Where another member has sent it is not known; but which candidate it has tried first.
             _ if pick.again => Basis::Rendezvous(stable(&[pick.call_id])),
-            Policy::RoundRobin => from(self.turns.served.fetch_add(1, Ordering::Relaxed).into()),
+            Policy::RoundRobin => Basis::Place(self.turns.served.fetch_add(1, Ordering::Relaxed).into()),
             Policy::Weighted => Basis::Due(self.turns.time.load(Ordering::Relaxed)),
             Policy::Random => Basis::Rendezvous(pick.draw),
             Policy::LeastCalls | Policy::LeastTransactions | Policy::LeastWork | Policy::ResponseTime => {
@@ -148,6 +146,24 @@ impl Set {
     }
 }
 
+/// By what members are compared for one request.
+enum Basis {
+    /// The consistent hash of this.
+    Rendezvous(u64),
+    /// As well, but of the first two the one that has less to do.
+    Candidates(u64),
+    /// As they follow after the place that this number leaves as a remainder; by its hash for those who have none.
+    Place(u64),
+    /// As they follow after the one that has the `start`-th range; by the hash for those who have none.
+    Range { start: u64, hash: u64 },
+    /// Whose turn is first, at this time.
+    Due(u64),
+    /// What they have to do.
+    Load,
+    /// As they are listed.
+    Listed,
+}
+
 /// Whether a request may go to a member.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Standing {
@@ -156,6 +172,10 @@ enum Standing {
     Full,
     Avoided,
     InService,
+    /// In service since a short time ago.
+    Starting,
+    /// It starts slowly, and this request is left to others if there are any.
+    PassedOver,
 }
 
 impl Standing {
@@ -166,6 +186,7 @@ impl Standing {
         }
         let is_full = pick.begins_call && member.capacity.is_some_and(|capacity| target.calls() >= capacity);
         match (is_full, (pick.is_avoided)(at)) {
+            (false, false) if set.share(member, pick.now) < WHOLE_SHARE => Self::Starting,
             (false, false) => Self::InService,
             (false, true) => Self::Avoided,
             (true, false) => Self::Full,
@@ -178,82 +199,111 @@ impl Standing {
 /// Who is there, asked once for each request: others count at the same time.
 struct Census {
     standings: [Standing; MAX_MEMBERS],
-    /// Those who are in service; where nobody is, those who are avoided.
-    chosen: Standing,
-    /// How many these are.
-    chosen_from: usize,
-    /// Their lowest priority number.
+    /// Nobody is in service, so those who are avoided are chosen from.
+    is_last_resort: bool,
+    /// The lowest priority number of those who are chosen from.
     first_priority: u16,
-    /// Places that hashes share out: those of that priority, also the full ones, since calls that end should move nobody.
+    /// Whether who is full keeps its place: calls that end should move no keys.
+    keeps_full: bool,
+    /// Places that are shared out and gone round, of those of that priority that weigh anything.
     places: u64,
-    /// What those of that priority weigh that are chosen from.
-    weight: u64,
     /// The shortest response time that is expected of one of them, in ticks.
     fastest: u32,
 }
 
 impl Census {
-    fn take(set: &Set, pick: &Pick<'_>) -> Self {
+    fn take(set: &Set, pick: &Pick<'_>, basis: &Basis) -> Self {
         let mut standings = [Standing::Out; MAX_MEMBERS];
-        let (mut in_service, mut avoided) = ((0, u16::MAX), (0, u16::MAX));
+        let (mut in_service, mut starting) = (0, 0);
+        let (mut first_in_service, mut first_avoided) = (u16::MAX, u16::MAX);
         for (at, (member, standing)) in set.members().iter().zip(&mut standings).enumerate() {
             *standing = Standing::of(set, pick, at, member);
-            let (count, priority) = match standing {
-                Standing::InService => &mut in_service,
-                Standing::Avoided => &mut avoided,
-                Standing::Out | Standing::Full => continue,
-            };
-            *count += 1;
-            *priority = member.priority.min(*priority);
+            match standing {
+                Standing::InService | Standing::Starting => {
+                    in_service += 1;
+                    starting += usize::from(*standing == Standing::Starting);
+                    first_in_service = first_in_service.min(member.priority);
+                }
+                Standing::Avoided => first_avoided = first_avoided.min(member.priority),
+                Standing::Out | Standing::Full | Standing::PassedOver => {}
+            }
         }
-        let (chosen, (chosen_from, first_priority)) = match in_service {
-            (0, _) => (Standing::Avoided, avoided),
-            _ => (Standing::InService, in_service),
-        };
+        let is_last_resort = in_service == 0;
+        let first_priority = if is_last_resort { first_avoided } else { first_in_service };
+        let keeps_full = set.config().policy.is_by_key();
         let mut census =
-            Self { standings, chosen, chosen_from, first_priority, places: 0, weight: 0, fastest: u32::MAX };
+            Self { standings, is_last_resort, first_priority, keeps_full, places: 0, fastest: u32::MAX };
+        // Where all start nobody stands back.
+        if starting != 0 && starting != in_service {
+            census.draw_lots(set, pick, basis);
+        }
         census.count(set, pick);
         census
+    }
+
+    /// Of those who start slowly some are passed over. By lot: of those requests that would be its own each gets its share.
+    /// Policies that go by load would give it everything, since it has nothing to do, and in a round it would be due until it
+    /// is taken; so there it gets its share of an even part, at most.
+    fn draw_lots(&mut self, set: &Set, pick: &Pick<'_>, basis: &Basis) {
+        let members = set.members().iter().zip(&self.standings);
+        let first = members.filter(|(member, standing)| {
+            member.priority == self.first_priority && matches!(standing, Standing::InService | Standing::Starting)
+        });
+        let weight: u64 = first.map(|(member, _)| u64::from(member.weight)).sum();
+        for (member, standing) in set.members().iter().zip(&mut self.standings) {
+            if *standing != Standing::Starting {
+                continue;
+            }
+            let (lot, part, of) = match *basis {
+                // The same keys each time, and ever more of them.
+                Basis::Rendezvous(hash) | Basis::Place(hash) | Basis::Range { hash, .. } => (hash, 1, 1),
+                Basis::Candidates(hash) => (hash, 1, 2),
+                Basis::Load | Basis::Due(_) if member.priority == self.first_priority => {
+                    (pick.draw, u64::from(member.weight), weight.max(1))
+                }
+                Basis::Load | Basis::Due(_) | Basis::Listed => (pick.draw, 1, 1),
+            };
+            let share = u64::from(set.share(member, pick.now));
+            let lot = mix(lot ^ !member.target.seed()) >> (64 - LOT_BITS);
+            if lot * u64::from(WHOLE_SHARE) * of >= (share * part) << LOT_BITS {
+                *standing = Standing::PassedOver;
+            }
+        }
     }
 
     /// Counts what of the first priority is there.
     fn count(&mut self, set: &Set, pick: &Pick<'_>) {
         let is_timed = set.config().policy == Policy::ResponseTime;
         for (member, standing) in set.members().iter().zip(&self.standings) {
-            if !self.has_place(member, *standing) {
-                continue;
-            }
-            self.places += 1;
-            if *standing == self.chosen {
-                self.weight += u64::from(member.weight);
-                if is_timed && let Some(ticks) = member.target.measures().expected_ticks(pick.now) {
-                    self.fastest = self.fastest.min(ticks);
-                }
+            self.places += u64::from(self.has_place(member, *standing));
+            if is_timed
+                && self.may_be_chosen(*standing)
+                && let Some(ticks) = member.target.measures().expected_ticks(pick.now)
+            {
+                self.fastest = self.fastest.min(ticks);
             }
         }
     }
 
-    fn has_place(&self, member: &Member, standing: Standing) -> bool {
-        member.priority == self.first_priority && (standing == self.chosen || standing == Standing::Full)
+    #[inline]
+    fn may_be_chosen(&self, standing: Standing) -> bool {
+        match standing {
+            Standing::InService | Standing::Starting | Standing::PassedOver => true,
+            Standing::Avoided => self.is_last_resort,
+            Standing::Out | Standing::Full => false,
+        }
     }
-}
 
-/// By what members are compared for one request.
-enum Basis {
-    /// The consistent hash of this.
-    Rendezvous(u64),
-    /// As well, but of the first two the one that has less to do.
-    Candidates(u64),
-    /// As they follow after the `start`-th of those that have a place; by the hash for the others.
-    From { start: u64, hash: u64 },
-    /// As they follow after the one that has the `start`-th range.
-    Range { start: u64, hash: u64 },
-    /// Whose turn is first, at this time.
-    Due(u64),
-    /// What they have to do.
-    Load,
-    /// As they are listed.
-    Listed,
+    #[inline]
+    fn has_place(&self, member: &Member, standing: Standing) -> bool {
+        let is_there = match standing {
+            Standing::InService | Standing::Starting => true,
+            Standing::Avoided => self.is_last_resort,
+            Standing::Full => self.keeps_full,
+            Standing::Out | Standing::PassedOver => false,
+        };
+        is_there && member.priority == self.first_priority && member.weight != 0
+    }
 }
 
 /// One request's look at all members.
@@ -267,13 +317,20 @@ struct Scan<'a> {
 impl Scan<'_> {
     fn best(&self) -> Best {
         let mut best = Best::default();
+        let start = match self.basis {
+            Basis::Place(number) => number % self.census.places.max(1),
+            _ => 0,
+        };
         let mut places = 0;
         let members = self.set.members().iter().zip(&self.set.parts).zip(&self.census.standings);
         for (at, ((member, part), standing)) in members.enumerate() {
-            let place = self.census.has_place(member, *standing).then_some(places);
+            let place = self.census.has_place(member, *standing).then(|| steps(start, places, self.census.places));
             places += u64::from(place.is_some());
-            if *standing == self.census.chosen {
-                best.offer(self.rank(at, member, part, place));
+            if self.census.may_be_chosen(*standing) {
+                let tier = tier(member, *standing == Standing::PassedOver);
+                // Those who are equal share evenly.
+                let tie = mix(self.pick.draw ^ member.target.seed());
+                best.offer(Rank { tier, load: self.load(at, member, part, place), tie, at });
             }
         }
         if let (Basis::Candidates(_), [first, second, ..]) = (&self.basis, &mut best.0)
@@ -285,49 +342,29 @@ impl Scan<'_> {
         best
     }
 
-    fn rank(&self, at: usize, member: &Member, part: &Part, place: Option<u64>) -> Rank {
+    /// How much speaks against a member, whose place is so many steps from where the request begins.
+    fn load(&self, at: usize, member: &Member, part: &Part, place: Option<u64>) -> u64 {
         let by_hash = |hash| self.set.rendezvous(hash, member, part);
-        let load = match self.basis {
+        match self.basis {
             Basis::Rendezvous(hash) | Basis::Candidates(hash) => by_hash(hash),
-            Basis::From { start, hash } => {
-                place.map_or_else(|| by_hash(mix(hash)), |place| steps(start, place, self.census.places))
-            }
-            Basis::Range { start, hash } => {
-                let steps = |range| steps(start, range as u64, self.set.ranges as u64);
-                part.range.map_or_else(|| by_hash(mix(hash)), steps)
-            }
-            Basis::Due(time) => part.due.load(Ordering::Relaxed).max(time),
+            Basis::Place(number) => place.unwrap_or_else(|| by_hash(mix(number))),
+            Basis::Range { start, hash } => match part.range {
+                Some(range) => steps(start, range as u64, self.set.ranges as u64),
+                None => by_hash(mix(hash)),
+            },
+            Basis::Due(time) => match place {
+                Some(_) => part.due.load(Ordering::Relaxed).max(time),
+                // Spares are in nobody's turn.
+                None => by_hash(self.pick.draw),
+            },
             Basis::Load => self.set.load_of(self.census, self.pick, member, part),
             Basis::Listed => at as u64,
-        };
-        // Those who are equal share evenly.
-        let tie = mix(self.pick.draw ^ member.target.seed());
-        Rank { tier: tier(member, self.is_passed_over(member)), load, tie, at }
+        }
     }
 
     fn load_at(&self, at: usize) -> u64 {
         let (Some(member), Some(part)) = (self.set.members().get(at), self.set.parts.get(at)) else { return u64::MAX };
         self.set.load_of(self.census, self.pick, member, part)
-    }
-
-    /// Whether a member that starts slowly is left to others this time. By lot: of those requests that would be its own it gets
-    /// its share. Policies that go by load would give it everything, since it has nothing to do; so there it gets its
-    /// share of an even part, at most.
-    fn is_passed_over(&self, member: &Member) -> bool {
-        let share = self.set.share(member, self.pick.now);
-        if share == WHOLE_SHARE || self.census.chosen_from == 1 {
-            return false;
-        }
-        let is_first = member.priority == self.census.first_priority;
-        let (lot, part, of) = match self.basis {
-            // The same keys each time, and ever more of them.
-            Basis::Rendezvous(hash) | Basis::From { hash, .. } | Basis::Range { hash, .. } => (hash, 1, 1),
-            Basis::Candidates(hash) => (hash, 1, 2),
-            Basis::Load if is_first => (self.pick.draw, u64::from(member.weight), self.census.weight.max(1)),
-            Basis::Load | Basis::Due(_) | Basis::Listed => (self.pick.draw, 1, 1),
-        };
-        let lot = mix(lot ^ !member.target.seed()) >> (64 - LOT_BITS);
-        lot * u64::from(WHOLE_SHARE) * of >= (u64::from(share) * part) << LOT_BITS
     }
 }
 

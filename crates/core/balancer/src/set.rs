@@ -159,15 +159,17 @@ impl Set {
 
         let first_priority = members.iter().filter(|member| member.enabled).map(|member| member.priority).min();
         let heaviest = u64::from(members.iter().map(|member| member.weight).max().unwrap_or(1).max(1));
+        let count = members.len() as u64;
         let mut ranges = 0;
-        let parts = members.iter().map(|member| {
-            let has_range = member.enabled && Some(member.priority) == first_priority;
+        let parts = members.iter().zip(0_u64..).map(|(member, at)| {
+            let has_range = member.enabled && member.weight != 0 && Some(member.priority) == first_priority;
             let range = has_range.then_some(ranges);
             ranges += usize::from(has_range);
             let weight = u64::from(member.weight.max(1));
             let stride = (heaviest << STRIDE_BITS) / weight;
-            // Half a turn: those that weigh little come between the turns of those that weigh much, not all at the end.
-            Part { inverse: (1 << 32) / weight, range, stride, due: AtomicU64::new(stride / 2) }
+            // Spread out, so that those that weigh little come between the turns of those that weigh much, each by itself.
+            let first_turn = stride * (2 * at + 1) / (2 * count);
+            Part { inverse: (1 << 32) / weight, range, stride, due: AtomicU64::new(first_turn) }
         });
         let parts = parts.collect();
         let mut weights = members.iter().map(|member| member.weight).filter(|weight| *weight != 0);
@@ -247,11 +249,18 @@ impl Set {
         let target = &member.target;
         let load = target.load();
         let invite_weight = self.work_of(target, MethodClass::Invite);
+        let state = self.state(member, now);
+        let since = match state {
+            TargetState::Down => target.health().down_since(),
+            TargetState::SlowStart { .. } => target.health().back_since(),
+            TargetState::Disabled | TargetState::Draining | TargetState::Up => None,
+        };
         Some(TargetView {
             id: target.id(),
             set: target.set().to_owned(),
             uri: String::from_utf8_lossy(target.uri()).into_owned(),
-            state: self.state(member, now),
+            state,
+            since,
             priority: member.priority,
             weight: member.weight,
             capacity: member.capacity,

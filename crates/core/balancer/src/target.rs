@@ -77,7 +77,7 @@ impl TargetId {
             b'a'..=b'z' => Ok(u64::from(byte - b'a') + 10),
             _ => Err(BadTargetId),
         };
-        let number = text.iter().try_fold(0_u64, |number, byte| Ok(number * 36 + digit(byte)?))?;
+        let number = text.iter().try_fold(0_u64, |number, byte| digit(byte).map(|digit| number * 36 + digit))?;
         u32::try_from(number).map(Self).map_err(|_| BadTargetId)
     }
 }
@@ -169,7 +169,6 @@ impl Target {
 
     /// A transaction of `class` begins that weighs `work` thousandths of a BYE (from 1 to 65,535; see
     /// [`Set::work_of`](crate::Set::work_of)). It lasts as long as the token exists.
-    #[must_use]
     pub fn begin(self: &Arc<Self>, now: Timestamp, work: u32, class: MethodClass) -> Work {
         let work = u16::try_from(work).unwrap_or(u16::MAX).max(1);
         self.counts.requests.fetch_add(1, Ordering::Relaxed);
@@ -178,7 +177,6 @@ impl Target {
     }
 
     /// A call begins; it lasts as long as the token exists.
-    #[must_use]
     pub fn seat(self: &Arc<Self>) -> Seat {
         self.counts.calls.fetch_add(1, Ordering::Relaxed);
         Seat::new(Arc::clone(self))
@@ -283,11 +281,14 @@ impl Target {
     }
 
     pub(crate) fn lighten(&self, work: u16) {
-        self.counts.load.fetch_sub(u64::from(work), Ordering::Relaxed);
+        let before = self.counts.load.fetch_sub(u64::from(work), Ordering::Relaxed);
+        debug_assert!(load_of(before).work >= u64::from(work), "work was counted that is taken away");
     }
 
     pub(crate) fn end(&self, work: u16) {
-        self.counts.load.fetch_sub(ONE_TRANSACTION | u64::from(work), Ordering::Relaxed);
+        let before = self.counts.load.fetch_sub(ONE_TRANSACTION | u64::from(work), Ordering::Relaxed);
+        debug_assert!(load_of(before).transactions != 0, "a transaction was counted that ends");
+        debug_assert!(load_of(before).work >= u64::from(work), "its work was counted");
     }
 
     pub(crate) fn count_failure(&self) {
@@ -295,7 +296,8 @@ impl Target {
     }
 
     pub(crate) fn leave(&self) {
-        self.counts.calls.fetch_sub(1, Ordering::Relaxed);
+        let before = self.counts.calls.fetch_sub(1, Ordering::Relaxed);
+        debug_assert_ne!(before, 0, "a call was counted that ends");
     }
 }
 

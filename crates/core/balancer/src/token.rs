@@ -62,9 +62,8 @@ impl Work {
     }
 
     /// Over with a final response.
-    pub fn handle_final(mut self, now: Timestamp) {
+    pub fn handle_final(self, now: Timestamp) {
         self.hear(now, Some(self.class));
-        self.stage = Stage::Heard;
     }
 
     /// Over without one that counts: silence, an error of the network, or a 503. That took at least as long as it did, and

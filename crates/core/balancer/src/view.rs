@@ -3,6 +3,8 @@
 use core::fmt;
 use core::time::Duration;
 
+use strowger_foundation::Timestamp;
+
 use crate::target::TargetId;
 
 /// Whether a target takes new work. Of several reasons why not, the first that stands here.
@@ -46,6 +48,8 @@ pub struct TargetView {
     pub uri: String,
     /// Whether it takes new work.
     pub state: TargetState,
+    /// Since when it is down, or has been back, where that is its state.
+    pub since: Option<Timestamp>,
     /// Spares have a higher number.
     pub priority: u16,
     /// Its part, relative to the others'.

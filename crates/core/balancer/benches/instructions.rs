@@ -1,0 +1,110 @@
+//! Instructions of choosing one of eight targets, counted by callgrind as those of a shard are; see there for what it needs:
+//! `cargo bench -p strowger-balancer --bench instructions`.
+
+#![expect(
+    missing_docs,
+    unused_qualifications,
+    clippy::disallowed_macros,
+    clippy::disallowed_types,
+    reason = "what the macros of gungraun write"
+)]
+
+use std::hint::black_box;
+
+use gungraun::prelude::*;
+use gungraun::{Callgrind, EventKind, LibraryBenchmarkConfig};
+use strowger_balancer::{
+    Candidates, Member, MethodClass, Order, Pick, Policy, Probe, Seat, Set, SetConfig, Target, Weights, Work,
+};
+use strowger_foundation::Timestamp;
+
+/// How often the work of a benchmark is done.
+const TIMES: u64 = 1_000;
+
+/// Eight targets that are probed and have something to do.
+struct Pool {
+    set: Set,
+    order: Order,
+    _tokens: Vec<(Option<Seat>, Option<Work>)>,
+}
+
+fn pool(policy: Policy, candidates: Candidates, weights: [u16; 8]) -> Pool {
+    let member = |(weight, number): (u16, usize)| Member {
+        weight,
+        capacity: Some(10_000),
+        ..Member::new(Target::new("pool", format!("sip:192.0.2.{number}:5060").as_bytes()))
+    };
+    let (probe, weighing) = (Some(Probe::default()), Weights::Adaptive);
+    let config = SetConfig { name: "pool".into(), policy, candidates, probe, weights: weighing, ..SetConfig::default() };
+    let set = Set::new(config, weights.into_iter().zip(1..).map(member).collect()).expect("valid");
+    let tokens = |number| (set.seat(number * 5 % 8), set.begin(number * 5 % 8, Timestamp::ZERO, MethodClass::Invite));
+    let tokens = (0..50).map(tokens).collect();
+    Pool { set, order: Order::new(), _tokens: tokens }
+}
+
+fn even(policy: Policy, candidates: Candidates) -> Pool {
+    pool(policy, candidates, [1; 8])
+}
+
+fn nobody(_: usize) -> bool {
+    false
+}
+
+/// Instructions of one at most.
+fn at_most(instructions: u64) -> LibraryBenchmarkConfig {
+    let mut callgrind = Callgrind::default();
+    callgrind.hard_limits([(EventKind::Ir, TIMES * instructions)]);
+    let mut config = LibraryBenchmarkConfig::default();
+    config.tool(callgrind);
+    config
+}
+
+#[library_benchmark]
+#[bench::hash(args = (even(Policy::Hash, Candidates::All)), config = at_most(1_500))]
+#[bench::weighted_hash(args = (pool(Policy::Hash, Candidates::All, [1, 2, 3, 4, 5, 6, 7, 8])), config = at_most(1_500))]
+#[bench::weighted(args = (pool(Policy::Weighted, Candidates::All, [1, 2, 3, 4, 5, 6, 7, 8])), config = at_most(1_500))]
+#[bench::round_robin(args = (even(Policy::RoundRobin, Candidates::All)), config = at_most(1_500))]
+#[bench::least_calls(args = (even(Policy::LeastCalls, Candidates::All)), config = at_most(1_500))]
+#[bench::least_work(args = (even(Policy::LeastWork, Candidates::All)), config = at_most(1_500))]
+#[bench::least_work_of_two(args = (even(Policy::LeastWork, Candidates::Two)), config = at_most(1_500))]
+#[bench::response_time(args = (even(Policy::ResponseTime, Candidates::All)), config = at_most(1_500))]
+fn order(mut pool: Pool) -> (usize, Pool) {
+    let mut chosen = 0;
+    for draw in 0..TIMES {
+        let call_id = black_box(b"843817637684230-4711@192.0.2.10");
+        let pick = Pick {
+            now: Timestamp::from_millis(draw),
+            call_id,
+            key: call_id,
+            draw: draw.wrapping_mul(0x9e37_79b9_7f4a_7c15),
+            begins_call: true,
+            again: false,
+            limit: 4,
+            is_avoided: &nobody,
+        };
+        pool.set.order(&pick, &mut pool.order);
+        chosen += black_box(&pool.order).first().copied().unwrap_or_default();
+    }
+    (chosen, pool)
+}
+
+/// What an INVITE that is answered after ringing, and its call, cost in counting.
+#[library_benchmark]
+#[bench::call(args = (even(Policy::LeastWork, Candidates::All)), config = at_most(500))]
+fn count(pool: Pool) -> Pool {
+    for number in 0..TIMES {
+        let now = Timestamp::from_millis(number);
+        let member = black_box(number as usize % 8);
+        let seat = pool.set.seat(member);
+        if let Some(mut work) = pool.set.begin(member, now, MethodClass::Invite) {
+            work.handle_provisional(now, 100);
+            work.handle_provisional(now, 180);
+            work.handle_final(now);
+        }
+        drop(black_box(seat));
+    }
+    pool
+}
+
+library_benchmark_group!(name = work, benchmarks = [order, count]);
+main!(library_benchmark_groups = work);

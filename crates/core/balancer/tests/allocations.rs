@@ -1,0 +1,52 @@
+//! To choose a target allocates nothing, nor does what is counted of it.
+
+use strowger_allocations::{Counting, allocations};
+use strowger_balancer::{Candidates, Member, MethodClass, Order, Pick, Policy, Set, SetConfig, Target};
+use strowger_foundation::Timestamp;
+
+#[global_allocator]
+static ALLOCATOR: Counting = Counting;
+
+fn nobody(_: usize) -> bool {
+    false
+}
+
+#[test]
+fn a_request_is_ordered_counted_and_uncounted_without_allocating() {
+    for (policy, candidates) in Policy::ALL.into_iter().flat_map(|policy| Candidates::ALL.map(|two| (policy, two))) {
+        let member = |number| Member {
+            weight: number,
+            priority: number / 30,
+            capacity: Some(100),
+            ..Member::new(Target::new("pool", format!("sip:192.0.2.{number}").as_bytes()))
+        };
+        let config = SetConfig { name: "pool".into(), policy, candidates, ..SetConfig::default() };
+        let set = Set::new(config, (1..=40).map(member).collect()).expect("valid");
+        let mut order = Order::new();
+
+        let before = allocations();
+        for draw in 0..100 {
+            let call_id = b"a84b4c76e66710@198.51.100.7";
+            let now = Timestamp::from_millis(draw);
+            let pick = Pick {
+                now,
+                call_id,
+                key: call_id,
+                draw,
+                begins_call: true,
+                again: false,
+                limit: usize::MAX,
+                is_avoided: &nobody,
+            };
+            set.order(&pick, &mut order);
+            assert_eq!(order.len(), 4);
+            let seat = set.seat(order[0]);
+            let mut work = set.begin(order[0], now, MethodClass::Invite).expect("a member");
+            work.handle_provisional(now, 180);
+            work.handle_final(now);
+            assert!(set.candidates(call_id).iter().all(Option::is_some));
+            drop(seat);
+        }
+        assert_eq!(allocations() - before, 0, "{policy}");
+    }
+}

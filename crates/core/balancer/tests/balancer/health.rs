@@ -1,0 +1,216 @@
+//! Who is chosen and who is not: down, drained, disabled, full, avoided, just back.
+
+use core::time::Duration;
+
+use strowger_balancer::{
+    Candidates, Change, FIRST_SHARE, Member, MethodClass, Pick, Policy, Probe, Set, SetConfig, TargetState, WHOLE_SHARE,
+};
+use strowger_foundation::Timestamp;
+
+use crate::common::{assert_parts, call_id, config, firsts, members, order, pick, set, tally};
+
+const NOW: Timestamp = Timestamp::from_millis(1_000_000);
+
+fn probed(policy: Policy, members: Vec<Member>) -> Set {
+    Set::new(SetConfig { probe: Some(Probe::default()), ..config(policy) }, members).expect("valid")
+}
+
+fn is_chosen(set: &Set, member: usize) -> bool {
+    (0..100).any(|number| order(set, &Pick { limit: 4, ..pick(&call_id(number)) }).contains(&member))
+}
+
+#[test]
+fn who_is_down_drained_or_disabled_is_not_chosen() {
+    for policy in Policy::ALL {
+        let mut all = members(4);
+        all[3].enabled = false;
+        let set = probed(policy, all.clone());
+        let down = |is_good| all[0].target.handle_probe(NOW, is_good, &Probe::default());
+        assert_eq!([false, false].map(down), [None, Some(Change::Down)]);
+        all[1].target.drain();
+        assert_eq!([0, 1, 2, 3].map(|member| is_chosen(&set, member)), [false, false, true, false], "{policy}");
+        let states = set.members().iter().map(|member| set.state(member, NOW));
+        assert!(states.eq([TargetState::Down, TargetState::Draining, TargetState::Up, TargetState::Disabled]));
+        let since = |member| set.view(member, NOW).and_then(|view| view.since);
+        assert_eq!([0, 1, 2].map(since), [Some(NOW), None, None]);
+
+        all[1].target.undrain(NOW);
+        assert_eq!([true, true].map(down), [None, Some(Change::Up)]);
+        assert_eq!([0, 1, 2, 3].map(|member| is_chosen(&set, member)), [true, true, true, false], "{policy}");
+    }
+}
+
+#[test]
+fn nobody_in_service_is_nobody() {
+    for policy in Policy::ALL {
+        let all = members(2);
+        let set = set(policy, all.clone());
+        all.iter().for_each(|member| member.target.drain());
+        assert!(order(&set, &pick("a")).is_empty(), "{policy}");
+    }
+}
+
+#[test]
+fn sets_without_probes_pay_no_heed_to_what_probes_said() {
+    let all = members(1);
+    for _ in 0..2 {
+        all[0].target.handle_probe(NOW, false, &Probe::default());
+    }
+    assert!(order(&probed(Policy::Hash, all.clone()), &pick("a")).is_empty());
+    assert_eq!(order(&set(Policy::Hash, all), &pick("a")), [0]);
+}
+
+#[test]
+fn a_full_one_gets_no_new_calls_but_all_else() {
+    for policy in Policy::ALL {
+        let mut all = members(2);
+        all[0].capacity = Some(3);
+        let set = set(policy, all);
+        let seats: Vec<_> = (0..4).filter_map(|_| set.seat(0)).collect();
+        assert_eq!(seats.len(), 3, "the fourth is refused");
+        assert!(!is_chosen(&set, 0), "{policy}");
+        assert!(order(&set, &Pick { begins_call: false, ..pick("a") }).contains(&0), "{policy}");
+        drop(seats);
+        assert!(is_chosen(&set, 0), "{policy}");
+    }
+}
+
+/// By a remainder the others' keys would move each time that a call begins or ends.
+#[test]
+fn a_full_one_keeps_its_place() {
+    for policy in [Policy::Hash, Policy::Fnv, Policy::Sha1, Policy::Bernstein, Policy::Openser, Policy::Range] {
+        let mut all = members(8);
+        all[5].capacity = Some(0);
+        let (full, empty) = (set(policy, all), set(policy, members(8)));
+        for (with, without) in firsts(&full, 500).into_iter().zip(firsts(&empty, 500)) {
+            assert!(with == without || without == 5, "{policy}");
+        }
+    }
+}
+
+#[test]
+fn who_is_avoided_is_the_last_resort() {
+    for policy in Policy::ALL {
+        let all = members(3);
+        let set = set(policy, all.clone());
+        let avoided = |member: usize| member != 2;
+        let pick = Pick { is_avoided: &avoided, ..pick("a") };
+        assert_eq!(order(&set, &pick), [2], "{policy}");
+        all[2].target.drain();
+        let mut last = order(&set, &pick);
+        last.sort_unstable();
+        assert_eq!(last, [0, 1], "{policy}: they may be back");
+    }
+}
+
+#[test]
+fn the_last_resort_has_priorities_and_capacities_too() {
+    for policy in Policy::ALL {
+        let mut all = members(3);
+        all[0].priority = 1;
+        all[2].capacity = Some(0);
+        let set = set(policy, all);
+        let everybody = |_: usize| true;
+        assert_eq!(order(&set, &Pick { is_avoided: &everybody, ..pick("a") }), [1, 0], "{policy}");
+    }
+}
+
+/// The part of all first choices that member 0 gets, `elapsed` after it has come back.
+fn part(policy: Policy, candidates: Candidates, elapsed: Duration) -> f64 {
+    let slow_start = Duration::from_secs(30);
+    let set = Set::new(SetConfig { slow_start, candidates, ..config(policy) }, members(4)).expect("valid");
+    set.members()[0].target.handle_recovery(NOW);
+    let first = |number| {
+        let call_id = call_id(number);
+        order(&set, &Pick { now: NOW + elapsed, ..pick(&call_id) })[0]
+    };
+    let counts = tally((0..20_000).map(first), 4);
+    assert_parts(&counts[1..], &[1; 3], 0.1, "what is left is shared evenly");
+    counts[0] as f64 / 20_000.0
+}
+
+#[test]
+fn who_comes_back_gets_a_tenth_of_its_part_and_ever_more() {
+    let policies = Policy::ALL.into_iter().filter(|policy| !matches!(policy, Policy::Range | Policy::Priority));
+    for (policy, candidates) in policies.flat_map(|policy| Candidates::ALL.map(|candidates| (policy, candidates))) {
+        let whole = part(policy, candidates, Duration::from_secs(31));
+        assert!((0.23..0.27).contains(&whole), "{policy}: {whole}");
+        for (seconds, share) in [(0, 0.1), (10, 0.4), (20, 0.7)] {
+            let part = part(policy, candidates, Duration::from_secs(seconds));
+            // Idle targets draw lots, so where the choice goes by load and all are idle it gets less than its share.
+            let at_least = if policy.is_by_load() { 0.0 } else { 0.21 * share };
+            assert!((at_least..0.29 * share).contains(&part), "{policy} after {seconds} s: {part}");
+        }
+    }
+}
+
+/// By load one that has nothing to do would get everything.
+#[test]
+fn who_comes_back_empty_is_not_flooded() {
+    for policy in [Policy::LeastCalls, Policy::LeastTransactions, Policy::LeastWork] {
+        let slow_start = Duration::from_secs(30);
+        let set = Set::new(SetConfig { slow_start, ..config(policy) }, members(4)).expect("valid");
+        let mut tokens = Vec::new();
+        for member in 1..4 {
+            for _ in 0..1_000 {
+                tokens.push((set.seat(member), set.begin(member, NOW, MethodClass::Invite)));
+            }
+        }
+        assert!(firsts(&set, 200).iter().all(|member| *member == 0), "that it has nothing to do is seen");
+        set.members()[0].target.handle_recovery(NOW);
+        let counts = tally(firsts(&set, 20_000), 4);
+        assert!((300..700).contains(&counts[0]), "{policy}: {counts:?}");
+    }
+}
+
+#[test]
+fn the_only_one_gets_everything_at_once() {
+    for policy in Policy::ALL {
+        let slow_start = Duration::from_secs(30);
+        let mut all = members(2);
+        all[1].enabled = false;
+        let set = Set::new(SetConfig { slow_start, ..config(policy) }, all).expect("valid");
+        set.members()[0].target.handle_recovery(NOW);
+        assert!(firsts(&set, 100).iter().all(|member| *member == 0), "{policy}");
+    }
+}
+
+#[test]
+fn keys_that_have_gone_over_to_who_came_back_stay_there() {
+    let slow_start = Duration::from_secs(30);
+    let set = Set::new(SetConfig { slow_start, ..config(Policy::Hash) }, members(4)).expect("valid");
+    set.members()[0].target.handle_recovery(NOW);
+    let home = |number: u64, seconds: u64, call: u64| {
+        let (key, now) = (format!("user{number}"), NOW + Duration::from_secs(seconds));
+        order(&set, &Pick { now, key: key.as_bytes(), ..pick(&call_id(call)) })[0]
+    };
+    for number in 0..500 {
+        let over: Vec<bool> = (0..=30).map(|seconds| home(number, seconds, number * 31 + seconds) == 0).collect();
+        assert!(over.is_sorted(), "user{number}: {over:?}");
+    }
+}
+
+#[test]
+fn a_view_shows_what_there_is() {
+    let mut all = members(2);
+    (all[0].weight, all[0].priority, all[0].capacity) = (3, 1, Some(7));
+    let slow_start = Duration::from_secs(10);
+    let set = Set::new(SetConfig { slow_start, ..config(Policy::LeastWork) }, all).expect("valid");
+    let work = set.begin(0, NOW, MethodClass::Invite).expect("a member");
+    let seat = set.seat(0);
+    set.begin(0, NOW, MethodClass::Bye).expect("a member").handle_failure(NOW + Duration::from_millis(500));
+    set.members()[0].target.handle_recovery(NOW);
+
+    let view = set.view(0, NOW + Duration::from_secs(5)).expect("a member");
+    assert_eq!((view.set.as_str(), view.uri.as_str(), view.id), ("pool", "sip:192.0.2.1", set.members()[0].target.id()));
+    assert_eq!((view.weight, view.priority, view.capacity), (3, 1, Some(7)));
+    assert_eq!((view.calls, view.transactions, view.work, view.invite_weight), (1, 1, 1_750, 1_750));
+    assert_eq!((view.requests, view.failures), (2, 1));
+    assert_eq!(view.state, TargetState::SlowStart { share: FIRST_SHARE + (WHOLE_SHARE - FIRST_SHARE) / 2 });
+    assert_eq!((view.state.to_string().as_str(), view.since), ("slow start", Some(NOW)));
+    assert!(view.response_time.is_some_and(|time| time.as_millis().abs_diff(500) <= 1), "{:?}", view.response_time);
+    assert_eq!(set.view(2, NOW), None);
+    drop((work, seat));
+    let view = set.view(0, NOW).expect("a member");
+    assert_eq!((view.calls, view.transactions, view.work), (0, 0, 0));
+}

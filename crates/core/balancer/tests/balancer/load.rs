@@ -1,0 +1,234 @@
+//! What is counted and measured of targets, and the policies that go by it.
+
+use core::time::Duration;
+
+use strowger_balancer::{
+    BYE, Candidates, MethodClass, MethodWeights, Pick, Policy, Set, SetConfig, Target, Weights, Work,
+};
+use strowger_foundation::Timestamp;
+
+use crate::common::{call_id, config, members, order, pick, set, tally, weighted};
+
+const NOW: Timestamp = Timestamp::from_millis(1_000_000);
+
+fn after(micros: u64) -> Timestamp {
+    NOW + Duration::from_micros(micros)
+}
+
+fn least_work(weights: Weights, count: usize) -> Set {
+    Set::new(SetConfig { weights, ..config(Policy::LeastWork) }, members(count)).expect("valid")
+}
+
+fn begin(set: &Set, member: usize, class: MethodClass) -> Work {
+    set.begin(member, NOW, class).expect("a member")
+}
+
+#[test]
+fn an_invite_weighs_more_than_a_bye_where_work_is_counted() {
+    // Two BYEs here, one INVITE there: fewer transactions and less work are at the second, at TLWL-2 it is the same work, and where
+    // an INVITE weighs three the first has less to do.
+    let heavy = MethodWeights::TLWL_2.with(MethodClass::Invite, 3_000);
+    for (weights, expected) in
+        [(MethodWeights::EVEN, [0, 100]), (MethodWeights::TLWL_1_75, [0, 100]), (heavy, [100, 0])]
+    {
+        let set = least_work(Weights::Fixed(weights), 2);
+        let _tokens =
+            [begin(&set, 0, MethodClass::Bye), begin(&set, 0, MethodClass::Bye), begin(&set, 1, MethodClass::Invite)];
+        let firsts = (0..100).map(|number| order(&set, &pick(&call_id(number)))[0]);
+        assert_eq!(tally(firsts, 2), expected);
+    }
+    let set = least_work(Weights::Fixed(MethodWeights::TLWL_2), 2);
+    let _tokens = [begin(&set, 0, MethodClass::Bye), begin(&set, 0, MethodClass::Bye), begin(&set, 1, MethodClass::Invite)];
+    let counts = tally((0..1_000).map(|number| order(&set, &pick(&call_id(number)))[0]), 2);
+    assert!(counts.iter().all(|count| *count > 400), "equal work is shared: {counts:?}");
+}
+
+#[test]
+fn each_policy_counts_its_own() {
+    let all = members(3);
+    // Calls, transactions and work each have another minimum.
+    let seats = [all[0].target.seat(), all[0].target.seat(), all[1].target.seat()];
+    let begin = |at: usize, work| all[at].target.begin(NOW, work, MethodClass::Other);
+    let work = [begin(0, 1_000), begin(1, 400), begin(1, 400), begin(2, 1_500), begin(2, 1_500)];
+    for (policy, expected) in [(Policy::LeastCalls, 2), (Policy::LeastTransactions, 0), (Policy::LeastWork, 1)] {
+        assert_eq!(order(&set(policy, all.clone()), &pick("a"))[0], expected, "{policy}");
+    }
+    drop((seats, work));
+}
+
+#[test]
+fn load_is_relative_to_what_a_target_weighs() {
+    for policy in [Policy::LeastCalls, Policy::LeastTransactions, Policy::LeastWork] {
+        let weights = [4, 2, 1, 1];
+        let set = set(policy, weighted(&weights));
+        let mut tokens = Vec::new();
+        for number in 0..800 {
+            let member = order(&set, &pick(&call_id(number)))[0];
+            tokens.push((set.seat(member), begin(&set, member, MethodClass::Invite)));
+        }
+        let calls: Vec<u32> = set.members().iter().map(|member| member.target.calls()).collect();
+        let is_even = calls.iter().zip(weights).all(|(calls, weight)| calls.abs_diff(100 * u32::from(weight)) <= 2);
+        assert!(is_even, "{policy}: {calls:?}");
+    }
+}
+
+#[test]
+fn where_a_person_is_waited_for_no_work_is_left() {
+    let set = least_work(Weights::default(), 1);
+    let target = &set.members()[0].target;
+    let mut invite = begin(&set, 0, MethodClass::Invite);
+    invite.handle_provisional(after(100), 100);
+    assert_eq!((target.transactions(), target.work()), (1, 1_750));
+    invite.handle_provisional(after(900), 180);
+    assert_eq!((target.transactions(), target.work()), (1, 0));
+    invite.handle_provisional(after(950), 183);
+    invite.handle_final(after(9_000_000));
+    assert_eq!((target.transactions(), target.work(), target.failures()), (0, 0, 0));
+}
+
+#[test]
+fn the_response_time_is_until_the_first_response() {
+    let target = Target::new("pool", b"sip:192.0.2.1");
+    assert_eq!(target.response_time(), None);
+    let micros = || target.response_time().map(|time| time.as_micros());
+    let mut invite = target.begin(NOW, 1_750, MethodClass::Invite);
+    invite.handle_provisional(after(2_000), 100);
+    invite.handle_provisional(after(700_000), 180);
+    invite.handle_final(after(9_000_000));
+    assert!(micros().is_some_and(|micros| micros.abs_diff(2_000) <= 2), "{:?}", micros());
+
+    // A sixteenth of each new one.
+    target.begin(NOW, 1_000, MethodClass::Bye).handle_final(after(18_000));
+    assert!(micros().is_some_and(|micros| micros.abs_diff(3_000) <= 3), "{:?}", micros());
+    // Refusing at once makes nobody fast, silence makes slow, and what nobody waited for tells nothing.
+    target.begin(NOW, 1_000, MethodClass::Bye).handle_failure(after(10));
+    drop(target.begin(NOW, 1_000, MethodClass::Bye));
+    assert!(micros().is_some_and(|micros| micros.abs_diff(3_000) <= 3), "{:?}", micros());
+    target.begin(NOW, 1_000, MethodClass::Bye).handle_failure(after(163_000));
+    assert!(micros().is_some_and(|micros| micros.abs_diff(13_000) <= 3), "{:?}", micros());
+    assert_eq!((target.transactions(), target.requests(), target.failures()), (0, 5, 2));
+}
+
+#[test]
+fn by_response_time_the_faster_gets_more_and_none_is_starved() {
+    let set = set(Policy::ResponseTime, members(3));
+    let answer = |member: usize, at: Timestamp, micros| {
+        let work = set.members()[member].target.begin(at, 1_000, MethodClass::Bye);
+        work.handle_final(at + Duration::from_micros(micros));
+    };
+    for _ in 0..100 {
+        answer(0, NOW, 1_000);
+        answer(1, NOW, 4_000);
+    }
+    // Nothing is known of the third: it is taken to be as fast as the first.
+    let firsts = tally((0..200).map(|number| order(&set, &pick(&call_id(number)))[0]), 3);
+    assert!(firsts[0] > 50 && firsts[1] == 0 && firsts[2] > 50, "{firsts:?}");
+    for _ in 0..100 {
+        answer(2, NOW, 2_000);
+    }
+    let mut waiting = Vec::new();
+    for number in 0..70 {
+        let member = order(&set, &pick(&call_id(number)))[0];
+        waiting.push(begin(&set, member, MethodClass::Bye));
+    }
+    // Their expected waits are even: 4 : 1 : 2.
+    let transactions: Vec<u32> = set.members().iter().map(|member| member.target.transactions()).collect();
+    assert!(transactions.iter().zip([40_u32, 10, 20]).all(|(is, should)| is.abs_diff(should) <= 2), "{transactions:?}");
+    drop(waiting);
+
+    // Who was slow once is tried again when nothing has been heard of it for long.
+    let later = NOW + Duration::from_secs(30);
+    answer(0, later, 1_000);
+    answer(2, later, 2_000);
+    let call_id = call_id(1);
+    assert_eq!(order(&set, &Pick { now: later, ..pick(&call_id) })[0], 1);
+}
+
+fn adaptive() -> Set {
+    least_work(Weights::Adaptive, 1)
+}
+
+fn serve(set: &Set, class: MethodClass, micros: u64) {
+    begin(set, 0, class).handle_final(after(micros));
+}
+
+fn invite_weight(set: &Set) -> u32 {
+    set.work_of(&set.members()[0].target, MethodClass::Invite)
+}
+
+#[test]
+fn weights_are_measured() {
+    let set = adaptive();
+    assert_eq!(invite_weight(&set), 1_750, "nothing is known");
+    for _ in 0..200 {
+        serve(&set, MethodClass::Invite, 3_000);
+    }
+    assert_eq!(invite_weight(&set), 1_750, "relative to nothing");
+    for _ in 0..200 {
+        serve(&set, MethodClass::Options, 2_000);
+    }
+    assert!(invite_weight(&set).abs_diff(1_500) <= 5, "relative to OPTIONS: {}", invite_weight(&set));
+    for _ in 0..200 {
+        serve(&set, MethodClass::Bye, 1_000);
+        serve(&set, MethodClass::Message, 500);
+    }
+    assert!(invite_weight(&set).abs_diff(3_000) <= 10, "relative to BYE: {}", invite_weight(&set));
+    let message = set.work_of(&set.members()[0].target, MethodClass::Message);
+    assert!(message.abs_diff(500) <= 5, "{message}");
+    assert_eq!(set.work_of(&set.members()[0].target, MethodClass::Bye), u32::from(BYE));
+    assert_eq!(set.work_of(&set.members()[0].target, MethodClass::Publish), 1_000, "never seen");
+}
+
+#[test]
+fn who_waits_behind_others_tells_nothing_of_what_it_costs() {
+    let set = adaptive();
+    for _ in 0..100 {
+        serve(&set, MethodClass::Invite, 2_000);
+        serve(&set, MethodClass::Bye, 1_000);
+    }
+    let busy = begin(&set, 0, MethodClass::Bye);
+    for _ in 0..100 {
+        serve(&set, MethodClass::Invite, 90_000);
+    }
+    assert!(invite_weight(&set).abs_diff(2_000) <= 5, "{}", invite_weight(&set));
+    drop(busy);
+
+    // A phone that rings keeps nobody from being alone, nor does how long it rings count.
+    let mut ringing = begin(&set, 0, MethodClass::Invite);
+    ringing.handle_provisional(after(100), 100);
+    ringing.handle_provisional(after(3_000), 180);
+    let once = invite_weight(&set);
+    assert!((2_010..2_100).contains(&once), "one in 32 of it: {once}");
+    for _ in 0..400 {
+        serve(&set, MethodClass::Bye, 2_000);
+    }
+    assert!(invite_weight(&set).abs_diff(once / 2) <= 10, "{}", invite_weight(&set));
+    ringing.handle_final(after(20_000_000));
+    assert!(invite_weight(&set).abs_diff(once / 2) <= 10, "{}", invite_weight(&set));
+}
+
+#[test]
+fn measured_weights_are_bounded() {
+    let set = adaptive();
+    for _ in 0..300 {
+        serve(&set, MethodClass::Invite, 60_000_000);
+        serve(&set, MethodClass::Bye, 100);
+        serve(&set, MethodClass::Options, 0);
+    }
+    assert_eq!(invite_weight(&set), 16_000);
+    assert_eq!(set.work_of(&set.members()[0].target, MethodClass::Options), 62);
+}
+
+#[test]
+fn load_policies_agree_with_their_counts_under_two_candidates() {
+    for policy in [Policy::LeastTransactions, Policy::LeastWork] {
+        let set = Set::new(SetConfig { candidates: Candidates::Two, ..config(policy) }, members(8)).expect("valid");
+        let mut tokens = Vec::new();
+        for number in 0..2_000 {
+            let member = order(&set, &pick(&call_id(number)))[0];
+            tokens.push(begin(&set, member, MethodClass::Invite));
+        }
+        let counts: Vec<u32> = set.members().iter().map(|member| member.target.transactions()).collect();
+        assert!(counts.iter().all(|count| count.abs_diff(250) <= 5), "{policy}: {counts:?}");
+    }
+}

@@ -1,0 +1,244 @@
+//! A simulation of calls at back-ends that serve one transaction after the other, in virtual time: what the policies are worth.
+//!
+//! Calls arrive at random (Poisson), their BYE goes where their INVITE went, and an INVITE costs 1.75 times a BYE. A back-end
+//! serves 300 calls a second.
+
+use std::cmp::Reverse;
+use std::collections::BinaryHeap;
+use std::time::Duration;
+
+use strowger_balancer::{Candidates, Member, MethodClass, MethodWeights, Order, Policy, Seat, Set, SetConfig, Weights, Work};
+use strowger_foundation::Timestamp;
+
+use crate::common::{Random, call_id, config, members, pick};
+
+/// Calls a second that a back-end of speed one serves.
+const CAPACITY: f64 = 300.0;
+/// What an INVITE costs, a BYE being one.
+const INVITE: f64 = 1.75;
+/// Seconds.
+const BYE: f64 = 1.0 / (CAPACITY * (1.0 + INVITE));
+/// Seconds that calls last, on average.
+const HELD: f64 = 2.0;
+/// Seconds that are simulated before anything is measured.
+const WARM_UP: f64 = 8.0;
+/// Seconds that are measured.
+const MEASURED: f64 = 30.0;
+
+#[derive(Clone, Copy, Debug)]
+enum Service {
+    /// Each transaction of a method costs the same.
+    Fixed,
+    /// Exponentially distributed.
+    Exponential,
+}
+
+#[derive(Clone, Debug)]
+struct Experiment {
+    policy: Policy,
+    candidates: Candidates,
+    weights: Weights,
+    /// The speeds of the back-ends.
+    speeds: Vec<u16>,
+    /// Whether the balancer is told the speeds.
+    is_told: bool,
+    /// Of what all of them can serve.
+    load: f64,
+    service: Service,
+}
+
+/// Seconds that INVITEs waited for their answer.
+#[derive(Debug)]
+struct Outcome {
+    p99: f64,
+    mean: f64,
+    /// What an INVITE weighs at the first back-end in the end, in thousandths.
+    invite_weight: u32,
+}
+
+enum Event {
+    Call(u64),
+    /// A transaction is done; of an INVITE its call begins.
+    Done(usize, Work, Option<Seat>),
+    Bye(usize, Option<Seat>),
+}
+
+struct Bed {
+    experiment: Experiment,
+    set: Set,
+    random: Random,
+    /// When each back-end has done all that it was given, in nanoseconds.
+    free_at: Vec<u64>,
+    agenda: BinaryHeap<Reverse<(u64, usize)>>,
+    events: Vec<Option<Event>>,
+    unused: Vec<usize>,
+    waits: Vec<f64>,
+}
+
+impl Experiment {
+    fn new(policy: Policy, servers: usize, load: f64, service: Service) -> Self {
+        let (candidates, weights) = (Candidates::All, Weights::default());
+        Self { policy, candidates, weights, speeds: vec![1; servers], is_told: true, load, service }
+    }
+
+    fn run(&self) -> Outcome {
+        let member = |(member, speed): (Member, &u16)| Member { weight: if self.is_told { *speed } else { 1 }, ..member };
+        let members = members(self.speeds.len()).into_iter().zip(&self.speeds).map(member).collect();
+        let config = SetConfig { candidates: self.candidates, weights: self.weights, ..config(self.policy) };
+        let bed = Bed {
+            experiment: self.clone(),
+            set: Set::new(config, members).expect("valid"),
+            random: Random(4_711),
+            free_at: vec![0; self.speeds.len()],
+            agenda: BinaryHeap::new(),
+            events: Vec::new(),
+            unused: Vec::new(),
+            waits: Vec::new(),
+        };
+        bed.run()
+    }
+}
+
+impl Bed {
+    fn run(mut self) -> Outcome {
+        self.plan(0, Event::Call(0));
+        let speed: u16 = self.experiment.speeds.iter().sum();
+        let rate = self.experiment.load * CAPACITY * f64::from(speed);
+        let end = nanos(WARM_UP + MEASURED);
+        while let Some(Reverse((now, at))) = self.agenda.pop() {
+            if now > end {
+                break;
+            }
+            self.unused.push(at);
+            match self.events[at].take().expect("planned") {
+                Event::Call(number) => {
+                    let next = now + nanos(self.random.exponential(1.0 / rate));
+                    self.plan(next, Event::Call(number + 1));
+                    self.call(now, number);
+                }
+                Event::Done(server, work, seat) => {
+                    work.handle_final(Timestamp::from_nanos(now));
+                    if let Some(seat) = seat {
+                        let ends = now + nanos(self.random.exponential(HELD));
+                        self.plan(ends, Event::Bye(server, Some(seat)));
+                    }
+                }
+                Event::Bye(server, seat) => {
+                    drop(seat);
+                    self.serve(now, server, MethodClass::Bye, None);
+                }
+            }
+        }
+        self.waits.sort_by(f64::total_cmp);
+        let p99 = self.waits[self.waits.len() * 99 / 100];
+        let mean = self.waits.iter().sum::<f64>() / self.waits.len() as f64;
+        let invite_weight = self.set.work_of(&self.set.members()[0].target, MethodClass::Invite);
+        Outcome { p99, mean, invite_weight }
+    }
+
+    fn call(&mut self, now: u64, number: u64) {
+        let call_id = call_id(number);
+        let mut order = Order::new();
+        let pick = strowger_balancer::Pick { now: Timestamp::from_nanos(now), ..pick(&call_id) };
+        self.set.order(&pick, &mut order);
+        let seat = self.set.seat(order[0]);
+        self.serve(now, order[0], MethodClass::Invite, seat);
+    }
+
+    /// A transaction comes to a back-end, and is done when all that came before it is.
+    fn serve(&mut self, now: u64, server: usize, class: MethodClass, seat: Option<Seat>) {
+        let work = self.set.begin(server, Timestamp::from_nanos(now), class).expect("a member");
+        let mean = if class == MethodClass::Invite { BYE * INVITE } else { BYE } / f64::from(self.experiment.speeds[server]);
+        let cost = match self.experiment.service {
+            Service::Fixed => mean,
+            Service::Exponential => self.random.exponential(mean),
+        };
+        let done = self.free_at[server].max(now) + nanos(cost);
+        self.free_at[server] = done;
+        if class == MethodClass::Invite && now > nanos(WARM_UP) {
+            self.waits.push(Duration::from_nanos(done - now).as_secs_f64());
+        }
+        self.plan(done, Event::Done(server, work, seat));
+    }
+
+    fn plan(&mut self, at: u64, event: Event) {
+        let place = self.unused.pop().unwrap_or_else(|| {
+            self.events.push(None);
+            self.events.len() - 1
+        });
+        self.events[place] = Some(event);
+        self.agenda.push(Reverse((at, place)));
+    }
+}
+
+fn nanos(seconds: f64) -> u64 {
+    (seconds * 1e9) as u64
+}
+
+/// The papers' comparison, at 80 % load.
+#[test]
+fn by_load_beats_hash_and_round_robin_twice_over() {
+    for servers in [8, 10] {
+        let p99 = |policy| Experiment::new(policy, servers, 0.8, Service::Exponential).run().p99;
+        let others = [Policy::Hash, Policy::RoundRobin].map(p99);
+        for policy in [Policy::LeastWork, Policy::LeastTransactions] {
+            let ours = p99(policy);
+            assert!(others.iter().all(|other| *other >= 2.0 * ours), "{policy} of {servers}: {ours}, others {others:?}");
+        }
+    }
+}
+
+#[test]
+fn two_candidates_keep_nine_tenths_of_the_gain() {
+    for servers in [8, 10] {
+        let all = Experiment::new(Policy::LeastWork, servers, 0.8, Service::Exponential);
+        let two = Experiment { candidates: Candidates::Two, ..all.clone() };
+        let hash = Experiment { policy: Policy::Hash, ..all.clone() }.run();
+        let (all, two) = (all.run(), two.run());
+        let kept = (hash.p99 - two.p99) / (hash.p99 - all.p99);
+        assert!(kept >= 0.9, "{servers}: {kept}: {hash:?} {all:?} {two:?}");
+    }
+}
+
+#[test]
+fn weights_that_are_measured_are_as_good_as_those_that_are_known() {
+    for service in [Service::Fixed, Service::Exponential] {
+        let known = Experiment::new(Policy::LeastWork, 8, 0.8, service);
+        let measured = Experiment { weights: Weights::Adaptive, ..known.clone() }.run();
+        let known = known.run();
+        assert!(measured.p99 <= 1.1 * known.p99, "{measured:?} {known:?}");
+        assert!((1_300..2_300).contains(&measured.invite_weight), "{measured:?}");
+    }
+}
+
+/// Half of the back-ends are three times as fast.
+#[test]
+fn unequal_targets_are_given_unequal_work() {
+    let told = Experiment {
+        speeds: vec![1, 1, 1, 1, 3, 3, 3, 3],
+        ..Experiment::new(Policy::LeastWork, 8, 0.8, Service::Exponential)
+    };
+    let untold = Experiment { is_told: false, ..told.clone() }.run();
+    let (told, hash) = (told.run(), Experiment { policy: Policy::Hash, ..told.clone() }.run());
+    assert!(told.p99 < untold.p99 && 2.0 * told.p99 < hash.p99, "{told:?} {untold:?} {hash:?}");
+}
+
+#[test]
+fn by_response_time_is_better_than_by_lot() {
+    let lot = Experiment::new(Policy::Random, 8, 0.8, Service::Exponential);
+    let timed = Experiment { policy: Policy::ResponseTime, ..lot.clone() }.run();
+    let lot = lot.run();
+    assert!(2.0 * timed.p99 < lot.p99, "{timed:?} {lot:?}");
+}
+
+/// As the weights matter little where all are alike, so do they where only one of two methods is chosen for: none of the three is
+/// worse than another by much.
+#[test]
+fn the_exact_weight_matters_little() {
+    let with = |weights| {
+        let weights = Weights::Fixed(weights);
+        Experiment { weights, ..Experiment::new(Policy::LeastWork, 8, 0.8, Service::Fixed) }.run().mean
+    };
+    let means = [MethodWeights::EVEN, MethodWeights::TLWL_1_75, MethodWeights::TLWL_2].map(with);
+    assert!(means.iter().all(|mean| *mean < 1.1 * means[1]), "{means:?}");
+}
