@@ -233,7 +233,7 @@ fn probes_take_a_target_out_and_bring_it_back() {
     let mut world = world(SetConfig { probe: Some(probe), ..config(Policy::RoundRobin) }, &targets);
     let mut dead = true;
     // Whoever is probed answers, but for the first target while it is dead.
-    let mut run = |world: &mut World, seconds: u64, dead: bool| {
+    let run = |world: &mut World, seconds: u64, dead: bool| {
         for _ in 0..seconds * 10 {
             for (_, sent) in world.wait(Duration::from_millis(100)) {
                 if sent.method() == "OPTIONS" && !(dead && sent.to.to_string() == address(0)) {
