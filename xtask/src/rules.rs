@@ -76,7 +76,12 @@ pub(crate) const CRATES: &[Rule] = &[
     rule("strowger-registrar", "crates/core/registrar", Group::Core, &["foundation", "message"]),
     rule("strowger-transaction", "crates/core/transaction", Group::Core, &["foundation", "message"]),
     rule("strowger-trunk", "crates/core/trunk", Group::Core, &["foundation", "message", "auth", "locate"]),
-    rule("strowger-proxy", "crates/core/proxy", Group::Core, &["foundation", "message", "locate", "transaction", "balancer"]),
+    rule(
+        "strowger-proxy",
+        "crates/core/proxy",
+        Group::Core,
+        &["foundation", "message", "locate", "transaction", "balancer"],
+    ),
     rule("strowger-shard", "crates/core/shard", Group::Core, ALL_CORE),
     rule("strowger-net", "crates/shell/net", Group::Shell, &["foundation", "message"]),
     rule("strowger-journal", "crates/shell/journal", Group::Shell, &["foundation"]),
@@ -126,8 +131,19 @@ pub(crate) const CRATES: &[Rule] = &[
 ];
 
 /// The foreign crates that a core crate may name. Each computes; none looks at the world.
-pub(crate) const CORE_MAY_USE: &[&str] =
-    &["data-encoding", "foldhash", "hashbrown", "md-5", "memchr", "safe_arch", "sha1", "sha2", "siphasher", "slab", "smallvec"];
+pub(crate) const CORE_MAY_USE: &[&str] = &[
+    "data-encoding",
+    "foldhash",
+    "hashbrown",
+    "md-5",
+    "memchr",
+    "safe_arch",
+    "sha1",
+    "sha2",
+    "siphasher",
+    "slab",
+    "smallvec",
+];
 
 /// What may not stand behind a core crate even at the far end of its dependencies: I/O, async, clocks, entropy.
 pub(crate) const BANNED_BEHIND_CORE: &[&str] = &[

@@ -35,7 +35,8 @@ fn pool(policy: Policy, candidates: Candidates, weights: [u16; 8]) -> Pool {
         ..Member::new(Target::new("pool", format!("sip:192.0.2.{number}:5060").as_bytes()))
     };
     let (probe, weighing) = (Some(Probe::default()), Weights::Adaptive);
-    let config = SetConfig { name: "pool".into(), policy, candidates, probe, weights: weighing, ..SetConfig::default() };
+    let config =
+        SetConfig { name: "pool".into(), policy, candidates, probe, weights: weighing, ..SetConfig::default() };
     let set = Set::new(config, weights.into_iter().zip(1..).map(member).collect()).expect("valid");
     let tokens = |number| (set.seat(number * 5 % 8), set.begin(number * 5 % 8, Timestamp::ZERO, MethodClass::Invite));
     let tokens = (0..50).map(tokens).collect();

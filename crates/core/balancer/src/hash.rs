@@ -173,6 +173,9 @@ mod tests {
                 assert!(exponential(number) >= exponential(number.saturating_add(number >> 24)));
             }
         }
-        assert_eq!((exponential(0), exponential(1), exponential(1 << 63)), (64 << LOG_BITS, 64 << LOG_BITS, 1 << LOG_BITS));
+        assert_eq!(
+            (exponential(0), exponential(1), exponential(1 << 63)),
+            (64 << LOG_BITS, 64 << LOG_BITS, 1 << LOG_BITS)
+        );
     }
 }

@@ -286,7 +286,8 @@ mod tests {
 
     #[test]
     fn status_ranges_are_read_and_written() {
-        for (text, first, last) in [("2xx", 200, 299), ("404", 404, 404), ("400-499", 400, 499), ("405-407", 405, 407)] {
+        for (text, first, last) in [("2xx", 200, 299), ("404", 404, 404), ("400-499", 400, 499), ("405-407", 405, 407)]
+        {
             let range: StatusRange = text.parse().expect("valid");
             assert_eq!(range, StatusRange { first, last });
             assert_eq!(range.to_string().parse(), Ok(range));

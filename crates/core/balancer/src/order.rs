@@ -231,8 +231,7 @@ impl Census {
         let is_last_resort = in_service == 0;
         let first_priority = if is_last_resort { first_avoided } else { first_in_service };
         let keeps_full = set.config().policy.is_by_key();
-        let mut census =
-            Self { standings, is_last_resort, first_priority, keeps_full, places: 0, fastest: u32::MAX };
+        let mut census = Self { standings, is_last_resort, first_priority, keeps_full, places: 0, fastest: u32::MAX };
         // Where all start nobody stands back.
         if starting != 0 && starting != in_service {
             census.draw_lots(set, pick, basis);

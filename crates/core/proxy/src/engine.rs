@@ -566,7 +566,14 @@ impl Proxy {
         self.avoid_for(now, index, client, cause, self.avoid_for);
     }
 
-    pub(crate) fn avoid_for(&mut self, now: Timestamp, index: u32, client: ClientId, cause: Cause, avoided_for: Duration) {
+    pub(crate) fn avoid_for(
+        &mut self,
+        now: Timestamp,
+        index: u32,
+        client: ClientId,
+        cause: Cause,
+        avoided_for: Duration,
+    ) {
         let Some(context) = self.context_mut(index) else { return };
         let finder = if context.is_invite { Finder::Call } else { Finder::Other };
         let Some(branch) = context.branch_mut(client).filter(|branch| branch.reach.is_shared()) else { return };

@@ -342,9 +342,10 @@ impl Proxy {
         });
         let is_call = is_invite && message.to().tag().is_none();
         let (work, seat) = match balanced {
-            Some(Balanced { target, work }) => {
-                (Some(target.begin(now, work, MethodClass::from_token(message.method().as_bytes()))), is_call.then(|| target.seat()))
-            }
+            Some(Balanced { target, work }) => (
+                Some(target.begin(now, work, MethodClass::from_token(message.method().as_bytes()))),
+                is_call.then(|| target.seat()),
+            ),
             None => (None, None),
         };
         let Some(context) = self.contexts.get_mut(index as usize) else { return };

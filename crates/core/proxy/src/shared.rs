@@ -49,6 +49,6 @@ mod tests {
             shared.insert(u64::from(number), client(number), |other| other.index() + 100 > number);
             assert!(shared.clients.len() <= SMALL.max(2 * 100));
         }
-        assert!((99_901..100_000).all(|number| shared.find(number.into()) == Some(client(number as u32))));
+        assert!((99_901..100_000_u32).all(|number| shared.find(u64::from(number)) == Some(client(number))));
     }
 }

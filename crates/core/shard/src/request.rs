@@ -5,8 +5,8 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use strowger_balancer::TargetId;
 use strowger_auth::{Algorithm, Ha1, Verdict};
+use strowger_balancer::TargetId;
 use strowger_foundation::{Flow, Timestamp};
 use strowger_locate::Hop;
 use strowger_message::{Aor, HeaderName, Message, Method, NameAddr, SipUri, Status, Uri, parse_decimal};

@@ -119,9 +119,8 @@ impl RouteTarget {
     pub(crate) fn is_at(&self, uri: &SipUri<'_>) -> bool {
         match &self.place {
             Place::At { address, .. } => crate::places::peer_of(uri) == Some(*address),
-            Place::Named(question) => {
-                crate::places::question_of(uri).is_some_and(|asked| asked.host == question.host && asked.port == question.port)
-            }
+            Place::Named(question) => crate::places::question_of(uri)
+                .is_some_and(|asked| asked.host == question.host && asked.port == question.port),
         }
     }
 

@@ -84,7 +84,8 @@ impl Snapshot {
         self.routes.iter().enumerate().filter_map(move |(at, route)| {
             let Action::Proxy { balance: Some(set), targets, .. } = &route.action else { return None };
             let earlier = self.routes.iter().take(at);
-            (!earlier.filter_map(set_of).any(|known| core::ptr::eq(known, Arc::as_ptr(set)))).then_some((set, &**targets))
+            (!earlier.filter_map(set_of).any(|known| core::ptr::eq(known, Arc::as_ptr(set))))
+                .then_some((set, &**targets))
         })
     }
 

@@ -172,7 +172,8 @@ fn the_call_of_a_silent_target_is_the_next_ones() {
     let mut world = world(config(Policy::RoundRobin), &targets);
     let first = invite(&mut world, 1);
     let sent = world.wait(Duration::from_secs(3));
-    let second = sent.iter().find(|(_, sent)| sent.method() == "INVITE" && sent.to != first.to).expect("tried elsewhere");
+    let second =
+        sent.iter().find(|(_, sent)| sent.method() == "INVITE" && sent.to != first.to).expect("tried elsewhere");
     assert!(second.0 <= 2_500, "within the caller's patience: {} ms", second.0);
     let second = second.1.clone();
     let at = usize::from(second.to.to_string() == address(1));
@@ -229,7 +230,8 @@ fn draining_keeps_the_calls_that_there_are() {
 #[test]
 fn probes_take_a_target_out_and_bring_it_back() {
     let targets = targets(2);
-    let probe = Probe { interval: Duration::from_secs(5), timeout: Duration::from_secs(1), down: 2, up: 2, ..Probe::default() };
+    let probe =
+        Probe { interval: Duration::from_secs(5), timeout: Duration::from_secs(1), down: 2, up: 2, ..Probe::default() };
     let mut world = world(SetConfig { probe: Some(probe), ..config(Policy::RoundRobin) }, &targets);
     let mut dead = true;
     // Whoever is probed answers, but for the first target while it is dead.

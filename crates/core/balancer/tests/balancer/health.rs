@@ -202,7 +202,10 @@ fn a_view_shows_what_there_is() {
     set.members()[0].target.handle_recovery(NOW);
 
     let view = set.view(0, NOW + Duration::from_secs(5)).expect("a member");
-    assert_eq!((view.set.as_str(), view.uri.as_str(), view.id), ("pool", "sip:192.0.2.1", set.members()[0].target.id()));
+    assert_eq!(
+        (view.set.as_str(), view.uri.as_str(), view.id),
+        ("pool", "sip:192.0.2.1", set.members()[0].target.id())
+    );
     assert_eq!((view.weight, view.priority, view.capacity), (3, 1, Some(7)));
     assert_eq!((view.calls, view.transactions, view.work, view.invite_weight), (1, 1, 1_750, 1_750));
     assert_eq!((view.requests, view.failures), (2, 1));

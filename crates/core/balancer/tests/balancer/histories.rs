@@ -2,11 +2,11 @@
 
 use std::sync::Arc;
 
+use std::time::Duration;
 use strowger_balancer::{
     Candidates, Member, MethodClass, Order, Pick, Policy, Probe, Registry, Seat, Set, SetConfig, Target, Weights, Work,
 };
 use strowger_foundation::Timestamp;
-use std::time::Duration;
 
 use crate::common::Random;
 
@@ -60,7 +60,8 @@ impl World {
             12 if self.random.one_in(2) => self.targets[target].drain(),
             12 => self.targets[target].undrain(self.now),
             13 => {
-                let probe = Probe { down: self.random.below(3) as u8, up: self.random.below(3) as u8, ..Probe::default() };
+                let probe =
+                    Probe { down: self.random.below(3) as u8, up: self.random.below(3) as u8, ..Probe::default() };
                 self.targets[target].handle_probe(self.now, self.random.one_in(2), &probe);
             }
             14 => self.targets[target].handle_recovery(self.now),
@@ -77,8 +78,16 @@ impl World {
         let avoided = self.avoided;
         let is_avoided = |at: usize| avoided >> at & 1 == 1;
         let draw = self.random.number();
-        let pick =
-            Pick { now: self.now, call_id: &call_id, key: &call_id, draw, begins_call, again, limit, is_avoided: &is_avoided };
+        let pick = Pick {
+            now: self.now,
+            call_id: &call_id,
+            key: &call_id,
+            draw,
+            begins_call,
+            again,
+            limit,
+            is_avoided: &is_avoided,
+        };
         self.set.order(&pick, &mut self.order);
         assert_order(&self.set, &pick, &self.order);
         let Some(chosen) = self.order.first().copied() else { return };

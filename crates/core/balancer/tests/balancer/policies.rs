@@ -168,7 +168,8 @@ fn again_is_the_first_candidate_whatever_the_load() {
             for number in 0..200 {
                 let call_id = call_id(number);
                 let again = order(&set, &Pick { again: true, ..pick(&call_id) });
-                let candidates = set.candidates(call_id.as_bytes()).map(|candidate| candidate.expect("there are eight"));
+                let candidates =
+                    set.candidates(call_id.as_bytes()).map(|candidate| candidate.expect("there are eight"));
                 assert_eq!(again[..2], candidates, "{policy}");
             }
             drop(seats);
@@ -251,8 +252,9 @@ fn there_is_no_set_of_nothing_nor_of_too_much() {
 fn sets_of_every_size_have_somebody() {
     for policy in Policy::ALL {
         for size in [1, 2, 3, 9, 64, 200, 256] {
-            let all: Vec<Member> =
-                (0..size).map(|at| Member::new(strowger_balancer::Target::new("pool", format!("sip:t{at}").as_bytes()))).collect();
+            let all: Vec<Member> = (0..size)
+                .map(|at| Member::new(strowger_balancer::Target::new("pool", format!("sip:t{at}").as_bytes())))
+                .collect();
             let set = set(policy, all);
             for number in 0..20 {
                 let mut order = order(&set, &pick(&call_id(number)));

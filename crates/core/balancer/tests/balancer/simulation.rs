@@ -7,7 +7,9 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 use std::time::Duration;
 
-use strowger_balancer::{Candidates, Member, MethodClass, MethodWeights, Order, Policy, Seat, Set, SetConfig, Weights, Work};
+use strowger_balancer::{
+    Candidates, Member, MethodClass, MethodWeights, Order, Policy, Seat, Set, SetConfig, Weights, Work,
+};
 use strowger_foundation::Timestamp;
 
 use crate::common::{Random, call_id, config, members, pick};
@@ -82,7 +84,8 @@ impl Experiment {
     }
 
     fn run(&self) -> Outcome {
-        let member = |(member, speed): (Member, &u16)| Member { weight: if self.is_told { *speed } else { 1 }, ..member };
+        let member =
+            |(member, speed): (Member, &u16)| Member { weight: if self.is_told { *speed } else { 1 }, ..member };
         let members = members(self.speeds.len()).into_iter().zip(&self.speeds).map(member).collect();
         let config = SetConfig { candidates: self.candidates, weights: self.weights, ..config(self.policy) };
         let bed = Bed {
@@ -148,7 +151,8 @@ impl Bed {
     /// A transaction comes to a back-end, and is done when all that came before it is.
     fn serve(&mut self, now: u64, server: usize, class: MethodClass, seat: Option<Seat>) {
         let work = self.set.begin(server, Timestamp::from_nanos(now), class).expect("a member");
-        let mean = if class == MethodClass::Invite { BYE * INVITE } else { BYE } / f64::from(self.experiment.speeds[server]);
+        let mean =
+            if class == MethodClass::Invite { BYE * INVITE } else { BYE } / f64::from(self.experiment.speeds[server]);
         let cost = match self.experiment.service {
             Service::Fixed => mean,
             Service::Exponential => self.random.exponential(mean),
@@ -183,7 +187,10 @@ fn by_load_beats_hash_and_round_robin_twice_over() {
         let others = [Policy::Hash, Policy::RoundRobin].map(p99);
         for policy in [Policy::LeastWork, Policy::LeastTransactions] {
             let ours = p99(policy);
-            assert!(others.iter().all(|other| *other >= 2.0 * ours), "{policy} of {servers}: {ours}, others {others:?}");
+            assert!(
+                others.iter().all(|other| *other >= 2.0 * ours),
+                "{policy} of {servers}: {ours}, others {others:?}"
+            );
         }
     }
 }
