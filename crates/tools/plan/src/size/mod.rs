@@ -1,0 +1,130 @@
+//! From what is needed, and a measured profile, to servers.
+
+mod demand;
+mod explain;
+mod needs;
+mod profile;
+mod search;
+mod sensitivity;
+
+use serde::Serialize;
+
+pub use needs::{FailoverMethod, Needs, Replication};
+pub use profile::{Costs, Memory, Messages, Profile, Server, Store};
+
+use crate::availability::Availability;
+use crate::error::PlanError;
+use crate::failover::Failover;
+use crate::traffic::Traffic;
+
+/// What to buy, and why.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Plan {
+    /// What was asked.
+    pub needs: Needs,
+    /// With which server.
+    pub profile: Profile,
+    /// What the subscribers send.
+    pub traffic: Traffic,
+    /// S: first-stage servers; 0 where none is needed.
+    pub first: u32,
+    /// P: clusters of the second stage.
+    pub clusters: u32,
+    /// B: members of each cluster.
+    pub members: u32,
+    /// S + P·B.
+    pub servers: u32,
+    /// Cores of all of them.
+    pub cores: u32,
+    /// Cores that would work all of the time: the load without head-room, spares and rounding.
+    pub busy_cores: f64,
+    /// Memory that they need all together, bytes.
+    pub memory_bytes: f64,
+    /// What crosses the network at the edge of the cluster, bit/s, both directions together.
+    pub bandwidth_bits_per_s: f64,
+    /// SIP messages, in and out, of the second stage, 1/s.
+    pub messages_per_s: f64,
+    /// Stores: one with each member of a cluster that has them.
+    pub stores: u32,
+    /// Of all servers, in the profile's currency.
+    pub cost_per_month: f64,
+    /// Of the whole.
+    pub availability: Availability,
+    /// What callers notice of a failure.
+    pub failover: Failover,
+    /// What each server has to do, of what it can, with one server of its group gone; the fullest first.
+    pub limits: Vec<Limit>,
+    /// What each input changes.
+    pub sensitivities: Vec<Sensitivity>,
+    /// Why so: sentences.
+    pub reasons: Vec<String>,
+}
+
+/// Which part of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Resource {
+    /// Its cores.
+    Cpu,
+    /// Its memory.
+    Memory,
+    /// Its network.
+    Network,
+    /// Its store.
+    Store,
+}
+
+/// Of which stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    /// Forwards to clusters.
+    First,
+    /// Serves.
+    Second,
+}
+
+/// How full a part is.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Limit {
+    /// Of which stage.
+    pub stage: Stage,
+    /// Which part.
+    pub resource: Resource,
+    /// The share in use when one server of the group has failed.
+    pub used: f64,
+    /// The share that may be used.
+    pub allowed: f64,
+    /// So many subscribers, of the same habits, fill it with as many servers.
+    pub carries_subscribers: f64,
+}
+
+/// What 10 % more of an input changes.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Sensitivity {
+    /// Which.
+    pub input: &'static str,
+    /// As it is, with its unit.
+    pub value: String,
+    /// The change of the busy cores, in %, for 10 % more of it.
+    pub busy_cores_percent: f64,
+    /// How many servers more.
+    pub servers: i64,
+    /// How much dearer a month.
+    pub cost_per_month: f64,
+    /// Its 10 % more make the needs impossible to meet.
+    pub impossible: bool,
+}
+
+/// The cheapest S, P and B that carry what is needed with one server of a group gone, and are as available as asked.
+///
+/// # Errors
+/// Inputs that cannot be; needs that no plan of up to 4,096 clusters of 8 members meets ([`PlanError::NoPlan`], which says why).
+pub fn size(needs: &Needs, profile: &Profile) -> Result<Plan, PlanError> {
+    let mut plan = search::cheapest(needs, profile)?;
+    plan.sensitivities = sensitivity::of(needs, profile, &plan);
+    Ok(plan)
+}
