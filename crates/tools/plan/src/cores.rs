@@ -33,10 +33,10 @@ pub fn cores(processors: u32, cores: u32, base_per_s: f64) -> Result<Cores, Plan
     count("cores", cores, MOST)?;
     let base_per_s = positive("base capacity", base_per_s)?;
     if cores < processors {
-        return Err(PlanError::NoPlan {
-            need: "cores".into(),
-            reason: format!("{processors} processors have {cores} cores"),
-            remedy: "give the cores of all processors together".into(),
+        return Err(PlanError::Contradiction {
+            input: "cores".into(),
+            reason: format!("{processors} processors cannot have {cores} cores"),
+            remedy: "give the cores of all processors together",
         });
     }
     let threads = if processors == 1 { cores + 2 } else { cores };

@@ -105,6 +105,15 @@ pub enum PlanError {
         /// Its measure at a rate of next to nothing.
         at_rest: String,
     },
+    /// Inputs that do not go together.
+    Contradiction {
+        /// Which.
+        input: Cow<'static, str>,
+        /// Why not.
+        reason: String,
+        /// What to give instead.
+        remedy: &'static str,
+    },
     /// Nothing within the limits of the search meets the needs.
     NoPlan {
         /// The need that cannot be met.
@@ -128,6 +137,7 @@ impl PlanError {
             | Self::WrongNumber { input, .. }
             | Self::None { input }
             | Self::TooMany { input, .. }
+            | Self::Contradiction { input, .. }
             | Self::NotIncreasing { input, .. } => input,
             Self::SmallerThanServers { .. } => "queue",
             Self::Unstable { .. } => "rate",
@@ -164,6 +174,7 @@ impl PlanError {
             ),
             Self::NotIncreasing { .. } => "give the points by rising x, each x once".into(),
             Self::NeverKept { .. } => "promise less, or make the service faster".into(),
+            Self::Contradiction { remedy, .. } => (*remedy).into(),
             Self::NoPlan { remedy, .. } => remedy.clone(),
         }
     }
@@ -203,6 +214,7 @@ impl fmt::Display for PlanError {
             Self::NeverKept { promise, at_rest } => {
                 write!(f, "{promise} is not kept at any rate: without any load it is {at_rest}")
             }
+            Self::Contradiction { input, reason, .. } => write!(f, "{input}: {reason}"),
             Self::NoPlan { need, reason, .. } => write!(f, "{need} cannot be met: {reason}"),
         }
     }

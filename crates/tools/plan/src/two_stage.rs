@@ -2,7 +2,7 @@
 
 use serde::Serialize;
 
-use crate::error::{PlanError, at_most, count, not_negative, positive, share, shares};
+use crate::error::{PlanError, at_most, count, finite, not_negative, positive, share, shares};
 use crate::explain::{Explain, Explanation};
 use crate::units;
 
@@ -260,19 +260,13 @@ pub fn stages(asked: Stages) -> Result<StagesNeeded, PlanError> {
     let register_rate = positive("REGISTER service rate", asked.register_per_s)?;
     let proxy_rate = positive("proxy service rate", asked.proxy_per_s)?;
     let limit = positive("utilization", share("utilization", asked.utilization)?)?;
-    if asked.skew.is_nan() || asked.skew < 1.0 {
-        return Err(PlanError::NoPlan {
-            need: "skew".into(),
-            reason: format!("the busiest cluster cannot have {} of the mean cluster's load", asked.skew),
-            remedy: "give 1 for a hash that spreads evenly, more for one that does not".into(),
-        });
-    }
+    let skew = check_skew(asked.skew)?;
     let single = registers / register_rate + requests / proxy_rate;
-    let clusters = if single <= limit { 1 } else { servers("clusters", asked.skew * single / limit)? };
+    let clusters = if single <= limit { 1 } else { servers("clusters", skew * single / limit)? };
     let first_is_needed = clusters > 1;
     let first =
         if first_is_needed { servers("first-stage servers", (registers + requests) / (first_rate * limit))? } else { 0 };
-    let skew = if first_is_needed { asked.skew } else { 1.0 };
+    let skew = if first_is_needed { skew } else { 1.0 };
     Ok(StagesNeeded {
         asked,
         single_utilization: single,
@@ -281,6 +275,18 @@ pub fn stages(asked: Stages) -> Result<StagesNeeded, PlanError> {
         clusters,
         first_utilization: if first == 0 { 0.0 } else { (registers + requests) / (first_rate * f64::from(first)) },
         second_utilization: skew * single / f64::from(clusters),
+    })
+}
+
+/// The largest cluster's load over the mean cluster's.
+pub(crate) fn check_skew(skew: f64) -> Result<f64, PlanError> {
+    if finite("skew", skew)? >= 1.0 {
+        return Ok(skew);
+    }
+    Err(PlanError::Contradiction {
+        input: "skew".into(),
+        reason: format!("the busiest cluster cannot have {skew} times the mean cluster's load"),
+        remedy: "give 1 for a hash that spreads evenly, more for one that does not",
     })
 }
 

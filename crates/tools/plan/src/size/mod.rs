@@ -4,8 +4,11 @@ mod demand;
 mod explain;
 mod needs;
 mod profile;
+mod profiles;
 mod search;
 mod sensitivity;
+
+use std::fmt;
 
 use serde::Serialize;
 
@@ -45,6 +48,9 @@ pub struct Plan {
     pub bandwidth_bits_per_s: f64,
     /// SIP messages, in and out, of the second stage, 1/s.
     pub messages_per_s: f64,
+    /// The mean wait of a packet at the busiest member, each core a queue of its own (M/G/1), s: where the profile has the
+    /// parts of the service time.
+    pub wait_s: Option<f64>,
     /// Stores: one with each member of a cluster that has them.
     pub stores: u32,
     /// Of all servers, in the profile's currency.
@@ -75,6 +81,17 @@ pub enum Resource {
     Store,
 }
 
+impl fmt::Display for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cpu => "cores",
+            Self::Memory => "memory",
+            Self::Network => "network",
+            Self::Store => "store",
+        })
+    }
+}
+
 /// Of which stage.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "snake_case")]
@@ -83,6 +100,15 @@ pub enum Stage {
     First,
     /// Serves.
     Second,
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::First => "first stage",
+            Self::Second => "second stage",
+        })
+    }
 }
 
 /// How full a part is.
@@ -97,11 +123,11 @@ pub struct Limit {
     pub used: f64,
     /// The share that may be used.
     pub allowed: f64,
-    /// So many subscribers, of the same habits, fill it with as many servers.
+    /// So many subscribers, of the same habits, fill it with as many servers; infinite where they never do.
     pub carries_subscribers: f64,
 }
 
-/// What 10 % more of an input changes.
+/// What a tenth of an input changes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Sensitivity {
@@ -109,13 +135,15 @@ pub struct Sensitivity {
     pub input: &'static str,
     /// As it is, with its unit.
     pub value: String,
-    /// The change of the busy cores, in %, for 10 % more of it.
+    /// By how much it is changed, in %: 10, or −10 where there cannot be more.
+    pub change_percent: f64,
+    /// What that changes of the busy cores, in %, with as many servers.
     pub busy_cores_percent: f64,
     /// How many servers more.
     pub servers: i64,
     /// How much dearer a month.
     pub cost_per_month: f64,
-    /// Its 10 % more make the needs impossible to meet.
+    /// That makes the needs impossible to meet.
     pub impossible: bool,
 }
 

@@ -49,12 +49,10 @@ pub struct Costs {
     pub register_s: f64,
     /// A REGISTER that is challenged, and the one that answers: four messages.
     pub challenged_register_s: f64,
-    /// Taking over a registration that another member accepted.
+    /// A registration that one member passes on to another, at either end of that.
     pub copy_s: f64,
-    /// Forwarding a call by its hash in the first stage.
-    pub first_call_s: f64,
-    /// Forwarding a REGISTER and its answer in the first stage; for a challenged one twice.
-    pub first_register_s: f64,
+    /// Forwarding a message in the first stage, request or response.
+    pub first_message_s: f64,
 }
 
 /// Memory, bytes.
@@ -87,8 +85,6 @@ pub struct Messages {
     pub call_in: f64,
     /// Messages that it sends out.
     pub call_out: f64,
-    /// Messages that come in for one REGISTER without a challenge: as many go out.
-    pub register_in: f64,
 }
 
 /// A member's store.
@@ -117,4 +113,75 @@ pub struct Server {
     pub availability: f64,
     /// What it costs in a month, in any currency.
     pub cost_per_month: f64,
+}
+
+impl Profile {
+    pub(super) fn check(&self) -> Result<(), PlanError> {
+        let Costs {
+            stateful_call_s,
+            stateless_call_s,
+            request_s,
+            register_s,
+            challenged_register_s,
+            copy_s,
+            first_message_s,
+        } = self.costs;
+        positive("cost of a stateful call", stateful_call_s)?;
+        positive("cost of a stateless call", stateless_call_s)?;
+        not_negative("cost of a request", request_s)?;
+        positive("cost of a REGISTER", register_s)?;
+        if not_negative("cost of a challenged REGISTER", challenged_register_s)? < register_s {
+            return Err(PlanError::Contradiction {
+                input: "cost of a challenged REGISTER".into(),
+                reason: "it is below that of a REGISTER without a challenge".into(),
+                remedy: "give the cost of both its requests together",
+            });
+        }
+        not_negative("cost of a copy", copy_s)?;
+        positive("cost of a forwarded message", first_message_s)?;
+        self.check_amounts()
+    }
+
+    fn check_amounts(&self) -> Result<(), PlanError> {
+        let Memory {
+            base_bytes,
+            contact_bytes,
+            subscriber_bytes,
+            setup_bytes,
+            answered_bytes,
+            answered_s,
+            connection_bytes,
+        } = self.memory;
+        for (input, value) in [
+            ("memory of an empty server", base_bytes),
+            ("memory of a contact", contact_bytes),
+            ("memory of a subscriber", subscriber_bytes),
+            ("memory of a call that is set up", setup_bytes),
+            ("memory of an answered call", answered_bytes),
+            ("time that transactions are kept", answered_s),
+            ("memory of a connection", connection_bytes),
+            ("size of a message", self.messages.message_bytes),
+            ("messages into a call", self.messages.call_in),
+            ("messages out of a call", self.messages.call_out),
+            ("time of a write", self.store.write_s),
+            ("time of a read over a write's", self.store.read_over_write),
+            ("cost of a server", self.server.cost_per_month),
+        ] {
+            not_negative(input, value)?;
+        }
+        count("cores of a server", self.server.cores, 1 << 16)?;
+        share("scaling", self.server.scaling)?;
+        positive("memory of a server", self.server.memory_bytes)?;
+        positive("network of a server", self.server.network_bits_per_s)?;
+        share("availability of a server", self.server.availability)?;
+        if let Some(timing) = &self.timing {
+            timing.check()?;
+        }
+        Ok(())
+    }
+
+    /// Cores that work as one does: 1 + (n − 1)·scaling.
+    pub fn working_cores(&self) -> f64 {
+        1.0 + f64::from(self.server.cores - 1) * self.server.scaling
+    }
 }
