@@ -98,7 +98,7 @@ pub enum PlanError {
         /// The x that is not above the one before it.
         x: f64,
     },
-    /// A promise that is not kept at any rate, however low.
+    /// A promise that is not kept even at next to no load.
     NeverKept {
         /// The promise.
         promise: String,
@@ -212,7 +212,7 @@ impl fmt::Display for PlanError {
             ),
             Self::NotIncreasing { input, x } => write!(f, "{input}: x = {x} is not above the x before it"),
             Self::NeverKept { promise, at_rest } => {
-                write!(f, "{promise} is not kept at any rate: without any load it is {at_rest}")
+                write!(f, "{promise} is not kept even at next to no load, where it is {at_rest}")
             }
             Self::Contradiction { input, reason, .. } => write!(f, "{input}: {reason}"),
             Self::NoPlan { need, reason, .. } => write!(f, "{need} cannot be met: {reason}"),

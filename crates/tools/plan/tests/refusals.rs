@@ -95,7 +95,7 @@ fn promises_that_are_never_kept() {
     let answer = mg1_capacity(Promise::WaitS(-1.0), |_| Ok(exponential()));
     refused(answer, "wait at most", "-1", "above 0");
     let answer = mg1_capacity(Promise::WaitS(1e-15), |_| Ok(exponential()));
-    refused(answer, "promise", "not kept at any rate", "promise less");
+    refused(answer, "promise", "not kept even", "promise less");
 }
 
 #[test]
@@ -113,7 +113,7 @@ fn needs_that_cannot_be() {
     refused(with(|needs| needs.skew = 0.5), "skew", "0.5", "1 for a hash");
     refused(with(|needs| needs.availability = 1.0), "availability", "99 % available", "more available");
     refused(with(|needs| needs.utilization = 0.0), "utilization", "0", "above 0");
-    refused(with(|needs| needs.subscribers = 1e15), "load", "4,096 clusters", "larger servers");
+    refused(with(|needs| needs.subscribers = 1e15), "load", "4096 clusters", "larger servers");
     let mut cheap = profile.clone();
     cheap.costs.challenged_register_s = 1e-9;
     refused(size(&needs, &cheap), "cost of a challenged REGISTER", "below", "both its requests");

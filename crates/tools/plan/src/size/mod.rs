@@ -59,7 +59,7 @@ pub struct Plan {
     pub availability: Availability,
     /// What callers notice of a failure.
     pub failover: Failover,
-    /// What each server has to do, of what it can, with one server of its group gone; the fullest first.
+    /// What each server has to do, of what it can, with one server of its group gone; what fills up first stands first.
     pub limits: Vec<Limit>,
     /// What each input changes.
     pub sensitivities: Vec<Sensitivity>,

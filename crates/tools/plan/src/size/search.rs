@@ -49,13 +49,13 @@ pub(super) fn cheapest(needs: &Needs, profile: &Profile) -> Result<Plan, PlanErr
         };
         let Some(first) = fewest_first(&demand, clusters) else { continue };
         let mut shape = Shape { first, clusters, members };
-        let mut reached = shape.availability(profile)?.availability;
-        while reached < needs.availability && shape.first > 0 && shape.first < first + MAX_MEMBERS {
+        let mut reached = shape.availability(profile)?;
+        while !is_enough(&reached, needs) && shape.first > 0 && shape.first < first + MAX_MEMBERS {
             shape.first += 1;
-            reached = shape.availability(profile)?.availability;
+            reached = shape.availability(profile)?;
         }
-        most_available = most_available.max(reached);
-        if reached >= needs.availability && best.is_none_or(|best| shape.servers() < best.servers()) {
+        most_available = most_available.max(reached.availability);
+        if is_enough(&reached, needs) && best.is_none_or(|best| shape.servers() < best.servers()) {
             best = Some(shape);
         }
     }
@@ -64,6 +64,11 @@ pub(super) fn cheapest(needs: &Needs, profile: &Profile) -> Result<Plan, PlanErr
         None if most_available > 0.0 => Err(not_available(needs, profile, most_available)),
         None => Err(does_not_fit(&demand)),
     }
+}
+
+/// Two servers of 99 % are 99.99 %, although 1 − 0.01² is not 0.9999 to the last bit.
+fn is_enough(reached: &Availability, needs: &Needs) -> bool {
+    reached.unavailability <= (1.0 - needs.availability) * (1.0 + 1e-9)
 }
 
 fn fits(limits: &[Limit]) -> bool {
@@ -102,7 +107,7 @@ fn plan(demand: &Demand<'_>, needs: &Needs, profile: &Profile, shape: Shape) -> 
     if first > 0 {
         limits.extend(demand.first_limits(first));
     }
-    limits.sort_by(|a, b| (b.used / b.allowed).total_cmp(&(a.used / a.allowed)));
+    limits.sort_by(|a, b| a.carries_subscribers.total_cmp(&b.carries_subscribers));
     let stored = needs.replication == super::Replication::Store;
     let mut plan = Plan {
         needs: *needs,
@@ -172,10 +177,10 @@ fn does_not_fit(demand: &Demand<'_>) -> PlanError {
     let fullest = limits.iter().chain(&first).max_by(|a, b| (a.used / a.allowed).total_cmp(&(b.used / b.allowed)));
     let reason = fullest.map_or_else(String::new, |limit| {
         format!(
-            "even {MAX_CLUSTERS} clusters have a {} of the {} with {} of what it can, where {} is allowed",
-            limit.stage,
-            limit.resource,
+            "even with {MAX_CLUSTERS} clusters {} of the {} of the {} would be used, where {} may be",
             units::share(limit.used),
+            limit.resource,
+            limit.stage,
             units::share(limit.allowed)
         )
     });
