@@ -111,7 +111,8 @@ impl Availability {
     }
 
     fn from_ln(ln: f64, formula: &str, numbers: String, section: &str) -> Self {
-        let unavailability = -ln.exp_m1();
+        // 0 and not −0 where nothing is missing.
+        let unavailability = 0.0 - ln.exp_m1();
         let availability = ln.exp();
         let explanation = Explanation::new().step(
             ("R", "the probability that a request is answered"),

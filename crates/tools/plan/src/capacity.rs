@@ -5,6 +5,7 @@ use std::fmt;
 use serde::Serialize;
 
 use crate::error::{PlanError, positive, share};
+use crate::explain::{Explain, Explanation};
 use crate::mg1::mg1;
 use crate::mgck::mgck;
 use crate::mmck::mmck;
@@ -60,6 +61,28 @@ pub struct Capacity {
     pub promise: Promise,
     /// The promise's measure at that rate: at its limit, or as near as a rate of twelve digits comes.
     pub measure: f64,
+}
+
+impl Explain for Capacity {
+    fn explain(&self) -> Explanation {
+        let (measure, limit) = match self.promise {
+            Promise::Drops(limit) => ("p_K(λ)", limit),
+            Promise::WaitS(limit) => ("W(λ)", limit),
+            Promise::Utilization(limit) => ("ρ(λ)", limit),
+        };
+        Explanation::new().step(
+            ("λ_max", "the highest rate that keeps the promise"),
+            &format!("the first λ beyond which {measure} exceeds its limit, by halving intervals"),
+            format!(
+                "{measure} = {} at λ = {}, limit {}",
+                self.promise.show(self.measure),
+                units::rate(self.rate_per_s),
+                self.promise.show(limit)
+            ),
+            units::rate(self.rate_per_s),
+            "the model, turned round",
+        )
+    }
 }
 
 /// The highest rate with M/G/1; `service_at` gives the service time at a rate of packets. Drops cannot be asked for: an
@@ -151,7 +174,7 @@ pub fn highest_rate(
             return Ok(Capacity { rate_per_s: kept, promise, measure: measure(kept)? });
         }
     }
-    while (broken - kept) > kept * PRECISION {
+    while broken - kept > kept * PRECISION {
         let middle = f64::midpoint(kept, broken);
         if measure(middle)? <= limit {
             kept = middle;

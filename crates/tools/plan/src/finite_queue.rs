@@ -1,12 +1,24 @@
 //! The stationary distribution of c exponential servers with room for `buffer` more, in closed form and without
 //! overflow or cancellation.
 
-use crate::error::{PlanError, count};
+use crate::error::{PlanError, count, positive};
 
 /// c at most.
 pub const MAX_SERVERS: u32 = 65_536;
 /// K at most: beyond it the rounding of ρ shows in the answer.
 pub const MAX_QUEUE: u64 = 1_000_000_000;
+
+/// λ·E\[X\] at most: far beyond what has a meaning, and near enough for nothing to overflow.
+const MAX_OFFERED: f64 = 1e50;
+
+/// λ·E\[X\], which may be out of range although both are in theirs.
+pub(crate) fn offered_load(rate_per_s: f64, service_s: f64) -> Result<f64, PlanError> {
+    let offered = positive("offered load", rate_per_s * service_s)?;
+    if offered > MAX_OFFERED {
+        return Err(PlanError::TooMany { input: "offered load".into(), value: offered, limit: MAX_OFFERED });
+    }
+    Ok(offered)
+}
 
 pub(crate) fn limits(servers: u32, queue: u64) -> Result<(), PlanError> {
     count("servers", servers, MAX_SERVERS)?;
@@ -90,7 +102,7 @@ impl Below {
 }
 
 /// 2^200: a power of two, so that dividing by it rounds nothing, and far enough from overflow for a term to be
-/// multiplied by any load that is a number of Erlangs somebody can mean.
+/// multiplied by any load up to [`MAX_OFFERED`] and stay below it after that division.
 const TOO_LARGE: f64 = 1.606_938_044_258_990_3e60;
 
 /// q^0, q^1, … q^(M−1), for 0 < q ≤ 1: M need not be whole.

@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::error::{PlanError, positive};
 use crate::explain::{Explain, Explanation};
-use crate::finite_queue::{FiniteQueue, limits};
+use crate::finite_queue::{FiniteQueue, limits, offered_load};
 use crate::service::ServiceTime;
 use crate::units;
 
@@ -53,7 +53,7 @@ pub fn mgck(rate_per_s: f64, service: ServiceTime, servers: u32, queue: u64) -> 
     let rate_per_s = positive("rate", rate_per_s)?;
     limits(servers, queue)?;
     let service_s = service.mean_s();
-    let offered = positive("offered load", rate_per_s * service_s)?;
+    let offered = offered_load(rate_per_s, service_s)?;
     let rho = offered / f64::from(servers);
     let buffer = (queue - u64::from(servers)) as f64;
     let scv = service.scv();

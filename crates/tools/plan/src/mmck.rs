@@ -4,7 +4,7 @@ use serde::Serialize;
 
 use crate::error::{PlanError, positive};
 use crate::explain::{Explain, Explanation};
-use crate::finite_queue::{FiniteQueue, limits};
+use crate::finite_queue::{FiniteQueue, limits, offered_load};
 use crate::units;
 
 /// What an M/M/c/K queue does.
@@ -50,7 +50,7 @@ pub fn mmck(rate_per_s: f64, service_s: f64, servers: u32, queue: u64) -> Result
     let rate_per_s = positive("rate", rate_per_s)?;
     let service_s = positive("service time", service_s)?;
     limits(servers, queue)?;
-    let offered = positive("offered load", rate_per_s * service_s)?;
+    let offered = offered_load(rate_per_s, service_s)?;
     let state = FiniteQueue::solve(offered, servers, (queue - u64::from(servers)) as f64);
     let throughput_per_s = state.busy / service_s;
     let wait_s = state.waiting / throughput_per_s;

@@ -96,9 +96,9 @@ impl TwoStage {
 
     /// The highest throughput at any load, 1/s.
     pub fn capacity(&self) -> f64 {
-        let serving = self.shares.iter().filter(|share| **share > 0.0);
         if self.first == 0 {
-            return serving.map(|_| self.second_capacity_per_s).sum();
+            let serving = self.shares.iter().filter(|share| **share > 0.0).count();
+            return serving as f64 * self.second_capacity_per_s;
         }
         self.throughput(self.first_limit())
     }
@@ -125,15 +125,18 @@ impl TwoStage {
             }
             points.push(BreakPoint { load_per_s, throughput_per_s: self.throughput(load_per_s), slope_after, full });
         }
-        // A first stage that fills up when nothing behind it has room bends nothing.
-        let bends = points.last().is_none_or(|last| last.slope_after > 0.0 && !is_same(last.load_per_s, limit));
-        if limit.is_finite() && bends {
-            points.push(BreakPoint {
+        match points.last_mut() {
+            _ if self.first == 0 => {}
+            // A first stage that fills up when nothing behind it has room bends nothing.
+            Some(last) if last.slope_after <= 0.0 => {}
+            // Both fill up at once.
+            Some(last) if is_same(last.load_per_s, limit) => last.slope_after = 0.0,
+            _ => points.push(BreakPoint {
                 load_per_s: limit,
                 throughput_per_s: self.throughput(limit),
                 slope_after: 0.0,
                 full: Bottleneck::First,
-            });
+            }),
         }
         points
     }
@@ -177,7 +180,7 @@ impl Explain for TwoStage {
                 units::rate(point.throughput_per_s),
                 units::share(point.slope_after)
             );
-            out = out.step(("λ", &meaning), formula, numbers, value, SOURCE);
+            out = out.step(("λ", meaning.as_str()), formula, numbers, value, SOURCE);
         }
         let shares: Vec<String> = self.shares.iter().map(|share| units::number(*share)).collect();
         out.step(
@@ -192,20 +195,64 @@ impl Explain for TwoStage {
 
 const SOURCE: &str = "Singh and Schulzrinne, failover paper, section 5.2";
 
+/// A server that keeps state for a part of its load.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct PartStateful {
+    /// f_s.
+    pub stateful_share: f64,
+    /// C: what it carries when nothing is kept, 1/s.
+    pub stateless_per_s: f64,
+    /// C′: what it carries when everything is, 1/s.
+    pub stateful_per_s: f64,
+    /// What it carries, 1/s.
+    pub capacity_per_s: f64,
+}
+
 /// The capacity of a server of whose load a share f_s is kept stateful: (1 − f_s)·C + f_s·C′ (failover paper,
 /// section 5.4), a straight line between what was measured without state and with it.
 ///
 /// # Errors
 /// A share that is none, capacities that are not above 0.
+pub fn part_stateful(
+    stateful_share: f64,
+    stateless_per_s: f64,
+    stateful_per_s: f64,
+) -> Result<PartStateful, PlanError> {
+    share("stateful share", stateful_share)?;
+    positive("stateless capacity", stateless_per_s)?;
+    positive("stateful capacity", stateful_per_s)?;
+    let capacity_per_s = (1.0 - stateful_share) * stateless_per_s + stateful_share * stateful_per_s;
+    Ok(PartStateful { stateful_share, stateless_per_s, stateful_per_s, capacity_per_s })
+}
+
+/// [`part_stateful`]'s capacity alone, 1/s.
+///
+/// # Errors
+/// As [`part_stateful`].
 pub fn part_stateful_capacity(
     stateful_share: f64,
     stateless_per_s: f64,
     stateful_per_s: f64,
 ) -> Result<f64, PlanError> {
-    let part = share("stateful share", stateful_share)?;
-    let stateless = positive("stateless capacity", stateless_per_s)?;
-    let stateful = positive("stateful capacity", stateful_per_s)?;
-    Ok((1.0 - part) * stateless + part * stateful)
+    part_stateful(stateful_share, stateless_per_s, stateful_per_s).map(|answer| answer.capacity_per_s)
+}
+
+impl Explain for PartStateful {
+    fn explain(&self) -> Explanation {
+        let share = units::number(self.stateful_share);
+        Explanation::new().step(
+            ("C_f", "the capacity with a part of the load kept stateful"),
+            "(1 − f_s)·C + f_s·C′",
+            format!(
+                "(1 − {share}) × {} + {share} × {}",
+                units::rate(self.stateless_per_s),
+                units::rate(self.stateful_per_s)
+            ),
+            units::rate(self.capacity_per_s),
+            "Singh and Schulzrinne, failover paper, section 5.4",
+        )
+    }
 }
 
 /// What is asked of two stages (failover paper, section 4.5).

@@ -97,7 +97,7 @@ fn trimmed(text: &str) -> &str {
 /// Commas between thousands.
 fn parted(text: &str) -> String {
     let (sign, text) = text.strip_prefix('-').map_or(("", text), |rest| ("-", rest));
-    let (whole, fraction) = text.split_once('.').map_or((text, ""), |(whole, fraction)| (whole, fraction));
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
     let mut out = String::from(sign);
     for (at, digit) in whole.chars().enumerate() {
         if at > 0 && (whole.len() - at).is_multiple_of(3) {

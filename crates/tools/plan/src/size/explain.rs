@@ -125,7 +125,7 @@ impl Explain for Plan {
         );
         for limit in &self.limits {
             out = out.step(
-                ("u", &format!("{} of the {}", limit.resource, limit.stage)),
+                ("u", format!("{} of the {}", limit.resource, limit.stage).as_str()),
                 "what is asked of the busiest with one of its group gone / what it has",
                 format!("S = {}, P = {}, B = {}", self.first, self.clusters, self.members),
                 format!("{}, allowed {}", units::share(limit.used), units::share(limit.allowed)),

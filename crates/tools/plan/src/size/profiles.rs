@@ -21,6 +21,7 @@ impl Profile {
                 copy_s: 4.8e-6,
                 first_message_s: 26e-6 / 6.0,
             },
+            base_capacity_per_s: Some(1.0 / 32e-6),
             ..Self::measured()
         }
     }
