@@ -21,6 +21,17 @@
 //! | [`failover`](mod@failover) | what does a failure cost the callers? | [`failover()`] |
 //! | [`size`](mod@size) | how many servers do I need? | [`size()`] |
 //!
+//! ```
+//! use strowger_plan::{Explain, ServiceTime, mg1};
+//!
+//! # fn main() -> Result<(), strowger_plan::PlanError> {
+//! let queue = mg1(4_800.0, ServiceTime::with_scv(181.185e-6, 0.022)?)?;
+//! assert_eq!((queue.wait_s * 1e6).round(), 618.0);
+//! assert_eq!(queue.explain().steps[1].numbers, "4,800/s × 181.185 µs");
+//! # Ok(())
+//! # }
+//! ```
+//!
 //! The papers are named in explanations: *thesis* is Krishnamurthy's framework for evaluating SIP proxy servers, *failover
 //! paper* Singh and Schulzrinne on failover and load sharing, *TCP paper* Ono and Schulzrinne on the impact of TCP.
 

@@ -101,13 +101,13 @@ fn fullest(plan: &Plan) -> Option<String> {
 
 fn failure(plan: &Plan) -> String {
     let failover = &plan.failover;
-    let kept = match plan.needs.replication {
-        Replication::Copies => "which every member has a copy of",
-        Replication::Store => "which every member's database has",
+    let passed_on = match plan.needs.replication {
+        Replication::Copies => "passed on to the others",
+        Replication::Store => "written to the other databases",
     };
     format!(
-        "While a server is down, a call that meets it takes {} longer; a phone that registers for the first time just before \
-         loses its registration ({kept}) with a probability of {}, and cannot be called for at most {} then.",
+        "A call that meets a failed server is set up {} later. A phone's first registration is lost if its server fails before \
+         it is {passed_on} (probability {}); then the phone cannot be called for at most {}.",
         units::time(plan.needs.client_retry_s),
         units::number(failover.lost_registration_with_cache),
         units::time(failover.unreachable_s)
