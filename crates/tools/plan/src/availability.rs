@@ -46,7 +46,8 @@ impl Availability {
         share("availability of a member", member_node)?;
         let front = if first == 0 { 0.0 } else { ln_any_of(first, first_node) };
         let behind = f64::from(clusters) * ln_any_of(members, member_node);
-        let formula = if first == 0 { "(1 − (1 − R_p)^B)^P" } else { "(1 − (1 − R_s)^S)·(1 − (1 − R_p)^B)^P" };
+        let formula =
+            if first == 0 { "(1 − (1 − R_p)^B)^P" } else { "(1 − (1 − R_s)^S)·(1 − (1 − R_p)^B)^P" };
         let second = format!("(1 − (1 − {})^{members})^{clusters}", units::number(member_node));
         let numbers = if first == 0 {
             second

@@ -73,4 +73,6 @@ pub use size::{Needs, Plan, Profile, size};
 pub use threads::{Beta, ThreadService, threads_on_one_core};
 pub use timing::{MessageTiming, PacketTiming, Part};
 pub use traffic::{Calls, Traffic, traffic};
-pub use two_stage::{BreakPoint, Bottleneck, PartStateful, Stages, StagesNeeded, TwoStage, part_stateful, part_stateful_capacity, stages};
+pub use two_stage::{
+    Bottleneck, BreakPoint, PartStateful, Stages, StagesNeeded, TwoStage, part_stateful, part_stateful_capacity, stages,
+};

@@ -311,8 +311,11 @@ pub fn stages(asked: Stages) -> Result<StagesNeeded, PlanError> {
     let single = registers / register_rate + requests / proxy_rate;
     let clusters = if single <= limit { 1 } else { servers("clusters", skew * single / limit)? };
     let first_is_needed = clusters > 1;
-    let first =
-        if first_is_needed { servers("first-stage servers", (registers + requests) / (first_rate * limit))? } else { 0 };
+    let first = if first_is_needed {
+        servers("first-stage servers", (registers + requests) / (first_rate * limit))?
+    } else {
+        0
+    };
     let skew = if first_is_needed { skew } else { 1.0 };
     Ok(StagesNeeded {
         asked,

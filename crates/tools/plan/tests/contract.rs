@@ -8,7 +8,9 @@ fn explained(answer: &impl Explain, formula: &str) -> Explanation {
     let explanation = answer.explain();
     assert!(explanation.steps.iter().any(|step| step.formula.contains(formula)), "{explanation:?}");
     for step in &explanation.steps {
-        assert!(![&step.symbol, &step.meaning, &step.numbers, &step.value, &step.source].iter().any(|text| text.is_empty()));
+        assert!(
+            ![&step.symbol, &step.meaning, &step.numbers, &step.value, &step.source].iter().any(|text| text.is_empty())
+        );
     }
     explanation
 }

@@ -1,9 +1,8 @@
 //! The papers' figures. Each test names where its numbers are printed; nothing here is computed by the code it tests.
 
 use strowger_plan::{
-    Availability, Beta, Calls, Curve, FailoverTimes, MessageTiming, PacketTiming, Part, PlanError, ServiceTime,
-    Stages, TwoStage, cores, databases, failover, mg1, mmck, part_stateful_capacity, stages, threads_on_one_core,
-    traffic,
+    Availability, Beta, Calls, Curve, FailoverTimes, MessageTiming, PacketTiming, Part, PlanError, ServiceTime, Stages,
+    TwoStage, cores, databases, failover, mg1, mmck, part_stateful_capacity, stages, threads_on_one_core, traffic,
 };
 
 #[track_caller]
@@ -27,7 +26,10 @@ fn waiting_times(columns: &[Waiting], scv: f64) {
 #[track_caller]
 fn overloaded(rate: f64, service_us: f64) {
     let service = ServiceTime::constant(service_us * 1e-6).unwrap();
-    assert!(matches!(mg1(rate, service), Err(PlanError::Unstable { .. })), "{rate}/s × {service_us} µs has no mean wait");
+    assert!(
+        matches!(mg1(rate, service), Err(PlanError::Unstable { .. })),
+        "{rate}/s × {service_us} µs has no mean wait"
+    );
 }
 
 /// Krishnamurthy, thesis, table 4.4: Poisson arrivals. E[X²] is not printed; one squared coefficient of variation serves

@@ -2,8 +2,8 @@
 
 use strowger_plan::capacity::mg1_capacity;
 use strowger_plan::{
-    Availability, Beta, Calls, Curve, MessageTiming, Needs, PacketTiming, Part, PlanError, Profile, Promise, ServiceTime,
-    TwoStage, cores, databases, mg1, mgck, mmck, part_stateful_capacity, size, traffic,
+    Availability, Beta, Calls, Curve, MessageTiming, Needs, PacketTiming, Part, PlanError, Profile, Promise,
+    ServiceTime, TwoStage, cores, databases, mg1, mgck, mmck, part_stateful_capacity, size, traffic,
 };
 
 #[track_caller]
@@ -86,7 +86,8 @@ fn timings_that_cannot_be() {
     refused(timing(vec![message(1.0, Part::constant(-1e-6))]).check(), "part of a service time", "-", "0 or more");
     refused(Curve::new(vec![(2.0, 1.0), (1.0, 1.0)]), "curve", "x = 1", "rising x");
     refused(Beta::THESIS.at(-1.0, 2), "rate", "-1", "0 or more");
-    let falling = PacketTiming { alpha: Curve::new(vec![(0.0, 1.0), (1.0, -1.0)]).unwrap(), ..timing(vec![message(1.0, part)]) };
+    let falling =
+        PacketTiming { alpha: Curve::new(vec![(0.0, 1.0), (1.0, -1.0)]).unwrap(), ..timing(vec![message(1.0, part)]) };
     refused(falling.check(), "α", "-1", "above 0");
 }
 

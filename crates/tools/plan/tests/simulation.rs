@@ -33,7 +33,14 @@ struct Seen {
 }
 
 /// FIFO, `servers` servers, `places` places in all; service times by `service`.
-fn simulate(rate: f64, servers: usize, places: usize, packets: u32, seed: u64, service: impl Fn(&mut Xoshiro256PlusPlus) -> f64) -> Seen {
+fn simulate(
+    rate: f64,
+    servers: usize,
+    places: usize,
+    packets: u32,
+    seed: u64,
+    service: impl Fn(&mut Xoshiro256PlusPlus) -> f64,
+) -> Seen {
     let mut rng = Xoshiro256PlusPlus::seed_from_u64(seed);
     let between = Exp::new(rate).unwrap();
     let mut free: BinaryHeap<Reverse<At>> = (0..servers).map(|_| Reverse(At(0.0))).collect();

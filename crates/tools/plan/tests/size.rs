@@ -47,7 +47,13 @@ const MANY: f64 = 100_000_000.0;
 fn a_hundred_million_need_two_stages() {
     let plan = plan(&needs(MANY));
     holds(&plan);
-    assert!(plan.first >= 2 && plan.clusters > 1 && plan.members >= 3, "{} {} {}", plan.first, plan.clusters, plan.members);
+    assert!(
+        plan.first >= 2 && plan.clusters > 1 && plan.members >= 3,
+        "{} {} {}",
+        plan.first,
+        plan.clusters,
+        plan.members
+    );
     assert!(plan.reasons.iter().any(|reason| reason.contains("A first stage is needed")), "{:?}", plan.reasons);
     // 100 M / 3600 s and 100 M · 0.1 erlang / 180 s
     assert!((plan.traffic.registers_per_s - 27_777.8).abs() < 0.1);
@@ -58,7 +64,8 @@ fn a_hundred_million_need_two_stages() {
 fn fewer_clusters_would_not_carry_it() {
     let asked = needs(MANY);
     let plan = plan(&asked);
-    let fullest = plan.limits.iter().filter(|limit| limit.stage == Stage::Second).map(|limit| limit.used / limit.allowed);
+    let fullest =
+        plan.limits.iter().filter(|limit| limit.stage == Stage::Second).map(|limit| limit.used / limit.allowed);
     let fullest = fullest.fold(0.0, f64::max);
     // One cluster less has each member do P/(P − 1) as much.
     let clusters = f64::from(plan.clusters);
@@ -147,10 +154,11 @@ fn sensitivities_say_what_matters() {
     // All calls are stateful already: a tenth less is asked.
     assert_eq!(of("stateful share").change_percent, -10.0);
     // Every tenth of the work is somewhere.
-    let work: f64 = ["cost of a stateful call", "cost of a challenged REGISTER", "cost of a copy", "cost of a forwarded message"]
-        .iter()
-        .map(|input| of(input).busy_cores_percent)
-        .sum();
+    let work: f64 =
+        ["cost of a stateful call", "cost of a challenged REGISTER", "cost of a copy", "cost of a forwarded message"]
+            .iter()
+            .map(|input| of(input).busy_cores_percent)
+            .sum();
     assert!((8.0..12.0).contains(&work), "{work}");
 }
 
@@ -166,7 +174,10 @@ fn stateless_calls_are_cheaper() {
 fn connections_are_where_the_phones_connect() {
     let udp = plan(&needs(MANY));
     let tcp = plan(&Needs { connected_share: 1.0, ..needs(MANY) });
-    assert!((tcp.memory_bytes - udp.memory_bytes - MANY * tcp.profile.memory.connection_bytes).abs() < 0.02 * tcp.memory_bytes);
+    assert!(
+        (tcp.memory_bytes - udp.memory_bytes - MANY * tcp.profile.memory.connection_bytes).abs()
+            < 0.02 * tcp.memory_bytes
+    );
 }
 
 #[test]

@@ -194,8 +194,7 @@ impl<'a> Demand<'a> {
 
     fn limit(&self, stage: Stage, resource: Resource, used: f64) -> Limit {
         let allowed = self.needs.utilization;
-        let carries_subscribers =
-            if used > 0.0 { self.needs.subscribers * (allowed / used) } else { f64::INFINITY };
+        let carries_subscribers = if used > 0.0 { self.needs.subscribers * (allowed / used) } else { f64::INFINITY };
         Limit { stage, resource, used, allowed, carries_subscribers }
     }
 

@@ -80,7 +80,12 @@ fn first_stage(plan: &Plan) -> Option<String> {
     let used = plan.limits.iter().filter(|limit| limit.stage == Stage::First);
     let fullest = used.max_by(|a, b| (a.used / a.allowed).total_cmp(&(b.used / b.allowed)))?;
     let spare = if plan.first > 1 { "without one of them the others use" } else { "it uses" };
-    Some(format!("The first stage is {}: {spare} {} of their {}.", plan.first, units::share(fullest.used), fullest.resource))
+    Some(format!(
+        "The first stage is {}: {spare} {} of their {}.",
+        plan.first,
+        units::share(fullest.used),
+        fullest.resource
+    ))
 }
 
 fn fullest(plan: &Plan) -> Option<String> {

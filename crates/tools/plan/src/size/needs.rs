@@ -96,8 +96,7 @@ impl Needs {
     /// # Errors
     /// Numbers that cannot be.
     pub fn traffic(&self) -> Result<Traffic, PlanError> {
-        let mut traffic =
-            traffic(self.subscribers, self.refresh_s, self.calls, self.hold_s, self.requests_per_call())?;
+        let mut traffic = traffic(self.subscribers, self.refresh_s, self.calls, self.hold_s, self.requests_per_call())?;
         traffic.registers_per_s *= positive("contacts of a subscriber", self.contacts_per_subscriber)?;
         Ok(traffic)
     }
