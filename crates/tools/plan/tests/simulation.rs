@@ -83,7 +83,7 @@ fn mg1_waits_as_the_queue_does() {
     for (load, scv, seed) in
         [(0.3, 0.022, 1), (0.3, 1.0, 2), (0.5, 0.0, 3), (0.5, 4.0, 4), (0.8, 0.022, 5), (0.8, 1.0, 6), (0.8, 2.5, 7)]
     {
-        let seen = simulate(load, 1, usize::MAX, 3_000_000, seed, law(scv));
+        let seen = simulate(load, 1, usize::MAX, 800_000, seed, law(scv));
         let answer = mg1(load, ServiceTime::with_scv(1.0, scv).unwrap()).unwrap();
         near(&format!("W at load {load}, scv {scv}"), answer.wait_s, seen.wait_s, 0.03);
     }
@@ -102,7 +102,7 @@ fn mmck_drops_and_waits_as_the_queue_does() {
         (0.8, 64, 70, 18),
     ] {
         let rate = load * f64::from(servers);
-        let seen = simulate(rate, servers as usize, places, 2_000_000, seed, law(1.0));
+        let seen = simulate(rate, servers as usize, places, 1_500_000, seed, law(1.0));
         let answer = mmck(rate, 1.0, servers, places as u64).unwrap();
         let name = |what: &str| format!("{what} at load {load}, c = {servers}, K = {places}");
         near(&name("drops"), answer.drop_probability, seen.drops, 0.04);
@@ -126,7 +126,7 @@ fn mgck_drops_about_as_the_queue_does() {
         (0.95, 8, 40, 2.0, 27),
     ] {
         let rate = load * f64::from(servers);
-        let seen = simulate(rate, servers as usize, places, 2_000_000, seed, law(scv));
+        let seen = simulate(rate, servers as usize, places, 600_000, seed, law(scv));
         let answer = mgck(rate, ServiceTime::with_scv(1.0, scv).unwrap(), servers, places as u64).unwrap();
         let name = |what: &str| format!("{what} at load {load}, c = {servers}, K = {places}, scv = {scv}");
         near(&name("drops"), answer.drop_probability, seen.drops, 0.25);
