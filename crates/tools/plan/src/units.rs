@@ -2,6 +2,49 @@
 
 /// A duration: `181.185 µs`, `28 ms`, `1 h`.
 pub fn time(seconds: f64) -> String {
+    time_to(SIGNIFICANT, seconds)
+}
+
+/// A rate: `4,800/s`.
+pub fn rate(per_s: f64) -> String {
+    format!("{}/s", number(per_s))
+}
+
+/// A share or a probability: `1.19 %`, and `99.9996 %` with as many nines as it has.
+pub fn share(of_one: f64) -> String {
+    share_to(SIGNIFICANT, of_one)
+}
+
+/// The same for sentences: three significant digits, and people by the million.
+pub mod brief {
+    /// A duration: `181 µs`.
+    pub fn time(seconds: f64) -> String {
+        super::time_to(super::BRIEF, seconds)
+    }
+
+    /// A rate: `4,800/s`.
+    pub fn rate(per_s: f64) -> String {
+        format!("{}/s", number(per_s))
+    }
+
+    /// A share or a probability: `7.31 %`, `99.9996 %`.
+    pub fn share(of_one: f64) -> String {
+        super::share_to(super::BRIEF, of_one)
+    }
+
+    /// A number: `0.0786`, `12,346`.
+    pub fn number(value: f64) -> String {
+        super::number_to(super::BRIEF, value)
+    }
+
+    /// How many: `750`, `20.1 million`.
+    pub fn count(value: f64) -> String {
+        let value = value.round();
+        if value.abs() < 1e6 { number(value) } else { format!("{} million", number(value / 1e6)) }
+    }
+}
+
+fn time_to(digits: i32, seconds: f64) -> String {
     let size = seconds.abs();
     let (scale, unit) = match size {
         _ if size == 0.0 || !size.is_finite() => (1.0, "s"),
@@ -13,24 +56,18 @@ pub fn time(seconds: f64) -> String {
         _ if size < 172_800.0 => (1.0 / 3_600.0, "h"),
         _ => (1.0 / 86_400.0, "d"),
     };
-    format!("{} {unit}", number(seconds * scale))
+    format!("{} {unit}", number_to(digits, seconds * scale))
 }
 
-/// A rate: `4,800/s`.
-pub fn rate(per_s: f64) -> String {
-    format!("{}/s", number(per_s))
-}
-
-/// A share or a probability: `1.19 %`, and `99.9996 %` with as many nines as it has.
-pub fn share(of_one: f64) -> String {
+fn share_to(digits: i32, of_one: f64) -> String {
     let missing = 1.0 - of_one;
     if missing > 0.0 && missing < 1e-3 {
         // Two digits beyond the nines.
-        let digits = (-(missing * 100.0).log10()).ceil().clamp(0.0, 12.0) as usize + 1;
-        let text = format!("{:.digits$}", of_one * 100.0);
+        let decimals = (-(missing * 100.0).log10()).ceil().clamp(0.0, 12.0) as usize + 1;
+        let text = format!("{:.decimals$}", of_one * 100.0);
         return format!("{} %", text.trim_end_matches('0').trim_end_matches('.'));
     }
-    format!("{} %", number(of_one * 100.0))
+    format!("{} %", number_to(digits, of_one * 100.0))
 }
 
 /// An amount of memory: `250 B`, `1.2 GiB`.
@@ -45,6 +82,13 @@ pub fn bandwidth(bits_per_s: f64) -> String {
 
 /// A number with six significant digits at most, thousands parted: `12,345.6`, `0.0119`, `3.2e-12`.
 pub fn number(value: f64) -> String {
+    number_to(SIGNIFICANT, value)
+}
+
+const SIGNIFICANT: i32 = 6;
+const BRIEF: i32 = 3;
+
+fn number_to(digits: i32, value: f64) -> String {
     if !value.is_finite() {
         return value.to_string();
     }
@@ -53,17 +97,15 @@ pub fn number(value: f64) -> String {
     }
     let size = value.abs();
     if !(1e-5..1e15).contains(&size) {
-        let text = format!("{value:.5e}");
-        let (digits, exponent) = text.split_once('e').unwrap_or((&text, "0"));
-        return format!("{}e{exponent}", trimmed(digits));
+        let text = format!("{value:.*e}", usize::try_from(digits - 1).unwrap_or(0));
+        let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+        return format!("{}e{exponent}", trimmed(mantissa));
     }
     let before = size.log10().floor() as i32 + 1;
-    let decimals = usize::try_from(SIGNIFICANT - before).unwrap_or(0);
+    let decimals = usize::try_from(digits - before).unwrap_or(0);
     let text = format!("{value:.decimals$}");
     parted(trimmed(&text))
 }
-
-const SIGNIFICANT: i32 = 6;
 
 fn scaled(amount: f64, step: f64, units: &[&str]) -> String {
     let mut amount = amount;
@@ -126,6 +168,18 @@ mod tests {
         assert_eq!(number(0.0), "0");
         assert_eq!(number(999_999.96), "1,000,000");
         assert_eq!(number(f64::INFINITY), "inf");
+    }
+
+    #[test]
+    fn sentences_have_three_digits() {
+        assert_eq!(brief::number(0.078_611_1), "0.0786");
+        assert_eq!(brief::number(16_666.7), "16,667");
+        assert_eq!(brief::number(2.805_84e-7), "2.81e-7");
+        assert_eq!(brief::time(3_600.5), "60 min");
+        assert_eq!(brief::share(0.073_122), "7.31 %");
+        assert_eq!(brief::share(0.999_996), "99.9996 %");
+        assert_eq!(brief::count(20_113_734.4), "20.1 million");
+        assert_eq!(brief::count(300_000.0), "300,000");
     }
 
     #[test]

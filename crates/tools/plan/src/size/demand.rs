@@ -7,6 +7,28 @@ use crate::databases::databases;
 use crate::error::PlanError;
 use crate::traffic::Traffic;
 
+/// A core's time for one of each, s.
+pub(super) struct UnitCosts {
+    pub challenge_s: f64,
+    pub register_s: f64,
+    pub call_s: f64,
+}
+
+impl UnitCosts {
+    pub(super) fn of(needs: &Needs, profile: &Profile) -> Self {
+        let costs = &profile.costs;
+        let challenge_s = costs.challenged_register_s - costs.register_s;
+        Self {
+            challenge_s,
+            register_s: costs.register_s + needs.challenged_share * challenge_s,
+            call_s: needs.stateful_share * costs.stateful_call_s
+                + (1.0 - needs.stateful_share) * costs.stateless_call_s
+                + needs.further_requests_per_call * costs.request_s
+                + needs.challenged_calls_share * challenge_s,
+        }
+    }
+}
+
 /// The load on all of the service, in a second.
 pub(super) struct Demand<'a> {
     needs: &'a Needs,
@@ -31,13 +53,7 @@ impl<'a> Demand<'a> {
         needs.check()?;
         profile.check()?;
         let traffic = needs.traffic()?;
-        let costs = &profile.costs;
-        let challenge = costs.challenged_register_s - costs.register_s;
-        let register = costs.register_s + needs.challenged_share * challenge;
-        let call = needs.stateful_share * costs.stateful_call_s
-            + (1.0 - needs.stateful_share) * costs.stateless_call_s
-            + needs.further_requests_per_call * costs.request_s
-            + needs.challenged_calls_share * challenge;
+        let costs = UnitCosts::of(needs, profile);
         // A further request brings in itself and its answer, and both go out; a challenge brings in a request and the ACK.
         let further = 2.0 * needs.further_requests_per_call;
         let messages = &profile.messages;
@@ -46,8 +62,8 @@ impl<'a> Demand<'a> {
         Ok(Self {
             needs,
             profile,
-            registers: traffic.registers_per_s * register,
-            calls: traffic.calls_per_s * call,
+            registers: traffic.registers_per_s * costs.register_s,
+            calls: traffic.calls_per_s * costs.call_s,
             register_messages: traffic.registers_per_s * (1.0 + needs.challenged_share),
             call_messages_in: traffic.calls_per_s * (messages.call_in + further + 2.0 * challenges),
             call_messages_out: traffic.calls_per_s * (messages.call_in + stateful_extra + further + challenges),
@@ -120,12 +136,12 @@ impl<'a> Demand<'a> {
         let connections = if clusters > 1 { 0.0 } else { self.connections() * alone };
         let memory = self.kept(share, alone) + connections * self.profile.memory.connection_bytes;
         let mut limits = vec![
-            self.limit(Stage::Second, Resource::Cpu, work / self.profile.working_cores()),
+            self.limit(Stage::Second, Resource::Cpu, work, self.profile.working_cores()),
             self.memory_limit(Stage::Second, memory),
-            self.limit(Stage::Second, Resource::Network, self.line(messages_in.max(messages_out))),
+            self.line_limit(Stage::Second, messages_in.max(messages_out)),
         ];
         if self.needs.replication == Replication::Store {
-            limits.push(self.limit(Stage::Second, Resource::Store, storing));
+            limits.push(self.limit(Stage::Second, Resource::Store, storing, 1.0));
         }
         limits
     }
@@ -137,9 +153,9 @@ impl<'a> Demand<'a> {
         let memory = self.connections() / left * self.profile.memory.connection_bytes;
         let work = messages * self.profile.costs.first_message_s;
         vec![
-            self.limit(Stage::First, Resource::Cpu, work / self.profile.working_cores()),
+            self.limit(Stage::First, Resource::Cpu, work, self.profile.working_cores()),
             self.memory_limit(Stage::First, memory),
-            self.limit(Stage::First, Resource::Network, self.line(messages)),
+            self.line_limit(Stage::First, messages),
         ]
     }
 
@@ -181,29 +197,30 @@ impl<'a> Demand<'a> {
         self.messages_per_s() * self.profile.messages.message_bytes * 8.0
     }
 
-    /// Packets that come to one core of the busiest member, 1/s.
+    /// Packets that come to one core of the busiest member when one of its cluster has failed, 1/s.
     pub(super) fn packets_per_core(&self, clusters: u32, members: u32) -> f64 {
-        let serving = if self.needs.failover == FailoverMethod::Members { f64::from(members) } else { 1.0 };
+        let left = f64::from(members.saturating_sub(1).max(1));
+        let serving = if self.needs.failover == FailoverMethod::Members { left } else { 1.0 };
         let all = (self.register_messages + self.call_messages_in) * self.largest_share(clusters);
         all / serving / self.profile.working_cores()
     }
 
-    fn line(&self, messages: f64) -> f64 {
-        messages * self.profile.messages.message_bytes * 8.0 / self.profile.server.network_bits_per_s
+    fn line_limit(&self, stage: Stage, messages: f64) -> Limit {
+        let asked = messages * self.profile.messages.message_bytes * 8.0;
+        self.limit(stage, Resource::Network, asked, self.profile.server.network_bits_per_s)
     }
 
-    fn limit(&self, stage: Stage, resource: Resource, used: f64) -> Limit {
-        let allowed = self.needs.utilization;
+    fn limit(&self, stage: Stage, resource: Resource, asked: f64, has: f64) -> Limit {
+        let (used, allowed) = (asked / has, self.needs.utilization);
         let carries_subscribers = if used > 0.0 { self.needs.subscribers * (allowed / used) } else { f64::INFINITY };
-        Limit { stage, resource, used, allowed, carries_subscribers }
+        Limit { stage, resource, asked, has, used, allowed, carries_subscribers }
     }
 
     /// Memory is not empty without load.
     fn memory_limit(&self, stage: Stage, kept: f64) -> Limit {
-        let (base, all) = (self.profile.memory.base_bytes, self.profile.server.memory_bytes);
-        let allowed = self.needs.utilization;
-        let room = (allowed * all - base).max(0.0);
+        let (base, has) = (self.profile.memory.base_bytes, self.profile.server.memory_bytes);
+        let room = (self.needs.utilization * has - base).max(0.0);
         let carries_subscribers = if kept > 0.0 { self.needs.subscribers * (room / kept) } else { f64::INFINITY };
-        Limit { stage, resource: Resource::Memory, used: (base + kept) / all, allowed, carries_subscribers }
+        Limit { carries_subscribers, ..self.limit(stage, Resource::Memory, base + kept, has) }
     }
 }

@@ -1,10 +1,10 @@
 //! A plan in sentences, and its formulas.
 
-use super::demand::Demand;
+use super::demand::{Demand, UnitCosts};
 use super::needs::{FailoverMethod, Replication};
-use super::{Plan, Stage};
+use super::{Plan, Resource, Stage};
 use crate::explain::{Explain, Explanation};
-use crate::units;
+use crate::units::{self, brief};
 
 /// Why the plan is what it is.
 pub(super) fn reasons(plan: &Plan, demand: &Demand<'_>) -> Vec<String> {
@@ -20,15 +20,15 @@ pub(super) fn reasons(plan: &Plan, demand: &Demand<'_>) -> Vec<String> {
 fn load(plan: &Plan) -> String {
     let traffic = &plan.traffic;
     format!(
-        "{} subscribers who register every {} and call for {} send {} REGISTERs and {} calls, {} requests of calls; \
+        "{} subscribers who register every {} and call for {} send {} REGISTERs and {} calls a second, {} requests of calls; \
          that is work for {} cores without a pause.",
-        units::number(traffic.subscribers),
-        units::time(traffic.refresh_s),
-        units::time(traffic.hold_s),
-        units::rate(traffic.registers_per_s),
-        units::rate(traffic.calls_per_s),
-        units::rate(traffic.requests_per_s),
-        units::number(plan.busy_cores)
+        brief::count(traffic.subscribers),
+        brief::time(traffic.refresh_s),
+        brief::time(traffic.hold_s),
+        brief::number(traffic.registers_per_s),
+        brief::number(traffic.calls_per_s),
+        brief::number(traffic.requests_per_s),
+        brief::number(plan.busy_cores)
     )
 }
 
@@ -36,7 +36,7 @@ fn stages(plan: &Plan, demand: &Demand<'_>) -> String {
     let one = demand.second_limits(1, plan.members);
     let fullest = one.iter().max_by(|a, b| (a.used / a.allowed).total_cmp(&(b.used / b.allowed)));
     let Some(fullest) = fullest else { return String::new() };
-    let (used, allowed) = (units::share(fullest.used), units::share(fullest.allowed));
+    let (used, allowed) = (brief::share(fullest.used), brief::share(fullest.allowed));
     if plan.clusters == 1 {
         return format!(
             "No first stage is needed: one cluster serves everybody with {used} of its {}, where {allowed} may be used, so \
@@ -52,7 +52,7 @@ fn stages(plan: &Plan, demand: &Demand<'_>) -> String {
 }
 
 fn members(plan: &Plan) -> String {
-    let node = units::share(plan.profile.server.availability);
+    let node = brief::share(plan.profile.server.availability);
     let spare = match (plan.members, plan.needs.failover) {
         (1, _) => "a cluster is one server, without a spare".to_owned(),
         (many, FailoverMethod::Members) => {
@@ -68,8 +68,8 @@ fn members(plan: &Plan) -> String {
     format!(
         "With servers that are {node} available, {} servers are {} available together, {} asked: {spare}.",
         plan.servers,
-        units::share(plan.availability.availability),
-        units::share(plan.needs.availability)
+        brief::share(plan.availability.availability),
+        brief::share(plan.needs.availability)
     )
 }
 
@@ -83,7 +83,7 @@ fn first_stage(plan: &Plan) -> Option<String> {
     Some(format!(
         "The first stage is {}: {spare} {} of their {}.",
         plan.first,
-        units::share(fullest.used),
+        brief::share(fullest.used),
         fullest.resource
     ))
 }
@@ -91,7 +91,7 @@ fn first_stage(plan: &Plan) -> Option<String> {
 fn fullest(plan: &Plan) -> Option<String> {
     let first = plan.limits.first()?;
     let room = if first.carries_subscribers.is_finite() {
-        format!("; these servers would carry {} such subscribers", units::number(first.carries_subscribers.floor()))
+        format!("; these servers would carry {} such subscribers", brief::count(first.carries_subscribers))
     } else {
         String::new()
     };
@@ -99,8 +99,8 @@ fn fullest(plan: &Plan) -> Option<String> {
         "What limits first is the {} of the {}: {} with one server of the group gone, where {} may be used{room}.",
         first.resource,
         first.stage,
-        units::share(first.used),
-        units::share(first.allowed)
+        brief::share(first.used),
+        brief::share(first.allowed)
     ))
 }
 
@@ -113,30 +113,81 @@ fn failure(plan: &Plan) -> String {
     format!(
         "A call that meets a failed server is set up {} later. A phone's first registration is lost if its server fails before \
          it is {passed_on} (probability {}); then the phone cannot be called for at most {}.",
-        units::time(plan.needs.client_retry_s),
-        units::number(failover.lost_registration_with_cache),
-        units::time(failover.unreachable_s)
+        brief::time(plan.needs.client_retry_s),
+        brief::number(failover.lost_registration_with_cache),
+        brief::time(failover.unreachable_s)
     )
 }
 
 impl Explain for Plan {
     fn explain(&self) -> Explanation {
-        let mut out = self.traffic.explain().step(
+        let mut out = self.traffic.explain().then(work(self)).step(
             ("busy cores", "the work of a second, in core seconds"),
-            "λ_R·C_register + λ_C·((1 − f_s)·C_stateless + f_s·C_stateful) + copies, challenges, first stage",
-            format!("f_s = {}, costs of the profile {}", units::number(self.needs.stateful_share), self.profile.name),
+            "λ_R·C_R + λ_C·C_C + copies, stores, first stage",
+            format!(
+                "{} + {} + …",
+                units::time(self.traffic.registers_per_s * unit_costs(self).register_s),
+                units::time(self.traffic.calls_per_s * unit_costs(self).call_s)
+            ),
             units::number(self.busy_cores),
-            "Singh and Schulzrinne, failover paper, section 5.4, with times in place of capacities",
+            STAGES,
         );
         for limit in &self.limits {
+            let meaning = format!(
+                "{} of the {}: what is asked of the busiest with one of its group gone, of what it has",
+                limit.resource, limit.stage
+            );
+            let show = match limit.resource {
+                Resource::Cpu => units::number,
+                Resource::Memory => units::bytes,
+                Resource::Network => units::bandwidth,
+                Resource::Store => units::time,
+            };
             out = out.step(
-                ("u", format!("{} of the {}", limit.resource, limit.stage).as_str()),
-                "what is asked of the busiest with one of its group gone / what it has",
-                format!("S = {}, P = {}, B = {}", self.first, self.clusters, self.members),
+                ("u", meaning.as_str()),
+                "asked / has",
+                format!("{} / {}", show(limit.asked), show(limit.has)),
                 format!("{}, allowed {}", units::share(limit.used), units::share(limit.allowed)),
-                "Singh and Schulzrinne, failover paper, section 4.5: λ/P to each cluster",
+                STAGES,
             );
         }
         out.then(self.availability.explain()).then(self.failover.explain())
     }
 }
+
+fn unit_costs(plan: &Plan) -> UnitCosts {
+    UnitCosts::of(&plan.needs, &plan.profile)
+}
+
+/// What one REGISTER and one call take.
+fn work(plan: &Plan) -> Explanation {
+    let (needs, costs, unit) = (&plan.needs, &plan.profile.costs, unit_costs(plan));
+    let source =
+        format!("the failover paper's section 5.4, with times in place of capacities; profile {}", plan.profile.name);
+    let challenge = units::time(unit.challenge_s);
+    Explanation::new()
+        .step(
+            ("C_R", "a core's time for a REGISTER"),
+            "C_register + challenged·C_challenge",
+            format!("{} + {} × {challenge}", units::time(costs.register_s), units::number(needs.challenged_share)),
+            units::time(unit.register_s),
+            &source,
+        )
+        .step(
+            ("C_C", "a core's time for a call"),
+            "(1 − f_s)·C_stateless + f_s·C_stateful + further·C_request + challenged·C_challenge",
+            format!(
+                "(1 − {f}) × {} + {f} × {} + {} × {} + {} × {challenge}",
+                units::time(costs.stateless_call_s),
+                units::time(costs.stateful_call_s),
+                units::number(needs.further_requests_per_call),
+                units::time(costs.request_s),
+                units::number(needs.challenged_calls_share),
+                f = units::number(needs.stateful_share),
+            ),
+            units::time(unit.call_s),
+            &source,
+        )
+}
+
+const STAGES: &str = "Singh and Schulzrinne, failover paper, section 4.5: λ/P to each cluster";

@@ -48,8 +48,8 @@ pub struct Plan {
     pub bandwidth_bits_per_s: f64,
     /// SIP messages, in and out, of the second stage, 1/s.
     pub messages_per_s: f64,
-    /// The mean wait of a packet at the busiest member, each core a queue of its own (M/G/1), s: where the profile has the
-    /// parts of the service time.
+    /// The mean wait of a packet at the busiest member with one of its cluster gone, each core a queue of its own (M/G/1), s.
+    /// Where the profile has no parts of the service time, as if that were exponential.
     pub wait_s: Option<f64>,
     /// Stores: one with each member of a cluster that has them.
     pub stores: u32,
@@ -119,7 +119,12 @@ pub struct Limit {
     pub stage: Stage,
     /// Which part.
     pub resource: Resource,
-    /// The share in use when one server of the group has failed.
+    /// What is asked of the busiest server when one of its group has failed: a core's time in a second, bytes, bit/s, a store's
+    /// time in a second.
+    pub asked: f64,
+    /// What it has of that.
+    pub has: f64,
+    /// The one over the other.
     pub used: f64,
     /// The share that may be used.
     pub allowed: f64,
@@ -139,6 +144,8 @@ pub struct Sensitivity {
     pub change_percent: f64,
     /// What that changes of the busy cores, in %, with as many servers.
     pub busy_cores_percent: f64,
+    /// What that changes of the use of what limits first, in %, with as many servers.
+    pub limit_percent: f64,
     /// How many servers more.
     pub servers: i64,
     /// How much dearer a month.

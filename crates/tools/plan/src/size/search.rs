@@ -4,11 +4,12 @@ use super::demand::Demand;
 use super::explain::reasons;
 use super::needs::Needs;
 use super::profile::Profile;
-use super::{Limit, Plan};
+use super::{Limit, Plan, Resource, Stage};
 use crate::availability::Availability;
 use crate::error::PlanError;
 use crate::failover::{FailoverTimes, failover};
 use crate::mg1::mg1;
+use crate::service::ServiceTime;
 use crate::units;
 
 /// P at most.
@@ -122,7 +123,7 @@ fn plan(demand: &Demand<'_>, needs: &Needs, profile: &Profile, shape: Shape) -> 
         memory_bytes: demand.memory_bytes(first, clusters, members),
         bandwidth_bits_per_s: demand.bandwidth_bits_per_s(),
         messages_per_s: demand.messages_per_s(),
-        wait_s: wait_s(demand, profile, shape),
+        wait_s: wait_s(demand, profile, shape, &limits),
         stores: if stored { clusters * members } else { 0 },
         cost_per_month: f64::from(shape.servers()) * profile.server.cost_per_month,
         availability: shape.availability(profile)?,
@@ -136,10 +137,16 @@ fn plan(demand: &Demand<'_>, needs: &Needs, profile: &Profile, shape: Shape) -> 
 }
 
 /// The mean wait at the busiest member, each of its cores a queue of its own.
-fn wait_s(demand: &Demand<'_>, profile: &Profile, shape: Shape) -> Option<f64> {
+fn wait_s(demand: &Demand<'_>, profile: &Profile, shape: Shape, limits: &[Limit]) -> Option<f64> {
     let rate = demand.packets_per_core(shape.clusters, shape.members);
-    let service = profile.timing.as_ref()?.service_at(rate).ok()?;
-    mg1(rate, service).ok().map(|queue| queue.wait_s)
+    let service = match &profile.timing {
+        Some(timing) => timing.service_at(rate),
+        None => {
+            let is_cpu = |limit: &&Limit| limit.stage == Stage::Second && limit.resource == Resource::Cpu;
+            ServiceTime::exponential(limits.iter().find(is_cpu)?.used / rate)
+        }
+    };
+    mg1(rate, service.ok()?).ok().map(|queue| queue.wait_s)
 }
 
 /// R = T_F/(T_F + T_M).

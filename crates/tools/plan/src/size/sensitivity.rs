@@ -4,7 +4,7 @@ use super::demand::Demand;
 use super::needs::Needs;
 use super::profile::Profile;
 use super::search::cheapest;
-use super::{Plan, Sensitivity};
+use super::{Plan, Sensitivity, Stage};
 use crate::traffic::Calls;
 use crate::units;
 
@@ -37,14 +37,16 @@ macro_rules! input {
     };
 }
 
-/// Those that change the servers most stand first, then those that change the work most. What is 0 has no tenth.
+/// Those that change the servers most stand first, then those that change the work, or what limits first, most. What is 0 has
+/// no tenth.
 pub(super) fn of(needs: &Needs, profile: &Profile, plan: &Plan) -> Vec<Sensitivity> {
     let asked = Asked { needs: *needs, profile: profile.clone() };
     let inputs = of_the_needs(needs).into_iter().chain(of_the_profile());
     let mut out: Vec<Sensitivity> = inputs.filter_map(|input| change(&input, &asked, plan)).collect();
     out.sort_by(|a, b| {
         let servers = (b.impossible, b.servers.abs()).cmp(&(a.impossible, a.servers.abs()));
-        servers.then(b.busy_cores_percent.abs().total_cmp(&a.busy_cores_percent.abs()))
+        let weight = |one: &Sensitivity| one.limit_percent.abs().max(one.busy_cores_percent.abs());
+        servers.then(weight(b).total_cmp(&weight(a)))
     });
     out
 }
@@ -57,7 +59,8 @@ fn change(input: &Input, asked: &Asked, plan: &Plan) -> Option<Sensitivity> {
     let factor = if value * MORE > input.most { LESS } else { MORE };
     let mut changed = asked.clone();
     (input.set)(&mut changed, value * factor);
-    let busy = Demand::of(&changed.needs, &changed.profile).ok()?.busy_cores(plan.clusters, plan.members);
+    let demand = Demand::of(&changed.needs, &changed.profile).ok()?;
+    let busy = demand.busy_cores(plan.clusters, plan.members);
     let planned = cheapest(&changed.needs, &changed.profile).ok();
     let (servers, cost_per_month) = planned.as_ref().map_or((0, 0.0), |other| {
         (i64::from(other.servers) - i64::from(plan.servers), other.cost_per_month - plan.cost_per_month)
@@ -67,10 +70,22 @@ fn change(input: &Input, asked: &Asked, plan: &Plan) -> Option<Sensitivity> {
         value: (input.show)(value),
         change_percent: ((factor - 1.0) * 100.0).round(),
         busy_cores_percent: (busy / plan.busy_cores - 1.0) * 100.0,
+        limit_percent: limit_percent(&demand, plan).unwrap_or(0.0),
         servers,
         cost_per_month,
         impossible: planned.is_none(),
     })
+}
+
+/// Of what limits first, with as many servers.
+fn limit_percent(demand: &Demand<'_>, plan: &Plan) -> Option<f64> {
+    let first = plan.limits.first()?;
+    let limits = match first.stage {
+        Stage::First => demand.first_limits(plan.first),
+        Stage::Second => demand.second_limits(plan.clusters, plan.members),
+    };
+    let same = limits.iter().find(|limit| limit.resource == first.resource)?;
+    Some(((same.used / same.allowed) / (first.used / first.allowed) - 1.0) * 100.0)
 }
 
 const MORE: f64 = 1.1;
