@@ -113,7 +113,7 @@ fn mmck_drops_and_waits_as_the_queue_does() {
     }
 }
 
-/// An approximation: what it is good for is the order of the drops, and which way variance moves them.
+/// An approximation, which is this good around a load of 1 and for a variance from none to four times the exponential law's.
 #[test]
 fn mgck_drops_about_as_the_queue_does() {
     for (load, servers, places, scv, seed) in [
@@ -129,8 +129,8 @@ fn mgck_drops_about_as_the_queue_does() {
         let seen = simulate(rate, servers as usize, places, 600_000, seed, law(scv));
         let answer = mgck(rate, ServiceTime::with_scv(1.0, scv).unwrap(), servers, places as u64).unwrap();
         let name = |what: &str| format!("{what} at load {load}, c = {servers}, K = {places}, scv = {scv}");
-        near(&name("drops"), answer.drop_probability, seen.drops, 0.25);
-        near(&name("throughput"), answer.throughput_per_s, seen.throughput_per_s, 0.03);
-        near(&name("W"), answer.wait_s, seen.wait_s, 0.25);
+        near(&name("drops"), answer.drop_probability, seen.drops, 0.06);
+        near(&name("throughput"), answer.throughput_per_s, seen.throughput_per_s, 0.01);
+        near(&name("W"), answer.wait_s, seen.wait_s, 0.10);
     }
 }
