@@ -54,9 +54,11 @@ macro_rules! core_and {
 }
 
 const ALL_CORE: &[&str] = core_and![];
-/// The simulator stands in the place of the shell, but for the journal, which is the real one on a simulated disk.
-const CORE_AND_JOURNAL: &[&str] = core_and!["journal"];
-const ALL_FOR_BINARIES: &[&str] = core_and!["net", "journal", "store", "control", "worker", "persistence", "traffic"];
+/// The simulator stands in the place of the shell, but for the journal, which is the real one on a simulated disk. It may ask
+/// the models what it should find.
+const CORE_AND_JOURNAL: &[&str] = core_and!["journal", "plan"];
+const ALL_FOR_BINARIES: &[&str] =
+    core_and!["net", "journal", "store", "control", "worker", "persistence", "traffic", "plan"];
 /// What another shell shares with the other benchmarks: its surroundings and its reports.
 const CORE_AND_BENCHMARKS: &[&str] = core_and!["bench"];
 const FOR_BENCHMARKS: &[&str] =
@@ -116,6 +118,7 @@ pub(crate) const CRATES: &[Rule] = &[
         Group::Shell,
         &["foundation", "message", "registrar", "journal", "store", "worker"],
     ),
+    rule("strowger-plan", "crates/tools/plan", Group::Tools, &[]),
     rule("strowger-sim", "crates/tools/sim", Group::Tools, CORE_AND_JOURNAL),
     rule(
         "strowger-traffic",
