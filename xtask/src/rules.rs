@@ -126,8 +126,19 @@ pub(crate) const CRATES: &[Rule] = &[
 ];
 
 /// The foreign crates that a core crate may name. Each computes; none looks at the world.
-pub(crate) const CORE_MAY_USE: &[&str] =
-    &["data-encoding", "foldhash", "hashbrown", "md-5", "memchr", "safe_arch", "sha1", "sha2", "siphasher", "slab", "smallvec"];
+pub(crate) const CORE_MAY_USE: &[&str] = &[
+    "data-encoding",
+    "foldhash",
+    "hashbrown",
+    "md-5",
+    "memchr",
+    "safe_arch",
+    "sha1",
+    "sha2",
+    "siphasher",
+    "slab",
+    "smallvec",
+];
 
 /// What may not stand behind a core crate even at the far end of its dependencies: I/O, async, clocks, entropy.
 pub(crate) const BANNED_BEHIND_CORE: &[&str] = &[

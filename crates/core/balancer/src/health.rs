@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(outcome(false), Some(Change::Down));
         assert_eq!([false, true, false, true].map(&mut outcome), [None; 4]);
         assert!(!health.is_up());
-        let mut outcome = |is_good| health.handle_probe(AT, is_good, &probe);
+        let outcome = |is_good| health.handle_probe(AT, is_good, &probe);
         assert_eq!(outcome(true), Some(Change::Up));
         assert!(health.is_up());
         assert_eq!(outcome(true), None);
@@ -286,7 +286,8 @@ mod tests {
 
     #[test]
     fn status_ranges_are_read_and_written() {
-        for (text, first, last) in [("2xx", 200, 299), ("404", 404, 404), ("400-499", 400, 499), ("405-407", 405, 407)] {
+        for (text, first, last) in [("2xx", 200, 299), ("404", 404, 404), ("400-499", 400, 499), ("405-407", 405, 407)]
+        {
             let range: StatusRange = text.parse().expect("valid");
             assert_eq!(range, StatusRange { first, last });
             assert_eq!(range.to_string().parse(), Ok(range));

@@ -39,7 +39,11 @@ pub(crate) fn members(count: usize) -> Vec<Member> {
 }
 
 pub(crate) fn weighted(weights: &[u16]) -> Vec<Member> {
-    members(weights.len()).into_iter().zip(weights).map(|(member, weight)| Member { weight: *weight, ..member }).collect()
+    members(weights.len())
+        .into_iter()
+        .zip(weights)
+        .map(|(member, weight)| Member { weight: *weight, ..member })
+        .collect()
 }
 
 pub(crate) fn config(policy: Policy) -> SetConfig {
@@ -100,6 +104,9 @@ pub(crate) fn assert_parts(counts: &[u64], weights: &[u16], within: f64, what: &
         let part = f64::from(*weight) / whole;
         let expected = all as f64 * part;
         let bound = (expected * within).max(4.5 * (expected * (1.0 - part)).sqrt());
-        assert!((*count as f64 - expected).abs() <= bound, "{what}: {counts:?}, {expected:.0} ± {bound:.0} of {weight}");
+        assert!(
+            (*count as f64 - expected).abs() <= bound,
+            "{what}: {counts:?}, {expected:.0} ± {bound:.0} of {weight}"
+        );
     }
 }

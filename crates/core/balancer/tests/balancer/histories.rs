@@ -2,16 +2,16 @@
 
 use std::sync::Arc;
 
+use std::time::Duration;
 use strowger_balancer::{
     Candidates, Member, MethodClass, Order, Pick, Policy, Probe, Registry, Seat, Set, SetConfig, Target, Weights, Work,
 };
 use strowger_foundation::Timestamp;
-use std::time::Duration;
 
 use crate::common::Random;
 
-/// Each is some two dozen events long. With optimisation there is time for millions.
-const HISTORIES: u64 = if cfg!(debug_assertions) { 250_000 } else { 3_000_000 };
+/// Each is some two dozen events long.
+const HISTORIES: u64 = 1_000_000;
 const SHARDS: usize = 3;
 
 /// What a shard has in progress, with the target's number beside each, and what it weighs.
@@ -60,7 +60,8 @@ impl World {
             12 if self.random.one_in(2) => self.targets[target].drain(),
             12 => self.targets[target].undrain(self.now),
             13 => {
-                let probe = Probe { down: self.random.below(3) as u8, up: self.random.below(3) as u8, ..Probe::default() };
+                let probe =
+                    Probe { down: self.random.below(3) as u8, up: self.random.below(3) as u8, ..Probe::default() };
                 self.targets[target].handle_probe(self.now, self.random.one_in(2), &probe);
             }
             14 => self.targets[target].handle_recovery(self.now),
@@ -77,8 +78,16 @@ impl World {
         let avoided = self.avoided;
         let is_avoided = |at: usize| avoided >> at & 1 == 1;
         let draw = self.random.number();
-        let pick =
-            Pick { now: self.now, call_id: &call_id, key: &call_id, draw, begins_call, again, limit, is_avoided: &is_avoided };
+        let pick = Pick {
+            now: self.now,
+            call_id: &call_id,
+            key: &call_id,
+            draw,
+            begins_call,
+            again,
+            limit,
+            is_avoided: &is_avoided,
+        };
         self.set.order(&pick, &mut self.order);
         assert_order(&self.set, &pick, &self.order);
         let Some(chosen) = self.order.first().copied() else { return };
@@ -125,7 +134,7 @@ impl World {
     fn end_a_call(&mut self) {
         let shard = &mut self.shards[self.random.below(SHARDS)];
         if !shard.calls.is_empty() {
-            shard.calls.swap_remove(self.random.below(shard.calls.len()));
+            drop(shard.calls.swap_remove(self.random.below(shard.calls.len())));
         }
     }
 
@@ -230,7 +239,7 @@ fn counts_come_back_to_zero_when_many_threads_count() {
                         let work = target.begin(Timestamp::ZERO, random.below(70_000) as u32, MethodClass::Other);
                         tokens.push((work, target.seat_within(100)));
                     } else if !tokens.is_empty() {
-                        tokens.swap_remove(random.below(tokens.len()));
+                        drop(tokens.swap_remove(random.below(tokens.len())));
                     }
                     assert!(target.calls() <= 100);
                 }

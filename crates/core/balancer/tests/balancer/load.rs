@@ -38,7 +38,8 @@ fn an_invite_weighs_more_than_a_bye_where_work_is_counted() {
         assert_eq!(tally(firsts, 2), expected);
     }
     let set = least_work(Weights::Fixed(MethodWeights::TLWL_2), 2);
-    let _tokens = [begin(&set, 0, MethodClass::Bye), begin(&set, 0, MethodClass::Bye), begin(&set, 1, MethodClass::Invite)];
+    let _tokens =
+        [begin(&set, 0, MethodClass::Bye), begin(&set, 0, MethodClass::Bye), begin(&set, 1, MethodClass::Invite)];
     let counts = tally((0..1_000).map(|number| order(&set, &pick(&call_id(number)))[0]), 2);
     assert!(counts.iter().all(|count| *count > 400), "equal work is shared: {counts:?}");
 }

@@ -69,7 +69,8 @@ fn one_gone_moves_its_own_keys_alone() {
     let mut random = Random(3);
     for size in SIZES {
         for is_weighted in [false, true] {
-            let weights: Vec<u16> = (0..size).map(|_| if is_weighted { 1 + random.below(5) as u16 } else { 1 }).collect();
+            let weights: Vec<u16> =
+                (0..size).map(|_| if is_weighted { 1 + random.below(5) as u16 } else { 1 }).collect();
             let all = weighted(&weights);
             let before_set = set(Policy::Hash, all.clone());
             let before = homes(&before_set, &users);
@@ -85,8 +86,7 @@ fn one_gone_moves_its_own_keys_alone() {
             let mut rest = all.clone();
             rest.remove(gone);
             let original = |at: usize| at + usize::from(at >= gone);
-            let after: Vec<usize> =
-                homes(&set(Policy::Hash, rest), &users).into_iter().map(original).collect();
+            let after: Vec<usize> = homes(&set(Policy::Hash, rest), &users).into_iter().map(original).collect();
             assert_eq!(moved(&before, &after, gone), drained, "to go is to be drained");
             assert!(drained as f64 <= (part + 0.05) * USERS as f64, "{size}: {drained} moved");
             assert!(drained > 0);
@@ -103,7 +103,8 @@ fn one_added_takes_its_part_and_no_other_key_moves() {
         all.insert(size / 2, Member::new(Target::new("pool", b"sip:203.0.113.9")));
         let after = homes(&set(Policy::Hash, all), &users);
         let original = |at: usize| at - usize::from(at > size / 2);
-        let moved = before.iter().zip(&after).filter(|(before, after)| **after == size / 2 || **before != original(**after));
+        let moved =
+            before.iter().zip(&after).filter(|(before, after)| **after == size / 2 || **before != original(**after));
         let moved = moved.inspect(|(_, after)| assert_eq!(**after, size / 2, "a key moved between old ones")).count();
         assert!(moved as f64 <= (1.0 / (size + 1) as f64 + 0.05) * USERS as f64, "{size}: {moved} moved");
     }
@@ -149,9 +150,54 @@ fn the_papers_hashes_are_as_even_as_they_are() {
 
 /// Common names, the letters of which are spread as names are.
 const NAMES: [&str; 50] = [
-    "smith", "johnson", "williams", "brown", "jones", "garcia", "miller", "davis", "rodriguez", "martinez", "hernandez",
-    "lopez", "gonzalez", "wilson", "anderson", "thomas", "taylor", "moore", "jackson", "martin", "lee", "perez",
-    "thompson", "white", "harris", "sanchez", "clark", "ramirez", "lewis", "robinson", "walker", "young", "allen", "king",
-    "wright", "scott", "torres", "nguyen", "hill", "flores", "green", "adams", "nelson", "baker", "hall", "rivera",
-    "campbell", "mitchell", "carter", "roberts",
+    "smith",
+    "johnson",
+    "williams",
+    "brown",
+    "jones",
+    "garcia",
+    "miller",
+    "davis",
+    "rodriguez",
+    "martinez",
+    "hernandez",
+    "lopez",
+    "gonzalez",
+    "wilson",
+    "anderson",
+    "thomas",
+    "taylor",
+    "moore",
+    "jackson",
+    "martin",
+    "lee",
+    "perez",
+    "thompson",
+    "white",
+    "harris",
+    "sanchez",
+    "clark",
+    "ramirez",
+    "lewis",
+    "robinson",
+    "walker",
+    "young",
+    "allen",
+    "king",
+    "wright",
+    "scott",
+    "torres",
+    "nguyen",
+    "hill",
+    "flores",
+    "green",
+    "adams",
+    "nelson",
+    "baker",
+    "hall",
+    "rivera",
+    "campbell",
+    "mitchell",
+    "carter",
+    "roberts",
 ];
