@@ -38,7 +38,8 @@ fn pool(policy: Policy, candidates: Candidates, weights: [u16; 8]) -> Pool {
     let config =
         SetConfig { name: "pool".into(), policy, candidates, probe, weights: weighing, ..SetConfig::default() };
     let set = Set::new(config, weights.into_iter().zip(1..).map(member).collect()).expect("valid");
-    let tokens = |number| (set.seat(number * 5 % 8), set.begin(number * 5 % 8, Timestamp::ZERO, MethodClass::Invite));
+    let tokens =
+        |number: usize| (set.seat(number * 5 % 8), set.begin(number * 5 % 8, Timestamp::ZERO, MethodClass::Invite));
     let tokens = (0..50).map(tokens).collect();
     Pool { set, order: Order::new(), _tokens: tokens }
 }
@@ -89,7 +90,7 @@ fn order(mut pool: Pool) -> (usize, Pool) {
     (chosen, pool)
 }
 
-/// What an INVITE that is answered after ringing, and its call, cost in counting.
+// What an INVITE that is answered after ringing, and its call, cost in counting.
 #[library_benchmark]
 #[bench::call(args = (even(Policy::LeastWork, Candidates::All)), config = at_most(500))]
 fn count(pool: Pool) -> Pool {

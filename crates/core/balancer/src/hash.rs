@@ -158,7 +158,7 @@ mod tests {
 
     #[test]
     fn the_consistent_hash_is_the_same_for_ever() {
-        assert_eq!(stable(&[b"7a1f9c64@192.0.2.1"]), 0);
+        assert_eq!(stable(&[b"7a1f9c64@192.0.2.1"]), 7_562_769_328_604_945_227);
     }
 
     #[test]

@@ -239,7 +239,7 @@ mod tests {
         assert_eq!(outcome(false), Some(Change::Down));
         assert_eq!([false, true, false, true].map(&mut outcome), [None; 4]);
         assert!(!health.is_up());
-        let mut outcome = |is_good| health.handle_probe(AT, is_good, &probe);
+        let outcome = |is_good| health.handle_probe(AT, is_good, &probe);
         assert_eq!(outcome(true), Some(Change::Up));
         assert!(health.is_up());
         assert_eq!(outcome(true), None);

@@ -139,8 +139,8 @@ pub enum Candidates {
     /// All of them.
     #[default]
     All,
-    /// The two that a consistent hash of the Call-ID names, so that another balancer knows without being told where a call
-    /// that is being set up may be.
+    /// The two that a consistent hash of the Call-ID names, so that another balancer knows without being told where nearly every
+    /// call is that is being set up. Only where both have far more to do than another one, that one is taken.
     Two,
 }
 
