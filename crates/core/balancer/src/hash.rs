@@ -79,7 +79,7 @@ pub(crate) fn exponential(number: u64) -> u64 {
     let within = mantissa >> 23 & u64::from(u32::MAX);
     let knot = |at: usize| u64::from(LOGARITHMS.get(at).copied().unwrap_or(0));
     let (low, high) = (knot(piece), knot(piece + 1));
-    (u64::from(zeros + 1) << LOG_BITS) - (low + ((high - low) * within >> 32))
+    (u64::from(zeros + 1) << LOG_BITS) - (low + (((high - low) * within) >> 32))
 }
 
 /// log₂(1 + i/256), with 26 bits after the point.
@@ -108,7 +108,7 @@ const fn log2(number: u64) -> u32 {
     let mut bit = LOG_BITS;
     while bit > 0 {
         bit -= 1;
-        power = power * power >> 30;
+        power = (power * power) >> 30;
         if power >= TWO {
             power >>= 1;
             log |= 1 << bit;

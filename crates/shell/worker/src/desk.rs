@@ -15,7 +15,7 @@ use crate::brain::{Brain, Maker};
 use crate::calls::{Account, CallList};
 use crate::exits::{Exits, Port};
 use crate::moving::{Transit, Word};
-use crate::outlet::Outlet;
+use crate::outlet::{Lost, Outlet};
 use crate::panics::{PanicLog, PanicReport};
 use crate::status::{Moving, WorkerStatus, add_net};
 use strowger_shard as shard;
@@ -150,16 +150,16 @@ impl<M: Maker> Desk<M> {
     /// so the shards of the other workers must know it too.
     pub(crate) fn handle_lost(&mut self, now: Timestamp) {
         for port in 0..self.exits.ports.len() {
-            while let Some(peer) =
+            while let Some(lost) =
                 self.exits.ports.get_mut(port).and_then(Port::as_outlet_mut).and_then(Outlet::poll_lost)
             {
-                self.exits.tell_lost(peer);
-                self.handle_unreachable(now, peer);
-            }
-            while let Some(peer) =
-                self.exits.ports.get_mut(port).and_then(Port::as_outlet_mut).and_then(Outlet::poll_returned)
-            {
-                self.handle_unsent(now, peer);
+                match lost {
+                    Lost::Unreachable(peer) => {
+                        self.exits.tell_lost(peer);
+                        self.handle_unreachable(now, peer);
+                    }
+                    Lost::Unsent(peer) => self.handle_unsent(now, peer),
+                }
             }
         }
     }

@@ -27,9 +27,16 @@ pub(crate) struct Outlet {
     is_blocked: bool,
     /// When to try to receive again after an error.
     pub(crate) retry: Option<Timestamp>,
-    lost: Vec<SocketAddr>,
-    /// Peers to which a datagram could not leave by this socket's address.
-    returned: Vec<SocketAddr>,
+    lost: Vec<Lost>,
+}
+
+/// A datagram that did not get there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lost {
+    /// The peer cannot be reached.
+    Unreachable(SocketAddr),
+    /// It could not leave by the socket's address, which is no longer this machine's: it says nothing of the peer.
+    Unsent(SocketAddr),
 }
 
 impl Outlet {
@@ -50,7 +57,6 @@ impl Outlet {
             is_blocked: false,
             retry: None,
             lost: Vec::with_capacity(LOST_LIMIT),
-            returned: Vec::new(),
         })
     }
 
@@ -82,7 +88,7 @@ impl Outlet {
         }
         if event.is_error() {
             while let Some(error) = self.socket.poll_error() {
-                note_lost(&mut self.lost, error);
+                note(&mut self.lost, error);
             }
         }
     }
@@ -101,11 +107,8 @@ impl Outlet {
         if self.batch.is_empty() || self.is_blocked {
             return;
         }
-        let Self { socket, batch, lost, returned, .. } = self;
-        let noted = |error: PeerError| {
-            if error.cause.is_of_source() { note(returned, error) } else { note_lost(lost, error) }
-        };
-        if socket.send(batch, noted) == Flush::Blocked {
+        let Self { socket, batch, lost, .. } = self;
+        if socket.send(batch, |error| note(lost, error)) == Flush::Blocked {
             self.is_blocked = true;
             self.wait_for(Interest::READABLE | Interest::WRITABLE);
         }
@@ -123,17 +126,12 @@ impl Outlet {
 
     /// Whether there are [lost peers](Self::poll_lost).
     pub(crate) fn has_lost(&self) -> bool {
-        !self.lost.is_empty() || !self.returned.is_empty()
+        !self.lost.is_empty()
     }
 
-    /// A peer to which nothing can be sent.
-    pub(crate) fn poll_lost(&mut self) -> Option<SocketAddr> {
+    /// A peer to which nothing was sent.
+    pub(crate) fn poll_lost(&mut self) -> Option<Lost> {
         self.lost.pop()
-    }
-
-    /// A peer to which a datagram could not leave, for the socket's address is no longer this machine's.
-    pub(crate) fn poll_returned(&mut self) -> Option<SocketAddr> {
-        self.returned.pop()
     }
 }
 
@@ -153,15 +151,14 @@ pub(crate) fn receive_at(socket: &UdpSocket, active: usize, all: usize, spread: 
 
 /// Keeps what says that the peer itself cannot be reached: not what concerns one message or passes.
 //= rfc3261#18.4
-fn note_lost(lost: &mut Vec<SocketAddr>, error: PeerError) {
-    if matches!(error.cause, Cause::Refused | Cause::Unreachable | Cause::Forbidden) {
-        note(lost, error);
-    }
-}
-
-fn note(peers: &mut Vec<SocketAddr>, error: PeerError) {
+fn note(lost: &mut Vec<Lost>, error: PeerError) {
+    let one = match error.cause {
+        Cause::Refused | Cause::Unreachable | Cause::Forbidden => Lost::Unreachable(error.peer),
+        cause if cause.is_of_source() => Lost::Unsent(error.peer),
+        _ => return,
+    };
     // A burst to a dead peer brings one error a datagram.
-    if peers.len() < LOST_LIMIT && !peers.contains(&error.peer) {
-        peers.push(error.peer);
+    if lost.len() < LOST_LIMIT && !lost.contains(&one) {
+        lost.push(one);
     }
 }
