@@ -17,6 +17,10 @@ use crate::policy::{MAX_ATTEMPTS, MAX_BRANCHES, MAX_REDIRECTIONS};
 use crate::target::Target;
 use crate::{forward, local};
 
+//= rfc3261#20.33
+/// When to come back where no target of a balanced set has answered.
+const NO_TARGET_RETRY_AFTER: Duration = Duration::from_secs(5);
+
 /// What a peer's Retry-After is held to: a moment, and no more than an operator would wait before looking.
 const MIN_RETRY_AFTER: Duration = Duration::from_secs(1);
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
@@ -314,9 +318,14 @@ impl Proxy {
         // that we wrote is meant.
         let (status, response) = match best {
             Best { status, response: Some(response) } => (status, Some(response)),
-            Best { status: Status::SERVICE_UNAVAILABLE, response: None } => {
-                (Status::SERVER_ERROR, self.write_local(index, Status::SERVER_ERROR))
-            }
+            Best { status: Status::SERVICE_UNAVAILABLE, response: None } => match self.context(index) {
+                // Of a balancer it is: none of those that it stands for is there.
+                Some(context) if context.is_balanced && context.is_exhausted() => (
+                    Status::SERVICE_UNAVAILABLE,
+                    self.write_own(index, Status::SERVICE_UNAVAILABLE, Some(NO_TARGET_RETRY_AFTER)),
+                ),
+                _ => (Status::SERVER_ERROR, self.write_local(index, Status::SERVER_ERROR)),
+            },
             Best { status, response: None } => (status, self.write_local(index, status)),
         };
         let Some(context) = self.context(index) else { return };
@@ -335,12 +344,21 @@ impl Proxy {
 
     /// Writes a response of our own to the request.
     pub(crate) fn write_local(&mut self, index: u32, status: Status) -> Option<Buf> {
+        self.write_own(index, status, None)
+    }
+
+    /// The same, with a Retry-After where one is given.
+    fn write_own(&mut self, index: u32, status: Status, retry_after: Option<Duration>) -> Option<Buf> {
         let context = self.contexts.get(index as usize)?;
         let request = context.request.as_ref()?;
         let message = Message::parse(request).ok()?;
         let tag = local::to_tag(&self.tag_key, self.transactions.server_key(context.server)?);
         let mut response = self.transactions.pool().take(request.len());
-        local::begin(&mut response, &tag, &message, &context.source, status, None).finish();
+        let reply = local::begin(&mut response, &tag, &message, &context.source, status, None);
+        match retry_after {
+            Some(after) => reply.header_fmt("Retry-After", format_args!("{}", after.as_secs())).finish(),
+            None => reply.finish(),
+        };
         Some(response)
     }
 

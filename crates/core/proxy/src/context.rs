@@ -141,6 +141,8 @@ pub(crate) struct Context {
     pub(crate) call: u64,
     /// The target of a balanced set that has the call while it is being set up.
     pub(crate) seat: Option<Seat>,
+    /// It was sent to targets of a balanced set.
+    pub(crate) is_balanced: bool,
 }
 
 impl Context {

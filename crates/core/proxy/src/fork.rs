@@ -54,6 +54,7 @@ impl Proxy {
             live: 1,
             call: forwarding.call,
             seat: None,
+            is_balanced: false,
         }));
         self.transactions.set_server_user(server, index);
         self.counters.forwarded += 1;
@@ -351,6 +352,7 @@ impl Proxy {
         let Some(context) = self.contexts.get_mut(index as usize) else { return };
         // Of several places the one that is tried has the call.
         context.seat = seat;
+        context.is_balanced |= work.is_some();
         let more_steps = context.later.as_ref().is_some_and(|later| !later.targets.is_empty());
         let times = forwarding.times;
         // The last of several gets no more time than the others, for the caller has waited for those. Where there is only

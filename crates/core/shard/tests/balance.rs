@@ -207,6 +207,21 @@ fn nobody_in_service_is_told_at_once_with_a_time_to_come_back() {
 }
 
 #[test]
+fn the_call_that_finds_them_all_dead_is_told_the_same() {
+    let targets = targets(2);
+    let mut world = world(config(Policy::LeastCalls), &targets);
+    invite(&mut world, 1);
+    let lost = |world: &mut World, number| {
+        world.give(Input::Unreachable { peer: address(number).parse().expect("an address") })
+    };
+    let sent = [lost(&mut world, 0), lost(&mut world, 1), lost(&mut world, 0)].concat();
+    assert_eq!(finals(&sent), [503]);
+    assert!(sent.iter().any(|sent| sent.header("Retry-After") == Some("5")), "{:?}", summary(&sent));
+    world.settle();
+    assert_eq!(counts(&targets), [(0, 0); 2]);
+}
+
+#[test]
 fn draining_keeps_the_calls_that_there_are() {
     let targets = targets(2);
     let mut world = world(config(Policy::LeastCalls), &targets);

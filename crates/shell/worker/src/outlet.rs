@@ -35,7 +35,7 @@ pub(crate) struct Outlet {
 pub(crate) enum Lost {
     /// The peer cannot be reached.
     Unreachable(SocketAddr),
-    /// It could not leave by the socket's address, which is no longer this machine's: it says nothing of the peer.
+    /// It did not leave this machine, as where the socket's address is another's now: that may say nothing of the peer.
     Unsent(SocketAddr),
 }
 
@@ -108,7 +108,7 @@ impl Outlet {
             return;
         }
         let Self { socket, batch, lost, .. } = self;
-        if socket.send(batch, |error| note(lost, error)) == Flush::Blocked {
+        if socket.send(batch, |error| note_unsent(lost, error)) == Flush::Blocked {
             self.is_blocked = true;
             self.wait_for(Interest::READABLE | Interest::WRITABLE);
         }
@@ -152,11 +152,22 @@ pub(crate) fn receive_at(socket: &UdpSocket, active: usize, all: usize, spread: 
 /// Keeps what says that the peer itself cannot be reached: not what concerns one message or passes.
 //= rfc3261#18.4
 fn note(lost: &mut Vec<Lost>, error: PeerError) {
-    let one = match error.cause {
-        Cause::Refused | Cause::Unreachable | Cause::Forbidden => Lost::Unreachable(error.peer),
-        cause if cause.is_of_source() => Lost::Unsent(error.peer),
-        _ => return,
-    };
+    if matches!(error.cause, Cause::Refused | Cause::Unreachable | Cause::Forbidden) {
+        push(lost, Lost::Unreachable(error.peer));
+    }
+}
+
+/// The same of a datagram that the kernel did not take. Without a route it may be the peer's or ours: calls go elsewhere, and
+/// a probe says nothing.
+fn note_unsent(lost: &mut Vec<Lost>, error: PeerError) {
+    note(lost, error);
+    if error.cause == Cause::Unreachable || error.cause.is_of_source() {
+        // The last is the first that is told.
+        push(lost, Lost::Unsent(error.peer));
+    }
+}
+
+fn push(lost: &mut Vec<Lost>, one: Lost) {
     // A burst to a dead peer brings one error a datagram.
     if lost.len() < LOST_LIMIT && !lost.contains(&one) {
         lost.push(one);
