@@ -2,7 +2,7 @@
 
 use core::fmt;
 use core::str::FromStr;
-use core::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use core::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use core::time::Duration;
 
 use strowger_foundation::Timestamp;
@@ -125,9 +125,8 @@ pub enum Change {
 /// What is known of a target's health. Read by every pick, written seldom.
 #[derive(Debug, Default)]
 pub(crate) struct Health {
-    is_draining: AtomicBool,
-    /// [`DOWN`], and how many outcomes in a row have spoken against that.
-    probes: AtomicU32,
+    /// [`DOWN`], [`DRAINING`], and how many outcomes in a row have spoken against the former.
+    flags: AtomicU32,
     /// When probes last took it down, in nanoseconds.
     down_since: AtomicU64,
     /// When it came back, in nanoseconds; zero where it has never been away.
@@ -135,33 +134,41 @@ pub(crate) struct Health {
 }
 
 /// The mark of a target that is down.
-const DOWN: u32 = 1 << 31;
+pub(crate) const DOWN: u32 = 1 << 31;
+/// The mark of a target that is being drained.
+pub(crate) const DRAINING: u32 = 1 << 30;
 
 impl Health {
     pub(crate) fn drain(&self) {
-        self.is_draining.store(true, Ordering::Relaxed);
+        self.flags.fetch_or(DRAINING, Ordering::Relaxed);
     }
 
     /// No longer drained; it has a [slow start](Self::share) as any that comes back.
     pub(crate) fn undrain(&self, now: Timestamp) {
-        if self.is_draining.swap(false, Ordering::Relaxed) {
+        if self.flags.fetch_and(!DRAINING, Ordering::Relaxed) & DRAINING != 0 {
             self.handle_recovery(now);
         }
     }
 
     #[inline]
     pub(crate) fn is_draining(&self) -> bool {
-        self.is_draining.load(Ordering::Relaxed)
+        self.has(DRAINING)
     }
 
     #[inline]
     pub(crate) fn is_up(&self) -> bool {
-        self.probes.load(Ordering::Relaxed) & DOWN == 0
+        !self.has(DOWN)
+    }
+
+    /// Whether it has any of the marks.
+    #[inline]
+    pub(crate) fn has(&self, marks: u32) -> bool {
+        self.flags.load(Ordering::Relaxed) & marks != 0
     }
 
     pub(crate) fn handle_probe(&self, now: Timestamp, is_good: bool, probe: &Probe) -> Option<Change> {
         let (Ok(old) | Err(old)) =
-            self.probes.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |old| Some(after(old, is_good, probe)));
+            self.flags.fetch_update(Ordering::Relaxed, Ordering::Relaxed, |old| Some(after(old, is_good, probe)));
         let (was_down, is_down) = (old & DOWN != 0, after(old, is_good, probe) & DOWN != 0);
         match (was_down, is_down) {
             (false, true) => {
@@ -200,14 +207,16 @@ impl Health {
     }
 }
 
+const MARKS: u32 = DOWN | DRAINING;
+
 /// What is known after one more outcome.
 fn after(known: u32, is_good: bool, probe: &Probe) -> u32 {
     let is_down = known & DOWN != 0;
     if is_good != is_down {
         // It agrees with what is known, so what spoke against it counts no more.
-        return known & DOWN;
+        return known & MARKS;
     }
-    let (state, streak) = (known & DOWN, (known & !DOWN) + 1);
+    let (state, streak) = (known & MARKS, (known & !MARKS) + 1);
     let enough = u32::from(if is_down { probe.up } else { probe.down }.max(1));
     if streak >= enough { state ^ DOWN } else { state | streak }
 }
@@ -278,7 +287,10 @@ mod tests {
         health.undrain(AT);
         assert_eq!(health.share(AT, slow_start), WHOLE_SHARE);
         health.drain();
-        assert!(health.is_draining());
+        assert!(health.is_draining() && health.is_up());
+        assert_eq!(health.handle_probe(AT, false, &probe(1, 1)), Some(Change::Down));
+        assert_eq!(health.handle_probe(AT, true, &probe(1, 1)), Some(Change::Up));
+        assert!(health.is_draining(), "what probes say changes nothing about that");
         health.undrain(AT);
         assert!(!health.is_draining());
         assert_eq!(health.share(AT, slow_start), FIRST_SHARE);

@@ -22,12 +22,14 @@
     )
 )]
 
+mod census;
 pub mod hash;
 mod health;
 mod measure;
 mod method;
 mod order;
 mod policy;
+mod rank;
 mod registry;
 mod set;
 mod target;

@@ -5,10 +5,11 @@ use core::sync::atomic::Ordering;
 use smallvec::SmallVec;
 use strowger_foundation::Timestamp;
 
-use crate::hash::{bernstein, exponential, fnv, mix, openser, range, sha1, stable};
-use crate::health::WHOLE_SHARE;
+use crate::census::{Census, Standing};
+use crate::hash::{bernstein, exponential, fnv, mix, of_key, openser, range, sha1};
 use crate::policy::{Candidates, Policy};
-use crate::set::{MAX_MEMBERS, Member, Part, Set};
+use crate::rank::{Best, NOBODY, PASSED_OVER, Rank};
+use crate::set::{MAX_MEMBERS, Part, Set};
 
 /// Members that one request tries, at most.
 pub const MAX_TRIES: usize = 4;
@@ -58,7 +59,9 @@ impl Set {
     pub fn order(&self, pick: &Pick<'_>, order: &mut Order) {
         order.clear();
         let basis = self.basis(pick);
-        let census = Census::take(self, pick, &basis);
+        let mut standings = [Standing::Out; MAX_MEMBERS];
+        let mut census = Census::new(&mut standings);
+        census.take(self, pick, &basis);
         let scan = Scan { set: self, pick, census: &census, basis };
         order.extend(scan.best().members().take(pick.limit));
         debug_assert!(!order.spilled(), "nothing is allocated");
@@ -72,11 +75,11 @@ impl Set {
     /// service, nearly all calls are at one of theirs.
     #[must_use]
     pub fn candidates(&self, call_id: &[u8]) -> [Option<usize>; 2] {
-        let hash = stable(&[call_id]);
+        let hash = of_key(call_id);
         let mut best = Best::default();
-        for (at, (member, part)) in self.members().iter().zip(&self.parts).enumerate() {
-            if member.enabled {
-                best.offer(Rank { tier: tier(member, false), load: self.rendezvous(hash, member, part), tie: 0, at });
+        for (at, part) in self.parts.iter().enumerate() {
+            if part.enabled {
+                best.offer(Rank::new(part.tier, self.rendezvous(hash, part), 0, at));
             }
         }
         let mut members = best.members();
@@ -87,7 +90,7 @@ impl Set {
 impl Set {
     fn basis(&self, pick: &Pick<'_>) -> Basis {
         match self.config().policy {
-            Policy::Hash => Basis::Rendezvous(stable(&[pick.key])),
+            Policy::Hash => Basis::Rendezvous(of_key(pick.key)),
             Policy::Fnv => Basis::Place(fnv(pick.key).into()),
             Policy::Bernstein => Basis::Place(bernstein(pick.key).into()),
             Policy::Sha1 => Basis::Place(sha1(pick.key)),
@@ -95,14 +98,14 @@ impl Set {
             Policy::Range => Basis::Range { start: range(pick.key, self.ranges) as u64, hash: fnv(pick.key).into() },
             Policy::Priority => Basis::Listed,
             // Where another member has sent it is not known; but which candidate it has tried first.
-            _ if pick.again => Basis::Rendezvous(stable(&[pick.call_id])),
+            _ if pick.again => Basis::Rendezvous(of_key(pick.call_id)),
             Policy::RoundRobin => Basis::Place(self.turns.served.fetch_add(1, Ordering::Relaxed).into()),
             Policy::Weighted => Basis::Due(self.turns.time.load(Ordering::Relaxed)),
             Policy::Random => Basis::Rendezvous(pick.draw),
             Policy::LeastCalls | Policy::LeastTransactions | Policy::LeastWork | Policy::ResponseTime => {
                 match self.config().candidates {
                     Candidates::All => Basis::Load,
-                    Candidates::Two => Basis::Candidates(stable(&[pick.call_id])),
+                    Candidates::Two => Basis::Candidates(of_key(pick.call_id)),
                 }
             }
         }
@@ -112,15 +115,15 @@ impl Set {
     /// member has its own number for each key, so a key moves only when its member goes or a better one comes. Exponentially
     /// distributed numbers over weights make the one that weighs twice as much twice as likely to be the lowest.
     #[inline]
-    fn rendezvous(&self, hash: u64, member: &Member, part: &Part) -> u64 {
-        let number = mix(hash ^ member.target.seed());
+    fn rendezvous(&self, hash: u64, part: &Part) -> u64 {
+        let number = mix(hash ^ part.seed);
         if self.is_even { !number } else { exponential(number).saturating_mul(part.inverse) }
     }
 
     /// What a member would have to do with one request more.
     #[inline]
-    fn burden_of(&self, census: &Census, pick: &Pick<'_>, member: &Member, part: &Part) -> Burden {
-        let target = &member.target;
+    fn burden_of(&self, census: &Census<'_>, pick: &Pick<'_>, part: &Part) -> Burden {
+        let target = &part.target;
         let (load, one) = match self.config().policy {
             Policy::LeastCalls => (u64::from(target.calls()), 1),
             Policy::LeastTransactions => (u64::from(target.load().transactions), 1),
@@ -138,11 +141,11 @@ impl Set {
 
     /// The member whose turn it was is due again a stride later, and so is who was due before and passed over. Two requests that
     /// take a turn at the same moment may take the same one; it is then charged twice.
-    fn take_turn(&self, census: &Census, chosen: usize, time: u64) {
+    fn take_turn(&self, census: &Census<'_>, chosen: usize, time: u64) {
         let Some(part) = self.parts.get(chosen) else { return };
         let due = part.take_turn(time);
         self.turns.time.fetch_max(due, Ordering::Relaxed);
-        for (part, standing) in self.parts.iter().zip(&census.standings) {
+        for (part, standing) in self.parts.iter().zip(census.standings()) {
             if *standing == Standing::PassedOver && part.due.load(Ordering::Relaxed) <= due {
                 part.take_turn(time);
             }
@@ -160,7 +163,7 @@ impl Part {
 }
 
 /// By what members are compared for one request.
-enum Basis {
+pub(crate) enum Basis {
     /// The consistent hash of this.
     Rendezvous(u64),
     /// As well, but [of the first two](Scan::choose_between) the one that has less to do.
@@ -177,152 +180,11 @@ enum Basis {
     Listed,
 }
 
-/// Whether a request may go to a member.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Standing {
-    Out,
-    /// It has as many calls as it may have.
-    Full,
-    Avoided,
-    InService,
-    /// In service since a short time ago.
-    Starting,
-    /// It starts slowly, and this request is left to others if there are any.
-    PassedOver,
-}
-
-impl Standing {
-    fn of(set: &Set, pick: &Pick<'_>, at: usize, member: &Member) -> Self {
-        let target = &member.target;
-        if !member.enabled || target.is_draining() || set.is_down(member) {
-            return Self::Out;
-        }
-        let is_full = pick.begins_call && member.capacity.is_some_and(|capacity| target.calls() >= capacity);
-        match (is_full, (pick.is_avoided)(at)) {
-            (false, false) if set.share(member, pick.now) < WHOLE_SHARE => Self::Starting,
-            (false, false) => Self::InService,
-            (false, true) => Self::Avoided,
-            (true, false) => Self::Full,
-            // Nor is it a last resort.
-            (true, true) => Self::Out,
-        }
-    }
-}
-
-/// Who is there, asked once for each request: others count at the same time.
-struct Census {
-    standings: [Standing; MAX_MEMBERS],
-    /// Nobody is in service, so those who are avoided are chosen from.
-    is_last_resort: bool,
-    /// The lowest priority number of those who are chosen from.
-    first_priority: u16,
-    /// Whether who is full keeps its place: calls that end should move no keys.
-    keeps_full: bool,
-    /// Places that are shared out and gone round, of those of that priority that weigh anything.
-    places: u64,
-    /// The shortest response time that is expected of one of them, in ticks.
-    fastest: u32,
-}
-
-impl Census {
-    fn take(set: &Set, pick: &Pick<'_>, basis: &Basis) -> Self {
-        let mut standings = [Standing::Out; MAX_MEMBERS];
-        let (mut in_service, mut starting) = (0, 0);
-        let (mut first_in_service, mut first_avoided) = (u16::MAX, u16::MAX);
-        for (at, (member, standing)) in set.members().iter().zip(&mut standings).enumerate() {
-            *standing = Standing::of(set, pick, at, member);
-            match standing {
-                Standing::InService | Standing::Starting => {
-                    in_service += 1;
-                    starting += usize::from(*standing == Standing::Starting);
-                    first_in_service = first_in_service.min(member.priority);
-                }
-                Standing::Avoided => first_avoided = first_avoided.min(member.priority),
-                Standing::Out | Standing::Full | Standing::PassedOver => {}
-            }
-        }
-        let is_last_resort = in_service == 0;
-        let first_priority = if is_last_resort { first_avoided } else { first_in_service };
-        let keeps_full = set.config().policy.is_by_key();
-        let mut census = Self { standings, is_last_resort, first_priority, keeps_full, places: 0, fastest: u32::MAX };
-        // Where all start nobody stands back.
-        if starting != 0 && starting != in_service {
-            census.draw_lots(set, pick, basis);
-        }
-        census.count(set, pick);
-        census
-    }
-
-    /// Of those who start slowly some are passed over. By lot: of those requests that would be its own each gets its share.
-    /// Policies that go by load would give it everything, since it has nothing to do; so there it gets its share of an even
-    /// part, at most.
-    fn draw_lots(&mut self, set: &Set, pick: &Pick<'_>, basis: &Basis) {
-        let members = set.members().iter().zip(&self.standings);
-        let first = members.filter(|(member, standing)| {
-            member.priority == self.first_priority && matches!(standing, Standing::InService | Standing::Starting)
-        });
-        let weight: u64 = first.map(|(member, _)| u64::from(member.weight)).sum();
-        for (member, standing) in set.members().iter().zip(&mut self.standings) {
-            if *standing != Standing::Starting {
-                continue;
-            }
-            let (lot, part, of) = match *basis {
-                // The same keys each time, and ever more of them.
-                Basis::Rendezvous(hash) | Basis::Place(hash) | Basis::Range { hash, .. } => (hash, 1, 1),
-                Basis::Candidates(hash) => (hash, 1, 2),
-                Basis::Load if member.priority == self.first_priority => {
-                    (pick.draw, u64::from(member.weight), weight.max(1))
-                }
-                Basis::Load | Basis::Due(_) | Basis::Listed => (pick.draw, 1, 1),
-            };
-            let share = u64::from(set.share(member, pick.now));
-            let lot = mix(lot ^ !member.target.seed()) >> (64 - LOT_BITS);
-            if lot * u64::from(WHOLE_SHARE) * of >= (share * part) << LOT_BITS {
-                *standing = Standing::PassedOver;
-            }
-        }
-    }
-
-    /// Counts what of the first priority is there.
-    fn count(&mut self, set: &Set, pick: &Pick<'_>) {
-        let is_timed = set.config().policy == Policy::ResponseTime;
-        for (member, standing) in set.members().iter().zip(&self.standings) {
-            self.places += u64::from(self.has_place(member, *standing));
-            if is_timed
-                && self.may_be_chosen(*standing)
-                && let Some(ticks) = member.target.measures().expected_ticks(pick.now)
-            {
-                self.fastest = self.fastest.min(ticks);
-            }
-        }
-    }
-
-    #[inline]
-    fn may_be_chosen(&self, standing: Standing) -> bool {
-        match standing {
-            Standing::InService | Standing::Starting | Standing::PassedOver => true,
-            Standing::Avoided => self.is_last_resort,
-            Standing::Out | Standing::Full => false,
-        }
-    }
-
-    #[inline]
-    fn has_place(&self, member: &Member, standing: Standing) -> bool {
-        let is_there = match standing {
-            Standing::InService | Standing::Starting => true,
-            Standing::Avoided => self.is_last_resort,
-            Standing::Full => self.keeps_full,
-            Standing::Out | Standing::PassedOver => false,
-        };
-        is_there && member.priority == self.first_priority && member.weight != 0
-    }
-}
-
 /// One request's look at all members.
 struct Scan<'a> {
     set: &'a Set,
     pick: &'a Pick<'a>,
-    census: &'a Census,
+    census: &'a Census<'a>,
     basis: Basis,
 }
 
@@ -333,27 +195,35 @@ impl Scan<'_> {
             Basis::Place(number) => number % self.census.places.max(1),
             _ => 0,
         };
-        let mut places = 0;
-        let members = self.set.members().iter().zip(&self.set.parts).zip(&self.census.standings);
-        for (at, ((member, part), standing)) in members.enumerate() {
-            let place = self.census.has_place(member, *standing).then(|| steps(start, places, self.census.places));
+        let is_of_two = matches!(self.basis, Basis::Candidates(_));
+        let counts_places = matches!(self.basis, Basis::Place(_) | Basis::Due(_));
+        let has_ties = matches!(self.basis, Basis::Load | Basis::Due(_));
+        let (mut places, mut least) = (0, NOBODY);
+        for (at, (part, standing)) in self.set.parts.iter().zip(self.census.standings()).enumerate() {
+            let has_place = counts_places && self.census.has_place(part, *standing);
+            let place = has_place.then(|| steps(start, places, self.census.places));
             places += u64::from(place.is_some());
-            if self.census.may_be_chosen(*standing) {
-                let tier = tier(member, *standing == Standing::PassedOver);
-                // Those who are equal share evenly.
-                let tie = mix(self.pick.draw ^ member.target.seed());
-                best.offer(Rank { tier, load: self.load(at, member, part, place), tie, at });
+            if !self.census.may_be_chosen(*standing) {
+                continue;
+            }
+            let tier = if *standing == Standing::PassedOver { part.tier | PASSED_OVER } else { part.tier };
+            // Those who are equal share evenly.
+            let tie = || mix(self.pick.draw ^ part.seed);
+            best.offer(Rank::new(tier, self.load(at, part, place), if has_ties { tie() } else { 0 }, at));
+            if is_of_two {
+                let load = self.set.burden_of(self.census, self.pick, part).load;
+                least = least.min(Rank::new(tier, load, tie(), at));
             }
         }
-        if matches!(self.basis, Basis::Candidates(_)) {
-            self.choose_between(&mut best);
+        if is_of_two {
+            self.choose_between(&mut best, least);
         }
         best
     }
 
     /// How much speaks against a member, whose place is so many steps from where the request begins.
-    fn load(&self, at: usize, member: &Member, part: &Part, place: Option<u64>) -> u64 {
-        let by_hash = |hash| self.set.rendezvous(hash, member, part);
+    fn load(&self, at: usize, part: &Part, place: Option<u64>) -> u64 {
+        let by_hash = |hash| self.set.rendezvous(hash, part);
         match self.basis {
             Basis::Rendezvous(hash) | Basis::Candidates(hash) => by_hash(hash),
             Basis::Place(number) => place.unwrap_or_else(|| by_hash(mix(number))),
@@ -366,7 +236,7 @@ impl Scan<'_> {
                 // Spares are in nobody's turn.
                 None => by_hash(self.pick.draw),
             },
-            Basis::Load => self.set.burden_of(self.census, self.pick, member, part).load,
+            Basis::Load => self.set.burden_of(self.census, self.pick, part).load,
             Basis::Listed => at as u64,
         }
     }
@@ -374,40 +244,23 @@ impl Scan<'_> {
     /// Of the first two by the hash the one that has less to do comes first; or, where both have far more to do than the one that
     /// has the least, that one. Without that the choice between two keeps not quite nine tenths of what a choice between all
     /// gains; with it some calls of a hundred are where their Call-ID does not say.
-    fn choose_between(&self, best: &mut Best) {
+    fn choose_between(&self, best: &mut Best, least: Rank) {
         let [first, second, ..] = &mut best.0;
-        if first.tier != second.tier {
+        if first.tier() != second.tier() {
             return;
         }
-        let (one, other) = (self.burden_at(first.at), self.burden_at(second.at));
-        let burden = one.min(other);
+        let (one, other) = (self.burden_at(first.at()), self.burden_at(second.at()));
         if other.load < one.load {
             core::mem::swap(first, second);
         }
-        let tier = first.tier;
-        if let Some(least) = self.least_of(tier).filter(|least| burden.is_far_above(least.load)) {
+        if least.tier() == first.tier() && one.min(other).is_far_above(least.load()) {
             best.promote(least);
         }
     }
 
-    /// Who has the least to do of those of a tier.
-    fn least_of(&self, tier: u32) -> Option<Rank> {
-        let members = self.set.members().iter().zip(&self.set.parts).zip(&self.census.standings).enumerate();
-        let members = members.filter(|(_, ((member, _), standing))| {
-            self.census.may_be_chosen(**standing) && tier == self::tier(member, **standing == Standing::PassedOver)
-        });
-        let rank = |(at, ((member, part), _)): (usize, ((&Member, &Part), _))| {
-            let tie = mix(self.pick.draw ^ member.target.seed());
-            Rank { tier, load: self.set.burden_of(self.census, self.pick, member, part).load, tie, at }
-        };
-        members.map(rank).min()
-    }
-
     fn burden_at(&self, at: usize) -> Burden {
-        let (Some(member), Some(part)) = (self.set.members().get(at), self.set.parts.get(at)) else {
-            return Burden::default();
-        };
-        self.set.burden_of(self.census, self.pick, member, part)
+        let part = self.set.parts.get(at);
+        part.map(|part| self.set.burden_of(self.census, self.pick, part)).unwrap_or_default()
     }
 }
 
@@ -427,63 +280,7 @@ impl Burden {
     }
 }
 
-/// Bits of a lot.
-const LOT_BITS: u32 = 24;
-
 /// How far `to` is after `from` on a circle of so many places.
 const fn steps(from: u64, to: u64, places: u64) -> u64 {
     if to >= from { to - from } else { (to + places).saturating_sub(from) }
-}
-
-/// What stands before all loads: who is passed over comes last, spares come after the others, and who weighs nothing after those
-/// of its priority.
-fn tier(member: &Member, is_passed_over: bool) -> u32 {
-    u32::from(is_passed_over) << 17 | u32::from(member.priority) << 1 | u32::from(member.weight == 0)
-}
-
-/// How good a member is for a request: the lowest is the best.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-struct Rank {
-    tier: u32,
-    load: u64,
-    tie: u64,
-    at: usize,
-}
-
-/// Worse than any member.
-const NOBODY: Rank = Rank { tier: u32::MAX, load: u64::MAX, tie: u64::MAX, at: usize::MAX };
-
-/// The best so far, the best first.
-struct Best([Rank; MAX_TRIES]);
-
-impl Default for Best {
-    fn default() -> Self {
-        Self([NOBODY; MAX_TRIES])
-    }
-}
-
-impl Best {
-    #[inline]
-    fn offer(&mut self, mut rank: Rank) {
-        for place in &mut self.0 {
-            if rank < *place {
-                core::mem::swap(place, &mut rank);
-            }
-        }
-    }
-
-    /// Puts one first, wherever it was.
-    fn promote(&mut self, rank: Rank) {
-        let from = self.0.iter().position(|known| known.at == rank.at).unwrap_or(MAX_TRIES - 1);
-        if let Some(front) = self.0.get_mut(..=from) {
-            front.rotate_right(1);
-        }
-        if let Some(first) = self.0.first_mut() {
-            *first = rank;
-        }
-    }
-
-    fn members(&self) -> impl Iterator<Item = usize> + '_ {
-        self.0.iter().filter(|rank| rank.at != usize::MAX).map(|rank| rank.at)
-    }
 }

@@ -7,9 +7,10 @@ use std::sync::Arc;
 
 use strowger_foundation::Timestamp;
 
-use crate::health::{Probe, WHOLE_SHARE};
+use crate::health::{DOWN, DRAINING, Probe, WHOLE_SHARE};
 use crate::method::{MethodClass, MethodWeights};
 use crate::policy::{Candidates, Key, Policy, Weights};
+use crate::rank::tier;
 use crate::target::{Target, TargetId};
 use crate::token::{Seat, Work};
 use crate::view::{TargetState, TargetView};
@@ -106,14 +107,25 @@ pub struct Set {
     pub(crate) is_even: bool,
     /// Members that the alphabet is shared out over.
     pub(crate) ranges: usize,
+    /// The marks that keep a target out.
+    pub(crate) barred: u32,
     /// What a new call is taken to weigh, in thousandths.
     pub(crate) new_work: u64,
     pub(crate) turns: Turns,
 }
 
-/// What is computed of a member once, and its turn.
+/// What a pick reads of a member, in one place, and its turn.
 #[derive(Debug)]
 pub(crate) struct Part {
+    pub target: Arc<Target>,
+    /// What the consistent hash knows it by.
+    pub seed: u64,
+    /// Its [`tier`].
+    pub tier: u32,
+    pub enabled: bool,
+    pub weight: u16,
+    /// Calls from which on it is full.
+    pub capacity: u32,
     /// 2³² ÷ weight.
     pub inverse: u64,
     /// Its range of the alphabet.
@@ -169,15 +181,28 @@ impl Set {
             let stride = (heaviest << STRIDE_BITS) / weight;
             // Spread out, so that those that weigh little come between the turns of those that weigh much, each by itself.
             let first_turn = stride * (2 * at + 1) / (2 * count);
-            Part { inverse: (1 << 32) / weight, range, stride, due: AtomicU64::new(first_turn) }
+            Part {
+                target: Arc::clone(&member.target),
+                seed: member.target.seed(),
+                tier: tier(member.priority, member.weight),
+                enabled: member.enabled,
+                weight: member.weight,
+                // So many there can't be.
+                capacity: member.capacity.unwrap_or(u32::MAX),
+                inverse: (1 << 32) / weight,
+                range,
+                stride,
+                due: AtomicU64::new(first_turn),
+            }
         });
         let parts = parts.collect();
         let mut weights = members.iter().map(|member| member.weight).filter(|weight| *weight != 0);
         let first_weight = weights.next();
         let is_even = weights.all(|weight| Some(weight) == first_weight);
         let new_work = u64::from(preset(&config).of(MethodClass::Invite));
+        let barred = if config.probe.is_some() { DRAINING | DOWN } else { DRAINING };
         let turns = Turns::default();
-        Ok(Self { config, members: members.into(), parts, is_even, ranges, new_work, turns })
+        Ok(Self { config, members: members.into(), parts, is_even, ranges, barred, new_work, turns })
     }
 
     /// What the operator says of it.
@@ -230,13 +255,13 @@ impl Set {
         if !member.enabled {
             return TargetState::Disabled;
         }
-        if self.is_down(member) {
+        if self.config.probe.is_some() && !member.target.is_up() {
             return TargetState::Down;
         }
         if member.target.is_draining() {
             return TargetState::Draining;
         }
-        match self.share(member, now) {
+        match self.share(&member.target, now) {
             WHOLE_SHARE => TargetState::Up,
             share => TargetState::SlowStart { share },
         }
@@ -274,15 +299,10 @@ impl Set {
         })
     }
 
-    #[inline]
-    pub(crate) fn is_down(&self, member: &Member) -> bool {
-        self.config.probe.is_some() && !member.target.is_up()
-    }
-
     /// Its share of what it weighs, in thousandths.
     #[inline]
-    pub(crate) fn share(&self, member: &Member, now: Timestamp) -> u16 {
-        member.target.health().share(now, self.config.slow_start)
+    pub(crate) fn share(&self, target: &Target, now: Timestamp) -> u16 {
+        target.health().share(now, self.config.slow_start)
     }
 }
 

@@ -1,0 +1,162 @@
+//! Who of a set is there for a request.
+
+use crate::hash::mix;
+use crate::health::WHOLE_SHARE;
+use crate::order::{Basis, Pick};
+use crate::policy::Policy;
+use crate::rank::WEIGHS_NOTHING;
+use crate::set::{MAX_MEMBERS, Part, Set};
+
+/// Whether a request may go to a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    Out,
+    /// It has as many calls as it may have.
+    Full,
+    Avoided,
+    InService,
+    /// In service since a short time ago.
+    Starting,
+    /// It starts slowly, and this request is left to others if there are any.
+    PassedOver,
+}
+
+impl Standing {
+    #[inline]
+    fn of(set: &Set, pick: &Pick<'_>, at: usize, part: &Part) -> Self {
+        let target = &part.target;
+        if !part.enabled || target.health().has(set.barred) {
+            return Self::Out;
+        }
+        let is_full = pick.begins_call && target.calls() >= part.capacity;
+        match (is_full, (pick.is_avoided)(at)) {
+            (false, false) if set.share(target, pick.now) < WHOLE_SHARE => Self::Starting,
+            (false, false) => Self::InService,
+            (false, true) => Self::Avoided,
+            (true, false) => Self::Full,
+            // Nor is it a last resort.
+            (true, true) => Self::Out,
+        }
+    }
+}
+
+/// Who is there, asked once for each request: others count at the same time.
+pub(crate) struct Census<'a> {
+    standings: &'a mut [Standing; MAX_MEMBERS],
+    /// Nobody is in service, so those who are avoided are chosen from.
+    is_last_resort: bool,
+    /// The lowest tier of those who are chosen from that weigh anything, or where it would be.
+    first_tier: u32,
+    /// Whether who is full keeps its place: calls that end should move no keys.
+    keeps_full: bool,
+    /// Where they are shared out or gone round: places, of those of that tier.
+    pub places: u64,
+    /// Where it counts: the shortest response time that is expected of anybody, in ticks.
+    pub fastest: u32,
+}
+
+impl<'a> Census<'a> {
+    /// With room for everybody.
+    pub(crate) fn new(standings: &'a mut [Standing; MAX_MEMBERS]) -> Self {
+        Self { standings, is_last_resort: false, first_tier: 0, keeps_full: false, places: 0, fastest: u32::MAX }
+    }
+
+    /// The members', in their order, and then nobody's.
+    #[inline]
+    pub(crate) fn standings(&self) -> &[Standing; MAX_MEMBERS] {
+        self.standings
+    }
+
+    pub(crate) fn take(&mut self, set: &Set, pick: &Pick<'_>, basis: &Basis) {
+        let (mut in_service, mut starting) = (0, 0);
+        let (mut first_in_service, mut first_avoided) = (u32::MAX, u32::MAX);
+        for (at, (part, standing)) in set.parts.iter().zip(self.standings.iter_mut()).enumerate() {
+            *standing = Standing::of(set, pick, at, part);
+            match standing {
+                Standing::InService | Standing::Starting => {
+                    in_service += 1;
+                    starting += usize::from(*standing == Standing::Starting);
+                    first_in_service = first_in_service.min(part.tier);
+                }
+                Standing::Avoided => first_avoided = first_avoided.min(part.tier),
+                Standing::Out | Standing::Full | Standing::PassedOver => {}
+            }
+        }
+        self.is_last_resort = in_service == 0;
+        let first = if self.is_last_resort { first_avoided } else { first_in_service };
+        self.first_tier = first & !WEIGHS_NOTHING;
+        self.keeps_full = set.config().policy.is_by_key();
+        // Where all start nobody stands back.
+        if starting != 0 && starting != in_service {
+            self.draw_lots(set, pick, basis);
+        }
+        match basis {
+            Basis::Place(_) => self.count_places(set),
+            _ if set.config().policy == Policy::ResponseTime => self.find_fastest(set, pick),
+            _ => {}
+        }
+    }
+
+    /// Of those who start slowly some are passed over. By lot: of those requests that would be its own each gets its share.
+    /// Policies that go by load would give it everything, since it has nothing to do; so there it gets its share of an even
+    /// part, at most.
+    fn draw_lots(&mut self, set: &Set, pick: &Pick<'_>, basis: &Basis) {
+        let parts = set.parts.iter().zip(self.standings.iter());
+        let first = parts.filter(|(part, standing)| {
+            part.tier == self.first_tier && matches!(standing, Standing::InService | Standing::Starting)
+        });
+        let weight: u64 = first.map(|(part, _)| u64::from(part.weight)).sum();
+        for (part, standing) in set.parts.iter().zip(self.standings.iter_mut()) {
+            if *standing != Standing::Starting {
+                continue;
+            }
+            let (lot, mine, of) = match *basis {
+                // The same keys each time, and ever more of them.
+                Basis::Rendezvous(hash) | Basis::Place(hash) | Basis::Range { hash, .. } => (hash, 1, 1),
+                Basis::Candidates(hash) => (hash, 1, 2),
+                Basis::Load if part.tier == self.first_tier => (pick.draw, u64::from(part.weight), weight),
+                Basis::Load | Basis::Due(_) | Basis::Listed => (pick.draw, 1, 1),
+            };
+            let share = u64::from(set.share(&part.target, pick.now));
+            let lot = mix(lot ^ !part.seed) >> (64 - LOT_BITS);
+            if lot * u64::from(WHOLE_SHARE) * of >= (share * mine) << LOT_BITS {
+                *standing = Standing::PassedOver;
+            }
+        }
+    }
+
+    fn count_places(&mut self, set: &Set) {
+        let parts = set.parts.iter().zip(self.standings.iter());
+        self.places = parts.filter(|(part, standing)| self.has_place(part, **standing)).count() as u64;
+    }
+
+    fn find_fastest(&mut self, set: &Set, pick: &Pick<'_>) {
+        let parts = set.parts.iter().zip(self.standings.iter());
+        let parts = parts.filter(|(_, standing)| self.may_be_chosen(**standing));
+        let ticks = parts.filter_map(|(part, _)| part.target.measures().expected_ticks(pick.now));
+        self.fastest = ticks.min().unwrap_or(u32::MAX);
+    }
+
+    #[inline]
+    pub(crate) fn may_be_chosen(&self, standing: Standing) -> bool {
+        match standing {
+            Standing::InService | Standing::Starting | Standing::PassedOver => true,
+            Standing::Avoided => self.is_last_resort,
+            Standing::Out | Standing::Full => false,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn has_place(&self, part: &Part, standing: Standing) -> bool {
+        let is_there = match standing {
+            Standing::InService | Standing::Starting => true,
+            Standing::Avoided => self.is_last_resort,
+            Standing::Full => self.keeps_full,
+            Standing::Out | Standing::PassedOver => false,
+        };
+        is_there && part.tier == self.first_tier
+    }
+}
+
+/// Bits of a lot.
+const LOT_BITS: u32 = 24;
