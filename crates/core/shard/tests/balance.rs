@@ -360,7 +360,7 @@ proptest! {
     #[test]
     fn the_counters_come_back_to_nothing(policy in any_policy(), steps in prop::collection::vec(step(), 1..120), crash: bool) {
         let targets = targets(4);
-        let mut world = world(config(policy.clone()), &targets);
+        let mut world = world(config(policy), &targets);
         let mut invites: Vec<Sent> = Vec::new();
         for step in steps {
             match step {
@@ -398,7 +398,7 @@ proptest! {
                 Step::Undrain(number) => targets[number].undrain(world.now),
                 Step::Reload(count) => {
                     let kept = &targets[..count.min(targets.len())];
-                    let route = route(config(policy.clone()), kept);
+                    let route = route(config(policy), kept);
                     world.configure(|snapshot| snapshot.routes = vec![route]);
                 }
             }
