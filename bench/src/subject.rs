@@ -84,7 +84,8 @@ impl WholeShard {
 impl WholeShard {
     /// Gives the shard what `peek` was read from, and says what it answered: the last message that left.
     pub fn exchange(&mut self, peek: &Peek<'_>) -> &[u8] {
-        self.pass_time();
+        // A thousand a second: all of them are served, for there is room for their transactions.
+        self.pass(Duration::from_millis(1));
         let flow = Flow::new(ListenerId(0), Transport::Udp, SocketAddr::from(([192, 0, 2, 10], 5_060)));
         self.give(flow, peek);
         while self.shard.poll_output(&mut self.out).is_some() {}
@@ -96,9 +97,9 @@ impl WholeShard {
         self.shard.handle_input(self.now, Input::Message { arrival: self.now, flow, peek, steered: &steered });
     }
 
-    /// Ten thousand messages a virtual second: tables fill, timers fire and both empty again.
-    fn pass_time(&mut self) {
-        self.now = Timestamp::from_nanos(self.now.as_nanos() + Duration::from_micros(100).as_nanos() as u64);
+    /// Lets virtual time pass.
+    fn pass(&mut self, time: Duration) {
+        self.now += time;
         while self.shard.poll_timeout().is_some_and(|wakeup| wakeup.at <= self.now) {
             self.shard.handle_timeout(self.now);
             self.drain();
@@ -108,7 +109,8 @@ impl WholeShard {
 
 impl Subject for WholeShard {
     fn take(&mut self, bytes: &[u8]) -> Option<String> {
-        self.pass_time();
+        // Ten thousand a second: tables fill, timers fire and both empty again.
+        self.pass(Duration::from_micros(100));
         let peek = match Peek::read(bytes) {
             Ok(peek) => peek,
             Err(fault) => return Some(fault.to_string()),

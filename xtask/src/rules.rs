@@ -54,9 +54,11 @@ macro_rules! core_and {
 }
 
 const ALL_CORE: &[&str] = core_and![];
-/// The simulator stands in the place of the shell, but for the journal, which is the real one on a simulated disk.
-const CORE_AND_JOURNAL: &[&str] = core_and!["journal"];
-const ALL_FOR_BINARIES: &[&str] = core_and!["net", "journal", "store", "control", "worker", "persistence", "traffic"];
+/// The simulator stands in the place of the shell, but for the journal, which is the real one on a simulated disk. It may ask
+/// the models what it should find.
+const CORE_AND_JOURNAL: &[&str] = core_and!["journal", "plan"];
+const ALL_FOR_BINARIES: &[&str] =
+    core_and!["net", "journal", "store", "control", "worker", "persistence", "traffic", "plan"];
 /// What another shell shares with the other benchmarks: its surroundings and its reports.
 const CORE_AND_BENCHMARKS: &[&str] = core_and!["bench"];
 const FOR_BENCHMARKS: &[&str] =
@@ -69,14 +71,19 @@ pub(crate) const CRATES: &[Rule] = &[
     rule("strowger-message", "crates/core/message", Group::Core, &["foundation"]),
     rule("strowger-directory", "crates/core/directory", Group::Core, &["foundation"]),
     rule("strowger-balancer", "crates/core/balancer", Group::Core, &["foundation"]),
-    rule("strowger-calls", "crates/core/calls", Group::Core, &["foundation", "message"]),
+    rule("strowger-calls", "crates/core/calls", Group::Core, &["foundation", "message", "balancer"]),
     rule("strowger-locate", "crates/core/locate", Group::Core, &["foundation"]),
     rule("strowger-overload", "crates/core/overload", Group::Core, &["foundation"]),
     rule("strowger-auth", "crates/core/auth", Group::Core, &["foundation", "message"]),
     rule("strowger-registrar", "crates/core/registrar", Group::Core, &["foundation", "message"]),
     rule("strowger-transaction", "crates/core/transaction", Group::Core, &["foundation", "message"]),
     rule("strowger-trunk", "crates/core/trunk", Group::Core, &["foundation", "message", "auth", "locate"]),
-    rule("strowger-proxy", "crates/core/proxy", Group::Core, &["foundation", "message", "locate", "transaction"]),
+    rule(
+        "strowger-proxy",
+        "crates/core/proxy",
+        Group::Core,
+        &["foundation", "message", "locate", "transaction", "balancer"],
+    ),
     rule("strowger-shard", "crates/core/shard", Group::Core, ALL_CORE),
     rule("strowger-net", "crates/shell/net", Group::Shell, &["foundation", "message"]),
     rule("strowger-journal", "crates/shell/journal", Group::Shell, &["foundation"]),
@@ -111,6 +118,7 @@ pub(crate) const CRATES: &[Rule] = &[
         Group::Shell,
         &["foundation", "message", "registrar", "journal", "store", "worker"],
     ),
+    rule("strowger-plan", "crates/tools/plan", Group::Tools, &[]),
     rule("strowger-sim", "crates/tools/sim", Group::Tools, CORE_AND_JOURNAL),
     rule(
         "strowger-traffic",

@@ -25,7 +25,9 @@ pub(crate) const DOMAIN: &str = "ex.example.com";
 pub(crate) struct Setup {
     /// Where it listens.
     pub(crate) address: SocketAddr,
-    /// Into how many parts transactions and users are divided.
+    /// Into how many brains transactions and users are divided.
+    pub(crate) brains: u16,
+    /// Of how many shards each brain is: one has room for no more transactions than a second or two of such loads leave.
     pub(crate) shards: u16,
     /// Whether requests are forwarded without state.
     pub(crate) is_stateless: bool,
@@ -38,6 +40,7 @@ pub(crate) struct Setup {
 /// What all shards of a process have in common.
 pub(crate) struct Rules {
     is_stateless: bool,
+    brains: u16,
     shards: u16,
     seed: u64,
     ring: KeyRing,
@@ -65,8 +68,10 @@ pub(crate) enum Bound {
 pub(crate) struct Letter<'a> {
     peek: Peek<'a>,
     steered: Steered,
-    /// The shard where it belongs, or where it may go as well as anywhere else.
-    pub(crate) shard: u16,
+    /// The brain where it belongs, or where it may go as well as anywhere else.
+    pub(crate) brain: u16,
+    /// The shard of that brain.
+    part: u16,
     /// What binds it to that.
     pub(crate) bound: Bound,
 }
@@ -75,7 +80,8 @@ impl Rules {
     /// The rules of a server.
     #[must_use]
     pub(crate) fn new(setup: &Setup) -> Self {
-        let Setup { address, shards, is_stateless, t1, seed } = *setup;
+        let Setup { address, brains, shards, is_stateless, t1, seed } = *setup;
+        let all = brains.saturating_mul(shards);
         let [high, low] = [seed.to_be_bytes(), (!seed).to_be_bytes()];
         let mut key = [0; 16];
         key[..8].copy_from_slice(&high);
@@ -90,14 +96,15 @@ impl Rules {
             snapshot.routes = vec![Route::of_domain(DOMAIN.as_bytes(), action)];
             snapshot.proxy.stateless = Stateless::Always;
         }
-        let locations = Arc::new(Locations::new(shards, seed).listening_at([(Transport::Udp, address)]));
+        let locations = Arc::new(Locations::new(all, seed).listening_at([(Transport::Udp, address)]));
         Self {
             is_stateless,
+            brains,
             shards,
             seed,
             ring,
             spread: ring.current().derive("spread"),
-            steering: Steering::new(&ring, Arc::clone(&locations), shards),
+            steering: Steering::new(&ring, Arc::clone(&locations), all),
             locations,
             nonces: Arc::new(NonceWindows::new(1, seed)),
             names: Arc::new(Names::new(CachePolicy::default(), seed)),
@@ -106,19 +113,21 @@ impl Rules {
         }
     }
 
-    /// How many shards there are.
+    /// How many brains there are.
     #[must_use]
-    pub(crate) fn shards(&self) -> u16 {
-        self.shards
+    pub(crate) fn brains(&self) -> u16 {
+        self.brains
     }
 
-    /// The brain with the shard `number`.
+    /// The brain `number`, with its shards.
     #[must_use]
     pub(crate) fn brain(&self, number: u16) -> Brain {
-        let shard = self.shard(number, u64::from(number));
+        let first = number.saturating_mul(self.shards);
+        let own = first..first.saturating_add(self.shards);
+        let shards = own.map(|shard| self.shard(shard, u64::from(shard))).collect();
         // What keeps no state has one name in every thread and process, so that each takes the responses to another's requests.
         let forwarder = self.is_stateless.then(|| self.shard(0, u64::from(number) + (1 << 32)));
-        Brain { shard, forwarder, message: Vec::new() }
+        Brain { shards, forwarder, message: Vec::new() }
     }
 
     fn shard(&self, number: u16, life: u64) -> Shard {
@@ -146,11 +155,11 @@ impl Rules {
             None if is_bound => (owner, Bound::Transaction),
             None => (self.by_call_id(&peek), Bound::Nothing),
         };
-        Some(Letter { peek, steered, shard, bound })
+        Some(Letter { peek, steered, brain: shard / self.shards, part: shard % self.shards, bound })
     }
 
     fn by_call_id(&self, peek: &Peek<'_>) -> u16 {
-        let hash = self.spread.table64(&[peek.call_id]) % u64::from(self.shards);
+        let hash = self.spread.table64(&[peek.call_id]) % u64::from(self.brains.saturating_mul(self.shards));
         u16::try_from(hash).unwrap_or(0)
     }
 
@@ -168,9 +177,9 @@ impl Rules {
     }
 }
 
-/// One shard, and beside it, where nothing is kept of what is forwarded, one that only forwards.
+/// Some shards, and beside them, where nothing is kept of what is forwarded, one that only forwards.
 pub(crate) struct Brain {
-    shard: Shard,
+    shards: Vec<Shard>,
     forwarder: Option<Shard>,
     message: Vec<u8>,
 }
@@ -198,8 +207,9 @@ impl Brain {
         letter: &Letter<'_>,
         send: impl FnMut(SocketAddr, &[u8]),
     ) {
-        let Self { shard, forwarder, message } = self;
-        let shard = forwarder.as_mut().filter(|_| letter.bound != Bound::Transaction).unwrap_or(shard);
+        let Self { shards, forwarder, message } = self;
+        let own = shards.get_mut(usize::from(letter.part));
+        let Some(shard) = forwarder.as_mut().filter(|_| letter.bound != Bound::Transaction).or(own) else { return };
         let flow = Flow::new(ListenerId(0), Transport::Udp, peer);
         shard.handle_input(now, Input::Message { arrival: now, flow, peek: &letter.peek, steered: &letter.steered });
         drain(shard, message, send);
@@ -207,7 +217,7 @@ impl Brain {
 
     /// Does what is due, if anything is.
     pub(crate) fn handle_timeout(&mut self, now: Timestamp, mut send: impl FnMut(SocketAddr, &[u8])) {
-        for shard in [Some(&mut self.shard), self.forwarder.as_mut()].into_iter().flatten() {
+        for shard in self.shards.iter_mut().chain(&mut self.forwarder) {
             if wakeup(shard) <= now {
                 shard.handle_timeout(now);
                 drain(shard, &mut self.message, &mut send);
@@ -218,7 +228,7 @@ impl Brain {
     /// When something is due; [`Timestamp::MAX`] where nothing is.
     #[must_use]
     pub(crate) fn wakeup(&self) -> Timestamp {
-        self.forwarder.as_ref().map_or(Timestamp::MAX, wakeup).min(wakeup(&self.shard))
+        self.shards.iter().chain(&self.forwarder).map(wakeup).min().unwrap_or(Timestamp::MAX)
     }
 }
 

@@ -106,9 +106,9 @@ struct MemberArguments {
     architecture: Architecture,
     #[command(flatten)]
     common: Common,
-    /// The shards of all processes
+    /// The brains of all processes
     #[arg(long)]
-    shards: u16,
+    brains: u16,
     #[command(flatten)]
     member: Member,
 }
@@ -139,7 +139,7 @@ fn serve(architecture: Architecture, arguments: &ServeArguments) -> io::Result<(
     }
     let count = arguments.threads.unwrap_or(architecture.usual_count()).max(1);
     let socket = Socket::bind(arguments.listen, arguments.receive_buffer)?;
-    let setup = setup(&arguments.common, socket.address()?, architecture.shards(count));
+    let setup = setup(&arguments.common, socket.address()?, architecture, architecture.brains(count));
     if arguments.report {
         let reporter = socket.reporter()?;
         let report = move || loop {
@@ -154,7 +154,7 @@ fn serve(architecture: Architecture, arguments: &ServeArguments) -> io::Result<(
 
 fn join(arguments: &MemberArguments) -> io::Result<()> {
     let socket = inherit(&arguments.member)?;
-    let setup = setup(&arguments.common, socket.address()?, arguments.shards);
+    let setup = setup(&arguments.common, socket.address()?, arguments.architecture, arguments.brains);
     arguments.architecture.join(&setup, &socket, &arguments.member)
 }
 
@@ -165,10 +165,11 @@ fn say(line: &str) {
     let _ = writeln!(out, "{line}").and_then(|()| out.flush());
 }
 
-fn setup(common: &Common, address: SocketAddr, shards: u16) -> Setup {
+fn setup(common: &Common, address: SocketAddr, architecture: Architecture, brains: u16) -> Setup {
     Setup {
         address,
-        shards: shards.max(1),
+        brains: brains.max(1),
+        shards: architecture.shards(),
         is_stateless: common.stateless,
         t1: Duration::from_millis(common.t1_ms),
         seed: common.seed.unwrap_or_else(|| RandomState::new().build_hasher().finish()),

@@ -85,7 +85,7 @@ impl Drop for Family {
 fn command(architecture: Architecture, setup: &Setup, number: u16) -> io::Result<Command> {
     let mut command = Command::new(std::env::current_exe()?);
     let name = architecture.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default();
-    command.args(["member", "--architecture", &name, "--shards", &setup.shards.to_string()]);
+    command.args(["member", "--architecture", &name, "--brains", &setup.brains.to_string()]);
     command.args(["--t1-ms", &setup.t1.as_millis().to_string(), "--seed", &setup.seed.to_string()]);
     command.args(["--number", &number.to_string(), "--server", &std::process::id().to_string()]);
     if setup.is_stateless {

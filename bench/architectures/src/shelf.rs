@@ -33,7 +33,7 @@ impl Shelf {
     /// When there is no such thread.
     pub(crate) fn start(setup: &Setup, socket: Socket) -> std::io::Result<Arc<Self>> {
         let rules = Rules::new(setup);
-        let seats = (0..rules.shards()).map(|number| Mutex::new(rules.brain(number))).collect();
+        let seats = (0..rules.brains()).map(|number| Mutex::new(rules.brain(number))).collect();
         let shelf = Arc::new(Self { rules, seats, socket, clock: Clock::start() });
         let ticking = Arc::clone(&shelf);
         thread::Builder::new().name("timers".to_owned()).spawn(move || ticking.tick())?;
@@ -50,7 +50,7 @@ impl Shelf {
         let Some(letter) = self.rules.steer(bytes) else { return };
         let now = self.clock.now();
         let send = |peer: SocketAddr, bytes: &[u8]| self.socket.send(peer, bytes);
-        match self.seats.get(usize::from(letter.shard)) {
+        match self.seats.get(usize::from(letter.brain)) {
             Some(seat) if letter.bound == Bound::Transaction => {
                 let mut brain = seat.lock().unwrap_or_else(PoisonError::into_inner);
                 brain.handle_message(now, peer, &letter, send);

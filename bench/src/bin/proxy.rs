@@ -48,7 +48,7 @@ struct Arguments {
     /// Users on each side
     #[arg(long, default_value_t = 1_000)]
     users: u32,
-    /// Calls or registrations going on at saturation
+    /// Calls going on at saturation; four times as many registrations
     #[arg(long, default_value_t = 64)]
     outstanding: u32,
     /// The other loads, each a second; calls begin with the last
@@ -367,11 +367,12 @@ impl Bench {
             "- {}\n\n{users} users on each side, in {network}. The server has the first core with all of its processes, one of them \
              receiving; the generator (`strowger load`), both ends of it, has the second. Rounds: {rounds}; the servers by turns, \
              started anew for each. Calls begin at the highest of the rates: the first 10 s of it are what the targets call the \
-             first, and after {warm_up} s it is measured for {seconds} s; then come the other rates and saturation ({outstanding} at \
-             once), each after the 33 s in which as many transactions come to end as begin. Stateless calls keep none, and wait for \
+             first, and after {warm_up} s it is measured for {seconds} s; then come the other rates and saturation ({outstanding} calls at \
+             once, or {} registrations), each after the 33 s in which as many transactions come to end as begin. Stateless calls keep none, and wait for \
              2 s. Registrations begin at the lowest rate; before saturation they, too, run for 33 s. Medians. Times are the \
              caller's; the callee answers at once.\n",
             kamailio(self.has_kamailio),
+            4 * outstanding,
         );
     }
 

@@ -139,8 +139,8 @@ impl Table for Chained {
         found.is_some()
     }
 
-    fn work(&self, _: Timestamp, _: Share) -> usize {
-        0
+    fn step(&self, _: Timestamp, _: Share) -> Option<usize> {
+        None
     }
 
     fn sweep(&self, now: Timestamp, part: usize, of: usize) -> usize {

@@ -127,16 +127,13 @@ impl Table for Ours {
         out.len() > before
     }
 
-    fn work(&self, now: Timestamp, Share { thread, of }: Share) -> usize {
-        let mut removed = 0;
-        for stripe in self.stripes.iter().skip(thread).step_by(of) {
-            while stripe.inner.next_deadline(ShardId(0)).is_some_and(|deadline| deadline <= now) {
-                let _held = self.lock(stripe);
-                removed += stripe.inner.expire(now, ShardId(0), EXPIRED_AT_ONCE);
-                while stripe.inner.poll_keep_alive(now, ShardId(0)).is_some() {}
-            }
-        }
-        removed
+    fn step(&self, now: Timestamp, Share { thread, of }: Share) -> Option<usize> {
+        let is_due = |stripe: &&Stripe| stripe.inner.next_deadline(ShardId(0)).is_some_and(|deadline| deadline <= now);
+        let stripe = self.stripes.iter().skip(thread).step_by(of).find(is_due)?;
+        let _held = self.lock(stripe);
+        let removed = stripe.inner.expire(now, ShardId(0), EXPIRED_AT_ONCE);
+        while stripe.inner.poll_keep_alive(now, ShardId(0)).is_some() {}
+        Some(removed)
     }
 
     fn sweep(&self, _: Timestamp, _: usize, _: usize) -> usize {

@@ -34,8 +34,13 @@ pub trait Table: Sync {
     }
     /// Appends the contact of an address to `out`, where it has one.
     fn lookup(&self, now: Timestamp, aor: &[u8], out: &mut Vec<u8>) -> bool;
-    /// Does what is due by itself of a thread's share; says how many bindings that removed.
-    fn work(&self, now: Timestamp, thread: Share) -> usize;
+    /// Does a little of what is due by itself of a thread's share, after which others may be served; says how many bindings that
+    /// removed. `None` where nothing is due.
+    fn step(&self, now: Timestamp, thread: Share) -> Option<usize>;
+    /// Does all that is due by itself of a thread's share; says how many bindings that removed.
+    fn work(&self, now: Timestamp, thread: Share) -> usize {
+        std::iter::from_fn(|| self.step(now, thread)).sum()
+    }
     /// Looks at one of `of` parts for what has expired; says how many bindings that removed. A table that needs no sweep has
     /// nothing to do here.
     fn sweep(&self, now: Timestamp, part: usize, of: usize) -> usize;
@@ -192,8 +197,8 @@ impl Table for Nothing {
         false
     }
 
-    fn work(&self, _: Timestamp, _: Share) -> usize {
-        0
+    fn step(&self, _: Timestamp, _: Share) -> Option<usize> {
+        None
     }
 
     fn sweep(&self, _: Timestamp, _: usize, _: usize) -> usize {

@@ -95,7 +95,16 @@ impl Timeline {
                 Expiry::Parts if (bin + 1) % per_second == 0 => {
                     took(&mut seen, &mut || table.sweep(end, (bin / per_second) as usize % PARTS, PARTS));
                 }
-                _ => took(&mut seen, &mut || table.work(end, Share { thread: 0, of: 1 })),
+                _ => {
+                    let mut is_due = true;
+                    while is_due {
+                        took(&mut seen, &mut || {
+                            let removed = table.step(end, Share { thread: 0, of: 1 });
+                            is_due = removed.is_some();
+                            removed.unwrap_or(0)
+                        });
+                    }
+                }
             }
             busy += rest * served;
             seen.bins.push(busy.as_secs_f64() / BIN.as_secs_f64());

@@ -107,6 +107,7 @@ fn kind(event: &Event) -> &'static str {
         Event::Outage { .. } => "gateways that do not answer",
         Event::NoneAnswers { .. } => "sets of which nobody answers",
         Event::Recovery { .. } => "gateways that answer again",
+        Event::Target { .. } => "targets that probes find gone or back",
         Event::TooManyContacts { .. } => "too many contacts",
         Event::TooManyWaiting { .. } => "too many REGISTERs of an address",
         Event::Call(_) => "calls",
@@ -122,6 +123,12 @@ fn write(event: Event) {
         Event::WrongIdentity { peer, user, claimed } => {
             let (user, claimed) = (lossy(user.as_bytes()), lossy(claimed.as_bytes()));
             tracing::warn!(%peer, user, claimed, "a user claimed to be somebody else");
+        }
+        Event::Target { set, uri, is_up: true } => {
+            tracing::warn!("{uri} of balancer {set} answers its probes again: it takes new calls, little by little");
+        }
+        Event::Target { set, uri, is_up: false } => {
+            tracing::warn!("{uri} of balancer {set} does not answer its probes: it gets no new calls");
         }
         Event::TableFull { table } => tracing::error!(table, "a table is full: work is refused"),
         Event::Account { trunk, status } => account(&trunk, &status),

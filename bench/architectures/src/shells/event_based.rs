@@ -2,7 +2,7 @@
 //!
 //! In the paper (§6.2, §6.3): a single thread that listens and processes, potentially blocking operations made non-blocking; it
 //! does not use a second processor. Here too. There is no lock but the location table's, which nobody contends for, and nothing
-//! is shared: one shard has everything.
+//! is shared: one brain has everything.
 
 use std::io;
 use std::net::SocketAddr;

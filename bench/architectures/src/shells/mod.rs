@@ -60,16 +60,25 @@ impl Architecture {
         }
     }
 
-    /// Into how many shards its transactions and users are divided: as many as own one, or where they are behind locks, enough
+    /// Into how many brains its transactions and users are divided: as many as own one, or where they are behind locks, enough
     /// that threads seldom meet.
     #[must_use]
-    pub(crate) fn shards(self, count: usize) -> u16 {
+    pub(crate) fn brains(self, count: usize) -> u16 {
         match self {
             Self::EventBased => 1,
             Self::ThreadPerMessage | Self::PoolThreadPerMessage | Self::ThreadPool => 16,
             Self::ProcessPool | Self::TwoStageThreads | Self::TwoStageProcesses => {
                 u16::try_from(count).unwrap_or(u16::MAX)
             }
+        }
+    }
+
+    /// Of how many shards each of them is.
+    #[must_use]
+    pub(crate) const fn shards(self) -> u16 {
+        match self {
+            Self::ThreadPerMessage | Self::PoolThreadPerMessage | Self::ThreadPool => 1,
+            Self::EventBased | Self::ProcessPool | Self::TwoStageThreads | Self::TwoStageProcesses => 16,
         }
     }
 

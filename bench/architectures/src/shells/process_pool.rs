@@ -70,7 +70,7 @@ impl<'a> Worker<'a> {
             socket,
             clock: Clock::start(),
         };
-        let outbox = Outbox::open(member, setup.shards)?;
+        let outbox = Outbox::open(member, setup.brains)?;
         Ok(Self { number: member.number, rules, socket, outbox, own, events })
     }
 
@@ -95,11 +95,11 @@ impl<'a> Worker<'a> {
         let Self { number, rules, socket, outbox, own, .. } = self;
         let Some((length, peer)) = socket.receive(outbox.buffer())? else { return Ok(false) };
         let Some(letter) = rules.steer(outbox.message(length)) else { return Ok(true) };
-        if letter.bound == Bound::Nothing || letter.shard == *number {
+        if letter.bound == Bound::Nothing || letter.brain == *number {
             let send = |peer: SocketAddr, bytes: &[u8]| socket.send(peer, bytes);
             own.brain.borrow_mut().handle_message(own.clock.now(), peer, &letter, send);
         } else {
-            let owner = letter.shard;
+            let owner = letter.brain;
             outbox.hand_over(owner, peer, length, Some((&own.inbox, &|| own.work_off(rules))))?;
         }
         Ok(true)

@@ -20,12 +20,12 @@ pub(super) fn serve(setup: &Setup, socket: &Socket, count: usize, ready: impl Fn
     let rules = Rules::new(setup);
     let numbers = 0..u16::try_from(count).unwrap_or(u16::MAX);
     let _family = Family::begin(Architecture::TwoStageProcesses, setup, socket, numbers)?;
-    let mut outbox = Outbox::open(&Member::first(), rules.shards())?;
+    let mut outbox = Outbox::open(&Member::first(), rules.brains())?;
     socket.wait_in_receive()?;
     ready();
     loop {
         let Some((length, peer)) = socket.receive(outbox.buffer())? else { continue };
-        if let Some(owner) = rules.steer(outbox.message(length)).map(|letter| letter.shard) {
+        if let Some(owner) = rules.steer(outbox.message(length)).map(|letter| letter.brain) {
             outbox.hand_over(owner, peer, length, None)?;
         }
     }

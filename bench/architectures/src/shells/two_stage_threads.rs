@@ -43,7 +43,7 @@ fn first(rules: &Rules, socket: &Socket, second: &[SyncSender<Job>]) -> io::Resu
         let Some((length, peer)) = socket.receive(&mut buffer)? else { continue };
         let bytes = &buffer[..length];
         let Some(letter) = rules.steer(bytes) else { continue };
-        if let Some(owner) = second.get(usize::from(letter.shard)) {
+        if let Some(owner) = second.get(usize::from(letter.brain)) {
             owner.send((peer, bytes.into())).map_err(|_| io::Error::other("a thread of the second stage has ended"))?;
         }
     }

@@ -41,7 +41,7 @@ pub use method::{BYE, MethodClass, MethodWeights};
 pub use order::{MAX_TRIES, Order, Pick};
 pub use policy::{Candidates, Key, Policy, UnknownName, Weights};
 pub use registry::{IdTaken, MAX_TARGETS, Registry};
-pub use set::{MAX_MEMBERS, Member, Set, SetConfig, SetError};
+pub use set::{FAILOVER_TIMEOUT, MAX_MEMBERS, Member, Set, SetConfig, SetError};
 pub use target::{BadTargetId, Target, TargetId};
 pub use token::{Seat, Work};
 pub use view::{TargetState, TargetView};

@@ -11,7 +11,7 @@ use crate::health::{DOWN, DRAINING, Probe, WHOLE_SHARE};
 use crate::method::{MethodClass, MethodWeights};
 use crate::policy::{Candidates, Key, Policy, Weights};
 use crate::rank::tier;
-use crate::target::Target;
+use crate::target::{Target, TargetId};
 use crate::token::{Seat, Work};
 use crate::view::{TargetState, TargetView};
 
@@ -35,6 +35,20 @@ pub struct SetConfig {
     pub slow_start: Duration,
     /// How targets are asked whether they are there; without, they are taken to be.
     pub probe: Option<Probe>,
+    /// How long a target may be silent until the request goes to the next; [`FAILOVER_TIMEOUT`] where the operator says nothing.
+    pub failover_timeout: Option<Duration>,
+}
+
+/// How long a target may be silent: a request that was sent three times, in half a second and in one, and less than a caller
+/// has patience for.
+pub const FAILOVER_TIMEOUT: Duration = Duration::from_secs(2);
+
+impl SetConfig {
+    /// How long a target may be silent until the request goes to the next.
+    #[must_use]
+    pub fn failover_timeout(&self) -> Duration {
+        self.failover_timeout.unwrap_or(FAILOVER_TIMEOUT)
+    }
 }
 
 /// A target in a set, and what the operator says of it.
@@ -201,6 +215,12 @@ impl Set {
     #[must_use]
     pub fn members(&self) -> &[Member] {
         &self.members
+    }
+
+    /// The place of a target among the members.
+    #[must_use]
+    pub fn position(&self, id: TargetId) -> Option<usize> {
+        self.members.iter().position(|member| member.target.id() == id)
     }
 
     /// What a transaction of `class` weighs at `target`, in thousandths of a BYE.

@@ -2,6 +2,7 @@
 
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
+use strowger_balancer::Seat;
 use strowger_foundation::{TimerId, Timestamp, Transport};
 use strowger_message::{Message, Uri};
 
@@ -24,6 +25,8 @@ pub(crate) struct Call {
     text: Text,
     source: Place,
     target: Place,
+    /// The target of a balanced set that has the call, which is told when it is over.
+    pub(crate) seat: Option<Seat>,
     /// Of the tag of the callee who answered: a BYE of another dialog of the same INVITE ends nothing.
     pub(crate) callee_tag: u32,
     transport: Transport,
@@ -48,6 +51,7 @@ impl Call {
             text: text_of(invite),
             source: Place::from(peer),
             target: Place::NONE,
+            seat: None,
             callee_tag: 0,
             transport,
             state: State::Trying,
@@ -188,6 +192,6 @@ mod tests {
 
     #[test]
     fn a_call_is_small() {
-        assert!(size_of::<Call>() <= 112, "{}", size_of::<Call>());
+        assert!(size_of::<Call>() <= 120, "{}", size_of::<Call>());
     }
 }

@@ -5,6 +5,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use hashbrown::HashTable;
+use strowger_balancer::{Seat, TargetId};
 use strowger_foundation::{Flow, TagKey, TimerWheel, Timestamp, Wakeup};
 use strowger_message::{Message, Method, Status};
 
@@ -173,6 +174,26 @@ impl Calls {
         self.end(place, now, reason, Some(status));
     }
 
+    /// The target that `seat` is of has the call while it lasts: while it is talked, and while a caller who was asked for more
+    /// may try again.
+    pub fn assign(&mut self, key: CallKey, seat: Seat) {
+        if let Some(call) = self.call_mut(key)
+            && matches!(call.state, State::Answered | State::Challenged)
+        {
+            call.seat = Some(seat);
+        }
+    }
+
+    /// The target of a balanced set that a request of the caller's is for, since it has the call.
+    #[must_use]
+    pub fn target_of(&self, request: &Message<'_>) -> Option<TargetId> {
+        let place = match request.to().tag() {
+            Some(_) => self.dialog(request).filter(|(_, is_caller)| *is_caller)?.0,
+            None => self.place(self.key_of(request).0)?,
+        };
+        self.calls.get(place)?.seat.as_ref().map(|seat| seat.target().id())
+    }
+
     /// The caller sent CANCEL. The call ends with the final response that the INVITE gets: it may yet be answered.
     pub fn cancelled(&mut self, _now: Timestamp, key: CallKey) {
         if let Some(call) = self.call_mut(key)
@@ -283,6 +304,8 @@ impl Calls {
         call.legs = call.legs.saturating_add(1);
         if call.state == State::Challenged {
             call.state = State::Trying;
+            // While it is set up the request itself says who has it.
+            call.seat = None;
             self.arm(place, now + self.limits.age, false);
         }
     }

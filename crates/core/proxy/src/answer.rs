@@ -2,11 +2,12 @@
 //! response, which is kept until no branch can give a better one (RFC 3261 §16.7).
 
 use core::net::SocketAddr;
+use core::time::Duration;
 
 use smallvec::SmallVec;
 use strowger_foundation::{Buf, Timestamp};
 use strowger_locate::Cause;
-use strowger_message::{HeaderName, Message, NameAddr, Status};
+use strowger_message::{HeaderName, Message, NameAddr, Status, parse_decimal};
 use strowger_transaction::{ClientId, ServerId};
 
 use crate::context::{self, Best, Progress, Rest, Wait};
@@ -15,6 +16,14 @@ use crate::fork::enqueue;
 use crate::policy::{MAX_ATTEMPTS, MAX_BRANCHES, MAX_REDIRECTIONS};
 use crate::target::Target;
 use crate::{forward, local};
+
+//= rfc3261#20.33
+/// When to come back where no target of a balanced set has answered.
+const NO_TARGET_RETRY_AFTER: Duration = Duration::from_secs(5);
+
+/// What a peer's Retry-After is held to: a moment, and no more than an operator would wait before looking.
+const MIN_RETRY_AFTER: Duration = Duration::from_secs(1);
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 
 impl Proxy {
     pub(crate) fn on_response(
@@ -38,6 +47,11 @@ impl Proxy {
         let counted = if branch.rang_out && !status.is_success() { Status::REQUEST_TIMEOUT } else { status };
         let flow = branch.flow;
         branch.heard = true;
+        match branch.work.take() {
+            Some(work) if status == Status::SERVICE_UNAVAILABLE => work.handle_failure(now),
+            Some(work) => work.handle_final(now),
+            None => {}
+        }
         if status.is_success() {
             branch.progress = Progress::Final(counted);
             self.on_success(now, index, message, status, flow);
@@ -47,7 +61,7 @@ impl Proxy {
             return;
         }
         if status == Status::SERVICE_UNAVAILABLE {
-            self.avoid(now, index, client, Cause::Refused);
+            self.avoid_for(now, index, client, Cause::Refused, retry_after(message).unwrap_or(self.avoid_for));
         } else {
             self.on_answer(now, flow);
         }
@@ -172,7 +186,7 @@ impl Proxy {
         }
         enqueue(&mut later.targets, fresh);
         if let Some(branch) = self.context_mut(index).and_then(|context| context.branch_mut(client)) {
-            branch.progress = Progress::Replaced;
+            branch.end(Progress::Replaced);
         }
         self.counters.redirections += 1;
         true
@@ -183,7 +197,7 @@ impl Proxy {
         let answered = context.answered;
         let best = context.best.as_ref().map(|best| best.status);
         if let Some(branch) = context.branch_mut(client) {
-            branch.progress = Progress::Final(counted);
+            branch.end(Progress::Final(counted));
             branch.rest = None;
         }
         if answered {
@@ -209,6 +223,9 @@ impl Proxy {
         let Some(branch) = context.branch_mut(client) else { return };
         let (flow, progress) = (branch.flow, branch.progress);
         branch.heard = true;
+        if let Some(work) = &mut branch.work {
+            work.handle_provisional(now, status.code());
+        }
         if core::mem::take(&mut branch.cancel_wanted) {
             self.transactions.cancel(now, client);
         }
@@ -301,9 +318,14 @@ impl Proxy {
         // that we wrote is meant.
         let (status, response) = match best {
             Best { status, response: Some(response) } => (status, Some(response)),
-            Best { status: Status::SERVICE_UNAVAILABLE, response: None } => {
-                (Status::SERVER_ERROR, self.write_local(index, Status::SERVER_ERROR))
-            }
+            Best { status: Status::SERVICE_UNAVAILABLE, response: None } => match self.context(index) {
+                // Of a balancer it is: none of those that it stands for is there.
+                Some(context) if context.is_balanced && context.is_exhausted() => (
+                    Status::SERVICE_UNAVAILABLE,
+                    self.write_own(index, Status::SERVICE_UNAVAILABLE, Some(NO_TARGET_RETRY_AFTER)),
+                ),
+                _ => (Status::SERVER_ERROR, self.write_local(index, Status::SERVER_ERROR)),
+            },
             Best { status, response: None } => (status, self.write_local(index, status)),
         };
         let Some(context) = self.context(index) else { return };
@@ -322,12 +344,21 @@ impl Proxy {
 
     /// Writes a response of our own to the request.
     pub(crate) fn write_local(&mut self, index: u32, status: Status) -> Option<Buf> {
+        self.write_own(index, status, None)
+    }
+
+    /// The same, with a Retry-After where one is given.
+    fn write_own(&mut self, index: u32, status: Status, retry_after: Option<Duration>) -> Option<Buf> {
         let context = self.contexts.get(index as usize)?;
         let request = context.request.as_ref()?;
         let message = Message::parse(request).ok()?;
         let tag = local::to_tag(&self.tag_key, self.transactions.server_key(context.server)?);
         let mut response = self.transactions.pool().take(request.len());
-        local::begin(&mut response, &tag, &message, &context.source, status, None).finish();
+        let reply = local::begin(&mut response, &tag, &message, &context.source, status, None);
+        match retry_after {
+            Some(after) => reply.header_fmt("Retry-After", format_args!("{}", after.as_secs())).finish(),
+            None => reply.finish(),
+        };
         Some(response)
     }
 
@@ -356,9 +387,11 @@ impl Proxy {
 
     /// Tells who follows the call what the caller is told.
     fn note(&mut self, index: u32, status: Status, from: Option<SocketAddr>) {
-        let followed = self.context(index).filter(|context| context.call != 0 && !context.answered);
-        if let Some(call) = followed.map(|context| context.call) {
-            self.progress.push_back(CallProgress { call, status, from });
+        let followed = self.context_mut(index).filter(|context| context.call != 0 && !context.answered);
+        if let Some(context) = followed {
+            let call = context.call;
+            let seat = if status.is_provisional() { None } else { context.seat.take() };
+            self.progress.push_back(CallProgress { call, status, from, seat });
         }
     }
 
@@ -389,6 +422,15 @@ impl Proxy {
             self.unanswered = self.unanswered.saturating_sub(1);
         }
     }
+}
+
+//= rfc3261#21.5.4
+/// For how long who refused everybody wants to be left alone, within reason.
+fn retry_after(response: &Message<'_>) -> Option<Duration> {
+    let value = response.head().first(HeaderName::RetryAfter)?;
+    let digits = value.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    let seconds = parse_decimal(value.get(..digits)?)?;
+    Some(Duration::from_secs(seconds).clamp(MIN_RETRY_AFTER, MAX_RETRY_AFTER))
 }
 
 pub(crate) const fn is_challenge(status: Status) -> bool {

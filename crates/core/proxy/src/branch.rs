@@ -3,6 +3,7 @@
 //!
 //! `z9hG4bK` and 48 [letters]: kind (8 bits), shard (16) and loop hash (40), place (64), seal (64).
 
+use strowger_balancer::TargetId;
 use strowger_foundation::{KeyRing, Seal, ShardId, TagKey, letters};
 use strowger_message::{HeaderName, MAGIC_COOKIE, Message, Via};
 use strowger_transaction::ClientId;
@@ -27,6 +28,9 @@ pub enum Owner {
     /// Nobody: the request is a keep-alive of ours, whose answer says no more than that the peer is there.
     KeepAlive(u64),
 }
+
+/// The shard of branches that any shard may have made: their responses go where the Call-ID says.
+pub const ANY_SHARD: ShardId = ShardId(u16::MAX);
 
 /// A branch that one of our members made.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,6 +136,17 @@ pub fn stateless_owner(key: &TagKey, message: &Message<'_>) -> Owner {
         ]),
     };
     Owner::Stateless(place)
+}
+
+/// The owner of the branch by which a request goes to a target of a balanced set, where other members share our keys: a
+/// function of the branch above and the target, so that a retransmission is one for the target too, whichever member
+/// forwards it. `key` is as in [`loop_hash`].
+#[must_use]
+pub fn shared_owner(key: &TagKey, message: &Message<'_>, target: TargetId) -> Owner {
+    match stateless_owner(key, message) {
+        Owner::Stateless(place) => Owner::Stateless(key.table64(&[&place.to_be_bytes(), &target.0.to_be_bytes()])),
+        owner => owner,
+    }
 }
 
 /// Whether one of the Vias is ours and carries `hash`: the request has been here, and left the same way.

@@ -3,6 +3,7 @@
 use core::time::Duration;
 
 use smallvec::SmallVec;
+use strowger_balancer::{Seat, Work};
 use strowger_foundation::{Buf, Flow, TimerId, Timestamp};
 use strowger_message::Status;
 use strowger_transaction::{ClientId, ServerId};
@@ -57,12 +58,20 @@ pub(crate) struct Branch {
     pub(crate) reach: Reach,
     /// Where else the destination may be, and what a challenge is answered with.
     pub(crate) rest: Option<Box<Rest>>,
+    /// What the target of a balanced set has to do for it, until it has ended.
+    pub(crate) work: Option<Work>,
 }
 
 impl Branch {
     /// Whether it is still waited for as one of several places that many requests share.
     pub(crate) fn is_one_of_several(&self) -> bool {
         self.reach.is_shared() && matches!(self.timer, Some((_, Wait::Life)))
+    }
+
+    /// It has come as far as it will: nobody works for it any more.
+    pub(crate) fn end(&mut self, progress: Progress) {
+        self.progress = progress;
+        self.work = None;
     }
 
     /// Whether it was given up before it ended.
@@ -130,6 +139,10 @@ pub(crate) struct Context {
     pub(crate) live: u16,
     /// The call's name to who follows it; 0 where nobody does.
     pub(crate) call: u64,
+    /// The target of a balanced set that has the call while it is being set up.
+    pub(crate) seat: Option<Seat>,
+    /// It was sent to targets of a balanced set.
+    pub(crate) is_balanced: bool,
 }
 
 impl Context {

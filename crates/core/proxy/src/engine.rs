@@ -7,19 +7,21 @@ use std::sync::Arc;
 
 use slab::Slab;
 use smallvec::SmallVec;
+use strowger_balancer::Seat;
 use strowger_foundation::{Buf, ConnId, Flow, KeyRing, ShardId, TagKey, TimerWheel, Timestamp, Wakeup};
 use strowger_locate::{Cause, Finder, Hop, Learnt, Outages, QueryId, Question};
 use strowger_message::{Message, Method, Status};
 use strowger_transaction::{ClientId, Event, ResponseVerdict, ServerId, Transactions};
 
-use crate::branch::{Branch as BranchTag, Owner};
+use crate::branch::{ANY_SHARD, Branch as BranchTag, Owner, shared_owner, stateless_owner};
 use crate::context::{Best, Branch, Context, Progress, Wait};
 use crate::fork::Asked;
 use crate::forward;
 use crate::listener::Listeners;
 use crate::recipe::Forwarding;
 use crate::routing::RouteKeys;
-use crate::target::{Target, To};
+use crate::shared::Shared;
+use crate::target::{Place, Target, To};
 
 /// The user of a server transaction that no context belongs to.
 pub const NO_CONTEXT: u32 = u32::MAX;
@@ -79,7 +81,7 @@ pub trait Guide {
 }
 
 /// How far a call that is followed has come.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Debug)]
 pub struct CallProgress {
     /// The call, as [`Forwarding::call`] named it.
     pub call: u64,
@@ -87,6 +89,8 @@ pub struct CallProgress {
     pub status: Status,
     /// Who said it, where it was not the server itself.
     pub from: Option<SocketAddr>,
+    /// The target of a balanced set that has the call from now on, where it was answered or is to be tried again.
+    pub seat: Option<Seat>,
 }
 
 /// A change of what is known of a place that many requests are sent to. Of all shards one learns of each.
@@ -154,6 +158,8 @@ pub struct Proxy {
     pub(crate) counters: Counters,
     /// Contexts without a final response.
     pub(crate) unanswered: usize,
+    /// The client transactions whose branches do not name them.
+    pub(crate) shared: Shared,
     /// What was asked of the DNS.
     pub(crate) asked: Slab<Asked>,
     pub(crate) next_question: u32,
@@ -183,6 +189,7 @@ impl Proxy {
             avoid_for: Duration::ZERO,
             counters: Counters::default(),
             unanswered: 0,
+            shared: Shared::new(ring.current().derive("shared").table64(&[])),
             asked: Slab::new(),
             next_question: 0,
             questions: VecDeque::new(),
@@ -243,10 +250,32 @@ impl Proxy {
         forwarding: &Forwarding<'_>,
         target: &Target,
     ) {
-        let Some(place) = target.places.first() else { return };
+        //= rfc3261#16.10
+        // Another member may have sent the INVITE to any of them.
+        let is_for_all = forwarding.shared && matches!(message.method(), Method::Ack | Method::Cancel);
+        let is_meant = |(at, place): &(usize, &Place)| *at == 0 || (is_for_all && place.balanced.is_some());
+        for (_, place) in target.places.iter().enumerate().filter(is_meant) {
+            self.send_stateless(now, message, forwarding, target, place);
+        }
+    }
+
+    fn send_stateless(
+        &mut self,
+        now: Timestamp,
+        message: &Message<'_>,
+        forwarding: &Forwarding<'_>,
+        target: &Target,
+        place: &Place,
+    ) {
         let To::Flow(flow) = place.to else { return };
-        let owner = crate::branch::stateless_owner(&self.loop_key, message);
-        let tag = BranchTag { shard: self.shard, owner, loop_hash: forwarding.loop_hash };
+        let loop_hash = forwarding.loop_hash;
+        let tag = match place.balanced.as_ref().filter(|_| forwarding.shared) {
+            Some(balanced) => {
+                let owner = shared_owner(&self.loop_key, message, balanced.target.id());
+                BranchTag { shard: ANY_SHARD, owner, loop_hash }
+            }
+            None => BranchTag { shard: self.shard, owner: stateless_owner(&self.loop_key, message), loop_hash },
+        };
         // An ACK has neither breadth nor forks of its own.
         let breadth = (message.method() != Method::Ack).then_some(forwarding.max_breadth);
         let (flow, request) = self.write_fitting(now, message, forwarding, target, place, flow, tag, breadth);
@@ -273,15 +302,23 @@ impl Proxy {
     ) -> Handled {
         let mut handled = Handled::Whole;
         match owner {
-            Owner::Stateless(_) => {
-                let upstream = guide.upstream(message);
-                self.pass_stateless(message, upstream);
-            }
+            Owner::Stateless(place) => match self.client_at(place) {
+                Some(client) => handled = self.handle_answer(now, client, message, guide),
+                None => {
+                    let upstream = guide.upstream(message);
+                    self.pass_stateless(message, upstream);
+                }
+            },
             Owner::KeepAlive(_) => self.counters.keep_alive_answers += 1,
             Owner::Client(client) => handled = self.handle_answer(now, client, message, guide),
         }
         self.drain_events(now);
         handled
+    }
+
+    /// The client transaction of a branch that does not name it.
+    fn client_at(&self, place: u64) -> Option<ClientId> {
+        self.shared.find(place).filter(|client| self.transactions.client_user(*client).is_some())
     }
 
     fn handle_answer(
@@ -516,9 +553,9 @@ impl Proxy {
         //= rfc4320#4.1
         // A non-INVITE that timed out is not answered 408: the answer would come too late for everybody.
         if !is_invite && status == Status::REQUEST_TIMEOUT {
-            branch.progress = Progress::Silent;
+            branch.end(Progress::Silent);
         } else {
-            branch.progress = Progress::Final(status);
+            branch.end(Progress::Final(status));
             self.keep_if_better(index, Best { status, response: None });
         }
         self.finish_if_done(now, index);
@@ -526,16 +563,35 @@ impl Proxy {
 
     /// Tries the place where a branch failed after the others for a while.
     pub(crate) fn avoid(&mut self, now: Timestamp, index: u32, client: ClientId, cause: Cause) {
+        self.avoid_for(now, index, client, cause, self.avoid_for);
+    }
+
+    pub(crate) fn avoid_for(
+        &mut self,
+        now: Timestamp,
+        index: u32,
+        client: ClientId,
+        cause: Cause,
+        avoided_for: Duration,
+    ) {
         let Some(context) = self.context_mut(index) else { return };
         let finder = if context.is_invite { Finder::Call } else { Finder::Other };
-        let branch = context.branch_mut(client).filter(|branch| branch.reach.is_shared());
-        let Some(flow) = branch.and_then(|branch| branch.flow) else { return };
-        let (hop, avoided_for) = (Hop { transport: flow.transport, address: flow.peer }, self.avoid_for);
+        let Some(branch) = context.branch_mut(client).filter(|branch| branch.reach.is_shared()) else { return };
+        if let Some(work) = branch.work.take() {
+            work.handle_failure(now);
+        }
+        let Some(flow) = branch.flow else { return };
+        let hop = Hop { transport: flow.transport, address: flow.peer };
         match self.outages.mark(now, hop, avoided_for, cause, finder) {
             Learnt::Out => self.news.push_back(News::Out { hop, cause, avoided_for }),
             Learnt::Dead => self.news.push_back(News::Dead { hop }),
             Learnt::Nothing => {}
         }
+    }
+
+    /// Who is at `flow` answers again, as was found out otherwise than by what is forwarded.
+    pub fn handle_recovery(&mut self, now: Timestamp, flow: Flow) {
+        self.on_answer(now, Some(flow));
     }
 
     /// What a branch was sent to has answered.
@@ -572,7 +628,7 @@ impl Proxy {
             branch.rest = None;
             if branch.progress == Progress::Asking {
                 // Nothing was sent; the answer will find nobody.
-                branch.progress = Progress::Final(Status::REQUEST_TERMINATED);
+                branch.end(Progress::Final(Status::REQUEST_TERMINATED));
             }
         }
         let pending = context.branches.iter().filter(|branch| branch.progress == Progress::Pending);

@@ -2,19 +2,20 @@
 //! up first (RFC 3261 §16.5, §16.6; RFC 3263 §4.3).
 
 use smallvec::SmallVec;
+use strowger_balancer::MethodClass;
 use strowger_foundation::{Buf, Flow, ListenerId, Timestamp, Transport};
 use strowger_locate::{Cause, QueryId};
 use strowger_message::{Message, Method, Status};
 use strowger_transaction::{ClientId, Kind, ServerId};
 
-use crate::branch::{Branch as BranchTag, Owner};
+use crate::branch::{ANY_SHARD, Branch as BranchTag, Owner, shared_owner};
 use crate::context::{Best, Branch, Context, Later, Progress, Rest, Wait};
 use crate::engine::{NO_CONTEXT, Proxy};
 use crate::forward::{self, Hop};
 use crate::policy::{MAX_ATTEMPTS, MAX_BRANCHES};
 use crate::recipe::{Forwarding, Recipe};
 use crate::routing::{self, Outsides};
-use crate::target::{Place, Reach, Target, To};
+use crate::target::{Balanced, Place, Reach, Target, To};
 
 /// Questions to the DNS that wait for their answer, of one shard; one more fails at once.
 pub const MAX_QUESTIONS: usize = 16_384;
@@ -52,6 +53,8 @@ impl Proxy {
             given_up: false,
             live: 1,
             call: forwarding.call,
+            seat: None,
+            is_balanced: false,
         }));
         self.transactions.set_server_user(server, index);
         self.counters.forwarded += 1;
@@ -148,7 +151,7 @@ impl Proxy {
             opened = proxy.try_target(now, index, message, forwarding, target, breadth, credentials);
         });
         if opened && let Some(branch) = self.context_mut(index).and_then(|context| context.branch_mut(client)) {
-            branch.progress = Progress::Replaced;
+            branch.end(Progress::Replaced);
             branch.rest = None;
         }
         opened
@@ -218,7 +221,7 @@ impl Proxy {
         let Some(branch) = branch else { return };
         let rest = branch.rest.take().filter(|_| may_go_on);
         let Some(rest) = rest else {
-            branch.progress = Progress::Silent;
+            branch.end(Progress::Silent);
             self.finish_if_done(now, index);
             return;
         };
@@ -230,7 +233,7 @@ impl Proxy {
         }
         if target.places.is_empty() || !self.replace(now, index, client, &mut target, breadth, &[]) {
             if let Some(branch) = self.context_mut(index).and_then(|context| context.branch_mut(client)) {
-                branch.progress = Progress::Final(status);
+                branch.end(Progress::Final(status));
             }
             self.keep_own(index, status);
         }
@@ -296,6 +299,7 @@ impl Proxy {
             flow: None,
             reach,
             rest: Some(Box::new(rest)),
+            work: None,
         });
         true
     }
@@ -312,7 +316,8 @@ impl Proxy {
         let Sending { target, flow, breadth, credentials } = sending;
         let Some(place) = target.places.first() else { return };
         let (reach, mut flow) = (place.reach, flow);
-        let tag = BranchTag { shard: self.shard, owner: Owner::Client(client), loop_hash: forwarding.loop_hash };
+        let balanced = place.balanced.clone();
+        let tag = self.tag_of(client, message, forwarding, balanced.as_ref());
         let to = Destination { target, place, credentials };
         let mut request = self.write_branch(message, forwarding, &to, flow, tag, Some(breadth));
         if let Some((stream, fixed)) = self.better_stream(now, request.len(), forwarding, place, flow) {
@@ -336,7 +341,18 @@ impl Proxy {
             let challenged = !credentials.is_empty();
             Box::new(Rest { target: core::mem::take(target), challenged, breadth })
         });
+        let is_call = is_invite && message.to().tag().is_none();
+        let (work, seat) = match balanced {
+            Some(Balanced { target, work }) => (
+                Some(target.begin(now, work, MethodClass::from_token(message.method().as_bytes()))),
+                is_call.then(|| target.seat()),
+            ),
+            None => (None, None),
+        };
         let Some(context) = self.contexts.get_mut(index as usize) else { return };
+        // Of several places the one that is tried has the call.
+        context.seat = seat;
+        context.is_balanced |= work.is_some();
         let more_steps = context.later.as_ref().is_some_and(|later| !later.targets.is_empty());
         let times = forwarding.times;
         // The last of several gets no more time than the others, for the caller has waited for those. Where there is only
@@ -364,6 +380,7 @@ impl Proxy {
             flow: sent_to,
             reach,
             rest,
+            work,
         });
         let kind = if is_invite { Kind::Invite } else { Kind::NonInvite };
         self.transactions.start_client(now, client, kind, flow, request, index);
@@ -432,7 +449,8 @@ impl Proxy {
         let recorded = forwarding.edits.record_route && forward::begins_dialog(message);
         let record_route = recorded.then(|| {
             let callee = to.place.reach.is_flow().then_some(flow);
-            let outsides = Outsides { caller: forwarding.caller, callee, trunk: to.target.trunk };
+            let target = to.place.balanced.as_ref().map(|balanced| balanced.target.id());
+            let outsides = Outsides { caller: forwarding.caller, callee, trunk: to.target.trunk, target };
             routing::record_route(self.route_keys(), entry, exit, message, outsides)
         });
         let own_path = (forwarding.times.path && message.method() == Method::Register)
@@ -450,6 +468,27 @@ impl Proxy {
         };
         forward::write_request(&mut request, message, &forwarding.edits, &hop);
         request
+    }
+
+    /// What the branch of a client transaction says.
+    fn tag_of(
+        &mut self,
+        client: ClientId,
+        message: &Message<'_>,
+        forwarding: &Forwarding<'_>,
+        balanced: Option<&Balanced>,
+    ) -> BranchTag {
+        let loop_hash = forwarding.loop_hash;
+        match balanced.filter(|_| forwarding.shared) {
+            Some(balanced) => {
+                let owner = shared_owner(self.loop_key(), message, balanced.target.id());
+                if let Owner::Stateless(place) = owner {
+                    self.shared.insert(place, client, |client| self.transactions.client_user(client).is_some());
+                }
+                BranchTag { shard: ANY_SHARD, owner, loop_hash }
+            }
+            None => BranchTag { shard: self.shard, owner: Owner::Client(client), loop_hash },
+        }
     }
 
     /// Keeps what later branches are written from.

@@ -28,6 +28,7 @@ pub mod local;
 mod policy;
 mod recipe;
 pub mod routing;
+mod shared;
 mod target;
 
 pub use engine::{CallProgress, Counters, Guide, Handled, NO_CONTEXT, News, OWN_USERS, Proxy, ProxyConfig};
@@ -37,4 +38,4 @@ pub use policy::{
     AddedHeader, Changes, DEFAULT_MAX_BREADTH, MAX_ATTEMPTS, MAX_BRANCHES, MAX_REDIRECTIONS, Policy, Stateless,
 };
 pub use recipe::{Forwarding, Times};
-pub use target::{Place, Reach, Target, To};
+pub use target::{Balanced, Place, Reach, Target, To};

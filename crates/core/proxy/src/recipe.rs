@@ -27,6 +27,8 @@ pub struct Forwarding<'a> {
     pub times: Times,
     /// The call's name to who follows it; 0 where nobody does.
     pub call: u64,
+    /// Other members share our keys, and may be sent what follows.
+    pub shared: bool,
 }
 
 /// The operator's limits that hold for one request.
@@ -49,11 +51,12 @@ pub struct Times {
 }
 
 impl Times {
-    /// The operator's, with the ring time-out of a route where it has one.
+    /// The operator's, with the ring time-out of a route and the failover time-out of a balanced set where they have one.
     #[must_use]
-    pub fn of(policy: &Policy, ring_timeout: Option<Duration>) -> Self {
-        let Policy { fork_timeout, failover_timeout, avoid_for, recurse, mtu, outbound, .. } = *policy;
+    pub fn of(policy: &Policy, ring_timeout: Option<Duration>, failover_timeout: Option<Duration>) -> Self {
+        let Policy { fork_timeout, avoid_for, recurse, mtu, outbound, .. } = *policy;
         let ring_timeout = ring_timeout.unwrap_or(policy.ring_timeout);
+        let failover_timeout = failover_timeout.unwrap_or(policy.failover_timeout);
         Self { ring_timeout, fork_timeout, failover_timeout, avoid_for, recurse, mtu, path: outbound }
     }
 }
@@ -74,6 +77,7 @@ pub(crate) struct Recipe {
     pub(crate) max_breadth: u32,
     pub(crate) times: Times,
     call: u64,
+    shared: bool,
 }
 
 impl Recipe {
@@ -93,6 +97,7 @@ impl Recipe {
             max_breadth: forwarding.max_breadth,
             times: forwarding.times,
             call: forwarding.call,
+            shared: forwarding.shared,
         }
     }
 
@@ -118,6 +123,7 @@ impl Recipe {
             max_breadth: self.max_breadth,
             times: self.times,
             call: self.call,
+            shared: self.shared,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Route pre-processing and the next hop (RFC 3261 §16.4, §16.6 steps 6 and 7, §16.12).
 
 use smallvec::SmallVec;
+use strowger_balancer::TargetId;
 use strowger_foundation::{Flow, KeyRing, ListenerId, Seal, letters};
 use strowger_message::{HeaderName, Message, NameAddr, SipUri, Uri};
 
@@ -14,6 +15,9 @@ const CALLER_PARAM: &str = "caller";
 const CALLEE_PARAM: &str = "callee";
 /// The parameter that names the trunk of the callee.
 const TRUNK_PARAM: &str = "trunk";
+/// The parameter that names the target of a balanced set that has the call. With the seal it is a cookie: whoever shares our
+/// keys knows where the call is.
+const TARGET_PARAM: &str = "tgt";
 
 /// The keys of what we write into Routes.
 #[derive(Clone, Copy, Debug)]
@@ -47,6 +51,8 @@ pub struct RouteSet<'a> {
     pub exit: Option<ListenerId>,
     /// The trunk that the dialog goes through, as its id.
     pub trunk: Option<u32>,
+    /// The target of a balanced set that has the call, where the request is for the callee.
+    pub target: Option<TargetId>,
 }
 
 /// The ends of a dialog that are reached by their flow: behind a translation, or on a connection.
@@ -58,6 +64,8 @@ pub struct Outsides {
     pub callee: Option<Flow>,
     /// The trunk through which the callee is reached.
     pub trunk: Option<u32>,
+    /// The target of a balanced set that has the call.
+    pub target: Option<TargetId>,
 }
 
 /// What a Route of ours says of the dialog that it was written for; empty where it does not say it.
@@ -67,13 +75,14 @@ struct Proof<'a> {
     caller: &'a [u8],
     callee: &'a [u8],
     trunk: &'a [u8],
+    target: &'a [u8],
 }
 
 impl<'a> Proof<'a> {
     fn of(uri: &SipUri<'a>) -> Self {
-        let [dialog, caller, callee, trunk] =
-            uri.params.values([DIALOG_PARAM, CALLER_PARAM, CALLEE_PARAM, TRUNK_PARAM]).map(Option::unwrap_or_default);
-        Self { dialog, caller, callee, trunk }
+        let names = [DIALOG_PARAM, CALLER_PARAM, CALLEE_PARAM, TRUNK_PARAM, TARGET_PARAM];
+        let [dialog, caller, callee, trunk, target] = uri.params.values(names).map(Option::unwrap_or_default);
+        Self { dialog, caller, callee, trunk, target }
     }
 }
 
@@ -139,6 +148,7 @@ impl<'a> RouteSet<'a> {
             token: None,
             exit: None,
             trunk: None,
+            target: None,
         }
     }
 
@@ -171,10 +181,11 @@ impl<'a> RouteSet<'a> {
     /// Route of that call: it must open no other, so a request that begins one is never proven.
     fn take_proof(&mut self, keys: RouteKeys<'_>, message: &Message<'_>, proof: &Proof<'_>) {
         let Some(to) = message.to().tag() else { return };
-        let Proof { dialog, caller, callee, trunk } = *proof;
+        let Proof { dialog, caller, callee, trunk, target } = *proof;
         let Some(seal) = Seal::from_text(dialog) else { return };
         let begun_by = |who| {
-            let (parts, ends) = ([message.call_id(), who, caller, callee, trunk], ends([who, caller, callee, trunk]));
+            let parts = [message.call_id(), who, caller, callee, trunk, target];
+            let ends = ends([who, caller, callee, trunk, target]);
             ends.is_some_and(|ends| keys.dialogs.is_joined_sealed(&parts, ends, seal))
         };
         let (outside, towards_callee) = if begun_by(message.from().tag().unwrap_or(&[])) {
@@ -190,6 +201,8 @@ impl<'a> RouteSet<'a> {
         }
         let trunk = core::str::from_utf8(trunk).ok().and_then(|text| text.parse().ok());
         self.trunk = trunk.filter(|_| towards_callee).or(self.trunk);
+        let target = core::str::from_utf8(target).ok().and_then(|text| text.parse().ok());
+        self.target = target.filter(|_| towards_callee).or(self.target);
     }
 
     /// The same Routes once more, of a request that was read before.
@@ -225,9 +238,10 @@ impl<'a> RouteSet<'a> {
     }
 }
 
-/// The lengths of what is sealed behind the Call-ID, of 16 bits each; `None` where one is longer.
-fn ends(parts: [&[u8]; 4]) -> Option<u64> {
-    parts.iter().try_fold(0, |ends, part| Some(ends << 16 | u64::from(u16::try_from(part.len()).ok()?)))
+/// The lengths of what is sealed behind the Call-ID, of 12 bits each; `None` where one is longer.
+fn ends(parts: [&[u8]; 5]) -> Option<u64> {
+    let length = |part: &[u8]| u64::try_from(part.len()).ok().filter(|length| *length < 1 << 12);
+    parts.iter().try_fold(0, |ends, part| Some(ends << 12 | length(part)?))
 }
 
 /// The listener and the seal of a URI that stands as [`record_route`] wrote it for two ends that need no flow: so is nearly
@@ -260,10 +274,11 @@ pub fn record_route(
     let text = |flow: Option<Flow>| flow.map(|flow| flow_token::encode(&flow)).unwrap_or_default();
     let (caller, callee) = (text(outsides.caller), text(outsides.callee));
     let trunk = outsides.trunk.map(|trunk| trunk.to_string().into_bytes()).unwrap_or_default();
+    let target = outsides.target.map(|target| target.to_string().into_bytes()).unwrap_or_default();
     let begun_by = message.from().tag().unwrap_or(&[]);
-    let parts = [message.call_id(), begun_by, &caller, &callee, &trunk];
+    let parts = [message.call_id(), begun_by, &caller, &callee, &trunk, &target];
     // A tag too long to be sealed proves nothing later, as no tag would.
-    let ends = ends([begun_by, &caller, &callee, &trunk]);
+    let ends = ends([begun_by, &caller, &callee, &trunk, &target]);
     let seal = ends.map(|ends| keys.dialogs.current().seal_joined(&parts, ends).to_text());
     let seal = seal.as_ref().map_or(&[][..], |seal| &seal[..]);
     let mut value = RecordRoute::new();
@@ -273,8 +288,14 @@ pub fn record_route(
         value.extend_from_slice(b">, ");
     }
     value.extend_from_slice(&entry.route);
-    for (name, text) in [(DIALOG_PARAM, seal), (CALLER_PARAM, &caller), (CALLEE_PARAM, &callee), (TRUNK_PARAM, &trunk)]
-    {
+    let params = [
+        (DIALOG_PARAM, seal),
+        (CALLER_PARAM, &caller),
+        (CALLEE_PARAM, &callee),
+        (TRUNK_PARAM, &trunk),
+        (TARGET_PARAM, &target),
+    ];
+    for (name, text) in params {
         if !text.is_empty() {
             for part in [b";", name.as_bytes(), b"=", text] {
                 value.extend_from_slice(part);

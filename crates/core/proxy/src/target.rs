@@ -3,6 +3,7 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
+use strowger_balancer as balancer;
 use strowger_foundation::{Flow, ListenerId};
 use strowger_locate::Question;
 use strowger_message::Status;
@@ -36,6 +37,17 @@ pub struct Place {
     pub path: Option<Box<[u8]>>,
     /// What is known of the way there.
     pub reach: Reach,
+    /// The target of a balanced set that is there, which is told of what it gets to do.
+    pub balanced: Option<Balanced>,
+}
+
+/// A target of a balanced set, as one request is sent to it.
+#[derive(Clone, Debug)]
+pub struct Balanced {
+    /// Which.
+    pub target: Arc<balancer::Target>,
+    /// The work that the request is, in thousandths of that of a BYE.
+    pub work: u32,
 }
 
 /// An address, or a name that leads to addresses.

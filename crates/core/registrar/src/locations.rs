@@ -188,6 +188,12 @@ impl Locations {
         self.place(aor).0
     }
 
+    /// How many shards write it.
+    #[must_use]
+    pub fn shards(&self) -> u16 {
+        u16::try_from(self.stripes.len()).unwrap_or(u16::MAX)
+    }
+
     /// Adds the places where `aor` is reached at `now` to `out`: by falling q, among equals the newest first.
     pub fn lookup(&self, now: Timestamp, aor: &[u8], out: &mut impl Extend<Target>) {
         let (shard, hash) = self.place(aor);

@@ -32,6 +32,12 @@ pub enum Input<'a> {
         /// The peer.
         peer: SocketAddr,
     },
+    /// A datagram to `peer` could not leave this machine by the address that it was to leave by: that address is another
+    /// machine's now, as that of two that stand in for each other.
+    Unsent {
+        /// The peer.
+        peer: SocketAddr,
+    },
     /// A connection is closed, whoever opened it: what is bound to it is out of reach. Every shard is told.
     Closed {
         /// Which.
@@ -161,6 +167,15 @@ pub enum Event {
         names: Vec<PlaceName>,
         /// How long it had not.
         after: Duration,
+    },
+    /// Probes of a target of a balanced set have found it gone, or there again.
+    Target {
+        /// The set; escaped.
+        set: String,
+        /// The target's URI; escaped.
+        uri: String,
+        /// It takes new requests.
+        is_up: bool,
     },
     /// A REGISTER was refused, for it would have made more contacts than one address may have.
     TooManyContacts {

@@ -72,7 +72,7 @@ impl Shard {
         response: Option<(&Message<'_>, SocketAddr)>,
     ) {
         let Some(calls) = &mut self.calls else { return };
-        let CallProgress { call, status, from } = progress;
+        let CallProgress { call, status, from, seat } = progress;
         let key = CallKey::from_bits(call);
         match response {
             _ if status.is_provisional() => calls.ringing(now, key),
@@ -80,6 +80,9 @@ impl Shard {
                 calls.answered(now, key, message, from.unwrap_or(source));
             }
             _ => calls.failed(now, key, status.code(), from),
+        }
+        if let Some(seat) = seat {
+            calls.assign(key, seat);
         }
     }
 }

@@ -61,6 +61,7 @@ impl Guide for ShardGuide<'_> {
             names: self.names,
             outages: self.outages,
             ring: &self.ring,
+            message: request,
             method: request.method(),
             request_uri,
             uri: Some(&uri),
@@ -68,6 +69,7 @@ impl Guide for ShardGuide<'_> {
             proven: false,
             outside: None,
             trunk: None,
+            target: None,
             token: None,
             // A redirection leads nobody where he could not have gone by himself.
             source,

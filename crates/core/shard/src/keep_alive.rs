@@ -4,12 +4,12 @@ use strowger_foundation::Buf;
 use strowger_proxy::branch::{Branch, Owner};
 use strowger_registrar::{KeepAlive, KeepAliveDue};
 
+use crate::options::Options;
 use crate::shard::Shard;
 
 impl Shard {
     /// An OPTIONS to a binding, forwarded by nobody: its branch belongs to no transaction, so that its answer is dropped.
     fn write_options(&self, out: &mut Buf, due: &KeepAliveDue) {
-        use std::io::Write as _;
         let Some(listener) = self.snapshot.listeners.get(due.flow.listener) else { return };
         let key = self.proxy.tag_key();
         let serial = self.counters.keep_alives.to_be_bytes();
@@ -18,34 +18,7 @@ impl Shard {
             Branch { shard: self.id, owner: Owner::KeepAlive(place), loop_hash: place }.encode(self.proxy.ring());
         let tag = key.sign(&[&serial, &due.uri]).to_text();
         let uri = due.uri.split(|byte| *byte == b'?').next().unwrap_or(&[]);
-        let parts: [&[u8]; 22] = [
-            b"OPTIONS ",
-            uri,
-            b" SIP/2.0\r\nVia: SIP/2.0/",
-            listener.transport.as_str().as_bytes(),
-            b" ",
-            &listener.sent_by,
-            b";branch=",
-            &branch,
-            b"\r\nMax-Forwards: 70\r\nFrom: <sip:",
-            &listener.sent_by,
-            b">;tag=",
-            &tag,
-            b"\r\nTo: <",
-            uri,
-            b">\r\nCall-ID: ",
-            &tag,
-            b"@",
-            &listener.sent_by,
-            b"\r\nCSeq: 1 OPTIONS\r\nContact: <sip:",
-            &listener.sent_by,
-            b">\r\n",
-            b"Content-Length: 0\r\n\r\n",
-        ];
-        for part in parts {
-            // Writing to a Vec cannot fail.
-            let _ = out.write_all(part);
-        }
+        Options { listener, uri, branch: &branch, tag: &tag }.write(out);
     }
 
     /// Keeps a translation open (RFC 5626 §3.5.1, or OPTIONS as the configuration has it).

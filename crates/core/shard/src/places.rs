@@ -2,15 +2,17 @@
 
 use core::cell::Cell;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::sync::Arc;
 
 use smallvec::SmallVec;
+use strowger_balancer::{Key, MAX_TRIES, MethodClass, Order, Pick, Set, TargetId};
 use strowger_foundation::{Flow, KeyRing, ListenerId, TagKey, Timestamp, Transport};
 use strowger_locate::{Answer, Failure, Hop, Located, Lookup, Names, Outages, Question};
-use strowger_message::{Host, NameAddr, SipUri, Status, Uri, split_list};
-use strowger_proxy::{Place, Reach, Stateless, Target, To, flow_token};
+use strowger_message::{Host, Message, Method, NameAddr, SipUri, Status, Uri, split_list};
+use strowger_proxy::{Balanced as Load, Place, Reach, Stateless, Target, To, flow_token};
 
 use crate::route::{self, Action, Route, RouteTarget};
-use crate::snapshot::Snapshot;
+use crate::snapshot::{Balanced, Snapshot};
 
 /// What places are found with.
 #[derive(Clone, Copy)]
@@ -41,6 +43,18 @@ impl Choice<'_> {
             Self::OfCall(key, call_id) => key.table64(&[call_id]),
         }
     }
+}
+
+/// A request that a route leads on.
+#[derive(Clone, Copy)]
+pub(crate) struct Asked<'a> {
+    pub(crate) message: &'a Message<'a>,
+    pub(crate) source: &'a Flow,
+    /// The Request-URI that counts, and the same, read.
+    pub(crate) request_uri: &'a [u8],
+    pub(crate) uri: Option<&'a Uri<'a>>,
+    /// The target of a balanced set that has the call.
+    pub(crate) target: Option<TargetId>,
 }
 
 /// Where a Request-URI is sent to; nothing is added where no listener reaches it.
@@ -156,8 +170,14 @@ impl Places<'_> {
     }
 
     /// Adds to `found` the destination where a route leads: all its targets, in the order in which they are tried.
-    pub(crate) fn of_route(&self, route: &Route, request_uri: &[u8], found: &mut Vec<Target>) -> Result<(), Status> {
-        let Action::Proxy { targets, stateless, trunk } = &route.action else { return Err(Status::BAD_GATEWAY) };
+    pub(crate) fn of_route(&self, route: &Route, asked: &Asked<'_>, found: &mut Vec<Target>) -> Result<(), Status> {
+        let Action::Proxy { targets, stateless, trunk, balance } = &route.action else {
+            return Err(Status::BAD_GATEWAY);
+        };
+        if let Some(set) = balance {
+            return self.of_set(route, set, targets, asked, found);
+        }
+        let request_uri = asked.request_uri;
         let mut result = Target { changes: route.changes.clone(), trunk: *trunk, ..Target::default() };
         let places = &mut result.places;
         let mut failure = Status::BAD_GATEWAY;
@@ -182,6 +202,103 @@ impl Places<'_> {
         }
         found.push(result);
         Ok(())
+    }
+
+    /// Adds to `found` the targets of a balanced set, in the order in which they are tried.
+    fn of_set(
+        &self,
+        route: &Route,
+        set: &Set,
+        targets: &[RouteTarget],
+        asked: &Asked<'_>,
+        found: &mut Vec<Target>,
+    ) -> Result<(), Status> {
+        let mut order = Order::new();
+        match asked.target.and_then(|id| set.position(id)) {
+            Some(known) => order.push(known),
+            None => self.choose(set, targets, asked, &mut order),
+        }
+        let mut result = Target { changes: route.changes.clone(), ..Target::default() };
+        let mut failure = Status::SERVICE_UNAVAILABLE;
+        for at in order {
+            let Some(target) = targets.get(at) else { continue };
+            let uri = route.request_uri(asked.request_uri, target, false);
+            let request_uri = uri.as_deref().unwrap_or(asked.request_uri);
+            let balanced = Balanced { set, at, route_target: target };
+            if let Err(status) = self.of_balanced(&balanced, asked.message, request_uri, &mut result.places) {
+                failure = status;
+            }
+        }
+        if result.places.is_empty() {
+            return Err(failure);
+        }
+        found.push(result);
+        Ok(())
+    }
+
+    /// Asks the set who is to have the request.
+    fn choose(&self, set: &Set, targets: &[RouteTarget], asked: &Asked<'_>, order: &mut Order) {
+        let call_id = asked.message.call_id();
+        //= rfc3261#16.10
+        // What belongs to an INVITE that another member forwarded goes to all who may have it.
+        if matches!(asked.message.method(), Method::Ack | Method::Cancel) && set.config().policy.is_by_load() {
+            order.extend(set.candidates(call_id).into_iter().flatten());
+            return;
+        }
+        let ip;
+        let key: &[u8] = match set.config().key {
+            Key::CallId => call_id,
+            Key::From => asked.message.from().uri,
+            Key::To => asked.message.to().uri,
+            Key::User => asked.uri.and_then(Uri::sip).and_then(|uri| uri.user).unwrap_or(asked.request_uri),
+            Key::Source => {
+                ip = octets(asked.source.peer.ip());
+                &ip[..]
+            }
+        };
+        let pick = Pick {
+            now: self.now,
+            call_id,
+            key,
+            draw: self.choice.number(),
+            begins_call: asked.message.method() == Method::Invite && asked.message.to().tag().is_none(),
+            // Ties fall to the first candidate, so what was sent to it by another member goes there again where little is going on.
+            again: false,
+            limit: MAX_TRIES,
+            is_avoided: &|at| targets.get(at).is_some_and(|target| self.is_target_out(target)),
+        };
+        set.order(&pick, order);
+    }
+
+    /// Adds to `found` where a target of a balanced set is.
+    pub(crate) fn of_balanced(
+        &self,
+        balanced: &Balanced<'_>,
+        message: &Message<'_>,
+        request_uri: &[u8],
+        found: &mut Found,
+    ) -> Result<(), Status> {
+        let before = found.len();
+        self.of_target(balanced.route_target, request_uri, found)?;
+        let Some(member) = balanced.set.members().get(balanced.at) else { return Ok(()) };
+        let class = MethodClass::from_token(message.method().as_bytes());
+        let work = balanced.set.work_of(&member.target, class);
+        for place in found.iter_mut().skip(before) {
+            place.balanced = Some(Load { target: Arc::clone(&member.target), work });
+        }
+        Ok(())
+    }
+
+    /// Whether a target has failed lately.
+    fn is_target_out(&self, target: &RouteTarget) -> bool {
+        let hop = match &target.place {
+            route::Place::At { address, transport } => {
+                Hop { transport: transport.unwrap_or(Transport::Udp), address: *address }
+            }
+            // Of several servers of one name those that failed are tried last.
+            route::Place::Named(_) => return false,
+        };
+        self.outages.is_out(self.now, &hop)
     }
 
     fn of_target(&self, target: &RouteTarget, request_uri: &[u8], found: &mut Found) -> Result<(), Status> {
@@ -253,7 +370,15 @@ impl Places<'_> {
 }
 
 fn place(request_uri: &[u8], to: To, reach: Reach) -> Place {
-    Place { request_uri: SmallVec::from_slice(request_uri), to, path: None, reach }
+    Place { request_uri: SmallVec::from_slice(request_uri), to, path: None, reach, balanced: None }
+}
+
+/// An address as the same bytes on every member.
+fn octets(ip: IpAddr) -> [u8; 16] {
+    match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        IpAddr::V6(ip) => ip.octets(),
+    }
 }
 
 /// The host that a URI is reached by; `maddr` goes before the host (RFC 3261 §19.1.1).

@@ -6,6 +6,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use strowger_auth::{Algorithm, Ha1, Verdict};
+use strowger_balancer::TargetId;
 use strowger_foundation::{Flow, Timestamp};
 use strowger_locate::Hop;
 use strowger_message::{Aor, HeaderName, Message, Method, NameAddr, SipUri, Status, Uri, parse_decimal};
@@ -105,6 +106,9 @@ impl Shard {
             self.forward_stateless(now, request, *onward, targets);
             return;
         }
+        if matches!(decision, Ok(Way::Registrar)) && self.challenge_stranger(now, key, request) {
+            return;
+        }
         let Some(server) = self.open(now, source, key, message) else { return };
         match decision {
             Err(refusal) => self.refuse(now, server, source, message, refusal),
@@ -112,7 +116,10 @@ impl Shard {
                 self.refuse_call(now, request, status);
                 self.refuse(now, server, source, message, Refusal::Because(status, reason));
             }
-            Ok(Way::OutOfService) => self.refuse_for_gateways(now, server, request, "No Gateway In Service"),
+            Ok(Way::OutOfService) => {
+                self.refuse_for_gateways(now, server, request, Status::SERVER_ERROR, "No Gateway In Service");
+            }
+            Ok(Way::NoTarget) => self.refuse_for_set(now, server, request, "No Target In Service"),
             Ok(Way::NotYet) => self.refuse(now, server, source, message, LOADING),
             Ok(Way::Server) => self.serve_own(now, server, source, message),
             Ok(Way::Registrar) => self.register(now, server, request),
@@ -124,7 +131,13 @@ impl Shard {
                 }
                 let is_invite = message.method() == Method::Invite;
                 if is_invite && onward.to_targets && !self.has_hope(now, request.snapshot, targets) {
-                    self.refuse_for_gateways(now, server, request, "No Gateway Answers");
+                    match onward.balanced {
+                        Some(_) => self.refuse_for_set(now, server, request, "No Target Answers"),
+                        None => {
+                            let status = Status::SERVER_ERROR;
+                            self.refuse_for_gateways(now, server, request, status, "No Gateway Answers");
+                        }
+                    }
                     return;
                 }
                 if is_invite {
@@ -145,12 +158,18 @@ impl Shard {
         now: Timestamp,
         server: ServerId,
         request: &Request<'_, '_>,
+        status: Status,
         reason: &'static str,
     ) {
-        let status = Status::SERVER_ERROR;
         self.refuse_call(now, request, status);
         self.refuse(now, server, request.source, request.message, Refusal::Later(status, reason, GATEWAYS_RETRY_AFTER));
         self.counters.no_gateway += 1;
+    }
+
+    //= rfc3261#21.5.4
+    /// Refuses what no target of a balanced set takes: who asked may find another balancer, or come back.
+    fn refuse_for_set(&mut self, now: Timestamp, server: ServerId, request: &Request<'_, '_>, reason: &'static str) {
+        self.refuse_for_gateways(now, server, request, Status::SERVICE_UNAVAILABLE, reason);
     }
 
     //= rfc3263#4.3
@@ -241,6 +260,7 @@ impl Shard {
             names: &self.names,
             outages: &self.outages,
             ring: self.proxy.ring(),
+            message: request.message,
             // A CANCEL and an ACK go the way of their INVITE.
             method: match request.message.method() {
                 Method::Ack | Method::Cancel => Method::Invite,
@@ -252,6 +272,7 @@ impl Shard {
             proven: request.routes.proven,
             outside: request.routes.outside.as_ref(),
             trunk: request.routes.trunk,
+            target: self.target_of(request),
             token: request.routes.token.as_ref(),
             source: &request.source,
             exit: request.routes.exit.unwrap_or(request.source.listener),
@@ -271,6 +292,15 @@ impl Shard {
             }
             way => way,
         }
+    }
+
+    /// The target of a balanced set that has the call which the request is of.
+    fn target_of(&self, request: &Request<'_, '_>) -> Option<TargetId> {
+        let known = || {
+            let calls = self.calls.as_ref().filter(|_| request.snapshot.sets().next().is_some())?;
+            calls.target_of(request.message)
+        };
+        request.routes.target.or_else(known)
     }
 
     //= rfc3261#22.3
@@ -364,8 +394,9 @@ impl Shard {
             outbound: is_given_path && request.wants_outbound(),
             loop_hash,
             max_breadth: max_breadth(message),
-            times: Times::of(policy, onward.ring_timeout),
+            times: Times::of(policy, onward.ring_timeout, onward.balanced),
             call,
+            shared: request.snapshot.shared_keys,
         }
     }
 
@@ -418,7 +449,7 @@ impl Shard {
             && !request.needs_proof()
             && !request.needs_proof_in_dialog()
             && let Way::Forward(onward) = self.way(now, &request, targets)
-            && is_stateless(onward, targets, &source)
+            && (is_stateless(onward, targets, &source) || request.may_be_anothers(onward))
         {
             self.forward_stateless(now, &request, onward, targets);
             return;
@@ -483,6 +514,12 @@ impl<'a, 'm> Request<'a, 'm> {
     fn wants_outbound(&self) -> bool {
         let mut supported = self.message.head().elements(HeaderName::Supported);
         self.message.has_one_via() && supported.any(|tag| tag.eq_ignore_ascii_case(b"outbound"))
+    }
+
+    //= rfc3261#16.10
+    /// Whether a CANCEL without its INVITE may be for one that another member has forwarded, which is gone.
+    const fn may_be_anothers(&self, onward: Onward) -> bool {
+        self.snapshot.shared_keys && onward.balanced.is_some()
     }
 
     /// Whether the sender has to prove who it is; of a CANCEL or an ACK, whether the sender of its INVITE had to.

@@ -6,8 +6,9 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use strowger_auth::Network;
+use strowger_balancer::Set;
 use strowger_foundation::Transport;
-use strowger_locate::{Draw, Question};
+use strowger_locate::{Draw, Hop, Question};
 use strowger_message::{SipUri, Status, Uri};
 use strowger_proxy::{Changes, Stateless};
 use strowger_trunk::Rewrite;
@@ -50,6 +51,8 @@ pub enum Action {
         stateless: Stateless,
         /// The trunk that the targets are of; its [id](strowger_trunk::Trunk::id).
         trunk: Option<u32>,
+        /// The balanced set that the targets are of, each at the place of its member: it chooses among them.
+        balance: Option<Arc<Set>>,
     },
     /// Answers 302 with the targets, or where there is none, with the user's contacts.
     Redirect {
@@ -102,6 +105,25 @@ pub struct Route {
 }
 
 impl RouteTarget {
+    /// Whether it is at `hop`, as far as its URI says where it is.
+    pub(crate) fn is_hop(&self, hop: &Hop) -> bool {
+        match &self.place {
+            Place::At { address, transport } => {
+                *address == hop.address && transport.is_none_or(|transport| transport == hop.transport)
+            }
+            Place::Named(_) => false,
+        }
+    }
+
+    /// Whether a URI says no more than that it is there.
+    pub(crate) fn is_at(&self, uri: &SipUri<'_>) -> bool {
+        match &self.place {
+            Place::At { address, .. } => crate::places::peer_of(uri) == Some(*address),
+            Place::Named(question) => crate::places::question_of(uri)
+                .is_some_and(|asked| asked.host == question.host && asked.port == question.port),
+        }
+    }
+
     /// The target at a literal address, of priority 1 and weight 1.
     #[must_use]
     pub fn at(uri: &[u8], address: SocketAddr) -> Self {
@@ -113,7 +135,13 @@ impl Action {
     /// Sends requests to `targets`.
     #[must_use]
     pub const fn proxy(targets: Vec<RouteTarget>, stateless: Stateless) -> Self {
-        Self::Proxy { targets, stateless, trunk: None }
+        Self::Proxy { targets, stateless, trunk: None, balance: None }
+    }
+
+    /// Sends requests to the one of `targets` that `set` chooses; each is where the set's member of the same place is.
+    #[must_use]
+    pub const fn balance(set: Arc<Set>, targets: Vec<RouteTarget>, stateless: Stateless) -> Self {
+        Self::Proxy { targets, stateless, trunk: None, balance: Some(set) }
     }
 
     /// Where it leads, as configured.

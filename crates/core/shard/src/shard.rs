@@ -10,6 +10,7 @@ use strowger_foundation::{ConnId, Flow, KeyRing, ShardId, TagKey, Timestamp, Wak
 use strowger_locate::{Answer, Hop, Names, Outages, QueryId, Question};
 use strowger_message::{Fault, Head, HeaderName, Kind, Message, Method, Peek, Reply, Status};
 use strowger_overload::{Admission, Load};
+use strowger_proxy::branch::{ANY_SHARD, Branch};
 use strowger_proxy::{Handled, News, Proxy, ProxyConfig, Target, local};
 use strowger_registrar::Locations;
 use strowger_transaction::{AckVerdict, ServerId, ServerKey, Transactions};
@@ -20,6 +21,7 @@ use crate::guide::ShardGuide;
 use crate::keeping::Keeping;
 use crate::named::{Owner, PlaceName};
 use crate::places::{Choice, Places};
+use crate::probes::{PROBE_USERS, Probes};
 use crate::request::Arrived;
 use crate::snapshot::Snapshot;
 use crate::steering::Steered;
@@ -69,6 +71,8 @@ pub struct Shard {
     pub(crate) accounts: Accounts,
     /// Questions of the shard itself.
     pub(crate) questions: VecDeque<(QueryId, Question)>,
+    /// The probes of balanced targets that are this shard's.
+    pub(crate) probes: Probes,
     /// REGISTERs that wait for the store.
     pub(crate) keeping: Keeping,
     pub(crate) ring: KeyRing,
@@ -87,6 +91,8 @@ impl Shard {
         let transactions = Transactions::new(snapshot.timing, seed);
         let proxy = ProxyConfig { shard: id, listeners: snapshot.listeners.clone(), outages: Arc::clone(&outages) };
         let calls = snapshot.follow_calls.then(|| Calls::new(ring.current(), Limits::default()));
+        let mut probes = Probes::default();
+        probes.handle_config(Timestamp::ZERO, id, locations.shards(), &snapshot);
         Self {
             id,
             proxy: Proxy::new(proxy, &ring, transactions),
@@ -95,6 +101,7 @@ impl Shard {
             calls,
             accounts: Accounts::new(id, seed, &snapshot.trunks),
             questions: VecDeque::new(),
+            probes,
             keeping: Keeping::new(seed),
             authenticator: Authenticator::new(&ring, id, nonces),
             locations,
@@ -117,6 +124,7 @@ impl Shard {
                 Kind::Response(_) => self.handle_response(now, flow, peek, steered),
             },
             Input::Unreachable { peer } => self.proxy.handle_unreachable(now, peer),
+            Input::Unsent { peer } => self.handle_unsent(now, peer),
             Input::Closed { connection, peer } => self.handle_closed(now, connection, peer),
             Input::Unconnected { flow } => self.proxy.handle_unconnected(now, &flow),
             Input::Resolved { query, answer } => self.handle_resolved(now, query, &answer),
@@ -137,6 +145,7 @@ impl Shard {
         } else {
             self.accounts.handle_config(now, &snapshot.trunks);
         }
+        self.probes.handle_config(now, self.id, self.locations.shards(), &snapshot);
         match (snapshot.follow_calls, &self.calls) {
             (true, None) => self.calls = Some(Calls::new(self.ring.current(), Limits::default())),
             (false, Some(_)) => self.calls = None,
@@ -184,7 +193,11 @@ impl Shard {
             self.report_news(now, news);
         }
         while let Some(user) = self.proxy.poll_failed() {
-            self.accounts.handle_failure(now, user);
+            if user >= PROBE_USERS {
+                self.handle_probe_failure(now, user);
+            } else {
+                self.accounts.handle_failure(now, user);
+            }
         }
         if !self.accounts.is_settled() {
             self.drive_accounts(now);
@@ -212,6 +225,7 @@ impl Shard {
             calls.handle_timeout(now);
         }
         self.accounts.handle_timeout(now);
+        self.drive_probes(now);
         self.give_up_storing(now);
         self.settle(now, None);
     }
@@ -237,7 +251,8 @@ impl Shard {
         let bindings = self.locations.next_deadline(self.id).map(|at| Wakeup { at, reason: "binding" });
         let calls = self.calls.as_ref().and_then(Calls::poll_timeout);
         let accounts = self.accounts.poll_timeout().map(|at| Wakeup { at, reason: "registration of a trunk" });
-        let next = sooner(self.proxy.poll_timeout(), bindings);
+        let probes = self.probes.poll_timeout().map(|at| Wakeup { at, reason: "probe of a target" });
+        let next = sooner(sooner(self.proxy.poll_timeout(), bindings), probes);
         sooner(sooner(next, calls), sooner(accounts, self.keeping.poll_timeout()))
     }
 
@@ -395,7 +410,8 @@ impl Shard {
 
     fn handle_response(&mut self, now: Timestamp, source: Flow, peek: &Peek<'_>, steered: &Steered) {
         self.counters.responses += 1;
-        let Some(branch) = steered.branch.filter(|branch| branch.shard == self.id) else {
+        let is_ours = |branch: &Branch| branch.shard == self.id || branch.shard == ANY_SHARD;
+        let Some(branch) = steered.branch.filter(is_ours) else {
             self.counters.foreign_responses += 1;
             return;
         };
@@ -419,7 +435,10 @@ impl Shard {
             questions: &mut self.questions,
         };
         if let Handled::Own(user) = self.proxy.handle_response(now, branch.owner, message, &mut guide) {
-            self.accounts.handle_response(now, user, message);
+            match message.status() {
+                Some(status) if user >= PROBE_USERS => self.handle_probe_response(now, user, status),
+                _ => self.accounts.handle_response(now, user, message),
+            }
         }
         self.settle(now, Some((message, source.peer)));
         if message.status().is_some_and(Status::is_success) {
@@ -442,9 +461,18 @@ impl Shard {
                 dead.into_iter().for_each(|of| self.report(Event::NoneAnswers { of }));
             }
             News::Back { hop, after } => {
+                self.begin_slowly(now, &hop);
                 let names = names_of(hop);
                 self.report(Event::Recovery { hop, names, after });
             }
+        }
+    }
+
+    /// The targets of balanced sets that are at `hop`, which answers again, get their share little by little.
+    fn begin_slowly(&self, now: Timestamp, hop: &Hop) {
+        for (set, targets) in self.snapshot.sets() {
+            let members = set.members().iter().zip(targets);
+            members.filter(|(_, target)| target.is_hop(hop)).for_each(|(member, _)| member.target.handle_recovery(now));
         }
     }
 

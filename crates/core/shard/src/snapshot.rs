@@ -4,13 +4,14 @@
 use core::net::IpAddr;
 use std::sync::Arc;
 
+use strowger_balancer::{Set, TargetId};
 use strowger_directory::Directory;
 use strowger_foundation::ListenerId;
 use strowger_message::{Aor, Host, SipUri, Status};
 use strowger_proxy::{Listener, Listeners};
 use strowger_trunk::Trunk;
 
-use crate::route::Route;
+use crate::route::{Action, Route, RouteTarget};
 
 /// Everything that a shard is told from outside.
 #[derive(Clone, Debug)]
@@ -39,6 +40,18 @@ pub struct Snapshot {
     pub directory: Directory,
     /// Set while the server is being stopped.
     pub draining: bool,
+    /// Other members share the keys, and may be sent what follows.
+    pub shared_keys: bool,
+}
+
+/// A target of a balanced set.
+#[derive(Clone, Copy)]
+pub(crate) struct Balanced<'a> {
+    pub(crate) set: &'a Set,
+    /// Its place among the members.
+    pub(crate) at: usize,
+    /// Where it is.
+    pub(crate) route_target: &'a RouteTarget,
 }
 
 impl Snapshot {
@@ -58,7 +71,31 @@ impl Snapshot {
             follow_calls: false,
             directory,
             draining: false,
+            shared_keys: false,
         }
+    }
+
+    /// The balanced sets that routes lead to, each once, with where their members are.
+    pub fn sets(&self) -> impl Iterator<Item = (&Arc<Set>, &[RouteTarget])> {
+        let set_of = |route: &'_ Route| match &route.action {
+            Action::Proxy { balance: Some(set), .. } => Some(Arc::as_ptr(set)),
+            _ => None,
+        };
+        self.routes.iter().enumerate().filter_map(move |(at, route)| {
+            let Action::Proxy { balance: Some(set), targets, .. } = &route.action else { return None };
+            let earlier = self.routes.iter().take(at);
+            (!earlier.filter_map(set_of).any(|known| core::ptr::eq(known, Arc::as_ptr(set))))
+                .then_some((set, &**targets))
+        })
+    }
+
+    /// The target of this name, where one of the sets has it.
+    pub(crate) fn balanced(&self, id: TargetId) -> Option<Balanced<'_>> {
+        self.routes.iter().find_map(|route| {
+            let Action::Proxy { balance: Some(set), targets, .. } = &route.action else { return None };
+            let at = set.position(id)?;
+            Some(Balanced { set, at, route_target: targets.get(at)? })
+        })
     }
 
     /// The domain that `host` stands for, as it is written in the configuration: itself, or the first domain where it is a

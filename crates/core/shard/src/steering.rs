@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use strowger_foundation::{KeyRing, ShardId, TagKey};
 use strowger_message::{Aor, Kind, Method, Peek};
-use strowger_proxy::branch::Branch;
+use strowger_proxy::branch::{ANY_SHARD, Branch};
 use strowger_registrar::Locations;
 
 use crate::snapshot::Snapshot;
@@ -47,7 +47,8 @@ impl Steering {
             Kind::Response(_) => {
                 let branch = Branch::decode(&self.branches, peek.via.as_ref()?.branch?)?;
                 let steered = Steered { branch: Some(branch), claimed: None };
-                (branch.shard.0 < self.shards).then_some((branch.shard, steered))
+                let shard = if branch.shard == ANY_SHARD { self.by_call_id(peek) } else { branch.shard };
+                (shard.0 < self.shards).then_some((shard, steered))
             }
             Kind::Request(Method::Register) => {
                 let claimed = claimed(peek, snapshot);

@@ -5,14 +5,15 @@ use core::cell::Cell;
 use core::time::Duration;
 
 use smallvec::SmallVec;
+use strowger_balancer::TargetId;
 use strowger_foundation::{Flow, KeyRing, ListenerId, Timestamp};
 use strowger_locate::{Names, Outages, Question as Name};
-use strowger_message::{Aor, Method, SipUri, Status, Uri};
+use strowger_message::{Aor, Message, Method, SipUri, Status, Uri};
 use strowger_proxy::{Place, Reach, Stateless, Target, To};
 use strowger_registrar::Locations;
 
 use crate::gruu;
-use crate::places::{Choice, Places, is_from};
+use crate::places::{Asked, Choice, Places, is_from};
 use crate::route::{Action, Route};
 use crate::snapshot::Snapshot;
 
@@ -31,6 +32,8 @@ pub(crate) enum Way {
     NotYet,
     /// The operator's targets for it are not in service.
     OutOfService,
+    /// None of the balanced set that it is for takes it now.
+    NoTarget,
     /// It is answered so.
     Refuse { status: Status, reason: Option<Box<str>> },
 }
@@ -45,6 +48,15 @@ pub(crate) struct Onward {
     pub(crate) along_routes: bool,
     /// A route's own targets are where it goes.
     pub(crate) to_targets: bool,
+    /// They are those of a balanced set, which has a failover time-out of its own.
+    pub(crate) balanced: Option<Duration>,
+}
+
+impl Onward {
+    /// On to the targets that were found.
+    const fn to(stateless: Stateless) -> Self {
+        Self { stateless, ring_timeout: None, along_routes: false, to_targets: false, balanced: None }
+    }
 }
 
 impl Way {
@@ -58,7 +70,7 @@ impl Way {
 
     /// On to the targets that were found.
     const fn forward(stateless: Stateless) -> Self {
-        Self::Forward(Onward { stateless, ring_timeout: None, along_routes: false, to_targets: false })
+        Self::Forward(Onward::to(stateless))
     }
 }
 
@@ -70,6 +82,7 @@ pub(crate) struct Question<'a> {
     pub(crate) names: &'a Names,
     pub(crate) outages: &'a Outages,
     pub(crate) ring: &'a KeyRing,
+    pub(crate) message: &'a Message<'a>,
     pub(crate) method: Method<'a>,
     /// The Request-URI that counts.
     pub(crate) request_uri: &'a [u8],
@@ -83,6 +96,8 @@ pub(crate) struct Question<'a> {
     pub(crate) outside: Option<&'a Flow>,
     /// The trunk that a proven dialog goes through.
     pub(crate) trunk: Option<u32>,
+    /// The target of a balanced set that has the call which the request belongs to.
+    pub(crate) target: Option<TargetId>,
     /// The flow of a token in a Route of ours.
     pub(crate) token: Option<&'a Flow>,
     pub(crate) source: &'a Flow,
@@ -102,6 +117,9 @@ impl Question<'_> {
         if let Some(flow) = self.token.filter(|flow| !routed && !is_from(self.source, flow)) {
             //= rfc5626#5.3.1
             return self.way_by_flow(*flow, Status::FLOW_FAILED, targets);
+        }
+        if let Some(way) = self.way_in_call(targets) {
+            return way;
         }
         if let Some(uri) = uri.sip().filter(|_| !routed)
             && let Some(domain) = self.snapshot.addressed_domain(uri)
@@ -143,6 +161,25 @@ impl Question<'_> {
         }
     }
 
+    /// To the target that has the call, where the request says no more than that: by its address, or by one of ours.
+    fn way_in_call(&self, targets: &mut Vec<Target>) -> Option<Way> {
+        let balanced = self.snapshot.balanced(self.target?)?;
+        let uri = self.uri?.sip().filter(|_| self.next_hop == self.request_uri)?;
+        let is_there = || balanced.route_target.is_at(uri);
+        if self.snapshot.addressed_domain(uri).is_none() && !is_there() {
+            return None;
+        }
+        let mut found = Target::default();
+        if let Err(status) = self.places().of_balanced(&balanced, self.message, self.request_uri, &mut found.places) {
+            return Some(Way::refuse_because(status, "Next Hop Not Reachable"));
+        }
+        if found.places.is_empty() {
+            return Some(Way::refuse(Status::BAD_GATEWAY));
+        }
+        targets.push(found);
+        Some(Way::forward(self.snapshot.proxy.stateless))
+    }
+
     fn way_in_domain(&self, domain: &[u8], uri: &SipUri<'_>, targets: &mut Vec<Target>) -> Way {
         if self.method == Method::Register {
             return Way::Registrar;
@@ -181,13 +218,13 @@ impl Question<'_> {
                 Some(aor) => self.way_to_contacts(aor, *stateless, found),
                 None => self.way_along(self.next_hop, *stateless, found),
             },
-            Action::Proxy { stateless, .. } => match self.places().of_route(route, self.request_uri, found) {
+            Action::Proxy { stateless, balance, .. } => match self.of_route(route, found) {
                 Ok(()) => Way::Forward(Onward {
-                    stateless: *stateless,
-                    ring_timeout: None,
-                    along_routes: false,
                     to_targets: true,
+                    balanced: balance.as_ref().map(|set| set.config().failover_timeout()),
+                    ..Onward::to(*stateless)
                 }),
+                Err(Status::SERVICE_UNAVAILABLE) if balance.is_some() => Way::NoTarget,
                 Err(status) => Way::refuse_because(status, "Next Hop Not Reachable"),
             },
             Action::Redirect { targets } if targets.is_empty() => match aor {
@@ -202,6 +239,17 @@ impl Question<'_> {
             Way::Forward(onward) => Way::Forward(Onward { ring_timeout: route.ring_timeout, ..onward }),
             way => way,
         }
+    }
+
+    fn of_route(&self, route: &Route, found: &mut Vec<Target>) -> Result<(), Status> {
+        let asked = Asked {
+            message: self.message,
+            source: self.source,
+            request_uri: self.request_uri,
+            uri: self.uri,
+            target: self.target,
+        };
+        self.places().of_route(route, &asked, found)
     }
 
     fn way_to_contacts(&self, aor: &Aor, stateless: Stateless, targets: &mut Vec<Target>) -> Way {
@@ -316,7 +364,7 @@ impl Question<'_> {
         // Its challenges are answered, and that takes a transaction.
         let stateless = if target.trunk.is_some() { Stateless::Never } else { stateless };
         targets.push(target);
-        Way::Forward(Onward { stateless, ring_timeout: None, along_routes: true, to_targets: false })
+        Way::Forward(Onward { along_routes: true, ..Onward::to(stateless) })
     }
 
     fn way_by_flow(&self, flow: Flow, lost: Status, targets: &mut Vec<Target>) -> Way {
@@ -324,7 +372,8 @@ impl Question<'_> {
             return Way::refuse(lost);
         }
         let request_uri = SmallVec::from_slice(self.request_uri);
-        let place = Place { request_uri, to: To::Flow(flow), path: None, reach: Reach::Flow { lost } };
+        let reach = Reach::Flow { lost };
+        let place = Place { request_uri, to: To::Flow(flow), path: None, reach, balanced: None };
         targets.push(Target::at(place));
         Way::forward(Stateless::Never)
     }

@@ -50,8 +50,12 @@ fn configure(snapshot: &mut Snapshot) {
     snapshot.trunks =
         vec![Arc::new(Trunk { name: "t".into(), credentials: Some(trunk), sources: Vec::new(), account: None })];
     let stateless = Stateless::Never;
-    let numbers =
-        Action::Proxy { targets: vec![at("203.0.113.1:5060", 1), named(2)], stateless, trunk: Some(Trunk::id_of("t")) };
+    let numbers = Action::Proxy {
+        targets: vec![at("203.0.113.1:5060", 1), named(2)],
+        stateless,
+        trunk: Some(Trunk::id_of("t")),
+        balance: None,
+    };
     let prefixes = vec![(*b"00").into()];
     snapshot.routes = vec![
         Route::new(RouteMatch { prefixes, ..RouteMatch::default() }, numbers),

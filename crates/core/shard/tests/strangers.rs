@@ -39,8 +39,12 @@ fn at(address: &str) -> RouteTarget {
 }
 
 fn to_trunk(target: RouteTarget) -> Route {
-    let action =
-        Action::Proxy { targets: vec![target], stateless: Stateless::Never, trunk: Some(Trunk::id_of("carrier")) };
+    let action = Action::Proxy {
+        targets: vec![target],
+        stateless: Stateless::Never,
+        trunk: Some(Trunk::id_of("carrier")),
+        balance: None,
+    };
     Route::new(RouteMatch { prefixes: vec![(*b"00").into()], ..RouteMatch::default() }, action)
 }
 

@@ -58,6 +58,7 @@ fn to_carrier(addresses: &[&str]) -> Route {
         targets: targets(addresses),
         stateless: Stateless::Never,
         trunk: Some(Trunk::id_of("carrier")),
+        balance: None,
     };
     Route::new(RouteMatch { prefixes: vec![(*b"00").into(), (*b"+").into()], ..RouteMatch::default() }, action)
 }

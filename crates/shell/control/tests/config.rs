@@ -334,7 +334,7 @@ fn everything_reaches_the_shards() {
         route.matches.fits(domain, method, &uri, IpAddr::from([192, 0, 2, 1]))
     };
     assert!(takes(proxy, b"a.example.com", b"INVITE") && !takes(proxy, b"example.com", b"INVITE"));
-    let Action::Proxy { targets, stateless, trunk: None } = &proxy.action else { panic!("{proxy:?}") };
+    let Action::Proxy { targets, stateless, trunk: None, balance: None } = &proxy.action else { panic!("{proxy:?}") };
     assert_eq!(*stateless, strowger_proxy::Stateless::WhenPossible);
     let addresses = targets.iter().map(|target| match &target.place {
         Place::At { address, transport } => (address.to_string(), *transport),

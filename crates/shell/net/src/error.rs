@@ -95,6 +95,13 @@ impl Cause {
         matches!(self, Self::PathMtu | Self::Congested)
     }
 
+    /// Whether the kernel did not take the address that the datagram was to leave by: it is another machine's now, as that of
+    /// two machines that stand in for each other. It says nothing of the peer.
+    #[must_use]
+    pub const fn is_of_source(self) -> bool {
+        matches!(self, Self::Other(libc::EINVAL | libc::EADDRNOTAVAIL))
+    }
+
     /// The cause that an error number of a refused send means.
     pub(crate) const fn of_send(errno: i32) -> Self {
         match errno {

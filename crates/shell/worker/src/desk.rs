@@ -15,7 +15,7 @@ use crate::brain::{Brain, Maker};
 use crate::calls::{Account, CallList};
 use crate::exits::{Exits, Port};
 use crate::moving::{Transit, Word};
-use crate::outlet::Outlet;
+use crate::outlet::{Lost, Outlet};
 use crate::panics::{PanicLog, PanicReport};
 use crate::status::{Moving, WorkerStatus, add_net};
 use strowger_shard as shard;
@@ -150,11 +150,16 @@ impl<M: Maker> Desk<M> {
     /// so the shards of the other workers must know it too.
     pub(crate) fn handle_lost(&mut self, now: Timestamp) {
         for port in 0..self.exits.ports.len() {
-            while let Some(peer) =
+            while let Some(lost) =
                 self.exits.ports.get_mut(port).and_then(Port::as_outlet_mut).and_then(Outlet::poll_lost)
             {
-                self.exits.tell_lost(peer);
-                self.handle_unreachable(now, peer);
+                match lost {
+                    Lost::Unreachable(peer) => {
+                        self.exits.tell_lost(peer);
+                        self.handle_unreachable(now, peer);
+                    }
+                    Lost::Unsent(peer) => self.handle_unsent(now, peer),
+                }
             }
         }
     }
@@ -163,6 +168,13 @@ impl<M: Maker> Desk<M> {
     pub(crate) fn handle_unreachable(&mut self, now: Timestamp, peer: SocketAddr) {
         for seat in 0..self.seats.len() {
             self.run(seat, now, &[], |brain| brain.handle_input(now, Input::Unreachable { peer }));
+        }
+    }
+
+    /// Tells every shard of this worker that what it sent to a peer has not left.
+    fn handle_unsent(&mut self, now: Timestamp, peer: SocketAddr) {
+        for seat in 0..self.seats.len() {
+            self.run(seat, now, &[], |brain| brain.handle_input(now, Input::Unsent { peer }));
         }
     }
 

@@ -27,7 +27,16 @@ pub(crate) struct Outlet {
     is_blocked: bool,
     /// When to try to receive again after an error.
     pub(crate) retry: Option<Timestamp>,
-    lost: Vec<SocketAddr>,
+    lost: Vec<Lost>,
+}
+
+/// A datagram that did not get there.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lost {
+    /// The peer cannot be reached.
+    Unreachable(SocketAddr),
+    /// It did not leave this machine, as where the socket's address is another's now: that may say nothing of the peer.
+    Unsent(SocketAddr),
 }
 
 impl Outlet {
@@ -99,7 +108,7 @@ impl Outlet {
             return;
         }
         let Self { socket, batch, lost, .. } = self;
-        if socket.send(batch, |error| note(lost, error)) == Flush::Blocked {
+        if socket.send(batch, |error| note_unsent(lost, error)) == Flush::Blocked {
             self.is_blocked = true;
             self.wait_for(Interest::READABLE | Interest::WRITABLE);
         }
@@ -120,8 +129,8 @@ impl Outlet {
         !self.lost.is_empty()
     }
 
-    /// A peer to which nothing can be sent.
-    pub(crate) fn poll_lost(&mut self) -> Option<SocketAddr> {
+    /// A peer to which nothing was sent.
+    pub(crate) fn poll_lost(&mut self) -> Option<Lost> {
         self.lost.pop()
     }
 }
@@ -142,10 +151,25 @@ pub(crate) fn receive_at(socket: &UdpSocket, active: usize, all: usize, spread: 
 
 /// Keeps what says that the peer itself cannot be reached: not what concerns one message or passes.
 //= rfc3261#18.4
-fn note(lost: &mut Vec<SocketAddr>, error: PeerError) {
-    let is_lost = matches!(error.cause, Cause::Refused | Cause::Unreachable | Cause::Forbidden);
+fn note(lost: &mut Vec<Lost>, error: PeerError) {
+    if matches!(error.cause, Cause::Refused | Cause::Unreachable | Cause::Forbidden) {
+        push(lost, Lost::Unreachable(error.peer));
+    }
+}
+
+/// The same of a datagram that the kernel did not take. Without a route it may be the peer's or ours: calls go elsewhere, and
+/// a probe says nothing.
+fn note_unsent(lost: &mut Vec<Lost>, error: PeerError) {
+    note(lost, error);
+    if error.cause == Cause::Unreachable || error.cause.is_of_source() {
+        // The last is the first that is told.
+        push(lost, Lost::Unsent(error.peer));
+    }
+}
+
+fn push(lost: &mut Vec<Lost>, one: Lost) {
     // A burst to a dead peer brings one error a datagram.
-    if is_lost && lost.len() < LOST_LIMIT && !lost.contains(&error.peer) {
-        lost.push(error.peer);
+    if lost.len() < LOST_LIMIT && !lost.contains(&one) {
+        lost.push(one);
     }
 }

@@ -65,6 +65,7 @@ impl Config {
             follow_calls: true,
             directory,
             draining: false,
+            shared_keys: false,
         }
     }
 

@@ -132,6 +132,11 @@ impl Brain for Puppet {
                     self.say(flow, format_args!("lost {}", peer.port()));
                 }
             }
+            Input::Unsent { peer } => {
+                if let Some((flow, _)) = self.reports_to.take_if(|(_, port)| *port == peer.port()) {
+                    self.say(flow, format_args!("unsent {}", peer.port()));
+                }
+            }
             Input::Closed { peer, connection } => {
                 self.closed = Some(connection);
                 if let Some(flow) = self.watches {

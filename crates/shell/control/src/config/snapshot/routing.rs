@@ -47,7 +47,7 @@ impl Config {
                 let targets = trunk.map_or(own, |trunk| trunk.targets.iter().map(target).collect());
                 let stateless = route.stateless.into();
                 let trunk = trunk.map(|trunk| strowger_trunk::Trunk::id_of(&trunk.name));
-                strowger_shard::Action::Proxy { targets, stateless, trunk }
+                strowger_shard::Action::Proxy { targets, stateless, trunk, balance: None }
             }
             Action::Redirect => strowger_shard::Action::Redirect { targets: own },
             Action::Reject => {

@@ -1,0 +1,241 @@
+//! Probes of balanced targets: an OPTIONS now and then says whether they are there. Each target is probed by one shard.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::sync::Arc;
+
+use strowger_balancer::{Change, Set, TargetId};
+use strowger_foundation::{Flow, ListenerId, ShardId, TagKey, Timestamp};
+use strowger_locate::{Hop, Lookup};
+use strowger_message::{Status, lossy};
+use strowger_proxy::OWN_USERS;
+use strowger_proxy::branch::{Branch, Owner};
+use strowger_transaction::{ClientId, Kind};
+
+use crate::boundary::Event;
+use crate::options::Options;
+use crate::route::Place;
+use crate::shard::{FOR_NOBODY, Shard};
+use crate::snapshot::Snapshot;
+
+/// Users of transactions that are probes: a number from here on, which names the probe.
+pub(crate) const PROBE_USERS: u32 = OWN_USERS | 1 << 30;
+
+/// From one probe to the next where the set has changed in between, and probes nobody any more.
+const FALLBACK_INTERVAL: Duration = Duration::from_secs(5);
+
+/// A target, and how far its probes have come.
+#[derive(Debug)]
+struct Probing {
+    id: TargetId,
+    set: Arc<Set>,
+    /// When something is to be done: the next probe sent, or the one that is on its way given up.
+    due: Timestamp,
+    /// The probe that is on its way.
+    waiting: Option<Waiting>,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Waiting {
+    client: ClientId,
+    /// The user of its transaction.
+    user: u32,
+    flow: Flow,
+}
+
+/// Those of one shard.
+#[derive(Debug, Default)]
+pub(crate) struct Probes {
+    list: Vec<Probing>,
+    next: Option<Timestamp>,
+    /// Probes that were sent.
+    sent: u32,
+}
+
+impl Probes {
+    /// Takes up the targets that are probed now, each where it is in its interval; they begin one after the other, so that no
+    /// start asks everybody at once.
+    pub(crate) fn handle_config(&mut self, now: Timestamp, shard: ShardId, shards: u16, snapshot: &Snapshot) {
+        let mut before = core::mem::take(&mut self.list);
+        for (set, _) in snapshot.sets() {
+            let Some(probe) = &set.config().probe else { continue };
+            for member in set.members().iter().filter(|member| member.enabled) {
+                let id = member.target.id();
+                if id.0 % u32::from(shards.max(1)) != u32::from(shard.0) {
+                    continue;
+                }
+                let known = before.iter().position(|probing| probing.id == id);
+                let probing = known.map(|known| before.swap_remove(known)).unwrap_or_else(|| {
+                    let share = probe.interval.mul_f64(f64::from(id.0 % 1009) / 1009.0);
+                    Probing { id, set: Arc::clone(set), due: now + share, waiting: None }
+                });
+                self.list.push(Probing { set: Arc::clone(set), ..probing });
+            }
+        }
+        self.settle();
+    }
+
+    pub(crate) const fn poll_timeout(&self) -> Option<Timestamp> {
+        self.next
+    }
+
+    fn settle(&mut self) {
+        self.next = self.list.iter().map(|probing| probing.due).min();
+    }
+}
+
+impl Shard {
+    /// Sends the probes that are due, and gives up those that nobody has answered in time.
+    pub(crate) fn drive_probes(&mut self, now: Timestamp) {
+        if self.probes.next.is_none_or(|next| next > now) {
+            return;
+        }
+        for index in 0..self.probes.list.len() {
+            let Some(probing) = self.probes.list.get_mut(index).filter(|probing| probing.due <= now) else { continue };
+            if let Some(Waiting { client, .. }) = probing.waiting.take() {
+                self.proxy.transactions().stop_retransmitting(client);
+                self.end_probe(now, index, false);
+            } else {
+                self.send_probe(now, index);
+            }
+        }
+        self.probes.settle();
+    }
+
+    /// A probe has been answered.
+    pub(crate) fn handle_probe_response(&mut self, now: Timestamp, user: u32, status: Status) {
+        let Some(index) = self.probe_of(user) else { return };
+        let Some(probing) = self.probes.list.get_mut(index) else { return };
+        let accept = probing.set.config().probe.as_ref().is_some_and(|probe| probe.accepts(status.code()));
+        let waiting = probing.waiting.take();
+        if self.end_probe(now, index, accept) == Some(Change::Up)
+            && let Some(Waiting { flow, .. }) = waiting
+        {
+            self.proxy.handle_recovery(now, flow);
+        }
+        self.probes.settle();
+    }
+
+    /// A probe could not be sent, or its time is over.
+    pub(crate) fn handle_probe_failure(&mut self, now: Timestamp, user: u32) {
+        let Some(index) = self.probe_of(user) else { return };
+        if let Some(probing) = self.probes.list.get_mut(index) {
+            probing.waiting = None;
+        }
+        self.end_probe(now, index, false);
+        self.probes.settle();
+    }
+
+    /// Probes to `peer` have not left, which says nothing of it.
+    pub(crate) fn handle_unsent(&mut self, now: Timestamp, peer: SocketAddr) {
+        for probing in &mut self.probes.list {
+            if let Some(waiting) = probing.waiting.take_if(|waiting| waiting.flow.peer == peer) {
+                self.proxy.transactions().stop_retransmitting(waiting.client);
+                let interval = probing.set.config().probe.as_ref().map_or(FALLBACK_INTERVAL, |probe| probe.interval);
+                probing.due = now + interval;
+            }
+        }
+        self.probes.settle();
+    }
+
+    /// The target whose probe is on its way under this user's number: one that was given up is nobody's.
+    fn probe_of(&self, user: u32) -> Option<usize> {
+        self.probes.list.iter().position(|probing| probing.waiting.is_some_and(|waiting| waiting.user == user))
+    }
+
+    /// Takes note of a probe's outcome; what it has changed.
+    fn end_probe(&mut self, now: Timestamp, index: usize, good: bool) -> Option<Change> {
+        let probing = self.probes.list.get_mut(index)?;
+        let probe = probing.set.config().probe.as_ref()?;
+        probing.due = now + probe.interval;
+        let member = probing.set.members().get(probing.set.position(probing.id)?)?;
+        let change = member.target.handle_probe(now, good, probe)?;
+        let event = Event::Target {
+            set: probing.set.config().name.to_string(),
+            uri: lossy(member.target.uri()),
+            is_up: change == Change::Up,
+        };
+        self.report(event);
+        Some(change)
+    }
+
+    fn send_probe(&mut self, now: Timestamp, index: usize) {
+        let snapshot = Arc::clone(&self.snapshot);
+        let Some(probing) = self.probes.list.get(index) else { return };
+        let (id, set) = (probing.id, Arc::clone(&probing.set));
+        let Some(probe) = &set.config().probe else { return };
+        // Until the worst, so that no mishap makes it due at once again.
+        self.put_off_probe(index, now + probe.interval);
+        let Some(balanced) = snapshot.balanced(id) else { return };
+        let flow = match self.flow_of_probe(now, &balanced.route_target.place) {
+            Whereabouts::At(flow) => flow,
+            Whereabouts::Nowhere => {
+                self.end_probe(now, index, false);
+                return;
+            }
+            Whereabouts::Asked => return self.put_off_probe(index, now + probe.timeout),
+        };
+        let Some(listener) = snapshot.listeners.get(flow.listener) else { return };
+        // Who has no room for a probe knows nothing of its target.
+        let Ok(client) = self.proxy.transactions().reserve_client() else { return };
+        let branch = Branch { shard: self.id, owner: Owner::Client(client), loop_hash: 0 }.encode(self.proxy.ring());
+        // Numbers of their own for as long as any transaction lives; the last one is nobody's.
+        self.probes.sent = self.probes.sent.wrapping_add(1) % ((1 << 30) - 1);
+        let user = PROBE_USERS.saturating_add(self.probes.sent);
+        let tag = tag_of(self.proxy.tag_key(), user, now);
+        let mut request = self.proxy.transactions().pool().take(512);
+        let uri = &*balanced.route_target.uri;
+        let uri = uri.split(|byte| *byte == b'?').next().unwrap_or(uri);
+        Options { listener, uri, branch: &branch, tag: tag.as_bytes() }.write(&mut request);
+        let Some(probing) = self.probes.list.get_mut(index) else { return };
+        probing.waiting = Some(Waiting { client, user, flow });
+        probing.due = now + probe.timeout;
+        self.proxy.transactions().start_client(now, client, Kind::NonInvite, flow, request, user);
+    }
+
+    fn put_off_probe(&mut self, index: usize, due: Timestamp) {
+        if let Some(probing) = self.probes.list.get_mut(index) {
+            probing.due = due;
+        }
+    }
+
+    /// Where a probe goes.
+    fn flow_of_probe(&mut self, now: Timestamp, place: &Place) -> Whereabouts {
+        let hop = match place {
+            Place::At { address, transport } => Hop { transport: transport.unwrap_or_default(), address: *address },
+            Place::Named(question) => {
+                let answer = match self.names.lookup(now, question) {
+                    Lookup::Known(answer) => answer,
+                    Lookup::Stale(answer) => {
+                        self.questions.push_back((FOR_NOBODY, question.clone()));
+                        answer
+                    }
+                    Lookup::Unknown => {
+                        self.questions.push_back((FOR_NOBODY, question.clone()));
+                        return Whereabouts::Asked;
+                    }
+                };
+                let located = answer.ok();
+                let first = located.iter().flat_map(|located| &located.candidates).flat_map(|one| &one.hops).next();
+                let Some(hop) = first else { return Whereabouts::Nowhere };
+                *hop
+            }
+        };
+        match self.snapshot.listeners.towards(hop.transport, hop.address, ListenerId(0)) {
+            Some(listener) => Whereabouts::At(Flow::new(listener, hop.transport, hop.address)),
+            None => Whereabouts::Nowhere,
+        }
+    }
+}
+
+/// Where a target is, as far as is known.
+enum Whereabouts {
+    At(Flow),
+    /// The DNS is asked; the answer is there the next time.
+    Asked,
+    Nowhere,
+}
+
+fn tag_of(key: &TagKey, user: u32, now: Timestamp) -> String {
+    format!("{:016x}", key.hash64(&[b"probe", &user.to_be_bytes(), &now.as_nanos().to_be_bytes()]))
+}

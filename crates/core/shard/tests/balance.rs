@@ -1,0 +1,416 @@
+//! A route that leads to a balanced set: who gets a call, that all of a call goes there, what is counted, and what happens when
+//! targets go and come back.
+
+mod support;
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use strowger_balancer::{Member, Policy, Probe, Set, SetConfig, Target};
+use strowger_proxy::Stateless;
+use strowger_shard::{Action, Event, Input, Route, RouteTarget};
+use support::{ALICE, SERVER, Sent, World, destinations, finals, find, request, summary};
+
+const NAME: &str = "pool";
+
+fn address(number: usize) -> String {
+    format!("203.0.113.{}:5060", number + 1)
+}
+
+fn uri(number: usize) -> String {
+    format!("sip:{}", address(number))
+}
+
+/// The targets of a world, which outlive its configurations.
+fn targets(count: usize) -> Vec<Arc<Target>> {
+    (0..count).map(|number| Target::new(NAME, uri(number).as_bytes())).collect()
+}
+
+fn config(policy: Policy) -> SetConfig {
+    SetConfig { name: NAME.into(), policy, ..SetConfig::default() }
+}
+
+fn route(config: SetConfig, targets: &[Arc<Target>]) -> Route {
+    let member = |target: &Arc<Target>| Member::new(Arc::clone(target));
+    let set = Set::new(config, targets.iter().map(member).collect()).expect("a sound set");
+    let at = |number| RouteTarget::at(uri(number).as_bytes(), address(number).parse().expect("an address"));
+    let places = (0..targets.len()).map(at).collect();
+    Route::of_domain(b"*", Action::balance(Arc::new(set), places, Stateless::Never))
+}
+
+fn world(config: SetConfig, targets: &[Arc<Target>]) -> World {
+    World::new(|snapshot| {
+        snapshot.routes = vec![route(config, targets)];
+        snapshot.follow_calls = true;
+    })
+}
+
+fn text(method: &str, number: usize, extra: &str) -> String {
+    request(method, "sip:x@elsewhere.example", &format!("{method}{number}"), extra)
+        .replace("call-1@alice", &format!("{number}@alice"))
+}
+
+fn invite(world: &mut World, number: usize) -> Sent {
+    find(&world.input(ALICE, &text("INVITE", number, "")), "INVITE")
+}
+
+/// A request of the caller's in the dialog that `invite` began, along its Record-Routes, to `contact`.
+fn in_dialog(invite: &Sent, method: &str, number: usize, contact: &str) -> String {
+    let routes: String = invite.headers("Record-Route").map(|route| format!("Route: {route}\r\n")).collect();
+    text(method, number, &routes)
+        .replace("sip:x@elsewhere.example", contact)
+        .replace("To: <sip:bob@example.com>", "To: <sip:bob@example.com>;tag=b")
+        .replace(&format!("CSeq: 1 {method}"), &format!("CSeq: 2 {method}"))
+}
+
+fn counts(targets: &[Arc<Target>]) -> Vec<(u32, u32)> {
+    targets.iter().map(|target| (target.calls(), target.transactions())).collect()
+}
+
+#[test]
+fn a_call_is_counted_from_its_invite_to_its_bye() {
+    let targets = targets(2);
+    let mut world = world(config(Policy::LeastCalls), &targets);
+    let first = invite(&mut world, 1);
+    let at = usize::from(first.to.to_string() == address(1));
+    let mut expected = vec![(0, 0); 2];
+    expected[at] = (1, 1);
+    assert_eq!(counts(&targets), expected, "one call, one transaction");
+    world.respond(&first, 180, "b", "");
+    assert_eq!(counts(&targets), expected);
+    assert_eq!(finals(&world.respond(&first, 200, "b", "")), [200]);
+    expected[at] = (1, 0);
+    assert_eq!(counts(&targets), expected, "the work is done, the call goes on");
+    let second = invite(&mut world, 2);
+    assert_ne!(second.to, first.to, "the other one has fewer calls");
+    world.respond(&second, 486, "b", "");
+    assert_eq!(counts(&targets), expected, "a call that was refused is none");
+    let bye = find(&world.input(ALICE, &in_dialog(&first, "BYE", 1, &uri(at))), "BYE");
+    assert_eq!(bye.to, first.to);
+    expected[at] = (0, 1);
+    assert_eq!(counts(&targets), expected);
+    world.respond(&bye, 200, "b", "");
+    world.settle();
+    assert_eq!(counts(&targets), [(0, 0); 2]);
+}
+
+#[test]
+fn work_is_weighed_by_method() {
+    let targets = targets(2);
+    let mut world = world(config(Policy::LeastWork), &targets);
+    let first = invite(&mut world, 1);
+    let at = usize::from(first.to.to_string() == address(1));
+    assert_eq!(targets[at].work(), 1750);
+    world.respond(&first, 200, "b", "");
+    assert_eq!(targets[at].work(), 0);
+    world.input(ALICE, &in_dialog(&first, "BYE", 1, &uri(at)));
+    assert_eq!(targets[at].work(), 1000);
+    world.settle();
+    assert_eq!(targets[at].work(), 0, "also where nobody has answered");
+}
+
+#[test]
+fn all_of_a_call_goes_where_its_invite_went() {
+    let targets = targets(4);
+    for policy in [Policy::LeastCalls, Policy::Random, Policy::RoundRobin, Policy::Hash] {
+        let mut world = world(config(policy), &targets);
+        for number in 0..40 {
+            let first = invite(&mut world, number);
+            // The target writes the server's own address into its Contact, as who is behind one address may.
+            for contact in [format!("sip:{SERVER}"), format!("sip:bob@{SERVER}"), format!("sip:{}", first.to)] {
+                let again = in_dialog(&first, "INFO", number, &contact);
+                // A branch of its own for each.
+                let again = again.replace("z9hG4bK", &format!("z9hG4bK{}", contact.len()));
+                let sent = world.input(ALICE, &again);
+                assert_eq!(destinations(&sent, "INFO"), [first.to.to_string()], "{contact}");
+                world.respond(&find(&sent, "INFO"), 200, "b", "");
+            }
+            world.respond(&first, 200, "b", "");
+            let ack = world.input(ALICE, &in_dialog(&first, "ACK", number, &format!("sip:{SERVER}")));
+            assert_eq!(destinations(&ack, "ACK"), [first.to.to_string()]);
+            let bye = world.input(ALICE, &in_dialog(&first, "BYE", number, &format!("sip:bob@{SERVER}")));
+            assert_eq!(destinations(&bye, "BYE"), [first.to.to_string()]);
+            world.respond(&find(&bye, "BYE"), 200, "b", "");
+        }
+        world.settle();
+    }
+    assert_eq!(counts(&targets), [(0, 0); 4]);
+}
+
+#[test]
+fn a_call_that_is_asked_for_credentials_goes_to_the_same_target_again() {
+    let targets = targets(8);
+    let mut world = world(config(Policy::RoundRobin), &targets);
+    for number in 0..16 {
+        let first = invite(&mut world, number);
+        world.respond(&first, 407, "b", "");
+        let again = text("INVITE", number, "").replace("CSeq: 1", "CSeq: 2").replace("z9hG4bK", "z9hG4bKagain");
+        let second = find(&world.input(ALICE, &again), "INVITE");
+        assert_eq!(second.to, first.to);
+        world.respond(&second, 486, "b", "");
+    }
+    world.settle();
+    assert_eq!(counts(&targets), [(0, 0); 8]);
+}
+
+#[test]
+fn a_session_without_bye_ends_with_its_timer() {
+    let targets = targets(1);
+    let mut world = world(config(Policy::LeastCalls), &targets);
+    let first = invite(&mut world, 1);
+    world.respond(&first, 200, "b", "Session-Expires: 1800;refresher=uac\r\n");
+    world.wait(Duration::from_secs(1801));
+    assert_eq!(counts(&targets), [(1, 0)]);
+    world.wait(Duration::from_secs(60));
+    assert_eq!(counts(&targets), [(0, 0)]);
+}
+
+#[test]
+fn the_call_of_a_silent_target_is_the_next_ones() {
+    let targets = targets(2);
+    let mut world = world(config(Policy::RoundRobin), &targets);
+    let first = invite(&mut world, 1);
+    let sent = world.wait(Duration::from_secs(3));
+    let second =
+        sent.iter().find(|(_, sent)| sent.method() == "INVITE" && sent.to != first.to).expect("tried elsewhere");
+    assert!(second.0 <= 2_500, "within the caller's patience: {} ms", second.0);
+    let second = second.1.clone();
+    let at = usize::from(second.to.to_string() == address(1));
+    assert_eq!(targets[at].calls(), 1, "one call, and it is there");
+    assert_eq!(targets[1 - at].calls(), 0);
+    assert_eq!(finals(&world.respond(&second, 200, "b", "")), [200]);
+    // While the first one is out everybody goes to the other.
+    for number in 2..10 {
+        let next = invite(&mut world, number);
+        assert_eq!(next.to, second.to);
+        world.respond(&next, 486, "b", "");
+    }
+    let bye = in_dialog(&second, "BYE", 1, &format!("sip:{SERVER}"));
+    assert_eq!(destinations(&world.input(ALICE, &bye), "BYE"), [second.to.to_string()]);
+    world.settle();
+    assert_eq!(counts(&targets), [(0, 0); 2]);
+}
+
+#[test]
+fn nobody_in_service_is_told_at_once_with_a_time_to_come_back() {
+    let targets = targets(2);
+    let mut world = world(config(Policy::LeastCalls), &targets);
+    targets.iter().for_each(|target| target.drain());
+    let sent = world.input(ALICE, &text("INVITE", 1, ""));
+    assert_eq!(finals(&sent), [503]);
+    assert!(sent.iter().any(|sent| sent.header("Retry-After").is_some()), "{:?}", summary(&sent));
+    targets[0].undrain(world.now);
+    world.input(ALICE, &text("INVITE", 1, "").replace("z9hG4bK", "z9hG4bKa").replace("CSeq: 1", "CSeq: 2"));
+    assert_eq!(targets[0].calls(), 1);
+    world.settle();
+}
+
+#[test]
+fn the_call_that_finds_them_all_dead_is_told_the_same() {
+    let targets = targets(2);
+    let mut world = world(config(Policy::LeastCalls), &targets);
+    invite(&mut world, 1);
+    let lost = |world: &mut World, number| {
+        world.give(Input::Unreachable { peer: address(number).parse().expect("an address") })
+    };
+    let sent = [lost(&mut world, 0), lost(&mut world, 1), lost(&mut world, 0)].concat();
+    assert_eq!(finals(&sent), [503]);
+    assert!(sent.iter().any(|sent| sent.header("Retry-After") == Some("5")), "{:?}", summary(&sent));
+    world.settle();
+    assert_eq!(counts(&targets), [(0, 0); 2]);
+}
+
+#[test]
+fn draining_keeps_the_calls_that_there_are() {
+    let targets = targets(2);
+    let mut world = world(config(Policy::LeastCalls), &targets);
+    let first = invite(&mut world, 1);
+    world.respond(&first, 200, "b", "");
+    let at = usize::from(first.to.to_string() == address(1));
+    targets[at].drain();
+    for number in 2..12 {
+        let next = invite(&mut world, number);
+        assert_ne!(next.to, first.to);
+        world.respond(&next, 486, "b", "");
+    }
+    let sent = world.input(ALICE, &in_dialog(&first, "INFO", 1, &format!("sip:{SERVER}")));
+    assert_eq!(destinations(&sent, "INFO"), [first.to.to_string()]);
+    assert_eq!(targets[at].calls(), 1);
+    world.input(ALICE, &in_dialog(&first, "BYE", 1, &format!("sip:{SERVER}")));
+    assert_eq!(targets[at].calls(), 0, "it is empty");
+    world.settle();
+}
+
+#[test]
+fn probes_take_a_target_out_and_bring_it_back() {
+    let targets = targets(2);
+    let probe =
+        Probe { interval: Duration::from_secs(5), timeout: Duration::from_secs(1), down: 2, up: 2, ..Probe::default() };
+    let mut world = world(SetConfig { probe: Some(probe), ..config(Policy::RoundRobin) }, &targets);
+    let mut dead = true;
+    // Whoever is probed answers, but for the first target while it is dead.
+    let run = |world: &mut World, seconds: u64, dead: bool| {
+        for _ in 0..seconds * 10 {
+            for (_, sent) in world.wait(Duration::from_millis(100)) {
+                if sent.method() == "OPTIONS" && !(dead && sent.to.to_string() == address(0)) {
+                    world.respond(&sent, 200, "p", "");
+                }
+            }
+        }
+    };
+    run(&mut world, 20, dead);
+    assert!(!targets[0].is_up() && targets[1].is_up());
+    let is_down = |event: &Event| matches!(event, Event::Target { is_up: false, uri, .. } if uri.contains(&address(0)));
+    assert_eq!(world.events.iter().filter(|event| is_down(event)).count(), 1, "it is told once: {:?}", world.events);
+    for number in 0..6 {
+        let sent = invite(&mut world, number);
+        assert_eq!(sent.to.to_string(), address(1));
+        world.respond(&sent, 486, "b", "");
+    }
+    dead = false;
+    run(&mut world, 20, dead);
+    assert!(targets[0].is_up());
+    assert!(world.events.iter().any(|event| matches!(event, Event::Target { is_up: true, .. })));
+}
+
+/// Two members with the same keys: what the one began the other carries on.
+#[test]
+fn another_member_with_the_same_keys_carries_on() {
+    let pool = targets(4);
+    let shared = |snapshot: &mut strowger_shard::Snapshot| snapshot.shared_keys = true;
+    let mut one = world(config(Policy::LeastCalls), &pool);
+    one.configure(shared);
+    // Counts of its own.
+    let own = targets(4);
+    let mut other = world(config(Policy::LeastCalls), &own);
+    other.configure(shared);
+    for number in 0..20 {
+        // A call that is being set up: the caller repeats its INVITE, and for the target that is a retransmission.
+        let first = invite(&mut one, number);
+        let again = invite(&mut other, number);
+        if again.to == first.to {
+            assert_eq!(again.header("Via"), first.header("Via"), "the same branch");
+        }
+        // What answers the first one's INVITE finds the caller.
+        assert_eq!(finals(&other.respond(&first, 200, "b", "")), [200]);
+        let ack = other.input(ALICE, &in_dialog(&first, "ACK", number, &format!("sip:{SERVER}")));
+        assert_eq!(destinations(&ack, "ACK"), [first.to.to_string()]);
+        // An established call: its requests go where it is.
+        let bye = other.input(ALICE, &in_dialog(&first, "BYE", number, &format!("sip:bob@{SERVER}")));
+        assert_eq!(destinations(&bye, "BYE"), [first.to.to_string()]);
+        other.respond(&find(&bye, "BYE"), 200, "b", "");
+    }
+    // A CANCEL of what only the other one knew goes to both that may have it, by the branch of the INVITE.
+    let first = invite(&mut one, 99);
+    let cancel = text("CANCEL", 99, "").replace("z9hG4bKCANCEL", "z9hG4bKINVITE");
+    let sent = other.input(ALICE, &cancel);
+    let meant: Vec<_> = sent.iter().filter(|sent| sent.method() == "CANCEL").collect();
+    assert!(meant.len() <= 2 && !meant.is_empty(), "{:?}", summary(&sent));
+    for sent in meant.iter().filter(|sent| sent.to == first.to) {
+        assert_eq!(sent.header("Via"), first.header("Via"));
+    }
+    one.settle();
+    other.settle();
+    assert_eq!(counts(&own), [(0, 0); 4]);
+    assert_eq!(counts(&pool).iter().map(|(_, transactions)| transactions).sum::<u32>(), 0);
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Call(usize),
+    Respond { back: usize, status: u16 },
+    Bye(usize),
+    Cancel(usize),
+    Unreachable(usize),
+    Wait(u64),
+    Drain(usize),
+    Undrain(usize),
+    Reload(usize),
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        4 => (0..40_usize).prop_map(Step::Call),
+        4 => (0..6_usize, prop::sample::select(vec![100, 180, 200, 302, 404, 407, 486, 500, 503, 603]))
+            .prop_map(|(back, status)| Step::Respond { back, status }),
+        2 => (0..40_usize).prop_map(Step::Bye),
+        1 => (0..40_usize).prop_map(Step::Cancel),
+        1 => (0..4_usize).prop_map(Step::Unreachable),
+        2 => (1..40_000_u64).prop_map(Step::Wait),
+        1 => (0..4_usize).prop_map(Step::Drain),
+        1 => (0..4_usize).prop_map(Step::Undrain),
+        1 => (1..5_usize).prop_map(Step::Reload),
+    ]
+}
+
+fn any_policy() -> impl Strategy<Value = Policy> {
+    prop::sample::select(vec![
+        Policy::Hash,
+        Policy::RoundRobin,
+        Policy::Random,
+        Policy::LeastCalls,
+        Policy::LeastTransactions,
+        Policy::LeastWork,
+    ])
+}
+
+proptest! {
+    /// Whatever is lost, answered twice, cancelled, drained or reloaded: when all calls are over nothing is counted.
+    #[test]
+    fn the_counters_come_back_to_nothing(policy in any_policy(), steps in prop::collection::vec(step(), 1..120), crash: bool) {
+        let targets = targets(4);
+        let mut world = world(config(policy.clone()), &targets);
+        let mut invites: Vec<Sent> = Vec::new();
+        for step in steps {
+            match step {
+                Step::Call(number) => {
+                    let sent = world.input(ALICE, &text("INVITE", number, ""));
+                    invites.extend(sent.into_iter().filter(|sent| sent.method() == "INVITE"));
+                }
+                Step::Respond { back, status } => {
+                    if let Some(request) = invites.len().checked_sub(back + 1).map(|at| invites[at].clone()) {
+                        let sent = world.respond(&request, status, "b", "");
+                        invites.extend(sent.into_iter().filter(|sent| sent.method() == "INVITE"));
+                    }
+                }
+                Step::Bye(number) => {
+                    if let Some(first) = invites.iter().find(|sent| sent.text.contains(&format!("{number}@alice"))).cloned() {
+                        let bye = world.input(ALICE, &in_dialog(&first, "BYE", number, &format!("sip:{SERVER}")));
+                        if number % 2 == 0 && let Some(bye) = bye.iter().find(|sent| sent.method() == "BYE") {
+                            world.respond(bye, 200, "b", "");
+                        }
+                    }
+                }
+                Step::Cancel(number) => {
+                    let cancel = text("CANCEL", number, "").replace("z9hG4bKCANCEL", "z9hG4bKINVITE");
+                    world.input(ALICE, &cancel);
+                }
+                Step::Unreachable(number) => {
+                    let sent = world.give(Input::Unreachable { peer: address(number).parse().expect("an address") });
+                    invites.extend(sent.into_iter().filter(|sent| sent.method() == "INVITE"));
+                }
+                Step::Wait(millis) => {
+                    let sent = world.wait(Duration::from_millis(millis));
+                    invites.extend(sent.into_iter().map(|(_, sent)| sent).filter(|sent| sent.method() == "INVITE"));
+                }
+                Step::Drain(number) => targets[number].drain(),
+                Step::Undrain(number) => targets[number].undrain(world.now),
+                Step::Reload(count) => {
+                    let kept = &targets[..count.min(targets.len())];
+                    let route = route(config(policy.clone()), kept);
+                    world.configure(|snapshot| snapshot.routes = vec![route]);
+                }
+            }
+        }
+        if crash {
+            drop(world);
+        } else {
+            // Sessions without BYE have a maximum age.
+            world.wait(Duration::from_secs(13 * 3600));
+            prop_assert_eq!(world.shard.transactions(), 0);
+        }
+        prop_assert_eq!(counts(&targets), vec![(0, 0); 4]);
+        prop_assert_eq!(targets.iter().map(|target| target.work()).sum::<u64>(), 0);
+    }
+}

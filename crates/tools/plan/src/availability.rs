@@ -1,0 +1,150 @@
+//! The probability that a service answers, from that of its parts: all repaired much sooner than they fail again, and failing
+//! independently of each other.
+
+use serde::Serialize;
+
+use crate::error::{PlanError, at_most, count, share};
+use crate::explain::{Explain, Explanation};
+use crate::units;
+
+/// How available a system is.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Availability {
+    /// The probability that it answers.
+    pub availability: f64,
+    /// 1 − that, exact where the other is rounded.
+    pub unavailability: f64,
+    /// −log₁₀ of that: 5.4 for 99.9996 %.
+    pub nines: f64,
+    /// What is missing in a year of 365.25 days, s.
+    pub downtime_s_per_year: f64,
+    #[serde(skip)]
+    explanation: Explanation,
+}
+
+const SECONDS_PER_YEAR: f64 = 365.25 * 86_400.0;
+const MOST: u32 = 1 << 20;
+
+impl Availability {
+    /// (1 − (1 − R_s)^S)·(1 − (1 − R_p)^B)^P: S servers in front of P clusters of B (failover paper, section 4.5).
+    /// Without a first stage, S = 0, its factor is 1.
+    ///
+    /// # Errors
+    /// Probabilities that are none; no cluster; no member.
+    pub fn two_stage(
+        first: u32,
+        first_node: f64,
+        clusters: u32,
+        members: u32,
+        member_node: f64,
+    ) -> Result<Self, PlanError> {
+        at_most("first-stage servers", first, MOST)?;
+        share("availability of a first-stage server", first_node)?;
+        count("clusters", clusters, MOST)?;
+        count("members of a cluster", members, MOST)?;
+        share("availability of a member", member_node)?;
+        let front = if first == 0 { 0.0 } else { ln_any_of(first, first_node) };
+        let behind = f64::from(clusters) * ln_any_of(members, member_node);
+        let formula =
+            if first == 0 { "(1 − (1 − R_p)^B)^P" } else { "(1 − (1 − R_s)^S)·(1 − (1 − R_p)^B)^P" };
+        let second = format!("(1 − (1 − {})^{members})^{clusters}", units::number(member_node));
+        let numbers = if first == 0 {
+            second
+        } else {
+            format!("(1 − (1 − {})^{first}) × {second}", units::number(first_node))
+        };
+        Ok(Self::from_ln(front + behind, formula, numbers, "section 4.5"))
+    }
+
+    /// (1 − (1 − R_p)^P)·(1 − (1 − R_d)^D): P proxies and D databases, each of which has all (section 4.1).
+    ///
+    /// # Errors
+    /// Probabilities that are none; no proxy; no database.
+    pub fn replicated(proxies: u32, proxy: f64, databases: u32, database: f64) -> Result<Self, PlanError> {
+        count("proxies", proxies, MOST)?;
+        share("availability of a proxy", proxy)?;
+        count("databases", databases, MOST)?;
+        share("availability of a database", database)?;
+        Ok(Self::from_ln(
+            ln_any_of(proxies, proxy) + ln_any_of(databases, database),
+            "(1 − (1 − R_p)^P)·(1 − (1 − R_d)^D)",
+            format!(
+                "(1 − (1 − {})^{proxies}) × (1 − (1 − {})^{databases})",
+                units::number(proxy),
+                units::number(database)
+            ),
+            "section 4.1",
+        ))
+    }
+
+    /// 1 − (1 − R)²: a primary and a backup (section 3.7).
+    ///
+    /// # Errors
+    /// A probability that is none.
+    pub fn pair(node: f64) -> Result<Self, PlanError> {
+        share("availability of a server", node)?;
+        let numbers = format!("1 − (1 − {})²", units::number(node));
+        Ok(Self::from_ln(ln_any_of(2, node), "1 − (1 − R)²", numbers, "section 3.7"))
+    }
+
+    /// R_0·R_p^D·R_d^D: one server that shares the load among D proxies with a database each, and no spare anywhere
+    /// (section 4.2).
+    ///
+    /// # Errors
+    /// Probabilities that are none; no group.
+    pub fn without_redundancy(front: f64, groups: u32, proxy: f64, database: f64) -> Result<Self, PlanError> {
+        share("availability of the first stage", front)?;
+        let many = f64::from(count("groups", groups, MOST)?);
+        share("availability of a proxy", proxy)?;
+        share("availability of a database", database)?;
+        Ok(Self::from_ln(
+            front.ln() + many * (proxy.ln() + database.ln()),
+            "R_0·R_p^D·R_d^D",
+            format!(
+                "{} × {}^{groups} × {}^{groups}",
+                units::number(front),
+                units::number(proxy),
+                units::number(database)
+            ),
+            "section 4.2",
+        ))
+    }
+
+    fn from_ln(ln: f64, formula: &str, numbers: String, section: &str) -> Self {
+        // 0 and not −0 where nothing is missing.
+        let unavailability = 0.0 - ln.exp_m1();
+        let availability = ln.exp();
+        let explanation = Explanation::new().step(
+            ("R", "the probability that a request is answered"),
+            formula,
+            numbers,
+            units::share(availability),
+            &format!("Singh and Schulzrinne, failover paper, {section}"),
+        );
+        Self {
+            availability,
+            unavailability,
+            nines: -unavailability.log10(),
+            downtime_s_per_year: unavailability * SECONDS_PER_YEAR,
+            explanation,
+        }
+    }
+}
+
+/// ln of the probability that at least one of them works.
+fn ln_any_of(many: u32, node: f64) -> f64 {
+    (-(1.0 - node).powi(many.min(i32::MAX as u32) as i32)).ln_1p()
+}
+
+impl Explain for Availability {
+    fn explain(&self) -> Explanation {
+        self.explanation.clone().step(
+            ("outage", "what is missing in a year"),
+            "(1 − R)·365.25 d",
+            format!("{} × 365.25 d", units::number(self.unavailability)),
+            units::time(self.downtime_s_per_year),
+            "its definition",
+        )
+    }
+}

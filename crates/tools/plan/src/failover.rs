@@ -1,0 +1,128 @@
+//! What the callers notice of a failure.
+
+use serde::{Deserialize, Serialize};
+
+use crate::error::{PlanError, not_negative, positive, share};
+use crate::explain::{Explain, Explanation};
+use crate::units;
+
+/// The times that a failover is made of (failover paper, section 3.7).
+#[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct FailoverTimes {
+    /// R: the probability that the primary answers.
+    pub availability: f64,
+    /// T_R: after how long a client tries the next server, s.
+    pub client_retry_s: f64,
+    /// T_D: how long a DNS record is kept, s: so long clients ask for the failed server before they hear of another.
+    pub dns_ttl_s: f64,
+    /// T_M: the mean time to repair, exponentially distributed, s.
+    pub repair_s: f64,
+    /// T_F: the mean time to failure, exponentially distributed, s.
+    pub failure_s: f64,
+    /// T_d: how long a registration takes to the secondary, s.
+    pub replication_s: f64,
+    /// T_c: how long a registration stays in the primary's memory before that, s; 0 without such a cache.
+    pub cache_s: f64,
+    /// T_r: how often phones register again, s.
+    pub refresh_s: f64,
+}
+
+/// What they notice.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Failover {
+    /// The times it was computed from.
+    pub times: FailoverTimes,
+    /// P\[t_M < T_D\] = 1 − e^(−T_D/T_M): the server is back before the DNS leads elsewhere.
+    pub repaired_within_ttl: f64,
+    /// T_R·(1 − R)·P\[t_M < T_D\]: what call set-up takes longer, on the mean, s.
+    pub setup_delay_s: f64,
+    /// 1 − e^(−T_d/T_F): a phone's first registration is lost with the primary.
+    pub lost_registration: f64,
+    /// 1 − e^(−(T_d + T_c)/T_F): the same with a cache in between.
+    pub lost_registration_with_cache: f64,
+    /// T_r + T_R: for how long that phone cannot be called at most, s.
+    pub unreachable_s: f64,
+}
+
+/// The cost of a failure to the callers.
+///
+/// # Errors
+/// Negative times, a mean time to repair or to failure that is not above 0, a probability that is none.
+pub fn failover(times: FailoverTimes) -> Result<Failover, PlanError> {
+    share("availability", times.availability)?;
+    let retry = not_negative("client's retry time", times.client_retry_s)?;
+    let ttl = not_negative("DNS time to live", times.dns_ttl_s)?;
+    let repair = positive("mean time to repair", times.repair_s)?;
+    let failure = positive("mean time to failure", times.failure_s)?;
+    let replication = not_negative("replication's latency", times.replication_s)?;
+    let cache = not_negative("cache's interval", times.cache_s)?;
+    let refresh = not_negative("registration's refresh interval", times.refresh_s)?;
+    let repaired_within_ttl = -(-ttl / repair).exp_m1();
+    Ok(Failover {
+        times,
+        repaired_within_ttl,
+        setup_delay_s: retry * (1.0 - times.availability) * repaired_within_ttl,
+        lost_registration: -(-replication / failure).exp_m1(),
+        lost_registration_with_cache: -(-(replication + cache) / failure).exp_m1(),
+        unreachable_s: refresh + retry,
+    })
+}
+
+impl Explain for Failover {
+    fn explain(&self) -> Explanation {
+        let times = &self.times;
+        let source = "Singh and Schulzrinne, failover paper, section 3.7";
+        let [retry, ttl, repair, failure, replication, cache, refresh] = [
+            times.client_retry_s,
+            times.dns_ttl_s,
+            times.repair_s,
+            times.failure_s,
+            times.replication_s,
+            times.cache_s,
+            times.refresh_s,
+        ]
+        .map(units::time);
+        Explanation::new()
+            .step(
+                ("P[t_M < T_D]", "repaired before the DNS leads elsewhere"),
+                "1 − e^(−T_D/T_M)",
+                format!("1 − e^(−{ttl} / {repair})"),
+                units::share(self.repaired_within_ttl),
+                source,
+            )
+            .step(
+                ("ΔT", "what call set-up takes longer, on the mean"),
+                "T_R·(1 − R)·P[t_M < T_D]",
+                format!(
+                    "{retry} × (1 − {}) × {}",
+                    units::number(times.availability),
+                    units::number(self.repaired_within_ttl)
+                ),
+                units::time(self.setup_delay_s),
+                source,
+            )
+            .step(
+                ("P[lost]", "a first registration is lost with the primary"),
+                "1 − e^(−T_d/T_F)",
+                format!("1 − e^(−{replication} / {failure})"),
+                units::number(self.lost_registration),
+                source,
+            )
+            .step(
+                ("P[lost, cache]", "the same with a cache in between"),
+                "1 − e^(−(T_d + T_c)/T_F)",
+                format!("1 − e^(−({replication} + {cache}) / {failure})"),
+                units::number(self.lost_registration_with_cache),
+                source,
+            )
+            .step(
+                ("T_u", "for how long that phone cannot be called at most"),
+                "T_r + T_R",
+                format!("{refresh} + {retry}"),
+                units::time(self.unreachable_s),
+                source,
+            )
+    }
+}

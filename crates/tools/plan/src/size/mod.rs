@@ -1,0 +1,165 @@
+//! From what is needed, and a measured profile, to servers.
+
+mod demand;
+mod explain;
+mod needs;
+mod profile;
+mod profiles;
+mod search;
+mod sensitivity;
+
+use std::fmt;
+
+use serde::Serialize;
+
+pub use needs::{FailoverMethod, Needs, Replication};
+pub use profile::{Costs, Memory, Messages, Profile, Server, Store};
+
+use crate::availability::Availability;
+use crate::error::PlanError;
+use crate::failover::Failover;
+use crate::traffic::Traffic;
+
+/// What to buy, and why.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Plan {
+    /// What was asked.
+    pub needs: Needs,
+    /// With which server.
+    pub profile: Profile,
+    /// What the subscribers send.
+    pub traffic: Traffic,
+    /// S: first-stage servers; 0 where none is needed.
+    pub first: u32,
+    /// P: clusters of the second stage.
+    pub clusters: u32,
+    /// B: members of each cluster.
+    pub members: u32,
+    /// S + P·B.
+    pub servers: u32,
+    /// Cores of all of them.
+    pub cores: u32,
+    /// Cores that would work all of the time: the load without head-room, spares and rounding.
+    pub busy_cores: f64,
+    /// Memory that they need all together, bytes.
+    pub memory_bytes: f64,
+    /// What crosses the network at the edge of the cluster, bit/s, both directions together.
+    pub bandwidth_bits_per_s: f64,
+    /// SIP messages, in and out, of the second stage, 1/s.
+    pub messages_per_s: f64,
+    /// The mean wait of a packet at the busiest member with one of its cluster gone, each core a queue of its own (M/G/1), s.
+    /// Where the profile has no parts of the service time, as if that were exponential.
+    pub wait_s: Option<f64>,
+    /// Stores: one with each member of a cluster that has them.
+    pub stores: u32,
+    /// Of all servers, in the profile's currency.
+    pub cost_per_month: f64,
+    /// Of the whole.
+    pub availability: Availability,
+    /// What callers notice of a failure.
+    pub failover: Failover,
+    /// What each server has to do, of what it can, with one server of its group gone; what fills up first stands first.
+    pub limits: Vec<Limit>,
+    /// What each input changes.
+    pub sensitivities: Vec<Sensitivity>,
+    /// Why so: sentences.
+    pub reasons: Vec<String>,
+}
+
+/// Which part of a server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Resource {
+    /// Its cores.
+    Cpu,
+    /// Its memory.
+    Memory,
+    /// Its network.
+    Network,
+    /// Its store.
+    Store,
+}
+
+impl fmt::Display for Resource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Cpu => "cores",
+            Self::Memory => "memory",
+            Self::Network => "network",
+            Self::Store => "store",
+        })
+    }
+}
+
+/// Of which stage.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Stage {
+    /// Forwards to clusters.
+    First,
+    /// Serves.
+    Second,
+}
+
+impl fmt::Display for Stage {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::First => "first stage",
+            Self::Second => "second stage",
+        })
+    }
+}
+
+/// How full a part is.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Limit {
+    /// Of which stage.
+    pub stage: Stage,
+    /// Which part.
+    pub resource: Resource,
+    /// What is asked of the busiest server when one of its group has failed: a core's time in a second, bytes, bit/s, a store's
+    /// time in a second.
+    pub asked: f64,
+    /// What it has of that.
+    pub has: f64,
+    /// The one over the other.
+    pub used: f64,
+    /// The share that may be used.
+    pub allowed: f64,
+    /// So many subscribers, of the same habits, fill it with as many servers; infinite where they never do.
+    pub carries_subscribers: f64,
+}
+
+/// What a tenth of an input changes.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Sensitivity {
+    /// Which.
+    pub input: &'static str,
+    /// As it is, with its unit.
+    pub value: String,
+    /// By how much it is changed, in %: 10, or −10 where there cannot be more.
+    pub change_percent: f64,
+    /// What that changes of the busy cores, in %, with as many servers.
+    pub busy_cores_percent: f64,
+    /// What that changes of the use of what limits first, in %, with as many servers.
+    pub limit_percent: f64,
+    /// How many servers more.
+    pub servers: i64,
+    /// How much dearer a month.
+    pub cost_per_month: f64,
+    /// That makes the needs impossible to meet.
+    pub impossible: bool,
+}
+
+/// The cheapest S, P and B that carry what is needed with one server of a group gone, and are as available as asked.
+///
+/// # Errors
+/// Inputs that cannot be; needs that no plan of up to 4,096 clusters of 8 members meets ([`PlanError::NoPlan`], which says why).
+pub fn size(needs: &Needs, profile: &Profile) -> Result<Plan, PlanError> {
+    let mut plan = search::cheapest(needs, profile)?;
+    plan.sensitivities = sensitivity::of(needs, profile, &plan);
+    Ok(plan)
+}

@@ -1,0 +1,76 @@
+//! The profiles that come with the program.
+
+use super::profile::{Costs, Memory, Messages, Profile, Server, Store};
+
+const MIB: f64 = 1_024.0 * 1_024.0;
+const GIB: f64 = 1_024.0 * MIB;
+
+impl Profile {
+    /// What Strowger is built to reach, on a core of the machine that its design was measured on.
+    pub fn goals() -> Self {
+        let measured = Self::measured();
+        Self {
+            name: "goals".into(),
+            source: "what Strowger is built to reach on a core; all else as measured".into(),
+            costs: Costs {
+                stateful_call_s: 32e-6,
+                stateless_call_s: 26e-6,
+                request_s: 10e-6,
+                register_s: 4.8e-6,
+                challenged_register_s: 9.5e-6,
+                copy_s: 4.8e-6,
+                first_message_s: 26e-6 / 6.0,
+            },
+            memory: Memory { contact_bytes: 250.0, setup_bytes: 4_096.0, answered_bytes: 1_024.0, ..measured.memory },
+            base_capacity_per_s: Some(30_000.0),
+            ..measured
+        }
+    }
+
+    /// What was measured of Strowger on one core of a virtual machine shared with other work, on 2026-11-21, at
+    /// saturation, where a packet is cheapest and capacity is decided: a server with little to do takes two to three times the
+    /// time for each. Calls are bench/RESULTS.md's Proxy-200; a REGISTER is written through to the disk, as the server does
+    /// unless it is told otherwise (12.2 µs beside 9.0 in memory), its challenge is what REGISTER with challenge costs
+    /// more (13.6 − 5.7 µs), and a copy is one in memory (5.7 µs). A further request is a third of a call, as it has two of its
+    /// six messages. Connections and contacts are bench/CONNECTIONS.md's, a second core is worth 0.9 of the first
+    /// by bench/WORKERS.md, a store writes as SQLite does, with 44,000 updates/s.
+    pub fn measured() -> Self {
+        Self {
+            name: "measured".into(),
+            source: "bench/RESULTS.md, bench/CONNECTIONS.md, bench/WORKERS.md: one core of a shared virtual machine (AMD EPYC), \
+                     at saturation; memory of a subscriber, sizes of messages, the server and its price are assumptions"
+                .into(),
+            costs: Costs {
+                stateful_call_s: 41.4e-6,
+                stateless_call_s: 30.2e-6,
+                request_s: 41.4e-6 / 3.0,
+                register_s: 12.2e-6,
+                challenged_register_s: 12.2e-6 + (13.6e-6 - 5.7e-6),
+                copy_s: 5.7e-6,
+                first_message_s: 30.2e-6 / 6.0,
+            },
+            memory: Memory {
+                base_bytes: 64.0 * MIB,
+                contact_bytes: 275.0,
+                subscriber_bytes: 300.0,
+                setup_bytes: 3_006.0,
+                answered_bytes: 1_261.0,
+                answered_s: 32.0,
+                connection_bytes: 327.0,
+            },
+            messages: Messages { message_bytes: 650.0, call_in: 6.0, call_out: 7.0 },
+            store: Store { write_s: 23e-6, read_over_write: 0.5 },
+            server: Server {
+                cores: 8,
+                scaling: 0.9,
+                memory_bytes: 16.0 * GIB,
+                network_bits_per_s: 1e9,
+                availability: 0.99,
+                cost_per_month: 100.0,
+            },
+            timing: None,
+            beta: None,
+            base_capacity_per_s: Some(24_300.0),
+        }
+    }
+}

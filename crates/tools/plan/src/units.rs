@@ -1,0 +1,209 @@
+//! Numbers for readers, each with its unit.
+
+/// A duration: `181.185 µs`, `28 ms`, `1 h`.
+pub fn time(seconds: f64) -> String {
+    time_to(SIGNIFICANT, seconds)
+}
+
+/// A rate: `4,800/s`.
+pub fn rate(per_s: f64) -> String {
+    format!("{}/s", number(per_s))
+}
+
+/// A share or a probability: `1.19 %`, and `99.9996 %` with as many nines as it has.
+pub fn share(of_one: f64) -> String {
+    share_to(SIGNIFICANT, of_one)
+}
+
+/// The same for sentences: three significant digits, and people by the million.
+pub mod brief {
+    /// A duration: `181 µs`.
+    pub fn time(seconds: f64) -> String {
+        super::time_to(super::BRIEF, seconds)
+    }
+
+    /// A rate: `4,800/s`.
+    pub fn rate(per_s: f64) -> String {
+        format!("{}/s", number(per_s))
+    }
+
+    /// A share or a probability: `7.31 %`, `99.9996 %`.
+    pub fn share(of_one: f64) -> String {
+        super::share_to(super::BRIEF, of_one)
+    }
+
+    /// A number: `0.0786`, `12,346`.
+    pub fn number(value: f64) -> String {
+        super::number_to(super::BRIEF, value)
+    }
+
+    /// How many: `750`, `20.1 million`.
+    pub fn count(value: f64) -> String {
+        let value = value.round();
+        if value.abs() < 1e6 { number(value) } else { format!("{} million", number(value / 1e6)) }
+    }
+}
+
+fn time_to(digits: i32, seconds: f64) -> String {
+    let size = seconds.abs();
+    let (scale, unit) = match size {
+        _ if size == 0.0 || !size.is_finite() => (1.0, "s"),
+        _ if size < 1e-6 => (1e9, "ns"),
+        _ if size < 1e-3 => (1e6, "µs"),
+        _ if size < 1.0 => (1e3, "ms"),
+        _ if size < 600.0 => (1.0, "s"),
+        _ if size < 7_200.0 => (1.0 / 60.0, "min"),
+        _ if size < 172_800.0 => (1.0 / 3_600.0, "h"),
+        _ => (1.0 / 86_400.0, "d"),
+    };
+    format!("{} {unit}", number_to(digits, seconds * scale))
+}
+
+fn share_to(digits: i32, of_one: f64) -> String {
+    let missing = 1.0 - of_one;
+    if missing > 0.0 && missing < 1e-3 {
+        // Two digits beyond the nines.
+        let decimals = (-(missing * 100.0).log10()).ceil().clamp(0.0, 12.0) as usize + 1;
+        let text = format!("{:.decimals$}", of_one * 100.0);
+        return format!("{} %", text.trim_end_matches('0').trim_end_matches('.'));
+    }
+    format!("{} %", number_to(digits, of_one * 100.0))
+}
+
+/// An amount of memory: `250 B`, `1.2 GiB`.
+pub fn bytes(amount: f64) -> String {
+    scaled(amount, 1_024.0, &["B", "KiB", "MiB", "GiB", "TiB", "PiB"])
+}
+
+/// A line's load: `94.2 Mbit/s`.
+pub fn bandwidth(bits_per_s: f64) -> String {
+    scaled(bits_per_s, 1_000.0, &["bit/s", "kbit/s", "Mbit/s", "Gbit/s", "Tbit/s"])
+}
+
+/// A number with six significant digits at most, thousands parted: `12,345.6`, `0.0119`, `3.2e-12`.
+pub fn number(value: f64) -> String {
+    number_to(SIGNIFICANT, value)
+}
+
+const SIGNIFICANT: i32 = 6;
+const BRIEF: i32 = 3;
+
+fn number_to(digits: i32, value: f64) -> String {
+    if !value.is_finite() {
+        return value.to_string();
+    }
+    if value == 0.0 {
+        return "0".into();
+    }
+    let size = value.abs();
+    if !(1e-5..1e15).contains(&size) {
+        let text = format!("{value:.*e}", usize::try_from(digits - 1).unwrap_or(0));
+        let (mantissa, exponent) = text.split_once('e').unwrap_or((&text, "0"));
+        return format!("{}e{exponent}", trimmed(mantissa));
+    }
+    let before = size.log10().floor() as i32 + 1;
+    let decimals = usize::try_from(digits - before).unwrap_or(0);
+    let text = format!("{value:.decimals$}");
+    parted(trimmed(&text))
+}
+
+fn scaled(amount: f64, step: f64, units: &[&str]) -> String {
+    let mut amount = amount;
+    let mut left = units;
+    while let [_, rest @ ..] = left
+        && amount.abs() >= step
+        && !rest.is_empty()
+    {
+        amount /= step;
+        left = rest;
+    }
+    format!("{} {}", short(amount), left.first().unwrap_or(&""))
+}
+
+/// Three significant digits, for what is read and not computed with.
+fn short(value: f64) -> String {
+    let size = value.abs();
+    let decimals = match size {
+        _ if size == 0.0 || size >= 100.0 => 0,
+        _ if size >= 10.0 => 1,
+        _ => 2,
+    };
+    let text = format!("{value:.decimals$}");
+    parted(trimmed(&text))
+}
+
+fn trimmed(text: &str) -> &str {
+    if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.') } else { text }
+}
+
+/// Commas between thousands.
+fn parted(text: &str) -> String {
+    let (sign, text) = text.strip_prefix('-').map_or(("", text), |rest| ("-", rest));
+    let (whole, fraction) = text.split_once('.').unwrap_or((text, ""));
+    let mut out = String::from(sign);
+    for (at, digit) in whole.chars().enumerate() {
+        if at > 0 && (whole.len() - at).is_multiple_of(3) {
+            out.push(',');
+        }
+        out.push(digit);
+    }
+    if !fraction.is_empty() {
+        out.push('.');
+        out.push_str(fraction);
+    }
+    out
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_have_six_digits_and_no_more() {
+        assert_eq!(number(181.185), "181.185");
+        assert_eq!(number(12_345.678), "12,345.7");
+        assert_eq!(number(-1_234_567.0), "-1,234,567");
+        assert_eq!(number(0.011_912_34), "0.0119123");
+        assert_eq!(number(3.2e-12), "3.2e-12");
+        assert_eq!(number(0.0), "0");
+        assert_eq!(number(999_999.96), "1,000,000");
+        assert_eq!(number(f64::INFINITY), "inf");
+    }
+
+    #[test]
+    fn sentences_have_three_digits() {
+        assert_eq!(brief::number(0.078_611_1), "0.0786");
+        assert_eq!(brief::number(16_666.7), "16,667");
+        assert_eq!(brief::number(2.805_84e-7), "2.81e-7");
+        assert_eq!(brief::time(3_600.5), "60 min");
+        assert_eq!(brief::share(0.073_122), "7.31 %");
+        assert_eq!(brief::share(0.999_996), "99.9996 %");
+        assert_eq!(brief::count(20_113_734.4), "20.1 million");
+        assert_eq!(brief::count(300_000.0), "300,000");
+    }
+
+    #[test]
+    fn every_unit_has_its_range() {
+        assert_eq!(time(181.185e-6), "181.185 µs");
+        assert_eq!(time(0.0), "0 s");
+        assert_eq!(time(250e-9), "250 ns");
+        assert_eq!(time(0.028), "28 ms");
+        assert_eq!(time(3_600.0), "60 min");
+        assert_eq!(time(86_400.0), "24 h");
+        assert_eq!(time(31_557_600.0), "365.25 d");
+        assert_eq!(rate(4_800.0), "4,800/s");
+        assert_eq!(bytes(250.0), "250 B");
+        assert_eq!(bytes(1_288_490_188.8), "1.2 GiB");
+        assert_eq!(bandwidth(94_200_000.0), "94.2 Mbit/s");
+    }
+
+    #[test]
+    fn nines_are_not_rounded_away() {
+        assert_eq!(share(0.999_996), "99.9996 %");
+        assert_eq!(share(0.99), "99 %");
+        assert_eq!(share(1.0), "100 %");
+        assert_eq!(share(0.0119), "1.19 %");
+        assert_eq!(share(0.999_99), "99.999 %");
+        assert_eq!(share(0.999_999_999_9), "99.99999999 %");
+    }
+}
