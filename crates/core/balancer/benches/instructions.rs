@@ -62,14 +62,14 @@ fn at_most(instructions: u64) -> LibraryBenchmarkConfig {
 }
 
 #[library_benchmark]
-#[bench::hash(args = (even(Policy::Hash, Candidates::All)), config = at_most(1_470))]
-#[bench::weighted_hash(args = (pool(Policy::Hash, Candidates::All, [1, 2, 3, 4, 5, 6, 7, 8])), config = at_most(1_660))]
-#[bench::weighted(args = (pool(Policy::Weighted, Candidates::All, [1, 2, 3, 4, 5, 6, 7, 8])), config = at_most(1_630))]
-#[bench::round_robin(args = (even(Policy::RoundRobin, Candidates::All)), config = at_most(1_480))]
-#[bench::least_calls(args = (even(Policy::LeastCalls, Candidates::All)), config = at_most(1_480))]
-#[bench::least_work(args = (even(Policy::LeastWork, Candidates::All)), config = at_most(1_530))]
-#[bench::least_work_of_two(args = (even(Policy::LeastWork, Candidates::Two)), config = at_most(2_060))]
-#[bench::response_time(args = (even(Policy::ResponseTime, Candidates::All)), config = at_most(1_675))]
+#[bench::hash(args = (even(Policy::Hash, Candidates::All)), config = at_most(1_460))]
+#[bench::weighted_hash(args = (pool(Policy::Hash, Candidates::All, [1, 2, 3, 4, 5, 6, 7, 8])), config = at_most(1_640))]
+#[bench::weighted(args = (pool(Policy::Weighted, Candidates::All, [1, 2, 3, 4, 5, 6, 7, 8])), config = at_most(1_605))]
+#[bench::round_robin(args = (even(Policy::RoundRobin, Candidates::All)), config = at_most(1_460))]
+#[bench::least_calls(args = (even(Policy::LeastCalls, Candidates::All)), config = at_most(1_610))]
+#[bench::least_work(args = (even(Policy::LeastWork, Candidates::All)), config = at_most(1_660))]
+#[bench::least_work_of_two(args = (even(Policy::LeastWork, Candidates::Two)), config = at_most(2_135))]
+#[bench::response_time(args = (even(Policy::ResponseTime, Candidates::All)), config = at_most(1_800))]
 fn order(mut pool: Pool) -> (usize, Pool) {
     let mut chosen = 0;
     for draw in 0..TIMES {

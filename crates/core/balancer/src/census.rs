@@ -114,8 +114,8 @@ impl<'a> Census<'a> {
                 // The same keys each time, and ever more of them.
                 Basis::Rendezvous(hash) | Basis::Place(hash) | Basis::Range { hash, .. } => (hash, 1, 1),
                 Basis::Candidates(hash) => (hash, 1, 2),
-                Basis::Load if part.tier == self.first_tier => (pick.draw, u64::from(part.weight), weight),
-                Basis::Load | Basis::Due(_) | Basis::Listed => (pick.draw, 1, 1),
+                Basis::Load(_) if part.tier == self.first_tier => (pick.draw, u64::from(part.weight), weight),
+                Basis::Load(_) | Basis::Due(_) | Basis::Listed => (pick.draw, 1, 1),
             };
             let share = u64::from(set.share(&part.target, pick.now));
             let lot = mix(lot ^ !part.seed) >> (64 - LOT_BITS);

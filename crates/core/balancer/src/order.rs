@@ -22,11 +22,11 @@ pub type Order = SmallVec<[usize; MAX_TRIES]>;
 pub struct Pick<'a> {
     /// The time.
     pub now: Timestamp,
-    /// The Call-ID.
+    /// The Call-ID: by it candidates are named, and load policies decide between equal ones.
     pub call_id: &'a [u8],
     /// What the hash policies go by: the bytes of what [`SetConfig::key`](crate::SetConfig::key) names.
     pub key: &'a [u8],
-    /// A number that is as good as random, the same for all of a call (a keyed hash of the Call-ID): for lots and for ties.
+    /// A number that is as good as random: for lots.
     pub draw: u64,
     /// Whether it may begin a call, which takes a place of a target's capacity.
     pub begins_call: bool,
@@ -104,7 +104,7 @@ impl Set {
             Policy::Random => Basis::Rendezvous(pick.draw),
             Policy::LeastCalls | Policy::LeastTransactions | Policy::LeastWork | Policy::ResponseTime => {
                 match self.config().candidates {
-                    Candidates::All => Basis::Load,
+                    Candidates::All => Basis::Load(of_key(pick.call_id)),
                     Candidates::Two => Basis::Candidates(of_key(pick.call_id)),
                 }
             }
@@ -174,8 +174,8 @@ pub(crate) enum Basis {
     Range { start: u64, hash: u64 },
     /// Whose turn is first, at this time.
     Due(u64),
-    /// What they have to do.
-    Load,
+    /// What they have to do; of those who are equal the consistent hash of this.
+    Load(u64),
     /// As they are listed.
     Listed,
 }
@@ -197,7 +197,7 @@ impl Scan<'_> {
         };
         let is_of_two = matches!(self.basis, Basis::Candidates(_));
         let counts_places = matches!(self.basis, Basis::Place(_) | Basis::Due(_));
-        let has_ties = matches!(self.basis, Basis::Load | Basis::Due(_));
+        let has_ties = matches!(self.basis, Basis::Load(_) | Basis::Due(_));
         let (mut places, mut least) = (0, NOBODY);
         for (at, (part, standing)) in self.set.parts.iter().zip(self.census.standings()).enumerate() {
             let has_place = counts_places && self.census.has_place(part, *standing);
@@ -207,8 +207,11 @@ impl Scan<'_> {
                 continue;
             }
             let tier = if *standing == Standing::PassedOver { part.tier | PASSED_OVER } else { part.tier };
-            // Those who are equal share evenly.
-            let tie = || mix(self.pick.draw ^ part.seed);
+            // Those who are equal share evenly; by the Call-ID, so that where little is going on another balancer does the same.
+            let tie = || match self.basis {
+                Basis::Load(hash) | Basis::Candidates(hash) => self.set.rendezvous(hash, part),
+                _ => mix(self.pick.draw ^ part.seed),
+            };
             best.offer(Rank::new(tier, self.load(at, part, place), if has_ties { tie() } else { 0 }, at));
             if is_of_two {
                 let load = self.set.burden_of(self.census, self.pick, part).load;
@@ -236,14 +239,14 @@ impl Scan<'_> {
                 // Spares are in nobody's turn.
                 None => by_hash(self.pick.draw),
             },
-            Basis::Load => self.set.burden_of(self.census, self.pick, part).load,
+            Basis::Load(_) => self.set.burden_of(self.census, self.pick, part).load,
             Basis::Listed => at as u64,
         }
     }
 
     /// Of the first two by the hash the one that has less to do comes first; or, where both have far more to do than the one that
-    /// has the least, that one. Without that the choice between two keeps not quite nine tenths of what a choice between all
-    /// gains; with it some calls of a hundred are where their Call-ID does not say.
+    /// has the least, that one. Without that the choice between two keeps 85 % of what a choice between all gains (p99 at
+    /// 80 % load), with it 93 %; about one call in ten is then where its Call-ID does not say.
     fn choose_between(&self, best: &mut Best, least: Rank) {
         let [first, second, ..] = &mut best.0;
         if first.tier() != second.tier() {
@@ -274,9 +277,9 @@ struct Burden {
 }
 
 impl Burden {
-    /// More by one and a half such requests and a quarter.
+    /// More by one such request and a quarter.
     const fn is_far_above(self, least: u64) -> bool {
-        self.load > least.saturating_add(least / 4).saturating_add(self.one).saturating_add(self.one / 2)
+        self.load > least.saturating_add(least / 4).saturating_add(self.one)
     }
 }
 

@@ -178,6 +178,26 @@ fn again_is_the_first_candidate_whatever_the_load() {
 }
 
 #[test]
+fn where_nothing_is_going_on_a_call_goes_to_its_first_candidate() {
+    for policy in Policy::ALL.into_iter().filter(|policy| policy.is_by_load()) {
+        for (candidates, weights) in
+            [(Candidates::All, [1; 8]), (Candidates::Two, [1; 8]), (Candidates::Two, [1, 2, 3, 4, 1, 2, 3, 4])]
+        {
+            let set = Set::new(SetConfig { candidates, ..config(policy) }, weighted(&weights)).expect("valid");
+            for number in 0..200 {
+                let call_id = call_id(number);
+                let order = order(&set, &Pick { draw: number, ..pick(&call_id) });
+                if weights == [1; 8] {
+                    assert_eq!(Some(order[0]), set.candidates(call_id.as_bytes())[0], "{policy}");
+                } else {
+                    assert!(set.candidates(call_id.as_bytes()).contains(&Some(order[0])), "{policy}");
+                }
+            }
+        }
+    }
+}
+
+#[test]
 fn candidates_are_named_whatever_their_state_but_not_disabled_ones() {
     let all = members(8);
     let names = |members: Vec<Member>| {
@@ -209,9 +229,9 @@ fn two_candidates_are_chosen_between_by_load_and_left_for_far_less() {
         let calls = |at: usize| set.members()[at].target.calls();
         let (better, worse) = if calls(two) < calls(one) { (two, one) } else { (one, two) };
         let order = order(&set, &pick(&call_id));
-        // With the new call, both by one and a half and a quarter more than the least: then the least.
+        // With the new call, both by one and a quarter more than the least: then the least.
         let (least, burden) = ((0..8).map(calls).min().unwrap_or(0) + 1, calls(better) + 1);
-        if 4 * burden > 5 * least + 6 {
+        if 4 * burden > 5 * least + 4 {
             assert_eq!((calls(order[0]) + 1, order[1]), (least, better));
         } else {
             assert_eq!(order[..2], [better, worse]);

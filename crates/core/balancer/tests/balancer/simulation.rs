@@ -213,7 +213,7 @@ fn two_candidates_keep_nine_tenths_of_the_gain() {
         let (all, two) = (all.run(), two.run());
         let kept = (hash.p99 - two.p99) / (hash.p99 - all.p99);
         assert!(kept >= 0.9, "{servers} {service:?}: {kept}: {hash:?} {all:?} {two:?}");
-        assert!(two.beyond < 0.1 && all.beyond > 0.7, "{servers} {service:?}: {} {}", two.beyond, all.beyond);
+        assert!(two.beyond < 0.2 && all.beyond > 0.4, "{servers} {service:?}: {} {}", two.beyond, all.beyond);
     }
 }
 
