@@ -217,6 +217,13 @@ impl Set {
         &self.members
     }
 
+    /// Whether a member takes new work now, by all that is known here.
+    #[must_use]
+    pub fn is_in_service(&self, member: usize, now: Timestamp) -> bool {
+        let member = self.members.get(member);
+        member.is_some_and(|member| matches!(self.state(member, now), TargetState::Up | TargetState::SlowStart { .. }))
+    }
+
     /// The place of a target among the members.
     #[must_use]
     pub fn position(&self, id: TargetId) -> Option<usize> {

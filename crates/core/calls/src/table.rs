@@ -184,14 +184,19 @@ impl Calls {
         }
     }
 
-    /// The target of a balanced set that a request of the caller's is for, since it has the call.
+    /// The target of a balanced set that has the call which a request of the caller's is of; of an INVITE without a To tag, that
+    /// which asked the caller for more.
     #[must_use]
     pub fn target_of(&self, request: &Message<'_>) -> Option<TargetId> {
         let place = match request.to().tag() {
             Some(_) => self.dialog(request).filter(|(_, is_caller)| *is_caller)?.0,
             None => self.place(self.key_of(request).0)?,
         };
-        self.calls.get(place)?.seat.as_ref().map(|seat| seat.target().id())
+        let call = self.calls.get(place)?;
+        if request.to().tag().is_none() && call.state != State::Challenged {
+            return None;
+        }
+        call.seat.as_ref().map(|seat| seat.target().id())
     }
 
     /// The caller sent CANCEL. The call ends with the final response that the INVITE gets: it may yet be answered.

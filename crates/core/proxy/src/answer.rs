@@ -53,7 +53,9 @@ impl Proxy {
             None => {}
         }
         if status.is_success() {
+            let seat = branch.seat.take();
             branch.progress = Progress::Final(counted);
+            context.seat = seat;
             self.on_success(now, index, message, status, flow);
             return;
         }
@@ -197,8 +199,10 @@ impl Proxy {
         let answered = context.answered;
         let best = context.best.as_ref().map(|best| best.status);
         if let Some(branch) = context.branch_mut(client) {
+            let seat = branch.seat.take().filter(|_| is_challenge(counted));
             branch.end(Progress::Final(counted));
             branch.rest = None;
+            context.seat = seat.or(context.seat.take());
         }
         if answered {
             return;

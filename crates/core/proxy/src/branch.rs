@@ -3,6 +3,8 @@
 //!
 //! `z9hG4bK` and 48 [letters]: kind (8 bits), shard (16) and loop hash (40), place (64), seal (64).
 
+use core::net::{IpAddr, SocketAddr};
+
 use strowger_balancer::TargetId;
 use strowger_foundation::{KeyRing, Seal, ShardId, TagKey, letters};
 use strowger_message::{HeaderName, MAGIC_COOKIE, Message, Via};
@@ -139,12 +141,19 @@ pub fn stateless_owner(key: &TagKey, message: &Message<'_>) -> Owner {
 }
 
 /// The owner of the branch by which a request goes to a target of a balanced set, where other members share our keys: a
-/// function of the branch above and the target, so that a retransmission is one for the target too, whichever member
+/// function of the branch above, the target and its address, so that a retransmission is one for the target too, whichever member
 /// forwards it. `key` is as in [`loop_hash`].
 #[must_use]
-pub fn shared_owner(key: &TagKey, message: &Message<'_>, target: TargetId) -> Owner {
+pub fn shared_owner(key: &TagKey, message: &Message<'_>, target: TargetId, peer: SocketAddr) -> Owner {
     match stateless_owner(key, message) {
-        Owner::Stateless(place) => Owner::Stateless(key.table64(&[&place.to_be_bytes(), &target.0.to_be_bytes()])),
+        Owner::Stateless(place) => {
+            let ip = match peer.ip() {
+                IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+                IpAddr::V6(ip) => ip.octets(),
+            };
+            let parts: [&[u8]; 4] = [&place.to_be_bytes(), &target.0.to_be_bytes(), &ip, &peer.port().to_be_bytes()];
+            Owner::Stateless(key.table64(&parts))
+        }
         owner => owner,
     }
 }

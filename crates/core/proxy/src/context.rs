@@ -60,6 +60,8 @@ pub(crate) struct Branch {
     pub(crate) rest: Option<Box<Rest>>,
     /// What the target of a balanced set has to do for it, until it has ended.
     pub(crate) work: Option<Work>,
+    /// The call that it is at that target.
+    pub(crate) seat: Option<Seat>,
 }
 
 impl Branch {
@@ -72,6 +74,7 @@ impl Branch {
     pub(crate) fn end(&mut self, progress: Progress) {
         self.progress = progress;
         self.work = None;
+        self.seat = None;
     }
 
     /// Whether it was given up before it ended.
@@ -139,7 +142,7 @@ pub(crate) struct Context {
     pub(crate) live: u16,
     /// The call's name to who follows it; 0 where nobody does.
     pub(crate) call: u64,
-    /// The target of a balanced set that has the call while it is being set up.
+    /// The target of a balanced set that asked the caller for more, and has the call meanwhile.
     pub(crate) seat: Option<Seat>,
     /// It was sent to targets of a balanced set.
     pub(crate) is_balanced: bool,

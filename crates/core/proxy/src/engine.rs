@@ -116,6 +116,8 @@ pub enum News {
         hop: Hop,
         /// How long it had not.
         after: Duration,
+        /// It had been silent or out of reach; else it had refused.
+        was_gone: bool,
     },
 }
 
@@ -253,9 +255,15 @@ impl Proxy {
         //= rfc3261#16.10
         // Another member may have sent the INVITE to any of them.
         let is_for_all = forwarding.shared && matches!(message.method(), Method::Ack | Method::Cancel);
-        let is_meant = |(at, place): &(usize, &Place)| *at == 0 || (is_for_all && place.balanced.is_some());
-        for (_, place) in target.places.iter().enumerate().filter(is_meant) {
-            self.send_stateless(now, message, forwarding, target, place);
+        let target_of = |place: &Place| place.balanced.as_ref().map(|balanced| balanced.target.id());
+        let mut before = None;
+        for (at, place) in target.places.iter().enumerate() {
+            let this = target_of(place);
+            // Of each target one address.
+            if at == 0 || (is_for_all && this.is_some() && this != before) {
+                self.send_stateless(now, message, forwarding, target, place);
+            }
+            before = this;
         }
     }
 
@@ -271,7 +279,7 @@ impl Proxy {
         let loop_hash = forwarding.loop_hash;
         let tag = match place.balanced.as_ref().filter(|_| forwarding.shared) {
             Some(balanced) => {
-                let owner = shared_owner(&self.loop_key, message, balanced.target.id());
+                let owner = shared_owner(&self.loop_key, message, balanced.target.id(), flow.peer);
                 BranchTag { shard: ANY_SHARD, owner, loop_hash }
             }
             None => BranchTag { shard: self.shard, owner: stateless_owner(&self.loop_key, message), loop_hash },
@@ -599,7 +607,11 @@ impl Proxy {
         let Some(flow) = flow else { return };
         let hop = Hop { transport: flow.transport, address: flow.peer };
         if let Some(outage) = self.outages.clear(now, &hop) {
-            self.news.push_back(News::Back { hop, after: now - outage.since });
+            self.news.push_back(News::Back {
+                hop,
+                after: now - outage.since,
+                was_gone: outage.cause != Cause::Refused,
+            });
         }
     }
 
@@ -608,7 +620,11 @@ impl Proxy {
         let Some(flow) = flow else { return };
         let hop = Hop { transport: flow.transport, address: flow.peer };
         if let Some(outage) = self.outages.revive(now, &hop) {
-            self.news.push_back(News::Back { hop, after: now - outage.since });
+            self.news.push_back(News::Back {
+                hop,
+                after: now - outage.since,
+                was_gone: outage.cause != Cause::Refused,
+            });
         }
     }
 

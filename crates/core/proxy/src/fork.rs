@@ -300,6 +300,7 @@ impl Proxy {
             reach,
             rest: Some(Box::new(rest)),
             work: None,
+            seat: None,
         });
         true
     }
@@ -317,7 +318,7 @@ impl Proxy {
         let Some(place) = target.places.first() else { return };
         let (reach, mut flow) = (place.reach, flow);
         let balanced = place.balanced.clone();
-        let tag = self.tag_of(client, message, forwarding, balanced.as_ref());
+        let tag = self.tag_of(client, message, forwarding, balanced.as_ref(), flow);
         let to = Destination { target, place, credentials };
         let mut request = self.write_branch(message, forwarding, &to, flow, tag, Some(breadth));
         if let Some((stream, fixed)) = self.better_stream(now, request.len(), forwarding, place, flow) {
@@ -350,8 +351,6 @@ impl Proxy {
             None => (None, None),
         };
         let Some(context) = self.contexts.get_mut(index as usize) else { return };
-        // Of several places the one that is tried has the call.
-        context.seat = seat;
         context.is_balanced |= work.is_some();
         let more_steps = context.later.as_ref().is_some_and(|later| !later.targets.is_empty());
         let times = forwarding.times;
@@ -381,6 +380,7 @@ impl Proxy {
             reach,
             rest,
             work,
+            seat,
         });
         let kind = if is_invite { Kind::Invite } else { Kind::NonInvite };
         self.transactions.start_client(now, client, kind, flow, request, index);
@@ -477,11 +477,12 @@ impl Proxy {
         message: &Message<'_>,
         forwarding: &Forwarding<'_>,
         balanced: Option<&Balanced>,
+        flow: Flow,
     ) -> BranchTag {
         let loop_hash = forwarding.loop_hash;
         match balanced.filter(|_| forwarding.shared) {
             Some(balanced) => {
-                let owner = shared_owner(self.loop_key(), message, balanced.target.id());
+                let owner = shared_owner(self.loop_key(), message, balanced.target.id(), flow.peer);
                 if let Owner::Stateless(place) = owner {
                     self.shared.insert(place, client, |client| self.transactions.client_user(client).is_some());
                 }

@@ -70,6 +70,7 @@ impl Guide for ShardGuide<'_> {
             outside: None,
             trunk: None,
             target: None,
+            is_tentative: false,
             token: None,
             // A redirection leads nobody where he could not have gone by himself.
             source,

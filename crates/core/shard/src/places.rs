@@ -5,7 +5,7 @@ use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use strowger_balancer::{Key, MAX_TRIES, MethodClass, Order, Pick, Set, TargetId};
+use strowger_balancer::{Key, MAX_TRIES, MethodClass, Order, Pick, Policy, Set, TargetId};
 use strowger_foundation::{Flow, KeyRing, ListenerId, TagKey, Timestamp, Transport};
 use strowger_locate::{Answer, Failure, Hop, Located, Lookup, Names, Outages, Question};
 use strowger_message::{Host, Message, Method, NameAddr, SipUri, Status, Uri, split_list};
@@ -55,6 +55,8 @@ pub(crate) struct Asked<'a> {
     pub(crate) uri: Option<&'a Uri<'a>>,
     /// The target of a balanced set that has the call.
     pub(crate) target: Option<TargetId>,
+    /// It will be asked for credentials, and nobody gets it yet.
+    pub(crate) is_tentative: bool,
 }
 
 /// Where a Request-URI is sent to; nothing is added where no listener reaches it.
@@ -214,9 +216,22 @@ impl Places<'_> {
         found: &mut Vec<Target>,
     ) -> Result<(), Status> {
         let mut order = Order::new();
-        match asked.target.and_then(|id| set.position(id)) {
+        let known = asked.target.and_then(|id| set.position(id));
+        match known.filter(|_| asked.message.to().tag().is_some()) {
             Some(known) => order.push(known),
+            // Whoever is chosen for it now would have lost a turn.
+            None if asked.is_tentative && !set.members().is_empty() => order.push(0),
             None => self.choose(set, targets, asked, &mut order),
+        }
+        // Who asked the caller for more is the first to hear the answer, where he is still there.
+        if let Some(at) = known.and_then(|known| order.iter().position(|at| *at == known)) {
+            if let Some(front) = order.get_mut(..=at) {
+                front.rotate_right(1);
+            }
+        } else if let Some(known) =
+            known.filter(|known| asked.message.to().tag().is_none() && set.is_in_service(*known, self.now))
+        {
+            order.insert(0, known);
         }
         let mut result = Target { changes: route.changes.clone(), ..Target::default() };
         let mut failure = Status::SERVICE_UNAVAILABLE;
@@ -241,10 +256,17 @@ impl Places<'_> {
         let call_id = asked.message.call_id();
         //= rfc3261#16.10
         // What belongs to an INVITE that another member forwarded goes to all who may have it.
-        if matches!(asked.message.method(), Method::Ack | Method::Cancel) && set.config().policy.is_by_load() {
-            order.extend(set.candidates(call_id).into_iter().flatten());
-            return;
-        }
+        let policy = set.config().policy;
+        let limit = match asked.message.method() {
+            Method::Ack | Method::Cancel if policy.is_by_load() => {
+                order.extend(set.candidates(call_id).into_iter().flatten());
+                return;
+            }
+            Method::Ack | Method::Cancel if policy.is_by_key() || policy == Policy::Priority => 1,
+            // Nobody can know whose turn it was.
+            Method::Ack | Method::Cancel => return,
+            _ => MAX_TRIES,
+        };
         let ip;
         let key: &[u8] = match set.config().key {
             Key::CallId => call_id,
@@ -264,7 +286,7 @@ impl Places<'_> {
             begins_call: asked.message.method() == Method::Invite && asked.message.to().tag().is_none(),
             // Ties fall to the first candidate, so what was sent to it by another member goes there again where little is going on.
             again: false,
-            limit: MAX_TRIES,
+            limit,
             is_avoided: &|at| targets.get(at).is_some_and(|target| self.is_target_out(target)),
         };
         set.order(&pick, order);
@@ -295,8 +317,12 @@ impl Places<'_> {
             route::Place::At { address, transport } => {
                 Hop { transport: transport.unwrap_or(Transport::Udp), address: *address }
             }
-            // Of several servers of one name those that failed are tried last.
-            route::Place::Named(_) => return false,
+            route::Place::Named(question) => {
+                let located = self.names.peek(self.now, question);
+                let mut hops =
+                    located.iter().flat_map(|located| &located.candidates).flat_map(|one| &one.hops).peekable();
+                return hops.peek().is_some() && hops.all(|hop| self.outages.is_out(self.now, hop));
+            }
         };
         self.outages.is_out(self.now, &hop)
     }

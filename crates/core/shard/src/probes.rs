@@ -104,6 +104,9 @@ impl Shard {
 
     /// A probe has been answered.
     pub(crate) fn handle_probe_response(&mut self, now: Timestamp, user: u32, status: Status) {
+        if status.is_provisional() {
+            return;
+        }
         let Some(index) = self.probe_of(user) else { return };
         let Some(probing) = self.probes.list.get_mut(index) else { return };
         let accept = probing.set.config().probe.as_ref().is_some_and(|probe| probe.accepts(status.code()));

@@ -130,7 +130,7 @@ impl Shard {
                     return;
                 }
                 let is_invite = message.method() == Method::Invite;
-                if is_invite && onward.to_targets && !self.has_hope(now, request.snapshot, targets) {
+                if is_invite && onward.to_targets && !self.has_hope(now, request.snapshot, onward, targets) {
                     match onward.balanced {
                         Some(_) => self.refuse_for_set(now, server, request, "No Target Answers"),
                         None => {
@@ -175,7 +175,7 @@ impl Shard {
     //= rfc3263#4.3
     /// Whether one of a route's targets may answer a call, as far as is known; where none has of late, one call now and then
     /// looks.
-    fn has_hope(&self, now: Timestamp, snapshot: &Snapshot, targets: &[Target]) -> bool {
+    fn has_hope(&self, now: Timestamp, snapshot: &Snapshot, onward: Onward, targets: &[Target]) -> bool {
         let places = || targets.iter().flat_map(|target| &target.places);
         if places().any(|place| matches!(place.to, To::Name { .. })) {
             return true;
@@ -188,7 +188,8 @@ impl Shard {
         // would be let through then.
         let count = u32::try_from(places().count()).unwrap_or(u32::MAX);
         let policy = &snapshot.proxy;
-        let every = policy.failover_timeout.saturating_mul(count).min(policy.avoid_for / 2).max(PROBE_EVERY);
+        let patience = onward.balanced.unwrap_or(policy.failover_timeout);
+        let every = patience.saturating_mul(count).min(policy.avoid_for / 2).max(PROBE_EVERY);
         self.outages.admits(now, hops, every)
     }
 
@@ -273,6 +274,8 @@ impl Shard {
             outside: request.routes.outside.as_ref(),
             trunk: request.routes.trunk,
             target: self.target_of(request),
+            is_tentative: request.needs_proof()
+                && request.message.head().first(HeaderName::ProxyAuthorization).is_none(),
             token: request.routes.token.as_ref(),
             source: &request.source,
             exit: request.routes.exit.unwrap_or(request.source.listener),
@@ -296,11 +299,9 @@ impl Shard {
 
     /// The target of a balanced set that has the call which the request is of.
     fn target_of(&self, request: &Request<'_, '_>) -> Option<TargetId> {
-        let known = || {
-            let calls = self.calls.as_ref().filter(|_| request.snapshot.sets().next().is_some())?;
-            calls.target_of(request.message)
-        };
-        request.routes.target.or_else(known)
+        // Where a Route of ours was proven, it says all: a request may pass here a second time, on its way back.
+        let calls = self.calls.as_ref().filter(|_| self.has_sets && !request.routes.proven);
+        request.routes.target.or_else(|| calls?.target_of(request.message))
     }
 
     //= rfc3261#22.3
@@ -396,7 +397,8 @@ impl Shard {
             max_breadth: max_breadth(message),
             times: Times::of(policy, onward.ring_timeout, onward.balanced),
             call,
-            shared: request.snapshot.shared_keys,
+            // A REGISTER and its answers are its address's, not its Call-ID's.
+            shared: request.snapshot.shared_keys && message.method() != Method::Register,
         }
     }
 

@@ -71,6 +71,8 @@ pub struct Shard {
     pub(crate) accounts: Accounts,
     /// Questions of the shard itself.
     pub(crate) questions: VecDeque<(QueryId, Question)>,
+    /// Whether a route leads to a balanced set.
+    pub(crate) has_sets: bool,
     /// The probes of balanced targets that are this shard's.
     pub(crate) probes: Probes,
     /// REGISTERs that wait for the store.
@@ -101,6 +103,7 @@ impl Shard {
             calls,
             accounts: Accounts::new(id, seed, &snapshot.trunks),
             questions: VecDeque::new(),
+            has_sets: snapshot.sets().next().is_some(),
             probes,
             keeping: Keeping::new(seed),
             authenticator: Authenticator::new(&ring, id, nonces),
@@ -145,6 +148,7 @@ impl Shard {
         } else {
             self.accounts.handle_config(now, &snapshot.trunks);
         }
+        self.has_sets = snapshot.sets().next().is_some();
         self.probes.handle_config(now, self.id, self.locations.shards(), &snapshot);
         match (snapshot.follow_calls, &self.calls) {
             (true, None) => self.calls = Some(Calls::new(self.ring.current(), Limits::default())),
@@ -460,8 +464,10 @@ impl Shard {
                 let dead = self.newly_dead(now, &names_of(hop));
                 dead.into_iter().for_each(|of| self.report(Event::NoneAnswers { of }));
             }
-            News::Back { hop, after } => {
-                self.begin_slowly(now, &hop);
+            News::Back { hop, after, was_gone } => {
+                if was_gone {
+                    self.begin_slowly(now, &hop);
+                }
                 let names = names_of(hop);
                 self.report(Event::Recovery { hop, names, after });
             }

@@ -98,6 +98,8 @@ pub(crate) struct Question<'a> {
     pub(crate) trunk: Option<u32>,
     /// The target of a balanced set that has the call which the request belongs to.
     pub(crate) target: Option<TargetId>,
+    /// It will be asked for credentials, wherever it would go.
+    pub(crate) is_tentative: bool,
     /// The flow of a token in a Route of ours.
     pub(crate) token: Option<&'a Flow>,
     pub(crate) source: &'a Flow,
@@ -163,8 +165,14 @@ impl Question<'_> {
 
     /// To the target that has the call, where the request says no more than that: by its address, or by one of ours.
     fn way_in_call(&self, targets: &mut Vec<Target>) -> Option<Way> {
+        //= rfc3261#12.2.2
+        // A request without a To tag begins something, and routes say where to.
+        self.message.to().tag()?;
         let balanced = self.snapshot.balanced(self.target?)?;
         let uri = self.uri?.sip().filter(|_| self.next_hop == self.request_uri)?;
+        if uri.params.contains("gr") {
+            return None;
+        }
         let is_there = || balanced.route_target.is_at(uri);
         if self.snapshot.addressed_domain(uri).is_none() && !is_there() {
             return None;
@@ -222,7 +230,11 @@ impl Question<'_> {
                 Ok(()) => Way::Forward(Onward {
                     to_targets: true,
                     balanced: balance.as_ref().map(|set| set.config().failover_timeout()),
-                    ..Onward::to(*stateless)
+                    // What is counted takes a transaction.
+                    ..Onward::to(match stateless {
+                        Stateless::WhenPossible if balance.is_some() => Stateless::Never,
+                        stateless => *stateless,
+                    })
                 }),
                 Err(Status::SERVICE_UNAVAILABLE) if balance.is_some() => Way::NoTarget,
                 Err(status) => Way::refuse_because(status, "Next Hop Not Reachable"),
@@ -248,6 +260,7 @@ impl Question<'_> {
             request_uri: self.request_uri,
             uri: self.uri,
             target: self.target,
+            is_tentative: self.is_tentative,
         };
         self.places().of_route(route, &asked, found)
     }
