@@ -597,9 +597,10 @@ impl Proxy {
         }
     }
 
-    /// Who is at `flow` answers again, as was found out otherwise than by what is forwarded.
-    pub fn handle_recovery(&mut self, now: Timestamp, flow: Flow) {
-        self.on_answer(now, Some(flow));
+    /// Who is at `flow` has answered, as was found out otherwise than by what is forwarded: if it was taken for gone, it is
+    /// not. What it refused it may refuse yet.
+    pub fn handle_sign_of_life(&mut self, now: Timestamp, flow: Flow) {
+        self.on_sign_of_life(now, Some(flow));
     }
 
     /// What a branch was sent to has answered.

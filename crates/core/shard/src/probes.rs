@@ -111,10 +111,9 @@ impl Shard {
         let Some(probing) = self.probes.list.get_mut(index) else { return };
         let accept = probing.set.config().probe.as_ref().is_some_and(|probe| probe.accepts(status.code()));
         let waiting = probing.waiting.take();
-        if self.end_probe(now, index, accept) == Some(Change::Up)
-            && let Some(Waiting { flow, .. }) = waiting
-        {
-            self.proxy.handle_recovery(now, flow);
+        self.end_probe(now, index, accept);
+        if let Some(Waiting { flow, .. }) = waiting.filter(|_| accept) {
+            self.proxy.handle_sign_of_life(now, flow);
         }
         self.probes.settle();
     }
@@ -146,20 +145,20 @@ impl Shard {
         self.probes.list.iter().position(|probing| probing.waiting.is_some_and(|waiting| waiting.user == user))
     }
 
-    /// Takes note of a probe's outcome; what it has changed.
-    fn end_probe(&mut self, now: Timestamp, index: usize, good: bool) -> Option<Change> {
-        let probing = self.probes.list.get_mut(index)?;
-        let probe = probing.set.config().probe.as_ref()?;
+    /// Takes note of a probe's outcome.
+    fn end_probe(&mut self, now: Timestamp, index: usize, good: bool) {
+        let Some(probing) = self.probes.list.get_mut(index) else { return };
+        let Some(probe) = &probing.set.config().probe else { return };
         probing.due = now + probe.interval;
-        let member = probing.set.members().get(probing.set.position(probing.id)?)?;
-        let change = member.target.handle_probe(now, good, probe)?;
+        let member = probing.set.position(probing.id).and_then(|at| probing.set.members().get(at));
+        let Some(member) = member else { return };
+        let Some(change) = member.target.handle_probe(now, good, probe) else { return };
         let event = Event::Target {
             set: probing.set.config().name.to_string(),
             uri: lossy(member.target.uri()),
             is_up: change == Change::Up,
         };
         self.report(event);
-        Some(change)
     }
 
     fn send_probe(&mut self, now: Timestamp, index: usize) {

@@ -93,6 +93,7 @@ impl Shard {
         let transactions = Transactions::new(snapshot.timing, seed);
         let proxy = ProxyConfig { shard: id, listeners: snapshot.listeners.clone(), outages: Arc::clone(&outages) };
         let calls = snapshot.follow_calls.then(|| Calls::new(ring.current(), Limits::default()));
+        let has_sets = snapshot.sets().next().is_some();
         let mut probes = Probes::default();
         probes.handle_config(Timestamp::ZERO, id, locations.shards(), &snapshot);
         Self {
@@ -103,7 +104,7 @@ impl Shard {
             calls,
             accounts: Accounts::new(id, seed, &snapshot.trunks),
             questions: VecDeque::new(),
-            has_sets: snapshot.sets().next().is_some(),
+            has_sets,
             probes,
             keeping: Keeping::new(seed),
             authenticator: Authenticator::new(&ring, id, nonces),
