@@ -8,8 +8,9 @@ use std::time::Duration;
 
 use proptest::prelude::*;
 use strowger_balancer::{Member, Policy, Probe, Set, SetConfig, Target};
+use strowger_message::Status;
 use strowger_proxy::Stateless;
-use strowger_shard::{Action, Event, Input, Route, RouteTarget};
+use strowger_shard::{Action, Event, Input, Route, RouteMatch as Match, RouteTarget};
 use support::{ALICE, SERVER, Sent, World, destinations, finals, find, request, summary};
 
 const NAME: &str = "pool";
@@ -152,6 +153,56 @@ fn a_call_that_is_asked_for_credentials_goes_to_the_same_target_again() {
     }
     world.settle();
     assert_eq!(counts(&targets), [(0, 0); 8]);
+}
+
+#[test]
+fn a_call_that_was_once_answered_opens_no_way_past_the_routes() {
+    let targets = targets(2);
+    let barred = Match { prefixes: vec![(*b"0900").into()], ..Match::default() };
+    let reject = Route::new(barred, Action::Reject { status: Status::FORBIDDEN, reason: None });
+    let numbers = Match { domain: (*b"example.com").into(), prefixes: vec![(*b"0").into()], ..Match::default() };
+    let Route { action, .. } = route(config(Policy::LeastCalls), &targets);
+    let mut world = World::new(|snapshot| {
+        snapshot.routes = vec![reject, Route::new(numbers, action)];
+        snapshot.follow_calls = true;
+    });
+    let dial = |number: &str, branch: &str| request("INVITE", &format!("sip:{number}@example.com"), branch, "");
+    let first = find(&world.input(ALICE, &dial("0123", "b1")), "INVITE");
+    world.respond(&first, 200, "b", "");
+    let sent = world.input(ALICE, &dial("0900123", "b2").replace("CSeq: 1", "CSeq: 2"));
+    assert_eq!((finals(&sent), destinations(&sent, "INVITE")), (vec![403], vec![]));
+}
+
+#[test]
+fn a_late_answer_counts_where_the_call_is() {
+    let targets = targets(2);
+    let mut world = world(config(Policy::RoundRobin), &targets);
+    let first = invite(&mut world, 1);
+    let sent = world.wait(Duration::from_secs(3));
+    let second =
+        sent.iter().find(|(_, sent)| sent.method() == "INVITE" && sent.to != first.to).expect("tried").1.clone();
+    world.respond(&second, 180, "two", "");
+    assert_eq!(finals(&world.respond(&first, 200, "b", "")), [200]);
+    world.respond(&second, 487, "two", "");
+    let at = usize::from(first.to.to_string() == address(1));
+    assert_eq!((targets[at].calls(), targets[1 - at].calls()), (1, 0));
+    world.input(ALICE, &in_dialog(&first, "BYE", 1, &format!("sip:{SERVER}")));
+    world.settle();
+    assert_eq!(counts(&targets), [(0, 0); 2]);
+}
+
+#[test]
+fn a_target_that_says_100_first_has_answered_its_probe() {
+    let targets = targets(1);
+    let probe = Probe { interval: Duration::from_secs(1), down: 1, ..Probe::default() };
+    let mut world = world(SetConfig { probe: Some(probe), ..config(Policy::Hash) }, &targets);
+    for _ in 0..30 {
+        for (_, sent) in world.wait(Duration::from_millis(100)) {
+            world.respond(&sent, 100, "", "");
+            world.respond(&sent, 200, "p", "");
+        }
+    }
+    assert!(targets[0].is_up(), "{:?}", world.events);
 }
 
 #[test]
