@@ -9,6 +9,7 @@ use strowger_control::config::Span;
 use strowger_store::MAX_CAPACITY;
 
 use crate::load::LoadArguments;
+use crate::plan::PlanArguments;
 
 /// A SIP proxy, registrar and redirect server.
 #[derive(Debug, Parser)]
@@ -72,6 +73,16 @@ pub(crate) enum Command {
     #[command(after_help = "Examples:\n  strowger load run --to udp:127.0.0.1:5060 --rate 1000 --calls 10000\n  \
                             strowger load answer --listen udp:127.0.0.1:5070")]
     Load(Box<LoadArguments>),
+    /// Plans capacity: how many servers, how long packets wait, what is dropped, how available it is
+    #[command(
+        after_help = "Examples:\n  strowger plan size --subscribers 2M              how many servers for two million users\n  \
+                            strowger plan mg1 --rate 4800 --service 181.185us --scv 0.022\n  \
+                            strowger plan availability --first 3 --clusters 3 --members 3 --node 99%\n\n\
+                            Numbers have units: 181us, 300ms, 1h; rates are per second, or 10k/h; shares are 99.9% or 0.999; counts \
+                            2M. Nearly every number may be a sweep, FROM..TO/STEP or a list. --explain prints the formulas with \
+                            their numbers and the papers they come from."
+    )]
+    Plan(Box<PlanArguments>),
 }
 
 #[derive(Debug, Args)]

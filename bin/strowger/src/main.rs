@@ -16,6 +16,7 @@ mod load;
 mod log;
 mod names;
 mod pages;
+mod plan;
 mod serve;
 mod status;
 mod store;
@@ -47,6 +48,7 @@ fn main() -> ExitCode {
         Command::Backup(arguments) => backup::backup(config, &arguments),
         Command::Restore(arguments) => backup::restore(config, &arguments),
         Command::Load(arguments) => load::run(&arguments),
+        Command::Plan(arguments) => plan::run(&arguments),
         Command::Serve => serve::run(config),
     };
     match outcome {

@@ -1,9 +1,9 @@
 //! The models by which a SIP service is planned: how long packets wait, how many are dropped, what threads, cores and
 //! stages carry, how available it is, and how many servers it needs.
 //!
-//! Pure mathematics: nothing here reads a file, a clock or a random number. Inputs and answers are in SI units (seconds,
-//! a second, bytes), and each name ends with its unit; probabilities and shares are between 0 and 1. What cannot be
-//! is refused with a [`PlanError`], which names the input, says why, and offers a remedy.
+//! Pure mathematics: nothing here reads a file or a clock, and what draws is given its seed. Inputs and answers are in SI
+//! units (seconds, a second, bytes), and each name ends with its unit; probabilities and shares are between 0 and 1. What
+//! cannot be is refused with a [`PlanError`], which names the input, says why, and offers a remedy.
 //!
 //! An answer explains itself ([`Explain`]): the formulas with their numbers, and where they come from.
 //!
@@ -20,6 +20,8 @@
 //! | [`availability`] | how many nines? | [`Availability::two_stage`] |
 //! | [`failover`](mod@failover) | what does a failure cost the callers? | [`failover()`] |
 //! | [`size`](mod@size) | how many servers do I need? | [`size()`] |
+//! | [`fit`](mod@fit) | what does *my* server cost, and how sure is that? | [`fit::fit()`] |
+//! | [`validate`](mod@validate) | do the models hold for it? | [`validate::validate()`] |
 //!
 //! ```
 //! use strowger_plan::{Explain, ServiceTime, mg1};
@@ -46,6 +48,7 @@ pub mod error;
 pub mod explain;
 pub mod failover;
 mod finite_queue;
+pub mod fit;
 pub mod mg1;
 pub mod mgck;
 pub mod mmck;
@@ -56,6 +59,7 @@ pub mod timing;
 pub mod traffic;
 pub mod two_stage;
 pub mod units;
+pub mod validate;
 
 pub use availability::Availability;
 pub use capacity::{Capacity, Promise, highest_rate};

@@ -1,0 +1,169 @@
+//! `strowger plan availability`: how many nines.
+
+use clap::Args;
+use strowger_plan::{Availability, Explain as _, PlanError};
+
+use super::field::{At, Field, Input, Show};
+use super::numbers::{Numbers, counts, counts_or_none, share, shares};
+use super::present::{Answer, Model, ShownArguments, present};
+use crate::failure::Failure;
+
+#[derive(Debug, Args)]
+pub(crate) struct AvailabilityArguments {
+    /// S, first-stage servers; 0 for none
+    #[arg(long, value_name = "N", value_parser = counts_or_none, default_value = "0", allow_hyphen_values = true)]
+    first: Numbers,
+    /// P, clusters of the second stage, each with its own users
+    #[arg(long, value_name = "N", value_parser = counts, default_value = "1", allow_hyphen_values = true)]
+    clusters: Numbers,
+    /// B, members of each cluster, any of which can serve its users
+    #[arg(long, value_name = "N", value_parser = counts, default_value = "2", allow_hyphen_values = true)]
+    members: Numbers,
+    /// R, the share of its time that a server answers
+    #[arg(long, value_name = "SHARE", value_parser = shares, allow_hyphen_values = true)]
+    node: Numbers,
+    /// R_s, that of a first-stage server [default: as --node]
+    #[arg(long, value_name = "SHARE", value_parser = shares, allow_hyphen_values = true)]
+    first_node: Option<Numbers>,
+    /// Instead: P proxies, any of which serves everybody, before --databases
+    #[arg(long, value_name = "N", value_parser = counts, requires = "databases",
+        conflicts_with_all = ["first", "clusters", "members"], allow_hyphen_values = true)]
+    proxies: Option<Numbers>,
+    /// D, databases with copies of everything, behind --proxies
+    #[arg(long, value_name = "N", value_parser = counts, requires = "proxies", allow_hyphen_values = true)]
+    databases: Option<Numbers>,
+    /// R_d, the availability of a database [default: as --node]
+    #[arg(long, value_name = "SHARE", value_parser = shares, allow_hyphen_values = true)]
+    database_node: Option<Numbers>,
+    /// Instead: D groups of one proxy and one database behind one server, and no spare anywhere
+    #[arg(long, value_name = "D", value_parser = counts,
+        conflicts_with_all = ["first", "clusters", "members", "proxies"], allow_hyphen_values = true)]
+    no_spares: Option<Numbers>,
+    /// What you need; exits with 1 where it is not reached
+    #[arg(long, value_name = "SHARE", value_parser = share)]
+    goal: Option<f64>,
+    #[command(flatten)]
+    shown: ShownArguments,
+}
+
+impl AvailabilityArguments {
+    pub(super) fn run(&self) -> Result<(), Failure> {
+        present(self, &self.shown)
+    }
+
+    fn node_of(&self, at: &At, given: bool, key: &str) -> f64 {
+        at.of(if given { key } else { "node" })
+    }
+
+    fn found(&self, at: &At) -> Result<Availability, PlanError> {
+        let node = at.of("node");
+        let database = self.node_of(at, self.database_node.is_some(), "database_node");
+        let front = self.node_of(at, self.first_node.is_some(), "first_node");
+        if self.proxies.is_some() {
+            return Availability::replicated(at.count("proxies"), node, at.count("databases"), database);
+        }
+        if self.no_spares.is_some() {
+            return Availability::without_redundancy(front, at.count("groups"), node, database);
+        }
+        Availability::two_stage(at.count("first"), front, at.count("clusters"), at.count("members"), node)
+    }
+
+    /// What one more of each would make of it, the best first.
+    fn one_more(&self, at: &At) -> Result<Vec<(&'static str, Availability)>, PlanError> {
+        if self.proxies.is_some() || self.no_spares.is_some() {
+            return Ok(Vec::new());
+        }
+        let front = self.node_of(at, self.first_node.is_some(), "first_node");
+        let (first, clusters, members, node) =
+            (at.count("first"), at.count("clusters"), at.count("members"), at.of("node"));
+        let mut more = vec![(
+            if clusters == 1 { "one member more" } else { "one member more in each cluster" },
+            Availability::two_stage(first, front, clusters, members + 1, node)?,
+        )];
+        if first > 0 {
+            more.push((
+                "one first-stage server more",
+                Availability::two_stage(first + 1, front, clusters, members, node)?,
+            ));
+        }
+        more.sort_by(|a, b| a.1.unavailability.total_cmp(&b.1.unavailability));
+        Ok(more)
+    }
+}
+
+impl Model for AvailabilityArguments {
+    const NAME: &'static str = "availability";
+    const TITLE: &'static str = "Availability: the probability that a request is answered";
+
+    fn inputs(&self) -> Vec<Input<'_>> {
+        let mut inputs = Vec::new();
+        if let (Some(proxies), Some(databases)) = (&self.proxies, &self.databases) {
+            inputs.push(Input::new("proxies", "proxies P", Show::Count, proxies));
+            inputs.push(Input::new("databases", "databases D", Show::Count, databases));
+        } else if let Some(groups) = &self.no_spares {
+            inputs.push(Input::new("groups", "groups D, without spares", Show::Count, groups));
+        } else {
+            inputs.push(Input::new("first", "first stage S", Show::Count, &self.first));
+            inputs.push(Input::new("clusters", "clusters P", Show::Count, &self.clusters));
+            inputs.push(Input::new("members", "members of each B", Show::Count, &self.members));
+        }
+        inputs.push(Input::new("node", "a server's availability R", Show::Share, &self.node));
+        inputs.extend(
+            self.first_node.as_ref().map(|node| Input::new("first_node", "a first-stage server's", Show::Share, node)),
+        );
+        inputs.extend(
+            self.database_node.as_ref().map(|node| Input::new("database_node", "a database's", Show::Share, node)),
+        );
+        inputs
+    }
+
+    fn answer(&self, at: &At) -> Result<Answer, PlanError> {
+        let found = self.found(at)?;
+        let nines = Some(found.nines).filter(|nines| nines.is_finite());
+        let mut says = vec![match nines {
+            Some(nines) => format!(
+                "Of a year, {} are missing: {}.",
+                Show::Seconds.text(found.downtime_s_per_year),
+                // A hair below a whole number is that number.
+                match (nines + 1e-9).floor() {
+                    1.0 => "1 nine".to_owned(),
+                    many => format!("{} nines", Show::Number.text(many)),
+                }
+            ),
+            None => "Nothing is ever missing, because no server is: no real one is so.".to_owned(),
+        }];
+        let more = self.one_more(at)?;
+        if let Some((what, then)) = more.first().filter(|(_, then)| then.unavailability < found.unavailability) {
+            says.push(format!(
+                "What limits first: {what} would make it {} ({} a year).",
+                Show::Share.text(then.availability),
+                Show::Seconds.text(then.downtime_s_per_year)
+            ));
+        }
+        says.push(
+            "The formula takes failures for independent and repairs for quick: a fault that all servers share is not in it."
+                .to_owned(),
+        );
+        let no = self.goal.filter(|goal| found.unavailability > (1.0 - goal) * (1.0 + 1e-9)).map(|goal| {
+            let remedy = more.first().map(|(what, _)| format!("; try {what}")).unwrap_or_default();
+            format!(
+                "{} is less than the {} that you need{remedy}",
+                Show::Share.text(found.availability),
+                Show::Share.text(goal)
+            )
+        });
+        Ok(Answer {
+            outputs: vec![
+                Field::new("availability", "availability", Show::Share, found.availability),
+                Field::new("unavailability", "not available", Show::Share, found.unavailability).drawn(),
+                Field::new("nines", "nines", Show::Number, nines),
+                Field::new("downtime_s_per_year", "missing in a year", Show::Seconds, found.downtime_s_per_year)
+                    .drawn(),
+            ],
+            says,
+            explanation: found.explain(),
+            no,
+            ..Answer::default()
+        })
+    }
+}

@@ -1,0 +1,99 @@
+//! `strowger plan databases`: replicate, or partition?
+
+use clap::Args;
+use strowger_plan::{Explain as _, PlanError, databases};
+
+use super::field::{At, Field, Input, Show};
+use super::numbers::{Numbers, counts, plain, rates, times};
+use super::present::{Answer, Model, ShownArguments, present};
+use crate::failure::Failure;
+
+#[derive(Debug, Args)]
+pub(crate) struct DatabasesArguments {
+    /// D, databases
+    #[arg(long, value_name = "N", value_parser = counts, allow_hyphen_values = true)]
+    databases: Numbers,
+    /// N, writes a second: REGISTERs that change something
+    #[arg(long, value_name = "RATE", value_parser = rates, allow_hyphen_values = true)]
+    writes: Numbers,
+    /// r, reads for each write: 2 where there are as many calls as REGISTERs, each of which reads once
+    #[arg(long, value_name = "NUMBER", value_parser = plain, default_value = "2", allow_hyphen_values = true)]
+    reads_per_write: Numbers,
+    /// T, how long a database works on a write
+    #[arg(long, value_name = "TIME", value_parser = times, allow_hyphen_values = true)]
+    write_time: Numbers,
+    /// t, how long it works on a read, in parts of a write
+    #[arg(long, value_name = "NUMBER", value_parser = plain, default_value = "0.5", allow_hyphen_values = true)]
+    read_over_write: Numbers,
+    #[command(flatten)]
+    shown: ShownArguments,
+}
+
+impl DatabasesArguments {
+    pub(super) fn run(&self) -> Result<(), Failure> {
+        present(self, &self.shown)
+    }
+}
+
+impl Model for DatabasesArguments {
+    const NAME: &'static str = "databases";
+    const TITLE: &'static str =
+        "D databases: replicas, each of which has all, beside partitions, each of which has a part";
+
+    fn inputs(&self) -> Vec<Input<'_>> {
+        vec![
+            Input::new("databases", "databases D", Show::Count, &self.databases),
+            Input::new("writes_per_s", "writes N", Show::Rate, &self.writes),
+            Input::new("reads_per_write", "reads for each write r", Show::Number, &self.reads_per_write),
+            Input::new("write_us", "a write takes T", Show::Micros, &self.write_time),
+            Input::new("read_over_write", "a read, of a write t", Show::Number, &self.read_over_write),
+        ]
+    }
+
+    fn answer(&self, at: &At) -> Result<Answer, PlanError> {
+        let write_s = at.of("write_us");
+        let found = databases(
+            at.count("databases"),
+            at.of("writes_per_s"),
+            at.of("reads_per_write"),
+            write_s,
+            at.of("read_over_write"),
+        )?;
+        let judged = |name: &str, busy: f64, limit: f64| {
+            let limit = Show::Rate.text(limit.floor());
+            if busy < 1.0 {
+                format!("{name}: each works {} of its time; full at {limit} of writes.", Show::Share.text(busy))
+            } else {
+                format!(
+                    "{name}: {} of work for each second: TOO MUCH; they carry {limit} of writes.",
+                    Show::Seconds.text(busy)
+                )
+            }
+        };
+        let says = vec![
+            judged("Replicas", found.replicated, found.replicated_limit_per_s),
+            judged("Partitions", found.partitioned, found.partitioned_limit_per_s),
+            format!(
+                "Replicas survive each other's failure, but every write goes to each: no number of them carries {} of writes. \
+                 D partitions carry D times what one does, and each that fails takes its users with it.",
+                Show::Rate.text((1.0 / write_s).floor())
+            ),
+        ];
+        Ok(Answer {
+            outputs: vec![
+                Field::new("replicated", "a replica works", Show::Share, found.replicated).drawn(),
+                Field::new("partitioned", "a partition works", Show::Share, found.partitioned).drawn(),
+                Field::new("replicated_limit_per_s", "replicas carry writes", Show::Rate, found.replicated_limit_per_s),
+                Field::new(
+                    "partitioned_limit_per_s",
+                    "partitions carry writes",
+                    Show::Rate,
+                    found.partitioned_limit_per_s,
+                ),
+            ],
+            says,
+            explanation: found.explain(),
+            ..Answer::default()
+        })
+    }
+}

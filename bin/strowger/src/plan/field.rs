@@ -1,0 +1,239 @@
+//! A number that goes in or comes out: its name, its unit, its key in JSON.
+
+use serde_json::{Value, json};
+use strowger_plan::units;
+
+use super::numbers::Numbers;
+
+/// In which unit a number is shown; JSON has it in the unit that its key names.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Show {
+    /// Seconds; JSON has microseconds.
+    Micros,
+    /// Seconds.
+    Seconds,
+    /// A second.
+    Rate,
+    /// 0 to 1, shown in percent.
+    Share,
+    /// Of things.
+    Count,
+    /// Without a unit.
+    Number,
+    /// Bytes.
+    Bytes,
+    /// Bits a second.
+    Bits,
+}
+
+impl Show {
+    /// For people, to four digits: who needs more asks for JSON.
+    pub(super) fn text(self, value: f64) -> String {
+        match self {
+            Self::Rate if value >= 1_000.0 => self.exact(value.round()),
+            // As many nines as there are.
+            Self::Share if value > 0.99 && value < 1.0 => self.exact(value),
+            Self::Share if value < NOTHING => self.exact(0.0),
+            Self::Count => self.exact(value),
+            Self::Micros | Self::Seconds => shortened(&self.exact(value)),
+            _ => self.exact(rounded(value)),
+        }
+    }
+
+    /// For people, as somebody wrote it.
+    pub(super) fn exact(self, value: f64) -> String {
+        match self {
+            Self::Micros | Self::Seconds => units::time(value),
+            Self::Rate => units::rate(value),
+            Self::Share => units::share(value),
+            Self::Count | Self::Number => units::number(value),
+            Self::Bytes => units::bytes(value),
+            Self::Bits => units::bandwidth(value),
+        }
+    }
+
+    /// For machines.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is whole and fits")]
+    pub(super) fn json(self, value: f64) -> Value {
+        let value = if self == Self::Micros { value * 1e6 } else { value };
+        // No binary dust: 0.30000000000000004 is 0.3.
+        let value = format!("{value:.11e}").parse().unwrap_or(value);
+        if self == Self::Count && (0.0..1e15).contains(&value) && value.fract() == 0.0 {
+            return json!(value as u64);
+        }
+        json!(value)
+    }
+}
+
+/// So small a share is none.
+const NOTHING: f64 = 1e-12;
+
+/// To four digits.
+fn rounded(value: f64) -> f64 {
+    format!("{value:.3e}").parse().unwrap_or(value)
+}
+
+/// The same in its unit.
+fn shortened(text: &str) -> String {
+    let parts = text.split_once(' ').and_then(|(number, unit)| Some((number.replace(',', "").parse().ok()?, unit)));
+    parts.map_or_else(|| text.to_owned(), |(number, unit)| format!("{} {unit}", units::number(rounded(number))))
+}
+
+/// What comes out.
+#[derive(Clone, Debug)]
+pub(super) struct Field {
+    /// In JSON.
+    pub(super) key: &'static str,
+    /// For people.
+    pub(super) name: &'static str,
+    /// Its unit.
+    pub(super) show: Show,
+    /// Nothing where there is none, as the wait of a queue that grows for ever.
+    pub(super) value: Option<f64>,
+    /// A sweep is drawn of it.
+    pub(super) is_drawn: bool,
+}
+
+impl Field {
+    pub(super) fn new(key: &'static str, name: &'static str, show: Show, value: impl Into<Option<f64>>) -> Self {
+        let value = value.into().filter(|value| value.is_finite());
+        Self { key, name, show, value, is_drawn: false }
+    }
+
+    /// The same, drawn.
+    pub(super) fn drawn(self) -> Self {
+        Self { is_drawn: true, ..self }
+    }
+
+    pub(super) fn text(&self) -> String {
+        self.value.map_or_else(|| "–".to_owned(), |value| self.show.text(value))
+    }
+
+    pub(super) fn json(&self) -> Value {
+        self.value.map_or(Value::Null, |value| self.show.json(value))
+    }
+}
+
+/// What goes in, and may be swept.
+#[derive(Clone, Debug)]
+pub(super) struct Input<'a> {
+    /// In JSON.
+    pub(super) key: &'static str,
+    /// For people.
+    pub(super) name: &'static str,
+    /// Its unit.
+    pub(super) show: Show,
+    /// Its values.
+    pub(super) numbers: &'a Numbers,
+}
+
+impl<'a> Input<'a> {
+    pub(super) fn new(key: &'static str, name: &'static str, show: Show, numbers: &'a Numbers) -> Self {
+        Self { key, name, show, numbers }
+    }
+}
+
+/// One value of each input, in SI units whatever the key says.
+#[derive(Clone, Debug, Default)]
+pub(super) struct At {
+    values: Vec<(&'static str, f64)>,
+    /// Of how many points this is one.
+    points: usize,
+}
+
+/// Up to so many points the dear questions are answered, too: each is a model turned round, a thousand answers.
+const FEW: usize = 100;
+
+impl At {
+    /// The value of an input; models refuse what is no number.
+    pub(super) fn of(&self, key: &str) -> f64 {
+        self.values.iter().find(|(name, _)| *name == key).map_or(f64::NAN, |(_, value)| *value)
+    }
+
+    /// Whether there are so few points that each may cost more.
+    pub(super) const fn is_one_of_few(&self) -> bool {
+        self.points <= FEW
+    }
+
+    /// As a count.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "counts were read as whole numbers")]
+    pub(super) fn count(&self, key: &str) -> u32 {
+        self.of(key).min(f64::from(u32::MAX)) as u32
+    }
+
+    /// As a large count.
+    #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "counts were read as whole numbers")]
+    pub(super) fn large(&self, key: &str) -> u64 {
+        self.of(key).min(1e15) as u64
+    }
+}
+
+/// Points of a sweep at most.
+const MOST: usize = 100_000;
+
+/// Every value of each input with every one of the others; the last input changes fastest.
+pub(super) fn points(inputs: &[Input<'_>]) -> Result<Vec<At>, String> {
+    let count = inputs.iter().map(|input| input.numbers.all().len()).try_fold(1_usize, usize::checked_mul);
+    let Some(count) = count.filter(|count| *count <= MOST) else {
+        return Err(
+            "the sweeps have more than 100,000 points together; take wider steps, or sweep less at once".to_owned()
+        );
+    };
+    let mut points = vec![At { values: Vec::new(), points: count }];
+    for input in inputs {
+        let longer = |at: &At| {
+            let at = at.values.clone();
+            input.numbers.all().iter().map(move |value| {
+                let mut values = at.clone();
+                values.push((input.key, *value));
+                At { values, points: count }
+            })
+        };
+        points = points.iter().flat_map(longer).collect();
+    }
+    Ok(points)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::numbers::rates;
+
+    #[test]
+    fn sweeps_are_combined() {
+        let (a, b) = (rates("1,2").expect("two"), rates("10..30/10").expect("three"));
+        let inputs = [Input::new("a", "a", Show::Rate, &a), Input::new("b", "b", Show::Rate, &b)];
+        let points = points(&inputs).expect("six");
+        let seen: Vec<_> = points.iter().map(|at| (at.of("a"), at.of("b"))).collect();
+        assert_eq!(seen, [(1.0, 10.0), (1.0, 20.0), (1.0, 30.0), (2.0, 10.0), (2.0, 20.0), (2.0, 30.0)]);
+        assert!(points.iter().all(|at| at.of("c").is_nan()));
+    }
+
+    #[test]
+    fn people_get_four_digits_and_all_nines() {
+        let shown = [
+            Show::Micros.text(617.906e-6),
+            Show::Seconds.text(600.5),
+            Show::Rate.text(5_519.22),
+            Show::Rate.text(83.333_3),
+            Show::Share.text(0.869_688),
+            Show::Share.text(0.999_996),
+            Show::Share.text(1e-40),
+            Show::Number.text(2.965_95),
+            Show::Count.text(1_234_567.0),
+        ];
+        assert_eq!(
+            shown,
+            ["617.9 µs", "10.01 min", "5,519/s", "83.33/s", "86.97 %", "99.9996 %", "0 %", "2.966", "1,234,567"]
+        );
+        assert_eq!(Show::Micros.exact(181.185e-6), "181.185 µs");
+    }
+
+    #[test]
+    fn machines_get_the_unit_of_the_key() {
+        assert_eq!(Show::Micros.json(617.77e-6), json!(617.77));
+        assert_eq!(Show::Count.json(6.0), json!(6));
+        assert_eq!(Field::new("wait_us", "wait", Show::Micros, None).json(), Value::Null);
+        assert_eq!(Field::new("rho", "ρ", Show::Share, 0.1 + 0.2).json(), json!(0.3));
+    }
+}

@@ -1,0 +1,183 @@
+//! `strowger plan fit`: a profile from measurements.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use clap::Args;
+use serde_json::json;
+use strowger_plan::fit::{Estimate, Fit, Options, fit};
+
+use super::chart::{Chart, Line};
+use super::draw::draw;
+use super::field::Show;
+use super::measured::MeasuredArguments;
+use super::present::{columns, wrapped};
+use super::profile::load;
+use crate::failure::Failure;
+use crate::table;
+
+#[derive(Debug, Args)]
+pub(crate) struct FitArguments {
+    #[command(flatten)]
+    measured: MeasuredArguments,
+    /// The profile for what the measurements do not say: a file, measured or goals
+    #[arg(long, value_name = "PROFILE", default_value = "measured")]
+    from: PathBuf,
+    /// What the profile is to be called
+    #[arg(long, value_name = "NAME", default_value = "fitted")]
+    name: String,
+    /// What the draws of the bootstrap begin with
+    #[arg(long, value_name = "N", default_value_t = 1)]
+    seed: u64,
+    /// Writes the profile, for --profile of mg1, mmck, mgck, size and validate; - is standard output
+    #[arg(short, long, value_name = "FILE", help_heading = "Output")]
+    output: Option<PathBuf>,
+    /// Prints the profile, with all that was fitted, as JSON
+    #[arg(long, help_heading = "Output", conflicts_with = "output")]
+    json: bool,
+    /// Draws the fit beside the measurements: FILE.svg or FILE.html
+    #[arg(long, value_name = "FILE", help_heading = "Output")]
+    plot: Option<PathBuf>,
+}
+
+const TITLE: &str = "A profile from measurements";
+
+impl FitArguments {
+    pub(super) fn run(&self) -> Result<(), Failure> {
+        let measured = self.measured.read()?;
+        let options = Options { seed: self.seed, from: load(&self.from)?.profile, name: self.name.clone() };
+        let fitted = fit(&measured, &options).map_err(|error| Failure::Usage(error.to_string()))?;
+        let json = json!({ "profile": fitted.profile, "fit": without_profile(&fitted) });
+        if let Some(file) = &self.plot {
+            let seen = measured.iter().filter(|one| one.servers == 1);
+            let seen: Vec<(f64, f64)> = seen.filter_map(|one| Some((one.rate_per_s, one.mean_s()?))).collect();
+            draw(file, TITLE, &fitted.notes, &charts(&fitted, seen))?;
+        }
+        if self.json {
+            table::print_json(&json)?;
+            return Ok(());
+        }
+        match &self.output {
+            Some(file) if file.as_os_str() == "-" => table::print_json(&json)?,
+            Some(file) => {
+                std::fs::write(file, format!("{json:#}\n"))
+                    .map_err(|error| Failure::No(format!("{} cannot be written: {error}", file.display())))?;
+                table::print_line(&format!("{}\nwritten to {}", text(&fitted), file.display()))?;
+            }
+            None => {
+                table::print_line(&format!("{}\nnot written; --output FILE writes it for --profile", text(&fitted)))?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// The fit alone: the profile stands beside it.
+fn without_profile(fitted: &Fit) -> serde_json::Value {
+    let mut value = json!(fitted);
+    if let Some(map) = value.as_object_mut() {
+        map.remove("profile");
+    }
+    value
+}
+
+fn charts(fitted: &Fit, seen: Vec<(f64, f64)>) -> Vec<Chart> {
+    let service = fitted.service.iter().map(|at| (at.rate_per_s, at.mean_s.value)).collect();
+    let alpha = fitted.alpha.iter().map(|at| (at.rate_per_s, at.alpha.value)).collect();
+    let chart = |title: &str, y: Show, lines: Vec<Line>| Chart {
+        title: title.to_owned(),
+        across: "arrivals λ".to_owned(),
+        x: Show::Rate,
+        y,
+        is_log: false,
+        lines,
+    };
+    vec![
+        chart("mean service time E[X]", Show::Micros, vec![Line::new("fitted", service), Line::dots("measured", seen)]),
+        chart("α", Show::Number, vec![Line::new("α(λ)", alpha)]),
+    ]
+}
+
+/// An interval, where there is one.
+pub(super) fn interval(estimate: &Estimate, show: Show) -> String {
+    estimate.interval.map_or_else(|| "–".to_owned(), |(low, high)| format!("{} to {}", show.text(low), show.text(high)))
+}
+
+fn text(fitted: &Fit) -> String {
+    let mut text = format!("{TITLE}: {} measurements, seed {}\n", fitted.measurements, fitted.seed);
+    let head = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
+    let rows = fitted.service.iter().map(|at| {
+        vec![
+            Show::Rate.text(at.rate_per_s),
+            Show::Micros.text(at.mean_s.value),
+            interval(&at.mean_s, Show::Micros),
+            format!("{} µs²", Show::Number.text(at.second_moment_s2.value * 1e12)),
+            interval(&at.second_moment_s2.clone().scaled(1e12), Show::Number),
+        ]
+    });
+    // Writing to a String cannot fail.
+    let _ = write!(
+        text,
+        "\nservice time of one thread\n{}",
+        columns(&head(&["λ", "E[X]", "95 %", "E[X²]", "95 %"]), &rows.collect::<Vec<_>>())
+    );
+    let rows = fitted.alpha.iter().map(|at| {
+        vec![Show::Rate.text(at.rate_per_s), Show::Number.text(at.alpha.value), interval(&at.alpha, Show::Number)]
+    });
+    let _ = write!(
+        text,
+        "\nhow it changes with the rate\n{}",
+        columns(&head(&["λ", "α", "95 %"]), &rows.collect::<Vec<_>>())
+    );
+    if !fitted.messages.is_empty() {
+        let rows = fitted.messages.iter().map(|message| {
+            let mean = message.mean_s.as_ref();
+            vec![
+                message.message.clone(),
+                Show::Share.text(message.share),
+                mean.map_or_else(|| "–".to_owned(), |mean| Show::Micros.text(mean.value)),
+                mean.map_or_else(|| "–".to_owned(), |mean| interval(mean, Show::Micros)),
+                message.scv.as_ref().map_or_else(|| "–".to_owned(), |scv| Show::Number.text(scv.value)),
+            ]
+        });
+        let head = head(&["message", "share", "E[X]", "95 %", "scv"]);
+        let _ = write!(text, "\nby message type\n{}", columns(&head, &rows.collect::<Vec<_>>()));
+    }
+    text.push('\n');
+    text.push_str(&facts(fitted));
+    text.push('\n');
+    for note in &fitted.notes {
+        text.push_str(&wrapped("- ", note));
+    }
+    text
+}
+
+/// Single numbers.
+fn facts(fitted: &Fit) -> String {
+    let mut rows: Vec<Vec<String>> = Vec::new();
+    let mut add = |name: String, estimate: &Estimate, show: Show| {
+        rows.push(vec![name, show.text(estimate.value), interval(estimate, show), estimate.method.clone()]);
+    };
+    if let Some(scv) = &fitted.scv {
+        add("variation Var[X]/E[X]²".to_owned(), scv, Show::Number);
+    }
+    if let Some(beta) = &fitted.beta {
+        add("β: for each thread".to_owned(), &beta.per_thread, Show::Number);
+        add("β: for each packet/s".to_owned(), &beta.per_packet, Show::Number);
+        add("β: whatever comes".to_owned(), &beta.constant, Show::Number);
+    }
+    add("base capacity C₁, calls".to_owned(), &fitted.base_capacity_per_s, Show::Rate);
+    for cost in &fitted.costs {
+        let runs = if cost.runs == 1 { "run" } else { "runs" };
+        add(format!("{}, {} {runs}", cost.kind, cost.runs), cost.estimate(), Show::Micros);
+    }
+    let width = |column: usize| {
+        rows.iter().filter_map(|row| row.get(column)).map(|cell| cell.chars().count()).max().unwrap_or(0)
+    };
+    let widths: Vec<usize> = (0..4).map(width).collect();
+    let line = |row: &Vec<String>| {
+        let cells: Vec<String> = row.iter().zip(&widths).map(|(cell, width)| format!("{cell:width$}")).collect();
+        format!("{}\n", cells.join("  ").trim_end())
+    };
+    rows.iter().map(line).collect()
+}

@@ -1,0 +1,155 @@
+//! `strowger plan mg1`: how long packets wait for one server.
+
+use clap::Args;
+use strowger_plan::capacity::mg1_capacity;
+use strowger_plan::{Explanation, Mg1, PlanError, Promise, ServiceTime, mg1};
+
+use super::field::{At, Field, Input, Show};
+use super::numbers::{Numbers, rates, times};
+use super::present::{Answer, Model, ShownArguments, present};
+use super::service::{Service, ServiceArguments, joined};
+use crate::failure::Failure;
+
+#[derive(Debug, Args)]
+pub(crate) struct Mg1Arguments {
+    /// λ, packets a second
+    #[arg(long, value_name = "RATE", value_parser = rates, allow_hyphen_values = true)]
+    rate: Numbers,
+    #[command(flatten)]
+    service: ServiceArguments,
+    /// The longest mean wait that you accept; the highest rate that keeps it is told
+    #[arg(long, value_name = "TIME", value_parser = times, allow_hyphen_values = true)]
+    wait: Option<Numbers>,
+    #[command(flatten)]
+    shown: ShownArguments,
+}
+
+struct Queue<'a> {
+    arguments: &'a Mg1Arguments,
+    service: Service<'a>,
+}
+
+impl Mg1Arguments {
+    pub(super) fn run(&self) -> Result<(), Failure> {
+        present(&Queue { arguments: self, service: self.service.general()? }, &self.shown)
+    }
+}
+
+impl Model for Queue<'_> {
+    const NAME: &'static str = "mg1";
+    const TITLE: &'static str = "M/G/1: one server, Poisson arrivals, room for all who wait";
+
+    fn inputs(&self) -> Vec<Input<'_>> {
+        let mut inputs = vec![Input::new("rate_per_s", "arrivals λ", Show::Rate, &self.arguments.rate)];
+        inputs.extend(self.service.inputs());
+        inputs.extend(
+            self.arguments.wait.as_ref().map(|wait| Input::new("wait_limit_us", "longest wait", Show::Micros, wait)),
+        );
+        inputs
+    }
+
+    fn assumptions(&self) -> Vec<String> {
+        self.service.assumptions()
+    }
+
+    fn answer(&self, at: &At) -> Result<Answer, PlanError> {
+        let rate = at.of("rate_per_s");
+        let service = self.service.at(at, rate)?;
+        let mut answer = match mg1(rate, service) {
+            Ok(queue) => Answer {
+                outputs: self.outputs(service, queue.rho, Some(queue)),
+                says: self.says(at, rate, &queue)?,
+                explanation: joined(self.service.explain(at, rate)?, &queue),
+                ..Answer::default()
+            },
+            Err(PlanError::Unstable { rho, highest_per_s, .. }) => Answer {
+                outputs: self.outputs(service, rho, None),
+                no: Some(unstable(rho, highest_per_s)),
+                explanation: Explanation::default(),
+                ..Answer::default()
+            },
+            Err(error) => return Err(error),
+        };
+        if at.is_one_of_few() {
+            let highest = self.highest(at, Promise::Utilization(1.0))?;
+            answer.outputs.push(Field::new("highest_rate_per_s", "stable up to", Show::Rate, highest));
+            if self.arguments.wait.is_some() {
+                let limit = at.of("wait_limit_us");
+                let kept = self.highest(at, Promise::WaitS(limit));
+                let kept = match kept {
+                    Ok(kept) => Some(kept),
+                    Err(PlanError::NeverKept { .. }) => None,
+                    Err(error) => return Err(error),
+                };
+                answer.outputs.push(Field::new("rate_at_wait_limit_per_s", "keeps the wait up to", Show::Rate, kept));
+            }
+        }
+        Ok(answer)
+    }
+}
+
+impl Queue<'_> {
+    fn highest(&self, at: &At, promise: Promise) -> Result<f64, PlanError> {
+        if self.service.is_constant() && promise == Promise::Utilization(1.0) {
+            return Ok(1.0 / self.service.at(at, 0.0)?.mean_s());
+        }
+        mg1_capacity(promise, |rate| self.service.at(at, rate)).map(|capacity| capacity.rate_per_s)
+    }
+
+    /// What is known of a queue; of one that grows for ever, its load alone.
+    fn outputs(&self, service: ServiceTime, rho: f64, queue: Option<Mg1>) -> Vec<Field> {
+        let mut outputs = Vec::new();
+        if !self.service.is_told() {
+            outputs.push(Field::new("mean_service_us", "service E[X]", Show::Micros, service.mean_s()));
+        }
+        outputs.extend([
+            Field::new("second_moment_us2", "E[X²] in µs²", Show::Number, service.second_moment_s2() * 1e12),
+            Field::new("rho", "utilization ρ", Show::Share, rho).drawn(),
+            Field::new("wait_us", "mean wait W", Show::Micros, queue.map(|queue| queue.wait_s)).drawn(),
+            Field::new("response_us", "wait and service", Show::Micros, queue.map(|queue| queue.response_s)),
+            Field::new("in_queue", "packets that wait", Show::Number, queue.map(|queue| queue.in_queue)),
+        ]);
+        outputs
+    }
+
+    /// What it means.
+    fn says(&self, at: &At, rate: f64, queue: &Mg1) -> Result<Vec<String>, PlanError> {
+        let mut says = vec![format!(
+            "A packet waits {} for {} of service; the server works {} of its time.",
+            Show::Seconds.text(queue.wait_s),
+            Show::Seconds.text(queue.service_s),
+            Show::Share.text(queue.rho)
+        )];
+        let more = 1.1 * rate;
+        says.push(match mg1(more, self.service.at(at, more)?) {
+            Ok(then) => format!(
+                "With 10 % more arrivals, {}, it waits {}: {} times as long.",
+                Show::Rate.text(more),
+                Show::Seconds.text(then.wait_s),
+                Show::Number.text((100.0 * then.wait_s / queue.wait_s).round() / 100.0)
+            ),
+            Err(PlanError::Unstable { .. }) => {
+                format!(
+                    "With 10 % more arrivals, {}, the queue grows without end: this is the edge.",
+                    Show::Rate.text(more)
+                )
+            }
+            Err(error) => return Err(error),
+        });
+        Ok(says)
+    }
+}
+
+/// Why there is no answer, and what to do.
+fn unstable(rho: f64, highest_per_s: f64) -> String {
+    let rounded = (100.0 * rho).round() / 100.0;
+    // What is a hair too much is not 1.
+    let work = Show::Number.text(if rounded > 1.0 { rounded } else { rho });
+    let more = rho.floor();
+    let servers = if more <= 1.0 { "a server".to_owned() } else { format!("{} servers", Show::Number.text(more)) };
+    format!(
+        "the queue is unstable: {work} servers' worth of work arrives for 1; at most {}, or add {servers} (mmck says what c \
+         servers with a queue of K drop)",
+        Show::Rate.text(highest_per_s.floor())
+    )
+}

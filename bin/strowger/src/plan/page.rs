@@ -1,0 +1,108 @@
+//! A page of plots that can be zoomed, and that needs nothing else: uPlot stands in it.
+
+use std::collections::BTreeSet;
+use std::fmt::Write as _;
+
+use serde_json::{Value, json};
+
+use super::chart::{Chart, Shape};
+use super::field::Show;
+
+const UPLOT: &str = include_str!("uplot/uPlot.iife.min.js");
+const UPLOT_STYLE: &str = include_str!("uplot/uPlot.min.css");
+const STYLE: &str = include_str!("page.css");
+const SCRIPT: &str = include_str!("page.js");
+
+/// The page as HTML.
+pub(super) fn page(title: &str, notes: &[String], charts: &[&Chart]) -> String {
+    let data: Vec<Value> = charts.iter().map(|chart| chart_json(chart)).collect();
+    // What is in a script may not end it.
+    let data = json!(data).to_string().replace('<', "\\u003c");
+    let title = escape(title);
+    let mut html = format!(
+        "<!DOCTYPE html>\n<html lang=\"en\">\n<head><meta charset=\"utf-8\"/>\
+         <meta name=\"viewport\" content=\"width=device-width, initial-scale=1\"/>\
+         <title>{title}</title><style>{UPLOT_STYLE}</style><style>{STYLE}</style></head>\n<body><main>\n<h1>{title}</h1>\n"
+    );
+    for note in notes {
+        // Writing to a String cannot fail.
+        let _ = writeln!(html, "<p>{}</p>", escape(note));
+    }
+    html.push_str("<div id=\"charts\"></div>\n<p class=\"how\">Drag to zoom, click twice to see all again.</p>\n");
+    let version = env!("CARGO_PKG_VERSION");
+    let _ = write!(
+        html,
+        "<footer>Made by strowger plan {version}.</footer>\n</main>\n<script>{UPLOT}</script>\n\
+         <script>const CHARTS = {data};\n{SCRIPT}</script>\n</body></html>\n"
+    );
+    html
+}
+
+/// All lines over the same places, with holes where one has no value there, as uPlot wants them.
+fn chart_json(chart: &Chart) -> Value {
+    let bits: BTreeSet<u64> =
+        chart.lines.iter().flat_map(|line| line.points.iter().map(|(x, _)| x.to_bits())).collect();
+    // The bits of numbers that are not below zero are in their order.
+    let places: Vec<f64> = bits.into_iter().map(f64::from_bits).collect();
+    let mut data: Vec<Value> = vec![json!(places)];
+    for line in &chart.lines {
+        let mut points = line.points.iter().peekable();
+        let values = places.iter().map(|place| {
+            let mut value = None;
+            while let Some((_, y)) = points.next_if(|(x, _)| x <= place) {
+                value = Some(*y);
+            }
+            value
+        });
+        data.push(json!(values.collect::<Vec<Option<f64>>>()));
+    }
+    let lines = chart
+        .lines
+        .iter()
+        .map(|line| json!({ "name": line.name, "dots": line.shape == Shape::Dots, "colour": line.colour }));
+    json!({
+        "title": chart.title, "across": chart.across, "x": unit(chart.x), "y": unit(chart.y), "log": chart.is_log,
+        "lines": lines.collect::<Vec<_>>(), "data": data,
+    })
+}
+
+const fn unit(show: Show) -> &'static str {
+    match show {
+        Show::Micros | Show::Seconds => "time",
+        Show::Rate => "rate",
+        Show::Share => "share",
+        Show::Count | Show::Number => "number",
+        Show::Bytes => "bytes",
+        Show::Bits => "bits",
+    }
+}
+
+fn escape(text: &str) -> String {
+    text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::plan::chart::Line;
+
+    #[test]
+    fn lines_share_their_places() {
+        let lines = vec![
+            Line::new("model", vec![(1.0, 10.0), (2.0, 20.0)]),
+            Line::dots("</script>", vec![(1.5, 12.0), (2.0, 19.0)]),
+        ];
+        let chart = Chart {
+            title: "wait".to_owned(),
+            across: "rate".to_owned(),
+            x: Show::Rate,
+            y: Show::Micros,
+            is_log: false,
+            lines,
+        };
+        let value = chart_json(&chart);
+        assert_eq!(value["data"], json!([[1.0, 1.5, 2.0], [10.0, null, 20.0], [null, 12.0, 19.0]]));
+        let html = page("W < ∞", &[], &[&chart]);
+        assert!(html.contains("<h1>W &lt; ∞</h1>") && html.contains("\\u003c/script>"));
+    }
+}

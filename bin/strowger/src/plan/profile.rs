@@ -1,0 +1,71 @@
+//! Profiles: what a server was measured to cost, in a file or built in.
+
+use std::path::{Path, PathBuf};
+
+use serde::Deserialize as _;
+use serde_json::Value;
+use strowger_plan::timing::PacketTiming;
+use strowger_plan::{Beta, Explanation, PlanError, Profile, ServiceTime};
+
+use crate::failure::Failure;
+
+/// The names of the profiles that need no file.
+pub(super) const BUILT_IN: &str =
+    "measured (this server, as its benchmarks measured it) or goals (what it is to reach)";
+
+/// A profile, and where it is from.
+#[derive(Clone, Debug)]
+pub(super) struct Loaded {
+    pub(super) profile: Profile,
+    file: PathBuf,
+}
+
+/// Reads a profile: what `plan fit` wrote, the profile of it alone, or the name of one that is built in.
+pub(super) fn load(file: &Path) -> Result<Loaded, Failure> {
+    let built_in = match file.to_str() {
+        Some("measured") => Some(Profile::measured()),
+        Some("goals") => Some(Profile::goals()),
+        _ => None,
+    };
+    if let Some(profile) = built_in.filter(|_| !file.exists()) {
+        return Ok(Loaded { profile, file: file.to_path_buf() });
+    }
+    let wrong = |what: &dyn std::fmt::Display| {
+        Failure::Usage(format!(
+            "{}: {what}; give a profile that plan fit wrote (--output), or {BUILT_IN}",
+            file.display()
+        ))
+    };
+    let text = std::fs::read_to_string(file).map_err(|error| wrong(&error))?;
+    let json: Value = serde_json::from_str(&text).map_err(|error| wrong(&format!("this is no JSON: {error}")))?;
+    let inner = json.get("profile").unwrap_or(&json);
+    let profile = Profile::deserialize(inner).map_err(|error| wrong(&format!("this is no profile: {error}")))?;
+    Ok(Loaded { profile, file: file.to_path_buf() })
+}
+
+impl Loaded {
+    /// What to tell of it.
+    pub(super) fn says(&self) -> Vec<String> {
+        vec![format!("profile {} ({}): {}", self.profile.name, self.file.display(), self.profile.source)]
+    }
+
+    fn timing(&self) -> Result<&PacketTiming, PlanError> {
+        self.profile.timing.as_ref().ok_or_else(|| PlanError::Contradiction {
+            input: "the service time of a packet".into(),
+            reason: format!("the profile {} has none", self.profile.name),
+            remedy: "give --service, or fit a profile to measurements (plan fit)",
+        })
+    }
+
+    pub(super) fn service_at(&self, packets_per_s: f64) -> Result<ServiceTime, PlanError> {
+        self.timing()?.service_at(packets_per_s)
+    }
+
+    pub(super) fn explain_at(&self, packets_per_s: f64) -> Result<Explanation, PlanError> {
+        self.timing()?.explain_at(packets_per_s)
+    }
+
+    pub(super) const fn beta(&self) -> Option<Beta> {
+        self.profile.beta
+    }
+}

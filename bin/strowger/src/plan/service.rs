@@ -1,0 +1,229 @@
+//! How long a server works on a packet: as it is told, by message type, or from a profile.
+
+use std::path::PathBuf;
+
+use clap::Args;
+use strowger_plan::{Curve, Explanation, PlanError, ServiceTime, Step, units};
+
+use super::field::{At, Input, Show};
+use super::numbers::{Numbers, plain, times};
+use super::profile::{Loaded, load};
+use super::units::Unit;
+use crate::failure::Failure;
+
+#[derive(Debug, Args)]
+pub(super) struct ServiceArguments {
+    /// E[X], how long a server works on a packet; with --alpha, without what the socket takes
+    #[arg(
+        long,
+        value_name = "TIME",
+        value_parser = times,
+        allow_hyphen_values = true,
+        required_unless_present_any = ["types", "profile"],
+        conflicts_with_all = ["types", "profile"]
+    )]
+    service: Option<Numbers>,
+    /// How much service times vary, Var[X]/E[X]²: 0 for a constant, 1 for the exponential law [default: 1]
+    #[arg(long, value_name = "NUMBER", value_parser = plain, allow_hyphen_values = true, conflicts_with_all = ["types", "profile"])]
+    scv: Option<Numbers>,
+    /// What a message type takes, NAME:TIME[:SCV[:WEIGHT]], as INVITE:230us or 180:120us:0.1:2; may be given several times
+    #[arg(long = "type", value_name = "TYPE", value_parser = message_type)]
+    types: Vec<MessageType>,
+    /// What interrupts add to the socket's part: exponential or deterministic (the thesis's), or points, as 0=1,600=3,2400=8
+    #[arg(long, value_name = "CURVE", value_parser = curve, requires = "base")]
+    alpha: Option<Curve>,
+    /// K_sockq, what the socket takes of a packet that does not wait, without load: α multiplies it
+    #[arg(long, value_name = "TIME", value_parser = times, allow_hyphen_values = true, requires = "alpha")]
+    base: Option<Numbers>,
+    /// What was measured of a server, and fitted by plan fit
+    #[arg(long, value_name = "FILE")]
+    pub(super) profile: Option<PathBuf>,
+}
+
+/// One message type.
+#[derive(Clone, Debug)]
+struct MessageType {
+    service: ServiceTime,
+    weight: f64,
+}
+
+/// Where the service time of a rate comes from.
+#[derive(Debug)]
+pub(super) struct Service<'a> {
+    arguments: &'a ServiceArguments,
+    /// Exponential, whatever `scv` says, as M/M/c/K has it.
+    is_exponential: bool,
+    pub(super) profile: Option<Loaded>,
+    default_scv: Numbers,
+}
+
+impl ServiceArguments {
+    /// With a law of any variance.
+    pub(super) fn general(&self) -> Result<Service<'_>, Failure> {
+        self.service(false)
+    }
+
+    /// With the exponential law.
+    pub(super) fn exponential(&self) -> Result<Service<'_>, Failure> {
+        if self.scv.is_some() {
+            return Err(Failure::Usage(
+                "M/M/c/K has exponential service times, so --scv says nothing; leave it out, or ask mgck".to_owned(),
+            ));
+        }
+        self.service(true)
+    }
+
+    fn service(&self, is_exponential: bool) -> Result<Service<'_>, Failure> {
+        let profile = self.profile.as_deref().map(load).transpose()?;
+        if self.alpha.is_some() && profile.is_some() {
+            return Err(Failure::Usage("the profile has an α of its own; leave --alpha or --profile out".to_owned()));
+        }
+        Ok(Service { arguments: self, is_exponential, profile, default_scv: Numbers::one(1.0) })
+    }
+}
+
+impl Service<'_> {
+    /// What of it can be swept.
+    pub(super) fn inputs(&self) -> Vec<Input<'_>> {
+        let arguments = self.arguments;
+        let name = if arguments.alpha.is_some() { "service without the socket" } else { "mean service E[X]" };
+        let mut inputs = Vec::new();
+        inputs.extend(arguments.service.as_ref().map(|numbers| Input::new("service_us", name, Show::Micros, numbers)));
+        inputs.extend(
+            arguments.base.as_ref().map(|numbers| Input::new("base_us", "K_sockq without load", Show::Micros, numbers)),
+        );
+        if arguments.service.is_some() && !self.is_exponential {
+            let scv = arguments.scv.as_ref().unwrap_or(&self.default_scv);
+            inputs.push(Input::new("scv", "variation Var[X]/E[X]²", Show::Number, scv));
+        }
+        inputs
+    }
+
+    /// What nobody said.
+    pub(super) fn assumptions(&self) -> Vec<String> {
+        let mut said = Vec::new();
+        if self.arguments.service.is_some() && self.arguments.scv.is_none() && !self.is_exponential {
+            said.push(
+                "assumed: service times vary as the exponential law does (--scv 1); the thesis's proxies have 0.02 to 0.05"
+                    .to_owned(),
+            );
+        }
+        said.extend(self.profile.iter().flat_map(Loaded::says));
+        said
+    }
+
+    /// Whether it is the same at every rate.
+    pub(super) fn is_constant(&self) -> bool {
+        self.arguments.alpha.is_none() && self.profile.is_none()
+    }
+
+    /// Whether it is E[X] itself that was told.
+    pub(super) fn is_told(&self) -> bool {
+        self.is_constant() && self.arguments.service.is_some()
+    }
+
+    /// X at a rate of packets.
+    pub(super) fn at(&self, at: &At, packets_per_s: f64) -> Result<ServiceTime, PlanError> {
+        if let Some(loaded) = &self.profile {
+            return loaded.service_at(packets_per_s);
+        }
+        let rest = self.rest(at)?;
+        let Some(alpha) = &self.arguments.alpha else { return Ok(rest) };
+        let socket = alpha.at(packets_per_s) * at.of("base_us");
+        // The socket's part varies little: it adds to the mean, and the variance stays.
+        let mean = rest.mean_s() + socket;
+        let variance = rest.second_moment_s2() - rest.mean_s().powi(2);
+        ServiceTime::from_moments(mean, mean * mean + variance)
+    }
+
+    /// All but what α multiplies.
+    fn rest(&self, at: &At) -> Result<ServiceTime, PlanError> {
+        if self.arguments.service.is_some() {
+            let scv = if self.is_exponential { 1.0 } else { at.of("scv") };
+            return ServiceTime::with_scv(at.of("service_us"), scv);
+        }
+        let types = &self.arguments.types;
+        let all: f64 = types.iter().map(|one| one.weight).sum();
+        let shares: Vec<(f64, ServiceTime)> = types.iter().map(|one| (one.weight / all, one.service)).collect();
+        ServiceTime::mixture(&shares)
+    }
+
+    /// How E[X] came about, where that is more than being told.
+    pub(super) fn explain(&self, at: &At, packets_per_s: f64) -> Result<Explanation, PlanError> {
+        if let Some(loaded) = &self.profile {
+            return loaded.explain_at(packets_per_s);
+        }
+        let service = self.at(at, packets_per_s)?;
+        let rest = self.rest(at)?;
+        let mut explanation = Explanation::default();
+        if !self.arguments.types.is_empty() {
+            explanation.steps.push(Step {
+                symbol: "E[X]".to_owned(),
+                meaning: "the mean over the message types".to_owned(),
+                formula: "Σ_i share_i·E[X_i]".to_owned(),
+                numbers: format!("{} message types", self.arguments.types.len()),
+                value: units::time(rest.mean_s()),
+                source: "Krishnamurthy, thesis, section 4.3; E[X²] by its eq. 4.3".to_owned(),
+            });
+        }
+        if let Some(alpha) = &self.arguments.alpha {
+            let factor = units::number(alpha.at(packets_per_s));
+            let base = units::time(at.of("base_us"));
+            explanation.steps.push(Step {
+                symbol: "E[X]".to_owned(),
+                meaning: "the mean service time with what interrupts add".to_owned(),
+                formula: "α(λ)·K_sockq^{s,base} + the rest".to_owned(),
+                numbers: format!("{factor} × {base} + {}", units::time(rest.mean_s())),
+                value: units::time(service.mean_s()),
+                source: "Krishnamurthy, thesis, eq. 4.1 and 4.4".to_owned(),
+            });
+        }
+        Ok(explanation)
+    }
+}
+
+/// One explanation behind another.
+pub(super) fn joined(mut first: Explanation, then: &impl strowger_plan::Explain) -> Explanation {
+    first.steps.extend(then.explain().steps);
+    first
+}
+
+fn message_type(text: &str) -> Result<MessageType, String> {
+    let wrong =
+        |what: &str| format!("'{text}' {what}; a message type is NAME:TIME[:SCV[:WEIGHT]], as INVITE:230us:0.1");
+    let mut parts = text.split(':');
+    let name = parts.next().unwrap_or_default().trim();
+    let mean = parts.next().ok_or_else(|| wrong("has no time"))?;
+    let number = |part: Option<&str>, default: f64| part.map_or(Ok(default), |part| Unit::Number.read(part));
+    let mean = Unit::Time.read(mean)?;
+    let (scv, weight) = (number(parts.next(), 0.0)?, number(parts.next(), 1.0)?);
+    if name.is_empty() || parts.next().is_some() {
+        return Err(wrong("has too few or too many parts"));
+    }
+    if weight <= 0.0 {
+        return Err(wrong("has no weight above zero"));
+    }
+    let service = ServiceTime::with_scv(mean, scv).map_err(|error| format!("{error}; {}", error.remedy()))?;
+    Ok(MessageType { service, weight })
+}
+
+/// The thesis's α, or points.
+fn curve(text: &str) -> Result<Curve, String> {
+    match text.trim() {
+        "exponential" => return Ok(Curve::alpha_exponential()),
+        "deterministic" => return Ok(Curve::alpha_deterministic()),
+        "second-machine" => return Ok(Curve::alpha_second_machine()),
+        _ => {}
+    }
+    let wrong = || {
+        format!(
+            "'{text}' is no α; write exponential or deterministic (the thesis's), or packets/s and factors, as 0=1,600=3,2400=8"
+        )
+    };
+    let points = text.split(',').map(|point| {
+        let (rate, factor) = point.split_once('=').ok_or_else(wrong)?;
+        Ok((Unit::Rate.read(rate)?, Unit::Number.read(factor)?))
+    });
+    let points: Result<Vec<(f64, f64)>, String> = points.collect();
+    Curve::new(points?).map_err(|error| format!("{error}; {}", error.remedy()))
+}

@@ -1,0 +1,521 @@
+//! `strowger plan size`: how many servers.
+
+use std::fmt::Write as _;
+use std::path::PathBuf;
+
+use clap::{Args, ValueEnum};
+use serde_json::json;
+use strowger_plan::size::{FailoverMethod, Replication, Sensitivity};
+use strowger_plan::traffic::Calls;
+use strowger_plan::{Explain as _, Needs, Plan, PlanError, Profile, size, units};
+
+use super::field::{At, Field, Input, Show};
+use super::numbers::{Numbers, bandwidths, counts, plain, shares, sizes, times, times_or_none};
+use super::present::{Answer, Model, ShownArguments, columns, present, wrapped};
+use super::profile::{Loaded, load};
+use crate::failure::Failure;
+
+const TRAFFIC: &str = "What subscribers do";
+const PROMISE: &str = "What is promised";
+const SERVER: &str = "The servers";
+
+#[derive(Debug, Args)]
+pub(crate) struct SizeArguments {
+    /// How many there are, as 2M
+    #[arg(long, value_name = "N", value_parser = counts, allow_hyphen_values = true)]
+    subscribers: Numbers,
+    /// Calls in progress of each in the busy hour, on the mean: 0.1 are 6 minutes [default: 0.1]
+    #[arg(long, value_name = "NUMBER", value_parser = plain, help_heading = TRAFFIC, conflicts_with_all = ["calls_each", "bhca"], allow_hyphen_values = true)]
+    erlangs: Option<Numbers>,
+    /// Instead: call attempts of each in the busy hour
+    #[arg(long, value_name = "NUMBER", value_parser = plain, help_heading = TRAFFIC, conflicts_with = "bhca", allow_hyphen_values = true)]
+    calls_each: Option<Numbers>,
+    /// Instead: call attempts of all in the busy hour
+    #[arg(long, value_name = "N", value_parser = counts, help_heading = TRAFFIC, allow_hyphen_values = true)]
+    bhca: Option<Numbers>,
+    /// How long a call lasts [default: 180s]
+    #[arg(long, value_name = "TIME", value_parser = times, help_heading = TRAFFIC, allow_hyphen_values = true)]
+    hold: Option<Numbers>,
+    /// How long it rings [default: 10s]
+    #[arg(long, value_name = "TIME", value_parser = times_or_none, help_heading = TRAFFIC, allow_hyphen_values = true)]
+    ring: Option<Numbers>,
+    /// Requests of a call beyond INVITE, ACK and BYE, as PRACK and UPDATE [default: 0]
+    #[arg(long, value_name = "NUMBER", value_parser = plain, help_heading = TRAFFIC, allow_hyphen_values = true)]
+    further_requests: Option<Numbers>,
+    /// Phones and other contacts of each subscriber [default: 1]
+    #[arg(long, value_name = "NUMBER", value_parser = plain, help_heading = TRAFFIC, allow_hyphen_values = true)]
+    contacts: Option<Numbers>,
+    /// How often each registers again [default: 1h]
+    #[arg(long, value_name = "TIME", value_parser = times, help_heading = TRAFFIC, allow_hyphen_values = true)]
+    refresh: Option<Numbers>,
+    /// The share of REGISTERs that are challenged [default: 100%]
+    #[arg(long, value_name = "SHARE", value_parser = shares, help_heading = TRAFFIC, allow_hyphen_values = true)]
+    challenged: Option<Numbers>,
+    /// The share of calls that are challenged [default: 100%]
+    #[arg(long, value_name = "SHARE", value_parser = shares, help_heading = TRAFFIC, allow_hyphen_values = true)]
+    challenged_calls: Option<Numbers>,
+    /// The share of calls that are kept with transactions [default: 100%]
+    #[arg(long, value_name = "SHARE", value_parser = shares, help_heading = TRAFFIC, allow_hyphen_values = true)]
+    stateful: Option<Numbers>,
+    /// The share of contacts that hold a TCP connection [default: 0%]
+    #[arg(long, value_name = "SHARE", value_parser = shares, help_heading = TRAFFIC, allow_hyphen_values = true)]
+    connected: Option<Numbers>,
+    /// How available the service is to be [default: 99.999%]
+    #[arg(long, value_name = "SHARE", value_parser = shares, help_heading = PROMISE, allow_hyphen_values = true)]
+    availability: Option<Numbers>,
+    /// What happens when a server fails [default: members]
+    #[arg(long, value_enum, value_name = "METHOD", help_heading = PROMISE)]
+    failover: Option<FailoverArgument>,
+    /// How members of a cluster know each other's registrations [default: copies]
+    #[arg(long, value_enum, value_name = "HOW", help_heading = PROMISE)]
+    replication: Option<ReplicationArgument>,
+    /// The share of a server that may be used, with one of its group gone [default: 70%]
+    #[arg(long, value_name = "SHARE", value_parser = shares, help_heading = PROMISE, allow_hyphen_values = true)]
+    utilization: Option<Numbers>,
+    /// The busiest cluster's load, of the mean cluster's [default: 1]
+    #[arg(long, value_name = "NUMBER", value_parser = plain, help_heading = PROMISE, allow_hyphen_values = true)]
+    skew: Option<Numbers>,
+    /// After how long a client tries another server [default: 500ms]
+    #[arg(long, value_name = "TIME", value_parser = times_or_none, help_heading = PROMISE, allow_hyphen_values = true)]
+    retry: Option<Numbers>,
+    /// How long a server is down when it fails, on the mean [default: 1h]
+    #[arg(long, value_name = "TIME", value_parser = times, help_heading = PROMISE, allow_hyphen_values = true)]
+    repair: Option<Numbers>,
+    /// What a server was measured to cost: a file of plan fit, measured, or goals
+    #[arg(long, value_name = "PROFILE", default_value = "measured", help_heading = SERVER)]
+    profile: PathBuf,
+    /// Cores of a server [default: the profile's]
+    #[arg(long, value_name = "N", value_parser = counts, help_heading = SERVER, allow_hyphen_values = true)]
+    cores: Option<Numbers>,
+    /// Memory of a server, as 16GiB [default: the profile's]
+    #[arg(long, value_name = "SIZE", value_parser = sizes, help_heading = SERVER, allow_hyphen_values = true)]
+    memory: Option<Numbers>,
+    /// Network of a server in each direction, as 1Gbit/s [default: the profile's]
+    #[arg(long, value_name = "BANDWIDTH", value_parser = bandwidths, help_heading = SERVER, allow_hyphen_values = true)]
+    network: Option<Numbers>,
+    /// How available a server is [default: the profile's]
+    #[arg(long, value_name = "SHARE", value_parser = shares, help_heading = SERVER, allow_hyphen_values = true)]
+    node: Option<Numbers>,
+    /// What a server costs in a month, in your currency [default: the profile's]
+    #[arg(long, value_name = "NUMBER", value_parser = plain, help_heading = SERVER, allow_hyphen_values = true)]
+    price: Option<Numbers>,
+    #[command(flatten)]
+    shown: ShownArguments,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum FailoverArgument {
+    /// All members serve; the others take the load of one that fails
+    Members,
+    /// Phones know all members, register with each and try the next
+    Client,
+    /// DNS names a primary; the others stand by
+    Dns,
+    /// A backup takes over the address, and stands by until then
+    Takeover,
+}
+
+#[derive(Clone, Copy, Debug, ValueEnum)]
+enum ReplicationArgument {
+    /// Each REGISTER is passed on to all members
+    Copies,
+    /// Each member has a database; all are copies of each other
+    Store,
+}
+
+/// A number that goes in, who said it, and where it goes.
+struct Asked<'a> {
+    key: &'static str,
+    option: &'static str,
+    name: &'static str,
+    show: Show,
+    given: Option<&'a Numbers>,
+    default: Numbers,
+    put: fn(&mut Needs, &mut Profile, f64),
+}
+
+struct Sizing<'a> {
+    arguments: &'a SizeArguments,
+    loaded: Loaded,
+    asked: Vec<Asked<'a>>,
+}
+
+impl SizeArguments {
+    pub(super) fn run(&self) -> Result<(), Failure> {
+        let loaded = load(&self.profile)?;
+        let asked = self.asked(&loaded.profile);
+        present(&Sizing { arguments: self, loaded, asked }, &self.shown)
+    }
+
+    /// All inputs, as they are shown.
+    fn asked(&self, profile: &Profile) -> Vec<Asked<'_>> {
+        let mut asked = self.of_the_subscribers();
+        asked.extend(self.of_the_promise());
+        asked.extend(self.of_the_servers(profile));
+        asked
+    }
+
+    fn of_the_subscribers(&self) -> Vec<Asked<'_>> {
+        let default = Needs::default();
+        let mut asked = vec![Asked {
+            key: "subscribers",
+            option: "--subscribers",
+            name: "subscribers",
+            show: Show::Count,
+            given: Some(&self.subscribers),
+            default: Numbers::one(default.subscribers),
+            put: |needs, _, value| needs.subscribers = value,
+        }];
+        asked.push(self.calls(default.calls));
+        macro_rules! ask {
+            ($field:ident, $option:literal, $key:literal, $name:literal, $show:ident, $need:ident) => {
+                asked.push(Asked {
+                    key: $key,
+                    option: $option,
+                    name: $name,
+                    show: Show::$show,
+                    given: self.$field.as_ref(),
+                    default: Numbers::one(default.$need),
+                    put: |needs, _, value| needs.$need = value,
+                });
+            };
+        }
+        ask!(hold, "--hold", "hold_s", "a call lasts", Seconds, hold_s);
+        ask!(ring, "--ring", "ring_s", "it rings", Seconds, ring_s);
+        ask!(
+            further_requests,
+            "--further-requests",
+            "further_requests",
+            "requests beyond INVITE, ACK, BYE",
+            Number,
+            further_requests_per_call
+        );
+        ask!(contacts, "--contacts", "contacts", "contacts of each", Number, contacts_per_subscriber);
+        ask!(refresh, "--refresh", "refresh_s", "registers again every", Seconds, refresh_s);
+        ask!(challenged, "--challenged", "challenged_share", "REGISTERs challenged", Share, challenged_share);
+        ask!(
+            challenged_calls,
+            "--challenged-calls",
+            "challenged_calls_share",
+            "calls challenged",
+            Share,
+            challenged_calls_share
+        );
+        ask!(stateful, "--stateful", "stateful_share", "calls with transactions", Share, stateful_share);
+        ask!(connected, "--connected", "connected_share", "contacts on TCP", Share, connected_share);
+        asked
+    }
+
+    /// How much is called, in the one of three ways that was chosen.
+    fn calls(&self, default: Calls) -> Asked<'_> {
+        if let Some(each) = &self.calls_each {
+            return Asked {
+                key: "calls_each",
+                option: "--calls-each",
+                name: "calls of each in the busy hour",
+                show: Show::Number,
+                given: Some(each),
+                default: Numbers::one(0.0),
+                put: |needs, _, value| needs.calls = Calls::PerSubscriber(value),
+            };
+        }
+        if let Some(all) = &self.bhca {
+            return Asked {
+                key: "bhca",
+                option: "--bhca",
+                name: "calls in the busy hour",
+                show: Show::Count,
+                given: Some(all),
+                default: Numbers::one(0.0),
+                put: |needs, _, value| needs.calls = Calls::Total(value),
+            };
+        }
+        let (Calls::Erlangs(each) | Calls::PerSubscriber(each) | Calls::Total(each)) = default;
+        Asked {
+            key: "erlangs",
+            option: "--erlangs",
+            name: "erlangs of each",
+            show: Show::Number,
+            given: self.erlangs.as_ref(),
+            default: Numbers::one(each),
+            put: |needs, _, value| needs.calls = Calls::Erlangs(value),
+        }
+    }
+
+    fn of_the_promise(&self) -> Vec<Asked<'_>> {
+        let default = Needs::default();
+        let mut asked = Vec::new();
+        macro_rules! ask {
+            ($field:ident, $option:literal, $key:literal, $name:literal, $show:ident, $need:ident) => {
+                asked.push(Asked {
+                    key: $key,
+                    option: $option,
+                    name: $name,
+                    show: Show::$show,
+                    given: self.$field.as_ref(),
+                    default: Numbers::one(default.$need),
+                    put: |needs, _, value| needs.$need = value,
+                });
+            };
+        }
+        ask!(availability, "--availability", "availability_asked", "available", Share, availability);
+        ask!(utilization, "--utilization", "utilization", "of a server may be used", Share, utilization);
+        ask!(skew, "--skew", "skew", "busiest cluster, of the mean", Number, skew);
+        ask!(retry, "--retry", "retry_s", "clients try another after", Seconds, client_retry_s);
+        ask!(repair, "--repair", "repair_s", "a server is repaired within", Seconds, repair_s);
+        asked
+    }
+
+    fn of_the_servers(&self, profile: &Profile) -> Vec<Asked<'_>> {
+        let server = &profile.server;
+        let mut asked = Vec::new();
+        macro_rules! ask {
+            ($field:ident, $option:literal, $key:literal, $name:literal, $show:ident, $of:ident) => {
+                asked.push(Asked {
+                    key: $key,
+                    option: $option,
+                    name: $name,
+                    show: Show::$show,
+                    given: self.$field.as_ref(),
+                    default: Numbers::one(server.$of),
+                    put: |_, profile, value| profile.server.$of = value,
+                });
+            };
+        }
+        ask!(memory, "--memory", "server_memory_bytes", "its memory", Bytes, memory_bytes);
+        ask!(network, "--network", "server_network_bits_per_s", "its network", Bits, network_bits_per_s);
+        ask!(node, "--node", "server_availability", "it is available", Share, availability);
+        ask!(price, "--price", "server_cost_per_month", "it costs a month", Number, cost_per_month);
+        let cores = Asked {
+            key: "server_cores",
+            option: "--cores",
+            name: "cores of a server",
+            show: Show::Count,
+            given: self.cores.as_ref(),
+            default: Numbers::one(f64::from(server.cores)),
+            put: put_cores,
+        };
+        asked.insert(0, cores);
+        asked
+    }
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it was read as a count")]
+fn put_cores(_: &mut Needs, profile: &mut Profile, value: f64) {
+    profile.server.cores = value.min(f64::from(u32::MAX)) as u32;
+}
+
+impl Model for Sizing<'_> {
+    const NAME: &'static str = "size";
+    const TITLE: &'static str = "How many servers";
+
+    fn inputs(&self) -> Vec<Input<'_>> {
+        self.asked
+            .iter()
+            .map(|asked| Input::new(asked.key, asked.name, asked.show, asked.given.unwrap_or(&asked.default)))
+            .collect()
+    }
+
+    fn assumptions(&self) -> Vec<String> {
+        self.loaded.says()
+    }
+
+    fn answer(&self, at: &At) -> Result<Answer, PlanError> {
+        let (mut needs, mut profile) = (Needs::default(), self.loaded.profile.clone());
+        for asked in &self.asked {
+            (asked.put)(&mut needs, &mut profile, at.of(asked.key));
+        }
+        needs.failover = match self.arguments.failover {
+            None => needs.failover,
+            Some(FailoverArgument::Members) => FailoverMethod::Members,
+            Some(FailoverArgument::Client) => FailoverMethod::Client,
+            Some(FailoverArgument::Dns) => FailoverMethod::Dns,
+            Some(FailoverArgument::Takeover) => FailoverMethod::Takeover,
+        };
+        needs.replication = match self.arguments.replication {
+            None => needs.replication,
+            Some(ReplicationArgument::Copies) => Replication::Copies,
+            Some(ReplicationArgument::Store) => Replication::Store,
+        };
+        match size(&needs, &profile) {
+            Ok(plan) => Ok(self.planned(at, &plan)),
+            Err(error @ PlanError::NoPlan { .. }) => Ok(Answer {
+                outputs: outputs(None),
+                no: Some(format!("{error}; {}", error.remedy())),
+                ..Answer::default()
+            }),
+            Err(error) => Err(error),
+        }
+    }
+}
+
+impl Sizing<'_> {
+    fn planned(&self, at: &At, plan: &Plan) -> Answer {
+        let mut answer = Answer {
+            outputs: outputs(Some(plan)),
+            says: plan.reasons.clone(),
+            explanation: plan.explain(),
+            report: Some(self.report(at, plan)),
+            ..Answer::default()
+        };
+        let assumed: Vec<&str> =
+            self.asked.iter().filter(|asked| asked.given.is_none()).map(|asked| asked.option).collect();
+        let more = [
+            ("traffic", json!(plan.traffic)),
+            ("limits", json!(plan.limits)),
+            ("sensitivities", json!(plan.sensitivities)),
+            ("failover", json!(plan.failover)),
+            ("assumed", json!(assumed)),
+            ("profile", json!(plan.profile.name)),
+        ];
+        answer.more.extend(more.into_iter().map(|(key, value)| (key.to_owned(), value)));
+        answer
+    }
+
+    fn report(&self, at: &At, plan: &Plan) -> String {
+        let mut text = String::new();
+        let many = |count: u32, one: &str, more: &str| {
+            format!("{} {}", units::number(f64::from(count)), if count == 1 { one } else { more })
+        };
+        let shape = if plan.first == 0 {
+            format!(
+                "{} of {}, and no first stage",
+                many(plan.clusters, "cluster", "clusters"),
+                many(plan.members, "member", "members")
+            )
+        } else {
+            format!(
+                "{} of the first stage, and {} of {}",
+                many(plan.first, "server", "servers"),
+                many(plan.clusters, "cluster", "clusters"),
+                many(plan.members, "member", "members")
+            )
+        };
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "{}: {shape}.", many(plan.servers, "SERVER", "SERVERS"));
+        let _ = write!(text, "S = {}, P = {}, B = {}\n\n", plan.first, plan.clusters, plan.members);
+        let outputs = outputs(Some(plan));
+        let known = outputs.iter().skip(4).filter(|field| field.value.is_some());
+        let found: Vec<(&str, String)> = known.map(|field| (field.name, field.text())).collect();
+        let width = found.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
+        for (name, value) in &found {
+            let _ = writeln!(text, "{name:width$}  {value}");
+        }
+        text.push_str("\nwhy\n");
+        if plan.limits.iter().all(|limit| limit.used < 0.5 * limit.allowed) {
+            text.push_str("- It is the availability that asks for so many servers: the load fills less than half of what may be used.\n");
+        }
+        for reason in plan.reasons.iter().filter(|reason| !reason.is_empty()) {
+            text.push_str(&wrapped("- ", reason));
+        }
+        text.push_str(&limits(plan));
+        text.push_str(&sensitivities(plan));
+        text.push_str(&self.said(at));
+        text
+    }
+
+    /// What was said, and what was taken for granted.
+    fn said(&self, at: &At) -> String {
+        let mut text = String::new();
+        let width = |of: fn(&Asked<'_>) -> usize| self.asked.iter().map(of).max().unwrap_or(0);
+        let (names, options) = (width(|asked| asked.name.chars().count()), width(|asked| asked.option.chars().count()));
+        for (title, is_given) in [("you said", true), ("assumed, because you did not say otherwise", false)] {
+            let _ = writeln!(text, "\n{title}");
+            for asked in self.asked.iter().filter(|asked| asked.given.is_some() == is_given) {
+                let value = asked.show.exact(at.of(asked.key));
+                let _ = writeln!(text, "  {:options$}  {:names$}  {value}", asked.option, asked.name);
+            }
+        }
+        let method = |given: bool| if given { "" } else { " (assumed)" };
+        let _ = writeln!(
+            text,
+            "\n--failover {}{}, --replication {}{}, --profile {}",
+            word(self.arguments.failover, "members"),
+            method(self.arguments.failover.is_some()),
+            word(self.arguments.replication, "copies"),
+            method(self.arguments.replication.is_some()),
+            self.arguments.profile.display()
+        );
+        text
+    }
+}
+
+/// The name of a choice on the command line.
+fn word(choice: Option<impl ValueEnum + Copy>, default: &str) -> String {
+    let value = choice.as_ref().and_then(ValueEnum::to_possible_value);
+    value.map_or_else(|| default.to_owned(), |value| value.get_name().to_owned())
+}
+
+/// What fills up, the first first.
+fn limits(plan: &Plan) -> String {
+    let rows = plan.limits.iter().map(|limit| {
+        let carries = if limit.carries_subscribers.is_finite() {
+            units::number(limit.carries_subscribers.floor())
+        } else {
+            "any number".to_owned()
+        };
+        vec![
+            format!("{} of the {}", limit.resource, limit.stage),
+            Show::Share.text(limit.used),
+            Show::Share.text(limit.allowed),
+            carries,
+        ]
+    });
+    let head = ["what fills up first", "used", "may be", "carries subscribers"].map(str::to_owned);
+    format!("\n{}", left_columns(&head, &rows.collect::<Vec<_>>()))
+}
+
+/// What each input changes.
+fn sensitivities(plan: &Plan) -> String {
+    let changes =
+        |input: &&Sensitivity| input.servers != 0 || input.impossible || input.busy_cores_percent.abs() >= 0.05;
+    let still: Vec<&str> = plan.sensitivities.iter().filter(|input| !changes(input)).map(|input| input.input).collect();
+    let rows = plan.sensitivities.iter().filter(changes).map(|input| {
+        let servers = if input.impossible { "impossible".to_owned() } else { format!("{:+}", input.servers) };
+        vec![
+            input.input.to_owned(),
+            input.value.clone(),
+            format!("{:+} %", input.change_percent),
+            format!("{:+.1} %", input.busy_cores_percent),
+            servers,
+        ]
+    });
+    let head = ["what a tenth of it changes", "now", "then", "busy cores", "servers"].map(str::to_owned);
+    let others = if still.is_empty() { String::new() } else { wrapped("nothing: ", &still.join(", ")) };
+    format!("\n{}{others}", left_columns(&head, &rows.collect::<Vec<_>>()))
+}
+
+/// As [`columns`], with the first column at its left edge.
+fn left_columns(head: &[String], rows: &[Vec<String>]) -> String {
+    let first = |row: &[String]| row.first().map_or(0, |cell| cell.chars().count());
+    let width = rows.iter().map(|row| first(row)).chain([first(head)]).max().unwrap_or(0);
+    let padded = |row: &[String]| -> Vec<String> {
+        row.iter().enumerate().map(|(at, cell)| if at == 0 { format!("{cell:width$}") } else { cell.clone() }).collect()
+    };
+    columns(&padded(head), &rows.iter().map(|row| padded(row)).collect::<Vec<_>>())
+}
+
+fn outputs(plan: Option<&Plan>) -> Vec<Field> {
+    let of = |value: fn(&Plan) -> f64| plan.map(value);
+    vec![
+        Field::new("servers", "servers", Show::Count, of(|plan| f64::from(plan.servers))).drawn(),
+        Field::new("first", "first stage S", Show::Count, of(|plan| f64::from(plan.first))),
+        Field::new("clusters", "clusters P", Show::Count, of(|plan| f64::from(plan.clusters))),
+        Field::new("members", "members B", Show::Count, of(|plan| f64::from(plan.members))),
+        Field::new("cores", "cores", Show::Count, of(|plan| f64::from(plan.cores))),
+        Field::new("busy_cores", "of them busy", Show::Number, of(|plan| plan.busy_cores)).drawn(),
+        Field::new("memory_bytes", "memory used", Show::Bytes, of(|plan| plan.memory_bytes)).drawn(),
+        Field::new("bandwidth_bits_per_s", "network", Show::Bits, of(|plan| plan.bandwidth_bits_per_s)).drawn(),
+        Field::new("messages_per_s", "SIP messages", Show::Rate, of(|plan| plan.messages_per_s)),
+        Field::new("stores", "stores", Show::Count, of(|plan| f64::from(plan.stores))),
+        Field::new("wait_us", "a packet waits", Show::Micros, plan.and_then(|plan| plan.wait_s)),
+        Field::new("availability", "availability", Show::Share, of(|plan| plan.availability.availability)),
+        Field::new(
+            "downtime_s_per_year",
+            "missing in a year",
+            Show::Seconds,
+            of(|plan| plan.availability.downtime_s_per_year),
+        ),
+        Field::new("cost_per_month", "cost a month", Show::Number, of(|plan| plan.cost_per_month)).drawn(),
+    ]
+}

@@ -1,0 +1,331 @@
+//! `strowger plan two-stage`: what a cluster of two stages carries, and when a first stage is needed.
+
+use clap::Args;
+use serde_json::{Value, json};
+use strowger_plan::two_stage::{Bottleneck, part_stateful_capacity};
+use strowger_plan::{BreakPoint, Explain as _, PlanError, Stages, StagesNeeded, TwoStage, stages};
+
+use super::chart::{Chart, Line};
+use super::field::{At, Field, Input, Show};
+use super::numbers::{Numbers, counts, counts_or_none, plain, rates, rates_or_none, share, shares};
+use super::present::{Answer, Model, ShownArguments, present};
+use crate::failure::Failure;
+
+#[derive(Debug, Args)]
+pub(crate) struct TwoStageArguments {
+    /// n, servers of the first stage; 0 for none
+    #[arg(long, value_name = "N", value_parser = counts_or_none, required_unless_present = "requests", allow_hyphen_values = true)]
+    first: Option<Numbers>,
+    /// C_s, what one of them forwards
+    #[arg(long, value_name = "RATE", value_parser = rates, required_unless_present = "first", allow_hyphen_values = true)]
+    first_capacity: Option<Numbers>,
+    /// m, servers of the second stage [default: one for each share]
+    #[arg(long, value_name = "N", value_parser = counts, allow_hyphen_values = true)]
+    second: Option<Numbers>,
+    /// C_p, what one of them serves; with --requests, of requests
+    #[arg(long, value_name = "RATE", value_parser = rates, allow_hyphen_values = true)]
+    second_capacity: Numbers,
+    /// f, which part of the load the hash gives to each server of the second stage, as 0.4,0.3,0.3 [default: equal parts]
+    #[arg(long, value_name = "SHARES", value_delimiter = ',', value_parser = share)]
+    shares: Vec<f64>,
+    /// f_s, the share of calls that the second stage keeps with transactions; --second-capacity is then without
+    #[arg(long, value_name = "SHARE", value_parser = shares, requires = "stateful_capacity", allow_hyphen_values = true)]
+    stateful: Option<Numbers>,
+    /// C', what a server of the second stage serves when it keeps all calls with transactions
+    #[arg(long, value_name = "RATE", value_parser = rates, requires = "stateful", allow_hyphen_values = true)]
+    stateful_capacity: Option<Numbers>,
+    /// The load; the throughput at it is told
+    #[arg(long, value_name = "RATE", value_parser = rates, allow_hyphen_values = true)]
+    load: Option<Numbers>,
+    /// Instead: λ_P, requests a second to be served (INVITE, MESSAGE, …); asks how many of each stage that takes
+    #[arg(long, value_name = "RATE", value_parser = rates_or_none, help_heading = "How many are needed",
+        conflicts_with_all = ["first", "second", "shares", "stateful", "load"], requires = "register_capacity",
+        allow_hyphen_values = true)]
+    requests: Option<Numbers>,
+    /// λ_R, REGISTERs a second
+    #[arg(long, value_name = "RATE", value_parser = rates_or_none, default_value = "0", help_heading = "How many are needed",
+        allow_hyphen_values = true)]
+    registers: Numbers,
+    /// μ_r, the REGISTERs that a server of the second stage serves
+    #[arg(long, value_name = "RATE", value_parser = rates, requires = "requests", help_heading = "How many are needed",
+        allow_hyphen_values = true)]
+    register_capacity: Option<Numbers>,
+    /// The share of a server's time that may be used
+    #[arg(long, value_name = "SHARE", value_parser = shares, default_value = "70%", help_heading = "How many are needed",
+        allow_hyphen_values = true)]
+    utilization: Numbers,
+    /// The busiest cluster's load, of the mean cluster's
+    #[arg(long, value_name = "NUMBER", value_parser = plain, default_value = "1", help_heading = "How many are needed",
+        allow_hyphen_values = true)]
+    skew: Numbers,
+    #[command(flatten)]
+    shown: ShownArguments,
+}
+
+impl TwoStageArguments {
+    pub(super) fn run(&self) -> Result<(), Failure> {
+        if let (Some(requests), Some(register_capacity), Some(first_capacity)) =
+            (&self.requests, &self.register_capacity, &self.first_capacity)
+        {
+            return present(&Needed { arguments: self, requests, register_capacity, first_capacity }, &self.shown);
+        }
+        let Some(first) = &self.first else {
+            return Err(Failure::Usage("say how many servers the first stage has: --first N".to_owned()));
+        };
+        if self.first_capacity.is_none() && first.all().iter().any(|count| *count > 0.0) {
+            return Err(Failure::Usage("say what a first-stage server forwards: --first-capacity RATE".to_owned()));
+        }
+        if self.shares.is_empty() && self.second.is_none() {
+            return Err(Failure::Usage(
+                "say what the second stage is: --second N for equal parts, or --shares as 0.4,0.3,0.3".to_owned(),
+            ));
+        }
+        if let Some(second) = self.second.as_ref().filter(|_| !self.shares.is_empty()) {
+            let count = self.shares.len();
+            if second.all() != [f64::from(u32::try_from(count).unwrap_or(u32::MAX))] {
+                return Err(Failure::Usage(format!(
+                    "there are {count} shares for --second {}; give one share for each server, or leave --second out",
+                    second.all().iter().map(|value| Show::Number.text(*value)).collect::<Vec<_>>().join(",")
+                )));
+            }
+        }
+        present(&Cluster { arguments: self, first }, &self.shown)
+    }
+}
+
+/// n and m are given; what do they carry?
+struct Cluster<'a> {
+    arguments: &'a TwoStageArguments,
+    first: &'a Numbers,
+}
+
+impl Cluster<'_> {
+    fn cluster(&self, at: &At) -> Result<TwoStage, PlanError> {
+        let second = self.second_capacity(at)?;
+        let (first, capacity) = (at.count("first"), at.of("first_capacity_per_s"));
+        if self.arguments.shares.is_empty() {
+            TwoStage::even(first, capacity, at.count("second"), second)
+        } else {
+            TwoStage::new(first, capacity, second, &self.arguments.shares)
+        }
+    }
+
+    /// What is full first, and what one more of it would bring.
+    fn says(&self, at: &At, cluster: &TwoStage) -> Result<Vec<String>, PlanError> {
+        let points = cluster.break_points();
+        let mut says = vec![format!(
+            "Everything is carried up to {}; at most {} whatever comes.",
+            Show::Rate.text(cluster.carries_all_up_to().floor()),
+            Show::Rate.text(cluster.capacity().floor())
+        )];
+        if let Some(first) = points.first() {
+            says.push(match first.full {
+                Bottleneck::First => format!("What limits first: the first stage, full at {}.", Show::Rate.text(first.load_per_s)),
+                Bottleneck::Second(_) if first.slope_after == 0.0 => {
+                    format!("What limits first: the second stage, all of it full at {}.", Show::Rate.text(first.load_per_s))
+                }
+                Bottleneck::Second(_) => format!(
+                    "What limits first: the server of the second stage with the largest share ({}), full at {}; of each further \
+                     request {} are carried.",
+                    Show::Share.text(cluster.shares().first().copied().unwrap_or(0.0)),
+                    Show::Rate.text(first.load_per_s),
+                    Show::Share.text(first.slope_after)
+                ),
+            });
+        }
+        let first = at.count("first");
+        if first > 0 && self.arguments.shares.is_empty() {
+            let now = cluster.carries_all_up_to();
+            let capacity = at.of("first_capacity_per_s");
+            let (second, each) = (at.count("second"), self.second_capacity(at)?);
+            let more_first = TwoStage::even(first + 1, capacity, second, each)?;
+            let more_second = TwoStage::even(first, capacity, second + 1, each)?;
+            let gains = [
+                ("one first-stage server more", more_first.carries_all_up_to()),
+                ("one second-stage server more", more_second.carries_all_up_to()),
+            ];
+            let (what, then) = if gains[0].1 > gains[1].1 { gains[0] } else { gains[1] };
+            if then > now * 1.000_001 {
+                says.push(format!("With {what}, everything is carried up to {}.", Show::Rate.text(then.floor())));
+            } else {
+                says.push("One server more in one stage alone carries no more: both are full at once.".to_owned());
+            }
+        }
+        Ok(says)
+    }
+
+    fn second_capacity(&self, at: &At) -> Result<f64, PlanError> {
+        let second = at.of("second_capacity_per_s");
+        match self.arguments.stateful {
+            Some(_) => part_stateful_capacity(at.of("stateful_share"), second, at.of("stateful_capacity_per_s")),
+            None => Ok(second),
+        }
+    }
+}
+
+impl Model for Cluster<'_> {
+    const NAME: &'static str = "two-stage";
+    const TITLE: &'static str = "SnPm: n servers that forward by a hash of the user, before m that serve";
+
+    fn inputs(&self) -> Vec<Input<'_>> {
+        let arguments = self.arguments;
+        let mut inputs = vec![Input::new("first", "first stage n", Show::Count, self.first)];
+        let capacity = arguments.first_capacity.as_ref();
+        inputs.extend(
+            capacity.map(|capacity| Input::new("first_capacity_per_s", "each forwards C_s", Show::Rate, capacity)),
+        );
+        inputs.extend(
+            arguments.second.as_ref().map(|second| Input::new("second", "second stage m", Show::Count, second)),
+        );
+        inputs.push(Input::new("second_capacity_per_s", "each serves C_p", Show::Rate, &arguments.second_capacity));
+        if let (Some(share), Some(capacity)) = (&arguments.stateful, &arguments.stateful_capacity) {
+            inputs.push(Input::new("stateful_share", "kept with transactions f_s", Show::Share, share));
+            inputs.push(Input::new("stateful_capacity_per_s", "each serves, all stateful C'", Show::Rate, capacity));
+        }
+        inputs.extend(arguments.load.as_ref().map(|load| Input::new("load_per_s", "load λ", Show::Rate, load)));
+        inputs
+    }
+
+    fn assumptions(&self) -> Vec<String> {
+        let shares = &self.arguments.shares;
+        if shares.is_empty() {
+            return vec![
+                "the hash gives equal parts to the servers of the second stage (--shares says others)".to_owned(),
+            ];
+        }
+        let shares: Vec<String> = shares.iter().map(|share| Show::Share.text(*share)).collect();
+        vec![format!("the hash gives {} to the servers of the second stage", shares.join(", "))]
+    }
+
+    fn answer(&self, at: &At) -> Result<Answer, PlanError> {
+        let cluster = self.cluster(at)?;
+        let points = cluster.break_points();
+        let mut outputs = vec![Field::new("capacity", "capacity", Show::Rate, cluster.capacity()).drawn()];
+        if self.arguments.load.is_some() {
+            let load = at.of("load_per_s");
+            let carried = cluster.throughput(load);
+            outputs.insert(0, Field::new("throughput_per_s", "throughput τ", Show::Rate, carried).drawn());
+            outputs.push(Field::new("carried_share", "carried", Show::Share, carried / load));
+        }
+        outputs.push(Field::new(
+            "all_carried_up_to_per_s",
+            "all carried up to",
+            Show::Rate,
+            cluster.carries_all_up_to(),
+        ));
+        let mut answer =
+            Answer { outputs, says: self.says(at, &cluster)?, explanation: cluster.explain(), ..Answer::default() };
+        let pairs: Vec<Value> = points.iter().map(|point| json!([point.load_per_s, point.throughput_per_s])).collect();
+        answer.more.insert("breakpoints".to_owned(), json!(pairs));
+        answer.more.insert("shares".to_owned(), json!(cluster.shares()));
+        answer.says.extend(points.iter().map(point_text));
+        Ok(answer)
+    }
+
+    fn charts(&self, answer: &Answer) -> Vec<Chart> {
+        let number = |pair: &Value, at: usize| pair.get(at).and_then(Value::as_f64);
+        let pairs = answer.more.get("breakpoints").and_then(Value::as_array);
+        let mut points = vec![(0.0, 0.0)];
+        points.extend(pairs.into_iter().flatten().filter_map(|pair| Some((number(pair, 0)?, number(pair, 1)?))));
+        let Some((last, top)) = points.last().copied() else { return Vec::new() };
+        // Beyond the last one it is level.
+        points.push((1.25 * last, top));
+        let ideal = vec![(0.0, 0.0), (1.25 * last, 1.25 * last)];
+        vec![Chart {
+            title: "throughput against load".to_owned(),
+            across: "load λ".to_owned(),
+            x: Show::Rate,
+            y: Show::Rate,
+            is_log: false,
+            lines: vec![Line::new("throughput τ", points), Line::new("all carried", ideal)],
+        }]
+    }
+}
+
+fn point_text(point: &BreakPoint) -> String {
+    let what = match point.full {
+        Bottleneck::First => "the first stage is full".to_owned(),
+        Bottleneck::Second(1) => "the first server of the second stage is full".to_owned(),
+        Bottleneck::Second(count) => format!("{count} servers of the second stage are full"),
+    };
+    format!(
+        "  at {:>10}  {:>10} carried: {what}",
+        Show::Rate.text(point.load_per_s),
+        Show::Rate.text(point.throughput_per_s)
+    )
+}
+
+/// The load is given; how many does it take?
+struct Needed<'a> {
+    arguments: &'a TwoStageArguments,
+    requests: &'a Numbers,
+    register_capacity: &'a Numbers,
+    first_capacity: &'a Numbers,
+}
+
+impl Model for Needed<'_> {
+    const NAME: &'static str = "two-stage";
+    const TITLE: &'static str = "Two stages: when is the first needed, and how many servers of each";
+
+    fn inputs(&self) -> Vec<Input<'_>> {
+        let arguments = self.arguments;
+        vec![
+            Input::new("requests_per_s", "requests λ_P", Show::Rate, self.requests),
+            Input::new("registers_per_s", "REGISTERs λ_R", Show::Rate, &arguments.registers),
+            Input::new("first_capacity_per_s", "a first-stage server forwards μ_s", Show::Rate, self.first_capacity),
+            Input::new("second_capacity_per_s", "a server serves requests μ_p", Show::Rate, &arguments.second_capacity),
+            Input::new("register_capacity_per_s", "or REGISTERs μ_r", Show::Rate, self.register_capacity),
+            Input::new("utilization", "may be used", Show::Share, &arguments.utilization),
+            Input::new("skew", "busiest cluster, of the mean", Show::Number, &arguments.skew),
+        ]
+    }
+
+    fn answer(&self, at: &At) -> Result<Answer, PlanError> {
+        let found = stages(Stages {
+            registers_per_s: at.of("registers_per_s"),
+            requests_per_s: at.of("requests_per_s"),
+            first_per_s: at.of("first_capacity_per_s"),
+            register_per_s: at.of("register_capacity_per_s"),
+            proxy_per_s: at.of("second_capacity_per_s"),
+            utilization: at.of("utilization"),
+            skew: at.of("skew"),
+        })?;
+        let mut more = serde_json::Map::new();
+        more.insert("first_is_needed".to_owned(), json!(found.first_is_needed));
+        Ok(Answer {
+            outputs: vec![
+                Field::new("first", "first stage S", Show::Count, f64::from(found.first)).drawn(),
+                Field::new("clusters", "second stage P", Show::Count, f64::from(found.clusters)).drawn(),
+                Field::new("single_utilization", "one server alone would work", Show::Share, found.single_utilization),
+                Field::new("first_utilization", "a first-stage server works", Show::Share, found.first_utilization),
+                Field::new(
+                    "second_utilization",
+                    "the busiest of the second works",
+                    Show::Share,
+                    found.second_utilization,
+                ),
+            ],
+            says: vec![needed_text(&found)],
+            explanation: found.explain(),
+            more,
+            ..Answer::default()
+        })
+    }
+}
+
+fn needed_text(found: &StagesNeeded) -> String {
+    if found.first_is_needed {
+        format!(
+            "A first stage is needed: everything on one server would be {} of its time, so users are divided among {} clusters, and \
+             {} in front of them find each user's. Neither number has spares in it.",
+            Show::Share.text(found.single_utilization),
+            found.clusters,
+            if found.first == 1 { "1 server".to_owned() } else { format!("{} servers", found.first) }
+        )
+    } else {
+        format!(
+            "No first stage is needed: one server would work {} of its time. What more there is of them is for failures.",
+            Show::Share.text(found.single_utilization)
+        )
+    }
+}

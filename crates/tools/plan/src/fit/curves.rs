@@ -1,0 +1,357 @@
+//! How service times grow with the rate, and how much they vary: α, E\[X\], E\[X²\].
+
+use super::error::FitError;
+use super::linear::{Estimate, count, least_squares};
+use super::observation::{Observation, message_names};
+use super::resample::Resample;
+use super::{AlphaAt, MessageFit, ServiceAt};
+use crate::curve::Curve;
+use crate::timing::{MessageTiming, PacketTiming, Part};
+
+/// Points of a fitted curve at most.
+const MOST_KNOTS: usize = 8;
+/// Measurements beyond the points of a curve: from them it is known how sure it is.
+const SPARE: usize = 2;
+/// Waits at higher loads say more of the length of a run than of the service time.
+const STABLE: f64 = 0.95;
+
+/// What is known of one thread.
+#[derive(Clone, Debug)]
+pub(super) struct SingleThread {
+    pub timing: PacketTiming,
+    pub alpha: Vec<AlphaAt>,
+    pub service: Vec<ServiceAt>,
+    pub messages: Vec<MessageFit>,
+    pub scv: Option<Estimate>,
+    pub notes: Vec<String>,
+}
+
+/// A measurement with its rate and its mean service time.
+struct Served<'a> {
+    rate: f64,
+    mean: f64,
+    from: &'a Observation,
+}
+
+/// Fits what measurements with one thread say.
+pub(super) fn single_thread(observations: &[Observation], resample: &Resample) -> Result<SingleThread, FitError> {
+    let served: Vec<Served<'_>> = observations
+        .iter()
+        .filter(|observation| observation.servers == 1)
+        .filter_map(|from| Some(Served { rate: from.rate_per_s, mean: from.mean_s()?, from }))
+        .collect();
+    if served.is_empty() {
+        return Err(FitError(
+            "no measurement of one thread has a service time; give a column service, or runs in which the generator saw the server"
+                .to_owned(),
+        ));
+    }
+    let mut notes = Vec::new();
+    let knots = knots(&served);
+    let means = hats(&served, &knots, |served| served.mean)?;
+    let base = base_of(&served);
+    let lowest = means.first().map_or(0.0, |estimate| estimate.value);
+    let (alpha, rest) = split(&served, &knots, &means, base, &mut notes)?;
+    let alpha_curve = Curve::new(alpha.iter().map(|at| (at.rate_per_s, at.alpha.value)).collect())?;
+    let messages = messages(observations);
+    let mut timing = PacketTiming {
+        messages: parts(&messages, base.unwrap_or(lowest), rest.first),
+        alpha: alpha_curve,
+        sip_growth: rest.growth,
+    };
+    let scv = variation(&served, &mut timing, resample, &mut notes);
+    let service = knots
+        .iter()
+        .zip(&means)
+        .map(|(rate, mean)| {
+            let second_moment_s2 = second_moment(&timing, *rate, mean, scv.as_ref())?;
+            Ok(ServiceAt { rate_per_s: *rate, mean_s: mean.clone(), second_moment_s2 })
+        })
+        .collect::<Result<_, FitError>>()?;
+    Ok(SingleThread { alpha, service, messages, scv, notes, timing })
+}
+
+/// E\[X²\] = (1 + scv)·E\[X\]², as far from its value as both may be.
+fn second_moment(
+    timing: &PacketTiming,
+    rate: f64,
+    mean: &Estimate,
+    scv: Option<&Estimate>,
+) -> Result<Estimate, FitError> {
+    let value = timing.service_at(rate)?.second_moment_s2();
+    let variation = scv.map(|scv| (scv.value.max(0.0), scv.interval));
+    let factor = |end: fn((f64, f64)) -> f64| match variation {
+        Some((value, Some(interval))) => (1.0 + end(interval).max(0.0)) / (1.0 + value),
+        _ => 1.0,
+    };
+    let interval = mean.interval.map(|(low, high)| {
+        let at = |end: f64| value * (end.max(0.0) / mean.value).powi(2);
+        (at(low) * factor(|interval| interval.0), at(high) * factor(|interval| interval.1))
+    });
+    Ok(Estimate { value, interval, method: "as far as E[X] and the variation may be".to_owned() })
+}
+
+/// Rates at which the curve may bend: those that were measured, but two less than there are measurements, so that their scatter shows
+/// how sure they are.
+fn knots(served: &[Served<'_>]) -> Vec<f64> {
+    let mut rates: Vec<f64> = served.iter().map(|served| served.rate).collect();
+    rates.sort_by(f64::total_cmp);
+    // What is asked for as one rate comes out a little different in each run.
+    let mut groups: Vec<Vec<f64>> = Vec::new();
+    for rate in rates {
+        match groups.last_mut() {
+            Some(group) if group.first().is_some_and(|first| rate <= 1.03 * first) => group.push(rate),
+            _ => groups.push(vec![rate]),
+        }
+    }
+    let middles: Vec<f64> = groups.iter().map(|group| group.iter().sum::<f64>() / count(group.len())).collect();
+    let wanted =
+        if middles.len() < 4 { middles.len() } else { (served.len() - SPARE).min(middles.len()).min(MOST_KNOTS) };
+    if wanted == middles.len() || wanted < 2 {
+        return middles;
+    }
+    let last = middles.len() - 1;
+    (0..wanted).filter_map(|knot| middles.get((knot * last + (wanted - 1) / 2) / (wanted - 1)).copied()).collect()
+}
+
+/// The weight of each knot at a rate: those of the two beside it, and level outside.
+fn hat(knots: &[f64], rate: f64) -> Vec<f64> {
+    let after = knots.partition_point(|knot| *knot < rate);
+    let mut weights = vec![0.0; knots.len()];
+    let (before, after) = (after.saturating_sub(1), after.min(knots.len().saturating_sub(1)));
+    let (Some(low), Some(high)) = (knots.get(before), knots.get(after)) else { return weights };
+    let part = if high > low { ((rate - low) / (high - low)).clamp(0.0, 1.0) } else { 0.0 };
+    if let Some(weight) = weights.get_mut(before) {
+        *weight += 1.0 - part;
+    }
+    if let Some(weight) = weights.get_mut(after) {
+        *weight += part;
+    }
+    weights
+}
+
+/// The values at the knots of the broken line that comes nearest to what was measured.
+fn hats(served: &[Served<'_>], knots: &[f64], value: impl Fn(&Served<'_>) -> f64) -> Result<Vec<Estimate>, FitError> {
+    let rows: Vec<Vec<f64>> = served.iter().map(|served| hat(knots, served.rate)).collect();
+    let values: Vec<f64> = served.iter().map(value).collect();
+    least_squares(&rows, &values).map(|found| found.coefficients).ok_or_else(|| {
+        FitError(
+            "the rates are too near to each other for a curve; measure from a tenth of the load to nearly all of it"
+                .to_owned(),
+        )
+    })
+}
+
+/// K_sockq^{s,base}, where it was measured: the mean of what was said.
+fn base_of(served: &[Served<'_>]) -> Option<f64> {
+    let bases: Vec<f64> = served.iter().filter_map(|served| served.from.base_s).filter(|base| *base > 0.0).collect();
+    if bases.is_empty() { None } else { Some(bases.iter().sum::<f64>() / count(bases.len())) }
+}
+
+/// What is not the socket's, and how it grows.
+struct Rest {
+    first: f64,
+    growth: Curve,
+}
+
+/// α at the knots, and the rest. E\[X\] alone does not tell the growth of the two apart: where the rest was measured, too, each has
+/// its own curve; where only the socket's time without load is known, all growth is α's; where nothing is, α multiplies all.
+fn split(
+    served: &[Served<'_>],
+    knots: &[f64],
+    means: &[Estimate],
+    base: Option<f64>,
+    notes: &mut Vec<String>,
+) -> Result<(Vec<AlphaAt>, Rest), FitError> {
+    let (Some(first), Some(first_rate)) = (means.first(), knots.first()) else {
+        return Err(FitError("there is no rate".to_owned()));
+    };
+    let lowest_load = served.iter().map(|served| served.rate * served.mean).fold(f64::INFINITY, f64::min);
+    if lowest_load > 0.1 {
+        notes.push(format!("the lowest load measured is {:.0} %; below it the curve is a guess", 100.0 * lowest_load));
+    }
+    let level = |first: f64| Rest { first, growth: Curve::constant(1.0) };
+    let (alphas, rest) = match base {
+        Some(base) if served.iter().all(|served| served.from.rest_s.is_some()) => {
+            notes.push(
+                "α and the growth of what is not the socket's (T_sip) are told apart: base and rest were given"
+                    .to_owned(),
+            );
+            let rests = hats(served, knots, |served| served.from.rest_s.unwrap_or(0.0))?;
+            let lowest = rests.first().map_or(0.0, |rest| rest.value);
+            let growth = knots.iter().zip(&rests).map(|(rate, rest)| (*rate, rest.value / lowest)).collect();
+            let alphas = hats(served, knots, |served| (served.mean - served.from.rest_s.unwrap_or(0.0)) / base)?;
+            (alphas, Rest { first: lowest, growth: Curve::new(growth)? })
+        }
+        Some(base) => {
+            notes.push(
+                "α multiplies K_sockq^{s,base}, which was given; all growth of E[X] with the rate is its".to_owned(),
+            );
+            let rest = (first.value - base).max(0.0);
+            (means.iter().map(|mean| shifted(mean, rest, base)).collect(), level(rest))
+        }
+        None => {
+            notes.push(format!(
+                "α multiplies the whole of E[X]: it is 1 at the lowest rate, {:.0}/s (columns base and rest tell the socket's part \
+                 apart)",
+                first_rate
+            ));
+            (means.iter().map(|mean| shifted(mean, 0.0, first.value)).collect(), level(0.0))
+        }
+    };
+    if alphas.iter().any(|alpha| !alpha.value.is_finite() || alpha.value <= 0.0) {
+        return Err(FitError(
+            "the service time at some rate is below its parts; check the columns service, base and rest".to_owned(),
+        ));
+    }
+    let mut points: Vec<AlphaAt> =
+        knots.iter().zip(alphas).map(|(rate, alpha)| AlphaAt { rate_per_s: *rate, alpha }).collect();
+    if rest.growth.points().len() > 1 && *first_rate > 0.0 {
+        // The base was measured without load: there α is 1.
+        points.insert(0, AlphaAt { rate_per_s: 0.0, alpha: Estimate::alone(1.0, "by definition") });
+    }
+    Ok((points, rest))
+}
+
+/// (estimate − shift) / by, as its interval.
+fn shifted(estimate: &Estimate, shift: f64, by: f64) -> Estimate {
+    let of = |value: f64| (value - shift) / by;
+    Estimate {
+        value: of(estimate.value),
+        interval: estimate.interval.map(|(low, high)| (of(low), of(high))),
+        method: estimate.method.clone(),
+    }
+}
+
+/// What of each message type was measured, over all rates.
+fn messages(observations: &[Observation]) -> Vec<MessageFit> {
+    let single = || observations.iter().filter(|observation| observation.servers == 1);
+    let names = message_names(observations);
+    let all: f64 = single().flat_map(|one| &one.messages).map(|message| message.weight).sum();
+    let fits = names.into_iter().map(|message| {
+        let own = || single().flat_map(|one| &one.messages).filter(|other| other.message == message);
+        let weight: f64 = own().map(|other| other.weight).sum();
+        let means: Vec<f64> = own().filter_map(|other| other.service_s).collect();
+        let scvs: Vec<f64> = own().filter_map(|other| other.scv).collect();
+        MessageFit { share: weight / all, mean_s: mean_of(&means), scv: mean_of(&scvs), message: message.clone() }
+    });
+    // Types without a time say nothing of it.
+    fits.filter(|fit| fit.mean_s.is_some()).collect()
+}
+
+/// A mean with its interval, of values that are independent.
+fn mean_of(values: &[f64]) -> Option<Estimate> {
+    let ones: Vec<Vec<f64>> = values.iter().map(|_| vec![1.0]).collect();
+    least_squares(&ones, values)?.coefficients.into_iter().next()
+}
+
+/// The parts of each type: the socket's is the same for all, the rest in proportion to what the types took.
+fn parts(messages: &[MessageFit], base: f64, rest: f64) -> Vec<MessageTiming> {
+    let timing = |message: &str, share: f64, factor: f64| MessageTiming {
+        message: message.to_owned(),
+        share,
+        sockq_base: Part::constant(if rest > 0.0 { base } else { base * factor }),
+        copy: Part::default(),
+        sip: Part::constant(rest * factor),
+        send: Part::default(),
+    };
+    let shares: f64 = messages.iter().map(|message| message.share).sum();
+    let mean = |message: &MessageFit| message.mean_s.as_ref().map_or(0.0, |mean| mean.value);
+    let all: f64 = messages.iter().map(|message| message.share / shares * mean(message)).sum();
+    if messages.is_empty() || all <= 0.0 {
+        return vec![timing("any", 1.0, 1.0)];
+    }
+    messages
+        .iter()
+        .map(|message| {
+            // Of the rest alone: the socket's part is in each type's mean, too.
+            let own = if rest > 0.0 {
+                (mean(message) - base).max(0.0) / (all - base).max(1e-12)
+            } else {
+                mean(message) / all
+            };
+            timing(&message.message, message.share / shares, own)
+        })
+        .collect()
+}
+
+/// How much service times vary: as it was measured, or as the waits make it.
+fn variation(
+    served: &[Served<'_>],
+    timing: &mut PacketTiming,
+    resample: &Resample,
+    notes: &mut Vec<String>,
+) -> Option<Estimate> {
+    let measured: Vec<f64> = served.iter().filter_map(|served| served.from.measured_scv()).collect();
+    if let Some(estimate) = mean_of(&measured) {
+        notes.push("E[X²] is as it was measured".to_owned());
+        spread(timing, estimate.value);
+        return Some(estimate);
+    }
+    let waits: Vec<(f64, f64)> = served
+        .iter()
+        .filter_map(|served| {
+            let (wait, rho) = (served.from.wait_s?, served.rate * served.mean);
+            // Without variance the wait would be this.
+            let least = served.rate * served.mean.powi(2) / (2.0 * (1.0 - rho));
+            (rho < STABLE && wait > 0.0).then_some((wait, least))
+        })
+        .collect();
+    if waits.is_empty() {
+        notes.push(
+            "nothing says how much service times vary: taken as constant for each message type, the least that can be (give waiting \
+             or scv)"
+                .to_owned(),
+        );
+        return None;
+    }
+    // W = (1 + scv)·W₀: least squares of relative errors.
+    let solve = |waits: &[(f64, f64)]| -> f64 {
+        let (one, two) = waits.iter().fold((0.0, 0.0), |(one, two), (wait, least)| {
+            let ratio = least / wait;
+            (one + ratio, two + ratio * ratio)
+        });
+        one / two - 1.0
+    };
+    let scv = solve(&waits);
+    let interval = resample.interval(&waits, |sample| Some(solve(sample)));
+    notes.push(format!(
+        "E[X²] is what the waits of {} measurements below a load of {:.0} % make it",
+        waits.len(),
+        100.0 * STABLE
+    ));
+    if scv < 0.0 {
+        notes.push(format!(
+            "the waits are {:.0} % below those of a constant service time: arrivals are more regular than Poisson, or the service time \
+             has waiting in it; taken as 0",
+            -100.0 * scv
+        ));
+    }
+    spread(timing, scv.max(0.0));
+    let method = format!("bootstrap over {} measurements, {}", waits.len(), resample.says());
+    Some(Estimate { value: scv, interval, method })
+}
+
+/// Gives the parts such a variance that all packets together vary so much.
+fn spread(timing: &mut PacketTiming, scv: f64) {
+    let Ok(between) = timing.service_at(0.0) else { return };
+    // Types differ from each other already.
+    let wanted = (1.0 + scv) * between.mean_s().powi(2);
+    let within: f64 = timing.messages.iter().map(|message| message.share * largest(message).mean_s.powi(2)).sum();
+    let missing = wanted - between.second_moment_s2();
+    if missing <= 0.0 || within <= 0.0 {
+        return;
+    }
+    for message in &mut timing.messages {
+        let part = largest_mut(message);
+        part.variance_s2 = missing / within * part.mean_s.powi(2);
+    }
+}
+
+fn largest(message: &MessageTiming) -> Part {
+    if message.sip.mean_s > message.sockq_base.mean_s { message.sip } else { message.sockq_base }
+}
+
+fn largest_mut(message: &mut MessageTiming) -> &mut Part {
+    if message.sip.mean_s > message.sockq_base.mean_s { &mut message.sip } else { &mut message.sockq_base }
+}
