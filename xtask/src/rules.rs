@@ -101,6 +101,7 @@ pub(crate) const CRATES: &[Rule] = &[
             "registrar",
             "locate",
             "trunk",
+            "balancer",
             "proxy",
             "shard",
             "store",

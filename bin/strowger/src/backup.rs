@@ -78,7 +78,7 @@ fn by_ourselves(
     progress: &mut Progress,
 ) -> Result<BackupReport, Failure> {
     let database = database(config)?;
-    let key = key::read(&config.server.data)?;
+    let key = key::read(&config.key_file())?;
     let extra = key.map(|key| (KEY.to_owned(), key.to_vec())).into_iter().collect();
     let order = BackupOrder { target: target.to_owned(), overwrite, extra };
     let on_progress = |done, of| progress.show(done, of);
@@ -148,7 +148,7 @@ pub(crate) fn restore(file: Option<&Path>, arguments: &RestoreArguments) -> Resu
     })?;
     let Restored { database: done, journal_moved_aside } = restored;
     let (key, key_aside) = match key_in(&done.info) {
-        Some(key) => ("restored", key::restore(&config.server.data, key)?),
+        Some(key) => ("restored", key::restore(&config.key_file(), key)?),
         None => ("not in the backup", None),
     };
     let aside: Vec<PathBuf> = [done.moved_aside, journal_moved_aside, key_aside].into_iter().flatten().collect();

@@ -1,5 +1,7 @@
 //! `strowger check`: what the configuration would do.
 
+mod balancers;
+
 use std::net::SocketAddr;
 use std::path::Path;
 use std::thread;
@@ -15,9 +17,9 @@ use strowger_foundation::Transport;
 
 use crate::cli::CheckArguments;
 use crate::failure::Failure;
-use crate::gateways;
 use crate::table::{print_facts, print_json};
 use crate::text::count;
+use crate::{gateways, key};
 
 pub(crate) fn run(file: Option<&Path>, arguments: &CheckArguments) -> Result<(), Failure> {
     if arguments.schema {
@@ -38,6 +40,8 @@ pub(crate) fn run(file: Option<&Path>, arguments: &CheckArguments) -> Result<(),
         Err(why) if gateways::are_named(&config) => vec![format!("the gateways cannot be read: {why}")],
         Err(_) => Vec::new(),
     });
+    warnings.extend(balancers::look(&config, known.as_ref().ok(), &addresses, file.as_deref())?);
+    let key = key(&config, &mut warnings)?;
     if arguments.json {
         let value = json!({
             "file": file.as_deref().map(Path::to_string_lossy),
@@ -48,6 +52,7 @@ pub(crate) fn run(file: Option<&Path>, arguments: &CheckArguments) -> Result<(),
             "mode": config.store_mode(),
             "control_socket": config.control_socket(),
             "gateways": known.as_ref().map(gateways::in_json).ok(),
+            "key": key,
             "warnings": warnings,
             "configuration": config,
         });
@@ -56,9 +61,34 @@ pub(crate) fn run(file: Option<&Path>, arguments: &CheckArguments) -> Result<(),
     let mut facts = facts(&config, file.as_deref(), &listeners, &domains, workers);
     let place = facts.iter().position(|(name, _)| *name == "routes").unwrap_or(facts.len());
     facts.insert(place, ("gateways", known.as_ref().map_or_else(Clone::clone, gateways::shown)));
+    facts.push(("key", shown_key(&config, key.as_deref())));
     print_facts(&facts)?;
     warnings.iter().for_each(|warning| eprintln!("strowger: warning: {warning}"));
     Ok(())
+}
+
+/// What tells the server's key from others; nothing where it has none yet.
+fn key(config: &Config, warnings: &mut Vec<String>) -> Result<Option<String>, Failure> {
+    let path = config.key_file();
+    match key::read(&path) {
+        Ok(Some(key)) => Ok(Some(key::fingerprint(&key))),
+        Ok(None) if config.server.key_file.is_some() => Err(Failure::Usage(key::missing(&path))),
+        Ok(None) => Ok(None),
+        // The server may run as somebody else.
+        Err(why) => {
+            warnings.push(why.to_string());
+            Ok(None)
+        }
+    }
+}
+
+fn shown_key(config: &Config, fingerprint: Option<&str>) -> String {
+    let path = config.key_file();
+    let who = if config.server.key_file.is_some() { ", which other servers have too" } else { "" };
+    match fingerprint {
+        Some(fingerprint) => format!("{fingerprint}, of {}{who}", path.display()),
+        None => format!("made at the first start, in {}", path.display()),
+    }
 }
 
 /// What the server would listen on.
@@ -114,6 +144,7 @@ fn facts(
         ("connections", connections(config)),
         ("names", names(config)),
         ("trunks", trunks(config)),
+        ("balancers", balancers::shown(config)),
         ("routes", routes(config)),
         ("control", config.control_socket().display().to_string()),
     ]
@@ -284,10 +315,11 @@ fn routes(config: &Config) -> String {
 }
 
 fn route(route: &Route) -> String {
-    let to = match &route.trunk {
-        Some(trunk) => format!("trunk {trunk}"),
-        None if route.targets.is_empty() => "the user's contacts".to_owned(),
-        None => targets(&route.targets),
+    let to = match (&route.balance, &route.trunk) {
+        (Some(balancer), _) => format!("the targets of balancer {balancer}"),
+        (None, Some(trunk)) => format!("trunk {trunk}"),
+        (None, None) if route.targets.is_empty() => "the user's contacts".to_owned(),
+        (None, None) => targets(&route.targets),
     };
     let action = match (route.action, route.status, &route.reason) {
         (Action::Proxy, ..) => format!("proxied to {to}"),

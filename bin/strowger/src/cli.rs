@@ -45,8 +45,8 @@ pub(crate) enum Command {
     /// Adds, changes and lists gateways: where calls go that are for none of our users
     #[command(
         after_help = "Examples:\n  strowger gateway add pstn sip:192.0.2.1:5060\n  strowger gateway list --json\n\n\
-                            A route that has targets = [\"set:pstn\"] uses the enabled gateways of the set pstn. A running \
-                            server follows within a second."
+                            A route or a balancer that has targets = [\"set:pstn\"] uses the enabled gateways of the set \
+                            pstn. A running server follows within a second."
     )]
     Gateway(GatewayArguments),
     /// Writes users, gateways, registrations and the server's key into one file
@@ -66,7 +66,7 @@ pub(crate) enum Command {
     /// Asks a running server, over its control socket
     #[command(
         after_help = "Examples:\n  strowger ctl status\n  strowger ctl registrations --user alice@example.com\n  \
-                            strowger ctl calls\n  strowger ctl trace --user alice"
+                            strowger ctl calls\n  strowger ctl targets\n  strowger ctl trace --user alice"
     )]
     Ctl(CtlArguments),
     /// Makes and answers calls, to measure servers
@@ -228,7 +228,7 @@ pub(crate) enum GatewayCommand {
         /// The share of calls among those of the same priority
         #[arg(long, default_value_t = 1)]
         weight: u16,
-        /// The most calls at one time; kept, not enforced yet [default: no limit]
+        /// The most calls at one time, where a balancer names the set [default: no limit]
         #[arg(long, value_name = "CALLS", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_CAPACITY)))]
         capacity: Option<u32>,
         /// What people want to know of it
@@ -351,9 +351,80 @@ pub(crate) enum CtlCommand {
                             A call that is found by user or address is followed on both of its sides. Credentials and \
                             media keys are masked. Ctrl-C ends it.")]
     Trace(TraceArguments),
-    /// Lets the server read its configuration, its users and its gateways again
-    #[command(after_help = "Example:\n  strowger ctl reload")]
+    /// Lets the server read its configuration, its users, its gateways and its dispatcher lists again
+    #[command(after_help = "Example:\n  strowger ctl reload\n\n\
+                            Calls and what is counted of targets stay; what `strowger ctl targets add | rm` has changed in \
+                            balancers that have no gateways of the database is forgotten.")]
     Reload,
+    /// Lists the targets of balancers with what they do, or changes who they are
+    #[command(
+        args_conflicts_with_subcommands = true,
+        after_help = "Examples:\n  strowger ctl targets\n  strowger ctl targets pool --json\n  \
+                            strowger ctl targets add pool sip:192.0.2.3\n  strowger ctl targets rm pool/sip:192.0.2.3"
+    )]
+    Targets {
+        /// Only those of this balancer
+        set: Option<String>,
+        #[command(subcommand)]
+        command: Option<TargetsCommand>,
+    },
+    /// Sends no new call to a target, and says how many it has left; those go on
+    #[command(after_help = "Examples:\n  strowger ctl drain sip:192.0.2.1\n  \
+                            strowger ctl drain pool/sip:192.0.2.1 --wait --for 30m\n\n\
+                            It lasts until `strowger ctl undrain`, or until the server ends: a reload changes nothing. Of a \
+                            balancer with gateways of the database, `strowger gateway disable` lasts longer. With --wait the \
+                            exit code is 0 once it is empty, and 1 where --for is over before.")]
+    Drain {
+        /// The target: its URI, its id, or SET/URI where the URI is in several balancers
+        target: String,
+        /// Waits until it has no call left, and shows how many there are
+        #[arg(long)]
+        wait: bool,
+        /// Waits no longer than this, as 30m
+        #[arg(long = "for", value_name = "TIME", requires = "wait")]
+        time: Option<Span>,
+    },
+    /// Sends new calls to a drained target again, few at first
+    #[command(after_help = "Example:\n  strowger ctl undrain sip:192.0.2.1")]
+    Undrain {
+        /// The target: its URI, its id, or SET/URI where the URI is in several balancers
+        target: String,
+    },
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum TargetsCommand {
+    /// Gives a balancer more targets
+    #[command(after_help = "Examples:\n  strowger ctl targets add pool sip:192.0.2.3\n  \
+                            strowger ctl targets add pool sip:192.0.2.3 sip:192.0.2.4 --weight 2 --capacity 500\n\n\
+                            Where the balancer has \"set:NAME\" among its targets, they are kept in the database, in that \
+                            set; else they last until the next reload: write them into the configuration too.")]
+    Add {
+        /// The balancer
+        set: String,
+        /// The targets' SIP URIs
+        #[arg(required = true, value_name = "URI")]
+        uris: Vec<String>,
+        /// Those of a higher one are spares of the others
+        #[arg(long, default_value_t = 0)]
+        priority: u16,
+        /// The share of calls among those of the same priority
+        #[arg(long, default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..))]
+        weight: u16,
+        /// The most calls at one time [default: no limit]
+        #[arg(long, value_name = "CALLS", value_parser = clap::value_parser!(u32).range(1..=i64::from(MAX_CAPACITY)))]
+        capacity: Option<u32>,
+    },
+    /// Takes a target from its balancer; calls that it has go on
+    #[command(
+        after_help = "Examples:\n  strowger ctl targets rm sip:192.0.2.3\n  strowger ctl targets rm pool/sip:192.0.2.3\n\n\
+                            One that the database has is removed there; any other comes back with the next reload: remove it \
+                            from where it is named too. `strowger ctl drain --wait` lets its calls end first."
+    )]
+    Rm {
+        /// The target: its URI, its id, or SET/URI where the URI is in several balancers
+        target: String,
+    },
 }
 
 #[derive(Debug, Args)]

@@ -8,15 +8,17 @@ use serde_json::json;
 use strowger_control::config::Config;
 use strowger_control::ladder::Ladder;
 use strowger_control::protocol::{
-    Calls, Outage, Registrations, Request, Response, Status, TraceEvent, TraceFilter, TraceRequest, Trunk, WorkerLoad,
+    Balancer, Calls, Outage, Registrations, Request, Response, Status, TraceEvent, TraceFilter, TraceRequest, Trunk,
+    WorkerLoad,
 };
 use strowger_control::socket;
 
 use crate::cli::{CtlArguments, CtlCommand, TraceArguments};
 use crate::failure::Failure;
 use crate::table::{print_facts, print_json, print_line, print_table};
+use crate::targets::Wait;
 use crate::text::{clock, count};
-use crate::{address, store};
+use crate::{address, store, targets};
 
 /// Columns of a ladder.
 const WIDTH: usize = 100;
@@ -37,6 +39,17 @@ pub(crate) fn run(file: Option<&Path>, arguments: &CtlArguments) -> Result<(), F
         CtlCommand::Calls { limit } => Request::Calls { limit: usize::try_from(*limit).unwrap_or(usize::MAX) },
         CtlCommand::Trace(trace) => return follow(&config.control_socket(), trace, arguments.json),
         CtlCommand::Reload => Request::Reload,
+        CtlCommand::Targets { set, command: None } => Request::Targets { set: set.clone() },
+        CtlCommand::Targets { command: Some(command), .. } => {
+            return targets::change(&config.control_socket(), command, arguments.json);
+        }
+        CtlCommand::Drain { target, wait, time } => {
+            let wait = wait.then_some(Wait { at_most: time.map(|time| time.0) });
+            return targets::drain(&config.control_socket(), target, wait, arguments.json);
+        }
+        CtlCommand::Undrain { target } => {
+            return targets::undrain(&config.control_socket(), target, arguments.json);
+        }
     };
     match socket::ask(&config.control_socket(), &request).map_err(Failure::No)? {
         Response::Error(message) => Err(Failure::No(message)),
@@ -56,7 +69,11 @@ pub(crate) fn run(file: Option<&Path>, arguments: &CtlArguments) -> Result<(), F
         }
         Response::Calls(found) if arguments.json => Ok(print_json(&json!(found))?),
         Response::Calls(found) => Ok(print_calls(found)?),
-        Response::Trace(_) | Response::Backup(_) => Err(Failure::No("the server answers something else".to_owned())),
+        Response::Targets(found) if arguments.json => Ok(print_json(&json!(found))?),
+        Response::Targets(found) => Ok(targets::print(found)?),
+        Response::Trace(_) | Response::Backup(_) | Response::Target(_) => {
+            Err(Failure::No("the server answers something else".to_owned()))
+        }
         Response::Reloaded(what) if arguments.json => Ok(print_json(&json!({ "result": what }))?),
         Response::Reloaded(what) => Ok(print_line(&what)?),
     }
@@ -73,6 +90,7 @@ fn print_status(status: &Status) -> io::Result<()> {
         ("workers", workers(status)),
         ("listeners", status.listeners.join("\n")),
         ("domains", status.domains.join(", ")),
+        ("key", status.key.clone()),
     ];
     if let Some(kept) = &status.store {
         // What is wrong is what an operator came for.
@@ -83,6 +101,9 @@ fn print_status(status: &Status) -> io::Result<()> {
         // So is who does not answer, unless only callers know them.
         let (lines, place) = outages(&status.outages);
         facts.insert(place.min(facts.len()), ("no answer", lines));
+    }
+    if !status.balancers.is_empty() {
+        facts.push(("balancers", status.balancers.iter().map(balancer).collect::<Vec<_>>().join("\n")));
     }
     if !status.trunks.is_empty() {
         facts.push(("trunks", status.trunks.iter().map(trunk).collect::<Vec<_>>().join("\n")));
@@ -127,6 +148,12 @@ fn workers(status: &Status) -> String {
     let shown = |worker: &WorkerLoad| format!("{} shards, {:.0} % busy", worker.shards, worker.load * 100.0);
     let loads: Vec<_> = status.loads.iter().map(shown).collect();
     if loads.is_empty() { status.workers.to_string() } else { format!("{}: {}", status.workers, loads.join("; ")) }
+}
+
+/// How a balancer is: `pool (least-work): 3 of 4 targets in service, 1,204 calls`.
+fn balancer(balancer: &Balancer) -> String {
+    let Balancer { name, policy, targets, in_service, calls } = balancer;
+    format!("{name} ({policy}): {in_service} of {} in service, {}", count(*targets, "target"), count(*calls, "call"))
 }
 
 /// How the registration at a trunk stands: `carrier: refused (403) for 0:00:12, next try in 0:20:05`.

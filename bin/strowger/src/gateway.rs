@@ -4,13 +4,14 @@ use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use strowger_control::config::Config;
-use strowger_control::config::values::{StoreUrl, Target, TargetOrSet};
+use strowger_control::config::values::{StoreUrl, Target};
 use strowger_control::protocol::{Outage, Request, Response};
 use strowger_control::socket;
 use strowger_store::{GatewayChange, ListedGateway, NewGateway, UserStore};
 
 use crate::cli::{GatewayArguments, GatewayCommand, Member};
 use crate::failure::Failure;
+use crate::gateways;
 use crate::table::{print_json, print_line, print_table};
 use crate::text::clock;
 
@@ -156,12 +157,7 @@ impl Gateways {
 
     /// A set that no route names is easily a mistyped one.
     fn note_unused(&self, set: &str) {
-        let targets = self.config.routes.iter().flat_map(|route| &route.targets);
-        let mut named = targets.filter_map(|target| match target {
-            TargetOrSet::Set(name) => Some(&name.0),
-            TargetOrSet::Target(_) => None,
-        });
-        if !named.any(|name| name == set) {
+        if !gateways::sets(&self.config).any(|name| name == set) {
             eprintln!("strowger: note: no route leads there; one does that has targets = [\"set:{set}\"]");
         }
     }

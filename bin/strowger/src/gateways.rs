@@ -2,7 +2,8 @@
 
 use serde_json::{Value, json};
 use strowger_control::config::Config;
-use strowger_control::config::values::{StoreUrl, TargetOrSet};
+use strowger_control::config::values::{StoreUrl, TargetOrSet, TargetSource};
+use strowger_control::targets::TargetSets;
 use strowger_directory::{Directory, Gateway, Gateways};
 use strowger_shard::Route;
 
@@ -14,9 +15,23 @@ pub(crate) fn stored(config: &Config) -> Result<Gateways, String> {
     }
 }
 
-/// Whether a route leads to a set.
+/// Whether a route or a balancer leads to a set.
 pub(crate) fn are_named(config: &Config) -> bool {
-    config.routes.iter().flat_map(|route| &route.targets).any(|target| matches!(target, TargetOrSet::Set(_)))
+    sets(config).next().is_some()
+}
+
+/// The sets that routes and balancers name.
+pub(crate) fn sets(config: &Config) -> impl Iterator<Item = &str> {
+    let of_routes = config.routes.iter().flat_map(|route| &route.targets).filter_map(|target| match target {
+        TargetOrSet::Set(name) => Some(&*name.0),
+        TargetOrSet::Target(_) => None,
+    });
+    let of_balancers =
+        config.balancers.iter().flat_map(|balancer| &balancer.targets).filter_map(|source| match source {
+            TargetSource::Set(name) => Some(&*name.0),
+            _ => None,
+        });
+    of_routes.chain(of_balancers)
 }
 
 /// Tells the log of sets that calls cannot go to.
@@ -37,12 +52,17 @@ pub(crate) fn report_changed(config: &Config, directory: &Directory, changed: &[
 
 /// The routes with the gateways as they are now; `None` where no set has changed, or where one cannot be used: then all
 /// stay as they were, and the log says why.
-pub(crate) fn routes(config: &Config, directory: &Directory, changed: &[Box<[u8]>]) -> Option<Vec<Route>> {
+pub(crate) fn routes(
+    config: &Config,
+    directory: &Directory,
+    changed: &[Box<[u8]>],
+    sets: &TargetSets,
+) -> Option<Vec<Route>> {
     if changed.is_empty() {
         return None;
     }
     match config.look_at_routes(directory.gateways()) {
-        Ok(_) => Some(config.routes(directory.gateways())),
+        Ok(_) => Some(config.routes(directory.gateways(), sets)),
         Err(why) => {
             tracing::error!("gateways stay as they were: {why}");
             None
@@ -105,8 +125,9 @@ mod tests {
     fn routes_change_with_their_sets_and_stay_when_one_is_bad() {
         let config = Config::parse("[[route]]\ntargets = [\"set:pstn\"]").expect("sound");
         let changed = [(*b"pstn").into()];
-        assert!(routes(&config, &directory("sip:192.0.2.1"), &[]).is_none(), "nothing is new");
-        assert_eq!(routes(&config, &directory("sip:192.0.2.1"), &changed).map(|routes| routes.len()), Some(1));
-        assert!(routes(&config, &directory("sip:192.0.2.1;transport=sctp"), &changed).is_none());
+        let routes = |uri: &str, changed: &[_]| routes(&config, &directory(uri), changed, &TargetSets::default());
+        assert!(routes("sip:192.0.2.1", &[]).is_none(), "nothing is new");
+        assert_eq!(routes("sip:192.0.2.1", &changed).map(|routes| routes.len()), Some(1));
+        assert!(routes("sip:192.0.2.1;transport=sctp", &changed).is_none());
     }
 }

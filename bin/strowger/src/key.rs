@@ -7,29 +7,42 @@ use std::os::unix::fs::{DirBuilderExt as _, MetadataExt as _, OpenOptionsExt as 
 use std::path::{Path, PathBuf};
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use strowger_control::config::Config;
+use strowger_foundation::TagKey;
+
 use crate::failure::Failure;
 
-const NAME: &str = "key";
 const BYTES: usize = 16;
 
-/// Reads the key of the data folder, or makes one there out of `fresh`.
-pub(crate) fn of_folder(data: &Path, fresh: [u8; BYTES]) -> Result<[u8; BYTES], Failure> {
-    if let Some(key) = read(data)? {
+/// Reads the server's key, or makes one out of `fresh` where the configuration names none.
+pub(crate) fn of_server(config: &Config, fresh: [u8; BYTES]) -> Result<[u8; BYTES], Failure> {
+    let path = config.key_file();
+    if let Some(key) = read(&path)? {
         return Ok(key);
     }
-    let path = data.join(NAME);
-    match write(data, &path, &fresh) {
+    // One that is made here would not be the other server's.
+    if config.server.key_file.is_some() {
+        return Err(Failure::Usage(missing(&path)));
+    }
+    match write(&path, &fresh) {
         Ok(()) => Ok(fresh),
         Err(error) => Err(unwritable(&path, &error)),
     }
 }
 
-/// The key of the data folder, where it has one.
-pub(crate) fn read(data: &Path) -> Result<Option<[u8; BYTES]>, Failure> {
-    let path = data.join(NAME);
+/// What is said where the file that the configuration names is not there.
+pub(crate) fn missing(path: &Path) -> String {
     let shown = path.display();
-    match fs::read(&path) {
-        Ok(bytes) => bytes.try_into().map(Some).map_err(|_| {
+    format!(
+        "server.key_file: there is no {shown}; copy the other server's, or make one: `head -c {BYTES} /dev/urandom > {shown}`"
+    )
+}
+
+/// The key in a file, where there is one: bytes, or as many pairs of hexadecimal digits.
+pub(crate) fn read(path: &Path) -> Result<Option<[u8; BYTES]>, Failure> {
+    let shown = path.display();
+    match fs::read(path) {
+        Ok(bytes) => key_in(&bytes).map(Some).ok_or_else(|| {
             Failure::No(format!(
                 "{shown} is not a key of {BYTES} bytes; remove it and a new one is made (calls that are open then must be \
                  ended by the phones alone)"
@@ -40,22 +53,39 @@ pub(crate) fn read(data: &Path) -> Result<Option<[u8; BYTES]>, Failure> {
     }
 }
 
-/// Makes `key` the key of the data folder; says where another one is now that was there.
-pub(crate) fn restore(data: &Path, key: &[u8]) -> Result<Option<PathBuf>, Failure> {
-    let path = data.join(NAME);
-    let aside = match fs::read(&path) {
-        Ok(there) if there == key => return Ok(None),
-        Ok(_) => Some(keep_aside(&path).map_err(|error| unwritable(&path, &error))?),
+fn key_in(bytes: &[u8]) -> Option<[u8; BYTES]> {
+    if let Ok(key) = bytes.try_into() {
+        return Some(key);
+    }
+    let text = std::str::from_utf8(bytes).ok()?.trim_end();
+    if text.len() != 2 * BYTES || !text.bytes().all(|digit| digit.is_ascii_hexdigit()) {
+        return None;
+    }
+    u128::from_str_radix(text, 16).ok().map(u128::to_be_bytes)
+}
+
+/// What tells a key from others, and nobody can make the key of.
+pub(crate) fn fingerprint(key: &[u8; BYTES]) -> String {
+    let hash = TagKey::new(*key).derive("fingerprint").hash64(&[]);
+    format!("{:08x}", hash >> 32)
+}
+
+/// Makes `key` the server's; says where another one is now that was there.
+pub(crate) fn restore(path: &Path, key: &[u8]) -> Result<Option<PathBuf>, Failure> {
+    let aside = match fs::read(path) {
+        Ok(there) if key_in(&there).is_some_and(|there| there == key) => return Ok(None),
+        Ok(_) => Some(keep_aside(path).map_err(|error| unwritable(path, &error))?),
         Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-        Err(error) => return Err(unwritable(&path, &error)),
+        Err(error) => return Err(unwritable(path, &error)),
     };
-    write(data, &path, key).map_err(|error| unwritable(&path, &error))?;
+    write(path, key).map_err(|error| unwritable(path, &error))?;
     Ok(aside)
 }
 
 fn keep_aside(path: &Path) -> io::Result<PathBuf> {
     let now_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    let name = |time_s: u64| path.with_file_name(format!("{NAME}.before-{time_s}"));
+    let of_file = path.file_name().unwrap_or_default().to_string_lossy();
+    let name = |time_s: u64| path.with_file_name(format!("{of_file}.before-{time_s}"));
     let aside = (now_s..).map(name).find(|aside| !aside.exists()).unwrap_or_else(|| name(now_s));
     fs::rename(path, &aside)?;
     Ok(aside)
@@ -65,18 +95,19 @@ fn unwritable(path: &Path, error: &io::Error) -> Failure {
     Failure::No(format!("{} cannot be made: {error}; may this user write there?", path.display()))
 }
 
-fn write(data: &Path, path: &Path, key: &[u8]) -> io::Result<()> {
-    DirBuilder::new().recursive(true).mode(0o700).create(data)?;
+fn write(path: &Path, key: &[u8]) -> io::Result<()> {
+    let folder = path.parent().filter(|folder| !folder.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    DirBuilder::new().recursive(true).mode(0o700).create(folder)?;
     let mut file = OpenOptions::new().write(true).create_new(true).mode(0o600).open(path)?;
     file.write_all(key)?;
     // The superuser restores for the server's user.
-    let folder = fs::metadata(data)?;
-    match fchown(&file, Some(folder.uid()), Some(folder.gid())) {
+    let owner = fs::metadata(folder)?;
+    match fchown(&file, Some(owner.uid()), Some(owner.gid())) {
         Err(error) if error.kind() != io::ErrorKind::PermissionDenied => return Err(error),
         _ => {}
     }
     file.sync_all()?;
-    File::open(data)?.sync_all()
+    File::open(folder)?.sync_all()
 }
 
 #[cfg(test)]
@@ -85,26 +116,57 @@ mod tests {
 
     use super::*;
 
+    fn config(data: &Path, more: &str) -> Config {
+        Config::parse(&format!("[server]\ndata = {data:?}\n{more}")).expect("sound")
+    }
+
     #[test]
     fn a_key_is_made_once_and_a_broken_one_is_refused() {
         let folder = tempfile::tempdir().expect("a folder");
         let data = folder.path().join("data");
-        assert_eq!(of_folder(&data, [7; BYTES]).ok(), Some([7; BYTES]));
-        assert_eq!(of_folder(&data, [8; BYTES]).ok(), Some([7; BYTES]), "it is kept");
-        fs::write(data.join(NAME), b"short").expect("writable");
-        assert!(of_folder(&data, [8; BYTES]).is_err());
+        let config = config(&data, "");
+        assert_eq!(of_server(&config, [7; BYTES]).ok(), Some([7; BYTES]));
+        assert_eq!(of_server(&config, [8; BYTES]).ok(), Some([7; BYTES]), "it is kept");
+        fs::write(data.join("key"), b"short").expect("writable");
+        assert!(of_server(&config, [8; BYTES]).is_err());
+    }
+
+    #[test]
+    fn a_key_that_is_named_is_read_and_never_made() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let file = folder.path().join("shared");
+        let config = config(folder.path(), &format!("key_file = {file:?}"));
+        let error = of_server(&config, [7; BYTES]).expect_err("there is none").to_string();
+        assert!(error.contains("copy the other server's, or make one: `head -c 16 /dev/urandom > "), "{error}");
+        assert!(!file.exists());
+        fs::write(&file, [9; BYTES]).expect("writable");
+        assert_eq!(of_server(&config, [7; BYTES]).ok(), Some([9; BYTES]));
+        fs::write(&file, "000102030405060708090a0b0c0d0e0F\n").expect("writable");
+        let key = of_server(&config, [7; BYTES]).expect("hexadecimal");
+        assert_eq!(key, std::array::from_fn(|at| u8::try_from(at).expect("small")));
+        assert_eq!(restore(&file, &key).ok(), Some(None), "it is the same, in other letters");
+        for bad in ["000102030405060708090a0b0c0d0e0", "+00102030405060708090a0b0c0d0e0f", ""] {
+            fs::write(&file, bad).expect("writable");
+            assert!(of_server(&config, [7; BYTES]).is_err(), "{bad}");
+        }
+    }
+
+    #[test]
+    fn fingerprints_tell_keys_apart() {
+        let [one, other] = [1, 2].map(|byte| fingerprint(&[byte; BYTES]));
+        assert!(one.len() == 8 && one != other);
     }
 
     #[test]
     fn a_key_comes_back_and_the_one_that_was_there_is_kept() {
         let folder = tempfile::tempdir().expect("a folder");
-        let data = folder.path().join("data");
-        assert_eq!(restore(&data, &[1; BYTES]).ok(), Some(None), "there was none");
-        assert_eq!(restore(&data, &[1; BYTES]).ok(), Some(None), "it is the same");
-        let aside = restore(&data, &[2; BYTES]).ok().flatten().expect("another was there");
+        let path = folder.path().join("data").join("key");
+        assert_eq!(restore(&path, &[1; BYTES]).ok(), Some(None), "there was none");
+        assert_eq!(restore(&path, &[1; BYTES]).ok(), Some(None), "it is the same");
+        let aside = restore(&path, &[2; BYTES]).ok().flatten().expect("another was there");
         assert_eq!(fs::read(&aside).expect("kept"), [1; BYTES]);
-        assert_eq!(read(&data).ok(), Some(Some([2; BYTES])));
-        let mode = fs::metadata(data.join(NAME)).expect("there").permissions().mode();
+        assert_eq!(read(&path).ok(), Some(Some([2; BYTES])));
+        let mode = fs::metadata(&path).expect("there").permissions().mode();
         assert_eq!(mode & 0o777, 0o600);
     }
 }

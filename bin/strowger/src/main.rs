@@ -2,6 +2,7 @@
 
 mod address;
 mod backup;
+mod balancing;
 mod calls;
 mod cdr;
 mod check;
@@ -11,6 +12,7 @@ mod durable;
 mod failure;
 mod gateway;
 mod gateways;
+mod hosts;
 mod key;
 mod load;
 mod log;
@@ -21,6 +23,7 @@ mod serve;
 mod status;
 mod store;
 mod table;
+mod targets;
 mod text;
 mod trace;
 mod user;

@@ -3,6 +3,8 @@
 //! The thread that runs [`Server::run`] owns everything that is not a worker's: it follows the users database, answers the
 //! control socket and acts on signals, one thing at a time.
 
+mod targets;
+
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, OnceLock};
@@ -14,8 +16,9 @@ use signal_hook::iterator::Signals;
 use strowger_control::config::values::Affinity;
 use strowger_control::config::{self, Config};
 use strowger_control::dns::{DnsResolver, Reach};
-use strowger_control::protocol::{BackupReport, BackupRequest, Request, Response, TraceRequest};
+use strowger_control::protocol::{BackupReport, BackupRequest, Request, Response, Status, TraceRequest};
 use strowger_control::socket::{ControlSocket, Handler, TraceSource};
+use strowger_control::targets::Refused;
 use strowger_foundation::{TagKey, Transport};
 use strowger_locate::Names;
 use strowger_net::{BufferSizes, Clock, TcpListener, UdpSocket};
@@ -23,6 +26,7 @@ use strowger_registrar::Locations;
 use strowger_shard::{Listener, Listeners, Snapshot};
 use strowger_worker::{Fleet, FleetConfig, Resolve, Socket, Spread, StreamLimits, WorkerOptions};
 
+use crate::balancing::Balancing;
 use crate::cdr::Cdr;
 use crate::durable::Durable;
 use crate::failure::Failure;
@@ -80,10 +84,13 @@ struct Server {
     config: Config,
     file: Option<PathBuf>,
     users: Users,
+    balancing: Balancing,
     snapshot: Arc<Snapshot>,
     fleet: Fleet,
     resolver: Arc<Resolver>,
     durable: Durable,
+    /// What tells the key from others.
+    fingerprint: String,
     /// What an earlier process kept is loaded, and who may not be called any more is forgotten.
     is_loaded: bool,
     clock: Clock,
@@ -109,9 +116,13 @@ impl Server {
         let users = Users::open(&config, directory_seed)?;
         check::machine_warnings(&config, file.as_deref()).iter().for_each(|warning| tracing::warn!("{warning}"));
         gateways::report(&config, users.directory());
-        let snapshot = Arc::new(config.snapshot(Listeners::new(listeners), users.directory().clone()));
-        let (sender, messages) = mpsc::sync_channel(QUEUE);
         let clock = Clock::start();
+        let names = Arc::new(Names::new(config.cache_policy(), seed));
+        let resolver = start_resolver(&config, &listeners, &names, clock)?;
+        let balancing = Balancing::start(&config, users.directory().gateways(), &resolver.dns);
+        let snapshot = config.snapshot(Listeners::new(listeners), users.directory().clone(), balancing.sets());
+        let snapshot = Arc::new(snapshot);
+        let (sender, messages) = mpsc::sync_channel(QUEUE);
         let traces = Traces { tracer: Arc::default(), clock, listeners: status::listeners(&snapshot).into() };
         let tracer = Arc::clone(&traces.tracer);
         let backups = Arc::new(OnceLock::new());
@@ -124,14 +135,12 @@ impl Server {
         let writer = Arc::clone(&cdr);
         let log = spawn("events", move || log::events(&received, &writer))?;
         let fresh = (u128::from(key_high) << 64) | u128::from(key_low);
-        let key = key::of_folder(&config.server.data, fresh.to_le_bytes())?;
-        let names = Arc::new(Names::new(config.cache_policy(), seed));
+        let key = key::of_server(&config, fresh.to_le_bytes())?;
         let locations = location_table(&snapshot, workers, &key)?;
         let is_durable = config.store_mode().is_durable();
         let locations = Arc::new(if is_durable { locations.awaiting() } else { locations });
         let durable = Durable::start(&config, &locations, &snapshot.registrar, key, clock)?;
         drop(backups.set(durable.clone()));
-        let resolver = start_resolver(&config, &snapshot, &names, clock)?;
         let fleet = FleetConfig {
             sockets,
             snapshot: Arc::clone(&snapshot),
@@ -161,10 +170,12 @@ impl Server {
             config,
             file,
             users,
+            balancing,
             snapshot,
             fleet,
             resolver,
             durable,
+            fingerprint: key::fingerprint(&key),
             is_loaded: false,
             clock,
             cdr,
@@ -244,6 +255,9 @@ impl Server {
                 self.gone.extend(status::barred(&self.fleet, self.clock.now(), &old, self.users.directory()));
             }
         }
+        if self.balancing.follow(&self.resolver.dns) {
+            self.publish_targets();
+        }
         self.follow_loading();
         if let Some(panic) = self.fleet.status().last_panic
             && self.last_panic != Some(panic.at)
@@ -271,7 +285,12 @@ impl Server {
     /// The directory as it is now, and the routes where these sets of gateways are new in it.
     fn publish_users(&mut self, sets: &[Box<[u8]>]) {
         let directory = self.users.directory().clone();
-        match gateways::routes(&self.config, &directory, sets) {
+        if !sets.is_empty()
+            && let Err(why) = self.balancing.rebuild(&self.config, directory.gateways())
+        {
+            tracing::error!("targets stay as they were: {why}");
+        }
+        match gateways::routes(&self.config, &directory, sets, self.balancing.sets()) {
             Some(routes) => {
                 self.publish(Snapshot { directory, routes, ..Snapshot::clone(&self.snapshot) });
                 gateways::report_changed(&self.config, &self.snapshot.directory, sets);
@@ -287,13 +306,7 @@ impl Server {
 
     fn answer(&mut self, request: &Request, reply: &SyncSender<Response>) {
         let response = match request {
-            Request::Status => {
-                let mut status = status::status(&self.fleet, &self.snapshot, &self.resolver, self.started.elapsed());
-                let lost = self.cdr.lost() + self.fleet.status().total.worker.record_drops;
-                status.store = Some(self.durable.status());
-                status.counters.insert("cdr".to_owned(), [("lost".to_owned(), lost)].into());
-                Response::Status(Box::new(status))
-            }
+            Request::Status => Response::Status(Box::new(self.status())),
             Request::Registrations { user, limit } => {
                 let found = status::registrations(&self.fleet, self.clock.now(), user.as_deref(), *limit);
                 Response::Registrations(found)
@@ -311,13 +324,30 @@ impl Server {
             }
             Request::Calls { limit } => Response::Calls(calls::list(&self.fleet, self.clock.now(), *limit)),
             Request::Trace(_) | Request::Backup(_) => Response::Error("that is a conversation of its own".to_owned()),
-            Request::Reload => match self.reload() {
-                Ok(done) => Response::Reloaded(done),
-                Err(why) => Response::Error(why),
-            },
+            Request::Reload => self.reload().map_or_else(Response::Error, Response::Reloaded),
+            Request::Targets { set } => self.targets(set.as_deref()).map_or_else(Response::Error, Response::Targets),
+            change @ (Request::Drain { .. }
+            | Request::Undrain { .. }
+            | Request::AddTarget(_)
+            | Request::RemoveTarget { .. }) => {
+                self.change_target(change).map_or_else(Response::Error, Response::Target)
+            }
         };
         // Who asked may have gone.
         drop(reply.try_send(response));
+    }
+
+    fn status(&self) -> Status {
+        let mut status = status::status(&self.fleet, &self.snapshot, &self.resolver, self.started.elapsed());
+        let lost = self.cdr.lost() + self.fleet.status().total.worker.record_drops;
+        status.store = Some(self.durable.status());
+        status.balancers = self.balancing.summary(&self.config, self.clock.now());
+        status.key = self.fingerprint.clone();
+        status.counters.insert("cdr".to_owned(), [("lost".to_owned(), lost)].into());
+        let targets = status.counters.entry("targets".to_owned()).or_default();
+        let counts = self.balancing.counts(self.clock.now());
+        targets.extend(counts.map(|(name, count)| (name.to_owned(), count)));
+        status
     }
 
     /// Everything new, or everything as it was.
@@ -336,19 +366,28 @@ impl Server {
         if self.snapshot.draining {
             return Err("the server is being stopped".to_owned());
         }
-        let (config, _) = Config::load_with_secrets(self.file.as_deref()).map_err(|error| error.to_string())?;
+        let (config, read) = Config::load_with_secrets(self.file.as_deref()).map_err(|error| error.to_string())?;
         unchanged(&self.config, &config)?;
         let users = self.users.reopen(&config).map_err(|error| error.to_string())?;
         config.look_at_routes(users.directory().gateways())?;
+        let prepared = self.balancing.prepare(&config, users.directory().gateways(), &self.resolver.dns);
+        let located = |Refused { key, message }| Config::located(read.as_deref(), &key, message).to_string();
+        let prepared = prepared.map_err(located)?;
         gateways::report(&config, users.directory());
         let old = self.snapshot.directory.clone();
         self.users = users;
         self.config = config;
+        let undone = self.balancing.adopt(prepared);
         self.gone.extend(status::barred(&self.fleet, self.clock.now(), &old, self.users.directory()));
-        let snapshot = self.config.snapshot(self.snapshot.listeners.clone(), self.users.directory().clone());
-        self.publish(snapshot);
+        let (listeners, directory) = (self.snapshot.listeners.clone(), self.users.directory().clone());
+        self.publish(self.config.snapshot(listeners, directory, self.balancing.sets()));
         let users = count(self.snapshot.directory.users() as u64, "user");
-        Ok(format!("reloaded: {users}, {}", count(self.snapshot.routes.len() as u64, "route")))
+        let routes = count(self.snapshot.routes.len() as u64, "route");
+        let undone = match undone {
+            0 => String::new(),
+            changes => format!("; undone: {} of targets that a command had made", count(changes as u64, "change")),
+        };
+        Ok(format!("reloaded: {users}, {routes}{undone}"))
     }
 }
 
@@ -362,6 +401,7 @@ fn unchanged(old: &Config, new: &Config) -> Result<(), String> {
         ("server.spread", old.server.spread == new.server.spread),
         ("server.spin", old.server.spin == new.server.spin),
         ("server.data", old.server.data == new.server.data),
+        ("server.key_file", old.key_file() == new.key_file()),
         ("store.url", old.store_url() == new.store_url() || !old.store_mode().is_durable()),
         ("store.mode", old.store_mode() == new.store_mode()),
         ("control.socket", old.control_socket() == new.control_socket()),
@@ -436,11 +476,11 @@ fn stream_limits(config: &Config, files: u64) -> StreamLimits {
 
 fn start_resolver(
     config: &Config,
-    snapshot: &Snapshot,
+    listeners: &[Listener],
     names: &Arc<Names>,
     clock: Clock,
 ) -> Result<Arc<Resolver>, Failure> {
-    let reach = Reach::of(snapshot.listeners.iter().map(|listener| (listener.transport, listener.address)));
+    let reach = Reach::of(listeners.iter().map(|listener| (listener.transport, listener.address)));
     let dns = DnsResolver::start(&config.dns_config(reach));
     let dns = dns.map_err(|error| Failure::No(format!("the resolver's thread cannot be started: {error}")))?;
     Ok(Arc::new(Resolver { dns, names: Arc::clone(names), clock }))

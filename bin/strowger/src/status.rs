@@ -37,6 +37,8 @@ pub(crate) fn status(fleet: &Fleet, snapshot: &Snapshot, resolver: &Resolver, up
         store: None,
         trunks: fleet.accounts().into_iter().map(|account| trunk(account, time)).collect(),
         outages: outages(fleet.outages(), snapshot, resolver, time),
+        balancers: Vec::new(),
+        key: String::new(),
         counters,
     }
 }
@@ -65,7 +67,7 @@ fn trunk(Account { trunk, status }: Account, now: Timestamp) -> Trunk {
 }
 
 /// The places that do not answer, under each of their names.
-fn outages(outages: &Outages, snapshot: &Snapshot, resolver: &Resolver, now: Timestamp) -> Vec<Outage> {
+pub(crate) fn outages(outages: &Outages, snapshot: &Snapshot, resolver: &Resolver, now: Timestamp) -> Vec<Outage> {
     let mut known = Vec::new();
     outages.for_each(now, |hop, outage| known.push((*hop, *outage)));
     let mut found = Vec::new();

@@ -50,6 +50,11 @@ impl Users {
         &self.directory
     }
 
+    /// The database, where there is one; what is changed there is followed as what others change.
+    pub(crate) fn store(&mut self) -> Option<&mut UserStore> {
+        self.store.as_mut().map(|(store, _)| store)
+    }
+
     /// Looks what changed. Where the database cannot be read the directory stays as it is, and the log says so.
     pub(crate) fn follow(&mut self) -> Followed {
         let changed = self.try_follow();

@@ -2,87 +2,16 @@
 
 mod common;
 
-use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
 use common::Folder;
+use common::end::End;
 use common::server::Server;
 use serde_json::json;
 
 const PATIENCE: Duration = Duration::from_secs(20);
-/// How long two sockets are looked at in turn.
-const GLANCE: Duration = Duration::from_millis(10);
 
 const ROUTE: &str = "proxy.failover_timeout = \"1s\"\n[[route]]\ntargets = [\"set:pstn\"]\n";
-
-/// One end of a call: the caller, or a gateway.
-struct End {
-    socket: UdpSocket,
-    address: SocketAddr,
-}
-
-impl End {
-    fn new() -> Self {
-        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-        let address = socket.local_addr().expect("bound");
-        socket.set_read_timeout(Some(GLANCE)).expect("settable");
-        Self { socket, address }
-    }
-
-    fn uri(&self) -> String {
-        format!("sip:{}", self.address)
-    }
-
-    /// A message that has come, if there is one soon.
-    fn glance(&self) -> Option<(String, SocketAddr)> {
-        let mut buffer = [0; 4096];
-        let (length, from) = self.socket.recv_from(&mut buffer).ok()?;
-        Some((String::from_utf8_lossy(&buffer[..length]).into_owned(), from))
-    }
-
-    /// The next message whose first line has `what`.
-    fn receive(&self, what: &str) -> (String, SocketAddr) {
-        let deadline = Instant::now() + PATIENCE;
-        while Instant::now() < deadline {
-            if let Some((text, from)) = self.glance()
-                && text.lines().next().is_some_and(|start| start.contains(what))
-            {
-                return (text, from);
-            }
-        }
-        panic!("no {what} in time");
-    }
-
-    fn send(&self, to: SocketAddr, text: &str) {
-        self.socket.send_to(text.replace('\n', "\r\n").as_bytes(), to).expect("sent");
-    }
-
-    /// A request of the caller's, in the call `id`.
-    fn request(&self, server: &Server, start: &str, to_tag: &str, id: &str, cseq: &str, more: &str) {
-        let branch = format!("{id}{}", cseq.replace(' ', ""));
-        self.send(
-            server.address,
-            &format!(
-                "{start} SIP/2.0\nVia: SIP/2.0/UDP {};branch=z9hG4bK{branch}\nMax-Forwards: 70\n\
-                 From: <sip:alice@example.com>;tag=a\nTo: <sip:+431@pstn.example>{to_tag}\nCall-ID: {id}\nCSeq: {cseq}\n\
-                 Contact: <sip:alice@{}>\n{more}Content-Length: 0\n\n",
-                self.address, self.address
-            ),
-        );
-    }
-
-    /// Answers a request with its own Via, Record-Route, From, To, Call-ID and CSeq.
-    fn answer(&self, (request, from): &(String, SocketAddr), status: &str) {
-        let kept = ["Via", "Record-Route", "From", "To", "Call-ID", "CSeq"];
-        let lines = request.lines().filter(|line| kept.iter().any(|name| line.starts_with(&format!("{name}:"))));
-        let tagged = |line: &str| {
-            let needs_tag = line.starts_with("To:") && !line.contains("tag=");
-            if needs_tag { format!("{line};tag=g\n") } else { format!("{line}\n") }
-        };
-        let head: String = lines.map(tagged).collect();
-        self.send(*from, &format!("SIP/2.0 {status}\n{head}Contact: <{}>\nContent-Length: 0\n\n", self.uri()));
-    }
-}
 
 /// A server with a route to the set pstn.
 fn server() -> Server {

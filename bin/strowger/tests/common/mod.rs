@@ -2,6 +2,7 @@
 
 #![allow(dead_code, reason = "each test file uses a part")]
 
+pub(crate) mod end;
 pub(crate) mod server;
 
 use std::io::Write as _;

@@ -1,9 +1,10 @@
 //! The response context of one forwarded request (RFC 3261 §16.7): its branches, and the best response so far.
 
 use core::time::Duration;
+use std::sync::Arc;
 
 use smallvec::SmallVec;
-use strowger_balancer::{Seat, Work};
+use strowger_balancer::{Seat, Target as Balanced, Work};
 use strowger_foundation::{Buf, Flow, TimerId, Timestamp};
 use strowger_message::Status;
 use strowger_transaction::{ClientId, ServerId};
@@ -62,6 +63,8 @@ pub(crate) struct Branch {
     pub(crate) work: Option<Work>,
     /// The call that it is at that target.
     pub(crate) seat: Option<Seat>,
+    /// That target: it may still answer when another has taken its place.
+    pub(crate) target: Option<Arc<Balanced>>,
 }
 
 impl Branch {

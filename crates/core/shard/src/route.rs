@@ -66,8 +66,10 @@ pub enum Action {
         /// The reason phrase, where it is not the customary one.
         reason: Option<Box<str>>,
     },
-    /// Answers 503 with a Retry-After: the places that it would lead to are not in service.
+    /// Answers 500 with a Retry-After: the places that it would lead to are not in service.
     OutOfService,
+    /// Answers 503 with a Retry-After: the balanced set that it would lead to has no target.
+    NoTarget,
 }
 
 /// Which requests a route takes; all of it must fit.
@@ -148,7 +150,7 @@ impl Action {
     pub(crate) fn targets(&self) -> &[RouteTarget] {
         match self {
             Self::Proxy { targets, .. } | Self::Redirect { targets } => targets,
-            Self::Reject { .. } | Self::OutOfService => &[],
+            Self::Reject { .. } | Self::OutOfService | Self::NoTarget => &[],
         }
     }
 }

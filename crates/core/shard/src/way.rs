@@ -222,6 +222,7 @@ impl Question<'_> {
         let way = match &route.action {
             Action::Reject { status, reason } => Way::Refuse { status: *status, reason: reason.clone() },
             Action::OutOfService => Way::OutOfService,
+            Action::NoTarget => Way::NoTarget,
             Action::Proxy { targets, stateless, .. } if targets.is_empty() => match aor {
                 Some(aor) => self.way_to_contacts(aor, *stateless, found),
                 None => self.way_along(self.next_hop, *stateless, found),

@@ -106,6 +106,15 @@ fn a_route_out_of_service_says_when_to_try_again() {
 }
 
 #[test]
+fn a_balanced_set_without_targets_refuses_at_once() {
+    let mut world = world("*", Action::NoTarget);
+    let sent = world.input(ALICE, &request("INVITE", "sip:x@elsewhere.example", "inv", ""));
+    assert_eq!(summary(&sent), [format!("503 {ALICE}")]);
+    assert!(sent[0].text.starts_with("SIP/2.0 503 No Target In Service\r\n"), "{}", sent[0].text);
+    assert!(sent[0].header("Retry-After").is_some());
+}
+
+#[test]
 fn a_405_says_what_is_allowed() {
     let mut world = world("*", Action::Reject { status: Status::METHOD_NOT_ALLOWED, reason: None });
     let sent = world.input(ALICE, &request("INVITE", "sip:x@elsewhere.example", "inv", ""));

@@ -8,3 +8,4 @@ pub mod dns;
 pub mod ladder;
 pub mod protocol;
 pub mod socket;
+pub mod targets;

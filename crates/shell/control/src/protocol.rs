@@ -40,6 +40,47 @@ pub enum Request {
     Backup(BackupRequest),
     /// To read its configuration and its users again.
     Reload,
+    /// What its balancers' targets do.
+    Targets {
+        /// Only those of this balancer.
+        #[serde(default, skip_serializing_if = "Option::is_none")]
+        set: Option<String>,
+    },
+    /// To send no new call to a target.
+    Drain {
+        /// Its id, its URI, or SET/URI.
+        target: String,
+    },
+    /// To send new calls to a target again.
+    Undrain {
+        /// Its id, its URI, or SET/URI.
+        target: String,
+    },
+    /// To give a balancer one more target.
+    AddTarget(NewTarget),
+    /// To take a target from its balancer.
+    RemoveTarget {
+        /// Its id, its URI, or SET/URI.
+        target: String,
+    },
+}
+
+/// A target that a balancer gets.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct NewTarget {
+    /// The balancer.
+    pub set: String,
+    /// The SIP URI.
+    pub uri: String,
+    /// Those of a higher one are spares of the others.
+    #[serde(default)]
+    pub priority: u16,
+    /// The share among those of the same priority.
+    pub weight: u16,
+    /// The most calls at one time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub capacity: Option<u32>,
 }
 
 /// Where a backup goes.
@@ -100,6 +141,10 @@ pub enum Response {
     Backup(BackupEvent),
     /// To [`Request::Reload`]: what was done.
     Reloaded(String),
+    /// To [`Request::Targets`].
+    Targets(Targets),
+    /// To [`Request::Drain`], [`Request::Undrain`], [`Request::AddTarget`] and [`Request::RemoveTarget`].
+    Target(Box<ChangedTarget>),
     /// To anything: why not.
     Error(String),
 }
@@ -144,6 +189,12 @@ pub struct Status {
     /// The places that do not answer.
     #[serde(default)]
     pub outages: Vec<Outage>,
+    /// The balancers.
+    #[serde(default)]
+    pub balancers: Vec<Balancer>,
+    /// What tells the server's key from others without telling it: servers that share one show the same.
+    #[serde(default)]
+    pub key: String,
     /// Totals since the start, by part (`sockets`, `workers`, `shards`, `connections`, `dns`, `names`, `targets`, `cdr`) and
     /// name. What is there now, not in all: `connections.open`, `names.kept`, `targets.avoided`.
     pub counters: Counters,
@@ -166,6 +217,88 @@ pub struct Outage {
     pub since_s: f64,
     /// Seconds for which it is tried after others; none where it has not been tried since.
     pub avoided_s: Option<f64>,
+}
+
+/// A balancer, in short.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Balancer {
+    /// Its name.
+    pub name: String,
+    /// By what it chooses.
+    pub policy: String,
+    /// Its targets.
+    pub targets: u64,
+    /// Those of them that take new calls.
+    pub in_service: u64,
+    /// Their calls.
+    pub calls: u64,
+}
+
+/// What balancers' targets do.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Targets {
+    /// By balancer, in the order of the configuration.
+    pub targets: Vec<Target>,
+}
+
+/// A target of a balancer.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Target {
+    /// Its id, which is the same on every server that has it in a set of this name.
+    pub id: String,
+    /// Its balancer.
+    pub set: String,
+    /// Its URI, as it was written.
+    pub uri: String,
+    /// `up`; `slow start`: it is back and has a part of its share; `draining`: it gets no new call; `down`: probes say so;
+    /// `disabled`; `removed`: its balancer has it no longer, and it has calls.
+    pub state: String,
+    /// Of its share, from 0 to 1; less than 1 in slow start only.
+    pub share: f64,
+    /// Seconds that it has been down, or back, where that is its state.
+    #[serde(default)]
+    pub since_s: Option<f64>,
+    /// Whether it is being drained, whatever else its state is.
+    #[serde(default)]
+    pub draining: bool,
+    /// How calls found that it does not answer: `timeout`, `ICMP`, `no connection` or `503`; none where it answers.
+    #[serde(default)]
+    pub outage: Option<String>,
+    /// Whether it has as many calls as it may have.
+    #[serde(default)]
+    pub full: bool,
+    /// Those of a higher one are spares of the others.
+    pub priority: u16,
+    /// The share among those of the same priority.
+    pub weight: u16,
+    /// The most calls at one time; none: no limit.
+    pub capacity: Option<u32>,
+    /// Calls in progress.
+    pub calls: u32,
+    /// Transactions in progress.
+    pub transactions: u32,
+    /// Their work: a BYE is 1.
+    pub work: f64,
+    /// How long requests wait for their first response, on average; none before there was one.
+    pub response_time_ms: Option<f64>,
+    /// Transactions since the server started.
+    pub requests: u64,
+    /// Those of them that got no answer, or a 503.
+    pub failures: u64,
+    /// Who names it: `configuration`, `set:NAME`, `list:FILE#SETID`, `srv:DOMAIN`, or `operator` until the configuration is read
+    /// again; none where nobody does any more.
+    #[serde(default)]
+    pub origin: Option<String>,
+}
+
+/// A target that a command has changed.
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
+pub struct ChangedTarget {
+    /// The target, as it is now.
+    pub target: Target,
+    /// How long the change lasts: `kept` (it is in the database), `until reload` (the configuration is read again) or
+    /// `until restart`.
+    pub lasts: String,
 }
 
 /// What one worker has to do.

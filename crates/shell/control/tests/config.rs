@@ -8,6 +8,7 @@ use serde_json::Value;
 use strowger_control::config::Config;
 use strowger_control::config::values::{Affinity, StoreUrl};
 use strowger_control::dns::Reach;
+use strowger_control::targets::TargetSets;
 use strowger_directory::Directory;
 use strowger_foundation::Transport;
 use strowger_message::{Status, Uri};
@@ -188,7 +189,10 @@ fn what_is_commented_out_in_the_example_is_right_too() {
     };
     let text: Vec<String> = read("strowger.example.toml").lines().map(uncommented).collect();
     let config = parse(&text.join("\n"));
-    assert_eq!((config.trunks.len(), config.routes.len()), (1, 3));
+    assert_eq!((config.trunks.len(), config.balancers.len(), config.routes.len()), (1, 1, 4));
+    assert_eq!(config.key_file(), Config::default().key_file());
+    let probe = config.balancers[0].probe.0.as_ref();
+    assert_eq!(probe, Some(&strowger_control::config::Probe::default()), "the example shows the default");
     assert_eq!(Some(config.store_url()), config.store.url, "the example shows the default");
     assert_eq!(config.store_url(), Config::default().store_url());
     assert_eq!(config.control_socket(), Config::default().control_socket());
@@ -242,7 +246,9 @@ fn a_wildcard_becomes_every_address_of_its_family() {
 
 #[test]
 fn domains_are_in_lower_case_and_localhost_by_default() {
-    let domains = |config: Config| config.snapshot(Listeners::new(Vec::new()), Directory::empty(1)).domains;
+    let domains = |config: Config| {
+        config.snapshot(Listeners::new(Vec::new()), Directory::empty(1), &TargetSets::default()).domains
+    };
     assert_eq!(domains(Config::default()), [(*b"localhost").into()]);
     assert_eq!(domains(parse("server.domains = [\"Example.COM.\"]")), [(*b"example.com").into()]);
 }
@@ -298,7 +304,7 @@ fn everything_reaches_the_shards() {
         status = 603
         "#,
     );
-    let snapshot = config.snapshot(Listeners::new(Vec::new()), Directory::empty(1));
+    let snapshot = config.snapshot(Listeners::new(Vec::new()), Directory::empty(1), &TargetSets::default());
     let registrar = &snapshot.registrar;
     assert_eq!(
         [registrar.expires_default, registrar.expires_min, registrar.expires_max].map(|expires| expires.as_secs()),
@@ -350,7 +356,7 @@ fn everything_reaches_the_shards() {
 
 #[test]
 fn defaults_are_those_of_the_core() {
-    let snapshot = Config::default().snapshot(Listeners::new(Vec::new()), Directory::empty(1));
+    let snapshot = Config::default().snapshot(Listeners::new(Vec::new()), Directory::empty(1), &TargetSets::default());
     assert_eq!(format!("{:?}", snapshot.auth), format!("{:?}", strowger_auth::Policy::default()));
     // The core keeps nothing unless somebody does it for it.
     let durable = Policy { durability: Durability::WriteThrough, ..Policy::default() };
@@ -372,7 +378,7 @@ fn what_is_shown_can_be_read_again() {
 fn registrations_survive_unless_told_otherwise_or_there_is_no_file() {
     let durability = |text: &str| {
         let config = parse(text);
-        let snapshot = config.snapshot(Listeners::new(Vec::new()), Directory::empty(1));
+        let snapshot = config.snapshot(Listeners::new(Vec::new()), Directory::empty(1), &TargetSets::default());
         (config.store_mode().as_str(), snapshot.registrar.durability)
     };
     assert_eq!(durability(""), ("write-through", Durability::WriteThrough));

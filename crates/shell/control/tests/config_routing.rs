@@ -4,6 +4,7 @@ use std::net::IpAddr;
 use std::time::Duration;
 
 use strowger_control::config::Config;
+use strowger_control::targets::TargetSets;
 use strowger_directory::Directory;
 use strowger_foundation::Transport;
 use strowger_message::Uri;
@@ -14,7 +15,7 @@ fn parse(text: &str) -> Config {
 }
 
 fn snapshot(config: &Config) -> Snapshot {
-    config.snapshot(Listeners::new(Vec::new()), Directory::empty(1))
+    config.snapshot(Listeners::new(Vec::new()), Directory::empty(1), &TargetSets::default())
 }
 
 const TRUNK: &str = "[[trunk]]\nname = \"carrier\"\ntargets = [\"sip:sip.carrier.example\"]\n";

@@ -52,6 +52,11 @@ _sip._udp.broken IN SRV 2 0 5061 one
 both           IN A 127.0.0.4
 both           IN AAAA ::1
 six            IN AAAA ::1
+; A pool, of which one server is a spare.
+_sip._udp.pool 30 IN SRV 0 3 5061 one
+_sip._udp.pool 30 IN SRV 0 1 5062 Two
+_sip._udp.pool 30 IN SRV 1 1 5063 two
+_sip._tcp.pool IN SRV 0 0 5064 one
 ; More than a datagram holds.
 $GENERATE 1-90 _sip._udp.many IN SRV "$ 0 $ a-long-name-so-that-the-answer-does-not-fit-$"
 $GENERATE 1-90 a-long-name-so-that-the-answer-does-not-fit-$ IN A 127.0.1.$
@@ -370,4 +375,34 @@ fn a_name_server_is_written_with_or_without_its_port() {
         resolver(v4(), Reach::default()).source(),
         Source::Configured(servers) if servers[..] == [v4()]
     ));
+}
+
+#[test]
+fn the_servers_of_a_pool_are_told_by_name_until_the_dns_is_silent() {
+    if !Bind9::available() {
+        return;
+    }
+    let mut server = zone();
+    let resolver = udp_and_tcp(&server);
+    let servers = |question: Question| {
+        let (said, answer) = mpsc::channel();
+        resolver.ask_for_servers(question, Box::new(move |answer, ttl| said.send((answer, ttl)).unwrap_or_default()));
+        let (answer, ttl) = answer.recv_timeout(PATIENCE).expect("every question is answered");
+        let text = |one: &strowger_control::dns::Server| {
+            format!("{} {}:{} {}/{}", one.transport, one.host, one.port, one.priority, one.weight)
+        };
+        let mut all: Vec<String> = answer.iter().flatten().map(text).collect();
+        all.sort();
+        (answer.map(|_| all), ttl)
+    };
+    let by_tcp = Question::new(b"pool.example.com", None, Some(Transport::Tcp), false);
+    assert_eq!(servers(by_tcp).0, Ok(vec!["TCP one.example.com:5064 0/0".to_owned()]));
+    let (found, ttl) = servers(host("pool"));
+    let wanted = ["one.example.com:5061 0/3", "two.example.com:5062 0/1", "two.example.com:5063 1/1"];
+    assert_eq!(found, Ok(wanted.map(|one| format!("UDP {one}")).to_vec()));
+    assert_eq!(ttl, Duration::from_secs(30));
+    assert_eq!(servers(host("many")).0.map(|all| all.len()), Ok(90), "none is left out");
+    assert_eq!(servers(host("nothing")).0, Err(Failure::NoSuchName));
+    server.stop();
+    assert_eq!(servers(host("pool")).0, Err(Failure::NoAnswer));
 }

@@ -1,6 +1,7 @@
 //! Routes that lead to sets of gateways.
 
 use strowger_control::config::Config;
+use strowger_control::targets::TargetSets;
 use strowger_directory::{Change, Directory, Gateway};
 use strowger_shard::{Action, Listeners, RouteTarget};
 
@@ -22,7 +23,7 @@ fn directory(sets: impl IntoIterator<Item = Change>) -> Directory {
 }
 
 fn action(config: &Config, directory: &Directory) -> Action {
-    let snapshot = config.snapshot(Listeners::new(Vec::new()), directory.clone());
+    let snapshot = config.snapshot(Listeners::new(Vec::new()), directory.clone(), &TargetSets::default());
     snapshot.routes.first().expect("a route").action.clone()
 }
 

@@ -16,9 +16,15 @@ impl Handler for Fake {
         match request {
             Request::Status => Response::Status(Box::new(Status { registrations: 7, ..Status::default() })),
             Request::Registrations { .. } => Response::Error("refused\nfor a test".to_owned()),
-            Request::Unregister { .. } | Request::Calls { .. } | Request::Trace(_) | Request::Backup(_) => {
-                Response::Error("not in this test".to_owned())
-            }
+            Request::Unregister { .. }
+            | Request::Calls { .. }
+            | Request::Trace(_)
+            | Request::Backup(_)
+            | Request::Targets { .. }
+            | Request::Drain { .. }
+            | Request::Undrain { .. }
+            | Request::AddTarget(_)
+            | Request::RemoveTarget { .. } => Response::Error("not in this test".to_owned()),
             Request::Reload => Response::Reloaded("done".to_owned()),
         }
     }

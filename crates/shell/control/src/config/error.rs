@@ -167,7 +167,9 @@ fn join(prefix: &str, name: &str) -> String {
 fn advise(message: &str) -> String {
     let what = [("unknown field `", "unknown key"), ("unknown variant `", "unknown value")];
     let Some((what, rest)) = what.iter().find_map(|(start, what)| Some((what, message.strip_prefix(start)?))) else {
-        return message.replace("expected u16", "expected a whole number from 0 to 65535").replace('\n', "; ");
+        let message = message.replace("expected u16", "expected a whole number from 0 to 65535");
+        let message = message.replace("expected u32", "expected a whole number from 0 to 4294967295");
+        return message.replace('\n', "; ");
     };
     let Some((found, expected)) = rest.split_once('`') else { return message.to_owned() };
     let known: Vec<&str> = expected.split('`').skip(1).step_by(2).collect();

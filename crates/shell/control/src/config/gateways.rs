@@ -6,7 +6,7 @@ use strowger_directory::{Gateway, Gateways};
 use strowger_trunk::Place;
 
 use super::error::nearest;
-use super::values::{Destination, SetName, Target, TargetOrSet};
+use super::values::{Destination, SetName, Share, Target, TargetOrSet};
 use super::{Action, Config, Route};
 
 impl Config {
@@ -128,6 +128,15 @@ impl Unreached {
 pub(super) fn members(gateways: &Gateways, SetName(name): &SetName) -> Result<Vec<Destination>, String> {
     let enabled = gateways.members(name.as_bytes()).iter().filter(|gateway| gateway.enabled);
     enabled.map(|gateway| destination(gateway).map_err(|why| bad(name, gateway, &why))).collect()
+}
+
+/// A gateway as a balancer's target.
+///
+/// # Errors
+/// It is no target.
+pub(crate) fn share_of(SetName(name): &SetName, gateway: &Gateway) -> Result<Share, String> {
+    let Destination { target, priority, weight } = destination(gateway).map_err(|why| bad(name, gateway, &why))?;
+    Ok(Share { target, priority, weight, capacity: gateway.capacity })
 }
 
 fn destination(gateway: &Gateway) -> Result<Destination, String> {

@@ -3,6 +3,7 @@
 //! A text is read once into what it means ([`values`]); what concerns several keys is checked afterwards; then
 //! [`Config::snapshot`] makes of it what shards are told.
 
+mod balancing;
 mod duration;
 mod error;
 mod gateways;
@@ -21,11 +22,14 @@ use std::time::Duration;
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
+pub use balancing::{Balancer, Candidates, Key, Policy, Probe, Probing, Work};
 pub use duration::Span;
 pub use error::ConfigError;
 use error::{Fault, Source as Place};
 pub use gateways::Unreached;
+pub(crate) use gateways::share_of;
 pub use routing::{Action, Country, Match, Rewrite, Route, Stateless, Trunk};
+pub(crate) use snapshot::route_target;
 pub use streams::{Dns, Tcp};
 use strowger_foundation::Transport;
 use values::{Affinity, Algorithm, Domain, Listen, LooseRoute, MethodName, Realm, Source, StoreUrl};
@@ -63,6 +67,9 @@ pub struct Config {
     /// Carriers and other servers that routes name.
     #[serde(rename = "trunk", skip_serializing_if = "Vec::is_empty")]
     pub trunks: Vec<Trunk>,
+    /// Sets of targets that routes spread calls over.
+    #[serde(rename = "balancer", skip_serializing_if = "Vec::is_empty")]
+    pub balancers: Vec<Balancer>,
     /// Where requests go; the first match is used.
     #[serde(rename = "route", skip_serializing_if = "Vec::is_empty")]
     pub routes: Vec<Route>,
@@ -79,6 +86,10 @@ pub struct Server {
     pub domains: Vec<Domain>,
     /// The folder of what the server keeps; relative to where it is started.
     pub data: PathBuf,
+    /// The file of the key that the server signs with; servers that stand in for one another have the same. Not given:
+    /// DATA/key, which is made where it is missing.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub key_file: Option<PathBuf>,
     /// Threads that handle messages. Not given: one a core.
     #[serde(skip_serializing_if = "Option::is_none")]
     #[schemars(range(min = 1, max = 256))]
@@ -115,6 +126,7 @@ impl Default for Server {
             listen,
             domains: vec![Domain("localhost".to_owned())],
             data: PathBuf::from("data"),
+            key_file: None,
             workers: None,
             min_workers: None,
             affinity: Affinity::None,
@@ -494,6 +506,12 @@ impl Config {
     #[must_use]
     pub fn journal_folder(&self) -> PathBuf {
         self.server.data.join("journal")
+    }
+
+    /// Where the key is that the server signs with.
+    #[must_use]
+    pub fn key_file(&self) -> PathBuf {
+        self.server.key_file.clone().unwrap_or_else(|| self.server.data.join("key"))
     }
 
     /// Where the control socket is.

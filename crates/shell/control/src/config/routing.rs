@@ -103,8 +103,8 @@ pub struct Route {
     /// Which requests; all that is given must fit.
     #[serde(rename = "match")]
     pub matches: Match,
-    /// proxy: sends the request on, to the trunk or the targets, or without any to the user's contacts. redirect: answers
-    /// 302 with the targets, or without any with the user's contacts. reject: answers with the status.
+    /// proxy: sends the request on, to the balancer, the trunk or the targets, or without any to the user's contacts.
+    /// redirect: answers 302 with the targets, or without any with the user's contacts. reject: answers with the status.
     pub action: Action,
     /// Of reject: 300 to 699.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -115,6 +115,9 @@ pub struct Route {
     pub reason: Option<String>,
     /// Of proxy: whether a request may be forwarded without keeping state: never, when-possible or always.
     pub stateless: Stateless,
+    /// Of proxy: the balancer whose targets requests go to, by its name.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub balance: Option<String>,
     /// Of proxy: the trunk that requests go to, by its name.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub trunk: Option<String>,
@@ -143,6 +146,7 @@ impl Default for Route {
             status: None,
             reason: None,
             stateless: Stateless::Never,
+            balance: None,
             trunk: None,
             targets: Vec::new(),
             rewrite: None,

@@ -11,9 +11,12 @@ use strowger_message::Status;
 use strowger_proxy::Listeners;
 use strowger_shard::Snapshot;
 
+pub(crate) use routing::route_target;
+
 use super::values::Listen;
 use super::{Config, KeepAlive, Mode, Nat, Qop};
 use crate::dns::{DnsConfig, Reach};
+use crate::targets::TargetSets;
 
 impl Config {
     /// The addresses to bind, each once: every wildcard is replaced by those of `local` that are of its family.
@@ -49,9 +52,9 @@ impl Config {
         CachePolicy { enabled: self.dns.cache, serve_stale: self.dns.serve_stale.0, ..CachePolicy::default() }
     }
 
-    /// What shards are told.
+    /// What shards are told, where balancers have these targets.
     #[must_use]
-    pub fn snapshot(&self, listeners: Listeners, directory: Directory) -> Snapshot {
+    pub fn snapshot(&self, listeners: Listeners, directory: Directory, sets: &TargetSets) -> Snapshot {
         Snapshot {
             listeners,
             domains: self.server.domains.iter().map(|domain| bytes(&domain.0)).collect(),
@@ -59,13 +62,13 @@ impl Config {
             registrar: self.registrar_policy(),
             proxy: self.proxy_policy(),
             timing: strowger_transaction::Timing { t1: self.timers.t1.0, t2: self.timers.t2.0, t4: self.timers.t4.0 },
-            routes: self.routes(directory.gateways()),
+            routes: self.routes(directory.gateways(), sets),
             trunks: self.trunks(),
             unrouted: Status::new(self.proxy.unrouted).unwrap_or(Status::NOT_FOUND),
             follow_calls: true,
             directory,
             draining: false,
-            shared_keys: false,
+            shared_keys: self.server.key_file.is_some(),
         }
     }
 

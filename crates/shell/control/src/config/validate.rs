@@ -1,5 +1,6 @@
 //! What no key can be asked alone.
 
+mod balancing;
 mod routing;
 
 use std::collections::BTreeSet;
@@ -30,7 +31,7 @@ const UNROUTED: [u16; 3] = [403, 404, 603];
 const MAX_CONTACTS: u16 = 32;
 
 impl Config {
-    /// The first fault of each section, trunk and route.
+    /// The first fault of each section, balancer, trunk and route.
     pub(crate) fn validate(&self) -> Vec<Fault> {
         let sections = [
             self.validate_server(),
@@ -44,7 +45,7 @@ impl Config {
             self.validate_dns(),
         ];
         let sections = sections.into_iter().filter_map(Result::err);
-        sections.chain(self.validate_routing()).collect()
+        sections.chain(self.validate_balancers()).chain(self.validate_routing()).collect()
     }
 
     fn validate_server(&self) -> Result<(), Fault> {

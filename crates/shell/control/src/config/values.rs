@@ -4,6 +4,8 @@ mod affinity;
 mod list;
 mod password;
 mod set;
+mod source;
+mod status;
 mod target;
 
 use std::fmt;
@@ -24,6 +26,8 @@ pub use affinity::Affinity;
 pub use list::{Listed, Methods, OneOrMany};
 pub use password::Password;
 pub use set::{SetName, TargetOrSet};
+pub use source::{ListName, ServiceName, Share, TargetSource};
+pub use status::StatusRange;
 pub use target::{Destination, Target};
 
 /// Where the server listens, as `udp:192.0.2.1:5060`. A wildcard (`0.0.0.0`, `[::]`) means every address of its family.
@@ -477,4 +481,5 @@ text_values! {
     UserPart, "the user part of a SIP URI in quotes, as \"4930123\"";
     Dialled, "digits in quotes, as \"00\"";
     CountryCode, "a country's code in quotes, as \"49\"";
+    StatusRange, "a status, a class or a range in quotes, as \"200\", \"4xx\" or \"200-299\"";
 }

@@ -11,13 +11,31 @@ use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
 
 use super::records::Records;
-use super::rfc3263::{Locator, locate};
-use super::{Counters, DnsConfig, MAX_UNDER_WAY, MAX_WAITING, Reach, Reply};
+use super::rfc3263::{Locator, locate, servers};
+use super::{Counters, DnsConfig, MAX_UNDER_WAY, MAX_WAITING, Reach, Reply, ServersReply};
 
 /// One question with the one who asked it.
 pub(super) struct Request {
     pub(super) question: Question,
-    pub(super) reply: Reply,
+    pub(super) wanted: Wanted,
+}
+
+/// What is wanted of a name.
+pub(super) enum Wanted {
+    /// Where it is.
+    Places(Reply),
+    /// Which servers its SRV records name.
+    Servers(ServersReply),
+}
+
+impl Wanted {
+    /// Answers that there is no answer.
+    pub(super) fn refuse(self) {
+        match self {
+            Self::Places(reply) => reply(Err(Failure::NoAnswer), Duration::ZERO),
+            Self::Servers(reply) => reply(Err(Failure::NoAnswer), Duration::ZERO),
+        }
+    }
 }
 
 /// The questions that are under way.
@@ -32,6 +50,8 @@ pub(super) struct Desk<R> {
     waiters: usize,
     tasks: JoinSet<(Answer, Duration)>,
     asked_by: HashMap<Id, Question>,
+    /// Few ask for servers, and no two for the same.
+    of_servers: JoinSet<()>,
 }
 
 impl<R: Records> Desk<R> {
@@ -46,6 +66,7 @@ impl<R: Records> Desk<R> {
             waiters: 0,
             tasks: JoinSet::new(),
             asked_by: HashMap::new(),
+            of_servers: JoinSet::new(),
         }
     }
 
@@ -58,6 +79,7 @@ impl<R: Records> Desk<R> {
                     None => break,
                 },
                 Some(done) = self.tasks.join_next_with_id() => self.handle_done(done),
+                Some(_) = self.of_servers.join_next() => {}
             }
         }
         for (_, replies) in self.waiting.drain() {
@@ -65,24 +87,39 @@ impl<R: Records> Desk<R> {
         }
     }
 
-    fn handle_request(&mut self, Request { question, reply }: Request) {
+    fn handle_request(&mut self, Request { question, wanted }: Request) {
         if self.waiters >= MAX_WAITING {
             self.counters.refused.fetch_add(1, Ordering::Relaxed);
-            reply(Err(Failure::NoAnswer), Duration::ZERO);
-            return;
+            return wanted.refuse();
         }
+        let reply = match wanted {
+            Wanted::Places(reply) => reply,
+            Wanted::Servers(reply) => return self.ask_for_servers(question, reply),
+        };
         self.waiters += 1;
         if let Some(others) = self.waiting.get_mut(&question) {
             self.counters.shared.fetch_add(1, Ordering::Relaxed);
             others.push(reply);
             return;
         }
-        // A little is kept back, so that the asker has the answer within the time, and not after it.
-        let deadline = Instant::now() + self.timeout - self.timeout / 20;
-        let locator = Locator { records: self.records.clone(), reach: self.reach, deadline };
-        let task = in_turn(Arc::clone(&self.slots), locator, question.clone());
+        let task = in_turn(Arc::clone(&self.slots), self.locator(), question.clone());
         self.asked_by.insert(self.tasks.spawn(task).id(), question.clone());
         self.waiting.insert(question, vec![reply]);
+    }
+
+    fn locator(&self) -> Locator<R> {
+        // A little is kept back, so that the asker has the answer within the time, and not after it.
+        let deadline = Instant::now() + self.timeout - self.timeout / 20;
+        Locator { records: self.records.clone(), reach: self.reach, deadline }
+    }
+
+    fn ask_for_servers(&mut self, question: Question, reply: ServersReply) {
+        let (locator, counters) = (self.locator(), Arc::clone(&self.counters));
+        self.of_servers.spawn(async move {
+            let (answer, ttl) = servers(&locator, &question).await;
+            count(&counters, answer.as_ref().err());
+            reply(answer, ttl);
+        });
     }
 
     fn handle_done(&mut self, done: Result<(Id, (Answer, Duration)), JoinError>) {
@@ -91,17 +128,21 @@ impl<R: Records> Desk<R> {
             // The panic hook has reported it; whoever waits shall not wait for ever.
             Err(error) => (error.id(), (Err(Failure::NoAnswer), Duration::ZERO)),
         };
-        let counter = match &answer {
-            Ok(_) => &self.counters.found,
-            Err(Failure::NoSuchName) => &self.counters.missing,
-            Err(Failure::NoAnswer) => &self.counters.unanswered,
-        };
-        counter.fetch_add(1, Ordering::Relaxed);
+        count(&self.counters, answer.as_ref().err());
         let replies = self.asked_by.remove(&id).and_then(|question| self.waiting.remove(&question));
         let replies = replies.unwrap_or_default();
         self.waiters -= replies.len();
         answer_all(replies, &answer, ttl);
     }
+}
+
+fn count(counters: &Counters, failure: Option<&Failure>) {
+    let counter = match failure {
+        None => &counters.found,
+        Some(Failure::NoSuchName) => &counters.missing,
+        Some(Failure::NoAnswer) => &counters.unanswered,
+    };
+    counter.fetch_add(1, Ordering::Relaxed);
 }
 
 fn answer_all(replies: Vec<Reply>, answer: &Answer, ttl: Duration) {

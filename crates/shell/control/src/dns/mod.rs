@@ -22,7 +22,7 @@ use strowger_foundation::Transport;
 use strowger_locate::{Answer, Failure, Question};
 use tokio::sync::mpsc;
 
-use desk::{Desk, Request};
+use desk::{Desk, Request, Wanted};
 use records::Hickory;
 
 /// Questions that wait to be taken up by the resolver's thread at most; further ones are answered [`Failure::NoAnswer`] at once.
@@ -40,6 +40,27 @@ const DNS_PORT: u16 = 53;
 /// What takes an answer: it, and how long it may be kept (by its TTLs; unclamped). Runs on the resolver's thread, or on the
 /// asker's own where the resolver takes no more, so it must not block.
 pub type Reply = Box<dyn FnOnce(Answer, Duration) + Send>;
+
+/// One server of a service, as its SRV record has it (RFC 2782).
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Server {
+    /// The name of its host, in lower case, without a final dot.
+    pub host: String,
+    /// The port.
+    pub port: u16,
+    /// The transport that the record is of.
+    pub transport: Transport,
+    /// Those of a lower one are used first.
+    pub priority: u16,
+    /// The share among those of the same priority.
+    pub weight: u16,
+}
+
+/// The servers of a domain: all that the preferred transport has, at least one.
+pub type ServersAnswer = Result<Vec<Server>, Failure>;
+
+/// What takes such an answer; as [`Reply`]. It is dropped where the resolver ends.
+pub type ServersReply = Box<dyn FnOnce(ServersAnswer, Duration) + Send>;
 
 /// How names are asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -192,17 +213,28 @@ impl DnsResolver {
     /// Has `question` answered: `reply` is called once, within the configured time. Never blocks; where too many wait
     /// already, `reply` is called with [`Failure::NoAnswer`] before this returns.
     pub fn ask(&self, question: Question, reply: Reply) {
-        self.counters.asked.fetch_add(1, Ordering::Relaxed);
         if !question.is_askable() {
             // So no queue holds more than names.
+            self.counters.asked.fetch_add(1, Ordering::Relaxed);
             self.counters.missing.fetch_add(1, Ordering::Relaxed);
             return reply(Err(Failure::NoSuchName), Duration::ZERO);
         }
+        self.request(Request { question, wanted: Wanted::Places(reply) });
+    }
+
+    /// Has it answered which servers the SRV records of the question's domain name: those of its transport, else of the one
+    /// that NAPTR records or we prefer. `reply` is called as with [`ask`](Self::ask).
+    pub fn ask_for_servers(&self, question: Question, reply: ServersReply) {
+        self.request(Request { question, wanted: Wanted::Servers(reply) });
+    }
+
+    fn request(&self, request: Request) {
+        self.counters.asked.fetch_add(1, Ordering::Relaxed);
         let Some(requests) = &self.requests else { return };
-        if let Err(error) = requests.try_send(Request { question, reply }) {
+        if let Err(error) = requests.try_send(request) {
             self.counters.refused.fetch_add(1, Ordering::Relaxed);
             let (mpsc::error::TrySendError::Full(request) | mpsc::error::TrySendError::Closed(request)) = error;
-            (request.reply)(Err(Failure::NoAnswer), Duration::ZERO);
+            request.wanted.refuse();
         }
     }
 

@@ -14,8 +14,8 @@ use strowger_foundation::Transport;
 use strowger_locate::{Answer, Candidate, Failure, Hop, Located, MAX_HOPS, Question};
 use tokio::time::{Instant, timeout_at};
 
-use super::Reach;
 use super::records::{Found, Lacking, Records};
+use super::{Reach, Server, ServersAnswer};
 
 /// NAPTR records that are followed at most.
 const MAX_SERVICES: usize = 8;
@@ -53,6 +53,32 @@ pub(super) async fn locate<R: Records>(locator: &Locator<R>, question: &Question
         way.by_services(&host, question, &allowed).await
     };
     way.finish(candidates)
+}
+
+/// The servers that SRV records name for the domain of `question`, by the transport that is preferred of those that have some,
+/// and how long that may be believed. None is left out: where a part of the answer is owed, there is no answer.
+pub(super) async fn servers<R: Records>(locator: &Locator<R>, question: &Question) -> (ServersAnswer, Duration) {
+    let allowed = allowed(question, locator.reach);
+    let Some(host) = host_name(&question.host).filter(|_| !allowed.is_empty()) else {
+        return (Err(Failure::NoSuchName), FOR_GOOD);
+    };
+    let mut way = Way { locator, ttl: Duration::MAX, owed: false };
+    let services = way.services(&host, question, &allowed).await;
+    let targets = if way.owed { Targets::default() } else { way.srv(&services).await };
+    let first = targets.list.first().map(|target| target.rank);
+    let of_first = targets.list.into_iter().filter(|target| Some(target.rank) == first);
+    let found: Vec<Server> = of_first.map(|Target { transport, srv, .. }| server(transport, &srv)).collect();
+    let ttl = if way.ttl == Duration::MAX { Duration::ZERO } else { way.ttl };
+    match (found.is_empty(), way.owed) {
+        (_, true) => (Err(Failure::NoAnswer), Duration::ZERO),
+        (true, false) => (Err(Failure::NoSuchName), ttl),
+        (false, false) => (Ok(found), ttl),
+    }
+}
+
+fn server(transport: Transport, srv: &SRV) -> Server {
+    let host = srv.target.to_ascii().trim_end_matches('.').to_ascii_lowercase();
+    Server { host, port: srv.port, transport, priority: srv.priority, weight: srv.weight }
 }
 
 /// The transports that fit the URI and that we have, the preferred one first.
@@ -125,24 +151,30 @@ impl<R: Records> Way<'_, R> {
 
     /// NAPTR, where the URI leaves the transport open, then SRV, then addresses (RFC 3263 §4.1, §4.2).
     async fn by_services(&mut self, host: &Name, question: &Question, allowed: &[Transport]) -> Vec<Candidate> {
-        //= rfc3263#4.1
-        let mut services = if question.transport.is_none() { self.naptr(host, allowed).await } else { Vec::new() };
+        let services = self.services(host, question, allowed).await;
         if self.owed {
             // Without knowing that there is no NAPTR record, whatever comes after is a guess at another server.
             return Vec::new();
         }
-        if services.is_empty() {
-            //= rfc3263#4.1
-            let of = |transport: &Transport| service(host, *transport, question);
-            services = allowed.iter().filter_map(of).collect();
-        }
         let transport = services.first().map(|service| service.transport);
-        let targets = self.srv(&services).await;
+        let mut targets = self.srv(&services).await;
+        targets.list.truncate(MAX_TARGETS);
         match (targets.any, transport.or(allowed.first().copied())) {
             //= rfc3263#4.2
             (false, Some(transport)) if !self.owed => self.at_host(host, transport, transport.default_port()).await,
             _ => self.at_targets(&targets.list).await,
         }
+    }
+
+    /// The SRV names to ask for, the best first: those of NAPTR records, else one for each transport.
+    async fn services(&mut self, host: &Name, question: &Question, allowed: &[Transport]) -> Vec<Service> {
+        //= rfc3263#4.1
+        let found = if question.transport.is_none() { self.naptr(host, allowed).await } else { Vec::new() };
+        if !found.is_empty() {
+            return found;
+        }
+        //= rfc3263#4.1
+        allowed.iter().filter_map(|transport| service(host, *transport, question)).collect()
     }
 
     /// The services that the domain names and that we can use, the best first.
@@ -189,7 +221,6 @@ impl<R: Records> Way<'_, R> {
             }
         }
         targets.list.sort_by_key(|target| (target.rank, target.srv.priority));
-        targets.list.truncate(MAX_TARGETS);
         targets
     }
 

@@ -13,8 +13,8 @@ use strowger_locate::{Answer, Failure, MAX_HOPS, Question};
 use tokio::time::Instant;
 
 use super::records::{Found, Lacking, Records};
-use super::rfc3263::{Locator, locate};
-use super::{DnsConfig, DnsResolver, Reach};
+use super::rfc3263::{Locator, locate, servers};
+use super::{DnsConfig, DnsResolver, Reach, ServersAnswer};
 
 const NEGATIVE: Duration = Duration::from_secs(33);
 
@@ -85,6 +85,29 @@ impl Zone {
     fn silent(mut self, at: &str, kind: RecordType) -> Self {
         self.silent.push((name(at), kind));
         self
+    }
+
+    fn weighed(self, at: &str, priority: u16, weight: u16, target: &str) -> Self {
+        self.with(at, RData::SRV(SRV::new(priority, weight, 5060, name(target))))
+    }
+
+    /// By UDP and TCP over IPv4, in virtual time.
+    fn servers(&self, question: &Question) -> (ServersAnswer, Duration) {
+        let reach =
+            Reach::of([Transport::Udp, Transport::Tcp].map(|transport| (transport, (Ipv4Addr::LOCALHOST, 0).into())));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        runtime.block_on(async {
+            let deadline = Instant::now() + Duration::from_secs(2);
+            servers(&Locator { records: self.clone(), reach, deadline }, question).await
+        })
+    }
+
+    fn hosts(&self, question: &Question) -> Vec<String> {
+        let text = |server: super::Server| {
+            let super::Server { host, port, transport, priority, weight } = server;
+            format!("{transport} {host}:{port} {priority}/{weight}")
+        };
+        self.servers(question).0.expect("it is there").into_iter().map(text).collect()
     }
 
     /// In virtual time.
@@ -235,4 +258,43 @@ fn the_smallest_ttl_counts_also_of_what_is_not_there() {
         false,
     );
     assert_eq!(ttl, Duration::from_secs(100));
+}
+
+fn domain(transport: Option<Transport>) -> Question {
+    Question::new(b"sip.example.com", None, transport, false)
+}
+
+#[test]
+fn servers_are_those_of_one_transport_with_their_shares() {
+    let zone = Zone::default().weighed("_sip._udp.sip", 10, 3, "One").weighed("_sip._udp.sip", 20, 0, "two").weighed(
+        "_sip._tcp.sip",
+        0,
+        0,
+        "three",
+    );
+    assert_eq!(zone.hosts(&domain(None)), ["UDP one.example.com:5060 10/3", "UDP two.example.com:5060 20/0"]);
+    assert_eq!(zone.hosts(&domain(Some(Transport::Tcp))), ["TCP three.example.com:5060 0/0"]);
+    assert_eq!(zone.servers(&domain(None)).1, NEGATIVE, "so soon there may be a NAPTR record");
+    let zone = zone.naptr("sip", 10, "SIP+D2T", "_sip._tcp.sip").naptr("sip", 20, "SIP+D2U", "_sip._udp.sip");
+    assert_eq!(zone.hosts(&domain(None)), ["TCP three.example.com:5060 0/0"], "as the domain prefers");
+    assert_eq!(zone.hosts(&domain(Some(Transport::Udp))).len(), 2);
+}
+
+#[test]
+fn servers_are_all_or_none() {
+    let zone = Zone::default().weighed("_sip._tcp.sip", 0, 0, "three");
+    assert_eq!(zone.hosts(&domain(None)), ["TCP three.example.com:5060 0/0"]);
+    let owed = zone.clone().lacks("_sip._udp.sip", RecordType::SRV, Lacking::NoAnswer);
+    assert_eq!(owed.servers(&domain(None)), (Err(Failure::NoAnswer), Duration::ZERO), "there may be some by UDP");
+    let silent = zone.silent("_sip._tcp.sip", RecordType::SRV);
+    assert_eq!(silent.servers(&domain(None)).0, Err(Failure::NoAnswer));
+    assert_eq!(
+        Zone::default().a("sip", 1).servers(&domain(None)).0,
+        Err(Failure::NoSuchName),
+        "an address is no service"
+    );
+    let decided = Zone::default().with("_sip._udp.sip", RData::SRV(SRV::new(0, 0, 0, Name::root())));
+    assert_eq!(decided.servers(&domain(Some(Transport::Udp))).0, Err(Failure::NoSuchName), "decidedly not there");
+    let no_name = Question::new(b"exa mple.com", None, None, false);
+    assert_eq!(Zone::default().servers(&no_name).0, Err(Failure::NoSuchName));
 }

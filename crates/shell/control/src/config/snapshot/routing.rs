@@ -11,31 +11,40 @@ use strowger_trunk::{Account, CountryRule, Credentials, Secret};
 
 use super::bytes;
 use crate::config::gateways::members;
-use crate::config::values::{Destination, Origin, TargetOrSet};
+use crate::config::values::{Destination, Origin, Share, Target, TargetOrSet};
 use crate::config::{Action, Config, Match, Rewrite, Route, Stateless, Trunk};
+use crate::targets::TargetSets;
 
 impl Config {
     pub(super) fn trunks(&self) -> Vec<Arc<strowger_trunk::Trunk>> {
         self.trunks.iter().map(|trunk| Arc::new(self::trunk(trunk))).collect()
     }
 
-    /// The routes with the gateways of the sets that they name.
+    /// The routes with the gateways of the sets that they name, and with the targets of their balancers.
     #[must_use]
-    pub fn routes(&self, gateways: &Gateways) -> Vec<strowger_shard::Route> {
-        self.routes.iter().map(|route| self.route(route, gateways)).collect()
+    pub fn routes(&self, gateways: &Gateways, sets: &TargetSets) -> Vec<strowger_shard::Route> {
+        self.routes.iter().map(|route| self.route(route, gateways, sets)).collect()
     }
 
-    fn route(&self, route: &Route, gateways: &Gateways) -> strowger_shard::Route {
+    fn route(&self, route: &Route, gateways: &Gateways, sets: &TargetSets) -> strowger_shard::Route {
         strowger_shard::Route {
             matches: self.matches(&route.matches),
-            action: self.action(route, gateways),
+            action: self.action(route, gateways, sets),
             rewrite: route.rewrite.as_ref().map(rewrite),
             changes: changes(route),
             ring_timeout: route.timeout.map(|timeout| timeout.0),
         }
     }
 
-    fn action(&self, route: &Route, gateways: &Gateways) -> strowger_shard::Action {
+    fn action(&self, route: &Route, gateways: &Gateways, sets: &TargetSets) -> strowger_shard::Action {
+        if let Some(name) = &route.balance {
+            let Some(set) = sets.of(name) else { return strowger_shard::Action::NoTarget };
+            return strowger_shard::Action::balance(
+                Arc::clone(set.set()),
+                set.places().to_vec(),
+                route.stateless.into(),
+            );
+        }
         let own = targets(&route.targets, gateways);
         if own.is_empty() && !route.targets.is_empty() {
             return strowger_shard::Action::OutOfService;
@@ -125,12 +134,19 @@ fn targets(listed: &[TargetOrSet], gateways: &Gateways) -> Vec<RouteTarget> {
 }
 
 fn target(destination: &Destination) -> RouteTarget {
-    let target = &destination.target;
+    placed(&destination.target, destination.priority, destination.weight)
+}
+
+/// Where a balancer's target is.
+pub(crate) fn route_target(share: &Share) -> RouteTarget {
+    placed(&share.target, share.priority, share.weight)
+}
+
+fn placed(target: &Target, priority: u16, weight: u16) -> RouteTarget {
     let place = match &target.place {
         strowger_trunk::Place::At(hop) => Place::At { address: hop.address, transport: target.transport },
         strowger_trunk::Place::Named(question) => Place::Named(question.clone()),
     };
-    let (priority, weight) = (destination.priority, destination.weight);
     RouteTarget { uri: bytes(&target.uri), place, priority, weight }
 }
 

@@ -60,6 +60,7 @@ impl Config {
         let routes = self.routes.iter().enumerate().map(|(index, route)| {
             let key = |name: &str| format!("route[{index}].{name}");
             validate_action(route, &key)?;
+            self.validate_balance(route, &key)?;
             validate_targets(route, &key)?;
             self.validate_sets(route, &key)?;
             validate_headers(route, &key)?;

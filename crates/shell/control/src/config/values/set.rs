@@ -9,6 +9,7 @@ use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use strowger_store::MAX_SET_NAME_LEN;
 
+use super::source::{LIST, SERVICE};
 use super::{Destination, Target};
 
 /// What stands before the name of a set.
@@ -31,14 +32,22 @@ impl FromStr for TargetOrSet {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let Some(name) = text.strip_prefix(SET) else { return Ok(Self::Target(text.parse()?)) };
+        if text.starts_with(SET) { text.parse().map(Self::Set) } else { text.parse().map(Self::Target) }
+    }
+}
+
+impl FromStr for SetName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let name = text.strip_prefix(SET).unwrap_or_default();
         let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
         if name.is_empty() || name.len() > MAX_SET_NAME_LEN || !name.bytes().all(fits) {
             return Err(format!(
                 "{text:?} names no set; write set: and its name of letters, digits, -, _ and ., as set:pstn"
             ));
         }
-        Ok(Self::Set(SetName(name.to_owned())))
+        Ok(Self(name.to_owned()))
     }
 }
 
@@ -110,6 +119,11 @@ impl Target {
     pub(super) fn refuse_set(text: &str) -> Result<(), String> {
         if text.starts_with(SET) {
             return Err(format!("{text:?}: a set stands alone among a route's targets, as targets = [\"set:pstn\"]"));
+        }
+        if [LIST, SERVICE].iter().any(|prefix| text.starts_with(prefix)) {
+            return Err(format!(
+                "{text:?} stands alone among the targets of a [[balancer]], which a route names with balance = \"NAME\""
+            ));
         }
         Ok(())
     }

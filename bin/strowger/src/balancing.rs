@@ -1,0 +1,358 @@
+//! The balancers of a running server: their targets from every source, followed, told of and changed.
+
+use std::sync::mpsc::{self, Receiver};
+use std::time::{Duration, Instant};
+
+use strowger_balancer::{Registry, Target, TargetId, TargetState};
+use strowger_control::config::Config;
+use strowger_control::config::values::{Share, TargetSource};
+use strowger_control::dns::DnsResolver;
+use strowger_control::protocol::{self, Balancer, NewTarget, Outage};
+use strowger_control::targets::{Changes, Learnt, Lists, Origin, Refused, Services, Sources, TargetSet, TargetSets};
+use strowger_directory::Gateways;
+use strowger_foundation::Timestamp;
+use strowger_locate::Failure;
+use strowger_message::lossy;
+use strowger_store::NewGateway;
+
+use crate::hosts::{self, Answered};
+use crate::users::Users;
+
+/// The note of a gateway that a balancer got while the server ran.
+const NOTE: &str = "added by strowger ctl targets";
+
+/// What the server knows of targets.
+pub(crate) struct Balancing {
+    registry: Registry,
+    lists: Lists,
+    services: Services,
+    changes: Changes,
+    sets: TargetSets,
+    said: mpsc::Sender<Answered>,
+    answers: Receiver<Answered>,
+}
+
+/// What a new configuration would have.
+pub(crate) struct Prepared {
+    lists: Lists,
+    services: Services,
+    sets: TargetSets,
+}
+
+/// A target that a command names.
+pub(crate) struct Found {
+    pub(crate) id: TargetId,
+    pub(crate) set: String,
+    pub(crate) uri: String,
+    /// Who names it; none where it is in no set any more.
+    pub(crate) origin: Option<Origin>,
+}
+
+impl Balancing {
+    /// With what can be known at once. A balancer whose targets cannot be used has none, and the log says why: everything else
+    /// is served.
+    pub(crate) fn start(config: &Config, gateways: &Gateways, dns: &DnsResolver) -> Self {
+        let (said, answers) = mpsc::channel();
+        let mut services = Services::default();
+        services.follow(config, Instant::now());
+        hosts::resolve(&mut services, config, dns);
+        let (lists, changes, registry) = (Lists::read(config), Changes::default(), Registry::default());
+        let sources = Sources { gateways, lists: &lists, services: &services, changes: &changes };
+        let (sets, refused) = TargetSets::build_all(config, &sources, &registry);
+        refused.iter().for_each(|why| tracing::error!("{why}; until then its calls get 503"));
+        sources.look(config).iter().for_each(|warning| tracing::warn!("{warning}"));
+        let balancing = Self { registry, lists, services, changes, sets, said, answers };
+        balancing.report_empty(config, &refused);
+        balancing
+    }
+
+    /// The sets as they are.
+    pub(crate) const fn sets(&self) -> &TargetSets {
+        &self.sets
+    }
+
+    fn sources<'a>(&'a self, gateways: &'a Gateways) -> Sources<'a> {
+        let Self { lists, services, changes, .. } = self;
+        Sources { gateways, lists, services, changes }
+    }
+
+    /// Tells of sets without targets, but of those that something is known of already.
+    fn report_empty(&self, config: &Config, known: &[Refused]) {
+        let empty = self.sets.empty(config);
+        let news = empty.iter().filter(|empty| !known.iter().any(|known| known.key.starts_with(&empty.key)));
+        news.for_each(|empty| tracing::error!("{empty}"));
+    }
+
+    /// Asks again for what the DNS said, when its time is over; whether a set is to have other targets now.
+    pub(crate) fn follow(&mut self, dns: &DnsResolver) -> bool {
+        hosts::ask(&mut self.services, dns, &self.said);
+        let mut has_changed = false;
+        while let Ok(Answered { name, answer, ttl }) = self.answers.try_recv() {
+            match self.services.handle_answer(Instant::now(), &name, answer, ttl) {
+                Learnt::Nothing => {}
+                Learnt::Servers => {
+                    let servers = self.services.known(&name).unwrap_or_default();
+                    let shown: Vec<String> = servers.iter().map(|one| format!("{}:{}", one.host, one.port)).collect();
+                    tracing::info!("{name}: {}", shown.join(", "));
+                    has_changed = true;
+                }
+                Learnt::Failing(Failure::NoAnswer) => {
+                    tracing::warn!("{name}: the DNS does not answer; its targets stay as they were");
+                }
+                Learnt::Failing(Failure::NoSuchName) => {
+                    tracing::error!("{name}: the DNS knows no server there any more; its targets stay as they were");
+                }
+                Learnt::Recovered => tracing::info!("{name}: the DNS answers again"),
+            }
+        }
+        has_changed
+    }
+
+    /// Makes the sets anew; they stay as they were where one cannot be used, and the log says why.
+    pub(crate) fn rebuild(&mut self, config: &Config, gateways: &Gateways) -> Result<(), Refused> {
+        self.sets = TargetSets::build(config, &self.sources(gateways), &self.registry)?;
+        self.report_empty(config, &[]);
+        Ok(())
+    }
+
+    /// What another configuration would have.
+    pub(crate) fn prepare(&self, config: &Config, gateways: &Gateways, dns: &DnsResolver) -> Result<Prepared, Refused> {
+        let lists = Lists::read(config);
+        let mut services = self.services.clone();
+        services.follow(config, Instant::now());
+        hosts::resolve(&mut services, config, dns);
+        let changes = Changes::default();
+        let sources = Sources { gateways, lists: &lists, services: &services, changes: &changes };
+        let sets = TargetSets::build(config, &sources, &self.registry)?;
+        let names = hosts::look(config, &sources, dns);
+        let refused = names.unknown.into_iter().chain(sets.empty(config)).next();
+        match refused {
+            Some(why) => Err(why),
+            None => {
+                names.unanswered.iter().for_each(|why| tracing::warn!("{why}"));
+                sources.look(config).iter().for_each(|warning| tracing::warn!("{warning}"));
+                Ok(Prepared { lists, services, sets })
+            }
+        }
+    }
+
+    /// Has what was prepared; what operators had changed is forgotten. How much that was.
+    pub(crate) fn adopt(&mut self, Prepared { lists, services, sets }: Prepared) -> usize {
+        self.lists = lists;
+        self.services = services;
+        self.sets = sets;
+        std::mem::take(&mut self.changes).count()
+    }
+
+    /// The target that `text` names: by its URI, its id, or SET/URI.
+    pub(crate) fn find(&self, text: &str) -> Result<Found, String> {
+        let mut found: Vec<Found> = Vec::new();
+        for (set, index, origin) in self.members() {
+            let Some(member) = set.set().members().get(index) else { continue };
+            found.push(Found::of(&member.target, Some(origin)));
+        }
+        for target in self.registry.all() {
+            if !found.iter().any(|known| known.id == target.id()) {
+                found.push(Found::of(&target, None));
+            }
+        }
+        found.retain(|one| *text == *one.uri || text == one.id.to_string() || text == one.name());
+        match found.as_slice() {
+            [] => Err(format!("there is no target {text:?}; `strowger ctl targets` lists those there are")),
+            [_] => Ok(found.remove(0)),
+            several => {
+                let names: Vec<String> = several.iter().map(Found::name).collect();
+                Err(format!("{text} is a target of several balancers; name one: {}", names.join(", ")))
+            }
+        }
+    }
+
+    /// Lets a target have no new calls, or have them again.
+    pub(crate) fn set_draining(&self, found: &Found, is_draining: bool, now: Timestamp) {
+        let targets = self.registry.all();
+        for target in targets.iter().filter(|target| target.id() == found.id) {
+            if is_draining { target.drain() } else { target.undrain(now) }
+        }
+    }
+
+    /// Gives a balancer one more target: in the database where it has gateways there, else until the configuration is read
+    /// again. Whether it is kept.
+    pub(crate) fn add(&mut self, config: &Config, users: &mut Users, new: &NewTarget) -> Result<bool, String> {
+        let Some(balancer) = config.balancers.iter().find(|balancer| balancer.name == new.set) else {
+            let known: Vec<&str> = config.balancers.iter().map(|balancer| &*balancer.name).collect();
+            let known =
+                if known.is_empty() { "there is none".to_owned() } else { format!("there are {}", known.join(", ")) };
+            return Err(format!("there is no balancer {:?}; balancers: {known}", new.set));
+        };
+        let NewTarget { set, uri, priority, weight, capacity } = new;
+        let target = uri.parse()?;
+        let share = Share { target, priority: *priority, weight: (*weight).max(1), capacity: *capacity };
+        let is_there = self.members().any(|(of, index, _)| {
+            let member = of.set().members().get(index);
+            member.is_some_and(|member| member.target.set() == set && member.target.uri() == uri.as_bytes())
+        });
+        if is_there {
+            return Err(format!("{uri} is a target of {set} already"));
+        }
+        let gateways = balancer.targets.iter().find_map(|source| match source {
+            TargetSource::Set(name) => Some(&name.0),
+            _ => None,
+        });
+        if let (Some(of), Some(store)) = (gateways, users.store()) {
+            let (priority, weight, capacity) = (share.priority, share.weight, share.capacity);
+            let new = NewGateway { uri, priority, weight, capacity, description: NOTE };
+            store.add_gateway(of, &new).map_err(|error| error.to_string())?;
+            return Ok(true);
+        }
+        let before = self.changes.clone();
+        self.changes.add(set, share);
+        self.try_changes(config, users, before).map(|()| false)
+    }
+
+    /// Takes a target from its balancer: from the database where it is there, else until the configuration is read again.
+    /// Whether that is kept.
+    pub(crate) fn remove(&mut self, config: &Config, users: &mut Users, found: &Found) -> Result<bool, String> {
+        match (&found.origin, users.store()) {
+            (None, _) => Err(format!("{} is in no balancer any more; it goes with its last call", found.uri)),
+            (Some(Origin::Database(set)), Some(store)) => {
+                store.remove_gateway(set, &found.uri).map_err(|error| error.to_string())?;
+                Ok(true)
+            }
+            (Some(_), _) => {
+                let before = self.changes.clone();
+                self.changes.remove(&found.set, &found.uri);
+                self.try_changes(config, users, before).map(|()| false)
+            }
+        }
+    }
+
+    fn try_changes(&mut self, config: &Config, users: &Users, before: Changes) -> Result<(), String> {
+        self.rebuild(config, users.directory().gateways()).map_err(|why| {
+            self.changes = before;
+            why.to_string()
+        })
+    }
+
+    /// All targets as they are now, or those of one balancer: in the order of the configuration, and then those that are in no
+    /// set any more.
+    pub(crate) fn targets(&self, now: Timestamp, set: Option<&str>, outages: &[Outage]) -> Vec<protocol::Target> {
+        let mut all: Vec<protocol::Target> = Vec::new();
+        for (of, index, origin) in self.members() {
+            let is_wanted = set.is_none_or(|set| of.set().config().name == set);
+            all.extend(is_wanted.then(|| told(of, index, origin, now, outages)).flatten());
+        }
+        for target in self.registry.all() {
+            let id = target.id().to_string();
+            let is_wanted = set.is_none_or(|set| target.set() == set);
+            // A worker that sleeps may still know of one that is gone.
+            let has_any = target.calls() > 0 || target.transactions() > 0;
+            if is_wanted && has_any && !all.iter().any(|known| known.id == id) {
+                all.push(protocol::Target {
+                    id,
+                    set: target.set().to_owned(),
+                    uri: lossy(target.uri()),
+                    state: "removed".to_owned(),
+                    draining: target.is_draining(),
+                    calls: target.calls(),
+                    transactions: target.transactions(),
+                    work: units(target.work()),
+                    response_time_ms: target.response_time().map(millis),
+                    requests: target.requests(),
+                    failures: target.failures(),
+                    ..protocol::Target::default()
+                });
+            }
+        }
+        all
+    }
+
+    /// How the balancers are, in short.
+    pub(crate) fn summary(&self, config: &Config, now: Timestamp) -> Vec<Balancer> {
+        let of = |balancer: &strowger_control::config::Balancer| {
+            let targets = self.targets(now, Some(&balancer.name), &[]);
+            let targets: Vec<_> = targets.iter().filter(|target| target.origin.is_some()).collect();
+            let in_service = targets.iter().filter(|target| matches!(&*target.state, "up" | "slow start")).count();
+            Balancer {
+                name: balancer.name.clone(),
+                policy: balancer.policy.as_str().to_owned(),
+                targets: targets.len() as u64,
+                in_service: in_service as u64,
+                calls: targets.iter().map(|target| u64::from(target.calls)).sum(),
+            }
+        };
+        config.balancers.iter().map(of).collect()
+    }
+
+    /// How many targets there are now, and how many of them get no calls.
+    pub(crate) fn counts(&self, now: Timestamp) -> [(&'static str, u64); 3] {
+        let mut counts = [("balanced", 0), ("down", 0), ("draining", 0)];
+        let [(_, all), (_, down), (_, draining)] = &mut counts;
+        for (set, index, _) in self.members() {
+            let Some(member) = set.set().members().get(index) else { continue };
+            *all += 1;
+            *down += u64::from(set.set().state(member, now) == TargetState::Down);
+            *draining += u64::from(member.target.is_draining());
+        }
+        counts
+    }
+
+    fn members(&self) -> impl Iterator<Item = (&TargetSet, usize, &Origin)> {
+        self.sets
+            .iter()
+            .flat_map(|set| set.origins().iter().enumerate().map(move |(index, origin)| (set, index, origin)))
+    }
+}
+
+impl Found {
+    fn of(target: &Target, origin: Option<&Origin>) -> Self {
+        let uri = String::from_utf8_lossy(target.uri()).into_owned();
+        Self { id: target.id(), set: target.set().to_owned(), uri, origin: origin.cloned() }
+    }
+
+    /// As SET/URI.
+    fn name(&self) -> String {
+        format!("{}/{}", self.set, self.uri)
+    }
+}
+
+/// A member of a set as it is now.
+fn told(of: &TargetSet, index: usize, origin: &Origin, now: Timestamp, outages: &[Outage]) -> Option<protocol::Target> {
+    let view = of.set().view(index, now)?;
+    let is_draining = of.set().members().get(index)?.target.is_draining();
+    let uri = lossy(view.uri.as_bytes());
+    let outage = outages.iter().find(|outage| outage.trunk.is_none() && outage.uri.as_ref() == Some(&uri));
+    let share = match view.state {
+        TargetState::SlowStart { share } => f64::from(share) / 1000.0,
+        _ => 1.0,
+    };
+    Some(protocol::Target {
+        id: view.id.to_string(),
+        set: view.set,
+        uri,
+        state: view.state.to_string(),
+        share,
+        since_s: view.since.map(|since| millis(now - since) / 1000.0),
+        draining: is_draining,
+        outage: outage.map(|outage| outage.cause.clone()),
+        full: view.capacity.is_some_and(|most| view.calls >= most),
+        priority: view.priority,
+        weight: view.weight,
+        capacity: view.capacity,
+        calls: view.calls,
+        transactions: view.transactions,
+        work: units(view.work),
+        response_time_ms: view.response_time.map(millis),
+        requests: view.requests,
+        failures: view.failures,
+        origin: Some(origin.to_string()),
+    })
+}
+
+#[expect(clippy::cast_precision_loss, reason = "a number for people")]
+fn units(thousandths: u64) -> f64 {
+    thousandths as f64 / 1000.0
+}
+
+fn millis(time: Duration) -> f64 {
+    (time.as_secs_f64() * 1e6).round() / 1000.0
+}

@@ -1,0 +1,125 @@
+//! What `strowger check` says of balancers.
+
+use std::net::SocketAddr;
+use std::path::Path;
+
+use strowger_control::config::values::{Share, TargetSource};
+use strowger_control::config::{Balancer, Candidates, Config, Policy};
+use strowger_control::dns::{DnsResolver, Reach};
+use strowger_control::targets::{Changes, Lists, Refused, Services, Sources, TargetSets};
+use strowger_directory::Gateways;
+use strowger_foundation::Transport;
+use strowger_trunk::Place;
+
+use super::list;
+use crate::failure::Failure;
+use crate::hosts;
+
+/// What an operator should know of balancers' targets. The DNS is asked for names, where there are any.
+///
+/// # Errors
+/// A set of targets that cannot be used, or that has none, or a name that the DNS does not know.
+pub(super) fn look(
+    config: &Config,
+    gateways: Option<&Gateways>,
+    listeners: &[(Transport, SocketAddr)],
+    file: Option<&Path>,
+) -> Result<Vec<String>, Failure> {
+    if config.balancers.is_empty() {
+        return Ok(Vec::new());
+    }
+    let located = |Refused { key, message }: Refused| Config::located(file, &key, message);
+    let (none, lists, changes, mut services) =
+        (Gateways::default(), Lists::read(config), Changes::default(), Services::default());
+    let sources =
+        Sources { gateways: gateways.unwrap_or(&none), lists: &lists, services: &services, changes: &changes };
+    let needs_dns = has_names(config, &sources);
+    let dns = needs_dns.then(|| DnsResolver::start(&config.dns_config(Reach::of(listeners.iter().copied()))));
+    let dns = dns.transpose().map_err(|error| Failure::No(format!("the DNS cannot be asked: {error}")))?;
+    if let Some(dns) = &dns {
+        services.follow(config, std::time::Instant::now());
+        hosts::resolve(&mut services, config, dns);
+    }
+    let sources =
+        Sources { gateways: gateways.unwrap_or(&none), lists: &lists, services: &services, changes: &changes };
+    let sets = TargetSets::build(config, &sources, &strowger_balancer::Registry::default()).map_err(located)?;
+    let names = dns.map(|dns| hosts::look(config, &sources, &dns)).unwrap_or_default();
+    if let Some(unknown) = names.unknown.into_iter().next() {
+        return Err(located(unknown).into());
+    }
+    // Of what cannot be read, and of what the DNS does not say, nobody knows how much it is.
+    let is_known = |empty: &Refused| !names.unanswered.iter().any(|why| why.key.starts_with(&empty.key));
+    let empty = sets.empty(config).into_iter().filter(|empty| gateways.is_some() && is_known(empty));
+    if let Some(empty) = empty.into_iter().next() {
+        return Err(located(empty).into());
+    }
+    let mut warnings = sources.look(config);
+    warnings.extend(names.unanswered.iter().map(Refused::to_string));
+    Ok(warnings)
+}
+
+fn has_names(config: &Config, sources: &Sources<'_>) -> bool {
+    config.balancers.iter().enumerate().any(|(index, balancer)| {
+        let is_service = |source: &TargetSource| matches!(source, TargetSource::Service(_));
+        let mut targets = sources.targets(index, balancer).unwrap_or_default().into_iter();
+        balancer.targets.iter().any(is_service)
+            || targets.any(|target| matches!(target.share.target.place, Place::Named(_)))
+    })
+}
+
+/// A few lines for each balancer.
+pub(super) fn shown(config: &Config) -> String {
+    if config.balancers.is_empty() {
+        return "none".to_owned();
+    }
+    config.balancers.iter().map(balancer).collect::<Vec<_>>().join("\n")
+}
+
+fn balancer(balancer: &Balancer) -> String {
+    let targets: Vec<String> = balancer.targets.iter().map(source).collect();
+    let probed = match &balancer.probe.0 {
+        None => "never asked, so only calls find who is gone".to_owned(),
+        Some(probe) => format!(
+            "asked every {}: gone after {} without a good answer within {} ({}), back after {}",
+            probe.interval,
+            probe.down,
+            probe.timeout,
+            list(&probe.accept),
+            probe.up
+        ),
+    };
+    format!(
+        "{}: {}, {}\n  targets are {probed}; who is back has its whole share after {}\n  who is silent for {} is given up",
+        balancer.name,
+        policy(balancer),
+        targets.join(", "),
+        balancer.slow_start,
+        balancer.failover_timeout
+    )
+}
+
+fn policy(balancer: &Balancer) -> String {
+    let name = balancer.policy.as_str();
+    let two = match balancer.candidates {
+        Some(Candidates::Two) => " of the two that the Call-ID names",
+        _ => "",
+    };
+    match balancer.policy {
+        Policy::LeastWork => format!("{name} ({}){two}", balancer.work()),
+        policy if policy.is_by_key() => {
+            format!("{name} of {}", strowger_balancer::Key::from(balancer.key()).as_str())
+        }
+        _ => format!("{name}{two}"),
+    }
+}
+
+fn source(source: &TargetSource) -> String {
+    let TargetSource::Target(Share { target, priority, weight, capacity }) = source else { return source.to_string() };
+    let facts = [
+        (*priority > 0).then(|| format!("priority {priority}")),
+        (*weight != 1).then(|| format!("weight {weight}")),
+        capacity.map(|calls| format!("up to {calls} calls")),
+    ];
+    let facts: Vec<String> = facts.into_iter().flatten().collect();
+    if facts.is_empty() { target.to_string() } else { format!("{target} ({})", list(&facts)) }
+}

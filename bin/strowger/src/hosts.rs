@@ -1,0 +1,123 @@
+//! The names of balancers' targets, looked up before anything depends on them.
+
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use strowger_control::config::Config;
+use strowger_control::config::values::{ServiceName, TargetSource};
+use strowger_control::dns::{DnsResolver, ServersAnswer};
+use strowger_control::targets::{Origin, Refused, Services, Sources};
+use strowger_locate::{Answer, Failure, Question};
+use strowger_trunk::Place;
+
+/// So much longer than one question may take all of them are waited for.
+const GRACE: Duration = Duration::from_millis(500);
+
+/// What the DNS says of a service, and for how long.
+pub(crate) struct Answered {
+    pub(crate) name: ServiceName,
+    pub(crate) answer: ServersAnswer,
+    pub(crate) ttl: Duration,
+}
+
+/// What is odd about names: those that the DNS does not know, and those that it does not answer for.
+#[derive(Debug, Default)]
+pub(crate) struct Names {
+    pub(crate) unknown: Vec<Refused>,
+    pub(crate) unanswered: Vec<Refused>,
+}
+
+/// Has it told to `said` what the DNS says of the services that are due.
+pub(crate) fn ask(services: &mut Services, dns: &DnsResolver, said: &mpsc::Sender<Answered>) -> usize {
+    let due = services.due(Instant::now());
+    let count = due.len();
+    for name in due {
+        let said = said.clone();
+        let question = name.question().clone();
+        let reply = move |answer, ttl| drop(said.send(Answered { name, answer, ttl }));
+        dns.ask_for_servers(question, Box::new(reply));
+    }
+    count
+}
+
+/// Asks for the services that are due, and waits for the answers.
+pub(crate) fn resolve(services: &mut Services, config: &Config, dns: &DnsResolver) {
+    let (said, answers) = mpsc::channel();
+    let mut open = ask(services, dns, &said);
+    drop(said);
+    let deadline = Instant::now() + config.dns.timeout.0 + GRACE;
+    while open > 0
+        && let Ok(Answered { name, answer, ttl }) =
+            answers.recv_timeout(deadline.saturating_duration_since(Instant::now()))
+    {
+        services.handle_answer(Instant::now(), &name, answer, ttl);
+        open -= 1;
+    }
+}
+
+/// Whether what balancers have are names of the DNS: services that have been [resolved](resolve), and hosts, which are asked
+/// for here.
+pub(crate) fn look(config: &Config, sources: &Sources<'_>, dns: &DnsResolver) -> Names {
+    let mut names = Names::default();
+    let (said, answers) = mpsc::channel();
+    let mut open = 0;
+    for (index, balancer) in config.balancers.iter().enumerate() {
+        for (place, source) in balancer.targets.iter().enumerate() {
+            let TargetSource::Service(name) = source else { continue };
+            let key = format!("balancer[{index}].targets[{place}]");
+            match sources.services.failing(name) {
+                Some(failure) => names.add(failure, key, name.as_str(), "has no SRV records"),
+                None if sources.services.known(name).is_none() => {
+                    names.add(Failure::NoAnswer, key, name.as_str(), "has no SRV records");
+                }
+                None => {}
+            }
+        }
+        // What cannot be listed is refused for that.
+        for target in sources.targets(index, balancer).unwrap_or_default() {
+            // The DNS that names a server has its address.
+            let is_of_dns = matches!(target.origin, Origin::Dns(_));
+            let Place::Named(question) = &target.share.target.place else { continue };
+            if is_of_dns {
+                continue;
+            }
+            let key = match target.place {
+                Some(place) => format!("balancer[{index}].targets[{place}]"),
+                None => format!("balancer[{index}].targets"),
+            };
+            let (said, uri) = (said.clone(), target.share.target.uri.clone());
+            let reply = move |answer: Answer, _: Duration| drop(said.send((key, uri, answer.err())));
+            dns.ask(Question::clone(question), Box::new(reply));
+            open += 1;
+        }
+    }
+    drop(said);
+    let deadline = Instant::now() + config.dns.timeout.0 + GRACE;
+    while open > 0
+        && let Ok((key, uri, failure)) = answers.recv_timeout(deadline.saturating_duration_since(Instant::now()))
+    {
+        if let Some(failure) = failure {
+            names.add(failure, key, &uri, "leads to no server that the listeners reach");
+        }
+        open -= 1;
+    }
+    names.unknown.sort_by(|a, b| a.key.cmp(&b.key));
+    names.unanswered.sort_by(|a, b| a.key.cmp(&b.key));
+    names
+}
+
+impl Names {
+    fn add(&mut self, failure: Failure, key: String, name: &str, what: &str) {
+        match failure {
+            Failure::NoSuchName => {
+                let message = format!("{name} {what}, says the DNS; correct it, or add the record there");
+                self.unknown.push(Refused { key, message });
+            }
+            Failure::NoAnswer => {
+                let message =
+                    format!("the DNS does not answer whether {name} exists; see the [dns] servers, and try again");
+                self.unanswered.push(Refused { key, message });
+            }
+        }
+    }
+}

@@ -1,0 +1,97 @@
+//! What operators ask of balancers' targets.
+
+use strowger_control::protocol::{ChangedTarget, Request, Target, Targets};
+use strowger_shard::Snapshot;
+
+use super::Server;
+use crate::balancing::Found;
+use crate::status;
+
+/// How long a change lasts.
+const KEPT: &str = "kept";
+const UNTIL_RELOAD: &str = "until reload";
+const UNTIL_RESTART: &str = "until restart";
+
+impl Server {
+    /// What they do.
+    pub(super) fn targets(&self, set: Option<&str>) -> Result<Targets, String> {
+        let now = self.clock.now();
+        let outages = status::outages(self.fleet.outages(), &self.snapshot, &self.resolver, now);
+        let targets = self.balancing.targets(now, set, &outages);
+        let is_known = |set: &str| self.config.balancers.iter().any(|balancer| balancer.name == set);
+        match set {
+            Some(set) if targets.is_empty() && !is_known(set) => {
+                Err(format!("there is no balancer {set:?}; `strowger ctl targets` lists all"))
+            }
+            _ => Ok(Targets { targets }),
+        }
+    }
+
+    /// Drains a target, or takes it up, adds or removes it.
+    pub(super) fn change_target(&mut self, request: &Request) -> Result<Box<ChangedTarget>, String> {
+        let now = self.clock.now();
+        let (found, lasts) = match request {
+            Request::Drain { target } | Request::Undrain { target } => {
+                let found = self.balancing.find(target)?;
+                let is_draining = matches!(request, Request::Drain { .. });
+                self.balancing.set_draining(&found, is_draining, now);
+                let what = if is_draining { "gets no new calls" } else { "gets new calls again" };
+                tracing::info!(set = found.set, uri = found.uri, "by the operator, a target {what}");
+                (found, UNTIL_RESTART)
+            }
+            Request::AddTarget(new) => {
+                let is_kept = self.balancing.add(&self.config, &mut self.users, new)?;
+                self.take_up(is_kept);
+                let found = self.balancing.find(&format!("{}/{}", new.set, new.uri))?;
+                tracing::info!(set = found.set, uri = found.uri, "by the operator, a balancer has one more target");
+                (found, if is_kept { KEPT } else { UNTIL_RELOAD })
+            }
+            Request::RemoveTarget { target } => {
+                let found = self.balancing.find(target)?;
+                let before = self.told(&found);
+                let is_kept = self.balancing.remove(&self.config, &mut self.users, &found)?;
+                self.take_up(is_kept);
+                tracing::info!(set = found.set, uri = found.uri, "by the operator, a balancer has a target no more");
+                let lasts = if is_kept { KEPT } else { UNTIL_RELOAD };
+                return Ok(Box::new(ChangedTarget { target: before, lasts: lasts.to_owned() }));
+            }
+            _ => return Err("that changes no target".to_owned()),
+        };
+        Ok(Box::new(ChangedTarget { target: self.told(&found), lasts: lasts.to_owned() }))
+    }
+
+    /// Has the shards know what was changed, in the database or here.
+    fn take_up(&mut self, is_in_database: bool) {
+        if is_in_database {
+            self.follow();
+        } else {
+            self.publish_routes();
+        }
+    }
+
+    /// The sets anew, where the DNS says something else than before.
+    pub(super) fn publish_targets(&mut self) {
+        match self.balancing.rebuild(&self.config, self.users.directory().gateways()) {
+            Ok(()) => self.publish_routes(),
+            Err(why) => tracing::error!("targets stay as they were: {why}"),
+        }
+    }
+
+    fn publish_routes(&mut self) {
+        let routes = self.config.routes(self.snapshot.directory.gateways(), self.balancing.sets());
+        self.publish(Snapshot { routes, ..Snapshot::clone(&self.snapshot) });
+    }
+
+    fn told(&self, found: &Found) -> Target {
+        let id = found.id.to_string();
+        let targets = self.balancing.targets(self.clock.now(), Some(&found.set), &[]);
+        targets.into_iter().find(|target| target.id == id).unwrap_or_else(|| Target {
+            // Nothing names it any more: it had no call.
+            id,
+            set: found.set.clone(),
+            uri: found.uri.clone(),
+            state: "removed".to_owned(),
+            ..Target::default()
+        })
+    }
+}

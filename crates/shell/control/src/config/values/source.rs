@@ -1,0 +1,292 @@
+//! Where a balancer's targets come from: written out, from the database, from a dispatcher list, from the DNS.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
+use serde::de::value::MapAccessDeserializer;
+use serde::de::{self, MapAccess, Visitor};
+use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use strowger_foundation::Transport;
+use strowger_locate::Question;
+use strowger_message::Host;
+
+use super::set::SET;
+use super::{SetName, Target};
+
+/// What stands before the file of a dispatcher list.
+pub(super) const LIST: &str = "list:";
+/// What stands before a name that SRV records are of.
+pub(super) const SERVICE: &str = "srv:";
+
+/// One entry of a balancer's targets.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum TargetSource {
+    /// A target that is written out.
+    Target(Share),
+    /// The gateways of a set in the database.
+    Set(SetName),
+    /// The destinations of a set in a dispatcher list file.
+    List(ListName),
+    /// The servers that SRV records name.
+    Service(ServiceName),
+}
+
+impl FromStr for TargetSource {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            _ if text.starts_with(SET) => text.parse().map(Self::Set),
+            _ if text.starts_with(LIST) => text.parse().map(Self::List),
+            _ if text.starts_with(SERVICE) => text.parse().map(Self::Service),
+            _ => text.parse().map(Share::of).map(Self::Target),
+        }
+    }
+}
+
+impl fmt::Display for TargetSource {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Target(share) => share.target.fmt(f),
+            Self::Set(name) => name.fmt(f),
+            Self::List(name) => name.fmt(f),
+            Self::Service(name) => name.fmt(f),
+        }
+    }
+}
+
+/// A target with its share of the calls.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Share {
+    /// The target.
+    pub target: Target,
+    /// Those of a higher one are spares of the others.
+    pub priority: u16,
+    /// The share among those of the same priority.
+    pub weight: u16,
+    /// The most calls at one time; no limit where there is none.
+    pub capacity: Option<u32>,
+}
+
+impl Share {
+    /// An equal share.
+    #[must_use]
+    pub const fn of(target: Target) -> Self {
+        Self { target, priority: 0, weight: 1, capacity: None }
+    }
+}
+
+/// As it is written where it has more than a URI.
+#[derive(Serialize, Deserialize, JsonSchema)]
+#[serde(deny_unknown_fields)]
+#[schemars(rename = "BalancerTarget")]
+struct Table {
+    /// A SIP URI.
+    uri: Target,
+    /// Those of a higher one are spares of the others.
+    #[serde(default)]
+    priority: u16,
+    /// The share among those of the same priority.
+    #[serde(default = "default_weight")]
+    #[schemars(range(min = 1, max = 65535))]
+    weight: u16,
+    /// The most calls at one time.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    #[schemars(range(min = 1, max = 1_000_000))]
+    capacity: Option<u32>,
+}
+
+const fn default_weight() -> u16 {
+    1
+}
+
+/// A set of a dispatcher list file of Kamailio's; written as `list:FILE#SETID`.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct ListName {
+    /// The file; relative to where the server is started.
+    pub file: PathBuf,
+    /// The set's number in it.
+    pub id: u32,
+}
+
+impl FromStr for ListName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let fault =
+            |what: &str| format!("{text:?} {what}; write list:FILE#SETID, as list:/etc/kamailio/dispatcher.list#1");
+        let Some((file, id)) = text.strip_prefix(LIST).unwrap_or_default().rsplit_once('#') else {
+            return Err(fault("names no set of the file"));
+        };
+        if file.is_empty() {
+            return Err(fault("names no file"));
+        }
+        let id = id.parse().map_err(|_| fault("has no number behind #"))?;
+        Ok(Self { file: PathBuf::from(file), id })
+    }
+}
+
+impl fmt::Display for ListName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{LIST}{}#{}", self.file.display(), self.id)
+    }
+}
+
+/// A name that SRV records are of (RFC 2782); written as `srv:example.com` or `srv:_sip._tcp.example.com`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct ServiceName {
+    text: String,
+    question: Question,
+}
+
+impl ServiceName {
+    /// The domain, and the transport where the name has one.
+    #[must_use]
+    pub const fn question(&self) -> &Question {
+        &self.question
+    }
+
+    /// As written, without `srv:`.
+    #[must_use]
+    pub fn as_str(&self) -> &str {
+        &self.text
+    }
+}
+
+impl FromStr for ServiceName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let fault = |what: &str| {
+            format!("{text:?} {what}; write srv: and a domain, as srv:example.com or srv:_sip._tcp.example.com")
+        };
+        let name = text.strip_prefix(SERVICE).unwrap_or_default().to_ascii_lowercase();
+        let name = name.strip_suffix('.').unwrap_or(&name);
+        let (transport, domain) = match name.split_at_checked("_sip._udp.".len()) {
+            Some(("_sip._udp.", domain)) => (Some(Transport::Udp), domain),
+            Some(("_sip._tcp.", domain)) => (Some(Transport::Tcp), domain),
+            _ => (None, name),
+        };
+        if domain.starts_with('_') {
+            return Err(fault("asks for a service that is not supported, only _sip._udp and _sip._tcp are"));
+        }
+        match Host::parse(domain.as_bytes()) {
+            Some(Host::Name(host)) => {
+                let question = Question::new(host, None, transport, false);
+                let text = name.to_owned();
+                if question.is_askable() { Ok(Self { text, question }) } else { Err(fault("is longer than any name")) }
+            }
+            Some(Host::Ip(_)) => Err(fault("is an address, which has no SRV records")),
+            None => Err(fault("is no name of the DNS")),
+        }
+    }
+}
+
+impl fmt::Display for ServiceName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{SERVICE}{}", self.text)
+    }
+}
+
+impl Serialize for TargetSource {
+    fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
+        match self {
+            Self::Target(Share { target, priority, weight, capacity })
+                if *self != Self::Target(Share::of(target.clone())) =>
+            {
+                let (priority, weight, capacity) = (*priority, *weight, *capacity);
+                Table { uri: target.clone(), priority, weight, capacity }.serialize(serializer)
+            }
+            other => serializer.collect_str(other),
+        }
+    }
+}
+
+impl<'de> Deserialize<'de> for TargetSource {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct TextOrTable;
+        impl<'de> Visitor<'de> for TextOrTable {
+            type Value = TargetSource;
+
+            fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+                f.write_str(
+                    "a SIP URI in quotes, as \"sip:192.0.2.1:5060\", a table with uri, weight, priority and capacity, or \
+                     \"set:NAME\", \"list:FILE#SETID\" or \"srv:DOMAIN\"",
+                )
+            }
+
+            fn visit_str<E: de::Error>(self, text: &str) -> Result<TargetSource, E> {
+                text.parse().map_err(E::custom)
+            }
+
+            fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<TargetSource, A::Error> {
+                let table = Table::deserialize(MapAccessDeserializer::new(map))?;
+                let Table { uri: target, priority, weight, capacity } = table;
+                Ok(TargetSource::Target(Share { target, priority, weight, capacity }))
+            }
+        }
+        deserializer.deserialize_any(TextOrTable)
+    }
+}
+
+impl JsonSchema for TargetSource {
+    fn schema_name() -> std::borrow::Cow<'static, str> {
+        "TargetSource".into()
+    }
+
+    fn inline_schema() -> bool {
+        true
+    }
+
+    fn json_schema(generator: &mut SchemaGenerator) -> Schema {
+        let table = generator.subschema_for::<Table>();
+        json_schema!({ "anyOf": [{ "type": "string" }, table] })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_kind_is_read_and_shown_again() {
+        for text in [
+            "sip:192.0.2.1:5060",
+            "set:pstn",
+            "list:/etc/kamailio/dispatcher.list#1",
+            "list:a#b.list#12",
+            "srv:example.com",
+            "srv:_sip._tcp.example.com",
+        ] {
+            assert_eq!(text.parse::<TargetSource>().expect(text).to_string(), text);
+        }
+        let service = |text: &str| match text.parse() {
+            Ok(TargetSource::Service(name)) => (name.to_string(), name.question().clone()),
+            other => panic!("{other:?}"),
+        };
+        let (shown, question) = service("srv:_SIP._udp.Example.COM.");
+        assert_eq!(shown, "srv:_sip._udp.example.com");
+        assert_eq!((&question.host[..], question.transport), (&b"example.com"[..], Some(Transport::Udp)));
+    }
+
+    #[test]
+    fn what_names_nothing_is_refused() {
+        for (text, what) in [
+            ("set:", "names no set"),
+            ("list:/etc/dispatcher.list", "names no set of the file"),
+            ("list:#1", "names no file"),
+            ("list:/etc/dispatcher.list#one", "has no number behind #"),
+            ("list:/etc/dispatcher.list#-1", "has no number behind #"),
+            ("srv:", "is no name of the DNS"),
+            ("srv:192.0.2.1", "is an address"),
+            ("srv:_sips._tcp.example.com", "not supported"),
+            ("srv:exa mple.com", "is no name of the DNS"),
+            ("http://192.0.2.1", "is no SIP URI"),
+        ] {
+            let error = text.parse::<TargetSource>().expect_err(text);
+            assert!(error.contains(what) && error.contains("; write "), "{text}: {error}");
+        }
+    }
+}

@@ -1,0 +1,249 @@
+//! Kamailio's dispatcher list: a destination a line, as `setid destination flags priority attributes`, of which the last three
+//! may be missing. What follows `#` is a comment.
+
+use std::collections::BTreeSet;
+use std::fmt;
+
+use strowger_store::MAX_CAPACITY;
+
+/// Flags of a destination that is out of service: inactive, and disabled.
+const OUT_OF_SERVICE: u32 = 1 | 4;
+/// Attributes that say how a destination is reached, which here its URI and the listeners do.
+const NOT_FOLLOWED: [&str; 4] = ["socket", "sockname", "obproxy", "ping_from"];
+
+/// One line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Destination {
+    /// From 1.
+    pub(super) line: usize,
+    /// With `sip:` before it, which may be missing in the file.
+    pub(super) uri: String,
+    /// Whether it is in service by its flags.
+    pub(super) enabled: bool,
+    /// Those of a higher one come first.
+    pub(super) priority: u16,
+    /// The attribute `rweight`, else `weight`, else 1.
+    pub(super) weight: u16,
+    /// The attribute `maxload`, unless it is 0.
+    pub(super) capacity: Option<u32>,
+    /// Attributes that say something and are not followed.
+    pub(super) ignored: Vec<&'static str>,
+}
+
+/// What is wrong with a list.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct ListFault {
+    /// From 1; of the whole file where there is none.
+    pub(super) line: Option<usize>,
+    pub(super) message: String,
+}
+
+impl fmt::Display for ListFault {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        if let Some(line) = self.line {
+            write!(f, "{line}:")?;
+        }
+        write!(f, " {}", self.message)
+    }
+}
+
+/// The destinations of the set `id`, in the order of the file. Lines of other sets are looked at only so far that it is known
+/// that they are such.
+pub(super) fn read(text: &str, id: u32) -> Result<Vec<Destination>, ListFault> {
+    let mut found: Vec<Destination> = Vec::new();
+    let mut others = BTreeSet::new();
+    for (index, line) in text.lines().enumerate() {
+        let number = index + 1;
+        let fault = |message: String| ListFault { line: Some(number), message };
+        // A comment may follow what ends a line, also without a space behind a URI.
+        let mut fields = line.split_ascii_whitespace().take_while(|field| !field.starts_with('#'));
+        let Some(set) = fields.next() else { continue };
+        let set: u32 = set.parse().map_err(|_| {
+            let form = "write the set's number, the destination's URI, and perhaps flags, priority and attributes";
+            fault(format!("{set:?} is no number of a set; {form}"))
+        })?;
+        let Some(uri) = fields.next() else {
+            return Err(fault(format!("the destination is missing; write its URI, as {set} sip:192.0.2.1:5060")));
+        };
+        if set != id {
+            others.insert(set);
+            continue;
+        }
+        let (uri, fields) = match uri.split_once('#') {
+            Some((uri, _)) => (uri, None),
+            None => (uri, Some(fields)),
+        };
+        let destination = destination(number, uri, fields.into_iter().flatten()).map_err(fault)?;
+        if let Some(earlier) = found.iter().find(|earlier| earlier.uri == destination.uri) {
+            return Err(fault(format!("{} is in line {} already; remove one", destination.uri, earlier.line)));
+        }
+        found.push(destination);
+    }
+    if found.is_empty() {
+        let known: Vec<String> = others.iter().map(u32::to_string).collect();
+        let known =
+            if known.is_empty() { "there is none".to_owned() } else { format!("there are {}", known.join(", ")) };
+        return Err(ListFault {
+            line: None,
+            message: format!("there is no destination of set {id} in it; sets: {known}"),
+        });
+    }
+    Ok(found)
+}
+
+fn destination<'a>(line: usize, uri: &str, mut more: impl Iterator<Item = &'a str>) -> Result<Destination, String> {
+    let has_scheme =
+        ["sip:", "sips:"].iter().any(|scheme| uri.get(..scheme.len()).is_some_and(|s| s.eq_ignore_ascii_case(scheme)));
+    let uri = if has_scheme { uri.to_owned() } else { format!("sip:{uri}") };
+    let flags = more.next().map_or(Ok(0), |text| {
+        text.parse::<u32>().map_err(|_| format!("{text:?} are no flags; write their sum, as 0, or 4 for disabled"))
+    })?;
+    let priority = more.next().map_or(Ok(0), |text| {
+        text.parse::<u16>()
+            .map_err(|_| format!("{text:?} is no priority; write 0 to 65535, the highest for who is first"))
+    })?;
+    let mut attributes = Attributes::default();
+    for attribute in more.next().unwrap_or_default().split(';') {
+        attributes.take(attribute)?;
+    }
+    let Attributes { weight, relative_weight, capacity, ignored } = attributes;
+    // Who has both means shares of those in service by the second, as all weights are here.
+    let weight = relative_weight.or(weight).unwrap_or(1);
+    Ok(Destination { line, uri, enabled: flags & OUT_OF_SERVICE == 0, priority, weight, capacity, ignored })
+}
+
+/// What the last field says.
+#[derive(Default)]
+struct Attributes {
+    weight: Option<u16>,
+    relative_weight: Option<u16>,
+    capacity: Option<u32>,
+    ignored: Vec<&'static str>,
+}
+
+impl Attributes {
+    /// Takes one in. Those that nobody knows are for the script that used them.
+    fn take(&mut self, attribute: &str) -> Result<(), String> {
+        let (name, value) = attribute.split_once('=').unwrap_or((attribute, ""));
+        let name = name.to_ascii_lowercase();
+        match &*name {
+            "weight" => self.weight = Some(weight(&name, attribute, value)?),
+            "rweight" => self.relative_weight = Some(weight(&name, attribute, value)?),
+            "maxload" => {
+                let calls = value.parse().ok().filter(|calls: &u32| *calls <= MAX_CAPACITY);
+                let calls = calls.ok_or_else(|| {
+                    format!("{attribute:?} is no number of calls; write maxload=1 to maxload={MAX_CAPACITY}, or 0 for no limit")
+                })?;
+                self.capacity = (calls > 0).then_some(calls);
+            }
+            _ => self.ignored.extend(NOT_FOLLOWED.iter().find(|known| **known == name)),
+        }
+        Ok(())
+    }
+}
+
+fn weight(name: &str, attribute: &str, value: &str) -> Result<u16, String> {
+    value.parse().ok().filter(|weight: &u16| *weight > 0).ok_or_else(|| {
+        format!("{attribute:?} gives no share; write {name}=1 to {name}=65535, or flags 4 for one that takes no calls")
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As Kamailio's own sample has it, in form.
+    const SAMPLE: &str = "\
+# $Id$
+# dispatcher destination sets
+#
+
+# line format
+# setit(int) destination(sip uri) flags(int,opt) priority(int,opt) attributes(str,opt)
+
+# proxies
+2 sip:127.0.0.1:5080
+2 sip:127.0.0.1:5082
+
+# gateways
+1 sip:127.0.0.1:7070
+1 sip:127.0.0.1:7072
+1 sip:127.0.0.1:7074
+";
+
+    /// What people have in theirs.
+    const WHOLE: &str = "\
+1 sip:192.0.2.1:5060;transport=tcp 0 10 duid=a;maxload=30;weight=50   # Vienna
+1\tsip:192.0.2.2 8 5 weight=20;rweight=3;maxload=0;class=dxa;prefix=448;strip=2
+  1 192.0.2.3#a comment
+1 sip:192.0.2.4 4
+1 sip:192.0.2.5 1 0 socket=udp:192.0.2.9:5060;latency=100;;SOCKNAME=in
+1 sip:192.0.2.6 18\r
+2 sips:of.another.set x
+";
+
+    fn uris(found: &[Destination]) -> Vec<(usize, &str)> {
+        found.iter().map(|one| (one.line, &*one.uri)).collect()
+    }
+
+    #[test]
+    fn the_sample_is_read() {
+        let gateways = read(SAMPLE, 1).expect("sound");
+        assert_eq!(
+            uris(&gateways),
+            [(13, "sip:127.0.0.1:7070"), (14, "sip:127.0.0.1:7072"), (15, "sip:127.0.0.1:7074")]
+        );
+        assert!(
+            gateways.iter().all(|one| one.enabled && one.weight == 1 && one.priority == 0 && one.capacity.is_none())
+        );
+        assert_eq!(uris(&read(SAMPLE, 2).expect("sound")), [(9, "sip:127.0.0.1:5080"), (10, "sip:127.0.0.1:5082")]);
+    }
+
+    #[test]
+    fn flags_priorities_and_attributes_are_read() {
+        let found = read(WHOLE, 1).expect("sound");
+        let shown: Vec<_> =
+            found.iter().map(|one| (&*one.uri, one.enabled, one.priority, one.weight, one.capacity)).collect();
+        assert_eq!(
+            shown,
+            [
+                ("sip:192.0.2.1:5060;transport=tcp", true, 10, 50, Some(30)),
+                ("sip:192.0.2.2", true, 5, 3, None),
+                ("sip:192.0.2.3", true, 0, 1, None),
+                ("sip:192.0.2.4", false, 0, 1, None),
+                ("sip:192.0.2.5", false, 0, 1, None),
+                ("sip:192.0.2.6", true, 0, 1, None),
+            ]
+        );
+        assert_eq!(found[4].ignored, ["socket", "sockname"]);
+        assert!(found[1].ignored.is_empty(), "what a script meant is its own");
+    }
+
+    #[test]
+    fn each_mistake_is_told_with_its_line() {
+        for (text, expected) in [
+            ("# nothing\n", " there is no destination of set 1 in it; sets: there is none"),
+            ("2 sip:a\n3 sip:b\n", " there is no destination of set 1 in it; sets: there are 2, 3"),
+            (
+                "\none sip:a\n",
+                "2: \"one\" is no number of a set; write the set's number, the destination's URI, and perhaps flags, priority \
+                 and attributes",
+            ),
+            ("1\n", "1: the destination is missing; write its URI, as 1 sip:192.0.2.1:5060"),
+            ("1 # sip:a\n", "1: the destination is missing; write its URI, as 1 sip:192.0.2.1:5060"),
+            ("1 sip:a off\n", "1: \"off\" are no flags; write their sum, as 0, or 4 for disabled"),
+            ("1 sip:a 0 -1\n", "1: \"-1\" is no priority; write 0 to 65535, the highest for who is first"),
+            (
+                "1 sip:a 0 0 weight=0\n",
+                "1: \"weight=0\" gives no share; write weight=1 to weight=65535, or flags 4 for one that takes no calls",
+            ),
+            (
+                "1 sip:a 0 0 maxload=many\n",
+                "1: \"maxload=many\" is no number of calls; write maxload=1 to maxload=1000000, or 0 for no limit",
+            ),
+            ("1 sip:a\n2 sip:a\n1 sip:a 0 5\n", "3: sip:a is in line 1 already; remove one"),
+        ] {
+            assert_eq!(read(text, 1).expect_err(text).to_string(), expected, "{text}");
+        }
+    }
+}

@@ -1,0 +1,311 @@
+//! Balancers' targets: brought together from the configuration, the database, dispatcher lists and the DNS, and made into the
+//! sets that shards choose from.
+
+mod dispatcher;
+mod services;
+mod sets;
+
+use std::collections::BTreeMap;
+use std::fmt;
+use std::path::{Path, PathBuf};
+
+use strowger_directory::{Gateway, Gateways};
+
+use crate::config::values::{ListName, ServiceName, Share, Target, TargetSource};
+use crate::config::{Balancer, Config, Policy};
+use crate::dns::Server;
+
+pub use services::{Learnt, Services};
+pub use sets::{TargetSet, TargetSets};
+
+/// The most targets of one balancer, of all its sources together.
+pub const MAX_TARGETS: usize = strowger_balancer::MAX_MEMBERS;
+/// The largest dispatcher list, in bytes.
+const MAX_LIST: u64 = 1024 * 1024;
+
+/// Why targets cannot be used, with the key that names them.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Refused {
+    /// The key, as `balancer[0].targets[1]`.
+    pub key: String,
+    /// What is wrong, and what to do about it.
+    pub message: String,
+}
+
+impl Refused {
+    pub(crate) fn new(key: impl Into<String>, message: impl Into<String>) -> Self {
+        Self { key: key.into(), message: message.into() }
+    }
+}
+
+impl fmt::Display for Refused {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}: {}", self.key, self.message)
+    }
+}
+
+impl std::error::Error for Refused {}
+
+/// A target as its source has it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Listed {
+    /// The target, with its share.
+    pub share: Share,
+    /// Whether new calls go there at all.
+    pub enabled: bool,
+    /// Who says so.
+    pub origin: Origin,
+    /// The place of that among the balancer's sources; none where an operator says it.
+    pub place: Option<usize>,
+}
+
+/// Who says that a target is one.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Origin {
+    /// The configuration.
+    Configuration,
+    /// The database, in this set of gateways.
+    Database(String),
+    /// A dispatcher list.
+    List(ListName),
+    /// The DNS.
+    Dns(ServiceName),
+    /// An operator, until the configuration is read again.
+    Operator,
+}
+
+impl fmt::Display for Origin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Configuration => f.write_str("configuration"),
+            Self::Database(set) => write!(f, "set:{set}"),
+            Self::List(name) => name.fmt(f),
+            Self::Dns(name) => name.fmt(f),
+            Self::Operator => f.write_str("operator"),
+        }
+    }
+}
+
+/// The dispatcher lists that a configuration names, as they were when they were read.
+#[derive(Clone, Debug, Default)]
+pub struct Lists {
+    files: BTreeMap<PathBuf, Result<String, String>>,
+}
+
+impl Lists {
+    /// Reads them. What cannot be read is told by who needs it.
+    #[must_use]
+    pub fn read(config: &Config) -> Self {
+        let mut files = BTreeMap::new();
+        for source in config.balancers.iter().flat_map(|balancer| &balancer.targets) {
+            if let TargetSource::List(ListName { file, .. }) = source {
+                files.entry(file.clone()).or_insert_with_key(|file| read_list(file));
+            }
+        }
+        Self { files }
+    }
+}
+
+fn read_list(file: &Path) -> Result<String, String> {
+    let shown = file.display();
+    match std::fs::metadata(file) {
+        Ok(found) if found.len() > MAX_LIST => {
+            return Err(format!("{shown} is longer than {MAX_LIST} bytes; name another"));
+        }
+        _ => {}
+    }
+    std::fs::read_to_string(file)
+        .map_err(|error| format!("{shown} cannot be read: {error}; name a dispatcher list that this user may read"))
+}
+
+/// What an operator has added and removed while the server runs, by balancer.
+#[derive(Clone, Debug, Default)]
+pub struct Changes {
+    by_name: BTreeMap<String, Change>,
+}
+
+#[derive(Clone, Debug, Default)]
+struct Change {
+    added: Vec<Share>,
+    /// By their URIs.
+    removed: Vec<String>,
+}
+
+impl Changes {
+    /// The balancer has this target too, or again.
+    pub fn add(&mut self, balancer: &str, share: Share) {
+        let change = self.by_name.entry(balancer.to_owned()).or_default();
+        change.removed.retain(|uri| *uri != share.target.uri);
+        change.added.retain(|known| known.target.uri != share.target.uri);
+        change.added.push(share);
+    }
+
+    /// The balancer no longer has the target at `uri`.
+    pub fn remove(&mut self, balancer: &str, uri: &str) {
+        let change = self.by_name.entry(balancer.to_owned()).or_default();
+        change.added.retain(|known| known.target.uri != uri);
+        if !change.removed.iter().any(|known| known == uri) {
+            change.removed.push(uri.to_owned());
+        }
+    }
+
+    /// How many there are.
+    #[must_use]
+    pub fn count(&self) -> usize {
+        self.by_name.values().map(|change| change.added.len() + change.removed.len()).sum()
+    }
+}
+
+/// A target with its share, whether it is in service, and who says so.
+type Found = (Share, bool, Origin);
+
+/// Everything that targets come from beside the configuration.
+#[derive(Clone, Copy, Debug)]
+pub struct Sources<'a> {
+    /// The database's.
+    pub gateways: &'a Gateways,
+    /// The dispatcher lists.
+    pub lists: &'a Lists,
+    /// What the DNS has said last.
+    pub services: &'a Services,
+    /// What an operator has changed.
+    pub changes: &'a Changes,
+}
+
+impl Sources<'_> {
+    /// All targets of the balancer at `index` of the configuration, each URI once: what is listed first goes.
+    ///
+    /// # Errors
+    /// One of its sources cannot be used; then none of it is.
+    pub fn targets(&self, index: usize, balancer: &Balancer) -> Result<Vec<Listed>, Refused> {
+        let mut all: Vec<Listed> = Vec::new();
+        let change = self.changes.by_name.get(&balancer.name);
+        let mut add = |new: Listed| {
+            let uri = &new.share.target.uri;
+            let is_removed = change.is_some_and(|change| change.removed.contains(uri));
+            if !is_removed && all.iter().all(|known| known.share.target.uri != *uri) {
+                all.push(new);
+            }
+        };
+        for (place, source) in balancer.targets.iter().enumerate() {
+            let found = self.of_source(source, balancer.policy);
+            let key = || format!("balancer[{index}].targets[{place}]");
+            let found = found.map_err(|message| Refused::new(key(), message))?;
+            found
+                .into_iter()
+                .for_each(|(share, enabled, origin)| add(Listed { share, enabled, origin, place: Some(place) }));
+        }
+        let added = change.into_iter().flat_map(|change| &change.added);
+        let listed =
+            |share: &Share| Listed { share: share.clone(), enabled: true, origin: Origin::Operator, place: None };
+        added.map(listed).for_each(&mut add);
+        for (at, one) in all.iter().enumerate() {
+            let target = &one.share.target;
+            let mut others = all.iter().take(at).map(|other| &other.share.target);
+            if let Some(other) = others.find(|other| other.place == target.place) {
+                // The same place in other words would get two shares, and be counted twice.
+                let message = format!("{target} leads where {other} does; remove one, or write both alike");
+                let place = one.place.map_or_else(String::new, |place| format!("[{place}]"));
+                return Err(Refused::new(format!("balancer[{index}].targets{place}"), message));
+            }
+        }
+        if all.len() > MAX_TARGETS {
+            let message = format!("has {} targets, more than {MAX_TARGETS}; shorten a list, or make two", all.len());
+            return Err(Refused::new(format!("balancer[{index}].targets"), message));
+        }
+        Ok(all)
+    }
+
+    fn of_source(&self, source: &TargetSource, policy: Policy) -> Result<Vec<Found>, String> {
+        match source {
+            TargetSource::Target(share) => Ok(vec![(share.clone(), true, Origin::Configuration)]),
+            TargetSource::Set(name) => {
+                let members = self.gateways.members(name.0.as_bytes());
+                let listed = |gateway: &Gateway| {
+                    let share = crate::config::share_of(name, gateway)?;
+                    Ok((share, gateway.enabled, Origin::Database(name.0.clone())))
+                };
+                members.iter().map(listed).collect()
+            }
+            TargetSource::List(name) => self.of_list(name, policy),
+            TargetSource::Service(name) => {
+                let servers = self.services.known(name).unwrap_or_default();
+                servers.iter().map(|server| of_server(name, server)).collect()
+            }
+        }
+    }
+
+    fn of_list(&self, name: &ListName, policy: Policy) -> Result<Vec<Found>, String> {
+        let ListName { file, id } = name;
+        let shown = file.display();
+        let text = match self.lists.files.get(file) {
+            Some(Ok(text)) => text,
+            Some(Err(why)) => return Err(why.clone()),
+            None => return Err(format!("{shown} has not been read; reload the configuration")),
+        };
+        let destinations = dispatcher::read(text, *id).map_err(|fault| format!("{shown}:{fault}"))?;
+        let highest = destinations.iter().map(|destination| destination.priority).max().unwrap_or_default();
+        let listed = |destination: dispatcher::Destination| {
+            let dispatcher::Destination { line, uri, enabled, priority, weight, capacity, .. } = destination;
+            let target: Target = uri.parse().map_err(|why| format!("{shown}:{line}: {why}"))?;
+            // There the highest is first, and no other algorithm than that by priority heeds it.
+            let priority = if policy == Policy::Priority { highest - priority } else { 0 };
+            Ok((Share { target, priority, weight, capacity }, enabled, Origin::List(name.clone())))
+        };
+        destinations.into_iter().map(listed).collect()
+    }
+
+    /// What an operator should know of what is in use, with its key.
+    #[must_use]
+    pub fn look(&self, config: &Config) -> Vec<String> {
+        let mut warnings = Vec::new();
+        for (index, balancer) in config.balancers.iter().enumerate() {
+            if !config.routes.iter().any(|route| route.balance.as_ref() == Some(&balancer.name)) {
+                let remedy = format!("one does that has balance = {:?}", balancer.name);
+                warnings.push(format!("balancer[{index}]: no route leads to {}; {remedy}", balancer.name));
+            }
+            warnings.extend(self.look_at_lists(index, balancer));
+            let Ok(targets) = self.targets(index, balancer) else { continue };
+            let key = format!("balancer[{index}].targets");
+            if !targets.is_empty() && targets.iter().all(|target| !target.enabled) {
+                warnings.push(format!("{key}: every target is disabled: calls get 503 with Retry-After; enable one"));
+            }
+            let unreached = |target: &Listed| config.unreached(&target.share.target);
+            let is_reached = targets.iter().any(|target| unreached(target).is_none());
+            warnings.extend(targets.iter().filter_map(unreached).map(|why| format!("{key}: {}", why.told(is_reached))));
+        }
+        warnings
+    }
+
+    /// Attributes of dispatcher lists that are not followed.
+    fn look_at_lists(&self, index: usize, balancer: &Balancer) -> Vec<String> {
+        let mut warnings = Vec::new();
+        for (place, source) in balancer.targets.iter().enumerate() {
+            let TargetSource::List(ListName { file, id }) = source else { continue };
+            let Some(Ok(text)) = self.lists.files.get(file) else { continue };
+            for destination in dispatcher::read(text, *id).unwrap_or_default() {
+                for name in destination.ignored {
+                    warnings.push(format!(
+                        "balancer[{index}].targets[{place}]: {}:{}: {name} is not followed: the URI says where requests go, \
+                         and the listener that reaches it is used",
+                        file.display(),
+                        destination.line
+                    ));
+                }
+            }
+        }
+        warnings
+    }
+}
+
+/// A server that the DNS names. Its addresses are looked up when requests go there, as those of any name.
+fn of_server(name: &ServiceName, server: &Server) -> Result<Found, String> {
+    let Server { host, port, transport, priority, weight } = server;
+    let transport = match transport {
+        strowger_foundation::Transport::Udp => "",
+        _ => ";transport=tcp",
+    };
+    let target = format!("sip:{host}:{port}{transport}").parse()?;
+    let share = Share { target, priority: *priority, weight: *weight, capacity: None };
+    Ok((share, true, Origin::Dns(name.clone())))
+}

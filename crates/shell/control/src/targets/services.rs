@@ -1,0 +1,183 @@
+//! What the DNS says of the names that balancers have targets from: asked again before it is out of date, and kept where the
+//! DNS says nothing.
+
+use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
+
+use strowger_locate::Failure;
+
+use crate::config::Config;
+use crate::config::values::{ServiceName, TargetSource};
+use crate::dns::{Server, ServersAnswer};
+
+/// An answer is asked for again after its time, but not sooner and not later than this.
+const OFTEN: Duration = Duration::from_secs(5);
+const SELDOM: Duration = Duration::from_secs(3600);
+/// And so soon where there was none.
+const RETRY: Duration = Duration::from_secs(15);
+/// So long an answer is waited for at most before it is asked for anew.
+const LOST: Duration = Duration::from_secs(60);
+
+/// The names, each with its servers as of the last answer that had any.
+#[derive(Clone, Debug, Default)]
+pub struct Services {
+    by_name: BTreeMap<String, Service>,
+}
+
+#[derive(Clone, Debug)]
+struct Service {
+    name: ServiceName,
+    /// None where there has been no answer yet; in one order whatever order the DNS gives them in.
+    servers: Option<Vec<Server>>,
+    /// When it is asked for next.
+    due: Instant,
+    failing: Option<Failure>,
+}
+
+/// What an answer changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Learnt {
+    /// Nothing that anybody would want to know.
+    Nothing,
+    /// The servers are others than before.
+    Servers,
+    /// There is no answer any more, or none that names a server; what was known stays.
+    Failing(Failure),
+    /// There is an answer again, and it is the same.
+    Recovered,
+}
+
+impl Services {
+    /// Follows the names in `config`: others are forgotten, new ones are due at once.
+    pub fn follow(&mut self, config: &Config, now: Instant) {
+        let mut before = std::mem::take(&mut self.by_name);
+        for source in config.balancers.iter().flat_map(|balancer| &balancer.targets) {
+            let TargetSource::Service(name) = source else { continue };
+            let service = before.remove(name.as_str());
+            let service =
+                service.unwrap_or_else(|| Service { name: name.clone(), servers: None, due: now, failing: None });
+            self.by_name.entry(name.as_str().to_owned()).or_insert(service);
+        }
+    }
+
+    /// The names that are to be asked for; until their answers come they are not given out again.
+    pub fn due(&mut self, now: Instant) -> Vec<ServiceName> {
+        let due = self.by_name.values_mut().filter(|service| service.due <= now);
+        due.map(|service| {
+            service.due = now + LOST;
+            service.name.clone()
+        })
+        .collect()
+    }
+
+    /// The names of which nothing is known yet.
+    pub fn unknown(&self) -> impl Iterator<Item = &ServiceName> {
+        self.by_name.values().filter(|service| service.servers.is_none()).map(|service| &service.name)
+    }
+
+    /// The DNS has answered, for so long. What it says of a name that is not followed any more is nothing.
+    pub fn handle_answer(&mut self, now: Instant, name: &ServiceName, answer: ServersAnswer, ttl: Duration) -> Learnt {
+        let Some(service) = self.by_name.get_mut(name.as_str()) else { return Learnt::Nothing };
+        match answer {
+            Ok(mut servers) => {
+                servers.sort_by(|a, b| (a.priority, &a.host, a.port).cmp(&(b.priority, &b.host, b.port)));
+                servers.dedup();
+                service.due = now + ttl.clamp(OFTEN, SELDOM);
+                let was_failing = service.failing.take().is_some();
+                if service.servers.as_ref() != Some(&servers) {
+                    service.servers = Some(servers);
+                    return Learnt::Servers;
+                }
+                if was_failing { Learnt::Recovered } else { Learnt::Nothing }
+            }
+            Err(failure) => {
+                service.due = now + RETRY;
+                let is_new = service.failing.replace(failure) != Some(failure);
+                if is_new { Learnt::Failing(failure) } else { Learnt::Nothing }
+            }
+        }
+    }
+
+    /// The servers of a name, as far as is known.
+    #[must_use]
+    pub fn known(&self, name: &ServiceName) -> Option<&[Server]> {
+        self.by_name.get(name.as_str())?.servers.as_deref()
+    }
+
+    /// Whether the last answer was none.
+    #[must_use]
+    pub fn failing(&self, name: &ServiceName) -> Option<Failure> {
+        self.by_name.get(name.as_str())?.failing
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use strowger_foundation::Transport;
+
+    use super::*;
+
+    const TTL: Duration = Duration::from_secs(60);
+
+    fn config(names: &[&str]) -> Config {
+        let sources: Vec<String> = names.iter().map(|name| format!("\"srv:{name}\"")).collect();
+        let text = format!("[[balancer]]\nname = \"pool\"\ntargets = [{}]", sources.join(", "));
+        Config::parse(&text).unwrap_or_else(|error| panic!("{error}"))
+    }
+
+    fn server(host: &str) -> Server {
+        Server { host: host.to_owned(), port: 5060, transport: Transport::Udp, priority: 0, weight: 1 }
+    }
+
+    #[test]
+    fn a_name_is_asked_for_again_by_its_time() {
+        let (mut services, start) = (Services::default(), Instant::now());
+        services.follow(&config(&["a.example", "b.example"]), start);
+        let due = services.due(start);
+        assert_eq!(due.iter().map(ServiceName::as_str).collect::<Vec<_>>(), ["a.example", "b.example"]);
+        assert!(services.due(start).is_empty(), "both are being asked for");
+        let a = &due[0];
+        assert_eq!(services.handle_answer(start, a, Ok(vec![server("x"), server("w")]), TTL), Learnt::Servers);
+        assert_eq!(services.known(a).map(<[Server]>::len), Some(2));
+        assert!(services.due(start + TTL - Duration::from_millis(1)).is_empty());
+        assert_eq!(services.due(start + TTL).len(), 2, "and the other, whose answer was lost");
+        let again = services.handle_answer(start + TTL, a, Ok(vec![server("w"), server("x")]), Duration::ZERO);
+        assert_eq!(again, Learnt::Nothing, "in another order");
+        assert!(
+            services.due(start + TTL).is_empty(),
+            "an answer that may not be kept is asked for seldom all the same"
+        );
+        assert_eq!(services.due(start + TTL + OFTEN), std::slice::from_ref(a));
+    }
+
+    #[test]
+    fn what_is_known_stays_while_the_dns_is_silent() {
+        let (mut services, now) = (Services::default(), Instant::now());
+        services.follow(&config(&["a.example"]), now);
+        let a = services.due(now).remove(0);
+        assert_eq!(services.unknown().count(), 1);
+        services.handle_answer(now, &a, Ok(vec![server("x")]), TTL);
+        for failure in [Failure::NoAnswer, Failure::NoSuchName] {
+            assert_eq!(services.handle_answer(now, &a, Err(failure), TTL), Learnt::Failing(failure));
+            assert_eq!(services.handle_answer(now, &a, Err(failure), TTL), Learnt::Nothing, "told once");
+            assert_eq!(services.known(&a), Some(&[server("x")][..]));
+        }
+        assert_eq!(services.due(now + RETRY).len(), 1);
+        assert_eq!(services.handle_answer(now, &a, Ok(vec![server("x")]), TTL), Learnt::Recovered);
+        assert_eq!(services.handle_answer(now, &a, Ok(vec![server("y")]), TTL), Learnt::Servers);
+    }
+
+    #[test]
+    fn a_reload_keeps_what_is_known_of_the_names_that_stay() {
+        let (mut services, now) = (Services::default(), Instant::now());
+        services.follow(&config(&["a.example", "b.example"]), now);
+        let names = services.due(now);
+        for name in &names {
+            services.handle_answer(now, name, Ok(vec![server("x")]), TTL);
+        }
+        services.follow(&config(&["b.example", "c.example"]), now);
+        assert!(services.known(&names[0]).is_none() && services.known(&names[1]).is_some());
+        assert_eq!(services.unknown().map(ServiceName::as_str).collect::<Vec<_>>(), ["c.example"]);
+        assert_eq!(services.handle_answer(now, &names[0], Ok(Vec::new()), TTL), Learnt::Nothing, "too late");
+    }
+}

@@ -1,0 +1,500 @@
+//! Balancers as an operator writes them, and the sets that shards get of them.
+
+use std::path::Path;
+use std::time::Duration;
+
+use strowger_balancer::{Candidates, Key, MethodClass, Policy, Registry, TargetState, Weights};
+use strowger_control::config::Config;
+use strowger_control::targets::{Changes, Lists, Refused, Services, Sources, TargetSets};
+use strowger_directory::{Change, Directory, Gateway, Gateways};
+use strowger_foundation::Timestamp;
+use strowger_shard::{Action, Listeners, Place};
+
+fn parse(text: &str) -> Config {
+    Config::parse(text).unwrap_or_else(|error| panic!("{error}"))
+}
+
+/// A balancer with these lines, and a route that leads to it.
+fn with(lines: &str) -> Config {
+    parse(&format!("[[balancer]]\nname = \"pool\"\n{lines}\n[[route]]\nbalance = \"pool\"\n"))
+}
+
+fn pool(targets: &str) -> Config {
+    with(&format!("targets = {targets}"))
+}
+
+/// What there is beside the configuration.
+#[derive(Default)]
+struct Around {
+    gateways: Gateways,
+    changes: Changes,
+    services: Services,
+    registry: Registry,
+}
+
+impl Around {
+    fn sets(&self, config: &Config) -> Result<TargetSets, Refused> {
+        let (lists, Self { gateways, changes, services, .. }) = (Lists::read(config), self);
+        TargetSets::build(config, &Sources { gateways, lists: &lists, services, changes }, &self.registry)
+    }
+
+    fn warnings(&self, config: &Config) -> Vec<String> {
+        let (lists, Self { gateways, changes, services, .. }) = (Lists::read(config), self);
+        Sources { gateways, lists: &lists, services, changes }.look(config)
+    }
+
+    /// URI, priority, weight, capacity and whether it is enabled, of each member of the pool.
+    fn members(&self, config: &Config) -> Vec<(String, u16, u16, Option<u32>, bool)> {
+        let sets = self.sets(config).unwrap_or_else(|why| panic!("{why}"));
+        let shown = |member: &strowger_balancer::Member| {
+            let uri = String::from_utf8_lossy(member.target.uri()).into_owned();
+            (uri, member.priority, member.weight, member.capacity, member.enabled)
+        };
+        sets.of("pool").map_or_else(Vec::new, |set| set.set().members().iter().map(shown).collect())
+    }
+
+    fn uris(&self, config: &Config) -> Vec<String> {
+        self.members(config).into_iter().map(|(uri, ..)| uri).collect()
+    }
+}
+
+#[test]
+fn each_mistake_of_a_balancer_is_told_with_its_line() {
+    for (lines, expected) in [
+        ("polcy = \"hash\"", r#"3: balancer[0].polcy: unknown key "polcy"; did you mean "policy"?"#),
+        ("policy = \"least-wrk\"", r#"3: balancer[0].policy: unknown value "least-wrk"; did you mean "least-work"?"#),
+        ("key = \"callid\"", r#"3: balancer[0].key: unknown value "callid"; did you mean "call-id"?"#),
+        (
+            "policy = \"random\"\nkey = \"from\"",
+            "4: balancer[0].key: random does not look at it, only hash, fnv, bernstein, sha1, openser and range do; remove it, \
+             or choose another policy",
+        ),
+        (
+            "work = \"2\"",
+            "3: balancer[0].work: hash does not look at it, only least-work does; remove it, or choose another policy",
+        ),
+        (
+            "candidates = \"two\"",
+            "3: balancer[0].candidates: hash does not look at it, only least-calls, least-transactions, least-work and \
+             response-time do; remove it, or choose another policy",
+        ),
+        (
+            "policy = \"least-work\"\nwork = \"3\"",
+            "4: balancer[0].work: \"3\" is no cost of transactions; write \"1.75\", \"2\", \"adaptive\", or a table of methods, \
+             as { INVITE = 1.75, BYE = 1 }",
+        ),
+        (
+            "policy = \"least-work\"\nwork = { INVIT = 2 }",
+            r#"4: balancer[0].work: "INVIT" is no method whose transactions are counted; did you mean INVITE?"#,
+        ),
+        (
+            "policy = \"least-work\"\nwork = { INVITE = 0 }",
+            "4: balancer[0].work.INVITE: 0 is not from 0.001 to 65; choose one between",
+        ),
+        (
+            "probe = { intervall = \"5s\" }",
+            r#"3: balancer[0].probe.intervall: unknown key "intervall"; did you mean "interval"?"#,
+        ),
+        (
+            "probe = { timeout = \"6s\" }",
+            "3: balancer[0].probe.timeout: 6s is longer than probe.interval, 5s; lower it",
+        ),
+        ("probe = { down = 0 }", "3: balancer[0].probe.down: 0 is not from 1 to 255; choose one between"),
+        (
+            "probe = { accept = [] }",
+            "3: balancer[0].probe.accept: the list is empty, so no answer would be good; name some, as [\"2xx\", \"404\"], or \
+             leave it out",
+        ),
+        (
+            "probe = { accept = [\"ok\"] }",
+            "3: balancer[0].probe.accept[0]: \"ok\" is no final status; write a code, a class or a range, as \"200\", \"4xx\" or \
+             \"200-299\"",
+        ),
+        ("slow_start = \"31d\"", "3: balancer[0].slow_start: 31d is not from 0s to 30d; choose one between"),
+        (
+            "failover_timeout = \"0s\"",
+            "3: balancer[0].failover_timeout: 0s is not from 100ms to 30d; choose one between",
+        ),
+        (
+            "[[balancer]]\nname = \"pool\"\ntargets = [\"sip:b\"]",
+            r#"4: balancer[1].name: "pool" is the name of another balancer; choose another"#,
+        ),
+        (
+            "[[balancer]]\ntargets = [\"sip:b\"]",
+            r#"3: balancer[1].name: "" is no name; write up to 64 letters and digits, as name = "pool""#,
+        ),
+    ] {
+        let text = format!("[[balancer]]\nname = \"pool\"\n{lines}\n");
+        // Of another balancer the targets stand behind it.
+        let text = if lines.starts_with('[') {
+            text.replacen("\"pool\"\n", "\"pool\"\ntargets=[\"sip:a\"]\n", 1)
+        } else {
+            text + "targets = [\"sip:a\"]"
+        };
+        let error = Config::parse(&text).expect_err(lines);
+        let more = usize::from(lines.starts_with('['));
+        let (line, message) = expected.split_once(": ").expect("a line");
+        assert_eq!(error.to_string(), message, "{lines}");
+        assert_eq!(error.line.map(|at| (at - more).to_string()).as_deref(), Some(line), "{lines}");
+    }
+}
+
+#[test]
+fn each_mistake_of_its_targets_is_told_with_its_line() {
+    let twice = "is listed twice; remove one (weight gives it a greater share)";
+    for (targets, expected) in [
+        ("[]", "targets: the list is empty; name where calls go, as [\"sip:192.0.2.1\", \"sip:192.0.2.2\"]".to_owned()),
+        (
+            "[\"192.0.2.1\"]",
+            "targets[0]: \"192.0.2.1\" is no SIP URI; write sip:HOST or sip:HOST:PORT, as sip:192.0.2.1:5060"
+                .to_owned(),
+        ),
+        (
+            "[\"sip:\"]",
+            "targets[0]: \"sip:\" is no SIP URI; write sip:HOST or sip:HOST:PORT, as sip:192.0.2.1:5060".to_owned(),
+        ),
+        ("[\"sips:a\"]", "targets[0]: \"sips:a\": sips is not supported yet; write a sip: URI".to_owned()),
+        (
+            "[\"sip:a\", { uri = \"sip:b\", weight = 0 }]",
+            "targets[1].weight: 0 would never take a call; choose 1 to 65535, or remove the target".to_owned(),
+        ),
+        (
+            "[{ uri = \"sip:b\", weight = -1 }]",
+            "targets[0].weight: invalid value: integer `-1`, expected a whole number from 0 to 65535".to_owned(),
+        ),
+        (
+            "[{ uri = \"sip:b\", weight = 1.5 }]",
+            "targets[0].weight: invalid type: floating point `1.5`, expected a whole number from 0 to 65535".to_owned(),
+        ),
+        (
+            "[{ uri = \"sip:b\", weight = 70000 }]",
+            "targets[0].weight: invalid value: integer `70000`, expected a whole number from 0 to 65535".to_owned(),
+        ),
+        (
+            "[{ uri = \"sip:b\", capacity = 0 }]",
+            "targets[0].capacity: 0 is not from 1 to 1000000 calls; leave it out for no limit".to_owned(),
+        ),
+        (
+            "[{ uri = \"sip:b\", wieght = 2 }]",
+            "targets[0].wieght: unknown key \"wieght\"; did you mean \"weight\"?".to_owned(),
+        ),
+        ("[\"sip:192.0.2.1\", \"sip:192.0.2.1:5060\"]", format!("targets[1]: sip:192.0.2.1:5060 {twice}")),
+        ("[\"set:a\", \"sip:x\", \"set:a\"]", format!("targets[2]: set:a {twice}")),
+        ("[\"list:/x#1\", \"list:/x#2\", \"list:/x#1\"]", format!("targets[2]: list:/x#1 {twice}")),
+        ("[\"srv:a.example\", \"srv:A.example.\"]", format!("targets[1]: srv:a.example {twice}")),
+        (
+            "[\"list:/etc/kamailio/dispatcher.list\"]",
+            "targets[0]: \"list:/etc/kamailio/dispatcher.list\" names no set of the file; write list:FILE#SETID, as \
+             list:/etc/kamailio/dispatcher.list#1"
+                .to_owned(),
+        ),
+        (
+            "[\"srv:192.0.2.1\"]",
+            "targets[0]: \"srv:192.0.2.1\" is an address, which has no SRV records; write srv: and a domain, as \
+             srv:example.com or srv:_sip._tcp.example.com"
+                .to_owned(),
+        ),
+    ] {
+        let text = format!("[[balancer]]\nname = \"pool\"\ntargets = {targets}");
+        let error = Config::parse(&text).expect_err(targets);
+        assert_eq!(error.to_string(), format!("balancer[0].{expected}"), "{targets}");
+        assert_eq!(error.line, Some(3), "{targets}");
+    }
+    let error = Config::parse("store.url = \"memory:\"\n[[balancer]]\nname = \"pool\"\ntargets = [\"set:pstn\"]");
+    let error = error.expect_err("no database").to_string();
+    assert!(error.starts_with("balancer[0].targets[0]: set:pstn is read from the database, and store.url is memory:"));
+}
+
+#[test]
+fn each_mistake_of_a_route_to_a_balancer_is_told() {
+    for (lines, policy, expected) in [
+        ("balance = \"pol\"", "hash", r#"balance: there is no balancer "pol"; did you mean "pool"?"#),
+        (
+            "balance = \"pstn\"",
+            "hash",
+            r#"balance: there is no balancer "pstn"; add a [[balancer]] with name = "pstn""#,
+        ),
+        (
+            "balance = \"pool\"\ntargets = [\"sip:192.0.2.1\"]",
+            "hash",
+            "targets: the balancer has targets of its own; remove these, or balance",
+        ),
+        ("balance = \"pool\"\naction = \"redirect\"", "hash", "balance: only action = \"proxy\" forwards; remove it"),
+        (
+            "balance = \"pool\"\nstateless = \"always\"",
+            "least-calls",
+            "stateless: the balancer \"pool\" goes by least-calls, and without state a request that is sent again would go to \
+             another target; remove it, or choose a policy as hash there",
+        ),
+        (
+            "balance = \"pool\"\nstateless = \"always\"",
+            "round-robin",
+            "stateless: the balancer \"pool\" goes by round-robin, and without state a request that is sent again would go to \
+             another target; remove it, or choose a policy as hash there",
+        ),
+    ] {
+        let text =
+            format!("[[balancer]]\nname = \"pool\"\npolicy = \"{policy}\"\ntargets = [\"sip:a\"]\n[[route]]\n{lines}");
+        let error = Config::parse(&text).expect_err(lines);
+        assert_eq!(error.to_string(), format!("route[0].{expected}"), "{lines}");
+        assert!(error.line.is_some_and(|line| line > 5), "{lines}: {:?}", error.line);
+    }
+    let trunk =
+        "[[trunk]]\nname = \"c\"\ntargets = [\"sip:b\"]\n[[balancer]]\nname = \"pool\"\ntargets = [\"sip:a\"]\n";
+    let error = Config::parse(&format!("{trunk}[[route]]\nbalance = \"pool\"\ntrunk = \"c\"")).expect_err("two ways");
+    assert_eq!(error.to_string(), "route[0].trunk: the balancer has targets of its own; remove this, or balance");
+    let stateless = "policy = \"hash\"\ntargets = [\"sip:a\"]\n[[route]]\nstateless = \"always\"\nbalance = \"pool\"";
+    with(stateless);
+}
+
+#[test]
+fn defaults_are_those_that_are_told() {
+    let config = pool("[\"sip:192.0.2.1\"]");
+    let sets = Around::default().sets(&config).expect("sound");
+    let set = sets.of("pool").expect("a set").set();
+    let told = set.config();
+    assert_eq!((told.policy, told.key, told.candidates), (Policy::Hash, Key::CallId, Candidates::All));
+    assert_eq!((told.slow_start, told.failover_timeout()), (Duration::from_secs(30), Duration::from_secs(2)));
+    assert!(told.probe.is_none());
+    let ranges = with("policy = \"range\"\ntargets = [\"sip:a\"]");
+    assert_eq!(
+        Around::default().sets(&ranges).expect("sound").of("pool").expect("a set").set().config().key,
+        Key::User
+    );
+    let probed = with("probe = true\ntargets = [\"sip:a\"]");
+    let sets = Around::default().sets(&probed).expect("sound");
+    let probe = sets.of("pool").expect("a set").set().config().probe.clone().expect("asked");
+    assert_eq!(
+        (probe.interval, probe.timeout, probe.down, probe.up),
+        (Duration::from_secs(5), Duration::from_secs(1), 2, 2)
+    );
+    let good = [200, 302, 404, 405, 407, 483, 501, 603].iter().all(|status| probe.accepts(*status));
+    assert!(good && ![500, 502, 503, 504].iter().any(|status| probe.accepts(*status)));
+}
+
+#[test]
+fn everything_reaches_the_shards() {
+    let config = with(
+        "policy = \"least-work\"\nwork = { INVITE = 2.5, bye = 1, \"*\" = 0.5 }\ncandidates = \"two\"\nslow_start = \"10s\"\n\
+         failover_timeout = \"1s\"\nprobe = { interval = \"2s\", timeout = \"500ms\", down = 3, up = 1, accept = [\"200\", \"4xx\"] }\n\
+         targets = [\"sip:192.0.2.1\", { uri = \"sip:b.example:5070;transport=tcp\", weight = 3, priority = 1, capacity = 500 }]",
+    );
+    let around = Around::default();
+    let sets = around.sets(&config).expect("sound");
+    let snapshot = config.snapshot(Listeners::new(Vec::new()), Directory::empty(1), &sets);
+    assert!(!snapshot.shared_keys);
+    let Action::Proxy { targets, balance: Some(set), trunk: None, .. } = &snapshot.routes[0].action else { panic!() };
+    let told = set.config();
+    assert_eq!((&*told.name, told.policy, told.candidates), ("pool", Policy::LeastWork, Candidates::Two));
+    let Weights::Fixed(weights) = told.weights else { panic!("{:?}", told.weights) };
+    let cost =
+        [MethodClass::Invite, MethodClass::Bye, MethodClass::Other, MethodClass::Info].map(|class| weights.of(class));
+    assert_eq!(cost, [2500, 1000, 500, 1000]);
+    let probe = told.probe.as_ref().expect("asked");
+    assert_eq!(
+        (probe.interval, probe.timeout, probe.down, probe.up),
+        (Duration::from_secs(2), Duration::from_millis(500), 3, 1)
+    );
+    assert!(probe.accepts(200) && probe.accepts(499) && !probe.accepts(202));
+    let uri = |at: usize| String::from_utf8_lossy(&targets[at].uri).into_owned();
+    assert_eq!((uri(0), uri(1)), ("sip:192.0.2.1".to_owned(), "sip:b.example:5070;transport=tcp".to_owned()));
+    assert!(matches!(&targets[0].place, Place::At { .. }) && matches!(&targets[1].place, Place::Named(_)));
+    let member = &set.members()[1];
+    assert_eq!((member.priority, member.weight, member.capacity, member.enabled), (1, 3, Some(500), true));
+    let shared = parse("server.key_file = \"/etc/strowger.key\"");
+    assert!(shared.snapshot(Listeners::new(Vec::new()), Directory::empty(1), &TargetSets::default()).shared_keys);
+}
+
+#[test]
+fn what_is_shown_of_a_balancer_can_be_read_again() {
+    for lines in [
+        "targets = [\"sip:a\"]",
+        "policy = \"least-work\"\nwork = { INVITE = 1.75 }\nprobe = true\ntargets = [\"set:a\", \"list:/x#1\", \"srv:b.example\"]",
+        "policy = \"range\"\nkey = \"from\"\nprobe = { accept = [\"2xx\"] }\ntargets = [{ uri = \"sip:a\", capacity = 5 }]",
+        "policy = \"response-time\"\ncandidates = \"two\"\ntargets = [{ uri = \"sip:a\", weight = 5, priority = 2 }]",
+    ] {
+        let config = with(lines);
+        assert_eq!(parse(&toml::to_string(&config).expect("TOML")), config, "{lines}");
+    }
+}
+
+fn gateway(uri: &str, priority: u16, capacity: Option<u32>, enabled: bool) -> Gateway {
+    Gateway { uri: uri.as_bytes().into(), priority, weight: 2, capacity, enabled }
+}
+
+fn in_database(gateways: &[Gateway]) -> Gateways {
+    let change = Change::PutGateways { set: (*b"pstn").into(), gateways: gateways.to_vec() };
+    Directory::empty(1).with_changes([change]).gateways().clone()
+}
+
+#[test]
+fn gateways_of_the_database_are_targets() {
+    let config = pool("[\"set:pstn\", { uri = \"sip:192.0.2.1\", weight = 9 }, \"sip:192.0.2.9\"]");
+    let gateways =
+        in_database(&[gateway("sip:192.0.2.1", 0, Some(30), true), gateway("sip:192.0.2.2", 1, None, false)]);
+    let mut around = Around { gateways, ..Around::default() };
+    let expected = [
+        ("sip:192.0.2.1".to_owned(), 0, 2, Some(30), true),
+        ("sip:192.0.2.2".to_owned(), 1, 2, None, false),
+        ("sip:192.0.2.9".to_owned(), 0, 1, None, true),
+    ];
+    assert_eq!(around.members(&config), expected, "what is listed first goes");
+    around.gateways = in_database(&[gateway("sip:192.0.2.1;transport=sctp", 0, None, true)]);
+    let refused = around.sets(&config).expect_err("no such transport");
+    assert_eq!(refused.key, "balancer[0].targets[0]");
+    assert!(
+        refused.message.ends_with("remove it with `strowger gateway rm pstn 'sip:192.0.2.1;transport=sctp'`"),
+        "{refused}"
+    );
+
+    let only = pool("[\"set:pstn\"]");
+    around.gateways = Gateways::default();
+    let sets = around.sets(&only).expect("an empty set is none that is wrong");
+    assert!(matches!(
+        only.snapshot(Listeners::new(Vec::new()), Directory::empty(1), &sets).routes[0].action,
+        Action::NoTarget
+    ));
+    let empty = sets.empty(&only);
+    assert_eq!(
+        empty.iter().map(ToString::to_string).collect::<Vec<_>>(),
+        [
+            "balancer[0].targets: there is no target in set:pstn: calls would get 503; `strowger gateway add pstn sip:HOST` adds one"
+        ]
+    );
+    around.gateways = in_database(&[gateway("sip:192.0.2.2", 1, None, false)]);
+    assert!(around.sets(&only).expect("sound").empty(&only).is_empty());
+    assert!(around.warnings(&only)[0].contains("every target is disabled"), "{:?}", around.warnings(&only));
+}
+
+/// A dispatcher list in a folder, with the configuration's text for its set 1.
+fn list(text: &str) -> (tempfile::TempDir, String) {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("dispatcher.list");
+    std::fs::write(&file, text).expect("written");
+    let source = format!("[\"list:{}#1\"]", file.display());
+    (folder, source)
+}
+
+const DISPATCHER: &str = "\
+# gateways
+1 sip:192.0.2.1:5060 0 10 duid=a;maxload=30;weight=50
+1 sip:192.0.2.2:5060 0 5 duid=b;socket=udp:192.0.2.9:5060
+1 sip:192.0.2.3:5060 4
+2 sip:192.0.2.4:5060
+";
+
+#[test]
+fn a_dispatcher_list_has_targets() {
+    let (_folder, source) = list(DISPATCHER);
+    let around = Around::default();
+    let member = |last: u8, priority, weight, capacity, enabled| {
+        (format!("sip:192.0.2.{last}:5060"), priority, weight, capacity, enabled)
+    };
+    let alike = [member(1, 0, 50, Some(30), true), member(2, 0, 1, None, true), member(3, 0, 1, None, false)];
+    assert_eq!(around.members(&pool(&source)), alike, "priorities are for the policy of that name");
+    let by_priority = with(&format!("policy = \"priority\"\ntargets = {source}"));
+    let ranked = [member(1, 0, 50, Some(30), true), member(2, 5, 1, None, true), member(3, 10, 1, None, false)];
+    assert_eq!(around.members(&by_priority), ranked, "the highest of theirs is the first");
+    let warnings = around.warnings(&pool(&source));
+    assert!(warnings.iter().any(|text| text.contains("dispatcher.list:3: socket is not followed")), "{warnings:?}");
+}
+
+#[test]
+fn a_dispatcher_list_that_is_wrong_is_refused_with_its_line() {
+    let around = Around::default();
+    for (text, expected) in [
+        (
+            "1 sip:192.0.2.1\n\n1 sips:192.0.2.2\n",
+            ":3: \"sips:192.0.2.2\": sips is not supported yet; write a sip: URI",
+        ),
+        ("1 sip:192.0.2.1 0 0 weight=0\n", ":1: \"weight=0\" gives no share"),
+        ("1 sip:192.0.2.1\n1 192.0.2.1\n", ":2: sip:192.0.2.1 is in line 1 already; remove one"),
+        ("2 sip:192.0.2.1\n3 sip:192.0.2.1\n", ": there is no destination of set 1 in it; sets: there are 2, 3"),
+    ] {
+        let (_folder, source) = list(text);
+        let refused = around.sets(&pool(&source)).expect_err(text);
+        assert!(refused.message.contains(&format!("dispatcher.list{expected}")), "{refused}");
+        assert_eq!(refused.key, "balancer[0].targets[0]");
+        let (sets, refused) = {
+            let config = pool(&source);
+            let (lists, gateways) = (Lists::read(&config), Gateways::default());
+            let Around { services, changes, registry, .. } = Around::default();
+            TargetSets::build_all(
+                &config,
+                &Sources { gateways: &gateways, lists: &lists, services: &services, changes: &changes },
+                &registry,
+            )
+        };
+        assert!(sets.of("pool").is_none() && refused.len() == 1, "never a half of it");
+    }
+    let (_folder, source) = list("1 sip:192.0.2.1:5060\n1 sip:192.0.2.1\n");
+    let refused = around.sets(&pool(&source)).expect_err("one place");
+    assert_eq!(
+        refused.to_string(),
+        "balancer[0].targets[0]: sip:192.0.2.1 leads where sip:192.0.2.1:5060 does; remove one, or write both alike"
+    );
+    let refused = around.sets(&pool("[\"list:/no/such/file#1\"]")).expect_err("there is none");
+    assert!(refused.message.starts_with("/no/such/file cannot be read: "), "{refused}");
+}
+
+#[test]
+fn targets_outlive_a_reload_with_what_is_counted() {
+    let around = Around::default();
+    let before = around.sets(&pool("[\"sip:192.0.2.1\", \"sip:192.0.2.2\"]")).expect("sound");
+    let first = before.of("pool").expect("a set").set().members()[0].target.clone();
+    let (seat, now) = (first.seat(), Timestamp::from_millis(1));
+    first.drain();
+    let after = around.sets(&pool("[\"sip:192.0.2.3\", { uri = \"sip:192.0.2.1\", weight = 5 }]")).expect("sound");
+    let set = after.of("pool").expect("a set").set();
+    let again = set.view(1, now).expect("the second");
+    assert_eq!(
+        (again.uri.as_str(), again.calls, again.weight, again.state),
+        ("sip:192.0.2.1", 1, 5, TargetState::Draining)
+    );
+    drop((before, after, first));
+    // Nobody has it in a set now, but there is a call.
+    let without = around.sets(&pool("[\"sip:192.0.2.3\"]")).expect("sound");
+    assert_eq!(around.registry.all().len(), 2);
+    let back = around.sets(&pool("[\"sip:192.0.2.1\"]")).expect("sound");
+    assert_eq!(back.of("pool").expect("a set").set().members()[0].target.calls(), 1);
+    drop((seat, without));
+    assert_eq!(back.of("pool").expect("a set").set().members()[0].target.calls(), 0);
+    drop(back);
+    assert!(around.registry.all().is_empty());
+}
+
+#[test]
+fn an_operator_adds_and_removes_targets() {
+    let config = pool("[\"sip:192.0.2.1\", \"sip:192.0.2.2\"]");
+    let mut around = Around::default();
+    let share = |uri: &str| strowger_control::config::values::Share::of(uri.parse().expect("a target"));
+    around.changes.add("pool", share("sip:192.0.2.3"));
+    around.changes.remove("pool", "sip:192.0.2.1");
+    around.changes.add("other", share("sip:192.0.2.4"));
+    assert_eq!(around.uris(&config), ["sip:192.0.2.2", "sip:192.0.2.3"]);
+    assert_eq!(around.changes.count(), 3);
+    around.changes.add("pool", share("sip:192.0.2.1"));
+    around.changes.remove("pool", "sip:192.0.2.3");
+    assert_eq!(around.uris(&config), ["sip:192.0.2.1", "sip:192.0.2.2"], "it is as before");
+}
+
+#[test]
+fn a_balancer_that_nothing_leads_to_is_told_of() {
+    let config = parse("[[balancer]]\nname = \"pool\"\ntargets = [\"sip:192.0.2.1\"]");
+    assert_eq!(
+        Around::default().warnings(&config),
+        ["balancer[0]: no route leads to pool; one does that has balance = \"pool\""]
+    );
+    let by_tcp = parse(
+        "server.listen = [\"udp:192.0.2.9:5060\"]\n[[balancer]]\nname = \"pool\"\n\
+         targets = [\"sip:192.0.2.1\", \"sip:192.0.2.2;transport=tcp\"]\n[[route]]\nbalance = \"pool\"",
+    );
+    let warnings = Around::default().warnings(&by_tcp);
+    assert!(warnings[0].contains("reached by TCP, and nothing in server.listen is: it is never tried"), "{warnings:?}");
+}
+
+#[test]
+fn a_relative_list_is_named_as_it_is_written() {
+    let refused = Around::default().sets(&pool("[\"list:no.list#1\"]")).expect_err("there is none");
+    assert!(refused.message.starts_with(&format!("{} cannot be read", Path::new("no.list").display())));
+}
