@@ -43,6 +43,8 @@ impl Kamailio {
     fn run(host: Ipv4Addr, port: u16, config: &str) -> Kamailio {
         let folder = tempfile::Builder::new().prefix("kamailio-").tempdir().expect("a temporary folder");
         let file = folder.path().join("kamailio.cfg");
+        // It goes to another folder before it opens its sockets.
+        let config = config.replace("@folder@", &folder.path().display().to_string());
         fs::write(&file, config).expect("the configuration can be written");
         let arguments = ["-f", "kamailio.cfg", "-DD", "-E", "-m", "16", "-M", "4", "-Y", "."].map(String::from);
         let log = folder.path().join("kamailio.log");
@@ -172,7 +174,7 @@ loadmodule "textops.so"
 loadmodule "siputils.so"
 loadmodule "ctl.so"
 loadmodule "dispatcher.so"
-modparam("ctl", "binrpc", "unixs:./ctl")
+modparam("ctl", "binrpc", "unixs:@folder@/ctl")
 modparam("dispatcher", "list_file", "{list}")
 
 request_route {{

@@ -8,14 +8,15 @@ use tempfile::TempDir;
 
 use crate::process::{Process, read, tail};
 use crate::server::binary;
-use crate::{PATIENCE, poll};
+use crate::{Namespace, PATIENCE, poll};
 
 /// The name of reports.
 const REPORT: &str = "report.json";
 
 /// A `strowger load answer`: a target that a test can stop, let go on, kill and start again.
 #[derive(Debug)]
-pub struct Answerer {
+pub struct Answerer<'a> {
+    network: Option<&'a Namespace>,
     address: SocketAddr,
     transport: &'static str,
     arguments: Vec<String>,
@@ -23,19 +24,33 @@ pub struct Answerer {
     process: Process,
 }
 
-impl Answerer {
+impl<'a> Answerer<'a> {
     /// Answers at this address, by `udp` or `tcp`, with these words on its command line besides.
     ///
     /// # Panics
     /// When it does not start.
     #[must_use]
-    pub fn start(transport: &'static str, address: SocketAddr, words: &str) -> Answerer {
+    pub fn start(transport: &'static str, address: SocketAddr, words: &str) -> Answerer<'a> {
+        Answerer::start_in(None, transport, address, words)
+    }
+
+    /// Like [`Answerer::start`], in a network of its own where there is one.
+    ///
+    /// # Panics
+    /// When it does not start.
+    #[must_use]
+    pub fn start_in(
+        network: Option<&'a Namespace>,
+        transport: &'static str,
+        address: SocketAddr,
+        words: &str,
+    ) -> Answerer<'a> {
         let folder = tempfile::Builder::new().prefix("strowger-answer-").tempdir().expect("a temporary folder");
         let words =
             format!("load answer --listen {transport}:{address} --quiet --no-watch --seed 1 --json {REPORT} {words}");
         let arguments: Vec<_> = words.split_whitespace().map(str::to_owned).collect();
-        let process = run(&folder, &arguments);
-        let mut answerer = Answerer { address, transport, arguments, folder, process };
+        let process = run(network, &folder, &arguments);
+        let mut answerer = Answerer { network, address, transport, arguments, folder, process };
         answerer.wait_until_it_listens();
         answerer
     }
@@ -77,7 +92,7 @@ impl Answerer {
     /// # Panics
     /// When it does not start.
     pub fn start_again(&mut self) {
-        self.process = run(&self.folder, &self.arguments);
+        self.process = run(self.network, &self.folder, &self.arguments);
         self.wait_until_it_listens();
     }
 
@@ -112,10 +127,16 @@ impl Load {
     /// Begins with these words on its command line.
     #[must_use]
     pub fn start(words: &str) -> Load {
+        Load::start_in(None, words)
+    }
+
+    /// Like [`Load::start`], in a network of its own where there is one.
+    #[must_use]
+    pub fn start_in(network: Option<&Namespace>, words: &str) -> Load {
         let folder = tempfile::Builder::new().prefix("strowger-load-").tempdir().expect("a temporary folder");
         let words = format!("load run --quiet --no-watch --json {REPORT} {words}");
         let arguments: Vec<_> = words.split_whitespace().map(str::to_owned).collect();
-        let process = run(&folder, &arguments);
+        let process = run(network, &folder, &arguments);
         Load { folder, process }
     }
 
@@ -173,8 +194,8 @@ impl Report {
     }
 }
 
-fn run(folder: &TempDir, arguments: &[String]) -> Process {
-    Process::start(&binary(), arguments, folder.path().join("load.log"))
+fn run(network: Option<&Namespace>, folder: &TempDir, arguments: &[String]) -> Process {
+    Process::start_in(network, &binary(), arguments, folder.path().join("load.log"))
 }
 
 fn finish(process: &mut Process, folder: &TempDir, patience: Duration) -> Report {

@@ -112,6 +112,28 @@ impl Namespace {
         }
     }
 
+    /// From now on so many of a hundred datagrams that arrive in it are lost.
+    ///
+    /// # Panics
+    /// When it loses some already.
+    pub fn lose(&self, percent: u8) {
+        self.run("nft", "add table inet loss");
+        self.run("nft", "add chain inet loss in { type filter hook input priority 0 ; }");
+        let rule = format!("meta l4proto udp numgen random mod 100 < {percent} counter drop");
+        self.run("nft", &format!("add rule inet loss in {rule}"));
+    }
+
+    /// How many [were lost](Namespace::lose).
+    ///
+    /// # Panics
+    /// When none can be.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        let rules = self.run("nft", "list chain inet loss in");
+        let count = rules.split("packets ").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok());
+        count.unwrap_or_else(|| panic!("no count in {rules}"))
+    }
+
     /// Pulls the plug of its interface `lan`: nothing comes in or goes out any more.
     ///
     /// # Panics

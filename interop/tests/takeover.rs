@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
+use serde_json::Value;
 use strowger_interop::{
     Callee, Caller, Config, Contender, Keepalived, Manner, Namespace, PATIENCE, Server, Stage, poll, wire,
 };
@@ -47,6 +48,8 @@ fn taken_over(end: fn(&mut Machine)) {
     let established = names("established", 24);
     established.iter().for_each(|call| caller.begin(call));
     caller.settle(PATIENCE);
+    let is_answered = |call: &String| caller.call(call).answer.is_some_and(|(status, _)| status == 200);
+    assert!(established.iter().all(is_answered), "calls are answered before anything happens");
     let rings_for = |seconds| Manner { ring: Duration::from_secs(seconds), ..Manner::default() };
     let (given_up, ringing) = (names("given-up", 6), names("ringing", 12));
     for (calls, manner) in [(&given_up, rings_for(25)), (&ringing, rings_for(4))] {
@@ -266,10 +269,9 @@ fn names(prefix: &str, count: usize) -> Vec<String> {
 
 /// Nothing is counted as in progress, soon after all has ended.
 fn at_rest(server: &Server) {
-    let is_zero = |count: &str| server.targets().iter().all(|target| target[count] == 0);
+    let counts = ["calls", "transactions", "work"];
+    let is_idle = |target: &Value| counts.iter().all(|count| target[count].as_f64() == Some(0.0));
     // A transaction ends with its timers (RFC 3261 §17: 32 s) where the last message of it went to the other machine.
-    let rest = poll(Duration::from_secs(40), || {
-        ["calls", "transactions", "work"].iter().all(|count| is_zero(count)).then_some(())
-    });
+    let rest = poll(Duration::from_secs(40), || server.targets().iter().all(is_idle).then_some(()));
     assert!(rest.is_some(), "something is left: {:#?}", server.targets());
 }
