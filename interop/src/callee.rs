@@ -313,6 +313,10 @@ impl State {
             return self.refuse_stray(text, source, out);
         };
         let (via, verb) = (value(text, "Via").to_owned(), method(text).to_owned());
+        if call.seen.stage == Stage::Over && !call.known.contains(&via) {
+            // The dialog went with its BYE; only that same BYE is answered again.
+            return self.refuse_stray(text, source, out);
+        }
         let answer = response(text, 200, &to_tag, &format!("Contact: <sip:callee@{own}>\r\n"));
         if verb == "BYE" {
             call.seen.stage = Stage::Over;

@@ -28,6 +28,8 @@ pub struct Config {
     pub port: u16,
     /// Whether it takes TCP connections there, too.
     pub tcp: bool,
+    /// Its threads.
+    pub workers: u8,
     /// The domains that it serves; the first is the realm of its challenges.
     pub domains: Vec<&'static str>,
     /// Subscribers that exist before it starts: address of record and password.
@@ -77,6 +79,7 @@ impl Default for Config {
             host: Ipv4Addr::LOCALHOST.into(),
             port: free_port(),
             tcp: false,
+            workers: 1,
             domains: vec!["example.com"],
             users: vec![
                 ("alice@example.com", "secret of alice"),
@@ -148,7 +151,7 @@ impl Config {
     }
 
     fn to_toml(&self, folder: &Path) -> String {
-        let Config { domains, algorithms, require, trusted, ring_timeout, proxy, store, registrar, .. } = self;
+        let Config { workers, domains, algorithms, require, trusted, ring_timeout, proxy, store, registrar, .. } = self;
         let address = self.address();
         let transports: &[&str] = if self.tcp { &["udp", "tcp"] } else { &["udp"] };
         let own = transports.iter().map(|transport| format!("{transport}:{address}"));
@@ -161,7 +164,7 @@ impl Config {
 listen  = {listen:?}
 domains = {domains:?}
 data    = {data:?}
-workers = 1
+workers = {workers}
 {key}
 
 [store]

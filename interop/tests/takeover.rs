@@ -147,7 +147,9 @@ impl Lan {
             number += 1;
             // Either server listens on the address all the time, and hears something while its machine has it.
             network.set("ipv4/ip_nonlocal_bind", 1);
-            let server = config().start_in(Some(&network));
+            // One need not have as many threads as the other.
+            let workers = if number == 1 { 1 } else { 2 };
+            let server = Config { workers, ..config() }.start_in(Some(&network));
             let keepalived = Keepalived::start(&network, &server, Contender { own, peer, shared: SHARED, priority });
             Machine { keepalived, server, network }
         });
