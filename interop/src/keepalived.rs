@@ -30,8 +30,6 @@ pub struct Contender {
     pub peer: Ipv4Addr,
     /// The address that one of them has.
     pub shared: Ipv4Addr,
-    /// Who has more gets it at the start.
-    pub priority: u8,
 }
 
 impl Keepalived {
@@ -88,7 +86,6 @@ fn configuration(server: &Server, contender: Contender) -> String {
     for (theirs, ours) in [
         ("/usr/local/bin/strowger ctl status -c /etc/strowger/strowger.toml", check),
         ("interface         eth0", "interface         lan".to_owned()),
-        ("priority          100", format!("priority          {}", contender.priority)),
         ("192.0.2.1\n", format!("{}\n", contender.own)),
         ("192.0.2.2\n", format!("{}\n", contender.peer)),
         // Who builds need not be root.

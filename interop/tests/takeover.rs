@@ -9,7 +9,8 @@ use std::time::{Duration, Instant};
 
 use serde_json::Value;
 use strowger_interop::{
-    Callee, Caller, Config, Contender, Keepalived, Manner, Namespace, PATIENCE, Server, Stage, poll, wire,
+    Answerer, Callee, Caller, Config, Contender, Keepalived, Load, Manner, Namespace, PATIENCE, Seen, Server, Stage,
+    poll, wire,
 };
 
 /// The address that one of the two has.
@@ -19,31 +20,45 @@ const CALLER: Ipv4Addr = Ipv4Addr::new(10, 60, 0, 20);
 const TARGETS: [Ipv4Addr; 3] =
     [Ipv4Addr::new(10, 60, 0, 31), Ipv4Addr::new(10, 60, 0, 32), Ipv4Addr::new(10, 60, 0, 33)];
 const PORT: u16 = 5060;
+/// Where our own load generator answers.
+const ANSWERERS: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 60, 0, 41), Ipv4Addr::new(10, 60, 0, 42)];
+const HASH: &str = "policy = \"hash\"";
 
 /// How long callers may find nobody.
 const OUTAGE: Duration = Duration::from_secs(2);
 
 #[test]
 fn balancer_that_is_killed_loses_no_call() {
-    taken_over(|machine| machine.server.kill());
+    taken_over(HASH, |machine| machine.server.kill());
 }
 
 #[test]
 fn machine_that_is_gone_loses_no_call() {
-    taken_over(|machine| {
+    taken_over("policy = \"least-calls\"\ncandidates = \"two\"", |machine| {
         machine.network.unplug();
         machine.keepalived.kill();
         machine.server.kill();
     });
 }
 
-fn taken_over(end: fn(&mut Machine)) {
+fn taken_over(policy: &str, end: fn(&mut Machine)) {
     if !Namespace::available(&["ip", "nsenter", "keepalived"]) {
         return;
     }
-    let mut lan = Lan::new();
+    let (mut lan, networks) = Lan::new();
+    let answerers = ANSWERERS.map(|host| Answerer::start_in(Some(&lan.phones), "udp", (host, PORT).into(), ""));
+    lan.machines =
+        networks.into_iter().zip(0..).map(|(network, number)| Machine::start(network, number, policy)).collect();
+    lan.wait_until_somebody_answers();
     let mut caller = lan.caller();
     let heartbeat = Heartbeat::start(lan.socket(CALLER));
+    let load = Load::start_in(
+        Some(&lan.phones),
+        &format!(
+            "--to udp:{SHARED}:{PORT} --from {CALLER} --callee there --domain load.test --rate 50 --time 9s --drain 40s \
+             --set hold=uniform(min=0s,max=2s) --seed 1"
+        ),
+    );
 
     let established = names("established", 24);
     established.iter().for_each(|call| caller.begin(call));
@@ -79,6 +94,10 @@ fn taken_over(end: fn(&mut Machine)) {
         let expected = if given_up.contains(call) { 487 } else { 200 };
         assert_eq!(caller.call(call).answer.map(|(status, _)| status), Some(expected), "{call}");
     }
+    let report = load.finish(Duration::from_secs(60));
+    assert!(report.count("sent") > 300, "{}", report.text());
+    assert_eq!(report.count("carried"), report.count("sent"), "{}", report.text());
+    drop(answerers);
     let longest = others.iter().filter_map(|call| caller.call(call).answer).map(|(_, time)| time).max();
     let outage = heartbeat.longest_pause();
     println!("the longest set-up took {longest:?}; nobody answered for {outage:?}");
@@ -110,6 +129,10 @@ fn taken_over(end: fn(&mut Machine)) {
         // Nobody knows which of a call's two candidates has it, so a CANCEL goes to both.
         let strays: Vec<_> = callee.strays().into_iter().filter(|(method, _)| method != "CANCEL").collect();
         assert!(strays.is_empty(), "it was asked for what others have: {strays:?}");
+        // By load, an INVITE that comes again may find the other candidate.
+        let is_alone =
+            |seen: &Seen| lan.callees.iter().filter(|other| other.call(&seen.call_id).is_some()).count() == 1;
+        assert!(policy != HASH || callee.calls().iter().all(is_alone), "an INVITE that came again went to another");
         let doubled: Vec<_> = callee.calls().into_iter().filter(|seen| seen.doubles > 0).collect();
         assert!(doubled.is_empty(), "an INVITE that came again by the other machine is a new one: {doubled:?}");
     }
@@ -123,40 +146,42 @@ struct Machine {
     network: Namespace,
 }
 
+impl Machine {
+    fn start(network: Namespace, number: usize, policy: &str) -> Machine {
+        // Either server listens on the address all the time, and hears something while its machine has it.
+        network.set("ipv4/ip_nonlocal_bind", 1);
+        // One need not have as many threads as the other.
+        let workers = if number == 0 { 1 } else { 2 };
+        let server = Config { workers, ..config(policy) }.start_in(Some(&network));
+        let contender = Contender { own: MACHINES[number], peer: MACHINES[1 - number], shared: SHARED };
+        let keepalived = Keepalived::start(&network, &server, contender);
+        Machine { keepalived, server, network }
+    }
+}
+
 /// A network with both machines, the targets and the caller.
 struct Lan {
-    machines: [Machine; 2],
+    machines: Vec<Machine>,
     callees: Vec<Callee>,
     phones: Namespace,
     _switch: Namespace,
 }
 
 impl Lan {
-    /// Makes all, and waits until one machine has the address.
-    fn new() -> Lan {
+    /// Makes all but the machines, and the networks of these.
+    fn new() -> (Lan, [Namespace; 2]) {
         let (switch, phones) = (Namespace::new(), Namespace::new());
         let networks = [Namespace::new(), Namespace::new()];
-        let theirs = [&[CALLER][..], &TARGETS[..]].concat();
+        let theirs = [&[CALLER][..], &TARGETS[..], &ANSWERERS[..]].concat();
         let [first, second] = &networks;
         switch.connect(&[(&phones, &theirs[..]), (first, &MACHINES[..1]), (second, &MACHINES[1..])]);
         let callees = TARGETS.map(|target| Callee::play(socket(&phones, (target, PORT).into()))).into();
-        let mut number = 0;
-        let machines = networks.map(|network| {
-            let (own, peer) = (MACHINES[number], MACHINES[1 - number]);
-            let priority = if number == 0 { 100 } else { 90 };
-            number += 1;
-            // Either server listens on the address all the time, and hears something while its machine has it.
-            network.set("ipv4/ip_nonlocal_bind", 1);
-            // One need not have as many threads as the other.
-            let workers = if number == 1 { 1 } else { 2 };
-            let server = Config { workers, ..config() }.start_in(Some(&network));
-            let keepalived = Keepalived::start(&network, &server, Contender { own, peer, shared: SHARED, priority });
-            Machine { keepalived, server, network }
-        });
-        let lan = Lan { machines, callees, phones, _switch: switch };
-        let heartbeat = Heartbeat::start(lan.socket(CALLER));
+        (Lan { machines: Vec::new(), callees, phones, _switch: switch }, networks)
+    }
+
+    fn wait_until_somebody_answers(&self) {
+        let heartbeat = Heartbeat::start(self.socket(CALLER));
         assert!(poll(PATIENCE, || heartbeat.has_come().then_some(())).is_some(), "nobody has the address");
-        lan
     }
 
     /// The machine that has the address.
@@ -185,13 +210,16 @@ fn socket(network: &Namespace, address: SocketAddr) -> UdpSocket {
     network.inside(|| UdpSocket::bind(address).unwrap_or_else(|error| panic!("{address}: {error}")))
 }
 
-fn config() -> Config {
-    let targets = TARGETS.map(|target| format!("sip:{target}:{PORT}"));
-    let more = format!(
-        "[[balancer]]\nname = \"pool\"\npolicy = \"least-calls\"\ncandidates = \"two\"\ntargets = {targets:?}\n\
-         probe = {{ interval = \"500ms\", timeout = \"500ms\", down = 2, up = 2 }}\n\n[[route]]\n\
-         match = {{ domain = \"pool.test\" }}\nbalance = \"pool\"\n"
-    );
+fn config(policy: &str) -> Config {
+    let uris = |hosts: &[Ipv4Addr]| hosts.iter().map(|host| format!("sip:{host}:{PORT}")).collect::<Vec<_>>();
+    let sets = [("pool", uris(&TARGETS)), ("load", uris(&ANSWERERS))].map(|(name, targets)| {
+        format!(
+            "[[balancer]]\nname = \"{name}\"\n{policy}\ntargets = {targets:?}\n\
+             probe = {{ interval = \"500ms\", timeout = \"500ms\", down = 2, up = 2 }}\n\n[[route]]\n\
+             match = {{ domain = \"{name}.test\" }}\nbalance = \"{name}\"\n\n"
+        )
+    });
+    let more = sets.concat();
     let (host, key) = (SHARED.into(), Some(*b"one key for both"));
     Config { host, port: PORT, roams: true, key, users: Vec::new(), more, ..Config::open() }
 }
