@@ -10,12 +10,13 @@ is_there() { have "$1" || [ -x "/usr/sbin/$1" ]; }
 # The real phones, the name server, and what makes networks. linphone-cli pulls in a desktop: it is used where it is there and
 # never installed.
 missing=""
-for needed in sipp:sip-tester baresip:baresip named:bind9 ip:iproute2 nft:nftables conntrack:conntrack; do
+for needed in sipp:sip-tester baresip:baresip named:bind9 ip:iproute2 nft:nftables conntrack:conntrack \
+    keepalived:keepalived; do
     is_there "${needed%:*}" || missing="$missing ${needed#*:}"
 done
 if [ -n "$missing" ] && can_apt; then
     say "installing$missing"
-    # bind9 would start a name server for this machine.
+    # bind9 would start a name server for this machine, and keepalived its own.
     policy=/usr/sbin/policy-rc.d
     if [ -e "$policy" ]; then policy=""; else (printf '#!/bin/sh\nexit 101\n' >"$policy" && chmod 755 "$policy"); fi
     # shellcheck disable=SC2086  # several packages
@@ -26,10 +27,12 @@ have sipp || echo "SKIPPED: the SIPp scenarios, for sipp is not installed (sudo 
 have baresip || echo "SKIPPED: the calls between phones, for baresip is not installed (sudo apt-get install baresip)"
 is_there named || echo "SKIPPED: calls to host names, for named is not installed (sudo apt-get install bind9)"
 if ! is_root; then
-    echo "SKIPPED: phones behind NAT and calls across address families, for only root may make network namespaces"
+    echo "SKIPPED: phones behind NAT, calls across address families and takeovers, for only root may make network namespaces"
     echo "SKIPPED: registrations on a full disk, for only root may mount a small one"
 elif ! { is_there ip && is_there nft && is_there conntrack; }; then
     echo "SKIPPED: phones behind NAT, for a program is missing (sudo apt-get install iproute2 nftables conntrack)"
+elif ! is_there keepalived; then
+    echo "SKIPPED: one balancer taking over from another, for keepalived is not installed (sudo apt-get install keepalived)"
 fi
 have linphonec || echo "SKIPPED: the tests with linphonec, which is not installed (sudo apt-get install linphone-cli)"
 

@@ -1,7 +1,7 @@
 //! The SIP server `kamailio`, as a carrier that knows one customer and one phone.
 
 use std::fs;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 use std::path::Path;
 use std::process::Command;
 use std::time::Duration;
@@ -14,8 +14,9 @@ use crate::{PATIENCE, Program, poll};
 /// A running Kamailio that challenges each INVITE with 407 and passes it on, when the credentials are right, to one phone.
 #[derive(Debug)]
 pub struct Kamailio {
+    address: SocketAddr,
     process: Process,
-    _folder: TempDir,
+    folder: TempDir,
 }
 
 impl Kamailio {
@@ -26,9 +27,25 @@ impl Kamailio {
     /// When it does not start.
     #[must_use]
     pub fn start(host: Ipv4Addr, port: u16, password: &str, phone: u16) -> Kamailio {
+        Kamailio::run(host, port, &config(host, port, password, phone))
+    }
+
+    /// Starts one at `host:port` that reads this dispatcher list and sends each call to the destination of set 1 that comes next
+    /// (round robin).
+    ///
+    /// # Panics
+    /// When it does not start.
+    #[must_use]
+    pub fn dispatching(host: Ipv4Addr, port: u16, list: &Path) -> Kamailio {
+        Kamailio::run(host, port, &dispatching(host, port, list))
+    }
+
+    fn run(host: Ipv4Addr, port: u16, config: &str) -> Kamailio {
         let folder = tempfile::Builder::new().prefix("kamailio-").tempdir().expect("a temporary folder");
         let file = folder.path().join("kamailio.cfg");
-        fs::write(&file, config(host, port, password, phone)).expect("the configuration can be written");
+        // It goes to another folder before it opens its sockets.
+        let config = config.replace("@folder@", &folder.path().display().to_string());
+        fs::write(&file, config).expect("the configuration can be written");
         let arguments = ["-f", "kamailio.cfg", "-DD", "-E", "-m", "16", "-M", "4", "-Y", "."].map(String::from);
         let log = folder.path().join("kamailio.log");
         let mut process = Process::start(&Program::Kamailio.path(), &arguments, log);
@@ -38,7 +55,28 @@ impl Kamailio {
             read(Path::new("/proc/net/udp")).contains(&address).then_some(())
         });
         assert!(opened.is_some(), "kamailio opens no socket:\n{}", process.errors());
-        Kamailio { process, _folder: folder }
+        Kamailio { address: (host, port).into(), process, folder }
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// What it knows of its sets, as `kamcmd dispatcher.list` says: a line for each fact.
+    ///
+    /// # Panics
+    /// When it cannot be asked.
+    #[must_use]
+    pub fn destinations(&self) -> String {
+        let kamcmd = crate::program::search("kamcmd").expect("kamcmd comes with kamailio");
+        let socket = format!("unixs:{}", self.folder.path().join("ctl").display());
+        let answer = poll(PATIENCE, || {
+            let output = Command::new(&kamcmd).args(["-s", &socket, "dispatcher.list"]).output().ok()?;
+            output.status.success().then(|| String::from_utf8_lossy(&output.stdout).into_owned())
+        });
+        answer.unwrap_or_else(|| panic!("kamailio says nothing of its sets:\n{}", self.log()))
     }
 
     /// What it has said so far.
@@ -114,5 +152,49 @@ request_route {{
     sl_send_reply("405", "Method Not Allowed");
 }}
 "#
+    )
+}
+
+fn dispatching(host: Ipv4Addr, port: u16, list: &Path) -> String {
+    format!(
+        r#"#!KAMAILIO
+debug=2
+log_stderror=yes
+children=1
+disable_tcp=yes
+auto_aliases=no
+listen=udp:{host}:{port}
+server_signature=no
+
+loadmodule "pv.so"
+loadmodule "sl.so"
+loadmodule "tm.so"
+loadmodule "rr.so"
+loadmodule "textops.so"
+loadmodule "siputils.so"
+loadmodule "ctl.so"
+loadmodule "dispatcher.so"
+modparam("ctl", "binrpc", "unixs:@folder@/ctl")
+modparam("dispatcher", "list_file", "{list}")
+
+request_route {{
+    if (has_totag()) {{
+        if (loose_route()) {{
+            t_relay();
+        }} else if (is_method("ACK") && t_check_trans()) {{
+            t_relay();
+        }}
+        exit;
+    }}
+    t_check_trans();
+    record_route();
+    if (!ds_select_dst("1", "4")) {{
+        sl_send_reply("503", "Nobody");
+        exit;
+    }}
+    t_relay();
+}}
+"#,
+        list = list.display()
     )
 }

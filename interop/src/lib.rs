@@ -3,17 +3,22 @@
 //! The tests of this crate start the `strowger` binary on a free loopback port and let phones
 //! (`baresip`, `linphonec`) and scripted user agents (`SIPp`) talk to it; what they report is what is
 //! asserted. [`Config`] describes a server and [`Config::start`] runs one; [`Phone`], [`Linphone`] and
-//! [`Sipp`] are the other ends; [`LossyRelay`] is a bad network between them, [`Nat`] one with private
-//! addresses, and [`bind9`] is the name server.
+//! [`Sipp`] are the other ends, and so are [`Caller`] and [`Callee`], which the test plays itself, and [`Load`] and [`Answerer`],
+//! our own load generator; [`LossyRelay`] is a bad network between them, [`Nat`] one with private
+//! addresses, [`bind9`] is the name server, and [`Keepalived`] lets one address be that of either of two machines.
 //!
 //! Two environment variables are read:
 //! - `STROWGER_BIN`: the server to test, instead of the one beside the test executable;
 //! - `STROWGER_REQUIRE_INTEROP=1`: a program that is not installed fails the test instead of skipping it.
 
 pub mod bind9;
+mod callee;
+mod caller;
 pub mod crowd;
 mod kamailio;
+mod keepalived;
 mod linphone;
+mod load;
 mod namespace;
 mod phone;
 mod ports;
@@ -22,9 +27,14 @@ mod program;
 mod relay;
 mod server;
 mod sipp;
+pub mod wire;
 
+pub use callee::{Callee, Manner, Seen, Stage};
+pub use caller::{Call, Caller};
 pub use kamailio::Kamailio;
+pub use keepalived::{Contender, Keepalived};
 pub use linphone::Linphone;
+pub use load::{Answerer, Load, Report};
 pub use namespace::{Namespace, Nat};
 pub use phone::{Event, Phone};
 pub use ports::{free_port, free_port_pair};

@@ -14,6 +14,9 @@ use rustix::thread::{LinkNameSpaceType, move_into_link_name_space};
 use crate::process::dying_with_us;
 use crate::{PATIENCE, poll, program};
 
+/// What interfaces are called that [`Namespace::connect`] makes.
+const LAN: &str = "lan";
+
 /// A network namespace of its own, with a loopback interface and nothing else.
 ///
 /// It has no name: a child holds it open, the kernel kills that child when the test executable is gone, and with the last
@@ -35,7 +38,8 @@ impl Namespace {
         let why = if !may.is_ok_and(|status| status.success()) {
             "only root may make network namespaces".to_owned()
         } else if !missing.is_empty() {
-            let missing = format!("{missing:?} are not installed (apt-get install iproute2 nftables conntrack)");
+            let missing =
+                format!("{missing:?} are not installed (apt-get install iproute2 nftables conntrack keepalived)");
             assert!(!program::required(), "{missing}");
             missing
         } else {
@@ -88,6 +92,54 @@ impl Namespace {
             namespace.run("ip", &format!("address add {address}/24 dev {end}"));
             namespace.run("ip", &format!("link set {end} up"));
         }
+    }
+
+    /// Joins all of these, each with addresses of one /24 network on its interface `lan`, by a switch in this one.
+    ///
+    /// # Panics
+    /// When there is such a switch already.
+    pub fn connect(&self, others: &[(&Namespace, &[Ipv4Addr])]) {
+        self.run("ip", "link add switch type bridge");
+        self.run("ip", "link set switch up");
+        for (number, (other, addresses)) in others.iter().enumerate() {
+            let (port, holder) = (format!("port{number}"), other.holder.id());
+            self.run("ip", &format!("link add {port} type veth peer name {LAN} netns {holder}"));
+            self.run("ip", &format!("link set {port} master switch up"));
+            for address in *addresses {
+                other.run("ip", &format!("address add {address}/24 dev {LAN}"));
+            }
+            other.run("ip", &format!("link set {LAN} up"));
+        }
+    }
+
+    /// From now on so many of a hundred datagrams that arrive in it are lost.
+    ///
+    /// # Panics
+    /// When it loses some already.
+    pub fn lose(&self, percent: u8) {
+        self.run("nft", "add table inet loss");
+        self.run("nft", "add chain inet loss in { type filter hook input priority 0 ; }");
+        let rule = format!("meta l4proto udp numgen random mod 100 < {percent} counter drop");
+        self.run("nft", &format!("add rule inet loss in {rule}"));
+    }
+
+    /// How many [were lost](Namespace::lose).
+    ///
+    /// # Panics
+    /// When none can be.
+    #[must_use]
+    pub fn lost(&self) -> u64 {
+        let rules = self.run("nft", "list chain inet loss in");
+        let count = rules.split("packets ").nth(1).and_then(|rest| rest.split(' ').next()?.parse().ok());
+        count.unwrap_or_else(|| panic!("no count in {rules}"))
+    }
+
+    /// Pulls the plug of its interface `lan`: nothing comes in or goes out any more.
+    ///
+    /// # Panics
+    /// When it has none.
+    pub fn unplug(&self) {
+        self.run("ip", &format!("link set {LAN} down"));
     }
 
     /// Runs a program in it, with words for arguments, and returns what it printed.

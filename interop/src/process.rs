@@ -85,6 +85,15 @@ impl Process {
         poll(patience, || self.ended())
     }
 
+    /// Sends it a signal, as `STOP`.
+    ///
+    /// # Panics
+    /// When it is gone.
+    pub fn signal(&self, name: &str) {
+        let told = Command::new("kill").args([format!("-{name}"), self.id().to_string()]).status();
+        assert!(told.is_ok_and(|status| status.success()), "process {} takes SIG{name}", self.id());
+    }
+
     /// Kills it (SIGKILL), where it is not gone already.
     pub fn kill(&mut self) {
         let _ = self.child.kill();

@@ -2,9 +2,11 @@
 
 use std::env;
 use std::fs;
+use std::io::Write as _;
 use std::net::{IpAddr, Ipv4Addr, SocketAddr, UdpSocket};
+use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 use std::time::Duration;
 
 use serde_json::Value;
@@ -13,6 +15,9 @@ use tempfile::TempDir;
 use crate::namespace::Namespace;
 use crate::process::{Process, read, tail};
 use crate::{PATIENCE, free_port, poll};
+
+/// The file of a key that is shared.
+const KEY: &str = "shared.key";
 
 /// What a test wants its server to be like.
 #[derive(Clone, Debug)]
@@ -23,6 +28,8 @@ pub struct Config {
     pub port: u16,
     /// Whether it takes TCP connections there, too.
     pub tcp: bool,
+    /// Its threads.
+    pub workers: u8,
     /// The domains that it serves; the first is the realm of its challenges.
     pub domains: Vec<&'static str>,
     /// Subscribers that exist before it starts: address of record and password.
@@ -47,6 +54,10 @@ pub struct Config {
     pub registrar: &'static str,
     /// What its configuration says besides, as TOML.
     pub more: String,
+    /// The key that it signs with, where it shares that with another.
+    pub key: Option<[u8; 16]>,
+    /// Whether its address may be another machine's at times: then it is ready when its control socket says so.
+    pub roams: bool,
 }
 
 /// Where requests for one domain go.
@@ -68,6 +79,7 @@ impl Default for Config {
             host: Ipv4Addr::LOCALHOST.into(),
             port: free_port(),
             tcp: false,
+            workers: 1,
             domains: vec!["example.com"],
             users: vec![
                 ("alice@example.com", "secret of alice"),
@@ -84,6 +96,8 @@ impl Default for Config {
             store: "write-through",
             registrar: "",
             more: String::new(),
+            key: None,
+            roams: false,
         }
     }
 }
@@ -113,12 +127,19 @@ impl Config {
         let folder = tempfile::Builder::new().prefix("strowger-").tempdir().expect("a temporary folder");
         let file = folder.path().join("strowger.toml");
         fs::write(&file, self.to_toml(folder.path())).expect("the configuration can be written");
+        if let Some(key) = &self.key {
+            write_key(&folder.path().join(KEY), key);
+        }
         for (who, password) in &self.users {
             command(&file, &["user", "add"], &[who, "--password", password]);
         }
         let process = serve(network, &file);
         let address = self.address();
         let mut server = Server { process, address, file, folder };
+        if self.roams {
+            server.wait_until_it_is_asked();
+            return server;
+        }
         let bind = || UdpSocket::bind((address.ip(), 0)).expect("a socket");
         let socket = network.map_or_else(bind, |network| network.inside(bind));
         server.wait_until_it_answers(&socket);
@@ -130,19 +151,21 @@ impl Config {
     }
 
     fn to_toml(&self, folder: &Path) -> String {
-        let Config { domains, algorithms, require, trusted, ring_timeout, proxy, store, registrar, .. } = self;
+        let Config { workers, domains, algorithms, require, trusted, ring_timeout, proxy, store, registrar, .. } = self;
         let address = self.address();
         let transports: &[&str] = if self.tcp { &["udp", "tcp"] } else { &["udp"] };
         let own = transports.iter().map(|transport| format!("{transport}:{address}"));
         let listen: Vec<String> = own.chain(self.listeners.iter().cloned()).collect();
         let realm = domains.first().expect("a server has a domain");
         let data = folder.join("data").display().to_string();
+        let key = if self.key.is_some() { format!("key_file = {:?}", folder.join(KEY)) } else { String::new() };
         let mut text = format!(
             r#"[server]
 listen  = {listen:?}
 domains = {domains:?}
 data    = {data:?}
-workers = 1
+workers = {workers}
+{key}
 
 [store]
 url = "sqlite:{data}/strowger.db"
@@ -239,11 +262,35 @@ impl Server {
         text.lines().map(|line| serde_json::from_str(line).expect("a record is JSON")).collect()
     }
 
+    /// The targets of its sets, as `ctl targets` lists them.
+    ///
+    /// # Panics
+    /// When the command fails or its answer has no list.
+    #[must_use]
+    pub fn targets(&self) -> Vec<Value> {
+        let answer = self.ctl("targets");
+        answer["targets"].as_array().unwrap_or_else(|| panic!("no list of targets in {answer}")).clone()
+    }
+
     /// What `ctl QUESTION --json` prints.
     fn ctl(&self, question: &str) -> Value {
-        let text = command(&self.file, &["ctl", question, "--json"], &[]);
+        let text = self.control(&[question, "--json"]);
         serde_json::from_str(&text)
             .unwrap_or_else(|error| panic!("`ctl {question} --json` printed no JSON ({error}): {text}"))
+    }
+
+    /// What `ctl` with these words prints.
+    ///
+    /// # Panics
+    /// When the command fails.
+    pub fn control(&self, words: &[&str]) -> String {
+        command(&self.file, &[&["ctl"], words].concat(), &[])
+    }
+
+    /// Its configuration.
+    #[must_use]
+    pub fn file(&self) -> &Path {
+        &self.file
     }
 
     /// The number of its process.
@@ -257,9 +304,7 @@ impl Server {
     /// # Panics
     /// When it does not end, or not in good order.
     pub fn terminate(&mut self) {
-        let pid = self.pid().to_string();
-        let told = Command::new("kill").args(["-TERM", &pid]).status();
-        assert!(told.is_ok_and(|status| status.success()), "the server can be told to end");
+        self.process.signal("TERM");
         let status = self.process.wait(PATIENCE);
         assert!(status.is_some_and(|status| status.success()), "the server ends with {status:?}:\n{}", self.log());
     }
@@ -292,6 +337,19 @@ impl Server {
     #[must_use]
     pub fn log(&self) -> String {
         self.process.output() + &self.process.errors()
+    }
+
+    /// It is ready when it says over its control socket how it is.
+    fn wait_until_it_is_asked(&mut self) {
+        let socket = self.folder.path().join("data/control.sock");
+        let opened = poll(PATIENCE, || {
+            if let Some(status) = self.process.ended() {
+                panic!("the server ended with {status}:\n{}", self.log());
+            }
+            UnixStream::connect(&socket).ok()
+        });
+        assert!(opened.is_some(), "the server has no control socket:\n{}", self.log());
+        let _ = self.status();
     }
 
     /// It is ready when it answers an OPTIONS that is for itself.
@@ -331,6 +389,12 @@ impl Drop for Server {
     }
 }
 
+/// Nobody else may read it.
+fn write_key(file: &Path, key: &[u8; 16]) {
+    let made = fs::OpenOptions::new().write(true).create_new(true).mode(0o600).open(file);
+    made.and_then(|mut file| file.write_all(key)).expect("the key can be written");
+}
+
 fn serve(network: Option<&Namespace>, config: &Path) -> Process {
     Process::start_in(network, &binary(), &arguments(config, &["serve"], &[]), config.with_file_name("server.log"))
 }
@@ -357,7 +421,7 @@ fn arguments(config: &Path, verb: &[&str], rest: &[&str]) -> Vec<String> {
 }
 
 /// `STROWGER_BIN`, else what was built with the tests, else what lies in the workspace's target folder.
-fn binary() -> PathBuf {
+pub(crate) fn binary() -> PathBuf {
     if let Some(path) = env::var_os("STROWGER_BIN") {
         return PathBuf::from(path);
     }

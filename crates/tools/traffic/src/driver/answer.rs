@@ -22,6 +22,12 @@ fn class_of_tag(tag: &[u8]) -> u8 {
     strowger_message::parse_decimal(digits).and_then(|class| u8::try_from(class).ok()).unwrap_or(0)
 }
 
+/// A caller's tag without the class.
+pub(super) fn without_class(tag: &[u8]) -> &[u8] {
+    let digits = tag.iter().rev().take_while(|byte| byte.is_ascii_digit()).count();
+    tag.split_at(tag.len() - digits).0.strip_suffix(&[CLASS_MARK]).unwrap_or(tag)
+}
+
 /// The port that a Via without one means.
 const DEFAULT_PORT: u16 = 5060;
 

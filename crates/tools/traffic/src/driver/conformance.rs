@@ -378,6 +378,26 @@ fn who_is_cancelled_by_a_fault_ends_as_it_should() {
 }
 
 #[test]
+fn who_was_hung_up_on_says_so_again_where_that_was_lost() {
+    let workload = Workload::parse("mid-call", &[], 1.0).expect("built in");
+    // The callee of this one sends what is in the call, as the class in the caller's tag tells it.
+    let script = workload.callers.iter().find(|script| script.class > 0).expect("a script").clone();
+    let (mut driver, mut out) = (Driver::new(setup(vec![script])), Recorder::default());
+    driver.begin(T0, 0, (1, 2), &mut out).expect("room");
+    let invite = out.next().2;
+    receive(&mut driver, T0, &response(&invite, 200, ""), &mut out);
+    assert!(out.next().2.starts_with("ACK "));
+    let (_, tag) = field(&invite, "From").rsplit_once(";tag=").expect("a tag");
+    let bye = request("BYE", 9, &[PROXY], &format!(";tag={tag}")).replace("c1", field(&invite, "Call-ID"));
+    for _ in 0..2 {
+        receive(&mut driver, T0, &bye, &mut out);
+        let answer = out.next().2;
+        assert!(answer.starts_with("SIP/2.0 200 OK"), "{answer}");
+    }
+    assert_eq!((driver.running(), driver.meter().repeats_received, driver.meter().unexpected), (0, 1, 0));
+}
+
+#[test]
 fn a_user_who_is_answered_before_it_cancels_hangs_up() {
     let workload = Workload::parse("users", &[], 1.0).expect("built in");
     let script = workload.callers.iter().position(|script| script.name == "cancelled").expect("a script");

@@ -11,7 +11,7 @@ use crate::meter::Answer;
 use crate::script::{Ending, Expect, Failure, Kind, Step, Verb};
 use crate::session::{ALONE, CANCELLED, Challenge, NEVER, NOWHERE};
 
-use super::answer::{has_tag, reply_address};
+use super::answer::{has_tag, reply_address, without_class};
 use super::{Driver, Last, Outbox, Walk, dialog};
 
 /// Challenges in a row that are answered, of a proxy and of who is called each: the second may say that the first was stale.
@@ -302,7 +302,7 @@ impl Driver {
         }
         // The BYE of a call that has ended comes again where our 200 was lost: the tag proves that it was ours.
         let to = got.head.first(HeaderName::To).unwrap_or(&[]);
-        let was_ours = to.ends_with(&super::hex(self.tag(call))[..10]);
+        let was_ours = without_class(to).ends_with(&super::hex(self.tag(call))[..10]);
         let (status, reason) = match verb {
             Verb::Bye if was_ours => (200, "OK"),
             Verb::Options => (200, "OK"),

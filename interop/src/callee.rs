@@ -1,0 +1,453 @@
+//! A target that the test plays itself, so that it knows each call that came and can misbehave at will.
+
+use std::fmt::Write as _;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use crate::wire::{address, hops, method, status, tag, value, values};
+
+/// How often it looks for what is due.
+const TICK: Duration = Duration::from_millis(5);
+/// T1, T2 and 64 * T1 of RFC 3261 §17.
+const T1: Duration = Duration::from_millis(500);
+const T2: Duration = Duration::from_secs(4);
+const LIFETIME: Duration = Duration::from_secs(32);
+
+/// How it answers what begins something.
+#[derive(Clone, Debug)]
+pub struct Manner {
+    /// The final response to an INVITE.
+    pub status: u16,
+    /// Header fields of that response, each with its line end.
+    pub fields: &'static str,
+    /// How long it rings before.
+    pub ring: Duration,
+    /// How many early dialogs there are while it rings, each with a tag of its own as behind a proxy that forks; it is the last
+    /// that is answered.
+    pub early: usize,
+    /// Whether it takes what comes and says nothing at all, as a process that hangs.
+    pub is_silent: bool,
+}
+
+impl Default for Manner {
+    fn default() -> Manner {
+        Manner { status: 200, fields: "", ring: Duration::ZERO, early: 0, is_silent: false }
+    }
+}
+
+/// A target on a UDP socket, in a thread of its own.
+#[derive(Debug)]
+pub struct Callee {
+    address: SocketAddr,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+#[derive(Debug)]
+struct Shared {
+    is_over: AtomicBool,
+    state: Mutex<State>,
+}
+
+/// What a callee knows of one call.
+#[derive(Clone, Debug)]
+pub struct Seen {
+    /// Its Call-ID.
+    pub call_id: String,
+    /// When it came.
+    pub came: Instant,
+    /// How far it is.
+    pub stage: Stage,
+    /// Whether its final response was acknowledged.
+    pub is_acknowledged: bool,
+    /// How many INVITEs came for it again as new ones, with a branch that was not there before.
+    pub doubles: usize,
+    /// The requests that came in its dialogs, each once: method and To tag.
+    pub requests: Vec<(String, String)>,
+}
+
+/// How far a call is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Stage {
+    /// Until then.
+    Ringing(Instant),
+    /// There was a 2xx.
+    Answered,
+    /// There was another final response.
+    Refused,
+    /// There was a BYE, and its answer.
+    Over,
+}
+
+#[derive(Debug)]
+struct State {
+    own: SocketAddr,
+    manner: Manner,
+    calls: Vec<Call>,
+    /// How many OPTIONS came.
+    probes: usize,
+    /// Requests for calls or transactions that are not here: method and Call-ID.
+    strays: Vec<(String, String)>,
+}
+
+#[derive(Debug)]
+struct Call {
+    seen: Seen,
+    /// The INVITE that began it.
+    invite: String,
+    tags: Vec<String>,
+    /// The Vias of the requests in `seen`, so that a repeated one is not counted.
+    known: Vec<String>,
+    /// What is sent until it is acknowledged, or answered.
+    pending: Option<Pending>,
+}
+
+#[derive(Debug)]
+struct Pending {
+    text: String,
+    to: SocketAddr,
+    began: Instant,
+    next: Instant,
+    pause: Duration,
+}
+
+impl Callee {
+    /// Plays at this address.
+    ///
+    /// # Panics
+    /// When it is taken.
+    #[must_use]
+    pub fn start(address: SocketAddr) -> Callee {
+        Callee::play(UdpSocket::bind(address).unwrap_or_else(|error| panic!("{address}: {error}")))
+    }
+
+    /// Plays on this socket, which may be another namespace's.
+    ///
+    /// # Panics
+    /// When it is no bound socket.
+    #[must_use]
+    pub fn play(socket: UdpSocket) -> Callee {
+        let address = socket.local_addr().expect("a bound socket has an address");
+        socket.set_read_timeout(Some(TICK)).expect("a time-out can be set");
+        let (manner, calls, strays) = (Manner::default(), Vec::new(), Vec::new());
+        let state = Mutex::new(State { own: address, manner, calls, probes: 0, strays });
+        let shared = Arc::new(Shared { is_over: AtomicBool::new(false), state });
+        let in_thread = Arc::clone(&shared);
+        let thread = Some(thread::spawn(move || play(&socket, &in_thread)));
+        Callee { address, shared, thread }
+    }
+
+    /// Where it listens.
+    #[must_use]
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Its URI, as a target has it.
+    #[must_use]
+    pub fn uri(&self) -> String {
+        format!("sip:{}", self.address)
+    }
+
+    /// From now on it answers so.
+    pub fn behave(&self, manner: Manner) {
+        self.shared.state().manner = manner;
+    }
+
+    /// The calls that came, in order.
+    #[must_use]
+    pub fn calls(&self) -> Vec<Seen> {
+        self.shared.state().calls.iter().map(|call| call.seen.clone()).collect()
+    }
+
+    /// The call of this Call-ID that came last.
+    #[must_use]
+    pub fn call(&self, call_id: &str) -> Option<Seen> {
+        self.shared.state().calls.iter().rev().find(|call| call.seen.call_id == call_id).map(|call| call.seen.clone())
+    }
+
+    /// Requests for calls or transactions that it does not know: method and Call-ID.
+    #[must_use]
+    pub fn strays(&self) -> Vec<(String, String)> {
+        self.shared.state().strays.clone()
+    }
+
+    /// How many OPTIONS came.
+    #[must_use]
+    pub fn probes(&self) -> usize {
+        self.shared.state().probes
+    }
+
+    /// Forgets what came so far.
+    pub fn forget(&self) {
+        let mut state = self.shared.state();
+        state.calls.clear();
+        state.strays.clear();
+    }
+
+    /// Sends a request in the answered dialog of this call, and sends it again until it is answered.
+    ///
+    /// # Panics
+    /// When there is no such call.
+    pub fn request(&self, call_id: &str, method: &str) {
+        let mut state = self.shared.state();
+        let own = state.own;
+        let call = state.calls.iter_mut().find(|call| call.seen.call_id == call_id).expect("there is such a call");
+        call.ask(own, method);
+    }
+}
+
+impl Drop for Callee {
+    fn drop(&mut self) {
+        if thread::panicking() {
+            let state = self.shared.state();
+            let calls: Vec<_> = state.calls.iter().map(|call| (&call.seen.call_id, call.seen.stage)).take(40).collect();
+            eprintln!("--- callee {}: {} calls, {calls:?}; strays {:?}", self.address, state.calls.len(), state.strays);
+        }
+        self.shared.is_over.store(true, Ordering::Relaxed);
+        if let Some(thread) = self.thread.take() {
+            // A panic of the thread has been printed; a second one here would abort the test run.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Shared {
+    fn state(&self) -> MutexGuard<'_, State> {
+        self.state.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
+fn play(socket: &UdpSocket, shared: &Shared) {
+    let mut buffer = vec![0; 65_536];
+    while !shared.is_over.load(Ordering::Relaxed) {
+        // Errors are the time-out, or an ICMP message about a datagram sent before.
+        let received = socket.recv_from(&mut buffer);
+        let mut state = shared.state();
+        let mut out = Vec::new();
+        if let Ok((length, source)) = received
+            && !state.manner.is_silent
+        {
+            state.handle(&String::from_utf8_lossy(&buffer[..length]), source, &mut out);
+        }
+        state.on_time(Instant::now(), &mut out);
+        for (text, to) in out {
+            // Whom it is for may be gone: that is what some tests are about.
+            let _ = socket.send_to(text.as_bytes(), to);
+        }
+    }
+}
+
+type Out = Vec<(String, SocketAddr)>;
+
+impl State {
+    fn handle(&mut self, text: &str, source: SocketAddr, out: &mut Out) {
+        match method(text) {
+            "SIP/2.0" => self.handle_response(text),
+            "OPTIONS" => {
+                self.probes += 1;
+                out.push((response(text, 200, "probe", ""), source));
+            }
+            "INVITE" if tag(text, "To").is_empty() => self.handle_invite(text, source, out),
+            "ACK" => {
+                if let Some(call) = self.of(text) {
+                    call.seen.is_acknowledged = true;
+                    // A BYE that is on its way goes on.
+                    call.pending.take_if(|pending| method(&pending.text) == "SIP/2.0");
+                }
+            }
+            "CANCEL" => self.handle_cancel(text, source, out),
+            _ => self.handle_in_dialog(text, source, out),
+        }
+    }
+
+    fn handle_invite(&mut self, text: &str, source: SocketAddr, out: &mut Out) {
+        let (own, branch) = (self.own, value(text, "Via").to_owned());
+        if let Some(call) = self.of(text) {
+            // The same transaction again, or the same request by another way.
+            if value(&call.invite, "Via") == branch {
+                call.say(own, source, out);
+            } else {
+                call.seen.doubles += 1;
+                out.push((response(text, 482, "merged", ""), source));
+            }
+            return;
+        }
+        let (number, now) = (self.calls.len(), Instant::now());
+        let tags = (0..self.manner.early.max(1)).map(|early| format!("callee-{number}-{early}"));
+        let seen = Seen {
+            call_id: value(text, "Call-ID").to_owned(),
+            came: now,
+            stage: Stage::Ringing(now + self.manner.ring),
+            is_acknowledged: false,
+            doubles: 0,
+            requests: Vec::new(),
+        };
+        let call = Call { seen, invite: text.to_owned(), tags: tags.collect(), known: Vec::new(), pending: None };
+        if !self.manner.ring.is_zero() {
+            call.say(own, source, out);
+        }
+        self.calls.push(call);
+    }
+
+    fn handle_cancel(&mut self, text: &str, source: SocketAddr, out: &mut Out) {
+        let Some(call) = self.of(text).filter(|call| value(&call.invite, "Via") == value(text, "Via")) else {
+            return self.refuse_stray(text, source, out);
+        };
+        out.push((response(text, 200, &call.tags[0], ""), source));
+        if let Stage::Ringing(_) = call.seen.stage {
+            call.seen.stage = Stage::Refused;
+            let refusal = response(&call.invite, 487, &call.tags[0], "");
+            call.pending = Some(Pending::new(refusal, source, Instant::now()));
+        }
+    }
+
+    /// A request with a To tag: it must be one of ours.
+    fn handle_in_dialog(&mut self, text: &str, source: SocketAddr, out: &mut Out) {
+        let to_tag = tag(text, "To").to_owned();
+        let own = self.own;
+        let Some(call) = self.of(text).filter(|call| call.tags.contains(&to_tag)) else {
+            return self.refuse_stray(text, source, out);
+        };
+        let (via, verb) = (value(text, "Via").to_owned(), method(text).to_owned());
+        if call.seen.stage == Stage::Over && !call.known.contains(&via) {
+            // The dialog went with its BYE; only that same BYE is answered again.
+            return self.refuse_stray(text, source, out);
+        }
+        let answer = response(text, 200, &to_tag, &format!("Contact: <sip:callee@{own}>\r\n"));
+        if verb == "BYE" {
+            call.seen.stage = Stage::Over;
+            call.pending = None;
+        }
+        if verb == "INVITE" {
+            call.pending = Some(Pending::new(answer, source, Instant::now()));
+        } else {
+            out.push((answer, source));
+        }
+        if !call.known.contains(&via) {
+            call.known.push(via);
+            call.seen.requests.push((verb, to_tag));
+        }
+    }
+
+    fn handle_response(&mut self, text: &str) {
+        let is_final = status(text).is_some_and(|status| status >= 200);
+        // Ours is the request, so From has our tag.
+        let own_tag = tag(text, "From").to_owned();
+        let call_id = value(text, "Call-ID");
+        let call =
+            self.calls.iter_mut().rev().find(|call| call.seen.call_id == call_id && call.tags.contains(&own_tag));
+        let Some(call) = call.filter(|_| is_final) else { return };
+        let cseq = value(text, "CSeq");
+        if call.pending.take_if(|pending| value(&pending.text, "CSeq") == cseq).is_some() {
+            call.seen.requests.push((format!("{} to {cseq}", status(text).unwrap_or_default()), own_tag));
+            if cseq.ends_with("BYE") {
+                call.seen.stage = Stage::Over;
+            }
+        }
+    }
+
+    fn refuse_stray(&mut self, text: &str, source: SocketAddr, out: &mut Out) {
+        self.strays.push((method(text).to_owned(), value(text, "Call-ID").to_owned()));
+        out.push((response(text, 481, "stray", ""), source));
+    }
+
+    /// The call that a request belongs to.
+    fn of(&mut self, text: &str) -> Option<&mut Call> {
+        let (call_id, caller) = (value(text, "Call-ID"), tag(text, "From"));
+        self.calls.iter_mut().rev().find(|call| call.seen.call_id == call_id && tag(&call.invite, "From") == caller)
+    }
+
+    fn on_time(&mut self, now: Instant, out: &mut Out) {
+        let (own, manner) = (self.own, self.manner.clone());
+        for call in &mut self.calls {
+            if let Stage::Ringing(until) = call.seen.stage
+                && now >= until
+                && !manner.is_silent
+            {
+                call.end_ringing(own, &manner, now);
+            }
+            if call.pending.as_ref().is_some_and(|pending| now > pending.began + LIFETIME) {
+                call.pending = None;
+            }
+            let due = call.pending.as_mut().filter(|pending| now >= pending.next && !manner.is_silent);
+            if let Some(pending) = due {
+                out.push((pending.text.clone(), pending.to));
+                pending.next = now + pending.pause;
+                pending.pause = (pending.pause * 2).min(T2);
+            }
+        }
+    }
+}
+
+impl Call {
+    /// What there is to say to a repeated INVITE: that it rings, or the final response.
+    fn say(&self, own: SocketAddr, source: SocketAddr, out: &mut Out) {
+        match &self.pending {
+            Some(pending) if pending.text.starts_with("SIP/2.0") => out.push((pending.text.clone(), source)),
+            _ if matches!(self.seen.stage, Stage::Ringing(_)) => {
+                let contact = format!("Contact: <sip:callee@{own}>\r\n");
+                out.extend(self.tags.iter().map(|tag| (response(&self.invite, 180, tag, &contact), source)));
+            }
+            _ => {}
+        }
+    }
+
+    fn end_ringing(&mut self, own: SocketAddr, manner: &Manner, now: Instant) {
+        let is_taken = (200..300).contains(&manner.status);
+        self.seen.stage = if is_taken { Stage::Answered } else { Stage::Refused };
+        let fields = format!("{}Contact: <sip:callee@{own}>\r\n", manner.fields);
+        let answer = response(&self.invite, manner.status, self.tags.last().map_or("", String::as_str), &fields);
+        // Where the Via says, which is where the request came from.
+        let via = value(&self.invite, "Via");
+        let place = via.split([' ', ';']).nth(1).and_then(|host| address(&format!("sip:{host}")));
+        self.pending = Some(Pending::new(answer, place.expect("a Via has the address of who sent the request"), now));
+    }
+
+    /// Asks the other party something, by the recorded route.
+    fn ask(&mut self, own: SocketAddr, method: &str) {
+        let route: Vec<_> = hops(&self.invite, "Record-Route").collect();
+        let target = value(&self.invite, "Contact").trim_matches(['<', '>']);
+        let next = route.first().copied().unwrap_or(target);
+        let number = self.known.len() + self.seen.requests.len() + 1;
+        let (local, remote) = (value(&self.invite, "To"), value(&self.invite, "From"));
+        let own_tag = self.tags.last().map_or("", String::as_str);
+        let call_id = &self.seen.call_id;
+        let mut text = format!(
+            "{method} {target} SIP/2.0\r\nVia: SIP/2.0/UDP {own};branch=z9hG4bK-{method}-{own_tag}-{number}\r\nMax-Forwards: 70\r\n"
+        );
+        for hop in &route {
+            // Writing to a String cannot fail.
+            let _ = write!(text, "Route: {hop}\r\n");
+        }
+        let _ = write!(
+            text,
+            "From: {local};tag={own_tag}\r\nTo: {remote}\r\nCall-ID: {call_id}\r\nCSeq: {number} {method}\r\n\
+             Contact: <sip:callee@{own}>\r\nContent-Length: 0\r\n\r\n"
+        );
+        self.pending = Some(Pending::new(text, address(next).expect("a route has an address"), Instant::now()));
+    }
+}
+
+impl Pending {
+    fn new(text: String, to: SocketAddr, now: Instant) -> Pending {
+        Pending { text, to, began: now, next: now, pause: T1 }
+    }
+}
+
+/// A response to a request; `to_tag` is added where To has none.
+fn response(request: &str, status: u16, to_tag: &str, fields: &str) -> String {
+    let mut text = format!("SIP/2.0 {status} So\r\n");
+    for name in ["Via", "Record-Route", "From", "To", "Call-ID", "CSeq"] {
+        for value in values(request, name) {
+            let is_new = name == "To" && tag(request, "To").is_empty();
+            let added = if is_new { format!(";tag={to_tag}") } else { String::new() };
+            // Writing to a String cannot fail.
+            let _ = write!(text, "{name}: {value}{added}\r\n");
+        }
+    }
+    text + fields + "Content-Length: 0\r\n\r\n"
+}

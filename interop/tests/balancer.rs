@@ -1,0 +1,577 @@
+//! A set of targets behind one address: where each call goes, and what happens to calls when a target stops, dies, refuses or
+//! comes back. Skipped where a program is not installed that a test needs.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::time::{Duration, Instant};
+
+use serde_json::Value;
+use strowger_interop::{
+    Answerer, Callee, Caller, Config, Kamailio, Load, Manner, Namespace, PATIENCE, Program, Server, Sipp, Stage,
+    free_port, poll, wire,
+};
+
+/// A call that waits for nobody takes a few milliseconds; a busy machine is not a bug.
+const AT_ONCE: Duration = Duration::from_millis(900);
+
+/// What calls may take that a target's end has caught.
+const CAUGHT: Duration = Duration::from_secs(4);
+
+/// Targets are asked so often that the tests need not wait long.
+const PROBE: &str = "probe = { interval = \"300ms\", timeout = \"300ms\", down = 2, up = 2 }\n";
+
+/// A target is gone for its callers, and nobody else notices: with the same Call-IDs as before, each call goes where it went.
+#[test]
+fn who_is_gone_moves_its_own_calls_only() {
+    let callees = callees(8);
+    let server = balancer(&uris(&callees), &format!("{PROBE}slow_start = \"0s\"\n")).start();
+    let mut caller = Caller::new(server.address());
+    let calls = names("key", 400);
+    let homes = places(&mut caller, &calls, &callees);
+    let share: Vec<_> = (0..8).map(|place| homes.values().filter(|&&home| home == place).count()).collect();
+    assert!(share.iter().all(|&share| share > 25), "each has a share: {share:?}");
+
+    let (gone, silent) = (3, Manner { is_silent: true, ..Manner::default() });
+    callees[gone].behave(silent);
+    until("it is out of service", || state(&server, &callees[gone].uri()) == "down");
+    let away = places(&mut caller, &calls, &callees);
+    for (call, &home) in &homes {
+        let now = away[call];
+        assert!(if home == gone { now != gone } else { now == home }, "{call} went to {home} and goes to {now}");
+    }
+    let heirs: BTreeSet<_> = calls.iter().filter(|call| homes[*call] == gone).map(|call| away[call]).collect();
+    assert!(heirs.len() >= 4, "its calls are shared out: {heirs:?}");
+
+    callees[gone].behave(Manner::default());
+    until("it is in service", || state(&server, &callees[gone].uri()) == "up");
+    assert_eq!(places(&mut caller, &calls, &callees), homes);
+    at_rest(&server);
+}
+
+/// Also the calls that it has are hung up, when it goes on.
+#[test]
+fn target_that_hangs_costs_no_call() {
+    one_of_eight(|target| target.stop(), |target| target.go_on(), "exp(mean=500ms)", 0);
+}
+
+/// A call that the killed one had answered is gone with it, which nobody can help; that is one in a thousand here, since each is
+/// hung up as soon as it is answered.
+#[test]
+fn target_that_is_killed_costs_no_call() {
+    one_of_eight(Answerer::kill, Answerer::start_again, "none", 2);
+}
+
+/// A load of calls to eight targets, one of which is lost for a while.
+fn one_of_eight(
+    lose: fn(&mut Answerer<'static>),
+    bring_back: fn(&mut Answerer<'static>),
+    hold: &str,
+    may_be_lost: u64,
+) {
+    const LOST: usize = 5;
+    let mut targets: Vec<_> = (1..=8).map(|number| Answerer::start("udp", place(number), "")).collect();
+    let lost = targets[LOST].address().to_string();
+    let uris: Vec<_> = targets.iter().map(Answerer::uri).collect();
+    let server = balancer(&uris, &format!("key = \"user\"\n{PROBE}slow_start = \"4s\"\n")).start();
+    let to = server.address();
+    let load = Load::start(&format!(
+        "--to udp:{to} --callee there --domain pool.test --users 160 --rate 150 --time 19s --drain 40s --seed 7 \
+         --set hold={hold}"
+    ));
+    let mut instants = vec![instant_after(Duration::from_secs(4))];
+    lose(&mut targets[LOST]);
+    instants.push(instant_after(Duration::ZERO));
+    until("it is out of service", || state(&server, &uris[LOST]) == "down");
+    instants.push(instant_after(Duration::from_secs(3)));
+    bring_back(&mut targets[LOST]);
+    until("it is back", || state(&server, &uris[LOST]) != "down");
+    for pause in [0, 2, 3, 3] {
+        instants.push(instant_after(Duration::from_secs(pause)));
+    }
+    let report = load.finish(Duration::from_secs(80));
+    println!("{}", report.text());
+    let sent = report.count("sent");
+    let (answered, longest) = report.answers("INVITE", "2xx");
+    assert_eq!((sent > 1000, answered), (true, sent), "every INVITE is answered with 200:\n{}", report.text());
+    assert!(longest <= CAUGHT, "{longest:?}");
+    assert!(sent - report.count("carried") <= may_be_lost, "{}", report.text());
+    at_rest(&server);
+
+    let calls: Vec<_> = server.records().iter().map(Record::new).collect();
+    let [left, away, back, begun, half, whole, end] = &instants[..] else { unreachable!("seven instants") };
+    let homes: BTreeMap<_, _> =
+        calls.iter().filter(|call| call.start < *left).map(|call| (call.callee.clone(), call.target.clone())).collect();
+    for call in &calls {
+        let Some(home) = homes.get(&call.callee) else { continue };
+        let is_caught = *home == lost;
+        assert!(is_caught || call.target == *home, "{call:?} belongs to {home}");
+        assert!(is_caught || call.setup < CAUGHT / 2, "{call:?} has waited for another");
+        let is_away = call.start > *away && call.start < *back;
+        assert!(!(is_away && call.target == lost), "{call:?} was answered by one who was not there");
+        assert!(!(call.start > *whole && call.target != *home), "{call:?} has not gone back to {home}");
+    }
+    let between = |from: &str, to: &str| {
+        calls
+            .iter()
+            .filter(|call| call.target == lost && call.start.as_str() >= from && call.start.as_str() < to)
+            .count()
+    };
+    let (first, full) = (between(begun, half), between(whole, end));
+    println!(
+        "{sent} calls, the longest {longest:?}; two seconds after the return {first} calls, later {full} in three"
+    );
+    // Half of the slow start has at most 55 % of the share.
+    assert!(full > 20 && first * 30 < full * 16, "its share grows: {first} calls at first, {full} later");
+}
+
+/// Each target knows its own calls only and refuses what belongs to others: re-INVITEs, UPDATEs, INFOs, refreshes and BYEs of
+/// either side.
+#[test]
+fn all_of_a_call_goes_one_way_over_udp() {
+    one_way("udp", None);
+}
+
+#[test]
+fn all_of_a_call_goes_one_way_over_tcp() {
+    one_way("tcp", None);
+}
+
+#[test]
+fn all_of_a_call_goes_one_way_though_a_tenth_of_the_datagrams_is_lost() {
+    if !Namespace::available(&["ip", "nsenter", "nft"]) {
+        return;
+    }
+    let network = Namespace::new();
+    network.lose(10);
+    one_way("udp", Some(&network));
+    assert!(network.lost() > 100, "{} lost", network.lost());
+}
+
+fn one_way(transport: &'static str, network: Option<&Namespace>) {
+    let words = "--workload mid-call --set every=uniform(min=20ms,max=100ms)";
+    let targets: Vec<_> =
+        (11..=14).map(|number| Answerer::start_in(network, transport, place(number), words)).collect();
+    let uris: Vec<_> = targets.iter().map(Answerer::uri).collect();
+    let config = Config { tcp: true, ..balancer(&uris, "policy = \"least-calls\"\n") };
+    let server = config.start_in(network);
+    let to = server.address();
+    let words = format!(
+        "--to {transport}:{to} --callee there --domain pool.test --rate 40 --calls 160 --drain 40s --seed 3 {words}"
+    );
+    let load = Load::start_in(network, &words);
+    let report = load.finish(Duration::from_secs(80));
+    assert_eq!((report.count("sent"), report.count("carried")), (160, 160), "{}", report.text());
+    at_rest(&server);
+    for target in targets {
+        let (address, report) = (target.address(), target.end());
+        assert!(report.callee("answered") > 10, "{address}: {}", report.text());
+        assert_eq!(report.callee("failed") + report.callee("lost"), 0, "{address}: {}", report.text());
+    }
+}
+
+/// Early media with PRACK, UPDATE and re-INVITE, REFER and NOTIFY, MESSAGE and BYE between two `SIPp`.
+#[test]
+fn whole_dialogs_between_others() {
+    if !Program::Sipp.available() {
+        return;
+    }
+    for mode in ["u1", "t1"] {
+        let ports = [free_port(), free_port()];
+        let parameter = if mode == "t1" { ";transport=tcp" } else { "" };
+        let uris = ports.map(|port| format!("sip:127.0.0.9:{port}{parameter}"));
+        let server = Config { tcp: true, ..balancer(&uris, "policy = \"round-robin\"\n") }.start();
+        // They play on until they are dropped.
+        let targets = ports.map(|port| {
+            let target = Sipp::new("trunk_uas_dialog", server.address()).host(Ipv4Addr::new(127, 0, 0, 9));
+            target.port(port).mode(mode).calls(100, 10).start()
+        });
+        Sipp::new("trunk_uac_dialog", server.address()).key("domain", "pool.test").mode(mode).calls(10, 10).run();
+        for target in &targets {
+            assert!(target.messages().contains("REFER"), "each has had calls");
+        }
+        at_rest(&server);
+    }
+}
+
+/// One target opens several dialogs for one INVITE, as a proxy that forks does; all lead to it, and who hangs up makes no
+/// difference.
+#[test]
+fn early_dialogs_stay_with_their_target() {
+    let callees = callees(4);
+    let server = balancer(&uris(&callees), "policy = \"least-work\"\n").start();
+    let mut caller = Caller::new(server.address());
+    for callee in &callees {
+        callee.behave(Manner { ring: Duration::from_secs(1), early: 2, ..Manner::default() });
+    }
+    let calls = names("early", 12);
+    calls.iter().for_each(|call| caller.begin(call));
+    let told =
+        |calls: &BTreeMap<String, strowger_interop::Call>| calls.values().all(|call| call.provisional.len() == 2);
+    caller.run_until("both early dialogs are known", PATIENCE, told);
+    for call in &calls {
+        for (_, tag) in caller.call(call).provisional.clone() {
+            caller.request(call, "UPDATE", Some(&tag));
+        }
+    }
+    caller.settle(PATIENCE);
+    for (number, call) in calls.iter().enumerate() {
+        caller.request(call, "INVITE", None);
+        caller.settle(PATIENCE);
+        if number % 2 == 0 {
+            caller.request(call, "BYE", None);
+        } else {
+            home(&callees, call).request(call, "BYE");
+        }
+    }
+    caller.settle(PATIENCE);
+    let is_over = |call: &String| home(&callees, call).call(call).is_some_and(|seen| seen.stage == Stage::Over);
+    let all_over = || calls.iter().all(is_over);
+    caller_until(&mut caller, "all calls are over", all_over);
+    for call in &calls {
+        let seen = home(&callees, call).call(call).expect("it was there");
+        let mut tags: Vec<_> = caller.call(call).provisional.iter().map(|(_, tag)| tag).collect();
+        tags.sort();
+        let mut asked: Vec<_> =
+            seen.requests.iter().filter(|(method, _)| method == "UPDATE").map(|(_, tag)| tag).collect();
+        asked.sort();
+        assert_eq!(asked, tags, "{seen:?}");
+        assert!(seen.requests.iter().any(|(method, tag)| method == "INVITE" && Some(&tag) == tags.last()), "{seen:?}");
+        assert!(caller.call(call).replies.iter().all(|(_, status)| *status == 200), "{:?}", caller.call(call).replies);
+    }
+    assert!(callees.iter().all(|callee| callee.strays().is_empty() && callee.calls().len() == 3), "{callees:?}");
+    at_rest(&server);
+}
+
+/// A CANCEL goes where its INVITE went.
+#[test]
+fn given_up_calls_are_counted_no_more() {
+    let callees = callees(3);
+    let server = balancer(&uris(&callees), "policy = \"least-calls\"\n").start();
+    let mut caller = Caller::new(server.address());
+    for callee in &callees {
+        callee.behave(Manner { ring: PATIENCE, ..Manner::default() });
+    }
+    let calls = names("cancelled", 9);
+    calls.iter().for_each(|call| caller.begin(call));
+    caller.run_until("all ring", PATIENCE, |calls| calls.values().all(|call| !call.provisional.is_empty()));
+    assert_eq!(sum(&server, "transactions"), 9);
+    assert!(callees.iter().all(|callee| callee.calls().len() == 3), "{callees:?}");
+    calls.iter().for_each(|call| caller.cancel(call));
+    caller.settle(PATIENCE);
+    for call in &calls {
+        assert_eq!(caller.call(call).answer.map(|(status, _)| status), Some(487));
+    }
+    assert!(callees.iter().all(|callee| callee.strays().is_empty()), "{callees:?}");
+    at_rest(&server);
+}
+
+/// RFC 4028: nobody says BYE, and nobody refreshes. The interval is shorter than phones may ask for; the server waits 32 s more.
+#[test]
+fn session_that_is_refreshed_no_more_is_counted_no_more() {
+    let callees = callees(2);
+    let server = balancer(&uris(&callees), "policy = \"round-robin\"\n").start();
+    let mut caller = Caller::new(server.address());
+    let timed = Manner { fields: "Session-Expires: 1;refresher=uac\r\nRequire: timer\r\n", ..Manner::default() };
+    callees.iter().for_each(|callee| callee.behave(timed.clone()));
+    let timed_calls = names("timed", 6);
+    timed_calls.iter().for_each(|call| caller.begin_with(call, "Supported: timer\r\n", false));
+    caller.settle(PATIENCE);
+    callees.iter().for_each(|callee| callee.behave(Manner::default()));
+    caller.begin("untimed");
+    caller.settle(PATIENCE);
+    until("all are counted", || sum(&server, "calls") == 7);
+    caller.run(Duration::from_secs(33));
+    until("one is left", || sum(&server, "calls") == 1);
+    // A BYE that comes too late is answered all the same, and counted for nobody.
+    caller.request(&timed_calls[0], "BYE", None);
+    caller.settle(PATIENCE);
+    assert_eq!((sum(&server, "calls"), &caller.call(&timed_calls[0]).replies), (1, &vec![("BYE".to_owned(), 200)]));
+    caller.request("untimed", "BYE", None);
+    caller.settle(PATIENCE);
+    at_rest(&server);
+}
+
+#[test]
+fn nobody_alive_is_503_at_once() {
+    let callees = callees(2);
+    let server = balancer(&uris(&callees), PROBE).start();
+    let mut caller = Caller::new(server.address());
+    caller.make(&names("alive", 4), PATIENCE);
+    let uris = uris(&callees);
+    drop(callees);
+    until("both are out of service", || uris.iter().all(|uri| state(&server, uri) == "down"));
+    for call in names("dead", 3) {
+        let answer = refused(&mut caller, &call);
+        assert!(answer.0 == 503 && answer.1 < AT_ONCE, "{answer:?}");
+        let pause = wire::value(&caller.call(&call).response, "Retry-After").parse::<u32>();
+        assert!(pause.is_ok_and(|pause_s| (1..=60).contains(&pause_s)), "{}", caller.call(&call).response);
+    }
+    at_rest(&server);
+}
+
+/// Without probes the calls themselves find out, of which the first are told so by the network at once.
+#[test]
+fn nobody_alive_is_503_without_probes_too() {
+    let uris: Vec<_> = (1..=2).map(|number| format!("sip:{}", place(number))).collect();
+    let server = balancer(&uris, "").start();
+    let mut caller = Caller::new(server.address());
+    for call in names("dead", 5) {
+        let answer = refused(&mut caller, &call);
+        assert!(answer.0 == 503 && answer.1 < AT_ONCE, "{call}: {answer:?}");
+        assert!(
+            !wire::value(&caller.call(&call).response, "Retry-After").is_empty(),
+            "{}",
+            caller.call(&call).response
+        );
+    }
+    at_rest(&server);
+}
+
+#[test]
+fn target_that_says_when_to_come_back_is_left_alone_until_then() {
+    const PAUSE: Duration = Duration::from_secs(3);
+    let callees = callees(3);
+    let server = balancer(&uris(&callees), "slow_start = \"0s\"\n").start();
+    let mut caller = Caller::new(server.address());
+    let calls = names("key", 30);
+    let homes = places(&mut caller, &calls, &callees);
+    let own: Vec<_> = calls.iter().filter(|call| homes[*call] == 0).cloned().collect();
+    callees[0].behave(Manner { status: 503, fields: "Retry-After: 3\r\n", ..Manner::default() });
+    callees.iter().for_each(Callee::forget);
+    caller.make(&own[..1], PATIENCE);
+    assert_eq!(caller.call(&own[0]).answer.map(|(status, _)| status), Some(200), "another has taken it");
+    let refused = callees[0].calls().first().expect("it was asked first").came;
+    // From now on it would answer, but it has said that it will not.
+    callees[0].behave(Manner::default());
+    let taken = |caller: &mut Caller| {
+        callees[0].forget();
+        caller.make(&own, PATIENCE);
+        assert!(own.iter().all(|call| caller.call(call).answer.is_some_and(|(status, _)| status == 200)));
+        callees[0].calls().first().map(|seen| seen.came)
+    };
+    let again = poll(PATIENCE, || taken(&mut caller)).expect("it is asked again some time");
+    assert!(again - refused >= PAUSE, "it was asked again after {:?}", again - refused);
+    assert!(again - refused < 2 * PAUSE, "it was left alone for {:?}", again - refused);
+    assert_eq!(places(&mut caller, &calls, &callees), homes);
+    at_rest(&server);
+}
+
+#[test]
+fn drained_target_keeps_its_calls_and_gets_no_other() {
+    let callees = callees(3);
+    let server = balancer(&uris(&callees), "policy = \"least-calls\"\nslow_start = \"0s\"\n").start();
+    let mut caller = Caller::new(server.address());
+    let taken = || callees.iter().map(|callee| callee.calls().len()).collect::<Vec<_>>();
+    let begin = |caller: &mut Caller, prefix: &str, count| {
+        names(prefix, count).iter().for_each(|call| {
+            caller.begin(call);
+            caller.settle(PATIENCE);
+        });
+    };
+    begin(&mut caller, "before", 6);
+    assert_eq!(taken(), [2, 2, 2]);
+    let drained = callees[1].uri();
+    server.control(&["drain", &drained]);
+    begin(&mut caller, "meanwhile", 4);
+    assert_eq!((taken(), state(&server, &drained).as_str()), (vec![4, 2, 4], "draining"));
+    for seen in callees[1].calls() {
+        caller.request(&seen.call_id, "INVITE", None);
+        caller.settle(PATIENCE);
+        caller.request(&seen.call_id, "BYE", None);
+        caller.settle(PATIENCE);
+        assert!(caller.call(&seen.call_id).replies.iter().all(|(_, status)| *status == 200));
+    }
+    until("it is empty", || count(&server, &drained, "calls") == 0);
+    server.control(&["undrain", &drained]);
+    begin(&mut caller, "after", 4);
+    assert_eq!(taken(), [4, 6, 4], "who is back has the fewest calls");
+}
+
+/// What is counted outlives a reload, also where targets are added and removed and a call goes on at one that was removed.
+#[test]
+fn reload_loses_no_count() {
+    let callees = callees(3);
+    let all = uris(&callees);
+    let server = balancer(&all[..2], "policy = \"least-calls\"\nslow_start = \"0s\"\n").start();
+    let mut caller = Caller::new(server.address());
+    let calls = names("call", 6);
+    calls[..4].iter().for_each(|call| caller.begin(call));
+    caller.settle(PATIENCE);
+    assert_eq!(sum(&server, "calls"), 4);
+    let text = fs::read_to_string(server.file()).expect("there is a configuration");
+    fs::write(server.file(), text.replace(&format!("{:?}", &all[..2]), &format!("{:?}", &all[1..]))).expect("written");
+    server.control(&["reload"]);
+    until("the new one is there", || server.targets().iter().any(|target| target["uri"] == all[2].as_str()));
+    assert_eq!((count(&server, &all[1], "calls"), count(&server, &all[2], "calls")), (2, 0));
+    calls[4..].iter().for_each(|call| {
+        caller.begin(call);
+        caller.settle(PATIENCE);
+    });
+    assert_eq!(callees.iter().map(|callee| callee.calls().len()).collect::<Vec<_>>(), [2, 2, 2]);
+    calls.iter().for_each(|call| caller.request(call, "BYE", None));
+    caller.settle(PATIENCE);
+    assert!(calls.iter().all(|call| caller.call(call).replies == [("BYE".to_owned(), 200)]));
+    assert!(callees.iter().all(|callee| callee.strays().is_empty()), "{callees:?}");
+    at_rest(&server);
+}
+
+/// Kamailio and the server read the same file; the targets that they know, and those that they use, are the same.
+#[test]
+fn dispatcher_list_means_what_it_means_to_kamailio() {
+    if !Program::Kamailio.available() {
+        return;
+    }
+    let callees = callees(6);
+    let folder = tempfile::tempdir().expect("a folder");
+    let list = folder.path().join("dispatcher.list");
+    let [one, two, three, off, other, high] = &uris(&callees)[..] else { unreachable!("six callees") };
+    let text = format!(
+        "# set, destination, flags, priority, attributes\n1 {one} 0 0 weight=50;duid=a\n1 {two}\n\n1 {three} 0 5\n\
+         1 {off} 4 0 weight=50\n2 {other} 0 0\n  1 {high} 0 10 maxload=10\n"
+    );
+    fs::write(&list, text).expect("the list can be written");
+    let kamailio = Kamailio::dispatching(Ipv4Addr::new(127, 0, 0, 8), free_port(), &list);
+    let facts = kamailio.destinations();
+    let theirs: BTreeSet<_> = facts.lines().filter_map(|line| line.trim().strip_prefix("URI: ")).collect();
+    assert_eq!(theirs.len(), 6, "{facts}");
+
+    let mut config = balancer(&[format!("list:{}#1", list.display())], "policy = \"round-robin\"\n");
+    config.more += &format!("\n[[balancer]]\nname = \"other\"\ntargets = [\"list:{}#2\"]\n", list.display());
+    let server = config.start();
+    let ours = server.targets();
+    let ours: BTreeSet<_> = ours.iter().filter_map(|target| target["uri"].as_str()).collect();
+    assert_eq!(ours, theirs);
+
+    let users_of = |address: SocketAddr, prefix: &str| {
+        callees.iter().for_each(Callee::forget);
+        let mut caller = Caller::new(address);
+        caller.make(&names(prefix, 24), PATIENCE);
+        callees.iter().map(|callee| !callee.calls().is_empty()).collect::<Vec<_>>()
+    };
+    let by_kamailio = users_of(kamailio.address(), "kamailio");
+    assert_eq!(by_kamailio, [true, true, true, false, false, true]);
+    assert_eq!(users_of(server.address(), "strowger"), by_kamailio);
+}
+
+/// Callees at addresses of their own.
+fn callees(count: u8) -> Vec<Callee> {
+    (1..=count).map(|number| Callee::start(place(number))).collect()
+}
+
+/// A free port at the loopback address of this number.
+fn place(number: u8) -> SocketAddr {
+    (Ipv4Addr::new(127, 0, 8, number), free_port()).into()
+}
+
+fn uris(callees: &[Callee]) -> Vec<String> {
+    callees.iter().map(Callee::uri).collect()
+}
+
+fn names(prefix: &str, count: usize) -> Vec<String> {
+    (0..count).map(|number| format!("{prefix}-{number}")).collect()
+}
+
+/// All calls to the domain pool.test go to a set of these targets; `more` are other lines of its section.
+fn balancer(targets: &[String], more: &str) -> Config {
+    let more = format!(
+        "[cdr]\nfile = \"cdr.json\"\n\n[[balancer]]\nname = \"pool\"\ntargets = {targets:?}\n{more}\n[[route]]\n\
+         match = {{ domain = \"pool.test\" }}\nbalance = \"pool\"\n"
+    );
+    Config { users: Vec::new(), more, ..Config::open() }
+}
+
+/// Calls with these Call-IDs: the number of the callee that each one went to.
+fn places(caller: &mut Caller, calls: &[String], callees: &[Callee]) -> BTreeMap<String, usize> {
+    callees.iter().for_each(Callee::forget);
+    caller.make(calls, PATIENCE);
+    let mut places = BTreeMap::new();
+    for (number, callee) in callees.iter().enumerate() {
+        for seen in callee.calls() {
+            let before = places.insert(seen.call_id.clone(), number);
+            assert!(before.is_none(), "{} went to {before:?} and to {number}", seen.call_id);
+        }
+    }
+    let is_answered = |call: &String| caller.call(call).answer.is_some_and(|(status, _)| status == 200);
+    assert!(places.len() == calls.len() && calls.iter().all(is_answered), "{} of {}", places.len(), calls.len());
+    places
+}
+
+/// The callee that has this call.
+fn home<'a>(callees: &'a [Callee], call: &str) -> &'a Callee {
+    callees.iter().find(|callee| callee.call(call).is_some()).expect("somebody has the call")
+}
+
+/// Makes a call that is refused; how, and how soon.
+fn refused(caller: &mut Caller, call: &str) -> (u16, Duration) {
+    caller.begin(call);
+    caller.settle(PATIENCE);
+    caller.call(call).answer.expect("it is answered")
+}
+
+fn state(server: &Server, uri: &str) -> String {
+    let targets = server.targets();
+    let target =
+        targets.iter().find(|target| target["uri"] == uri).unwrap_or_else(|| panic!("no {uri} in {targets:?}"));
+    target["state"].as_str().unwrap_or_else(|| panic!("no state in {target}")).to_owned()
+}
+
+/// A count of one target.
+fn count(server: &Server, uri: &str, name: &str) -> u64 {
+    let targets = server.targets();
+    let target =
+        targets.iter().find(|target| target["uri"] == uri).unwrap_or_else(|| panic!("no {uri} in {targets:?}"));
+    target[name].as_u64().unwrap_or_else(|| panic!("no {name} in {target}"))
+}
+
+/// The sum of a count over all targets.
+fn sum(server: &Server, count: &str) -> u64 {
+    let of = |target: &Value| target[count].as_u64().unwrap_or_else(|| panic!("no {count} in {target}"));
+    server.targets().iter().map(of).sum()
+}
+
+/// Nothing is counted as in progress, soon after all has ended.
+fn at_rest(server: &Server) {
+    // A transaction whose target died ends with its timers (RFC 3261 §17: 32 s).
+    let is_idle =
+        |target: &Value| ["calls", "transactions", "work"].iter().all(|count| target[count].as_f64() == Some(0.0));
+    let rest = poll(Duration::from_secs(40), || server.targets().iter().all(is_idle).then_some(()));
+    assert!(rest.is_some(), "something is left: {:#?}", server.targets());
+}
+
+fn until(what: &str, is_so: impl Fn() -> bool) {
+    assert!(poll(PATIENCE, || is_so().then_some(())).is_some(), "not so: {what}");
+}
+
+/// As [`until`], while the caller goes on.
+fn caller_until(caller: &mut Caller, what: &str, is_so: impl Fn() -> bool) {
+    let end = Instant::now() + PATIENCE;
+    while !is_so() {
+        assert!(Instant::now() < end, "not so: {what}");
+        caller.run(Duration::from_millis(20));
+    }
+}
+
+/// The wall clock after a pause, as records have it, which are in the order of their text.
+fn instant_after(pause: Duration) -> String {
+    std::thread::sleep(pause);
+    let output = std::process::Command::new("date").args(["-u", "+%Y-%m-%dT%H:%M:%S.%3NZ"]).output();
+    String::from_utf8_lossy(&output.expect("date (coreutils) is installed").stdout).trim().to_owned()
+}
+
+/// What the server has recorded of a call.
+#[derive(Debug)]
+struct Record {
+    start: String,
+    setup: Duration,
+    callee: String,
+    target: String,
+}
+
+impl Record {
+    fn new(line: &Value) -> Record {
+        let text = |name: &str| line[name].as_str().unwrap_or_else(|| panic!("no {name} in {line}")).to_owned();
+        let setup = Duration::from_secs_f64(line["setup_s"].as_f64().expect("a number"));
+        Record { start: text("start"), setup, callee: text("callee"), target: text("target") }
+    }
+}
