@@ -1,6 +1,7 @@
 //! Benchmarks, and the mutations that the server is tortured with. Nothing here is a timed test.
 
 pub mod apart;
+pub mod balancer;
 #[path = "../../interop/src/crowd.rs"]
 pub mod crowd;
 pub mod exercise;

@@ -54,7 +54,7 @@ pub fn centred(size: i32, vertical: VPos) -> TextStyle<'static> {
     font(size).pos(Pos::new(HPos::Center, vertical))
 }
 
-/// The caption, and whose is which colour.
+/// The caption, and whose is which colour, in as many rows as it takes; how many pixels below the upper edge they end.
 ///
 /// # Errors
 /// When the file cannot be written.
@@ -62,19 +62,23 @@ pub fn head<'n, B: DrawingBackend>(
     root: &DrawingArea<B, Shift>,
     caption: &str,
     names: impl Iterator<Item = (&'n str, RGBColor)>,
-) -> Drawn
+) -> Result<i32, Box<dyn Error>>
 where
     B::ErrorType: 'static,
 {
     root.fill(&WHITE)?;
     root.draw(&Text::new(caption.to_owned(), (70, 12), font(16)))?;
-    let mut x = 70;
+    let (mut x, mut y) = (70, 40);
     for (name, colour) in names {
-        root.draw(&Rectangle::new([(x, 40), (x + 14, 54)], colour.filled()))?;
-        root.draw(&Text::new(name.to_owned(), (x + 20, 41), font(14)))?;
-        x += 40 + 8 * i32::try_from(name.len()).unwrap_or(0);
+        let width = 40 + 8 * i32::try_from(name.len()).unwrap_or(0);
+        if x > 70 && x + width > i32::try_from(SIZE.0).unwrap_or(i32::MAX) {
+            (x, y) = (70, y + 20);
+        }
+        root.draw(&Rectangle::new([(x, y), (x + 14, y + 14)], colour.filled()))?;
+        root.draw(&Text::new(name.to_owned(), (x + 20, y + 1), font(14)))?;
+        x += width;
     }
-    Ok(())
+    Ok(y + 24)
 }
 
 /// Draws lines.
@@ -83,7 +87,7 @@ where
 /// When the file cannot be written.
 pub fn draw_lines(file: &Path, of: &Lines<'_>) -> Drawn {
     let root = SVGBackend::new(file, SIZE).into_drawing_area();
-    head(&root, of.caption, of.lines.iter().map(|line| (line.name.as_str(), line.colour)))?;
+    let below = head(&root, of.caption, of.lines.iter().map(|line| (line.name.as_str(), line.colour)))?;
     let at = |value: f64| if of.is_log { value.max(0.1).log10() } else { value };
     let points = || of.lines.iter().flat_map(|line| &line.points);
     let last = points().fold(1.0, |x, point| f64::max(x, point.0));
@@ -91,7 +95,7 @@ pub fn draw_lines(file: &Path, of: &Lines<'_>) -> Drawn {
     let low = if of.is_log { points().fold(highest, |y, point| f64::min(y, point.1)) } else { 0.0 };
     let range = if of.is_log { at(low / 2.0)..at(highest * 2.0) } else { 0.0..highest * 1.1 };
     let mut chart = ChartBuilder::on(&root)
-        .margin_top(64)
+        .margin_top(below)
         .margin_right(20)
         .set_label_area_size(LabelAreaPosition::Left, 70)
         .set_label_area_size(LabelAreaPosition::Bottom, 44)

@@ -100,18 +100,25 @@ impl Peer {
     /// # Errors
     /// When it cannot be started or ends again; then with the end of its log.
     pub fn start(self, before: &[&str], place: &Place<'_>) -> Result<Running, String> {
-        let words = self.command(place)?;
-        let mut words = before.iter().map(OsString::from).chain(words);
-        let mut command = Command::new(words.next().unwrap_or_default());
-        command.args(words).current_dir(place.folder);
-        let log = place.folder.join("log");
-        let file = File::create(&log).map_err(|error| error.to_string())?;
-        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file).spawn();
-        let child = child.map_err(|error| format!("{command:?}: {error}"))?;
-        let mut running = Running { log, child };
-        Probe::new(place.address).wait(PATIENCE, || running.check())?;
-        Ok(running)
+        launch(before, self.command(place)?, place.folder, place.address)
     }
+}
+
+/// Starts a server by its words, in its folder, behind `before`, and waits until it answers at `address`.
+///
+/// # Errors
+/// When it cannot be started or ends again; then with the end of its log.
+pub fn launch(before: &[&str], words: Vec<OsString>, folder: &Path, address: SocketAddr) -> Result<Running, String> {
+    let mut words = before.iter().map(OsString::from).chain(words);
+    let mut command = Command::new(words.next().unwrap_or_default());
+    command.args(words).current_dir(folder);
+    let log = folder.join("log");
+    let file = File::create(&log).map_err(|error| error.to_string())?;
+    let child = command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(file).spawn();
+    let child = child.map_err(|error| format!("{command:?}: {error}"))?;
+    let mut running = Running { log, child };
+    Probe::new(address).wait(PATIENCE, || running.check())?;
+    Ok(running)
 }
 
 /// What a server is started with.

@@ -123,13 +123,19 @@ pub fn targets(results: &Results) -> Vec<Target> {
 /// All targets in one table.
 #[must_use]
 pub fn summary(results: &Results) -> String {
+    summary_of(&targets(results))
+}
+
+/// Targets, and which of them are met.
+#[must_use]
+pub fn summary_of(targets: &[Target]) -> String {
     let mut text = String::from("### Targets\n\n| | wanted | measured | |\n|---|---:|---:|---|\n");
-    for Target { what, wanted, measured, note } in targets(results) {
+    for Target { what, wanted, measured, note } in targets {
         let (value, verdict) = match measured {
             None => ("–".to_owned(), "not measured"),
             Some(value) => {
-                let verdict = if wanted.holds(value) { "met" } else { "**not met**" };
-                (with_unit(value, wanted.unit()) + note, verdict)
+                let verdict = if wanted.holds(*value) { "met" } else { "**not met**" };
+                (with_unit(*value, wanted.unit()) + note, verdict)
             }
         };
         // Writing to a String cannot fail.

@@ -180,6 +180,10 @@ fn what_cannot_be_done_is_said_with_a_remedy() {
         (&["run", "--service-time", "1ms", "--to", "udp:127.0.0.1:9", "--callee", "there"], 2, "load answer"),
         (&["answer", "--listen", "udp:192.0.2.1:5060"], 2, "--listen"),
         (&["answer", "--listen", "udp:0.0.0.0:5060"], 2, "callers reach"),
+        (&["answer", "--listen", "udp:127.0.0.1:0", "--listen", "udp:0.0.0.0:5060"], 2, "callers reach"),
+        (&["answer", "--listen", "udp:127.0.0.1:0", "--listen", "tcp:127.0.0.1:0"], 2, "by one transport"),
+        (&["answer", "--listen", "tcp:127.0.0.1:0", "--listen", "tcp:127.0.0.1:0"], 2, "answers at one address"),
+        (&["answer", "--listen", "udp:127.0.0.1:0", "--service-time", "INVIT=1ms"], 2, "is no method"),
     ] {
         let all: Vec<&str> = ["load"].iter().chain(arguments).copied().collect();
         let ran = folder.run(&all);

@@ -7,9 +7,9 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use strowger_traffic::driver::Connecting;
 use strowger_traffic::engine::{PlanError, entropy};
-use strowger_traffic::law::{Law, parse_time};
+use strowger_traffic::law::parse_time;
 use strowger_traffic::options::{Answering, Options, ScenarioFiles, Target, workload_with};
-use strowger_traffic::service::{Applies, ServiceLaw};
+use strowger_traffic::service::{Applies, ServiceLaw, ServiceTimes};
 use strowger_traffic::workload::Workload;
 
 /// What is done, and to whom; all but how much of it.
@@ -109,16 +109,17 @@ pub(super) struct EndArguments {
     /// Sends nothing again, over UDP
     #[arg(long)]
     no_retransmissions: bool,
-    /// The callee takes so long for each new request, first come first served: 1ms, exp(mean=1ms), lognormal(…)
-    #[arg(long, value_name = "LAW", value_parser = Law::parse)]
-    service_time: Option<Law>,
+    /// The callee takes so long for each new request, first come first served: 1ms, exp(mean=1ms), lognormal(…); for requests of a
+    /// method, INVITE=2ms,BYE=1ms
+    #[arg(long, value_name = "LAW", value_parser = ServiceTimes::parse)]
+    service_time: Option<ServiceTimes>,
     /// So many at once
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = at_least_one, requires = "service_time")]
     servers: usize,
     /// So many wait at most; more are dropped and counted
     #[arg(long, requires = "service_time", value_name = "N")]
     queue: Option<usize>,
-    /// Which messages need the service time
+    /// Which messages need the service time, of those that it has no method of
     #[arg(long, value_enum, default_value_t = AppliesArgument::New, requires = "service_time")]
     service_for: AppliesArgument,
     /// What randomness begins with [default: drawn, and always printed]
@@ -229,7 +230,8 @@ impl EndArguments {
             AppliesArgument::All => Applies::All,
         };
         let queue = self.queue.unwrap_or(usize::MAX);
-        self.service_time.clone().map(|law| ServiceLaw { law, servers: self.servers.max(1), queue, applies })
+        let servers = self.servers.max(1);
+        self.service_time.clone().map(|times| ServiceLaw { times, servers, queue, applies })
     }
 
     pub(super) fn scenario(&self) -> Option<ScenarioFiles> {

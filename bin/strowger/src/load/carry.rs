@@ -21,9 +21,11 @@ pub(super) fn carry_out(plan: Plan, about: &About, onlook: &OnlookArguments) -> 
     let run = Run::prepare(plan)?;
     let watcher = onlook.watch(&watched, run.clock())?;
     if is_answer {
-        for address in run.listening().iter().take(1) {
-            eprintln!("answering at {address}, seed {}; Ctrl-C ends it", about.seed);
-        }
+        // Each thread listens at all of them.
+        let mut addresses: Vec<_> = run.listening().iter().map(ToString::to_string).collect();
+        addresses.dedup();
+        addresses.truncate(watched.callee.as_ref().map_or(1, |callee| callee.listen.len().max(1)));
+        eprintln!("answering at {}, seed {}; Ctrl-C ends it", addresses.join(", "), about.seed);
     }
     let stopper = run.stopper();
     let mut signals = Signals::new([SIGINT, SIGTERM]).map_err(Failure::Output)?;

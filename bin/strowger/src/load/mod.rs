@@ -54,7 +54,8 @@ pub(crate) enum LoadCommand {
     /// Answers calls
     #[command(
         after_help = "Examples:\n  strowger load answer --listen udp:192.0.2.7:5070           the address by which callers reach it\n  \
-        strowger load answer --listen 127.0.0.1:5070 --service-time 'exp(mean=1ms)' --servers 2 --queue 100\n\n\
+        strowger load answer --listen 127.0.0.1:5070 --service-time 'exp(mean=1ms)' --servers 2 --queue 100\n  \
+        strowger load answer --listen 127.0.1.1:5070 --listen 127.0.1.2:5070 --service-time INVITE=2ms,BYE=1ms      a cluster\n\n\
         It runs until Ctrl-C, --time or --calls ends it, and then reports."
     )]
     Answer(Box<AnswerArguments>),

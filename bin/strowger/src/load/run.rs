@@ -43,9 +43,9 @@ pub(crate) struct RunArguments {
 
 #[derive(Debug, Args)]
 pub(crate) struct AnswerArguments {
-    /// Where to listen: udp:ADDRESS:PORT or tcp:ADDRESS:PORT
-    #[arg(long, value_name = "TARGET", value_parser = target)]
-    listen: Target,
+    /// Where to listen: udp:ADDRESS:PORT or tcp:ADDRESS:PORT; may be given several times over UDP, each a server of its own
+    #[arg(long, value_name = "TARGET", value_parser = target, required = true)]
+    listen: Vec<Target>,
     /// Whose callee it is
     #[arg(long, default_value = "proxy-200")]
     workload: String,
@@ -87,7 +87,7 @@ impl RunArguments {
 impl AnswerArguments {
     fn options(&self) -> Result<AnswerOptions, PlanError> {
         Ok(AnswerOptions {
-            listen: self.listen,
+            listen: self.listen.clone(),
             workload: self.end.workload(&self.workload)?,
             scenario: self.end.scenario(),
             calls: self.calls,

@@ -2,7 +2,7 @@
 
 mod means;
 
-use std::net::IpAddr;
+use std::net::{IpAddr, SocketAddr};
 use std::ops::Range;
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -161,7 +161,8 @@ impl Options {
             // The last one ends their registrations.
             scripts.push(unregistering().map_err(|error| PlanError(error.to_string()))?);
             let side = Side { scripts: scripts.into(), answers: self.workload.answers.clone() };
-            plan.callee = Some(Callee { side, listen: self.workload.listen, service: self.service.clone() });
+            let listen = self.workload.listen.into_iter().collect();
+            plan.callee = Some(Callee { side, listen, service: self.service.clone() });
         } else if self.service.is_some() {
             return Err(PlanError(
                 "--service-time is the callee's: use it with load answer, or with --callee here".to_owned(),
@@ -423,8 +424,8 @@ fn describe(arrivals: &Arrivals) -> String {
 /// What a user may ask of a run that only answers.
 #[derive(Clone, Debug)]
 pub struct AnswerOptions {
-    /// Where it listens.
-    pub listen: Target,
+    /// Where it listens, at least at one address. All of the same transport; only over UDP at several.
+    pub listen: Vec<Target>,
     /// Whose callee it is.
     pub workload: Workload,
     /// A scenario of SIPp's instead.
@@ -439,28 +440,41 @@ pub struct AnswerOptions {
     pub is_awake: bool,
     /// Whether messages are repeated.
     pub repeats: bool,
-    /// The server that it emulates.
+    /// The server that it emulates; one behind each address.
     pub service: Option<ServiceLaw>,
     /// What randomness begins with.
     pub seed: u64,
 }
 
 impl AnswerOptions {
-    /// The plan, and what its report says of it.
-    ///
-    /// # Errors
-    /// Where the workload has nobody who is called.
-    pub fn plan(&self) -> Result<(Plan, About), PlanError> {
-        let ip = self.listen.address.ip();
-        if ip.is_unspecified() {
+    /// Where it listens: the first address, which names its users, and all of them.
+    fn listening(&self) -> Result<(Target, Vec<SocketAddr>), PlanError> {
+        let first = self.listen.first().copied();
+        let first =
+            first.ok_or_else(|| PlanError("there is no address to answer at; give one (--listen)".to_owned()))?;
+        if self.listen.iter().any(|target| target.transport != first.transport) {
+            return Err(PlanError("one process answers by one transport (--listen); start another one".to_owned()));
+        }
+        let addresses: Vec<_> = self.listen.iter().map(|target| target.address).collect();
+        if let Some(ip) = addresses.iter().map(SocketAddr::ip).find(IpAddr::is_unspecified) {
             return Err(PlanError(format!(
                 "{ip} is no address that an answer can say: calls go on to what Contact names. Give the address by which callers reach \
                  this machine to --listen"
             )));
         }
+        Ok((first, addresses))
+    }
+
+    /// The plan, and what its report says of it.
+    ///
+    /// # Errors
+    /// Where the workload has nobody who is called, or addresses do not go together.
+    pub fn plan(&self) -> Result<(Plan, About), PlanError> {
+        let (first, addresses) = self.listening()?;
+        let ip = first.address.ip();
         let (side, users, t1, name, declared) = match &self.scenario {
             Some(files) => {
-                let (scenario, sipp) = files.read(self.listen, self.seed)?;
+                let (scenario, sipp) = files.read(first, self.seed)?;
                 let file = files.file.display();
                 if scenario.role != Role::Callee {
                     return Err(PlanError(format!(
@@ -481,13 +495,14 @@ impl AnswerOptions {
             }
         };
         let mut plan = Plan::new(users, self.seed);
-        plan.transport = self.listen.transport;
+        plan.transport = first.transport;
         plan.addresses = vec![ip];
         plan.t1 = t1.unwrap_or(plan.t1);
         (plan.threads, plan.repeats) = (self.threads.max(1), self.repeats);
         // Calls that have begun may go on for as long as the callee's own laws say; the caller's are not known here.
         let drain = (plan.t1 * 64).saturating_add(longest(&side.scripts));
-        plan.callee = Some(Callee { side, listen: Some(self.listen.address), service: self.service.clone() });
+        let to: Vec<_> = addresses.iter().map(SocketAddr::to_string).collect();
+        plan.callee = Some(Callee { side, listen: addresses, service: self.service.clone() });
         plan.phases.push(Phase {
             name: format!("answering {name}"),
             who: Who::Callee,
@@ -506,7 +521,7 @@ impl AnswerOptions {
             workload: name,
             arrivals: "as they come".to_owned(),
             seed: self.seed,
-            to: format!("{}:{}", self.listen.transport.as_str().to_ascii_lowercase(), self.listen.address),
+            to: format!("{}:{}", first.transport.as_str().to_ascii_lowercase(), to.join(", ")),
             declared,
         };
         Ok((plan, about))

@@ -1,8 +1,10 @@
 //! An emulated server of known capacity: messages wait in one queue, first come first served, for one of c servers, each of
-//! which is busy with one for a time of a law. What is served is then handled as if it had just come.
+//! which is busy with one for a time of a law. What is served is then handled as if it had just come. Where there are several
+//! addresses, there is a queue with servers of its own behind each.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -10,9 +12,10 @@ use std::time::Duration;
 use rand::SeedableRng as _;
 use strowger_foundation::{BufPool, Timestamp};
 
-use crate::law::{Law, Rng};
+use crate::law::{Law, LawError, Rng};
+use crate::script::Verb;
 
-/// Which messages need service.
+/// Which messages need service, of those that no law names.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Applies {
     /// Requests that begin something: all outside dialogs but ACK and CANCEL.
@@ -24,11 +27,87 @@ pub enum Applies {
     All,
 }
 
+/// How long a server is busy with a message: laws of methods, and one of all others.
+#[derive(Clone, Debug)]
+pub struct ServiceTimes {
+    of_method: Vec<(Verb, Law)>,
+    /// Without it, the others need no service.
+    others: Option<Law>,
+}
+
+impl From<Law> for ServiceTimes {
+    fn from(law: Law) -> Self {
+        Self { of_method: Vec::new(), others: Some(law) }
+    }
+}
+
+impl ServiceTimes {
+    /// Reads a law, or laws of methods: `exp(mean=1ms)`, `INVITE=exp(mean=2ms),BYE=1ms`, with a law of all others among them
+    /// `INVITE=2ms,1ms`.
+    ///
+    /// # Errors
+    /// What is wrong, and how it is written.
+    pub fn parse(text: &str) -> Result<Self, LawError> {
+        let mut times = Self { of_method: Vec::new(), others: None };
+        for part in parts(text) {
+            let named = part.split_once('=').filter(|(name, _)| !name.contains('('));
+            let Some((name, law)) = named else {
+                if times.others.replace(Law::parse(part)?).is_some() {
+                    return Err(LawError(format!("'{text}' has two laws of the same messages")));
+                }
+                continue;
+            };
+            let name = name.trim();
+            let verb = Verb::ALL.into_iter().find(|verb| *verb != Verb::Other && verb.as_str() == name);
+            let verb = verb.ok_or_else(|| {
+                LawError(format!("'{name}' is no method; write it as INVITE=exp(mean=2ms),BYE=exp(mean=1ms)"))
+            })?;
+            if times.of_method.iter().any(|(other, _)| *other == verb) {
+                return Err(LawError(format!("'{text}' has two laws of {name}")));
+            }
+            times.of_method.push((verb, Law::parse(law)?));
+        }
+        Ok(times)
+    }
+}
+
+impl std::str::FromStr for ServiceTimes {
+    type Err = LawError;
+
+    fn from_str(text: &str) -> Result<Self, LawError> {
+        Self::parse(text)
+    }
+}
+
+impl fmt::Display for ServiceTimes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut comma = "";
+        for (verb, law) in &self.of_method {
+            write!(f, "{comma}{}={law}", verb.as_str())?;
+            comma = ",";
+        }
+        self.others.as_ref().map_or(Ok(()), |law| write!(f, "{comma}{law}"))
+    }
+}
+
+/// The parts of a text between commas, but not those in brackets.
+fn parts(text: &str) -> impl Iterator<Item = &str> {
+    let mut depth = 0_usize;
+    text.split(move |c: char| {
+        match c {
+            '(' => depth += 1,
+            ')' => depth = depth.saturating_sub(1),
+            _ => {}
+        }
+        c == ',' && depth == 0
+    })
+}
+
 /// What is emulated.
 #[derive(Clone, Debug)]
 pub struct ServiceLaw {
     /// How long a server is busy with a message.
-    pub law: Law,
+    pub times: ServiceTimes,
     /// How many servers.
     pub servers: usize,
     /// How many messages may wait, those in service not counted; more are dropped.
@@ -63,11 +142,16 @@ impl PartialOrd for Job {
     }
 }
 
-/// The servers and their queue, as one thread sees them: what it brought to the queue is handled by itself.
+/// The servers and their queues, as one thread sees them: what it brought to a queue is handled by itself.
 #[derive(Debug)]
 pub struct Service {
     applies: Applies,
-    servers: Arc<Mutex<Servers>>,
+    /// The methods that have a law of their own, in the order of the laws.
+    methods: Vec<Verb>,
+    /// Whether other messages have one, too, behind those.
+    has_others: bool,
+    /// Those of each address; of all where there are only one's.
+    servers: Vec<Arc<Mutex<Servers>>>,
     jobs: BinaryHeap<Reverse<Job>>,
     number: u64,
     pool: BufPool,
@@ -82,7 +166,7 @@ pub struct Service {
 /// What all threads share.
 #[derive(Debug)]
 struct Servers {
-    law: Law,
+    laws: Vec<Law>,
     queue: usize,
     rng: Rng,
     /// When each server is free.
@@ -92,8 +176,8 @@ struct Servers {
 }
 
 impl Servers {
-    /// When a message that came at `arrived` is served, and how long that takes; `None` where the queue is full.
-    fn take(&mut self, arrived: Timestamp) -> Option<(Timestamp, Duration)> {
+    /// When a message that came at `arrived` is served, and how long that takes by its law; `None` where the queue is full.
+    fn take(&mut self, arrived: Timestamp, law: usize) -> Option<(Timestamp, Duration)> {
         while self.begins.front().is_some_and(|begin| *begin <= arrived) {
             self.begins.pop_front();
         }
@@ -104,7 +188,7 @@ impl Servers {
         }
         let free = self.free_at.pop().map_or(Timestamp::ZERO, |Reverse(free)| free);
         let begin = free.max(arrived);
-        let time = self.law.sample(&mut self.rng);
+        let time = self.laws.get(law).map_or(Duration::ZERO, |law| law.sample(&mut self.rng));
         let at = begin + time;
         self.free_at.push(Reverse(at));
         if begin > arrived {
@@ -115,25 +199,39 @@ impl Servers {
 }
 
 impl Service {
-    /// Servers that are all free.
+    /// Servers that are all free, with one queue.
     #[must_use]
     pub fn new(law: ServiceLaw, seed: u64) -> Self {
-        let ServiceLaw { law, servers, queue, applies } = law;
-        let free_at = (0..servers.max(1)).map(|_| Reverse(Timestamp::ZERO)).collect();
-        let rng = Rng::seed_from_u64(seed);
-        let servers = Arc::new(Mutex::new(Servers { law, queue, rng, free_at, begins: VecDeque::new() }));
-        Self::of(applies, servers)
+        Self::of_addresses(law, 1, seed)
     }
 
-    /// The same servers and the same queue, for another thread.
+    /// The same behind each of so many addresses.
+    #[must_use]
+    pub fn of_addresses(law: ServiceLaw, addresses: usize, seed: u64) -> Self {
+        let ServiceLaw { times, servers, queue, applies } = law;
+        let has_others = times.others.is_some();
+        let (methods, mut laws): (Vec<_>, Vec<_>) = times.of_method.into_iter().unzip();
+        laws.extend(times.others);
+        let behind_each = (0..addresses.max(1)).map(|address| {
+            let free_at = (0..servers.max(1)).map(|_| Reverse(Timestamp::ZERO)).collect();
+            let rng = Rng::seed_from_u64(seed.wrapping_add(address as u64));
+            Arc::new(Mutex::new(Servers { laws: laws.clone(), queue, rng, free_at, begins: VecDeque::new() }))
+        });
+        let servers = behind_each.collect();
+        Self::of(applies, (methods, has_others), servers)
+    }
+
+    /// The same servers and the same queues, for another thread.
     #[must_use]
     pub fn sibling(&self) -> Self {
-        Self::of(self.applies, Arc::clone(&self.servers))
+        Self::of(self.applies, (self.methods.clone(), self.has_others), self.servers.clone())
     }
 
-    fn of(applies: Applies, servers: Arc<Mutex<Servers>>) -> Self {
+    fn of(applies: Applies, (methods, has_others): (Vec<Verb>, bool), servers: Vec<Arc<Mutex<Servers>>>) -> Self {
         Self {
             applies,
+            methods,
+            has_others,
             servers,
             jobs: BinaryHeap::new(),
             number: 0,
@@ -144,9 +242,28 @@ impl Service {
         }
     }
 
+    /// Whether there are several servers that have nothing to do with each other: what is due at one of them says nothing of
+    /// the others, and there is something due at nearly all times.
+    #[must_use]
+    pub const fn is_cluster(&self) -> bool {
+        self.servers.len() > 1
+    }
+
     /// Whether a message needs service.
     #[must_use]
     pub fn applies(&self, bytes: &[u8]) -> bool {
+        self.law_of(bytes).is_some()
+    }
+
+    /// The number of the law that says how long a message takes.
+    fn law_of(&self, bytes: &[u8]) -> Option<usize> {
+        let is_of =
+            |verb: &Verb| bytes.strip_prefix(verb.as_str().as_bytes()).is_some_and(|rest| rest.starts_with(b" "));
+        let named = self.methods.iter().position(is_of);
+        named.or_else(|| (self.has_others && self.is_of_others(bytes)).then_some(self.methods.len()))
+    }
+
+    fn is_of_others(&self, bytes: &[u8]) -> bool {
         let is_request = !bytes.starts_with(b"SIP/2.0 ");
         match self.applies {
             Applies::All => true,
@@ -158,9 +275,12 @@ impl Service {
         }
     }
 
-    /// A message came at `arrived`.
+    /// A message [that needs service](Self::applies) came at `arrived`, by the link of its address.
     pub fn handle_message(&mut self, arrived: Timestamp, (link, peer): (u32, SocketAddr), bytes: &[u8]) {
-        let taken = self.servers.lock().unwrap_or_else(PoisonError::into_inner).take(arrived);
+        let Some(law) = self.law_of(bytes) else { return };
+        let place = if self.is_cluster() { link as usize } else { 0 };
+        let Some(servers) = self.servers.get(place) else { return };
+        let taken = servers.lock().unwrap_or_else(PoisonError::into_inner).take(arrived, law);
         let Some((at, time)) = taken else {
             self.dropped += 1;
             return;
@@ -199,7 +319,8 @@ mod tests {
 
     /// Mean time in the system, and the share that was dropped.
     fn run(rate: f64, law: &str, servers: usize, queue: usize, count: usize) -> (f64, f64) {
-        let law = ServiceLaw { law: Law::parse(law).expect("a law"), servers, queue, applies: Applies::All };
+        let times = ServiceTimes::parse(law).expect("a law");
+        let law = ServiceLaw { times, servers, queue, applies: Applies::All };
         let mut service = Service::new(law, 5);
         let mut total = 0.0;
         let peer = SocketAddr::from(([127, 0, 0, 1], 1));
@@ -224,8 +345,8 @@ mod tests {
 
     #[test]
     fn threads_share_the_servers_and_the_queue() {
-        let law =
-            ServiceLaw { law: Law::constant(Duration::from_secs(1)), servers: 1, queue: 1, applies: Applies::All };
+        let times = Law::constant(Duration::from_secs(1)).into();
+        let law = ServiceLaw { times, servers: 1, queue: 1, applies: Applies::All };
         let mut first = Service::new(law, 5);
         let mut second = first.sibling();
         let (peer, at) = (SocketAddr::from(([127, 0, 0, 1], 1)), Timestamp::from_millis);
@@ -236,6 +357,63 @@ mod tests {
         assert_eq!((first.dropped, second.dropped), (1, 0));
         assert!(first.poll_done(at(3_000)).is_some_and(|job| job.bytes == b"a"));
         assert!(second.poll_done(at(3_000)).is_some_and(|job| job.bytes == b"b"));
+    }
+
+    #[test]
+    fn each_method_takes_its_own_time_and_those_without_a_law_take_none() {
+        let times = ServiceTimes::parse("INVITE=constant(30ms), BYE=10ms").expect("laws");
+        assert_eq!(times.to_string(), "INVITE=constant(30ms),BYE=10ms");
+        let mut service = Service::new(ServiceLaw { times, servers: 1, queue: 9, applies: Applies::All }, 5);
+        let (peer, at) = (SocketAddr::from(([127, 0, 0, 1], 1)), Timestamp::from_millis);
+        for bytes in [&b"ACK sip:a SIP/2.0"[..], b"SIP/2.0 200 OK", b"BYEBYE sip:a SIP/2.0", b"BYE", b"\r\n"] {
+            assert!(!service.applies(bytes), "{}", bytes.escape_ascii());
+        }
+        for (came, message) in [(0, "INVITE sip:a SIP/2.0"), (5, "BYE sip:a SIP/2.0"), (100, "BYE sip:b SIP/2.0")] {
+            assert!(service.applies(message.as_bytes()));
+            service.handle_message(at(came), (0, peer), message.as_bytes());
+        }
+        let done: Vec<_> = std::iter::from_fn(|| service.poll_done(at(200)).map(|job| job.at)).collect();
+        assert_eq!(done, [30, 40, 110].map(at));
+    }
+
+    #[test]
+    fn a_law_without_a_method_is_that_of_all_others() {
+        let times = ServiceTimes::parse("INVITE=uniform(min=1ms,max=3ms),5ms").expect("laws");
+        let mut service = Service::new(ServiceLaw { times, servers: 1, queue: 9, applies: Applies::New }, 5);
+        let peer = SocketAddr::from(([127, 0, 0, 1], 1));
+        assert!(service.applies(b"OPTIONS sip:a SIP/2.0") && !service.applies(b"BYE sip:a SIP/2.0"));
+        service.handle_message(Timestamp::ZERO, (0, peer), b"OPTIONS sip:a SIP/2.0");
+        assert_eq!(service.poll_timeout(), Some(Timestamp::from_millis(5)));
+    }
+
+    #[test]
+    fn what_is_wrong_with_laws_of_methods_is_said() {
+        for (text, said) in [
+            ("INVIT=1ms", "'INVIT' is no method"),
+            ("BYE=1ms,BYE=2ms", "two laws of BYE"),
+            ("1ms,2ms", "two laws of the same messages"),
+            ("INVITE=soon", "there is no law of this name"),
+            ("other=1ms", "is no method"),
+            ("", ""),
+        ] {
+            let error = ServiceTimes::parse(text).expect_err(text).to_string();
+            assert!(error.contains(said), "{text}: {error}");
+        }
+    }
+
+    #[test]
+    fn each_address_has_a_queue_and_servers_of_its_own() {
+        let times = Law::constant(Duration::from_secs(1)).into();
+        let law = ServiceLaw { times, servers: 1, queue: 0, applies: Applies::All };
+        let mut service = Service::of_addresses(law, 2, 5);
+        let mut other = service.sibling();
+        let (peer, at) = (SocketAddr::from(([127, 0, 0, 1], 1)), Timestamp::from_millis);
+        service.handle_message(at(0), (0, peer), b"a");
+        service.handle_message(at(100), (1, peer), b"b");
+        other.handle_message(at(200), (1, peer), b"c");
+        assert_eq!((service.dropped, other.dropped), (0, 1), "the second address is busy, for all threads");
+        let done: Vec<_> = std::iter::from_fn(|| service.poll_done(at(5_000)).map(|job| (job.at, job.link))).collect();
+        assert_eq!(done, [(at(1_000), 0), (at(1_100), 1)]);
     }
 
     #[test]

@@ -5,9 +5,9 @@ use std::time::Duration;
 use strowger_traffic::engine::{Report, Run};
 use strowger_traffic::law::Law;
 use strowger_traffic::meter::{Answer, Times};
-use strowger_traffic::options::{Answering, Options, workload};
+use strowger_traffic::options::{AnswerOptions, Answering, Options, Target, workload};
 use strowger_traffic::script::Verb;
-use strowger_traffic::service::{Applies, ServiceLaw};
+use strowger_traffic::service::{Applies, ServiceLaw, ServiceTimes};
 
 fn options(name: &str) -> Options {
     let mut options = Options::new(workload(name).expect("built in"), None, 7);
@@ -63,7 +63,7 @@ fn an_emulated_server_carries_what_it_can_and_the_accounts_are_exact() {
     (options.rate, options.calls, options.repeats) = (1_000.0, Some(1_500), false);
     options.drain = Some(Duration::from_millis(500));
     let law = Law::parse("exp(mean=4ms)").expect("a law");
-    options.service = Some(ServiceLaw { law, servers: 2, queue: 10, applies: Applies::New });
+    options.service = Some(ServiceLaw { times: law.into(), servers: 2, queue: 10, applies: Applies::New });
     let report = run(&options);
     let phase = report.measured().expect("one phase");
     let accounts = phase.caller.began;
@@ -85,7 +85,7 @@ fn two_threads_on_an_overloaded_server_keep_exact_accounts() {
         (options.seed, options.max_sessions, options.repeats) = (seed, Some(600), seed == 3);
         (options.warm_up, options.drain) = (Duration::from_millis(100), Some(Duration::from_millis(600)));
         let law = Law::parse("exp(mean=5ms)").expect("a law");
-        options.service = Some(ServiceLaw { law, servers: 2, queue: 8, applies });
+        options.service = Some(ServiceLaw { times: law.into(), servers: 2, queue: 8, applies });
         let report = run(&options);
         let phase = report.measured().expect("one phase");
         let accounts = phase.caller.began;
@@ -132,7 +132,7 @@ fn limits_refuse_and_are_counted() {
 fn who_is_not_there_is_said_at_once() {
     let nobody = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port").local_addr().expect("bound");
     let mut options = options("proxy-200");
-    options.to = Some(strowger_traffic::options::Target::parse(&format!("udp:{nobody}")).expect("a target"));
+    options.to = Some(Target::parse(&format!("udp:{nobody}")).expect("a target"));
     options.answering = Answering::There;
     (options.rate, options.calls) = (50.0, Some(10_000));
     let begun = std::time::Instant::now();
@@ -147,7 +147,7 @@ fn what_a_server_works_off_behind_the_last_arrival_is_in_no_rate() {
     (options.rate, options.calls, options.time) = (400.0, None, Some(Duration::from_secs(1)));
     (options.repeats, options.drain) = (false, Some(Duration::from_secs(10)));
     let law = Law::parse("constant(5ms)").expect("a law");
-    options.service = Some(ServiceLaw { law, servers: 1, queue: 100_000, applies: Applies::New });
+    options.service = Some(ServiceLaw { times: law.into(), servers: 1, queue: 100_000, applies: Applies::New });
     let (plan, about) = options.plan().expect("a plan");
     let report = Run::prepare(plan).expect("sockets").go().expect("a run");
     let phase = report.measured().expect("one phase");
@@ -311,7 +311,7 @@ fn threads_share_a_listener_of_connections() {
     options.connecting = strowger_traffic::driver::Connecting::Persistent;
     let (mut plan, _) = options.plan().expect("a plan");
     plan.transport = strowger_foundation::Transport::Tcp;
-    plan.callee.as_mut().expect("it is here").listen = Some(([127, 0, 0, 1], 0).into());
+    plan.callee.as_mut().expect("it is here").listen = vec![([127, 0, 0, 1], 0).into()];
     let run = Run::prepare(plan).expect("both threads listen");
     let listening = run.listening();
     assert!(listening.len() == 2 && listening[0] == listening[1], "{listening:?}");
@@ -326,11 +326,57 @@ fn an_emulated_server_is_one_whatever_the_number_of_threads() {
     (options.rate, options.arrivals, options.calls) = (900.0, "uniform".to_owned(), Some(900));
     (options.threads, options.repeats, options.drain) = (2, false, Some(Duration::from_millis(300)));
     let law = Law::parse("2ms").expect("a law");
-    options.service = Some(ServiceLaw { law, servers: 1, queue: 5, applies: Applies::New });
+    options.service = Some(ServiceLaw { times: law.into(), servers: 1, queue: 5, applies: Applies::New });
     let report = run(&options);
     let carried = report.measured().expect("one phase").caller.began.carried;
     // 500 a second for a second, and what waits at its end.
     assert!((450..600).contains(&carried), "{carried} of 900");
+}
+
+#[test]
+fn a_cluster_in_one_process_is_a_server_behind_each_address() {
+    let any = |ip: [u8; 4]| Target { transport: strowger_foundation::Transport::Udp, address: (ip, 0).into() };
+    let answering = AnswerOptions {
+        listen: vec![any([127, 0, 1, 1]), any([127, 0, 1, 2])],
+        workload: workload("proxy-200").expect("built in"),
+        scenario: None,
+        calls: Some(60),
+        time: None,
+        threads: 1,
+        is_awake: false,
+        repeats: false,
+        service: Some(ServiceLaw {
+            times: ServiceTimes::parse("INVITE=2ms,BYE=1ms").expect("laws"),
+            servers: 1,
+            queue: 100,
+            applies: Applies::New,
+        }),
+        seed: 7,
+    };
+    let (plan, about) = answering.plan().expect("a plan");
+    let cluster = Run::prepare(plan).expect("it listens at both");
+    let listening = cluster.listening();
+    let ips: Vec<_> = listening.iter().map(|address| address.ip().to_string()).collect();
+    assert_eq!(ips, ["127.0.1.1", "127.0.1.2"], "{about:?}");
+    let cluster = std::thread::spawn(move || cluster.go().expect("a run"));
+    let calls: Vec<_> = listening
+        .into_iter()
+        .map(|address| {
+            let mut options = options("proxy-200");
+            options.to = Some(Target { address, ..any([127, 0, 0, 1]) });
+            options.answering = Answering::There;
+            (options.rate, options.arrivals, options.calls) = (1_000.0, "uniform".to_owned(), Some(30));
+            std::thread::spawn(move || run(&options))
+        })
+        .collect();
+    for report in calls.into_iter().map(|thread| thread.join().expect("a run")) {
+        let phase = report.measured().expect("one phase");
+        let accounts = phase.caller.began;
+        assert_eq!(accounts.carried, 30, "the calls go on where they began: {accounts:?} {:?}", phase.caller.failures);
+    }
+    let report = cluster.join().expect("a run");
+    let phase = report.measured().expect("one phase");
+    assert_eq!(phase.callee.answered.carried, 60, "{:?}", phase.callee.failures);
 }
 
 #[test]
@@ -387,7 +433,7 @@ fn what_a_run_cannot_do_well_is_said_beforehand() {
         let of = about.declared.into_iter().filter(|(name, _)| name == strowger_traffic::options::WARNING);
         of.map(|(_, text)| text).collect::<Vec<_>>().join("; ")
     };
-    let target = strowger_traffic::options::Target::parse("udp:127.0.0.1:5060").expect("a target");
+    let target = Target::parse("udp:127.0.0.1:5060").expect("a target");
     let mut options = Options::new(workload("users").expect("built in"), Some(target), 7);
     (options.users, options.register_rate) = (10_000, Some(10.0));
     assert!(warned(&options).contains("--register-rate"), "17 minutes for registrations of 15");

@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// Two threads that answer so many calls of a workload.
 fn answering(listen: &str, name: &str, calls: u64) -> (SocketAddr, JoinHandle<Report>) {
     let options = AnswerOptions {
-        listen: Target::parse(listen).expect("a target"),
+        listen: vec![Target::parse(listen).expect("a target")],
         workload: workload(name).expect("built in"),
         scenario: None,
         calls: Some(calls),

@@ -76,7 +76,8 @@ impl Thread {
         (first.repeats, second.repeats) = (rng.random_bool(0.7), rng.random_bool(0.7));
         let law = Law::exponential(Duration::from_millis(rng.random_range(2..20)));
         let applies = if rng.random_bool(0.5) { Applies::New } else { Applies::All };
-        let service = ServiceLaw { law, servers: rng.random_range(1..3), queue: rng.random_range(0..20), applies };
+        let service =
+            ServiceLaw { times: law.into(), servers: rng.random_range(1..3), queue: rng.random_range(0..20), applies };
         Self {
             caller: Driver::new(first),
             callee: Driver::new(second),

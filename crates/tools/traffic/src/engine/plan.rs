@@ -51,9 +51,9 @@ pub struct Side {
 pub struct Callee {
     /// Its scripts.
     pub side: Side,
-    /// Where it listens; without one, at a free port for each thread.
-    pub listen: Option<SocketAddr>,
-    /// The server that it emulates.
+    /// Where it listens; without one, at a free port for each thread. A call that comes to several of its addresses is one.
+    pub listen: Vec<SocketAddr>,
+    /// The server that it emulates; one behind each address.
     pub service: Option<ServiceLaw>,
 }
 
@@ -214,6 +214,9 @@ impl Plan {
         }
         if !matches!(self.transport, Transport::Udp | Transport::Tcp) {
             return wrong("only udp and tcp are spoken so far");
+        }
+        if self.transport.is_reliable() && self.callee.as_ref().is_some_and(|callee| callee.listen.len() > 1) {
+            return wrong("over tcp, one process answers at one address (--listen); start another one for the next");
         }
         for phase in &self.phases {
             let side = match phase.who {

@@ -38,6 +38,7 @@ use super::{OVER, PhaseReport, Shared};
 use crate::arrival::Moments;
 use crate::metrics::Series;
 use crate::script::Stop;
+use crate::service::Service;
 
 /// Arrivals that begin before the sockets are looked after again.
 const BURST: usize = 32;
@@ -351,9 +352,13 @@ impl Worker {
         if !is_busy && !is_awake {
             let now = self.clock.now();
             // What must be met exactly, and what may be a little late.
-            let service = ends().filter_map(|end| end.service.as_ref()?.poll_timeout()).min();
-            let exact = arrival.into_iter().chain(service).min();
-            let timers = ends().filter_map(|end| end.driver.poll_timeout()).min();
+            let service = |is_cluster: bool| {
+                let all = ends().filter_map(|end| end.service.as_ref());
+                all.filter(|service| service.is_cluster() == is_cluster).filter_map(Service::poll_timeout).min()
+            };
+            let exact = arrival.into_iter().chain(service(false)).min();
+            // Who waited awake for each of many servers would hardly ever sleep. When they are free again is exact all the same.
+            let timers = ends().filter_map(|end| end.driver.poll_timeout()).chain(service(true)).min();
             let wake = exact.map(|at| Timestamp::from_nanos(at.as_nanos().saturating_sub(nanos(self.margin))));
             let wake = wake.into_iter().chain(timers).min().unwrap_or(now + MAX_SLEEP).min(now + MAX_SLEEP);
             if wake > now {

@@ -214,7 +214,7 @@ impl ReplayOptions {
         if plays_callee {
             let answers = maker.verbs.iter().map(|verb| (*verb, 0)).collect();
             let side = Side { scripts: maker.callees.all.into(), answers };
-            plan.callee = Some(Callee { side, listen: None, service: None });
+            plan.callee = Some(Callee { side, listen: Vec::new(), service: None });
         }
         if plays_callee && self.answering == Answering::Registered {
             plan.phases.push(registering_phase(count..count + called, plan.threads));

@@ -11,7 +11,7 @@ use crate::engine::{Load, Plan};
 /// # Errors
 /// Where there is no free port, or the address is none of ours.
 pub fn callees_at(plan: &Plan) -> io::Result<Vec<SocketAddr>> {
-    if plan.callee.as_ref().is_none_or(|callee| callee.listen.is_some()) || plan.addresses.is_empty() {
+    if plan.callee.as_ref().is_none_or(|callee| !callee.listen.is_empty()) || plan.addresses.is_empty() {
         return Ok(Vec::new());
     }
     let addresses = plan.addresses.iter().cycle().take(plan.threads.max(1)).map(|ip| SocketAddr::new(*ip, 0));

@@ -82,7 +82,7 @@ fn capture_of(wire: &Wire) -> Capture {
 
 fn answering(ip: &str) -> (SocketAddr, JoinHandle<Report>) {
     let options = AnswerOptions {
-        listen: Target::parse(&format!("tcp:{ip}:0")).expect("a target"),
+        listen: vec![Target::parse(&format!("tcp:{ip}:0")).expect("a target")],
         workload: workload("baseline").expect("built in"),
         scenario: None,
         calls: Some(CALLS),

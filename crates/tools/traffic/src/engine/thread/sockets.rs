@@ -67,7 +67,7 @@ pub(in crate::engine) struct Prepared {
     pub(super) poll: Poll,
     pub(super) caller: Option<Links>,
     pub(super) callee: Option<Links>,
-    /// The server that the called end emulates: one, whatever the number of threads.
+    /// The servers that the called end emulates: one of each address, whatever the number of threads.
     pub(super) service: Option<Service>,
     /// The way to the other threads that listen at the same address.
     pub(super) post: Option<Post>,
@@ -102,31 +102,37 @@ impl Prepared {
             None => None,
             Some(callee) if is_stream => {
                 let shared = match first.and_then(|first| first.callee.as_ref()) {
-                    Some(Links::Tcp(first)) if callee.listen.is_some() => first.sibling_listener()?,
+                    Some(Links::Tcp(first)) if !callee.listen.is_empty() => first.sibling_listener()?,
                     _ => None,
                 };
-                let own = || callee.listen.or_else(|| kept(index)).map(bind).transpose();
+                let own = || callee.listen.first().copied().or_else(|| kept(index)).map(bind).transpose();
                 let listener = if shared.is_some() { shared } else { own()? };
                 Some(stream(listener, callee_token)?)
             }
-            Some(callee) => Some(Links::Udp(match (callee.listen, first.and_then(|first| first.callee.as_ref())) {
-                (Some(_), Some(Links::Udp(first))) => first.sibling().map_err(|error| wrong(&error))?,
-                (listen, _) => {
-                    let listen: Vec<_> = listen.or_else(|| kept(index)).into_iter().collect();
-                    Datagrams::bind(&listen, plan.buffers).map_err(|error| wrong(&error))?
+            Some(callee) => Some(Links::Udp(match first.and_then(|first| first.callee.as_ref()) {
+                Some(Links::Udp(first)) if !callee.listen.is_empty() => {
+                    first.sibling().map_err(|error| wrong(&error))?
                 }
+                _ if callee.listen.is_empty() => {
+                    let any: Vec<_> = kept(index).into_iter().collect();
+                    Datagrams::bind(&any, plan.buffers).map_err(|error| wrong(&error))?
+                }
+                _ => Datagrams::bind(&callee.listen, plan.buffers).map_err(|error| wrong(&error))?,
             })),
         };
         let service = plan.callee.as_ref().and_then(|callee| match first {
             Some(first) => first.service.as_ref().map(Service::sibling),
-            None => callee.service.clone().map(|law| Service::new(law, crate::driver::mix(plan.seed))),
+            None => callee.service.clone().map(|law| {
+                let addresses = callee.listen.len().max(1);
+                Service::of_addresses(law, addresses, crate::driver::mix(plan.seed))
+            }),
         });
         Ok(Self { poll, caller, callee, service, post: None })
     }
 
     /// Lets threads that listen at one address hand messages to each other.
     pub(in crate::engine) fn connect(all: &mut [Self], plan: &Plan) -> Result<(), PlanError> {
-        if all.len() < 2 || plan.callee.as_ref().is_none_or(|callee| callee.listen.is_none()) {
+        if all.len() < 2 || plan.callee.as_ref().is_none_or(|callee| callee.listen.is_empty()) {
             return Ok(());
         }
         let bells: Result<Vec<_>, _> = all.iter().map(|one| Bell::new(one.poll.registry(), BELL)).collect();

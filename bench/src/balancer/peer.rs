@@ -1,0 +1,52 @@
+//! The balancers, as processes.
+
+use std::ffi::OsString;
+use std::fs;
+use std::path::Path;
+
+use super::setting::{Contender, Layout, More};
+use super::{BALANCER, ITS};
+use crate::proxy::peer::{Running, launch};
+
+/// The memory that Kamailio's processes share, in MiB: more than its calls need at saturation, and for a million calls.
+pub const SHARED_MIB: u32 = 8_192;
+
+/// Starts a balancer between targets, in a folder of its own, and waits until it answers. `before` is what it is run through;
+/// where that is empty, it is kept on its core.
+///
+/// # Errors
+/// When it cannot be started or ends again; then with the end of its log.
+pub fn start(
+    contender: Contender,
+    (binary, folder): (&Path, &Path),
+    layout: Layout,
+    more: &More,
+    before: &[&str],
+) -> Result<Running, String> {
+    let wrong = |error: std::io::Error| error.to_string();
+    let words: Vec<OsString> = match contender.algorithm() {
+        None => {
+            fs::write(folder.join("strowger.toml"), contender.configuration(layout, more)).map_err(wrong)?;
+            vec![binary.into(), "serve".into(), "-c".into(), "strowger.toml".into()]
+        }
+        Some(algorithm) => {
+            let list = folder.join("dispatcher.list");
+            fs::write(&list, contender.list(layout)).map_err(wrong)?;
+            let file = Path::new(env!("CARGO_MANIFEST_DIR")).join("kamailio/dispatcher.cfg");
+            let memory = SHARED_MIB.to_string();
+            // -DD: the first process stays, so that it and its children can be found and ended.
+            let words = ["kamailio", "-DD", "-E", "-x", "fm", "-X", "fm", "-m", &memory, "-M", "64", "-f"];
+            let mut words: Vec<OsString> = words.iter().map(OsString::from).collect();
+            words.extend([file.into(), "-Y".into(), folder.into(), "-l".into(), format!("udp:{BALANCER}").into()]);
+            words.extend(["-A".into(), format!("ALGORITHM={algorithm}").into()]);
+            words.extend(["-A".into(), format!("LIST=\"{}\"", list.display()).into()]);
+            if contender == Contender::KamailioCallLoad {
+                words.extend(["-A".into(), "CALL_LOAD".into()]);
+            }
+            words
+        }
+    };
+    let its_core = ["taskset", "-c", ITS];
+    let before = if before.is_empty() { &its_core[..] } else { before };
+    launch(before, words, folder, BALANCER)
+}

@@ -1,0 +1,56 @@
+//! What a call that stays costs in memory: calls begin at a steady rate and none ends. Once as many transactions end as begin, all
+//! that grows is calls.
+
+use std::path::Path;
+use std::time::Duration;
+
+use super::figures::Sessions;
+use super::generate::{self, Ask};
+use super::setting::{Contender, Layout, More};
+use super::{cluster, peer, target};
+use crate::proxy::watch::within;
+
+/// T1 in milliseconds: transactions end 64 times as long after they began.
+const T1_MS: u32 = 100;
+/// After this, as many end as begin.
+const SETTLES: Duration = Duration::from_secs(8);
+/// Nobody hangs up.
+const TALK: &str = "1d";
+const TARGETS: u16 = 8;
+
+/// Lets `count` calls begin, `rate` a second.
+///
+/// # Errors
+/// When a process does not start, or most calls fail.
+#[expect(clippy::cast_precision_loss, reason = "a number of calls")]
+pub fn weigh(binary: &Path, contender: Contender, count: u64, rate: u32) -> Result<Sessions, String> {
+    let folder = tempfile::Builder::new().prefix("strowger-sessions-").tempdir().map_err(|error| error.to_string())?;
+    let group = cluster::Group { addresses: (0..TARGETS).map(target).collect(), service_time: None };
+    let _targets = cluster::Answering::start(binary, folder.path(), &group, 1)?;
+    let more = More { t1_ms: T1_MS, ..More::default() };
+    let mut server = peer::start(contender, (binary, folder.path()), Layout::equal(TARGETS), &more, &[])?;
+    let time = Duration::from_secs_f64(count as f64 / f64::from(rate));
+    let ask = Ask {
+        rate: Some(f64::from(rate)),
+        at_once: 0,
+        talk: Some(TALK),
+        warm_up: Duration::ZERO,
+        time,
+        // Nobody waits for their end.
+        drain: Duration::ZERO,
+        seed: 1,
+        answered_at: Vec::new(),
+    };
+    let ran = generate::run(server.pid(), &ask)?;
+    server.check()?;
+    let settled = SETTLES.min(time.mul_f64(0.4));
+    let (first, last) =
+        within(&ran.samples, ran.phase.counted_from + settled, time - settled).ok_or("the server was not seen")?;
+    let began = ran.phase.meter().began;
+    if began.failed + began.lost > began.sent / 100 {
+        return Err(format!("calls failed: {began:?}"));
+    }
+    let calls = f64::from(rate) * last.at.saturating_since(first.at).as_secs_f64();
+    let each = (last.memory() - first.memory()) / calls;
+    Ok(Sessions { contender, count: began.sent, each, all_mib: last.memory() / f64::from(1 << 20) })
+}

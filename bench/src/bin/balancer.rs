@@ -1,0 +1,508 @@
+//! Our balancer and Debian's Kamailio in front of emulated targets, by turns: times and throughput of each policy, what the balancer
+//! itself costs, what a call costs that goes on, and what a target does that stops. Writes `bench/BALANCER.md` and pictures into
+//! `bench/plots`.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use clap::{Parser, ValueEnum};
+use strowger_bench::apart::{Network, enter};
+use strowger_bench::balancer::disturb::{Course, How, PERCENT, disturb};
+use strowger_bench::balancer::figures::{Cost, Figures, Results, Rule, Turn};
+use strowger_bench::balancer::generate::{self, Ask, TALK};
+use strowger_bench::balancer::parts::{Counts, count};
+use strowger_bench::balancer::setting::{CALLS, Contender, Law, Layout, More, Speeds};
+use strowger_bench::balancer::table::{self, AT};
+use strowger_bench::balancer::{cluster, peer, plot, sessions, target};
+use strowger_bench::register::process::{adopt, stay_on};
+use strowger_bench::register::report::replace;
+use strowger_bench::server::{circumstances, command_line};
+
+/// What starting a balancer and its targets takes.
+const START: Duration = Duration::from_secs(2);
+/// How long calls may take that have begun when a load ends: where targets are overloaded, what waits is worked off.
+const DRAIN: Duration = Duration::from_secs(12);
+/// Calls at once at saturation.
+const AT_ONCE: usize = 64;
+/// Until as many transactions end as begin, at saturation.
+const FILLS: Duration = Duration::from_secs(36);
+/// Whose own cost is compared, by turns.
+const COSTS: [Contender; 5] = [
+    Contender::Hash,
+    Contender::KamailioHash,
+    Contender::LeastWork175,
+    Contender::KamailioCallLoad,
+    Contender::LeastCalls,
+];
+/// Whose calls are weighed.
+const WEIGHED: [Contender; 3] = [Contender::LeastWork175, Contender::Hash, Contender::KamailioCallLoad];
+/// Who has a target that stops.
+const DISTURBED: [Contender; 2] = [Contender::Hash, Contender::LeastWork175];
+
+#[derive(Debug, Parser)]
+#[command(about = "The balancer and its policies in front of emulated targets, beside Kamailio; a report, not a test")]
+struct Arguments {
+    /// What is measured [default: all]
+    #[arg(long, value_delimiter = ',', value_enum)]
+    only: Vec<Subject>,
+    /// hash, openser, fnv, round-robin, weighted, cjsq, tjsq, tlwl-1.75, tlwl-2, tlwl-of-two, tlwl-adaptive, kamailio-hash,
+    /// kamailio-round-robin, kamailio-weight, kamailio-call-load [default: all]
+    #[arg(long, value_delimiter = ',', value_parser = Contender::parse)]
+    contenders: Vec<Contender>,
+    /// How many targets there are
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 4, 8, 10], value_parser = clap::value_parser!(u16).range(1..=200))]
+    targets: Vec<u16>,
+    /// Loads of eight equal targets, in percent of what they can serve
+    #[arg(long, value_delimiter = ',', default_values_t = [20, 40, 60, 70, 80, 85, 90, 92, 94, 96, 98, 100])]
+    loads: Vec<u32>,
+    /// Loads of all others
+    #[arg(long, value_delimiter = ',', default_values_t = [60, 70, 80, 90, 94, 97, 100])]
+    other_loads: Vec<u32>,
+    /// How often each has its turn with eight targets; from the second on, at the load that is compared, and at saturation
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Seconds of each load that are not measured
+    #[arg(long, default_value_t = 3)]
+    warm_up: u64,
+    /// Seconds for which each load is measured
+    #[arg(long, default_value_t = 10)]
+    seconds: u64,
+    /// Calls that go on, for their memory
+    #[arg(long, default_value_t = 100_000)]
+    sessions: u64,
+    /// How many of them begin a second
+    #[arg(long, default_value_t = 4_000)]
+    session_rate: u32,
+    /// A smoke test: little of everything, and nothing is written
+    #[arg(long)]
+    quick: bool,
+    /// Begins with what an earlier run left, and does only what is missing there
+    #[arg(long)]
+    resume: bool,
+    /// Where what was measured is left for another run [default: balancer.json beside this program]
+    #[arg(long)]
+    results: Option<PathBuf>,
+    /// The program [default: STROWGER_BIN, else strowger beside this program]
+    #[arg(long)]
+    binary: Option<PathBuf>,
+    /// The file that the tables go into, besides standard output [default: bench/BALANCER.md]
+    #[arg(long)]
+    output: Option<PathBuf>,
+}
+
+/// What can be measured by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Subject {
+    /// Response times and throughput of each policy
+    Times,
+    /// What the balancer itself uses at saturation
+    Cost,
+    /// Instructions of its parts, which callgrind counts
+    Parts,
+    /// The memory of calls that go on
+    Sessions,
+    /// A target that stops
+    Disturbed,
+}
+
+fn main() {
+    let arguments = Arguments::parse();
+    let network = enter(true);
+    let around = circumstances(&command_line("strowger-bench --bin balancer"));
+    adopt().expect("processes can be adopted");
+    stay_on(1).expect("there is a second core");
+    let mut bench = Bench::new(arguments);
+    bench.run();
+    let mut text = around;
+    bench.describe(&mut text, network == Network::Own);
+    println!("{}", bench.show(text));
+}
+
+/// What is being measured.
+struct Bench {
+    arguments: Arguments,
+    binary: PathBuf,
+    contenders: Vec<Contender>,
+    has_kamailio: bool,
+    has_valgrind: bool,
+    file: PathBuf,
+    results: Results,
+    begun: Instant,
+    /// What is left to do, as far as is known.
+    left: Duration,
+}
+
+impl Bench {
+    fn new(mut arguments: Arguments) -> Self {
+        let beside = |name: &str| std::env::current_exe().expect("a running program has a file").with_file_name(name);
+        let binary = arguments.binary.clone().or_else(|| std::env::var_os("STROWGER_BIN").map(PathBuf::from));
+        let binary = std::path::absolute(binary.unwrap_or_else(|| beside("strowger"))).expect("there is a folder");
+        if arguments.quick {
+            (arguments.rounds, arguments.warm_up, arguments.seconds) = (1, 1, 2);
+            (arguments.targets, arguments.loads, arguments.other_loads) = (vec![8], vec![AT], vec![AT]);
+            arguments.sessions = arguments.sessions.min(10_000);
+        }
+        let has = |program: &str, option: &str| {
+            let status = Command::new(program).arg(option).stdout(Stdio::null()).stderr(Stdio::null()).status();
+            status.is_ok_and(|status| status.success())
+        };
+        let (has_kamailio, has_valgrind) = (has("kamailio", "-v"), has("valgrind", "--version"));
+        if !has_kamailio {
+            eprintln!("SKIPPED: Kamailio, which is not installed (sudo apt-get install kamailio)");
+        }
+        if !has_valgrind {
+            eprintln!("SKIPPED: instructions, for valgrind is not installed (sudo apt-get install valgrind)");
+        }
+        let asked: Vec<_> =
+            if arguments.contenders.is_empty() { Contender::all().collect() } else { arguments.contenders.clone() };
+        let contenders = asked.into_iter().filter(|one| one.is_ours() || has_kamailio).collect();
+        let file = arguments.results.clone().unwrap_or_else(|| beside("balancer.json"));
+        let results =
+            if arguments.resume { Results::read(&file).expect("results to go on from") } else { Results::default() };
+        let (begun, left) = (Instant::now(), Duration::ZERO);
+        Self { arguments, binary, contenders, has_kamailio, has_valgrind, file, results, begun, left }
+    }
+
+    fn is_asked(&self, subject: Subject) -> bool {
+        self.arguments.only.is_empty() || self.arguments.only.contains(&subject)
+    }
+
+    fn run(&mut self) {
+        if self.is_asked(Subject::Times) {
+            self.all_times();
+        }
+        if self.is_asked(Subject::Cost) {
+            self.all_costs();
+        }
+        if self.is_asked(Subject::Sessions) {
+            self.all_sessions();
+        }
+        if self.is_asked(Subject::Disturbed) {
+            self.all_disturbances();
+        }
+        if self.is_asked(Subject::Parts) && self.has_valgrind {
+            self.all_parts();
+        }
+    }
+
+    fn say(&self, what: &str) {
+        let minutes = |time: Duration| time.as_secs_f64() / 60.0;
+        eprintln!(
+            "[{:.1} min, at most {:.1} left of this part] {what}",
+            minutes(self.begun.elapsed()),
+            minutes(self.left)
+        );
+    }
+
+    fn keep(&self) {
+        if let Err(error) = self.results.write(&self.file) {
+            eprintln!("what was measured is not kept: {error}");
+        }
+    }
+
+    /// Those of a list that were asked for.
+    fn of(&self, list: &[Contender]) -> Vec<Contender> {
+        list.iter().copied().filter(|one| self.contenders.contains(one)).collect()
+    }
+
+    /// Between which targets, each with its loads and rounds.
+    fn layouts(&self) -> Vec<(Layout, Vec<u32>, usize)> {
+        let Arguments { targets, loads, other_loads, rounds, .. } = &self.arguments;
+        let mut all = Vec::new();
+        for count in targets {
+            let layout = Layout::equal(*count);
+            if *count == 8 {
+                all.push((layout, loads.clone(), *rounds));
+            } else {
+                all.push((layout, other_loads.clone(), 1));
+            }
+        }
+        // What is unlike that is measured with the first number of targets that can be halved, eight where they are among them.
+        let halved =
+            targets.iter().find(|count| **count == 8).or_else(|| targets.iter().find(|count| **count % 2 == 0));
+        if let Some(count) = halved {
+            let unequal = Layout { speeds: Speeds::Unequal, ..Layout::equal(*count) };
+            let told = Layout { speeds: Speeds::Told, ..unequal };
+            let constant = Layout { law: Law::Constant, ..Layout::equal(*count) };
+            all.extend([unequal, told, constant].map(|layout| (layout, other_loads.clone(), 1)));
+        }
+        all
+    }
+
+    fn length(&self, loads: &[u32]) -> Duration {
+        // Calls that talk end a little more than a second behind the last one's beginning.
+        let load = Duration::from_secs(self.arguments.warm_up + self.arguments.seconds) + Duration::from_millis(1_700);
+        START + load * u32::try_from(loads.len()).unwrap_or(1)
+    }
+
+    fn all_times(&mut self) {
+        let layouts = self.layouts();
+        let turns = |bench: &Self, (layout, loads, rounds): &(Layout, Vec<u32>, usize)| {
+            let mut turns = Vec::new();
+            for round in 1..=*rounds {
+                let loads = if round == 1 { loads.clone() } else { vec![AT] };
+                for contender in bench.contenders.iter().filter(|contender| contender.is_of(*layout)) {
+                    turns.push((*contender, *layout, round, loads.clone()));
+                }
+            }
+            turns
+        };
+        let turns: Vec<_> = layouts.iter().flat_map(|layout| turns(self, layout)).collect();
+        self.left = turns.iter().map(|(.., loads)| self.length(loads)).sum();
+        for (contender, layout, round, loads) in turns {
+            if !self.results.has(contender, layout, round) {
+                self.say(&format!("{layout}: {contender}, round {round}"));
+                match self.turn(contender, layout, round, &loads) {
+                    Ok(turn) => self.results.turns.push(turn),
+                    Err(error) => eprintln!("  FAILED: {layout}: {contender}: {error}"),
+                }
+                self.keep();
+            }
+            self.left = self.left.saturating_sub(self.length(&loads));
+        }
+    }
+
+    /// A balancer and its targets, started once, under all loads from the lowest on, until one does not hold.
+    fn turn(&self, contender: Contender, layout: Layout, round: usize, loads: &[u32]) -> Result<Turn, String> {
+        let folder = folder()?;
+        let seed = 100 * round as u64 + u64::from(layout.targets);
+        let _targets = cluster::start(&self.binary, folder.path(), layout, seed)?;
+        let more = More { balancer: "slow_start = \"0s\"\n", ..More::default() };
+        let mut server = peer::start(contender, (&self.binary, folder.path()), layout, &more, &[])?;
+        let mut all = Vec::new();
+        for percent in loads {
+            let ask = Ask {
+                rate: Some(f64::from(*percent) / 100.0 * layout.capacity()),
+                at_once: 0,
+                talk: Some(TALK),
+                warm_up: Duration::from_secs(self.arguments.warm_up),
+                time: Duration::from_secs(self.arguments.seconds),
+                drain: DRAIN,
+                seed: 1_000 * seed + u64::from(*percent),
+                answered_at: Vec::new(),
+            };
+            let mut figures = generate::run(server.pid(), &ask)?.figures();
+            server.check()?;
+            eprintln!("  {percent} %: {}", brief(&figures));
+            if !figures.holds(Rule::BeforeT1) {
+                // Others may have had the machine: what fails counts when it fails again.
+                figures = generate::run(server.pid(), &Ask { seed: ask.seed + 500, ..ask })?.figures();
+                eprintln!("  {percent} % again: {}", brief(&figures));
+            }
+            all.push((*percent, figures));
+            if !figures.holds(Rule::BeforeT1) && *percent >= AT {
+                break;
+            }
+        }
+        Ok(Turn { contender, layout, round, loads: all })
+    }
+
+    /// Each at saturation, by turns.
+    fn all_costs(&mut self) {
+        let contenders = self.of(&COSTS);
+        let time = self.cost_time();
+        let each = START + time.0 + time.1;
+        self.left = each * u32::try_from(contenders.len() * self.arguments.rounds).unwrap_or(1);
+        for round in 1..=self.arguments.rounds {
+            for contender in &contenders {
+                let is_known = |(its, at, _): &(Contender, usize, Cost)| its == contender && *at == round;
+                if !self.results.costs.iter().any(is_known) {
+                    self.say(&format!("own cost: {contender}, round {round}"));
+                    match self.cost(*contender) {
+                        Ok(cost) => {
+                            eprintln!(
+                                "  {:.0}/s, CPU {:.1} µs a call ({:.0} % kernel), {:.2} cores, generator {:.2}",
+                                cost.rate, cost.processor, cost.kernel, cost.cores, cost.generator
+                            );
+                            self.results.costs.push((*contender, round, cost));
+                        }
+                        Err(error) => eprintln!("  FAILED: {contender}: {error}"),
+                    }
+                    self.keep();
+                }
+                self.left = self.left.saturating_sub(each);
+            }
+        }
+    }
+
+    fn cost_time(&self) -> (Duration, Duration) {
+        let seconds = Duration::from_secs(self.arguments.seconds);
+        (if self.arguments.quick { Duration::from_secs(1) } else { FILLS }, seconds)
+    }
+
+    fn cost(&self, contender: Contender) -> Result<Cost, String> {
+        let folder = folder()?;
+        let layout = Layout::equal(8);
+        let mut server = peer::start(contender, (&self.binary, folder.path()), layout, &More::default(), &[])?;
+        let (warm_up, time) = self.cost_time();
+        let ask = Ask {
+            rate: None,
+            at_once: AT_ONCE,
+            talk: None,
+            warm_up,
+            time,
+            drain: Duration::from_secs(35),
+            seed: 1,
+            answered_at: (0..layout.targets).map(target).collect(),
+        };
+        let ran = generate::run(server.pid(), &ask)?;
+        server.check()?;
+        let began = ran.phase.meter().began;
+        if began.carried * 1_000 < began.sent * 999 {
+            return Err(format!("calls failed: {began:?}"));
+        }
+        ran.cost().ok_or_else(|| "the balancer was not seen".to_owned())
+    }
+
+    fn all_sessions(&mut self) {
+        let Arguments { sessions: count, session_rate: rate, .. } = self.arguments;
+        let contenders = self.of(&WEIGHED);
+        let each = START + Duration::from_secs(count / u64::from(rate.max(1)));
+        self.left = each * u32::try_from(contenders.len()).unwrap_or(1);
+        for contender in contenders {
+            self.say(&format!("{count} calls that go on: {contender}"));
+            match sessions::weigh(&self.binary, contender, count, rate) {
+                Ok(weighed) => {
+                    eprintln!("  {:.0} bytes each, {:.0} MiB in all", weighed.each, weighed.all_mib);
+                    self.results.sessions.retain(|one| one.contender != contender);
+                    self.results.sessions.push(weighed);
+                }
+                Err(error) => eprintln!("  FAILED: {contender}: {error}"),
+            }
+            self.keep();
+            self.left = self.left.saturating_sub(each);
+        }
+    }
+
+    fn all_disturbances(&mut self) {
+        let course = if self.arguments.quick { Course::QUICK } else { Course::USUAL };
+        let percent = if self.arguments.quick { PERCENT / 2.0 } else { PERCENT };
+        for contender in self.of(&DISTURBED) {
+            for how in [How::Stopped, How::Killed] {
+                let is_known = |done: &strowger_bench::balancer::disturb::Disturbance| {
+                    done.contender == contender && done.how == how
+                };
+                if self.results.disturbances.iter().any(is_known) {
+                    continue;
+                }
+                self.say(&format!("one of eight targets stops: {contender}, {how}"));
+                match disturb(&self.binary, (contender, how), course, percent) {
+                    Ok(done) => {
+                        eprintln!(
+                            "  {} of {} INVITEs and {} of {} BYEs without 200, {} waited, the longest {:.2} s, keys moved {:?}",
+                            done.invites.1,
+                            done.invites.0,
+                            done.byes.1,
+                            done.byes.0,
+                            done.caught,
+                            done.longest,
+                            done.moved
+                        );
+                        self.results.disturbances.push(done);
+                    }
+                    Err(error) => eprintln!("  FAILED: {contender}: {error}"),
+                }
+                self.keep();
+            }
+        }
+    }
+
+    fn all_parts(&mut self) {
+        let counts = if self.arguments.quick { Counts::QUICK } else { Counts::USUAL };
+        for contender in self.of(&COSTS) {
+            if self.results.parts.iter().any(|(its, _)| *its == contender) {
+                continue;
+            }
+            self.say(&format!("instructions: {contender}"));
+            match count(&self.binary, contender, counts) {
+                Ok(parts) => {
+                    eprintln!("  {:.0} a call, {:.0} of them for the choice", parts.all(), parts.choice);
+                    self.results.parts.push((contender, parts));
+                }
+                Err(error) => eprintln!("  FAILED: {contender}: {error}"),
+            }
+            self.keep();
+        }
+    }
+
+    /// How it was measured.
+    fn describe(&self, text: &mut String, is_apart: bool) {
+        let Arguments { warm_up, seconds, .. } = self.arguments;
+        let network = if is_apart { "a network namespace of its own" } else { "this machine's loopback" };
+        let layout = Layout::equal(1);
+        // Writing to a String cannot fail.
+        let _ = write!(
+            text,
+            "- {}\n\nIn {network}. The balancer has the first core with all of its processes, one of them receiving; targets and generator \
+             have the second. A target is an address of `strowger load answer` with one server and a queue without limit, first come \
+             first served: `--service-time '{}'`, which is {CALLS:.0} calls/s; one half as fast takes twice as long. Calls come at random \
+             (Poisson), talk for 0.5 to 1.5 s, and send again what is not answered, as RFC 3261 has it. Each load lasts for {warm_up} s \
+             that do not count and {seconds} s that do; all contenders have the same arrivals. Times are from the first copy of a \
+             request to its 200, as the caller sees them.\n\n",
+            kamailio(self.has_kamailio),
+            layout.service_time(false),
+        );
+    }
+
+    /// All tables and pictures, written where they belong.
+    fn show(&self, head: String) -> String {
+        let mut text = head + &table::summary(&self.results);
+        let output = self.arguments.output.clone();
+        let output = output.unwrap_or_else(|| Path::new(env!("CARGO_MANIFEST_DIR")).join("BALANCER.md"));
+        let drawn = if self.arguments.quick {
+            let folder = tempfile::tempdir().expect("a temporary folder");
+            plot::draw(&self.results, folder.path()).expect("pictures can be drawn")
+        } else {
+            plot::draw(&self.results, &output.with_file_name("plots")).expect("pictures can be drawn")
+        };
+        for (name, caption) in drawn {
+            let _ = write!(text, "\n![{caption}](plots/{name})\n");
+        }
+        text.push_str(&table::all(&self.results));
+        let own = Contender::LeastWork175.configuration(Layout::equal(2), &More::default());
+        let _ = write!(
+            text,
+            "\n### Configurations\n\nKamailio: [kamailio/dispatcher.cfg](kamailio/dispatcher.cfg), `kamailio -DD -E -x fm -X fm -m {} -M 64 -A \
+             ALGORITHM=… -A LIST=…`, with `-A CALL_LOAD` where it counts calls. Strowger, of two targets; where nothing is said its \
+             defaults:\n\n```toml\n{own}```\n",
+            peer::SHARED_MIB
+        );
+        if !self.arguments.quick {
+            replace(&output, "balancer", &text).expect("the table can be written");
+        }
+        text
+    }
+}
+
+fn folder() -> Result<tempfile::TempDir, String> {
+    tempfile::Builder::new().prefix("strowger-balancer-").tempdir().map_err(|error| error.to_string())
+}
+
+fn brief(figures: &Figures) -> String {
+    let Figures { offered, carried, invite, bye, before_t1, soon, processor, is_late, .. } = figures;
+    format!(
+        "{offered:.0}/s, carried {carried:.0}/s, INVITE {:.2} ms (p99 {:.1}), BYE {:.2} ms (p99 {:.1}), {:.3} % within T1, {:.3} % within 50 ms, \
+         CPU {processor:.0} µs a call{}",
+        invite.mean,
+        invite.p99,
+        bye.mean,
+        bye.p99,
+        100.0 * before_t1,
+        100.0 * soon,
+        if *is_late { ", the generator was late" } else { "" }
+    )
+}
+
+fn kamailio(is_there: bool) -> String {
+    if !is_there {
+        return "kamailio is not installed".to_owned();
+    }
+    let output = Command::new("kamailio").arg("-v").output();
+    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    let line = text.lines().next().unwrap_or_default().trim_start_matches("version: ");
+    let version = Command::new("dpkg-query").args(["-W", "-f", "${Version}", "kamailio"]).output();
+    let version = version.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default();
+    format!("{}, Debian's {version}", line.trim())
+}
