@@ -53,7 +53,9 @@ impl Proxy {
             None => {}
         }
         if status.is_success() {
-            let seat = branch.seat.take();
+            // One whose place another has taken has lost its seat.
+            let again = branch.target.take().filter(|_| branch.seat.is_none() && repeated);
+            let seat = branch.seat.take().or_else(|| again.map(|target| target.seat()));
             branch.progress = Progress::Final(counted);
             context.seat = seat;
             self.on_success(now, index, message, status, flow);

@@ -1,6 +1,8 @@
 //! From one request to its branches: destinations at once and one after the other, their places, and names that are looked
 //! up first (RFC 3261 §16.5, §16.6; RFC 3263 §4.3).
 
+use std::sync::Arc;
+
 use smallvec::SmallVec;
 use strowger_balancer::MethodClass;
 use strowger_foundation::{Buf, Flow, ListenerId, Timestamp, Transport};
@@ -301,6 +303,7 @@ impl Proxy {
             rest: Some(Box::new(rest)),
             work: None,
             seat: None,
+            target: None,
         });
         true
     }
@@ -343,6 +346,7 @@ impl Proxy {
             Box::new(Rest { target: core::mem::take(target), challenged, breadth })
         });
         let is_call = is_invite && message.to().tag().is_none();
+        let at_target = balanced.as_ref().filter(|_| is_call).map(|balanced| Arc::clone(&balanced.target));
         let (work, seat) = match balanced {
             Some(Balanced { target, work }) => (
                 Some(target.begin(now, work, MethodClass::from_token(message.method().as_bytes()))),
@@ -381,6 +385,7 @@ impl Proxy {
             rest,
             work,
             seat,
+            target: at_target,
         });
         let kind = if is_invite { Kind::Invite } else { Kind::NonInvite };
         self.transactions.start_client(now, client, kind, flow, request, index);
