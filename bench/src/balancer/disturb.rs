@@ -79,6 +79,8 @@ pub struct Disturbance {
     pub caught: u64,
     /// How long the longest took, in seconds.
     pub longest: f64,
+    /// How calls ended that did not end well, and how many of each.
+    pub failures: Vec<(String, u64)>,
     /// Keys that led elsewhere while it was away: of its own, and of others; where keys are what is gone by.
     pub moved: Option<((usize, usize), (usize, usize))>,
     /// Keys that lead elsewhere than before when it has had its slow start.
@@ -279,6 +281,7 @@ fn judge(ran: &Ran, (contender, how): (Contender, How), times: Course, shares: &
         byes: of(Verb::Bye),
         caught: answered.map_or(0, |times| times.count() - times.within(CAUGHT)),
         longest: answered.map_or(0.0, |times| times.max().as_secs_f64()),
+        failures: meter.failures.iter().map(|(ending, count)| (ending.to_string(), *count)).collect(),
         moved: None,
         astray: None,
         seconds: seconds.take(usize::try_from(times.ends).unwrap_or(usize::MAX)).collect(),

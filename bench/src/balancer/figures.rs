@@ -80,6 +80,19 @@ pub struct Turn {
     pub loads: Vec<(u32, Figures)>,
 }
 
+/// What a policy does between ideal queues, at the load that policies are compared at.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Modelled {
+    /// Whose.
+    pub contender: Contender,
+    /// Between which targets.
+    pub layout: Layout,
+    /// INVITE to 200.
+    pub invite: Times,
+    /// BYE to 200.
+    pub bye: Times,
+}
+
 /// What a balancer used at saturation.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Cost {
@@ -113,6 +126,8 @@ pub struct Sessions {
 pub struct Results {
     /// Contenders under loads.
     pub turns: Vec<Turn>,
+    /// The same without processes.
+    pub models: Vec<Modelled>,
     /// Each round's, by turns.
     pub costs: Vec<(Contender, usize, Cost)>,
     /// Instructions by part.
@@ -200,6 +215,12 @@ impl Results {
         let held = turn.loads.iter().take_while(|(_, figures)| figures.holds(rule)).count();
         let (percent, _) = turn.loads.get(held.checked_sub(1)?)?;
         Some((f64::from(*percent) / 100.0 * layout.capacity(), held == turn.loads.len()))
+    }
+
+    /// What the model says of a contender.
+    #[must_use]
+    pub fn modelled(&self, contender: Contender, layout: Layout) -> Option<&Modelled> {
+        self.models.iter().find(|one| one.contender == contender && one.layout == layout)
     }
 
     /// The median of a cost over the rounds.

@@ -3,14 +3,15 @@
 //!
 //! [`setting`] says who decides and between which targets, [`cluster`] is the targets, [`peer`] the balancers, [`generate`] calls
 //! through one, [`keys`] asks where each key leads, [`parts`] counts in callgrind, [`sessions`] weighs calls that stay,
-//! [`disturb`] stops a target, [`theory`] says what queues must do, [`figures`] keeps what came of it, [`table`] and [`plot`] show
-//! that.
+//! [`disturb`] stops a target, [`theory`] says what queues must do and [`model`] what the same policies do between them, [`figures`]
+//! keeps what came of it, [`table`] and [`plot`] show that.
 
 pub mod cluster;
 pub mod disturb;
 pub mod figures;
 pub mod generate;
 pub mod keys;
+pub mod model;
 pub mod parts;
 pub mod peer;
 pub mod plot;

@@ -329,10 +329,10 @@ mod tests {
         let more = More::default();
         let unequal = Layout { speeds: Speeds::Unequal, ..Layout::equal(4) };
         let told = Layout { speeds: Speeds::Told, ..unequal };
-        let contender = Contender::LeastWork175;
+        let contender = LeastWork175;
         assert!(!contender.configuration(unequal, &more).contains("weight ="));
         assert_eq!(contender.configuration(told, &more).matches("weight = 2").count(), 2);
-        let list = Contender::KamailioWeight.list(told);
+        let list = KamailioWeight.list(told);
         assert!(list.starts_with("1 sip:127.0.1.1:5080 0 0 duid=t0;weight=33\n") && list.ends_with("weight=17\n"));
     }
 }

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::disturb::{Disturbance, How};
-use super::figures::{Figures, Results, Rule, SUCCESS};
+use super::figures::{Figures, Results, Rule, SUCCESS, Times};
 use super::parts::Parts;
 use super::setting::{CALLS, Contender, Layout, RATIO};
 use super::theory;
@@ -135,39 +135,51 @@ fn times(results: &Results, layout: Layout) -> String {
     let rate = f64::from(AT) / 100.0 * layout.capacity();
     let mut text = format!(
         "\n### Response times: {layout}\n\nAt {AT} % of what they can serve, {rate:.0} calls/s; milliseconds.\n\n\
-         | | INVITE mean | p50 | p95 | p99 | × TLWL-1.75 | BYE mean | p50 | p95 | p99 | × TLWL-1.75 | balancer's CPU µs a call |\n\
-         |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n"
+         | | INVITE mean | p50 | p95 | p99 | × TLWL-1.75 | *mean, p99 of the model* | BYE mean | p50 | p95 | p99 | × TLWL-1.75 | \
+         *mean, p99 of the model* | balancer's CPU µs a call |\n\
+         |---|---:|---:|---:|---:|---:|---|---:|---:|---:|---:|---:|---|---:|\n"
     );
     let best = |of: fn(&Figures) -> f64| results.median(LeastWork175, layout, AT, of);
     for contender in contenders {
         let of = |of: fn(&Figures) -> f64| results.median(contender, layout, AT, of);
-        let ratio = |which: fn(&Figures) -> f64| of(which).zip(best(which)).map(|(its, best)| its / best);
+        let ratio = |which: fn(&Figures) -> f64| {
+            // Where nothing was answered there is no time.
+            let ratio = of(which).zip(best(which)).map(|(its, best)| its / best);
+            ratio.filter(|ratio| ratio.is_finite() && *ratio > 0.0)
+        };
         let late =
             if of(|figures| f64::from(u8::from(figures.is_late))) > Some(0.0) { " (generator late)" } else { "" };
+        let model = results.modelled(contender, layout);
         // Writing to a String cannot fail.
         let _ = writeln!(
             text,
-            "| {contender}{late} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+            "| {contender}{late} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
             cell(of(|figures| figures.invite.mean), 2),
             cell(of(|figures| figures.invite.p50), 2),
             cell(of(|figures| figures.invite.p95), 1),
             cell(of(|figures| figures.invite.p99), 1),
             cell(ratio(|figures| figures.invite.p99), 2),
+            modelled(model.map(|model| model.invite)),
             cell(of(|figures| figures.bye.mean), 2),
             cell(of(|figures| figures.bye.p50), 2),
             cell(of(|figures| figures.bye.p95), 1),
             cell(of(|figures| figures.bye.p99), 1),
             cell(ratio(|figures| figures.bye.p99), 2),
+            modelled(model.map(|model| model.bye)),
             cell(of(|figures| figures.processor), 0),
         );
     }
     if let Some((invite, bye)) = theory::at_random(layout, f64::from(AT) / 100.0) {
         let _ = writeln!(
             text,
-            "| *targets at random, by Pollaczek and Khinchin* | *{invite:.2}* | | | | | *{bye:.2}* | | | | | |"
+            "| *targets at random, by Pollaczek and Khinchin* | *{invite:.2}* | | | | | | *{bye:.2}* | | | | | | |"
         );
     }
     text
+}
+
+fn modelled(times: Option<Times>) -> String {
+    times.map_or_else(String::new, |times| format!("*{:.2}, {:.1}*", times.mean, times.p99))
 }
 
 /// The mean of an INVITE at each load, eight equal targets.
@@ -394,6 +406,11 @@ fn disturbances(results: &Results) -> String {
             shares(done),
         );
     }
+    for done in results.disturbances.iter().filter(|done| !done.failures.is_empty()) {
+        let said: Vec<String> = done.failures.iter().map(|(ending, count)| format!("{count} by {ending}")).collect();
+        let _ =
+            writeln!(text, "\nCalls of {}, {}, that did not end well: {}.", done.contender, done.how, said.join("; "));
+    }
     text
 }
 
@@ -411,7 +428,7 @@ fn shares(done: &Disturbance) -> String {
 #[cfg(test)]
 mod tests {
     use super::super::disturb::Second;
-    use super::super::figures::{Cost, Sessions, Times, Turn};
+    use super::super::figures::{Cost, Modelled, Sessions, Turn};
     use super::*;
 
     fn turn(contender: Contender, p99: f64, held: bool) -> Turn {
@@ -428,8 +445,10 @@ mod tests {
         let cost = |processor: f64| Cost { processor, rate: 1e6 / processor, ..Cost::default() };
         let costs = [(Hash, 30.0), (LeastWork175, 33.0), (KamailioHash, 60.0), (KamailioCallLoad, 64.0)];
         let second = Second { ended: (900, 0), p99: 9.0, share: Some(12.5) };
+        let invite = Times { mean: 5.5, p99: 23.0, ..Times::default() };
         Results {
             turns,
+            models: vec![Modelled { contender: Hash, layout: EIGHT, invite, bye: invite }],
             costs: costs.into_iter().map(|(contender, processor)| (contender, 1, cost(processor))).collect(),
             parts: vec![(Hash, Parts { own: [("shard".to_owned(), 20_000.0)].into(), choice: 900.0 })],
             sessions: vec![Sessions { contender: LeastWork175, count: 100_000, each: 260.0, all_mib: 90.0 }],
@@ -441,6 +460,7 @@ mod tests {
                 byes: (19_000, 1),
                 caught: 80,
                 longest: 2.5,
+                failures: vec![("408".to_owned(), 1)],
                 moved: Some(((50, 50), (350, 2))),
                 astray: Some(0),
                 seconds: vec![second; 15],
@@ -471,12 +491,13 @@ mod tests {
     fn tables_have_what_was_measured_and_nothing_else() {
         let text = all(&results());
         for line in [
-            "| hash | 6.00 | 4.80 | 12.0 | 24.0 | 4.00 |",
+            "| hash | 6.00 | 4.80 | 12.0 | 24.0 | 4.00 | *5.50, 23.0* | 6.00 |",
             "| TLWL-1.75 | 2208+ |",
             "| hash | 1920 |",
             "| hash | 4.0, 4.0 | 4.0, 4.0 |",
             "20.0 k instructions a call, of which the choice of a target 4.5 % (900). shard 100.0 %",
             "| TLWL-1.75 | 100000 | 260 | 90 |",
+            "Calls of hash, SIGSTOP, that did not end well: 1 by 408.",
             "| hash, SIGSTOP | 3 to 9 s | 20000 | 0 | 80 | 2.50 | 19000 | 1 | 50 of 50 | 2 of 350 | 0 | 12.5, 12.5, 12.5, 12.5 |",
         ] {
             assert!(text.contains(line), "{line}\n{text}");

@@ -10,12 +10,12 @@ use std::time::{Duration, Instant};
 use clap::{Parser, ValueEnum};
 use strowger_bench::apart::{Network, enter};
 use strowger_bench::balancer::disturb::{Course, How, PERCENT, disturb};
-use strowger_bench::balancer::figures::{Cost, Figures, Results, Rule, Turn};
+use strowger_bench::balancer::figures::{Cost, Figures, Modelled, Results, Rule, Turn};
 use strowger_bench::balancer::generate::{self, Ask, TALK};
 use strowger_bench::balancer::parts::{Counts, count};
 use strowger_bench::balancer::setting::{CALLS, Contender, Law, Layout, More, Speeds};
 use strowger_bench::balancer::table::{self, AT};
-use strowger_bench::balancer::{cluster, peer, plot, sessions, target};
+use strowger_bench::balancer::{cluster, model, peer, plot, sessions, target};
 use strowger_bench::register::process::{adopt, stay_on};
 use strowger_bench::register::report::replace;
 use strowger_bench::server::{circumstances, command_line};
@@ -28,6 +28,8 @@ const DRAIN: Duration = Duration::from_secs(12);
 const AT_ONCE: usize = 64;
 /// Until as many transactions end as begin, at saturation.
 const FILLS: Duration = Duration::from_secs(36);
+/// Calls of the model.
+const MODELLED: usize = 200_000;
 /// Whose own cost is compared, by turns.
 const COSTS: [Contender; 5] = [
     Contender::Hash,
@@ -262,6 +264,21 @@ impl Bench {
             }
             self.left = self.left.saturating_sub(self.length(&loads));
         }
+        self.all_models(layouts.into_iter().map(|(layout, ..)| layout));
+    }
+
+    /// The same in virtual time.
+    fn all_models(&mut self, layouts: impl Iterator<Item = Layout>) {
+        for layout in layouts {
+            for contender in self.contenders.iter().copied().filter(|contender| contender.is_of(layout)) {
+                if self.results.modelled(contender, layout).is_none()
+                    && let Some((invite, bye)) = model::run(contender, layout, f64::from(AT) / 100.0, MODELLED, 7)
+                {
+                    self.results.models.push(Modelled { contender, layout, invite, bye });
+                }
+            }
+        }
+        self.keep();
     }
 
     /// A balancer and its targets, started once, under all loads from the lowest on, until one does not hold.
@@ -391,14 +408,15 @@ impl Bench {
                 match disturb(&self.binary, (contender, how), course, percent) {
                     Ok(done) => {
                         eprintln!(
-                            "  {} of {} INVITEs and {} of {} BYEs without 200, {} waited, the longest {:.2} s, keys moved {:?}",
+                            "  {} of {} INVITEs and {} of {} BYEs without 200, {} waited, the longest {:.2} s, keys moved {:?}, {:?}",
                             done.invites.1,
                             done.invites.0,
                             done.byes.1,
                             done.byes.0,
                             done.caught,
                             done.longest,
-                            done.moved
+                            done.moved,
+                            done.failures
                         );
                         self.results.disturbances.push(done);
                     }
