@@ -309,6 +309,13 @@ impl Server {
         assert!(status.is_some_and(|status| status.success()), "the server ends with {status:?}:\n{}", self.log());
     }
 
+    /// Stops it (SIGSTOP) for so long, as a machine does that is paused.
+    pub fn pause(&self, time: Duration) {
+        self.process.signal("STOP");
+        std::thread::sleep(time);
+        self.process.signal("CONT");
+    }
+
     /// Kills it (SIGKILL), where nobody else has, and waits until it is gone.
     ///
     /// # Panics

@@ -125,6 +125,25 @@ fn one_of_eight(
     assert!(full > 20 && first * 30 < full * 16, "its share grows: {first} calls at first, {full} later");
 }
 
+/// What came meanwhile is read before anybody is taken for silent.
+#[test]
+fn balancer_that_stood_still_takes_nobody_for_dead() {
+    // They take their time, so that some calls are on their way at any moment.
+    let slow = "--service-time 150ms --servers 100";
+    let targets: Vec<_> = (21..=24).map(|number| Answerer::start("udp", place(number), slow)).collect();
+    let uris: Vec<_> = targets.iter().map(Answerer::uri).collect();
+    let server = balancer(&uris, PROBE).start();
+    let to = server.address();
+    let words = format!("--to udp:{to} --callee there --domain pool.test --rate 100 --time 8s --drain 40s --seed 2");
+    let load = Load::start(&words);
+    std::thread::sleep(Duration::from_secs(2));
+    server.pause(Duration::from_secs(3));
+    let report = load.finish(Duration::from_secs(60));
+    assert_eq!(report.count("carried"), report.count("sent"), "{}", report.text());
+    assert!(!server.log().contains("does not answer"), "{}", server.log());
+    at_rest(&server);
+}
+
 /// Each target knows its own calls only and refuses what belongs to others: re-INVITEs, UPDATEs, INFOs, refreshes and BYEs of
 /// either side.
 #[test]
