@@ -19,6 +19,9 @@ use crate::reading::SCRATCH_BYTES;
 /// How long a socket that could not be read is left alone.
 const RETRY_AFTER: Duration = Duration::from_millis(100);
 
+/// What has waited for so long to be read tells that nobody read.
+pub(crate) const STOOD_STILL: Duration = Duration::from_millis(100);
+
 /// The shards of a worker and its ways to the world.
 pub(crate) struct Crew<M: Maker> {
     pub(crate) desk: Desk<M>,
@@ -141,6 +144,21 @@ impl<M: Maker> Crew<M> {
             self.handle_datagram(pair.monotonic, pair.arrival(datagram.arrival), listener, datagram);
         }
         true
+    }
+
+    /// Whether what was read in this round has waited so long that this thread, or its machine, stood still meanwhile: more
+    /// of it may be waiting, and what timers wait for may be in it.
+    pub(crate) fn is_catching_up(&self, now: Timestamp) -> bool {
+        now.saturating_since(self.first_arrival) > STOOD_STILL
+    }
+
+    /// The next round reads from every socket, whatever the kernel has said.
+    pub(crate) fn look_at_all(&mut self) {
+        for port in &mut self.desk.exits.ports {
+            if let Port::Udp(outlet) = port {
+                outlet.is_readable = true;
+            }
+        }
     }
 
     /// Receives from the socket that was the last to have something, whatever the kernel has said; whether it had.

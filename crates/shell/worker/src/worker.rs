@@ -12,7 +12,7 @@ use strowger_net::{Clock, RecvBatch};
 use crate::balance::{Decision, Report};
 use crate::brain::Maker;
 use crate::contact::{Contact, Mail};
-use crate::crew::Crew;
+use crate::crew::{Crew, STOOD_STILL};
 use crate::desk::Desk;
 use crate::exits::Port;
 use crate::handover::HANDOVER_QUEUE;
@@ -30,6 +30,9 @@ const NEWS: f64 = 0.4;
 
 /// Messages taken from one other worker before the sockets are looked at again.
 const TAKE_BATCH: usize = 64;
+
+/// So many rounds in a row timers wait at most.
+const MAX_PUT_OFF: u32 = 256;
 
 /// Timers fire together, up to this much late: under load hundreds a second would each wake a worker, and none of those of
 /// SIP is so exact. The shortest, T1, is 500 ms.
@@ -53,6 +56,8 @@ pub(crate) struct Worker<M: Maker> {
     posted: Timestamp,
     /// Whether something happened since.
     is_dirty: bool,
+    /// Rounds in a row in which timers waited for what had come before.
+    put_off: u32,
     spinner: Spinner,
     /// Looks since the kernel was last asked for all that it has.
     looks: u32,
@@ -103,7 +108,22 @@ impl<M: Maker> Worker<M> {
         let (inbox, crew, spinner) = (RecvBatch::new(), Crew::new(desk), Spinner::new(options.spin));
         let (posted, is_dirty, idle_since) = (Timestamp::ZERO, true, None);
         let (meter, spread, looks) = (Meter::default(), options.spread, 0);
-        Self { poll, clock, inbox, contact, crew, posted, is_dirty, spinner, looks, idle_since, meter, report, spread }
+        Self {
+            poll,
+            clock,
+            inbox,
+            contact,
+            crew,
+            posted,
+            is_dirty,
+            put_off: 0,
+            spinner,
+            looks,
+            idle_since,
+            meter,
+            report,
+            spread,
+        }
     }
 
     /// Runs until it is told to stop.
@@ -244,7 +264,7 @@ impl<M: Maker> Worker<M> {
     /// One round of work: a batch from each socket that has one, some messages of each connection and of each other worker,
     /// the timers.
     pub(crate) fn round(&mut self) {
-        let Self { clock, inbox, crew, contact, is_dirty, .. } = self;
+        let Self { clock, inbox, crew, contact, is_dirty, put_off, .. } = self;
         // Between two rounds all that was counted has left too.
         if contact.take_arrived() {
             crew.desk.take_arrivals(clock.now(), post_status);
@@ -265,7 +285,16 @@ impl<M: Maker> Worker<M> {
             crew.open_post(now, post);
             *is_dirty = true;
         }
-        if next_tick(crew.desk.next_wakeup()) <= now {
+        // Who has stood still, or whose machine has, reads what came meanwhile before it takes anybody for silent; not for ever,
+        // where more comes than can be read.
+        let is_late = now.saturating_since(crew.desk.next_wakeup()) > STOOD_STILL;
+        let is_put_off = is_late && (*put_off == 0 || crew.is_catching_up(now)) && *put_off < MAX_PUT_OFF;
+        *put_off = if is_put_off { *put_off + 1 } else { 0 };
+        if is_put_off {
+            // The kernel may not have said yet what there is.
+            crew.look_at_all();
+        }
+        if !is_put_off && next_tick(crew.desk.next_wakeup()) <= now {
             crew.desk.handle_timeout(now);
             *is_dirty = true;
         }
