@@ -100,8 +100,16 @@ impl Peer {
     /// # Errors
     /// When it cannot be started or ends again; then with the end of its log.
     pub fn start(self, before: &[&str], place: &Place<'_>) -> Result<Running, String> {
+        self.start_with(before, place, &[])
+    }
+
+    /// The same with more words on its command line.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_with(self, before: &[&str], place: &Place<'_>, more: &[&str]) -> Result<Running, String> {
         let words = self.command(place)?;
-        let mut words = before.iter().map(OsString::from).chain(words);
+        let mut words = before.iter().map(OsString::from).chain(words).chain(more.iter().map(OsString::from));
         let mut command = Command::new(words.next().unwrap_or_default());
         command.args(words).current_dir(place.folder);
         let log = place.folder.join("log");
