@@ -113,7 +113,7 @@ impl Bench {
         }
         if arguments.quick {
             (arguments.seconds, arguments.wait_seconds) = (1, 2);
-            arguments.threads.truncate(2);
+            arguments.threads.truncate(1);
             arguments.unseen_threads.clear();
         }
         let command = command_line("strowger-bench --bin models");
