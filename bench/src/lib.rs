@@ -7,6 +7,7 @@ pub mod crowd;
 pub mod exercise;
 pub mod generator;
 pub mod messages;
+pub mod models;
 pub mod mutate;
 pub mod plot;
 pub mod proxy;

@@ -59,8 +59,9 @@ const ALL_CORE: &[&str] = core_and![];
 const CORE_AND_JOURNAL: &[&str] = core_and!["journal", "plan"];
 const ALL_FOR_BINARIES: &[&str] =
     core_and!["net", "journal", "store", "control", "worker", "persistence", "traffic", "plan"];
-/// What another shell shares with the other benchmarks: its surroundings and its reports.
-const CORE_AND_BENCHMARKS: &[&str] = core_and!["bench"];
+/// What another shell shares with the other benchmarks: its surroundings and its reports. The socket that stamps what it receives is
+/// for who measures how long messages wait.
+const CORE_AND_BENCHMARKS: &[&str] = core_and!["bench", "net"];
 const FOR_BENCHMARKS: &[&str] =
     core_and!["net", "journal", "store", "control", "worker", "persistence", "traffic", "allocations"];
 

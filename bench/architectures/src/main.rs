@@ -18,6 +18,7 @@ mod processes;
 mod shelf;
 mod shells;
 mod socket;
+mod timed;
 
 use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::io::{self, Write as _};
@@ -95,6 +96,12 @@ struct ServeArguments {
     /// Prints every second what went through the socket and what found no room
     #[arg(long)]
     report: bool,
+    /// Prints twenty times a second how long messages have waited and were served; of the event-based one only
+    #[arg(long, conflicts_with_all = ["report", "threads", "receive_buffer"])]
+    timing: bool,
+    /// Looks for messages without pause, so that nothing has to wake it
+    #[arg(long, requires = "timing")]
+    awake: bool,
     /// The cores that it may use, as 0 or 0,1
     #[arg(long, value_delimiter = ',')]
     cores: Vec<usize>,
@@ -137,6 +144,9 @@ fn serve(architecture: Architecture, arguments: &ServeArguments) -> io::Result<(
         arguments.cores.iter().for_each(|core| cores.set(*core));
         sched_setaffinity(None, &cores)?;
     }
+    if arguments.timing {
+        return serve_timed(architecture, arguments);
+    }
     let count = arguments.threads.unwrap_or(architecture.usual_count()).max(1);
     let socket = Socket::bind(arguments.listen, arguments.receive_buffer)?;
     let setup = setup(&arguments.common, socket.address()?, architecture, architecture.brains(count));
@@ -150,6 +160,17 @@ fn serve(architecture: Architecture, arguments: &ServeArguments) -> io::Result<(
     }
     let ready = || say(&format!("{architecture} listens on {}", setup.address));
     architecture.serve(&setup, socket, count, ready)
+}
+
+fn serve_timed(architecture: Architecture, arguments: &ServeArguments) -> io::Result<()> {
+    if architecture != Architecture::EventBased {
+        let told = "--timing is of --architecture event-based: of several threads nobody is alone with the clock";
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, told));
+    }
+    let socket = timed::bind(arguments.listen)?;
+    let setup = setup(&arguments.common, socket.local_addr(), architecture, architecture.brains(1));
+    let ready = || say(&format!("{architecture} listens on {}", setup.address));
+    timed::serve(&setup, socket, arguments.awake, ready)
 }
 
 fn join(arguments: &MemberArguments) -> io::Result<()> {

@@ -2,7 +2,7 @@
 
 use std::io::{BufRead as _, BufReader};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// How long anything may take on a busy machine.
@@ -14,21 +14,23 @@ const CALLS: u32 = 8;
 struct Server {
     child: Child,
     address: SocketAddr,
+    stdout: BufReader<ChildStdout>,
 }
 
 impl Server {
     fn start(architecture: &str, options: &[&str]) -> Self {
         let mut child = Command::new(env!("CARGO_BIN_EXE_strowger-architectures"))
-            .args(["--architecture", architecture, "--listen", "127.0.0.1:0", "--threads", "3"])
+            .args(["--architecture", architecture, "--listen", "127.0.0.1:0"])
             .args(options)
             .stdin(Stdio::null())
             .stdout(Stdio::piped())
             .spawn()
             .expect("the server starts");
         let mut line = String::new();
-        BufReader::new(child.stdout.take().expect("piped")).read_line(&mut line).expect("it says where it listens");
+        let mut stdout = BufReader::new(child.stdout.take().expect("piped"));
+        stdout.read_line(&mut line).expect("it says where it listens");
         let address = line.split_whitespace().last().and_then(|word| word.parse().ok());
-        Self { child, address: address.unwrap_or_else(|| panic!("no address in {line:?}")) }
+        Self { child, address: address.unwrap_or_else(|| panic!("no address in {line:?}")), stdout }
     }
 }
 
@@ -144,7 +146,8 @@ fn carry_a_call(alice: &Phone, bob: &Phone, number: u32, is_stateless: bool) {
 
 fn carry(architecture: &str) {
     for is_stateless in [false, true] {
-        let server = Server::start(architecture, if is_stateless { &["--stateless"] } else { &[] });
+        let options = ["--threads", "3", "--stateless"];
+        let server = Server::start(architecture, if is_stateless { &options } else { &options[..2] });
         let (alice, bob) = (Phone::new(server.address), Phone::new(server.address));
         for number in 0..CALLS {
             carry_a_call(&alice, &bob, number, is_stateless);
@@ -188,8 +191,30 @@ fn two_stage_processes_carry_calls() {
 }
 
 #[test]
+fn a_timed_server_says_how_long_each_type_waited_and_was_served() {
+    for options in [&["--timing"][..], &["--timing", "--awake"]] {
+        let mut server = Server::start("event-based", options);
+        let (alice, bob) = (Phone::new(server.address), Phone::new(server.address));
+        for number in 0..CALLS {
+            carry_a_call(&alice, &bob, number, false);
+        }
+        let counts_all = |line: &str| {
+            ["INVITE", "180", "200 to INVITE", "ACK", "BYE", "200 to BYE", "REGISTER"]
+                .iter()
+                .all(|kind| line.contains(&format!("{{\"count\":{CALLS},\"message\":\"{kind}\",\"service_ns\":")))
+        };
+        let mut next_line = || {
+            let mut line = String::new();
+            server.stdout.read_line(&mut line).map(|_| line)
+        };
+        let is_told = (0..20 * PATIENCE.as_secs()).any(|_| next_line().is_ok_and(|line| counts_all(&line)));
+        assert!(is_told, "{options:?}");
+    }
+}
+
+#[test]
 fn the_other_processes_end_with_the_first() {
-    let server = Server::start("two-stage-processes", &[]);
+    let server = Server::start("two-stage-processes", &["--threads", "3"]);
     let pid = server.child.id();
     let children = std::fs::read_to_string(format!("/proc/{pid}/task/{pid}/children")).expect("the server runs");
     let children: Vec<String> = children.split_whitespace().map(|child| format!("/proc/{child}/fd/0")).collect();

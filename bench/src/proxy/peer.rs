@@ -100,7 +100,17 @@ impl Peer {
     /// # Errors
     /// When it cannot be started or ends again; then with the end of its log.
     pub fn start(self, before: &[&str], place: &Place<'_>) -> Result<Running, String> {
-        launch(before, self.command(place)?, place.folder, place.address)
+        self.start_with(before, place, &[])
+    }
+
+    /// The same with more words on its command line.
+    ///
+    /// # Errors
+    /// As [`start`](Self::start).
+    pub fn start_with(self, before: &[&str], place: &Place<'_>, more: &[&str]) -> Result<Running, String> {
+        let mut words = self.command(place)?;
+        words.extend(more.iter().map(OsString::from));
+        launch(before, words, place.folder, place.address)
     }
 }
 

@@ -64,7 +64,8 @@ fn address(port: u16) -> SocketAddr {
 impl Thread {
     fn new(number: u16, rng: &mut Rng) -> Self {
         let law = |ms: u64| Some(Law::exponential(Duration::from_millis(ms)));
-        let times = CallTimes { ring: law(rng.random_range(1..200)), hold: law(rng.random_range(1..2_000)) };
+        let times =
+            CallTimes { ring: law(rng.random_range(1..200)), hold: law(rng.random_range(1..2_000)), reaction: None };
         let users = Arc::new(Users::generated("u%", "p", "example.com", 100));
         let scripts = vec![caller(&times).expect("built in")];
         let mut first = Setup::new(scripts.into(), users.clone(), address(2), address(1));

@@ -111,7 +111,7 @@ pub(super) fn ringing(times: &CallTimes) -> (Driver, Recorder) {
 
 #[test]
 fn a_cancelled_call_is_answered_487_until_its_ack() {
-    let rings = CallTimes { ring: Some(seconds(60)), hold: None };
+    let rings = CallTimes { ring: Some(seconds(60)), hold: None, reaction: None };
     let (mut driver, mut out) = ringing(&rings);
     assert_eq!(out.lines(), ["SIP/2.0 180 Ringing"]);
     let cancel = request("CANCEL", 1, &[PROXY], "");
@@ -140,7 +140,7 @@ fn a_cancelled_call_is_answered_487_until_its_ack() {
 
 #[test]
 fn a_cancelled_call_whose_ack_never_comes_is_lost() {
-    let (mut driver, mut out) = ringing(&CallTimes { ring: Some(seconds(60)), hold: None });
+    let (mut driver, mut out) = ringing(&CallTimes { ring: Some(seconds(60)), hold: None, reaction: None });
     receive(&mut driver, T0, &request("CANCEL", 1, &[PROXY], ""), &mut out);
     pass(&mut driver, 31, &mut out);
     assert_eq!(driver.running(), 1);
@@ -150,7 +150,7 @@ fn a_cancelled_call_whose_ack_never_comes_is_lost() {
 
 #[test]
 fn a_cancel_after_the_answer_changes_nothing() {
-    let (mut driver, mut out) = ringing(&CallTimes { ring: None, hold: Some(seconds(5)) });
+    let (mut driver, mut out) = ringing(&CallTimes { ring: None, hold: Some(seconds(5)), reaction: None });
     receive(&mut driver, T0, &request("CANCEL", 1, &[PROXY], ""), &mut out);
     assert_eq!(out.lines(), ["SIP/2.0 180 Ringing", "SIP/2.0 200 OK", "SIP/2.0 200 OK"]);
     receive(&mut driver, T0, &request("ACK", 1, &[PROXY], ";tag=x"), &mut out);
@@ -160,7 +160,7 @@ fn a_cancel_after_the_answer_changes_nothing() {
 
 #[test]
 fn a_bye_before_the_answer_ends_the_invite_too() {
-    let (mut driver, mut out) = ringing(&CallTimes { ring: Some(seconds(60)), hold: None });
+    let (mut driver, mut out) = ringing(&CallTimes { ring: Some(seconds(60)), hold: None, reaction: None });
     receive(&mut driver, T0, &request("BYE", 2, &[PROXY], ";tag=x"), &mut out);
     assert_eq!(out.lines(), ["SIP/2.0 180 Ringing", "SIP/2.0 200 OK", "SIP/2.0 487 Request Terminated"]);
     receive(&mut driver, T0, &request("ACK", 1, &[PROXY], ";tag=x"), &mut out);
@@ -185,7 +185,7 @@ fn an_invite_that_the_script_never_answers_can_be_cancelled() {
 
 #[test]
 fn a_callee_whose_caller_is_gone_ends_at_last() {
-    let (mut driver, mut out) = ringing(&CallTimes { ring: None, hold: Some(seconds(5)) });
+    let (mut driver, mut out) = ringing(&CallTimes { ring: None, hold: Some(seconds(5)), reaction: None });
     receive(&mut driver, T0, &request("ACK", 1, &[PROXY], ";tag=x"), &mut out);
     pass(&mut driver, 599, &mut out);
     assert_eq!(driver.running(), 1);
@@ -221,7 +221,7 @@ fn answers_go_where_the_request_came_from() {
 
 #[test]
 fn a_caller_answers_the_callees_bye_to_who_sent_it() {
-    let times = CallTimes { ring: None, hold: Some(seconds(60)) };
+    let times = CallTimes { ring: None, hold: Some(seconds(60)), reaction: None };
     let (mut driver, mut out) = (Driver::new(setup(vec![caller(&times).expect("built in")])), Recorder::default());
     driver.begin(T0, 0, (1, 2), &mut out).expect("room");
     let (_, _, invite) = out.next();
@@ -249,7 +249,7 @@ pub(super) fn response(request: &str, status: u16, more: &str) -> String {
 
 #[test]
 fn a_closed_connection_fails_who_waits_and_no_one_else() {
-    let times = CallTimes { ring: None, hold: Some(seconds(10)) };
+    let times = CallTimes { ring: None, hold: Some(seconds(10)), reaction: None };
     let mut setup = setup(vec![caller(&times).expect("built in")]);
     (setup.transport, setup.connecting) = (Transport::Tcp, Connecting::Dialog);
     let (mut driver, mut out) = (Driver::new(setup), Recorder::default());

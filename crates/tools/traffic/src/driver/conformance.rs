@@ -56,7 +56,7 @@ fn a_late_copy_of_an_invite_begins_no_call() {
 
 #[test]
 fn a_copy_of_a_cancelled_invite_begins_no_call() {
-    let (mut driver, mut out) = ringing(&CallTimes { ring: Some(seconds(60)), hold: None });
+    let (mut driver, mut out) = ringing(&CallTimes { ring: Some(seconds(60)), hold: None, reaction: None });
     receive(&mut driver, T0, &request("CANCEL", 1, &[PROXY], ""), &mut out);
     receive(&mut driver, T0, &request("ACK", 1, &[PROXY], ";tag=x"), &mut out);
     receive(&mut driver, at(500), &request("INVITE", 1, &[PROXY, PHONE], ""), &mut out);
@@ -176,7 +176,8 @@ fn a_callees_requests_go_to_the_remote_target_and_answers_to_who_asked() {
 
 #[test]
 fn each_dialog_of_a_forked_invite_is_acknowledged_and_one_is_kept() {
-    let (mut driver, mut out) = (caller_of(&CallTimes { ring: None, hold: Some(seconds(5)) }), Recorder::default());
+    let (mut driver, mut out) =
+        (caller_of(&CallTimes { ring: None, hold: Some(seconds(5)), reaction: None }), Recorder::default());
     driver.begin(T0, 0, (1, 2), &mut out).expect("room");
     let invite = out.next().2;
     receive(&mut driver, T0, &of_fork(&invite, 200, "aaa", "a@127.0.0.1:5071"), &mut out);
@@ -359,8 +360,8 @@ fn an_answer_to_a_cancel_counts_though_the_script_has_gone_on() {
 #[test]
 fn who_is_cancelled_by_a_fault_ends_as_it_should() {
     for (fault, times) in [
-        ("no-answer", CallTimes { ring: None, hold: None }),
-        ("late-cancel", CallTimes { ring: Some(seconds(60)), hold: None }),
+        ("no-answer", CallTimes { ring: None, hold: None, reaction: None }),
+        ("late-cancel", CallTimes { ring: Some(seconds(60)), hold: None, reaction: None }),
     ] {
         let faults = Faults::parse(&format!("{fault}=100%")).expect("a fault");
         let workload = Workload::calls("test", &times).expect("built in");

@@ -40,8 +40,9 @@ use crate::session::{Calls, Flags, NEVER, Session, Sessions, Value};
 use nonces::Nonces;
 use over::{Recent, Refused};
 
-/// The wheel's tick is a millisecond; time runs so much faster for it, so that pauses are exact to 1/16 ms.
-const WHEEL_SPEED: u64 = 16;
+/// The wheel's tick is a millisecond; time runs so much faster for it, so that pauses are exact to 4 µs: messages that are due one
+/// after the other must not leave together, or pauses of any law would make bursts of them.
+const WHEEL_SPEED: u64 = 256;
 /// Scripts that a driver has for itself at most, written for its own address: of a replay's many, which run once each, one
 /// copy for all drivers is enough.
 const MAX_OWN_SCRIPTS: usize = 256;

@@ -147,7 +147,7 @@ fn a_call_is_six_messages() {
 #[test]
 fn times_of_a_call_are_met() {
     let law = |ms| Some(Law::constant(Duration::from_millis(ms)));
-    let mut pair = Pair::new(&CallTimes { ring: law(250), hold: law(1_000) });
+    let mut pair = Pair::new(&CallTimes { ring: law(250), hold: law(1_000), reaction: None });
     pair.call();
     pair.run(Duration::from_secs(10));
     let meter = pair.caller.meter();
@@ -156,6 +156,20 @@ fn times_of_a_call_are_met() {
     assert!(meter.durations.mean() >= Duration::from_millis(1_240), "{:?}", meter.durations.mean());
     assert_eq!(meter.began.carried, 1);
     assert_eq!(meter.repeats_sent, 0);
+}
+
+#[test]
+fn who_takes_a_while_to_react_does_so_three_times() {
+    let reaction = Some(Law::constant(Duration::from_millis(100)));
+    let mut pair = Pair::new(&CallTimes { reaction, ..CallTimes::default() });
+    pair.call();
+    pair.run(Duration::from_secs(10));
+    let meter = pair.caller.meter();
+    let answered = meter.answer(Verb::Invite, Answer::Success).expect("answered").mean();
+    assert!(answered >= Duration::from_millis(98) && answered <= Duration::from_millis(103), "{answered:?}");
+    let all = meter.durations.mean();
+    assert!(all >= Duration::from_millis(295) && all <= Duration::from_millis(310), "{all:?}");
+    assert_eq!((meter.began.carried, meter.repeats_sent), (1, 0));
 }
 
 #[test]
@@ -247,7 +261,7 @@ fn a_challenge_is_answered_and_a_second_one_believed() {
 #[test]
 fn a_hundred_thousand_calls_hold_little_memory() {
     let law = |s| Some(Law::constant(Duration::from_secs(s)));
-    let mut pair = Pair::new(&CallTimes { ring: None, hold: law(1_000) });
+    let mut pair = Pair::new(&CallTimes { ring: None, hold: law(1_000), reaction: None });
     for _ in 0..1_000 {
         pair.call();
     }
@@ -261,7 +275,7 @@ fn a_hundred_thousand_calls_hold_little_memory() {
 #[test]
 fn what_began_in_the_warm_up_is_not_counted_behind_it() {
     let law = |ms| Some(Law::constant(Duration::from_millis(ms)));
-    let mut pair = Pair::new(&CallTimes { ring: None, hold: law(1_000) });
+    let mut pair = Pair::new(&CallTimes { ring: None, hold: law(1_000), reaction: None });
     pair.call();
     pair.run(Duration::from_millis(500));
     let before = pair.caller.restart_meter().began;
@@ -278,7 +292,7 @@ fn what_began_in_the_warm_up_is_not_counted_behind_it() {
 #[test]
 fn calls_of_the_warm_up_are_in_no_count_of_what_follows() {
     let law = |ms| Some(Law::constant(Duration::from_millis(ms)));
-    let mut pair = Pair::new(&CallTimes { ring: law(100), hold: law(1_000) });
+    let mut pair = Pair::new(&CallTimes { ring: law(100), hold: law(1_000), reaction: None });
     pair.call();
     pair.run(Duration::from_millis(500));
     assert_eq!((pair.caller.meter().asked(Verb::Invite), pair.caller.meter().silent(Verb::Invite)), (1, 0));
@@ -310,7 +324,8 @@ fn what_nobody_has_answered_when_a_run_ends_has_not_succeeded() {
     pair.run(Duration::from_secs(40));
     assert_eq!((ends(&pair).all, ends(&pair).open), (1, 0), "given up");
 
-    let mut ringing = Pair::new(&CallTimes { ring: Some(Law::constant(Duration::from_secs(60))), hold: None });
+    let mut ringing =
+        Pair::new(&CallTimes { ring: Some(Law::constant(Duration::from_secs(60))), hold: None, reaction: None });
     ringing.call();
     ringing.run(Duration::from_secs(10));
     assert_eq!(ends(&ringing).all, 0, "who rings has answered");

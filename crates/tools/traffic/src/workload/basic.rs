@@ -11,6 +11,7 @@ use crate::script::Verb;
 pub(super) const TIMES: &[Parameter] = &[
     Parameter::ours("ring", "none", "how long it rings, a law"),
     Parameter::ours("hold", "none", "how long they talk, a law"),
+    Parameter::ours("reaction", "none", "how long each takes before it sends 180, ACK and the last 200, a law"),
     faults::FAULTS,
     faults::NO_ANSWER_RING,
 ];
@@ -19,13 +20,14 @@ pub(super) const TIMES: &[Parameter] = &[
 pub(super) const FAULTS: &[Parameter] = &[faults::FAULTS, faults::NO_ANSWER_RING];
 
 pub(super) fn proxy_200(parameters: &Parameters) -> Result<Workload, WorkloadError> {
-    let times = CallTimes { ring: parameters.law_if_any("ring")?, hold: parameters.law_if_any("hold")? };
+    let law = |name| parameters.law_if_any(name);
+    let times = CallTimes { ring: law("ring")?, hold: law("hold")?, reaction: law("reaction")? };
     faults::add(parameters, answered(&times)?, &times)
 }
 
 pub(super) fn baseline(parameters: &Parameters) -> Result<Workload, WorkloadError> {
     let pause = Law::constant(Duration::from_millis(250));
-    let times = CallTimes { ring: Some(pause.clone()), hold: Some(pause) };
+    let times = CallTimes { ring: Some(pause.clone()), hold: Some(pause), reaction: None };
     faults::add(parameters, answered(&times)?, &times)
 }
 

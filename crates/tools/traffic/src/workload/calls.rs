@@ -12,6 +12,8 @@ pub struct CallTimes {
     pub ring: Option<Law>,
     /// Between ACK and BYE.
     pub hold: Option<Law>,
+    /// Before the 180, the ACK and the 200 to the BYE.
+    pub reaction: Option<Law>,
 }
 
 /// The callee's address of record, as messages name it.
@@ -141,7 +143,9 @@ pub(super) fn caller_to(times: &CallTimes, uri: &str) -> Result<Script, ScriptEr
     let to = |text: &str| text.replace(CALLEE, uri);
     script.place(again).send(&to(INVITE)).wait(&answers((answered, challenged), &[]));
     script.place(challenged).send(&to(ACK_TO_FAILURE)).jump(again);
-    script.place(answered).send(ACK);
+    script.place(answered);
+    pause(&mut script, times.reaction.as_ref());
+    script.send(ACK);
     hold(&mut script, times);
     bye(&mut script);
     script.end(Ending::Carried);
@@ -178,8 +182,12 @@ fn answers((answered, challenged): (Mark, Mark), others: &[Expected]) -> Vec<Exp
 
 /// The time that they talk, where there is one.
 pub(super) fn hold(script: &mut ScriptBuilder, times: &CallTimes) {
-    if let Some(hold) = &times.hold {
-        script.pause(hold.clone());
+    pause(script, times.hold.as_ref());
+}
+
+fn pause(script: &mut ScriptBuilder, law: Option<&Law>) {
+    if let Some(law) = law {
+        script.pause(law.clone());
     }
 }
 
@@ -224,7 +232,9 @@ pub fn callee(times: &CallTimes) -> Result<Script, ScriptError> {
         }
     };
     script.place(lost).end(Ending::Lost);
-    script.place(ended).send(OK).end(Ending::Carried);
+    script.place(ended);
+    pause(&mut script, times.reaction.as_ref());
+    script.send(OK).end(Ending::Carried);
     script.build()
 }
 
@@ -232,10 +242,10 @@ pub fn callee(times: &CallTimes) -> Result<Script, ScriptError> {
 pub(super) fn answer(script: &mut ScriptBuilder, times: &CallTimes) {
     let invited = script.mark();
     script.wait(&[(Pattern::Request(Verb::Invite), Takes::NOTHING, Some(invited))]);
-    script.place(invited).send(RINGING);
-    if let Some(ring) = &times.ring {
-        script.pause(ring.clone());
-    }
+    script.place(invited);
+    pause(script, times.reaction.as_ref());
+    script.send(RINGING);
+    pause(script, times.ring.as_ref());
     script.send(ANSWERED);
 }
 

@@ -103,7 +103,8 @@ pub(super) fn mid_call(parameters: &Parameters) -> Result<Workload, WorkloadErro
         every: parameters.law("every")?,
         from_callee: parameters.share("from-callee")?,
     };
-    let times = CallTimes { ring: parameters.law_if_any("ring")?, hold: parameters.law_if_any("hold")? };
+    let times =
+        CallTimes { ring: parameters.law_if_any("ring")?, hold: parameters.law_if_any("hold")?, reaction: None };
     faults::add(parameters, Workload::mid_call(&times, &mid)?, &times)
 }
 

@@ -80,7 +80,8 @@ pub(super) fn outbound(parameters: &Parameters) -> Result<Workload, WorkloadErro
     let at: SocketAddr = text
         .parse()
         .map_err(|_| WorkloadError(format!("at: '{text}' is no address with a port; write it as 127.0.0.1:5070")))?;
-    let times = CallTimes { ring: parameters.law_if_any("ring")?, hold: parameters.law_if_any("hold")? };
+    let times =
+        CallTimes { ring: parameters.law_if_any("ring")?, hold: parameters.law_if_any("hold")?, reaction: None };
     Ok(Workload {
         callers: vec![calls::caller_to(&times, &format!("sip:[callee]@{at}"))?],
         callees: vec![callee(&times)?],

@@ -135,7 +135,7 @@ fn users(parameters: &Parameters) -> Result<Workload, WorkloadError> {
         mix.ok_or_else(|| WorkloadError("of completed, voicemail and cancelled one must be above 0".to_owned()))?;
     let answer = |name: &str, class| -> Result<Script, WorkloadError> {
         // That there is a hold time is all that the callee must know of it.
-        let script = callee(&CallTimes { ring: Some(law("ring")?), hold: Some(law("hold")?) })?;
+        let script = callee(&CallTimes { ring: Some(law("ring")?), hold: Some(law("hold")?), reaction: None })?;
         Ok(Script { name: name.to_owned(), class, ..script })
     };
     let refresh = law("refresh")?;

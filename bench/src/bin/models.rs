@@ -1,0 +1,363 @@
+//! What queueing models predict, and what happens: the wait for one thread (M/G/1), and what thread pools and Kamailio's children
+//! drop (M/M/c/K). Writes tables into `bench/models`, which `strowger plan fit` and `strowger plan validate` read, and what these
+//! say into `bench/MODELS.md` and `docs/operating/capacity.md`.
+
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::{Parser, ValueEnum};
+use strowger_bench::apart::enter;
+use strowger_bench::models::describe::{Described, Places, describe};
+use strowger_bench::models::load::{Course, Load, Outcome, Pace, prepare, run};
+use strowger_bench::models::observation::{Observation, write};
+use strowger_bench::models::room::room;
+use strowger_bench::models::server::{Kind, Programs, Server};
+use strowger_bench::models::timing;
+use strowger_bench::register::process::{adopt, stay_on};
+use strowger_bench::register::report::replace;
+use strowger_bench::server::{circumstances, command_line};
+
+/// The core of the generator; servers have the first one.
+const GENERATOR_CORE: usize = 1;
+/// Shares of the rate at saturation that a fit sees: next to nothing is dropped there.
+const SEEN: [f64; 3] = [0.5, 0.75, 0.95];
+/// Where the rates begin that it does not see, how they grow, and how many there are at most.
+const FIRST: f64 = 0.9;
+const STEP: f64 = 0.06;
+const MOST: usize = 12;
+/// Drops that callers notice, and so few that the rate at which they begin is not near.
+const NOTICED: f64 = 0.01;
+const HARDLY: f64 = 1e-4;
+/// Calls a second at which it is found out how many would keep one thread busy.
+const TRIED: f64 = 4_000.0;
+/// Loads at which the wait for one thread is measured: for the fit, for the prediction, and without pauses in a call.
+const WAITS_SEEN: [f64; 4] = [0.2, 0.4, 0.62, 0.85];
+const WAITS_UNSEEN: [f64; 5] = [0.33, 0.45, 0.56, 0.68, 0.77];
+const WAITS_AT_ONCE: [f64; 3] = [0.33, 0.56, 0.77];
+
+#[derive(Debug, Parser)]
+#[command(about = "Queueing models beside what happens; a report, not a test")]
+struct Arguments {
+    /// What is measured; of the others what is in bench/models stays [default: all]
+    #[arg(long, value_enum, value_delimiter = ',')]
+    only: Vec<Group>,
+    /// Measures nothing: describes what is in bench/models
+    #[arg(long)]
+    describe: bool,
+    /// Threads and children: c
+    #[arg(long, value_delimiter = ',', default_values_t = [1, 2, 4])]
+    threads: Vec<u32>,
+    /// Threads of pools that are predicted and that no fit has seen
+    #[arg(long, value_delimiter = ',', default_values_t = [3])]
+    unseen_threads: Vec<u32>,
+    /// Seconds of each run in which drops are counted
+    #[arg(long, default_value_t = 4)]
+    seconds: u64,
+    /// Seconds of each run in which waits are measured
+    #[arg(long, default_value_t = 7)]
+    wait_seconds: u64,
+    /// A smoke test: little of everything, written to standard output alone
+    #[arg(long)]
+    quick: bool,
+    /// The program `strowger` [default: STROWGER_BIN, else strowger beside this program]
+    #[arg(long)]
+    binary: Option<PathBuf>,
+    /// The file of the report; tables and plots lie beside it [default: bench/MODELS.md]
+    #[arg(long)]
+    output: Option<PathBuf>,
+}
+
+/// What can be measured by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Group {
+    /// The wait for one thread
+    Waits,
+    /// Drops of thread pools
+    Pools,
+    /// Drops of Kamailio
+    Kamailio,
+}
+
+fn main() {
+    let arguments = Arguments::parse();
+    let _ = enter(false);
+    adopt().expect("processes can be adopted");
+    let outcome = Bench::new(arguments).and_then(|mut bench| bench.run());
+    if let Err(error) = outcome {
+        eprintln!("models: {error}");
+        std::process::exit(1);
+    }
+}
+
+struct Bench {
+    arguments: Arguments,
+    programs: Programs,
+    around: String,
+    /// Where the tables of this run go where they are not kept.
+    scratch: tempfile::TempDir,
+    seed: u64,
+    begun: Instant,
+}
+
+impl Bench {
+    fn new(mut arguments: Arguments) -> Result<Self, String> {
+        let own = std::env::current_exe().map_err(|error| error.to_string())?;
+        let named = arguments.binary.clone().or_else(|| std::env::var_os("STROWGER_BIN").map(PathBuf::from));
+        let strowger = std::path::absolute(named.unwrap_or_else(|| own.with_file_name("strowger")));
+        let strowger = strowger.map_err(|error| error.to_string())?;
+        let architectures = own.with_file_name("strowger-architectures");
+        for (program, package) in [(&strowger, "strowger"), (&architectures, "strowger-architectures")] {
+            if !program.is_file() {
+                return Err(format!("there is no {}: cargo build --release -p {package}", program.display()));
+            }
+        }
+        if arguments.quick {
+            (arguments.seconds, arguments.wait_seconds) = (1, 2);
+            arguments.threads.truncate(1);
+            arguments.unseen_threads.clear();
+        }
+        let command = command_line("strowger-bench --bin models");
+        let command = command.replace("-p strowger &&", "-p strowger -p strowger-architectures &&");
+        let scratch = tempfile::Builder::new().prefix("strowger-models-").tempdir();
+        Ok(Self {
+            arguments,
+            programs: Programs { strowger, architectures },
+            around: circumstances(&command),
+            scratch: scratch.map_err(|error| error.to_string())?,
+            seed: 1,
+            begun: Instant::now(),
+        })
+    }
+
+    fn run(&mut self) -> Result<(), String> {
+        let all = [Group::Waits, Group::Pools, Group::Kamailio];
+        let groups = if self.arguments.only.is_empty() { all.to_vec() } else { self.arguments.only.clone() };
+        if !self.arguments.describe {
+            stay_on(GENERATOR_CORE).map_err(|error| format!("there is no second core: {error}"))?;
+            std::fs::create_dir_all(self.tables()).map_err(|error| error.to_string())?;
+            for group in groups {
+                match group {
+                    Group::Waits => self.waits()?,
+                    Group::Pools => self.drops(Kind::Pool, "pools")?,
+                    Group::Kamailio => self.kamailio()?,
+                }
+            }
+        }
+        self.show()
+    }
+
+    fn report(&self) -> PathBuf {
+        let usual = || Path::new(env!("CARGO_MANIFEST_DIR")).join("MODELS.md");
+        self.arguments.output.clone().unwrap_or_else(usual)
+    }
+
+    fn tables(&self) -> PathBuf {
+        if self.arguments.quick { self.scratch.path().to_owned() } else { self.report().with_file_name("models") }
+    }
+
+    fn show(&self) -> Result<(), String> {
+        let pictures = (!self.arguments.quick).then(|| self.report().with_file_name("plots"));
+        let places = Places { strowger: self.programs.strowger.clone(), tables: self.tables(), pictures };
+        let Described { text, summary } = describe(&places)?;
+        println!("{text}");
+        if self.arguments.quick {
+            return Ok(());
+        }
+        let wrong = |error: std::io::Error| error.to_string();
+        replace(&self.report(), "models", &text).map_err(wrong)?;
+        let document = Path::new(env!("CARGO_MANIFEST_DIR")).with_file_name("docs/operating/capacity.md");
+        if self.arguments.output.is_none() && document.is_file() {
+            replace(&document, "models", &summary).map_err(wrong)?;
+        }
+        Ok(())
+    }
+
+    fn say(&self, what: &str) {
+        eprintln!("[{:.1} min] {what}", self.begun.elapsed().as_secs_f64() / 60.0);
+    }
+
+    fn keep(&self, name: &str, measured: &[Observation]) -> Result<(), String> {
+        let file = self.tables().join(format!("{name}.csv"));
+        write(&file, &self.around, measured).map_err(|error| format!("{}: {error}", file.display()))
+    }
+
+    /// Another one for each run.
+    fn next_seed(&mut self) -> u64 {
+        self.seed += 1;
+        self.seed
+    }
+
+    fn load(&mut self, pace: Pace, course: Course, seconds: u64) -> Load {
+        let seed = self.next_seed();
+        Load { pace, course, warm_up: Duration::from_secs(1), time: Duration::from_secs(seconds), seed }
+    }
+
+    /// The calls a second that a server carries when some are always going on.
+    fn saturation(&mut self, kind: Kind) -> Result<f64, String> {
+        let load = self.load(Pace::Saturation, Course::AtOnce, 2);
+        let server = Server::start(kind, &self.programs)?;
+        let rate = run(&server, &load)?.carried_per_s;
+        self.say(&format!("{kind}: {rate:.0} calls/s at saturation"));
+        Ok(rate)
+    }
+
+    fn waits(&mut self) -> Result<(), String> {
+        for (is_awake, name) in [(true, "waits"), (false, "waits-asleep")] {
+            let kind = Kind::Timed(is_awake);
+            let full = self.busy_at(kind)?;
+            let seen = self.waits_at(kind, full, Course::Spread, &WAITS_SEEN)?;
+            self.keep(&format!("{name}-seen"), &seen)?;
+            let unseen = self.waits_at(kind, full, Course::Spread, &WAITS_UNSEEN)?;
+            self.keep(&format!("{name}-unseen"), &unseen)?;
+            if is_awake {
+                let at_once = self.waits_at(kind, full, Course::AtOnce, &WAITS_AT_ONCE)?;
+                self.keep("waits-at-once", &at_once)?;
+            }
+        }
+        Ok(())
+    }
+
+    /// The calls a second that would keep one thread busy all the time.
+    fn busy_at(&mut self, kind: Kind) -> Result<f64, String> {
+        let tried = self.waits_at(kind, TRIED, Course::Spread, &[1.0])?;
+        let busy = tried.first().map_or(f64::NAN, |one| one.busy);
+        if busy > 0.0 { Ok(TRIED / busy) } else { Err(format!("{kind} was never busy")) }
+    }
+
+    fn waits_at(&mut self, kind: Kind, full: f64, course: Course, shares: &[f64]) -> Result<Vec<Observation>, String> {
+        let shares = if self.arguments.quick { &shares[..shares.len().min(2)] } else { shares };
+        let mut all = Vec::new();
+        for share in shares {
+            let seconds = self.arguments.wait_seconds;
+            let load = self.load(Pace::Rate((share * full).round()), course, seconds);
+            let server = Server::start(kind, &self.programs)?;
+            let report = prepare(&load)?.go().map_err(|error| error.to_string())?;
+            let is_late = report.phases.iter().any(|phase| phase.is_measured && phase.bottleneck().is_some());
+            let found = timing::read(&server.said())?;
+            self.say(&format!(
+                "{kind}, {course:?}, {:.0} packets/s, busy {:.3}: waits {:.2} µs, {} windows{}",
+                found.packets_per_s,
+                found.busy,
+                found.wait_us,
+                found.windows,
+                if is_late { "; THE GENERATOR WAS LATE" } else { "" }
+            ));
+            all.push(Observation {
+                name: kind.to_string(),
+                servers: 1,
+                calls_per_s: share * full,
+                packets_per_s: found.packets_per_s,
+                types: found.types,
+                wait_us: Some(found.wait_us),
+                busy: found.busy,
+                ..Observation::default()
+            });
+        }
+        Ok(all)
+    }
+
+    fn kamailio(&mut self) -> Result<(), String> {
+        let has = std::process::Command::new("kamailio").arg("-v").output().is_ok_and(|output| output.status.success());
+        if has {
+            return self.drops(Kind::Kamailio, "kamailio");
+        }
+        eprintln!("SKIPPED: Kamailio, which is not installed (sudo apt-get install kamailio)");
+        Ok(())
+    }
+
+    fn drops(&mut self, of: fn(u32) -> Kind, name: &str) -> Result<(), String> {
+        let threads = self.arguments.threads.clone();
+        let others = if name == "pools" { self.arguments.unseen_threads.clone() } else { Vec::new() };
+        let first = of(threads.first().copied().unwrap_or(1));
+        let (mut seen, mut unseen, mut room) = (Vec::new(), Vec::new(), None);
+        for count in threads.iter().chain(&others).copied() {
+            let kind = of(count);
+            let full = self.saturation(kind)?;
+            let room = match room {
+                Some(room) => room,
+                None => *room.insert(self.room(first, 1.3 * full)?),
+            };
+            // Who is served has left the socket.
+            let queue = room + u64::from(count);
+            if threads.contains(&count) {
+                let shares = if self.arguments.quick { &SEEN[1..] } else { &SEEN[..] };
+                for share in shares {
+                    let outcome = self.drops_at(kind, share * full)?;
+                    seen.push(observation(kind, queue, &outcome));
+                }
+            }
+            for outcome in self.climb(kind, full)? {
+                unseen.push(observation(kind, queue, &outcome));
+            }
+        }
+        self.keep(&format!("{name}-seen"), &seen)?;
+        self.keep(&format!("{name}-unseen"), &unseen)
+    }
+
+    /// Packets that the socket has room for, at a rate of calls that is too high.
+    fn room(&mut self, kind: Kind, rate: f64) -> Result<u64, String> {
+        let load = self.load(Pace::Rate(rate.round()), Course::AtOnce, 2);
+        let server = Server::start(kind, &self.programs)?;
+        let room = room(&server, &load)?;
+        self.say(&format!("{kind}: room for {room} packets"));
+        Ok(room)
+    }
+
+    fn drops_at(&mut self, kind: Kind, rate: f64) -> Result<Outcome, String> {
+        let seconds = self.arguments.seconds;
+        let load = self.load(Pace::Rate(rate.round()), Course::AtOnce, seconds);
+        let server = Server::start(kind, &self.programs)?;
+        let outcome = run(&server, &load)?;
+        self.say(&format!(
+            "{kind}: {:.0} packets/s, {:.2} µs of CPU each, {:.3} of the core, {:.3} % dropped{}",
+            outcome.packets_per_s,
+            1e6 * outcome.each_s(),
+            outcome.processors,
+            100.0 * outcome.drops,
+            if outcome.is_late { "; THE GENERATOR WAS LATE" } else { "" }
+        ));
+        Ok(outcome)
+    }
+
+    /// Rates on both sides of the one at which 1 % is dropped, and one between.
+    fn climb(&mut self, kind: Kind, full: f64) -> Result<Vec<Outcome>, String> {
+        let (most, step) = if self.arguments.quick { (4, 3.0 * STEP) } else { (MOST, STEP) };
+        let mut all = Vec::new();
+        let (mut share, mut below) = (FIRST, None);
+        while all.len() < most {
+            let outcome = self.drops_at(kind, share * full)?;
+            all.push(outcome);
+            match below {
+                _ if outcome.drops <= NOTICED => {
+                    below = Some(share);
+                    share += if outcome.drops < HARDLY { 2.0 * step } else { step };
+                }
+                Some(below) => {
+                    all.push(self.drops_at(kind, f64::midpoint(below, share) * full)?);
+                    break;
+                }
+                // The climb has begun too high.
+                None => share -= 3.0 * step,
+            }
+            if share <= 0.0 {
+                break;
+            }
+        }
+        Ok(all)
+    }
+}
+
+fn observation(kind: Kind, queue: u64, outcome: &Outcome) -> Observation {
+    Observation {
+        name: kind.to_string(),
+        servers: kind.servers(),
+        queue: Some(queue),
+        calls_per_s: outcome.calls_per_s,
+        packets_per_s: outcome.packets_per_s,
+        // The core is shared among those who serve, so each of them takes so many times as long.
+        service_us: Some(1e6 * f64::from(kind.servers()) * outcome.each_s()),
+        drops: Some(outcome.drops),
+        busy: outcome.processors,
+        ..Observation::default()
+    }
+}

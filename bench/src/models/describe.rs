@@ -1,0 +1,289 @@
+//! What `strowger plan` predicts beside what was measured, as Markdown.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use super::observation::{circumstances, types_at};
+
+/// Measurements that belong together: a profile is fitted to the one, and predicts the other.
+#[derive(Clone, Copy, Debug)]
+pub struct Part {
+    /// Of its files and pictures.
+    pub name: &'static str,
+    title: &'static str,
+    about: &'static str,
+    /// What the fit sees; without its ending.
+    pub seen: &'static str,
+    /// What it does not see.
+    pub unseen: &'static str,
+}
+
+/// All of them, in the order in which they are shown.
+pub const PARTS: [Part; 5] = [
+    Part {
+        name: "waits",
+        title: "The wait for one thread",
+        about: "One thread that never sleeps (`--architecture event-based --timing --awake`), calls as a Poisson process, and a pause \
+                before each message, exponentially distributed around 20 ms, so that messages come as independently of each other as \
+                M/G/1 has it.",
+        seen: "waits-seen",
+        unseen: "waits-unseen",
+    },
+    Part {
+        name: "waits-asleep",
+        title: "The same for a thread that sleeps",
+        about: "Where nothing waits, the thread sleeps (`--timing` alone). A message that finds it asleep has to wake it up, which is part \
+                of that message's service: E[X] falls as the load grows, as the thesis's α rises.",
+        seen: "waits-asleep-seen",
+        unseen: "waits-asleep-unseen",
+    },
+    Part {
+        name: "waits-at-once",
+        title: "Where M/G/1 stops being true",
+        about: "The thread that never sleeps, predicted by the profile of the first table, but calls without pauses: 180 and 200, ACK and BYE \
+                come back to back, each because the server has sent something a moment before. Arrivals are no Poisson process then, and \
+                messages wait longer than the model says.",
+        seen: "waits-seen",
+        unseen: "waits-at-once",
+    },
+    Part {
+        name: "pools",
+        title: "What thread pools drop",
+        about: "Thread pools of the [architectures](ARCHITECTURES.md) on one core (`--architecture thread-pool --threads c --receive-buffer \
+                1000`), at loads at which next to nothing is dropped, give E[X₁] and β(λ, c); M/M/c/K then predicts the drops of other runs, of \
+                a pool of three that no fit has seen among them.",
+        seen: "pools-seen",
+        unseen: "pools-unseen",
+    },
+    Part {
+        name: "kamailio",
+        title: "What Kamailio's children drop",
+        about: "Debian's Kamailio with c children on one core, stateful, its socket with about as much room.",
+        seen: "kamailio-seen",
+        unseen: "kamailio-unseen",
+    },
+];
+
+/// Where things are.
+#[derive(Clone, Debug)]
+pub struct Places {
+    /// The program `strowger`.
+    pub strowger: PathBuf,
+    /// The folder of the tables that were measured.
+    pub tables: PathBuf,
+    /// The folder for pictures; without one there are none.
+    pub pictures: Option<PathBuf>,
+}
+
+/// What came of it.
+#[derive(Debug, Default)]
+pub struct Described {
+    /// All of it.
+    pub text: String,
+    /// What the documents show: whether the models hold what they promise.
+    pub summary: String,
+}
+
+/// Has `strowger plan` predict, and describes all parts that were measured.
+///
+/// # Errors
+/// What `strowger plan` says, or when files cannot be read.
+pub fn describe(places: &Places) -> Result<Described, String> {
+    let mut text = String::new();
+    let (mut waits, mut drops) = (String::new(), String::new());
+    let mut around = String::new();
+    for part in PARTS {
+        let file = |name: &str| places.tables.join(format!("{name}.csv"));
+        let (seen, unseen) = (file(part.seen), file(part.unseen));
+        if !seen.is_file() || !unseen.is_file() {
+            continue;
+        }
+        let found = predict(places, part.name, &seen, &unseen)?;
+        let own = circumstances(&unseen).map_err(|error| format!("{}: {error}", unseen.display()))?;
+        let _ = write!(text, "## {}\n\n{}\n\n", part.title, part.about);
+        if own != around {
+            let _ = write!(text, "{own}\n\n");
+            around = own;
+        }
+        text.push_str(&commands(&part));
+        if part.name == "waits" {
+            text.push_str(&types(&unseen)?);
+        }
+        let has_waits = found["rows"].as_array().into_iter().flatten().any(|row| row["wait_s"]["measured"].is_number());
+        if has_waits {
+            text.push_str(&waits_table(&found));
+            if part.name != "waits-at-once" {
+                let _ = write!(waits, "{}:\n\n{}", part.title, waits_table(&found));
+            }
+        } else {
+            text.push_str(&drops_table(&found));
+            let _ = write!(text, "The rate at which 1 % is dropped:\n\n{}", one_percent(&found));
+            let _ = write!(drops, "{}, the rate at which 1 % is dropped:\n\n{}", part.title, one_percent(&found));
+        }
+        if places.pictures.is_some() {
+            let _ = write!(text, "![{}](plots/models-{}.svg)\n\n", part.title, part.name);
+        }
+    }
+    Ok(Described { summary: format!("{waits}{drops}{around}\n"), text })
+}
+
+/// The same for who wants to do it.
+fn commands(part: &Part) -> String {
+    let Part { name, seen, unseen, .. } = part;
+    format!(
+        "```\nstrowger plan fit bench/models/{seen}.csv --output {name}.json\n\
+         strowger plan validate bench/models/{unseen}.csv --profile {name}.json\n```\n\n"
+    )
+}
+
+/// Fits, validates and draws.
+fn predict(places: &Places, name: &str, seen: &Path, unseen: &Path) -> Result<Value, String> {
+    let folder = tempfile::tempdir().map_err(|error| error.to_string())?;
+    let profile = folder.path().join("profile.json");
+    let mut fit = Command::new(&places.strowger);
+    fit.args(["plan", "fit"]).arg(seen).args(["--name", name, "--output"]).arg(&profile);
+    said(&mut fit)?;
+    let mut validate = Command::new(&places.strowger);
+    validate.args(["plan", "validate"]).arg(unseen).arg("--profile").arg(&profile).arg("--json");
+    if let Some(pictures) = &places.pictures {
+        std::fs::create_dir_all(pictures).map_err(|error| format!("{}: {error}", pictures.display()))?;
+        validate.arg("--plot").arg(pictures.join(format!("models-{name}.svg")));
+    }
+    serde_json::from_slice(&said(&mut validate)?).map_err(|error| format!("{validate:?}: {error}"))
+}
+
+fn said(command: &mut Command) -> Result<Vec<u8>, String> {
+    let output = command.stdin(Stdio::null()).output().map_err(|error| format!("{command:?}: {error}"))?;
+    if output.status.success() {
+        return Ok(output.stdout);
+    }
+    Err(format!("{command:?}: {}", String::from_utf8_lossy(&output.stderr).trim()))
+}
+
+/// A number of JSON, times `scale`.
+fn cell(value: &Value, scale: f64, digits: usize) -> String {
+    value.as_f64().map_or_else(|| "–".to_owned(), |value| format!("{:.digits$}", scale * value))
+}
+
+/// (predicted − measured)/measured, in percent.
+fn error(pair: &Value) -> String {
+    let both = pair["predicted"].as_f64().zip(pair["measured"].as_f64()).filter(|(_, measured)| *measured > 0.0);
+    both.map_or_else(|| "–".to_owned(), |(predicted, measured)| format!("{:+.1}", 100.0 * (predicted / measured - 1.0)))
+}
+
+const fn verdict(value: &Value) -> &'static str {
+    match value {
+        Value::Bool(true) => "yes",
+        Value::Bool(false) => "**no**",
+        _ => "",
+    }
+}
+
+fn rows(found: &Value, name: &str) -> Vec<Value> {
+    found[name].as_array().cloned().unwrap_or_default()
+}
+
+fn types(file: &Path) -> Result<String, String> {
+    let mut text = String::from(
+        "What the types of messages take, at a load of about one half:\n\n| message | share % | E[X] µs | Var[X]/E[X]² |\n|---|---:|---:|---:|\n",
+    );
+    for (message, share, service, scv) in types_at(file, 0.5).map_err(|error| format!("{}: {error}", file.display()))? {
+        let _ = writeln!(text, "| {message} | {:.1} | {service} | {scv} |", 100.0 * share);
+    }
+    text.push('\n');
+    Ok(text)
+}
+
+fn waits_table(found: &Value) -> String {
+    let mut text = String::from(
+        "| calls/s | λ, packets/s | E[X] predicted µs | measured | ρ predicted % | measured | W predicted µs | measured | error % | within 15 % or 5 µs |\n\
+         |---:|---:|---:|---:|---:|---:|---:|---:|---:|---|\n",
+    );
+    for row in rows(found, "rows") {
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+            cell(&row["calls_per_s"], 1.0, 0),
+            cell(&row["rate_per_s"], 1.0, 0),
+            cell(&row["service_s"]["predicted"], 1e6, 2),
+            cell(&row["service_s"]["measured"], 1e6, 2),
+            cell(&row["rho"]["predicted"], 100.0, 1),
+            cell(&row["rho"]["measured"], 100.0, 1),
+            cell(&row["wait_s"]["predicted"], 1e6, 2),
+            cell(&row["wait_s"]["measured"], 1e6, 2),
+            error(&row["wait_s"]),
+            verdict(&row["wait_holds"]),
+        );
+    }
+    text.push('\n');
+    text
+}
+
+fn drops_table(found: &Value) -> String {
+    let mut text = String::from(
+        "| c | K | λ, packets/s | β | E[X_c] predicted µs | measured | ρ predicted % | CPU % | dropped, predicted % | measured |\n\
+         |---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
+    );
+    for row in rows(found, "rows") {
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+            cell(&row["servers"], 1.0, 0),
+            cell(&row["queue"], 1.0, 0),
+            cell(&row["rate_per_s"], 1.0, 0),
+            cell(&row["beta"], 1.0, 3),
+            cell(&row["service_s"]["predicted"], 1e6, 2),
+            cell(&row["service_s"]["measured"], 1e6, 2),
+            cell(&row["rho"]["predicted"], 100.0, 1),
+            cell(&row["rho"]["measured"], 100.0, 1),
+            cell(&row["drops"]["predicted"], 100.0, 3),
+            cell(&row["drops"]["measured"], 100.0, 3),
+        );
+    }
+    text.push('\n');
+    text
+}
+
+fn one_percent(found: &Value) -> String {
+    let mut text =
+        String::from("| c | predicted, packets/s | measured | error % | within 10 % |\n|---:|---:|---:|---:|---|\n");
+    for row in rows(found, "one_percent") {
+        let _ = writeln!(
+            text,
+            "| {} | {} | {} | {} | {} |",
+            cell(&row["servers"], 1.0, 0),
+            cell(&row["rate_per_s"]["predicted"], 1.0, 0),
+            cell(&row["rate_per_s"]["measured"], 1.0, 0),
+            error(&row["rate_per_s"]),
+            verdict(&row["holds"]),
+        );
+    }
+    text.push('\n');
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn predictions_stand_beside_measurements() {
+        let found = json!({
+            "rows": [{ "servers": 1, "queue": 200, "rate_per_s": 600.0, "calls_per_s": 100.0, "beta": 1.0, "alpha": 1.0,
+                "service_s": { "predicted": 2e-5, "measured": 2.5e-5 }, "rho": { "predicted": 0.012, "measured": null },
+                "wait_s": { "predicted": 1.1e-6, "measured": 1e-6 }, "drops": { "predicted": 0.0, "measured": null },
+                "wait_holds": true }],
+            "one_percent": [{ "servers": 2, "rate_per_s": { "predicted": 900.0, "measured": 1_000.0 }, "holds": false }],
+        });
+        let waits = waits_table(&found);
+        assert!(waits.contains("| 100 | 600 | 20.00 | 25.00 | 1.2 | – | 1.10 | 1.00 | +10.0 | yes |"), "{waits}");
+        let drops = drops_table(&found);
+        assert!(drops.contains("| 1 | 200 | 600 | 1.000 | 20.00 | 25.00 | 1.2 | – | 0.000 | – |"), "{drops}");
+        assert!(one_percent(&found).contains("| 2 | 900 | 1000 | -10.0 | **no** |"), "{}", one_percent(&found));
+    }
+}

@@ -1,0 +1,174 @@
+//! The servers whose queues are modelled, each on the first core.
+
+use std::fmt;
+use std::io::{BufRead as _, BufReader};
+use std::net::{Ipv4Addr, SocketAddr};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+
+use crate::proxy::peer::{Peer, Place, Running};
+use crate::proxy::scenario::{Scenario, T1_MS};
+use crate::register::process::family;
+
+/// Where servers listen: measurements have a network of their own.
+pub const ADDRESS: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 5060);
+/// The core of the server; the generator has the other one.
+const CORE: &str = "0";
+/// T1 of the shells in milliseconds: long, so that in a run they send nothing again either, and no transaction ends.
+const SHELL_T1_MS: &str = "4000";
+/// Packets of 600 bytes for which a pool's socket has room, and the bytes that Kamailio asks for: about as many packets. More than
+/// come while a virtual machine stands still for a moment, or its pauses would be what is measured.
+const ROOM: &str = "1000";
+const ROOM_BYTES: &str = "RECEIVE_BYTES=600000";
+/// The memory that Kamailio's processes share, in MiB.
+const SHARED_MIB: u32 = 4_096;
+
+/// Whose queue it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Kind {
+    /// The thread pool of the architectures, with so many threads.
+    Pool(u32),
+    /// Kamailio with so many children.
+    Kamailio(u32),
+    /// The event-based shell that times each message; whether it stays awake.
+    Timed(bool),
+}
+
+impl fmt::Display for Kind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let (what, count) = match self {
+            Self::Pool(threads) => ("thread pool", threads),
+            Self::Kamailio(children) => ("Kamailio", children),
+            Self::Timed(true) => return f.write_str("one thread awake"),
+            Self::Timed(false) => return f.write_str("one thread"),
+        };
+        write!(f, "{what} of {count}")
+    }
+}
+
+impl Kind {
+    /// Its threads or processes that take packets: c.
+    #[must_use]
+    pub const fn servers(self) -> u32 {
+        match self {
+            Self::Pool(count) | Self::Kamailio(count) => count,
+            Self::Timed(_) => 1,
+        }
+    }
+}
+
+/// The programs.
+#[derive(Clone, Debug)]
+pub struct Programs {
+    /// `strowger`.
+    pub strowger: PathBuf,
+    /// `strowger-architectures`.
+    pub architectures: PathBuf,
+}
+
+/// A server that runs; dropping it ends all of its processes.
+#[derive(Debug)]
+pub struct Server {
+    process: Process,
+    lines: Arc<Mutex<Vec<String>>>,
+}
+
+#[derive(Debug)]
+enum Process {
+    Shell(Child),
+    /// With its folder.
+    Kamailio(Running, #[expect(dead_code, reason = "it is removed when this is dropped")] tempfile::TempDir),
+}
+
+impl Server {
+    /// Starts one, and waits until it takes messages.
+    ///
+    /// # Errors
+    /// When it does not.
+    pub fn start(kind: Kind, programs: &Programs) -> Result<Self, String> {
+        match kind {
+            Kind::Pool(threads) => {
+                let threads = threads.to_string();
+                Self::shell(&programs.architectures, &["thread-pool", "--threads", &threads, "--receive-buffer", ROOM])
+            }
+            Kind::Timed(true) => Self::shell(&programs.architectures, &["event-based", "--timing", "--awake"]),
+            Kind::Timed(false) => Self::shell(&programs.architectures, &["event-based", "--timing"]),
+            Kind::Kamailio(children) => Self::kamailio(&programs.strowger, children),
+        }
+    }
+
+    fn shell(program: &Path, options: &[&str]) -> Result<Self, String> {
+        let mut command = Command::new(program);
+        command.arg("--architecture").args(options);
+        command.args(["--listen", &ADDRESS.to_string(), "--cores", CORE, "--t1-ms", SHELL_T1_MS]);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
+        let mut child = child.map_err(|error| format!("{}: {error}", program.display()))?;
+        let stdout = child.stdout.take();
+        let server = Self { process: Process::Shell(child), lines: Arc::default() };
+        let mut stdout = BufReader::new(stdout.ok_or("it has no output")?);
+        let mut first = String::new();
+        match stdout.read_line(&mut first) {
+            Ok(1..) => {}
+            _ => return Err(format!("{command:?} ended before it listened")),
+        }
+        let lines = Arc::clone(&server.lines);
+        let listen = move || {
+            for line in stdout.lines().map_while(Result::ok) {
+                lines.lock().unwrap_or_else(PoisonError::into_inner).push(line);
+            }
+        };
+        thread::spawn(listen);
+        Ok(server)
+    }
+
+    fn kamailio(binary: &Path, children: u32) -> Result<Self, String> {
+        let folder =
+            tempfile::Builder::new().prefix("strowger-models-").tempdir().map_err(|error| error.to_string())?;
+        let place = Place {
+            binary,
+            folder: folder.path(),
+            scenario: Scenario::Call,
+            address: ADDRESS,
+            users: 0,
+            memory_mib: SHARED_MIB,
+            t1_ms: T1_MS,
+        };
+        let children = format!("RECEIVERS={children}");
+        let more = ["-A", &children, "-A", ROOM_BYTES];
+        let running = Peer::Kamailio.start_with(&["taskset", "-c", CORE], &place, &more)?;
+        Ok(Self { process: Process::Kamailio(running, folder), lines: Arc::default() })
+    }
+
+    /// Its first process.
+    #[must_use]
+    pub fn pid(&self) -> u32 {
+        match &self.process {
+            Process::Shell(child) => child.id(),
+            Process::Kamailio(running, _) => running.pid(),
+        }
+    }
+
+    /// Its processes.
+    #[must_use]
+    pub fn processes(&self) -> Vec<u32> {
+        family(self.pid())
+    }
+
+    /// What it has said of itself so far.
+    #[must_use]
+    pub fn said(&self) -> Vec<String> {
+        self.lines.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Process::Shell(child) = &mut self.process {
+            // Both fail only when it is gone already.
+            let _ = child.kill();
+            let _ = child.wait();
+        }
+    }
+}
