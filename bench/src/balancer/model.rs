@@ -127,7 +127,6 @@ impl Model {
             key: call_id.as_bytes(),
             draw: mix(!(number as u64)),
             begins_call: true,
-            again: false,
             limit: 1,
             is_avoided: &|_| false,
         };

@@ -80,7 +80,6 @@ fn order(mut pool: Pool) -> (usize, Pool) {
             key: call_id,
             draw: draw.wrapping_mul(0x9e37_79b9_7f4a_7c15),
             begins_call: true,
-            again: false,
             limit: 4,
             is_avoided: &nobody,
         };

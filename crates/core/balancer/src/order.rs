@@ -30,9 +30,6 @@ pub struct Pick<'a> {
     pub draw: u64,
     /// Whether it may begin a call, which takes a place of a target's capacity.
     pub begins_call: bool,
-    /// Whether it may be the retransmission of a request that another balancer, now gone, has sent to one of the
-    /// [candidates](Set::candidates): then the first of them is taken, whatever their load.
-    pub again: bool,
     /// Members that are wanted; no more than [`MAX_TRIES`] are given.
     pub limit: usize,
     /// Whether passive detection advises against a member.
@@ -41,12 +38,11 @@ pub struct Pick<'a> {
 
 impl core::fmt::Debug for Pick<'_> {
     fn fmt(&self, f: &mut core::fmt::Formatter<'_>) -> core::fmt::Result {
-        let Self { now, draw, begins_call, again, limit, .. } = self;
+        let Self { now, draw, begins_call, limit, .. } = self;
         f.debug_struct("Pick")
             .field("now", now)
             .field("draw", draw)
             .field("begins_call", begins_call)
-            .field("again", again)
             .field("limit", limit)
             .finish_non_exhaustive()
     }
@@ -71,7 +67,7 @@ impl Set {
     }
 
     /// The two members that a consistent hash of the Call-ID names, whatever state they are in, but not disabled ones: the first is
-    /// that which [`again`](Pick::again) takes. Where [two candidates](Candidates::Two) are chosen between and all members are in
+    /// that which is taken where both have as much to do. Where [two candidates](Candidates::Two) are chosen between and all members are in
     /// service, nearly all calls are at one of theirs.
     #[must_use]
     pub fn candidates(&self, call_id: &[u8]) -> [Option<usize>; 2] {
@@ -97,8 +93,6 @@ impl Set {
             Policy::Openser => Basis::Place(openser(pick.key).into()),
             Policy::Range => Basis::Range { start: range(pick.key, self.ranges) as u64, hash: fnv(pick.key).into() },
             Policy::Priority => Basis::Listed,
-            // Where another member has sent it is not known; but which candidate it has tried first.
-            _ if pick.again => Basis::Rendezvous(of_key(pick.call_id)),
             Policy::RoundRobin => Basis::Place(self.turns.served.fetch_add(1, Ordering::Relaxed).into()),
             Policy::Weighted => Basis::Due(self.turns.time.load(Ordering::Relaxed)),
             Policy::Random => Basis::Rendezvous(pick.draw),

@@ -28,16 +28,8 @@ fn a_request_is_ordered_counted_and_uncounted_without_allocating() {
         for draw in 0..100 {
             let call_id = b"a84b4c76e66710@198.51.100.7";
             let now = Timestamp::from_millis(draw);
-            let pick = Pick {
-                now,
-                call_id,
-                key: call_id,
-                draw,
-                begins_call: true,
-                again: false,
-                limit: usize::MAX,
-                is_avoided: &nobody,
-            };
+            let pick =
+                Pick { now, call_id, key: call_id, draw, begins_call: true, limit: usize::MAX, is_avoided: &nobody };
             set.order(&pick, &mut order);
             assert_eq!(order.len(), 4);
             let seat = set.seat(order[0]);

@@ -1,5 +1,5 @@
-//! The calls that are followed from their INVITE to their BYE, for the operator's eyes and records: nothing that is sent
-//! depends on them.
+//! The calls that are followed from their INVITE to their BYE, for the operator's eyes and records, and for the counts of balanced
+//! targets.
 
 use core::net::SocketAddr;
 

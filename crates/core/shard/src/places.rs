@@ -284,8 +284,6 @@ impl Places<'_> {
             key,
             draw: self.choice.number(),
             begins_call: asked.message.method() == Method::Invite && asked.message.to().tag().is_none(),
-            // Ties fall to the first candidate, so what was sent to it by another member goes there again where little is going on.
-            again: false,
             limit,
             is_avoided: &|at| targets.get(at).is_some_and(|target| self.is_target_out(target)),
         };

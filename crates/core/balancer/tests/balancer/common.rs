@@ -71,7 +71,6 @@ pub(crate) fn pick(call_id: &str) -> Pick<'_> {
         key: call_id.as_bytes(),
         draw,
         begins_call: true,
-        again: false,
         limit: 4,
         is_avoided: &nobody,
     }

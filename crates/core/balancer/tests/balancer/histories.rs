@@ -73,21 +73,12 @@ impl World {
     fn invite(&mut self) {
         let call_id = self.random.number().to_ne_bytes();
         let begins_call = !self.random.one_in(4);
-        let again = self.random.one_in(8);
         let limit = 1 + self.random.below(5);
         let avoided = self.avoided;
         let is_avoided = |at: usize| avoided >> at & 1 == 1;
         let draw = self.random.number();
-        let pick = Pick {
-            now: self.now,
-            call_id: &call_id,
-            key: &call_id,
-            draw,
-            begins_call,
-            again,
-            limit,
-            is_avoided: &is_avoided,
-        };
+        let pick =
+            Pick { now: self.now, call_id: &call_id, key: &call_id, draw, begins_call, limit, is_avoided: &is_avoided };
         self.set.order(&pick, &mut self.order);
         assert_order(&self.set, &pick, &self.order);
         let Some(chosen) = self.order.first().copied() else { return };

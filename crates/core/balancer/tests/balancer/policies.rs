@@ -145,7 +145,7 @@ fn all_of_a_call_goes_one_way_by_hash_and_another_balancer_goes_it_too() {
             let call_id = call_id(number);
             let first = order(&one, &pick(&call_id));
             assert_eq!(first, order(&one, &Pick { draw: number, ..pick(&call_id) }), "{policy}");
-            assert_eq!(first, order(&other, &Pick { again: true, ..pick(&call_id) }), "{policy}");
+            assert_eq!(first, order(&other, &pick(&call_id)), "{policy}");
         }
     }
 }
@@ -156,24 +156,6 @@ fn the_key_is_what_hashes_go_by() {
         let set = set(policy, members(8));
         let with = |call_id: &str| order(&set, &Pick { key: b"bob@example.com", ..pick(call_id) })[0];
         assert!((0..50).all(|number| with(&call_id(number)) == with("x")), "{policy}");
-    }
-}
-
-#[test]
-fn again_is_the_first_candidate_whatever_the_load() {
-    for policy in Policy::ALL.into_iter().filter(|policy| !policy.is_by_key() && *policy != Policy::Priority) {
-        for candidates in Candidates::ALL {
-            let set = Set::new(SetConfig { candidates, ..config(policy) }, members(8)).expect("valid");
-            let seats: Vec<_> = (0..100_u64).filter_map(|number| set.seat(number as usize % 3)).collect();
-            for number in 0..200 {
-                let call_id = call_id(number);
-                let again = order(&set, &Pick { again: true, ..pick(&call_id) });
-                let candidates =
-                    set.candidates(call_id.as_bytes()).map(|candidate| candidate.expect("there are eight"));
-                assert_eq!(again[..2], candidates, "{policy}");
-            }
-            drop(seats);
-        }
     }
 }
 
