@@ -168,9 +168,11 @@ fn all_of_a_call_goes_one_way_though_a_tenth_of_the_datagrams_is_lost() {
 }
 
 fn one_way(transport: &'static str, network: Option<&Namespace>) {
-    let words = "--workload mid-call --set every=uniform(min=20ms,max=100ms)";
+    // A caller whose last call is over is gone, and answers no BYE again that was answered in vain.
+    let share = if network.is_some() { "0%" } else { "50%" };
+    let words = format!("--workload mid-call --set every=uniform(min=20ms,max=100ms) --set from-callee={share}");
     let targets: Vec<_> =
-        (11..=14).map(|number| Answerer::start_in(network, transport, place(number), words)).collect();
+        (11..=14).map(|number| Answerer::start_in(network, transport, place(number), &words)).collect();
     let uris: Vec<_> = targets.iter().map(Answerer::uri).collect();
     let config = Config { tcp: true, ..balancer(&uris, "policy = \"least-calls\"\n") };
     let server = config.start_in(network);
