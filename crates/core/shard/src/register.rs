@@ -6,9 +6,8 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use strowger_foundation::{Flow, Timestamp};
 use strowger_message::{HeaderName, Message, NameAddr, Reply, Status, Uri};
-use strowger_proxy::local;
 use strowger_registrar::{Durability, GruuKey, Policy, Record, Renewal, Source, Update};
-use strowger_transaction::{ServerId, ServerKey};
+use strowger_transaction::ServerId;
 
 use crate::boundary::Event;
 use crate::gruu;
@@ -78,30 +77,6 @@ impl Shard {
         if is_first && !self.enact(now, Registering { server, source, message, aor: &aor }, Some(ticket)) {
             self.end_wait(now, ticket);
         }
-    }
-
-    //= rfc3261#8.2.7
-    /// Challenges a REGISTER without credentials, and keeps nothing of it: whoever asks costs no memory until he has proved
-    /// something. The challenge to its retransmission has another nonce, and both are good. `false` where it is another request,
-    /// and nothing was done.
-    pub(crate) fn challenge_stranger(&mut self, now: Timestamp, key: ServerKey, request: &Request<'_, '_>) -> bool {
-        let (message, source, auth) = (request.message, request.source, &request.snapshot.auth);
-        let Some(claimed) = request.claimed else { return false };
-        let has_to_prove = auth.requires(b"REGISTER") && !auth.trusts(source.peer.ip());
-        if !has_to_prove
-            || message.head().first(HeaderName::Authorization).is_some()
-            || !not_understood(message).is_empty()
-        {
-            return false;
-        }
-        self.counters.challenged += 1;
-        let realm = auth.realm.as_deref().unwrap_or(claimed.domain());
-        let tag = local::to_tag(self.proxy.tag_key(), key);
-        let mut out = self.proxy.transactions().pool().take(message.bytes().len().saturating_add(512));
-        let reply = local::begin(&mut out, &tag, message, &source, Status::UNAUTHORIZED, None);
-        self.authenticator.challenge(now, auth, reply, HeaderName::WwwAuthenticate, realm, false).finish();
-        self.proxy.transactions().send_once(local::reply_flow(message.via(), &source), out);
-        true
     }
 
     //= rfc3261#10.3

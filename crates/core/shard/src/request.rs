@@ -106,9 +106,6 @@ impl Shard {
             self.forward_stateless(now, request, *onward, targets);
             return;
         }
-        if matches!(decision, Ok(Way::Registrar)) && self.challenge_stranger(now, key, request) {
-            return;
-        }
         let Some(server) = self.open(now, source, key, message) else { return };
         match decision {
             Err(refusal) => self.refuse(now, server, source, message, refusal),

@@ -145,24 +145,6 @@ fn a_phone_registers_with_its_password() {
 }
 
 #[test]
-fn who_has_proved_nothing_costs_no_memory() {
-    let mut world = world();
-    let text = register("alice", "b1");
-    let first = only(world.input(ALICE, &text));
-    let again = only(world.input(ALICE, &text));
-    assert_eq!((first.status(), again.status()), (401, 401));
-    assert_eq!(world.shard.transactions(), 0, "a stranger's REGISTER leaves nothing behind");
-    assert_eq!(first.header("To"), again.header("To"), "the same request has the same tag");
-    for refusal in [first, again] {
-        let answer = Client::new("alice").answer(&refusal, &text);
-        assert_eq!(
-            only(world.input(ALICE, &answer.replace("z9hG4bK", &format!("z9hG4bK{}", refusal.text.len())))).status(),
-            200
-        );
-    }
-}
-
-#[test]
 fn a_caller_answers_407_and_its_credentials_stay_here() {
     let mut world = with_bob();
     let refusal = challenged(&mut world, &invite("call"));
