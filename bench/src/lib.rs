@@ -2,14 +2,17 @@
 
 pub mod apart;
 pub mod balancer;
+pub mod callgrind;
 #[path = "../../interop/src/crowd.rs"]
 pub mod crowd;
 pub mod exercise;
 pub mod generator;
+pub mod kept;
 pub mod messages;
 pub mod models;
 pub mod mutate;
 pub mod plot;
+pub mod programs;
 pub mod proxy;
 pub mod register;
 pub mod server;

@@ -7,6 +7,8 @@ use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
+use crate::programs;
+
 /// How long it may take to begin.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -120,10 +122,9 @@ impl Drop for Server {
     }
 }
 
-/// `STROWGER_BIN`, else what lies beside this program.
+/// The program, which must be there.
 fn binary() -> PathBuf {
-    let beside = || std::env::current_exe().expect("a running program has a file").with_file_name("strowger");
-    let binary = std::env::var_os("STROWGER_BIN").map_or_else(beside, PathBuf::from);
+    let binary = programs::strowger(None);
     assert!(binary.is_file(), "no {}: cargo build --release -p strowger", binary.display());
     binary
 }

@@ -99,7 +99,8 @@ impl Drop for Kamailio {
     }
 }
 
-fn config(host: Ipv4Addr, port: u16, password: &str, phone: u16) -> String {
+/// How every configuration begins.
+fn head(host: Ipv4Addr, port: u16) -> String {
     format!(
         r#"#!KAMAILIO
 debug=2
@@ -114,7 +115,14 @@ loadmodule "pv.so"
 loadmodule "sl.so"
 loadmodule "tm.so"
 loadmodule "rr.so"
-loadmodule "maxfwd.so"
+"#
+    )
+}
+
+fn config(host: Ipv4Addr, port: u16, password: &str, phone: u16) -> String {
+    let head = head(host, port);
+    format!(
+        r#"{head}loadmodule "maxfwd.so"
 loadmodule "textops.so"
 loadmodule "siputils.so"
 loadmodule "auth.so"
@@ -156,21 +164,9 @@ request_route {{
 }
 
 fn dispatching(host: Ipv4Addr, port: u16, list: &Path) -> String {
+    let head = head(host, port);
     format!(
-        r#"#!KAMAILIO
-debug=2
-log_stderror=yes
-children=1
-disable_tcp=yes
-auto_aliases=no
-listen=udp:{host}:{port}
-server_signature=no
-
-loadmodule "pv.so"
-loadmodule "sl.so"
-loadmodule "tm.so"
-loadmodule "rr.so"
-loadmodule "textops.so"
+        r#"{head}loadmodule "textops.so"
 loadmodule "siputils.so"
 loadmodule "ctl.so"
 loadmodule "dispatcher.so"

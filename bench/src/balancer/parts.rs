@@ -2,7 +2,6 @@
 //! others do. The difference between two runs of unlike length, so that what a start and an end cost is not in it.
 
 use std::collections::{BTreeMap, HashMap};
-use std::fs;
 use std::path::Path;
 use std::process::{Command, Stdio};
 use std::thread;
@@ -12,6 +11,7 @@ use serde::{Deserialize, Serialize};
 
 use super::setting::{Contender, Layout, More};
 use super::{BALANCER, DOMAIN, ITS, cluster, peer};
+use crate::callgrind;
 
 /// T1 of ours, in milliseconds; a transaction lives 64 times as long. The steps that it takes are the same ones.
 const T1_MS: u32 = 200;
@@ -84,8 +84,8 @@ fn total(binary: &Path, contender: Contender, calls: u32, lasts: Duration) -> Re
     let layout = Layout::equal(TARGETS);
     let group = cluster::Group { addresses: (0..TARGETS).map(super::target).collect(), service_time: None };
     let _targets = cluster::Answering::start(binary, folder.path(), &group, 1)?;
-    let file = format!("--callgrind-out-file={}", folder.path().join("counts.%p").display());
-    let before = ["taskset", "-c", ITS, "valgrind", "--tool=callgrind", "--quiet", &file];
+    let counting = callgrind::before(folder.path());
+    let before: Vec<&str> = ["taskset", "-c", ITS].into_iter().chain(counting.iter().map(String::as_str)).collect();
     let more = More { t1_ms: T1_MS, ..More::default() };
     let mut server = peer::start(contender, (binary, folder.path()), layout, &more, &before)?;
     let begun = Instant::now();
@@ -100,11 +100,9 @@ fn total(binary: &Path, contender: Contender, calls: u32, lasts: Duration) -> Re
     server.check()?;
     thread::sleep(lasts.saturating_sub(begun.elapsed()));
     server.stop()?;
-    let files = fs::read_dir(folder.path()).map_err(|error| error.to_string())?.flatten();
-    let files = files.filter(|file| file.file_name().to_string_lossy().starts_with("counts."));
     let mut sum = Parts::default();
-    for file in files {
-        sum.add(&read(&fs::read_to_string(file.path()).map_err(|error| error.to_string())?));
+    for file in callgrind::files(folder.path())? {
+        sum.add(&read(&file));
     }
     if sum.own.is_empty() {
         return Err("callgrind left no counts".to_owned());

@@ -4,7 +4,6 @@
 
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
@@ -19,6 +18,7 @@ use strowger_bench::balancer::{cluster, model, peer, plot, sessions, target};
 use strowger_bench::register::process::{adopt, stay_on};
 use strowger_bench::register::report::replace;
 use strowger_bench::server::{circumstances, command_line};
+use strowger_bench::{kept, programs};
 
 /// What starting a balancer and its targets takes.
 const START: Duration = Duration::from_secs(2);
@@ -138,19 +138,13 @@ struct Bench {
 
 impl Bench {
     fn new(mut arguments: Arguments) -> Self {
-        let beside = |name: &str| std::env::current_exe().expect("a running program has a file").with_file_name(name);
-        let binary = arguments.binary.clone().or_else(|| std::env::var_os("STROWGER_BIN").map(PathBuf::from));
-        let binary = std::path::absolute(binary.unwrap_or_else(|| beside("strowger"))).expect("there is a folder");
+        let binary = programs::strowger(arguments.binary.as_ref());
         if arguments.quick {
             (arguments.rounds, arguments.warm_up, arguments.seconds) = (1, 1, 2);
             (arguments.targets, arguments.loads, arguments.other_loads) = (vec![8], vec![AT], vec![AT]);
             arguments.sessions = arguments.sessions.min(10_000);
         }
-        let has = |program: &str, option: &str| {
-            let status = Command::new(program).arg(option).stdout(Stdio::null()).stderr(Stdio::null()).status();
-            status.is_ok_and(|status| status.success())
-        };
-        let (has_kamailio, has_valgrind) = (has("kamailio", "-v"), has("valgrind", "--version"));
+        let (has_kamailio, has_valgrind) = (programs::has_kamailio(), programs::is_installed("valgrind", "--version"));
         if !has_kamailio {
             eprintln!("SKIPPED: Kamailio, which is not installed (sudo apt-get install kamailio)");
         }
@@ -160,9 +154,9 @@ impl Bench {
         let asked: Vec<_> =
             if arguments.contenders.is_empty() { Contender::all().collect() } else { arguments.contenders.clone() };
         let contenders = asked.into_iter().filter(|one| one.is_ours() || has_kamailio).collect();
-        let file = arguments.results.clone().unwrap_or_else(|| beside("balancer.json"));
+        let file = arguments.results.clone().unwrap_or_else(|| programs::beside("balancer.json"));
         let results =
-            if arguments.resume { Results::read(&file).expect("results to go on from") } else { Results::default() };
+            if arguments.resume { kept::read(&file).expect("results to go on from") } else { Results::default() };
         let (begun, left) = (Instant::now(), Duration::ZERO);
         Self { arguments, binary, contenders, has_kamailio, has_valgrind, file, results, begun, left }
     }
@@ -199,7 +193,7 @@ impl Bench {
     }
 
     fn keep(&self) {
-        if let Err(error) = self.results.write(&self.file) {
+        if let Err(error) = kept::write(&self.file, &self.results) {
             eprintln!("what was measured is not kept: {error}");
         }
     }
@@ -459,7 +453,7 @@ impl Bench {
              (Poisson), talk for 0.5 to 1.5 s, and send again what is not answered, as RFC 3261 has it. Each load lasts for {warm_up} s \
              that do not count and {seconds} s that do; all contenders have the same arrivals. Times are from the first copy of a \
              request to its 200, as the caller sees them.\n\n",
-            kamailio(self.has_kamailio),
+            programs::kamailio_version(),
             layout.service_time(false),
         );
     }
@@ -511,16 +505,4 @@ fn brief(figures: &Figures) -> String {
         100.0 * soon,
         if *is_late { ", the generator was late" } else { "" }
     )
-}
-
-fn kamailio(is_there: bool) -> String {
-    if !is_there {
-        return "kamailio is not installed".to_owned();
-    }
-    let output = Command::new("kamailio").arg("-v").output();
-    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
-    let line = text.lines().next().unwrap_or_default().trim_start_matches("version: ");
-    let version = Command::new("dpkg-query").args(["-W", "-f", "${Version}", "kamailio"]).output();
-    let version = version.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default();
-    format!("{}, Debian's {version}", line.trim())
 }

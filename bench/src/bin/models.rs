@@ -13,6 +13,7 @@ use strowger_bench::models::observation::{Observation, write};
 use strowger_bench::models::room::room;
 use strowger_bench::models::server::{Kind, Programs, Server};
 use strowger_bench::models::timing;
+use strowger_bench::programs;
 use strowger_bench::register::process::{adopt, stay_on};
 use strowger_bench::register::report::replace;
 use strowger_bench::server::{circumstances, command_line};
@@ -101,11 +102,8 @@ struct Bench {
 
 impl Bench {
     fn new(mut arguments: Arguments) -> Result<Self, String> {
-        let own = std::env::current_exe().map_err(|error| error.to_string())?;
-        let named = arguments.binary.clone().or_else(|| std::env::var_os("STROWGER_BIN").map(PathBuf::from));
-        let strowger = std::path::absolute(named.unwrap_or_else(|| own.with_file_name("strowger")));
-        let strowger = strowger.map_err(|error| error.to_string())?;
-        let architectures = own.with_file_name("strowger-architectures");
+        let strowger = programs::strowger(arguments.binary.as_ref());
+        let architectures = programs::beside("strowger-architectures");
         for (program, package) in [(&strowger, "strowger"), (&architectures, "strowger-architectures")] {
             if !program.is_file() {
                 return Err(format!("there is no {}: cargo build --release -p {package}", program.display()));
@@ -257,8 +255,7 @@ impl Bench {
     }
 
     fn kamailio(&mut self) -> Result<(), String> {
-        let has = std::process::Command::new("kamailio").arg("-v").output().is_ok_and(|output| output.status.success());
-        if has {
+        if programs::has_kamailio() {
             return self.drops(Kind::Kamailio, "kamailio");
         }
         eprintln!("SKIPPED: Kamailio, which is not installed (sudo apt-get install kamailio)");

@@ -4,7 +4,6 @@
 use std::fmt::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
@@ -17,6 +16,7 @@ use strowger_bench::proxy::{generate, plot, relay, search, table};
 use strowger_bench::register::process::{adopt, stay_on};
 use strowger_bench::register::report::replace;
 use strowger_bench::server::{circumstances, command_line};
+use strowger_bench::{kept, programs};
 
 /// What was called, where that is not this program; reports say it.
 const COMMAND: &str = "STROWGER_BENCH_COMMAND";
@@ -135,9 +135,7 @@ struct Bench {
 
 impl Bench {
     fn new(mut arguments: Arguments) -> Self {
-        let beside = |name: &str| std::env::current_exe().expect("a running program has a file").with_file_name(name);
-        let binary = arguments.binary.clone().or_else(|| std::env::var_os("STROWGER_BIN").map(PathBuf::from));
-        let binary = std::path::absolute(binary.unwrap_or_else(|| beside("strowger"))).expect("there is a folder");
+        let binary = programs::strowger(arguments.binary.as_ref());
         if arguments.quick {
             (arguments.rounds, arguments.seconds) = (arguments.rounds.min(1), 1);
         }
@@ -150,12 +148,8 @@ impl Bench {
         };
         let all = |list: &[Scenario]| if list.is_empty() { Scenario::ALL.to_vec() } else { list.to_vec() };
         let scenarios = all(&arguments.scenarios);
-        let has = |program: &str, option: &str| {
-            let status = Command::new(program).arg(option).stdout(Stdio::null()).stderr(Stdio::null()).status();
-            status.is_ok_and(|status| status.success())
-        };
-        let has_kamailio = has("kamailio", "-v");
-        let has_valgrind = has("valgrind", "--version");
+        let has_kamailio = programs::has_kamailio();
+        let has_valgrind = programs::is_installed("valgrind", "--version");
         let asked = if arguments.servers.is_empty() { &Peer::ALL[..] } else { &arguments.servers };
         let is_there = |peer: &Peer| *peer != Peer::Kamailio || has_kamailio;
         let peers = asked.iter().copied().filter(is_there).collect();
@@ -165,9 +159,9 @@ impl Bench {
         if !has_valgrind && !arguments.no_instructions {
             eprintln!("SKIPPED: instructions, for valgrind is not installed (sudo apt-get install valgrind)");
         }
-        let file = arguments.results.clone().unwrap_or_else(|| beside("proxy.json"));
+        let file = arguments.results.clone().unwrap_or_else(|| programs::beside("proxy.json"));
         let results =
-            if arguments.resume { Results::read(&file).expect("results to go on from") } else { Results::default() };
+            if arguments.resume { kept::read(&file).expect("results to go on from") } else { Results::default() };
         let begun = Instant::now();
         Self {
             arguments,
@@ -242,7 +236,7 @@ impl Bench {
     }
 
     fn keep(&self) {
-        if let Err(error) = self.results.write(&self.file) {
+        if let Err(error) = kept::write(&self.file, &self.results) {
             eprintln!("what was measured is not kept: {error}");
         }
     }
@@ -371,7 +365,7 @@ impl Bench {
              once, or {} registrations), each after the 33 s in which as many transactions come to end as begin. Stateless calls keep none, and wait for \
              2 s. Registrations begin at the lowest rate; before saturation they, too, run for 33 s. Medians. Times are the \
              caller's; the callee answers at once.\n",
-            kamailio(self.has_kamailio),
+            programs::kamailio_version(),
             4 * outstanding,
         );
     }
@@ -435,16 +429,4 @@ fn configurations(scenarios: &[Scenario]) -> String {
         shown = own;
     }
     text
-}
-
-fn kamailio(is_there: bool) -> String {
-    if !is_there {
-        return "kamailio is not installed".to_owned();
-    }
-    let output = Command::new("kamailio").arg("-v").output();
-    let text = output.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
-    let line = text.lines().next().unwrap_or_default().trim_start_matches("version: ");
-    let version = Command::new("dpkg-query").args(["-W", "-f", "${Version}", "kamailio"]).output();
-    let version = version.map(|output| String::from_utf8_lossy(&output.stdout).trim().to_owned()).unwrap_or_default();
-    format!("{}, Debian's {version}", line.trim())
 }

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use clap::Parser;
+use strowger_bench::programs;
 use strowger_bench::register::process::{adopt, stay_on};
 use strowger_bench::register::subject::Contender;
 use strowger_bench::register::{report, rounds, scale as scaling, start};
@@ -62,9 +63,7 @@ struct Arguments {
 
 impl Arguments {
     fn contenders(&self) -> Vec<Contender> {
-        let beside = || std::env::current_exe().expect("a running program has a file").with_file_name("strowger");
-        let binary = self.binary.clone().or_else(|| std::env::var_os("STROWGER_BIN").map(PathBuf::from));
-        let binary = std::path::absolute(binary.unwrap_or_else(beside)).expect("there is a current folder");
+        let binary = programs::strowger(self.binary.as_ref());
         let usual: &[&str] = if self.scale {
             &["memory"]
         } else if self.start {

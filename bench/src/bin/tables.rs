@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use clap::{Parser, Subcommand};
 use strowger_bench::apart::enter;
 use strowger_bench::plot::{COLOURS, Line, Lines, draw_lines};
+use strowger_bench::programs;
 use strowger_bench::register::process::adopt;
 use strowger_bench::register::report::replace;
 use strowger_bench::server::{circumstances, command_line};
@@ -94,9 +95,7 @@ fn main() {
 fn study(arguments: &Arguments) {
     let _ = enter(true);
     adopt().expect("processes can be adopted");
-    let beside = || std::env::current_exe().expect("a running program has a file").with_file_name("strowger");
-    let binary = arguments.binary.clone().or_else(|| std::env::var_os("STROWGER_BIN").map(PathBuf::from));
-    let binary = std::path::absolute(binary.unwrap_or_else(beside)).expect("there is a current folder");
+    let binary = programs::strowger(arguments.binary.as_ref());
     assert!(binary.is_file(), "{} is missing: cargo build --release -p strowger", binary.display());
     let study = Study {
         populations: if arguments.quick { &[10_000, 100_000] } else { &[10_000, 100_000, 1_000_000, 4_000_000] },

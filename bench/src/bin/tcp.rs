@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 
 use clap::{Parser, Subcommand};
 use strowger_bench::apart::enter;
+use strowger_bench::programs;
 use strowger_bench::server::{circumstances, command_line};
 use strowger_bench::tcp::growth::Growth;
 use strowger_bench::tcp::phones::{Phones, Task};
@@ -113,9 +114,7 @@ fn report(arguments: &Arguments) -> Result<(), Box<dyn std::error::Error>> {
     text.push_str(&lifetimes::measure(&[200, 2_500, 14_800], seconds)?);
     eprintln!("the SIP server");
     text.push_str("\n## Strowger and the lifetime of connections\n");
-    let binary = std::env::var_os("STROWGER_BIN").map(PathBuf::from);
-    let beside = std::env::current_exe()?.with_file_name("strowger");
-    text.push_str(&registrar::measure(&binary.unwrap_or(beside), seconds)?);
+    text.push_str(&registrar::measure(&programs::strowger(None), seconds)?);
     eprintln!("one message");
     text.push_str(
         "\n## The parts of one message\n\nOne thread is phone and server: a REGISTER that refreshes, and its 200.\n",

@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use clap::Parser;
 use strowger_bench::apart::enter;
+use strowger_bench::programs;
 use strowger_bench::register::rounds::median;
 use strowger_bench::server::{circumstances, command_line};
 use strowger_bench::workers::run::{How, Outcome, Work, run};
@@ -92,12 +93,10 @@ fn main() {
 }
 
 fn measure(arguments: &Arguments, work: Work, spread: &str) -> Pair {
-    let beside = || std::env::current_exe().expect("a running program has a file").with_file_name("strowger");
-    let binary = arguments.binary.clone().or_else(|| std::env::var_os("STROWGER_BIN").map(PathBuf::from));
     let (warm_up, seconds, rounds) =
         if arguments.quick { (3, 2, 1) } else { (arguments.warm_up, arguments.seconds, arguments.rounds) };
     let how = How {
-        binary: std::path::absolute(binary.unwrap_or_else(beside)).expect("there is a current folder"),
+        binary: programs::strowger(arguments.binary.as_ref()),
         percent: arguments.percent,
         spread: spread.to_owned(),
         outstanding: arguments.outstanding,

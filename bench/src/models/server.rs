@@ -1,13 +1,12 @@
 //! The servers whose queues are modelled, each on the first core.
 
 use std::fmt;
-use std::io::{BufRead as _, BufReader};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
-use std::thread;
+use std::sync::PoisonError;
 
+use crate::programs::{self, Lines};
 use crate::proxy::peer::{Peer, Place, Running};
 use crate::proxy::scenario::{Scenario, T1_MS};
 use crate::register::process::family;
@@ -72,7 +71,7 @@ pub struct Programs {
 #[derive(Debug)]
 pub struct Server {
     process: Process,
-    lines: Arc<Mutex<Vec<String>>>,
+    lines: Lines,
 }
 
 #[derive(Debug)]
@@ -105,21 +104,10 @@ impl Server {
         command.args(["--listen", &ADDRESS.to_string(), "--cores", CORE, "--t1-ms", SHELL_T1_MS]);
         let child = command.stdin(Stdio::null()).stdout(Stdio::piped()).spawn();
         let mut child = child.map_err(|error| format!("{}: {error}", program.display()))?;
-        let stdout = child.stdout.take();
-        let server = Self { process: Process::Shell(child), lines: Arc::default() };
-        let mut stdout = BufReader::new(stdout.ok_or("it has no output")?);
-        let mut first = String::new();
-        match stdout.read_line(&mut first) {
-            Ok(1..) => {}
-            _ => return Err(format!("{command:?} ended before it listened")),
-        }
-        let lines = Arc::clone(&server.lines);
-        let listen = move || {
-            for line in stdout.lines().map_while(Result::ok) {
-                lines.lock().unwrap_or_else(PoisonError::into_inner).push(line);
-            }
-        };
-        thread::spawn(listen);
+        let lines = programs::listen(&mut child);
+        let mut server = Self { process: Process::Shell(child), lines: Lines::default() };
+        // Where it does not listen, it is ended with what is dropped here.
+        server.lines = lines.map_err(|error| format!("{command:?}: {error}"))?;
         Ok(server)
     }
 
@@ -138,7 +126,7 @@ impl Server {
         let children = format!("RECEIVERS={children}");
         let more = ["-A", &children, "-A", ROOM_BYTES];
         let running = Peer::Kamailio.start_with(&["taskset", "-c", CORE], &place, &more)?;
-        Ok(Self { process: Process::Kamailio(running, folder), lines: Arc::default() })
+        Ok(Self { process: Process::Kamailio(running, folder), lines: Lines::default() })
     }
 
     /// Its first process.

@@ -1,8 +1,6 @@
 //! What was measured, as it is kept between runs: a file that a run can begin with, so that a long one may be done in parts.
 
 use std::collections::BTreeMap;
-use std::fs;
-use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 
@@ -116,24 +114,6 @@ pub struct Results {
 }
 
 impl Results {
-    /// Those that an earlier run left.
-    ///
-    /// # Errors
-    /// When there are none, or not of this version.
-    pub fn read(file: &Path) -> Result<Self, String> {
-        let text = fs::read(file).map_err(|error| format!("{}: {error}", file.display()))?;
-        serde_json::from_slice(&text).map_err(|error| format!("{}: {error}", file.display()))
-    }
-
-    /// Leaves them for another run.
-    ///
-    /// # Errors
-    /// When the file cannot be written.
-    pub fn write(&self, file: &Path) -> Result<(), String> {
-        let text = serde_json::to_string(self).map_err(|error| error.to_string())?;
-        fs::write(file, text).map_err(|error| format!("{}: {error}", file.display()))
-    }
-
     /// The turns of a server.
     pub fn of(&self, scenario: Scenario, peer: Peer) -> impl Iterator<Item = &Turn> {
         self.turns.iter().filter(move |turn| turn.scenario == scenario && turn.peer == peer)

@@ -2,7 +2,6 @@
 //! length, so that what a start and an end cost is not in it. Both runs last equally long, so that what is done by the clock
 //! is not in it either; and longer than transactions live, so that their end is.
 
-use std::fs;
 use std::net::SocketAddr;
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -13,6 +12,7 @@ use super::DOMAIN;
 use super::figures::Single;
 use super::peer::{Peer, Place};
 use super::scenario::Scenario;
+use crate::callgrind;
 
 /// Users on each side.
 const USERS: u32 = 100;
@@ -62,9 +62,8 @@ fn total(
     lasts: Duration,
 ) -> Result<f64, String> {
     let folder = tempfile::Builder::new().prefix("strowger-callgrind-").tempdir().map_err(|error| error.to_string())?;
-    let counts = folder.path().join("counts.%p");
-    let counts = format!("--callgrind-out-file={}", counts.display());
-    let before = ["valgrind", "--tool=callgrind", "--quiet", &counts];
+    let before = callgrind::before(folder.path());
+    let before = before.each_ref().map(String::as_str);
     let place =
         Place { binary, folder: folder.path(), scenario, address, users: 2 * USERS, memory_mib: 512, t1_ms: T1_MS };
     let mut server = peer.start(&before, &place)?;
@@ -80,9 +79,7 @@ fn total(
     server.check()?;
     thread::sleep(lasts.saturating_sub(begun.elapsed()));
     server.stop()?;
-    let files = fs::read_dir(folder.path()).map_err(|error| error.to_string())?.flatten();
-    let files = files.filter(|file| file.file_name().to_string_lossy().starts_with("counts."));
-    let totals: Vec<f64> = files.filter_map(|file| counted(&fs::read_to_string(file.path()).ok()?)).collect();
+    let totals: Vec<f64> = callgrind::files(folder.path())?.iter().filter_map(|file| counted(file)).collect();
     if totals.is_empty() {
         return Err("callgrind left no counts".to_owned());
     }

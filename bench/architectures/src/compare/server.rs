@@ -2,17 +2,17 @@
 
 use std::fmt;
 use std::fs;
-use std::io::{BufRead as _, BufReader};
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use clap::ValueEnum as _;
+use strowger_bench::programs::{self, Lines};
 
 use super::load::Scenario;
+
 use crate::brain::DOMAIN;
 use crate::shells::Architecture;
 
@@ -65,7 +65,7 @@ pub(crate) struct Server {
     /// Where it listens.
     pub(crate) address: SocketAddr,
     /// What it has said of its socket.
-    pub(crate) lines: Arc<Mutex<Vec<String>>>,
+    pub(crate) lines: Lines,
     _folder: Option<tempfile::TempDir>,
 }
 
@@ -100,21 +100,10 @@ impl Server {
             .stdout(Stdio::piped())
             .spawn()
             .map_err(|error| format!("{command:?}: {error}"))?;
-        let stdout = child.stdout.take();
-        let server = Self { child, address: ADDRESS, lines: Arc::default(), _folder: None };
-        let mut stdout = BufReader::new(stdout.ok_or("it has no output")?);
-        let mut first = String::new();
-        match stdout.read_line(&mut first) {
-            Ok(1..) => {}
-            _ => return Err(format!("{command:?} ended before it listened")),
-        }
-        let lines = Arc::clone(&server.lines);
-        let listen = move || {
-            for line in stdout.lines().map_while(Result::ok) {
-                lines.lock().unwrap_or_else(PoisonError::into_inner).push(line);
-            }
-        };
-        thread::spawn(listen);
+        let lines = programs::listen(&mut child);
+        let mut server = Self { child, address: ADDRESS, lines: Lines::default(), _folder: None };
+        // Where it does not listen, it is ended with what is dropped here.
+        server.lines = lines.map_err(|error| format!("{command:?}: {error}"))?;
         Ok(server)
     }
 
@@ -138,7 +127,7 @@ impl Server {
         command.args(["-c", how.cores]).arg(how.binary).args(["serve", "-c", "strowger.toml"]);
         command.current_dir(folder.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let child = command.spawn().map_err(|error| format!("{command:?}: {error}"))?;
-        let server = Self { child, address: ADDRESS, lines: Arc::default(), _folder: Some(folder) };
+        let server = Self { child, address: ADDRESS, lines: Lines::default(), _folder: Some(folder) };
         let deadline = Instant::now() + PATIENCE;
         while !answers(ADDRESS) {
             if Instant::now() > deadline {

@@ -214,6 +214,22 @@ impl Parts<'_> {
     }
 }
 
+/// What both models find alike, explained behind what comes before it.
+macro_rules! found {
+    ($found:expr, $before:expr) => {{
+        let found = $found;
+        Found {
+            rho: found.rho,
+            drop_probability: found.drop_probability,
+            throughput_per_s: found.throughput_per_s,
+            utilization: found.utilization,
+            wait_s: found.wait_s,
+            in_queue: found.in_queue,
+            explanation: joined($before, &found),
+        }
+    }};
+}
+
 /// M/M/c/K.
 struct Exponential<'a>(Parts<'a>);
 
@@ -232,16 +248,8 @@ impl Model for Exponential<'_> {
     fn answer(&self, at: &At) -> Result<Answer, PlanError> {
         let rate = at.of("rate_per_s");
         let (servers, queue) = (at.count("servers"), at.large("queue"));
-        let found = mmck(rate, self.0.service_at(at, rate)?.mean_s(), servers, queue)?;
-        let found = Found {
-            rho: found.rho,
-            drop_probability: found.drop_probability,
-            throughput_per_s: found.throughput_per_s,
-            utilization: found.utilization,
-            wait_s: found.wait_s,
-            in_queue: found.in_queue,
-            explanation: joined(self.0.explain(at, rate)?, &found),
-        };
+        let found =
+            found!(mmck(rate, self.0.service_at(at, rate)?.mean_s(), servers, queue)?, self.0.explain(at, rate)?);
         let capacity = at.is_one_of_few().then(|| {
             let promise = Promise::Drops(at.of("drop_limit"));
             let service_at = |rate| self.0.service_at(at, rate).map(|service| service.mean_s());
@@ -270,16 +278,7 @@ impl Model for General<'_> {
     fn answer(&self, at: &At) -> Result<Answer, PlanError> {
         let rate = at.of("rate_per_s");
         let (servers, queue) = (at.count("servers"), at.large("queue"));
-        let found = mgck(rate, self.0.service_at(at, rate)?, servers, queue)?;
-        let found = Found {
-            rho: found.rho,
-            drop_probability: found.drop_probability,
-            throughput_per_s: found.throughput_per_s,
-            utilization: found.utilization,
-            wait_s: found.wait_s,
-            in_queue: found.in_queue,
-            explanation: joined(self.0.explain(at, rate)?, &found),
-        };
+        let found = found!(mgck(rate, self.0.service_at(at, rate)?, servers, queue)?, self.0.explain(at, rate)?);
         let capacity = at.is_one_of_few().then(|| {
             let promise = Promise::Drops(at.of("drop_limit"));
             mgck_capacity(promise, servers, queue, |rate| self.0.service_at(at, rate))

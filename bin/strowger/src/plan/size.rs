@@ -19,6 +19,28 @@ const TRAFFIC: &str = "What subscribers do";
 const PROMISE: &str = "What is promised";
 const SERVER: &str = "The servers";
 
+/// Adds an input that is one number of the needs, or of a server: the option's field, how it is called, and the number that it
+/// is.
+macro_rules! ask {
+    ($asked:ident, $self:ident, $default:ident => needs, $field:ident, $option:literal, $key:literal, $name:literal, $show:ident, $of:ident $(,)?) => {
+        ask!(@ $asked, $self.$field, $option, $key, $name, $show, $default.$of, |needs, _, value| needs.$of = value)
+    };
+    ($asked:ident, $self:ident, $default:ident => server, $field:ident, $option:literal, $key:literal, $name:literal, $show:ident, $of:ident $(,)?) => {
+        ask!(@ $asked, $self.$field, $option, $key, $name, $show, $default.$of, |_, profile, value| profile.server.$of = value)
+    };
+    (@ $asked:ident, $given:expr, $option:literal, $key:literal, $name:literal, $show:ident, $default:expr, $put:expr) => {
+        $asked.push(Asked {
+            key: $key,
+            option: $option,
+            name: $name,
+            show: Show::$show,
+            given: $given.as_ref(),
+            default: Numbers::one($default),
+            put: $put,
+        })
+    };
+}
+
 #[derive(Debug, Args)]
 pub(crate) struct SizeArguments {
     /// How many there are, as 2M
@@ -167,42 +189,27 @@ impl SizeArguments {
             put: |needs, _, value| needs.subscribers = value,
         }];
         asked.push(self.calls(default.calls));
-        macro_rules! ask {
-            ($field:ident, $option:literal, $key:literal, $name:literal, $show:ident, $need:ident) => {
-                asked.push(Asked {
-                    key: $key,
-                    option: $option,
-                    name: $name,
-                    show: Show::$show,
-                    given: self.$field.as_ref(),
-                    default: Numbers::one(default.$need),
-                    put: |needs, _, value| needs.$need = value,
-                });
-            };
-        }
-        ask!(hold, "--hold", "hold_s", "a call lasts", Seconds, hold_s);
-        ask!(ring, "--ring", "ring_s", "it rings", Seconds, ring_s);
-        ask!(
-            further_requests,
+        ask!(asked, self, default => needs, hold, "--hold", "hold_s", "a call lasts", Seconds, hold_s);
+        ask!(asked, self, default => needs, ring, "--ring", "ring_s", "it rings", Seconds, ring_s);
+        ask!(asked, self, default => needs, further_requests,
             "--further-requests",
             "further_requests",
             "requests beyond INVITE, ACK, BYE",
             Number,
             further_requests_per_call
         );
-        ask!(contacts, "--contacts", "contacts", "contacts of each", Number, contacts_per_subscriber);
-        ask!(refresh, "--refresh", "refresh_s", "registers again every", Seconds, refresh_s);
-        ask!(challenged, "--challenged", "challenged_share", "REGISTERs challenged", Share, challenged_share);
-        ask!(
-            challenged_calls,
+        ask!(asked, self, default => needs, contacts, "--contacts", "contacts", "contacts of each", Number, contacts_per_subscriber);
+        ask!(asked, self, default => needs, refresh, "--refresh", "refresh_s", "registers again every", Seconds, refresh_s);
+        ask!(asked, self, default => needs, challenged, "--challenged", "challenged_share", "REGISTERs challenged", Share, challenged_share);
+        ask!(asked, self, default => needs, challenged_calls,
             "--challenged-calls",
             "challenged_calls_share",
             "calls challenged",
             Share,
             challenged_calls_share
         );
-        ask!(stateful, "--stateful", "stateful_share", "calls with transactions", Share, stateful_share);
-        ask!(connected, "--connected", "connected_share", "contacts on TCP", Share, connected_share);
+        ask!(asked, self, default => needs, stateful, "--stateful", "stateful_share", "calls with transactions", Share, stateful_share);
+        ask!(asked, self, default => needs, connected, "--connected", "connected_share", "contacts on TCP", Share, connected_share);
         asked
     }
 
@@ -245,47 +252,21 @@ impl SizeArguments {
     fn of_the_promise(&self) -> Vec<Asked<'_>> {
         let default = Needs::default();
         let mut asked = Vec::new();
-        macro_rules! ask {
-            ($field:ident, $option:literal, $key:literal, $name:literal, $show:ident, $need:ident) => {
-                asked.push(Asked {
-                    key: $key,
-                    option: $option,
-                    name: $name,
-                    show: Show::$show,
-                    given: self.$field.as_ref(),
-                    default: Numbers::one(default.$need),
-                    put: |needs, _, value| needs.$need = value,
-                });
-            };
-        }
-        ask!(availability, "--availability", "availability_asked", "available", Share, availability);
-        ask!(utilization, "--utilization", "utilization", "of a server may be used", Share, utilization);
-        ask!(skew, "--skew", "skew", "busiest cluster, of the mean", Number, skew);
-        ask!(retry, "--retry", "retry_s", "clients try another after", Seconds, client_retry_s);
-        ask!(repair, "--repair", "repair_s", "a server is repaired within", Seconds, repair_s);
+        ask!(asked, self, default => needs, availability, "--availability", "availability_asked", "available", Share, availability);
+        ask!(asked, self, default => needs, utilization, "--utilization", "utilization", "of a server may be used", Share, utilization);
+        ask!(asked, self, default => needs, skew, "--skew", "skew", "busiest cluster, of the mean", Number, skew);
+        ask!(asked, self, default => needs, retry, "--retry", "retry_s", "clients try another after", Seconds, client_retry_s);
+        ask!(asked, self, default => needs, repair, "--repair", "repair_s", "a server is repaired within", Seconds, repair_s);
         asked
     }
 
     fn of_the_servers(&self, profile: &Profile) -> Vec<Asked<'_>> {
         let server = &profile.server;
         let mut asked = Vec::new();
-        macro_rules! ask {
-            ($field:ident, $option:literal, $key:literal, $name:literal, $show:ident, $of:ident) => {
-                asked.push(Asked {
-                    key: $key,
-                    option: $option,
-                    name: $name,
-                    show: Show::$show,
-                    given: self.$field.as_ref(),
-                    default: Numbers::one(server.$of),
-                    put: |_, profile, value| profile.server.$of = value,
-                });
-            };
-        }
-        ask!(memory, "--memory", "server_memory_bytes", "its memory", Bytes, memory_bytes);
-        ask!(network, "--network", "server_network_bits_per_s", "its network", Bits, network_bits_per_s);
-        ask!(node, "--node", "server_availability", "it is available", Share, availability);
-        ask!(price, "--price", "server_cost_per_month", "it costs a month", Number, cost_per_month);
+        ask!(asked, self, server => server, memory, "--memory", "server_memory_bytes", "its memory", Bytes, memory_bytes);
+        ask!(asked, self, server => server, network, "--network", "server_network_bits_per_s", "its network", Bits, network_bits_per_s);
+        ask!(asked, self, server => server, node, "--node", "server_availability", "it is available", Share, availability);
+        ask!(asked, self, server => server, price, "--price", "server_cost_per_month", "it costs a month", Number, cost_per_month);
         let cores = Asked {
             key: "server_cores",
             option: "--cores",

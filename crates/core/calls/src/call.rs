@@ -3,7 +3,7 @@
 use core::net::{IpAddr, Ipv6Addr, SocketAddr};
 
 use strowger_balancer::Seat;
-use strowger_foundation::{TimerId, Timestamp, Transport};
+use strowger_foundation::{TimerId, Timestamp, Transport, octets};
 use strowger_message::{Message, Uri};
 
 use crate::record::{CallView, Reason, Record, State, Text};
@@ -153,11 +153,7 @@ impl Place {
 
 impl From<SocketAddr> for Place {
     fn from(address: SocketAddr) -> Self {
-        let ip = match address.ip() {
-            IpAddr::V4(ip) => ip.to_ipv6_mapped(),
-            IpAddr::V6(ip) => ip,
-        };
-        Self { ip: ip.octets(), port: address.port() }
+        Self { ip: octets(address.ip()), port: address.port() }
     }
 }
 

@@ -1,9 +1,18 @@
 //! Where a message came from or goes to.
 
 use core::fmt;
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 
 use crate::id::{ConnId, ListenerId};
+
+/// An address in 16 bytes, the same everywhere: IPv4 as it is mapped into IPv6 (RFC 4291 §2.5.5.2).
+#[must_use]
+pub const fn octets(ip: IpAddr) -> [u8; 16] {
+    match ip {
+        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
+        IpAddr::V6(ip) => ip.octets(),
+    }
+}
 
 /// A transport protocol as it is written in Via (RFC 3261 §20.42, RFC 7118).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -16,7 +16,7 @@ pub mod tag;
 pub mod time;
 pub mod wheel;
 
-pub use flow::{Flow, Transport};
+pub use flow::{Flow, Transport, octets};
 pub use id::{ConnId, ListenerId, ShardId};
 pub use pool::{Buf, BufPool};
 pub use tag::{KeyRing, Seal, Tag, TagKey};

@@ -3,10 +3,10 @@
 //!
 //! `z9hG4bK` and 48 [letters]: kind (8 bits), shard (16) and loop hash (40), place (64), seal (64).
 
-use core::net::{IpAddr, SocketAddr};
+use core::net::SocketAddr;
 
 use strowger_balancer::TargetId;
-use strowger_foundation::{KeyRing, Seal, ShardId, TagKey, letters};
+use strowger_foundation::{KeyRing, Seal, ShardId, TagKey, letters, octets};
 use strowger_message::{HeaderName, MAGIC_COOKIE, Message, Via};
 use strowger_transaction::ClientId;
 
@@ -147,11 +147,8 @@ pub fn stateless_owner(key: &TagKey, message: &Message<'_>) -> Owner {
 pub fn shared_owner(key: &TagKey, message: &Message<'_>, target: TargetId, peer: SocketAddr) -> Owner {
     match stateless_owner(key, message) {
         Owner::Stateless(place) => {
-            let ip = match peer.ip() {
-                IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
-                IpAddr::V6(ip) => ip.octets(),
-            };
-            let parts: [&[u8]; 4] = [&place.to_be_bytes(), &target.0.to_be_bytes(), &ip, &peer.port().to_be_bytes()];
+            let (ip, port) = (octets(peer.ip()), peer.port().to_be_bytes());
+            let parts: [&[u8]; 4] = [&place.to_be_bytes(), &target.0.to_be_bytes(), &ip, &port];
             Owner::Stateless(key.table64(&parts))
         }
         owner => owner,

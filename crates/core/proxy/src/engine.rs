@@ -9,19 +9,17 @@ use slab::Slab;
 use smallvec::SmallVec;
 use strowger_balancer::Seat;
 use strowger_foundation::{Buf, ConnId, Flow, KeyRing, ShardId, TagKey, TimerWheel, Timestamp, Wakeup};
-use strowger_locate::{Cause, Finder, Hop, Learnt, Outages, QueryId, Question};
+use strowger_locate::{Cause, Hop, Outages, QueryId, Question};
 use strowger_message::{Message, Method, Status};
 use strowger_transaction::{ClientId, Event, ResponseVerdict, ServerId, Transactions};
 
-use crate::branch::{ANY_SHARD, Branch as BranchTag, Owner, shared_owner, stateless_owner};
+use crate::branch::Owner;
 use crate::context::{Best, Branch, Context, Progress, Wait};
 use crate::fork::Asked;
-use crate::forward;
 use crate::listener::Listeners;
-use crate::recipe::Forwarding;
 use crate::routing::RouteKeys;
 use crate::shared::Shared;
-use crate::target::{Place, Target, To};
+use crate::target::Target;
 
 /// The user of a server transaction that no context belongs to.
 pub const NO_CONTEXT: u32 = u32::MAX;
@@ -242,55 +240,6 @@ impl Proxy {
         &self.counters
     }
 
-    //= rfc3261#16.11
-    /// Forwards a request without keeping anything, to the first place of `target`; one that is a name yet is dropped, for
-    /// the client sends it again.
-    pub fn forward_stateless(
-        &mut self,
-        now: Timestamp,
-        message: &Message<'_>,
-        forwarding: &Forwarding<'_>,
-        target: &Target,
-    ) {
-        //= rfc3261#16.10
-        // Another member may have sent the INVITE to any of them.
-        let is_for_all = forwarding.shared && matches!(message.method(), Method::Ack | Method::Cancel);
-        let target_of = |place: &Place| place.balanced.as_ref().map(|balanced| balanced.target.id());
-        let mut before = None;
-        for (at, place) in target.places.iter().enumerate() {
-            let this = target_of(place);
-            // Of each target one address.
-            if at == 0 || (is_for_all && this.is_some() && this != before) {
-                self.send_stateless(now, message, forwarding, target, place);
-            }
-            before = this;
-        }
-    }
-
-    fn send_stateless(
-        &mut self,
-        now: Timestamp,
-        message: &Message<'_>,
-        forwarding: &Forwarding<'_>,
-        target: &Target,
-        place: &Place,
-    ) {
-        let To::Flow(flow) = place.to else { return };
-        let loop_hash = forwarding.loop_hash;
-        let tag = match place.balanced.as_ref().filter(|_| forwarding.shared) {
-            Some(balanced) => {
-                let owner = shared_owner(&self.loop_key, message, balanced.target.id(), flow.peer);
-                BranchTag { shard: ANY_SHARD, owner, loop_hash }
-            }
-            None => BranchTag { shard: self.shard, owner: stateless_owner(&self.loop_key, message), loop_hash },
-        };
-        // An ACK has neither breadth nor forks of its own.
-        let breadth = (message.method() != Method::Ack).then_some(forwarding.max_breadth);
-        let (flow, request) = self.write_fitting(now, message, forwarding, target, place, flow, tag, breadth);
-        self.counters.forwarded_stateless += 1;
-        self.transactions.send_once(flow, request);
-    }
-
     /// Cancels what is still pending for the INVITE of `server` (RFC 3261 §16.10). The CANCEL itself is answered by the caller.
     pub fn cancel(&mut self, now: Timestamp, server: ServerId) {
         if let Some(index) = self.transactions.server_user(server) {
@@ -360,20 +309,6 @@ impl Proxy {
         let server = self.transactions.server_of(user & !PAIRED, PAIRED | client.index());
         if let Some((server, status)) = server.zip(message.status()) {
             self.pass_up(now, server, status, message);
-        }
-    }
-
-    fn pass_stateless(&mut self, message: &Message<'_>, upstream: Option<Flow>) {
-        let mut response = self.transactions.pool().take(message.bytes().len());
-        match upstream.filter(|_| forward::write_response(&mut response, message).is_some()) {
-            Some(flow) => {
-                self.counters.responses += 1;
-                self.transactions.send_once(flow, response);
-            }
-            None => {
-                self.counters.stray_responses += 1;
-                self.transactions.pool().give(response);
-            }
         }
     }
 
@@ -567,66 +502,6 @@ impl Proxy {
             self.keep_if_better(index, Best { status, response: None });
         }
         self.finish_if_done(now, index);
-    }
-
-    /// Tries the place where a branch failed after the others for a while.
-    pub(crate) fn avoid(&mut self, now: Timestamp, index: u32, client: ClientId, cause: Cause) {
-        self.avoid_for(now, index, client, cause, self.avoid_for);
-    }
-
-    pub(crate) fn avoid_for(
-        &mut self,
-        now: Timestamp,
-        index: u32,
-        client: ClientId,
-        cause: Cause,
-        avoided_for: Duration,
-    ) {
-        let Some(context) = self.context_mut(index) else { return };
-        let finder = if context.is_invite { Finder::Call } else { Finder::Other };
-        let Some(branch) = context.branch_mut(client).filter(|branch| branch.reach.is_shared()) else { return };
-        if let Some(work) = branch.work.take() {
-            work.handle_failure(now);
-        }
-        let Some(flow) = branch.flow else { return };
-        let hop = Hop { transport: flow.transport, address: flow.peer };
-        match self.outages.mark(now, hop, avoided_for, cause, finder) {
-            Learnt::Out => self.news.push_back(News::Out { hop, cause, avoided_for }),
-            Learnt::Dead => self.news.push_back(News::Dead { hop }),
-            Learnt::Nothing => {}
-        }
-    }
-
-    /// Who is at `flow` has answered, as was found out otherwise than by what is forwarded: if it was taken for gone, it is
-    /// not. What it refused it may refuse yet.
-    pub fn handle_sign_of_life(&mut self, now: Timestamp, flow: Flow) {
-        self.on_sign_of_life(now, Some(flow));
-    }
-
-    /// What a branch was sent to has answered.
-    pub(crate) fn on_answer(&mut self, now: Timestamp, flow: Option<Flow>) {
-        let Some(flow) = flow else { return };
-        let hop = Hop { transport: flow.transport, address: flow.peer };
-        if let Some(outage) = self.outages.clear(now, &hop) {
-            self.news.push_back(News::Back {
-                hop,
-                after: now - outage.since,
-                was_gone: outage.cause != Cause::Refused,
-            });
-        }
-    }
-
-    /// What a branch was sent to has said something, if nothing final: if it was taken for dead, it is not.
-    pub(crate) fn on_sign_of_life(&mut self, now: Timestamp, flow: Option<Flow>) {
-        let Some(flow) = flow else { return };
-        let hop = Hop { transport: flow.transport, address: flow.peer };
-        if let Some(outage) = self.outages.revive(now, &hop) {
-            self.news.push_back(News::Back {
-                hop,
-                after: now - outage.since,
-                was_gone: outage.cause != Cause::Refused,
-            });
-        }
     }
 
     /// Nothing more is tried for the request, and what is pending is cancelled.

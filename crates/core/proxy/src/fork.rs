@@ -10,7 +10,7 @@ use strowger_locate::{Cause, QueryId};
 use strowger_message::{Message, Method, Status};
 use strowger_transaction::{ClientId, Kind, ServerId};
 
-use crate::branch::{ANY_SHARD, Branch as BranchTag, Owner, shared_owner};
+use crate::branch::{Branch as BranchTag, Owner};
 use crate::context::{Best, Branch, Context, Later, Progress, Rest, Wait};
 use crate::engine::{NO_CONTEXT, Proxy};
 use crate::forward::{self, Hop};
@@ -484,17 +484,13 @@ impl Proxy {
         balanced: Option<&Balanced>,
         flow: Flow,
     ) -> BranchTag {
-        let loop_hash = forwarding.loop_hash;
-        match balanced.filter(|_| forwarding.shared) {
-            Some(balanced) => {
-                let owner = shared_owner(self.loop_key(), message, balanced.target.id(), flow.peer);
-                if let Owner::Stateless(place) = owner {
-                    self.shared.insert(place, client, |client| self.transactions.client_user(client).is_some());
-                }
-                BranchTag { shard: ANY_SHARD, owner, loop_hash }
-            }
-            None => BranchTag { shard: self.shard, owner: Owner::Client(client), loop_hash },
+        let Some(tag) = balanced.and_then(|balanced| self.shared_tag(message, forwarding, balanced, flow)) else {
+            return BranchTag { shard: self.shard, owner: Owner::Client(client), loop_hash: forwarding.loop_hash };
+        };
+        if let Owner::Stateless(place) = tag.owner {
+            self.shared.insert(place, client, |client| self.transactions.client_user(client).is_some());
         }
+        tag
     }
 
     /// Keeps what later branches are written from.

@@ -23,12 +23,14 @@ mod engine;
 pub mod flow_token;
 mod fork;
 pub mod forward;
+mod health;
 mod listener;
 pub mod local;
 mod policy;
 mod recipe;
 pub mod routing;
 mod shared;
+mod stateless;
 mod target;
 
 pub use engine::{CallProgress, Counters, Guide, Handled, NO_CONTEXT, News, OWN_USERS, Proxy, ProxyConfig};

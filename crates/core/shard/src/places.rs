@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use strowger_balancer::{Key, MAX_TRIES, MethodClass, Order, Pick, Policy, Set, TargetId};
-use strowger_foundation::{Flow, KeyRing, ListenerId, TagKey, Timestamp, Transport};
+use strowger_foundation::{Flow, KeyRing, ListenerId, TagKey, Timestamp, Transport, octets};
 use strowger_locate::{Answer, Failure, Hop, Located, Lookup, Names, Outages, Question};
 use strowger_message::{Host, Message, Method, NameAddr, SipUri, Status, Uri, split_list};
 use strowger_proxy::{Balanced as Load, Place, Reach, Stateless, Target, To, flow_token};
@@ -395,14 +395,6 @@ impl Places<'_> {
 
 fn place(request_uri: &[u8], to: To, reach: Reach) -> Place {
     Place { request_uri: SmallVec::from_slice(request_uri), to, path: None, reach, balanced: None }
-}
-
-/// An address as the same bytes on every member.
-fn octets(ip: IpAddr) -> [u8; 16] {
-    match ip {
-        IpAddr::V4(ip) => ip.to_ipv6_mapped().octets(),
-        IpAddr::V6(ip) => ip.octets(),
-    }
 }
 
 /// The host that a URI is reached by; `maddr` goes before the host (RFC 3261 §19.1.1).

@@ -1,0 +1,68 @@
+//! What is learnt of the places that requests are sent to: who fails is avoided, who says something is there.
+
+use core::time::Duration;
+
+use strowger_foundation::{Flow, Timestamp};
+use strowger_locate::{Cause, Finder, Hop, Learnt, Outage};
+use strowger_transaction::ClientId;
+
+use crate::engine::{News, Proxy};
+
+impl Proxy {
+    /// Tries the place where a branch failed after the others for a while.
+    pub(crate) fn avoid(&mut self, now: Timestamp, index: u32, client: ClientId, cause: Cause) {
+        self.avoid_for(now, index, client, cause, self.avoid_for);
+    }
+
+    pub(crate) fn avoid_for(
+        &mut self,
+        now: Timestamp,
+        index: u32,
+        client: ClientId,
+        cause: Cause,
+        avoided_for: Duration,
+    ) {
+        let Some(context) = self.context_mut(index) else { return };
+        let finder = if context.is_invite { Finder::Call } else { Finder::Other };
+        let Some(branch) = context.branch_mut(client).filter(|branch| branch.reach.is_shared()) else { return };
+        if let Some(work) = branch.work.take() {
+            work.handle_failure(now);
+        }
+        let Some(flow) = branch.flow else { return };
+        let hop = Hop { transport: flow.transport, address: flow.peer };
+        match self.outages.mark(now, hop, avoided_for, cause, finder) {
+            Learnt::Out => self.news.push_back(News::Out { hop, cause, avoided_for }),
+            Learnt::Dead => self.news.push_back(News::Dead { hop }),
+            Learnt::Nothing => {}
+        }
+    }
+
+    /// Who is at `flow` has answered, as was found out otherwise than by what is forwarded: if it was taken for gone, it is
+    /// not. What it refused it may refuse yet.
+    pub fn handle_sign_of_life(&mut self, now: Timestamp, flow: Flow) {
+        self.on_sign_of_life(now, Some(flow));
+    }
+
+    /// What a branch was sent to has answered.
+    pub(crate) fn on_answer(&mut self, now: Timestamp, flow: Option<Flow>) {
+        let Some(flow) = flow else { return };
+        let hop = Hop { transport: flow.transport, address: flow.peer };
+        let outage = self.outages.clear(now, &hop);
+        self.tell_back(now, hop, outage);
+    }
+
+    /// What a branch was sent to has said something, if nothing final: if it was taken for dead, it is not.
+    pub(crate) fn on_sign_of_life(&mut self, now: Timestamp, flow: Option<Flow>) {
+        let Some(flow) = flow else { return };
+        let hop = Hop { transport: flow.transport, address: flow.peer };
+        let outage = self.outages.revive(now, &hop);
+        self.tell_back(now, hop, outage);
+    }
+
+    fn tell_back(&mut self, now: Timestamp, hop: Hop, outage: Option<Outage>) {
+        if let Some(outage) = outage {
+            let (after, was_gone) = (now - outage.since, outage.cause != Cause::Refused);
+            self.news.push_back(News::Back { hop, after, was_gone });
+        }
+    }
+}
