@@ -1,7 +1,90 @@
-//! Counting under callgrind.
+//! Counting under callgrind: where a server's instructions go, of each part of the program its own, and all that the choice of a
+//! target makes others do. The difference between two runs of unlike length, so that what a start and an end cost is not in it. Both
+//! runs last equally long, so that what is done by the clock is not in it either; and longer than transactions live, so that their
+//! end is.
 
+use std::collections::{BTreeMap, HashMap};
 use std::fs;
 use std::path::Path;
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+/// Parts below this share are summed up.
+const SMALL: f64 = 0.02;
+
+/// User instructions for each unit of work.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Parts {
+    /// Of each part of the program, its own.
+    pub own: BTreeMap<String, f64>,
+    /// Of the module that chooses a balancer's targets, with all that it has others do.
+    pub choice: f64,
+}
+
+impl Parts {
+    /// Of all parts.
+    #[must_use]
+    pub fn all(&self) -> f64 {
+        self.own.values().sum()
+    }
+
+    /// Each large part and its share, the largest first.
+    #[must_use]
+    pub fn shares(&self) -> String {
+        let all = self.all();
+        let mut own: Vec<_> = self.own.iter().collect();
+        own.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+        let (large, small): (Vec<_>, Vec<_>) = own.into_iter().partition(|(_, count)| **count >= SMALL * all);
+        let percent = |count: f64| 100.0 * count / all;
+        let said: Vec<String> = large.iter().map(|(part, count)| format!("{part} {:.1} %", percent(**count))).collect();
+        format!("{}, the rest {:.1} %", said.join(", "), percent(small.into_iter().map(|(_, count)| count).sum()))
+    }
+
+    fn add(&mut self, other: &Self) {
+        for (part, count) in &other.own {
+            *self.own.entry(part.clone()).or_default() += count;
+        }
+        self.choice += other.choice;
+    }
+
+    /// For each of `units` that this has more than `fewer`.
+    fn each(&self, fewer: &Self, units: f64) -> Self {
+        let of = |part: &String, count: f64| (count - fewer.own.get(part).copied().unwrap_or(0.0)) / units;
+        let own = self.own.iter().map(|(part, count)| (part.clone(), of(part, *count)));
+        // What is only done by the clock differs a little between runs.
+        Self { own: own.filter(|(_, count)| *count >= 0.5).collect(), choice: (self.choice - fewer.choice) / units }
+    }
+}
+
+/// How much is counted.
+#[derive(Clone, Copy, Debug)]
+pub struct Counts {
+    /// Units of work in the short run.
+    pub few: u32,
+    /// And in the long one.
+    pub many: u32,
+    /// How long each run lasts, from the server's first answer.
+    pub lasts: Duration,
+}
+
+impl Counts {
+    /// Enough that a hundredth shows.
+    pub const USUAL: Self = Self { few: 500, many: 2_500, lasts: Duration::from_secs(20) };
+    /// To see that it works. Transactions do not end in it.
+    pub const QUICK: Self = Self { few: 50, many: 150, lasts: Duration::from_secs(1) };
+}
+
+/// Counts for each unit of work that `total` has done, of which it is told how many.
+///
+/// # Errors
+/// When a run fails.
+pub fn count(counts: Counts, total: impl Fn(u32) -> Result<Parts, String>) -> Result<Parts, String> {
+    let Counts { few, many, .. } = counts;
+    let short = total(few)?;
+    let long = total(many)?;
+    Ok(long.each(&short, f64::from(many.saturating_sub(few))))
+}
 
 /// What is put before a server's command line so that each of its processes leaves its counts in `folder`.
 #[must_use]
@@ -10,14 +93,151 @@ pub fn before(folder: &Path) -> [String; 4] {
     ["valgrind".to_owned(), "--tool=callgrind".to_owned(), "--quiet".to_owned(), counts]
 }
 
-/// The files that they have left.
+/// What they have counted, together.
 ///
 /// # Errors
-/// When there are none, or one cannot be read.
-pub fn files(folder: &Path) -> Result<Vec<String>, String> {
+/// When they have left nothing, or a file cannot be read.
+pub fn parts(folder: &Path) -> Result<Parts, String> {
     let files = fs::read_dir(folder).map_err(|error| error.to_string())?.flatten();
     let files = files.filter(|file| file.file_name().to_string_lossy().starts_with("counts."));
-    let texts = files.map(|file| fs::read_to_string(file.path()).map_err(|error| error.to_string()));
-    let texts: Vec<String> = texts.collect::<Result<_, _>>()?;
-    if texts.is_empty() { Err("callgrind left no counts".to_owned()) } else { Ok(texts) }
+    let mut sum = Parts::default();
+    for file in files {
+        sum.add(&read(&fs::read_to_string(file.path()).map_err(|error| error.to_string())?));
+    }
+    if sum.own.is_empty() { Err("callgrind left no counts".to_owned()) } else { Ok(sum) }
+}
+
+/// Names that callgrind writes once, and later by their number only.
+#[derive(Debug, Default)]
+struct Names<'a>(HashMap<&'a str, &'a str>);
+
+impl<'a> Names<'a> {
+    /// The name in `(12) name`, or the known one of `(12)`.
+    fn read(&mut self, text: &'a str) -> &'a str {
+        let Some((number, name)) = text.split_once(')').filter(|_| text.starts_with('(')) else { return text };
+        if name.is_empty() {
+            return self.0.get(number).copied().unwrap_or("???");
+        }
+        let name = name.trim();
+        self.0.insert(number, name);
+        name
+    }
+}
+
+/// Where a line of counts is.
+#[derive(Clone, Copy, Debug, Default)]
+struct Place<'a> {
+    object: &'a str,
+    file: &'a str,
+    function: &'a str,
+}
+
+impl Place<'_> {
+    /// The part of the program: a crate or a module.
+    fn part(self) -> String {
+        let within = |folder: &str| self.file.split_once(folder).map(|(_, rest)| rest);
+        if let Some(rest) = within("crates/core/").or(within("crates/shell/")).or(within("crates/tools/")) {
+            return rest.split('/').next().unwrap_or(rest).to_owned();
+        }
+        if within("bin/strowger/").is_some() {
+            return "strowger".to_owned();
+        }
+        if within("/rustc/").is_some() || within("/library/").is_some() {
+            return "Rust's library".to_owned();
+        }
+        if let Some(rest) = within("/registry/src/") {
+            let name = rest.split('/').nth(1).unwrap_or(rest);
+            return name.rsplit_once('-').map_or(name, |(name, _)| name).to_owned();
+        }
+        self.object.rsplit('/').next().unwrap_or(self.object).to_owned()
+    }
+
+    /// Whether the function is of the module that chooses targets.
+    fn is_choice(self) -> bool {
+        self.function.contains("strowger_balancer") || self.object.ends_with("/dispatcher.so")
+    }
+}
+
+/// Reads what callgrind has written.
+fn read(text: &str) -> Parts {
+    let (mut objects, mut files, mut functions) = (Names::default(), Names::default(), Names::default());
+    let (mut here, mut called) = (Place::default(), Place::default());
+    let mut is_call = false;
+    let mut parts = Parts::default();
+    for line in text.lines() {
+        if let Some((key, value)) = line.split_once('=') {
+            match key {
+                "ob" => here.object = objects.read(value),
+                "fl" | "fi" | "fe" => here.file = files.read(value),
+                "fn" => here.function = functions.read(value),
+                "cob" => called.object = objects.read(value),
+                "cfi" | "cfl" => called.file = files.read(value),
+                "cfn" => called.function = functions.read(value),
+                "calls" => is_call = true,
+                _ => {}
+            }
+            continue;
+        }
+        if !line.starts_with(|c: char| c.is_ascii_digit() || "+-*".contains(c)) {
+            continue;
+        }
+        let count: f64 = line.split_ascii_whitespace().nth(1).and_then(|count| count.parse().ok()).unwrap_or(0.0);
+        if std::mem::take(&mut is_call) {
+            // What the called function and all below it took. Without an object it is the caller's.
+            if called.object.is_empty() {
+                called.object = here.object;
+            }
+            if called.is_choice() && !here.is_choice() {
+                parts.choice += count;
+            }
+            called = Place::default();
+            continue;
+        }
+        let part = here.part();
+        // What was put into its callers by the compiler; the rest of it is in what its callers say of it.
+        if part == "balancer" && !here.is_choice() {
+            parts.choice += count;
+        }
+        *parts.own.entry(part).or_default() += count;
+    }
+    parts
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const OURS: &str = "# callgrind format\nversion: 1\npositions: line\nevents: Ir\n\nob=(1) /x/strowger\n\
+        fl=(1) /src/crates/core/shard/src/way.rs\nfn=(1) strowger_shard::way::decide\n16 20\nfi=(2) \
+        /src/crates/core/balancer/src/set.rs\n+3 5\nfe=(1)\ncfi=(2)\ncfn=(2) strowger_balancer::set::Set::order\n\
+        calls=2 50\n17 400\n-1 1\n\nfl=(2)\nfn=(2)\n50 100\ncob=(2) /lib/libc.so.6\ncfi=(3) ???\ncfn=(3) memcpy\ncalls=1 0\n\
+        * 300\n\nob=(2)\nfl=(3)\nfn=(3)\n0 300\n\nob=(1)\nfl=(4) /h/.cargo/registry/src/index-1/hash-brown-0.1.2/src/a.rs\n\
+        fn=(4) go\n1 7\n\ntotals: 833\n";
+
+    #[test]
+    fn every_part_has_its_own_and_the_choice_all_that_it_causes() {
+        let parts = read(OURS);
+        let of = |part: &str| parts.own.get(part).copied();
+        assert_eq!(of("shard"), Some(21.0), "{parts:?}");
+        assert_eq!(of("balancer"), Some(105.0));
+        assert_eq!((of("libc.so.6"), of("hash-brown")), (Some(300.0), Some(7.0)));
+        assert_eq!(parts.all(), 433.0);
+        assert_eq!(parts.choice, 405.0, "the called function with memcpy, and what was put into its caller");
+    }
+
+    #[test]
+    fn a_module_is_the_part_where_no_source_is_known() {
+        let text = "positions: line\nevents: Ir\nob=(1) /usr/lib/dispatcher.so\nfl=(1) ???\nfn=(1) ds_select_dst\n0 10\n\
+            cob=(2) /usr/sbin/kamailio\ncfn=(2) parse_headers\ncalls=1 0\n0 90\nob=(2)\nfn=(2)\n0 90\n\
+            fn=(3) do_action\n0 4\ncob=(1)\ncfn=(1)\ncalls=1 0\n0 100\n";
+        let parts = read(text);
+        assert_eq!((parts.own.get("dispatcher.so"), parts.own.get("kamailio")), (Some(&10.0), Some(&94.0)));
+        assert_eq!(parts.choice, 100.0);
+    }
+
+    #[test]
+    fn what_a_start_costs_is_not_in_it() {
+        let of = |count: f64, choice: f64| Parts { own: [("shard".to_owned(), count)].into(), choice };
+        assert_eq!(of(5_000.0, 900.0).each(&of(1_000.0, 100.0), 10.0), of(400.0, 80.0));
+    }
 }

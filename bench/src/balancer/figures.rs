@@ -3,8 +3,8 @@
 use serde::{Deserialize, Serialize};
 
 use super::disturb::Disturbance;
-use super::parts::Parts;
 use super::setting::{Contender, Layout};
+use crate::callgrind::Parts;
 use crate::proxy::figures::middle;
 
 /// Times from a request to its 2xx, in milliseconds.
@@ -213,6 +213,7 @@ impl Results {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::kept;
 
     #[test]
     fn the_highest_load_is_the_last_before_the_first_that_failed() {
@@ -236,8 +237,8 @@ mod tests {
         let results = Results { turns: vec![turn], costs, ..Results::default() };
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("balancer.json");
-        results.write(&file).expect("it can be written");
-        let again = Results::read(&file).expect("it can be read");
+        kept::write(&file, &results).expect("it can be written");
+        let again: Results = kept::read(&file).expect("it can be read");
         assert!(again.has(Contender::Fnv, layout, 2) && !again.has(Contender::Fnv, layout, 1));
         assert_eq!(again.cost(Contender::KamailioHash, |cost| cost.rate), Some(9.0));
     }

@@ -4,9 +4,9 @@ use std::fmt::Write as _;
 
 use super::disturb::{Disturbance, How};
 use super::figures::{Figures, Results, Rule, SUCCESS, Times};
-use super::parts::Parts;
 use super::setting::{CALLS, Contender, Layout, RATIO};
 use super::theory;
+use crate::callgrind::Parts;
 use crate::proxy::table::{Target, Wanted, summary_of};
 
 use Contender::{
@@ -323,9 +323,6 @@ fn costs(results: &Results) -> String {
     text
 }
 
-/// Parts below this share are summed up.
-const SMALL: f64 = 0.02;
-
 fn parts(results: &Results) -> String {
     if results.parts.is_empty() {
         return String::new();
@@ -342,19 +339,12 @@ fn parts(results: &Results) -> String {
 
 fn of_parts(contender: Contender, counted: &Parts) -> String {
     let all = counted.all();
-    let percent = |count: f64| 100.0 * count / all;
-    let mut own: Vec<_> = counted.own.iter().collect();
-    own.sort_by(|(_, a), (_, b)| b.total_cmp(a));
-    let large = own.iter().filter(|(_, count)| **count >= SMALL * all);
-    let said: Vec<String> = large.map(|(part, count)| format!("{part} {:.1} %", percent(**count))).collect();
-    let small: f64 = own.iter().filter(|(_, count)| **count < SMALL * all).map(|(_, count)| **count).sum();
     format!(
-        "\n**{contender}**: {:.1} k instructions a call, of which the choice of a target {:.1} % ({:.0}). {}, the rest {:.1} %.\n",
+        "\n**{contender}**: {:.1} k instructions a call, of which the choice of a target {:.1} % ({:.0}). {}.\n",
         all / 1e3,
-        percent(counted.choice),
+        100.0 * counted.choice / all,
         counted.choice,
-        said.join(", "),
-        percent(small)
+        counted.shares()
     )
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use clap::{Parser, Subcommand};
 use strowger_bench::apart::{Network, enter};
 use strowger_bench::proxy::figures::{Figures, Highest, Key, Results, Single, Turn, single};
-use strowger_bench::proxy::instructions::{Counts, count};
+use strowger_bench::proxy::instructions::count;
 use strowger_bench::proxy::peer::{KEPT_FOR, Peer, Place};
 use strowger_bench::proxy::scenario::{Load, Loads, Scenario, Step, T1_MS, steps};
 use strowger_bench::proxy::{generate, plot, relay, search, table};
@@ -316,7 +316,7 @@ impl Bench {
 
     /// The instructions of both servers, at the same time: they do not depend on that.
     fn count(&mut self, scenario: Scenario) {
-        let missing = |peer: &Peer| single(&self.results.instructions, scenario, *peer).is_none();
+        let missing = |peer: &Peer| self.results.parts(scenario, *peer).is_none();
         let peers: Vec<Peer> = self.servers().into_iter().filter(missing).collect();
         if peers.is_empty() {
             return;
@@ -331,7 +331,8 @@ impl Bench {
                     // A thread has the cores of the one that began it.
                     let core = usize::from(port != PORTS.0);
                     stay_on(core).map_err(|error| error.to_string())?;
-                    count(binary, (scenario, peer), address, counts).map_err(|error| format!("{peer}: {error}"))
+                    let parts = count(binary, (scenario, peer), address, counts);
+                    parts.map(|parts| (peer, parts)).map_err(|error| format!("{peer}: {error}"))
                 })
             };
             let threads: Vec<_> = peers.into_iter().zip([PORTS.0, PORTS.1]).map(begin).collect();
@@ -339,9 +340,9 @@ impl Bench {
         });
         for found in found {
             match found {
-                Ok(one) => {
-                    eprintln!("  {}: {:.0} each", one.peer, one.value);
-                    self.results.instructions.push(one);
+                Ok((peer, parts)) => {
+                    eprintln!("  {peer}: {:.0} each", parts.all());
+                    self.results.parts.push((scenario, peer, parts));
                 }
                 Err(error) => eprintln!("  {error}"),
             }
@@ -363,7 +364,8 @@ impl Bench {
              started anew for each. Calls begin at the highest of the rates: the first 10 s of it are what the targets call the \
              first, and after {warm_up} s it is measured for {seconds} s; then come the other rates and saturation ({outstanding} calls at \
              once, or {} registrations), each after the 33 s in which as many transactions come to end as begin. Stateless calls keep none, and wait for \
-             2 s. Registrations begin at the lowest rate; before saturation they, too, run for 33 s. Medians. Times are the \
+             2 s. Registrations begin at the lowest rate; before saturation they, too, run for 33 s. Medians; a ratio is the median of \
+             the rounds' ratios, since the machine is not as fast in each. Times are the \
              caller's; the callee answers at once.\n",
             programs::kamailio_version(),
             4 * outstanding,
@@ -387,6 +389,7 @@ impl Bench {
         for scenario in &self.scenarios {
             text.push_str(&table::of(&self.results, *scenario));
         }
+        text.push_str(&table::profile(&self.results));
         text.push_str(&configurations(&self.scenarios));
         if !self.arguments.quick {
             replace(&output, "proxy", &text).expect("the table can be written");

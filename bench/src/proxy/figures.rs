@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::peer::Peer;
 use super::scenario::{Load, Scenario};
+use crate::callgrind::Parts;
 
 /// A figure of a load.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
@@ -76,6 +77,14 @@ pub struct Turn {
     pub memory: (f64, f64),
 }
 
+impl Turn {
+    /// A figure under a load.
+    #[must_use]
+    pub fn figure(&self, load: Load, key: Key) -> Option<f64> {
+        self.loads.iter().find(|(its, _)| *its == load).and_then(|(_, figures)| figures.of(key))
+    }
+}
+
 /// The highest rate that a server holds.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Highest {
@@ -108,12 +117,19 @@ pub struct Results {
     /// The highest rates.
     pub highest: Vec<Highest>,
     /// User instructions for each unit of work.
-    pub instructions: Vec<Single>,
+    #[serde(default)]
+    pub parts: Vec<(Scenario, Peer, Parts)>,
     /// Bytes for each call that rings.
     pub ringing_bytes: Vec<Single>,
 }
 
 impl Results {
+    /// The instructions of a server.
+    #[must_use]
+    pub fn parts(&self, scenario: Scenario, peer: Peer) -> Option<&Parts> {
+        self.parts.iter().find(|(its, of, _)| (*its, *of) == (scenario, peer)).map(|(_, _, parts)| parts)
+    }
+
     /// The turns of a server.
     pub fn of(&self, scenario: Scenario, peer: Peer) -> impl Iterator<Item = &Turn> {
         self.turns.iter().filter(move |turn| turn.scenario == scenario && turn.peer == peer)
@@ -140,14 +156,24 @@ impl Results {
     /// A figure of a server under a load, in each of its turns.
     #[must_use]
     pub fn all(&self, scenario: Scenario, peer: Peer, load: Load, key: Key) -> Vec<f64> {
-        let figures = self.of(scenario, peer).flat_map(|turn| turn.loads.iter());
-        figures.filter(|(its, _)| *its == load).filter_map(|(_, figures)| figures.of(key)).collect()
+        self.of(scenario, peer).filter_map(|turn| turn.figure(load, key)).collect()
     }
 
     /// The median of that.
     #[must_use]
     pub fn median(&self, scenario: Scenario, peer: Peer, load: Load, key: Key) -> Option<f64> {
         middle(self.all(scenario, peer, load, key))
+    }
+
+    /// A figure of one server beside that of another: the median of the rounds' ratios, since they had their turns of a round one
+    /// after the other, and the machine may be slower in another round.
+    #[must_use]
+    pub fn ratio(&self, scenario: Scenario, (one, other): (Peer, Peer), load: Load, key: Key) -> Option<f64> {
+        let ratios = self.of(scenario, one).filter_map(|turn| {
+            let beside = self.of(scenario, other).find(|its| its.round == turn.round)?;
+            Some(turn.figure(load, key)? / beside.figure(load, key)?).filter(|ratio| ratio.is_finite())
+        });
+        middle(ratios.collect())
     }
 
     /// The first seconds of a server beside the same load when it is warm.

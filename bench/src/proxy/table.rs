@@ -5,6 +5,7 @@ use std::fmt::Write as _;
 use super::figures::{Key, Results, middle, single};
 use super::peer::Peer;
 use super::scenario::{Load, Scenario};
+use crate::callgrind::Parts;
 
 /// A target, and what became of it.
 #[derive(Clone, Debug, PartialEq)]
@@ -54,12 +55,6 @@ fn with_unit(value: f64, unit: &str) -> String {
     if unit.starts_with('×') { format!("{value:.2} {unit}") } else { format!("{value:.0} {unit}").trim().to_owned() }
 }
 
-/// The ratio of two medians.
-fn ratio(results: &Results, scenario: Scenario, peers: (Peer, Peer), load: Load, key: Key) -> Option<f64> {
-    let of = |peer| results.median(scenario, peer, load, key);
-    Some(of(peers.0)? / of(peers.1)?).filter(|ratio| ratio.is_finite())
-}
-
 /// All targets that this program measures.
 #[must_use]
 pub fn targets(results: &Results) -> Vec<Target> {
@@ -73,7 +68,7 @@ pub fn targets(results: &Results) -> Vec<Target> {
         (Scenario::Challenge, 0.55, None),
     ] {
         let full = results.loads(scenario).last().copied().unwrap_or(Load::Saturation(64));
-        let of = |peers| ratio(results, scenario, peers, full, Key::Processor);
+        let of = |peers| results.ratio(scenario, peers, full, Key::Processor);
         add(format!("{scenario}, CPU each at saturation"), Wanted::AtMost(by_kamailio, "× Kamailio"), of(theirs));
         if let Some(limit) = by_relay {
             let floor = (Peer::Strowger, Peer::Relay);
@@ -86,7 +81,7 @@ pub fn targets(results: &Results) -> Vec<Target> {
         (Scenario::Register, 5_000.0),
         (Scenario::Challenge, 11_000.0),
     ] {
-        let counted = single(&results.instructions, scenario, Peer::Strowger);
+        let counted = results.parts(scenario, Peer::Strowger).map(Parts::all);
         add(format!("{scenario}, user instructions each"), Wanted::AtMost(limit, ""), counted);
     }
     for (scenario, limit) in [(Scenario::Call, 1.8), (Scenario::Stateless, 1.6)] {
@@ -98,7 +93,7 @@ pub fn targets(results: &Results) -> Vec<Target> {
         add(format!("{scenario}, highest rate with 99.99 % success"), Wanted::AtLeast(limit, "× Kamailio"), measured);
     }
     for (key, name) in [(Key::P50, "p50"), (Key::P99, "p99")] {
-        let measured = ratio(results, Scenario::Call, theirs, Load::Rate(1_000), key);
+        let measured = results.ratio(Scenario::Call, theirs, Load::Rate(1_000), key);
         add(format!("INVITE to 180 at 1,000 calls/s, {name}"), Wanted::AtMost(0.5, "× Kamailio"), measured);
     }
     for scenario in [Scenario::Call, Scenario::Stateless] {
@@ -212,7 +207,7 @@ fn ratios(results: &Results, scenario: Scenario, other: Peer, load: Load) -> Vec
         keys.insert(1, (Key::Rate, "rate"));
     }
     let said = keys.into_iter().filter_map(|(key, name)| {
-        let ratio = ratio(results, scenario, peers, load, key)?;
+        let ratio = results.ratio(scenario, peers, load, key)?;
         Some(format!("{name} {ratio:.2} ×"))
     });
     said.collect()
@@ -227,8 +222,8 @@ fn beside(results: &Results, scenario: Scenario) -> String {
             let bound = if found.is_generators { "at least " } else { "" };
             facts.push(format!("{bound}{:.0}/s with 99.99 % success in an open loop", found.rate));
         }
-        if let Some(count) = single(&results.instructions, scenario, peer) {
-            facts.push(format!("{:.1} k user instructions each", count / 1e3));
+        if let Some(parts) = results.parts(scenario, peer) {
+            facts.push(format!("{:.1} k user instructions each", parts.all() / 1e3));
         }
         if let Some(ratio) = results.first_by_warm(scenario, peer) {
             facts.push(format!("{ratio:.2} times the CPU of a warm one in its first 10 s"));
@@ -256,10 +251,28 @@ fn beside(results: &Results, scenario: Scenario) -> String {
     text
 }
 
+/// Where the instructions of each server go, in each scenario.
+#[must_use]
+pub fn profile(results: &Results) -> String {
+    if results.parts.is_empty() {
+        return String::new();
+    }
+    let mut text = String::from(
+        "\n### Where user instructions go\n\nBy callgrind; each part its own (a crate or module, inlined code counted where it is \
+         written).\n\n| | server | each | |\n|---|---|---:|---|\n",
+    );
+    for (scenario, peer, parts) in &results.parts {
+        // Writing to a String cannot fail.
+        let _ = writeln!(text, "| {scenario} | {peer} | {:.0} | {} |", parts.all(), parts.shares());
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
-    use super::super::figures::{Figures, Highest, Single, Turn};
+    use super::super::figures::{Figures, Highest, Turn};
     use super::*;
+    use crate::kept;
 
     fn turn(peer: Peer, processor: f64, p50: f64) -> Turn {
         let figures = |factor: f64| {
@@ -281,13 +294,15 @@ mod tests {
     }
 
     fn results() -> Results {
+        let own = [("proxy", 20_000.0), ("message", 10_600.0), ("libc.so.6", 400.0)];
+        let instructions = Parts { own: own.map(|(part, count)| (part.to_owned(), count)).into(), choice: 0.0 };
         let turns = [(Peer::Relay, 20.0, 40.0), (Peer::Strowger, 30.0, 60.0), (Peer::Kamailio, 60.0, 100.0)];
         Results {
             turns: turns.into_iter().map(|(peer, processor, p50)| turn(peer, processor, p50)).collect(),
             highest: [(Peer::Strowger, 30_000.0), (Peer::Kamailio, 15_000.0)]
                 .map(|(peer, rate)| Highest { scenario: Scenario::Call, peer, rate, is_generators: false })
                 .to_vec(),
-            instructions: vec![Single { scenario: Scenario::Call, peer: Peer::Strowger, value: 31_000.0 }],
+            parts: vec![(Scenario::Call, Peer::Strowger, instructions)],
             ringing_bytes: Vec::new(),
         }
     }
@@ -320,11 +335,30 @@ mod tests {
     }
 
     #[test]
+    fn a_round_in_which_the_machine_is_slower_for_all_does_not_count() {
+        let mut results = results();
+        for (peer, processor) in [(Peer::Relay, 40.0), (Peer::Strowger, 60.0), (Peer::Kamailio, 120.0)] {
+            results.turns.push(Turn { round: 2, ..turn(peer, processor, 60.0) });
+        }
+        // A third round, in which only one of them had its turn.
+        results.turns.push(Turn { round: 3, ..turn(Peer::Relay, 1.0, 1.0) });
+        let of = |other| results.ratio(Scenario::Call, (Peer::Strowger, other), Load::Saturation(64), Key::Processor);
+        assert_eq!((of(Peer::Relay), of(Peer::Kamailio)), (Some(1.5), Some(0.5)));
+    }
+
+    #[test]
+    fn the_profile_names_the_largest_parts_first() {
+        let text = profile(&results());
+        let line = "| stateful Proxy-200 | Strowger | 31000 | proxy 64.5 %, message 34.2 %, the rest 1.3 % |";
+        assert!(text.contains(line), "{text}");
+    }
+
+    #[test]
     fn results_survive_their_file() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("results.json");
-        results().write(&file).expect("it can be written");
-        let again = Results::read(&file).expect("it can be read");
+        kept::write(&file, &results()).expect("it can be written");
+        let again: Results = kept::read(&file).expect("it can be read");
         assert_eq!(summary(&again), summary(&results()));
     }
 }
