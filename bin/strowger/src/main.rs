@@ -16,6 +16,7 @@ mod hosts;
 mod key;
 mod load;
 mod log;
+mod memory;
 mod names;
 mod pages;
 mod plan;

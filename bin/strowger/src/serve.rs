@@ -23,7 +23,7 @@ use strowger_foundation::{TagKey, Transport};
 use strowger_locate::Names;
 use strowger_net::{BufferSizes, Clock, TcpListener, UdpSocket};
 use strowger_registrar::Locations;
-use strowger_shard::{Listener, Listeners, Snapshot};
+use strowger_shard::{Limits, Listener, Listeners, Snapshot};
 use strowger_worker::{Fleet, FleetConfig, Resolve, Socket, Spread, StreamLimits, WorkerOptions};
 
 use crate::balancing::Balancing;
@@ -35,7 +35,7 @@ use crate::pages::HugePages;
 use crate::text::count;
 use crate::trace::Traces;
 use crate::users::{Followed, Users};
-use crate::{calls, check, gateways, key, log, status};
+use crate::{calls, check, gateways, key, log, memory, status};
 
 /// How often the users database is asked what changed.
 const FOLLOW_EVERY: Duration = Duration::from_millis(250);
@@ -49,6 +49,8 @@ const QUEUE: usize = 64;
 const OTHER_FILES: usize = 512;
 /// Events for the log, and ended calls, that wait.
 const EVENT_QUEUE: usize = 8192;
+/// Requests, from their first packet to their last timer, may take one part of so many of the memory that there is.
+const PART_FOR_REQUESTS: u64 = 2;
 /// How long a client of the control socket waits for its answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(9);
 
@@ -121,7 +123,7 @@ impl Server {
         let resolver = start_resolver(&config, &listeners, &names, clock)?;
         let balancing = Balancing::start(&config, users.directory().gateways(), &resolver.dns);
         let snapshot = config.snapshot(Listeners::new(listeners), users.directory().clone(), balancing.sets());
-        let snapshot = Arc::new(snapshot);
+        let snapshot = Arc::new(Snapshot { limits: limits_of_shards(workers)?, ..snapshot });
         let (sender, messages) = mpsc::sync_channel(QUEUE);
         let traces = Traces { tracer: Arc::default(), clock, listeners: status::listeners(&snapshot).into() };
         let tracer = Arc::clone(&traces.tracer);
@@ -380,7 +382,8 @@ impl Server {
         let undone = self.balancing.adopt(prepared);
         self.gone.extend(status::barred(&self.fleet, self.clock.now(), &old, self.users.directory()));
         let (listeners, directory) = (self.snapshot.listeners.clone(), self.users.directory().clone());
-        self.publish(self.config.snapshot(listeners, directory, self.balancing.sets()));
+        let snapshot = self.config.snapshot(listeners, directory, self.balancing.sets());
+        self.publish(Snapshot { limits: self.snapshot.limits, ..snapshot });
         let users = count(self.snapshot.directory.users() as u64, "user");
         let routes = count(self.snapshot.routes.len() as u64, "route");
         let undone = match undone {
@@ -458,6 +461,22 @@ fn worker_options(config: &Config, workers: u16) -> WorkerOptions {
     WorkerOptions { spin: server.spin.0, min_workers: config.min_workers(workers).into(), cores, spread }
 }
 
+/// What each shard may hold, so that requests take [`PART_FOR_REQUESTS`] of the memory at most.
+fn limits_of_shards(workers: u16) -> Result<Limits, Failure> {
+    let shards = shards_of(workers)?;
+    let bytes = memory::allowed() / PART_FOR_REQUESTS / u64::from(shards);
+    let limits = Limits::within(usize::try_from(bytes).unwrap_or(usize::MAX));
+    let all = |each: usize| count((each * usize::from(shards)) as u64, "request");
+    let (going_on, held) = (all(limits.going_on), all(limits.server_transactions));
+    tracing::info!("up to {going_on} may go on at a time, and {held} be held until their timers end");
+    Ok(limits)
+}
+
+fn shards_of(workers: u16) -> Result<u16, Failure> {
+    strowger_worker::shards_of(workers.into())
+        .map_err(|error| Failure::No(format!("server.workers = {workers}: {error}")))
+}
+
 /// The limits of connections, where the process may open so many files.
 fn stream_limits(config: &Config, files: u64) -> StreamLimits {
     let tcp = &config.tcp;
@@ -488,8 +507,7 @@ fn start_resolver(
 
 /// An empty location table. Its hashes are those of the server's key, for Call-IDs and temporary GRUUs outlive a restart.
 fn location_table(snapshot: &Snapshot, workers: u16, key: &[u8; 16]) -> Result<Locations, Failure> {
-    let stripes = strowger_worker::shards_of(workers.into())
-        .map_err(|error| Failure::No(format!("server.workers = {workers}: {error}")))?;
+    let stripes = shards_of(workers)?;
     let seed = TagKey::new(*key).derive("locations").hash64(&[]);
     let listeners = snapshot.listeners.iter().map(|listener| (listener.transport, listener.address));
     Ok(Locations::new(stripes, seed).listening_at(listeners))

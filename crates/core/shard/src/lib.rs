@@ -44,4 +44,5 @@ pub use route::{Action, Match as RouteMatch, Place, Route, RouteTarget};
 pub use shard::{MAX_EVENTS, Shard, ShardConfig};
 pub use snapshot::Snapshot;
 pub use steering::{Steered, Steering};
+pub use strowger_overload::Limits;
 pub use strowger_proxy::{Listener, Listeners};

@@ -386,7 +386,8 @@ impl Shard {
 
     fn admit(&mut self, key: ServerKey, head: &Head<'_>, via: &strowger_message::Via<'_>, source: &Flow) -> bool {
         let server_transactions = self.proxy.transactions_ref().servers();
-        let load = Load { server_transactions, draining: self.snapshot.draining };
+        let Snapshot { limits, draining, .. } = *self.snapshot;
+        let load = Load { going_on: self.proxy.contexts(), server_transactions, limits, draining };
         let admission = strowger_overload::admit(load, self.refusals);
         if admission == Admission::Admit {
             return true;

@@ -38,6 +38,8 @@ pub struct Snapshot {
     pub follow_calls: bool,
     /// Users and aliases.
     pub directory: Directory,
+    /// What each shard may hold.
+    pub limits: strowger_overload::Limits,
     /// Set while the server is being stopped.
     pub draining: bool,
     /// Other members share the keys, and may be sent what follows.
@@ -70,6 +72,7 @@ impl Snapshot {
             unrouted: Status::NOT_FOUND,
             follow_calls: false,
             directory,
+            limits: strowger_overload::Limits::MOST,
             draining: false,
             shared_keys: false,
         }

@@ -9,7 +9,7 @@ use strowger_foundation::Transport;
 use strowger_locate::CachePolicy;
 use strowger_message::Status;
 use strowger_proxy::Listeners;
-use strowger_shard::Snapshot;
+use strowger_shard::{Limits, Snapshot};
 
 pub(crate) use routing::route_target;
 
@@ -67,6 +67,7 @@ impl Config {
             unrouted: Status::new(self.proxy.unrouted).unwrap_or(Status::NOT_FOUND),
             follow_calls: true,
             directory,
+            limits: Limits::MOST,
             draining: false,
             shared_keys: self.server.key_file.is_some(),
         }
