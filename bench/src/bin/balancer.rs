@@ -128,7 +128,6 @@ struct Bench {
     arguments: Arguments,
     binary: PathBuf,
     contenders: Vec<Contender>,
-    has_kamailio: bool,
     has_valgrind: bool,
     file: PathBuf,
     results: Results,
@@ -159,7 +158,7 @@ impl Bench {
         let results =
             if arguments.resume { kept::read(&file).expect("results to go on from") } else { Results::default() };
         let (begun, left) = (Instant::now(), Duration::ZERO);
-        Self { arguments, binary, contenders, has_kamailio, has_valgrind, file, results, begun, left }
+        Self { arguments, binary, contenders, has_valgrind, file, results, begun, left }
     }
 
     fn is_asked(&self, subject: Subject) -> bool {

@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Parser, Subcommand};
 use strowger_bench::apart::{Network, enter};
+use strowger_bench::callgrind::Counts;
 use strowger_bench::proxy::figures::{Figures, Highest, Key, Results, Single, Turn, single};
 use strowger_bench::proxy::instructions::count;
 use strowger_bench::proxy::peer::{KEPT_FOR, Peer, Place};
@@ -124,7 +125,6 @@ struct Bench {
     binary: PathBuf,
     scenarios: Vec<Scenario>,
     peers: Vec<Peer>,
-    has_kamailio: bool,
     has_valgrind: bool,
     file: PathBuf,
     results: Results,
@@ -169,7 +169,6 @@ impl Bench {
             binary,
             scenarios,
             peers,
-            has_kamailio,
             has_valgrind,
             file,
             results,

@@ -249,6 +249,7 @@ impl SizeArguments {
         }
     }
 
+    #[expect(clippy::vec_init_then_push, reason = "an input is a line")]
     fn of_the_promise(&self) -> Vec<Asked<'_>> {
         let default = Needs::default();
         let mut asked = Vec::new();
@@ -260,6 +261,7 @@ impl SizeArguments {
         asked
     }
 
+    #[expect(clippy::vec_init_then_push, reason = "an input is a line")]
     fn of_the_servers(&self, profile: &Profile) -> Vec<Asked<'_>> {
         let server = &profile.server;
         let mut asked = Vec::new();
