@@ -167,12 +167,15 @@ impl Balancing {
         }
     }
 
-    /// Lets a target have no new calls, or have them again.
-    pub(crate) fn set_draining(&self, found: &Found, is_draining: bool, now: Timestamp) {
+    /// Lets a target have no new calls, or have them again; whether that was otherwise before.
+    pub(crate) fn set_draining(&self, found: &Found, is_draining: bool, now: Timestamp) -> bool {
         let targets = self.registry.all();
+        let mut has_changed = false;
         for target in targets.iter().filter(|target| target.id() == found.id) {
+            has_changed |= target.is_draining() != is_draining;
             if is_draining { target.drain() } else { target.undrain(now) }
         }
+        has_changed
     }
 
     /// Gives a balancer one more target: in the database where it has gateways there, else until the configuration is read

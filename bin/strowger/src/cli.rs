@@ -300,6 +300,9 @@ pub(crate) struct CtlArguments {
     /// Prints JSON
     #[arg(long, global = true)]
     pub(crate) json: bool,
+    /// The server's control socket [default: as the configuration says]
+    #[arg(long, global = true, value_name = "PATH")]
+    pub(crate) socket: Option<PathBuf>,
     #[command(subcommand)]
     pub(crate) command: CtlCommand,
 }

@@ -2,7 +2,7 @@
 
 use std::io::{self, Write as _};
 use std::ops::ControlFlow;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use serde_json::json;
 use strowger_control::config::Config;
@@ -24,7 +24,8 @@ use crate::{address, store, targets};
 const WIDTH: usize = 100;
 
 pub(crate) fn run(file: Option<&Path>, arguments: &CtlArguments) -> Result<(), Failure> {
-    let (config, _) = Config::load(file)?;
+    let (config, socket) = reach(file, arguments)?;
+    let socket = socket.as_path();
     let request = match &arguments.command {
         CtlCommand::Status => Request::Status,
         CtlCommand::Registrations { user, limit } => {
@@ -37,21 +38,21 @@ pub(crate) fn run(file: Option<&Path>, arguments: &CtlArguments) -> Result<(), F
             Request::Unregister { user, contact: contact.clone() }
         }
         CtlCommand::Calls { limit } => Request::Calls { limit: usize::try_from(*limit).unwrap_or(usize::MAX) },
-        CtlCommand::Trace(trace) => return follow(&config.control_socket(), trace, arguments.json),
+        CtlCommand::Trace(trace) => return follow(socket, trace, arguments.json),
         CtlCommand::Reload => Request::Reload,
         CtlCommand::Targets { set, command: None } => Request::Targets { set: set.clone() },
         CtlCommand::Targets { command: Some(command), .. } => {
-            return targets::change(&config.control_socket(), command, arguments.json);
+            return targets::change(socket, command, arguments.json);
         }
         CtlCommand::Drain { target, wait, time } => {
             let wait = wait.then_some(Wait { at_most: time.map(|time| time.0) });
-            return targets::drain(&config.control_socket(), target, wait, arguments.json);
+            return targets::drain(socket, target, wait, arguments.json);
         }
         CtlCommand::Undrain { target } => {
-            return targets::undrain(&config.control_socket(), target, arguments.json);
+            return targets::undrain(socket, target, arguments.json);
         }
     };
-    match socket::ask(&config.control_socket(), &request).map_err(Failure::No)? {
+    match socket::ask(socket, &request).map_err(Failure::No)? {
         Response::Error(message) => Err(Failure::No(message)),
         Response::Status(status) if arguments.json => Ok(print_json(&json!(status))?),
         Response::Status(status) => Ok(print_status(&status)?),
@@ -76,6 +77,26 @@ pub(crate) fn run(file: Option<&Path>, arguments: &CtlArguments) -> Result<(), F
         }
         Response::Reloaded(what) if arguments.json => Ok(print_json(&json!({ "result": what }))?),
         Response::Reloaded(what) => Ok(print_line(&what)?),
+    }
+}
+
+/// The configuration, and the socket of the server that has it. Who asks a server that runs is not kept from it by a fault in the
+/// file, which is told all the same; the server would not read such a file, though.
+fn reach(file: Option<&Path>, arguments: &CtlArguments) -> Result<(Config, PathBuf), Failure> {
+    let (config, fault) = match (Config::load_leniently(file), &arguments.socket) {
+        (Ok(found), _) => found,
+        // It is not needed.
+        (Err(_), Some(_)) => (Config::default(), None),
+        (Err(error), None) => return Err(error.into()),
+    };
+    let socket = arguments.socket.clone().unwrap_or_else(|| config.control_socket());
+    match fault {
+        Some(fault) if matches!(arguments.command, CtlCommand::Reload) => Err(fault.into()),
+        Some(fault) => {
+            fault.to_string().lines().for_each(|line| eprintln!("strowger: warning: {line}"));
+            Ok((config, socket))
+        }
+        None => Ok((config, socket)),
     }
 }
 

@@ -125,7 +125,7 @@ fn write(event: Event) {
             tracing::warn!(%peer, user, claimed, "a user claimed to be somebody else");
         }
         Event::Target { set, uri, is_up: true } => {
-            tracing::warn!("{uri} of balancer {set} answers its probes again: it takes new calls, little by little");
+            tracing::info!("{uri} of balancer {set} answers its probes again: it takes new calls, little by little");
         }
         Event::Target { set, uri, is_up: false } => {
             tracing::warn!("{uri} of balancer {set} does not answer its probes: it gets no new calls");

@@ -3,7 +3,7 @@
 use std::io::{self, IsTerminal as _, Write as _};
 use std::path::Path;
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use serde_json::json;
 use strowger_control::config::Span;
@@ -14,6 +14,7 @@ use crate::cli::TargetsCommand;
 use crate::failure::Failure;
 use crate::table::{print_json, print_line, print_table};
 use crate::text::{clock, count, number};
+use crate::utc;
 
 /// How often a target is looked at that is waited for.
 const TICK: Duration = Duration::from_millis(250);
@@ -80,7 +81,8 @@ pub(crate) fn change(path: &Path, command: &TargetsCommand, as_json: bool) -> Re
 
 pub(crate) fn undrain(path: &Path, target: &str, as_json: bool) -> Result<(), Failure> {
     let done = ask(path, &Request::Undrain { target: target.to_owned() })?;
-    tell("gets calls again", &done, as_json)
+    let what = if done.lasts == "as before" { "was not drained" } else { "gets calls again" };
+    tell(what, &done, as_json)
 }
 
 pub(crate) fn drain(path: &Path, target: &str, wait: Option<Wait>, as_json: bool) -> Result<(), Failure> {
@@ -89,19 +91,20 @@ pub(crate) fn drain(path: &Path, target: &str, wait: Option<Wait>, as_json: bool
         None if as_json => tell("drained", &done, true),
         None => Ok(print_line(&format!("{} gets no new calls: {}", shown(&done.target), left(&done.target)))?),
         Some(wait) => {
-            let emptied = until_empty(path, done.target, wait)?;
+            let mut progress = Progress { is_shown: !as_json, last: String::new() };
+            let emptied = until_empty(path, done.target, wait, &mut progress)?;
+            progress.end();
             if as_json {
                 return Ok(print_json(&json!({ "result": "empty", "target": emptied }))?);
             }
-            Ok(print_line(&format!("{} is empty", shown(&emptied)))?)
+            Ok(print_line(&format!("{} {} is empty", time(), shown(&emptied)))?)
         }
     }
 }
 
 /// Waits until the target has nothing left, and shows what it has.
-fn until_empty(path: &Path, drained: Target, wait: Wait) -> Result<Target, Failure> {
+fn until_empty(path: &Path, drained: Target, wait: Wait, progress: &mut Progress) -> Result<Target, Failure> {
     let deadline = wait.at_most.and_then(|limit| Instant::now().checked_add(limit));
-    let mut progress = Progress::default();
     let mut target = drained;
     while !is_empty(&target) {
         progress.show(&left(&target));
@@ -171,31 +174,45 @@ fn left(target: &Target) -> String {
     }
 }
 
+/// The time of day, as a log has it.
+fn time() -> String {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let millis = u64::try_from(since.as_millis()).unwrap_or(0);
+    let text = utc::rfc3339(millis);
+    text.split_once('.').map_or_else(|| text.clone(), |(seconds, _)| format!("{seconds}Z"))
+}
+
 /// A line that is written over on a terminal, and elsewhere a line for each change.
-#[derive(Default)]
 struct Progress {
+    is_shown: bool,
     last: String,
 }
 
 impl Progress {
     fn show(&mut self, text: &str) {
-        if self.last == text {
+        if !self.is_shown || self.last == text {
             return;
         }
         self.last = text.to_owned();
-        let mut out = io::stderr().lock();
+        let mut out = io::stdout().lock();
         // Who does not look is no reason to stop.
-        let written = if out.is_terminal() { write!(out, "\r\x1b[K{text}") } else { writeln!(out, "{text}") };
+        let written =
+            if out.is_terminal() { write!(out, "\r\x1b[K{text}") } else { writeln!(out, "{} {text}", time()) };
         drop(written.and_then(|()| out.flush()));
+    }
+
+    /// Makes room for what comes after it.
+    fn end(&mut self) {
+        let mut out = io::stdout().lock();
+        if !std::mem::take(&mut self.last).is_empty() && out.is_terminal() {
+            drop(write!(out, "\r\x1b[K").and_then(|()| out.flush()));
+        }
     }
 }
 
 impl Drop for Progress {
     fn drop(&mut self) {
-        let mut out = io::stderr().lock();
-        if !self.last.is_empty() && out.is_terminal() {
-            drop(write!(out, "\r\x1b[K").and_then(|()| out.flush()));
-        }
+        self.end();
     }
 }
 

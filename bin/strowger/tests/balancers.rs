@@ -6,7 +6,7 @@ mod common;
 #[allow(dead_code, unreachable_pub, reason = "it is a part of another crate, which uses all of it")]
 mod bind9;
 
-use std::io::{BufRead as _, BufReader, Read as _};
+use std::io::{BufRead as _, BufReader};
 use std::net::Ipv4Addr;
 use std::process::Stdio;
 use std::time::{Duration, Instant};
@@ -134,19 +134,26 @@ fn a_target_is_drained_until_it_is_empty() {
     }
 
     let late = server.folder.run(&["ctl", "drain", &one.uri(), "--wait", "--for", "300ms"]);
-    assert_eq!((late.code, late.out.as_str()), (Some(1), ""), "{late:?}");
+    assert_eq!(late.code, Some(1), "{late:?}");
+    assert!(late.out.ends_with("Z 2 calls left\n") && late.out.lines().count() == 1, "{late:?}");
     assert!(late.err.contains("2 calls left after 300ms; it stays drained"), "{late:?}");
     let id = of(&server.folder, &one)["id"].as_str().expect("an id").to_owned();
     let mut command = server.folder.command(&["ctl", "drain", &id, "--wait"]);
-    let mut waiting = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("it starts");
-    let mut told = BufReader::new(waiting.stderr.take().expect("piped")).lines().map(|line| line.expect("text"));
+    let mut waiting = command.stdout(Stdio::piped()).spawn().expect("it starts");
+    // One line after the other on one stream, each with its time.
+    let mut told = BufReader::new(waiting.stdout.take().expect("piped")).lines().map(|line| {
+        let line = line.expect("text");
+        let (time, text) = line.split_once(' ').expect("a time");
+        assert!(time.len() == "2026-01-02T03:04:05Z".len() && time.ends_with('Z'), "{line}");
+        text.to_owned()
+    });
     assert_eq!(told.next().as_deref(), Some("2 calls left"));
     hang_up(&server, &alice, at_one[0], &one);
     assert_eq!(told.find(|line| !line.contains("2 calls")).as_deref(), Some("1 call left"));
     hang_up(&server, &alice, at_one[1], &one);
-    let mut out = String::new();
-    waiting.stdout.take().expect("piped").read_to_string(&mut out).expect("text");
-    assert_eq!((out, waiting.wait().expect("it ends").code()), (format!("pool: {} is empty\n", one.uri()), Some(0)));
+    let last = told.find(|line| !line.ends_with("left"));
+    assert_eq!(last, Some(format!("pool: {} is empty", one.uri())));
+    assert_eq!((told.next(), waiting.wait().expect("it ends").code()), (None, Some(0)));
     let listed = server.folder.run(&["ctl", "targets"]).ok();
     assert!(listed.lines().any(|line| line.contains(&one.uri()) && line.contains("  drained  ")), "{listed}");
 
@@ -156,6 +163,33 @@ fn a_target_is_drained_until_it_is_empty() {
     assert!(reached.contains(&0), "{reached:?}");
     let error = server.folder.run(&["ctl", "drain", "sip:192.0.2.99"]).refused(1);
     assert!(error.starts_with("there is no target \"sip:192.0.2.99\"; `strowger ctl targets` lists"), "{error}");
+}
+
+/// A file that somebody is writing keeps nobody from seeing and draining targets.
+#[test]
+fn a_running_server_is_asked_whatever_its_file_says_by_now() {
+    let (one, two) = (End::new(), End::new());
+    let server = Server::start(&pool("policy = \"least-calls\"", &[&one, &two]));
+    let path = server.folder.path().join("strowger.toml");
+    let sound = std::fs::read_to_string(&path).expect("a configuration");
+    for faulty in [sound.replace("\"least-calls\"", "\"least-cals\""), format!("{sound}\nhalf a line")] {
+        server.folder.write("strowger.toml", &faulty);
+        let ran = server.folder.run(&["ctl", "targets"]);
+        assert_eq!(ran.code, Some(0), "{ran:?}");
+        assert!(ran.out.contains(&one.uri()) && ran.err.starts_with("strowger: warning: strowger.toml:"), "{ran:?}");
+        server.folder.run(&["ctl", "drain", &one.uri()]).ok();
+        server.folder.run(&["ctl", "reload"]).refused(2);
+    }
+    let elsewhere = Folder::new("");
+    let socket = server.folder.path().join("data/control.sock");
+    let socket = socket.to_str().expect("UTF-8");
+    let found = elsewhere.run(&["ctl", "targets", "--socket", socket]).ok();
+    assert!(found.contains("  drained  "), "{found}");
+
+    let undrain = |uri: &str| elsewhere.run(&["ctl", "undrain", uri, "--socket", socket]).ok();
+    assert_eq!(undrain(&one.uri()), format!("pool: {} gets calls again\n", one.uri()));
+    assert_eq!(undrain(&one.uri()), format!("pool: {} was not drained\n", one.uri()));
+    assert_eq!(server.log().matches("gets new calls again").count(), 1, "{}", server.log());
 }
 
 #[test]
@@ -187,6 +221,9 @@ fn who_does_not_answer_its_probes_gets_no_calls_until_it_does() {
     });
     let told = of(&server.folder, &one);
     assert!(told["share"].as_f64().is_some_and(|share| (0.1..1.0).contains(&share)), "{told}");
+    let log = server.log();
+    let line = |what: &str| log.lines().find(|line| line.contains(what)).unwrap_or_else(|| panic!("{what}: {log}"));
+    assert!(line("does not answer its probes").contains("WARN") && line("answers its probes again").contains("INFO"));
     assert_eq!(call(&server, &alice, "back", &[&one]).at, 0);
 }
 
@@ -320,6 +357,21 @@ fn check_says_what_a_balancer_would_do_and_refuses_what_cannot_be() {
         "[[balancer]]\nname = \"pool\"\npolicy = \"least-work\"\nwork = \"2\"\ncandidates = \"two\"\nprobe = true\n\
          targets = [\"sip:192.0.2.1\", { uri = \"sip:192.0.2.2\", weight = 2, capacity = 500 }]\n[[route]]\nbalance = \"pool\"\n",
     );
+    let text = std::fs::read_to_string(folder.path().join("strowger.toml")).expect("a configuration");
+    let asking = folder.run(&["check"]);
+    assert_eq!(
+        asking.err,
+        "strowger: warning: strowger.toml: auth.require: every caller is asked for a password, and there are no users: all \
+         calls to balancer pool get 407; write require = [], name who is not asked in auth.trusted, or add users\n"
+    );
+    folder.write("strowger.toml", &format!("server.listen = [\"udp:192.0.2.2:5060\"]\nauth.require = []\n{text}"));
+    let itself = folder.run(&["check"]);
+    assert_eq!(
+        itself.err,
+        "strowger: warning: strowger.toml:9: balancer[0].targets[1]: sip:192.0.2.2 is this server itself: what is sent there comes \
+         back here; name another server\n"
+    );
+    folder.write("strowger.toml", &format!("auth.require = []\n{text}"));
     let ran = folder.run(&["check"]);
     assert_eq!(ran.err, "");
     let out = ran.ok();

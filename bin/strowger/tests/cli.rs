@@ -229,7 +229,7 @@ fn check_says_what_would_happen() {
 fn every_command_refuses_a_bad_configuration() {
     let folder = Folder::new("[server]\nlisen = []\n");
     for arguments in
-        [&["check"][..], &["serve"], &["user", "list"], &["ctl", "status"], &["backup", "x"], &["restore", "x"]]
+        [&["check"][..], &["serve"], &["user", "list"], &["ctl", "reload"], &["backup", "x"], &["restore", "x"]]
     {
         let error = folder.run(arguments).refused(2);
         assert_eq!(error, "strowger.toml:2: server.lisen: unknown key \"lisen\"; did you mean \"listen\"?");

@@ -83,6 +83,7 @@ fn credentials_are_given_where_they_are_asked_for() {
     let ran = server.folder.run(&wrong);
     assert_eq!(ran.code, Some(1));
     assert!(ran.err.contains("--password") && ran.err.contains("refused with 401"), "{ran:?}");
+    assert!(ran.err.contains("auth.require = []") && ran.err.contains("auth.trusted"), "{ran:?}");
 }
 
 #[test]

@@ -3,7 +3,7 @@
 use std::net::SocketAddr;
 use std::path::Path;
 
-use strowger_control::config::values::{Share, TargetSource};
+use strowger_control::config::values::{Share, StoreUrl, TargetSource};
 use strowger_control::config::{Balancer, Candidates, Config, Policy};
 use strowger_control::dns::{DnsResolver, Reach};
 use strowger_control::targets::{Changes, Lists, Refused, Services, Sources, TargetSets};
@@ -54,8 +54,46 @@ pub(super) fn look(
         return Err(located(empty).into());
     }
     let mut warnings = sources.look(config);
+    warnings.extend(own(config, &sources, listeners).map(|why| located(why).to_string()));
+    warnings.extend(asked_in_vain(config).map(|why| located(why).to_string()));
     warnings.extend(names.unanswered.iter().map(Refused::to_string));
     Ok(warnings)
+}
+
+/// Targets that are this server itself.
+fn own(config: &Config, sources: &Sources<'_>, listeners: &[(Transport, SocketAddr)]) -> impl Iterator<Item = Refused> {
+    let mut found = Vec::new();
+    for (index, balancer) in config.balancers.iter().enumerate() {
+        for target in sources.targets(index, balancer).unwrap_or_default() {
+            let Place::At(hop) = target.share.target.place else { continue };
+            if listeners.contains(&(hop.transport, hop.address)) {
+                let place = target.place.map_or_else(String::new, |place| format!("[{place}]"));
+                let message = format!(
+                    "{} is this server itself: what is sent there comes back here; name another server",
+                    target.share.target
+                );
+                found.push(Refused { key: format!("balancer[{index}].targets{place}"), message });
+            }
+        }
+    }
+    found.into_iter()
+}
+
+/// That callers of balancers are asked for passwords which nobody can have.
+fn asked_in_vain(config: &Config) -> Option<Refused> {
+    let balancer = config.routes.iter().find_map(|route| route.balance.as_ref())?;
+    let auth = &config.auth;
+    let is_asked = auth.require.iter().any(|method| method.0 == "INVITE") && auth.trusted.is_empty();
+    let has_users = match config.store_url() {
+        StoreUrl::Memory => false,
+        // Of what cannot be read nobody knows.
+        StoreUrl::Sqlite(path) => strowger_store::has_users_at(&path).unwrap_or(true),
+    };
+    let message = format!(
+        "every caller is asked for a password, and there are no users: all calls to balancer {balancer} get 407; write require = \
+         [], name who is not asked in auth.trusted, or add users"
+    );
+    (is_asked && !has_users).then(|| Refused { key: "auth.require".to_owned(), message })
 }
 
 fn has_names(config: &Config, sources: &Sources<'_>) -> bool {

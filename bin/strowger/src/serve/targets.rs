@@ -11,6 +11,8 @@ use crate::status;
 const KEPT: &str = "kept";
 const UNTIL_RELOAD: &str = "until reload";
 const UNTIL_RESTART: &str = "until restart";
+/// Nothing was changed.
+const NOTHING_NEW: &str = "as before";
 
 impl Server {
     /// What they do.
@@ -34,10 +36,13 @@ impl Server {
             Request::Drain { target } | Request::Undrain { target } => {
                 let found = self.balancing.find(target)?;
                 let is_draining = matches!(request, Request::Drain { .. });
-                self.balancing.set_draining(&found, is_draining, now);
-                let what = if is_draining { "gets no new calls" } else { "gets new calls again" };
-                tracing::info!(set = found.set, uri = found.uri, "by the operator, a target {what}");
-                (found, UNTIL_RESTART)
+                if self.balancing.set_draining(&found, is_draining, now) {
+                    let what = if is_draining { "gets no new calls" } else { "gets new calls again" };
+                    tracing::info!(set = found.set, uri = found.uri, "by the operator, a target {what}");
+                    (found, UNTIL_RESTART)
+                } else {
+                    (found, NOTHING_NEW)
+                }
             }
             Request::AddTarget(new) => {
                 let is_kept = self.balancing.add(&self.config, &mut self.users, new)?;

@@ -68,6 +68,7 @@ fn at_most(instructions: u64) -> LibraryBenchmarkConfig {
 #[bench::round_robin(args = (even(Policy::RoundRobin, Candidates::All)), config = at_most(1_460))]
 #[bench::least_calls(args = (even(Policy::LeastCalls, Candidates::All)), config = at_most(1_610))]
 #[bench::least_work(args = (even(Policy::LeastWork, Candidates::All)), config = at_most(1_660))]
+#[bench::weighted_least_work(args = (pool(Policy::LeastWork, Candidates::All, [1, 2, 3, 4, 5, 6, 7, 8])), config = at_most(2_500))]
 #[bench::least_work_of_two(args = (even(Policy::LeastWork, Candidates::Two)), config = at_most(2_135))]
 #[bench::response_time(args = (even(Policy::ResponseTime, Candidates::All)), config = at_most(1_800))]
 fn order(mut pool: Pool) -> (usize, Pool) {

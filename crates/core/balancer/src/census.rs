@@ -4,7 +4,7 @@ use crate::hash::mix;
 use crate::health::WHOLE_SHARE;
 use crate::order::{Basis, Pick};
 use crate::policy::Policy;
-use crate::rank::WEIGHS_NOTHING;
+use crate::rank::{AVOIDED, PASSED_OVER, WEIGHS_NOTHING};
 use crate::set::{MAX_MEMBERS, Part, Set};
 
 /// Whether a request may go to a member.
@@ -47,6 +47,8 @@ pub(crate) struct Census<'a> {
     is_last_resort: bool,
     /// The lowest tier of those who are chosen from that weigh anything, or where it would be.
     first_tier: u32,
+    /// Those who start slowly have drawn lots for the request.
+    pub has_lots: bool,
     /// Whether who is full keeps its place: calls that end should move no keys.
     keeps_full: bool,
     /// Where they are shared out or gone round: places, of those of that tier.
@@ -58,7 +60,8 @@ pub(crate) struct Census<'a> {
 impl<'a> Census<'a> {
     /// With room for everybody.
     pub(crate) fn new(standings: &'a mut [Standing; MAX_MEMBERS]) -> Self {
-        Self { standings, is_last_resort: false, first_tier: 0, keeps_full: false, places: 0, fastest: u32::MAX }
+        let (is_last_resort, has_lots, keeps_full) = (false, false, false);
+        Self { standings, is_last_resort, first_tier: 0, has_lots, keeps_full, places: 0, fastest: u32::MAX }
     }
 
     /// The members', in their order, and then nobody's.
@@ -87,7 +90,8 @@ impl<'a> Census<'a> {
         self.first_tier = first & !WEIGHS_NOTHING;
         self.keeps_full = set.config().policy.is_by_key();
         // Where all start nobody stands back.
-        if starting != 0 && starting != in_service {
+        self.has_lots = starting != 0 && starting != in_service;
+        if self.has_lots {
             self.draw_lots(set, pick, basis);
         }
         match basis {
@@ -98,8 +102,8 @@ impl<'a> Census<'a> {
     }
 
     /// Of those who start slowly some are passed over. By lot: of those requests that would be its own each gets its share.
-    /// Policies that go by load would give it everything, since it has nothing to do; so there it gets its share of an even
-    /// part, at most.
+    /// Policies that go by load would give it everything, since it has nothing to do; so there it gets its share of its part by
+    /// weight, and no more.
     fn draw_lots(&mut self, set: &Set, pick: &Pick<'_>, basis: &Basis) {
         let parts = set.parts.iter().zip(self.standings.iter());
         let first = parts.filter(|(part, standing)| {
@@ -132,7 +136,8 @@ impl<'a> Census<'a> {
 
     fn find_fastest(&mut self, set: &Set, pick: &Pick<'_>) {
         let parts = set.parts.iter().zip(self.standings.iter());
-        let parts = parts.filter(|(_, standing)| self.may_be_chosen(**standing));
+        let parts =
+            parts.filter(|(_, standing)| self.may_be_chosen(**standing) && self.set_back(**standing) != AVOIDED);
         let ticks = parts.filter_map(|(part, _)| part.target.measures().expected_ticks(pick.now));
         self.fastest = ticks.min().unwrap_or(u32::MAX);
     }
@@ -140,9 +145,18 @@ impl<'a> Census<'a> {
     #[inline]
     pub(crate) fn may_be_chosen(&self, standing: Standing) -> bool {
         match standing {
-            Standing::InService | Standing::Starting | Standing::PassedOver => true,
-            Standing::Avoided => self.is_last_resort,
+            Standing::InService | Standing::Starting | Standing::PassedOver | Standing::Avoided => true,
             Standing::Out | Standing::Full => false,
+        }
+    }
+
+    /// What makes a member come after those of its tier, where something does: as a mark of a tier.
+    #[inline]
+    pub(crate) fn set_back(&self, standing: Standing) -> u32 {
+        match standing {
+            Standing::PassedOver => PASSED_OVER,
+            Standing::Avoided if !self.is_last_resort => AVOIDED,
+            _ => 0,
         }
     }
 

@@ -183,6 +183,10 @@ impl Health {
         }
     }
 
+    pub(crate) fn forget_probes(&self) {
+        self.flags.fetch_and(DRAINING, Ordering::Relaxed);
+    }
+
     /// Since when it is down, where it is.
     pub(crate) fn down_since(&self) -> Option<Timestamp> {
         (!self.is_up()).then(|| Timestamp::from_nanos(self.down_since.load(Ordering::Relaxed)))

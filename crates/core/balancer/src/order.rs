@@ -8,8 +8,8 @@ use strowger_foundation::Timestamp;
 use crate::census::{Census, Standing};
 use crate::hash::{bernstein, exponential, fnv, mix, of_key, openser, range, sha1};
 use crate::policy::{Candidates, Policy};
-use crate::rank::{Best, NOBODY, PASSED_OVER, Rank};
-use crate::set::{MAX_MEMBERS, Part, Set};
+use crate::rank::{Best, NOBODY, Rank};
+use crate::set::{MAX_MEMBERS, Part, STRIDE_BITS, Set};
 
 /// Members that one request tries, at most.
 pub const MAX_TRIES: usize = 4;
@@ -50,8 +50,8 @@ impl core::fmt::Debug for Pick<'_> {
 
 impl Set {
     /// The members that a request tries, in this order; empty where nobody is in service. Members that are down, drained, disabled
-    /// or, for new calls, full are left out; those that are avoided are tried where nobody else is there. Spares come after all of
-    /// lower priority numbers. Nothing is allocated.
+    /// or, for new calls, full are left out; those that are avoided come last. Spares come after all of lower priority numbers.
+    /// Nothing is allocated.
     pub fn order(&self, pick: &Pick<'_>, order: &mut Order) {
         order.clear();
         let basis = self.basis(pick);
@@ -121,16 +121,34 @@ impl Set {
         let (load, one) = match self.config().policy {
             Policy::LeastCalls => (u64::from(target.calls()), 1),
             Policy::LeastTransactions => (u64::from(target.load().transactions), 1),
-            Policy::ResponseTime => {
-                // Who is not known yet is taken to be as fast as the fastest: so it becomes known, without getting all.
-                let ticks = u64::from(target.measures().expected_ticks(pick.now).unwrap_or(census.fastest));
-                (ticks * u64::from(target.load().transactions), ticks)
-            }
+            Policy::ResponseTime => return self.wait_at(census, pick, part),
             _ => (target.load().work, self.new_work),
         };
         let relative =
             |load: u64| u64::try_from((u128::from(load) * u128::from(part.inverse)) >> 8).unwrap_or(u64::MAX);
         Burden { load: relative(load.saturating_add(one)), one: relative(one) }
+    }
+
+    /// How long one request more would wait at a member, the shortest response time being [`FASTEST`]. How soon a target answers
+    /// who comes alone is its own, whatever it weighs; what waits there already counts the less the more it weighs.
+    #[inline]
+    fn wait_at(&self, census: &Census<'_>, pick: &Pick<'_>, part: &Part) -> Burden {
+        let target = &part.target;
+        // Who is not known yet is taken to be as fast as the fastest: so it becomes known, without getting all.
+        let ticks = target.measures().expected_ticks(pick.now).unwrap_or(census.fastest);
+        let slowness = u64::from(ticks) * FASTEST / u64::from(census.fastest.max(1));
+        let waiting = u64::from(target.load().transactions).saturating_mul(part.stride);
+        Burden {
+            load: slowness.saturating_mul(waiting.saturating_add(1 << STRIDE_BITS)),
+            one: slowness.saturating_mul(part.stride),
+        }
+    }
+
+    /// Whether what members have to do is compared no finer than by whole requests. One request is more to who weighs less, so
+    /// by the last digit the heaviest of those that are idle would always be the better one; where all weigh the same no such
+    /// digit is in the way.
+    fn is_coarse(&self) -> bool {
+        !self.is_even && self.config().policy != Policy::ResponseTime
     }
 
     /// The member whose turn it was is due again a stride later, and so is who was due before and passed over. Two requests that
@@ -191,7 +209,10 @@ impl Scan<'_> {
         };
         let is_of_two = matches!(self.basis, Basis::Candidates(_));
         let counts_places = matches!(self.basis, Basis::Place(_) | Basis::Due(_));
-        let has_ties = matches!(self.basis, Basis::Load(_) | Basis::Due(_));
+        let level = match self.basis {
+            Basis::Load(_) if self.set.is_coarse() => self.level(),
+            _ => 0,
+        };
         let (mut places, mut least) = (0, NOBODY);
         for (at, (part, standing)) in self.set.parts.iter().zip(self.census.standings()).enumerate() {
             let has_place = counts_places && self.census.has_place(part, *standing);
@@ -200,16 +221,12 @@ impl Scan<'_> {
             if !self.census.may_be_chosen(*standing) {
                 continue;
             }
-            let tier = if *standing == Standing::PassedOver { part.tier | PASSED_OVER } else { part.tier };
-            // Those who are equal share evenly; by the Call-ID, so that where little is going on another balancer does the same.
-            let tie = || match self.basis {
-                Basis::Load(hash) | Basis::Candidates(hash) => self.set.rendezvous(hash, part),
-                _ => mix(self.pick.draw ^ part.seed),
-            };
-            best.offer(Rank::new(tier, self.load(at, part, place), if has_ties { tie() } else { 0 }, at));
+            let tier = part.tier | self.census.set_back(*standing);
+            let tie = self.tie(part, *standing);
+            best.offer(Rank::new(tier, self.load(at, part, place, level), tie, at));
             if is_of_two {
                 let load = self.set.burden_of(self.census, self.pick, part).load;
-                least = least.min(Rank::new(tier, load, tie(), at));
+                least = least.min(Rank::new(tier, load, tie, at));
             }
         }
         if is_of_two {
@@ -218,8 +235,39 @@ impl Scan<'_> {
         best
     }
 
+    /// The least that anybody of the first priority would have to do with the request. Who has less to do without it would begin
+    /// with it before anybody could be done: all those are equal.
+    fn level(&self) -> u64 {
+        let parts = self.set.parts.iter().zip(self.census.standings());
+        let may_have_it = |(_, standing): &(&Part, &Standing)| {
+            self.census.may_be_chosen(**standing) && self.census.set_back(**standing) == 0
+        };
+        let burden = |part| self.set.burden_of(self.census, self.pick, part).load;
+        parts.filter(may_have_it).map(|(part, _)| (part.tier, burden(part))).min().map_or(0, |(_, load)| load)
+    }
+
+    /// What decides between members that are equal: the Call-ID, with regard to what they weigh; so that where little is going on
+    /// another balancer does the same.
+    #[inline]
+    fn tie(&self, part: &Part, standing: Standing) -> u64 {
+        match self.basis {
+            Basis::Load(hash) | Basis::Candidates(hash) => {
+                let tie = self.set.rendezvous(hash, part);
+                if self.has_lot(standing) { tie >> FAVOUR } else { tie }
+            }
+            Basis::Due(_) => mix(self.pick.draw ^ part.seed),
+            _ => 0,
+        }
+    }
+
+    /// Whether a member that starts slowly has drawn the request. It is then one of those that are its own, so that no second
+    /// draw is made among those who are equal.
+    fn has_lot(&self, standing: Standing) -> bool {
+        standing == Standing::Starting && self.census.has_lots
+    }
+
     /// How much speaks against a member, whose place is so many steps from where the request begins.
-    fn load(&self, at: usize, part: &Part, place: Option<u64>) -> u64 {
+    fn load(&self, at: usize, part: &Part, place: Option<u64>, level: u64) -> u64 {
         let by_hash = |hash| self.set.rendezvous(hash, part);
         match self.basis {
             Basis::Rendezvous(hash) | Basis::Candidates(hash) => by_hash(hash),
@@ -233,7 +281,10 @@ impl Scan<'_> {
                 // Spares are in nobody's turn.
                 None => by_hash(self.pick.draw),
             },
-            Basis::Load(_) => self.set.burden_of(self.census, self.pick, part).load,
+            Basis::Load(_) => {
+                let burden = self.set.burden_of(self.census, self.pick, part);
+                if burden.before() < level { 0 } else { burden.load }
+            }
             Basis::Listed => at as u64,
         }
     }
@@ -247,12 +298,18 @@ impl Scan<'_> {
             return;
         }
         let (one, other) = (self.burden_at(first.at()), self.burden_at(second.at()));
-        if other.load < one.load {
+        let is_better = if self.set.is_coarse() { other.load <= one.before() } else { other.load < one.load };
+        let is_its_lot = other.load <= one.load && self.has_lot_at(second.at()) && !self.has_lot_at(first.at());
+        if is_better || is_its_lot {
             core::mem::swap(first, second);
         }
         if least.tier() == first.tier() && one.min(other).is_far_above(least.load()) {
             best.promote(least);
         }
+    }
+
+    fn has_lot_at(&self, at: usize) -> bool {
+        self.census.standings().get(at).is_some_and(|standing| self.has_lot(*standing))
     }
 
     fn burden_at(&self, at: usize) -> Burden {
@@ -271,11 +328,22 @@ struct Burden {
 }
 
 impl Burden {
+    /// Without that request.
+    const fn before(self) -> u64 {
+        self.load.saturating_sub(self.one)
+    }
+
     /// More by one such request and a quarter.
     const fn is_far_above(self, least: u64) -> bool {
         self.load > least.saturating_add(least / 4).saturating_add(self.one)
     }
 }
+
+/// The slowness of the fastest: response times that differ by less than a quarter of the shortest are not told apart, for it
+/// takes no more than chance to make that of an average.
+const FASTEST: u64 = 4;
+/// Bits by which the tie of a member is made smaller that is to win it.
+const FAVOUR: u32 = 20;
 
 /// How far `to` is after `from` on a circle of so many places.
 const fn steps(from: u64, to: u64, places: u64) -> u64 {

@@ -90,6 +90,12 @@ impl Policy {
         matches!(self, Self::LeastCalls | Self::LeastTransactions | Self::LeastWork | Self::ResponseTime)
     }
 
+    /// Whether who weighs more gets more.
+    #[must_use]
+    pub const fn heeds_weight(self) -> bool {
+        self.is_by_load() || matches!(self, Self::Hash | Self::Weighted | Self::Random)
+    }
+
     /// Whether it goes by the [`Key`].
     #[must_use]
     pub const fn is_by_key(self) -> bool {

@@ -13,8 +13,10 @@ pub(crate) const WEIGHS_NOTHING: u32 = 1;
 
 /// Who is passed over comes after all.
 pub(crate) const PASSED_OVER: u32 = 1 << 17;
+/// Who is avoided comes after even those.
+pub(crate) const AVOIDED: u32 = 1 << 18;
 
-/// How good a member is for a request, the lowest is the best: 18 bits of its tier, 64 of its load, 38 that decide between equal
+/// How good a member is for a request, the lowest is the best: 19 bits of its tier, 64 of its load, 37 that decide between equal
 /// ones, and 8 of its index. In one number, since comparing ranks is most of what there is to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Rank(u128);
@@ -22,7 +24,7 @@ pub(crate) struct Rank(u128);
 /// Worse than any member.
 pub(crate) const NOBODY: Rank = Rank(u128::MAX);
 
-const LOAD_SHIFT: u32 = 46;
+const LOAD_SHIFT: u32 = 45;
 const TIER_SHIFT: u32 = LOAD_SHIFT + 64;
 const _: () = assert!(MAX_MEMBERS <= 1 << 8, "an index has 8 bits");
 

@@ -137,7 +137,7 @@ pub(crate) struct Part {
 }
 
 /// Fraction bits of a [`Part::stride`], where that of the heaviest member is one. Time lasts for 2⁴⁴ of its turns.
-const STRIDE_BITS: u32 = 20;
+pub(crate) const STRIDE_BITS: u32 = 20;
 
 /// Whose turn it is. Begins anew with each reload.
 #[derive(Debug, Default)]

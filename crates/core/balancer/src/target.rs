@@ -265,6 +265,11 @@ impl Target {
         self.health.handle_probe(now, is_good, probe)
     }
 
+    /// Nobody probes it any more: what probes said of it is known no more.
+    pub fn forget_probes(&self) {
+        self.health.forget_probes();
+    }
+
     /// Whether it is up as probes say. Sets without probes pay no heed to it.
     #[must_use]
     pub fn is_up(&self) -> bool {

@@ -175,7 +175,7 @@ impl Calls {
     }
 
     /// The target that `seat` is of has the call while it lasts: while it is talked, and while a caller who was asked for more
-    /// may try again.
+    /// may try again. Where the INVITE passed here twice, on its way to two targets, it is the call of the last that is told of.
     pub fn assign(&mut self, key: CallKey, seat: Seat) {
         if let Some(call) = self.call_mut(key)
             && matches!(call.state, State::Answered | State::Challenged)

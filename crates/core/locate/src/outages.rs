@@ -42,6 +42,9 @@ pub struct Outage {
     /// Until when calls take it for dead: an INVITE found it silent or unreachable, and it has said nothing since. What others
     /// find says nothing of calls: a gateway may drop each MESSAGE. Past where it has refused since; nothing where it never was.
     pub dead_until: Option<Timestamp>,
+    /// When it said itself until when it wants to be left alone, where it did: until then what it answers lifts nothing, unless it
+    /// takes a call that began later.
+    pub held_since: Option<Timestamp>,
 }
 
 /// Who found that a peer failed.
@@ -67,6 +70,10 @@ pub enum Learnt {
 impl Outage {
     fn is_dead(&self, now: Timestamp) -> bool {
         self.dead_until.is_some_and(|until| now < until)
+    }
+
+    fn is_held(&self, now: Timestamp) -> bool {
+        self.held_since.is_some() && now < self.until
     }
 
     const fn is_forgotten(&self, now: Timestamp) -> bool {
@@ -115,7 +122,25 @@ impl Outages {
 
     /// `hop` did not answer `finder`, or refused everybody (RFC 3263 §4.3): it is avoided for `for_`.
     pub fn mark(&self, now: Timestamp, hop: Hop, for_: Duration, cause: Cause, finder: Finder) -> Learnt {
-        let until = now + for_;
+        self.note(now, hop, for_, cause, finder, None)
+    }
+
+    //= rfc3261#21.5.4
+    /// `hop` answered `finder` 503 with a Retry-After, and is avoided for that time: whoever is served by it meanwhile had come
+    /// before.
+    pub fn hold(&self, now: Timestamp, hop: Hop, for_: Duration, finder: Finder) -> Learnt {
+        self.note(now, hop, for_, Cause::Refused, finder, Some(now))
+    }
+
+    fn note(
+        &self,
+        now: Timestamp,
+        hop: Hop,
+        for_: Duration,
+        cause: Cause,
+        finder: Finder,
+        held_since: Option<Timestamp>,
+    ) -> Learnt {
         let mut known = self.lock();
         let old = known.hops.get(&hop).copied();
         if old.is_none() {
@@ -129,13 +154,17 @@ impl Outages {
             self.count_mark(&mut known, &hop, 1);
         }
         let old = old.filter(|old| !old.is_forgotten(now));
+        // Who refuses again, and does not say for how long, takes nothing back.
+        let held = old.filter(|old| cause == Cause::Refused && old.is_held(now));
+        let until = held.map_or(now + for_, |held| held.until.max(now + for_));
+        let held_since = held_since.or(held.and_then(|held| held.held_since));
         let was_dead_until = old.and_then(|old| old.dead_until);
         let dead_until = match (cause, finder) {
             (Cause::Refused, _) => was_dead_until.map(|until| until.min(now)),
             (_, Finder::Call) => Some(until),
             (_, Finder::Other) => was_dead_until,
         };
-        let outage = Outage { since: old.map_or(now, |old| old.since), until, cause, dead_until };
+        let outage = Outage { since: old.map_or(now, |old| old.since), until, cause, dead_until, held_since };
         known.hops.insert(hop, outage);
         // A reader that does not see it yet tries the peer once more, which does no harm.
         self.all_over.fetch_max(until.as_nanos(), Ordering::Relaxed);
@@ -201,12 +230,21 @@ impl Outages {
         told.insert(whose, since) != Some(since)
     }
 
-    /// `hop` has answered; what was known of it, where that is news.
+    /// `hop` has answered; what was known of it, where that is news. Where it is [held](Self::hold) nothing changes.
     pub fn clear(&self, now: Timestamp, hop: &Hop) -> Option<Outage> {
         if self.all_over.load(Ordering::Relaxed) == 0 || !self.is_marked(hop) {
             return None;
         }
-        self.remove(now, hop, |_| true)
+        self.remove(now, hop, |outage| !outage.is_held(now))
+    }
+
+    /// As [`clear`](Self::clear), where `hop` has taken a call that had `begun` then: who takes what is new wants to be left alone no
+    /// more.
+    pub fn clear_by_call(&self, now: Timestamp, hop: &Hop, begun: Timestamp) -> Option<Outage> {
+        if self.all_over.load(Ordering::Relaxed) == 0 || !self.is_marked(hop) {
+            return None;
+        }
+        self.remove(now, hop, |outage| !outage.is_held(now) || outage.held_since.is_none_or(|since| since < begun))
     }
 
     /// As [`clear`](Self::clear), where `hop` was silent or unreachable: it has said something, though it may refuse yet.

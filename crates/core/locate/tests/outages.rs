@@ -69,7 +69,13 @@ fn each_change_is_news_once() {
     assert_eq!(mark(100, Cause::Unreachable), Learnt::Dead, "it was tried again in vain, which was told of");
     let mut known = Vec::new();
     outages.for_each(at(140), |hop, outage| known.push((*hop, *outage)));
-    let outage = Outage { since: at(10), until: at(130), cause: Cause::Unreachable, dead_until: Some(at(130)) };
+    let outage = Outage {
+        since: at(10),
+        until: at(130),
+        cause: Cause::Unreachable,
+        dead_until: Some(at(130)),
+        held_since: None,
+    };
     assert_eq!(known, [(dead, outage)], "also when its time is over and nobody has tried it");
     assert_eq!((outages.clear(at(150), &dead), outages.clear(at(150), &dead)), (Some(outage), None));
     outages.for_each(at(150), |hop, _| panic!("{hop:?}"));
@@ -86,6 +92,27 @@ fn who_refused_and_says_nothing_then_is_news_once() {
     assert_eq!((mark(12, Cause::Silent), outages.dead_since(at(12), &peer)), (Learnt::Out, Some(at(10))));
     assert_eq!((mark(13, Cause::Refused), outages.dead_since(at(13), &peer)), (Learnt::Nothing, None), "it is there");
     assert_eq!((mark(14, Cause::Silent), outages.dead_since(at(14), &peer)), (Learnt::Dead, Some(at(10))), "not again");
+}
+
+#[test]
+fn who_says_when_to_come_back_is_left_alone_until_then() {
+    let outages = Outages::new(1);
+    let peer = hop(Transport::Udp, 1);
+    let hold = |second| outages.hold(at(second), peer, Duration::from_secs(120), Finder::Call);
+    assert_eq!(hold(10), Learnt::Out);
+    // It goes on answering what belongs to calls of before, and says something of others.
+    assert_eq!((outages.clear(at(11), &peer), outages.revive(at(12), &peer)), (None, None));
+    assert_eq!(outages.clear_by_call(at(13), &peer, at(9)), None, "that call began before");
+    assert_eq!(outages.mark(at(14), peer, FOR, Cause::Refused, Finder::Call), Learnt::Nothing);
+    assert!(outages.is_out(at(129), &peer), "a 503 without a time shortens none");
+    assert!(!outages.is_out(at(130), &peer));
+    assert!(outages.clear(at(131), &peer).is_some(), "then it is as any other");
+
+    hold(200);
+    assert!(outages.clear_by_call(at(220), &peer, at(215)).is_some(), "it takes calls again");
+    assert!(!outages.is_out(at(221), &peer));
+    outages.mark(at(300), peer, FOR, Cause::Refused, Finder::Call);
+    assert!(outages.clear(at(301), &peer).is_some(), "who has said nothing of a time");
 }
 
 #[test]

@@ -6,7 +6,6 @@ use core::time::Duration;
 
 use smallvec::SmallVec;
 use strowger_foundation::{Buf, Timestamp};
-use strowger_locate::Cause;
 use strowger_message::{HeaderName, Message, NameAddr, Status, parse_decimal};
 use strowger_transaction::{ClientId, ServerId};
 
@@ -19,7 +18,7 @@ use crate::{forward, local};
 
 //= rfc3261#20.33
 /// When to come back where no target of a balanced set has answered.
-const NO_TARGET_RETRY_AFTER: Duration = Duration::from_secs(5);
+pub(crate) const NO_TARGET_RETRY_AFTER: Duration = Duration::from_secs(5);
 
 /// What a peer's Retry-After is held to: a moment, and no more than an operator would wait before looking.
 const MIN_RETRY_AFTER: Duration = Duration::from_secs(1);
@@ -45,7 +44,7 @@ impl Proxy {
         let Some(branch) = context.branch_mut(client) else { return };
         let repeated = branch.progress != Progress::Pending;
         let counted = if branch.rang_out && !status.is_success() { Status::REQUEST_TIMEOUT } else { status };
-        let flow = branch.flow;
+        let (flow, begun) = (branch.flow, branch.begun);
         branch.heard = true;
         match branch.work.take() {
             Some(work) if status == Status::SERVICE_UNAVAILABLE => work.handle_failure(now),
@@ -58,6 +57,10 @@ impl Proxy {
             let seat = branch.seat.take().or_else(|| again.map(|target| target.seat()));
             branch.progress = Progress::Final(counted);
             context.seat = seat;
+            match begun {
+                Some(begun) => self.on_call_taken(now, flow, begun),
+                None => self.on_answer(now, flow),
+            }
             self.on_success(now, index, message, status, flow);
             return;
         }
@@ -65,7 +68,7 @@ impl Proxy {
             return;
         }
         if status == Status::SERVICE_UNAVAILABLE {
-            self.avoid_for(now, index, client, Cause::Refused, retry_after(message).unwrap_or(self.avoid_for));
+            self.avoid_refuser(now, index, client, retry_after(message));
         } else {
             self.on_answer(now, flow);
         }
@@ -94,7 +97,6 @@ impl Proxy {
             self.mark_answered(index);
             self.pass_up(now, server, status, message);
         }
-        self.on_answer(now, flow);
         self.forget_request(index);
         self.cancel_pending(now, index);
         self.end_if_over(index);
@@ -354,7 +356,7 @@ impl Proxy {
     }
 
     /// The same, with a Retry-After where one is given.
-    fn write_own(&mut self, index: u32, status: Status, retry_after: Option<Duration>) -> Option<Buf> {
+    pub(crate) fn write_own(&mut self, index: u32, status: Status, retry_after: Option<Duration>) -> Option<Buf> {
         let context = self.contexts.get(index as usize)?;
         let request = context.request.as_ref()?;
         let message = Message::parse(request).ok()?;
@@ -393,10 +395,11 @@ impl Proxy {
 
     /// Tells who follows the call what the caller is told.
     fn note(&mut self, index: u32, status: Status, from: Option<SocketAddr>) {
-        let followed = self.context_mut(index).filter(|context| context.call != 0 && !context.answered);
-        if let Some(context) = followed {
-            let call = context.call;
-            let seat = if status.is_provisional() { None } else { context.seat.take() };
+        let Some(context) = self.context_mut(index).filter(|context| !context.answered) else { return };
+        // Where nobody follows the call, nobody has the seat beyond the final response.
+        let seat = if status.is_provisional() { None } else { context.seat.take() };
+        let call = context.call;
+        if call != 0 {
             self.progress.push_back(CallProgress { call, status, from, seat });
         }
     }

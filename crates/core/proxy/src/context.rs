@@ -55,6 +55,8 @@ pub(crate) struct Branch {
     pub(crate) cancel_wanted: bool,
     /// Where it was sent.
     pub(crate) flow: Option<Flow>,
+    /// When it was sent, where it begins a call.
+    pub(crate) begun: Option<Timestamp>,
     /// What is known of the way there.
     pub(crate) reach: Reach,
     /// Where else the destination may be, and what a challenge is answered with.

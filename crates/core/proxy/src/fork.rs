@@ -4,12 +4,13 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use strowger_balancer::MethodClass;
+use strowger_balancer::{MethodClass, Seat};
 use strowger_foundation::{Buf, Flow, ListenerId, Timestamp, Transport};
 use strowger_locate::{Cause, QueryId};
 use strowger_message::{Message, Method, Status};
 use strowger_transaction::{ClientId, Kind, ServerId};
 
+use crate::answer::NO_TARGET_RETRY_AFTER;
 use crate::branch::{Branch as BranchTag, Owner};
 use crate::context::{Best, Branch, Context, Later, Progress, Rest, Wait};
 use crate::engine::{NO_CONTEXT, Proxy};
@@ -74,9 +75,11 @@ impl Proxy {
             }
         }
         self.open_step(now, index, message, forwarding, targets);
-        if self.context(index).is_some_and(|context| context.branches.is_empty()) {
+        if let Some(context) = self.context(index).filter(|context| context.branches.is_empty()) {
             // This 503 is of ourselves, so it leaves as one.
-            self.keep_own(index, Status::SERVICE_UNAVAILABLE);
+            let retry_after = context.is_balanced.then_some(NO_TARGET_RETRY_AFTER);
+            let response = self.write_own(index, Status::SERVICE_UNAVAILABLE, retry_after);
+            self.keep_if_better(index, Best { status: Status::SERVICE_UNAVAILABLE, response });
         }
         self.finish_if_done(now, index);
         self.drain_events(now);
@@ -132,6 +135,10 @@ impl Proxy {
         let Some(mut rest) = branch.and_then(|branch| branch.rest.take_if(|rest| rest.target.places.len() > 1)) else {
             return false;
         };
+        // The call is no more where it was in vain, or one address of a full target would keep it from the next.
+        if let Some(branch) = self.context_mut(index).and_then(|context| context.branch_mut(client)) {
+            branch.seat = None;
+        }
         rest.target.places.remove(0);
         let tried = self.replace(now, index, client, &mut rest.target, rest.breadth, &[]);
         self.counters.failovers += u64::from(tried);
@@ -255,15 +262,25 @@ impl Proxy {
         credentials: &[u8],
     ) -> bool {
         let attempts = self.context(index).map_or(0, |context| context.branches.len());
-        let Some(place) = target.places.first().filter(|_| attempts < MAX_ATTEMPTS) else { return false };
+        if target.places.is_empty() || attempts >= MAX_ATTEMPTS {
+            return false;
+        }
+        target.is_list |= target.places.len() > 1;
+        let is_call = message.method() == Method::Invite && message.to().tag().is_none();
+        let seat = if is_call { target.take_seat() } else { Ok(None) };
+        let (Ok(seat), Some(place)) = (seat, target.places.first()) else {
+            if let Some(context) = self.context_mut(index) {
+                context.is_balanced = true;
+            }
+            return false;
+        };
         let Ok(client) = self.transactions.reserve_client() else {
             self.counters.table_full += 1;
             return false;
         };
-        target.is_list |= target.places.len() > 1;
         match place.to {
             To::Flow(flow) => {
-                let sending = Sending { target, flow, breadth, credentials };
+                let sending = Sending { target, flow, breadth, credentials, is_call, seat };
                 self.send(now, index, client, message, forwarding, sending);
                 true
             }
@@ -299,6 +316,7 @@ impl Proxy {
             heard: false,
             cancel_wanted: false,
             flow: None,
+            begun: None,
             reach,
             rest: Some(Box::new(rest)),
             work: None,
@@ -317,7 +335,7 @@ impl Proxy {
         forwarding: &Forwarding<'_>,
         sending: Sending<'_>,
     ) {
-        let Sending { target, flow, breadth, credentials } = sending;
+        let Sending { target, flow, breadth, credentials, is_call, seat } = sending;
         let Some(place) = target.places.first() else { return };
         let (reach, mut flow) = (place.reach, flow);
         let balanced = place.balanced.clone();
@@ -345,15 +363,10 @@ impl Proxy {
             let challenged = !credentials.is_empty();
             Box::new(Rest { target: core::mem::take(target), challenged, breadth })
         });
-        let is_call = is_invite && message.to().tag().is_none();
         let at_target = balanced.as_ref().filter(|_| is_call).map(|balanced| Arc::clone(&balanced.target));
-        let (work, seat) = match balanced {
-            Some(Balanced { target, work }) => (
-                Some(target.begin(now, work, MethodClass::from_token(message.method().as_bytes()))),
-                is_call.then(|| target.seat()),
-            ),
-            None => (None, None),
-        };
+        let class = || MethodClass::from_token(message.method().as_bytes());
+        let work = balanced.map(|Balanced { target, work, .. }| target.begin(now, work, class()));
+        let begun = is_call.then_some(now);
         let Some(context) = self.contexts.get_mut(index as usize) else { return };
         context.is_balanced |= work.is_some();
         let more_steps = context.later.as_ref().is_some_and(|later| !later.targets.is_empty());
@@ -381,6 +394,7 @@ impl Proxy {
             heard,
             cancel_wanted,
             flow: sent_to,
+            begun,
             reach,
             rest,
             work,
@@ -537,6 +551,10 @@ struct Sending<'a> {
     flow: Flow,
     breadth: u32,
     credentials: &'a [u8],
+    /// It begins a call.
+    is_call: bool,
+    /// The call at the balanced target that it is sent to.
+    seat: Option<Seat>,
 }
 
 /// Where a request is written for.

@@ -11,17 +11,16 @@ use crate::engine::{News, Proxy};
 impl Proxy {
     /// Tries the place where a branch failed after the others for a while.
     pub(crate) fn avoid(&mut self, now: Timestamp, index: u32, client: ClientId, cause: Cause) {
-        self.avoid_for(now, index, client, cause, self.avoid_for);
+        self.avoid_as(now, index, client, cause, None);
     }
 
-    pub(crate) fn avoid_for(
-        &mut self,
-        now: Timestamp,
-        index: u32,
-        client: ClientId,
-        cause: Cause,
-        avoided_for: Duration,
-    ) {
+    /// The same of who refused, and may have said for how long.
+    pub(crate) fn avoid_refuser(&mut self, now: Timestamp, index: u32, client: ClientId, wanted: Option<Duration>) {
+        self.avoid_as(now, index, client, Cause::Refused, wanted);
+    }
+
+    fn avoid_as(&mut self, now: Timestamp, index: u32, client: ClientId, cause: Cause, wanted: Option<Duration>) {
+        let avoided_for = wanted.unwrap_or(self.avoid_for);
         let Some(context) = self.context_mut(index) else { return };
         let finder = if context.is_invite { Finder::Call } else { Finder::Other };
         let Some(branch) = context.branch_mut(client).filter(|branch| branch.reach.is_shared()) else { return };
@@ -30,7 +29,11 @@ impl Proxy {
         }
         let Some(flow) = branch.flow else { return };
         let hop = Hop { transport: flow.transport, address: flow.peer };
-        match self.outages.mark(now, hop, avoided_for, cause, finder) {
+        let learnt = match wanted {
+            Some(time) => self.outages.hold(now, hop, time, finder),
+            None => self.outages.mark(now, hop, avoided_for, cause, finder),
+        };
+        match learnt {
             Learnt::Out => self.news.push_back(News::Out { hop, cause, avoided_for }),
             Learnt::Dead => self.news.push_back(News::Dead { hop }),
             Learnt::Nothing => {}
@@ -48,6 +51,14 @@ impl Proxy {
         let Some(flow) = flow else { return };
         let hop = Hop { transport: flow.transport, address: flow.peer };
         let outage = self.outages.clear(now, &hop);
+        self.tell_back(now, hop, outage);
+    }
+
+    /// What a branch was sent to has taken the call that had `begun` then.
+    pub(crate) fn on_call_taken(&mut self, now: Timestamp, flow: Option<Flow>, begun: Timestamp) {
+        let Some(flow) = flow else { return };
+        let hop = Hop { transport: flow.transport, address: flow.peer };
+        let outage = self.outages.clear_by_call(now, &hop, begun);
         self.tell_back(now, hop, outage);
     }
 

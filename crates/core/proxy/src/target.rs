@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use strowger_balancer as balancer;
+use strowger_balancer::{self as balancer, Seat};
 use strowger_foundation::{Flow, ListenerId};
 use strowger_locate::Question;
 use strowger_message::Status;
@@ -48,7 +48,12 @@ pub struct Balanced {
     pub target: Arc<balancer::Target>,
     /// The work that the request is, in thousandths of that of a BYE.
     pub work: u32,
+    /// Calls that it may have at one time, at most.
+    pub capacity: u32,
 }
+
+/// All places that are left are of targets that have as many calls as they may have.
+pub(crate) struct Full;
 
 /// An address, or a name that leads to addresses.
 #[derive(Clone, Debug)]
@@ -122,5 +127,20 @@ impl Target {
         let mut places = SmallVec::new();
         places.push(place);
         Self { places, q: 1000, ..Self::default() }
+    }
+
+    /// The seat of a call at the first place, where that is a balanced target's that is known. Those that have filled up since they
+    /// were chosen, by others who chose them at the same moment, are places no more.
+    pub(crate) fn take_seat(&mut self) -> Result<Option<Seat>, Full> {
+        while let Some(place) = self.places.first() {
+            let Some(balanced) = place.balanced.as_ref().filter(|_| matches!(place.to, To::Flow(_))) else {
+                return Ok(None);
+            };
+            if let Some(seat) = balanced.target.seat_within(balanced.capacity) {
+                return Ok(Some(seat));
+            }
+            self.places.remove(0);
+        }
+        Err(Full)
     }
 }

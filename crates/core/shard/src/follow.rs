@@ -1,5 +1,5 @@
-//! The calls that are followed from their INVITE to their BYE, for the operator's eyes and records, and for the counts of balanced
-//! targets.
+//! The calls that are followed from their INVITE to their BYE: for the operator's eyes and records, for the counts of balanced
+//! targets, and for where a request goes that bears no Route of ours.
 
 use core::net::SocketAddr;
 

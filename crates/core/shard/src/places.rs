@@ -5,7 +5,7 @@ use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use strowger_balancer::{Key, MAX_TRIES, MethodClass, Order, Pick, Policy, Set, TargetId};
+use strowger_balancer::{Key, MAX_TRIES, Member, MethodClass, Order, Pick, Policy, Set, TargetId};
 use strowger_foundation::{Flow, KeyRing, ListenerId, TagKey, Timestamp, Transport, octets};
 use strowger_locate::{Answer, Failure, Hop, Located, Lookup, Names, Outages, Question};
 use strowger_message::{Host, Message, Method, NameAddr, SipUri, Status, Uri, split_list};
@@ -301,12 +301,41 @@ impl Places<'_> {
         let before = found.len();
         self.of_target(balanced.route_target, request_uri, found)?;
         let Some(member) = balanced.set.members().get(balanced.at) else { return Ok(()) };
-        let class = MethodClass::from_token(message.method().as_bytes());
-        let work = balanced.set.work_of(&member.target, class);
+        let load = load_of(balanced, member, message);
         for place in found.iter_mut().skip(before) {
-            place.balanced = Some(Load { target: Arc::clone(&member.target), work });
+            place.balanced = Some(load.clone());
         }
         Ok(())
+    }
+
+    /// Has what the target of a call gets to do be counted there, where `found` leads to its host: by its own Record-Route, or to a
+    /// contact at another port. What comes from that host and goes to another port of it is the target's own, on its way back.
+    pub(crate) fn count_in_call(
+        &self,
+        balanced: &Balanced<'_>,
+        message: &Message<'_>,
+        source: &Flow,
+        found: &mut Found,
+    ) {
+        let Some(member) = balanced.set.members().get(balanced.at) else { return };
+        let load = load_of(balanced, member, message);
+        let is_it = |address: SocketAddr, flow: &Flow| {
+            let is_its_own = source.peer.ip() == address.ip();
+            address == flow.peer || (address.ip() == flow.peer.ip() && !is_its_own)
+        };
+        let is_there = |flow: &Flow| match &balanced.route_target.place {
+            route::Place::At { address, .. } => is_it(*address, flow),
+            route::Place::Named(question) => {
+                let located = self.names.peek(self.now, question);
+                let mut hops = located.iter().flat_map(|located| &located.candidates).flat_map(|one| &one.hops);
+                hops.any(|hop| is_it(hop.address, flow))
+            }
+        };
+        for place in found {
+            if matches!(&place.to, To::Flow(flow) if is_there(flow)) {
+                place.balanced = Some(load.clone());
+            }
+        }
     }
 
     /// Whether a target has failed lately.
@@ -391,6 +420,12 @@ impl Places<'_> {
         let listener = self.snapshot.listeners.towards(hop.transport, hop.address, self.exit)?;
         Some(Flow::new(listener, hop.transport, hop.address))
     }
+}
+
+/// What a request is to a target.
+fn load_of(balanced: &Balanced<'_>, member: &Member, message: &Message<'_>) -> Load {
+    let work = balanced.set.work_of(&member.target, MethodClass::from_token(message.method().as_bytes()));
+    Load { target: Arc::clone(&member.target), work, capacity: member.capacity.unwrap_or(u32::MAX) }
 }
 
 fn place(request_uri: &[u8], to: To, reach: Reach) -> Place {

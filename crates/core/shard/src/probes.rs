@@ -4,7 +4,7 @@ use core::net::SocketAddr;
 use core::time::Duration;
 use std::sync::Arc;
 
-use strowger_balancer::{Change, Set, TargetId};
+use strowger_balancer::{Change, Probe, Set, TargetId};
 use strowger_foundation::{Flow, ListenerId, ShardId, TagKey, Timestamp};
 use strowger_locate::{Hop, Lookup};
 use strowger_message::{Status, lossy};
@@ -23,6 +23,8 @@ pub(crate) const PROBE_USERS: u32 = OWN_USERS | 1 << 30;
 
 /// From one probe to the next where the set has changed in between, and probes nobody any more.
 const FALLBACK_INTERVAL: Duration = Duration::from_secs(5);
+/// From one probe to the next at least, whatever a set says.
+const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
 /// A target, and how far its probes have come.
 #[derive(Debug)]
@@ -33,6 +35,21 @@ struct Probing {
     due: Timestamp,
     /// The probe that is on its way.
     waiting: Option<Waiting>,
+}
+
+impl Probing {
+    fn interval(&self) -> Duration {
+        self.set.config().probe.as_ref().map_or(FALLBACK_INTERVAL, interval_of)
+    }
+}
+
+fn interval_of(probe: &Probe) -> Duration {
+    probe.interval.max(MIN_INTERVAL)
+}
+
+/// How long a target waits for its first probe.
+fn first_wait(id: TargetId, interval: Duration) -> Duration {
+    interval.mul_f64(f64::from(id.0 % 1009) / 1009.0)
 }
 
 #[derive(Clone, Copy, Debug)]
@@ -58,18 +75,28 @@ impl Probes {
     pub(crate) fn handle_config(&mut self, now: Timestamp, shard: ShardId, shards: u16, snapshot: &Snapshot) {
         let mut before = core::mem::take(&mut self.list);
         for (set, _) in snapshot.sets() {
-            let Some(probe) = &set.config().probe else { continue };
+            let Some(probe) = &set.config().probe else {
+                // What they said once says nothing when they begin again.
+                set.members().iter().for_each(|member| member.target.forget_probes());
+                continue;
+            };
+            let interval = interval_of(probe);
             for member in set.members().iter().filter(|member| member.enabled) {
                 let id = member.target.id();
                 if id.0 % u32::from(shards.max(1)) != u32::from(shard.0) {
                     continue;
                 }
+                // An old set may stand beside a new one that names the same targets: one of them asks.
+                if self.list.iter().any(|probing| probing.id == id) {
+                    continue;
+                }
                 let known = before.iter().position(|probing| probing.id == id);
                 let probing = known.map(|known| before.swap_remove(known)).unwrap_or_else(|| {
-                    let share = probe.interval.mul_f64(f64::from(id.0 % 1009) / 1009.0);
-                    Probing { id, set: Arc::clone(set), due: now + share, waiting: None }
+                    let due = now + first_wait(id, interval);
+                    Probing { id, set: Arc::clone(set), due, waiting: None }
                 });
-                self.list.push(Probing { set: Arc::clone(set), ..probing });
+                let due = probing.due.min(now + interval);
+                self.list.push(Probing { set: Arc::clone(set), due, ..probing });
             }
         }
         self.settle();
@@ -92,9 +119,13 @@ impl Shard {
         }
         for index in 0..self.probes.list.len() {
             let Some(probing) = self.probes.list.get_mut(index).filter(|probing| probing.due <= now) else { continue };
+            let interval = probing.interval();
             if let Some(Waiting { client, .. }) = probing.waiting.take() {
                 self.proxy.transactions().stop_retransmitting(client);
                 self.end_probe(now, index, false);
+            } else if now.saturating_since(probing.due) > interval {
+                // A shard that is new, or stood still: no start asks everybody at once.
+                probing.due = now + first_wait(probing.id, interval);
             } else {
                 self.send_probe(now, index);
             }
@@ -133,8 +164,7 @@ impl Shard {
         for probing in &mut self.probes.list {
             if let Some(waiting) = probing.waiting.take_if(|waiting| waiting.flow.peer == peer) {
                 self.proxy.transactions().stop_retransmitting(waiting.client);
-                let interval = probing.set.config().probe.as_ref().map_or(FALLBACK_INTERVAL, |probe| probe.interval);
-                probing.due = now + interval;
+                probing.due = now + probing.interval();
             }
         }
         self.probes.settle();
@@ -149,7 +179,7 @@ impl Shard {
     fn end_probe(&mut self, now: Timestamp, index: usize, good: bool) {
         let Some(probing) = self.probes.list.get_mut(index) else { return };
         let Some(probe) = &probing.set.config().probe else { return };
-        probing.due = now + probe.interval;
+        probing.due = now + interval_of(probe);
         let member = probing.set.position(probing.id).and_then(|at| probing.set.members().get(at));
         let Some(member) = member else { return };
         let Some(change) = member.target.handle_probe(now, good, probe) else { return };
@@ -167,7 +197,7 @@ impl Shard {
         let (id, set) = (probing.id, Arc::clone(&probing.set));
         let Some(probe) = &set.config().probe else { return };
         // Until the worst, so that no mishap makes it due at once again.
-        self.put_off_probe(index, now + probe.interval);
+        self.put_off_probe(index, now + interval_of(probe));
         let Some(balanced) = snapshot.balanced(id) else { return };
         let flow = match self.flow_of_probe(now, &balanced.route_target.place) {
             Whereabouts::At(flow) => flow,

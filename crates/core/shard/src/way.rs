@@ -373,6 +373,11 @@ impl Question<'_> {
         if target.places.is_empty() {
             return Way::refuse(Status::BAD_GATEWAY);
         }
+        if self.message.to().tag().is_some()
+            && let Some(balanced) = self.target.and_then(|id| self.snapshot.balanced(id))
+        {
+            places.count_in_call(&balanced, self.message, self.source, &mut target.places);
+        }
         // Whoever is in the dialog says where its requests go; what proves us to the trunk goes there only.
         target.trunk = self.trunk.filter(|trunk| places.is_of_trunk(hop, *trunk));
         // Its challenges are answered, and that takes a transaction.

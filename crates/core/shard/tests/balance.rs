@@ -325,6 +325,140 @@ fn probes_take_a_target_out_and_bring_it_back() {
     assert!(world.events.iter().any(|event| matches!(event, Event::Target { is_up: true, .. })));
 }
 
+/// What a loaded target says to calls of before lifts nothing: it has said when to come back.
+#[test]
+fn a_503_with_a_time_holds_until_then() {
+    let targets = targets(2);
+    let slow_start = Duration::from_secs(60);
+    let mut world = world(SetConfig { slow_start, ..config(Policy::LeastCalls) }, &targets);
+    let calls: Vec<Sent> = (0..4).map(|number| invite(&mut world, number)).collect();
+    let (one, other): (Vec<_>, Vec<_>) = calls.into_iter().partition(|call| call.to == calls_of(0));
+    assert_eq!((one.len(), other.len()), (2, 2));
+    world.wait(Duration::from_millis(1));
+    let [first, second] = &one[..] else { panic!("two") };
+    let next = find(&world.respond(first, 503, "b", "Retry-After: 120\r\n"), "INVITE");
+    assert_eq!(next.to, other[0].to);
+    // It takes the call that it was ringing already, and its BYE.
+    world.respond(second, 180, "b", "");
+    assert_eq!(finals(&world.respond(second, 200, "b", "")), [200]);
+    let bye = find(&world.input(ALICE, &in_dialog(second, "BYE", number_of(second), &uri(0))), "BYE");
+    world.respond(&bye, 200, "b", "");
+    for number in 10..30 {
+        let call = invite(&mut world, number);
+        assert_eq!(call.to, other[0].to, "left alone");
+        world.respond(&call, 486, "b", "");
+    }
+    other.iter().chain([&next]).for_each(|call| drop(world.respond(call, 486, "b", "")));
+    world.wait(Duration::from_secs(121));
+    let firsts: Vec<_> = (30..50)
+        .map(|number| {
+            let call = invite(&mut world, number);
+            world.respond(&call, 486, "b", "");
+            call.to
+        })
+        .collect();
+    assert!(firsts.iter().filter(|to| **to == calls_of(0)).count() > 5, "with its whole share at once: {firsts:?}");
+    world.settle();
+}
+
+fn calls_of(number: usize) -> std::net::SocketAddr {
+    address(number).parse().expect("an address")
+}
+
+/// The number in the Call-ID of a call.
+fn number_of(sent: &Sent) -> usize {
+    let call_id = sent.header("Call-ID").and_then(|id| id.split('@').next());
+    call_id.and_then(|number| number.parse().ok()).expect("a number")
+}
+
+/// Where a target has filled up between the choice and the sending, as when its neighbour failed, the call goes to the next.
+#[test]
+fn no_target_gets_more_calls_than_it_may_have() {
+    let targets = targets(3);
+    let member = |(number, target): (usize, &Arc<Target>)| Member {
+        capacity: Some([10, 1, 1][number]),
+        priority: u16::try_from(number).expect("small"),
+        ..Member::new(Arc::clone(target))
+    };
+    let set = Set::new(config(Policy::Priority), targets.iter().enumerate().map(member).collect()).expect("sound");
+    let at = |number| RouteTarget::at(uri(number).as_bytes(), calls_of(number));
+    let action = Action::balance(Arc::new(set), (0..3).map(at).collect(), Stateless::Never);
+    let mut world = World::new(|snapshot| {
+        snapshot.routes = vec![Route::of_domain(b"*", action)];
+        snapshot.follow_calls = true;
+    });
+    // Three calls were sent to the first, each with the others behind it.
+    let calls: Vec<Sent> = (0..3).map(|number| invite(&mut world, number)).collect();
+    assert!(calls.iter().all(|call| call.to == calls_of(0)));
+    let next: Vec<_> = calls.iter().map(|call| world.respond(call, 503, "b", "")).collect();
+    assert_eq!(destinations(&next[0], "INVITE"), [address(1)]);
+    assert_eq!(destinations(&next[1], "INVITE"), [address(2)], "the second one is full by now");
+    assert_eq!((destinations(&next[2], "INVITE"), finals(&next[2])), (vec![], vec![500]));
+    assert_eq!(targets.iter().map(|target| target.calls()).collect::<Vec<_>>(), [0, 1, 1]);
+    world.settle();
+    assert_eq!(counts(&targets), [(0, 0); 3]);
+}
+
+/// A proxy that stays on the way of the call by its own Record-Route has the BYE to do as much as a phone has.
+#[test]
+fn what_a_target_that_records_its_route_gets_to_do_is_counted() {
+    let targets = targets(2);
+    let mut world = world(config(Policy::LeastWork), &targets);
+    let first = invite(&mut world, 1);
+    let at = usize::from(first.to == calls_of(1));
+    let recorded = format!("Record-Route: <{};lr>\r\n", uri(at));
+    let answer = world.respond(&first, 200, "b", &recorded);
+    assert_eq!(finals(&answer), [200]);
+    let ours: String = first.headers("Record-Route").map(|route| format!("Route: {route}\r\n")).collect();
+    let routes = format!("{ours}Route: <{};lr>\r\n", uri(at));
+    let bye = text("BYE", 1, &routes)
+        .replace("sip:x@elsewhere.example", "sip:bob@198.51.100.99")
+        .replace("To: <sip:bob@example.com>", "To: <sip:bob@example.com>;tag=b")
+        .replace("CSeq: 1", "CSeq: 2");
+    let bye = find(&world.input(ALICE, &bye), "BYE");
+    assert_eq!(bye.to, first.to);
+    assert_eq!((targets[at].transactions(), targets[at].work()), (1, 1000));
+    world.respond(&bye, 200, "b", "");
+    assert_eq!(counts(&targets), [(0, 0); 2]);
+    // A contact at another port of its host is its as well, one elsewhere is not.
+    for (number, is_at_host) in [(10, true), (11, false)] {
+        let call = invite(&mut world, number);
+        let at = usize::from(call.to == calls_of(1));
+        world.respond(&call, 200, "b", "");
+        let contact =
+            if is_at_host { format!("sip:b@{}:5099", call.to.ip()) } else { "sip:b@198.51.100.99".to_owned() };
+        let bye = find(&world.input(ALICE, &in_dialog(&call, "BYE", number, &contact)), "BYE");
+        assert_eq!(targets[at].transactions(), u32::from(is_at_host), "{contact}");
+        world.respond(&bye, 200, "b", "");
+    }
+    world.settle();
+    assert_eq!(counts(&targets), [(0, 0); 2]);
+}
+
+#[test]
+fn probes_follow_what_the_configuration_says_of_them() {
+    let targets = targets(1);
+    let with = |interval: Option<u64>| {
+        let probe = |seconds| Probe { interval: Duration::from_secs(seconds), down: 1, ..Probe::default() };
+        SetConfig { probe: interval.map(probe), ..config(Policy::Hash) }
+    };
+    let is_probed_within = |world: &mut World, seconds: u64| {
+        world.wait(Duration::from_secs(seconds)).iter().any(|(_, sent)| sent.method() == "OPTIONS")
+    };
+    let mut world = world(with(Some(3_600)), &targets);
+    world.configure(|snapshot| snapshot.routes = vec![route(with(Some(5)), &targets)]);
+    assert!(is_probed_within(&mut world, 6), "an interval that is made shorter holds at once");
+    world.wait(Duration::from_secs(3));
+    assert!(!targets[0].is_up());
+    world.configure(|snapshot| snapshot.routes = vec![route(with(None), &targets)]);
+    assert!(!is_probed_within(&mut world, 60));
+    world.configure(|snapshot| snapshot.routes = vec![route(with(Some(5)), &targets)]);
+    assert!(targets[0].is_up(), "what probes said before says nothing now");
+    world.configure(|snapshot| snapshot.routes = vec![route(with(Some(0)), &targets)]);
+    let asked = world.wait(Duration::from_secs(3)).iter().filter(|(_, sent)| sent.method() == "OPTIONS").count();
+    assert!(asked < 200, "not as fast as it can: {asked}");
+}
+
 /// Two members with the same keys: what the one began the other carries on.
 #[test]
 fn another_member_with_the_same_keys_carries_on() {

@@ -297,7 +297,7 @@ pub struct ChangedTarget {
     /// The target, as it is now.
     pub target: Target,
     /// How long the change lasts: `kept` (it is in the database), `until reload` (the configuration is read again) or
-    /// `until restart`.
+    /// `until restart`; `as before` where it was so already.
     pub lasts: String,
 }
 

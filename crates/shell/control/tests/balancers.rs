@@ -206,6 +206,17 @@ fn each_mistake_of_its_targets_is_told_with_its_line() {
 }
 
 #[test]
+fn all_mistakes_of_a_balancer_are_told_at_once() {
+    let text = "[[balancer]]\nname = \"pool\"\nkey = \"to\"\npolicy = \"random\"\nslow_start = \"31d\"\ntargets = [\n\
+                { uri = \"sip:a\", weight = 0 },\n{ uri = \"sip:b\", capacity = 0 },\n\"sip:c\", \"sip:c\"]\n";
+    let told = Config::parse(text).expect_err("five mistakes").to_string();
+    let keys: Vec<&str> = told.lines().filter_map(|line| line.split(": ").next()).collect();
+    let expected = ["key", "slow_start", "targets[0].weight", "targets[1].capacity", "targets[3]"]
+        .map(|key| format!("balancer[0].{key}"));
+    assert_eq!(keys, expected, "{told}");
+}
+
+#[test]
 fn each_mistake_of_a_route_to_a_balancer_is_told() {
     for (lines, policy, expected) in [
         ("balance = \"pol\"", "hash", r#"balance: there is no balancer "pol"; did you mean "pool"?"#),
@@ -491,6 +502,28 @@ fn a_balancer_that_nothing_leads_to_is_told_of() {
     );
     let warnings = Around::default().warnings(&by_tcp);
     assert!(warnings[0].contains("reached by TCP, and nothing in server.listen is: it is never tried"), "{warnings:?}");
+}
+
+#[test]
+fn weights_that_nobody_looks_at_are_told_of() {
+    let look = |policy: &str, weights: [u16; 2]| {
+        let [one, two] = weights;
+        let targets =
+            format!("[{{ uri = \"sip:192.0.2.1\", weight = {one} }}, {{ uri = \"sip:192.0.2.2\", weight = {two} }}]");
+        Around::default().warnings(&with(&format!("policy = \"{policy}\"\ntargets = {targets}")))
+    };
+    assert_eq!(
+        look("round-robin", [1, 2]),
+        [
+            "balancer[0].targets: round-robin does not look at weights, and there are some, as 1 and 2; choose \"weighted\", \
+          which does"
+        ]
+    );
+    assert!(look("openser", [5, 2])[0].ends_with("as 5 and 2; choose \"hash\", which does"));
+    assert!(look("priority", [5, 2])[0].ends_with("leave them out, or choose another policy"));
+    for (policy, weights) in [("round-robin", [2, 2]), ("weighted", [1, 2]), ("least-work", [1, 2]), ("hash", [1, 2])] {
+        assert_eq!(look(policy, weights), [""; 0], "{policy}");
+    }
 }
 
 #[test]

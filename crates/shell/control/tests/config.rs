@@ -25,6 +25,31 @@ fn parse(text: &str) -> Config {
     Config::parse(text).unwrap_or_else(|error| panic!("{error}"))
 }
 
+/// Who asks a server that runs is not kept from it by what somebody is writing.
+#[test]
+fn where_the_socket_is_can_be_read_whatever_else_is_wrong() {
+    let folder = tempfile::tempdir().expect("a folder");
+    let file = folder.path().join("strowger.toml");
+    let sound = "[server]\ndata = \"/var/lib/lb\"\ndomains = [\"example.com\"]\n";
+    for (more, expected) in [
+        ("[[balancer]]\nname = \"pool\"\ntargets = [{ uri = \"sip:a\", weight = 0 }]\n", "/var/lib/lb/control.sock"),
+        ("listen = [\"upd:192.0.2.1\"]\n", "/var/lib/lb/control.sock"),
+        ("this is no line\n[control]\nsocket = \"/run/lb\"\n", "/run/lb"),
+        ("[auth\n[control]\nsocket = \"/run/lb\"\n", "/run/lb"),
+        ("[control]\nsocket = \"/run/lb\"\n[[balancer]]\ntargets = [\"sip:a\",\n\"sip:b\"\n", "/run/lb"),
+        ("[proxy]\nfrobnicate = 1\n[[route]]\nbalance = 7\n", "/var/lib/lb/control.sock"),
+    ] {
+        std::fs::write(&file, format!("{sound}{more}")).expect("written");
+        let fault = Config::load(Some(&file)).expect_err(more);
+        let (config, told) = Config::load_leniently(Some(&file)).expect("it can be read");
+        assert_eq!((config.control_socket().as_path(), told), (Path::new(expected), Some(fault)), "{more}");
+        assert_eq!(config.server.domains[0].0, "example.com", "{more}");
+    }
+    std::fs::write(&file, sound).expect("written");
+    assert_eq!(Config::load_leniently(Some(&file)).map(|(_, told)| told), Ok(None));
+    assert!(Config::load_leniently(Some(&folder.path().join("none.toml"))).is_err());
+}
+
 #[test]
 fn each_mistake_is_told_with_line_key_and_remedy() {
     for (text, expected) in [

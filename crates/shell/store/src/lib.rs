@@ -43,4 +43,4 @@ pub use locations::{
     Checkpoint, Got, Loaded, Location, LocationChange, LocationStore, MergeRecords, Merged, Pace, Part, Purged, Written,
 };
 pub use restore::{Restored, restore, restore_with};
-pub use users::{ListedAlias, ListedUser, UserStore};
+pub use users::{ListedAlias, ListedUser, UserStore, has_users_at};

@@ -5,6 +5,7 @@ use std::path::{Path, PathBuf};
 use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 use strowger_directory::Ha1s;
 
+use crate::backup::open_to_look;
 use crate::error::Fault;
 use crate::{Address, StoreError, file, ha1, transact};
 
@@ -16,6 +17,20 @@ use crate::{Address, StoreError, file, ha1, transact};
 pub struct UserStore {
     connection: Connection,
     path: PathBuf,
+}
+
+/// Whether the database at `path`, which stays as it is, has a user; none where there is no database.
+///
+/// # Errors
+/// What befalls the file.
+pub fn has_users_at(path: &Path) -> Result<bool, StoreError> {
+    match open_to_look(path) {
+        Ok(connection) => transact::read(&connection, path, |transaction| {
+            Ok(transaction.query_row("SELECT EXISTS (SELECT 1 FROM users)", (), |row| row.get(0))?)
+        }),
+        Err(StoreError::NoSource { .. }) => Ok(false),
+        Err(error) => Err(error),
+    }
 }
 
 /// A user as [`UserStore::list`] shows it.

@@ -180,18 +180,17 @@ fn assert_order(set: &Set, pick: &Pick<'_>, order: &Order) {
     let all = 0..set.members().len();
     let wanted = all.clone().filter(|at| available(*at) && !(pick.is_avoided)(*at)).count();
     let last_resort = all.filter(|at| available(*at)).count();
-    let is_last_resort = wanted == 0;
-    let expected = if is_last_resort { last_resort } else { wanted }.min(pick.limit).min(4);
-    assert_eq!(order.len(), expected, "{pick:?}");
+    assert_eq!(order.len(), last_resort.min(pick.limit).min(4), "{pick:?}");
     for (place, at) in order.iter().enumerate() {
-        assert!(available(*at) && (is_last_resort || !(pick.is_avoided)(*at)), "{pick:?}");
-        assert!(!order[..place].contains(at), "{pick:?}");
+        assert!(available(*at) && !order[..place].contains(at), "{pick:?}");
+        assert_eq!((pick.is_avoided)(*at), place >= wanted, "{pick:?}: who is avoided comes last");
     }
     // Spares come last, but for targets that start slowly.
     let slow_start = set.config().slow_start;
     if slow_start.is_zero() {
         let priorities: Vec<u16> = order.iter().map(|at| set.members()[*at].priority).collect();
-        assert!(priorities.is_sorted(), "{pick:?} {priorities:?}");
+        let (first, last) = priorities.split_at(wanted.min(order.len()));
+        assert!(first.is_sorted() && last.is_sorted(), "{pick:?} {priorities:?}");
     }
 }
 

@@ -1,13 +1,14 @@
 //! What is counted and measured of targets, and the policies that go by it.
 
 use core::time::Duration;
+use std::collections::VecDeque;
 
 use strowger_balancer::{
-    BYE, Candidates, MethodClass, MethodWeights, Pick, Policy, Set, SetConfig, Target, Weights, Work,
+    BYE, Candidates, MethodClass, MethodWeights, Pick, Policy, Seat, Set, SetConfig, Target, Weights, Work,
 };
 use strowger_foundation::Timestamp;
 
-use crate::common::{call_id, config, members, order, pick, set, tally, weighted};
+use crate::common::{assert_parts, call_id, config, members, order, pick, set, tally, weighted};
 
 const NOW: Timestamp = Timestamp::from_millis(1_000_000);
 
@@ -71,6 +72,91 @@ fn load_is_relative_to_what_a_target_weighs() {
         let is_even = calls.iter().zip(weights).all(|(calls, weight)| calls.abs_diff(100 * u32::from(weight)) <= 2);
         assert!(is_even, "{policy}: {calls:?}");
     }
+}
+
+/// Calls one after the other, of which `at_once` are in progress: where they went.
+fn one_by_one(set: &Set, at_once: usize, calls: u64) -> Vec<u64> {
+    let mut waiting = VecDeque::new();
+    let chosen = (0..calls).map(|number| {
+        if waiting.len() >= at_once
+            && let Some((work, seat)) = waiting.pop_front()
+        {
+            Work::handle_final(work, after(1_000));
+            drop::<Option<Seat>>(seat);
+        }
+        let member = order(set, &pick(&call_id(number)))[0];
+        waiting.push_back((begin(set, member, MethodClass::Invite), set.seat(member)));
+        member
+    });
+    tally(chosen.collect::<Vec<_>>(), set.members().len())
+}
+
+fn by_load() -> impl Iterator<Item = SetConfig> {
+    let policies = Policy::ALL.into_iter().filter(|policy| policy.is_by_load());
+    policies.flat_map(|policy| Candidates::ALL.map(|candidates| SetConfig { candidates, ..config(policy) }))
+}
+
+#[test]
+fn one_call_at_a_time_is_shared_by_weight() {
+    for config in by_load() {
+        for weights in [&[1, 1, 2][..], &[100, 100, 200], &[1, 10, 10, 4]] {
+            let what = format!("{} of {:?}, {weights:?}", config.policy, config.candidates);
+            let set = Set::new(config.clone(), weighted(weights)).expect("valid");
+            assert_parts(&one_by_one(&set, 1, 20_000), weights, 0.02, &what);
+        }
+    }
+}
+
+/// One that weighs little is not kept busy because it alone can have nothing to do, nor one that weighs much because a request
+/// is less to it.
+#[test]
+fn a_few_calls_at_a_time_are_shared_about_by_weight() {
+    for policy in [Policy::LeastCalls, Policy::LeastTransactions, Policy::LeastWork] {
+        // One of a hundredth of the weight is up to a request ahead all the time.
+        for (weights, at_once, within) in
+            [([1, 1, 2], 3, 0.2), ([1, 1, 2], 6, 0.2), ([1, 3, 3], 4, 0.3), ([1, 100, 100], 8, 1.0)]
+        {
+            let set = set(policy, weighted(&weights));
+            let counts = one_by_one(&set, at_once, 20_000);
+            assert_parts(&counts, &weights, within, &format!("{policy}, {weights:?}, {at_once} at once"));
+        }
+    }
+}
+
+/// Where one weighs little the others are still chosen between by what they have to do.
+#[test]
+fn the_emptier_of_two_equal_ones_is_taken_whatever_a_third_one_weighs() {
+    let all = weighted(&[1, 100, 100]);
+    let target = &all[1].target;
+    let busy: Vec<_> = (0..3).map(|_| (target.seat(), target.begin(NOW, 1_750, MethodClass::Invite))).collect();
+    for policy in [Policy::LeastCalls, Policy::LeastTransactions, Policy::LeastWork] {
+        let counts = tally((0..1_000).map(|number| order(&set(policy, all.clone()), &pick(&call_id(number)))[0]), 3);
+        assert!(counts[1] == 0 && counts[0] < 40, "{policy}: {counts:?}");
+    }
+    drop(busy);
+}
+
+#[test]
+fn who_starts_slowly_gets_its_part_of_its_share_where_nothing_is_going_on() {
+    for config in by_load() {
+        let what = format!("{} of {:?}", config.policy, config.candidates);
+        let slow_start = Duration::from_secs(45);
+        let set = Set::new(SetConfig { slow_start, ..config }, members(3)).expect("valid");
+        // After a second: 12 %.
+        set.members()[0].target.handle_recovery(Timestamp::from_millis(999_000));
+        let counts = one_by_one(&set, 1, 20_000);
+        assert_parts(&counts, &[4, 48, 48], 0.1, &what);
+    }
+}
+
+#[test]
+fn response_times_that_hardly_differ_do_not_decide_alone() {
+    let set = set(Policy::ResponseTime, members(2));
+    for (member, micros) in [(0, 1_000), (1, 1_150)] {
+        begin(&set, member, MethodClass::Bye).handle_final(after(micros));
+    }
+    let counts = tally((0..1_000).map(|number| order(&set, &pick(&call_id(number)))[0]), 2);
+    assert_parts(&counts, &[1, 1], 0.1, "within a quarter of each other");
 }
 
 #[test]

@@ -61,6 +61,16 @@ fn lots_are_drawn_by_weight() {
 }
 
 #[test]
+fn weights_are_heeded_by_those_that_say_so() {
+    for policy in Policy::ALL.into_iter().filter(|policy| *policy != Policy::Range) {
+        let counts = tally(firsts(&set(policy, weighted(&[1, 3])), 4_000), 2);
+        let is_heeded = counts[1] > 5 * counts[0] / 2 && counts[0] > 0;
+        assert_eq!(is_heeded, policy.heeds_weight(), "{policy}: {counts:?}");
+    }
+    assert!(!Policy::Range.heeds_weight());
+}
+
+#[test]
 fn priority_takes_them_as_they_are_listed() {
     let all = members(3);
     let set = set(Policy::Priority, all.clone());
@@ -163,17 +173,13 @@ fn the_key_is_what_hashes_go_by() {
 fn where_nothing_is_going_on_a_call_goes_to_its_first_candidate() {
     for policy in Policy::ALL.into_iter().filter(|policy| policy.is_by_load()) {
         for (candidates, weights) in
-            [(Candidates::All, [1; 8]), (Candidates::Two, [1; 8]), (Candidates::Two, [1, 2, 3, 4, 1, 2, 3, 4])]
+            Candidates::ALL.into_iter().flat_map(|all| [(all, [1; 8]), (all, [1, 2, 3, 4, 1, 2, 3, 4])])
         {
             let set = Set::new(SetConfig { candidates, ..config(policy) }, weighted(&weights)).expect("valid");
             for number in 0..200 {
                 let call_id = call_id(number);
                 let order = order(&set, &Pick { draw: number, ..pick(&call_id) });
-                if weights == [1; 8] {
-                    assert_eq!(Some(order[0]), set.candidates(call_id.as_bytes())[0], "{policy}");
-                } else {
-                    assert!(set.candidates(call_id.as_bytes()).contains(&Some(order[0])), "{policy}");
-                }
+                assert_eq!(Some(order[0]), set.candidates(call_id.as_bytes())[0], "{policy}");
             }
         }
     }

@@ -113,6 +113,12 @@ impl Policy {
         strowger_balancer::Policy::from(self).is_by_key()
     }
 
+    /// Whether who weighs more gets more.
+    #[must_use]
+    pub fn heeds_weight(self) -> bool {
+        strowger_balancer::Policy::from(self).heeds_weight()
+    }
+
     /// Whether it goes by what the targets do at the moment.
     #[must_use]
     pub fn is_by_load(self) -> bool {

@@ -7,6 +7,7 @@ mod balancing;
 mod duration;
 mod error;
 mod gateways;
+mod lenient;
 mod machine;
 mod routing;
 mod secrets;
@@ -447,27 +448,7 @@ impl Config {
     /// # Errors
     /// The file cannot be read, or its first fault.
     pub fn load(file: Option<&Path>) -> Result<(Self, Option<PathBuf>), ConfigError> {
-        let path = file.unwrap_or(Path::new(DEFAULT_FILE)).to_owned();
-        let text = match std::fs::read_to_string(&path) {
-            Ok(text) => text,
-            Err(error) if file.is_none() && error.kind() == io::ErrorKind::NotFound => {
-                return Ok((Self::default(), None));
-            }
-            Err(error) => {
-                let message = match error.kind() {
-                    io::ErrorKind::NotFound => "there is no such file; name one that exists with -c".to_owned(),
-                    io::ErrorKind::InvalidData => "this is no TOML: it is not UTF-8 text".to_owned(),
-                    _ => format!("cannot be read: {error}; give this user the right to read it"),
-                };
-                return Err(ConfigError {
-                    file: Some(path),
-                    line: None,
-                    key: String::new(),
-                    message,
-                    others: Vec::new(),
-                });
-            }
-        };
+        let Some((path, text)) = read(file)? else { return Ok((Self::default(), None)) };
         match Self::parse(&text) {
             Ok(config) => Ok((config, Some(path))),
             Err(error) => Err(error.in_file(&path)),
@@ -531,6 +512,22 @@ impl Config {
     pub fn workers(&self, cores: usize) -> u16 {
         self.server.workers.unwrap_or_else(|| u16::try_from(cores).unwrap_or(MAX_WORKERS).clamp(1, MAX_WORKERS))
     }
+}
+
+/// The configuration that is meant, and its text; `None` where none is named and there is none.
+fn read(file: Option<&Path>) -> Result<Option<(PathBuf, String)>, ConfigError> {
+    let path = file.unwrap_or(Path::new(DEFAULT_FILE)).to_owned();
+    let error = match std::fs::read_to_string(&path) {
+        Ok(text) => return Ok(Some((path, text))),
+        Err(error) if file.is_none() && error.kind() == io::ErrorKind::NotFound => return Ok(None),
+        Err(error) => error,
+    };
+    let message = match error.kind() {
+        io::ErrorKind::NotFound => "there is no such file; name one that exists with -c".to_owned(),
+        io::ErrorKind::InvalidData => "this is no TOML: it is not UTF-8 text".to_owned(),
+        _ => format!("cannot be read: {error}; give this user the right to read it"),
+    };
+    Err(ConfigError { file: Some(path), line: None, key: String::new(), message, others: Vec::new() })
 }
 
 /// The most workers of one server.

@@ -31,7 +31,7 @@ const UNROUTED: [u16; 3] = [403, 404, 603];
 const MAX_CONTACTS: u16 = 32;
 
 impl Config {
-    /// The first fault of each section, balancer, trunk and route.
+    /// The first fault of each section, trunk and route, and those of each balancer.
     pub(crate) fn validate(&self) -> Vec<Fault> {
         let sections = [
             self.validate_server(),

@@ -270,6 +270,7 @@ impl Sources<'_> {
             if !targets.is_empty() && targets.iter().all(|target| !target.enabled) {
                 warnings.push(format!("{key}: every target is disabled: calls get 503 with Retry-After; enable one"));
             }
+            warnings.extend(useless_weights(balancer.policy, &targets).map(|why| format!("{key}: {why}")));
             let unreached = |target: &Listed| config.unreached(&target.share.target);
             let is_reached = targets.iter().any(|target| unreached(target).is_none());
             warnings.extend(targets.iter().filter_map(unreached).map(|why| format!("{key}: {}", why.told(is_reached))));
@@ -296,6 +297,19 @@ impl Sources<'_> {
         }
         warnings
     }
+}
+
+/// That some weigh more than others, where nobody looks at it.
+fn useless_weights(policy: Policy, targets: &[Listed]) -> Option<String> {
+    let mut weights = targets.iter().map(|target| target.share.weight);
+    let first = weights.next()?;
+    let other = weights.find(|weight| *weight != first).filter(|_| !policy.heeds_weight())?;
+    let remedy = match policy {
+        Policy::RoundRobin => "choose \"weighted\", which does",
+        policy if policy.is_by_key() => "choose \"hash\", which does",
+        _ => "leave them out, or choose another policy",
+    };
+    Some(format!("{} does not look at weights, and there are some, as {first} and {other}; {remedy}", policy.as_str()))
 }
 
 /// A server that the DNS names. Its addresses are looked up when requests go there, as those of any name.

@@ -382,7 +382,7 @@ fn who_has_the_wrong_password_is_refused_and_forgets_the_nonce() {
     let (mut driver, mut out) = (Driver::new(setup), Recorder::default());
     let mut registrar = Registrar::new(Algorithm::Md5, Qop::Auth);
     for _ in 0..2 {
-        assert_eq!(register(&mut driver, &mut registrar, 1, &mut out), [None, Some(1), Some(1)]);
+        assert_eq!(register(&mut driver, &mut registrar, 1, &mut out), [None, Some(1)]);
     }
     assert_eq!(driver.meter().failures.get(&Ending::Refused(401)), Some(&2));
 }

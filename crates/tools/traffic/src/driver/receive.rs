@@ -1,5 +1,6 @@
 //! Messages that come in: whose they are, whether they are new, and what the script makes of them.
 
+use std::borrow::Cow;
 use std::net::SocketAddr;
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use crate::session::{ALONE, CANCELLED, Challenge, NEVER, NOWHERE};
 use super::answer::{has_tag, reply_address, without_class};
 use super::{Driver, Last, Outbox, Walk, dialog};
 
-/// Challenges in a row that are answered, of a proxy and of who is called each: the second may say that the first was stale.
+/// Challenges in a row that are answered, of a proxy and of who is called each: the second may be of another realm.
 const MAX_CHALLENGES: u8 = 2;
 
 /// What every message has.
@@ -340,6 +341,11 @@ impl Driver {
             self.meter.transactions.add(got.verb, taken.is_ok());
         }
         if let Err(ending) = taken {
+            //= rfc3261#17.1.1.3
+            // The script goes no further, and its own ACK is not sent.
+            if got.verb == Verb::Invite && matches!(got.kind, Kind::Response(300..)) {
+                self.acknowledge(slot, false, walk);
+            }
             return self.end(slot, ending, walk);
         }
         if !expect.actions.is_empty() && !self.act(slot, expect.actions.clone(), walk) {
@@ -400,10 +406,15 @@ impl Driver {
             });
             let user = session.caller;
             let challenged = &mut session.extra_mut().challenges[usize::from(is_proxy)];
-            // A challenge to fresh credentials says that they are wrong.
-            let is_stale = known.and_then(AuthParams::parse).and_then(|challenge| challenge.value("stale"));
+            let parts = known.and_then(AuthParams::parse);
+            let is_stale = parts.and_then(|challenge| challenge.value("stale"));
             let is_stale = is_stale.is_some_and(|stale| unquote(stale).eq_ignore_ascii_case(b"true"));
-            if challenged.times >= MAX_CHALLENGES && !is_stale {
+            let answered = challenged.challenge.as_ref().filter(|_| challenged.times > 0);
+            let answered = answered.and_then(|known| AuthParams::parse(&known.value)).and_then(realm_of);
+            //= rfc3261#22.3
+            // A challenge to fresh credentials says that they are wrong, and the same are not tried again.
+            let is_refused = answered.is_some() && answered == parts.and_then(realm_of);
+            if (is_refused || challenged.times >= MAX_CHALLENGES) && !is_stale {
                 if let Some(nonces) = &mut self.nonces {
                     nonces.forget(user, got.verb, is_proxy);
                 }
@@ -455,6 +466,10 @@ impl Driver {
             }
         }
     }
+}
+
+fn realm_of(challenge: AuthParams<'_>) -> Option<Cow<'_, [u8]>> {
+    challenge.value("realm").map(unquote)
 }
 
 /// `number METHOD`.

@@ -228,7 +228,7 @@ fn a_refused_call_is_acknowledged_and_counted() {
 }
 
 #[test]
-fn a_challenge_is_answered_and_a_second_one_believed() {
+fn a_challenge_is_answered_once_and_each_is_acknowledged() {
     let mut pair = Pair::new(&CallTimes::default());
     pair.call();
     let answer = |invite: &str, nonce: &str| {
@@ -243,17 +243,16 @@ fn a_challenge_is_answered_and_a_second_one_believed() {
             line("CSeq")
         )
     };
-    for (round, nonce) in ["a", "b", "c"].into_iter().enumerate() {
+    for (round, nonce) in ["a", "b"].into_iter().enumerate() {
         let invite = String::from_utf8(pair.up.sent.pop_front().expect("an INVITE")).expect("ASCII");
         assert!(invite.contains(&format!("CSeq: {} INVITE", round + 1)));
         assert_eq!(invite.contains("Proxy-Authorization: Digest username=\"u3\""), round > 0, "{invite}");
         let challenge = answer(&invite, nonce);
         pair.caller.handle_message(pair.now, pair.now, (0, callee_at()), challenge.as_bytes(), &mut pair.up);
-        if round < 2 {
-            let ack = String::from_utf8(pair.up.sent.pop_front().expect("an ACK")).expect("ASCII");
-            assert!(ack.contains(&format!("CSeq: {} ACK", round + 1)) && ack.contains(";tag=x"), "{ack}");
-        }
+        let ack = String::from_utf8(pair.up.sent.pop_front().expect("an ACK")).expect("ASCII");
+        assert!(ack.contains(&format!("CSeq: {} ACK", round + 1)) && ack.contains(";tag=x"), "{ack}");
     }
+    assert!(pair.up.sent.is_empty(), "what was refused is not tried again");
     assert_eq!(pair.caller.meter().failures.get(&Ending::Refused(407)), Some(&1));
     pair.check();
 }

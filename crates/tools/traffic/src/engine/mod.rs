@@ -438,7 +438,11 @@ const fn remedy(ending: Ending) -> &'static str {
             ". Does the server know the users' domain (--domain), and may these users do so? Or it has as many contacts of them \
              as it keeps, from earlier runs: let them expire, or use others (--user-pattern)"
         }
-        Ending::Refused(401 | 404 | 407) => {
+        Ending::Refused(401 | 407) => {
+            ". Does the server know the users, their domain (--domain) and passwords (--password, --users-file)? Or is it to ask \
+             nobody, or not this machine: in Strowger's configuration auth.require = [], or auth.trusted"
+        }
+        Ending::Refused(404) => {
             ". Does the server know the users, their domain (--domain) and passwords (--password, --users-file)?"
         }
         Ending::Refused(480) => ". Nobody may have registered whom the calls were for",

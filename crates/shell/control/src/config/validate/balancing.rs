@@ -17,50 +17,61 @@ const MAX_NAME: usize = 64;
 const MAX_CAPACITY: u32 = strowger_store::MAX_CAPACITY;
 
 impl Config {
-    /// The first fault of each balancer.
+    /// The faults of each balancer: the first of each part of it, and of each target.
     pub(super) fn validate_balancers(&self) -> Vec<Fault> {
         let mut names = BTreeSet::new();
-        let number = count("balancer", self.balancers.len(), MAX_BALANCERS);
-        let balancers = self.balancers.iter().enumerate().map(|(index, balancer)| {
+        let mut faults: Vec<Fault> = count("balancer", self.balancers.len(), MAX_BALANCERS).err().into_iter().collect();
+        for (index, balancer) in self.balancers.iter().enumerate() {
             let key = |name: &str| format!("balancer[{index}].{name}");
-            validate_name(&balancer.name, &key)?;
-            if !names.insert(&balancer.name) {
+            let mut named = validate_name(&balancer.name, &key);
+            if named.is_ok() && !names.insert(&balancer.name) {
                 let message = format!("{:?} is the name of another balancer; choose another", balancer.name);
-                return Err(Fault::new(key("name"), message));
+                named = Err(Fault::new(key("name"), message));
             }
-            validate_policy(balancer, &key)?;
-            self.validate_sources(balancer, &key)?;
-            at_most(&key("slow_start"), balancer.slow_start)?;
-            within(&key("failover_timeout"), balancer.failover_timeout, Duration::from_millis(100))?;
-            balancer.probe.0.as_ref().map_or(Ok(()), |probe| validate_probe(probe, &key))
-        });
-        std::iter::once(number).chain(balancers).filter_map(Result::err).collect()
+            let parts = [
+                named,
+                validate_policy(balancer, &key),
+                at_most(&key("slow_start"), balancer.slow_start),
+                within(&key("failover_timeout"), balancer.failover_timeout, Duration::from_millis(100)),
+                balancer.probe.0.as_ref().map_or(Ok(()), |probe| validate_probe(probe, &key)),
+            ];
+            faults.extend(parts.into_iter().filter_map(Result::err));
+            faults.extend(self.validate_sources(balancer, &key));
+        }
+        faults
     }
 
-    fn validate_sources(&self, balancer: &Balancer, key: &dyn Fn(&str) -> String) -> Result<(), Fault> {
+    fn validate_sources(&self, balancer: &Balancer, key: &dyn Fn(&str) -> String) -> Vec<Fault> {
         let targets = &balancer.targets;
         if targets.is_empty() {
             let message = "the list is empty; name where calls go, as [\"sip:192.0.2.1\", \"sip:192.0.2.2\"]";
-            return Err(Fault::new(key("targets"), message));
+            return vec![Fault::new(key("targets"), message)];
         }
-        count(&key("targets"), targets.len(), MAX_TARGETS)?;
-        for (index, source) in targets.iter().enumerate() {
-            let key = format!("{}[{index}]", key("targets"));
-            match source {
-                TargetSource::Target(share) => validate_share(share, &key)?,
-                TargetSource::Set(_) if self.store_url() == StoreUrl::Memory => {
-                    let message = format!(
-                        "{source} is read from the database, and store.url is memory:; name one there, as \
-                         sqlite:data/strowger.db, or write the targets here"
-                    );
-                    return Err(Fault::new(key, message));
-                }
-                TargetSource::Set(_) | TargetSource::List(_) | TargetSource::Service(_) => {}
-            }
-            if targets.iter().take(index).any(|other| same_place(other, source)) {
-                let message = format!("{source} is listed twice; remove one (weight gives it a greater share)");
+        if let Err(fault) = count(&key("targets"), targets.len(), MAX_TARGETS) {
+            return vec![fault];
+        }
+        let each = targets.iter().enumerate().map(|(index, source)| {
+            let earlier = targets.get(..index).unwrap_or_default();
+            self.validate_source(source, earlier, format!("{}[{index}]", key("targets")))
+        });
+        each.filter_map(Result::err).collect()
+    }
+
+    fn validate_source(&self, source: &TargetSource, earlier: &[TargetSource], key: String) -> Result<(), Fault> {
+        match source {
+            TargetSource::Target(share) => validate_share(share, &key)?,
+            TargetSource::Set(_) if self.store_url() == StoreUrl::Memory => {
+                let message = format!(
+                    "{source} is read from the database, and store.url is memory:; name one there, as \
+                     sqlite:data/strowger.db, or write the targets here"
+                );
                 return Err(Fault::new(key, message));
             }
+            TargetSource::Set(_) | TargetSource::List(_) | TargetSource::Service(_) => {}
+        }
+        if earlier.iter().any(|other| same_place(other, source)) {
+            let message = format!("{source} is listed twice; remove one (weight gives it a greater share)");
+            return Err(Fault::new(key, message));
         }
         Ok(())
     }
