@@ -27,6 +27,8 @@ const QUEUE: usize = 16_384;
 const BATCH: usize = 64 * 1024;
 /// How long after a failure it is tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// How long records are gathered before they are written: a thread that is woken by each takes the processor from calls.
+const GATHERED_FOR: Duration = Duration::from_millis(20);
 
 /// What the thread is told.
 enum Order {
@@ -133,6 +135,9 @@ impl Writer {
             };
             let Some(order) = order else { break };
             self.on_order(order);
+            if !self.shared.is_stopping.load(Ordering::Relaxed) {
+                thread::sleep(GATHERED_FOR);
+            }
             while self.has_room()
                 && let Ok(order) = orders.try_recv()
             {

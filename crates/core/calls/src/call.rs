@@ -21,6 +21,9 @@ pub(crate) struct Call {
     began: Timestamp,
     /// [`Timestamp::MAX`] before there is an answer.
     answered: Timestamp,
+    /// When its time is over.
+    pub(crate) until: Timestamp,
+    /// Fires then, or before.
     pub(crate) timer: Option<TimerId>,
     text: Text,
     source: Place,
@@ -47,6 +50,7 @@ impl Call {
             key,
             began: now,
             answered: Timestamp::MAX,
+            until: Timestamp::ZERO,
             timer: None,
             text: text_of(invite),
             source: Place::from(peer),
@@ -121,7 +125,9 @@ fn text_of(invite: &Message<'_>) -> Text {
 
 /// The URI without its parameters, cut to its limit.
 fn bare(text: &[u8]) -> &[u8] {
-    let bare = match Uri::parse(text) {
+    // Most have none, which shows without reading them. All bytes are looked at, for that can be done many at once.
+    let has_more = text.iter().fold(false, |found, byte| found | matches!(byte, b';' | b'?'));
+    let bare = match has_more.then(|| Uri::parse(text)).flatten() {
         Some(Uri::Sip(uri)) => {
             let params = uri.params.as_bytes();
             let headers = uri.headers.map_or(0, |headers| headers.len().saturating_add(1));

@@ -77,6 +77,8 @@ pub struct Calls {
     index: HashTable<u32>,
     timers: TimerWheel<u64>,
     records: VecDeque<Record>,
+    /// Whether records are made.
+    is_recording: bool,
     counters: Counters,
 }
 
@@ -91,8 +93,14 @@ impl Calls {
             index: HashTable::new(),
             timers: TimerWheel::new(),
             records: VecDeque::new(),
+            is_recording: true,
             counters: Counters::default(),
         }
+    }
+
+    /// Whether a record is made of each call that ends from now on; so it is at first.
+    pub const fn record(&mut self, is_wanted: bool) {
+        self.is_recording = is_wanted;
     }
 
     /// Notes an INVITE as it came, before anything in it is changed, from `source`. Retransmissions must not come here.
@@ -138,16 +146,16 @@ impl Calls {
     }
 
     /// `response`, a 2xx to the initial INVITE, came from `target`. Only the first one makes the call: the caller is to end
-    /// the other dialogs of a forked INVITE (RFC 3261 §13.2.2.4), and nobody hears of them here.
-    pub fn answered(&mut self, now: Timestamp, key: CallKey, response: &Message<'_>, target: SocketAddr) {
+    /// the other dialogs of a forked INVITE (RFC 3261 §13.2.2.4), and nobody hears of them here. Whether this is the first.
+    pub fn answered(&mut self, now: Timestamp, key: CallKey, response: &Message<'_>, target: SocketAddr) -> bool {
         debug_assert!(response.status().is_some_and(Status::is_success), "a 2xx answers");
         let callee_tag = self.short_hash(response.to().tag());
-        let Some(call) = self.call_mut(key).filter(|call| call.state != State::Answered) else { return };
+        let Some(place) = self.place(key.0) else { return false };
+        let Some(call) = self.calls.get_mut(place).filter(|call| call.state != State::Answered) else { return false };
         call.on_answer(now, callee_tag, target);
         self.counters.answered += 1;
-        if let Some(place) = self.place(key.0) {
-            self.await_session(now, place, response);
-        }
+        self.await_session(now, place, response);
+        true
     }
 
     /// The caller is given `status`, a final response other than a 2xx. `target` is who it came from; `None` where it is
@@ -232,6 +240,12 @@ impl Calls {
         }
     }
 
+    /// Whether calls have ended that were not taken yet.
+    #[must_use]
+    pub fn has_records(&self) -> bool {
+        !self.records.is_empty()
+    }
+
     /// Takes a call that has ended; call until `None`.
     pub fn poll_record(&mut self) -> Option<Record> {
         let record = self.records.pop_front();
@@ -255,6 +269,10 @@ impl Calls {
             let Some(place) = self.place(key) else { continue };
             let Some(call) = self.calls.get_mut(place) else { continue };
             call.timer = None;
+            if now < call.until {
+                call.timer = Some(self.timers.insert(call.until, key));
+                continue;
+            }
             match (call.state, call.has_session_timer) {
                 (State::Challenged, _) => {
                     let status = call.challenge;
@@ -325,11 +343,17 @@ impl Calls {
 
     fn arm(&mut self, place: u32, at: Timestamp, is_session: bool) {
         let Some(call) = self.calls.get_mut(place) else { return };
-        if let Some(timer) = call.timer.take() {
-            self.timers.cancel(timer);
+        call.has_session_timer = is_session;
+        let is_later = at >= core::mem::replace(&mut call.until, at);
+        match call.timer {
+            // Most calls end before it fires; otherwise it finds that there is time left, and is armed again.
+            Some(_) if is_later => return,
+            Some(timer) => {
+                self.timers.cancel(timer);
+            }
+            None => {}
         }
         call.timer = Some(self.timers.insert(at, call.key));
-        call.has_session_timer = is_session;
     }
 
     fn end(&mut self, place: u32, ended: Timestamp, reason: Reason, status: Option<u16>) {
@@ -356,7 +380,9 @@ impl Calls {
             self.timers.cancel(timer);
         }
         self.counters.ended += 1;
-        self.records.push_back(call.into_record(ended, reason, status));
+        if self.is_recording {
+            self.records.push_back(call.into_record(ended, reason, status));
+        }
     }
 
     /// The answered call that an in-dialog message belongs to, and whether the caller sent the request.

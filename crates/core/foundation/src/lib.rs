@@ -1,4 +1,4 @@
-//! What every other crate stands on: time, ids, flows, keyed tags, seeded maps, buffer pools and the timer wheel.
+//! What every other crate stands on: time, ids, flows, keyed tags, seeded maps, tables, buffer pools and the timer wheel.
 //!
 //! Nothing here reads a clock, a socket or entropy: monotonic time, wall time and seeds are values that the shell hands in.
 
@@ -12,6 +12,7 @@ pub mod letters;
 pub mod map;
 pub mod pool;
 mod sip;
+pub mod slots;
 pub mod tag;
 pub mod time;
 pub mod wheel;
@@ -19,6 +20,7 @@ pub mod wheel;
 pub use flow::{Flow, Transport, octets};
 pub use id::{ConnId, ListenerId, ShardId};
 pub use pool::{Buf, BufPool};
+pub use slots::Slots;
 pub use tag::{KeyRing, Seal, Tag, TagKey};
 pub use time::{Timestamp, WallTime};
 pub use wheel::{TimerId, TimerWheel};

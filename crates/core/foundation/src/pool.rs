@@ -3,14 +3,14 @@
 /// A byte buffer from a [`BufPool`].
 pub type Buf = Vec<u8>;
 
-/// Size classes: 384, 512, 768, 1024 and so on to 4096 bytes, two for each power of two. What has room for half as much again
-/// as the largest is freed rather than kept.
-const CLASSES: usize = 8;
+/// Size classes: 320, 384, 448, 512, 640 and so on to 4096 bytes, four for each power of two, as allocators have them. What has
+/// room for a quarter as much again as the largest is freed rather than kept.
+const CLASSES: usize = 16;
 /// The power of two that the first class lies above.
 const LOWEST: u32 = 8;
 
 /// Buffers kept in one size class at most; past it a returned buffer is freed, so memory follows load.
-pub const MAX_IDLE_PER_CLASS: usize = 2048;
+pub const MAX_IDLE_PER_CLASS: usize = 1024;
 
 /// Idle buffers in size classes. Bounded: it can never hold more than [`MAX_IDLE_PER_CLASS`] of each class.
 #[derive(Debug, Default)]
@@ -29,7 +29,7 @@ impl BufPool {
     #[inline]
     #[must_use]
     pub fn take(&mut self, size: usize) -> Buf {
-        let class = half_step(size.saturating_sub(1).max(1 << LOWEST));
+        let class = quarter_step(size.saturating_sub(1).max(1 << LOWEST));
         match self.idle.get_mut(class) {
             Some(idle) => idle.pop().unwrap_or_else(|| fresh(capacity_of(class))),
             None => fresh(size),
@@ -48,7 +48,7 @@ impl BufPool {
     #[inline]
     pub fn give(&mut self, mut buf: Buf) {
         // The largest class that it has room for: the one below the one that its capacity falls into.
-        let class = half_step(buf.capacity().max(1 << LOWEST)).checked_sub(1);
+        let class = quarter_step(buf.capacity().max(1 << LOWEST)).checked_sub(1);
         if let Some(idle) = class.and_then(|class| self.idle.get_mut(class))
             && idle.len() < MAX_IDLE_PER_CLASS
         {
@@ -69,14 +69,14 @@ fn fresh(capacity: usize) -> Buf {
     Vec::with_capacity(capacity)
 }
 
-/// How many half steps between powers of two `size`, which is not below the lowest of them, lies above that.
-const fn half_step(size: usize) -> usize {
+/// How many quarter steps between powers of two `size`, which is not below the lowest of them, lies above that.
+const fn quarter_step(size: usize) -> usize {
     let bit = size.ilog2();
-    2 * (bit - LOWEST) as usize + (size >> (bit - 1) & 1)
+    4 * (bit - LOWEST) as usize + (size >> (bit - 2) & 3)
 }
 
 const fn capacity_of(class: usize) -> usize {
-    (3 + class % 2) << (LOWEST as usize - 1 + class / 2)
+    (5 + class % 4) << (LOWEST as usize - 2 + class / 4)
 }
 
 #[cfg(test)]
@@ -90,7 +90,7 @@ mod tests {
         let address = buf.as_ptr();
         pool.give(buf);
         assert_eq!(pool.idle(), 1);
-        let again = pool.take(700);
+        let again = pool.take(630);
         assert_eq!(again.as_ptr(), address);
         assert!(again.is_empty());
     }
@@ -100,7 +100,7 @@ mod tests {
         let mut pool = BufPool::new();
         for size in 0..=4096 {
             let buf = pool.take(size);
-            assert!(buf.capacity() >= size && (size <= 384 || buf.capacity() < size * 3 / 2 + 2), "{size}");
+            assert!(buf.capacity() >= size && (size <= 320 || buf.capacity() < size * 5 / 4 + 2), "{size}");
             let address = buf.as_ptr();
             pool.give(buf);
             let again = pool.take(size);

@@ -273,6 +273,12 @@ impl<'a> Head<'a> {
         self.fields.repeated.meets(names)
     }
 
+    /// How many fields have one of `names`; `None` where one of these stands more than once.
+    #[must_use]
+    pub const fn count_single(&self, names: HeaderSet) -> Option<u32> {
+        if self.has_repeated(names) { None } else { Some(self.seen().meeting(names).count()) }
+    }
+
     /// Where `part`, a slice of this message, begins; its end is that plus its length.
     #[must_use]
     pub fn position_of(&self, part: &[u8]) -> usize {

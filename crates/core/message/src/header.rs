@@ -88,18 +88,35 @@ header_names! {
 
 /// Some of the names.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct HeaderSet(u64);
+pub struct HeaderSet(u64);
 
 impl HeaderSet {
+    /// One name.
     #[inline(always)]
-    pub(crate) const fn of(name: HeaderName) -> Self {
+    #[must_use]
+    pub const fn of(name: HeaderName) -> Self {
         const { assert!(HeaderName::COUNT <= 64, "a set has a bit for each name") };
         Self(1 << name as u32)
     }
 
+    /// The names of both.
     #[inline(always)]
-    pub(crate) const fn with(self, other: Self) -> Self {
+    #[must_use]
+    pub const fn with(self, other: Self) -> Self {
         Self(self.0 | other.0)
+    }
+
+    /// Whether `name` is one of them.
+    #[inline(always)]
+    #[must_use]
+    pub const fn contains(self, name: HeaderName) -> bool {
+        self.meets(Self::of(name))
+    }
+
+    /// How many names they are.
+    #[inline(always)]
+    pub(crate) const fn count(self) -> u32 {
+        self.0.count_ones()
     }
 
     #[inline(always)]

@@ -51,7 +51,7 @@ pub use auth_params::{AuthParams, AuthScheme};
 pub use fault::Fault;
 pub use framer::{Framed, MAX_STREAM_MESSAGE, frame_stream};
 pub use head::{Field, Head, MAX_FIELDS, MAX_HEAD, StartLine};
-pub use header::HeaderName;
+pub use header::{HeaderName, HeaderSet};
 pub use host::{Host, HostPort};
 pub use message::{CSeq, Message};
 pub use method::Method;

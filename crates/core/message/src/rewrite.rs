@@ -35,6 +35,8 @@ impl<'a, 'b> Rewrite<'a, 'b> {
     }
 
     /// Adds `parts`, joined.
+    // Inlined, so that of those which are written where it is called the lengths are known.
+    #[inline(always)]
     pub fn add(&mut self, parts: &[&[u8]]) -> &mut Self {
         for part in parts {
             self.out.extend_from_slice(part);

@@ -400,6 +400,12 @@ impl Proxy {
         self.questions.pop_front()
     }
 
+    /// Whether there is nothing to take of what follows: steps of calls, news of others, own requests that nobody answered.
+    #[must_use]
+    pub fn is_settled(&self) -> bool {
+        self.progress.is_empty() && self.news.is_empty() && self.failed.is_empty()
+    }
+
     /// Takes one step of a call that is followed.
     pub fn poll_progress(&mut self) -> Option<CallProgress> {
         self.progress.pop_front()

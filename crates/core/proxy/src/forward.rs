@@ -4,7 +4,7 @@ use core::ops::Range;
 
 use strowger_foundation::Flow;
 use strowger_message::{
-    AuthParams, Decimal, Field, Head, HeaderName, Message, Method, Rewrite, split_list, trim, unquote,
+    AuthParams, Decimal, Field, Head, HeaderName, HeaderSet, Message, Method, Rewrite, split_list, trim, unquote,
 };
 
 use crate::listener::Listener;
@@ -74,11 +74,17 @@ pub fn write_request(out: &mut Vec<u8>, message: &Message<'_>, edits: &Edits<'_>
     add_fields(&mut copy, message, hop);
     let mut routes = RouteEdit::new(edits);
     let mut is_top_via = true;
+    // They stand in front: behind the last of them nothing is looked for.
+    let mut left = head.count_single(EDITED).filter(|_| hop.changes.is_none()).unwrap_or(u32::MAX);
     for field in head.fields() {
+        if left == 0 {
+            break;
+        }
         // Most leave as they came.
-        if !is_edited(field.name) && hop.changes.is_none() {
+        if !EDITED.contains(field.name) && hop.changes.is_none() {
             continue;
         }
+        left = left.saturating_sub(1);
         if hop.changes.is_some_and(|changes| is_removed(changes, head.line(field))) {
             copy.remove(head.line(field));
             continue;
@@ -115,18 +121,13 @@ pub fn write_request(out: &mut Vec<u8>, message: &Message<'_>, edits: &Edits<'_>
     copy.finish();
 }
 
-/// Whether a field of this name may change on its way.
-const fn is_edited(name: HeaderName) -> bool {
-    matches!(
-        name,
-        HeaderName::Via
-            | HeaderName::MaxForwards
-            | HeaderName::MaxBreadth
-            | HeaderName::Route
-            | HeaderName::PAssertedIdentity
-            | HeaderName::ProxyAuthorization
-    )
-}
+/// The fields that may change on their way.
+const EDITED: HeaderSet = HeaderSet::of(HeaderName::Via)
+    .with(HeaderSet::of(HeaderName::MaxForwards))
+    .with(HeaderSet::of(HeaderName::MaxBreadth))
+    .with(HeaderSet::of(HeaderName::Route))
+    .with(HeaderSet::of(HeaderName::PAssertedIdentity))
+    .with(HeaderSet::of(HeaderName::ProxyAuthorization));
 
 /// Adds what stands before the fields of the request itself.
 fn add_fields(copy: &mut Rewrite<'_, '_>, message: &Message<'_>, hop: &Hop<'_>) {

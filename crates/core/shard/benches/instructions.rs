@@ -205,6 +205,11 @@ fn call_to(recording: &mut Recording, number: u64, callee: &str) {
 
 fn open(_: &mut Snapshot) {}
 
+/// Calls are followed, as every server does, and nobody wants records.
+fn followed(snapshot: &mut Snapshot) {
+    (snapshot.follow_calls, snapshot.record_calls) = (true, false);
+}
+
 /// Everything goes to Bob, without state.
 fn stateless(snapshot: &mut Snapshot) {
     let target = RouteTarget::at(b"sip:192.0.2.20", BOB.parse().expect("an address"));
@@ -226,6 +231,10 @@ fn strict(snapshot: &mut Snapshot) {
 
 fn stateful_call() -> Prepared {
     Prepared::new(open, call)
+}
+
+fn followed_call() -> Prepared {
+    Prepared::new(followed, call)
 }
 
 fn stateless_call() -> Prepared {
@@ -259,7 +268,7 @@ fn at_most(instructions: u64) -> LibraryBenchmarkConfig {
     config
 }
 
-#[library_benchmark(config = at_most(2_810))]
+#[library_benchmark(config = at_most(2_780))]
 #[bench::once(invite())]
 fn parse(text: Vec<u8>) -> usize {
     let mut read = 0;
@@ -274,10 +283,11 @@ fn parse(text: Vec<u8>) -> usize {
 }
 
 #[library_benchmark]
-#[bench::stateful_call(args = (stateful_call()), config = at_most(53_890))]
+#[bench::stateful_call(args = (stateful_call()), config = at_most(53_580))]
+#[bench::followed_call(args = (followed_call()), config = at_most(56_550))]
 #[bench::stateless_call(args = (stateless_call()), config = at_most(41_250))]
-#[bench::register(args = (refresh()), config = at_most(10_290))]
-#[bench::challenge(args = (challenged()), config = at_most(25_410))]
+#[bench::register(args = (refresh()), config = at_most(9_460))]
+#[bench::challenge(args = (challenged()), config = at_most(24_370))]
 fn shard(mut prepared: Prepared) -> (usize, Prepared) {
     (black_box(prepared.run()), prepared)
 }

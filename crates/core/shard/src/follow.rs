@@ -64,26 +64,28 @@ impl Shard {
         }
     }
 
-    /// Takes note of what the caller is told.
+    /// Takes note of what the caller is told; whether `response` has answered the call.
     pub(crate) fn follow_call(
         &mut self,
         now: Timestamp,
         progress: CallProgress,
         response: Option<(&Message<'_>, SocketAddr)>,
-    ) {
-        let Some(calls) = &mut self.calls else { return };
+    ) -> bool {
+        let Some(calls) = &mut self.calls else { return false };
         let CallProgress { call, status, from, seat } = progress;
         let key = CallKey::from_bits(call);
+        let mut has_answered = false;
         match response {
             _ if status.is_provisional() => calls.ringing(now, key),
             Some((message, source)) if status.is_success() => {
-                calls.answered(now, key, message, from.unwrap_or(source));
+                has_answered = calls.answered(now, key, message, from.unwrap_or(source));
             }
             _ => calls.failed(now, key, status.code(), from),
         }
         if let Some(seat) = seat {
             calls.assign(key, seat);
         }
+        has_answered
     }
 }
 

@@ -92,7 +92,7 @@ impl Shard {
         let ShardConfig { id, seed, ring, locations, nonces, names, outages, snapshot } = config;
         let transactions = Transactions::new(snapshot.timing, seed);
         let proxy = ProxyConfig { shard: id, listeners: snapshot.listeners.clone(), outages: Arc::clone(&outages) };
-        let calls = snapshot.follow_calls.then(|| Calls::new(ring.current(), Limits::default()));
+        let calls = snapshot.follow_calls.then(|| new_calls(&ring, &snapshot));
         let has_sets = snapshot.sets().next().is_some();
         let mut probes = Probes::default();
         probes.handle_config(Timestamp::ZERO, id, locations.shards(), &snapshot);
@@ -151,8 +151,9 @@ impl Shard {
         }
         self.has_sets = snapshot.sets().next().is_some();
         self.probes.handle_config(now, self.id, self.locations.shards(), &snapshot);
-        match (snapshot.follow_calls, &self.calls) {
-            (true, None) => self.calls = Some(Calls::new(self.ring.current(), Limits::default())),
+        match (snapshot.follow_calls, &mut self.calls) {
+            (true, None) => self.calls = Some(new_calls(&self.ring, &snapshot)),
+            (true, Some(calls)) => calls.record(snapshot.record_calls),
             (false, Some(_)) => self.calls = None,
             _ => {}
         }
@@ -189,10 +190,29 @@ impl Shard {
     }
 
     /// Follows up what the parts have left: steps of calls, requests of our own that nobody answered, registrations.
-    /// `response` is what has come, where one has.
-    fn settle(&mut self, now: Timestamp, response: Option<(&Message<'_>, core::net::SocketAddr)>) {
+    /// `response` is what has come, where one has; whether it has answered a call that is followed.
+    fn settle(&mut self, now: Timestamp, response: Option<(&Message<'_>, core::net::SocketAddr)>) -> bool {
+        let has_answered = !self.proxy.is_settled() && self.settle_proxy(now, response);
+        if !self.accounts.is_settled() {
+            self.drive_accounts(now);
+            while let Some((trunk, status)) = self.accounts.poll_change(now) {
+                self.report(Event::Account { trunk, status });
+            }
+            self.accounts.settle();
+        }
+        if self.calls.as_ref().is_some_and(Calls::has_records) {
+            while let Some(record) = self.calls.as_mut().and_then(Calls::poll_record) {
+                self.report(Event::Call(Box::new(record)));
+            }
+        }
+        has_answered
+    }
+
+    /// What the proxy has left, as [`settle`](Self::settle).
+    fn settle_proxy(&mut self, now: Timestamp, response: Option<(&Message<'_>, core::net::SocketAddr)>) -> bool {
+        let mut has_answered = false;
         while let Some(progress) = self.proxy.poll_progress() {
-            self.follow_call(now, progress, response);
+            has_answered |= self.follow_call(now, progress, response);
         }
         while let Some(news) = self.proxy.poll_news() {
             self.report_news(now, news);
@@ -204,16 +224,7 @@ impl Shard {
                 self.accounts.handle_failure(now, user);
             }
         }
-        if !self.accounts.is_settled() {
-            self.drive_accounts(now);
-            while let Some((trunk, status)) = self.accounts.poll_change(now) {
-                self.report(Event::Account { trunk, status });
-            }
-            self.accounts.settle();
-        }
-        while let Some(record) = self.calls.as_mut().and_then(Calls::poll_record) {
-            self.report(Event::Call(Box::new(record)));
-        }
+        has_answered
     }
 
     /// What is due: retransmissions, time-outs, bindings that expire, keep-alives.
@@ -429,9 +440,8 @@ impl Shard {
                 return;
             }
         };
-        let snapshot = Arc::clone(&self.snapshot);
         let mut guide = ShardGuide {
-            snapshot: &snapshot,
+            snapshot: &self.snapshot,
             locations: &self.locations,
             names: &self.names,
             outages: &self.outages,
@@ -446,8 +456,9 @@ impl Shard {
                 _ => self.accounts.handle_response(now, user, message),
             }
         }
-        self.settle(now, Some((message, source.peer)));
-        if message.status().is_some_and(Status::is_success) {
+        let has_answered = self.settle(now, Some((message, source.peer)));
+        // What answers a call has said already for how long that is alive.
+        if !has_answered && message.status().is_some_and(Status::is_success) {
             self.refresh_call(now, message);
         }
     }
@@ -511,6 +522,12 @@ impl Shard {
             self.counters.events_lost += 1;
         }
     }
+}
+
+fn new_calls(ring: &KeyRing, snapshot: &Snapshot) -> Calls {
+    let mut calls = Calls::new(ring.current(), Limits::default());
+    calls.record(snapshot.record_calls);
+    calls
 }
 
 fn sooner(one: Option<Wakeup>, other: Option<Wakeup>) -> Option<Wakeup> {

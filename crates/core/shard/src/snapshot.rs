@@ -36,6 +36,8 @@ pub struct Snapshot {
     pub unrouted: Status,
     /// Whether calls are followed from their INVITE to their BYE.
     pub follow_calls: bool,
+    /// Whether somebody wants a record of each call that was followed and is over: [`Event::Call`](crate::Event::Call).
+    pub record_calls: bool,
     /// Users and aliases.
     pub directory: Directory,
     /// What each shard may hold.
@@ -71,6 +73,7 @@ impl Snapshot {
             trunks: Vec::new(),
             unrouted: Status::NOT_FOUND,
             follow_calls: false,
+            record_calls: true,
             directory,
             limits: strowger_overload::Limits::MOST,
             draining: false,

@@ -7,9 +7,9 @@ use strowger_allocations::{Counting, live};
 use support::{ALICE, BOB, World};
 
 /// The most that a call in progress may take: INVITE at both sides, ringing.
-const IN_PROGRESS: usize = 4 * 1024;
+const IN_PROGRESS: usize = 2700;
 /// The most that a call may take that is over: until then what comes again is answered again.
-const OVER: usize = 1200;
+const OVER: usize = 800;
 /// Not a power of two, so that what the tables keep in reserve is counted too.
 const CALLS: usize = 6_000;
 

@@ -138,3 +138,19 @@ fn two_phones_that_are_lifted_make_one_record() {
     world.settle();
     assert_eq!(record(&world).reason, Reason::CallerHungUp);
 }
+
+#[test]
+fn where_nobody_wants_records_calls_are_followed_all_the_same() {
+    let mut world = world();
+    world.configure(|snapshot| snapshot.record_calls = false);
+    let going_on = |world: &World| {
+        let mut calls = 0;
+        world.shard.for_each_call(|_| calls += 1);
+        calls
+    };
+    let invite = call(&mut world);
+    assert_eq!(going_on(&world), 1);
+    world.respond(&invite, 486, "b", "");
+    world.settle();
+    assert_eq!((going_on(&world), world.events.len()), (0, 0));
+}

@@ -1,17 +1,18 @@
 //! Client transactions (RFC 3261 §17.1).
 
-use core::net::{Ipv6Addr, SocketAddr};
+use core::net::SocketAddr;
 
-use smallvec::SmallVec;
 use strowger_foundation::{Buf, ConnId, Flow, Timestamp};
 use strowger_message::{HeaderName, Message, Method, Status};
 
+use crate::clocks::{End, Length, Owner};
 use crate::derived;
 use crate::id::ClientId;
-use crate::layer::{MAX_CLIENT, NO_USER, TableFull, Timer, Transactions, make_room};
+use crate::layer::{MAX_CLIENT, NO_USER, TableFull, Transactions};
 use crate::machine::{Actions, ClientEvent, ClientState, Kind, start_client, step_client};
 use crate::output::{Event, Output};
-use crate::peers::{Links, NIL};
+use crate::peers::Links;
+use crate::sending::{Sending, list_of, list_of_connection, may_move};
 use crate::timers::{Over, Timers};
 
 /// The most transactions that one [`Transactions::handle_unreachable`] looks at, newest first. Those behind will be heard
@@ -42,25 +43,37 @@ pub(crate) struct ClientSlot {
     client: Option<Client>,
 }
 
+/// What a transaction has to its end. What it needs only while it may send something is apart: most have had their answer, and
+/// wait for what comes late.
 #[derive(Debug)]
 pub(crate) struct Client {
-    /// The request while it may be needed; after a failure the ACK.
-    pub(crate) kept: Buf,
-    pub(crate) flow: Flow,
     timers: Timers,
-    /// An INVITE's CANCEL.
-    cancel: Option<ClientId>,
-    links: Links,
+    /// Its [`Sending`]; [`NIL`](crate::peers::NIL) when it has none any more.
+    pub(crate) sending: u32,
     user: u32,
     /// A hash of the request's method.
     method: u32,
     kind: Kind,
     state: ClientState,
+    is_reliable: bool,
     retransmissions: u8,
 }
 
+impl ClientSlot {
+    /// Whether its transaction waits for this and for nothing else.
+    pub(crate) fn waits_for(&self, end: &End) -> bool {
+        let waits = |client: &Client| client.timers.is_last_until(end.at);
+        self.generation == end.owner.generation && self.client.as_ref().is_some_and(waits)
+    }
+
+    /// Whether its end is in the queue of last waits.
+    pub(crate) fn is_queued(&self) -> bool {
+        self.client.as_ref().is_some_and(|client| client.timers.is_queued())
+    }
+}
+
 impl Client {
-    const fn is_unanswered(&self) -> bool {
+    pub(crate) const fn is_unanswered(&self) -> bool {
         matches!(self.state, ClientState::Calling | ClientState::Trying)
     }
 }
@@ -76,22 +89,21 @@ impl Transactions {
             return Err(TableFull);
         }
         let generation = self.next_generation();
-        make_room(&mut self.clients);
         let index = self.clients.insert(ClientSlot { generation, client: None });
-        Ok(ClientId { index: u32::try_from(index).unwrap_or(NIL), generation })
+        Ok(ClientId { index, generation })
     }
 
     /// Gives a reserved name back; a transaction that was started is left alone.
     pub fn release_client(&mut self, id: ClientId) {
         if self.slot_mut(id).is_some_and(|slot| slot.client.is_none()) {
-            self.clients.remove(id.index as usize);
+            self.clients.remove(id.index);
         }
     }
 
     /// Starts the transaction of a reserved name: `request` is sent to `flow`. `user` is told of its end; `u32::MAX` is
     /// nobody.
     pub fn start_client(&mut self, now: Timestamp, id: ClientId, kind: Kind, flow: Flow, request: Buf, user: u32) {
-        let reliable = flow.transport.is_reliable();
+        let is_reliable = flow.transport.is_reliable();
         let reserved = self.slot_mut(id).is_some_and(|slot| slot.client.is_none());
         debug_assert!(reserved, "a client transaction starts once, from a name that was reserved");
         if !reserved {
@@ -99,16 +111,20 @@ impl Transactions {
             return;
         }
         // A non-INVITE request is kept for its retransmission only, and where it may have to take another connection.
-        let keep = kind == Kind::Invite || !reliable || may_move(&flow);
+        let keep = kind == Kind::Invite || !is_reliable || may_move(&flow);
         let kept = if keep { self.pool.copy_of(&request) } else { Buf::new() };
-        let (state, actions) = start_client(kind, reliable);
-        let method = method_hash(request.split(|byte| *byte == b' ').next().unwrap_or(&[]));
-        let (timers, links) = (Timers::NONE, Links::NONE);
-        let client = Client { kept, flow, timers, cancel: None, links, user, method, kind, state, retransmissions: 0 };
+        let sending = self.sendings.insert(Sending { client: id, kept, flow, cancel: None, links: Links::NONE });
+        let (state, actions) = start_client(kind, is_reliable);
+        let method = match kind {
+            Kind::Invite => method_hash(Method::Invite),
+            Kind::NonInvite => hash_of(request.split(|byte| *byte == b' ').next().unwrap_or(&[])),
+        };
+        let (timers, retransmissions) = (Timers::NONE, 0);
+        let client = Client { timers, sending, user, method, kind, state, is_reliable, retransmissions };
         if let Some(slot) = self.slot_mut(id) {
             slot.client = Some(client);
         }
-        self.link_unanswered(id, list_of(&flow));
+        self.link_unanswered(sending, list_of(&flow));
         self.push_output(Output::Once { flow, buf: request });
         self.apply_client(now, id, state, actions);
     }
@@ -119,10 +135,11 @@ impl Transactions {
         let Some(status) = response.status() else { return ResponseVerdict::Unknown };
         let Some(client) = self.client(id) else { return self.on_stray(response) };
         let (kind, user) = (client.kind, client.user);
-        if client.method != method_hash(response.method().as_bytes()) {
+        if client.method != method_hash(response.method()) {
             //= rfc3261#17.1.3
             // CANCEL has the branch of what it cancels; the method in CSeq tells them apart.
-            return match (response.method(), client.cancel) {
+            let cancel = self.sending(id).and_then(|sending| sending.cancel);
+            return match (response.method(), cancel) {
                 (Method::Cancel, Some(cancel)) => {
                     self.on_response(now, cancel, Kind::NonInvite, status, response);
                     ResponseVerdict::Absorbed
@@ -147,13 +164,14 @@ impl Transactions {
         if client.kind != Kind::Invite || client.state != ClientState::Proceeding {
             return false;
         }
-        if client.cancel.is_some() {
+        let Some(sending) = self.sending(invite) else { return false };
+        if sending.cancel.is_some() {
             return true;
         }
-        let (flow, length) = (client.flow, client.kept.len());
+        let (flow, length) = (sending.flow, sending.kept.len());
         let mut request = self.pool.take(length);
-        let Some(client) = self.client(invite) else { return false };
-        if derived::write_cancel(&client.kept, &mut request).is_none() {
+        let Some(sending) = self.sending(invite) else { return false };
+        if derived::write_cancel(&sending.kept, &mut request).is_none() {
             self.counters.underivable = self.counters.underivable.saturating_add(1);
             self.pool.give(request);
             return false;
@@ -161,8 +179,8 @@ impl Transactions {
         match self.reserve_client() {
             Ok(cancel) => {
                 self.start_client(now, cancel, Kind::NonInvite, flow, request, NO_USER);
-                if let Some(client) = self.client_mut(invite) {
-                    client.cancel = Some(cancel);
+                if let Some(sending) = self.sending_mut(invite) {
+                    sending.cancel = Some(cancel);
                 }
             }
             Err(TableFull) => self.push_output(Output::Once { flow, buf: request }),
@@ -223,22 +241,20 @@ impl Transactions {
     /// A peer may close a connection while we write to it, and has then not read us; if it has, or if the request took another
     /// connection in the first place, this one is a retransmission to it (RFC 3261 §17.2.3).
     fn move_to_another(&mut self, id: ClientId) -> bool {
-        let Some(client) = self.client(id).filter(|client| may_move(&client.flow) && !client.kept.is_empty()) else {
+        let Some((kind, index)) = self.client(id).map(|client| (client.kind, client.sending)) else { return false };
+        let sending = self.sendings.get_mut(index);
+        let Some(sending) = sending.filter(|sending| may_move(&sending.flow) && !sending.kept.is_empty()) else {
             return false;
         };
-        let Flow { listener, transport, peer, .. } = client.flow;
+        let Flow { listener, transport, peer, .. } = sending.flow;
         let flow = Flow::new(listener, transport, peer);
-        self.unlink_unanswered(id);
-        let Some(client) = self.client_mut(id) else { return false };
-        client.flow = flow;
-        let (kind, kept) = (client.kind, core::mem::take(&mut client.kept));
+        sending.flow = flow;
+        let kept = core::mem::take(&mut sending.kept);
         if kind == Kind::Invite {
-            let copy = self.pool.copy_of(&kept);
-            if let Some(client) = self.client_mut(id) {
-                client.kept = copy;
-            }
+            sending.kept = self.pool.copy_of(&kept);
         }
-        self.link_unanswered(id, list_of(&flow));
+        self.unlink_unanswered(index);
+        self.link_unanswered(index, list_of(&flow));
         self.counters.request_retransmissions = self.counters.request_retransmissions.saturating_add(1);
         self.push_output(Output::Once { flow, buf: kept });
         true
@@ -250,31 +266,12 @@ impl Transactions {
         }
     }
 
-    fn unanswered_of(
-        &self,
-        list: SocketAddr,
-        scan: usize,
-        is_lost: impl Fn(&Flow) -> bool,
-    ) -> SmallVec<[ClientId; 16]> {
-        let mut failed: SmallVec<[ClientId; 16]> = SmallVec::new();
-        let mut index = self.unanswered.head(self.unanswered.list_of(list));
-        for _ in 0..scan {
-            let Some(slot) = self.clients.get(index as usize) else { break };
-            let Some(client) = &slot.client else { break };
-            if is_lost(&client.flow) {
-                failed.push(ClientId { index, generation: slot.generation });
-            }
-            index = client.links.next;
-        }
-        failed
-    }
-
     /// Sends the request of `id` no more, and waits on for what may still come: it is tried elsewhere.
     pub fn stop_retransmitting(&mut self, id: ClientId) {
-        let Self { clients, wheel, .. } = self;
-        let slot = clients.get_mut(id.index as usize).filter(|slot| slot.generation == id.generation);
+        let Self { clients, clocks, .. } = self;
+        let slot = clients.get_mut(id.index).filter(|slot| slot.generation == id.generation);
         if let Some(client) = slot.and_then(|slot| slot.client.as_mut()) {
-            client.timers.change(wheel, Timer::Client(id), Timers::stop_retransmit);
+            client.timers.change(clocks, Owner::client(id), None, Timers::stop_retransmit);
         }
     }
 
@@ -304,9 +301,9 @@ impl Transactions {
 
     /// Sends the ACK to a failure and keeps it in the place of the request.
     fn acknowledge(&mut self, id: ClientId, to: &[u8]) {
-        let Some(client) = self.client_mut(id) else { return };
-        let flow = client.flow;
-        let invite = core::mem::take(&mut client.kept);
+        let Some(sending) = self.sending_mut(id) else { return };
+        let flow = sending.flow;
+        let invite = core::mem::take(&mut sending.kept);
         let mut ack = self.pool.take(invite.len().min(512));
         let written = derived::write_ack(&invite, to, &mut ack);
         self.pool.give(invite);
@@ -318,8 +315,8 @@ impl Transactions {
         // A reliable transport ends the transaction here, and the ACK is never sent again.
         if !flow.transport.is_reliable() {
             let kept = self.pool.copy_of(&ack);
-            if let Some(client) = self.client_mut(id) {
-                client.kept = kept;
+            if let Some(sending) = self.sending_mut(id) {
+                sending.kept = kept;
             }
         }
         self.push_output(Output::Once { flow, buf: ack });
@@ -335,13 +332,24 @@ impl Transactions {
         ResponseVerdict::Unknown
     }
 
-    pub(crate) fn on_client_timer(&mut self, now: Timestamp, id: ClientId) {
-        let Some(client) = self.client_mut(id) else { return };
+    /// The timer of the transaction at `index` has fired.
+    pub(crate) fn on_client_timer(&mut self, now: Timestamp, index: u32) {
+        let Some(slot) = self.clients.get_mut(index) else { return };
+        let id = ClientId { index, generation: slot.generation };
+        let Some(client) = &mut slot.client else { return };
         let event = match client.timers.on_fired() {
             Over::Retransmit => ClientEvent::Retransmit,
             Over::Deadline => ClientEvent::Deadline,
         };
         self.on_client(now, id, event);
+    }
+
+    /// A last wait of the transaction at `index` is over, where it is still that transaction. That is its end, and all.
+    pub(crate) fn on_client_waited(&mut self, now: Timestamp, index: u32, end: &End) {
+        let Some(slot) = self.clients.get(index).filter(|slot| slot.waits_for(end)) else { return };
+        let id = ClientId { index, generation: slot.generation };
+        debug_assert_eq!(self.step_client(id, ClientEvent::Deadline), Some((ClientState::Terminated, Actions::NONE)));
+        self.end_client(now, id, Actions::NONE);
     }
 
     fn on_client(&mut self, now: Timestamp, id: ClientId, event: ClientEvent) {
@@ -352,21 +360,22 @@ impl Transactions {
 
     fn step_client(&self, id: ClientId, event: ClientEvent) -> Option<(ClientState, Actions)> {
         let client = self.client(id)?;
-        Some(step_client(client.kind, client.state, event, client.flow.transport.is_reliable()))
+        Some(step_client(client.kind, client.state, event, client.is_reliable))
     }
 
     /// Does what a step asked for, but for what needs the message that came.
     fn apply_client(&mut self, now: Timestamp, id: ClientId, state: ClientState, actions: Actions) {
-        let Self { timing, clients, wheel, pool, .. } = self;
-        let slot = clients.get_mut(id.index as usize).filter(|slot| slot.generation == id.generation);
+        let Self { timing, clients, clocks, .. } = self;
+        let slot = clients.get_mut(id.index).filter(|slot| slot.generation == id.generation);
         let Some(client) = slot.and_then(|slot| slot.client.as_mut()) else { return };
         debug_assert!(client.state != ClientState::Terminated);
         let was_unanswered = client.is_unanswered();
         client.state = state;
         let is_heard = was_unanswered && !client.is_unanswered();
-        let replays = actions.has(Actions::REPLAY) && !client.kept.is_empty();
+        let sending = client.sending;
+        let last = last_wait(state, actions);
         let retransmissions = &mut client.retransmissions;
-        client.timers.change(wheel, Timer::Client(id), |timers| {
+        client.timers.change(clocks, Owner::client(id), last, |timers| {
             if actions.has(Actions::STOP_RETRANSMIT) {
                 timers.stop_retransmit();
             }
@@ -391,13 +400,13 @@ impl Transactions {
                 timers.retransmit_at(now + interval);
             }
         });
-        if actions.has(Actions::RELEASE) {
-            pool.give(core::mem::take(&mut client.kept));
-        }
         if is_heard {
-            self.unlink_unanswered(id);
+            self.unlink_unanswered(sending);
         }
-        if replays {
+        if actions.has(Actions::RELEASE) {
+            self.release_sending(id, sending);
+        }
+        if actions.has(Actions::REPLAY) && self.sending(id).is_some_and(|sending| !sending.kept.is_empty()) {
             self.counters.request_retransmissions = self.counters.request_retransmissions.saturating_add(1);
             self.push_output(Output::ReplayClient(id));
         }
@@ -410,9 +419,13 @@ impl Transactions {
         if self.client(id).is_none() {
             return;
         }
-        let Some(mut client) = self.clients.remove(id.index as usize).client else { return };
-        client.timers.disarm(&mut self.wheel);
-        self.pool.give(client.kept);
+        let Some(mut client) = self.clients.remove(id.index).and_then(|slot| slot.client) else { return };
+        client.timers.disarm(&mut self.clocks);
+        let sending = self.sendings.remove(client.sending);
+        let cancel = sending.and_then(|sending| {
+            self.pool.give(sending.kept);
+            sending.cancel
+        });
         let user = client.user;
         let event = if actions.has(Actions::TIMED_OUT) {
             self.counters.client_timeouts = self.counters.client_timeouts.saturating_add(1);
@@ -427,70 +440,47 @@ impl Transactions {
             self.events.push_back(event);
         }
         // A CANCEL has no purpose without its INVITE, and its response could no longer be matched.
-        if let Some(cancel) = client.cancel {
+        if let Some(cancel) = cancel {
             self.abandon(now, cancel);
         }
     }
 
     fn abandon(&mut self, now: Timestamp, cancel: ClientId) {
-        if self.client(cancel).is_none() {
+        let Some((is_unanswered, sending)) = self.client(cancel).map(|client| (client.is_unanswered(), client.sending))
+        else {
             return;
-        }
-        if self.client(cancel).is_some_and(Client::is_unanswered) {
-            self.unlink_unanswered(cancel);
+        };
+        if is_unanswered {
+            self.unlink_unanswered(sending);
         }
         self.end_client(now, cancel, Actions::NONE);
     }
 
-    fn link_unanswered(&mut self, id: ClientId, peer: SocketAddr) {
-        let list = self.unanswered.list_of(peer);
-        let next = self.unanswered.set_head(list, id.index);
-        if let Some(client) = self.client_at(next) {
-            client.links.prev = id.index;
-        }
-        if let Some(client) = self.client_at(id.index) {
-            client.links = Links { prev: NIL, next, list };
-        }
-    }
-
-    fn unlink_unanswered(&mut self, id: ClientId) {
-        let Some(client) = self.client_at(id.index) else { return };
-        let Links { prev, next, list } = core::mem::replace(&mut client.links, Links::NONE);
-        match self.client_at(prev) {
-            Some(before) => before.links.next = next,
-            None => {
-                self.unanswered.set_head(list, next);
-            }
-        }
-        if let Some(after) = self.client_at(next) {
-            after.links.prev = prev;
-        }
-    }
-
-    fn client_at(&mut self, index: u32) -> Option<&mut Client> {
-        self.clients.get_mut(index as usize)?.client.as_mut()
-    }
-
     fn slot_mut(&mut self, id: ClientId) -> Option<&mut ClientSlot> {
-        self.clients.get_mut(id.index as usize).filter(|slot| slot.generation == id.generation)
+        self.clients.get_mut(id.index).filter(|slot| slot.generation == id.generation)
     }
 
     pub(crate) fn client(&self, id: ClientId) -> Option<&Client> {
-        self.clients.get(id.index as usize).filter(|slot| slot.generation == id.generation)?.client.as_ref()
+        self.clients.get(id.index).filter(|slot| slot.generation == id.generation)?.client.as_ref()
     }
 
-    fn client_mut(&mut self, id: ClientId) -> Option<&mut Client> {
+    pub(crate) fn client_mut(&mut self, id: ClientId) -> Option<&mut Client> {
         self.slot_mut(id)?.client.as_mut()
     }
 
     /// Checks every client transaction; returns how many timers they have armed.
     pub(crate) fn check_clients(&self) -> usize {
-        let (mut timers, mut unanswered) = (0usize, 0usize);
-        for (_, slot) in &self.clients {
+        let (mut timers, mut unanswered, mut senders) = (0usize, 0usize, 0usize);
+        for (_, slot) in self.clients.iter() {
             let Some(client) = &slot.client else { continue };
-            let (kept, deadline) = (!client.kept.is_empty(), client.timers.has_deadline());
+            let sends = self.sendings.get(client.sending);
+            senders = senders.saturating_add(usize::from(sends.is_some()));
+            let kept = sends.is_some_and(|sending| !sending.kept.is_empty());
+            let deadline = client.timers.has_deadline();
             let retransmits = client.timers.retransmits();
-            let reliable = client.flow.transport.is_reliable();
+            let reliable = client.is_reliable;
+            assert!(sends.is_none_or(|sending| sending.flow.transport.is_reliable() == reliable));
+            assert!(sends.is_none_or(|sending| sending.client.generation == slot.generation));
             // Where datagrams may be lost the request is sent again, but for one that is tried elsewhere.
             assert!(!(retransmits && reliable));
             match (client.kind, client.state) {
@@ -498,62 +488,50 @@ impl Transactions {
                 (Kind::Invite, ClientState::Proceeding) => assert!(kept && !retransmits),
                 (Kind::Invite, ClientState::Completed) => assert!(deadline && !retransmits),
                 (Kind::NonInvite, ClientState::Trying | ClientState::Proceeding) => {
-                    assert!(deadline && kept == (!reliable || may_move(&client.flow)));
+                    let moves = sends.is_some_and(|sending| may_move(&sending.flow));
+                    assert!(deadline && kept == (!reliable || moves));
                 }
                 (Kind::Invite, ClientState::Accepted) | (Kind::NonInvite, ClientState::Completed) => {
                     assert!(!kept && deadline && !retransmits);
+                    assert!(sends.is_none_or(|sending| sending.cancel.is_some()), "nothing is sent any more");
                 }
                 (kind, state) => unreachable!("a {kind:?} client transaction in {state:?}"),
             }
             unanswered = unanswered.saturating_add(usize::from(client.is_unanswered()));
             timers = timers.saturating_add(client.timers.armed());
         }
+        assert_eq!(self.sendings.len(), senders, "what is sent is a transaction's");
         assert_eq!(self.count_listed(), unanswered, "the lists hold exactly those that heard nothing");
         timers
     }
+}
 
-    /// How many transactions the lists by peer hold, each found where its flow says and linked both ways.
-    fn count_listed(&self) -> usize {
-        let mut listed = 0usize;
-        for head in self.unanswered.heads() {
-            let (mut index, mut prev) = (head, NIL);
-            while let Some(client) = self.clients.get(index as usize).and_then(|slot| slot.client.as_ref()) {
-                assert!(client.is_unanswered() && client.links.prev == prev);
-                assert_eq!(self.unanswered.list_of(list_of(&client.flow)), client.links.list);
-                assert_eq!(self.unanswered.head(client.links.list), head);
-                listed = listed.saturating_add(1);
-                (prev, index) = (index, client.links.next);
-            }
-        }
-        listed
+/// How long a transaction waits that has come to `state` by `actions`, where it has nothing else left to do.
+fn last_wait(state: ClientState, actions: Actions) -> Option<Length> {
+    let is_last = matches!(state, ClientState::Completed | ClientState::Accepted);
+    is_last.then_some(if actions.has(Actions::ARM_T4) { Length::T4 } else { Length::Timeout })
+}
+
+/// Tells a transaction's own method from another; nobody gains by a collision with it.
+fn method_hash(method: Method<'_>) -> u32 {
+    const INVITE: u32 = hash_of(b"INVITE");
+    if matches!(method, Method::Invite) { INVITE } else { hash_of(method.as_bytes()) }
+}
+
+/// FNV-1a.
+const fn hash_of(text: &[u8]) -> u32 {
+    let (mut hash, mut rest) = (0x811C_9DC5_u32, text);
+    while let [byte, behind @ ..] = rest {
+        hash = (hash ^ *byte as u32).wrapping_mul(0x0100_0193);
+        rest = behind;
     }
-}
-
-/// Whether what was sent over `flow` may take another connection when that one is closed.
-const fn may_move(flow: &Flow) -> bool {
-    flow.reopen && flow.connection.is_some()
-}
-
-/// The list that a transaction over `flow` stands in while it is unanswered: its connection's, which may lead to another
-/// port than the one that is connected to once it is closed, else its peer's.
-fn list_of(flow: &Flow) -> SocketAddr {
-    flow.connection.map_or(flow.peer, list_of_connection)
-}
-
-/// A connection's list, named so that it is no peer's.
-fn list_of_connection(connection: ConnId) -> SocketAddr {
-    SocketAddr::from((Ipv6Addr::from(u128::from(connection.to_bits())), 0))
-}
-
-/// FNV-1a: tells a transaction's own method from another; nobody gains by a collision with it.
-fn method_hash(method: &[u8]) -> u32 {
-    method.iter().fold(0x811C_9DC5, |hash: u32, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
+    hash
 }
 
 #[cfg(test)]
 mod tests {
     #[test]
     fn a_client_transaction_stays_small() {
-        assert!(size_of::<super::ClientSlot>() <= 160, "{}", size_of::<super::ClientSlot>());
+        assert!(size_of::<super::ClientSlot>() <= 48, "{}", size_of::<super::ClientSlot>());
     }
 }

@@ -12,13 +12,13 @@ const INLINE_HOST: usize = 64;
 /// The key of a server transaction: a keyed hash of what RFC 3261 §17.2.3 compares, so that nobody outside can make two
 /// requests fall together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
-pub struct ServerKey(pub(crate) u128);
+pub struct ServerKey(pub(crate) [u8; 16]);
 
 impl ServerKey {
     /// The key as bytes, to make something of it that a peer may see: never as it is.
     #[must_use]
     pub const fn to_bytes(self) -> [u8; 16] {
-        self.0.to_le_bytes()
+        self.0
     }
 
     /// The key of the transaction that a request belongs to; an ACK's is its INVITE's. `via` is the topmost of `head`.
@@ -59,7 +59,7 @@ impl ServerKey {
             [method.as_bytes().len(), branch.len()].map(|length| u16::try_from(length).unwrap_or(u16::MAX));
         let port = port.unwrap_or(0);
         let ends = u64::from(port) << 48 | u64::from(method_length) << 16 | u64::from(branch_length);
-        Self(secret.table128_of(&[branch, host, method.as_bytes()], ends))
+        Self(secret.table128_of(&[branch, host, method.as_bytes()], ends).to_le_bytes())
     }
 
     /// RFC 2543's fields. The To tag is left out, because an ACK's is the response's and not the INVITE's; see
@@ -74,7 +74,8 @@ impl ServerKey {
         let cseq = cseq_digits(head).unwrap_or(&[]);
         // By a key of its own, for it must not be what a branch could make.
         let secret = secret.derive("2543");
-        Self(secret.table128(&[uri, from_tag.unwrap_or(&[]), call_id, cseq, via.text, method.as_bytes()]))
+        let parts = [uri, from_tag.unwrap_or(&[]), call_id, cseq, via.text, method.as_bytes()];
+        Self(secret.table128(&parts).to_le_bytes())
     }
 }
 

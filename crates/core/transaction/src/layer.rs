@@ -3,14 +3,14 @@
 use std::collections::VecDeque;
 
 use hashbrown::HashTable;
-use slab::Slab;
-use strowger_foundation::{Buf, BufPool, Flow, TimerWheel, Timestamp, Wakeup};
+use strowger_foundation::{Buf, BufPool, Flow, Slots, Timestamp, Wakeup};
 
 use crate::client::ClientSlot;
-use crate::id::{ClientId, ServerId};
+use crate::clocks::{Clocks, Side};
 use crate::output::{Counters, Event, MAX_OUTPUTS, Output};
 use crate::peers::Peers;
-use crate::server::Server;
+use crate::sending::Sending;
+use crate::server::{Place, Server};
 use crate::timing::Timing;
 
 /// The most server transactions of a layer.
@@ -33,32 +33,19 @@ pub struct TableFull;
 #[derive(Debug)]
 pub struct Transactions {
     pub(crate) timing: Timing,
-    pub(crate) servers: Slab<Server>,
+    pub(crate) servers: Slots<Server>,
     /// Server transactions by their keys, which are keyed hashes already.
-    pub(crate) index: HashTable<u32>,
-    pub(crate) clients: Slab<ClientSlot>,
+    pub(crate) index: HashTable<Place>,
+    pub(crate) clients: Slots<ClientSlot>,
+    pub(crate) sendings: Slots<Sending>,
     /// Client transactions that nothing was heard of, by peer.
     pub(crate) unanswered: Peers,
-    pub(crate) wheel: TimerWheel<Timer>,
+    pub(crate) clocks: Clocks,
     pub(crate) pool: BufPool,
     pub(crate) outputs: VecDeque<Output>,
     pub(crate) events: VecDeque<Event>,
     pub(crate) counters: Counters,
     generation: u32,
-}
-
-/// Whose a timer of the wheel is.
-#[derive(Clone, Copy, Debug)]
-pub(crate) enum Timer {
-    Server(ServerId),
-    Client(ClientId),
-}
-
-/// Lets a full table grow by an eighth: twice as much would lie idle for half of what is there.
-pub(crate) fn make_room<T>(table: &mut Slab<T>) {
-    if table.len() == table.capacity() {
-        table.reserve_exact((table.len() / 8).saturating_add(64));
-    }
 }
 
 impl Transactions {
@@ -68,11 +55,12 @@ impl Transactions {
         let [a, b, c, d, ..] = seed.to_le_bytes();
         Self {
             timing,
-            servers: Slab::new(),
+            servers: Slots::new(),
             index: HashTable::new(),
-            clients: Slab::new(),
+            clients: Slots::new(),
+            sendings: Slots::new(),
             unanswered: Peers::new(seed),
-            wheel: TimerWheel::new(),
+            clocks: Clocks::new(),
             pool: BufPool::new(),
             outputs: VecDeque::new(),
             events: VecDeque::new(),
@@ -94,11 +82,23 @@ impl Transactions {
 
     /// Serves the timers that are due, at most [`MAX_TIMERS_PER_CALL`].
     pub fn handle_timeout(&mut self, now: Timestamp) {
-        for _ in 0..MAX_TIMERS_PER_CALL {
-            let Some(timer) = self.wheel.poll_expired(now) else { return };
-            match timer {
-                Timer::Server(id) => self.on_server_timer(now, id),
-                Timer::Client(id) => self.on_client_timer(now, id),
+        let mut rest = MAX_TIMERS_PER_CALL;
+        while rest > 0
+            && let Some(timer) = self.clocks.poll_timer(now)
+        {
+            rest = rest.saturating_sub(1);
+            match timer.side() {
+                Side::Server(index) => self.on_server_timer(now, index),
+                Side::Client(index) => self.on_client_timer(now, index),
+            }
+        }
+        while rest > 0
+            && let Some(end) = self.clocks.poll_end(now)
+        {
+            rest = rest.saturating_sub(1);
+            match end.owner.side() {
+                Side::Server(index) => self.on_server_waited(index, &end),
+                Side::Client(index) => self.on_client_waited(now, index, &end),
             }
         }
     }
@@ -106,7 +106,7 @@ impl Transactions {
     /// When [`handle_timeout`](Self::handle_timeout) is next wanted.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Wakeup> {
-        self.wheel.next_deadline().map(|at| Wakeup { at, reason: "transaction timer" })
+        self.clocks.next_deadline().map(|at| Wakeup { at, reason: "transaction timer" })
     }
 
     /// The next event for a user.
@@ -116,7 +116,13 @@ impl Transactions {
 
     /// The next message to send, into `out`, whose contents are lost; where it goes is returned. A message that is sent
     /// once is handed over with its buffer and `out`'s goes into the pool; a kept one is copied.
+    #[inline]
     pub fn poll_transmit(&mut self, out: &mut Buf) -> Option<Flow> {
+        // Each time that there is nothing more it is asked too.
+        if self.outputs.is_empty() { None } else { self.transmit(out) }
+    }
+
+    fn transmit(&mut self, out: &mut Buf) -> Option<Flow> {
         loop {
             let (flow, kept) = match self.outputs.pop_front()? {
                 Output::Once { flow, buf } => {
@@ -127,8 +133,8 @@ impl Transactions {
                     Some(server) => (server.flow, &server.kept),
                     None => continue,
                 },
-                Output::ReplayClient(id) => match self.client(id) {
-                    Some(client) => (client.flow, &client.kept),
+                Output::ReplayClient(id) => match self.sending(id) {
+                    Some(sending) => (sending.flow, &sending.kept),
                     None => continue,
                 },
             };
@@ -170,7 +176,10 @@ impl Transactions {
     /// Where something is not true.
     pub fn check_invariants(&self) {
         let timers = self.check_servers().saturating_add(self.check_clients());
-        assert_eq!(self.wheel.len(), timers, "every armed timer is a transaction's");
+        assert_eq!(self.clocks.armed(), timers, "every armed timer is a transaction's");
+        let queued = self.servers.iter().filter(|(_, server)| server.is_queued()).count();
+        let queued = queued.saturating_add(self.clients.iter().filter(|(_, slot)| slot.is_queued()).count());
+        assert!(self.clocks.waiting() >= queued, "every last wait has an end");
         assert!(self.outputs.len() <= MAX_OUTPUTS);
         assert!(self.servers.len() <= MAX_SERVER && self.clients.len() <= MAX_CLIENT);
     }

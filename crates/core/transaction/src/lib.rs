@@ -17,6 +17,7 @@
 )]
 
 mod client;
+mod clocks;
 mod derived;
 mod id;
 mod key;
@@ -24,6 +25,7 @@ mod layer;
 mod machine;
 mod output;
 mod peers;
+mod sending;
 mod server;
 mod timers;
 mod timing;

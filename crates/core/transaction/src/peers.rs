@@ -1,5 +1,5 @@
 //! Client transactions that nothing was heard of, by the peer they went to: lists in a fixed number of buckets, linked
-//! through the transactions themselves, so that an ICMP hint finds its transactions without a look at all others.
+//! through what they send, so that an ICMP hint finds its transactions without a look at all others.
 
 use core::hash::BuildHasher as _;
 use core::net::SocketAddr;
@@ -10,7 +10,7 @@ pub(crate) const NIL: u32 = u32::MAX;
 /// A power of two.
 const BUCKETS: usize = 1024;
 
-/// A transaction's neighbours in its bucket.
+/// The neighbours of what a transaction sends, in its bucket.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Links {
     pub(crate) prev: u32,

@@ -1,15 +1,21 @@
 //! Server transactions (RFC 3261 §17.2).
 
+use core::time::Duration;
+
 use strowger_foundation::{Buf, Flow, Timestamp};
 use strowger_message::{Head, HeaderName, NameAddr, Status};
 
+use crate::clocks::{End, Length, Owner};
 use crate::id::ServerId;
 use crate::key::ServerKey;
-use crate::layer::{MAX_SERVER, NO_USER, TableFull, Timer, Transactions, make_room};
+use crate::layer::{MAX_SERVER, NO_USER, TableFull, Transactions};
 use crate::machine::{Actions, Kind, ServerEvent, ServerState, start_server, step_server};
 use crate::output::{Event, Output};
 use crate::timers::{Over, Timers};
 use crate::timing::Timing;
+
+/// Added to a moment, it makes of its whole milliseconds the next ones.
+const NEARLY_A_MILLISECOND: Duration = Duration::from_nanos(999_999);
 
 /// What becomes of an ACK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,9 +31,10 @@ pub(crate) struct Server {
     key: ServerKey,
     /// The last response, where the machine may have to send it again.
     pub(crate) kept: Buf,
-    opened: Timestamp,
     pub(crate) flow: Flow,
     timers: Timers,
+    /// When it was opened, in milliseconds, rounded up and cut: it counts for some seconds only.
+    opened_ms: u32,
     generation: u32,
     user: u32,
     kind: Kind,
@@ -35,12 +42,22 @@ pub(crate) struct Server {
     retransmissions: u8,
 }
 
+/// Where a server transaction is, with a part of its key: so an index that grows looks at no transaction, for they lie all over
+/// the memory.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Place {
+    key_part: u32,
+    index: u32,
+}
+
 impl Transactions {
     /// The transaction of `key`.
     #[must_use]
     pub fn find_server(&self, key: ServerKey) -> Option<ServerId> {
-        let index = *self.index.find(hash_of(key), |index| self.key_at(*index) == Some(key))?;
-        let server = self.servers.get(index as usize)?;
+        let key_part = part_of(key);
+        let is_it = |place: &Place| place.key_part == key_part && self.key_at(place.index) == Some(key);
+        let Place { index, .. } = *self.index.find(hash_of(key_part), is_it)?;
+        let server = self.servers.get(index)?;
         Some(ServerId { index, generation: server.generation })
     }
 
@@ -69,21 +86,18 @@ impl Transactions {
         let server = Server {
             key,
             kept: Buf::new(),
-            opened: now,
             flow,
             timers: Timers::NONE,
+            opened_ms: cut_ms(now + NEARLY_A_MILLISECOND),
             generation,
             user,
             kind,
             state,
             retransmissions: 0,
         };
-        make_room(&mut self.servers);
-        let index = u32::try_from(self.servers.insert(server)).unwrap_or(u32::MAX);
-        let servers = &self.servers;
-        self.index.insert_unique(hash_of(key), index, |index| {
-            servers.get(*index as usize).map_or(0, |server| hash_of(server.key))
-        });
+        let index = self.servers.insert(server);
+        let key_part = part_of(key);
+        self.index.insert_unique(hash_of(key_part), Place { key_part, index }, |place| hash_of(place.key_part));
         Ok(ServerId { index, generation })
     }
 
@@ -103,7 +117,7 @@ impl Transactions {
     /// The transaction at `index`, where it is `user`'s: for users that name transactions by where they are.
     #[must_use]
     pub fn server_of(&self, index: u32, user: u32) -> Option<ServerId> {
-        let server = self.servers.get(index as usize).filter(|server| server.user == user)?;
+        let server = self.servers.get(index).filter(|server| server.user == user)?;
         Some(ServerId { index, generation: server.generation })
     }
 
@@ -159,7 +173,7 @@ impl Transactions {
     /// transport, and 408, which moreover ends the wait for an answer.
     pub fn respond(&mut self, now: Timestamp, id: ServerId, status: Status, response: Buf) {
         let Self { timing, servers, pool, .. } = self;
-        let server = servers.get_mut(id.index as usize).filter(|server| server.generation == id.generation);
+        let server = servers.get_mut(id.index).filter(|server| server.generation == id.generation);
         let Some((server, event)) = server.and_then(|server| {
             let event = server.response_event(timing, now, status)?;
             Some((server, event))
@@ -186,13 +200,23 @@ impl Transactions {
         self.pool.give(response);
     }
 
-    pub(crate) fn on_server_timer(&mut self, now: Timestamp, id: ServerId) {
-        let Some(server) = self.server_mut(id) else { return };
+    /// The timer of the transaction at `index` has fired.
+    pub(crate) fn on_server_timer(&mut self, now: Timestamp, index: u32) {
+        let Some(server) = self.servers.get_mut(index) else { return };
+        let id = ServerId { index, generation: server.generation };
         let event = match server.timers.on_fired() {
             Over::Retransmit => ServerEvent::Retransmit,
             Over::Deadline => ServerEvent::Deadline,
         };
         self.on_server(now, id, event);
+    }
+
+    /// A last wait of the transaction at `index` is over, where it is still that transaction. That is its end, and all.
+    pub(crate) fn on_server_waited(&mut self, index: u32, end: &End) {
+        let Some(server) = self.servers.get(index).filter(|server| server.waits_for(end)) else { return };
+        let id = ServerId { index, generation: server.generation };
+        debug_assert_eq!(server.step(ServerEvent::Deadline), (ServerState::Terminated, Actions::NONE));
+        self.end_server(id, false);
     }
 
     fn on_server(&mut self, now: Timestamp, id: ServerId, event: ServerEvent) -> Option<Actions> {
@@ -207,14 +231,15 @@ impl Transactions {
 
     /// Does what a step asked for, but for sending and keeping the user's response.
     fn apply_server(&mut self, now: Timestamp, id: ServerId, state: ServerState, actions: Actions) {
-        let Self { timing, servers, wheel, pool, .. } = self;
-        let slot = servers.get_mut(id.index as usize).filter(|server| server.generation == id.generation);
+        let Self { timing, servers, clocks, pool, .. } = self;
+        let slot = servers.get_mut(id.index).filter(|server| server.generation == id.generation);
         let Some(server) = slot else { return };
         debug_assert!(server.state != ServerState::Terminated);
         server.state = state;
         let replays = actions.has(Actions::REPLAY) && !server.kept.is_empty();
+        let last = last_wait(server.kind, state, actions);
         let retransmissions = &mut server.retransmissions;
-        server.timers.change(wheel, Timer::Server(id), |timers| {
+        server.timers.change(clocks, Owner::server(id), last, |timers| {
             if actions.has(Actions::STOP_RETRANSMIT) {
                 timers.stop_retransmit();
             }
@@ -245,11 +270,11 @@ impl Transactions {
         if self.server(id).is_none() {
             return;
         }
-        let mut server = self.servers.remove(id.index as usize);
-        if let Ok(entry) = self.index.find_entry(hash_of(server.key), |index| *index == id.index) {
+        let Some(mut server) = self.servers.remove(id.index) else { return };
+        if let Ok(entry) = self.index.find_entry(hash_of(part_of(server.key)), |place| place.index == id.index) {
             entry.remove();
         }
-        server.timers.disarm(&mut self.wheel);
+        server.timers.disarm(&mut self.clocks);
         self.pool.give(server.kept);
         if timed_out {
             self.counters.server_timeouts = self.counters.server_timeouts.saturating_add(1);
@@ -265,24 +290,24 @@ impl Transactions {
     }
 
     pub(crate) fn server(&self, id: ServerId) -> Option<&Server> {
-        self.servers.get(id.index as usize).filter(|server| server.generation == id.generation)
+        self.servers.get(id.index).filter(|server| server.generation == id.generation)
     }
 
     fn server_mut(&mut self, id: ServerId) -> Option<&mut Server> {
-        self.servers.get_mut(id.index as usize).filter(|server| server.generation == id.generation)
+        self.servers.get_mut(id.index).filter(|server| server.generation == id.generation)
     }
 
     fn key_at(&self, index: u32) -> Option<ServerKey> {
-        self.servers.get(index as usize).map(|server| server.key)
+        self.servers.get(index).map(|server| server.key)
     }
 
     /// Checks every server transaction; returns how many timers they have armed.
     pub(crate) fn check_servers(&self) -> usize {
         assert_eq!(self.index.len(), self.servers.len());
         let mut timers = 0usize;
-        for (index, server) in &self.servers {
+        for (index, server) in self.servers.iter() {
             let found = self.find_server(server.key);
-            assert_eq!(found.map(|id| (id.index as usize, id.generation)), Some((index, server.generation)));
+            assert_eq!(found.map(|id| (id.index, id.generation)), Some((index, server.generation)));
             let (kept, deadline) = (!server.kept.is_empty(), server.timers.has_deadline());
             let retransmits = server.timers.retransmits();
             assert!(!(retransmits && server.flow.transport.is_reliable()));
@@ -309,7 +334,7 @@ impl Server {
             (Kind::NonInvite, Status::TRYING) => {
                 //= rfc4320#4.1
                 // No 100 over an unreliable transport before the client's Timer E is reset to T2.
-                let waited = now.saturating_since(self.opened) >= timing.until_t2();
+                let waited = Duration::from_millis(u64::from(self.age_ms(now))) >= timing.until_t2();
                 (waited || self.flow.transport.is_reliable()).then_some(ServerEvent::Provisional)
             }
             //= rfc4320#4.1
@@ -324,6 +349,22 @@ impl Server {
         }
     }
 
+    /// Whether it waits for this and for nothing else.
+    pub(crate) fn waits_for(&self, end: &End) -> bool {
+        self.generation == end.owner.generation && self.timers.is_last_until(end.at)
+    }
+
+    /// Whether its end is in the queue of last waits.
+    pub(crate) fn is_queued(&self) -> bool {
+        self.timers.is_queued()
+    }
+
+    /// For how many whole milliseconds it has been open.
+    fn age_ms(&self, now: Timestamp) -> u32 {
+        // Within the millisecond in which it was opened it is less than none.
+        cut_ms(now).wrapping_sub(self.opened_ms).cast_signed().max(0).unsigned_abs()
+    }
+
     const fn step(&self, event: ServerEvent) -> (ServerState, Actions) {
         step_server(self.kind, self.state, event, self.flow.transport.is_reliable())
     }
@@ -333,15 +374,35 @@ fn to_tag<'a>(head: &Head<'a>) -> Option<&'a [u8]> {
     head.first(HeaderName::To).and_then(NameAddr::parse).and_then(|to| to.tag())
 }
 
-fn hash_of(key: ServerKey) -> u64 {
-    let [a, b, c, d, e, f, g, h, ..] = key.0.to_le_bytes();
-    u64::from_le_bytes([a, b, c, d, e, f, g, h])
+/// How long a transaction waits that has come to `state` by `actions`, where it has nothing else left to do.
+fn last_wait(kind: Kind, state: ServerState, actions: Actions) -> Option<Length> {
+    let is_last = match state {
+        ServerState::Accepted | ServerState::Confirmed => true,
+        ServerState::Completed => kind == Kind::NonInvite,
+        _ => false,
+    };
+    is_last.then_some(if actions.has(Actions::ARM_T4) { Length::T4 } else { Length::Timeout })
+}
+
+/// The last 32 bits of the whole milliseconds.
+fn cut_ms(at: Timestamp) -> u32 {
+    u32::try_from(at.as_millis() & u64::from(u32::MAX)).unwrap_or(0)
+}
+
+fn part_of(key: ServerKey) -> u32 {
+    let [a, b, c, d, ..] = key.0;
+    u32::from_le_bytes([a, b, c, d])
+}
+
+/// The index takes the place from the lower bits, and what tells neighbours apart from the highest ones.
+fn hash_of(key_part: u32) -> u64 {
+    u64::from(key_part) << 32 | u64::from(key_part)
 }
 
 #[cfg(test)]
 mod tests {
     #[test]
     fn a_server_transaction_stays_small() {
-        assert!(size_of::<super::Server>() <= 160, "{}", size_of::<super::Server>());
+        assert!(size_of::<super::Server>() <= 128, "{}", size_of::<super::Server>());
     }
 }

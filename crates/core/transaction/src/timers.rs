@@ -1,11 +1,14 @@
-//! When a transaction wants to be looked after: it has one timer in the wheel, whatever it waits for.
+//! When a transaction wants to be looked after: it waits for one thing at a time, whatever else it waits for.
 
-use strowger_foundation::{TimerId, TimerWheel, Timestamp};
+use strowger_foundation::wheel::TICK;
+use strowger_foundation::{TimerId, Timestamp};
 
-use crate::layer::Timer;
+use crate::clocks::{Clocks, Length, Owner};
 
 /// Later than any timer.
 const NEVER: Timestamp = Timestamp::MAX;
+/// In the place of a timer of the wheel: the deadline is in the queue of last waits.
+const QUEUED: TimerId = TimerId::NEVER;
 
 /// What a transaction waits for.
 #[derive(Clone, Copy, Debug)]
@@ -28,19 +31,31 @@ pub(crate) enum Over {
 impl Timers {
     pub(crate) const NONE: Self = Self { retransmit: NEVER, deadline: NEVER, armed: None };
 
-    /// Changes what is waited for, and arms the wheel's timer for what comes first now.
-    pub(crate) fn change(&mut self, wheel: &mut TimerWheel<Timer>, timer: Timer, change: impl FnOnce(&mut Self)) {
+    /// Changes what is waited for, and sees to it that `owner` hears of what comes first now. `last` where that is the last
+    /// wait, which nothing will change any more.
+    pub(crate) fn change(
+        &mut self,
+        clocks: &mut Clocks,
+        owner: Owner,
+        last: Option<Length>,
+        change: impl FnOnce(&mut Self),
+    ) {
         let before = self.next();
         change(self);
         let next = self.next();
         if self.armed.is_some() && next == before {
             return;
         }
-        self.disarm(wheel);
-        self.armed = (next < NEVER).then(|| wheel.insert(next, timer));
+        self.disarm(clocks);
+        if next == NEVER {
+            return;
+        }
+        let last = last.filter(|_| !self.retransmits());
+        let is_queued = last.is_some_and(|length| clocks.wait(length, next, owner));
+        self.armed = Some(if is_queued { QUEUED } else { clocks.arm(next, owner) });
     }
 
-    /// The wheel's timer has fired.
+    /// What was waited for has come.
     pub(crate) const fn on_fired(&mut self) -> Over {
         self.armed = None;
         if self.retransmit.as_nanos() < self.deadline.as_nanos() {
@@ -53,9 +68,10 @@ impl Timers {
     }
 
     /// Nothing is waited for any more.
-    pub(crate) fn disarm(&mut self, wheel: &mut TimerWheel<Timer>) {
-        if let Some(timer) = self.armed.take() {
-            wheel.cancel(timer);
+    pub(crate) fn disarm(&mut self, clocks: &mut Clocks) {
+        // What is in the queue stays there, and says nothing to anybody when its time comes.
+        if let Some(timer) = self.armed.take().filter(|timer| *timer != QUEUED) {
+            clocks.disarm(timer);
         }
     }
 
@@ -83,10 +99,19 @@ impl Timers {
         self.deadline < NEVER
     }
 
+    /// Whether it is in its last wait, which is over with the tick that ends at this moment.
+    pub(crate) fn is_last_until(self, at: Timestamp) -> bool {
+        self.is_queued() && self.deadline <= at && at.saturating_since(self.deadline) < TICK
+    }
+
+    pub(crate) fn is_queued(self) -> bool {
+        self.armed == Some(QUEUED)
+    }
+
     /// How many timers of the wheel it has.
     pub(crate) fn armed(self) -> usize {
         debug_assert_eq!(self.armed.is_some(), self.next() < NEVER, "what is waited for is waited for");
-        usize::from(self.armed.is_some())
+        usize::from(self.armed.is_some() && !self.is_queued())
     }
 
     fn next(self) -> Timestamp {

@@ -18,6 +18,12 @@ fn snapshot(config: &Config) -> Snapshot {
     config.snapshot(Listeners::new(Vec::new()), Directory::empty(1), &TargetSets::default())
 }
 
+#[test]
+fn calls_are_recorded_where_there_is_a_file_for_that() {
+    assert!(!snapshot(&parse("")).record_calls);
+    assert!(snapshot(&parse("[cdr]\nfile = \"cdr.json\"\n")).record_calls);
+}
+
 const TRUNK: &str = "[[trunk]]\nname = \"carrier\"\ntargets = [\"sip:sip.carrier.example\"]\n";
 
 #[test]

@@ -114,7 +114,7 @@ impl Inbox {
                     name: head(&name.0, header.msg_hdr.msg_namelen),
                     control: head(&control.0, header.msg_hdr.msg_controllen),
                 });
-                self.write_header(slot);
+                self.restore_header(slot);
             }
         }
         Ok(received)
@@ -132,8 +132,7 @@ impl Inbox {
         unsafe { slice::from_raw_parts(self.arena.as_ptr().cast::<u8>().add(slot * STRIDE_BYTES), length) }
     }
 
-    /// Tells the kernel in a slot's header what room there is. It must be told anew each time: the header is also where it
-    /// answers.
+    /// Tells the kernel in a slot's header where there is room.
     ///
     /// # Safety
     /// `slot` is less than [`RECV_BATCH`], and no reference to the block or the slot exists.
@@ -147,10 +146,25 @@ impl Inbox {
             let header = (&raw mut (*block).headers).cast::<libc::mmsghdr>().add(slot);
             let message = &raw mut (*header).msg_hdr;
             (*message).msg_name = (&raw mut (*block).names).cast::<Name>().add(slot).cast();
-            (*message).msg_namelen = RAW_BYTES as libc::socklen_t;
             (*message).msg_iov = segment;
             (*message).msg_iovlen = 1;
             (*message).msg_control = (&raw mut (*block).controls).cast::<Control>().add(slot).cast();
+            self.restore_header(slot);
+        }
+    }
+
+    /// Tells the kernel in a slot's header how much room there is beside the datagram. It must be told anew each time, for that
+    /// is also where it answers; the rest of the header it only reads.
+    ///
+    /// # Safety
+    /// As [`write_header`](Self::write_header), which has written this one.
+    unsafe fn restore_header(&self, slot: usize) {
+        let block = self.block.as_ptr();
+        // SAFETY: the offset is within the block's array, since `slot` is in range.
+        unsafe {
+            let header = (&raw mut (*block).headers).cast::<libc::mmsghdr>().add(slot);
+            let message = &raw mut (*header).msg_hdr;
+            (*message).msg_namelen = RAW_BYTES as libc::socklen_t;
             (*message).msg_controllen = CONTROL_BYTES as _;
             (*message).msg_flags = 0;
         }

@@ -18,6 +18,16 @@ pub const SEND_QUEUE: usize = 512;
 /// memory in every slot.
 const KEEP_BYTES: usize = 8 * 1024;
 
+/// Datagrams of one length to one peer leave as one, which the kernel cuts apart, where they are no longer than this: no path of
+/// IPv6 is too narrow for it (RFC 8200 §5), for what is cut apart is not fragmented besides.
+pub(crate) const MAX_JOINED_BYTES: usize = 1200;
+
+/// So many leave as one at most.
+pub(crate) const MAX_JOINED: u8 = 32;
+
+/// Peers that are told apart while datagrams are [gathered](SendBatch::gather): a few busy ones.
+const BUSY_PEERS: usize = 4;
+
 /// How often one datagram is offered to the kernel when the answers may be about others. Each such answer uses up an
 /// ICMP error that was pending, so a second one is rare already.
 const ATTEMPTS: u32 = 4;
@@ -45,12 +55,23 @@ pub struct SendBatch {
     head: usize,
     waiting: usize,
     overflow: u64,
+    /// Where slots are put while they change places; nothing waits here.
+    aside: Vec<Slot>,
 }
 
 #[derive(Clone, Debug)]
 pub(crate) struct Slot {
     pub(crate) bytes: Vec<u8>,
     pub(crate) peer: SocketAddr,
+}
+
+/// The last group of a peer, while datagrams are gathered.
+#[derive(Clone, Copy)]
+struct Lately {
+    peer: SocketAddr,
+    /// The length of its datagrams.
+    length: usize,
+    group: u8,
 }
 
 /// What is offered to the kernel: the first datagrams that wait, at most [`SEND_BATCH`].
@@ -67,8 +88,9 @@ impl SendBatch {
     #[must_use]
     pub fn new() -> Self {
         let nowhere = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
-        let slots = vec![Slot { bytes: Vec::new(), peer: nowhere }; SEND_QUEUE + 1];
-        Self { slots, head: 0, waiting: 0, overflow: 0 }
+        let empty = Slot { bytes: Vec::new(), peer: nowhere };
+        let aside = vec![empty.clone(); SEND_BATCH];
+        Self { slots: vec![empty; SEND_QUEUE + 1], head: 0, waiting: 0, overflow: 0, aside }
     }
 
     /// An empty buffer for the next datagram. Until it is committed it is given again.
@@ -106,6 +128,25 @@ impl SendBatch {
     #[must_use]
     pub fn is_full(&self) -> bool {
         self.waiting >= SEND_BATCH
+    }
+
+    /// Brings datagrams of one length to one peer together, so that they may leave as one. None overtakes another on the way to a
+    /// peer.
+    pub(crate) fn gather(&mut self) {
+        let Self { slots, head, waiting, aside, .. } = self;
+        let count = (*waiting).min(SEND_BATCH);
+        // Where the ring begins anew in between, all stay: that is rare.
+        let Some(slots) = slots.get_mut(*head..head.saturating_add(count)) else { return };
+        let mut places = [0; SEND_BATCH];
+        if !find_places(slots, &mut places) {
+            return;
+        }
+        for (slot, place) in slots.iter_mut().zip(places) {
+            if let Some(gathered) = aside.get_mut(usize::from(place)) {
+                std::mem::swap(slot, gathered);
+            }
+        }
+        slots.iter_mut().zip(aside).for_each(|(slot, gathered)| std::mem::swap(slot, gathered));
     }
 
     /// Offers what waits to `transmit`, which tells how many of the window it took, from the front. Nothing that happens
@@ -170,7 +211,7 @@ impl SendBatch {
             {
                 slot.bytes = Vec::new();
             }
-            self.head = (self.head + 1) % self.slots.len();
+            self.head = self.place(1);
         }
         self.waiting -= count;
         if self.waiting == 0 {
@@ -183,11 +224,63 @@ impl SendBatch {
         ahead.iter().chain(behind).take(self.waiting.min(SEND_BATCH))
     }
 
-    #[expect(clippy::indexing_slicing, reason = "an index modulo the ring's length, which is never zero")]
+    #[expect(clippy::indexing_slicing, reason = "an index within the ring, which is never empty")]
     fn open_slot(&mut self) -> &mut Slot {
-        let index = (self.head + self.waiting) % self.slots.len();
+        let index = self.place(self.waiting);
         &mut self.slots[index]
     }
+
+    /// The place `steps` behind the head: fewer than the ring has.
+    fn place(&self, steps: usize) -> usize {
+        let place = self.head + steps;
+        // A remainder is a division, and this is done thrice for each datagram.
+        if place < self.slots.len() { place } else { place - self.slots.len() }
+    }
+}
+
+/// Where each of `slots` goes when they are gathered; `false` where all of them stay.
+fn find_places(slots: &[Slot], places: &mut [u8; SEND_BATCH]) -> bool {
+    let mut known: [Option<Lately>; BUSY_PEERS] = [None; BUSY_PEERS];
+    let mut oldest = (0..BUSY_PEERS).cycle();
+    let mut sizes = [0_u8; SEND_BATCH];
+    let (mut groups, mut is_any_moved) = (0_u8, false);
+    for (slot, group) in slots.iter().zip(places.iter_mut()) {
+        let length = slot.bytes.len();
+        let lately = known.iter_mut().flatten().find(|lately| lately.peer == slot.peer);
+        *group = match lately {
+            Some(lately) if lately.length == length && length <= MAX_JOINED_BYTES => {
+                is_any_moved |= lately.group + 1 != groups;
+                lately.group
+            }
+            // What is not of that length goes behind it.
+            Some(lately) => {
+                (lately.length, lately.group) = (length, groups);
+                groups
+            }
+            None => {
+                let place = oldest.next().and_then(|oldest| known.get_mut(oldest));
+                place.into_iter().for_each(|place| *place = Some(Lately { peer: slot.peer, length, group: groups }));
+                groups
+            }
+        };
+        groups += u8::from(*group == groups);
+        sizes.get_mut(usize::from(*group)).into_iter().for_each(|size| *size += 1);
+    }
+    if !is_any_moved {
+        return false;
+    }
+    // From how many each group has to where its next one goes.
+    let mut start = 0;
+    for size in &mut sizes {
+        start += std::mem::replace(size, start);
+    }
+    for place in places.iter_mut().take(slots.len()) {
+        if let Some(next) = sizes.get_mut(usize::from(*place)) {
+            *place = *next;
+            *next += 1;
+        }
+    }
+    true
 }
 
 #[cfg(test)]
@@ -259,6 +352,51 @@ mod tests {
             assert_eq!(pair.kernel.calls, usize::from(size).div_ceil(SEND_BATCH));
             assert!(pair.batch.is_empty());
         }
+    }
+
+    #[test]
+    fn what_is_gathered_stays_in_its_order_to_each_peer() {
+        let mut random = 7_u32;
+        let mut next = |bound: u32| {
+            random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            (random >> 16) % bound
+        };
+        for round in 0..2_000 {
+            let (count, peers) = (next(SEND_BATCH as u32 + 1), 1 + next(9));
+            let mut batch = SendBatch::new();
+            let mut sent = Vec::new();
+            for number in 0..count {
+                let port = 1 + next(peers) as u16;
+                let bytes = vec![number as u8; 1 + next(3) as usize];
+                batch.next_slot().extend_from_slice(&bytes);
+                batch.commit(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+                sent.push((port, bytes));
+            }
+            batch.gather();
+            let gathered: Vec<_> = batch.window().map(|slot| (slot.peer.port(), slot.bytes.clone())).collect();
+            assert_eq!(gathered.len(), sent.len());
+            for port in 1..=9 {
+                let to_it =
+                    |all: &[(u16, Vec<u8>)]| all.iter().filter(|one| one.0 == port).cloned().collect::<Vec<_>>();
+                assert_eq!(to_it(&gathered), to_it(&sent), "round {round}");
+            }
+        }
+    }
+
+    #[test]
+    fn datagrams_of_one_length_to_one_peer_stand_together() {
+        let mut batch = SendBatch::new();
+        for (port, length) in [(1, 5), (2, 5), (1, 5), (2, 6), (1, 5), (2, 5), (2, 5), (1, 2_000), (3, 1), (1, 2_000)] {
+            batch.next_slot().resize(length, 0);
+            batch.commit(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+        }
+        batch.gather();
+        let gathered: Vec<_> = batch.window().map(|slot| (slot.peer.port(), slot.bytes.len())).collect();
+        assert_eq!(
+            gathered,
+            [(1, 5), (1, 5), (1, 5), (2, 5), (2, 6), (2, 5), (2, 5), (1, 2_000), (3, 1), (1, 2_000)],
+            "what is long does not leave as one, and none overtakes another to its peer"
+        );
     }
 
     #[test]

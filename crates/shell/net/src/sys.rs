@@ -11,7 +11,7 @@ use std::ptr;
 
 use crate::address::{self, RAW_BYTES};
 use crate::control;
-use crate::send::SEND_BATCH;
+use crate::send::{MAX_JOINED, MAX_JOINED_BYTES, SEND_BATCH};
 
 /// Room for an extended error with the router's address (64 bytes), a time stamp and something to come.
 const ERROR_CONTROL_BYTES: usize = 256;
@@ -43,33 +43,99 @@ pub(crate) fn attach_reuseport(socket: BorrowedFd<'_>, program: &[libc::sock_fil
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
+/// A control message by which the kernel cuts a message into datagrams of one length.
+#[repr(C)]
+struct Cut {
+    header: libc::cmsghdr,
+    length: u16,
+    _to_the_next: [u8; 6],
+}
+
+/// A message that may yet become several.
+struct Joined<'b> {
+    header: &'b mut libc::mmsghdr,
+    cut: &'b mut MaybeUninit<Cut>,
+    count: &'b mut u8,
+    length: usize,
+    peer: SocketAddr,
+}
+
+impl Joined<'_> {
+    /// Takes one datagram more, whose iovec stands behind those that it has; whether it does.
+    fn take(&mut self, length: usize, peer: SocketAddr) -> bool {
+        let fits = length == self.length && length <= MAX_JOINED_BYTES && *self.count < MAX_JOINED && peer == self.peer;
+        if !fits {
+            return false;
+        }
+        if *self.count == 1 {
+            let cut = self.cut.write(Cut::into_datagrams(length));
+            self.header.msg_hdr.msg_control = (&raw mut *cut).cast();
+            self.header.msg_hdr.msg_controllen = size_of::<Cut>() as _;
+        }
+        self.header.msg_hdr.msg_iovlen += 1;
+        *self.count += 1;
+        true
+    }
+}
+
+impl Cut {
+    fn into_datagrams(length: usize) -> Self {
+        // SAFETY: a `cmsghdr` is integers, for all of which zero is a value.
+        let mut header: libc::cmsghdr = unsafe { mem::zeroed() };
+        header.cmsg_len = (mem::offset_of!(Self, length) + size_of::<u16>()) as _;
+        header.cmsg_level = libc::SOL_UDP;
+        header.cmsg_type = libc::UDP_SEGMENT;
+        Self { header, length: u16::try_from(length).unwrap_or(u16::MAX), _to_the_next: [0; 6] }
+    }
+}
+
 /// Sends the first [`SEND_BATCH`] of `messages` in one call, without waiting; tells how many of them the kernel took.
-/// Where it took none, the error is about the first one, or an earlier datagram's that was still pending.
+/// Where it took none, the error is about the first one, or an earlier datagram's that was still pending. With `joins` those of
+/// one length to one peer that follow one another leave as one, and the error may be that this cannot be done.
 pub(crate) fn send<'a>(
     socket: BorrowedFd<'_>,
     messages: impl Iterator<Item = (&'a [u8], SocketAddr)>,
+    joins: bool,
 ) -> io::Result<usize> {
     let mut names = [const { MaybeUninit::<address::RawAddress>::uninit() }; SEND_BATCH];
     let mut segments = [const { MaybeUninit::<libc::iovec>::uninit() }; SEND_BATCH];
+    let mut cuts = [const { MaybeUninit::<Cut>::uninit() }; SEND_BATCH];
     let mut headers = [const { MaybeUninit::<libc::mmsghdr>::uninit() }; SEND_BATCH];
-    let mut count = 0;
-    let parts = names.iter_mut().zip(&mut segments).zip(&mut headers).zip(messages);
-    for (((name, segment), header), (bytes, peer)) in parts {
+    let mut counts = [0_u8; SEND_BATCH];
+    // The iovecs of a message are neighbours: they are reached by one pointer to all.
+    let mut segment = segments.as_mut_ptr().cast::<libc::iovec>();
+    let mut rows = names.iter_mut().zip(&mut cuts).zip(&mut headers).zip(&mut counts);
+    let (mut used, mut last) = (0, None::<Joined<'_>>);
+    for (bytes, peer) in messages.take(SEND_BATCH) {
+        let part = libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() };
+        // SAFETY: there is an iovec for each of the messages that are taken.
+        let (own, next) = unsafe {
+            segment.write(part);
+            (segment, segment.add(1))
+        };
+        segment = next;
+        if joins && last.as_mut().is_some_and(|last| last.take(bytes.len(), peer)) {
+            continue;
+        }
+        let Some((((name, cut), header), count)) = rows.next() else { break };
         let name = name.write(address::encode(peer));
-        let segment = segment.write(libc::iovec { iov_base: bytes.as_ptr().cast_mut().cast(), iov_len: bytes.len() });
         let mut message = empty_message();
         message.msg_name = name.bytes.as_mut_ptr().cast();
         message.msg_namelen = name.length;
-        message.msg_iov = segment;
+        message.msg_iov = own;
         message.msg_iovlen = 1;
-        header.write(libc::mmsghdr { msg_hdr: message, msg_len: 0 });
-        count += 1;
+        let header = header.write(libc::mmsghdr { msg_hdr: message, msg_len: 0 });
+        *count = 1;
+        last = Some(Joined { header, cut, count, length: bytes.len(), peer });
+        used += 1;
     }
-    // SAFETY: `count` headers were written above. Each points to a name and an iovec of its own and, through it, to bytes
-    // that are borrowed for 'a; the kernel only reads those bytes, and writes `msg_len` of the headers.
+    // SAFETY: `used` headers were written above. Each points to a name of its own, to iovecs of its own, as many as it says,
+    // perhaps to a control message, and through the iovecs to bytes that are borrowed for 'a; the kernel only reads all of
+    // these, and writes `msg_len` of the headers.
     let sent =
-        unsafe { libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr().cast(), count, libc::MSG_DONTWAIT as _) };
-    usize::try_from(sent).map_err(|_| io::Error::last_os_error())
+        unsafe { libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr().cast(), used, libc::MSG_DONTWAIT as _) };
+    let sent = usize::try_from(sent).map_err(|_| io::Error::last_os_error())?;
+    Ok(counts.iter().take(sent).map(|count| usize::from(*count)).sum())
 }
 
 /// Sends one message, without waiting. An error is about this one, or an earlier datagram's that was still pending.

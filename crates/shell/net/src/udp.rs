@@ -53,6 +53,8 @@ pub struct UdpSocket {
     got: BufferSizes,
     /// The kernel's drop count as it was last told, modulo 2^32.
     last_drops: u32,
+    /// Whether datagrams leave joined, which the kernel cuts apart; until it says that it cannot.
+    joins: bool,
     counters: Counters,
 }
 
@@ -99,7 +101,7 @@ impl UdpSocket {
         socket.set_reuse_port(is_shared)?;
         socket.bind(&address.into())?;
         let local = socket.local_addr()?.as_socket().ok_or(io::ErrorKind::Unsupported)?;
-        Ok(Self { socket, local, asked, got, last_drops: 0, counters: Counters::default() })
+        Ok(Self { socket, local, asked, got, last_drops: 0, joins: true, counters: Counters::default() })
     }
 
     /// Chooses which of the sockets of this address receive, from now on and for all of them. They are numbered in the order
@@ -154,16 +156,19 @@ impl UdpSocket {
     /// Sends what waits in `batch`. Each datagram that the kernel refuses is given to `on_error` and keeps none of the
     /// others from leaving. Never waits.
     pub fn send(&mut self, batch: &mut SendBatch, on_error: impl FnMut(PeerError)) -> Flush {
-        let socket = &self.socket;
+        let Self { socket, joins, counters, .. } = self;
+        if *joins {
+            batch.gather();
+        }
         let transmit = |window: Window<'_>| {
             let mut rest = window.clone();
             match (rest.next(), rest.next()) {
                 // The plain call is the cheaper one for a single datagram.
                 (Some(only), None) => sys::send_one(socket.as_fd(), &only.bytes, only.peer).map(|()| 1),
-                _ => sys::send(socket.as_fd(), window.map(|slot| (slot.bytes.as_slice(), slot.peer))),
+                _ => send_window(socket.as_fd(), &window, joins),
             }
         };
-        batch.flush(&mut self.counters, transmit, on_error)
+        batch.flush(counters, transmit, on_error)
     }
 
     /// Takes one message of what ICMP said about datagrams sent earlier. Never waits.
@@ -209,6 +214,27 @@ impl Source for UdpSocket {
     }
 }
 
+/// Sends what waits, joined where that can be done.
+fn send_window(socket: BorrowedFd<'_>, window: &Window<'_>, joins: &mut bool) -> io::Result<usize> {
+    let messages = || window.clone().map(|slot| (slot.bytes.as_slice(), slot.peer));
+    match sys::send(socket, messages(), *joins) {
+        // An old kernel, an interface that reckons no checksums, or a narrow path.
+        Err(error)
+            if *joins
+                && matches!(
+                    error.raw_os_error(),
+                    Some(libc::EINVAL | libc::EIO | libc::EMSGSIZE | libc::ENOPROTOOPT | libc::EOPNOTSUPP)
+                ) =>
+        {
+            let sent = sys::send(socket, messages(), false);
+            // Where each by itself cannot be sent either, it was not that.
+            *joins = sent.is_err();
+            sent
+        }
+        sent => sent,
+    }
+}
+
 /// Asks for buffers, past the system's limits where the process may (`CAP_NET_ADMIN`), and tells what the kernel gave.
 fn set_buffers(socket: &Socket, asked: BufferSizes) -> io::Result<BufferSizes> {
     let value = |bytes: usize| c_int::try_from(bytes).unwrap_or(c_int::MAX);
@@ -234,6 +260,31 @@ mod tests {
         match UdpSocket::bind(SocketAddr::from((Ipv6Addr::UNSPECIFIED, 0)), BufferSizes::DEFAULT) {
             Ok(socket) => assert!(socket.socket.only_v6().expect("an IPv6 socket")),
             Err(error) => eprintln!("skipped: {error}"),
+        }
+    }
+
+    #[test]
+    fn what_leaves_as_one_arrives_as_many() {
+        let mut socket =
+            UdpSocket::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), BufferSizes::DEFAULT).expect("a port");
+        let phones = [0, 1].map(|_| std::net::UdpSocket::bind("127.0.0.1:0").expect("a port"));
+        let mut batch = SendBatch::new();
+        let mut expected = [Vec::new(), Vec::new()];
+        for number in 0..60_u8 {
+            let (phone, length) = (usize::from(number % 3 == 0), if number % 7 == 0 { 300 } else { 200 });
+            batch.next_slot().resize(length, number);
+            batch.commit(phones[phone].local_addr().expect("bound"));
+            expected[phone].push(vec![number; length]);
+        }
+        assert_eq!(socket.send(&mut batch, |error| panic!("{error:?}")), Flush::Done);
+        assert_eq!((socket.counters().sent, socket.joins), (60, true), "this kernel can cut");
+        for (phone, expected) in phones.iter().zip(expected) {
+            phone.set_read_timeout(Some(std::time::Duration::from_secs(5))).expect("a socket");
+            for datagram in expected {
+                let mut bytes = [0; 400];
+                let length = phone.recv(&mut bytes).expect("a datagram");
+                assert_eq!(bytes[..length], datagram);
+            }
         }
     }
 

@@ -37,8 +37,10 @@ pub(crate) struct Seat<B> {
     pub(crate) id: ShardId,
     /// Elsewhere, for it is large: seats are looked through in every round, and move between workers.
     pub(crate) brain: Box<B>,
-    /// [`Timestamp::MAX`] where it waits for nothing.
-    pub(crate) wakeup: Timestamp,
+    /// [`Timestamp::MAX`] where it waits for nothing; of before, while the shard [has acted](Self::has_acted).
+    wakeup: Timestamp,
+    /// It has acted since it was last asked when it wants to be woken.
+    pub(crate) has_acted: bool,
     /// How many shards of this id there were before.
     life: u32,
     /// The version of the snapshot that it has, as of when it was let go.
@@ -53,7 +55,7 @@ impl<B: Brain> Seat<B> {
     fn new(maker: &impl Maker<Brain = B>, id: ShardId, life: u32, snapshot: &Arc<Snapshot>) -> Self {
         let brain = Box::new(maker.make(id, life, Arc::clone(snapshot)));
         let wakeup = wakeup_of(&*brain);
-        Self { id, brain, wakeup, life, version: 0, inputs: 0 }
+        Self { id, brain, wakeup, has_acted: false, life, version: 0, inputs: 0 }
     }
 }
 
@@ -63,6 +65,8 @@ pub(crate) struct Desk<M: Maker> {
     pub(crate) seats: Vec<Seat<M::Brain>>,
     /// By shard: which of `seats` it has, where it is here.
     pub(crate) places: Vec<Option<u16>>,
+    /// One of `seats` [has acted](Seat::has_acted).
+    pub(crate) has_acted: bool,
     pub(crate) transit: Transit,
     pub(crate) exits: Exits,
     pub(crate) snapshot: Arc<Snapshot>,
@@ -94,7 +98,8 @@ impl<M: Maker> Desk<M> {
             }
         }
         let (message, buried, transit) = (Vec::new(), shard::Counters::default(), Transit::default());
-        Self { common, seats, places, transit, exits, snapshot, version: 0, load: 0.0, events, message, buried }
+        let (has_acted, version, load) = (false, 0, 0.0);
+        Self { common, seats, places, has_acted, transit, exits, snapshot, version, load, events, message, buried }
     }
 
     /// Which of the seats a shard has, where it is here.
@@ -202,8 +207,26 @@ impl<M: Maker> Desk<M> {
         }
     }
 
-    /// When the next shard wants to be woken; [`Timestamp::MAX`] where none does.
+    /// Asks each shard that has acted when it wants to be woken: once for all that it did since.
+    pub(crate) fn ask_wakeups(&mut self, now: Timestamp) {
+        if !std::mem::take(&mut self.has_acted) {
+            return;
+        }
+        for index in 0..self.seats.len() {
+            let Some(seat) = self.seats.get_mut(index).filter(|seat| seat.has_acted) else { continue };
+            seat.has_acted = false;
+            // Unwind safety: the shard is dropped after a panic.
+            match catch_unwind(AssertUnwindSafe(|| wakeup_of(&*seat.brain))) {
+                Ok(wakeup) => seat.wakeup = wakeup,
+                Err(payload) => self.on_broken(index, now, payload.as_ref(), &[]),
+            }
+        }
+    }
+
+    /// When the next shard wants to be woken, as of when they [were asked](Self::ask_wakeups); [`Timestamp::MAX`] where none
+    /// does.
     pub(crate) fn next_wakeup(&self) -> Timestamp {
+        debug_assert!(!self.has_acted, "all have been asked since they acted");
         self.seats.iter().map(|seat| seat.wakeup).min().unwrap_or(Timestamp::MAX)
     }
 
@@ -251,31 +274,36 @@ impl<M: Maker> Desk<M> {
     /// What a shard adds to the status. One that cannot even be counted is replaced.
     pub(crate) fn tally(&mut self, index: usize, now: Timestamp) -> Moving {
         let Some(seat) = self.seats.get(index) else { return Moving::default() };
-        let id = seat.id;
         // Unwind safety: the shard is dropped after a panic.
         catch_unwind(AssertUnwindSafe(|| Moving::of(&*seat.brain))).unwrap_or_else(|payload| {
-            self.replace(index);
-            self.on_panic(Some(id), now, payload.as_ref(), &[]);
+            self.on_broken(index, now, payload.as_ref(), &[]);
             Moving::default()
         })
     }
 
     /// Lets a shard act and takes all that comes of it. If it panics, it is replaced.
     pub(crate) fn run(&mut self, index: usize, now: Timestamp, bytes: &[u8], act: impl FnOnce(&mut M::Brain)) {
+        self.has_acted = true;
         let Self { seats, exits, message, events, .. } = self;
         let Some(seat) = seats.get_mut(index) else { return };
         // Unwind safety: the shard is dropped after a panic, an unfinished message is overwritten, counters are numbers.
         let outcome = catch_unwind(AssertUnwindSafe(|| {
             seat.inputs = seat.inputs.wrapping_add(1);
+            seat.has_acted = true;
             act(&mut seat.brain);
             drain(now, seat, exits, message, events);
-            seat.wakeup = wakeup_of(&*seat.brain);
         }));
         if let Err(payload) = outcome {
-            self.replace(index);
-            let id = self.seats.get(index).map(|seat| seat.id);
-            self.on_panic(id, now, payload.as_ref(), bytes);
+            self.on_broken(index, now, payload.as_ref(), bytes);
         }
+    }
+
+    /// A shard has panicked, at `bytes` where it was given some: another takes its place.
+    #[cold]
+    fn on_broken(&mut self, index: usize, now: Timestamp, payload: &(dyn Any + Send), bytes: &[u8]) {
+        self.replace(index);
+        let id = self.seats.get(index).map(|seat| seat.id);
+        self.on_panic(id, now, payload, bytes);
     }
 
     /// Puts a fresh shard in the place of one that panicked.

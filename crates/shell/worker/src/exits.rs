@@ -45,6 +45,7 @@ const RETRY_AFTER: Duration = Duration::from_millis(100);
 
 /// A worker's socket on one listener.
 #[derive(Debug)]
+#[expect(clippy::large_enum_variant, reason = "a worker has a few of them, and they stay where they are")]
 pub(crate) enum Port {
     Udp(Outlet),
     Tcp(Entrance),

@@ -371,6 +371,7 @@ impl<M: Maker> Desk<M> {
             debug_assert!(place.is_none(), "{} is nowhere else", seat.id);
             *place = u16::try_from(self.seats.len()).ok();
         }
+        self.has_acted |= seat.has_acted;
         self.seats.push(seat);
     }
 

@@ -285,6 +285,7 @@ impl<M: Maker> Worker<M> {
             crew.open_post(now, post);
             *is_dirty = true;
         }
+        crew.desk.ask_wakeups(now);
         // Who has stood still, or whose machine has, reads what came meanwhile before it takes anybody for silent; not for ever,
         // where more comes than can be read.
         let is_late = now.saturating_since(crew.desk.next_wakeup()) > STOOD_STILL;
@@ -310,6 +311,7 @@ impl<M: Maker> Worker<M> {
         }
         crew.desk.exits.hand_in();
         crew.desk.let_go(now, post_status);
+        crew.desk.ask_wakeups(now);
         crew.desk.exits.ring(now, true);
         let first = crew.take_first_arrival();
         if let Some(since) = self.idle_since.take() {

@@ -299,7 +299,7 @@ fn every_buffer_comes_back() {
     // the layers with the one that is polled into.
     for layer in [&mut pair.near, &mut pair.far] {
         for _ in 0..100 {
-            layer.pool().give(Vec::with_capacity(384));
+            layer.pool().give(Vec::with_capacity(320));
         }
     }
     let before = run(&mut pair);
@@ -324,4 +324,21 @@ fn changed_timing_rules_what_is_armed_after_it() {
     }
     assert_eq!(instants[1..], [100, 300, 700, 1500, 3100, 6300]);
     assert_eq!(layer.poll_event(), Some(Event::ClientTimeout { user: 1, id }));
+}
+
+#[test]
+fn a_wait_that_begins_later_and_is_shorter_ends_first() {
+    let mut pair = Pair::new();
+    pair.start("OPTIONS", Transport::Udp);
+    pair.respond(0, Status::OK);
+    pair.far.set_timing(Timing { t1: core::time::Duration::from_millis(100), ..Timing::default() });
+    pair.run_until(1_000);
+    pair.start("OPTIONS", Transport::Udp);
+    pair.respond(1, Status::OK);
+    pair.run_until(7_399);
+    assert_eq!(pair.far.servers(), 2);
+    pair.run_until(7_400);
+    assert_eq!(pair.far.servers(), 1, "64 times the shorter T1");
+    pair.run_until(32_000);
+    pair.assert_nothing_left();
 }
