@@ -19,17 +19,16 @@ const TRAFFIC: &str = "What subscribers do";
 const PROMISE: &str = "What is promised";
 const SERVER: &str = "The servers";
 
-/// Adds an input that is one number of the needs, or of a server: the option's field, how it is called, and the number that it
-/// is.
+/// An input that is one number of the needs, or of a server: the option's field, how it is called, and the number that it is.
 macro_rules! ask {
-    ($asked:ident, $self:ident, $default:ident => needs, $field:ident, $option:literal, $key:literal, $name:literal, $show:ident, $of:ident $(,)?) => {
-        ask!(@ $asked, $self.$field, $option, $key, $name, $show, $default.$of, |needs, _, value| needs.$of = value)
+    ($self:ident, $default:ident => needs, $field:ident, $option:literal, $key:literal, $name:literal, $show:ident, $of:ident $(,)?) => {
+        ask!(@ $self.$field, $option, $key, $name, $show, $default.$of, |needs, _, value| needs.$of = value)
     };
-    ($asked:ident, $self:ident, $default:ident => server, $field:ident, $option:literal, $key:literal, $name:literal, $show:ident, $of:ident $(,)?) => {
-        ask!(@ $asked, $self.$field, $option, $key, $name, $show, $default.$of, |_, profile, value| profile.server.$of = value)
+    ($self:ident, $default:ident => server, $field:ident, $option:literal, $key:literal, $name:literal, $show:ident, $of:ident $(,)?) => {
+        ask!(@ $self.$field, $option, $key, $name, $show, $default.$of, |_, profile, value| profile.server.$of = value)
     };
-    (@ $asked:ident, $given:expr, $option:literal, $key:literal, $name:literal, $show:ident, $default:expr, $put:expr) => {
-        $asked.push(Asked {
+    (@ $given:expr, $option:literal, $key:literal, $name:literal, $show:ident, $default:expr, $put:expr) => {
+        Asked {
             key: $key,
             option: $option,
             name: $name,
@@ -37,7 +36,7 @@ macro_rules! ask {
             given: $given.as_ref(),
             default: Numbers::one($default),
             put: $put,
-        })
+        }
     };
 }
 
@@ -199,40 +198,41 @@ impl SizeArguments {
 
     fn of_the_subscribers(&self) -> Vec<Asked<'_>> {
         let default = Needs::default();
-        let mut asked = vec![Asked {
-            key: "subscribers",
-            option: "--subscribers",
-            name: "subscribers",
-            show: Show::Count,
-            given: Some(&self.subscribers),
-            default: Numbers::one(default.subscribers),
-            put: |needs, _, value| needs.subscribers = value,
-        }];
-        asked.push(self.calls(default.calls));
-        ask!(asked, self, default => needs, hold, "--hold", "hold_s", "a call lasts", Seconds, hold_s);
-        ask!(asked, self, default => needs, ring, "--ring", "ring_s", "it rings", Seconds, ring_s);
-        ask!(asked, self, default => needs, further_requests,
-            "--further-requests",
-            "further_requests",
-            "requests beyond INVITE, ACK, BYE",
-            Number,
-            further_requests_per_call
-        );
-        ask!(asked, self, default => needs, contacts, "--contacts", "contacts", "contacts of each", Number, contacts_per_subscriber);
-        ask!(asked, self, default => needs, refresh, "--refresh", "refresh_s", "registers again every", Seconds, refresh_s);
-        ask!(asked, self, default => needs, challenged, "--challenged", "challenged_share", "REGISTERs challenged", Share, challenged_share);
-        ask!(asked, self, default => needs, challenged_calls,
-            "--challenged-calls",
-            "challenged_calls_share",
-            "calls challenged",
-            Share,
-            challenged_calls_share
-        );
-        ask!(asked, self, default => needs, stateful, "--stateful", "stateful_share", "calls with transactions", Share, stateful_share);
-        ask!(asked, self, default => needs, connected, "--connected", "connected_share", "contacts on TCP", Share, connected_share);
-        ask!(asked, self, default => needs, nat, "--nat", "nat_share", "of the others behind a NAT", Share, nat_share);
-        ask!(asked, self, default => needs, keepalive, "--keepalive", "keep_alive_s", "kept open every", Seconds, keep_alive_s);
-        asked
+        vec![
+            Asked {
+                key: "subscribers",
+                option: "--subscribers",
+                name: "subscribers",
+                show: Show::Count,
+                given: Some(&self.subscribers),
+                default: Numbers::one(default.subscribers),
+                put: |needs, _, value| needs.subscribers = value,
+            },
+            self.calls(default.calls),
+            ask!(self, default => needs, hold, "--hold", "hold_s", "a call lasts", Seconds, hold_s),
+            ask!(self, default => needs, ring, "--ring", "ring_s", "it rings", Seconds, ring_s),
+            ask!(self, default => needs, further_requests,
+                "--further-requests",
+                "further_requests",
+                "requests beyond INVITE, ACK, BYE",
+                Number,
+                further_requests_per_call
+            ),
+            ask!(self, default => needs, contacts, "--contacts", "contacts", "contacts of each", Number, contacts_per_subscriber),
+            ask!(self, default => needs, refresh, "--refresh", "refresh_s", "registers again every", Seconds, refresh_s),
+            ask!(self, default => needs, challenged, "--challenged", "challenged_share", "REGISTERs challenged", Share, challenged_share),
+            ask!(self, default => needs, challenged_calls,
+                "--challenged-calls",
+                "challenged_calls_share",
+                "calls challenged",
+                Share,
+                challenged_calls_share
+            ),
+            ask!(self, default => needs, stateful, "--stateful", "stateful_share", "calls with transactions", Share, stateful_share),
+            ask!(self, default => needs, connected, "--connected", "connected_share", "contacts on TCP", Share, connected_share),
+            ask!(self, default => needs, nat, "--nat", "nat_share", "of the others behind a NAT", Share, nat_share),
+            ask!(self, default => needs, keepalive, "--keepalive", "keep_alive_s", "kept open every", Seconds, keep_alive_s),
+        ]
     }
 
     /// How much is called, in the one of three ways that was chosen.
@@ -274,39 +274,27 @@ impl SizeArguments {
     #[expect(clippy::vec_init_then_push, reason = "an input is a line")]
     fn of_the_promise(&self) -> Vec<Asked<'_>> {
         let default = Needs::default();
-        let mut asked = Vec::new();
-        ask!(asked, self, default => needs, availability, "--availability", "availability_asked", "available", Share, availability);
-        ask!(asked, self, default => needs, utilization, "--utilization", "utilization", "of a server may be used", Share, utilization);
-        ask!(asked, self, default => needs, skew, "--skew", "skew", "busiest cluster, of the mean", Number, skew);
-        ask!(asked, self, default => needs, retry, "--retry", "retry_s", "clients try another after", Seconds, client_retry_s);
-        ask!(asked, self, default => needs, repair, "--repair", "repair_s", "a server is repaired within", Seconds, repair_s);
-        ask!(asked, self, default => needs, ttl, "--ttl", "ttl_s", "DNS records are kept", Seconds, dns_ttl_s);
-        ask!(asked, self, default => needs, replicated_within,
-            "--replicated-within",
-            "replication_s",
-            "others know a registration after",
-            Seconds,
-            replication_s
-        );
-        ask!(asked, self, default => needs, cache, "--cache", "cache_s", "it is kept back before that", Seconds, cache_s);
-        asked
+        vec![
+            ask!(self, default => needs, availability, "--availability", "availability_asked", "available", Share, availability),
+            ask!(self, default => needs, utilization, "--utilization", "utilization", "of a server may be used", Share, utilization),
+            ask!(self, default => needs, skew, "--skew", "skew", "busiest cluster, of the mean", Number, skew),
+            ask!(self, default => needs, retry, "--retry", "retry_s", "clients try another after", Seconds, client_retry_s),
+            ask!(self, default => needs, repair, "--repair", "repair_s", "a server is repaired within", Seconds, repair_s),
+            ask!(self, default => needs, ttl, "--ttl", "ttl_s", "DNS records are kept", Seconds, dns_ttl_s),
+            ask!(self, default => needs, replicated_within,
+                "--replicated-within",
+                "replication_s",
+                "others know a registration after",
+                Seconds,
+                replication_s
+            ),
+            ask!(self, default => needs, cache, "--cache", "cache_s", "it is kept back before that", Seconds, cache_s),
+        ]
     }
 
     #[expect(clippy::vec_init_then_push, reason = "an input is a line")]
     fn of_the_servers(&self, profile: &Profile) -> Vec<Asked<'_>> {
         let (server, default) = (&profile.server, Needs::default());
-        let mut asked = Vec::new();
-        ask!(asked, self, server => server, memory, "--memory", "server_memory_bytes", "its memory", Bytes, memory_bytes);
-        ask!(asked, self, server => server, network, "--network", "server_network_bits_per_s", "its network", Bits, network_bits_per_s);
-        ask!(asked, self, default => needs, connections,
-            "--connections",
-            "server_connections",
-            "its connections, at most",
-            Count,
-            connections_per_server
-        );
-        ask!(asked, self, server => server, node, "--node", "server_availability", "it is available", Share, availability);
-        ask!(asked, self, server => server, price, "--price", "server_cost_per_month", "it costs a month", Number, cost_per_month);
         let cores = Asked {
             key: "server_cores",
             option: "--cores",
@@ -316,8 +304,20 @@ impl SizeArguments {
             default: Numbers::one(f64::from(server.cores)),
             put: put_cores,
         };
-        asked.insert(0, cores);
-        asked
+        vec![
+            cores,
+            ask!(self, server => server, memory, "--memory", "server_memory_bytes", "its memory", Bytes, memory_bytes),
+            ask!(self, server => server, network, "--network", "server_network_bits_per_s", "its network", Bits, network_bits_per_s),
+            ask!(self, default => needs, connections,
+                "--connections",
+                "server_connections",
+                "its connections, at most",
+                Count,
+                connections_per_server
+            ),
+            ask!(self, server => server, node, "--node", "server_availability", "it is available", Share, availability),
+            ask!(self, server => server, price, "--price", "server_cost_per_month", "it costs a month", Number, cost_per_month),
+        ]
     }
 }
 
