@@ -106,7 +106,7 @@ fn an_answer_says_what_it_means() {
             && unbroken(&out).contains("With 10 % more arrivals, 5,280/s, it waits"),
         "{out}"
     );
-    assert!(out.lines().any(|line| line.starts_with("stable up to ") && line.ends_with(" 5,519/s")), "{out}");
+    assert!(out.lines().any(|line| line.starts_with("stable below ") && line.ends_with(" 5,519/s")), "{out}");
     let out = plan("mg1 --rate 4800 --service 181us").ok();
     assert!(out.contains("assumed: service times vary as the exponential law does (--scv 1)"), "{out}");
 
@@ -114,7 +114,7 @@ fn an_answer_says_what_it_means() {
     assert_eq!(ran.code, Some(1));
     assert_eq!(
         ran.err.trim_end(),
-        "strowger: the queue is unstable: 1.2 servers' worth of work arrives for 1; at most 5,519/s, or add a server (mmck says \
+        "strowger: the queue is unstable: 1.2 servers' worth of work arrives for 1; stay below 5,519/s, or add a server (mmck says \
          what c servers with a queue of K drop)"
     );
     let found: Value = serde_json::from_str(&plan("mg1 --rate 6624 --service 181.185us --json").out).expect("JSON");

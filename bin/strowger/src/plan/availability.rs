@@ -1,7 +1,7 @@
 //! `strowger plan availability`: how many nines.
 
 use clap::Args;
-use strowger_plan::{Availability, Explain as _, PlanError};
+use strowger_plan::{Availability, Explain as _, PlanError, units};
 
 use super::field::{At, Field, Input, Show};
 use super::numbers::{Numbers, counts, counts_or_none, share, shares};
@@ -94,6 +94,7 @@ impl AvailabilityArguments {
 impl Model for AvailabilityArguments {
     const NAME: &'static str = "availability";
     const TITLE: &'static str = "Availability: the probability that a request is answered";
+    const SWEEP: &'static str = "--members 1..4/1";
 
     fn inputs(&self) -> Vec<Input<'_>> {
         let mut inputs = Vec::new();
@@ -121,23 +122,17 @@ impl Model for AvailabilityArguments {
         let found = self.found(at)?;
         let nines = Some(found.nines).filter(|nines| nines.is_finite());
         let mut says = vec![match nines {
-            Some(nines) => format!(
-                "Of a year, {} are missing: {}.",
-                Show::Seconds.text(found.downtime_s_per_year),
-                // A hair below a whole number is that number.
-                match (nines + 1e-9).floor() {
-                    1.0 => "1 nine".to_owned(),
-                    many => format!("{} nines", Show::Number.text(many)),
-                }
-            ),
+            Some(nines) => {
+                format!("Of a year, {} are missing: {}.", units::outage(found.downtime_s_per_year), counted(nines))
+            }
             None => "Nothing is ever missing, because no server is: no real one is so.".to_owned(),
         }];
         let more = self.one_more(at)?;
         if let Some((what, then)) = more.first().filter(|(_, then)| then.unavailability < found.unavailability) {
             says.push(format!(
                 "What limits first: {what} would make it {} ({} a year).",
-                Show::Share.text(then.availability),
-                Show::Seconds.text(then.downtime_s_per_year)
+                units::all_but(then.unavailability),
+                units::outage(then.downtime_s_per_year)
             ));
         }
         says.push(
@@ -148,22 +143,36 @@ impl Model for AvailabilityArguments {
             let remedy = more.first().map(|(what, _)| format!("; try {what}")).unwrap_or_default();
             format!(
                 "{} is less than the {} that you need{remedy}",
-                Show::Share.text(found.availability),
-                Show::Share.text(goal)
+                units::all_but(found.unavailability),
+                units::all_but(1.0 - goal)
             )
         });
-        Ok(Answer {
-            outputs: vec![
-                Field::new("availability", "availability", Show::Share, found.availability),
-                Field::new("unavailability", "not available", Show::Share, found.unavailability).drawn(),
-                Field::new("nines", "nines", Show::Number, nines),
-                Field::new("downtime_s_per_year", "missing in a year", Show::Seconds, found.downtime_s_per_year)
-                    .drawn(),
-            ],
-            says,
-            explanation: found.explain(),
-            no,
-            ..Answer::default()
-        })
+        let unseen = found.unavailability > 0.0 && found.unavailability < units::UNSEEN;
+        let mut outputs = vec![
+            Field::new("availability", "availability", Show::Share, found.availability)
+                .said(unseen.then(|| units::all_but(found.unavailability))),
+            Field::new("unavailability", "not available", Show::Share, found.unavailability)
+                .said(unseen.then(|| "under 0.0000001 %".to_owned()))
+                .drawn(),
+            Field::new("nines", "nines", Show::Number, nines).said(unseen.then(|| "above 9".to_owned())),
+            Field::new("downtime_s_per_year", "missing in a year", Show::Seconds, found.downtime_s_per_year)
+                .said(units::outage(found.downtime_s_per_year))
+                .drawn(),
+        ];
+        if self.goal.is_some() {
+            let reaches = if no.is_none() { 1.0 } else { 0.0 };
+            outputs.push(Field::new("reaches_goal", "reaches the goal", Show::Truth, reaches));
+        }
+        Ok(Answer { outputs, says, explanation: found.explain(), no, ..Answer::default() })
+    }
+}
+
+/// Whole nines, as far as they mean something.
+fn counted(nines: f64) -> String {
+    // A hair below a whole number is that number.
+    match (nines + 1e-9).floor() {
+        1.0 => "1 nine".to_owned(),
+        many if many > 9.0 => "more than 9 nines, of which no formula knows anything".to_owned(),
+        many => format!("{} nines", Show::Number.text(many)),
     }
 }

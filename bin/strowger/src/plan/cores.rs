@@ -32,6 +32,7 @@ impl CoresArguments {
 impl Model for CoresArguments {
     const NAME: &'static str = "cores";
     const TITLE: &'static str = "C = T·C₁: threads of one process that share a socket, on many cores";
+    const SWEEP: &'static str = "--cores 2..16/2";
 
     fn inputs(&self) -> Vec<Input<'_>> {
         vec![

@@ -39,6 +39,7 @@ impl Model for DatabasesArguments {
     const NAME: &'static str = "databases";
     const TITLE: &'static str =
         "D databases: replicas, each of which has all, beside partitions, each of which has a part";
+    const SWEEP: &'static str = "--databases 1..8/1";
 
     fn inputs(&self) -> Vec<Input<'_>> {
         vec![

@@ -24,6 +24,8 @@ pub(super) enum Show {
     Bytes,
     /// Bits a second.
     Bits,
+    /// 1 or 0.
+    Truth,
 }
 
 impl Show {
@@ -34,6 +36,7 @@ impl Show {
             // As many nines as there are.
             Self::Share if value > 0.99 && value < 1.0 => self.exact(value),
             Self::Share if value < NOTHING => self.exact(0.0),
+            Self::Micros | Self::Seconds if value > 0.0 && value < 1e-9 => "under 1 ns".to_owned(),
             Self::Count => self.exact(value),
             Self::Micros | Self::Seconds => shortened(&self.exact(value)),
             _ => self.exact(rounded(value)),
@@ -49,12 +52,16 @@ impl Show {
             Self::Count | Self::Number => units::number(value),
             Self::Bytes => units::bytes(value),
             Self::Bits => units::bandwidth(value),
+            Self::Truth => String::from(if value > 0.5 { "yes" } else { "no" }),
         }
     }
 
     /// For machines.
     #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it is whole and fits")]
     pub(super) fn json(self, value: f64) -> Value {
+        if self == Self::Truth {
+            return json!(value > 0.5);
+        }
         let value = if self == Self::Micros { value * 1e6 } else { value };
         // No binary dust: 0.30000000000000004 is 0.3.
         let value = format!("{value:.11e}").parse().unwrap_or(value);
@@ -92,12 +99,14 @@ pub(super) struct Field {
     pub(super) value: Option<f64>,
     /// A sweep is drawn of it.
     pub(super) is_drawn: bool,
+    /// What people are told in the place of the number.
+    said: Option<String>,
 }
 
 impl Field {
     pub(super) fn new(key: &'static str, name: &'static str, show: Show, value: impl Into<Option<f64>>) -> Self {
         let value = value.into().filter(|value| value.is_finite());
-        Self { key, name, show, value, is_drawn: false }
+        Self { key, name, show, value, is_drawn: false, said: None }
     }
 
     /// The same, drawn.
@@ -105,7 +114,15 @@ impl Field {
         Self { is_drawn: true, ..self }
     }
 
+    /// The same, in these words for people.
+    pub(super) fn said(self, words: impl Into<Option<String>>) -> Self {
+        Self { said: words.into(), ..self }
+    }
+
     pub(super) fn text(&self) -> String {
+        if let (Some(_), Some(words)) = (self.value, &self.said) {
+            return words.clone();
+        }
         self.value.map_or_else(|| "–".to_owned(), |value| self.show.text(value))
     }
 
@@ -201,7 +218,7 @@ mod tests {
 
     #[test]
     fn sweeps_are_combined() {
-        let (a, b) = (rates("1,2").expect("two"), rates("10..30/10").expect("three"));
+        let (a, b) = (rates("1;2").expect("two"), rates("10..30/10").expect("three"));
         let inputs = [Input::new("a", "a", Show::Rate, &a), Input::new("b", "b", Show::Rate, &b)];
         let points = points(&inputs).expect("six");
         let seen: Vec<_> = points.iter().map(|at| (at.of("a"), at.of("b"))).collect();
@@ -219,12 +236,24 @@ mod tests {
             Show::Share.text(0.869_688),
             Show::Share.text(0.999_996),
             Show::Share.text(1e-40),
+            Show::Micros.text(1.9e-13),
             Show::Number.text(2.965_95),
             Show::Count.text(1_234_567.0),
         ];
         assert_eq!(
             shown,
-            ["617.9 µs", "10.01 min", "5,519/s", "83.33/s", "86.97 %", "99.9996 %", "0 %", "2.966", "1,234,567"]
+            [
+                "617.9 µs",
+                "10.01 min",
+                "5,519/s",
+                "83.33/s",
+                "86.97 %",
+                "99.9996 %",
+                "0 %",
+                "under 1 ns",
+                "2.966",
+                "1,234,567"
+            ]
         );
         assert_eq!(Show::Micros.exact(181.185e-6), "181.185 µs");
     }

@@ -38,6 +38,7 @@ impl Mg1Arguments {
 impl Model for Queue<'_> {
     const NAME: &'static str = "mg1";
     const TITLE: &'static str = "M/G/1: one server, Poisson arrivals, room for all who wait";
+    const SWEEP: &'static str = "--rate 100..2000/100";
 
     fn inputs(&self) -> Vec<Input<'_>> {
         let mut inputs = vec![Input::new("rate_per_s", "arrivals λ", Show::Rate, &self.arguments.rate)];
@@ -72,7 +73,8 @@ impl Model for Queue<'_> {
         };
         if at.is_one_of_few() {
             let highest = self.highest(at, Promise::Utilization(1.0))?;
-            answer.outputs.push(Field::new("highest_rate_per_s", "stable up to", Show::Rate, highest));
+            let below = Field::new("highest_rate_per_s", "stable below", Show::Rate, highest);
+            answer.outputs.push(below.said(edge(highest)));
             if self.arguments.wait.is_some() {
                 let limit = at.of("wait_limit_us");
                 let kept = self.highest(at, Promise::WaitS(limit));
@@ -136,20 +138,53 @@ impl Queue<'_> {
             }
             Err(error) => return Err(error),
         });
+        if queue.rho > NEAR_THE_EDGE {
+            says.extend(self.near_the_edge(at, rate)?);
+        }
         Ok(says)
     }
+}
+
+/// From there on the mean wait is no number to plan with.
+const NEAR_THE_EDGE: f64 = 0.95;
+
+impl Queue<'_> {
+    /// What little changes are worth there.
+    fn near_the_edge(&self, at: &At, rate: f64) -> Result<Option<String>, PlanError> {
+        let less = 0.99 * rate;
+        // Where packets cost more at lower rates there may be no answer.
+        let Ok(then) = mg1(less, self.service.at(at, less)?) else { return Ok(None) };
+        Ok(Some(format!(
+            "CAUTION: so near the edge the mean is no number to plan with: with 1 % fewer arrivals, {}, the wait is {}. It takes long to \
+             settle, too, and no queue is endless: mmck says what is dropped.",
+            Show::Rate.text(less),
+            Show::Seconds.text(then.wait_s)
+        )))
+    }
+}
+
+/// The highest rate, as whole packets that are below it, in the table as in sentences.
+fn edge(highest_per_s: f64) -> String {
+    // 1/(1/n) may be a hair below n.
+    let whole = (highest_per_s * (1.0 + 1e-12)).floor();
+    Show::Rate.text(if whole >= 1.0 { whole } else { highest_per_s })
 }
 
 /// Why there is no answer, and what to do.
 fn unstable(rho: f64, highest_per_s: f64) -> String {
     let rounded = (100.0 * rho).round() / 100.0;
-    // What is a hair too much is not 1.
-    let work = Show::Number.text(if rounded > 1.0 { rounded } else { rho });
+    let work = if rho < 1.0 + 1e-9 {
+        "as much work arrives as one server does without a pause, and then what waits grows without end".to_owned()
+    } else {
+        // What is a hair too much is not 1.
+        let servers = Show::Number.text(if rounded > 1.0 { rounded } else { rho });
+        let servers = if servers == "1" { "a hair more than 1".to_owned() } else { servers };
+        format!("{servers} servers' worth of work arrives for 1")
+    };
     let more = rho.floor();
     let servers = if more <= 1.0 { "a server".to_owned() } else { format!("{} servers", Show::Number.text(more)) };
     format!(
-        "the queue is unstable: {work} servers' worth of work arrives for 1; at most {}, or add {servers} (mmck says what c \
-         servers with a queue of K drop)",
-        Show::Rate.text(highest_per_s.floor())
+        "the queue is unstable: {work}; stay below {}, or add {servers} (mmck says what c servers with a queue of K drop)",
+        edge(highest_per_s)
     )
 }

@@ -236,6 +236,7 @@ struct Exponential<'a>(Parts<'a>);
 impl Model for Exponential<'_> {
     const NAME: &'static str = "mmck";
     const TITLE: &'static str = "M/M/c/K: c servers behind one queue, room for K, exponential service times";
+    const SWEEP: &'static str = "--rate 6000..16000/500";
 
     fn inputs(&self) -> Vec<Input<'_>> {
         self.0.inputs()
@@ -266,6 +267,7 @@ impl Model for General<'_> {
     const NAME: &'static str = "mgck";
     const TITLE: &'static str =
         "M/G/c/K: c servers behind one queue, room for K, any service times (Smith's approximation)";
+    const SWEEP: &'static str = "--rate 6000..16000/500";
 
     fn inputs(&self) -> Vec<Input<'_>> {
         self.0.inputs()

@@ -2,6 +2,7 @@
 
 mod availability;
 mod chart;
+mod commas;
 mod cores;
 mod databases;
 mod draw;
@@ -17,6 +18,7 @@ mod present;
 mod profile;
 mod service;
 mod size;
+mod size_report;
 mod two_stage;
 mod units;
 mod validate;
@@ -39,10 +41,12 @@ enum PlanCommand {
         strowger plan size --subscribers 300k --erlangs 0.05 --refresh 30min --availability 99.99% --explain\n  \
         strowger plan size --subscribers 10M --bhca 10M --replication store --node 99.9% --cores 32 --price 450\n  \
         strowger plan size --subscribers 100k..10M/100k --plot size.html\n  \
+        strowger plan size --subscribers 2M --connected 30% --nat 50% --keepalive 25s --failover client --replication none\n  \
         strowger plan size --subscribers 2M --profile fitted.json --json\n\n\
         Only the number of subscribers must be said; all else that it assumes is listed below the answer, with the option that says \
         otherwise. The costs are a profile's: measured (this server's benchmarks), goals, or a file that plan fit made of your own \
-        measurements. Exits with 1 where nothing meets the needs, and says why.")]
+        measurements. Members of a cluster do not share registrations yet: what can be built today stands beside the answer, and \
+        --replication none plans nothing else. Exits with 1 where nothing meets the needs, and says why.")]
     Size(Box<size::SizeArguments>),
     /// How long packets wait for one server (M/G/1)
     #[command(after_help = "Examples:\n  \
@@ -52,7 +56,8 @@ enum PlanCommand {
         strowger plan mg1 --rate 100..5000/100 --service 118us --scv 0.02 --alpha exponential --base 7.9us --explain\n  \
         strowger plan mg1 --rate 5k --profile fitted.json --wait 1ms\n\n\
         --rate counts packets that come to the server, not calls: a call through a proxy brings six (INVITE, 180, 200, ACK, BYE, 200). \
-        Each number may be a sweep, FROM..TO/STEP, or a list. Exits with 1 where the queue is unstable.")]
+        Each number may be a sweep, FROM..TO/STEP, or a list, 2,4,8 ('4;800' where a comma could part thousands). Exits with 1 where the \
+        queue is unstable, or all queues of a sweep are.")]
     Mg1(Box<mg1::Mg1Arguments>),
     /// What c servers with a queue of K drop (M/M/c/K)
     #[command(after_help = "Examples:\n  \
@@ -90,7 +95,7 @@ enum PlanCommand {
         strowger plan availability --members 2 --node 99%\n  \
         strowger plan availability --proxies 3 --databases 2 --node 99% --database-node 99.9%\n  \
         strowger plan availability --first 2..4/1 --clusters 5 --members 2,3 --node 99.9% --goal 99.999%\n\n\
-        Exits with 1 where --goal is not reached.")]
+        Exits with 1 where --goal is not reached, in a sweep by no row.")]
     Availability(Box<availability::AvailabilityArguments>),
     /// What callers notice of a failure
     #[command(after_help = "Examples:\n  \

@@ -1,5 +1,6 @@
 //! One number or several: what a sweep goes through.
 
+use super::commas;
 use super::units::Unit;
 
 /// Values of one option at most.
@@ -12,12 +13,13 @@ pub(super) struct Numbers {
 }
 
 impl Numbers {
-    /// Reads `4800`, `100,200,400` or `100..2000/100`.
+    /// Reads `4800`, `1000,2000,4000` or `100..2000/100`.
     fn parse(unit: Unit, text: &str) -> Result<Self, String> {
         if let Some((from, rest)) = text.split_once("..") {
             return Self::range(unit, text, from, rest);
         }
-        let values: Result<Vec<f64>, String> = text.split(',').map(|one| unit.read(one)).collect();
+        let values: Result<Vec<f64>, String> =
+            commas::values(unit, text)?.into_iter().map(|one| unit.read(one)).collect();
         Ok(Self { values: values? })
     }
 
@@ -111,14 +113,19 @@ pub(super) fn shares(text: &str) -> Result<Numbers, String> {
     Numbers::parse(Unit::Share, text)
 }
 
+/// Calls in progress, not below zero.
+pub(super) fn erlangs(text: &str) -> Result<Numbers, String> {
+    Numbers::parse(Unit::Erlangs, text)
+}
+
 /// Plain numbers, not below zero.
 pub(super) fn plain(text: &str) -> Result<Numbers, String> {
     Numbers::parse(Unit::Number, text)
 }
 
-/// Sizes in bytes.
+/// Sizes in bytes, above zero.
 pub(super) fn sizes(text: &str) -> Result<Numbers, String> {
-    Numbers::parse(Unit::Bytes, text)
+    above_zero(Numbers::parse(Unit::Bytes, text)?, text, "a size")
 }
 
 /// Bits a second, above zero.
@@ -160,6 +167,8 @@ mod tests {
             ("1..2/0.0000001", "has more than 10,000 values"),
             ("0", "a rate must be above zero"),
             ("1,x", "'x' is no rate"),
+            ("4,800", "'4;800' for a list"),
+            ("1,000..5,000/500", "write 1000 or 1_000 for one number"),
         ] {
             let error = rates(text).expect_err(text);
             assert!(error.contains(part), "{text}: {error}");

@@ -71,7 +71,7 @@ const fn unit(show: Show) -> &'static str {
         Show::Micros | Show::Seconds => "time",
         Show::Rate => "rate",
         Show::Share => "share",
-        Show::Count | Show::Number => "number",
+        Show::Count | Show::Number | Show::Truth => "number",
         Show::Bytes => "bytes",
         Show::Bits => "bits",
     }

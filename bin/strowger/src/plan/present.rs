@@ -49,6 +49,8 @@ pub(super) trait Model {
     const NAME: &'static str;
     /// What it is.
     const TITLE: &'static str;
+    /// A sweep that it can be asked for.
+    const SWEEP: &'static str;
     /// What may be swept, in the order in which it is shown.
     fn inputs(&self) -> Vec<Input<'_>>;
     /// One answer.
@@ -94,8 +96,8 @@ pub(super) fn present<M: Model>(model: &M, shown: &ShownArguments) -> Result<(),
         };
         if charts.is_empty() {
             return Err(Failure::Usage(format!(
-                "--plot draws a sweep, and there is none; give a number a range, as {} FROM..TO/STEP",
-                M::NAME
+                "--plot draws a sweep, and there is none; give a number a range, FROM..TO/STEP, as {}",
+                M::SWEEP
             )));
         }
         draw(file, M::TITLE, &model.assumptions(), &charts)?;
@@ -109,6 +111,9 @@ pub(super) fn present<M: Model>(model: &M, shown: &ShownArguments) -> Result<(),
     }
     match solved.as_mut_slice() {
         [(_, answer)] => answer.no.take().map_or(Ok(()), |why| Err(Failure::No(why))),
+        several if several.iter().all(|(_, answer)| answer.no.is_some()) => {
+            Err(Failure::No("every row of the sweep is a no".to_owned()))
+        }
         _ => Ok(()),
     }
 }
@@ -233,10 +238,29 @@ fn sweep_text(inputs: &[Input<'_>], solved: &[Solved]) -> String {
         given.chain(found.map(|(_, field)| field.text())).collect()
     });
     text.push_str(&columns(&head, &rows.collect::<Vec<Vec<String>>>()));
-    if let Some(why) = solved.iter().find_map(|(_, answer)| answer.no.as_ref()) {
+    text.push_str(&noes(solved));
+    text
+}
+
+/// Why rows have no answer, or one that is a no.
+fn noes(solved: &[Solved]) -> String {
+    let (empty, full): (Vec<_>, Vec<_>) = solved
+        .iter()
+        .filter_map(|(_, answer)| Some((answer, answer.no.as_ref()?)))
+        .partition(|(answer, _)| has_none(answer));
+    let mut text = String::new();
+    // Writing to a String cannot fail.
+    if let Some((_, why)) = empty.first() {
         let _ = write!(text, "\n– no answer: {why}\n");
     }
+    if let Some((_, why)) = full.first() {
+        let _ = write!(text, "\n{} of {} rows are a no, the first because {why}\n", full.len(), solved.len());
+    }
     text
+}
+
+fn has_none(answer: &Answer) -> bool {
+    answer.outputs.iter().any(|field| field.value.is_none())
 }
 
 /// In lines that fit; those behind the first begin below its text.

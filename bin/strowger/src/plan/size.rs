@@ -1,35 +1,34 @@
 //! `strowger plan size`: how many servers.
 
-use std::fmt::Write as _;
 use std::path::PathBuf;
 
 use clap::{Args, ValueEnum};
 use serde_json::json;
-use strowger_plan::size::{FailoverMethod, Replication, Sensitivity};
+use strowger_plan::size::{FailoverMethod, Replication};
 use strowger_plan::traffic::Calls;
-use strowger_plan::{Explain as _, Needs, Plan, PlanError, Profile, size, units};
+use strowger_plan::{Explain as _, Needs, Plan, PlanError, Profile, size};
 
-use super::field::{At, Field, Input, Show};
-use super::numbers::{Numbers, bandwidths, counts, plain, shares, sizes, times, times_or_none};
-use super::present::{Answer, Model, ShownArguments, columns, present, wrapped};
+use super::field::{At, Input, Show};
+use super::numbers::{Numbers, bandwidths, counts, erlangs, plain, shares, sizes, times, times_or_none};
+use super::present::{Answer, Model, ShownArguments, present};
 use super::profile::{Loaded, load};
+use super::size_report::{influence, no_plan, outputs, report};
 use crate::failure::Failure;
 
 const TRAFFIC: &str = "What subscribers do";
 const PROMISE: &str = "What is promised";
 const SERVER: &str = "The servers";
 
-/// Adds an input that is one number of the needs, or of a server: the option's field, how it is called, and the number that it
-/// is.
+/// An input that is one number of the needs, or of a server: the option's field, how it is called, and the number that it is.
 macro_rules! ask {
-    ($asked:ident, $self:ident, $default:ident => needs, $field:ident, $option:literal, $key:literal, $name:literal, $show:ident, $of:ident $(,)?) => {
-        ask!(@ $asked, $self.$field, $option, $key, $name, $show, $default.$of, |needs, _, value| needs.$of = value)
+    ($self:ident, $default:ident => needs, $field:ident, $option:literal, $key:literal, $name:literal, $show:ident, $of:ident $(,)?) => {
+        ask!(@ $self.$field, $option, $key, $name, $show, $default.$of, |needs, _, value| needs.$of = value)
     };
-    ($asked:ident, $self:ident, $default:ident => server, $field:ident, $option:literal, $key:literal, $name:literal, $show:ident, $of:ident $(,)?) => {
-        ask!(@ $asked, $self.$field, $option, $key, $name, $show, $default.$of, |_, profile, value| profile.server.$of = value)
+    ($self:ident, $default:ident => server, $field:ident, $option:literal, $key:literal, $name:literal, $show:ident, $of:ident $(,)?) => {
+        ask!(@ $self.$field, $option, $key, $name, $show, $default.$of, |_, profile, value| profile.server.$of = value)
     };
-    (@ $asked:ident, $given:expr, $option:literal, $key:literal, $name:literal, $show:ident, $default:expr, $put:expr) => {
-        $asked.push(Asked {
+    (@ $given:expr, $option:literal, $key:literal, $name:literal, $show:ident, $default:expr, $put:expr) => {
+        Asked {
             key: $key,
             option: $option,
             name: $name,
@@ -37,7 +36,7 @@ macro_rules! ask {
             given: $given.as_ref(),
             default: Numbers::one($default),
             put: $put,
-        })
+        }
     };
 }
 
@@ -47,7 +46,7 @@ pub(crate) struct SizeArguments {
     #[arg(long, value_name = "N", value_parser = counts, allow_hyphen_values = true)]
     subscribers: Numbers,
     /// Calls in progress of each in the busy hour, on the mean: 0.1 are 6 minutes [default: 0.1]
-    #[arg(long, value_name = "NUMBER", value_parser = plain, help_heading = TRAFFIC, conflicts_with_all = ["calls_each", "bhca"], allow_hyphen_values = true)]
+    #[arg(long, value_name = "NUMBER", value_parser = erlangs, help_heading = TRAFFIC, conflicts_with_all = ["calls_each", "bhca"], allow_hyphen_values = true)]
     erlangs: Option<Numbers>,
     /// Instead: call attempts of each in the busy hour
     #[arg(long, value_name = "NUMBER", value_parser = plain, help_heading = TRAFFIC, conflicts_with = "bhca", allow_hyphen_values = true)]
@@ -82,13 +81,19 @@ pub(crate) struct SizeArguments {
     /// The share of contacts that hold a TCP connection [default: 0%]
     #[arg(long, value_name = "SHARE", value_parser = shares, help_heading = TRAFFIC, allow_hyphen_values = true)]
     connected: Option<Numbers>,
+    /// The share of the other contacts that are behind a NAT, which the server keeps open [default: 100%]
+    #[arg(long, value_name = "SHARE", value_parser = shares, help_heading = TRAFFIC, allow_hyphen_values = true)]
+    nat: Option<Numbers>,
+    /// How often it does that (registrar.keepalive_interval) [default: 30s]
+    #[arg(long, value_name = "TIME", value_parser = times, help_heading = TRAFFIC, allow_hyphen_values = true)]
+    keepalive: Option<Numbers>,
     /// How available the service is to be [default: 99.999%]
     #[arg(long, value_name = "SHARE", value_parser = shares, help_heading = PROMISE, allow_hyphen_values = true)]
     availability: Option<Numbers>,
     /// What happens when a server fails [default: members]
     #[arg(long, value_enum, value_name = "METHOD", help_heading = PROMISE)]
     failover: Option<FailoverArgument>,
-    /// How members of a cluster know each other's registrations [default: copies]
+    /// How members of a cluster know each other's registrations; today they do not, which is none [default: copies]
     #[arg(long, value_enum, value_name = "HOW", help_heading = PROMISE)]
     replication: Option<ReplicationArgument>,
     /// The share of a server that may be used, with one of its group gone [default: 70%]
@@ -97,12 +102,21 @@ pub(crate) struct SizeArguments {
     /// The busiest cluster's load, of the mean cluster's [default: 1]
     #[arg(long, value_name = "NUMBER", value_parser = plain, help_heading = PROMISE, allow_hyphen_values = true)]
     skew: Option<Numbers>,
-    /// After how long a client tries another server [default: 500ms]
+    /// T_R, after how long a client tries another server; 32s is timer B of RFC 3261, phones may be told less [default: 32s]
     #[arg(long, value_name = "TIME", value_parser = times_or_none, help_heading = PROMISE, allow_hyphen_values = true)]
     retry: Option<Numbers>,
     /// How long a server is down when it fails, on the mean [default: 1h]
     #[arg(long, value_name = "TIME", value_parser = times, help_heading = PROMISE, allow_hyphen_values = true)]
     repair: Option<Numbers>,
+    /// T_D, how long a DNS record is kept [default: 5min]
+    #[arg(long, value_name = "TIME", value_parser = times_or_none, help_heading = PROMISE, allow_hyphen_values = true)]
+    ttl: Option<Numbers>,
+    /// T_d, how long a registration takes to the other members [default: 100ms]
+    #[arg(long, value_name = "TIME", value_parser = times_or_none, help_heading = PROMISE, allow_hyphen_values = true)]
+    replicated_within: Option<Numbers>,
+    /// T_c, how long it is kept back before that [default: 0]
+    #[arg(long, value_name = "TIME", value_parser = times_or_none, help_heading = PROMISE, allow_hyphen_values = true)]
+    cache: Option<Numbers>,
     /// What a server was measured to cost: a file of plan fit, measured, or goals
     #[arg(long, value_name = "PROFILE", default_value = "measured", help_heading = SERVER)]
     profile: PathBuf,
@@ -115,6 +129,9 @@ pub(crate) struct SizeArguments {
     /// Network of a server in each direction, as 1Gbit/s [default: the profile's]
     #[arg(long, value_name = "BANDWIDTH", value_parser = bandwidths, help_heading = SERVER, allow_hyphen_values = true)]
     network: Option<Numbers>,
+    /// Connections that it may have (tcp.connections), up to 1,000,000 [default: 1M; a server that nobody tells has 16,384]
+    #[arg(long, value_name = "N", value_parser = counts, help_heading = SERVER, allow_hyphen_values = true)]
+    connections: Option<Numbers>,
     /// How available a server is [default: the profile's]
     #[arg(long, value_name = "SHARE", value_parser = shares, help_heading = SERVER, allow_hyphen_values = true)]
     node: Option<Numbers>,
@@ -137,29 +154,31 @@ enum FailoverArgument {
     Takeover,
 }
 
-#[derive(Clone, Copy, Debug, ValueEnum)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum ReplicationArgument {
-    /// Each REGISTER is passed on to all members
+    /// Each REGISTER is passed on to all members; not built yet
     Copies,
-    /// Each member has a database; all are copies of each other
+    /// Each member has a database; all are copies of each other; not built yet
     Store,
+    /// They do not, as today: a cluster has one member, or phones register with each (--failover client)
+    None,
 }
 
 /// A number that goes in, who said it, and where it goes.
-struct Asked<'a> {
-    key: &'static str,
-    option: &'static str,
-    name: &'static str,
-    show: Show,
-    given: Option<&'a Numbers>,
+pub(super) struct Asked<'a> {
+    pub(super) key: &'static str,
+    pub(super) option: &'static str,
+    pub(super) name: &'static str,
+    pub(super) show: Show,
+    pub(super) given: Option<&'a Numbers>,
     default: Numbers,
     put: fn(&mut Needs, &mut Profile, f64),
 }
 
-struct Sizing<'a> {
+pub(super) struct Sizing<'a> {
     arguments: &'a SizeArguments,
     loaded: Loaded,
-    asked: Vec<Asked<'a>>,
+    pub(super) asked: Vec<Asked<'a>>,
 }
 
 impl SizeArguments {
@@ -179,38 +198,41 @@ impl SizeArguments {
 
     fn of_the_subscribers(&self) -> Vec<Asked<'_>> {
         let default = Needs::default();
-        let mut asked = vec![Asked {
-            key: "subscribers",
-            option: "--subscribers",
-            name: "subscribers",
-            show: Show::Count,
-            given: Some(&self.subscribers),
-            default: Numbers::one(default.subscribers),
-            put: |needs, _, value| needs.subscribers = value,
-        }];
-        asked.push(self.calls(default.calls));
-        ask!(asked, self, default => needs, hold, "--hold", "hold_s", "a call lasts", Seconds, hold_s);
-        ask!(asked, self, default => needs, ring, "--ring", "ring_s", "it rings", Seconds, ring_s);
-        ask!(asked, self, default => needs, further_requests,
-            "--further-requests",
-            "further_requests",
-            "requests beyond INVITE, ACK, BYE",
-            Number,
-            further_requests_per_call
-        );
-        ask!(asked, self, default => needs, contacts, "--contacts", "contacts", "contacts of each", Number, contacts_per_subscriber);
-        ask!(asked, self, default => needs, refresh, "--refresh", "refresh_s", "registers again every", Seconds, refresh_s);
-        ask!(asked, self, default => needs, challenged, "--challenged", "challenged_share", "REGISTERs challenged", Share, challenged_share);
-        ask!(asked, self, default => needs, challenged_calls,
-            "--challenged-calls",
-            "challenged_calls_share",
-            "calls challenged",
-            Share,
-            challenged_calls_share
-        );
-        ask!(asked, self, default => needs, stateful, "--stateful", "stateful_share", "calls with transactions", Share, stateful_share);
-        ask!(asked, self, default => needs, connected, "--connected", "connected_share", "contacts on TCP", Share, connected_share);
-        asked
+        vec![
+            Asked {
+                key: "subscribers",
+                option: "--subscribers",
+                name: "subscribers",
+                show: Show::Count,
+                given: Some(&self.subscribers),
+                default: Numbers::one(default.subscribers),
+                put: |needs, _, value| needs.subscribers = value,
+            },
+            self.calls(default.calls),
+            ask!(self, default => needs, hold, "--hold", "hold_s", "a call lasts", Seconds, hold_s),
+            ask!(self, default => needs, ring, "--ring", "ring_s", "it rings", Seconds, ring_s),
+            ask!(self, default => needs, further_requests,
+                "--further-requests",
+                "further_requests",
+                "requests beyond INVITE, ACK, BYE",
+                Number,
+                further_requests_per_call
+            ),
+            ask!(self, default => needs, contacts, "--contacts", "contacts", "contacts of each", Number, contacts_per_subscriber),
+            ask!(self, default => needs, refresh, "--refresh", "refresh_s", "registers again every", Seconds, refresh_s),
+            ask!(self, default => needs, challenged, "--challenged", "challenged_share", "REGISTERs challenged", Share, challenged_share),
+            ask!(self, default => needs, challenged_calls,
+                "--challenged-calls",
+                "challenged_calls_share",
+                "calls challenged",
+                Share,
+                challenged_calls_share
+            ),
+            ask!(self, default => needs, stateful, "--stateful", "stateful_share", "calls with transactions", Share, stateful_share),
+            ask!(self, default => needs, connected, "--connected", "connected_share", "contacts on TCP", Share, connected_share),
+            ask!(self, default => needs, nat, "--nat", "nat_share", "of the others behind a NAT", Share, nat_share),
+            ask!(self, default => needs, keepalive, "--keepalive", "keep_alive_s", "kept open every", Seconds, keep_alive_s),
+        ]
     }
 
     /// How much is called, in the one of three ways that was chosen.
@@ -252,23 +274,27 @@ impl SizeArguments {
     #[expect(clippy::vec_init_then_push, reason = "an input is a line")]
     fn of_the_promise(&self) -> Vec<Asked<'_>> {
         let default = Needs::default();
-        let mut asked = Vec::new();
-        ask!(asked, self, default => needs, availability, "--availability", "availability_asked", "available", Share, availability);
-        ask!(asked, self, default => needs, utilization, "--utilization", "utilization", "of a server may be used", Share, utilization);
-        ask!(asked, self, default => needs, skew, "--skew", "skew", "busiest cluster, of the mean", Number, skew);
-        ask!(asked, self, default => needs, retry, "--retry", "retry_s", "clients try another after", Seconds, client_retry_s);
-        ask!(asked, self, default => needs, repair, "--repair", "repair_s", "a server is repaired within", Seconds, repair_s);
-        asked
+        vec![
+            ask!(self, default => needs, availability, "--availability", "availability_asked", "available", Share, availability),
+            ask!(self, default => needs, utilization, "--utilization", "utilization", "of a server may be used", Share, utilization),
+            ask!(self, default => needs, skew, "--skew", "skew", "busiest cluster, of the mean", Number, skew),
+            ask!(self, default => needs, retry, "--retry", "retry_s", "clients try another after", Seconds, client_retry_s),
+            ask!(self, default => needs, repair, "--repair", "repair_s", "a server is repaired within", Seconds, repair_s),
+            ask!(self, default => needs, ttl, "--ttl", "ttl_s", "DNS records are kept", Seconds, dns_ttl_s),
+            ask!(self, default => needs, replicated_within,
+                "--replicated-within",
+                "replication_s",
+                "others know a registration after",
+                Seconds,
+                replication_s
+            ),
+            ask!(self, default => needs, cache, "--cache", "cache_s", "it is kept back before that", Seconds, cache_s),
+        ]
     }
 
     #[expect(clippy::vec_init_then_push, reason = "an input is a line")]
     fn of_the_servers(&self, profile: &Profile) -> Vec<Asked<'_>> {
-        let server = &profile.server;
-        let mut asked = Vec::new();
-        ask!(asked, self, server => server, memory, "--memory", "server_memory_bytes", "its memory", Bytes, memory_bytes);
-        ask!(asked, self, server => server, network, "--network", "server_network_bits_per_s", "its network", Bits, network_bits_per_s);
-        ask!(asked, self, server => server, node, "--node", "server_availability", "it is available", Share, availability);
-        ask!(asked, self, server => server, price, "--price", "server_cost_per_month", "it costs a month", Number, cost_per_month);
+        let (server, default) = (&profile.server, Needs::default());
         let cores = Asked {
             key: "server_cores",
             option: "--cores",
@@ -278,8 +304,20 @@ impl SizeArguments {
             default: Numbers::one(f64::from(server.cores)),
             put: put_cores,
         };
-        asked.insert(0, cores);
-        asked
+        vec![
+            cores,
+            ask!(self, server => server, memory, "--memory", "server_memory_bytes", "its memory", Bytes, memory_bytes),
+            ask!(self, server => server, network, "--network", "server_network_bits_per_s", "its network", Bits, network_bits_per_s),
+            ask!(self, default => needs, connections,
+                "--connections",
+                "server_connections",
+                "its connections, at most",
+                Count,
+                connections_per_server
+            ),
+            ask!(self, server => server, node, "--node", "server_availability", "it is available", Share, availability),
+            ask!(self, server => server, price, "--price", "server_cost_per_month", "it costs a month", Number, cost_per_month),
+        ]
     }
 }
 
@@ -291,6 +329,7 @@ fn put_cores(_: &mut Needs, profile: &mut Profile, value: f64) {
 impl Model for Sizing<'_> {
     const NAME: &'static str = "size";
     const TITLE: &'static str = "How many servers";
+    const SWEEP: &'static str = "--subscribers 1M..10M/1M";
 
     fn inputs(&self) -> Vec<Input<'_>> {
         self.asked
@@ -300,7 +339,15 @@ impl Model for Sizing<'_> {
     }
 
     fn assumptions(&self) -> Vec<String> {
-        self.loaded.says()
+        let mut said = self.loaded.says();
+        if self.arguments.replication != Some(ReplicationArgument::None) {
+            said.push(
+                "members of a cluster do not share registrations today (README, \"What it does not do\"): whatever has more than one \
+                 member is a plan for when they do; --replication none plans what can be built now"
+                    .to_owned(),
+            );
+        }
+        said
     }
 
     fn answer(&self, at: &At) -> Result<Answer, PlanError> {
@@ -317,6 +364,7 @@ impl Model for Sizing<'_> {
         };
         needs.replication = match self.arguments.replication {
             None => needs.replication,
+            Some(ReplicationArgument::None) => Replication::None,
             Some(ReplicationArgument::Copies) => Replication::Copies,
             Some(ReplicationArgument::Store) => Replication::Store,
         };
@@ -325,6 +373,7 @@ impl Model for Sizing<'_> {
             Err(error @ PlanError::NoPlan { .. }) => Ok(Answer {
                 outputs: outputs(None),
                 no: Some(format!("{error}; {}", error.remedy())),
+                report: Some(no_plan(self, at, &error)),
                 ..Answer::default()
             }),
             Err(error) => Err(error),
@@ -336,9 +385,15 @@ impl Sizing<'_> {
     fn planned(&self, at: &At, plan: &Plan) -> Answer {
         let mut answer = Answer {
             outputs: outputs(Some(plan)),
-            says: plan.reasons.clone(),
+            says: plan
+                .caveats
+                .iter()
+                .cloned()
+                .chain(influence(self, plan))
+                .chain(plan.reasons.iter().cloned())
+                .collect(),
             explanation: plan.explain(),
-            report: Some(self.report(at, plan)),
+            report: Some(report(self, at, plan)),
             ..Answer::default()
         };
         let assumed: Vec<&str> =
@@ -348,6 +403,11 @@ impl Sizing<'_> {
             ("limits", json!(plan.limits)),
             ("sensitivities", json!(plan.sensitivities)),
             ("failover", json!(plan.failover)),
+            ("work", json!(plan.work)),
+            ("storm", json!(plan.storm)),
+            ("today", json!(plan.today)),
+            ("failover_method", json!(plan.needs.failover)),
+            ("replication", json!(plan.needs.replication)),
             ("assumed", json!(assumed)),
             ("profile", json!(plan.profile.name)),
         ];
@@ -355,71 +415,18 @@ impl Sizing<'_> {
         answer
     }
 
-    fn report(&self, at: &At, plan: &Plan) -> String {
-        let mut text = String::new();
-        let many = |count: u32, one: &str, more: &str| {
-            format!("{} {}", units::number(f64::from(count)), if count == 1 { one } else { more })
-        };
-        let shape = if plan.first == 0 {
-            format!(
-                "{} of {}, and no first stage",
-                many(plan.clusters, "cluster", "clusters"),
-                many(plan.members, "member", "members")
-            )
-        } else {
-            format!(
-                "{} of the first stage, and {} of {}",
-                many(plan.first, "server", "servers"),
-                many(plan.clusters, "cluster", "clusters"),
-                many(plan.members, "member", "members")
-            )
-        };
-        // Writing to a String cannot fail.
-        let _ = writeln!(text, "{}: {shape}.", many(plan.servers, "SERVER", "SERVERS"));
-        let _ = write!(text, "S = {}, P = {}, B = {}\n\n", plan.first, plan.clusters, plan.members);
-        let outputs = outputs(Some(plan));
-        let known = outputs.iter().skip(4).filter(|field| field.value.is_some());
-        let found: Vec<(&str, String)> = known.map(|field| (field.name, field.text())).collect();
-        let width = found.iter().map(|(name, _)| name.chars().count()).max().unwrap_or(0);
-        for (name, value) in &found {
-            let _ = writeln!(text, "{name:width$}  {value}");
-        }
-        text.push_str("\nwhy\n");
-        if plan.limits.iter().all(|limit| limit.used < 0.5 * limit.allowed) {
-            text.push_str("- It is the availability that asks for so many servers: the load fills less than half of what may be used.\n");
-        }
-        for reason in plan.reasons.iter().filter(|reason| !reason.is_empty()) {
-            text.push_str(&wrapped("- ", reason));
-        }
-        text.push_str(&limits(plan));
-        text.push_str(&sensitivities(plan));
-        text.push_str(&self.said(at));
-        text
-    }
-
-    /// What was said, and what was taken for granted.
-    fn said(&self, at: &At) -> String {
-        let mut text = String::new();
-        let width = |of: fn(&Asked<'_>) -> usize| self.asked.iter().map(of).max().unwrap_or(0);
-        let (names, options) = (width(|asked| asked.name.chars().count()), width(|asked| asked.option.chars().count()));
-        for (title, is_given) in [("you said", true), ("assumed, because you did not say otherwise", false)] {
-            let _ = writeln!(text, "\n{title}");
-            for asked in self.asked.iter().filter(|asked| asked.given.is_some() == is_given) {
-                let value = asked.show.exact(at.of(asked.key));
-                let _ = writeln!(text, "  {:options$}  {:names$}  {value}", asked.option, asked.name);
-            }
-        }
+    /// What was chosen of a few, or taken for granted.
+    pub(super) fn choices(&self) -> String {
         let method = |given: bool| if given { "" } else { " (assumed)" };
-        let _ = writeln!(
-            text,
-            "\n--failover {}{}, --replication {}{}, --profile {}",
+        let replication = word(self.arguments.replication, "copies");
+        let built = if replication == "none" { "" } else { ", which is not built yet" };
+        format!(
+            "--failover {}{}, --replication {replication}{}{built}, --profile {}",
             word(self.arguments.failover, "members"),
             method(self.arguments.failover.is_some()),
-            word(self.arguments.replication, "copies"),
             method(self.arguments.replication.is_some()),
             self.arguments.profile.display()
-        );
-        text
+        )
     }
 }
 
@@ -427,78 +434,4 @@ impl Sizing<'_> {
 fn word(choice: Option<impl ValueEnum + Copy>, default: &str) -> String {
     let value = choice.as_ref().and_then(ValueEnum::to_possible_value);
     value.map_or_else(|| default.to_owned(), |value| value.get_name().to_owned())
-}
-
-/// What fills up, the first first.
-fn limits(plan: &Plan) -> String {
-    let rows = plan.limits.iter().map(|limit| {
-        let carries = if limit.carries_subscribers.is_finite() {
-            units::number(limit.carries_subscribers.floor())
-        } else {
-            "any number".to_owned()
-        };
-        vec![
-            format!("{} of the {}", limit.resource, limit.stage),
-            Show::Share.text(limit.used),
-            Show::Share.text(limit.allowed),
-            carries,
-        ]
-    });
-    let head = ["what fills up first", "used", "may be", "carries subscribers"].map(str::to_owned);
-    format!("\n{}", left_columns(&head, &rows.collect::<Vec<_>>()))
-}
-
-/// What each input changes.
-fn sensitivities(plan: &Plan) -> String {
-    let changes =
-        |input: &&Sensitivity| input.servers != 0 || input.impossible || input.busy_cores_percent.abs() >= 0.05;
-    let still: Vec<&str> = plan.sensitivities.iter().filter(|input| !changes(input)).map(|input| input.input).collect();
-    let rows = plan.sensitivities.iter().filter(changes).map(|input| {
-        let servers = if input.impossible { "impossible".to_owned() } else { format!("{:+}", input.servers) };
-        vec![
-            input.input.to_owned(),
-            input.value.clone(),
-            format!("{:+} %", input.change_percent),
-            format!("{:+.1} %", input.busy_cores_percent),
-            servers,
-        ]
-    });
-    let head = ["what a tenth of it changes", "now", "then", "busy cores", "servers"].map(str::to_owned);
-    let others = if still.is_empty() { String::new() } else { wrapped("nothing: ", &still.join(", ")) };
-    format!("\n{}{others}", left_columns(&head, &rows.collect::<Vec<_>>()))
-}
-
-/// As [`columns`], with the first column at its left edge.
-fn left_columns(head: &[String], rows: &[Vec<String>]) -> String {
-    let first = |row: &[String]| row.first().map_or(0, |cell| cell.chars().count());
-    let width = rows.iter().map(|row| first(row)).chain([first(head)]).max().unwrap_or(0);
-    let padded = |row: &[String]| -> Vec<String> {
-        row.iter().enumerate().map(|(at, cell)| if at == 0 { format!("{cell:width$}") } else { cell.clone() }).collect()
-    };
-    columns(&padded(head), &rows.iter().map(|row| padded(row)).collect::<Vec<_>>())
-}
-
-fn outputs(plan: Option<&Plan>) -> Vec<Field> {
-    let of = |value: fn(&Plan) -> f64| plan.map(value);
-    vec![
-        Field::new("servers", "servers", Show::Count, of(|plan| f64::from(plan.servers))).drawn(),
-        Field::new("first", "first stage S", Show::Count, of(|plan| f64::from(plan.first))),
-        Field::new("clusters", "clusters P", Show::Count, of(|plan| f64::from(plan.clusters))),
-        Field::new("members", "members B", Show::Count, of(|plan| f64::from(plan.members))),
-        Field::new("cores", "cores", Show::Count, of(|plan| f64::from(plan.cores))),
-        Field::new("busy_cores", "of them busy", Show::Number, of(|plan| plan.busy_cores)).drawn(),
-        Field::new("memory_bytes", "memory used", Show::Bytes, of(|plan| plan.memory_bytes)).drawn(),
-        Field::new("bandwidth_bits_per_s", "network", Show::Bits, of(|plan| plan.bandwidth_bits_per_s)).drawn(),
-        Field::new("messages_per_s", "SIP messages", Show::Rate, of(|plan| plan.messages_per_s)),
-        Field::new("stores", "stores", Show::Count, of(|plan| f64::from(plan.stores))),
-        Field::new("wait_us", "a packet waits", Show::Micros, plan.and_then(|plan| plan.wait_s)),
-        Field::new("availability", "availability", Show::Share, of(|plan| plan.availability.availability)),
-        Field::new(
-            "downtime_s_per_year",
-            "missing in a year",
-            Show::Seconds,
-            of(|plan| plan.availability.downtime_s_per_year),
-        ),
-        Field::new("cost_per_month", "cost a month", Show::Number, of(|plan| plan.cost_per_month)).drawn(),
-    ]
 }

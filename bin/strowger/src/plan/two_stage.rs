@@ -14,10 +14,10 @@ use crate::failure::Failure;
 #[derive(Debug, Args)]
 pub(crate) struct TwoStageArguments {
     /// n, servers of the first stage; 0 for none
-    #[arg(long, value_name = "N", value_parser = counts_or_none, required_unless_present = "requests", allow_hyphen_values = true)]
+    #[arg(long, value_name = "N", value_parser = counts_or_none, allow_hyphen_values = true)]
     first: Option<Numbers>,
     /// C_s, what one of them forwards
-    #[arg(long, value_name = "RATE", value_parser = rates, required_unless_present = "first", allow_hyphen_values = true)]
+    #[arg(long, value_name = "RATE", value_parser = rates, allow_hyphen_values = true)]
     first_capacity: Option<Numbers>,
     /// m, servers of the second stage [default: one for each share]
     #[arg(long, value_name = "N", value_parser = counts, allow_hyphen_values = true)]
@@ -39,7 +39,7 @@ pub(crate) struct TwoStageArguments {
     load: Option<Numbers>,
     /// Instead: λ_P, requests a second to be served (INVITE, MESSAGE, …); asks how many of each stage that takes
     #[arg(long, value_name = "RATE", value_parser = rates_or_none, help_heading = "How many are needed",
-        conflicts_with_all = ["first", "second", "shares", "stateful", "load"], requires = "register_capacity",
+        conflicts_with_all = ["first", "second", "shares", "stateful", "load"],
         allow_hyphen_values = true)]
     requests: Option<Numbers>,
     /// λ_R, REGISTERs a second
@@ -69,8 +69,19 @@ impl TwoStageArguments {
         {
             return present(&Needed { arguments: self, requests, register_capacity, first_capacity }, &self.shown);
         }
+        if self.requests.is_some() {
+            return Err(Failure::Usage(
+                "--requests asks how many servers of each stage that takes: say besides what one of them does, with --first-capacity \
+                 RATE, --second-capacity RATE and --register-capacity RATE"
+                    .to_owned(),
+            ));
+        }
         let Some(first) = &self.first else {
-            return Err(Failure::Usage("say how many servers the first stage has: --first N".to_owned()));
+            return Err(Failure::Usage(
+                "say how many servers the first stage has, for what they carry (--first N --first-capacity RATE, --first 0 for none), or \
+                 what is to be served, for how many that takes (--requests RATE --first-capacity RATE --register-capacity RATE)"
+                    .to_owned(),
+            ));
         };
         if self.first_capacity.is_none() && first.all().iter().any(|count| *count > 0.0) {
             return Err(Failure::Usage("say what a first-stage server forwards: --first-capacity RATE".to_owned()));
@@ -166,6 +177,7 @@ impl Cluster<'_> {
 impl Model for Cluster<'_> {
     const NAME: &'static str = "two-stage";
     const TITLE: &'static str = "SnPm: n servers that forward by a hash of the user, before m that serve";
+    const SWEEP: &'static str = "--load 100..4000/100";
 
     fn inputs(&self) -> Vec<Input<'_>> {
         let arguments = self.arguments;
@@ -266,6 +278,7 @@ struct Needed<'a> {
 impl Model for Needed<'_> {
     const NAME: &'static str = "two-stage";
     const TITLE: &'static str = "Two stages: when is the first needed, and how many servers of each";
+    const SWEEP: &'static str = "--requests 1000..20000/1000";
 
     fn inputs(&self) -> Vec<Input<'_>> {
         let arguments = self.arguments;

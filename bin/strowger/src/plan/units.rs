@@ -1,5 +1,7 @@
 //! Numbers with their units, as a planner writes them.
 
+use super::commas;
+
 /// What a number counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Unit {
@@ -13,7 +15,9 @@ pub(super) enum Unit {
     Count,
     /// A plain number.
     Number,
-    /// Bytes.
+    /// Calls in progress.
+    Erlangs,
+    /// Bytes; a unit must be written.
     Bytes,
     /// Bits a second; a unit must be written.
     Bits,
@@ -43,9 +47,62 @@ const BYTES: &[(&str, f64)] = &[
     ("KiB", 1_024.0),
     ("MiB", 1_048_576.0),
     ("GiB", 1_073_741_824.0),
+    ("TiB", 1_099_511_627_776.0),
 ];
-const BITS: &[(&str, f64)] = &[("bit/s", 1.0), ("kbit/s", 1e3), ("Mbit/s", 1e6), ("Gbit/s", 1e9), ("Tbit/s", 1e12)];
-const MULTIPLES: &[(&str, f64)] = &[("", 1.0), ("k", 1e3), ("M", 1e6), ("G", 1e9)];
+const BITS: &[(&str, f64)] = &[
+    ("bit/s", 1.0),
+    ("kbit/s", 1e3),
+    ("Mbit/s", 1e6),
+    ("Gbit/s", 1e9),
+    ("Tbit/s", 1e12),
+    ("bps", 1.0),
+    ("kbps", 1e3),
+    ("Mbps", 1e6),
+    ("Gbps", 1e9),
+    ("Tbps", 1e12),
+];
+const ERLANGS: &[(&str, f64)] =
+    &[("E", 1.0), ("Erl", 1.0), ("erl", 1.0), ("erlang", 1.0), ("erlangs", 1.0), ("mE", 1e-3)];
+const MULTIPLES: &[(&str, f64)] = &[("", 1.0), ("k", 1e3), ("K", 1e3), ("M", 1e6), ("G", 1e9)];
+
+/// What people write besides, and what may be meant by it.
+const MEANT: &[(Unit, &str, &str)] = &[
+    (Unit::Count, "m", "M"),
+    (Unit::Count, "mio", "M"),
+    (Unit::Count, "mln", "M"),
+    (Unit::Count, "million", "M"),
+    (Unit::Rate, "m", "M or /min"),
+    (Unit::Rate, "hz", "/s"),
+    (Unit::Rate, "Hz", "/s"),
+    (Unit::Rate, "/m", "/min"),
+    (Unit::Rate, "/hour", "/h"),
+    (Unit::Bytes, "G", "GiB or GB"),
+    (Unit::Bytes, "g", "GiB or GB"),
+    (Unit::Bytes, "Gi", "GiB"),
+    (Unit::Bytes, "M", "MiB or MB"),
+    (Unit::Bytes, "m", "MiB or MB"),
+    (Unit::Bytes, "Mi", "MiB"),
+    (Unit::Bytes, "K", "KiB or kB"),
+    (Unit::Bytes, "k", "KiB or kB"),
+    (Unit::Bytes, "KB", "KiB or kB"),
+    (Unit::Bytes, "T", "TiB or TB"),
+    (Unit::Bits, "G", "Gbit/s"),
+    (Unit::Bits, "M", "Mbit/s"),
+    (Unit::Bits, "k", "kbit/s"),
+    (Unit::Bits, "Gb/s", "Gbit/s"),
+    (Unit::Bits, "Mb/s", "Mbit/s"),
+    (Unit::Bits, "Gbit", "Gbit/s"),
+    (Unit::Bits, "Mbit", "Mbit/s"),
+    (Unit::Time, "sec", "s"),
+    (Unit::Time, "secs", "s"),
+    (Unit::Time, "seconds", "s"),
+    (Unit::Time, "mins", "min"),
+    (Unit::Time, "minutes", "min"),
+    (Unit::Time, "hr", "h"),
+    (Unit::Time, "hours", "h"),
+    (Unit::Time, "days", "d"),
+];
+
 /// The longest number that anybody writes.
 const LONGEST: usize = 64;
 
@@ -53,22 +110,27 @@ impl Unit {
     /// Reads a number; the text of an error names the remedy.
     pub(super) fn read(self, text: &str) -> Result<f64, String> {
         let (value, scale) = self.split(text)?;
-        let needs_unit = matches!(self, Self::Time | Self::Bits) && value != 0.0;
-        let scale = scale.or_else(|| (!needs_unit).then_some(1.0));
-        let scale = scale.ok_or_else(|| {
-            let text = text.trim();
-            match self {
-                Self::Bits => format!("'{text}' has no unit; write {text}Mbit/s or {text}Gbit/s"),
-                _ => format!("'{text}' has no unit; write {text}us, {text}ms, {text}s, {text}min or {text}h"),
-            }
-        })?;
+        let scale = scale.or_else(|| (!self.needs_unit() || value == 0.0).then_some(1.0));
+        let scale = scale.ok_or_else(|| self.without_unit(text.trim()))?;
         self.check(text, value * scale)
+    }
+
+    const fn needs_unit(self) -> bool {
+        matches!(self, Self::Time | Self::Bits | Self::Bytes)
+    }
+
+    fn without_unit(self, text: &str) -> String {
+        match self {
+            Self::Bits => format!("'{text}' has no unit; write {text}Mbit/s or {text}Gbit/s"),
+            Self::Bytes => format!("'{text}' has no unit; write {text}GiB, {text}GB or {text}MiB"),
+            _ => format!("'{text}' has no unit; write {text}us, {text}ms, {text}s, {text}min or {text}h"),
+        }
     }
 
     /// As [`read`](Self::read); where the text has no unit, that of `other` counts: `100..200us`.
     pub(super) fn read_as(self, text: &str, other: &str) -> Result<f64, String> {
         // 1..2k means one, and 100..200us hardly a hundred of nothing.
-        let is_shared = matches!(self, Self::Time | Self::Share | Self::Bytes);
+        let is_shared = matches!(self, Self::Time | Self::Share | Self::Bytes | Self::Bits | Self::Erlangs);
         match (self.split(text)?, self.split(other)?.1) {
             ((value, None), Some(scale)) if is_shared => self.check(text, value * scale),
             _ => self.read(text),
@@ -78,22 +140,42 @@ impl Unit {
     /// The number, and what its unit makes of it, where it has one.
     fn split(self, text: &str) -> Result<(f64, Option<f64>), String> {
         let text = text.trim();
+        if let Some(unclear) = commas::in_a_number(self, text) {
+            return Err(unclear);
+        }
         let wrong = || format!("'{text}' is no {}; {}", self.name(), self.remedy());
         let ends = text.char_indices().map(|(at, c)| at + c.len_utf8()).take(LONGEST);
         let is_number = |part: &str| part.bytes().all(|byte| byte.is_ascii_digit() || b"+-._eE".contains(&byte));
         let numbers = ends.filter_map(|end| {
             let (number, unit) = text.split_at_checked(end)?;
             let value = number.replace('_', "").parse::<f64>().ok().filter(|_| is_number(number))?;
-            Some((value, unit.trim()))
+            Some((value, number, unit.trim()))
         });
-        let (value, unit) = numbers.last().ok_or_else(wrong)?;
+        let (value, number, unit) = numbers.last().ok_or_else(wrong)?;
         if unit.is_empty() {
             return Ok((value, None));
         }
         let scale = self.scale(unit).ok_or_else(|| {
-            format!("'{text}': {unit} is no unit of a {} that is known here; {}", self.name(), self.remedy())
+            let what = format!("'{text}': {unit} is no unit of a {} that is known here", self.name());
+            match self.meant(unit) {
+                Some(meant) => {
+                    let meant: Vec<String> = meant.split(" or ").map(|unit| format!("{number}{unit}")).collect();
+                    format!("{what}; write {}", meant.join(" or "))
+                }
+                None => format!("{what}; {}", self.remedy()),
+            }
         })?;
         Ok((value, Some(scale)))
+    }
+
+    /// What is meant by a unit that is none here.
+    fn meant(self, unit: &str) -> Option<&str> {
+        let known = MEANT.iter().find(|(of, name, _)| *of == self && *name == unit).map(|(.., meant)| *meant);
+        // 1M/h: a count is of the whole hour.
+        let of_an_hour = unit
+            .split_once('/')
+            .filter(|(multiple, _)| self == Self::Count && MULTIPLES.iter().any(|(name, _)| name == multiple));
+        known.or(of_an_hour.map(|(multiple, _)| multiple))
     }
 
     fn scale(self, unit: &str) -> Option<f64> {
@@ -112,6 +194,7 @@ impl Unit {
             Self::Share => (unit == "%").then_some(0.01),
             Self::Count => of(MULTIPLES, unit),
             Self::Number => None,
+            Self::Erlangs => of(ERLANGS, unit),
             Self::Bytes => of(BYTES, unit),
             Self::Bits => of(BITS, unit),
         }
@@ -126,9 +209,15 @@ impl Unit {
             return Err(format!("'{text}' is below zero, and no {name} is; {remedy}"));
         }
         if self == Self::Share && value > 1.0 + 1e-12 {
-            return Err(format!(
-                "'{text}' is more than all; a share is 0 to 1, or 0% to 100%: 99.9 % is 99.9% or 0.999"
-            ));
+            // 60 is meant for 60 % more often than for sixty times all.
+            let is_percent = value <= 100.0 && !text.ends_with('%');
+            let part = format!("{:.12}", value / 100.0);
+            let meant = if is_percent {
+                format!("{text} % is {text}% or {}", part.trim_end_matches('0'))
+            } else {
+                "99.9 % is 99.9% or 0.999".to_owned()
+            };
+            return Err(format!("'{text}' is more than all; a share is 0 to 1, or 0% to 100%: {meant}"));
         }
         if self == Self::Count && (value.fract() != 0.0 || value > 1e15) {
             return Err(format!("'{text}' is no whole number; {remedy}"));
@@ -143,6 +232,7 @@ impl Unit {
             Self::Share => "share",
             Self::Count => "count",
             Self::Number => "number",
+            Self::Erlangs => "number of erlangs",
             Self::Bytes => "size",
             Self::Bits => "bandwidth",
         }
@@ -155,6 +245,7 @@ impl Unit {
             Self::Share => "write it as 99.9% or 0.999",
             Self::Count => "write it as 200, 300k or 2M",
             Self::Number => "write it as 0.022",
+            Self::Erlangs => "write it as 0.1, 0.1E or 100mE",
             Self::Bytes => "write it as 250B, 4kB, 64MB or 16GiB",
             Self::Bits => "write it as 100Mbit/s or 1Gbit/s",
         }
@@ -184,9 +275,16 @@ mod tests {
         close(Unit::Share, "99.9%", 0.999);
         close(Unit::Share, "0.999", 0.999);
         close(Unit::Count, "2M", 2e6);
+        close(Unit::Count, "300K", 3e5);
         close(Unit::Count, "300_000", 3e5);
+        close(Unit::Erlangs, "0.15", 0.15);
+        close(Unit::Erlangs, "0.15erl", 0.15);
+        close(Unit::Erlangs, "0.15E", 0.15);
+        close(Unit::Erlangs, "150 mE", 0.15);
         close(Unit::Bytes, "1.5kB", 1_500.0);
+        close(Unit::Bytes, "0", 0.0);
         close(Unit::Bits, "10Gbit/s", 1e10);
+        close(Unit::Bits, "1Gbps", 1e9);
     }
 
     #[test]
@@ -201,9 +299,18 @@ mod tests {
             (Unit::Rate, "1e999", "'1e999' is no rate"),
             (Unit::Rate, "10/fortnight", "/fortnight is no unit of a rate"),
             (Unit::Share, "99.9", "is more than all; a share is 0 to 1"),
+            (Unit::Share, "60", "60 % is 60% or 0.6"),
+            (Unit::Share, "120%", "'120%' is more than all"),
             (Unit::Count, "2.5", "'2.5' is no whole number"),
             (Unit::Number, "3us", "us is no unit of a number"),
             (Unit::Count, "", "'' is no count"),
+            (Unit::Count, "2m", "m is no unit of a count that is known here; write 2M"),
+            (Unit::Count, "1M/h", "; write 1M"),
+            (Unit::Count, "5000/h", "; write 5000"),
+            (Unit::Bytes, "16", "'16' has no unit; write 16GiB"),
+            (Unit::Bytes, "16G", "; write 16GiB or 16GB"),
+            (Unit::Bits, "1G", "; write 1Gbit/s"),
+            (Unit::Time, "5sec", "; write 5s"),
         ] {
             let error = unit.read(text).expect_err(text);
             assert!(error.contains(part), "{text}: {error}");

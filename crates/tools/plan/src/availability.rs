@@ -23,7 +23,6 @@ pub struct Availability {
     explanation: Explanation,
 }
 
-const SECONDS_PER_YEAR: f64 = 365.25 * 86_400.0;
 const MOST: u32 = 1 << 20;
 
 impl Availability {
@@ -119,14 +118,14 @@ impl Availability {
             ("R", "the probability that a request is answered"),
             formula,
             numbers,
-            units::share(availability),
+            units::all_but(unavailability),
             &format!("Singh and Schulzrinne, failover paper, {section}"),
         );
         Self {
             availability,
             unavailability,
             nines: -unavailability.log10(),
-            downtime_s_per_year: unavailability * SECONDS_PER_YEAR,
+            downtime_s_per_year: unavailability * units::SECONDS_PER_YEAR,
             explanation,
         }
     }
@@ -143,7 +142,7 @@ impl Explain for Availability {
             ("outage", "what is missing in a year"),
             "(1 − R)·365.25 d",
             format!("{} × 365.25 d", units::number(self.unavailability)),
-            units::time(self.downtime_s_per_year),
+            units::outage(self.downtime_s_per_year),
             "its definition",
         )
     }

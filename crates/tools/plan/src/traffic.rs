@@ -75,12 +75,19 @@ pub fn traffic(
 impl Explain for Traffic {
     fn explain(&self) -> Explanation {
         let source = "Ono and Schulzrinne, TCP paper, section 3.2";
+        // Each contact of a subscriber registers.
+        let each = self.registers_per_s * self.refresh_s / self.subscribers;
         let subscribers = units::number(self.subscribers);
+        let (formula, contacts) = if (each - 1.0).abs() < 1e-9 || !each.is_finite() {
+            ("subscribers/T_r", subscribers)
+        } else {
+            ("subscribers·contacts/T_r", format!("{subscribers} × {}", units::number(each)))
+        };
         Explanation::new()
             .step(
                 ("λ_R", "registrations"),
-                "subscribers/T_r",
-                format!("{subscribers} / {}", units::time(self.refresh_s)),
+                formula,
+                format!("{contacts} / {}", units::time(self.refresh_s)),
                 units::rate(self.registers_per_s),
                 source,
             )

@@ -15,6 +15,27 @@ pub fn share(of_one: f64) -> String {
     share_to(SIGNIFICANT, of_one)
 }
 
+/// All but what is missing: as a share, but never so many nines that nobody could tell. Beyond nine of them what fails is what
+/// no formula has.
+pub fn all_but(missing: f64) -> String {
+    all_but_to(SIGNIFICANT, missing)
+}
+
+/// What is missing in a year, in four digits: `31.56 s`, `2.104 min`, and no less than anybody would notice.
+pub fn outage(seconds: f64) -> String {
+    match seconds {
+        _ if seconds > 0.0 && seconds < UNSEEN * SECONDS_PER_YEAR => "under 32 ms".into(),
+        _ if (60.0..600.0).contains(&seconds) => format!("{} min", number_to(OUTAGE, seconds / 60.0)),
+        _ => time_to(OUTAGE, seconds),
+    }
+}
+
+/// Seconds in a year of 365.25 days.
+pub(crate) const SECONDS_PER_YEAR: f64 = 365.25 * 86_400.0;
+
+/// Unavailability that nobody sees: nine nines are 32 ms in a year.
+pub const UNSEEN: f64 = 1e-9;
+
 /// The same for sentences: three significant digits, and people by the million.
 pub mod brief {
     /// A duration: `181 µs`.
@@ -32,6 +53,11 @@ pub mod brief {
         super::share_to(super::BRIEF, of_one)
     }
 
+    /// All but what is missing: `99.9996 %`, at most `above 99.9999999 %`.
+    pub fn all_but(missing: f64) -> String {
+        super::all_but_to(super::BRIEF, missing)
+    }
+
     /// A number: `0.0786`, `12,346`.
     pub fn number(value: f64) -> String {
         super::number_to(super::BRIEF, value)
@@ -39,7 +65,11 @@ pub mod brief {
 
     /// How many: `750`, `20.1 million`.
     pub fn count(value: f64) -> String {
-        let value = value.round();
+        parts(value.round())
+    }
+
+    /// Parts of something, too: `2.5`, `20.1 million`.
+    pub fn parts(value: f64) -> String {
         if value.abs() < 1e6 { number(value) } else { format!("{} million", number(value / 1e6)) }
     }
 }
@@ -70,6 +100,13 @@ fn share_to(digits: i32, of_one: f64) -> String {
     format!("{} %", number_to(digits, of_one * 100.0))
 }
 
+fn all_but_to(digits: i32, missing: f64) -> String {
+    if missing > 0.0 && missing < UNSEEN {
+        return "above 99.9999999 %".into();
+    }
+    share_to(digits, 1.0 - missing)
+}
+
 /// An amount of memory: `250 B`, `1.2 GiB`.
 pub fn bytes(amount: f64) -> String {
     scaled(amount, 1_024.0, &["B", "KiB", "MiB", "GiB", "TiB", "PiB"])
@@ -87,6 +124,7 @@ pub fn number(value: f64) -> String {
 
 const SIGNIFICANT: i32 = 6;
 const BRIEF: i32 = 3;
+const OUTAGE: i32 = 4;
 
 fn number_to(digits: i32, value: f64) -> String {
     if !value.is_finite() {
@@ -195,6 +233,20 @@ mod tests {
         assert_eq!(bytes(250.0), "250 B");
         assert_eq!(bytes(1_288_490_188.8), "1.2 GiB");
         assert_eq!(bandwidth(94_200_000.0), "94.2 Mbit/s");
+    }
+
+    #[test]
+    fn what_is_missing_is_told_as_far_as_anybody_notices() {
+        assert_eq!(outage(0.0), "0 s");
+        assert_eq!(outage(3e-17), "under 32 ms");
+        assert_eq!(outage(31.557_6), "31.56 s");
+        assert_eq!(outage(126.23), "2.104 min");
+        assert_eq!(outage(3_155.76), "52.6 min");
+        assert_eq!(outage(316_000.0), "3.657 d");
+        assert_eq!(all_but(4e-6), "99.9996 %");
+        assert_eq!(all_but(1e-24), "above 99.9999999 %");
+        assert_eq!(all_but(0.0), "100 %");
+        assert_eq!(brief::all_but(0.012_345), "98.8 %");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! What an operator is told to buy.
 
-use strowger_plan::size::{Resource, Stage};
-use strowger_plan::{Availability, Calls, Explain as _, Needs, Plan, Profile, size};
+use strowger_plan::size::{FailoverMethod, Replication, Resource, Stage};
+use strowger_plan::{Availability, Calls, Explain as _, FailoverTimes, Needs, Plan, Profile, size, units};
 
 /// People who call twice in the busy hour for three minutes.
 fn needs(subscribers: f64) -> Needs {
@@ -75,7 +75,7 @@ fn fewer_clusters_would_not_carry_it() {
 #[test]
 fn what_limits_first_is_named() {
     let mut profile = Profile::measured();
-    let quiet = Needs { refresh_s: 86_400.0, calls: Calls::Erlangs(1e-4), ..needs(MANY) };
+    let quiet = Needs { refresh_s: 86_400.0, calls: Calls::Erlangs(1e-4), nat_share: 0.0, ..needs(MANY) };
     let memory = size(&quiet, &profile).unwrap();
     assert_eq!(memory.limits[0].resource, Resource::Memory, "{:?}", memory.limits);
     (profile.server.memory_bytes, profile.server.network_bits_per_s) = (1e12, 1e11);
@@ -117,7 +117,6 @@ fn more_subscribers_never_need_fewer_servers() {
 
 #[test]
 fn every_way_to_fail_over_and_to_replicate_has_a_plan() {
-    use strowger_plan::size::{FailoverMethod, Replication};
     let methods = [FailoverMethod::Client, FailoverMethod::Dns, FailoverMethod::Takeover, FailoverMethod::Members];
     for failover in methods {
         for replication in [Replication::Copies, Replication::Store] {
@@ -133,7 +132,6 @@ fn every_way_to_fail_over_and_to_replicate_has_a_plan() {
 
 #[test]
 fn a_store_that_is_slow_limits() {
-    use strowger_plan::size::Replication;
     let mut profile = Profile::measured();
     profile.store.write_s = 5e-3;
     let plan = size(&Needs { replication: Replication::Store, ..needs(3_000_000.0) }, &profile).unwrap();
@@ -174,10 +172,10 @@ fn stateless_calls_are_cheaper() {
 fn connections_are_where_the_phones_connect() {
     let udp = plan(&needs(MANY));
     let tcp = plan(&Needs { connected_share: 1.0, ..needs(MANY) });
-    assert!(
-        (tcp.memory_bytes - udp.memory_bytes - MANY * tcp.profile.memory.connection_bytes).abs()
-            < 0.02 * tcp.memory_bytes
-    );
+    // Servers take some memory without any connection, and so many connections take more servers.
+    let used = |plan: &Plan| plan.memory_bytes - f64::from(plan.servers) * plan.profile.memory.base_bytes;
+    assert!(tcp.servers > udp.servers);
+    assert!((used(&tcp) - used(&udp) - MANY * tcp.profile.memory.connection_bytes).abs() < 0.02 * tcp.memory_bytes);
 }
 
 #[test]
@@ -191,4 +189,158 @@ fn a_plan_explains_itself() {
         assert!(!step.value.contains("NaN") && !step.numbers.contains("NaN"), "{step:?}");
     }
     assert!(serde_json::to_string(&plan).unwrap().contains("\"busy_cores\""));
+}
+
+/// Members do not share registrations yet.
+#[test]
+fn what_can_be_built_today_stands_beside_the_plan() {
+    let asked = needs(2_000_000.0);
+    let plan = plan(&asked);
+    assert_eq!((plan.clusters, plan.members), (1, 3));
+    let today = plan.today.as_ref().unwrap();
+    let alone = today.alone.as_ref().unwrap();
+    assert_eq!((alone.servers, alone.first), (1, 0));
+    assert!((alone.availability.availability - 0.99).abs() < 1e-12);
+    // Phones that register with each member need nobody to pass anything on.
+    let each = today.registered_with_each.as_ref().unwrap();
+    assert!(each.members >= 2 && each.availability.availability >= asked.availability - 1e-12);
+    assert!(plan.caveats.iter().any(|text| text.contains("do not share registrations today")), "{:?}", plan.caveats);
+    let built = plan.explain().steps.into_iter().find(|step| step.symbol == "R_today").unwrap();
+    assert_eq!((built.numbers.as_str(), built.value.as_str()), ("(1 − (1 − 0.99)^1)^1", "99 %"));
+
+    // More than one server holds is divided among several, behind two balancers.
+    let many = size(&needs(MANY), &Profile::measured()).unwrap();
+    let alone = many.today.as_ref().unwrap().alone.as_ref().unwrap();
+    assert!(alone.clusters > 1 && alone.members == 1 && alone.first >= 2, "{alone:?}");
+    assert!(alone.of_one_user.availability > alone.availability.availability);
+}
+
+#[test]
+fn without_replication_there_are_no_spares_but_those_that_phones_register_with() {
+    let apart = Needs { replication: Replication::None, ..needs(2_000_000.0) };
+    let error = size(&apart, &Profile::measured()).unwrap_err();
+    assert_eq!(error.input(), "availability");
+    assert!(error.to_string().contains("do not know each other's registrations"), "{error}");
+    assert!(error.remedy().contains("register with each"), "{}", error.remedy());
+    for failover in [FailoverMethod::Members, FailoverMethod::Dns, FailoverMethod::Takeover] {
+        let alone = plan(&Needs { availability: 0.98, failover, ..apart });
+        assert_eq!((alone.servers, alone.members, alone.today.is_none()), (1, 1, true));
+    }
+    let each = plan(&Needs { failover: FailoverMethod::Client, ..apart });
+    holds(&each);
+    assert!(each.members > 1 && each.today.is_none() && each.work.copies == 0.0);
+    // Each of them has all REGISTERs.
+    let one = plan(&Needs { availability: 0.98, ..apart });
+    assert!((each.work.registers / one.work.registers - f64::from(each.members)).abs() < 1e-9);
+}
+
+#[test]
+fn ways_through_nats_are_kept_open() {
+    let open = plan(&needs(2_000_000.0));
+    // 2 M / 30 s, in the smallest frames.
+    assert!((open.keep_alives_per_s - 66_666.7).abs() < 0.1, "{}", open.keep_alives_per_s);
+    let none = plan(&Needs { nat_share: 0.0, ..needs(2_000_000.0) });
+    assert_eq!((none.keep_alives_per_s, none.work.keep_alives), (0.0, 0.0));
+    let line = open.bandwidth_bits_per_s - none.bandwidth_bits_per_s;
+    assert!((line - open.keep_alives_per_s * 60.0 * 8.0).abs() < 1.0, "{line}");
+    assert_eq!(open.messages_per_s, none.messages_per_s);
+    // Phones on connections keep those open themselves.
+    let half = plan(&Needs { connected_share: 0.5, ..needs(2_000_000.0) });
+    assert!((half.keep_alives_per_s - open.keep_alives_per_s / 2.0).abs() < 1e-6);
+    let slow = plan(&Needs { keep_alive_s: 60.0, ..needs(2_000_000.0) });
+    assert!((slow.keep_alives_per_s - open.keep_alives_per_s / 2.0).abs() < 1e-6);
+    assert!(open.reasons.iter().any(|reason| reason.starts_with("66,667 keep-alives a second")), "{:?}", open.reasons);
+}
+
+#[test]
+fn connections_are_limited() {
+    let tcp = plan(&Needs { connected_share: 1.0, ..needs(2_000_000.0) });
+    holds(&tcp);
+    let limit = tcp.limits.iter().find(|limit| limit.resource == Resource::Connections).unwrap();
+    // All of them at those that are left, 15 of 16 for phones.
+    assert!((limit.asked - 2e6 / f64::from(tcp.members - 1)).abs() < 1e-6 && limit.has == 937_500.0, "{limit:?}");
+    assert_eq!(tcp.connections_per_server, limit.asked);
+    assert!(tcp.members > 3, "1,000,000 do not fit into 70 % of 937,500");
+    assert!(tcp.reasons.iter().any(|reason| reason.contains("tcp.connections there has to be")), "{:?}", tcp.reasons);
+    let few = plan(&Needs { connected_share: 1.0, connections_per_server: 16_384.0, ..needs(10_000.0) });
+    assert_eq!(few.servers, 3);
+    let many = Needs { connected_share: 1.0, connections_per_server: 2e6, ..needs(10_000.0) };
+    assert!(size(&many, &Profile::measured()).unwrap_err().to_string().contains("connections of a server"));
+    assert!(plan(&needs(1_000.0)).limits.iter().all(|limit| limit.resource != Resource::Connections));
+}
+
+#[test]
+fn after_an_outage_all_phones_register() {
+    let plan = plan(&needs(2_000_000.0));
+    let storm = plan.storm.unwrap();
+    assert_eq!(storm.registrations, 2e6);
+    assert!((storm.least_s - storm.registrations / storm.registrations_per_s).abs() < 1e-9);
+    // In each direction two messages of each REGISTER, two copies and their answers, at 5,200 bit, among three servers.
+    let line = 1e9 - plan.traffic.calls_per_s / 3.0 * 8.0 * 5_200.0;
+    let each = (2.0 + 4.0) / 3.0 * 5_200.0;
+    assert_eq!((storm.stage, storm.resource), (Stage::Second, Resource::Network));
+    assert!(
+        (storm.registrations_per_s - line / each).abs() < 0.001 * storm.registrations_per_s,
+        "{storm:?} {}",
+        line / each
+    );
+    // With a fast line the cores are next.
+    let mut fast = Profile::measured();
+    fast.server.network_bits_per_s = 1e12;
+    let storm = size(&needs(2_000_000.0), &fast).unwrap().storm.unwrap();
+    assert_eq!(storm.resource, Resource::Cpu);
+    let costs = fast.costs;
+    let cores =
+        7.3 - plan.traffic.calls_per_s / 3.0 * (costs.stateful_call_s + costs.challenged_register_s - costs.register_s);
+    let each_s = (costs.challenged_register_s + 4.0 * costs.copy_s) / 3.0;
+    assert!((storm.registrations_per_s - cores / each_s).abs() < 1.0, "{storm:?}");
+}
+
+#[test]
+fn a_failure_takes_the_same_times_wherever_it_is_asked_for() {
+    let plan = plan(&needs(2_000_000.0));
+    assert_eq!(plan.failover.times, FailoverTimes::default());
+}
+
+#[test]
+fn a_nine_is_worth_a_server() {
+    let plan = plan(&needs(2_000_000.0));
+    let of = |input: &str| plan.sensitivities.iter().find(|one| one.input == input).unwrap();
+    let node = of("unavailability of a server");
+    assert_eq!((node.change_percent, node.servers), (-90.0, -1), "{node:?}");
+    let promise = of("promised unavailability");
+    assert_eq!((promise.change_percent, promise.servers), (900.0, -1), "{promise:?}");
+    assert_eq!(plan.servers_for_load, 1);
+}
+
+/// Whoever reads the explanation can work out each number of the answer.
+#[test]
+fn every_number_of_the_answer_is_derived() {
+    for asked in [
+        needs(2_000_000.0),
+        Needs { connected_share: 0.5, ..needs(MANY) },
+        Needs { replication: Replication::Store, contacts_per_subscriber: 2.0, ..needs(3_000_000.0) },
+    ] {
+        let plan = plan(&asked);
+        let explanation = plan.explain();
+        let value = |symbol: &str| {
+            let step = explanation.steps.iter().find(|step| step.symbol == symbol);
+            step.unwrap_or_else(|| panic!("{symbol} in {explanation:?}")).value.clone()
+        };
+        assert_eq!(value("busy cores"), units::number(plan.busy_cores));
+        assert_eq!(value("M"), units::rate(plan.messages_per_s));
+        assert_eq!(value("K"), units::rate(plan.keep_alives_per_s));
+        assert_eq!(value("network"), units::bandwidth(plan.bandwidth_bits_per_s));
+        assert_eq!(value("memory"), units::bytes(plan.memory_bytes));
+        assert_eq!(value("W"), units::time(plan.wait_s.unwrap()));
+        assert_eq!(value("cores"), units::number(f64::from(plan.cores)));
+        assert_eq!(value("cores that work"), "7.3");
+        assert_eq!(value("m"), "650 B");
+        assert_eq!(value("T_storm"), units::time(plan.storm.unwrap().least_s));
+        assert_eq!(value("T_F"), "4.125 d");
+        let sum = plan.work.registers + plan.work.calls + plan.work.copies + plan.work.stores + plan.work.first_stage;
+        assert!((sum + plan.work.keep_alives - plan.busy_cores).abs() < 1e-9);
+        let all = explanation.steps.iter();
+        assert!(all.clone().all(|step| !step.formula.contains('…') && !step.numbers.contains('…')));
+    }
 }

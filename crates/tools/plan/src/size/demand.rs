@@ -1,11 +1,15 @@
 //! What the load asks of each server.
 
-use super::needs::{FailoverMethod, Needs, Replication};
-use super::profile::Profile;
-use super::{Limit, Resource, Stage};
+use super::needs::{CONNECTIONS_FOR_PHONES, FailoverMethod, Needs, Replication};
+use super::profile::{Memory, Profile};
+use super::{Limit, Resource, Stage, Work};
 use crate::databases::databases;
 use crate::error::PlanError;
 use crate::traffic::Traffic;
+
+/// A keep-alive on the wire, bytes: an empty line is shorter than the smallest Ethernet frame, whose checksum is not counted, as
+/// it is not in the sizes of messages.
+pub(super) const KEEP_ALIVE_BYTES: f64 = 60.0;
 
 /// A core's time for one of each, s.
 pub(super) struct UnitCosts {
@@ -29,23 +33,72 @@ impl UnitCosts {
     }
 }
 
+/// What servers keep of their users, how many of each.
+#[derive(Clone, Copy)]
+pub(super) struct Kept {
+    pub contacts: f64,
+    pub subscribers: f64,
+    /// Calls in set-up.
+    pub ringing: f64,
+    /// Calls whose transactions wait for their timers.
+    pub answered: f64,
+    pub connections: f64,
+}
+
+impl Kept {
+    pub(super) fn bytes(&self, memory: &Memory) -> f64 {
+        self.contacts * memory.contact_bytes
+            + self.subscribers * memory.subscriber_bytes
+            + self.ringing * memory.setup_bytes
+            + self.answered * memory.answered_bytes
+            + self.connections * memory.connection_bytes
+    }
+}
+
+/// What the busiest member of the busiest cluster has to do when one of its cluster has failed.
+pub(super) struct Member {
+    /// The share of all users that its cluster has.
+    pub share: f64,
+    /// The part of its cluster's load that it serves.
+    pub part: f64,
+    /// REGISTERs that it passes on and that are passed on to it, 1/s.
+    pub copies: f64,
+    /// The share of its time that its database works.
+    pub storing: f64,
+    /// Keep-alives that it sends, 1/s.
+    pub keep_alives: f64,
+    /// 1/s.
+    pub messages_in: f64,
+    /// 1/s.
+    pub messages_out: f64,
+    /// Core seconds in a second.
+    pub work: f64,
+    pub kept: Kept,
+}
+
 /// The load on all of the service, in a second.
 pub(super) struct Demand<'a> {
-    needs: &'a Needs,
-    profile: &'a Profile,
+    pub needs: &'a Needs,
+    pub profile: &'a Profile,
     pub traffic: Traffic,
+    /// Messages that a call brings in.
+    pub in_per_call: f64,
+    /// Messages that it sends out.
+    pub out_per_call: f64,
     /// A core's time that the second stage takes for REGISTERs, each served once, s/s.
     registers: f64,
     /// The same for calls.
     calls: f64,
     /// Messages of REGISTERs that come in, 1/s; as many go out.
-    register_messages: f64,
+    pub register_messages: f64,
     /// Messages of calls that come in, 1/s.
-    call_messages_in: f64,
+    pub call_messages_in: f64,
     /// Messages of calls that go out, 1/s.
-    call_messages_out: f64,
+    pub call_messages_out: f64,
     /// Messages of calls that pass the first stage: those of the callers' side.
-    call_messages_first: f64,
+    pub call_messages_first: f64,
+    /// Keep-alives to phones behind NATs by one server of each, 1/s.
+    keep_alives: f64,
 }
 
 impl<'a> Demand<'a> {
@@ -59,31 +112,56 @@ impl<'a> Demand<'a> {
         let messages = &profile.messages;
         let stateful_extra = needs.stateful_share * (messages.call_out - messages.call_in);
         let challenges = needs.challenged_calls_share;
+        let contacts = needs.subscribers * needs.contacts_per_subscriber;
+        let in_per_call = messages.call_in + further + 2.0 * challenges;
+        let out_per_call = messages.call_in + stateful_extra + further + challenges;
         Ok(Self {
             needs,
             profile,
+            in_per_call,
+            out_per_call,
             registers: traffic.registers_per_s * costs.register_s,
             calls: traffic.calls_per_s * costs.call_s,
             register_messages: traffic.registers_per_s * (1.0 + needs.challenged_share),
-            call_messages_in: traffic.calls_per_s * (messages.call_in + further + 2.0 * challenges),
-            call_messages_out: traffic.calls_per_s * (messages.call_in + stateful_extra + further + challenges),
+            call_messages_in: traffic.calls_per_s * in_per_call,
+            call_messages_out: traffic.calls_per_s * out_per_call,
             call_messages_first: traffic.calls_per_s * (messages.call_in + stateful_extra + further + 3.0 * challenges),
+            keep_alives: contacts * (1.0 - needs.connected_share) * needs.nat_share / needs.keep_alive_s,
             traffic,
         })
     }
 
-    /// The core time that everything takes, with no spare and no head-room, s/s.
-    pub(super) fn busy_cores(&self, clusters: u32, members: u32) -> f64 {
+    /// The core time that everything takes, with no spare and no head-room.
+    pub(super) fn work(&self, clusters: u32, members: u32) -> Work {
         let copies = f64::from(members - 1);
-        let served = if self.needs.failover == FailoverMethod::Client { f64::from(members) } else { 1.0 };
-        let copying = 2.0 * copies * self.copied() * self.profile.costs.copy_s;
-        let storing = f64::from(members) * self.storing(1.0, members, 0.0);
-        let first = if clusters > 1 { self.first_work() } else { 0.0 };
-        self.registers * served + self.calls + copying + storing + first
+        let costs = &self.profile.costs;
+        Work {
+            registers: self.registers * self.registered_with(members),
+            calls: self.calls,
+            copies: 2.0 * copies * self.copied() * costs.copy_s,
+            stores: f64::from(members) * self.storing(1.0, members, 0.0),
+            first_stage: if clusters > 1 { self.first_messages() * costs.first_message_s } else { 0.0 },
+            keep_alives: self.keep_alives_per_s(clusters, members) * costs.first_message_s,
+        }
+    }
+
+    /// With how many members each phone registers.
+    pub(super) fn registered_with(&self, members: u32) -> f64 {
+        if self.needs.failover == FailoverMethod::Client { f64::from(members) } else { 1.0 }
+    }
+
+    /// Keep-alives of all servers, 1/s.
+    pub(super) fn keep_alives_per_s(&self, clusters: u32, members: u32) -> f64 {
+        self.keep_alives * self.reached_by(clusters, members)
+    }
+
+    /// How many servers a phone talks with: behind a first stage, one of that.
+    pub(super) fn reached_by(&self, clusters: u32, members: u32) -> f64 {
+        if clusters > 1 { 1.0 } else { self.registered_with(members) }
     }
 
     /// REGISTERs that one member passes on to the others, 1/s.
-    fn copied(&self) -> f64 {
+    pub(super) fn copied(&self) -> f64 {
         let passed_on = self.needs.replication == Replication::Copies && self.needs.failover != FailoverMethod::Client;
         if passed_on { self.traffic.registers_per_s } else { 0.0 }
     }
@@ -106,42 +184,62 @@ impl<'a> Demand<'a> {
             .map_or(f64::INFINITY, |answer| answer.replicated)
     }
 
-    fn first_work(&self) -> f64 {
-        self.first_messages() * self.profile.costs.first_message_s
-    }
-
     /// Messages that pass the first stage, 1/s: requests one way, all answers the other.
-    fn first_messages(&self) -> f64 {
+    pub(super) fn first_messages(&self) -> f64 {
         2.0 * self.register_messages + self.call_messages_first
     }
 
     /// The share of the users that the busiest cluster has.
-    fn largest_share(&self, clusters: u32) -> f64 {
+    pub(super) fn largest_share(&self, clusters: u32) -> f64 {
         if clusters == 1 { 1.0 } else { (self.needs.skew / f64::from(clusters)).min(1.0) }
+    }
+
+    /// The part of its cluster's load that a member has, of so many that are there.
+    pub(super) fn part_of(&self, members_there: u32) -> f64 {
+        if self.needs.failover == FailoverMethod::Members { 1.0 / f64::from(members_there.max(1)) } else { 1.0 }
+    }
+
+    /// The busiest member, with one of its cluster gone.
+    pub(super) fn member(&self, clusters: u32, members: u32) -> Member {
+        let share = self.largest_share(clusters);
+        let left = members.saturating_sub(1).max(1);
+        let part = self.part_of(left);
+        let costs = &self.profile.costs;
+        // It passes on what it has accepted, and takes over what others have.
+        let copies = self.copied() * share * (part * f64::from(members - 1) + (1.0 - part));
+        let storing = self.storing(share, left, 1.0 - part);
+        // Phones send to the first stage, where there is one: it has their connections, and the ways through their NATs.
+        let edge = if clusters > 1 { 0.0 } else { part };
+        let keep_alives = self.keep_alives * edge;
+        Member {
+            share,
+            part,
+            copies,
+            storing,
+            keep_alives,
+            messages_in: (self.register_messages + self.call_messages_in) * share * part + copies,
+            messages_out: (self.register_messages + self.call_messages_out) * share * part + copies,
+            work: (self.registers + self.calls) * share * part
+                + copies * costs.copy_s
+                + storing
+                + keep_alives * costs.first_message_s,
+            kept: Kept { connections: self.connections() * edge, ..self.kept(share, part) },
+        }
     }
 
     /// How full the busiest member of the busiest cluster is, when one of its cluster has failed.
     pub(super) fn second_limits(&self, clusters: u32, members: u32) -> Vec<Limit> {
-        let share = self.largest_share(clusters);
-        let left = members.saturating_sub(1).max(1);
-        let serving = if self.needs.failover == FailoverMethod::Members { f64::from(left) } else { 1.0 };
-        let alone = 1.0 / serving;
-        let copied = self.copied() * share;
-        // It passes on what it has accepted, and takes over what others have.
-        let copies = copied * (alone * f64::from(members - 1) + (1.0 - alone));
-        let storing = self.storing(share, left, 1.0 - alone);
-        let work = (self.registers + self.calls) * share * alone + copies * self.profile.costs.copy_s + storing;
-        let messages_in = (self.register_messages + self.call_messages_in) * share * alone + copies;
-        let messages_out = (self.register_messages + self.call_messages_out) * share * alone + copies;
-        let connections = if clusters > 1 { 0.0 } else { self.connections() * alone };
-        let memory = self.kept(share, alone) + connections * self.profile.memory.connection_bytes;
+        let member = self.member(clusters, members);
         let mut limits = vec![
-            self.limit(Stage::Second, Resource::Cpu, work, self.profile.working_cores()),
-            self.memory_limit(Stage::Second, memory),
-            self.line_limit(Stage::Second, messages_in.max(messages_out)),
+            self.limit(Stage::Second, Resource::Cpu, member.work, self.profile.working_cores()),
+            self.memory_limit(Stage::Second, member.kept.bytes(&self.profile.memory)),
+            self.line_limit(Stage::Second, member.messages_in, member.messages_out, member.keep_alives),
         ];
         if self.needs.replication == Replication::Store {
-            limits.push(self.limit(Stage::Second, Resource::Store, storing, 1.0));
+            limits.push(self.limit(Stage::Second, Resource::Store, member.storing, 1.0));
+        }
+        if member.kept.connections > 0.0 {
+            limits.push(self.connections_limit(Stage::Second, member.kept.connections));
         }
         limits
     }
@@ -150,64 +248,83 @@ impl<'a> Demand<'a> {
     pub(super) fn first_limits(&self, first: u32) -> Vec<Limit> {
         let left = f64::from(first.saturating_sub(1).max(1));
         let messages = self.first_messages() / left;
-        let memory = self.connections() / left * self.profile.memory.connection_bytes;
-        let work = messages * self.profile.costs.first_message_s;
-        vec![
+        let keep_alives = self.keep_alives / left;
+        let connections = self.connections() / left;
+        let work = (messages + keep_alives) * self.profile.costs.first_message_s;
+        let mut limits = vec![
             self.limit(Stage::First, Resource::Cpu, work, self.profile.working_cores()),
-            self.memory_limit(Stage::First, memory),
-            self.line_limit(Stage::First, messages),
-        ]
+            self.memory_limit(Stage::First, connections * self.profile.memory.connection_bytes),
+            self.line_limit(Stage::First, messages, messages, keep_alives),
+        ];
+        if connections > 0.0 {
+            limits.push(self.connections_limit(Stage::First, connections));
+        }
+        limits
     }
 
-    fn connections(&self) -> f64 {
+    /// Connections of all phones, to one server each.
+    pub(super) fn connections(&self) -> f64 {
         self.contacts() * self.needs.connected_share
     }
 
-    fn contacts(&self) -> f64 {
+    pub(super) fn contacts(&self) -> f64 {
         self.needs.subscribers * self.needs.contacts_per_subscriber
     }
 
-    /// What a member keeps beside what it is without any load, bytes: all of its cluster's contacts where it is given copies, else
-    /// those of its own load.
-    fn kept(&self, share: f64, alone: f64) -> f64 {
-        let memory = &self.profile.memory;
-        let owned = if self.needs.replication == Replication::Copies { share } else { share * alone };
-        let states = self.traffic.calls_per_s * share * alone * self.needs.stateful_share;
-        self.contacts() * owned * memory.contact_bytes
-            + self.needs.subscribers * share * memory.subscriber_bytes
-            + states * (self.needs.ring_s * memory.setup_bytes + memory.answered_s * memory.answered_bytes)
+    /// What a member keeps: all of its cluster's contacts where it is given copies, else those of its own load.
+    fn kept(&self, share: f64, part: f64) -> Kept {
+        let owned = if self.needs.replication == Replication::Copies { share } else { share * part };
+        let states = self.traffic.calls_per_s * share * part * self.needs.stateful_share;
+        Kept {
+            contacts: self.contacts() * owned,
+            subscribers: self.needs.subscribers * share,
+            ringing: states * self.needs.ring_s,
+            answered: states * self.profile.memory.answered_s,
+            connections: 0.0,
+        }
     }
 
-    /// The memory of all servers, in ordinary service, bytes.
-    pub(super) fn memory_bytes(&self, first: u32, clusters: u32, members: u32) -> f64 {
-        let memory = &self.profile.memory;
-        let alone = if self.needs.failover == FailoverMethod::Members { 1.0 / f64::from(members) } else { 1.0 };
-        let each = memory.base_bytes + self.kept(1.0 / f64::from(clusters), alone);
-        f64::from(clusters * members) * each
-            + f64::from(first) * memory.base_bytes
-            + self.connections() * memory.connection_bytes
+    /// What all servers keep in ordinary service.
+    pub(super) fn all_kept(&self, clusters: u32, members: u32) -> Kept {
+        let each = self.kept(1.0 / f64::from(clusters), self.part_of(members));
+        let servers = f64::from(clusters) * f64::from(members);
+        Kept {
+            contacts: each.contacts * servers,
+            subscribers: each.subscribers * servers,
+            ringing: each.ringing * servers,
+            answered: each.answered * servers,
+            connections: self.connections() * self.reached_by(clusters, members),
+        }
     }
 
-    /// Messages of the second stage, in and out, 1/s.
+    /// Messages of the second stage at the edge of the service, in and out, 1/s.
     pub(super) fn messages_per_s(&self) -> f64 {
         2.0 * self.register_messages + self.call_messages_in + self.call_messages_out
     }
 
-    pub(super) fn bandwidth_bits_per_s(&self) -> f64 {
-        self.messages_per_s() * self.profile.messages.message_bytes * 8.0
+    pub(super) fn bandwidth_bits_per_s(&self, clusters: u32, members: u32) -> f64 {
+        let keep_alives = self.keep_alives_per_s(clusters, members) * KEEP_ALIVE_BYTES;
+        (self.messages_per_s() * self.profile.messages.message_bytes + keep_alives) * 8.0
     }
 
     /// Packets that come to one core of the busiest member when one of its cluster has failed, 1/s.
     pub(super) fn packets_per_core(&self, clusters: u32, members: u32) -> f64 {
-        let left = f64::from(members.saturating_sub(1).max(1));
-        let serving = if self.needs.failover == FailoverMethod::Members { left } else { 1.0 };
+        let part = self.part_of(members.saturating_sub(1));
         let all = (self.register_messages + self.call_messages_in) * self.largest_share(clusters);
-        all / serving / self.profile.working_cores()
+        all * part / self.profile.working_cores()
     }
 
-    fn line_limit(&self, stage: Stage, messages: f64) -> Limit {
-        let asked = messages * self.profile.messages.message_bytes * 8.0;
+    /// The fuller direction of a line.
+    fn line_limit(&self, stage: Stage, messages_in: f64, messages_out: f64, keep_alives: f64) -> Limit {
+        let size = self.profile.messages.message_bytes;
+        let out = messages_out * size + keep_alives * KEEP_ALIVE_BYTES;
+        let asked = (messages_in * size).max(out) * 8.0;
         self.limit(stage, Resource::Network, asked, self.profile.server.network_bits_per_s)
+    }
+
+    fn connections_limit(&self, stage: Stage, connections: f64) -> Limit {
+        let has = self.needs.connections_per_server * CONNECTIONS_FOR_PHONES;
+        self.limit(stage, Resource::Connections, connections, has)
     }
 
     fn limit(&self, stage: Stage, resource: Resource, asked: f64, has: f64) -> Limit {

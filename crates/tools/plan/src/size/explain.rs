@@ -1,176 +1,53 @@
-//! A plan in sentences, and its formulas.
+//! A plan's formulas: from the subscribers to each number of the answer.
 
-use super::demand::{Demand, UnitCosts};
-use super::needs::{FailoverMethod, Replication};
-use super::{Plan, Resource, Stage};
+use super::demand::{Demand, KEEP_ALIVE_BYTES, Kept, Member, UnitCosts};
+use super::needs::CONNECTIONS_FOR_PHONES;
+use super::search::queue;
+use super::{Limit, Plan, Resource, Stage};
 use crate::explain::{Explain, Explanation};
-use crate::units::{self, brief};
-
-/// Why the plan is what it is.
-pub(super) fn reasons(plan: &Plan, demand: &Demand<'_>) -> Vec<String> {
-    let mut out = vec![load(plan)];
-    out.push(stages(plan, demand));
-    out.push(members(plan));
-    out.extend(first_stage(plan));
-    out.extend(fullest(plan));
-    out.push(failure(plan));
-    out
-}
-
-fn load(plan: &Plan) -> String {
-    let traffic = &plan.traffic;
-    format!(
-        "{} subscribers who register every {} and call for {} send {} REGISTERs and {} calls a second, {} requests of calls; \
-         that is work for {} cores without a pause.",
-        brief::count(traffic.subscribers),
-        brief::time(traffic.refresh_s),
-        brief::time(traffic.hold_s),
-        brief::number(traffic.registers_per_s),
-        brief::number(traffic.calls_per_s),
-        brief::number(traffic.requests_per_s),
-        brief::number(plan.busy_cores)
-    )
-}
-
-fn stages(plan: &Plan, demand: &Demand<'_>) -> String {
-    let one = demand.second_limits(1, plan.members);
-    let fullest = one.iter().max_by(|a, b| (a.used / a.allowed).total_cmp(&(b.used / b.allowed)));
-    let Some(fullest) = fullest else { return String::new() };
-    let (used, allowed) = (brief::share(fullest.used), brief::share(fullest.allowed));
-    if plan.clusters == 1 {
-        return format!(
-            "No first stage is needed: one cluster serves everybody with {used} of its {}, where {allowed} may be used, so \
-             nothing has to choose among clusters; DNS or the phones' own list lead to its members.",
-            fullest.resource
-        );
-    }
-    format!(
-        "A first stage is needed: one cluster would have to use {used} of its {}, where {allowed} may be used; {} clusters \
-         carry that, and each request has to be led to its user's cluster.",
-        fullest.resource, plan.clusters
-    )
-}
-
-fn members(plan: &Plan) -> String {
-    let node = brief::share(plan.profile.server.availability);
-    let spare = match (plan.members, plan.needs.failover) {
-        (1, _) => "a cluster is one server, without a spare".to_owned(),
-        (many, FailoverMethod::Members) => {
-            format!("{many} members of a cluster share its load, and without one of them the others still carry it")
-        }
-        (many, FailoverMethod::Client) => {
-            format!("phones register with all {many} members of a cluster, of which any one carries it")
-        }
-        (many, FailoverMethod::Dns | FailoverMethod::Takeover) => {
-            format!("one member of a cluster serves and {} stand by, any of which carries it", many - 1)
-        }
-    };
-    format!(
-        "With servers that are {node} available, {} servers are {} available together, {} asked: {spare}.",
-        plan.servers,
-        brief::share(plan.availability.availability),
-        brief::share(plan.needs.availability)
-    )
-}
-
-fn first_stage(plan: &Plan) -> Option<String> {
-    if plan.first == 0 {
-        return None;
-    }
-    let used = plan.limits.iter().filter(|limit| limit.stage == Stage::First);
-    let fullest = used.max_by(|a, b| (a.used / a.allowed).total_cmp(&(b.used / b.allowed)))?;
-    let spare = if plan.first > 1 { "without one of them the others use" } else { "it uses" };
-    Some(format!(
-        "The first stage is {}: {spare} {} of their {}.",
-        plan.first,
-        brief::share(fullest.used),
-        fullest.resource
-    ))
-}
-
-fn fullest(plan: &Plan) -> Option<String> {
-    let first = plan.limits.first()?;
-    let room = if first.carries_subscribers.is_finite() {
-        format!("; these servers would carry {} such subscribers", brief::count(first.carries_subscribers))
-    } else {
-        String::new()
-    };
-    Some(format!(
-        "What limits first is the {} of the {}: {} with one server of the group gone, where {} may be used{room}.",
-        first.resource,
-        first.stage,
-        brief::share(first.used),
-        brief::share(first.allowed)
-    ))
-}
-
-fn failure(plan: &Plan) -> String {
-    let failover = &plan.failover;
-    let passed_on = match plan.needs.replication {
-        Replication::Copies => "passed on to the others",
-        Replication::Store => "written to the other databases",
-    };
-    format!(
-        "A call that meets a failed server is set up {} later. A phone's first registration is lost if its server fails before \
-         it is {passed_on} (probability {}); then the phone cannot be called for at most {}.",
-        brief::time(plan.needs.client_retry_s),
-        brief::number(failover.lost_registration_with_cache),
-        brief::time(failover.unreachable_s)
-    )
-}
+use crate::units::{self, number, rate, time};
 
 impl Explain for Plan {
     fn explain(&self) -> Explanation {
-        let mut out = self.traffic.explain().then(work(self)).step(
-            ("busy cores", "the work of a second, in core seconds"),
-            "λ_R·C_R + λ_C·C_C + copies, stores, first stage",
-            format!(
-                "{} + {} + …",
-                units::time(self.traffic.registers_per_s * unit_costs(self).register_s),
-                units::time(self.traffic.calls_per_s * unit_costs(self).call_s)
-            ),
-            units::number(self.busy_cores),
-            STAGES,
-        );
-        for limit in &self.limits {
-            let meaning = format!(
-                "{} of the {}: what is asked of the busiest with one of its group gone, of what it has",
-                limit.resource, limit.stage
-            );
-            let show = match limit.resource {
-                Resource::Cpu => units::number,
-                Resource::Memory => units::bytes,
-                Resource::Network => units::bandwidth,
-                Resource::Store => units::time,
-            };
-            out = out.step(
-                ("u", meaning.as_str()),
-                "asked / has",
-                format!("{} / {}", show(limit.asked), show(limit.has)),
-                format!("{}, allowed {}", units::share(limit.used), units::share(limit.allowed)),
-                STAGES,
-            );
-        }
-        out.then(self.availability.explain()).then(self.failover.explain())
+        let out = self.traffic.explain().then(unit_costs(self));
+        // The needs were checked when the plan was made.
+        let Ok(demand) = Demand::of(&self.needs, &self.profile) else { return out };
+        out.then(work(self, &demand))
+            .then(network(self, &demand))
+            .then(memory(self, &demand))
+            .then(busiest_member(self, &demand))
+            .then(first_stage(self, &demand))
+            .then(limits(self))
+            .then(wait(self, &demand))
+            .then(servers(self))
+            .then(self.availability.explain())
+            .then(today(self))
+            .then(time_to_failure(self))
+            .then(self.failover.explain())
+            .then(storm(self))
     }
 }
 
-fn unit_costs(plan: &Plan) -> UnitCosts {
-    UnitCosts::of(&plan.needs, &plan.profile)
+const STAGES: &str = "Singh and Schulzrinne, failover paper, section 4.5: λ/P to each cluster";
+const COUNTED: &str = "counted";
+
+fn of_the_profile(plan: &Plan) -> String {
+    format!("profile {}", plan.profile.name)
 }
 
 /// What one REGISTER and one call take.
-fn work(plan: &Plan) -> Explanation {
-    let (needs, costs, unit) = (&plan.needs, &plan.profile.costs, unit_costs(plan));
+fn unit_costs(plan: &Plan) -> Explanation {
+    let (needs, costs) = (&plan.needs, &plan.profile.costs);
+    let unit = UnitCosts::of(needs, &plan.profile);
     let source =
         format!("the failover paper's section 5.4, with times in place of capacities; profile {}", plan.profile.name);
-    let challenge = units::time(unit.challenge_s);
+    let challenge = time(unit.challenge_s);
     Explanation::new()
         .step(
             ("C_R", "a core's time for a REGISTER"),
             "C_register + challenged·C_challenge",
-            format!("{} + {} × {challenge}", units::time(costs.register_s), units::number(needs.challenged_share)),
-            units::time(unit.register_s),
+            format!("{} + {} × {challenge}", time(costs.register_s), number(needs.challenged_share)),
+            time(unit.register_s),
             &source,
         )
         .step(
@@ -178,16 +55,463 @@ fn work(plan: &Plan) -> Explanation {
             "(1 − f_s)·C_stateless + f_s·C_stateful + further·C_request + challenged·C_challenge",
             format!(
                 "(1 − {f}) × {} + {f} × {} + {} × {} + {} × {challenge}",
-                units::time(costs.stateless_call_s),
-                units::time(costs.stateful_call_s),
-                units::number(needs.further_requests_per_call),
-                units::time(costs.request_s),
-                units::number(needs.challenged_calls_share),
-                f = units::number(needs.stateful_share),
+                time(costs.stateless_call_s),
+                time(costs.stateful_call_s),
+                number(needs.further_requests_per_call),
+                time(costs.request_s),
+                number(needs.challenged_calls_share),
+                f = number(needs.stateful_share),
             ),
-            units::time(unit.call_s),
+            time(unit.call_s),
             &source,
         )
 }
 
-const STAGES: &str = "Singh and Schulzrinne, failover paper, section 4.5: λ/P to each cluster";
+/// Each kind of work, and all of it.
+fn work(plan: &Plan, demand: &Demand<'_>) -> Explanation {
+    let (work, costs, traffic) = (&plan.work, &plan.profile.costs, &plan.traffic);
+    let unit = UnitCosts::of(&plan.needs, &plan.profile);
+    let with = demand.registered_with(plan.members);
+    let forward = time(costs.first_message_s);
+    let parts = [
+        (
+            work.registers,
+            ("w_R", "REGISTERs, at each member with which a phone registers"),
+            "λ_R·C_R·members registered with",
+            format!("{} × {} × {}", rate(traffic.registers_per_s), time(unit.register_s), number(with)),
+        ),
+        (work.calls, ("w_C", "calls"), "λ_C·C_C", format!("{} × {}", rate(traffic.calls_per_s), time(unit.call_s))),
+        (
+            work.copies,
+            ("w_copies", "copies of registrations: to each other member, at either end"),
+            "2·(B − 1)·λ_R·C_copy",
+            format!("2 × ({} − 1) × {} × {}", plan.members, rate(demand.copied()), time(costs.copy_s)),
+        ),
+        (
+            work.stores,
+            ("w_stores", "databases of the members: each has all writes of its cluster"),
+            "B·λ_R·T",
+            format!("{} × {} × {}", plan.members, rate(traffic.registers_per_s), time(plan.profile.store.write_s)),
+        ),
+        (
+            work.first_stage,
+            ("w_first", "messages that the first stage forwards"),
+            "M_first·C_forward",
+            format!("{} × {forward}", rate(demand.first_messages())),
+        ),
+        (
+            work.keep_alives,
+            ("w_NAT", "keep-alives, each taken for a forwarded message, which costs more"),
+            "K·C_forward",
+            format!("{} × {forward}", rate(plan.keep_alives_per_s)),
+        ),
+    ];
+    let parts: Vec<_> = parts.into_iter().filter(|(value, ..)| *value > 0.0).collect();
+    let mut out = Explanation::new();
+    if plan.keep_alives_per_s > 0.0 {
+        out = out.then(keep_alives(plan, demand.reached_by(plan.clusters, plan.members)));
+    }
+    let sum: Vec<String> = parts.iter().map(|(value, ..)| time(*value)).collect();
+    let names: Vec<&str> = parts.iter().map(|(_, (symbol, _), ..)| *symbol).collect();
+    for (value, meaning, formula, numbers) in &parts {
+        out = out.step(*meaning, formula, numbers, time(*value), COUNTED);
+    }
+    out.step(
+        ("busy cores", "the work of a second, in core seconds"),
+        &names.join(" + "),
+        sum.join(" + "),
+        number(plan.busy_cores),
+        STAGES,
+    )
+}
+
+fn keep_alives(plan: &Plan, with: f64) -> Explanation {
+    let needs = &plan.needs;
+    Explanation::new().step(
+        ("K", "keep-alives to phones behind NATs, without a connection"),
+        "subscribers·contacts·(1 − connected)·nat·servers that each registers with/T_K",
+        format!(
+            "{} × {} × (1 − {}) × {} × {} / {}",
+            number(needs.subscribers),
+            number(needs.contacts_per_subscriber),
+            number(needs.connected_share),
+            number(needs.nat_share),
+            number(with),
+            time(needs.keep_alive_s)
+        ),
+        rate(plan.keep_alives_per_s),
+        "RFC 5626, section 3.5.1",
+    )
+}
+
+/// What crosses the network with one message, and with a call.
+fn messages(plan: &Plan, demand: &Demand<'_>) -> Explanation {
+    let (needs, messages) = (&plan.needs, &plan.profile.messages);
+    let size = units::bytes(messages.message_bytes);
+    let (further, challenged) = (number(needs.further_requests_per_call), number(needs.challenged_calls_share));
+    let extra = needs.stateful_share * (messages.call_out - messages.call_in);
+    let (call_in, source) = (number(messages.call_in), of_the_profile(plan));
+    Explanation::new()
+        .step(("m", "a message with its headers of UDP, IP and Ethernet"), "assumed", "assumed", size, &source)
+        .step(
+            ("m_in", "messages that a call brings in"),
+            "call_in + 2·further + 2·challenged",
+            format!("{call_in} + 2 × {further} + 2 × {challenged}"),
+            number(demand.in_per_call),
+            &source,
+        )
+        .step(
+            ("m_out", "messages that it sends out"),
+            "call_in + f_s·(call_out − call_in) + 2·further + challenged",
+            format!("{call_in} + {} + 2 × {further} + {challenged}", number(extra)),
+            number(demand.out_per_call),
+            &source,
+        )
+}
+
+/// Messages and bits at the edge of the service.
+fn network(plan: &Plan, demand: &Demand<'_>) -> Explanation {
+    let registers = rate(plan.traffic.registers_per_s);
+    let mut out = messages(plan, demand).step(
+        ("M", "SIP messages, in and out"),
+        "2·λ_R·(1 + challenged) + λ_C·(m_in + m_out)",
+        format!(
+            "2 × {registers} × (1 + {}) + {} × ({} + {})",
+            number(plan.needs.challenged_share),
+            rate(plan.traffic.calls_per_s),
+            number(demand.in_per_call),
+            number(demand.out_per_call)
+        ),
+        rate(plan.messages_per_s),
+        COUNTED,
+    );
+    if plan.clusters > 1 {
+        out = out.step(
+            ("M_first", "messages that pass the first stage: all of REGISTERs, the callers' side of calls"),
+            "2·λ_R·(1 + challenged) + λ_C·(m_out + 2·challenged)",
+            format!("2 × {} + {}", rate(demand.register_messages), rate(demand.call_messages_first)),
+            rate(demand.first_messages()),
+            COUNTED,
+        );
+    }
+    out.step(
+        ("network", "bits of messages and keep-alives at the edge of the service, in and out, without copies"),
+        "(M·m + K·60 B)·8",
+        format!(
+            "({} × {} + {} × {}) × 8",
+            rate(plan.messages_per_s),
+            units::bytes(plan.profile.messages.message_bytes),
+            rate(plan.keep_alives_per_s),
+            units::bytes(KEEP_ALIVE_BYTES)
+        ),
+        units::bandwidth(plan.bandwidth_bits_per_s),
+        COUNTED,
+    )
+}
+
+/// The memory of all servers.
+fn memory(plan: &Plan, demand: &Demand<'_>) -> Explanation {
+    let kept = demand.all_kept(plan.clusters, plan.members);
+    Explanation::new().step(
+        ("memory", "of all servers, in ordinary service"),
+        MEMORY,
+        format!("{} × {} + {}", plan.servers, units::bytes(plan.profile.memory.base_bytes), kept_numbers(plan, &kept)),
+        units::bytes(plan.memory_bytes),
+        &of_the_profile(plan),
+    )
+}
+
+const MEMORY: &str = "servers·base + contacts·b_contact + subscribers·b_subscriber + λ_C·ring·b_setup + λ_C·T_timers·b_answered + \
+                      connections·b_connection";
+
+fn kept_numbers(plan: &Plan, kept: &Kept) -> String {
+    let memory = &plan.profile.memory;
+    let terms = [
+        (kept.contacts, memory.contact_bytes),
+        (kept.subscribers, memory.subscriber_bytes),
+        (kept.ringing, memory.setup_bytes),
+        (kept.answered, memory.answered_bytes),
+        (kept.connections, memory.connection_bytes),
+    ];
+    let terms = terms.map(|(many, bytes)| format!("{} × {}", number(many), units::bytes(bytes)));
+    terms.join(" + ")
+}
+
+/// What is asked of the busiest member when one of its cluster has failed: the numbers above the fractions of [`limits`].
+fn busiest_member(plan: &Plan, demand: &Demand<'_>) -> Explanation {
+    let member = demand.member(plan.clusters, plan.members);
+    let (costs, traffic) = (&plan.profile.costs, &plan.traffic);
+    let unit = UnitCosts::of(&plan.needs, &plan.profile);
+    let load = number(member.share * member.part);
+    Explanation::new()
+        .step(
+            ("f", "the part of the load at the busiest member, with one of its cluster gone"),
+            "skew/P · 1/those that serve",
+            format!("{} × {}", number(member.share), number(member.part)),
+            &load,
+            STAGES,
+        )
+        .step(
+            ("w_f", "its work"),
+            "(λ_R·C_R + λ_C·C_C)·f + copies·C_copy + store + keep-alives·C_forward",
+            format!(
+                "({} × {} + {} × {}) × {load} + {} × {} + {} + {} × {}",
+                rate(traffic.registers_per_s),
+                time(unit.register_s),
+                rate(traffic.calls_per_s),
+                time(unit.call_s),
+                rate(member.copies),
+                time(costs.copy_s),
+                time(member.storing),
+                rate(member.keep_alives),
+                time(costs.first_message_s)
+            ),
+            number(member.work),
+            STAGES,
+        )
+        .then(busiest_line(plan, demand, &member))
+        .step(
+            ("memory_f", "what it keeps"),
+            MEMORY,
+            format!("{} + {}", units::bytes(plan.profile.memory.base_bytes), kept_numbers(plan, &member.kept)),
+            asked_of(plan, Stage::Second, Resource::Memory),
+            &of_the_profile(plan),
+        )
+}
+
+fn busiest_line(plan: &Plan, demand: &Demand<'_>, member: &Member) -> Explanation {
+    let load = number(member.share * member.part);
+    let size = units::bytes(plan.profile.messages.message_bytes);
+    let (rate_in, rate_out) = (rate(member.messages_in), rate(member.messages_out));
+    Explanation::new()
+        .step(
+            ("in_f", "messages that it gets"),
+            "(λ_R·(1 + challenged) + λ_C·m_in)·f + copies",
+            format!(
+                "({} + {}) × {load} + {}",
+                rate(demand.register_messages),
+                rate(demand.call_messages_in),
+                rate(member.copies)
+            ),
+            &rate_in,
+            COUNTED,
+        )
+        .step(
+            ("out_f", "messages that it sends"),
+            "(λ_R·(1 + challenged) + λ_C·m_out)·f + copies",
+            format!(
+                "({} + {}) × {load} + {}",
+                rate(demand.register_messages),
+                rate(demand.call_messages_out),
+                rate(member.copies)
+            ),
+            &rate_out,
+            COUNTED,
+        )
+        .step(
+            ("b_f", "bits of its fuller direction"),
+            "max(in_f·m, out_f·m + keep-alives·60 B)·8",
+            format!("max({rate_in} × {size}, {rate_out} × {size} + {} × 60 B) × 8", rate(member.keep_alives)),
+            asked_of(plan, Stage::Second, Resource::Network),
+            COUNTED,
+        )
+}
+
+/// The same of a first-stage server, when one of them has failed.
+fn first_stage(plan: &Plan, demand: &Demand<'_>) -> Explanation {
+    if plan.first == 0 {
+        return Explanation::new();
+    }
+    let left = number(f64::from(plan.first.saturating_sub(1).max(1)));
+    let (messages, keep_alives) = (rate(demand.first_messages()), rate(plan.keep_alives_per_s));
+    let memory = &plan.profile.memory;
+    Explanation::new()
+        .step(
+            ("w_s", "the work of a first-stage server, with one of them gone"),
+            "(M_first + K)·C_forward/(S − 1)",
+            format!("({messages} + {keep_alives}) × {} / {left}", time(plan.profile.costs.first_message_s)),
+            asked_of(plan, Stage::First, Resource::Cpu),
+            STAGES,
+        )
+        .step(
+            ("b_s", "bits that it sends; it gets no more"),
+            "(M_first·m + K·60 B)·8/(S − 1)",
+            format!(
+                "({messages} × {} + {keep_alives} × 60 B) × 8 / {left}",
+                units::bytes(plan.profile.messages.message_bytes)
+            ),
+            asked_of(plan, Stage::First, Resource::Network),
+            COUNTED,
+        )
+        .step(
+            ("memory_s", "what it keeps"),
+            "base + connections·b_connection/(S − 1)",
+            format!(
+                "{} + {} × {} / {left}",
+                units::bytes(memory.base_bytes),
+                number(demand.connections()),
+                units::bytes(memory.connection_bytes)
+            ),
+            asked_of(plan, Stage::First, Resource::Memory),
+            &of_the_profile(plan),
+        )
+}
+
+fn asked_of(plan: &Plan, stage: Stage, resource: Resource) -> String {
+    let limit = plan.limits.iter().find(|limit| limit.stage == stage && limit.resource == resource);
+    limit.map_or_else(|| "0".to_owned(), |limit| amount(resource, limit.asked))
+}
+
+fn amount(resource: Resource, value: f64) -> String {
+    match resource {
+        Resource::Cpu | Resource::Connections => number(value),
+        Resource::Memory => units::bytes(value),
+        Resource::Network => units::bandwidth(value),
+        Resource::Store => time(value),
+    }
+}
+
+/// How full each part is.
+fn limits(plan: &Plan) -> Explanation {
+    let server = &plan.profile.server;
+    let mut out = Explanation::new().step(
+        ("cores that work", "what a server has of cores: each further one is worth less"),
+        "1 + (cores − 1)·scaling",
+        format!("1 + ({} − 1) × {}", server.cores, number(server.scaling)),
+        number(plan.profile.working_cores()),
+        &of_the_profile(plan),
+    );
+    if plan.connections_per_server > 0.0 {
+        out = out.step(
+            ("connections", "what a server has of them for phones: one of 16 is kept for those that it opens itself"),
+            "tcp.connections·15/16",
+            format!("{} × 15/16", number(plan.needs.connections_per_server)),
+            number(plan.needs.connections_per_server * CONNECTIONS_FOR_PHONES),
+            "the server's limits",
+        );
+    }
+    plan.limits.iter().fold(out, full)
+}
+
+fn full(out: Explanation, limit: &Limit) -> Explanation {
+    let Limit { stage, resource, .. } = *limit;
+    let meaning =
+        format!("{resource} of the {stage}: what is asked of the busiest with one of its group gone, of what it has");
+    out.step(
+        ("u", meaning.as_str()),
+        "asked / has",
+        format!("{} / {}", amount(resource, limit.asked), amount(resource, limit.has)),
+        format!("{}, allowed {}", units::share(limit.used), units::share(limit.allowed)),
+        STAGES,
+    )
+}
+
+/// Why a packet waits as long as it does.
+fn wait(plan: &Plan, demand: &Demand<'_>) -> Explanation {
+    let Some(queue) = queue(demand, plan.clusters, plan.members) else { return Explanation::new() };
+    let member = demand.member(plan.clusters, plan.members);
+    let cores = number(plan.profile.working_cores());
+    let service = if plan.profile.timing.is_some() { "as the profile has it" } else { "taken for exponential" };
+    Explanation::new()
+        .step(
+            ("λ", "packets that phones and servers send to one core of the busiest member"),
+            "(λ_R·(1 + challenged) + λ_C·m_in)·f / cores that work",
+            format!(
+                "({} + {}) × {} / {cores}",
+                rate(demand.register_messages),
+                rate(demand.call_messages_in),
+                number(member.share * member.part)
+            ),
+            rate(queue.rate_per_s),
+            STAGES,
+        )
+        .step(
+            ("E[X]", "what the core does for each of them"),
+            "w_f / cores that work / λ",
+            format!("{} / {cores} / {}, {service}", number(member.work), rate(queue.rate_per_s)),
+            time(queue.service_s),
+            &of_the_profile(plan),
+        )
+        .then(queue.explain())
+}
+
+fn servers(plan: &Plan) -> Explanation {
+    let server = &plan.profile.server;
+    Explanation::new()
+        .step(
+            ("servers", "the fewest that carry the load with one of a group gone, and are as available as asked"),
+            "S + P·B",
+            format!("{} + {} × {}", plan.first, plan.clusters, plan.members),
+            number(f64::from(plan.servers)),
+            STAGES,
+        )
+        .step(
+            ("cores", "of all of them"),
+            "servers·cores of each",
+            format!("{} × {}", plan.servers, server.cores),
+            number(f64::from(plan.cores)),
+            COUNTED,
+        )
+        .step(
+            ("cost", "in a month"),
+            "servers·price",
+            format!("{} × {}", plan.servers, number(server.cost_per_month)),
+            number(plan.cost_per_month),
+            COUNTED,
+        )
+}
+
+/// Members that share registrations are not built yet: what the formula says of what is.
+fn today(plan: &Plan) -> Explanation {
+    let Some(today) = &plan.today else { return Explanation::new() };
+    let node = number(plan.profile.server.availability);
+    let mut out = Explanation::new();
+    for (built, how) in [
+        (&today.alone, "servers that each have their own users, as they can be built today"),
+        (&today.registered_with_each, "phones that register with each member by themselves, as it can be built today"),
+    ] {
+        let Some(built) = built else { continue };
+        let (first, clusters, members) = (built.first, built.clusters, built.members);
+        let front = if first > 0 { format!("(1 − (1 − {node})^{first}) × ") } else { String::new() };
+        out = out.step(
+            ("R_today", how),
+            if first > 0 { "(1 − (1 − R_s)^S)·(1 − (1 − R_p)^B)^P" } else { "(1 − (1 − R_p)^B)^P" },
+            format!("{front}(1 − (1 − {node})^{members})^{clusters}"),
+            units::all_but(built.availability.unavailability),
+            "Singh and Schulzrinne, failover paper, section 4.5",
+        );
+    }
+    out
+}
+
+fn time_to_failure(plan: &Plan) -> Explanation {
+    let times = &plan.failover.times;
+    if times.availability >= 1.0 {
+        return Explanation::new();
+    }
+    let availability = number(times.availability);
+    Explanation::new().step(
+        ("T_F", "the mean time to a server's failure"),
+        "T_M·R/(1 − R)",
+        format!("{} × {availability} / (1 − {availability})", time(times.repair_s)),
+        time(times.failure_s),
+        "R = T_F/(T_F + T_M)",
+    )
+}
+
+fn storm(plan: &Plan) -> Explanation {
+    let Some(storm) = &plan.storm else { return Explanation::new() };
+    Explanation::new().step(
+        ("T_storm", "what it takes at least until all phones are registered again, all servers being there"),
+        "contacts / the registrations that the fullest part takes beside calls",
+        format!(
+            "{} / {}, {} of the {}",
+            number(storm.registrations),
+            rate(storm.registrations_per_s),
+            storm.resource,
+            storm.stage
+        ),
+        time(storm.least_s),
+        COUNTED,
+    )
+}

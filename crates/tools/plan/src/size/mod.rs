@@ -5,15 +5,19 @@ mod explain;
 mod needs;
 mod profile;
 mod profiles;
+mod reasons;
 mod search;
 mod sensitivity;
+mod storm;
 
 use std::fmt;
 
 use serde::Serialize;
 
-pub use needs::{FailoverMethod, Needs, Replication};
+pub use needs::{DEFAULT_CONNECTIONS, FailoverMethod, MOST_CONNECTIONS, Needs, Replication};
 pub use profile::{Costs, Memory, Messages, Profile, Server, Store};
+
+use demand::Demand;
 
 use crate::availability::Availability;
 use crate::error::PlanError;
@@ -40,14 +44,22 @@ pub struct Plan {
     pub servers: u32,
     /// Cores of all of them.
     pub cores: u32,
+    /// Servers that the load alone needs, were any availability enough.
+    pub servers_for_load: u32,
     /// Cores that would work all of the time: the load without head-room, spares and rounding.
     pub busy_cores: f64,
+    /// What keeps them busy.
+    pub work: Work,
     /// Memory that they need all together, bytes.
     pub memory_bytes: f64,
     /// What crosses the network at the edge of the cluster, bit/s, both directions together.
     pub bandwidth_bits_per_s: f64,
     /// SIP messages, in and out, of the second stage, 1/s.
     pub messages_per_s: f64,
+    /// Datagrams that keep the ways through NATs open, 1/s; the bandwidth has them, the messages do not.
+    pub keep_alives_per_s: f64,
+    /// Connections at the busiest server with one of its group gone.
+    pub connections_per_server: f64,
     /// The mean wait of a packet at the busiest member with one of its cluster gone, each core a queue of its own (M/G/1), s.
     /// Where the profile has no parts of the service time, as if that were exponential.
     pub wait_s: Option<f64>,
@@ -59,12 +71,88 @@ pub struct Plan {
     pub availability: Availability,
     /// What callers notice of a failure.
     pub failover: Failover,
+    /// What follows an outage of everything; nothing where calls alone are too much for it.
+    pub storm: Option<Storm>,
+    /// What can be built while members of a cluster do not share registrations, where the plan has them share.
+    pub today: Option<Today>,
     /// What each server has to do, of what it can, with one server of its group gone; what fills up first stands first.
     pub limits: Vec<Limit>,
     /// What each input changes.
     pub sensitivities: Vec<Sensitivity>,
+    /// What to know before all else: inputs that are hardly meant, and what cannot be built yet.
+    pub caveats: Vec<String>,
     /// Why so: sentences.
     pub reasons: Vec<String>,
+}
+
+/// Cores that are busy with each kind of work: core seconds in a second.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Work {
+    /// REGISTERs.
+    pub registers: f64,
+    /// Calls.
+    pub calls: f64,
+    /// Registrations that members pass on to each other.
+    pub copies: f64,
+    /// Databases of members.
+    pub stores: f64,
+    /// Forwarding in the first stage.
+    pub first_stage: f64,
+    /// Keep-alives. Their cost was not measured: each counts as a forwarded message, which is received and read besides.
+    pub keep_alives: f64,
+}
+
+impl Work {
+    /// All of it.
+    pub fn total(&self) -> f64 {
+        self.registers + self.calls + self.copies + self.stores + self.first_stage + self.keep_alives
+    }
+}
+
+/// Every phone registers again, after an outage of the whole service.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Storm {
+    /// How many: one of each contact.
+    pub registrations: f64,
+    /// What all servers together take of them, beside the calls of the busy hour and with no reserve, 1/s.
+    pub registrations_per_s: f64,
+    /// So long it takes at least, s.
+    pub least_s: f64,
+    /// What is full then, of this stage.
+    pub stage: Stage,
+    /// And this part.
+    pub resource: Resource,
+}
+
+/// What can be built while members of a cluster do not share registrations.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Today {
+    /// The fewest servers that carry the load, each with its own users and without a spare; two balancers at least stand before
+    /// several.
+    pub alone: Option<Buildable>,
+    /// Servers with each of which every phone registers by itself ([`FailoverMethod::Client`]), where they meet the needs.
+    pub registered_with_each: Option<Buildable>,
+}
+
+/// So many servers, and what they are worth.
+#[derive(Clone, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Buildable {
+    /// S.
+    pub first: u32,
+    /// P.
+    pub clusters: u32,
+    /// B.
+    pub members: u32,
+    /// S + P·B.
+    pub servers: u32,
+    /// That all users are served.
+    pub availability: Availability,
+    /// That one user is.
+    pub of_one_user: Availability,
 }
 
 /// Which part of a server.
@@ -79,6 +167,8 @@ pub enum Resource {
     Network,
     /// Its store.
     Store,
+    /// The connections that it may have.
+    Connections,
 }
 
 impl fmt::Display for Resource {
@@ -88,6 +178,7 @@ impl fmt::Display for Resource {
             Self::Memory => "memory",
             Self::Network => "network",
             Self::Store => "store",
+            Self::Connections => "connections",
         })
     }
 }
@@ -120,7 +211,7 @@ pub struct Limit {
     /// Which part.
     pub resource: Resource,
     /// What is asked of the busiest server when one of its group has failed: a core's time in a second, bytes, bit/s, a store's
-    /// time in a second.
+    /// time in a second, connections.
     pub asked: f64,
     /// What it has of that.
     pub has: f64,
@@ -132,7 +223,7 @@ pub struct Limit {
     pub carries_subscribers: f64,
 }
 
-/// What a tenth of an input changes.
+/// What a change of an input is worth: of a tenth, but for what is counted in nines.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 #[non_exhaustive]
 pub struct Sensitivity {
@@ -140,7 +231,7 @@ pub struct Sensitivity {
     pub input: &'static str,
     /// As it is, with its unit.
     pub value: String,
-    /// By how much it is changed, in %: 10, or −10 where there cannot be more.
+    /// By how much it is changed, in %: 10, or −10 where there cannot be more; −90 or 900 for a nine.
     pub change_percent: f64,
     /// What that changes of the busy cores, in %, with as many servers.
     pub busy_cores_percent: f64,
@@ -160,6 +251,9 @@ pub struct Sensitivity {
 /// Inputs that cannot be; needs that no plan of up to 4,096 clusters of 8 members meets ([`PlanError::NoPlan`], which says why).
 pub fn size(needs: &Needs, profile: &Profile) -> Result<Plan, PlanError> {
     let mut plan = search::cheapest(needs, profile)?;
+    plan.today = search::today(needs, profile);
     plan.sensitivities = sensitivity::of(needs, profile, &plan);
+    plan.caveats = reasons::caveats(&plan);
+    plan.reasons = reasons::of(&plan, &Demand::of(needs, profile)?);
     Ok(plan)
 }

@@ -3,6 +3,7 @@
 use serde::{Deserialize, Serialize};
 
 use crate::error::{PlanError, not_negative, positive, share};
+use crate::failover::FailoverTimes;
 use crate::traffic::{Calls, Traffic, traffic};
 use crate::two_stage::check_skew;
 
@@ -32,6 +33,11 @@ pub struct Needs {
     pub stateful_share: f64,
     /// The share of contacts that hold a TCP connection.
     pub connected_share: f64,
+    /// The share of the other contacts that are behind a NAT, whose way in the server keeps open. (It also does that for a phone
+    /// on a connection that does not keep it open itself, as RFC 5626 has it.)
+    pub nat_share: f64,
+    /// How often it sends to each of them, s (`registrar.keepalive_interval`).
+    pub keep_alive_s: f64,
     /// The availability that is promised: 0.99999 is five nines.
     pub availability: f64,
     /// What happens when a server fails.
@@ -42,6 +48,8 @@ pub struct Needs {
     pub utilization: f64,
     /// The busiest cluster's load over the mean cluster's.
     pub skew: f64,
+    /// Connections that a server may have at most (`tcp.connections`).
+    pub connections_per_server: f64,
     /// T_R: after how long a client tries elsewhere, s.
     pub client_retry_s: f64,
     /// T_D: how long DNS records are kept, s.
@@ -54,11 +62,21 @@ pub struct Needs {
     pub cache_s: f64,
 }
 
+/// The most that `tcp.connections` may be.
+pub const MOST_CONNECTIONS: f64 = 1e6;
+
+/// What `tcp.connections` is where nobody sets it.
+pub const DEFAULT_CONNECTIONS: f64 = 16_384.0;
+
+/// The share of its connections that a server has for phones: one of 16 is kept for those that it opens itself.
+pub(super) const CONNECTIONS_FOR_PHONES: f64 = 15.0 / 16.0;
+
 impl Default for Needs {
-    /// The TCP paper's subscribers (section 3.2): 0.1 erlang each in calls of 180 s, registered again each hour. Five nines;
-    /// 70 % of a server's time may be used; a server is repaired within an hour and clients try again after half a second
-    /// (RFC 3261's T1).
+    /// The TCP paper's subscribers (section 3.2): 0.1 erlang each in calls of 180 s, registered again each hour. All of them are
+    /// behind NATs, which the server keeps open as it does unless told otherwise. Five nines; 70 % of a server's time may be
+    /// used; the times of a failure are those of [`FailoverTimes`].
     fn default() -> Self {
+        let times = FailoverTimes::default();
         Self {
             subscribers: 10_000.0,
             contacts_per_subscriber: 1.0,
@@ -66,21 +84,24 @@ impl Default for Needs {
             hold_s: 180.0,
             ring_s: 10.0,
             further_requests_per_call: 0.0,
-            refresh_s: 3_600.0,
+            refresh_s: times.refresh_s,
             challenged_share: 1.0,
             challenged_calls_share: 1.0,
             stateful_share: 1.0,
             connected_share: 0.0,
+            nat_share: 1.0,
+            keep_alive_s: 30.0,
             availability: 0.999_99,
             failover: FailoverMethod::Members,
             replication: Replication::Copies,
             utilization: 0.7,
             skew: 1.0,
-            client_retry_s: 0.5,
-            dns_ttl_s: 60.0,
-            repair_s: 3_600.0,
-            replication_s: 0.1,
-            cache_s: 0.0,
+            connections_per_server: MOST_CONNECTIONS,
+            client_retry_s: times.client_retry_s,
+            dns_ttl_s: times.dns_ttl_s,
+            repair_s: times.repair_s,
+            replication_s: times.replication_s,
+            cache_s: times.cache_s,
         }
     }
 }
@@ -109,10 +130,30 @@ impl Needs {
         share("challenged share of calls", self.challenged_calls_share)?;
         share("stateful share", self.stateful_share)?;
         share("connected share", self.connected_share)?;
+        share("share behind a NAT", self.nat_share)?;
+        positive("keep-alive interval", self.keep_alive_s)?;
         share("availability", self.availability)?;
         positive("utilization", share("utilization", self.utilization)?)?;
+        let connections = positive("connections of a server", self.connections_per_server)?;
+        if connections > MOST_CONNECTIONS {
+            return Err(PlanError::TooMany {
+                input: "connections of a server".into(),
+                value: connections,
+                limit: MOST_CONNECTIONS,
+            });
+        }
         check_skew(self.skew)?;
         self.traffic().map(|_| ())
+    }
+
+    /// Whether members of a cluster know more of their users than what phones tell each of them.
+    pub(super) fn members_share(&self) -> bool {
+        self.replication != Replication::None
+    }
+
+    /// Whether one member can stand in for another: it knows the registrations, or phones have registered with it, too.
+    pub(super) fn members_replace_each_other(&self) -> bool {
+        self.members_share() || self.failover == FailoverMethod::Client
     }
 }
 
@@ -134,6 +175,8 @@ pub enum FailoverMethod {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Replication {
+    /// They do not: a cluster has one member, or phones register with each of them ([`FailoverMethod::Client`]).
+    None,
     /// Each REGISTER is passed on to all members, which keep it in memory (section 3.3, P1 to P2).
     Copies,
     /// Each member has a database; all are copies of each other (section 4.5).

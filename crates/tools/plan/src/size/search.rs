@@ -1,16 +1,16 @@
 //! The cheapest plan that carries the load and is as available as asked.
 
 use super::demand::Demand;
-use super::explain::reasons;
-use super::needs::Needs;
+use super::needs::{FailoverMethod, Needs, Replication};
 use super::profile::Profile;
-use super::{Limit, Plan, Resource, Stage};
+use super::storm::after_an_outage;
+use super::{Buildable, Limit, Plan, Resource, Stage, Today};
 use crate::availability::Availability;
 use crate::error::PlanError;
-use crate::failover::{FailoverTimes, failover};
-use crate::mg1::mg1;
+use crate::failover::{FailoverTimes, failover, mean_time_to_failure_s};
+use crate::mg1::{Mg1, mg1};
 use crate::service::ServiceTime;
-use crate::units;
+use crate::units::{self, brief};
 
 /// P at most.
 pub(super) const MAX_CLUSTERS: u32 = 4_096;
@@ -36,34 +36,75 @@ impl Shape {
         let node = profile.server.availability;
         Availability::two_stage(self.first, node, self.clusters, self.members, node)
     }
+
+    fn buildable(self, profile: &Profile) -> Result<Buildable, PlanError> {
+        let Self { first, clusters, members } = self;
+        Ok(Buildable {
+            first,
+            clusters,
+            members,
+            servers: self.servers(),
+            availability: self.availability(profile)?,
+            of_one_user: Self { clusters: 1, ..self }.availability(profile)?,
+        })
+    }
+}
+
+/// The plan with the fewest servers.
+pub(super) fn cheapest(needs: &Needs, profile: &Profile) -> Result<Plan, PlanError> {
+    let demand = Demand::of(needs, profile)?;
+    let shape = fewest_servers(&demand)?;
+    let for_load = Needs { availability: 0.0, ..*needs };
+    let for_load = fewest_servers(&Demand::of(&for_load, profile)?)?;
+    plan(&demand, shape, for_load.servers())
+}
+
+/// What can be built while members do not share registrations; nothing is to be said where the plan does not count on it.
+pub(super) fn today(needs: &Needs, profile: &Profile) -> Option<Today> {
+    if !needs.members_share() {
+        return None;
+    }
+    let of = |needs: Needs, balancers: u32| {
+        let mut shape = fewest_servers(&Demand::of(&needs, profile).ok()?).ok()?;
+        if shape.clusters > 1 {
+            shape.first = shape.first.max(balancers);
+        }
+        shape.buildable(profile).ok()
+    };
+    let apart = Needs { replication: Replication::None, ..*needs };
+    Some(Today {
+        alone: of(Needs { failover: FailoverMethod::Members, availability: 0.0, ..apart }, 2),
+        registered_with_each: of(Needs { failover: FailoverMethod::Client, ..apart }, 0),
+    })
 }
 
 /// For each B, the fewest clusters that carry the load, then the fewest first-stage servers that carry it and reach the
 /// availability. More clusters than needed make it dearer and less available, so they are never tried.
-pub(super) fn cheapest(needs: &Needs, profile: &Profile) -> Result<Plan, PlanError> {
-    let demand = Demand::of(needs, profile)?;
+fn fewest_servers(demand: &Demand<'_>) -> Result<Shape, PlanError> {
+    let (needs, profile) = (demand.needs, demand.profile);
     let mut best: Option<Shape> = None;
-    let mut most_available = 0.0_f64;
-    for members in 1..=MAX_MEMBERS {
+    let mut least_missing: Option<f64> = None;
+    let most_members = if needs.members_replace_each_other() { MAX_MEMBERS } else { 1 };
+    for members in 1..=most_members {
         let Some(clusters) = fewest(MAX_CLUSTERS, |clusters| fits(&demand.second_limits(clusters, members))) else {
             continue;
         };
-        let Some(first) = fewest_first(&demand, clusters) else { continue };
+        let Some(first) = fewest_first(demand, clusters) else { continue };
         let mut shape = Shape { first, clusters, members };
         let mut reached = shape.availability(profile)?;
         while !is_enough(&reached, needs) && shape.first > 0 && shape.first < first + MAX_MEMBERS {
             shape.first += 1;
             reached = shape.availability(profile)?;
         }
-        most_available = most_available.max(reached.availability);
+        least_missing = Some(least_missing.map_or(reached.unavailability, |least| least.min(reached.unavailability)));
         if is_enough(&reached, needs) && best.is_none_or(|best| shape.servers() < best.servers()) {
             best = Some(shape);
         }
     }
-    match best {
-        Some(shape) => plan(&demand, needs, profile, shape),
-        None if most_available > 0.0 => Err(not_available(needs, profile, most_available)),
-        None => Err(does_not_fit(&demand)),
+    match (best, least_missing) {
+        (Some(shape), _) => Ok(shape),
+        (None, Some(missing)) => Err(not_available(needs, profile, missing)),
+        (None, None) => Err(does_not_fit(demand)),
     }
 }
 
@@ -102,15 +143,17 @@ fn fewest(most: u32, enough: impl Fn(u32) -> bool) -> Option<u32> {
     Some(enough_at)
 }
 
-fn plan(demand: &Demand<'_>, needs: &Needs, profile: &Profile, shape: Shape) -> Result<Plan, PlanError> {
+fn plan(demand: &Demand<'_>, shape: Shape, servers_for_load: u32) -> Result<Plan, PlanError> {
+    let (needs, profile) = (demand.needs, demand.profile);
     let Shape { first, clusters, members } = shape;
     let mut limits = demand.second_limits(clusters, members);
     if first > 0 {
         limits.extend(demand.first_limits(first));
     }
     limits.sort_by(|a, b| a.carries_subscribers.total_cmp(&b.carries_subscribers));
-    let stored = needs.replication == super::Replication::Store;
-    let mut plan = Plan {
+    let work = demand.work(clusters, members);
+    let connections = limits.iter().find(|limit| limit.resource == Resource::Connections);
+    Ok(Plan {
         needs: *needs,
         profile: profile.clone(),
         traffic: demand.traffic,
@@ -119,81 +162,107 @@ fn plan(demand: &Demand<'_>, needs: &Needs, profile: &Profile, shape: Shape) -> 
         members,
         servers: shape.servers(),
         cores: shape.servers() * profile.server.cores,
-        busy_cores: demand.busy_cores(clusters, members),
-        memory_bytes: demand.memory_bytes(first, clusters, members),
-        bandwidth_bits_per_s: demand.bandwidth_bits_per_s(),
+        servers_for_load,
+        busy_cores: work.total(),
+        work,
+        memory_bytes: memory_bytes(demand, shape),
+        bandwidth_bits_per_s: demand.bandwidth_bits_per_s(clusters, members),
         messages_per_s: demand.messages_per_s(),
-        wait_s: wait_s(demand, profile, shape, &limits),
-        stores: if stored { clusters * members } else { 0 },
+        keep_alives_per_s: demand.keep_alives_per_s(clusters, members),
+        connections_per_server: connections.map_or(0.0, |limit| limit.asked),
+        wait_s: queue(demand, clusters, members).map(|queue| queue.wait_s),
+        stores: if needs.replication == Replication::Store { clusters * members } else { 0 },
         cost_per_month: f64::from(shape.servers()) * profile.server.cost_per_month,
         availability: shape.availability(profile)?,
         failover: failover(times(needs, profile))?,
+        storm: after_an_outage(demand, first, clusters, members),
+        today: None,
         limits,
         sensitivities: Vec::new(),
+        caveats: Vec::new(),
         reasons: Vec::new(),
-    };
-    plan.reasons = reasons(&plan, demand);
-    Ok(plan)
+    })
 }
 
-/// The mean wait at the busiest member, each of its cores a queue of its own.
-fn wait_s(demand: &Demand<'_>, profile: &Profile, shape: Shape, limits: &[Limit]) -> Option<f64> {
-    let rate = demand.packets_per_core(shape.clusters, shape.members);
-    let service = match &profile.timing {
+/// The memory of all servers, in ordinary service, bytes.
+fn memory_bytes(demand: &Demand<'_>, shape: Shape) -> f64 {
+    let memory = &demand.profile.memory;
+    f64::from(shape.servers()) * memory.base_bytes + demand.all_kept(shape.clusters, shape.members).bytes(memory)
+}
+
+/// A core of the busiest member, each a queue of its own, with one of its cluster gone.
+pub(super) fn queue(demand: &Demand<'_>, clusters: u32, members: u32) -> Option<Mg1> {
+    let rate = demand.packets_per_core(clusters, members);
+    let service = match &demand.profile.timing {
         Some(timing) => timing.service_at(rate),
+        // All that it does is put down to the packets that come.
         None => {
-            let is_cpu = |limit: &&Limit| limit.stage == Stage::Second && limit.resource == Resource::Cpu;
-            ServiceTime::exponential(limits.iter().find(is_cpu)?.used / rate)
+            let busy = demand.member(clusters, members).work / demand.profile.working_cores();
+            ServiceTime::exponential(busy / rate)
         }
     };
-    mg1(rate, service.ok()?).ok().map(|queue| queue.wait_s)
+    mg1(rate, service.ok()?).ok()
 }
 
 /// R = T_F/(T_F + T_M).
 fn times(needs: &Needs, profile: &Profile) -> FailoverTimes {
     let node = profile.server.availability;
-    let failure_s = if node < 1.0 { needs.repair_s * node / (1.0 - node) } else { f64::MAX };
     FailoverTimes {
         availability: node,
         client_retry_s: needs.client_retry_s,
         dns_ttl_s: needs.dns_ttl_s,
         repair_s: needs.repair_s,
-        failure_s,
+        failure_s: mean_time_to_failure_s(node, needs.repair_s).min(f64::MAX),
         replication_s: needs.replication_s,
         cache_s: needs.cache_s,
         refresh_s: needs.refresh_s,
     }
 }
 
-fn not_available(needs: &Needs, profile: &Profile, most: f64) -> PlanError {
-    PlanError::NoPlan {
-        need: "availability".into(),
-        reason: format!(
-            "with servers that are {} available, the best of clusters of up to {MAX_MEMBERS} is {}, not {}",
-            units::share(profile.server.availability),
-            units::share(most),
-            units::share(needs.availability)
-        ),
-        remedy: "take more available servers, fewer and larger ones, or promise less".into(),
-    }
+fn not_available(needs: &Needs, profile: &Profile, least_missing: f64) -> PlanError {
+    let node = brief::all_but(1.0 - profile.server.availability);
+    let (asked, best) = (units::all_but(1.0 - needs.availability), units::all_but(least_missing));
+    let (reason, remedy) = if needs.availability >= 1.0 {
+        (
+            format!("servers that are {node} available fail, and no number of them is there all of the time"),
+            "promise less than 100 %, as 99.999 %, or take more available servers",
+        )
+    } else if needs.members_replace_each_other() {
+        (
+            format!(
+                "with servers that are {node} available, the best of clusters of up to {MAX_MEMBERS} is {best}, not {asked}"
+            ),
+            "take more available servers, fewer and larger ones, or promise less",
+        )
+    } else {
+        (
+            format!(
+                "servers that are {node} available and do not know each other's registrations have no spare, so together they are \
+                 {best}, not {asked}"
+            ),
+            "have phones register with each of several servers (failover client), take more available servers, or promise less",
+        )
+    };
+    PlanError::NoPlan { need: "availability".into(), reason, remedy: remedy.into() }
 }
 
 fn does_not_fit(demand: &Demand<'_>) -> PlanError {
     let limits = demand.second_limits(MAX_CLUSTERS, 1);
     let first = demand.first_limits(MAX_FIRST);
     let fullest = limits.iter().chain(&first).max_by(|a, b| (a.used / a.allowed).total_cmp(&(b.used / b.allowed)));
-    let reason = fullest.map_or_else(String::new, |limit| {
-        format!(
-            "even with {MAX_CLUSTERS} clusters {} of the {} of the {} would be used, where {} may be",
-            units::share(limit.used),
-            limit.resource,
-            limit.stage,
-            units::share(limit.allowed)
-        )
-    });
     PlanError::NoPlan {
         need: "load".into(),
-        reason,
+        reason: fullest.map_or_else(String::new, too_full),
         remedy: "take larger servers, use more of each, or ask for less".into(),
     }
+}
+
+fn too_full(limit: &Limit) -> String {
+    let Limit { stage, resource, used, allowed, .. } = limit;
+    let needed = if *used > 2.0 { format!("{} times what it has", brief::parts(*used)) } else { brief::share(*used) };
+    let owner = if *stage == Stage::First { "a server of the first stage" } else { "a member of a cluster" };
+    format!(
+        "even with {MAX_CLUSTERS} clusters the load would take {needed} of the {resource} of {owner}, where {} may be used",
+        brief::share(*allowed)
+    )
 }

@@ -1,4 +1,4 @@
-//! What each input is worth: a tenth more of it, all else as it is.
+//! What each input is worth: a tenth more of it, or a nine, all else as it is.
 
 use super::demand::Demand;
 use super::needs::Needs;
@@ -21,6 +21,8 @@ struct Input {
     /// What it cannot be more than.
     most: f64,
     show: fn(f64) -> String,
+    /// How many times as much of it is tried.
+    factor: f64,
     value: fn(&Asked) -> f64,
     set: fn(&mut Asked, f64),
 }
@@ -31,6 +33,7 @@ macro_rules! input {
             name: $name,
             most: $most,
             show: $show,
+            factor: MORE,
             value: |asked| asked.$($field).+,
             set: |asked, value| asked.$($field).+ = value,
         }
@@ -56,11 +59,11 @@ fn change(input: &Input, asked: &Asked, plan: &Plan) -> Option<Sensitivity> {
     if value <= 0.0 {
         return None;
     }
-    let factor = if value * MORE > input.most { LESS } else { MORE };
+    let factor = if value * input.factor > input.most { LESS } else { input.factor };
     let mut changed = asked.clone();
     (input.set)(&mut changed, value * factor);
     let demand = Demand::of(&changed.needs, &changed.profile).ok()?;
-    let busy = demand.busy_cores(plan.clusters, plan.members);
+    let busy = demand.work(plan.clusters, plan.members).total();
     let planned = cheapest(&changed.needs, &changed.profile).ok();
     let (servers, cost_per_month) = planned.as_ref().map_or((0, 0.0), |other| {
         (i64::from(other.servers) - i64::from(plan.servers), other.cost_per_month - plan.cost_per_month)
@@ -91,6 +94,9 @@ fn limit_percent(demand: &Demand<'_>, plan: &Plan) -> Option<f64> {
 const MORE: f64 = 1.1;
 /// Where a tenth more would be more than all.
 const LESS: f64 = 0.9;
+/// Availability is counted in nines: a server of one more, and a promise of one less.
+const NINE_MORE: f64 = 0.1;
+const NINE_LESS: f64 = 10.0;
 const ENDLESS: f64 = f64::INFINITY;
 
 fn of_the_needs(needs: &Needs) -> Vec<Input> {
@@ -103,6 +109,17 @@ fn of_the_needs(needs: &Needs) -> Vec<Input> {
         input!("challenged share of REGISTERs", 1.0, units::share, needs.challenged_share),
         input!("challenged share of calls", 1.0, units::share, needs.challenged_calls_share),
         input!("stateful share", 1.0, units::share, needs.stateful_share),
+        input!("connected share", 1.0, units::share, needs.connected_share),
+        input!("share behind a NAT", 1.0, units::share, needs.nat_share),
+        input!("keep-alive interval", ENDLESS, units::time, needs.keep_alive_s),
+        Input {
+            name: "promised unavailability",
+            most: 1.0,
+            show: units::share,
+            factor: NINE_LESS,
+            value: |asked| 1.0 - asked.needs.availability,
+            set: |asked, value| asked.needs.availability = 1.0 - value,
+        },
         input!("utilization", 1.0, units::share, needs.utilization),
         input!("skew", ENDLESS, units::number, needs.skew),
     ]
@@ -118,6 +135,7 @@ fn calls(calls: Calls) -> Input {
         name,
         most: ENDLESS,
         show: units::number,
+        factor: MORE,
         value: |asked| match asked.needs.calls {
             Calls::PerSubscriber(value) | Calls::Total(value) | Calls::Erlangs(value) => value,
         },
@@ -146,6 +164,7 @@ fn of_the_profile() -> Vec<Input> {
             name: "unavailability of a server",
             most: 1.0,
             show: units::share,
+            factor: NINE_MORE,
             value: |asked| 1.0 - asked.profile.server.availability,
             set: |asked, value| asked.profile.server.availability = 1.0 - value,
         },

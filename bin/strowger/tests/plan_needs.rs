@@ -1,0 +1,344 @@
+//! What a planner who knows nothing of this project is told, and what is not taken for something else.
+
+mod common;
+
+use common::{Folder, Ran};
+use serde_json::Value;
+
+fn plan(arguments: &str) -> Ran {
+    let all: Vec<&str> = ["plan"].into_iter().chain(arguments.split_whitespace()).collect();
+    Folder::new("").run(&all)
+}
+
+/// What is shown, however its lines are broken.
+fn shown(arguments: &str) -> String {
+    unbroken(&plan(arguments).ok())
+}
+
+fn unbroken(text: &str) -> String {
+    text.split_whitespace().collect::<Vec<_>>().join(" ")
+}
+
+#[track_caller]
+fn has(text: &str, all: &[&str]) {
+    for wanted in all {
+        assert!(text.contains(wanted), "{wanted:?} in {text}");
+    }
+}
+
+#[track_caller]
+fn has_none(text: &str, all: &[&str]) {
+    for unwanted in all {
+        assert!(!text.contains(unwanted), "{unwanted:?} in {text}");
+    }
+}
+
+#[test]
+fn a_cluster_is_not_sold_before_it_is_built() {
+    let out = shown("size --subscribers 2M");
+    has(
+        &out,
+        &[
+            "members of a cluster do not share registrations today (README,",
+            "NOT BUILT YET: members of a cluster do not share registrations today, so this is a plan for when they do.",
+            "What can be built today: 1 server for everybody, 99 % available.",
+            "Where phones register with each of 3 servers by themselves, 3 servers are 99.9999 % today.",
+            "buildable today 99 %",
+            "--replication copies (assumed), which is not built yet",
+        ],
+    );
+    has(&shown("size --subscribers 2M --explain"), &["R_today = (1 − (1 − R_p)^B)^P = (1 − (1 − 0.99)^1)^1 = 99 %"]);
+    has(
+        &shown("size --subscribers 100M"),
+        &["each with its own part of the users and no spare, behind ", " available for each user, "],
+    );
+    let found = plan("size --subscribers 2M --json").json();
+    assert_eq!(found["availability_today"], 0.99);
+    assert_eq!(found["today"]["alone"]["servers"], 1);
+    assert!(found["says"].to_string().contains("NOT BUILT YET"), "{found}");
+    // A sweep says so, too.
+    has(&shown("size --subscribers 1M..2M/1M"), &["do not share registrations today", "buildable today"]);
+
+    let out = shown("size --subscribers 2M --replication none --failover client");
+    has(&out, &["phones register with all 3 members of a cluster", "--replication none,"]);
+    has_none(&out, &["NOT BUILT YET", "buildable today", "do not share registrations today"]);
+    let ran = plan("size --subscribers 2M --replication none");
+    assert_eq!(ran.code, Some(1));
+    has(
+        &unbroken(&ran.err),
+        &["do not know each other's registrations", "have phones register with each of several servers"],
+    );
+}
+
+#[test]
+fn a_comma_is_never_silently_something_else() {
+    for (command, wanted) in [
+        ("mg1 --rate 4,800 --service 181us", "'4,800' can be read in several ways: write 4800 or 4_800 for one number"),
+        ("size --subscribers 2,500,100", "write 2500100 or 2_500_100 for one number, '2;500;100' for a list"),
+        ("size --subscribers 2,000,000", "write 2000000 or 2_000_000 for one number"),
+        ("size --subscribers 2M --erlangs 0,15", "write 0.15 for one number, '0;15' for a list"),
+        ("size --subscribers 2M --availability 99,999%", "write 99.999% for one number"),
+        ("size --subscribers 1,5M", "write 1.5M for one number"),
+        ("mg1 --rate 1,000..5,000/500 --service 1us", "'1,000' can be read in several ways"),
+        ("availability --node 99% --goal 99,9%", "write 99.9% for one number"),
+        ("mg1 --rate 100 --service 1,5ms", "write 1.5ms for one number"),
+    ] {
+        let why = plan(command);
+        assert_eq!((why.code, why.out.as_str()), (Some(2), ""), "{command}: {why:?}");
+        assert!(why.err.contains(wanted), "{command}: {wanted} in {}", why.err);
+    }
+    let rates = |command: &str| -> Vec<f64> {
+        let found = plan(command).json();
+        found["rows"].as_array().expect("rows").iter().filter_map(|row| row["rate_per_s"].as_f64()).collect()
+    };
+    assert_eq!(rates("mg1 --rate 4;800 --service 181us --json"), [4.0, 800.0]);
+    assert_eq!(rates("mg1 --rate 1000,2000 --service 181us --json"), [1_000.0, 2_000.0]);
+    assert_eq!(plan("mg1 --rate 4_800 --service 181us --json").json()["rate_per_s"], 4_800.0);
+}
+
+#[test]
+fn phones_behind_nats_are_in_the_plan() {
+    let out = shown("size --subscribers 2M");
+    has(
+        &out,
+        &[
+            "NAT keep-alives 66,667/s",
+            "66,667 keep-alives a second, an empty line every 30 s to each phone behind a NAT, are 3.33 times the SIP messages",
+            "--nat of the others behind a NAT 100 %",
+            "--keepalive kept open every 30 s",
+            "share behind a NAT 100 % -10 %",
+        ],
+    );
+    has(&shown("size --subscribers 2M --explain"), &["K = subscribers·contacts·(1 − connected)·nat", "= 66,666.7/s"]);
+    let found = plan("size --subscribers 2M --nat 50% --keepalive 20s --json").json();
+    assert_eq!(found["keep_alives_per_s"], 50_000.0);
+    let none = plan("size --subscribers 2M --nat 0% --json").json();
+    assert_eq!(none["keep_alives_per_s"], 0.0);
+    let line = |found: &Value| found["bandwidth_bits_per_s"].as_f64().expect("a number");
+    assert!((line(&found) - line(&none) - 50_000.0 * 60.0 * 8.0).abs() < 1.0);
+}
+
+#[test]
+fn connections_are_counted_against_what_a_server_allows() {
+    let out = shown("size --subscribers 2M --connected 100%");
+    has(
+        &out,
+        &[
+            "5 SERVERS",
+            "connections a server 500,000",
+            "connections of the second stage 53.33 %",
+            "tcp.connections there has to be 533,334 at least (it is 16,384 where nobody sets it)",
+            "LimitNOFILE",
+            "--connections its connections, at most 1,000,000",
+        ],
+    );
+    has_none(&out, &["keep-alives a second"]);
+    has(
+        &shown("size --subscribers 2M --connected 100% --explain"),
+        &["tcp.connections·15/16 = 1,000,000 × 15/16 = 937,500", "500,000 / 937,500"],
+    );
+    let found = plan("size --subscribers 100k --connected 100% --connections 16384 --json").json();
+    assert!(found["servers"].as_u64() > Some(9), "16384 a server are not many: {found}");
+    let ran = plan("size --subscribers 2M --connected 100% --connections 2M");
+    assert!(ran.code == Some(2) && ran.err.contains("at most 1,000,000"), "{ran:?}");
+}
+
+#[test]
+fn costs_are_those_of_a_busy_server() {
+    let out = shown("size --subscribers 2M");
+    has(&out, &["at a tenth of the load a call costs two to four times as much (docs/operating/capacity.md)"]);
+    has(&out, &["memory of the second stage 7.312 % 70 % 20.1 million"]);
+    has_none(&out, &["270,927,835", "20,113,734"]);
+    has_none(&shown("size --subscribers 2M --cores 1 --nat 0% --refresh 60s"), &["at a tenth of the load"]);
+}
+
+#[test]
+fn the_answer_names_its_weakest_assumption() {
+    let out = shown("size --subscribers 2M");
+    has(
+        &out,
+        &[
+            "What decides most is an assumption: a server is 99 % available (--node), so it fails every 4.125 d for 60 min \
+             (--repair). With 99.9 % it would be 2 servers, 200 a month.",
+            "It is the availability that asks for 3 servers: the load alone needs 1.",
+            "That takes failures for independent of each other",
+            "unavailability of a server 1 % -90 % +0.0 % -1",
+            "--repair a server is repaired within 60 min (so it fails every 4.125 d)",
+            "--ttl DNS records are kept 300 s",
+            "--replicated-within others know a registration after 100 ms",
+            "--cache it is kept back before that 0 s",
+            "--retry clients try another after 32 s",
+            "A call that meets a failed server is set up 32 s later; on the mean of all calls that is ",
+        ],
+    );
+    // What was said is no assumption.
+    has_none(&shown("size --subscribers 2M --node 99% --availability 99.999%"), &["What decides most"]);
+}
+
+#[test]
+fn all_phones_come_back_at_once_after_an_outage() {
+    let out = shown("size --subscribers 2M");
+    has(
+        &out,
+        &[
+            "After an outage of everything all 2 million phones register again: that takes these servers 21.1 s at least",
+            "(the network of the second stage is full first)",
+            "come within 60 min, as ever",
+            "wait for a random time of more than 21.1 s",
+        ],
+    );
+    let found = plan("size --subscribers 2M --json").json();
+    assert_eq!(
+        (&found["storm"]["registrations"], &found["storm"]["resource"]),
+        (&Value::from(2e6), &Value::from("network"))
+    );
+}
+
+#[test]
+fn size_and_failover_take_the_same_for_granted() {
+    let (size, failover) = (plan("size --subscribers 2M --json").json(), plan("failover --json").json());
+    for key in ["retry_s", "ttl_s", "repair_s", "replication_s", "cache_s", "refresh_s"] {
+        assert_eq!(size[key], failover[key], "{key}");
+    }
+    assert_eq!(size["server_availability"], failover["availability"]);
+    let seconds = |value: &Value| value.as_f64().expect("a number");
+    assert!((seconds(&size["failover"]["times"]["failure_s"]) - seconds(&failover["failure_s"])).abs() < 0.001);
+    for command in ["size", "failover"] {
+        let help = unbroken(&plan(&format!("{command} --help")).ok());
+        for default in ["32s", "5min", "1h", "100ms"] {
+            assert!(help.contains(&format!("[default: {default}]")), "{command}: {default} in {help}");
+        }
+    }
+}
+
+#[test]
+fn figures_are_no_finer_than_anybody_could_tell() {
+    let out = shown("size --subscribers 10");
+    has(&out, &["a packet waits under 1 µs"]);
+    has_none(&out, &[" ns "]);
+    let out = shown("availability --node 99.9999999999%");
+    has(
+        &out,
+        &["availability above 99.9999999 %", "nines above 9", "missing in a year under 32 ms", "more than 9 nines"],
+    );
+    has(&shown("availability --first 3 --clusters 3 --members 3 --node 99%"), &["missing in a year 2.104 min"]);
+    let json = plan("availability --node 99.9999999999% --json").json();
+    assert!(
+        json["unavailability"].as_f64().is_some_and(|missing| missing > 0.0 && missing < 1e-20),
+        "machines get it: {json}"
+    );
+}
+
+#[test]
+fn one_server_is_spoken_of_as_one() {
+    for command in ["size --subscribers 10k --node 100%", "size --subscribers 10k --availability 0"] {
+        let out = shown(command);
+        has(&out, &["1 SERVER: 1 cluster of 1 member, and no first stage."]);
+        has_none(
+            &out,
+            &[
+                "It is the availability that asks",
+                "1 servers",
+                "0 % asked",
+                "0 % is asked",
+                "with one server of the group gone",
+            ],
+        );
+    }
+    has(
+        &shown("size --subscribers 10k --availability 0"),
+        &["The server is 99 % available, and no more is asked: it has no spare."],
+    );
+}
+
+#[test]
+fn what_nobody_can_promise_is_a_no_in_words() {
+    let ran = plan("size --subscribers 2M --availability 100%");
+    assert_eq!(ran.code, Some(1));
+    has(&unbroken(&ran.err), &["no number of them is there all of the time", "promise less than 100 %"]);
+    has(
+        &unbroken(&ran.out),
+        &["NO NUMBER OF SERVERS: availability cannot be met", "What to do: promise less", "assumed, because"],
+    );
+    assert!(!ran.out.contains('–'), "nothing is shown of what is not: {}", ran.out);
+    let ran = plan("size --subscribers 1T --memory 1GiB");
+    assert_eq!(ran.code, Some(2), "T is no unit of a count: {ran:?}");
+    let ran = plan("size --subscribers 1000G --memory 1GiB");
+    assert_eq!(ran.code, Some(1));
+    has(
+        &unbroken(&ran.err),
+        &["load cannot be met: even with 4096 clusters the load would take ", " times what it has of the "],
+    );
+    let caution = shown("size --subscribers 1k --erlangs 2");
+    has(&caution, &["CAUTION: 2 erlangs of each are more than one call at a time"]);
+    has(
+        &shown("size --subscribers 1k --node 10% --availability 20%"),
+        &["CAUTION: a server that is 10 % available is down 90 %"],
+    );
+}
+
+#[test]
+fn units_that_are_meant_are_named() {
+    for (command, wanted) in [
+        ("size --subscribers 2m", "m is no unit of a count that is known here; write 2M"),
+        ("size --subscribers 2M --memory 16", "'16' has no unit; write 16GiB"),
+        ("size --subscribers 2M --memory 16G", "write 16GiB or 16GB"),
+        ("size --subscribers 2M --memory 0", "a size must be above zero"),
+        ("size --subscribers 2M --network 1G", "write 1Gbit/s"),
+        ("size --subscribers 2M --bhca 1M/h", "write 1M"),
+        ("two-stage --second-capacity 900", "--requests RATE --first-capacity RATE --register-capacity RATE"),
+        ("two-stage --second-capacity 900 --requests 100", "with --first-capacity RATE"),
+        ("two-stage --first 1 --first-capacity 1000 --second-capacity 900 --shares 60,40", "60 % is 60% or 0.6"),
+        (
+            "mmck --rate 100 --service 1ms --plot x.svg",
+            "give a number a range, FROM..TO/STEP, as --rate 6000..16000/500",
+        ),
+        ("size --subscribers 2M --plot x.svg", "as --subscribers 1M..10M/1M"),
+    ] {
+        let ran = plan(command);
+        assert_eq!((ran.code, ran.out.as_str()), (Some(2), ""), "{command}: {ran:?}");
+        assert!(ran.err.contains(wanted), "{command}: {wanted} in {}", ran.err);
+    }
+    let found = plan("size --subscribers 2M --network 1Gbps --erlangs 0.15erl --json").json();
+    assert_eq!((&found["server_network_bits_per_s"], &found["erlangs"]), (&Value::from(1e9), &Value::from(0.15)));
+}
+
+#[test]
+fn rows_that_reach_the_goal_are_marked() {
+    let out = plan("availability --members 1..3/1 --node 99% --goal 99.99%").ok();
+    let last = |line: &str| line.split_whitespace().next_back().map(str::to_owned);
+    let marked: Vec<String> = out.lines().filter_map(last).filter(|word| word == "yes" || word == "no").collect();
+    assert_eq!(marked, ["no", "yes", "yes"], "{out}");
+    has(
+        &out,
+        &["reaches the goal", "1 of 3 rows are a no, the first because 99 % is less than the 99.99 % that you need"],
+    );
+    has_none(&out, &["no answer"]);
+    let rows = plan("availability --members 1..3/1 --node 99% --goal 99.99% --json").json();
+    assert_eq!(
+        (&rows["rows"][0]["reaches_goal"], &rows["rows"][2]["reaches_goal"]),
+        (&Value::from(false), &Value::from(true))
+    );
+    let ran = plan("availability --members 1..3/1 --node 50% --goal 99.99%");
+    assert!(ran.code == Some(1) && ran.err.contains("every row of the sweep is a no"), "{ran:?}");
+}
+
+#[test]
+fn the_edge_is_named() {
+    let ran = plan("mg1 --rate 1000 --service 1ms");
+    assert_eq!(ran.code, Some(1));
+    has(&ran.out, &["stable below"]);
+    has(&ran.err, &["as much work arrives as one server does without a pause", "stay below 1,000/s, or add a server"]);
+    // The table and the sentence have one number.
+    let ran = plan("mg1 --rate 6000 --service 181us");
+    has(&unbroken(&ran.out), &["stable below 5,524/s"]);
+    has(&ran.err, &["stay below 5,524/s"]);
+    let out = shown("mg1 --rate 5524.86 --service 181us");
+    has(
+        &out,
+        &[
+            "CAUTION: so near the edge the mean is no number to plan with: with 1 % fewer arrivals, 5,470/s, the wait is ",
+        ],
+    );
+    has_none(&shown("mg1 --rate 4800 --service 181us"), &["CAUTION"]);
+}
