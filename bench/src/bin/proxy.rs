@@ -163,18 +163,7 @@ impl Bench {
         let results =
             if arguments.resume { kept::read(&file).expect("results to go on from") } else { Results::default() };
         let begun = Instant::now();
-        Self {
-            arguments,
-            loads,
-            binary,
-            scenarios,
-            peers,
-            has_valgrind,
-            file,
-            results,
-            begun,
-            left: Duration::ZERO,
-        }
+        Self { arguments, loads, binary, scenarios, peers, has_valgrind, file, results, begun, left: Duration::ZERO }
     }
 
     /// Servers, without the floor.
