@@ -138,12 +138,7 @@ impl Writer {
             if !self.shared.is_stopping.load(Ordering::Relaxed) {
                 thread::sleep(GATHERED_FOR);
             }
-            while self.has_room()
-                && let Ok(order) = orders.try_recv()
-            {
-                self.on_order(order);
-            }
-            self.flush();
+            self.catch_up(orders);
             while !self.has_room() && !self.shared.is_stopping.load(Ordering::Relaxed) {
                 thread::sleep(RETRY_AFTER);
                 self.retry();
@@ -152,6 +147,21 @@ impl Writer {
         self.flush();
         if self.records > 0 {
             tracing::error!("{} call records were never written", self.records);
+        }
+    }
+
+    /// Writes all that waits, as far as the file takes it.
+    fn catch_up(&mut self, orders: &Receiver<Order>) {
+        loop {
+            let order = if self.has_room() { orders.try_recv().ok() } else { None };
+            let is_last = order.is_none();
+            order.into_iter().for_each(|order| self.on_order(order));
+            if is_last || !self.has_room() {
+                self.flush();
+                if is_last || !self.has_room() {
+                    return;
+                }
+            }
         }
     }
 

@@ -5,6 +5,7 @@
 
 mod targets;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, OnceLock};
@@ -402,6 +403,7 @@ fn unchanged(old: &Config, new: &Config) -> Result<(), String> {
         ("server.min_workers", old.server.min_workers == new.server.min_workers),
         ("server.affinity", old.server.affinity == new.server.affinity),
         ("server.spread", old.server.spread == new.server.spread),
+        ("server.segmentation", old.server.segmentation == new.server.segmentation),
         ("server.spin", old.server.spin == new.server.spin),
         ("server.data", old.server.data == new.server.data),
         ("server.key_file", old.key_file() == new.key_file()),
@@ -430,7 +432,7 @@ fn bind(config: &Config, workers: u16) -> Result<Vec<Vec<Socket>>, Failure> {
             firsts.iter().map(Socket::local_addr).find(|first| address.port() == 0 && first.ip() == address.ip());
         address.set_port(twin.map_or(address.port(), |twin| twin.port()));
         let first = match transport {
-            Transport::Udp => UdpSocket::bind(address, BufferSizes::DEFAULT).map(Socket::from),
+            Transport::Udp => udp(address, config.server.segmentation).map(Socket::from),
             _ => TcpListener::bind(address).map(Socket::from),
         };
         let first = first.map_err(no)?;
@@ -444,6 +446,14 @@ fn bind(config: &Config, workers: u16) -> Result<Vec<Vec<Socket>>, Failure> {
         }
     }
     Ok(sockets)
+}
+
+fn udp(address: SocketAddr, segmentation: bool) -> Result<UdpSocket, strowger_net::BindError> {
+    let mut socket = UdpSocket::bind(address, BufferSizes::DEFAULT)?;
+    if segmentation && let Err(error) = socket.join_datagrams() {
+        tracing::warn!("server.segmentation: this kernel cannot ({error}); each message leaves for itself");
+    }
+    Ok(socket)
 }
 
 /// How the workers share the work and the machine.

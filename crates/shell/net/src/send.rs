@@ -248,7 +248,7 @@ fn find_places(slots: &[Slot], places: &mut [u8; SEND_BATCH]) -> bool {
         let length = slot.bytes.len();
         let lately = known.iter_mut().flatten().find(|lately| lately.peer == slot.peer);
         *group = match lately {
-            Some(lately) if lately.length == length && length <= MAX_JOINED_BYTES => {
+            Some(lately) if lately.length == length && (1..=MAX_JOINED_BYTES).contains(&length) => {
                 is_any_moved |= lately.group + 1 != groups;
                 lately.group
             }

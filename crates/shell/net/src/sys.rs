@@ -63,7 +63,10 @@ struct Joined<'b> {
 impl Joined<'_> {
     /// Takes one datagram more, whose iovec stands behind those that it has; whether it does.
     fn take(&mut self, length: usize, peer: SocketAddr) -> bool {
-        let fits = length == self.length && length <= MAX_JOINED_BYTES && *self.count < MAX_JOINED && peer == self.peer;
+        let fits = length == self.length
+            && (1..=MAX_JOINED_BYTES).contains(&length)
+            && *self.count < MAX_JOINED
+            && peer == self.peer;
         if !fits {
             return false;
         }

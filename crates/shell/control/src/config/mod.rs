@@ -105,6 +105,9 @@ pub struct Server {
     /// Which worker receives a datagram: that of its peer, so that what one peer sends stays in its order (peers), or any, so
     /// that a single busy peer keeps all of them busy (packets).
     pub spread: Spread,
+    /// Whether messages of one length to one peer leave as one packet, which the kernel cuts apart: cheaper where a few peers get
+    /// most of what is sent. Whatever looks at packets on this machine sees the one.
+    pub segmentation: bool,
     /// How long a worker waits awake at most for a message, where messages usually follow one another that soon. 0s: never.
     pub spin: Span,
 }
@@ -132,6 +135,7 @@ impl Default for Server {
             min_workers: None,
             affinity: Affinity::None,
             spread: Spread::Peers,
+            segmentation: false,
             spin: Span(Duration::from_micros(10)),
         }
     }
