@@ -136,27 +136,20 @@ impl<'a> Census<'a> {
 
     fn find_fastest(&mut self, set: &Set, pick: &Pick<'_>) {
         let parts = set.parts.iter().zip(self.standings.iter());
-        let parts =
-            parts.filter(|(_, standing)| self.may_be_chosen(**standing) && self.set_back(**standing) != AVOIDED);
+        let parts = parts.filter(|(_, standing)| self.set_back(**standing).is_some_and(|mark| mark != AVOIDED));
         let ticks = parts.filter_map(|(part, _)| part.target.measures().expected_ticks(pick.now));
         self.fastest = ticks.min().unwrap_or(u32::MAX);
     }
 
+    /// What makes a member come after those of its tier, as a mark of a tier: zero where nothing does. `None` where it may not be
+    /// chosen.
     #[inline]
-    pub(crate) fn may_be_chosen(&self, standing: Standing) -> bool {
+    pub(crate) fn set_back(&self, standing: Standing) -> Option<u32> {
         match standing {
-            Standing::InService | Standing::Starting | Standing::PassedOver | Standing::Avoided => true,
-            Standing::Out | Standing::Full => false,
-        }
-    }
-
-    /// What makes a member come after those of its tier, where something does: as a mark of a tier.
-    #[inline]
-    pub(crate) fn set_back(&self, standing: Standing) -> u32 {
-        match standing {
-            Standing::PassedOver => PASSED_OVER,
-            Standing::Avoided if !self.is_last_resort => AVOIDED,
-            _ => 0,
+            Standing::InService | Standing::Starting => Some(0),
+            Standing::PassedOver => Some(PASSED_OVER),
+            Standing::Avoided => Some(if self.is_last_resort { 0 } else { AVOIDED }),
+            Standing::Out | Standing::Full => None,
         }
     }
 

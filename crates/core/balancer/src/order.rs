@@ -209,6 +209,7 @@ impl Scan<'_> {
         };
         let is_of_two = matches!(self.basis, Basis::Candidates(_));
         let counts_places = matches!(self.basis, Basis::Place(_) | Basis::Due(_));
+        let has_ties = is_of_two || matches!(self.basis, Basis::Load(_) | Basis::Due(_));
         let level = match self.basis {
             Basis::Load(_) if self.set.is_coarse() => self.level(),
             _ => 0,
@@ -218,11 +219,9 @@ impl Scan<'_> {
             let has_place = counts_places && self.census.has_place(part, *standing);
             let place = has_place.then(|| steps(start, places, self.census.places));
             places += u64::from(place.is_some());
-            if !self.census.may_be_chosen(*standing) {
-                continue;
-            }
-            let tier = part.tier | self.census.set_back(*standing);
-            let tie = self.tie(part, *standing);
+            let Some(set_back) = self.census.set_back(*standing) else { continue };
+            let tier = part.tier | set_back;
+            let tie = if has_ties { self.tie(part, *standing) } else { 0 };
             best.offer(Rank::new(tier, self.load(at, part, place, level), tie, at));
             if is_of_two {
                 let load = self.set.burden_of(self.census, self.pick, part).load;
@@ -239,9 +238,7 @@ impl Scan<'_> {
     /// with it before anybody could be done: all those are equal.
     fn level(&self) -> u64 {
         let parts = self.set.parts.iter().zip(self.census.standings());
-        let may_have_it = |(_, standing): &(&Part, &Standing)| {
-            self.census.may_be_chosen(**standing) && self.census.set_back(**standing) == 0
-        };
+        let may_have_it = |(_, standing): &(&Part, &Standing)| self.census.set_back(**standing) == Some(0);
         let burden = |part| self.set.burden_of(self.census, self.pick, part).load;
         parts.filter(may_have_it).map(|(part, _)| (part.tier, burden(part))).min().map_or(0, |(_, load)| load)
     }
@@ -262,11 +259,13 @@ impl Scan<'_> {
 
     /// Whether a member that starts slowly has drawn the request. It is then one of those that are its own, so that no second
     /// draw is made among those who are equal.
+    #[inline]
     fn has_lot(&self, standing: Standing) -> bool {
         standing == Standing::Starting && self.census.has_lots
     }
 
     /// How much speaks against a member, whose place is so many steps from where the request begins.
+    #[inline]
     fn load(&self, at: usize, part: &Part, place: Option<u64>, level: u64) -> u64 {
         let by_hash = |hash| self.set.rendezvous(hash, part);
         match self.basis {
