@@ -83,13 +83,15 @@ pub(crate) fn run(file: Option<&Path>, arguments: &CtlArguments) -> Result<(), F
 /// The configuration, and the socket of the server that has it. Who asks a server that runs is not kept from it by a fault in the
 /// file, which is told all the same; the server would not read such a file, though.
 fn reach(file: Option<&Path>, arguments: &CtlArguments) -> Result<(Config, PathBuf), Failure> {
-    let (config, fault) = match (Config::load_leniently(file), &arguments.socket) {
-        (Ok(found), _) => found,
-        // It is not needed.
-        (Err(_), Some(_)) => (Config::default(), None),
-        (Err(error), None) => return Err(error.into()),
-    };
-    let socket = arguments.socket.clone().unwrap_or_else(|| config.control_socket());
+    if let Some(socket) = &arguments.socket {
+        // What lies here by chance is not that server's.
+        let config = if file.is_some() { Config::load_leniently(file)?.0 } else { Config::default() };
+        return Ok((config, socket.clone()));
+    }
+    let (config, fault) = Config::load_leniently(file).map_err(|fault| {
+        Failure::Usage(format!("{fault}\nstrowger: the server that runs is found by --socket all the same"))
+    })?;
+    let socket = config.control_socket();
     match fault {
         Some(fault) if matches!(arguments.command, CtlCommand::Reload) => Err(fault.into()),
         Some(fault) => {

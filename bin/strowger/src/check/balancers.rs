@@ -83,7 +83,9 @@ fn own(config: &Config, sources: &Sources<'_>, listeners: &[(Transport, SocketAd
 fn asked_in_vain(config: &Config) -> Option<Refused> {
     let balancer = config.routes.iter().find_map(|route| route.balance.as_ref())?;
     let auth = &config.auth;
-    let is_asked = auth.require.iter().any(|method| method.0 == "INVITE") && auth.trusted.is_empty();
+    // Requests of a trunk need no password either.
+    let is_open = !auth.trusted.is_empty() || !config.trunks.is_empty();
+    let is_asked = !is_open && auth.require.iter().any(|method| method.0 == "INVITE");
     let has_users = match config.store_url() {
         StoreUrl::Memory => false,
         // Of what cannot be read nobody knows.

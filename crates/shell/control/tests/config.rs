@@ -33,10 +33,8 @@ fn where_the_socket_is_can_be_read_whatever_else_is_wrong() {
     let sound = "[server]\ndata = \"/var/lib/lb\"\ndomains = [\"example.com\"]\n";
     for (more, expected) in [
         ("[[balancer]]\nname = \"pool\"\ntargets = [{ uri = \"sip:a\", weight = 0 }]\n", "/var/lib/lb/control.sock"),
-        ("listen = [\"upd:192.0.2.1\"]\n", "/var/lib/lb/control.sock"),
-        ("this is no line\n[control]\nsocket = \"/run/lb\"\n", "/run/lb"),
-        ("[auth\n[control]\nsocket = \"/run/lb\"\n", "/run/lb"),
-        ("[control]\nsocket = \"/run/lb\"\n[[balancer]]\ntargets = [\"sip:a\",\n\"sip:b\"\n", "/run/lb"),
+        ("[control]\nsocket = \"/run/lb\"\n[auth\n", "/run/lb"),
+        ("[control]\nsocket = \"/run/lb\"\nhalf a line", "/run/lb"),
         ("[proxy]\nfrobnicate = 1\n[[route]]\nbalance = 7\n", "/var/lib/lb/control.sock"),
     ] {
         std::fs::write(&file, format!("{sound}{more}")).expect("written");
@@ -44,6 +42,20 @@ fn where_the_socket_is_can_be_read_whatever_else_is_wrong() {
         let (config, told) = Config::load_leniently(Some(&file)).expect("it can be read");
         assert_eq!((config.control_socket().as_path(), told), (Path::new(expected), Some(fault)), "{more}");
         assert_eq!(config.server.domains[0].0, "example.com", "{more}");
+    }
+    // Where what cannot be read may say where the socket is, nobody may be asked who might be another.
+    for unknown in [
+        "[server]\nlisten = [\n\"udp:1\",\n\"udp:2\"\ndata = \"/var/lib/lb2\"\n",
+        "[server]\ndata = \"/var/lib/lb2\n",
+        "[server\ndata = \"/var/lib/lb2\"\n",
+        "[server]\ndata = \"/var/lib/lb2\"\nthis is no line\n[control]\nsocket = \"/run/lb\"\n",
+        "[control]\nsocket = 7\n",
+        "[control]\nsoket = \"/run/lb\"\n",
+        "[server]\ndata = [\n",
+    ] {
+        std::fs::write(&file, unknown).expect("written");
+        let fault = Config::load(Some(&file)).expect_err(unknown);
+        assert_eq!(Config::load_leniently(Some(&file)), Err(fault), "{unknown}");
     }
     std::fs::write(&file, sound).expect("written");
     assert_eq!(Config::load_leniently(Some(&file)).map(|(_, told)| told), Ok(None));

@@ -299,11 +299,17 @@ impl Sources<'_> {
     }
 }
 
-/// That some weigh more than others, where nobody looks at it.
+/// That of two that could be chosen one weighs more, where nobody looks at it. Who weighs nothing stands behind the others under
+/// every policy, and who has another priority too.
 fn useless_weights(policy: Policy, targets: &[Listed]) -> Option<String> {
-    let mut weights = targets.iter().map(|target| target.share.weight);
-    let first = weights.next()?;
-    let other = weights.find(|weight| *weight != first).filter(|_| !policy.heeds_weight())?;
+    let mut weighed = targets.iter().map(|target| &target.share).filter(|share| share.weight != 0);
+    let unlike = |one: &Share, other: &Share| one.priority == other.priority && one.weight != other.weight;
+    let heavier =
+        |share: &Share| targets.iter().map(|target| &target.share).find(|one| one.weight != 0 && unlike(one, share));
+    let (first, other) = weighed.find_map(|share| Some((share.weight, heavier(share)?.weight)))?;
+    if policy.heeds_weight() {
+        return None;
+    }
     let remedy = match policy {
         Policy::RoundRobin => "choose \"weighted\", which does",
         policy if policy.is_by_key() => "choose \"hash\", which does",
