@@ -271,7 +271,6 @@ impl SizeArguments {
         }
     }
 
-    #[expect(clippy::vec_init_then_push, reason = "an input is a line")]
     fn of_the_promise(&self) -> Vec<Asked<'_>> {
         let default = Needs::default();
         vec![
@@ -292,7 +291,6 @@ impl SizeArguments {
         ]
     }
 
-    #[expect(clippy::vec_init_then_push, reason = "an input is a line")]
     fn of_the_servers(&self, profile: &Profile) -> Vec<Asked<'_>> {
         let (server, default) = (&profile.server, Needs::default());
         let cores = Asked {
