@@ -97,7 +97,7 @@ pub(super) fn influence(sizing: &Sizing<'_>, plan: &Plan) -> Option<String> {
             more(1.0 - plan.needs.availability)
         ),
         _ => format!(
-            "What decides most is an assumption: {} {} ({option}). With {} % {} of it {then}.",
+            "What decides most is an assumption: {} {} ({option}). With {} % {} of it, {then}.",
             input.input,
             input.value,
             units::number(input.change_percent.abs()),
@@ -225,7 +225,7 @@ pub(super) fn outputs(plan: Option<&Plan>) -> Vec<Field> {
             "connections_per_server",
             "connections a server",
             Show::Count,
-            of(|plan| plan.connections_per_server.ceil()),
+            of(|plan| plan.connections_per_server.ceil()).filter(|connections| *connections > 0.0),
         ),
         Field::new("stores", "stores", Show::Count, of(|plan| f64::from(plan.stores))),
         Field::new("wait_us", "a packet waits", Show::Micros, plan.and_then(|plan| plan.wait_s))

@@ -67,7 +67,7 @@ fn not_today(plan: &Plan) -> Option<String> {
     let alone = today.alone.as_ref().map(|alone| format!(" What can be built today: {}.", apart(alone)));
     let each = today.registered_with_each.as_ref().filter(|each| each.members > 1).map(|each| {
         format!(
-            " Where phones register with each of {} servers by themselves{}, {} servers are {} today.",
+            " Where phones register with each of {} servers{} by themselves, {} servers are {} today.",
             each.members,
             if each.clusters > 1 { " of their cluster" } else { "" },
             brief::number(f64::from(each.servers)),
