@@ -152,17 +152,14 @@ impl Writer {
 
     /// Writes all that waits, as far as the file takes it.
     fn catch_up(&mut self, orders: &Receiver<Order>) {
-        loop {
-            let order = if self.has_room() { orders.try_recv().ok() } else { None };
-            let is_last = order.is_none();
-            order.into_iter().for_each(|order| self.on_order(order));
-            if is_last || !self.has_room() {
+        while self.has_room() {
+            let Ok(order) = orders.try_recv() else { break };
+            self.on_order(order);
+            if !self.has_room() {
                 self.flush();
-                if is_last || !self.has_room() {
-                    return;
-                }
             }
         }
+        self.flush();
     }
 
     fn has_room(&self) -> bool {
@@ -400,6 +397,19 @@ mod tests {
         cdr.write(record("c2"));
         drop(cdr);
         assert_eq!(lines(&path).len(), 1);
+    }
+
+    #[test]
+    fn a_turn_writes_all_that_waits_however_much_it_is() {
+        let folder = tempfile::tempdir().expect("a folder");
+        let path = folder.path().join("cdr.json");
+        let mut writer = Writer::new(Some(path.clone()), Clock::start(), Arc::default());
+        let (orders, received) = mpsc::sync_channel(QUEUE);
+        for _ in 0..1_000 {
+            orders.try_send(Order::Write(record("c1"))).expect("room");
+        }
+        writer.catch_up(&received);
+        assert_eq!(lines(&path).len(), 1_000, "several times what is written at once");
     }
 
     #[test]
