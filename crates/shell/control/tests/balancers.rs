@@ -524,6 +524,9 @@ fn weights_that_nobody_looks_at_are_told_of() {
     for (policy, weights) in [("round-robin", [2, 2]), ("weighted", [1, 2]), ("least-work", [1, 2]), ("hash", [1, 2])] {
         assert_eq!(look(policy, weights), [""; 0], "{policy}");
     }
+    let ranks = "{ uri = \"sip:192.0.2.1\", priority = 1 }, { uri = \"sip:192.0.2.2\", priority = 2, weight = 3 }";
+    let ranked = with(&format!("policy = \"round-robin\"\ntargets = [{ranks}]"));
+    assert_eq!(Around::default().warnings(&ranked), [""; 0], "they never stand beside each other");
 }
 
 #[test]
