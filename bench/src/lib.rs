@@ -3,6 +3,7 @@
 pub mod apart;
 pub mod balancer;
 pub mod callgrind;
+pub mod calm;
 #[path = "../../interop/src/crowd.rs"]
 pub mod crowd;
 pub mod exercise;

@@ -7,6 +7,7 @@ use std::time::{Duration, Instant};
 
 use clap::{Parser, ValueEnum};
 use strowger_bench::apart::enter;
+use strowger_bench::calm::Calm;
 use strowger_bench::models::describe::{Described, Places, describe};
 use strowger_bench::models::load::{Course, Load, Outcome, Pace, prepare, run};
 use strowger_bench::models::observation::{Observation, write};
@@ -18,8 +19,12 @@ use strowger_bench::register::process::{adopt, stay_on};
 use strowger_bench::register::report::replace;
 use strowger_bench::server::{circumstances, command_line};
 
-/// The core of the generator; servers have the first one.
+/// The cores of servers, and of the generator.
+const SERVER_CORE: usize = 0;
 const GENERATOR_CORE: usize = 1;
+/// How long all waits for a calm machine may last together, and how often a run is done again where it did not stay calm.
+const PATIENCE: Duration = Duration::from_secs(900);
+const TRIES: u32 = 3;
 /// Shares of the rate at saturation that a fit sees: next to nothing is dropped there.
 const SEEN: [f64; 3] = [0.5, 0.75, 0.95];
 /// Where the rates begin that it does not see, how they grow, and how many there are at most.
@@ -98,6 +103,7 @@ struct Bench {
     scratch: tempfile::TempDir,
     seed: u64,
     begun: Instant,
+    calm: Calm,
 }
 
 impl Bench {
@@ -109,7 +115,8 @@ impl Bench {
                 return Err(format!("there is no {}: cargo build --release -p {package}", program.display()));
             }
         }
-        if arguments.quick {
+        let is_quick = arguments.quick;
+        if is_quick {
             (arguments.seconds, arguments.wait_seconds) = (1, 2);
             arguments.threads.truncate(1);
             arguments.unseen_threads.clear();
@@ -124,6 +131,7 @@ impl Bench {
             scratch: scratch.map_err(|error| error.to_string())?,
             seed: 1,
             begun: Instant::now(),
+            calm: Calm::new(&[SERVER_CORE, GENERATOR_CORE], if is_quick { Duration::ZERO } else { PATIENCE }),
         })
     }
 
@@ -141,6 +149,7 @@ impl Bench {
                 }
             }
         }
+        self.say(&self.calm.told());
         self.show()
     }
 
@@ -179,6 +188,20 @@ impl Bench {
         write(&file, &self.around, measured).map_err(|error| format!("{}: {error}", file.display()))
     }
 
+    /// Measures while the machine is calm, as far as that can be had.
+    fn calmly<T>(&mut self, mut measure: impl FnMut(&mut Self) -> Result<T, String>) -> Result<T, String> {
+        let mut tries = 0;
+        loop {
+            self.calm.wait();
+            let found = measure(self)?;
+            tries += 1;
+            if tries == TRIES || self.arguments.quick || self.calm.is_calm() {
+                return Ok(found);
+            }
+            self.say("the machine is not calm any more: once more");
+        }
+    }
+
     /// Another one for each run.
     fn next_seed(&mut self) -> u64 {
         self.seed += 1;
@@ -192,9 +215,11 @@ impl Bench {
 
     /// The calls a second that a server carries when some are always going on.
     fn saturation(&mut self, kind: Kind) -> Result<f64, String> {
-        let load = self.load(Pace::Saturation, Course::AtOnce, 2);
-        let server = Server::start(kind, &self.programs)?;
-        let rate = run(&server, &load)?.carried_per_s;
+        let rate = self.calmly(|bench| {
+            let load = bench.load(Pace::Saturation, Course::AtOnce, 2);
+            let server = Server::start(kind, &bench.programs)?;
+            Ok(run(&server, &load)?.carried_per_s)
+        })?;
         self.say(&format!("{kind}: {rate:.0} calls/s at saturation"));
         Ok(rate)
     }
@@ -226,12 +251,14 @@ impl Bench {
         let shares = if self.arguments.quick { &shares[..shares.len().min(2)] } else { shares };
         let mut all = Vec::new();
         for share in shares {
-            let seconds = self.arguments.wait_seconds;
-            let load = self.load(Pace::Rate((share * full).round()), course, seconds);
-            let server = Server::start(kind, &self.programs)?;
-            let report = prepare(&load)?.go().map_err(|error| error.to_string())?;
-            let is_late = report.phases.iter().any(|phase| phase.is_measured && phase.bottleneck().is_some());
-            let found = timing::read(&server.said())?;
+            let rate = share * full;
+            let (is_late, found) = self.calmly(|bench| {
+                let load = bench.load(Pace::Rate(rate.round()), course, bench.arguments.wait_seconds);
+                let server = Server::start(kind, &bench.programs)?;
+                let report = prepare(&load)?.go().map_err(|error| error.to_string())?;
+                let is_late = report.phases.iter().any(|phase| phase.is_measured && phase.bottleneck().is_some());
+                Ok((is_late, timing::read(&server.said())?))
+            })?;
             self.say(&format!(
                 "{kind}, {course:?}, {:.0} packets/s, busy {:.3}: waits {:.2} µs, {} windows{}",
                 found.packets_per_s,
@@ -243,7 +270,7 @@ impl Bench {
             all.push(Observation {
                 name: kind.to_string(),
                 servers: 1,
-                calls_per_s: share * full,
+                calls_per_s: rate,
                 packets_per_s: found.packets_per_s,
                 types: found.types,
                 wait_us: Some(found.wait_us),
@@ -301,10 +328,11 @@ impl Bench {
     }
 
     fn drops_at(&mut self, kind: Kind, rate: f64) -> Result<Outcome, String> {
-        let seconds = self.arguments.seconds;
-        let load = self.load(Pace::Rate(rate.round()), Course::AtOnce, seconds);
-        let server = Server::start(kind, &self.programs)?;
-        let outcome = run(&server, &load)?;
+        let outcome = self.calmly(|bench| {
+            let load = bench.load(Pace::Rate(rate.round()), Course::AtOnce, bench.arguments.seconds);
+            let server = Server::start(kind, &bench.programs)?;
+            run(&server, &load)
+        })?;
         self.say(&format!(
             "{kind}: {:.0} packets/s, {:.2} µs of CPU each, {:.3} of the core, {:.3} % dropped{}",
             outcome.packets_per_s,

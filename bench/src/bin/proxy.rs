@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use clap::{Parser, Subcommand};
 use strowger_bench::apart::{Network, enter};
 use strowger_bench::callgrind::Counts;
+use strowger_bench::calm::Calm;
 use strowger_bench::proxy::figures::{Figures, Highest, Key, Results, Single, Turn, single};
 use strowger_bench::proxy::instructions::count;
 use strowger_bench::proxy::peer::{KEPT_FOR, Peer, Place};
@@ -25,6 +26,8 @@ const COMMAND: &str = "STROWGER_BENCH_COMMAND";
 const PORTS: (u16, u16) = (5_060, 5_070);
 /// The memory that Kamailio's processes share, in MiB: more than its calls need at saturation.
 const SHARED_MIB: u32 = 8_192;
+/// How long all waits for a calm machine may last together.
+const PATIENCE: Duration = Duration::from_secs(600);
 /// Calls that ring, a second, and for how long.
 const RINGING: (u32, Duration) = (2_000, Duration::from_secs(8));
 /// What starting a server and registering users takes, and a search, and the counts of a scenario.
@@ -131,6 +134,7 @@ struct Bench {
     begun: Instant,
     /// What is left to do, as far as is known.
     left: Duration,
+    calm: Calm,
 }
 
 impl Bench {
@@ -162,8 +166,9 @@ impl Bench {
         let file = arguments.results.clone().unwrap_or_else(|| programs::beside("proxy.json"));
         let results =
             if arguments.resume { kept::read(&file).expect("results to go on from") } else { Results::default() };
-        let begun = Instant::now();
-        Self { arguments, loads, binary, scenarios, peers, has_valgrind, file, results, begun, left: Duration::ZERO }
+        let (begun, left) = (Instant::now(), Duration::ZERO);
+        let calm = Calm::new(&[0, 1], if arguments.quick { Duration::ZERO } else { PATIENCE });
+        Self { arguments, loads, binary, scenarios, peers, has_valgrind, file, results, begun, left, calm }
     }
 
     /// Servers, without the floor.
@@ -231,6 +236,7 @@ impl Bench {
 
     /// A server, started once, under all loads; in the last round its highest rate, too.
     fn turn(&mut self, scenario: Scenario, peer: Peer, round: usize) {
+        self.calm.wait();
         self.say(&format!("{scenario}, {peer}, round {round}"));
         let done = self.try_turn(scenario, peer, round);
         match done {
