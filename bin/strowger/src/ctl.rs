@@ -89,7 +89,9 @@ fn reach(file: Option<&Path>, arguments: &CtlArguments) -> Result<(Config, PathB
         return Ok((config, socket.clone()));
     }
     let (config, fault) = Config::load_leniently(file).map_err(|fault| {
-        Failure::Usage(format!("{fault}\nstrowger: the server that runs is found by --socket all the same"))
+        let remedy = "or name its socket with --socket";
+        let is_reload = matches!(arguments.command, CtlCommand::Reload);
+        if is_reload { fault.into() } else { Failure::Usage(format!("{fault} ({remedy})")) }
     })?;
     let socket = config.control_socket();
     match fault {

@@ -234,6 +234,8 @@ fn every_command_refuses_a_bad_configuration() {
         let error = folder.run(arguments).refused(2);
         assert_eq!(error, "strowger.toml:2: server.lisen: unknown key \"lisen\"; did you mean \"listen\"?");
     }
+    let error = folder.run(&["ctl", "status"]).refused(2);
+    assert!(error.ends_with("did you mean \"listen\"? (or name its socket with --socket)"), "{error}");
     let error = folder.run(&["check", "-c", "nowhere.toml"]).refused(2);
     assert_eq!(error, "nowhere.toml: there is no such file; name one that exists with -c");
 }
