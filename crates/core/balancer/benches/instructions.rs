@@ -14,7 +14,7 @@ use std::hint::black_box;
 use gungraun::prelude::*;
 use gungraun::{Callgrind, EventKind, LibraryBenchmarkConfig};
 use strowger_balancer::{
-    Candidates, Member, MethodClass, Order, Pick, Policy, Probe, Seat, Set, SetConfig, Target, Weights, Work,
+    Advice, Candidates, Member, MethodClass, Order, Pick, Policy, Probe, Seat, Set, SetConfig, Target, Weights, Work,
 };
 use strowger_foundation::Timestamp;
 
@@ -48,8 +48,8 @@ fn even(policy: Policy, candidates: Candidates) -> Pool {
     pool(policy, candidates, [1; 8])
 }
 
-fn nobody(_: usize) -> bool {
-    false
+fn nothing(_: usize) -> Advice {
+    Advice::Free
 }
 
 /// Instructions of one at most.
@@ -82,7 +82,7 @@ fn order(mut pool: Pool) -> (usize, Pool) {
             draw: draw.wrapping_mul(0x9e37_79b9_7f4a_7c15),
             begins_call: true,
             limit: 4,
-            is_avoided: &nobody,
+            advice: &nothing,
         };
         pool.set.order(&pick, &mut pool.order);
         chosen += black_box(&pool.order).first().copied().unwrap_or_default();

@@ -2,7 +2,7 @@
 
 use crate::hash::mix;
 use crate::health::WHOLE_SHARE;
-use crate::order::{Basis, Pick};
+use crate::order::{Advice, Basis, Pick};
 use crate::policy::Policy;
 use crate::rank::{AVOIDED, PASSED_OVER, WEIGHS_NOTHING};
 use crate::set::{MAX_MEMBERS, Part, Set};
@@ -29,13 +29,13 @@ impl Standing {
             return Self::Out;
         }
         let is_full = pick.begins_call && target.calls() >= part.capacity;
-        match (is_full, (pick.is_avoided)(at)) {
-            (false, false) if set.share(target, pick.now) < WHOLE_SHARE => Self::Starting,
-            (false, false) => Self::InService,
-            (false, true) => Self::Avoided,
-            (true, false) => Self::Full,
+        match (is_full, (pick.advice)(at)) {
+            (false, Advice::Free) if set.share(target, pick.now) < WHOLE_SHARE => Self::Starting,
+            (false, Advice::Free) => Self::InService,
+            (false, Advice::Avoid) => Self::Avoided,
+            (true, Advice::Free) => Self::Full,
             // Nor is it a last resort.
-            (true, true) => Self::Out,
+            (true, Advice::Avoid) | (_, Advice::LeaveAlone) => Self::Out,
         }
     }
 }

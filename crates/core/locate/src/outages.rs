@@ -206,15 +206,13 @@ impl Outages {
         self.lock().hops.get(hop).is_some_and(|outage| now < outage.ends())
     }
 
-    /// Until when `hop` is to be avoided, and whether it has [said so itself](Self::hold); `None` where it is not.
+    /// Until when `hop` has [said](Self::hold) that it wants to be left alone; `None` where it does not.
     #[must_use]
-    pub fn standing(&self, now: Timestamp, hop: &Hop) -> Option<(Timestamp, bool)> {
+    pub fn held_until(&self, now: Timestamp, hop: &Hop) -> Option<Timestamp> {
         if now.as_nanos() >= self.all_over.load(Ordering::Relaxed) || !self.is_marked(hop) {
             return None;
         }
-        let known = self.lock();
-        let outage = known.hops.get(hop).filter(|outage| now < outage.ends())?;
-        Some(outage.hold_at(now).map_or((outage.until, false), |held| (held.until, true)))
+        self.lock().hops.get(hop).and_then(|outage| outage.hold_at(now)).map(|held| held.until)
     }
 
     /// Whether a call may be sent to `hops`, one after the other. Where each of them is dead, one call in `every` may, and

@@ -69,13 +69,8 @@ fn each_change_is_news_once() {
     assert_eq!(mark(100, Cause::Unreachable), Learnt::Dead, "it was tried again in vain, which was told of");
     let mut known = Vec::new();
     outages.for_each(at(140), |hop, outage| known.push((*hop, *outage)));
-    let outage = Outage {
-        since: at(10),
-        until: at(130),
-        cause: Cause::Unreachable,
-        dead_until: Some(at(130)),
-        held: None,
-    };
+    let outage =
+        Outage { since: at(10), until: at(130), cause: Cause::Unreachable, dead_until: Some(at(130)), held: None };
     assert_eq!(known, [(dead, outage)], "also when its time is over and nobody has tried it");
     assert_eq!((outages.clear(at(150), &dead), outages.clear(at(150), &dead)), (Some(outage), None));
     outages.for_each(at(150), |hop, _| panic!("{hop:?}"));
@@ -125,15 +120,19 @@ fn silence_neither_ends_nor_extends_what_a_peer_has_asked_for() {
     silent(11);
     assert_eq!(outages.dead_since(at(11), &peer), Some(at(10)));
     assert_eq!((outages.revive(at(12), &peer), outages.clear(at(13), &peer)), (None, None));
-    assert!(outages.is_out(at(309), &peer) && outages.dead_since(at(12), &peer).is_none(), "it is there, and left alone");
+    assert!(
+        outages.is_out(at(309), &peer) && outages.dead_since(at(12), &peer).is_none(),
+        "it is there, and left alone"
+    );
     outages.clear_by_call(at(14), &peer, at(9));
-    assert_eq!(outages.standing(at(14), &peer), Some((at(310), true)));
+    assert_eq!(outages.held_until(at(14), &peer), Some(at(310)));
     assert!(!outages.is_out(at(310), &peer));
 
     outages.hold(at(400), peer, Duration::from_secs(5), Finder::Call);
     silent(401);
-    assert_eq!(outages.standing(at(404), &peer), Some((at(405), true)));
-    assert_eq!(outages.standing(at(406), &peer), Some((at(431), false)), "for its silence alone");
+    assert_eq!(outages.held_until(at(404), &peer), Some(at(405)));
+    assert_eq!(outages.held_until(at(406), &peer), None);
+    assert!(outages.is_out(at(430), &peer) && !outages.is_out(at(431), &peer), "for its silence alone");
     assert!(outages.revive(at(407), &peer).is_some() && !outages.is_out(at(407), &peer));
 }
 
@@ -153,7 +152,7 @@ fn what_a_peer_has_asked_for_is_over_at_its_time_and_its_last_word_counts() {
 
     hold(20, 2);
     refused(21);
-    assert_eq!(outages.standing(at(23), &peer), Some((at(51), false)));
+    assert!(outages.is_out(at(23), &peer) && outages.held_until(at(23), &peer).is_none());
     assert!(outages.clear(at(23), &peer).is_some() && !outages.is_out(at(23), &peer));
 
     hold(100, 300);

@@ -3,11 +3,12 @@
 use core::time::Duration;
 
 use strowger_balancer::{
-    Candidates, Change, FIRST_SHARE, Member, MethodClass, Pick, Policy, Probe, Set, SetConfig, TargetState, WHOLE_SHARE,
+    Advice, Candidates, Change, FIRST_SHARE, Member, MethodClass, Pick, Policy, Probe, Set, SetConfig, TargetState,
+    WHOLE_SHARE,
 };
 use strowger_foundation::Timestamp;
 
-use crate::common::{assert_parts, call_id, config, firsts, members, order, pick, set, tally};
+use crate::common::{assert_parts, avoid, call_id, config, firsts, members, order, pick, set, tally};
 
 const NOW: Timestamp = Timestamp::from_millis(1_000_000);
 
@@ -93,8 +94,8 @@ fn who_is_avoided_is_the_last_resort() {
     for policy in Policy::ALL {
         let all = members(3);
         let set = set(policy, all.clone());
-        let avoided = |member: usize| member != 2;
-        let pick = Pick { is_avoided: &avoided, ..pick("a") };
+        let avoided = avoid(|member| member != 2);
+        let pick = Pick { advice: &avoided, ..pick("a") };
         let mut found = order(&set, &pick);
         assert_eq!(found.remove(0), 2, "{policy}");
         found.sort_unstable();
@@ -113,8 +114,20 @@ fn the_last_resort_has_priorities_and_capacities_too() {
         all[0].priority = 1;
         all[2].capacity = Some(0);
         let set = set(policy, all);
-        let everybody = |_: usize| true;
-        assert_eq!(order(&set, &Pick { is_avoided: &everybody, ..pick("a") }), [1, 0], "{policy}");
+        let everybody = avoid(|_| true);
+        assert_eq!(order(&set, &Pick { advice: &everybody, ..pick("a") }), [1, 0], "{policy}");
+    }
+}
+
+#[test]
+fn who_wants_to_be_left_alone_is_no_last_resort() {
+    for policy in Policy::ALL {
+        let set = set(policy, members(3));
+        let advice = |member: usize| [Advice::LeaveAlone, Advice::Free, Advice::Avoid][member];
+        assert_eq!(order(&set, &Pick { advice: &advice, ..pick("a") }), [1, 2], "{policy}");
+        let advice = |member: usize| [Advice::LeaveAlone, Advice::LeaveAlone, Advice::Avoid][member];
+        assert_eq!(order(&set, &Pick { advice: &advice, ..pick("a") }), [2], "{policy}");
+        assert!(order(&set, &Pick { advice: &|_| Advice::LeaveAlone, ..pick("a") }).is_empty(), "{policy}");
     }
 }
 
