@@ -180,6 +180,33 @@ fn who_comes_back_empty_is_not_flooded() {
     }
 }
 
+/// All but one of ten were restarted: what they do not take yet is the tenth's, but no more than that.
+#[test]
+fn several_that_come_back_share_with_the_others_by_what_they_may_take() {
+    let policies = Policy::ALL.into_iter().filter(|policy| policy.is_by_load());
+    for (policy, is_busy) in policies.flat_map(|policy| [(policy, false), (policy, true)]) {
+        let slow_start = Duration::from_secs(30);
+        let mut all = members(10);
+        // Some weigh more.
+        all[1].weight = 2;
+        all[9].weight = 2;
+        let set = Set::new(SetConfig { slow_start, ..config(policy) }, all).expect("valid");
+        set.members()[..9].iter().for_each(|member| member.target.handle_recovery(NOW));
+        let count = if is_busy { 1_000 } else { 0 };
+        let tokens: Vec<_> = (0..count).map(|_| (set.seat(9), set.begin(9, NOW, MethodClass::Invite))).collect();
+        for (seconds, share) in [(0, 10), (10, 40), (29, 97)] {
+            let first = |number| {
+                let call_id = call_id(number);
+                order(&set, &Pick { now: NOW + Duration::from_secs(seconds), ..pick(&call_id) })[0]
+            };
+            let counts = tally((0..20_000).map(first), 10);
+            let parts = [share, 2 * share, share, share, share, share, share, share, share, 200];
+            assert_parts(&counts, &parts, 0.02, &format!("{policy} after {seconds} s, is_busy: {is_busy}"));
+        }
+        drop(tokens);
+    }
+}
+
 #[test]
 fn the_only_one_gets_everything_at_once() {
     for policy in Policy::ALL {
