@@ -29,13 +29,13 @@ impl Standing {
             return Self::Out;
         }
         let is_full = pick.begins_call && target.calls() >= part.capacity;
-        match (is_full, (pick.advice)(at)) {
-            (false, Advice::Free) if set.share(target, pick.now) < WHOLE_SHARE => Self::Starting,
-            (false, Advice::Free) => Self::InService,
-            (false, Advice::Avoid) => Self::Avoided,
-            (true, Advice::Free) => Self::Full,
-            // Nor is it a last resort.
-            (true, Advice::Avoid) | (_, Advice::LeaveAlone) => Self::Out,
+        match (pick.advice)(at) {
+            Advice::Free if is_full => Self::Full,
+            Advice::Free if set.share(target, pick.now) < WHOLE_SHARE => Self::Starting,
+            Advice::Free => Self::InService,
+            Advice::Avoid if !is_full => Self::Avoided,
+            // Nor is who is full a last resort.
+            Advice::Avoid | Advice::LeaveAlone => Self::Out,
         }
     }
 }
