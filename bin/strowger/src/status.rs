@@ -79,7 +79,7 @@ pub(crate) fn outages(outages: &Outages, snapshot: &Snapshot, resolver: &Resolve
             address: hop(&at),
             cause: cause(at.transport, outage.cause).to_owned(),
             since_s: seconds(now - outage.since),
-            avoided_s: (now < outage.until).then(|| seconds(outage.until - now)),
+            avoided_s: (now < outage.ends()).then(|| seconds(outage.ends() - now)),
         };
         let names = snapshot.names_of(now, &resolver.names, &at);
         if names.is_empty() {

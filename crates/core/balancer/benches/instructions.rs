@@ -14,7 +14,7 @@ use std::hint::black_box;
 use gungraun::prelude::*;
 use gungraun::{Callgrind, EventKind, LibraryBenchmarkConfig};
 use strowger_balancer::{
-    Candidates, Member, MethodClass, Order, Pick, Policy, Probe, Seat, Set, SetConfig, Target, Weights, Work,
+    Advice, Candidates, Member, MethodClass, Order, Pick, Policy, Probe, Seat, Set, SetConfig, Target, Weights, Work,
 };
 use strowger_foundation::Timestamp;
 
@@ -48,8 +48,8 @@ fn even(policy: Policy, candidates: Candidates) -> Pool {
     pool(policy, candidates, [1; 8])
 }
 
-fn nobody(_: usize) -> bool {
-    false
+fn nothing(_: usize) -> Advice {
+    Advice::Free
 }
 
 /// Instructions of one at most.
@@ -62,13 +62,13 @@ fn at_most(instructions: u64) -> LibraryBenchmarkConfig {
 }
 
 #[library_benchmark]
-#[bench::hash(args = (even(Policy::Hash, Candidates::All)), config = at_most(1_480))]
-#[bench::weighted_hash(args = (pool(Policy::Hash, Candidates::All, [1, 2, 3, 4, 5, 6, 7, 8])), config = at_most(1_685))]
+#[bench::hash(args = (even(Policy::Hash, Candidates::All)), config = at_most(1_495))]
+#[bench::weighted_hash(args = (pool(Policy::Hash, Candidates::All, [1, 2, 3, 4, 5, 6, 7, 8])), config = at_most(1_695))]
 #[bench::weighted(args = (pool(Policy::Weighted, Candidates::All, [1, 2, 3, 4, 5, 6, 7, 8])), config = at_most(1_745))]
-#[bench::round_robin(args = (even(Policy::RoundRobin, Candidates::All)), config = at_most(1_505))]
-#[bench::least_calls(args = (even(Policy::LeastCalls, Candidates::All)), config = at_most(1_830))]
+#[bench::round_robin(args = (even(Policy::RoundRobin, Candidates::All)), config = at_most(1_515))]
+#[bench::least_calls(args = (even(Policy::LeastCalls, Candidates::All)), config = at_most(1_840))]
 #[bench::least_work(args = (even(Policy::LeastWork, Candidates::All)), config = at_most(1_880))]
-#[bench::weighted_least_work(args = (pool(Policy::LeastWork, Candidates::All, [1, 2, 3, 4, 5, 6, 7, 8])), config = at_most(2_530))]
+#[bench::weighted_least_work(args = (pool(Policy::LeastWork, Candidates::All, [1, 2, 3, 4, 5, 6, 7, 8])), config = at_most(2_540))]
 #[bench::least_work_of_two(args = (even(Policy::LeastWork, Candidates::Two)), config = at_most(2_135))]
 #[bench::response_time(args = (even(Policy::ResponseTime, Candidates::All)), config = at_most(2_065))]
 fn order(mut pool: Pool) -> (usize, Pool) {
@@ -82,7 +82,7 @@ fn order(mut pool: Pool) -> (usize, Pool) {
             draw: draw.wrapping_mul(0x9e37_79b9_7f4a_7c15),
             begins_call: true,
             limit: 4,
-            is_avoided: &nobody,
+            advice: &nothing,
         };
         pool.set.order(&pick, &mut pool.order);
         chosen += black_box(&pool.order).first().copied().unwrap_or_default();

@@ -2,7 +2,7 @@
 
 use crate::hash::mix;
 use crate::health::WHOLE_SHARE;
-use crate::order::{Basis, Pick};
+use crate::order::{Advice, Basis, Pick};
 use crate::policy::Policy;
 use crate::rank::{AVOIDED, PASSED_OVER, WEIGHS_NOTHING};
 use crate::set::{MAX_MEMBERS, Part, Set};
@@ -29,13 +29,13 @@ impl Standing {
             return Self::Out;
         }
         let is_full = pick.begins_call && target.calls() >= part.capacity;
-        match (is_full, (pick.is_avoided)(at)) {
-            (false, false) if set.share(target, pick.now) < WHOLE_SHARE => Self::Starting,
-            (false, false) => Self::InService,
-            (false, true) => Self::Avoided,
-            (true, false) => Self::Full,
-            // Nor is it a last resort.
-            (true, true) => Self::Out,
+        match (pick.advice)(at) {
+            Advice::Free if is_full => Self::Full,
+            Advice::Free if set.share(target, pick.now) < WHOLE_SHARE => Self::Starting,
+            Advice::Free => Self::InService,
+            Advice::Avoid if !is_full => Self::Avoided,
+            // Nor is who is full a last resort.
+            Advice::Avoid | Advice::LeaveAlone => Self::Out,
         }
     }
 }
@@ -102,31 +102,46 @@ impl<'a> Census<'a> {
     }
 
     /// Of those who start slowly some are passed over. By lot: of those requests that would be its own each gets its share.
-    /// Policies that go by load would give it everything, since it has nothing to do; so there it gets its share of its part by
-    /// weight, and no more.
+    /// Policies that go by load would give it everything, since it has nothing to do; so there one lot is drawn for all, and each
+    /// gets what its weight and its share are of all weights and shares, and no more.
     fn draw_lots(&mut self, set: &Set, pick: &Pick<'_>, basis: &Basis) {
-        let parts = set.parts.iter().zip(self.standings.iter());
-        let first = parts.filter(|(part, standing)| {
-            part.tier == self.first_tier && matches!(standing, Standing::InService | Standing::Starting)
-        });
-        let weight: u64 = first.map(|(part, _)| u64::from(part.weight)).sum();
+        let is_by_load = matches!(basis, Basis::Load(_));
+        // Where on a line on which all parts lie one behind the other. Those that do not start are behind its end, together.
+        let at = if is_by_load { (lot(pick.draw) * self.all_parts(set, pick)) >> LOT_BITS } else { 0 };
+        let mut before = 0;
         for (part, standing) in set.parts.iter().zip(self.standings.iter_mut()) {
             if *standing != Standing::Starting {
                 continue;
             }
-            let (lot, mine, of) = match *basis {
-                // The same keys each time, and ever more of them.
-                Basis::Rendezvous(hash) | Basis::Place(hash) | Basis::Range { hash, .. } => (hash, 1, 1),
-                Basis::Candidates(hash) => (hash, 1, 2),
-                Basis::Load(_) if part.tier == self.first_tier => (pick.draw, u64::from(part.weight), weight),
-                Basis::Load(_) | Basis::Due(_) | Basis::Listed => (pick.draw, 1, 1),
-            };
             let share = u64::from(set.share(&part.target, pick.now));
-            let lot = mix(lot ^ !part.seed) >> (64 - LOT_BITS);
-            if lot * u64::from(WHOLE_SHARE) * of >= (share * mine) << LOT_BITS {
+            let has_lot = if is_by_load && part.tier == self.first_tier {
+                let from = before;
+                before += share * u64::from(part.weight);
+                (from..before).contains(&at)
+            } else {
+                let (number, of) = match *basis {
+                    // The same keys each time, and ever more of them.
+                    Basis::Rendezvous(hash) | Basis::Place(hash) | Basis::Range { hash, .. } => (hash, 1),
+                    Basis::Candidates(hash) => (hash, 2),
+                    Basis::Load(_) | Basis::Due(_) | Basis::Listed => (pick.draw, 1),
+                };
+                lot(number ^ !part.seed) * u64::from(WHOLE_SHARE) * of < share << LOT_BITS
+            };
+            if !has_lot {
                 *standing = Standing::PassedOver;
             }
         }
+    }
+
+    /// What those in service of the first tier weigh together, each by its share.
+    fn all_parts(&self, set: &Set, pick: &Pick<'_>) -> u64 {
+        let parts = set.parts.iter().zip(self.standings.iter()).filter(|(part, _)| part.tier == self.first_tier);
+        let weights = parts.map(|(part, standing)| match standing {
+            Standing::InService => u64::from(WHOLE_SHARE) * u64::from(part.weight),
+            Standing::Starting => u64::from(set.share(&part.target, pick.now)) * u64::from(part.weight),
+            Standing::Out | Standing::Full | Standing::Avoided | Standing::PassedOver => 0,
+        });
+        weights.sum()
     }
 
     fn count_places(&mut self, set: &Set) {
@@ -165,5 +180,9 @@ impl<'a> Census<'a> {
     }
 }
 
-/// Bits of a lot.
+/// Bits of a lot. All weights by their shares have 34 at most.
 const LOT_BITS: u32 = 24;
+
+fn lot(number: u64) -> u64 {
+    mix(number) >> (64 - LOT_BITS)
+}

@@ -38,7 +38,7 @@ mod view;
 
 pub use health::{BadStatusRange, Change, FIRST_SHARE, Probe, StatusRange, WHOLE_SHARE};
 pub use method::{BYE, MethodClass, MethodWeights};
-pub use order::{MAX_TRIES, Order, Pick};
+pub use order::{Advice, MAX_TRIES, Order, Pick};
 pub use policy::{Candidates, Key, Policy, UnknownName, Weights};
 pub use registry::{IdTaken, MAX_TARGETS, Registry};
 pub use set::{FAILOVER_TIMEOUT, MAX_MEMBERS, Member, Set, SetConfig, SetError};

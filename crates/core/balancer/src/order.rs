@@ -32,8 +32,19 @@ pub struct Pick<'a> {
     pub begins_call: bool,
     /// Members that are wanted; no more than [`MAX_TRIES`] are given.
     pub limit: usize,
-    /// Whether passive detection advises against a member.
-    pub is_avoided: &'a dyn Fn(usize) -> bool,
+    /// What passive detection says of a member.
+    pub advice: &'a dyn Fn(usize) -> Advice,
+}
+
+/// What passive detection says of a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Advice {
+    /// Nothing.
+    Free,
+    /// It failed lately: others are tried first.
+    Avoid,
+    /// It has said itself that it wants nothing for a time: it gets nothing, not even where there is nobody else.
+    LeaveAlone,
 }
 
 impl core::fmt::Debug for Pick<'_> {
@@ -50,7 +61,7 @@ impl core::fmt::Debug for Pick<'_> {
 
 impl Set {
     /// The members that a request tries, in this order; empty where nobody is in service. Members that are down, drained, disabled
-    /// or, for new calls, full are left out; those that are avoided come last. Spares come after all of lower priority numbers.
+    /// left alone or, for new calls, full are left out; those that are avoided come last. Spares come after all of lower priority numbers.
     /// Nothing is allocated.
     pub fn order(&self, pick: &Pick<'_>, order: &mut Order) {
         order.clear();

@@ -1,14 +1,14 @@
 //! To choose a target allocates nothing, nor does what is counted of it.
 
 use strowger_allocations::{Counting, allocations};
-use strowger_balancer::{Candidates, Member, MethodClass, Order, Pick, Policy, Set, SetConfig, Target};
+use strowger_balancer::{Advice, Candidates, Member, MethodClass, Order, Pick, Policy, Set, SetConfig, Target};
 use strowger_foundation::Timestamp;
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
-fn nobody(_: usize) -> bool {
-    false
+fn nothing(_: usize) -> Advice {
+    Advice::Free
 }
 
 #[test]
@@ -29,7 +29,7 @@ fn a_request_is_ordered_counted_and_uncounted_without_allocating() {
             let call_id = b"a84b4c76e66710@198.51.100.7";
             let now = Timestamp::from_millis(draw);
             let pick =
-                Pick { now, call_id, key: call_id, draw, begins_call: true, limit: usize::MAX, is_avoided: &nobody };
+                Pick { now, call_id, key: call_id, draw, begins_call: true, limit: usize::MAX, advice: &nothing };
             set.order(&pick, &mut order);
             assert_eq!(order.len(), 4);
             let seat = set.seat(order[0]);

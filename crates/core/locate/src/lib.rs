@@ -22,7 +22,7 @@ mod outages;
 
 pub use names::{CachePolicy, Lookup, MAX_NAMES, NameCounts, Names, RETRY_AFTER};
 pub use order::{Draw, MAX_CANDIDATES, MAX_HOPS};
-pub use outages::{Cause, Finder, Learnt, MAX_OUTAGES, Outage, Outages, REMEMBERED_FOR};
+pub use outages::{Cause, Finder, Hold, Learnt, MAX_OUTAGES, Outage, Outages, REMEMBERED_FOR};
 
 use core::net::SocketAddr;
 use std::sync::Arc;

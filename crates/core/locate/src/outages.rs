@@ -35,16 +35,25 @@ pub enum Cause {
 pub struct Outage {
     /// When it began. Being tried again in vain does not begin it anew.
     pub since: Timestamp,
-    /// Until when the peer is avoided; afterwards it is tried as any other.
+    /// Until when the peer is avoided for having failed; what it answers may end that sooner.
     pub until: Timestamp,
     /// How it failed at last.
     pub cause: Cause,
     /// Until when calls take it for dead: an INVITE found it silent or unreachable, and it has said nothing since. What others
     /// find says nothing of calls: a gateway may drop each MESSAGE. Past where it has refused since; nothing where it never was.
     pub dead_until: Option<Timestamp>,
-    /// When it said itself until when it wants to be left alone, where it did: until then what it answers lifts nothing, unless it
-    /// takes a call that began later.
-    pub held_since: Option<Timestamp>,
+    /// What it has said itself of when it wants to be left alone, where it did. Only a later word of its own, or a call that began
+    /// later and that it takes, changes that: neither silence nor what else it answers does.
+    pub held: Option<Hold>,
+}
+
+/// A peer's wish to be left alone.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hold {
+    /// When it said so.
+    pub since: Timestamp,
+    /// Until when.
+    pub until: Timestamp,
 }
 
 /// Who found that a peer failed.
@@ -68,16 +77,29 @@ pub enum Learnt {
 }
 
 impl Outage {
+    /// When the peer is tried again as any other, for whatever reason it is avoided.
+    #[must_use]
+    pub fn ends(&self) -> Timestamp {
+        self.held.map_or(self.until, |held| held.until.max(self.until))
+    }
+
     fn is_dead(&self, now: Timestamp) -> bool {
         self.dead_until.is_some_and(|until| now < until)
     }
 
-    fn is_held(&self, now: Timestamp) -> bool {
-        self.held_since.is_some() && now < self.until
+    fn hold_at(&self, now: Timestamp) -> Option<Hold> {
+        self.held.filter(|held| now < held.until)
     }
 
-    const fn is_forgotten(&self, now: Timestamp) -> bool {
-        now.saturating_since(self.until).as_nanos() > REMEMBERED_FOR.as_nanos()
+    fn is_forgotten(&self, now: Timestamp) -> bool {
+        now.saturating_since(self.ends()) > REMEMBERED_FOR
+    }
+
+    /// It has said something: nothing but its own wish keeps it away now.
+    fn rest(&mut self, now: Timestamp) {
+        self.until = self.until.min(now);
+        self.dead_until = self.dead_until.map(|until| until.min(now));
+        self.cause = Cause::Refused;
     }
 }
 
@@ -122,14 +144,15 @@ impl Outages {
 
     /// `hop` did not answer `finder`, or refused everybody (RFC 3263 §4.3): it is avoided for `for_`.
     pub fn mark(&self, now: Timestamp, hop: Hop, for_: Duration, cause: Cause, finder: Finder) -> Learnt {
-        self.note(now, hop, for_, cause, finder, None)
+        self.note(now, hop, for_, (cause, finder), None)
     }
 
     //= rfc3261#21.5.4
-    /// `hop` answered `finder` 503 with a Retry-After, and is avoided for that time: whoever is served by it meanwhile had come
-    /// before.
+    /// `hop` answered `finder` 503 with a Retry-After, and is avoided for that time, whatever it said before: whoever is served by it
+    /// meanwhile had come before.
     pub fn hold(&self, now: Timestamp, hop: Hop, for_: Duration, finder: Finder) -> Learnt {
-        self.note(now, hop, for_, Cause::Refused, finder, Some(now))
+        let held = Hold { since: now, until: now + for_ };
+        self.note(now, hop, for_, (Cause::Refused, finder), Some(held))
     }
 
     fn note(
@@ -137,9 +160,8 @@ impl Outages {
         now: Timestamp,
         hop: Hop,
         for_: Duration,
-        cause: Cause,
-        finder: Finder,
-        held_since: Option<Timestamp>,
+        (cause, finder): (Cause, Finder),
+        held: Option<Hold>,
     ) -> Learnt {
         let mut known = self.lock();
         let old = known.hops.get(&hop).copied();
@@ -154,20 +176,18 @@ impl Outages {
             self.count_mark(&mut known, &hop, 1);
         }
         let old = old.filter(|old| !old.is_forgotten(now));
-        // Who refuses again, and does not say for how long, takes nothing back.
-        let held = old.filter(|old| cause == Cause::Refused && old.is_held(now));
-        let until = held.map_or(now + for_, |held| held.until.max(now + for_));
-        let held_since = held_since.or(held.and_then(|held| held.held_since));
+        let until = now + for_;
+        let held = held.or(old.and_then(|old| old.hold_at(now)));
         let was_dead_until = old.and_then(|old| old.dead_until);
         let dead_until = match (cause, finder) {
             (Cause::Refused, _) => was_dead_until.map(|until| until.min(now)),
             (_, Finder::Call) => Some(until),
             (_, Finder::Other) => was_dead_until,
         };
-        let outage = Outage { since: old.map_or(now, |old| old.since), until, cause, dead_until, held_since };
+        let outage = Outage { since: old.map_or(now, |old| old.since), until, cause, dead_until, held };
         known.hops.insert(hop, outage);
         // A reader that does not see it yet tries the peer once more, which does no harm.
-        self.all_over.fetch_max(until.as_nanos(), Ordering::Relaxed);
+        self.all_over.fetch_max(outage.ends().as_nanos(), Ordering::Relaxed);
         match old {
             None => Learnt::Out,
             // Once in an outage: who refuses and is silent in turn does not fill the log.
@@ -183,7 +203,16 @@ impl Outages {
         if now.as_nanos() >= self.all_over.load(Ordering::Relaxed) || !self.is_marked(hop) {
             return false;
         }
-        self.lock().hops.get(hop).is_some_and(|outage| now < outage.until)
+        self.lock().hops.get(hop).is_some_and(|outage| now < outage.ends())
+    }
+
+    /// Until when `hop` has [said](Self::hold) that it wants to be left alone; `None` where it does not.
+    #[must_use]
+    pub fn held_until(&self, now: Timestamp, hop: &Hop) -> Option<Timestamp> {
+        if now.as_nanos() >= self.all_over.load(Ordering::Relaxed) || !self.is_marked(hop) {
+            return None;
+        }
+        self.lock().hops.get(hop).and_then(|outage| outage.hold_at(now)).map(|held| held.until)
     }
 
     /// Whether a call may be sent to `hops`, one after the other. Where each of them is dead, one call in `every` may, and
@@ -230,12 +259,12 @@ impl Outages {
         told.insert(whose, since) != Some(since)
     }
 
-    /// `hop` has answered; what was known of it, where that is news. Where it is [held](Self::hold) nothing changes.
+    /// `hop` has answered; what was known of it, where that is news. Where it is [held](Self::hold) it stays so.
     pub fn clear(&self, now: Timestamp, hop: &Hop) -> Option<Outage> {
         if self.all_over.load(Ordering::Relaxed) == 0 || !self.is_marked(hop) {
             return None;
         }
-        self.remove(now, hop, |outage| !outage.is_held(now))
+        self.lift(now, hop, |_| true, |_| false)
     }
 
     /// As [`clear`](Self::clear), where `hop` has taken a call that had `begun` then: who takes what is new wants to be left alone no
@@ -244,7 +273,7 @@ impl Outages {
         if self.all_over.load(Ordering::Relaxed) == 0 || !self.is_marked(hop) {
             return None;
         }
-        self.remove(now, hop, |outage| !outage.is_held(now) || outage.held_since.is_none_or(|since| since < begun))
+        self.lift(now, hop, |_| true, |held| held.since < begun)
     }
 
     /// As [`clear`](Self::clear), where `hop` was silent or unreachable: it has said something, though it may refuse yet.
@@ -252,12 +281,23 @@ impl Outages {
         if self.all_over.load(Ordering::Relaxed) == 0 || !self.is_marked(hop) {
             return None;
         }
-        self.remove(now, hop, |outage| outage.cause != Cause::Refused)
+        self.lift(now, hop, |outage| outage.cause != Cause::Refused, |_| false)
     }
 
-    fn remove(&self, now: Timestamp, hop: &Hop, may_go: impl FnOnce(&Outage) -> bool) -> Option<Outage> {
+    /// Forgets what is known of `hop` where that `may_go`, but for a wish of its own, unless that `is_over` too.
+    fn lift(
+        &self,
+        now: Timestamp,
+        hop: &Hop,
+        may_go: impl FnOnce(&Outage) -> bool,
+        is_over: impl FnOnce(Hold) -> bool,
+    ) -> Option<Outage> {
         let mut known = self.lock();
-        known.hops.get(hop).filter(|outage| may_go(outage))?;
+        let outage = known.hops.get_mut(hop).filter(|outage| may_go(outage))?;
+        if outage.hold_at(now).is_some_and(|held| !is_over(held)) {
+            outage.rest(now);
+            return None;
+        }
         let outage = known.hops.remove(hop)?;
         self.count_mark(&mut known, hop, -1);
         if known.hops.is_empty() {
@@ -278,7 +318,7 @@ impl Outages {
     /// How many are out at `now`.
     #[must_use]
     pub fn count(&self, now: Timestamp) -> usize {
-        self.lock().hops.values().filter(|outage| now < outage.until).count()
+        self.lock().hops.values().filter(|outage| now < outage.ends()).count()
     }
 
     /// How often a peer could not be marked since [`MAX_OUTAGES`] were.
@@ -318,7 +358,7 @@ impl Outages {
 
     /// Makes room for others.
     fn forget_past(&self, now: Timestamp, known: &mut Known) {
-        let past = known.hops.extract_if(|_, outage| now >= outage.until);
+        let past = known.hops.extract_if(|_, outage| now >= outage.ends());
         let past: Vec<Hop> = past.map(|(hop, _)| hop).collect();
         past.iter().for_each(|hop| self.count_mark(known, hop, -1));
     }

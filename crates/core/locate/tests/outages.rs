@@ -69,13 +69,8 @@ fn each_change_is_news_once() {
     assert_eq!(mark(100, Cause::Unreachable), Learnt::Dead, "it was tried again in vain, which was told of");
     let mut known = Vec::new();
     outages.for_each(at(140), |hop, outage| known.push((*hop, *outage)));
-    let outage = Outage {
-        since: at(10),
-        until: at(130),
-        cause: Cause::Unreachable,
-        dead_until: Some(at(130)),
-        held_since: None,
-    };
+    let outage =
+        Outage { since: at(10), until: at(130), cause: Cause::Unreachable, dead_until: Some(at(130)), held: None };
     assert_eq!(known, [(dead, outage)], "also when its time is over and nobody has tried it");
     assert_eq!((outages.clear(at(150), &dead), outages.clear(at(150), &dead)), (Some(outage), None));
     outages.for_each(at(150), |hop, _| panic!("{hop:?}"));
@@ -113,6 +108,61 @@ fn who_says_when_to_come_back_is_left_alone_until_then() {
     assert!(!outages.is_out(at(221), &peer));
     outages.mark(at(300), peer, FOR, Cause::Refused, Finder::Call);
     assert!(outages.clear(at(301), &peer).is_some(), "who has said nothing of a time");
+}
+
+/// An overloaded peer refuses and drops at the same time.
+#[test]
+fn silence_neither_ends_nor_extends_what_a_peer_has_asked_for() {
+    let outages = Outages::new(1);
+    let peer = hop(Transport::Udp, 1);
+    let silent = |second| outages.mark(at(second), peer, FOR, Cause::Silent, Finder::Call);
+    outages.hold(at(10), peer, Duration::from_secs(300), Finder::Call);
+    silent(11);
+    assert_eq!(outages.dead_since(at(11), &peer), Some(at(10)));
+    assert_eq!((outages.revive(at(12), &peer), outages.clear(at(13), &peer)), (None, None));
+    assert!(
+        outages.is_out(at(309), &peer) && outages.dead_since(at(12), &peer).is_none(),
+        "it is there, and left alone"
+    );
+    outages.clear_by_call(at(14), &peer, at(9));
+    assert_eq!(outages.held_until(at(14), &peer), Some(at(310)));
+    assert!(!outages.is_out(at(310), &peer));
+
+    outages.hold(at(400), peer, Duration::from_secs(5), Finder::Call);
+    silent(401);
+    assert_eq!(outages.held_until(at(404), &peer), Some(at(405)));
+    assert_eq!(outages.held_until(at(406), &peer), None);
+    assert!(outages.is_out(at(430), &peer) && !outages.is_out(at(431), &peer), "for its silence alone");
+    assert!(outages.revive(at(407), &peer).is_some() && !outages.is_out(at(407), &peer));
+}
+
+#[test]
+fn what_a_peer_has_asked_for_is_over_at_its_time_and_its_last_word_counts() {
+    let outages = Outages::new(1);
+    let peer = hop(Transport::Udp, 1);
+    let hold = |second, time| outages.hold(at(second), peer, Duration::from_secs(time), Finder::Call);
+    let refused = |second| outages.mark(at(second), peer, FOR, Cause::Refused, Finder::Call);
+    // Avoided for longer than it had asked for: by our own decision, which any answer ends.
+    hold(10, 2);
+    refused(11);
+    assert!(outages.clear(at(11), &peer).is_none() && outages.is_out(at(11), &peer), "not before its time");
+    assert!(!outages.is_out(at(12), &peer), "that had ended all else");
+    refused(13);
+    assert!(outages.is_out(at(14), &peer) && outages.clear(at(14), &peer).is_some() && !outages.is_out(at(14), &peer));
+
+    hold(20, 2);
+    refused(21);
+    assert!(outages.is_out(at(23), &peer) && outages.held_until(at(23), &peer).is_none());
+    assert!(outages.clear(at(23), &peer).is_some() && !outages.is_out(at(23), &peer));
+
+    hold(100, 300);
+    hold(110, 5);
+    assert!(outages.is_out(at(114), &peer) && !outages.is_out(at(115), &peer), "it has thought better of it");
+    hold(120, 5);
+    hold(121, 300);
+    assert!(outages.clear(at(130), &peer).is_none() && outages.is_out(at(420), &peer));
+    assert_eq!(outages.clear_by_call(at(131), &peer, at(121)), None, "that call had begun before the last word");
+    assert!(outages.clear_by_call(at(132), &peer, at(122)).is_some() && !outages.is_out(at(132), &peer));
 }
 
 #[test]

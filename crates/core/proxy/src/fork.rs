@@ -265,7 +265,7 @@ impl Proxy {
         if target.places.is_empty() || attempts >= MAX_ATTEMPTS {
             return false;
         }
-        target.is_list |= target.places.len() > 1;
+        target.is_list |= self.has_alternative(now, target);
         let is_call = message.method() == Method::Invite && message.to().tag().is_none();
         let seat = if is_call { target.take_seat() } else { Ok(None) };
         let (Ok(seat), Some(place)) = (seat, target.places.first()) else {
@@ -354,8 +354,11 @@ impl Proxy {
             flow = stream;
         }
         let is_invite = message.method() == Method::Invite;
-        let has_others = target.places.len() > 1;
-        let is_kept = has_others || target.trunk.is_some();
+        let has_alternative = self.has_alternative(now, target);
+        // The last of several gets no more time than the others, for the caller has waited for those. Where there is only
+        // one, repeating the request is all that can be done, and Timer B says for how long.
+        let is_last = is_invite && target.is_list && reach.is_shared();
+        let is_kept = target.places.len() > 1 || target.trunk.is_some();
         if is_kept {
             self.remember(index, forwarding);
         }
@@ -371,10 +374,7 @@ impl Proxy {
         context.is_balanced |= work.is_some();
         let more_steps = context.later.as_ref().is_some_and(|later| !later.targets.is_empty());
         let times = forwarding.times;
-        // The last of several gets no more time than the others, for the caller has waited for those. Where there is only
-        // one, repeating the request is all that can be done, and Timer B says for how long.
-        let is_last = is_invite && target.is_list && reach.is_shared();
-        let wait = match (has_others || is_last, is_invite) {
+        let wait = match (has_alternative || is_last, is_invite) {
             (true, _) => Some((times.failover_timeout, Wait::Life)),
             (false, true) if more_steps => Some((times.fork_timeout.min(times.ring_timeout), Wait::Step)),
             (false, true) => Some((times.ring_timeout, Wait::Ring)),

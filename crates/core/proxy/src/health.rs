@@ -7,6 +7,7 @@ use strowger_locate::{Cause, Finder, Hop, Learnt, Outage};
 use strowger_transaction::ClientId;
 
 use crate::engine::{News, Proxy};
+use crate::target::{Place, Target, To};
 
 impl Proxy {
     /// Tries the place where a branch failed after the others for a while.
@@ -38,6 +39,18 @@ impl Proxy {
             Learnt::Dead => self.news.push_back(News::Dead { hop }),
             Learnt::Nothing => {}
         }
+    }
+
+    /// Whether what the first place of `target` does not answer soon is better tried at the next. Where a balanced target has only
+    /// such behind it as failed themselves it is waited for as if it stood alone: the last that works, taken for dead because it
+    /// is slow, would be avoided as well.
+    pub(crate) fn has_alternative(&self, now: Timestamp, target: &Target) -> bool {
+        let is_out = |place: &Place| match &place.to {
+            To::Flow(flow) => self.outages.is_out(now, &Hop { transport: flow.transport, address: flow.peer }),
+            To::Name { .. } => false,
+        };
+        let Some((first, others)) = target.places.split_first() else { return false };
+        !others.is_empty() && (first.balanced.is_none() || is_out(first) || !others.iter().all(is_out))
     }
 
     /// Who is at `flow` has answered, as was found out otherwise than by what is forwarded: if it was taken for gone, it is

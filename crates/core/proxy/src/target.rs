@@ -22,7 +22,7 @@ pub struct Target {
     pub changes: Option<Arc<Changes>>,
     /// The trunk whose credentials answer a challenge; its id.
     pub trunk: Option<u32>,
-    /// One place of several has been tried: the last is then given no more time than the others.
+    /// There were several places that were worth a try: the last of them is given no more time than the others.
     pub is_list: bool,
 }
 

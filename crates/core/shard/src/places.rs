@@ -5,7 +5,7 @@ use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use strowger_balancer::{Key, MAX_TRIES, Member, MethodClass, Order, Pick, Policy, Set, TargetId};
+use strowger_balancer::{Advice, Key, MAX_TRIES, Member, MethodClass, Order, Pick, Policy, Set, TargetId};
 use strowger_foundation::{Flow, KeyRing, ListenerId, TagKey, Timestamp, Transport, octets};
 use strowger_locate::{Answer, Failure, Hop, Located, Lookup, Names, Outages, Question};
 use strowger_message::{Host, Message, Method, NameAddr, SipUri, Status, Uri, split_list};
@@ -285,7 +285,14 @@ impl Places<'_> {
             draw: self.choice.number(),
             begins_call: asked.message.method() == Method::Invite && asked.message.to().tag().is_none(),
             limit,
-            is_avoided: &|at| targets.get(at).is_some_and(|target| self.is_target_out(target)),
+            advice: &|at| match targets.get(at) {
+                Some(target) if self.is_target_out(target) => match self.held_until(target) {
+                    // An ACK or a CANCEL is part of what the target has taken.
+                    Some(_) if !matches!(asked.message.method(), Method::Ack | Method::Cancel) => Advice::LeaveAlone,
+                    _ => Advice::Avoid,
+                },
+                _ => Advice::Free,
+            },
         };
         set.order(&pick, order);
     }
@@ -352,6 +359,29 @@ impl Places<'_> {
             }
         };
         self.outages.is_out(self.now, &hop)
+    }
+
+    //= rfc3261#21.5.4
+    /// When the first of a set's targets will take something again, where all that could want to be left alone until then.
+    pub(crate) fn all_held_until(&self, set: &Set, targets: &[RouteTarget]) -> Option<Timestamp> {
+        let in_service = targets.iter().enumerate().filter(|(at, _)| set.is_in_service(*at, self.now));
+        in_service.map(|(_, target)| self.held_until(target)).min().flatten()
+    }
+
+    /// Until when a target wants to be left alone: all that its name stands for, where it has one.
+    fn held_until(&self, target: &RouteTarget) -> Option<Timestamp> {
+        let held_until = |hop: &Hop| self.outages.held_until(self.now, hop);
+        match &target.place {
+            route::Place::At { address, transport } => {
+                held_until(&Hop { transport: transport.unwrap_or(Transport::Udp), address: *address })
+            }
+            route::Place::Named(question) => {
+                let located = self.names.peek(self.now, question);
+                let hops = located.iter().flat_map(|located| &located.candidates).flat_map(|one| &one.hops);
+                // Where one is not held there is `None`, the least of all.
+                hops.map(held_until).min().flatten()
+            }
+        }
     }
 
     fn of_target(&self, target: &RouteTarget, request_uri: &[u8], found: &mut Found) -> Result<(), Status> {

@@ -114,9 +114,15 @@ impl Shard {
                 self.refuse(now, server, source, message, Refusal::Because(status, reason));
             }
             Ok(Way::OutOfService) => {
-                self.refuse_for_gateways(now, server, request, Status::SERVER_ERROR, "No Gateway In Service");
+                let refusal = Refusal::Later(Status::SERVER_ERROR, "No Gateway In Service", GATEWAYS_RETRY_AFTER);
+                self.refuse_for_gateways(now, server, request, Status::SERVER_ERROR, refusal);
             }
-            Ok(Way::NoTarget) => self.refuse_for_set(now, server, request, "No Target In Service"),
+            Ok(Way::NoTarget { held_until }) => {
+                // To the second, and not before its time.
+                let wait =
+                    held_until.map(|until| Duration::from_secs((until - now).as_millis().div_ceil(1_000) as u64));
+                self.refuse_for_set(now, server, request, "No Target In Service", wait);
+            }
             Ok(Way::NotYet) => self.refuse(now, server, source, message, LOADING),
             Ok(Way::Server) => self.serve_own(now, server, source, message),
             Ok(Way::Registrar) => self.register(now, server, request),
@@ -129,10 +135,11 @@ impl Shard {
                 let is_invite = message.method() == Method::Invite;
                 if is_invite && onward.to_targets && !self.has_hope(now, request.snapshot, onward, targets) {
                     match onward.balanced {
-                        Some(_) => self.refuse_for_set(now, server, request, "No Target Answers"),
+                        Some(_) => self.refuse_for_set(now, server, request, "No Target Answers", None),
                         None => {
                             let status = Status::SERVER_ERROR;
-                            self.refuse_for_gateways(now, server, request, status, "No Gateway Answers");
+                            let refusal = Refusal::Later(status, "No Gateway Answers", GATEWAYS_RETRY_AFTER);
+                            self.refuse_for_gateways(now, server, request, status, refusal);
                         }
                     }
                     return;
@@ -156,17 +163,26 @@ impl Shard {
         server: ServerId,
         request: &Request<'_, '_>,
         status: Status,
-        reason: &'static str,
+        refusal: Refusal,
     ) {
         self.refuse_call(now, request, status);
-        self.refuse(now, server, request.source, request.message, Refusal::Later(status, reason, GATEWAYS_RETRY_AFTER));
+        self.refuse(now, server, request.source, request.message, refusal);
         self.counters.no_gateway += 1;
     }
 
     //= rfc3261#21.5.4
-    /// Refuses what no target of a balanced set takes: who asked may find another balancer, or come back.
-    fn refuse_for_set(&mut self, now: Timestamp, server: ServerId, request: &Request<'_, '_>, reason: &'static str) {
-        self.refuse_for_gateways(now, server, request, Status::SERVICE_UNAVAILABLE, reason);
+    /// Refuses what no target of a balanced set takes: who asked may find another balancer, or come back after `wait`.
+    fn refuse_for_set(
+        &mut self,
+        now: Timestamp,
+        server: ServerId,
+        request: &Request<'_, '_>,
+        reason: &'static str,
+        wait: Option<Duration>,
+    ) {
+        let status = Status::SERVICE_UNAVAILABLE;
+        let refusal = Refusal::Later(status, reason, wait.unwrap_or(GATEWAYS_RETRY_AFTER));
+        self.refuse_for_gateways(now, server, request, status, refusal);
     }
 
     //= rfc3263#4.3

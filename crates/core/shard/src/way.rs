@@ -32,8 +32,8 @@ pub(crate) enum Way {
     NotYet,
     /// The operator's targets for it are not in service.
     OutOfService,
-    /// None of the balanced set that it is for takes it now.
-    NoTarget,
+    /// None of the balanced set that it is for takes it now; until when all want to be left alone, where that is why.
+    NoTarget { held_until: Option<Timestamp> },
     /// It is answered so.
     Refuse { status: Status, reason: Option<Box<str>> },
 }
@@ -222,12 +222,12 @@ impl Question<'_> {
         let way = match &route.action {
             Action::Reject { status, reason } => Way::Refuse { status: *status, reason: reason.clone() },
             Action::OutOfService => Way::OutOfService,
-            Action::NoTarget => Way::NoTarget,
+            Action::NoTarget => Way::NoTarget { held_until: None },
             Action::Proxy { targets, stateless, .. } if targets.is_empty() => match aor {
                 Some(aor) => self.way_to_contacts(aor, *stateless, found),
                 None => self.way_along(self.next_hop, *stateless, found),
             },
-            Action::Proxy { stateless, balance, .. } => match self.of_route(route, found) {
+            Action::Proxy { stateless, balance, targets, .. } => match self.of_route(route, found) {
                 Ok(()) => Way::Forward(Onward {
                     to_targets: true,
                     balanced: balance.as_ref().map(|set| set.config().failover_timeout()),
@@ -237,7 +237,9 @@ impl Question<'_> {
                         stateless => *stateless,
                     })
                 }),
-                Err(Status::SERVICE_UNAVAILABLE) if balance.is_some() => Way::NoTarget,
+                Err(Status::SERVICE_UNAVAILABLE) if let Some(set) = balance => {
+                    Way::NoTarget { held_until: self.places().all_held_until(set, targets) }
+                }
                 Err(status) => Way::refuse_because(status, "Next Hop Not Reachable"),
             },
             Action::Redirect { targets } if targets.is_empty() => match aor {

@@ -361,6 +361,59 @@ fn a_503_with_a_time_holds_until_then() {
     world.settle();
 }
 
+/// RFC 3261 §21.5.4: it should get no other request. Who merely failed is still tried where nobody else is left.
+#[test]
+fn who_has_said_when_to_come_back_is_no_last_resort() {
+    let targets = targets(3);
+    let mut world = world(config(Policy::LeastCalls), &targets);
+    let first = invite(&mut world, 1);
+    let next = find(&world.respond(&first, 503, "b", "Retry-After: 120\r\n"), "INVITE");
+    let third = find(&world.respond(&next, 503, "b", ""), "INVITE");
+    world.respond(&third, 486, "b", "");
+    let call = invite(&mut world, 2);
+    assert_eq!(call.to, third.to);
+    let call = find(&world.respond(&call, 503, "b", ""), "INVITE");
+    assert_eq!(call.to, next.to, "it may be back");
+    let sent = world.respond(&call, 503, "b", "");
+    assert_eq!((destinations(&sent, "INVITE"), finals(&sent).len()), (vec![], 1), "{:?}", summary(&sent));
+
+    // Now all of them have said so; the second, by and by, that it needs less time.
+    world.wait(Duration::from_secs(1));
+    let call = invite(&mut world, 3);
+    let call = find(&world.respond(&call, 503, "b", "Retry-After: 60\r\n"), "INVITE");
+    assert_eq!(finals(&world.respond(&call, 503, "b", "Retry-After: 30\r\n")).len(), 1);
+    world.wait(Duration::from_millis(9_500));
+    let sent = world.input(ALICE, &text("INVITE", 4, ""));
+    assert_eq!((destinations(&sent, "INVITE"), finals(&sent)), (vec![], vec![503]));
+    assert!(sent.iter().any(|sent| sent.header("Retry-After") == Some("21")), "{:?}", summary(&sent));
+    world.wait(Duration::from_secs(21));
+    let back = invite(&mut world, 5);
+    assert_eq!(back.to, call.to, "its time is over");
+    world.respond(&back, 486, "b", "");
+    world.settle();
+}
+
+/// To take it for dead because it is slow would leave nobody.
+#[test]
+fn the_last_that_works_is_given_time() {
+    let targets = targets(3);
+    let mut world = world(config(Policy::RoundRobin), &targets);
+    let first = invite(&mut world, 1);
+    let next = find(&world.give(Input::Unreachable { peer: first.to }), "INVITE");
+    let third = find(&world.give(Input::Unreachable { peer: next.to }), "INVITE");
+    world.respond(&third, 486, "b", "");
+    let slow = invite(&mut world, 2);
+    assert_eq!(slow.to, third.to);
+    let sent: Vec<Sent> = world.wait(Duration::from_secs(6)).into_iter().map(|(_, sent)| sent).collect();
+    assert!(destinations(&sent, "INVITE").iter().all(|to| *to == third.to.to_string()), "{:?}", summary(&sent));
+    let another = invite(&mut world, 3);
+    assert_eq!(another.to, third.to, "calls still go there");
+    for call in [&slow, &another] {
+        assert_eq!(finals(&world.respond(call, 200, "b", "")), [200]);
+    }
+    world.settle();
+}
+
 fn calls_of(number: usize) -> std::net::SocketAddr {
     address(number).parse().expect("an address")
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use strowger_balancer::{Member, Order, Pick, Policy, Set, SetConfig, Target};
+use strowger_balancer::{Advice, Member, Order, Pick, Policy, Set, SetConfig, Target};
 use strowger_foundation::{TagKey, Timestamp};
 
 /// SplitMix64: each seed gives the same numbers everywhere.
@@ -58,8 +58,13 @@ pub(crate) fn call_id(number: u64) -> String {
     format!("{:016x}@198.51.100.7", Random(number).number())
 }
 
-fn nobody(_: usize) -> bool {
-    false
+fn nothing(_: usize) -> Advice {
+    Advice::Free
+}
+
+/// Those of whom this is true are avoided.
+pub(crate) fn avoid(is_avoided: impl Fn(usize) -> bool) -> impl Fn(usize) -> Advice {
+    move |at| if is_avoided(at) { Advice::Avoid } else { Advice::Free }
 }
 
 /// An INVITE: the Call-ID is the key.
@@ -72,7 +77,7 @@ pub(crate) fn pick(call_id: &str) -> Pick<'_> {
         draw,
         begins_call: true,
         limit: 4,
-        is_avoided: &nobody,
+        advice: &nothing,
     }
 }
 

@@ -3,11 +3,12 @@
 use core::time::Duration;
 
 use strowger_balancer::{
-    Candidates, Change, FIRST_SHARE, Member, MethodClass, Pick, Policy, Probe, Set, SetConfig, TargetState, WHOLE_SHARE,
+    Advice, Candidates, Change, FIRST_SHARE, Member, MethodClass, Pick, Policy, Probe, Set, SetConfig, TargetState,
+    WHOLE_SHARE,
 };
 use strowger_foundation::Timestamp;
 
-use crate::common::{assert_parts, call_id, config, firsts, members, order, pick, set, tally};
+use crate::common::{assert_parts, avoid, call_id, config, firsts, members, order, pick, set, tally};
 
 const NOW: Timestamp = Timestamp::from_millis(1_000_000);
 
@@ -93,8 +94,8 @@ fn who_is_avoided_is_the_last_resort() {
     for policy in Policy::ALL {
         let all = members(3);
         let set = set(policy, all.clone());
-        let avoided = |member: usize| member != 2;
-        let pick = Pick { is_avoided: &avoided, ..pick("a") };
+        let avoided = avoid(|member| member != 2);
+        let pick = Pick { advice: &avoided, ..pick("a") };
         let mut found = order(&set, &pick);
         assert_eq!(found.remove(0), 2, "{policy}");
         found.sort_unstable();
@@ -113,8 +114,20 @@ fn the_last_resort_has_priorities_and_capacities_too() {
         all[0].priority = 1;
         all[2].capacity = Some(0);
         let set = set(policy, all);
-        let everybody = |_: usize| true;
-        assert_eq!(order(&set, &Pick { is_avoided: &everybody, ..pick("a") }), [1, 0], "{policy}");
+        let everybody = avoid(|_| true);
+        assert_eq!(order(&set, &Pick { advice: &everybody, ..pick("a") }), [1, 0], "{policy}");
+    }
+}
+
+#[test]
+fn who_wants_to_be_left_alone_is_no_last_resort() {
+    for policy in Policy::ALL {
+        let set = set(policy, members(3));
+        let advice = |member: usize| [Advice::LeaveAlone, Advice::Free, Advice::Avoid][member];
+        assert_eq!(order(&set, &Pick { advice: &advice, ..pick("a") }), [1, 2], "{policy}");
+        let advice = |member: usize| [Advice::LeaveAlone, Advice::LeaveAlone, Advice::Avoid][member];
+        assert_eq!(order(&set, &Pick { advice: &advice, ..pick("a") }), [2], "{policy}");
+        assert!(order(&set, &Pick { advice: &|_| Advice::LeaveAlone, ..pick("a") }).is_empty(), "{policy}");
     }
 }
 
@@ -164,6 +177,33 @@ fn who_comes_back_empty_is_not_flooded() {
         set.members()[0].target.handle_recovery(NOW);
         let counts = tally(firsts(&set, 20_000), 4);
         assert!((300..700).contains(&counts[0]), "{policy}: {counts:?}");
+    }
+}
+
+/// All but one of ten were restarted: what they do not take yet is the tenth's, but no more than that.
+#[test]
+fn several_that_come_back_share_with_the_others_by_what_they_may_take() {
+    let policies = Policy::ALL.into_iter().filter(|policy| policy.is_by_load());
+    for (policy, is_busy) in policies.flat_map(|policy| [(policy, false), (policy, true)]) {
+        let slow_start = Duration::from_secs(30);
+        let mut all = members(10);
+        // Some weigh more.
+        all[1].weight = 2;
+        all[9].weight = 2;
+        let set = Set::new(SetConfig { slow_start, ..config(policy) }, all).expect("valid");
+        set.members()[..9].iter().for_each(|member| member.target.handle_recovery(NOW));
+        let count = if is_busy { 1_000 } else { 0 };
+        let tokens: Vec<_> = (0..count).map(|_| (set.seat(9), set.begin(9, NOW, MethodClass::Invite))).collect();
+        for (seconds, share) in [(0, 10), (10, 40), (29, 97)] {
+            let first = |number| {
+                let call_id = call_id(number);
+                order(&set, &Pick { now: NOW + Duration::from_secs(seconds), ..pick(&call_id) })[0]
+            };
+            let counts = tally((0..20_000).map(first), 10);
+            let parts = [share, 2 * share, share, share, share, share, share, share, share, 200];
+            assert_parts(&counts, &parts, 0.02, &format!("{policy} after {seconds} s, is_busy: {is_busy}"));
+        }
+        drop(tokens);
     }
 }
 

@@ -4,7 +4,8 @@ use std::sync::Arc;
 
 use std::time::Duration;
 use strowger_balancer::{
-    Candidates, Member, MethodClass, Order, Pick, Policy, Probe, Registry, Seat, Set, SetConfig, Target, Weights, Work,
+    Advice, Candidates, Member, MethodClass, Order, Pick, Policy, Probe, Registry, Seat, Set, SetConfig, Target,
+    Weights, Work,
 };
 use strowger_foundation::Timestamp;
 
@@ -30,6 +31,8 @@ struct World {
     set: Set,
     shards: [Shard; SHARDS],
     avoided: u32,
+    /// Those of them that want to be left alone.
+    held: u32,
     order: Order,
 }
 
@@ -43,7 +46,7 @@ impl World {
         let set = build(&mut random, &registry, &targets);
         let shards = Default::default();
         let now = Timestamp::from_millis(1_000);
-        Self { random, now, registry, targets, set, shards, avoided: 0, order: Order::new() }
+        Self { random, now, registry, targets, set, shards, avoided: 0, held: 0, order: Order::new() }
     }
 
     fn step(&mut self) {
@@ -65,7 +68,10 @@ impl World {
                 self.targets[target].handle_probe(self.now, self.random.one_in(2), &probe);
             }
             14 => self.targets[target].handle_recovery(self.now),
-            _ => self.avoided = self.random.number() as u32 & self.random.number() as u32,
+            _ => {
+                self.avoided = self.random.number() as u32 & self.random.number() as u32;
+                self.held = self.avoided & self.random.number() as u32;
+            }
         }
     }
 
@@ -74,11 +80,14 @@ impl World {
         let call_id = self.random.number().to_ne_bytes();
         let begins_call = !self.random.one_in(4);
         let limit = 1 + self.random.below(5);
-        let avoided = self.avoided;
-        let is_avoided = |at: usize| avoided >> at & 1 == 1;
+        let (avoided, held) = (self.avoided, self.held);
+        let advice = |at: usize| match (avoided >> at & 1, held >> at & 1) {
+            (0, _) => Advice::Free,
+            (_, 0) => Advice::Avoid,
+            _ => Advice::LeaveAlone,
+        };
         let draw = self.random.number();
-        let pick =
-            Pick { now: self.now, call_id: &call_id, key: &call_id, draw, begins_call, limit, is_avoided: &is_avoided };
+        let pick = Pick { now: self.now, call_id: &call_id, key: &call_id, draw, begins_call, limit, advice: &advice };
         self.set.order(&pick, &mut self.order);
         assert_order(&self.set, &pick, &self.order);
         let Some(chosen) = self.order.first().copied() else { return };
@@ -176,14 +185,14 @@ fn assert_order(set: &Set, pick: &Pick<'_>, order: &Order) {
         let is_full = pick.begins_call && member.capacity.is_some_and(|capacity| member.target.calls() >= capacity);
         !member.enabled || is_down || is_full || member.target.is_draining()
     };
-    let available = |at: usize| !is_out(&set.members()[at]);
+    let available = |at: usize| !is_out(&set.members()[at]) && (pick.advice)(at) != Advice::LeaveAlone;
     let all = 0..set.members().len();
-    let wanted = all.clone().filter(|at| available(*at) && !(pick.is_avoided)(*at)).count();
+    let wanted = all.clone().filter(|at| available(*at) && (pick.advice)(*at) == Advice::Free).count();
     let last_resort = all.filter(|at| available(*at)).count();
     assert_eq!(order.len(), last_resort.min(pick.limit).min(4), "{pick:?}");
     for (place, at) in order.iter().enumerate() {
         assert!(available(*at) && !order[..place].contains(at), "{pick:?}");
-        assert_eq!((pick.is_avoided)(*at), place >= wanted, "{pick:?}: who is avoided comes last");
+        assert_eq!((pick.advice)(*at) == Advice::Avoid, place >= wanted, "{pick:?}: who is avoided comes last");
     }
     // Spares come last, but for targets that start slowly.
     let slow_start = set.config().slow_start;
