@@ -7,7 +7,8 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use strowger_balancer::{
-    Candidates, Member, MethodClass, MethodWeights, Order, Pick, Policy, Seat, Set, SetConfig, Target, Weights, Work,
+    Advice, Candidates, Member, MethodClass, MethodWeights, Order, Pick, Policy, Seat, Set, SetConfig, Target, Weights,
+    Work,
 };
 use strowger_foundation::Timestamp;
 use strowger_traffic::arrival::Arrivals;
@@ -128,7 +129,7 @@ impl Model {
             draw: mix(!(number as u64)),
             begins_call: true,
             limit: 1,
-            is_avoided: &|_| false,
+            advice: &|_| Advice::Free,
         };
         let mut order = Order::new();
         self.set.order(&pick, &mut order);
