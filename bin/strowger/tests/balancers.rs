@@ -221,6 +221,8 @@ fn who_does_not_answer_its_probes_gets_no_calls_until_it_does() {
     });
     let told = of(&server.folder, &one);
     assert!(told["share"].as_f64().is_some_and(|share| (0.1..1.0).contains(&share)), "{told}");
+    // The log is written a moment later.
+    server.until("it is told", || server.log().contains("answers its probes again"));
     let log = server.log();
     let line = |what: &str| log.lines().find(|line| line.contains(what)).unwrap_or_else(|| panic!("{what}: {log}"));
     assert!(line("does not answer its probes").contains("WARN") && line("answers its probes again").contains("INFO"));
