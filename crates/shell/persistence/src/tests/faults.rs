@@ -201,6 +201,8 @@ fn what_waits_during_a_sync_is_one_group() {
     drop(go_on);
     assert_eq!(first.recv_timeout(PATIENCE), Ok(true));
     assert!(others.iter().all(|answer| answer.recv_timeout(PATIENCE) == Ok(true)));
+    // A group is counted when its callers have been told.
+    server.until(|| server.engine.status().groups >= 2);
     assert_eq!(server.engine.status().groups, 2);
     site.disk.set_hook(None);
 }
