@@ -39,7 +39,7 @@ fn kept(results: &Results) -> Option<f64> {
 #[must_use]
 pub fn targets(results: &Results) -> Vec<Target> {
     let mut targets = Vec::new();
-    let mut add = |what: String, wanted, measured| targets.push(Target { what, wanted, measured, note: "" });
+    let mut add = |what: String, wanted, measured| targets.push(Target { what, wanted, measured, note: String::new() });
     for other in [Hash, RoundRobin] {
         for ours in [LeastWork175, LeastTransactions] {
             let measured = by(results, other, ours, |figures| figures.invite.p99);

@@ -43,7 +43,7 @@ struct Arguments {
     /// call, stateless, register, challenge [default: all]
     #[arg(long, value_delimiter = ',', value_parser = Scenario::parse)]
     scenarios: Vec<Scenario>,
-    /// relay, strowger, kamailio [default: all]
+    /// relay, strowger, joining (strowger with `server.segmentation`), kamailio [default: all]
     #[arg(long, value_delimiter = ',', value_parser = Peer::parse)]
     servers: Vec<Peer>,
     /// How often each has its turn
@@ -171,9 +171,9 @@ impl Bench {
         Self { arguments, loads, binary, scenarios, peers, has_valgrind, file, results, begun, left, calm }
     }
 
-    /// Servers, without the floor.
+    /// Servers as they are by default.
     fn servers(&self) -> Vec<Peer> {
-        self.peers.iter().copied().filter(|peer| *peer != Peer::Relay).collect()
+        self.peers.iter().copied().filter(|peer| matches!(peer, Peer::Strowger | Peer::Kamailio)).collect()
     }
 
     const fn counts(&self) -> bool {
@@ -212,6 +212,7 @@ impl Bench {
                 self.left = self.left.saturating_sub(COUNT);
             }
         }
+        self.say(&self.calm.told());
     }
 
     fn length(&self, scenario: Scenario, peer: Peer) -> Duration {
@@ -419,7 +420,7 @@ fn configurations(scenarios: &[Scenario]) -> String {
     );
     let mut shown = String::new();
     for scenario in scenarios {
-        let own = scenario.configuration(address, T1_MS);
+        let own = scenario.configuration(address, T1_MS, false);
         if own != shown {
             let _ = write!(text, "\n{scenario}:\n\n```toml\n{own}```\n");
         }

@@ -31,6 +31,8 @@ pub enum Peer {
     Relay,
     /// Ours.
     Strowger,
+    /// Ours with `server.segmentation`, which is not the default; at saturation, where it matters.
+    Joining,
     /// Debian's, configured for speed: `bench/kamailio/proxy.cfg`.
     Kamailio,
 }
@@ -40,6 +42,7 @@ impl fmt::Display for Peer {
         f.write_str(match self {
             Self::Relay => "bare relay",
             Self::Strowger => "Strowger",
+            Self::Joining => "Strowger, segmentation",
             Self::Kamailio => "Kamailio",
         })
     }
@@ -47,7 +50,7 @@ impl fmt::Display for Peer {
 
 impl Peer {
     /// All of them, in the order in which they take turns.
-    pub const ALL: [Self; 3] = [Self::Relay, Self::Strowger, Self::Kamailio];
+    pub const ALL: [Self; 4] = [Self::Relay, Self::Strowger, Self::Joining, Self::Kamailio];
 
     /// Reads its name.
     ///
@@ -57,8 +60,9 @@ impl Peer {
         match text {
             "relay" => Ok(Self::Relay),
             "strowger" => Ok(Self::Strowger),
+            "joining" => Ok(Self::Joining),
             "kamailio" => Ok(Self::Kamailio),
-            _ => Err("no such server; there are relay, strowger and kamailio".to_owned()),
+            _ => Err("no such server; there are relay, strowger, joining and kamailio".to_owned()),
         }
     }
 
@@ -72,9 +76,10 @@ impl Peer {
                 let rest = words(&["relay", &address.to_string(), scenario.name()]);
                 Ok([own.into()].into_iter().chain(rest).collect())
             }
-            Self::Strowger => {
+            Self::Strowger | Self::Joining => {
                 let wrong = |error: std::io::Error| error.to_string();
-                fs::write(folder.join("strowger.toml"), scenario.configuration(address, t1_ms)).map_err(wrong)?;
+                let text = scenario.configuration(address, t1_ms, self == Self::Joining);
+                fs::write(folder.join("strowger.toml"), text).map_err(wrong)?;
                 if scenario == Scenario::Challenge {
                     import(binary, folder, users)?;
                 }

@@ -104,9 +104,10 @@ impl Scenario {
         if self.is_call() { 1 } else { 4 }
     }
 
-    /// Our configuration for it: the defaults, but bindings in memory and one worker, as the other has one receiver.
+    /// Our configuration for it: the defaults, but bindings in memory and one worker, as the other has one receiver, and
+    /// segmentation where that is compared.
     #[must_use]
-    pub fn configuration(self, address: SocketAddr, t1_ms: u32) -> String {
+    pub fn configuration(self, address: SocketAddr, t1_ms: u32, segmentation: bool) -> String {
         let require = if self == Self::Challenge { "[\"REGISTER\"]" } else { "[]" };
         let route = if self == Self::Stateless {
             format!(
@@ -116,9 +117,10 @@ impl Scenario {
         } else {
             String::new()
         };
+        let joining = if segmentation { "segmentation = true\n" } else { "" };
         let timers = if t1_ms == T1_MS { String::new() } else { format!("\n[timers]\nt1 = \"{t1_ms}ms\"\n") };
         format!(
-            "[server]\nlisten = [\"udp:{address}\"]\ndomains = [\"{DOMAIN}\"]\ndata = \"data\"\nworkers = 1\n\n\
+            "[server]\nlisten = [\"udp:{address}\"]\ndomains = [\"{DOMAIN}\"]\ndata = \"data\"\nworkers = 1\n{joining}\n\
              [store]\nmode = \"memory\"\n\n[auth]\nrequire = {require}\nrealm = \"{DOMAIN}\"\n\n[log]\nlevel = \"warn\"\n{timers}{route}"
         )
     }
@@ -228,7 +230,9 @@ pub fn steps(scenario: Scenario, peer: Peer, loads: &Loads) -> Vec<Step> {
     }
     let mut steps = Vec::new();
     let mut since = Duration::ZERO;
-    if scenario.is_call() {
+    if peer == Peer::Joining {
+        rates.clear();
+    } else if scenario.is_call() {
         // The highest comes first, cold and warm.
         rates.reverse();
         let rate = rates.first().copied().unwrap_or(loads.outstanding);

@@ -88,20 +88,18 @@ fn reach(file: Option<&Path>, arguments: &CtlArguments) -> Result<(Config, PathB
         let config = if file.is_some() { Config::load_leniently(file)?.0 } else { Config::default() };
         return Ok((config, socket.clone()));
     }
-    let (config, fault) = Config::load_leniently(file).map_err(|fault| {
-        let remedy = "or name its socket with --socket";
-        let is_reload = matches!(arguments.command, CtlCommand::Reload);
-        if is_reload { fault.into() } else { Failure::Usage(format!("{fault} ({remedy})")) }
-    })?;
-    let socket = config.control_socket();
-    match fault {
-        Some(fault) if matches!(arguments.command, CtlCommand::Reload) => Err(fault.into()),
-        Some(fault) => {
-            fault.to_string().lines().for_each(|line| eprintln!("strowger: warning: {line}"));
-            Ok((config, socket))
-        }
-        None => Ok((config, socket)),
+    if matches!(arguments.command, CtlCommand::Reload) {
+        let (config, _) = Config::load(file)?;
+        let socket = config.control_socket();
+        return Ok((config, socket));
     }
+    let (config, fault) = Config::load_leniently(file).map_err(|fault| {
+        Failure::Usage(format!("{fault} (or ask the server that runs all the same: name its socket with --socket)"))
+    })?;
+    let told = fault.map(|fault| fault.to_string()).unwrap_or_default();
+    told.lines().for_each(|line| eprintln!("strowger: warning: {line}"));
+    let socket = config.control_socket();
+    Ok((config, socket))
 }
 
 fn print_status(status: &Status) -> io::Result<()> {

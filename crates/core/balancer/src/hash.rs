@@ -5,17 +5,12 @@
 
 use sha1::{Digest as _, Sha1};
 use strowger_foundation::TagKey;
+pub use strowger_foundation::fnv1a as fnv;
 
 /// Bernstein's hash, 33 h + c from 5381 on.
 #[must_use]
 pub fn bernstein(key: &[u8]) -> u32 {
     key.iter().fold(5_381, |hash: u32, byte| hash.wrapping_mul(33).wrapping_add(u32::from(*byte)))
-}
-
-/// FNV-1a of Fowler, Noll and Vo, 32 bits.
-#[must_use]
-pub fn fnv(key: &[u8]) -> u32 {
-    key.iter().fold(0x811c_9dc5, |hash: u32, byte| (hash ^ u32::from(*byte)).wrapping_mul(0x0100_0193))
 }
 
 /// The first 64 bits of SHA-1 (RFC 3174).

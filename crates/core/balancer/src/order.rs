@@ -60,8 +60,9 @@ impl core::fmt::Debug for Pick<'_> {
 }
 
 impl Set {
-    /// The members that a request tries, in this order; empty where nobody is in service. Members that are down, drained, disabled
-    /// left alone or, for new calls, full are left out; those that are avoided come last. Spares come after all of lower priority numbers.
+    /// The members that a request tries, in this order; empty where nobody is in service. Members that are down, drained, disabled,
+    /// left alone or, for new calls, full are left out; those that are avoided come last. Spares come after all of lower priority
+    /// numbers.
     /// Nothing is allocated.
     pub fn order(&self, pick: &Pick<'_>, order: &mut Order) {
         order.clear();

@@ -7,6 +7,7 @@
 
 pub mod base64url;
 pub mod flow;
+mod fnv;
 pub mod id;
 pub mod letters;
 pub mod map;
@@ -18,6 +19,7 @@ pub mod time;
 pub mod wheel;
 
 pub use flow::{Flow, Transport, octets};
+pub use fnv::fnv1a;
 pub use id::{ConnId, ListenerId, ShardId};
 pub use pool::{Buf, BufPool};
 pub use slots::Slots;

@@ -28,7 +28,7 @@ use core::net::SocketAddr;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use strowger_foundation::Transport;
+use strowger_foundation::{Flow, Transport};
 
 /// What is to be located: the host name of a URI, with what the URI says of port and transport (RFC 3263 §4).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
@@ -68,6 +68,14 @@ pub struct Hop {
     pub transport: Transport,
     /// Where.
     pub address: SocketAddr,
+}
+
+impl Hop {
+    /// The place that a flow leads to.
+    #[must_use]
+    pub const fn of(flow: &Flow) -> Self {
+        Self { transport: flow.transport, address: flow.peer }
+    }
 }
 
 /// One server of an answer, with the place that the DNS gives it among the others.

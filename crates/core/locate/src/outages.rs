@@ -200,19 +200,21 @@ impl Outages {
     /// Whether `hop` is to be avoided.
     #[must_use]
     pub fn is_out(&self, now: Timestamp, hop: &Hop) -> bool {
-        if now.as_nanos() >= self.all_over.load(Ordering::Relaxed) || !self.is_marked(hop) {
-            return false;
-        }
-        self.lock().hops.get(hop).is_some_and(|outage| now < outage.ends())
+        self.outage_of(now, hop).is_some_and(|outage| now < outage.ends())
     }
 
     /// Until when `hop` has [said](Self::hold) that it wants to be left alone; `None` where it does not.
     #[must_use]
     pub fn held_until(&self, now: Timestamp, hop: &Hop) -> Option<Timestamp> {
+        self.outage_of(now, hop).and_then(|outage| outage.hold_at(now)).map(|held| held.until)
+    }
+
+    /// What is known of `hop` while anybody is out.
+    fn outage_of(&self, now: Timestamp, hop: &Hop) -> Option<Outage> {
         if now.as_nanos() >= self.all_over.load(Ordering::Relaxed) || !self.is_marked(hop) {
             return None;
         }
-        self.lock().hops.get(hop).and_then(|outage| outage.hold_at(now)).map(|held| held.until)
+        self.lock().hops.get(hop).copied()
     }
 
     /// Whether a call may be sent to `hops`, one after the other. Where each of them is dead, one call in `every` may, and
@@ -241,10 +243,7 @@ impl Outages {
     /// Since when `hop` fails, where calls take it for dead now.
     #[must_use]
     pub fn dead_since(&self, now: Timestamp, hop: &Hop) -> Option<Timestamp> {
-        if !self.is_marked(hop) {
-            return None;
-        }
-        self.lock().hops.get(hop).filter(|outage| outage.is_dead(now)).map(|outage| outage.since)
+        self.outage_of(now, hop).filter(|outage| outage.is_dead(now)).map(|outage| outage.since)
     }
 
     /// Whether it is to be told that all hops of `whose` are dead, the last of them failing since `since`: it is told once,
@@ -261,26 +260,17 @@ impl Outages {
 
     /// `hop` has answered; what was known of it, where that is news. Where it is [held](Self::hold) it stays so.
     pub fn clear(&self, now: Timestamp, hop: &Hop) -> Option<Outage> {
-        if self.all_over.load(Ordering::Relaxed) == 0 || !self.is_marked(hop) {
-            return None;
-        }
         self.lift(now, hop, |_| true, |_| false)
     }
 
     /// As [`clear`](Self::clear), where `hop` has taken a call that had `begun` then: who takes what is new wants to be left alone no
     /// more.
     pub fn clear_by_call(&self, now: Timestamp, hop: &Hop, begun: Timestamp) -> Option<Outage> {
-        if self.all_over.load(Ordering::Relaxed) == 0 || !self.is_marked(hop) {
-            return None;
-        }
         self.lift(now, hop, |_| true, |held| held.since < begun)
     }
 
     /// As [`clear`](Self::clear), where `hop` was silent or unreachable: it has said something, though it may refuse yet.
     pub fn revive(&self, now: Timestamp, hop: &Hop) -> Option<Outage> {
-        if self.all_over.load(Ordering::Relaxed) == 0 || !self.is_marked(hop) {
-            return None;
-        }
         self.lift(now, hop, |outage| outage.cause != Cause::Refused, |_| false)
     }
 
@@ -292,6 +282,9 @@ impl Outages {
         may_go: impl FnOnce(&Outage) -> bool,
         is_over: impl FnOnce(Hold) -> bool,
     ) -> Option<Outage> {
+        if self.all_over.load(Ordering::Relaxed) == 0 || !self.is_marked(hop) {
+            return None;
+        }
         let mut known = self.lock();
         let outage = known.hops.get_mut(hop).filter(|outage| may_go(outage))?;
         if outage.hold_at(now).is_some_and(|held| !is_over(held)) {

@@ -29,7 +29,7 @@ impl Proxy {
             work.handle_failure(now);
         }
         let Some(flow) = branch.flow else { return };
-        let hop = Hop { transport: flow.transport, address: flow.peer };
+        let hop = Hop::of(&flow);
         let learnt = match wanted {
             Some(time) => self.outages.hold(now, hop, time, finder),
             None => self.outages.mark(now, hop, avoided_for, cause, finder),
@@ -46,7 +46,7 @@ impl Proxy {
     /// is slow, would be avoided as well.
     pub(crate) fn has_alternative(&self, now: Timestamp, target: &Target) -> bool {
         let is_out = |place: &Place| match &place.to {
-            To::Flow(flow) => self.outages.is_out(now, &Hop { transport: flow.transport, address: flow.peer }),
+            To::Flow(flow) => self.outages.is_out(now, &Hop::of(flow)),
             To::Name { .. } => false,
         };
         let Some((first, others)) = target.places.split_first() else { return false };
@@ -62,7 +62,7 @@ impl Proxy {
     /// What a branch was sent to has answered.
     pub(crate) fn on_answer(&mut self, now: Timestamp, flow: Option<Flow>) {
         let Some(flow) = flow else { return };
-        let hop = Hop { transport: flow.transport, address: flow.peer };
+        let hop = Hop::of(&flow);
         let outage = self.outages.clear(now, &hop);
         self.tell_back(now, hop, outage);
     }
@@ -70,7 +70,7 @@ impl Proxy {
     /// What a branch was sent to has taken the call that had `begun` then.
     pub(crate) fn on_call_taken(&mut self, now: Timestamp, flow: Option<Flow>, begun: Timestamp) {
         let Some(flow) = flow else { return };
-        let hop = Hop { transport: flow.transport, address: flow.peer };
+        let hop = Hop::of(&flow);
         let outage = self.outages.clear_by_call(now, &hop, begun);
         self.tell_back(now, hop, outage);
     }
@@ -78,7 +78,7 @@ impl Proxy {
     /// What a branch was sent to has said something, if nothing final: if it was taken for dead, it is not.
     pub(crate) fn on_sign_of_life(&mut self, now: Timestamp, flow: Option<Flow>) {
         let Some(flow) = flow else { return };
-        let hop = Hop { transport: flow.transport, address: flow.peer };
+        let hop = Hop::of(&flow);
         let outage = self.outages.revive(now, &hop);
         self.tell_back(now, hop, outage);
     }

@@ -438,7 +438,7 @@ impl Places<'_> {
 
     fn is_out(&self, place: &Place) -> bool {
         match &place.to {
-            To::Flow(flow) => self.outages.is_out(self.now, &Hop { transport: flow.transport, address: flow.peer }),
+            To::Flow(flow) => self.outages.is_out(self.now, &Hop::of(flow)),
             To::Name { .. } => false,
         }
     }

@@ -113,10 +113,7 @@ impl Shard {
                 self.refuse_call(now, request, status);
                 self.refuse(now, server, source, message, Refusal::Because(status, reason));
             }
-            Ok(Way::OutOfService) => {
-                let refusal = Refusal::Later(Status::SERVER_ERROR, "No Gateway In Service", GATEWAYS_RETRY_AFTER);
-                self.refuse_for_gateways(now, server, request, Status::SERVER_ERROR, refusal);
-            }
+            Ok(Way::OutOfService) => self.refuse_for_gateways(now, server, request, "No Gateway In Service"),
             Ok(Way::NoTarget { held_until }) => {
                 // To the second, and not before its time.
                 let wait =
@@ -136,11 +133,7 @@ impl Shard {
                 if is_invite && onward.to_targets && !self.has_hope(now, request.snapshot, onward, targets) {
                     match onward.balanced {
                         Some(_) => self.refuse_for_set(now, server, request, "No Target Answers", None),
-                        None => {
-                            let status = Status::SERVER_ERROR;
-                            let refusal = Refusal::Later(status, "No Gateway Answers", GATEWAYS_RETRY_AFTER);
-                            self.refuse_for_gateways(now, server, request, status, refusal);
-                        }
+                        None => self.refuse_for_gateways(now, server, request, "No Gateway Answers"),
                     }
                     return;
                 }
@@ -162,12 +155,9 @@ impl Shard {
         now: Timestamp,
         server: ServerId,
         request: &Request<'_, '_>,
-        status: Status,
-        refusal: Refusal,
+        reason: &'static str,
     ) {
-        self.refuse_call(now, request, status);
-        self.refuse(now, server, request.source, request.message, refusal);
-        self.counters.no_gateway += 1;
+        self.refuse_for_now(now, server, request, (Status::SERVER_ERROR, reason, GATEWAYS_RETRY_AFTER));
     }
 
     //= rfc3261#21.5.4
@@ -180,9 +170,20 @@ impl Shard {
         reason: &'static str,
         wait: Option<Duration>,
     ) {
-        let status = Status::SERVICE_UNAVAILABLE;
-        let refusal = Refusal::Later(status, reason, wait.unwrap_or(GATEWAYS_RETRY_AFTER));
-        self.refuse_for_gateways(now, server, request, status, refusal);
+        let wait = wait.unwrap_or(GATEWAYS_RETRY_AFTER);
+        self.refuse_for_now(now, server, request, (Status::SERVICE_UNAVAILABLE, reason, wait));
+    }
+
+    fn refuse_for_now(
+        &mut self,
+        now: Timestamp,
+        server: ServerId,
+        request: &Request<'_, '_>,
+        (status, reason, wait): (Status, &'static str, Duration),
+    ) {
+        self.refuse_call(now, request, status);
+        self.refuse(now, server, request.source, request.message, Refusal::Later(status, reason, wait));
+        self.counters.no_gateway += 1;
     }
 
     //= rfc3263#4.3
@@ -194,7 +195,7 @@ impl Shard {
             return true;
         }
         let hops = places().filter_map(|place| match &place.to {
-            To::Flow(flow) => Some(Hop { transport: flow.transport, address: flow.peer }),
+            To::Flow(flow) => Some(Hop::of(flow)),
             To::Name { .. } => None,
         });
         // As long as it may take to try them all; but each is to be found dead anew before it is avoided no more, or all calls

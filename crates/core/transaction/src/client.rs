@@ -2,7 +2,7 @@
 
 use core::net::SocketAddr;
 
-use strowger_foundation::{Buf, ConnId, Flow, Timestamp};
+use strowger_foundation::{Buf, ConnId, Flow, Timestamp, fnv1a};
 use strowger_message::{HeaderName, Message, Method, Status};
 
 use crate::clocks::{End, Length, Owner};
@@ -117,7 +117,7 @@ impl Transactions {
         let (state, actions) = start_client(kind, is_reliable);
         let method = match kind {
             Kind::Invite => method_hash(Method::Invite),
-            Kind::NonInvite => hash_of(request.split(|byte| *byte == b' ').next().unwrap_or(&[])),
+            Kind::NonInvite => fnv1a(request.split(|byte| *byte == b' ').next().unwrap_or(&[])),
         };
         let (timers, retransmissions) = (Timers::NONE, 0);
         let client = Client { timers, sending, user, method, kind, state, is_reliable, retransmissions };
@@ -514,18 +514,8 @@ fn last_wait(state: ClientState, actions: Actions) -> Option<Length> {
 
 /// Tells a transaction's own method from another; nobody gains by a collision with it.
 fn method_hash(method: Method<'_>) -> u32 {
-    const INVITE: u32 = hash_of(b"INVITE");
-    if matches!(method, Method::Invite) { INVITE } else { hash_of(method.as_bytes()) }
-}
-
-/// FNV-1a.
-const fn hash_of(text: &[u8]) -> u32 {
-    let (mut hash, mut rest) = (0x811C_9DC5_u32, text);
-    while let [byte, behind @ ..] = rest {
-        hash = (hash ^ *byte as u32).wrapping_mul(0x0100_0193);
-        rest = behind;
-    }
-    hash
+    const INVITE: u32 = fnv1a(b"INVITE");
+    if matches!(method, Method::Invite) { INVITE } else { fnv1a(method.as_bytes()) }
 }
 
 #[cfg(test)]

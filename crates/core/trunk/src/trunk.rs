@@ -5,6 +5,7 @@ use core::net::IpAddr;
 use core::time::Duration;
 
 use strowger_auth::Network;
+use strowger_foundation::fnv1a;
 use strowger_locate::{Hop, Question};
 
 /// One carrier, or another server that is known by name.
@@ -31,7 +32,7 @@ impl Trunk {
     /// The [id](Self::id) of a trunk with this name (FNV-1a).
     #[must_use]
     pub fn id_of(name: &str) -> u32 {
-        name.bytes().fold(0x811c_9dc5, |hash, byte| (hash ^ u32::from(byte)).wrapping_mul(0x0100_0193))
+        fnv1a(name.as_bytes())
     }
 
     /// Whether a request from `source` is this trunk's.

@@ -40,7 +40,7 @@ fn unit_costs(plan: &Plan) -> Explanation {
     let (needs, costs) = (&plan.needs, &plan.profile.costs);
     let unit = UnitCosts::of(needs, &plan.profile);
     let source =
-        format!("the failover paper's section 5.4, with times in place of capacities; profile {}", plan.profile.name);
+        format!("the failover paper's section 5.4, with times in place of capacities; {}", of_the_profile(plan));
     let challenge = time(unit.challenge_s);
     Explanation::new()
         .step(
