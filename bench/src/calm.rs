@@ -1,6 +1,9 @@
 //! Waiting until the machine is calm. A virtual machine shares its cores with others: at times each is slower by a third or a half for
-//! minutes, or gone for milliseconds, and what is measured then is the others. A *pulse* tells how fast the cores are right now.
+//! minutes, or gone for milliseconds, and what is measured then is the others. A *pulse* tells how fast the cores are right now. Its
+//! work is as dense as a core can do, for it is the density that suffers where another's thread runs on the same core; and the
+//! kernel counts the time that was taken away from all cores (*steal*).
 
+use std::fs;
 use std::hint::black_box;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -10,11 +13,15 @@ use crate::register::process::stay_on;
 /// How long a pulse takes.
 const PULSE: Duration = Duration::from_millis(150);
 /// Steps between two looks at the clock: some microseconds.
-const STEPS: u64 = 4_000;
+const STEPS: u64 = 2_000;
+/// What is done in a step does not wait for what else is done in it.
+const LANES: usize = 8;
 /// A core that was away for longer was taken by somebody else; the system's own work takes less.
 const MOST_AWAY: Duration = Duration::from_millis(2);
 /// A core is as fast as ever from this part of the best on.
 const AS_FAST: f64 = 0.9;
+/// Ticks of the kernel's clock, of 10 ms each, that may be taken away from the cores between two looks.
+const MOST_STOLEN: u64 = 2;
 /// Between two pulses while it is not calm.
 const PAUSE: Duration = Duration::from_millis(500);
 
@@ -32,6 +39,8 @@ struct Pulse {
 pub struct Calm {
     cores: Vec<usize>,
     best: f64,
+    /// Ticks that had been taken away when it was last looked.
+    stolen: u64,
     /// How much waiting is left.
     patience: Duration,
     waited: Duration,
@@ -43,7 +52,7 @@ impl Calm {
     /// For these cores; all waits together last for `patience` at most.
     #[must_use]
     pub fn new(cores: &[usize], patience: Duration) -> Self {
-        Self { cores: cores.to_vec(), best: 0.0, patience, waited: Duration::ZERO, given_up: 0 }
+        Self { cores: cores.to_vec(), best: 0.0, stolen: stolen(), patience, waited: Duration::ZERO, given_up: 0 }
     }
 
     /// Waits until it is calm, or patience is at its end.
@@ -61,10 +70,11 @@ impl Calm {
         self.waited += lasted;
     }
 
-    /// Whether it is calm now.
+    /// Whether it is calm now, and nothing was taken away since it was last asked or waited for.
     pub fn is_calm(&mut self) -> bool {
         let pulse = pulse(&self.cores);
-        self.judge(pulse)
+        let before = std::mem::replace(&mut self.stolen, stolen());
+        self.judge(pulse) && self.stolen.saturating_sub(before) <= MOST_STOLEN
     }
 
     fn judge(&mut self, pulse: Pulse) -> bool {
@@ -100,10 +110,12 @@ fn pulse_of(core: usize) -> Pulse {
     // Where it may not be chosen, it is any core's.
     let _ = stay_on(core);
     let begun = Instant::now();
-    let (mut last, mut away, mut done, mut mixed) = (begun, Duration::ZERO, 0_u64, 1_u64);
+    let (mut last, mut away, mut done, mut mixed) = (begun, Duration::ZERO, 0_u64, [1_u64; LANES]);
     while last.duration_since(begun) < PULSE {
         for step in 0..STEPS {
-            mixed = (mixed ^ step).wrapping_mul(0x9E37_79B9_7F4A_7C15).rotate_left(31);
+            for lane in &mut mixed {
+                *lane = (*lane ^ step).wrapping_add(lane.rotate_left(31));
+            }
         }
         black_box(mixed);
         done += STEPS;
@@ -112,6 +124,13 @@ fn pulse_of(core: usize) -> Pulse {
         last = now;
     }
     Pulse { speed: done as f64 / last.duration_since(begun).as_secs_f64(), away }
+}
+
+/// Ticks that were taken away from the cores since the machine was started; where nobody counts them, none.
+fn stolen() -> u64 {
+    let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
+    let of_all = stat.lines().next().and_then(|line| line.split_ascii_whitespace().nth(8)?.parse().ok());
+    of_all.unwrap_or(0)
 }
 
 #[cfg(test)]

@@ -16,6 +16,7 @@ use strowger_bench::balancer::setting::{CALLS, Contender, Law, Layout, More, Spe
 use strowger_bench::balancer::table::{self, AT};
 use strowger_bench::balancer::{cluster, model, peer, plot, sessions, target};
 use strowger_bench::callgrind::Counts;
+use strowger_bench::calm::Calm;
 use strowger_bench::register::process::{adopt, stay_on};
 use strowger_bench::register::report::replace;
 use strowger_bench::server::{circumstances, command_line};
@@ -29,6 +30,8 @@ const DRAIN: Duration = Duration::from_secs(12);
 const AT_ONCE: usize = 64;
 /// Until as many transactions end as begin, at saturation.
 const FILLS: Duration = Duration::from_secs(36);
+/// How long all waits for a calm machine may last together.
+const PATIENCE: Duration = Duration::from_secs(300);
 /// Calls of the model.
 const MODELLED: usize = 200_000;
 /// Whose own cost is compared, by turns.
@@ -134,6 +137,7 @@ struct Bench {
     begun: Instant,
     /// What is left to do, as far as is known.
     left: Duration,
+    calm: Calm,
 }
 
 impl Bench {
@@ -158,7 +162,8 @@ impl Bench {
         let results =
             if arguments.resume { kept::read(&file).expect("results to go on from") } else { Results::default() };
         let (begun, left) = (Instant::now(), Duration::ZERO);
-        Self { arguments, binary, contenders, has_valgrind, file, results, begun, left }
+        let calm = Calm::new(&[0, 1], if arguments.quick { Duration::ZERO } else { PATIENCE });
+        Self { arguments, binary, contenders, has_valgrind, file, results, begun, left, calm }
     }
 
     fn is_asked(&self, subject: Subject) -> bool {
@@ -320,6 +325,7 @@ impl Bench {
             for contender in &contenders {
                 let is_known = |(its, at, _): &(Contender, usize, Cost)| its == contender && *at == round;
                 if !self.results.costs.iter().any(is_known) {
+                    self.calm.wait();
                     self.say(&format!("own cost: {contender}, round {round}"));
                     match self.cost(*contender) {
                         Ok(cost) => {

@@ -24,7 +24,7 @@ const SERVER_CORE: usize = 0;
 const GENERATOR_CORE: usize = 1;
 /// How long all waits for a calm machine may last together, and how often a run is done again where it did not stay calm.
 const PATIENCE: Duration = Duration::from_secs(900);
-const TRIES: u32 = 3;
+const TRIES: u32 = 6;
 /// Shares of the rate at saturation that a fit sees: next to nothing is dropped there.
 const SEEN: [f64; 3] = [0.5, 0.75, 0.95];
 /// Where the rates begin that it does not see, how they grow, and how many there are at most.

@@ -91,15 +91,18 @@ impl Proxy {
         //= rfc3261#16.7
         // Every 2xx to an INVITE goes up at once (step 5), also those that come after the first; of a non-INVITE the
         // first answer is the only one.
-        if context.is_invite || !context.answered {
-            let server = context.server;
+        let server = (context.is_invite || !context.answered).then_some(context.server);
+        if server.is_some() {
             self.note(index, status, flow.map(|flow| flow.peer));
             self.mark_answered(index);
-            self.pass_up(now, server, status, message);
         }
         self.forget_request(index);
-        self.cancel_pending(now, index);
         self.end_if_over(index);
+        if let Some(server) = server {
+            self.pass_up(now, server, status, message);
+        }
+        // Where the context is gone, its one branch was final.
+        self.cancel_pending(now, index);
     }
 
     /// Whether something else takes the place of a branch that was refused: another place, credentials, the contacts of a
@@ -343,11 +346,11 @@ impl Proxy {
         self.note(index, status, None);
         self.mark_answered(index);
         self.forget_request(index);
+        self.end_if_over(index);
         if let Some(response) = response {
             self.counters.responses += 1;
             self.transactions.respond(now, server, status, response);
         }
-        self.end_if_over(index);
     }
 
     /// Writes a response of our own to the request.

@@ -555,7 +555,8 @@ impl Proxy {
     }
 
     /// Ends a context of one branch that has done all it ever will: its transactions absorb what still comes, and tell
-    /// nobody. They make a pair where a success to an INVITE may come again. What is still to be cancelled has work to do.
+    /// nobody. Before its final response is sent, for a transaction that has nobody to tell keeps less of itself once it is
+    /// answered. They make a pair where a success to an INVITE may come again. What is still to be cancelled has work to do.
     pub(crate) fn end_if_over(&mut self, index: u32) {
         let Some(context) = self.context(index).filter(|context| context.answered) else { return };
         let [branch] = &context.branches[..] else { return };

@@ -58,6 +58,11 @@ pub(crate) struct Clocks {
     t4s: Queue,
 }
 
+/// When the tick of a moment is over.
+pub(crate) const fn tick_of(at: Timestamp) -> Timestamp {
+    Timestamp::from_nanos(at.as_nanos().div_ceil(TICK_NANOS).saturating_mul(TICK_NANOS))
+}
+
 impl Timer {
     /// Set in those of client transactions.
     const CLIENT: u32 = 1 << 31;
@@ -104,8 +109,7 @@ impl Clocks {
             Length::Timeout => &mut self.timeouts,
             Length::T4 => &mut self.t4s,
         };
-        let at = Timestamp::from_nanos(at.as_nanos().div_ceil(TICK_NANOS).saturating_mul(TICK_NANOS));
-        queue.push(End { at, owner })
+        queue.push(End { at: tick_of(at), owner })
     }
 
     /// The next timer of the wheel that is due.

@@ -1,4 +1,4 @@
-//! Names of transactions. One that has ended is never named again within 2^32 transactions.
+//! Names of transactions. One that has ended is never named again within 2^24 transactions.
 
 /// Names a server transaction.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

@@ -5,6 +5,7 @@ use std::collections::VecDeque;
 use hashbrown::HashTable;
 use strowger_foundation::{Buf, BufPool, Flow, Slots, Timestamp, Wakeup};
 
+use crate::answered::Answered;
 use crate::client::ClientSlot;
 use crate::clocks::{Clocks, Side};
 use crate::output::{Counters, Event, MAX_OUTPUTS, Output};
@@ -34,6 +35,7 @@ pub struct TableFull;
 pub struct Transactions {
     pub(crate) timing: Timing,
     pub(crate) servers: Slots<Server>,
+    pub(crate) answered: Answered,
     /// Server transactions by their keys, which are keyed hashes already.
     pub(crate) index: HashTable<Place>,
     pub(crate) clients: Slots<ClientSlot>,
@@ -56,6 +58,7 @@ impl Transactions {
         Self {
             timing,
             servers: Slots::new(),
+            answered: Answered::default(),
             index: HashTable::new(),
             clients: Slots::new(),
             sendings: Slots::new(),
@@ -101,12 +104,16 @@ impl Transactions {
                 Side::Client(index) => self.on_client_waited(now, index, &end),
             }
         }
+        while rest > 0 && self.forget_answer(now) {
+            rest = rest.saturating_sub(1);
+        }
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is next wanted.
     #[must_use]
     pub fn poll_timeout(&self) -> Option<Wakeup> {
-        self.clocks.next_deadline().map(|at| Wakeup { at, reason: "transaction timer" })
+        let next = [self.clocks.next_deadline(), self.answered.next_deadline()].into_iter().flatten().min();
+        next.map(|at| Wakeup { at, reason: "transaction timer" })
     }
 
     /// The next event for a user.
@@ -130,11 +137,15 @@ impl Transactions {
                     return Some(flow);
                 }
                 Output::ReplayServer(id) => match self.server(id) {
-                    Some(server) => (server.flow, &server.kept),
+                    Some(server) => (server.flow, &server.kept[..]),
+                    None => continue,
+                },
+                Output::ReplayAnswer(place) => match self.answered.get(place) {
+                    Some((answer, bytes)) => (answer.flow, bytes),
                     None => continue,
                 },
                 Output::ReplayClient(id) => match self.sending(id) {
-                    Some(sending) => (sending.flow, &sending.kept),
+                    Some(sending) => (sending.flow, &sending.kept[..]),
                     None => continue,
                 },
             };
@@ -155,7 +166,7 @@ impl Transactions {
     /// How many server transactions there are.
     #[must_use]
     pub fn servers(&self) -> usize {
-        self.servers.len()
+        self.servers.len().saturating_add(self.answered.len())
     }
 
     /// How many client transactions there are, reserved ones included.
@@ -181,7 +192,7 @@ impl Transactions {
         let queued = queued.saturating_add(self.clients.iter().filter(|(_, slot)| slot.is_queued()).count());
         assert!(self.clocks.waiting() >= queued, "every last wait has an end");
         assert!(self.outputs.len() <= MAX_OUTPUTS);
-        assert!(self.servers.len() <= MAX_SERVER && self.clients.len() <= MAX_CLIENT);
+        assert!(self.servers() <= MAX_SERVER && self.clients.len() <= MAX_CLIENT);
     }
 
     pub(crate) fn next_generation(&mut self) -> u32 {

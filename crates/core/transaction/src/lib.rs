@@ -16,6 +16,7 @@
     )
 )]
 
+mod answered;
 mod client;
 mod clocks;
 mod derived;

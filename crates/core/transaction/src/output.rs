@@ -8,7 +8,7 @@ use crate::id::{ClientId, ServerId};
 pub const MAX_OUTPUTS: usize = 65_536;
 
 /// What a transaction tells its user. Each of these but none else ends the transaction: its id names nothing any more.
-/// Transactions without a user (`u32::MAX`) tell nothing.
+/// Transactions without a user (`u32::MAX`) tell nothing, also where [`respond`](crate::Transactions::respond) was their end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Event {
     /// No final response came: Timer B or F, or 64·T1 after a CANCEL.
@@ -86,5 +86,7 @@ pub(crate) enum Output {
         buf: Buf,
     },
     ReplayServer(ServerId),
+    /// An answer that was given for good, by its place.
+    ReplayAnswer(u32),
     ReplayClient(ClientId),
 }

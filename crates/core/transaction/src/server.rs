@@ -5,6 +5,7 @@ use core::time::Duration;
 use strowger_foundation::{Buf, Flow, Timestamp};
 use strowger_message::{Head, HeaderName, NameAddr, Status};
 
+use crate::answered::Answered;
 use crate::clocks::{End, Length, Owner};
 use crate::id::ServerId;
 use crate::key::ServerKey;
@@ -42,8 +43,8 @@ pub(crate) struct Server {
     retransmissions: u8,
 }
 
-/// Where a server transaction is, with a part of its key: so an index that grows looks at no transaction, for they lie all over
-/// the memory.
+/// Where a server transaction is, or what is left of it, with a part of its key: so an index that grows looks at no transaction,
+/// for they lie all over the memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     key_part: u32,
@@ -51,12 +52,15 @@ pub(crate) struct Place {
 }
 
 impl Transactions {
-    /// The transaction of `key`.
+    /// The transaction of `key`. Of one that has nothing left but its answer, the id serves retransmissions, and says nothing else.
     #[must_use]
     pub fn find_server(&self, key: ServerKey) -> Option<ServerId> {
         let key_part = part_of(key);
         let is_it = |place: &Place| place.key_part == key_part && self.key_at(place.index) == Some(key);
         let Place { index, .. } = *self.index.find(hash_of(key_part), is_it)?;
+        if Answered::is_place(index) {
+            return Some(ServerId { index, generation: 0 });
+        }
         let server = self.servers.get(index)?;
         Some(ServerId { index, generation: server.generation })
     }
@@ -77,7 +81,7 @@ impl Transactions {
         if let Some(id) = self.find_server(key) {
             return Ok(id);
         }
-        if self.servers.len() >= MAX_SERVER {
+        if self.servers() >= MAX_SERVER {
             self.counters.table_full = self.counters.table_full.saturating_add(1);
             return Err(TableFull);
         }
@@ -142,6 +146,11 @@ impl Transactions {
     /// The transaction's request came again: the last response is sent again where the state wants it.
     pub fn handle_retransmission(&mut self, now: Timestamp, id: ServerId) {
         self.counters.requests_repeated = self.counters.requests_repeated.saturating_add(1);
+        if Answered::is_place(id.index) {
+            self.counters.response_retransmissions = self.counters.response_retransmissions.saturating_add(1);
+            self.push_output(Output::ReplayAnswer(id.index));
+            return;
+        }
         self.on_server(now, id, ServerEvent::Request);
     }
 
@@ -168,12 +177,15 @@ impl Transactions {
         Head::scan(&server.kept).is_ok_and(|response| to_tag(&response) == to_tag(head))
     }
 
-    /// Sends the user's response. One that the state does not allow, or RFC 4320, is dropped and counted: to a
+    /// Sends the user's response. The final one of a non-INVITE transaction without a user is the last that is heard of `id`: on
+    /// an unreliable transport the answer alone stays, to be found by its key.
+    ///
+    /// One that the state does not allow, or RFC 4320, is dropped and counted: to a
     /// non-INVITE request any provisional one but 100, a 100 before the client has reached T2 on an unreliable
     /// transport, and 408, which moreover ends the wait for an answer.
     pub fn respond(&mut self, now: Timestamp, id: ServerId, status: Status, response: Buf) {
-        let Self { timing, servers, pool, .. } = self;
-        let server = servers.get_mut(id.index).filter(|server| server.generation == id.generation);
+        let Self { timing, servers, .. } = self;
+        let server = servers.get(id.index).filter(|server| server.generation == id.generation);
         let Some((server, event)) = server.and_then(|server| {
             let event = server.response_event(timing, now, status)?;
             Some((server, event))
@@ -183,6 +195,12 @@ impl Transactions {
         };
         let (state, actions) = server.step(event);
         let flow = server.flow;
+        if server.has_only_its_answer_left(state, actions) && self.keep_answer(now, id, &response) {
+            self.push_output(Output::Once { flow, buf: response });
+            return;
+        }
+        let Self { servers, pool, .. } = self;
+        let Some(server) = servers.get_mut(id.index) else { return self.refuse(response) };
         if actions.has(Actions::KEEP) {
             let spent = core::mem::replace(&mut server.kept, pool.copy_of(&response));
             pool.give(spent);
@@ -193,6 +211,35 @@ impl Transactions {
             self.refuse(response);
         }
         self.apply_server(now, id, state, actions);
+    }
+
+    /// Keeps nothing of a transaction but its answer, until Timer J; `false` where it cannot be kept so.
+    fn keep_answer(&mut self, now: Timestamp, id: ServerId, response: &[u8]) -> bool {
+        let Self { timing, servers, index, answered, clocks, pool, .. } = self;
+        let Some(server) = servers.get(id.index) else { return false };
+        let until = now + timing.timeout();
+        let Some(place) = answered.keep(server.key, server.flow, until, response) else { return false };
+        if let Some(found) = index.find_mut(hash_of(part_of(server.key)), |place| place.index == id.index) {
+            found.index = place;
+        }
+        if let Some(mut server) = servers.remove(id.index) {
+            server.timers.disarm(clocks);
+            pool.give(server.kept);
+        }
+        true
+    }
+
+    /// Ends what was left of the next transaction whose Timer J is over.
+    pub(crate) fn forget_answer(&mut self, now: Timestamp) -> bool {
+        let Some((place, key)) = self.answered.forget(now) else { return false };
+        self.forget_place(key, place);
+        true
+    }
+
+    fn forget_place(&mut self, key: ServerKey, index: u32) {
+        if let Ok(entry) = self.index.find_entry(hash_of(part_of(key)), |place| place.index == index) {
+            entry.remove();
+        }
     }
 
     fn refuse(&mut self, response: Buf) {
@@ -271,9 +318,7 @@ impl Transactions {
             return;
         }
         let Some(mut server) = self.servers.remove(id.index) else { return };
-        if let Ok(entry) = self.index.find_entry(hash_of(part_of(server.key)), |place| place.index == id.index) {
-            entry.remove();
-        }
+        self.forget_place(server.key, id.index);
         server.timers.disarm(&mut self.clocks);
         self.pool.give(server.kept);
         if timed_out {
@@ -298,12 +343,19 @@ impl Transactions {
     }
 
     fn key_at(&self, index: u32) -> Option<ServerKey> {
+        if Answered::is_place(index) {
+            return self.answered.get(index).map(|(answer, _)| answer.key);
+        }
         self.servers.get(index).map(|server| server.key)
     }
 
     /// Checks every server transaction; returns how many timers they have armed.
     pub(crate) fn check_servers(&self) -> usize {
-        assert_eq!(self.index.len(), self.servers.len());
+        assert_eq!(self.index.len(), self.servers());
+        for (place, answer) in self.answered.iter() {
+            assert_eq!(self.find_server(answer.key), Some(ServerId { index: place, generation: 0 }));
+            assert!(!answer.flow.transport.is_reliable());
+        }
         let mut timers = 0usize;
         for (index, server) in self.servers.iter() {
             let found = self.find_server(server.key);
@@ -347,6 +399,12 @@ impl Server {
             (_, status) if status.is_success() => Some(ServerEvent::Success),
             _ => Some(ServerEvent::Failure),
         }
+    }
+
+    /// Whether all that it can do from now on is to send again what it was answered with, and nobody is told of its end.
+    fn has_only_its_answer_left(&self, state: ServerState, actions: Actions) -> bool {
+        let is_last = self.kind == Kind::NonInvite && state == ServerState::Completed;
+        is_last && self.user == NO_USER && actions.has(Actions::SEND | Actions::KEEP)
     }
 
     /// Whether it waits for this and for nothing else.

@@ -2,9 +2,10 @@
 
 use std::time::Duration;
 
-use strowger_foundation::{Flow, ListenerId, Timestamp, Transport};
+use strowger_foundation::{Flow, ListenerId, ShardId, Timestamp, Transport};
 use strowger_message::Peek;
 use strowger_net::{Clock, Datagram, RecvBatch};
+use strowger_shard::Steered;
 
 use crate::brain::Maker;
 use crate::calls::Inquiry;
@@ -21,6 +22,20 @@ const RETRY_AFTER: Duration = Duration::from_millis(100);
 
 /// What has waited for so long to be read tells that nobody read.
 pub(crate) const STOOD_STILL: Duration = Duration::from_millis(100);
+
+/// Datagrams of a batch that are read before the first of them is dealt with. To read and to deal with a message are each about as
+/// much code as a processor keeps at hand: done by turns, each would drive out the other.
+const READ_AHEAD: usize = 16;
+/// The same where there are not as many: room for what was read has to be cleared.
+const FEW: usize = 4;
+
+/// A datagram that was read, and whose it is.
+struct Incoming<'a> {
+    arrival: Timestamp,
+    flow: Flow,
+    bytes: &'a [u8],
+    owner: (ShardId, Steered),
+}
 
 /// The shards of a worker and its ways to the world.
 pub(crate) struct Crew<M: Maker> {
@@ -140,9 +155,15 @@ impl<M: Maker> Crew<M> {
         let first = inbox.iter().next().map_or(pair.monotonic, |datagram| pair.arrival(datagram.arrival));
         self.first_arrival = self.first_arrival.min(first);
         let listener = ListenerId(u16::try_from(listener).unwrap_or(u16::MAX));
-        for datagram in inbox.iter() {
-            self.handle_datagram(pair.monotonic, pair.arrival(datagram.arrival), listener, datagram);
+        let mut datagrams = inbox.iter().map(|datagram| (pair.arrival(datagram.arrival), datagram));
+        let now = pair.monotonic;
+        while datagrams.len() > FEW {
+            self.handle_datagrams::<READ_AHEAD>(now, listener, &mut datagrams);
         }
+        while datagrams.len() > 1 {
+            self.handle_datagrams::<FEW>(now, listener, &mut datagrams);
+        }
+        self.handle_datagrams::<1>(now, listener, &mut datagrams);
         true
     }
 
@@ -170,22 +191,46 @@ impl<M: Maker> Crew<M> {
         self.receive(self.hot, clock, inbox)
     }
 
-    fn handle_datagram(&mut self, now: Timestamp, arrival: Timestamp, listener: ListenerId, datagram: Datagram<'_>) {
-        let Datagram { bytes, peer, .. } = datagram;
-        let flow = Flow::new(listener, Transport::Udp, peer);
+    /// Reads up to `AT_ONCE` datagrams, and then deals with them.
+    fn handle_datagrams<'a, const AT_ONCE: usize>(
+        &mut self,
+        now: Timestamp,
+        listener: ListenerId,
+        datagrams: &mut impl Iterator<Item = (Timestamp, Datagram<'a>)>,
+    ) {
+        let mut peeks: [Peek<'a>; AT_ONCE] = std::array::from_fn(|_| Peek::default());
+        let mut incoming: [Option<Incoming<'a>>; AT_ONCE] = [const { None }; AT_ONCE];
+        let places = peeks.iter_mut().zip(&mut incoming);
+        for ((peek, place), (arrival, Datagram { bytes, peer, .. })) in places.zip(datagrams) {
+            let flow = Flow::new(listener, Transport::Udp, peer);
+            let owner = self.read_datagram(now, flow, bytes, peek);
+            *place = owner.map(|owner| Incoming { arrival, flow, bytes, owner });
+        }
+        for (peek, incoming) in peeks.iter().zip(&incoming) {
+            let Some(Incoming { arrival, flow, bytes, owner: (id, steered) }) = incoming else { continue };
+            let worker = self.desk.exits.worker_of(*id);
+            if worker == self.desk.exits.index {
+                self.desk.deliver(now, *id, (*arrival, *flow), (peek, steered), bytes);
+            } else {
+                self.desk.exits.hand_over(worker, *id, *arrival, *flow, bytes);
+            }
+        }
+    }
+
+    /// Reads a datagram into `peek`, and finds whose it is. A keep-alive is answered here.
+    fn read_datagram<'a>(
+        &mut self,
+        now: Timestamp,
+        flow: Flow,
+        bytes: &'a [u8],
+        peek: &mut Peek<'a>,
+    ) -> Option<(ShardId, Steered)> {
         if bytes.iter().all(|byte| matches!(byte, b'\r' | b'\n')) {
             self.handle_keep_alive(flow, bytes);
-            return;
+            return None;
         }
         self.desk.exits.tracer.received(now, &flow, bytes);
-        let mut peek = Peek::default();
-        let Some((id, steered)) = &self.desk.steer(now, bytes, &mut peek) else { return };
-        let owner = self.desk.exits.worker_of(*id);
-        if owner == self.desk.exits.index {
-            self.desk.deliver(now, *id, (arrival, flow), (&peek, steered), bytes);
-        } else {
-            self.desk.exits.hand_over(owner, *id, arrival, flow, bytes);
-        }
+        self.desk.steer(now, bytes, peek)
     }
 
     /// Answers a ping. A pong is not a ping, so two servers do not keep one going between them.

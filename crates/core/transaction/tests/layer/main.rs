@@ -7,7 +7,7 @@ mod property;
 use pair::{Pair, flow, peer, request, response};
 use strowger_foundation::{Timestamp, Transport};
 use strowger_message::{Message, Status};
-use strowger_transaction::{ClientId, Event, Kind, ResponseVerdict, ServerState, Timing, Transactions};
+use strowger_transaction::{ClientId, Event, Kind, NO_USER, ResponseVerdict, ServerState, Timing, Transactions};
 
 const INVITE_INSTANTS: [u64; 7] = [0, 500, 1500, 3500, 7500, 15_500, 31_500];
 const T2_INSTANTS: [u64; 11] = [0, 500, 1500, 3500, 7500, 11_500, 15_500, 19_500, 23_500, 27_500, 31_500];
@@ -116,6 +116,36 @@ fn a_repeated_request_is_answered_by_the_last_response() {
     pair.settle();
     let statuses: Vec<_> = pair.sent.iter().map(|(_, what)| what.as_str()).collect();
     assert_eq!(statuses, ["INVITE", "100", "180", "180"]);
+}
+
+#[test]
+fn an_answer_is_sent_again_until_timer_j_also_where_nobody_is_told_of_the_end() {
+    let mut pair = Pair::new();
+    pair.far_user = NO_USER;
+    // The answer is lost again and again, and there are others before and behind it.
+    pair.loses = Box::new(|from_near, line| !from_near && line.contains("404"));
+    let start = |pair: &mut Pair| {
+        pair.start("OPTIONS", Transport::Udp);
+        pair.requests.len() - 1
+    };
+    let before = start(&mut pair);
+    pair.respond(before, Status::OK);
+    let lost = start(&mut pair);
+    pair.run_until(100);
+    pair.respond(lost, Status::NOT_FOUND);
+    let behind = start(&mut pair);
+    pair.respond(behind, Status::OK);
+    assert_eq!(pair.far.servers(), 3);
+    pair.run_until(31_900);
+    assert_eq!((pair.requests.len(), pair.received.as_slice()), (3, &[200, 200][..]), "no request is new");
+    assert_eq!(pair.instants("404"), T2_INSTANTS.map(|at| at.max(100)));
+    let answers: Vec<_> = pair.texts.iter().filter(|text| text.starts_with("SIP/2.0 404")).collect();
+    assert!(answers.windows(2).all(|two| two[0] == two[1]), "byte for byte");
+    pair.run_until(32_100);
+    assert_eq!(pair.far.servers(), 0);
+    pair.run_until(60_000);
+    assert!(pair.events.iter().all(|(_, event)| !matches!(event, Event::ServerEnded { .. })));
+    pair.assert_nothing_left();
 }
 
 #[test]
@@ -328,17 +358,20 @@ fn changed_timing_rules_what_is_armed_after_it() {
 
 #[test]
 fn a_wait_that_begins_later_and_is_shorter_ends_first() {
-    let mut pair = Pair::new();
-    pair.start("OPTIONS", Transport::Udp);
-    pair.respond(0, Status::OK);
-    pair.far.set_timing(Timing { t1: core::time::Duration::from_millis(100), ..Timing::default() });
-    pair.run_until(1_000);
-    pair.start("OPTIONS", Transport::Udp);
-    pair.respond(1, Status::OK);
-    pair.run_until(7_399);
-    assert_eq!(pair.far.servers(), 2);
-    pair.run_until(7_400);
-    assert_eq!(pair.far.servers(), 1, "64 times the shorter T1");
-    pair.run_until(32_000);
-    pair.assert_nothing_left();
+    for far_user in [9, NO_USER] {
+        let mut pair = Pair::new();
+        pair.far_user = far_user;
+        pair.start("OPTIONS", Transport::Udp);
+        pair.respond(0, Status::OK);
+        pair.far.set_timing(Timing { t1: core::time::Duration::from_millis(100), ..Timing::default() });
+        pair.run_until(1_000);
+        pair.start("OPTIONS", Transport::Udp);
+        pair.respond(1, Status::OK);
+        pair.run_until(7_399);
+        assert_eq!(pair.far.servers(), 2);
+        pair.run_until(7_400);
+        assert_eq!(pair.far.servers(), 1, "64 times the shorter T1");
+        pair.run_until(32_000);
+        pair.assert_nothing_left();
+    }
 }

@@ -58,6 +58,8 @@ pub(crate) struct Pair {
     pub(crate) events: Vec<(u64, Event)>,
     /// The requests that reached the far user, with their transactions.
     pub(crate) requests: Vec<(ServerId, Vec<u8>)>,
+    /// Who is told of the ends of server transactions.
+    pub(crate) far_user: u32,
     out: Buf,
 }
 
@@ -74,6 +76,7 @@ impl Pair {
             acks_passed_on: 0,
             events: Vec::new(),
             requests: Vec::new(),
+            far_user: 9,
             out: Buf::new(),
         }
     }
@@ -170,7 +173,7 @@ impl Pair {
             (method, None) => {
                 let kind = if method == Method::Invite { Kind::Invite } else { Kind::NonInvite };
                 let id = self.far.open_server(self.now, key, kind, flow(Transport::Udp), NO_USER).expect("room");
-                self.far.set_server_user(id, 9);
+                self.far.set_server_user(id, self.far_user);
                 self.requests.push((id, bytes.to_vec()));
             }
         }

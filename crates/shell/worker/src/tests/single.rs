@@ -122,6 +122,39 @@ fn a_neighbour_that_does_not_keep_up_costs_its_own_messages_only() {
 }
 
 #[test]
+fn a_batch_is_dealt_with_in_its_order_whatever_is_in_it() {
+    let mut alone = Alone::new(64);
+    let phone = phone(alone.address);
+    // Some are read before the first is dealt with: more than twice as many.
+    let send = |text: &[u8]| phone.send(text).map(drop).expect("loopback takes it");
+    for number in 0..20 {
+        send(&options(&format!("0-{number}")));
+        send(&options(&format!("1-{number}")));
+        match number {
+            3 => send(&options("steering-bug")),
+            5 => send(b"no message"),
+            7 => send(b"\r\n\r\n"),
+            11 => send(&options("2-bug")),
+            _ => {}
+        }
+    }
+    let mut status = alone.contact.board.read(Timestamp::ZERO);
+    spin_until(|| {
+        alone.step();
+        alone.worker.post(Clock::start().now());
+        status = alone.contact.board.read(Timestamp::ZERO);
+        status.net.received == 44
+    });
+    assert_eq!((status.worker.malformed, status.worker.panics, status.worker.keep_alives), (1, 2, 1));
+    let answers: Vec<String> = (0..21).map(|_| receive(&phone)).collect();
+    let own: Vec<&String> = answers.iter().filter(|answer| *answer != "\r\n").collect();
+    let said: Vec<String> = (0..20).map(|n| format!("0-{n} shard 0 life 0 count {}", n + 1)).collect();
+    assert_eq!(own, said.iter().collect::<Vec<_>>());
+    let handed: Vec<_> = std::iter::from_fn(|| alone.to_second.poll()).map(|handed| handed.bytes.clone()).collect();
+    assert_eq!(handed, (0..20).map(|number| options(&format!("1-{number}"))).collect::<Vec<_>>());
+}
+
+#[test]
 fn a_socket_that_always_has_something_leaves_the_others_their_turn() {
     let mut alone = Alone::new(4);
     let (busy, seldom) = (phone(alone.address), phone(alone.other_address));

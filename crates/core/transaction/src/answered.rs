@@ -1,0 +1,263 @@
+//! Requests that were answered for good and have nobody to tell of their end: what is left of their transactions is to send the
+//! answer again when the request comes again (RFC 3261 §17.2.2, Timer J). All of them are kept for the same time, so they stand in
+//! the order of their ends, answers and all, side by side in memory: what is written, and what is forgotten, are neighbours.
+
+use std::collections::VecDeque;
+
+use strowger_foundation::{Flow, Timestamp};
+
+use crate::clocks::tick_of;
+use crate::key::ServerKey;
+use crate::layer::MAX_SERVER;
+
+/// Answers in one piece at most, a power of two.
+const CHUNK: u32 = 128;
+/// Bytes of the answers in one piece, but for a single one that is longer. Most are shorter than 512.
+const CHUNK_BYTES: usize = 512 * CHUNK as usize;
+/// How many pieces can be told apart.
+const NUMBERS: u32 = Answered::MARK / CHUNK;
+const _: () = assert!(MAX_SERVER < NUMBERS as usize, "even where each piece has one answer");
+
+/// An answer, but for its bytes.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Answer {
+    pub(crate) key: ServerKey,
+    /// Where it went.
+    pub(crate) flow: Flow,
+    /// Until when it is kept.
+    until: Timestamp,
+    /// Where its bytes end in those of the piece.
+    end: usize,
+}
+
+/// Answers that may be asked for again.
+#[derive(Debug, Default)]
+pub(crate) struct Answered {
+    /// None is empty.
+    chunks: VecDeque<Chunk>,
+    /// Which of all pieces that there ever were the first one is; it starts over after [`NUMBERS`].
+    first: u32,
+    /// Those of the first piece that are forgotten.
+    forgotten: u32,
+    len: usize,
+    /// An empty piece, to be the next one.
+    spare: Chunk,
+    latest: Timestamp,
+}
+
+#[derive(Debug, Default)]
+struct Chunk {
+    answers: Vec<Answer>,
+    bytes: Vec<u8>,
+}
+
+impl Answered {
+    /// Set in all places here, and in none of an open transaction.
+    const MARK: u32 = 1 << 31;
+
+    /// Whether a place is one of an answer.
+    pub(crate) const fn is_place(place: u32) -> bool {
+        place & Self::MARK != 0
+    }
+
+    pub(crate) const fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Keeps an answer until the tick of `until` is over, and says at which place; `None` where others end later, as after a
+    /// change of the base values.
+    pub(crate) fn keep(&mut self, key: ServerKey, flow: Flow, until: Timestamp, bytes: &[u8]) -> Option<u32> {
+        let until = tick_of(until);
+        if until < self.latest {
+            return None;
+        }
+        self.latest = until;
+        if self.chunks.back().is_none_or(|chunk| !chunk.has_room(bytes.len())) {
+            self.begin_chunk();
+        }
+        let number = self.first.wrapping_add(to_u32(self.chunks.len()).wrapping_sub(1)) % NUMBERS;
+        let chunk = self.chunks.back_mut()?;
+        let within = to_u32(chunk.answers.len());
+        chunk.bytes.extend_from_slice(bytes);
+        chunk.answers.push(Answer { key, flow, until, end: chunk.bytes.len() });
+        self.len = self.len.wrapping_add(1);
+        Some(Self::MARK | number.wrapping_mul(CHUNK) | within)
+    }
+
+    fn begin_chunk(&mut self) {
+        let mut chunk = core::mem::take(&mut self.spare);
+        chunk.answers.reserve_exact(CHUNK as usize);
+        chunk.bytes.reserve_exact(CHUNK_BYTES);
+        self.chunks.push_back(chunk);
+    }
+
+    /// The answer at `place`, with its bytes.
+    pub(crate) fn get(&self, place: u32) -> Option<(&Answer, &[u8])> {
+        let (number, within) = ((place & !Self::MARK) / CHUNK, place % CHUNK);
+        let chunk = number.wrapping_sub(self.first) % NUMBERS;
+        if !Self::is_place(place) || (chunk == 0 && within < self.forgotten) {
+            return None;
+        }
+        let Chunk { answers, bytes } = self.chunks.get(chunk as usize)?;
+        let answer = answers.get(within as usize)?;
+        let before = within.checked_sub(1).and_then(|before| answers.get(before as usize));
+        let start = before.map_or(0, |before| before.end);
+        Some((answer, bytes.get(start..answer.end)?))
+    }
+
+    /// When there is next one to be forgotten.
+    pub(crate) fn next_deadline(&self) -> Option<Timestamp> {
+        self.front().map(|answer| answer.until)
+    }
+
+    /// Forgets the next answer whose time is over; where it was, and its key.
+    pub(crate) fn forget(&mut self, now: Timestamp) -> Option<(u32, ServerKey)> {
+        let chunk = self.chunks.front()?;
+        let key = self.front().filter(|answer| answer.until <= now)?.key;
+        let place = Self::MARK | self.first.wrapping_mul(CHUNK) | self.forgotten;
+        self.len = self.len.wrapping_sub(1);
+        self.forgotten = self.forgotten.wrapping_add(1);
+        if self.forgotten as usize == chunk.answers.len() {
+            self.forgotten = 0;
+            self.first = self.first.wrapping_add(1) % NUMBERS;
+            self.spare = self.chunks.pop_front().map(Chunk::emptied).unwrap_or_default();
+        }
+        Some((place, key))
+    }
+
+    fn front(&self) -> Option<&Answer> {
+        self.chunks.front()?.answers.get(self.forgotten as usize)
+    }
+
+    /// All places with their answers.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Answer)> {
+        let places = (0..to_u32(self.chunks.len())).flat_map(|chunk| {
+            let number = self.first.wrapping_add(chunk) % NUMBERS;
+            (0..CHUNK).map(move |within| Self::MARK | number.wrapping_mul(CHUNK) | within)
+        });
+        places.filter_map(|place| self.get(place).map(|(answer, _)| (place, answer)))
+    }
+}
+
+impl Chunk {
+    fn has_room(&self, length: usize) -> bool {
+        let fits = self.bytes.len().saturating_add(length) <= CHUNK_BYTES;
+        self.answers.is_empty() || (fits && self.answers.len() < CHUNK as usize)
+    }
+
+    /// To be used again, where it has not grown.
+    fn emptied(mut self) -> Self {
+        if self.bytes.capacity() > CHUNK_BYTES {
+            return Self::default();
+        }
+        self.answers.clear();
+        self.bytes.clear();
+        self
+    }
+}
+
+/// There are not as many: the layer bounds them.
+fn to_u32(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use core::net::SocketAddr;
+
+    use proptest::prelude::*;
+    use strowger_foundation::{ListenerId, Transport};
+
+    use super::*;
+
+    fn flow(port: u16) -> Flow {
+        Flow::new(ListenerId(0), Transport::Udp, SocketAddr::from(([192, 0, 2, 1], port)))
+    }
+
+    fn key(number: u32) -> ServerKey {
+        let mut key = [0; 16];
+        key[..4].copy_from_slice(&number.to_le_bytes());
+        ServerKey(key)
+    }
+
+    fn bytes(number: u32) -> Vec<u8> {
+        vec![number.to_le_bytes()[0]; 100 + number as usize % 400]
+    }
+
+    fn keep(answered: &mut Answered, number: u32, until: Timestamp) -> Option<u32> {
+        answered.keep(key(number), flow(number.to_le_bytes()[0].into()), until, &bytes(number))
+    }
+
+    #[test]
+    fn what_is_answered_first_is_forgotten_first() {
+        let mut answered = Answered::default();
+        let at = |number: u32| Timestamp::from_millis(32_000 + u64::from(number / 3));
+        let places: Vec<u32> =
+            (0..1_000).map(|number| keep(&mut answered, number, at(number)).expect("in order")).collect();
+        for number in 0..1_000 {
+            assert_eq!(answered.len(), 1_000 - number as usize);
+            assert_eq!(answered.next_deadline(), Some(at(number)));
+            assert_eq!(answered.forget(Timestamp::from_nanos(at(number).as_nanos() - 1)), None);
+            assert_eq!(answered.forget(at(number)), Some((places[number as usize], key(number))));
+            assert!(answered.get(places[number as usize]).is_none());
+        }
+        assert_eq!((answered.next_deadline(), answered.len()), (None, 0));
+        assert!(answered.chunks.is_empty(), "its memory is given back");
+    }
+
+    #[test]
+    fn one_that_would_end_before_others_is_not_taken() {
+        let mut answered = Answered::default();
+        assert!(keep(&mut answered, 1, Timestamp::from_millis(32_000)).is_some());
+        assert_eq!(keep(&mut answered, 2, Timestamp::from_millis(31_999)), None);
+        assert!(keep(&mut answered, 3, Timestamp::from_millis(32_000)).is_some());
+    }
+
+    #[test]
+    fn huge_answers_leave_no_huge_memory_behind() {
+        let mut answered = Answered::default();
+        for number in 0..CHUNK {
+            let place = answered.keep(key(number), flow(1), Timestamp::ZERO, &[0; 70_000]).expect("in order");
+            assert_eq!(answered.get(place).map(|(_, bytes)| bytes.len()), Some(70_000));
+        }
+        while answered.forget(Timestamp::ZERO).is_some() {}
+        assert!(answered.chunks.is_empty() && answered.spare.bytes.capacity() <= CHUNK_BYTES);
+    }
+
+    #[test]
+    fn what_is_as_long_as_most_is_kept_without_growing() {
+        let mut answered = Answered::default();
+        for number in 0..10 * CHUNK {
+            keep(&mut answered, number, Timestamp::ZERO).expect("in order");
+            assert!(answered.chunks.iter().all(|chunk| chunk.bytes.capacity() == CHUNK_BYTES));
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn it_holds_what_a_queue_holds(
+            first in prop::sample::select(vec![0, NUMBERS - 3, NUMBERS - 1]),
+            steps in proptest::collection::vec(0..3_u8, 0..2_000),
+        ) {
+            let mut answered = Answered { first, ..Answered::default() };
+            let mut queue: VecDeque<(u32, u32)> = VecDeque::new();
+            for (number, step) in (0..).zip(steps) {
+                if step > 0 {
+                    let place = keep(&mut answered, number, Timestamp::ZERO).expect("all at once");
+                    queue.push_back((place, number));
+                } else {
+                    let forgotten = queue.pop_front().map(|(place, number)| (place, key(number)));
+                    prop_assert_eq!(answered.forget(Timestamp::ZERO), forgotten);
+                }
+                prop_assert_eq!(answered.len(), queue.len());
+            }
+            let found: Vec<_> = answered.iter().map(|(place, answer)| (place, answer.key)).collect();
+            prop_assert_eq!(found, queue.iter().map(|(place, number)| (*place, key(*number))).collect::<Vec<_>>());
+            for (place, number) in queue {
+                let (answer, found) = answered.get(place).expect("it is kept");
+                prop_assert_eq!((answer.key, found), (key(number), &bytes(number)[..]));
+                prop_assert_eq!(answer.flow.peer.port(), u16::from(number.to_le_bytes()[0]));
+            }
+        }
+    }
+}
