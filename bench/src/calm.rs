@@ -21,7 +21,7 @@ const MOST_AWAY: Duration = Duration::from_millis(2);
 /// A core is as fast as ever from this part of the best on.
 const AS_FAST: f64 = 0.9;
 /// Ticks of the kernel's clock, of 10 ms each, that may be taken away from the cores between two looks.
-const MOST_STOLEN: u64 = 2;
+const MOST_STOLEN: u64 = 5;
 /// Between two pulses while it is not calm.
 const PAUSE: Duration = Duration::from_millis(500);
 

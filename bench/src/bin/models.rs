@@ -57,7 +57,7 @@ struct Arguments {
     #[arg(long, value_delimiter = ',', default_values_t = [3])]
     unseen_threads: Vec<u32>,
     /// Seconds of each run in which drops are counted
-    #[arg(long, default_value_t = 4)]
+    #[arg(long, default_value_t = 6)]
     seconds: u64,
     /// Seconds of each run in which waits are measured
     #[arg(long, default_value_t = 7)]

@@ -8,7 +8,8 @@ use strowger_traffic::options::{Options, Target, workload_with};
 
 use super::server::{ADDRESS, Server};
 use crate::proxy::DOMAIN;
-use crate::proxy::watch::{Watcher, within};
+use crate::proxy::figures::middle;
+use crate::proxy::watch::{Sample, Watcher, within};
 
 /// Users on each side: few, so that their registration is no load of its own.
 const USERS: u32 = 50;
@@ -96,7 +97,19 @@ pub fn run(server: &Server, load: &Load) -> Result<Outcome, String> {
     let phase = report.phases.iter().find(|phase| phase.is_measured).ok_or("nothing was measured")?;
     let (first, last) = within(&samples, phase.counted_from, phase.elapsed).ok_or("the server was not seen")?;
     let (used, seconds) = (last.since(&first), last.at.saturating_since(first.at).as_secs_f64());
-    Ok(outcome(phase, used.drops / seconds, (used.user + used.system) / seconds))
+    let drops = drops_per_s(samples.iter().filter(|sample| (first.at..=last.at).contains(&sample.at)));
+    Ok(outcome(phase, drops.ok_or("the server was not seen for long enough")?, (used.user + used.system) / seconds))
+}
+
+/// Drops a second from one look to the next, of which the median counts: in one during which a virtual machine stood still for a
+/// moment all is dropped that a socket has no room for.
+fn drops_per_s<'a>(samples: impl Iterator<Item = &'a Sample>) -> Option<f64> {
+    let samples: Vec<&Sample> = samples.collect();
+    let between = |two: &[&Sample]| match two {
+        [before, after] => after.since(before).drops / after.at.saturating_since(before.at).as_secs_f64(),
+        _ => f64::NAN,
+    };
+    middle(samples.windows(2).map(between).filter(|drops| drops.is_finite()).collect())
 }
 
 #[expect(clippy::cast_precision_loss, reason = "for people")]
@@ -148,4 +161,22 @@ pub fn prepare(load: &Load) -> Result<Run, String> {
     // Nobody waits for the end of registrations.
     plan.phases.truncate(at + 1);
     Run::prepare(plan).map_err(said)
+}
+
+#[cfg(test)]
+mod tests {
+    use strowger_foundation::Timestamp;
+
+    use super::*;
+
+    #[test]
+    fn a_moment_in_which_the_machine_stood_still_does_not_count() {
+        let counted = [0.0, 250.0, 500.0, 90_000.0, 90_250.0, 90_500.0];
+        let samples: Vec<Sample> = (0..)
+            .zip(counted)
+            .map(|(quarter, drops)| Sample { at: Timestamp::from_millis(250 * quarter), drops, ..Sample::default() })
+            .collect();
+        assert_eq!(drops_per_s(samples.iter()), Some(1_000.0));
+        assert_eq!(drops_per_s(samples.iter().take(1)), None);
+    }
 }

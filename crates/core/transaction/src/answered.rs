@@ -12,8 +12,8 @@ use crate::layer::MAX_SERVER;
 
 /// Answers in one piece at most, a power of two.
 const CHUNK: u32 = 128;
-/// Bytes of the answers in one piece, but for a single one that is longer. Most are shorter than 512.
-const CHUNK_BYTES: usize = 512 * CHUNK as usize;
+/// Room for the answers of a piece, in bytes, but for a single one that is longer: at least, and at most.
+const ROOM: (usize, usize) = (64 * CHUNK as usize, 512 * CHUNK as usize);
 /// How many pieces can be told apart.
 const NUMBERS: u32 = Answered::MARK / CHUNK;
 const _: () = assert!(MAX_SERVER < NUMBERS as usize, "even where each piece has one answer");
@@ -85,10 +85,15 @@ impl Answered {
     }
 
     fn begin_chunk(&mut self) {
-        let mut chunk = core::mem::take(&mut self.spare);
-        chunk.answers.reserve_exact(CHUNK as usize);
-        chunk.bytes.reserve_exact(CHUNK_BYTES);
-        self.chunks.push_back(chunk);
+        // Answers are alike: as much room as they took in the piece before, and a little more.
+        let each = self.chunks.back().map_or(0, |last| last.bytes.len() / last.answers.len().max(1));
+        let usual = each.saturating_mul(CHUNK as usize).clamp(ROOM.0, ROOM.1);
+        let Chunk { mut answers, mut bytes } = core::mem::take(&mut self.spare);
+        if !(usual..=2 * usual).contains(&bytes.capacity()) {
+            bytes = Vec::with_capacity(usual + usual / 16);
+        }
+        answers.reserve_exact(CHUNK as usize);
+        self.chunks.push_back(Chunk { answers, bytes });
     }
 
     /// The answer at `place`, with its bytes.
@@ -141,13 +146,14 @@ impl Answered {
 
 impl Chunk {
     fn has_room(&self, length: usize) -> bool {
-        let fits = self.bytes.len().saturating_add(length) <= CHUNK_BYTES;
+        // Never more than there is room for: it would be copied to where there is.
+        let fits = self.bytes.len().saturating_add(length) <= self.bytes.capacity();
         self.answers.is_empty() || (fits && self.answers.len() < CHUNK as usize)
     }
 
     /// To be used again, where it has not grown.
     fn emptied(mut self) -> Self {
-        if self.bytes.capacity() > CHUNK_BYTES {
+        if self.bytes.capacity() > 2 * ROOM.1 {
             return Self::default();
         }
         self.answers.clear();
@@ -221,16 +227,22 @@ mod tests {
             assert_eq!(answered.get(place).map(|(_, bytes)| bytes.len()), Some(70_000));
         }
         while answered.forget(Timestamp::ZERO).is_some() {}
-        assert!(answered.chunks.is_empty() && answered.spare.bytes.capacity() <= CHUNK_BYTES);
+        assert!(answered.chunks.is_empty() && answered.spare.bytes.capacity() <= 2 * ROOM.1);
     }
 
     #[test]
     fn what_is_as_long_as_most_is_kept_without_growing() {
         let mut answered = Answered::default();
         for number in 0..10 * CHUNK {
-            keep(&mut answered, number, Timestamp::ZERO).expect("in order");
-            assert!(answered.chunks.iter().all(|chunk| chunk.bytes.capacity() == CHUNK_BYTES));
+            let bytes = vec![b'x'; 350 + number as usize % 50];
+            answered.keep(key(number), flow(1), Timestamp::ZERO, &bytes).expect("in order");
         }
+        let (bytes, room) = answered
+            .chunks
+            .iter()
+            .skip(1)
+            .fold((0, 0), |(bytes, room), chunk| (bytes + chunk.bytes.len(), room + chunk.bytes.capacity()));
+        assert!(room <= bytes * 5 / 4, "{room} for {bytes} bytes");
     }
 
     proptest! {
