@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use smallvec::SmallVec;
 use strowger_foundation::{Flow, ListenerId, ShardId, Timestamp, Transport};
 use strowger_message::Peek;
 use strowger_net::{Clock, Datagram, RecvBatch};
@@ -26,15 +27,14 @@ pub(crate) const STOOD_STILL: Duration = Duration::from_millis(100);
 /// Datagrams of a batch that are read before the first of them is dealt with. To read and to deal with a message are each about as
 /// much code as a processor keeps at hand: done by turns, each would drive out the other.
 const READ_AHEAD: usize = 16;
-/// The same where there are not as many: room for what was read has to be cleared.
-const FEW: usize = 4;
 
-/// A datagram that was read, and whose it is.
+/// A datagram that was read, and whose it is; nobody's where nothing is left to be done.
 struct Incoming<'a> {
     arrival: Timestamp,
     flow: Flow,
     bytes: &'a [u8],
-    owner: (ShardId, Steered),
+    peek: Peek<'a>,
+    owner: Option<(ShardId, Steered)>,
 }
 
 /// The shards of a worker and its ways to the world.
@@ -157,13 +157,9 @@ impl<M: Maker> Crew<M> {
         let listener = ListenerId(u16::try_from(listener).unwrap_or(u16::MAX));
         let mut datagrams = inbox.iter().map(|datagram| (pair.arrival(datagram.arrival), datagram));
         let now = pair.monotonic;
-        while datagrams.len() > FEW {
-            self.handle_datagrams::<READ_AHEAD>(now, listener, &mut datagrams);
+        while datagrams.len() > 0 {
+            self.handle_datagrams(now, listener, datagrams.by_ref().take(READ_AHEAD));
         }
-        while datagrams.len() > 1 {
-            self.handle_datagrams::<FEW>(now, listener, &mut datagrams);
-        }
-        self.handle_datagrams::<1>(now, listener, &mut datagrams);
         true
     }
 
@@ -191,23 +187,23 @@ impl<M: Maker> Crew<M> {
         self.receive(self.hot, clock, inbox)
     }
 
-    /// Reads up to `AT_ONCE` datagrams, and then deals with them.
-    fn handle_datagrams<'a, const AT_ONCE: usize>(
+    /// Reads some datagrams, and then deals with them.
+    fn handle_datagrams<'a>(
         &mut self,
         now: Timestamp,
         listener: ListenerId,
-        datagrams: &mut impl Iterator<Item = (Timestamp, Datagram<'a>)>,
+        datagrams: impl Iterator<Item = (Timestamp, Datagram<'a>)>,
     ) {
-        let mut peeks: [Peek<'a>; AT_ONCE] = std::array::from_fn(|_| Peek::default());
-        let mut incoming: [Option<Incoming<'a>>; AT_ONCE] = [const { None }; AT_ONCE];
-        let places = peeks.iter_mut().zip(&mut incoming);
-        for ((peek, place), (arrival, Datagram { bytes, peer, .. })) in places.zip(datagrams) {
+        let mut read: SmallVec<[Incoming<'a>; READ_AHEAD]> = SmallVec::new();
+        for (arrival, Datagram { bytes, peer, .. }) in datagrams {
             let flow = Flow::new(listener, Transport::Udp, peer);
-            let owner = self.read_datagram(now, flow, bytes, peek);
-            *place = owner.map(|owner| Incoming { arrival, flow, bytes, owner });
+            // In its place first, for a peek is large.
+            read.push(Incoming { arrival, flow, bytes, peek: Peek::default(), owner: None });
+            let Some(Incoming { peek, owner, .. }) = read.last_mut() else { continue };
+            *owner = self.read_datagram(now, flow, bytes, peek);
         }
-        for (peek, incoming) in peeks.iter().zip(&incoming) {
-            let Some(Incoming { arrival, flow, bytes, owner: (id, steered) }) = incoming else { continue };
+        for Incoming { arrival, flow, bytes, peek, owner } in &read {
+            let Some((id, steered)) = owner else { continue };
             let worker = self.desk.exits.worker_of(*id);
             if worker == self.desk.exits.index {
                 self.desk.deliver(now, *id, (*arrival, *flow), (peek, steered), bytes);
