@@ -9,7 +9,7 @@ use clap::{Parser, ValueEnum};
 use strowger_bench::apart::enter;
 use strowger_bench::calm::Calm;
 use strowger_bench::models::describe::{Described, Places, describe};
-use strowger_bench::models::load::{Course, Load, Outcome, Pace, prepare, run};
+use strowger_bench::models::load::{Course, Load, Outcome, Pace, middle_of, prepare, run};
 use strowger_bench::models::observation::{Observation, write};
 use strowger_bench::models::room::room;
 use strowger_bench::models::server::{Kind, Programs, Server};
@@ -26,14 +26,11 @@ const GENERATOR_CORE: usize = 1;
 const PATIENCE: Duration = Duration::from_secs(900);
 const TRIES: u32 = 6;
 /// Shares of the rate at saturation that a fit sees: next to nothing is dropped there.
-const SEEN: [f64; 3] = [0.5, 0.75, 0.95];
-/// Where the rates begin that it does not see, how they grow, and how many there are at most.
-const FIRST: f64 = 0.9;
-const STEP: f64 = 0.06;
-const MOST: usize = 12;
-/// Drops that callers notice, and so few that the rate at which they begin is not near.
-const NOTICED: f64 = 0.01;
-const HARDLY: f64 = 1e-4;
+const SEEN: [f64; 3] = [0.5, 0.7, 0.9];
+/// Those that it does not see: from where nothing is dropped to where callers notice.
+const UNSEEN: [f64; 6] = [0.86, 0.92, 0.98, 1.04, 1.1, 1.16];
+/// Runs at saturation, of which the best counts: what disturbs can only make it less.
+const SATURATIONS: usize = 3;
 /// Calls a second at which it is found out how many would keep one thread busy.
 const TRIED: f64 = 4_000.0;
 /// Loads at which the wait for one thread is measured: for the fit, for the prediction, and without pauses in a call.
@@ -57,8 +54,11 @@ struct Arguments {
     #[arg(long, value_delimiter = ',', default_values_t = [3])]
     unseen_threads: Vec<u32>,
     /// Seconds of each run in which drops are counted
-    #[arg(long, default_value_t = 6)]
+    #[arg(long, default_value_t = 2)]
     seconds: u64,
+    /// How often each rate has its turn where drops are counted
+    #[arg(long, default_value_t = 5)]
+    rounds: usize,
     /// Seconds of each run in which waits are measured
     #[arg(long, default_value_t = 7)]
     wait_seconds: u64,
@@ -117,7 +117,7 @@ impl Bench {
         }
         let is_quick = arguments.quick;
         if is_quick {
-            (arguments.seconds, arguments.wait_seconds) = (1, 2);
+            (arguments.seconds, arguments.wait_seconds, arguments.rounds) = (1, 2, 1);
             arguments.threads.truncate(1);
             arguments.unseen_threads.clear();
         }
@@ -215,13 +215,14 @@ impl Bench {
 
     /// The calls a second that a server carries when some are always going on.
     fn saturation(&mut self, kind: Kind) -> Result<f64, String> {
-        let rate = self.calmly(|bench| {
-            let load = bench.load(Pace::Saturation, Course::AtOnce, 2);
-            let server = Server::start(kind, &bench.programs)?;
-            Ok(run(&server, &load)?.carried_per_s)
-        })?;
-        self.say(&format!("{kind}: {rate:.0} calls/s at saturation"));
-        Ok(rate)
+        let mut best = 0.0_f64;
+        for _ in 0..SATURATIONS {
+            let load = self.load(Pace::Saturation, Course::AtOnce, 2);
+            let server = Server::start(kind, &self.programs)?;
+            best = best.max(run(&server, &load)?.carried_per_s);
+        }
+        self.say(&format!("{kind}: {best:.0} calls/s at saturation"));
+        Ok(best)
     }
 
     fn waits(&mut self) -> Result<(), String> {
@@ -301,21 +302,34 @@ impl Bench {
                 Some(room) => room,
                 None => *room.insert(self.room(first, 1.3 * full)?),
             };
+            let for_fit = if threads.contains(&count) { &SEEN[..] } else { &[] };
+            let rates: Vec<f64> = for_fit.iter().chain(&UNSEEN).map(|share| share * full).collect();
+            let outcomes = self.drops_by_turns(kind, &rates)?;
             // Who is served has left the socket.
             let queue = room + u64::from(count);
-            if threads.contains(&count) {
-                let shares = if self.arguments.quick { &SEEN[1..] } else { &SEEN[..] };
-                for share in shares {
-                    let outcome = self.drops_at(kind, share * full)?;
-                    seen.push(observation(kind, queue, &outcome));
-                }
-            }
-            for outcome in self.climb(kind, full)? {
-                unseen.push(observation(kind, queue, &outcome));
+            for (place, outcome) in outcomes.iter().enumerate() {
+                let table = if place < for_fit.len() { &mut seen } else { &mut unseen };
+                table.push(observation(kind, queue, outcome));
             }
         }
         self.keep(&format!("{name}-seen"), &seen)?;
         self.keep(&format!("{name}-unseen"), &unseen)
+    }
+
+    /// What each of the rates has for its median. They have their turns, upwards and downwards: the machine is not as fast in one
+    /// minute as in another, and what is to be predicted is not to be measured in another one than what it is predicted from.
+    fn drops_by_turns(&mut self, kind: Kind, rates: &[f64]) -> Result<Vec<Outcome>, String> {
+        let mut turns: Vec<Vec<Outcome>> = vec![Vec::new(); rates.len()];
+        for round in 0..self.arguments.rounds {
+            let mut places: Vec<_> = rates.iter().zip(&mut turns).collect();
+            if round % 2 == 1 {
+                places.reverse();
+            }
+            for (rate, outcomes) in places {
+                outcomes.push(self.drops_at(kind, *rate)?);
+            }
+        }
+        turns.iter().map(|outcomes| middle_of(outcomes).ok_or_else(|| "no rounds".to_owned())).collect()
     }
 
     /// Packets that the socket has room for, at a rate of calls that is too high.
@@ -328,11 +342,9 @@ impl Bench {
     }
 
     fn drops_at(&mut self, kind: Kind, rate: f64) -> Result<Outcome, String> {
-        let outcome = self.calmly(|bench| {
-            let load = bench.load(Pace::Rate(rate.round()), Course::AtOnce, bench.arguments.seconds);
-            let server = Server::start(kind, &bench.programs)?;
-            run(&server, &load)
-        })?;
+        let load = self.load(Pace::Rate(rate.round()), Course::AtOnce, self.arguments.seconds);
+        let server = Server::start(kind, &self.programs)?;
+        let outcome = run(&server, &load)?;
         self.say(&format!(
             "{kind}: {:.0} packets/s, {:.2} µs of CPU each, {:.3} of the core, {:.3} % dropped{}",
             outcome.packets_per_s,
@@ -342,33 +354,6 @@ impl Bench {
             if outcome.is_late { "; THE GENERATOR WAS LATE" } else { "" }
         ));
         Ok(outcome)
-    }
-
-    /// Rates on both sides of the one at which 1 % is dropped, and one between.
-    fn climb(&mut self, kind: Kind, full: f64) -> Result<Vec<Outcome>, String> {
-        let (most, step) = if self.arguments.quick { (4, 3.0 * STEP) } else { (MOST, STEP) };
-        let mut all = Vec::new();
-        let (mut share, mut below) = (FIRST, None);
-        while all.len() < most {
-            let outcome = self.drops_at(kind, share * full)?;
-            all.push(outcome);
-            match below {
-                _ if outcome.drops <= NOTICED => {
-                    below = Some(share);
-                    share += if outcome.drops < HARDLY { 2.0 * step } else { step };
-                }
-                Some(below) => {
-                    all.push(self.drops_at(kind, f64::midpoint(below, share) * full)?);
-                    break;
-                }
-                // The climb has begun too high.
-                None => share -= 3.0 * step,
-            }
-            if share <= 0.0 {
-                break;
-            }
-        }
-        Ok(all)
     }
 }
 

@@ -81,6 +81,20 @@ impl Outcome {
     }
 }
 
+/// Of several runs of one load the median of each figure; none of none.
+#[must_use]
+pub fn middle_of(outcomes: &[Outcome]) -> Option<Outcome> {
+    let of = |figure: fn(&Outcome) -> f64| middle(outcomes.iter().map(figure).collect());
+    Some(Outcome {
+        carried_per_s: of(|one| one.carried_per_s)?,
+        calls_per_s: of(|one| one.calls_per_s)?,
+        packets_per_s: of(|one| one.packets_per_s)?,
+        drops: of(|one| one.drops)?,
+        processors: of(|one| one.processors)?,
+        is_late: 2 * outcomes.iter().filter(|one| one.is_late).count() > outcomes.len(),
+    })
+}
+
 /// Runs it. The generator has the core of the thread that calls this.
 ///
 /// # Errors
