@@ -5,7 +5,8 @@
 //! are steered by their Call-ID.
 //!
 //! [`Calls::begin`] takes an INVITE as it came, [`Calls::answered`] and [`Calls::failed`] what came of it, [`Calls::bye`]
-//! its end. A call whose parties vanish ends too: when its session timer (RFC 4028) has run out, or after
+//! its end; a target of a balanced set may still have it to answer then, so the call's [`Seat`](strowger_balancer::Seat) there is
+//! given out ([`Ended`]). A call whose parties vanish ends too: when its session timer (RFC 4028) has run out, or after
 //! [`Limits::age`] without a sign of it.
 
 #![forbid(unsafe_code)]
@@ -29,4 +30,4 @@ mod table;
 
 pub use call::{MAX_CALL_ID, MAX_PARTY};
 pub use record::{CallView, Reason, Record, State};
-pub use table::{CHALLENGE_GRACE, CallKey, Calls, Counters, EXPIRIES_PER_CALL, Limits, SESSION_GRACE};
+pub use table::{CHALLENGE_GRACE, CallKey, Calls, Counters, EXPIRIES_PER_CALL, Ended, Limits, SESSION_GRACE};

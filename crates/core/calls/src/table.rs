@@ -54,6 +54,15 @@ impl CallKey {
     }
 }
 
+/// A call that a BYE has ended.
+#[derive(Debug)]
+pub struct Ended {
+    /// Who hung up: [`Reason::CallerHungUp`] or [`Reason::CalleeHungUp`].
+    pub by: Reason,
+    /// The target of a balanced set that had the call, where one had. Dropped, the call counts there no more.
+    pub seat: Option<Seat>,
+}
+
 /// Totals since the table was made.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counters {
@@ -216,14 +225,16 @@ impl Calls {
         }
     }
 
-    /// A BYE that goes to the other party. It ends the call where it is of the dialog that was answered; whether it did.
+    /// A BYE that goes to the other party. It ends the call where it is of the dialog that was answered; what it ended.
     ///
-    /// The parties take the session for ended as soon as BYE is sent, whatever is answered (RFC 3261 §15.1.1).
-    pub fn bye(&mut self, now: Timestamp, bye: &Message<'_>) -> bool {
-        let Some((place, is_caller)) = self.dialog(bye) else { return false };
-        let reason = if is_caller { Reason::CallerHungUp } else { Reason::CalleeHungUp };
-        self.end(place, now, reason, Some(200));
-        true
+    /// The parties take the session for ended as soon as BYE is sent, whatever is answered (RFC 3261 §15.1.1). A target may have
+    /// to answer it yet, so the seat that it has is given out.
+    pub fn bye(&mut self, now: Timestamp, bye: &Message<'_>) -> Option<Ended> {
+        let (place, is_caller) = self.dialog(bye)?;
+        let by = if is_caller { Reason::CallerHungUp } else { Reason::CalleeHungUp };
+        let seat = self.calls.get_mut(place).and_then(|call| call.seat.take());
+        self.end(place, now, by, Some(200));
+        Some(Ended { by, seat })
     }
 
     /// A message inside a dialog: a sign that the call goes on. A re-INVITE or UPDATE begins the session timer anew with its

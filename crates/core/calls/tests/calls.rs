@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use strowger_balancer::Target;
 use strowger_calls::{CHALLENGE_GRACE, CallKey, Calls, Limits, Reason, Record, SESSION_GRACE, State};
 use strowger_foundation::{Flow, ListenerId, TagKey, Timestamp, Transport};
 use strowger_message::Message;
@@ -77,13 +78,13 @@ fn a_call_from_invite_to_bye() {
         assert_eq!((view.caller, view.callee), (&b"sip:alice@example.com"[..], &b"sip:bob@example.com"[..]));
     });
     assert!(calls.poll_record().is_none());
-    assert!(calls.bye(at(65_000), &parse(&request("BYE", "c1", "a", "b", ""))));
+    assert!(calls.bye(at(65_000), &parse(&request("BYE", "c1", "a", "b", ""))).is_some());
     let record = only(&mut calls);
     assert_eq!((record.began, record.answered, record.ended), (at(1000), Some(at(5000)), at(65_000)));
     assert_eq!((record.reason, record.status), (Reason::CallerHungUp, Some(200)));
     assert_eq!((record.source, record.target), (flow().peer, Some(target())));
     assert_eq!((record.caller(), record.call_id()), (&b"sip:alice@example.com"[..], &b"c1"[..]));
-    assert!(!calls.bye(at(65_001), &parse(&request("BYE", "c1", "a", "b", ""))), "a call ends once");
+    assert!(calls.bye(at(65_001), &parse(&request("BYE", "c1", "a", "b", ""))).is_none(), "a call ends once");
 }
 
 #[test]
@@ -91,8 +92,30 @@ fn the_callee_hangs_up_with_the_tags_the_other_way_round() {
     let mut calls = calls();
     let key = begin(&mut calls, at(0));
     answer(&mut calls, at(10), key, "b", "");
-    assert!(calls.bye(at(20), &parse(&request("BYE", "c1", "b", "a", ""))));
+    assert!(calls.bye(at(20), &parse(&request("BYE", "c1", "b", "a", ""))).is_some());
     assert_eq!(only(&mut calls).reason, Reason::CalleeHungUp);
+}
+
+#[test]
+fn a_bye_gives_the_seat_out_and_any_other_end_gives_it_back() {
+    let balanced = Target::new("pool", b"sip:192.0.2.2");
+    let mut calls = calls();
+    let with_seat = |calls: &mut Calls| {
+        let key = begin(calls, at(0));
+        answer(calls, at(10), key, "b", "");
+        calls.assign(key, balanced.seat());
+    };
+    for (from, to, by) in [("a", "b", Reason::CallerHungUp), ("b", "a", Reason::CalleeHungUp)] {
+        with_seat(&mut calls);
+        let ended = calls.bye(at(20), &parse(&request("BYE", "c1", from, to, ""))).expect("it ends the call");
+        assert_eq!(only(&mut calls).reason, by, "the call is over, and told");
+        assert_eq!((ended.by, balanced.calls()), (by, 1), "who has the seat decides for how long it counts");
+        drop(ended);
+        assert_eq!(balanced.calls(), 0);
+    }
+    with_seat(&mut calls);
+    calls.handle_timeout(at(13 * HOUR));
+    assert_eq!((only(&mut calls).reason, balanced.calls()), (Reason::Lost, 0));
 }
 
 #[test]
@@ -102,12 +125,12 @@ fn only_the_first_answered_dialog_of_a_fork_is_the_call() {
     answer(&mut calls, at(10), key, "b", "");
     answer(&mut calls, at(12), key, "late", "");
     assert!(
-        !calls.bye(at(20), &parse(&request("BYE", "c1", "a", "late", ""))),
+        calls.bye(at(20), &parse(&request("BYE", "c1", "a", "late", ""))).is_none(),
         "the caller ends what it does not want"
     );
-    assert!(!calls.bye(at(20), &parse(&request("BYE", "c1", "stranger", "b", ""))));
-    assert!(!calls.bye(at(20), &parse(&request("BYE", "c2", "a", "b", ""))));
-    assert!(calls.bye(at(30), &parse(&request("BYE", "c1", "a", "b", ""))));
+    assert!(calls.bye(at(20), &parse(&request("BYE", "c1", "stranger", "b", ""))).is_none());
+    assert!(calls.bye(at(20), &parse(&request("BYE", "c2", "a", "b", ""))).is_none());
+    assert!(calls.bye(at(30), &parse(&request("BYE", "c1", "a", "b", ""))).is_some());
     let record = only(&mut calls);
     assert_eq!((record.answered, record.ended), (Some(at(10)), at(30)));
     assert_eq!(calls.counters().answered, 1);
@@ -139,7 +162,7 @@ fn a_cancel_that_comes_too_late_ends_nothing() {
     answer(&mut calls, at(10), key, "b", "");
     calls.failed(at(11), key, 487, None);
     assert!(calls.poll_record().is_none());
-    assert!(calls.bye(at(20), &parse(&request("BYE", "c1", "a", "b", ""))));
+    assert!(calls.bye(at(20), &parse(&request("BYE", "c1", "a", "b", ""))).is_some());
     assert_eq!(only(&mut calls).reason, Reason::CallerHungUp);
 }
 

@@ -5,6 +5,7 @@ use core::net::SocketAddr;
 use core::time::Duration;
 
 use smallvec::SmallVec;
+use strowger_balancer::Seat;
 use strowger_foundation::{Buf, Timestamp};
 use strowger_message::{HeaderName, Message, NameAddr, Status, parse_decimal};
 use strowger_transaction::{ClientId, ServerId};
@@ -25,6 +26,16 @@ const MIN_RETRY_AFTER: Duration = Duration::from_secs(1);
 const MAX_RETRY_AFTER: Duration = Duration::from_secs(300);
 
 impl Proxy {
+    /// The forwarded request of `server`, a BYE, has ended the call of `seat`, which counts at its target until that has answered
+    /// the BYE or there is no telling any more whether it will. Where that is so already, it counts no more.
+    pub fn hold(&mut self, server: ServerId, seat: Seat) {
+        let index = self.transactions.server_user(server);
+        if let Some(context) = index.and_then(|index| self.context_mut(index)).filter(|context| !context.answered) {
+            debug_assert!(!context.is_invite && context.seat.is_none(), "a BYE ends one call");
+            context.seat = Some(seat);
+        }
+    }
+
     pub(crate) fn on_response(
         &mut self,
         now: Timestamp,
@@ -431,6 +442,8 @@ impl Proxy {
         if let Some(context) = self.context_mut(index)
             && !core::mem::replace(&mut context.answered, true)
         {
+            // Who follows the call has been given that of an INVITE.
+            context.seat = None;
             self.unanswered = self.unanswered.saturating_sub(1);
         }
     }

@@ -147,7 +147,8 @@ pub(crate) struct Context {
     pub(crate) live: u16,
     /// The call's name to who follows it; 0 where nobody does.
     pub(crate) call: u64,
-    /// The target of a balanced set that asked the caller for more, and has the call meanwhile.
+    /// The call at a target of a balanced set: of an INVITE, at the one that asked the caller for more; of a BYE, at the one that
+    /// has yet to answer it.
     pub(crate) seat: Option<Seat>,
     /// It was sent to targets of a balanced set.
     pub(crate) is_balanced: bool,

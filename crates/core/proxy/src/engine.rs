@@ -442,6 +442,8 @@ impl Proxy {
             debug_assert!(context.live > 0, "a context outlives its transactions");
             debug_assert!(!context.answered || context.best.is_none(), "an answered request keeps no response");
             debug_assert!(!context.answered || context.later.is_none(), "an answered request becomes nothing more");
+            let is_over = context.answered && !context.is_invite;
+            debug_assert!(!is_over || context.seat.is_none(), "a call does not outlive its answered BYE");
         }
     }
 

@@ -3,7 +3,8 @@
 
 use core::net::SocketAddr;
 
-use strowger_calls::{CallKey, Calls};
+use strowger_balancer::Seat;
+use strowger_calls::{CallKey, Calls, Ended, Reason};
 use strowger_foundation::Timestamp;
 use strowger_message::{Message, Method, Status};
 use strowger_proxy::CallProgress;
@@ -12,26 +13,32 @@ use crate::request::Request;
 use crate::shard::Shard;
 
 impl Shard {
-    /// Takes note of a request that goes on; the name of the call that an INVITE begins, 0 where there is none.
+    /// Takes note of an INVITE that goes on and begins a call; the name of that, 0 where there is none.
     pub(crate) fn begin_call(&mut self, now: Timestamp, request: &Request<'_, '_>) -> u64 {
-        let Some(calls) = &mut self.calls else { return 0 };
-        let message = request.message;
-        if message.method() == Method::Invite && message.to().tag().is_none() {
-            return begin(calls, now, request);
+        match &mut self.calls {
+            Some(calls) if request.message.method() == Method::Invite && request.message.to().tag().is_none() => {
+                begin(calls, now, request)
+            }
+            _ => 0,
         }
-        self.go_on_with_call(now, message);
-        0
     }
 
-    /// Takes note of a request inside a call, which goes on with or without state.
-    pub(crate) fn go_on_with_call(&mut self, now: Timestamp, message: &Message<'_>) {
-        let Some(calls) = &mut self.calls else { return };
-        match (message.method(), message.to().tag()) {
-            (Method::Bye, Some(_)) => {
-                calls.bye(now, message);
+    /// Takes note of a request inside a call, which goes on with or without state; of a BYE that has ended the call, the seat at
+    /// the target that has yet to answer it.
+    pub(crate) fn go_on_with_call(&mut self, now: Timestamp, message: &Message<'_>) -> Option<Seat> {
+        let calls = self.calls.as_mut()?;
+        message.to().tag()?;
+        match message.method() {
+            Method::Bye => {
+                let Ended { by, seat } = calls.bye(now, message)?;
+                // A target that hangs up itself has nothing more to do for the call.
+                seat.filter(|_| by == Reason::CallerHungUp)
             }
-            (Method::Invite | Method::Update, Some(_)) => calls.refreshed(now, message),
-            _ => {}
+            Method::Invite | Method::Update => {
+                calls.refreshed(now, message);
+                None
+            }
+            _ => None,
         }
     }
 

@@ -101,8 +101,9 @@ impl Shard {
             && is_stateless(*onward, targets, &source)
             && max_breadth(message) > 0
         {
-            // The call that it belongs to may have begun with state.
-            self.go_on_with_call(now, message);
+            // The call that it belongs to may have begun with state. Nobody waits for the answer to a BYE, so the call's seat is
+            // given back.
+            drop(self.go_on_with_call(now, message));
             self.forward_stateless(now, request, *onward, targets);
             return;
         }
@@ -141,8 +142,12 @@ impl Shard {
                     self.answer(now, server, source, message, Status::TRYING, None, |reply| reply);
                 }
                 let call = self.begin_call(now, request);
+                let seat = self.go_on_with_call(now, message);
                 let forwarding = self.forwarding(request, onward, call);
                 self.proxy.forward(now, server, message, &forwarding, targets);
+                if let Some(seat) = seat {
+                    self.proxy.hold(server, seat);
+                }
             }
         }
     }

@@ -3,13 +3,15 @@
 
 mod support;
 
+use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
 use strowger_balancer::{Member, Policy, Probe, Set, SetConfig, Target};
+use strowger_locate::Failure;
 use strowger_message::Status;
-use strowger_proxy::Stateless;
+use strowger_proxy::{MAX_QUESTIONS, Stateless};
 use strowger_shard::{Action, Event, Input, Route, RouteMatch as Match, RouteTarget};
 use support::{ALICE, SERVER, Sent, World, destinations, finals, find, request, summary};
 
@@ -65,6 +67,30 @@ fn in_dialog(invite: &Sent, method: &str, number: usize, contact: &str) -> Strin
         .replace(&format!("CSeq: 1 {method}"), &format!("CSeq: 2 {method}"))
 }
 
+/// A call that is answered.
+fn call(world: &mut World, number: usize) -> Sent {
+    let invite = invite(world, number);
+    assert_eq!(finals(&world.respond(&invite, 200, "b", "")), [200]);
+    invite
+}
+
+/// The caller's BYE as it goes to the target.
+fn hang_up(world: &mut World, invite: &Sent, number: usize) -> Sent {
+    find(&world.input(ALICE, &in_dialog(invite, "BYE", number, &format!("sip:{SERVER}"))), "BYE")
+}
+
+/// The BYE of the target that has answered `invite`.
+fn callees_bye(invite: &Sent) -> String {
+    let routes: String = invite.headers("Record-Route").map(|route| format!("Route: {route}\r\n")).collect();
+    let call_id = invite.header("Call-ID").expect("has one");
+    format!(
+        "BYE sip:alice@{ALICE} SIP/2.0\r\nVia: SIP/2.0/UDP {};branch=z9hG4bK{call_id}\r\nMax-Forwards: 70\r\n\
+         {routes}From: <sip:bob@example.com>;tag=b\r\nTo: <sip:alice@example.com>;tag=a\r\nCall-ID: {call_id}\r\n\
+         CSeq: 7 BYE\r\nContent-Length: 0\r\n\r\n",
+        invite.to
+    )
+}
+
 fn counts(targets: &[Arc<Target>]) -> Vec<(u32, u32)> {
     targets.iter().map(|target| (target.calls(), target.transactions())).collect()
 }
@@ -89,11 +115,206 @@ fn a_call_is_counted_from_its_invite_to_its_bye() {
     assert_eq!(counts(&targets), expected, "a call that was refused is none");
     let bye = find(&world.input(ALICE, &in_dialog(&first, "BYE", 1, &uri(at))), "BYE");
     assert_eq!(bye.to, first.to);
-    expected[at] = (0, 1);
-    assert_eq!(counts(&targets), expected);
+    expected[at] = (1, 1);
+    assert_eq!(counts(&targets), expected, "the target has yet to answer the BYE");
     world.respond(&bye, 200, "b", "");
+    assert_eq!(counts(&targets), [(0, 0); 2]);
     world.settle();
     assert_eq!(counts(&targets), [(0, 0); 2]);
+}
+
+/// Who is sent each of `count` calls, of the numbers from `from` on; all are refused.
+fn takers(world: &mut World, from: usize, count: usize) -> Vec<SocketAddr> {
+    let take = |number| {
+        let call = invite(world, number);
+        world.respond(&call, 486, "b", "");
+        call.to
+    };
+    (from..from + count).map(take).collect()
+}
+
+#[test]
+fn who_has_a_bye_to_answer_still_has_its_call() {
+    let targets = targets(2);
+    let mut world = world(config(Policy::LeastCalls), &targets);
+    let first = call(&mut world, 1);
+    let bye = hang_up(&mut world, &first, 1);
+    assert!(takers(&mut world, 100, 20).iter().all(|to| *to != first.to), "the other one has nothing to do");
+    // It comes again, and it is being dealt with.
+    let again = in_dialog(&first, "BYE", 1, &format!("sip:{SERVER}"));
+    assert_eq!(destinations(&world.input(ALICE, &again), "BYE"), [""; 0]);
+    world.respond(&bye, 100, "", "");
+    assert!(takers(&mut world, 200, 20).iter().all(|to| *to != first.to));
+    assert_eq!(finals(&world.respond(&bye, 200, "b", "")), [200]);
+    let takers = takers(&mut world, 300, 20);
+    assert!(takers.contains(&first.to) && takers.iter().any(|to| *to != first.to), "both have nothing: {takers:?}");
+    world.settle();
+    assert_eq!(counts(&targets), [(0, 0); 2]);
+}
+
+#[test]
+fn a_full_target_has_room_again_once_its_bye_is_answered() {
+    let targets = targets(1);
+    let member = Member { capacity: Some(1), ..Member::new(Arc::clone(&targets[0])) };
+    let set = Set::new(config(Policy::LeastCalls), vec![member]).expect("sound");
+    let action =
+        Action::balance(Arc::new(set), vec![RouteTarget::at(uri(0).as_bytes(), calls_of(0))], Stateless::Never);
+    let mut world = World::new(|snapshot| {
+        snapshot.routes = vec![Route::of_domain(b"*", action)];
+        snapshot.follow_calls = true;
+    });
+    let first = call(&mut world, 1);
+    let bye = hang_up(&mut world, &first, 1);
+    assert_eq!(finals(&world.input(ALICE, &text("INVITE", 2, ""))), [503]);
+    world.respond(&bye, 200, "b", "");
+    invite(&mut world, 3);
+    world.settle();
+}
+
+/// However a BYE comes to its end, the call counts until then; and it is told of as ended when the BYE came.
+#[test]
+fn a_bye_that_comes_to_nothing_ends_its_call_too() {
+    type End = fn(&mut World, &Sent);
+    let ends: [(&str, End); 5] = [
+        ("refused", |world, bye| drop(world.respond(bye, 481, "b", ""))),
+        ("asked for credentials", |world, bye| drop(world.respond(bye, 407, "b", ""))),
+        ("unavailable", |world, bye| drop(world.respond(bye, 503, "b", ""))),
+        ("unreachable", |world, bye| drop(world.give(Input::Unreachable { peer: bye.to }))),
+        ("silence", |world, _| drop(world.wait(Duration::from_secs(1)))),
+    ];
+    for (name, end) in ends {
+        let targets = targets(1);
+        let mut world = world(config(Policy::LeastCalls), &targets);
+        let first = call(&mut world, 1);
+        world.wait(Duration::from_secs(5));
+        let bye = hang_up(&mut world, &first, 1);
+        let records = |world: &World| world.events.iter().filter(|event| matches!(event, Event::Call(_))).count();
+        assert_eq!(records(&world), 1, "{name}: its record does not wait");
+        world.wait(Duration::from_secs(31));
+        assert_eq!(counts(&targets), [(1, 1)], "{name}: not yet");
+        end(&mut world, &bye);
+        assert_eq!(counts(&targets), [(0, 0)], "{name}");
+        // Another BYE for it ends nothing any more.
+        let again =
+            in_dialog(&first, "BYE", 1, &uri(0)).replace("z9hG4bK", "z9hG4bKagain").replace("CSeq: 2", "CSeq: 3");
+        let again = find(&world.input(ALICE, &again), "BYE");
+        assert_eq!(counts(&targets), [(0, 1)], "{name}");
+        world.respond(&again, 200, "b", "");
+        world.settle();
+        assert_eq!((counts(&targets), records(&world)), (vec![(0, 0)], 1), "{name}");
+    }
+}
+
+#[test]
+fn a_target_that_hangs_up_has_nothing_more_to_do() {
+    let targets = targets(1);
+    let mut world = world(config(Policy::LeastCalls), &targets);
+    let first = call(&mut world, 1);
+    assert_eq!(destinations(&world.input(&address(0), &callees_bye(&first)), "BYE"), [ALICE]);
+    assert_eq!(counts(&targets), [(0, 0)], "whether or not the caller is there to answer");
+    world.settle();
+    assert_eq!(counts(&targets), [(0, 0)]);
+}
+
+#[test]
+fn both_may_hang_up_at_once() {
+    for is_callers_first in [true, false] {
+        let targets = targets(1);
+        let mut world = world(config(Policy::LeastCalls), &targets);
+        let first = call(&mut world, 1);
+        let (callers, callees) = if is_callers_first {
+            let callers = hang_up(&mut world, &first, 1);
+            (callers, find(&world.input(&address(0), &callees_bye(&first)), "BYE"))
+        } else {
+            let callees = find(&world.input(&address(0), &callees_bye(&first)), "BYE");
+            (hang_up(&mut world, &first, 1), callees)
+        };
+        assert_eq!(counts(&targets), [(u32::from(is_callers_first), 1)]);
+        world.respond(&callees, 481, "", "");
+        assert_eq!(counts(&targets), [(u32::from(is_callers_first), 1)], "it has its own to answer yet");
+        world.respond(&callers, 200, "", "");
+        assert_eq!(counts(&targets), [(0, 0)]);
+        world.settle();
+        assert_eq!(counts(&targets), [(0, 0)]);
+    }
+}
+
+/// RFC 3261 §15: a caller may end an early dialog by BYE. The call is counted until its INVITE is answered, as by CANCEL.
+#[test]
+fn a_bye_in_an_early_dialog_leaves_the_call_to_its_invite() {
+    let targets = targets(1);
+    let mut world = world(config(Policy::LeastCalls), &targets);
+    let first = invite(&mut world, 1);
+    world.respond(&first, 180, "b", "");
+    let bye = hang_up(&mut world, &first, 1);
+    assert_eq!(counts(&targets), [(1, 2)]);
+    world.respond(&bye, 200, "b", "");
+    assert_eq!(counts(&targets), [(1, 1)]);
+    assert_eq!(finals(&world.respond(&first, 487, "b", "")), [487]);
+    assert_eq!(counts(&targets), [(0, 0)]);
+
+    // Of two dialogs of one INVITE the first that was answered is the call.
+    let forked = invite(&mut world, 2);
+    world.respond(&forked, 180, "early", "");
+    world.respond(&forked, 200, "b", "");
+    let early =
+        in_dialog(&forked, "BYE", 2, &uri(0)).replace(";tag=b", ";tag=early").replace("z9hG4bK", "z9hG4bKearly");
+    let early = find(&world.input(ALICE, &early), "BYE");
+    world.respond(&early, 481, "", "");
+    assert_eq!(counts(&targets), [(1, 0)]);
+    let bye = hang_up(&mut world, &forked, 2);
+    world.respond(&bye, 200, "", "");
+    assert_eq!(counts(&targets), [(0, 0)]);
+    world.settle();
+    assert_eq!(counts(&targets), [(0, 0)]);
+}
+
+/// Nobody would learn of the answer, or there is none.
+#[test]
+fn a_bye_that_nothing_is_kept_of_gives_the_call_back_at_once() {
+    let targets = targets(1);
+    let mut world = world(config(Policy::LeastCalls), &targets);
+    world.configure(|snapshot| snapshot.proxy.stateless = Stateless::Always);
+    let first = call(&mut world, 1);
+    hang_up(&mut world, &first, 1);
+    assert_eq!(counts(&targets), [(0, 0)]);
+    world.configure(|snapshot| snapshot.proxy.stateless = Stateless::Never);
+
+    // One that is refused here ends no call; with the next it is over.
+    let second = call(&mut world, 2);
+    let spent = in_dialog(&second, "BYE", 2, &uri(0)).replace("Max-Forwards: 70", "Max-Forwards: 0");
+    assert_eq!(finals(&world.input(ALICE, &spent)), [483]);
+    assert_eq!(counts(&targets), [(1, 0)]);
+    let bye = in_dialog(&second, "BYE", 2, &uri(0)).replace("z9hG4bK", "z9hG4bKagain");
+    let bye = find(&world.input(ALICE, &bye), "BYE");
+    world.respond(&bye, 200, "", "");
+    world.settle();
+    assert_eq!(counts(&targets), [(0, 0)]);
+}
+
+/// Where the way to the target is by a name, it may have to be asked for, and no more than so many may ask.
+#[test]
+fn a_bye_that_never_leaves_gives_the_call_back() {
+    let targets = targets(1);
+    let mut world = world(config(Policy::LeastCalls), &targets);
+    world.is_checked = false;
+    let by_name = |invite: &Sent, method: &str, number| in_dialog(invite, method, number, "sip:bob@silent.example");
+    let first = call(&mut world, 1);
+    assert_eq!(destinations(&world.input(ALICE, &by_name(&first, "BYE", 1)), "BYE"), [""; 0]);
+    assert_eq!((world.questions.len(), counts(&targets)), (1, vec![(1, 0)]));
+    assert_eq!(finals(&world.resolve(Err(Failure::NoAnswer))).len(), 1);
+    assert_eq!(counts(&targets), [(0, 0)]);
+
+    let second = call(&mut world, 2);
+    for number in 0..MAX_QUESTIONS {
+        let info = by_name(&second, "INFO", 2).replace("silent", &format!("silent{number}"));
+        world.input(ALICE, &info.replace("z9hG4bK", &format!("z9hG4bK{number}")));
+    }
+    assert_eq!(world.questions.len(), MAX_QUESTIONS);
+    let bye = by_name(&second, "BYE", 2).replace("silent", "another");
+    assert_eq!(finals(&world.input(ALICE, &bye)), [503]);
+    assert_eq!(counts(&targets), [(0, 0)]);
+    world.shard.check_invariants();
 }
 
 #[test]
@@ -287,8 +508,9 @@ fn draining_keeps_the_calls_that_there_are() {
     }
     let sent = world.input(ALICE, &in_dialog(&first, "INFO", 1, &format!("sip:{SERVER}")));
     assert_eq!(destinations(&sent, "INFO"), [first.to.to_string()]);
-    assert_eq!(targets[at].calls(), 1);
-    world.input(ALICE, &in_dialog(&first, "BYE", 1, &format!("sip:{SERVER}")));
+    let bye = hang_up(&mut world, &first, 1);
+    assert_eq!(targets[at].calls(), 1, "it has the BYE to answer");
+    world.respond(&bye, 200, "b", "");
     assert_eq!(targets[at].calls(), 0, "it is empty");
     world.settle();
 }
@@ -414,7 +636,7 @@ fn the_last_that_works_is_given_time() {
     world.settle();
 }
 
-fn calls_of(number: usize) -> std::net::SocketAddr {
+fn calls_of(number: usize) -> SocketAddr {
     address(number).parse().expect("an address")
 }
 
@@ -559,6 +781,7 @@ enum Step {
     Call(usize),
     Respond { back: usize, status: u16 },
     Bye(usize),
+    CalleesBye(usize),
     Cancel(usize),
     Unreachable(usize),
     Wait(u64),
@@ -573,6 +796,7 @@ fn step() -> impl Strategy<Value = Step> {
         4 => (0..6_usize, prop::sample::select(vec![100, 180, 200, 302, 404, 407, 486, 500, 503, 603]))
             .prop_map(|(back, status)| Step::Respond { back, status }),
         2 => (0..40_usize).prop_map(Step::Bye),
+        1 => (0..40_usize).prop_map(Step::CalleesBye),
         1 => (0..40_usize).prop_map(Step::Cancel),
         1 => (0..4_usize).prop_map(Step::Unreachable),
         2 => (1..40_000_u64).prop_map(Step::Wait),
@@ -593,31 +817,62 @@ fn any_policy() -> impl Strategy<Value = Policy> {
     ])
 }
 
+/// What may happen to calls that are answered.
+#[derive(Clone, Debug)]
+enum Moment {
+    Call,
+    Bye { call: usize, is_callers: bool },
+    Answer { bye: usize, status: u16 },
+    Pass,
+    PassLong,
+}
+
+fn moment() -> impl Strategy<Value = Moment> {
+    let statuses = vec![100, 200, 200, 200, 401, 407, 408, 481, 500, 503, 603];
+    prop_oneof![
+        4 => Just(Moment::Call),
+        3 => (0..20_usize, prop::bool::weighted(0.7)).prop_map(|(call, is_callers)| Moment::Bye { call, is_callers }),
+        4 => (0..6_usize, prop::sample::select(statuses)).prop_map(|(bye, status)| Moment::Answer { bye, status }),
+        1 => Just(Moment::Pass),
+        1 => Just(Moment::PassLong),
+    ]
+}
+
 proptest! {
     /// Whatever is lost, answered twice, cancelled, drained or reloaded: when all calls are over nothing is counted.
     #[test]
     fn the_counters_come_back_to_nothing(policy in any_policy(), steps in prop::collection::vec(step(), 1..120), crash: bool) {
         let targets = targets(4);
         let mut world = world(config(policy), &targets);
-        let mut invites: Vec<Sent> = Vec::new();
+        // All that may still be answered.
+        let mut requests: Vec<Sent> = Vec::new();
+        let is_request = |sent: &Sent| matches!(sent.method(), "INVITE" | "BYE");
+        let invite_of = |requests: &[Sent], number: usize| {
+            let is_it = |sent: &&Sent| sent.method() == "INVITE" && number_of(sent) == number;
+            requests.iter().find(is_it).cloned()
+        };
         for step in steps {
             match step {
                 Step::Call(number) => {
                     let sent = world.input(ALICE, &text("INVITE", number, ""));
-                    invites.extend(sent.into_iter().filter(|sent| sent.method() == "INVITE"));
+                    requests.extend(sent.into_iter().filter(is_request));
                 }
                 Step::Respond { back, status } => {
-                    if let Some(request) = invites.len().checked_sub(back + 1).map(|at| invites[at].clone()) {
+                    if let Some(request) = requests.len().checked_sub(back + 1).map(|at| requests[at].clone()) {
                         let sent = world.respond(&request, status, "b", "");
-                        invites.extend(sent.into_iter().filter(|sent| sent.method() == "INVITE"));
+                        requests.extend(sent.into_iter().filter(is_request));
                     }
                 }
                 Step::Bye(number) => {
-                    if let Some(first) = invites.iter().find(|sent| sent.text.contains(&format!("{number}@alice"))).cloned() {
+                    if let Some(first) = invite_of(&requests, number) {
                         let bye = world.input(ALICE, &in_dialog(&first, "BYE", number, &format!("sip:{SERVER}")));
-                        if number % 2 == 0 && let Some(bye) = bye.iter().find(|sent| sent.method() == "BYE") {
-                            world.respond(bye, 200, "b", "");
-                        }
+                        requests.extend(bye.into_iter().filter(is_request));
+                    }
+                }
+                Step::CalleesBye(number) => {
+                    if let Some(first) = invite_of(&requests, number) {
+                        let bye = world.input(&first.to.to_string(), &callees_bye(&first));
+                        requests.extend(bye.into_iter().filter(is_request));
                     }
                 }
                 Step::Cancel(number) => {
@@ -626,11 +881,11 @@ proptest! {
                 }
                 Step::Unreachable(number) => {
                     let sent = world.give(Input::Unreachable { peer: address(number).parse().expect("an address") });
-                    invites.extend(sent.into_iter().filter(|sent| sent.method() == "INVITE"));
+                    requests.extend(sent.into_iter().filter(is_request));
                 }
                 Step::Wait(millis) => {
                     let sent = world.wait(Duration::from_millis(millis));
-                    invites.extend(sent.into_iter().map(|(_, sent)| sent).filter(|sent| sent.method() == "INVITE"));
+                    requests.extend(sent.into_iter().map(|(_, sent)| sent).filter(is_request));
                 }
                 Step::Drain(number) => targets[number].drain(),
                 Step::Undrain(number) => targets[number].undrain(world.now),
@@ -650,5 +905,73 @@ proptest! {
         }
         prop_assert_eq!(counts(&targets), vec![(0, 0); 4]);
         prop_assert_eq!(targets.iter().map(|target| target.work()).sum::<u64>(), 0);
+    }
+
+    /// Whatever becomes of BYEs, a call counts from its INVITE until its first one is answered or given up, and who has the
+    /// fewest such calls gets the next.
+    #[test]
+    fn a_call_counts_until_its_bye_is_answered(steps in prop::collection::vec(moment(), 1..120), crash: bool) {
+        let targets = targets(3);
+        let mut world = world(config(Policy::LeastCalls), &targets);
+        world.configure(|snapshot| snapshot.proxy.avoid_for = Duration::ZERO);
+        // Each with where it is, until it counts no more.
+        let mut calls: Vec<(Sent, Option<usize>)> = Vec::new();
+        // Those without an answer, with the call that each has ended.
+        let mut byes: Vec<(Sent, Option<usize>)> = Vec::new();
+        let mut ended: Vec<usize> = Vec::new();
+        for (serial, step) in steps.into_iter().enumerate() {
+            match step {
+                Moment::Call => {
+                    let before = targets.iter().map(|target| target.calls()).min();
+                    let first = call(&mut world, calls.len());
+                    let at = (0..3).find(|number| first.to == calls_of(*number)).expect("one of them");
+                    prop_assert_eq!(Some(targets[at].calls() - 1), before, "it had the fewest");
+                    calls.push((first, Some(at)));
+                }
+                Moment::Bye { call, is_callers } if call < calls.len() => {
+                    let first = calls[call].0.clone();
+                    let (from, text) = if is_callers {
+                        (ALICE.to_owned(), in_dialog(&first, "BYE", call, &format!("sip:{SERVER}")))
+                    } else {
+                        (first.to.to_string(), callees_bye(&first))
+                    };
+                    // Each is another request, so that also those are looked at that come after the call.
+                    let text = text.replacen("z9hG4bK", &format!("z9hG4bK{serial}x"), 1);
+                    let bye = find(&world.input(&from, &text), "BYE");
+                    prop_assert!(world.input(&from, &text).iter().all(|sent| sent.method() != "BYE"), "the same again");
+                    let is_first = !ended.contains(&call);
+                    ended.push(call);
+                    if is_first && !is_callers {
+                        calls[call].1 = None;
+                    }
+                    byes.push((bye, (is_first && is_callers).then_some(call)));
+                }
+                Moment::Answer { bye, status } if bye < byes.len() => {
+                    let (request, call) = byes[bye].clone();
+                    world.respond(&request, status, "", "");
+                    if status >= 200 {
+                        byes.swap_remove(bye);
+                        call.into_iter().for_each(|call| calls[call].1 = None);
+                    }
+                }
+                Moment::Pass => drop(world.wait(Duration::from_millis(100))),
+                // Longer than anybody waits for the answer to a BYE (Timer F).
+                Moment::PassLong => {
+                    world.wait(Duration::from_secs(40));
+                    byes.drain(..).filter_map(|(_, call)| call).for_each(|call| calls[call].1 = None);
+                }
+                Moment::Bye { .. } | Moment::Answer { .. } => {}
+            }
+            let expected = |number| calls.iter().filter(|(_, at)| *at == Some(number)).count();
+            let counted: Vec<_> = targets.iter().map(|target| target.calls() as usize).collect();
+            prop_assert_eq!(counted, (0..3).map(expected).collect::<Vec<_>>());
+        }
+        if crash {
+            drop(world);
+        } else {
+            world.wait(Duration::from_secs(13 * 3600));
+            prop_assert_eq!(world.shard.contexts(), 0);
+        }
+        prop_assert_eq!(counts(&targets), vec![(0, 0); 3]);
     }
 }
