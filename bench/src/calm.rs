@@ -70,7 +70,7 @@ impl Calm {
         self.waited += lasted;
     }
 
-    /// Whether it is calm now, and nothing was taken away since it was last asked or waited for.
+    /// Whether it is calm now, and next to nothing was taken away since it was last asked or waited for.
     pub fn is_calm(&mut self) -> bool {
         let pulse = pulse(&self.cores);
         let before = std::mem::replace(&mut self.stolen, stolen());
@@ -127,7 +127,7 @@ fn pulse_of(core: usize) -> Pulse {
 }
 
 /// Ticks that were taken away from the cores since the machine was started; where nobody counts them, none.
-fn stolen() -> u64 {
+pub(crate) fn stolen() -> u64 {
     let stat = fs::read_to_string("/proc/stat").unwrap_or_default();
     let of_all = stat.lines().next().and_then(|line| line.split_ascii_whitespace().nth(8)?.parse().ok());
     of_all.unwrap_or(0)

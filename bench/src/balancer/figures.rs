@@ -24,7 +24,10 @@ pub struct Figures {
     pub offered: f64,
     /// That ended well, until the last began.
     pub carried: f64,
-    /// Calls that did not end well.
+    /// Calls that began.
+    #[serde(default)]
+    pub sent: u64,
+    /// Of these, those that did not end well.
     pub not_carried: u64,
     /// INVITE to 200.
     pub invite: Times,
@@ -53,6 +56,13 @@ pub enum Rule {
 pub const SUCCESS: f64 = 0.999_9;
 
 impl Figures {
+    /// Of the calls that began those that ended well, in percent; not a number where nobody counted.
+    #[must_use]
+    #[expect(clippy::cast_precision_loss, reason = "for people")]
+    pub fn carried_percent(&self) -> f64 {
+        100.0 * (1.0 - self.not_carried as f64 / self.sent as f64)
+    }
+
     /// Whether the rule holds.
     #[must_use]
     pub fn holds(&self, rule: Rule) -> bool {

@@ -108,6 +108,7 @@ impl Ran {
         Figures {
             offered: meter.began.offered as f64 / elapsed,
             carried: self.phase.carried_in_time as f64 / elapsed,
+            sent: meter.began.sent,
             not_carried: meter.began.sent - meter.began.carried,
             invite: times(meter, Verb::Invite),
             bye: times(meter, Verb::Bye),

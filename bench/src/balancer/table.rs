@@ -135,9 +135,9 @@ fn times(results: &Results, layout: Layout) -> String {
     let rate = f64::from(AT) / 100.0 * layout.capacity();
     let mut text = format!(
         "\n### Response times: {layout}\n\nAt {AT} % of what they can serve, {rate:.0} calls/s; milliseconds.\n\n\
-         | | INVITE mean | p50 | p95 | p99 | × TLWL-1.75 | *mean, p99 of the model* | BYE mean | p50 | p95 | p99 | × TLWL-1.75 | \
+         | | carried % | INVITE mean | p50 | p95 | p99 | × TLWL-1.75 | *mean, p99 of the model* | BYE mean | p50 | p95 | p99 | × TLWL-1.75 | \
          *mean, p99 of the model* | balancer's CPU µs a call |\n\
-         |---|---:|---:|---:|---:|---:|---|---:|---:|---:|---:|---:|---|---:|\n"
+         |---|---:|---:|---:|---:|---:|---:|---|---:|---:|---:|---:|---:|---|---:|\n"
     );
     let best = |of: fn(&Figures) -> f64| results.median(LeastWork175, layout, AT, of);
     for contender in contenders {
@@ -153,7 +153,8 @@ fn times(results: &Results, layout: Layout) -> String {
         // Writing to a String cannot fail.
         let _ = writeln!(
             text,
-            "| {contender}{late} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+            "| {contender}{late} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} | {} |",
+            cell(of(Figures::carried_percent).filter(|percent| percent.is_finite()), 2),
             cell(of(|figures| figures.invite.mean), 2),
             cell(of(|figures| figures.invite.p50), 2),
             cell(of(|figures| figures.invite.p95), 1),
@@ -172,7 +173,7 @@ fn times(results: &Results, layout: Layout) -> String {
     if let Some((invite, bye)) = theory::at_random(layout, f64::from(AT) / 100.0) {
         let _ = writeln!(
             text,
-            "| *targets at random, by Pollaczek and Khinchin* | *{invite:.2}* | | | | | | *{bye:.2}* | | | | | | |"
+            "| *targets at random, by Pollaczek and Khinchin* | | *{invite:.2}* | | | | | | *{bye:.2}* | | | | | | |"
         );
     }
     text
@@ -423,7 +424,16 @@ mod tests {
 
     fn turn(contender: Contender, p99: f64, held: bool) -> Turn {
         let invite = Times { mean: p99 / 4.0, p50: p99 / 5.0, p95: p99 / 2.0, p99 };
-        let of = |share: f64| Figures { invite, bye: invite, before_t1: share, soon: share, ..Figures::default() };
+        let (sent, not_carried) = (20_000, 30);
+        let of = |share| Figures {
+            sent,
+            not_carried,
+            invite,
+            bye: invite,
+            before_t1: share,
+            soon: share,
+            ..Figures::default()
+        };
         let loads = vec![(80, of(1.0)), (92, of(if held { 1.0 } else { 0.9 }))];
         Turn { contender, layout: EIGHT, round: 1, loads }
     }
@@ -481,7 +491,7 @@ mod tests {
     fn tables_have_what_was_measured_and_nothing_else() {
         let text = all(&results());
         for line in [
-            "| hash | 6.00 | 4.80 | 12.0 | 24.0 | 4.00 | *5.50, 23.0* | 6.00 |",
+            "| hash | 99.85 | 6.00 | 4.80 | 12.0 | 24.0 | 4.00 | *5.50, 23.0* | 6.00 |",
             "| TLWL-1.75 | 2208+ |",
             "| hash | 1920 |",
             "| hash | 4.0, 4.0 | 4.0, 4.0 |",

@@ -348,7 +348,7 @@ impl Bench {
         self.say(&format!(
             "{kind}: {:.0} packets/s, {:.2} µs of CPU each, {:.3} of the core, {:.3} % dropped{}",
             outcome.packets_per_s,
-            1e6 * outcome.each_s(),
+            1e6 * outcome.each_s,
             outcome.processors,
             100.0 * outcome.drops,
             if outcome.is_late { "; THE GENERATOR WAS LATE" } else { "" }
@@ -365,7 +365,7 @@ fn observation(kind: Kind, queue: u64, outcome: &Outcome) -> Observation {
         calls_per_s: outcome.calls_per_s,
         packets_per_s: outcome.packets_per_s,
         // The core is shared among those who serve, so each of them takes so many times as long.
-        service_us: Some(1e6 * f64::from(kind.servers()) * outcome.each_s()),
+        service_us: Some(1e6 * f64::from(kind.servers()) * outcome.each_s),
         drops: Some(outcome.drops),
         busy: outcome.processors,
         ..Observation::default()

@@ -250,7 +250,14 @@ fn drops_table(found: &Value) -> String {
 fn one_percent(found: &Value) -> String {
     let mut text =
         String::from("| c | predicted, packets/s | measured | error % | within 10 % |\n|---:|---:|---:|---:|---|\n");
-    for row in rows(found, "one_percent") {
+    let judged = rows(found, "one_percent");
+    let mut others: Vec<u64> = rows(found, "rows").iter().filter_map(|row| row["servers"].as_u64()).collect();
+    others.dedup();
+    others.retain(|servers| judged.iter().all(|row| row["servers"].as_u64() != Some(*servers)));
+    for servers in others {
+        let _ = writeln!(text, "| {servers} | | not between two of the rates | | **not judged** |");
+    }
+    for row in judged {
         let _ = writeln!(
             text,
             "| {} | {} | {} | {} | {} |",
@@ -285,5 +292,6 @@ mod tests {
         let drops = drops_table(&found);
         assert!(drops.contains("| 1 | 200 | 600 | 1.000 | 20.00 | 25.00 | 1.2 | – | 0.000 | – |"), "{drops}");
         assert!(one_percent(&found).contains("| 2 | 900 | 1000 | -10.0 | **no** |"), "{}", one_percent(&found));
+        assert!(one_percent(&found).contains("| 1 | | not between"), "{}", one_percent(&found));
     }
 }

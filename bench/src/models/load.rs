@@ -69,29 +69,27 @@ pub struct Outcome {
     pub drops: f64,
     /// Processors that it kept busy.
     pub processors: f64,
+    /// Processor time of a packet that was served, s.
+    pub each_s: f64,
     /// Whether the generator was late.
     pub is_late: bool,
 }
 
-impl Outcome {
-    /// Processor time of a packet that was served, s.
-    #[must_use]
-    pub fn each_s(&self) -> f64 {
-        self.processors / (self.packets_per_s * (1.0 - self.drops))
-    }
-}
-
-/// Of several runs of one load the median of each figure; none of none.
+/// Of several runs of one load the median of each figure, of those in which the generator was in time where there are such; none of
+/// none.
 #[must_use]
 pub fn middle_of(outcomes: &[Outcome]) -> Option<Outcome> {
-    let of = |figure: fn(&Outcome) -> f64| middle(outcomes.iter().map(figure).collect());
+    let in_time: Vec<&Outcome> = outcomes.iter().filter(|one| !one.is_late).collect();
+    let counted = if in_time.is_empty() { outcomes.iter().collect() } else { in_time };
+    let of = |figure: fn(&Outcome) -> f64| middle(counted.iter().map(|one| figure(one)).collect());
     Some(Outcome {
         carried_per_s: of(|one| one.carried_per_s)?,
         calls_per_s: of(|one| one.calls_per_s)?,
         packets_per_s: of(|one| one.packets_per_s)?,
         drops: of(|one| one.drops)?,
         processors: of(|one| one.processors)?,
-        is_late: 2 * outcomes.iter().filter(|one| one.is_late).count() > outcomes.len(),
+        each_s: of(|one| one.each_s)?,
+        is_late: counted.iter().any(|one| one.is_late),
     })
 }
 
@@ -110,20 +108,36 @@ pub fn run(server: &Server, load: &Load) -> Result<Outcome, String> {
     }
     let phase = report.phases.iter().find(|phase| phase.is_measured).ok_or("nothing was measured")?;
     let (first, last) = within(&samples, phase.counted_from, phase.elapsed).ok_or("the server was not seen")?;
-    let (used, seconds) = (last.since(&first), last.at.saturating_since(first.at).as_secs_f64());
-    let drops = drops_per_s(samples.iter().filter(|sample| (first.at..=last.at).contains(&sample.at)));
-    Ok(outcome(phase, drops.ok_or("the server was not seen for long enough")?, (used.user + used.system) / seconds))
+    let counted: Vec<Sample> = samples.into_iter().filter(|sample| (first.at..=last.at).contains(&sample.at)).collect();
+    let Spent { drops_per_s, processors } = Spent::of(&counted).ok_or("the server was not seen for long enough")?;
+    Ok(outcome(phase, drops_per_s, processors))
 }
 
-/// Drops a second from one look to the next, of which the median counts: in one during which a virtual machine stood still for a
-/// moment all is dropped that a socket has no room for.
-fn drops_per_s<'a>(samples: impl Iterator<Item = &'a Sample>) -> Option<f64> {
-    let samples: Vec<&Sample> = samples.collect();
-    let between = |two: &[&Sample]| match two {
-        [before, after] => after.since(before).drops / after.at.saturating_since(before.at).as_secs_f64(),
-        _ => f64::NAN,
-    };
-    middle(samples.windows(2).map(between).filter(|drops| drops.is_finite()).collect())
+/// What a server did, each second.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Spent {
+    drops_per_s: f64,
+    processors: f64,
+}
+
+impl Spent {
+    /// Between looks during which nobody took the machine's cores away, where there are such: while one is away all is dropped that a
+    /// socket has no room for, and that is not the server's.
+    fn of(samples: &[Sample]) -> Option<Self> {
+        let between = |is_counted: fn(&Sample) -> bool| {
+            let (mut drops, mut used, mut seconds) = (0.0, 0.0, 0.0);
+            for (before, after) in samples.iter().zip(samples.iter().skip(1)) {
+                let since = after.since(before);
+                if is_counted(&since) {
+                    drops += since.drops;
+                    used += since.user + since.system;
+                    seconds += after.at.saturating_since(before.at).as_secs_f64();
+                }
+            }
+            (seconds > 0.0).then(|| Self { drops_per_s: drops / seconds, processors: used / seconds })
+        };
+        between(|since| since.stolen == 0).or_else(|| between(|_| true))
+    }
 }
 
 #[expect(clippy::cast_precision_loss, reason = "for people")]
@@ -131,12 +145,14 @@ fn outcome(phase: &PhaseReport, drops_per_s: f64, processors: f64) -> Outcome {
     let elapsed = phase.elapsed.as_secs_f64();
     let sent = |meter: &Meter| (meter.sent.total() + meter.repeats_sent) as f64;
     let packets_per_s = (sent(&phase.caller) + sent(&phase.callee)) / elapsed;
+    let drops = (drops_per_s / packets_per_s).min(1.0);
     Outcome {
         carried_per_s: phase.carried_in_time as f64 / elapsed,
         calls_per_s: phase.meter().began.sent as f64 / elapsed,
         packets_per_s,
-        drops: (drops_per_s / packets_per_s).min(1.0),
+        drops,
         processors,
+        each_s: processors / (packets_per_s * (1.0 - drops)),
         is_late: phase.bottleneck().is_some(),
     }
 }
@@ -184,13 +200,37 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_moment_in_which_the_machine_stood_still_does_not_count() {
-        let counted = [0.0, 250.0, 500.0, 90_000.0, 90_250.0, 90_500.0];
-        let samples: Vec<Sample> = (0..)
+    fn while_the_machine_was_away_nothing_counts() {
+        let counted = [(0.0, 0), (250.0, 0), (90_000.0, 3), (90_000.0, 3)];
+        let mut samples: Vec<Sample> = (0..)
             .zip(counted)
-            .map(|(quarter, drops)| Sample { at: Timestamp::from_millis(250 * quarter), drops, ..Sample::default() })
+            .map(|(quarter, (drops, stolen))| {
+                let at = Timestamp::from_millis(250 * quarter);
+                Sample { at, drops, stolen, user: 0.125 * quarter as f64, ..Sample::default() }
+            })
             .collect();
-        assert_eq!(drops_per_s(samples.iter()), Some(1_000.0));
-        assert_eq!(drops_per_s(samples.iter().take(1)), None);
+        assert_eq!(Spent::of(&samples), Some(Spent { drops_per_s: 500.0, processors: 0.5 }));
+        assert_eq!(Spent::of(&samples[..1]), None);
+        samples[1].stolen = 1;
+        samples[3].stolen = 4;
+        assert!(Spent::of(&samples).is_some_and(|spent| spent.drops_per_s > 100_000.0), "there is nothing else");
+    }
+
+    #[test]
+    fn of_several_runs_those_in_time_count() {
+        let run = |drops, is_late| Outcome {
+            carried_per_s: 100.0,
+            calls_per_s: 100.0,
+            packets_per_s: 600.0,
+            drops,
+            processors: 0.5,
+            each_s: 1e-6,
+            is_late,
+        };
+        let runs = [run(0.01, false), run(0.5, false), run(0.02, false), run(0.0, true), run(0.0, true)];
+        let middle = middle_of(&runs).expect("runs");
+        assert!((middle.drops - 0.02).abs() < 1e-12 && !middle.is_late, "{middle:?}");
+        assert!(middle_of(&runs[3..]).expect("runs").is_late);
+        assert!(middle_of(&[]).is_none());
     }
 }

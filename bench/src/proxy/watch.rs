@@ -9,6 +9,7 @@ use std::time::Duration;
 use strowger_foundation::Timestamp;
 use strowger_net::Clock;
 
+use crate::calm::stolen;
 use crate::register::process::family;
 
 /// How often it is looked at.
@@ -33,11 +34,13 @@ pub struct Sample {
     pub shared: f64,
     /// Datagrams that found no room at the port.
     pub drops: f64,
+    /// Ticks that were taken away from the machine's cores.
+    pub stolen: u64,
 }
 
 impl Sample {
     fn of(processes: &[u32], port: u16, at: Timestamp) -> Self {
-        let mut all = Self { at, drops: drops(port), ..Self::default() };
+        let mut all = Self { at, drops: drops(port), stolen: stolen(), ..Self::default() };
         for pid in processes {
             // A process that has just gone has used nothing more.
             let read = |name: &str| fs::read_to_string(format!("/proc/{pid}/{name}")).unwrap_or_default();
@@ -71,6 +74,7 @@ impl Sample {
             system: self.system - earlier.system,
             switches: self.switches - earlier.switches,
             drops: self.drops - earlier.drops,
+            stolen: self.stolen.saturating_sub(earlier.stolen),
             ..*self
         }
     }

@@ -81,7 +81,7 @@ pub trait Guide {
 /// How far a call that is followed has come.
 #[derive(Debug)]
 pub struct CallProgress {
-    /// The call, as [`Forwarding::call`] named it.
+    /// The call, as [`Forwarding`](crate::Forwarding) named it.
     pub call: u64,
     /// What the caller was told.
     pub status: Status,

@@ -12,8 +12,11 @@ use crate::layer::MAX_SERVER;
 
 /// Answers in one piece at most, a power of two.
 const CHUNK: u32 = 128;
-/// Room for the answers of a piece, in bytes, but for a single one that is longer: at least, and at most.
-const ROOM: (usize, usize) = (64 * CHUNK as usize, 512 * CHUNK as usize);
+/// Room for the answers of a piece, in bytes, but for a single one that is longer.
+const LEAST_ROOM: usize = 64 * CHUNK as usize;
+const MOST_ROOM: usize = 512 * CHUNK as usize;
+/// The most that a piece keeps to be used again.
+const MOST_SPARE: usize = 2 * MOST_ROOM;
 /// How many pieces can be told apart.
 const NUMBERS: u32 = Answered::MARK / CHUNK;
 const _: () = assert!(MAX_SERVER < NUMBERS as usize, "even where each piece has one answer");
@@ -78,6 +81,11 @@ impl Answered {
         let number = self.first.wrapping_add(to_u32(self.chunks.len()).wrapping_sub(1)) % NUMBERS;
         let chunk = self.chunks.back_mut()?;
         let within = to_u32(chunk.answers.len());
+        if chunk.answers.is_empty() {
+            // Exactly, where a single answer is longer than the room.
+            chunk.bytes.reserve_exact(bytes.len());
+        }
+        debug_assert!(chunk.bytes.capacity() - chunk.bytes.len() >= bytes.len(), "what is kept is not moved");
         chunk.bytes.extend_from_slice(bytes);
         chunk.answers.push(Answer { key, flow, until, end: chunk.bytes.len() });
         self.len = self.len.wrapping_add(1);
@@ -87,7 +95,7 @@ impl Answered {
     fn begin_chunk(&mut self) {
         // Answers are alike: as much room as they took in the piece before, and a little more.
         let each = self.chunks.back().map_or(0, |last| last.bytes.len() / last.answers.len().max(1));
-        let usual = each.saturating_mul(CHUNK as usize).clamp(ROOM.0, ROOM.1);
+        let usual = each.saturating_mul(CHUNK as usize).clamp(LEAST_ROOM, MOST_ROOM);
         let Chunk { mut answers, mut bytes } = core::mem::take(&mut self.spare);
         if !(usual..=2 * usual).contains(&bytes.capacity()) {
             bytes = Vec::with_capacity(usual + usual / 16);
@@ -119,6 +127,7 @@ impl Answered {
     pub(crate) fn forget(&mut self, now: Timestamp) -> Option<(u32, ServerKey)> {
         let chunk = self.chunks.front()?;
         let key = self.front().filter(|answer| answer.until <= now)?.key;
+        debug_assert!(self.len > 0, "what is forgotten was counted");
         let place = Self::MARK | self.first.wrapping_mul(CHUNK) | self.forgotten;
         self.len = self.len.wrapping_sub(1);
         self.forgotten = self.forgotten.wrapping_add(1);
@@ -153,7 +162,7 @@ impl Chunk {
 
     /// To be used again, where it has not grown.
     fn emptied(mut self) -> Self {
-        if self.bytes.capacity() > 2 * ROOM.1 {
+        if self.bytes.capacity() > MOST_SPARE {
             return Self::default();
         }
         self.answers.clear();
@@ -227,7 +236,7 @@ mod tests {
             assert_eq!(answered.get(place).map(|(_, bytes)| bytes.len()), Some(70_000));
         }
         while answered.forget(Timestamp::ZERO).is_some() {}
-        assert!(answered.chunks.is_empty() && answered.spare.bytes.capacity() <= 2 * ROOM.1);
+        assert!(answered.chunks.is_empty() && answered.spare.bytes.capacity() <= MOST_SPARE);
     }
 
     #[test]

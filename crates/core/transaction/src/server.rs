@@ -147,6 +147,9 @@ impl Transactions {
     pub fn handle_retransmission(&mut self, now: Timestamp, id: ServerId) {
         self.counters.requests_repeated = self.counters.requests_repeated.saturating_add(1);
         if Answered::is_place(id.index) {
+            //= rfc3261#17.2.2
+            // While in the "Completed" state, the server transaction MUST pass the final response to the transport
+            // layer for retransmission whenever a retransmission of the request is received.
             self.counters.response_retransmissions = self.counters.response_retransmissions.saturating_add(1);
             self.push_output(Output::ReplayAnswer(id.index));
             return;
@@ -219,8 +222,11 @@ impl Transactions {
         let Some(server) = servers.get(id.index) else { return false };
         let until = now + timing.timeout();
         let Some(place) = answered.keep(server.key, server.flow, until, response) else { return false };
-        if let Some(found) = index.find_mut(hash_of(part_of(server.key)), |place| place.index == id.index) {
-            found.index = place;
+        //= rfc3261#17.2.2
+        // It stays for Timer J, so that what comes again finds its answer.
+        match index.find_mut(hash_of(part_of(server.key)), |place| place.index == id.index) {
+            Some(found) => found.index = place,
+            None => debug_assert!(false, "a transaction is found by its key"),
         }
         if let Some(mut server) = servers.remove(id.index) {
             server.timers.disarm(clocks);

@@ -197,12 +197,18 @@ impl<M: Maker> Crew<M> {
         let mut read: SmallVec<[Incoming<'a>; READ_AHEAD]> = SmallVec::new();
         for (arrival, Datagram { bytes, peer, .. }) in datagrams {
             let flow = Flow::new(listener, Transport::Udp, peer);
+            if bytes.iter().all(|byte| matches!(byte, b'\r' | b'\n')) {
+                self.handle_keep_alive(flow, bytes);
+                continue;
+            }
             // In its place first, for a peek is large.
             read.push(Incoming { arrival, flow, bytes, peek: Peek::default(), owner: None });
             let Some(Incoming { peek, owner, .. }) = read.last_mut() else { continue };
-            *owner = self.read_datagram(now, flow, bytes, peek);
+            *owner = self.desk.steer(now, bytes, peek);
         }
         for Incoming { arrival, flow, bytes, peek, owner } in &read {
+            // Not when it was read: a trace shows a message before what came of it, and learns from that what to show next.
+            self.desk.exits.tracer.received(now, flow, bytes);
             let Some((id, steered)) = owner else { continue };
             let worker = self.desk.exits.worker_of(*id);
             if worker == self.desk.exits.index {
@@ -211,22 +217,6 @@ impl<M: Maker> Crew<M> {
                 self.desk.exits.hand_over(worker, *id, *arrival, *flow, bytes);
             }
         }
-    }
-
-    /// Reads a datagram into `peek`, and finds whose it is. A keep-alive is answered here.
-    fn read_datagram<'a>(
-        &mut self,
-        now: Timestamp,
-        flow: Flow,
-        bytes: &'a [u8],
-        peek: &mut Peek<'a>,
-    ) -> Option<(ShardId, Steered)> {
-        if bytes.iter().all(|byte| matches!(byte, b'\r' | b'\n')) {
-            self.handle_keep_alive(flow, bytes);
-            return None;
-        }
-        self.desk.exits.tracer.received(now, &flow, bytes);
-        self.desk.steer(now, bytes, peek)
     }
 
     /// Answers a ping. A pong is not a ping, so two servers do not keep one going between them.

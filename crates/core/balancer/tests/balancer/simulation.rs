@@ -62,8 +62,8 @@ struct Outcome {
 
 enum Event {
     Call(u64),
-    /// A transaction is done; of an INVITE its call begins.
-    Done(usize, Work, Option<Seat>),
+    /// A transaction is done; an INVITE's call begins then, and a BYE's has ended.
+    Done(usize, Work, MethodClass, Option<Seat>),
     Bye(usize, Option<Seat>),
 }
 
@@ -123,17 +123,14 @@ impl Bed {
                     self.plan(next, Event::Call(number + 1));
                     self.call(now, number);
                 }
-                Event::Done(server, work, seat) => {
+                Event::Done(server, work, class, seat) => {
                     work.handle_final(Timestamp::from_nanos(now));
-                    if let Some(seat) = seat {
+                    if class == MethodClass::Invite {
                         let ends = now + nanos(self.random.exponential(HELD));
-                        self.plan(ends, Event::Bye(server, Some(seat)));
+                        self.plan(ends, Event::Bye(server, seat));
                     }
                 }
-                Event::Bye(server, seat) => {
-                    drop(seat);
-                    self.serve(now, server, MethodClass::Bye, None);
-                }
+                Event::Bye(server, seat) => self.serve(now, server, MethodClass::Bye, seat),
             }
         }
         self.waits.sort_by(f64::total_cmp);
@@ -169,7 +166,7 @@ impl Bed {
         if class == MethodClass::Invite && now > nanos(WARM_UP) {
             self.waits.push(Duration::from_nanos(done - now).as_secs_f64());
         }
-        self.plan(done, Event::Done(server, work, seat));
+        self.plan(done, Event::Done(server, work, class, seat));
     }
 
     fn plan(&mut self, at: u64, event: Event) {
