@@ -558,6 +558,38 @@ fn a_probe_that_is_on_its_way_is_not_repeated_once_probes_are_switched_off() {
     assert!(sent.is_empty(), "{:?}", summary(&sent));
 }
 
+/// An answer counts for the probe that it is to, and once.
+#[test]
+fn an_answer_that_comes_late_is_nobodys() {
+    let targets = targets(1);
+    let probe =
+        Probe { interval: Duration::from_secs(5), timeout: Duration::from_secs(1), down: 2, up: 2, ..Probe::default() };
+    let mut world = world(SetConfig { probe: Some(probe), ..config(Policy::Hash) }, &targets);
+    let next = |world: &mut World| loop {
+        let sent = world.wait(Duration::from_millis(100));
+        if let Some((_, sent)) = sent.into_iter().find(|(_, sent)| sent.method() == "OPTIONS") {
+            break sent;
+        }
+    };
+    let first = next(&mut world);
+    world.wait(Duration::from_secs(2));
+    let second = next(&mut world);
+    assert_ne!(first.header("Via"), second.header("Via"));
+    // Of the one that was given up, while the next one is waited for, which fails too.
+    world.respond(&first, 200, "p", "");
+    world.wait(Duration::from_secs(2));
+    assert!(!targets[0].is_up(), "two in a row had no answer in time");
+    world.respond(&second, 200, "p", "");
+    let third = next(&mut world);
+    for _ in 0..3 {
+        world.respond(&third, 200, "p", "");
+    }
+    assert!(!targets[0].is_up(), "one answer, however often it comes");
+    let fourth = next(&mut world);
+    world.respond(&fourth, 200, "p", "");
+    assert!(targets[0].is_up());
+}
+
 /// Two members with the same keys: what the one began the other carries on.
 #[test]
 fn another_member_with_the_same_keys_carries_on() {
