@@ -590,6 +590,24 @@ fn an_answer_that_comes_late_is_nobodys() {
     assert!(targets[0].is_up());
 }
 
+/// Where our own network is full every probe is lost, and no target is worse for it.
+#[test]
+fn probes_that_never_left_take_nobody_out() {
+    let targets = targets(2);
+    let probe = Probe { interval: Duration::from_secs(5), down: 1, ..Probe::default() };
+    let mut world = world(SetConfig { probe: Some(probe), ..config(Policy::Hash) }, &targets);
+    let mut lost = 0;
+    for _ in 0..600 {
+        for (_, sent) in world.wait(Duration::from_millis(100)) {
+            lost += 1;
+            assert!(world.give(Input::Unsent { peer: sent.to }).is_empty());
+        }
+    }
+    assert!(lost >= 20 && targets.iter().all(|target| target.is_up()), "{lost} lost, {:?}", world.events);
+    world.wait(Duration::from_secs(10));
+    assert!(!targets.iter().any(|target| target.is_up()), "now they leave, and nobody answers");
+}
+
 /// Two members with the same keys: what the one began the other carries on.
 #[test]
 fn another_member_with_the_same_keys_carries_on() {
