@@ -103,7 +103,8 @@ impl<'a> Census<'a> {
 
     /// Of those who start slowly some are passed over. By lot: of those requests that would be its own each gets its share.
     /// Policies that go by load would give it everything, since it has nothing to do; so there one lot is drawn for all, and each
-    /// gets what its weight and its share are of all weights and shares, and no more.
+    /// gets what its weight and its share are of all weights and shares, and no more. Of two candidates its own is what it is the
+    /// first for.
     fn draw_lots(&mut self, set: &Set, pick: &Pick<'_>, basis: &Basis) {
         let is_by_load = matches!(basis, Basis::Load(_));
         // Where on a line on which all parts lie one behind the other. Those that do not start are behind its end, together.
@@ -119,13 +120,15 @@ impl<'a> Census<'a> {
                 before += share * u64::from(part.weight);
                 (from..before).contains(&at)
             } else {
-                let (number, of) = match *basis {
+                let number = match *basis {
                     // The same keys each time, and ever more of them.
-                    Basis::Rendezvous(hash) | Basis::Place(hash) | Basis::Range { hash, .. } => (hash, 1),
-                    Basis::Candidates(hash) => (hash, 2),
-                    Basis::Load(_) | Basis::Due(_) | Basis::Listed => (pick.draw, 1),
+                    Basis::Rendezvous(hash)
+                    | Basis::Candidates(hash)
+                    | Basis::Place(hash)
+                    | Basis::Range { hash, .. } => hash,
+                    Basis::Load(_) | Basis::Due(_) | Basis::Listed => pick.draw,
                 };
-                lot(number ^ !part.seed) * u64::from(WHOLE_SHARE) * of < share << LOT_BITS
+                lot(number ^ !part.seed) * u64::from(WHOLE_SHARE) < share << LOT_BITS
             };
             if !has_lot {
                 *standing = Standing::PassedOver;

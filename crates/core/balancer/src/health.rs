@@ -183,8 +183,11 @@ impl Health {
         }
     }
 
-    pub(crate) fn forget_probes(&self) {
-        self.flags.fetch_and(DRAINING, Ordering::Relaxed);
+    /// What probes said is known no more. Who was down may be so still, so it has a [slow start](Self::share).
+    pub(crate) fn forget_probes(&self, now: Timestamp) {
+        if self.flags.fetch_and(DRAINING, Ordering::Relaxed) & DOWN != 0 {
+            self.handle_recovery(now);
+        }
     }
 
     /// Since when it is down, where it is.

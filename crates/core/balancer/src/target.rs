@@ -265,9 +265,9 @@ impl Target {
         self.health.handle_probe(now, is_good, probe)
     }
 
-    /// Nobody probes it any more: what probes said of it is known no more.
-    pub fn forget_probes(&self) {
-        self.health.forget_probes();
+    /// Nobody probes it any more: what probes said of it is known no more. Where that was that it is down, it starts slowly.
+    pub fn forget_probes(&self, now: Timestamp) {
+        self.health.forget_probes(now);
     }
 
     /// Whether it is up as probes say. Sets without probes pay no heed to it.

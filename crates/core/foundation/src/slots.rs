@@ -1,23 +1,45 @@
-//! A table that grows by chunks: what is in it stays where it is, so that growing copies nothing, holds nobody up, and what is
-//! held never doubles.
+//! A table that grows and shrinks by chunks: what is in it stays where it is, so that growing copies nothing, holds nobody up, and what
+//! is held never doubles; and what is empty is given back, so that memory follows load.
 
 /// Values of one chunk. A power of two, and so few that a small table is small.
 const CHUNK: usize = 128;
-/// No place.
+/// No chunk.
 const NONE: u32 = u32::MAX;
+/// No place in a chunk.
+const LAST: u8 = u8::MAX;
 
-/// Values at places that it gives out. The place that became free last is given out first, for it is in the cache still.
+const _: () = assert!(CHUNK <= LAST as usize, "a place in a chunk has 8 bits");
+
+/// Values at places that it gives out. Of the chunks that have room one is filled after the other, so that the others become
+/// empty as what is in them goes; in a chunk the place that became free last is given out first, for it is in the cache still.
+/// Of chunks that are empty one is kept, so that a table at the edge of one does not take and give it back by turns.
 #[derive(Debug)]
 pub struct Slots<T> {
-    chunks: Vec<Box<[Slot<T>; CHUNK]>>,
-    /// The first free place; each names the next.
-    free: u32,
+    chunks: Vec<Chunk<T>>,
+    /// The first of the chunks that have values and room: the one that is being filled.
+    open: u32,
+    /// A chunk that is empty.
+    spare: u32,
+    /// The first of those that were given back: numbers that are free.
+    vacant: u32,
     len: usize,
+}
+
+/// A chunk, apart from its values.
+#[derive(Debug)]
+struct Chunk<T> {
+    slots: Option<Box<[Slot<T>; CHUNK]>>,
+    /// The first free place; each names the next.
+    free: u8,
+    taken: u8,
+    /// Its neighbours in the list that it is in; those that are full are in none.
+    before: u32,
+    after: u32,
 }
 
 #[derive(Debug)]
 enum Slot<T> {
-    Free { next: u32 },
+    Free { next: u8 },
     Taken(T),
 }
 
@@ -25,7 +47,7 @@ impl<T> Slots<T> {
     /// An empty table, which has no memory yet.
     #[must_use]
     pub const fn new() -> Self {
-        Self { chunks: Vec::new(), free: NONE, len: 0 }
+        Self { chunks: Vec::new(), open: NONE, spare: NONE, vacant: NONE, len: 0 }
     }
 
     /// How many values there are.
@@ -42,19 +64,17 @@ impl<T> Slots<T> {
 
     /// Puts `value` at a free place, and says which. Whoever inserts bounds their number, far below 2^32.
     pub fn insert(&mut self, value: T) -> u32 {
-        if self.free == NONE {
-            self.grow();
-        }
-        let Self { chunks, free, len } = self;
-        let place = *free;
-        if let Some(slot) = slot_mut(chunks, place) {
-            if let Slot::Free { next } = *slot {
-                *free = next;
-            }
-            *slot = Slot::Taken(value);
-            *len = len.wrapping_add(1);
-        }
-        place
+        let index = self.open;
+        let Some(chunk) = self.chunks.get_mut(index as usize) else { return self.insert_into_another(value) };
+        let step = chunk.free;
+        let Some(slot) = chunk.slots.as_mut().and_then(|slots| slots.get_mut(usize::from(step))) else { return NONE };
+        let next = if let Slot::Free { next } = *slot { next } else { LAST };
+        *slot = Slot::Taken(value);
+        chunk.free = next;
+        chunk.taken = chunk.taken.wrapping_add(1);
+        self.len = self.len.wrapping_add(1);
+        let place = index.wrapping_mul(CHUNK as u32) | u32::from(step);
+        if next == LAST { self.close_first(place) } else { place }
     }
 
     /// The value at `place`.
@@ -62,7 +82,7 @@ impl<T> Slots<T> {
     #[must_use]
     pub fn get(&self, place: u32) -> Option<&T> {
         let place = place as usize;
-        match self.chunks.get(place / CHUNK)?.get(place % CHUNK)? {
+        match self.chunks.get(place / CHUNK)?.slots.as_ref()?.get(place % CHUNK)? {
             Slot::Taken(value) => Some(value),
             Slot::Free { .. } => None,
         }
@@ -71,7 +91,8 @@ impl<T> Slots<T> {
     /// The same, to be changed.
     #[inline]
     pub fn get_mut(&mut self, place: u32) -> Option<&mut T> {
-        match slot_mut(&mut self.chunks, place)? {
+        let place = place as usize;
+        match self.chunks.get_mut(place / CHUNK)?.slots.as_mut()?.get_mut(place % CHUNK)? {
             Slot::Taken(value) => Some(value),
             Slot::Free { .. } => None,
         }
@@ -79,37 +100,132 @@ impl<T> Slots<T> {
 
     /// Takes the value at `place`, which is free then.
     pub fn remove(&mut self, place: u32) -> Option<T> {
-        let Self { chunks, free, len } = self;
-        let slot = slot_mut(chunks, place).filter(|slot| matches!(slot, Slot::Taken(_)))?;
-        let taken = core::mem::replace(slot, Slot::Free { next: *free });
-        *free = place;
-        *len = len.wrapping_sub(1);
-        match taken {
-            Slot::Taken(value) => Some(value),
-            Slot::Free { .. } => None,
+        let (index, step) = (place / CHUNK as u32, (place % CHUNK as u32) as u8);
+        let chunk = self.chunks.get_mut(index as usize)?;
+        let slot = chunk.slots.as_mut()?.get_mut(usize::from(step))?;
+        if matches!(slot, Slot::Free { .. }) {
+            return None;
         }
+        let next = core::mem::replace(&mut chunk.free, step);
+        chunk.taken = chunk.taken.wrapping_sub(1);
+        self.len = self.len.wrapping_sub(1);
+        if next == LAST || chunk.taken == 0 {
+            return self.remove_at_edge(place, next);
+        }
+        take(slot, next)
     }
 
     /// All values with their places, in the order of these.
     pub fn iter(&self) -> impl Iterator<Item = (u32, &T)> {
-        let slots = self.chunks.iter().flat_map(|chunk| chunk.iter());
-        (0..NONE).zip(slots).filter_map(|(place, slot)| match slot {
+        let chunks = (0..NONE).step_by(CHUNK).zip(&self.chunks);
+        let slots = chunks.flat_map(|(first, chunk)| (first..).zip(chunk.slots.iter().flat_map(|slots| slots.iter())));
+        slots.filter_map(|(place, slot)| match slot {
             Slot::Taken(value) => Some((place, value)),
             Slot::Free { .. } => None,
         })
     }
 
-    /// Adds a chunk of free places.
+    /// As [`insert`](Self::insert) where no chunk has values and room: into the one that is kept, or a new one.
     #[cold]
-    fn grow(&mut self) {
-        let first = self.chunks.len().wrapping_mul(CHUNK);
-        let place = |step: usize| u32::try_from(first.wrapping_add(step)).unwrap_or(NONE);
-        let next = |step: usize| if step < CHUNK { place(step) } else { NONE };
-        let chunk: Box<[Slot<T>]> = (1..=CHUNK).map(|step| Slot::Free { next: next(step) }).collect();
-        if let Ok(chunk) = chunk.try_into() {
-            self.chunks.push(chunk);
-            self.free = place(0);
+    fn insert_into_another(&mut self, value: T) -> u32 {
+        let spare = core::mem::replace(&mut self.spare, NONE);
+        let index = if spare == NONE { self.grow() } else { spare };
+        self.link(index);
+        let is_there = self.chunks.get(self.open as usize).is_some();
+        debug_assert!(is_there, "a chunk was added");
+        if is_there { self.insert(value) } else { NONE }
+    }
+
+    /// The first of those that have room has been filled, the last time at `place`.
+    #[inline(never)]
+    fn close_first(&mut self, place: u32) -> u32 {
+        self.unlink(self.open);
+        place
+    }
+
+    /// Takes the value at `place` of a chunk that was full, or is empty then.
+    #[inline(never)]
+    fn remove_at_edge(&mut self, place: u32, next: u8) -> Option<T> {
+        let (index, step) = (place / CHUNK as u32, place as usize % CHUNK);
+        let chunk = self.chunks.get_mut(index as usize)?;
+        let taken = take(chunk.slots.as_mut()?.get_mut(step)?, next);
+        if next == LAST {
+            self.link(index);
+        } else {
+            self.retire(index);
         }
+        taken
+    }
+
+    /// Adds a chunk of free places.
+    fn grow(&mut self) -> u32 {
+        let next = |step: usize| u8::try_from(step).ok().filter(|_| step < CHUNK).unwrap_or(LAST);
+        let slots: Box<[Slot<T>]> = (1..=CHUNK).map(|step| Slot::Free { next: next(step) }).collect();
+        let chunk = Chunk { slots: slots.try_into().ok(), free: 0, taken: 0, before: NONE, after: NONE };
+        let index = self.vacant;
+        if let Some(place) = self.chunks.get_mut(index as usize) {
+            self.vacant = place.after;
+            *place = chunk;
+            return index;
+        }
+        let index = u32::try_from(self.chunks.len()).unwrap_or(NONE);
+        self.chunks.push(chunk);
+        index
+    }
+
+    /// A chunk has no values any more. Of two that are empty the one that has been so for longer is given back.
+    fn retire(&mut self, index: u32) {
+        self.unlink(index);
+        let given_back = core::mem::replace(&mut self.spare, index);
+        if let Some(chunk) = self.chunks.get_mut(given_back as usize) {
+            debug_assert_eq!(chunk.taken, 0, "what is given back is empty");
+            chunk.slots = None;
+            chunk.after = self.vacant;
+            self.vacant = given_back;
+        }
+    }
+
+    /// Puts a chunk with those that have room, behind the one that is being filled.
+    fn link(&mut self, index: u32) {
+        let first = self.open;
+        let after = match self.chunks.get_mut(first as usize) {
+            Some(open) => core::mem::replace(&mut open.after, index),
+            None => core::mem::replace(&mut self.open, index),
+        };
+        if let Some(next) = self.chunks.get_mut(after as usize) {
+            next.before = index;
+        }
+        if let Some(chunk) = self.chunks.get_mut(index as usize) {
+            (chunk.before, chunk.after) = (first, after);
+        }
+    }
+
+    /// Takes a chunk from those that have room.
+    fn unlink(&mut self, index: u32) {
+        let Some(chunk) = self.chunks.get(index as usize) else { return };
+        let (before, after) = (chunk.before, chunk.after);
+        match self.chunks.get_mut(before as usize) {
+            Some(previous) => previous.after = after,
+            None => self.open = after,
+        }
+        if let Some(next) = self.chunks.get_mut(after as usize) {
+            next.before = before;
+        }
+    }
+
+    /// Places that memory is held for.
+    #[cfg(test)]
+    fn capacity(&self) -> usize {
+        self.chunks.iter().filter(|chunk| chunk.slots.is_some()).count() * CHUNK
+    }
+}
+
+/// Takes the value of a slot, which is free then and names the next.
+#[inline]
+fn take<T>(slot: &mut Slot<T>, next: u8) -> Option<T> {
+    match core::mem::replace(slot, Slot::Free { next }) {
+        Slot::Taken(value) => Some(value),
+        Slot::Free { .. } => None,
     }
 }
 
@@ -117,12 +233,6 @@ impl<T> Default for Slots<T> {
     fn default() -> Self {
         Self::new()
     }
-}
-
-#[inline]
-fn slot_mut<T>(chunks: &mut [Box<[Slot<T>; CHUNK]>], place: u32) -> Option<&mut Slot<T>> {
-    let place = place as usize;
-    chunks.get_mut(place / CHUNK)?.get_mut(place % CHUNK)
 }
 
 #[cfg(test)]
@@ -139,7 +249,10 @@ mod tests {
         assert_eq!((slots.remove(7), slots.remove(7), slots.remove(250)), (Some(7), None, Some(250)));
         assert_eq!((slots.get(7), slots.get(250), slots.get(5_000), slots.len()), (None, None, None, 298));
         assert_eq!(slots.get_mut(250), None);
-        assert_eq!((slots.insert(1), slots.insert(2), slots.insert(3)), (250, 7, 300));
+        assert_eq!((slots.remove(299), slots.insert(0)), (Some(299), 299));
+        (300..3 * CHUNK as u32).for_each(|number| assert_eq!(slots.insert(number), number));
+        assert_eq!([slots.insert(1), slots.insert(2)], [250, 7], "once the chunk is full that is being filled");
+        assert_eq!(slots.insert(3), 3 * CHUNK as u32);
     }
 
     #[test]
@@ -153,17 +266,85 @@ mod tests {
         assert_eq!(slots.get(first).map(|value| value.as_ptr()), address);
     }
 
+    /// Values that each go after as many others have come: as transactions do, whose timers are equally long.
+    struct Crowd {
+        slots: Slots<u64>,
+        there: std::collections::VecDeque<u32>,
+    }
+
+    impl Crowd {
+        /// One comes, and so many go that no more than `most` are there.
+        fn pass(&mut self, most: usize) {
+            self.there.push_back(self.slots.insert(0));
+            while self.there.len() > most {
+                let place = self.there.pop_front().expect("there are more");
+                assert!(self.slots.remove(place).is_some());
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_peak_took_is_given_back_while_others_come() {
+        let mut crowd = Crowd { slots: Slots::new(), there: std::collections::VecDeque::new() };
+        for _ in 0..100_000 {
+            crowd.pass(50_000);
+        }
+        let most = crowd.slots.capacity();
+        assert!((50_000..50_000 + 2 * CHUNK).contains(&most), "{most}");
+        // Ten go for each that comes, until a few are there.
+        for most in (1_000..50_000).rev().step_by(10) {
+            crowd.pass(most);
+        }
+        for _ in 0..2_000 {
+            crowd.pass(1_000);
+        }
+        let left = crowd.slots.capacity();
+        assert!(left <= 1_000 + 4 * CHUNK, "{left} places for 1,000");
+        for place in core::mem::take(&mut crowd.there) {
+            crowd.slots.remove(place);
+        }
+        assert_eq!((crowd.slots.capacity(), crowd.slots.len()), (CHUNK, 0), "one is kept");
+        // What comes again finds its place.
+        (0..10_000).for_each(|_| crowd.pass(10_000));
+        assert_eq!((crowd.slots.iter().count(), crowd.slots.len()), (10_000, 10_000));
+    }
+
+    /// Who comes and goes at the edge of a chunk costs no memory each time: of as many steps few take any.
+    #[test]
+    fn at_the_edge_of_a_chunk_memory_does_not_come_and_go() {
+        for there in [0, CHUNK, 5 * CHUNK] {
+            let mut slots = Slots::new();
+            let places: Vec<u32> = (0..there).map(|number| slots.insert(number)).collect();
+            let mut changes = 0;
+            let mut before = slots.capacity();
+            for _ in 0..1_000 {
+                for count in [1, 2] {
+                    let more: Vec<u32> = (0..count).map(|number| slots.insert(number)).collect();
+                    changes += usize::from(core::mem::replace(&mut before, slots.capacity()) != slots.capacity());
+                    more.into_iter().for_each(|place| assert!(slots.remove(place).is_some()));
+                    changes += usize::from(core::mem::replace(&mut before, slots.capacity()) != slots.capacity());
+                }
+            }
+            assert!(changes <= 1, "{changes} changes beside {there}");
+            assert!(places.iter().all(|place| slots.get(*place).is_some()));
+        }
+    }
+
     proptest! {
         #[test]
-        fn it_holds_what_a_map_holds(steps in proptest::collection::vec((any::<bool>(), 0..400_u32), 0..1_000)) {
+        fn it_holds_what_a_map_holds(steps in proptest::collection::vec((0..200_u8, 0..400_u32), 0..2_000)) {
             let (mut slots, mut map) = (Slots::new(), std::collections::BTreeMap::new());
-            for (number, (inserts, place)) in steps.into_iter().enumerate() {
-                if inserts {
-                    prop_assert!(map.insert(slots.insert(number), number).is_none());
-                } else {
-                    prop_assert_eq!(slots.remove(place), map.remove(&place));
+            for (number, (what, place)) in steps.into_iter().enumerate() {
+                match what {
+                    0..120 => prop_assert!(map.insert(slots.insert(number), number).is_none()),
+                    120..198 => prop_assert_eq!(slots.remove(place), map.remove(&place)),
+                    // All of a chunk go.
+                    _ => for place in place / 128 * 128..place / 128 * 128 + 128 {
+                        prop_assert_eq!(slots.remove(place), map.remove(&place));
+                    },
                 }
                 prop_assert_eq!((slots.len(), slots.get(place)), (map.len(), map.get(&place)));
+                prop_assert!(slots.capacity() <= map.len() * CHUNK + CHUNK);
             }
             prop_assert!(slots.iter().map(|(place, value)| (place, *value)).eq(map));
         }

@@ -32,8 +32,8 @@ pub enum Input<'a> {
         /// The peer.
         peer: SocketAddr,
     },
-    /// A datagram to `peer` could not leave this machine by the address that it was to leave by: that address is another
-    /// machine's now, as that of two that stand in for each other.
+    /// A datagram to `peer` has not left this machine: the address that it was to leave by is another machine's now, as that of two
+    /// that stand in for each other, or too much waits to leave already.
     Unsent {
         /// The peer.
         peer: SocketAddr,

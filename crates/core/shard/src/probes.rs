@@ -71,13 +71,19 @@ pub(crate) struct Probes {
 
 impl Probes {
     /// Takes up the targets that are probed now, each where it is in its interval; they begin one after the other, so that no
-    /// start asks everybody at once.
-    pub(crate) fn handle_config(&mut self, now: Timestamp, shard: ShardId, shards: u16, snapshot: &Snapshot) {
+    /// start asks everybody at once. Gives the probes that are on their way to targets that nobody asks any more.
+    pub(crate) fn handle_config(
+        &mut self,
+        now: Timestamp,
+        shard: ShardId,
+        shards: u16,
+        snapshot: &Snapshot,
+    ) -> impl Iterator<Item = ClientId> + use<> {
         let mut before = core::mem::take(&mut self.list);
         for (set, _) in snapshot.sets() {
             let Some(probe) = &set.config().probe else {
                 // What they said once says nothing when they begin again.
-                set.members().iter().for_each(|member| member.target.forget_probes());
+                set.members().iter().for_each(|member| member.target.forget_probes(now));
                 continue;
             };
             let interval = interval_of(probe);
@@ -100,6 +106,7 @@ impl Probes {
             }
         }
         self.settle();
+        before.into_iter().filter_map(|probing| probing.waiting).map(|waiting| waiting.client)
     }
 
     pub(crate) const fn poll_timeout(&self) -> Option<Timestamp> {

@@ -95,7 +95,8 @@ impl Shard {
         let calls = snapshot.follow_calls.then(|| new_calls(&ring, &snapshot));
         let has_sets = snapshot.sets().next().is_some();
         let mut probes = Probes::default();
-        probes.handle_config(Timestamp::ZERO, id, locations.shards(), &snapshot);
+        let given_up = probes.handle_config(Timestamp::ZERO, id, locations.shards(), &snapshot).count();
+        debug_assert_eq!(given_up, 0, "who has just begun has asked nobody");
         Self {
             id,
             proxy: Proxy::new(proxy, &ring, transactions),
@@ -150,7 +151,9 @@ impl Shard {
             self.accounts.handle_config(now, &snapshot.trunks);
         }
         self.has_sets = snapshot.sets().next().is_some();
-        self.probes.handle_config(now, self.id, self.locations.shards(), &snapshot);
+        for client in self.probes.handle_config(now, self.id, self.locations.shards(), &snapshot) {
+            self.proxy.transactions().stop_retransmitting(client);
+        }
         match (snapshot.follow_calls, &mut self.calls) {
             (true, None) => self.calls = Some(new_calls(&self.ring, &snapshot)),
             (true, Some(calls)) => calls.record(snapshot.record_calls),

@@ -83,3 +83,22 @@ fn calls_are_small() {
     let each = (live() - before) / CALLS;
     assert!(each <= OVER, "{each} bytes for a call that is over");
 }
+
+/// Memory follows load: what a peak took is there again once its timers have ended, but for what hash tables and queues keep.
+#[test]
+fn what_a_peak_of_calls_took_is_given_back() {
+    let mut world = world();
+    let invite = ring(&mut world, CALLS);
+    finish(&mut world, CALLS, &invite);
+    world.settle();
+    let before = live();
+    let invites: Vec<_> = (0..CALLS).map(|number| ring(&mut world, number)).collect();
+    let most = live() - before;
+    for (number, invite) in invites.iter().enumerate() {
+        finish(&mut world, number, invite);
+    }
+    drop(invites);
+    world.settle();
+    let left = live() - before;
+    assert!(left <= most / 4, "{left} bytes of {most} are left");
+}

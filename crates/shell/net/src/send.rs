@@ -101,15 +101,16 @@ impl SendBatch {
     }
 
     /// Lets what was written into [`next_slot`](Self::next_slot) wait to be sent to `peer`, or drops and counts it where
-    /// [`SEND_QUEUE`] datagrams wait already.
-    pub fn commit(&mut self, peer: SocketAddr) {
+    /// [`SEND_QUEUE`] datagrams wait already; whether it waits.
+    pub fn commit(&mut self, peer: SocketAddr) -> bool {
         if self.waiting == SEND_QUEUE {
             self.overflow += 1;
-            return;
+            return false;
         }
         self.open_slot().peer = peer;
         self.waiting += 1;
         debug_assert!(self.waiting < self.slots.len());
+        true
     }
 
     /// How many datagrams wait.

@@ -265,34 +265,78 @@ mod tests {
         }
     }
 
-    #[test]
-    fn what_leaves_as_one_arrives_as_many() {
-        let mut socket =
-            UdpSocket::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), BufferSizes::DEFAULT).expect("a port");
-        if let Err(error) = socket.join_datagrams() {
-            eprintln!("skipped: {error}");
-            return;
-        }
-        let bound = || std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
-        let (mut one, mut other) = ((bound(), Vec::new()), (bound(), Vec::new()));
-        let mut batch = SendBatch::new();
-        for number in 0..60_u8 {
-            let (phone, expected) = if number % 3 == 0 { &mut one } else { &mut other };
-            let datagram = vec![number; if number % 7 == 0 { 300 } else { 200 }];
-            batch.next_slot().extend_from_slice(&datagram);
-            batch.commit(phone.local_addr().expect("bound"));
-            expected.push(datagram);
-        }
-        let mut errors = Vec::new();
-        assert_eq!(socket.send(&mut batch, |error| errors.push(error)), Flush::Done);
-        assert_eq!((socket.counters().sent, errors.len()), (60, 0));
-        for (phone, expected) in [one, other] {
-            phone.set_read_timeout(Some(std::time::Duration::from_secs(5))).expect("a socket");
+    /// A socket on that loopback that joins; none where the machine has not that.
+    fn joining(ip: &str) -> Option<UdpSocket> {
+        let address = SocketAddr::new(ip.parse().expect("an address"), 0);
+        let socket = UdpSocket::bind(address, BufferSizes::DEFAULT).map_err(|error| error.to_string());
+        let joined = socket.and_then(|mut socket| socket.join_datagrams().map(|()| socket).map_err(|e| e.to_string()));
+        joined.inspect_err(|error| eprintln!("skipped: {error}")).ok()
+    }
+
+    /// A phone on that loopback, and what it is to receive.
+    fn phone(ip: &str) -> (std::net::UdpSocket, Vec<Vec<u8>>) {
+        let phone = std::net::UdpSocket::bind((ip, 0)).expect("a port");
+        phone.set_read_timeout(Some(std::time::Duration::from_secs(5))).expect("a socket");
+        (phone, Vec::new())
+    }
+
+    fn commit(batch: &mut SendBatch, (phone, expected): &mut (std::net::UdpSocket, Vec<Vec<u8>>), datagram: Vec<u8>) {
+        batch.next_slot().extend_from_slice(&datagram);
+        batch.commit(phone.local_addr().expect("bound"));
+        expected.push(datagram);
+    }
+
+    /// Each phone has received what it should in this order, and no more.
+    fn check(phones: impl IntoIterator<Item = (std::net::UdpSocket, Vec<Vec<u8>>)>) {
+        for (phone, expected) in phones {
             for datagram in expected {
                 let mut bytes = [0; 400];
                 let length = phone.recv(&mut bytes).expect("a datagram");
                 assert_eq!(bytes.get(..length), Some(datagram.as_slice()));
             }
+            phone.set_nonblocking(true).expect("a socket");
+            let more = phone.recv(&mut [0; 400]).map_err(|error| error.kind());
+            assert_eq!(more, Err(io::ErrorKind::WouldBlock));
+        }
+    }
+
+    #[test]
+    fn what_leaves_as_one_arrives_as_many() {
+        for ip in ["127.0.0.1", "::1"] {
+            let Some(mut socket) = joining(ip) else { continue };
+            let (mut one, mut other) = (phone(ip), phone(ip));
+            let mut batch = SendBatch::new();
+            for number in 0..60_u8 {
+                let phone = if number % 3 == 0 { &mut one } else { &mut other };
+                commit(&mut batch, phone, vec![number; if number % 7 == 0 { 300 } else { 200 }]);
+            }
+            let mut errors = Vec::new();
+            assert_eq!(socket.send(&mut batch, |error| errors.push(error)), Flush::Done);
+            assert_eq!((socket.counters().sent, errors.len()), (60, 0));
+            check([one, other]);
+        }
+    }
+
+    /// The kernel takes those in front of one that it refuses, whose place is anywhere among those that leave as one.
+    #[test]
+    fn what_leaves_as_one_goes_on_behind_one_that_is_refused() {
+        for (ip, place) in ["127.0.0.1", "::1"].into_iter().flat_map(|ip| (0..60).step_by(7).map(move |at| (ip, at))) {
+            let Some(mut socket) = joining(ip) else { continue };
+            let (mut one, mut other) = (phone(ip), phone(ip));
+            let nowhere = SocketAddr::new(ip.parse().expect("an address"), 0);
+            let mut batch = SendBatch::new();
+            for number in 0..60_u8 {
+                if number == place {
+                    batch.next_slot().extend_from_slice(b"to port 0");
+                    batch.commit(nowhere);
+                }
+                commit(&mut batch, if number / 10 % 2 == 0 { &mut one } else { &mut other }, vec![number; 200]);
+            }
+            let mut errors = Vec::new();
+            assert_eq!(socket.send(&mut batch, |error| errors.push(error.peer)), Flush::Done);
+            assert_eq!((socket.counters().sent, socket.counters().send_errors), (60, 1));
+            assert_eq!(errors, [nowhere]);
+            check([one, other]);
         }
     }
 

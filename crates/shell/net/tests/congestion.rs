@@ -4,7 +4,7 @@
 mod common;
 
 use std::io;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::SocketAddr;
 use std::process::Command;
 
 use common::End;
@@ -30,13 +30,34 @@ fn enter_slow_namespace(limit: &str) -> Result<(), String> {
 
 #[test]
 fn what_a_full_send_buffer_holds_back_leaves_in_order_later() {
+    fill_and_empty("127.0.0.1", |_| Ok(()));
+}
+
+/// Here the kernel takes some of those that leave as one, and the rest later.
+#[test]
+fn what_a_full_send_buffer_holds_back_of_joined_datagrams_leaves_in_order_later() {
+    fill_and_empty("127.0.0.1", UdpSocket::join_datagrams);
+}
+
+#[test]
+fn the_same_over_ipv6() {
+    fill_and_empty("::1", UdpSocket::join_datagrams);
+}
+
+fn fill_and_empty(ip: &str, prepare: impl FnOnce(&mut UdpSocket) -> io::Result<()>) {
     if let Err(reason) = enter_slow_namespace("100m") {
         eprintln!("skipped: {reason}");
         return;
     }
     let sizes = BufferSizes { receive: 4 * 1024 * 1024, send: 64 * 1024 };
-    let socket = UdpSocket::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), sizes).expect("a free port");
-    let (mut here, mut there) = (End::new(socket), End::bind("127.0.0.1"));
+    let address = SocketAddr::new(ip.parse().expect("an address"), 0);
+    let bound = UdpSocket::bind(address, sizes).map_err(|error| error.to_string());
+    let prepared = bound.and_then(|mut socket| prepare(&mut socket).map(|()| socket).map_err(|e| e.to_string()));
+    let socket = match prepared {
+        Ok(socket) => socket,
+        Err(reason) => return eprintln!("skipped: {reason}"),
+    };
+    let (mut here, mut there) = (End::new(socket), End::bind(ip));
     let datagram = |number: usize| [number.to_be_bytes().as_slice(), &[b'x'; 992]].concat();
 
     // Send until the buffer is full, and on until the queue behind it is full, too.

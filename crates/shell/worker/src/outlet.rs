@@ -35,7 +35,8 @@ pub(crate) struct Outlet {
 pub(crate) enum Lost {
     /// The peer cannot be reached.
     Unreachable(SocketAddr),
-    /// It did not leave this machine, as where the socket's address is another's now: that may say nothing of the peer.
+    /// It did not leave this machine, as where the socket's address is another's now or too much waits already: that says nothing of
+    /// the peer.
     Unsent(SocketAddr),
 }
 
@@ -96,7 +97,9 @@ impl Outlet {
     /// Lets `message` leave for `peer` with the next batch and takes an empty buffer in its place.
     pub(crate) fn send(&mut self, peer: SocketAddr, message: &mut Vec<u8>) {
         std::mem::swap(self.batch.next_slot(), message);
-        self.batch.commit(peer);
+        if !self.batch.commit(peer) {
+            push(&mut self.lost, Lost::Unsent(peer));
+        }
         if self.batch.is_full() {
             self.flush();
         }
@@ -158,10 +161,10 @@ fn note(lost: &mut Vec<Lost>, error: PeerError) {
 }
 
 /// The same of a datagram that the kernel did not take. Without a route it may be the peer's or ours: calls go elsewhere, and
-/// a probe says nothing.
+/// a probe says nothing. Nor does it where our own device had no room.
 fn note_unsent(lost: &mut Vec<Lost>, error: PeerError) {
     note(lost, error);
-    if error.cause == Cause::Unreachable || error.cause.is_of_source() {
+    if matches!(error.cause, Cause::Unreachable | Cause::Congested) || error.cause.is_of_source() {
         // The last is the first that is told.
         push(lost, Lost::Unsent(error.peer));
     }
@@ -171,5 +174,59 @@ fn push(lost: &mut Vec<Lost>, one: Lost) {
     // A burst to a dead peer brings one error a datagram.
     if lost.len() < LOST_LIMIT && !lost.contains(&one) {
         lost.push(one);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::Ipv4Addr;
+
+    use mio::Poll;
+    use strowger_net::{BufferSizes, SEND_QUEUE};
+
+    use super::*;
+
+    const TARGET: u16 = 5060;
+
+    fn peer(port: u16) -> SocketAddr {
+        SocketAddr::from((Ipv4Addr::LOCALHOST, port))
+    }
+
+    fn outlet() -> (Poll, Outlet) {
+        let poll = Poll::new().expect("epoll");
+        let socket = UdpSocket::bind(peer(0), BufferSizes::DEFAULT).expect("a free port");
+        let registry = Arc::new(poll.registry().try_clone().expect("a file descriptor"));
+        let outlet = Outlet::new(socket, &registry, Token(1)).expect("a socket that is new");
+        (poll, outlet)
+    }
+
+    #[test]
+    fn a_full_queue_of_the_device_says_nothing_of_the_peer() {
+        let mut lost = Vec::new();
+        note_unsent(&mut lost, PeerError { peer: peer(TARGET), cause: Cause::Congested });
+        assert_eq!(lost, [Lost::Unsent(peer(TARGET))]);
+        // As it came back from the network it is another's queue.
+        note(&mut lost, PeerError { peer: peer(TARGET), cause: Cause::Congested });
+        assert_eq!(lost.len(), 1);
+    }
+
+    #[test]
+    fn what_finds_no_room_behind_a_full_socket_is_told_of_whoever_was_first() {
+        let (_poll, mut outlet) = outlet();
+        outlet.is_blocked = true;
+        for _ in 0..SEND_QUEUE {
+            outlet.send(peer(TARGET), &mut vec![b'x']);
+        }
+        assert!(!outlet.has_lost(), "these wait");
+        for _ in 0..3 {
+            outlet.send(peer(TARGET), &mut vec![b'x']);
+        }
+        for port in 1..=1_000 {
+            outlet.send(peer(port), &mut vec![b'x']);
+        }
+        let lost: Vec<Lost> = std::iter::from_fn(|| outlet.poll_lost()).collect();
+        assert_eq!(lost.len(), LOST_LIMIT);
+        assert!(lost.contains(&Lost::Unsent(peer(TARGET))) && lost.contains(&Lost::Unsent(peer(255))));
+        assert_eq!(outlet.unsent(), SEND_QUEUE);
     }
 }

@@ -63,7 +63,10 @@ pub(crate) struct Session {
     pub ack_branch: u32,
     pub script: u16,
     pub step: StepIndex,
-    /// The steps that sent: what is repeated, the last ACK, the last response.
+    /// Our INVITE that began the call, once it was accepted; [`NO_INVITE`] before.
+    pub accepted_cseq: u32,
+    /// The steps that sent: the last INVITE, what is repeated, the last ACK, the last response.
+    pub invite_step: StepIndex,
     pub resend_step: StepIndex,
     pub ack_step: StepIndex,
     pub reply_step: StepIndex,
@@ -180,6 +183,8 @@ impl Session {
             ack_branch: 0,
             script: 0,
             step: 0,
+            accepted_cseq: NO_INVITE,
+            invite_step: NOWHERE,
             resend_step: NOWHERE,
             ack_step: NOWHERE,
             reply_step: NOWHERE,

@@ -8,7 +8,7 @@ use strowger_balancer::{
 };
 use strowger_foundation::Timestamp;
 
-use crate::common::{assert_parts, avoid, call_id, config, firsts, members, order, pick, set, tally};
+use crate::common::{assert_parts, avoid, call_id, config, firsts, members, order, pick, set, tally, weighted};
 
 const NOW: Timestamp = Timestamp::from_millis(1_000_000);
 
@@ -177,6 +177,65 @@ fn who_comes_back_empty_is_not_flooded() {
         set.members()[0].target.handle_recovery(NOW);
         let counts = tally(firsts(&set, 20_000), 4);
         assert!((300..700).contains(&counts[0]), "{policy}: {counts:?}");
+    }
+}
+
+/// Who is one of two has nothing to do, so by load alone each of its calls would be its own; and all those that are others', where
+/// these have far more to do.
+#[test]
+fn who_comes_back_empty_as_one_of_two_candidates_gets_its_part_and_no_more() {
+    let policies = [Policy::LeastCalls, Policy::LeastTransactions, Policy::LeastWork];
+    let weights: [&[u16]; 4] = [&[1; 10], &[1, 8, 1], &[1, 100, 100, 100], &[1, 1]];
+    for (policy, weights) in policies.into_iter().flat_map(|policy| weights.map(|weights| (policy, weights))) {
+        for is_busy in [false, true] {
+            let (slow_start, candidates) = (Duration::from_secs(30), Candidates::Two);
+            let set =
+                Set::new(SetConfig { slow_start, candidates, ..config(policy) }, weighted(weights)).expect("valid");
+            set.members()[0].target.handle_recovery(NOW);
+            let mut tokens = Vec::new();
+            for (member, weight) in weights.iter().enumerate().skip(1).filter(|_| is_busy) {
+                for _ in 0..100 * weight {
+                    tokens.push((set.seat(member), set.begin(member, NOW, MethodClass::Invite)));
+                }
+            }
+            let whole: f64 = weights.iter().copied().map(f64::from).sum();
+            for (seconds, share) in [(0, 0.1), (10, 0.4), (20, 0.7)] {
+                let first = |number| {
+                    let call_id = call_id(number);
+                    order(&set, &Pick { now: NOW + Duration::from_secs(seconds), ..pick(&call_id) })[0]
+                };
+                let calls = (0..20_000).map(first).filter(|member| *member == 0).count() as f64;
+                let part = 20_000.0 * share * f64::from(weights[0]) / whole;
+                let chance = 4.5 * part.sqrt();
+                assert!(
+                    (calls - part).abs() <= chance,
+                    "{policy} {weights:?} {seconds} s: {calls} of {part}, {is_busy}"
+                );
+            }
+        }
+    }
+}
+
+/// All but one of ten were restarted: none of them gets more than its share of what all may take.
+#[test]
+fn several_that_come_back_among_two_candidates_get_no_more_than_their_parts() {
+    for is_busy in [false, true] {
+        let (slow_start, candidates) = (Duration::from_secs(30), Candidates::Two);
+        let config = SetConfig { slow_start, candidates, ..config(Policy::LeastCalls) };
+        let set = Set::new(config, members(10)).expect("valid");
+        set.members()[..9].iter().for_each(|member| member.target.handle_recovery(NOW));
+        let seats: Vec<_> = (0..if is_busy { 1_000 } else { 0 }).map(|_| set.seat(9)).collect();
+        for (seconds, share) in [(0, 0.1), (10, 0.4), (29, 0.97)] {
+            let first = |number| {
+                let call_id = call_id(number);
+                order(&set, &Pick { now: NOW + Duration::from_secs(seconds), ..pick(&call_id) })[0]
+            };
+            let counts = tally((0..20_000).map(first), 10);
+            let part = 20_000.0 * share / (9.0 * share + 1.0);
+            let most = part + 4.5 * f64::sqrt(part);
+            assert!(counts[..9].iter().all(|calls| (*calls as f64) <= most), "{seconds} s: {counts:?}, {part} at most");
+        }
+        drop(seats);
     }
 }
 

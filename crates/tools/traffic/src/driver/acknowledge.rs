@@ -5,7 +5,7 @@ use std::net::SocketAddr;
 use strowger_foundation::Timestamp;
 use strowger_message::{Head, HeaderName, NameAddr};
 
-use crate::script::{Kind, Verb};
+use crate::script::{Kind, Step, Template, Verb};
 use crate::session::Session;
 
 use super::receive::Got;
@@ -33,9 +33,23 @@ impl Driver {
         (link, peer): (u32, SocketAddr),
         walk: &mut Walk<'_, '_>,
     ) -> bool {
-        let (Some(refused), Some(last)) = (self.refused.get(walk.now, call).copied(), walk.last) else { return false };
-        let super::over::Refused { script, local, caller, callee } = refused;
-        let session = Session { call, script, local, caller, callee, link, peer, ..Session::idle() };
+        let (Some(refused), Some(last)) = (self.refused.get(walk.now, call).cloned(), walk.last) else { return false };
+        let super::over::Refused { script, local, caller, callee, accepted_cseq, invite_cseq, invite_step, dialog } =
+            refused;
+        let session = Session {
+            call,
+            script,
+            local,
+            caller,
+            callee,
+            accepted_cseq,
+            invite_cseq,
+            invite_step,
+            link,
+            peer,
+            dialog: dialog.into(),
+            ..Session::idle()
+        };
         if self.write_acknowledgement(&session, last.head, walk.now, walk.out.slot(link)) {
             walk.out.commit(link, peer);
             self.meter.on_sent(Kind::Request(Verb::Ack), true);
@@ -44,21 +58,25 @@ impl Driver {
     }
 
     fn write_acknowledgement(&self, session: &Session, last: &Head<'_>, now: Timestamp, out: &mut Vec<u8>) -> bool {
-        // Its INVITE's request line is written anew, by the template that sent it.
-        let invite = self
-            .script_of(session)
-            .and_then(|script| script.templates.iter().find(|template| template.kind() == Kind::Request(Verb::Invite)));
-        let Some(invite) = invite else { return false };
+        let value = |name| last.first(name).unwrap_or(&[]);
+        let number = value(HeaderName::CSeq).split(|byte| *byte == b' ').next().unwrap_or(&[]);
+        // Its INVITE's request line and way are written anew, by the template that sent it.
+        let Some(invite) = self.invite_of(session, number) else { return false };
         let mut request = Vec::new();
         if self.render(session, invite, None, now, &mut request).is_err() {
             return false;
         }
         let uri = request.split(|byte| *byte == b' ').nth(1).unwrap_or(&[]);
-        let value = |name| last.first(name).unwrap_or(&[]);
-        let number = value(HeaderName::CSeq).split(|byte| *byte == b' ').next().unwrap_or(&[]);
-        let lines: [&[&[u8]]; 7] = [
+        let mut routes = Vec::new();
+        if let Ok(head) = Head::scan(&request) {
+            for route in head.all(HeaderName::Route) {
+                [b"Route: ", route, b"\r\n"].iter().for_each(|part| routes.extend_from_slice(part));
+            }
+        }
+        let lines: [&[&[u8]]; 8] = [
             &[b"ACK ", uri, b" SIP/2.0\r\n"],
-            &[b"Via: ", value(HeaderName::Via), b"\r\nMax-Forwards: 70\r\n"],
+            &[b"Via: ", value(HeaderName::Via), b"\r\n"],
+            &[&routes, b"Max-Forwards: 70\r\n"],
             &[b"From: ", value(HeaderName::From), b"\r\n"],
             &[b"To: ", value(HeaderName::To), b"\r\n"],
             &[b"Call-ID: ", value(HeaderName::CallId), b"\r\n"],
@@ -67,6 +85,19 @@ impl Driver {
         ];
         lines.iter().flat_map(|line| line.iter()).for_each(|part| out.extend_from_slice(part));
         true
+    }
+
+    /// What the INVITE of this number was written by: the last one, or one of those that came before the call, which are alike.
+    fn invite_of(&self, session: &Session, number: &[u8]) -> Option<&Template> {
+        let number: u32 = std::str::from_utf8(number).ok()?.parse().ok()?;
+        let script = self.script_of(session)?;
+        let is_invite = |template: &&Template| template.kind() == Kind::Request(Verb::Invite);
+        let is_last = number == session.invite_cseq || number > session.accepted_cseq;
+        let last = match script.steps.get(usize::from(session.invite_step)) {
+            Some(Step::Send { template, .. }) if is_last => script.templates.get(usize::from(*template)),
+            _ => None,
+        };
+        last.filter(is_invite).or_else(|| script.templates.iter().find(is_invite))
     }
 
     /// Whether a 2xx to the session's INVITE is of another dialog than the session's.

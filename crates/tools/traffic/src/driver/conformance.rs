@@ -12,7 +12,7 @@ use super::cases::{
 use super::{Driver, Setup};
 use crate::meter::Answer;
 use crate::script::{Ending, Pattern, Script, ScriptBuilder, Takes, Verb};
-use crate::workload::{CallTimes, Faults, Workload, caller, registering};
+use crate::workload::{CallTimes, Faults, MidCall, MidCallRequest, Workload, caller, registering};
 
 fn at(millis: u64) -> Timestamp {
     T0 + Duration::from_millis(millis)
@@ -435,5 +435,46 @@ fn numbers_go_round() {
         let (_, _, options) = out.next();
         assert!(branches.insert(field(&options, "Via").to_owned()), "{options}");
         receive(&mut driver, T0, &response(&options, 200, ""), &mut out);
+    }
+}
+
+/// A change in mid-call is refused: its ACK takes the way of the request that it is to, not that of the call's first one.
+#[test]
+fn a_refused_change_is_acknowledged_along_the_way_of_the_call() {
+    let mid = MidCall { requests: vec![MidCallRequest::Hold], every: seconds(1), from_callee: 0.0 };
+    let workload = Workload::mid_call(&CallTimes::default(), &mid).expect("built in");
+    for status in [407, 488] {
+        let (mut driver, mut out) = (Driver::new(setup(workload.callers[..1].to_vec())), Recorder::default());
+        driver.begin(T0, 0, (1, 2), &mut out).expect("room");
+        let first = out.next().2;
+        let challenge = "Proxy-Authenticate: Digest realm=\"r\", nonce=\"n\"\r\n";
+        let refused = response(&first, 407, challenge);
+        receive(&mut driver, T0, &refused, &mut out);
+        assert_eq!(out.next().2.lines().next(), Some("ACK sip:u2@example.com SIP/2.0"));
+        let ok = response(&out.next().2, 200, "Record-Route: <sip:127.0.0.1:9;lr>\r\n");
+        receive(&mut driver, T0, &ok, &mut out);
+        assert!(out.next().2.starts_with("ACK sip:u1@127.0.0.1:5070 "));
+        pass(&mut driver, 1, &mut out);
+        let change = out.next().2;
+        assert!(change.starts_with("INVITE sip:u1@127.0.0.1:5070 "), "{change}");
+        let refusal = response(&change, status, challenge);
+        for _ in 0..3 {
+            receive(&mut driver, at(1_100), &refusal, &mut out);
+            let ack = out
+                .sent
+                .iter()
+                .map(|sent| &sent.2)
+                .rev()
+                .find(|text| text.starts_with("ACK "))
+                .expect("an ACK")
+                .clone();
+            let uri = |text: &str| text.split(' ').nth(1).map(str::to_owned);
+            assert_eq!((uri(&ack), field(&ack, "Route")), (uri(&change), field(&change, "Route")));
+            assert_eq!(field(&ack, "Via"), field(&change, "Via"));
+        }
+        // That to the first INVITE may have been lost too.
+        receive(&mut driver, at(1_200), &refused, &mut out);
+        let ack = out.sent.back().expect("an ACK").2.clone();
+        assert!(ack.starts_with("ACK sip:u2@example.com SIP/2.0\r\n") && !ack.contains("\r\nRoute: "), "{ack}");
     }
 }

@@ -7,7 +7,8 @@ use foldhash::fast::FixedState;
 use hashbrown::HashMap;
 use strowger_foundation::Timestamp;
 
-use crate::session::Session;
+use crate::script::StepIndex;
+use crate::session::{NO_INVITE, Session};
 
 use super::{Driver, mix};
 
@@ -101,13 +102,19 @@ impl<V> Recent<V> {
     }
 }
 
-/// A call of ours that was refused: what its ACK's first line is made of. The rest is in the response.
-#[derive(Clone, Copy, Debug)]
+/// A call of ours that was refused, or that a refusal has ended: what its ACK's first line and way are made of. The rest is in the
+/// response.
+#[derive(Clone, Debug)]
 pub(super) struct Refused {
     pub script: u16,
     pub local: u16,
     pub caller: u32,
     pub callee: u32,
+    pub accepted_cseq: u32,
+    pub invite_cseq: u32,
+    pub invite_step: StepIndex,
+    /// Empty where there was none.
+    pub dialog: Box<[u8]>,
 }
 
 /// An INVITE that began a call here. Its CSeq belongs to it: who was challenged by the callee asks anew in the same call.
@@ -129,8 +136,11 @@ impl Driver {
         if let Some(cseq) = session.first_invite() {
             self.answered.insert(now, key_of(session.call, cseq), ());
         } else if session.invite_class > 2 {
-            let Session { script, local, caller, callee, .. } = *session;
-            self.refused.insert(now, session.call, Refused { script, local, caller, callee });
+            let &Session { script, local, caller, callee, accepted_cseq, invite_cseq, invite_step, .. } = session;
+            let is_in_dialog = accepted_cseq != NO_INVITE;
+            let dialog = if is_in_dialog { session.dialog.as_slice().into() } else { Box::default() };
+            let refused = Refused { script, local, caller, callee, accepted_cseq, invite_cseq, invite_step, dialog };
+            self.refused.insert(now, session.call, refused);
         }
     }
 

@@ -10,7 +10,7 @@ use strowger_message::{AuthParams, Head, HeaderName, Method, StartLine, unquote}
 
 use crate::meter::Answer;
 use crate::script::{Ending, Expect, Failure, Kind, Step, Verb};
-use crate::session::{ALONE, CANCELLED, Challenge, NEVER, NOWHERE};
+use crate::session::{ALONE, CANCELLED, Challenge, NEVER, NO_INVITE, NOWHERE};
 
 use super::answer::{has_tag, reply_address, without_class};
 use super::{Driver, Last, Outbox, Walk, dialog};
@@ -134,6 +134,9 @@ impl Driver {
             }
             if is_invite {
                 session.invite_class = u8::try_from(status / 100).unwrap_or(9);
+                if status < 300 && session.accepted_cseq == NO_INVITE {
+                    session.accepted_cseq = session.invite_cseq;
+                }
             } else {
                 session.flags.is_answered = true;
             }

@@ -369,6 +369,7 @@ fn note_request(session: &mut Session, verb: Verb, message: &Template, now: Time
         Verb::Invite => {
             (session.invite_cseq, session.invite_branch) = (session.cseq, session.branches);
             (session.invite_at, session.invite_class) = (now, 0);
+            session.invite_step = session.step;
             session.flags.is_ringing = false;
             session.ack_step = NOWHERE;
         }
