@@ -45,6 +45,8 @@ pub(crate) struct Answered {
     len: usize,
     /// An empty piece, to be the next one.
     spare: Chunk,
+    /// How long answers were in the last piece that was filled, in bytes.
+    usual: usize,
     latest: Timestamp,
 }
 
@@ -94,8 +96,10 @@ impl Answered {
 
     fn begin_chunk(&mut self) {
         // Answers are alike: as much room as they took in the piece before, and a little more.
-        let each = self.chunks.back().map_or(0, |last| last.bytes.len() / last.answers.len().max(1));
-        let usual = each.saturating_mul(CHUNK as usize).clamp(LEAST_ROOM, MOST_ROOM);
+        if let Some(last) = self.chunks.back() {
+            self.usual = last.bytes.len() / last.answers.len().max(1);
+        }
+        let usual = self.usual.saturating_mul(CHUNK as usize).clamp(LEAST_ROOM, MOST_ROOM);
         let Chunk { mut answers, mut bytes } = core::mem::take(&mut self.spare);
         if !(usual..=2 * usual).contains(&bytes.capacity()) {
             bytes = Vec::with_capacity(usual + usual / 16);
