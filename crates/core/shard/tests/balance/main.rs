@@ -1,0 +1,515 @@
+//! A route that leads to a balanced set: who gets a call, that all of a call goes there, what is counted, and what happens when
+//! targets go and come back.
+
+mod hanging_up;
+mod histories;
+mod probes;
+#[path = "../support/mod.rs"]
+mod support;
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use strowger_balancer::{Member, Policy, Set, SetConfig, Target};
+use strowger_message::Status;
+use strowger_proxy::Stateless;
+use strowger_shard::{Action, Input, Route, RouteMatch as Match, RouteTarget};
+use support::{ALICE, SERVER, Sent, World, destinations, finals, find, request, summary};
+
+const NAME: &str = "pool";
+
+fn address(number: usize) -> String {
+    format!("203.0.113.{}:5060", number + 1)
+}
+
+fn uri(number: usize) -> String {
+    format!("sip:{}", address(number))
+}
+
+/// The targets of a world, which outlive its configurations.
+fn targets(count: usize) -> Vec<Arc<Target>> {
+    (0..count).map(|number| Target::new(NAME, uri(number).as_bytes())).collect()
+}
+
+fn config(policy: Policy) -> SetConfig {
+    SetConfig { name: NAME.into(), policy, ..SetConfig::default() }
+}
+
+fn route(config: SetConfig, targets: &[Arc<Target>]) -> Route {
+    let member = |target: &Arc<Target>| Member::new(Arc::clone(target));
+    let set = Set::new(config, targets.iter().map(member).collect()).expect("a sound set");
+    let at = |number| RouteTarget::at(uri(number).as_bytes(), address(number).parse().expect("an address"));
+    let places = (0..targets.len()).map(at).collect();
+    Route::of_domain(b"*", Action::balance(Arc::new(set), places, Stateless::Never))
+}
+
+fn world(config: SetConfig, targets: &[Arc<Target>]) -> World {
+    World::new(|snapshot| {
+        snapshot.routes = vec![route(config, targets)];
+        snapshot.follow_calls = true;
+    })
+}
+
+fn text(method: &str, number: usize, extra: &str) -> String {
+    request(method, "sip:x@elsewhere.example", &format!("{method}{number}"), extra)
+        .replace("call-1@alice", &format!("{number}@alice"))
+}
+
+fn invite(world: &mut World, number: usize) -> Sent {
+    find(&world.input(ALICE, &text("INVITE", number, "")), "INVITE")
+}
+
+/// A request of the caller's in the dialog that `invite` began, along its Record-Routes, to `contact`.
+fn in_dialog(invite: &Sent, method: &str, number: usize, contact: &str) -> String {
+    let routes: String = invite.headers("Record-Route").map(|route| format!("Route: {route}\r\n")).collect();
+    text(method, number, &routes)
+        .replace("sip:x@elsewhere.example", contact)
+        .replace("To: <sip:bob@example.com>", "To: <sip:bob@example.com>;tag=b")
+        .replace(&format!("CSeq: 1 {method}"), &format!("CSeq: 2 {method}"))
+}
+
+/// A call that is answered.
+fn call(world: &mut World, number: usize) -> Sent {
+    let invite = invite(world, number);
+    assert_eq!(finals(&world.respond(&invite, 200, "b", "")), [200]);
+    invite
+}
+
+/// The caller's BYE as it goes to the target.
+fn hang_up(world: &mut World, invite: &Sent, number: usize) -> Sent {
+    find(&world.input(ALICE, &in_dialog(invite, "BYE", number, &format!("sip:{SERVER}"))), "BYE")
+}
+
+/// The BYE of the target that has answered `invite`.
+fn callees_bye(invite: &Sent) -> String {
+    let routes: String = invite.headers("Record-Route").map(|route| format!("Route: {route}\r\n")).collect();
+    let call_id = invite.header("Call-ID").expect("has one");
+    format!(
+        "BYE sip:alice@{ALICE} SIP/2.0\r\nVia: SIP/2.0/UDP {};branch=z9hG4bK{call_id}\r\nMax-Forwards: 70\r\n\
+         {routes}From: <sip:bob@example.com>;tag=b\r\nTo: <sip:alice@example.com>;tag=a\r\nCall-ID: {call_id}\r\n\
+         CSeq: 7 BYE\r\nContent-Length: 0\r\n\r\n",
+        invite.to
+    )
+}
+
+fn counts(targets: &[Arc<Target>]) -> Vec<(u32, u32)> {
+    targets.iter().map(|target| (target.calls(), target.transactions())).collect()
+}
+
+#[test]
+fn a_call_is_counted_from_its_invite_to_its_bye() {
+    let targets = targets(2);
+    let mut world = world(config(Policy::LeastCalls), &targets);
+    let first = invite(&mut world, 1);
+    let at = usize::from(first.to.to_string() == address(1));
+    let mut expected = vec![(0, 0); 2];
+    expected[at] = (1, 1);
+    assert_eq!(counts(&targets), expected, "one call, one transaction");
+    world.respond(&first, 180, "b", "");
+    assert_eq!(counts(&targets), expected);
+    assert_eq!(finals(&world.respond(&first, 200, "b", "")), [200]);
+    expected[at] = (1, 0);
+    assert_eq!(counts(&targets), expected, "the work is done, the call goes on");
+    let second = invite(&mut world, 2);
+    assert_ne!(second.to, first.to, "the other one has fewer calls");
+    world.respond(&second, 486, "b", "");
+    assert_eq!(counts(&targets), expected, "a call that was refused is none");
+    let bye = find(&world.input(ALICE, &in_dialog(&first, "BYE", 1, &uri(at))), "BYE");
+    assert_eq!(bye.to, first.to);
+    expected[at] = (1, 1);
+    assert_eq!(counts(&targets), expected, "the target has yet to answer the BYE");
+    world.respond(&bye, 200, "b", "");
+    assert_eq!(counts(&targets), [(0, 0); 2]);
+    world.settle();
+    assert_eq!(counts(&targets), [(0, 0); 2]);
+}
+
+/// Who is sent each of `count` calls, of the numbers from `from` on; all are refused.
+#[test]
+fn work_is_weighed_by_method() {
+    let targets = targets(2);
+    let mut world = world(config(Policy::LeastWork), &targets);
+    let first = invite(&mut world, 1);
+    let at = usize::from(first.to.to_string() == address(1));
+    assert_eq!(targets[at].work(), 1750);
+    world.respond(&first, 200, "b", "");
+    assert_eq!(targets[at].work(), 0);
+    world.input(ALICE, &in_dialog(&first, "BYE", 1, &uri(at)));
+    assert_eq!(targets[at].work(), 1000);
+    world.settle();
+    assert_eq!(targets[at].work(), 0, "also where nobody has answered");
+}
+
+#[test]
+fn all_of_a_call_goes_where_its_invite_went() {
+    let targets = targets(4);
+    for policy in [Policy::LeastCalls, Policy::Random, Policy::RoundRobin, Policy::Hash] {
+        let mut world = world(config(policy), &targets);
+        for number in 0..40 {
+            let first = invite(&mut world, number);
+            // The target writes the server's own address into its Contact, as who is behind one address may.
+            for contact in [format!("sip:{SERVER}"), format!("sip:bob@{SERVER}"), format!("sip:{}", first.to)] {
+                let again = in_dialog(&first, "INFO", number, &contact);
+                // A branch of its own for each.
+                let again = again.replace("z9hG4bK", &format!("z9hG4bK{}", contact.len()));
+                let sent = world.input(ALICE, &again);
+                assert_eq!(destinations(&sent, "INFO"), [first.to.to_string()], "{contact}");
+                world.respond(&find(&sent, "INFO"), 200, "b", "");
+            }
+            world.respond(&first, 200, "b", "");
+            let ack = world.input(ALICE, &in_dialog(&first, "ACK", number, &format!("sip:{SERVER}")));
+            assert_eq!(destinations(&ack, "ACK"), [first.to.to_string()]);
+            let bye = world.input(ALICE, &in_dialog(&first, "BYE", number, &format!("sip:bob@{SERVER}")));
+            assert_eq!(destinations(&bye, "BYE"), [first.to.to_string()]);
+            world.respond(&find(&bye, "BYE"), 200, "b", "");
+        }
+        world.settle();
+    }
+    assert_eq!(counts(&targets), [(0, 0); 4]);
+}
+
+#[test]
+fn a_call_that_is_asked_for_credentials_goes_to_the_same_target_again() {
+    let targets = targets(8);
+    let mut world = world(config(Policy::RoundRobin), &targets);
+    for number in 0..16 {
+        let first = invite(&mut world, number);
+        world.respond(&first, 407, "b", "");
+        let again = text("INVITE", number, "").replace("CSeq: 1", "CSeq: 2").replace("z9hG4bK", "z9hG4bKagain");
+        let second = find(&world.input(ALICE, &again), "INVITE");
+        assert_eq!(second.to, first.to);
+        world.respond(&second, 486, "b", "");
+    }
+    world.settle();
+    assert_eq!(counts(&targets), [(0, 0); 8]);
+}
+
+#[test]
+fn a_call_that_was_once_answered_opens_no_way_past_the_routes() {
+    let targets = targets(2);
+    let barred = Match { prefixes: vec![(*b"0900").into()], ..Match::default() };
+    let reject = Route::new(barred, Action::Reject { status: Status::FORBIDDEN, reason: None });
+    let numbers = Match { domain: (*b"example.com").into(), prefixes: vec![(*b"0").into()], ..Match::default() };
+    let Route { action, .. } = route(config(Policy::LeastCalls), &targets);
+    let mut world = World::new(|snapshot| {
+        snapshot.routes = vec![reject, Route::new(numbers, action)];
+        snapshot.follow_calls = true;
+    });
+    let dial = |number: &str, branch: &str| request("INVITE", &format!("sip:{number}@example.com"), branch, "");
+    let first = find(&world.input(ALICE, &dial("0123", "b1")), "INVITE");
+    world.respond(&first, 200, "b", "");
+    let sent = world.input(ALICE, &dial("0900123", "b2").replace("CSeq: 1", "CSeq: 2"));
+    assert_eq!((finals(&sent), destinations(&sent, "INVITE")), (vec![403], vec![]));
+}
+
+#[test]
+fn a_late_answer_counts_where_the_call_is() {
+    let targets = targets(2);
+    let mut world = world(config(Policy::RoundRobin), &targets);
+    let first = invite(&mut world, 1);
+    let sent = world.wait(Duration::from_secs(3));
+    let second =
+        sent.iter().find(|(_, sent)| sent.method() == "INVITE" && sent.to != first.to).expect("tried").1.clone();
+    world.respond(&second, 180, "two", "");
+    assert_eq!(finals(&world.respond(&first, 200, "b", "")), [200]);
+    world.respond(&second, 487, "two", "");
+    let at = usize::from(first.to.to_string() == address(1));
+    assert_eq!((targets[at].calls(), targets[1 - at].calls()), (1, 0));
+    world.input(ALICE, &in_dialog(&first, "BYE", 1, &format!("sip:{SERVER}")));
+    world.settle();
+    assert_eq!(counts(&targets), [(0, 0); 2]);
+}
+
+#[test]
+fn a_session_without_bye_ends_with_its_timer() {
+    let targets = targets(1);
+    let mut world = world(config(Policy::LeastCalls), &targets);
+    let first = invite(&mut world, 1);
+    world.respond(&first, 200, "b", "Session-Expires: 1800;refresher=uac\r\n");
+    world.wait(Duration::from_secs(1801));
+    assert_eq!(counts(&targets), [(1, 0)]);
+    world.wait(Duration::from_secs(60));
+    assert_eq!(counts(&targets), [(0, 0)]);
+}
+
+#[test]
+fn the_call_of_a_silent_target_is_the_next_ones() {
+    let targets = targets(2);
+    let mut world = world(config(Policy::RoundRobin), &targets);
+    let first = invite(&mut world, 1);
+    let sent = world.wait(Duration::from_secs(3));
+    let second =
+        sent.iter().find(|(_, sent)| sent.method() == "INVITE" && sent.to != first.to).expect("tried elsewhere");
+    assert!(second.0 <= 2_500, "within the caller's patience: {} ms", second.0);
+    let second = second.1.clone();
+    let at = usize::from(second.to.to_string() == address(1));
+    assert_eq!(targets[at].calls(), 1, "one call, and it is there");
+    assert_eq!(targets[1 - at].calls(), 0);
+    assert_eq!(finals(&world.respond(&second, 200, "b", "")), [200]);
+    // While the first one is out everybody goes to the other.
+    for number in 2..10 {
+        let next = invite(&mut world, number);
+        assert_eq!(next.to, second.to);
+        world.respond(&next, 486, "b", "");
+    }
+    let bye = in_dialog(&second, "BYE", 1, &format!("sip:{SERVER}"));
+    assert_eq!(destinations(&world.input(ALICE, &bye), "BYE"), [second.to.to_string()]);
+    world.settle();
+    assert_eq!(counts(&targets), [(0, 0); 2]);
+}
+
+#[test]
+fn nobody_in_service_is_told_at_once_with_a_time_to_come_back() {
+    let targets = targets(2);
+    let mut world = world(config(Policy::LeastCalls), &targets);
+    targets.iter().for_each(|target| target.drain());
+    let sent = world.input(ALICE, &text("INVITE", 1, ""));
+    assert_eq!(finals(&sent), [503]);
+    assert!(sent.iter().any(|sent| sent.header("Retry-After").is_some()), "{:?}", summary(&sent));
+    targets[0].undrain(world.now);
+    world.input(ALICE, &text("INVITE", 1, "").replace("z9hG4bK", "z9hG4bKa").replace("CSeq: 1", "CSeq: 2"));
+    assert_eq!(targets[0].calls(), 1);
+    world.settle();
+}
+
+#[test]
+fn the_call_that_finds_them_all_dead_is_told_the_same() {
+    let targets = targets(2);
+    let mut world = world(config(Policy::LeastCalls), &targets);
+    invite(&mut world, 1);
+    let lost = |world: &mut World, number| {
+        world.give(Input::Unreachable { peer: address(number).parse().expect("an address") })
+    };
+    let sent = [lost(&mut world, 0), lost(&mut world, 1), lost(&mut world, 0)].concat();
+    assert_eq!(finals(&sent), [503]);
+    assert!(sent.iter().any(|sent| sent.header("Retry-After") == Some("5")), "{:?}", summary(&sent));
+    world.settle();
+    assert_eq!(counts(&targets), [(0, 0); 2]);
+}
+
+#[test]
+fn draining_keeps_the_calls_that_there_are() {
+    let targets = targets(2);
+    let mut world = world(config(Policy::LeastCalls), &targets);
+    let first = invite(&mut world, 1);
+    world.respond(&first, 200, "b", "");
+    let at = usize::from(first.to.to_string() == address(1));
+    targets[at].drain();
+    for number in 2..12 {
+        let next = invite(&mut world, number);
+        assert_ne!(next.to, first.to);
+        world.respond(&next, 486, "b", "");
+    }
+    let sent = world.input(ALICE, &in_dialog(&first, "INFO", 1, &format!("sip:{SERVER}")));
+    assert_eq!(destinations(&sent, "INFO"), [first.to.to_string()]);
+    let bye = hang_up(&mut world, &first, 1);
+    assert_eq!(targets[at].calls(), 1, "it has the BYE to answer");
+    world.respond(&bye, 200, "b", "");
+    assert_eq!(targets[at].calls(), 0, "it is empty");
+    world.settle();
+}
+
+#[test]
+fn a_503_with_a_time_holds_until_then() {
+    let targets = targets(2);
+    let slow_start = Duration::from_secs(60);
+    let mut world = world(SetConfig { slow_start, ..config(Policy::LeastCalls) }, &targets);
+    let calls: Vec<Sent> = (0..4).map(|number| invite(&mut world, number)).collect();
+    let (one, other): (Vec<_>, Vec<_>) = calls.into_iter().partition(|call| call.to == calls_of(0));
+    assert_eq!((one.len(), other.len()), (2, 2));
+    world.wait(Duration::from_millis(1));
+    let [first, second] = &one[..] else { panic!("two") };
+    let next = find(&world.respond(first, 503, "b", "Retry-After: 120\r\n"), "INVITE");
+    assert_eq!(next.to, other[0].to);
+    // It takes the call that it was ringing already, and its BYE.
+    world.respond(second, 180, "b", "");
+    assert_eq!(finals(&world.respond(second, 200, "b", "")), [200]);
+    let bye = find(&world.input(ALICE, &in_dialog(second, "BYE", number_of(second), &uri(0))), "BYE");
+    world.respond(&bye, 200, "b", "");
+    for number in 10..30 {
+        let call = invite(&mut world, number);
+        assert_eq!(call.to, other[0].to, "left alone");
+        world.respond(&call, 486, "b", "");
+    }
+    other.iter().chain([&next]).for_each(|call| drop(world.respond(call, 486, "b", "")));
+    world.wait(Duration::from_secs(121));
+    let firsts: Vec<_> = (30..50)
+        .map(|number| {
+            let call = invite(&mut world, number);
+            world.respond(&call, 486, "b", "");
+            call.to
+        })
+        .collect();
+    assert!(firsts.iter().filter(|to| **to == calls_of(0)).count() > 5, "with its whole share at once: {firsts:?}");
+    world.settle();
+}
+
+/// RFC 3261 §21.5.4: it should get no other request. Who merely failed is still tried where nobody else is left.
+#[test]
+fn who_has_said_when_to_come_back_is_no_last_resort() {
+    let targets = targets(3);
+    let mut world = world(config(Policy::LeastCalls), &targets);
+    let first = invite(&mut world, 1);
+    let next = find(&world.respond(&first, 503, "b", "Retry-After: 120\r\n"), "INVITE");
+    let third = find(&world.respond(&next, 503, "b", ""), "INVITE");
+    world.respond(&third, 486, "b", "");
+    let call = invite(&mut world, 2);
+    assert_eq!(call.to, third.to);
+    let call = find(&world.respond(&call, 503, "b", ""), "INVITE");
+    assert_eq!(call.to, next.to, "it may be back");
+    let sent = world.respond(&call, 503, "b", "");
+    assert_eq!((destinations(&sent, "INVITE"), finals(&sent).len()), (vec![], 1), "{:?}", summary(&sent));
+
+    // Now all of them have said so; the second, by and by, that it needs less time.
+    world.wait(Duration::from_secs(1));
+    let call = invite(&mut world, 3);
+    let call = find(&world.respond(&call, 503, "b", "Retry-After: 60\r\n"), "INVITE");
+    assert_eq!(finals(&world.respond(&call, 503, "b", "Retry-After: 30\r\n")).len(), 1);
+    world.wait(Duration::from_millis(9_500));
+    let sent = world.input(ALICE, &text("INVITE", 4, ""));
+    assert_eq!((destinations(&sent, "INVITE"), finals(&sent)), (vec![], vec![503]));
+    assert!(sent.iter().any(|sent| sent.header("Retry-After") == Some("21")), "{:?}", summary(&sent));
+    world.wait(Duration::from_secs(21));
+    let back = invite(&mut world, 5);
+    assert_eq!(back.to, call.to, "its time is over");
+    world.respond(&back, 486, "b", "");
+    world.settle();
+}
+
+/// To take it for dead because it is slow would leave nobody.
+#[test]
+fn the_last_that_works_is_given_time() {
+    let targets = targets(3);
+    let mut world = world(config(Policy::RoundRobin), &targets);
+    let first = invite(&mut world, 1);
+    let next = find(&world.give(Input::Unreachable { peer: first.to }), "INVITE");
+    let third = find(&world.give(Input::Unreachable { peer: next.to }), "INVITE");
+    world.respond(&third, 486, "b", "");
+    let slow = invite(&mut world, 2);
+    assert_eq!(slow.to, third.to);
+    let sent: Vec<Sent> = world.wait(Duration::from_secs(6)).into_iter().map(|(_, sent)| sent).collect();
+    assert!(destinations(&sent, "INVITE").iter().all(|to| *to == third.to.to_string()), "{:?}", summary(&sent));
+    let another = invite(&mut world, 3);
+    assert_eq!(another.to, third.to, "calls still go there");
+    for call in [&slow, &another] {
+        assert_eq!(finals(&world.respond(call, 200, "b", "")), [200]);
+    }
+    world.settle();
+}
+
+fn calls_of(number: usize) -> SocketAddr {
+    address(number).parse().expect("an address")
+}
+
+/// The number in the Call-ID of a call.
+fn number_of(sent: &Sent) -> usize {
+    let call_id = sent.header("Call-ID").and_then(|id| id.split('@').next());
+    call_id.and_then(|number| number.parse().ok()).expect("a number")
+}
+
+/// Where a target has filled up between the choice and the sending, as when its neighbour failed, the call goes to the next.
+#[test]
+fn no_target_gets_more_calls_than_it_may_have() {
+    let targets = targets(3);
+    let member = |(number, target): (usize, &Arc<Target>)| Member {
+        capacity: Some([10, 1, 1][number]),
+        priority: u16::try_from(number).expect("small"),
+        ..Member::new(Arc::clone(target))
+    };
+    let set = Set::new(config(Policy::Priority), targets.iter().enumerate().map(member).collect()).expect("sound");
+    let at = |number| RouteTarget::at(uri(number).as_bytes(), calls_of(number));
+    let action = Action::balance(Arc::new(set), (0..3).map(at).collect(), Stateless::Never);
+    let mut world = World::new(|snapshot| {
+        snapshot.routes = vec![Route::of_domain(b"*", action)];
+        snapshot.follow_calls = true;
+    });
+    // Three calls were sent to the first, each with the others behind it.
+    let calls: Vec<Sent> = (0..3).map(|number| invite(&mut world, number)).collect();
+    assert!(calls.iter().all(|call| call.to == calls_of(0)));
+    let next: Vec<_> = calls.iter().map(|call| world.respond(call, 503, "b", "")).collect();
+    assert_eq!(destinations(&next[0], "INVITE"), [address(1)]);
+    assert_eq!(destinations(&next[1], "INVITE"), [address(2)], "the second one is full by now");
+    assert_eq!((destinations(&next[2], "INVITE"), finals(&next[2])), (vec![], vec![500]));
+    assert_eq!(targets.iter().map(|target| target.calls()).collect::<Vec<_>>(), [0, 1, 1]);
+    world.settle();
+    assert_eq!(counts(&targets), [(0, 0); 3]);
+}
+
+/// A proxy that stays on the way of the call by its own Record-Route has the BYE to do as much as a phone has.
+#[test]
+fn what_a_target_that_records_its_route_gets_to_do_is_counted() {
+    let targets = targets(2);
+    let mut world = world(config(Policy::LeastWork), &targets);
+    let first = invite(&mut world, 1);
+    let at = usize::from(first.to == calls_of(1));
+    let recorded = format!("Record-Route: <{};lr>\r\n", uri(at));
+    let answer = world.respond(&first, 200, "b", &recorded);
+    assert_eq!(finals(&answer), [200]);
+    let ours: String = first.headers("Record-Route").map(|route| format!("Route: {route}\r\n")).collect();
+    let routes = format!("{ours}Route: <{};lr>\r\n", uri(at));
+    let bye = text("BYE", 1, &routes)
+        .replace("sip:x@elsewhere.example", "sip:bob@198.51.100.99")
+        .replace("To: <sip:bob@example.com>", "To: <sip:bob@example.com>;tag=b")
+        .replace("CSeq: 1", "CSeq: 2");
+    let bye = find(&world.input(ALICE, &bye), "BYE");
+    assert_eq!(bye.to, first.to);
+    assert_eq!((targets[at].transactions(), targets[at].work()), (1, 1000));
+    world.respond(&bye, 200, "b", "");
+    assert_eq!(counts(&targets), [(0, 0); 2]);
+    // A contact at another port of its host is its as well, one elsewhere is not.
+    for (number, is_at_host) in [(10, true), (11, false)] {
+        let call = invite(&mut world, number);
+        let at = usize::from(call.to == calls_of(1));
+        world.respond(&call, 200, "b", "");
+        let contact =
+            if is_at_host { format!("sip:b@{}:5099", call.to.ip()) } else { "sip:b@198.51.100.99".to_owned() };
+        let bye = find(&world.input(ALICE, &in_dialog(&call, "BYE", number, &contact)), "BYE");
+        assert_eq!(targets[at].transactions(), u32::from(is_at_host), "{contact}");
+        world.respond(&bye, 200, "b", "");
+    }
+    world.settle();
+    assert_eq!(counts(&targets), [(0, 0); 2]);
+}
+
+/// Two members with the same keys: what the one began the other carries on.
+#[test]
+fn another_member_with_the_same_keys_carries_on() {
+    let pool = targets(4);
+    let shared = |snapshot: &mut strowger_shard::Snapshot| snapshot.shared_keys = true;
+    let mut one = world(config(Policy::LeastCalls), &pool);
+    one.configure(shared);
+    // Counts of its own.
+    let own = targets(4);
+    let mut other = world(config(Policy::LeastCalls), &own);
+    other.configure(shared);
+    for number in 0..20 {
+        // A call that is being set up: the caller repeats its INVITE, and for the target that is a retransmission.
+        let first = invite(&mut one, number);
+        let again = invite(&mut other, number);
+        if again.to == first.to {
+            assert_eq!(again.header("Via"), first.header("Via"), "the same branch");
+        }
+        // What answers the first one's INVITE finds the caller.
+        assert_eq!(finals(&other.respond(&first, 200, "b", "")), [200]);
+        let ack = other.input(ALICE, &in_dialog(&first, "ACK", number, &format!("sip:{SERVER}")));
+        assert_eq!(destinations(&ack, "ACK"), [first.to.to_string()]);
+        // An established call: its requests go where it is.
+        let bye = other.input(ALICE, &in_dialog(&first, "BYE", number, &format!("sip:bob@{SERVER}")));
+        assert_eq!(destinations(&bye, "BYE"), [first.to.to_string()]);
+        other.respond(&find(&bye, "BYE"), 200, "b", "");
+    }
+    // A CANCEL of what only the other one knew goes to both that may have it, by the branch of the INVITE.
+    let first = invite(&mut one, 99);
+    let cancel = text("CANCEL", 99, "").replace("z9hG4bKCANCEL", "z9hG4bKINVITE");
+    let sent = other.input(ALICE, &cancel);
+    let meant: Vec<_> = sent.iter().filter(|sent| sent.method() == "CANCEL").collect();
+    assert!(meant.len() <= 2 && !meant.is_empty(), "{:?}", summary(&sent));
+    for sent in meant.iter().filter(|sent| sent.to == first.to) {
+        assert_eq!(sent.header("Via"), first.header("Via"));
+    }
+    one.settle();
+    other.settle();
+    assert_eq!(counts(&own), [(0, 0); 4]);
+    assert_eq!(counts(&pool).iter().map(|(_, transactions)| transactions).sum::<u32>(), 0);
+}

@@ -1,0 +1,174 @@
+//! Targets that are asked whether they are there: what takes them out of service, and what brings them back.
+
+use strowger_balancer::Probe;
+use strowger_shard::Event;
+
+use super::*;
+
+#[test]
+fn a_target_that_says_100_first_has_answered_its_probe() {
+    let targets = targets(1);
+    let probe = Probe { interval: Duration::from_secs(1), down: 1, ..Probe::default() };
+    let mut world = world(SetConfig { probe: Some(probe), ..config(Policy::Hash) }, &targets);
+    for _ in 0..30 {
+        for (_, sent) in world.wait(Duration::from_millis(100)) {
+            world.respond(&sent, 100, "", "");
+            world.respond(&sent, 200, "p", "");
+        }
+    }
+    assert!(targets[0].is_up(), "{:?}", world.events);
+}
+
+#[test]
+fn probes_take_a_target_out_and_bring_it_back() {
+    let targets = targets(2);
+    let probe =
+        Probe { interval: Duration::from_secs(5), timeout: Duration::from_secs(1), down: 2, up: 2, ..Probe::default() };
+    let mut world = world(SetConfig { probe: Some(probe), ..config(Policy::RoundRobin) }, &targets);
+    let mut dead = true;
+    // Whoever is probed answers, but for the first target while it is dead.
+    let run = |world: &mut World, seconds: u64, dead: bool| {
+        for _ in 0..seconds * 10 {
+            for (_, sent) in world.wait(Duration::from_millis(100)) {
+                if sent.method() == "OPTIONS" && !(dead && sent.to.to_string() == address(0)) {
+                    world.respond(&sent, 200, "p", "");
+                }
+            }
+        }
+    };
+    run(&mut world, 20, dead);
+    assert!(!targets[0].is_up() && targets[1].is_up());
+    let is_down = |event: &Event| matches!(event, Event::Target { is_up: false, uri, .. } if uri.contains(&address(0)));
+    assert_eq!(world.events.iter().filter(|event| is_down(event)).count(), 1, "it is told once: {:?}", world.events);
+    for number in 0..6 {
+        let sent = invite(&mut world, number);
+        assert_eq!(sent.to.to_string(), address(1));
+        world.respond(&sent, 486, "b", "");
+    }
+    dead = false;
+    run(&mut world, 20, dead);
+    assert!(targets[0].is_up());
+    assert!(world.events.iter().any(|event| matches!(event, Event::Target { is_up: true, .. })));
+}
+
+/// What a loaded target says to calls of before lifts nothing: it has said when to come back.
+
+#[test]
+fn probes_follow_what_the_configuration_says_of_them() {
+    let targets = targets(1);
+    let with = |interval: Option<u64>| {
+        let probe = |seconds| Probe { interval: Duration::from_secs(seconds), down: 1, ..Probe::default() };
+        SetConfig { probe: interval.map(probe), ..config(Policy::Hash) }
+    };
+    let is_probed_within = |world: &mut World, seconds: u64| {
+        world.wait(Duration::from_secs(seconds)).iter().any(|(_, sent)| sent.method() == "OPTIONS")
+    };
+    let mut world = world(with(Some(3_600)), &targets);
+    world.configure(|snapshot| snapshot.routes = vec![route(with(Some(5)), &targets)]);
+    assert!(is_probed_within(&mut world, 6), "an interval that is made shorter holds at once");
+    world.wait(Duration::from_secs(3));
+    assert!(!targets[0].is_up());
+    world.configure(|snapshot| snapshot.routes = vec![route(with(None), &targets)]);
+    assert!(!is_probed_within(&mut world, 60));
+    world.configure(|snapshot| snapshot.routes = vec![route(with(Some(5)), &targets)]);
+    assert!(targets[0].is_up(), "what probes said before says nothing now");
+    world.configure(|snapshot| snapshot.routes = vec![route(with(Some(0)), &targets)]);
+    let asked = world.wait(Duration::from_secs(3)).iter().filter(|(_, sent)| sent.method() == "OPTIONS").count();
+    assert!(asked < 200, "not as fast as it can: {asked}");
+}
+
+/// What is known of a target ends with its probes: it gets calls again, a few at first, for it may be dead still.
+#[test]
+fn a_target_that_was_down_comes_back_slowly_when_probes_are_switched_off() {
+    let targets = targets(4);
+    let with = |probe: Option<Probe>| SetConfig {
+        probe,
+        slow_start: Duration::from_secs(30),
+        ..config(Policy::LeastTransactions)
+    };
+    let probe = Probe { interval: Duration::from_secs(5), down: 1, up: 1, ..Probe::default() };
+    let mut world = world(with(Some(probe)), &targets);
+    for _ in 0..100 {
+        for (_, sent) in world.wait(Duration::from_millis(100)) {
+            if sent.method() == "OPTIONS" && sent.to.to_string() != address(0) {
+                world.respond(&sent, 200, "p", "");
+            }
+        }
+    }
+    assert_eq!([0, 1, 2, 3].map(|at| targets[at].is_up()), [false, true, true, true]);
+    world.configure(|snapshot| snapshot.routes = vec![route(with(None), &targets)]);
+    let calls = |world: &mut World, first: usize| {
+        let begun = (first..first + 200).map(|number| {
+            let sent = invite(world, number);
+            world.respond(&sent, 180, "b", "");
+            sent.to.to_string()
+        });
+        begun.filter(|to| *to == address(0)).count()
+    };
+    let at_first = calls(&mut world, 0);
+    assert!((1..=12).contains(&at_first), "{at_first} of 200");
+    world.wait(Duration::from_secs(31));
+    assert!(calls(&mut world, 200) >= 30, "all of its part");
+}
+
+#[test]
+fn a_probe_that_is_on_its_way_is_not_repeated_once_probes_are_switched_off() {
+    let targets = targets(1);
+    let with = |probe: Option<Probe>| SetConfig { probe, ..config(Policy::Hash) };
+    let probe = Probe { interval: Duration::from_secs(5), timeout: Duration::from_secs(4), ..Probe::default() };
+    let mut world = world(with(Some(probe)), &targets);
+    while !world.wait(Duration::from_millis(100)).iter().any(|(_, sent)| sent.method() == "OPTIONS") {}
+    world.configure(|snapshot| snapshot.routes = vec![route(with(None), &targets)]);
+    let sent = world.settle();
+    assert!(sent.is_empty(), "{:?}", summary(&sent));
+}
+
+/// An answer counts for the probe that it is to, and once.
+#[test]
+fn an_answer_that_comes_late_is_nobodys() {
+    let targets = targets(1);
+    let probe =
+        Probe { interval: Duration::from_secs(5), timeout: Duration::from_secs(1), down: 2, up: 2, ..Probe::default() };
+    let mut world = world(SetConfig { probe: Some(probe), ..config(Policy::Hash) }, &targets);
+    let next = |world: &mut World| loop {
+        let sent = world.wait(Duration::from_millis(100));
+        if let Some((_, sent)) = sent.into_iter().find(|(_, sent)| sent.method() == "OPTIONS") {
+            break sent;
+        }
+    };
+    let first = next(&mut world);
+    world.wait(Duration::from_secs(2));
+    let second = next(&mut world);
+    assert_ne!(first.header("Via"), second.header("Via"));
+    // Of the one that was given up, while the next one is waited for, which fails too.
+    world.respond(&first, 200, "p", "");
+    world.wait(Duration::from_secs(2));
+    assert!(!targets[0].is_up(), "two in a row had no answer in time");
+    world.respond(&second, 200, "p", "");
+    let third = next(&mut world);
+    for _ in 0..3 {
+        world.respond(&third, 200, "p", "");
+    }
+    assert!(!targets[0].is_up(), "one answer, however often it comes");
+    let fourth = next(&mut world);
+    world.respond(&fourth, 200, "p", "");
+    assert!(targets[0].is_up());
+}
+
+/// Where our own network is full every probe is lost, and no target is worse for it.
+#[test]
+fn probes_that_never_left_take_nobody_out() {
+    let targets = targets(2);
+    let probe = Probe { interval: Duration::from_secs(5), down: 1, ..Probe::default() };
+    let mut world = world(SetConfig { probe: Some(probe), ..config(Policy::Hash) }, &targets);
+    let mut lost = 0;
+    for _ in 0..600 {
+        for (_, sent) in world.wait(Duration::from_millis(100)) {
+            lost += 1;
+            assert!(world.give(Input::Unsent { peer: sent.to }).is_empty());
+        }
+    }
+    assert!(lost >= 20 && targets.iter().all(|target| target.is_up()), "{lost} lost, {:?}", world.events);
+    world.wait(Duration::from_secs(10));
+    assert!(!targets.iter().any(|target| target.is_up()), "now they leave, and nobody answers");
+}
