@@ -62,15 +62,15 @@ fn at_most(instructions: u64) -> LibraryBenchmarkConfig {
 }
 
 #[library_benchmark]
-#[bench::hash(args = (even(Policy::Hash, Candidates::All)), config = at_most(1_495))]
-#[bench::weighted_hash(args = (pool(Policy::Hash, Candidates::All, [1, 2, 3, 4, 5, 6, 7, 8])), config = at_most(1_695))]
-#[bench::weighted(args = (pool(Policy::Weighted, Candidates::All, [1, 2, 3, 4, 5, 6, 7, 8])), config = at_most(1_745))]
-#[bench::round_robin(args = (even(Policy::RoundRobin, Candidates::All)), config = at_most(1_515))]
-#[bench::least_calls(args = (even(Policy::LeastCalls, Candidates::All)), config = at_most(1_840))]
-#[bench::least_work(args = (even(Policy::LeastWork, Candidates::All)), config = at_most(1_880))]
-#[bench::weighted_least_work(args = (pool(Policy::LeastWork, Candidates::All, [1, 2, 3, 4, 5, 6, 7, 8])), config = at_most(2_540))]
-#[bench::least_work_of_two(args = (even(Policy::LeastWork, Candidates::Two)), config = at_most(2_135))]
-#[bench::response_time(args = (even(Policy::ResponseTime, Candidates::All)), config = at_most(2_065))]
+#[bench::hash(args = (even(Policy::Hash, Candidates::All)), config = at_most(1_515))]
+#[bench::weighted_hash(args = (pool(Policy::Hash, Candidates::All, [1, 2, 3, 4, 5, 6, 7, 8])), config = at_most(1_720))]
+#[bench::weighted(args = (pool(Policy::Weighted, Candidates::All, [1, 2, 3, 4, 5, 6, 7, 8])), config = at_most(1_760))]
+#[bench::round_robin(args = (even(Policy::RoundRobin, Candidates::All)), config = at_most(1_540))]
+#[bench::least_calls(args = (even(Policy::LeastCalls, Candidates::All)), config = at_most(1_855))]
+#[bench::least_work(args = (even(Policy::LeastWork, Candidates::All)), config = at_most(1_905))]
+#[bench::weighted_least_work(args = (pool(Policy::LeastWork, Candidates::All, [1, 2, 3, 4, 5, 6, 7, 8])), config = at_most(2_560))]
+#[bench::least_work_of_two(args = (even(Policy::LeastWork, Candidates::Two)), config = at_most(2_170))]
+#[bench::response_time(args = (even(Policy::ResponseTime, Candidates::All)), config = at_most(2_090))]
 fn order(mut pool: Pool) -> (usize, Pool) {
     let mut chosen = 0;
     for draw in 0..TIMES {
