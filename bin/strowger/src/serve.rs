@@ -391,7 +391,9 @@ impl Server {
             0 => String::new(),
             changes => format!("; undone: {} of targets that a command had made", count(changes as u64, "change")),
         };
-        Ok(format!("reloaded: {users}, {routes}{undone}"))
+        // Which file: who asks may have another one in mind.
+        let file = read.as_deref().map_or("defaults, for there is no file".into(), Path::to_string_lossy);
+        Ok(format!("reloaded {file}: {users}, {routes}{undone}"))
     }
 }
 

@@ -239,7 +239,7 @@ fn a_reload_keeps_calls_and_states() {
         (0..2).map(|number| call(&server, &alice, &format!("call{number}"), &[&one, &two])).collect();
     server.folder.run(&["ctl", "drain", &one.uri()]).ok();
     server.folder.write("strowger.toml", &format!("{head}{}", pool("policy = \"least-work\"", &[&three, &one])));
-    assert_eq!(server.folder.run(&["ctl", "reload"]).ok(), "reloaded: 0 users, 1 route\n");
+    assert_eq!(server.folder.run(&["ctl", "reload"]).ok(), "reloaded strowger.toml: 0 users, 1 route\n");
     let found = targets(&server.folder);
     let shown: Vec<_> = found.iter().map(|target| (&target["uri"], &target["state"], &target["calls"])).collect();
     let expected = [(three.uri(), "up", 0), (one.uri(), "draining", 1), (two.uri(), "removed", 1)];
@@ -288,7 +288,10 @@ fn targets_are_added_and_removed_until_a_reload() {
         assert_eq!(call(&server, &alice, &format!("after{number}"), &[&one, &two]).at, 1);
     }
     let told = server.folder.run(&["ctl", "reload"]).ok();
-    assert_eq!(told, "reloaded: 0 users, 1 route; undone: 2 changes of targets that a command had made\n");
+    assert_eq!(
+        told,
+        "reloaded strowger.toml: 0 users, 1 route; undone: 2 changes of targets that a command had made\n"
+    );
     assert_eq!(
         (&of(&server.folder, &one)["state"], &of(&server.folder, &two)["state"]),
         (&json!("up"), &json!("removed"))

@@ -61,7 +61,7 @@ fn a_reload_takes_everything_or_nothing() {
     let file = server.folder.path().join("strowger.toml");
     let first = std::fs::read_to_string(&file).expect("the configuration");
     server.folder.write("strowger.toml", &format!("{first}server.domains = [\"example.net\"]\n"));
-    assert_eq!(server.folder.run(&["ctl", "reload"]).ok(), "reloaded: 0 users, 0 routes\n");
+    assert_eq!(server.folder.run(&["ctl", "reload"]).ok(), "reloaded strowger.toml: 0 users, 0 routes\n");
     assert_eq!(server.status()["domains"][0], "example.net");
 
     server

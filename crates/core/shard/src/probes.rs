@@ -35,6 +35,8 @@ struct Probing {
     due: Timestamp,
     /// The probe that is on its way.
     waiting: Option<Waiting>,
+    /// The DNS was asked where it is, and had not answered when that was last needed.
+    has_asked: bool,
 }
 
 impl Probing {
@@ -99,7 +101,7 @@ impl Probes {
                 let known = before.iter().position(|probing| probing.id == id);
                 let probing = known.map(|known| before.swap_remove(known)).unwrap_or_else(|| {
                     let due = now + first_wait(id, interval);
-                    Probing { id, set: Arc::clone(set), due, waiting: None }
+                    Probing { id, set: Arc::clone(set), due, waiting: None, has_asked: false }
                 });
                 let due = probing.due.min(now + interval);
                 self.list.push(Probing { set: Arc::clone(set), due, ..probing });
@@ -208,11 +210,12 @@ impl Shard {
         let Some(balanced) = snapshot.balanced(id) else { return };
         let flow = match self.flow_of_probe(now, &balanced.route_target.place) {
             Whereabouts::At(flow) => flow,
-            Whereabouts::Nowhere => {
+            // A name of which the DNS says nothing from one time to the next is nowhere.
+            Whereabouts::Asked if !self.has_asked(index) => return self.put_off_probe(index, now + probe.timeout),
+            Whereabouts::Nowhere | Whereabouts::Asked => {
                 self.end_probe(now, index, false);
                 return;
             }
-            Whereabouts::Asked => return self.put_off_probe(index, now + probe.timeout),
         };
         let Some(listener) = snapshot.listeners.get(flow.listener) else { return };
         // Who has no room for a probe knows nothing of its target.
@@ -228,8 +231,14 @@ impl Shard {
         Options { listener, uri, branch: &branch, tag: tag.as_bytes() }.write(&mut request);
         let Some(probing) = self.probes.list.get_mut(index) else { return };
         probing.waiting = Some(Waiting { client, user, flow });
+        probing.has_asked = false;
         probing.due = now + probe.timeout;
         self.proxy.transactions().start_client(now, client, Kind::NonInvite, flow, request, user);
+    }
+
+    /// Whether the DNS was asked for this target the last time, too.
+    fn has_asked(&mut self, index: usize) -> bool {
+        self.probes.list.get_mut(index).is_some_and(|probing| core::mem::replace(&mut probing.has_asked, true))
     }
 
     fn put_off_probe(&mut self, index: usize, due: Timestamp) {

@@ -1,7 +1,8 @@
 //! Targets that are asked whether they are there: what takes them out of service, and what brings them back.
 
 use strowger_balancer::Probe;
-use strowger_shard::Event;
+use strowger_locate::Question;
+use strowger_shard::{Event, Place};
 
 use super::*;
 
@@ -78,6 +79,32 @@ fn probes_follow_what_the_configuration_says_of_them() {
 }
 
 /// What is known of a target ends with its probes: it gets calls again, a few at first, for it may be dead still.
+#[test]
+fn a_target_whose_name_leads_nowhere_is_taken_out() {
+    let pool = targets(2);
+    let probe = Probe { interval: Duration::from_secs(5), ..Probe::default() };
+    let set = SetConfig { probe: Some(probe), ..config(Policy::RoundRobin) };
+    let members = pool.iter().map(|target| Member::new(Arc::clone(target))).collect();
+    let set = Arc::new(Set::new(set, members).expect("a sound set"));
+    let question = Question::new(b"gone.example", None, None, false);
+    let by_name =
+        RouteTarget { uri: uri(0).into_bytes().into(), place: Place::Named(question), priority: 1, weight: 1 };
+    let by_address = RouteTarget::at(uri(1).as_bytes(), address(1).parse().expect("an address"));
+    let mut world = World::new(|snapshot| {
+        let places = vec![by_name, by_address];
+        snapshot.routes = vec![Route::of_domain(b"*", Action::balance(Arc::clone(&set), places, Stateless::Never))];
+    });
+    for _ in 0..200 {
+        for (_, sent) in world.wait(Duration::from_millis(100)) {
+            if sent.method() == "OPTIONS" {
+                world.respond(&sent, 200, "p", "");
+            }
+        }
+        // The DNS says nothing, or nothing that is still kept the next time.
+    }
+    assert_eq!([pool[0].is_up(), pool[1].is_up()], [false, true]);
+}
+
 #[test]
 fn a_target_that_was_down_comes_back_slowly_when_probes_are_switched_off() {
     let targets = targets(4);

@@ -167,6 +167,10 @@ fn join(prefix: &str, name: &str) -> String {
 fn advise(message: &str) -> String {
     let what = [("unknown field `", "unknown key"), ("unknown variant `", "unknown value")];
     let Some((what, rest)) = what.iter().find_map(|(start, what)| Some((what, message.strip_prefix(start)?))) else {
+        if message.starts_with("invalid type: map, expected a sequence") {
+            return "there may be several of these, so each is written with two brackets, as [[balancer]] is"
+                .to_owned();
+        }
         let message = message.replace("expected u16", "expected a whole number from 0 to 65535");
         let message = message.replace("expected u32", "expected a whole number from 0 to 4294967295");
         return message.replace('\n', "; ");
@@ -211,6 +215,18 @@ fn edit_distance(a: &str, b: &str) -> usize {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_single_table_is_told_of_its_brackets() {
+        let error = toml::from_str::<Several>("[balancer]\n").expect_err("a table");
+        assert!(advise(error.message()).contains("[[balancer]]"), "{error}");
+    }
+
+    #[derive(Debug, serde::Deserialize)]
+    struct Several {
+        #[serde(rename = "balancer")]
+        _balancers: Vec<u8>,
+    }
 
     #[test]
     fn distances() {
