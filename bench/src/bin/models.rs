@@ -9,7 +9,7 @@ use clap::{Parser, ValueEnum};
 use strowger_bench::apart::enter;
 use strowger_bench::calm::Calm;
 use strowger_bench::models::describe::{Described, Places, describe};
-use strowger_bench::models::load::{Course, Load, Outcome, Pace, middle_of, prepare, run};
+use strowger_bench::models::load::{Course, Load, Outcome, Pace, prepare, run, undisturbed};
 use strowger_bench::models::observation::{Observation, write};
 use strowger_bench::models::room::room;
 use strowger_bench::models::server::{Kind, Programs, Server};
@@ -57,7 +57,7 @@ struct Arguments {
     #[arg(long, default_value_t = 2)]
     seconds: u64,
     /// How often each rate has its turn where drops are counted
-    #[arg(long, default_value_t = 5)]
+    #[arg(long, default_value_t = 9)]
     rounds: usize,
     /// Seconds of each run in which waits are measured
     #[arg(long, default_value_t = 7)]
@@ -316,8 +316,8 @@ impl Bench {
         self.keep(&format!("{name}-unseen"), &unseen)
     }
 
-    /// What each of the rates has for its median. They have their turns, upwards and downwards: the machine is not as fast in one
-    /// minute as in another, and what is to be predicted is not to be measured in another one than what it is predicted from.
+    /// What each of the rates comes to. They have their turns, upwards and downwards: the machine is not as fast in one minute as in
+    /// another, and what is to be predicted is not to be measured in another one than what it is predicted from.
     fn drops_by_turns(&mut self, kind: Kind, rates: &[f64]) -> Result<Vec<Outcome>, String> {
         let mut turns: Vec<Vec<Outcome>> = vec![Vec::new(); rates.len()];
         for round in 0..self.arguments.rounds {
@@ -329,7 +329,7 @@ impl Bench {
                 outcomes.push(self.drops_at(kind, *rate)?);
             }
         }
-        turns.iter().map(|outcomes| middle_of(outcomes).ok_or_else(|| "no rounds".to_owned())).collect()
+        turns.iter().map(|outcomes| undisturbed(outcomes).ok_or_else(|| "no rounds".to_owned())).collect()
     }
 
     /// Packets that the socket has room for, at a rate of calls that is too high.

@@ -144,7 +144,7 @@ impl Balancing {
         std::mem::take(&mut self.changes).count()
     }
 
-    /// The target that `text` names: by its URI, its id, or SET/URI.
+    /// The target that `text` names: by its URI, whose "sip:" may be left out, its id, or SET/URI.
     pub(crate) fn find(&self, text: &str) -> Result<Found, String> {
         let mut found: Vec<Found> = Vec::new();
         for (set, index, origin) in self.members() {
@@ -156,7 +156,8 @@ impl Balancing {
                 found.push(Found::of(&target, None));
             }
         }
-        found.retain(|one| *text == *one.uri || text == one.id.to_string() || text == one.name());
+        let uri = format!("sip:{text}");
+        found.retain(|one| [text, &uri].contains(&&*one.uri) || text == one.id.to_string() || text == one.name());
         match found.as_slice() {
             [] => Err(format!("there is no target {text:?}; `strowger ctl targets` lists those there are")),
             [_] => Ok(found.remove(0)),

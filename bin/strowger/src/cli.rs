@@ -378,7 +378,7 @@ pub(crate) enum CtlCommand {
                             balancer with gateways of the database, `strowger gateway disable` lasts longer. With --wait the \
                             exit code is 0 once it is empty, and 1 where --for is over before.")]
     Drain {
-        /// The target: its URI, its id, or SET/URI where the URI is in several balancers
+        /// The target: its URI, with or without sip:, its id, or SET/URI where the URI is in several balancers
         target: String,
         /// Waits until it has no call left, and shows how many there are
         #[arg(long)]
@@ -390,7 +390,7 @@ pub(crate) enum CtlCommand {
     /// Sends new calls to a drained target again, few at first
     #[command(after_help = "Example:\n  strowger ctl undrain sip:192.0.2.1")]
     Undrain {
-        /// The target: its URI, its id, or SET/URI where the URI is in several balancers
+        /// The target: its URI, with or without sip:, its id, or SET/URI where the URI is in several balancers
         target: String,
     },
 }
@@ -425,7 +425,7 @@ pub(crate) enum TargetsCommand {
                             from where it is named too. `strowger ctl drain --wait` lets its calls end first."
     )]
     Rm {
-        /// The target: its URI, its id, or SET/URI where the URI is in several balancers
+        /// The target: its URI, with or without sip:, its id, or SET/URI where the URI is in several balancers
         target: String,
     },
 }

@@ -327,7 +327,10 @@ impl Server {
             }
             Request::Calls { limit } => Response::Calls(calls::list(&self.fleet, self.clock.now(), *limit)),
             Request::Trace(_) | Request::Backup(_) => Response::Error("that is a conversation of its own".to_owned()),
-            Request::Reload => self.reload().map_or_else(Response::Error, Response::Reloaded),
+            Request::Reload => match self.reload() {
+                Ok(done) => Response::Reloaded(done),
+                Err(why) => Response::Error(format!("{why}; nothing was changed")),
+            },
             Request::Targets { set } => self.targets(set.as_deref()).map_or_else(Response::Error, Response::Targets),
             change @ (Request::Drain { .. }
             | Request::Undrain { .. }

@@ -161,6 +161,8 @@ fn a_target_is_drained_until_it_is_empty() {
     assert_eq!(back, format!("pool: {} gets calls again\n", one.uri()));
     let reached: Vec<usize> = (0..2).map(|number| call(&server, &alice, &format!("back{number}"), &ends).at).collect();
     assert!(reached.contains(&0), "{reached:?}");
+    let again = server.folder.run(&["ctl", "drain", one.uri().trim_start_matches("sip:")]).ok();
+    assert!(again.contains(&one.uri()), "{again}");
     let error = server.folder.run(&["ctl", "drain", "sip:192.0.2.99"]).refused(1);
     assert!(error.starts_with("there is no target \"sip:192.0.2.99\"; `strowger ctl targets` lists"), "{error}");
 }

@@ -128,7 +128,8 @@ fn the_mode_stays_while_the_server_runs() {
     {
         server.folder.write("strowger.toml", &format!("{config}{more}\n"));
         let error = server.folder.run(&["ctl", "reload"]).refused(1);
-        assert_eq!(error, format!("{key} cannot change while the server runs; set it back, or restart the server"));
+        let why = format!("{key} cannot change while the server runs; set it back, or restart the server");
+        assert_eq!(error, format!("{why}; nothing was changed"));
     }
 }
 

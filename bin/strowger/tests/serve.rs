@@ -68,7 +68,10 @@ fn a_reload_takes_everything_or_nothing() {
         .folder
         .write("strowger.toml", &first.replace("workers = 2", "workers = 3\nserver.domains = [\"example.org\"]"));
     let error = server.folder.run(&["ctl", "reload"]).refused(1);
-    assert_eq!(error, "server.workers cannot change while the server runs; set it back, or restart the server");
+    assert_eq!(
+        error,
+        "server.workers cannot change while the server runs; set it back, or restart the server; nothing was changed"
+    );
     server.folder.write("strowger.toml", &format!("{first}server.colour = 1\n"));
     // The command reads the file too, to find the socket: so name another one for it.
     server.folder.write("good.toml", &first);

@@ -43,7 +43,7 @@ macro_rules! ask {
 #[derive(Debug, Args)]
 pub(crate) struct SizeArguments {
     /// How many there are, as 2M
-    #[arg(long, value_name = "N", value_parser = counts, allow_hyphen_values = true)]
+    #[arg(long, visible_alias = "users", value_name = "N", value_parser = counts, allow_hyphen_values = true)]
     subscribers: Numbers,
     /// Calls in progress of each in the busy hour, on the mean: 0.1 are 6 minutes [default: 0.1]
     #[arg(long, value_name = "NUMBER", value_parser = erlangs, help_heading = TRAFFIC, conflicts_with_all = ["calls_each", "bhca"], allow_hyphen_values = true)]

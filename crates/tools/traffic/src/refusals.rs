@@ -10,7 +10,8 @@ const KEPT: usize = 16;
 /// The longest text that is kept of one.
 const LENGTH: usize = 200;
 
-/// By status, what the first response with it said: its reason phrase, and its Warning where there was one.
+/// By status, what the first response with it said: its reason phrase, what it was a response to, and its Warning where there was
+/// one.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Refusals(BTreeMap<u16, String>);
 
@@ -49,8 +50,13 @@ fn words(bytes: &[u8]) -> String {
     let line = bytes.split(|byte| *byte == b'\r' || *byte == b'\n').next().unwrap_or_default();
     let reason = line.splitn(3, |byte| *byte == b' ').nth(2).unwrap_or_default();
     let mut text = strowger_message::lossy(reason);
-    let warning = Head::scan(bytes).ok().and_then(|head| head.first(HeaderName::Warning).map(warn_text));
-    if let Some(warning) = warning {
+    let head = Head::scan(bytes).ok();
+    let first = |name| head.as_ref().and_then(|head| head.first(name));
+    if let Some(method) = first(HeaderName::CSeq).and_then(|value| value.rsplit(u8::is_ascii_whitespace).next()) {
+        text.push_str(", the first to ");
+        text.push_str(&strowger_message::lossy(method));
+    }
+    if let Some(warning) = first(HeaderName::Warning).map(warn_text) {
         text.push_str("; ");
         text.push_str(&warning);
     }
@@ -71,10 +77,12 @@ mod tests {
     #[test]
     fn the_first_words_of_each_status_are_kept() {
         let mut refusals = Refusals::default();
-        refusals.on_response(403, b"SIP/2.0 403 Too Many Contacts\r\nWarning: 399 strowger \"10 are enough\"\r\n\r\n");
+        let warned =
+            b"SIP/2.0 403 Too Many Contacts\r\nCSeq: 1 REGISTER\r\nWarning: 399 strowger \"10 are enough\"\r\n\r\n";
+        refusals.on_response(403, warned);
         refusals.on_response(403, b"SIP/2.0 403 Other\r\n\r\n");
         refusals.on_response(404, b"SIP/2.0 404 Domain Not Served Here\r\n\r\n");
-        assert_eq!(refusals.said(403), " (Too Many Contacts; 10 are enough)");
+        assert_eq!(refusals.said(403), " (Too Many Contacts, the first to REGISTER; 10 are enough)");
         assert_eq!((refusals.said(404).as_str(), refusals.has_warning(404)), (" (Domain Not Served Here)", false));
         assert_eq!((refusals.said(500).as_str(), refusals.has_warning(403)), ("", true));
         let mut sum = Refusals::default();

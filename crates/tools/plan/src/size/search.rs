@@ -240,7 +240,7 @@ fn not_available(needs: &Needs, profile: &Profile, least_missing: f64) -> PlanEr
                 "servers that are {node} available and do not know each other's registrations have no spare, so together they are \
                  {best}, not {asked}"
             ),
-            "have phones register with each of several servers (failover client), take more available servers, or promise less",
+            "have phones register with each of several servers (--failover client), take more available servers, or promise less",
         )
     };
     PlanError::NoPlan { need: "availability".into(), reason, remedy: remedy.into() }
