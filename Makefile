@@ -1,7 +1,7 @@
 .PHONY: help run test bench clean
 
 help:
-	@echo "make run    build, start on UDP port 5060 with ./data, make two demo users the first time"
+	@echo "make run    build, start on port 5060 (UDP and TCP) with ./data, make two demo users the first time"
 	@echo "make test   install the phones it needs (as root, on Debian) and run every test"
 	@echo "make bench  measure beside Kamailio and write bench/RESULTS.md, half an hour; QUICK=1 tries it in minutes"
 	@echo "make clean  remove what was built (./data stays)"

@@ -57,7 +57,7 @@ struct Arguments {
     #[arg(long, default_value_t = 2)]
     seconds: u64,
     /// How often each rate has its turn where drops are counted
-    #[arg(long, default_value_t = 9)]
+    #[arg(long, default_value_t = 7)]
     rounds: usize,
     /// Seconds of each run in which waits are measured
     #[arg(long, default_value_t = 7)]
@@ -93,6 +93,18 @@ fn main() {
         eprintln!("models: {error}");
         std::process::exit(1);
     }
+}
+
+/// A server under a load, of which its drops are counted.
+#[derive(Clone, Copy, Debug)]
+struct Place {
+    kind: Kind,
+    /// K.
+    queue: u64,
+    /// Calls a second.
+    rate: f64,
+    /// Whether it is for the fit.
+    is_seen: bool,
 }
 
 struct Bench {
@@ -294,7 +306,7 @@ impl Bench {
         let threads = self.arguments.threads.clone();
         let others = if name == "pools" { self.arguments.unseen_threads.clone() } else { Vec::new() };
         let first = of(threads.first().copied().unwrap_or(1));
-        let (mut seen, mut unseen, mut room) = (Vec::new(), Vec::new(), None);
+        let (mut room, mut places) = (None, Vec::new());
         for count in threads.iter().chain(&others).copied() {
             let kind = of(count);
             let full = self.saturation(kind)?;
@@ -302,31 +314,34 @@ impl Bench {
                 Some(room) => room,
                 None => *room.insert(self.room(first, 1.3 * full)?),
             };
-            let for_fit = if threads.contains(&count) { &SEEN[..] } else { &[] };
-            let rates: Vec<f64> = for_fit.iter().chain(&UNSEEN).map(|share| share * full).collect();
-            let outcomes = self.drops_by_turns(kind, &rates)?;
             // Who is served has left the socket.
             let queue = room + u64::from(count);
-            for (place, outcome) in outcomes.iter().enumerate() {
-                let table = if place < for_fit.len() { &mut seen } else { &mut unseen };
-                table.push(observation(kind, queue, outcome));
-            }
+            let for_fit = if threads.contains(&count) { &SEEN[..] } else { &[] };
+            let mut add = |share: &f64, is_seen| places.push(Place { kind, queue, rate: share * full, is_seen });
+            for_fit.iter().for_each(|share| add(share, true));
+            UNSEEN.iter().for_each(|share| add(share, false));
         }
-        self.keep(&format!("{name}-seen"), &seen)?;
-        self.keep(&format!("{name}-unseen"), &unseen)
+        let outcomes = self.drops_by_turns(&places)?;
+        for (is_seen, which) in [(true, "seen"), (false, "unseen")] {
+            let own = places.iter().zip(&outcomes).filter(|(place, _)| place.is_seen == is_seen);
+            let measured: Vec<Observation> =
+                own.map(|(place, outcome)| observation(place.kind, place.queue, outcome)).collect();
+            self.keep(&format!("{name}-{which}"), &measured)?;
+        }
+        Ok(())
     }
 
-    /// What each of the rates comes to. They have their turns, upwards and downwards: the machine is not as fast in one minute as in
+    /// What each of the places comes to. They have their turns, upwards and downwards: the machine is not as fast in one minute as in
     /// another, and what is to be predicted is not to be measured in another one than what it is predicted from.
-    fn drops_by_turns(&mut self, kind: Kind, rates: &[f64]) -> Result<Vec<Outcome>, String> {
-        let mut turns: Vec<Vec<Outcome>> = vec![Vec::new(); rates.len()];
+    fn drops_by_turns(&mut self, places: &[Place]) -> Result<Vec<Outcome>, String> {
+        let mut turns: Vec<Vec<Outcome>> = vec![Vec::new(); places.len()];
         for round in 0..self.arguments.rounds {
-            let mut places: Vec<_> = rates.iter().zip(&mut turns).collect();
+            let mut order: Vec<_> = places.iter().zip(&mut turns).collect();
             if round % 2 == 1 {
-                places.reverse();
+                order.reverse();
             }
-            for (rate, outcomes) in places {
-                outcomes.push(self.drops_at(kind, *rate)?);
+            for (place, outcomes) in order {
+                outcomes.push(self.drops_at(place.kind, place.rate)?);
             }
         }
         turns.iter().map(|outcomes| undisturbed(outcomes).ok_or_else(|| "no rounds".to_owned())).collect()

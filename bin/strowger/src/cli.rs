@@ -329,6 +329,7 @@ pub(crate) enum CtlCommand {
                             For contacts of phones that are gone and take the place of others (registrar.max_contacts); \
                             `strowger ctl registrations --user` lists them. A phone that is there registers again when its \
                             time comes; `strowger user disable` keeps it away.")]
+    #[command(override_usage = "strowger ctl unregister [OPTIONS] <USER> <CONTACT|--all>")]
     #[command(group = clap::ArgGroup::new("which").required(true))]
     Unregister {
         /// The user's address
