@@ -9,9 +9,10 @@ use clap::{Parser, ValueEnum};
 use strowger_bench::apart::enter;
 use strowger_bench::calm::Calm;
 use strowger_bench::models::describe::{Described, Places, describe};
-use strowger_bench::models::load::{Course, Load, Outcome, Pace, prepare, run, undisturbed};
+use strowger_bench::models::load::{Course, Load, Outcome, Pace, prepare, run};
 use strowger_bench::models::observation::{Observation, write};
 use strowger_bench::models::room::room;
+use strowger_bench::models::runs::{self, Run};
 use strowger_bench::models::server::{Kind, Programs, Server};
 use strowger_bench::models::timing;
 use strowger_bench::programs;
@@ -57,7 +58,7 @@ struct Arguments {
     #[arg(long, default_value_t = 2)]
     seconds: u64,
     /// How often each rate has its turn where drops are counted
-    #[arg(long, default_value_t = 7)]
+    #[arg(long, default_value_t = 9)]
     rounds: usize,
     /// Seconds of each run in which waits are measured
     #[arg(long, default_value_t = 7)]
@@ -93,18 +94,6 @@ fn main() {
         eprintln!("models: {error}");
         std::process::exit(1);
     }
-}
-
-/// A server under a load, of which its drops are counted.
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    kind: Kind,
-    /// K.
-    queue: u64,
-    /// Calls a second.
-    rate: f64,
-    /// Whether it is for the fit.
-    is_seen: bool,
 }
 
 struct Bench {
@@ -176,6 +165,9 @@ impl Bench {
 
     fn show(&self) -> Result<(), String> {
         let pictures = (!self.arguments.quick).then(|| self.report().with_file_name("plots"));
+        for name in ["pools", "kamailio"] {
+            runs::settle(&self.tables(), name).map_err(|error| format!("{name}: {error}"))?;
+        }
         let places = Places { strowger: self.programs.strowger.clone(), tables: self.tables(), pictures };
         let Described { text, summary } = describe(&places)?;
         println!("{text}");
@@ -306,7 +298,7 @@ impl Bench {
         let threads = self.arguments.threads.clone();
         let others = if name == "pools" { self.arguments.unseen_threads.clone() } else { Vec::new() };
         let first = of(threads.first().copied().unwrap_or(1));
-        let (mut room, mut places) = (None, Vec::new());
+        let (mut all, mut room) = (Vec::new(), None);
         for count in threads.iter().chain(&others).copied() {
             let kind = of(count);
             let full = self.saturation(kind)?;
@@ -314,37 +306,37 @@ impl Bench {
                 Some(room) => room,
                 None => *room.insert(self.room(first, 1.3 * full)?),
             };
-            // Who is served has left the socket.
-            let queue = room + u64::from(count);
             let for_fit = if threads.contains(&count) { &SEEN[..] } else { &[] };
-            let mut add = |share: &f64, is_seen| places.push(Place { kind, queue, rate: share * full, is_seen });
-            for_fit.iter().for_each(|share| add(share, true));
-            UNSEEN.iter().for_each(|share| add(share, false));
+            let seen = for_fit.iter().map(|share| (true, share * full));
+            let loads: Vec<(bool, f64)> = seen.chain(UNSEEN.iter().map(|share| (false, share * full))).collect();
+            // Who is served has left the socket.
+            self.drops_by_turns(kind, room + u64::from(count), &loads, &mut all)?;
         }
-        let outcomes = self.drops_by_turns(&places)?;
-        for (is_seen, which) in [(true, "seen"), (false, "unseen")] {
-            let own = places.iter().zip(&outcomes).filter(|(place, _)| place.is_seen == is_seen);
-            let measured: Vec<Observation> =
-                own.map(|(place, outcome)| observation(place.kind, place.queue, outcome)).collect();
-            self.keep(&format!("{name}-{which}"), &measured)?;
-        }
-        Ok(())
+        runs::keep(&self.tables(), name, &self.around, &all).map_err(|error| format!("{name}: {error}"))
     }
 
-    /// What each of the places comes to. They have their turns, upwards and downwards: the machine is not as fast in one minute as in
-    /// another, and what is to be predicted is not to be measured in another one than what it is predicted from.
-    fn drops_by_turns(&mut self, places: &[Place]) -> Result<Vec<Outcome>, String> {
-        let mut turns: Vec<Vec<Outcome>> = vec![Vec::new(); places.len()];
+    /// The loads (whether they are for the fit, and calls a second) have their turns, upwards and downwards: the machine is not as fast in
+    /// one minute as in another, and what is to be predicted is not to be measured in another one than what it is predicted from.
+    fn drops_by_turns(
+        &mut self,
+        kind: Kind,
+        queue: u64,
+        loads: &[(bool, f64)],
+        all: &mut Vec<Run>,
+    ) -> Result<(), String> {
         for round in 0..self.arguments.rounds {
-            let mut order: Vec<_> = places.iter().zip(&mut turns).collect();
+            let mut turn = loads.to_vec();
             if round % 2 == 1 {
-                order.reverse();
+                turn.reverse();
             }
-            for (place, outcomes) in order {
-                outcomes.push(self.drops_at(place.kind, place.rate)?);
+            for (seen, calls) in turn {
+                let outcome = self.drops_at(kind, calls)?;
+                if !outcome.is_late {
+                    all.push(as_run(kind, queue, seen, calls, &outcome));
+                }
             }
         }
-        turns.iter().map(|outcomes| undisturbed(outcomes).ok_or_else(|| "no rounds".to_owned())).collect()
+        Ok(())
     }
 
     /// Packets that the socket has room for, at a rate of calls that is too high.
@@ -372,17 +364,16 @@ impl Bench {
     }
 }
 
-fn observation(kind: Kind, queue: u64, outcome: &Outcome) -> Observation {
-    Observation {
+fn as_run(kind: Kind, queue: u64, seen: bool, calls: f64, outcome: &Outcome) -> Run {
+    Run {
         name: kind.to_string(),
         servers: kind.servers(),
-        queue: Some(queue),
-        calls_per_s: outcome.calls_per_s,
-        packets_per_s: outcome.packets_per_s,
-        // The core is shared among those who serve, so each of them takes so many times as long.
-        service_us: Some(1e6 * f64::from(kind.servers()) * outcome.each_s),
-        drops: Some(outcome.drops),
-        busy: outcome.processors,
-        ..Observation::default()
+        queue,
+        seen,
+        calls,
+        rate: outcome.packets_per_s,
+        each_us: 1e6 * outcome.each_s,
+        drops: outcome.drops,
+        cpu: outcome.processors,
     }
 }

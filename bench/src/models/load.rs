@@ -8,7 +8,6 @@ use strowger_traffic::options::{Options, Target, workload_with};
 
 use super::server::{ADDRESS, Server};
 use crate::proxy::DOMAIN;
-use crate::proxy::figures::middle;
 use crate::proxy::watch::{Sample, Watcher, within};
 
 /// Users on each side: few, so that their registration is no load of its own.
@@ -61,8 +60,6 @@ pub struct Load {
 pub struct Outcome {
     /// Calls a second that were carried.
     pub carried_per_s: f64,
-    /// Calls a second that began.
-    pub calls_per_s: f64,
     /// Packets a second that were sent to the server: λ.
     pub packets_per_s: f64,
     /// The share of them for which its socket had no room.
@@ -73,30 +70,6 @@ pub struct Outcome {
     pub each_s: f64,
     /// Whether the generator was late.
     pub is_late: bool,
-}
-
-/// Of the runs of one load so many count: one in [`COUNTED`].
-const COUNTED: usize = 3;
-
-/// What one load comes to when nothing disturbs: of the third of its runs that took the least processor time a packet the median of
-/// each figure; runs in which the generator was late are no part of it where there are others. Other work on the physical machine
-/// makes a packet take longer and never less long, so this asks who was disturbed, and not what was dropped. None of none.
-#[must_use]
-pub fn undisturbed(outcomes: &[Outcome]) -> Option<Outcome> {
-    let in_time: Vec<&Outcome> = outcomes.iter().filter(|one| !one.is_late).collect();
-    let mut counted = if in_time.is_empty() { outcomes.iter().collect() } else { in_time };
-    counted.sort_by(|a, b| a.each_s.total_cmp(&b.each_s));
-    counted.truncate(outcomes.len().div_ceil(COUNTED));
-    let of = |figure: fn(&Outcome) -> f64| middle(counted.iter().map(|one| figure(one)).collect());
-    Some(Outcome {
-        carried_per_s: of(|one| one.carried_per_s)?,
-        calls_per_s: of(|one| one.calls_per_s)?,
-        packets_per_s: of(|one| one.packets_per_s)?,
-        drops: of(|one| one.drops)?,
-        processors: of(|one| one.processors)?,
-        each_s: of(|one| one.each_s)?,
-        is_late: counted.iter().any(|one| one.is_late),
-    })
 }
 
 /// Runs it. The generator has the core of the thread that calls this.
@@ -154,7 +127,6 @@ fn outcome(phase: &PhaseReport, drops_per_s: f64, processors: f64) -> Outcome {
     let drops = (drops_per_s / packets_per_s).min(1.0);
     Outcome {
         carried_per_s: phase.carried_in_time as f64 / elapsed,
-        calls_per_s: phase.meter().began.sent as f64 / elapsed,
         packets_per_s,
         drops,
         processors,
@@ -220,26 +192,5 @@ mod tests {
         samples[1].stolen = 1;
         samples[3].stolen = 4;
         assert!(Spent::of(&samples).is_some_and(|spent| spent.drops_per_s > 100_000.0), "there is nothing else");
-    }
-
-    #[test]
-    fn of_several_runs_those_count_that_nothing_disturbed() {
-        let run = |each_s: f64, drops, is_late| Outcome {
-            carried_per_s: 100.0,
-            calls_per_s: 100.0,
-            packets_per_s: 600.0,
-            drops,
-            processors: 0.5,
-            each_s,
-            is_late,
-        };
-        let slow = [run(9e-6, 0.3, false), run(8e-6, 0.2, false), run(7e-6, 0.0, false), run(7e-6, 0.0, false)];
-        let fast = [run(6e-6, 0.02, false), run(6.1e-6, 0.01, false), run(6.2e-6, 0.5, false)];
-        let late = [run(5e-6, 0.0, true), run(5e-6, 0.0, true)];
-        let counted = undisturbed(&[&slow[..], &fast, &late].concat()).expect("runs");
-        assert!((counted.drops - 0.02).abs() < 1e-12 && !counted.is_late, "{counted:?}");
-        assert!((counted.each_s - 6.1e-6).abs() < 1e-12, "{counted:?}");
-        assert!(undisturbed(&late).expect("runs").is_late, "there is nothing else");
-        assert!(undisturbed(&[]).is_none());
     }
 }

@@ -37,8 +37,8 @@ impl Profile {
     pub fn measured() -> Self {
         Self {
             name: "measured".into(),
-            source: "bench/RESULTS.md, bench/CONNECTIONS.md, bench/WORKERS.md: one core of a shared virtual machine (AMD EPYC), \
-                     at saturation; memory of a subscriber, sizes of messages, the server and its price are assumptions"
+            source: "bench/RESULTS.md, bench/CONNECTIONS.md, bench/WORKERS.md of 2026-11-21: one core of a shared virtual machine \
+                     (AMD EPYC), at saturation; memory of a subscriber, sizes of messages, the server and its price are assumptions"
                 .into(),
             costs: Costs {
                 stateful_call_s: 41.4e-6,
