@@ -355,7 +355,7 @@ impl Bench {
         self.say(&format!(
             "{kind}: {:.0} packets/s, {:.2} µs of CPU each, {:.3} of the core, {:.3} % dropped{}",
             outcome.packets_per_s,
-            1e6 * outcome.each_s,
+            1e6 * outcome.each_s(),
             outcome.processors,
             100.0 * outcome.drops,
             if outcome.is_late { "; THE GENERATOR WAS LATE" } else { "" }
@@ -372,7 +372,7 @@ fn as_run(kind: Kind, queue: u64, seen: bool, calls: f64, outcome: &Outcome) -> 
         seen,
         calls,
         rate: outcome.packets_per_s,
-        each_us: 1e6 * outcome.each_s,
+        each_us: 1e6 * outcome.each_s(),
         drops: outcome.drops,
         cpu: outcome.processors,
     }

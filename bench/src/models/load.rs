@@ -66,10 +66,16 @@ pub struct Outcome {
     pub drops: f64,
     /// Processors that it kept busy.
     pub processors: f64,
-    /// Processor time of a packet that was served, s.
-    pub each_s: f64,
     /// Whether the generator was late.
     pub is_late: bool,
+}
+
+impl Outcome {
+    /// Processor time of a packet that was served, s.
+    #[must_use]
+    pub fn each_s(&self) -> f64 {
+        self.processors / (self.packets_per_s * (1.0 - self.drops))
+    }
 }
 
 /// Runs it. The generator has the core of the thread that calls this.
@@ -124,13 +130,11 @@ fn outcome(phase: &PhaseReport, drops_per_s: f64, processors: f64) -> Outcome {
     let elapsed = phase.elapsed.as_secs_f64();
     let sent = |meter: &Meter| (meter.sent.total() + meter.repeats_sent) as f64;
     let packets_per_s = (sent(&phase.caller) + sent(&phase.callee)) / elapsed;
-    let drops = (drops_per_s / packets_per_s).min(1.0);
     Outcome {
         carried_per_s: phase.carried_in_time as f64 / elapsed,
         packets_per_s,
-        drops,
+        drops: (drops_per_s / packets_per_s).min(1.0),
         processors,
-        each_s: processors / (packets_per_s * (1.0 - drops)),
         is_late: phase.bottleneck().is_some(),
     }
 }

@@ -211,7 +211,7 @@ impl Shard {
         let flow = match self.flow_of_probe(now, &balanced.route_target.place) {
             Whereabouts::At(flow) => flow,
             // A name of which the DNS says nothing from one time to the next is nowhere.
-            Whereabouts::Asked if !self.has_asked(index) => return self.put_off_probe(index, now + probe.timeout),
+            Whereabouts::Asked if self.asks_first(index) => return self.put_off_probe(index, now + probe.timeout),
             Whereabouts::Nowhere | Whereabouts::Asked => {
                 self.end_probe(now, index, false);
                 return;
@@ -236,9 +236,9 @@ impl Shard {
         self.proxy.transactions().start_client(now, client, Kind::NonInvite, flow, request, user);
     }
 
-    /// Whether the DNS was asked for this target the last time, too.
-    fn has_asked(&mut self, index: usize) -> bool {
-        self.probes.list.get_mut(index).is_some_and(|probing| core::mem::replace(&mut probing.has_asked, true))
+    /// Takes note that the DNS was asked for this target; whether it had not been asked the last time.
+    fn asks_first(&mut self, index: usize) -> bool {
+        self.probes.list.get_mut(index).is_none_or(|probing| !core::mem::replace(&mut probing.has_asked, true))
     }
 
     fn put_off_probe(&mut self, index: usize, due: Timestamp) {
