@@ -43,7 +43,7 @@ struct Arguments {
     /// call, stateless, register, challenge [default: all]
     #[arg(long, value_delimiter = ',', value_parser = Scenario::parse)]
     scenarios: Vec<Scenario>,
-    /// relay, strowger, joining (strowger with `server.segmentation`), kamailio [default: all]
+    /// relay, strowger, apart (strowger without `server.segmentation`), kamailio [default: all]
     #[arg(long, value_delimiter = ',', value_parser = Peer::parse)]
     servers: Vec<Peer>,
     /// How often each has its turn
@@ -420,7 +420,7 @@ fn configurations(scenarios: &[Scenario]) -> String {
     );
     let mut shown = String::new();
     for scenario in scenarios {
-        let own = scenario.configuration(address, T1_MS, false);
+        let own = scenario.configuration(address, T1_MS, true);
         if own != shown {
             let _ = write!(text, "\n{scenario}:\n\n```toml\n{own}```\n");
         }

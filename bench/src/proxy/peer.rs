@@ -31,8 +31,8 @@ pub enum Peer {
     Relay,
     /// Ours.
     Strowger,
-    /// Ours with `server.segmentation`, which is not the default; at saturation, where it matters.
-    Joining,
+    /// Ours without `server.segmentation`, as where it has many peers; at saturation, where it matters.
+    Apart,
     /// Debian's, configured for speed: `bench/kamailio/proxy.cfg`.
     Kamailio,
 }
@@ -42,7 +42,7 @@ impl fmt::Display for Peer {
         f.write_str(match self {
             Self::Relay => "bare relay",
             Self::Strowger => "Strowger",
-            Self::Joining => "Strowger, segmentation",
+            Self::Apart => "Strowger, no segmentation",
             Self::Kamailio => "Kamailio",
         })
     }
@@ -50,7 +50,7 @@ impl fmt::Display for Peer {
 
 impl Peer {
     /// All of them, in the order in which they take turns.
-    pub const ALL: [Self; 4] = [Self::Relay, Self::Strowger, Self::Joining, Self::Kamailio];
+    pub const ALL: [Self; 4] = [Self::Relay, Self::Strowger, Self::Apart, Self::Kamailio];
 
     /// Reads its name.
     ///
@@ -60,9 +60,9 @@ impl Peer {
         match text {
             "relay" => Ok(Self::Relay),
             "strowger" => Ok(Self::Strowger),
-            "joining" => Ok(Self::Joining),
+            "apart" => Ok(Self::Apart),
             "kamailio" => Ok(Self::Kamailio),
-            _ => Err("no such server; there are relay, strowger, joining and kamailio".to_owned()),
+            _ => Err("no such server; there are relay, strowger, apart and kamailio".to_owned()),
         }
     }
 
@@ -76,9 +76,9 @@ impl Peer {
                 let rest = words(&["relay", &address.to_string(), scenario.name()]);
                 Ok([own.into()].into_iter().chain(rest).collect())
             }
-            Self::Strowger | Self::Joining => {
+            Self::Strowger | Self::Apart => {
                 let wrong = |error: std::io::Error| error.to_string();
-                let text = scenario.configuration(address, t1_ms, self == Self::Joining);
+                let text = scenario.configuration(address, t1_ms, self != Self::Apart);
                 fs::write(folder.join("strowger.toml"), text).map_err(wrong)?;
                 if scenario == Scenario::Challenge {
                     import(binary, folder, users)?;

@@ -16,7 +16,7 @@ const fn colour(peer: Peer) -> RGBColor {
         Peer::Kamailio => COLOURS[0],
         Peer::Relay => COLOURS[1],
         Peer::Strowger => COLOURS[2],
-        Peer::Joining => COLOURS[3],
+        Peer::Apart => COLOURS[3],
     }
 }
 /// How much of the colour the upper part of a bar has.

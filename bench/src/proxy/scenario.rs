@@ -105,7 +105,7 @@ impl Scenario {
     }
 
     /// Our configuration for it: the defaults, but bindings in memory and one worker, as the other has one receiver, and
-    /// segmentation where that is compared.
+    /// no segmentation where that is compared.
     #[must_use]
     pub fn configuration(self, address: SocketAddr, t1_ms: u32, segmentation: bool) -> String {
         let require = if self == Self::Challenge { "[\"REGISTER\"]" } else { "[]" };
@@ -117,7 +117,7 @@ impl Scenario {
         } else {
             String::new()
         };
-        let joining = if segmentation { "segmentation = true\n" } else { "" };
+        let joining = if segmentation { "" } else { "segmentation = \"never\"\n" };
         let timers = if t1_ms == T1_MS { String::new() } else { format!("\n[timers]\nt1 = \"{t1_ms}ms\"\n") };
         format!(
             "[server]\nlisten = [\"udp:{address}\"]\ndomains = [\"{DOMAIN}\"]\ndata = \"data\"\nworkers = 1\n{joining}\n\
@@ -230,7 +230,7 @@ pub fn steps(scenario: Scenario, peer: Peer, loads: &Loads) -> Vec<Step> {
     }
     let mut steps = Vec::new();
     let mut since = Duration::ZERO;
-    if peer == Peer::Joining {
+    if peer == Peer::Apart {
         rates.clear();
     } else if scenario.is_call() {
         // The highest comes first, cold and warm.

@@ -20,6 +20,7 @@ mod memory;
 mod names;
 mod pages;
 mod plan;
+mod segmentation;
 mod serve;
 mod status;
 mod store;

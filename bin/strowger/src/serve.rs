@@ -5,7 +5,6 @@
 
 mod targets;
 
-use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, OnceLock};
@@ -33,6 +32,7 @@ use crate::durable::Durable;
 use crate::failure::Failure;
 use crate::names::Resolver;
 use crate::pages::HugePages;
+use crate::segmentation::Segmentation;
 use crate::text::count;
 use crate::trace::Traces;
 use crate::users::{Followed, Users};
@@ -88,6 +88,7 @@ struct Server {
     file: Option<PathBuf>,
     users: Users,
     balancing: Balancing,
+    segmentation: Segmentation,
     snapshot: Arc<Snapshot>,
     fleet: Fleet,
     resolver: Arc<Resolver>,
@@ -111,7 +112,8 @@ struct Server {
 impl Server {
     fn start(config: Config, file: Option<PathBuf>, streams: StreamLimits) -> Result<Self, Failure> {
         let workers = config.workers(check::cores());
-        let sockets = bind(&config, workers)?;
+        let segmentation = Segmentation::new(config.server.segmentation);
+        let sockets = bind(&config, workers, &segmentation)?;
         let listeners: Vec<Listener> = sockets.first().map_or_else(Vec::new, |sockets| {
             sockets.iter().map(|socket| Listener::new(socket.transport(), socket.local_addr())).collect()
         });
@@ -174,6 +176,7 @@ impl Server {
             file,
             users,
             balancing,
+            segmentation,
             snapshot,
             fleet,
             resolver,
@@ -202,6 +205,7 @@ impl Server {
                 Ok(Message::Ask(request, reply)) => self.answer(&request, &reply),
                 Err(RecvTimeoutError::Timeout) => {
                     pages.follow();
+                    self.segmentation.follow();
                     self.follow();
                     next_follow = Instant::now() + FOLLOW_EVERY;
                 }
@@ -384,6 +388,7 @@ impl Server {
         self.users = users;
         self.config = config;
         let undone = self.balancing.adopt(prepared);
+        self.segmentation.adopt(self.config.server.segmentation);
         self.gone.extend(status::barred(&self.fleet, self.clock.now(), &old, self.users.directory()));
         let (listeners, directory) = (self.snapshot.listeners.clone(), self.users.directory().clone());
         let snapshot = self.config.snapshot(listeners, directory, self.balancing.sets());
@@ -408,7 +413,6 @@ fn unchanged(old: &Config, new: &Config) -> Result<(), String> {
         ("server.min_workers", old.server.min_workers == new.server.min_workers),
         ("server.affinity", old.server.affinity == new.server.affinity),
         ("server.spread", old.server.spread == new.server.spread),
-        ("server.segmentation", old.server.segmentation == new.server.segmentation),
         ("server.spin", old.server.spin == new.server.spin),
         ("server.data", old.server.data == new.server.data),
         ("server.key_file", old.key_file() == new.key_file()),
@@ -427,7 +431,7 @@ fn unchanged(old: &Config, new: &Config) -> Result<(), String> {
 }
 
 /// A socket on each address for each worker.
-fn bind(config: &Config, workers: u16) -> Result<Vec<Vec<Socket>>, Failure> {
+fn bind(config: &Config, workers: u16, segmentation: &Segmentation) -> Result<Vec<Vec<Socket>>, Failure> {
     let no = |error: strowger_net::BindError| Failure::No(error.to_string());
     let mut sockets: Vec<Vec<Socket>> = (0..workers).map(|_| Vec::new()).collect();
     let mut firsts: Vec<Socket> = Vec::new();
@@ -437,7 +441,10 @@ fn bind(config: &Config, workers: u16) -> Result<Vec<Vec<Socket>>, Failure> {
             firsts.iter().map(Socket::local_addr).find(|first| address.port() == 0 && first.ip() == address.ip());
         address.set_port(twin.map_or(address.port(), |twin| twin.port()));
         let first = match transport {
-            Transport::Udp => udp(address, config.server.segmentation).map(Socket::from),
+            Transport::Udp => UdpSocket::bind(address, BufferSizes::DEFAULT).map(|mut socket| {
+                segmentation.apply(&mut socket);
+                Socket::from(socket)
+            }),
             _ => TcpListener::bind(address).map(Socket::from),
         };
         let first = first.map_err(no)?;
@@ -451,14 +458,6 @@ fn bind(config: &Config, workers: u16) -> Result<Vec<Vec<Socket>>, Failure> {
         }
     }
     Ok(sockets)
-}
-
-fn udp(address: SocketAddr, segmentation: bool) -> Result<UdpSocket, strowger_net::BindError> {
-    let mut socket = UdpSocket::bind(address, BufferSizes::DEFAULT)?;
-    if segmentation && let Err(error) = socket.join_datagrams() {
-        tracing::warn!("server.segmentation: this kernel cannot ({error}); each message leaves for itself");
-    }
-    Ok(socket)
 }
 
 /// How the workers share the work and the machine.

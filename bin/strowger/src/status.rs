@@ -214,6 +214,7 @@ fn counters(total: &WorkerStatus) -> Counters {
     let sockets = [
         ("received", net.received),
         ("sent", net.sent),
+        ("joined", net.joined),
         ("truncated", net.truncated),
         ("unaddressed", net.unaddressed),
         ("kernel_drops", net.kernel_drops),

@@ -16,6 +16,7 @@
 
 mod address;
 mod batch;
+mod captures;
 mod clock;
 mod control;
 mod counters;
@@ -30,6 +31,7 @@ mod tcp;
 mod udp;
 
 pub use batch::{Datagram, RECV_BATCH, RecvBatch};
+pub use captures::captures;
 pub use clock::{Clock, ClockPair, RealNanos};
 pub use counters::Counters;
 pub use error::{BindError, Cause, PeerError};

@@ -92,6 +92,15 @@ impl Cut {
     }
 }
 
+/// What the kernel took of the datagrams that it was offered.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Taken {
+    /// How many, from the front.
+    pub(crate) datagrams: usize,
+    /// How many of these left as one with others.
+    pub(crate) joined: usize,
+}
+
 /// Sends the first [`SEND_BATCH`] of `messages` in one call, without waiting; tells how many of them the kernel took.
 /// Where it took none, the error is about the first one, or an earlier datagram's that was still pending. With `joins` those of
 /// one length to one peer that follow one another leave as one, and the error may be that this cannot be done.
@@ -99,7 +108,7 @@ pub(crate) fn send<'a>(
     socket: BorrowedFd<'_>,
     messages: impl Iterator<Item = (&'a [u8], SocketAddr)>,
     joins: bool,
-) -> io::Result<usize> {
+) -> io::Result<Taken> {
     let mut names = [const { MaybeUninit::<address::RawAddress>::uninit() }; SEND_BATCH];
     let mut segments = [const { MaybeUninit::<libc::iovec>::uninit() }; SEND_BATCH];
     let mut cuts = [const { MaybeUninit::<Cut>::uninit() }; SEND_BATCH];
@@ -138,7 +147,12 @@ pub(crate) fn send<'a>(
     let sent =
         unsafe { libc::sendmmsg(socket.as_raw_fd(), headers.as_mut_ptr().cast(), used, libc::MSG_DONTWAIT as _) };
     let sent = usize::try_from(sent).map_err(|_| io::Error::last_os_error())?;
-    Ok(counts.iter().take(sent).map(|count| usize::from(*count)).sum())
+    let mut taken = Taken::default();
+    for count in counts.iter().take(sent).copied().map(usize::from) {
+        taken.datagrams += count;
+        taken.joined += if count > 1 { count } else { 0 };
+    }
+    Ok(taken)
 }
 
 /// Sends one message, without waiting. An error is about this one, or an earlier datagram's that was still pending.

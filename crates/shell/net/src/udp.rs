@@ -4,6 +4,8 @@ use std::ffi::c_int;
 use std::io;
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use mio::event::Source;
 use mio::unix::SourceFd;
@@ -16,7 +18,7 @@ use crate::counters::Counters;
 use crate::error::{BindError, Cause, PeerError, may_be_pending};
 use crate::reuseport::{Receivers, program};
 use crate::send::{Flush, SendBatch, Window};
-use crate::sys;
+use crate::sys::{self, Taken};
 
 /// What [`UdpSocket::bind`] should be asked for where the operator says nothing: a few thousand messages each way.
 pub const DEFAULT_BUFFER_BYTES: usize = 4 * 1024 * 1024;
@@ -24,6 +26,10 @@ pub const DEFAULT_BUFFER_BYTES: usize = 4 * 1024 * 1024;
 /// How often a receive is tried again when the kernel answers with an error about a datagram sent earlier. Each answer
 /// uses up one such error, and the next one wakes mio anew, so giving up loses nothing.
 const RECV_ATTEMPTS: u32 = 8;
+
+/// After the kernel refused to send datagrams that were joined and took them one by one, so many times as this they are not joined:
+/// the device or the path cannot, and to find that out each time would cost what joining saves.
+const APART_FOR: u32 = 1024;
 
 /// The kernel's buffers of one socket in bytes, as one asks for them (it books twice as much for its own use).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -53,8 +59,8 @@ pub struct UdpSocket {
     got: BufferSizes,
     /// The kernel's drop count as it was last told, modulo 2^32.
     last_drops: u32,
-    /// Whether datagrams leave joined, which the kernel cuts apart.
-    joins: bool,
+    /// Where datagrams may leave joined, which the kernel cuts apart.
+    joining: Option<Joining>,
     counters: Counters,
 }
 
@@ -80,7 +86,7 @@ impl UdpSocket {
     /// As [`bind`](Self::bind).
     pub fn sibling(&self) -> Result<Self, BindError> {
         let socket = Self::open(self.local, self.asked, true);
-        let socket = socket.map(|socket| Self { joins: self.joins, ..socket });
+        let socket = socket.map(|socket| Self { joining: self.joining.clone(), ..socket });
         socket.map_err(|cause| BindError { transport: Transport::Udp, address: self.local, cause })
     }
 
@@ -99,18 +105,19 @@ impl UdpSocket {
         socket.set_reuse_port(is_shared)?;
         socket.bind(&address.into())?;
         let local = socket.local_addr()?.as_socket().ok_or(io::ErrorKind::Unsupported)?;
-        Ok(Self { socket, local, asked, got, last_drops: 0, joins: false, counters: Counters::default() })
+        Ok(Self { socket, local, asked, got, last_drops: 0, joining: None, counters: Counters::default() })
     }
 
-    /// Lets datagrams of one length to one peer leave as one, which the kernel or the device cuts apart (`UDP_SEGMENT`): cheaper by far
-    /// where a few peers get most of what is sent. What looks at packets on this machine sees them as one.
+    /// Lets datagrams of one length to one peer leave as one, which the kernel or the device cuts apart (`UDP_SEGMENT`), as long as
+    /// `is_allowed`: cheaper by far where a few peers get most of what is sent. What looks at packets on this machine sees them as one;
+    /// [`captures`](crate::captures) tells whether anything does.
     ///
     /// # Errors
     /// When this kernel cannot.
-    pub fn join_datagrams(&mut self) -> io::Result<()> {
+    pub fn join_datagrams(&mut self, is_allowed: Arc<AtomicBool>) -> io::Result<()> {
         // No length for all datagrams: each message that is several says its own. A kernel that knows it takes this.
         sys::set_option(self.socket.as_fd(), libc::SOL_UDP, libc::UDP_SEGMENT, 0)?;
-        self.joins = true;
+        self.joining = Some(Joining { is_allowed, apart: 0 });
         Ok(())
     }
 
@@ -166,19 +173,26 @@ impl UdpSocket {
     /// Sends what waits in `batch`. Each datagram that the kernel refuses is given to `on_error` and keeps none of the
     /// others from leaving. Never waits.
     pub fn send(&mut self, batch: &mut SendBatch, on_error: impl FnMut(PeerError)) -> Flush {
-        let Self { socket, joins, counters, .. } = self;
-        if *joins {
+        let Self { socket, joining, counters, .. } = self;
+        let mut joining = joining.as_mut().and_then(Joining::now);
+        if joining.is_some() && batch.len() > 1 {
             batch.gather();
         }
+        let mut joined = 0;
         let transmit = |window: Window<'_>| {
             let mut rest = window.clone();
             match (rest.next(), rest.next()) {
                 // The plain call is the cheaper one for a single datagram.
                 (Some(only), None) => sys::send_one(socket.as_fd(), &only.bytes, only.peer).map(|()| 1),
-                _ => send_window(socket.as_fd(), &window, *joins),
+                _ => send_window(socket.as_fd(), &window, joining.as_deref_mut()).map(|taken| {
+                    joined += taken.joined as u64;
+                    taken.datagrams
+                }),
             }
         };
-        batch.flush(counters, transmit, on_error)
+        let flush = batch.flush(counters, transmit, on_error);
+        counters.joined += joined;
+        flush
     }
 
     /// Takes one message of what ICMP said about datagrams sent earlier. Never waits.
@@ -224,14 +238,39 @@ impl Source for UdpSocket {
     }
 }
 
+/// Whether datagrams leave joined.
+#[derive(Clone, Debug)]
+struct Joining {
+    is_allowed: Arc<AtomicBool>,
+    /// So many times more they leave one by one, because it was refused.
+    apart: u32,
+}
+
+impl Joining {
+    /// Itself, where what is sent now may be joined.
+    fn now(&mut self) -> Option<&mut Self> {
+        if self.apart > 0 {
+            self.apart -= 1;
+            return None;
+        }
+        self.is_allowed.load(Ordering::Relaxed).then_some(self)
+    }
+}
+
 /// Sends what waits, joined where that can be done.
-fn send_window(socket: BorrowedFd<'_>, window: &Window<'_>, joins: bool) -> io::Result<usize> {
+fn send_window(socket: BorrowedFd<'_>, window: &Window<'_>, joining: Option<&mut Joining>) -> io::Result<Taken> {
     let messages = || window.clone().map(|slot| (slot.bytes.as_slice(), slot.peer));
-    match sys::send(socket, messages(), joins) {
+    let Some(joining) = joining else { return sys::send(socket, messages(), false) };
+    match sys::send(socket, messages(), joining.apart == 0) {
         // Joining may be what is refused: by a device that reckons no checksums, a narrow path, or for want of a large buffer. Each by
         // itself tells whom an error is about.
-        Err(error) if joins && !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
-            sys::send(socket, messages(), false)
+        Err(error) if !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {
+            let sent = sys::send(socket, messages(), false);
+            let is_about_joining = matches!(error.raw_os_error(), Some(libc::EIO | libc::EINVAL | libc::EMSGSIZE));
+            if is_about_joining && sent.is_ok() {
+                joining.apart = APART_FOR;
+            }
+            sent
         }
         sent => sent,
     }
@@ -269,7 +308,9 @@ mod tests {
     fn joining(ip: &str) -> Option<UdpSocket> {
         let address = SocketAddr::new(ip.parse().expect("an address"), 0);
         let socket = UdpSocket::bind(address, BufferSizes::DEFAULT).map_err(|error| error.to_string());
-        let joined = socket.and_then(|mut socket| socket.join_datagrams().map(|()| socket).map_err(|e| e.to_string()));
+        let joined = socket.and_then(|mut socket| {
+            socket.join_datagrams(Arc::new(AtomicBool::new(true))).map(|()| socket).map_err(|e| e.to_string())
+        });
         joined.inspect_err(|error| eprintln!("skipped: {error}")).ok()
     }
 

@@ -6,26 +6,35 @@ mod common;
 use std::io;
 use std::net::SocketAddr;
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use common::End;
 use strowger_net::{BufferSizes, Cause, Flush, SEND_QUEUE, UdpSocket};
 
 /// Moves this thread into a namespace whose loopback carries 8 Mbit/s and queues up to `limit` (as `tc` writes sizes).
 fn enter_slow_namespace(limit: &str) -> Result<(), String> {
+    let slow = format!("tc qdisc add dev lo root tbf rate 8mbit burst 70k limit {limit}");
+    enter_namespace(&["ip link set lo up", &slow])
+}
+
+/// Moves this thread into a namespace of its own, and runs these there.
+fn enter_namespace(commands: &[&str]) -> Result<(), String> {
     // SAFETY: the call takes no memory; only this thread changes its namespace, and it ends with the test.
     if unsafe { libc::unshare(libc::CLONE_NEWNET) } != 0 {
         return Err(format!("no network namespace: {}", io::Error::last_os_error()));
     }
-    let slow = format!("tc qdisc add dev lo root tbf rate 8mbit burst 70k limit {limit}");
-    for command in ["ip link set lo up", &slow] {
-        let (program, arguments) = command.split_once(' ').expect("a program and arguments");
-        let result = Command::new(program).args(arguments.split(' ')).output();
-        let output = result.map_err(|error| format!("{program}: {error}"))?;
-        if !output.status.success() {
-            return Err(format!("{command}: {}", String::from_utf8_lossy(&output.stderr)));
-        }
+    commands.iter().try_for_each(|command| run(command))
+}
+
+fn run(command: &str) -> Result<(), String> {
+    let (program, arguments) = command.split_once(' ').expect("a program and arguments");
+    let result = Command::new(program).args(arguments.split(' ')).output();
+    let output = result.map_err(|error| format!("{program}: {error}"))?;
+    if output.status.success() {
+        return Ok(());
     }
-    Ok(())
+    Err(format!("{command}: {}", String::from_utf8_lossy(&output.stderr)))
 }
 
 #[test]
@@ -36,12 +45,45 @@ fn what_a_full_send_buffer_holds_back_leaves_in_order_later() {
 /// Here the kernel takes some of those that leave as one, and the rest later.
 #[test]
 fn what_a_full_send_buffer_holds_back_of_joined_datagrams_leaves_in_order_later() {
-    fill_and_empty("127.0.0.1", UdpSocket::join_datagrams);
+    fill_and_empty("127.0.0.1", join);
 }
 
 #[test]
 fn the_same_over_ipv6() {
-    fill_and_empty("::1", UdpSocket::join_datagrams);
+    fill_and_empty("::1", join);
+}
+
+fn join(socket: &mut UdpSocket) -> io::Result<()> {
+    socket.join_datagrams(Arc::new(AtomicBool::new(true)))
+}
+
+/// A path too narrow for what is cut apart, which may not be fragmented besides.
+#[test]
+fn what_cannot_leave_as_one_leaves_one_by_one_for_a_while() {
+    if let Err(reason) = enter_namespace(&["ip link set lo up mtu 1000"]) {
+        eprintln!("skipped: {reason}");
+        return;
+    }
+    let socket = UdpSocket::bind(([127, 0, 0, 1], 0).into(), BufferSizes::DEFAULT).map_err(|error| error.to_string());
+    let joining = socket.and_then(|mut socket| join(&mut socket).map(|()| socket).map_err(|error| error.to_string()));
+    let socket = match joining {
+        Ok(socket) => socket,
+        Err(reason) => return eprintln!("skipped: {reason}"),
+    };
+    let (mut here, mut there) = (End::new(socket), End::bind("127.0.0.1"));
+    let mut exchange = |here: &mut End| {
+        (0..10).for_each(|_| here.commit(there.addr(), &[b'x'; 1100]));
+        assert_eq!(here.send(), Flush::Done);
+        there.receive();
+        assert_eq!(std::mem::take(&mut there.seen).len(), 10);
+        here.socket.counters().joined
+    };
+    assert_eq!(exchange(&mut here), 0);
+    run("ip link set lo mtu 65536").expect("it went before");
+    assert_eq!(exchange(&mut here), 0, "it is not tried each time");
+    let tries = (0..5_000).find(|_| exchange(&mut here) > 0);
+    assert!(tries.is_some(), "it is never tried again");
+    assert_eq!((here.socket.counters().send_errors, here.errors.len()), (0, 0));
 }
 
 fn fill_and_empty(ip: &str, prepare: impl FnOnce(&mut UdpSocket) -> io::Result<()>) {

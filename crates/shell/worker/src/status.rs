@@ -242,6 +242,7 @@ pub(crate) fn add_net(sum: &mut net::Counters, other: &net::Counters) {
         unaddressed,
         kernel_drops,
         sent,
+        joined,
         send_errors,
         no_buffers,
         send_blocked,
@@ -253,6 +254,7 @@ pub(crate) fn add_net(sum: &mut net::Counters, other: &net::Counters) {
     sum.unaddressed += unaddressed;
     sum.kernel_drops += kernel_drops;
     sum.sent += sent;
+    sum.joined += joined;
     sum.send_errors += send_errors;
     sum.no_buffers += no_buffers;
     sum.send_blocked += send_blocked;

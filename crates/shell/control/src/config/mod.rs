@@ -106,8 +106,9 @@ pub struct Server {
     /// that a single busy peer keeps all of them busy (packets).
     pub spread: Spread,
     /// Whether messages of one length to one peer leave as one packet, which the kernel cuts apart: cheaper where a few peers get
-    /// most of what is sent. Whatever looks at packets on this machine sees the one.
-    pub segmentation: bool,
+    /// most of what is sent, but whatever looks at packets on this machine sees the one. Never, while nothing looks (unwatched), or
+    /// always.
+    pub segmentation: Segmentation,
     /// How long a worker waits awake at most for a message, where messages usually follow one another that soon. 0s: never.
     pub spin: Span,
 }
@@ -120,6 +121,29 @@ pub struct Server {
 pub enum Spread {
     Peers,
     Packets,
+}
+
+/// `server.segmentation`
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[serde(rename_all = "lowercase")]
+#[schemars(inline)]
+#[expect(missing_docs, reason = "`Server::segmentation` says what they mean")]
+pub enum Segmentation {
+    Never,
+    Unwatched,
+    Always,
+}
+
+impl Segmentation {
+    /// Whether it is to be, where `is_watched` tells whether something looks at packets.
+    #[must_use]
+    pub fn unless(self, is_watched: impl FnOnce() -> bool) -> bool {
+        match self {
+            Self::Never => false,
+            Self::Unwatched => !is_watched(),
+            Self::Always => true,
+        }
+    }
 }
 
 impl Default for Server {
@@ -135,7 +159,7 @@ impl Default for Server {
             min_workers: None,
             affinity: Affinity::None,
             spread: Spread::Peers,
-            segmentation: false,
+            segmentation: Segmentation::Unwatched,
             spin: Span(Duration::from_micros(10)),
         }
     }

@@ -1,0 +1,95 @@
+//! Messages to one peer leave as one packet, but not while somebody looks at packets.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::net::{Ipv4Addr, UdpSocket};
+use std::time::Duration;
+
+use common::server::Server;
+use socket2::{Domain, Protocol, Socket, Type};
+
+/// Requests that wait for the server at the same time.
+const CROWD: usize = 30;
+
+/// A phone, and how many answers it has heard.
+struct Phone {
+    socket: UdpSocket,
+    heard: u64,
+}
+
+impl Phone {
+    fn new() -> Self {
+        let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+        socket.set_read_timeout(Some(Duration::from_secs(20))).expect("settable");
+        Self { socket, heard: 0 }
+    }
+
+    /// Asks that much at once and hears as many answers; how many messages have left joined since the server began.
+    fn crowd(&mut self, server: &Server) -> u64 {
+        let local = self.socket.local_addr().expect("bound");
+        // What comes while it is stopped is one batch for it.
+        server.signal("STOP");
+        let asked: BTreeSet<String> =
+            (0..CROWD).map(|number| format!("{}", 1000 + self.heard as usize + number)).collect();
+        for id in &asked {
+            let request = format!(
+                "OPTIONS sip:{to} SIP/2.0\r\nVia: SIP/2.0/UDP {local};branch=z9hG4bK-{id}\r\nMax-Forwards: 70\r\n\
+                 From: <sip:a@b>;tag=1\r\nTo: <sip:x@y>\r\nCall-ID: {id}\r\nCSeq: 1 OPTIONS\r\n\
+                 Content-Length: 0\r\n\r\n",
+                to = server.address
+            );
+            self.socket.send_to(request.as_bytes(), server.address).expect("sent");
+        }
+        server.signal("CONT");
+        let answered: BTreeSet<String> = (0..CROWD).map(|_| self.hear(server)).collect();
+        assert_eq!(answered, asked, "each is answered by itself");
+        self.heard += CROWD as u64;
+        let counter = |name: &str| server.status()["counters"]["sockets"][name].as_u64().expect("a number");
+        server.until("the counters are posted", || counter("sent") >= self.heard);
+        counter("joined")
+    }
+
+    /// The Call-ID of the next answer.
+    fn hear(&self, server: &Server) -> String {
+        let mut buffer = [0; 2048];
+        let length = self.socket.recv(&mut buffer).unwrap_or_else(|error| panic!("{error}: {}", server.log()));
+        let response = String::from_utf8_lossy(&buffer[..length]).into_owned();
+        assert!(response.starts_with("SIP/2.0 200 "), "{response}");
+        response.lines().find_map(|line| line.strip_prefix("Call-ID: ")).expect("a Call-ID").to_owned()
+    }
+}
+
+/// What tcpdump opens.
+fn capture() -> std::io::Result<Socket> {
+    let everything = u16::try_from(libc::ETH_P_ALL).expect("a protocol").to_be();
+    Socket::new(Domain::PACKET, Type::RAW, Some(Protocol::from(i32::from(everything))))
+}
+
+#[test]
+fn messages_leave_joined_until_somebody_captures_packets() {
+    if !matches!(strowger_net::captures(), Ok(0)) {
+        return eprintln!("skipped: somebody captures packets on this machine");
+    }
+    let server = Server::start("");
+    let mut phone = Phone::new();
+    let joined = phone.crowd(&server);
+    assert!(joined > 1, "none of {CROWD} answers to one peer left joined: {joined}");
+
+    let watcher = match capture() {
+        Ok(watcher) => watcher,
+        Err(error) => return eprintln!("skipped: no packet socket: {error}"),
+    };
+    server.until("it is seen", || server.log().contains("somebody captures packets on this machine"));
+    assert_eq!(phone.crowd(&server), joined, "each leaves by itself, so that it is seen");
+    drop(watcher);
+    server.until("it is seen to go", || server.log().contains("nobody captures packets any more"));
+    assert!(phone.crowd(&server) > joined);
+
+    let file = server.folder.path().join("strowger.toml");
+    let first = std::fs::read_to_string(&file).expect("the configuration");
+    server.folder.write("strowger.toml", &format!("{first}server.segmentation = \"never\"\n"));
+    server.folder.run(&["ctl", "reload"]).ok();
+    let joined = phone.crowd(&server);
+    assert_eq!(phone.crowd(&server), joined);
+}
