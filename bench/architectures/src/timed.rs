@@ -14,7 +14,7 @@ use std::os::fd::AsFd as _;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use serde_json::{Value, json};
-use strowger_net::{BufferSizes, RecvBatch, SendBatch, UdpSocket};
+use strowger_net::{BufferSizes, RecvBatch, SendBatch, Strand, UdpSocket};
 
 use crate::brain::{Rules, Setup};
 use crate::say;
@@ -75,7 +75,7 @@ pub(crate) fn serve(setup: &Setup, mut socket: UdpSocket, is_awake: bool, ready:
 /// Sends a message at once. One that the kernel does not take is lost, as on the way.
 fn pass_on(socket: &mut UdpSocket, sending: &mut SendBatch, peer: SocketAddr, bytes: &[u8]) {
     sending.next_slot().extend_from_slice(bytes);
-    sending.commit(peer);
+    sending.commit(peer, Strand::ALL);
     let _ = socket.send(sending, |_| {});
 }
 

@@ -5,7 +5,7 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use strowger_net::{BufferSizes, RecvBatch, SendBatch, UdpSocket};
+use strowger_net::{BufferSizes, RecvBatch, SendBatch, Strand, UdpSocket};
 
 use super::thread_time;
 
@@ -65,7 +65,7 @@ pub fn run(time: Duration, at_once: usize) -> io::Result<Floor> {
 fn send(socket: &mut UdpSocket, batch: &mut SendBatch, to: SocketAddr, kinds: &[u8]) {
     for kind in kinds {
         batch.next_slot().resize(SIZES[usize::from(*kind)], *kind);
-        batch.commit(to);
+        batch.commit(to, Strand::ALL);
         if batch.is_full() {
             let _ = socket.send(batch, |_| ());
         }

@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use mio::{Events, Interest, Poll, Token};
-use strowger_net::{BufferSizes, Clock, RecvBatch, SendBatch, UdpSocket};
+use strowger_net::{BufferSizes, Clock, RecvBatch, SendBatch, Strand, UdpSocket};
 
 use super::message::{Answer, FIRST_CSEQ, Template};
 
@@ -275,7 +275,7 @@ impl Phones {
     fn send(&mut self, line: usize, user: u32, cseq: u32, time: usize) {
         let line = &mut self.lines[line];
         line.template.write(user, cseq, line.out.next_slot());
-        line.out.commit(self.server);
+        line.out.commit(self.server, Strand::ALL);
         self.timers[time].push_back((self.clock.now().as_nanos() + nanos(WAITS[time]), user, cseq));
     }
 

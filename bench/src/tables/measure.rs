@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use strowger_foundation::Timestamp;
-use strowger_net::{BufferSizes, RecvBatch, SendBatch, UdpSocket};
+use strowger_net::{BufferSizes, RecvBatch, SendBatch, Strand, UdpSocket};
 
 use super::credentials::{Credentials, Source, Stock};
 use super::phones::{Ask, Work, World, processor_time};
@@ -281,7 +281,7 @@ fn message_time_once() -> Result<Duration, String> {
     for _ in 0..BATCHES {
         for _ in 0..BATCH {
             out.next_slot().resize(500, b'x');
-            out.commit(to.local_addr());
+            out.commit(to.local_addr(), Strand::ALL);
         }
         let _ = from.send(&mut out, |_| ());
         to.recv(&mut into).map_err(|error| error.to_string())?;

@@ -14,7 +14,7 @@ use strowger_auth::NonceWindows;
 use strowger_foundation::{Flow, KeyRing, ListenerId, ShardId, TagKey, Timestamp, Transport};
 use strowger_locate::{CachePolicy, Names as HostNames, Outages};
 use strowger_message::{HeaderName, NameAddr, Peek, StartLine, Uri};
-use strowger_net::{BufferSizes, Clock, RecvBatch, SendBatch, UdpSocket};
+use strowger_net::{BufferSizes, Clock, RecvBatch, SendBatch, Strand, UdpSocket};
 use strowger_registrar::Locations;
 use strowger_shard::{Input, Output, Shard, ShardConfig, Snapshot, Steering};
 
@@ -138,7 +138,7 @@ fn drain(shard: &mut Shard, message: &mut Vec<u8>, outbox: &mut SendBatch) {
     while let Some(output) = shard.poll_output(message) {
         if let Output::Send { flow } = output {
             std::mem::swap(outbox.next_slot(), message);
-            outbox.commit(flow.peer);
+            outbox.commit(flow.peer, Strand::ALL);
         }
         message.clear();
     }

@@ -38,6 +38,6 @@ pub use error::{BindError, Cause, PeerError};
 pub use interfaces::local_addresses;
 pub use limits::{is_out_of_files, raise_open_files, shorten_slice};
 pub use reuseport::Receivers;
-pub use send::{Flush, SEND_BATCH, SEND_QUEUE, SendBatch};
+pub use send::{Flush, SEND_BATCH, SEND_QUEUE, SendBatch, Strand};
 pub use tcp::{BACKLOG, Moved, TcpListener, TcpStream};
 pub use udp::{BufferSizes, DEFAULT_BUFFER_BYTES, UdpSocket};

@@ -25,8 +25,9 @@ pub(crate) const MAX_JOINED_BYTES: usize = 1200;
 /// So many leave as one at most.
 pub(crate) const MAX_JOINED: u8 = 32;
 
-/// Peers that are told apart while datagrams are [gathered](SendBatch::gather): a few busy ones.
-const BUSY_PEERS: usize = 4;
+/// A datagram is joined to one of the last so many groups at most: to look through more would cost more than it saves, where there are
+/// many peers.
+const LOOK_BACK: usize = 16;
 
 /// How often one datagram is offered to the kernel when the answers may be about others. Each such answer uses up an
 /// ICMP error that was pending, so a second one is rare already.
@@ -46,7 +47,7 @@ pub enum Flush {
 ///
 /// Write a message into [`next_slot`](Self::next_slot), or swap a filled buffer with it, and
 /// [`commit`](Self::commit) it; then [`UdpSocket::send`](crate::UdpSocket::send) when [`is_full`](Self::is_full) and at
-/// the end of each round of work. Order is kept.
+/// the end of each round of work. Order is kept, but for what may be joined: then that within each [`Strand`] is.
 #[derive(Debug)]
 pub struct SendBatch {
     /// A ring. The slot behind the last waiting one is the next to fill, so one slot never waits. The ring starts over
@@ -63,15 +64,35 @@ pub struct SendBatch {
 pub(crate) struct Slot {
     pub(crate) bytes: Vec<u8>,
     pub(crate) peer: SocketAddr,
+    strand: Strand,
 }
 
-/// The last group of a peer, while datagrams are gathered.
-#[derive(Clone, Copy)]
-struct Lately {
-    peer: SocketAddr,
-    /// The length of its datagrams.
-    length: usize,
-    group: u8,
+/// Which datagrams keep their order on the way to a peer: those of one strand. Of different strands one may overtake another, so that
+/// what is of one length can leave together.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Strand(u64);
+
+impl Strand {
+    /// Of all strands: neither overtakes nor is overtaken.
+    pub const ALL: Self = Self(u64::MAX);
+
+    /// One of 64: numbers that are further apart may mean the same.
+    #[must_use]
+    pub const fn new(number: u16) -> Self {
+        Self(1 << (number % 64))
+    }
+}
+
+/// Datagrams of one length to one peer, while they are gathered.
+#[derive(Clone, Copy, Default)]
+struct Group {
+    /// What tells most peers apart at once.
+    mark: u32,
+    /// The slot of the first.
+    first: u8,
+    size: u8,
+    /// All strands that are in it.
+    strands: u64,
 }
 
 /// What is offered to the kernel: the first datagrams that wait, at most [`SEND_BATCH`].
@@ -88,7 +109,7 @@ impl SendBatch {
     #[must_use]
     pub fn new() -> Self {
         let nowhere = SocketAddr::V4(SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0));
-        let empty = Slot { bytes: Vec::new(), peer: nowhere };
+        let empty = Slot { bytes: Vec::new(), peer: nowhere, strand: Strand::ALL };
         let aside = vec![empty.clone(); SEND_BATCH];
         Self { slots: vec![empty; SEND_QUEUE + 1], head: 0, waiting: 0, overflow: 0, aside }
     }
@@ -101,13 +122,14 @@ impl SendBatch {
     }
 
     /// Lets what was written into [`next_slot`](Self::next_slot) wait to be sent to `peer`, or drops and counts it where
-    /// [`SEND_QUEUE`] datagrams wait already; whether it waits.
-    pub fn commit(&mut self, peer: SocketAddr) -> bool {
+    /// [`SEND_QUEUE`] datagrams wait already; whether it waits. It keeps its order among those of its `strand`.
+    pub fn commit(&mut self, peer: SocketAddr, strand: Strand) -> bool {
         if self.waiting == SEND_QUEUE {
             self.overflow += 1;
             return false;
         }
-        self.open_slot().peer = peer;
+        let slot = self.open_slot();
+        (slot.peer, slot.strand) = (peer, strand);
         self.waiting += 1;
         debug_assert!(self.waiting < self.slots.len());
         true
@@ -131,8 +153,8 @@ impl SendBatch {
         self.waiting >= SEND_BATCH
     }
 
-    /// Brings datagrams of one length to one peer together, so that they may leave as one. None overtakes another on the way to a
-    /// peer.
+    /// Brings datagrams of one length to one peer together, so that they may leave as one. None overtakes another of its strand on the
+    /// way to a peer.
     pub(crate) fn gather(&mut self) {
         let Self { slots, head, waiting, aside, .. } = self;
         let count = (*waiting).min(SEND_BATCH);
@@ -241,47 +263,66 @@ impl SendBatch {
 
 /// Where each of `slots` goes when they are gathered; `false` where all of them stay.
 fn find_places(slots: &[Slot], places: &mut [u8; SEND_BATCH]) -> bool {
-    let mut known: [Option<Lately>; BUSY_PEERS] = [None; BUSY_PEERS];
-    let mut oldest = (0..BUSY_PEERS).cycle();
-    let mut sizes = [0_u8; SEND_BATCH];
-    let (mut groups, mut is_any_moved) = (0_u8, false);
-    for (slot, group) in slots.iter().zip(places.iter_mut()) {
-        let length = slot.bytes.len();
-        let lately = known.iter_mut().flatten().find(|lately| lately.peer == slot.peer);
-        *group = match lately {
-            Some(lately) if lately.length == length && (1..=MAX_JOINED_BYTES).contains(&length) => {
-                is_any_moved |= lately.group + 1 != groups;
-                lately.group
-            }
-            // What is not of that length goes behind it.
-            Some(lately) => {
-                (lately.length, lately.group) = (length, groups);
-                groups
-            }
-            None => {
-                let place = oldest.next().and_then(|oldest| known.get_mut(oldest));
-                place.into_iter().for_each(|place| *place = Some(Lately { peer: slot.peer, length, group: groups }));
-                groups
-            }
-        };
-        groups += u8::from(*group == groups);
-        sizes.get_mut(usize::from(*group)).into_iter().for_each(|size| *size += 1);
+    let mut groups = [Group::default(); SEND_BATCH];
+    let (mut count, mut is_any_moved) = (0, false);
+    for (index, (slot, place)) in slots.iter().zip(places.iter_mut()).enumerate() {
+        let known = groups.get_mut(..count).unwrap_or_default();
+        let group = find_group(known, slots, slot).unwrap_or(count);
+        is_any_moved |= group + 1 < count;
+        count = count.max(group + 1);
+        let Some(entry) = groups.get_mut(group) else { return false };
+        if entry.size == 0 {
+            (entry.mark, entry.first) = (mark(slot.peer), index as u8);
+        }
+        entry.size += 1;
+        entry.strands |= slot.strand.0;
+        *place = group as u8;
     }
     if !is_any_moved {
         return false;
     }
     // From how many each group has to where its next one goes.
     let mut start = 0;
-    for size in &mut sizes {
-        start += std::mem::replace(size, start);
+    for group in &mut groups {
+        start += std::mem::replace(&mut group.size, start);
     }
     for place in places.iter_mut().take(slots.len()) {
-        if let Some(next) = sizes.get_mut(usize::from(*place)) {
-            *place = *next;
-            *next += 1;
+        if let Some(next) = groups.get_mut(usize::from(*place)) {
+            *place = next.size;
+            next.size += 1;
         }
     }
     true
+}
+
+/// The group that a datagram joins, of those before it: the last one of its peer and length behind which none of its strand waits for
+/// that peer.
+fn find_group(groups: &[Group], slots: &[Slot], slot: &Slot) -> Option<usize> {
+    let length = slot.bytes.len();
+    if !(1..=MAX_JOINED_BYTES).contains(&length) {
+        return None;
+    }
+    let mark = mark(slot.peer);
+    let last = groups.iter().enumerate().rev().take(LOOK_BACK);
+    for (index, group) in last.filter(|(_, group)| group.mark == mark) {
+        let Some(first) = slots.get(usize::from(group.first)).filter(|first| first.peer == slot.peer) else { continue };
+        if first.bytes.len() == length {
+            return Some(index);
+        }
+        if group.strands & slot.strand.0 != 0 {
+            return None;
+        }
+    }
+    None
+}
+
+/// The same for the same peer, and nearly always another for another.
+fn mark(peer: SocketAddr) -> u32 {
+    let host = match peer {
+        SocketAddr::V4(peer) => peer.ip().to_bits(),
+        SocketAddr::V6(peer) => peer.ip().to_bits() as u32,
+    };
+    host.rotate_left(16) ^ u32::from(peer.port())
 }
 
 #[cfg(test)]
@@ -325,7 +366,7 @@ mod tests {
                 let slot = self.batch.next_slot();
                 assert!(slot.is_empty());
                 slot.extend_from_slice(&port.to_be_bytes());
-                self.batch.commit(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+                self.batch.commit(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), Strand::ALL);
             }
         }
 
@@ -355,49 +396,90 @@ mod tests {
         }
     }
 
-    #[test]
-    fn what_is_gathered_stays_in_its_order_to_each_peer() {
+    /// Numbers below `bound`, the same in each run.
+    fn numbers() -> impl FnMut(u32) -> u32 {
         let mut random = 7_u32;
-        let mut next = |bound: u32| {
+        move |bound| {
             random = random.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
             (random >> 16) % bound
-        };
-        for round in 0..2_000 {
-            let (count, peers) = (next(SEND_BATCH as u32 + 1), 1 + next(9));
-            let mut batch = SendBatch::new();
-            let mut sent = Vec::new();
-            for number in 0..count {
-                let port = 1 + next(peers) as u16;
-                let bytes = vec![number as u8; 1 + next(3) as usize];
-                batch.next_slot().extend_from_slice(&bytes);
-                batch.commit(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
-                sent.push((port, bytes));
-            }
-            batch.gather();
-            let gathered: Vec<_> = batch.window().map(|slot| (slot.peer.port(), slot.bytes.clone())).collect();
-            assert_eq!(gathered.len(), sent.len());
-            for port in 1..=9 {
-                let to_it =
-                    |all: &[(u16, Vec<u8>)]| all.iter().filter(|one| one.0 == port).cloned().collect::<Vec<_>>();
-                assert_eq!(to_it(&gathered), to_it(&sent), "round {round}");
-            }
         }
     }
 
     #[test]
-    fn datagrams_of_one_length_to_one_peer_stand_together() {
+    fn what_is_gathered_stays_in_its_order_within_each_strand_to_each_peer() {
+        let mut next = numbers();
+        for round in 0..4_000 {
+            let (count, peers, strands) = (next(SEND_BATCH as u32 + 1), 1 + next(9), next(5) as u16);
+            let mut batch = SendBatch::new();
+            let mut sent = Vec::new();
+            for number in 0..count {
+                let port = 1 + next(peers) as u16;
+                let strand = match next(u32::from(strands) + 1) as u16 {
+                    0 => Strand::ALL,
+                    strand => Strand::new(strand),
+                };
+                let bytes = vec![number as u8; 1 + next(3) as usize];
+                batch.next_slot().extend_from_slice(&bytes);
+                batch.commit(SocketAddr::from((Ipv4Addr::LOCALHOST, port)), strand);
+                sent.push((port, strand, bytes));
+            }
+            batch.gather();
+            let gathered: Vec<_> =
+                batch.window().map(|slot| (slot.peer.port(), slot.strand, slot.bytes.clone())).collect();
+            assert_eq!(gathered.len(), sent.len());
+            for (port, strand) in (1..=9).flat_map(|port| (1..=5).map(move |strand| (port, Strand::new(strand)))) {
+                let of_both = |all: &[(u16, Strand, Vec<u8>)]| {
+                    let of_both = all.iter().filter(|one| one.0 == port && one.1.0 & strand.0 != 0);
+                    of_both.map(|one| one.2.clone()).collect::<Vec<_>>()
+                };
+                assert_eq!(of_both(&gathered), of_both(&sent), "round {round}");
+            }
+        }
+    }
+
+    /// The ports and lengths in the order in which these leave: port, length and strand of each.
+    fn gathered(all: &[(u16, usize, Strand)]) -> Vec<(u16, usize)> {
         let mut batch = SendBatch::new();
-        for (port, length) in [(1, 5), (2, 5), (1, 5), (2, 6), (1, 5), (2, 5), (2, 5), (1, 2_000), (3, 1), (1, 2_000)] {
-            batch.next_slot().resize(length, 0);
-            batch.commit(SocketAddr::from((Ipv4Addr::LOCALHOST, port)));
+        for (port, length, strand) in all {
+            batch.next_slot().resize(*length, 0);
+            batch.commit(SocketAddr::from((Ipv4Addr::LOCALHOST, *port)), *strand);
         }
         batch.gather();
-        let gathered: Vec<_> = batch.window().map(|slot| (slot.peer.port(), slot.bytes.len())).collect();
+        batch.window().map(|slot| (slot.peer.port(), slot.bytes.len())).collect()
+    }
+
+    #[test]
+    fn datagrams_of_one_length_to_one_peer_stand_together() {
+        let all = [(1, 5), (2, 5), (1, 5), (2, 6), (1, 5), (2, 5), (2, 5), (1, 2_000), (3, 1), (1, 2_000)];
         assert_eq!(
-            gathered,
+            gathered(&all.map(|(port, length)| (port, length, Strand::ALL))),
             [(1, 5), (1, 5), (1, 5), (2, 5), (2, 6), (2, 5), (2, 5), (1, 2_000), (3, 1), (1, 2_000)],
             "what is long does not leave as one, and none overtakes another to its peer"
         );
+    }
+
+    #[test]
+    fn those_of_another_strand_are_overtaken() {
+        let strand = Strand::new;
+        let calls = [(1, 9, strand(1)), (1, 5, strand(2)), (1, 9, strand(3)), (1, 5, strand(3)), (1, 9, strand(2))];
+        assert_eq!(
+            gathered(&calls),
+            [(1, 9), (1, 9), (1, 5), (1, 5), (1, 9)],
+            "the last one stays behind what is of its own strand"
+        );
+        let among_all = [(1, 9, strand(1)), (1, 5, Strand::ALL), (1, 9, strand(2)), (1, 5, strand(3))];
+        assert_eq!(gathered(&among_all), [(1, 9), (1, 5), (1, 5), (1, 9)]);
+    }
+
+    #[test]
+    fn where_there_are_many_peers_only_the_last_ones_are_looked_at() {
+        let peers = LOOK_BACK as u16;
+        let round: Vec<_> = (1..=peers).map(|port| (port, 5, Strand::ALL)).collect();
+        let twice = gathered(&[round.clone(), round].concat());
+        assert_eq!(twice, (1..=peers).flat_map(|port| [(port, 5); 2]).collect::<Vec<_>>());
+        let more: Vec<_> = (1..=peers + 1).map(|port| (port, 5, Strand::ALL)).collect();
+        let twice = [more.clone(), more].concat();
+        assert_eq!(gathered(&twice), twice.iter().map(|one| (one.0, one.1)).collect::<Vec<_>>());
     }
 
     #[test]
@@ -492,9 +574,9 @@ mod tests {
         filled.push(1);
         let address = filled.as_ptr();
         std::mem::swap(&mut filled, pair.batch.next_slot());
-        pair.batch.commit(peer);
+        pair.batch.commit(peer, Strand::ALL);
         pair.batch.next_slot().resize(60_000, 0);
-        pair.batch.commit(peer);
+        pair.batch.commit(peer, Strand::ALL);
         let (mut counters, mut lengths) = (Counters::default(), Vec::new());
         let transmit = |window: Window<'_>| {
             lengths.extend(window.map(|slot| slot.bytes.len()));
@@ -503,7 +585,7 @@ mod tests {
         assert_eq!(pair.batch.flush(&mut counters, transmit, |_| ()), Flush::Done);
         assert_eq!(lengths, [1, 60_000]);
         assert_eq!(pair.batch.next_slot().as_ptr(), address);
-        pair.batch.commit(peer);
+        pair.batch.commit(peer, Strand::ALL);
         assert_eq!(pair.batch.next_slot().capacity(), 0);
     }
 }

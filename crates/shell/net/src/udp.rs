@@ -294,6 +294,7 @@ mod tests {
     use std::net::{Ipv4Addr, Ipv6Addr};
 
     use super::*;
+    use crate::send::Strand;
 
     #[test]
     fn an_ipv6_socket_leaves_ipv4_to_others() {
@@ -323,7 +324,7 @@ mod tests {
 
     fn commit(batch: &mut SendBatch, (phone, expected): &mut (std::net::UdpSocket, Vec<Vec<u8>>), datagram: Vec<u8>) {
         batch.next_slot().extend_from_slice(&datagram);
-        batch.commit(phone.local_addr().expect("bound"));
+        batch.commit(phone.local_addr().expect("bound"), Strand::ALL);
         expected.push(datagram);
     }
 
@@ -369,7 +370,7 @@ mod tests {
             for number in 0..60_u8 {
                 if number == place {
                     batch.next_slot().extend_from_slice(b"to port 0");
-                    batch.commit(nowhere);
+                    batch.commit(nowhere, Strand::ALL);
                 }
                 commit(&mut batch, if number / 10 % 2 == 0 { &mut one } else { &mut other }, vec![number; 200]);
             }

@@ -4,7 +4,7 @@ mod common;
 
 use common::End;
 use strowger_allocations::{Counting, allocations};
-use strowger_net::{Clock, Flush, RECV_BATCH};
+use strowger_net::{Clock, Flush, RECV_BATCH, Strand};
 
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
@@ -21,7 +21,7 @@ fn round(clock: &Clock, here: &mut End, there: &mut End) {
     for datagram in there.inbox.iter() {
         assert!(pair.arrival(datagram.arrival) <= pair.monotonic);
         there.outbox.next_slot().extend_from_slice(datagram.bytes);
-        there.outbox.commit(datagram.peer);
+        there.outbox.commit(datagram.peer, Strand::ALL);
     }
     assert_eq!(there.send(), Flush::Done);
     here.socket.recv(&mut here.inbox).expect("a sound socket");

@@ -147,7 +147,7 @@ impl<M: Maker> Desk<M> {
         self.message.clear();
         self.message.extend_from_slice(bytes);
         if let Some(Port::Udp(outlet)) = self.exits.ports.get_mut(usize::from(flow.listener.0)) {
-            outlet.send(flow.peer, &mut self.message);
+            outlet.send(flow.peer, &mut self.message, net::Strand::ALL);
         }
     }
 

@@ -9,6 +9,7 @@ use std::time::Duration;
 use strowger_foundation::{Flow, ListenerId, ShardId, Timestamp, Transport};
 use strowger_locate::{Failure, QueryId, Question};
 use strowger_message::MAX_STREAM_MESSAGE;
+use strowger_net::Strand;
 
 use crate::contact::Contact;
 use crate::entrance::Entrance;
@@ -278,7 +279,8 @@ impl Exits {
         match (self.ports.get_mut(usize::from(flow.listener.0)), flow.transport) {
             (Some(Port::Udp(outlet)), Transport::Udp) => {
                 self.tracer.sent(now, &flow, message);
-                outlet.send(flow.peer, message);
+                // All of a call is one shard's.
+                outlet.send(flow.peer, message, Strand::new(sender.0));
             }
             (Some(Port::Tcp(_)), Transport::Tcp) => self.send_on_connection(now, sender, flow, message),
             _ => self.counters.misdirected += 1,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use mio::{Interest, Registry, Token};
 use strowger_foundation::Timestamp;
-use strowger_net::{Cause, Flush, PeerError, Receivers, RecvBatch, SendBatch, UdpSocket};
+use strowger_net::{Cause, Flush, PeerError, Receivers, RecvBatch, SendBatch, Strand, UdpSocket};
 
 use crate::options::Spread;
 
@@ -94,10 +94,10 @@ impl Outlet {
         }
     }
 
-    /// Lets `message` leave for `peer` with the next batch and takes an empty buffer in its place.
-    pub(crate) fn send(&mut self, peer: SocketAddr, message: &mut Vec<u8>) {
+    /// Lets `message` leave for `peer` with the next batch, in its order within its `strand`, and takes an empty buffer in its place.
+    pub(crate) fn send(&mut self, peer: SocketAddr, message: &mut Vec<u8>, strand: Strand) {
         std::mem::swap(self.batch.next_slot(), message);
-        if !self.batch.commit(peer) {
+        if !self.batch.commit(peer, strand) {
             push(&mut self.lost, Lost::Unsent(peer));
         }
         if self.batch.is_full() {
@@ -215,14 +215,14 @@ mod tests {
         let (_poll, mut outlet) = outlet();
         outlet.is_blocked = true;
         for _ in 0..SEND_QUEUE {
-            outlet.send(peer(TARGET), &mut vec![b'x']);
+            outlet.send(peer(TARGET), &mut vec![b'x'], Strand::ALL);
         }
         assert!(!outlet.has_lost(), "these wait");
         for _ in 0..3 {
-            outlet.send(peer(TARGET), &mut vec![b'x']);
+            outlet.send(peer(TARGET), &mut vec![b'x'], Strand::ALL);
         }
         for port in 1..=1_000 {
-            outlet.send(peer(port), &mut vec![b'x']);
+            outlet.send(peer(port), &mut vec![b'x'], Strand::ALL);
         }
         let lost: Vec<Lost> = std::iter::from_fn(|| outlet.poll_lost()).collect();
         assert_eq!(lost.len(), LOST_LIMIT);

@@ -4,7 +4,7 @@ use std::io;
 use std::net::SocketAddr;
 
 use mio::{Interest, Registry, Token};
-use strowger_net::{BindError, BufferSizes, Cause, Counters, Flush, PeerError, SendBatch, UdpSocket};
+use strowger_net::{BindError, BufferSizes, Cause, Counters, Flush, PeerError, SendBatch, Strand, UdpSocket};
 
 use super::plan::PlanError;
 use crate::driver::Outbox;
@@ -229,7 +229,7 @@ impl Outbox for Datagrams {
 
     fn commit(&mut self, link: u32, peer: SocketAddr) {
         let Some(socket) = self.sockets.get_mut(link as usize) else { return };
-        socket.batch.commit(peer);
+        socket.batch.commit(peer, Strand::ALL);
         if !std::mem::replace(&mut socket.is_dirty, true) {
             self.dirty.push(link);
         }
