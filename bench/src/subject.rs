@@ -94,6 +94,7 @@ impl WholeShard {
 
     fn give(&mut self, flow: Flow, peek: &Peek<'_>) {
         let steered = self.steering.steer(peek, &self.snapshot).map(|(_, steered)| steered).unwrap_or_default();
+        self.shard.foresee(peek, &steered);
         self.shard.handle_input(self.now, Input::Message { arrival: self.now, flow, peek, steered: &steered });
     }
 

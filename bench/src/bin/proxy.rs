@@ -187,7 +187,7 @@ impl Bench {
                 self.left += self.peers.iter().map(|peer| self.length(scenario, *peer)).sum::<Duration>();
             }
             if rounds > 0 && scenario.is_call() && !self.arguments.no_search {
-                self.left += SEARCH * u32::try_from(self.servers().len()).unwrap_or(1);
+                self.left += SEARCH * u32::try_from(rounds * self.servers().len()).unwrap_or(1);
             }
             self.left += if self.counts() { COUNT } else { Duration::ZERO };
         }
@@ -235,7 +235,7 @@ impl Bench {
         }
     }
 
-    /// A server, started once, under all loads; in the last round its highest rate, too.
+    /// A server, started once, under all loads, and its highest rate.
     fn turn(&mut self, scenario: Scenario, peer: Peer, round: usize) {
         self.calm.wait();
         self.say(&format!("{scenario}, {peer}, round {round}"));
@@ -263,7 +263,7 @@ impl Bench {
         let first = steps.first().filter(|step| step.is_first).map(|_| loads.remove(0).1);
         let full = loads.iter().find(|(load, _)| matches!(load, Load::Saturation(_)));
         let rate = full.and_then(|(_, figures)| figures.of(Key::Rate)).unwrap_or(1_000.0);
-        let is_searched = scenario.is_call() && peer != Peer::Relay && round == self.arguments.rounds;
+        let is_searched = scenario.is_call() && matches!(peer, Peer::Strowger | Peer::Kamailio);
         if is_searched && !self.arguments.no_search {
             self.say(&format!("{scenario}, {peer}, highest rate"));
             let what = (scenario, peer);
@@ -360,7 +360,7 @@ impl Bench {
              first, and after {warm_up} s it is measured for {seconds} s; then come the other rates and saturation ({outstanding} calls at \
              once, or {} registrations), each after the 33 s in which as many transactions come to end as begin. Stateless calls keep none, and wait for \
              2 s. Registrations begin at the lowest rate; before saturation they, too, run for 33 s. Medians; a ratio is the median of \
-             the rounds' ratios, since the machine is not as fast in each. Times are the \
+             the rounds' ratios, since the machine is not as fast in each; the highest rate is the best of the rounds. Times are the \
              caller's; the callee answers at once.\n",
             programs::kamailio_version(),
             4 * outstanding,

@@ -114,7 +114,7 @@ pub struct Single {
 pub struct Results {
     /// All turns.
     pub turns: Vec<Turn>,
-    /// The highest rates.
+    /// The highest rates that were found, in each round.
     pub highest: Vec<Highest>,
     /// User instructions for each unit of work.
     #[serde(default)]
@@ -124,6 +124,14 @@ pub struct Results {
 }
 
 impl Results {
+    /// The highest rate of a server, the best of all rounds: what disturbs a search makes it lower, and nothing makes it higher than the
+    /// server.
+    #[must_use]
+    pub fn highest_of(&self, scenario: Scenario, peer: Peer) -> Option<&Highest> {
+        let found = self.highest.iter().filter(|found| found.scenario == scenario && found.peer == peer);
+        found.max_by(|one, other| one.rate.total_cmp(&other.rate))
+    }
+
     /// The instructions of a server.
     #[must_use]
     pub fn parts(&self, scenario: Scenario, peer: Peer) -> Option<&Parts> {

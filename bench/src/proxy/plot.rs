@@ -120,8 +120,7 @@ fn delays(results: &Results) -> Vec<Group> {
 fn rates(results: &Results) -> Vec<Group> {
     let group = |scenario: Scenario| {
         Group::new(scenario.to_string(), |peer| {
-            let found = results.highest.iter().filter(|found| found.scenario == scenario && found.peer == peer);
-            middle(found.map(|found| found.rate).collect()).map(|rate| (rate, rate))
+            results.highest_of(scenario, peer).map(|found| (found.rate, found.rate))
         })
     };
     Scenario::ALL.into_iter().filter_map(group).collect()

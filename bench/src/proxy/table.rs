@@ -87,10 +87,7 @@ pub fn targets(results: &Results) -> Vec<Target> {
         add(format!("{scenario}, user instructions each"), Wanted::AtMost(limit, ""), counted);
     }
     for (scenario, limit) in [(Scenario::Call, 1.8), (Scenario::Stateless, 1.6)] {
-        let rate = |peer| {
-            let all = results.highest.iter().filter(|found| found.scenario == scenario && found.peer == peer);
-            middle(all.map(|found| found.rate).collect())
-        };
+        let rate = |peer| results.highest_of(scenario, peer).map(|found| found.rate);
         let measured = rate(Peer::Strowger).zip(rate(Peer::Kamailio)).map(|(ours, others)| ours / others);
         add(format!("{scenario}, highest rate with 99.99 % success"), Wanted::AtLeast(limit, "× Kamailio"), measured);
     }
@@ -109,8 +106,11 @@ pub fn targets(results: &Results) -> Vec<Target> {
     add("memory of an answered call, until its timers end".to_owned(), Wanted::AtMost(1_024.0, "B"), answered);
     for target in &mut targets {
         let is_of = |scenario: Scenario| target.what.starts_with(&scenario.to_string());
-        let bounded = results.highest.iter().any(|one| one.is_generators && is_of(one.scenario));
-        if bounded && target.what.contains("highest") {
+        let is_bounded = |scenario| {
+            let all = Peer::ALL.into_iter().filter_map(|peer| results.highest_of(scenario, peer));
+            is_of(scenario) && all.into_iter().any(|found| found.is_generators)
+        };
+        if target.what.contains("highest") && Scenario::ALL.into_iter().any(is_bounded) {
             target.note = " (the generator's limit)".to_owned();
         }
     }
@@ -222,7 +222,7 @@ fn beside(results: &Results, scenario: Scenario) -> String {
     let mut text = String::new();
     for peer in [Peer::Strowger, Peer::Apart, Peer::Kamailio] {
         let mut facts = Vec::new();
-        if let Some(found) = results.highest.iter().find(|found| found.scenario == scenario && found.peer == peer) {
+        if let Some(found) = results.highest_of(scenario, peer) {
             let bound = if found.is_generators { "at least " } else { "" };
             facts.push(format!("{bound}{:.0}/s with 99.99 % success in an open loop", found.rate));
         }

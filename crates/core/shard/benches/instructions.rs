@@ -283,10 +283,10 @@ fn parse(text: Vec<u8>) -> usize {
 }
 
 #[library_benchmark]
-#[bench::stateful_call(args = (stateful_call()), config = at_most(53_580))]
-#[bench::followed_call(args = (followed_call()), config = at_most(56_550))]
+#[bench::stateful_call(args = (stateful_call()), config = at_most(54_300))]
+#[bench::followed_call(args = (followed_call()), config = at_most(57_110))]
 #[bench::stateless_call(args = (stateless_call()), config = at_most(41_250))]
-#[bench::register(args = (refresh()), config = at_most(9_460))]
+#[bench::register(args = (refresh()), config = at_most(10_060))]
 #[bench::challenge(args = (challenged()), config = at_most(24_370))]
 fn shard(mut prepared: Prepared) -> (usize, Prepared) {
     (black_box(prepared.run()), prepared)

@@ -27,9 +27,6 @@ const RETRY_AFTER: Duration = Duration::from_secs(5);
 pub(crate) const LOADING: Refusal =
     Refusal::Later(Status::SERVICE_UNAVAILABLE, "Registrations Are Being Loaded", Duration::from_secs(2));
 
-/// An address of record.
-type AorText = SmallVec<[u8; 48]>;
-
 /// A REGISTER on its way through the registrar.
 #[derive(Clone, Copy)]
 struct Registering<'a, 'm> {
@@ -50,20 +47,20 @@ impl Shard {
             return self.refuse(now, server, source, message, LOADING);
         }
         if request.snapshot.registrar.durability == Durability::Memory
-            && self.renew(now, Registering { server, source, message, aor: &aor }, request.snapshot)
+            && self.renew(now, Registering { server, source, message, aor }, request.snapshot)
         {
             return;
         }
         if request.snapshot.registrar.durability != Durability::WriteThrough {
-            self.enact(now, Registering { server, source, message, aor: &aor }, None);
+            self.enact(now, Registering { server, source, message, aor }, None);
             return;
         }
-        if let Some(full) = self.keeping.full(&aor) {
+        if let Some(full) = self.keeping.full(aor) {
             self.counters.unkept += 1;
             let (event, reason) = match full {
                 Full::Table => (Event::TableFull { table: "REGISTERs that wait for the store" }, "Store Too Slow"),
                 Full::OfOne => {
-                    let aor = strowger_message::lossy(&aor);
+                    let aor = strowger_message::lossy(aor);
                     (Event::TooManyWaiting { peer: source.peer, aor }, "Too Many REGISTERs Of This Address")
                 }
             };
@@ -72,16 +69,16 @@ impl Shard {
         }
         let request = self.proxy.transactions().pool().copy_of(message.bytes());
         let (is_answered, is_closed, is_barred) = (false, false, false);
-        let waiting = Waiting { server, source, request, aor: (*aor).into(), is_answered, is_closed, is_barred };
+        let waiting = Waiting { server, source, request, aor: aor.into(), is_answered, is_closed, is_barred };
         let (ticket, is_first) = self.keeping.add(now, waiting);
-        if is_first && !self.enact(now, Registering { server, source, message, aor: &aor }, Some(ticket)) {
+        if is_first && !self.enact(now, Registering { server, source, message, aor }, Some(ticket)) {
             self.end_wait(now, ticket);
         }
     }
 
     //= rfc3261#10.3
     /// Steps 1 to 5: the address of record whose bindings the sender may change.
-    fn registrant(&mut self, now: Timestamp, request: &Request<'_, '_>) -> Result<AorText, Refusal> {
+    fn registrant<'m>(&mut self, now: Timestamp, request: &Request<'_, 'm>) -> Result<&'m [u8], Refusal> {
         let (message, snapshot) = (request.message, request.snapshot);
         let required = not_understood(message);
         if !required.is_empty() {
@@ -93,7 +90,8 @@ impl Shard {
                 _ => Refusal::Status(Status::BAD_REQUEST, Some("To Is No SIP Address")),
             });
         };
-        let aor = SmallVec::from_slice(snapshot.directory.resolve(claimed.as_bytes()));
+        // Not copied: what was just written and is read in other pieces, the processor waits for.
+        let aor = snapshot.directory.resolve(claimed.as_bytes());
         // A trunk calls, and registers nobody; and its address can be claimed by whoever can forge a datagram.
         if snapshot.auth.requires(b"REGISTER") && !snapshot.auth.trusts(request.source.peer.ip()) {
             let (header, status) = (HeaderName::Authorization, Status::UNAUTHORIZED);

@@ -24,7 +24,7 @@ use crate::places::{Choice, Places};
 use crate::probes::{PROBE_USERS, Probes};
 use crate::request::Arrived;
 use crate::snapshot::Snapshot;
-use crate::steering::Steered;
+use crate::steering::{Steered, match_key};
 
 /// Events that wait for the shell at most; what comes on top is counted and lost.
 pub const MAX_EVENTS: usize = 256;
@@ -112,7 +112,7 @@ impl Shard {
             locations,
             snapshot,
             counters: Counters::default(),
-            match_key: ring.current().derive("match"),
+            match_key: match_key(&ring),
             ring,
             events: VecDeque::new(),
             refusals: 0,
@@ -332,14 +332,24 @@ impl Shard {
         assert!(self.events.len() <= MAX_EVENTS, "events are bounded");
     }
 
+    /// This message will be an input: the memory where its transaction is looked for, and where its answer will be, is looked at, and
+    /// nothing changes. Of several that are foreseen before the first is dealt with, a processor waits for all of that memory at once.
+    pub fn foresee(&self, peek: &Peek<'_>, steered: &Steered) {
+        let (Kind::Request(method), Some(key)) = (peek.kind, steered.key) else { return };
+        let transactions = self.proxy.transactions_ref();
+        transactions.foresee_server(key);
+        if !matches!(method, Method::Invite | Method::Ack) {
+            transactions.foresee_answer();
+        }
+    }
+
     /// peek → known transaction? → admit → parse → serve.
     fn handle_request(&mut self, now: Timestamp, source: Flow, peek: &Peek<'_>, method: Method<'_>, steered: &Steered) {
         self.counters.requests += 1;
-        let Some(via) = &peek.via else {
+        let (Some(via), Some(key)) = (&peek.via, steered.key) else {
             self.refuse_without_via(&source, peek.head(), method);
             return;
         };
-        let key = ServerKey::of(&self.match_key, peek.head(), via, method);
         if let Some(known) = self.proxy.transactions_ref().find_server(key)
             && self.absorb(now, known, method, peek)
         {

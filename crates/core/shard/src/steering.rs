@@ -6,6 +6,7 @@ use strowger_foundation::{KeyRing, ShardId, TagKey};
 use strowger_message::{Aor, Kind, Method, Peek};
 use strowger_proxy::branch::{ANY_SHARD, Branch};
 use strowger_registrar::Locations;
+use strowger_transaction::ServerKey;
 
 use crate::snapshot::Snapshot;
 
@@ -16,6 +17,8 @@ pub struct Steered {
     pub(crate) branch: Option<Branch>,
     /// Whom a REGISTER claims to register, where its domain is ours.
     pub(crate) claimed: Option<Aor>,
+    /// The key of a request's transaction, where its topmost Via can be read.
+    pub(crate) key: Option<ServerKey>,
 }
 
 /// The rule by which messages find their shard: a response by our Via branch, a REGISTER by its address of record (so that
@@ -24,6 +27,7 @@ pub struct Steered {
 pub struct Steering {
     branches: KeyRing,
     call_ids: TagKey,
+    matches: TagKey,
     locations: Arc<Locations>,
     shards: u16,
 }
@@ -35,6 +39,7 @@ impl Steering {
         Self {
             branches: ring.derive("branch"),
             call_ids: ring.current().derive("call-id"),
+            matches: match_key(ring),
             locations,
             shards: shards.max(1),
         }
@@ -46,7 +51,7 @@ impl Steering {
         match peek.kind {
             Kind::Response(_) => {
                 let branch = Branch::decode(&self.branches, peek.via.as_ref()?.branch?)?;
-                let steered = Steered { branch: Some(branch), claimed: None };
+                let steered = Steered { branch: Some(branch), ..Steered::default() };
                 let shard = if branch.shard == ANY_SHARD { self.by_call_id(peek) } else { branch.shard };
                 (shard.0 < self.shards).then_some((shard, steered))
             }
@@ -56,10 +61,17 @@ impl Steering {
                     Some(aor) => self.locations.shard_of(snapshot.directory.resolve(aor.as_bytes())),
                     None => self.by_call_id(peek),
                 };
-                Some((shard, Steered { branch: None, claimed }))
+                Some((shard, Steered { claimed, key: self.key_of(peek, Method::Register), ..Steered::default() }))
             }
-            Kind::Request(_) => Some((self.by_call_id(peek), Steered::default())),
+            Kind::Request(method) => {
+                Some((self.by_call_id(peek), Steered { key: self.key_of(peek, method), ..Steered::default() }))
+            }
         }
+    }
+
+    fn key_of(&self, peek: &Peek<'_>, method: Method<'_>) -> Option<ServerKey> {
+        let via = peek.via.as_ref()?;
+        Some(ServerKey::of(&self.matches, peek.head(), via, method))
     }
 
     fn by_call_id(&self, peek: &Peek<'_>) -> ShardId {
@@ -67,6 +79,11 @@ impl Steering {
         let shard = hash % u64::from(self.shards);
         ShardId(u16::try_from(shard).unwrap_or(0))
     }
+}
+
+/// What keys of transactions are made with.
+pub(crate) fn match_key(ring: &KeyRing) -> TagKey {
+    ring.current().derive("match")
 }
 
 /// Whom a REGISTER claims to register.

@@ -2,6 +2,7 @@
 //! answer again when the request comes again (RFC 3261 §17.2.2, Timer J). All of them are kept for the same time, so they stand in
 //! the order of their ends, answers and all, side by side in memory: what is written, and what is forgotten, are neighbours.
 
+use core::hint::black_box;
 use std::collections::VecDeque;
 
 use strowger_foundation::{Flow, Timestamp};
@@ -17,6 +18,8 @@ const LEAST_ROOM: usize = 64 * CHUNK as usize;
 const MOST_ROOM: usize = 512 * CHUNK as usize;
 /// The most that a piece keeps to be used again.
 const MOST_SPARE: usize = 2 * MOST_ROOM;
+/// What a processor fetches of the memory at once, in bytes; no harm is done where it is another number.
+const LINE: usize = 64;
 /// How many pieces can be told apart.
 const NUMBERS: u32 = Answered::MARK / CHUNK;
 const _: () = assert!(MAX_SERVER < NUMBERS as usize, "even where each piece has one answer");
@@ -52,7 +55,10 @@ pub(crate) struct Answered {
 
 #[derive(Debug, Default)]
 struct Chunk {
+    /// As long as there is room, as `bytes` are, so that what will be written can be looked at before.
     answers: Vec<Answer>,
+    /// How many of these there are.
+    count: usize,
     bytes: Vec<u8>,
 }
 
@@ -82,14 +88,21 @@ impl Answered {
         }
         let number = self.first.wrapping_add(to_u32(self.chunks.len()).wrapping_sub(1)) % NUMBERS;
         let chunk = self.chunks.back_mut()?;
-        let within = to_u32(chunk.answers.len());
-        if chunk.answers.is_empty() {
+        let within = to_u32(chunk.count);
+        let start = chunk.filled();
+        let end = start.saturating_add(bytes.len());
+        if chunk.bytes.len() < end {
+            debug_assert!(chunk.count == 0, "what is kept is not moved");
             // Exactly, where a single answer is longer than the room.
-            chunk.bytes.reserve_exact(bytes.len());
+            chunk.bytes = vec![0; end];
         }
-        debug_assert!(chunk.bytes.capacity() - chunk.bytes.len() >= bytes.len(), "what is kept is not moved");
-        chunk.bytes.extend_from_slice(bytes);
-        chunk.answers.push(Answer { key, flow, until, end: chunk.bytes.len() });
+        chunk.bytes.get_mut(start..end)?.copy_from_slice(bytes);
+        let answer = Answer { key, flow, until, end };
+        if chunk.answers.is_empty() {
+            chunk.answers = vec![answer; CHUNK as usize];
+        }
+        *chunk.answers.get_mut(chunk.count)? = answer;
+        chunk.count = chunk.count.wrapping_add(1);
         self.len = self.len.wrapping_add(1);
         Some(Self::MARK | number.wrapping_mul(CHUNK) | within)
     }
@@ -97,15 +110,14 @@ impl Answered {
     fn begin_chunk(&mut self) {
         // Answers are alike: as much room as they took in the piece before, and a little more.
         if let Some(last) = self.chunks.back() {
-            self.usual = last.bytes.len() / last.answers.len().max(1);
+            self.usual = last.filled() / last.count.max(1);
         }
         let usual = self.usual.saturating_mul(CHUNK as usize).clamp(LEAST_ROOM, MOST_ROOM);
-        let Chunk { mut answers, mut bytes } = core::mem::take(&mut self.spare);
-        if !(usual..=2 * usual).contains(&bytes.capacity()) {
-            bytes = Vec::with_capacity(usual + usual / 16);
+        let Chunk { answers, mut bytes, .. } = core::mem::take(&mut self.spare);
+        if !(usual..=2 * usual).contains(&bytes.len()) {
+            bytes = vec![0; usual + usual / 16];
         }
-        answers.reserve_exact(CHUNK as usize);
-        self.chunks.push_back(Chunk { answers, bytes });
+        self.chunks.push_back(Chunk { answers, count: 0, bytes });
     }
 
     /// The answer at `place`, with its bytes.
@@ -115,8 +127,8 @@ impl Answered {
         if !Self::is_place(place) || (chunk == 0 && within < self.forgotten) {
             return None;
         }
-        let Chunk { answers, bytes } = self.chunks.get(chunk as usize)?;
-        let answer = answers.get(within as usize)?;
+        let Chunk { answers, count, bytes } = self.chunks.get(chunk as usize)?;
+        let answer = answers.get(..*count)?.get(within as usize)?;
         let before = within.checked_sub(1).and_then(|before| answers.get(before as usize));
         let start = before.map_or(0, |before| before.end);
         Some((answer, bytes.get(start..answer.end)?))
@@ -127,6 +139,23 @@ impl Answered {
         self.front().map(|answer| answer.until)
     }
 
+    /// The memory of the next answer, which will be written, is looked at.
+    pub(crate) fn foresee(&self) {
+        let Some(chunk) = self.chunks.back() else { return };
+        let answers = chunk.answers.get(chunk.count..).unwrap_or_default();
+        black_box(answers.iter().take(2).fold(0, |seen, answer| seen ^ answer.end));
+        let lines = self.usual.div_ceil(LINE);
+        let room = chunk.bytes.get(chunk.filled()..).unwrap_or_default();
+        black_box(room.iter().step_by(LINE).take(lines).fold(0, |seen, byte| seen ^ byte));
+    }
+
+    /// The next answers whose time is over, perhaps not all of them.
+    pub(crate) fn due(&self, now: Timestamp) -> impl Iterator<Item = &Answer> {
+        let rest =
+            self.chunks.front().and_then(|chunk| chunk.kept().get(self.forgotten as usize..)).unwrap_or_default();
+        rest.iter().take_while(move |answer| answer.until <= now)
+    }
+
     /// Forgets the next answer whose time is over; where it was, and its key.
     pub(crate) fn forget(&mut self, now: Timestamp) -> Option<(u32, ServerKey)> {
         let chunk = self.chunks.front()?;
@@ -135,7 +164,7 @@ impl Answered {
         let place = Self::MARK | self.first.wrapping_mul(CHUNK) | self.forgotten;
         self.len = self.len.wrapping_sub(1);
         self.forgotten = self.forgotten.wrapping_add(1);
-        if self.forgotten as usize == chunk.answers.len() {
+        if self.forgotten as usize == chunk.count {
             self.forgotten = 0;
             self.first = self.first.wrapping_add(1) % NUMBERS;
             self.spare = self.chunks.pop_front().map(Chunk::emptied).unwrap_or_default();
@@ -144,7 +173,7 @@ impl Answered {
     }
 
     fn front(&self) -> Option<&Answer> {
-        self.chunks.front()?.answers.get(self.forgotten as usize)
+        self.chunks.front()?.kept().get(self.forgotten as usize)
     }
 
     /// All places with their answers.
@@ -160,18 +189,26 @@ impl Answered {
 impl Chunk {
     fn has_room(&self, length: usize) -> bool {
         // Never more than there is room for: it would be copied to where there is.
-        let fits = self.bytes.len().saturating_add(length) <= self.bytes.capacity();
-        self.answers.is_empty() || (fits && self.answers.len() < CHUNK as usize)
+        let fits = self.filled().saturating_add(length) <= self.bytes.len();
+        self.count == 0 || (fits && self.count < CHUNK as usize)
     }
 
     /// To be used again, where it has not grown.
     fn emptied(mut self) -> Self {
-        if self.bytes.capacity() > MOST_SPARE {
+        if self.bytes.len() > MOST_SPARE {
             return Self::default();
         }
-        self.answers.clear();
-        self.bytes.clear();
+        self.count = 0;
         self
+    }
+
+    fn kept(&self) -> &[Answer] {
+        self.answers.get(..self.count).unwrap_or_default()
+    }
+
+    /// Where the last answer ends.
+    fn filled(&self) -> usize {
+        self.kept().last().map_or(0, |answer| answer.end)
     }
 }
 
@@ -240,7 +277,7 @@ mod tests {
             assert_eq!(answered.get(place).map(|(_, bytes)| bytes.len()), Some(70_000));
         }
         while answered.forget(Timestamp::ZERO).is_some() {}
-        assert!(answered.chunks.is_empty() && answered.spare.bytes.capacity() <= MOST_SPARE);
+        assert!(answered.chunks.is_empty() && answered.spare.bytes.len() <= MOST_SPARE);
     }
 
     #[test]
@@ -254,7 +291,7 @@ mod tests {
             .chunks
             .iter()
             .skip(1)
-            .fold((0, 0), |(bytes, room), chunk| (bytes + chunk.bytes.len(), room + chunk.bytes.capacity()));
+            .fold((0, 0), |(bytes, room), chunk| (bytes + chunk.filled(), room + chunk.bytes.len()));
         assert!(room <= bytes * 5 / 4, "{room} for {bytes} bytes");
     }
 

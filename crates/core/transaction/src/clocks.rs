@@ -72,7 +72,8 @@ impl Timer {
     }
 }
 
-const _: () = assert!(MAX_SERVER <= Timer::CLIENT as usize && MAX_CLIENT <= Timer::CLIENT as usize);
+const _: () = assert!(MAX_SERVER <= Timer::CLIENT as usize);
+const _: () = assert!(MAX_CLIENT <= Timer::CLIENT as usize);
 
 impl Owner {
     pub(crate) const fn server(id: ServerId) -> Self {
@@ -120,6 +121,11 @@ impl Clocks {
     /// The next last wait that is over, perhaps of a transaction that has ended before.
     pub(crate) fn poll_end(&mut self, now: Timestamp) -> Option<End> {
         self.timeouts.poll(now).or_else(|| self.t4s.poll(now))
+    }
+
+    /// The next last waits that are over, perhaps not all of them.
+    pub(crate) fn due(&self, now: Timestamp) -> impl Iterator<Item = &End> {
+        self.timeouts.due(now).chain(self.t4s.due(now))
     }
 
     /// When there is next something due.
@@ -171,6 +177,12 @@ impl Queue {
 
     fn front(&self) -> Option<&End> {
         self.chunks.front()?.get(self.taken)
+    }
+
+    /// Of the first piece.
+    fn due(&self, now: Timestamp) -> impl Iterator<Item = &End> {
+        let rest = self.chunks.front().and_then(|chunk| chunk.get(self.taken..)).unwrap_or_default();
+        rest.iter().take_while(move |end| end.at <= now)
     }
 
     fn poll(&mut self, now: Timestamp) -> Option<End> {

@@ -8,6 +8,7 @@ use strowger_foundation::{Buf, BufPool, Flow, Slots, Timestamp, Wakeup};
 use crate::answered::Answered;
 use crate::client::ClientSlot;
 use crate::clocks::{Clocks, Side};
+use crate::foresight::AHEAD;
 use crate::output::{Counters, Event, MAX_OUTPUTS, Output};
 use crate::peers::Peers;
 use crate::sending::Sending;
@@ -15,7 +16,7 @@ use crate::server::{Place, Server};
 use crate::timing::Timing;
 
 /// The most server transactions of a layer.
-pub const MAX_SERVER: usize = 1 << 19;
+pub const MAX_SERVER: usize = 1 << 20;
 /// The most client transactions of a layer, reserved ones included.
 pub const MAX_CLIENT: usize = 1 << 19;
 /// The most timers that one [`Transactions::handle_timeout`] serves; the rest are due at once.
@@ -95,18 +96,29 @@ impl Transactions {
                 Side::Client(index) => self.on_client_timer(now, index),
             }
         }
-        while rest > 0
-            && let Some(end) = self.clocks.poll_end(now)
-        {
-            rest = rest.saturating_sub(1);
-            match end.owner.side() {
-                Side::Server(index) => self.on_server_waited(index, &end),
-                Side::Client(index) => self.on_client_waited(now, index, &end),
-            }
+        // A few at a time, each few foreseen.
+        let mut few = AHEAD;
+        while rest > 0 && few == AHEAD {
+            self.foresee_ends(now);
+            few = (0..rest.min(AHEAD)).take_while(|_| self.end_wait(now)).count();
+            rest = rest.saturating_sub(few);
         }
-        while rest > 0 && self.forget_answer(now) {
-            rest = rest.saturating_sub(1);
+        few = AHEAD;
+        while rest > 0 && few == AHEAD {
+            self.foresee_forgotten(now);
+            few = (0..rest.min(AHEAD)).take_while(|_| self.forget_answer(now)).count();
+            rest = rest.saturating_sub(few);
         }
+    }
+
+    /// Ends the next last wait that is over; whether there was one.
+    fn end_wait(&mut self, now: Timestamp) -> bool {
+        let Some(end) = self.clocks.poll_end(now) else { return false };
+        match end.owner.side() {
+            Side::Server(index) => self.on_server_waited(index, &end),
+            Side::Client(index) => self.on_client_waited(now, index, &end),
+        }
+        true
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) is next wanted.
@@ -200,11 +212,18 @@ impl Transactions {
         self.generation
     }
 
+    // In its place at once: an output is large, and to be copied it would have to be waited for.
+    #[inline(always)]
     pub(crate) fn push_output(&mut self, output: Output) {
         if self.outputs.len() < MAX_OUTPUTS {
             self.outputs.push_back(output);
             return;
         }
+        self.drop_output(output);
+    }
+
+    #[cold]
+    fn drop_output(&mut self, output: Output) {
         self.counters.outputs_dropped = self.counters.outputs_dropped.saturating_add(1);
         if let Output::Once { buf, .. } = output {
             self.pool.give(buf);

@@ -20,6 +20,7 @@ mod answered;
 mod client;
 mod clocks;
 mod derived;
+mod foresight;
 mod id;
 mod key;
 mod layer;

@@ -29,7 +29,7 @@ pub enum AckVerdict {
 
 #[derive(Debug)]
 pub(crate) struct Server {
-    key: ServerKey,
+    pub(crate) key: ServerKey,
     /// The last response, where the machine may have to send it again.
     pub(crate) kept: Buf,
     pub(crate) flow: Flow,
@@ -47,7 +47,7 @@ pub(crate) struct Server {
 /// for they lie all over the memory.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
-    key_part: u32,
+    pub(crate) key_part: u32,
     index: u32,
 }
 
@@ -453,13 +453,13 @@ fn cut_ms(at: Timestamp) -> u32 {
     u32::try_from(at.as_millis() & u64::from(u32::MAX)).unwrap_or(0)
 }
 
-fn part_of(key: ServerKey) -> u32 {
+pub(crate) fn part_of(key: ServerKey) -> u32 {
     let [a, b, c, d, ..] = key.0;
     u32::from_le_bytes([a, b, c, d])
 }
 
 /// The index takes the place from the lower bits, and what tells neighbours apart from the highest ones.
-fn hash_of(key_part: u32) -> u64 {
+pub(crate) fn hash_of(key_part: u32) -> u64 {
     u64::from(key_part) << 32 | u64::from(key_part)
 }
 

@@ -13,6 +13,7 @@ use strowger_shard::{Counters, Input, Output, Shard, ShardConfig, Snapshot, Stee
 
 /// A shard as its worker sees it.
 pub(crate) trait Brain {
+    fn foresee(&self, peek: &Peek<'_>, steered: &Steered);
     fn handle_input(&mut self, now: Timestamp, input: Input<'_>);
     fn handle_timeout(&mut self, now: Timestamp);
     fn poll_output(&mut self, out: &mut Vec<u8>) -> Option<Output>;
@@ -25,6 +26,10 @@ pub(crate) trait Brain {
 }
 
 impl Brain for Shard {
+    fn foresee(&self, peek: &Peek<'_>, steered: &Steered) {
+        Self::foresee(self, peek, steered);
+    }
+
     fn handle_input(&mut self, now: Timestamp, input: Input<'_>) {
         Self::handle_input(self, now, input);
     }

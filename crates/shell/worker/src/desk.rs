@@ -130,6 +130,27 @@ impl<M: Maker> Desk<M> {
         None
     }
 
+    /// Messages that shards will be told of, as far as these are here.
+    pub(crate) fn foresee<'p, 'a: 'p>(
+        &mut self,
+        now: Timestamp,
+        messages: impl Iterator<Item = (&'p (ShardId, Steered), &'p Peek<'a>)>,
+    ) {
+        let mut last = None;
+        // Unwind safety: the shard is dropped after a panic.
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            for ((id, steered), peek) in messages {
+                last = self.seat_of(*id);
+                if let Some(seat) = last.and_then(|index| self.seats.get(index)) {
+                    seat.brain.foresee(peek, steered);
+                }
+            }
+        }));
+        if let (Err(payload), Some(index)) = (outcome, last) {
+            self.on_broken(index, now, payload.as_ref(), &[]);
+        }
+    }
+
     /// Reads `bytes` for no shard; `None` where that panics.
     pub(crate) fn contain<T>(&mut self, now: Timestamp, bytes: &[u8], read: impl FnOnce() -> T) -> Option<T> {
         // Unwind safety: what was read is not used any more, and its connection is closed.

@@ -344,6 +344,7 @@ impl Server {
         let Ok(peek) = &Peek::read(bytes) else { return Vec::new() };
         let Some((shard, steered)) = &self.steering.steer(peek, &self.snapshot) else { return Vec::new() };
         let shard = usize::from(shard.0);
+        self.shards[shard].foresee(peek, steered);
         self.shards[shard].handle_input(now, Input::Message { arrival: now, flow, peek, steered });
         self.drain(shard)
     }

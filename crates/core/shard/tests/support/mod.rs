@@ -160,8 +160,9 @@ impl World {
     /// The same, with what leaves left there. A response that no shard owns comes as one that nothing is known of.
     pub fn hand(&mut self, flow: Flow, text: &str) {
         let peek = &Peek::read(text.as_bytes()).expect("has a head");
-        let steered = self.steering.steer(peek, &self.snapshot).map(|(_, steered)| steered);
-        let input = Input::Message { arrival: self.now, flow, peek, steered: &steered.unwrap_or_default() };
+        let steered = self.steering.steer(peek, &self.snapshot).map(|(_, steered)| steered).unwrap_or_default();
+        self.shard.foresee(peek, &steered);
+        let input = Input::Message { arrival: self.now, flow, peek, steered: &steered };
         self.shard.handle_input(self.now, input);
     }
 

@@ -117,6 +117,8 @@ fn number(word: Option<&str>) -> u16 {
 }
 
 impl Brain for Puppet {
+    fn foresee(&self, _: &Peek<'_>, _: &Steered) {}
+
     fn handle_input(&mut self, now: Timestamp, input: Input<'_>) {
         match input {
             Input::Message { arrival, flow, peek, .. } => {
