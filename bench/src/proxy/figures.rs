@@ -124,8 +124,7 @@ pub struct Results {
 }
 
 impl Results {
-    /// The highest rate of a server, the best of all rounds: what disturbs a search makes it lower, and nothing makes it higher than the
-    /// server.
+    /// The highest rate of a server, the best of all rounds: what disturbs a search makes it lower, and little but luck higher.
     #[must_use]
     pub fn highest_of(&self, scenario: Scenario, peer: Peer) -> Option<&Highest> {
         let found = self.highest.iter().filter(|found| found.scenario == scenario && found.peer == peer);

@@ -107,8 +107,8 @@ pub fn targets(results: &Results) -> Vec<Target> {
     for target in &mut targets {
         let is_of = |scenario: Scenario| target.what.starts_with(&scenario.to_string());
         let is_bounded = |scenario| {
-            let all = Peer::ALL.into_iter().filter_map(|peer| results.highest_of(scenario, peer));
-            is_of(scenario) && all.into_iter().any(|found| found.is_generators)
+            let mut all = Peer::ALL.into_iter().filter_map(|peer| results.highest_of(scenario, peer));
+            is_of(scenario) && all.any(|found| found.is_generators)
         };
         if target.what.contains("highest") && Scenario::ALL.into_iter().any(is_bounded) {
             target.note = " (the generator's limit)".to_owned();

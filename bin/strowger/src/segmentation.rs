@@ -1,5 +1,6 @@
 //! Whether messages to one peer may leave as one packet: not while somebody looks at packets, who would see the first one only.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
@@ -16,44 +17,66 @@ pub(crate) struct Segmentation {
 impl Segmentation {
     /// As it is wanted, and as the machine is now.
     pub(crate) fn new(wanted: config::Segmentation) -> Self {
-        let is_on = wanted.unless(is_watched);
-        Self { wanted, is_on: Arc::new(AtomicBool::new(is_on)) }
+        // Until it is known that nobody looks it is off, and that is how it begins.
+        let segmentation = Self { wanted, is_on: Arc::new(AtomicBool::new(false)) };
+        match wanted {
+            config::Segmentation::Unwatched => match captures() {
+                Ok(0) => segmentation.set(true),
+                looked => tell_off(looked),
+            },
+            config::Segmentation::Always => segmentation.set(true),
+            config::Segmentation::Never => {}
+        }
+        segmentation
     }
 
     /// Lets `socket` heed it; where the kernel cannot, its messages leave one by one.
     pub(crate) fn apply(&self, socket: &mut UdpSocket) {
-        let wanted = self.wanted;
-        match socket.join_datagrams(Arc::clone(&self.is_on)) {
-            Ok(()) => {}
-            Err(error) if wanted == config::Segmentation::Always => {
-                tracing::warn!("server.segmentation: this kernel cannot ({error}); messages leave one by one");
-            }
-            Err(error) => tracing::debug!("server.segmentation: this kernel cannot: {error}"),
+        if let Err(error) = socket.join_datagrams(Arc::clone(&self.is_on)) {
+            tracing::info!(
+                "messages leave one by one, for this kernel cannot join them: {error} (server.segmentation)"
+            );
         }
     }
 
     /// What the configuration says from now on.
     pub(crate) fn adopt(&mut self, wanted: config::Segmentation) {
         self.wanted = wanted;
-        self.is_on.store(wanted.unless(is_watched), Ordering::Relaxed);
+        self.follow();
     }
 
     /// Looks again whether somebody looks at packets, and tells when that has changed.
     pub(crate) fn follow(&self) {
-        let is_on = self.wanted.unless(is_watched);
-        if self.is_on.swap(is_on, Ordering::Relaxed) != is_on {
-            match is_on {
-                true => tracing::info!("nobody captures packets any more: messages to one peer leave joined again"),
-                false => tracing::info!(
-                    "somebody captures packets on this machine: messages leave one by one, so that each is seen \
-                     (server.segmentation)"
-                ),
-            }
+        let looked = match self.wanted {
+            config::Segmentation::Never => return self.set(false),
+            config::Segmentation::Always => return self.set(true),
+            config::Segmentation::Unwatched => captures(),
+        };
+        let is_on = matches!(looked, Ok(0));
+        if self.is_on.load(Ordering::Relaxed) == is_on {
+            return;
         }
+        self.set(is_on);
+        match is_on {
+            true => tracing::info!("nobody captures packets on this machine: messages to one peer leave joined"),
+            false => tell_off(looked),
+        }
+    }
+
+    fn set(&self, is_on: bool) {
+        self.is_on.store(is_on, Ordering::Relaxed);
     }
 }
 
-/// Whether somebody looks at packets; who cannot be seen might be there.
-fn is_watched() -> bool {
-    captures().map_or(true, |captures| captures > 0)
+/// Why it is off though it is wanted.
+fn tell_off(looked: io::Result<usize>) {
+    match looked {
+        Ok(_) => tracing::info!(
+            "somebody captures packets on this machine: messages leave one by one, so that each is seen (server.segmentation)"
+        ),
+        Err(error) => tracing::info!(
+            "whether somebody captures packets cannot be seen (/proc/net/packet: {error}): messages leave one by one \
+             (server.segmentation)"
+        ),
+    }
 }

@@ -113,6 +113,7 @@ impl Prepared {
                     let peek = &peek;
                     let (_, steered) = &steering.steer(peek, snapshot).expect("is ours");
                     let arrival = *now;
+                    shard.foresee(peek, steered);
                     shard.handle_input(arrival, Input::Message { arrival, flow: *flow, peek, steered });
                     while shard.poll_output(buffer).is_some() {
                         left += buffer.len();
@@ -283,11 +284,11 @@ fn parse(text: Vec<u8>) -> usize {
 }
 
 #[library_benchmark]
-#[bench::stateful_call(args = (stateful_call()), config = at_most(54_300))]
-#[bench::followed_call(args = (followed_call()), config = at_most(57_110))]
+#[bench::stateful_call(args = (stateful_call()), config = at_most(54_710))]
+#[bench::followed_call(args = (followed_call()), config = at_most(57_520))]
 #[bench::stateless_call(args = (stateless_call()), config = at_most(41_250))]
-#[bench::register(args = (refresh()), config = at_most(10_060))]
-#[bench::challenge(args = (challenged()), config = at_most(24_370))]
+#[bench::register(args = (refresh()), config = at_most(10_170))]
+#[bench::challenge(args = (challenged()), config = at_most(24_640))]
 fn shard(mut prepared: Prepared) -> (usize, Prepared) {
     (black_box(prepared.run()), prepared)
 }

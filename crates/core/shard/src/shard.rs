@@ -13,7 +13,7 @@ use strowger_overload::{Admission, Load};
 use strowger_proxy::branch::{ANY_SHARD, Branch};
 use strowger_proxy::{Handled, News, Proxy, ProxyConfig, Target, local};
 use strowger_registrar::Locations;
-use strowger_transaction::{AckVerdict, ServerId, ServerKey, Transactions};
+use strowger_transaction::{AckVerdict, MAX_CLIENT, MAX_SERVER, ServerId, ServerKey, Transactions};
 
 use crate::accounts::Accounts;
 use crate::boundary::{Counters, Event, Input, Output};
@@ -32,6 +32,10 @@ pub const MAX_EVENTS: usize = 256;
 pub(crate) const FOR_NOBODY: QueryId = QueryId(u64::MAX);
 /// Bindings that are let go in one step at most, so that no step takes long.
 const EXPIRE_BATCH: usize = 64;
+
+/// The tables have room for more than is admitted, for what is no new work: CANCEL, and requests within dialogs.
+const ROOM: usize = if MAX_SERVER < MAX_CLIENT { MAX_SERVER } else { MAX_CLIENT };
+const _: () = assert!(strowger_overload::Limits::MOST.server_transactions < ROOM);
 
 /// What a shard is made from.
 #[derive(Debug)]
@@ -346,6 +350,7 @@ impl Shard {
     /// peek → known transaction? → admit → parse → serve.
     fn handle_request(&mut self, now: Timestamp, source: Flow, peek: &Peek<'_>, method: Method<'_>, steered: &Steered) {
         self.counters.requests += 1;
+        debug_assert_eq!(peek.via.is_some(), steered.key.is_some(), "steering has read the same message");
         let (Some(via), Some(key)) = (&peek.via, steered.key) else {
             self.refuse_without_via(&source, peek.head(), method);
             return;

@@ -27,7 +27,7 @@ pub struct Steered {
 pub struct Steering {
     branches: KeyRing,
     call_ids: TagKey,
-    matches: TagKey,
+    match_key: TagKey,
     locations: Arc<Locations>,
     shards: u16,
 }
@@ -39,7 +39,7 @@ impl Steering {
         Self {
             branches: ring.derive("branch"),
             call_ids: ring.current().derive("call-id"),
-            matches: match_key(ring),
+            match_key: match_key(ring),
             locations,
             shards: shards.max(1),
         }
@@ -71,7 +71,7 @@ impl Steering {
 
     fn key_of(&self, peek: &Peek<'_>, method: Method<'_>) -> Option<ServerKey> {
         let via = peek.via.as_ref()?;
-        Some(ServerKey::of(&self.matches, peek.head(), via, method))
+        Some(ServerKey::of(&self.match_key, peek.head(), via, method))
     }
 
     fn by_call_id(&self, peek: &Peek<'_>) -> ShardId {

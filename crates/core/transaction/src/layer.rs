@@ -18,7 +18,7 @@ use crate::timing::Timing;
 /// The most server transactions of a layer.
 pub const MAX_SERVER: usize = 1 << 20;
 /// The most client transactions of a layer, reserved ones included.
-pub const MAX_CLIENT: usize = 1 << 19;
+pub const MAX_CLIENT: usize = 1 << 20;
 /// The most timers that one [`Transactions::handle_timeout`] serves; the rest are due at once.
 pub const MAX_TIMERS_PER_CALL: usize = 4096;
 /// The `user` of a transaction that tells nobody.

@@ -266,7 +266,7 @@ fn find_places(slots: &[Slot], places: &mut [u8; SEND_BATCH]) -> bool {
     let mut groups = [Group::default(); SEND_BATCH];
     let (mut count, mut is_any_moved) = (0, false);
     for (index, (slot, place)) in slots.iter().zip(places.iter_mut()).enumerate() {
-        let known = groups.get_mut(..count).unwrap_or_default();
+        let known = groups.get(..count).unwrap_or_default();
         let group = find_group(known, slots, slot).unwrap_or(count);
         is_any_moved |= group + 1 < count;
         count = count.max(group + 1);

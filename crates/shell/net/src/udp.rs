@@ -260,8 +260,15 @@ impl Joining {
 /// Sends what waits, joined where that can be done.
 fn send_window(socket: BorrowedFd<'_>, window: &Window<'_>, joining: Option<&mut Joining>) -> io::Result<Taken> {
     let messages = || window.clone().map(|slot| (slot.bytes.as_slice(), slot.peer));
-    let Some(joining) = joining else { return sys::send(socket, messages(), false) };
-    match sys::send(socket, messages(), joining.apart == 0) {
+    let Some(joining) = joining.filter(|joining| joining.apart == 0) else {
+        return sys::send(socket, messages(), false);
+    };
+    let mut sent = sys::send(socket, messages(), true);
+    // What was pending of an earlier datagram says nothing of these, and is told once.
+    if sent.as_ref().is_err_and(|error| error.raw_os_error().is_some_and(may_be_pending)) {
+        sent = sys::send(socket, messages(), true);
+    }
+    match sent {
         // Joining may be what is refused: by a device that reckons no checksums, a narrow path, or for want of a large buffer. Each by
         // itself tells whom an error is about.
         Err(error) if !matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) => {

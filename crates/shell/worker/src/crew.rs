@@ -206,7 +206,7 @@ impl<M: Maker> Crew<M> {
             let Some(Incoming { peek, owner, .. }) = read.last_mut() else { continue };
             *owner = self.desk.steer(now, bytes, peek);
         }
-        self.desk.foresee(now, read.iter().filter_map(|one| Some((one.owner.as_ref()?, &one.peek))));
+        self.desk.foresee(now, read.iter().filter_map(|one| Some((one.owner.as_ref()?, &one.peek, one.bytes))));
         for Incoming { arrival, flow, bytes, peek, owner } in &read {
             // Not when it was read: a trace shows a message before what came of it, and learns from that what to show next.
             self.desk.exits.tracer.received(now, flow, bytes);

@@ -130,24 +130,25 @@ impl<M: Maker> Desk<M> {
         None
     }
 
-    /// Messages that shards will be told of, as far as these are here.
+    /// Shows messages to the shards that will be told of them, as far as these are here.
     pub(crate) fn foresee<'p, 'a: 'p>(
         &mut self,
         now: Timestamp,
-        messages: impl Iterator<Item = (&'p (ShardId, Steered), &'p Peek<'a>)>,
+        messages: impl Iterator<Item = (&'p (ShardId, Steered), &'p Peek<'a>, &'a [u8])>,
     ) {
         let mut last = None;
         // Unwind safety: the shard is dropped after a panic.
         let outcome = catch_unwind(AssertUnwindSafe(|| {
-            for ((id, steered), peek) in messages {
-                last = self.seat_of(*id);
-                if let Some(seat) = last.and_then(|index| self.seats.get(index)) {
+            for ((id, steered), peek, bytes) in messages {
+                let Some(index) = self.seat_of(*id) else { continue };
+                last = Some((index, bytes));
+                if let Some(seat) = self.seats.get(index) {
                     seat.brain.foresee(peek, steered);
                 }
             }
         }));
-        if let (Err(payload), Some(index)) = (outcome, last) {
-            self.on_broken(index, now, payload.as_ref(), &[]);
+        if let (Err(payload), Some((index, bytes))) = (outcome, last) {
+            self.on_broken(index, now, payload.as_ref(), bytes);
         }
     }
 

@@ -134,18 +134,6 @@ pub enum Segmentation {
     Always,
 }
 
-impl Segmentation {
-    /// Whether it is to be, where `is_watched` tells whether something looks at packets.
-    #[must_use]
-    pub fn unless(self, is_watched: impl FnOnce() -> bool) -> bool {
-        match self {
-            Self::Never => false,
-            Self::Unwatched => !is_watched(),
-            Self::Always => true,
-        }
-    }
-}
-
 impl Default for Server {
     fn default() -> Self {
         let any = |transport| Listen { transport, address: ([0, 0, 0, 0], 5060).into() };

@@ -127,6 +127,17 @@ fn a_panic_in_a_timer_or_in_steering_is_contained() {
 }
 
 #[test]
+fn a_panic_in_foresight_costs_one_shard_and_names_the_message() {
+    let running = start(1, 1);
+    let phone = phone(running.listeners[0]);
+    assert_eq!(ask(&phone, "1-a"), "1-a shard 1 life 0 count 1");
+    assert_eq!(ask(&phone, "1-foresightbug"), "1-foresightbug shard 1 life 1 count 1");
+    running.wait_for(|total| total.worker.panics == 1);
+    let report = running.fleet.status().last_panic.expect("there was one");
+    assert!(report.to_string().contains("1-foresightbug"), "{report}");
+}
+
+#[test]
 fn what_is_no_message_is_dropped_and_counted_and_a_ping_is_answered() {
     let running = start(1, 1);
     let phone = phone(running.listeners[0]);

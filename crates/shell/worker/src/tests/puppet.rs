@@ -117,7 +117,9 @@ fn number(word: Option<&str>) -> u16 {
 }
 
 impl Brain for Puppet {
-    fn foresee(&self, _: &Peek<'_>, _: &Steered) {}
+    fn foresee(&self, peek: &Peek<'_>, _: &Steered) {
+        assert!(!peek.call_id.ends_with(b"foresightbug"), "a planted bug");
+    }
 
     fn handle_input(&mut self, now: Timestamp, input: Input<'_>) {
         match input {
