@@ -17,16 +17,9 @@ pub(crate) struct Segmentation {
 impl Segmentation {
     /// As it is wanted, and as the machine is now.
     pub(crate) fn new(wanted: config::Segmentation) -> Self {
-        // Until it is known that nobody looks it is off, and that is how it begins.
-        let segmentation = Self { wanted, is_on: Arc::new(AtomicBool::new(false)) };
-        match wanted {
-            config::Segmentation::Unwatched => match captures() {
-                Ok(0) => segmentation.set(true),
-                looked => tell_off(looked),
-            },
-            config::Segmentation::Always => segmentation.set(true),
-            config::Segmentation::Never => {}
-        }
+        // No socket heeds it yet. That it is off though it is wanted is told as a change.
+        let segmentation = Self { wanted, is_on: Arc::new(AtomicBool::new(true)) };
+        segmentation.follow();
         segmentation
     }
 
