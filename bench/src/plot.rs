@@ -12,8 +12,13 @@ pub const SIZE: (u32, u32) = (900, 380);
 /// What lies behind the figures.
 pub const GRID: RGBColor = RGBColor(225, 225, 225);
 /// Colours that people who see no red or green tell apart.
-pub const COLOURS: [RGBColor; 4] =
-    [RGBColor(230, 130, 0), RGBColor(120, 120, 120), RGBColor(0, 114, 178), RGBColor(0, 158, 115)];
+pub const COLOURS: [RGBColor; 5] = [
+    RGBColor(230, 130, 0),
+    RGBColor(120, 120, 120),
+    RGBColor(0, 114, 178),
+    RGBColor(0, 158, 115),
+    RGBColor(204, 121, 167),
+];
 const TEXT: RGBColor = RGBColor(50, 50, 50);
 
 /// What drawing ends with: a file that cannot be written is the usual error.

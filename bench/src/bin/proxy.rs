@@ -15,7 +15,7 @@ use strowger_bench::proxy::instructions::count;
 use strowger_bench::proxy::peer::{KEPT_FOR, Peer, Place};
 use strowger_bench::proxy::scenario::{Load, Loads, Scenario, Step, T1_MS, steps};
 use strowger_bench::proxy::{generate, plot, relay, search, table};
-use strowger_bench::register::process::{adopt, stay_on};
+use strowger_bench::register::process::{adopt, go_first, stay_on};
 use strowger_bench::register::report::replace;
 use strowger_bench::server::{circumstances, command_line};
 use strowger_bench::{kept, programs};
@@ -43,7 +43,8 @@ struct Arguments {
     /// call, stateless, register, challenge [default: all]
     #[arg(long, value_delimiter = ',', value_parser = Scenario::parse)]
     scenarios: Vec<Scenario>,
-    /// relay, strowger, apart (strowger without `server.segmentation`), kamailio [default: all]
+    /// relay, strowger, apart (strowger without `server.segmentation`), awake (strowger with `server.spin = "always"`), kamailio
+    /// [default: all]
     #[arg(long, value_delimiter = ',', value_parser = Peer::parse)]
     servers: Vec<Peer>,
     /// How often each has its turn
@@ -113,10 +114,11 @@ fn main() {
     let command = std::env::var(COMMAND).unwrap_or_else(|_| command_line("strowger-bench --bin proxy"));
     let around = circumstances(&command);
     adopt().expect("processes can be adopted");
+    let is_first = go_first();
     let mut bench = Bench::new(arguments);
     bench.run();
     let mut text = format!("## Calls and registrations, side by side\n\n{around}");
-    bench.describe(&mut text, network == Network::Own);
+    bench.describe(&mut text, network == Network::Own, is_first);
     let text = bench.show(text);
     println!("{text}");
 }
@@ -346,16 +348,18 @@ impl Bench {
     }
 
     /// How it was measured.
-    fn describe(&self, text: &mut String, is_apart: bool) {
+    fn describe(&self, text: &mut String, is_apart: bool, is_first: bool) {
         let Arguments { users, warm_up, seconds, outstanding, .. } = self.arguments;
         // Also those of the runs that this one goes on from.
         let rounds = self.results.turns.iter().map(|turn| turn.round).max().unwrap_or(0);
         let network = if is_apart { "a network namespace of its own" } else { "this machine's loopback" };
+        let turn = if is_first { "before (nice -20)" } else { "by turns with" };
         // Writing to a String cannot fail.
         let _ = write!(
             text,
             "- {}\n\n{users} users on each side, in {network}. The server has the first core with all of its processes, one of them \
-             receiving; the generator (`strowger load`), both ends of it, has the second. Rounds: {rounds}; the servers by turns, \
+             receiving; the generator (`strowger load --segmentation`, so that its core does not end first), both ends of it, has the second. They \
+             run {turn} whatever else the machine does. Rounds: {rounds}; the servers by turns, \
              started anew for each. Calls begin at the highest of the rates: the first 10 s of it are what the targets call the \
              first, and after {warm_up} s it is measured for {seconds} s; then come the other rates and saturation ({outstanding} calls at \
              once, or {} registrations), each after the 33 s in which as many transactions come to end as begin. Stateless calls keep none, and wait for \
@@ -420,7 +424,7 @@ fn configurations(scenarios: &[Scenario]) -> String {
     );
     let mut shown = String::new();
     for scenario in scenarios {
-        let own = scenario.configuration(address, T1_MS, true);
+        let own = scenario.configuration(address, T1_MS, Peer::Strowger.set());
         if own != shown {
             let _ = write!(text, "\n{scenario}:\n\n```toml\n{own}```\n");
         }

@@ -86,6 +86,7 @@ fn plan(scenario: Scenario, address: SocketAddr, users: u32, set: &[(String, Str
         users,
         domain: Some(DOMAIN.to_owned()),
         sockets: scenario.sockets(),
+        joins: true,
         time: Some(Duration::from_secs(1)),
         drain: Some(DRAIN),
         ..Options::new(workload, Some(to), engine::entropy())

@@ -33,6 +33,8 @@ pub enum Peer {
     Strowger,
     /// Ours without `server.segmentation`, as where it has many peers; at saturation, where it matters.
     Apart,
+    /// Ours with a worker that never sleeps, which takes a core; where it would sleep otherwise.
+    Awake,
     /// Debian's, configured for speed: `bench/kamailio/proxy.cfg`.
     Kamailio,
 }
@@ -43,6 +45,7 @@ impl fmt::Display for Peer {
             Self::Relay => "bare relay",
             Self::Strowger => "Strowger",
             Self::Apart => "Strowger, no segmentation",
+            Self::Awake => "Strowger, always awake",
             Self::Kamailio => "Kamailio",
         })
     }
@@ -50,7 +53,27 @@ impl fmt::Display for Peer {
 
 impl Peer {
     /// All of them, in the order in which they take turns.
-    pub const ALL: [Self; 4] = [Self::Relay, Self::Strowger, Self::Apart, Self::Kamailio];
+    pub const ALL: [Self; 5] = [Self::Relay, Self::Strowger, Self::Apart, Self::Awake, Self::Kamailio];
+
+    /// What ours is set to, of `[server]`, that it is not by default.
+    #[must_use]
+    pub const fn set(self) -> &'static str {
+        match self {
+            Self::Apart => "segmentation = \"never\"\n",
+            Self::Awake => "spin = \"always\"\n",
+            Self::Relay | Self::Strowger | Self::Kamailio => "",
+        }
+    }
+
+    /// How ours differs from what it is by default, in the words of tables; nothing where it does not.
+    #[must_use]
+    pub const fn difference(self) -> Option<&'static str> {
+        match self {
+            Self::Apart => Some("without segmentation"),
+            Self::Awake => Some("always awake"),
+            Self::Relay | Self::Strowger | Self::Kamailio => None,
+        }
+    }
 
     /// Reads its name.
     ///
@@ -61,8 +84,9 @@ impl Peer {
             "relay" => Ok(Self::Relay),
             "strowger" => Ok(Self::Strowger),
             "apart" => Ok(Self::Apart),
+            "awake" => Ok(Self::Awake),
             "kamailio" => Ok(Self::Kamailio),
-            _ => Err("no such server; there are relay, strowger, apart and kamailio".to_owned()),
+            _ => Err("no such server; there are relay, strowger, apart, awake and kamailio".to_owned()),
         }
     }
 
@@ -76,9 +100,9 @@ impl Peer {
                 let rest = words(&["relay", &address.to_string(), scenario.name()]);
                 Ok([own.into()].into_iter().chain(rest).collect())
             }
-            Self::Strowger | Self::Apart => {
+            Self::Strowger | Self::Apart | Self::Awake => {
                 let wrong = |error: std::io::Error| error.to_string();
-                let text = scenario.configuration(address, t1_ms, self != Self::Apart);
+                let text = scenario.configuration(address, t1_ms, self.set());
                 fs::write(folder.join("strowger.toml"), text).map_err(wrong)?;
                 if scenario == Scenario::Challenge {
                     import(binary, folder, users)?;

@@ -17,6 +17,7 @@ const fn colour(peer: Peer) -> RGBColor {
         Peer::Relay => COLOURS[1],
         Peer::Strowger => COLOURS[2],
         Peer::Apart => COLOURS[3],
+        Peer::Awake => COLOURS[4],
     }
 }
 /// How much of the colour the upper part of a bar has.

@@ -105,9 +105,9 @@ impl Scenario {
     }
 
     /// Our configuration for it: the defaults, but bindings in memory and one worker, as the other has one receiver, and
-    /// no segmentation where that is compared.
+    /// lines of `[server]` more where those are compared.
     #[must_use]
-    pub fn configuration(self, address: SocketAddr, t1_ms: u32, segmentation: bool) -> String {
+    pub fn configuration(self, address: SocketAddr, t1_ms: u32, set: &str) -> String {
         let require = if self == Self::Challenge { "[\"REGISTER\"]" } else { "[]" };
         let route = if self == Self::Stateless {
             format!(
@@ -117,10 +117,9 @@ impl Scenario {
         } else {
             String::new()
         };
-        let joining = if segmentation { "" } else { "segmentation = \"never\"\n" };
         let timers = if t1_ms == T1_MS { String::new() } else { format!("\n[timers]\nt1 = \"{t1_ms}ms\"\n") };
         format!(
-            "[server]\nlisten = [\"udp:{address}\"]\ndomains = [\"{DOMAIN}\"]\ndata = \"data\"\nworkers = 1\n{joining}\n\
+            "[server]\nlisten = [\"udp:{address}\"]\ndomains = [\"{DOMAIN}\"]\ndata = \"data\"\nworkers = 1\n{set}\n\
              [store]\nmode = \"memory\"\n\n[auth]\nrequire = {require}\nrealm = \"{DOMAIN}\"\n\n[log]\nlevel = \"warn\"\n{timers}{route}"
         )
     }
@@ -232,16 +231,22 @@ pub fn steps(scenario: Scenario, peer: Peer, loads: &Loads) -> Vec<Step> {
     let mut since = Duration::ZERO;
     if peer == Peer::Apart {
         rates.clear();
-    } else if scenario.is_call() {
-        // The highest comes first, cold and warm.
-        rates.reverse();
-        let rate = rates.first().copied().unwrap_or(loads.outstanding);
-        steps.push(Step { load: Load::Rate(rate), is_first: true, settle: Duration::ZERO, time: COLD });
-        since = COLD;
     }
-    for load in rates.into_iter().map(Load::Rate).chain([saturation]) {
+    if scenario.is_call() {
+        // The highest comes first; cold and warm, but where that is known of the same server.
+        rates.reverse();
+        if peer.difference().is_none() {
+            let rate = rates.first().copied().unwrap_or(loads.outstanding);
+            steps.push(Step { load: Load::Rate(rate), is_first: true, settle: Duration::ZERO, time: COLD });
+            since = COLD;
+        }
+    }
+    let begun = steps.len();
+    // Who does not sleep has nothing to win where nobody does.
+    let full = (peer != Peer::Awake).then_some(saturation);
+    for load in rates.into_iter().map(Load::Rate).chain(full) {
         let is_last = matches!(load, Load::Saturation(_));
-        let is_next = steps.len() == 1 && scenario.is_call();
+        let is_next = steps.len() == begun && scenario.is_call();
         let cold = if is_next || is_last { loads.warm_up.saturating_sub(since) } else { Duration::ZERO };
         let fill = if is_next { Duration::ZERO } else { scenario.fill(is_last) };
         let settle = fill.max(cold);
@@ -271,6 +276,19 @@ mod tests {
                 let before: Duration = steps[..steps.len() - 1].iter().map(Step::length).sum();
                 assert!(before + last.settle >= Duration::from_secs(40), "{scenario}: {steps:?}");
             }
+        }
+    }
+
+    #[test]
+    fn a_variant_is_as_warm_and_goes_where_it_differs() {
+        for scenario in Scenario::ALL {
+            let paced = |step: &Step| matches!(step.load, Load::Rate(_));
+            let awake = steps(scenario, Peer::Awake, &loads());
+            assert_eq!((awake.len(), awake.iter().all(paced)), (2, true), "{scenario}: {awake:?}");
+            let apart = steps(scenario, Peer::Apart, &loads());
+            assert_eq!((apart.len(), apart.iter().any(paced)), (1, false), "{scenario}: {apart:?}");
+            let first = if scenario.is_call() { awake[0] } else { apart[0] };
+            assert!(first.settle >= Duration::from_secs(40) && !first.is_first, "{scenario}: {first:?}");
         }
     }
 

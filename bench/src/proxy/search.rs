@@ -31,7 +31,17 @@ pub fn highest(
     let mut command = Command::new("taskset");
     command.args(["-c", "1"]).arg(binary).args(["load", "search", "--to", &format!("udp:{address}"), "--quiet"]);
     command.args(["--workload", scenario.workload(), "--domain", DOMAIN, "--users", &users.to_string()]);
-    command.args(["--sockets", "8", "--no-watch", "--no-retransmissions", "--drain", "2s", "--settle", "1s"]);
+    command.args([
+        "--sockets",
+        "8",
+        "--no-watch",
+        "--segmentation",
+        "--no-retransmissions",
+        "--drain",
+        "2s",
+        "--settle",
+        "1s",
+    ]);
     command.args(["--rule", RULE, "--start", &format!("{start:.0}"), "--up", "15%", "--down", "15%"]);
     let length = if is_quick { ["1s", "20%", "1", "8"] } else { ["4s", "2%", "2", "12"] };
     command.args(["--time", length[0], "--precision", length[1], "--confirm", length[2], "--max-probes", length[3]]);

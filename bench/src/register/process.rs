@@ -6,7 +6,9 @@ use std::os::unix::fs::MetadataExt as _;
 use std::path::Path;
 use std::time::{Duration, Instant};
 
-use rustix::process::{Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, waitpid};
+use rustix::process::{
+    Pid, Signal, WaitOptions, getpid, kill_process, set_child_subreaper, setpriority_process, waitpid,
+};
 use rustix::thread::{CpuSet, sched_setaffinity};
 
 /// What a server has used since it began, all of its processes and threads together.
@@ -165,6 +167,12 @@ pub fn bury(family: &[u32]) {
             }
         }
     }
+}
+
+/// Lets this thread and what it starts from now on go before others on their cores, as far as the system can; whether it may, which
+/// takes root. What else the machine has to do, as its own housekeeping, would otherwise be in the times of whoever waits for it.
+pub fn go_first() -> bool {
+    setpriority_process(None, -20).is_ok()
 }
 
 /// Keeps this thread on one core.

@@ -120,7 +120,7 @@ impl Outbox for Wire {
         &mut self.slot
     }
 
-    fn commit(&mut self, _: u32, peer: SocketAddr) {
+    fn commit(&mut self, _: u32, peer: SocketAddr, _: u64) {
         self.bytes.extend_from_slice(&self.slot);
         self.sent.push((peer, self.bytes.len()));
     }

@@ -9,7 +9,7 @@ use std::thread;
 use rustix::fs::Access;
 use rustix::thread::CpuSet;
 use serde_json::json;
-use strowger_control::config::values::{Affinity, Destination, Listen, StoreUrl, TargetOrSet};
+use strowger_control::config::values::{Affinity, Destination, Listen, Spin, StoreUrl, TargetOrSet};
 use strowger_control::config::{
     Action, Config, DEFAULT_FILE, KeepAlive, Mode, Nat, Rewrite, Route, Span, Spread, Stateless, Trunk,
 };
@@ -167,8 +167,9 @@ fn shown_workers(config: &Config, workers: u16) -> String {
         Spread::Packets => "each datagram goes to any of them",
     };
     let spin = match server.spin {
-        Span(time) if time.is_zero() => "none waits awake".to_owned(),
-        time => format!("each waits awake for up to {time}"),
+        Spin::UpTo(Span(time)) if time.is_zero() => "none waits awake".to_owned(),
+        Spin::UpTo(time) => format!("each waits awake for up to {time}"),
+        Spin::Always => "each that has work stays awake".to_owned(),
     };
     format!("{workers}{of_machine}\n{least}, {cores}\n{spread}; {spin}")
 }

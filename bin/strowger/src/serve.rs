@@ -24,7 +24,7 @@ use strowger_locate::Names;
 use strowger_net::{BufferSizes, Clock, TcpListener, UdpSocket};
 use strowger_registrar::Locations;
 use strowger_shard::{Limits, Listener, Listeners, Snapshot};
-use strowger_worker::{Fleet, FleetConfig, Resolve, Socket, Spread, StreamLimits, WorkerOptions};
+use strowger_worker::{Fleet, FleetConfig, Resolve, Socket, Spin, Spread, StreamLimits, WorkerOptions};
 
 use crate::balancing::Balancing;
 use crate::cdr::Cdr;
@@ -472,7 +472,11 @@ fn worker_options(config: &Config, workers: u16) -> WorkerOptions {
         config::Spread::Peers => Spread::Peers,
         config::Spread::Packets => Spread::Packets,
     };
-    WorkerOptions { spin: server.spin.0, min_workers: config.min_workers(workers).into(), cores, spread }
+    let spin = match server.spin {
+        config::values::Spin::UpTo(span) => Spin::UpTo(span.0),
+        config::values::Spin::Always => Spin::Always,
+    };
+    WorkerOptions { spin, min_workers: config.min_workers(workers).into(), cores, spread }
 }
 
 /// What each shard may hold, so that requests take [`PART_FOR_REQUESTS`] of the memory at most.

@@ -106,6 +106,10 @@ pub(super) struct EndArguments {
     /// Threads wait awake: each takes a processor of its own, and what its wake-ups take is in no time that is told
     #[arg(long)]
     pub(super) awake: bool,
+    /// Messages of one length that leave at once leave as one packet, which the kernel cuts apart (UDP_SEGMENT): spares this
+    /// machine's processor at high rates, but whatever looks at packets here sees the one
+    #[arg(long)]
+    pub(super) segmentation: bool,
     /// Sends nothing again, over UDP
     #[arg(long)]
     no_retransmissions: bool,
@@ -282,7 +286,7 @@ impl TrafficArguments {
         (options.domain, options.from) = (self.domain.clone(), self.from.clone());
         (options.register_rate, options.registering_at_once) = (self.register_rate, self.register_at_once);
         (options.sockets, options.threads) = (self.sockets, self.end.threads);
-        options.is_awake = self.end.awake;
+        (options.is_awake, options.joins) = (self.end.awake, self.end.segmentation);
         (options.connections, options.repeats) = (self.connections, self.end.repeats());
         (options.max_sessions, options.service) = (self.max_calls, self.end.service());
         Ok(options)

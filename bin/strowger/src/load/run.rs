@@ -94,6 +94,7 @@ impl AnswerArguments {
             time: self.time,
             threads: self.end.threads,
             is_awake: self.end.awake,
+            joins: self.end.segmentation,
             repeats: self.end.repeats(),
             service: self.end.service(),
             seed: self.end.seed(),

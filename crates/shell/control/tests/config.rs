@@ -97,7 +97,11 @@ fn each_mistake_is_told_with_line_key_and_remedy() {
             "2: server.domains[0]: \"sip:example.com\" is no domain; write a name or an address without scheme and port, \
              as example.com",
         ),
-        ("[server]\nspin = \"2ms\"", "2: server.spin: 2ms is more than 1ms; choose less, or 0s for never"),
+        (
+            "[server]\nspin = \"often\"",
+            "2: server.spin: \"often\" is no duration: a number is missing; write a number and a unit, as 30s, 500ms or 1h, or always",
+        ),
+        ("[server]\nspin = \"2ms\"", "2: server.spin: 2ms is more than 1ms; choose less, 0s for never, or always"),
         (
             "[server]\naffinity = \"some\"",
             "2: server.affinity: \"some\" is no affinity; write \"none\", \"auto\" or the cores of the workers, as [2, 3]",

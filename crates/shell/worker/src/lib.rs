@@ -56,7 +56,7 @@ pub use handover::HANDOVER_QUEUE;
 pub use keep::{Keep, KeepBatch};
 pub use limits::{FREE_BYTES, KEPT_BYTES, QUEUED_BYTES, StreamLimits};
 pub use moving::{HELD, HELD_BYTES};
-pub use options::{Spread, WorkerOptions};
+pub use options::{Spin, Spread, WorkerOptions};
 pub use panics::{PANIC_LIMIT, PANIC_WINDOW, PanicReport};
 pub use resolve::{QUESTIONS, Reply, Resolve};
 pub use socket::Socket;

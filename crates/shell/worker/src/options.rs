@@ -5,8 +5,8 @@ use std::time::Duration;
 /// What an operator may decide about the workers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerOptions {
-    /// What a wake-up is worth: a worker waits awake for up to this long where that is likely to save one. Zero for never.
-    pub spin: Duration,
+    /// How workers that have shards wait for what comes next.
+    pub spin: Spin,
     /// How many workers have shards at least, whatever there is to do.
     pub min_workers: usize,
     /// The cores of each worker, by its number; whoever has none goes where the system likes.
@@ -16,6 +16,15 @@ pub struct WorkerOptions {
     /// Whether shards stay where they are, for tests that move them themselves.
     #[cfg(test)]
     pub(crate) is_still: bool,
+}
+
+/// How a worker waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spin {
+    /// Awake for up to this long where that is likely to save a wake-up, which is worth as much; then asleep. Zero: never awake.
+    UpTo(Duration),
+    /// Always awake: a core is never given up.
+    Always,
 }
 
 /// How datagrams are spread over the workers that have shards.
@@ -31,7 +40,7 @@ pub enum Spread {
 impl Default for WorkerOptions {
     fn default() -> Self {
         Self {
-            spin: Duration::from_micros(10),
+            spin: Spin::UpTo(Duration::from_micros(10)),
             min_workers: 1,
             cores: Vec::new(),
             spread: Spread::Peers,

@@ -7,6 +7,8 @@
 
 use std::time::Duration;
 
+use crate::options::Spin;
+
 /// How finely waits are told apart: by so many parts of the longest spin.
 const CLASSES: usize = 16;
 
@@ -26,6 +28,8 @@ const SAVED_UP: Duration = Duration::from_millis(2);
 /// Decides how long a worker waits awake.
 #[derive(Debug)]
 pub(crate) struct Spinner {
+    /// Nothing is reckoned then.
+    is_always_awake: bool,
     /// The longest spin, and what a spin may cost to save one wake-up.
     longest: Duration,
     /// How many waits took so many parts of `longest`; the last is all that took more.
@@ -39,14 +43,22 @@ pub(crate) struct Spinner {
 }
 
 impl Spinner {
-    /// A wake-up is worth waiting awake for `longest`; zero means never.
-    pub(crate) fn new(longest: Duration) -> Self {
-        Self { longest, waits: [0; CLASSES + 1], remembered: 0, unreckoned: 0, limit: Duration::ZERO, funds: SAVED_UP }
+    pub(crate) fn new(spin: Spin) -> Self {
+        let (is_always_awake, longest) = match spin {
+            Spin::UpTo(longest) => (false, longest),
+            Spin::Always => (true, Duration::ZERO),
+        };
+        let (waits, limit) = ([0; CLASSES + 1], Duration::ZERO);
+        Self { is_always_awake, longest, waits, remembered: 0, unreckoned: 0, limit, funds: SAVED_UP }
     }
 
     /// How long to wait awake now; zero for not at all.
     pub(crate) fn limit(&self) -> Duration {
-        if self.funds < self.limit { Duration::ZERO } else { self.limit }
+        match self.limit {
+            _ if self.is_always_awake => Duration::MAX,
+            limit if self.funds < limit => Duration::ZERO,
+            limit => limit,
+        }
     }
 
     /// The worker was at work for so long.
@@ -136,13 +148,13 @@ mod tests {
 
     #[test]
     fn an_idle_worker_sleeps() {
-        let mut spinner = Spinner::new(LONGEST);
+        let mut spinner = Spinner::new(Spin::UpTo(LONGEST));
         assert_eq!(pass(&mut spinner, vec![Duration::from_millis(20); 1000]), (Duration::ZERO, 1000));
     }
 
     #[test]
     fn answers_that_come_at_once_are_awaited_awake() {
-        let mut spinner = Spinner::new(LONGEST);
+        let mut spinner = Spinner::new(Spin::UpTo(LONGEST));
         pass(&mut spinner, vec![micros(20); 32]);
         let (awake, asleep) = pass(&mut spinner, vec![micros(20); 1000]);
         assert_eq!((awake, asleep), (micros(20_000), 0));
@@ -150,7 +162,7 @@ mod tests {
 
     #[test]
     fn calls_with_pauses_between_them_cost_a_sleep_each() {
-        let mut spinner = Spinner::new(LONGEST);
+        let mut spinner = Spinner::new(Spin::UpTo(LONGEST));
         let call = [vec![micros(20); 5], vec![micros(900)]].concat();
         pass(&mut spinner, call.repeat(20));
         let (awake, asleep) = pass(&mut spinner, call.repeat(100));
@@ -161,13 +173,20 @@ mod tests {
 
     #[test]
     fn a_worker_that_is_told_never_to_spin_does_not() {
-        let mut spinner = Spinner::new(Duration::ZERO);
+        let mut spinner = Spinner::new(Spin::UpTo(Duration::ZERO));
         assert_eq!(pass(&mut spinner, vec![micros(1); 500]).0, Duration::ZERO);
     }
 
     #[test]
+    fn a_worker_that_is_told_to_stay_awake_does_however_long_nothing_comes() {
+        let mut spinner = Spinner::new(Spin::Always);
+        let waits = vec![Duration::from_secs(20); 500];
+        assert_eq!(pass(&mut spinner, waits), (Duration::from_secs(20) * 500, 0));
+    }
+
+    #[test]
     fn what_stops_coming_soon_is_noticed() {
-        let mut spinner = Spinner::new(LONGEST);
+        let mut spinner = Spinner::new(Spin::UpTo(LONGEST));
         pass(&mut spinner, vec![micros(10); 1000]);
         pass(&mut spinner, vec![micros(500); 200]);
         assert_eq!(pass(&mut spinner, vec![micros(500); 1000]).0, Duration::ZERO);
@@ -176,7 +195,7 @@ mod tests {
     proptest! {
         #[test]
         fn what_is_lost_stays_within_its_share(waits in prop::collection::vec(1_u64..400, 1..2000)) {
-            let mut spinner = Spinner::new(LONGEST);
+            let mut spinner = Spinner::new(Spin::UpTo(LONGEST));
             let (mut lost, mut worked) = (Duration::ZERO, Duration::ZERO);
             for wait in waits.into_iter().map(micros) {
                 let limit = spinner.limit();

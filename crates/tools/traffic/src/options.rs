@@ -88,6 +88,8 @@ pub struct Options {
     pub threads: usize,
     /// Whether they wait awake while it is measured: see [`Phase::is_awake`].
     pub is_awake: bool,
+    /// Whether messages that leave at once are joined: see [`Plan::joins`].
+    pub joins: bool,
     /// How connections are used.
     pub connecting: Connecting,
     /// Shared connections on each thread.
@@ -130,6 +132,7 @@ impl Options {
             sockets: 1,
             threads: 1,
             is_awake: false,
+            joins: false,
             connecting: Connecting::default(),
             connections: 1,
             repeats: true,
@@ -290,7 +293,7 @@ impl Options {
             max_sessions: self.max_sessions,
             seed: self.seed,
         };
-        means.plan(users)
+        Ok(Plan { joins: self.joins, ..means.plan(users)? })
     }
 
     /// The phase that is measured, and its law of arrivals in words.
@@ -438,6 +441,8 @@ pub struct AnswerOptions {
     pub threads: usize,
     /// Whether they wait awake: see [`Phase::is_awake`].
     pub is_awake: bool,
+    /// Whether messages that leave at once are joined: see [`Plan::joins`].
+    pub joins: bool,
     /// Whether messages are repeated.
     pub repeats: bool,
     /// The server that it emulates; one behind each address.
@@ -498,7 +503,7 @@ impl AnswerOptions {
         plan.transport = first.transport;
         plan.addresses = vec![ip];
         plan.t1 = t1.unwrap_or(plan.t1);
-        (plan.threads, plan.repeats) = (self.threads.max(1), self.repeats);
+        (plan.threads, plan.repeats, plan.joins) = (self.threads.max(1), self.repeats, self.joins);
         // Calls that have begun may go on for as long as the callee's own laws say; the caller's are not known here.
         let drain = (plan.t1 * 64).saturating_add(longest(&side.scripts));
         let to: Vec<_> = addresses.iter().map(SocketAddr::to_string).collect();

@@ -23,9 +23,9 @@ fn run(options: &Options) -> Report {
 
 #[test]
 fn calls_over_udp_are_all_carried() {
-    for threads in [1, 3] {
+    for (threads, joins) in [(1, false), (1, true), (3, false)] {
         let mut options = options("proxy-200");
-        (options.threads, options.sockets) = (threads, 5);
+        (options.threads, options.sockets, options.joins) = (threads, 5, joins);
         let report = run(&options);
         let phase = report.measured().expect("one phase");
         let accounts = phase.caller.began;
@@ -344,6 +344,7 @@ fn a_cluster_in_one_process_is_a_server_behind_each_address() {
         time: None,
         threads: 1,
         is_awake: false,
+        joins: false,
         repeats: false,
         service: Some(ServiceLaw {
             times: ServiceTimes::parse("INVITE=2ms,BYE=1ms").expect("laws"),

@@ -21,6 +21,7 @@ fn answering(listen: &str, name: &str, calls: u64) -> (SocketAddr, JoinHandle<Re
         time: None,
         threads: 2,
         is_awake: false,
+        joins: false,
         repeats: true,
         service: None,
         seed: 7,

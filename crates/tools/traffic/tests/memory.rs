@@ -20,7 +20,7 @@ impl Outbox for Nowhere {
         &mut self.0
     }
 
-    fn commit(&mut self, _: u32, _: SocketAddr) {}
+    fn commit(&mut self, _: u32, _: SocketAddr, _: u64) {}
 
     fn connect(&mut self, _: SocketAddr, _: bool) -> Option<u32> {
         None

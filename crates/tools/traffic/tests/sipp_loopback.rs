@@ -26,7 +26,7 @@ impl Outbox for Socket {
         &mut self.slot
     }
 
-    fn commit(&mut self, _: u32, peer: SocketAddr) {
+    fn commit(&mut self, _: u32, peer: SocketAddr, _: u64) {
         self.socket.send_to(&self.slot, peer).expect("loopback takes it");
     }
 

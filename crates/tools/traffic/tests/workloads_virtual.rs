@@ -26,7 +26,7 @@ impl Outbox for Wire {
         &mut self.slot
     }
 
-    fn commit(&mut self, _: u32, _: SocketAddr) {
+    fn commit(&mut self, _: u32, _: SocketAddr, _: u64) {
         self.sent.push(self.slot.clone());
     }
 

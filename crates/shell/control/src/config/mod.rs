@@ -33,7 +33,7 @@ pub use routing::{Action, Country, Match, Rewrite, Route, Stateless, Trunk};
 pub(crate) use snapshot::route_target;
 pub use streams::{Dns, Tcp};
 use strowger_foundation::Transport;
-use values::{Affinity, Algorithm, Domain, Listen, LooseRoute, MethodName, Realm, Source, StoreUrl};
+use values::{Affinity, Algorithm, Domain, Listen, LooseRoute, MethodName, Realm, Source, Spin, StoreUrl};
 
 /// The file that is read where none is named and it exists, in the current folder.
 pub const DEFAULT_FILE: &str = "strowger.toml";
@@ -109,8 +109,9 @@ pub struct Server {
     /// most of what is sent, but whatever looks at packets on this machine sees the one. Never, while nothing looks (unwatched), or
     /// always.
     pub segmentation: Segmentation,
-    /// How long a worker waits awake at most for a message, where messages usually follow one another that soon. 0s: never.
-    pub spin: Span,
+    /// How long a worker waits awake at most for a message, where messages usually follow one another that soon. 0s: never;
+    /// always: as long as it has work, which takes a core and saves every wake-up.
+    pub spin: Spin,
 }
 
 /// `server.spread`
@@ -148,7 +149,7 @@ impl Default for Server {
             affinity: Affinity::None,
             spread: Spread::Peers,
             segmentation: Segmentation::Unwatched,
-            spin: Span(Duration::from_micros(10)),
+            spin: Spin::UpTo(Span(Duration::from_micros(10))),
         }
     }
 }

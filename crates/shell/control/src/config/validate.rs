@@ -7,13 +7,13 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use super::error::Fault;
-use super::values::{Affinity, Domain, StoreUrl};
+use super::values::{Affinity, Domain, Spin, StoreUrl};
 use super::{Config, MAX_WORKERS, Span};
 
 /// The longest duration that any key takes: expiry is counted in 32-bit seconds in some phones and wheels.
 const MAX_SPAN: Duration = Duration::from_secs(30 * 86_400);
-/// The longest that a worker may wait awake.
-const MAX_SPIN: Duration = Duration::from_millis(1);
+/// The longest `server.spin`: long against what a wake-up takes.
+const MAX_SPIN: Span = Span::from_millis(1);
 /// The highest number of a core.
 const MAX_CORE: u16 = 1023;
 /// The most listeners, domains, service routes and DNS servers.
@@ -78,8 +78,10 @@ impl Config {
 
     fn validate_workers(&self) -> Result<(), Fault> {
         let server = &self.server;
-        if server.spin.0 > MAX_SPIN {
-            let message = format!("{} is more than {}; choose less, or 0s for never", server.spin, Span(MAX_SPIN));
+        if let Spin::UpTo(time) = server.spin
+            && time > MAX_SPIN
+        {
+            let message = format!("{time} is more than {MAX_SPIN}; choose less, 0s for never, or always");
             return Err(Fault::new("server.spin", message));
         }
         if let (Some(least), Some(workers)) = (server.min_workers, server.workers)

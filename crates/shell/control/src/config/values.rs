@@ -5,6 +5,7 @@ mod list;
 mod password;
 mod set;
 mod source;
+mod spin;
 mod status;
 mod target;
 
@@ -27,6 +28,7 @@ pub use list::{Listed, Methods, OneOrMany};
 pub use password::Password;
 pub use set::{SetName, TargetOrSet};
 pub use source::{ListName, ServiceName, Share, TargetSource};
+pub use spin::Spin;
 pub use status::StatusRange;
 pub use target::{Destination, Target};
 
@@ -465,6 +467,7 @@ macro_rules! text_values {
 
 text_values! {
     Span, "a duration with its unit in quotes, as \"30s\"";
+    Spin, "a duration with its unit in quotes, as \"10us\", or \"always\"";
     Listen, "a transport and an address in quotes, as \"udp:0.0.0.0:5060\"";
     StoreUrl, "a store in quotes, as \"sqlite:data/strowger.db\" or \"memory:\"";
     Domain, "a domain in quotes, as \"example.com\"";

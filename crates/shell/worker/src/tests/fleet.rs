@@ -11,7 +11,7 @@ use strowger_shard::{Event, Snapshot};
 
 use super::puppet::Stage;
 use super::{ask, names, options, phone, receive, snapshot, sockets, spin_until, tables};
-use crate::{Fleet, FleetConfig, SHARDS_PER_WORKER, Socket, StreamLimits, WorkerOptions, WorkerStatus};
+use crate::{Fleet, FleetConfig, SHARDS_PER_WORKER, Socket, Spin, StreamLimits, WorkerOptions, WorkerStatus};
 
 struct Running {
     fleet: Fleet,
@@ -21,6 +21,10 @@ struct Running {
 }
 
 fn start(workers: usize, listeners: usize) -> Running {
+    start_with(workers, listeners, WorkerOptions { min_workers: workers, ..WorkerOptions::default() })
+}
+
+fn start_with(workers: usize, listeners: usize, chosen: WorkerOptions) -> Running {
     let (queue, events) = sync_channel(1);
     let sockets = sockets(workers, listeners);
     let snapshot = snapshot(&sockets[0]);
@@ -38,7 +42,7 @@ fn start(workers: usize, listeners: usize) -> Running {
         locations: tables().locations,
         keeper: None,
         tracer: Arc::default(),
-        options: WorkerOptions { min_workers: workers, ..WorkerOptions::default() },
+        options: chosen,
     };
     let fleet = Fleet::launch(config, Stage, tables()).expect("threads");
     Running { fleet, listeners, snapshot, events }
@@ -157,6 +161,22 @@ fn timers_wake_a_worker_that_hears_nothing() {
     let phone = phone(running.listeners[0]);
     assert_eq!(ask(&phone, "7-timer"), "7-timer shard 7 life 0 count 1");
     assert_eq!(receive(&phone), "ring");
+}
+
+#[test]
+fn a_worker_that_stays_awake_hears_of_all_that_wakes_others() {
+    // The second one has no shards, and sleeps.
+    let chosen = WorkerOptions { spin: Spin::Always, min_workers: 1, ..WorkerOptions::default() };
+    let running = start_with(2, 3, chosen);
+    for listener in &running.listeners {
+        let phone = phone(*listener);
+        assert!(ask(&phone, "3-hello").starts_with("3-hello shard 3"), "whichever socket it comes by");
+        assert!(ask(&phone, "7-timer").starts_with("7-timer shard 7"));
+        assert_eq!(receive(&phone), "ring", "a timer");
+    }
+    running.fleet.publish(Arc::clone(&running.snapshot));
+    running.wait_for(|total| total.version == 1);
+    // That it is dropped here ends it.
 }
 
 #[test]

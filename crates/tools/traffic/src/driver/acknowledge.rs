@@ -19,9 +19,9 @@ impl Driver {
     /// The ACK to a failure that the script has no ACK for (RFC 3261 §17.1.1.3), made of the response: it names all parts.
     pub(super) fn acknowledge(&mut self, slot: u32, is_repeat: bool, walk: &mut Walk<'_, '_>) {
         let (Some(session), Some(last)) = (self.sessions.get(slot), walk.last) else { return };
-        let (link, peer) = (session.link, session.peer);
+        let (link, peer, call) = (session.link, session.peer, session.call);
         if self.write_acknowledgement(session, last.head, walk.now, walk.out.slot(link)) {
-            walk.out.commit(link, peer);
+            walk.out.commit(link, peer, call);
             self.meter.on_sent(Kind::Request(Verb::Ack), is_repeat);
         }
     }
@@ -51,7 +51,7 @@ impl Driver {
             ..Session::idle()
         };
         if self.write_acknowledgement(&session, last.head, walk.now, walk.out.slot(link)) {
-            walk.out.commit(link, peer);
+            walk.out.commit(link, peer, call);
             self.meter.on_sent(Kind::Request(Verb::Ack), true);
         }
         true
@@ -121,7 +121,7 @@ impl Driver {
         let mut fork = Vec::new();
         dialog::take(&mut fork, got.head, true);
         let to = dialog::destination(&fork).filter(|_| follows && !self.setup.transport.is_reliable());
-        let (link, peer) = (session.link, to.unwrap_or(session.peer));
+        let (link, peer, call) = (session.link, to.unwrap_or(session.peer), session.call);
         let parts = dialog::parts(&fork);
         let local = self.locals.get(usize::from(session.local)).map_or("", |local| &local.both);
         let transport = self.setup.transport.as_str();
@@ -143,7 +143,7 @@ impl Driver {
             lines.iter().flat_map(|line| line.iter()).for_each(|part| out.extend_from_slice(part));
             push_number(u64::from(number), out);
             [&b" "[..], method, b"\r\nContent-Length: 0\r\n\r\n"].iter().for_each(|part| out.extend_from_slice(part));
-            walk.out.commit(link, peer);
+            walk.out.commit(link, peer, call);
             self.meter.on_sent(Kind::Request(verb), false);
         }
     }

@@ -138,9 +138,9 @@ impl Driver {
         let Some(template) = self.alone((487, "Request Terminated")) else { return };
         let Some(session) = self.sessions.get(slot) else { return };
         let Ok(invite) = Head::scan(&session.last) else { return };
-        let (link, peer) = session.reply_to();
+        let (call, (link, peer)) = (session.call, session.reply_to());
         if self.render(session, &template, Some(Last::of(&invite)), walk.now, walk.out.slot(link)).is_ok() {
-            walk.out.commit(link, peer);
+            walk.out.commit(link, peer, call);
             self.meter.on_sent(Kind::Response(487), is_repeat);
         }
     }
@@ -157,7 +157,7 @@ impl Driver {
         let Some(template) = self.alone(status) else { return };
         let session = Session { call, link, peer, ..Session::idle() };
         if self.render(&session, &template, Some(Last::of(request)), walk.now, walk.out.slot(link)).is_ok() {
-            walk.out.commit(link, peer);
+            walk.out.commit(link, peer, call);
             self.meter.on_sent(Kind::Response(status.0), false);
         }
     }

@@ -42,7 +42,7 @@ impl Outbox for Recorder {
         &mut self.slot
     }
 
-    fn commit(&mut self, link: u32, peer: SocketAddr) {
+    fn commit(&mut self, link: u32, peer: SocketAddr, _: u64) {
         assert!(Head::scan(&self.slot).is_ok());
         self.sent.push_back((link, peer, String::from_utf8_lossy(&self.slot).into_owned()));
     }

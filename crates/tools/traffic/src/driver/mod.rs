@@ -56,8 +56,9 @@ pub const MAX_WAIT: Duration = Duration::from_secs(12 * 3_600);
 pub trait Outbox {
     /// An empty buffer for the next message on `link`.
     fn slot(&mut self, link: u32) -> &mut Vec<u8>;
-    /// Lets what was written into the slot leave, to `peer` where the link is a datagram socket.
-    fn commit(&mut self, link: u32, peer: SocketAddr);
+    /// Lets what was written into the slot leave, to `peer` where the link is a datagram socket. Messages of one `call` keep their
+    /// order.
+    fn commit(&mut self, link: u32, peer: SocketAddr, call: u64);
     /// A connection to `peer`: one of its own for a session, or one of those that are shared. `None` where there cannot be
     /// one: ports, files or a limit are exhausted.
     fn connect(&mut self, peer: SocketAddr, is_own: bool) -> Option<u32>;

@@ -217,7 +217,7 @@ impl Driver {
             Kind::Response(_) => session.reply_to(),
             _ => (session.link, session.peer),
         };
-        let (lost, numbering, now) = (message.lost(), message.numbering(), walk.now);
+        let (call, lost, numbering, now) = (session.call, message.lost(), message.numbering(), walk.now);
         let out = walk.out.slot(link);
         let written = self.render(session, message, last, now, out);
         let number = if numbering == Numbering::Written { written_number(out) } else { None };
@@ -225,7 +225,7 @@ impl Driver {
             return Next::End(Ending::Failed(Failure::Challenge));
         }
         if lost == 0 || self.rng.next_u32() > lost {
-            walk.out.commit(link, peer);
+            walk.out.commit(link, peer, call);
         }
         if let (Some(number), Kind::Request(verb), Some(session)) = (number, kind, self.sessions.get_mut(slot))
             && verb.takes_number()

@@ -2,11 +2,13 @@
 
 use std::io;
 use std::net::SocketAddr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use mio::{Interest, Registry, Token};
-use strowger_net::{BindError, BufferSizes, Cause, Counters, Flush, PeerError, SendBatch, Strand, UdpSocket};
+use strowger_net::{BindError, Cause, Counters, Flush, PeerError, SendBatch, Strand, UdpSocket};
 
-use super::plan::PlanError;
+use super::plan::{Plan, PlanError};
 use crate::driver::Outbox;
 
 /// What helps where files are exhausted.
@@ -130,29 +132,31 @@ pub(super) struct Socket {
 }
 
 impl Datagrams {
-    /// Opens one socket on each address.
-    pub(super) fn bind(addresses: &[SocketAddr], buffers: BufferSizes) -> Result<Self, PlanError> {
-        let sockets: Result<Vec<_>, _> = addresses
-            .iter()
-            .map(|address| {
-                let socket = UdpSocket::bind(*address, buffers).map_err(|error| cannot_bind(&error))?;
-                Ok(Socket { socket, batch: SendBatch::new(), is_dirty: false, unreachable: 0 })
-            })
-            .collect();
-        Ok(Self { sockets: sockets?, dirty: Vec::new(), leaving: Vec::new(), spare: Vec::new() })
+    /// Opens one socket on each of the addresses, as the plan wants them.
+    pub(super) fn bind(addresses: &[SocketAddr], plan: &Plan) -> Result<Self, PlanError> {
+        let bind = |address: &SocketAddr| UdpSocket::bind(*address, plan.buffers);
+        Self::of(addresses.iter().map(bind), plan.joins)
     }
 
     /// Sockets on the same addresses, for another thread.
-    pub(super) fn sibling(&self) -> Result<Self, PlanError> {
-        let sockets: Result<Vec<_>, _> = self
-            .sockets
-            .iter()
-            .map(|socket| {
-                let socket = socket.socket.sibling().map_err(|error| cannot_bind(&error))?;
-                Ok(Socket { socket, batch: SendBatch::new(), is_dirty: false, unreachable: 0 })
-            })
-            .collect();
-        Ok(Self { sockets: sockets?, dirty: Vec::new(), leaving: Vec::new(), spare: Vec::new() })
+    pub(super) fn sibling(&self, plan: &Plan) -> Result<Self, PlanError> {
+        Self::of(self.sockets.iter().map(|socket| socket.socket.sibling()), plan.joins)
+    }
+
+    fn of(sockets: impl Iterator<Item = Result<UdpSocket, BindError>>, joins: bool) -> Result<Self, PlanError> {
+        let is_allowed = joins.then(|| Arc::new(AtomicBool::new(true)));
+        let sockets = sockets.map(|socket| {
+            let mut socket = socket.map_err(|error| cannot_bind(&error))?;
+            if let Some(is_allowed) = &is_allowed {
+                let joined = socket.join_datagrams(Arc::clone(is_allowed));
+                joined.map_err(|error| {
+                    PlanError(format!("this kernel has no UDP_SEGMENT ({error}); leave out --segmentation"))
+                })?;
+            }
+            Ok(Socket { socket, batch: SendBatch::new(), is_dirty: false, unreachable: 0 })
+        });
+        let sockets = sockets.collect::<Result<_, PlanError>>()?;
+        Ok(Self { sockets, dirty: Vec::new(), leaving: Vec::new(), spare: Vec::new() })
     }
 
     pub(super) fn addresses(&self) -> Vec<SocketAddr> {
@@ -227,9 +231,10 @@ impl Outbox for Datagrams {
         }
     }
 
-    fn commit(&mut self, link: u32, peer: SocketAddr) {
+    fn commit(&mut self, link: u32, peer: SocketAddr, call: u64) {
         let Some(socket) = self.sockets.get_mut(link as usize) else { return };
-        socket.batch.commit(peer, Strand::ALL);
+        // Calls are told apart by hashes, any part of which is as good as the whole.
+        socket.batch.commit(peer, Strand::new(call as u16));
         if !std::mem::replace(&mut socket.is_dirty, true) {
             self.dirty.push(link);
         }

@@ -146,6 +146,8 @@ pub struct Plan {
     pub run: u64,
     /// The sockets' buffers.
     pub buffers: BufferSizes,
+    /// Whether datagrams of one length that leave at once leave as one, which the kernel cuts apart (`UDP_SEGMENT`).
+    pub joins: bool,
 }
 
 impl Plan {
@@ -174,6 +176,7 @@ impl Plan {
             seed,
             run: entropy(),
             buffers: BufferSizes { receive: BUFFER_BYTES, send: BUFFER_BYTES },
+            joins: false,
         }
     }
 

@@ -393,7 +393,7 @@ impl Outbox for Streams {
         &mut self.spare
     }
 
-    fn commit(&mut self, link: u32, peer: SocketAddr) {
+    fn commit(&mut self, link: u32, peer: SocketAddr, _: u64) {
         match self.own(link) {
             Some(link) => self.write(link),
             None => self.away.push((link, peer, self.spare.clone())),

@@ -89,6 +89,7 @@ fn answering(ip: &str) -> (SocketAddr, JoinHandle<Report>) {
         time: None,
         threads: 1,
         is_awake: false,
+        joins: false,
         repeats: true,
         service: None,
         seed: 7,

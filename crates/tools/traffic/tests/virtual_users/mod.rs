@@ -27,7 +27,7 @@ impl Outbox for Wire {
         &mut self.slot
     }
 
-    fn commit(&mut self, _: u32, peer: SocketAddr) {
+    fn commit(&mut self, _: u32, peer: SocketAddr, _: u64) {
         self.sent.push_back((peer, self.slot.clone()));
     }
 

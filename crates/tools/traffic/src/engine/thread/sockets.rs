@@ -95,7 +95,7 @@ impl Prepared {
             Some(_) => {
                 let numbers = (0..plan.sockets.max(1)).map(|number| index * plan.sockets.max(1) + number);
                 let addresses: Vec<_> = numbers.filter_map(any_port).collect();
-                Some(Links::Udp(Datagrams::bind(&addresses, plan.buffers).map_err(|error| wrong(&error))?))
+                Some(Links::Udp(Datagrams::bind(&addresses, plan).map_err(|error| wrong(&error))?))
             }
         };
         let callee = match &plan.callee {
@@ -111,13 +111,13 @@ impl Prepared {
             }
             Some(callee) => Some(Links::Udp(match first.and_then(|first| first.callee.as_ref()) {
                 Some(Links::Udp(first)) if !callee.listen.is_empty() => {
-                    first.sibling().map_err(|error| wrong(&error))?
+                    first.sibling(plan).map_err(|error| wrong(&error))?
                 }
                 _ if callee.listen.is_empty() => {
                     let any: Vec<_> = kept(index).into_iter().collect();
-                    Datagrams::bind(&any, plan.buffers).map_err(|error| wrong(&error))?
+                    Datagrams::bind(&any, plan).map_err(|error| wrong(&error))?
                 }
-                _ => Datagrams::bind(&callee.listen, plan.buffers).map_err(|error| wrong(&error))?,
+                _ => Datagrams::bind(&callee.listen, plan).map_err(|error| wrong(&error))?,
             })),
         };
         let service = plan.callee.as_ref().and_then(|callee| match first {

@@ -1,0 +1,35 @@
+//! How long a worker waits awake.
+
+use std::fmt;
+use std::str::FromStr;
+
+use crate::config::duration::Span;
+
+/// How a worker waits for the next message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Spin {
+    /// Awake for so long at most, where messages usually follow one another that soon; then asleep. Zero: never awake.
+    UpTo(Span),
+    /// Awake for as long as it has work of its own: nothing has to be woken when a message comes, at the price of a core.
+    Always,
+}
+
+impl FromStr for Spin {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text {
+            "always" => Ok(Self::Always),
+            time => time.parse().map(Self::UpTo).map_err(|error| format!("{error}, or always")),
+        }
+    }
+}
+
+impl fmt::Display for Spin {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::UpTo(span) => span.fmt(f),
+            Self::Always => f.write_str("always"),
+        }
+    }
+}
