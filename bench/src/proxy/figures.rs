@@ -148,16 +148,23 @@ impl Results {
         self.of(scenario, peer).any(|turn| turn.round == round)
     }
 
-    /// The loads that a scenario was measured under, in the order of the first turn.
+    /// The loads that a scenario was measured under, the lowest first.
     #[must_use]
     pub fn loads(&self, scenario: Scenario) -> Vec<Load> {
-        let turn = self.turns.iter().find(|turn| turn.scenario == scenario);
-        let mut loads: Vec<Load> = turn.map_or(Vec::new(), |turn| turn.loads.iter().map(|(load, _)| *load).collect());
+        let turns = self.turns.iter().filter(|turn| turn.scenario == scenario);
+        let mut loads: Vec<Load> = turns.flat_map(|turn| turn.loads.iter().map(|(load, _)| *load)).collect();
         loads.sort_by_key(|load| match load {
             Load::Rate(rate) => (0, *rate),
             Load::Saturation(count) => (1, *count),
         });
+        loads.dedup();
         loads
+    }
+
+    /// The highest of them, where it is saturation.
+    #[must_use]
+    pub fn saturation(&self, scenario: Scenario) -> Option<Load> {
+        self.loads(scenario).pop().filter(|load| matches!(load, Load::Saturation(_)))
     }
 
     /// A figure of a server under a load, in each of its turns.

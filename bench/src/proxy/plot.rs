@@ -94,7 +94,7 @@ impl Group {
 
 fn costs(results: &Results) -> Vec<Group> {
     let group = |scenario: Scenario| {
-        let load = *results.loads(scenario).last()?;
+        let load = results.saturation(scenario)?;
         Group::new(scenario.to_string(), |peer| {
             let all = results.median(scenario, peer, load, Key::Processor)?;
             let kernel = results.median(scenario, peer, load, Key::Kernel)?;

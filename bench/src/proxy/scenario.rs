@@ -246,7 +246,7 @@ pub fn steps(scenario: Scenario, peer: Peer, loads: &Loads) -> Vec<Step> {
     let full = (peer != Peer::Awake).then_some(saturation);
     for load in rates.into_iter().map(Load::Rate).chain(full) {
         let is_last = matches!(load, Load::Saturation(_));
-        let is_next = steps.len() == begun && scenario.is_call();
+        let is_next = steps.len() == begun && scenario.is_call() && !is_last;
         let cold = if is_next || is_last { loads.warm_up.saturating_sub(since) } else { Duration::ZERO };
         let fill = if is_next { Duration::ZERO } else { scenario.fill(is_last) };
         let settle = fill.max(cold);

@@ -65,7 +65,7 @@ pub fn targets(results: &Results) -> Vec<Target> {
         (Scenario::Register, 0.55, None),
         (Scenario::Challenge, 0.55, None),
     ] {
-        let full = results.loads(scenario).last().copied().unwrap_or(Load::Saturation(64));
+        let full = results.saturation(scenario).unwrap_or(Load::Saturation(64));
         let others = [(Peer::Kamailio, "× Kamailio", Some(by_kamailio)), (Peer::Relay, "× the relay", by_relay)];
         for (other, unit, limit) in others {
             let Some(limit) = limit else { continue };

@@ -169,7 +169,7 @@ fn shown_workers(config: &Config, workers: u16) -> String {
     let spin = match server.spin {
         Spin::UpTo(Span(time)) if time.is_zero() => "none waits awake".to_owned(),
         Spin::UpTo(time) => format!("each waits awake for up to {time}"),
-        Spin::Always => "each that has work stays awake".to_owned(),
+        Spin::Always => "each that has shards stays awake".to_owned(),
     };
     format!("{workers}{of_machine}\n{least}, {cores}\n{spread}; {spin}")
 }

@@ -141,6 +141,10 @@ fn check_tells_what_the_workers_ask_of_a_machine_that_it_has_not() {
     );
     let ran = folder.run(&["check", "-c", "many.toml", "--json"]);
     assert_eq!(ran.json()["warnings"].as_array().map(Vec::len), Some(3));
+    folder.write("awake.toml", "server.workers = 200\nserver.spin = \"always\"\n");
+    let ran = folder.run(&["check", "-c", "awake.toml"]);
+    assert!(ran.err.contains("warning: awake.toml:2: server.spin: always, with 200 workers on "), "{ran:?}");
+    assert!(ran.ok().contains("; each that has shards stays awake\n"));
 }
 
 #[test]

@@ -106,8 +106,9 @@ pub(super) struct EndArguments {
     /// Threads wait awake: each takes a processor of its own, and what its wake-ups take is in no time that is told
     #[arg(long)]
     pub(super) awake: bool,
-    /// Messages of one length that leave at once leave as one packet, which the kernel cuts apart (UDP_SEGMENT): spares this
-    /// machine's processor at high rates, but whatever looks at packets here sees the one
+    /// Over UDP, messages of one length that leave at once for one address leave as one packet, which the kernel cuts apart
+    /// (UDP_SEGMENT): spares this machine's processor at high rates, but whatever looks at packets here sees the one, and messages
+    /// of one call may overtake those of others
     #[arg(long)]
     pub(super) segmentation: bool,
     /// Sends nothing again, over UDP

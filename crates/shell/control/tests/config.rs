@@ -99,7 +99,7 @@ fn each_mistake_is_told_with_line_key_and_remedy() {
         ),
         (
             "[server]\nspin = \"often\"",
-            "2: server.spin: \"often\" is no duration: a number is missing; write a number and a unit, as 30s, 500ms or 1h, or always",
+            "2: server.spin: \"often\" is no time to wait awake; write a duration up to 1ms, as 10us, 0s for never, or always",
         ),
         ("[server]\nspin = \"2ms\"", "2: server.spin: 2ms is more than 1ms; choose less, 0s for never, or always"),
         (

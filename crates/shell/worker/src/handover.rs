@@ -160,6 +160,12 @@ impl Doorbell {
         self.is_parked.store(false, Ordering::Relaxed);
     }
 
+    /// Whether its owner waits.
+    #[cfg(test)]
+    pub(crate) fn is_parked(&self) -> bool {
+        self.is_parked.load(Ordering::Relaxed)
+    }
+
     /// Called after a ring was filled: wakes the owner where it waits.
     pub(crate) fn ring(&self) {
         fence(Ordering::SeqCst);

@@ -5,7 +5,7 @@ use std::time::Duration;
 /// What an operator may decide about the workers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct WorkerOptions {
-    /// How workers that have shards wait for what comes next.
+    /// How workers wait for what comes next.
     pub spin: Spin,
     /// How many workers have shards at least, whatever there is to do.
     pub min_workers: usize,
@@ -23,9 +23,12 @@ pub struct WorkerOptions {
 pub enum Spin {
     /// Awake for up to this long where that is likely to save a wake-up, which is worth as much; then asleep. Zero: never awake.
     UpTo(Duration),
-    /// Always awake: a core is never given up.
+    /// Awake as long as it has shards, whatever comes: its core is never given up. Without shards as by default.
     Always,
 }
+
+/// About what a wake-up costs.
+pub(crate) const WAKE_UP: Duration = Duration::from_micros(10);
 
 /// How datagrams are spread over the workers that have shards.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -40,7 +43,7 @@ pub enum Spread {
 impl Default for WorkerOptions {
     fn default() -> Self {
         Self {
-            spin: Spin::UpTo(Duration::from_micros(10)),
+            spin: Spin::UpTo(WAKE_UP),
             min_workers: 1,
             cores: Vec::new(),
             spread: Spread::Peers,

@@ -7,7 +7,7 @@
 
 use std::time::Duration;
 
-use crate::options::Spin;
+use crate::options::{Spin, WAKE_UP};
 
 /// How finely waits are told apart: by so many parts of the longest spin.
 const CLASSES: usize = 16;
@@ -28,7 +28,7 @@ const SAVED_UP: Duration = Duration::from_millis(2);
 /// Decides how long a worker waits awake.
 #[derive(Debug)]
 pub(crate) struct Spinner {
-    /// Nothing is reckoned then.
+    /// As long as there are shards.
     is_always_awake: bool,
     /// The longest spin, and what a spin may cost to save one wake-up.
     longest: Duration,
@@ -46,16 +46,16 @@ impl Spinner {
     pub(crate) fn new(spin: Spin) -> Self {
         let (is_always_awake, longest) = match spin {
             Spin::UpTo(longest) => (false, longest),
-            Spin::Always => (true, Duration::ZERO),
+            Spin::Always => (true, WAKE_UP),
         };
         let (waits, limit) = ([0; CLASSES + 1], Duration::ZERO);
         Self { is_always_awake, longest, waits, remembered: 0, unreckoned: 0, limit, funds: SAVED_UP }
     }
 
     /// How long to wait awake now; zero for not at all.
-    pub(crate) fn limit(&self) -> Duration {
+    pub(crate) fn limit(&self, has_shards: bool) -> Duration {
         match self.limit {
-            _ if self.is_always_awake => Duration::MAX,
+            _ if self.is_always_awake && has_shards => Duration::MAX,
             limit if self.funds < limit => Duration::ZERO,
             limit => limit,
         }
@@ -132,7 +132,7 @@ mod tests {
     fn pass(spinner: &mut Spinner, waits: impl IntoIterator<Item = Duration>) -> (Duration, u32) {
         let (mut awake, mut asleep) = (Duration::ZERO, 0);
         for wait in waits {
-            let limit = spinner.limit();
+            let limit = spinner.limit(true);
             if wait < limit {
                 awake += wait;
             } else {
@@ -182,6 +182,7 @@ mod tests {
         let mut spinner = Spinner::new(Spin::Always);
         let waits = vec![Duration::from_secs(20); 500];
         assert_eq!(pass(&mut spinner, waits), (Duration::from_secs(20) * 500, 0));
+        assert_eq!(spinner.limit(false), Duration::ZERO, "who has no shards would wait in vain");
     }
 
     #[test]
@@ -198,7 +199,7 @@ mod tests {
             let mut spinner = Spinner::new(Spin::UpTo(LONGEST));
             let (mut lost, mut worked) = (Duration::ZERO, Duration::ZERO);
             for wait in waits.into_iter().map(micros) {
-                let limit = spinner.limit();
+                let limit = spinner.limit(true);
                 prop_assert!(limit <= LONGEST);
                 if wait >= limit {
                     spinner.on_missed(limit);

@@ -186,9 +186,8 @@ impl<M: Maker> Worker<M> {
     /// whether it came.
     fn wait_awake(&mut self, events: &mut Events, began: Timestamp, next: Timestamp) -> io::Result<bool> {
         events.clear();
-        let limit = self.spinner.limit();
-        // Who has no shard is told of the next one by the doorbell.
-        if limit.is_zero() || self.crew.desk.seats.is_empty() {
+        let limit = self.spinner.limit(!self.crew.desk.seats.is_empty());
+        if limit.is_zero() {
             return Ok(false);
         }
         let until = (began + limit).min(next);
@@ -208,7 +207,12 @@ impl<M: Maker> Worker<M> {
             now = self.clock.now();
         }
         self.spinner.on_missed(now - began);
-        Ok(false)
+        if now < next {
+            return Ok(false);
+        }
+        // Something is due, so there is no time to sleep.
+        self.look(events, Some(Duration::ZERO))?;
+        Ok(true)
     }
 
     /// Asks the kernel what there is.
@@ -315,6 +319,8 @@ impl<M: Maker> Worker<M> {
         crew.desk.ask_wakeups(now);
         crew.desk.exits.ring(now, true);
         let first = crew.take_first_arrival();
+        // Also what was received while it waited awake.
+        self.is_dirty |= first.is_some();
         if let Some(since) = self.idle_since.take() {
             self.spinner.on_waited(first.map_or(Duration::MAX, |first| first.max(since) - since));
         }

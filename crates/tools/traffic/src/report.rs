@@ -292,6 +292,7 @@ fn generator_json(phase: &PhaseReport) -> Value {
         "cpu_us_per_call": cpu_per_call(phase).unwrap_or_default(),
         "handed_over": phase.links.handed_over, "handover_drops": phase.links.handover_drops,
         "forgotten": phase.forgotten,
+        "joined": phase.links.joined,
         "kernel_drops": phase.links.kernel_drops,
         "send_failures": phase.links.send_failures,
         "unreachable": phase.links.unreachable,

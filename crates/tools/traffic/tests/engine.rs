@@ -23,9 +23,9 @@ fn run(options: &Options) -> Report {
 
 #[test]
 fn calls_over_udp_are_all_carried() {
-    for (threads, joins) in [(1, false), (1, true), (3, false)] {
+    for threads in [1, 3] {
         let mut options = options("proxy-200");
-        (options.threads, options.sockets, options.joins) = (threads, 5, joins);
+        (options.threads, options.sockets) = (threads, 5);
         let report = run(&options);
         let phase = report.measured().expect("one phase");
         let accounts = phase.caller.began;
@@ -35,6 +35,19 @@ fn calls_over_udp_are_all_carried() {
         assert_eq!(phase.caller.lateness.count(), 500);
         assert_eq!(phase.caller.answer(Verb::Invite, Answer::Success).map(Times::count), Some(500));
         assert!(phase.elapsed > Duration::from_millis(600), "{:?}", phase.elapsed);
+    }
+}
+
+#[test]
+fn messages_that_leave_at_once_leave_joined_where_that_is_wanted() {
+    for joins in [false, true] {
+        let mut options = options("proxy-200");
+        (options.outstanding, options.joins) = (Some(64), joins);
+        let report = run(&options);
+        let phase = report.measured().expect("one phase");
+        assert_eq!(phase.caller.began.carried, 500, "{:?}", phase.caller.failures);
+        let (joined, sent) = (phase.links.joined, phase.links.sent);
+        assert!(if joins { 2 * joined > sent } else { joined == 0 }, "{joined} of {sent}");
     }
 }
 

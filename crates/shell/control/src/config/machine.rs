@@ -1,6 +1,6 @@
 //! What a configuration asks of the machine that it does not have.
 
-use super::values::Affinity;
+use super::values::{Affinity, Spin};
 use super::{Config, Spread};
 
 impl Config {
@@ -27,6 +27,15 @@ impl Config {
         }
         if self.server.spread == Spread::Packets && workers == 1 {
             tell("server.spread", "packets has no effect, for there is one worker; leave it out".to_owned());
+        }
+        if self.server.spin == Spin::Always && usize::from(workers) >= cores {
+            let what = format!(
+                "always, with {} on {}: under load they leave no core to anything else on the machine, and below a quota of a \
+                 container they use it up; set server.workers to fewer than the cores, or leave spin out",
+                counted(workers.into(), "worker"),
+                counted(cores, "core")
+            );
+            tell("server.spin", what);
         }
         self.look_at_affinity(workers.into(), usable, tell);
         found

@@ -110,7 +110,7 @@ pub struct Server {
     /// always.
     pub segmentation: Segmentation,
     /// How long a worker waits awake at most for a message, where messages usually follow one another that soon. 0s: never;
-    /// always: as long as it has work, which takes a core and saves every wake-up.
+    /// always: it does not sleep as long as it has shards, which takes a core and saves wake-ups.
     pub spin: Spin,
 }
 

@@ -1,8 +1,11 @@
 //! One worker, driven round by round from the test's own thread.
 
 use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
 
 use mio::{Events, Poll, Token};
 use strowger_foundation::{ConnId, Flow, ListenerId, ShardId, Timestamp, Transport};
@@ -21,7 +24,7 @@ use crate::outlet::Outlet;
 use crate::panics::PanicLog;
 use crate::streams::Streams;
 use crate::worker::{DOORBELL, LOOKS_AT_ONE_SOCKET, Worker};
-use crate::{Counters, Socket, StreamLimits, WorkerOptions};
+use crate::{Counters, Socket, Spin, StreamLimits, WorkerOptions};
 
 /// A worker that nobody runs, the first of two, and the far end of the ring to the second.
 pub(super) struct Alone {
@@ -37,6 +40,10 @@ pub(super) struct Alone {
 
 impl Alone {
     pub(super) fn new(ring_capacity: usize) -> Self {
+        Self::with(ring_capacity, &WorkerOptions::default())
+    }
+
+    fn with(ring_capacity: usize, chosen: &WorkerOptions) -> Self {
         let sockets = sockets(1, 2).pop().expect("one worker");
         let [address, other_address] = [0, 1].map(|listener: usize| sockets[listener].local_addr());
         let snapshot = snapshot(&sockets);
@@ -82,7 +89,7 @@ impl Alone {
             owners,
         };
         let desk = Desk::new(Arc::new(common), exits, snapshot, queue);
-        let worker = Worker::new(poll, Clock::start(), desk, &WorkerOptions::default());
+        let worker = Worker::new(poll, Clock::start(), desk, chosen);
         Self { worker, address, other_address, contact, to_second, _second: second, events: Events::with_capacity(8) }
     }
 
@@ -91,6 +98,47 @@ impl Alone {
         self.worker.wait(&mut self.events).expect("epoll");
         self.worker.handle_events(&self.events);
         self.worker.round();
+    }
+}
+
+#[test]
+fn a_worker_that_stays_awake_never_parks_while_it_has_shards() {
+    for (spin, parks) in [(Spin::UpTo(Duration::ZERO), true), (Spin::Always, false)] {
+        let mut alone = Alone::with(4, &WorkerOptions { spin, ..WorkerOptions::default() });
+        let (address, contact, is_over) = (alone.address, Arc::clone(&alone.contact), AtomicBool::new(false));
+        thread::scope(|scope| {
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Acquire) {
+                    alone.step();
+                }
+            });
+            let phone = phone(address);
+            for number in 0..20 {
+                phone.send(&options(&format!("0-{number}"))).expect("loopback takes it");
+                receive(&phone);
+                if parks {
+                    spin_until(|| contact.doorbell.is_parked());
+                }
+                // Long enough for it to end the round of the answer, and wait.
+                (0..10_000).for_each(|_| assert!(parks || !contact.doorbell.is_parked(), "after {number}"));
+            }
+            is_over.store(true, Ordering::Release);
+            contact.doorbell.ring_always();
+        });
+    }
+}
+
+#[test]
+fn what_comes_while_a_worker_waits_awake_is_in_its_status() {
+    let mut alone = Alone::with(4, &WorkerOptions { spin: Spin::Always, ..WorkerOptions::default() });
+    let phone = phone(alone.address);
+    for number in 1..=4 {
+        phone.send(&options(&format!("0-{number}"))).expect("loopback takes it");
+        // Nothing else is due: that it posts what it knows ends the last wait.
+        spin_until(|| {
+            alone.step();
+            alone.contact.board.read(Timestamp::ZERO).net.received == number
+        });
     }
 }
 

@@ -49,6 +49,8 @@ pub struct LinkCounts {
     pub received: u64,
     /// Datagrams, or messages of streams, sent.
     pub sent: u64,
+    /// Those of them that left as one with others.
+    pub joined: u64,
     /// Connections opened.
     pub connected: u64,
     /// Connections that could not be opened or were lost.
@@ -71,6 +73,7 @@ impl LinkCounts {
         self.unreachable += other.unreachable;
         self.received += other.received;
         self.sent += other.sent;
+        self.joined += other.joined;
         self.connected += other.connected;
         self.broken += other.broken;
         self.exhausted += other.exhausted;
@@ -102,6 +105,7 @@ impl LinkCounts {
             unreachable: self.unreachable - earlier.unreachable,
             received: self.received - earlier.received,
             sent: self.sent - earlier.sent,
+            joined: self.joined - earlier.joined,
             connected: self.connected - earlier.connected,
             broken: self.broken - earlier.broken,
             exhausted: self.exhausted - earlier.exhausted,
@@ -195,13 +199,15 @@ impl Datagrams {
     pub(super) fn counts(&self) -> LinkCounts {
         let mut counts = LinkCounts::default();
         for socket in &self.sockets {
-            let Counters { received, kernel_drops, sent, send_errors, send_overflow, .. } = *socket.socket.counters();
+            let Counters { received, kernel_drops, sent, joined, send_errors, send_overflow, .. } =
+                *socket.socket.counters();
             counts.merge(&LinkCounts {
                 kernel_drops,
                 send_failures: send_errors + send_overflow,
                 unreachable: socket.unreachable,
                 received,
                 sent,
+                joined,
                 ..LinkCounts::default()
             });
         }

@@ -209,6 +209,7 @@ pub struct Generator {
     pub cpu_us_per_call: f64,
     pub kernel_drops: u64,
     pub send_failures: u64,
+    pub joined: u64,
     pub handed_over: u64,
     pub handover_drops: u64,
     pub forgotten: u64,

@@ -197,6 +197,8 @@ pub(super) fn generator(run: &Run) -> String {
         ("messages it could not send", grouped(generator.send_failures)),
         ("calls it forgot too early", grouped(generator.forgotten)),
     ];
+    let joined = [("messages that left joined with others", grouped(generator.joined))];
+    let joined = joined.into_iter().filter(|_| generator.joined > 0);
     let shared = [
         ("messages handed over between its threads", grouped(generator.handed_over)),
         ("messages dropped on that way", grouped(generator.handover_drops)),
@@ -206,7 +208,7 @@ pub(super) fn generator(run: &Run) -> String {
     // Who only answers is never late.
     let lateness = lateness.into_iter().filter(|_| late.count > 0);
     let waiting = waiting.into_iter().filter(|_| unread.count > 0);
-    pairs(lateness.chain(waiting).chain(rows).chain(shared))
+    pairs(lateness.chain(waiting).chain(rows).chain(joined).chain(shared))
 }
 
 /// A sum of what a file says, whatever that is.

@@ -10,7 +10,7 @@ use crate::config::duration::Span;
 pub enum Spin {
     /// Awake for so long at most, where messages usually follow one another that soon; then asleep. Zero: never awake.
     UpTo(Span),
-    /// Awake for as long as it has work of its own: nothing has to be woken when a message comes, at the price of a core.
+    /// Awake as long as it has shards: nothing has to be woken when a message comes, at the price of a core.
     Always,
 }
 
@@ -20,7 +20,11 @@ impl FromStr for Spin {
     fn from_str(text: &str) -> Result<Self, String> {
         match text {
             "always" => Ok(Self::Always),
-            time => time.parse().map(Self::UpTo).map_err(|error| format!("{error}, or always")),
+            time => time.parse().map(Self::UpTo).map_err(|_| {
+                format!(
+                    "{time:?} is no time to wait awake; write a duration up to 1ms, as 10us, 0s for never, or always"
+                )
+            }),
         }
     }
 }
