@@ -75,7 +75,6 @@ pub fn targets(results: &Results) -> Vec<Target> {
             targets.push(Target { what, wanted: Wanted::AtMost(limit, unit), measured: of(Peer::Strowger), note });
         }
     }
-    let mut add = |what: String, wanted, measured| targets.push(Target { what, wanted, measured, note: String::new() });
     for (scenario, limit) in [
         (Scenario::Call, 30_000.0),
         (Scenario::Stateless, 25_000.0),
@@ -83,28 +82,35 @@ pub fn targets(results: &Results) -> Vec<Target> {
         (Scenario::Challenge, 11_000.0),
     ] {
         let counted = results.parts(scenario, Peer::Strowger).map(Parts::all);
-        add(format!("{scenario}, user instructions each"), Wanted::AtMost(limit, ""), counted);
+        targets.push(plain(format!("{scenario}, user instructions each"), Wanted::AtMost(limit, ""), counted));
     }
     for (scenario, limit) in [(Scenario::Call, 1.8), (Scenario::Stateless, 1.6)] {
         let rate = |peer| results.highest_of(scenario, peer).map(|found| found.rate);
         let measured = rate(Peer::Strowger).zip(rate(Peer::Kamailio)).map(|(ours, others)| ours / others);
-        add(format!("{scenario}, highest rate with 99.99 % success"), Wanted::AtLeast(limit, "× Kamailio"), measured);
+        targets.push(plain(
+            format!("{scenario}, highest rate with 99.99 % success"),
+            Wanted::AtLeast(limit, "× Kamailio"),
+            measured,
+        ));
     }
     for (key, name) in [(Key::P50, "p50"), (Key::P99, "p99")] {
         let of = |own| results.ratio(Scenario::Call, (own, Peer::Kamailio), Load::Rate(1_000), key);
         let (what, wanted) = (format!("INVITE to 180 at 1,000 calls/s, {name}"), Wanted::AtMost(0.5, "× Kamailio"));
         targets.push(Target { what, wanted, measured: of(Peer::Strowger), note: noted(Peer::Awake, &of) });
     }
-    let mut add = |what: String, wanted, measured| targets.push(Target { what, wanted, measured, note: String::new() });
     for scenario in [Scenario::Call, Scenario::Stateless] {
         let measured = results.first_by_warm(scenario, Peer::Strowger);
-        add(format!("{scenario}, CPU each in the first 10 s"), Wanted::AtMost(1.1, "× warm"), measured);
+        targets.push(plain(format!("{scenario}, CPU each in the first 10 s"), Wanted::AtMost(1.1, "× warm"), measured));
     }
     let ringing = single(&results.ringing_bytes, Scenario::Call, Peer::Strowger);
-    add("memory of a call in progress".to_owned(), Wanted::AtMost(4_096.0, "B"), ringing);
+    targets.push(plain("memory of a call in progress".to_owned(), Wanted::AtMost(4_096.0, "B"), ringing));
     let turns = results.of(Scenario::Call, Peer::Strowger);
     let answered = middle(turns.filter_map(|turn| turn.answered_bytes).collect());
-    add("memory of an answered call, until its timers end".to_owned(), Wanted::AtMost(1_024.0, "B"), answered);
+    targets.push(plain(
+        "memory of an answered call, until its timers end".to_owned(),
+        Wanted::AtMost(1_024.0, "B"),
+        answered,
+    ));
     for target in &mut targets {
         let is_of = |scenario: Scenario| target.what.starts_with(&scenario.to_string());
         let is_bounded = |scenario| {
@@ -116,6 +122,11 @@ pub fn targets(results: &Results) -> Vec<Target> {
         }
     }
     targets
+}
+
+/// A target of which there is no more to say.
+fn plain(what: String, wanted: Wanted, measured: Option<f64>) -> Target {
+    Target { what, wanted, measured, note: String::new() }
 }
 
 /// What is said behind our ratio: the same of ours as `peer` has it.

@@ -164,7 +164,7 @@ fn timers_wake_a_worker_that_hears_nothing() {
 }
 
 #[test]
-fn a_worker_that_stays_awake_hears_of_all_that_wakes_others() {
+fn a_worker_that_stays_awake_hears_of_datagrams_timers_and_snapshots() {
     // The second one has no shards, and sleeps.
     let chosen = WorkerOptions { spin: Spin::Always, min_workers: 1, ..WorkerOptions::default() };
     let running = start_with(2, 3, chosen);
