@@ -93,6 +93,20 @@ impl Alone {
         Self { worker, address, other_address, contact, to_second, _second: second, events: Events::with_capacity(8) }
     }
 
+    /// Runs it on a thread of its own until `test` has ended.
+    fn while_it_runs(mut self, test: impl FnOnce(&Contact)) {
+        let (contact, is_over) = (Arc::clone(&self.contact), AtomicBool::new(false));
+        thread::scope(|scope| {
+            let _end = End(&is_over, &contact);
+            scope.spawn(|| {
+                while !is_over.load(Ordering::Acquire) {
+                    self.step();
+                }
+            });
+            test(&contact);
+        });
+    }
+
     /// One wait and one round.
     pub(super) fn step(&mut self) {
         self.worker.wait(&mut self.events).expect("epoll");
@@ -101,18 +115,22 @@ impl Alone {
     }
 }
 
+/// Ends what [`Alone::while_it_runs`] runs, also when the test fails.
+struct End<'a>(&'a AtomicBool, &'a Contact);
+
+impl Drop for End<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Release);
+        self.1.doorbell.ring_always();
+    }
+}
+
 #[test]
 fn a_worker_that_stays_awake_never_parks_while_it_has_shards() {
     for (spin, parks) in [(Spin::UpTo(Duration::ZERO), true), (Spin::Always, false)] {
-        let mut alone = Alone::with(4, &WorkerOptions { spin, ..WorkerOptions::default() });
-        let (address, contact, is_over) = (alone.address, Arc::clone(&alone.contact), AtomicBool::new(false));
-        thread::scope(|scope| {
-            scope.spawn(|| {
-                while !is_over.load(Ordering::Acquire) {
-                    alone.step();
-                }
-            });
-            let phone = phone(address);
+        let alone = Alone::with(4, &WorkerOptions { spin, ..WorkerOptions::default() });
+        let phone = phone(alone.address);
+        alone.while_it_runs(|contact| {
             for number in 0..20 {
                 phone.send(&options(&format!("0-{number}"))).expect("loopback takes it");
                 receive(&phone);
@@ -122,24 +140,21 @@ fn a_worker_that_stays_awake_never_parks_while_it_has_shards() {
                 // Long enough for it to end the round of the answer, and wait.
                 (0..10_000).for_each(|_| assert!(parks || !contact.doorbell.is_parked(), "after {number}"));
             }
-            is_over.store(true, Ordering::Release);
-            contact.doorbell.ring_always();
         });
     }
 }
 
 #[test]
 fn what_comes_while_a_worker_waits_awake_is_in_its_status() {
-    let mut alone = Alone::with(4, &WorkerOptions { spin: Spin::Always, ..WorkerOptions::default() });
+    let alone = Alone::with(4, &WorkerOptions { spin: Spin::Always, ..WorkerOptions::default() });
     let phone = phone(alone.address);
-    for number in 1..=4 {
-        phone.send(&options(&format!("0-{number}"))).expect("loopback takes it");
-        // Nothing else is due: that it posts what it knows ends the last wait.
-        spin_until(|| {
-            alone.step();
-            alone.contact.board.read(Timestamp::ZERO).net.received == number
-        });
-    }
+    alone.while_it_runs(|contact| {
+        for number in 1..=4 {
+            phone.send(&options(&format!("0-{number}"))).expect("loopback takes it");
+            // Nothing else is due, so nothing else makes it post what it knows.
+            spin_until(|| contact.board.read(Timestamp::ZERO).net.received == number);
+        }
+    });
 }
 
 #[test]
