@@ -223,7 +223,7 @@ impl Results {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::kept;
+    use crate::kept::{self, Conditions};
 
     #[test]
     fn the_highest_load_is_the_last_before_the_first_that_failed() {
@@ -247,8 +247,8 @@ mod tests {
         let results = Results { turns: vec![turn], costs, ..Results::default() };
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("balancer.json");
-        kept::write(&file, &results).expect("it can be written");
-        let again: Results = kept::read(&file).expect("it can be read");
+        kept::write(&file, &Conditions::default(), &results).expect("it can be written");
+        let again: Results = kept::read(&file, &Conditions::default()).expect("it can be read");
         assert!(again.has(Contender::Fnv, layout, 2) && !again.has(Contender::Fnv, layout, 1));
         assert_eq!(again.cost(Contender::KamailioHash, |cost| cost.rate), Some(9.0));
     }

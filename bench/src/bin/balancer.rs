@@ -17,10 +17,11 @@ use strowger_bench::balancer::table::{self, AT};
 use strowger_bench::balancer::{cluster, model, peer, plot, sessions, target};
 use strowger_bench::callgrind::Counts;
 use strowger_bench::calm::Calm;
+use strowger_bench::kept::{self, Conditions};
+use strowger_bench::programs;
 use strowger_bench::register::process::{adopt, stay_on};
 use strowger_bench::register::report::replace;
 use strowger_bench::server::{circumstances, command_line};
-use strowger_bench::{kept, programs};
 
 /// What starting a balancer and its targets takes.
 const START: Duration = Duration::from_secs(2);
@@ -133,6 +134,7 @@ struct Bench {
     contenders: Vec<Contender>,
     has_valgrind: bool,
     file: PathBuf,
+    conditions: Conditions,
     results: Results,
     begun: Instant,
     /// What is left to do, as far as is known.
@@ -159,11 +161,15 @@ impl Bench {
             if arguments.contenders.is_empty() { Contender::all().collect() } else { arguments.contenders.clone() };
         let contenders = asked.into_iter().filter(|one| one.is_ours() || has_kamailio).collect();
         let file = arguments.results.clone().unwrap_or_else(|| programs::beside("balancer.json"));
-        let results =
-            if arguments.resume { kept::read(&file).expect("results to go on from") } else { Results::default() };
+        let conditions = Conditions::of(&binary).expect("the program can be read");
+        let results = if arguments.resume {
+            kept::read(&file, &conditions).unwrap_or_else(|why| panic!("{why}"))
+        } else {
+            Results::default()
+        };
         let (begun, left) = (Instant::now(), Duration::ZERO);
         let calm = Calm::new(&[0, 1], if arguments.quick { Duration::ZERO } else { PATIENCE });
-        Self { arguments, binary, contenders, has_valgrind, file, results, begun, left, calm }
+        Self { arguments, binary, contenders, has_valgrind, file, conditions, results, begun, left, calm }
     }
 
     fn is_asked(&self, subject: Subject) -> bool {
@@ -198,7 +204,7 @@ impl Bench {
     }
 
     fn keep(&self) {
-        if let Err(error) = kept::write(&self.file, &self.results) {
+        if let Err(error) = kept::write(&self.file, &self.conditions, &self.results) {
             eprintln!("what was measured is not kept: {error}");
         }
     }

@@ -10,6 +10,8 @@ use clap::{Parser, Subcommand};
 use strowger_bench::apart::{Network, enter};
 use strowger_bench::callgrind::Counts;
 use strowger_bench::calm::Calm;
+use strowger_bench::kept::{self, Conditions};
+use strowger_bench::programs;
 use strowger_bench::proxy::figures::{Figures, Highest, Key, Results, Single, Turn, single};
 use strowger_bench::proxy::instructions::count;
 use strowger_bench::proxy::peer::{KEPT_FOR, Peer, Place};
@@ -18,7 +20,6 @@ use strowger_bench::proxy::{generate, plot, relay, search, table};
 use strowger_bench::register::process::{adopt, go_first, stay_on};
 use strowger_bench::register::report::replace;
 use strowger_bench::server::{circumstances, command_line};
-use strowger_bench::{kept, programs};
 
 /// What was called, where that is not this program; reports say it.
 const COMMAND: &str = "STROWGER_BENCH_COMMAND";
@@ -115,7 +116,7 @@ fn main() {
     let around = circumstances(&command);
     adopt().expect("processes can be adopted");
     let is_first = go_first();
-    let mut bench = Bench::new(arguments);
+    let mut bench = Bench::new(arguments, is_first);
     bench.run();
     let mut text = format!("## Calls and registrations, side by side\n\n{around}");
     bench.describe(&mut text, network == Network::Own, is_first);
@@ -132,6 +133,7 @@ struct Bench {
     peers: Vec<Peer>,
     has_valgrind: bool,
     file: PathBuf,
+    conditions: Conditions,
     results: Results,
     begun: Instant,
     /// What is left to do, as far as is known.
@@ -140,7 +142,7 @@ struct Bench {
 }
 
 impl Bench {
-    fn new(mut arguments: Arguments) -> Self {
+    fn new(mut arguments: Arguments, is_first: bool) -> Self {
         let binary = programs::strowger(arguments.binary.as_ref());
         if arguments.quick {
             (arguments.rounds, arguments.seconds) = (arguments.rounds.min(1), 1);
@@ -166,11 +168,17 @@ impl Bench {
             eprintln!("SKIPPED: instructions, for valgrind is not installed (sudo apt-get install valgrind)");
         }
         let file = arguments.results.clone().unwrap_or_else(|| programs::beside("proxy.json"));
-        let results =
-            if arguments.resume { kept::read(&file).expect("results to go on from") } else { Results::default() };
+        let conditions = Conditions::of(&binary)
+            .expect("the program can be read")
+            .with("going before other work", is_first.to_string());
+        let results = if arguments.resume {
+            kept::read(&file, &conditions).unwrap_or_else(|why| panic!("{why}"))
+        } else {
+            Results::default()
+        };
         let (begun, left) = (Instant::now(), Duration::ZERO);
         let calm = Calm::new(&[0, 1], if arguments.quick { Duration::ZERO } else { PATIENCE });
-        Self { arguments, loads, binary, scenarios, peers, has_valgrind, file, results, begun, left, calm }
+        Self { arguments, loads, binary, scenarios, peers, has_valgrind, file, conditions, results, begun, left, calm }
     }
 
     /// Servers as they are by default.
@@ -232,7 +240,7 @@ impl Bench {
     }
 
     fn keep(&self) {
-        if let Err(error) = kept::write(&self.file, &self.results) {
+        if let Err(error) = kept::write(&self.file, &self.conditions, &self.results) {
             eprintln!("what was measured is not kept: {error}");
         }
     }

@@ -294,7 +294,7 @@ pub fn profile(results: &Results) -> String {
 mod tests {
     use super::super::figures::{Figures, Highest, Turn};
     use super::*;
-    use crate::kept;
+    use crate::kept::{self, Conditions};
 
     fn turn(peer: Peer, processor: f64, p50: f64) -> Turn {
         let figures = |factor: f64| {
@@ -389,8 +389,8 @@ mod tests {
     fn results_survive_their_file() {
         let folder = tempfile::tempdir().expect("a folder");
         let file = folder.path().join("results.json");
-        kept::write(&file, &results()).expect("it can be written");
-        let again: Results = kept::read(&file).expect("it can be read");
+        kept::write(&file, &Conditions::default(), &results()).expect("it can be written");
+        let again: Results = kept::read(&file, &Conditions::default()).expect("it can be read");
         assert_eq!(summary(&again), summary(&results()));
     }
 }

@@ -12,8 +12,6 @@ use super::{Config, MAX_WORKERS, Span};
 
 /// The longest duration that any key takes: expiry is counted in 32-bit seconds in some phones and wheels.
 const MAX_SPAN: Duration = Duration::from_secs(30 * 86_400);
-/// The longest `server.spin`: long against what a wake-up takes.
-const MAX_SPIN: Span = Span::from_millis(1);
 /// The highest number of a core.
 const MAX_CORE: u16 = 1023;
 /// The most listeners, domains, service routes and DNS servers.
@@ -79,9 +77,9 @@ impl Config {
     fn validate_workers(&self) -> Result<(), Fault> {
         let server = &self.server;
         if let Spin::UpTo(time) = server.spin
-            && time > MAX_SPIN
+            && time > Spin::MOST
         {
-            let message = format!("{time} is more than {MAX_SPIN}; choose less, 0s for never, or always");
+            let message = format!("{time} is more than {}; choose less, 0s for never, or always", Spin::MOST);
             return Err(Fault::new("server.spin", message));
         }
         if let (Some(least), Some(workers)) = (server.min_workers, server.workers)

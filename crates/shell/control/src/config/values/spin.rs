@@ -14,6 +14,11 @@ pub enum Spin {
     Always,
 }
 
+impl Spin {
+    /// The longest time: long against what a wake-up takes.
+    pub const MOST: Span = Span::from_millis(1);
+}
+
 impl FromStr for Spin {
     type Err = String;
 
@@ -21,8 +26,9 @@ impl FromStr for Spin {
         match text {
             "always" => Ok(Self::Always),
             time => time.parse().map(Self::UpTo).map_err(|_| {
+                let most = Self::MOST;
                 format!(
-                    "{time:?} is no time to wait awake; write a duration up to 1ms, as 10us, 0s for never, or always"
+                    "{time:?} is no time to wait awake; write a duration up to {most}, as 10us, 0s for never, or always"
                 )
             }),
         }
