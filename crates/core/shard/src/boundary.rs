@@ -229,7 +229,7 @@ counters! {
     requests,
     /// Responses that came in.
     responses,
-    /// Requests that a known transaction absorbed.
+    /// Requests that their transactions had seen already.
     retransmissions,
     /// Messages that were not understood.
     malformed,

@@ -356,9 +356,9 @@ impl Shard {
             return;
         };
         if let Some(known) = self.proxy.transactions_ref().find_server(key)
-            && self.absorb(now, known, method, peek)
+            && let Some(arrival) = self.absorb(now, known, method, peek)
         {
-            self.counters.retransmissions += 1;
+            self.counters.retransmissions += u64::from(arrival == Arrival::Repeat);
             return;
         }
         if begins_work(peek, method) && !self.admit(key, peek.head(), via, &source) {
@@ -394,18 +394,22 @@ impl Shard {
         self.proxy.transactions().send_once(*source, out);
     }
 
-    /// Whether the transaction `known` has taken the request: a retransmission, or the ACK to its non-2xx.
-    fn absorb(&mut self, now: Timestamp, known: ServerId, method: Method<'_>, peek: &Peek<'_>) -> bool {
+    /// What the request is to the transaction `known`, where that takes it: a retransmission, or the ACK to its non-2xx.
+    fn absorb(&mut self, now: Timestamp, known: ServerId, method: Method<'_>, peek: &Peek<'_>) -> Option<Arrival> {
         if method == Method::Ack {
             // By RFC 2543's rules an ACK is told from another transaction's by its To tag alone.
             let by_branch = peek.via.as_ref().is_some_and(|via| via.rfc3261_branch().is_some());
             if !by_branch && !self.proxy.transactions_ref().ack_matches(known, peek.head()) {
-                return false;
+                return None;
             }
-            return self.proxy.transactions().handle_ack(now, known) == AckVerdict::Absorbed;
+            return match self.proxy.transactions().handle_ack(now, known) {
+                AckVerdict::Absorbed => Some(Arrival::Awaited),
+                AckVerdict::Ignored => Some(Arrival::Repeat),
+                AckVerdict::PassOn => None,
+            };
         }
         self.proxy.transactions().handle_retransmission(now, known);
-        true
+        Some(Arrival::Repeat)
     }
 
     /// The key of the INVITE that a CANCEL is for.
@@ -553,6 +557,15 @@ fn sooner(one: Option<Wakeup>, other: Option<Wakeup>) -> Option<Wakeup> {
         (Some(one), Some(other)) if other.at < one.at => Some(other),
         (one, other) => one.or(other),
     }
+}
+
+/// What a request is to a transaction that it belongs to.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Arrival {
+    /// The ACK that it waited for.
+    Awaited,
+    /// What it knows already.
+    Repeat,
 }
 
 /// Whether the request begins something that could be refused: what belongs to something begun is always served.

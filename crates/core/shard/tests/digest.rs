@@ -145,6 +145,18 @@ fn a_phone_registers_with_its_password() {
 }
 
 #[test]
+fn the_ack_to_a_challenge_is_no_retransmission() {
+    let mut world = with_bob();
+    let text = invite("call");
+    challenged(&mut world, &text);
+    assert_eq!(world.shard.counters().retransmissions, 0, "nothing came twice");
+    assert!(world.input(ALICE, &text.replace("INVITE sip", "ACK sip").replace("1 INVITE", "1 ACK")).is_empty());
+    assert_eq!(world.shard.counters().retransmissions, 1, "the ACK did");
+    world.input(ALICE, &text);
+    assert_eq!(world.shard.counters().retransmissions, 2, "and the INVITE");
+}
+
+#[test]
 fn a_caller_answers_407_and_its_credentials_stay_here() {
     let mut world = with_bob();
     let refusal = challenged(&mut world, &invite("call"));

@@ -23,6 +23,8 @@ const NEARLY_A_MILLISECOND: Duration = Duration::from_nanos(999_999);
 pub enum AckVerdict {
     /// It answered our failure and goes no further.
     Absorbed,
+    /// The same once more, or before there was an answer: nothing comes of it.
+    Ignored,
     /// It answers a success, or nothing that we know: it is the user's to route.
     PassOn,
 }
@@ -162,8 +164,10 @@ impl Transactions {
         //= rfc6026#7.1
         // An ACK in Accepted is never absorbed.
         match self.on_server(now, id, ServerEvent::Ack) {
-            Some(actions) if !actions.has(Actions::TO_USER) => AckVerdict::Absorbed,
-            _ => AckVerdict::PassOn,
+            None => AckVerdict::PassOn,
+            Some(actions) if actions.has(Actions::TO_USER) => AckVerdict::PassOn,
+            Some(Actions::NONE) => AckVerdict::Ignored,
+            Some(_) => AckVerdict::Absorbed,
         }
     }
 
