@@ -40,13 +40,13 @@ pub(crate) enum Command {
     Check(CheckArguments),
     /// Adds, changes and lists users
     #[command(after_help = "Examples:\n  strowger user add alice@example.com\n  strowger user list --json\n\n\
-                            A running server follows within a second.")]
+                            A running server knows it when the command ends.")]
     User(UserArguments),
     /// Adds, changes and lists gateways: where calls go that are for none of our users
     #[command(
         after_help = "Examples:\n  strowger gateway add pstn sip:192.0.2.1:5060\n  strowger gateway list --json\n\n\
                             A route or a balancer that has targets = [\"set:pstn\"] uses the enabled gateways of the set \
-                            pstn. A running server follows within a second."
+                            pstn. A running server knows it when the command ends."
     )]
     Gateway(GatewayArguments),
     /// Writes users, gateways, registrations and the server's key into one file

@@ -72,7 +72,7 @@ pub(crate) fn run(file: Option<&Path>, arguments: &CtlArguments) -> Result<(), F
         Response::Calls(found) => Ok(print_calls(found)?),
         Response::Targets(found) if arguments.json => Ok(print_json(&json!(found))?),
         Response::Targets(found) => Ok(targets::print(found)?),
-        Response::Trace(_) | Response::Backup(_) | Response::Target(_) => {
+        Response::Trace(_) | Response::Backup(_) | Response::Target(_) | Response::Followed => {
             Err(Failure::No("the server answers something else".to_owned()))
         }
         Response::Reloaded(what) if arguments.json => Ok(print_json(&json!({ "result": what }))?),

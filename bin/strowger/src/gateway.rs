@@ -11,6 +11,7 @@ use strowger_store::{GatewayChange, ListedGateway, NewGateway, UserStore};
 
 use crate::cli::{GatewayArguments, GatewayCommand, Member};
 use crate::failure::Failure;
+use crate::follow::catch_up;
 use crate::gateways;
 use crate::table::{print_json, print_line, print_table};
 use crate::text::clock;
@@ -18,35 +19,12 @@ use crate::text::clock;
 pub(crate) fn run(file: Option<&Path>, arguments: GatewayArguments) -> Result<(), Failure> {
     let (config, _) = Config::load(file)?;
     let gateways = Gateways { config, json: arguments.json };
-    match arguments.command {
-        GatewayCommand::Add { member, priority, weight, capacity, note } => {
-            let new = NewGateway { uri: &member.uri, priority, weight, capacity, description: &note };
-            gateways.add(&member, &new)
-        }
-        GatewayCommand::Change { member, priority, weight, capacity, note } => {
-            let change = GatewayChange {
-                priority,
-                weight,
-                capacity: capacity.map(|capacity| capacity.0),
-                description: note.as_deref(),
-                enabled: None,
-            };
-            gateways.change("changed", &member, &change)
-        }
-        GatewayCommand::Rm(member) => {
-            gateways.open()?.remove_gateway(&member.set, &member.uri)?;
-            gateways.done("removed", &member)
-        }
-        GatewayCommand::Enable(member) => {
-            let change = GatewayChange { enabled: Some(true), ..GatewayChange::default() };
-            gateways.change("enabled", &member, &change)
-        }
-        GatewayCommand::Disable(member) => {
-            let change = GatewayChange { enabled: Some(false), ..GatewayChange::default() };
-            gateways.change("disabled", &member, &change)
-        }
-        GatewayCommand::List { set } => gateways.list(set.as_deref()),
+    let is_change = !matches!(arguments.command, GatewayCommand::List { .. });
+    gateways.carry_out(arguments.command)?;
+    if is_change {
+        catch_up(&gateways.config);
     }
+    Ok(())
 }
 
 struct Gateways {
@@ -55,6 +33,38 @@ struct Gateways {
 }
 
 impl Gateways {
+    fn carry_out(&self, command: GatewayCommand) -> Result<(), Failure> {
+        match command {
+            GatewayCommand::Add { member, priority, weight, capacity, note } => {
+                let new = NewGateway { uri: &member.uri, priority, weight, capacity, description: &note };
+                self.add(&member, &new)
+            }
+            GatewayCommand::Change { member, priority, weight, capacity, note } => {
+                let change = GatewayChange {
+                    priority,
+                    weight,
+                    capacity: capacity.map(|capacity| capacity.0),
+                    description: note.as_deref(),
+                    enabled: None,
+                };
+                self.change("changed", &member, &change)
+            }
+            GatewayCommand::Rm(member) => {
+                self.open()?.remove_gateway(&member.set, &member.uri)?;
+                self.done("removed", &member)
+            }
+            GatewayCommand::Enable(member) => {
+                let change = GatewayChange { enabled: Some(true), ..GatewayChange::default() };
+                self.change("enabled", &member, &change)
+            }
+            GatewayCommand::Disable(member) => {
+                let change = GatewayChange { enabled: Some(false), ..GatewayChange::default() };
+                self.change("disabled", &member, &change)
+            }
+            GatewayCommand::List { set } => self.list(set.as_deref()),
+        }
+    }
+
     /// The database that is there. Only what adds makes one: a command in the wrong folder must not.
     fn open(&self) -> Result<UserStore, Failure> {
         let path = self.path()?;

@@ -10,6 +10,7 @@ mod cli;
 mod ctl;
 mod durable;
 mod failure;
+mod follow;
 mod gateway;
 mod gateways;
 mod hosts;

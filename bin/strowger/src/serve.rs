@@ -104,6 +104,8 @@ struct Server {
     started: Instant,
     messages: Receiver<Message>,
     last_panic: Option<strowger_foundation::Timestamp>,
+    /// Users whose bindings go at the round after the next one.
+    going: Vec<Box<[u8]>>,
     /// Users whose bindings go at the next round.
     gone: Vec<Box<[u8]>>,
     _control: ControlSocket,
@@ -189,6 +191,7 @@ impl Server {
             started,
             messages,
             last_panic: None,
+            going: Vec::new(),
             gone: Vec::new(),
             _control: control,
         })
@@ -245,23 +248,11 @@ impl Server {
 
     /// Brings users up to date with the database, and reports a panic once.
     fn follow(&mut self) {
-        // What the workers were told a round ago they know by now, so none of them registers these again.
-        for aor in std::mem::take(&mut self.gone) {
+        // What the workers were told before the last round they know by now, so none of them registers these again.
+        for aor in std::mem::replace(&mut self.gone, std::mem::take(&mut self.going)) {
             self.fleet.forget(&aor);
         }
-        match self.users.follow() {
-            Followed::Same => {}
-            Followed::Changed { gone, sets } => {
-                self.gone.extend(gone);
-                self.publish_users(&sets);
-            }
-            Followed::Replaced => {
-                let old = self.snapshot.directory.clone();
-                let sets: Vec<_> = self.users.directory().gateways().sets().map(|(set, _)| set.into()).collect();
-                self.publish_users(&sets);
-                self.gone.extend(status::barred(&self.fleet, self.clock.now(), &old, self.users.directory()));
-            }
-        }
+        self.follow_users();
         if self.balancing.follow(&self.resolver.dns) {
             self.publish_targets();
         }
@@ -271,6 +262,22 @@ impl Server {
         {
             self.last_panic = Some(panic.at);
             log::panic(&panic);
+        }
+    }
+
+    fn follow_users(&mut self) {
+        match self.users.follow() {
+            Followed::Same => {}
+            Followed::Changed { gone, sets } => {
+                self.going.extend(gone);
+                self.publish_users(&sets);
+            }
+            Followed::Replaced => {
+                let old = self.snapshot.directory.clone();
+                let sets: Vec<_> = self.users.directory().gateways().sets().map(|(set, _)| set.into()).collect();
+                self.publish_users(&sets);
+                self.going.extend(status::barred(&self.fleet, self.clock.now(), &old, self.users.directory()));
+            }
         }
     }
 
@@ -286,7 +293,7 @@ impl Server {
         if !gone.is_empty() {
             tracing::info!("registrations: {} of users that are no more", count(gone.len() as u64, "address"));
         }
-        self.gone.extend(gone);
+        self.going.extend(gone);
     }
 
     /// The directory as it is now, and the routes where these sets of gateways are new in it.
@@ -335,6 +342,10 @@ impl Server {
                 Ok(done) => Response::Reloaded(done),
                 Err(why) => Response::Error(format!("{why}; nothing was changed")),
             },
+            Request::Follow => {
+                self.follow_users();
+                Response::Followed
+            }
             Request::Targets { set } => self.targets(set.as_deref()).map_or_else(Response::Error, Response::Targets),
             change @ (Request::Drain { .. }
             | Request::Undrain { .. }
@@ -389,7 +400,7 @@ impl Server {
         self.config = config;
         let undone = self.balancing.adopt(prepared);
         self.segmentation.adopt(self.config.server.segmentation);
-        self.gone.extend(status::barred(&self.fleet, self.clock.now(), &old, self.users.directory()));
+        self.going.extend(status::barred(&self.fleet, self.clock.now(), &old, self.users.directory()));
         let (listeners, directory) = (self.snapshot.listeners.clone(), self.users.directory().clone());
         let snapshot = self.config.snapshot(listeners, directory, self.balancing.sets());
         self.publish(Snapshot { limits: self.snapshot.limits, ..snapshot });

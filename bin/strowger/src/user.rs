@@ -12,31 +12,20 @@ use strowger_store::{Address, UserStore};
 use crate::address;
 use crate::cli::{AliasCommand, UserArguments, UserCommand, WithPassword};
 use crate::failure::Failure;
+use crate::follow::catch_up;
 use crate::table::{print_json, print_line, print_table};
 use crate::text::count;
 
 pub(crate) fn run(file: Option<&Path>, arguments: UserArguments) -> Result<(), Failure> {
     let (config, _) = Config::load(file)?;
     let users = Users { config, json: arguments.json };
-    match arguments.command {
-        UserCommand::Add(with) => users.add(with),
-        UserCommand::Passwd(with) => users.set_password(with),
-        UserCommand::Rm(who) => {
-            let aor = users.open()?.remove_user(users.full(&who.user)?.as_str())?;
-            users.done("removed", &aor)
-        }
-        UserCommand::Enable(who) => {
-            let aor = users.open()?.set_enabled(users.full(&who.user)?.as_str(), true)?;
-            users.done("enabled", &aor)
-        }
-        UserCommand::Disable(who) => {
-            let aor = users.open()?.set_enabled(users.full(&who.user)?.as_str(), false)?;
-            users.done("disabled", &aor)
-        }
-        UserCommand::List => users.list(),
-        UserCommand::Import { file, realm } => users.import(&file, realm),
-        UserCommand::Alias { command } => users.alias(command),
+    let is_change =
+        !matches!(arguments.command, UserCommand::List | UserCommand::Alias { command: AliasCommand::List });
+    users.carry_out(arguments.command)?;
+    if is_change {
+        catch_up(&users.config);
     }
+    Ok(())
 }
 
 struct Users {
@@ -45,6 +34,28 @@ struct Users {
 }
 
 impl Users {
+    fn carry_out(&self, command: UserCommand) -> Result<(), Failure> {
+        match command {
+            UserCommand::Add(with) => self.add(with),
+            UserCommand::Passwd(with) => self.set_password(with),
+            UserCommand::Rm(who) => {
+                let aor = self.open()?.remove_user(self.full(&who.user)?.as_str())?;
+                self.done("removed", &aor)
+            }
+            UserCommand::Enable(who) => {
+                let aor = self.open()?.set_enabled(self.full(&who.user)?.as_str(), true)?;
+                self.done("enabled", &aor)
+            }
+            UserCommand::Disable(who) => {
+                let aor = self.open()?.set_enabled(self.full(&who.user)?.as_str(), false)?;
+                self.done("disabled", &aor)
+            }
+            UserCommand::List => self.list(),
+            UserCommand::Import { file, realm } => self.import(&file, realm),
+            UserCommand::Alias { command } => self.alias(command),
+        }
+    }
+
     fn full(&self, typed: &str) -> Result<Address, Failure> {
         Ok(address::typed(&self.config, typed)?)
     }

@@ -18,7 +18,7 @@ fn it_answers_registers_and_tells_of_itself() {
     assert!(server.ask(&socket, &options).starts_with("SIP/2.0 200 "));
 
     server.folder.run(&["user", "add", "alice@example.com", "--password", "x"]).ok();
-    server.until("the user is known", || server.status()["users"] == 1);
+    assert_eq!(server.status()["users"], 1, "the server knows what the command has done");
     let local = socket.local_addr().expect("bound");
     let register = format!(
         "REGISTER sip:example.com SIP/2.0\nFrom: <sip:alice@example.com>;tag=2\nTo: <sip:alice@example.com>\n\

@@ -40,6 +40,8 @@ pub enum Request {
     Backup(BackupRequest),
     /// To read its configuration and its users again.
     Reload,
+    /// To read now what changed in its users and gateways, as it does by itself within a second.
+    Follow,
     /// What its balancers' targets do.
     Targets {
         /// Only those of this balancer.
@@ -141,6 +143,8 @@ pub enum Response {
     Backup(BackupEvent),
     /// To [`Request::Reload`]: what was done.
     Reloaded(String),
+    /// To [`Request::Follow`]: it has.
+    Followed,
     /// To [`Request::Targets`].
     Targets(Targets),
     /// To [`Request::Drain`], [`Request::Undrain`], [`Request::AddTarget`] and [`Request::RemoveTarget`].

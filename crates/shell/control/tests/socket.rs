@@ -18,6 +18,7 @@ impl Handler for Fake {
             Request::Registrations { .. } => Response::Error("refused\nfor a test".to_owned()),
             Request::Unregister { .. }
             | Request::Calls { .. }
+            | Request::Follow
             | Request::Trace(_)
             | Request::Backup(_)
             | Request::Targets { .. }
