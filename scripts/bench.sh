@@ -4,6 +4,13 @@
 # What follows the name goes to the second one: scripts/bench.sh --scenarios call --rounds 3
 # Close other programs first: wall time on a busy machine says little.
 set -eu
+case "${1:-}" in
+-h | --help)
+    sed -n '2,5s/^# //p' "$0"
+    echo "All that it takes: cargo run --release -p strowger-bench --bin proxy -- --help"
+    exit
+    ;;
+esac
 . "$(dirname "$0")/common.sh"
 . scripts/bootstrap.sh
 
@@ -35,6 +42,7 @@ say "reading a message"
 say "calls and registrations"
 STROWGER_BENCH_COMMAND="make bench"
 [ $# = 0 ] || STROWGER_BENCH_COMMAND="scripts/bench.sh $*"
+[ -z "${QUICK:-}" ] || STROWGER_BENCH_COMMAND="QUICK=1 $STROWGER_BENCH_COMMAND"
 export STROWGER_BENCH_COMMAND
 if [ -n "${QUICK:-}" ]; then
     exec "$built/proxy" --quick "$@"

@@ -82,7 +82,7 @@ struct Arguments {
     /// How many of them begin a second
     #[arg(long, default_value_t = 4_000)]
     session_rate: u32,
-    /// A smoke test: little of everything, and nothing is written
+    /// A smoke test: little of everything, and nothing is written or kept
     #[arg(long)]
     quick: bool,
     /// Begins with what an earlier run left, and does only what is missing there
@@ -204,6 +204,9 @@ impl Bench {
     }
 
     fn keep(&self) {
+        if self.arguments.quick {
+            return;
+        }
         if let Err(error) = kept::write(&self.file, &self.conditions, &self.results) {
             eprintln!("what was measured is not kept: {error}");
         }

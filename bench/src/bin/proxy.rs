@@ -75,7 +75,7 @@ struct Arguments {
     /// Leaves out the memory of calls that ring
     #[arg(long)]
     no_ringing: bool,
-    /// A smoke test: little of everything, and nothing is written
+    /// A smoke test: little of everything, and nothing is written or kept
     #[arg(long)]
     quick: bool,
     /// Begins with what an earlier run left, and does only what is missing there
@@ -240,6 +240,9 @@ impl Bench {
     }
 
     fn keep(&self) {
+        if self.arguments.quick {
+            return;
+        }
         if let Err(error) = kept::write(&self.file, &self.conditions, &self.results) {
             eprintln!("what was measured is not kept: {error}");
         }
@@ -357,6 +360,13 @@ impl Bench {
 
     /// How it was measured.
     fn describe(&self, text: &mut String, is_apart: bool, is_first: bool) {
+        if self.arguments.quick {
+            text.push_str(
+                "\n**A smoke test**: all of it was begun, and too little of anything was done to measure it. No figure here says anything, nor \
+                 whether a target is met. Nothing is written.\n",
+            );
+            return;
+        }
         let Arguments { users, warm_up, seconds, outstanding, .. } = self.arguments;
         // Also those of the runs that this one goes on from.
         let rounds = self.results.turns.iter().map(|turn| turn.round).max().unwrap_or(0);
@@ -373,9 +383,10 @@ impl Bench {
              once, or {} registrations), each after the 33 s in which as many transactions come to end as begin. Stateless calls keep none, and wait for \
              2 s. Registrations begin at the lowest rate; before saturation they, too, run for 33 s. Medians; a ratio is the median of \
              the rounds' ratios, since the machine is not as fast in each; the highest rate is the best of the rounds. Times are the \
-             caller's; the callee answers at once.\n",
+             caller's; the callee answers at once. {}\n",
             programs::kamailio_version(),
             4 * outstanding,
+            self.calm.told(),
         );
     }
 
@@ -390,7 +401,7 @@ impl Bench {
         } else {
             plot::draw(&self.results, &output.with_file_name("plots")).expect("pictures can be drawn")
         };
-        for (name, caption) in drawn {
+        for (name, caption) in drawn.into_iter().filter(|_| !self.arguments.quick) {
             let _ = write!(text, "\n![{caption}](plots/{name})\n");
         }
         for scenario in &self.scenarios {
