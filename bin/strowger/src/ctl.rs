@@ -166,9 +166,11 @@ fn outage(outage: &Outage) -> String {
     format!("{who}: {} for {}, {next}", outage.cause, clock(outage.since_s))
 }
 
-/// How many workers there are, and what those do that have shards: `2: 20 shards, 61 % busy; 12 shards, 57 % busy`.
+/// How many workers there are, and what those do that have shards: `2: 20 shards, 61 % busy; 12 shards, 57 % busy, always awake`.
 fn workers(status: &Status) -> String {
-    let shown = |worker: &WorkerLoad| format!("{} shards, {:.0} % busy", worker.shards, worker.load * 100.0);
+    let shown = |WorkerLoad { shards, load, awake }: &WorkerLoad| {
+        format!("{shards} shards, {:.0} % busy{}", load * 100.0, if *awake { ", always awake" } else { "" })
+    };
     let loads: Vec<_> = status.loads.iter().map(shown).collect();
     if loads.is_empty() { status.workers.to_string() } else { format!("{}: {}", status.workers, loads.join("; ")) }
 }

@@ -362,6 +362,8 @@ impl Server {
         let mut status = status::status(&self.fleet, &self.snapshot, &self.resolver, self.started.elapsed());
         let lost = self.cdr.lost() + self.fleet.status().total.worker.record_drops;
         status.store = Some(self.durable.status());
+        let is_awake = self.config.server.spin == config::values::Spin::Always;
+        status.loads.iter_mut().for_each(|worker| worker.awake = is_awake && worker.shards > 0);
         status.balancers = self.balancing.summary(&self.config, self.clock.now());
         status.key = self.fingerprint.clone();
         status.counters.insert("cdr".to_owned(), [("lost".to_owned(), lost)].into());
@@ -485,7 +487,12 @@ fn worker_options(config: &Config, workers: u16) -> WorkerOptions {
     };
     let spin = match server.spin {
         config::values::Spin::UpTo(span) => Spin::UpTo(span.0),
-        config::values::Spin::Always => Spin::Always,
+        config::values::Spin::Always => {
+            tracing::info!(
+                "workers that have work stay awake, each on a whole core, whatever there is to do (server.spin)"
+            );
+            Spin::Always
+        }
     };
     WorkerOptions { spin, min_workers: config.min_workers(workers).into(), cores, spread }
 }

@@ -44,7 +44,7 @@ pub(crate) fn status(fleet: &Fleet, snapshot: &Snapshot, resolver: &Resolver, up
 }
 
 fn load(worker: &WorkerStatus) -> WorkerLoad {
-    WorkerLoad { shards: wide(worker.shards), load: (worker.load * 1000.0).round() / 1000.0 }
+    WorkerLoad { shards: wide(worker.shards), load: (worker.load * 1000.0).round() / 1000.0, awake: false }
 }
 
 fn trunk(Account { trunk, status }: Account, now: Timestamp) -> Trunk {

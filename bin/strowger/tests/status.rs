@@ -104,3 +104,15 @@ fn trunks_are_shown_with_their_registrations() {
     assert!(text.contains("good: registered for 0:00:") && text.contains(", known there for 0:59:"), "{text}");
     assert!(!text.contains("hush"), "{text}");
 }
+
+#[test]
+fn who_stays_awake_is_told() {
+    let server = common::server::Server::start("server.spin = \"always\"\n");
+    server.until("the shards are where they belong", || {
+        let loads = &server.status()["loads"];
+        loads.as_array().is_some_and(|loads| loads.iter().any(|worker| worker["shards"] != 0))
+    });
+    let shown = server.folder.run(&["ctl", "status"]).ok();
+    assert!(shown.contains(" % busy, always awake"), "{shown}");
+    assert!(server.log().contains("workers that have work stay awake"), "{}", server.log());
+}

@@ -312,6 +312,9 @@ pub struct WorkerLoad {
     pub shards: u64,
     /// The share of its time that it is at work, from 0 to 1.
     pub load: f64,
+    /// Whether it stays awake the rest of its time too, which the system shows as a busy core.
+    #[serde(default)]
+    pub awake: bool,
 }
 
 /// How registrations are kept.
