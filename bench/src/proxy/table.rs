@@ -167,8 +167,9 @@ pub fn of(results: &Results, scenario: Scenario) -> String {
         return String::new();
     }
     let (received, sent) = scenario.packets();
+    let received = if received == 1 { "1 packet".to_owned() } else { format!("{received} packets") };
     let mut text = format!(
-        "\n### {scenario}\n\n{received} packets in and {sent} out for each.\n\n| load | server | carried/s | not carried % | \
+        "\n### {scenario}\n\n{received} in and {sent} out for each.\n\n| load | server | carried/s | not carried % | \
          CPU µs each (least to most) | in the kernel % | {0} p50 µs | p99 µs | switches each | memory MiB | drops | \
          generator's core |\n|---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
         scenario.timed_words()
