@@ -43,7 +43,7 @@ pub fn highest(
         "1s",
     ]);
     command.args(["--rule", RULE, "--start", &format!("{start:.0}"), "--up", "15%", "--down", "15%"]);
-    let length = if is_quick { ["1s", "20%", "1", "8"] } else { ["4s", "2%", "2", "12"] };
+    let length = if is_quick { ["1s", "20%", "1", "8"] } else { ["4s", "3%", "2", "20"] };
     command.args(["--time", length[0], "--precision", length[1], "--confirm", length[2], "--max-probes", length[3]]);
     command.arg("--json").arg(&json);
     let output = command.stdin(Stdio::null()).output().map_err(|error| format!("{command:?}: {error}"))?;
