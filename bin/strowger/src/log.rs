@@ -3,7 +3,8 @@
 use std::collections::BTreeMap;
 use std::io::{self, IsTerminal as _};
 use std::iter;
-use std::sync::mpsc::Receiver;
+use std::mem;
+use std::sync::mpsc::{Receiver, RecvTimeoutError};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -43,16 +44,29 @@ pub(crate) fn start(log: &Log) {
 /// Writes events until nobody is left to send any; calls that have ended go to their own file.
 pub(crate) fn events(events: &Receiver<Event>, cdr: &Cdr) {
     let mut throttle = Throttle::default();
-    while let Ok(first) = events.recv() {
-        thread::sleep(GATHERED_FOR);
-        for event in iter::once(first).chain(events.try_iter()) {
-            if let Event::Call(record) = event {
-                cdr.write(record);
-            } else if throttle.admits(kind(&event), Instant::now()) {
-                write(event);
+    loop {
+        let first = match throttle.next_end() {
+            Some(end) => events.recv_timeout(end.saturating_duration_since(Instant::now())),
+            None => events.recv().map_err(RecvTimeoutError::from),
+        };
+        match first {
+            Ok(first) => {
+                thread::sleep(GATHERED_FOR);
+                for event in iter::once(first).chain(events.try_iter()) {
+                    if let Event::Call(record) = event {
+                        cdr.write(record);
+                    } else if throttle.admits(kind(&event), Instant::now()) {
+                        write(event);
+                    }
+                }
             }
+            Err(RecvTimeoutError::Timeout) => {}
+            Err(RecvTimeoutError::Disconnected) => break,
         }
+        // After each batch: where calls end all the time, the wait above never runs out.
+        throttle.tell_of_ended(Instant::now());
     }
+    throttle.tell_of_all();
 }
 
 fn account(trunk: &str, status: &Status) {
@@ -167,22 +181,56 @@ struct Window {
 
 impl Throttle {
     fn admits(&mut self, kind: &'static str, now: Instant) -> bool {
-        let window = self.kinds.entry(kind).or_insert(Window { began: now, lines: 0, kept_back: 0 });
-        if now.duration_since(window.began) >= WINDOW {
-            if window.kept_back > 0 {
-                tracing::warn!(kind, count = window.kept_back, "more of the same was not logged");
-            }
-            *window = Window { began: now, lines: 0, kept_back: 0 };
+        let window = self.kinds.entry(kind).or_insert_with(|| Window::new(now));
+        if window.end() <= now {
+            window.tell(kind);
+            *window = Window::new(now);
         }
         window.lines = window.lines.saturating_add(1);
         let admitted = window.lines <= LINES;
         window.kept_back += u64::from(!admitted);
         admitted
     }
+
+    /// When the next count is to be told; `None` while nothing was kept back.
+    fn next_end(&self) -> Option<Instant> {
+        self.kinds.values().filter(|window| window.kept_back > 0).map(Window::end).min()
+    }
+
+    /// Tells what was kept back in the windows that are over.
+    fn tell_of_ended(&mut self, now: Instant) {
+        self.kinds.iter_mut().filter(|(_, window)| window.end() <= now).for_each(|(kind, window)| window.tell(kind));
+    }
+
+    /// Tells what was kept back, when nothing comes any more.
+    fn tell_of_all(&mut self) {
+        self.kinds.iter_mut().for_each(|(kind, window)| window.tell(kind));
+    }
+}
+
+impl Window {
+    const fn new(now: Instant) -> Self {
+        Self { began: now, lines: 0, kept_back: 0 }
+    }
+
+    fn end(&self) -> Instant {
+        self.began + WINDOW
+    }
+
+    /// Once: what is told is not kept back any more.
+    fn tell(&mut self, kind: &str) {
+        let count = mem::take(&mut self.kept_back);
+        if count > 0 {
+            tracing::warn!(kind, count, "more of the same was not logged");
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
+    use std::io::{Read as _, Seek as _};
+    use std::sync::Mutex;
+
     use super::*;
 
     #[test]
@@ -193,5 +241,36 @@ mod tests {
         assert_eq!(admitted, LINES as usize);
         assert!(throttle.admits("other", start));
         assert!(throttle.admits("flood", start + WINDOW));
+    }
+
+    /// What is written while `work` runs.
+    fn logged(work: impl FnOnce()) -> String {
+        let file = tempfile::tempfile().expect("a file");
+        let writer = file.try_clone().expect("the same file");
+        let subscriber = tracing_subscriber::fmt().with_ansi(false).with_writer(Mutex::new(writer)).finish();
+        tracing::subscriber::with_default(subscriber, work);
+        let mut text = String::new();
+        (&file).rewind().and_then(|()| (&file).read_to_string(&mut text)).expect("what was written");
+        text
+    }
+
+    #[test]
+    fn the_count_of_a_flood_is_told_once_when_its_window_is_over() {
+        let mut throttle = Throttle::default();
+        let start = Instant::now();
+        assert_eq!(throttle.next_end(), None);
+        assert_eq!((0..50).filter(|_| throttle.admits("flood", start)).count(), 10);
+        let end = throttle.next_end().expect("a count that is to be told");
+        assert_eq!(end, start + WINDOW);
+        assert_eq!(logged(|| throttle.tell_of_ended(end - Duration::from_millis(1))), "");
+        let text = logged(|| throttle.tell_of_ended(end));
+        assert!(text.contains("more of the same was not logged kind=\"flood\" count=40"), "{text}");
+        assert_eq!(throttle.next_end(), None);
+        let later = logged(|| {
+            throttle.tell_of_ended(end);
+            throttle.admits("flood", end);
+            throttle.tell_of_all();
+        });
+        assert_eq!(later, "", "told twice");
     }
 }

@@ -94,6 +94,38 @@ fn it_ends_when_told() {
 }
 
 #[test]
+fn what_the_log_left_out_of_a_flood_is_told_at_the_end() {
+    let (folder, address) = Server::prepare("server.domains = [\"example.com\"]\n");
+    let open = std::fs::read_to_string(folder.path().join("strowger.toml")).expect("the configuration");
+    folder.write("strowger.toml", &open.replace("auth.require = []", "auth.require = [\"REGISTER\"]"));
+    let mut server = Server::started_by(folder.command(&["serve"]), folder, address);
+    let socket = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
+    let register = |more: &str| {
+        let head = "REGISTER sip:example.com SIP/2.0\nFrom: <sip:alice@example.com>;tag=1\nTo: <sip:alice@example.com>\n\
+                    Call-ID: flood\nCSeq: 1 REGISTER";
+        server.ask(&socket, &format!("{head}{more}"))
+    };
+    let challenge = register("");
+    let (_, nonce) = challenge.split_once("nonce=\"").expect("a challenge");
+    let (nonce, _) = nonce.split_once('"').expect("a nonce");
+    for number in 1..=50 {
+        // Each is longer than the last, for the branch is made of the length.
+        let padding = "x".repeat(number);
+        let refusal = register(&format!(
+            "\nSubject: {padding}\nAuthorization: Digest username=\"alice\", realm=\"example.com\", nonce=\"{nonce}\", \
+             uri=\"sip:example.com\", response=\"0123456789abcdef0123456789abcdef\", algorithm=MD5, cnonce=\"c\", qop=auth, \
+             nc={number:08x}"
+        ));
+        assert!(refusal.starts_with("SIP/2.0 401 "), "{refusal}");
+    }
+    server.signal("TERM");
+    assert_eq!(server.ended(), Some(0));
+    let log = server.log();
+    assert_eq!(log.matches("wrong credentials peer=").count(), 10, "{log}");
+    assert!(log.contains("more of the same was not logged kind=\"wrong credentials\" count=40"), "{log}");
+}
+
+#[test]
 fn two_servers_do_not_share_a_port_or_a_folder() {
     let server = Server::start("");
     let second = server.folder.run(&["serve"]);
