@@ -11,7 +11,7 @@ use rustix::thread::CpuSet;
 use serde_json::json;
 use strowger_control::config::values::{Affinity, Destination, Listen, Spin, StoreUrl, TargetOrSet};
 use strowger_control::config::{
-    Action, Config, DEFAULT_FILE, KeepAlive, Mode, Nat, Rewrite, Route, Span, Spread, Stateless, Trunk,
+    Action, Config, DEFAULT_FILE, KeepAlive, Mode, Nat, Rewrite, Route, Segmentation, Span, Spread, Stateless, Trunk,
 };
 use strowger_foundation::Transport;
 
@@ -136,6 +136,7 @@ fn facts(
         ("listen", listeners.join("\n")),
         ("domains", shown_domains),
         ("workers", shown_workers(config, workers)),
+        ("sending", sending(config).to_owned()),
         ("users", users(config)),
         ("registrations", registrations(config)),
         ("passwords", passwords(config)),
@@ -172,6 +173,15 @@ fn shown_workers(config: &Config, workers: u16) -> String {
         Spin::Always => "each that has shards stays awake".to_owned(),
     };
     format!("{workers}{of_machine}\n{least}, {cores}\n{spread}; {spin}")
+}
+
+/// How datagrams leave.
+const fn sending(config: &Config) -> &'static str {
+    match config.server.segmentation {
+        Segmentation::Never => "messages leave one by one",
+        Segmentation::Unwatched => "messages of one length to one peer leave joined, unless somebody captures packets",
+        Segmentation::Always => "messages of one length to one peer leave joined, whoever captures packets",
+    }
 }
 
 fn users(config: &Config) -> String {

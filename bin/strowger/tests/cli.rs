@@ -148,6 +148,23 @@ fn check_tells_what_the_workers_ask_of_a_machine_that_it_has_not() {
 }
 
 #[test]
+fn check_tells_whether_messages_leave_joined() {
+    let folder = Folder::new("");
+    for (value, told) in [
+        ("never", "messages leave one by one"),
+        ("unwatched", "messages of one length to one peer leave joined, unless somebody captures packets"),
+        ("always", "messages of one length to one peer leave joined, whoever captures packets"),
+    ] {
+        folder.write("joined.toml", &format!("server.segmentation = \"{value}\"\n"));
+        let out = folder.run(&["check", "-c", "joined.toml"]).ok();
+        assert!(out.contains(&format!("\nsending        {told}\n")), "{value}: {out}");
+    }
+    folder.write("joined.toml", "server.segmentation = true\n");
+    let error = folder.run(&["check", "-c", "joined.toml"]).refused(2);
+    assert!(error.ends_with(r#"known are "never", "unwatched", "always""#), "{error}");
+}
+
+#[test]
 fn a_gateway_that_no_listener_reaches_is_told_wherever_it_is_seen() {
     let folder = Folder::new("server.listen = [\"udp:127.0.0.1:5060\"]\n[[route]]\ntargets = [\"set:pstn\"]\n");
     let told = |consequence: &str| {

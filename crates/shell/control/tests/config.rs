@@ -101,6 +101,18 @@ fn each_mistake_is_told_with_line_key_and_remedy() {
             "[server]\nspin = \"often\"",
             "2: server.spin: \"often\" is no time to wait awake; write a duration up to 1ms, as 10us, 0s for never, or always",
         ),
+        (
+            "[server]\nsegmentation = true",
+            r#"2: server.segmentation: this is no text in quotes; known are "never", "unwatched", "always""#,
+        ),
+        (
+            "[store]\nmode = 1",
+            r#"2: store.mode: this is no text in quotes; known are "write-through", "write-behind", "memory""#,
+        ),
+        (
+            "[[route]]\naction = false",
+            r#"2: route[0].action: this is no text in quotes; known are "proxy", "redirect", "reject""#,
+        ),
         ("[server]\nspin = \"2ms\"", "2: server.spin: 2ms is more than 1ms; choose less, 0s for never, or always"),
         (
             "[server]\naffinity = \"some\"",

@@ -3,8 +3,11 @@
 use std::fmt;
 use std::path::{Path, PathBuf};
 
+use serde_json::Value;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
+
+use super::Config;
 
 /// Why a configuration is refused: `file:line: key: what is wrong; remedy`, a line for each fault that was found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -80,6 +83,8 @@ impl<'a> Source<'a> {
             _ => String::new(),
         };
         let message = match &self.document {
+            // What `toml` says of a key with words of its own, where something else than a text stands.
+            Some(_) if error.message() == "wanted string or table" => no_word(&key),
             Some(_) => advise(error.message()),
             None => format!("this is no TOML: {}", error.message().replace('\n', "; ")),
         };
@@ -181,11 +186,37 @@ fn advise(message: &str) -> String {
     match nearest(&found, &known) {
         Some(name) => format!("{what} \"{found}\"; did you mean \"{name}\"?"),
         None if known.is_empty() => format!("{what} \"{found}\"; remove it"),
-        None => {
-            let known: Vec<String> = known.iter().map(|name| format!("\"{name}\"")).collect();
-            format!("{what} \"{found}\"; known are {}", known.join(", "))
-        }
+        None => format!("{what} \"{found}\"; known are {}", quoted(&known)),
     }
+}
+
+/// What to write instead of a value that is no text.
+fn no_word(key: &str) -> String {
+    let schema = serde_json::to_value(schemars::schema_for!(Config)).unwrap_or_default();
+    match words_of(&schema, key).as_slice() {
+        [] => "this is no text in quotes; write one".to_owned(),
+        words => format!("this is no text in quotes; known are {}", quoted(words)),
+    }
+}
+
+/// The words that a key may have; empty where it takes what is no such word.
+fn words_of<'a>(schema: &'a Value, key: &str) -> Vec<&'a str> {
+    let resolved = |node: &'a Value| match node.get("$ref").and_then(Value::as_str) {
+        Some(path) => schema.pointer(path.trim_start_matches('#')).unwrap_or(node),
+        None => node,
+    };
+    let inner = |node: &'a Value, name: &str| {
+        let (name, is_item) = name.split_once('[').map_or((name, false), |(name, _)| (name, true));
+        let value = node.get("properties")?.get(name)?;
+        Some(resolved(if is_item { value.get("items")? } else { value }))
+    };
+    let found = key.split('.').try_fold(schema, inner);
+    let words = found.and_then(|node| node.get("enum")).and_then(Value::as_array);
+    words.into_iter().flatten().filter_map(Value::as_str).collect()
+}
+
+fn quoted(words: &[&str]) -> String {
+    words.iter().map(|word| format!("\"{word}\"")).collect::<Vec<_>>().join(", ")
 }
 
 pub(crate) fn nearest<'a>(found: &str, known: &[&'a str]) -> Option<&'a str> {
