@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde_json::{Map, Value, json};
 
-use crate::engine::{LATE_AT_MEDIAN, LATE_AT_P99, PhaseReport, Report, Who, counted, with_remedy};
+use crate::engine::{LATE_AT_MEDIAN, LATE_AT_P99, LinkCounts, PhaseReport, Report, Who, counted, with_remedy};
 use crate::meter::{Accounts, Messages, Meter, Times};
 use crate::metrics::accounts_of;
 use crate::output::{Parts, Server, percent_of};
@@ -168,6 +168,10 @@ impl Report {
                 unread.quantile(0.5),
                 unread.quantile(0.99),
             );
+        }
+        let LinkCounts { sent, joined, .. } = phase.links;
+        if joined > 0 {
+            let _ = writeln!(text, "  {joined} of the generator's {sent} messages left joined with others");
         }
         if let Some(server) = self.server_used() {
             text.push_str(&server_line(&server));

@@ -48,6 +48,9 @@ fn messages_that_leave_at_once_leave_joined_where_that_is_wanted() {
         assert_eq!(phase.caller.began.carried, 500, "{:?}", phase.caller.failures);
         let (joined, sent) = (phase.links.joined, phase.links.sent);
         assert!(if joins { 2 * joined > sent } else { joined == 0 }, "{joined} of {sent}");
+        let text = report.to_text(&strowger_traffic::report::About::default());
+        let told = format!("\n  {joined} of the generator's {sent} messages left joined with others\n");
+        assert_eq!(text.contains(&told), joins, "{text}");
     }
 }
 
