@@ -328,9 +328,9 @@ pub struct Meter {
     pub scripts: Vec<Accounts>,
     /// Requests that this end sent, but ACK, and how they ended.
     pub transactions: Transactions,
-    /// Messages sent, the first time.
+    /// Messages of the sessions that are counted here, sent the first time.
     pub sent: Messages,
-    /// Messages received, repeated ones not.
+    /// Messages of theirs that were received, repeated ones not; and those of no session.
     pub received: Messages,
     /// Messages sent again.
     pub repeats_sent: u64,
@@ -346,8 +346,7 @@ pub struct Meter {
     pub failures: BTreeMap<Ending, u64>,
     /// What the servers said that refused some.
     pub refusals: Refusals,
-    /// Requests of the sessions that are counted here, but ACK, the first time; [`sent`](Self::sent) has those of earlier
-    /// sessions, too.
+    /// Requests of the sessions that are counted here, but ACK, the first time.
     asked: BTreeMap<Verb, u64>,
     /// From a request to its answers.
     answers: BTreeMap<(Verb, Answer), Times>,

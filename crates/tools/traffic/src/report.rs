@@ -216,7 +216,7 @@ fn accounts_text(phase: &PhaseReport) -> String {
         phase.elapsed.as_secs_f64(),
         percent_of(carried, sent),
     );
-    let behind = carried.saturating_sub(in_time);
+    let behind = phase.carried_behind;
     if behind > 0 {
         // Writing to a String cannot fail.
         let _ = writeln!(text, "  {behind} of those carried ended behind the last arrival, which no rate counts");

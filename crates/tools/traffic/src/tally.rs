@@ -103,9 +103,9 @@ pub(crate) fn extend(phase: &PhaseReport, top: &mut Map<String, Value>) {
             "failed": failed, "unfinished": unfinished })
     });
     top.insert("scripts".to_owned(), scripts.collect());
-    let from_due = phase.meter().from_due.iter();
-    let from_due =
-        from_due.map(|(verb, times)| json!({ "method": verb.as_str(), "answer": "2xx", "us": times_json(times) }));
+    let from_due = phase
+        .from_due()
+        .map(|(verb, times)| json!({ "method": verb.as_str(), "answer": "2xx", "us": times_json(times) }));
     top.insert("answers_from_due".to_owned(), from_due.collect());
     top.insert("caution".to_owned(), json!(phase.caution()));
     let limits = json!({ "p50": LATE_AT_MEDIAN.as_micros(), "p99": LATE_AT_P99.as_micros() });
@@ -153,7 +153,7 @@ pub(crate) fn beside(phase: &PhaseReport) -> String {
 pub(crate) fn from_due(phase: &PhaseReport) -> String {
     let mut text = String::new();
     // Writing to a String cannot fail.
-    for (verb, times) in &phase.meter().from_due {
+    for (verb, times) in phase.from_due() {
         let _ = writeln!(
             text,
             "  {:<8} from due {:>9}  mean {:>9.1?}  p50 {:>9.1?}  p99 {:>9.1?}  max {:>9.1?}",

@@ -190,6 +190,15 @@ fn calls_are_counted_behind_the_warm_up() {
         let phase = report.measured().expect("one phase");
         assert!(phase.is_warm && !phase.is_used_up);
         assert_eq!((phase.caller.began.offered, phase.caller.began.carried), (101, 101), "{outstanding:?}");
+        let sent = [Verb::Invite, Verb::Ack, Verb::Bye].map(|verb| phase.caller.sent.requests(verb));
+        assert_eq!(sent, [101; 3], "{outstanding:?}");
+        // Where nothing is due, no time counts from there.
+        let text = report.to_text(&strowger_traffic::report::About::default());
+        let due: Vec<&str> = text.lines().filter(|line| line.contains("from due")).collect();
+        match outstanding {
+            None => assert!(due.len() == 1 && due[0].starts_with("  INVITE   from due       101 "), "{text}"),
+            Some(_) => assert!(due.is_empty(), "{text}"),
+        }
     }
 }
 

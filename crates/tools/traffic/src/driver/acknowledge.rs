@@ -20,9 +20,12 @@ impl Driver {
     pub(super) fn acknowledge(&mut self, slot: u32, is_repeat: bool, walk: &mut Walk<'_, '_>) {
         let (Some(session), Some(last)) = (self.sessions.get(slot), walk.last) else { return };
         let (link, peer, call) = (session.link, session.peer, session.call);
+        let is_counted = session.flags.epoch == self.epoch;
         if self.write_acknowledgement(session, last.head, walk.now, walk.out.slot(link)) {
             walk.out.commit(link, peer, call);
-            self.meter.on_sent(Kind::Request(Verb::Ack), is_repeat);
+            if is_counted || is_repeat {
+                self.meter.on_sent(Kind::Request(Verb::Ack), is_repeat);
+            }
         }
     }
 
@@ -122,6 +125,7 @@ impl Driver {
         dialog::take(&mut fork, got.head, true);
         let to = dialog::destination(&fork).filter(|_| follows && !self.setup.transport.is_reliable());
         let (link, peer, call) = (session.link, to.unwrap_or(session.peer), session.call);
+        let is_counted = session.flags.epoch == self.epoch;
         let parts = dialog::parts(&fork);
         let local = self.locals.get(usize::from(session.local)).map_or("", |local| &local.both);
         let transport = self.setup.transport.as_str();
@@ -144,7 +148,9 @@ impl Driver {
             push_number(u64::from(number), out);
             [&b" "[..], method, b"\r\nContent-Length: 0\r\n\r\n"].iter().for_each(|part| out.extend_from_slice(part));
             walk.out.commit(link, peer, call);
-            self.meter.on_sent(Kind::Request(verb), false);
+            if is_counted {
+                self.meter.on_sent(Kind::Request(verb), false);
+            }
         }
     }
 }

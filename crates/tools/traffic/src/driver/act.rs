@@ -116,7 +116,9 @@ impl World for Acting<'_, '_, '_, '_> {
             timers.push((number, now));
         } else if let Some((_, begun)) = timers.iter().find(|(other, _)| *other == number) {
             let time = now.saturating_since(*begun);
-            self.driver.meter.on_timer(number, time);
+            if session.flags.epoch == self.driver.epoch {
+                self.driver.meter.on_timer(number, time);
+            }
         }
     }
 

@@ -139,9 +139,12 @@ impl Driver {
         let Some(session) = self.sessions.get(slot) else { return };
         let Ok(invite) = Head::scan(&session.last) else { return };
         let (call, (link, peer)) = (session.call, session.reply_to());
+        let is_counted = session.flags.epoch == self.epoch;
         if self.render(session, &template, Some(Last::of(&invite)), walk.now, walk.out.slot(link)).is_ok() {
             walk.out.commit(link, peer, call);
-            self.meter.on_sent(Kind::Response(487), is_repeat);
+            if is_counted || is_repeat {
+                self.meter.on_sent(Kind::Response(487), is_repeat);
+            }
         }
     }
 

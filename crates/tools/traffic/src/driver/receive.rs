@@ -109,23 +109,26 @@ impl Driver {
         if !is_current {
             return self.on_other_response(slot, status, got, arrived, walk);
         }
-        self.meter.on_received(got.kind);
+        let is_counted = session.flags.epoch == self.epoch;
+        if is_counted {
+            self.meter.on_received(got.kind);
+        }
         let begun = if is_invite { session.invite_at } else { session.sent_at };
         let is_first = status >= 200 || !session.flags.is_ringing;
         session.flags.is_ringing |= is_invite && status > 100;
         if Answer::of(status).is_some() && is_first {
             let after = arrived.saturating_since(begun);
-            if session.flags.epoch == self.epoch {
+            if is_counted {
                 self.meter.on_answer(got.verb, status, after);
             }
             if (200..300).contains(&status) {
-                let from_due = session.attempt.on_success(after).filter(|_| session.flags.is_ours);
+                let from_due = session.attempt.on_success(after).filter(|_| session.flags.is_ours && is_counted);
                 if let Some(after) = from_due {
                     self.meter.from_due.entry(got.verb).or_default().record(after);
                 }
             }
         }
-        if session.flags.epoch == self.epoch {
+        if is_counted {
             session.attempt.on_response(got.verb, status, arrived, &mut self.meter.metrics);
         }
         if status >= 200 {
@@ -172,15 +175,18 @@ impl Driver {
             && let Some((_, sent_at)) = cancel.take_if(|(number, _)| *number == got.number)
         {
             // No step waits for it any more.
-            self.meter.on_received(got.kind);
             if session.flags.epoch == self.epoch {
+                self.meter.on_received(got.kind);
                 self.meter.on_answer(got.verb, status, arrived.saturating_since(sent_at));
                 self.meter.transactions.add(got.verb, status < 300);
             }
             return;
         }
         if Self::is_of_forks_bye(session, got) {
-            return self.meter.on_received(got.kind);
+            if session.flags.epoch == self.epoch {
+                self.meter.on_received(got.kind);
+            }
+            return;
         }
         self.meter.repeats_received += 1;
         if got.verb != Verb::Invite || status < 200 {
@@ -252,10 +258,12 @@ impl Driver {
             session.reply_step = NOWHERE;
             session.flags.is_pending |= verb == Verb::Invite;
         }
-        if verb == Verb::Bye && session.flags.epoch == self.epoch {
-            session.attempt.on_bye(walk.now, &mut self.meter.metrics);
+        if session.flags.epoch == self.epoch {
+            self.meter.on_received(got.kind);
+            if verb == Verb::Bye {
+                session.attempt.on_bye(walk.now, &mut self.meter.metrics);
+            }
         }
-        self.meter.on_received(got.kind);
         self.deliver(slot, got, walk);
     }
 

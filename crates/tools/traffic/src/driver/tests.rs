@@ -9,7 +9,7 @@ use strowger_foundation::Timestamp;
 
 use super::{Driver, Outbox, Setup};
 use crate::law::Law;
-use crate::meter::{Answer, Times};
+use crate::meter::{Answer, Meter, Times};
 use crate::population::Users;
 use crate::script::{Ending, Verb};
 use crate::workload::{CallTimes, Workload};
@@ -298,7 +298,7 @@ fn calls_of_the_warm_up_are_in_no_count_of_what_follows() {
     pair.caller.restart_meter();
     pair.run(Duration::from_secs(3));
     let meter = pair.caller.closing_meter(pair.now);
-    assert_eq!(meter.sent.requests(Verb::Bye), 1, "it was sent");
+    assert_eq!(meter.sent.requests(Verb::Bye), 0, "it was sent for a call that is not counted");
     assert_eq!((meter.asked(Verb::Bye), meter.silent(Verb::Bye), meter.transactions.sum().all), (0, 0, 0));
     assert_eq!((meter.began.sent, meter.began.carried), (0, 0));
     assert_eq!(meter.ended.count(), 1, "but the server carried it now");
@@ -307,6 +307,28 @@ fn calls_of_the_warm_up_are_in_no_count_of_what_follows() {
     let meter = pair.caller.closing_meter(pair.now);
     assert_eq!((meter.asked(Verb::Bye), meter.silent(Verb::Bye), meter.transactions.of(Verb::Bye).well), (1, 0, 1));
     assert_eq!((meter.ended.count(), meter.slowest.count(), meter.ended_well()), (2, 1, 2));
+}
+
+#[test]
+fn a_call_of_the_warm_up_that_is_answered_behind_it_is_in_no_time_and_no_number_of_messages() {
+    let law = |ms| Some(Law::constant(Duration::from_millis(ms)));
+    let mut pair = Pair::new(&CallTimes { ring: law(100), hold: law(1_000), reaction: None });
+    pair.call();
+    pair.run(Duration::from_millis(50));
+    drop((pair.caller.restart_meter(), pair.callee.restart_meter()));
+    pair.run(Duration::from_secs(3));
+    let counts = |meter: &Meter| {
+        let due: u64 = meter.from_due.values().map(Times::count).sum();
+        (due, meter.answers().count() as u64, meter.sent.total(), meter.received.total())
+    };
+    assert_eq!(counts(pair.caller.meter()), (0, 0, 0, 0));
+    assert_eq!(counts(pair.callee.meter()), (0, 0, 0, 0));
+    pair.call();
+    pair.run(Duration::from_secs(3));
+    let meter = pair.caller.meter();
+    let sent = [Verb::Invite, Verb::Ack, Verb::Bye].map(|verb| meter.sent.requests(verb));
+    assert_eq!((sent, meter.received.responses(200)), ([1, 1, 1], 2));
+    assert_eq!(meter.from_due[&Verb::Invite].count(), 1);
 }
 
 #[test]

@@ -235,12 +235,15 @@ impl Driver {
                 session.invite_cseq = number;
             }
         }
-        self.meter.on_sent(kind, is_repeat);
+        let is_counted = self.sessions.get(slot).is_some_and(|session| session.flags.epoch == self.epoch);
+        if is_counted || is_repeat {
+            self.meter.on_sent(kind, is_repeat);
+        }
         if let (false, Some(session)) = (is_repeat, self.sessions.get_mut(slot)) {
             match kind {
                 Kind::Request(verb) => {
                     session.attempt.on_sent(verb, now);
-                    if session.flags.epoch == self.epoch {
+                    if is_counted {
                         self.meter.on_asked(verb);
                     }
                 }

@@ -30,7 +30,7 @@ pub use plan::{Callee, Load, Phase, Plan, PlanError, Side, Who, entropy};
 use crate::meter::{Meter, Times};
 use crate::metrics::Series;
 use crate::refusals::Refusals;
-use crate::script::Ending;
+use crate::script::{Ending, Verb};
 use crate::tally::ScriptAccounts;
 use crate::watch::ServerSeries;
 use thread::{Prepared, Worker};
@@ -155,6 +155,8 @@ pub struct PhaseReport {
     pub elapsed: Duration,
     /// Calls that were carried until then, whenever they began: the others were carried behind it.
     pub carried_in_time: u64,
+    /// Calls of this phase that were carried behind it.
+    pub carried_behind: u64,
     /// Whether its warm-up was over before it ended. Where not, nothing was counted.
     pub is_warm: bool,
     /// Whether there were fewer arrivals than its calls or its time asked for: a trace has an end.
@@ -197,6 +199,13 @@ impl PhaseReport {
         let mut sum = self.caller.unread.clone();
         sum.merge(&self.callee.unread);
         sum
+    }
+
+    /// The times from when requests were due to their 2xx; none where nothing was due, for a closed loop has no moments.
+    pub fn from_due(&self) -> impl Iterator<Item = (Verb, &Times)> {
+        let meter = self.meter();
+        let has_moments = meter.lateness.count() > 0;
+        meter.from_due.iter().filter(move |_| has_moments).map(|(verb, times)| (*verb, times))
     }
 
     /// Why the figures say more about the generator than about what it measured; `None` where they do not.
@@ -459,6 +468,7 @@ impl PhaseReport {
         self.links.merge(&other.links);
         self.elapsed = self.elapsed.max(other.elapsed);
         self.carried_in_time += other.carried_in_time;
+        self.carried_behind += other.carried_behind;
         self.is_warm |= other.is_warm;
         self.is_used_up &= other.is_used_up;
         self.cpu += other.cpu;

@@ -36,7 +36,7 @@ use super::links::{LinkCounts, cannot};
 use super::plan::{Load, Phase, Plan, PlanError, Who};
 use super::{OVER, PhaseReport, Shared};
 use crate::arrival::Moments;
-use crate::metrics::Series;
+use crate::metrics::{Series, accounts_of};
 use crate::script::Stop;
 use crate::service::Service;
 
@@ -87,8 +87,8 @@ struct Going {
     first_counted: u64,
     /// When the last one has begun, or when the phase's time is over.
     last_begun: Option<Timestamp>,
-    /// Calls that were carried until then, once it has come.
-    carried_in_time: Option<u64>,
+    /// Calls that were carried until then, once it has come, whenever they began; and those of them that are counted.
+    carried_in_time: Option<(u64, u64)>,
     /// There were no more arrivals, although more were asked for.
     is_used_up: bool,
     is_done: bool,
@@ -537,7 +537,8 @@ impl Worker {
             going.last_begun = Some(now);
         }
         if going.carried_in_time.is_none() && going.last_begun.is_some_and(|last| now >= last) {
-            going.carried_in_time = Some(self.meter_of(what.who).ended_well());
+            let meter = self.meter_of(what.who);
+            going.carried_in_time = Some((meter.ended_well(), accounts_of(meter).carried));
         }
         let since = now.saturating_since(going.counted_from);
         if going.is_warm && going.series.is_due(since) {

@@ -10,6 +10,7 @@ use crate::engine::PhaseReport;
 use crate::engine::links::LinkCounts;
 use crate::engine::plan::Who;
 use crate::meter::{Meter, Times};
+use crate::metrics::accounts_of;
 
 impl Worker {
     /// Publishes what the sockets have counted, or all of it.
@@ -61,6 +62,12 @@ impl Worker {
             let end = end.as_ref().filter(|_| going.is_warm);
             end.map_or_else(Meter::default, |end| end.driver.closing_meter(now))
         };
+        let own = self.meter_of(what.who);
+        let all = (own.ended_well(), accounts_of(own).carried);
+        let (carried_in_time, carried_behind) = match going.carried_in_time.unwrap_or(all) {
+            _ if !going.is_warm => (0, 0),
+            (in_time, counted) => (in_time, all.1.saturating_sub(counted)),
+        };
         let mut series = going.series.clone();
         let links = self.link_counts();
         let mut cpu = cpu_time().saturating_sub(going.cpu_before);
@@ -76,10 +83,8 @@ impl Worker {
             who: what.who,
             counted_from: going.counted_from,
             elapsed: ended.saturating_since(going.counted_from),
-            carried_in_time: going
-                .carried_in_time
-                .filter(|_| going.is_warm)
-                .unwrap_or_else(|| if going.is_warm { self.meter_of(what.who).ended_well() } else { 0 }),
+            carried_in_time,
+            carried_behind,
             is_warm: going.is_warm,
             is_used_up: going.is_used_up,
             users: going.habits.as_ref().map(|_| what.callers.end - what.callers.start),
