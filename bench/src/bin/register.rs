@@ -9,7 +9,7 @@ use strowger_bench::programs;
 use strowger_bench::register::process::{adopt, stay_on};
 use strowger_bench::register::subject::Contender;
 use strowger_bench::register::{report, rounds, scale as scaling, start};
-use strowger_bench::server::circumstances;
+use strowger_bench::server::{circumstances, command_line};
 
 #[derive(Debug, Parser)]
 #[command(about = "REGISTERs a second in every mode, and a start with many bindings; a report, not a test")]
@@ -108,18 +108,11 @@ impl Arguments {
         };
         self.users.unwrap_or(usual).max(self.sockets)
     }
-
-    /// What was said on the command line, for whoever wants the same again.
-    fn command(&self) -> String {
-        let said: Vec<String> = std::env::args().skip(1).collect();
-        let said = if said.is_empty() { String::new() } else { format!(" -- {}", said.join(" ")) };
-        format!("cargo build --release -p strowger && cargo run --release -p strowger-bench --bin register{said}")
-    }
 }
 
 fn main() {
     let arguments = Arguments::parse();
-    let around = circumstances(&arguments.command());
+    let around = circumstances(&command_line("strowger-bench --bin register"));
     adopt().expect("processes can be adopted");
     stay_on(1).unwrap_or_else(|error| eprintln!("no second core for the phones: {error}"));
     let (name, title, table) = if arguments.start {
