@@ -1,4 +1,5 @@
-//! A network of one's own, where nobody else's filters and connection tables are on the way, and what is sent stays.
+//! A network of one's own, where nobody else's filters and connection tables are on the way, and what is sent stays; and processes of one's
+//! own, which end with the program.
 
 use std::env;
 use std::process::{self, Command, Stdio};
@@ -44,37 +45,31 @@ fn known(apart: Option<&str>, may_share: bool) -> Option<Network> {
     }
 }
 
-/// What a program is run through so that it is killed when who runs it is (util-linux); nothing where that is not there.
-fn bound() -> &'static [&'static str] {
-    const THROUGH: [&str; 3] = ["setpriv", "--pdeathsig", "KILL"];
-    let tried = Command::new(THROUGH[0]).args(&THROUGH[1..]).arg("true").stderr(Stdio::null()).status();
-    if tried.is_ok_and(|status| status.success()) { &THROUGH } else { &[] }
-}
+/// What ends with who runs it, however that ends (util-linux).
+const BOUND: [&str; 3] = ["setpriv", "--pdeathsig", "KILL"];
+/// Runs a program as the first process of a network and a table of processes of its own: what it has started ends with it, also where it is killed.
+const APART_FROM_ALL: [&str; 6] = ["unshare", "--net", "--pid", "--fork", "--kill-child", "--mount-proc"];
 
 /// Runs this program once more; how it ended.
 fn again(may_share: bool) -> i32 {
+    let unprivileged = [&APART_FROM_ALL[..], &["--user", "--map-root-user"]].concat();
+    let ways = [&APART_FROM_ALL[..], &unprivileged].map(|way| [&BOUND[..], way].concat());
     let program = env::current_exe().expect("a running program has a file");
-    let bound = bound();
-    let ways = [&["--net"][..], &["--user", "--map-root-user", "--net"]];
-    let mut command = match ways.into_iter().find(|way| is_allowed(way)) {
+    let mut command = match ways.iter().find(|way| runs(way)) {
         Some(way) => {
-            let mut command = Command::new("unshare");
-            command.args(way).args(bound).arg(&program).env(APART, "own");
+            let mut command = Command::new(way[0]);
+            command.args(&way[1..]).arg(&program).env(APART, "own");
             command
         }
         None => {
-            assert!(may_share, "a network namespace is needed: run this as root, with unshare (util-linux) installed");
+            assert!(
+                may_share,
+                "a network namespace is needed: run this as root, with unshare and setpriv (util-linux) installed"
+            );
             eprintln!(
                 "a network namespace needs root: this machine's loopback is used, with the filters that it may have"
             );
-            let mut command = match bound {
-                [] => Command::new(&program),
-                [first, rest @ ..] => {
-                    let mut command = Command::new(first);
-                    command.args(rest).arg(&program);
-                    command
-                }
-            };
+            let mut command = Command::new(&program);
             command.env(APART, "shared");
             command
         }
@@ -82,8 +77,8 @@ fn again(may_share: bool) -> i32 {
     command.args(env::args_os().skip(1)).status().expect("this program runs once more").code().unwrap_or(1)
 }
 
-fn is_allowed(way: &[&str]) -> bool {
-    let tried = Command::new("unshare").args(way).arg("true").stderr(Stdio::null()).status();
+fn runs(way: &[&str]) -> bool {
+    let tried = Command::new(way[0]).args(&way[1..]).arg("true").stderr(Stdio::null()).status();
     tried.is_ok_and(|status| status.success())
 }
 
