@@ -11,17 +11,29 @@ use super::role::CLIENT_CORE;
 use super::server_address;
 use crate::server::Server;
 
-/// Connections of the clients where each has its own.
+/// Users of the clients, and connections that they share where these were opened before.
 const USERS: u32 = 1_000;
 
-/// How the load generator is told of a lifetime: its name in the table, the transport, and `--connect`.
-const LIFETIMES: [(&str, &str, Option<&str>); 5] = [
+/// What is not measured at a run's beginning, in seconds.
+const WARM_UP: u32 = 2;
+
+/// The most connections where each request opens one that stays: both ends' files, and what else a process has open.
+const MOST_OPENED: u32 = 18_000;
+
+/// A lifetime of connections as the table names it, its transport, and `--connect` of the load generator.
+type Lifetime = (&'static str, &'static str, Option<&'static str>);
+
+/// All of them.
+const LIFETIMES: [Lifetime; 5] = [
     ("udp", "udp", None),
     ("persistent", "tcp", Some("persistent")),
-    ("persistent-with-open", "tcp", Some("persistent-with-open")),
+    (OPENS, "tcp", Some(OPENS)),
     ("dialog", "tcp", Some("dialog")),
     ("transaction", "tcp", Some("transaction")),
 ];
+
+/// The lifetime in which each request opens a connection, which stays.
+const OPENS: &str = "persistent-with-open";
 
 /// What is asked: its name, the workload, how many a second, the request and the answer whose time is shown.
 const TESTS: [(&str, &str, u32, &str); 2] =
@@ -37,20 +49,21 @@ pub fn measure(binary: &Path, seconds: u32) -> io::Result<String> {
          |---|---:|---|---:|---:|---:|---:|---:|---:|\n",
     );
     for (name, workload, rate, method) in TESTS {
-        for (lifetime, transport, connect) in LIFETIMES {
+        for lifetime in LIFETIMES {
+            let name_of = lifetime.0;
             // A registration is no dialog.
-            if workload == "registration" && lifetime == "dialog" {
+            if workload == "registration" && name_of == "dialog" {
                 continue;
             }
-            let report = one(binary, workload, rate, transport, connect, seconds)?;
+            let report = one(binary, workload, rate, lifetime, seconds)?;
             let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
             let answers = report["answers"].as_array().map(Vec::as_slice).unwrap_or_default();
             let answer = answers.iter().find(|row| row["method"] == method && row["answer"] == "2xx");
             let time = |which: &str| answer.map_or(f64::NAN, |row| number(&row["us"][which]));
-            eprintln!("  {name} over {lifetime}: p50 {:.0} µs", time("p50"));
+            eprintln!("  {name} over {name_of}: p50 {:.0} µs", time("p50"));
             let _ = writeln!(
                 text,
-                "| {name} | {rate} | {lifetime} | {:.0} | {:.0} | {:.1} | {:.2} | {:.0} | {:.0} |",
+                "| {name} | {rate} | {name_of} | {:.0} | {:.0} | {:.1} | {:.2} | {:.0} | {:.0} |",
                 time("p50"),
                 time("p99"),
                 number(&report["server"]["cpu_us_per_call"]),
@@ -63,14 +76,10 @@ pub fn measure(binary: &Path, seconds: u32) -> io::Result<String> {
     Ok(text)
 }
 
-fn one(
-    binary: &Path,
-    workload: &str,
-    rate: u32,
-    transport: &str,
-    connect: Option<&str>,
-    seconds: u32,
-) -> io::Result<Value> {
+fn one(binary: &Path, workload: &str, rate: u32, lifetime: Lifetime, seconds: u32) -> io::Result<Value> {
+    let (_, transport, connect) = lifetime;
+    // Where each request opens a connection, as long as a process has files for them.
+    let seconds = if connect == Some(OPENS) { seconds.min(MOST_OPENED / rate - WARM_UP) } else { seconds };
     let address = server_address();
     let config = format!(
         "[server]\nlisten = [\"udp:{address}\", \"tcp:{address}\"]\ndomains = [\"example.com\"]\ndata = \"data\"\nworkers = 1\n\
@@ -86,12 +95,13 @@ fn one(
     let mut command = Command::new("taskset");
     command.args(["-c", CLIENT_CORE]).arg(binary).args(["load", "run", "--to", &format!("{transport}:{address}")]);
     command.args(["--workload", workload, "--domain", "example.com", "--users", &USERS.to_string()]);
-    command.args(["--rate", &rate.to_string(), "--arrivals", "uniform", "--warm-up", "2s"]);
+    command.args(["--rate", &rate.to_string(), "--arrivals", "uniform", "--warm-up", &format!("{WARM_UP}s")]);
     command.args(["--time", &format!("{seconds}s"), "--pid", &server.pid().to_string()]);
     if let Some(connect) = connect {
         command.args(["--connect", connect]);
+        let connections = if connect == OPENS { rate * (WARM_UP + seconds) } else { USERS };
         if connect.starts_with("persistent") {
-            command.args(["--connections", &USERS.to_string()]);
+            command.args(["--connections", &connections.to_string()]);
         }
     }
     let output = command.arg("--json").arg(json.path()).stdin(Stdio::null()).output()?;
