@@ -113,10 +113,10 @@ fn costs(rows: &[&Row]) -> String {
 }
 
 /// What can be said of two cores where the generator needs one of them: what a call costs when threads run on both, and how far
-/// that, and the busiest thread, would let the architecture go.
+/// that, and the busiest thread, would let the architecture go. The generator has one of the cores too, so that a call costs more there than it would.
 fn two_cores(rows: &[Row], scenario: Scenario) -> String {
     let mut text = String::from(
-        "| architecture | CPU µs a call: one core | both | ratio | cores used | busiest thread | calls/s on both at most |\n\
+        "| architecture | CPU µs a call: one core | both | ratio | cores used | busiest thread | calls/s on both, reckoned |\n\
          |---|---:|---:|---:|---:|---:|---:|\n",
     );
     for both in rows.iter().filter(|row| row.scenario == scenario && row.cores == BOTH_CORES) {
