@@ -36,11 +36,17 @@ elif ! is_there keepalived; then
 fi
 have linphonec || echo "SKIPPED: the tests with linphonec, which is not installed (sudo apt-get install linphone-cli)"
 
+# What is left out; a failure where everything has to be there.
+skip() {
+    echo "SKIPPED: $1"
+    [ "${STROWGER_REQUIRE_INTEROP:-}" != 1 ]
+}
+
 # The instructions of the core's work, by callgrind; the limits stand in the benchmark itself.
 count_instructions() {
     if ! have valgrind && ! { can_apt && apt_install valgrind; }; then
-        echo "SKIPPED: the instruction counts, for valgrind is not installed (sudo apt-get install valgrind)"
-        return 0
+        skip "the instruction counts, for valgrind is not installed (sudo apt-get install valgrind)"
+        return
     fi
     # The runner has to be of the library's version. It is kept, for it takes minutes to build.
     version=$(sed -n '/^name = "gungraun-runner"$/{n;s/^version = "\(.*\)"$/\1/p;}' Cargo.lock)
@@ -52,8 +58,8 @@ count_instructions() {
             --version "$version" gungraun-runner >"$log" 2>&1; then
             tail -n 20 "$log"
             rm -rf "$log" "$tools"
-            echo "SKIPPED: the instruction counts, for gungraun-runner $version cannot be built"
-            return 0
+            skip "the instruction counts, for gungraun-runner $version cannot be built"
+            return
         fi
         rm -rf "$log" "$tools/build"
     fi
