@@ -25,7 +25,7 @@ cargo run --release -p strowger-bench --bin workers -- --quick    # a smoke test
 
 All messages of a side come from one address and port, as from a trunk, so the kernel gives them all to one worker. Each worker
 thread is held to the same part of a core by a control group of its own; one worker and two have their turns, started anew for
-each. *At their limit* is the share of time's periods in which the workers had used all that they may: far below 100 %, something
+each. There are so many requests at a time that one worker has work while the other waits for its next period of 10 ms. *At their limit* is the share of time's periods in which the workers had used all that they may: far below 100 %, something
 else was the limit. *Handed over* is the share of the messages that one worker received and another one dealt with.
 ";
 
@@ -39,7 +39,7 @@ struct Arguments {
     #[arg(long, default_value_t = 25)]
     percent: u32,
     /// Registrations or calls going on at a time
-    #[arg(long, default_value_t = 1_500)]
+    #[arg(long, default_value_t = 4_000)]
     outstanding: u32,
     /// peers, packets: `server.spread` [default: both]
     #[arg(long, value_delimiter = ',')]

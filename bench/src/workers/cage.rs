@@ -31,7 +31,11 @@ impl Cages {
                 continue;
             }
             let group = Path::new(CONTROLLER).join(format!("strowger-bench-{pid}-{}", name.trim()));
-            fs::create_dir(&group)?;
+            // One that is there was left by a program that was killed.
+            match fs::create_dir(&group) {
+                Err(error) if error.kind() != io::ErrorKind::AlreadyExists => return Err(error),
+                _ => {}
+            }
             cages.groups.push(group.clone());
             fs::write(group.join("cpu.cfs_period_us"), PERIOD.to_string())?;
             fs::write(group.join("cpu.cfs_quota_us"), (PERIOD * percent / 100).to_string())?;
