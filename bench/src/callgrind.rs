@@ -12,12 +12,16 @@ use serde::{Deserialize, Serialize};
 
 /// Parts below this share are summed up.
 const SMALL: f64 = 0.02;
+/// Functions that are named.
+const NAMED: usize = 12;
 
 /// User instructions for each unit of work.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Parts {
     /// Of each part of the program, its own.
     pub own: BTreeMap<String, f64>,
+    /// Of each function, its own, under its part's name and its own.
+    pub functions: BTreeMap<String, f64>,
     /// Of the module that chooses a balancer's targets, with all that it has others do.
     pub choice: f64,
 }
@@ -32,28 +36,47 @@ impl Parts {
     /// Each large part and its share, the largest first.
     #[must_use]
     pub fn shares(&self) -> String {
-        let all = self.all();
-        let mut own: Vec<_> = self.own.iter().collect();
-        own.sort_by(|(_, a), (_, b)| b.total_cmp(a));
-        let (large, small): (Vec<_>, Vec<_>) = own.into_iter().partition(|(_, count)| **count >= SMALL * all);
-        let percent = |count: f64| 100.0 * count / all;
-        let said: Vec<String> = large.iter().map(|(part, count)| format!("{part} {:.1} %", percent(**count))).collect();
-        format!("{}, the rest {:.1} %", said.join(", "), percent(small.into_iter().map(|(_, count)| count).sum()))
+        self.said(&self.own, |_, count| count >= SMALL * self.all())
+    }
+
+    /// The functions that have most, each with its share of all.
+    #[must_use]
+    pub fn most(&self) -> String {
+        self.said(&self.functions, |at, _| at < NAMED)
+    }
+
+    /// The largest of `counts` first, as far as `is_named` (by their place and count); the others as one.
+    fn said(&self, counts: &BTreeMap<String, f64>, is_named: impl Fn(usize, f64) -> bool) -> String {
+        let percent = |count: f64| 100.0 * count / self.all();
+        let mut counts: Vec<_> = counts.iter().map(|(name, count)| (name, *count)).collect();
+        counts.sort_by(|(_, a), (_, b)| b.total_cmp(a));
+        let named = counts.iter().enumerate().take_while(|(at, (_, count))| is_named(*at, *count)).count();
+        let named = &counts[..named];
+        let rest = self.all() - named.iter().map(|(_, count)| count).sum::<f64>();
+        let said: Vec<String> = named.iter().map(|(name, count)| format!("{name} {:.1} %", percent(*count))).collect();
+        format!("{}, the rest {:.1} %", said.join(", "), percent(rest))
     }
 
     fn add(&mut self, other: &Self) {
-        for (part, count) in &other.own {
-            *self.own.entry(part.clone()).or_default() += count;
+        for (ours, theirs) in [(&mut self.own, &other.own), (&mut self.functions, &other.functions)] {
+            for (name, count) in theirs {
+                *ours.entry(name.clone()).or_default() += count;
+            }
         }
         self.choice += other.choice;
     }
 
     /// For each of `units` that this has more than `fewer`.
     fn each(&self, fewer: &Self, units: f64) -> Self {
-        let of = |part: &String, count: f64| (count - fewer.own.get(part).copied().unwrap_or(0.0)) / units;
-        let own = self.own.iter().map(|(part, count)| (part.clone(), of(part, *count)));
-        // What is only done by the clock differs a little between runs.
-        Self { own: own.filter(|(_, count)| *count >= 0.5).collect(), choice: (self.choice - fewer.choice) / units }
+        let of = |counts: &BTreeMap<String, f64>, before: &BTreeMap<String, f64>| {
+            let of = |(name, count): (&String, &f64)| {
+                (name.clone(), (count - before.get(name).copied().unwrap_or(0.0)) / units)
+            };
+            // What is only done by the clock differs a little between runs.
+            counts.iter().map(of).filter(|(_, count)| *count >= 0.5).collect()
+        };
+        let choice = (self.choice - fewer.choice) / units;
+        Self { own: of(&self.own, &fewer.own), functions: of(&self.functions, &fewer.functions), choice }
     }
 }
 
@@ -132,29 +155,52 @@ struct Place<'a> {
     function: &'a str,
 }
 
-impl Place<'_> {
-    /// The part of the program: a crate or a module.
-    fn part(self) -> String {
-        let within = |folder: &str| self.file.split_once(folder).map(|(_, rest)| rest);
-        if let Some(rest) = within("crates/core/").or(within("crates/shell/")).or(within("crates/tools/")) {
-            return rest.split('/').next().unwrap_or(rest).to_owned();
+impl<'a> Place<'a> {
+    /// The part of the program: the crate that a function is of, with what the compiler put into it of others; of what is not Rust's
+    /// the library or the module.
+    fn part(self) -> &'a str {
+        if self.function.contains("::") {
+            let path = self.function.trim_start_matches(|c: char| !c.is_alphabetic());
+            let name = path.split(|c: char| !c.is_alphanumeric() && c != '_').next().unwrap_or(path);
+            return match name.strip_prefix("strowger_").unwrap_or(name) {
+                "core" | "alloc" | "std" => "Rust's library",
+                name => name,
+            };
         }
-        if within("bin/strowger/").is_some() {
-            return "strowger".to_owned();
-        }
-        if within("/rustc/").is_some() || within("/library/").is_some() {
-            return "Rust's library".to_owned();
-        }
-        if let Some(rest) = within("/registry/src/") {
+        if let Some((_, rest)) = self.file.split_once("/registry/src/") {
             let name = rest.split('/').nth(1).unwrap_or(rest);
-            return name.rsplit_once('-').map_or(name, |(name, _)| name).to_owned();
+            return name.rsplit_once('-').map_or(name, |(name, _)| name);
         }
-        self.object.rsplit('/').next().unwrap_or(self.object).to_owned()
+        self.object.rsplit('/').next().unwrap_or(self.object)
+    }
+
+    /// The function's name behind that of its part: without its modules, but with its type.
+    fn name(self) -> String {
+        let mut depth = 0_usize;
+        let mut plain = String::new();
+        for letter in self.function.chars() {
+            match letter {
+                '<' => depth += 1,
+                '>' => depth = depth.saturating_sub(1),
+                _ if depth == 0 => plain.push(letter),
+                _ => {}
+            }
+        }
+        let mut path: Vec<&str> = plain.split("::").filter(|part| !part.is_empty() && !part.starts_with('{')).collect();
+        let last = path.pop().unwrap_or(self.function);
+        let owner = path.pop().filter(|owner| owner.starts_with(char::is_uppercase));
+        let name = owner.map_or_else(|| last.to_owned(), |owner| format!("{owner}::{last}"));
+        format!("{} `{name}`", self.part())
     }
 
     /// Whether the function is of the module that chooses targets.
     fn is_choice(self) -> bool {
         self.function.contains("strowger_balancer") || self.object.ends_with("/dispatcher.so")
+    }
+
+    /// Whether this was written in that module, and put into a function of another.
+    fn is_inlined_choice(self) -> bool {
+        self.file.contains("crates/core/balancer/") && !self.is_choice()
     }
 }
 
@@ -164,6 +210,7 @@ fn read(text: &str) -> Parts {
     let (mut here, mut called) = (Place::default(), Place::default());
     let mut is_call = false;
     let mut parts = Parts::default();
+    let mut own: HashMap<_, (Place<'_>, f64)> = HashMap::new();
     for line in text.lines() {
         if let Some((key, value)) = line.split_once('=') {
             match key {
@@ -193,12 +240,16 @@ fn read(text: &str) -> Parts {
             called = Place::default();
             continue;
         }
-        let part = here.part();
         // What was put into its callers by the compiler; the rest of it is in what its callers say of it.
-        if part == "balancer" && !here.is_choice() {
+        if here.is_inlined_choice() {
             parts.choice += count;
         }
-        *parts.own.entry(part).or_default() += count;
+        let own = own.entry((here.object, here.file, here.function)).or_insert((here, 0.0));
+        own.1 += count;
+    }
+    for (place, count) in own.into_values() {
+        *parts.own.entry(place.part().to_owned()).or_default() += count;
+        *parts.functions.entry(place.name()).or_default() += count;
     }
     parts
 }
@@ -212,16 +263,21 @@ mod tests {
         /src/crates/core/balancer/src/set.rs\n+3 5\nfe=(1)\ncfi=(2)\ncfn=(2) strowger_balancer::set::Set::order\n\
         calls=2 50\n17 400\n-1 1\n\nfl=(2)\nfn=(2)\n50 100\ncob=(2) /lib/libc.so.6\ncfi=(3) ???\ncfn=(3) memcpy\ncalls=1 0\n\
         * 300\n\nob=(2)\nfl=(3)\nfn=(3)\n0 300\n\nob=(1)\nfl=(4) /h/.cargo/registry/src/index-1/hash-brown-0.1.2/src/a.rs\n\
-        fn=(4) go\n1 7\n\ntotals: 833\n";
+        fn=(4) go\n1 7\n\nfn=(5) <alloc::vec::Vec<strowger_shard::X> as core::ops::Drop>::drop\n1 3\n\n\
+        fn=(6) strowger_transaction::client::<impl strowger_transaction::layer::Transactions>::apply\n1 2\n\n\
+        fn=(7) strowger_message::peek::Peek::fill\n1 1\n\ntotals: 839\n";
 
     #[test]
     fn every_part_has_its_own_and_the_choice_all_that_it_causes() {
         let parts = read(OURS);
         let of = |part: &str| parts.own.get(part).copied();
-        assert_eq!(of("shard"), Some(21.0), "{parts:?}");
-        assert_eq!(of("balancer"), Some(105.0));
-        assert_eq!((of("libc.so.6"), of("hash-brown")), (Some(300.0), Some(7.0)));
-        assert_eq!(parts.all(), 433.0);
+        assert_eq!(of("shard"), Some(26.0), "with what was put into it: {parts:?}");
+        assert_eq!(of("balancer"), Some(100.0));
+        assert_eq!((of("libc.so.6"), of("hash-brown"), of("Rust's library")), (Some(300.0), Some(7.0), Some(3.0)));
+        assert_eq!(parts.all(), 439.0);
+        let of = |function: &str| parts.functions.get(function).copied();
+        assert_eq!((of("shard `decide`"), of("Rust's library `drop`")), (Some(26.0), Some(3.0)), "{parts:?}");
+        assert_eq!((of("transaction `apply`"), of("message `Peek::fill`")), (Some(2.0), Some(1.0)));
         assert_eq!(parts.choice, 405.0, "the called function with memcpy, and what was put into its caller");
     }
 
@@ -237,7 +293,8 @@ mod tests {
 
     #[test]
     fn what_a_start_costs_is_not_in_it() {
-        let of = |count: f64, choice: f64| Parts { own: [("shard".to_owned(), count)].into(), choice };
+        let of =
+            |count: f64, choice: f64| Parts { own: [("shard".to_owned(), count)].into(), choice, ..Parts::default() };
         assert_eq!(of(5_000.0, 900.0).each(&of(1_000.0, 100.0), 10.0), of(400.0, 80.0));
     }
 }

@@ -329,8 +329,8 @@ fn parts(results: &Results) -> String {
         return String::new();
     }
     let mut text = String::from(
-        "\n### CPU by part\n\nUser instructions for each call, by callgrind; each part its own (a crate or module, inlined code counted \
-         where it is written), the choice of a target with all that it has other parts do. The kernel's share is in the table above.\n",
+        "\n### CPU by part\n\nUser instructions for each call, by callgrind; each part its own (a crate or module, and what the compiler put into its \
+         functions), the choice of a target with all that it has other parts do. The kernel's share is in the table above.\n",
     );
     for (contender, counted) in &results.parts {
         text.push_str(&of_parts(*contender, counted));
@@ -450,7 +450,10 @@ mod tests {
             turns,
             models: vec![Modelled { contender: Hash, layout: EIGHT, invite, bye: invite }],
             costs: costs.into_iter().map(|(contender, processor)| (contender, 1, cost(processor))).collect(),
-            parts: vec![(Hash, Parts { own: [("shard".to_owned(), 20_000.0)].into(), choice: 900.0 })],
+            parts: vec![(
+                Hash,
+                Parts { own: [("shard".to_owned(), 20_000.0)].into(), choice: 900.0, ..Parts::default() },
+            )],
             sessions: vec![Sessions { contender: LeastWork175, count: 100_000, each: 260.0, all_mib: 90.0 }],
             disturbances: vec![Disturbance {
                 contender: Hash,

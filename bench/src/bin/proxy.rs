@@ -382,7 +382,7 @@ impl Bench {
              first, and after {warm_up} s it is measured for {seconds} s; then come the other rates and saturation ({outstanding} calls at \
              once, or {} registrations), each after the 33 s in which as many transactions come to end as begin. Stateless calls keep none, and wait for \
              2 s. Registrations begin at the lowest rate; before saturation they, too, run for 33 s. Medians (of two rounds, their mean); a ratio is the median of \
-             the rounds' ratios, since the machine is not as fast in each; the highest rate is the best of the rounds. Times are the \
+             the rounds' ratios, since the machine is not as fast in each; that of the highest rates is one of their medians. Times are the \
              caller's; the callee answers at once. {}\n",
             programs::kamailio_version(),
             4 * outstanding,

@@ -124,11 +124,15 @@ pub struct Results {
 }
 
 impl Results {
-    /// The highest rate of a server, the best of all rounds: what disturbs a search makes it lower, and little but luck higher.
+    /// The highest rates of a server that were found, a round each.
+    pub fn highest(&self, scenario: Scenario, peer: Peer) -> impl Iterator<Item = &Highest> {
+        self.highest.iter().filter(move |found| found.scenario == scenario && found.peer == peer)
+    }
+
+    /// The median of them.
     #[must_use]
-    pub fn highest_of(&self, scenario: Scenario, peer: Peer) -> Option<&Highest> {
-        let found = self.highest.iter().filter(|found| found.scenario == scenario && found.peer == peer);
-        found.max_by(|one, other| one.rate.total_cmp(&other.rate))
+    pub fn highest_rate(&self, scenario: Scenario, peer: Peer) -> Option<f64> {
+        middle(self.highest(scenario, peer).map(|found| found.rate).collect())
     }
 
     /// The instructions of a server.

@@ -120,9 +120,7 @@ fn delays(results: &Results) -> Vec<Group> {
 
 fn rates(results: &Results) -> Vec<Group> {
     let group = |scenario: Scenario| {
-        Group::new(scenario.to_string(), |peer| {
-            results.highest_of(scenario, peer).map(|found| (found.rate, found.rate))
-        })
+        Group::new(scenario.to_string(), |peer| results.highest_rate(scenario, peer).map(|rate| (rate, rate)))
     };
     Scenario::ALL.into_iter().filter_map(group).collect()
 }
