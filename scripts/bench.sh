@@ -1,6 +1,6 @@
 #!/bin/sh
 # Runs the benchmarks: what reading a message costs; then calls and registrations beside Debian's Kamailio and a bare relay, which
-# writes bench/RESULTS.md and takes about half an hour. QUICK=1 tries everything in some minutes and writes nothing.
+# writes bench/RESULTS.md and takes about fifty minutes. QUICK=1 tries everything in some minutes and writes nothing.
 # What follows the name goes to the second one: scripts/bench.sh --scenarios call --rounds 3
 # Close other programs first: wall time on a busy machine says little.
 set -eu
