@@ -61,7 +61,7 @@ pub const PARTS: [Part; 5] = [
     Part {
         name: "kamailio",
         title: "What Kamailio's children drop",
-        about: "Debian's Kamailio with c children on one core, stateful, its socket with about as much room.",
+        about: "Debian's Kamailio with c children on one core, stateful.",
         seen: "kamailio-seen",
         unseen: "kamailio-unseen",
     },
@@ -92,9 +92,8 @@ pub struct Described {
 /// # Errors
 /// What `strowger plan` says, or when files cannot be read.
 pub fn describe(places: &Places) -> Result<Described, String> {
-    let mut text = String::new();
-    let (mut waits, mut drops) = (String::new(), String::new());
-    let mut around = String::new();
+    let (mut text, mut summary) = (String::new(), String::new());
+    let (mut around, mut summed_up) = (String::new(), String::new());
     for part in PARTS {
         let file = |name: &str| places.tables.join(format!("{name}.csv"));
         let (seen, unseen) = (file(part.seen), file(part.unseen));
@@ -103,31 +102,46 @@ pub fn describe(places: &Places) -> Result<Described, String> {
         }
         let found = predict(places, part.name, &seen, &unseen)?;
         let own = circumstances(&unseen).map_err(|error| format!("{}: {error}", unseen.display()))?;
-        let _ = write!(text, "## {}\n\n{}\n\n", part.title, part.about);
-        if own != around {
-            let _ = write!(text, "{own}\n\n");
-            around = own;
-        }
+        let has_waits = found["rows"].as_array().into_iter().flatten().any(|row| row["wait_s"]["measured"].is_number());
+        let room = if has_waits { String::new() } else { room(&found) };
+        let _ = write!(text, "## {}\n\n{}{room}\n\n{}", part.title, part.about, news(&mut around, &own));
         text.push_str(&commands(&part));
         if part.name == "waits" {
             text.push_str(&types(&unseen)?);
         }
-        let has_waits = found["rows"].as_array().into_iter().flatten().any(|row| row["wait_s"]["measured"].is_number());
         if has_waits {
             text.push_str(&waits_table(&found));
             if part.name != "waits-at-once" {
-                let _ = write!(waits, "{}:\n\n{}", part.title, waits_table(&found));
+                let _ = write!(summary, "{}:\n\n{}{}", part.title, news(&mut summed_up, &own), waits_table(&found));
             }
         } else {
-            text.push_str(&drops_table(&found));
-            let _ = write!(text, "The rate at which 1 % is dropped:\n\n{}", one_percent(&found));
-            let _ = write!(drops, "{}, the rate at which 1 % is dropped:\n\n{}", part.title, one_percent(&found));
+            let table = one_percent(&found);
+            let _ = write!(text, "{}The rate at which 1 % is dropped:\n\n{table}", drops_table(&found));
+            let title = format!("{}, the rate at which 1 % is dropped", part.title);
+            let _ = write!(summary, "{title}:\n\n{}{table}", news(&mut summed_up, &own));
         }
         if places.pictures.is_some() {
             let _ = write!(text, "![{}](plots/models-{}.svg)\n\n", part.title, part.name);
         }
     }
-    Ok(Described { summary: format!("{waits}{drops}{around}\n"), text })
+    Ok(Described { summary, text })
+}
+
+/// Under which circumstances something was measured, where they are not those that were said last.
+fn news(last: &mut String, own: &str) -> String {
+    if own == last {
+        return String::new();
+    }
+    own.clone_into(last);
+    format!("{own}\n\n")
+}
+
+/// How many packets the socket has room for, as a sentence behind others: K without the c that are served.
+fn room(found: &Value) -> String {
+    let first = &found["rows"][0];
+    let room =
+        first["queue"].as_u64().zip(first["servers"].as_u64()).map(|(queue, servers)| queue.saturating_sub(servers));
+    room.map(|room| format!(" The socket has room for {room} packets.")).unwrap_or_default()
 }
 
 /// The same for who wants to do it.
@@ -293,5 +307,14 @@ mod tests {
         assert!(drops.contains("| 1 | 200 | 600 | 1.000 | 20.00 | 25.00 | 1.2 | – | 0.000 | – |"), "{drops}");
         assert!(one_percent(&found).contains("| 2 | 900 | 1000 | -10.0 | **no** |"), "{}", one_percent(&found));
         assert!(one_percent(&found).contains("| 1 | | not between"), "{}", one_percent(&found));
+        assert_eq!(room(&found), " The socket has room for 199 packets.");
+        assert_eq!(room(&json!({ "rows": [{ "servers": 1, "queue": null }] })), "");
+    }
+
+    #[test]
+    fn tables_stand_below_the_circumstances_that_they_were_measured_under() {
+        let mut last = String::new();
+        let said = ["one", "one", "another", "one"].map(|own| news(&mut last, own));
+        assert_eq!(said, ["one\n\n", "", "another\n\n", "one\n\n"]);
     }
 }
