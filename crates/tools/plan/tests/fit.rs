@@ -3,7 +3,7 @@
 use rand::SeedableRng as _;
 use rand::rngs::Xoshiro256PlusPlus;
 use rand_distr::{Distribution as _, Normal};
-use strowger_plan::fit::{Fit, FitError, MessageObservation, Observation, Options, fit};
+use strowger_plan::fit::{Fit, FitError, Kind, MessageObservation, Observation, Options, Work, fit};
 use strowger_plan::validate::validate;
 use strowger_plan::{Beta, Curve, Profile, ServiceTime, mg1, mmck};
 
@@ -263,4 +263,18 @@ fn a_fit_is_written_and_read_again() {
     assert!(
         found.profile.source.contains("12 measurements") && found.profile.source.contains("the rest is of measured")
     );
+}
+
+/// A REGISTER that was measured alone says how dear the machine is for one that is challenged, too.
+#[test]
+fn a_register_of_one_kind_takes_that_of_the_other_along() {
+    let of = Profile::measured().costs;
+    for (kind, was) in [(Kind::Register, of.register_s), (Kind::ChallengedRegister, of.challenged_register_s)] {
+        let mut measured = runs(2);
+        let work = Work { kind, carried_per_s: 1_000.0, cost_s: 2.0 * was, messages_in: 1.0 };
+        measured.push(Observation { rate_per_s: 1_000.0, work: Some(work), ..Observation::default() });
+        let costs = fitted(&measured).profile.costs;
+        assert!((costs.register_s / of.register_s - 2.0).abs() < 1e-9, "{kind:?}: {costs:?}");
+        assert!((costs.challenged_register_s / of.challenged_register_s - 2.0).abs() < 1e-9, "{kind:?}: {costs:?}");
+    }
 }

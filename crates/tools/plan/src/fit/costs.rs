@@ -33,8 +33,10 @@ fn cost(kind: Kind, observations: &[Observation]) -> Option<CostFit> {
     })
 }
 
-/// Puts what was measured into the place of what was taken for granted, and says what.
+/// Puts what was measured into the place of what was taken for granted, and says what. Where of REGISTERs with a challenge and
+/// without only the one was measured, the other becomes as much dearer or cheaper: else the two could be of two machines.
 pub(super) fn apply(profile: &mut Profile, fits: &[CostFit]) -> Vec<&'static str> {
+    let (plain, challenged) = (profile.costs.register_s, profile.costs.challenged_register_s);
     let mut measured = Vec::new();
     let mut put = |fit: &CostFit, kind: Kind, place: &mut f64| {
         if fit.kind == kind.name() {
@@ -50,6 +52,12 @@ pub(super) fn apply(profile: &mut Profile, fits: &[CostFit]) -> Vec<&'static str
         if fit.kind == Kind::Call.name() {
             profile.messages.call_in = fit.messages_in;
         }
+    }
+    let costs = &mut profile.costs;
+    match [Kind::Register, Kind::ChallengedRegister].map(|kind| measured.contains(&kind.name())) {
+        [true, false] => costs.challenged_register_s *= costs.register_s / plain,
+        [false, true] => costs.register_s *= costs.challenged_register_s / challenged,
+        [true, true] | [false, false] => {}
     }
     measured
 }

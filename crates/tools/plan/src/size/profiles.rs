@@ -27,39 +27,47 @@ impl Profile {
         }
     }
 
-    /// What was measured of Strowger on one core of a virtual machine shared with other work, on 2026-11-21, at
-    /// saturation, where a packet is cheapest and capacity is decided: a server with little to do takes two to three times the
-    /// time for each. Calls are bench/RESULTS.md's Proxy-200; a REGISTER is written through to the disk, as the server does
-    /// unless it is told otherwise (12.2 µs beside 9.0 in memory), its challenge is what REGISTER with challenge costs
-    /// more (13.6 − 5.7 µs), and a copy is one in memory (5.7 µs). A further request is a third of a call, as it has two of its
-    /// six messages. Connections and contacts are bench/CONNECTIONS.md's, a second core is worth 0.9 of the first
-    /// by bench/WORKERS.md, a store writes as SQLite does, with 44,000 updates/s.
+    /// What was measured of Strowger on one core of a virtual machine shared with other work, on 2026-11-21 and 22, at
+    /// saturation, where a packet is cheapest and capacity is decided: a server with little to do takes two to four times the
+    /// time for a call. Phones are many peers, so costs are those of bench/RESULTS.md's rows without segmentation (commit 8d56910),
+    /// where no messages leave joined, also where a part of the load, as that of trunks, would cost less.
+    ///
+    /// Calls are its Proxy-200. A REGISTER is written through to the disk, as the server does unless it is told otherwise: 8.2 µs with
+    /// 100,000 users (commit 0fd8939), and what not joining costs beside (5.4 − 3.4 µs), which is an upper bound, for of those
+    /// answers not all left joined. Its challenge is what REGISTER with challenge costs more (11.5 − 5.4 µs). A copy is a REGISTER in
+    /// memory (5.4 µs): members are few peers, but nothing is passed on yet that could leave joined. A further request is a third of a
+    /// call, as it has two of its six messages. The base capacity is the worse of two rounds (22,800 and 27,100/s), by default:
+    /// without segmentation it was not searched for.
+    ///
+    /// Connections and contacts are bench/CONNECTIONS.md's, a second core is worth 0.9 of the first by bench/WORKERS.md, a store
+    /// writes as SQLite does by bench/JOURNAL.md where each write is a transaction of its own, 10,770 a second.
     pub fn measured() -> Self {
         Self {
             name: "measured".into(),
-            source: "bench/RESULTS.md, bench/CONNECTIONS.md, bench/WORKERS.md of 2026-11-21: one core of a shared virtual machine \
-                     (AMD EPYC), at saturation; memory of a subscriber, sizes of messages, the server and its price are assumptions"
+            source: "bench/RESULTS.md of 2026-11-22 without segmentation, bench/CONNECTIONS.md, bench/WORKERS.md, bench/JOURNAL.md of \
+                     2026-11-21: one core of a shared virtual machine (AMD EPYC), at saturation; memory of a subscriber, sizes of \
+                     messages, the server and its price are assumptions"
                 .into(),
             costs: Costs {
-                stateful_call_s: 41.4e-6,
-                stateless_call_s: 30.2e-6,
-                request_s: 41.4e-6 / 3.0,
-                register_s: 12.2e-6,
-                challenged_register_s: 12.2e-6 + (13.6e-6 - 5.7e-6),
-                copy_s: 5.7e-6,
-                first_message_s: 30.2e-6 / 6.0,
+                stateful_call_s: 35.7e-6,
+                stateless_call_s: 28.6e-6,
+                request_s: 35.7e-6 / 3.0,
+                register_s: 8.2e-6 + (5.4e-6 - 3.4e-6),
+                challenged_register_s: 8.2e-6 + (5.4e-6 - 3.4e-6) + (11.5e-6 - 5.4e-6),
+                copy_s: 5.4e-6,
+                first_message_s: 28.6e-6 / 6.0,
             },
             memory: Memory {
                 base_bytes: 64.0 * MIB,
                 contact_bytes: 275.0,
                 subscriber_bytes: 300.0,
-                setup_bytes: 3_006.0,
-                answered_bytes: 1_261.0,
+                setup_bytes: 2_637.0,
+                answered_bytes: 671.0,
                 answered_s: 32.0,
                 connection_bytes: 327.0,
             },
             messages: Messages { message_bytes: 650.0, call_in: 6.0, call_out: 7.0 },
-            store: Store { write_s: 23e-6, read_over_write: 0.5 },
+            store: Store { write_s: 1.0 / 10_770.0, read_over_write: 0.5 },
             server: Server {
                 cores: 8,
                 scaling: 0.9,
@@ -70,7 +78,7 @@ impl Profile {
             },
             timing: None,
             beta: None,
-            base_capacity_per_s: Some(24_300.0),
+            base_capacity_per_s: Some(22_800.0),
         }
     }
 }

@@ -229,8 +229,8 @@ fn low_load(plan: &Plan) -> Option<String> {
     let used = fullest.fold(0.0, f64::max);
     (used < LITTLE).then(|| {
         format!(
-            "The costs are those of a busy server, and these cores work {} of their time: at a tenth of the load a call costs two to four \
-             times as much (docs/operating/capacity.md), so up to {} cores may be seen busy. That takes nothing from what they carry.",
+            "The costs are those of a busy server, and these cores work {} of their time: at a tenth of the load or less a call costs two \
+             to four times as much (docs/operating/capacity.md), so up to {} cores may be seen busy. That takes nothing from what they carry.",
             brief::share(used),
             brief::number(IDLE_COSTS * plan.busy_cores)
         )
