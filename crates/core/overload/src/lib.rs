@@ -2,7 +2,7 @@
 //!
 //! For now the measure is what a shard holds; limits a source and in time come to stand beside it. What goes on and what waits
 //! for its timers have limits of their own: RFC 3261 keeps a transaction over UDP for 64·T1 after its end (timers J, L and M), so
-//! that there are many more of those, and each takes a sixth of the memory.
+//! that there are many more of those, and each is reckoned at a sixth of the memory.
 
 #![forbid(unsafe_code)]
 
@@ -18,8 +18,9 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Where memory is no concern. Sixteen shards, which are a worker's, hold the transactions of 320,000 registrations a second, more
-    /// than a core carries, also where chance gives one shard half as many again.
+    /// Where memory is no concern. Sixteen shards, which are a worker's, hold for 32 s the transactions of 327,680 registrations a
+    /// second where all have as many, more than a core carries (295,482 in memory mode, bench/RESULTS.md), and of 218,453 where chance
+    /// gives one of them half as many again.
     pub const MOST: Self = Self { going_on: 65_536, server_transactions: 655_360 };
     /// What a request takes that goes on, in bytes: its transactions and both of its messages.
     const GOING_ON_BYTES: usize = 4_096;
