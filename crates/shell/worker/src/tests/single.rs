@@ -17,7 +17,7 @@ use crate::balance::Balance;
 use crate::contact::Contact;
 use crate::desk::{Common, Desk};
 use crate::exits::{Exits, Neighbour, Port};
-use crate::handover::{self, Doorbell, Receiver};
+use crate::handover::{self, Doorbell, Receiver, Sender};
 use crate::index::Index;
 use crate::moving::{HELD_BYTES, Move, Plan, Word};
 use crate::outlet::Outlet;
@@ -26,14 +26,15 @@ use crate::streams::Streams;
 use crate::worker::{DOORBELL, LOOKS_AT_ONE_SOCKET, Worker};
 use crate::{Counters, Socket, Spin, StreamLimits, WorkerOptions};
 
-/// A worker that nobody runs, the first of two, and the far end of the ring to the second.
+/// A worker that nobody runs, the first of two, and the second's ends of the rings between them.
 pub(super) struct Alone {
     pub(super) worker: Worker<Stage>,
     pub(super) address: SocketAddr,
     /// Of its second listener.
     other_address: SocketAddr,
     pub(super) contact: Arc<Contact>,
-    to_second: Receiver,
+    pub(super) to_second: Receiver,
+    pub(super) from_second: Sender,
     _second: Poll,
     events: Events,
 }
@@ -68,7 +69,7 @@ impl Alone {
         };
         let (queue, _) = sync_channel(1);
         let (give, to_second) = handover::ring(ring_capacity);
-        let (_, take) = handover::ring(ring_capacity);
+        let (from_second, take) = handover::ring(ring_capacity);
         let second_contact = contact(&second);
         let neighbour = Neighbour::new(second_contact, give, take);
         let contact = contact(&poll);
@@ -90,7 +91,8 @@ impl Alone {
         };
         let desk = Desk::new(Arc::new(common), exits, snapshot, queue);
         let worker = Worker::new(poll, Clock::start(), desk, chosen);
-        Self { worker, address, other_address, contact, to_second, _second: second, events: Events::with_capacity(8) }
+        let events = Events::with_capacity(8);
+        Self { worker, address, other_address, contact, to_second, from_second, _second: second, events }
     }
 
     /// Runs it on a thread of its own until `test` has ended.
