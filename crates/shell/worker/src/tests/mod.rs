@@ -89,8 +89,13 @@ fn ask(phone: &Phone, call_id: &str) -> String {
 }
 
 /// Asks over and over until the answer is yes: for what no event tells of.
-fn spin_until(mut is_done: impl FnMut() -> bool) {
-    let deadline = Instant::now() + DEADLINE;
+fn spin_until(is_done: impl FnMut() -> bool) {
+    spin_for(DEADLINE, is_done);
+}
+
+/// The same, for `patience` at most.
+fn spin_for(patience: Duration, mut is_done: impl FnMut() -> bool) {
+    let deadline = Instant::now() + patience;
     while !is_done() {
         assert!(Instant::now() < deadline, "it does not happen");
         std::thread::yield_now();

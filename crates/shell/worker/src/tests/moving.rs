@@ -1,12 +1,13 @@
 //! Shards that move between running workers while messages come for them.
 
-use std::collections::HashMap;
+use std::collections::HashSet;
 use std::io::Write as _;
 use std::net::{Shutdown, TcpStream, UdpSocket as Phone};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::sync_channel;
 use std::thread;
+use std::time::Duration;
 
 use proptest::prelude::*;
 use strowger_foundation::ShardId;
@@ -14,9 +15,14 @@ use strowger_net::Clock;
 use strowger_shard::Snapshot;
 
 use super::puppet::Stage;
-use super::{ask, names, options, phone, receive, snapshot, sockets, sockets_and_listener, spin_until, tables};
+use super::{
+    ask, names, options, phone, receive, snapshot, sockets, sockets_and_listener, spin_for, spin_until, tables,
+};
 use crate::moving::{Move, Plan};
 use crate::{Fleet, FleetConfig, SHARDS_PER_WORKER, Socket, Spread, StreamLimits, WorkerOptions};
+
+/// Far more than shards need to move by themselves: to come together they wait for some seconds of calm.
+const PATIENCE: Duration = Duration::from_secs(60);
 
 struct Running {
     fleet: Fleet,
@@ -33,8 +39,12 @@ fn start(workers: usize, least: usize, spread: Spread) -> Running {
 
 /// The same, at the sockets of each worker.
 fn start_at(sockets: Vec<Vec<Socket>>, least: usize, spread: Spread) -> Running {
+    start_with(sockets, WorkerOptions { min_workers: least, spread, is_still: true, ..WorkerOptions::default() })
+}
+
+fn start_with(sockets: Vec<Vec<Socket>>, options: WorkerOptions) -> Running {
     let (queue, _) = sync_channel(1);
-    let workers = sockets.len();
+    let (workers, least) = (sockets.len(), options.min_workers);
     let snapshot = snapshot(&sockets[0]);
     let address = sockets[0].first().map(Socket::local_addr).expect("one listener");
     let config = FleetConfig {
@@ -50,7 +60,7 @@ fn start_at(sockets: Vec<Vec<Socket>>, least: usize, spread: Spread) -> Running 
         locations: tables().locations,
         keeper: None,
         tracer: Arc::default(),
-        options: WorkerOptions { min_workers: least, spread, is_still: true, ..WorkerOptions::default() },
+        options,
     };
     let fleet = Fleet::launch(config, Stage, tables()).expect("threads");
     let shards = workers * usize::from(SHARDS_PER_WORKER);
@@ -199,29 +209,91 @@ fn carry_under_fire(workers: usize, wanted: &[Vec<(usize, usize)>]) {
     assert_eq!(running.fleet.status().total.worker.handover_drops, 0);
 }
 
-/// A few messages at a time, so that nothing is lost for want of room; how many.
+/// Sends to one shard after another until it is over; how many.
 fn fire(phone: &Phone, shards: usize, is_over: &AtomicBool) -> u64 {
-    let mut counts: HashMap<usize, u64> = HashMap::new();
-    let mut answered = 0;
-    while !is_over.load(Ordering::Acquire) || answered < 64 {
-        let mut awaited: HashMap<usize, Vec<String>> = HashMap::new();
-        for number in 0..32 {
-            let shard = number % shards;
-            let count = counts.entry(shard).or_default();
-            *count += 1;
-            let call_id = format!("{shard}-n{count}");
-            phone.send(&options(&call_id)).expect("loopback takes it");
-            awaited.entry(shard).or_default().push(format!("{call_id} shard {shard} life 0 count {count}"));
-        }
-        for _ in 0..32 {
+    let mut volleys = Volleys::new(std::slice::from_ref(phone), shards);
+    while !is_over.load(Ordering::Acquire) || volleys.answered < 64 {
+        volleys.fire("n");
+    }
+    volleys.answered
+}
+
+/// Numbered messages from one phone after another to one shard after another.
+struct Volleys<'a> {
+    phones: &'a [Phone],
+    /// What each shard was sent.
+    counts: Vec<u64>,
+    answered: u64,
+}
+
+impl<'a> Volleys<'a> {
+    fn new(phones: &'a [Phone], shards: usize) -> Self {
+        Self { phones, counts: vec![0; shards], answered: 0 }
+    }
+
+    /// A few messages at a time, so that nothing is lost for want of room. Each is to be answered once.
+    fn fire(&mut self, verb: &str) {
+        let phones = self.phones.iter().cycle().take(32);
+        let numbered = phones.clone().enumerate();
+        let mut awaited: HashSet<_> =
+            numbered.map(|(number, phone)| self.send(phone, number % self.counts.len(), verb)).collect();
+        for phone in phones {
             let answer = receive(phone);
-            answered += 1;
-            // A shard counts what it is told: where anything is overtaken, the count is not that of the number.
-            let its = awaited.values_mut().find(|expected| expected.contains(&answer));
-            its.unwrap_or_else(|| panic!("{answer} was not awaited")).retain(|expected| *expected != answer);
+            assert!(awaited.remove(&answer), "{answer} was not awaited");
+            self.answered += 1;
         }
     }
-    answered
+
+    /// One message, whose shard is heard of again a little later.
+    fn ring(&mut self) {
+        let phone = &self.phones[0];
+        let answer = self.send(phone, 0, "timer");
+        assert_eq!([receive(phone), receive(phone)], [answer, "ring".to_owned()]);
+        self.answered += 1;
+    }
+
+    /// What is to be answered. A shard counts what it is told: where anything is overtaken, the count is not that of the number.
+    fn send(&mut self, phone: &Phone, shard: usize, verb: &str) -> String {
+        self.counts[shard] += 1;
+        let count = self.counts[shard];
+        let call_id = format!("{shard}-{verb}-{count}");
+        phone.send(&options(&call_id)).expect("loopback takes it");
+        format!("{call_id} shard {shard} life 0 count {count}")
+    }
+}
+
+#[test]
+fn the_workers_share_the_work_under_load_and_one_does_it_afterwards() {
+    let running = start_with(sockets(2, 1), WorkerOptions { min_workers: 1, ..WorkerOptions::default() });
+    let phones: Vec<_> = (0..16).map(|_| phone(running.address)).collect();
+    // One message at a time to each shard: who receives changes too, and may let one overtake another.
+    let mut volleys = Volleys::new(&phones, 32);
+    let received_by_second = |volleys: &Volleys<'_>| {
+        spin_until(|| running.fleet.status().total.net.received == volleys.answered);
+        running.fleet.status().workers[1].net.received
+    };
+    volleys.fire("n");
+    assert_eq!((running.shards(), received_by_second(&volleys)), (vec![32, 0], 0), "one is enough for little");
+    spin_for(PATIENCE, || {
+        volleys.fire("toil");
+        let second = running.fleet.status().workers[1].net;
+        second.received.min(second.sent) > 100 && running.shards().iter().all(|shards| *shards >= 8)
+    });
+    // Who hears nothing says nothing of its load either, so a little is left to do.
+    spin_for(PATIENCE, || {
+        volleys.ring();
+        running.shards() == [32, 0] && {
+            let before = received_by_second(&volleys);
+            volleys.fire("n");
+            received_by_second(&volleys) == before
+        }
+    });
+    spin_until(|| running.fleet.status().total.shard.requests == volleys.answered);
+    assert_eq!(running.fleet.status().total.worker.handover_drops, 0);
+    for phone in phones {
+        phone.set_nonblocking(true).expect("a sound socket");
+        assert!(phone.recv(&mut [0; 64]).is_err(), "nothing is answered twice");
+    }
 }
 
 #[test]

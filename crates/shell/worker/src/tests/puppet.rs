@@ -3,7 +3,7 @@
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use strowger_foundation::{ConnId, Flow, ListenerId, ShardId, Timestamp, Transport, Wakeup};
 use strowger_locate::{QueryId, Question};
@@ -11,6 +11,9 @@ use strowger_message::{Fault, Peek};
 use strowger_shard::{Counters, Event, Input, Output, Snapshot, Steered};
 
 use crate::brain::{Brain, Maker};
+
+/// How long a shard is at work that is told to toil: much longer than all else that a message costs.
+const TOIL: Duration = Duration::from_millis(1);
 
 /// Makes puppets.
 pub(super) struct Stage;
@@ -70,6 +73,12 @@ impl Puppet {
             Some("timer") => self.timer = Some((now + Duration::from_millis(20), flow)),
             Some("timerbug") => self.timer = Some((now, Flow { listener: ListenerId(77), ..flow })),
             Some("begin") => self.transactions += 1,
+            Some("toil") => {
+                let began = Instant::now();
+                while began.elapsed() < TOIL {
+                    std::hint::spin_loop();
+                }
+            }
             Some("nowhere") => self.say(Flow { listener: ListenerId(99), ..flow }, format_args!("?")),
             Some("events") => {
                 let event = Event::Malformed { peer: flow.peer, fault: Fault::StartLine };
