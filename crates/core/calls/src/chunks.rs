@@ -52,8 +52,9 @@ impl Chunks {
         self.len = last;
         // Half a chunk of slack, so that a table that breathes around a chunk's end does not allocate at every breath.
         self.chunks.truncate((last + CHUNK / 2).div_ceil(CHUNK));
+        // One stays, or each call that comes alone would make one and free it.
         if last == 0 {
-            self.chunks = Vec::new();
+            self.chunks.shrink_to(1);
         }
         match self.get_mut(place) {
             Some(hole) => Some(core::mem::replace(hole, moved)),
