@@ -1,5 +1,6 @@
 //! A worker's shards and its ways to the world, as one round of work uses them.
 
+use std::iter;
 use std::time::Duration;
 
 use smallvec::SmallVec;
@@ -13,7 +14,7 @@ use crate::calls::Inquiry;
 use crate::contact::Post;
 use crate::desk::Desk;
 use crate::exits::Port;
-use crate::handover::Errand;
+use crate::handover::{Errand, Handed, IN_HAND};
 use crate::moving::Word;
 use crate::outlet::Outlet;
 use crate::reading::SCRATCH_BYTES;
@@ -28,7 +29,7 @@ pub(crate) const STOOD_STILL: Duration = Duration::from_millis(100);
 /// much code as a processor keeps at hand: done by turns, each would drive out the other.
 const READ_AHEAD: usize = 16;
 
-/// A datagram that was read, and whose it is; nobody's where nothing is left to be done.
+/// A message that was read, and whose it is; nobody's where nothing is left to be done.
 struct Incoming<'a> {
     arrival: Timestamp,
     flow: Flow,
@@ -206,7 +207,7 @@ impl<M: Maker> Crew<M> {
             let Some(Incoming { peek, owner, .. }) = read.last_mut() else { continue };
             *owner = self.desk.steer(now, bytes, peek);
         }
-        self.desk.foresee(now, read.iter().filter_map(|one| Some((one.owner.as_ref()?, &one.peek, one.bytes))));
+        self.foresee(now, &read);
         for Incoming { arrival, flow, bytes, peek, owner } in &read {
             // Not when it was read: a trace shows a message before what came of it, and learns from that what to show next.
             self.desk.exits.tracer.received(now, flow, bytes);
@@ -233,32 +234,59 @@ impl<M: Maker> Crew<M> {
     pub(crate) fn take_over(&mut self, now: Timestamp, limit: usize) -> bool {
         let mut is_any = false;
         for worker in 0..self.desk.exits.neighbours.len() {
-            for _ in 0..limit {
-                let neighbour = self.desk.exits.neighbours.get_mut(worker).and_then(Option::as_mut);
-                let Some(handed) = neighbour.and_then(|neighbour| neighbour.take.poll()) else { break };
-                is_any = true;
-                self.first_arrival = self.first_arrival.min(handed.arrival);
-                if handed.errand == Errand::Deliver {
-                    self.desk.exits.counters.taken_over += 1;
-                    // It was steered once already, by the worker that received it: what has changed since, such as whose
-                    // address it claims, does not give it another owner.
-                    let mut peek = Peek::default();
-                    if let Some((_, steered)) = &self.desk.steer(now, &handed.bytes, &mut peek) {
-                        // Its receiver may have read the clock later than this round began.
-                        let arrival = handed.arrival.min(now);
-                        let flow = (arrival, handed.flow);
-                        self.desk.deliver(now, handed.shard, flow, (&peek, steered), &handed.bytes);
-                    }
-                } else if handed.errand == Errand::Mark {
-                    self.desk.handle_mark();
-                } else {
-                    self.desk.exits.run_errand(now, &handed);
-                }
-                if let Some(Some(neighbour)) = self.desk.exits.neighbours.get_mut(worker) {
-                    neighbour.take.give_back(handed.bytes);
-                }
+            let mut left = limit;
+            while left > 0 {
+                let taken = self.take_some(now, worker, left.min(IN_HAND));
+                is_any |= taken > 0;
+                left = if taken > 0 { left - taken } else { 0 };
             }
         }
         is_any
+    }
+
+    /// Up to `most` of them from one worker, read and then dealt with as datagrams are; how many there were.
+    fn take_some(&mut self, now: Timestamp, worker: usize, most: usize) -> usize {
+        let mut taken: SmallVec<[Handed; IN_HAND]> = SmallVec::new();
+        if let Some(Some(neighbour)) = self.desk.exits.neighbours.get_mut(worker) {
+            taken.extend(iter::from_fn(|| neighbour.take.poll()).take(most));
+        }
+        let mut read: SmallVec<[Incoming<'_>; IN_HAND]> = SmallVec::new();
+        for handed in &taken {
+            self.first_arrival = self.first_arrival.min(handed.arrival);
+            // Its receiver may have read the clock later than this round began.
+            let arrival = handed.arrival.min(now);
+            let (flow, bytes) = (handed.flow, &handed.bytes[..]);
+            read.push(Incoming { arrival, flow, bytes, peek: Peek::default(), owner: None });
+            if handed.errand == Errand::Deliver
+                && let Some(Incoming { peek, owner, .. }) = read.last_mut()
+            {
+                self.desk.exits.counters.taken_over += 1;
+                // It was steered once already, by the worker that received it: what has changed since, such as whose
+                // address it claims, does not give it another owner.
+                *owner = self.desk.steer(now, bytes, peek).map(|(_, steered)| (handed.shard, steered));
+            }
+        }
+        self.foresee(now, &read);
+        for (handed, Incoming { arrival, flow, bytes, peek, owner }) in taken.iter().zip(&read) {
+            match (handed.errand, owner) {
+                (Errand::Deliver, Some((id, steered))) => {
+                    self.desk.deliver(now, *id, (*arrival, *flow), (peek, steered), bytes);
+                }
+                (Errand::Deliver, None) => {}
+                (Errand::Mark, _) => self.desk.handle_mark(),
+                _ => self.desk.exits.run_errand(now, handed),
+            }
+        }
+        drop(read);
+        let count = taken.len();
+        if let Some(Some(neighbour)) = self.desk.exits.neighbours.get_mut(worker) {
+            taken.into_iter().for_each(|handed| neighbour.take.give_back(handed.bytes));
+        }
+        count
+    }
+
+    /// Shows what was read to the shards that will be told of it.
+    fn foresee(&mut self, now: Timestamp, read: &[Incoming<'_>]) {
+        self.desk.foresee(now, read.iter().filter_map(|one| Some((one.owner.as_ref()?, &one.peek, one.bytes))));
     }
 }

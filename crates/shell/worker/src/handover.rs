@@ -14,6 +14,9 @@ use strowger_foundation::{Flow, ShardId, Timestamp};
 /// Messages that wait at most between one worker and another; past it new ones are dropped and counted.
 pub const HANDOVER_QUEUE: usize = 1024;
 
+/// Messages that a worker takes before it deals with the first of them.
+pub(crate) const IN_HAND: usize = 16;
+
 /// The room of a new buffer: no smaller than what crosses an Ethernet in one piece.
 const BUFFER_BYTES: usize = 2 * 1024;
 
@@ -66,8 +69,8 @@ pub(crate) struct Dropped;
 /// The ring from one worker to another.
 pub(crate) fn ring(capacity: usize) -> (Sender, Receiver) {
     let (give, take) = RingBuffer::new(capacity);
-    // One more than can be on its way: the one that the receiver has in its hands.
-    let (give_back, take_back) = RingBuffer::new(capacity + 1);
+    // More than can be on their way: those that the receiver has in its hands.
+    let (give_back, take_back) = RingBuffer::new(capacity + IN_HAND);
     (Sender { messages: give, empties: take_back }, Receiver { messages: take, empties: give_back })
 }
 
