@@ -2,6 +2,7 @@
 //! own, which end with the program.
 
 use std::env;
+use std::ffi::OsStr;
 use std::process::{self, Command, Stdio};
 
 /// Set where the process is the second one: which network it has.
@@ -52,15 +53,11 @@ const APART_FROM_ALL: [&str; 6] = ["unshare", "--net", "--pid", "--fork", "--kil
 
 /// Runs this program once more; how it ended.
 fn again(may_share: bool) -> i32 {
-    let unprivileged = [&APART_FROM_ALL[..], &["--user", "--map-root-user"]].concat();
-    let ways = [&APART_FROM_ALL[..], &unprivileged].map(|way| [&BOUND[..], way].concat());
+    let apart = [&BOUND[..], &APART_FROM_ALL].concat();
+    let unprivileged = [&apart[..], &["--user", "--map-root-user"]].concat();
     let program = env::current_exe().expect("a running program has a file");
-    let mut command = match ways.iter().find(|way| runs(way)) {
-        Some(way) => {
-            let mut command = Command::new(way[0]);
-            command.args(&way[1..]).arg(&program).env(APART, "own");
-            command
-        }
+    let (way, network) = match [&apart, &unprivileged].into_iter().find(|way| runs(way)) {
+        Some(way) => (&way[..], "own"),
         None => {
             assert!(
                 may_share,
@@ -69,16 +66,24 @@ fn again(may_share: bool) -> i32 {
             eprintln!(
                 "a network namespace needs root: this machine's loopback is used, with the filters that it may have"
             );
-            let mut command = Command::new(&program);
-            command.env(APART, "shared");
-            command
+            (if runs(&BOUND) { &BOUND[..] } else { &[] }, "shared")
         }
     };
-    command.args(env::args_os().skip(1)).status().expect("this program runs once more").code().unwrap_or(1)
+    let mut command = through(way, program.as_os_str());
+    command.args(env::args_os().skip(1)).env(APART, network);
+    command.status().expect("this program runs once more").code().unwrap_or(1)
+}
+
+/// A program that is run by another one, which is given its name behind its own arguments; by none where `way` is empty.
+fn through(way: &[&str], program: &OsStr) -> Command {
+    let Some((first, others)) = way.split_first() else { return Command::new(program) };
+    let mut command = Command::new(first);
+    command.args(others).arg(program);
+    command
 }
 
 fn runs(way: &[&str]) -> bool {
-    let tried = Command::new(way[0]).args(&way[1..]).arg("true").stderr(Stdio::null()).status();
+    let tried = through(way, OsStr::new("true")).stderr(Stdio::null()).status();
     tried.is_ok_and(|status| status.success())
 }
 

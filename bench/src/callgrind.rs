@@ -148,7 +148,7 @@ impl<'a> Names<'a> {
 }
 
 /// Where a line of counts is.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 struct Place<'a> {
     object: &'a str,
     file: &'a str,
@@ -178,7 +178,8 @@ impl<'a> Place<'a> {
     fn name(self) -> String {
         let mut depth = 0_usize;
         let mut plain = String::new();
-        for letter in self.function.chars() {
+        // An arrow is no bracket.
+        for letter in self.function.replace("->", "").chars() {
             match letter {
                 '<' => depth += 1,
                 '>' => depth = depth.saturating_sub(1),
@@ -210,7 +211,7 @@ fn read(text: &str) -> Parts {
     let (mut here, mut called) = (Place::default(), Place::default());
     let mut is_call = false;
     let mut parts = Parts::default();
-    let mut own: HashMap<_, (Place<'_>, f64)> = HashMap::new();
+    let mut own: HashMap<Place<'_>, f64> = HashMap::new();
     for line in text.lines() {
         if let Some((key, value)) = line.split_once('=') {
             match key {
@@ -244,10 +245,9 @@ fn read(text: &str) -> Parts {
         if here.is_inlined_choice() {
             parts.choice += count;
         }
-        let own = own.entry((here.object, here.file, here.function)).or_insert((here, 0.0));
-        own.1 += count;
+        *own.entry(here).or_default() += count;
     }
-    for (place, count) in own.into_values() {
+    for (place, count) in own {
         *parts.own.entry(place.part().to_owned()).or_default() += count;
         *parts.functions.entry(place.name()).or_default() += count;
     }

@@ -25,11 +25,11 @@ cargo run --release -p strowger-bench --bin workers -- --quick    # a smoke test
 
 All messages of a side come from one address and port, as from a trunk, so the kernel gives them all to one worker. Each worker
 thread is held to the same part of a core by a control group of its own; one worker and two have their turns, started anew for
-each. There are so many requests at a time that one worker has work while the other waits for its next period of 10 ms. *At their limit* is the share of time's periods in which the workers had used all that they may: far below 100 %, something
-else was the limit. *Handed over* is the share of the messages that one worker received and another one dealt with.
+each. There are so many requests at a time that one worker has work while the other waits for its next period of 10 ms. *At their
+limit* is the share of time's periods in which the workers had used all that they may: far below 100 %, something else was the limit. *Handed over* is the share of the messages that one worker received and another one dealt with.
 
-What keeps two from carrying twice as much: a message that is handed over is copied and read once more, which is a microsecond and some, and one worker's answers to
-the peer are fewer at a time to leave joined. Of REGISTERs, which take three microseconds, it is the most that shows.
+What keeps two from carrying twice as much: a message that is handed over is copied and read once more, and each worker has fewer answers
+at a time that could leave joined. By the processor time of one and two that is a microsecond and some for each message that is handed over.
 ";
 
 #[derive(Debug, Parser)]

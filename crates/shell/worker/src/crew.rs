@@ -25,9 +25,9 @@ const RETRY_AFTER: Duration = Duration::from_millis(100);
 /// What has waited for so long to be read tells that nobody read.
 pub(crate) const STOOD_STILL: Duration = Duration::from_millis(100);
 
-/// Datagrams of a batch that are read before the first of them is dealt with. To read and to deal with a message are each about as
+/// Messages that are read before the first of them is dealt with. To read and to deal with a message are each about as
 /// much code as a processor keeps at hand: done by turns, each would drive out the other.
-const READ_AHEAD: usize = 16;
+const READ_AHEAD: usize = IN_HAND;
 
 /// A message that was read, and whose it is; nobody's where nothing is left to be done.
 struct Incoming<'a> {
@@ -236,9 +236,12 @@ impl<M: Maker> Crew<M> {
         for worker in 0..self.desk.exits.neighbours.len() {
             let mut left = limit;
             while left > 0 {
-                let taken = self.take_some(now, worker, left.min(IN_HAND));
-                is_any |= taken > 0;
-                left = if taken > 0 { left - taken } else { 0 };
+                let taken = self.take_some(now, worker, left.min(READ_AHEAD));
+                if taken == 0 {
+                    break;
+                }
+                is_any = true;
+                left -= taken;
             }
         }
         is_any
@@ -246,11 +249,11 @@ impl<M: Maker> Crew<M> {
 
     /// Up to `most` of them from one worker, read and then dealt with as datagrams are; how many there were.
     fn take_some(&mut self, now: Timestamp, worker: usize, most: usize) -> usize {
-        let mut taken: SmallVec<[Handed; IN_HAND]> = SmallVec::new();
+        let mut taken: SmallVec<[Handed; READ_AHEAD]> = SmallVec::new();
         if let Some(Some(neighbour)) = self.desk.exits.neighbours.get_mut(worker) {
             taken.extend(iter::from_fn(|| neighbour.take.poll()).take(most));
         }
-        let mut read: SmallVec<[Incoming<'_>; IN_HAND]> = SmallVec::new();
+        let mut read: SmallVec<[Incoming<'_>; READ_AHEAD]> = SmallVec::new();
         for handed in &taken {
             self.first_arrival = self.first_arrival.min(handed.arrival);
             // Its receiver may have read the clock later than this round began.
