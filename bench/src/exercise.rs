@@ -19,7 +19,7 @@ pub struct Scratch {
 pub fn message(bytes: &[u8], scratch: &mut Scratch) -> Result<(), Fault> {
     let _ = frame_stream(bytes);
     let peek = Peek::read(bytes)?;
-    let _ = peek.to().and_then(|to| to.parse_uri());
+    let _ = peek.glance().to.and_then(Uri::parse);
     match Message::from_peek(&peek) {
         Ok(message) => {
             ask(message.head());

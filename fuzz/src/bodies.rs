@@ -1,8 +1,8 @@
 //! One body for each fuzz target: any bytes in, no panic, and what is read obeys the rules stated here.
 
 use strowger_message::{
-    AuthParams, AuthScheme, Framed, Head, HeaderName, MAX_FIELDS, MAX_HEAD, MAX_STREAM_MESSAGE, Message, NameAddr,
-    Peek, Reply, Rewrite, StartLine, Status, Uri, Via, frame_stream, split_list,
+    AuthParams, AuthScheme, Framed, Glance, Head, HeaderName, MAX_FIELDS, MAX_HEAD, MAX_STREAM_MESSAGE, Message,
+    NameAddr, Peek, Reply, Rewrite, StartLine, Status, Uri, Via, frame_stream, split_list,
 };
 
 /// What a target does with its input.
@@ -32,6 +32,9 @@ pub fn message(data: &[u8]) {
         }
     };
     let peek = peek.expect("a head was found");
+    if let Some(glance) = Glance::read(data) {
+        assert_eq!(glance, peek.glance());
+    }
     lines_tile_the_head(&head);
     match Message::parse(data) {
         Ok(message) => {

@@ -443,7 +443,7 @@ impl<'a> Values<'a> for LinesOnly {
 
 /// What follows the line that ends with the value at the start of `text`, where that has no spaces at its ends.
 #[inline(always)]
-fn skip_line(text: &[u8]) -> Option<&[u8]> {
+pub(crate) fn skip_line(text: &[u8]) -> Option<&[u8]> {
     let (value, behind) = text.split_at_checked(text::find_control(text)?)?;
     if matches!(value, [] | [b' ', ..] | [.., b' ']) { None } else { skip_line_end(behind) }
 }

@@ -1,6 +1,6 @@
 //! SIP messages: from bytes to a borrowed view, typed headers, URIs, and back to bytes.
 //!
-//! The order of use is [`Peek`] (the lines, what is needed to admit and to steer, and on the way each value that is written as
+//! Whose a message is, a [`Glance`] tells that reads no more than that. To deal with it, the order of use is [`Peek`] (the lines, what is needed to admit and to steer, and on the way each value that is written as
 //! most write it), [`Message::from_peek`] (what every element must understand, by the whole grammar where it was not read
 //! yet); everything else is parsed when asked for. What is usual is read by functions called `read_usual`, which take what
 //! they know from the start of a text and say what follows, sixteen bytes at a time; what they do not know is no fault, and
@@ -31,6 +31,7 @@ mod auth_params;
 mod cursor;
 mod fault;
 mod framer;
+mod glance;
 mod head;
 mod header;
 mod host;
@@ -50,6 +51,7 @@ mod via;
 pub use auth_params::{AuthParams, AuthScheme};
 pub use fault::Fault;
 pub use framer::{Framed, MAX_STREAM_MESSAGE, frame_stream};
+pub use glance::Glance;
 pub use head::{Field, Head, MAX_FIELDS, MAX_HEAD, StartLine};
 pub use header::{HeaderName, HeaderSet};
 pub use host::{Host, HostPort};

@@ -84,9 +84,8 @@ impl<'a> Peek<'a> {
         Ok(())
     }
 
-    /// To, for requests that are steered by their address of record.
-    #[must_use]
-    pub fn to(&self) -> Option<NameAddr<'a>> {
+    /// To, where it can be read.
+    pub(crate) fn to(&self) -> Option<NameAddr<'a>> {
         self.usual.to.or_else(|| self.head.first(HeaderName::To).and_then(NameAddr::parse))
     }
 

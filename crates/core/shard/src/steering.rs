@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use strowger_foundation::{KeyRing, ShardId, TagKey};
-use strowger_message::{Aor, Kind, Method, Peek};
+use strowger_message::{Aor, Glance, Kind, Method, Peek, Uri};
 use strowger_proxy::branch::{ANY_SHARD, Branch};
 use strowger_registrar::Locations;
 use strowger_transaction::ServerKey;
@@ -45,37 +45,48 @@ impl Steering {
         }
     }
 
-    /// The owner, and what was proved on the way to it; `None` for a response that is not ours, which is dropped.
+    /// The owner, and what was found out about the message; `None` for a response that is not ours, which is dropped.
     #[must_use]
     pub fn steer(&self, peek: &Peek<'_>, snapshot: &Snapshot) -> Option<(ShardId, Steered)> {
-        match peek.kind {
+        let mut found = self.owner(&peek.glance(), snapshot)?;
+        self.complete(peek, &mut found.1);
+        Some(found)
+    }
+
+    /// The owner, and what was proved on the way to it, as [`steer`](Self::steer) says it, for those who have not read all of
+    /// the message.
+    #[must_use]
+    #[inline(always)]
+    pub fn owner(&self, glance: &Glance<'_>, snapshot: &Snapshot) -> Option<(ShardId, Steered)> {
+        match glance.kind {
             Kind::Response(_) => {
-                let branch = Branch::decode(&self.branches, peek.via.as_ref()?.branch?)?;
+                let branch = Branch::decode(&self.branches, glance.branch?)?;
                 let steered = Steered { branch: Some(branch), ..Steered::default() };
-                let shard = if branch.shard == ANY_SHARD { self.by_call_id(peek) } else { branch.shard };
+                let shard = if branch.shard == ANY_SHARD { self.by_call_id(glance) } else { branch.shard };
                 (shard.0 < self.shards).then_some((shard, steered))
             }
             Kind::Request(Method::Register) => {
-                let claimed = claimed(peek, snapshot);
+                let claimed = claimed(glance, snapshot);
                 let shard = match &claimed {
                     Some(aor) => self.locations.shard_of(snapshot.directory.resolve(aor.as_bytes())),
-                    None => self.by_call_id(peek),
+                    None => self.by_call_id(glance),
                 };
-                Some((shard, Steered { claimed, key: self.key_of(peek, Method::Register), ..Steered::default() }))
+                Some((shard, Steered { claimed, ..Steered::default() }))
             }
-            Kind::Request(method) => {
-                Some((self.by_call_id(peek), Steered { key: self.key_of(peek, method), ..Steered::default() }))
-            }
+            Kind::Request(_) => Some((self.by_call_id(glance), Steered::default())),
         }
     }
 
-    fn key_of(&self, peek: &Peek<'_>, method: Method<'_>) -> Option<ServerKey> {
-        let via = peek.via.as_ref()?;
-        Some(ServerKey::of(&self.match_key, peek.head(), via, method))
+    /// Adds what the owner has to know besides.
+    #[inline(always)]
+    pub fn complete(&self, peek: &Peek<'_>, steered: &mut Steered) {
+        if let (Kind::Request(method), Some(via)) = (peek.kind, &peek.via) {
+            steered.key = Some(ServerKey::of(&self.match_key, peek.head(), via, method));
+        }
     }
 
-    fn by_call_id(&self, peek: &Peek<'_>) -> ShardId {
-        let hash = self.call_ids.table64(&[peek.call_id]);
+    fn by_call_id(&self, glance: &Glance<'_>) -> ShardId {
+        let hash = self.call_ids.table64(&[glance.call_id]);
         let shard = hash % u64::from(self.shards);
         ShardId(u16::try_from(shard).unwrap_or(0))
     }
@@ -87,7 +98,7 @@ pub(crate) fn match_key(ring: &KeyRing) -> TagKey {
 }
 
 /// Whom a REGISTER claims to register.
-fn claimed(peek: &Peek<'_>, snapshot: &Snapshot) -> Option<Aor> {
-    let to = peek.to()?.parse_uri()?;
+fn claimed(glance: &Glance<'_>, snapshot: &Snapshot) -> Option<Aor> {
+    let to = Uri::parse(glance.to?)?;
     snapshot.identity(to.sip()?)
 }

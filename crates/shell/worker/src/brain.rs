@@ -5,7 +5,7 @@ use std::sync::Arc;
 use strowger_calls::CallView;
 use strowger_foundation::{KeyRing, ShardId, Timestamp, Wakeup};
 use strowger_locate::{Names, Outages};
-use strowger_message::Peek;
+use strowger_message::{Glance, Peek};
 
 use strowger_auth::NonceWindows;
 use strowger_registrar::Locations;
@@ -75,7 +75,10 @@ pub(crate) trait Maker: Send + Sync + 'static {
     fn make(&self, id: ShardId, life: u32, snapshot: Arc<Snapshot>) -> Self::Brain;
 
     /// The owner of a message with what was proved on the way to it, or `None` where it is nobody's.
-    fn steer(&self, peek: &Peek<'_>, snapshot: &Snapshot) -> Option<(ShardId, Steered)>;
+    fn owner(&self, glance: &Glance<'_>, snapshot: &Snapshot) -> Option<(ShardId, Steered)>;
+
+    /// Adds what the owner of a message has to know besides.
+    fn complete(&self, peek: &Peek<'_>, steered: &mut Steered);
 }
 
 /// What all shards share and the control plane reads.
@@ -129,8 +132,12 @@ impl Maker for Shards {
         })
     }
 
-    fn steer(&self, peek: &Peek<'_>, snapshot: &Snapshot) -> Option<(ShardId, Steered)> {
-        self.steering.steer(peek, snapshot)
+    fn owner(&self, glance: &Glance<'_>, snapshot: &Snapshot) -> Option<(ShardId, Steered)> {
+        self.steering.owner(glance, snapshot)
+    }
+
+    fn complete(&self, peek: &Peek<'_>, steered: &mut Steered) {
+        self.steering.complete(peek, steered);
     }
 }
 

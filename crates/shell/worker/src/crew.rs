@@ -253,8 +253,19 @@ impl<M: Maker> Crew<M> {
         if let Some(Some(neighbour)) = self.desk.exits.neighbours.get_mut(worker) {
             taken.extend(iter::from_fn(|| neighbour.take.poll()).take(most));
         }
+        self.handle_handed(now, &taken);
+        let count = taken.len();
+        if let Some(Some(neighbour)) = self.desk.exits.neighbours.get_mut(worker) {
+            taken.drain(..).for_each(|handed| neighbour.take.give_back(handed.bytes));
+        }
+        count
+    }
+
+    /// Reads what another worker left, and then deals with it.
+    fn handle_handed(&mut self, now: Timestamp, taken: &[Handed]) {
+        taken.iter().for_each(Handed::foresee);
         let mut read: SmallVec<[Incoming<'_>; READ_AHEAD]> = SmallVec::new();
-        for handed in &taken {
+        for handed in taken {
             self.first_arrival = self.first_arrival.min(handed.arrival);
             // Its receiver may have read the clock later than this round began.
             let arrival = handed.arrival.min(now);
@@ -264,9 +275,7 @@ impl<M: Maker> Crew<M> {
                 && let Some(Incoming { peek, owner, .. }) = read.last_mut()
             {
                 self.desk.exits.counters.taken_over += 1;
-                // It was steered once already, by the worker that received it: what has changed since, such as whose
-                // address it claims, does not give it another owner.
-                *owner = self.desk.steer(now, bytes, peek).map(|(_, steered)| (handed.shard, steered));
+                *owner = self.desk.read_steered(now, bytes, peek).map(|steered| (handed.shard, steered));
             }
         }
         self.foresee(now, &read);
@@ -280,12 +289,6 @@ impl<M: Maker> Crew<M> {
                 _ => self.desk.exits.run_errand(now, handed),
             }
         }
-        drop(read);
-        let count = taken.len();
-        if let Some(Some(neighbour)) = self.desk.exits.neighbours.get_mut(worker) {
-            taken.into_iter().for_each(|handed| neighbour.take.give_back(handed.bytes));
-        }
-        count
     }
 
     /// Shows what was read to the shards that will be told of it.

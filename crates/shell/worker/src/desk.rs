@@ -7,7 +7,7 @@ use std::sync::mpsc::SyncSender;
 use std::sync::{Arc, Mutex};
 
 use strowger_foundation::{Flow, ShardId, Timestamp};
-use strowger_message::Peek;
+use strowger_message::{Glance, Peek};
 use strowger_net as net;
 
 use crate::balance::Balance;
@@ -107,21 +107,51 @@ impl<M: Maker> Desk<M> {
         self.places.get(usize::from(id.0)).copied().flatten().map(usize::from)
     }
 
-    /// Reads a message into `peek`, which holds nothing yet, and finds whose it is. What is not a message, or nobody's, is
-    /// dropped here.
+    /// Finds whose a message is and, where that is one of this worker's shards, reads it into `peek`, which holds nothing yet.
+    /// What is not a message, or nobody's, is dropped here.
     pub(crate) fn steer<'a>(
         &mut self,
         now: Timestamp,
         bytes: &'a [u8],
         peek: &mut Peek<'a>,
     ) -> Option<(ShardId, Steered)> {
-        let Self { common, snapshot, .. } = self;
+        let has_all = self.seats.len() == usize::from(self.exits.shards());
+        self.find(now, bytes, peek, !has_all)
+    }
+
+    /// Reads a message into `peek`, which holds nothing yet, that was steered once already by the worker that received it:
+    /// what has changed since, such as whose address it claims, does not give it another owner.
+    pub(crate) fn read_steered<'a>(&mut self, now: Timestamp, bytes: &'a [u8], peek: &mut Peek<'a>) -> Option<Steered> {
+        self.find(now, bytes, peek, false).map(|(_, steered)| steered)
+    }
+
+    /// Finds whose a message is and reads it; where it `may_leave`, no more of another worker's than tells that it is one.
+    #[inline(always)]
+    fn find<'a>(
+        &mut self,
+        now: Timestamp,
+        bytes: &'a [u8],
+        peek: &mut Peek<'a>,
+        may_leave: bool,
+    ) -> Option<(ShardId, Steered)> {
+        let Self { common, snapshot, exits, .. } = self;
         // Unwind safety: what was read is not used any more.
-        let steered = catch_unwind(AssertUnwindSafe(|| {
+        let found = catch_unwind(AssertUnwindSafe(|| {
+            let glance = if may_leave { Glance::read(bytes) } else { None };
+            let known = glance.map(|glance| common.maker.owner(&glance, snapshot));
+            if let Some(Some((owner, _))) = &known
+                && exits.worker_of(*owner) != exits.index
+            {
+                return known;
+            }
             peek.fill(bytes).ok()?;
-            Some(common.maker.steer(peek, snapshot))
+            let mut owner = known.unwrap_or_else(|| common.maker.owner(&peek.glance(), snapshot));
+            if let Some((_, steered)) = &mut owner {
+                common.maker.complete(peek, steered);
+            }
+            Some(owner)
         }));
-        match steered {
+        match found {
             Ok(Some(Some(owner))) => return Some(owner),
             Ok(Some(None)) => self.exits.counters.unowned += 1,
             Ok(None) => self.exits.counters.malformed += 1,

@@ -259,7 +259,7 @@ impl<M: Maker> Desk<M> {
         match word {
             Word::Message { arrival, flow, bytes } => {
                 let mut peek = Peek::default();
-                if let Some((_, steered)) = &self.steer(now, &bytes, &mut peek) {
+                if let Some(steered) = &self.read_steered(now, &bytes, &mut peek) {
                     let input = Input::Message { arrival: arrival.min(now), flow, peek: &peek, steered };
                     self.run(seat, now, &bytes, |brain| brain.handle_input(now, input));
                 }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use strowger_foundation::{ConnId, Flow, ListenerId, ShardId, Timestamp, Transport, Wakeup};
 use strowger_locate::{QueryId, Question};
-use strowger_message::{Fault, Peek};
+use strowger_message::{Fault, Glance, Peek};
 use strowger_shard::{Counters, Event, Input, Output, Snapshot, Steered};
 
 use crate::brain::{Brain, Maker};
@@ -25,12 +25,14 @@ impl Maker for Stage {
         Puppet { id, life, ..Puppet::default() }
     }
 
-    fn steer(&self, peek: &Peek<'_>, _: &Snapshot) -> Option<(ShardId, Steered)> {
-        let call_id = std::str::from_utf8(peek.call_id).ok()?;
+    fn owner(&self, glance: &Glance<'_>, _: &Snapshot) -> Option<(ShardId, Steered)> {
+        let call_id = std::str::from_utf8(glance.call_id).ok()?;
         assert_ne!(call_id, "steering-bug", "a planted bug");
         let shard = call_id.split('-').next()?.parse().ok()?;
         Some((ShardId(shard), Steered::default()))
     }
+
+    fn complete(&self, _: &Peek<'_>, _: &mut Steered) {}
 }
 
 /// The shard.
