@@ -13,7 +13,7 @@ use strowger_net::Strand;
 
 use crate::contact::Contact;
 use crate::entrance::Entrance;
-use crate::handover::{Dropped, Errand, HANDOVER_QUEUE, Handed, Receiver, Sender};
+use crate::handover::{Dropped, Errand, HANDOVER_PART, Handed, Receiver, Sender};
 use crate::keep::{Keep, KeepBatch, Stored};
 use crate::moving::Word;
 use crate::options::Spread;
@@ -31,7 +31,7 @@ pub const HANDOVER_OVERFLOW: usize = 4096;
 pub const HANDOVER_OVERFLOW_BYTES: usize = 8 * 1024 * 1024;
 
 /// How many messages may wait for one other worker before streams are not read for it.
-const STREAMS_IN_RING: usize = HANDOVER_QUEUE / 8;
+const STREAMS_IN_RING: usize = HANDOVER_PART / 2;
 
 const _: () = assert!(HANDOVER_OVERFLOW_BYTES > MAX_STREAM_MESSAGE);
 
@@ -515,8 +515,8 @@ mod tests {
     fn streams_leave_room_in_the_ring_to_datagrams_and_to_answers() {
         let poll = Poll::new().expect("epoll");
         let doorbell = Doorbell::new(poll.registry(), DOORBELL).expect("a file descriptor");
-        let (give, mut taker) = ring(HANDOVER_QUEUE);
-        let (_, take) = ring(HANDOVER_QUEUE);
+        let (give, mut taker) = ring(HANDOVER_PART);
+        let (_, take) = ring(HANDOVER_PART);
         let mut neighbour = Neighbour::new(Arc::new(Contact::new(doorbell, Arc::default())), give, take);
         let flow = Flow::new(ListenerId(0), Transport::Udp, ([127, 0, 0, 1], 5060).into());
         let give = |neighbour: &mut Neighbour| neighbour.give(ShardId(1), Timestamp::ZERO, flow, b"x");
@@ -526,7 +526,7 @@ mod tests {
             streams += 1;
         }
         let others = std::iter::from_fn(|| give(&mut neighbour).ok()).count();
-        assert_eq!((streams, streams + others), (STREAMS_IN_RING, HANDOVER_QUEUE));
+        assert_eq!((streams, streams + others), (STREAMS_IN_RING, HANDOVER_PART));
         // Once the other worker has caught up, streams are read again.
         while taker.poll().is_some() {}
         assert!(neighbour.takes_streams());

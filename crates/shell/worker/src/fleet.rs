@@ -20,7 +20,7 @@ use crate::contact::{Contact, Mail};
 use crate::desk::{Common, Desk};
 use crate::entrance::Entrance;
 use crate::exits::{Exits, Neighbour, Port};
-use crate::handover::{self, Doorbell, HANDOVER_QUEUE};
+use crate::handover::{self, Doorbell};
 use crate::index::Index;
 use crate::keep::Keep;
 use crate::limits::StreamLimits;
@@ -374,7 +374,7 @@ fn acquaint(contacts: &[Arc<Contact>]) -> Vec<Vec<Option<Neighbour>>> {
     let mut takes: Vec<Vec<_>> = (0..count).map(|_| Vec::with_capacity(count)).collect();
     for (giver, gives) in gives.iter_mut().enumerate() {
         for (taker, takes) in takes.iter_mut().enumerate() {
-            let ring = (giver != taker).then(|| handover::ring(HANDOVER_QUEUE));
+            let ring = (giver != taker).then(|| handover::ring(handover::capacity(count)));
             let (give, take) = ring.unzip();
             gives.push(give);
             takes.push(take);

@@ -1,7 +1,7 @@
 //! Messages on their way from the worker that received them to the worker whose shard owns them.
 //!
 //! Each ordered pair of workers has a ring of messages and a ring that brings the emptied buffers back, so nothing is
-//! allocated once as many buffers exist as were ever on their way at one time. Nobody waits: a
+//! allocated once as many buffers exist as are on their way at one time. Nobody waits: a
 //! full ring drops datagrams; what belongs to streams is not read from them, or kept by who has it, until there is room.
 
 use std::hint::black_box;
@@ -12,8 +12,15 @@ use mio::{Registry, Token, Waker};
 use rtrb::{Consumer, Producer, RingBuffer};
 use strowger_foundation::{Flow, ShardId, Timestamp};
 
-/// Messages that wait at most between one worker and another; past it new ones are dropped and counted.
-pub const HANDOVER_QUEUE: usize = 1024;
+/// Messages that wait at most for one worker, each of the others having an equal part of them: as many as it deals with while
+/// its thread may have to wait for a core. Past it new ones are dropped and counted.
+pub const HANDOVER_QUEUE: usize = 8192;
+
+/// The part that each has at least, however many they are.
+pub const HANDOVER_PART: usize = 256;
+
+/// Empty buffers that are kept for one worker; what a burst took besides is freed.
+const SPARE_BUFFERS: usize = 1024;
 
 /// Messages that a worker takes before it deals with the first of them.
 pub(crate) const IN_HAND: usize = 16;
@@ -80,6 +87,11 @@ pub(crate) struct Receiver {
 #[derive(Debug, PartialEq, Eq)]
 pub(crate) struct Dropped;
 
+/// The messages in each ring of so many workers.
+pub(crate) fn capacity(workers: usize) -> usize {
+    (HANDOVER_QUEUE / workers.saturating_sub(1).max(1)).max(HANDOVER_PART)
+}
+
 /// The ring from one worker to another.
 pub(crate) fn ring(capacity: usize) -> (Sender, Receiver) {
     let (give, take) = RingBuffer::new(capacity);
@@ -105,6 +117,7 @@ impl Sender {
             return Err(Dropped);
         }
         self.spare.extend(iter::from_fn(|| self.empties.pop().ok()));
+        self.spare.truncate(SPARE_BUFFERS);
         let mut bytes = self.spare.pop().unwrap_or_else(|| Vec::with_capacity(BUFFER_BYTES.max(message.len())));
         bytes.extend_from_slice(message);
         self.messages.push(Handed { errand, shard, arrival, flow, bytes }).map_err(|_| Dropped)
@@ -243,6 +256,22 @@ mod tests {
         assert_eq!(send(&mut sender, 0, b"short"), Ok(()));
         let handed = receiver.poll().expect("one waits");
         assert_eq!((handed.bytes.as_slice(), handed.bytes.as_ptr()), (b"short".as_slice(), address));
+    }
+
+    #[test]
+    fn what_came_back_last_is_used_first_and_a_burst_holds_no_memory() {
+        let (mut sender, mut receiver) = ring(HANDOVER_QUEUE);
+        let exchange = |sender: &mut Sender, receiver: &mut Receiver, count: usize| {
+            (0..count).for_each(|_| assert_eq!(send(sender, 0, b"x"), Ok(())));
+            let handed: Vec<_> = iter::from_fn(|| receiver.poll()).collect();
+            let last = handed.last().map(|handed| handed.bytes.as_ptr());
+            handed.into_iter().for_each(|handed| receiver.give_back(handed.bytes));
+            last
+        };
+        exchange(&mut sender, &mut receiver, HANDOVER_QUEUE);
+        let one = exchange(&mut sender, &mut receiver, 1);
+        assert_eq!(exchange(&mut sender, &mut receiver, 1), one);
+        assert!(sender.spare.len() <= SPARE_BUFFERS);
     }
 
     #[test]
