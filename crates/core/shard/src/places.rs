@@ -234,6 +234,7 @@ impl Places<'_> {
             order.insert(0, known);
         }
         let mut result = Target { changes: route.changes.clone(), ..Target::default() };
+        result.places.reserve(order.len());
         let mut failure = Status::SERVICE_UNAVAILABLE;
         for at in order {
             let Some(target) = targets.get(at) else { continue };
