@@ -14,6 +14,10 @@ use serde::{Deserialize, Serialize};
 const SMALL: f64 = 0.02;
 /// Functions that are named.
 const NAMED: usize = 12;
+/// What glibc copies or clears that is long, it has one instruction repeat, and callgrind counts that again for each byte. With these
+/// it has loops for all lengths.
+const TUNABLES: &str =
+    "GLIBC_TUNABLES=glibc.cpu.x86_rep_movsb_threshold=0x40000000:glibc.cpu.x86_rep_stosb_threshold=0x40000000";
 
 /// User instructions for each unit of work.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -111,9 +115,9 @@ pub fn count(counts: Counts, total: impl Fn(u32) -> Result<Parts, String>) -> Re
 
 /// What is put before a server's command line so that each of its processes leaves its counts in `folder`.
 #[must_use]
-pub fn before(folder: &Path) -> [String; 4] {
+pub fn before(folder: &Path) -> [String; 6] {
     let counts = format!("--callgrind-out-file={}", folder.join("counts.%p").display());
-    ["valgrind".to_owned(), "--tool=callgrind".to_owned(), "--quiet".to_owned(), counts]
+    ["env", TUNABLES, "valgrind", "--tool=callgrind", "--quiet", &counts].map(str::to_owned)
 }
 
 /// What they have counted, together.
