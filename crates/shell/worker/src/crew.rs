@@ -253,9 +253,13 @@ impl<M: Maker> Crew<M> {
         if let Some(Some(neighbour)) = self.desk.exits.neighbours.get_mut(worker) {
             taken.extend(iter::from_fn(|| neighbour.take.poll()).take(most));
         }
+        if taken.is_empty() {
+            return 0;
+        }
         self.handle_handed(now, &taken);
         let count = taken.len();
         if let Some(Some(neighbour)) = self.desk.exits.neighbours.get_mut(worker) {
+            // Where it is, for to hand on all of it would copy it.
             taken.drain(..).for_each(|handed| neighbour.take.give_back(handed.bytes));
         }
         count
