@@ -60,7 +60,7 @@ pub use method::Method;
 pub use name_addr::{NameAddr, parse_contacts};
 pub use params::{Param, Params};
 pub use peek::{Kind, Peek};
-pub use reply::Reply;
+pub use reply::{Own, Reply};
 pub use rewrite::Rewrite;
 pub use status::Status;
 pub use text::{Decimal, lossy, parse_decimal, parse_q, split_list, trim, unquote};

@@ -7,11 +7,35 @@ use crate::header::HeaderName;
 use crate::status::Status;
 use crate::text::{self, Decimal};
 
+/// Before the status in a status line.
+const VERSION: &[u8] = b"SIP/2.0 ";
+/// The end of a response without a body.
+const END: &[u8] = b"Content-Length: 0\r\n\r\n";
+
 /// Writes one response into a buffer: the status line and what is copied from the request at once, then the caller's own
 /// headers, then [`finish`](Self::finish).
 #[derive(Debug)]
 pub struct Reply<'b> {
     out: &'b mut Vec<u8>,
+    /// Where what is copied begins and ends.
+    copied: (usize, usize),
+}
+
+/// Where in a response stands what its request does not say: the status, and the header fields that are the server's own. With the
+/// request that makes the same response [again](Reply::again).
+#[derive(Clone, Copy, Debug)]
+pub struct Own {
+    copied: (usize, usize),
+    end: usize,
+}
+
+impl Own {
+    /// What stands there, to be kept as one.
+    #[must_use]
+    pub fn of<'r>(&self, response: &'r [u8]) -> [&'r [u8]; 2] {
+        let (copied, behind) = self.copied;
+        [VERSION.len()..copied, behind..self.end].map(|part| response.get(part).unwrap_or(&[]))
+    }
 }
 
 impl<'b> Reply<'b> {
@@ -29,6 +53,7 @@ impl<'b> Reply<'b> {
     ) -> Self {
         out.clear();
         write_status_line(out, status, reason);
+        let start = out.len();
         let mut copy = Copying { out, request, run: (0, 0) };
         let mut top_via = top_via;
         for field in request.fields() {
@@ -52,10 +77,30 @@ impl<'b> Reply<'b> {
             }
         }
         copy.flush();
-        Self { out }
+        let copied = (start, out.len());
+        Self { out, copied }
+    }
+
+    /// Writes a response anew to a request that came again, from `kept`, which was its [own](Own) the first time; `None` where it was
+    /// not.
+    #[must_use]
+    pub fn again(
+        out: &'b mut Vec<u8>,
+        request: &Head<'_>,
+        kept: &[u8],
+        to_tag: &[u8],
+        top_via: Option<&[u8]>,
+    ) -> Option<Own> {
+        let end = kept.windows(2).position(|two| two == b"\r\n")?;
+        let (line, lines) = (kept.get(..end)?, kept.get(end.saturating_add(2)..)?);
+        let (code, [b' ', reason @ ..]) = line.split_at_checked(3)? else { return None };
+        let status = text::parse_decimal(code).and_then(|code| u16::try_from(code).ok()).and_then(Status::new)?;
+        let reason = core::str::from_utf8(reason).ok()?;
+        Some(Self::begin(out, request, status, reason, to_tag, top_via).lines(lines).finish())
     }
 
     /// Adds whole lines of header fields.
+    #[inline]
     #[must_use]
     pub fn lines(self, lines: &[u8]) -> Self {
         self.out.extend_from_slice(lines);
@@ -76,9 +121,13 @@ impl<'b> Reply<'b> {
         self
     }
 
-    /// Ends the response, without a body.
-    pub fn finish(self) {
-        self.out.extend_from_slice(b"Content-Length: 0\r\n\r\n");
+    /// Ends the response, without a body; says what of it is its own, for those who keep that.
+    #[inline]
+    pub fn finish(self) -> Own {
+        let Self { out, copied } = self;
+        let end = out.len();
+        out.extend_from_slice(END);
+        Own { copied, end }
     }
 }
 
@@ -88,7 +137,7 @@ fn write_status_line(out: &mut Vec<u8>, status: Status, reason: &str) {
         return;
     }
     // A status has three digits.
-    for part in [b"SIP/2.0 ", Decimal::new(u32::from(status.code())).as_bytes(), b" ", reason.as_bytes(), b"\r\n"] {
+    for part in [VERSION, Decimal::new(u32::from(status.code())).as_bytes(), b" ", reason.as_bytes(), b"\r\n"] {
         out.extend_from_slice(part);
     }
 }
@@ -191,6 +240,22 @@ mod tests {
             "SIP/2.0 200 OK\r\nVia: SIP/2.0/UDP a;rport=5 , SIP/2.0/TCP z\r\nVia: SIP/2.0/UDP y\r\n\
              From: <sip:a@a>;tag=1\r\nTo: <sip:b@b>;tag=tt\r\nCall-ID: c\r\nCSeq: 1 OPTIONS\r\nX: 1\r\nContent-Length: 0\r\n\r\n"
         );
+    }
+
+    #[test]
+    fn with_what_is_its_own_a_response_is_made_again() {
+        let head = Head::scan(REQUEST).expect("valid");
+        for (reason, lines) in [("OK", &b"X: 1\r\nY: 2\r\n"[..]), ("Why Not", b"")] {
+            let (mut first, mut again) = (Vec::new(), b"before".to_vec());
+            let own = Reply::begin(&mut first, &head, Status::OK, reason, b"tt", Some(b"a")).lines(lines).finish();
+            let kept = own.of(&first).concat();
+            assert_eq!(kept, [b"200 ", reason.as_bytes(), b"\r\n", lines].concat());
+            Reply::again(&mut again, &head, &kept, b"tt", Some(b"a")).expect("was kept");
+            assert_eq!(again, first);
+        }
+        for broken in ["", "200 OK", "200\r\n", "2x0 OK\r\n", "099 OK\r\n"] {
+            assert!(Reply::again(&mut Vec::new(), &head, broken.as_bytes(), b"tt", None).is_none(), "{broken}");
+        }
     }
 
     #[test]

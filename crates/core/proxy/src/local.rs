@@ -4,7 +4,7 @@ use std::io::Write as _;
 
 use smallvec::SmallVec;
 use strowger_foundation::{Flow, TagKey};
-use strowger_message::{Decimal, Head, HeaderName, Host, Message, Reply, Rport, Status, Via};
+use strowger_message::{Decimal, Head, HeaderName, Host, Message, Own, Reply, Rport, Status, Via};
 use strowger_transaction::ServerKey;
 
 /// A Via value with `received` and `rport` filled in.
@@ -125,6 +125,20 @@ pub fn begin_from_head<'b>(
 ) -> Reply<'b> {
     let via = completed_via(via, source);
     Reply::begin(out, head, status, reason, to_tag, via.as_deref())
+}
+
+/// Makes a final response again, byte for byte where the request is the same; `None` where `kept` is not what was its own.
+#[must_use]
+pub fn again(
+    out: &mut Vec<u8>,
+    to_tag: &ToTag,
+    head: &Head<'_>,
+    via: &Via<'_>,
+    source: &Flow,
+    kept: &[u8],
+) -> Option<Own> {
+    let via = completed_via(via, source);
+    Reply::again(out, head, kept, to_tag, via.as_deref())
 }
 
 #[cfg(test)]
