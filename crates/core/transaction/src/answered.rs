@@ -1,20 +1,24 @@
 //! Requests that were answered for good and have nobody to tell of their end: what is left of their transactions is to send the
 //! answer again when the request comes again (RFC 3261 §17.2.2, Timer J). All of them are kept for the same time, so they stand in
 //! the order of their ends, answers and all, side by side in memory: what is written, and what is forgotten, are neighbours.
+//!
+//! Of an answer of our own little is kept, for the request that comes again says the rest: what it copies, and where it goes. Of one
+//! that another element gave all is kept, behind the flow that it went by.
 
 use core::hint::black_box;
+use core::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::collections::VecDeque;
 
-use strowger_foundation::{Flow, Timestamp};
+use strowger_foundation::{Flow, ListenerId, Timestamp, Transport};
 
 use crate::clocks::tick_of;
-use crate::key::ServerKey;
+use crate::key::{RequestMark, ServerKey};
 use crate::layer::MAX_SERVER;
 
 /// Answers in one piece at most, a power of two.
 const CHUNK: u32 = 128;
 /// Room for the answers of a piece, in bytes, but for a single one that is longer.
-const LEAST_ROOM: usize = 64 * CHUNK as usize;
+const LEAST_ROOM: usize = 16 * CHUNK as usize;
 const MOST_ROOM: usize = 512 * CHUNK as usize;
 /// The most that a piece keeps to be used again.
 const MOST_SPARE: usize = 2 * MOST_ROOM;
@@ -24,16 +28,36 @@ const LINE: usize = 64;
 const NUMBERS: u32 = Answered::MARK / CHUNK;
 const _: () = assert!(MAX_SERVER < NUMBERS as usize, "even where each piece has one answer");
 
+const _: () = assert!(2 * size_of::<Answer>() == LINE, "the next two are seen at once");
+
 /// An answer, but for its bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Answer {
     pub(crate) key: ServerKey,
-    /// Where it went.
-    pub(crate) flow: Flow,
     /// Until when it is kept.
     until: Timestamp,
     /// Where its bytes end in those of the piece.
-    end: usize,
+    end: u32,
+    /// Of an answer of our own, what it answers.
+    request: Option<RequestMark>,
+}
+
+/// An answer that is to be kept.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Given<'a> {
+    /// One of our own, to this request: what that does not say, in its two parts.
+    Own(RequestMark, [&'a [u8]; 2]),
+    /// One that another element gave: where it went, and all of it.
+    Whole(&'a Flow, &'a [u8]),
+}
+
+/// What is kept of an answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kept<'a> {
+    /// Of one of our own.
+    Own(RequestMark, &'a [u8]),
+    /// Of another.
+    Whole(Flow, &'a [u8]),
 }
 
 /// Answers that may be asked for again.
@@ -77,27 +101,38 @@ impl Answered {
 
     /// Keeps an answer until the tick of `until` is over, and says at which place; `None` where others end later, as after a
     /// change of the base values.
-    pub(crate) fn keep(&mut self, key: ServerKey, flow: Flow, until: Timestamp, bytes: &[u8]) -> Option<u32> {
+    pub(crate) fn keep(&mut self, key: ServerKey, until: Timestamp, given: Given<'_>) -> Option<u32> {
+        let written;
+        let (request, [first, second]) = match given {
+            Given::Own(request, own) => (Some(request), own),
+            Given::Whole(flow, text) => {
+                written = to_bytes(flow);
+                (None, [written.as_flattened(), text])
+            }
+        };
         let until = tick_of(until);
         if until < self.latest {
             return None;
         }
         self.latest = until;
-        if self.chunks.back().is_none_or(|chunk| !chunk.has_room(bytes.len())) {
+        let length = first.len().saturating_add(second.len());
+        if self.chunks.back().is_none_or(|chunk| !chunk.has_room(length)) {
             self.begin_chunk();
         }
         let number = self.first.wrapping_add(to_u32(self.chunks.len()).wrapping_sub(1)) % NUMBERS;
         let chunk = self.chunks.back_mut()?;
         let within = to_u32(chunk.count);
         let start = chunk.filled();
-        let end = start.saturating_add(bytes.len());
+        let end = start.saturating_add(length);
         if chunk.bytes.len() < end {
             debug_assert!(chunk.count == 0, "what is kept is not moved");
             // Exactly, where a single answer is longer than the room.
             chunk.bytes = vec![0; end];
         }
-        chunk.bytes.get_mut(start..end)?.copy_from_slice(bytes);
-        let answer = Answer { key, flow, until, end };
+        let (to_first, to_second) = chunk.bytes.get_mut(start..end)?.split_at_mut_checked(first.len())?;
+        to_first.copy_from_slice(first);
+        to_second.copy_from_slice(second);
+        let answer = Answer { key, until, end: to_u32(end), request };
         if chunk.answers.is_empty() {
             chunk.answers = vec![answer; CHUNK as usize];
         }
@@ -120,6 +155,19 @@ impl Answered {
         self.chunks.push_back(Chunk { answers, count: 0, bytes });
     }
 
+    /// What is kept of the answer at `place`.
+    pub(crate) fn kept(&self, place: u32) -> Option<Kept<'_>> {
+        let (answer, bytes) = self.get(place)?;
+        Some(match answer.request {
+            Some(request) => Kept::Own(request, bytes),
+            None => {
+                let (ip, rest) = bytes.split_first_chunk()?;
+                let (rest, text) = rest.split_first_chunk()?;
+                Kept::Whole(to_flow([*ip, *rest]), text)
+            }
+        })
+    }
+
     /// The answer at `place`, with its bytes.
     pub(crate) fn get(&self, place: u32) -> Option<(&Answer, &[u8])> {
         let (number, within) = ((place & !Self::MARK) / CHUNK, place % CHUNK);
@@ -130,8 +178,8 @@ impl Answered {
         let Chunk { answers, count, bytes } = self.chunks.get(chunk as usize)?;
         let answer = answers.get(..*count)?.get(within as usize)?;
         let before = within.checked_sub(1).and_then(|before| answers.get(before as usize));
-        let start = before.map_or(0, |before| before.end);
-        Some((answer, bytes.get(start..answer.end)?))
+        let start = before.map_or(0, |before| before.end as usize);
+        Some((answer, bytes.get(start..answer.end as usize)?))
     }
 
     /// When there is next one to be forgotten.
@@ -209,8 +257,33 @@ impl Chunk {
 
     /// Where the last answer ends.
     fn filled(&self) -> usize {
-        self.kept().last().map_or(0, |answer| answer.end)
+        self.kept().last().map_or(0, |answer| answer.end as usize)
     }
+}
+
+/// Where an answer went, before its text: the address, and then the rest. Only what goes by datagrams is ever sent again.
+type FlowBytes = [[u8; 16]; 2];
+
+fn to_bytes(flow: &Flow) -> FlowBytes {
+    debug_assert_eq!(*flow, Flow::new(flow.listener, Transport::Udp, flow.peer), "a datagram needs no more");
+    let (ip, info, scope) = match flow.peer {
+        SocketAddr::V4(peer) => (peer.ip().to_ipv6_mapped(), 0, 0),
+        SocketAddr::V6(peer) => (*peer.ip(), peer.flowinfo(), peer.scope_id()),
+    };
+    let [[a, b], [c, d]] = [flow.listener.0, flow.peer.port()].map(u16::to_le_bytes);
+    let [[e, f, g, h], [i, j, k, l]] = [info, scope].map(u32::to_le_bytes);
+    [ip.octets(), [a, b, c, d, e, f, g, h, i, j, k, l, u8::from(flow.peer.is_ipv4()), 0, 0, 0]]
+}
+
+fn to_flow([ip, [a, b, c, d, e, f, g, h, i, j, k, l, is_v4, ..]]: FlowBytes) -> Flow {
+    let [listener, port] = [[a, b], [c, d]].map(u16::from_le_bytes);
+    let [info, scope] = [[e, f, g, h], [i, j, k, l]].map(u32::from_le_bytes);
+    let ip = Ipv6Addr::from(ip);
+    let peer = match ip.to_ipv4_mapped().filter(|_| is_v4 != 0) {
+        Some(ip) => SocketAddr::from((ip, port)),
+        None => SocketAddr::V6(SocketAddrV6::new(ip, port, info, scope)),
+    };
+    Flow::new(ListenerId(listener), Transport::Udp, peer)
 }
 
 /// There are not as many: the layer bounds them.
@@ -223,7 +296,7 @@ mod tests {
     use core::net::SocketAddr;
 
     use proptest::prelude::*;
-    use strowger_foundation::{ListenerId, Transport};
+    use strowger_foundation::TagKey;
 
     use super::*;
 
@@ -242,7 +315,27 @@ mod tests {
     }
 
     fn keep(answered: &mut Answered, number: u32, until: Timestamp) -> Option<u32> {
-        answered.keep(key(number), flow(number.to_le_bytes()[0].into()), until, &bytes(number))
+        let flow = flow(number.to_le_bytes()[0].into());
+        // Both kinds, side by side.
+        if number.is_multiple_of(3) {
+            answered.keep(key(number), until, Given::Whole(&flow, &bytes(number)))
+        } else {
+            let bytes = bytes(number);
+            let (first, second) = bytes.split_at(20);
+            answered.keep(key(number), until, Given::Own(mark(number), [first, second]))
+        }
+    }
+
+    fn mark(number: u32) -> RequestMark {
+        RequestMark::of(&TagKey::new([1; 16]), b"call", number)
+    }
+
+    #[test]
+    fn a_flow_comes_back_as_it_was() {
+        for peer in ["192.0.2.1:5060", "[2001:db8::1]:1", "[::ffff:192.0.2.1]:65535", "[fe80::1%7]:5060"] {
+            let flow = Flow::new(ListenerId(700), Transport::Udp, peer.parse().expect("an address"));
+            assert_eq!(to_flow(to_bytes(&flow)), flow);
+        }
     }
 
     #[test]
@@ -274,8 +367,9 @@ mod tests {
     fn huge_answers_leave_no_huge_memory_behind() {
         let mut answered = Answered::default();
         for number in 0..CHUNK {
-            let place = answered.keep(key(number), flow(1), Timestamp::ZERO, &[0; 70_000]).expect("in order");
-            assert_eq!(answered.get(place).map(|(_, bytes)| bytes.len()), Some(70_000));
+            let given = Given::Whole(&flow(1), &[0; 70_000]);
+            let place = answered.keep(key(number), Timestamp::ZERO, given).expect("in order");
+            assert_eq!(answered.kept(place), Some(Kept::Whole(flow(1), &[0; 70_000][..])));
         }
         while answered.forget(Timestamp::ZERO).is_some() {}
         assert!(answered.chunks.is_empty() && answered.spare.bytes.len() <= MOST_SPARE);
@@ -286,7 +380,7 @@ mod tests {
         let mut answered = Answered::default();
         for number in 0..10 * CHUNK {
             let bytes = vec![b'x'; 350 + number as usize % 50];
-            answered.keep(key(number), flow(1), Timestamp::ZERO, &bytes).expect("in order");
+            answered.keep(key(number), Timestamp::ZERO, Given::Own(mark(1), [&bytes, b""])).expect("in order");
         }
         let (bytes, room) = answered
             .chunks
@@ -317,9 +411,13 @@ mod tests {
             let found: Vec<_> = answered.iter().map(|(place, answer)| (place, answer.key)).collect();
             prop_assert_eq!(found, queue.iter().map(|(place, number)| (*place, key(*number))).collect::<Vec<_>>());
             for (place, number) in queue {
-                let (answer, found) = answered.get(place).expect("it is kept");
-                prop_assert_eq!((answer.key, found), (key(number), &bytes(number)[..]));
-                prop_assert_eq!(answer.flow.peer.port(), u16::from(number.to_le_bytes()[0]));
+                let bytes = bytes(number);
+                let kept = match number % 3 {
+                    0 => Kept::Whole(flow(number.to_le_bytes()[0].into()), &bytes),
+                    _ => Kept::Own(mark(number), &bytes),
+                };
+                prop_assert_eq!(answered.get(place).map(|(answer, _)| answer.key), Some(key(number)));
+                prop_assert_eq!(answered.kept(place), Some(kept));
             }
         }
     }

@@ -1,10 +1,11 @@
 //! Which server transaction a request belongs to (RFC 3261 §17.2.3).
 
 use core::net::IpAddr;
+use core::num::NonZeroU32;
 
 use smallvec::SmallVec;
 use strowger_foundation::TagKey;
-use strowger_message::{Head, HeaderName, Method, NameAddr, StartLine, Via};
+use strowger_message::{Head, HeaderName, Method, NameAddr, StartLine, Via, parse_decimal};
 
 /// Host names are lower-cased here without allocating; longer ones allocate.
 const INLINE_HOST: usize = 64;
@@ -76,6 +77,28 @@ impl ServerKey {
         let secret = secret.derive("2543");
         let parts = [uri, from_tag.unwrap_or(&[]), call_id, cseq, via.text, method.as_bytes()];
         Self(secret.table128(&parts).to_le_bytes())
+    }
+}
+
+/// What tells requests of one key apart: a short keyed hash of Call-ID and the number of CSeq. Of one client's requests it is the
+/// same for those that are the same; a client that uses a branch again for another request has another one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestMark(NonZeroU32);
+
+impl RequestMark {
+    /// The mark of a request with this Call-ID and CSeq.
+    #[inline]
+    #[must_use]
+    pub fn of(secret: &TagKey, call_id: &[u8], cseq: u32) -> Self {
+        let [a, b, c, d, ..] = secret.table64(&[call_id]).to_le_bytes();
+        Self(NonZeroU32::new(u32::from_le_bytes([a, b, c, d]) ^ cseq).unwrap_or(NonZeroU32::MIN))
+    }
+
+    /// The same of a request of which only the head is understood; `None` where that has no such number.
+    #[must_use]
+    pub fn of_head(secret: &TagKey, head: &Head<'_>) -> Option<Self> {
+        let cseq = cseq_digits(head).and_then(parse_decimal).and_then(|number| u32::try_from(number).ok())?;
+        Some(Self::of(secret, head.first(HeaderName::CallId)?, cseq))
     }
 }
 

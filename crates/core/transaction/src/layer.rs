@@ -5,7 +5,7 @@ use std::collections::VecDeque;
 use hashbrown::HashTable;
 use strowger_foundation::{Buf, BufPool, Flow, Slots, Timestamp, Wakeup};
 
-use crate::answered::Answered;
+use crate::answered::{Answered, Kept};
 use crate::client::ClientSlot;
 use crate::clocks::{Clocks, Side};
 use crate::foresight::AHEAD;
@@ -152,9 +152,9 @@ impl Transactions {
                     Some(server) => (server.flow, &server.kept[..]),
                     None => continue,
                 },
-                Output::ReplayAnswer(place) => match self.answered.get(place) {
-                    Some((answer, bytes)) => (answer.flow, bytes),
-                    None => continue,
+                Output::ReplayAnswer(place) => match self.answered.kept(place) {
+                    Some(Kept::Whole(flow, text)) => (flow, text),
+                    _ => continue,
                 },
                 Output::ReplayClient(id) => match self.sending(id) {
                     Some(sending) => (sending.flow, &sending.kept[..]),

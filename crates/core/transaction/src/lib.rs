@@ -34,7 +34,7 @@ mod timing;
 
 pub use client::{MAX_CLOSED_SCAN, MAX_UNREACHABLE_SCAN, ResponseVerdict};
 pub use id::{ClientId, ServerId};
-pub use key::ServerKey;
+pub use key::{RequestMark, ServerKey};
 pub use layer::{MAX_CLIENT, MAX_SERVER, MAX_TIMERS_PER_CALL, NO_USER, TableFull, Transactions};
 pub use machine::{ClientState, Kind, ServerState};
 pub use output::{Counters, Event, MAX_OUTPUTS};

@@ -86,7 +86,7 @@ pub(crate) enum Output {
         buf: Buf,
     },
     ReplayServer(ServerId),
-    /// An answer that was given for good, by its place.
+    /// An answer that another element gave for good, by its place.
     ReplayAnswer(u32),
     ReplayClient(ClientId),
 }

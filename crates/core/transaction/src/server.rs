@@ -3,12 +3,12 @@
 use core::time::Duration;
 
 use strowger_foundation::{Buf, Flow, Timestamp};
-use strowger_message::{Head, HeaderName, NameAddr, Status};
+use strowger_message::{Head, HeaderName, NameAddr, Own, Status};
 
-use crate::answered::Answered;
+use crate::answered::{Answered, Given, Kept};
 use crate::clocks::{End, Length, Owner};
 use crate::id::ServerId;
-use crate::key::ServerKey;
+use crate::key::{RequestMark, ServerKey};
 use crate::layer::{MAX_SERVER, NO_USER, TableFull, Transactions};
 use crate::machine::{Actions, Kind, ServerEvent, ServerState, start_server, step_server};
 use crate::output::{Event, Output};
@@ -145,10 +145,31 @@ impl Transactions {
         self.server(id).map(|server| server.flow)
     }
 
-    /// The transaction's request came again: the last response is sent again where the state wants it.
+    /// What is kept of the answer of our own that is all that `id` has left, and what it answers: where its request comes again, that
+    /// is [answered again](Self::answer_again).
+    #[must_use]
+    pub fn own_answer(&self, id: ServerId) -> Option<(RequestMark, &[u8])> {
+        match self.answered.kept(id.index)? {
+            Kept::Own(request, own) => Some((request, own)),
+            Kept::Whole(..) => None,
+        }
+    }
+
+    /// A request came again that has an [answer of our own](Self::own_answer): here that is once more, and goes to `flow`.
+    pub fn answer_again(&mut self, flow: Flow, response: Buf) {
+        //= rfc3261#17.2.2
+        // As in `handle_retransmission`.
+        self.counters.requests_repeated = self.counters.requests_repeated.saturating_add(1);
+        self.counters.response_retransmissions = self.counters.response_retransmissions.saturating_add(1);
+        self.push_output(Output::Once { flow, buf: response });
+    }
+
+    /// The transaction's request came again: the last response is sent again where the state wants it. An
+    /// [answer of our own](Self::own_answer) is for [`answer_again`](Self::answer_again).
     pub fn handle_retransmission(&mut self, now: Timestamp, id: ServerId) {
         self.counters.requests_repeated = self.counters.requests_repeated.saturating_add(1);
         if Answered::is_place(id.index) {
+            debug_assert!(self.own_answer(id).is_none(), "it has to be made again");
             //= rfc3261#17.2.2
             // While in the "Completed" state, the server transaction MUST pass the final response to the transport
             // layer for retransmission whenever a retransmission of the request is received.
@@ -191,6 +212,30 @@ impl Transactions {
     /// non-INVITE request any provisional one but 100, a 100 before the client has reached T2 on an unreliable
     /// transport, and 408, which moreover ends the wait for an answer.
     pub fn respond(&mut self, now: Timestamp, id: ServerId, status: Status, response: Buf) {
+        self.respond_with(now, id, status, response, None);
+    }
+
+    /// As [`respond`](Self::respond), for a response of our own to `request`. Where the answer alone stays, that is
+    /// [as little](Self::own_answer) as `own` says.
+    pub fn respond_own(
+        &mut self,
+        now: Timestamp,
+        id: ServerId,
+        status: Status,
+        response: Buf,
+        (own, request): (Own, RequestMark),
+    ) {
+        self.respond_with(now, id, status, response, Some((own, request)));
+    }
+
+    fn respond_with(
+        &mut self,
+        now: Timestamp,
+        id: ServerId,
+        status: Status,
+        response: Buf,
+        own: Option<(Own, RequestMark)>,
+    ) {
         let Self { timing, servers, .. } = self;
         let server = servers.get(id.index).filter(|server| server.generation == id.generation);
         let Some((server, event)) = server.and_then(|server| {
@@ -202,7 +247,7 @@ impl Transactions {
         };
         let (state, actions) = server.step(event);
         let flow = server.flow;
-        if server.has_only_its_answer_left(state, actions) && self.keep_answer(now, id, &response) {
+        if server.has_only_its_answer_left(state, actions) && self.keep_answer(now, id, &response, own) {
             self.push_output(Output::Once { flow, buf: response });
             return;
         }
@@ -221,11 +266,15 @@ impl Transactions {
     }
 
     /// Keeps nothing of a transaction but its answer, until Timer J; `false` where it cannot be kept so.
-    fn keep_answer(&mut self, now: Timestamp, id: ServerId, response: &[u8]) -> bool {
+    fn keep_answer(&mut self, now: Timestamp, id: ServerId, response: &[u8], own: Option<(Own, RequestMark)>) -> bool {
         let Self { timing, servers, index, answered, clocks, pool, .. } = self;
         let Some(server) = servers.get(id.index) else { return false };
         let until = now + timing.timeout();
-        let Some(place) = answered.keep(server.key, server.flow, until, response) else { return false };
+        let given = match own {
+            Some((own, request)) => Given::Own(request, own.of(response)),
+            None => Given::Whole(&server.flow, response),
+        };
+        let Some(place) = answered.keep(server.key, until, given) else { return false };
         //= rfc3261#17.2.2
         // It stays for Timer J, so that what comes again finds its answer.
         match index.find_mut(hash_of(part_of(server.key)), |place| place.index == id.index) {
@@ -364,7 +413,7 @@ impl Transactions {
         assert_eq!(self.index.len(), self.servers());
         for (place, answer) in self.answered.iter() {
             assert_eq!(self.find_server(answer.key), Some(ServerId { index: place, generation: 0 }));
-            assert!(!answer.flow.transport.is_reliable());
+            assert!(self.answered.kept(place).is_some(), "it can be sent again");
         }
         let mut timers = 0usize;
         for (index, server) in self.servers.iter() {
