@@ -284,11 +284,11 @@ fn parse(text: Vec<u8>) -> usize {
 }
 
 #[library_benchmark]
-#[bench::stateful_call(args = (stateful_call()), config = at_most(54_990))]
-#[bench::followed_call(args = (followed_call()), config = at_most(57_060))]
-#[bench::stateless_call(args = (stateless_call()), config = at_most(41_450))]
-#[bench::register(args = (refresh()), config = at_most(10_235))]
-#[bench::challenge(args = (challenged()), config = at_most(24_780))]
+#[bench::stateful_call(args = (stateful_call()), config = at_most(55_040))]
+#[bench::followed_call(args = (followed_call()), config = at_most(57_110))]
+#[bench::stateless_call(args = (stateless_call()), config = at_most(41_400))]
+#[bench::register(args = (refresh()), config = at_most(9_960))]
+#[bench::challenge(args = (challenged()), config = at_most(24_960))]
 fn shard(mut prepared: Prepared) -> (usize, Prepared) {
     (black_box(prepared.run()), prepared)
 }

@@ -4,14 +4,14 @@ use core::time::Duration;
 
 use smallvec::SmallVec;
 use strowger_foundation::{Buf, Flow, Timestamp};
-use strowger_message::{HeaderName, Message, Method, Reply, Status};
+use strowger_message::{HeaderName, Message, Method, Own, Peek, Reply, Status};
 use strowger_proxy::NO_CONTEXT;
 use strowger_proxy::local::{self, ToTag};
-use strowger_transaction::{Kind, ServerId, ServerKey};
+use strowger_transaction::{Kind, RequestMark, ServerId, ServerKey};
 
 use crate::boundary::Event;
 use crate::request::option_tags;
-use crate::shard::Shard;
+use crate::shard::{Arrival, Shard};
 
 /// The methods that the server itself answers or forwards with rules of their own; every other method is forwarded too.
 const ALLOW: &[u8] =
@@ -80,8 +80,54 @@ impl Shard {
         let tag = self.to_tag(server, status);
         let mut out: Buf = self.proxy.transactions().pool().take(message.bytes().len().saturating_add(256));
         let reply = local::begin(&mut out, &tag, message, &source, status, reason);
-        headers(reply).finish();
-        self.proxy.transactions().respond(now, server, status, out);
+        let own = headers(reply).finish();
+        self.send_answer(now, server, message, status, out, own);
+    }
+
+    /// Sends a response of our own, of which `own` is what its request does not say.
+    fn send_answer(
+        &mut self,
+        now: Timestamp,
+        server: ServerId,
+        message: &Message<'_>,
+        status: Status,
+        out: Buf,
+        own: Own,
+    ) {
+        // An INVITE's transaction is never left with its answer alone.
+        if message.method() == Method::Invite {
+            self.proxy.transactions().respond(now, server, status, out);
+            return;
+        }
+        let request = RequestMark::of(&self.match_key, message.call_id(), message.cseq().number);
+        self.proxy.transactions().respond_own(now, server, status, out, (own, request));
+    }
+
+    /// Answers a request again that the server itself has answered; `None` where another element has, or nobody yet. What the answer
+    /// copies is in the request, which has just come again: so the same is written, and goes where the first one went.
+    // Never inlined: most requests are new.
+    #[inline(never)]
+    pub(crate) fn answer_again(
+        &mut self,
+        source: &Flow,
+        key: ServerKey,
+        known: ServerId,
+        peek: &Peek<'_>,
+    ) -> Option<Arrival> {
+        let (answered, _) = self.proxy.transactions_ref().own_answer(known)?;
+        // A client may give one branch to several requests. None of them is told what became of another one.
+        if RequestMark::of_head(&self.match_key, peek.head()) != Some(answered) {
+            self.counters.refused += 1;
+            self.reply_statelessly(key, peek, source, Status::BAD_REQUEST, "Branch Used Before");
+            return Some(Arrival::Misnamed);
+        }
+        let via = peek.via.as_ref()?;
+        let mut out = self.proxy.transactions().pool().take(peek.head().len().saturating_add(256));
+        let (_, own) = self.proxy.transactions_ref().own_answer(known)?;
+        let tag = local::to_tag(self.proxy.tag_key(), key);
+        local::again(&mut out, &tag, peek.head(), via, source, own)?;
+        self.proxy.transactions().answer_again(local::reply_flow(via, source), out);
+        Some(Arrival::Repeat)
     }
 
     /// The To tag of a response; a 100 has none of ours.
@@ -157,8 +203,8 @@ impl Shard {
         let tag = self.to_tag(server, status);
         let mut out: Buf = self.proxy.transactions().pool().take(message.bytes().len().saturating_add(512));
         let reply = local::begin(&mut out, &tag, message, &source, status, None);
-        self.authenticator.challenge(now, &self.snapshot.auth, reply, header, realm, stale).finish();
-        self.proxy.transactions().respond(now, server, status, out);
+        let own = self.authenticator.challenge(now, &self.snapshot.auth, reply, header, realm, stale).finish();
+        self.send_answer(now, server, message, status, out, own);
     }
 
     //= rfc3261#11.2

@@ -82,7 +82,7 @@ pub struct Shard {
     /// REGISTERs that wait for the store.
     pub(crate) keeping: Keeping,
     pub(crate) ring: KeyRing,
-    match_key: TagKey,
+    pub(crate) match_key: TagKey,
     events: VecDeque<Event>,
     refusals: u64,
     /// Where the request goes that is being served; empty between two.
@@ -356,7 +356,7 @@ impl Shard {
             return;
         };
         if let Some(known) = self.proxy.transactions_ref().find_server(key)
-            && let Some(arrival) = self.absorb(now, known, method, peek)
+            && let Some(arrival) = self.absorb(now, &source, key, known, method, peek)
         {
             self.counters.retransmissions += u64::from(arrival == Arrival::Repeat);
             return;
@@ -395,7 +395,15 @@ impl Shard {
     }
 
     /// What the request is to the transaction `known`, where that takes it: a retransmission, or the ACK to its non-2xx.
-    fn absorb(&mut self, now: Timestamp, known: ServerId, method: Method<'_>, peek: &Peek<'_>) -> Option<Arrival> {
+    fn absorb(
+        &mut self,
+        now: Timestamp,
+        source: &Flow,
+        key: ServerKey,
+        known: ServerId,
+        method: Method<'_>,
+        peek: &Peek<'_>,
+    ) -> Option<Arrival> {
         if method == Method::Ack {
             // By RFC 2543's rules an ACK is told from another transaction's by its To tag alone.
             let by_branch = peek.via.as_ref().is_some_and(|via| via.rfc3261_branch().is_some());
@@ -407,6 +415,9 @@ impl Shard {
                 AckVerdict::Ignored => Some(Arrival::Repeat),
                 AckVerdict::PassOn => None,
             };
+        }
+        if let Some(arrival) = self.answer_again(source, key, known, peek) {
+            return Some(arrival);
         }
         self.proxy.transactions().handle_retransmission(now, known);
         Some(Arrival::Repeat)
@@ -439,7 +450,14 @@ impl Shard {
         false
     }
 
-    fn reply_statelessly(&mut self, key: ServerKey, peek: &Peek<'_>, source: &Flow, status: Status, reason: &str) {
+    pub(crate) fn reply_statelessly(
+        &mut self,
+        key: ServerKey,
+        peek: &Peek<'_>,
+        source: &Flow,
+        status: Status,
+        reason: &str,
+    ) {
         let Some(via) = &peek.via else { return };
         let tag = local::to_tag(self.proxy.tag_key(), key);
         let mut out = self.proxy.transactions().pool().take(peek.head().len());
@@ -561,11 +579,13 @@ fn sooner(one: Option<Wakeup>, other: Option<Wakeup>) -> Option<Wakeup> {
 
 /// What a request is to a transaction that it belongs to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Arrival {
+pub(crate) enum Arrival {
     /// The ACK that it waited for.
     Awaited,
     /// What it knows already.
     Repeat,
+    /// Another request, by the name of one that was answered.
+    Misnamed,
 }
 
 /// Whether the request begins something that could be refused: what belongs to something begun is always served.

@@ -10,6 +10,8 @@ use support::{ALICE, BOB, World};
 const IN_PROGRESS: usize = 2700;
 /// The most that a call may take that is over: until then what comes again is answered again.
 const OVER: usize = 800;
+/// The most that a REGISTER may take that is answered: nearly all of the answer is made again of what comes again.
+const REGISTERED: usize = 130;
 /// Not a power of two, so that what the tables keep in reserve is counted too.
 const CALLS: usize = 6_000;
 
@@ -82,6 +84,31 @@ fn calls_are_small() {
     }
     let each = (live() - before) / CALLS;
     assert!(each <= OVER, "{each} bytes for a call that is over");
+}
+
+/// A refresh as phones send it, of a binding that is there.
+#[test]
+fn answered_registers_are_smaller_than_their_answers() {
+    let mut world = world();
+    let mut answered = 0;
+    let mut refresh = |world: &mut World, number: usize| {
+        let text = format!(
+            "REGISTER sip:example.com SIP/2.0\r\nVia: SIP/2.0/UDP {ALICE};branch=z9hG4bK-register-{number};rport\r\n\
+             Max-Forwards: 70\r\nFrom: \"Alice\" <sip:alice@example.com>;tag=a{number}\r\nTo: \"Alice\" <sip:alice@example.com>\r\n\
+             Call-ID: 1j9FpLxk3uxtm8tn@192.0.2.10\r\nCSeq: {number} REGISTER\r\nContact: <sip:alice@{ALICE};transport=udp>\r\n\
+             Expires: 3600\r\nUser-Agent: a phone\r\nContent-Length: 0\r\n\r\n"
+        );
+        let answer = world.input(ALICE, &text).remove(0);
+        assert_eq!(answer.status(), 200, "{}", answer.text);
+        answered = answer.text.len();
+    };
+    refresh(&mut world, 1);
+    let before = live();
+    for number in 2..CALLS + 2 {
+        refresh(&mut world, number);
+    }
+    let each = (live() - before) / CALLS;
+    assert!(each <= REGISTERED, "{each} bytes for an answer of {answered}");
 }
 
 /// Memory follows load: what a peak took is there again once its timers have ended, but for what hash tables and queues keep.
