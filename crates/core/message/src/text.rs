@@ -306,9 +306,9 @@ const fn zeros(word: u64) -> u64 {
     word.wrapping_sub(every(1)) & !word & every(0x80)
 }
 
-/// Whether `tag` stands anywhere in `text`.
+/// Whether `tag` stands anywhere in `text`, in any case (RFC 3261 §7.3.1).
 pub(crate) fn contains_tag(text: &[u8]) -> bool {
-    let Some(last) = text.last_chunk() else { return text.windows(3).any(|three| three == b"tag") };
+    let Some(last) = text.last_chunk() else { return text.windows(3).any(|three| three.eq_ignore_ascii_case(b"tag")) };
     let mut rest = text;
     while let Some(ten) = rest.first_chunk() {
         if begins_tag(ten) {
@@ -324,7 +324,7 @@ pub(crate) fn contains_tag(text: &[u8]) -> bool {
 fn begins_tag(ten: &[u8; 10]) -> bool {
     let eight = |from: usize, letter: u8| {
         let bytes = ten.get(from..).and_then(<[u8]>::first_chunk);
-        bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes)) ^ every(letter)
+        (bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes)) | every(b' ')) ^ every(letter)
     };
     zeros(eight(0, b't') | eight(1, b'a') | eight(2, b'g')) != 0
 }
@@ -547,6 +547,14 @@ mod tests {
     }
 
     proptest! {
+        #[test]
+        fn a_tag_is_found_wherever_it_stands(before in "[;=<>a-zA-Z]{0,20}", tag in "[tT][aA][gG]", behind in "[;=<>a-zA-Z]{0,20}") {
+            let text = [before, tag, behind].concat();
+            prop_assert!(contains_tag(text.as_bytes()));
+            let without = text.to_ascii_lowercase().replace("tag", "");
+            prop_assert_eq!(contains_tag(without.as_bytes()), without.contains("tag"));
+        }
+
         #[test]
         fn a_number_is_read_at_once_as_it_is_digit_by_digit(text in "[0-9]{0,11}[ -~\\x00\\xff]{0,9}", raw in any::<[u8; 8]>()) {
             prop_assert_eq!(split_number(text.as_bytes()), split_digits(text.as_bytes()));
