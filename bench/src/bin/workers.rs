@@ -28,8 +28,8 @@ thread is held to the same part of a core by a control group of its own; one wor
 each. There are so many requests at a time that one worker has work while the other waits for its next period of 10 ms. *At their
 limit* is the share of time's periods in which the workers had used all that they may: far below 100 %, something else was the limit. *Handed over* is the share of the messages that one worker received and another one dealt with.
 
-What keeps two from carrying twice as much: a message that is handed over is copied and read once more, and each worker has fewer answers
-at a time that could leave joined. By the processor time of one and two that is a microsecond and some for each message that is handed over.
+What keeps two from carrying twice as much: of a message that is handed over its receiver reads what tells whose it is, and copies it, so that another core's
+caches have it; and each worker has fewer answers at a time that could leave joined. What that costs is the difference between the processor times of one and two.
 ";
 
 #[derive(Debug, Parser)]
