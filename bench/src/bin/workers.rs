@@ -10,7 +10,7 @@ use strowger_bench::apart::enter;
 use strowger_bench::programs;
 use strowger_bench::register::rounds::median;
 use strowger_bench::server::{circumstances, command_line};
-use strowger_bench::workers::run::{How, Outcome, Work, run};
+use strowger_bench::workers::run::{How, Outcome, Server, Work};
 
 /// What stands above the table.
 const HEAD: &str = "# Workers that share one peer
@@ -19,13 +19,13 @@ Written by `strowger-bench`; it needs root, for a network namespace and the proc
 
 ```
 cargo build --release -p strowger
-cargo run --release -p strowger-bench --bin workers               # about 18 minutes
+cargo run --release -p strowger-bench --bin workers               # about 13 minutes
 cargo run --release -p strowger-bench --bin workers -- --quick    # a smoke test; writes nothing
 ```
 
 All messages of a side come from one address and port, as from a trunk, so the kernel gives them all to one worker. Each worker
-thread is held to the same part of a core by a control group of its own; one worker and two have their turns, started anew for
-each. There are so many requests at a time that one worker has work while the other waits for its next period of 10 ms. *At their
+thread is held to the same part of a core by a control group of its own. A server with one worker and one with two, which keep their shards on all of theirs, are made warm
+and then have their turns, a few seconds each, so that what else the machine does meets both; each ratio is of two turns that followed each other. There are so many requests at a time that one worker has work while the other waits for its next period of 10 ms. *At their
 limit* is the share of time's periods in which the workers had used all that they may: far below 100 %, something else was the limit. *Handed over* is the share of the messages that one worker received and another one dealt with.
 
 What keeps two from carrying twice as much: of a message that is handed over its receiver reads what tells whose it is, and copies it, so that another core's
@@ -36,7 +36,7 @@ caches have it; and each worker has fewer answers at a time that could leave joi
 #[command(about = "Two workers against one on one peer's messages; a report, not a test")]
 struct Arguments {
     /// How often each has its turn
-    #[arg(long, default_value_t = 3)]
+    #[arg(long, default_value_t = 8)]
     rounds: usize,
     /// What each worker may use of a core, in percent
     #[arg(long, default_value_t = 25)]
@@ -50,8 +50,8 @@ struct Arguments {
     /// Seconds that are not measured: transactions live for 32, and until as many end as begin memory is touched for the first time
     #[arg(long, default_value_t = 35)]
     warm_up: u64,
-    /// Seconds that are
-    #[arg(long, default_value_t = 8)]
+    /// Seconds of a turn that are, after two that are not
+    #[arg(long, default_value_t = 4)]
     seconds: u64,
     /// A smoke test: little of everything, and nothing is written
     #[arg(long)]
@@ -64,12 +64,14 @@ struct Arguments {
     output: Option<PathBuf>,
 }
 
+/// Seconds of a turn that are not measured.
+const SETTLE_S: u64 = 2;
+
 /// One worker and two, by turns.
 struct Pair {
     work: Work,
     spread: String,
-    one: Vec<Outcome>,
-    two: Vec<Outcome>,
+    turns: Vec<[Outcome; 2]>,
 }
 
 fn main() {
@@ -103,20 +105,19 @@ fn measure(arguments: &Arguments, work: Work, spread: &str) -> Pair {
         percent: arguments.percent,
         spread: spread.to_owned(),
         outstanding: arguments.outstanding,
-        warm_up: Duration::from_secs(warm_up),
-        time: Duration::from_secs(seconds),
     };
-    let mut pair = Pair { work, spread: spread.to_owned(), one: Vec::new(), two: Vec::new() };
+    let start = |workers| Server::start(&how, workers).expect("the server starts");
+    let servers = [start(1), start(2)];
+    let load = |server: &Server, warm_up: u64, seconds: u64| {
+        let (warm_up, time) = (Duration::from_secs(warm_up), Duration::from_secs(seconds));
+        server.load(&how, work, warm_up, time).expect("the generator runs")
+    };
+    servers.iter().for_each(|server| drop(load(server, warm_up, 1)));
+    let mut pair = Pair { work, spread: spread.to_owned(), turns: Vec::new() };
     for round in 1..=rounds {
-        for workers in [1, 2] {
-            match run(&how, work, workers) {
-                Ok(outcome) => {
-                    eprintln!("{}, {spread}, {workers} workers, round {round}: {outcome:.2?}", work.workload());
-                    if workers == 1 { pair.one.push(outcome) } else { pair.two.push(outcome) }
-                }
-                Err(error) => eprintln!("{}, {spread}, {workers} workers, round {round}: {error}", work.workload()),
-            }
-        }
+        let turn = servers.each_ref().map(|server| load(server, SETTLE_S, seconds));
+        eprintln!("{}, {spread}, round {round}: {turn:.2?}", work.workload());
+        pair.turns.push(turn);
     }
     pair
 }
@@ -129,24 +130,28 @@ fn table(arguments: &Arguments, pairs: &[Pair]) -> String {
          |---|---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---|---:|\n",
         arguments.percent, arguments.outstanding, arguments.rounds
     );
-    for pair in pairs {
-        let of = |runs: &[Outcome], what: fn(&Outcome) -> f64| median(runs.iter().map(what).collect());
-        let (one, two) = (of(&pair.one, |run| run.rate), of(&pair.two, |run| run.rate));
-        let shards = pair.two.last().map(|run| run.shards.iter().map(u64::to_string).collect::<Vec<_>>().join(" + "));
+    for Pair { work, spread, turns } in pairs {
+        let median_of = |what: &dyn Fn(&[Outcome; 2]) -> f64| median(turns.iter().map(what).collect());
+        let of = |which: usize, what: fn(&Outcome) -> f64| median_of(&|turn| turn.get(which).map_or(f64::NAN, what));
+        let ratios: Vec<f64> = turns.iter().map(|[one, two]| two.rate / one.rate).collect();
+        let (least, most) =
+            (ratios.iter().copied().fold(f64::MAX, f64::min), ratios.iter().copied().fold(0.0, f64::max));
+        let shards = turns.last().map(|[_, two]| two.shards.iter().map(u64::to_string).collect::<Vec<_>>().join(" + "));
         let _ = writeln!(
             text,
-            "| {} | {} | {one:.0} | {two:.0} | {:.2} | {:.1} | {:.1} | {:.0} | {:.0} | {:.3} | {:.2} | {} | {:.2} |",
-            pair.work.workload(),
-            pair.spread,
-            two / one,
-            of(&pair.one, |run| run.processor),
-            of(&pair.two, |run| run.processor),
-            of(&pair.one, |run| run.throttled),
-            of(&pair.two, |run| run.throttled),
-            of(&pair.two, |run| run.lost),
-            of(&pair.two, |run| run.handed_over),
+            "| {} | {spread} | {:.0} | {:.0} | {:.2} ({least:.2} to {most:.2}) | {:.1} | {:.1} | {:.0} | {:.0} | {:.3} | {:.2} | {} | {:.2} |",
+            work.workload(),
+            of(0, |run| run.rate),
+            of(1, |run| run.rate),
+            median(ratios),
+            of(0, |run| run.processor),
+            of(1, |run| run.processor),
+            of(0, |run| run.throttled),
+            of(1, |run| run.throttled),
+            of(1, |run| run.lost),
+            of(1, |run| run.handed_over),
             shards.unwrap_or_default(),
-            of(&pair.two, |run| run.generator),
+            of(1, |run| run.generator),
         );
     }
     text

@@ -1,4 +1,4 @@
-//! One run: a server with so many workers, and a generator that sends from one address and port.
+//! A server with so many workers, and a generator that sends to it from one address and port.
 
 use std::fs::{self, File};
 use std::net::SocketAddr;
@@ -47,10 +47,6 @@ pub struct How {
     pub spread: String,
     /// Registrations or calls that go on at a time.
     pub outstanding: u32,
-    /// What is not measured, at the beginning: the workers find out that they are to share.
-    pub warm_up: Duration,
-    /// What is.
-    pub time: Duration,
 }
 
 /// What came of a run.
@@ -62,85 +58,100 @@ pub struct Outcome {
     pub lost: f64,
     /// Processor time of the server for each, in microseconds.
     pub processor: f64,
-    /// The share of periods in which the workers had used all that they may, in percent.
+    /// The share of periods in which the workers had used all that they may, in percent, so far.
     pub throttled: f64,
     /// The share of its core that the generator used.
     pub generator: f64,
     /// The shards of each worker at the end.
     pub shards: Vec<u64>,
-    /// Messages that one worker received and another one dealt with, by message received.
+    /// Messages that one worker received and another one dealt with, by message received, so far.
     pub handed_over: f64,
 }
 
-/// A server; dropping it kills it.
-struct Server {
-    child: Child,
+/// A server whose workers are held. When this is dropped it ends.
+#[derive(Debug)]
+pub struct Server {
+    // The threads end before their groups go.
+    child: Ended,
+    cages: Cages,
     folder: tempfile::TempDir,
+    address: SocketAddr,
 }
 
-impl Drop for Server {
+/// A process; dropping it kills it.
+#[derive(Debug)]
+struct Ended(Child);
+
+impl Drop for Ended {
     fn drop(&mut self) {
         // Both fail only when it is gone already.
-        let _ = self.child.kill();
-        let _ = self.child.wait();
+        let _ = self.0.kill();
+        let _ = self.0.wait();
     }
 }
 
-/// Runs a server with `workers` on the first core, and the generator on the second one.
-///
-/// # Errors
-/// What is missing, or what went wrong.
-pub fn run(how: &How, work: Work, workers: u16) -> Result<Outcome, String> {
-    let address = SocketAddr::from(([127, 0, 0, 1], 5_060));
-    let server = start(how, workers, address)?;
-    let cages = Cages::hold(server.child.id(), "worker-", how.percent)
-        .map_err(|error| format!("the workers cannot be held: {error}"))?;
-    if cages.len() != usize::from(workers) {
-        return Err(format!("{} threads are held in place of {workers}", cages.len()));
+impl Server {
+    /// Starts a server with `workers` on the first core.
+    ///
+    /// # Errors
+    /// What is missing, or what went wrong.
+    pub fn start(how: &How, workers: u16) -> Result<Self, String> {
+        let address = SocketAddr::from(([127, 0, 0, 1], 5_060 + workers));
+        let (child, folder) = start(how, workers, address)?;
+        let cages = Cages::hold(child.0.id(), "worker-", how.percent)
+            .map_err(|error| format!("the workers cannot be held: {error}"))?;
+        if cages.len() != usize::from(workers) {
+            return Err(format!("{} threads are held in place of {workers}", cages.len()));
+        }
+        Ok(Self { child, cages, folder, address })
     }
-    let json = server.folder.path().join("report.json");
-    let mut command = Command::new("taskset");
-    command.args(["-c", "1"]).arg(&how.binary).args(["load", "run", "--to", &format!("udp:{address}")]);
-    command.args(["--workload", work.workload(), "--domain", DOMAIN, "--users", "1000", "--sockets", "1"]);
-    command.args(["--pid", &server.child.id().to_string()]);
-    command.args(["--outstanding", &how.outstanding.to_string()]);
-    command.args(["--warm-up", &format!("{}s", how.warm_up.as_secs())]);
-    command.args(["--time", &format!("{}s", how.time.as_secs())]).arg("--json").arg(&json);
-    let output = command.stdin(Stdio::null()).output().map_err(|error| format!("{command:?}: {error}"))?;
-    let report = read(&json).ok_or_else(|| String::from_utf8_lossy(&output.stderr).trim().to_owned())?;
-    let throttled = cages.throttled();
-    let status = Command::new(&how.binary)
-        .args(["ctl", "status", "--json", "-c", "strowger.toml"])
-        .current_dir(server.folder.path())
-        .output()
-        .map_err(|error| error.to_string())?;
-    let status: Value = serde_json::from_slice(&status.stdout).map_err(|error| format!("ctl status: {error}"))?;
-    drop(server);
-    drop(cages);
-    let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
-    let loads = status["loads"].as_array().map(Vec::as_slice).unwrap_or_default();
-    Ok(Outcome {
-        rate: number(&report["carried_per_s"]),
-        lost: 100.0 * (number(&report["lost"]).max(0.0) + number(&report["failed"])) / number(&report["sent"]),
-        processor: number(&report["server"]["cpu_us_per_call"]),
-        throttled,
-        generator: number(&report["generator"]["cpu_s"]) / number(&report["elapsed_s"]),
-        shards: loads.iter().filter_map(|load| load["shards"].as_u64()).collect(),
-        handed_over: number(&status["counters"]["workers"]["handed_over"])
-            / number(&status["counters"]["sockets"]["received"]),
-    })
+
+    /// Lets a generator send from one address and port on the second core, and measures for `time` after `warm_up`.
+    ///
+    /// # Errors
+    /// The same.
+    pub fn load(&self, how: &How, work: Work, warm_up: Duration, time: Duration) -> Result<Outcome, String> {
+        let json = self.folder.path().join("report.json");
+        let mut command = Command::new("taskset");
+        command.args(["-c", "1"]).arg(&how.binary).args(["load", "run", "--to", &format!("udp:{}", self.address)]);
+        command.args(["--workload", work.workload(), "--domain", DOMAIN, "--users", "1000", "--sockets", "1"]);
+        command.args(["--pid", &self.child.0.id().to_string()]);
+        command.args(["--outstanding", &how.outstanding.to_string()]);
+        command.args(["--warm-up", &format!("{}s", warm_up.as_secs())]);
+        command.args(["--time", &format!("{}s", time.as_secs())]).arg("--json").arg(&json);
+        let output = command.stdin(Stdio::null()).output().map_err(|error| format!("{command:?}: {error}"))?;
+        let report = read(&json).ok_or_else(|| String::from_utf8_lossy(&output.stderr).trim().to_owned())?;
+        let status = Command::new(&how.binary)
+            .args(["ctl", "status", "--json", "-c", "strowger.toml"])
+            .current_dir(self.folder.path())
+            .output()
+            .map_err(|error| error.to_string())?;
+        let status: Value = serde_json::from_slice(&status.stdout).map_err(|error| format!("ctl status: {error}"))?;
+        let number = |value: &Value| value.as_f64().unwrap_or(f64::NAN);
+        let loads = status["loads"].as_array().map(Vec::as_slice).unwrap_or_default();
+        Ok(Outcome {
+            rate: number(&report["carried_per_s"]),
+            lost: 100.0 * (number(&report["lost"]).max(0.0) + number(&report["failed"])) / number(&report["sent"]),
+            processor: number(&report["server"]["cpu_us_per_call"]),
+            throttled: self.cages.throttled(),
+            generator: number(&report["generator"]["cpu_s"]) / number(&report["elapsed_s"]),
+            shards: loads.iter().filter_map(|load| load["shards"].as_u64()).collect(),
+            handed_over: number(&status["counters"]["workers"]["handed_over"])
+                / number(&status["counters"]["sockets"]["received"]),
+        })
+    }
 }
 
 fn read(json: &Path) -> Option<Value> {
     serde_json::from_slice(&fs::read(json).ok()?).ok()
 }
 
-fn start(how: &How, workers: u16, address: SocketAddr) -> Result<Server, String> {
+fn start(how: &How, workers: u16, address: SocketAddr) -> Result<(Ended, tempfile::TempDir), String> {
     let wrong = |error: std::io::Error| error.to_string();
     let folder = tempfile::Builder::new().prefix("strowger-workers-").tempdir().map_err(wrong)?;
     let text = format!(
         "[server]\nlisten = [\"udp:{address}\"]\ndomains = [\"{DOMAIN}\"]\ndata = \"data\"\nworkers = {workers}\n\
-         spread = \"{}\"\n[store]\nmode = \"memory\"\n[auth]\nrequire = []\nrealm = \"{DOMAIN}\"\n[log]\nlevel = \"warn\"\n",
+         min_workers = {workers}\nspread = \"{}\"\n[store]\nmode = \"memory\"\n[auth]\nrequire = []\nrealm = \"{DOMAIN}\"\n[log]\nlevel = \"warn\"\n",
         how.spread
     );
     fs::write(folder.path().join("strowger.toml"), text).map_err(wrong)?;
@@ -148,14 +159,14 @@ fn start(how: &How, workers: u16, address: SocketAddr) -> Result<Server, String>
     let mut command = Command::new("taskset");
     command.args(["-c", "0"]).arg(&how.binary).args(["serve", "-c", "strowger.toml"]).current_dir(folder.path());
     command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(File::create(&log).map_err(wrong)?);
-    let mut server = Server { child: command.spawn().map_err(|error| format!("{command:?}: {error}"))?, folder };
+    let mut server = Ended(command.spawn().map_err(|error| format!("{command:?}: {error}"))?);
     let mut probe = Probe::new(address);
     let deadline = Instant::now() + PATIENCE;
     while probe.options().is_none() {
-        if server.child.try_wait().map_err(wrong)?.is_some() || Instant::now() > deadline {
+        if server.0.try_wait().map_err(wrong)?.is_some() || Instant::now() > deadline {
             return Err(format!("the server does not answer: {}", fs::read_to_string(&log).unwrap_or_default()));
         }
         thread::sleep(Duration::from_millis(10));
     }
-    Ok(server)
+    Ok((server, folder))
 }
