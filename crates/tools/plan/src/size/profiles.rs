@@ -39,9 +39,8 @@ impl Profile {
     /// call, as it has two of its six messages. The base capacity is the worse of two rounds (22,800 and 27,100/s), by default:
     /// without segmentation it was not searched for.
     ///
-    /// Connections and contacts are bench/CONNECTIONS.md's, a second core is worth 0.9 of the first, as bench/WORKERS.md had it at
-    /// commit 23616a9 (1.71 to 1.99 times; since a message costs half of that it has 1.6, which is not in this profile yet). A store
-    /// writes as SQLite does by bench/JOURNAL.md where each write is a transaction of its own, 10,770 a second.
+    /// Connections and contacts are bench/CONNECTIONS.md's, a second core is worth 0.9 of the first, between what bench/WORKERS.md has for
+    /// REGISTERs and for calls (1.72 to 1.93 times). A store writes as SQLite does by bench/JOURNAL.md where each write is a transaction of its own, 10,770 a second.
     pub fn measured() -> Self {
         Self {
             name: "measured".into(),
