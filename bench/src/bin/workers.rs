@@ -23,13 +23,17 @@ cargo run --release -p strowger-bench --bin workers               # about 11 min
 cargo run --release -p strowger-bench --bin workers -- --quick    # a smoke test; writes nothing
 ```
 
-All messages of a side come from one address and port, as from a trunk, so the kernel gives them all to one worker. Each worker
-thread is held to the same part of a core by a control group of its own. A server with one worker and one with two, which keep their shards on all of theirs, are made warm
-and then have their turns, a few seconds each, so that what else the machine does meets both; each ratio is of two turns that followed each other. There are so many requests at a time that one worker has work while the other waits for its next period of 10 ms. *At their
-limit* is the share of time's periods in which the workers had used all that they may: far below 100 %, something else was the limit. *Handed over* is the share of the messages that one worker received and another one dealt with.
+All messages of a side come from one address and port, as from a trunk, so the kernel gives them all to one worker. Each
+worker thread is held to the same part of a core by a control group of its own. A server with one worker and one with
+two, which keep their shards on all of theirs, are made warm and then have their turns, a few seconds each, so that what
+else the machine does meets both; each ratio is of two turns that followed each other. There are so many requests at a
+time that one worker has work while the other waits for its next period of 10 ms. *At their limit* is the share of
+time's periods in which the workers had used all that they may: far below 100 %, something else was the limit. *Handed
+over* is the share of the messages that one worker received and another one dealt with.
 
-What keeps two from carrying twice as much: of a message that is handed over its receiver reads what tells whose it is, and copies it, so that another core's
-caches have it; and each worker has fewer answers at a time that could leave joined. What that costs is the difference between the processor times of one and two.
+What keeps two from carrying twice as much: of a message that is handed over its receiver reads what tells whose it is,
+and copies it, so that another core's caches have it; and each worker has fewer answers at a time that could leave
+joined. What that costs is the difference between the processor times of one and two.
 ";
 
 #[derive(Debug, Parser)]

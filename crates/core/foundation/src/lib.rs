@@ -8,6 +8,7 @@
 pub mod base64url;
 pub mod flow;
 mod fnv;
+pub mod foresight;
 pub mod id;
 pub mod letters;
 pub mod map;
@@ -20,6 +21,7 @@ pub mod wheel;
 
 pub use flow::{Flow, Transport, octets};
 pub use fnv::fnv1a;
+pub use foresight::foresee;
 pub use id::{ConnId, ListenerId, ShardId};
 pub use pool::{Buf, BufPool};
 pub use slots::Slots;

@@ -28,7 +28,7 @@ impl<'a> Glance<'a> {
     #[must_use]
     pub fn read(bytes: &'a [u8]) -> Option<Self> {
         let (kind, mut rest) = read_start(bytes)?;
-        let wants_to = kind == Kind::Request(Method::Register);
+        let mut wants_to = kind == Kind::Request(Method::Register);
         let mut wants_via = matches!(kind, Kind::Response(_));
         let mut glance = Self { kind, branch: None, to: None, call_id: &[] };
         loop {
@@ -39,9 +39,9 @@ impl<'a> Glance<'a> {
                     (glance.branch, wants_via) = (via.branch, false);
                     skip_line_end(behind)?
                 }
-                HeaderName::To if wants_to && glance.to.is_none() => {
+                HeaderName::To if wants_to => {
                     let (to, behind) = NameAddr::read_usual(value)?;
-                    glance.to = Some(to.uri);
+                    (glance.to, wants_to) = (Some(to.uri), false);
                     skip_line_end(behind)?
                 }
                 HeaderName::CallId if glance.call_id.is_empty() => {
@@ -51,7 +51,7 @@ impl<'a> Glance<'a> {
                 }
                 _ => skip_line(value)?,
             };
-            if !glance.call_id.is_empty() && !wants_via && (!wants_to || glance.to.is_some()) {
+            if !glance.call_id.is_empty() && !wants_via && !wants_to {
                 return Some(glance);
             }
         }
@@ -83,5 +83,30 @@ impl<'a> Peek<'a> {
             Kind::Request(_) => (None, None),
         };
         Glance { kind: self.kind, branch, to, call_id: self.call_id }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const FIELDS: &str =
+        "Via: SIP/2.0/UDP a;branch=z9hG4bKb\r\nFrom: <sip:a@x>;tag=1\r\nTo: <sip:b@x>\r\nCall-ID: c\r\n\r\n";
+
+    #[test]
+    fn what_is_written_as_most_are_needs_no_more_than_a_glance() {
+        let message = |first: &str| [first, "\r\n", FIELDS].concat();
+        let read = |text: &str| {
+            let glance = Glance::read(text.as_bytes()).expect("usual");
+            assert_eq!(glance.call_id, b"c");
+            (glance.branch.map(<[u8]>::to_vec), glance.to.map(<[u8]>::to_vec))
+        };
+        assert_eq!(read(&message("INVITE sip:b@x SIP/2.0")), (None, None));
+        assert_eq!(read(&message("REGISTER sip:x SIP/2.0")), (None, Some(b"sip:b@x".to_vec())));
+        assert_eq!(read(&message("SIP/2.0 200 OK")), (Some(b"z9hG4bKb".to_vec()), None));
+        for (usual, unusual) in [("To: ", "To:\r\n "), ("Call-ID: ", "Call-ID : ")] {
+            let text = message("REGISTER sip:x SIP/2.0").replace(usual, unusual);
+            assert_eq!(Glance::read(text.as_bytes()), None, "{text}");
+        }
     }
 }

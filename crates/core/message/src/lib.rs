@@ -1,7 +1,7 @@
 //! SIP messages: from bytes to a borrowed view, typed headers, URIs, and back to bytes.
 //!
-//! Whose a message is, a [`Glance`] tells that reads no more than that. To deal with it, the order of use is [`Peek`] (the lines, what is needed to admit and to steer, and on the way each value that is written as
-//! most write it), [`Message::from_peek`] (what every element must understand, by the whole grammar where it was not read
+//! Whose a message is, a [`Glance`] tells that reads no more than that. To deal with it, the order of use is [`Peek`] (the
+//! lines, what is needed to admit and to steer, and on the way each value that is written as most write it), [`Message::from_peek`] (what every element must understand, by the whole grammar where it was not read
 //! yet); everything else is parsed when asked for. What is usual is read by functions called `read_usual`, which take what
 //! they know from the start of a text and say what follows, sixteen bytes at a time; what they do not know is no fault, and
 //! what they read, the whole grammar reads as the same. Nothing is copied: a view borrows the buffer

@@ -91,8 +91,9 @@ impl<'b> Reply<'b> {
         to_tag: &[u8],
         top_via: Option<&[u8]>,
     ) -> Option<Own> {
-        let end = kept.windows(2).position(|two| two == b"\r\n")?;
-        let (line, lines) = (kept.get(..end)?, kept.get(end.saturating_add(2)..)?);
+        let (line, [b'\r', b'\n', lines @ ..]) = kept.split_at_checked(text::find_line_end(kept)?)? else {
+            return None;
+        };
         let (code, [b' ', reason @ ..]) = line.split_at_checked(3)? else { return None };
         let status = text::parse_decimal(code).and_then(|code| u16::try_from(code).ok()).and_then(Status::new)?;
         let reason = core::str::from_utf8(reason).ok()?;

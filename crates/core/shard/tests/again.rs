@@ -28,58 +28,36 @@ fn loading() -> World {
     World::loading(|_| {})
 }
 
+/// A REGISTER of `to`.
+const fn register_at(world: fn() -> World, to: &'static str, rest: &'static str, answer: &'static str) -> Case {
+    Case { world, request: ("REGISTER", "sip:example.com", to, rest), answer }
+}
+
+/// One of a user.
+const fn registers(world: fn() -> World, rest: &'static str, answer: &'static str) -> Case {
+    register_at(world, "bob@example.com", rest, answer)
+}
+
+/// What the server itself is asked.
+const fn asks(method: &'static str, rest: &'static str, answer: &'static str) -> Case {
+    Case { world: open, request: (method, "sip:192.0.2.1", "bob@example.com", rest), answer }
+}
+
 const CASES: [Case; 9] = [
-    Case {
-        world: open,
-        request: (
-            "REGISTER",
-            "sip:example.com",
-            "bob@example.com",
-            "Contact: <sip:desk@192.0.2.20>, <sip:soft@192.0.2.20:5080>;q=0.5\r\nPath: <sip:edge.example.net;lr>\r\n\
-             Supported: path, outbound\r\nTimestamp: 54.21\r\n",
-        ),
-        answer: "200 OK",
-    },
-    Case {
-        world: open,
-        request: ("REGISTER", "sip:example.com", "bob@example.com", "m: *\r\nExpires: 0\r\n"),
-        answer: "200 OK",
-    },
-    Case {
-        world: strict,
-        request: ("REGISTER", "sip:example.com", "bob@example.com", "m: <sip:desk@192.0.2.20>\r\n"),
-        answer: "401 Unauthorized",
-    },
-    Case {
-        world: open,
-        request: ("REGISTER", "sip:example.com", "bob@example.net", ""),
-        answer: "404 Domain Not Served Here",
-    },
-    Case {
-        world: open,
-        request: ("REGISTER", "sip:example.com", "bob@example.com", "m: <sip:desk@192.0.2.20>\r\nExpires: 1\r\n"),
-        answer: "423 Interval Too Brief",
-    },
-    Case {
-        world: loading,
-        request: ("REGISTER", "sip:example.com", "bob@example.com", "m: <sip:desk@192.0.2.20>\r\n"),
-        answer: "503 Registrations Are Being Loaded",
-    },
-    Case {
-        world: open,
-        request: ("REGISTER", "sip:example.com", "bob@example.com", "Require: a, path,\r\n  b\r\n"),
-        answer: "420 Bad Extension",
-    },
-    Case {
-        world: open,
-        request: ("OPTIONS", "sip:192.0.2.1", "bob@example.com", "Timestamp: 1\r\n"),
-        answer: "200 OK",
-    },
-    Case {
-        world: open,
-        request: ("MESSAGE", "sip:192.0.2.1", "bob@example.com", "l: 4\r\n\r\nbody"),
-        answer: "405 Method Not Allowed",
-    },
+    registers(
+        open,
+        "Contact: <sip:desk@192.0.2.20>, <sip:soft@192.0.2.20:5080>;q=0.5\r\nPath: <sip:edge.example.net;lr>\r\n\
+         Supported: path, outbound\r\nTimestamp: 54.21\r\n",
+        "200 OK",
+    ),
+    registers(open, "m: *\r\nExpires: 0\r\n", "200 OK"),
+    registers(strict, "m: <sip:desk@192.0.2.20>\r\n", "401 Unauthorized"),
+    register_at(open, "bob@example.net", "", "404 Domain Not Served Here"),
+    registers(open, "m: <sip:desk@192.0.2.20>\r\nExpires: 1\r\n", "423 Interval Too Brief"),
+    registers(loading, "m: <sip:desk@192.0.2.20>\r\n", "503 Registrations Are Being Loaded"),
+    registers(open, "Require: a, path,\r\n  b\r\n", "420 Bad Extension"),
+    asks("OPTIONS", "Timestamp: 1\r\n", "200 OK"),
+    asks("MESSAGE", "l: 4\r\n\r\nbody", "405 Method Not Allowed"),
 ];
 
 /// The lines that are copied, each as somebody may spell it.

@@ -9,6 +9,7 @@ use core::hint::black_box;
 use core::net::{Ipv6Addr, SocketAddr, SocketAddrV6};
 use std::collections::VecDeque;
 
+use strowger_foundation::foresight::{LINE, foresee};
 use strowger_foundation::{Flow, ListenerId, Timestamp, Transport};
 
 use crate::clocks::tick_of;
@@ -22,8 +23,6 @@ const LEAST_ROOM: usize = 16 * CHUNK as usize;
 const MOST_ROOM: usize = 512 * CHUNK as usize;
 /// The most that a piece keeps to be used again.
 const MOST_SPARE: usize = 2 * MOST_ROOM;
-/// What a processor fetches of the memory at once, in bytes; no harm is done where it is another number.
-const LINE: usize = 64;
 /// How many pieces can be told apart.
 const NUMBERS: u32 = Answered::MARK / CHUNK;
 const _: () = assert!(MAX_SERVER < NUMBERS as usize, "even where each piece has one answer");
@@ -192,10 +191,10 @@ impl Answered {
         let Some(chunk) = self.chunks.back() else { return };
         let answers = chunk.answers.get(chunk.count..).unwrap_or_default();
         black_box(answers.iter().take(2).fold(0, |seen, answer| seen ^ answer.end));
-        // Answers are a few lines; where one was huge the next ones need not be.
-        let lines = self.usual.min(MOST_ROOM / CHUNK as usize).div_ceil(LINE);
+        // Answers are short; where one was huge the next ones need not be.
+        let usual = self.usual.min(MOST_ROOM / CHUNK as usize);
         let room = chunk.bytes.get(chunk.filled()..).unwrap_or_default();
-        black_box(room.iter().step_by(LINE).take(lines).fold(0, |seen, byte| seen ^ byte));
+        foresee(room, usual);
     }
 
     /// The next answers whose time is over, perhaps not all of them.

@@ -4,7 +4,7 @@ use std::iter;
 use std::time::Duration;
 
 use smallvec::SmallVec;
-use strowger_foundation::{Flow, ListenerId, ShardId, Timestamp, Transport};
+use strowger_foundation::{Flow, ListenerId, ShardId, Timestamp, Transport, foresee};
 use strowger_message::Peek;
 use strowger_net::{Clock, Datagram, RecvBatch};
 use strowger_shard::Steered;
@@ -267,7 +267,8 @@ impl<M: Maker> Crew<M> {
 
     /// Reads what another worker left, and then deals with it.
     fn handle_handed(&mut self, now: Timestamp, taken: &[Handed]) {
-        taken.iter().for_each(Handed::foresee);
+        // Another processor has written them.
+        taken.iter().for_each(|handed| foresee(&handed.bytes, handed.bytes.len()));
         let mut read: SmallVec<[Incoming<'_>; READ_AHEAD]> = SmallVec::new();
         for handed in taken {
             self.first_arrival = self.first_arrival.min(handed.arrival);

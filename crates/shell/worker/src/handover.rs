@@ -4,7 +4,6 @@
 //! allocated once as many buffers exist as are on their way at one time. Nobody waits: a
 //! full ring drops datagrams; what belongs to streams is not read from them, or kept by who has it, until there is room.
 
-use std::hint::black_box;
 use std::sync::atomic::{AtomicBool, Ordering, fence};
 use std::{io, iter};
 
@@ -46,9 +45,6 @@ pub(crate) enum Errand {
     Mark,
 }
 
-/// What a processor fetches of the memory at once, in bytes; no harm is done where it is another number.
-const LINE: usize = 64;
-
 /// One message, whole.
 #[derive(Debug)]
 pub(crate) struct Handed {
@@ -57,14 +53,6 @@ pub(crate) struct Handed {
     pub(crate) arrival: Timestamp,
     pub(crate) flow: Flow,
     pub(crate) bytes: Vec<u8>,
-}
-
-impl Handed {
-    /// The memory of the message, which another processor has written, is looked at: that of several at once takes hardly
-    /// longer than that of one.
-    pub(crate) fn foresee(&self) {
-        black_box(self.bytes.iter().step_by(LINE).fold(0, |seen, byte| seen ^ byte));
-    }
 }
 
 /// The end that gives messages away.
@@ -272,6 +260,12 @@ mod tests {
         let one = exchange(&mut sender, &mut receiver, 1);
         assert_eq!(exchange(&mut sender, &mut receiver, 1), one);
         assert!(sender.spare.len() <= SPARE_BUFFERS);
+    }
+
+    #[test]
+    fn workers_share_what_may_wait_for_one() {
+        let parts = [2, 3, 33, 64].map(capacity);
+        assert_eq!(parts, [HANDOVER_QUEUE, HANDOVER_QUEUE / 2, HANDOVER_PART, HANDOVER_PART]);
     }
 
     #[test]

@@ -24,8 +24,8 @@ pub struct Counters {
     pub handed_over: u64,
     /// Messages taken from other workers.
     pub taken_over: u64,
-    /// Messages dropped because as many as there may be ([`HANDOVER_QUEUE`](crate::HANDOVER_QUEUE)) waited for the same worker, or because
-    /// [`HELD`](crate::HELD) others, or [`HELD_BYTES`](crate::HELD_BYTES) of them, waited there for shards on their way.
+    /// Messages dropped because as many as there may be ([`HANDOVER_QUEUE`](crate::HANDOVER_QUEUE)) waited for the same
+    /// worker, or because [`HELD`](crate::HELD) others, or [`HELD_BYTES`](crate::HELD_BYTES) of them, waited there for shards on their way.
     pub handover_drops: u64,
     /// What was held for shards that were on their way here.
     pub held: u64,

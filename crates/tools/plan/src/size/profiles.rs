@@ -40,7 +40,8 @@ impl Profile {
     /// without segmentation it was not searched for.
     ///
     /// Connections and contacts are bench/CONNECTIONS.md's, a second core is worth 0.9 of the first, between what bench/WORKERS.md has for
-    /// REGISTERs and for calls (1.72 to 1.93 times). A store writes as SQLite does by bench/JOURNAL.md where each write is a transaction of its own, 10,770 a second.
+    /// REGISTERs and for calls (1.72 to 1.93 times). A store writes as SQLite does by bench/JOURNAL.md where each write is a
+    /// transaction of its own, 10,770 a second.
     pub fn measured() -> Self {
         Self {
             name: "measured".into(),
