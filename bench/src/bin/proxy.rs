@@ -380,9 +380,10 @@ impl Bench {
              run {turn} whatever else the machine does. Rounds: {rounds}; the servers by turns, \
              started anew for each. Calls begin at the highest of the rates: the first 10 s of it are what the targets call the \
              first, and after {warm_up} s it is measured for {seconds} s; then come the other rates and saturation ({outstanding} calls at \
-             once, or {} registrations), each after the 33 s in which as many transactions come to end as begin. Stateless calls keep none, and wait for \
-             2 s. Registrations begin at the lowest rate; before saturation they, too, run for 33 s. Medians (of two rounds, their mean); a ratio is the median of \
-             the rounds' ratios, since the machine is not as fast in each; that of the highest rates is one of their medians. Times are the \
+             once, or {} registrations): saturation after the 33 s in which as many transactions come to end as begin, the rates after \
+             as many again, in which the kernel moves a grown server to huge pages. Stateless calls keep no transactions, and wait for 2 s. \
+             Registrations begin at the lowest rate; before saturation they, too, run for 33 s. Medians (of two rounds, their mean); a \
+             ratio is the median of the rounds' ratios, since the machine is not as fast in each; that of the highest rates is one of their medians. Times are the \
              caller's; the callee answers at once. {}\n",
             programs::kamailio_version(),
             4 * outstanding,

@@ -134,15 +134,17 @@ impl Scenario {
         }
     }
 
-    /// How long a load must have lasted until as many transactions end as begin: those of UDP live for 64·T1. Where the
+    /// How long a load must have lasted until as many transactions end as begin: those of UDP live for 64·T1. Calls take twice
+    /// that below saturation, where a server sleeps: the kernel moves the memory of one that has grown to huge pages, 16 MiB each ten
+    /// seconds and several milliseconds at a time, on the core on which nobody is. Where the
     /// server keeps none there is nothing to wait for. For REGISTER, of which only one of the servers keeps any, it is left
     /// out but before saturation: loads come in rising order there, so that none pays for what an earlier one left.
     const fn fill(self, is_saturation: bool) -> Duration {
-        match self {
-            Self::Call => Duration::from_secs(33),
-            Self::Register | Self::Challenge if is_saturation => Duration::from_secs(33),
-            Self::Stateless | Self::Register | Self::Challenge => Duration::from_secs(2),
-        }
+        Duration::from_secs(match (self, is_saturation) {
+            (Self::Call, false) => 66,
+            (Self::Call | Self::Register | Self::Challenge, true) => 33,
+            (Self::Stateless, _) | (Self::Register | Self::Challenge, false) => 2,
+        })
     }
 }
 

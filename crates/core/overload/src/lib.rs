@@ -2,7 +2,7 @@
 //!
 //! For now the measure is what a shard holds; limits a source and in time come to stand beside it. What goes on and what waits
 //! for its timers have limits of their own: RFC 3261 keeps a transaction over UDP for 64·T1 after its end (timers J, L and M), so
-//! that there are many more of those, and each is reckoned at a sixth of the memory.
+//! that there are many more of those, and each is reckoned at a ninth of the memory.
 
 #![forbid(unsafe_code)]
 
@@ -18,14 +18,16 @@ pub struct Limits {
 }
 
 impl Limits {
-    /// Where memory is no concern. Sixteen shards, which are a worker's, hold for 32 s the transactions of 327,680 registrations a
-    /// second where all have as many, more than a core carries (295,482 in memory mode, bench/RESULTS.md), and of 218,453 where chance
-    /// gives one of them half as many again.
-    pub const MOST: Self = Self { going_on: 65_536, server_transactions: 655_360 };
+    /// Where memory is no concern. Sixteen shards, which are a worker's, hold for 32 s the transactions of 491,520 registrations a
+    /// second where all have as many, more than a fast core carries (some 380,000 in memory mode, bench/RESULTS.md), and of 409,600
+    /// where chance gives one of them a fifth more. Past it the ones too many are refused: 0.004 % of 384,000 a second were when it
+    /// was 655,360.
+    pub const MOST: Self = Self { going_on: 65_536, server_transactions: 983_040 };
     /// What a request takes that goes on, in bytes: its transactions and both of its messages.
     const GOING_ON_BYTES: usize = 4_096;
-    /// What a server transaction takes that waits for its timers: its key, and its response.
-    const WAITING_BYTES: usize = 640;
+    /// What a server transaction takes that waits for its timers: its key, and its response. A third more than those of calls, two of
+    /// which take 671 bytes (bench/RESULTS.md); a REGISTER's takes 122.
+    const WAITING_BYTES: usize = 448;
 
     /// So that all that a shard holds fits so many bytes.
     #[must_use]
