@@ -273,7 +273,7 @@ impl Bench {
         for (load, figures) in &loads {
             eprintln!("  {load}: {}", brief(figures));
         }
-        let first = steps.first().filter(|step| step.is_first).map(|_| loads.remove(0).1);
+        let first = steps.iter().position(|step| step.is_first).map(|at| loads.remove(at));
         let full = loads.iter().find(|(load, _)| matches!(load, Load::Saturation(_)));
         let rate = full.and_then(|(_, figures)| figures.of(Key::Rate)).unwrap_or(1_000.0);
         let is_searched = scenario.is_call() && matches!(peer, Peer::Strowger | Peer::Kamailio);
@@ -376,13 +376,13 @@ impl Bench {
         let _ = write!(
             text,
             "- {}\n\n{users} users on each side, in {network}. The server has the first core with all of its processes, one of them \
-             receiving; the generator (`strowger load --segmentation`, so that its core does not end first), both ends of it, has the second. They \
-             run {turn} whatever else the machine does. Rounds: {rounds}; the servers by turns, \
+             receiving; the generator (`strowger load --segmentation --awake`, so that its core does not end first and nobody's time goes into waking it), \
+             both ends of it, has the second. They run {turn} whatever else the machine does. Rounds: {rounds}; the servers by turns, \
              started anew for each. Calls begin at the highest of the rates: the first 10 s of it are what the targets call the \
              first, and after {warm_up} s it is measured for {seconds} s; then come the other rates and saturation ({outstanding} calls at \
              once, or {} registrations): saturation after the 33 s in which as many transactions come to end as begin, the rates after \
              as many again, in which the kernel moves a grown server to huge pages. Stateless calls keep no transactions, and wait for 2 s. \
-             Registrations begin at the lowest rate; before saturation they, too, run for 33 s. Medians (of two rounds, their mean); a \
+             Registrations begin at the lowest rate; before saturation they, too, run for 33 s, which are their first. Medians (of two rounds, their mean); a \
              ratio is the median of the rounds' ratios, since the machine is not as fast in each; that of the highest rates is one of their medians. Times are the \
              caller's; the callee answers at once. {}\n",
             programs::kamailio_version(),
@@ -422,7 +422,7 @@ const MIB: f64 = 1_048_576.0;
 fn brief(figures: &Figures) -> String {
     let of = |key| figures.of(key).unwrap_or(f64::NAN);
     format!(
-        "{:.0}/s, {:.3} % not carried, CPU {:.1} µs each ({:.0} % kernel), p50 {:.0} µs, p99 {:.0} µs, {:.0} MiB, generator {:.2}",
+        "{:.0}/s, {:.3} % not carried, CPU {:.1} µs each ({:.0} % kernel), p50 {:.0} µs, p99 {:.0} µs, {:.0} MiB, server's core {:.2}",
         of(Key::Rate),
         of(Key::Lost),
         of(Key::Processor),
@@ -430,7 +430,7 @@ fn brief(figures: &Figures) -> String {
         of(Key::P50),
         of(Key::P99),
         of(Key::Memory),
-        of(Key::Generator)
+        of(Key::Cores)
     )
 }
 

@@ -31,8 +31,6 @@ pub enum Key {
     Memory,
     /// Datagrams that found no room in the server's sockets.
     Drops,
-    /// The share of its core that the generator used.
-    Generator,
     /// 1 where the generator was late, so that the times are its own.
     Late,
 }
@@ -65,8 +63,8 @@ pub struct Turn {
     pub peer: Peer,
     /// Counts from 1.
     pub round: usize,
-    /// The first seconds after its start.
-    pub first: Option<Figures>,
+    /// Before it was warm, under one of the loads.
+    pub first: Option<(Load, Figures)>,
     /// Each load, in its order.
     pub loads: Vec<(Load, Figures)>,
     /// Processor time a call from the start on: seconds, microseconds.
@@ -194,13 +192,12 @@ impl Results {
         middle(ratios.collect())
     }
 
-    /// The first seconds of a server beside the same load when it is warm.
+    /// Processor time for each before a server is warm, beside that of the same load when it is.
     #[must_use]
     pub fn first_by_warm(&self, scenario: Scenario, peer: Peer) -> Option<f64> {
         let ratios = self.of(scenario, peer).filter_map(|turn| {
-            let cold = turn.first.as_ref()?.of(Key::Processor)?;
-            // The rate that it began with is the first of the others.
-            Some(cold / turn.loads.first()?.1.of(Key::Processor)?)
+            let (load, cold) = turn.first.as_ref()?;
+            Some(cold.of(Key::Processor)? / turn.figure(*load, Key::Processor)?)
         });
         middle(ratios.collect())
     }

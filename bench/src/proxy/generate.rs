@@ -101,9 +101,8 @@ fn phase(pattern: &Phase, step: &Step) -> Result<Phase, String> {
         }
         Load::Saturation(count) => engine::Load::Closed(usize::try_from(count).unwrap_or(1)),
     };
-    // Where the server has time to sleep, times are to be of its wake-ups alone.
-    let is_awake = matches!(step.load, Load::Rate(_));
-    Ok(Phase { load, calls: None, time: Some(step.time), warm_up: step.settle, is_awake, ..pattern.clone() })
+    // Times are to be of the server's wake-ups alone, and its processor time is not to go into waking this.
+    Ok(Phase { load, calls: None, time: Some(step.time), warm_up: step.settle, is_awake: true, ..pattern.clone() })
 }
 
 fn carry_out(plan: Plan, address: SocketAddr, pid: u32) -> Result<(Report, Vec<Sample>), String> {
@@ -126,7 +125,6 @@ fn figures(scenario: Scenario, step: &Step, phase: &PhaseReport, samples: &[Samp
     figures.put(Key::Rate, phase.carried_in_time as f64 / elapsed);
     let sent = meter.began.sent as f64;
     figures.put(Key::Lost, 100.0 * (sent - meter.began.carried as f64).max(0.0) / sent);
-    figures.put(Key::Generator, phase.cpu.as_secs_f64() / elapsed);
     let (verb, answer) = scenario.timed();
     if let Some(times) = meter.answer(verb, answer).filter(|times| times.count() > 0) {
         figures.put(Key::P50, times.quantile(0.5).as_secs_f64() * 1e6);

@@ -197,7 +197,8 @@ pub struct Loads {
 pub struct Step {
     /// How much is asked.
     pub load: Load,
-    /// Whether it is what a server does first, cold.
+    /// Whether it is what a server does before it is warm: calls from its start on, registrations at saturation until as many
+    /// transactions end as begin.
     pub is_first: bool,
     /// What is not counted.
     pub settle: Duration,
@@ -213,8 +214,10 @@ impl Step {
     }
 }
 
-/// How much of the beginning counts as cold.
+/// How much of the beginning counts as cold, of calls.
 const COLD: Duration = Duration::from_secs(10);
+/// What is not counted of a load that goes on as before.
+const BREATH: Duration = Duration::from_secs(1);
 
 /// What a server goes through in a turn.
 #[must_use]
@@ -251,9 +254,13 @@ pub fn steps(scenario: Scenario, peer: Peer, loads: &Loads) -> Vec<Step> {
         let is_next = steps.len() == begun && scenario.is_call() && !is_last;
         let cold = if is_next || is_last { loads.warm_up.saturating_sub(since) } else { Duration::ZERO };
         let fill = if is_next { Duration::ZERO } else { scenario.fill(is_last) };
-        let settle = fill.max(cold);
-        steps.push(step(load, settle, loads.time));
+        let mut settle = fill.max(cold);
         since += settle + loads.time;
+        if is_last && !scenario.is_call() && peer.difference().is_none() {
+            steps.push(Step { load, is_first: true, settle: Duration::ZERO, time: settle });
+            settle = BREATH;
+        }
+        steps.push(step(load, settle, loads.time));
     }
     steps
 }
@@ -302,6 +309,13 @@ mod tests {
             assert_eq!(steps[0].load, steps[1].load);
             assert!(steps[0].time + steps[1].settle >= Duration::from_secs(40), "{steps:?}");
             assert!(steps[1..].iter().all(|step| !step.is_first));
+        }
+        for scenario in [Scenario::Register, Scenario::Challenge] {
+            let steps = steps(scenario, Peer::Strowger, &loads());
+            let [rates @ .., first, warm] = steps.as_slice() else { panic!("{steps:?}") };
+            assert!(first.is_first && first.settle.is_zero() && first.time >= Duration::from_secs(32), "{steps:?}");
+            assert_eq!(first.load, warm.load);
+            assert!(rates.iter().all(|step| !step.is_first && step.load != warm.load), "{steps:?}");
         }
     }
 

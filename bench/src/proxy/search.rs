@@ -36,6 +36,7 @@ pub fn highest(
         "8",
         "--no-watch",
         "--segmentation",
+        "--awake",
         "--no-retransmissions",
         "--drain",
         "2s",

@@ -29,6 +29,10 @@ pub(crate) const STOOD_STILL: Duration = Duration::from_millis(100);
 /// much code as a processor keeps at hand: done by turns, each would drive out the other.
 const READ_AHEAD: usize = IN_HAND;
 
+/// After so many batches in a row from one socket, none of which was slept for, the worker asks that socket and is no longer told
+/// by the kernel: to begin and to end it takes two system calls, and saves something with each datagram.
+pub(crate) const ASKED_AFTER: u32 = 256;
+
 /// A message that was read, and whose it is; nobody's where nothing is left to be done.
 struct Incoming<'a> {
     arrival: Timestamp,
@@ -45,6 +49,8 @@ pub(crate) struct Crew<M: Maker> {
     pub(crate) scratch: Vec<u8>,
     /// The listener whose socket was the last to have datagrams.
     hot: usize,
+    /// Batches in a row from it, none of which was slept for.
+    hot_for: u32,
     /// The clock as it was read for the last batch; one reading serves all that comes of it.
     read_at: Timestamp,
     /// When the first came of what this round has dealt with; [`Timestamp::MAX`] where nothing did.
@@ -53,8 +59,8 @@ pub(crate) struct Crew<M: Maker> {
 
 impl<M: Maker> Crew<M> {
     pub(crate) fn new(desk: Desk<M>) -> Self {
-        let (hot, read_at, first_arrival) = (0, Timestamp::ZERO, Timestamp::MAX);
-        Self { desk, scratch: vec![0; SCRATCH_BYTES], hot, read_at, first_arrival }
+        let (read_at, first_arrival) = (Timestamp::ZERO, Timestamp::MAX);
+        Self { desk, scratch: vec![0; SCRATCH_BYTES], hot: 0, hot_for: 0, read_at, first_arrival }
     }
 
     /// When the first came of what was dealt with since this was last asked.
@@ -151,7 +157,7 @@ impl<M: Maker> Crew<M> {
             return false;
         }
         let pair = clock.pair();
-        self.hot = listener;
+        self.follow_heat(listener);
         self.read_at = pair.monotonic;
         let first = inbox.iter().next().map_or(pair.monotonic, |datagram| pair.arrival(datagram.arrival));
         self.first_arrival = self.first_arrival.min(first);
@@ -186,6 +192,37 @@ impl<M: Maker> Crew<M> {
             _ => return false,
         }
         self.receive(self.hot, clock, inbox)
+    }
+
+    /// Takes note of which socket had a batch.
+    fn follow_heat(&mut self, listener: usize) {
+        if listener != self.hot {
+            self.wait_for_hot();
+            self.hot = listener;
+        }
+        self.hot_for = self.hot_for.saturating_add(1);
+        if self.hot_for >= ASKED_AFTER
+            && let Some(outlet) = self.hot_outlet()
+        {
+            outlet.stop_waiting();
+        }
+    }
+
+    /// Has the kernel tell of all sockets, so that the worker can sleep; whether it does.
+    pub(crate) fn wait_for_hot(&mut self) -> bool {
+        self.hot_for = 0;
+        self.hot_outlet().is_none_or(Outlet::wait_again)
+    }
+
+    /// Asks the socket that the kernel does not tell of.
+    pub(crate) fn ask_hot(&mut self) {
+        if let Some(outlet) = self.hot_outlet() {
+            outlet.ask();
+        }
+    }
+
+    fn hot_outlet(&mut self) -> Option<&mut Outlet> {
+        self.desk.exits.ports.get_mut(self.hot).and_then(Port::as_outlet_mut)
     }
 
     /// Reads some datagrams, and then deals with them.

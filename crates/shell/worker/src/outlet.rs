@@ -25,6 +25,8 @@ pub(crate) struct Outlet {
     pub(crate) is_readable: bool,
     /// Whether the send buffer was full and mio, which is asked for as long, has not said since that it is not.
     is_blocked: bool,
+    /// Whether mio tells of it; where it does not the socket is [asked](Self::ask).
+    pub(crate) is_waited_for: bool,
     /// When to try to receive again after an error.
     pub(crate) retry: Option<Timestamp>,
     lost: Vec<Lost>,
@@ -56,9 +58,36 @@ impl Outlet {
             batch: SendBatch::new(),
             is_readable: true,
             is_blocked: false,
+            is_waited_for: true,
             retry: None,
             lost: Vec::with_capacity(LOST_LIMIT),
         })
+    }
+
+    /// Has mio tell no more of this socket, which is then to be [asked](Self::ask) for as long. While a socket is waited for, each
+    /// datagram that arrives and each one that has left looks for who waits, under a lock; a worker that never sleeps has no need
+    /// of that. Not while it is blocked: then mio is to say when there is room.
+    pub(crate) fn stop_waiting(&mut self) {
+        if self.is_waited_for && !self.is_blocked {
+            // Where the kernel refuses, mio goes on telling.
+            self.is_waited_for = self.registry.deregister(&mut self.socket).is_err();
+        }
+    }
+
+    /// Has mio tell of this socket again: at once, where there is something already. Whether it does.
+    pub(crate) fn wait_again(&mut self) -> bool {
+        if !self.is_waited_for {
+            self.wait_for(Interest::READABLE);
+        }
+        self.is_waited_for
+    }
+
+    /// Finds out what mio would tell of a socket that it does not tell of.
+    pub(crate) fn ask(&mut self) {
+        if !self.is_waited_for {
+            self.is_readable |= self.retry.is_none();
+            self.take_errors();
+        }
     }
 
     pub(crate) fn socket(&self) -> &UdpSocket {
@@ -88,9 +117,13 @@ impl Outlet {
             self.wait_for(Interest::READABLE);
         }
         if event.is_error() {
-            while let Some(error) = self.socket.poll_error() {
-                note(&mut self.lost, error);
-            }
+            self.take_errors();
+        }
+    }
+
+    fn take_errors(&mut self) {
+        while let Some(error) = self.socket.poll_error() {
+            note(&mut self.lost, error);
         }
     }
 
@@ -119,7 +152,14 @@ impl Outlet {
 
     /// Says what the kernel is to tell of. What is so already it tells at once.
     fn wait_for(&mut self, interests: Interest) {
-        if let Err(error) = self.registry.reregister(&mut self.socket, self.token, interests) {
+        let Self { registry, socket, token, .. } = self;
+        let outcome = if self.is_waited_for {
+            registry.reregister(socket, *token, interests)
+        } else {
+            registry.register(socket, *token, interests)
+        };
+        self.is_waited_for |= outcome.is_ok();
+        if let Err(error) = outcome {
             let address = self.socket.local_addr();
             tracing::error!(%address, %error, "a socket cannot be waited for");
             // To try with every round is dear, and better than never.
@@ -180,6 +220,7 @@ fn push(lost: &mut Vec<Lost>, one: Lost) {
 #[cfg(test)]
 mod tests {
     use std::net::Ipv4Addr;
+    use std::time::Duration;
 
     use mio::Poll;
     use strowger_net::{BufferSizes, SEND_QUEUE};
@@ -198,6 +239,47 @@ mod tests {
         let registry = Arc::new(poll.registry().try_clone().expect("a file descriptor"));
         let outlet = Outlet::new(socket, &registry, Token(1)).expect("a socket that is new");
         (poll, outlet)
+    }
+
+    /// What mio says of the outlet now.
+    fn told(poll: &mut Poll) -> Option<mio::event::Event> {
+        let mut events = mio::Events::with_capacity(8);
+        poll.poll(&mut events, Some(Duration::ZERO)).expect("epoll");
+        events.iter().next().cloned()
+    }
+
+    #[test]
+    fn who_is_not_told_of_a_socket_asks_it_and_misses_nothing_when_told_again() {
+        let (mut poll, mut outlet) = outlet();
+        let phone = std::net::UdpSocket::bind(peer(0)).expect("a free port");
+        let mut inbox = RecvBatch::new();
+        let address = outlet.socket().local_addr();
+        let call = || phone.send_to(b"x", address).expect("loopback takes it");
+        outlet.recv(&mut inbox).expect("a sound socket");
+        outlet.stop_waiting();
+        call();
+        assert!(told(&mut poll).is_none() && !outlet.is_readable);
+        outlet.ask();
+        assert!(outlet.is_readable);
+        outlet.recv(&mut inbox).expect("a sound socket");
+        assert_eq!(inbox.len(), 1);
+        call();
+        assert!(outlet.wait_again());
+        let event = told(&mut poll).expect("what came before is told of");
+        outlet.on_event(&event);
+        assert!(outlet.is_readable);
+    }
+
+    #[test]
+    fn a_full_socket_is_waited_for_whoever_asked_it_before() {
+        let (mut poll, mut outlet) = outlet();
+        outlet.stop_waiting();
+        outlet.is_blocked = true;
+        outlet.wait_for(Interest::READABLE | Interest::WRITABLE);
+        outlet.stop_waiting();
+        let event = told(&mut poll).expect("there is room");
+        outlet.on_event(&event);
+        assert!(!outlet.is_blocked && outlet.is_waited_for);
     }
 
     #[test]

@@ -171,7 +171,7 @@ impl<M: Maker> Worker<M> {
             return Ok(());
         }
         self.contact.doorbell.park();
-        let timeout = if self.is_called() {
+        let timeout = if self.is_called() || !self.crew.wait_for_hot() {
             Some(Duration::ZERO)
         } else {
             (next != Timestamp::MAX).then(|| next - self.clock.now())
@@ -197,7 +197,7 @@ impl<M: Maker> Worker<M> {
             self.looks += 1;
             if self.looks >= LOOKS_AT_ONE_SOCKET {
                 self.look(events, Some(Duration::ZERO))?;
-                if !events.is_empty() {
+                if !events.is_empty() || self.crew.has_lost() {
                     return Ok(true);
                 }
             }
@@ -218,7 +218,9 @@ impl<M: Maker> Worker<M> {
     /// Asks the kernel what there is.
     fn look(&mut self, events: &mut Events, timeout: Option<Duration>) -> io::Result<()> {
         self.looks = 0;
-        match self.poll.poll(events, timeout) {
+        let outcome = self.poll.poll(events, timeout);
+        self.crew.ask_hot();
+        match outcome {
             Err(error) if error.kind() != io::ErrorKind::Interrupted => Err(error),
             _ => Ok(()),
         }

@@ -15,6 +15,7 @@ use super::puppet::Stage;
 use super::{options, phone, receive, snapshot, sockets, spin_until};
 use crate::balance::Balance;
 use crate::contact::Contact;
+use crate::crew::ASKED_AFTER;
 use crate::desk::{Common, Desk};
 use crate::exits::{Exits, Neighbour, Port};
 use crate::handover::{self, Doorbell, Receiver, Sender};
@@ -144,6 +145,58 @@ fn a_worker_that_stays_awake_never_parks_while_it_has_shards() {
             }
         });
     }
+}
+
+impl Alone {
+    /// Whether the kernel tells of its first socket.
+    fn is_told(&self) -> bool {
+        self.worker.crew.desk.exits.ports[0].as_outlet().expect("of datagrams").is_waited_for
+    }
+
+    /// One round with something to do.
+    fn work(&mut self, phone: &std::net::UdpSocket) {
+        phone.send(&options("0-work")).expect("loopback takes it");
+        self.step();
+        receive(phone);
+    }
+}
+
+#[test]
+fn a_worker_that_is_busy_asks_its_socket_and_is_told_again_when_it_sleeps() {
+    let mut alone = Alone::new(4);
+    let phone = phone(alone.address);
+    spin_until(|| {
+        alone.work(&phone);
+        !alone.is_told()
+    });
+    alone.while_it_runs(|contact| {
+        for number in 0..3 {
+            spin_until(|| contact.doorbell.is_parked());
+            phone.send(&options(&format!("0-{number}"))).expect("loopback takes it");
+            assert!(receive(&phone).starts_with(&format!("0-{number} shard 0")));
+        }
+    });
+}
+
+#[test]
+fn a_worker_that_asks_its_socket_hears_of_dead_peers_and_of_other_sockets() {
+    let mut alone = Alone::with(4, &WorkerOptions { spin: Spin::Always, ..WorkerOptions::default() });
+    let (phone, other) = (phone(alone.address), phone(alone.other_address));
+    (0..ASKED_AFTER).for_each(|_| alone.work(&phone));
+    assert!(!alone.is_told());
+    // It hears only itself, and refuses what we send.
+    let dead = std::net::UdpSocket::bind("127.0.0.1:0").expect("a free port");
+    let port = dead.local_addr().expect("bound").port();
+    dead.connect(("127.0.0.1", port)).expect("its own address");
+    phone.send(&options(&format!("0-dead-{port}"))).expect("loopback takes it");
+    alone.step();
+    alone.step();
+    assert_eq!(receive(&phone), format!("lost {port}"));
+    assert!(!alone.is_told());
+    other.send(&options("0-other")).expect("loopback takes it");
+    alone.step();
+    assert!(receive(&other).starts_with("0-other shard 0"));
+    assert!(alone.is_told(), "it was busy with another one");
 }
 
 #[test]
