@@ -257,8 +257,8 @@ pub fn steps(scenario: Scenario, peer: Peer, loads: &Loads) -> Vec<Step> {
         let mut settle = fill.max(cold);
         since += settle + loads.time;
         if is_last && !scenario.is_call() && peer.difference().is_none() {
-            steps.push(Step { load, is_first: true, settle: Duration::ZERO, time: settle });
-            settle = BREATH;
+            steps.push(Step { load, is_first: true, settle: Duration::ZERO, time: fill });
+            settle = settle.saturating_sub(fill).max(BREATH);
         }
         steps.push(step(load, settle, loads.time));
     }

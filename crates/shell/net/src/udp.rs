@@ -24,7 +24,7 @@ use crate::sys::{self, Taken};
 pub const DEFAULT_BUFFER_BYTES: usize = 4 * 1024 * 1024;
 
 /// How often a receive is tried again when the kernel answers with an error about a datagram sent earlier. Each answer
-/// uses up one such error, and the next one wakes mio anew, so giving up loses nothing.
+/// uses up one such error, and the next one wakes mio anew, or is met by who asks without it, so giving up loses nothing.
 const RECV_ATTEMPTS: u32 = 8;
 
 /// After the kernel refused to send datagrams that were joined and took them one by one, so many times as this they are not joined:
@@ -47,7 +47,7 @@ impl BufferSizes {
 
 /// A bound, non-blocking UDP socket with its counters.
 ///
-/// It is a mio [`Source`]: register it for reading and writing. mio tells of changes only, so after an event
+/// It is a mio [`Source`]: register it for reading and writing, or ask it without. mio tells of changes only, so after an event
 /// [`recv`](Self::recv) until the batch [is not full](RecvBatch::is_full), and where the event
 /// [is an error](mio::event::Event::is_error), [`poll_error`](Self::poll_error) until `None`: errors that are not taken
 /// fill the receive buffer.

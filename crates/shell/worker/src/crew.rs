@@ -197,7 +197,10 @@ impl<M: Maker> Crew<M> {
     /// Takes note of which socket had a batch.
     fn follow_heat(&mut self, listener: usize) {
         if listener != self.hot {
-            self.wait_for_hot();
+            // Of which the kernel cannot tell again remains the one that is asked.
+            if !self.wait_for_hot() {
+                return;
+            }
             self.hot = listener;
         }
         self.hot_for = self.hot_for.saturating_add(1);

@@ -27,6 +27,8 @@ pub(crate) struct Outlet {
     is_blocked: bool,
     /// Whether mio tells of it; where it does not the socket is [asked](Self::ask).
     pub(crate) is_waited_for: bool,
+    /// Whether mio refused to tell of it when it was last asked for that.
+    is_refused: bool,
     /// When to try to receive again after an error.
     pub(crate) retry: Option<Timestamp>,
     lost: Vec<Lost>,
@@ -59,6 +61,7 @@ impl Outlet {
             is_readable: true,
             is_blocked: false,
             is_waited_for: true,
+            is_refused: false,
             retry: None,
             lost: Vec::with_capacity(LOST_LIMIT),
         })
@@ -159,9 +162,12 @@ impl Outlet {
             registry.register(socket, *token, interests)
         };
         self.is_waited_for |= outcome.is_ok();
+        let was_refused = std::mem::replace(&mut self.is_refused, outcome.is_err());
         if let Err(error) = outcome {
-            let address = self.socket.local_addr();
-            tracing::error!(%address, %error, "a socket cannot be waited for");
+            if !was_refused {
+                let address = self.socket.local_addr();
+                tracing::error!(%address, %error, "the kernel cannot tell of a socket; it is asked over and over");
+            }
             // To try with every round is dear, and better than never.
             self.is_blocked = false;
         }
@@ -267,6 +273,17 @@ mod tests {
         assert!(outlet.wait_again());
         let event = told(&mut poll).expect("what came before is told of");
         outlet.on_event(&event);
+        assert!(outlet.is_readable);
+    }
+
+    #[test]
+    fn a_socket_that_cannot_be_told_of_is_still_asked() {
+        let (_poll, mut outlet) = outlet();
+        // It is in the set all the same, so it cannot be put there.
+        outlet.is_waited_for = false;
+        assert!(!outlet.wait_again());
+        outlet.is_readable = false;
+        outlet.ask();
         assert!(outlet.is_readable);
     }
 

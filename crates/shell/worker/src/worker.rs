@@ -22,7 +22,8 @@ use crate::spin::Spinner;
 /// How old a posted status may become while there is something new to tell.
 const STATUS_EVERY: Duration = Duration::from_millis(100);
 
-/// How long a worker sleeps at most while it waits for room that another one makes.
+/// How long a worker sleeps at most while nobody would wake it: it waits for room that another one makes, or for a socket of
+/// which the kernel cannot tell.
 const CROWDED: Duration = Duration::from_millis(1);
 
 /// How much of what a worker says of its load is new; the rest is what it said before. Chance makes 100 ms uneven.
@@ -171,8 +172,10 @@ impl<M: Maker> Worker<M> {
             return Ok(());
         }
         self.contact.doorbell.park();
-        let timeout = if self.is_called() || !self.crew.wait_for_hot() {
+        let timeout = if self.is_called() {
             Some(Duration::ZERO)
+        } else if !self.crew.wait_for_hot() {
+            Some(CROWDED)
         } else {
             (next != Timestamp::MAX).then(|| next - self.clock.now())
         };
