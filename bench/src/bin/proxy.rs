@@ -372,17 +372,18 @@ impl Bench {
         let rounds = self.results.turns.iter().map(|turn| turn.round).max().unwrap_or(0);
         let network = if is_apart { "a network namespace of its own" } else { "this machine's loopback" };
         let turn = if is_first { "before (nice -20)" } else { "by turns with" };
+        let [cold, filling] = [Scenario::Call, Scenario::Register].map(|scenario| scenario.beginning().as_secs());
         // Writing to a String cannot fail.
         let _ = write!(
             text,
             "- {}\n\n{users} users on each side, in {network}. The server has the first core with all of its processes, one of them \
              receiving; the generator (`strowger load --segmentation --awake`, so that its core does not end first and nobody's time goes into waking it), \
              both ends of it, has the second. They run {turn} whatever else the machine does. Rounds: {rounds}; the servers by turns, \
-             started anew for each. Calls begin at the highest of the rates: the first 10 s of it are what the targets call the \
+             started anew for each. Calls begin at the highest of the rates: the first {cold} s of it are what the targets call the \
              first, and after {warm_up} s it is measured for {seconds} s; then come the other rates and saturation ({outstanding} calls at \
-             once, or {} registrations): saturation after the 33 s in which as many transactions come to end as begin, the rates after \
+             once, or {} registrations): saturation after the {filling} s in which as many transactions come to end as begin, the rates after \
              as many again, in which the kernel moves a grown server to huge pages. Stateless calls keep no transactions, and wait for 2 s. \
-             Registrations begin at the lowest rate; before saturation they, too, run for 33 s, which are their first. Medians (of two rounds, their mean); a \
+             Registrations begin at the lowest rate; before saturation they, too, run for {filling} s, which are their first. Medians (of two rounds, their mean); a \
              ratio is the median of the rounds' ratios, since the machine is not as fast in each; that of the highest rates is one of their medians. Times are the \
              caller's; the callee answers at once. {}\n",
             programs::kamailio_version(),

@@ -146,6 +146,13 @@ impl Scenario {
             (Self::Stateless, _) | (Self::Register | Self::Challenge, false) => 2,
         })
     }
+
+    /// How long a server counts as not warm yet: of calls from its start on, of registrations from the beginning of saturation, until
+    /// as many transactions end as begin.
+    #[must_use]
+    pub const fn beginning(self) -> Duration {
+        if self.is_call() { Duration::from_secs(10) } else { self.fill(true) }
+    }
 }
 
 impl fmt::Display for Scenario {
@@ -197,8 +204,7 @@ pub struct Loads {
 pub struct Step {
     /// How much is asked.
     pub load: Load,
-    /// Whether it is what a server does before it is warm: calls from its start on, registrations at saturation until as many
-    /// transactions end as begin.
+    /// Whether it is the scenario's [beginning](Scenario::beginning).
     pub is_first: bool,
     /// What is not counted.
     pub settle: Duration,
@@ -214,8 +220,6 @@ impl Step {
     }
 }
 
-/// How much of the beginning counts as cold, of calls.
-const COLD: Duration = Duration::from_secs(10);
 /// What is not counted of a load that goes on as before.
 const BREATH: Duration = Duration::from_secs(1);
 
@@ -232,18 +236,20 @@ pub fn steps(scenario: Scenario, peer: Peer, loads: &Loads) -> Vec<Step> {
         let all = rates.into_iter().map(Load::Rate).chain([saturation]);
         return all.map(|load| step(load, settle, time)).collect();
     }
+    // Left out where it is known of the same server already.
+    let beginning = peer.difference().is_none().then(|| scenario.beginning());
+    let first = |load, time| Step { load, is_first: true, settle: Duration::ZERO, time };
     let mut steps = Vec::new();
     let mut since = Duration::ZERO;
     if peer == Peer::Apart {
         rates.clear();
     }
     if scenario.is_call() {
-        // The highest comes first; cold and warm, but where that is known of the same server.
+        // The highest comes first, cold and warm.
         rates.reverse();
-        if peer.difference().is_none() {
-            let rate = rates.first().copied().unwrap_or(loads.outstanding);
-            steps.push(Step { load: Load::Rate(rate), is_first: true, settle: Duration::ZERO, time: COLD });
-            since = COLD;
+        if let Some(time) = beginning {
+            steps.push(first(Load::Rate(rates.first().copied().unwrap_or(loads.outstanding)), time));
+            since = time;
         }
     }
     let begun = steps.len();
@@ -256,9 +262,9 @@ pub fn steps(scenario: Scenario, peer: Peer, loads: &Loads) -> Vec<Step> {
         let fill = if is_next { Duration::ZERO } else { scenario.fill(is_last) };
         let mut settle = fill.max(cold);
         since += settle + loads.time;
-        if is_last && !scenario.is_call() && peer.difference().is_none() {
-            steps.push(Step { load, is_first: true, settle: Duration::ZERO, time: fill });
-            settle = settle.saturating_sub(fill).max(BREATH);
+        if let Some(time) = beginning.filter(|_| is_last && !scenario.is_call()) {
+            steps.push(first(load, time));
+            settle = settle.saturating_sub(time).max(BREATH);
         }
         steps.push(step(load, settle, loads.time));
     }

@@ -126,8 +126,9 @@ pub fn targets(results: &Results) -> Vec<Target> {
 }
 
 /// What counts as before a server is warm.
-const fn first(scenario: Scenario) -> &'static str {
-    if scenario.is_call() { "the first 10 s" } else { "the first 33 s of saturation" }
+fn first(scenario: Scenario) -> String {
+    let of = if scenario.is_call() { "" } else { " of saturation" };
+    format!("the first {} s{of}", scenario.beginning().as_secs())
 }
 
 /// A target of which there is no more to say.
@@ -364,6 +365,17 @@ mod tests {
         ] {
             assert!(summary.contains(line), "{line}\n{summary}");
         }
+    }
+
+    #[test]
+    fn the_beginning_is_set_beside_the_same_load_when_warm() {
+        let mut results = results();
+        let first = |results: &Results| results.first_by_warm(Scenario::Call, Peer::Strowger);
+        assert_eq!(first(&results), Some(1.1));
+        for turn in &mut results.turns {
+            turn.first = turn.first.take().map(|(_, figures)| (Load::Saturation(64), figures));
+        }
+        assert_eq!(first(&results), Some(2.2));
     }
 
     #[test]

@@ -157,7 +157,7 @@ impl<M: Maker> Crew<M> {
             return false;
         }
         let pair = clock.pair();
-        self.follow_heat(listener);
+        self.note_hot(listener);
         self.read_at = pair.monotonic;
         let first = inbox.iter().next().map_or(pair.monotonic, |datagram| pair.arrival(datagram.arrival));
         self.first_arrival = self.first_arrival.min(first);
@@ -187,15 +187,15 @@ impl<M: Maker> Crew<M> {
 
     /// Receives from the socket that was the last to have something, whatever the kernel has said; whether it had.
     pub(crate) fn try_hot(&mut self, clock: &Clock, inbox: &mut RecvBatch) -> bool {
-        match self.desk.exits.ports.get_mut(self.hot) {
-            Some(Port::Udp(outlet)) if outlet.retry.is_none() => outlet.is_readable = true,
+        match self.hot_outlet() {
+            Some(outlet) if outlet.retry.is_none() => outlet.is_readable = true,
             _ => return false,
         }
         self.receive(self.hot, clock, inbox)
     }
 
     /// Takes note of which socket had a batch.
-    fn follow_heat(&mut self, listener: usize) {
+    fn note_hot(&mut self, listener: usize) {
         if listener != self.hot {
             // Of which the kernel cannot tell again remains the one that is asked.
             if !self.wait_for_hot() {

@@ -166,7 +166,11 @@ impl Outlet {
         if let Err(error) = outcome {
             if !was_refused {
                 let address = self.socket.local_addr();
-                tracing::error!(%address, %error, "the kernel cannot tell of a socket; it is asked over and over");
+                tracing::error!(
+                    %address, %error,
+                    "the kernel cannot tell when a socket is ready; raise fs.epoll.max_user_watches, or free memory: until it \
+                     can, the worker asks over and over, which costs processor time"
+                );
             }
             // To try with every round is dear, and better than never.
             self.is_blocked = false;

@@ -24,7 +24,7 @@ const STATUS_EVERY: Duration = Duration::from_millis(100);
 
 /// How long a worker sleeps at most while nobody would wake it: it waits for room that another one makes, or for a socket of
 /// which the kernel cannot tell.
-const CROWDED: Duration = Duration::from_millis(1);
+const UNWOKEN: Duration = Duration::from_millis(1);
 
 /// How much of what a worker says of its load is new; the rest is what it said before. Chance makes 100 ms uneven.
 const NEWS: f64 = 0.4;
@@ -175,7 +175,7 @@ impl<M: Maker> Worker<M> {
         let timeout = if self.is_called() {
             Some(Duration::ZERO)
         } else if !self.crew.wait_for_hot() {
-            Some(CROWDED)
+            Some(UNWOKEN)
         } else {
             (next != Timestamp::MAX).then(|| next - self.clock.now())
         };
@@ -239,7 +239,7 @@ impl<M: Maker> Worker<M> {
         let status = if self.is_dirty { self.posted + STATUS_EVERY } else { Timestamp::MAX };
         let exits = &self.crew.desk.exits;
         let retry = exits.ports.iter().filter_map(Port::retry).min().unwrap_or(Timestamp::MAX);
-        let crowded = if exits.is_crowded() { now + CROWDED } else { Timestamp::MAX };
+        let crowded = if exits.is_crowded() { now + UNWOKEN } else { Timestamp::MAX };
         self.next_timer().min(status).min(retry).min(crowded)
     }
 

@@ -116,6 +116,18 @@ impl Alone {
         self.worker.handle_events(&self.events);
         self.worker.round();
     }
+
+    /// Whether the kernel tells of its first socket.
+    fn is_told(&self) -> bool {
+        self.worker.crew.desk.exits.ports[0].as_outlet().expect("of datagrams").is_waited_for
+    }
+
+    /// One round with something to do.
+    fn work(&mut self, phone: &std::net::UdpSocket) {
+        phone.send(&options("0-work")).expect("loopback takes it");
+        self.step();
+        receive(phone);
+    }
 }
 
 /// Ends what [`Alone::while_it_runs`] runs, also when the test fails.
@@ -144,20 +156,6 @@ fn a_worker_that_stays_awake_never_parks_while_it_has_shards() {
                 (0..10_000).for_each(|_| assert!(parks || !contact.doorbell.is_parked(), "after {number}"));
             }
         });
-    }
-}
-
-impl Alone {
-    /// Whether the kernel tells of its first socket.
-    fn is_told(&self) -> bool {
-        self.worker.crew.desk.exits.ports[0].as_outlet().expect("of datagrams").is_waited_for
-    }
-
-    /// One round with something to do.
-    fn work(&mut self, phone: &std::net::UdpSocket) {
-        phone.send(&options("0-work")).expect("loopback takes it");
-        self.step();
-        receive(phone);
     }
 }
 
