@@ -12,6 +12,7 @@ pub mod kept;
 pub mod messages;
 pub mod models;
 pub mod mutate;
+pub mod overload;
 pub mod plot;
 pub mod programs;
 pub mod proxy;

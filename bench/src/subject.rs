@@ -10,7 +10,9 @@ use strowger_foundation::{Flow, KeyRing, ListenerId, ShardId, TagKey, Timestamp,
 use strowger_locate::{CachePolicy, Names, Outages};
 use strowger_message::{Head, Peek};
 use strowger_registrar::Locations;
-use strowger_shard::{Input, Listener, Output, Shard, ShardConfig, Snapshot, Steering};
+use strowger_shard::{
+    Input, Listener, Neighbours, Output, ProvenSources, Shard, ShardConfig, Snapshot, Steering, Verdict,
+};
 
 use crate::exercise::{self, Scratch};
 
@@ -61,6 +63,9 @@ impl Default for WholeShard {
             nonces: Arc::new(NonceWindows::new(1, 1)),
             names: Arc::new(Names::new(CachePolicy::default(), 1)),
             outages: Arc::new(Outages::new(1)),
+            proven: Arc::new(ProvenSources::new(1)),
+            shedding: Arc::default(),
+            neighbours: Arc::new(Neighbours::new(1)),
             snapshot: Arc::clone(&snapshot),
         };
         let (now, out) = (Timestamp::from_millis(1_000), Vec::new());
@@ -95,7 +100,10 @@ impl WholeShard {
     fn give(&mut self, flow: Flow, peek: &Peek<'_>) {
         let steered = self.steering.steer(peek, &self.snapshot).map(|(_, steered)| steered).unwrap_or_default();
         self.shard.foresee(peek, &steered);
-        self.shard.handle_input(self.now, Input::Message { arrival: self.now, flow, peek, steered: &steered });
+        self.shard.handle_input(
+            self.now,
+            Input::Message { arrival: self.now, flow, peek, steered: &steered, verdict: Verdict::Admit },
+        );
     }
 
     /// Lets virtual time pass.

@@ -14,7 +14,10 @@ use strowger_locate::{CachePolicy, Names, Outages};
 use strowger_message::{Kind, Method, Peek, StartLine, Uri};
 use strowger_proxy::Stateless;
 use strowger_registrar::Locations;
-use strowger_shard::{Action, Input, Listener, Output, Route, Shard, ShardConfig, Snapshot, Steered, Steering};
+use strowger_shard::{
+    Action, Input, Listener, Neighbours, Output, ProvenSources, Route, Shard, ShardConfig, Shedding, Snapshot, Steered,
+    Steering, Verdict,
+};
 use strowger_transaction::Timing;
 
 /// The domain of all users.
@@ -50,6 +53,9 @@ pub(crate) struct Rules {
     nonces: Arc<NonceWindows>,
     names: Arc<Names>,
     outages: Arc<Outages>,
+    proven: Arc<ProvenSources>,
+    shedding: Arc<Shedding>,
+    neighbours: Arc<Neighbours>,
     snapshot: Arc<Snapshot>,
 }
 
@@ -109,6 +115,9 @@ impl Rules {
             nonces: Arc::new(NonceWindows::new(1, seed)),
             names: Arc::new(Names::new(CachePolicy::default(), seed)),
             outages: Arc::new(Outages::new(seed)),
+            proven: Arc::new(ProvenSources::new(1)),
+            shedding: Arc::default(),
+            neighbours: Arc::new(Neighbours::new(seed)),
             snapshot: Arc::new(snapshot),
         }
     }
@@ -139,6 +148,9 @@ impl Rules {
             nonces: Arc::clone(&self.nonces),
             names: Arc::clone(&self.names),
             outages: Arc::clone(&self.outages),
+            proven: Arc::clone(&self.proven),
+            shedding: Arc::clone(&self.shedding),
+            neighbours: Arc::clone(&self.neighbours),
             snapshot: Arc::clone(&self.snapshot),
         })
     }
@@ -211,7 +223,16 @@ impl Brain {
         let own = shards.get_mut(usize::from(letter.part));
         let Some(shard) = forwarder.as_mut().filter(|_| letter.bound != Bound::Transaction).or(own) else { return };
         let flow = Flow::new(ListenerId(0), Transport::Udp, peer);
-        shard.handle_input(now, Input::Message { arrival: now, flow, peek: &letter.peek, steered: &letter.steered });
+        shard.handle_input(
+            now,
+            Input::Message {
+                arrival: now,
+                flow,
+                peek: &letter.peek,
+                steered: &letter.steered,
+                verdict: Verdict::Admit,
+            },
+        );
         drain(shard, message, send);
     }
 

@@ -180,7 +180,7 @@ pub struct Place<'a> {
 }
 
 /// Makes the users known to ours: user0, user1 and so on, as the generator names them.
-fn import(binary: &Path, folder: &Path, users: u32) -> Result<(), String> {
+pub(crate) fn import(binary: &Path, folder: &Path, users: u32) -> Result<(), String> {
     let mut text = String::from("aor,password\n");
     for number in 0..users {
         text.push_str(&format!("sip:user{number}@{DOMAIN},secret\n"));

@@ -12,8 +12,10 @@ use strowger_foundation::{Flow, KeyRing, ListenerId, ShardId, TagKey, Timestamp,
 use strowger_locate::{CachePolicy, Names, Outages};
 use strowger_message::{Kind, Method, Peek};
 use strowger_registrar::Locations;
-use strowger_shard::{Input, Listener, Output, Shard, ShardConfig, Snapshot, Steering};
-use strowger_traffic::driver::{Driver, Outbox, Setup};
+use strowger_shard::{
+    Input, Listener, Neighbours, Output, ProvenSources, Shard, ShardConfig, Snapshot, Steering, Verdict,
+};
+use strowger_traffic::driver::{Driver, Ended, Outbox, Setup};
 use strowger_traffic::engine::{Again, Habit, Habits, Who};
 use strowger_traffic::population::Users;
 use strowger_traffic::workload::Workload;
@@ -179,7 +181,7 @@ impl World {
     }
 
     fn begin(&mut self) {
-        while let Some((script, user)) = self.caller.take_ended() {
+        while let Some(Ended { script, caller: user, .. }) = self.caller.take_ended() {
             let does = |habit: &Habit| habit.who == Who::Caller && habit.again == Again::End && habit.mix.runs(script);
             if let Some(habit) = self.list.iter().position(does) {
                 self.habits.on_end(habit, user, self.now);
@@ -251,6 +253,9 @@ impl Server {
             nonces: Arc::new(NonceWindows::new(NONCE_STRIPES, seed)),
             names: Arc::new(Names::new(CachePolicy::default(), seed)),
             outages: Arc::new(Outages::new(seed)),
+            proven: Arc::new(ProvenSources::new(1)),
+            shedding: Arc::default(),
+            neighbours: Arc::new(Neighbours::new(seed)),
             snapshot: Arc::clone(&snapshot),
         });
         let steering = Steering::new(&ring, locations, 1);
@@ -268,7 +273,10 @@ impl Server {
             ask(asks);
         }
         let flow = Flow::new(ListenerId(0), Transport::Udp, from);
-        self.shard.handle_input(now, Input::Message { arrival: now, flow, peek: &peek, steered: &steered });
+        self.shard.handle_input(
+            now,
+            Input::Message { arrival: now, flow, peek: &peek, steered: &steered, verdict: Verdict::Admit },
+        );
         self.drain();
     }
 

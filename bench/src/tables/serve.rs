@@ -16,7 +16,9 @@ use strowger_locate::{CachePolicy, Names as HostNames, Outages};
 use strowger_message::{HeaderName, NameAddr, Peek, StartLine, Uri};
 use strowger_net::{BufferSizes, Clock, RecvBatch, SendBatch, Strand, UdpSocket};
 use strowger_registrar::Locations;
-use strowger_shard::{Input, Output, Shard, ShardConfig, Snapshot, Steering};
+use strowger_shard::{
+    Input, Neighbours, Output, ProvenSources, Shard, ShardConfig, Shedding, Snapshot, Steering, Verdict,
+};
 
 use super::credentials::{Credentials, Source, Stock};
 use super::model::Expiry;
@@ -92,7 +94,10 @@ pub fn run(setup: &Setup) -> Result<(), String> {
                 beside.ask(now, ask, &peek, &snapshot);
             }
             let flow = Flow::new(ListenerId(0), Transport::Udp, datagram.peer);
-            shard.handle_input(now, Input::Message { arrival: now, flow, peek: &peek, steered: &steered });
+            shard.handle_input(
+                now,
+                Input::Message { arrival: now, flow, peek: &peek, steered: &steered, verdict: Verdict::Admit },
+            );
             drain(shard, &mut message, &mut outbox);
             if outbox.is_full() {
                 let _ = socket.send(&mut outbox, |_| ());
@@ -119,6 +124,8 @@ fn brain(address: SocketAddr, snapshot: &Arc<Snapshot>) -> (Vec<Shard>, Steering
     let nonces = Arc::new(NonceWindows::new(64, 1));
     let names = Arc::new(HostNames::new(CachePolicy::default(), 1));
     let outages = Arc::new(Outages::new(1));
+    let proven = Arc::new(ProvenSources::new(1));
+    let (shedding, neighbours) = (Arc::<Shedding>::default(), Arc::new(Neighbours::new(1)));
     let shard = |number: u16| {
         Shard::new(ShardConfig {
             id: ShardId(number),
@@ -128,6 +135,9 @@ fn brain(address: SocketAddr, snapshot: &Arc<Snapshot>) -> (Vec<Shard>, Steering
             nonces: Arc::clone(&nonces),
             names: Arc::clone(&names),
             outages: Arc::clone(&outages),
+            proven: Arc::clone(&proven),
+            shedding: Arc::clone(&shedding),
+            neighbours: Arc::clone(&neighbours),
             snapshot: Arc::clone(snapshot),
         })
     };

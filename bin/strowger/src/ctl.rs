@@ -8,8 +8,8 @@ use serde_json::json;
 use strowger_control::config::Config;
 use strowger_control::ladder::Ladder;
 use strowger_control::protocol::{
-    Balancer, Calls, Outage, Registrations, Request, Response, Status, TraceEvent, TraceFilter, TraceRequest, Trunk,
-    WorkerLoad,
+    Balancer, Calls, Outage, Overload, Registrations, Request, Response, Status, TraceEvent, TraceFilter, TraceRequest,
+    Trunk, WorkerLoad,
 };
 use strowger_control::socket;
 
@@ -120,6 +120,11 @@ fn print_status(status: &Status) -> io::Result<()> {
         let place = if kept.state == store::OK { facts.len() } else { 0 };
         facts.insert(place, ("store", store::shown(kept)));
     }
+    if status.overload.limiting > 0 {
+        facts.insert(0, ("overload", overload(&status.overload)));
+    } else if !status.overload.sorted_by.is_empty() {
+        facts.push(("overload", overload(&status.overload)));
+    }
     if !status.outages.is_empty() {
         // So is who does not answer, unless only callers know them.
         let (lines, place) = outages(&status.outages);
@@ -164,6 +169,24 @@ fn outage(outage: &Outage) -> String {
         None => "not tried since".to_owned(),
     };
     format!("{who}: {} for {}, {next}", outage.cause, clock(outage.since_s))
+}
+
+/// `refusing 42 % of new calls, 1,950 requests a second admitted, standing wait 24 ms; new work sorted and dropped by the kernel`.
+fn overload(now: &Overload) -> String {
+    let sorted = match (now.sorted_by.as_str(), now.filtered_by_kernel) {
+        ("nobody", _) => "no control of new work".to_owned(),
+        (by, 0) => format!("new work kept apart by the {by}"),
+        (by, _) => format!("new work kept apart by the {by}, and dropped by the kernel"),
+    };
+    if now.limiting == 0 {
+        return format!("none; {sorted}");
+    }
+    format!(
+        "{:.1} % of new calls refused, {} requests a second admitted, which wait for {:.0} ms; {sorted}",
+        now.shed * 100.0,
+        now.admitted_per_s,
+        now.wait_us as f64 / 1_000.0
+    )
 }
 
 /// How many workers there are, and what those do that have shards: `2: 20 shards, 61 % busy; 12 shards, 57 % busy, always awake`.

@@ -429,6 +429,7 @@ fn unchanged(old: &Config, new: &Config) -> Result<(), String> {
         ("server.spin", old.server.spin == new.server.spin),
         ("server.data", old.server.data == new.server.data),
         ("server.key_file", old.key_file() == new.key_file()),
+        ("overload.control", old.overload.control == new.overload.control),
         ("store.url", old.store_url() == new.store_url() || !old.store_mode().is_durable()),
         ("store.mode", old.store_mode() == new.store_mode()),
         ("control.socket", old.control_socket() == new.control_socket()),
@@ -494,7 +495,8 @@ fn worker_options(config: &Config, workers: u16) -> WorkerOptions {
             Spin::Always
         }
     };
-    WorkerOptions { spin, min_workers: config.min_workers(workers).into(), cores, spread }
+    let overload_control = config.overload.control;
+    WorkerOptions { spin, min_workers: config.min_workers(workers).into(), cores, spread, overload_control }
 }
 
 /// What each shard may hold, so that requests take [`PART_FOR_REQUESTS`] of the memory at most.

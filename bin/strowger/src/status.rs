@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use strowger_control::dns::DnsCounts;
 use strowger_control::protocol::{
-    Counters, MAX_LISTED, Outage, Registration, Registrations, Status, Trunk, WorkerLoad,
+    Counters, MAX_LISTED, Outage, Overload, Registration, Registrations, Status, Trunk, WorkerLoad,
 };
 use strowger_directory::Directory;
 use strowger_foundation::{Timestamp, Transport};
@@ -13,7 +13,7 @@ use strowger_locate::{Cause, Hop, NameCounts, Outages};
 use strowger_message::lossy;
 use strowger_shard::{Listener, Owner, PlaceName, Snapshot};
 use strowger_trunk::State;
-use strowger_worker::{Account, Fleet, SHARDS_PER_WORKER, WorkerStatus};
+use strowger_worker::{Account, Fleet, OverloadStatus, SHARDS_PER_WORKER, WorkerStatus};
 
 use crate::names::Resolver;
 
@@ -32,6 +32,7 @@ pub(crate) fn status(fleet: &Fleet, snapshot: &Snapshot, resolver: &Resolver, up
         workers: wide(now.workers.len()),
         loads: now.workers.iter().map(load).collect(),
         draining: snapshot.draining,
+        overload: overload(&now.total.overload, snapshot),
         listeners: listeners(snapshot),
         domains: snapshot.domains.iter().map(|domain| lossy(domain)).collect(),
         store: None,
@@ -40,6 +41,23 @@ pub(crate) fn status(fleet: &Fleet, snapshot: &Snapshot, resolver: &Resolver, up
         balancers: Vec::new(),
         key: String::new(),
         counters,
+    }
+}
+
+fn overload(now: &OverloadStatus, snapshot: &Snapshot) -> Overload {
+    let has_datagrams = snapshot.listeners.iter().any(|listener| listener.transport == Transport::Udp);
+    let sorted_by = match (now.is_on && has_datagrams, now.sorted_by_kernel) {
+        (false, _) => "nobody",
+        (true, 0) => "worker",
+        (true, _) => "kernel",
+    };
+    Overload {
+        limiting: wide(now.limiting),
+        shed: f64::from(now.shed_permille) / 1_000.0,
+        admitted_per_s: now.admitted_per_s.into(),
+        wait_us: u64::try_from(now.wait.as_micros()).unwrap_or(u64::MAX),
+        sorted_by: sorted_by.to_owned(),
+        filtered_by_kernel: wide(now.filtered_by_kernel),
     }
 }
 
@@ -237,6 +255,7 @@ fn counters(total: &WorkerStatus) -> Counters {
         ("event_drops", worker.event_drops),
         ("record_drops", worker.record_drops),
         ("receive_errors", worker.receive_errors),
+        ("shed", worker.shed),
         ("panics", worker.panics),
     ];
     BTreeMap::from([

@@ -127,3 +127,50 @@ fn a_redirect_server_redirects() {
     assert_eq!(received(&report, "302"), 20, "{report}");
     assert_eq!(report["messages_sent"]["ACK"], 20);
 }
+
+#[test]
+fn phones_come_back_after_a_power_cut() {
+    let server = server("auth.require = [\"REGISTER\"]\n");
+    let to = format!("udp:{}", server.address);
+    let ran = server.folder.run(&[
+        "load",
+        "run",
+        "--to",
+        &to,
+        "--workload",
+        "avalanche",
+        "--users",
+        "20",
+        "--spread",
+        "200ms",
+        "--sockets",
+        "2",
+        "--seed",
+        "1",
+        "--json",
+        "report.json",
+        "--html",
+        "report.html",
+    ]);
+    assert!(ran.code == Some(0) || ran.err.contains("bottleneck"), "{ran:?}");
+    let read = |name: &str| std::fs::read_to_string(server.folder.path().join(name)).expect("a report");
+    let report: Value = serde_json::from_str(&read("report.json")).expect("JSON");
+    let recovery = &report["recovery"];
+    assert_eq!((recovery["phones"].as_u64(), recovery["registered"].as_u64()), (Some(20), Some(20)), "{report}");
+    // Each is challenged once.
+    assert!(recovery["requests"]["mean"].as_f64().is_some_and(|mean| mean >= 2.0), "{recovery}");
+    assert_eq!(recovery["course"].as_array().and_then(|course| course.last()).map(|last| &last[1]), Some(&20.into()));
+    let page = read("report.html");
+    assert!(page.contains("Phones registered, over time") && page.contains("REGISTERs sent by each"), "{page}");
+}
+
+#[test]
+fn a_call_says_how_long_its_setup_took_and_that_it_ended_by_its_bye() {
+    let server = server("");
+    let report = run(&server, "proxy-200", 20, &["--callee", "registered", "--call-retries", "2"]);
+    let calls = &report["calls"];
+    for (name, count) in [("begun", 20), ("answered", 20), ("ended_by_bye", 20), ("refused_503", 0), ("going_on", 0)] {
+        assert_eq!(calls[name].as_u64(), Some(count), "{name}: {calls}");
+    }
+    assert_eq!((calls["setup_us"]["count"].as_u64(), calls["bye_share"].as_f64()), (Some(20), Some(1.0)));
+}

@@ -66,6 +66,9 @@ pub(super) struct TrafficArguments {
     /// Shared connections, on each thread
     #[arg(long, default_value_t = 1, value_name = "N", value_parser = at_least_one)]
     connections: usize,
+    /// Who is refused with 503 and Retry-After tries again when that time is over, so many times at most; at 0 it gives up at once
+    #[arg(long, default_value_t = 0, value_name = "N")]
+    call_retries: u8,
     /// Calls at once at most; more are refused and counted
     #[arg(short = 'l', long, value_name = "N")]
     max_calls: Option<usize>,
@@ -79,6 +82,9 @@ pub(super) struct EndArguments {
     /// A parameter of the workload, as hold='exp(mean=3s)'; of one in a mix, as proxy-200.hold=…; may be given several times
     #[arg(long, value_name = "NAME=VALUE", value_parser = pair, conflicts_with = "sf")]
     set: Vec<(String, String)>,
+    /// Within which time the phones of the workload avalanche come on, as 1s, or a law of when each does; as --set spread=…
+    #[arg(long, value_name = "TIME", conflicts_with = "sf")]
+    spread: Option<String>,
     /// Shares of calls that go wrong on purpose, of lost-ack, late-cancel, no-answer, garbage and no-bye: lost-ack=1%,no-bye=0.5%
     #[arg(long, value_name = "SHARES", conflicts_with = "sf")]
     faults: Option<String>,
@@ -211,7 +217,8 @@ impl EndArguments {
     /// The values of parameters, the faults among them.
     fn all_set(&self) -> Vec<(String, String)> {
         let faults = self.faults.iter().map(|faults| ("faults".to_owned(), faults.clone()));
-        self.set.iter().cloned().chain(faults).collect()
+        let spread = self.spread.iter().map(|spread| ("spread".to_owned(), spread.clone()));
+        self.set.iter().cloned().chain(faults).chain(spread).collect()
     }
 
     /// Those of them that say that they are of this workload.
@@ -290,6 +297,7 @@ impl TrafficArguments {
         (options.is_awake, options.joins) = (self.end.awake, self.end.segmentation);
         (options.connections, options.repeats) = (self.connections, self.end.repeats());
         (options.max_sessions, options.service) = (self.max_calls, self.end.service());
+        options.retries = self.call_retries;
         Ok(options)
     }
 }

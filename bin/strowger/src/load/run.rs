@@ -33,8 +33,11 @@ pub(crate) struct RunArguments {
     #[arg(long, value_parser = time)]
     time: Option<Duration>,
     /// The beginning that is not counted; of a model, in its time [default: 0s; of users: 10m]
-    #[arg(long, value_parser = time, value_name = "TIME")]
+    #[arg(long, alias = "warmup", value_parser = time, value_name = "TIME")]
     warm_up: Option<Duration>,
+    /// How long calls go on to begin behind --time, uncounted: so the last that are counted find the server as loaded as the first
+    #[arg(long, value_parser = time, value_name = "TIME", requires = "time")]
+    cool_down: Option<Duration>,
     #[command(flatten)]
     output: OutputArguments,
     #[command(flatten)]
@@ -75,6 +78,7 @@ impl RunArguments {
         options.rate = self.rate * 1_000.0 / f64::from(self.rp);
         (options.outstanding, options.calls, options.time) = (self.outstanding, self.calls, self.time);
         options.warm_up = self.warm_up.unwrap_or(options.warm_up);
+        options.cool_down = self.cool_down.unwrap_or_default();
         Ok(options)
     }
 

@@ -13,6 +13,7 @@ mod measured;
 mod mg1;
 mod mmck;
 mod numbers;
+mod overload;
 mod page;
 mod present;
 mod profile;
@@ -77,6 +78,11 @@ enum PlanCommand {
         strowger plan cores --processors 2 --cores 6 --base 1000\n  \
         strowger plan cores --cores 2..16/2 --base 1000 --plot cores.svg")]
     Cores(cores::CoresArguments),
+    /// What is carried when more comes than the server can ((1 − x·r)/(1 − r))
+    #[command(after_help = "Examples:\n  \
+        strowger plan overload --refuse 0.9us --serve 28us --load 2,5,10\n  \
+        strowger plan overload --refuse 0.9us --serve 28us --load 1..10/0.5 --transmissions 7 --plot overload.svg")]
+    Overload(overload::OverloadArguments),
     /// What two stages carry, and when the first is needed (SnPm)
     #[command(after_help = "Examples:\n  \
         strowger plan two-stage --first 2 --first-capacity 1050 --second 2 --second-capacity 900 --shares 0.6,0.4 --explain\n  \
@@ -136,6 +142,7 @@ pub(crate) fn run(arguments: &PlanArguments) -> Result<(), Failure> {
         PlanCommand::Mmck(mmck) => mmck.run_mmck(),
         PlanCommand::Mgck(mgck) => mgck.run_mgck(),
         PlanCommand::Cores(cores) => cores.run(),
+        PlanCommand::Overload(overload) => overload.run(),
         PlanCommand::TwoStage(stages) => stages.run(),
         PlanCommand::Databases(databases) => databases.run(),
         PlanCommand::Availability(availability) => availability.run(),

@@ -5,7 +5,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use strowger_foundation::{KeyRing, ShardId, Timestamp};
+use strowger_foundation::{KeyRing, Timestamp};
 use strowger_message::{HeaderName, Message, Reply, Uri};
 
 use crate::credentials::{self, ClientQop, Credentials, Found};
@@ -35,14 +35,26 @@ pub enum Verdict {
     Malformed,
 }
 
+/// What a challenge says, and to which request.
+#[derive(Clone, Copy, Debug)]
+pub struct Challenge<'a> {
+    /// WWW-Authenticate or Proxy-Authenticate.
+    pub header: HeaderName,
+    /// The realm, not quoted.
+    pub realm: &'a [u8],
+    /// The password was right, only the nonce was not.
+    pub stale: bool,
+    /// What tells the request from all others: a number that only a holder of a key can choose, for peers see it in the nonce. A request
+    /// that comes again has the same, and within [`NONCE_WINDOW`](crate::NONCE_WINDOW) gets the same nonce.
+    pub request: u64,
+}
+
 /// Issues challenges and judges answers; one a shard. Each accepts what any other of the process issued.
 #[derive(Debug)]
 pub struct Authenticator {
     nonces: KeyRing,
     /// The key of the HA1s of users who do not exist.
     dummies: KeyRing,
-    shard: ShardId,
-    counter: u16,
     windows: Arc<NonceWindows>,
     /// The H(A2) of the last REGISTER: in one domain it is that of all.
     last: RefCell<Option<KnownHa2>>,
@@ -57,17 +69,10 @@ struct KnownHa2 {
 }
 
 impl Authenticator {
-    /// An authenticator for `shard`. `ring` is the process's: the keys for nonces are derived from it.
+    /// An authenticator. `ring` is the process's: the keys for nonces are derived from it.
     #[must_use]
-    pub fn new(ring: &KeyRing, shard: ShardId, windows: Arc<NonceWindows>) -> Self {
-        Self {
-            nonces: ring.derive("nonce"),
-            dummies: ring.derive("dummy-ha1"),
-            shard,
-            counter: 0,
-            windows,
-            last: RefCell::default(),
-        }
+    pub fn new(ring: &KeyRing, windows: Arc<NonceWindows>) -> Self {
+        Self { nonces: ring.derive("nonce"), dummies: ring.derive("dummy-ha1"), windows, last: RefCell::default() }
     }
 
     /// Takes up rotated keys. Nonces under the key before are accepted until their age.
@@ -119,29 +124,39 @@ impl Authenticator {
     }
 
     /// Adds one challenge for each algorithm of the policy, in its order (RFC 8760 §2.3): the client takes the first that
-    /// it knows. They share a nonce. `header` is WWW-Authenticate or Proxy-Authenticate.
+    /// it knows. They share a nonce. Where the [reply](Reply::within) has no room for all, those between the first, which
+    /// the operator likes best, and the last, which most clients know, are left out, then the last, but never the first. Nothing is remembered, and the same request gets the same challenge within [`NONCE_WINDOW`](crate::NONCE_WINDOW) (RFC 3261 §8.2.7).
     pub fn challenge<'b>(
-        &mut self,
+        &self,
         now: Timestamp,
         policy: &Policy,
         reply: Reply<'b>,
-        header: HeaderName,
-        realm: &[u8],
-        stale: bool,
+        challenge: &Challenge<'_>,
     ) -> Reply<'b> {
-        self.counter = self.counter.wrapping_add(1);
-        let id = NonceId::issue(now, self.shard, self.counter);
-        let nonce = id.to_text(&self.nonces, self.windows.seed());
+        let Challenge { header, realm, stale, request } = *challenge;
+        let nonce = NonceId::issue(now, request).to_text(&self.nonces, self.windows.seed());
         let realm = quoted(realm);
         let stale: &[u8] = if stale { b", stale=true" } else { b"" };
         //= rfc7616#3.3
         //= rfc8760#2.3
-        policy.algorithms.iter().fold(reply, |reply, algorithm| {
-            reply.header(
-                header.as_str(),
-                &[b"Digest realm=\"", &realm, b"\", nonce=\"", &nonce, offer(*algorithm, policy.qop), stale],
-            )
-        })
+        let parts = |algorithm| -> [&[u8]; 6] {
+            [b"Digest realm=\"", &realm, b"\", nonce=\"", &nonce, offer(algorithm, policy.qop), stale]
+        };
+        let name = header.as_str();
+        let Some((first, others)) = policy.algorithms.split_first() else { return reply };
+        let mut reply = reply.header(name, &parts(*first));
+        if let Some((last, between)) = others.split_last() {
+            let last = parts(*last);
+            let of_last =
+                last.iter().fold(name.len().saturating_add(OF_FIELD), |sum, part| sum.saturating_add(part.len()));
+            let limit = reply.limit();
+            reply = reply.within(limit.saturating_sub(of_last));
+            for algorithm in between {
+                reply = reply.optional(name, &parts(*algorithm));
+            }
+            reply = reply.within(limit).optional(name, &last);
+        }
+        reply
     }
 
     /// How full the windows are that all shards share.
@@ -186,6 +201,9 @@ impl Authenticator {
         }
     }
 }
+
+/// What a header field takes besides its name and its value.
+const OF_FIELD: usize = ": \r\n".len();
 
 /// How a challenge goes on behind its nonce.
 const fn offer(algorithm: Algorithm, qop: Qop) -> &'static [u8] {

@@ -36,7 +36,8 @@ mod policy;
 mod tests;
 mod window;
 
-pub use authenticator::{Authenticator, Username, Verdict};
+pub use authenticator::{Authenticator, Challenge, Username, Verdict};
 pub use hash::{Covered, Ha1, Protection};
+pub use nonce::NONCE_WINDOW;
 pub use policy::{Algorithm, Network, Policy, Qop};
 pub use window::{MAX_NONCES_PER_STRIPE, NC_WINDOW, NonceWindows, WindowStats};

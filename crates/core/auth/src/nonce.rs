@@ -1,6 +1,8 @@
 //! Nonces that the server need not remember (RFC 7616 §3.3): when and where one was issued, and a seal that proves it.
 
-use strowger_foundation::{KeyRing, Seal, ShardId, Timestamp};
+use core::time::Duration;
+
+use strowger_foundation::{KeyRing, Seal, Timestamp};
 
 use crate::digits;
 
@@ -12,26 +14,31 @@ const LAST: usize = NONCE_TEXT_LEN % 8;
 /// The bits that eight characters have.
 const EIGHT: u128 = (1 << 40) - 1;
 
-/// The bits of the counter, and of the shard above it.
-const FIELD: u32 = 12;
-const FIELD_MASK: u64 = (1 << FIELD) - 1;
+/// The bits of a window's milliseconds.
+const WINDOW_BITS: u32 = 13;
+/// Within this time the same request gets the same nonce, so that a challenge which keeps no state is the same for most
+/// retransmissions (RFC 3261 §8.2.7). A nonce counts as issued when its window is over: it is good for its age at least.
+pub const NONCE_WINDOW: Duration = Duration::from_millis(1 << WINDOW_BITS);
 
-/// What tells nonces of a process apart, ordered by the time of issue: 40 bits of monotonic milliseconds (34 years), 12 of the
-/// shard, 12 of a counter. Should two ever be the same, for thousands of shards or of challenges within one millisecond, then
-/// whoever comes second is asked once more.
+/// The bits that tell the requests of one window apart.
+const REQUEST_BITS: u32 = 37;
+const REQUEST_MASK: u64 = (1 << REQUEST_BITS) - 1;
+
+/// What tells nonces of a process apart, ordered by the window of issue: 27 bits of it (34 years), 37 of the request. Should two ever
+/// be the same (of 100,000 requests in one window, one pair in thirty windows), then whoever comes second is asked once more.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct NonceId(u64);
 
 impl NonceId {
-    pub(crate) fn issue(now: Timestamp, shard: ShardId, counter: u16) -> Self {
-        const MAX_MS: u64 = (1 << 40) - 1;
-        let ms = now.as_millis().min(MAX_MS);
-        let (shard, counter) = (u64::from(shard.0) & FIELD_MASK, u64::from(counter) & FIELD_MASK);
-        Self(ms << (2 * FIELD) | shard << FIELD | counter)
+    pub(crate) fn issue(now: Timestamp, request: u64) -> Self {
+        const MAX_WINDOW: u64 = (1 << (u64::BITS - REQUEST_BITS)) - 1;
+        let window = (now.as_millis() >> WINDOW_BITS).min(MAX_WINDOW);
+        Self(window << REQUEST_BITS | request & REQUEST_MASK)
     }
 
+    /// The end of the window of issue.
     pub(crate) const fn issued_ms(self) -> u64 {
-        self.0 >> (2 * FIELD)
+        (self.0 >> REQUEST_BITS).wrapping_add(1) << WINDOW_BITS
     }
 
     /// The nonce, sealed with the current key. `life` sets one life of the process apart from the next: nonces whose uses
@@ -79,12 +86,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn the_same_request_has_the_same_nonce_within_a_window() {
+        let at = |ms, request| NonceId::issue(Timestamp::from_millis(ms), request);
+        assert_eq!(at(8_192, 5), at(16_383, 5));
+        assert_ne!(at(8_192, 5), at(16_384, 5));
+        assert_ne!(at(8_192, 5), at(8_192, 6));
+        assert!(at(8_192, u64::MAX) < at(16_384, 0), "ordered by time");
+        assert_eq!(at(u64::MAX / 1_000_000, 0).issued_ms(), at(u64::MAX / 1_000_000, 1).issued_ms());
+    }
+
+    #[test]
     fn only_its_own_text_is_a_nonce() {
         let ring = KeyRing::new(TagKey::new([7; 16]));
-        let id = NonceId::issue(Timestamp::from_millis(1_234_567), ShardId(4095), 4095);
+        let id = NonceId::issue(Timestamp::from_millis(1_234_567), u64::MAX);
         let text = id.to_text(&ring, 5);
         assert_eq!(NonceId::from_text(&text, &ring, 5), Some(id));
-        assert_eq!(id.issued_ms(), 1_234_567);
+        assert_eq!(id.issued_ms(), 151 * 8_192, "the end of the window");
         assert_eq!(NonceId::from_text(&text, &ring, 6), None, "of another life");
         for at in 0..text.len() {
             for byte in (0..=u8::MAX).filter(|byte| *byte != text[at]) {

@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use proptest::prelude::*;
-use strowger_foundation::{KeyRing, ShardId, TagKey, Timestamp};
+use strowger_foundation::{KeyRing, TagKey, Timestamp};
 use strowger_message::{AuthParams, Head, HeaderName, Message, Reply, Status};
 
 use crate::client::{self, Request, Secret, Unanswerable};
@@ -67,6 +67,8 @@ mod vectors {
 struct Server {
     shards: Vec<Authenticator>,
     policy: Policy,
+    /// The requests that were challenged, each another one.
+    requests: u64,
 }
 
 impl Server {
@@ -76,17 +78,24 @@ impl Server {
 
     fn with(policy: Policy, windows: NonceWindows, ring: &KeyRing) -> Self {
         let windows = Arc::new(windows);
-        let shards = (0..2).map(|shard| Authenticator::new(ring, ShardId(shard), Arc::clone(&windows))).collect();
-        Self { shards, policy }
+        let shards = (0..2).map(|_| Authenticator::new(ring, Arc::clone(&windows))).collect();
+        Self { shards, policy, requests: 0 }
     }
 
     /// The challenge response, whole.
     fn challenge_text(&mut self, now: Timestamp, stale: bool) -> Vec<u8> {
-        let request = request_bytes("INVITE", URI, &[], b"");
-        let head = Head::scan(&request).unwrap();
+        self.requests += 1;
+        self.challenge_of(now, self.requests, stale, usize::MAX)
+    }
+
+    /// The same for one request, in at most `limit` bytes.
+    fn challenge_of(&self, now: Timestamp, request: u64, stale: bool, limit: usize) -> Vec<u8> {
+        let bytes = request_bytes("INVITE", URI, &[], b"");
+        let head = Head::scan(&bytes).unwrap();
         let mut out = Vec::new();
-        let reply = Reply::begin(&mut out, &head, Status::UNAUTHORIZED, "Unauthorized", b"t", None);
-        self.shards[0].challenge(now, &self.policy, reply, HeaderName::WwwAuthenticate, REALM, stale).finish();
+        let reply = Reply::begin(&mut out, &head, Status::UNAUTHORIZED, "Unauthorized", b"t", None).within(limit);
+        let challenge = Challenge { header: HeaderName::WwwAuthenticate, realm: REALM, stale, request };
+        self.shards[0].challenge(now, &self.policy, reply, &challenge).finish();
         out
     }
 
@@ -198,22 +207,54 @@ fn challenges_stand_in_the_policys_order_and_say_stale_only_when_it_is() {
 }
 
 #[test]
-fn no_two_nonces_are_equal() {
+fn no_two_requests_get_the_same_nonce() {
     let mut server = Server::new(Policy::default());
     let nonces: std::collections::BTreeSet<_> = (0..100).map(|_| server.challenge(T0)).collect();
     assert_eq!(nonces.len(), 100);
 }
 
 #[test]
+fn a_request_that_comes_again_gets_the_same_challenge_for_a_while() {
+    let server = Server::new(Policy::default());
+    let at = |ms| server.challenge_of(Timestamp::from_millis(ms), 7, false, usize::MAX);
+    let (begin, end) = (5_005_312, 5_013_503);
+    assert_eq!(at(begin), at(end), "within the window");
+    assert_ne!(at(begin), at(end + 1));
+}
+
+#[test]
+fn a_challenge_leaves_out_algorithms_where_there_is_no_room() {
+    let algorithms = vec![Algorithm::Sha512_256, Algorithm::Sha256, Algorithm::Md5];
+    let server = Server::new(Policy { algorithms, ..Policy::default() });
+    let offered = |limit| {
+        let text = server.challenge_of(T0, 1, false, limit);
+        let head = Head::scan(&text).unwrap();
+        let all = head.all(HeaderName::WwwAuthenticate);
+        let named = all.filter_map(|value| client::algorithm(&AuthParams::parse(value).unwrap())).collect::<Vec<_>>();
+        (named, text.len())
+    };
+    let (all, length) = offered(usize::MAX);
+    assert_eq!(all, [Algorithm::Sha512_256, Algorithm::Sha256, Algorithm::Md5]);
+    assert_eq!(offered(length).0, all);
+    let (two, length) = offered(length - 1);
+    assert_eq!(two, [Algorithm::Sha512_256, Algorithm::Md5], "the best, and what all know");
+    assert_eq!(offered(length).0, two);
+    let (one, length) = offered(length - 1);
+    assert_eq!(one, [Algorithm::Sha512_256]);
+    assert_eq!(offered(0), (one, length), "it would be none without");
+}
+
+#[test]
 fn a_realm_with_quotes_is_escaped_and_cannot_end_the_header() {
-    let mut server = Server::new(Policy::default());
+    let server = Server::new(Policy::default());
     let realm = b"a \"b\" \\ c\r\nX: y";
     let said = b"a \"b\" \\ cX: y";
     let request = request_bytes("INVITE", URI, &[], b"");
     let mut out = Vec::new();
     let reply = Reply::begin(&mut out, &Head::scan(&request).unwrap(), Status::UNAUTHORIZED, "U", b"t", None);
     let policy = Policy::default();
-    server.shards[0].challenge(T0, &policy, reply, HeaderName::WwwAuthenticate, realm, false).finish();
+    let challenge = Challenge { header: HeaderName::WwwAuthenticate, realm, stale: false, request: 1 };
+    server.shards[0].challenge(T0, &policy, reply, &challenge).finish();
     let head = Head::scan(&out).unwrap();
     let challenge = head.first(HeaderName::WwwAuthenticate).unwrap();
     let bytes = signed(challenge, &client(1));
@@ -254,7 +295,8 @@ fn a_nonce_grows_stale_with_age_and_a_wrong_password_is_not_told() {
     let mut server = Server::new(Policy { nonce_age: Duration::from_secs(60), ..Policy::default() });
     let challenge = server.challenge(T0);
     assert_eq!(server.check(T0 + Duration::from_secs(60), &signed(&challenge, &client(1))), accepted());
-    let late = T0 + Duration::from_millis(60_001);
+    // It counts as issued when its window is over.
+    let late = T0 + Duration::from_millis(60_001) + NONCE_WINDOW;
     assert_eq!(server.check(late, &signed(&challenge, &client(2))), STALE);
     let wrong = Request { secret: Secret::Password(b"guess"), ..client(3) };
     assert_eq!(server.check(late, &signed(&challenge, &wrong)), REFUSED);
@@ -308,7 +350,7 @@ fn windows_are_bounded_and_what_was_evicted_never_passes_again() {
     let ring = KeyRing::new(TagKey::new([1; 16]));
     let windows = NonceWindows::with_limit(1, 5, 4);
     let mut server = Server::with(Policy::default(), windows, &ring);
-    let at = |n: u64| T0 + Duration::from_millis(n);
+    let at = |n: u64| T0 + NONCE_WINDOW * u32::try_from(n).unwrap();
     let signed: Vec<_> = (0..10).map(|n| signed(&server.challenge(at(n)), &client(1))).collect();
     for bytes in &signed[1..] {
         assert_eq!(server.check(at(20), bytes), accepted());
@@ -328,7 +370,7 @@ fn windows_shrink_when_nonces_age() {
         let bytes = signed(&server.challenge(T0), &client(1));
         assert_eq!(server.check(T0, &bytes), accepted());
     }
-    let later = T0 + Duration::from_secs(301);
+    let later = T0 + Duration::from_secs(301) + NONCE_WINDOW;
     for _ in 0..10 {
         let bytes = signed(&server.challenge(later), &client(1));
         assert_eq!(server.check(later, &bytes), accepted());

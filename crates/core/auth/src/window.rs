@@ -85,8 +85,8 @@ fn lock(stripe: &Mutex<Stripe>) -> MutexGuard<'_, Stripe> {
 struct Stripe {
     /// Ordered by the time of issue, so the oldest goes first.
     windows: BTreeMap<NonceId, Window>,
-    /// No nonce issued up to this time is taken up anew: it may be one that was forgotten.
-    forgotten_until_ms: Option<u64>,
+    /// No nonce up to this one is taken up anew: it may be one that was forgotten.
+    forgotten_until: Option<NonceId>,
     evicted: u64,
 }
 
@@ -124,12 +124,12 @@ impl Stripe {
 
     fn forget_oldest(&mut self) {
         if let Some((id, _)) = self.windows.pop_first() {
-            self.forgotten_until_ms = self.forgotten_until_ms.max(Some(id.issued_ms()));
+            self.forgotten_until = self.forgotten_until.max(Some(id));
         }
     }
 
     fn is_forgotten(&self, id: NonceId) -> bool {
-        self.forgotten_until_ms.is_some_and(|until| id.issued_ms() <= until)
+        self.forgotten_until.is_some_and(|until| id <= until)
     }
 }
 

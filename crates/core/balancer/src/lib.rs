@@ -22,6 +22,7 @@
     )
 )]
 
+mod budget;
 mod census;
 pub mod hash;
 mod health;
@@ -36,6 +37,7 @@ mod target;
 mod token;
 mod view;
 
+pub use budget::FailoverBudget;
 pub use health::{BadStatusRange, Change, FIRST_SHARE, Probe, StatusRange, WHOLE_SHARE};
 pub use method::{BYE, MethodClass, MethodWeights};
 pub use order::{Advice, MAX_TRIES, Order, Pick};

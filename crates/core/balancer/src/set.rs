@@ -7,6 +7,7 @@ use std::sync::Arc;
 
 use strowger_foundation::Timestamp;
 
+use crate::budget::FailoverBudget;
 use crate::health::{DOWN, DRAINING, Probe, WHOLE_SHARE};
 use crate::method::{MethodClass, MethodWeights};
 use crate::policy::{Candidates, Key, Policy, Weights};
@@ -112,6 +113,7 @@ pub struct Set {
     /// What a new call is taken to weigh, in thousandths.
     pub(crate) new_work: u64,
     pub(crate) turns: Turns,
+    budget: Arc<FailoverBudget>,
 }
 
 /// What a pick reads of a member, in one place, and its turn.
@@ -201,8 +203,8 @@ impl Set {
         let is_even = weights.all(|weight| Some(weight) == first_weight);
         let new_work = u64::from(preset(&config).of(MethodClass::Invite));
         let barred = if config.probe.is_some() { DRAINING | DOWN } else { DRAINING };
-        let turns = Turns::default();
-        Ok(Self { config, members: members.into(), parts, is_even, ranges, barred, new_work, turns })
+        let (turns, budget) = (Turns::default(), Arc::default());
+        Ok(Self { config, members: members.into(), parts, is_even, ranges, barred, new_work, turns, budget })
     }
 
     /// What the operator says of it.
@@ -215,6 +217,12 @@ impl Set {
     #[must_use]
     pub fn members(&self) -> &[Member] {
         &self.members
+    }
+
+    /// The failovers that its members are given. Begins anew with each reload.
+    #[must_use]
+    pub const fn budget(&self) -> &Arc<FailoverBudget> {
+        &self.budget
     }
 
     /// Whether a member takes new work now, by all that is known here.

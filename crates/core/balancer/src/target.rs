@@ -116,6 +116,8 @@ struct Counts {
     calls: AtomicU32,
     requests: AtomicU64,
     failures: AtomicU64,
+    /// When it last answered, in nanoseconds.
+    heard: AtomicU64,
 }
 
 /// Where the number of transactions begins in [`Counts::load`]. As many as fit above it weigh less than that together, since one
@@ -236,6 +238,17 @@ impl Target {
     #[must_use]
     pub fn measured_weight(&self, class: MethodClass, otherwise: &MethodWeights) -> u16 {
         self.measures.weight(class).unwrap_or_else(|| otherwise.of(class))
+    }
+
+    /// Whether it has answered anything after `begun`: a request of then that it has left unanswered was too much for it, and it is not
+    /// dead.
+    #[must_use]
+    pub fn has_answered_since(&self, begun: Timestamp) -> bool {
+        self.counts.heard.load(Ordering::Relaxed) > begun.as_nanos()
+    }
+
+    pub(crate) fn note_answer(&self, now: Timestamp) {
+        self.counts.heard.store(now.as_nanos(), Ordering::Relaxed);
     }
 
     pub(crate) fn measures(&self) -> &Measures {

@@ -77,6 +77,7 @@ impl Work {
 
     /// Takes the times that this response tells.
     fn hear(&self, now: Timestamp, done: Option<MethodClass>) {
+        self.target.note_answer(now);
         let sample = Sample { now, begun: self.begun };
         if matches!(self.stage, Stage::Alone | Stage::Beside) {
             self.target.measures().handle_response(sample);

@@ -84,6 +84,7 @@ header_names! {
     Warning "Warning";
     Event "Event" b'o';
     SessionExpires "Session-Expires" b'x';
+    ResourcePriority "Resource-Priority";
 }
 
 /// Some of the names.
@@ -251,7 +252,7 @@ const fn number_and_mask(long: &[u8]) -> (u128, u128) {
 /// A number below 256 that tells the first four bytes of the known beginnings apart.
 #[inline(always)]
 const fn beginning_slot(four: u32) -> usize {
-    (four.wrapping_mul(0x7ce4_2c83) >> 24) as usize
+    (four.wrapping_mul(0xc386_bbc5) >> 24) as usize
 }
 
 impl HeaderName {

@@ -222,6 +222,16 @@ impl<'a> Message<'a> {
         Via::parse_first(value).map(|(via, _)| via)
     }
 
+    /// Whether the Via below the topmost one [says more](Via::has_other_params) than most do.
+    #[inline(always)]
+    #[must_use]
+    pub fn has_unusual_next_via(&self) -> bool {
+        match self.parts {
+            Parts::OfPeek { next_via: Some(via), .. } => via.has_other_params,
+            _ => self.next_via().is_some_and(|via| via.has_other_params),
+        }
+    }
+
     /// What stands behind the topmost Via in its field: nothing, or a list from the comma on.
     #[must_use]
     pub fn behind_top_via(&self) -> &'a [u8] {

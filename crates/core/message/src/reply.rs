@@ -19,6 +19,8 @@ pub struct Reply<'b> {
     out: &'b mut Vec<u8>,
     /// Where what is copied begins and ends.
     copied: (usize, usize),
+    /// The bytes that the response may have.
+    limit: usize,
 }
 
 /// Where in a response stands what its request does not say: the status, and the header fields that are the server's own. With the
@@ -30,6 +32,12 @@ pub struct Own {
 }
 
 impl Own {
+    /// Whether the server has added header fields of its own.
+    #[must_use]
+    pub const fn has_headers(&self) -> bool {
+        self.copied.1 < self.end
+    }
+
     /// What stands there, to be kept as one.
     #[must_use]
     pub fn of<'r>(&self, response: &'r [u8]) -> [&'r [u8]; 2] {
@@ -78,7 +86,7 @@ impl<'b> Reply<'b> {
         }
         copy.flush();
         let copied = (start, out.len());
-        Self { out, copied }
+        Self { out, copied, limit: usize::MAX }
     }
 
     /// Writes a response anew to a request that came again, from `kept`, which was its [own](Own) the first time; `None` where it was
@@ -100,6 +108,13 @@ impl<'b> Reply<'b> {
         Some(Self::begin(out, request, status, reason, to_tag, top_via).lines(lines).finish())
     }
 
+    /// From here on [optional](Self::optional) header fields are left out where the whole response would be longer than `bytes`.
+    #[must_use]
+    pub const fn within(mut self, bytes: usize) -> Self {
+        self.limit = bytes;
+        self
+    }
+
     /// Adds whole lines of header fields.
     #[inline]
     #[must_use]
@@ -115,6 +130,49 @@ impl<'b> Reply<'b> {
         self
     }
 
+    /// Adds a header field where there is [room](Self::within) for it.
+    #[must_use]
+    pub fn optional(self, name: &str, value: &[&[u8]]) -> Self {
+        let before = self.out.len();
+        let reply = self.header(name, value);
+        reply.keep_if_it_fits(before)
+    }
+
+    /// The same with a formatted value.
+    #[must_use]
+    pub fn optional_fmt(self, name: &str, value: core::fmt::Arguments<'_>) -> Self {
+        let before = self.out.len();
+        let reply = self.header_fmt(name, value);
+        reply.keep_if_it_fits(before)
+    }
+
+    /// How long the whole response may be where there are [optional](Self::optional) header fields.
+    #[must_use]
+    pub const fn limit(&self) -> usize {
+        self.limit
+    }
+
+    /// How many bytes of header fields there is [room](Self::within) for.
+    #[must_use]
+    pub fn room(&self) -> usize {
+        self.limit.saturating_sub(self.out.len().saturating_add(END.len()))
+    }
+
+    /// Adds whole lines of header fields where there is [room](Self::within) for them.
+    #[must_use]
+    pub fn optional_lines(self, lines: &[u8]) -> Self {
+        let before = self.out.len();
+        let reply = self.lines(lines);
+        reply.keep_if_it_fits(before)
+    }
+
+    fn keep_if_it_fits(self, before: usize) -> Self {
+        if self.out.len().saturating_add(END.len()) > self.limit {
+            self.out.truncate(before);
+        }
+        self
+    }
+
     /// Adds a header field with a formatted value.
     #[must_use]
     pub fn header_fmt(self, name: &str, value: core::fmt::Arguments<'_>) -> Self {
@@ -125,7 +183,7 @@ impl<'b> Reply<'b> {
     /// Ends the response, without a body; says what of it is its own, for those who keep that.
     #[inline]
     pub fn finish(self) -> Own {
-        let Self { out, copied } = self;
+        let Self { out, copied, .. } = self;
         let end = out.len();
         out.extend_from_slice(END);
         Own { copied, end }
@@ -241,6 +299,26 @@ mod tests {
             "SIP/2.0 200 OK\r\nVia: SIP/2.0/UDP a;rport=5 , SIP/2.0/TCP z\r\nVia: SIP/2.0/UDP y\r\n\
              From: <sip:a@a>;tag=1\r\nTo: <sip:b@b>;tag=tt\r\nCall-ID: c\r\nCSeq: 1 OPTIONS\r\nX: 1\r\nContent-Length: 0\r\n\r\n"
         );
+    }
+
+    #[test]
+    fn what_is_optional_is_left_out_where_it_does_not_fit() {
+        let head = Head::scan(REQUEST).expect("valid");
+        let made = |limit: usize| {
+            let mut out = Vec::new();
+            let reply = Reply::begin(&mut out, &head, Status::OK, "OK", b"tt", None).within(limit);
+            let own =
+                reply.optional("A", &[b"long ", b"value"]).optional_lines(b"B: 1\r\n").header("C", &[b"2"]).finish();
+            assert!(own.has_headers());
+            (String::from_utf8(out).expect("ASCII"), own)
+        };
+        let (whole, _) = made(usize::MAX);
+        assert!(whole.ends_with("A: long value\r\nB: 1\r\nC: 2\r\nContent-Length: 0\r\n\r\n"), "{whole}");
+        let without_c = whole.len() - 6;
+        assert_eq!(made(without_c).0, whole, "what is not optional is there, whatever the limit");
+        assert_eq!(made(without_c - 1).0, whole.replace("B: 1\r\n", ""));
+        assert_eq!(made(without_c - 7).0, whole.replace("A: long value\r\n", ""), "a shorter one may fit");
+        assert_eq!(made(0).0, whole.replace("A: long value\r\nB: 1\r\n", ""));
     }
 
     #[test]

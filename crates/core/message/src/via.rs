@@ -9,6 +9,10 @@ use crate::host::{self, Host, HostPort};
 use crate::params::Params;
 use crate::text;
 
+/// What stands behind our branch where we offer overload control to the next hop (RFC 7339 §4, RFC 7415 §3.3): in the order of
+/// preference, for the next hop to choose from.
+pub const OVERLOAD_OFFER: &[u8] = b";oc;oc-algo=\"loss,rate\"";
+
 /// What begins every branch made by RFC 3261's rules.
 pub const MAGIC_COOKIE: &[u8] = b"z9hG4bK";
 
@@ -41,6 +45,8 @@ pub struct Via<'a> {
     pub received: Option<&'a [u8]>,
     /// `rport`.
     pub rport: Rport<'a>,
+    /// Whether there are other parameters than these three.
+    pub has_other_params: bool,
 }
 
 impl<'a> Via<'a> {
@@ -54,8 +60,8 @@ impl<'a> Via<'a> {
     }
 
     /// The value at the start of `text` and what follows it, where it is written as most are: no white space but the one,
-    /// a host that is no IPv6 address, each of `branch`, `received` and `rport` at most once, and nothing else. What is read
-    /// here, and followed by what no parameter has, [`parse_any`](Self::parse_any) would read as the same.
+    /// a host that is no IPv6 address, each of `branch`, `received` and `rport` at most once, [`OVERLOAD_OFFER`], and nothing else.
+    /// What is read here, and followed by what no parameter has, [`parse_any`](Self::parse_any) would read as the same.
     #[inline(always)]
     pub(crate) fn read_usual(text: &'a [u8]) -> Option<(Self, &'a [u8])> {
         let (b"SIP/2.0/", rest) = text.split_first_chunk()? else { return None };
@@ -63,6 +69,7 @@ impl<'a> Via<'a> {
         let (transport, rest) = (rest.get(..3)?, behind);
         let (sent_by, behind) = HostPort::read_usual(rest)?;
         let (mut branch, mut received, mut rport) = (None, None, Rport::Absent);
+        let mut has_other_params = false;
         let mut rest = behind;
         while let [b';', param @ ..] = rest {
             if let Some((b"branch=", value)) = param.split_first_chunk()
@@ -80,7 +87,9 @@ impl<'a> Via<'a> {
                 let (value, next) = text::split_value(value);
                 (received, rest) = (Some(value), next);
             } else {
-                return None;
+                // So that a neighbour's Via, or our own when it comes back, is no slower to read than a phone's.
+                rest = skip_offer(rest)?;
+                has_other_params = true;
             }
         }
         if branch.is_some_and(<[u8]>::is_empty) || received.is_some_and(<[u8]>::is_empty) {
@@ -88,7 +97,7 @@ impl<'a> Via<'a> {
         }
         let params = Params::from_read(behind.get(..behind.len().wrapping_sub(rest.len()))?);
         let text = text.get(..text.len().wrapping_sub(rest.len()))?;
-        Some((Self { text, transport, sent_by, params, branch, received, rport }, rest))
+        Some((Self { text, transport, sent_by, params, branch, received, rport, has_other_params }, rest))
     }
 
     /// The whole grammar.
@@ -100,6 +109,7 @@ impl<'a> Via<'a> {
         let sent_by = read_sent_by(&mut cursor)?;
         let before = cursor.rest();
         let (mut branch, mut received, mut rport) = (None, None, Rport::Absent);
+        let mut has_other_params = false;
         Params::read_each(&mut cursor, |param| {
             if param.is("branch") {
                 branch = Some(param.value?);
@@ -110,6 +120,8 @@ impl<'a> Via<'a> {
                     None => Rport::Requested(param.name),
                     Some(port) => Rport::Port(host::parse_port(port)?),
                 };
+            } else {
+                has_other_params = true;
             }
             Some(())
         })?;
@@ -119,7 +131,7 @@ impl<'a> Via<'a> {
         if !matches!(cursor.peek(), None | Some(b',')) {
             return None;
         }
-        Some((Self { text, transport, sent_by, params, branch, received, rport }, cursor.rest()))
+        Some((Self { text, transport, sent_by, params, branch, received, rport, has_other_params }, cursor.rest()))
     }
 
     /// Reads every value of a Via header.
@@ -188,6 +200,13 @@ fn read_sent_by<'a>(cursor: &mut Cursor<'a>) -> Option<HostPort<'a>> {
     HostPort::parse(text::trim(sent_by))
 }
 
+/// What follows an offer of overload control as we write it; `None` where there is none.
+#[inline(never)]
+fn skip_offer(text: &[u8]) -> Option<&[u8]> {
+    let behind = text.strip_prefix(OVERLOAD_OFFER)?;
+    matches!(behind, [] | [b';' | b',' | b'\r', ..]).then_some(behind)
+}
+
 /// What stands behind the name `rport`, and what follows that.
 #[inline]
 fn read_rport<'a>(name: &'a [u8], text: &'a [u8]) -> Option<(Rport<'a>, &'a [u8])> {
@@ -237,13 +256,26 @@ mod tests {
         /// One grammar: what is read the short way is read the long way too, as the same.
         #[test]
         fn the_short_way_says_what_the_long_way_says(
-            text in "SIP/2.0/(UDP|TCP|TLS|SCTP|udp) ?([a-z0-9.]{1,8}|192.0.2.1|\\[::1\\])(:[0-9]{0,5})?(;branch=[a-z0-9_,=]{0,6}|;rport(=[0-9]{0,5})?|;received=[0-9.a]{0,6}|;[a-z]{0,3}|;[a-z]=[a-z]| |,|;rports){0,4}",
+            text in "SIP/2.0/(UDP|TCP|TLS|SCTP|udp) ?([a-z0-9.]{1,8}|192.0.2.1|\\[::1\\])(:[0-9]{0,5})?(;branch=[a-z0-9_,=]{0,6}|;oc;oc-algo=\"loss,rate\"|;oc;oc-algo=\"loss,rate\"a|;rport(=[0-9]{0,5})?|;received=[0-9.a]{0,6}|;[a-z]{0,3}|;[a-z]=[a-z]| |,|;rports){0,4}",
         ) {
             if let Some((short, [])) = Via::read_usual(text.as_bytes()) {
                 let long = Via::parse_any(text.as_bytes());
                 prop_assert_eq!(Some(format!("{:?}", (short, b""))), long.map(|long| format!("{long:?}")));
             }
         }
+    }
+
+    #[test]
+    fn what_stands_there_besides_the_usual_is_noticed() {
+        for plain in ["", ";branch=z9hG4bK1", ";rport;branch=z9hG4bK1", ";branch=b;rport=5060;received=192.0.2.1"] {
+            assert!(!via(&format!("SIP/2.0/UDP a{plain}")).has_other_params, "{plain}");
+        }
+        for other in [";oc", ";branch=b;oc;oc-algo=\"loss,rate\"", ";ttl=1;rport"] {
+            assert!(via(&format!("SIP/2.0/UDP a{other}")).has_other_params, "{other}");
+        }
+        let offered = via("SIP/2.0/UDP a;branch=b;oc;oc-algo=\"loss,rate\"");
+        assert_eq!(offered.params.value("oc-algo"), Some(&b"\"loss,rate\""[..]));
+        assert!(offered.params.find("oc").is_some_and(|oc| oc.value.is_none()));
     }
 
     #[test]

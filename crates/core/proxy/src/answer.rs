@@ -45,6 +45,9 @@ impl Proxy {
         guide: &mut dyn Guide,
     ) {
         let Some(status) = message.status() else { return };
+        if message.via().has_other_params {
+            self.learn_load(now, index, client, message.via());
+        }
         if status.is_provisional() {
             self.on_provisional(now, index, client, message, status);
             return;
@@ -229,7 +232,7 @@ impl Proxy {
             let passed_on = message.status() == Some(counted) && counted != Status::SERVICE_UNAVAILABLE;
             let response = passed_on
                 .then(|| self.transactions.pool().take(message.bytes().len()))
-                .and_then(|mut buf| forward::write_response(&mut buf, message).map(|()| buf));
+                .and_then(|mut buf| self.write_upstream(now, &mut buf, message).map(|()| buf));
             self.replace_best(index, Best { status: counted, response });
         } else if best.is_some_and(is_challenge) && is_challenge(counted) {
             self.collect_challenges(index, message);
@@ -293,7 +296,7 @@ impl Proxy {
 
     pub(crate) fn pass_up(&mut self, now: Timestamp, server: ServerId, status: Status, message: &Message<'_>) {
         let mut response = self.transactions.pool().take(message.bytes().len());
-        if forward::write_response(&mut response, message).is_none() {
+        if self.write_upstream(now, &mut response, message).is_none() {
             self.counters.stray_responses += 1;
             self.transactions.pool().give(response);
             return;
@@ -344,11 +347,11 @@ impl Proxy {
                 // Of a balancer it is: none of those that it stands for is there.
                 Some(context) if context.is_balanced && context.is_exhausted() => (
                     Status::SERVICE_UNAVAILABLE,
-                    self.write_own(index, Status::SERVICE_UNAVAILABLE, Some(NO_TARGET_RETRY_AFTER)),
+                    self.write_own(now, index, Status::SERVICE_UNAVAILABLE, Some(NO_TARGET_RETRY_AFTER)),
                 ),
-                _ => (Status::SERVER_ERROR, self.write_local(index, Status::SERVER_ERROR)),
+                _ => (Status::SERVER_ERROR, self.write_local(now, index, Status::SERVER_ERROR)),
             },
-            Best { status, response: None } => (status, self.write_local(index, status)),
+            Best { status, response: None } => (status, self.write_local(now, index, status)),
         };
         let Some(context) = self.context(index) else { return };
         let (server, is_exhausted) =
@@ -365,18 +368,24 @@ impl Proxy {
     }
 
     /// Writes a response of our own to the request.
-    pub(crate) fn write_local(&mut self, index: u32, status: Status) -> Option<Buf> {
-        self.write_own(index, status, None)
+    pub(crate) fn write_local(&mut self, now: Timestamp, index: u32, status: Status) -> Option<Buf> {
+        self.write_own(now, index, status, None)
     }
 
     /// The same, with a Retry-After where one is given.
-    pub(crate) fn write_own(&mut self, index: u32, status: Status, retry_after: Option<Duration>) -> Option<Buf> {
+    pub(crate) fn write_own(
+        &mut self,
+        now: Timestamp,
+        index: u32,
+        status: Status,
+        retry_after: Option<Duration>,
+    ) -> Option<Buf> {
         let context = self.contexts.get(index as usize)?;
         let request = context.request.as_ref()?;
         let message = Message::parse(request).ok()?;
         let tag = local::to_tag(&self.tag_key, self.transactions.server_key(context.server)?);
         let mut response = self.transactions.pool().take(request.len());
-        let reply = local::begin(&mut response, &tag, &message, &context.source, status, None);
+        let reply = self.begin_reply(now, &mut response, &tag, &message, &context.source, status, None);
         match retry_after {
             Some(after) => reply.header_fmt("Retry-After", format_args!("{}", after.as_secs())).finish(),
             None => reply.finish(),
@@ -390,11 +399,17 @@ impl Proxy {
         if let Some(request) = context.request.take() {
             pool.give(request);
         }
-        if let Some(response) = context.best.take().and_then(|best| best.response) {
+        // Looked at first: most have neither, and to drop nothing is work.
+        if context.best.is_some()
+            && let Some(response) = context.best.take().and_then(|best| best.response)
+        {
             pool.give(response);
         }
-        context.later = None;
-        context.branches.iter_mut().for_each(|branch| branch.rest = None);
+        // What is left of a destination is there only where it may be tried later.
+        if context.later.is_some() {
+            context.later = None;
+            context.branches.iter_mut().for_each(|branch| branch.rest = None);
+        }
     }
 
     pub(crate) fn keep_if_better(&mut self, index: u32, best: Best) {

@@ -67,6 +67,8 @@ pub(crate) struct Branch {
     pub(crate) seat: Option<Seat>,
     /// That target: it may still answer when another has taken its place.
     pub(crate) target: Option<Arc<Balanced>>,
+    /// It was asked how much it takes: what it says of that counts.
+    pub(crate) offered: bool,
 }
 
 impl Branch {

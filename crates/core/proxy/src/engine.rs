@@ -17,6 +17,7 @@ use crate::branch::Owner;
 use crate::context::{Best, Branch, Context, Progress, Wait};
 use crate::fork::Asked;
 use crate::listener::Listeners;
+use crate::overload::OverloadControl;
 use crate::routing::RouteKeys;
 use crate::shared::Shared;
 use crate::target::Target;
@@ -52,6 +53,10 @@ pub struct Counters {
     pub failovers: u64,
     /// Requests answered 408, 500 or 503 since none of the places they were sent to, which many are sent to, said anything.
     pub exhausted: u64,
+    /// Requests that were not tried at another place, since the budget for that was spent.
+    pub failovers_refused: u64,
+    /// Requests refused because their next hop asked for less.
+    pub shed_for_next_hop: u64,
     /// Redirections that were followed.
     pub redirections: u64,
     /// Challenges that were answered for a trunk.
@@ -137,6 +142,8 @@ pub struct ProxyConfig {
     pub listeners: Listeners,
     /// The peers that failed lately; all shards share them.
     pub outages: Arc<Outages>,
+    /// What neighbours and this server tell each other of their load.
+    pub overload: OverloadControl,
 }
 
 /// Contexts and transactions of one shard.
@@ -153,6 +160,7 @@ pub struct Proxy {
     pub(crate) shard: ShardId,
     pub(crate) listeners: Listeners,
     pub(crate) outages: Arc<Outages>,
+    pub(crate) overload: OverloadControl,
     /// How long a target that failed is avoided, as the last request had it.
     pub(crate) avoid_for: Duration,
     pub(crate) counters: Counters,
@@ -174,7 +182,7 @@ impl Proxy {
     /// An engine without work; `ring` is the process's, from which the branch and tag keys are derived.
     #[must_use]
     pub fn new(config: ProxyConfig, ring: &KeyRing, transactions: Transactions) -> Self {
-        let ProxyConfig { shard, listeners, outages } = config;
+        let ProxyConfig { shard, listeners, outages, overload } = config;
         Self {
             transactions,
             contexts: Slab::new(),
@@ -186,6 +194,7 @@ impl Proxy {
             shard,
             listeners,
             outages,
+            overload,
             avoid_for: Duration::ZERO,
             counters: Counters::default(),
             unanswered: 0,
@@ -263,7 +272,7 @@ impl Proxy {
                 Some(client) => handled = self.handle_answer(now, client, message, guide),
                 None => {
                     let upstream = guide.upstream(message);
-                    self.pass_stateless(message, upstream);
+                    self.pass_stateless(now, message, upstream);
                 }
             },
             Owner::KeepAlive(_) => self.counters.keep_alive_answers += 1,

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use strowger_balancer::{MethodClass, Seat};
 use strowger_foundation::{Buf, Flow, ListenerId, Timestamp, Transport};
-use strowger_locate::{Cause, QueryId};
+use strowger_locate::QueryId;
 use strowger_message::{Message, Method, Status};
 use strowger_transaction::{ClientId, Kind, ServerId};
 
@@ -78,7 +78,7 @@ impl Proxy {
         if let Some(context) = self.context(index).filter(|context| context.branches.is_empty()) {
             // This 503 is of ourselves, so it leaves as one.
             let retry_after = context.is_balanced.then_some(NO_TARGET_RETRY_AFTER);
-            let response = self.write_own(index, Status::SERVICE_UNAVAILABLE, retry_after);
+            let response = self.write_own(now, index, Status::SERVICE_UNAVAILABLE, retry_after);
             self.keep_if_better(index, Best { status: Status::SERVICE_UNAVAILABLE, response });
         }
         self.finish_if_done(now, index);
@@ -127,62 +127,6 @@ impl Proxy {
                 return true;
             }
         }
-    }
-
-    /// The next place of a branch's destination; whether there was one, which then takes the branch's place.
-    pub(crate) fn try_elsewhere(&mut self, now: Timestamp, index: u32, client: ClientId) -> bool {
-        let branch = self.context_mut(index).and_then(|context| context.branch_mut(client));
-        let Some(mut rest) = branch.and_then(|branch| branch.rest.take_if(|rest| rest.target.places.len() > 1)) else {
-            return false;
-        };
-        // The call is no more where it was in vain, or one address of a full target would keep it from the next.
-        if let Some(branch) = self.context_mut(index).and_then(|context| context.branch_mut(client)) {
-            branch.seat = None;
-        }
-        rest.target.places.remove(0);
-        let tried = self.replace(now, index, client, &mut rest.target, rest.breadth, &[]);
-        self.counters.failovers += u64::from(tried);
-        tried
-    }
-
-    /// Opens a branch for `target` in the place of `client`'s; whether that could be done.
-    pub(crate) fn replace(
-        &mut self,
-        now: Timestamp,
-        index: u32,
-        client: ClientId,
-        target: &mut Target,
-        breadth: u32,
-        credentials: &[u8],
-    ) -> bool {
-        let mut opened = false;
-        self.again(index, |proxy, message, forwarding| {
-            opened = proxy.try_target(now, index, message, forwarding, target, breadth, credentials);
-        });
-        if opened && let Some(branch) = self.context_mut(index).and_then(|context| context.branch_mut(client)) {
-            branch.end(Progress::Replaced);
-            branch.rest = None;
-        }
-        opened
-    }
-
-    /// Nothing at all was heard from where a branch was sent, which was one place of several.
-    //= rfc3263#4.3
-    pub(crate) fn on_silence(&mut self, now: Timestamp, index: u32, client: ClientId) {
-        let Some(context) = self.context_mut(index).filter(|context| context.may_go_on()) else { return };
-        let is_invite = context.is_invite;
-        let Some(branch) = context.branch_mut(client).filter(|branch| branch.progress == Progress::Pending) else {
-            return;
-        };
-        // Should it come to life, it must not ring beside the other.
-        branch.cancel_wanted = true;
-        let reach = branch.reach;
-        self.avoid(now, index, client, Cause::Silent);
-        self.transactions.stop_retransmitting(client);
-        // A dead place is silent, or its network answers for it as often as it likes: the caller is told the same.
-        let is_out = is_invite && reach.is_shared();
-        let status = if is_out { Status::SERVICE_UNAVAILABLE } else { Status::REQUEST_TIMEOUT };
-        self.fail_branch(now, index, client, status);
     }
 
     /// Who asked `query`: a number that all requests of its call have in common, and the listener from which it would
@@ -244,14 +188,14 @@ impl Proxy {
             if let Some(branch) = self.context_mut(index).and_then(|context| context.branch_mut(client)) {
                 branch.end(Progress::Final(status));
             }
-            self.keep_own(index, status);
+            self.keep_own(now, index, status);
         }
         self.finish_if_done(now, index);
     }
 
     /// Opens a branch at the first place of `target`, which is taken where it is needed later; whether that could be done.
     #[expect(clippy::too_many_arguments, reason = "all of it is the branch's")]
-    fn try_target(
+    pub(crate) fn try_target(
         &mut self,
         now: Timestamp,
         index: u32,
@@ -263,6 +207,9 @@ impl Proxy {
     ) -> bool {
         let attempts = self.context(index).map_or(0, |context| context.branches.len());
         if target.places.is_empty() || attempts >= MAX_ATTEMPTS {
+            return false;
+        }
+        if self.overload.neighbours.has_any(now) && !self.find_willing(now, message, target) {
             return false;
         }
         target.is_list |= self.has_alternative(now, target);
@@ -322,6 +269,7 @@ impl Proxy {
             work: None,
             seat: None,
             target: None,
+            offered: false,
         });
         true
     }
@@ -340,7 +288,8 @@ impl Proxy {
         let (reach, mut flow) = (place.reach, flow);
         let balanced = place.balanced.clone();
         let tag = self.tag_of(client, message, forwarding, balanced.as_ref(), flow);
-        let to = Destination { target, place, credentials };
+        let offers = self.offers_overload_control(target, place);
+        let to = Destination { target, place, credentials, offers };
         let mut request = self.write_branch(message, forwarding, &to, flow, tag, Some(breadth));
         if let Some((stream, fixed)) = self.better_stream(now, request.len(), forwarding, place, flow) {
             let large = self.write_branch(message, forwarding, &to, stream, tag, Some(breadth));
@@ -400,6 +349,7 @@ impl Proxy {
             work,
             seat,
             target: at_target,
+            offered: offers,
         });
         let kind = if is_invite { Kind::Invite } else { Kind::NonInvite };
         self.transactions.start_client(now, client, kind, flow, request, index);
@@ -438,7 +388,11 @@ impl Proxy {
         tag: BranchTag,
         max_breadth: Option<u32>,
     ) -> (Flow, Buf) {
-        let to = Destination { target, place, credentials: &[] };
+        // What an ACK or a CANCEL belongs to may have offered it, and its Via is the same; what answers anything else finds nobody who
+        // would take note.
+        let offers =
+            matches!(message.method(), Method::Ack | Method::Cancel) && self.offers_overload_control(target, place);
+        let to = Destination { target, place, credentials: &[], offers };
         let request = self.write_branch(message, forwarding, &to, flow, tag, max_breadth);
         match self.better_stream(now, request.len(), forwarding, place, flow) {
             Some((stream, _)) => {
@@ -484,6 +438,7 @@ impl Proxy {
             own_path: own_path.as_deref(),
             changes: to.target.changes.as_deref(),
             credentials: to.credentials,
+            offers_overload_control: to.offers,
         };
         forward::write_request(&mut request, message, &forwarding.edits, &hop);
         request
@@ -534,8 +489,8 @@ impl Proxy {
     }
 
     /// A response of our own becomes the best so far where there is none that is better.
-    pub(crate) fn keep_own(&mut self, index: u32, status: Status) {
-        let response = self.write_local(index, status);
+    pub(crate) fn keep_own(&mut self, now: Timestamp, index: u32, status: Status) {
+        let response = self.write_local(now, index, status);
         self.keep_if_better(index, Best { status, response });
     }
 
@@ -562,6 +517,8 @@ struct Destination<'a> {
     target: &'a Target,
     place: &'a Place,
     credentials: &'a [u8],
+    /// The next hop is asked to say how much it takes.
+    offers: bool,
 }
 
 /// Brings the targets into the order of falling q, and says how many of them are tried at once.

@@ -4,7 +4,8 @@ use core::ops::Range;
 
 use strowger_foundation::Flow;
 use strowger_message::{
-    AuthParams, Decimal, Field, Head, HeaderName, HeaderSet, Message, Method, Rewrite, split_list, trim, unquote,
+    AuthParams, Decimal, Field, Head, HeaderName, HeaderSet, Message, Method, OVERLOAD_OFFER, Rewrite, split_list,
+    trim, unquote,
 };
 
 use crate::listener::Listener;
@@ -53,6 +54,8 @@ pub struct Hop<'a> {
     pub changes: Option<&'a Changes>,
     /// Credentials of our own: whole lines.
     pub credentials: &'a [u8],
+    /// Our Via offers overload control.
+    pub offers_overload_control: bool,
 }
 
 /// Whether the request begins a dialog, which may be asked to stay on our path.
@@ -132,7 +135,14 @@ const EDITED: HeaderSet = HeaderSet::of(HeaderName::Via)
 /// Adds what stands before the fields of the request itself.
 fn add_fields(copy: &mut Rewrite<'_, '_>, message: &Message<'_>, hop: &Hop<'_>) {
     let head = message.head();
-    copy.add(&[&hop.exit.via, hop.branch, b"\r\n"]);
+    copy.add(&[&hop.exit.via, hop.branch]);
+    //= rfc7339#4.1
+    //= rfc7339#4.2
+    //= rfc7415#3.3
+    if hop.offers_overload_control {
+        copy.add(&[OVERLOAD_OFFER]);
+    }
+    copy.add(&[b"\r\n"]);
     for (name, value) in [(&b"Record-Route: "[..], hop.record_route), (b"Route: ", hop.path), (b"Path: ", hop.own_path)]
     {
         if let Some(value) = value {
@@ -227,6 +237,17 @@ impl RouteEdit {
 /// Writes a response without our Via; `None` where no Via is left and it is for nobody.
 #[must_use]
 pub fn write_response(out: &mut Vec<u8>, message: &Message<'_>) -> Option<()> {
+    copy_response(out, message, None)
+}
+
+/// The same with `next` in the place of the Via below ours.
+#[must_use]
+pub fn write_response_with(out: &mut Vec<u8>, message: &Message<'_>, next: &[u8]) -> Option<()> {
+    copy_response(out, message, Some(next))
+}
+
+#[inline(always)]
+fn copy_response(out: &mut Vec<u8>, message: &Message<'_>, next: Option<&[u8]>) -> Option<()> {
     let head = message.head();
     let field = head.first_field(HeaderName::Via)?;
     if message.has_one_via() {
@@ -242,7 +263,13 @@ pub fn write_response(out: &mut Vec<u8>, message: &Message<'_>) -> Option<()> {
         None => head.line(field),
     };
     let mut copy = Rewrite::new(head, out);
-    copy.remove(ours).finish();
+    copy.remove(ours);
+    if let Some(text) = next
+        && let Some(via) = message.next_via()
+    {
+        copy.remove(via.text).add(&[text]);
+    }
+    copy.finish();
     Some(())
 }
 

@@ -1,6 +1,7 @@
 //! What is learnt of the places that requests are sent to: who fails is avoided, who says something is there.
 
 use core::time::Duration;
+use std::sync::Arc;
 
 use strowger_foundation::{Flow, Timestamp};
 use strowger_locate::{Cause, Finder, Hop, Learnt, Outage};
@@ -26,7 +27,13 @@ impl Proxy {
         let finder = if context.is_invite { Finder::Call } else { Finder::Other };
         let Some(branch) = context.branch_mut(client).filter(|branch| branch.reach.is_shared()) else { return };
         if let Some(work) = branch.work.take() {
+            let target = Arc::clone(work.target());
             work.handle_failure(now);
+            // Who answers others meanwhile is there and has too much to do: to take it for dead would give what it does to the others,
+            // until all are taken for dead while they have nothing to do.
+            if cause == Cause::Silent && branch.begun.is_some_and(|begun| target.has_answered_since(begun)) {
+                return;
+            }
         }
         let Some(flow) = branch.flow else { return };
         let hop = Hop::of(&flow);

@@ -20,12 +20,14 @@ mod answer;
 pub mod branch;
 mod context;
 mod engine;
+mod failover;
 pub mod flow_token;
 mod fork;
 pub mod forward;
 mod health;
 mod listener;
 pub mod local;
+mod overload;
 mod policy;
 mod recipe;
 pub mod routing;
@@ -36,6 +38,7 @@ mod target;
 pub use engine::{CallProgress, Counters, Guide, Handled, NO_CONTEXT, News, OWN_USERS, Proxy, ProxyConfig};
 pub use fork::MAX_QUESTIONS;
 pub use listener::{Listener, Listeners};
+pub use overload::OverloadControl;
 pub use policy::{
     AddedHeader, Changes, DEFAULT_MAX_BREADTH, MAX_ATTEMPTS, MAX_BRANCHES, MAX_REDIRECTIONS, Policy, Stateless,
 };

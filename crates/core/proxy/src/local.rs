@@ -3,8 +3,9 @@
 use std::io::Write as _;
 
 use smallvec::SmallVec;
-use strowger_foundation::{Flow, TagKey};
-use strowger_message::{Decimal, Head, HeaderName, Host, Message, Own, Reply, Rport, Status, Via};
+use strowger_foundation::{Flow, Seal, TagKey};
+use strowger_message::{Decimal, Head, HeaderName, Host, Message, Own, Param, Reply, Rport, Status, Via};
+use strowger_overload::Feedback;
 use strowger_transaction::ServerKey;
 
 /// A Via value with `received` and `rport` filled in.
@@ -54,6 +55,28 @@ pub fn completed_via(via: &Via<'_>, source: &Flow) -> Option<ViaText> {
     Some(text)
 }
 
+/// As [`completed_via`], with what its sender is told.
+fn telling_via(via: &Via<'_>, source: &Flow, feedback: &Feedback) -> Option<ViaText> {
+    let completed = completed_via(via, source);
+    with_feedback(completed.as_deref().unwrap_or(via.text), Some(feedback)).or(completed)
+}
+
+//= rfc7339#4.1
+/// A Via value with `feedback` in the place of what it says of overload control, and with nothing of that where there is none.
+pub(crate) fn with_feedback(via: &[u8], feedback: Option<&Feedback>) -> Option<ViaText> {
+    let (via, _) = Via::parse_first(via)?;
+    let params = via.params.as_bytes();
+    let mut text = ViaText::from_slice(via.text.get(..offset(via.text, params))?);
+    for Param { name, value } in via.params.iter().filter(|param| !Feedback::is_param(param.name)) {
+        let value: [&[u8]; 2] = value.map_or([b"", b""], |value| [b"=", value]);
+        [&b";"[..], name].into_iter().chain(value).for_each(|part| text.extend_from_slice(part));
+    }
+    if let Some(feedback) = feedback {
+        let _ = write!(text, "{feedback}");
+    }
+    Some(text)
+}
+
 /// What is written into a Via value.
 enum Gap {
     /// The value of `rport`, behind its name.
@@ -88,8 +111,23 @@ pub fn reply_flow(via: &Via<'_>, source: &Flow) -> Flow {
 /// a retransmission that no transaction remembers bears the same tag (RFC 3261 §8.2.7).
 #[must_use]
 pub fn to_tag(key: &TagKey, transaction: ServerKey) -> ToTag {
+    to_seal(key, transaction).to_text()
+}
+
+/// What [`to_tag`] is the text of.
+#[must_use]
+pub fn to_seal(key: &TagKey, transaction: ServerKey) -> Seal {
     let [a, b, c, d, e, f, g, h, rest @ ..] = transaction.to_bytes();
-    key.seal_words([u64::from_le_bytes([a, b, c, d, e, f, g, h]), u64::from_le_bytes(rest)]).to_text()
+    key.seal_words([u64::from_le_bytes([a, b, c, d, e, f, g, h]), u64::from_le_bytes(rest)])
+}
+
+//= rfc3261#8.2.7
+/// Whether an ACK with the key of this transaction acknowledges a response of ours that nobody remembers: nobody else has put that
+/// tag into its To.
+#[must_use]
+pub fn is_ack_of_ours(key: &TagKey, transaction: ServerKey, ack: &Message<'_>) -> bool {
+    // What has not the form of our tags, as those of most others, costs nothing.
+    ack.to().tag().and_then(Seal::from_text).is_some_and(|tag| tag.matches(to_seal(key, transaction)))
 }
 
 /// As [`to_tag`], for a request that belongs to no transaction because its Via cannot be read.
@@ -127,7 +165,42 @@ pub fn begin_from_head<'b>(
     Reply::begin(out, head, status, reason, to_tag, via.as_deref())
 }
 
-/// Makes a final response again, byte for byte where the request is the same; `None` where `kept` is not what was its own.
+/// The same, which tells `feedback` to who sent the request.
+#[cold]
+#[expect(clippy::too_many_arguments, reason = "all of it is the response's")]
+#[must_use]
+pub(crate) fn begin_telling<'b>(
+    out: &'b mut Vec<u8>,
+    to_tag: &ToTag,
+    head: &Head<'_>,
+    via: &Via<'_>,
+    source: &Flow,
+    status: Status,
+    reason: &str,
+    feedback: &Feedback,
+) -> Reply<'b> {
+    let via = telling_via(via, source, feedback);
+    Reply::begin(out, head, status, reason, to_tag, via.as_deref())
+}
+
+/// Begins a response where only the head of the request is understood, with a status and a reason phrase; it tells `feedback` to who
+/// sent the request, where there is any.
+#[must_use]
+pub fn begin_with<'b>(
+    out: &'b mut Vec<u8>,
+    to_tag: &ToTag,
+    (head, via): (&Head<'_>, &Via<'_>),
+    source: &Flow,
+    (status, reason): (Status, &str),
+    feedback: Option<&Feedback>,
+) -> Reply<'b> {
+    match feedback {
+        Some(feedback) => begin_telling(out, to_tag, head, via, source, status, reason, feedback),
+        None => begin_from_head(out, to_tag, head, via, source, status, reason),
+    }
+}
+
+/// Makes a final response again, byte for byte where the request is the same and there is no feedback; `None` where `kept` is not what was its own.
 #[must_use]
 pub fn again(
     out: &mut Vec<u8>,
@@ -136,8 +209,12 @@ pub fn again(
     via: &Via<'_>,
     source: &Flow,
     kept: &[u8],
+    feedback: Option<&Feedback>,
 ) -> Option<Own> {
-    let via = completed_via(via, source);
+    let via = match feedback {
+        None => completed_via(via, source),
+        Some(feedback) => telling_via(via, source, feedback),
+    };
     Reply::again(out, head, kept, to_tag, via.as_deref())
 }
 
@@ -177,6 +254,20 @@ mod tests {
                 at("SIP/2.0/UDP a;received=2001:db8::9;branch=z9hG4bK1;rport=5062")
             );
         }
+    }
+
+    #[test]
+    fn feedback_takes_the_place_of_the_offer() {
+        let told = Feedback::read([(&b"oc"[..], Some(&b"7"[..])), (b"oc-seq", Some(b"3.5"))].into_iter());
+        let with = |via: &str, feedback| {
+            String::from_utf8(with_feedback(via.as_bytes(), feedback).expect("valid").to_vec()).expect("ASCII")
+        };
+        let offer = "SIP/2.0/UDP a:5060;oc;branch=z9hG4bK1;oc-algo=\"loss,rate\";rport=5;x=\"a;b\"";
+        let stripped = "SIP/2.0/UDP a:5060;branch=z9hG4bK1;rport=5;x=\"a;b\"";
+        let feedback = ";oc=7;oc-algo=\"loss\";oc-validity=500;oc-seq=3.50000";
+        assert_eq!(with(offer, told.as_ref()), format!("{stripped}{feedback}"));
+        let forged = "SIP/2.0/UDP a:5060;branch=z9hG4bK1;OC=100;oc-validity=9;oc-seq=9.9;rport=5;x=\"a;b\"";
+        assert_eq!(with(forged, None), stripped);
     }
 
     #[test]

@@ -32,6 +32,8 @@ pub struct Policy {
     pub stateless: Stateless,
     /// Whether a REGISTER that is forwarded gets a Path that leads back over its own flow (RFC 5626 §5.1).
     pub outbound: bool,
+    /// Whether servers are told, and asked, how much is to be sent (RFC 7339).
+    pub overload_control: bool,
 }
 
 impl Default for Policy {
@@ -46,6 +48,7 @@ impl Default for Policy {
             record_route: true,
             stateless: Stateless::Never,
             outbound: false,
+            overload_control: true,
         }
     }
 }

@@ -5,7 +5,6 @@ use strowger_message::{Message, Method};
 
 use crate::branch::{ANY_SHARD, Branch as BranchTag, shared_owner, stateless_owner};
 use crate::engine::Proxy;
-use crate::forward;
 use crate::recipe::Forwarding;
 use crate::target::{Balanced, Place, Target, To};
 
@@ -69,9 +68,9 @@ impl Proxy {
     }
 
     /// Sends a response on to `upstream`, where there is one.
-    pub(crate) fn pass_stateless(&mut self, message: &Message<'_>, upstream: Option<Flow>) {
+    pub(crate) fn pass_stateless(&mut self, now: Timestamp, message: &Message<'_>, upstream: Option<Flow>) {
         let mut response = self.transactions.pool().take(message.bytes().len());
-        match upstream.filter(|_| forward::write_response(&mut response, message).is_some()) {
+        match upstream.filter(|_| self.write_upstream(now, &mut response, message).is_some()) {
             Some(flow) => {
                 self.counters.responses += 1;
                 self.transactions.send_once(flow, response);

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use strowger_balancer::{self as balancer, Seat};
+use strowger_balancer::{self as balancer, FailoverBudget, Seat};
 use strowger_foundation::{Flow, ListenerId};
 use strowger_locate::Question;
 use strowger_message::Status;
@@ -24,6 +24,8 @@ pub struct Target {
     pub trunk: Option<u32>,
     /// There were several places that were worth a try: the last of them is given no more time than the others.
     pub is_list: bool,
+    /// What it may take to try another place when one fails; it takes nothing where nobody shares the places.
+    pub budget: Option<Arc<FailoverBudget>>,
 }
 
 /// One place where a destination may be.
@@ -116,7 +118,7 @@ impl Reach {
 impl Default for Target {
     /// One of the highest preference that is nowhere yet.
     fn default() -> Self {
-        Self { places: SmallVec::new(), q: 1000, changes: None, trunk: None, is_list: false }
+        Self { places: SmallVec::new(), q: 1000, changes: None, trunk: None, is_list: false, budget: None }
     }
 }
 

@@ -26,7 +26,7 @@ use strowger_directory::{Change, Directory, Ha1s, User};
 use strowger_foundation::{Flow, ListenerId, Transport};
 use strowger_message::{AuthParams, Message, Peek};
 use strowger_proxy::Stateless;
-use strowger_shard::{Action, Input, Route, RouteTarget, Snapshot};
+use strowger_shard::{Action, Input, Route, RouteTarget, Snapshot, Verdict};
 use support::{ALICE, BOB, Sent, World};
 
 /// How often the work of a benchmark is done.
@@ -114,7 +114,10 @@ impl Prepared {
                     let (_, steered) = &steering.steer(peek, snapshot).expect("is ours");
                     let arrival = *now;
                     shard.foresee(peek, steered);
-                    shard.handle_input(arrival, Input::Message { arrival, flow: *flow, peek, steered });
+                    shard.handle_input(
+                        arrival,
+                        Input::Message { arrival, flow: *flow, peek, steered, verdict: Verdict::Admit },
+                    );
                     while shard.poll_output(buffer).is_some() {
                         left += buffer.len();
                     }
@@ -284,11 +287,11 @@ fn parse(text: Vec<u8>) -> usize {
 }
 
 #[library_benchmark]
-#[bench::stateful_call(args = (stateful_call()), config = at_most(55_040))]
-#[bench::followed_call(args = (followed_call()), config = at_most(57_110))]
-#[bench::stateless_call(args = (stateless_call()), config = at_most(41_400))]
-#[bench::register(args = (refresh()), config = at_most(9_960))]
-#[bench::challenge(args = (challenged()), config = at_most(24_960))]
+#[bench::stateful_call(args = (stateful_call()), config = at_most(55_400))]
+#[bench::followed_call(args = (followed_call()), config = at_most(57_500))]
+#[bench::stateless_call(args = (stateless_call()), config = at_most(41_700))]
+#[bench::register(args = (refresh()), config = at_most(10_150))]
+#[bench::challenge(args = (challenged()), config = at_most(24_200))]
 fn shard(mut prepared: Prepared) -> (usize, Prepared) {
     (black_box(prepared.run()), prepared)
 }

@@ -8,6 +8,7 @@ use strowger_calls::Record;
 use strowger_foundation::{ConnId, Flow, Timestamp};
 use strowger_locate::{Answer, Cause, Hop, QueryId, Question};
 use strowger_message::{Fault, Peek};
+use strowger_overload::Verdict;
 
 use crate::named::{Owner, PlaceName};
 use crate::snapshot::Snapshot;
@@ -26,6 +27,8 @@ pub enum Input<'a> {
         peek: &'a Peek<'a>,
         /// What [`Steering::steer`](crate::Steering::steer) said of it.
         steered: &'a Steered,
+        /// What overload control says of it, should it begin something.
+        verdict: Verdict,
     },
     /// A hint that datagrams to `peer` are refused; hints can be forged, so only what has had no answer yet is given up.
     Unreachable {
@@ -245,6 +248,9 @@ counters! {
     wrong_credentials,
     /// Requests that the server answered with a final response other than a challenge and a 2xx.
     refused,
+    /// Answers of the server's own that were made shorter, or not sent, for they would have been more than twice as long as a request
+    /// over UDP whose sender has proven nothing.
+    answers_cut,
     /// REGISTER requests that were carried out.
     registered,
     /// REGISTER requests refused because they would have made more contacts than one address may have.
@@ -261,6 +267,10 @@ counters! {
     rang_out,
     /// Branches that were tried at another place, for the first was silent, unreachable or refused.
     failovers,
+    /// Requests that were not tried at another place, since the budget of their route or set for that was spent.
+    failovers_refused,
+    /// Requests answered 503 because the server that they were for asked for less (RFC 7339).
+    shed_for_next_hop,
     /// Requests answered 408, 500 or 503 since none of the places where their route, or a name, leads said anything; and
     /// those refused at once, for none is in service or none answers calls.
     no_gateway,

@@ -8,7 +8,8 @@ use std::collections::VecDeque;
 use smallvec::SmallVec;
 use strowger_foundation::map::{Seeded, SeededMap, seeded};
 use strowger_foundation::{Buf, ConnId, Flow, Timestamp, Wakeup};
-use strowger_transaction::ServerId;
+
+use crate::responder::Responder;
 
 /// REGISTERs of one shard that wait at most; past it they are refused with 503.
 pub const MAX_WAITING: usize = 8192;
@@ -28,7 +29,7 @@ const SPARE: usize = 256;
 /// A REGISTER whose sender is who he says, and what is to be known when its time comes.
 #[derive(Debug)]
 pub(crate) struct Waiting {
-    pub(crate) server: ServerId,
+    pub(crate) by: Responder,
     pub(crate) source: Flow,
     /// The request as it came; empty once it is answered.
     pub(crate) request: Buf,
@@ -217,13 +218,13 @@ impl Keeping {
 
     /// Takes what is needed to tell a client that its time is up. What the store has not seen yet is over; what it has, goes
     /// on.
-    pub(crate) fn poll_expired(&mut self, now: Timestamp) -> Option<(ServerId, Flow, Buf)> {
+    pub(crate) fn poll_expired(&mut self, now: Timestamp) -> Option<(Responder, Flow, Buf)> {
         while let Some((_, ticket)) = self.deadlines.front().copied().filter(|(deadline, _)| *deadline <= now) {
             self.deadlines.pop_front();
             let Some(Seat { waiting, queue }) = self.waiting.get_mut(&ticket) else { continue };
             waiting.is_answered = true;
             self.answered += 1;
-            let asked = (waiting.server, waiting.source, core::mem::take(&mut waiting.request));
+            let asked = (waiting.by, waiting.source, core::mem::take(&mut waiting.request));
             let queue = self.queues.get(queue);
             if queue.is_some_and(|queue| queue.first() != Some(&ticket)) {
                 self.remove(ticket);

@@ -18,6 +18,7 @@
 
 mod accounts;
 mod boundary;
+mod class;
 mod follow;
 mod gruu;
 mod guide;
@@ -30,6 +31,7 @@ mod probes;
 mod register;
 mod reply;
 mod request;
+mod responder;
 mod route;
 mod shard;
 mod snapshot;
@@ -38,11 +40,13 @@ mod unregister;
 mod way;
 
 pub use boundary::{Counters, Event, Input, Output};
+pub use class::{Classified, Classifier, begins_work};
 pub use keeping::{MAX_ORDERS, MAX_WAITING, MAX_WAITING_OF_ONE, STORE_PATIENCE};
 pub use named::{Owner, PlaceName};
+pub use responder::MAX_AMPLIFICATION;
 pub use route::{Action, Match as RouteMatch, Place, Route, RouteTarget};
 pub use shard::{MAX_EVENTS, Shard, ShardConfig};
 pub use snapshot::Snapshot;
 pub use steering::{Steered, Steering};
-pub use strowger_overload::Limits;
+pub use strowger_overload::{Limits, Neighbours, ProvenSources, Shedding, Verdict};
 pub use strowger_proxy::{Listener, Listeners};

@@ -5,7 +5,9 @@ use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use strowger_balancer::{Advice, Key, MAX_TRIES, Member, MethodClass, Order, Pick, Policy, Set, TargetId};
+use strowger_balancer::{
+    Advice, FailoverBudget, Key, MAX_TRIES, Member, MethodClass, Order, Pick, Policy, Set, TargetId,
+};
 use strowger_foundation::{Flow, KeyRing, ListenerId, TagKey, Timestamp, Transport, octets};
 use strowger_locate::{Answer, Failure, Hop, Located, Lookup, Names, Outages, Question};
 use strowger_message::{Host, Message, Method, NameAddr, SipUri, Status, Uri, split_list};
@@ -180,7 +182,8 @@ impl Places<'_> {
             return self.of_set(route, set, targets, asked, found);
         }
         let request_uri = asked.request_uri;
-        let mut result = Target { changes: route.changes.clone(), trunk: *trunk, ..Target::default() };
+        let budget = (targets.len() > 1).then(|| self.earning(&route.budget, asked));
+        let mut result = Target { changes: route.changes.clone(), trunk: *trunk, budget, ..Target::default() };
         let places = &mut result.places;
         let mut failure = Status::BAD_GATEWAY;
         let mut try_one = |target: &RouteTarget| {
@@ -233,7 +236,8 @@ impl Places<'_> {
         {
             order.insert(0, known);
         }
-        let mut result = Target { changes: route.changes.clone(), ..Target::default() };
+        let budget = (targets.len() > 1).then(|| self.earning(set.budget(), asked));
+        let mut result = Target { changes: route.changes.clone(), budget, ..Target::default() };
         result.places.reserve(order.len());
         let mut failure = Status::SERVICE_UNAVAILABLE;
         for at in order {
@@ -250,6 +254,16 @@ impl Places<'_> {
         }
         found.push(result);
         Ok(())
+    }
+
+    /// What a request pays with for being tried at another target, to which it adds where it is a new one.
+    fn earning(&self, budget: &Arc<FailoverBudget>, asked: &Asked<'_>) -> Arc<FailoverBudget> {
+        let belongs =
+            matches!(asked.message.method(), Method::Ack | Method::Cancel) || asked.message.to().tag().is_some();
+        if !asked.is_tentative && !belongs {
+            budget.earn(self.now);
+        }
+        Arc::clone(budget)
     }
 
     /// Asks the set who is to have the request.

@@ -7,13 +7,14 @@ use smallvec::SmallVec;
 use strowger_foundation::{Flow, Timestamp};
 use strowger_message::{HeaderName, Message, NameAddr, Reply, Status, Uri};
 use strowger_registrar::{Durability, GruuKey, Policy, Record, Renewal, Source, Update};
-use strowger_transaction::ServerId;
+use strowger_transaction::ServerKey;
 
 use crate::boundary::Event;
 use crate::gruu;
 use crate::keeping::{Full, Waiting};
 use crate::reply::Refusal;
 use crate::request::Request;
+use crate::responder::Responder;
 use crate::shard::Shard;
 use crate::snapshot::Snapshot;
 
@@ -23,6 +24,13 @@ const UNDERSTOOD: [&[u8]; 3] = [b"path", b"outbound", b"gruu"];
 /// How long a client is asked to wait when the store cannot keep what it registers.
 const RETRY_AFTER: Duration = Duration::from_secs(5);
 
+/// The first of the parameters that a GRUU makes.
+const PUB_GRUU: &[u8] = b";pub-gruu=";
+
+/// What a Service-Route takes besides its value, and what the fields of an outbound registration take.
+const OF_SERVICE_ROUTE: usize = "Service-Route: \r\n".len();
+const OF_OUTBOUND: usize = "Require: outbound\r\nSupported: outbound, path\r\n".len();
+
 /// While the registrations of before are still being read.
 pub(crate) const LOADING: Refusal =
     Refusal::Later(Status::SERVICE_UNAVAILABLE, "Registrations Are Being Loaded", Duration::from_secs(2));
@@ -30,29 +38,33 @@ pub(crate) const LOADING: Refusal =
 /// A REGISTER on its way through the registrar.
 #[derive(Clone, Copy)]
 struct Registering<'a, 'm> {
-    server: ServerId,
+    by: Responder,
     source: Flow,
     message: &'m Message<'a>,
     aor: &'m [u8],
 }
 
 impl Shard {
-    pub(crate) fn register(&mut self, now: Timestamp, server: ServerId, request: &Request<'_, '_>) {
+    pub(crate) fn register(&mut self, now: Timestamp, key: ServerKey, request: &Request<'_, '_>) {
         let (message, source) = (request.message, request.source);
+        let auth = &request.snapshot.auth;
         let aor = match self.registrant(now, request) {
             Ok(aor) => aor,
-            Err(refusal) => return self.refuse(now, server, source, message, refusal),
+            Err(refusal) => return self.refuse_registrant(now, key, request, refusal),
         };
+        let is_proven = auth.requires(b"REGISTER") || auth.trusts(source.peer.ip());
+        let Some(by) = self.open(now, source, key, message, is_proven) else { return };
         if !self.locations.is_complete() {
-            return self.refuse(now, server, source, message, LOADING);
+            // It is kept: what is carried out when it comes again was refused, and may be outdated by then.
+            return self.refuse(now, by, source, message, LOADING);
         }
         if request.snapshot.registrar.durability == Durability::Memory
-            && self.renew(now, Registering { server, source, message, aor }, request.snapshot)
+            && self.renew(now, Registering { by, source, message, aor }, request.snapshot)
         {
             return;
         }
         if request.snapshot.registrar.durability != Durability::WriteThrough {
-            self.enact(now, Registering { server, source, message, aor }, None);
+            self.enact(now, Registering { by, source, message, aor }, None);
             return;
         }
         if let Some(full) = self.keeping.full(aor) {
@@ -65,13 +77,13 @@ impl Shard {
                 }
             };
             self.report(event);
-            return self.refuse(now, server, source, message, unavailable(reason));
+            return self.refuse(now, by, source, message, unavailable(reason));
         }
         let request = self.proxy.transactions().pool().copy_of(message.bytes());
         let (is_answered, is_closed, is_barred) = (false, false, false);
-        let waiting = Waiting { server, source, request, aor: aor.into(), is_answered, is_closed, is_barred };
+        let waiting = Waiting { by, source, request, aor: aor.into(), is_answered, is_closed, is_barred };
         let (ticket, is_first) = self.keeping.add(now, waiting);
-        if is_first && !self.enact(now, Registering { server, source, message, aor }, Some(ticket)) {
+        if is_first && !self.enact(now, Registering { by, source, message, aor }, Some(ticket)) {
             self.end_wait(now, ticket);
         }
     }
@@ -101,10 +113,17 @@ impl Shard {
         Ok(aor)
     }
 
+    /// Refuses a REGISTER before anything of it is kept.
+    fn refuse_registrant(&mut self, now: Timestamp, key: ServerKey, request: &Request<'_, '_>, refusal: Refusal) {
+        let is_challenge = matches!(refusal, Refusal::Challenge { .. });
+        let Some(by) = self.responder(now, key, request, is_challenge) else { return };
+        self.refuse(now, by, request.source, request.message, refusal);
+    }
+
     /// Steps 6 to 8 at once, for a REGISTER that only says again what is there: that is what nearly all do. `false` where it
     /// is another, and nothing was done.
     fn renew(&mut self, now: Timestamp, registering: Registering<'_, '_>, snapshot: &Snapshot) -> bool {
-        let Registering { server, source, message, aor } = registering;
+        let Registering { by, source, message, aor } = registering;
         let Some(renewal) = Renewal::read(message) else { return false };
         let policy = &snapshot.registrar;
         let mut lines = self.keeping.buffer();
@@ -112,8 +131,8 @@ impl Shard {
         let is_renewed = self.locations.renew(now, aor, policy, &from, &renewal, &mut lines);
         if is_renewed {
             self.counters.registered += 1;
-            self.answer(now, server, source, message, Status::OK, None, |reply| {
-                add_service_routes(policy, reply.lines(&lines))
+            self.answer(now, by, source, message, Status::OK, None, |reply| {
+                add_service_routes(policy, add_contacts(reply, &lines, message, policy))
             });
         }
         self.keeping.give_back(lines);
@@ -170,7 +189,7 @@ impl Shard {
         let is_barred = waiting.as_ref().is_some_and(|waiting| waiting.is_barred);
         let closed = waiting.as_ref().and_then(|waiting| waiting.closed());
         let asked = waiting.filter(|waiting| !waiting.is_answered);
-        let asked = asked.map(|waiting| (waiting.server, waiting.source, core::mem::take(&mut waiting.request)));
+        let asked = asked.map(|waiting| (waiting.by, waiting.source, core::mem::take(&mut waiting.request)));
         if kept
             && !is_barred
             && let Ok(record) = Record::parse(&record)
@@ -182,16 +201,16 @@ impl Shard {
             }
         }
         self.keeping.give_back(record);
-        if let Some((server, source, request)) = asked {
+        if let Some((by, source, request)) = asked {
             if let Some(message) = read(&request) {
                 match Update::read(&message) {
                     Ok(update) if kept && !is_barred => {
                         let aor = self.keeping.get_mut(ticket).map(|waiting| core::mem::take(&mut waiting.aor));
                         let aor = aor.unwrap_or_default();
-                        self.confirm(now, Registering { server, source, message: &message, aor: &aor }, &update);
+                        self.confirm(now, Registering { by, source, message: &message, aor: &aor }, &update);
                     }
-                    _ if is_barred => self.refuse(now, server, source, &message, Status::FORBIDDEN.into()),
-                    _ => self.refuse_unkept(now, server, source, &message),
+                    _ if is_barred => self.refuse(now, by, source, &message, Status::FORBIDDEN.into()),
+                    _ => self.refuse_unkept(now, by, source, &message),
                 }
             }
             self.proxy.transactions().pool().give(request);
@@ -233,16 +252,14 @@ impl Shard {
     /// Enacts a REGISTER that has waited for others of its address; whether it is at the store now.
     fn enact_waiting(&mut self, now: Timestamp, ticket: u64) -> bool {
         let Some(waiting) = self.keeping.get_mut(ticket) else { return false };
-        let (server, source, is_barred) = (waiting.server, waiting.source, waiting.is_barred);
+        let (by, source, is_barred) = (waiting.by, waiting.source, waiting.is_barred);
         let (aor, request) = (core::mem::take(&mut waiting.aor), core::mem::take(&mut waiting.request));
         let is_stored = match read(&request) {
             Some(message) if is_barred => {
-                self.refuse(now, server, source, &message, Status::FORBIDDEN.into());
+                self.refuse(now, by, source, &message, Status::FORBIDDEN.into());
                 false
             }
-            Some(message) => {
-                self.enact(now, Registering { server, source, message: &message, aor: &aor }, Some(ticket))
-            }
+            Some(message) => self.enact(now, Registering { by, source, message: &message, aor: &aor }, Some(ticket)),
             None => false,
         };
         if let Some(waiting) = self.keeping.get_mut(ticket) {
@@ -253,17 +270,17 @@ impl Shard {
 
     /// Refuses the REGISTERs that have waited too long.
     pub(crate) fn give_up_storing(&mut self, now: Timestamp) {
-        while let Some((server, source, request)) = self.keeping.poll_expired(now) {
+        while let Some((by, source, request)) = self.keeping.poll_expired(now) {
             if let Some(message) = read(&request) {
-                self.refuse_unkept(now, server, source, &message);
+                self.refuse_unkept(now, by, source, &message);
             }
             self.proxy.transactions().pool().give(request);
         }
     }
 
-    fn refuse_unkept(&mut self, now: Timestamp, server: ServerId, source: Flow, message: &Message<'_>) {
+    fn refuse_unkept(&mut self, now: Timestamp, by: Responder, source: Flow, message: &Message<'_>) {
         self.counters.unkept += 1;
-        self.refuse(now, server, source, message, unavailable("Registration Cannot Be Stored"));
+        self.refuse(now, by, source, message, unavailable("Registration Cannot Be Stored"));
     }
 
     fn refuse_registration(
@@ -272,7 +289,7 @@ impl Shard {
         registering: Registering<'_, '_>,
         refusal: strowger_registrar::Refusal,
     ) {
-        let Registering { server, source, message, aor } = registering;
+        let Registering { by, source, message, aor } = registering;
         self.counters.refused += 1;
         let limit = self.snapshot.registrar.max_contacts;
         if refusal == strowger_registrar::Refusal::TooManyContacts {
@@ -281,12 +298,12 @@ impl Shard {
             self.report(Event::TooManyContacts { peer: source.peer, aor, limit });
         }
         let reason = Some(refusal.reason());
-        self.answer(now, server, source, message, refusal.status(), reason, |reply| match refusal {
+        self.answer(now, by, source, message, refusal.status(), reason, |reply| match refusal {
             strowger_registrar::Refusal::IntervalTooBrief { min_s } => {
                 reply.header_fmt("Min-Expires", format_args!("{min_s}"))
             }
             //= rfc3261#20.43
-            strowger_registrar::Refusal::TooManyContacts => reply.header_fmt(
+            strowger_registrar::Refusal::TooManyContacts => reply.optional_fmt(
                 "Warning",
                 format_args!("399 strowger \"an address may have {limit} contacts (registrar.max_contacts)\""),
             ),
@@ -296,7 +313,7 @@ impl Shard {
 
     /// The 200, with the bindings that there are now.
     fn confirm(&mut self, now: Timestamp, registering: Registering<'_, '_>, update: &Update<'_>) {
-        let Registering { server, source, message, aor } = registering;
+        let Registering { by, source, message, aor } = registering;
         self.counters.registered += 1;
         let snapshot = Arc::clone(&self.snapshot);
         let policy = &snapshot.registrar;
@@ -310,13 +327,14 @@ impl Shard {
         let mut lines = self.keeping.buffer();
         self.locations.write_contacts(now, aor, wants_gruu.then_some(&seal), &mut lines);
         let flow_timer = source.transport.is_reliable() && update.first_hop;
-        self.answer(now, server, source, message, Status::OK, None, |reply| {
-            let reply = add_service_routes(policy, copy_path(reply.lines(&lines), message, update));
+        self.answer(now, by, source, message, Status::OK, None, |reply| {
+            let reply = add_contacts(reply, &lines, message, policy);
+            let reply = add_service_routes(policy, copy_path(reply, message, update));
             if !update.uses_outbound() {
                 return reply;
             }
             //= rfc5626#6
-            let reply = reply.header("Require", &[b"outbound"]).header("Supported", &[b"outbound, path"]);
+            let reply = reply.header("Require", &[b"outbound"]).optional("Supported", &[b"outbound, path"]);
             // Over datagrams a client's own interval is the shorter one, as a translation needs it (RFC 5626 §4.4.2).
             if flow_timer {
                 return reply.header_fmt("Flow-Timer", format_args!("{}", policy.flow_timer.as_secs()));
@@ -334,7 +352,58 @@ fn read(request: &[u8]) -> Option<Message<'_>> {
 
 //= rfc3608#6.3
 fn add_service_routes<'b>(policy: &Policy, reply: Reply<'b>) -> Reply<'b> {
-    policy.service_route.iter().fold(reply, |reply, route| reply.header("Service-Route", &[route]))
+    policy.service_route.iter().fold(reply, |reply, route| reply.optional("Service-Route", &[route]))
+}
+
+//= rfc3261#10.3 step 8
+/// The contacts of the address, all of them. Where the answer must be short, and that is too much: those that the request names, as
+/// its sender has to know how long they last, and of the others what there is room for. A request that only asks which there are is
+/// not told half of them: its answer is too long then.
+fn add_contacts<'b>(mut reply: Reply<'b>, lines: &[u8], message: &Message<'_>, policy: &Policy) -> Reply<'b> {
+    // What comes behind them. A Path is in the request too, so it is no longer than that.
+    let routes: usize = policy.service_route.iter().map(|route| route.len().saturating_add(OF_SERVICE_ROUTE)).sum();
+    let behind = routes.saturating_add(OF_OUTBOUND);
+    let path = if message.head().first(HeaderName::Path).is_some() { message.head().len() } else { 0 };
+    let behind = behind.saturating_add(path);
+    if lines.len().saturating_add(behind) <= reply.room() || message.head().first(HeaderName::Contact).is_none() {
+        return reply.lines(lines);
+    }
+    let mut others: SmallVec<[&[u8]; 16]> = SmallVec::new();
+    for line in lines.split_inclusive(|byte| *byte == b'\n') {
+        if is_named(line, message) && line.len() <= reply.room() {
+            reply = reply.lines(line);
+        } else if is_named(line, message) {
+            reply = reply.optional_lines(&[without_gruus(line), b"\r\n"].concat());
+        } else {
+            others.push(line);
+        }
+    }
+    let room = reply.room().saturating_sub(behind);
+    let mut used = 0_usize;
+    for line in others {
+        let with = used.saturating_add(line.len());
+        if with <= room {
+            used = with;
+            reply = reply.lines(line);
+        }
+    }
+    reply
+}
+
+/// A Contact line without its end, and without the GRUUs that stand there: whoever is told of none has none.
+fn without_gruus(line: &[u8]) -> &[u8] {
+    let line = line.trim_ascii_end();
+    let at = line.windows(PUB_GRUU.len()).position(|part| part == PUB_GRUU).unwrap_or(line.len());
+    line.get(..at).unwrap_or(line)
+}
+
+/// Whether `message` has the URI of a Contact line.
+fn is_named(line: &[u8], message: &Message<'_>) -> bool {
+    let uri = line.split(|byte| *byte == b'<').nth(1).and_then(|rest| rest.split(|byte| *byte == b'>').next());
+    uri.is_some_and(|uri| {
+        let mut contacts = message.head().elements(HeaderName::Contact).filter_map(NameAddr::parse);
+        contacts.any(|contact| contact.uri == uri)
+    })
 }
 
 //= rfc3327#5.3

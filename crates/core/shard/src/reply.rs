@@ -3,14 +3,16 @@
 use core::time::Duration;
 
 use smallvec::SmallVec;
+use strowger_auth::Challenge;
 use strowger_foundation::{Buf, Flow, Timestamp};
-use strowger_message::{HeaderName, Message, Method, Own, Peek, Reply, Status};
+use strowger_message::{HeaderName, Message, Method, Peek, Reply, Status};
 use strowger_proxy::NO_CONTEXT;
-use strowger_proxy::local::{self, ToTag};
+use strowger_proxy::local;
 use strowger_transaction::{Kind, RequestMark, ServerId, ServerKey};
 
 use crate::boundary::Event;
 use crate::request::option_tags;
+use crate::responder::{Responder, answer_limit, is_bounded};
 use crate::shard::{Arrival, Shard};
 
 /// The methods that the server itself answers or forwards with rules of their own; every other method is forwarded too.
@@ -49,58 +51,48 @@ impl Shard {
         source: Flow,
         key: ServerKey,
         message: &Message<'_>,
-    ) -> Option<ServerId> {
+        is_proven: bool,
+    ) -> Option<Responder> {
         let kind = if message.method() == Method::Invite { Kind::Invite } else { Kind::NonInvite };
         let reply_to = local::reply_flow(message.via(), &source);
         let opened = self.proxy.transactions().open_server(now, key, kind, reply_to, NO_CONTEXT);
         if let Ok(server) = opened {
-            return Some(server);
+            let by = Responder::transaction(server, key, &source, is_proven);
+            if by.is_bounded() && kind == Kind::Invite {
+                self.proxy.transactions().bound_retransmissions(server, by.limit(message));
+            }
+            return Some(by);
         }
-        self.counters.table_full += 1;
-        self.report(Event::TableFull { table: "server transactions" });
-        let mut out = self.proxy.transactions().pool().take(message.bytes().len());
-        let tag = local::to_tag(self.proxy.tag_key(), key);
-        local::begin(&mut out, &tag, message, &source, Status::SERVICE_UNAVAILABLE, None).finish();
-        self.proxy.transactions().send_once(reply_to, out);
+        self.refuse_for_want_of_room(now, source, key, message);
         None
     }
 
-    /// Sends a response of our own through the server transaction; `headers` adds to it.
+    #[cold]
+    fn refuse_for_want_of_room(&mut self, now: Timestamp, source: Flow, key: ServerKey, message: &Message<'_>) {
+        self.counters.table_full += 1;
+        self.report(Event::TableFull { table: "server transactions" });
+        let by = Responder::stateless(key, &source, false);
+        self.answer(now, by, source, message, Status::SERVICE_UNAVAILABLE, None, |reply| reply);
+    }
+
+    /// Sends a final response of our own; `headers` adds to it.
     #[expect(clippy::too_many_arguments, reason = "all of it is the response's")]
     pub(crate) fn answer(
         &mut self,
         now: Timestamp,
-        server: ServerId,
+        by: Responder,
         source: Flow,
         message: &Message<'_>,
         status: Status,
         reason: Option<&str>,
         headers: impl for<'b> FnOnce(Reply<'b>) -> Reply<'b>,
     ) {
-        let tag = self.to_tag(server, status);
+        let tag = local::to_tag(self.proxy.tag_key(), by.key());
         let mut out: Buf = self.proxy.transactions().pool().take(message.bytes().len().saturating_add(256));
-        let reply = local::begin(&mut out, &tag, message, &source, status, reason);
+        let reply = self.proxy.begin_reply(now, &mut out, &tag, message, &source, status, reason);
+        let reply = reply.within(by.limit(message));
         let own = headers(reply).finish();
-        self.send_answer(now, server, message, status, out, own);
-    }
-
-    /// Sends a response of our own, of which `own` is what its request does not say.
-    fn send_answer(
-        &mut self,
-        now: Timestamp,
-        server: ServerId,
-        message: &Message<'_>,
-        status: Status,
-        out: Buf,
-        own: Own,
-    ) {
-        // An INVITE's transaction is never left with its answer alone.
-        if message.method() == Method::Invite {
-            self.proxy.transactions().respond(now, server, status, out);
-            return;
-        }
-        let request = RequestMark::of(&self.match_key, message.call_id(), message.cseq().number);
-        self.proxy.transactions().respond_own(now, server, status, out, (own, request));
+        self.send_answer(now, by, &source, message, (status, out, own));
     }
 
     /// Answers a request again that the server itself has answered; `None` where another element has, or nobody yet. What the answer
@@ -109,6 +101,7 @@ impl Shard {
     #[inline(never)]
     pub(crate) fn answer_again(
         &mut self,
+        now: Timestamp,
         source: &Flow,
         key: ServerKey,
         known: ServerId,
@@ -118,50 +111,52 @@ impl Shard {
         // A client may give one branch to several requests. None of them is told what became of another one.
         if RequestMark::of_head(&self.match_key, peek.head()) != Some(answered) {
             self.counters.refused += 1;
-            self.reply_statelessly(key, peek, source, Status::BAD_REQUEST, "Branch Used Before");
+            self.reply_statelessly(now, key, peek, source, Status::BAD_REQUEST, "Branch Used Before");
             return Some(Arrival::Misnamed);
         }
         let via = peek.via.as_ref()?;
         let mut out = self.proxy.transactions().pool().take(peek.head().len().saturating_add(256));
         let (_, own) = self.proxy.transactions_ref().own_answer(known)?;
         let tag = local::to_tag(self.proxy.tag_key(), key);
-        local::again(&mut out, &tag, peek.head(), via, source, own)?;
+        let feedback = self.proxy.feedback(now, via, source);
+        local::again(&mut out, &tag, peek.head(), via, source, own, feedback.as_ref())?;
+        // A short request by the name of a long one must not draw the answer to that, where it was given to anybody.
+        let is_proven = self.snapshot.auth.requires(b"REGISTER") || self.snapshot.trusts(source.peer.ip());
+        if is_bounded(source, is_proven) && out.len() > answer_limit(peek.head().bytes().len()) {
+            self.counters.answers_cut += 1;
+            self.proxy.transactions().pool().give(out);
+            return Some(Arrival::Repeat);
+        }
         self.proxy.transactions().answer_again(local::reply_flow(via, source), out);
         Some(Arrival::Repeat)
-    }
-
-    /// The To tag of a response; a 100 has none of ours.
-    fn to_tag(&self, server: ServerId, status: Status) -> ToTag {
-        let key = self.proxy.transactions_ref().server_key(server).filter(|_| status != Status::TRYING);
-        key.map_or([0; 16], |key| local::to_tag(self.proxy.tag_key(), key))
     }
 
     pub(crate) fn refuse(
         &mut self,
         now: Timestamp,
-        server: ServerId,
+        by: Responder,
         source: Flow,
         message: &Message<'_>,
         refusal: Refusal,
     ) {
         match refusal {
-            Refusal::Status(status, reason) => self.refuse_because(now, server, source, message, status, reason),
+            Refusal::Status(status, reason) => self.refuse_because(now, by, source, message, status, reason),
             Refusal::Because(status, reason) => {
-                self.refuse_because(now, server, source, message, status, reason.as_deref());
+                self.refuse_because(now, by, source, message, status, reason.as_deref());
             }
             Refusal::Later(status, reason, after) => {
                 self.counters.refused += 1;
-                self.answer(now, server, source, message, status, Some(reason), |reply| {
-                    reply.header_fmt("Retry-After", format_args!("{}", after.as_secs()))
+                self.answer(now, by, source, message, status, Some(reason), |reply| {
+                    reply.optional_fmt("Retry-After", format_args!("{}", after.as_secs()))
                 });
             }
             Refusal::BadExtension(tags) => {
                 self.counters.refused += 1;
                 let status = Status::BAD_EXTENSION;
-                self.answer(now, server, source, message, status, None, |reply| reply.header("Unsupported", &[&tags]));
+                self.answer(now, by, source, message, status, None, |reply| reply.header("Unsupported", &[&tags]));
             }
             Refusal::Challenge { status, realm, stale } => {
-                self.challenge(now, server, source, message, status, &realm, stale);
+                self.challenge(now, by, source, message, (status, &realm, stale));
             }
         }
     }
@@ -169,7 +164,7 @@ impl Shard {
     fn refuse_because(
         &mut self,
         now: Timestamp,
-        server: ServerId,
+        by: Responder,
         source: Flow,
         message: &Message<'_>,
         status: Status,
@@ -179,67 +174,74 @@ impl Shard {
         //= rfc3261#21.4.6
         // A 405 must list what is allowed.
         let allow = status == Status::METHOD_NOT_ALLOWED;
-        self.answer(now, server, source, message, status, reason, |reply| {
+        self.answer(now, by, source, message, status, reason, |reply| {
             if allow { reply.header("Allow", &[OWN_METHODS]) } else { reply }
         });
     }
 
-    #[expect(clippy::too_many_arguments, reason = "all of it is the challenge's")]
+    //= rfc3261#26.3.2.4
     fn challenge(
         &mut self,
         now: Timestamp,
-        server: ServerId,
+        by: Responder,
         source: Flow,
         message: &Message<'_>,
-        status: Status,
-        realm: &[u8],
-        stale: bool,
+        (status, realm, stale): (Status, &[u8], bool),
     ) {
         self.counters.challenged += 1;
         let header = match status {
             Status::UNAUTHORIZED => HeaderName::WwwAuthenticate,
             _ => HeaderName::ProxyAuthenticate,
         };
-        let tag = self.to_tag(server, status);
+        let seal = local::to_seal(self.proxy.tag_key(), by.key());
         let mut out: Buf = self.proxy.transactions().pool().take(message.bytes().len().saturating_add(512));
-        let reply = local::begin(&mut out, &tag, message, &source, status, None);
-        let own = self.authenticator.challenge(now, &self.snapshot.auth, reply, header, realm, stale).finish();
-        self.send_answer(now, server, message, status, out, own);
+        let limit = by.limit(message);
+        let tag = seal.to_text();
+        let reply = self.proxy.begin_reply(now, &mut out, &tag, message, &source, status, None).within(limit);
+        // A client that gives one branch to several requests gets a nonce for each all the same.
+        let request = seal.0.wrapping_add(u64::from(message.cseq().number));
+        let challenge = Challenge { header, realm, stale, request };
+        let own = self.authenticator.challenge(now, &self.snapshot.auth, reply, &challenge).finish();
+        self.send_answer(now, by, &source, message, (status, out, own));
     }
 
     //= rfc3261#11.2
-    pub(crate) fn serve_own(&mut self, now: Timestamp, server: ServerId, source: Flow, message: &Message<'_>) {
+    pub(crate) fn serve_own(&mut self, now: Timestamp, by: Responder, source: Flow, message: &Message<'_>) {
         //= rfc3261#8.2.2.3
         let required = option_tags(message, HeaderName::Require);
         if !required.is_empty() {
-            self.refuse(now, server, source, message, Refusal::BadExtension(required));
+            self.refuse(now, by, source, message, Refusal::BadExtension(required));
             return;
         }
         if message.method() != Method::Options {
             self.counters.refused += 1;
-            self.answer(now, server, source, message, Status::METHOD_NOT_ALLOWED, None, |r| {
+            self.answer(now, by, source, message, Status::METHOD_NOT_ALLOWED, None, |r| {
                 r.header("Allow", &[OWN_METHODS])
             });
             return;
         }
-        self.answer(now, server, source, message, Status::OK, None, |reply| {
+        self.answer(now, by, source, message, Status::OK, None, |reply| {
             reply
-                .header("Allow", &[ALLOW])
-                .header("Accept", &[b"application/sdp"])
-                .header("Supported", &[b"path, outbound, gruu"])
+                .optional("Allow", &[ALLOW])
+                .optional("Accept", &[b"application/sdp"])
+                .optional("Supported", &[b"path, outbound, gruu"])
         });
     }
 
     pub(crate) fn redirect(
         &mut self,
         now: Timestamp,
-        server: ServerId,
+        by: Responder,
         source: Flow,
         message: &Message<'_>,
         contacts: &[Box<[u8]>],
     ) {
-        self.answer(now, server, source, message, Status::MOVED_TEMPORARILY, None, |reply| {
-            contacts.iter().fold(reply, |reply, uri| reply.header("Contact", &[b"<", uri, b">"]))
+        self.answer(now, by, source, message, Status::MOVED_TEMPORARILY, None, |reply| {
+            // The best come first, and one of them says something.
+            contacts.iter().enumerate().fold(reply, |reply, (place, uri)| {
+                let value: [&[u8]; 3] = [b"<", uri, b">"];
+                if place == 0 { reply.header("Contact", &value) } else { reply.optional("Contact", &value) }
+            })
         });
     }
 }

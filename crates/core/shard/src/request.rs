@@ -12,6 +12,7 @@ use strowger_locate::Hop;
 use strowger_message::{Aor, HeaderName, Message, Method, NameAddr, SipUri, Status, Uri, parse_decimal};
 use strowger_proxy::branch::{has_looped, loop_hash};
 use strowger_proxy::forward::{Edits, begins_dialog};
+use strowger_proxy::local;
 use strowger_proxy::routing::RouteSet;
 use strowger_proxy::{DEFAULT_MAX_BREADTH, Forwarding, Stateless, Target, Times, To};
 use strowger_registrar::Nat;
@@ -21,6 +22,7 @@ use crate::boundary::Event;
 use crate::places::{Choice, is_from, peer_of};
 use crate::register::{LOADING, via_matches};
 use crate::reply::Refusal;
+use crate::responder::Responder;
 use crate::shard::{FOR_NOBODY, Shard};
 use crate::snapshot::Snapshot;
 use crate::steering::Steered;
@@ -43,6 +45,8 @@ pub(crate) struct Request<'a, 'm> {
     routes: &'m RouteSet<'a>,
     /// Where it was needed already.
     loop_hash: Option<u64>,
+    /// Whether it has been found to carry the credentials of a user.
+    is_authenticated: Cell<bool>,
 }
 
 /// A request as it came, that no transaction knows.
@@ -70,7 +74,7 @@ impl Shard {
         let Arrived { source, key, message, steered } = arrived;
         let mut routes = RouteSet::default();
         match message.method() {
-            Method::Ack => self.serve_ack(now, source, snapshot, message, targets),
+            Method::Ack => self.serve_ack(now, arrived, snapshot, targets),
             Method::Cancel => self.serve_cancel(now, arrived, snapshot, targets),
             _ => match self.examine(source, snapshot, message, steered.claimed.as_ref(), &mut routes) {
                 Ok(request) => {
@@ -78,8 +82,7 @@ impl Shard {
                     self.carry_out(now, key, &request, decision, targets);
                 }
                 Err(refusal) => {
-                    let Some(server) = self.open(now, source, key, message) else { return };
-                    self.refuse(now, server, source, message, refusal);
+                    self.refuse(now, Responder::stateless(key, &source, false), source, message, refusal);
                 }
             },
         }
@@ -94,75 +97,107 @@ impl Shard {
         targets: &mut Vec<Target>,
     ) {
         let Request { message, source, .. } = *request;
-        if let Ok(Way::Forward(onward)) = &decision
-            // A nonce count is good for once, so the retransmission of what was proved must find a transaction.
-            && !request.needs_proof()
+        let onward = match decision {
+            Ok(Way::Forward(onward)) => onward,
+            Ok(Way::Registrar) => return self.register(now, key, request),
+            _ => return self.answer_itself(now, key, request, decision),
+        };
+        // A nonce count is good for once, so the retransmission of what was proved must find a transaction.
+        if !request.needs_proof()
             && !request.needs_proof_in_dialog()
-            && is_stateless(*onward, targets, &source)
+            && is_stateless(onward, targets, &source)
             && max_breadth(message) > 0
         {
             // The call that it belongs to may have begun with state. Nobody waits for the answer to a BYE, so the call's seat is
             // given back.
             drop(self.go_on_with_call(now, message));
-            self.forward_stateless(now, request, *onward, targets);
+            self.forward_stateless(now, request, onward, targets);
             return;
         }
-        let Some(server) = self.open(now, source, key, message) else { return };
-        match decision {
-            Err(refusal) => self.refuse(now, server, source, message, refusal),
+        if let Err(refusal) = check_breadth(message, targets) {
+            self.answer_itself(now, key, request, Err(refusal));
+            return;
+        }
+        let is_invite = message.method() == Method::Invite;
+        if is_invite && onward.to_targets && !self.has_hope(now, request.snapshot, onward, targets) {
+            let Some(by) = self.responder(now, key, request, false) else { return };
+            match onward.balanced {
+                Some(_) => self.refuse_for_set(now, by, request, "No Target Answers", None),
+                None => self.refuse_for_gateways(now, by, request, "No Gateway Answers"),
+            }
+            return;
+        }
+        // Of what goes on, only an INVITE is answered more than once.
+        let is_proven = !is_invite || request.is_proven();
+        let Some(by) = self.open(now, source, key, message, is_proven) else { return };
+        let Some(server) = by.server() else { return };
+        if is_invite {
+            self.answer_trying(now, by, &source, message);
+        }
+        let call = self.begin_call(now, request);
+        let seat = self.go_on_with_call(now, message);
+        let forwarding = self.forwarding(request, onward, call);
+        self.proxy.forward(now, server, message, &forwarding, targets);
+        if let Some(seat) = seat {
+            self.proxy.hold(server, seat);
+        }
+    }
+
+    /// Answers what does not go on.
+    // Never inlined: most requests go on.
+    #[inline(never)]
+    fn answer_itself(&mut self, now: Timestamp, key: ServerKey, request: &Request<'_, '_>, way: Result<Way, Refusal>) {
+        let Request { message, source, .. } = *request;
+        let is_challenge = matches!(way, Err(Refusal::Challenge { .. }));
+        let Some(by) = self.responder(now, key, request, is_challenge) else { return };
+        match way {
+            Err(refusal) => self.refuse(now, by, source, message, refusal),
             Ok(Way::Refuse { status, reason }) => {
                 self.refuse_call(now, request, status);
-                self.refuse(now, server, source, message, Refusal::Because(status, reason));
+                self.refuse(now, by, source, message, Refusal::Because(status, reason));
             }
-            Ok(Way::OutOfService) => self.refuse_for_gateways(now, server, request, "No Gateway In Service"),
+            Ok(Way::OutOfService) => self.refuse_for_gateways(now, by, request, "No Gateway In Service"),
             Ok(Way::NoTarget { held_until }) => {
                 // To the second, and not before its time.
                 let wait =
                     held_until.map(|until| Duration::from_secs((until - now).as_millis().div_ceil(1_000) as u64));
-                self.refuse_for_set(now, server, request, "No Target In Service", wait);
+                self.refuse_for_set(now, by, request, "No Target In Service", wait);
             }
-            Ok(Way::NotYet) => self.refuse(now, server, source, message, LOADING),
-            Ok(Way::Server) => self.serve_own(now, server, source, message),
-            Ok(Way::Registrar) => self.register(now, server, request),
-            Ok(Way::Redirect { contacts }) => self.redirect(now, server, source, message, &contacts),
-            Ok(Way::Forward(onward)) => {
-                if let Err(refusal) = check_breadth(message, targets) {
-                    self.refuse(now, server, source, message, refusal);
-                    return;
-                }
-                let is_invite = message.method() == Method::Invite;
-                if is_invite && onward.to_targets && !self.has_hope(now, request.snapshot, onward, targets) {
-                    match onward.balanced {
-                        Some(_) => self.refuse_for_set(now, server, request, "No Target Answers", None),
-                        None => self.refuse_for_gateways(now, server, request, "No Gateway Answers"),
-                    }
-                    return;
-                }
-                if is_invite {
-                    self.answer(now, server, source, message, Status::TRYING, None, |reply| reply);
-                }
-                let call = self.begin_call(now, request);
-                let seat = self.go_on_with_call(now, message);
-                let forwarding = self.forwarding(request, onward, call);
-                self.proxy.forward(now, server, message, &forwarding, targets);
-                if let Some(seat) = seat {
-                    self.proxy.hold(server, seat);
-                }
-            }
+            Ok(Way::NotYet) => self.refuse(now, by, source, message, LOADING),
+            Ok(Way::Server) => self.serve_own(now, by, source, message),
+            Ok(Way::Redirect { contacts }) => self.redirect(now, by, source, message, &contacts),
+            Ok(Way::Registrar | Way::Forward(_)) => debug_assert!(false, "these are not answered here"),
         }
+    }
+
+    //= rfc3261#8.2.7
+    /// Who gives the final response to a request that does not go on. Of a sender who has proven nothing nothing is kept: a table full
+    /// of what strangers sent is their weapon, and so is a response that is sent again and again to whom they name. `None` where
+    /// there is no room, and that was answered.
+    pub(crate) fn responder(
+        &mut self,
+        now: Timestamp,
+        key: ServerKey,
+        request: &Request<'_, '_>,
+        is_challenge: bool,
+    ) -> Option<Responder> {
+        let Request { message, source, .. } = *request;
+        let is_proven = request.is_proven();
+        //= rfc3261#26.3.2.4
+        // A challenge keeps no state, but within a dialog: there the To tag is another's, and only a transaction knows the ACK.
+        let keeps_none =
+            !is_proven || is_challenge && (message.method() != Method::Invite || message.to().tag().is_none());
+        if keeps_none {
+            return Some(Responder::stateless(key, &source, is_proven && !is_challenge));
+        }
+        self.open(now, source, key, message, !is_challenge)
     }
 
     //= rfc3261#16.7 step 6
     /// Refuses what nobody can take where a route leads. A 503 would say that this server can serve no request at all, and who
     /// obeys would send it none; what is wrong here is one route's.
-    fn refuse_for_gateways(
-        &mut self,
-        now: Timestamp,
-        server: ServerId,
-        request: &Request<'_, '_>,
-        reason: &'static str,
-    ) {
-        self.refuse_for_now(now, server, request, (Status::SERVER_ERROR, reason, GATEWAYS_RETRY_AFTER));
+    fn refuse_for_gateways(&mut self, now: Timestamp, by: Responder, request: &Request<'_, '_>, reason: &'static str) {
+        self.refuse_for_now(now, by, request, (Status::SERVER_ERROR, reason, GATEWAYS_RETRY_AFTER));
     }
 
     //= rfc3261#21.5.4
@@ -170,24 +205,24 @@ impl Shard {
     fn refuse_for_set(
         &mut self,
         now: Timestamp,
-        server: ServerId,
+        by: Responder,
         request: &Request<'_, '_>,
         reason: &'static str,
         wait: Option<Duration>,
     ) {
         let wait = wait.unwrap_or(GATEWAYS_RETRY_AFTER);
-        self.refuse_for_now(now, server, request, (Status::SERVICE_UNAVAILABLE, reason, wait));
+        self.refuse_for_now(now, by, request, (Status::SERVICE_UNAVAILABLE, reason, wait));
     }
 
     fn refuse_for_now(
         &mut self,
         now: Timestamp,
-        server: ServerId,
+        by: Responder,
         request: &Request<'_, '_>,
         (status, reason, wait): (Status, &'static str, Duration),
     ) {
         self.refuse_call(now, request, status);
-        self.refuse(now, server, request.source, request.message, Refusal::Later(status, reason, wait));
+        self.refuse(now, by, request.source, request.message, Refusal::Later(status, reason, wait));
         self.counters.no_gateway += 1;
     }
 
@@ -237,13 +272,14 @@ impl Shard {
                 return Err(Refusal::BadExtension(required));
             }
         }
-        Ok(Request { message, source, snapshot, claimed, routes, loop_hash })
+        Ok(Request { message, source, snapshot, claimed, routes, loop_hash, is_authenticated: Cell::new(false) })
     }
 
     fn decide(&mut self, now: Timestamp, request: &Request<'_, '_>, targets: &mut Vec<Target>) -> Result<Way, Refusal> {
         if request.is_for_the_registrar() {
             return Ok(Way::Registrar);
         }
+        self.note_proof(now, request);
         let way = self.way(now, request, targets);
         if matches!(way, Way::Registrar) {
             return Ok(way);
@@ -262,6 +298,13 @@ impl Shard {
             self.authenticate_party(now, request)?;
         }
         Ok(way)
+    }
+
+    /// Who shows a Route of ours was there to be given it.
+    fn note_proof(&self, now: Timestamp, request: &Request<'_, '_>) {
+        if request.routes.proven {
+            self.proven.insert(now, request.source.peer.ip());
+        }
     }
 
     fn way(&mut self, now: Timestamp, request: &Request<'_, '_>, targets: &mut Vec<Target>) -> Way {
@@ -360,7 +403,11 @@ impl Shard {
         };
         let given = request.message.head().first(header).is_some();
         match self.authenticator.check(now, &snapshot.auth, request.message, header, &realm, ha1) {
-            Verdict::Accepted { username } => Ok(known.unwrap_or_else(|| user_aor(&username, domain))),
+            Verdict::Accepted { username } => {
+                self.proven.insert(now, request.source.peer.ip());
+                request.is_authenticated.set(true);
+                Ok(known.unwrap_or_else(|| user_aor(&username, domain)))
+            }
             Verdict::Malformed => Err(Refusal::Status(Status::BAD_REQUEST, Some("Bad Credentials"))),
             Verdict::Challenge { stale } => {
                 if given && !stale {
@@ -434,20 +481,20 @@ impl Shard {
 
     /// An ACK that no transaction absorbed: it belongs to a 2xx, or to a call that was forwarded without state. It is never
     /// answered.
-    fn serve_ack(
-        &mut self,
-        now: Timestamp,
-        source: Flow,
-        snapshot: &Snapshot,
-        message: &Message<'_>,
-        targets: &mut Vec<Target>,
-    ) {
+    fn serve_ack(&mut self, now: Timestamp, arrived: Arrived<'_, '_>, snapshot: &Snapshot, targets: &mut Vec<Target>) {
+        let Arrived { source, key, message, .. } = arrived;
+        //= rfc3261#8.2.7
+        // It acknowledges what was sent without state.
+        if local::is_ack_of_ours(self.proxy.tag_key(), key, message) {
+            return;
+        }
         let mut routes = RouteSet::default();
         let Ok(request) = self.examine(source, snapshot, message, None, &mut routes) else { return };
         // An ACK cannot be asked to prove itself. Where its INVITE had to, it goes to others by a Route of ours only.
         if request.needs_proof() && request.user_of_ours().is_none() {
             return;
         }
+        self.note_proof(now, &request);
         if let Way::Forward(onward) = self.way(now, &request, targets) {
             self.forward_stateless(now, &request, onward, targets);
         }
@@ -475,13 +522,15 @@ impl Shard {
             self.forward_stateless(now, &request, onward, targets);
             return;
         }
-        let Some(server) = self.open(now, source, key, message) else { return };
-        let status = if invite.is_some() { Status::OK } else { Status::NO_SUCH_TRANSACTION };
-        self.answer(now, server, source, message, status, None, |reply| reply);
-        if let Some(invite) = invite {
-            self.cancel_call(now, message);
-            self.proxy.cancel(now, invite);
-        }
+        let Some(invite) = invite else {
+            let by = Responder::stateless(key, &source, false);
+            self.answer(now, by, source, message, Status::NO_SUCH_TRANSACTION, None, |reply| reply);
+            return;
+        };
+        let Some(by) = self.open(now, source, key, message, false) else { return };
+        self.answer(now, by, source, message, Status::OK, None, |reply| reply);
+        self.cancel_call(now, message);
+        self.proxy.cancel(now, invite);
     }
 
     fn find_cancelled(&self, message: &Message<'_>) -> Option<ServerId> {
@@ -541,6 +590,11 @@ impl<'a, 'm> Request<'a, 'm> {
     /// Whether a CANCEL without its INVITE may be for one that another member has forwarded, which is gone.
     const fn may_be_anothers(&self, onward: Onward) -> bool {
         self.snapshot.shared_keys && onward.balanced.is_some()
+    }
+
+    /// Whether the sender has shown that it is not just anybody: by credentials, by its address, or by what we gave to somebody who had.
+    fn is_proven(&self) -> bool {
+        self.is_authenticated.get() || self.routes.proven || self.is_trusted() || self.goes_by_token()
     }
 
     /// Whether the sender has to prove who it is; of a CANCEL or an ACK, whether the sender of its INVITE had to.

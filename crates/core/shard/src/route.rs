@@ -6,10 +6,11 @@ use std::sync::Arc;
 
 use smallvec::SmallVec;
 use strowger_auth::Network;
-use strowger_balancer::Set;
+use strowger_balancer::{FailoverBudget, Set};
 use strowger_foundation::Transport;
 use strowger_locate::{Draw, Hop, Question};
 use strowger_message::{SipUri, Status, Uri};
+use strowger_overload::Class;
 use strowger_proxy::{Changes, Stateless};
 use strowger_trunk::Rewrite;
 
@@ -104,6 +105,10 @@ pub struct Route {
     pub changes: Option<Arc<Changes>>,
     /// How long a target may ring, where it is not the server's usual time.
     pub ring_timeout: Option<Duration>,
+    /// What its requests count as under overload, where it is not what they usually do.
+    pub class: Option<Class>,
+    /// The failovers that its targets are given, where they are no balanced set, which has its own.
+    pub budget: Arc<FailoverBudget>,
 }
 
 impl RouteTarget {
@@ -158,8 +163,8 @@ impl Action {
 impl Route {
     /// A route that changes nothing on the way.
     #[must_use]
-    pub const fn new(matches: Match, action: Action) -> Self {
-        Self { matches, action, rewrite: None, changes: None, ring_timeout: None }
+    pub fn new(matches: Match, action: Action) -> Self {
+        Self { matches, action, rewrite: None, changes: None, ring_timeout: None, class: None, budget: Arc::default() }
     }
 
     /// One that takes all requests for `domain`.

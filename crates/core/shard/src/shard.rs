@@ -9,20 +9,22 @@ use strowger_calls::{CallView, Calls, Limits};
 use strowger_foundation::{ConnId, Flow, KeyRing, ShardId, TagKey, Timestamp, Wakeup};
 use strowger_locate::{Answer, Hop, Names, Outages, QueryId, Question};
 use strowger_message::{Fault, Head, HeaderName, Kind, Message, Method, Peek, Reply, Status};
-use strowger_overload::{Admission, Load};
+use strowger_overload::{Admission, Load, Neighbours, ProvenSources, Shedding, Verdict};
 use strowger_proxy::branch::{ANY_SHARD, Branch};
-use strowger_proxy::{Handled, News, Proxy, ProxyConfig, Target, local};
+use strowger_proxy::{Handled, News, OverloadControl, Proxy, ProxyConfig, Target, local};
 use strowger_registrar::Locations;
 use strowger_transaction::{AckVerdict, MAX_CLIENT, MAX_SERVER, ServerId, ServerKey, Transactions};
 
 use crate::accounts::Accounts;
 use crate::boundary::{Counters, Event, Input, Output};
+use crate::class::begins_work;
 use crate::guide::ShardGuide;
 use crate::keeping::Keeping;
 use crate::named::{Owner, PlaceName};
 use crate::places::{Choice, Places};
 use crate::probes::{PROBE_USERS, Probes};
 use crate::request::Arrived;
+use crate::responder::answer_limit;
 use crate::snapshot::Snapshot;
 use crate::steering::{Steered, match_key};
 
@@ -54,6 +56,12 @@ pub struct ShardConfig {
     pub names: Arc<Names>,
     /// The peers that failed lately.
     pub outages: Arc<Outages>,
+    /// The sources that have proven that they are there.
+    pub proven: Arc<ProvenSources>,
+    /// How much the process sheds, for its neighbours to know.
+    pub shedding: Arc<Shedding>,
+    /// How much next hops take.
+    pub neighbours: Arc<Neighbours>,
     /// Configuration and directory.
     pub snapshot: Arc<Snapshot>,
 }
@@ -68,6 +76,7 @@ pub struct Shard {
     pub(crate) snapshot: Arc<Snapshot>,
     pub(crate) names: Arc<Names>,
     pub(crate) outages: Arc<Outages>,
+    pub(crate) proven: Arc<ProvenSources>,
     pub(crate) counters: Counters,
     /// The calls that are followed, where they are.
     pub(crate) calls: Option<Calls>,
@@ -93,9 +102,12 @@ impl Shard {
     /// A shard without work.
     #[must_use]
     pub fn new(config: ShardConfig) -> Self {
-        let ShardConfig { id, seed, ring, locations, nonces, names, outages, snapshot } = config;
+        let ShardConfig { id, seed, ring, locations, nonces, names, outages, proven, shedding, neighbours, snapshot } =
+            config;
         let transactions = Transactions::new(snapshot.timing, seed);
-        let proxy = ProxyConfig { shard: id, listeners: snapshot.listeners.clone(), outages: Arc::clone(&outages) };
+        let overload = OverloadControl { shedding, neighbours, enabled: snapshot.proxy.overload_control };
+        let proxy =
+            ProxyConfig { shard: id, listeners: snapshot.listeners.clone(), outages: Arc::clone(&outages), overload };
         let calls = snapshot.follow_calls.then(|| new_calls(&ring, &snapshot));
         let has_sets = snapshot.sets().next().is_some();
         let mut probes = Probes::default();
@@ -106,13 +118,14 @@ impl Shard {
             proxy: Proxy::new(proxy, &ring, transactions),
             names,
             outages,
+            proven,
             calls,
             accounts: Accounts::new(id, seed, &snapshot.trunks),
             questions: VecDeque::new(),
             has_sets,
             probes,
             keeping: Keeping::new(seed),
-            authenticator: Authenticator::new(&ring, id, nonces),
+            authenticator: Authenticator::new(&ring, nonces),
             locations,
             snapshot,
             counters: Counters::default(),
@@ -128,8 +141,8 @@ impl Shard {
     pub fn handle_input(&mut self, now: Timestamp, input: Input<'_>) {
         debug_assert!(self.events.is_empty(), "the outputs of the input before were not drained");
         match input {
-            Input::Message { flow, peek, steered, .. } => match peek.kind {
-                Kind::Request(method) => self.handle_request(now, flow, peek, method, steered),
+            Input::Message { flow, peek, steered, verdict, .. } => match peek.kind {
+                Kind::Request(method) => self.handle_request(now, flow, (peek, steered), method, verdict),
                 Kind::Response(_) => self.handle_response(now, flow, peek, steered),
             },
             Input::Unreachable { peer } => self.proxy.handle_unreachable(now, peer),
@@ -154,6 +167,7 @@ impl Shard {
         } else {
             self.accounts.handle_config(now, &snapshot.trunks);
         }
+        self.proxy.set_overload_control(snapshot.proxy.overload_control);
         self.has_sets = snapshot.sets().next().is_some();
         for client in self.probes.handle_config(now, self.id, self.locations.shards(), &snapshot) {
             self.proxy.transactions().stop_retransmitting(client);
@@ -304,6 +318,8 @@ impl Shard {
         counters.rang_out = proxy.rang_out;
         counters.failovers = proxy.failovers;
         counters.no_gateway = counters.no_gateway.wrapping_add(proxy.exhausted);
+        counters.failovers_refused = proxy.failovers_refused;
+        counters.shed_for_next_hop = proxy.shed_for_next_hop;
         counters.redirections_followed = proxy.redirections;
         counters.challenges_answered = proxy.challenges_answered;
         counters.table_full = counters.table_full.wrapping_add(proxy.table_full);
@@ -348,7 +364,14 @@ impl Shard {
     }
 
     /// peek → known transaction? → admit → parse → serve.
-    fn handle_request(&mut self, now: Timestamp, source: Flow, peek: &Peek<'_>, method: Method<'_>, steered: &Steered) {
+    fn handle_request(
+        &mut self,
+        now: Timestamp,
+        source: Flow,
+        (peek, steered): (&Peek<'_>, &Steered),
+        method: Method<'_>,
+        verdict: Verdict,
+    ) {
         self.counters.requests += 1;
         debug_assert_eq!(peek.via.is_some(), steered.key.is_some(), "steering has read the same message");
         let (Some(via), Some(key)) = (&peek.via, steered.key) else {
@@ -361,7 +384,7 @@ impl Shard {
             self.counters.retransmissions += u64::from(arrival == Arrival::Repeat);
             return;
         }
-        if begins_work(peek, method) && !self.admit(key, peek.head(), via, &source) {
+        if begins_work(peek, method) && !self.admit((now, verdict), key, peek.head(), via, &source) {
             return;
         }
         // By reference: a message is large, and would be moved.
@@ -370,7 +393,7 @@ impl Shard {
             Err(fault) => {
                 self.on_malformed(&source, *fault);
                 if method != Method::Ack {
-                    self.reply_statelessly(key, peek, &source, fault.status(), &fault.to_string());
+                    self.reply_statelessly(now, key, peek, &source, fault.status(), &fault.to_string());
                 }
             }
         }
@@ -388,10 +411,12 @@ impl Shard {
         if method == Method::Ack || fault == Fault::Missing("Via") {
             return;
         }
-        let mut out = self.proxy.transactions().pool().take(head.len());
         let tag = local::to_tag_without_via(self.proxy.tag_key(), head);
-        Reply::begin(&mut out, head, fault.status(), &fault.to_string(), &tag, None).finish();
-        self.proxy.transactions().send_once(*source, out);
+        self.send_short(*source, source, head, |out, is_short| {
+            let status = fault.status();
+            let reason = if is_short { status.reason().to_owned() } else { fault.to_string() };
+            Reply::begin(out, head, status, &reason, &tag, None).finish();
+        });
     }
 
     /// What the request is to the transaction `known`, where that takes it: a retransmission, or the ACK to its non-2xx.
@@ -416,9 +441,10 @@ impl Shard {
                 AckVerdict::PassOn => None,
             };
         }
-        if let Some(arrival) = self.answer_again(source, key, known, peek) {
+        if let Some(arrival) = self.answer_again(now, source, key, known, peek) {
             return Some(arrival);
         }
+        self.proxy.transactions().allow_bytes(known, answer_limit(peek.head().bytes().len()));
         self.proxy.transactions().handle_retransmission(now, known);
         Some(Arrival::Repeat)
     }
@@ -428,11 +454,23 @@ impl Shard {
         ServerKey::of_cancelled_invite(&self.match_key, message.head(), message.via())
     }
 
-    fn admit(&mut self, key: ServerKey, head: &Head<'_>, via: &strowger_message::Via<'_>, source: &Flow) -> bool {
+    /// Whether a request is served that may begin something: both the worker and the shard have to be able to.
+    fn admit(
+        &mut self,
+        (now, verdict): (Timestamp, Verdict),
+        key: ServerKey,
+        head: &Head<'_>,
+        via: &strowger_message::Via<'_>,
+        source: &Flow,
+    ) -> bool {
         let server_transactions = self.proxy.transactions_ref().servers();
         let Snapshot { limits, draining, .. } = *self.snapshot;
         let load = Load { going_on: self.proxy.contexts(), server_transactions, limits, draining };
-        let admission = strowger_overload::admit(load, self.refusals);
+        let admission = match verdict {
+            Verdict::Admit => strowger_overload::admit(load, self.refusals),
+            Verdict::Refuse { retry_after } => Admission::Refuse { retry_after },
+            Verdict::Drop => Admission::Drop,
+        };
         if admission == Admission::Admit {
             return true;
         }
@@ -441,17 +479,23 @@ impl Shard {
         if let Admission::Refuse { retry_after } = admission {
             let status = Status::SERVICE_UNAVAILABLE;
             let tag = local::to_tag(self.proxy.tag_key(), key);
-            let mut out = self.proxy.transactions().pool().take(head.len());
-            local::begin_from_head(&mut out, &tag, head, via, source, status, status.reason())
-                .header_fmt("Retry-After", format_args!("{}", retry_after.as_secs()))
-                .finish();
-            self.proxy.transactions().send_once(local::reply_flow(via, source), out);
+            let feedback = self.proxy.feedback(now, via, source);
+            self.send_short(local::reply_flow(via, source), source, head, |out, is_short| {
+                let about = (status, status.reason());
+                let reply = local::begin_with(out, &tag, (head, via), source, about, feedback.as_ref());
+                if is_short {
+                    reply.finish();
+                } else {
+                    reply.header_fmt("Retry-After", format_args!("{}", retry_after.as_secs())).finish();
+                }
+            });
         }
         false
     }
 
     pub(crate) fn reply_statelessly(
         &mut self,
+        now: Timestamp,
         key: ServerKey,
         peek: &Peek<'_>,
         source: &Flow,
@@ -460,9 +504,11 @@ impl Shard {
     ) {
         let Some(via) = &peek.via else { return };
         let tag = local::to_tag(self.proxy.tag_key(), key);
-        let mut out = self.proxy.transactions().pool().take(peek.head().len());
-        local::begin_from_head(&mut out, &tag, peek.head(), via, source, status, reason).finish();
-        self.proxy.transactions().send_once(local::reply_flow(via, source), out);
+        let feedback = self.proxy.feedback(now, via, source);
+        self.send_short(local::reply_flow(via, source), source, peek.head(), |out, is_short| {
+            let about = (status, if is_short { status.reason() } else { reason });
+            local::begin_with(out, &tag, (peek.head(), via), source, about, feedback.as_ref()).finish();
+        });
     }
 
     fn handle_response(&mut self, now: Timestamp, source: Flow, peek: &Peek<'_>, steered: &Steered) {
@@ -497,6 +543,9 @@ impl Shard {
             }
         }
         let has_answered = self.settle(now, Some((message, source.peer)));
+        if message.status().is_some_and(Status::is_success) {
+            self.proven.insert(now, source.peer.ip());
+        }
         // What answers a call has said already for how long that is alive.
         if !has_answered && message.status().is_some_and(Status::is_success) {
             self.refresh_call(now, message);
@@ -586,9 +635,4 @@ pub(crate) enum Arrival {
     Repeat,
     /// Another request, by the name of one that was answered.
     Misnamed,
-}
-
-/// Whether the request begins something that could be refused: what belongs to something begun is always served.
-fn begins_work(peek: &Peek<'_>, method: Method<'_>) -> bool {
-    !peek.in_dialog && !matches!(method, Method::Ack | Method::Cancel | Method::Bye | Method::Prack)
 }

@@ -187,6 +187,13 @@ impl Snapshot {
         u16::try_from(index).ok().map(ListenerId)
     }
 
+    /// Where senders are that [need no password](Self::trusts): addresses and the lengths of their prefixes.
+    #[must_use]
+    pub fn trusted_networks(&self) -> Vec<(IpAddr, u8)> {
+        let networks = self.auth.trusted.iter().chain(self.trunks.iter().flat_map(|trunk| &trunk.sources));
+        networks.map(|network| (network.address, network.prefix)).collect()
+    }
+
     /// Whether a sender at `ip` needs no password for a call, and its asserted identity is believed: the operator trusts it,
     /// or it is a trunk's.
     #[must_use]

@@ -15,7 +15,7 @@ use strowger_foundation::{Flow, ListenerId, Transport};
 use strowger_message::{AuthParams, Peek};
 use strowger_proxy::Stateless;
 use strowger_registrar::Durability;
-use strowger_shard::{Action, Input, Output, Route, RouteTarget, Snapshot};
+use strowger_shard::{Action, Input, Output, Route, RouteTarget, Snapshot, Verdict};
 use support::{ALICE, BOB, Sent, World};
 
 /// Units of work before any is counted: until as many transactions end as begin, several times over.
@@ -65,7 +65,7 @@ impl Counted {
         let peek = &peek;
         let (_, steered) = &steering.steer(peek, snapshot).expect("is ours");
         shard.foresee(peek, steered);
-        shard.handle_input(*now, Input::Message { arrival: *now, flow, peek, steered });
+        shard.handle_input(*now, Input::Message { arrival: *now, flow, peek, steered, verdict: Verdict::Admit });
         self.allocated += allocations() - before;
         self.drain()
     }

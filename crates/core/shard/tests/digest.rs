@@ -7,6 +7,7 @@ use std::time::Duration;
 use strowger_auth::client::{self, Secret};
 use strowger_auth::{Algorithm, Ha1, Network, Qop};
 use strowger_directory::{Change, Directory, Ha1s, User};
+use strowger_foundation::{ConnId, Flow, ListenerId, Timestamp, Transport};
 use strowger_message::AuthParams;
 use strowger_proxy::Stateless;
 use strowger_shard::{Action, Event, Route, RouteTarget};
@@ -119,12 +120,18 @@ fn invite(branch: &str) -> String {
     request("INVITE", "sip:bob@example.com", branch, "")
 }
 
+/// The ACK to a refusal, as a client makes it: with the To of the refusal.
+fn ack(text: &str, refusal: &Sent) -> String {
+    let to = text.lines().find(|line| line.starts_with("To: ")).expect("has a To");
+    let acked = format!("To: {}", refusal.header("To").expect("has a To"));
+    text.replace("INVITE sip", "ACK sip").replace("1 INVITE", "1 ACK").replace(to, &acked)
+}
+
 /// Sends an INVITE that is challenged, acknowledges the challenge as a client does, and gives it.
 fn challenged(world: &mut World, text: &str) -> Sent {
     let refusal = only(world.input(ALICE, text));
     assert_eq!(refusal.status(), 407, "{}", refusal.start());
-    let ack = text.replace("INVITE sip", "ACK sip").replace("1 INVITE", "1 ACK");
-    assert!(world.input(ALICE, &ack).is_empty(), "the ACK is absorbed and not challenged");
+    assert!(world.input(ALICE, &ack(text, &refusal)).is_empty(), "the ACK is absorbed and not challenged");
     refusal
 }
 
@@ -144,16 +151,60 @@ fn a_phone_registers_with_its_password() {
     assert_eq!(world.shard.counters().challenged, 1);
 }
 
+/// Whatever spells its headers, and by whatever it comes.
 #[test]
-fn the_ack_to_a_challenge_is_no_retransmission() {
+fn a_challenge_keeps_no_state() {
+    let tcp = Flow::on(ListenerId(1), Transport::Tcp, ALICE.parse().expect("an address"), ConnId::new(0, 9, 1));
+    let udp = Flow::new(ListenerId(0), Transport::Udp, ALICE.parse().expect("an address"));
+    for (flow, branch) in [(udp, "z9hG4bKcall"), (udp, "1"), (tcp, "z9hG4bKcall")] {
+        let mut world = World::listening(&["UDP", "TCP"], |snapshot| {
+            snapshot.auth.require = vec![(*b"REGISTER").into(), (*b"INVITE").into()];
+            snapshot.directory = directory();
+        });
+        world.now = Timestamp::from_millis(8_192 * 10);
+        for text in [invite("call"), register("alice", "call").replace(BOB, ALICE)] {
+            let is_invite = text.starts_with("INVITE");
+            let token = flow.transport.as_str();
+            let text = text.replace("z9hG4bKcall", branch).replace("SIP/2.0/UDP", &format!("SIP/2.0/{token}"));
+            let before = world.shard.counters();
+            let first = only(world.input_by(flow, &text));
+            assert_eq!(first.status(), if is_invite { 407 } else { 401 });
+            assert_eq!(first.flow.connection, flow.connection);
+            assert_eq!((world.shard.transactions(), world.shard.poll_timeout()), (0, None), "nothing is kept");
+            assert!(world.wait(Duration::from_secs(8)).is_empty(), "nothing is sent again");
+            let again = only(world.input_by(flow, &text));
+            assert_eq!((&again.text, again.flow), (&first.text, first.flow), "asked again, it says the same");
+            for _ in 0..2 {
+                if is_invite {
+                    assert!(world.input_by(flow, &ack(&text, &first)).is_empty(), "the ACK goes nowhere");
+                }
+            }
+            let counters = world.shard.counters();
+            assert_eq!(counters.challenged - before.challenged, 2);
+            assert_eq!((counters.refused, counters.malformed, counters.wrong_credentials), (0, 0, 0));
+            assert_eq!((counters.forwarded_stateless, &world.events[..]), (0, &[][..]));
+            // Later its nonce is another one, and nothing else.
+            world.wait(Duration::from_millis(192));
+            let later = only(world.input_by(flow, &text));
+            assert_ne!(later.text, first.text);
+            let rest = |sent: &Sent| sent.text.lines().filter(|line| !line.contains("nonce=")).collect::<String>();
+            assert_eq!(rest(&later), rest(&first));
+        }
+    }
+}
+
+/// Its To tag is the callee's or none of ours: it goes on, or nowhere, as any other.
+#[test]
+fn only_an_ack_with_the_tag_of_the_challenge_is_its_ack() {
     let mut world = with_bob();
     let text = invite("call");
-    challenged(&mut world, &text);
-    assert_eq!(world.shard.counters().retransmissions, 0, "nothing came twice");
-    assert!(world.input(ALICE, &text.replace("INVITE sip", "ACK sip").replace("1 INVITE", "1 ACK")).is_empty());
-    assert_eq!(world.shard.counters().retransmissions, 1, "the ACK did");
-    world.input(ALICE, &text);
-    assert_eq!(world.shard.counters().retransmissions, 2, "and the INVITE");
+    let refusal = only(world.input(ALICE, &text));
+    let ack = ack(&text, &refusal);
+    let tag = refusal.header("To").and_then(|to| to.split_once(";tag=")).expect("has a tag").1;
+    let other = tag.replacen(|letter: char| letter != 'b', "b", 1);
+    assert_eq!(summary(&world.input(ALICE, &ack.replace(tag, &other))), [format!("ACK {BOB}")]);
+    assert_eq!(summary(&world.input(ALICE, &again(&ack, "2"))), [format!("ACK {BOB}")], "of another transaction");
+    assert!(world.input(ALICE, &ack).is_empty());
 }
 
 #[test]
@@ -177,7 +228,9 @@ fn one_challenge_an_algorithm_in_the_order_of_the_configuration() {
     let mut world = world();
     world.configure(|s| s.auth.algorithms = order.to_vec());
     for (number, algorithm) in order.iter().enumerate() {
+        // As long as those of phones are: there is room for all.
         let text = register("bob", &format!("algorithm{number}"));
+        let text = text.replacen("Content-Length", "User-Agent: Phone\r\nExpires: 3600\r\nContent-Length", 1);
         let refusal = only(world.input(BOB, &text));
         let named: Vec<_> = refusal
             .headers("WWW-Authenticate")
@@ -291,7 +344,8 @@ fn an_aged_nonce_is_stale_and_a_used_one_too() {
     assert_eq!(only(world.input(BOB, &client.answer(&refusal, &refresh))).status(), 200, "the next count is good");
 
     client.nc = 3;
-    world.wait(Duration::from_secs(301));
+    // A nonce counts as issued up to eight seconds later.
+    world.wait(Duration::from_secs(309));
     let aged = only(world.input(BOB, &client.answer(&refusal, &text.replace("CSeq: 1 ", "CSeq: 3 "))));
     assert_eq!(aged.status(), 401);
     assert!(aged.header("WWW-Authenticate").expect("a challenge").contains("stale=true"));

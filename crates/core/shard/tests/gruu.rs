@@ -15,7 +15,8 @@ fn register(world: &mut World, from: &str, call: (&str, u32), lines: &[&str]) ->
     let text = format!(
         "REGISTER sip:example.com SIP/2.0\r\nVia: SIP/2.0/UDP {from};branch=z9hG4bK{call_id}{cseq}\r\nMax-Forwards: 70\r\n\
          From: <sip:bob@example.com>;tag=r\r\nTo: <sip:bob@example.com>\r\nCall-ID: {call_id}\r\nCSeq: {cseq} REGISTER\r\n\
-         {lines}Content-Length: 0\r\n\r\n"
+         {lines}Allow: INVITE, ACK, BYE, CANCEL, OPTIONS, INFO, PRACK, UPDATE, MESSAGE, SUBSCRIBE, NOTIFY, REFER\r\n\
+         User-Agent: Phone/1.0 (as long as those of phones are)\r\nContent-Length: 0\r\n\r\n"
     );
     world.input(from, &text).remove(0)
 }

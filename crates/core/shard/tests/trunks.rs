@@ -12,7 +12,9 @@ use strowger_locate::{Candidate, Hop, Located, Outages, Question};
 use strowger_message::{AuthParams, Status};
 use strowger_proxy::{Changes, Stateless};
 use strowger_registrar::Locations;
-use strowger_shard::{Action, Input, Route, RouteMatch, RouteTarget, Shard, ShardConfig, Snapshot};
+use strowger_shard::{
+    Action, Input, Neighbours, ProvenSources, Route, RouteMatch, RouteTarget, Shard, ShardConfig, Snapshot,
+};
 use strowger_trunk::{Account, Credentials, Place, Rewrite, Secret, Trunk};
 use support::{ALICE, BOB, Sent, World, destinations, finals, find, request, summary};
 
@@ -360,6 +362,9 @@ fn only_the_first_shard_registers() {
         nonces: Arc::new(NonceWindows::new(2, 1)),
         names: Arc::clone(&first.names),
         outages: Arc::new(Outages::new(1)),
+        proven: Arc::new(ProvenSources::new(1)),
+        shedding: Arc::default(),
+        neighbours: Arc::new(Neighbours::new(1)),
         snapshot: Arc::new(first.snapshot.clone()),
     });
     assert!(first.shard.poll_timeout().is_some() && second.poll_timeout().is_none());

@@ -18,6 +18,11 @@ use crate::timing::Timing;
 /// Added to a moment, it makes of its whole milliseconds the next ones.
 const NEARLY_A_MILLISECOND: Duration = Duration::from_nanos(999_999);
 
+/// The allowance of a transaction that may send as much as its timers ask for.
+const UNBOUNDED: u8 = u8::MAX;
+/// What allowances count in, in bytes: what is sent is rounded up to it, and what is allowed down.
+const UNIT: usize = 64;
+
 /// What becomes of an ACK.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum AckVerdict {
@@ -43,6 +48,8 @@ pub(crate) struct Server {
     kind: Kind,
     state: ServerState,
     retransmissions: u8,
+    /// How much may still be sent, in [`UNIT`]s; [`UNBOUNDED`] where nothing bounds it.
+    allowance: u8,
 }
 
 /// Where a server transaction is, or what is left of it, with a part of its key: so an index that grows looks at no transaction,
@@ -100,6 +107,7 @@ impl Transactions {
             kind,
             state,
             retransmissions: 0,
+            allowance: UNBOUNDED,
         };
         let index = self.servers.insert(server);
         let key_part = part_of(key);
@@ -111,6 +119,23 @@ impl Transactions {
     pub fn set_server_user(&mut self, id: ServerId, user: u32) {
         if let Some(server) = self.server_mut(id) {
             server.user = user;
+        }
+    }
+
+    //= rfc3261#26.3.2.4
+    /// Bounds the bytes that the transaction sends of itself: a 100, the first final response, and that response again, by Timer G and
+    /// to retransmissions, for as long as `bytes` last. Whoever forges the source of an INVITE must not draw many responses onto it.
+    pub fn bound_retransmissions(&mut self, id: ServerId, bytes: usize) {
+        if let Some(server) = self.server_mut(id) {
+            server.allowance = bounded(bytes / UNIT);
+        }
+    }
+
+    /// So many bytes more may be sent, where that is [bounded](Self::bound_retransmissions): a retransmission has come, and brought bytes
+    /// of its own.
+    pub fn allow_bytes(&mut self, id: ServerId, bytes: usize) {
+        if let Some(server) = self.server_mut(id).filter(|server| server.allowance != UNBOUNDED) {
+            server.allowance = bounded(usize::from(server.allowance).saturating_add(bytes / UNIT));
         }
     }
 
@@ -177,7 +202,12 @@ impl Transactions {
             self.push_output(Output::ReplayAnswer(id.index));
             return;
         }
-        self.on_server(now, id, ServerEvent::Request);
+        let Some(server) = self.server(id) else { return };
+        let length = server.kept.len();
+        if server.affords(length) {
+            self.charge(id, length);
+            self.on_server(now, id, ServerEvent::Request);
+        }
     }
 
     /// An ACK came that matches the transaction.
@@ -247,9 +277,14 @@ impl Transactions {
         };
         let (state, actions) = server.step(event);
         let flow = server.flow;
+        let is_bounded = server.allowance != UNBOUNDED;
         if server.has_only_its_answer_left(state, actions) && self.keep_answer(now, id, &response, own) {
             self.push_output(Output::Once { flow, buf: response });
             return;
+        }
+        // Other provisional responses, and successes, are those of who was called.
+        if is_bounded && (status == Status::TRYING || event == ServerEvent::Failure) {
+            self.charge(id, response.len());
         }
         let Self { servers, pool, .. } = self;
         let Some(server) = servers.get_mut(id.index) else { return self.refuse(response) };
@@ -311,10 +346,27 @@ impl Transactions {
         let Some(server) = self.servers.get_mut(index) else { return };
         let id = ServerId { index, generation: server.generation };
         let event = match server.timers.on_fired() {
-            Over::Retransmit => ServerEvent::Retransmit,
+            Over::Retransmit if !server.affords(server.kept.len()) => {
+                // Timer G is not set again; Timer H goes on.
+                let state = server.state;
+                self.apply_server(now, id, state, Actions::NONE);
+                return;
+            }
+            Over::Retransmit => {
+                let length = server.kept.len();
+                self.charge(id, length);
+                ServerEvent::Retransmit
+            }
             Over::Deadline => ServerEvent::Deadline,
         };
         self.on_server(now, id, event);
+    }
+
+    /// Takes what is sent from the allowance.
+    fn charge(&mut self, id: ServerId, bytes: usize) {
+        if let Some(server) = self.server_mut(id).filter(|server| server.allowance != UNBOUNDED) {
+            server.allowance = server.allowance.saturating_sub(bounded(bytes.div_ceil(UNIT)));
+        }
     }
 
     /// A last wait of the transaction at `index` is over, where it is still that transaction. That is its end, and all.
@@ -466,6 +518,11 @@ impl Server {
         is_last && self.user == NO_USER && actions.has(Actions::SEND | Actions::KEEP)
     }
 
+    /// Whether its allowance is enough for so many bytes.
+    fn affords(&self, bytes: usize) -> bool {
+        self.allowance == UNBOUNDED || bytes.div_ceil(UNIT) <= usize::from(self.allowance)
+    }
+
     /// Whether it waits for this and for nothing else.
     pub(crate) fn waits_for(&self, end: &End) -> bool {
         self.generation == end.owner.generation && self.timers.is_last_until(end.at)
@@ -485,6 +542,11 @@ impl Server {
     const fn step(&self, event: ServerEvent) -> (ServerState, Actions) {
         step_server(self.kind, self.state, event, self.flow.transport.is_reliable())
     }
+}
+
+/// An allowance of so many units, or the largest that is one.
+fn bounded(units: usize) -> u8 {
+    u8::try_from(units).unwrap_or(UNBOUNDED).min(UNBOUNDED - 1)
 }
 
 fn to_tag<'a>(head: &Head<'a>) -> Option<&'a [u8]> {

@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use strowger_auth::{Algorithm, Authenticator, Ha1, NonceWindows, Policy, Qop, Verdict};
-use strowger_foundation::{KeyRing, ShardId, TagKey, Timestamp};
+use strowger_auth::{Algorithm, Authenticator, Challenge, Ha1, NonceWindows, Policy, Qop, Verdict};
+use strowger_foundation::{KeyRing, TagKey, Timestamp};
 use strowger_message::{HeaderName, Message, Reply, Status};
 use strowger_trunk::{Challenged, Credentials, MAX_ANSWERS, Secret, Trunk, answer_challenge};
 
@@ -23,7 +23,7 @@ fn challenged(answered: u8) -> Challenged<'static> {
 
 fn authenticator() -> Authenticator {
     let ring = KeyRing::new(TagKey::new([7; 16]));
-    Authenticator::new(&ring, ShardId(0), Arc::new(NonceWindows::new(1, 9)))
+    Authenticator::new(&ring, Arc::new(NonceWindows::new(1, 9)))
 }
 
 fn response(headers: &str) -> String {
@@ -57,11 +57,12 @@ fn a_server_accepts_the_answer_to_its_strongest_challenge() {
             .flat_map(|set| [(set, Qop::Auth, "hush"), (set, Qop::AuthOrAuthInt, "hush"), (set, Qop::Auth, "wrong")])
         {
             let policy = Policy { algorithms: algorithms.clone(), qop, ..Policy::default() };
-            let mut authenticator = authenticator();
+            let authenticator = authenticator();
             let request = Message::parse(REQUEST.as_bytes()).expect("a request");
             let mut text = Vec::new();
             let reply = Reply::begin(&mut text, request.head(), Status::UNAUTHORIZED, "Unauthorized", b"t", None);
-            authenticator.challenge(NOW, &policy, reply, header, b"carrier", false).finish();
+            let challenge = Challenge { header, realm: b"carrier", stale: false, request: 1 };
+            authenticator.challenge(NOW, &policy, reply, &challenge).finish();
             let response = Message::parse(&text).expect("a response");
             let mut lines = Vec::new();
             assert!(answer_challenge(&trunk(password), &response, &challenged(0), &mut lines));

@@ -180,6 +180,9 @@ pub struct Status {
     pub loads: Vec<WorkerLoad>,
     /// Whether it is being stopped.
     pub draining: bool,
+    /// How overload control stands; none from a server that had none.
+    #[serde(default)]
+    pub overload: Overload,
     /// Where it listens.
     pub listeners: Vec<String>,
     /// What it is responsible for.
@@ -202,6 +205,24 @@ pub struct Status {
     /// Totals since the start, by part (`sockets`, `workers`, `shards`, `connections`, `dns`, `names`, `targets`, `cdr`) and
     /// name. What is there now, not in all: `connections.open`, `names.kept`, `targets.avoided`.
     pub counters: Counters,
+}
+
+/// How overload control stands.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Overload {
+    /// Workers that refuse new work now.
+    pub limiting: u64,
+    /// The share of new calls that is refused or dropped, from 0 to 1.
+    pub shed: f64,
+    /// New work that is served, a second, by the workers that limit.
+    pub admitted_per_s: u64,
+    /// How long all new work waits before it is read, in microseconds.
+    pub wait_us: u64,
+    /// Who keeps calls in progress apart from new work: `kernel`, `worker`, or `nobody` where control is off or nothing listens for
+    /// datagrams.
+    pub sorted_by: String,
+    /// Workers for which the kernel drops what would be refused.
+    pub filtered_by_kernel: u64,
 }
 
 /// A place that requests are sent to and that does not answer, under one of its names.

@@ -8,7 +8,8 @@
 //! Streams are a [`TcpListener`] a worker on each listen address and a [`TcpStream`] each connection; framing and queues
 //! are the worker's.
 //!
-//! Nothing here knows SIP. `unsafe` stands in the private modules `sys` and `inbox`, around system calls.
+//! Nothing here knows SIP but the programs that the kernel runs to [sort](Choice) and to [drop](PacketFilter) what arrives, by the
+//! rules of `strowger-overload`. `unsafe` stands in the private modules `sys` and `inbox`, around system calls.
 
 #![cfg(target_os = "linux")]
 #![deny(unsafe_op_in_unsafe_fn)]
@@ -16,11 +17,13 @@
 
 mod address;
 mod batch;
+mod bpf;
 mod captures;
 mod clock;
 mod control;
 mod counters;
 mod error;
+mod filter;
 mod inbox;
 mod interfaces;
 mod limits;
@@ -35,9 +38,10 @@ pub use captures::captures;
 pub use clock::{Clock, ClockPair, RealNanos};
 pub use counters::Counters;
 pub use error::{BindError, Cause, PeerError};
+pub use filter::PacketFilter;
 pub use interfaces::local_addresses;
 pub use limits::{is_out_of_files, raise_open_files, shorten_slice};
-pub use reuseport::Receivers;
+pub use reuseport::{Choice, Receivers};
 pub use send::{Flush, SEND_BATCH, SEND_QUEUE, SendBatch, Strand};
 pub use tcp::{BACKLOG, Moved, TcpListener, TcpStream};
 pub use udp::{BufferSizes, DEFAULT_BUFFER_BYTES, UdpSocket};

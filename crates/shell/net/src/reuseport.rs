@@ -1,84 +1,100 @@
 //! Which socket of an address receives a datagram: a program that the kernel runs for each.
 //!
-//! It is classic BPF, which any process may give to the kernel for its own sockets. The kernel numbers the sockets of an
-//! address in the order in which they were bound; where a program names none that exists, it chooses by a hash of both ends,
-//! as it does without a program.
+//! The kernel numbers the sockets of an address in the order in which they were bound; where a program names none that exists, it
+//! chooses by a hash of both ends, as it does without a program.
 
-use std::ffi::c_ushort;
 use std::net::SocketAddr;
+
+use strowger_overload::IN_PROGRESS;
+
+use crate::bpf::{self, Instruction};
 
 /// Who receives what comes to an address with several sockets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Receivers {
-    /// All sockets; each peer always meets the same one.
+    /// All; each peer always meets the same one.
     Any,
-    /// The first so many sockets; each peer always meets the same one.
+    /// The first so many; each peer always meets the same one.
     ByPeer(usize),
-    /// The first so many sockets, each datagram any of them.
+    /// The first so many, each datagram any of them.
     InTurn(usize),
 }
 
-/// One instruction: code, jumps and operand, as `sock_filter` has them.
-pub(crate) type Instruction = libc::sock_filter;
+/// Which of the sockets of an address receives a datagram.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Choice {
+    /// Who receives.
+    pub receivers: Receivers,
+    /// For new work each receiver has a second socket. These were bound after the first ones of all receivers, so many.
+    pub sorted: Option<usize>,
+}
 
-/// Where a packet's network header begins (`SKF_NET_OFF`), and where the kernel's own answers are (`SKF_AD_OFF`); the offset
-/// of a random number among these (`SKF_AD_RANDOM`). All of linux/filter.h.
-const NETWORK_HEADER: u32 = (-0x10_0000_i32).cast_unsigned();
-const ANSWERS: u32 = (-0x1000_i32).cast_unsigned();
-const RANDOM: u32 = 56;
-
-/// Where the source address, or its last four bytes, and the source port stand behind the beginning of the header.
-const V4_SOURCE: u32 = 12;
-const V4_PORT: u32 = 20;
-const V6_SOURCE: u32 = 20;
-const V6_PORT: u32 = 40;
+impl From<Receivers> for Choice {
+    fn from(receivers: Receivers) -> Self {
+        Self { receivers, sorted: None }
+    }
+}
 
 /// 2^32 by the golden ratio: neighbouring ports become far apart.
 const SPREAD: u32 = 0x9E37_79B9;
 
-/// The program for sockets that are bound to `local`.
-pub(crate) fn program(receivers: Receivers, local: SocketAddr) -> Vec<Instruction> {
-    let count = |count: usize| u32::try_from(count).unwrap_or(u32::MAX).max(1);
+/// Where in the program's memory the number of the first socket for this kind of datagram is.
+const FIRST: u32 = 0;
+
+/// The program for sockets that are bound to `local`. A datagram that is too short to be told has the first socket.
+pub(crate) fn program(choice: Choice, local: SocketAddr) -> Vec<Instruction> {
+    let Some(all) = choice.sorted else {
+        let mut program = choose(choice.receivers, local);
+        program.push(bpf::give_accumulator());
+        return program;
+    };
+    // The kernel's own hash would choose among the second sockets too.
+    let receivers = if choice.receivers == Receivers::Any { Receivers::ByPeer(all) } else { choice.receivers };
+    let mut program = sort(small(all));
+    program.append(&mut choose(receivers, local));
+    program.extend([bpf::load_index_from(FIRST), bpf::by_index(libc::BPF_ADD), bpf::give_accumulator()]);
+    program
+}
+
+/// Puts 0 into [`FIRST`] for what is in progress, and `all` for new work.
+fn sort(all: u32) -> Vec<Instruction> {
+    let words = || IN_PROGRESS.iter().chain([b"\r\n\r\n"]).map(|word| u32::from_be_bytes(*word));
+    let mut program = vec![bpf::load_word(0)];
+    let new_work = [bpf::load_constant(all), bpf::store(FIRST), bpf::jump(2)];
+    let in_progress = [bpf::load_constant(0), bpf::store(FIRST)];
+    for (at, word) in words().enumerate() {
+        let comparisons_left = words().count() - at - 1;
+        program.push(bpf::jump_if(libc::BPF_JEQ, word, comparisons_left + new_work.len(), 0));
+    }
+    program.extend(new_work);
+    program.extend(in_progress);
+    program
+}
+
+/// Leaves the number of the receiver in the accumulator.
+fn choose(receivers: Receivers, local: SocketAddr) -> Vec<Instruction> {
     match receivers {
         // No socket has this number.
-        Receivers::Any => vec![give(u32::MAX)],
-        Receivers::ByPeer(1) | Receivers::InTurn(1) => vec![give(0)],
-        Receivers::InTurn(sockets) => vec![
-            load_word(ANSWERS.wrapping_add(RANDOM)),
-            by_constant(libc::BPF_MOD, count(sockets)),
-            instruction(libc::BPF_RET | libc::BPF_A, 0),
-        ],
-        Receivers::ByPeer(sockets) => {
-            let (source, port) = if local.is_ipv4() { (V4_SOURCE, V4_PORT) } else { (V6_SOURCE, V6_PORT) };
-            vec![
-                load_word(NETWORK_HEADER.wrapping_add(source)),
-                instruction(libc::BPF_MISC | libc::BPF_TAX, 0),
-                instruction(libc::BPF_LD | libc::BPF_H | libc::BPF_ABS, NETWORK_HEADER.wrapping_add(port)),
-                instruction(libc::BPF_ALU | libc::BPF_ADD | libc::BPF_X, 0),
-                by_constant(libc::BPF_MUL, SPREAD),
-                by_constant(libc::BPF_RSH, 16),
-                by_constant(libc::BPF_MOD, count(sockets)),
-                instruction(libc::BPF_RET | libc::BPF_A, 0),
-            ]
+        Receivers::Any => vec![bpf::load_constant(u32::MAX)],
+        Receivers::ByPeer(1) | Receivers::InTurn(1) => vec![bpf::load_constant(0)],
+        Receivers::InTurn(sockets) => {
+            vec![bpf::load_random(), bpf::by_constant(libc::BPF_MOD, small(sockets))]
         }
+        Receivers::ByPeer(sockets) => vec![
+            bpf::load_source(local),
+            bpf::to_index(),
+            bpf::load_source_port(local),
+            bpf::by_index(libc::BPF_ADD),
+            bpf::by_constant(libc::BPF_MUL, SPREAD),
+            bpf::by_constant(libc::BPF_RSH, 16),
+            bpf::by_constant(libc::BPF_MOD, small(sockets)),
+        ],
     }
 }
 
-fn load_word(offset: u32) -> Instruction {
-    instruction(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, offset)
-}
-
-fn by_constant(operation: u32, constant: u32) -> Instruction {
-    instruction(libc::BPF_ALU | operation | libc::BPF_K, constant)
-}
-
-fn give(socket: u32) -> Instruction {
-    instruction(libc::BPF_RET | libc::BPF_K, socket)
-}
-
-#[expect(clippy::cast_possible_truncation, reason = "codes are small numbers")]
-fn instruction(code: u32, k: u32) -> Instruction {
-    libc::sock_filter { code: code as c_ushort, jt: 0, jf: 0, k }
+/// A number of sockets; there is at least one.
+fn small(count: usize) -> u32 {
+    u32::try_from(count).unwrap_or(u32::MAX).max(1)
 }
 
 #[cfg(test)]
@@ -133,15 +149,15 @@ mod tests {
             };
             let all = |found: &[BTreeSet<usize>]| found.iter().flatten().copied().collect::<BTreeSet<_>>();
             let [first, ..] = sockets.as_slice() else { panic!("four") };
-            first.choose_receivers(Receivers::ByPeer(1)).expect("the kernel takes it");
+            first.choose_receivers(Receivers::ByPeer(1).into()).expect("the kernel takes it");
             assert_eq!(all(&who_receives(&mut sockets, 16, 4)), BTreeSet::from([0]));
-            sockets[1].choose_receivers(Receivers::ByPeer(3)).expect("any of the sockets will do");
+            sockets[1].choose_receivers(Receivers::ByPeer(3).into()).expect("any of the sockets will do");
             let found = who_receives(&mut sockets, 64, 4);
             assert!(found.iter().all(|sockets| sockets.len() == 1), "a peer meets one");
             assert_eq!(all(&found), BTreeSet::from([0, 1, 2]));
-            sockets[0].choose_receivers(Receivers::InTurn(2)).expect("the kernel takes it");
+            sockets[0].choose_receivers(Receivers::InTurn(2).into()).expect("the kernel takes it");
             assert_eq!(who_receives(&mut sockets, 1, 60), [BTreeSet::from([0, 1])], "one peer meets both");
-            sockets[0].choose_receivers(Receivers::Any).expect("the kernel takes it");
+            sockets[0].choose_receivers(Receivers::Any.into()).expect("the kernel takes it");
             let found = who_receives(&mut sockets, 64, 4);
             assert!(found.iter().all(|sockets| sockets.len() == 1), "a peer meets one");
             assert_eq!(all(&found), BTreeSet::from([0, 1, 2, 3]));
@@ -151,6 +167,41 @@ mod tests {
     #[test]
     fn a_socket_that_shares_its_address_with_none_has_nothing_to_choose() {
         let alone = sockets(SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), 1).expect("loopback");
-        alone[0].choose_receivers(Receivers::ByPeer(1)).expect_err("there is no group");
+        alone[0].choose_receivers(Receivers::ByPeer(1).into()).expect_err("there is no group");
+    }
+
+    #[test]
+    fn new_work_has_sockets_of_its_own_whoever_receives() {
+        for local in [SocketAddr::from((Ipv4Addr::LOCALHOST, 0)), SocketAddr::from((Ipv6Addr::LOCALHOST, 0))] {
+            let Some(mut sockets) = sockets(local, 6) else {
+                eprintln!("skipped: no {local}");
+                continue;
+            };
+            let address = sockets[0].local_addr();
+            let phones: Vec<_> = (0..32).map(|_| Phone::bind((address.ip(), 0)).expect("a free port")).collect();
+            let mut receive = |receivers: Receivers, bytes: &[u8]| {
+                sockets[0].choose_receivers(Choice { receivers, sorted: Some(3) }).expect("the kernel takes it");
+                for phone in &phones {
+                    phone.send_to(bytes, address).expect("loopback takes it");
+                }
+                let mut inbox = RecvBatch::new();
+                let mut found = BTreeSet::new();
+                for (index, socket) in sockets.iter_mut().enumerate() {
+                    socket.recv(&mut inbox).expect("a sound socket");
+                    found.extend((!inbox.is_empty()).then_some(index));
+                }
+                found
+            };
+            for receivers in [Receivers::Any, Receivers::ByPeer(3), Receivers::InTurn(3)] {
+                assert_eq!(receive(receivers, b"INVITE sip:bob@example.com SIP/2.0"), BTreeSet::from([3, 4, 5]));
+                assert_eq!(receive(receivers, b"SIP/2.0 200 OK"), BTreeSet::from([0, 1, 2]));
+            }
+            for bytes in [&b"REGISTER sip:a"[..], b"OPTIONS sip:a", b"GET / HTTP/1.1"] {
+                assert_eq!(receive(Receivers::ByPeer(1), bytes), BTreeSet::from([3]));
+            }
+            for bytes in [&b"ACK sip:a"[..], b"BYE sip:a", b"CANCEL sip:a", b"\r\n\r\n", b"\r\n", b""] {
+                assert_eq!(receive(Receivers::ByPeer(1), bytes), BTreeSet::from([0]));
+            }
+        }
     }
 }

@@ -29,8 +29,8 @@ pub(crate) fn set_option(socket: BorrowedFd<'_>, level: c_int, name: c_int, valu
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }
 
-/// Has a program choose among the sockets that share an address.
-pub(crate) fn attach_reuseport(socket: BorrowedFd<'_>, program: &[libc::sock_filter]) -> io::Result<()> {
+/// Gives the kernel a program of classic BPF for a socket, by the option `name`.
+pub(crate) fn attach_program(socket: BorrowedFd<'_>, name: c_int, program: &[libc::sock_filter]) -> io::Result<()> {
     let length = u16::try_from(program.len()).map_err(|_| io::ErrorKind::InvalidInput)?;
     let program = libc::sock_fprog { len: length, filter: program.as_ptr().cast_mut() };
     let size = size_of::<libc::sock_fprog>() as libc::socklen_t;
@@ -38,7 +38,7 @@ pub(crate) fn attach_reuseport(socket: BorrowedFd<'_>, program: &[libc::sock_fil
     // points to; the kernel only reads both, and checks the program.
     let result = unsafe {
         let value = (&raw const program).cast();
-        libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_REUSEPORT_CBPF, value, size)
+        libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, name, value, size)
     };
     if result == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
 }

@@ -16,7 +16,8 @@ use strowger_foundation::Transport;
 use crate::batch::RecvBatch;
 use crate::counters::Counters;
 use crate::error::{BindError, Cause, PeerError, may_be_pending};
-use crate::reuseport::{Receivers, program};
+use crate::filter::{self, PacketFilter};
+use crate::reuseport::{self, Choice};
 use crate::send::{Flush, SendBatch, Window};
 use crate::sys::{self, Taken};
 
@@ -126,8 +127,36 @@ impl UdpSocket {
     ///
     /// # Errors
     /// When the kernel has no such thing, or the address has one socket only.
-    pub fn choose_receivers(&self, receivers: Receivers) -> io::Result<()> {
-        sys::attach_reuseport(self.socket.as_fd(), &program(receivers, self.local))
+    pub fn choose_receivers(&self, choice: Choice) -> io::Result<()> {
+        let program = reuseport::program(choice, self.local);
+        sys::attach_program(self.socket.as_fd(), libc::SO_ATTACH_REUSEPORT_CBPF, &program)
+    }
+
+    /// Has the kernel drop what the filter does not let pass, from now on and for this socket. What it drops is counted with what
+    /// found no room.
+    ///
+    /// # Errors
+    /// When the kernel has no room for the program (`net.core.optmem_max`); then nothing is dropped.
+    pub fn filter(&self, rules: &PacketFilter) -> io::Result<()> {
+        // First, for there may be no room for two.
+        match sys::set_option(self.socket.as_fd(), libc::SOL_SOCKET, libc::SO_DETACH_FILTER, 0) {
+            Err(error) if error.raw_os_error() != Some(libc::ENOENT) => return Err(error),
+            _ => {}
+        }
+        if rules.filter.is_open() {
+            return Ok(());
+        }
+        let program = filter::program(rules, self.local);
+        sys::attach_program(self.socket.as_fd(), libc::SO_ATTACH_FILTER, &program)
+    }
+
+    /// Gives the receive queue other room, in bytes as the kernel books them; not more than the socket was opened with.
+    ///
+    /// # Errors
+    /// When the kernel refuses.
+    pub fn bound_queue(&self, bytes: usize) -> io::Result<()> {
+        // The kernel doubles what it is asked for.
+        set_buffer(&self.socket, (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), (bytes / 2).min(self.got.receive))
     }
 
     /// The address that the socket is bound to, with its port.
@@ -285,15 +314,16 @@ fn send_window(socket: BorrowedFd<'_>, window: &Window<'_>, joining: Option<&mut
 
 /// Asks for buffers, past the system's limits where the process may (`CAP_NET_ADMIN`), and tells what the kernel gave.
 fn set_buffers(socket: &Socket, asked: BufferSizes) -> io::Result<BufferSizes> {
-    let value = |bytes: usize| c_int::try_from(bytes).unwrap_or(c_int::MAX);
-    let force = |name, bytes| sys::set_option(socket.as_fd(), libc::SOL_SOCKET, name, value(bytes));
-    if force(libc::SO_RCVBUFFORCE, asked.receive).is_err() {
-        force(libc::SO_RCVBUF, asked.receive)?;
-    }
-    if force(libc::SO_SNDBUFFORCE, asked.send).is_err() {
-        force(libc::SO_SNDBUF, asked.send)?;
-    }
+    set_buffer(socket, (libc::SO_RCVBUFFORCE, libc::SO_RCVBUF), asked.receive)?;
+    set_buffer(socket, (libc::SO_SNDBUFFORCE, libc::SO_SNDBUF), asked.send)?;
     Ok(BufferSizes { receive: socket.recv_buffer_size()? / 2, send: socket.send_buffer_size()? / 2 })
+}
+
+/// Sets the room of one direction by the option that knows no limit and needs a privilege, or else by the other.
+fn set_buffer(socket: &Socket, (unlimited, limited): (c_int, c_int), bytes: usize) -> io::Result<()> {
+    let bytes = c_int::try_from(bytes).unwrap_or(c_int::MAX);
+    let set = |name| sys::set_option(socket.as_fd(), libc::SOL_SOCKET, name, bytes);
+    set(unlimited).or_else(|_| set(limited))
 }
 
 #[cfg(test)]

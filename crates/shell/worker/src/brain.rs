@@ -3,13 +3,17 @@
 use std::sync::Arc;
 
 use strowger_calls::CallView;
-use strowger_foundation::{KeyRing, ShardId, Timestamp, Wakeup};
+use strowger_foundation::{Flow, KeyRing, ShardId, Timestamp, Wakeup};
 use strowger_locate::{Names, Outages};
 use strowger_message::{Glance, Peek};
+use strowger_overload::Pressure;
 
 use strowger_auth::NonceWindows;
 use strowger_registrar::Locations;
-use strowger_shard::{Counters, Input, Output, Shard, ShardConfig, Snapshot, Steered, Steering};
+use strowger_shard::{
+    Classified, Classifier, Counters, Input, Neighbours, Output, ProvenSources, Shard, ShardConfig, Shedding, Snapshot,
+    Steered, Steering,
+};
 
 /// A shard as its worker sees it.
 pub(crate) trait Brain {
@@ -79,6 +83,18 @@ pub(crate) trait Maker: Send + Sync + 'static {
 
     /// Adds what the owner of a message has to know besides.
     fn complete(&self, peek: &Peek<'_>, steered: &mut Steered);
+
+    /// Takes note of how much a worker sheds, for the servers around this one to know.
+    fn note_pressure(&self, worker: usize, pressure: &Pressure);
+
+    /// What a request that begins work counts as under overload.
+    fn classify(
+        &self,
+        now: Timestamp,
+        message: (&Peek<'_>, &Steered),
+        source: &Flow,
+        snapshot: &Snapshot,
+    ) -> Classified;
 }
 
 /// What all shards share and the control plane reads.
@@ -96,6 +112,9 @@ pub(crate) struct Shards {
     nonces: Arc<NonceWindows>,
     names: Arc<Names>,
     outages: Arc<Outages>,
+    proven: Arc<ProvenSources>,
+    shedding: Arc<Shedding>,
+    neighbours: Arc<Neighbours>,
     steering: Steering,
 }
 
@@ -108,7 +127,9 @@ impl Shards {
         let nonces = Arc::new(NonceWindows::new(NONCE_STRIPES, seed));
         let steering = Steering::new(&ring, Arc::clone(&locations), count);
         let outages = Arc::new(Outages::new(seed));
-        Self { seed, ring, locations, nonces, names, outages, steering }
+        let proven = Arc::new(ProvenSources::new(seed));
+        let (shedding, neighbours) = (Arc::default(), Arc::new(Neighbours::new(seed)));
+        Self { seed, ring, locations, nonces, names, outages, proven, shedding, neighbours, steering }
     }
 
     pub(crate) fn tables(&self) -> Tables {
@@ -128,6 +149,9 @@ impl Maker for Shards {
             nonces: Arc::clone(&self.nonces),
             names: Arc::clone(&self.names),
             outages: Arc::clone(&self.outages),
+            proven: Arc::clone(&self.proven),
+            shedding: Arc::clone(&self.shedding),
+            neighbours: Arc::clone(&self.neighbours),
             snapshot,
         })
     }
@@ -138,6 +162,21 @@ impl Maker for Shards {
 
     fn complete(&self, peek: &Peek<'_>, steered: &mut Steered) {
         self.steering.complete(peek, steered);
+    }
+
+    fn note_pressure(&self, worker: usize, pressure: &Pressure) {
+        self.shedding.report(worker, pressure.told_permille, pressure.admitted_per_s);
+    }
+
+    fn classify(
+        &self,
+        now: Timestamp,
+        (peek, steered): (&Peek<'_>, &Steered),
+        source: &Flow,
+        snapshot: &Snapshot,
+    ) -> Classified {
+        let classifier = Classifier { snapshot, locations: &self.locations, proven: &self.proven };
+        classifier.classify(now, peek, steered, source)
     }
 }
 

@@ -7,6 +7,7 @@ use smallvec::SmallVec;
 use strowger_foundation::{Flow, ListenerId, ShardId, Timestamp, Transport, foresee};
 use strowger_message::Peek;
 use strowger_net::{Clock, Datagram, RecvBatch};
+use strowger_overload::{Queue, queue_of};
 use strowger_shard::Steered;
 
 use crate::brain::Maker;
@@ -33,6 +34,9 @@ const READ_AHEAD: usize = IN_HAND;
 /// by the kernel: to begin and to end it takes two system calls, and saves something with each datagram.
 pub(crate) const ASKED_AFTER: u32 = 256;
 
+/// While what is in progress fills whole batches, new work waits for so many of them at most.
+const NEW_WORK_PUT_OFF: u32 = 8;
+
 /// A message that was read, and whose it is; nobody's where nothing is left to be done.
 struct Incoming<'a> {
     arrival: Timestamp,
@@ -51,6 +55,10 @@ pub(crate) struct Crew<M: Maker> {
     hot: usize,
     /// Batches in a row from it, none of which was slept for.
     hot_for: u32,
+    /// Since when streams have had something to read without a break.
+    pub(crate) streams_busy_since: Timestamp,
+    /// Batches in a row for which new work has waited.
+    put_off: u32,
     /// The clock as it was read for the last batch; one reading serves all that comes of it.
     read_at: Timestamp,
     /// When the first came of what this round has dealt with; [`Timestamp::MAX`] where nothing did.
@@ -60,7 +68,16 @@ pub(crate) struct Crew<M: Maker> {
 impl<M: Maker> Crew<M> {
     pub(crate) fn new(desk: Desk<M>) -> Self {
         let (read_at, first_arrival) = (Timestamp::ZERO, Timestamp::MAX);
-        Self { desk, scratch: vec![0; SCRATCH_BYTES], hot: 0, hot_for: 0, read_at, first_arrival }
+        Self {
+            desk,
+            scratch: vec![0; SCRATCH_BYTES],
+            hot: 0,
+            hot_for: 0,
+            put_off: 0,
+            streams_busy_since: Timestamp::ZERO,
+            read_at,
+            first_arrival,
+        }
     }
 
     /// When the first came of what was dealt with since this was last asked.
@@ -77,12 +94,12 @@ impl<M: Maker> Crew<M> {
     /// Whether the next round has work without anything new arriving.
     pub(crate) fn has_work(&self) -> bool {
         let exits = &self.desk.exits;
-        self.has_lost() || exits.streams.has_work() || exits.ports.iter().any(Port::is_readable)
+        self.has_lost() || exits.streams.has_work() || exits.is_readable()
     }
 
     pub(crate) fn has_lost(&self) -> bool {
         let exits = &self.desk.exits;
-        !exits.unconnected.is_empty() || exits.ports.iter().filter_map(Port::as_outlet).any(Outlet::has_lost)
+        !exits.unconnected.is_empty() || exits.outlets().any(Outlet::has_lost)
     }
 
     /// Whether no other worker has left a message.
@@ -131,16 +148,29 @@ impl<M: Maker> Crew<M> {
         }
     }
 
-    /// Deals with a batch from the socket of `listener`; whether there was one.
+    /// Deals with a batch from the sockets of `listener`; whether there was one. New work has its turn when nothing more of what is
+    /// in progress waits, and at times all the same.
     pub(crate) fn receive(&mut self, listener: usize, clock: &Clock, inbox: &mut RecvBatch) -> bool {
-        let outlet = match self.desk.exits.ports.get_mut(listener) {
-            Some(Port::Udp(outlet)) => outlet,
-            Some(port @ Port::Tcp(_)) => {
-                let is_due = port.retry().is_some_and(|retry| retry <= clock.now());
-                return (port.is_readable() || is_due) && self.desk.exits.accept(clock.now(), listener);
-            }
-            None => return false,
+        if let Some(port @ Port::Tcp(_)) = self.desk.exits.ports.get(listener) {
+            let is_due = port.retry().is_some_and(|retry| retry <= clock.now());
+            return (port.is_readable() || is_due) && self.desk.exits.accept(clock.now(), listener);
+        }
+        let is_any = self.receive_from(listener, Queue::InProgress, clock, inbox);
+        if is_any && inbox.is_full() && self.put_off < NEW_WORK_PUT_OFF {
+            self.put_off += 1;
+            return true;
+        }
+        self.put_off = 0;
+        self.receive_from(listener, Queue::NewWork, clock, inbox) || is_any
+    }
+
+    fn receive_from(&mut self, listener: usize, queue: Queue, clock: &Clock, inbox: &mut RecvBatch) -> bool {
+        let exits = &mut self.desk.exits;
+        let outlet = match queue {
+            Queue::InProgress => exits.ports.get_mut(listener).and_then(Port::as_outlet_mut),
+            Queue::NewWork => exits.new_work.get_mut(listener).and_then(Option::as_mut).map(|queue| &mut queue.outlet),
         };
+        let Some(outlet) = outlet else { return false };
         let is_due = outlet.retry.is_some_and(|retry| retry <= clock.now());
         if !outlet.is_readable && !is_due {
             return false;
@@ -161,13 +191,35 @@ impl<M: Maker> Crew<M> {
         self.read_at = pair.monotonic;
         let first = inbox.iter().next().map_or(pair.monotonic, |datagram| pair.arrival(datagram.arrival));
         self.first_arrival = self.first_arrival.min(first);
+        if queue == Queue::NewWork
+            && let Some(Some(queue)) = self.desk.exits.new_work.get_mut(listener)
+        {
+            queue.note_wait(pair.monotonic.saturating_since(first));
+        }
         let listener = ListenerId(u16::try_from(listener).unwrap_or(u16::MAX));
-        let mut datagrams = inbox.iter().map(|datagram| (pair.arrival(datagram.arrival), datagram));
+        let arrived = || inbox.iter().map(|datagram| (pair.arrival(datagram.arrival), datagram));
         let now = pair.monotonic;
-        while datagrams.len() > 0 {
-            self.handle_datagrams(now, listener, datagrams.by_ref().take(READ_AHEAD));
+        if self.desk.admission.is_enabled() && !self.desk.exits.is_sorted(listener) {
+            // The kernel has not kept new work apart.
+            for queue in [Queue::InProgress, Queue::NewWork] {
+                self.handle_batch(now, listener, arrived().filter(|(_, datagram)| queue_of(datagram.bytes) == queue));
+            }
+        } else {
+            self.handle_batch(now, listener, arrived());
         }
         true
+    }
+
+    fn handle_batch<'a>(
+        &mut self,
+        now: Timestamp,
+        listener: ListenerId,
+        datagrams: impl Iterator<Item = (Timestamp, Datagram<'a>)>,
+    ) {
+        let mut datagrams = datagrams.peekable();
+        while datagrams.peek().is_some() {
+            self.handle_datagrams(now, listener, datagrams.by_ref().take(READ_AHEAD));
+        }
     }
 
     /// Whether what was read in this round has waited so long that this thread, or its machine, stood still meanwhile: more
@@ -178,20 +230,16 @@ impl<M: Maker> Crew<M> {
 
     /// The next round reads from every socket, whatever the kernel has said.
     pub(crate) fn look_at_all(&mut self) {
-        for port in &mut self.desk.exits.ports {
-            if let Port::Udp(outlet) = port {
-                outlet.is_readable = true;
-            }
-        }
+        self.desk.exits.outlets_mut().for_each(|outlet| outlet.is_readable = true);
     }
 
     /// Receives from the socket that was the last to have something, whatever the kernel has said; whether it had.
     pub(crate) fn try_hot(&mut self, clock: &Clock, inbox: &mut RecvBatch) -> bool {
-        match self.hot_outlet() {
-            Some(outlet) if outlet.retry.is_none() => outlet.is_readable = true,
-            _ => return false,
+        let mut may_be_read = false;
+        for outlet in self.desk.exits.outlets_of(self.hot).filter(|outlet| outlet.retry.is_none()) {
+            (outlet.is_readable, may_be_read) = (true, true);
         }
-        self.receive(self.hot, clock, inbox)
+        may_be_read && self.receive(self.hot, clock, inbox)
     }
 
     /// Takes note of which socket had a batch.
@@ -204,28 +252,25 @@ impl<M: Maker> Crew<M> {
             self.hot = listener;
         }
         self.hot_for = self.hot_for.saturating_add(1);
-        if self.hot_for >= ASKED_AFTER
-            && let Some(outlet) = self.hot_outlet()
-        {
-            outlet.stop_waiting();
+        if self.hot_for >= ASKED_AFTER {
+            self.desk.exits.outlets_of(self.hot).for_each(Outlet::stop_waiting);
         }
     }
 
     /// Has the kernel tell of all sockets, so that the worker can sleep; whether it does.
     pub(crate) fn wait_for_hot(&mut self) -> bool {
         self.hot_for = 0;
-        self.hot_outlet().is_none_or(Outlet::wait_again)
+        let mut all = true;
+        for outlet in self.desk.exits.outlets_of(self.hot) {
+            // Every socket of it is put back, also after one that the kernel refused.
+            all &= outlet.wait_again();
+        }
+        all
     }
 
     /// Asks the socket that the kernel does not tell of.
     pub(crate) fn ask_hot(&mut self) {
-        if let Some(outlet) = self.hot_outlet() {
-            outlet.ask();
-        }
-    }
-
-    fn hot_outlet(&mut self) -> Option<&mut Outlet> {
-        self.desk.exits.ports.get_mut(self.hot).and_then(Port::as_outlet_mut)
+        self.desk.exits.outlets_of(self.hot).for_each(Outlet::ask);
     }
 
     /// Reads some datagrams, and then deals with them.
@@ -240,6 +285,10 @@ impl<M: Maker> Crew<M> {
             let flow = Flow::new(listener, Transport::Udp, peer);
             if bytes.iter().all(|byte| matches!(byte, b'\r' | b'\n')) {
                 self.handle_keep_alive(flow, bytes);
+                continue;
+            }
+            if self.desk.admission.filters_out(bytes) {
+                self.desk.exits.counters.shed += 1;
                 continue;
             }
             // In its place first, for a peek is large.

@@ -10,6 +10,7 @@ use strowger_foundation::{Flow, ShardId, Timestamp};
 use strowger_message::{Glance, Peek};
 use strowger_net as net;
 
+use crate::admission::Admission;
 use crate::balance::Balance;
 use crate::brain::{Brain, Maker};
 use crate::calls::{Account, CallList};
@@ -69,6 +70,7 @@ pub(crate) struct Desk<M: Maker> {
     pub(crate) has_acted: bool,
     pub(crate) transit: Transit,
     pub(crate) exits: Exits,
+    pub(crate) admission: Admission,
     pub(crate) snapshot: Arc<Snapshot>,
     /// The version of the snapshot.
     pub(crate) version: u64,
@@ -85,6 +87,7 @@ impl<M: Maker> Desk<M> {
     pub(crate) fn new(
         common: Arc<Common<M>>,
         exits: Exits,
+        admission: Admission,
         snapshot: Arc<Snapshot>,
         events: SyncSender<Event>,
     ) -> Self {
@@ -99,7 +102,21 @@ impl<M: Maker> Desk<M> {
         }
         let (message, buried, transit) = (Vec::new(), shard::Counters::default(), Transit::default());
         let (has_acted, version, load) = (false, 0, 0.0);
-        Self { common, seats, places, has_acted, transit, exits, snapshot, version, load, events, message, buried }
+        Self {
+            common,
+            seats,
+            places,
+            has_acted,
+            transit,
+            exits,
+            admission,
+            snapshot,
+            version,
+            load,
+            events,
+            message,
+            buried,
+        }
     }
 
     /// Which of the seats a shard has, where it is here.
@@ -206,17 +223,14 @@ impl<M: Maker> Desk<M> {
     /// Tells every shard which peers cannot be reached. Of the sockets of an address the kernel tells any, whichever has sent,
     /// so the shards of the other workers must know it too.
     pub(crate) fn handle_lost(&mut self, now: Timestamp) {
-        for port in 0..self.exits.ports.len() {
-            while let Some(lost) =
-                self.exits.ports.get_mut(port).and_then(Port::as_outlet_mut).and_then(Outlet::poll_lost)
-            {
-                match lost {
-                    Lost::Unreachable(peer) => {
-                        self.exits.tell_lost(peer);
-                        self.handle_unreachable(now, peer);
-                    }
-                    Lost::Unsent(peer) => self.handle_unsent(now, peer),
+        loop {
+            let Some(lost) = self.exits.outlets_mut().find_map(Outlet::poll_lost) else { break };
+            match lost {
+                Lost::Unreachable(peer) => {
+                    self.exits.tell_lost(peer);
+                    self.handle_unreachable(now, peer);
                 }
+                Lost::Unsent(peer) => self.handle_unsent(now, peer),
             }
         }
     }
@@ -304,7 +318,7 @@ impl<M: Maker> Desk<M> {
     /// What there is to tell.
     pub(crate) fn status(&mut self, now: Timestamp) -> WorkerStatus {
         let mut net = net::Counters::default();
-        let outlets = || self.exits.ports.iter().filter_map(Port::as_outlet);
+        let outlets = || self.exits.outlets();
         outlets().for_each(|outlet| add_net(&mut net, outlet.socket().counters()));
         let mut status = WorkerStatus {
             worker: self.exits.counters,
@@ -314,6 +328,7 @@ impl<M: Maker> Desk<M> {
             unsent: outlets().map(Outlet::unsent).sum::<usize>() + self.exits.streams.unsent(),
             version: self.version,
             load: self.load,
+            overload: self.overload_status(),
             ..WorkerStatus::default()
         };
         for index in 0..self.seats.len() {

@@ -17,7 +17,8 @@ use crate::handover::{Dropped, Errand, HANDOVER_PART, Handed, Receiver, Sender};
 use crate::keep::{Keep, KeepBatch, Stored};
 use crate::moving::Word;
 use crate::options::Spread;
-use crate::outlet::{self, Outlet};
+use crate::outlet::{Outlet, Receiving};
+use crate::queue::NewWorkQueue;
 use crate::resolve::{QUESTIONS, Reply, Resolve};
 use crate::status::Counters;
 use crate::streams::Streams;
@@ -180,6 +181,8 @@ pub(crate) struct Exits {
     pub(crate) contact: Arc<Contact>,
     /// By listener.
     pub(crate) ports: Vec<Port>,
+    /// By listener: its queue of new work, where it has one.
+    pub(crate) new_work: Vec<Option<NewWorkQueue>>,
     pub(crate) streams: Streams,
     /// By index of the worker; none for the worker itself.
     pub(crate) neighbours: Vec<Option<Neighbour>>,
@@ -201,6 +204,40 @@ impl Exits {
     /// The worker that has a shard.
     pub(crate) fn worker_of(&self, shard: ShardId) -> usize {
         self.owners.get(usize::from(shard.0)).copied().map_or(0, usize::from)
+    }
+
+    /// All sockets for datagrams.
+    pub(crate) fn outlets(&self) -> impl Iterator<Item = &Outlet> {
+        let new_work = self.new_work.iter().flatten().map(|queue| &queue.outlet);
+        self.ports.iter().filter_map(Port::as_outlet).chain(new_work)
+    }
+
+    /// The same, to be changed.
+    pub(crate) fn outlets_mut(&mut self) -> impl Iterator<Item = &mut Outlet> {
+        let new_work = self.new_work.iter_mut().flatten().map(|queue| &mut queue.outlet);
+        self.ports.iter_mut().filter_map(Port::as_outlet_mut).chain(new_work)
+    }
+
+    /// The sockets for datagrams of one listener: first the one that is read first.
+    pub(crate) fn outlets_of(&mut self, listener: usize) -> impl Iterator<Item = &mut Outlet> {
+        let new_work = self.new_work.get_mut(listener).and_then(Option::as_mut).map(|queue| &mut queue.outlet);
+        self.ports.get_mut(listener).and_then(Port::as_outlet_mut).into_iter().chain(new_work)
+    }
+
+    /// Whether the kernel keeps new work on a listener apart.
+    pub(crate) fn is_sorted(&self, listener: ListenerId) -> bool {
+        self.new_work.get(usize::from(listener.0)).is_some_and(Option::is_some)
+    }
+
+    /// Whether something may wait to be received.
+    pub(crate) fn is_readable(&self) -> bool {
+        self.ports.iter().any(Port::is_readable) || self.new_work.iter().flatten().any(|queue| queue.outlet.is_readable)
+    }
+
+    /// When a socket that could not be read is tried again.
+    pub(crate) fn next_retry(&self) -> Timestamp {
+        let new_work = self.new_work.iter().flatten().filter_map(|queue| queue.outlet.retry);
+        self.ports.iter().filter_map(Port::retry).chain(new_work).min().unwrap_or(Timestamp::MAX)
     }
 
     /// How many shards all workers have together.
@@ -230,8 +267,11 @@ impl Exits {
 
     /// Has datagrams received by the first `active` workers.
     pub(crate) fn receive_at(&self, active: usize, spread: Spread) {
-        for outlet in self.ports.iter().filter_map(Port::as_outlet) {
-            outlet::receive_at(outlet.socket(), active, self.neighbours.len(), spread);
+        for (port, new_work) in self.ports.iter().zip(&self.new_work) {
+            if let Some(outlet) = port.as_outlet() {
+                let receivers = Receiving { active, all: self.neighbours.len(), spread, is_sorted: new_work.is_some() };
+                receivers.apply(outlet.socket());
+            }
         }
     }
 

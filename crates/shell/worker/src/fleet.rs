@@ -11,8 +11,9 @@ use mio::{Poll, Registry, Token};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use strowger_foundation::{KeyRing, ShardId, TagKey};
 use strowger_locate::{Names, Outages};
-use strowger_net::Clock;
+use strowger_net::{Clock, UdpSocket};
 
+use crate::admission::Admission;
 use crate::balance::Balance;
 use crate::brain::{Maker, Shards, Tables};
 use crate::calls::{Account, CallList, Inquiry};
@@ -27,15 +28,16 @@ use crate::limits::StreamLimits;
 #[cfg(test)]
 use crate::moving::Plan;
 use crate::moving::{Forgotten, Order};
-use crate::options::{Spread, WorkerOptions};
-use crate::outlet::{self, Outlet};
+use crate::options::WorkerOptions;
+use crate::outlet::{Outlet, Receiving};
 use crate::panics::PanicLog;
+use crate::queue::NewWorkQueue;
 use crate::resolve::Resolve;
 use crate::socket::Socket;
 use crate::status::{Counters, FleetStatus, Moving, WorkerStatus};
 use crate::streams::Streams;
 use crate::trace::Tracer;
-use crate::worker::{DOORBELL, Worker};
+use crate::worker::{DOORBELL, FIRST_NEW_WORK, Worker};
 use strowger_registrar::Locations;
 use strowger_shard::{Event, Snapshot};
 
@@ -149,7 +151,7 @@ impl Fleet {
         let balance =
             if options.is_still { Balance::frozen(sockets.len(), options.min_workers, shards) } else { balance };
         let owners = balance.owners().to_vec();
-        receive_at(&sockets, balance.active(), options.spread);
+        let new_work = sort(&sockets, balance.active(), &options);
         let arrivals = sockets.iter().map(|_| Mutex::default()).collect();
         let (balance, moving) = (Mutex::new(balance), Arc::default());
         let common =
@@ -165,10 +167,15 @@ impl Fleet {
         let published = Mutex::new(Published { version: 0, kept: vec![Arc::clone(&snapshot)] });
         // From here on what was started is stopped when something fails.
         let mut fleet = Self { contacts, threads: Vec::new(), tables, panics, published, moving, clock };
-        for (index, (sockets, poll)) in sockets.into_iter().zip(polls).enumerate() {
+        for (index, ((sockets, new_work), poll)) in sockets.into_iter().zip(new_work).zip(polls).enumerate() {
             let registry = Arc::new(poll.registry().try_clone()?);
             let register = |(listener, socket)| port(socket, &registry, Token(listener));
             let ports = sockets.into_iter().enumerate().map(register).collect::<io::Result<Vec<_>>>()?;
+            let register = |(listener, socket): (usize, Option<UdpSocket>)| {
+                let token = Token(FIRST_NEW_WORK + listener);
+                socket.map(|socket| Outlet::new(socket, &registry, token).map(NewWorkQueue::new)).transpose()
+            };
+            let new_work = new_work.into_iter().enumerate().map(register).collect::<io::Result<Vec<_>>>()?;
             let (common, snapshot, events) = (Arc::clone(&common), Arc::clone(&snapshot), events.clone());
             let contact =
                 fleet.contacts.get(index).map(Arc::clone).ok_or_else(|| invalid("a worker nobody can reach"))?;
@@ -179,6 +186,7 @@ impl Fleet {
                 index,
                 contact,
                 ports,
+                new_work,
                 streams,
                 neighbours,
                 resolver: resolver.clone(),
@@ -193,7 +201,8 @@ impl Fleet {
             let options = options.clone();
             let work = move || {
                 stay_on(index, &options);
-                let desk = Desk::new(common, exits, snapshot, events);
+                let admission = Admission::new(seed, options.overload_control);
+                let desk = Desk::new(common, exits, admission, snapshot, events);
                 Worker::new(poll, clock, desk, &options).run()
             };
             let thread = thread::Builder::new().name(format!("worker-{index}")).spawn(move || watch(index, work))?;
@@ -343,16 +352,31 @@ fn stay_on(worker: usize, options: &WorkerOptions) {
     }
 }
 
-/// Has datagrams received by the first `active` workers.
-fn receive_at(sockets: &[Vec<Socket>], active: usize, spread: Spread) {
-    if sockets.len() < 2 {
-        return;
-    }
-    for socket in sockets.iter().take(1).flatten() {
+/// Opens the second sockets, for new work, of each address, and has the kernel sort what arrives. For each worker and listener one,
+/// but where the kernel cannot: then all arrives at the first.
+pub(crate) fn sort(sockets: &[Vec<Socket>], active: usize, options: &WorkerOptions) -> Vec<Vec<Option<UdpSocket>>> {
+    let all = sockets.len();
+    let mut second: Vec<Vec<Option<UdpSocket>>> = (0..all).map(|_| Vec::new()).collect();
+    for socket in sockets.first().into_iter().flatten() {
+        let receiving = Receiving { active, all, spread: options.spread, is_sorted: true };
+        let mut opened: Vec<UdpSocket> = Vec::new();
         if let Socket::Udp(socket) = socket {
-            outlet::receive_at(socket, active, sockets.len(), spread);
+            if options.overload_control {
+                opened = (0..all).map_while(|_| socket.sibling().ok()).collect();
+                if opened.len() < all || !receiving.apply(socket) {
+                    let address = socket.local_addr();
+                    tracing::warn!(%address, "the kernel cannot sort what arrives, so the worker does");
+                    opened.clear();
+                }
+            }
+            if opened.is_empty() && all > 1 {
+                Receiving { is_sorted: false, ..receiving }.apply(socket);
+            }
         }
+        let mut opened = opened.into_iter();
+        second.iter_mut().for_each(|second| second.push(opened.next()));
     }
+    second
 }
 
 /// Does `work`. The process does not go on without one of its workers: the peers whose packets the kernel gives to it

@@ -17,6 +17,7 @@
     allow(clippy::unwrap_used, clippy::indexing_slicing, clippy::panic, reason = "a test may fail loudly")
 )]
 
+mod admission;
 mod balance;
 mod brain;
 mod calls;
@@ -36,6 +37,7 @@ mod moving;
 mod options;
 mod outlet;
 mod panics;
+mod queue;
 mod reading;
 mod resolve;
 mod slots;
@@ -60,7 +62,7 @@ pub use options::{Spin, Spread, WorkerOptions};
 pub use panics::{PANIC_LIMIT, PANIC_WINDOW, PanicReport};
 pub use resolve::{QUESTIONS, Reply, Resolve};
 pub use socket::Socket;
-pub use status::{Counters, FleetStatus, StreamCounters, WorkerStatus};
+pub use status::{Counters, FleetStatus, OverloadStatus, StreamCounters, WorkerStatus};
 pub use trace::{
     Direction, MAX_TRACED_BYTES, MAX_TRACED_CALLS, MAX_TRACES, TRACE_QUEUE, TooManyTraces, Trace, TraceFilter, Traced,
     Tracer,

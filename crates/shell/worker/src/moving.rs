@@ -28,7 +28,7 @@ use crate::desk::{Desk, Seat};
 use crate::keep::Stored;
 use crate::status::Load;
 use crate::streams::Closed;
-use strowger_shard::{Input, Steered};
+use strowger_shard::{Input, Steered, Verdict};
 
 /// Messages for shards on their way that a worker holds at most; past it they are dropped and counted as those that a full
 /// ring drops.
@@ -242,7 +242,11 @@ impl<M: Maker> Desk<M> {
         bytes: &[u8],
     ) {
         if let Some(seat) = self.seat_of(id) {
-            let input = Input::Message { arrival, flow, peek, steered };
+            let verdict = self.judge(now, (arrival, &flow), (peek, steered), bytes);
+            if verdict == Verdict::Drop {
+                return;
+            }
+            let input = Input::Message { arrival, flow, peek, steered, verdict };
             return self.run(seat, now, bytes, |brain| brain.handle_input(now, input));
         }
         self.tell_elsewhere(id, Word::Message { arrival, flow, bytes: bytes.to_vec() });
@@ -260,7 +264,13 @@ impl<M: Maker> Desk<M> {
             Word::Message { arrival, flow, bytes } => {
                 let mut peek = Peek::default();
                 if let Some(steered) = &self.read_steered(now, &bytes, &mut peek) {
-                    let input = Input::Message { arrival: arrival.min(now), flow, peek: &peek, steered };
+                    let input = Input::Message {
+                        arrival: arrival.min(now),
+                        flow,
+                        peek: &peek,
+                        steered,
+                        verdict: Verdict::Admit,
+                    };
                     self.run(seat, now, &bytes, |brain| brain.handle_input(now, input));
                 }
             }

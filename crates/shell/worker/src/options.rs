@@ -13,6 +13,8 @@ pub struct WorkerOptions {
     pub cores: Vec<usize>,
     /// Which workers receive.
     pub spread: Spread,
+    /// Whether more new work than can be served is refused, and the kernel sorts what arrives for that.
+    pub overload_control: bool,
     /// Whether shards stay where they are, for tests that move them themselves.
     #[cfg(test)]
     pub(crate) is_still: bool,
@@ -47,6 +49,7 @@ impl Default for WorkerOptions {
             min_workers: 1,
             cores: Vec::new(),
             spread: Spread::Peers,
+            overload_control: true,
             #[cfg(test)]
             is_still: false,
         }

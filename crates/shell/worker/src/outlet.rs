@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use mio::{Interest, Registry, Token};
 use strowger_foundation::Timestamp;
-use strowger_net::{Cause, Flush, PeerError, Receivers, RecvBatch, SendBatch, Strand, UdpSocket};
+use strowger_net::{Cause, Choice, Flush, PeerError, Receivers, RecvBatch, SendBatch, Strand, UdpSocket};
 
 use crate::options::Spread;
 
@@ -188,17 +188,34 @@ impl Outlet {
     }
 }
 
-/// Has the datagrams of an address received by the first `active` of all its sockets.
-pub(crate) fn receive_at(socket: &UdpSocket, active: usize, all: usize, spread: Spread) {
-    let receivers = match (spread, active) {
-        // What the kernel does by itself.
-        (Spread::Peers, active) if active >= all => Receivers::Any,
-        (Spread::Peers, active) => Receivers::ByPeer(active),
-        (Spread::Packets, active) => Receivers::InTurn(active),
-    };
-    if let Err(error) = socket.choose_receivers(receivers) {
-        let address = socket.local_addr();
-        tracing::debug!(%address, %error, "the kernel spreads datagrams over all workers");
+/// Which sockets of an address receive.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Receiving {
+    /// The first so many workers.
+    pub(crate) active: usize,
+    /// Of so many.
+    pub(crate) all: usize,
+    pub(crate) spread: Spread,
+    /// Whether each has a second socket, for new work.
+    pub(crate) is_sorted: bool,
+}
+
+impl Receiving {
+    /// Tells the kernel, by any socket of the address; whether it does so.
+    pub(crate) fn apply(self, socket: &UdpSocket) -> bool {
+        let receivers = match (self.spread, self.active) {
+            // What the kernel does by itself.
+            (Spread::Peers, active) if active >= self.all => Receivers::Any,
+            (Spread::Peers, active) => Receivers::ByPeer(active),
+            (Spread::Packets, active) => Receivers::InTurn(active),
+        };
+        let choice = Choice { receivers, sorted: self.is_sorted.then_some(self.all) };
+        let outcome = socket.choose_receivers(choice);
+        if let Err(error) = &outcome {
+            let address = socket.local_addr();
+            tracing::debug!(%address, %error, "the kernel spreads datagrams over all sockets");
+        }
+        outcome.is_ok()
     }
 }
 

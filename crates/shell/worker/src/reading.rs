@@ -2,6 +2,7 @@
 
 use strowger_foundation::{ConnId, Timestamp};
 use strowger_message::{Fault, Head, Kind, Method, Peek, Reply};
+use strowger_overload::{Queue, queue_of};
 
 use crate::brain::Maker;
 use crate::connection::Phase;
@@ -18,6 +19,8 @@ const MESSAGES_A_TURN: usize = 8;
 /// Turns before the other sockets are looked at again, and messages: a round is what everybody else waits for.
 const TURNS_A_ROUND: usize = 256;
 const MESSAGES_A_ROUND: usize = 128;
+/// With so many messages dealt with in a round, what was put off waits for the next.
+const NEW_WORK_A_ROUND: usize = 64;
 
 /// How a turn ended.
 #[derive(Clone, Copy)]
@@ -30,6 +33,8 @@ enum End {
     Interrupted,
     /// The rest has to wait until another worker has room.
     Stalled,
+    /// The rest begins with new work, which has to wait until nothing else does.
+    PutOff,
     /// What is left is no SIP.
     Broken(Fault),
     /// The connection is dead.
@@ -37,25 +42,39 @@ enum End {
 }
 
 impl<M: Maker> Crew<M> {
-    /// Gives each connection that has something to read its turn; whether any had.
+    /// Gives each connection that has something to read its turn, those last that bring new work while that is limited; whether
+    /// any had.
     pub(crate) fn read_streams(&mut self, now: Timestamp) -> bool {
-        self.desk.exits.streams.revive();
-        let turns = self.desk.exits.streams.ready().min(TURNS_A_ROUND);
+        let streams = &mut self.desk.exits.streams;
+        streams.revive();
+        let (turns, put_off) = (streams.ready().min(TURNS_A_ROUND), streams.put_off_len());
+        if turns + put_off == 0 {
+            return false;
+        }
+        self.streams_busy_since = streams.busy_since(now);
         let mut scratch = std::mem::take(&mut self.scratch);
         let mut messages = 0;
         for _ in 0..turns {
             let Some((slot, kept)) = self.desk.exits.streams.next_ready() else { break };
-            messages += self.turn(now, slot, kept, &mut scratch);
+            messages += self.turn(now, slot, kept, &mut scratch, self.desk.admission.is_limiting());
             if messages >= MESSAGES_A_ROUND {
                 break;
             }
         }
+        for _ in 0..put_off.min(TURNS_A_ROUND) {
+            if messages >= NEW_WORK_A_ROUND {
+                break;
+            }
+            let Some((slot, kept)) = self.desk.exits.streams.next_put_off() else { break };
+            messages += self.turn(now, slot, kept, &mut scratch, false);
+        }
         self.scratch = scratch;
-        turns > 0
+        self.desk.exits.streams.note_idle();
+        true
     }
 
-    /// Reads once and deals with what is whole; how many messages that were.
-    fn turn(&mut self, now: Timestamp, slot: u32, mut kept: Vec<u8>, scratch: &mut [u8]) -> usize {
+    /// Reads once and deals with what is whole; how many messages that were. With `puts_off` new work waits.
+    fn turn(&mut self, now: Timestamp, slot: u32, mut kept: Vec<u8>, scratch: &mut [u8], puts_off: bool) -> usize {
         let streams = &mut self.desk.exits.streams;
         let count = streams.read(slot, scratch);
         let fresh = scratch.get(..count).unwrap_or_default();
@@ -71,10 +90,13 @@ impl<M: Maker> Crew<M> {
         if is_owned {
             kept.extend_from_slice(fresh);
         }
+        let bytes = if is_owned { &kept[..] } else { fresh };
         let (consumed, messages, end) = if is_owned && kept.len() < needed {
             (0, 0, End::Incomplete(needed))
+        } else if puts_off && queue_of(bytes) == Queue::NewWork && !self.desk.exits.streams.is_scarce() {
+            (0, 0, End::PutOff)
         } else {
-            self.deal(now, slot, if is_owned { &kept } else { fresh })
+            self.deal(now, slot, bytes)
         };
         let rest = if is_owned {
             Rest::Owned(kept, consumed)
@@ -110,6 +132,12 @@ impl<M: Maker> Crew<M> {
             let Some(connection) = self.desk.exits.streams.get(slot) else { return (at, messages, End::Dead) };
             connection.cutter = cutter;
             match piece {
+                Piece::Message(length) if self.desk.admission.filters_out(rest.get(..length).unwrap_or_default()) => {
+                    connection.heard = now;
+                    at += length;
+                    self.desk.exits.streams.counters.messages_in += 1;
+                    self.desk.exits.counters.shed += 1;
+                }
                 Piece::Message(length) => {
                     connection.heard = now;
                     if !self.handle_stream_message(now, slot, id, rest.get(..length).unwrap_or_default()) {
@@ -151,12 +179,12 @@ impl<M: Maker> Crew<M> {
         exits.streams.counters.messages_in += 1;
         let Some(connection) = exits.streams.get(slot) else { return true };
         connection.is_known = true;
-        let flow = connection.flow(id);
+        let (flow, arrival) = (connection.flow(id), self.streams_busy_since.min(now));
         exits.tracer.received(now, &flow, bytes);
         if is_here {
-            self.desk.deliver(now, *shard, (now, flow), (&peek, steered), bytes);
+            self.desk.deliver(now, *shard, (arrival, flow), (&peek, steered), bytes);
         } else {
-            exits.hand_over(owner, *shard, now, flow, bytes);
+            exits.hand_over(owner, *shard, arrival, flow, bytes);
         }
         true
     }
@@ -173,13 +201,15 @@ impl<M: Maker> Crew<M> {
         match end {
             End::Empty => streams.keep_nothing(slot),
             End::Incomplete(needed) => streams.keep(now, slot, rest, Some(needed), is_begun),
-            End::Interrupted | End::Stalled => streams.keep(now, slot, rest, None, is_begun),
+            End::Interrupted | End::Stalled | End::PutOff => streams.keep(now, slot, rest, None, is_begun),
             End::Broken(_) | End::Dead => return,
         }
         let Some(connection) = streams.get(slot) else { return };
         let has_more = connection.is_readable || connection.has_backlog;
         if matches!(end, End::Stalled) {
             streams.stall(slot);
+        } else if matches!(end, End::PutOff) {
+            streams.put_off(slot);
         } else if has_more {
             streams.list(slot);
         }

@@ -39,8 +39,41 @@ pub struct Counters {
     pub record_drops: u64,
     /// Receive calls that failed.
     pub receive_errors: u64,
+    /// New work that overload control dropped unanswered, after it was received.
+    pub shed: u64,
     /// Panics that were contained.
     pub panics: u64,
+}
+
+/// How a worker's overload control stands; of all workers the most, but for what is admitted, which is summed.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct OverloadStatus {
+    /// Whether there is any.
+    pub is_on: bool,
+    /// Workers that refuse new work now.
+    pub limiting: usize,
+    /// The share of new calls that is refused or dropped, in thousandths, what the kernel drops included.
+    pub shed_permille: u16,
+    /// New work that is served, a second, while a worker limits.
+    pub admitted_per_s: u32,
+    /// The shortest wait of new work of late: how long everything waits.
+    pub wait: Duration,
+    /// Sockets for datagrams of which the kernel keeps new work apart.
+    pub sorted_by_kernel: usize,
+    /// Workers for which the kernel drops new work.
+    pub filtered_by_kernel: usize,
+}
+
+impl OverloadStatus {
+    fn add(&mut self, other: &Self) {
+        self.is_on |= other.is_on;
+        self.limiting += other.limiting;
+        self.shed_permille = self.shed_permille.max(other.shed_permille);
+        self.admitted_per_s += other.admitted_per_s;
+        self.wait = self.wait.max(other.wait);
+        self.sorted_by_kernel += other.sorted_by_kernel;
+        self.filtered_by_kernel += other.filtered_by_kernel;
+    }
 }
 
 impl Counters {
@@ -59,6 +92,7 @@ impl Counters {
             event_drops,
             record_drops,
             receive_errors,
+            shed,
             panics,
         } = other;
         self.keep_alives += keep_alives;
@@ -73,6 +107,7 @@ impl Counters {
         self.event_drops += event_drops;
         self.record_drops += record_drops;
         self.receive_errors += receive_errors;
+        self.shed += shed;
         self.panics += panics;
     }
 }
@@ -173,6 +208,8 @@ pub struct WorkerStatus {
     pub shards: usize,
     /// The share of its time that it was at work, as of late.
     pub load: f64,
+    /// Its overload control.
+    pub overload: OverloadStatus,
 }
 
 impl WorkerStatus {
@@ -189,6 +226,7 @@ impl WorkerStatus {
         self.version = self.version.min(other.version);
         self.shards += other.shards;
         self.load += other.load;
+        self.overload.add(&other.overload);
     }
 }
 

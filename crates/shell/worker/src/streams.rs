@@ -70,6 +70,10 @@ pub(crate) struct Streams {
     wheel: TimerWheel<u32>,
     /// Those that may have something to read, each once.
     ready: VecDeque<u32>,
+    /// Those of which new work comes next while the worker limits that: listed as ready when no others are.
+    put_off: VecDeque<u32>,
+    /// Since when any of them has had something to read.
+    busy_since: Option<Timestamp>,
     /// Those whose messages another worker has no room for just now; listed as ready with the next round.
     stalled: Vec<u32>,
     /// Those that have something to write, each once.
@@ -98,6 +102,8 @@ impl Streams {
             slots: Slots::new(first_generation),
             wheel: TimerWheel::new(),
             ready: VecDeque::new(),
+            put_off: VecDeque::new(),
+            busy_since: None,
             stalled: Vec::new(),
             dirty: Vec::new(),
             dead: Vec::new(),
@@ -293,7 +299,11 @@ impl Streams {
 
     /// Whether a round has work without anything new arriving.
     pub(crate) fn has_work(&self) -> bool {
-        !self.ready.is_empty() || !self.dirty.is_empty() || !self.dead.is_empty() || !self.failed.is_empty()
+        !self.ready.is_empty()
+            || !self.put_off.is_empty()
+            || !self.dirty.is_empty()
+            || !self.dead.is_empty()
+            || !self.failed.is_empty()
     }
 
     pub(crate) fn has_stalled(&self) -> bool {
@@ -311,12 +321,55 @@ impl Streams {
     pub(crate) fn next_ready(&mut self) -> Option<(u32, Vec<u8>)> {
         loop {
             let slot = self.ready.pop_front()?;
-            let Some(connection) = self.get(slot) else { continue };
-            connection.is_listed = false;
-            let kept = std::mem::take(&mut connection.kept);
-            self.kept_bytes -= kept.len().saturating_sub(FREE_BYTES);
-            return Some((slot, kept));
+            if let Some(next) = self.take_turn(slot) {
+                return Some(next);
+            }
         }
+    }
+
+    /// The next connection that was put off, with what it has kept.
+    pub(crate) fn next_put_off(&mut self) -> Option<(u32, Vec<u8>)> {
+        loop {
+            let slot = self.put_off.pop_front()?;
+            if let Some(next) = self.take_turn(slot) {
+                return Some(next);
+            }
+        }
+    }
+
+    fn take_turn(&mut self, slot: u32) -> Option<(u32, Vec<u8>)> {
+        let connection = self.get(slot)?;
+        connection.is_listed = false;
+        let kept = std::mem::take(&mut connection.kept);
+        self.kept_bytes -= kept.len().saturating_sub(FREE_BYTES);
+        Some((slot, kept))
+    }
+
+    /// Puts a connection where it has its turn behind all that bring something else.
+    pub(crate) fn put_off(&mut self, slot: u32) {
+        let Some(connection) = self.get(slot) else { return };
+        if !connection.is_listed && connection.phase != Phase::Dead {
+            connection.is_listed = true;
+            self.put_off.push_back(slot);
+        }
+    }
+
+    /// Before connections are read: since when some of them have had something to read without a break. The kernel says nothing of
+    /// how long messages have waited; this tells whether they do.
+    pub(crate) fn busy_since(&mut self, now: Timestamp) -> Timestamp {
+        *self.busy_since.get_or_insert(now)
+    }
+
+    /// After connections were read.
+    pub(crate) fn note_idle(&mut self) {
+        if self.ready.is_empty() && self.put_off.is_empty() && self.stalled.is_empty() {
+            self.busy_since = None;
+        }
+    }
+
+    /// How many connections were put off.
+    pub(crate) fn put_off_len(&self) -> usize {
+        self.put_off.len()
     }
 
     /// Whether connections keep so much that each is better dealt with at once.

@@ -14,7 +14,6 @@ use crate::brain::Maker;
 use crate::contact::{Contact, Mail};
 use crate::crew::{Crew, STOOD_STILL};
 use crate::desk::Desk;
-use crate::exits::Port;
 use crate::handover::HANDOVER_QUEUE;
 use crate::options::{Spread, WorkerOptions};
 use crate::spin::Spinner;
@@ -43,8 +42,9 @@ pub const TIMER_TICK: Duration = Duration::from_millis(4);
 /// datagrams, and at what other workers have given. Where each of those finds something, all else would wait for ever.
 pub(crate) const LOOKS_AT_ONE_SOCKET: u32 = 8;
 
-/// The doorbell's events; sockets have the index of their listener.
+/// The doorbell's events; sockets have the index of their listener, those for new work this more.
 pub(crate) const DOORBELL: Token = Token(usize::MAX);
+pub(crate) const FIRST_NEW_WORK: usize = 1 << 31;
 
 /// One worker.
 pub(crate) struct Worker<M: Maker> {
@@ -238,9 +238,10 @@ impl<M: Maker> Worker<M> {
     fn next_deadline(&self, now: Timestamp) -> Timestamp {
         let status = if self.is_dirty { self.posted + STATUS_EVERY } else { Timestamp::MAX };
         let exits = &self.crew.desk.exits;
-        let retry = exits.ports.iter().filter_map(Port::retry).min().unwrap_or(Timestamp::MAX);
+        let retry = exits.next_retry();
+        let overload = self.crew.desk.admission.next_deadline();
         let crowded = if exits.is_crowded() { now + UNWOKEN } else { Timestamp::MAX };
-        self.next_timer().min(status).min(retry).min(crowded)
+        self.next_timer().min(status).min(retry).min(crowded).min(overload)
     }
 
     /// When timers fire next: the first tick at which one is due.
@@ -255,9 +256,14 @@ impl<M: Maker> Worker<M> {
             if event.token() == DOORBELL {
                 self.fetch_mail();
             } else if !self.crew.desk.exits.streams.on_event(event)
-                && let Some(port) = self.crew.desk.exits.ports.get_mut(event.token().0)
+                && let Token(token) = event.token()
             {
-                port.on_event(event);
+                let exits = &mut self.crew.desk.exits;
+                if let Some(port) = exits.ports.get_mut(token) {
+                    port.on_event(event);
+                } else if let Some(Some(queue)) = exits.new_work.get_mut(token.wrapping_sub(FIRST_NEW_WORK)) {
+                    queue.outlet.on_event(event);
+                }
             }
         }
     }
@@ -320,6 +326,7 @@ impl<M: Maker> Worker<M> {
             *is_dirty = true;
         }
         crew.desk.exits.hand_in();
+        crew.desk.adjust_admission(now);
         crew.desk.let_go(now, post_status);
         crew.desk.ask_wakeups(now);
         crew.desk.exits.ring(now, true);

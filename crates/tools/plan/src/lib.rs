@@ -15,6 +15,7 @@
 //! | [`threads`] | what do c threads on one core cost? | [`threads_on_one_core()`] |
 //! | [`capacity`] | what is the highest rate that keeps a promise? | [`highest_rate()`] |
 //! | [`cores`](mod@cores) | what do more cores carry? | [`cores()`] |
+//! | [`overload`](mod@overload) | what is carried when more comes than can be? | [`overload()`] |
 //! | [`two_stage`] | what does a cluster of two stages carry, and when is the first needed? | [`TwoStage::throughput`], [`stages()`] |
 //! | [`databases`](mod@databases) | replicate or partition? | [`databases()`] |
 //! | [`availability`] | how many nines? | [`Availability::two_stage`] |
@@ -52,6 +53,7 @@ pub mod fit;
 pub mod mg1;
 pub mod mgck;
 pub mod mmck;
+pub mod overload;
 pub mod service;
 pub mod size;
 pub mod threads;
@@ -72,6 +74,7 @@ pub use failover::{Failover, FailoverTimes, failover};
 pub use mg1::{Mg1, mg1};
 pub use mgck::{Mgck, mgck};
 pub use mmck::{Mmck, mmck};
+pub use overload::{Overload, overload};
 pub use service::ServiceTime;
 pub use size::{Needs, Plan, Profile, size};
 pub use threads::{Beta, ThreadService, threads_on_one_core};

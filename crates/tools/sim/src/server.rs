@@ -10,7 +10,9 @@ use strowger_foundation::{ConnId, Flow, KeyRing, ShardId, TagKey, Timestamp};
 use strowger_locate::{Answer, CachePolicy, Names, Outages, QueryId, Question};
 use strowger_message::Peek;
 use strowger_registrar::{BindingView, Locations, Record, Target};
-use strowger_shard::{Event, Input, Output, Shard, ShardConfig, Snapshot, Steering};
+use strowger_shard::{
+    Event, Input, Neighbours, Output, ProvenSources, Shard, ShardConfig, Shedding, Snapshot, Steering, Verdict,
+};
 
 /// A message that the server sent.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -161,6 +163,7 @@ pub struct Server {
     steering: Steering,
     locations: Arc<Locations>,
     names: Arc<Names>,
+    shedding: Arc<Shedding>,
     snapshot: Arc<Snapshot>,
     questions: Vec<Asked>,
     records: Vec<Kept>,
@@ -197,6 +200,8 @@ impl Server {
         let nonces = Arc::new(NonceWindows::new(4, life));
         let names = Arc::new(Names::new(CachePolicy::default(), life));
         let outages = Arc::new(Outages::new(life));
+        let proven = Arc::new(ProvenSources::new(1));
+        let (shedding, neighbours) = (Arc::<Shedding>::default(), Arc::new(Neighbours::new(life)));
         let shard = |id| {
             Shard::new(ShardConfig {
                 id: ShardId(id),
@@ -206,6 +211,9 @@ impl Server {
                 nonces: Arc::clone(&nonces),
                 names: Arc::clone(&names),
                 outages: Arc::clone(&outages),
+                proven: Arc::clone(&proven),
+                shedding: Arc::clone(&shedding),
+                neighbours: Arc::clone(&neighbours),
                 snapshot: Arc::clone(&snapshot),
             })
         };
@@ -215,6 +223,7 @@ impl Server {
             steering,
             locations,
             names,
+            shedding,
             snapshot,
             questions: Vec::new(),
             records: Vec::new(),
@@ -222,6 +231,12 @@ impl Server {
             born: birth.at,
             touched: 0..0,
         }
+    }
+
+    /// What the process says that it sheds.
+    #[must_use]
+    pub const fn shedding(&self) -> &Arc<Shedding> {
+        &self.shedding
     }
 
     /// Takes what the last step asked of the DNS.
@@ -345,7 +360,8 @@ impl Server {
         let Some((shard, steered)) = &self.steering.steer(peek, &self.snapshot) else { return Vec::new() };
         let shard = usize::from(shard.0);
         self.shards[shard].foresee(peek, steered);
-        self.shards[shard].handle_input(now, Input::Message { arrival: now, flow, peek, steered });
+        self.shards[shard]
+            .handle_input(now, Input::Message { arrival: now, flow, peek, steered, verdict: Verdict::Admit });
         self.drain(shard)
     }
 

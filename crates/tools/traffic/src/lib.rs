@@ -15,6 +15,7 @@ pub mod metrics;
 pub mod options;
 pub mod output;
 pub mod population;
+mod recovery;
 pub mod refusals;
 pub mod replay;
 pub mod report;

@@ -359,6 +359,8 @@ pub struct Meter {
     pub from_due: BTreeMap<Verb, Times>,
     /// How late calls began, against the law of arrivals.
     pub lateness: Times,
+    /// How late messages were sent again, against the timers of RFC 3261; of all sessions.
+    pub resend_lateness: Times,
     /// How long messages had waited, where this end came to read them: of each few that were read together, the first.
     pub unread: Times,
     /// How long the sessions that were carried took, from their beginning.
@@ -526,6 +528,7 @@ impl Meter {
             self.from_due.entry(*verb).or_default().merge(times);
         }
         self.lateness.merge(&other.lateness);
+        self.resend_lateness.merge(&other.resend_lateness);
         self.unread.merge(&other.unread);
         self.durations.merge(&other.durations);
         self.slowest.merge(&other.slowest);

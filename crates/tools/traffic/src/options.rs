@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use crate::arrival::Arrivals;
 use crate::driver::Connecting;
-use crate::engine::{Again, Callee, Habit, Load, Mix, Phase, Plan, PlanError, Side, Who, longest};
+use crate::engine::{Again, Avalanche, Callee, Habit, Load, Mix, Phase, Plan, PlanError, Side, Who, longest};
 use crate::law::faster;
 use crate::population::Users;
 use crate::report::About;
@@ -63,6 +63,10 @@ pub struct Options {
     pub time: Option<Duration>,
     /// What is not counted at the beginning; of a model, in its time.
     pub warm_up: Duration,
+    /// How long arrivals go on, uncounted, behind the time: see [`Plan::cool_down`].
+    pub cool_down: Duration,
+    /// How often who was refused with 503 and Retry-After tries again: see [`Plan::retries`].
+    pub retries: u8,
     /// How long what has begun may take at the end; by default 64·T1, and as long as those who call and those who are called
     /// may ring, talk and wait by the laws of their scripts. Of a model of users, whose calls end as they like, 64·T1.
     pub drain: Option<Duration>,
@@ -120,6 +124,8 @@ impl Options {
             calls: None,
             time: None,
             warm_up,
+            cool_down: Duration::ZERO,
+            retries: 0,
             drain: None,
             users: 1_000,
             register_rate: None,
@@ -156,6 +162,12 @@ impl Options {
             false if self.users_file.is_some() && !self.calls_somebody() => (0..users.count(), 0..users.count()),
             false => halves(&users, self.users, self.users_file.is_some()),
         };
+        if !self.cool_down.is_zero() && (self.time.is_none() || self.is_of_users()) {
+            return Err(PlanError(
+                "--cool-down goes on behind the measured time; give that (--time), and a workload that comes at a rate"
+                    .to_owned(),
+            ));
+        }
         let mut plan = self.bare_plan(users)?;
         plan.caller = Some(Side { scripts: self.workload.callers.clone().into(), answers: Vec::new() });
         let answers_here = self.answering != Answering::There && !self.workload.callees.is_empty();
@@ -180,6 +192,9 @@ impl Options {
         let (mut phase, mut law) = self.calling(self.workload.name.clone(), drain, (callers, callees.clone()))?;
         if self.is_of_users() {
             law = self.of_users(&mut phase, registers)?;
+        }
+        if let Some(how) = &self.workload.avalanche {
+            law = self.of_phones(&mut phase, how)?;
         }
         plan.phases.push(phase);
         if self.workload.registering.is_some() && registers {
@@ -279,6 +294,20 @@ impl Options {
         Ok(text)
     }
 
+    /// Makes the phase one of phones after a power cut, and says so in words.
+    fn of_phones(&self, phase: &mut Phase, how: &Avalanche) -> Result<String, PlanError> {
+        if self.calls.is_some() || self.outstanding.is_some() || !self.warm_up.is_zero() {
+            return Err(PlanError(format!(
+                "the workload {} is over when all phones (--users) are registered; it has no number of calls and no warm-up",
+                self.workload.name
+            )));
+        }
+        phase.load = Load::Avalanche(Arc::new(how.clone()));
+        phase.calls = None;
+        phase.time = self.time.or(self.workload.time);
+        Ok(format!("of {} phones, each after {}", phase.callers.end - phase.callers.start, how.start))
+    }
+
     /// Sockets, threads and limits, and nothing to do yet.
     fn bare_plan(&self, users: Users) -> Result<Plan, PlanError> {
         let means = Means {
@@ -293,7 +322,8 @@ impl Options {
             max_sessions: self.max_sessions,
             seed: self.seed,
         };
-        Ok(Plan { joins: self.joins, ..means.plan(users)? })
+        let (retries, cool_down) = (self.retries, self.cool_down);
+        Ok(Plan { joins: self.joins, retries, cool_down, ..means.plan(users)? })
     }
 
     /// The phase that is measured, and its law of arrivals in words.

@@ -10,7 +10,7 @@ use crate::meter::{Accounts, Messages, Meter, Times};
 use crate::metrics::accounts_of;
 use crate::output::{Parts, Server, percent_of};
 use crate::script::{Ending, Kind, Verb};
-use crate::tally;
+use crate::{recovery, tally};
 
 /// Rates are only said of so many calls and of so long a time.
 const RATE_OF: (u64, Duration) = (2, Duration::from_millis(100));
@@ -138,6 +138,7 @@ impl Report {
             );
         }
         text.push_str(&tally::from_due(phase));
+        text.push_str(&recovery::text(phase));
         text.push_str(&tally::text(phase));
         text.push_str(&phase.compared().to_text());
         for (ending, count) in &meter.failures {
@@ -167,6 +168,15 @@ impl Report {
                 "  messages waited {:.1?} at the median to be read by it ({LATE_AT_MEDIAN:?} are too many), {:.1?} at p99 ({LATE_AT_P99:?})",
                 unread.quantile(0.5),
                 unread.quantile(0.99),
+            );
+        }
+        let resent = phase.resend_lateness();
+        if resent.count() > 0 {
+            let _ = writeln!(
+                text,
+                "  messages were sent again {:.1?} late at the median ({LATE_AT_MEDIAN:?} are too many), {:.1?} at p99 ({LATE_AT_P99:?})",
+                resent.quantile(0.5),
+                resent.quantile(0.99),
             );
         }
         let LinkCounts { sent, joined, .. } = phase.links;
@@ -281,6 +291,7 @@ fn phase_json(phase: &PhaseReport) -> Map<String, Value> {
     match value {
         Value::Object(mut map) => {
             tally::extend(phase, &mut map);
+            recovery::extend(phase, &mut map);
             map
         }
         _ => Map::new(),
@@ -292,6 +303,7 @@ fn generator_json(phase: &PhaseReport) -> Value {
     json!({
         "lateness_us": times_json(&phase.meter().lateness),
         "unread_us": times_json(&phase.unread()),
+        "resend_lateness_us": times_json(&phase.resend_lateness()),
         "cpu_s": phase.cpu.as_secs_f64(),
         "cpu_us_per_call": cpu_per_call(phase).unwrap_or_default(),
         "handed_over": phase.links.handed_over, "handover_drops": phase.links.handover_drops,

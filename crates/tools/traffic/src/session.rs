@@ -16,6 +16,8 @@ pub(crate) const NOWHERE: StepIndex = StepIndex::MAX;
 pub(crate) const CANCELLED: StepIndex = StepIndex::MAX - 1;
 /// As the step of a response: the engine gave it, without a step.
 pub(crate) const ALONE: StepIndex = StepIndex::MAX - 2;
+/// In the place of a step: a 503 said when to try again, and that time has not come.
+pub(crate) const TRYING_LATER: StepIndex = StepIndex::MAX - 3;
 /// No socket or connection: it was closed.
 pub(crate) const NO_LINK: u32 = u32::MAX;
 /// No session.
@@ -72,6 +74,10 @@ pub(crate) struct Session {
     pub reply_step: StepIndex,
     pub local: u16,
     pub resends: u8,
+    /// How often it was tried again after a 503.
+    pub tries: u8,
+    /// Requests sent, retransmissions among them; no ACK.
+    pub requests: u16,
     pub got_verb: Verb,
     /// The method of the last request that was sent.
     pub sent_verb: Verb,
@@ -110,6 +116,10 @@ pub(crate) struct Flags {
     pub is_proceeding: bool,
     /// Requests go to where the dialog says, whoever sent the last one.
     pub is_routed: bool,
+    /// This end has sent an INVITE that begins a call.
+    pub has_called: bool,
+    /// A BYE of either end was answered, or will be by the script.
+    pub is_hung_up: bool,
 }
 
 /// What few sessions have.
@@ -190,6 +200,8 @@ impl Session {
             reply_step: NOWHERE,
             local: 0,
             resends: 0,
+            tries: 0,
+            requests: 0,
             got_verb: Verb::Other,
             sent_verb: Verb::Other,
             invite_class: 0,

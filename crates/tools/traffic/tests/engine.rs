@@ -467,3 +467,67 @@ fn what_a_run_cannot_do_well_is_said_beforehand() {
     options.register_rate = Some(100.0);
     assert_eq!(warned(&options), "");
 }
+
+#[test]
+fn calls_behind_the_measured_time_keep_up_the_load_and_are_not_counted() {
+    let mut options = options("proxy-200");
+    (options.calls, options.threads) = (None, 2);
+    (options.warm_up, options.time) = (Duration::from_millis(200), Some(Duration::from_millis(400)));
+    options.cool_down = Duration::from_millis(600);
+    let report = run(&options);
+    let phase = report.measured().expect("one phase");
+    let accounts = phase.caller.began;
+    assert!(accounts.add_up(), "{accounts:?}");
+    // 500 a second for 0.4 s, within five standard deviations.
+    assert!(accounts.offered.abs_diff(200) < 71 && accounts.carried == accounts.offered, "{accounts:?}");
+    assert_eq!(phase.elapsed, Duration::from_millis(400));
+    assert_eq!(phase.caller.lateness.count(), accounts.offered);
+    assert_eq!(phase.callee.answered.carried, accounts.carried);
+    // What the sockets carried is of all calls.
+    assert!(phase.links.sent > 6 * accounts.offered * 3 / 2, "{:?}", phase.links);
+    options.time = None;
+    assert!(options.plan().is_err_and(|error| error.to_string().contains("--time")));
+}
+
+#[test]
+fn phones_come_back_over_sockets_and_the_report_says_when() {
+    let socket = std::net::UdpSocket::bind("127.0.0.1:0").expect("a port");
+    let address = socket.local_addr().expect("bound");
+    socket.set_read_timeout(Some(Duration::from_millis(50))).expect("a timeout");
+    let is_over = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let over = std::sync::Arc::clone(&is_over);
+    let registrar = std::thread::spawn(move || {
+        let mut buffer = [0; 4_096];
+        while !over.load(std::sync::atomic::Ordering::SeqCst) {
+            let Ok((length, from)) = socket.recv_from(&mut buffer) else { continue };
+            let text = String::from_utf8_lossy(&buffer[..length]).into_owned();
+            // Each is refused once.
+            let status = if text.contains("CSeq: 1 REGISTER") { 503 } else { 200 };
+            let copied = ["Via:", "From:", "To:", "Call-ID:", "CSeq:"];
+            let copied = text.lines().filter(|line| copied.iter().any(|name| line.starts_with(name)));
+            let copied: String = copied.map(|line| format!("{line}\r\n")).collect();
+            let answer = format!("SIP/2.0 {status} x\r\n{copied}Content-Length: 0\r\n\r\n");
+            socket.send_to(answer.as_bytes(), from).expect("sent");
+        }
+    });
+    let set = [("spread", "100ms"), ("base-time", "100ms")].map(|(name, value)| (name.to_owned(), value.to_owned()));
+    let avalanche = strowger_traffic::options::workload_with("avalanche", &set, 1.0).expect("known");
+    let to = Target::parse(&format!("udp:{address}")).expect("a target");
+    let mut options = Options::new(avalanche, Some(to), 7);
+    (options.users, options.threads, options.sockets) = (300, 2, 3);
+    let (plan, about) = options.plan().expect("a plan");
+    let report = Run::prepare(plan).expect("sockets").go().expect("a run");
+    is_over.store(true, std::sync::atomic::Ordering::SeqCst);
+    registrar.join().expect("it ends");
+    let phase = report.measured().expect("one phase");
+    let recovery = phase.recovery.as_ref().expect("phones");
+    assert_eq!((recovery.phones(), recovery.registered()), (300, 300));
+    assert!(recovery.attempts().mean() == 2.0 && recovery.requests().mean() >= 2.0);
+    assert_eq!((phase.caller.began.carried, phase.caller.began.failed), (300, 300));
+    // Half of 200 ms at least.
+    assert!(recovery.time_of(0.01).expect("registered") >= Duration::from_millis(100));
+    let json = report.to_json(&about);
+    assert_eq!(json["recovery"]["registered"], 300);
+    assert!(json["recovery"]["times"][4]["s"].as_f64().is_some_and(|time| time < 30.0), "{}", json["recovery"]);
+    assert!(report.to_text(&about).contains("of 300 phones 300 registered: 50 % after"), "{}", report.to_text(&about));
+}

@@ -3,6 +3,7 @@
 
 mod hanging_up;
 mod histories;
+mod overload;
 mod probes;
 #[path = "../support/mod.rs"]
 mod support;

@@ -12,7 +12,10 @@ use strowger_foundation::{Flow, KeyRing, ListenerId, ShardId, TagKey, Timestamp,
 use strowger_locate::{Answer, CachePolicy, Names, Outages, QueryId, Question};
 use strowger_message::Peek;
 use strowger_registrar::Locations;
-use strowger_shard::{Event, Input, Listener, Output, Shard, ShardConfig, Snapshot, Steering};
+use strowger_shard::{
+    Event, Input, Listener, Neighbours, Output, ProvenSources, Shard, ShardConfig, Shedding, Snapshot, Steering,
+    Verdict,
+};
 
 pub const SERVER: &str = "192.0.2.1:5060";
 pub const SERVER6: &str = "[2001:db8::1]:5060";
@@ -80,6 +83,8 @@ pub struct World {
     pub locations: Arc<Locations>,
     pub snapshot: Snapshot,
     pub names: Arc<Names>,
+    /// What the process says that it sheds.
+    pub shedding: Arc<Shedding>,
     /// What was asked of the DNS.
     pub questions: Vec<(QueryId, Question)>,
     /// What was given to the store.
@@ -94,17 +99,23 @@ impl World {
         Self::listening(&["UDP"], edit)
     }
 
+    /// The same with keys of its own, as a server has that is not one of a cluster.
+    pub fn with_key(key: [u8; 16], edit: impl FnOnce(&mut Snapshot)) -> Self {
+        Self::with_locations(key, &["UDP"], edit, |locations| locations)
+    }
+
     /// The same while the registrations of before are still being read.
     pub fn loading(edit: impl FnOnce(&mut Snapshot)) -> Self {
-        Self::with_locations(&["UDP"], edit, Locations::awaiting)
+        Self::with_locations(RING_KEY, &["UDP"], edit, Locations::awaiting)
     }
 
     /// The same with a listener for each of `transports`, all at [`SERVER`]; `UDP6` and `TCP6` are at [`SERVER6`].
     pub fn listening(transports: &[&str], edit: impl FnOnce(&mut Snapshot)) -> Self {
-        Self::with_locations(transports, edit, |locations| locations)
+        Self::with_locations(RING_KEY, transports, edit, |locations| locations)
     }
 
     fn with_locations(
+        key: [u8; 16],
         transports: &[&str],
         edit: impl FnOnce(&mut Snapshot),
         prepare: impl FnOnce(Locations) -> Locations,
@@ -121,8 +132,9 @@ impl World {
         let addresses = snapshot.listeners.iter().map(|listener| (listener.transport, listener.address));
         let locations = Arc::new(prepare(Locations::new(1, 1).listening_at(addresses)));
         let names = Arc::new(Names::new(CachePolicy::default(), 1));
-        let ring = KeyRing::new(TagKey::new(RING_KEY));
+        let ring = KeyRing::new(TagKey::new(key));
         let steering = Steering::new(&ring, Arc::clone(&locations), 1);
+        let shedding = Arc::<Shedding>::default();
         let shard = Shard::new(ShardConfig {
             id: ShardId(0),
             seed: 1,
@@ -131,11 +143,14 @@ impl World {
             nonces: Arc::new(NonceWindows::new(1, 1)),
             names: Arc::clone(&names),
             outages: Arc::new(Outages::new(1)),
+            proven: Arc::new(ProvenSources::new(1)),
+            shedding: Arc::clone(&shedding),
+            neighbours: Arc::new(Neighbours::new(1)),
             snapshot: Arc::new(snapshot.clone()),
         });
         let (now, questions, records) = (Timestamp::from_millis(1000), Vec::new(), Vec::new());
         let (events, is_checked) = (Vec::new(), true);
-        Self { shard, steering, now, events, locations, snapshot, names, questions, records, is_checked }
+        Self { shard, steering, now, events, locations, snapshot, names, shedding, questions, records, is_checked }
     }
 
     /// Gives the shard a new configuration, the present one changed by `edit`.
@@ -162,7 +177,7 @@ impl World {
         let peek = &Peek::read(text.as_bytes()).expect("has a head");
         let steered = self.steering.steer(peek, &self.snapshot).map(|(_, steered)| steered).unwrap_or_default();
         self.shard.foresee(peek, &steered);
-        let input = Input::Message { arrival: self.now, flow, peek, steered: &steered };
+        let input = Input::Message { arrival: self.now, flow, peek, steered: &steered, verdict: Verdict::Admit };
         self.shard.handle_input(self.now, input);
     }
 

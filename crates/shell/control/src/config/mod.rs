@@ -9,6 +9,7 @@ mod error;
 mod gateways;
 mod lenient;
 mod machine;
+mod overload;
 mod routing;
 mod secrets;
 mod snapshot;
@@ -29,6 +30,7 @@ pub use error::ConfigError;
 use error::{Fault, Source as Place};
 pub use gateways::Unreached;
 pub(crate) use gateways::share_of;
+pub use overload::{Class, Overload};
 pub use routing::{Action, Country, Match, Rewrite, Route, Stateless, Trunk};
 pub(crate) use snapshot::route_target;
 pub use streams::{Dns, Tcp};
@@ -57,6 +59,8 @@ pub struct Config {
     pub auth: Auth,
     /// Forwarding.
     pub proxy: Proxy,
+    /// What is done when there is too much to do.
+    pub overload: Overload,
     /// The timers of RFC 3261 §17.
     pub timers: Timers,
     /// What is written of each call.

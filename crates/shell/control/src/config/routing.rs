@@ -9,11 +9,11 @@ use serde::de::value::MapAccessDeserializer;
 use serde::de::{self, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::Span;
 use super::values::{
     CountryCode, Destination, Dialled, DomainPattern, Methods, OneOrMany, Origin, Password, Prefix, Realm, Source,
     Target, TargetOrSet, UserPart,
 };
+use super::{Class, Span};
 
 /// `[[trunk]]`
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize, JsonSchema)]
@@ -136,6 +136,10 @@ pub struct Route {
     /// How long a target may ring. Not given: proxy.ring_timeout, and proxy.fork_timeout where there is a next target.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub timeout: Option<Span>,
+    /// What requests that begin something count as under overload: emergency, refresh, trunk-call, call, contact or other. Not given:
+    /// what they are.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub class: Option<Class>,
 }
 
 impl Default for Route {
@@ -153,6 +157,7 @@ impl Default for Route {
             add_headers: BTreeMap::new(),
             remove_headers: Vec::new(),
             timeout: None,
+            class: None,
         }
     }
 }

@@ -86,6 +86,7 @@ impl Config {
             record_route: proxy.record_route,
             stateless: proxy.stateless.into(),
             outbound: proxy.outbound,
+            overload_control: self.overload.between_servers,
         }
     }
 

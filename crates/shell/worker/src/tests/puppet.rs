@@ -8,7 +8,8 @@ use std::time::{Duration, Instant};
 use strowger_foundation::{ConnId, Flow, ListenerId, ShardId, Timestamp, Transport, Wakeup};
 use strowger_locate::{QueryId, Question};
 use strowger_message::{Fault, Glance, Peek};
-use strowger_shard::{Counters, Event, Input, Output, Snapshot, Steered};
+use strowger_overload::{Class, FilteredKind, Pressure};
+use strowger_shard::{Classified, Counters, Event, Input, Output, Snapshot, Steered};
 
 use crate::brain::{Brain, Maker};
 
@@ -33,6 +34,12 @@ impl Maker for Stage {
     }
 
     fn complete(&self, _: &Peek<'_>, _: &mut Steered) {}
+
+    fn note_pressure(&self, _: usize, _: &Pressure) {}
+
+    fn classify(&self, _: Timestamp, _: (&Peek<'_>, &Steered), _: &Flow, _: &Snapshot) -> Classified {
+        Classified { class: Class::Call, kind: FilteredKind::Call, is_unlimited: false }
+    }
 }
 
 /// The shard.

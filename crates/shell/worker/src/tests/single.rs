@@ -9,22 +9,25 @@ use std::time::Duration;
 
 use mio::{Events, Poll, Token};
 use strowger_foundation::{ConnId, Flow, ListenerId, ShardId, Timestamp, Transport};
-use strowger_net::Clock;
+use strowger_net::{Clock, UdpSocket};
 
 use super::puppet::Stage;
 use super::{options, phone, receive, snapshot, sockets, spin_until};
+use crate::admission::Admission;
 use crate::balance::Balance;
 use crate::contact::Contact;
 use crate::crew::ASKED_AFTER;
 use crate::desk::{Common, Desk};
 use crate::exits::{Exits, Neighbour, Port};
+use crate::fleet::sort;
 use crate::handover::{self, Doorbell, Receiver, Sender};
 use crate::index::Index;
 use crate::moving::{HELD_BYTES, Move, Plan, Word};
 use crate::outlet::Outlet;
 use crate::panics::PanicLog;
+use crate::queue::NewWorkQueue;
 use crate::streams::Streams;
-use crate::worker::{DOORBELL, LOOKS_AT_ONE_SOCKET, Worker};
+use crate::worker::{DOORBELL, FIRST_NEW_WORK, LOOKS_AT_ONE_SOCKET, Worker};
 use crate::{Counters, Socket, Spin, StreamLimits, WorkerOptions};
 
 /// A worker that nobody runs, the first of two, and the second's ends of the rings between them.
@@ -46,6 +49,11 @@ impl Alone {
     }
 
     fn with(ring_capacity: usize, chosen: &WorkerOptions) -> Self {
+        Self::made(ring_capacity, chosen, false)
+    }
+
+    /// With `is_sorted` the kernel keeps new work apart.
+    fn made(ring_capacity: usize, chosen: &WorkerOptions, is_sorted: bool) -> Self {
         let sockets = sockets(1, 2).pop().expect("one worker");
         let [address, other_address] = [0, 1].map(|listener: usize| sockets[listener].local_addr());
         let snapshot = snapshot(&sockets);
@@ -58,7 +66,15 @@ impl Alone {
             Socket::Udp(socket) => Port::Udp(Outlet::new(socket, &registry, Token(token)).expect("a fresh socket")),
             Socket::Tcp(_) => panic!("datagrams"),
         };
-        let ports = sockets.into_iter().enumerate().map(port).collect();
+        let sockets = vec![sockets];
+        let opened = if is_sorted { sort(&sockets, 1, chosen) } else { vec![vec![None, None]] };
+        let queue = |(token, socket): (usize, Option<UdpSocket>)| {
+            let outlet =
+                |socket| Outlet::new(socket, &registry, Token(FIRST_NEW_WORK + token)).expect("a fresh socket");
+            socket.map(|socket| NewWorkQueue::new(outlet(socket)))
+        };
+        let new_work = opened.into_iter().flatten().enumerate().map(queue).collect();
+        let ports = sockets.into_iter().flatten().enumerate().map(port).collect();
         let balance = Balance::frozen(2, 2, 32);
         let owners = balance.owners().to_vec();
         let common = Common {
@@ -79,6 +95,7 @@ impl Alone {
             index: 0,
             contact: Arc::clone(&contact),
             ports,
+            new_work,
             streams: Streams::new(0, registry, Arc::new(Index::new(1, 1)), StreamLimits::default(), 1),
             neighbours: vec![None, Some(neighbour)],
             resolver: None,
@@ -90,7 +107,7 @@ impl Alone {
             owed_since: None,
             owners,
         };
-        let desk = Desk::new(Arc::new(common), exits, snapshot, queue);
+        let desk = Desk::new(Arc::new(common), exits, Admission::new(1, true), snapshot, queue);
         let worker = Worker::new(poll, Clock::start(), desk, chosen);
         let events = Events::with_capacity(8);
         Self { worker, address, other_address, contact, to_second, from_second, _second: second, events }
@@ -156,6 +173,26 @@ fn a_worker_that_stays_awake_never_parks_while_it_has_shards() {
                 (0..10_000).for_each(|_| assert!(parks || !contact.doorbell.is_parked(), "after {number}"));
             }
         });
+    }
+}
+
+#[test]
+fn what_is_in_progress_is_answered_before_new_work_whoever_sorts() {
+    for is_sorted in [true, false] {
+        let mut alone = Alone::made(4, &WorkerOptions::default(), is_sorted);
+        assert_eq!(alone.worker.crew.desk.exits.is_sorted(ListenerId(0)), is_sorted);
+        let phone = phone(alone.address);
+        for number in 0..20 {
+            phone.send(&options(&format!("0-new{number}"))).expect("loopback takes it");
+        }
+        let bye = String::from_utf8(options("0-bye")).expect("text").replace("OPTIONS", "BYE");
+        phone.send(bye.as_bytes()).expect("loopback takes it");
+        alone.step();
+        alone.step();
+        assert!(receive(&phone).starts_with("0-bye"), "sorted by the kernel: {is_sorted}");
+        for number in 0..20 {
+            assert!(receive(&phone).starts_with(&format!("0-new{number} ")), "the others in their order");
+        }
     }
 }
 

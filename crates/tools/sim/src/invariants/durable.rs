@@ -6,6 +6,7 @@ use std::collections::VecDeque;
 use strowger_foundation::{ConnId, Timestamp};
 use strowger_message::{HeaderName, Message, Method, Status};
 use strowger_registrar::{Durability, Record};
+use strowger_shard::MAX_AMPLIFICATION;
 
 use super::requests::broken_unless;
 use super::table::{Queued, Staged};
@@ -127,6 +128,12 @@ impl Invariants {
             let later = answer.status == Status::SERVICE_UNAVAILABLE && has_retry_after(&answer.bytes);
             return broken_unless(later, Rule::Loading, || format!("while records are being read: {}", shown()));
         }
+        // Who only asks, and has proven nothing, is not told much more than what it has sent.
+        let is_asking = asked.request.head().first(HeaderName::Contact).is_none();
+        if answer.status == Status::MESSAGE_TOO_LARGE && is_asking && !upstream.source.transport.is_reliable() {
+            let is_short = answer.bytes.len() <= MAX_AMPLIFICATION * upstream.request.len();
+            return broken_unless(is_short, Rule::Registrar, || format!("too long: {}", shown()));
+        }
         let model = &self.table.ledger.model;
         let (before, mut next) = (model.entries(now, &asked.aor), model.clone());
         let expected = self.table.apply(&mut next, now, &asked);
@@ -144,8 +151,8 @@ impl Invariants {
             }
         }
         self.table.ledger.model = next;
-        let answer = answer.bytes.clone();
-        if status.is_success() { self.table.check_listed(now, &asked.aor, &answer) } else { Ok(()) }
+        let (answer, request) = (answer.bytes.clone(), upstream.request.clone());
+        if status.is_success() { self.table.check_listed(now, &asked.aor, &answer, &request) } else { Ok(()) }
     }
 
     /// What a REGISTER changes is on its way to the store.
@@ -215,7 +222,9 @@ impl Invariants {
             format!("the store says {kept}, and the client hears {said:?}: {}", summary(&upstream.request))
         })?;
         match answer {
-            Some(one) if expected == Status::OK => self.table.check_listed(now, &staged.aor, &one.bytes),
+            Some(one) if expected == Status::OK => {
+                self.table.check_listed(now, &staged.aor, &one.bytes, &upstream.request)
+            }
             Some(one) if expected == Status::SERVICE_UNAVAILABLE => {
                 broken_unless(has_retry_after(&one.bytes), Rule::Durable, || format!("when? {}", summary(&one.bytes)))
             }

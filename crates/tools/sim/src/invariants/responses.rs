@@ -46,7 +46,7 @@ impl Invariants {
             return broken_unless(early, Rule::OneFinalResponse, || format!("provisional after final: {}", shown()));
         }
         let to = message.head().first(HeaderName::To).unwrap_or(&[]).to_vec();
-        if upstream.finals.iter().any(|one| one.bytes == message.bytes()) {
+        if upstream.finals.iter().any(|one| is_the_same(&one.bytes, message.bytes())) {
             let silent = status.is_success() || !self.present.timeout || !flow.transport.is_reliable();
             return broken_unless(silent, Rule::Streams, || format!("repeated on a stream: {}", shown()));
         }
@@ -80,7 +80,7 @@ impl Invariants {
         if silent || now + SLACK >= answer.at + TIMEOUT {
             return Ok(());
         }
-        let repeated = sent.iter().any(|sent| sent.bytes == answer.bytes);
+        let repeated = sent.iter().any(|sent| is_the_same(&sent.bytes, &answer.bytes));
         broken_unless(repeated, Rule::Repeated, || format!("not repeated: {}", summary(&answer.bytes)))
     }
 
@@ -96,6 +96,28 @@ impl Invariants {
             format!("neither answered nor forwarded: {}", summary(&upstream.request))
         })
     }
+}
+
+/// Whether two responses are the same, but for the nonce of a challenge: none is kept, so a request that comes again some seconds later is
+/// challenged with another one (RFC 3261 §26.3.2.4).
+fn is_the_same(one: &[u8], other: &[u8]) -> bool {
+    const NONCE: &[u8] = b"nonce=\"";
+    let is_challenge =
+        |bytes: &[u8]| [&b"SIP/2.0 401 "[..], b"SIP/2.0 407 "].iter().any(|line| bytes.starts_with(line));
+    if one == other || !is_challenge(one) || !is_challenge(other) {
+        return one == other;
+    }
+    let without_nonces = |bytes: &[u8]| {
+        let (mut left, mut rest) = (Vec::new(), bytes);
+        while let Some(at) = rest.windows(NONCE.len()).position(|part| part == NONCE) {
+            let (before, nonce) = rest.split_at(at + NONCE.len());
+            left.extend_from_slice(before);
+            rest = nonce.iter().position(|byte| *byte == b'"').map_or(&[][..], |end| &nonce[end..]);
+        }
+        left.extend_from_slice(rest);
+        left
+    };
+    without_nonces(one) == without_nonces(other)
 }
 
 impl Upstream {

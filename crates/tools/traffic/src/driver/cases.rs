@@ -5,8 +5,8 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
 
-use strowger_auth::{Algorithm, Authenticator, Ha1, NonceWindows, Policy, Qop, Verdict};
-use strowger_foundation::{KeyRing, ShardId, TagKey, Timestamp, Transport};
+use strowger_auth::{Algorithm, Authenticator, Challenge, Ha1, NonceWindows, Policy, Qop, Verdict};
+use strowger_foundation::{KeyRing, TagKey, Timestamp, Transport};
 use strowger_message::{Head, HeaderName, Message, Reply, Status};
 
 use super::{Connecting, Driver, Outbox, Setup};
@@ -287,14 +287,16 @@ struct Registrar {
     authenticator: Authenticator,
     policy: Policy,
     now: Timestamp,
+    /// The requests that were challenged.
+    challenged: u64,
 }
 
 impl Registrar {
     fn new(algorithm: Algorithm, qop: Qop) -> Self {
         let windows = Arc::new(NonceWindows::new(4, 9));
-        let authenticator = Authenticator::new(&KeyRing::new(TagKey::new([7; 16])), ShardId(0), windows);
+        let authenticator = Authenticator::new(&KeyRing::new(TagKey::new([7; 16])), windows);
         let policy = Policy { algorithms: vec![algorithm], qop, ..Policy::default() };
-        Self { authenticator, policy, now: Timestamp::from_millis(9_000_000) }
+        Self { authenticator, policy, now: Timestamp::from_millis(9_000_000), challenged: 0 }
     }
 
     /// The answer to a request, and whether it was accepted.
@@ -314,8 +316,10 @@ impl Registrar {
         let head = Head::scan(request.as_bytes()).expect("a request");
         let mut out = Vec::new();
         let reply = Reply::begin(&mut out, &head, Status::UNAUTHORIZED, "Unauthorized", b"t", None);
+        self.challenged += 1;
         let header = HeaderName::WwwAuthenticate;
-        self.authenticator.challenge(self.now, &self.policy, reply, header, b"example.com", stale).finish();
+        let challenge = Challenge { header, realm: b"example.com", stale, request: self.challenged };
+        self.authenticator.challenge(self.now, &self.policy, reply, &challenge).finish();
         (edit(&String::from_utf8(out).expect("ASCII")), false)
     }
 }

@@ -10,6 +10,7 @@ mod accounts;
 mod acknowledge;
 mod act;
 mod answer;
+mod begin;
 #[cfg(test)]
 mod cases;
 #[cfg(test)]
@@ -17,8 +18,11 @@ mod conformance;
 mod dialog;
 mod nonces;
 mod over;
+#[cfg(test)]
+mod overload;
 mod receive;
 mod render;
+mod retry;
 #[cfg(test)]
 mod tests;
 mod walk;
@@ -36,9 +40,11 @@ use crate::law::Rng;
 use crate::meter::Meter;
 use crate::population::Users;
 use crate::script::{Ending, Failure, Script, Template, Verb};
-use crate::session::{Calls, Flags, NEVER, Session, Sessions, Value};
+use crate::session::{Calls, Flags, NEVER, NO_INVITE, Session, Sessions, Value};
+pub use begin::Refusal;
 use nonces::Nonces;
 use over::{Recent, Refused};
+pub use retry::Ended;
 
 /// The wheel's tick is a millisecond; time runs so much faster for it, so that pauses are exact to 4 µs: messages that are due one
 /// after the other must not leave together, or pauses of any law would make bursts of them.
@@ -112,6 +118,9 @@ pub struct Setup {
     /// Whether a user who was challenged once sends credentials at once from then on, with the same nonce and the next
     /// count, until a new challenge comes (RFC 7616 §3.4). Else each session is challenged anew.
     pub reuses_nonces: bool,
+    /// How often a session whose first request was refused with 503 and Retry-After tries again when that time is over. At 0, and
+    /// where a 503 has no Retry-After, it has failed (RFC 3261 §21.5.4).
+    pub retries: u8,
     /// Sessions at most.
     pub max_sessions: usize,
     /// Sessions for which room is made beforehand: to grow under load makes calls late.
@@ -144,6 +153,7 @@ impl Setup {
             max_ring: Duration::from_secs(180),
             max_wait: MAX_WAIT,
             reuses_nonces: false,
+            retries: 0,
             max_sessions: 4_000_000,
             expected: 0,
             run: 1,
@@ -176,15 +186,6 @@ impl Share {
     }
 }
 
-/// Why a call did not begin.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Refusal {
-    /// [`Setup::max_sessions`] are running.
-    Sessions,
-    /// No connection can be opened.
-    Connections,
-}
-
 /// One end of calls on one thread.
 #[derive(Debug)]
 pub struct Driver {
@@ -199,11 +200,13 @@ pub struct Driver {
     meter: Meter,
     /// How often counting began anew: each session is counted where it began.
     epoch: u8,
+    /// Whether sessions that begin are counted.
+    counts: bool,
     own: u64,
     /// Sessions that a step of another one began, to be walked next.
     started: Vec<(u16, u32, u32)>,
-    /// The script and caller of each session of ours that ended, where somebody wants to know.
-    ended: Option<Vec<(u16, u32)>>,
+    /// The sessions of ours that ended, where somebody wants to know.
+    ended: Option<Vec<Ended>>,
     /// What users know of the server's nonces, where they keep them.
     nonces: Option<Nonces>,
     /// The INVITEs of callers whose calls are over, and our calls that were refused.
@@ -283,6 +286,7 @@ impl Driver {
             rng: Rng::seed_from_u64(mix(setup.seed ^ (u64::from(setup.number) << 48))),
             meter: Meter::default(),
             epoch: 0,
+            counts: true,
             own: 0,
             started: Vec::new(),
             ended: None,
@@ -308,7 +312,18 @@ impl Driver {
     /// neither.
     pub fn restart_meter(&mut self) -> Meter {
         self.epoch = self.epoch.wrapping_add(1);
+        self.counts = true;
         std::mem::take(&mut self.meter)
+    }
+
+    /// Counts no session that begins from now on; those that are going on stay counted, and so is how they end.
+    pub const fn stop_counting(&mut self) {
+        self.counts = false;
+    }
+
+    /// The round of counting in which a session that begins now is counted.
+    const fn epoch_of_new(&self) -> u8 {
+        if self.counts { self.epoch } else { self.epoch.wrapping_sub(1) }
     }
 
     /// What was counted, at the end of counting: requests that nobody has answered for T1 and longer are
@@ -336,8 +351,8 @@ impl Driver {
         self.ended.get_or_insert_default();
     }
 
-    /// The script and the caller of a session that has ended, each once.
-    pub fn take_ended(&mut self) -> Option<(u16, u32)> {
+    /// A session of this end that has ended, each once.
+    pub fn take_ended(&mut self) -> Option<Ended> {
         self.ended.as_mut()?.pop()
     }
 
@@ -371,93 +386,17 @@ impl Driver {
         Some(Timestamp::from_nanos(at.as_nanos().div_ceil(WHEEL_SPEED)))
     }
 
-    /// A call that the law of arrivals says now: `script` runs, for these users.
-    ///
-    /// # Errors
-    /// The call is counted as offered and refused.
-    pub fn begin(
-        &mut self,
-        now: Timestamp,
-        script: u16,
-        (caller, callee): (u32, u32),
-        out: &mut dyn Outbox,
-    ) -> Result<(), Refusal> {
-        self.begin_late((now, now), script, (caller, callee), out)
-    }
-
-    /// As [`begin`](Self::begin), of a call that was due some time before now.
-    ///
-    /// # Errors
-    /// The call is counted as offered and refused.
-    pub fn begin_late(
-        &mut self,
-        (now, due): (Timestamp, Timestamp),
-        script: u16,
-        (caller, callee): (u32, u32),
-        out: &mut dyn Outbox,
-    ) -> Result<(), Refusal> {
-        self.meter.began.offered += 1;
-        let begun = self.begin_session((now, due), script, (caller, callee), out);
-        if begun.is_err() {
-            self.meter.began.refused += 1;
-        }
-        self.begin_started(now, out);
-        begun
-    }
-
-    fn begin_session(
-        &mut self,
-        (now, due): (Timestamp, Timestamp),
-        script: u16,
-        (caller, callee): (u32, u32),
-        out: &mut dyn Outbox,
-    ) -> Result<(), Refusal> {
-        if self.sessions.len() >= self.setup.max_sessions {
-            return Err(Refusal::Sessions);
-        }
-        let (serial, call, mut link) = self.next_call();
-        let local = u16::try_from(link).unwrap_or(0);
-        let is_stream = self.setup.transport.is_reliable();
-        let owns_link = is_stream && matches!(self.setup.connecting, Connecting::Dialog | Connecting::Transaction);
-        if is_stream {
-            link = out.connect(self.setup.remote, owns_link).ok_or(Refusal::Connections)?;
-        }
-        let slot = self.sessions.insert();
-        let Some(session) = self.sessions.get_mut(slot) else { return Err(Refusal::Sessions) };
-        (session.serial, session.call, session.began) = (serial, call, now);
-        session.attempt.on_begin(now.saturating_since(due));
-        (session.script, session.step) = (script, 0);
-        (session.caller, session.callee) = (caller, callee);
-        (session.peer, session.link, session.local) = (self.setup.remote, link, local);
-        session.flags.is_live = true;
-        session.flags.is_ours = true;
-        session.flags.epoch = self.epoch;
-        session.flags.owns_link = owns_link;
-        if is_stream {
-            self.sessions.move_to_link(slot, link);
-        }
-        self.calls.insert(call, slot);
-        self.meter.on_begin(true);
-        self.meter.on_begin_of(script);
-        self.own += 1;
-        self.walk(slot, &mut Walk { now, out, last: None });
-        Ok(())
-    }
-
-    /// The sessions that steps have begun; each counts as offered.
-    fn begin_started(&mut self, now: Timestamp, out: &mut dyn Outbox) {
-        while let Some((script, caller, callee)) = self.started.pop() {
-            self.meter.began.offered += 1;
-            if self.begin_session((now, now), script, (caller, callee), out).is_err() {
-                self.meter.began.refused += 1;
-            }
-        }
-    }
-
     /// Does what is due.
     pub fn handle_timeout(&mut self, now: Timestamp, out: &mut dyn Outbox) {
+        self.handle_timeouts(now, usize::MAX, out);
+    }
+
+    /// As [`handle_timeout`](Self::handle_timeout), for at most so many sessions: what has come meanwhile may make the others'
+    /// needless.
+    pub fn handle_timeouts(&mut self, now: Timestamp, most: usize, out: &mut dyn Outbox) {
         let wheel_now = Timestamp::from_nanos(now.as_nanos().saturating_mul(WHEEL_SPEED));
-        while let Some(slot) = self.wheel.poll_expired(wheel_now) {
+        for _ in 0..most {
+            let Some(slot) = self.wheel.poll_expired(wheel_now) else { break };
             let Some(session) = self.sessions.get_mut(slot) else { continue };
             session.timer = None;
             if session.flags.is_live {
@@ -477,20 +416,6 @@ impl Driver {
             if session.flags.is_ours && session.give_up_at != NEVER {
                 let ending = Ending::Failed(Failure::Connection);
                 self.end(slot, ending, &mut Walk { now, out: &mut *out, last: None });
-            }
-        }
-    }
-
-    /// The number of the next session that this end begins, the hash of its Call-ID, and its socket: answers come to those who
-    /// listen at our address, and the call must be one of this driver's among them.
-    fn next_call(&mut self) -> (u64, u64, u32) {
-        let sockets = self.locals.len().max(1) as u64;
-        loop {
-            let serial = self.next_serial();
-            let link = u32::try_from(serial % sockets).unwrap_or(0);
-            let call = self.call_hash_of(serial, u16::try_from(link).unwrap_or(0));
-            if self.setup.share.elsewhere(call).is_none() {
-                return (serial, call, link);
             }
         }
     }
@@ -556,6 +481,10 @@ impl Driver {
             if is_ours && ending == Ending::Carried {
                 self.meter.slowest.record(attempt.slowest());
             }
+            if session.flags.has_called {
+                let is_answered = session.accepted_cseq != NO_INVITE;
+                self.meter.metrics.calls.on_end(ending, is_answered, session.flags.is_hung_up);
+            }
             if ending != Ending::Carried {
                 session.unanswered().for_each(|verb| self.meter.transactions.add(verb, false));
             }
@@ -564,7 +493,8 @@ impl Driver {
             self.meter.ended.record(attempt.slowest());
         }
         if let Some(ended) = self.ended.as_mut().filter(|_| is_ours) {
-            ended.push((session.script, session.caller));
+            let own = self.locals.get(usize::from(session.local)).map_or(&[][..], |local| local.both.as_bytes());
+            ended.push(Ended::of(session, ending, walk.last, own));
         }
         self.own -= u64::from(is_ours);
         self.calls.remove(session.call, slot);

@@ -10,7 +10,7 @@ use strowger_message::{AuthParams, Head, HeaderName, Method, StartLine, unquote}
 
 use crate::meter::Answer;
 use crate::script::{Ending, Expect, Failure, Kind, Step, Verb};
-use crate::session::{ALONE, CANCELLED, Challenge, NEVER, NO_INVITE, NOWHERE};
+use crate::session::{ALONE, CANCELLED, Challenge, NEVER, NO_INVITE, NOWHERE, TRYING_LATER};
 
 use super::answer::{has_tag, reply_address, without_class};
 use super::{Driver, Last, Outbox, Walk, dialog};
@@ -142,6 +142,7 @@ impl Driver {
                 }
             } else {
                 session.flags.is_answered = true;
+                session.flags.is_hung_up |= got.verb == Verb::Bye && status < 300;
             }
         }
         let is_of_resent = got.verb == session.sent_verb;
@@ -193,7 +194,7 @@ impl Driver {
             return;
         }
         let is_last = got.number == session.invite_cseq;
-        let is_refused = session.invite_class > 2 && session.ack_step != NOWHERE;
+        let is_refused = session.invite_class > 2 && (session.ack_step != NOWHERE || session.step == TRYING_LATER);
         match status {
             //= rfc3261#13.2.2.4
             // Each repeated final response to an INVITE is acknowledged again.
@@ -258,6 +259,7 @@ impl Driver {
             session.reply_step = NOWHERE;
             session.flags.is_pending |= verb == Verb::Invite;
         }
+        session.flags.is_hung_up |= verb == Verb::Bye;
         if session.flags.epoch == self.epoch {
             self.meter.on_received(got.kind);
             if verb == Verb::Bye {
@@ -273,11 +275,11 @@ impl Driver {
         let script = self.script_answering(verb, got.head);
         if let (Some(script), false) = (script, is_in_dialog) {
             if self.sessions.len() >= self.setup.max_sessions {
-                self.meter.answered.refused += 1;
+                self.meter.answered.refused += u64::from(self.counts);
                 return;
             }
             let serial = self.next_serial();
-            let slot = self.sessions.insert();
+            let (slot, epoch) = (self.sessions.insert(), self.epoch_of_new());
             let is_stream = self.setup.transport.is_reliable();
             let local = if is_stream { 0 } else { u16::try_from(link).unwrap_or(0) };
             let Some(session) = self.sessions.get_mut(slot) else { return };
@@ -289,15 +291,17 @@ impl Driver {
                 session.first_cseq = got.number;
             }
             session.flags.is_live = true;
-            session.flags.epoch = self.epoch;
+            session.flags.epoch = epoch;
             session.flags.is_pending = verb == Verb::Invite;
             if is_stream {
                 self.sessions.move_to_link(slot, link);
             }
             self.calls.insert(call, slot);
-            self.meter.on_begin(false);
-            self.meter.on_begin_of(script);
-            self.meter.on_received(got.kind);
+            if self.counts {
+                self.meter.on_begin(false);
+                self.meter.on_begin_of(script);
+                self.meter.on_received(got.kind);
+            }
             // A script of the answering end begins with waiting for the message that begins it.
             return self.deliver(slot, got, walk);
         }
@@ -468,7 +472,9 @@ impl Driver {
                     return self.end(slot, Ending::Failed(Failure::Unexpected), walk);
                 }
                 self.meter.refusals.on_response(status, got.bytes);
-                self.end(slot, Ending::Refused(status), walk);
+                if !self.try_later(slot, status, got, walk) {
+                    self.end(slot, Ending::Refused(status), walk);
+                }
             }
             Kind::Request(verb) => self.on_unexpected_request(slot, verb, policy, got, walk),
             Kind::Garbage => {

@@ -4,7 +4,7 @@ use rand::Rng as _;
 use strowger_foundation::Timestamp;
 
 use crate::script::{Ending, Failure, Kind, Numbering, Script, Step, StepIndex, Template, Verb};
-use crate::session::{CANCELLED, NEVER, NO_LINK, NOWHERE, Session};
+use crate::session::{CANCELLED, NEVER, NO_LINK, NOWHERE, Session, TRYING_LATER};
 
 use super::nonces::Nonces;
 use super::{Connecting, Driver, Last, MAX_STEPS, Walk};
@@ -239,6 +239,9 @@ impl Driver {
         if is_counted || is_repeat {
             self.meter.on_sent(kind, is_repeat);
         }
+        if let (Kind::Request(verb), Some(session)) = (kind, self.sessions.get_mut(slot)) {
+            session.requests = session.requests.saturating_add(u16::from(verb != Verb::Ack));
+        }
         if let (false, Some(session)) = (is_repeat, self.sessions.get_mut(slot)) {
             match kind {
                 Kind::Request(verb) => {
@@ -246,6 +249,9 @@ impl Driver {
                     if is_counted {
                         self.meter.on_asked(verb);
                     }
+                    let begins_call = verb == Verb::Invite && session.flags.is_ours && !session.flags.has_called;
+                    session.flags.has_called |= begins_call;
+                    self.meter.metrics.calls.begun += u64::from(begins_call && is_counted);
                 }
                 Kind::Response(status) => session.attempt.on_replied(session.got_verb, status, now),
                 Kind::Garbage => {}
@@ -275,6 +281,8 @@ impl Driver {
             let (script, step) = (session.script, session.step);
             let script = self.setup.scripts.get(usize::from(script));
             let to = match script.and_then(|script| script.steps.get(usize::from(step))) {
+                // From its beginning.
+                None if step == TRYING_LATER => 0,
                 Some(Step::Wait { timeout: Some((_, to)), .. }) => *to,
                 Some(Step::Wait { timeout: None, .. }) => return self.end(slot, Ending::Lost, walk),
                 _ => step + 1,
@@ -290,6 +298,7 @@ impl Driver {
             //= rfc3261#17.1.1.2
             // Requests to INVITE double without end, the others and 2xx only up to T2.
             session.resends = session.resends.saturating_add(1);
+            self.meter.resend_lateness.record(walk.now.saturating_since(session.resend_at));
             let interval = t1 * 2_u32.saturating_pow(u32::from(session.resends).min(16));
             let is_request = session.resend_step != session.reply_step;
             session.resend_at = walk.now

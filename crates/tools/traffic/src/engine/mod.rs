@@ -9,6 +9,7 @@ mod habits;
 mod handover;
 mod links;
 mod mix;
+mod phones;
 mod plan;
 mod streams;
 mod thread;
@@ -24,11 +25,12 @@ use strowger_net::Clock;
 pub use habits::{Again, Due, Habit, Habits};
 pub use links::LinkCounts;
 pub use mix::{Mix, Weighted};
+pub use phones::{Avalanche, FlowRecovery, PhoneDue, Phones};
 pub(crate) use plan::longest;
 pub use plan::{Callee, Load, Phase, Plan, PlanError, Side, Who, entropy};
 
 use crate::meter::{Meter, Times};
-use crate::metrics::Series;
+use crate::metrics::{Recovery, Series};
 use crate::refusals::Refusals;
 use crate::script::{Ending, Verb};
 use crate::tally::ScriptAccounts;
@@ -163,6 +165,8 @@ pub struct PhaseReport {
     pub is_used_up: bool,
     /// How many users there were, where it was about users.
     pub users: Option<u32>,
+    /// How phones came back, where it was about an avalanche of registrations.
+    pub recovery: Option<Recovery>,
     /// What came of each script that was run.
     pub scripts: Vec<ScriptAccounts>,
     /// The calling end.
@@ -201,6 +205,14 @@ impl PhaseReport {
         sum
     }
 
+    /// How late messages were sent again, at both ends.
+    #[must_use]
+    pub fn resend_lateness(&self) -> Times {
+        let mut sum = self.caller.resend_lateness.clone();
+        sum.merge(&self.callee.resend_lateness);
+        sum
+    }
+
     /// The times from when requests were due to their 2xx; none where nothing was due, for a closed loop has no moments.
     pub fn from_due(&self) -> impl Iterator<Item = (Verb, &Times)> {
         let meter = self.meter();
@@ -211,8 +223,13 @@ impl PhaseReport {
     /// Why the figures say more about the generator than about what it measured; `None` where they do not.
     #[must_use]
     pub fn bottleneck(&self) -> Option<String> {
-        let unread = self.unread();
-        for (what, late) in [("calls began late", &self.meter().lateness), ("messages waited to be read", &unread)] {
+        let (unread, resent) = (self.unread(), self.resend_lateness());
+        let lates = [
+            ("calls began late", &self.meter().lateness),
+            ("messages waited to be read", &unread),
+            ("messages were sent again late", &resent),
+        ];
+        for (what, late) in lates {
             let (median, p99) = (late.quantile(0.5), late.quantile(0.99));
             if late.count() >= LATE_OF && (median > LATE_AT_MEDIAN || p99 > LATE_AT_P99) {
                 let busy = self.cpu.as_secs_f64() / self.elapsed.as_secs_f64().max(0.001);
@@ -474,6 +491,9 @@ impl PhaseReport {
         self.cpu += other.cpu;
         self.service_drops += other.service_drops;
         self.forgotten += other.forgotten;
+        if let Some(theirs) = &other.recovery {
+            self.recovery.get_or_insert_default().merge(theirs);
+        }
         self.series.merge(&other.series);
     }
 }

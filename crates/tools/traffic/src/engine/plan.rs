@@ -10,6 +10,7 @@ use strowger_net::BufferSizes;
 
 use super::habits::Habit;
 use super::mix::Mix;
+use super::phones::Avalanche;
 use crate::arrival::Arrivals;
 use crate::driver::{Connecting, MAX_WAIT};
 use crate::population::Users;
@@ -66,6 +67,8 @@ pub enum Load {
     Closed(usize),
     /// What each of the phase's callers does again and again, calling any of its callees.
     Habits(Arc<[Habit]>),
+    /// Each of the phase's callers registers until it has.
+    Avalanche(Arc<Avalanche>),
     /// None begin; the other end's are answered.
     None,
 }
@@ -138,6 +141,11 @@ pub struct Plan {
     /// Whether users keep nonces from one session to the next: see
     /// [`Setup::reuses_nonces`](crate::driver::Setup::reuses_nonces).
     pub reuses_nonces: bool,
+    /// How often sessions try again that a 503 has put off: see [`Setup::retries`](crate::driver::Setup::retries).
+    pub retries: u8,
+    /// How long arrivals go on behind the time of a measured phase, so that the last calls that are counted find the server as the
+    /// first did. These sessions are not counted.
+    pub cool_down: Duration,
     /// Sessions at most, of each thread and end.
     pub max_sessions: usize,
     /// What randomness begins with.
@@ -172,6 +180,8 @@ impl Plan {
             max_ring: Duration::from_secs(180),
             max_wait: MAX_WAIT,
             reuses_nonces: false,
+            retries: 0,
+            cool_down: Duration::ZERO,
             max_sessions: 4_000_000,
             seed,
             run: entropy(),
@@ -197,6 +207,10 @@ impl Plan {
                 #[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "it saturates")]
                 let all = all as usize;
                 all / self.threads.max(1)
+            }
+            Load::Avalanche(_) => {
+                let phones = phase.callers.end.saturating_sub(phase.callers.start);
+                usize::try_from(phones).unwrap_or(usize::MAX) / self.threads.max(1)
             }
             Load::None => 0,
         };

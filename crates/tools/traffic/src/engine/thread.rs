@@ -5,10 +5,12 @@
 //! has waited for longer than a call is late goes before the call, so that neither waits for ever behind the other.
 
 mod end;
+mod phones;
 mod readable;
 mod sockets;
 mod tell;
 mod users;
+mod window;
 
 use std::io::{self, Write as _};
 use std::iter::Peekable;
@@ -30,9 +32,11 @@ use end::End;
 pub(super) use sockets::Prepared;
 use sockets::{BELL, CALLEE_BIT, LISTENER, Links, callee_token, caller_token};
 use tell::cpu_time;
+use window::window_end;
 
 use super::habits::Habits;
 use super::links::{LinkCounts, cannot};
+use super::phones::Phones;
 use super::plan::{Load, Phase, Plan, PlanError, Who};
 use super::{OVER, PhaseReport, Shared};
 use crate::arrival::Moments;
@@ -74,6 +78,8 @@ struct Going {
     moments: Option<Peekable<Moments>>,
     /// What users do, where that is what the phase is about.
     habits: Option<Habits>,
+    /// The phones, where it is about those.
+    phones: Option<Phones>,
     /// The number of the next session among those of all threads.
     number: u64,
     /// Closed loops: sessions at once.
@@ -83,6 +89,9 @@ struct Going {
     /// Since when it is counted, and whether that has come.
     counted_from: Timestamp,
     is_warm: bool,
+    /// Until when sessions are counted that begin, and whether that is over.
+    counted_until: Timestamp,
+    is_cooling: bool,
     /// The number with which counting began.
     first_counted: u64,
     /// When the last one has begun, or when the phase's time is over.
@@ -115,6 +124,9 @@ impl Going {
         if let Some(habits) = &self.habits {
             return habits.next_at();
         }
+        if let Some(phones) = &self.phones {
+            return phones.next_at();
+        }
         self.moments.as_mut()?.peek().map(|at| self.begins + Duration::from_nanos(*at))
     }
 }
@@ -143,6 +155,9 @@ pub(super) struct Worker {
     unread: Option<Unread>,
     /// How long what was read last had waited, at most.
     waited: Duration,
+    /// Whether a batch of each socket is read for each few arrivals, however late those are: a phone whose answer is not read
+    /// repeats in vain what it asked.
+    reads_all: bool,
     margin: Duration,
     /// The first times of users, for each phase, until it begins.
     habits: Vec<Option<Habits>>,
@@ -203,6 +218,7 @@ impl Worker {
             batch: RecvBatch::new(),
             unread: None,
             waited: Duration::ZERO,
+            reads_all: false,
             margin: MARGINS.0 * 3,
             habits: users::prepare(plan, index),
             dues: Vec::with_capacity(BURST),
@@ -242,7 +258,7 @@ impl Worker {
                     self.flush();
                 }
             }
-            let is_awaited = arrival.is_some() && !self.is_behind(arrival, self.clock.now());
+            let is_awaited = arrival.is_some() && !self.reads_all && !self.is_behind(arrival, self.clock.now());
             self.read(if is_awaited { PORTION } else { usize::MAX })?;
             let now = self.clock.now();
             for end in [&mut self.caller, &mut self.callee].into_iter().flatten() {
@@ -266,7 +282,7 @@ impl Worker {
 
     /// Whether what was read last has waited for longer than the call that is due at `arrival`.
     fn is_behind(&self, arrival: Option<Timestamp>, now: Timestamp) -> bool {
-        arrival.is_some_and(|at| self.waited > MAX_UNREAD.max(now.saturating_since(at)))
+        arrival.is_some_and(|at| self.waited > MAX_UNREAD.max(now.saturating_since(at))) && !self.reads_all
     }
 
     /// Works off what has come, a batch of each socket and about `most` messages.
@@ -319,10 +335,13 @@ impl Worker {
         self.answered = 0;
         self.publish(true);
         let habits = self.habits(phase, what, begins);
+        let phones = self.phones(what, seed, begins);
+        self.reads_all = phones.is_some();
         Some(Going {
             phase,
             is_awake: what.is_awake,
             habits,
+            phones,
             begins,
             seed,
             moments,
@@ -331,6 +350,8 @@ impl Worker {
             held: None,
             counted_from: begins + what.warm_up,
             is_warm: what.warm_up.is_zero(),
+            counted_until: window_end(&plan, what, begins),
+            is_cooling: false,
             first_counted: self.index as u64,
             last_begun: None,
             carried_in_time: None,
@@ -408,29 +429,10 @@ impl Worker {
         Ok(())
     }
 
-    /// Counts anew behind the warm-up: who is due in it has begun by then and nobody else, however late this thread is, so
-    /// that what is counted depends on the law of arrivals alone.
-    fn end_warm_up(&mut self, going: &mut Going, now: Timestamp) {
-        // What had its last arrival in the warm-up is never counted.
-        if going.is_warm || now < going.counted_from || going.last_begun.is_some_and(|last| last < going.counted_from) {
-            return;
-        }
-        if going.next_arrival().is_some_and(|at| at < going.counted_from) {
-            return;
-        }
-        going.is_warm = true;
-        self.dues.clear();
-        going.first_counted = going.number;
-        for end in [&mut self.caller, &mut self.callee].into_iter().flatten() {
-            end.driver.restart_meter();
-        }
-        (going.links_before, going.cpu_before) = (self.link_counts(), cpu_time());
-        (going.drops_before, going.forgotten_before) = (self.service_drops(), self.forgotten());
-    }
-
     /// Begins the sessions that are due, and notes how late they were.
     fn begin_due(&mut self, going: &mut Going, now: Timestamp) {
         self.end_warm_up(going, now);
+        self.end_window(going, now);
         self.begin_all_due(going, now);
         if !self.dues.is_empty() {
             self.note_lateness(self.clock.now(), going);
@@ -443,11 +445,14 @@ impl Worker {
         if going.last_begun.is_some() || now < going.begins {
             return;
         }
-        if let Load::Habits(list) = &what.load {
-            return self.begin_habits(going, list, what, now);
+        match &what.load {
+            Load::Habits(list) => return self.begin_habits(going, list, what, now),
+            Load::Avalanche(_) => return self.begin_phones(going, what, now),
+            _ => {}
         }
         let is_stopped = self.shared.stop.load(Ordering::Relaxed);
-        let until = what.time.map(|time| going.begins + what.warm_up + time);
+        let cool_down = if going.counted_until == Timestamp::MAX { Duration::ZERO } else { plan.cool_down };
+        let until = what.time.map(|time| going.begins + what.warm_up + time + cool_down);
         let is_over = is_stopped || until.is_some_and(|until| now >= until);
         let mut begun = 0;
         while begun < BURST {
@@ -490,6 +495,7 @@ impl Worker {
                 return;
             }
             self.end_warm_up(going, now);
+            self.end_window(going, now);
             if let Some(moments) = &mut going.moments {
                 moments.next();
                 self.dues.push(at);
@@ -518,7 +524,7 @@ impl Worker {
     fn note_lateness(&mut self, now: Timestamp, going: &Going) {
         let who = self.plan.phases.get(going.phase).map_or(Who::Caller, |phase| phase.who);
         let end = if who == Who::Caller { &mut self.caller } else { &mut self.callee };
-        if let Some(end) = end {
+        if let (Some(end), false) = (end, going.is_cooling) {
             let lateness = &mut end.driver.meter_mut().lateness;
             for due in &self.dues {
                 lateness.record(now.saturating_since(*due));
@@ -530,6 +536,8 @@ impl Worker {
     /// Ends the warm-up, finds the end of the phase, publishes what was counted.
     fn look_after(&mut self, going: &mut Going, now: Timestamp) {
         self.obey_scripts();
+        self.tell_phones(going, now);
+        self.end_window(going, now);
         let Some(what) = self.plan.phases.get(going.phase) else { return };
         // Who ends a run by hand does not wait for the last call.
         let is_stopped = self.shared.stop.load(Ordering::Relaxed);

@@ -124,6 +124,7 @@ impl Attempt {
             200..=299 => {
                 metrics.srd_successful.record(delay);
                 metrics.invites_successful += 1;
+                metrics.calls.on_answer(at.saturating_since(self.asked));
                 self.told = at;
                 Stage::Established
             }

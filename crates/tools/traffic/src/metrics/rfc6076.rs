@@ -1,6 +1,7 @@
 //! The metrics of RFC 6076. Each counts sessions that have come to the end it asks about: those that still go on when a
 //! run ends are in no ratio, so that a run may be cut anywhere.
 
+use super::Calls;
 use crate::meter::Times;
 
 /// What [`Attempt`](super::Attempt)s have come to, at one end.
@@ -44,6 +45,8 @@ pub struct Metrics {
     pub sessions: u64,
     /// Those whose BYE was answered 2xx, or came from the other end (§4.9).
     pub sessions_completed: u64,
+    /// What the RFC has no metric for.
+    pub calls: Calls,
 }
 
 /// What a metric comes to.
@@ -138,6 +141,7 @@ impl Metrics {
         ] {
             mine.merge(theirs);
         }
+        self.calls.merge(&other.calls);
         for (mine, theirs) in [
             (&mut self.registrations, other.registrations),
             (&mut self.registrations_ineffective, other.registrations_ineffective),

@@ -98,6 +98,20 @@ pub(super) fn load(run: &Run) -> Option<String> {
     over_time(title, time_axis([run].into_iter()), number, series, tips)
 }
 
+/// How many phones had been registered when.
+pub(super) fn registered(run: &Run) -> Option<String> {
+    let recovery = run.recovery.as_ref()?;
+    let points: Points = recovery.course.iter().map(|(at, count)| (*at, float(*count))).collect();
+    let high = recovery.course.last().map_or(0.0, |last| last.0).max(1e-3);
+    let series = vec![Series { name: "registered", colour: 2, shape: Shape::Area, points }];
+    let tips = recovery.course.windows(2).filter_map(|pair| {
+        let [(from, _), (to, count)] = pair else { return None };
+        Some((*from, *to, format!("{}\n{} of {}", seconds(*to), grouped(*count), grouped(recovery.phones))))
+    });
+    let x = Scale { low: 0.0, high, kind: Kind::Linear };
+    over_time("Phones registered, over time", x, number, series, tips.collect())
+}
+
 /// What several runs carried, and what the first was offered.
 pub(super) fn loads(runs: &[Shown<'_>]) -> Option<String> {
     let mut series: Vec<_> = runs

@@ -63,6 +63,62 @@ pub struct Run {
     pub scripts: Vec<ScriptRow>,
     pub transactions: BTreeMap<String, Transactions>,
     pub record: Option<Record>,
+    pub calls: Option<Calls>,
+    pub recovery: Option<Recovery>,
+}
+
+/// What became of calls under load.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "each is what the report names so")]
+pub struct Calls {
+    pub begun: u64,
+    pub answered: u64,
+    pub ended_by_bye: u64,
+    pub ended_otherwise: u64,
+    pub refused_503: u64,
+    pub timed_out: u64,
+    pub timed_out_408: u64,
+    pub refused_otherwise: u64,
+    pub going_on: u64,
+    pub tried_again: u64,
+    pub setup_us: Latency,
+}
+
+/// How phones came back after a power cut.
+#[derive(Clone, Debug, Default, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "each is what the report names so")]
+pub struct Recovery {
+    pub phones: u64,
+    pub registered: u64,
+    pub times: Vec<RecoveryTime>,
+    pub attempts: Counts,
+    pub requests: Counts,
+    pub refreshed: u64,
+    pub refreshes_failed: u64,
+    /// Seconds from the beginning, and the phones that had been registered by then.
+    pub course: Vec<(f64, u64)>,
+}
+
+/// When a share of all phones was registered.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "each is what the report names so")]
+pub struct RecoveryTime {
+    pub percent: f64,
+    pub s: Option<f64>,
+}
+
+/// What each of many did how often.
+#[derive(Clone, Copy, Debug, Default, Deserialize)]
+#[serde(default)]
+#[expect(missing_docs, reason = "each is what the report names so")]
+pub struct Counts {
+    pub mean: f64,
+    pub p50: u32,
+    pub p99: u32,
+    pub max: u32,
 }
 
 /// What became of the calls of one script.
@@ -206,6 +262,7 @@ pub struct Callee {
 pub struct Generator {
     pub lateness_us: Latency,
     pub unread_us: Latency,
+    pub resend_lateness_us: Latency,
     pub cpu_us_per_call: f64,
     pub kernel_drops: u64,
     pub send_failures: u64,

@@ -28,6 +28,7 @@ pub fn page(run: &Run) -> String {
     };
     let all = [Shown { run, name: "this share takes no longer", colour: 4 }];
     page.cards(vec![
+        ("Phones registered".to_owned(), charts::registered(run)),
         ("Load, calls a second".to_owned(), charts::load(run)),
         (latency.clone(), charts::latency(run)),
         (format!("{latency}: percentiles"), charts::percentiles(&all)),
@@ -46,6 +47,8 @@ pub fn page(run: &Run) -> String {
     }
     let declared = || pairs(run.declared.iter().map(|(name, value)| (name.as_str(), value.clone())));
     page.cards(vec![
+        ("Calls under load".to_owned(), run.calls.as_ref().map(tables::calls)),
+        ("Phones after the power cut".to_owned(), run.recovery.as_ref().map(tables::recovery)),
         ("Metrics of RFC 6076".to_owned(), tables::metrics(&run.rfc6076)),
         ("The server".to_owned(), run.server.as_ref().map(tables::server)),
         ("Messages".to_owned(), tables::messages(run)),

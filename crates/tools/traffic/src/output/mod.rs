@@ -20,8 +20,8 @@ pub(crate) mod words;
 pub use compare::{Better, Comparison, Row, compare};
 pub use csv::{histograms, intervals};
 pub use data::{
-    AnswerRow, Callee, Confidence, Difference, Distribution, Generator, IntervalRow, Intervals, Latency, Machine,
-    MetricRow, Record, Run, RunError, ScriptRow, Server, ServerRow, Transactions,
+    AnswerRow, Callee, Calls, Confidence, Counts, Difference, Distribution, Generator, IntervalRow, Intervals, Latency,
+    Machine, MetricRow, Record, Recovery, RecoveryTime, Run, RunError, ScriptRow, Server, ServerRow, Transactions,
 };
 pub use html::page;
 pub use live::Live;

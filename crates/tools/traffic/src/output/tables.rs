@@ -3,10 +3,10 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write as _;
 
-use super::data::{MetricRow, Run, Server, ServerRow};
+use super::data::{Calls, Counts, MetricRow, Recovery, Run, Server, ServerRow};
 use super::page::{pairs, table};
 use super::plot::escape;
-use super::words::{bytes, float, grouped, micros, number, percent};
+use super::words::{bytes, float, grouped, micros, number, percent, seconds};
 
 /// What became of the calls: a bar, the two sums that must hold, and the reasons of those that failed.
 pub(super) fn accounts(run: &Run) -> String {
@@ -50,6 +50,43 @@ pub(super) fn accounts(run: &Run) -> String {
         let _ = write!(html, "<div class=\"reasons\">{}</div>", pairs(reasons));
     }
     html
+}
+
+/// What became of calls under load.
+pub(super) fn calls(calls: &Calls) -> String {
+    let ended = calls.ended_by_bye.saturating_add(calls.ended_otherwise);
+    let setup = &calls.setup_us;
+    let rows = [
+        ("answered", grouped(calls.answered)),
+        ("ended by a BYE that was answered", format!("{} of {}", grouped(calls.ended_by_bye), grouped(ended))),
+        ("refused with 503", grouped(calls.refused_503)),
+        ("timed out (no answer, or 408)", grouped(calls.timed_out)),
+        ("refused otherwise", grouped(calls.refused_otherwise)),
+        ("going on", grouped(calls.going_on)),
+        ("tried again after a 503", grouped(calls.tried_again)),
+        ("setup, first INVITE to 200: median", micros(setup.p50)),
+        ("setup: 99th percentile", micros(setup.p99)),
+        ("setup: longest", micros(setup.max)),
+    ];
+    pairs(rows.into_iter())
+}
+
+/// When phones were registered after a power cut, and what that took.
+pub(super) fn recovery(recovery: &Recovery) -> String {
+    let counts = |counts: &Counts| format!("mean {}, at most {}", number(counts.mean), counts.max);
+    let times = recovery.times.iter().map(|time| {
+        let text = time.s.map_or_else(|| "never".to_owned(), seconds);
+        (format!("{} % registered", number(time.percent)), text)
+    });
+    let mut rows: Vec<_> = vec![("phones".to_owned(), grouped(recovery.phones))];
+    rows.extend(times);
+    rows.push(("registrations tried by each".to_owned(), counts(&recovery.attempts)));
+    rows.push(("REGISTERs sent by each".to_owned(), counts(&recovery.requests)));
+    if recovery.refreshed > 0 || recovery.refreshes_failed > 0 {
+        rows.push(("refreshes that succeeded".to_owned(), grouped(recovery.refreshed)));
+        rows.push(("refreshes that failed".to_owned(), grouped(recovery.refreshes_failed)));
+    }
+    pairs(rows.iter().map(|(name, value)| (name.as_str(), value.clone())))
 }
 
 fn adds_up(run: &Run) -> bool {
@@ -191,6 +228,12 @@ pub(super) fn generator(run: &Run) -> String {
         ("messages waited to be read: 99th percentile", micros(unread.p99)),
         ("messages waited to be read: longest", micros(unread.max)),
     ];
+    let resent = &generator.resend_lateness_us;
+    let resending = [
+        ("messages were sent again late: median", micros(resent.p50)),
+        ("messages were sent again late: 99th percentile", micros(resent.p99)),
+    ];
+    let resending = resending.into_iter().filter(|_| resent.count > 0);
     let rows = [
         ("CPU time a call, all its ends", micros(generator.cpu_us_per_call)),
         ("datagrams it had no room for", grouped(generator.kernel_drops)),
@@ -208,7 +251,7 @@ pub(super) fn generator(run: &Run) -> String {
     // Who only answers is never late.
     let lateness = lateness.into_iter().filter(|_| late.count > 0);
     let waiting = waiting.into_iter().filter(|_| unread.count > 0);
-    pairs(lateness.chain(waiting).chain(rows).chain(joined).chain(shared))
+    pairs(lateness.chain(waiting).chain(resending).chain(rows).chain(joined).chain(shared))
 }
 
 /// A sum of what a file says, whatever that is.

@@ -37,6 +37,11 @@ pub fn comes_at(plan: &Plan, rate: f64) -> Result<(), String> {
                         .to_owned(),
                 );
             }
+            Load::Avalanche(_) => {
+                return Err(
+                    "this workload is of phones that register once and has no rate; use strowger load run".to_owned()
+                );
+            }
             Load::Open(arrivals) if arrivals.rate().is_none_or(|own| (own / rate - 1.0).abs() > 0.01) => {
                 return Err(format!(
                     "the arrivals {arrivals} have a rate of their own; use a law that follows the rate, as poisson"

@@ -77,7 +77,7 @@ fn merge(name: &str, members: Vec<(Workload, f64)>) -> Result<Workload, Workload
     let mut all = Workload { name: name.to_owned(), ..Workload::empty() };
     let (mut weights, mut classes) = (Vec::new(), 0);
     for (member, weight) in members {
-        if !member.habits.is_empty() {
+        if !member.habits.is_empty() || member.avalanche.is_some() {
             return Err(WorkloadError(format!(
                 "{} is a model of users, who do not come at a rate; it cannot be mixed with others",
                 member.name

@@ -1,5 +1,6 @@
 //! The workloads that are known by name: one line each in [`WORKLOADS`].
 
+mod avalanche;
 mod basic;
 mod calls;
 mod faults;
@@ -20,7 +21,7 @@ pub use mid_call::{MidCall, MidCallRequest};
 pub use parameters::{Parameter, Parameters, WorkloadError};
 pub use users::CONFORMING;
 
-use crate::engine::{Habit, Mix};
+use crate::engine::{Avalanche, Habit, Mix};
 use crate::script::{Script, Verb};
 
 /// What both ends of a run do.
@@ -42,6 +43,8 @@ pub struct Workload {
     pub listen: Option<SocketAddr>,
     /// What users do again and again, instead of arrivals.
     pub habits: Vec<Habit>,
+    /// Phones that register after a power cut, instead of arrivals.
+    pub avalanche: Option<Avalanche>,
     /// How long it is measured where nobody says otherwise, and what is not counted before; times of the model.
     pub time: Option<Duration>,
     /// The beginning that is not counted.
@@ -74,6 +77,7 @@ pub const WORKLOADS: &[Known] = &[
     known("proxy-200", "calls: INVITE, 180, 200, ACK, BYE, 200", "", basic::TIMES, basic::proxy_200),
     known("baseline", "the same with 250 ms of ringing and of talk", "", basic::FAULTS, basic::baseline),
     known("registration", "one REGISTER a session, of the users in turn", "", &[], basic::registration),
+    avalanche::KNOWN,
     users::KNOWN,
     known(
         "mid-call",
@@ -152,6 +156,7 @@ impl Workload {
             registering: None,
             listen: None,
             habits: Vec::new(),
+            avalanche: None,
             time: None,
             warm_up: Duration::ZERO,
             speed: 1.0,

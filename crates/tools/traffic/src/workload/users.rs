@@ -198,7 +198,7 @@ fn declared(parameters: &Parameters, expires: Duration) -> Vec<(String, String)>
 }
 
 /// A registration, or its refreshing.
-fn registering(expires_secs: u64) -> Result<Script, ScriptError> {
+pub(super) fn registering(expires_secs: u64) -> Result<Script, ScriptError> {
     let mut script = ScriptBuilder::new("register");
     let (again, done) = (script.mark(), script.mark());
     script.place(again).send(&REGISTER.replace("EXPIRES", &expires_secs.to_string())).wait(&[

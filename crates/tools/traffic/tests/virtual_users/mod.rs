@@ -9,7 +9,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use strowger_foundation::Timestamp;
-use strowger_traffic::driver::{Driver, Outbox, Setup};
+use strowger_traffic::driver::{Driver, Ended, Outbox, Setup};
 use strowger_traffic::engine::{Again, Habit, Habits, Who};
 use strowger_traffic::population::Users;
 use strowger_traffic::workload::Workload;
@@ -115,7 +115,7 @@ impl World {
         let end = self.now + time;
         loop {
             self.settle();
-            while let Some((script, user)) = self.caller.take_ended() {
+            while let Some(Ended { script, caller: user, .. }) = self.caller.take_ended() {
                 let does =
                     |habit: &Habit| habit.who == Who::Caller && habit.again == Again::End && habit.mix.runs(script);
                 let habit = self.list.iter().position(does).expect("a habit");

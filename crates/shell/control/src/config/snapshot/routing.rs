@@ -33,6 +33,8 @@ impl Config {
             rewrite: route.rewrite.as_ref().map(rewrite),
             changes: changes(route),
             ring_timeout: route.timeout.map(|timeout| timeout.0),
+            class: route.class.map(Into::into),
+            budget: Arc::default(),
         }
     }
 

@@ -20,6 +20,9 @@ use crate::service::Service;
 /// Messages of other threads that are handled before the sockets are looked after again.
 const MAIL_AT_ONCE: usize = 256;
 
+/// Sessions whose timers are dealt with before the sockets are looked after again.
+const TIMERS_AT_ONCE: usize = 256;
+
 /// One end: its sessions and its sockets.
 #[derive(Debug)]
 pub(super) struct End {
@@ -62,6 +65,7 @@ impl End {
             max_ring: plan.max_ring,
             max_wait: plan.max_wait,
             reuses_nonces: plan.reuses_nonces,
+            retries: plan.retries,
             max_sessions: plan.max_sessions,
             expected: plan.expected(),
             run: plan.run,
@@ -184,7 +188,7 @@ impl End {
             self.take_over(handed, now);
         }
         if self.driver.poll_timeout().is_some_and(|at| at <= now) {
-            self.driver.handle_timeout(now, self.links.outbox());
+            self.driver.handle_timeouts(now, TIMERS_AT_ONCE, self.links.outbox());
         }
     }
 

@@ -6,9 +6,9 @@ use std::time::Duration;
 
 use super::end::End;
 use super::{Going, Worker};
-use crate::engine::PhaseReport;
 use crate::engine::links::LinkCounts;
 use crate::engine::plan::Who;
+use crate::engine::{PhaseReport, Phones};
 use crate::meter::{Meter, Times};
 use crate::metrics::accounts_of;
 
@@ -57,7 +57,7 @@ impl Worker {
     pub(super) fn report(&mut self, going: &Going, reports: &Sender<(usize, PhaseReport)>) {
         let Some(what) = self.plan.phases.get(going.phase) else { return };
         let now = self.clock.now();
-        let ended = going.last_begun.unwrap_or(now).min(now);
+        let ended = going.last_begun.unwrap_or(now).min(now).min(going.counted_until);
         let meter = |end: &Option<End>| {
             let end = end.as_ref().filter(|_| going.is_warm);
             end.map_or_else(Meter::default, |end| end.driver.closing_meter(now))
@@ -87,6 +87,7 @@ impl Worker {
             carried_behind,
             is_warm: going.is_warm,
             is_used_up: going.is_used_up,
+            recovery: going.phones.as_ref().map(Phones::recovery),
             users: going.habits.as_ref().map(|_| what.callers.end - what.callers.start),
             scripts: Vec::new(),
             caller: meter(&self.caller),

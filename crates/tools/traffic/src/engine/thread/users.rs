@@ -5,6 +5,7 @@ use std::sync::atomic::Ordering;
 use strowger_foundation::Timestamp;
 
 use super::{BURST, Going, Worker};
+use crate::driver::Ended;
 use crate::engine::habits::{Again, Due, Habit, Habits};
 use crate::engine::plan::{Load, Phase, Plan, Who};
 
@@ -36,7 +37,7 @@ impl Worker {
         let Some(habits) = &mut going.habits else { return };
         for (who, end) in [(Who::Caller, &mut self.caller), (Who::Callee, &mut self.callee)] {
             let Some(end) = end else { continue };
-            while let Some((script, user)) = end.driver.take_ended() {
+            while let Some(Ended { script, caller: user, .. }) = end.driver.take_ended() {
                 let does = |habit: &Habit| habit.who == who && habit.again == Again::End && habit.mix.runs(script);
                 if let Some(habit) = list.iter().position(does) {
                     habits.on_end(habit, user, now);

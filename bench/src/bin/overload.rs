@@ -1,0 +1,545 @@
+//! A server that is held to a share of a core under up to ten times what it can carry, under a step of load and under floods, beside
+//! Kamailio. Writes `bench/OVERLOAD.md`, tables into `bench/overload` and pictures into `bench/plots`.
+
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::{Parser, ValueEnum};
+use strowger_bench::apart::enter;
+use strowger_bench::calm::Calm;
+use strowger_bench::kept::{self, Conditions};
+use strowger_bench::overload::avalanche;
+use strowger_bench::overload::capacity::{Effort, search};
+use strowger_bench::overload::contender::{Contender, LIMIT_PERCENT, Mode, Place, Server, configuration, has_control};
+use strowger_bench::overload::flood::Kind;
+use strowger_bench::overload::load::{Ask, CONNECTIONS, Outcome, Pace, run};
+use strowger_bench::overload::quota::{Quota, remove_leftovers};
+use strowger_bench::overload::results::{Capacity, Loaded, Results};
+use strowger_bench::overload::{GENERATOR_CORE, innocent, plot, step, table};
+use strowger_bench::programs;
+use strowger_bench::register::process::{adopt, go_first, stay_on};
+use strowger_bench::register::report::replace;
+use strowger_bench::server::{circumstances, command_line};
+
+/// How long all waits for a calm machine may last together.
+const PATIENCE: Duration = Duration::from_secs(900);
+/// What is left of a load when calls no longer begin.
+const DRAIN: Duration = Duration::from_secs(4);
+/// Loads at which goodput is required, which are measured for as long as the requirement says; others for half of it.
+const REQUIRED: f64 = 2.0;
+
+#[derive(Debug, Parser)]
+#[command(about = "Overload, steps and floods, beside Kamailio; a report, not a test")]
+struct Arguments {
+    /// What is measured; of the others what was measured before stays [default: all]
+    #[arg(long, value_delimiter = ',', value_enum)]
+    only: Vec<Part>,
+    /// Who is measured [default: all that there are]
+    #[arg(long, value_delimiter = ',', value_enum)]
+    contenders: Vec<Contender>,
+    /// Loads over UDP, in capacities
+    #[arg(long, value_delimiter = ',', default_values_t = [0.5, 1.0, 2.0, 5.0, 10.0])]
+    loads: Vec<f64>,
+    /// Loads over TCP, in capacities
+    #[arg(long, value_delimiter = ',', default_values_t = [1.0, 2.0, 5.0, 10.0])]
+    stream_loads: Vec<f64>,
+    /// Floods [default: all]
+    #[arg(long, value_delimiter = ',', value_enum)]
+    floods: Vec<Kind>,
+    /// Seconds of each load that are not counted
+    #[arg(long, default_value_t = 35)]
+    warm_up: u64,
+    /// Seconds of each load from 2× on; half as many below
+    #[arg(long, default_value_t = 60)]
+    seconds: u64,
+    /// Searches for the capacity over UDP, of which the median counts
+    #[arg(long, default_value_t = 3)]
+    rounds: usize,
+    /// Microseconds of processor time in each period
+    #[arg(long, default_value_t = 1_250)]
+    quota_us: u32,
+    /// Microseconds of a period
+    #[arg(long, default_value_t = 25_000)]
+    period_us: u32,
+    /// 1× in calls a second, for all and instead of searches: for trying one part alone
+    #[arg(long)]
+    capacity: Option<f64>,
+    /// A smoke test: little of everything; writes nothing into the repository
+    #[arg(long)]
+    quick: bool,
+    /// Begins with what an earlier run left, and does only what is missing there
+    #[arg(long)]
+    resume: bool,
+    /// Measures nothing: writes the page of what was measured
+    #[arg(long)]
+    describe: bool,
+    /// Where what was measured is left for another run [default: overload.json beside this program]
+    #[arg(long)]
+    results: Option<PathBuf>,
+    /// The program [default: STROWGER_BIN, else strowger beside this program]
+    #[arg(long)]
+    binary: Option<PathBuf>,
+    /// The file of the page; tables and plots lie beside it [default: bench/OVERLOAD.md]
+    #[arg(long)]
+    output: Option<PathBuf>,
+}
+
+/// What can be measured by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// The highest rate that each carries
+    Capacity,
+    /// Goodput by load, over UDP
+    Udp,
+    /// Goodput by load, over TCP
+    Tcp,
+    /// The load rises to ten times the capacity and falls back
+    Step,
+    /// Floods against innocent callers
+    Flood,
+    /// What comes back to who spoofs
+    Reflection,
+    /// A million phones register at once
+    Avalanche,
+}
+
+impl Part {
+    const ALL: [Self; 7] =
+        [Self::Capacity, Self::Udp, Self::Tcp, Self::Step, Self::Flood, Self::Reflection, Self::Avalanche];
+}
+
+fn main() {
+    let arguments = Arguments::parse();
+    if !arguments.describe {
+        let _ = enter(false);
+        adopt().expect("processes can be adopted");
+        remove_leftovers();
+    }
+    let outcome = Bench::new(arguments).and_then(|mut bench| {
+        bench.run()?;
+        bench.show()
+    });
+    if let Err(error) = outcome {
+        eprintln!("overload: {error}");
+        std::process::exit(1);
+    }
+}
+
+struct Bench {
+    arguments: Arguments,
+    place: Place,
+    contenders: Vec<Contender>,
+    parts: Vec<Part>,
+    file: PathBuf,
+    conditions: Conditions,
+    around: String,
+    results: Results,
+    begun: Instant,
+    calm: Calm,
+    failures: usize,
+    // The results of a smoke test go with it.
+    _scratch: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new(mut arguments: Arguments) -> Result<Self, String> {
+        let binary = programs::strowger(arguments.binary.as_ref());
+        if !binary.is_file() {
+            return Err(format!("there is no {}: cargo build --release -p strowger", binary.display()));
+        }
+        if arguments.quick {
+            (arguments.warm_up, arguments.seconds, arguments.rounds) = (2, 3, 1);
+            arguments.loads.retain(|times| [1.0, 10.0].contains(times));
+            arguments.stream_loads.retain(|times| *times == 10.0);
+        }
+        let quota = Quota { quota_us: arguments.quota_us, period_us: arguments.period_us };
+        let place = Place { has_control: has_control(&binary)?, binary, quota };
+        let scratch = tempfile::Builder::new().prefix("strowger-overload-results-").tempdir();
+        let scratch = scratch.map_err(|error| error.to_string())?;
+        let usual =
+            if arguments.quick { scratch.path().join("overload.json") } else { programs::beside("overload.json") };
+        let file = arguments.results.clone().unwrap_or(usual);
+        let percent = format!("{} of {} µs", quota.quota_us, quota.period_us);
+        let conditions = Conditions::of(&place.binary)?.with("the quota", percent);
+        let parts = if arguments.only.is_empty() { Part::ALL.to_vec() } else { arguments.only.clone() };
+        let goes_on = arguments.resume || arguments.describe || !arguments.only.is_empty();
+        let mut results = match kept::read(&file, &conditions) {
+            Ok(results) if goes_on => results,
+            Err(why) if arguments.resume || arguments.describe => return Err(why),
+            _ => Results::default(),
+        };
+        if !arguments.resume && !arguments.describe {
+            parts.iter().for_each(|part| forget(&mut results, *part));
+        }
+        results.quota = Some(quota);
+        let contenders = present(&arguments, &place);
+        let calm = Calm::new(&[0, GENERATOR_CORE], if arguments.quick { Duration::ZERO } else { PATIENCE });
+        Ok(Self {
+            arguments,
+            place,
+            contenders,
+            parts,
+            file,
+            conditions,
+            // Before this process stays on one core, which is all that it sees of the machine then.
+            around: circumstances(&command_line("strowger-bench --bin overload")),
+            results,
+            begun: Instant::now(),
+            calm,
+            failures: 0,
+            _scratch: scratch,
+        })
+    }
+
+    fn run(&mut self) -> Result<(), String> {
+        if self.arguments.describe {
+            return Ok(());
+        }
+        stay_on(GENERATOR_CORE).map_err(|error| format!("there is no second core: {error}"))?;
+        go_first();
+        for part in self.parts.clone() {
+            let begun = Instant::now();
+            match part {
+                Part::Capacity => self.capacities(),
+                Part::Udp => self.loads(Mode::Udp),
+                Part::Tcp => self.loads(Mode::Tcp),
+                Part::Step => self.steps(),
+                Part::Flood => self.floods(),
+                Part::Reflection => self.reflections(),
+                Part::Avalanche => self.avalanches(),
+            }
+            self.say(&format!("{part:?} took {:.1} min", begun.elapsed().as_secs_f64() / 60.0));
+        }
+        self.say(&self.calm.told());
+        match self.failures {
+            0 => Ok(()),
+            failures => {
+                eprintln!("overload: {failures} measurements have failed; --resume does them again");
+                Ok(())
+            }
+        }
+    }
+
+    fn say(&self, what: &str) {
+        eprintln!("[{:.1} min] {what}", self.begun.elapsed().as_secs_f64() / 60.0);
+    }
+
+    /// Measures one thing, as calm as the machine gets, and keeps what came of it.
+    fn measure<T>(
+        &mut self,
+        what: &str,
+        measure: impl FnOnce(&Self) -> Result<T, String>,
+        keep: impl FnOnce(&mut Results, T),
+    ) {
+        if !self.arguments.quick {
+            self.calm.wait();
+        }
+        self.say(what);
+        match measure(self) {
+            Ok(found) => {
+                keep(&mut self.results, found);
+                if let Err(why) = kept::write(&self.file, &self.conditions, &self.results) {
+                    eprintln!("  NOT KEPT: {why}");
+                }
+            }
+            Err(why) => {
+                self.failures += 1;
+                eprintln!("  FAILED: {what}: {why}");
+            }
+        }
+    }
+
+    /// 1× for a contender: what was measured, or what the command line says.
+    fn capacity(&self, contender: Contender, mode: Mode) -> Option<f64> {
+        let found = self.arguments.capacity.or_else(|| self.results.capacity(contender, mode));
+        // A smoke test searches over UDP alone.
+        let found = found.or_else(|| self.results.capacity(contender, Mode::Udp).filter(|_| self.arguments.quick));
+        if found.is_none() {
+            eprintln!("SKIPPED: {contender} over {}: its capacity is not known (--only capacity)", mode.name());
+        }
+        found
+    }
+
+    /// What Kamailio's ratelimit takes, for the contender that has it.
+    fn limit(contender: Contender, mode: Mode, capacity: f64) -> Option<f64> {
+        let invites = if mode == Mode::Passwords { 2.0 } else { 1.0 };
+        (contender == Contender::Limits).then_some(invites * capacity * LIMIT_PERCENT / 100.0)
+    }
+
+    fn capacities(&mut self) {
+        if self.arguments.capacity.is_some() {
+            return;
+        }
+        let effort = if self.arguments.quick { Effort::QUICK } else { Effort::USUAL };
+        let wants = |part| self.parts.contains(&part);
+        let mut modes = Vec::new();
+        if self.arguments.quick || wants(Part::Udp) || wants(Part::Step) || self.parts == [Part::Capacity] {
+            modes.push((Mode::Udp, self.arguments.rounds));
+        }
+        let has_time = !self.arguments.quick;
+        if has_time && (wants(Part::Tcp) || self.parts == [Part::Capacity]) {
+            modes.push((Mode::Tcp, 1));
+        }
+        if has_time && (wants(Part::Flood) || self.parts == [Part::Capacity]) {
+            modes.push((Mode::Passwords, 1));
+        }
+        for (mode, rounds) in modes {
+            for round in 1..=rounds {
+                for contender in self.contenders.clone().into_iter().filter(|one| one.is_searched()) {
+                    let is_known = |one: &Capacity| (one.contender, one.mode, one.round) == (contender, mode, round);
+                    if self.results.capacities.iter().any(is_known) {
+                        continue;
+                    }
+                    let what = format!("capacity, {}: {contender}, round {round}", mode.name());
+                    let seed = 1_000 * round as u64;
+                    self.measure(
+                        &what,
+                        |bench| search(contender, mode, &bench.place, effort, seed),
+                        |results, found| {
+                            eprintln!(
+                                "  {:.0} calls/s, p99 {:.1} ms, closed {:.0}",
+                                found.rate, found.p99_ms, found.closed
+                            );
+                            let (rate, closed, p99_ms) = (found.rate, found.closed, found.p99_ms);
+                            results.capacities.push(Capacity { contender, mode, round, rate, closed, p99_ms });
+                        },
+                    );
+                }
+            }
+        }
+    }
+
+    fn loads(&mut self, mode: Mode) {
+        let all = if mode == Mode::Tcp { &self.arguments.stream_loads } else { &self.arguments.loads };
+        for times in all.clone() {
+            for contender in self.contenders.clone() {
+                if self.results.load(contender, mode, times).is_some() {
+                    continue;
+                }
+                let Some(capacity) = self.capacity(contender, mode) else { continue };
+                let seconds = if times >= REQUIRED { self.arguments.seconds } else { self.arguments.seconds / 2 };
+                let seconds = seconds.max(1);
+                let ask = Ask {
+                    warm_up: Duration::from_secs(self.arguments.warm_up),
+                    time: Duration::from_secs(seconds),
+                    drain: if self.arguments.quick { DRAIN / 4 } else { DRAIN },
+                    ..Ask::new(mode, Pace::Rate(times * capacity), (10.0 * times) as u64)
+                };
+                self.measure(
+                    &format!("{}, {times}×: {contender}", mode.name()),
+                    |bench| {
+                        let limit = Self::limit(contender, mode, capacity);
+                        run(&mut Server::start(contender, mode, &bench.place, limit)?, &ask)
+                    },
+                    |results, outcome| {
+                        let one = Loaded { contender, mode, times, capacity, seconds, outcome };
+                        eprintln!("  {}", brief(&one));
+                        results.loads.push(one);
+                    },
+                );
+            }
+        }
+    }
+
+    fn steps(&mut self) {
+        let course = if self.arguments.quick { step::Course::QUICK } else { step::Course::USUAL };
+        for contender in self.contenders.clone() {
+            if self.results.steps.iter().any(|one| one.contender == contender) {
+                continue;
+            }
+            let Some(capacity) = self.capacity(contender, Mode::Udp) else { continue };
+            let limit = Self::limit(contender, Mode::Udp, capacity);
+            self.measure(
+                &format!("step: {contender}"),
+                |bench| step::run(contender, &bench.place, limit, (capacity, 10.0), course),
+                |results, one| {
+                    let (during, recovery) = (one.during(), one.recovery_s());
+                    eprintln!("  {during:.0} calls/s during it, full service {recovery:.1?} s behind it");
+                    results.steps.push(one);
+                },
+            );
+        }
+    }
+
+    fn floods(&mut self) {
+        let course = if self.arguments.quick { innocent::Course::QUICK } else { innocent::Course::USUAL };
+        let usual = if self.arguments.quick { vec![Kind::Invites, Kind::Passwords] } else { Kind::ALL.to_vec() };
+        let floods = if self.arguments.floods.is_empty() { usual } else { self.arguments.floods.clone() };
+        let kinds: Vec<Option<Kind>> = [None].into_iter().chain(floods.into_iter().map(Some)).collect();
+        for contender in self.contenders.clone() {
+            for kind in kinds.clone() {
+                if self.results.floods.iter().any(|one| (one.contender, one.kind) == (contender, kind)) {
+                    continue;
+                }
+                let Some(capacity) = self.capacity(contender, Mode::Passwords) else { continue };
+                let name = kind.map_or_else(|| "no flood".to_owned(), |kind| kind.to_string());
+                let limit = Self::limit(contender, Mode::Passwords, capacity);
+                self.measure(
+                    &format!("flood: {contender}, {name}"),
+                    |bench| innocent::run(contender, kind, &bench.place, (capacity, limit), course),
+                    |results, one| {
+                        let (calls, tally) = (&one.calls, &one.tally);
+                        eprintln!(
+                            "  {:.2} % of {:.0} calls/s carried, p99 {:.1?} ms, flood {:.0}/s, bytes back {:.2}, CPU {:.3}{}",
+                            calls.carried,
+                            calls.offered,
+                            calls.p99_ms,
+                            one.rate,
+                            tally.amplification(),
+                            calls.processors,
+                            late(calls)
+                        );
+                        results.floods.push(one);
+                    },
+                );
+            }
+        }
+    }
+
+    fn reflections(&mut self) {
+        let course = if self.arguments.quick { innocent::Course::QUICK } else { innocent::Course::USUAL };
+        for contender in self.contenders.clone() {
+            if self.results.reflections.iter().any(|one| one.contender == contender) {
+                continue;
+            }
+            // Far above what is sent: only what is sent for each request counts.
+            let limit = Self::limit(contender, Mode::Udp, 10_000.0);
+            self.measure(
+                &format!("reflection: {contender}"),
+                |bench| innocent::reflect(contender, &bench.place, limit, course),
+                |results, one| {
+                    for (kind, tally) in &one.kinds {
+                        eprintln!("  {kind}: {} for {}, bytes {:.2}", tally.answers, tally.sent, tally.amplification());
+                    }
+                    results.reflections.push(one);
+                },
+            );
+        }
+    }
+
+    fn avalanches(&mut self) {
+        if !avalanche::is_known(&self.place) {
+            eprintln!("SKIPPED: registrations all at once, for strowger load has no workload {}", avalanche::WORKLOAD);
+            return;
+        }
+        let course = if self.arguments.quick { avalanche::Course::QUICK } else { avalanche::Course::USUAL };
+        // Kamailio's ratelimit is set for INVITEs: nothing changes for REGISTERs.
+        let contenders: Vec<_> = self.contenders.iter().copied().filter(|one| *one != Contender::Limits).collect();
+        for contender in contenders {
+            if self.results.avalanches.iter().any(|one| one.contender == contender) {
+                continue;
+            }
+            self.measure(
+                &format!("registrations all at once: {contender}"),
+                |bench| avalanche::run(contender, &bench.place, course),
+                |results, one| {
+                    eprintln!("  {} of {} registered, 99 % after {:.1?} s", one.registered, one.phones, one.recovery_s);
+                    results.avalanches.push(one);
+                },
+            );
+        }
+    }
+
+    /// The page, the tables and the pictures.
+    fn show(&self) -> Result<(), String> {
+        let usual = || Path::new(env!("CARGO_MANIFEST_DIR")).join("OVERLOAD.md");
+        let output = self.arguments.output.clone().unwrap_or_else(usual);
+        let is_kept = !self.arguments.quick || self.arguments.output.is_some();
+        let mut text = table::summary(&self.results);
+        text.push_str("\n![Goodput by offered load](plots/overload-udp.svg)\n\n");
+        self.describe(&mut text);
+        text.push_str(&table::all(&self.results));
+        println!("{text}");
+        if !is_kept {
+            let scratch = self.file.with_file_name("overload-tables");
+            let drawn = plot::draw(&self.results, &scratch).map_err(|error| error.to_string())?;
+            self.results.write_csv(&scratch).map_err(|error| error.to_string())?;
+            self.say(&format!("{} pictures drawn, tables written, none kept", drawn.len()));
+            return Ok(());
+        }
+        plot::draw(&self.results, &output.with_file_name("plots")).map_err(|error| error.to_string())?;
+        self.results.write_csv(&output.with_file_name("overload")).map_err(|error| error.to_string())?;
+        replace(&output, "overload", &text).map_err(|error| format!("{}: {error}", output.display()))
+    }
+
+    fn describe(&self, text: &mut String) {
+        let around = &self.around;
+        let Arguments { warm_up, seconds, .. } = self.arguments;
+        let quota = self.place.quota;
+        let configured = configuration(Contender::Control, Mode::Udp, self.place.has_control);
+        let off = if self.place.has_control {
+            "`[overload] control = false` is *no control*."
+        } else {
+            "This program has no `overload.control` yet: *no control* is what it is by default."
+        };
+        // Writing to a String cannot fail.
+        let _ = write!(
+            text,
+            "{around}- {}\n- Each server: {:.1} % of a core, {} µs of every {} µs, all of its processes together\n\n\
+             ## How it is measured\n\n\
+             In a network namespace of its own. The server has the first core, where a control group holds all of its processes and \
+             threads to their quota; the generator (the engine of `strowger load`, both ends) and floods have the second one. One worker, or \
+             one receiving process; bindings in memory. A call is INVITE, 180, 200, ACK, BYE, 200 through the server, to a callee that has \
+             registered there.\n\n\
+             1× is the *capacity*: of a program with and without control the higher one. Calls come at random (Poisson), whatever the \
+             answers; callers repeat what is not answered, as RFC 3261 has it, and give up after 32 s; they do not come back after a 503. \
+             Each load has a server of its own, {warm_up} s that do not count, as long as transactions live, and {seconds} s that do (half \
+             below {REQUIRED}×). Calls count when they end, while others still begin: what is answered when the load has gone is no \
+             goodput. A BYE that is not answered {} s after that counts as not answered. Over TCP the callers share {CONNECTIONS} connections \
+             that were open before.\n\nKamailio: [kamailio/overload.cfg](kamailio/overload.cfg). *Its own limits*: {}\n\n{off}\n\n\
+             Strowger, where nothing is said its defaults:\n\n```toml\n{configured}```\n",
+            programs::kamailio_version(),
+            quota.percent(),
+            quota.quota_us,
+            quota.period_us,
+            DRAIN.as_secs(),
+            table::limits(),
+        );
+    }
+}
+
+/// What there is of the contenders that are asked for.
+fn present(arguments: &Arguments, place: &Place) -> Vec<Contender> {
+    let has_kamailio = programs::has_kamailio();
+    if !has_kamailio {
+        eprintln!("SKIPPED: Kamailio, which is not installed (sudo apt-get install kamailio)");
+    }
+    if !place.has_control {
+        eprintln!("SKIPPED: Strowger with control, for the program does not know overload.control");
+    }
+    let asked = if arguments.contenders.is_empty() { Contender::ALL.to_vec() } else { arguments.contenders.clone() };
+    let is_there = |one: &Contender| match one {
+        Contender::Control => place.has_control,
+        Contender::Plain => true,
+        Contender::Kamailio | Contender::Limits => has_kamailio,
+    };
+    asked.into_iter().filter(is_there).collect()
+}
+
+/// Removes what is measured again.
+fn forget(results: &mut Results, part: Part) {
+    match part {
+        Part::Capacity => results.capacities.clear(),
+        Part::Udp => results.loads.retain(|one| one.mode != Mode::Udp),
+        Part::Tcp => results.loads.retain(|one| one.mode != Mode::Tcp),
+        Part::Step => results.steps.clear(),
+        Part::Flood => results.floods.clear(),
+        Part::Reflection => results.reflections.clear(),
+        Part::Avalanche => results.avalanches.clear(),
+    }
+}
+
+fn brief(one: &Loaded) -> String {
+    let Outcome { offered, goodput, byes, p50_ms, p99_ms, refused, drops, processors, throttled, .. } = one.outcome;
+    format!(
+        "{offered:.0}/s offered, {goodput:.0}/s carried ({:.1} %), BYEs {byes:.2?} %, setup {p50_ms:.1?} ms (p99 {p99_ms:.1?}), \
+         503 {refused:.0}/s, drops {drops:.0}/s, CPU {processors:.3} (throttled {throttled:.0} %){}",
+        one.goodput_percent(),
+        late(&one.outcome)
+    )
+}
+
+const fn late(outcome: &Outcome) -> &'static str {
+    if outcome.is_late { ", THE GENERATOR WAS LATE" } else { "" }
+}

@@ -1,0 +1,112 @@
+//! All phones register at once, as after a power cut: `strowger load run` with the workload for it, as a process of its own.
+
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+use serde_json::Value;
+
+use super::contender::{Contender, Mode, Place, Server};
+use super::{DOMAIN, GENERATOR_CORE, SERVER};
+
+/// The workload of `strowger load`.
+pub const WORKLOAD: &str = "avalanche";
+
+/// Within which time phones come on.
+const SPREAD: &str = "spread=10s";
+/// Sockets of the phones.
+const SOCKETS: &str = "4";
+/// The share of the phones, in percent, whose registration counts as recovery.
+const SHARE: f64 = 99.0;
+
+/// How much, and for how long at most.
+#[derive(Clone, Copy, Debug)]
+pub struct Course {
+    /// Phones.
+    pub phones: u32,
+    /// When it is given up.
+    pub time: Duration,
+}
+
+impl Course {
+    /// For figures.
+    pub const USUAL: Self = Self { phones: 1_000_000, time: Duration::from_secs(900) };
+    /// For trying.
+    pub const QUICK: Self = Self { phones: 5_000, time: Duration::from_secs(15) };
+}
+
+/// What came of it.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Avalanche {
+    /// Who was called.
+    pub contender: Contender,
+    /// Phones.
+    pub phones: u32,
+    /// Those that were registered in the end.
+    pub registered: u64,
+    /// Seconds until 99 % were; `None` where they were not, or nobody said.
+    pub recovery_s: Option<f64>,
+    /// 503 responses.
+    pub refused: u64,
+}
+
+/// Whether the program has the workload.
+#[must_use]
+pub fn is_known(place: &Place) -> bool {
+    let output = Command::new(&place.binary).args(["load", "workloads"]).output();
+    output.is_ok_and(|output| {
+        String::from_utf8_lossy(&output.stdout).lines().any(|line| line.trim_start().starts_with(WORKLOAD))
+    })
+}
+
+/// Lets them come to a server of its own.
+///
+/// # Errors
+/// When a server or the generator does not run.
+pub fn run(contender: Contender, place: &Place, course: Course) -> Result<Avalanche, String> {
+    let mut server = Server::start(contender, Mode::Udp, place, None)?;
+    let json = server.folder().join("avalanche.json");
+    let mut command = Command::new("taskset");
+    command.args(["-c", &GENERATOR_CORE.to_string()]).arg(&place.binary).args(["load", "run", "--quiet", "--no-watch"]);
+    command.args(["--to", &format!("udp:{SERVER}"), "--workload", WORKLOAD, "--domain", DOMAIN]);
+    command.args(["--set", SPREAD, "--sockets", SOCKETS]);
+    command.args(["--users", &course.phones.to_string(), "--time", &format!("{}s", course.time.as_secs())]);
+    command.arg("--json").arg(&json);
+    let output = command.stdin(Stdio::null()).output().map_err(|error| format!("{command:?}: {error}"))?;
+    server.check()?;
+    let text = std::fs::read(&json);
+    let text = text.map_err(|_| format!("no report: {}", String::from_utf8_lossy(&output.stderr).trim()))?;
+    let report: Value = serde_json::from_slice(&text).map_err(|error| format!("{}: {error}", json.display()))?;
+    Ok(read(contender, course.phones, &report))
+}
+
+fn read(contender: Contender, phones: u32, report: &Value) -> Avalanche {
+    let recovery = &report["recovery"];
+    let times = recovery["times"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let recovered = times.iter().find(|time| time["percent"].as_f64() == Some(SHARE));
+    Avalanche {
+        contender,
+        phones,
+        registered: recovery["registered"].as_u64().unwrap_or(0),
+        recovery_s: recovered.and_then(|time| time["s"].as_f64()),
+        refused: report["messages_received"]["503"].as_u64().unwrap_or(0),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use serde_json::json;
+
+    use super::*;
+
+    #[test]
+    fn the_report_says_when_phones_were_back() {
+        let times =
+            json!([{ "percent": 50.0, "s": 5.0 }, { "percent": 99.0, "s": 12.5 }, { "percent": 100.0, "s": null }]);
+        let report = json!({ "recovery": { "registered": 990, "times": times }, "messages_received": { "503": 7 } });
+        let found = read(Contender::Control, 1_000, &report);
+        assert_eq!((found.registered, found.recovery_s, found.refused), (990, Some(12.5), 7));
+        let nothing = read(Contender::Control, 1_000, &json!({}));
+        assert_eq!((nothing.registered, nothing.recovery_s), (0, None));
+    }
+}

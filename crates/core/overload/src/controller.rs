@@ -1,0 +1,521 @@
+//! Which new work a worker serves: as much as it can carry, the more important classes first.
+//!
+//! The measure is the standing wait: the shortest wait of all new work that was read within a [window](WINDOW). A burst makes
+//! some requests wait long and leaves the shortest wait short; a load beyond the capacity makes all of them wait. From the second
+//! window of a standing wait on the controller limits: what the worker took while everything waited is its capacity, and this is
+//! followed up and down. What is admitted is then a [cut](Cut) through the order of classes and, within one class, positions.
+
+use core::net::IpAddr;
+use core::time::Duration;
+
+use strowger_foundation::Timestamp;
+
+use crate::class::{CLASSES, Class};
+use crate::filter::{Filter, FilteredKind};
+use crate::position::{POSITIONS, Position};
+use crate::shares::Shares;
+
+/// How long what is measured is gathered before anything is decided.
+pub const WINDOW: Duration = Duration::from_millis(100);
+
+/// The standing wait that the controller steers to. There is always something to do, and nobody notices the delay.
+pub const TARGET: Duration = Duration::from_millis(25);
+
+/// The standing wait with which limiting begins.
+const ONSET: Duration = Duration::from_millis(40);
+
+/// New work over UDP that has waited longer is dropped while the worker limits: its client has sent it again (RFC 3261 T1).
+pub const STALE: Duration = Duration::from_millis(500);
+
+/// So many windows with a standing wait are overload. Bursts of 100 ms at 90 % of the capacity do not make as many.
+const STANDING_WINDOWS: u32 = 6;
+/// What of a window's count goes into a rate.
+const NEWS: f64 = 0.3;
+/// The same for the capacity, which a moment must not hide in which the machine stood still.
+const CAPACITY_NEWS: f64 = 0.15;
+/// After so many windows without a standing wait the capacity is more than what was taken for it.
+const UNSATURATED_WINDOWS: u32 = 30;
+/// The same of what must not follow chance.
+const SLOW_NEWS: f64 = 0.03;
+/// What a refusal costs that is sent, and one that is not, as shares of what a request costs that is served.
+const ANSWER_COST: f64 = 0.15;
+const DROP_COST: f64 = 0.03;
+/// In so many windows a queue that is too long is to be gone.
+const DRAIN_WINDOWS: f64 = 10.0;
+/// The share of the capacity that draining the queue may take.
+const MOST_DRAIN: f64 = 0.3;
+/// By how much the limit grows in a window where nothing waits.
+const PROBE: f64 = 0.01;
+/// While refusals are more than this share of what is admitted, the kernel is to drop more.
+const MANY_REFUSALS: f64 = 0.25;
+/// What the kernel leaves to be refused, as a share of what is admitted: enough for the limit to find its way.
+const MARGIN: f64 = 0.06;
+/// Where the worker has less to do than this share of its capacity for seconds, the kernel lets a little more through.
+const NEARLY_FULL: f64 = 0.98;
+/// Where the worker has less to do than this share of its capacity, the kernel lets more through at once.
+const SLACK: f64 = 0.85;
+/// In one step the kernel's share grows by this at most, and by this part of the slack where there is hardly any: what comes then
+/// is for the greater part sent again by clients that have waited long.
+const MOST_OPENING: f64 = 2.0;
+const CREEP: f64 = 0.5;
+/// How much of the capacity there is to be to do where the kernel lets more through.
+const FULL: f64 = 0.95;
+/// A kind of which the kernel lets nothing else through still has so many positions, so that the controller sees when it ends.
+const LEAST_PASSING: u32 = 64;
+/// A kind is dropped by the kernel where this share of it is of one class: the kernel cannot tell classes apart.
+const ONE_CLASS: f64 = 0.98;
+/// So many windows lie between two steps: what the kernel's queue held before is served first.
+const HOLD_WINDOWS: u32 = 5;
+/// So many windows without need end the limit.
+const CALM_WINDOWS: u32 = 10;
+/// For each request that is admitted so much of a refusal may be sent.
+const ANSWERS: f64 = 0.3;
+/// Refusals that may be sent in a window in any case.
+const LEAST_ANSWERS: f64 = 2.0;
+/// What of a change neighbours are told in a window: it takes them some time to follow.
+const TELLING: f64 = 0.1;
+/// They are always let send something, so that the end of the overload is seen, and hardly anything is not worth telling.
+const MOST_TOLD: f64 = 0.98;
+const LEAST_TOLD: f64 = 0.01;
+/// The shortest and the longest time that a refused client is told to wait.
+const RETRY_AFTER_S: (u64, u64) = (5, 15);
+
+/// A request that may be refused.
+#[derive(Clone, Copy, Debug)]
+pub struct Offer {
+    /// Its class, before fairness.
+    pub class: Class,
+    /// As which kind the kernel sees it.
+    pub kind: FilteredKind,
+    /// Where it stands.
+    pub position: Position,
+    /// Whose share it takes; `None` for one whose share is not limited.
+    pub source: Option<IpAddr>,
+    /// Whether nobody sends it again when it is dropped: it came over a reliable transport.
+    pub is_reliable: bool,
+}
+
+/// What becomes of a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// It is served.
+    Admit,
+    /// It is answered 503 with Retry-After.
+    Refuse {
+        /// What Retry-After says.
+        retry_after: Duration,
+    },
+    /// It is dropped: as many are answered as may be.
+    Drop,
+}
+
+/// How a controller stands, for the operator and for the servers before this one.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Pressure {
+    /// Whether anything is refused.
+    pub is_limiting: bool,
+    /// The share of new calls that is refused or dropped, in thousandths; what the kernel drops is among them.
+    pub shed_permille: u16,
+    /// By how much those who send should send less than they would, in thousandths, so that nothing need be refused here.
+    pub told_permille: u16,
+    /// Requests that are admitted, a second.
+    pub admitted_per_s: u32,
+    /// The standing wait.
+    pub wait: Duration,
+}
+
+/// The limit of one worker.
+#[derive(Debug)]
+pub struct Controller {
+    is_enabled: bool,
+    window: Window,
+    /// Windows in a row with a standing wait.
+    standing: u32,
+    /// Requests a window, smoothed; without a limit 0.
+    capacity: f64,
+    /// Requests of each kind and class that came, a window, smoothed.
+    kinds: [[f64; CLASSES]; FilteredKind::ALL.len()],
+    /// Requests that are admitted and messages of all that is, a window, smoothed over seconds: so many messages does a request take.
+    taken: f64,
+    messages: f64,
+    /// Requests that were admitted, answered 503 and dropped, a window, smoothed.
+    admitted: f64,
+    answered: f64,
+    dropped: f64,
+    limit: Option<Cut>,
+    calm: u32,
+    /// Windows since the last one with a standing wait.
+    unsaturated: u32,
+    /// What comes to us, as a share of the capacity, smoothed over seconds.
+    demand: f64,
+    /// Windows since the filter was last changed.
+    since_step: u32,
+    filter: Filter,
+    shares: Shares,
+    /// By how much neighbours are told to send less.
+    told: f64,
+    answers: f64,
+    wait: Duration,
+}
+
+/// What was seen within a window.
+#[derive(Clone, Copy, Debug)]
+struct Window {
+    ends: Timestamp,
+    shortest: Duration,
+    admitted: u32,
+    answered: u32,
+    dropped: u32,
+    /// Messages of what had been admitted before.
+    in_progress: u32,
+    kinds: [[u32; CLASSES]; FilteredKind::ALL.len()],
+}
+
+/// Up to where requests are admitted.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Cut {
+    /// All classes before this one; [`CLASSES`] where all are.
+    rank: usize,
+    /// The share of the class of this rank.
+    share: f64,
+}
+
+impl Cut {
+    const ALL: Self = Self { rank: CLASSES, share: 1.0 };
+
+    /// The share of a class that is admitted.
+    fn share_of(self, rank: usize) -> f64 {
+        match rank.cmp(&self.rank) {
+            core::cmp::Ordering::Less => 1.0,
+            core::cmp::Ordering::Equal => self.share,
+            core::cmp::Ordering::Greater => 0.0,
+        }
+    }
+}
+
+impl Window {
+    const fn until(ends: Timestamp) -> Self {
+        Self {
+            ends,
+            shortest: Duration::MAX,
+            admitted: 0,
+            answered: 0,
+            dropped: 0,
+            in_progress: 0,
+            kinds: [[0; CLASSES]; FilteredKind::ALL.len()],
+        }
+    }
+
+    /// The wait that everything had; none where nothing came.
+    fn standing_wait(&self) -> Duration {
+        if self.shortest == Duration::MAX { Duration::ZERO } else { self.shortest }
+    }
+}
+
+impl Controller {
+    /// A controller that limits nothing yet, or ever where it is not enabled. The seed is drawn once a process.
+    #[must_use]
+    pub fn new(seed: u64, is_enabled: bool) -> Self {
+        Self {
+            is_enabled,
+            window: Window::until(Timestamp::ZERO),
+            standing: 0,
+            capacity: 0.0,
+            kinds: [[0.0; CLASSES]; FilteredKind::ALL.len()],
+            taken: 0.0,
+            messages: 0.0,
+            admitted: 0.0,
+            answered: 0.0,
+            dropped: 0.0,
+            limit: None,
+            calm: 0,
+            unsaturated: 0,
+            demand: 1.0,
+            since_step: HOLD_WINDOWS,
+            filter: Filter::OPEN,
+            shares: Shares::new(seed),
+            told: 0.0,
+            answers: 0.0,
+            wait: Duration::ZERO,
+        }
+    }
+
+    /// Takes note of new work that has come, and says what becomes of it. What it is, is asked only where that matters.
+    pub fn handle_offer(&mut self, now: Timestamp, wait: Duration, offer: impl FnOnce() -> Offer) -> Verdict {
+        self.handle_timeout(now);
+        self.window.shortest = self.window.shortest.min(wait);
+        if self.standing == 0 && self.limit.is_none() {
+            self.window.admitted += 1;
+            return Verdict::Admit;
+        }
+        let offer = offer();
+        if !self.filter.passes(offer.kind, offer.position) && offer.class != Class::Emergency {
+            self.window.dropped += 1;
+            return Verdict::Drop;
+        }
+        let verdict = self.judge(wait, &offer);
+        let count = match verdict {
+            Verdict::Admit => &mut self.window.admitted,
+            Verdict::Refuse { .. } => &mut self.window.answered,
+            Verdict::Drop => &mut self.window.dropped,
+        };
+        *count += 1;
+        verdict
+    }
+
+    fn judge(&mut self, wait: Duration, offer: &Offer) -> Verdict {
+        let rank = offer.class.rank();
+        if let Some(count) = self.window.kinds.get_mut(offer.kind as usize).and_then(|kind| kind.get_mut(rank)) {
+            *count += 1;
+        }
+        let Some(cut) = self.limit else { return Verdict::Admit };
+        let is_stale = wait > STALE && !offer.is_reliable;
+        // Only the class that is not served as a whole is divided among sources.
+        let of_source = match offer.source {
+            Some(source) if rank == cut.rank => self.shares.count(source),
+            None if rank == cut.rank => {
+                self.shares.count_unlimited();
+                1.0
+            }
+            _ => 1.0,
+        };
+        let share = cut.share_of(rank) * of_source;
+        let passing = f64::from(self.filter.passing(offer.kind));
+        if !is_stale && (share >= 1.0 || f64::from(offer.position) < share * passing) {
+            return Verdict::Admit;
+        }
+        if is_stale || self.answers < 1.0 {
+            return Verdict::Drop;
+        }
+        self.answers -= 1.0;
+        Verdict::Refuse { retry_after: retry_after(offer.position) }
+    }
+
+    /// Takes note of a message of something that was admitted before.
+    pub const fn note_in_progress(&mut self) {
+        self.window.in_progress = self.window.in_progress.saturating_add(1);
+    }
+
+    /// Ends windows whose time has come; whether the [filter](Self::filter) has changed.
+    pub fn handle_timeout(&mut self, now: Timestamp) -> bool {
+        if now < self.window.ends {
+            return false;
+        }
+        let before = self.filter;
+        let window = core::mem::replace(&mut self.window, Window::until(now + WINDOW));
+        if self.is_enabled {
+            self.on_window(&window);
+            // Windows in which nothing was read are calm ones.
+            let missed = now.saturating_since(window.ends).as_nanos() / WINDOW.as_nanos().max(1);
+            for _ in 0..missed.min(u128::from(CALM_WINDOWS)) {
+                self.on_window(&Window::until(now));
+            }
+        }
+        self.filter != before
+    }
+
+    /// Whether anything is refused now.
+    #[must_use]
+    pub const fn is_limiting(&self) -> bool {
+        self.limit.is_some()
+    }
+
+    /// What the kernel is to drop, and the worker where the kernel does not.
+    #[must_use]
+    pub const fn filter(&self) -> &Filter {
+        &self.filter
+    }
+
+    /// When the window ends.
+    #[must_use]
+    pub const fn window_ends(&self) -> Timestamp {
+        self.window.ends
+    }
+
+    /// How it stands.
+    #[must_use]
+    pub fn pressure(&self) -> Pressure {
+        Pressure {
+            is_limiting: self.limit.is_some(),
+            shed_permille: permille(self.shed()),
+            told_permille: permille(self.told),
+            admitted_per_s: whole(self.admitted / WINDOW.as_secs_f64()),
+            wait: self.wait,
+        }
+    }
+
+    fn on_window(&mut self, window: &Window) {
+        self.wait = window.standing_wait();
+        self.note_rates(window);
+        self.tell();
+        let is_standing = self.wait > if self.limit.is_some() { TARGET } else { ONSET };
+        self.standing = if is_standing { self.standing.saturating_add(1) } else { 0 };
+        if self.limit.is_none() {
+            if self.standing < STANDING_WINDOWS {
+                return;
+            }
+            self.capacity = f64::from(window.admitted).max(self.taken);
+            (self.calm, self.demand) = (0, 1.0);
+        }
+        self.follow_capacity(window, is_standing);
+        let limit = self.limit_now();
+        self.limit = Some(self.cut_at(limit));
+        let answers = self.admitted * ANSWERS + LEAST_ANSWERS;
+        self.answers = (self.answers + answers).min(2.0 * answers);
+        self.adapt_filter(is_standing);
+        self.end_where_calm(is_standing, limit);
+    }
+
+    /// The share of calls that is refused or dropped.
+    fn shed(&self) -> f64 {
+        let cut = self.limit.map_or(1.0, |cut| cut.share_of(Class::Call.rank()));
+        1.0 - cut * f64::from(self.filter.passing(FilteredKind::Call)) / f64::from(POSITIONS)
+    }
+
+    //= rfc7339#5.6
+    /// What neighbours are told is of all that they would send: what they send less already is no sign that they may send more.
+    fn tell(&mut self) {
+        let room = if self.limit.is_some() { self.capacity / self.offered().max(1.0) } else { MOST_OPENING };
+        let shed = self.shed();
+        let wanted = if shed > 0.0 { (1.0 - self.told) * (1.0 - shed) } else { (1.0 - self.told) * room.max(1.0) };
+        self.told = (self.told + (1.0 - wanted - self.told) * TELLING).clamp(0.0, MOST_TOLD);
+        if self.told < LEAST_TOLD && shed <= 0.0 {
+            self.told = 0.0;
+        }
+    }
+
+    fn note_rates(&mut self, window: &Window) {
+        // Without a limit nothing is smoothed, so that the first window that counts does so fully.
+        let news = if self.limit.is_some() { NEWS } else { 1.0 };
+        let smooth = |rate: &mut f64, count: u32| *rate += (f64::from(count) - *rate) * news;
+        for (rates, counts) in self.kinds.iter_mut().zip(&window.kinds) {
+            rates.iter_mut().zip(counts).for_each(|(rate, count)| smooth(rate, *count));
+        }
+        let messages = window.admitted.saturating_add(window.in_progress);
+        if self.taken < f64::from(window.admitted) * SLOW_NEWS {
+            // The first that there is to know.
+            (self.taken, self.messages) = (window.admitted.into(), messages.into());
+        }
+        self.taken += (f64::from(window.admitted) - self.taken) * SLOW_NEWS;
+        self.messages += (f64::from(messages) - self.messages) * SLOW_NEWS;
+        smooth(&mut self.admitted, window.admitted);
+        smooth(&mut self.answered, window.answered);
+        smooth(&mut self.dropped, window.dropped);
+    }
+
+    /// What came, a window.
+    fn offered(&self) -> f64 {
+        self.kinds.iter().flatten().sum()
+    }
+
+    /// While everything waits, what is taken is the capacity. While nothing does, the limit may be too low.
+    fn follow_capacity(&mut self, window: &Window, is_standing: bool) {
+        if is_standing {
+            let refusals = ANSWER_COST * f64::from(window.answered) + DROP_COST * f64::from(window.dropped);
+            // Of what was admitted before there may be more to do than of what is now.
+            let messages = f64::from(window.admitted) + f64::from(window.in_progress);
+            let taken = messages * self.taken / self.messages.max(1.0) + refusals;
+            self.capacity += (taken - self.capacity) * CAPACITY_NEWS;
+            self.unsaturated = 0;
+        } else if self.offered() > self.capacity || self.unsaturated > UNSATURATED_WINDOWS {
+            let room = 1.0 - self.wait.as_secs_f64() / TARGET.as_secs_f64();
+            self.capacity *= 1.0 + PROBE * room;
+        }
+        self.unsaturated = self.unsaturated.saturating_add(1);
+        self.capacity = self.capacity.max(1.0);
+    }
+
+    /// The capacity less what refusing takes, and less what the queue has to be drained by.
+    fn limit_now(&self) -> f64 {
+        let excess = self.wait.saturating_sub(TARGET).as_secs_f64() / WINDOW.as_secs_f64();
+        let drain = (excess / DRAIN_WINDOWS).min(MOST_DRAIN);
+        let refusals = ANSWER_COST * self.answered + DROP_COST * self.dropped;
+        (self.capacity - refusals).max(self.capacity * (1.0 - MOST_DRAIN)) * (1.0 - drain)
+    }
+
+    /// The cut by which so many requests a window are admitted, and how the class is divided that it goes through.
+    fn cut_at(&mut self, limit: f64) -> Cut {
+        let mut left = limit;
+        for rank in 0..CLASSES {
+            let rate: f64 = self.kinds.iter().filter_map(|rates| rates.get(rank)).sum();
+            if rate > left {
+                let divided = self.shares.handle_window(left, rate);
+                return Cut { rank, share: (left / divided).min(1.0) };
+            }
+            left -= rate;
+        }
+        self.shares.handle_window(f64::INFINITY, 0.0);
+        Cut::ALL
+    }
+
+    /// Has the kernel drop more or less, in steps, each of which is to show its effect before the next.
+    fn adapt_filter(&mut self, is_standing: bool) {
+        let demand = self.offered() / self.capacity;
+        self.demand += (demand - self.demand) * SLOW_NEWS;
+        self.since_step = self.since_step.saturating_add(1);
+        if self.since_step < HOLD_WINDOWS {
+            return;
+        }
+        let before = self.filter;
+        for kind in FilteredKind::ALL {
+            let factor = if demand > 1.0 + MANY_REFUSALS {
+                self.share_of_kind(kind).map_or(1.0, |share| (share * (1.0 + MARGIN)).min(1.0))
+            } else if is_standing {
+                1.0
+            } else if demand < SLACK {
+                (FULL / demand.max(0.01)).min(MOST_OPENING)
+            } else if self.demand < NEARLY_FULL {
+                1.0 + CREEP * (NEARLY_FULL - self.demand)
+            } else {
+                1.0
+            };
+            let passing = self.filter.passing(kind);
+            self.filter.set(kind, whole(f64::from(passing) * factor).max(LEAST_PASSING));
+            self.foresee_rates(kind, f64::from(self.filter.passing(kind)) / f64::from(passing));
+        }
+        if self.filter != before {
+            self.since_step = 0;
+        }
+    }
+
+    /// What comes of a kind changes with what passes.
+    fn foresee_rates(&mut self, kind: FilteredKind, factor: f64) {
+        self.kinds.get_mut(kind as usize).into_iter().flatten().for_each(|rate| *rate *= factor);
+    }
+
+    /// The share of a kind that is admitted at most of any source, where nearly all of it is of one class.
+    fn share_of_kind(&self, kind: FilteredKind) -> Option<f64> {
+        let rates = self.kinds.get(kind as usize)?;
+        let all: f64 = rates.iter().sum();
+        let (rank, most) = rates.iter().enumerate().max_by(|one, other| one.1.total_cmp(other.1))?;
+        let cut = self.limit?;
+        // Without what is refused only until the queue is shorter.
+        let of_capacity = self.capacity / self.limit_now().max(1.0);
+        let share = cut.share_of(rank) * if rank == cut.rank { self.shares.most() * of_capacity } else { 1.0 };
+        (*most > 0.0 && *most >= ONE_CLASS * all).then_some(share)
+    }
+
+    fn end_where_calm(&mut self, is_standing: bool, limit: f64) {
+        let is_calm = !is_standing && self.filter.is_open() && self.offered() < 0.9 * limit;
+        self.calm = if is_calm { self.calm.saturating_add(1) } else { 0 };
+        if self.calm >= CALM_WINDOWS {
+            self.limit = None;
+            self.standing = 0;
+        }
+    }
+}
+
+/// Clients that are refused at once do not come back at once.
+fn retry_after(position: Position) -> Duration {
+    let (least, most) = RETRY_AFTER_S;
+    Duration::from_secs(least + u64::from(position) % (most - least + 1))
+}
+
+fn permille(share: f64) -> u16 {
+    u16::try_from(whole(share * 1_000.0)).unwrap_or(1_000).min(1_000)
+}
+
+#[expect(clippy::cast_possible_truncation, clippy::cast_sign_loss, reason = "saturates, and none is negative")]
+fn whole(number: f64) -> u32 {
+    number as u32
+}

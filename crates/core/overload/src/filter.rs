@@ -1,0 +1,140 @@
+//! What the kernel drops for us: of each kind of new work what stands at or past a [position](crate::position()).
+
+use memchr::{memchr, memmem};
+
+use crate::position::{POSITIONS, Position};
+
+/// The kinds that the kernel can tell apart by the first bytes and the source.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum FilteredKind {
+    /// INVITE outside a dialog to another than an emergency service.
+    Call,
+    /// The same from a trusted source.
+    TrunkCall,
+    /// REGISTER.
+    Register,
+    /// The rest of new work.
+    Other,
+}
+
+/// The part of what passes by which a filter may differ before the kernel is told: to give it a program takes a millisecond.
+const NEAR: u32 = 50;
+
+/// How many kinds there are.
+pub const FILTERED_KINDS: usize = FilteredKind::ALL.len();
+
+impl FilteredKind {
+    /// All kinds.
+    pub const ALL: [Self; 4] = [Self::Call, Self::TrunkCall, Self::Register, Self::Other];
+}
+
+/// The kind of new work from no trusted source, by its first bytes.
+#[must_use]
+pub fn kind_of(message: &[u8]) -> FilteredKind {
+    match message.first_chunk::<4>() {
+        Some(b"INVI") => FilteredKind::Call,
+        Some(b"REGI") => FilteredKind::Register,
+        _ => FilteredKind::Other,
+    }
+}
+
+/// Whether new work neither belongs to a call, for its To has no tag, nor is to an emergency service. This looks no further than
+/// the line of To; where that is not written as it usually is, the answer is no.
+#[must_use]
+pub fn may_be_dropped_unread(message: &[u8]) -> bool {
+    if message.starts_with(b"INVITE urn:") {
+        return false;
+    }
+    if message.starts_with(b"REGISTER ") {
+        return true;
+    }
+    let long = memmem::find(message, b"\nTo:").map(|at| at.saturating_add(1));
+    let Some(at) = long.or_else(|| memmem::find(message, b"\nt:").map(|at| at.saturating_add(1))) else { return false };
+    let line = message.get(at..).unwrap_or_default();
+    let line = line.get(..memchr(b'\n', line).unwrap_or(line.len())).unwrap_or_default();
+    memmem::find(line, b";tag").is_none()
+}
+
+/// For each kind, how many of the positions pass.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Filter {
+    passes: [u32; FILTERED_KINDS],
+}
+
+impl Filter {
+    /// All passes.
+    pub const OPEN: Self = Self { passes: [POSITIONS; FILTERED_KINDS] };
+
+    /// How many positions of a kind pass, from 0 on.
+    #[must_use]
+    pub fn passing(&self, kind: FilteredKind) -> u32 {
+        self.passes.get(kind as usize).copied().unwrap_or(POSITIONS)
+    }
+
+    /// Whether a message passes.
+    #[must_use]
+    pub fn passes(&self, kind: FilteredKind, position: Position) -> bool {
+        u32::from(position) < self.passing(kind)
+    }
+
+    /// What passes both.
+    #[must_use]
+    pub fn narrower(&self, other: &Self) -> Self {
+        let mut narrower = *self;
+        FilteredKind::ALL.into_iter().for_each(|kind| narrower.set(kind, self.passing(kind).min(other.passing(kind))));
+        narrower
+    }
+
+    /// Whether another lets nearly as much pass of each kind, so that it is not worth telling the kernel.
+    #[must_use]
+    pub fn is_near(&self, other: &Self) -> bool {
+        FilteredKind::ALL.into_iter().all(|kind| {
+            let (one, other) = (self.passing(kind), other.passing(kind));
+            one.abs_diff(other) <= one.max(other) / NEAR && (one == POSITIONS) == (other == POSITIONS)
+        })
+    }
+
+    /// Whether all passes.
+    #[must_use]
+    pub fn is_open(&self) -> bool {
+        *self == Self::OPEN
+    }
+
+    /// Lets so many positions of a kind pass.
+    pub fn set(&mut self, kind: FilteredKind, passing: u32) {
+        if let Some(own) = self.passes.get_mut(kind as usize) {
+            *own = passing.min(POSITIONS);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_belongs_to_a_call_or_to_an_emergency_is_read() {
+        let message =
+            |line: &str, to: &str| format!("{line} SIP/2.0\r\nFrom: <sip:a@b>;tag=1\r\n{to}\r\n\r\n").into_bytes();
+        let dropped = |line, to| may_be_dropped_unread(&message(line, to));
+        assert!(dropped("INVITE sip:b@c", "To: <sip:b@c>\r\nX: ;tag=1") && dropped("OPTIONS sip:b@c", "t:<sip:b@c>"));
+        assert!(dropped("REGISTER sip:c", "To: <sip:b@c>;tag=1"));
+        assert!(!dropped("INVITE sip:b@c", "To: <sip:b@c>;tag=1") && !dropped("OPTIONS sip:b@c", "t:<sip:b@c>;tag=x"));
+        assert!(!dropped("INVITE urn:service:sos", "To: <urn:service:sos>"));
+        assert!(!dropped("INVITE sip:b@c", "TO: <sip:b@c>"), "it is read to find out");
+    }
+
+    #[test]
+    fn an_open_filter_passes_all_and_a_closed_one_what_stands_before_its_position() {
+        let mut filter = Filter::OPEN;
+        assert!(filter.is_open() && filter.passes(FilteredKind::Register, u16::MAX));
+        filter.set(FilteredKind::Register, 100);
+        assert!(filter.passes(FilteredKind::Register, 99) && !filter.passes(FilteredKind::Register, 100));
+        assert!(filter.passes(FilteredKind::Call, u16::MAX) && !filter.is_open());
+        let mut other = filter;
+        other.set(FilteredKind::Register, 102);
+        assert!(other.is_near(&filter));
+        other.set(FilteredKind::Register, 105);
+        assert!(!other.is_near(&filter) && !Filter::OPEN.is_near(&filter));
+    }
+}

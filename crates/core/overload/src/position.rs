@@ -1,0 +1,68 @@
+//! Where a datagram stands among all others, from 0 to 65,535: a hash of its bytes. A retransmission is the same bytes (RFC 3261
+//! §17.1.1.2), so it stands where its original does.
+//!
+//! The kernel computes it too, by a program without loops. So it reads a few words of the message only: those where the branch,
+//! the tag or the Call-ID of nearly all clients are.
+
+/// Where a datagram stands, below [`POSITIONS`].
+pub type Position = u16;
+
+/// How many positions there are.
+pub const POSITIONS: u32 = 1 << 16;
+
+/// Where the words begin in the message. They are read in blocks of 16 words, each of four bytes, as many as the message has, at
+/// most three: bytes 48 to 240.
+pub const HASH_BEGIN: usize = 48;
+/// How long a block is, in bytes.
+pub const HASH_BLOCK_BYTES: usize = 64;
+/// How many blocks are read at most.
+pub const HASH_BLOCKS: usize = 3;
+/// Each word is added and the sum multiplied by this, odd and about 2^32 by the golden ratio.
+pub const HASH_FACTOR: u32 = 0x9E37_79B9;
+
+/// The position of a message, for a `salt` that the process draws once.
+#[must_use]
+pub fn position(message: &[u8], salt: u32) -> Position {
+    let blocks = message.get(HASH_BEGIN..).unwrap_or_default().chunks_exact(HASH_BLOCK_BYTES).take(HASH_BLOCKS);
+    let words = blocks.flat_map(|block| block.chunks_exact(4));
+    let add = |sum: u32, word: &[u8]| {
+        let word = word.first_chunk().map_or(0, |word| u32::from_be_bytes(*word));
+        sum.wrapping_add(word).wrapping_mul(HASH_FACTOR)
+    };
+    // The low bits of a product know nothing of the high bits of its factors, the high bits of all.
+    let sum = words.fold(salt, add);
+    let mixed = (sum ^ (sum >> 15)).wrapping_mul(HASH_FACTOR);
+    u16::try_from(mixed >> 16).unwrap_or(u16::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn invite(number: u32) -> Vec<u8> {
+        format!(
+            "INVITE sip:bob@example.com SIP/2.0\r\nVia: SIP/2.0/UDP 192.0.2.1:5060;branch=z9hG4bK-{number}\r\n\
+             Max-Forwards: 70\r\nFrom: <sip:alice@example.com>;tag={number}\r\nTo: <sip:bob@example.com>\r\n\
+             Call-ID: {number}@192.0.2.1\r\nCSeq: 1 INVITE\r\nContent-Length: 0\r\n\r\n"
+        )
+        .into_bytes()
+    }
+
+    #[test]
+    fn calls_are_spread_evenly() {
+        let mut found = [0_u32; 16];
+        for number in 0..16_000 {
+            found[usize::from(position(&invite(number), 7)) * 16 / POSITIONS as usize] += 1;
+        }
+        assert!(found.iter().all(|count| (850..1_150).contains(count)), "{found:?}");
+    }
+
+    #[test]
+    fn another_salt_gives_another_order_and_the_same_bytes_the_same_position() {
+        let positions = |salt| (0..100).map(|number| position(&invite(number), salt)).collect::<Vec<_>>();
+        assert_eq!(positions(1), positions(1));
+        assert_ne!(positions(1), positions(2));
+        // What is too short has the position of the salt.
+        assert_eq!(position(b"OPTIONS", 3), position(b"", 3));
+    }
+}

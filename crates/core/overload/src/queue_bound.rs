@@ -1,0 +1,86 @@
+//! How long the kernel's queue of new work may be: as long as the worker needs a quarter of a second for. What finds no room is
+//! dropped by the kernel, before it costs the worker anything.
+
+use core::time::Duration;
+
+/// How long new work may wait in the kernel's queue. A burst of 100 ms at twice the capacity fits.
+pub const BOUND: Duration = Duration::from_millis(250);
+
+/// Where a queue that was too long is cut to, as a share of [`BOUND`].
+const CUT_TO: f64 = 0.8;
+
+/// By how much a queue that need not be as short grows in a window.
+const GROWTH: f64 = 1.25;
+
+/// A queue is not made shorter than this, in bytes as the kernel books them: a few dozen messages.
+pub(crate) const LEAST_BYTES: usize = 64 * 1_024;
+
+/// The room of one receive queue, by how long what came out of it had waited.
+#[derive(Clone, Copy, Debug)]
+pub struct QueueBound {
+    bytes: usize,
+    most: usize,
+}
+
+impl QueueBound {
+    /// A queue with all the room that it may have, in bytes.
+    #[must_use]
+    pub const fn new(most: usize) -> Self {
+        Self { bytes: most, most }
+    }
+
+    /// The room in bytes.
+    #[must_use]
+    pub const fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Once a window: the longest wait of what was read in it. The new room, where it changes.
+    pub fn handle_window(&mut self, longest: Duration) -> Option<usize> {
+        let wanted = if longest > BOUND {
+            scale(self.bytes, CUT_TO * BOUND.as_secs_f64() / longest.as_secs_f64())
+        } else if longest < BOUND / 2 {
+            scale(self.bytes, GROWTH)
+        } else {
+            self.bytes
+        };
+        let wanted = wanted.clamp(LEAST_BYTES.min(self.most), self.most);
+        (core::mem::replace(&mut self.bytes, wanted) != wanted).then_some(wanted)
+    }
+}
+
+#[expect(
+    clippy::cast_possible_truncation,
+    clippy::cast_sign_loss,
+    clippy::cast_precision_loss,
+    reason = "a size in bytes"
+)]
+fn scale(bytes: usize, factor: f64) -> usize {
+    (bytes as f64 * factor) as usize
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_queue_that_waits_too_long_is_cut_to_what_is_served_in_time() {
+        let mut bound = QueueBound::new(4 << 20);
+        // The worker takes 2,000 messages a second of 2,048 bytes each: 4 MiB are a second.
+        let wait = |bytes: usize| Duration::from_nanos(bytes as u64 * 1_000_000_000 / (4 << 20));
+        let bytes = bound.handle_window(wait(4 << 20)).expect("a second is too long");
+        assert!(wait(bytes) <= BOUND);
+        assert_eq!(bound.handle_window(wait(bytes)), None, "it stays");
+        // As soon as the worker is faster it grows again.
+        let windows = (0..).take_while(|_| bound.handle_window(Duration::ZERO).is_some()).count();
+        assert!(windows <= 8 && bound.bytes() == 4 << 20, "{windows}");
+    }
+
+    #[test]
+    fn a_machine_that_stood_still_leaves_room_for_some_messages() {
+        let mut bound = QueueBound::new(4 << 20);
+        assert_eq!(bound.handle_window(Duration::from_secs(3_600)), Some(LEAST_BYTES));
+        let mut small = QueueBound::new(4_096);
+        assert_eq!(small.handle_window(Duration::from_secs(3_600)), None);
+    }
+}

@@ -1,0 +1,155 @@
+//! Fairness among sources: how much of what can be served each may have, so that one that sends more is cut before the others.
+
+use core::net::IpAddr;
+
+use crate::proven::source_hash;
+
+/// Sources that are counted apart at most. Where more send, several count as one and share what one may have.
+pub const SOURCES: usize = 1_024;
+
+/// What of a window's count goes into the rate.
+const NEWS: f64 = 0.3;
+
+/// What a source may have in any case, in requests a window: of so few nobody can tell whether they are too many.
+const LEAST: f64 = 2.0;
+
+/// Sources with less than this share of all requests do not keep the kernel from dropping what the others send beyond theirs.
+const FEW: f64 = 0.02;
+
+/// Rounds in which what small sources leave is given to the others; after the fourth hardly anything is left.
+const ROUNDS: usize = 4;
+
+/// What the sources send, and how much of it each may have.
+#[derive(Debug)]
+pub(crate) struct Shares {
+    seed: u64,
+    slots: Box<[Slot]>,
+    /// All sources that may send as much as they like.
+    unlimited: Slot,
+    /// See [`most`](Self::most).
+    most: f64,
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Slot {
+    /// Requests in this window.
+    count: u32,
+    /// Requests a window, smoothed.
+    rate: f64,
+    /// The share of it that is served in its class.
+    share: f64,
+}
+
+impl Shares {
+    pub(crate) fn new(seed: u64) -> Self {
+        let empty = Slot { count: 0, rate: 0.0, share: 1.0 };
+        Self { seed, slots: vec![empty; SOURCES].into_boxed_slice(), unlimited: empty, most: 1.0 }
+    }
+
+    /// The largest share that a source has, but for those that are hardly anything together.
+    pub(crate) const fn most(&self) -> f64 {
+        self.most
+    }
+
+    /// Counts a request of `ip`; the share of its requests that is served.
+    pub(crate) fn count(&mut self, ip: IpAddr) -> f64 {
+        let hash = source_hash(self.seed, ip);
+        let at = usize::try_from(hash % SOURCES as u64).unwrap_or(0);
+        let Some(slot) = self.slots.get_mut(at) else { return 1.0 };
+        slot.count = slot.count.saturating_add(1);
+        slot.share
+    }
+
+    /// Counts a request whose source may send as much as it likes.
+    pub(crate) const fn count_unlimited(&mut self) {
+        self.unlimited.count = self.unlimited.count.saturating_add(1);
+    }
+
+    /// Once a window: gives each source its max-min fair share of `limit` requests a window, where `rate` come in all. How many these
+    /// shares are together: more than the limit where nobody sends much.
+    pub(crate) fn handle_window(&mut self, limit: f64, rate: f64) -> f64 {
+        let mut sum = 0.0;
+        for slot in self.slots.iter_mut().chain([&mut self.unlimited]) {
+            slot.rate += (f64::from(slot.count) - slot.rate) * NEWS;
+            slot.count = 0;
+            sum += slot.rate;
+        }
+        // Before they were counted they came too.
+        let scale = if sum > 0.0 { (rate / sum).max(1.0) } else { 1.0 };
+        let unlimited = self.unlimited.rate * scale;
+        let level = self.level((limit - unlimited) / scale).max(LEAST);
+        let (mut small, mut served, mut most) = (0.0, 0.0, 0.0_f64);
+        for slot in &mut self.slots {
+            slot.share = if slot.rate <= level { 1.0 } else { level / slot.rate };
+            served += slot.rate.min(level) * scale;
+            if slot.rate <= level {
+                small += slot.rate * scale;
+            } else {
+                most = most.max(slot.share);
+            }
+        }
+        self.most = if small + unlimited >= FEW * rate || most <= 0.0 { 1.0 } else { most };
+        if sum > 0.0 { served + unlimited } else { rate }
+    }
+
+    /// What each source may have at most, so that all together have `limit` where they ask for it.
+    fn level(&self, limit: f64) -> f64 {
+        let rates = || self.slots.iter().map(|slot| slot.rate).filter(|rate| *rate > 0.01);
+        let mut level = 0.0;
+        for _ in 0..ROUNDS {
+            let (small, large) = rates().fold((0.0, 0_u32), |(small, large), rate| {
+                if rate <= level { (small + rate, large) } else { (small, large.saturating_add(1)) }
+            });
+            if large == 0 {
+                return f64::INFINITY;
+            }
+            level = ((limit - small) / f64::from(large)).max(level);
+        }
+        level
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use core::net::Ipv4Addr;
+
+    use super::*;
+
+    fn source(number: u32) -> IpAddr {
+        Ipv4Addr::from(0x0A00_0000 + number).into()
+    }
+
+    /// The share of each source in the tenth window.
+    fn within(sources: &[(u32, u32)], limit: f64) -> Vec<f64> {
+        let mut shares = Shares::new(9);
+        let mut found = Vec::new();
+        for _ in 0..10 {
+            found.clear();
+            for (number, requests) in sources {
+                found.push((0..*requests).map(|_| shares.count(source(*number))).fold(1.0, f64::min));
+            }
+            shares.handle_window(limit, sources.iter().map(|(_, requests)| f64::from(*requests)).sum());
+        }
+        found
+    }
+
+    #[test]
+    fn who_sends_more_than_its_share_is_cut_and_nobody_else() {
+        let found = within(&[(1, 50), (2, 500)], 100.0);
+        assert!(found[0] > 0.99 && (0.08..0.12).contains(&found[1]), "{found:?}");
+        let mut many: Vec<_> = (1..=50).map(|number| (number, 1)).collect();
+        many.push((60, 1_000));
+        let found = within(&many, 100.0);
+        let (innocent, flood) = found.split_at(50);
+        // A few share a slot with the flood.
+        assert!(innocent.iter().filter(|share| **share > 0.99).count() >= 48, "{innocent:?}");
+        assert!((0.04..0.06).contains(&flood[0]), "{flood:?}");
+    }
+
+    #[test]
+    fn who_sends_alone_may_have_all() {
+        assert_eq!(within(&[(1, 90)], 100.0), [1.0]);
+        let found = within(&[(1, 400)], 100.0);
+        assert!((0.23..0.27).contains(&found[0]), "{found:?}");
+    }
+}

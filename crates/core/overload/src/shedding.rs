@@ -1,0 +1,236 @@
+//! The server half of overload control (RFC 7339 §5.2, RFC 7415 §3.4): how much this process sheds, and what its neighbours are
+//! told of it.
+
+use core::net::SocketAddr;
+use core::sync::atomic::{AtomicU64, Ordering};
+use core::time::Duration;
+
+use strowger_foundation::{Timestamp, fnv1a, octets};
+
+use crate::feedback::{Algorithm, Feedback};
+
+/// Workers that report at most; the reports of others are not taken.
+pub const MAX_WORKERS: usize = 256;
+/// For how long a neighbour does what it was told. Each response tells it anew, so it is short.
+pub const VALIDITY: Duration = Duration::from_millis(1_000);
+/// Neighbours that share a rate are told apart in so many places.
+const RATE_CLIENTS: usize = 64;
+/// How long a neighbour that was told a rate has its part of it.
+const RATE_CLIENT_MS: u64 = 10_000;
+
+/// What a process sheds, or one worker of it.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Level {
+    /// The part that is not served of all that would come if nobody upstream held anything back, in thousandths.
+    pub shed_permille: u16,
+    /// Requests a second that are served, of all kinds.
+    pub admitted_per_s: u32,
+}
+
+/// How much the workers of a process shed. One value is shared by all shards, without a lock.
+#[derive(Debug)]
+pub struct Shedding {
+    workers: [AtomicU64; MAX_WORKERS],
+    /// The process's level, packed as the workers' are.
+    current: AtomicU64,
+    /// When a neighbour was last told to send less, in nanoseconds; until its validity is over it may be told that this has ended.
+    told: AtomicU64,
+    /// Until when there is something to tell, in nanoseconds: without end while something is shed.
+    telling_until: AtomicU64,
+    /// When neighbours were last told a rate, in milliseconds and one; each has a place by a hash of its address.
+    rate_clients: [AtomicU64; RATE_CLIENTS],
+}
+
+impl Default for Shedding {
+    /// Sheds nothing.
+    fn default() -> Self {
+        Self {
+            workers: [const { AtomicU64::new(0) }; MAX_WORKERS],
+            current: AtomicU64::new(0),
+            told: AtomicU64::new(0),
+            telling_until: AtomicU64::new(0),
+            rate_clients: [const { AtomicU64::new(0) }; RATE_CLIENTS],
+        }
+    }
+}
+
+impl Shedding {
+    /// The worker of this number (from 0 on) sheds `shed_permille` thousandths of what it would be sent, and serves
+    /// `admitted_per_s` requests a second; see [`Level`]. Of reports that two workers make at the same moment the one may be left out of the
+    /// sum until its next.
+    ///
+    /// Where neighbours follow what they are told, less comes than would: a controller that reports only what it refuses itself would
+    /// end their reduction as soon as they have begun with it. What it reports is 1 − (1 − told)·(1 − refused).
+    pub fn report(&self, worker: usize, shed_permille: u16, admitted_per_s: u32) {
+        let Some(place) = self.workers.get(worker) else { return };
+        let level = Level { shed_permille: shed_permille.min(1_000), admitted_per_s };
+        if place.swap(pack(level), Ordering::Relaxed) == pack(level) {
+            return;
+        }
+        let level = self.sum();
+        self.current.store(pack(level), Ordering::Relaxed);
+        let until = match (level.shed_permille, self.told.load(Ordering::Relaxed)) {
+            (0, 0) => Timestamp::ZERO,
+            (0, told) => Timestamp::from_nanos(told) + VALIDITY,
+            _ => Timestamp::MAX,
+        };
+        self.telling_until.store(until.as_nanos(), Ordering::Relaxed);
+    }
+
+    /// What the process sheds.
+    #[must_use]
+    pub fn current(&self) -> Level {
+        unpack(self.current.load(Ordering::Relaxed))
+    }
+
+    /// Whether a neighbour is to be told anything: something is shed, or was so lately that one may still hold back.
+    #[inline]
+    #[must_use]
+    pub fn is_telling(&self, now: Timestamp) -> bool {
+        now.as_nanos() < self.telling_until.load(Ordering::Relaxed)
+    }
+
+    /// What the response at `now` tells the neighbour `client`, whose Via offers `algorithms` (its `oc-algo` as written); `None` where
+    /// there is nothing to tell, or no algorithm that both know.
+    #[must_use]
+    pub fn tell(&self, now: Timestamp, client: SocketAddr, algorithms: Option<&[u8]>) -> Option<Feedback> {
+        if !self.is_telling(now) {
+            return None;
+        }
+        //= rfc7339#5.1
+        //= rfc7415#3.3
+        // One algorithm is chosen from the list; always by the same rule, so that it stays the same.
+        let algorithm = Algorithm::choose(algorithms)?;
+        //= rfc7339#5.2
+        // The numbers are drawn from an increasing sequence: the time.
+        let seq = Some(now.as_nanos() / 10_000);
+        let level = self.current();
+        if level.shed_permille == 0 {
+            //= rfc7339#5.7
+            return Some(Feedback { algorithm, value: 0, validity_ms: 0, seq });
+        }
+        self.told.fetch_max(now.as_nanos().max(1), Ordering::Relaxed);
+        let value = match algorithm {
+            //= rfc7339#7.1
+            Algorithm::Loss => u32::from(level.shed_permille.div_ceil(10)),
+            //= rfc7415#3.4
+            Algorithm::Rate => level.admitted_per_s / self.rate_clients(now, client),
+        };
+        let validity_ms = u64::try_from(VALIDITY.as_millis()).unwrap_or(u64::MAX);
+        Some(Feedback { algorithm, value, validity_ms, seq })
+    }
+
+    /// The neighbours that share a rate now, with `client`, which is one of them from now on. Two that have one place count as one.
+    fn rate_clients(&self, now: Timestamp, client: SocketAddr) -> u32 {
+        let mut address = [0_u8; 18];
+        let (ip, port) = address.split_at_mut(16);
+        ip.copy_from_slice(&octets(client.ip()));
+        port.copy_from_slice(&client.port().to_be_bytes());
+        let hash = usize::try_from(u64::from(fnv1a(&address)) % RATE_CLIENTS as u64).unwrap_or(0);
+        let now_ms = now.as_millis().saturating_add(1);
+        if let Some(place) = self.rate_clients.get(hash) {
+            place.store(now_ms, Ordering::Relaxed);
+        }
+        let is_here = |place: &&AtomicU64| {
+            let seen = place.load(Ordering::Relaxed);
+            seen != 0 && now_ms.saturating_sub(seen) < RATE_CLIENT_MS
+        };
+        u32::try_from(self.rate_clients.iter().filter(is_here).count()).unwrap_or(1).max(1)
+    }
+
+    /// All workers together: each has a part of what would come by what it serves and sheds.
+    fn sum(&self) -> Level {
+        let (mut served, mut asked, mut shut, mut most) = (0_u64, 0_u64, false, 0);
+        for worker in &self.workers {
+            let Level { shed_permille, admitted_per_s } = unpack(worker.load(Ordering::Relaxed));
+            let (shed, admitted) = (u64::from(shed_permille), u64::from(admitted_per_s));
+            // What a worker that sheds everything is asked for nobody knows.
+            shut |= shed >= 1_000;
+            most = most.max(shed_permille);
+            served = served.saturating_add(admitted);
+            // In thousandths, for a little that is shed of a little.
+            asked = asked.saturating_add(admitted.saturating_mul(1_000_000) / 1_000_u64.saturating_sub(shed).max(1));
+        }
+        let admitted_per_s = u32::try_from(served).unwrap_or(u32::MAX);
+        let shed = match asked {
+            0 => u64::from(most),
+            _ => asked.saturating_sub(served.saturating_mul(1_000)).saturating_mul(1_000).div_ceil(asked),
+        };
+        let shed_permille = u16::try_from(shed).unwrap_or(1_000).max(u16::from(shut)).min(1_000);
+        Level { shed_permille, admitted_per_s }
+    }
+}
+
+fn pack(level: Level) -> u64 {
+    u64::from(level.shed_permille) << 32 | u64::from(level.admitted_per_s)
+}
+
+fn unpack(packed: u64) -> Level {
+    let shed_permille = u16::try_from(packed >> 32).unwrap_or(u16::MAX);
+    Level { shed_permille, admitted_per_s: u32::try_from(packed & u64::from(u32::MAX)).unwrap_or(u32::MAX) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const AT: Timestamp = Timestamp::from_millis(5_000);
+
+    fn client(number: u8) -> SocketAddr {
+        SocketAddr::from(([192, 0, 2, number], 5060))
+    }
+
+    #[test]
+    fn workers_count_by_what_they_are_asked() {
+        let shedding = Shedding::default();
+        assert_eq!(shedding.current(), Level::default());
+        shedding.report(0, 400, 600);
+        assert_eq!(shedding.current(), Level { shed_permille: 400, admitted_per_s: 600 });
+        shedding.report(1, 0, 1_000);
+        assert_eq!(shedding.current(), Level { shed_permille: 200, admitted_per_s: 1_600 });
+        shedding.report(MAX_WORKERS, 1_000, 0);
+        shedding.report(0, 0, 600);
+        assert_eq!(shedding.current(), Level { shed_permille: 0, admitted_per_s: 1_600 });
+        shedding.report(0, 1_000, 0);
+        shedding.report(1, 1_000, 0);
+        assert_eq!(shedding.current().shed_permille, 1_000);
+    }
+
+    #[test]
+    fn nothing_is_told_before_anything_is_shed_and_the_end_is_told_as_long_as_anybody_may_hold_back() {
+        let shedding = Shedding::default();
+        let tell =
+            |at: Timestamp| shedding.tell(at, client(1), Some(b"\"loss,rate\"")).map(|feedback| feedback.to_string());
+        assert_eq!(tell(AT), None);
+        shedding.report(0, 1, 100);
+        assert_eq!(
+            tell(AT).as_deref(),
+            Some(";oc=1;oc-algo=\"loss\";oc-validity=1000;oc-seq=5.00000"),
+            "a little is not nothing"
+        );
+        shedding.report(0, 0, 100);
+        let later = AT + Duration::from_millis(999);
+        assert_eq!(tell(later).as_deref(), Some(";oc=0;oc-algo=\"loss\";oc-validity=0;oc-seq=5.99900"));
+        assert_eq!(tell(AT + VALIDITY), None, "what it was told is over");
+    }
+
+    #[test]
+    fn who_prefers_a_rate_gets_a_part_of_it() {
+        let shedding = Shedding::default();
+        shedding.report(0, 500, 300);
+        let rate = |number, at| {
+            shedding.tell(at, client(number), Some(b"\"rate,loss\"")).map(|told| (told.algorithm, told.value))
+        };
+        assert_eq!(rate(1, AT), Some((Algorithm::Rate, 300)));
+        assert_eq!(rate(2, AT), Some((Algorithm::Rate, 150)));
+        assert_eq!(rate(1, AT), Some((Algorithm::Rate, 150)));
+        let later = AT + Duration::from_secs(11);
+        assert_eq!(rate(1, later), Some((Algorithm::Rate, 300)), "the other one is gone");
+        assert_eq!(shedding.tell(later, client(3), Some(b"\"A\"")), None, "no algorithm that both know");
+        assert_eq!(
+            shedding.tell(later, client(3), None).map(|told| told.value),
+            Some(50),
+            "loss is what everybody can"
+        );
+    }
+}

@@ -1,0 +1,161 @@
+//! The controller in virtual time: steps, ramps, bursts and floods, and two kinds of clients.
+#![allow(missing_docs, reason = "a test")]
+
+mod support;
+
+use std::net::{IpAddr, Ipv4Addr};
+
+use strowger_overload::{Class, FilteredKind};
+use support::{Clients, Costs, Cpu, Model, Source};
+
+/// Requests a second.
+const CAPACITY: f64 = 1_000.0;
+
+fn model(clients: Clients) -> Model {
+    Model::new(Costs::of_rate(CAPACITY), vec![Source::callers(clients)])
+}
+
+/// What is served from second 40 to 100 under a constant load, as a share of the capacity, and the 99th percentile of the delays.
+fn steady(mut model: Model, times: f64) -> (f64, f64) {
+    model.offer(0, CAPACITY * times, 0.0, 100.0);
+    model.run(100.0);
+    let outcome = &model.outcomes[0];
+    (outcome.rate(40, 100) / CAPACITY, outcome.delay(40.0, 0.99))
+}
+
+#[test]
+fn at_many_times_the_capacity_nearly_all_of_it_is_used_and_who_is_served_is_served_at_once() {
+    for (times, least) in [(1.2, 0.98), (2.0, 0.98), (5.0, 0.95), (10.0, 0.90)] {
+        let (goodput, p99) = steady(model(Clients::Retransmit), times);
+        assert!(goodput >= least && p99 < 0.5, "{times}: {goodput}, {p99} s");
+    }
+    // Who does not send again is read, also when it is dropped.
+    for (times, least) in [(1.2, 0.96), (2.0, 0.95), (5.0, 0.90), (10.0, 0.80)] {
+        let (goodput, p99) = steady(model(Clients::Wait), times);
+        assert!(goodput >= least && p99 < 0.5, "{times}: {goodput}, {p99} s");
+    }
+}
+
+#[test]
+fn a_share_of_an_unsteady_processor_is_used_too() {
+    for times in [1.2, 2.0, 5.0, 10.0] {
+        let mut caged = model(Clients::Retransmit);
+        (caged.cpu, caged.noise) = (Cpu { share: 0.04, period: 0.025 }, 0.6);
+        let (goodput, _) = steady(caged, times);
+        assert!(goodput >= 0.90, "{times}: {goodput}");
+    }
+}
+
+/// Bursts of 100 ms at twice the average, 90 % in all.
+fn bursts(model: &mut Model, seconds: f64) {
+    let mut at = 0.0;
+    while at < seconds {
+        model.offer(0, 1.8 * CAPACITY, at, at + 0.1);
+        at += 0.2;
+    }
+}
+
+#[test]
+fn below_the_capacity_nothing_is_refused_whatever_the_bursts() {
+    let mut refused = 0;
+    let mut served = 0;
+    // In parts, for the memory of it.
+    for part in 0..20 {
+        let mut model = model(Clients::Retransmit);
+        model.seed(0x9E37_79B9 + part);
+        bursts(&mut model, 550.0);
+        model.run(551.0);
+        let outcome = &model.outcomes[0];
+        refused += outcome.refused + model.overflows + model.filtered;
+        served += outcome.served;
+        assert_eq!(
+            outcome.offered, outcome.served,
+            "refused {}, overflows {}, filtered {}",
+            outcome.refused, model.overflows, model.filtered
+        );
+    }
+    assert!(served >= 9_800_000, "{served}");
+    assert_eq!(refused, 0);
+}
+
+#[test]
+fn a_step_is_followed_within_two_seconds_and_without_swinging() {
+    let mut model = model(Clients::Wait);
+    model.offer(0, 0.5 * CAPACITY, 0.0, 20.0);
+    model.offer(0, 3.0 * CAPACITY, 20.0, 60.0);
+    model.offer(0, 0.5 * CAPACITY, 60.0, 80.0);
+    model.run(80.0);
+    let outcome = &model.outcomes[0];
+    for second in 23..59 {
+        let goodput = outcome.rate(second, second + 1) / CAPACITY;
+        assert!((0.75..1.1).contains(&goodput), "second {second}: {goodput}");
+    }
+    assert!(outcome.rate(22, 60) / CAPACITY > 0.9);
+    for second in 62..79 {
+        let (served, offered) = (outcome.by_second[second], outcome.offered_by_second[second]);
+        assert!(served.abs_diff(offered) <= 40, "second {second}: {served} of {offered}");
+    }
+    assert!(model.controller.filter().is_open());
+}
+
+#[test]
+fn a_ramp_to_five_times_the_capacity_costs_nothing() {
+    let mut model = model(Clients::Retransmit);
+    for second in 0..100_u32 {
+        let load = 0.5 + 4.5 * f64::from(second) / 100.0;
+        model.offer(0, load * CAPACITY, second.into(), f64::from(second) + 1.0);
+    }
+    model.run(100.0);
+    let outcome = &model.outcomes[0];
+    for begin in (20..100).step_by(10) {
+        let goodput = outcome.rate(begin, begin + 10) / CAPACITY;
+        assert!(goodput > 0.85, "from second {begin}: {goodput}");
+    }
+}
+
+fn source(ip: [u8; 4], class: Class, kind: FilteredKind) -> Source {
+    Source { ip: IpAddr::from(Ipv4Addr::from(ip)), class, kind, clients: Clients::Retransmit }
+}
+
+#[test]
+fn the_more_important_is_served_first() {
+    let sources = vec![
+        source([192, 0, 2, 1], Class::Emergency, FilteredKind::TrunkCall),
+        source([192, 0, 2, 2], Class::Refresh, FilteredKind::Register),
+        source([192, 0, 2, 3], Class::Call, FilteredKind::Call),
+        source([192, 0, 2, 4], Class::Other, FilteredKind::Other),
+    ];
+    let mut model = Model::new(Costs::of_rate(CAPACITY), sources);
+    for source in 0..4 {
+        model.offer(source, 0.4 * CAPACITY, 0.0, 60.0);
+    }
+    model.run(60.0);
+    let share = |source: usize| model.outcomes[source].rate(20, 60) / (0.4 * CAPACITY);
+    assert!(share(0) > 0.98 && share(1) > 0.98, "{} {}", share(0), share(1));
+    assert!((0.3..0.6).contains(&share(2)) && share(3) < 0.1, "{} {}", share(2), share(3));
+}
+
+#[test]
+fn a_source_that_floods_takes_nothing_from_the_others() {
+    let callers = source([192, 0, 2, 1], Class::Call, FilteredKind::Call);
+    let flood = Source { clients: Clients::Once, ..source([198, 51, 100, 1], Class::Call, FilteredKind::Call) };
+    let mut model = Model::new(Costs::of_rate(CAPACITY), vec![callers, flood]);
+    model.offer(0, 0.4 * CAPACITY, 0.0, 60.0);
+    model.offer(1, 2.0 * CAPACITY, 10.0, 60.0);
+    model.run(60.0);
+    let innocent = model.outcomes[0].rate(15, 60) / (0.4 * CAPACITY);
+    assert!(innocent > 0.95, "{innocent}");
+}
+
+#[test]
+fn strangers_take_nothing_from_who_is_known() {
+    let callers = source([192, 0, 2, 1], Class::Call, FilteredKind::Call);
+    // As many addresses as requests would take nothing away that one has not.
+    let strangers = Source { clients: Clients::Once, ..source([198, 51, 100, 1], Class::Other, FilteredKind::Call) };
+    let mut model = Model::new(Costs::of_rate(CAPACITY), vec![callers, strangers]);
+    model.offer(0, 0.5 * CAPACITY, 0.0, 60.0);
+    model.offer(1, 5.0 * CAPACITY, 10.0, 60.0);
+    model.run(60.0);
+    let innocent = model.outcomes[0].rate(15, 60) / (0.5 * CAPACITY);
+    assert!(innocent > 0.95, "{innocent}");
+}

@@ -1,0 +1,312 @@
+//! A server with one queue in virtual time: clients, the kernel's queue with its filter and its bound, and a worker that takes
+//! from it as the controller says.
+
+use std::cmp::Reverse;
+use std::collections::{BinaryHeap, VecDeque};
+use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
+
+use strowger_foundation::Timestamp;
+use strowger_overload::{Class, Controller, FilteredKind, Offer, QueueBound, Verdict, WINDOW};
+
+/// What the kernel books for a message.
+const BOOKED_BYTES: usize = 2_048;
+/// RFC 3261 §17.1.1.2: an INVITE is sent seven times, after 0, T1, 3·T1, 7·T1, …
+const T1: Duration = Duration::from_millis(500);
+const MOST_SENT: u32 = 7;
+/// Nobody waits longer for an answer.
+const PATIENCE_S: f64 = 32.0;
+
+/// How clients behave who hear nothing.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Clients {
+    /// They send again until timer B.
+    Retransmit,
+    /// They wait: their transport is reliable.
+    Wait,
+    /// They send once and hear nothing: a flood.
+    Once,
+}
+
+/// What requests cost, in seconds of the worker's time.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Costs {
+    pub(crate) serve: f64,
+    pub(crate) refuse: f64,
+    pub(crate) drop: f64,
+    /// What a message costs in a stream that the filter drops.
+    pub(crate) filter: f64,
+}
+
+impl Costs {
+    /// So many a second, with the costs of refusing that were measured.
+    pub(crate) fn of_rate(rate: f64) -> Self {
+        Self { serve: 1.0 / rate, refuse: 0.17 / rate, drop: 0.04 / rate, filter: 0.02 / rate }
+    }
+}
+
+/// A stream of requests.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Source {
+    pub(crate) ip: IpAddr,
+    pub(crate) class: Class,
+    pub(crate) kind: FilteredKind,
+    pub(crate) clients: Clients,
+}
+
+impl Source {
+    pub(crate) fn callers(clients: Clients) -> Self {
+        Self { ip: Ipv4Addr::new(192, 0, 2, 1).into(), class: Class::Call, kind: FilteredKind::Call, clients }
+    }
+}
+
+#[derive(Clone, Copy, Debug)]
+struct Request {
+    source: usize,
+    first: f64,
+    position: u16,
+    sent: u32,
+}
+
+/// What became of the requests of one source.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Outcome {
+    pub(crate) offered: u64,
+    pub(crate) served: u64,
+    pub(crate) refused: u64,
+    /// When it was served, and how long after its first transmission, in seconds.
+    pub(crate) delays: Vec<(f64, f64)>,
+    /// Served, by second of the run.
+    pub(crate) by_second: Vec<u64>,
+    /// Offered, by second of the run.
+    pub(crate) offered_by_second: Vec<u64>,
+}
+
+/// A processor that is had for a share of each period, as in a control group.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Cpu {
+    pub(crate) share: f64,
+    pub(crate) period: f64,
+}
+
+impl Cpu {
+    pub(crate) const WHOLE: Self = Self { share: 1.0, period: 0.025 };
+
+    /// How much of it there was until a moment.
+    fn used_at(self, time: f64) -> f64 {
+        let periods = (time / self.period).floor();
+        periods * self.period * self.share + (time - periods * self.period).min(self.period * self.share)
+    }
+
+    /// When so much of it has been there and there is more.
+    fn time_at(self, used: f64) -> f64 {
+        let slice = self.period * self.share;
+        let periods = ((used + 1e-12) / slice).floor();
+        periods * self.period + (used - periods * slice).max(0.0)
+    }
+}
+
+pub(crate) struct Model {
+    pub(crate) controller: Controller,
+    pub(crate) cpu: Cpu,
+    /// How unsteady the machine is; 0 for not at all.
+    pub(crate) noise: f64,
+    pub(crate) costs: Costs,
+    bound: QueueBound,
+    sources: Vec<Source>,
+    pub(crate) outcomes: Vec<Outcome>,
+    events: BinaryHeap<Reverse<(u64, u64)>>,
+    requests: Vec<Request>,
+    queue: VecDeque<(f64, u64)>,
+    free_at: f64,
+    longest: f64,
+    window_ends: f64,
+    random: u64,
+    pub(crate) overflows: u64,
+    pub(crate) filtered: u64,
+}
+
+impl Model {
+    pub(crate) fn new(costs: Costs, sources: Vec<Source>) -> Self {
+        let outcomes = vec![Outcome::default(); sources.len()];
+        Self {
+            controller: Controller::new(7, true),
+            cpu: Cpu::WHOLE,
+            noise: 0.0,
+            costs,
+            bound: QueueBound::new(4 << 20),
+            sources,
+            outcomes,
+            events: BinaryHeap::new(),
+            requests: Vec::new(),
+            queue: VecDeque::new(),
+            free_at: 0.0,
+            longest: 0.0,
+            window_ends: 0.0,
+            random: 0x1234_5678_9ABC_DEF1,
+            overflows: 0,
+            filtered: 0,
+        }
+    }
+
+    /// Other arrivals.
+    pub(crate) fn seed(&mut self, seed: u64) {
+        self.random ^= seed.wrapping_mul(0x2545_F491_4F6C_DD1D) | 1;
+    }
+
+    pub(crate) fn uniform(&mut self) -> f64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        (self.random >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// Poisson arrivals of a source at `rate` a second from `begin` to `end`.
+    pub(crate) fn offer(&mut self, source: usize, rate: f64, begin: f64, end: f64) {
+        if rate <= 0.0 {
+            return;
+        }
+        let mut at = begin;
+        loop {
+            at -= self.uniform().max(f64::MIN_POSITIVE).ln() / rate;
+            if at >= end {
+                break;
+            }
+            let position = (self.uniform() * 65_536.0) as u16;
+            let index = self.requests.len() as u64;
+            self.requests.push(Request { source, first: at, position, sent: 0 });
+            self.events.push(Reverse(((at * 1e9) as u64, index)));
+            let outcome = &mut self.outcomes[source];
+            outcome.offered += 1;
+            count(&mut outcome.offered_by_second, at);
+        }
+    }
+
+    /// Runs until `end`.
+    pub(crate) fn run(&mut self, end: f64) {
+        while let Some(&Reverse((at, index))) = self.events.peek() {
+            let at = at as f64 / 1e9;
+            if at >= end {
+                break;
+            }
+            self.serve_until(at);
+            self.events.pop();
+            self.arrive(at, index);
+        }
+        self.serve_until(end);
+    }
+
+    /// A message reaches the kernel.
+    fn arrive(&mut self, at: f64, index: u64) {
+        let request = &mut self.requests[index as usize];
+        if request.sent == u32::MAX {
+            return;
+        }
+        let source = self.sources[request.source];
+        let again = T1 * (1 << request.sent);
+        request.sent += 1;
+        if source.clients == Clients::Retransmit && request.sent < MOST_SENT {
+            self.events.push(Reverse((((at + again.as_secs_f64()) * 1e9) as u64, index)));
+        }
+        if !self.controller.filter().passes(source.kind, request.position) && source.clients != Clients::Wait {
+            self.filtered += 1;
+        } else if source.clients != Clients::Wait && (self.queue.len() + 1) * BOOKED_BYTES > self.bound.bytes() {
+            self.overflows += 1;
+        } else {
+            self.queue.push_back((at, index));
+        }
+    }
+
+    /// The worker takes what waits.
+    fn serve_until(&mut self, now: f64) {
+        while let Some(&(arrival, index)) = self.queue.front() {
+            let begin = self.free_at.max(arrival);
+            if begin >= now {
+                break;
+            }
+            let begin = self.cpu.time_at(self.cpu.used_at(begin));
+            if begin >= now {
+                break;
+            }
+            self.queue.pop_front();
+            let cost = self.handle(begin, arrival, index) * self.cpu.share;
+            self.free_at = self.cpu.time_at(self.cpu.used_at(begin) + cost);
+        }
+    }
+
+    /// By how much the machine is slower just now; it differs from one tenth of a second to the next.
+    fn slowness(&self, now: f64) -> f64 {
+        let tenth = (now * 10.0) as u64;
+        let hash = (tenth + 1).wrapping_mul(0x9E37_79B9_7F4A_7C15);
+        let part = ((hash ^ (hash >> 29)).wrapping_mul(0xBF58_476D_1CE4_E5B9) >> 40) as f64 / (1_u64 << 24) as f64;
+        match part {
+            _ if self.noise == 0.0 => 1.0,
+            // Now and then somebody else has the processor.
+            part if part > 0.98 => 4.0,
+            part => 1.0 + self.noise * (part - 0.55),
+        }
+    }
+
+    /// What a message costs.
+    fn handle(&mut self, now: f64, arrival: f64, index: u64) -> f64 {
+        let wait = now - arrival;
+        self.longest = self.longest.max(wait);
+        if now >= self.window_ends {
+            self.bound.handle_window(Duration::from_secs_f64(self.longest));
+            (self.longest, self.window_ends) = (0.0, now + WINDOW.as_secs_f64());
+        }
+        let request = self.requests[index as usize];
+        if request.sent == u32::MAX {
+            return self.costs.drop;
+        }
+        let source = self.sources[request.source];
+        if source.clients == Clients::Wait && !self.controller.filter().passes(source.kind, request.position) {
+            self.filtered += 1;
+            return self.costs.filter;
+        }
+        let Source { ip, class, kind, clients } = self.sources[request.source];
+        let is_reliable = clients == Clients::Wait;
+        let offer = || Offer { class, kind, position: request.position, source: Some(ip), is_reliable };
+        let at = Timestamp::from_nanos((now * 1e9) as u64);
+        let verdict = self.controller.handle_offer(at, Duration::from_secs_f64(wait), offer);
+        let outcome = &mut self.outcomes[request.source];
+        match verdict {
+            Verdict::Admit => {
+                // Who has waited so long has hung up.
+                outcome.served += u64::from(now - request.first < PATIENCE_S);
+                outcome.delays.push((now, now - request.first));
+                if now - request.first >= PATIENCE_S {
+                    self.requests[index as usize].sent = u32::MAX;
+                    return self.costs.serve;
+                }
+                count(&mut outcome.by_second, now);
+            }
+            Verdict::Refuse { .. } => outcome.refused += 1,
+            Verdict::Drop => return self.costs.drop,
+        }
+        self.requests[index as usize].sent = u32::MAX;
+        if verdict == Verdict::Admit { self.costs.serve * self.slowness(now) } else { self.costs.refuse }
+    }
+}
+
+impl Outcome {
+    /// A quantile of the delays of what was served from second `begin` on.
+    pub(crate) fn delay(&self, begin: f64, quantile: f64) -> f64 {
+        let mut delays: Vec<f64> = self.delays.iter().filter(|(at, _)| *at >= begin).map(|(_, delay)| *delay).collect();
+        delays.sort_by(f64::total_cmp);
+        delays[(delays.len() as f64 * quantile) as usize]
+    }
+
+    /// What was served from second `begin` to `end`, a second.
+    pub(crate) fn rate(&self, begin: usize, end: usize) -> f64 {
+        self.by_second[begin..end.min(self.by_second.len())].iter().sum::<u64>() as f64 / (end - begin) as f64
+    }
+}
+
+fn count(seconds: &mut Vec<u64>, at: f64) {
+    let second = at as usize;
+    if seconds.len() <= second {
+        seconds.resize(second + 1, 0);
+    }
+    seconds[second] += 1;
+}

@@ -1,0 +1,231 @@
+//! Overload control between servers (RFC 7339, RFC 7415): what responses tell who sent the request, what responses of next hops say,
+//! and which requests are not sent to them therefore.
+
+use std::sync::Arc;
+
+use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+
+use strowger_foundation::{Flow, Timestamp};
+use strowger_message::{Head, HeaderName, Message, Method, OVERLOAD_OFFER, Reply, Status, Via};
+use strowger_overload::{Asking, Feedback, Neighbours, Shedding};
+use strowger_transaction::ClientId;
+
+use crate::engine::Proxy;
+use crate::failover::may_fail_over;
+use crate::forward;
+use crate::local::{self, ToTag, ViaText};
+use crate::target::{Place, Target, To};
+
+/// What servers tell each other of their load; all shards share it.
+#[derive(Clone, Debug)]
+pub struct OverloadControl {
+    /// What this process sheds.
+    pub shedding: Arc<Shedding>,
+    /// What next hops have asked for.
+    pub neighbours: Arc<Neighbours>,
+    /// Whether it is offered and told at all.
+    pub enabled: bool,
+}
+
+impl Proxy {
+    /// Whether overload control is offered to next hops and told to who asks for it.
+    pub const fn set_overload_control(&mut self, enabled: bool) {
+        self.overload.enabled = enabled;
+    }
+
+    /// Whether the next hop at `place` is asked to say how much it takes: one that the operator has named as a server.
+    pub(crate) const fn offers_overload_control(&self, target: &Target, place: &Place) -> bool {
+        self.overload.enabled && (place.balanced.is_some() || target.trunk.is_some())
+    }
+
+    /// Begins a response to `message`, which came from `source`; its sender is told of the load, where it has asked and there is something
+    /// to tell.
+    #[inline]
+    #[expect(clippy::too_many_arguments, reason = "all of it is the response's")]
+    #[must_use]
+    pub fn begin_reply<'b>(
+        &self,
+        now: Timestamp,
+        out: &'b mut Vec<u8>,
+        to_tag: &ToTag,
+        message: &Message<'_>,
+        source: &Flow,
+        status: Status,
+        reason: Option<&str>,
+    ) -> Reply<'b> {
+        if self.overload.shedding.is_telling(now) {
+            return self.begin_telling_reply(now, out, to_tag, message, source, status, reason);
+        }
+        local::begin(out, to_tag, message, source, status, reason)
+    }
+
+    #[cold]
+    #[inline(never)]
+    #[expect(clippy::too_many_arguments, reason = "all of it is the response's")]
+    fn begin_telling_reply<'b>(
+        &self,
+        now: Timestamp,
+        out: &'b mut Vec<u8>,
+        to_tag: &ToTag,
+        message: &Message<'_>,
+        source: &Flow,
+        status: Status,
+        reason: Option<&str>,
+    ) -> Reply<'b> {
+        let reason = reason.unwrap_or(status.reason());
+        self.begin_reply_from_head(now, out, to_tag, message.head(), message.via(), source, status, reason)
+    }
+
+    /// The same where only the head of the request is understood.
+    #[expect(clippy::too_many_arguments, reason = "all of it is the response's")]
+    #[must_use]
+    pub fn begin_reply_from_head<'b>(
+        &self,
+        now: Timestamp,
+        out: &'b mut Vec<u8>,
+        to_tag: &ToTag,
+        head: &Head<'_>,
+        via: &Via<'_>,
+        source: &Flow,
+        status: Status,
+        reason: &str,
+    ) -> Reply<'b> {
+        match self.feedback(now, via, source) {
+            Some(feedback) => local::begin_telling(out, to_tag, head, via, source, status, reason, &feedback),
+            None => local::begin_from_head(out, to_tag, head, via, source, status, reason),
+        }
+    }
+
+    /// What a response to a request that came from `source` with the topmost Via `via` tells its sender; `None` where that has not
+    /// asked, or there is nothing to tell.
+    #[must_use]
+    pub fn feedback(&self, now: Timestamp, via: &Via<'_>, source: &Flow) -> Option<Feedback> {
+        if self.overload.shedding.is_telling(now) { self.feedback_to(now, via, source.peer) } else { None }
+    }
+
+    fn feedback_to(&self, now: Timestamp, via: &Via<'_>, client: SocketAddr) -> Option<Feedback> {
+        if !self.overload.enabled {
+            return None;
+        }
+        via.params.find("oc")?;
+        self.overload.shedding.tell(now, client, via.params.value("oc-algo"))
+    }
+
+    /// Writes a response of a next hop as it goes up; `None` where it is for nobody.
+    #[inline]
+    pub(crate) fn write_upstream(&self, now: Timestamp, out: &mut Vec<u8>, response: &Message<'_>) -> Option<()> {
+        if response.has_unusual_next_via() {
+            return self.write_telling(now, out, response);
+        }
+        forward::write_response(out, response)
+    }
+
+    #[cold]
+    fn write_telling(&self, now: Timestamp, out: &mut Vec<u8>, response: &Message<'_>) -> Option<()> {
+        match self.upstream_via(now, response) {
+            Some(next) => forward::write_response_with(out, response, &next),
+            None => forward::write_response(out, response),
+        }
+    }
+
+    /// What the Via below ours in a response becomes; `None` where it stays as it is.
+    fn upstream_via(&self, now: Timestamp, response: &Message<'_>) -> Option<ViaText> {
+        let via = response.next_via()?;
+        let client =
+            SocketAddr::new(via.response_ip().unwrap_or(IpAddr::V4(Ipv4Addr::UNSPECIFIED)), via.response_port());
+        let feedback = self.feedback_to(now, &via, client);
+        //= rfc7339#5.4
+        // What others say in that Via is not theirs to say: a phone could keep all calls from this server.
+        let is_forged = || Feedback::read(via.params.iter().map(|param| (param.name, param.value))).is_some();
+        (feedback.is_some() || is_forged()).then(|| local::with_feedback(via.text, feedback.as_ref())).flatten()
+    }
+
+    //= rfc7339#5.4
+    /// Takes note of what the next hop of a branch says of its load, where it was asked. `via` is ours, as it came back.
+    #[cold]
+    pub(crate) fn learn_load(&self, now: Timestamp, index: u32, client: ClientId, via: &Via<'_>) {
+        if via.params.as_bytes().ends_with(OVERLOAD_OFFER) {
+            return;
+        }
+        let branch = self.context(index).and_then(|context| context.branches.iter().find(|one| one.client == client));
+        let Some(flow) = branch.filter(|branch| branch.offered).and_then(|branch| branch.flow) else { return };
+        if let Some(feedback) = Feedback::read(via.params.iter().map(|param| (param.name, param.value))) {
+            self.overload.neighbours.handle_feedback(now, flow.peer, &feedback);
+        }
+    }
+
+    //= rfc7339#5.5
+    //= rfc7339#5.10
+    /// Takes from the front of the places those whose next hop asks for less than the request would be one of; each way to another one
+    /// takes of the budget as any failover does. Whether a place is left.
+    #[cold]
+    pub(crate) fn find_willing(&mut self, now: Timestamp, message: &Message<'_>, target: &mut Target) -> bool {
+        let asking = Asking {
+            has_priority: has_priority(message),
+            draw: self.tag_key.table64(&[b"overload control", message.call_id()]),
+        };
+        loop {
+            let Some(place) = target.places.first() else { return false };
+            let To::Flow(flow) = place.to else { return true };
+            if self.overload.neighbours.admits(now, flow.peer, asking) {
+                return true;
+            }
+            let has_other = target.places.len() > 1;
+            if !has_other || !may_fail_over(now, &self.outages, target, Some(flow.peer)) {
+                self.counters.failovers_refused += u64::from(has_other);
+                self.counters.shed_for_next_hop += 1;
+                return false;
+            }
+            target.places.remove(0);
+        }
+    }
+}
+
+//= rfc7339#5.10.1
+/// Whether a request is never refused for a next hop's load: it belongs to something begun, or is of an emergency, or somebody has
+/// given it a priority (RFC 4412).
+fn has_priority(message: &Message<'_>) -> bool {
+    let belongs = matches!(message.method(), Method::Ack | Method::Bye | Method::Cancel | Method::Prack);
+    belongs
+        || message.to().tag().is_some()
+        || is_emergency(message.request_uri())
+        || message.head().first(HeaderName::ResourcePriority).is_some()
+}
+
+/// Whether a Request-URI is the service URN of an emergency (RFC 5031 §4.2).
+fn is_emergency(uri: &[u8]) -> bool {
+    const SOS: &[u8] = b"urn:service:sos";
+    let Some((begin, rest)) = uri.split_at_checked(SOS.len()) else { return false };
+    begin.eq_ignore_ascii_case(SOS) && matches!(rest, [] | [b'.', ..])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(line: &str, to: &str, extra: &str) -> String {
+        let method = line.split(' ').next().unwrap_or("");
+        format!(
+            "{line} SIP/2.0\r\nVia: SIP/2.0/UDP a;branch=z9hG4bK1\r\nFrom: <sip:a@b>;tag=1\r\nTo: <sip:b@b>{to}\r\n\
+             Call-ID: c\r\nCSeq: 1 {method}\r\n{extra}Content-Length: 0\r\n\r\n"
+        )
+    }
+
+    #[test]
+    fn what_goes_before() {
+        let is_kept = |line, to, extra| {
+            let text = request(line, to, extra);
+            has_priority(&Message::parse(text.as_bytes()).expect("valid"))
+        };
+        for line in ["INVITE sip:b@b", "MESSAGE sip:b@b", "REGISTER sip:b", "OPTIONS sip:b", "INVITE urn:service:sosx"]
+        {
+            assert!(!is_kept(line, "", ""), "{line}");
+        }
+        assert!(is_kept("INVITE sip:b@b", ";tag=2", ""), "in a dialog");
+        for line in ["BYE sip:b@b", "CANCEL sip:b@b", "INVITE urn:service:sos", "INVITE URN:service:sos.fire"] {
+            assert!(is_kept(line, "", ""), "{line}");
+        }
+        assert!(is_kept("INVITE sip:b@b", "", "resource-priority : ets.0\r\n"));
+        assert!(!is_kept("INVITE sip:b@b", "", "Subject: Resource-Priority: no\r\n"));
+    }
+}

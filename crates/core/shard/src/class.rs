@@ -1,0 +1,106 @@
+//! What a request that may begin something counts as under overload.
+
+use core::net::IpAddr;
+
+use smallvec::SmallVec;
+use strowger_foundation::{Flow, Timestamp};
+use strowger_message::{HeaderName, Kind, Method, Peek, StartLine, Uri};
+use strowger_overload::{Class, FilteredKind, ProvenSources};
+use strowger_registrar::{Locations, Target};
+
+use crate::snapshot::Snapshot;
+use crate::steering::Steered;
+
+/// A request that may begin something.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Classified {
+    /// Its class.
+    pub class: Class,
+    /// As which kind the kernel sees it.
+    pub kind: FilteredKind,
+    /// Whether its source may send as much as it likes: it is trusted.
+    pub is_unlimited: bool,
+}
+
+/// Whether the request begins something that could be refused: what belongs to something begun is always served.
+#[must_use]
+pub fn begins_work(peek: &Peek<'_>, method: Method<'_>) -> bool {
+    !peek.in_dialog && !matches!(method, Method::Ack | Method::Cancel | Method::Bye | Method::Prack)
+}
+
+/// What decides of a request's class.
+#[derive(Clone, Copy, Debug)]
+pub struct Classifier<'s> {
+    /// The operator's decisions.
+    pub snapshot: &'s Snapshot,
+    /// Who is registered, and from where.
+    pub locations: &'s Locations,
+    /// Who has proven to be there.
+    pub proven: &'s ProvenSources,
+}
+
+impl Classifier<'_> {
+    /// What a request counts as that [begins work](begins_work).
+    #[must_use]
+    pub fn classify(&self, now: Timestamp, peek: &Peek<'_>, steered: &Steered, source: &Flow) -> Classified {
+        let ip = source.peer.ip();
+        let is_trusted = self.snapshot.trusts(ip);
+        let method = match peek.kind {
+            Kind::Request(method) => method,
+            Kind::Response(_) => Method::Other(&[]),
+        };
+        let kind = match method {
+            Method::Invite if is_trusted => FilteredKind::TrunkCall,
+            Method::Invite => FilteredKind::Call,
+            Method::Register => FilteredKind::Register,
+            _ => FilteredKind::Other,
+        };
+        let usual = || match kind {
+            FilteredKind::TrunkCall => Class::TrunkCall,
+            FilteredKind::Call if self.proven.contains(ip) => Class::Call,
+            FilteredKind::Register if self.is_refresh(now, steered, ip) => Class::Refresh,
+            FilteredKind::Register => Class::Contact,
+            FilteredKind::Call | FilteredKind::Other => Class::Other,
+        };
+        let class = if self.is_emergency(peek, method, is_trusted || self.proven.contains(ip)) {
+            Class::Emergency
+        } else {
+            self.class_of_route(peek, method, ip).unwrap_or_else(usual)
+        };
+        Classified { class, kind, is_unlimited: is_trusted }
+    }
+
+    //= rfc5031#4.2
+    /// Whether a call is to an emergency service, or has a priority and comes from somebody who may be believed (RFC 4412 §8).
+    fn is_emergency(&self, peek: &Peek<'_>, method: Method<'_>, is_believed: bool) -> bool {
+        const EMERGENCY: &[u8] = b"urn:service:sos";
+        let StartLine::Request { uri, .. } = peek.head().start() else { return false };
+        let is_service = uri.get(..EMERGENCY.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(EMERGENCY));
+        let has_priority = || is_believed && peek.head().first(HeaderName::ResourcePriority).is_some();
+        method == Method::Invite && (is_service || has_priority())
+    }
+
+    /// Whether a REGISTER is of an address that is registered from there.
+    fn is_refresh(&self, now: Timestamp, steered: &Steered, ip: IpAddr) -> bool {
+        let Some(claimed) = &steered.claimed else { return false };
+        let mut bindings: SmallVec<[Target; 2]> = SmallVec::new();
+        self.locations.lookup(now, self.snapshot.directory.resolve(claimed.as_bytes()), &mut bindings);
+        bindings.iter().any(|binding| binding.flow.peer.ip() == ip)
+    }
+
+    /// The class that the first route gives which takes the request and has one.
+    fn class_of_route(&self, peek: &Peek<'_>, method: Method<'_>, ip: IpAddr) -> Option<Class> {
+        let mut routes = self.snapshot.routes.iter().filter(|route| route.class.is_some()).peekable();
+        routes.peek()?;
+        let StartLine::Request { uri, .. } = peek.head().start() else { return None };
+        let uri = Uri::parse(uri)?;
+        let domain: SmallVec<[u8; 64]> = match uri.sip() {
+            Some(sip) => match self.snapshot.domain(&sip.host()) {
+                Some(domain) => domain.into(),
+                None => sip.host_port.host.to_ascii_lowercase().into(),
+            },
+            None => SmallVec::new(),
+        };
+        routes.find(|route| route.matches.fits(&domain, method.as_bytes(), &uri, ip))?.class
+    }
+}

@@ -1,0 +1,327 @@
+//! What the kernel drops of new work before it is queued: the program by which a socket follows a [`Filter`].
+//!
+//! It computes the [position](strowger_overload::position()) of a message from its bytes, as the worker does, and drops it where the
+//! filter lets no more of its kind pass. A request whose To has a tag belongs to a call: it is always let through, and so is one to
+//! an emergency service.
+
+use std::net::{IpAddr, SocketAddr};
+
+use strowger_overload::{Filter, FilteredKind, HASH_BEGIN, HASH_BLOCK_BYTES, HASH_BLOCKS, HASH_FACTOR};
+
+use crate::bpf::{self, Instruction};
+
+/// Trusted sources that the program knows at most; what comes from others is treated as anybody's. Only of IPv4.
+const MAX_TRUSTED: usize = 16;
+
+/// Where the message begins in what the program sees.
+const MESSAGE: usize = 8;
+
+/// Where To is looked for, in bytes of the message, and within how many bytes of it the tag.
+const TO_BEGIN: usize = 96;
+const TO_STEP: usize = 64;
+const TO_STEPS: usize = 5;
+const TAG_WITHIN: usize = 80;
+
+/// The words of the program's memory: the length, and how many positions pass.
+const LENGTH: u32 = 0;
+const PASSING: u32 = 1;
+
+/// What a program gives for a datagram that is let through: more bytes than any has.
+const PASS: u32 = 0x4_0000;
+const DROP: u32 = 0;
+
+/// What a socket's program needs to know.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PacketFilter {
+    /// What passes.
+    pub filter: Filter,
+    /// The salt of the positions.
+    pub salt: u32,
+    /// Trusted sources: addresses and the lengths of their prefixes.
+    pub trusted: Vec<(IpAddr, u8)>,
+}
+
+/// A part of the program, and where it goes next: what jumps out of it does so over what is still to come.
+struct Program {
+    /// From the last instruction to the first.
+    reversed: Vec<Instruction>,
+}
+
+/// A place in the program, counted from its end.
+#[derive(Clone, Copy)]
+struct Label(usize);
+
+impl Program {
+    /// Puts instructions before all that there are.
+    fn prepend(&mut self, instructions: &[Instruction]) {
+        self.reversed.extend(instructions.iter().rev());
+    }
+
+    /// The place of the first instruction.
+    fn here(&self) -> Label {
+        Label(self.reversed.len())
+    }
+
+    /// A jump to a label, to be put before all that there is, with `between` instructions behind it that are not there yet.
+    fn jump_to(&self, label: Label, between: usize) -> Instruction {
+        bpf::jump(self.reversed.len() + between - label.0)
+    }
+
+    fn finish(mut self) -> Vec<Instruction> {
+        self.reversed.reverse();
+        self.reversed
+    }
+}
+
+/// The program for a socket that is bound to `local`.
+pub(crate) fn program(rules: &PacketFilter, local: SocketAddr) -> Vec<Instruction> {
+    let mut program = Program { reversed: Vec::new() };
+    program.prepend(&[bpf::give(DROP)]);
+    let drop = program.here();
+    program.prepend(&[bpf::give(PASS)]);
+    let pass = program.here();
+    let look_for_tag = prepend_tag_search(&mut program, drop, pass);
+    prepend_to_search(&mut program, drop, pass, look_for_tag);
+    let look_for_to = program.here();
+    prepend_judgement(&mut program, pass, look_for_to, rules.salt);
+    let judge = program.here();
+    prepend_kinds(&mut program, pass, judge, rules, local);
+    program.finish()
+}
+
+/// Looks for a tag in the line at the index: with one the message passes, without one it is dropped.
+fn prepend_tag_search(program: &mut Program, drop: Label, pass: Label) -> Label {
+    program.prepend(&[program.jump_to(pass, 0)]);
+    for offset in (1..TAG_WITHIN).rev() {
+        let is_over = [bpf::by_constant(libc::BPF_RSH, 24), bpf::jump_if(libc::BPF_JEQ, u32::from(b'\n'), 0, 1)];
+        program.prepend(&[program.jump_to(drop, 0)]);
+        program.prepend(&is_over);
+        program.prepend(&[program.jump_to(pass, 0)]);
+        program.prepend(&[
+            bpf::load_word_at_index(word(offset)),
+            bpf::jump_if(libc::BPF_JEQ, u32::from_be_bytes(*b";tag"), 0, 1),
+        ]);
+    }
+    program.here()
+}
+
+/// Looks for the line of To. Where the message has none it is dropped; where it may come later, it passes.
+fn prepend_to_search(program: &mut Program, drop: Label, pass: Label, found: Label) {
+    program.prepend(&[program.jump_to(pass, 0)]);
+    for step in (0..TO_STEPS).rev() {
+        let begin = MESSAGE + TO_BEGIN + step * TO_STEP;
+        for offset in (begin..begin + TO_STEP).rev() {
+            program.prepend(&[program.jump_to(found, 0)]);
+            program.prepend(&[
+                bpf::load_byte(word(offset)),
+                bpf::jump_if(libc::BPF_JEQ, u32::from(b'\n'), 0, 6),
+                bpf::load_word(word(offset)),
+                bpf::jump_if(libc::BPF_JEQ, u32::from_be_bytes(*b"\nTo:"), 2, 0),
+                bpf::by_constant(libc::BPF_AND, 0xFFFF_FF00),
+                bpf::jump_if(libc::BPF_JEQ, u32::from_be_bytes(*b"\nt:\0"), 0, 2),
+                bpf::load_index(word(offset)),
+            ]);
+        }
+        program.prepend(&[program.jump_to(drop, 0)]);
+        program.prepend(&[bpf::load_from(LENGTH), bpf::jump_if(libc::BPF_JGE, word(begin + TO_STEP + 4), 1, 0)]);
+    }
+}
+
+/// Computes the position and lets the message pass where the kind allows it.
+fn prepend_judgement(program: &mut Program, pass: Label, look_for_to: Label, salt: u32) {
+    program.prepend(&[program.jump_to(look_for_to, 0)]);
+    program.prepend(&[program.jump_to(pass, 0)]);
+    program.prepend(&[
+        bpf::from_index(),
+        bpf::by_constant(libc::BPF_RSH, 15),
+        bpf::by_index(libc::BPF_XOR),
+        bpf::by_constant(libc::BPF_MUL, HASH_FACTOR),
+        bpf::by_constant(libc::BPF_RSH, 16),
+        bpf::load_index_from(PASSING),
+        bpf::jump_if_index(libc::BPF_JGE, 1, 0),
+    ]);
+    let mixed = program.here();
+    for block in (0..HASH_BLOCKS).rev() {
+        let begin = MESSAGE + HASH_BEGIN + block * HASH_BLOCK_BYTES;
+        for offset in (begin..begin + HASH_BLOCK_BYTES).step_by(4).rev() {
+            program.prepend(&[
+                bpf::load_word(word(offset)),
+                bpf::by_index(libc::BPF_ADD),
+                bpf::by_constant(libc::BPF_MUL, HASH_FACTOR),
+                bpf::to_index(),
+            ]);
+        }
+        program.prepend(&[program.jump_to(mixed, 0)]);
+        program.prepend(&[bpf::load_from(LENGTH), bpf::jump_if(libc::BPF_JGE, word(begin + HASH_BLOCK_BYTES), 1, 0)]);
+    }
+    program.prepend(&[bpf::load_length(), bpf::store(LENGTH), bpf::load_index(salt)]);
+}
+
+/// Finds out of which kind the message is.
+fn prepend_kinds(program: &mut Program, pass: Label, judge: Label, rules: &PacketFilter, local: SocketAddr) {
+    let kind = |kind: FilteredKind| [bpf::load_constant(rules.filter.passing(kind)), bpf::store(PASSING)];
+    let first = |bytes: &[u8; 4]| u32::from_be_bytes(*bytes);
+    program.prepend(&[program.jump_to(judge, 0)]);
+    program.prepend(&kind(FilteredKind::TrunkCall));
+    let trunk_call = program.here();
+    program.prepend(&[program.jump_to(judge, 0)]);
+    program.prepend(&kind(FilteredKind::Call));
+    if local.is_ipv4() {
+        for (address, mask) in rules.trusted.iter().filter_map(masked).take(MAX_TRUSTED) {
+            program.prepend(&[program.jump_to(trunk_call, 0)]);
+            program.prepend(&[
+                bpf::load_source(local),
+                bpf::by_constant(libc::BPF_AND, mask),
+                bpf::jump_if(libc::BPF_JEQ, address & mask, 0, 1),
+            ]);
+        }
+    }
+    program.prepend(&[program.jump_to(pass, 0)]);
+    program.prepend(&[
+        bpf::load_word(word(MESSAGE + b"INVITE ".len())),
+        bpf::jump_if(libc::BPF_JEQ, first(b"urn:"), 0, 1),
+    ]);
+    let invite = program.here();
+    program.prepend(&[program.jump_to(judge, 0)]);
+    program.prepend(&kind(FilteredKind::Other));
+    program.prepend(&[program.jump_to(judge, 0)]);
+    program.prepend(&kind(FilteredKind::Register));
+    program.prepend(&[bpf::jump_if(libc::BPF_JEQ, first(b"REGI"), 0, 3)]);
+    program.prepend(&[program.jump_to(invite, 0)]);
+    program.prepend(&[bpf::load_word(word(MESSAGE)), bpf::jump_if(libc::BPF_JEQ, first(b"INVI"), 0, 1)]);
+}
+
+/// An IPv4 network as a word and its mask.
+fn masked((ip, bits): &(IpAddr, u8)) -> Option<(u32, u32)> {
+    let IpAddr::V4(ip) = ip.to_canonical() else { return None };
+    let host_bits = 32_u32.checked_sub(u32::from(*bits))?;
+    Some((ip.into(), u32::MAX.checked_shl(host_bits).unwrap_or(0)))
+}
+
+fn word(offset: usize) -> u32 {
+    u32::try_from(offset).unwrap_or(u32::MAX)
+}
+
+#[cfg(test)]
+#[allow(clippy::indexing_slicing, clippy::panic, reason = "a test may fail loudly")]
+mod tests {
+    use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket as Phone};
+
+    use strowger_overload::position;
+
+    use super::*;
+    use crate::udp::{BufferSizes, UdpSocket};
+    use crate::{RECV_BATCH, RecvBatch};
+
+    const SALT: u32 = 77;
+
+    fn half(kinds: &[FilteredKind]) -> Filter {
+        let mut filter = Filter::OPEN;
+        kinds.iter().for_each(|kind| filter.set(*kind, 1 << 15));
+        filter
+    }
+
+    fn request(method: &str, uri: &str, number: usize, to: &str, filler: usize) -> Vec<u8> {
+        format!(
+            "{method} {uri} SIP/2.0\r\nVia: SIP/2.0/UDP 192.0.2.1:5060;branch=z9hG4bK-{number}\r\n\
+             Max-Forwards: 70\r\nSubject: {}\r\nFrom: <sip:alice@example.com>;tag={number}\r\n{to}\r\n\
+             Call-ID: {number}@192.0.2.1\r\nCSeq: 1 {method}\r\nContent-Length: 0\r\n\r\n",
+            "x".repeat(filler)
+        )
+        .into_bytes()
+    }
+
+    /// Which of the messages arrive.
+    fn arriving(
+        local: SocketAddr,
+        filter: Filter,
+        trusted: &[(IpAddr, u8)],
+        messages: &[Vec<u8>],
+    ) -> Option<Vec<Vec<u8>>> {
+        let mut socket = UdpSocket::bind(local, BufferSizes { receive: 1 << 20, send: 1 << 16 }).ok()?;
+        let rules = PacketFilter { filter, salt: SALT, trusted: trusted.to_vec() };
+        socket.filter(&rules).expect("the kernel takes it");
+        let phone = Phone::bind((local.ip(), 0)).expect("a free port");
+        let mut inbox = RecvBatch::new();
+        let mut found = Vec::new();
+        for messages in messages.chunks(RECV_BATCH) {
+            for message in messages {
+                phone.send_to(message, socket.local_addr()).expect("loopback takes it");
+            }
+            socket.recv(&mut inbox).expect("a sound socket");
+            found.extend(inbox.iter().map(|datagram| datagram.bytes.to_vec()));
+        }
+        Some(found)
+    }
+
+    fn on_loopback(test: impl Fn(SocketAddr)) {
+        test((Ipv4Addr::LOCALHOST, 0).into());
+        test((Ipv6Addr::LOCALHOST, 0).into());
+    }
+
+    #[test]
+    fn the_kernel_drops_what_the_worker_would_drop() {
+        let filter = half(&[FilteredKind::Call, FilteredKind::Register]);
+        on_loopback(|local| {
+            // Of all lengths around those of the blocks that are read.
+            let all: Vec<_> = (0..600)
+                .map(|number| {
+                    let method = if number % 2 == 0 { "INVITE" } else { "REGISTER" };
+                    request(method, "sip:bob@example.com", number, "To: <sip:bob@example.com>", number % 240)
+                })
+                .collect();
+            let Some(found) = arriving(local, filter, &[], &all) else { return };
+            let kind =
+                |message: &[u8]| if message.starts_with(b"I") { FilteredKind::Call } else { FilteredKind::Register };
+            let wanted: Vec<_> =
+                all.iter().filter(|message| filter.passes(kind(message), position(message, SALT))).cloned().collect();
+            assert!((240..360).contains(&wanted.len()));
+            assert!(found == wanted, "{} arrived, {} were to", found.len(), wanted.len());
+        });
+    }
+
+    #[test]
+    fn calls_in_progress_emergencies_and_trunks_pass() {
+        let mut closed = Filter::OPEN;
+        [FilteredKind::Call, FilteredKind::Other].iter().for_each(|kind| closed.set(*kind, 0));
+        let uri = "sip:bob@example.com";
+        on_loopback(|local| {
+            let mut passing = Vec::new();
+            for filler in 0..260 {
+                for to in ["To: <sip:bob@example.com>;tag=1", "t: bob <sip:bob@example.com;a=b>;x=y;tag=z1"] {
+                    passing.push(request("INVITE", uri, 1, to, filler));
+                    passing.push(request("SUBSCRIBE", uri, 1, to, filler));
+                }
+                passing.push(request("INVITE", "urn:service:sos.fire", 1, "To: <urn:service:sos>", filler));
+                passing.push(request("REGISTER", uri, 1, "To: <sip:bob@example.com>", filler));
+            }
+            let Some(found) = arriving(local, closed, &[], &passing) else { return };
+            assert!(found == passing, "{} of {}", found.len(), passing.len());
+            let dropped: Vec<_> = (0..200)
+                .flat_map(|filler| {
+                    [
+                        request("INVITE", uri, 1, "To: <sip:bob@example.com>", filler),
+                        request("OPTIONS", uri, 1, "t: bob <sip:bob@example.com>", filler),
+                    ]
+                })
+                .collect();
+            assert_eq!(arriving(local, closed, &[], &dropped), Some(Vec::new()));
+            if local.is_ipv4() {
+                let trusted = [(IpAddr::from([10, 0, 0, 0]), 8), (IpAddr::from([127, 0, 0, 0]), 16)];
+                let found = arriving(local, closed, &trusted, &dropped).expect("loopback");
+                assert_eq!(found.len(), 200, "the INVITEs");
+            }
+        });
+    }
+
+    #[test]
+    fn an_open_filter_is_taken_away() {
+        let local = SocketAddr::from((Ipv4Addr::LOCALHOST, 0));
+        let socket = UdpSocket::bind(local, BufferSizes::DEFAULT).expect("a free port");
+        let rules = |filter| PacketFilter { filter, salt: SALT, trusted: Vec::new() };
+        let closed = half(&[FilteredKind::Call]);
+        for filter in [Filter::OPEN, closed, half(&[FilteredKind::Other]), closed, Filter::OPEN, Filter::OPEN] {
+            socket.filter(&rules(filter)).expect("the kernel takes it");
+        }
+    }
+}

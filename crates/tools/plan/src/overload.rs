@@ -1,0 +1,114 @@
+//! What is left of a server's capacity when more comes than it can carry: refusing takes work too.
+
+use serde::Serialize;
+
+use crate::error::{PlanError, not_negative, positive};
+use crate::explain::{Explain, Explanation};
+use crate::units;
+
+/// The most that a server can carry under overload.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct Overload {
+    /// x: what is offered, in capacities.
+    pub load: f64,
+    /// n: how often a request comes that is refused.
+    pub transmissions: f64,
+    /// What it takes to refuse one of them, s.
+    pub refuse_s: f64,
+    /// What it takes to serve a request, s.
+    pub serve_s: f64,
+    /// r = n·(cost of refusing ÷ cost of serving).
+    pub ratio: f64,
+    /// The most that is carried, as a share of the capacity.
+    pub goodput: f64,
+    /// From this load on nothing is carried, in capacities; none where refusing takes nothing.
+    pub vanishes_at: Option<f64>,
+}
+
+/// Up to the capacity all that is offered is carried. Beyond it serving g and refusing x − g takes the whole processor,
+/// g + (x − g)·r = 1, so that g = (1 − x·r)/(1 − r).
+///
+/// # Errors
+/// A load, a cost of serving or a number of transmissions that is not above 0, and a cost of refusing below 0.
+pub fn overload(load: f64, refuse_s: f64, serve_s: f64, transmissions: f64) -> Result<Overload, PlanError> {
+    let load = positive("load", load)?;
+    let refuse_s = not_negative("cost of refusing", refuse_s)?;
+    let serve_s = positive("cost of serving", serve_s)?;
+    let transmissions = positive("transmissions", transmissions)?;
+    let ratio = transmissions * refuse_s / serve_s;
+    let goodput = match (load <= 1.0, ratio < 1.0) {
+        (true, _) => load,
+        (false, true) => ((1.0 - load * ratio) / (1.0 - ratio)).max(0.0),
+        (false, false) => 0.0,
+    };
+    let vanishes_at = (ratio > 0.0).then(|| (1.0 / ratio).max(1.0));
+    Ok(Overload { load, transmissions, refuse_s, serve_s, ratio, goodput, vanishes_at })
+}
+
+impl Explain for Overload {
+    fn explain(&self) -> Explanation {
+        let explanation = Explanation::new().step(
+            ("r", "what refusing takes of what serving does"),
+            "n·(cost of refusing ÷ cost of serving)",
+            format!(
+                "{} · ({} ÷ {})",
+                units::brief::number(self.transmissions),
+                units::brief::time(self.refuse_s),
+                units::brief::time(self.serve_s)
+            ),
+            units::brief::number(self.ratio),
+            "balance of the processor's time",
+        );
+        let (formula, numbers) = if self.load <= 1.0 {
+            ("x, for x ≤ 1", units::brief::number(self.load))
+        } else {
+            let (x, r) = (units::brief::number(self.load), units::brief::number(self.ratio));
+            ("(1 − x·r)/(1 − r), at least 0", format!("(1 − {x}·{r})/(1 − {r})"))
+        };
+        explanation.step(
+            ("g", "what is carried, in capacities"),
+            formula,
+            numbers,
+            units::brief::number(self.goodput),
+            "g + (x − g)·r = 1",
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn goodput(load: f64, refuse_us: f64) -> f64 {
+        overload(load, refuse_us * 1e-6, 30e-6, 1.0).expect("numbers that can be").goodput
+    }
+
+    #[test]
+    fn below_the_capacity_all_is_carried_and_beyond_it_refusing_takes_its_part() {
+        assert_eq!((goodput(0.5, 0.9), goodput(1.0, 0.9)), (0.5, 1.0));
+        assert!((goodput(10.0, 0.9) - 0.7 / 0.97).abs() < 1e-12, "silent drops at ten times the capacity");
+        assert_eq!(goodput(1_000.0, 0.0), 1.0, "who does not pay for refusing loses nothing");
+    }
+
+    #[test]
+    fn it_vanishes_where_refusing_takes_all() {
+        let found = overload(50.0, 0.9e-6, 30e-6, 1.0).expect("numbers that can be");
+        assert_eq!(found.goodput, 0.0);
+        assert!((found.vanishes_at.expect("a load") - 100.0 / 3.0).abs() < 1e-9);
+        assert_eq!(goodput(100.0 / 3.0, 0.9), 0.0);
+        // Seven transmissions of each that is refused.
+        assert_eq!(overload(5.0, 0.9e-6, 30e-6, 7.0).expect("numbers that can be").goodput, 0.0);
+        // To refuse is dearer than to serve.
+        assert_eq!((goodput(1.0, 60.0), goodput(1.1, 60.0)), (1.0, 0.0));
+    }
+
+    #[test]
+    fn numbers_that_cannot_be_are_refused() {
+        for (load, refuse, serve, times) in
+            [(0.0, 1.0, 1.0, 1.0), (1.0, -1.0, 1.0, 1.0), (1.0, 1.0, 0.0, 1.0), (1.0, 1.0, 1.0, 0.0)]
+        {
+            assert!(overload(load, refuse, serve, times).is_err());
+        }
+    }
+}

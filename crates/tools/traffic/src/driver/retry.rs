@@ -1,0 +1,99 @@
+//! Sessions that a server puts off: 503 with Retry-After (RFC 3261 §21.5.4), and what is told of a session that has ended.
+
+use std::time::Duration;
+
+use strowger_message::{Head, HeaderName, StartLine, parse_contacts};
+
+use crate::script::Ending;
+use crate::session::{NEVER, NO_INVITE, Session, TRYING_LATER};
+
+use super::receive::Got;
+use super::{Driver, Last, Walk};
+
+/// The longest time that a Retry-After may say; longer ones count as this.
+const MAX_RETRY_AFTER: Duration = Duration::from_secs(86_400);
+
+/// A session that this end began, and that has ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ended {
+    /// Its script.
+    pub script: u16,
+    /// Who began it.
+    pub caller: u32,
+    /// How it ended.
+    pub ending: Ending,
+    /// What the response that it ended with says of when to try again.
+    pub retry_after: Option<Duration>,
+    /// For how long the response that it ended with registers the caller: what it says of the contact at this address, else of all.
+    pub expires: Option<Duration>,
+    /// The last number of its CSeq.
+    pub cseq: u32,
+    /// Requests that it sent, retransmissions among them.
+    pub requests: u16,
+}
+
+impl Ended {
+    pub(super) fn of(session: &Session, ending: Ending, last: Option<Last<'_>>, own: &[u8]) -> Self {
+        let response = last.map(|last| last.head).filter(|head| matches!(head.start(), StartLine::Response { .. }));
+        Self {
+            script: session.script,
+            caller: session.caller,
+            ending,
+            retry_after: response.filter(|_| ending != Ending::Carried).and_then(retry_after),
+            expires: response.filter(|_| ending == Ending::Carried).and_then(|head| expires(head, own)),
+            cseq: session.cseq,
+            requests: session.requests,
+        }
+    }
+}
+
+/// The seconds that a Retry-After says.
+fn retry_after(head: &Head<'_>) -> Option<Duration> {
+    leading_seconds(head.first(HeaderName::RetryAfter)?).map(|time| time.min(MAX_RETRY_AFTER))
+}
+
+/// For how long a 2xx to REGISTER registers the contact whose URI has `own`.
+//= rfc3261#10.3
+// Each contact has its own interval in the response.
+fn expires(head: &Head<'_>, own: &[u8]) -> Option<Duration> {
+    let is_own = |uri: &[u8]| !own.is_empty() && uri.windows(own.len()).any(|part| part == own);
+    let of_contact = head.all(HeaderName::Contact).filter_map(parse_contacts).flatten();
+    let of_contact = of_contact
+        .filter(|contact| is_own(contact.uri))
+        .find_map(|contact| leading_seconds(contact.params.value("expires")?));
+    of_contact.or_else(|| leading_seconds(head.first(HeaderName::Expires)?))
+}
+
+fn leading_seconds(value: &[u8]) -> Option<Duration> {
+    let value = value.trim_ascii_start();
+    let digits = value.iter().take_while(|byte| byte.is_ascii_digit()).count();
+    strowger_message::parse_decimal(value.get(..digits)?).map(Duration::from_secs)
+}
+
+impl Driver {
+    /// Lets a session that was refused with 503 wait for as long as that says, where it may try again; false where it has failed.
+    pub(super) fn try_later(&mut self, slot: u32, status: u16, got: &Got<'_>, walk: &Walk<'_, '_>) -> bool {
+        let retries = self.setup.retries;
+        let Some(session) = self.sessions.get_mut(slot) else { return false };
+        // A request in a dialog is no new work, and its script cannot begin again.
+        let is_first = session.accepted_cseq == NO_INVITE && session.dialog.is_empty();
+        if status != 503 || !session.flags.is_ours || session.tries >= retries || !is_first {
+            return false;
+        }
+        //= rfc3261#21.5.4
+        // Without Retry-After it is as a 500.
+        let Some(wait) = retry_after(got.head) else { return false };
+        session.tries = session.tries.saturating_add(1);
+        session.step = TRYING_LATER;
+        session.deadline = walk.now + wait;
+        (session.resend_at, session.give_up_at) = (NEVER, NEVER);
+        if let Some(extra) = &mut session.extra {
+            extra.challenges.iter_mut().for_each(|challenged| challenged.times = 0);
+        }
+        if session.flags.epoch == self.epoch && session.flags.has_called {
+            self.meter.metrics.calls.tried_again += 1;
+        }
+        self.arm(slot);
+        true
+    }
+}

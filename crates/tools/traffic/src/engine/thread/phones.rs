@@ -1,0 +1,51 @@
+//! Phones after a power cut: which of them register now, and what has come of those that did.
+
+use std::sync::atomic::Ordering;
+
+use strowger_foundation::Timestamp;
+
+use super::{BURST, Going, Worker};
+use crate::engine::phones::Phones;
+use crate::engine::plan::{Load, Phase};
+
+impl Worker {
+    /// The phones of this thread, where the phase is about those.
+    pub(super) fn phones(&mut self, phase: &Phase, seed: u64, begins: Timestamp) -> Option<Phones> {
+        let Load::Avalanche(how) = &phase.load else { return None };
+        if let Some(end) = &mut self.caller {
+            end.driver.watch_ends();
+        }
+        let threads = self.plan.threads.max(1);
+        Some(Phones::new(how, &phase.callers, seed, (self.index, threads)).beginning(begins))
+    }
+
+    /// Lets phones whose time has come register.
+    pub(super) fn begin_phones(&mut self, going: &mut Going, what: &Phase, now: Timestamp) {
+        self.tell_phones(going, now);
+        let (Some(phones), Some(end)) = (&mut going.phones, &mut self.caller) else { return };
+        let until = what.time.map_or(Timestamp::MAX, |time| going.begins + time);
+        let is_over = phones.is_recovered() || now >= until || self.shared.stop.load(Ordering::Relaxed);
+        if is_over {
+            going.last_begun = Some(now.min(until));
+            return;
+        }
+        for _ in 0..BURST {
+            let Some(due) = phones.poll_due(now) else { break };
+            self.dues.push(due.at);
+            let script = what.mix.pick(going.seed, u64::from(due.user));
+            let begun = end.driver.begin_again((now, due.at), script, (due.user, due.cseq), end.links.outbox());
+            // A refusal is counted where it happens.
+            if begun.is_err() {
+                phones.on_held(due.user, now);
+            }
+        }
+    }
+
+    /// Tells the phones which of their registrations have ended.
+    pub(super) fn tell_phones(&mut self, going: &mut Going, now: Timestamp) {
+        let (Some(phones), Some(end)) = (&mut going.phones, &mut self.caller) else { return };
+        while let Some(ended) = end.driver.take_ended() {
+            phones.on_end(&ended, now);
+        }
+    }
+}

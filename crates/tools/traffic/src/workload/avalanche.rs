@@ -1,0 +1,85 @@
+//! Registrations after a power cut: all phones come on within a moment, and each tries until it is registered (RFC 5390 calls
+//! it avalanche restart).
+
+use std::time::Duration;
+
+use super::{Known, Parameter, Parameters, Workload, WorkloadError, users};
+use crate::engine::{Avalanche, FlowRecovery};
+use crate::law::{Law, parse_time};
+
+/// How long it is waited at most that all are registered, where nobody says otherwise.
+const MEASURED: Duration = Duration::from_secs(3_600);
+
+pub(super) const KNOWN: Known = Known {
+    name: "avalanche",
+    about: "phones that all register at once after a power cut, and try again as RFC 5626 (4.5) says until they have",
+    paper: "",
+    parameters: &[
+        Parameter::ours("spread", "1s", "within which time phones come on, evenly; or a law of when each does"),
+        Parameter::ours("base-time", "30s", "of the wait after a failure: half to all of base-time × 2^failures"),
+        Parameter::ours("max-time", "30m", "which that bound never exceeds"),
+        Parameter::ours("expires", "3600s", "what registrations say they are good for"),
+        Parameter::ours("refresh", "none", "the part of what the registrar grants after which it is refreshed, as 0.5"),
+    ],
+    make: avalanche,
+    is_model: false,
+};
+
+fn avalanche(parameters: &Parameters) -> Result<Workload, WorkloadError> {
+    let start = match parse_time(parameters.text("spread")?) {
+        Some(time) if time.is_zero() => Law::constant(time),
+        Some(_) => {
+            let text = format!("uniform(min=0s,max={})", parameters.text("spread")?);
+            Law::parse(&text).map_err(|error| WorkloadError(format!("spread: {error}")))?
+        }
+        None => parameters.law("spread")?,
+    };
+    let flow_recovery = FlowRecovery { base: parameters.time("base-time")?, max: parameters.time("max-time")? };
+    if flow_recovery.base.is_zero() || flow_recovery.max < flow_recovery.base {
+        return Err(WorkloadError("base-time must be above 0, and max-time no shorter".to_owned()));
+    }
+    let refresh = match parameters.text("refresh")? {
+        "none" => None,
+        _ => Some(parameters.share("refresh")?).filter(|part| *part > 0.0),
+    };
+    let expires = parameters.time("expires")?;
+    if expires.as_secs() == 0 {
+        return Err(WorkloadError("expires must be at least 1s".to_owned()));
+    }
+    Ok(Workload {
+        callers: vec![users::registering(expires.as_secs())?],
+        avalanche: Some(Avalanche { start, flow_recovery, refresh }),
+        time: Some(MEASURED),
+        declared: vec![(
+            "time".to_owned(),
+            "ends when all phones are registered, unless they refresh; --time is the longest".to_owned(),
+        )],
+        ..Workload::empty()
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn of(set: &[(&str, &str)]) -> Result<Workload, WorkloadError> {
+        let set: Vec<_> = set.iter().map(|(name, value)| ((*name).to_owned(), (*value).to_owned())).collect();
+        Workload::parse("avalanche", &set, 1.0)
+    }
+
+    #[test]
+    fn its_times_are_those_of_the_rfc_and_can_be_others() {
+        let usual = of(&[]).expect("defaults").avalanche.expect("an avalanche");
+        assert_eq!(usual.flow_recovery, FlowRecovery::default());
+        assert_eq!((usual.start.mean(), usual.refresh), (Some(0.5), None));
+        let other = of(&[("spread", "exp(mean=3s)"), ("base-time", "3s"), ("max-time", "60s"), ("refresh", "0.5")]);
+        let other = other.expect("values").avalanche.expect("an avalanche");
+        assert_eq!(other.flow_recovery.upper_bound(2), Duration::from_secs(12));
+        assert_eq!((other.start.mean(), other.refresh), (Some(3.0), Some(0.5)));
+        for wrong in [("base-time", "0s"), ("max-time", "1s"), ("spread", "soon"), ("refresh", "2"), ("expires", "0s")]
+        {
+            assert!(of(&[wrong]).is_err(), "{wrong:?}");
+        }
+        assert!(Workload::parse("avalanche:1,registration:1", &[], 1.0).is_err(), "phones come at no rate");
+    }
+}
