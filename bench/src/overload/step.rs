@@ -227,8 +227,8 @@ mod tests {
         for tenth in 0..400_u32 {
             let at_s = f64::from(tenth) / 10.0;
             let is_down = at_s < 10.0 + gap_s;
-            carried += if is_down { 2 } else { 50 };
             points.push(Point { at_s, offered: u64::from(tenth) * 50, carried, ..Point::default() });
+            carried += if is_down { 2 } else { 50 };
         }
         Stepped { contender: Contender::Control, times: 10.0, capacity: 1_000.0, step_s: 10.0, points }
     }

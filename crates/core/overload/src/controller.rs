@@ -49,7 +49,9 @@ const PROBE: f64 = 0.01;
 /// While refusals are more than this share of what is admitted, the kernel is to drop more.
 const MANY_REFUSALS: f64 = 0.25;
 /// What the kernel leaves to be refused, as a share of what is admitted: enough for the limit to find its way.
-const MARGIN: f64 = 0.06;
+const MARGIN: f64 = 0.04;
+/// By how much what comes may differ from what is to come before a filter with a memory is moved.
+const TOLERANCE: f64 = 0.03;
 /// Where the worker has less to do than this share of its capacity for seconds, the kernel lets a little more through.
 const NEARLY_FULL: f64 = 0.98;
 /// Where the worker has less to do than this share of its capacity, the kernel lets more through at once.
@@ -151,11 +153,22 @@ pub struct Controller {
     /// Windows since the filter was last changed.
     since_step: u32,
     filter: Filter,
+    /// Whether what the filter has dropped stays dropped.
+    has_memory: bool,
     shares: Shares,
     /// By how much neighbours are told to send less.
     told: f64,
     answers: f64,
     wait: Duration,
+}
+
+/// Where the filter goes.
+#[derive(Clone, Copy, Debug)]
+enum Move {
+    /// It lets so many times more of each kind pass.
+    Open(f64),
+    /// Of each kind passes what is served of it, corrected by this factor.
+    Close(f64),
 }
 
 /// What was seen within a window.
@@ -233,6 +246,7 @@ impl Controller {
             demand: 1.0,
             since_step: HOLD_WINDOWS,
             filter: Filter::OPEN,
+            has_memory: false,
             shares: Shares::new(seed),
             told: 0.0,
             answers: 0.0,
@@ -324,6 +338,12 @@ impl Controller {
     #[must_use]
     pub const fn filter(&self) -> &Filter {
         &self.filter
+    }
+
+    /// Whether the filter remembers what it has dropped. Then it may be moved whenever there is need: what it lets through anew was not
+    /// sent before.
+    pub const fn set_filter_memory(&mut self, has_memory: bool) {
+        self.has_memory = has_memory;
     }
 
     /// When the window ends.
@@ -448,26 +468,50 @@ impl Controller {
         Cut::ALL
     }
 
-    /// Has the kernel drop more or less, in steps, each of which is to show its effect before the next.
+    /// Has the kernel drop more or less.
     fn adapt_filter(&mut self, is_standing: bool) {
         let demand = self.offered() / self.capacity;
         self.demand += (demand - self.demand) * SLOW_NEWS;
         self.since_step = self.since_step.saturating_add(1);
-        if self.since_step < HOLD_WINDOWS {
-            return;
+        if self.has_memory {
+            self.follow_demand(demand, is_standing);
+        } else if self.since_step >= HOLD_WINDOWS {
+            self.step_filter(demand, is_standing);
         }
+    }
+
+    /// In steps, each of which is to show its effect before the next: what is let through anew was sent before.
+    fn step_filter(&mut self, demand: f64, is_standing: bool) {
+        let opening = match demand {
+            _ if is_standing => 1.0,
+            demand if demand < SLACK => (FULL / demand.max(0.01)).min(MOST_OPENING),
+            _ => 1.0 + CREEP * (NEARLY_FULL - self.demand).max(0.0),
+        };
+        self.move_filter(if demand > 1.0 + MANY_REFUSALS { Move::Close(1.0) } else { Move::Open(opening) });
+    }
+
+    /// At once where much has changed, and else by what is known of seconds: what is let through anew was not sent before.
+    fn follow_demand(&mut self, demand: f64, is_standing: bool) {
+        let has_jumped = !(SLACK..=1.0 + MANY_REFUSALS).contains(&demand);
+        let known = if has_jumped { demand } else { self.demand };
+        let wanted = 1.0 + MARGIN;
+        if known > wanted * (1.0 + TOLERANCE) {
+            self.move_filter(Move::Close(demand / known));
+            self.demand = wanted;
+        } else if known < wanted * (1.0 - TOLERANCE) && !is_standing {
+            self.move_filter(Move::Open((wanted / known.max(0.01)).min(MOST_OPENING)));
+            self.demand = if has_jumped { demand } else { wanted };
+        }
+    }
+
+    fn move_filter(&mut self, direction: Move) {
         let before = self.filter;
         for kind in FilteredKind::ALL {
-            let factor = if demand > 1.0 + MANY_REFUSALS {
-                self.share_of_kind(kind).map_or(1.0, |share| (share * (1.0 + MARGIN)).min(1.0))
-            } else if is_standing {
-                1.0
-            } else if demand < SLACK {
-                (FULL / demand.max(0.01)).min(MOST_OPENING)
-            } else if self.demand < NEARLY_FULL {
-                1.0 + CREEP * (NEARLY_FULL - self.demand)
-            } else {
-                1.0
+            let factor = match direction {
+                Move::Open(factor) => factor,
+                Move::Close(of_demand) => {
+                    self.share_of_kind(kind).map_or(1.0, |share| (share * of_demand * (1.0 + MARGIN)).min(1.0))
+                }
             };
             let passing = self.filter.passing(kind);
             self.filter.set(kind, whole(f64::from(passing) * factor).max(LEAST_PASSING));

@@ -27,7 +27,9 @@ pub use feedback::{Algorithm, Feedback};
 pub use filter::{FILTERED_KINDS, Filter, FilteredKind, kind_of, may_be_dropped_unread};
 pub use limits::{Admission, Limits, Load, RETRY_AFTER, admit};
 pub use neighbour::{Asking, MAX_NEIGHBOURS, MAX_VALIDITY, Neighbours};
-pub use position::{HASH_BEGIN, HASH_BLOCK_BYTES, HASH_BLOCKS, HASH_FACTOR, POSITIONS, Position, position};
+pub use position::{
+    HASH_BEGIN, HASH_BLOCK_BYTES, HASH_BLOCKS, HASH_FACTOR, POSITIONS, Position, fingerprint, position, position_of,
+};
 pub use proven::ProvenSources;
 pub use queue_bound::{BOUND, QueueBound};
 pub use shares::SOURCES;

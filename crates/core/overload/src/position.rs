@@ -23,6 +23,18 @@ pub const HASH_FACTOR: u32 = 0x9E37_79B9;
 /// The position of a message, for a `salt` that the process draws once.
 #[must_use]
 pub fn position(message: &[u8], salt: u32) -> Position {
+    position_of(fingerprint(message, salt))
+}
+
+/// The position of a message of this [fingerprint](fingerprint()).
+#[must_use]
+pub fn position_of(fingerprint: u32) -> Position {
+    u16::try_from(fingerprint >> 16).unwrap_or(u16::MAX)
+}
+
+/// By what a message is told from nearly all others, for a `salt` that the process draws once.
+#[must_use]
+pub fn fingerprint(message: &[u8], salt: u32) -> u32 {
     let blocks = message.get(HASH_BEGIN..).unwrap_or_default().chunks_exact(HASH_BLOCK_BYTES).take(HASH_BLOCKS);
     let words = blocks.flat_map(|block| block.chunks_exact(4));
     let add = |sum: u32, word: &[u8]| {
@@ -31,8 +43,7 @@ pub fn position(message: &[u8], salt: u32) -> Position {
     };
     // The low bits of a product know nothing of the high bits of its factors, the high bits of all.
     let sum = words.fold(salt, add);
-    let mixed = (sum ^ (sum >> 15)).wrapping_mul(HASH_FACTOR);
-    u16::try_from(mixed >> 16).unwrap_or(u16::MAX)
+    (sum ^ (sum >> 15)).wrapping_mul(HASH_FACTOR)
 }
 
 #[cfg(test)]

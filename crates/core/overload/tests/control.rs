@@ -46,6 +46,33 @@ fn a_share_of_an_unsteady_processor_is_used_too() {
     }
 }
 
+#[test]
+fn where_the_kernel_remembers_what_it_dropped_nobody_is_served_late_however_unsteady_the_processor() {
+    for (share, noise) in [(1.0, 0.0), (0.05, 0.0), (0.05, 0.6)] {
+        for times in [1.2, 2.0, 5.0, 10.0] {
+            let mut model = model(Clients::Retransmit).with_memory();
+            (model.cpu, model.noise) = (Cpu { share, period: 0.025 }, noise);
+            let (goodput, p99) = steady(model, times);
+            assert!(goodput >= 0.96 && p99 < 0.5, "{share}, {noise}, {times}: {goodput}, {p99} s");
+        }
+    }
+}
+
+#[test]
+fn where_the_kernel_remembers_what_it_dropped_the_end_of_the_load_is_the_end_of_the_overload() {
+    let mut model = model(Clients::Retransmit).with_memory();
+    model.offer(0, 0.5 * CAPACITY, 0.0, 20.0);
+    model.offer(0, 10.0 * CAPACITY, 20.0, 80.0);
+    model.offer(0, 0.5 * CAPACITY, 80.0, 120.0);
+    model.run(120.0);
+    let outcome = &model.outcomes[0];
+    for second in 82..119 {
+        let (served, offered) = (outcome.by_second[second], outcome.offered_by_second[second]);
+        assert!(served.abs_diff(offered) <= 40, "second {second}: {served} of {offered}");
+    }
+    assert!(model.controller.filter().is_open() && !model.controller.is_limiting());
+}
+
 /// Bursts of 100 ms at twice the average, 90 % in all.
 fn bursts(model: &mut Model, seconds: f64) {
     let mut at = 0.0;

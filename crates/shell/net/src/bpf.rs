@@ -20,7 +20,12 @@ const V6_PORT: u32 = 40;
 
 /// The accumulator becomes the source address of a packet to `local`, or the last four bytes of it.
 pub(crate) fn load_source(local: SocketAddr) -> Instruction {
-    load_word(NETWORK_HEADER.wrapping_add(if local.is_ipv4() { V4_SOURCE } else { V6_SOURCE }))
+    load_word(source_offset(local))
+}
+
+/// Where that stands.
+pub(crate) fn source_offset(local: SocketAddr) -> u32 {
+    NETWORK_HEADER.wrapping_add(if local.is_ipv4() { V4_SOURCE } else { V6_SOURCE })
 }
 
 /// The accumulator becomes the source port of a packet to `local`.

@@ -11,24 +11,24 @@ use strowger_overload::{Filter, FilteredKind, HASH_BEGIN, HASH_BLOCK_BYTES, HASH
 use crate::bpf::{self, Instruction};
 
 /// Trusted sources that the program knows at most; what comes from others is treated as anybody's. Only of IPv4.
-const MAX_TRUSTED: usize = 16;
+pub(crate) const MAX_TRUSTED: usize = 16;
 
 /// Where the message begins in what the program sees.
-const MESSAGE: usize = 8;
+pub(crate) const MESSAGE: usize = 8;
 
 /// Where To is looked for, in bytes of the message, and within how many bytes of it the tag.
-const TO_BEGIN: usize = 96;
-const TO_STEP: usize = 64;
-const TO_STEPS: usize = 5;
-const TAG_WITHIN: usize = 80;
+pub(crate) const TO_BEGIN: usize = 96;
+pub(crate) const TO_STEP: usize = 64;
+pub(crate) const TO_STEPS: usize = 5;
+pub(crate) const TAG_WITHIN: usize = 80;
 
 /// The words of the program's memory: the length, and how many positions pass.
 const LENGTH: u32 = 0;
 const PASSING: u32 = 1;
 
 /// What a program gives for a datagram that is let through: more bytes than any has.
-const PASS: u32 = 0x4_0000;
-const DROP: u32 = 0;
+pub(crate) const PASS: u32 = 0x4_0000;
+pub(crate) const DROP: u32 = 0;
 
 /// What a socket's program needs to know.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -192,13 +192,13 @@ fn prepend_kinds(program: &mut Program, pass: Label, judge: Label, rules: &Packe
 }
 
 /// An IPv4 network as a word and its mask.
-fn masked((ip, bits): &(IpAddr, u8)) -> Option<(u32, u32)> {
+pub(crate) fn masked((ip, bits): &(IpAddr, u8)) -> Option<(u32, u32)> {
     let IpAddr::V4(ip) = ip.to_canonical() else { return None };
     let host_bits = 32_u32.checked_sub(u32::from(*bits))?;
     Some((ip.into(), u32::MAX.checked_shl(host_bits).unwrap_or(0)))
 }
 
-fn word(offset: usize) -> u32 {
+pub(crate) fn word(offset: usize) -> u32 {
     u32::try_from(offset).unwrap_or(u32::MAX)
 }
 
@@ -207,9 +207,10 @@ fn word(offset: usize) -> u32 {
 mod tests {
     use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket as Phone};
 
-    use strowger_overload::position;
+    use strowger_overload::{fingerprint, position};
 
     use super::*;
+    use crate::dropped::DroppedMessages;
     use crate::udp::{BufferSizes, UdpSocket};
     use crate::{RECV_BATCH, RecvBatch};
 
@@ -231,27 +232,54 @@ mod tests {
         .into_bytes()
     }
 
-    /// Which of the messages arrive.
+    /// Which of the messages arrive at a socket that has the filter: its classic program, and the one with a memory where the kernel
+    /// lets us have it.
     fn arriving(
         local: SocketAddr,
         filter: Filter,
         trusted: &[(IpAddr, u8)],
         messages: &[Vec<u8>],
     ) -> Option<Vec<Vec<u8>>> {
-        let mut socket = UdpSocket::bind(local, BufferSizes { receive: 1 << 20, send: 1 << 16 }).ok()?;
         let rules = PacketFilter { filter, salt: SALT, trusted: trusted.to_vec() };
-        socket.filter(&rules).expect("the kernel takes it");
-        let phone = Phone::bind((local.ip(), 0)).expect("a free port");
-        let mut inbox = RecvBatch::new();
-        let mut found = Vec::new();
-        for messages in messages.chunks(RECV_BATCH) {
-            for message in messages {
-                phone.send_to(message, socket.local_addr()).expect("loopback takes it");
-            }
-            socket.recv(&mut inbox).expect("a sound socket");
-            found.extend(inbox.iter().map(|datagram| datagram.bytes.to_vec()));
+        let socket = Receiver::open(local)?;
+        socket.0.filter(&rules).expect("the kernel takes it");
+        let found = socket.arriving(messages);
+        if let Ok(memory) = DroppedMessages::new() {
+            let socket = Receiver::open(local)?;
+            socket.0.filter_by_memory(&rules, &memory).expect("the kernel takes it");
+            memory.let_pass(&filter);
+            let by_memory = socket.arriving(messages);
+            assert!(by_memory == found, "{} arrived, with a memory {}", found.len(), by_memory.len());
+            assert_eq!(memory.dropped(), (messages.len() - found.len()) as u64);
         }
         Some(found)
+    }
+
+    struct Receiver(UdpSocket);
+
+    impl Receiver {
+        fn open(local: SocketAddr) -> Option<Self> {
+            UdpSocket::bind(local, BufferSizes { receive: 1 << 20, send: 1 << 16 }).ok().map(Self)
+        }
+
+        /// Which of the messages arrive.
+        fn arriving(mut self, messages: &[Vec<u8>]) -> Vec<Vec<u8>> {
+            self.receive(messages)
+        }
+
+        fn receive(&mut self, messages: &[Vec<u8>]) -> Vec<Vec<u8>> {
+            let phone = Phone::bind((self.0.local_addr().ip(), 0)).expect("a free port");
+            let mut inbox = RecvBatch::new();
+            let mut found = Vec::new();
+            for messages in messages.chunks(RECV_BATCH) {
+                for message in messages {
+                    phone.send_to(message, self.0.local_addr()).expect("loopback takes it");
+                }
+                self.0.recv(&mut inbox).expect("a sound socket");
+                found.extend(inbox.iter().map(|datagram| datagram.bytes.to_vec()));
+            }
+            found
+        }
     }
 
     fn on_loopback(test: impl Fn(SocketAddr)) {
@@ -311,6 +339,34 @@ mod tests {
                 let found = arriving(local, closed, &trusted, &dropped).expect("loopback");
                 assert_eq!(found.len(), 200, "the INVITEs");
             }
+        });
+    }
+
+    #[test]
+    fn what_was_dropped_is_dropped_again_when_more_passes() {
+        let Ok(memory) = DroppedMessages::new() else { return };
+        on_loopback(|local| {
+            let Some(mut socket) = Receiver::open(local) else { return };
+            let rules = PacketFilter { filter: Filter::OPEN, salt: SALT, trusted: Vec::new() };
+            socket.0.filter_by_memory(&rules, &memory).expect("the kernel takes it");
+            let calls = |numbers: std::ops::Range<usize>| -> Vec<_> {
+                numbers.map(|number| request("INVITE", "sip:b@c", number, "To: <sip:b@c>", number % 150)).collect()
+            };
+            let (early, late) = (calls(0..400), calls(400..800));
+            let passing: Vec<_> = early.iter().filter(|call| position(call, SALT) < 1 << 15).cloned().collect();
+            memory.let_pass(&half(&[FilteredKind::Call]));
+            assert!(socket.receive(&early) == passing);
+            memory.let_pass(&Filter::OPEN);
+            assert!(socket.receive(&early) == passing, "sent again");
+            assert_eq!(socket.receive(&late).len(), late.len(), "sent for the first time");
+            // What the worker has not served is not to be asked about again.
+            late.iter().for_each(|call| memory.insert(fingerprint(call, SALT)));
+            assert!(socket.receive(&late).is_empty() && memory.contains(fingerprint(&late[0], SALT)));
+            // Each copy is remembered anew, so a generation ends nothing, and two without a copy do.
+            assert!(memory.begin_generation());
+            assert!(socket.receive(&late).is_empty());
+            assert!(memory.begin_generation() && !memory.begin_generation());
+            assert_eq!(socket.receive(&late).len() + socket.receive(&early).len(), 800);
         });
     }
 

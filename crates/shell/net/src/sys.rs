@@ -2,6 +2,8 @@
 //!
 //! Each function takes and gives safe values; pointers that the kernel gets are made here and forgotten here.
 
+pub(crate) mod map;
+
 use std::ffi::c_int;
 use std::io;
 use std::mem::{self, MaybeUninit};

@@ -15,8 +15,10 @@ use strowger_foundation::Transport;
 
 use crate::batch::RecvBatch;
 use crate::counters::Counters;
+use crate::dropped::DroppedMessages;
 use crate::error::{BindError, Cause, PeerError, may_be_pending};
 use crate::filter::{self, PacketFilter};
+use crate::memory_filter;
 use crate::reuseport::{self, Choice};
 use crate::send::{Flush, SendBatch, Window};
 use crate::sys::{self, Taken};
@@ -148,6 +150,17 @@ impl UdpSocket {
         }
         let program = filter::program(rules, self.local);
         sys::attach_program(self.socket.as_fd(), libc::SO_ATTACH_FILTER, &program)
+    }
+
+    /// Has the kernel drop what the memory does not let pass, and what it has dropped before. What the memory is told from now on, the
+    /// kernel follows at once; of the rules only salt and trusted sources count.
+    ///
+    /// # Errors
+    /// When this process may not give the kernel such a program (`CAP_BPF`), or the kernel is too old.
+    pub fn filter_by_memory(&self, rules: &PacketFilter, memory: &DroppedMessages) -> io::Result<()> {
+        let code = memory_filter::program(rules, self.local, memory).ok_or(io::ErrorKind::InvalidInput)?;
+        let program = sys::map::load_socket_filter(&code)?;
+        sys::set_option(self.socket.as_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_BPF, program.as_raw_fd())
     }
 
     /// Gives the receive queue other room, in bytes as the kernel books them; not more than the socket was opened with.

@@ -6,12 +6,14 @@ use strowger_foundation::{Flow, Timestamp};
 use strowger_message::{Kind, Peek};
 use strowger_net::PacketFilter;
 use strowger_overload::{
-    Controller, Filter, Offer, Pressure, Queue, Verdict, WINDOW, kind_of, may_be_dropped_unread, position, queue_of,
+    Controller, Offer, Pressure, Queue, Verdict, WINDOW, fingerprint, kind_of, may_be_dropped_unread, position,
+    queue_of,
 };
 use strowger_shard::{Classified, Snapshot, Steered, begins_work};
 
 use crate::brain::Maker;
 use crate::desk::Desk;
+use crate::kernel_filter::KernelFilter;
 use crate::queue::NewWorkQueue;
 use crate::status::OverloadStatus;
 
@@ -21,12 +23,7 @@ pub(crate) struct Admission {
     is_enabled: bool,
     controller: Controller,
     salt: u32,
-    /// What the kernel's filters were last told.
-    applied: Filter,
-    /// Whether the kernel follows the filter.
-    is_filtered_by_kernel: bool,
-    /// Whether the kernel has refused a filter, so that it is not asked again.
-    is_filter_refused: bool,
+    kernel: KernelFilter,
     /// When the queues are looked at next.
     next_look: Timestamp,
 }
@@ -39,9 +36,7 @@ impl Admission {
             is_enabled,
             controller: Controller::new(seed, is_enabled),
             salt,
-            applied: Filter::OPEN,
-            is_filtered_by_kernel: false,
-            is_filter_refused: false,
+            kernel: KernelFilter::default(),
             next_look: Timestamp::ZERO,
         }
     }
@@ -62,12 +57,13 @@ impl Admission {
 
     /// Whether the kernel drops what the controller does not want.
     pub(crate) fn is_filtered_by_kernel(&self) -> bool {
-        self.is_filtered_by_kernel
+        self.kernel.is_filtering()
     }
 
     /// When the controller has to be looked at, whatever comes: a filter must not outlast what it is for.
     pub(crate) fn next_deadline(&self) -> Timestamp {
-        if self.is_limiting() { self.controller.window_ends() } else { Timestamp::MAX }
+        let window_ends = if self.is_limiting() { self.controller.window_ends() } else { Timestamp::MAX };
+        window_ends.min(self.kernel.next_deadline())
     }
 
     /// Whether a message is not even read: new work that the filter does not let pass. What the kernel's filter lets through need
@@ -88,12 +84,17 @@ impl Admission {
         (bytes, flow): (&[u8], &Flow),
         classify: impl FnOnce() -> Classified,
     ) -> Verdict {
-        let Self { controller, salt, .. } = self;
-        controller.handle_offer(now, wait, || {
+        let Self { controller, kernel, salt, .. } = self;
+        let is_reliable = flow.transport.is_reliable();
+        let verdict = controller.handle_offer(now, wait, || {
             let Classified { class, kind, is_unlimited } = classify();
             let source = (!is_unlimited).then_some(flow.peer.ip());
-            Offer { class, kind, position: position(bytes, *salt), source, is_reliable: flow.transport.is_reliable() }
-        })
+            Offer { class, kind, position: position(bytes, *salt), source, is_reliable }
+        });
+        if verdict != Verdict::Admit && !is_reliable {
+            kernel.remember(|| fingerprint(bytes, *salt));
+        }
+        verdict
     }
 
     /// Has the kernel's queues and filters follow the controller; whether it was time to look at them.
@@ -104,30 +105,11 @@ impl Admission {
         self.next_look = now + WINDOW;
         self.controller.handle_timeout(now);
         queues.iter_mut().flatten().for_each(NewWorkQueue::bound);
-        if !self.controller.filter().is_near(&self.applied) {
-            self.apply_filter(queues, snapshot);
-        }
+        let salt = self.salt;
+        let rules = |filter| PacketFilter { filter, salt, trusted: snapshot.trusted_networks() };
+        self.kernel.follow(now, *self.controller.filter(), queues, rules);
+        self.controller.set_filter_memory(self.kernel.has_memory());
         true
-    }
-
-    fn apply_filter(&mut self, queues: &mut [Option<NewWorkQueue>], snapshot: &Snapshot) {
-        self.applied = *self.controller.filter();
-        if self.is_filter_refused {
-            return;
-        }
-        let rules = PacketFilter { filter: self.applied, salt: self.salt, trusted: snapshot.trusted_networks() };
-        for queue in queues.iter_mut().flatten() {
-            if let Err(error) = queue.filter(&rules) {
-                let address = queue.outlet.socket().local_addr();
-                tracing::warn!(
-                    %address, %error,
-                    "the kernel cannot drop calls before they are received, so the worker does, at a higher cost; raise \
-                     net.core.optmem_max"
-                );
-                self.is_filter_refused = true;
-            }
-        }
-        self.is_filtered_by_kernel = !self.applied.is_open() && !self.is_filter_refused;
     }
 }
 

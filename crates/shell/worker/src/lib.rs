@@ -32,6 +32,7 @@ mod handover;
 mod index;
 mod intake;
 mod keep;
+mod kernel_filter;
 mod limits;
 mod moving;
 mod options;

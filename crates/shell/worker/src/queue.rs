@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use strowger_net::PacketFilter;
+use strowger_net::{DroppedMessages, PacketFilter};
 use strowger_overload::QueueBound;
 
 use crate::outlet::Outlet;
@@ -38,6 +38,14 @@ impl NewWorkQueue {
             let address = self.outlet.socket().local_addr();
             tracing::debug!(%address, %error, "the receive queue keeps its room");
         }
+    }
+
+    /// Has the kernel drop what does not pass, and what was dropped before.
+    ///
+    /// # Errors
+    /// When it cannot.
+    pub(crate) fn filter_by_memory(&mut self, rules: &PacketFilter, dropped: &DroppedMessages) -> io::Result<()> {
+        self.outlet.socket().filter_by_memory(rules, dropped)
     }
 
     /// Has the kernel drop what does not pass.

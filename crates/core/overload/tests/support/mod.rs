@@ -66,6 +66,8 @@ struct Request {
     first: f64,
     position: u16,
     sent: u32,
+    /// Whether a copy was not served.
+    is_dropped: bool,
 }
 
 /// What became of the requests of one source.
@@ -112,6 +114,7 @@ pub(crate) struct Model {
     /// How unsteady the machine is; 0 for not at all.
     pub(crate) noise: f64,
     pub(crate) costs: Costs,
+    has_memory: bool,
     bound: QueueBound,
     sources: Vec<Source>,
     pub(crate) outcomes: Vec<Outcome>,
@@ -134,6 +137,7 @@ impl Model {
             cpu: Cpu::WHOLE,
             noise: 0.0,
             costs,
+            has_memory: false,
             bound: QueueBound::new(4 << 20),
             sources,
             outcomes,
@@ -147,6 +151,13 @@ impl Model {
             overflows: 0,
             filtered: 0,
         }
+    }
+
+    /// The kernel's filter remembers what it has dropped.
+    pub(crate) fn with_memory(mut self) -> Self {
+        self.has_memory = true;
+        self.controller.set_filter_memory(true);
+        self
     }
 
     /// Other arrivals.
@@ -174,7 +185,7 @@ impl Model {
             }
             let position = (self.uniform() * 65_536.0) as u16;
             let index = self.requests.len() as u64;
-            self.requests.push(Request { source, first: at, position, sent: 0 });
+            self.requests.push(Request { source, first: at, position, sent: 0, is_dropped: false });
             self.events.push(Reverse(((at * 1e9) as u64, index)));
             let outcome = &mut self.outcomes[source];
             outcome.offered += 1;
@@ -208,7 +219,10 @@ impl Model {
         if source.clients == Clients::Retransmit && request.sent < MOST_SENT {
             self.events.push(Reverse((((at + again.as_secs_f64()) * 1e9) as u64, index)));
         }
-        if !self.controller.filter().passes(source.kind, request.position) && source.clients != Clients::Wait {
+        let is_known = self.has_memory && request.is_dropped;
+        let passes = self.controller.filter().passes(source.kind, request.position) && !is_known;
+        if !passes && source.clients != Clients::Wait {
+            request.is_dropped = true;
             self.filtered += 1;
         } else if source.clients != Clients::Wait && (self.queue.len() + 1) * BOOKED_BYTES > self.bound.bytes() {
             self.overflows += 1;
@@ -282,7 +296,10 @@ impl Model {
                 count(&mut outcome.by_second, now);
             }
             Verdict::Refuse { .. } => outcome.refused += 1,
-            Verdict::Drop => return self.costs.drop,
+            Verdict::Drop => {
+                self.requests[index as usize].is_dropped = true;
+                return self.costs.drop;
+            }
         }
         self.requests[index as usize].sent = u32::MAX;
         if verdict == Verdict::Admit { self.costs.serve * self.slowness(now) } else { self.costs.refuse }
