@@ -1,0 +1,179 @@
+//! Instructions of eBPF (linux/bpf.h, RFC 9669), as far as a socket's filter needs them, and jumps to labels.
+
+/// A register: 0 is what a call or a load gives, 1 to 5 are lost by a load from the packet, 6 has the packet, 10 the stack.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Register(pub(crate) u8);
+
+/// A place in a program, known once the program has come there.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Label(usize);
+
+/// How two numbers of 32 bits are compared.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Comparison {
+    Equal = 0x10,
+    AtLeast = 0x30,
+    NotEqual = 0x50,
+}
+
+/// What is done to a register.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum Operation {
+    Add = 0x00,
+    Subtract = 0x10,
+    Or = 0x40,
+    And = 0x50,
+    ShiftLeft = 0x60,
+    ShiftRight = 0x70,
+    Xor = 0xA0,
+    Multiply = 0x20,
+    Set = 0xB0,
+}
+
+/// The classes and modes of instructions.
+const ALU_32: u8 = 0x04;
+const ALU_64: u8 = 0x07;
+const JUMP: u8 = 0x05;
+const JUMP_32: u8 = 0x06;
+const BY_REGISTER: u8 = 0x08;
+const LOAD_WORD: u8 = 0x61;
+const LOAD_LONG: u8 = 0x79;
+const LOAD_ADDRESS: u8 = 0x18;
+const LOAD_PACKET_WORD: u8 = 0x20;
+const LOAD_PACKET_WORD_AT: u8 = 0x40;
+const ATOMIC_LONG: u8 = 0xDB;
+const EXIT: u8 = 0x95;
+/// What makes of the number in [`LOAD_ADDRESS`] the address of a map's value (`BPF_PSEUDO_MAP_VALUE`).
+const MAP_VALUE: Register = Register(2);
+
+/// A program that is written from its first instruction to its last.
+#[derive(Debug, Default)]
+pub(crate) struct Assembler {
+    code: Vec<u64>,
+    jumps: Vec<(usize, Label)>,
+    places: Vec<usize>,
+}
+
+impl Assembler {
+    /// A label that is nowhere yet.
+    pub(crate) fn label(&mut self) -> Label {
+        self.places.push(usize::MAX);
+        Label(self.places.len() - 1)
+    }
+
+    /// The label is here.
+    pub(crate) fn place(&mut self, label: Label) {
+        let here = self.code.len();
+        if let Some(place) = self.places.get_mut(label.0) {
+            *place = here;
+        }
+    }
+
+    /// A label that is here.
+    pub(crate) fn here(&mut self) -> Label {
+        let label = self.label();
+        self.place(label);
+        label
+    }
+
+    /// Changes a register by a constant, in 32 bits: the upper half becomes zero.
+    pub(crate) fn by(&mut self, operation: Operation, register: Register, constant: u32) {
+        self.push(ALU_32 | operation as u8, register, Register(0), 0, constant);
+    }
+
+    /// The same by another register.
+    pub(crate) fn by_register(&mut self, operation: Operation, register: Register, other: Register) {
+        self.push(ALU_32 | BY_REGISTER | operation as u8, register, other, 0, 0);
+    }
+
+    /// Changes a register by a constant, in 64 bits.
+    pub(crate) fn long_by(&mut self, operation: Operation, register: Register, constant: u32) {
+        self.push(ALU_64 | operation as u8, register, Register(0), 0, constant);
+    }
+
+    /// The same by another register.
+    pub(crate) fn long_by_register(&mut self, operation: Operation, register: Register, other: Register) {
+        self.push(ALU_64 | BY_REGISTER | operation as u8, register, other, 0, 0);
+    }
+
+    /// Loads four bytes of the packet, most significant first, into register 0. Where there are none, the program ends with 0.
+    pub(crate) fn load_packet(&mut self, offset: u32) {
+        self.push(LOAD_PACKET_WORD, Register(0), Register(0), 0, offset);
+    }
+
+    /// The same, `offset` behind where a register says.
+    pub(crate) fn load_packet_at(&mut self, register: Register, offset: u32) {
+        self.push(LOAD_PACKET_WORD_AT, Register(0), register, 0, offset);
+    }
+
+    /// Loads a word of memory.
+    pub(crate) fn load_word(&mut self, register: Register, from: Register, offset: i16) {
+        self.push(LOAD_WORD, register, from, offset, 0);
+    }
+
+    /// Loads two words of memory.
+    pub(crate) fn load_long(&mut self, register: Register, from: Register, offset: i16) {
+        self.push(LOAD_LONG, register, from, offset, 0);
+    }
+
+    /// Adds to two words of memory, or sets bits of them, at once for all processors.
+    pub(crate) fn change_long(&mut self, operation: Operation, at: Register, offset: i16, by: Register) {
+        self.push(ATOMIC_LONG, at, by, offset, operation as u32);
+    }
+
+    /// The register becomes the address of what a map holds.
+    pub(crate) fn load_map(&mut self, register: Register, map: i32) {
+        self.push(LOAD_ADDRESS, register, MAP_VALUE, 0, map.cast_unsigned());
+        self.push(0, Register(0), Register(0), 0, 0);
+    }
+
+    /// Goes to a label where the lower half of a register compares so to a constant.
+    pub(crate) fn jump_if(&mut self, comparison: Comparison, register: Register, constant: u32, label: Label) {
+        self.jumps.push((self.code.len(), label));
+        self.push(JUMP_32 | comparison as u8, register, Register(0), 0, constant);
+    }
+
+    /// The same, compared to another register.
+    pub(crate) fn jump_if_register(
+        &mut self,
+        comparison: Comparison,
+        register: Register,
+        other: Register,
+        label: Label,
+    ) {
+        self.jumps.push((self.code.len(), label));
+        self.push(JUMP_32 | BY_REGISTER | comparison as u8, register, other, 0, 0);
+    }
+
+    /// Goes to a label.
+    pub(crate) fn jump(&mut self, label: Label) {
+        self.jumps.push((self.code.len(), label));
+        self.push(JUMP, Register(0), Register(0), 0, 0);
+    }
+
+    /// Ends the program with a constant.
+    pub(crate) fn give(&mut self, value: u32) {
+        self.by(Operation::Set, Register(0), value);
+        self.push(EXIT, Register(0), Register(0), 0, 0);
+    }
+
+    /// The program; none where a jump is too far or leads nowhere.
+    pub(crate) fn finish(mut self) -> Option<Vec<u64>> {
+        for (at, label) in &self.jumps {
+            let to = i64::try_from(*self.places.get(label.0)?).ok()?;
+            let over = i16::try_from(to - i64::try_from(*at).ok()? - 1).ok()?;
+            *self.code.get_mut(*at)? |= u64::from(over.cast_unsigned()) << 16;
+        }
+        Some(self.code)
+    }
+
+    fn push(&mut self, code: u8, destination: Register, source: Register, offset: i16, constant: u32) {
+        let registers = destination.0 | source.0 << 4;
+        self.code.push(
+            u64::from(code)
+                | u64::from(registers) << 8
+                | u64::from(offset.cast_unsigned()) << 16
+                | u64::from(constant) << 32,
+        );
+    }
+}

@@ -1,0 +1,235 @@
+//! What the kernel drops of new work where it may keep a memory: the eBPF program by which a socket follows [`DroppedMessages`].
+//!
+//! It is the program of [`filter`](crate::filter) with two differences. How many positions pass stands in memory that the worker
+//! writes, so that the program need not be changed; and what was dropped is dropped again when it is sent again.
+
+use std::net::SocketAddr;
+
+use strowger_overload::{FilteredKind, HASH_BEGIN, HASH_BLOCK_BYTES, HASH_BLOCKS, HASH_FACTOR};
+
+use crate::bpf::source_offset;
+use crate::dropped::{
+    BITS_LOG2, DROPPED, DroppedMessages, GENERATION_WORDS, HEADER_WORDS, MAX_REMEMBERED, PASSING, REMEMBERED,
+    SECOND_FACTOR, YOUNG,
+};
+use crate::ebpf::{Assembler, Comparison, Label, Operation, Register};
+use crate::filter::{
+    DROP, MAX_TRUSTED, MESSAGE, PASS, PacketFilter, TAG_WITHIN, TO_BEGIN, TO_STEP, TO_STEPS, masked, word,
+};
+
+/// What a load from the packet gives. It destroys the registers from 1 to 5.
+const LOADED: Register = Register(0);
+const MAP: Register = Register(1);
+const A: Register = Register(2);
+const B: Register = Register(3);
+const BIT: Register = Register(4);
+const GENERATION: Register = Register(5);
+/// What is kept: the packet, its length, the fingerprint, and where its kind's number stands or how far was looked.
+const PACKET: Register = Register(6);
+const LENGTH: Register = Register(7);
+const FINGERPRINT: Register = Register(8);
+const KIND: Register = Register(9);
+const OFFSET: Register = Register(9);
+/// How many bytes of the line of To are still looked at; then the length is no longer needed.
+const LEFT: Register = Register(7);
+
+/// Where the message goes from a part of the program.
+#[derive(Clone, Copy)]
+struct Exits {
+    pass: Label,
+    drop: Label,
+}
+
+/// The program for a socket that is bound to `local`; none where it cannot be written.
+pub(crate) fn program(rules: &PacketFilter, local: SocketAddr, memory: &DroppedMessages) -> Option<Vec<u64>> {
+    let mut program = Assembler::default();
+    let exits = Exits { pass: program.label(), drop: program.label() };
+    let unwanted = program.label();
+    program.long_by_register(Operation::Set, PACKET, MAP);
+    program.load_word(LENGTH, PACKET, 0);
+    find_kind(&mut program, rules, local, exits);
+    find_fingerprint(&mut program, rules.salt);
+    judge(&mut program, memory, exits.pass, unwanted);
+    program.place(unwanted);
+    look_for_tag(&mut program, exits);
+    program.place(exits.drop);
+    remember(&mut program, memory);
+    program.give(DROP);
+    program.place(exits.pass);
+    program.give(PASS);
+    program.finish()
+}
+
+/// Finds out of which kind the message is: where in the memory stands how many positions pass.
+fn find_kind(program: &mut Assembler, rules: &PacketFilter, local: SocketAddr, exits: Exits) {
+    let first = |bytes: &[u8; 4]| u32::from_be_bytes(*bytes);
+    let is_known = program.label();
+    let set_kind = |program: &mut Assembler, kind: FilteredKind| {
+        program.by(Operation::Set, KIND, bytes(PASSING + kind as usize));
+    };
+    program.load_packet(word(MESSAGE));
+    set_kind(program, FilteredKind::Register);
+    program.jump_if(Comparison::Equal, LOADED, first(b"REGI"), is_known);
+    set_kind(program, FilteredKind::Other);
+    program.jump_if(Comparison::NotEqual, LOADED, first(b"INVI"), is_known);
+    program.load_packet(word(MESSAGE + b"INVITE ".len()));
+    program.jump_if(Comparison::Equal, LOADED, first(b"urn:"), exits.pass);
+    if local.is_ipv4() {
+        set_kind(program, FilteredKind::TrunkCall);
+        for (address, mask) in rules.trusted.iter().filter_map(masked).take(MAX_TRUSTED) {
+            program.load_packet(source_offset(local));
+            program.by(Operation::And, LOADED, mask);
+            program.jump_if(Comparison::Equal, LOADED, address & mask, is_known);
+        }
+    }
+    set_kind(program, FilteredKind::Call);
+    program.place(is_known);
+}
+
+/// Computes the fingerprint, as `strowger_overload::fingerprint` does.
+fn find_fingerprint(program: &mut Assembler, salt: u32) {
+    let is_summed = program.label();
+    program.by(Operation::Set, FINGERPRINT, salt);
+    for block in 0..HASH_BLOCKS {
+        let begin = MESSAGE + HASH_BEGIN + block * HASH_BLOCK_BYTES;
+        let is_there = program.label();
+        program.jump_if(Comparison::AtLeast, LENGTH, word(begin + HASH_BLOCK_BYTES), is_there);
+        program.jump(is_summed);
+        program.place(is_there);
+        for offset in (begin..begin + HASH_BLOCK_BYTES).step_by(4) {
+            program.load_packet(word(offset));
+            program.by_register(Operation::Add, FINGERPRINT, LOADED);
+            program.by(Operation::Multiply, FINGERPRINT, HASH_FACTOR);
+        }
+    }
+    program.place(is_summed);
+    program.by_register(Operation::Set, A, FINGERPRINT);
+    program.by(Operation::ShiftRight, A, 15);
+    program.by_register(Operation::Xor, FINGERPRINT, A);
+    program.by(Operation::Multiply, FINGERPRINT, HASH_FACTOR);
+}
+
+/// Lets pass what stands before the position of its kind and was not dropped before.
+fn judge(program: &mut Assembler, memory: &DroppedMessages, pass: Label, unwanted: Label) {
+    program.load_map(MAP, memory.number());
+    program.long_by_register(Operation::Set, A, MAP);
+    program.long_by_register(Operation::Add, A, KIND);
+    program.load_word(A, A, 0);
+    program.by_register(Operation::Set, B, FINGERPRINT);
+    program.by(Operation::ShiftRight, B, 16);
+    program.jump_if_register(Comparison::AtLeast, B, A, unwanted);
+    for generation in [0, 1] {
+        let is_new = program.label();
+        program.long_by_register(Operation::Set, GENERATION, MAP);
+        program.long_by(Operation::Add, GENERATION, bytes(HEADER_WORDS + generation * GENERATION_WORDS));
+        jump_if_new(program, is_new);
+        program.jump(unwanted);
+        program.place(is_new);
+    }
+    program.jump(pass);
+}
+
+/// Counts the message and remembers it in the younger generation.
+fn remember(program: &mut Assembler, memory: &DroppedMessages) {
+    let (is_new, is_remembered) = (program.label(), program.label());
+    program.load_map(MAP, memory.number());
+    program.by(Operation::Set, A, 1);
+    program.change_long(Operation::Add, MAP, near(DROPPED), A);
+    program.load_word(A, MAP, near(REMEMBERED));
+    program.jump_if(Comparison::AtLeast, A, MAX_REMEMBERED, is_remembered);
+    program.load_word(GENERATION, MAP, near(YOUNG));
+    program.by(Operation::And, GENERATION, 1);
+    program.by(Operation::ShiftLeft, GENERATION, bytes(GENERATION_WORDS).ilog2());
+    program.long_by_register(Operation::Add, GENERATION, MAP);
+    program.long_by(Operation::Add, GENERATION, bytes(HEADER_WORDS));
+    jump_if_new(program, is_new);
+    program.jump(is_remembered);
+    program.place(is_new);
+    for place in Place::BOTH {
+        point_at(program, place);
+        program.by(Operation::Set, B, 1);
+        program.long_by_register(Operation::ShiftLeft, B, BIT);
+        program.change_long(Operation::Or, A, 0, B);
+    }
+    program.by(Operation::Set, A, 1);
+    program.change_long(Operation::Add, MAP, near(REMEMBERED), A);
+    program.place(is_remembered);
+}
+
+/// The two bits of a message.
+#[derive(Clone, Copy)]
+enum Place {
+    First,
+    Second,
+}
+
+impl Place {
+    const BOTH: [Self; 2] = [Self::First, Self::Second];
+}
+
+/// Jumps where a generation does not have the message.
+fn jump_if_new(program: &mut Assembler, is_new: Label) {
+    for place in Place::BOTH {
+        point_at(program, place);
+        program.load_long(A, A, 0);
+        program.long_by_register(Operation::ShiftRight, A, BIT);
+        program.by(Operation::And, A, 1);
+        program.jump_if(Comparison::Equal, A, 0, is_new);
+    }
+}
+
+/// Register A becomes the address of a word in the generation, and another one the number of the bit in it.
+fn point_at(program: &mut Assembler, place: Place) {
+    program.by_register(Operation::Set, A, FINGERPRINT);
+    match place {
+        Place::First => program.by(Operation::And, A, (1 << BITS_LOG2) - 1),
+        Place::Second => {
+            program.by(Operation::Multiply, A, SECOND_FACTOR);
+            program.by(Operation::ShiftRight, A, 32 - BITS_LOG2);
+        }
+    }
+    program.by_register(Operation::Set, BIT, A);
+    program.by(Operation::And, BIT, 63);
+    program.by(Operation::ShiftRight, A, 6);
+    program.by(Operation::ShiftLeft, A, 3);
+    program.long_by_register(Operation::Add, A, GENERATION);
+}
+
+/// Lets pass what belongs to a call, for its To has a tag, and what may have a To that stands too far behind.
+fn look_for_tag(program: &mut Assembler, exits: Exits) {
+    let is_found = program.label();
+    program.by(Operation::Set, OFFSET, word(MESSAGE + TO_BEGIN));
+    let search = program.here();
+    program.jump_if(Comparison::AtLeast, OFFSET, word(MESSAGE + TO_BEGIN + TO_STEP * TO_STEPS), exits.pass);
+    program.by_register(Operation::Set, A, OFFSET);
+    program.by(Operation::Add, A, 4);
+    program.jump_if_register(Comparison::AtLeast, A, LENGTH, exits.drop);
+    program.load_packet_at(OFFSET, 0);
+    program.jump_if(Comparison::Equal, LOADED, u32::from_be_bytes(*b"\nTo:"), is_found);
+    program.by(Operation::And, LOADED, 0xFFFF_FF00);
+    program.jump_if(Comparison::Equal, LOADED, u32::from_be_bytes(*b"\nt:\0"), is_found);
+    program.by(Operation::Add, OFFSET, 1);
+    program.jump(search);
+
+    program.place(is_found);
+    program.by(Operation::Set, LEFT, word(TAG_WITHIN));
+    let read = program.here();
+    program.by(Operation::Add, OFFSET, 1);
+    program.by(Operation::Subtract, LEFT, 1);
+    program.jump_if(Comparison::Equal, LEFT, 0, exits.pass);
+    program.load_packet_at(OFFSET, 0);
+    program.jump_if(Comparison::Equal, LOADED, u32::from_be_bytes(*b";tag"), exits.pass);
+    program.by(Operation::ShiftRight, LOADED, 24);
+    program.jump_if(Comparison::Equal, LOADED, b'\n'.into(), exits.drop);
+    program.jump(read);
+}
+
+/// So many words in bytes.
+fn bytes(words: usize) -> u32 {
+    word(words * size_of::<u64>())
+}
+
+/// The same, for a word near the beginning.
+fn near(words: usize) -> i16 {
+    i16::try_from(words * size_of::<u64>()).unwrap_or(0)
+}
