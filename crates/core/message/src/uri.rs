@@ -8,6 +8,15 @@ use crate::cursor::Cursor;
 use crate::host::{Host, HostPort};
 use crate::text::{self, HEADER, NAME, PARAM, TOKEN, URI, USER};
 
+//= rfc5031#4.2
+/// Whether a Request-URI is the service URN of an emergency: `urn:service:sos` or a service below it.
+#[must_use]
+pub fn is_emergency_service(uri: &[u8]) -> bool {
+    const SOS: &[u8] = b"urn:service:sos";
+    let Some((begin, rest)) = uri.split_at_checked(SOS.len()) else { return false };
+    begin.eq_ignore_ascii_case(SOS) && matches!(rest, [] | [b'.', ..])
+}
+
 /// The most parameters, and the most headers, of one URI: comparing two looks at each pair.
 const MAX_URI_PARTS: usize = 64;
 

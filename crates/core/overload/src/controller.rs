@@ -11,9 +11,12 @@ use core::time::Duration;
 use strowger_foundation::Timestamp;
 
 use crate::class::{CLASSES, Class};
+use crate::cut::Cut;
 use crate::filter::{Filter, FilteredKind};
 use crate::position::{POSITIONS, Position};
+use crate::queue_bound::{BOUND, BOUND_REMEMBERED};
 use crate::shares::Shares;
+use crate::window::Window;
 
 /// How long what is measured is gathered before anything is decided.
 pub const WINDOW: Duration = Duration::from_millis(100);
@@ -26,6 +29,9 @@ const ONSET: Duration = Duration::from_millis(40);
 
 /// New work over UDP that has waited longer is dropped while the worker limits: its client has sent it again (RFC 3261 T1).
 pub const STALE: Duration = Duration::from_millis(500);
+
+/// The same where the worker remembers what it drops, so that no copy is served later.
+pub const STALE_REMEMBERED: Duration = Duration::from_millis(300);
 
 /// So many windows with a standing wait are overload. Bursts of 100 ms at 90 % of the capacity do not make as many.
 const STANDING_WINDOWS: u32 = 6;
@@ -49,7 +55,9 @@ const PROBE: f64 = 0.01;
 /// While refusals are more than this share of what is admitted, the kernel is to drop more.
 const MANY_REFUSALS: f64 = 0.25;
 /// What the kernel leaves to be refused, as a share of what is admitted: enough for the limit to find its way.
-const MARGIN: f64 = 0.04;
+const MARGIN: f64 = 0.06;
+/// The same where the filter remembers what it drops, and can be moved more often.
+const MARGIN_REMEMBERED: f64 = 0.04;
 /// By how much what comes may differ from what is to come before a filter with a memory is moved.
 const TOLERANCE: f64 = 0.03;
 /// Where the worker has less to do than this share of its capacity for seconds, the kernel lets a little more through.
@@ -64,8 +72,15 @@ const CREEP: f64 = 0.5;
 const FULL: f64 = 0.95;
 /// A kind of which the kernel lets nothing else through still has so many positions, so that the controller sees when it ends.
 const LEAST_PASSING: u32 = 64;
-/// A kind is dropped by the kernel where this share of it is of one class: the kernel cannot tell classes apart.
-const ONE_CLASS: f64 = 0.98;
+/// A class that is less than this share of its kind does not keep the kernel from dropping the kind. The kernel cannot tell classes
+/// apart, so it drops that class too.
+const TRACE: f64 = 0.002;
+/// Calls to an emergency service by sources that have proven nothing may take this share of the capacity. Anybody can send them, so
+/// what exceeds it is of the last class.
+const UNPROVEN_EMERGENCIES: f64 = 0.2;
+/// A window may bring by chance so many times what is expected, and so many requests more. The choice by position alone would admit
+/// all messages of a sender who makes them collide.
+const CHANCE: (f64, f64) = (2.0, 8.0);
 /// So many windows lie between two steps: what the kernel's queue held before is served first.
 const HOLD_WINDOWS: u32 = 5;
 /// So many windows without need end the limit.
@@ -93,6 +108,8 @@ pub struct Offer {
     pub position: Position,
     /// Whose share it takes; `None` for one whose share is not limited.
     pub source: Option<IpAddr>,
+    /// Whether the source has [proven](crate::ProvenSources) that it is there.
+    pub is_proven: bool,
     /// Whether nobody sends it again when it is dropped: it came over a reliable transport.
     pub is_reliable: bool,
 }
@@ -145,6 +162,8 @@ pub struct Controller {
     answered: f64,
     dropped: f64,
     limit: Option<Cut>,
+    /// How many requests of the class at the cut are admitted in a window at most.
+    most_of_cut: f64,
     calm: u32,
     /// Windows since the last one with a standing wait.
     unsaturated: u32,
@@ -153,6 +172,8 @@ pub struct Controller {
     /// Windows since the filter was last changed.
     since_step: u32,
     filter: Filter,
+    /// The rank of the class that the filter is for.
+    filtered_rank: usize,
     /// Whether what the filter has dropped stays dropped.
     has_memory: bool,
     shares: Shares,
@@ -171,60 +192,6 @@ enum Move {
     Close(f64),
 }
 
-/// What was seen within a window.
-#[derive(Clone, Copy, Debug)]
-struct Window {
-    ends: Timestamp,
-    shortest: Duration,
-    admitted: u32,
-    answered: u32,
-    dropped: u32,
-    /// Messages of what had been admitted before.
-    in_progress: u32,
-    kinds: [[u32; CLASSES]; FilteredKind::ALL.len()],
-}
-
-/// Up to where requests are admitted.
-#[derive(Clone, Copy, Debug, PartialEq)]
-struct Cut {
-    /// All classes before this one; [`CLASSES`] where all are.
-    rank: usize,
-    /// The share of the class of this rank.
-    share: f64,
-}
-
-impl Cut {
-    const ALL: Self = Self { rank: CLASSES, share: 1.0 };
-
-    /// The share of a class that is admitted.
-    fn share_of(self, rank: usize) -> f64 {
-        match rank.cmp(&self.rank) {
-            core::cmp::Ordering::Less => 1.0,
-            core::cmp::Ordering::Equal => self.share,
-            core::cmp::Ordering::Greater => 0.0,
-        }
-    }
-}
-
-impl Window {
-    const fn until(ends: Timestamp) -> Self {
-        Self {
-            ends,
-            shortest: Duration::MAX,
-            admitted: 0,
-            answered: 0,
-            dropped: 0,
-            in_progress: 0,
-            kinds: [[0; CLASSES]; FilteredKind::ALL.len()],
-        }
-    }
-
-    /// The wait that everything had; none where nothing came.
-    fn standing_wait(&self) -> Duration {
-        if self.shortest == Duration::MAX { Duration::ZERO } else { self.shortest }
-    }
-}
-
 impl Controller {
     /// A controller that limits nothing yet, or ever where it is not enabled. The seed is drawn once a process.
     #[must_use]
@@ -241,11 +208,13 @@ impl Controller {
             answered: 0.0,
             dropped: 0.0,
             limit: None,
+            most_of_cut: f64::INFINITY,
             calm: 0,
             unsaturated: 0,
             demand: 1.0,
             since_step: HOLD_WINDOWS,
             filter: Filter::OPEN,
+            filtered_rank: 0,
             has_memory: false,
             shares: Shares::new(seed),
             told: 0.0,
@@ -254,20 +223,23 @@ impl Controller {
         }
     }
 
-    /// Takes note of new work that has come, and says what becomes of it. What it is, is asked only where that matters.
+    /// Takes note of how long a message has waited in a queue of new work, whatever it is. Every message of such a queue is noted,
+    /// before [`handle_offer`](Self::handle_offer) judges it. Queues are numbered; a short wait in one says nothing of another.
+    pub fn note_wait(&mut self, now: Timestamp, queue: usize, wait: Duration) {
+        self.handle_timeout(now);
+        self.window.note_wait(queue, wait);
+    }
+
+    /// Says what becomes of new work that has waited for `wait`. The offer is made only where it matters.
     pub fn handle_offer(&mut self, now: Timestamp, wait: Duration, offer: impl FnOnce() -> Offer) -> Verdict {
         self.handle_timeout(now);
-        self.window.shortest = self.window.shortest.min(wait);
         if self.standing == 0 && self.limit.is_none() {
             self.window.admitted += 1;
             return Verdict::Admit;
         }
         let offer = offer();
-        if !self.filter.passes(offer.kind, offer.position) && offer.class != Class::Emergency {
-            self.window.dropped += 1;
-            return Verdict::Drop;
-        }
-        let verdict = self.judge(wait, &offer);
+        let class = self.class_of(&offer);
+        let verdict = self.judge(wait, class, &offer);
         let count = match verdict {
             Verdict::Admit => &mut self.window.admitted,
             Verdict::Refuse { .. } => &mut self.window.answered,
@@ -277,25 +249,28 @@ impl Controller {
         verdict
     }
 
-    fn judge(&mut self, wait: Duration, offer: &Offer) -> Verdict {
-        let rank = offer.class.rank();
-        if let Some(count) = self.window.kinds.get_mut(offer.kind as usize).and_then(|kind| kind.get_mut(rank)) {
-            *count += 1;
+    /// The class of a request, where strangers cannot have as much as they like of the first one.
+    fn class_of(&mut self, offer: &Offer) -> Class {
+        if offer.class != Class::Emergency || offer.is_proven {
+            return offer.class;
         }
+        self.window.unproven_emergencies += 1;
+        let most = beyond_chance(UNPROVEN_EMERGENCIES * self.capacity);
+        if f64::from(self.window.unproven_emergencies) > most { Class::Other } else { offer.class }
+    }
+
+    fn judge(&mut self, wait: Duration, class: Class, offer: &Offer) -> Verdict {
+        let rank = class.rank();
+        let is_important = class == Class::Emergency || rank < self.filtered_rank;
+        if !is_important && !self.filter.passes(offer.kind, offer.position) {
+            return Verdict::Drop;
+        }
+        self.window.count(offer.kind, rank);
         let Some(cut) = self.limit else { return Verdict::Admit };
-        let is_stale = wait > STALE && !offer.is_reliable;
-        // Only the class that is not served as a whole is divided among sources.
-        let of_source = match offer.source {
-            Some(source) if rank == cut.rank => self.shares.count(source),
-            None if rank == cut.rank => {
-                self.shares.count_unlimited();
-                1.0
-            }
-            _ => 1.0,
-        };
-        let share = cut.share_of(rank) * of_source;
-        let passing = f64::from(self.filter.passing(offer.kind));
-        if !is_stale && (share >= 1.0 || f64::from(offer.position) < share * passing) {
+        let stale = if self.has_memory { STALE_REMEMBERED } else { STALE };
+        let is_stale = wait > stale && !offer.is_reliable;
+        let of_source = if rank == cut.rank { self.shares.count(offer.source) } else { 1.0 };
+        if !is_stale && self.admits(cut, (rank, of_source), offer) {
             return Verdict::Admit;
         }
         if is_stale || self.answers < 1.0 {
@@ -303,6 +278,17 @@ impl Controller {
         }
         self.answers -= 1.0;
         Verdict::Refuse { retry_after: retry_after(offer.position) }
+    }
+
+    /// Whether a request is on the right side of the cut. Only the class at the cut is divided among sources.
+    fn admits(&mut self, cut: Cut, (rank, of_source): (usize, f64), offer: &Offer) -> bool {
+        if rank != cut.rank {
+            return rank < cut.rank;
+        }
+        let passing = f64::from(self.filter.passing(offer.kind));
+        let share = cut.share * of_source;
+        let is_chosen = share >= 1.0 || f64::from(offer.position) < share * passing;
+        is_chosen && self.window.take_of_cut(self.most_of_cut) && self.shares.take(offer.source)
     }
 
     /// Takes note of a message of something that was admitted before.
@@ -344,6 +330,12 @@ impl Controller {
     /// sent before.
     pub const fn set_filter_memory(&mut self, has_memory: bool) {
         self.has_memory = has_memory;
+    }
+
+    /// How long new work may wait in the kernel's queue.
+    #[must_use]
+    pub const fn queue_bound(&self) -> Duration {
+        if self.has_memory { BOUND_REMEMBERED } else { BOUND }
     }
 
     /// When the window ends.
@@ -460,11 +452,13 @@ impl Controller {
             let rate: f64 = self.kinds.iter().filter_map(|rates| rates.get(rank)).sum();
             if rate > left {
                 let divided = self.shares.handle_window(left, rate);
+                self.most_of_cut = beyond_chance(left);
                 return Cut { rank, share: (left / divided).min(1.0) };
             }
             left -= rate;
         }
         self.shares.handle_window(f64::INFINITY, 0.0);
+        self.most_of_cut = f64::INFINITY;
         Cut::ALL
     }
 
@@ -494,7 +488,7 @@ impl Controller {
     fn follow_demand(&mut self, demand: f64, is_standing: bool) {
         let has_jumped = !(SLACK..=1.0 + MANY_REFUSALS).contains(&demand);
         let known = if has_jumped { demand } else { self.demand };
-        let wanted = 1.0 + MARGIN;
+        let wanted = 1.0 + MARGIN_REMEMBERED;
         if known > wanted * (1.0 + TOLERANCE) {
             self.move_filter(Move::Close(demand / known));
             self.demand = wanted;
@@ -506,11 +500,15 @@ impl Controller {
 
     fn move_filter(&mut self, direction: Move) {
         let before = self.filter;
+        if let (Move::Close(_), Some(cut)) = (direction, self.limit) {
+            self.filtered_rank = cut.rank;
+        }
         for kind in FilteredKind::ALL {
             let factor = match direction {
                 Move::Open(factor) => factor,
                 Move::Close(of_demand) => {
-                    self.share_of_kind(kind).map_or(1.0, |share| (share * of_demand * (1.0 + MARGIN)).min(1.0))
+                    let margin = if self.has_memory { MARGIN_REMEMBERED } else { MARGIN };
+                    self.share_of_kind(kind).map_or(1.0, |share| (share * of_demand * (1.0 + margin)).min(1.0))
                 }
             };
             let passing = self.filter.passing(kind);
@@ -527,16 +525,19 @@ impl Controller {
         self.kinds.get_mut(kind as usize).into_iter().flatten().for_each(|rate| *rate *= factor);
     }
 
-    /// The share of a kind that is admitted at most of any source, where nearly all of it is of one class.
+    /// The share of a kind that has to pass: that of its most important class, of any source. `None` where nothing of it comes.
     fn share_of_kind(&self, kind: FilteredKind) -> Option<f64> {
         let rates = self.kinds.get(kind as usize)?;
         let all: f64 = rates.iter().sum();
-        let (rank, most) = rates.iter().enumerate().max_by(|one, other| one.1.total_cmp(other.1))?;
         let cut = self.limit?;
+        let mut sum = 0.0;
+        let rank = rates.iter().position(|rate| {
+            sum += rate;
+            sum > TRACE * all
+        })?;
         // Without what is refused only until the queue is shorter.
         let of_capacity = self.capacity / self.limit_now().max(1.0);
-        let share = cut.share_of(rank) * if rank == cut.rank { self.shares.most() * of_capacity } else { 1.0 };
-        (*most > 0.0 && *most >= ONE_CLASS * all).then_some(share)
+        Some(cut.share_of(rank) * if rank == cut.rank { self.shares.most() * of_capacity } else { 1.0 })
     }
 
     fn end_where_calm(&mut self, is_standing: bool, limit: f64) {
@@ -553,6 +554,12 @@ impl Controller {
 fn retry_after(position: Position) -> Duration {
     let (least, most) = RETRY_AFTER_S;
     Duration::from_secs(least + u64::from(position) % (most - least + 1))
+}
+
+/// More than by chance come of so many requests that are expected in a window.
+fn beyond_chance(expected: f64) -> f64 {
+    let (times, more) = CHANCE;
+    times * expected + more
 }
 
 fn permille(share: f64) -> u16 {

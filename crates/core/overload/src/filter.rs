@@ -42,7 +42,8 @@ pub fn kind_of(message: &[u8]) -> FilteredKind {
 /// the line of To; where that is not written as it usually is, the answer is no.
 #[must_use]
 pub fn may_be_dropped_unread(message: &[u8]) -> bool {
-    if message.starts_with(b"INVITE urn:") {
+    const EMERGENCY: &[u8] = b"INVITE urn:";
+    if message.get(..EMERGENCY.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(EMERGENCY)) {
         return false;
     }
     if message.starts_with(b"REGISTER ") {
@@ -121,6 +122,7 @@ mod tests {
         assert!(dropped("REGISTER sip:c", "To: <sip:b@c>;tag=1"));
         assert!(!dropped("INVITE sip:b@c", "To: <sip:b@c>;tag=1") && !dropped("OPTIONS sip:b@c", "t:<sip:b@c>;tag=x"));
         assert!(!dropped("INVITE urn:service:sos", "To: <urn:service:sos>"));
+        assert!(!dropped("INVITE URN:service:sos", "To: <urn:service:sos>"));
         assert!(!dropped("INVITE sip:b@c", "TO: <sip:b@c>"), "it is read to find out");
     }
 

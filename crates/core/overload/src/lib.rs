@@ -10,6 +10,7 @@
 
 mod class;
 mod controller;
+mod cut;
 mod feedback;
 mod filter;
 mod limits;
@@ -20,9 +21,10 @@ mod queue_bound;
 mod shares;
 mod shedding;
 mod sort;
+mod window;
 
 pub use class::{CLASSES, Class};
-pub use controller::{Controller, Offer, Pressure, STALE, TARGET, Verdict, WINDOW};
+pub use controller::{Controller, Offer, Pressure, STALE, STALE_REMEMBERED, TARGET, Verdict, WINDOW};
 pub use feedback::{Algorithm, Feedback};
 pub use filter::{FILTERED_KINDS, Filter, FilteredKind, kind_of, may_be_dropped_unread};
 pub use limits::{Admission, Limits, Load, RETRY_AFTER, admit};
@@ -31,7 +33,7 @@ pub use position::{
     HASH_BEGIN, HASH_BLOCK_BYTES, HASH_BLOCKS, HASH_FACTOR, POSITIONS, Position, fingerprint, position, position_of,
 };
 pub use proven::ProvenSources;
-pub use queue_bound::{BOUND, QueueBound};
+pub use queue_bound::{BOUND, BOUND_REMEMBERED, QueueBound};
 pub use shares::SOURCES;
 pub use shedding::{Level, MAX_WORKERS, Shedding, VALIDITY};
 pub use sort::{IN_PROGRESS, Queue, queue_of};

@@ -1,4 +1,4 @@
-//! How long the kernel's queue of new work may be: as long as the worker needs a quarter of a second for. What finds no room is
+//! How long the kernel's queue of new work may be: as long as the worker needs a fraction of a second for. What finds no room is
 //! dropped by the kernel, before it costs the worker anything.
 
 use core::time::Duration;
@@ -6,7 +6,11 @@ use core::time::Duration;
 /// How long new work may wait in the kernel's queue. A burst of 100 ms at twice the capacity fits.
 pub const BOUND: Duration = Duration::from_millis(250);
 
-/// Where a queue that was too long is cut to, as a share of [`BOUND`].
+/// The same where the worker remembers what it drops: longer than until it is [stale](crate::STALE_REMEMBERED), so that the worker
+/// drops it. What overflows is sent again after 0.5 s, and would be served so late.
+pub const BOUND_REMEMBERED: Duration = Duration::from_millis(400);
+
+/// Where a queue that was too long is cut to, as a share of its bound.
 const CUT_TO: f64 = 0.8;
 
 /// By how much a queue that need not be as short grows in a window.
@@ -35,11 +39,11 @@ impl QueueBound {
         self.bytes
     }
 
-    /// Once a window: the longest wait of what was read in it. The new room, where it changes.
-    pub fn handle_window(&mut self, longest: Duration) -> Option<usize> {
-        let wanted = if longest > BOUND {
-            scale(self.bytes, CUT_TO * BOUND.as_secs_f64() / longest.as_secs_f64())
-        } else if longest < BOUND / 2 {
+    /// Once a window: the longest wait of what was read in it, and how long it may be. The new room, where it changes.
+    pub fn handle_window(&mut self, longest: Duration, bound: Duration) -> Option<usize> {
+        let wanted = if longest > bound {
+            scale(self.bytes, CUT_TO * bound.as_secs_f64() / longest.as_secs_f64())
+        } else if longest < bound / 2 {
             scale(self.bytes, GROWTH)
         } else {
             self.bytes
@@ -68,19 +72,19 @@ mod tests {
         let mut bound = QueueBound::new(4 << 20);
         // The worker takes 2,000 messages a second of 2,048 bytes each: 4 MiB are a second.
         let wait = |bytes: usize| Duration::from_nanos(bytes as u64 * 1_000_000_000 / (4 << 20));
-        let bytes = bound.handle_window(wait(4 << 20)).expect("a second is too long");
+        let bytes = bound.handle_window(wait(4 << 20), BOUND).expect("a second is too long");
         assert!(wait(bytes) <= BOUND);
-        assert_eq!(bound.handle_window(wait(bytes)), None, "it stays");
+        assert_eq!(bound.handle_window(wait(bytes), BOUND), None, "it stays");
         // As soon as the worker is faster it grows again.
-        let windows = (0..).take_while(|_| bound.handle_window(Duration::ZERO).is_some()).count();
+        let windows = (0..).take_while(|_| bound.handle_window(Duration::ZERO, BOUND).is_some()).count();
         assert!(windows <= 8 && bound.bytes() == 4 << 20, "{windows}");
     }
 
     #[test]
     fn a_machine_that_stood_still_leaves_room_for_some_messages() {
         let mut bound = QueueBound::new(4 << 20);
-        assert_eq!(bound.handle_window(Duration::from_secs(3_600)), Some(LEAST_BYTES));
+        assert_eq!(bound.handle_window(Duration::from_secs(3_600), BOUND), Some(LEAST_BYTES));
         let mut small = QueueBound::new(4_096);
-        assert_eq!(small.handle_window(Duration::from_secs(3_600)), None);
+        assert_eq!(small.handle_window(Duration::from_secs(3_600), BOUND), None);
     }
 }

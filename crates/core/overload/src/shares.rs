@@ -13,6 +13,9 @@ const NEWS: f64 = 0.3;
 /// What a source may have in any case, in requests a window: of so few nobody can tell whether they are too many.
 const LEAST: f64 = 2.0;
 
+/// So many times its level a source may have in one window, for its requests come by chance.
+const BURST: f64 = 4.0;
+
 /// Sources with less than this share of all requests do not keep the kernel from dropping what the others send beyond theirs.
 const FEW: f64 = 0.02;
 
@@ -28,12 +31,16 @@ pub(crate) struct Shares {
     unlimited: Slot,
     /// See [`most`](Self::most).
     most: f64,
+    /// Requests a window that each source may have.
+    level: f64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     /// Requests in this window.
     count: u32,
+    /// Those of them that were admitted.
+    admitted: u32,
     /// Requests a window, smoothed.
     rate: f64,
     /// The share of it that is served in its class.
@@ -42,8 +49,8 @@ struct Slot {
 
 impl Shares {
     pub(crate) fn new(seed: u64) -> Self {
-        let empty = Slot { count: 0, rate: 0.0, share: 1.0 };
-        Self { seed, slots: vec![empty; SOURCES].into_boxed_slice(), unlimited: empty, most: 1.0 }
+        let empty = Slot { count: 0, admitted: 0, rate: 0.0, share: 1.0 };
+        Self { seed, slots: vec![empty; SOURCES].into_boxed_slice(), unlimited: empty, most: 1.0, level: f64::INFINITY }
     }
 
     /// The largest share that a source has, but for those that are hardly anything together.
@@ -51,18 +58,26 @@ impl Shares {
         self.most
     }
 
-    /// Counts a request of `ip`; the share of its requests that is served.
-    pub(crate) fn count(&mut self, ip: IpAddr) -> f64 {
-        let hash = source_hash(self.seed, ip);
-        let at = usize::try_from(hash % SOURCES as u64).unwrap_or(0);
-        let Some(slot) = self.slots.get_mut(at) else { return 1.0 };
+    /// Counts a request of `ip`, or of one whose source may send as much as it likes; the share of its requests that is served.
+    pub(crate) fn count(&mut self, ip: Option<IpAddr>) -> f64 {
+        let slot = self.slot(ip);
         slot.count = slot.count.saturating_add(1);
         slot.share
     }
 
-    /// Counts a request whose source may send as much as it likes.
-    pub(crate) const fn count_unlimited(&mut self) {
-        self.unlimited.count = self.unlimited.count.saturating_add(1);
+    /// Admits a request of a source, unless it has had all that it may have in this window.
+    pub(crate) fn take(&mut self, ip: Option<IpAddr>) -> bool {
+        let most = if ip.is_some() { BURST * self.level.max(LEAST) } else { f64::INFINITY };
+        let slot = self.slot(ip);
+        let has_room = f64::from(slot.admitted) < most;
+        slot.admitted += u32::from(has_room);
+        has_room
+    }
+
+    fn slot(&mut self, ip: Option<IpAddr>) -> &mut Slot {
+        let Some(ip) = ip else { return &mut self.unlimited };
+        let at = usize::try_from(source_hash(self.seed, ip) % SOURCES as u64).unwrap_or(0);
+        self.slots.get_mut(at).unwrap_or(&mut self.unlimited)
     }
 
     /// Once a window: gives each source its max-min fair share of `limit` requests a window, where `rate` come in all. How many these
@@ -71,13 +86,14 @@ impl Shares {
         let mut sum = 0.0;
         for slot in self.slots.iter_mut().chain([&mut self.unlimited]) {
             slot.rate += (f64::from(slot.count) - slot.rate) * NEWS;
-            slot.count = 0;
+            (slot.count, slot.admitted) = (0, 0);
             sum += slot.rate;
         }
         // Before they were counted they came too.
         let scale = if sum > 0.0 { (rate / sum).max(1.0) } else { 1.0 };
         let unlimited = self.unlimited.rate * scale;
         let level = self.level((limit - unlimited) / scale).max(LEAST);
+        self.level = level * scale;
         let (mut small, mut served, mut most) = (0.0, 0.0, 0.0_f64);
         for slot in &mut self.slots {
             slot.share = if slot.rate <= level { 1.0 } else { level / slot.rate };
@@ -126,7 +142,7 @@ mod tests {
         for _ in 0..10 {
             found.clear();
             for (number, requests) in sources {
-                found.push((0..*requests).map(|_| shares.count(source(*number))).fold(1.0, f64::min));
+                found.push((0..*requests).map(|_| shares.count(Some(source(*number)))).fold(1.0, f64::min));
             }
             shares.handle_window(limit, sources.iter().map(|(_, requests)| f64::from(*requests)).sum());
         }

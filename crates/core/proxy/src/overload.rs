@@ -6,7 +6,7 @@ use std::sync::Arc;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use strowger_foundation::{Flow, Timestamp};
-use strowger_message::{Head, HeaderName, Message, Method, OVERLOAD_OFFER, Reply, Status, Via};
+use strowger_message::{Head, HeaderName, Message, Method, OVERLOAD_OFFER, Reply, Status, Via, is_emergency_service};
 use strowger_overload::{Asking, Feedback, Neighbours, Shedding};
 use strowger_transaction::ClientId;
 
@@ -188,15 +188,8 @@ fn has_priority(message: &Message<'_>) -> bool {
     let belongs = matches!(message.method(), Method::Ack | Method::Bye | Method::Cancel | Method::Prack);
     belongs
         || message.to().tag().is_some()
-        || is_emergency(message.request_uri())
+        || is_emergency_service(message.request_uri())
         || message.head().first(HeaderName::ResourcePriority).is_some()
-}
-
-/// Whether a Request-URI is the service URN of an emergency (RFC 5031 §4.2).
-fn is_emergency(uri: &[u8]) -> bool {
-    const SOS: &[u8] = b"urn:service:sos";
-    let Some((begin, rest)) = uri.split_at_checked(SOS.len()) else { return false };
-    begin.eq_ignore_ascii_case(SOS) && matches!(rest, [] | [b'.', ..])
 }
 
 #[cfg(test)]

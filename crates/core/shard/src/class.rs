@@ -4,7 +4,7 @@ use core::net::IpAddr;
 
 use smallvec::SmallVec;
 use strowger_foundation::{Flow, Timestamp};
-use strowger_message::{HeaderName, Kind, Method, Peek, StartLine, Uri};
+use strowger_message::{HeaderName, Kind, Method, Peek, StartLine, Uri, is_emergency_service};
 use strowger_overload::{Class, FilteredKind, ProvenSources};
 use strowger_registrar::{Locations, Target};
 
@@ -20,12 +20,21 @@ pub struct Classified {
     pub kind: FilteredKind,
     /// Whether its source may send as much as it likes: it is trusted.
     pub is_unlimited: bool,
+    /// Whether its source has proven that it is there, or is trusted.
+    pub is_proven: bool,
 }
 
 /// Whether the request begins something that could be refused: what belongs to something begun is always served.
 #[must_use]
 pub fn begins_work(peek: &Peek<'_>, method: Method<'_>) -> bool {
-    !peek.in_dialog && !matches!(method, Method::Ack | Method::Cancel | Method::Bye | Method::Prack)
+    !peek.in_dialog && may_begin_work(method)
+}
+
+/// Whether a request of this method begins something where its To has no tag. Anybody can write a tag, so of a source that has
+/// proven nothing it proves nothing.
+#[must_use]
+pub const fn may_begin_work(method: Method<'_>) -> bool {
+    !matches!(method, Method::Ack | Method::Cancel | Method::Bye | Method::Prack)
 }
 
 /// What decides of a request's class.
@@ -45,6 +54,7 @@ impl Classifier<'_> {
     pub fn classify(&self, now: Timestamp, peek: &Peek<'_>, steered: &Steered, source: &Flow) -> Classified {
         let ip = source.peer.ip();
         let is_trusted = self.snapshot.trusts(ip);
+        let is_proven = is_trusted || self.proven.contains(ip);
         let method = match peek.kind {
             Kind::Request(method) => method,
             Kind::Response(_) => Method::Other(&[]),
@@ -57,27 +67,19 @@ impl Classifier<'_> {
         };
         let usual = || match kind {
             FilteredKind::TrunkCall => Class::TrunkCall,
-            FilteredKind::Call if self.proven.contains(ip) => Class::Call,
+            FilteredKind::Call if is_proven => Class::Call,
             FilteredKind::Register if self.is_refresh(now, steered, ip) => Class::Refresh,
             FilteredKind::Register => Class::Contact,
             FilteredKind::Call | FilteredKind::Other => Class::Other,
         };
-        let class = if self.is_emergency(peek, method, is_trusted || self.proven.contains(ip)) {
+        let class = if is_emergency(peek, method, is_proven) {
             Class::Emergency
+        } else if peek.in_dialog && !is_proven {
+            Class::Other
         } else {
             self.class_of_route(peek, method, ip).unwrap_or_else(usual)
         };
-        Classified { class, kind, is_unlimited: is_trusted }
-    }
-
-    //= rfc5031#4.2
-    /// Whether a call is to an emergency service, or has a priority and comes from somebody who may be believed (RFC 4412 §8).
-    fn is_emergency(&self, peek: &Peek<'_>, method: Method<'_>, is_believed: bool) -> bool {
-        const EMERGENCY: &[u8] = b"urn:service:sos";
-        let StartLine::Request { uri, .. } = peek.head().start() else { return false };
-        let is_service = uri.get(..EMERGENCY.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(EMERGENCY));
-        let has_priority = || is_believed && peek.head().first(HeaderName::ResourcePriority).is_some();
-        method == Method::Invite && (is_service || has_priority())
+        Classified { class, kind, is_unlimited: is_trusted, is_proven }
     }
 
     /// Whether a REGISTER is of an address that is registered from there.
@@ -103,4 +105,11 @@ impl Classifier<'_> {
         };
         routes.find(|route| route.matches.fits(&domain, method.as_bytes(), &uri, ip))?.class
     }
+}
+
+/// Whether a call is to an emergency service, or has a priority and comes from somebody who may be believed (RFC 4412 §8).
+fn is_emergency(peek: &Peek<'_>, method: Method<'_>, is_believed: bool) -> bool {
+    let StartLine::Request { uri, .. } = peek.head().start() else { return false };
+    let has_priority = || is_believed && peek.head().first(HeaderName::ResourcePriority).is_some();
+    method == Method::Invite && (is_emergency_service(uri) || has_priority())
 }

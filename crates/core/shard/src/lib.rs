@@ -40,7 +40,7 @@ mod unregister;
 mod way;
 
 pub use boundary::{Counters, Event, Input, Output};
-pub use class::{Classified, Classifier, begins_work};
+pub use class::{Classified, Classifier, begins_work, may_begin_work};
 pub use keeping::{MAX_ORDERS, MAX_WAITING, MAX_WAITING_OF_ONE, STORE_PATIENCE};
 pub use named::{Owner, PlaceName};
 pub use responder::MAX_AMPLIFICATION;

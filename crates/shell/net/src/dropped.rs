@@ -1,5 +1,5 @@
-//! Which messages were dropped lately, so that their retransmissions are dropped too: memory that the program of a socket and its
-//! worker share.
+//! Which messages were dropped lately, so that their retransmissions are dropped too: memory that the workers share with the
+//! programs of their sockets.
 //!
 //! A client that hears nothing sends an INVITE seven times within 32 s. Were its fourth copy let through because there is more
 //! room now, the call would be set up seven seconds late, and it would take the place of a call that begins now.
@@ -8,7 +8,8 @@ use std::io;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
-use strowger_overload::{Filter, FilteredKind};
+use strowger_foundation::Timestamp;
+use strowger_overload::{FILTERED_KINDS, Filter, FilteredKind};
 
 use crate::sys::map::SharedWords;
 
@@ -19,20 +20,31 @@ pub const GENERATION: Duration = Duration::from_secs(17);
 /// Bits of each of the two Bloom filters, as a power of two, and their words.
 pub(crate) const BITS_LOG2: u32 = 25;
 pub(crate) const GENERATION_WORDS: usize = 1 << (BITS_LOG2 - 6);
-/// What a generation takes: then 3 messages in 100 pass for dropped ones. More are not remembered.
-pub(crate) const MAX_REMEMBERED: u32 = 3_000_000;
+/// What a generation remembers at most: then 1 message in 100 passes for a dropped one.
+pub(crate) const MAX_REMEMBERED: u32 = 1_800_000;
 /// The second bit of a message is where this factor leads.
 pub(crate) const SECOND_FACTOR: u32 = 0x85EB_CA6B;
 
-/// The words before the bits: how many positions of each kind pass, which generation is the younger one, what it holds, and how
-/// many messages were dropped.
-pub(crate) const PASSING: usize = 0;
-pub(crate) const YOUNG: usize = 4;
-pub(crate) const REMEMBERED: usize = 5;
-pub(crate) const DROPPED: usize = 6;
-pub(crate) const HEADER_WORDS: usize = 8;
+/// Workers whose sockets can follow one memory.
+pub const MAX_WORKERS: usize = 64;
 
-/// The messages that were dropped in the last 17 to 34 s: two Bloom filters of 4 MiB, of which the older one is emptied.
+/// The words before the bits: which generation is the younger one, what it and the older one hold, how many messages were dropped,
+/// when the younger one began, and for each worker how many positions of each kind pass.
+pub(crate) const YOUNG: usize = 0;
+pub(crate) const REMEMBERED: usize = 1;
+pub(crate) const DROPPED: usize = 2;
+const REMEMBERED_BEFORE: usize = 3;
+const BEGAN: usize = 4;
+const PASSING: usize = 8;
+pub(crate) const HEADER_WORDS: usize = PASSING + MAX_WORKERS * FILTERED_KINDS;
+
+/// The word that says how many positions of a kind pass to a worker.
+pub(crate) const fn passing_word(worker: usize, kind: FilteredKind) -> usize {
+    PASSING + worker % MAX_WORKERS * FILTERED_KINDS + kind as usize
+}
+
+/// The messages that were dropped in the last 17 to 34 s, whichever worker they came to: two Bloom filters of 4 MiB, of which the
+/// older one is emptied.
 #[derive(Debug)]
 pub struct DroppedMessages {
     shared: SharedWords,
@@ -42,18 +54,19 @@ impl DroppedMessages {
     /// None yet, and all passes.
     ///
     /// # Errors
-    /// When the kernel gives no memory that its programs can share: without `CAP_BPF`, or where it is older than 5.5.
-    pub fn new() -> io::Result<Self> {
+    /// When the kernel gives no memory that its programs can share: without `CAP_BPF`, or where it is older than 5.12.
+    pub fn new(now: Timestamp) -> io::Result<Self> {
         let shared = SharedWords::new(HEADER_WORDS + 2 * GENERATION_WORDS)?;
         let dropped = Self { shared };
-        dropped.let_pass(&Filter::OPEN);
+        (0..MAX_WORKERS).for_each(|worker| dropped.let_pass(worker, &Filter::OPEN));
+        dropped.word(BEGAN).store(now.as_nanos(), Ordering::Relaxed);
         Ok(dropped)
     }
 
-    /// What passes from now on.
-    pub fn let_pass(&self, filter: &Filter) {
+    /// What passes to a worker from now on.
+    pub fn let_pass(&self, worker: usize, filter: &Filter) {
         for kind in FilteredKind::ALL {
-            self.word(PASSING + kind as usize).store(filter.passing(kind).into(), Ordering::Relaxed);
+            self.word(passing_word(worker, kind)).store(filter.passing(kind).into(), Ordering::Relaxed);
         }
     }
 
@@ -81,14 +94,35 @@ impl DroppedMessages {
         has(0) || has(1)
     }
 
-    /// Forgets what the older generation remembers, each [`GENERATION`]; whether anything is remembered still.
-    pub fn begin_generation(&self) -> bool {
+    /// Once a [`GENERATION`] forgets what the older one remembers.
+    pub fn handle_timeout(&self, now: Timestamp) {
+        let began = self.word(BEGAN).load(Ordering::Relaxed);
+        if now < Timestamp::from_nanos(began) + GENERATION {
+            return;
+        }
+        // One of several workers that come at once.
+        if self.word(BEGAN).compare_exchange(began, now.as_nanos(), Ordering::Relaxed, Ordering::Relaxed).is_err() {
+            return;
+        }
         let young = self.young();
         let old = HEADER_WORDS + (1 - young) * GENERATION_WORDS;
         let words = self.shared.words().get(old..).unwrap_or_default();
         words.iter().take(GENERATION_WORDS).for_each(|word| word.store(0, Ordering::Relaxed));
         self.word(YOUNG).store(1 - young as u64, Ordering::Relaxed);
-        self.word(REMEMBERED).swap(0, Ordering::Relaxed) > 0
+        let remembered = self.word(REMEMBERED).swap(0, Ordering::Relaxed);
+        self.word(REMEMBERED_BEFORE).store(remembered, Ordering::Relaxed);
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) has something to do.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Timestamp {
+        Timestamp::from_nanos(self.word(BEGAN).load(Ordering::Relaxed)) + GENERATION
+    }
+
+    /// Whether nothing is remembered.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        [REMEMBERED, REMEMBERED_BEFORE].iter().all(|word| self.word(*word).load(Ordering::Relaxed) == 0)
     }
 
     /// How many messages the kernel has dropped.

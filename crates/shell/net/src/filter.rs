@@ -26,6 +26,9 @@ pub(crate) const TAG_WITHIN: usize = 80;
 const LENGTH: u32 = 0;
 const PASSING: u32 = 1;
 
+/// Makes three letters and a colon upper case.
+pub(crate) const UPPER_CASE: u32 = 0xDFDF_DFFF;
+
 /// What a program gives for a datagram that is let through: more bytes than any has.
 pub(crate) const PASS: u32 = 0x4_0000;
 pub(crate) const DROP: u32 = 0;
@@ -179,7 +182,8 @@ fn prepend_kinds(program: &mut Program, pass: Label, judge: Label, rules: &Packe
     program.prepend(&[program.jump_to(pass, 0)]);
     program.prepend(&[
         bpf::load_word(word(MESSAGE + b"INVITE ".len())),
-        bpf::jump_if(libc::BPF_JEQ, first(b"urn:"), 0, 1),
+        bpf::by_constant(libc::BPF_AND, UPPER_CASE),
+        bpf::jump_if(libc::BPF_JEQ, first(b"URN:"), 0, 1),
     ]);
     let invite = program.here();
     program.prepend(&[program.jump_to(judge, 0)]);
@@ -210,7 +214,9 @@ mod tests {
     use strowger_overload::{fingerprint, position};
 
     use super::*;
-    use crate::dropped::DroppedMessages;
+    use strowger_foundation::Timestamp;
+
+    use crate::dropped::{DroppedMessages, GENERATION};
     use crate::udp::{BufferSizes, UdpSocket};
     use crate::{RECV_BATCH, RecvBatch};
 
@@ -244,16 +250,19 @@ mod tests {
         let socket = Receiver::open(local)?;
         socket.0.filter(&rules).expect("the kernel takes it");
         let found = socket.arriving(messages);
-        if let Ok(memory) = DroppedMessages::new() {
+        if let Ok(memory) = DroppedMessages::new(Timestamp::ZERO) {
             let socket = Receiver::open(local)?;
-            socket.0.filter_by_memory(&rules, &memory).expect("the kernel takes it");
-            memory.let_pass(&filter);
+            socket.0.filter_by_memory(&rules, &memory, WORKER).expect("the kernel takes it");
+            memory.let_pass(WORKER, &filter);
             let by_memory = socket.arriving(messages);
             assert!(by_memory == found, "{} arrived, with a memory {}", found.len(), by_memory.len());
             assert_eq!(memory.dropped(), (messages.len() - found.len()) as u64);
         }
         Some(found)
     }
+
+    /// Whose filter a memory follows.
+    const WORKER: usize = 3;
 
     struct Receiver(UdpSocket);
 
@@ -344,28 +353,35 @@ mod tests {
 
     #[test]
     fn what_was_dropped_is_dropped_again_when_more_passes() {
-        let Ok(memory) = DroppedMessages::new() else { return };
+        let Ok(memory) = DroppedMessages::new(Timestamp::ZERO) else { return };
         on_loopback(|local| {
             let Some(mut socket) = Receiver::open(local) else { return };
             let rules = PacketFilter { filter: Filter::OPEN, salt: SALT, trusted: Vec::new() };
-            socket.0.filter_by_memory(&rules, &memory).expect("the kernel takes it");
+            socket.0.filter_by_memory(&rules, &memory, WORKER).expect("the kernel takes it");
             let calls = |numbers: std::ops::Range<usize>| -> Vec<_> {
                 numbers.map(|number| request("INVITE", "sip:b@c", number, "To: <sip:b@c>", number % 150)).collect()
             };
             let (early, late) = (calls(0..400), calls(400..800));
             let passing: Vec<_> = early.iter().filter(|call| position(call, SALT) < 1 << 15).cloned().collect();
-            memory.let_pass(&half(&[FilteredKind::Call]));
+            memory.let_pass(WORKER, &half(&[FilteredKind::Call]));
             assert!(socket.receive(&early) == passing);
-            memory.let_pass(&Filter::OPEN);
+            memory.let_pass(WORKER, &Filter::OPEN);
             assert!(socket.receive(&early) == passing, "sent again");
             assert_eq!(socket.receive(&late).len(), late.len(), "sent for the first time");
             // What the worker has not served is not to be asked about again.
             late.iter().for_each(|call| memory.insert(fingerprint(call, SALT)));
             assert!(socket.receive(&late).is_empty() && memory.contains(fingerprint(&late[0], SALT)));
             // Each copy is remembered anew, so a generation ends nothing, and two without a copy do.
-            assert!(memory.begin_generation());
+            let turn = |number| memory.handle_timeout(Timestamp::ZERO + GENERATION * number);
+            turn(1);
             assert!(socket.receive(&late).is_empty());
-            assert!(memory.begin_generation() && !memory.begin_generation());
+            turn(2);
+            assert!(!memory.is_empty());
+            turn(3);
+            turn(4);
+            assert!(memory.is_empty());
+            // Each worker's sockets follow its own filter.
+            memory.let_pass(WORKER + 1, &half(&[FilteredKind::Call]));
             assert_eq!(socket.receive(&late).len() + socket.receive(&early).len(), 800);
         });
     }

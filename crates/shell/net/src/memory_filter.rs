@@ -9,12 +9,12 @@ use strowger_overload::{FilteredKind, HASH_BEGIN, HASH_BLOCK_BYTES, HASH_BLOCKS,
 
 use crate::bpf::source_offset;
 use crate::dropped::{
-    BITS_LOG2, DROPPED, DroppedMessages, GENERATION_WORDS, HEADER_WORDS, MAX_REMEMBERED, PASSING, REMEMBERED,
-    SECOND_FACTOR, YOUNG,
+    BITS_LOG2, DROPPED, DroppedMessages, GENERATION_WORDS, HEADER_WORDS, MAX_REMEMBERED, REMEMBERED, SECOND_FACTOR,
+    YOUNG, passing_word,
 };
 use crate::ebpf::{Assembler, Comparison, Label, Operation, Register};
 use crate::filter::{
-    DROP, MAX_TRUSTED, MESSAGE, PASS, PacketFilter, TAG_WITHIN, TO_BEGIN, TO_STEP, TO_STEPS, masked, word,
+    DROP, MAX_TRUSTED, MESSAGE, PASS, PacketFilter, TAG_WITHIN, TO_BEGIN, TO_STEP, TO_STEPS, UPPER_CASE, masked, word,
 };
 
 /// What a load from the packet gives. It destroys the registers from 1 to 5.
@@ -41,13 +41,18 @@ struct Exits {
 }
 
 /// The program for a socket that is bound to `local`; none where it cannot be written.
-pub(crate) fn program(rules: &PacketFilter, local: SocketAddr, memory: &DroppedMessages) -> Option<Vec<u64>> {
+pub(crate) fn program(
+    rules: &PacketFilter,
+    local: SocketAddr,
+    memory: &DroppedMessages,
+    worker: usize,
+) -> Option<Vec<u64>> {
     let mut program = Assembler::default();
     let exits = Exits { pass: program.label(), drop: program.label() };
     let unwanted = program.label();
     program.long_by_register(Operation::Set, PACKET, MAP);
     program.load_word(LENGTH, PACKET, 0);
-    find_kind(&mut program, rules, local, exits);
+    find_kind(&mut program, (rules, local), worker, exits);
     find_fingerprint(&mut program, rules.salt);
     judge(&mut program, memory, exits.pass, unwanted);
     program.place(unwanted);
@@ -61,11 +66,16 @@ pub(crate) fn program(rules: &PacketFilter, local: SocketAddr, memory: &DroppedM
 }
 
 /// Finds out of which kind the message is: where in the memory stands how many positions pass.
-fn find_kind(program: &mut Assembler, rules: &PacketFilter, local: SocketAddr, exits: Exits) {
+fn find_kind(
+    program: &mut Assembler,
+    (rules, local): (&PacketFilter, SocketAddr),
+    worker: usize,
+    exits: Exits,
+) {
     let first = |bytes: &[u8; 4]| u32::from_be_bytes(*bytes);
     let is_known = program.label();
     let set_kind = |program: &mut Assembler, kind: FilteredKind| {
-        program.by(Operation::Set, KIND, bytes(PASSING + kind as usize));
+        program.by(Operation::Set, KIND, bytes(passing_word(worker, kind)));
     };
     program.load_packet(word(MESSAGE));
     set_kind(program, FilteredKind::Register);
@@ -73,7 +83,8 @@ fn find_kind(program: &mut Assembler, rules: &PacketFilter, local: SocketAddr, e
     set_kind(program, FilteredKind::Other);
     program.jump_if(Comparison::NotEqual, LOADED, first(b"INVI"), is_known);
     program.load_packet(word(MESSAGE + b"INVITE ".len()));
-    program.jump_if(Comparison::Equal, LOADED, first(b"urn:"), exits.pass);
+    program.by(Operation::And, LOADED, UPPER_CASE);
+    program.jump_if(Comparison::Equal, LOADED, first(b"URN:"), exits.pass);
     if local.is_ipv4() {
         set_kind(program, FilteredKind::TrunkCall);
         for (address, mask) in rules.trusted.iter().filter_map(masked).take(MAX_TRUSTED) {

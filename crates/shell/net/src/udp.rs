@@ -152,13 +152,13 @@ impl UdpSocket {
         sys::attach_program(self.socket.as_fd(), libc::SO_ATTACH_FILTER, &program)
     }
 
-    /// Has the kernel drop what the memory does not let pass, and what it has dropped before. What the memory is told from now on, the
-    /// kernel follows at once; of the rules only salt and trusted sources count.
+    /// Has the kernel drop what the memory does not let pass to a worker, and what it has dropped before. What the memory is told
+    /// from now on, the kernel follows at once; of the rules only salt and trusted sources count.
     ///
     /// # Errors
     /// When this process may not give the kernel such a program (`CAP_BPF`), or the kernel is too old.
-    pub fn filter_by_memory(&self, rules: &PacketFilter, memory: &DroppedMessages) -> io::Result<()> {
-        let code = memory_filter::program(rules, self.local, memory).ok_or(io::ErrorKind::InvalidInput)?;
+    pub fn filter_by_memory(&self, rules: &PacketFilter, memory: &DroppedMessages, worker: usize) -> io::Result<()> {
+        let code = memory_filter::program(rules, self.local, memory, worker).ok_or(io::ErrorKind::InvalidInput)?;
         let program = sys::map::load_socket_filter(&code)?;
         sys::set_option(self.socket.as_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_BPF, program.as_raw_fd())
     }

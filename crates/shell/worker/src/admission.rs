@@ -1,26 +1,50 @@
 //! What a worker takes of new work: its controller, and the kernel's queues and filters that follow it.
 
+use std::net::IpAddr;
 use std::time::Duration;
 
 use strowger_foundation::{Flow, Timestamp};
 use strowger_message::{Kind, Peek};
 use strowger_net::PacketFilter;
 use strowger_overload::{
-    Controller, Offer, Pressure, Queue, Verdict, WINDOW, fingerprint, kind_of, may_be_dropped_unread, position,
-    queue_of,
+    Controller, FilteredKind, Offer, Pressure, Queue, Verdict, WINDOW, fingerprint, kind_of, may_be_dropped_unread,
+    position, queue_of,
 };
-use strowger_shard::{Classified, Snapshot, Steered, begins_work};
+use strowger_shard::{Classified, Snapshot, Steered, begins_work, may_begin_work};
 
 use crate::brain::Maker;
 use crate::desk::Desk;
-use crate::kernel_filter::KernelFilter;
+use crate::kernel_filter::{KernelFilter, Rules, SharedMemory};
 use crate::queue::NewWorkQueue;
 use crate::status::OverloadStatus;
+
+/// Where messages have waited. Their waits are told apart, for one queue may be short where another one is long.
+#[derive(Clone, Copy, Debug)]
+pub(crate) enum WaitQueue {
+    /// All connections.
+    Streams,
+    /// The rings from other workers.
+    OtherWorkers,
+    /// The socket of a listener.
+    Listener(usize),
+}
+
+impl WaitQueue {
+    const fn number(self) -> usize {
+        match self {
+            Self::Streams => 0,
+            Self::OtherWorkers => 1,
+            Self::Listener(listener) => 2 + listener,
+        }
+    }
+}
 
 /// A worker's overload control.
 #[derive(Debug)]
 pub(crate) struct Admission {
     is_enabled: bool,
+    /// Where the messages have waited that are judged.
+    queue: WaitQueue,
     controller: Controller,
     salt: u32,
     kernel: KernelFilter,
@@ -29,14 +53,15 @@ pub(crate) struct Admission {
 }
 
 impl Admission {
-    pub(crate) fn new(seed: u64, is_enabled: bool) -> Self {
+    pub(crate) fn new(worker: usize, seed: u64, is_enabled: bool, dropped: SharedMemory) -> Self {
         // The same for all workers: a retransmission may be received by another one than its original.
         let salt = u32::try_from(seed >> 32).unwrap_or(0);
         Self {
             is_enabled,
+            queue: WaitQueue::Streams,
             controller: Controller::new(seed, is_enabled),
             salt,
-            kernel: KernelFilter::default(),
+            kernel: KernelFilter::new(worker, dropped),
             next_look: Timestamp::ZERO,
         }
     }
@@ -66,14 +91,30 @@ impl Admission {
         window_ends.min(self.kernel.next_deadline())
     }
 
-    /// Whether a message is not even read: new work that the filter does not let pass. What the kernel's filter lets through need
-    /// not be asked.
-    pub(crate) fn filters_out(&self, message: &[u8]) -> bool {
+    /// The messages that are judged from now on have waited in this queue.
+    pub(crate) const fn reads_from(&mut self, queue: WaitQueue) {
+        self.queue = queue;
+    }
+
+    /// Whether a message is not even read: new work that the filter does not let pass. The kernel's filter has let through what
+    /// it could not judge.
+    pub(crate) fn filters_out(&self, message: &[u8], is_trusted: impl FnOnce() -> bool) -> bool {
         let filter = self.controller.filter();
-        !filter.is_open()
-            && queue_of(message) == Queue::NewWork
-            && !filter.passes(kind_of(message), position(message, self.salt))
-            && may_be_dropped_unread(message)
+        if filter.is_open() || queue_of(message) == Queue::InProgress {
+            return false;
+        }
+        let kind = match kind_of(message) {
+            FilteredKind::Call if is_trusted() => FilteredKind::TrunkCall,
+            kind => kind,
+        };
+        !filter.passes(kind, position(message, self.salt)) && may_be_dropped_unread(message)
+    }
+
+    /// Takes note of how long a message has waited, if that was among new work.
+    fn note_wait(&mut self, now: Timestamp, wait: Duration, message: &[u8]) {
+        if queue_of(message) == Queue::NewWork {
+            self.controller.note_wait(now, self.queue.number(), wait);
+        }
     }
 
     /// What becomes of a message that was read; `classify` says what it counts as.
@@ -87,9 +128,9 @@ impl Admission {
         let Self { controller, kernel, salt, .. } = self;
         let is_reliable = flow.transport.is_reliable();
         let verdict = controller.handle_offer(now, wait, || {
-            let Classified { class, kind, is_unlimited } = classify();
+            let Classified { class, kind, is_unlimited, is_proven } = classify();
             let source = (!is_unlimited).then_some(flow.peer.ip());
-            Offer { class, kind, position: position(bytes, *salt), source, is_reliable }
+            Offer { class, kind, position: position(bytes, *salt), source, is_proven, is_reliable }
         });
         if verdict != Verdict::Admit && !is_reliable {
             kernel.remember(|| fingerprint(bytes, *salt));
@@ -98,19 +139,35 @@ impl Admission {
     }
 
     /// Has the kernel's queues and filters follow the controller; whether it was time to look at them.
-    pub(crate) fn adjust(&mut self, now: Timestamp, queues: &mut [Option<NewWorkQueue>], snapshot: &Snapshot) -> bool {
+    pub(crate) fn adjust(
+        &mut self,
+        now: Timestamp,
+        queues: &mut [Option<NewWorkQueue>],
+        (snapshot, version): (&Snapshot, u64),
+    ) -> bool {
         if now < self.next_look {
             return false;
         }
         self.next_look = now + WINDOW;
         self.controller.handle_timeout(now);
-        queues.iter_mut().flatten().for_each(NewWorkQueue::bound);
         let salt = self.salt;
         let rules = |filter| PacketFilter { filter, salt, trusted: snapshot.trusted_networks() };
-        self.kernel.follow(now, *self.controller.filter(), queues, rules);
+        self.kernel.follow(now, *self.controller.filter(), Rules { queues, version, rules: &rules });
         self.controller.set_filter_memory(self.kernel.has_memory());
+        let bound = self.controller.queue_bound();
+        queues.iter_mut().flatten().for_each(|queue| queue.bound(bound));
         true
     }
+}
+
+/// Whether a message begins something.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Begins {
+    /// It belongs to something begun, or is a response.
+    Nothing,
+    Something,
+    /// It claims to belong to a dialog.
+    Doubtful,
 }
 
 impl<M: Maker> Desk<M> {
@@ -122,26 +179,47 @@ impl<M: Maker> Desk<M> {
         (peek, steered): (&Peek<'_>, &Steered),
         bytes: &[u8],
     ) -> Verdict {
-        let begins_work = match peek.kind {
-            Kind::Request(method) => begins_work(peek, method),
-            Kind::Response(_) => false,
-        };
-        if !begins_work {
+        let wait = now.saturating_since(arrival);
+        self.admission.note_wait(now, wait, bytes);
+        let begins_work = self.begins_work(peek, flow);
+        if begins_work == Begins::Nothing {
             self.admission.controller.note_in_progress();
             return Verdict::Admit;
         }
         let Self { admission, common, snapshot, .. } = self;
-        let wait = now.saturating_since(arrival);
         let verdict =
             admission.judge(now, wait, (bytes, flow), || common.maker.classify(now, (peek, steered), flow, snapshot));
+        let verdict = match verdict {
+            // Who is in the dialog, if anybody, is not to think that it has ended.
+            Verdict::Refuse { .. } if begins_work == Begins::Doubtful => Verdict::Drop,
+            verdict => verdict,
+        };
         self.exits.counters.shed += u64::from(verdict == Verdict::Drop);
         verdict
     }
 
+    /// Whether a message may be refused. While the worker limits, a tag in To is not believed to who has proven nothing.
+    fn begins_work(&self, peek: &Peek<'_>, flow: &Flow) -> Begins {
+        let Kind::Request(method) = peek.kind else { return Begins::Nothing };
+        let is_known = |ip: IpAddr| self.common.maker.is_known(ip, &self.snapshot);
+        if begins_work(peek, method) {
+            Begins::Something
+        } else if self.admission.is_limiting() && may_begin_work(method) && !is_known(flow.peer.ip()) {
+            Begins::Doubtful
+        } else {
+            Begins::Nothing
+        }
+    }
+
+    /// Whether a message of a peer is not even read.
+    pub(crate) fn filters_out(&self, peer: IpAddr, message: &[u8]) -> bool {
+        self.admission.filters_out(message, || self.snapshot.trusts(peer))
+    }
+
     /// Has the kernel's queues and filters follow the controller.
     pub(crate) fn adjust_admission(&mut self, now: Timestamp) {
-        let Self { admission, exits, snapshot, common, .. } = self;
-        if admission.adjust(now, &mut exits.new_work, snapshot) {
+        let Self { admission, exits, snapshot, version, common, .. } = self;
+        if admission.adjust(now, &mut exits.new_work, (snapshot, *version)) {
             common.maker.note_pressure(exits.index, &admission.pressure());
         }
     }

@@ -1,5 +1,6 @@
 //! What the loop asks of a shard, as traits, so that tests can plant shards that panic.
 
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use strowger_calls::CallView;
@@ -87,6 +88,9 @@ pub(crate) trait Maker: Send + Sync + 'static {
     /// Takes note of how much a worker sheds, for the servers around this one to know.
     fn note_pressure(&self, worker: usize, pressure: &Pressure);
 
+    /// Whether a source is trusted, or has proven that it is there.
+    fn is_known(&self, source: IpAddr, snapshot: &Snapshot) -> bool;
+
     /// What a request that begins work counts as under overload.
     fn classify(
         &self,
@@ -166,6 +170,10 @@ impl Maker for Shards {
 
     fn note_pressure(&self, worker: usize, pressure: &Pressure) {
         self.shedding.report(worker, pressure.told_permille, pressure.admitted_per_s);
+    }
+
+    fn is_known(&self, source: IpAddr, snapshot: &Snapshot) -> bool {
+        snapshot.trusts(source) || self.proven.contains(source)
     }
 
     fn classify(

@@ -10,6 +10,7 @@ use strowger_net::{Clock, Datagram, RecvBatch};
 use strowger_overload::{Queue, queue_of};
 use strowger_shard::Steered;
 
+use crate::admission::WaitQueue;
 use crate::brain::Maker;
 use crate::calls::Inquiry;
 use crate::contact::Post;
@@ -34,9 +35,6 @@ const READ_AHEAD: usize = IN_HAND;
 /// by the kernel: to begin and to end it takes two system calls, and saves something with each datagram.
 pub(crate) const ASKED_AFTER: u32 = 256;
 
-/// While what is in progress fills whole batches, new work waits for so many of them at most.
-const NEW_WORK_PUT_OFF: u32 = 8;
-
 /// A message that was read, and whose it is; nobody's where nothing is left to be done.
 struct Incoming<'a> {
     arrival: Timestamp,
@@ -57,8 +55,6 @@ pub(crate) struct Crew<M: Maker> {
     hot_for: u32,
     /// Since when streams have had something to read without a break.
     pub(crate) streams_busy_since: Timestamp,
-    /// Batches in a row for which new work has waited.
-    put_off: u32,
     /// The clock as it was read for the last batch; one reading serves all that comes of it.
     read_at: Timestamp,
     /// When the first came of what this round has dealt with; [`Timestamp::MAX`] where nothing did.
@@ -73,7 +69,6 @@ impl<M: Maker> Crew<M> {
             scratch: vec![0; SCRATCH_BYTES],
             hot: 0,
             hot_for: 0,
-            put_off: 0,
             streams_busy_since: Timestamp::ZERO,
             read_at,
             first_arrival,
@@ -156,11 +151,11 @@ impl<M: Maker> Crew<M> {
             return (port.is_readable() || is_due) && self.desk.exits.accept(clock.now(), listener);
         }
         let is_any = self.receive_from(listener, Queue::InProgress, clock, inbox);
-        if is_any && inbox.is_full() && self.put_off < NEW_WORK_PUT_OFF {
-            self.put_off += 1;
+        let is_full = is_any && inbox.is_full();
+        let new_work = self.desk.exits.new_work.get_mut(listener).and_then(Option::as_mut);
+        if new_work.is_some_and(|queue| queue.put_off(is_full)) {
             return true;
         }
-        self.put_off = 0;
         self.receive_from(listener, Queue::NewWork, clock, inbox) || is_any
     }
 
@@ -196,6 +191,7 @@ impl<M: Maker> Crew<M> {
         {
             queue.note_wait(pair.monotonic.saturating_since(first));
         }
+        self.desk.admission.reads_from(WaitQueue::Listener(listener));
         let listener = ListenerId(u16::try_from(listener).unwrap_or(u16::MAX));
         let arrived = || inbox.iter().map(|datagram| (pair.arrival(datagram.arrival), datagram));
         let now = pair.monotonic;
@@ -287,7 +283,7 @@ impl<M: Maker> Crew<M> {
                 self.handle_keep_alive(flow, bytes);
                 continue;
             }
-            if self.desk.admission.filters_out(bytes) {
+            if self.desk.filters_out(peer.ip(), bytes) {
                 self.desk.exits.counters.shed += 1;
                 continue;
             }
@@ -356,6 +352,7 @@ impl<M: Maker> Crew<M> {
 
     /// Reads what another worker left, and then deals with it.
     fn handle_handed(&mut self, now: Timestamp, taken: &[Handed]) {
+        self.desk.admission.reads_from(WaitQueue::OtherWorkers);
         // Another processor has written them.
         taken.iter().for_each(|handed| foresee(&handed.bytes, handed.bytes.len()));
         let mut read: SmallVec<[Incoming<'_>; READ_AHEAD]> = SmallVec::new();

@@ -24,6 +24,7 @@ use crate::exits::{Exits, Neighbour, Port};
 use crate::handover::{self, Doorbell};
 use crate::index::Index;
 use crate::keep::Keep;
+use crate::kernel_filter::SharedMemory;
 use crate::limits::StreamLimits;
 #[cfg(test)]
 use crate::moving::Plan;
@@ -167,6 +168,7 @@ impl Fleet {
         let published = Mutex::new(Published { version: 0, kept: vec![Arc::clone(&snapshot)] });
         // From here on what was started is stopped when something fails.
         let mut fleet = Self { contacts, threads: Vec::new(), tables, panics, published, moving, clock };
+        let dropped = SharedMemory::default();
         for (index, ((sockets, new_work), poll)) in sockets.into_iter().zip(new_work).zip(polls).enumerate() {
             let registry = Arc::new(poll.registry().try_clone()?);
             let register = |(listener, socket)| port(socket, &registry, Token(listener));
@@ -199,9 +201,10 @@ impl Fleet {
                 owners: owners.clone(),
             };
             let options = options.clone();
+            let dropped = Arc::clone(&dropped);
             let work = move || {
                 stay_on(index, &options);
-                let admission = Admission::new(seed, options.overload_control);
+                let admission = Admission::new(index, seed, options.overload_control, dropped);
                 let desk = Desk::new(common, exits, admission, snapshot, events);
                 Worker::new(poll, clock, desk, &options).run()
             };

@@ -2,34 +2,52 @@
 //! have it (`CAP_BPF`), else by position alone, else not at all.
 
 use std::io;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use strowger_foundation::Timestamp;
-use strowger_net::{DroppedMessages, GENERATION, PacketFilter};
+use strowger_net::{DroppedMessages, MAX_WORKERS, PacketFilter};
 use strowger_overload::Filter;
 
 use crate::queue::NewWorkQueue;
 
+/// The memory of all workers, which exists while one of them needs it.
+pub(crate) type SharedMemory = Arc<Mutex<Weak<DroppedMessages>>>;
+
+/// What a worker's kernel queues are told, besides the filter.
+pub(crate) struct Rules<'r> {
+    pub(crate) queues: &'r [Option<NewWorkQueue>],
+    /// The version of the configuration that the rules are of.
+    pub(crate) version: u64,
+    pub(crate) rules: &'r dyn Fn(Filter) -> PacketFilter,
+}
+
 /// What the kernel does for a worker's queues.
-#[derive(Debug, Default)]
+#[derive(Debug)]
 pub(crate) struct KernelFilter {
+    worker: usize,
+    shared: SharedMemory,
     state: State,
     /// Whether the kernel lets us have no memory, and no program at all, so that it is not asked again.
     is_memory_refused: bool,
     is_refused: bool,
 }
 
-#[derive(Debug, Default)]
+#[derive(Debug)]
 enum State {
     /// It drops nothing.
-    #[default]
     Open,
     /// It drops what does not pass this, by a program without a memory.
-    Classic(Filter),
+    Classic { filter: Filter, version: u64 },
     /// It drops what does not pass, and what was dropped before.
-    Memory { dropped: DroppedMessages, filter: Filter, generation_ends: Timestamp },
+    Memory { dropped: Arc<DroppedMessages>, filter: Filter, version: u64 },
 }
 
 impl KernelFilter {
+    pub(crate) fn new(worker: usize, shared: SharedMemory) -> Self {
+        let is_memory_refused = worker >= MAX_WORKERS;
+        Self { worker, shared, state: State::Open, is_memory_refused, is_refused: false }
+    }
+
     /// Whether the kernel drops anything.
     pub(crate) const fn is_filtering(&self) -> bool {
         !matches!(self.state, State::Open)
@@ -41,10 +59,10 @@ impl KernelFilter {
     }
 
     /// When there is something to do, whatever comes.
-    pub(crate) const fn next_deadline(&self) -> Timestamp {
-        match self.state {
-            State::Memory { generation_ends, .. } => generation_ends,
-            State::Open | State::Classic(_) => Timestamp::MAX,
+    pub(crate) fn next_deadline(&self) -> Timestamp {
+        match &self.state {
+            State::Memory { dropped, .. } => dropped.poll_timeout(),
+            State::Open | State::Classic { .. } => Timestamp::MAX,
         }
     }
 
@@ -56,93 +74,92 @@ impl KernelFilter {
     }
 
     /// Has the kernel follow the controller's filter.
-    pub(crate) fn follow(
-        &mut self,
-        now: Timestamp,
-        wanted: Filter,
-        queues: &mut [Option<NewWorkQueue>],
-        rules: impl Fn(Filter) -> PacketFilter,
-    ) {
+    pub(crate) fn follow(&mut self, now: Timestamp, wanted: Filter, rules: Rules<'_>) {
         match &mut self.state {
-            State::Memory { dropped, filter, generation_ends } => {
+            State::Memory { dropped, filter, version } if *version == rules.version => {
                 if *filter != wanted {
-                    dropped.let_pass(&wanted);
+                    dropped.let_pass(self.worker, &wanted);
                     *filter = wanted;
                 }
-                if now < *generation_ends {
-                    return;
-                }
-                *generation_ends = now + GENERATION;
-                let remembers = dropped.begin_generation();
-                if !remembers && wanted.is_open() {
-                    each(queues, |queue| queue.filter(&rules(Filter::OPEN))).unwrap_or_else(|error| refused(&error));
+                dropped.handle_timeout(now);
+                if wanted.is_open() && dropped.is_empty() {
                     self.state = State::Open;
+                    detach(rules);
                 }
             }
-            State::Open if wanted.is_open() => {}
-            State::Classic(filter) if filter.is_near(&wanted) => {}
-            State::Open if !self.is_memory_refused => self.begin_memory(now, wanted, queues, rules),
-            State::Open | State::Classic(_) => self.apply_classic(wanted, queues, rules),
+            State::Classic { filter, version } if *version == rules.version && filter.is_near(&wanted) => {}
+            State::Open if wanted.is_open() || rules.queues.iter().flatten().next().is_none() => {}
+            State::Open | State::Memory { .. } if !self.is_memory_refused => self.begin_memory(now, wanted, rules),
+            State::Open | State::Classic { .. } | State::Memory { .. } => self.apply_classic(wanted, rules),
         }
     }
 
-    fn begin_memory(
-        &mut self,
-        now: Timestamp,
-        wanted: Filter,
-        queues: &mut [Option<NewWorkQueue>],
-        rules: impl Fn(Filter) -> PacketFilter,
-    ) {
-        let begun = DroppedMessages::new().and_then(|dropped| {
-            dropped.let_pass(&wanted);
-            each(queues, |queue| queue.filter_by_memory(&rules(wanted), &dropped))?;
-            Ok(dropped)
-        });
-        match begun {
-            Ok(dropped) => {
-                self.state = State::Memory { dropped, filter: wanted, generation_ends: now + GENERATION };
-            }
+    fn begin_memory(&mut self, now: Timestamp, wanted: Filter, mut rules: Rules<'_>) {
+        match self.attach_memory(now, wanted, &mut rules) {
+            Ok(dropped) => self.state = State::Memory { dropped, filter: wanted, version: rules.version },
             Err(error) => {
                 tracing::info!(
                     %error,
                     "calls that were dropped are forgotten, so some are served late under overload; the capability CAP_BPF \
-                     and Linux 5.8 let the kernel remember them"
+                     and Linux 5.12 let the kernel remember them"
                 );
                 self.is_memory_refused = true;
-                self.apply_classic(wanted, queues, rules);
+                self.apply_classic(wanted, rules);
             }
         }
     }
 
-    fn apply_classic(
-        &mut self,
+    /// Gives each queue a program that follows the memory of all workers.
+    fn attach_memory(
+        &self,
+        now: Timestamp,
         wanted: Filter,
-        queues: &mut [Option<NewWorkQueue>],
-        rules: impl Fn(Filter) -> PacketFilter,
-    ) {
+        rules: &mut Rules<'_>,
+    ) -> io::Result<Arc<DroppedMessages>> {
+        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let dropped = match shared.upgrade() {
+            Some(dropped) => dropped,
+            None => Arc::new(DroppedMessages::new(now)?),
+        };
+        dropped.let_pass(self.worker, &wanted);
+        let packet_filter = (rules.rules)(wanted);
+        for queue in rules.queues.iter().flatten() {
+            queue.filter_by_memory(&packet_filter, &dropped, self.worker)?;
+        }
+        *shared = Arc::downgrade(&dropped);
+        Ok(dropped)
+    }
+
+    fn apply_classic(&mut self, wanted: Filter, rules: Rules<'_>) {
         if self.is_refused {
             return;
         }
-        self.state = if wanted.is_open() { State::Open } else { State::Classic(wanted) };
-        if let Err(error) = each(queues, |queue| queue.filter(&rules(wanted))) {
-            refused(&error);
-            self.is_refused = true;
-            self.state = State::Open;
+        let packet_filter = (rules.rules)(wanted);
+        match rules.queues.iter().flatten().try_for_each(|queue| queue.filter(&packet_filter)) {
+            Ok(()) if wanted.is_open() => self.state = State::Open,
+            Ok(()) => self.state = State::Classic { filter: wanted, version: rules.version },
+            Err(error) => {
+                tracing::warn!(
+                    %error,
+                    "the kernel cannot drop calls before they are received, so the worker does, at a higher cost; raise \
+                     net.core.optmem_max"
+                );
+                self.is_refused = true;
+                self.state = State::Open;
+                // Some queues have a program, which nobody would tell of changes.
+                detach(rules);
+            }
         }
     }
 }
 
-fn each(
-    queues: &mut [Option<NewWorkQueue>],
-    mut tell: impl FnMut(&mut NewWorkQueue) -> io::Result<()>,
-) -> io::Result<()> {
-    queues.iter_mut().flatten().try_for_each(&mut tell)
-}
-
-fn refused(error: &io::Error) {
-    tracing::warn!(
-        %error,
-        "the kernel cannot drop calls before they are received, so the worker does, at a higher cost; raise \
-         net.core.optmem_max"
-    );
+/// Takes the programs away from all queues. Without one there is none to be taken.
+fn detach(rules: Rules<'_>) {
+    let open = (rules.rules)(Filter::OPEN);
+    for queue in rules.queues.iter().flatten() {
+        if let Err(error) = queue.filter(&open) {
+            let address = queue.outlet.socket().local_addr();
+            tracing::warn!(%address, %error, "the kernel goes on dropping calls; restart the server");
+        }
+    }
 }

@@ -8,6 +8,9 @@ use strowger_overload::QueueBound;
 
 use crate::outlet::Outlet;
 
+/// While what is in progress fills whole batches, new work waits for so many of them at most.
+const MOST_PUT_OFF: u32 = 8;
+
 /// A socket that only receives new work, and the room that its queue has.
 #[derive(Debug)]
 pub(crate) struct NewWorkQueue {
@@ -15,13 +18,15 @@ pub(crate) struct NewWorkQueue {
     bound: QueueBound,
     /// The longest wait of what was received since the room was last looked at.
     longest: Duration,
+    /// Batches in a row for which it has waited.
+    put_off: u32,
 }
 
 impl NewWorkQueue {
     pub(crate) fn new(outlet: Outlet) -> Self {
         // The kernel books twice what it was asked for.
         let most = 2 * outlet.socket().buffers().receive;
-        Self { outlet, bound: QueueBound::new(most), longest: Duration::ZERO }
+        Self { outlet, bound: QueueBound::new(most), longest: Duration::ZERO, put_off: 0 }
     }
 
     /// Takes note of how long what was received had waited.
@@ -29,10 +34,18 @@ impl NewWorkQueue {
         self.longest = self.longest.max(wait);
     }
 
-    /// Gives the queue the room that what came out of it asks for.
-    pub(crate) fn bound(&mut self) {
+    /// Whether the queue waits for another batch of what is in progress. While that fills whole batches, new work waits for a few of
+    /// them at most.
+    pub(crate) fn put_off(&mut self, is_full_batch: bool) -> bool {
+        let waits = is_full_batch && self.put_off < MOST_PUT_OFF;
+        self.put_off = if waits { self.put_off + 1 } else { 0 };
+        waits
+    }
+
+    /// Gives the queue the room that what came out of it asks for, and so much time.
+    pub(crate) fn bound(&mut self, bound: Duration) {
         let longest = std::mem::take(&mut self.longest);
-        if let Some(bytes) = self.bound.handle_window(longest)
+        if let Some(bytes) = self.bound.handle_window(longest, bound)
             && let Err(error) = self.outlet.socket().bound_queue(bytes)
         {
             let address = self.outlet.socket().local_addr();
@@ -44,15 +57,20 @@ impl NewWorkQueue {
     ///
     /// # Errors
     /// When it cannot.
-    pub(crate) fn filter_by_memory(&mut self, rules: &PacketFilter, dropped: &DroppedMessages) -> io::Result<()> {
-        self.outlet.socket().filter_by_memory(rules, dropped)
+    pub(crate) fn filter_by_memory(
+        &self,
+        rules: &PacketFilter,
+        dropped: &DroppedMessages,
+        worker: usize,
+    ) -> io::Result<()> {
+        self.outlet.socket().filter_by_memory(rules, dropped, worker)
     }
 
     /// Has the kernel drop what does not pass.
     ///
     /// # Errors
     /// When it cannot.
-    pub(crate) fn filter(&mut self, rules: &PacketFilter) -> io::Result<()> {
+    pub(crate) fn filter(&self, rules: &PacketFilter) -> io::Result<()> {
         self.outlet.socket().filter(rules)
     }
 }

@@ -4,6 +4,7 @@ use strowger_foundation::{ConnId, Timestamp};
 use strowger_message::{Fault, Head, Kind, Method, Peek, Reply};
 use strowger_overload::{Queue, queue_of};
 
+use crate::admission::WaitQueue;
 use crate::brain::Maker;
 use crate::connection::Phase;
 use crate::crew::Crew;
@@ -52,6 +53,7 @@ impl<M: Maker> Crew<M> {
             return false;
         }
         self.streams_busy_since = streams.busy_since(now);
+        self.desk.admission.reads_from(WaitQueue::Streams);
         let mut scratch = std::mem::take(&mut self.scratch);
         let mut messages = 0;
         for _ in 0..turns {
@@ -61,8 +63,9 @@ impl<M: Maker> Crew<M> {
                 break;
             }
         }
-        for _ in 0..put_off.min(TURNS_A_ROUND) {
-            if messages >= NEW_WORK_A_ROUND {
+        for number in 0..put_off.min(TURNS_A_ROUND) {
+            // One has its turn in any case.
+            if number > 0 && messages >= NEW_WORK_A_ROUND {
                 break;
             }
             let Some((slot, kept)) = self.desk.exits.streams.next_put_off() else { break };
@@ -131,15 +134,17 @@ impl<M: Maker> Crew<M> {
             };
             let Some(connection) = self.desk.exits.streams.get(slot) else { return (at, messages, End::Dead) };
             connection.cutter = cutter;
+            if matches!(piece, Piece::Message(_) | Piece::Blank { .. }) {
+                connection.heard = now;
+            }
+            let peer = connection.peer.ip();
             match piece {
-                Piece::Message(length) if self.desk.admission.filters_out(rest.get(..length).unwrap_or_default()) => {
-                    connection.heard = now;
+                Piece::Message(length) if self.desk.filters_out(peer, rest.get(..length).unwrap_or_default()) => {
                     at += length;
                     self.desk.exits.streams.counters.messages_in += 1;
                     self.desk.exits.counters.shed += 1;
                 }
                 Piece::Message(length) => {
-                    connection.heard = now;
                     if !self.handle_stream_message(now, slot, id, rest.get(..length).unwrap_or_default()) {
                         return (at, messages, End::Stalled);
                     }
@@ -147,7 +152,6 @@ impl<M: Maker> Crew<M> {
                     messages += 1;
                 }
                 Piece::Blank { length, is_ping } => {
-                    connection.heard = now;
                     at += length;
                     self.desk.exits.counters.keep_alives += 1;
                     if is_ping {

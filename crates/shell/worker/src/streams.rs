@@ -362,7 +362,7 @@ impl Streams {
 
     /// After connections were read.
     pub(crate) fn note_idle(&mut self) {
-        if self.ready.is_empty() && self.put_off.is_empty() && self.stalled.is_empty() {
+        if self.ready.is_empty() && self.put_off.is_empty() {
             self.busy_since = None;
         }
     }

@@ -266,7 +266,7 @@ impl Model {
         let wait = now - arrival;
         self.longest = self.longest.max(wait);
         if now >= self.window_ends {
-            self.bound.handle_window(Duration::from_secs_f64(self.longest));
+            self.bound.handle_window(Duration::from_secs_f64(self.longest), self.controller.queue_bound());
             (self.longest, self.window_ends) = (0.0, now + WINDOW.as_secs_f64());
         }
         let request = self.requests[index as usize];
@@ -280,8 +280,10 @@ impl Model {
         }
         let Source { ip, class, kind, clients } = self.sources[request.source];
         let is_reliable = clients == Clients::Wait;
-        let offer = || Offer { class, kind, position: request.position, source: Some(ip), is_reliable };
+        let source = Some(ip);
+        let offer = || Offer { class, kind, position: request.position, source, is_proven: true, is_reliable };
         let at = Timestamp::from_nanos((now * 1e9) as u64);
+        self.controller.note_wait(at, 0, Duration::from_secs_f64(wait));
         let verdict = self.controller.handle_offer(at, Duration::from_secs_f64(wait), offer);
         let outcome = &mut self.outcomes[request.source];
         match verdict {

@@ -1,7 +1,7 @@
 //! A shard that does what the Call-ID of a message says: `<shard> <verb> …`.
 
 use std::collections::VecDeque;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -37,8 +37,12 @@ impl Maker for Stage {
 
     fn note_pressure(&self, _: usize, _: &Pressure) {}
 
+    fn is_known(&self, _: IpAddr, _: &Snapshot) -> bool {
+        true
+    }
+
     fn classify(&self, _: Timestamp, _: (&Peek<'_>, &Steered), _: &Flow, _: &Snapshot) -> Classified {
-        Classified { class: Class::Call, kind: FilteredKind::Call, is_unlimited: false }
+        Classified { class: Class::Call, kind: FilteredKind::Call, is_unlimited: false, is_proven: true }
     }
 }
 
