@@ -4,6 +4,9 @@
 //!
 //! A seed decides everything. `cargo run -p strowger-sim --bin sim -- --seeds 0..1000` runs many; the first that breaks a
 //! rule is printed with the command that replays it. [`mutant`] holds planted bugs, which prove that the rules notice.
+//!
+//! [`overload`] puts the kernel's receive queues and a worker with a limited capacity in front of the same server, and compares
+//! policies of overload control: `cargo run --release -p strowger-sim --bin sim -- --overload` prints the comparison.
 
 #![forbid(unsafe_code)]
 
@@ -15,6 +18,7 @@ pub mod ladder;
 pub mod ledger;
 pub mod mutant;
 pub mod network;
+pub mod overload;
 pub mod rng;
 pub mod scenario;
 pub mod server;

@@ -41,4 +41,47 @@ impl Rng {
         let index = self.next_u64() % items.len() as u64;
         &items[usize::try_from(index).unwrap_or(0)]
     }
+
+    /// A number from 0 up to, but not including, 1.
+    #[expect(clippy::cast_precision_loss, reason = "53 bits fit")]
+    pub fn uniform(&mut self) -> f64 {
+        (self.next_u64() >> 11) as f64 / (1_u64 << 53) as f64
+    }
+
+    /// An exponentially distributed number of mean 1. Von Neumann's method compares and never takes a logarithm, which differs
+    /// from one machine to another in the last bit.
+    pub fn exponential(&mut self) -> f64 {
+        let mut whole = 0.0;
+        loop {
+            let first = self.uniform();
+            let (mut last, mut length) = (first, 1_u32);
+            loop {
+                let next = self.uniform();
+                if next >= last {
+                    break;
+                }
+                (last, length) = (next, length + 1);
+            }
+            if length % 2 == 1 {
+                return whole + first;
+            }
+            whole += 1.0;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn exponential_numbers_have_the_mean_and_the_tail_of_their_law() {
+        let mut rng = Rng::new(3);
+        let numbers: Vec<f64> = (0..20_000).map(|_| rng.exponential()).collect();
+        let mean = numbers.iter().sum::<f64>() / 20_000.0;
+        let past_two = numbers.iter().filter(|number| **number > 2.0).count();
+        assert!((0.97..1.03).contains(&mean), "{mean}");
+        // e^-2 of 20,000.
+        assert!((2_550..2_870).contains(&past_two), "{past_two}");
+    }
 }

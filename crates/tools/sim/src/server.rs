@@ -11,7 +11,8 @@ use strowger_locate::{Answer, CachePolicy, Names, Outages, QueryId, Question};
 use strowger_message::Peek;
 use strowger_registrar::{BindingView, Locations, Record, Target};
 use strowger_shard::{
-    Event, Input, Neighbours, Output, ProvenSources, Shard, ShardConfig, Shedding, Snapshot, Steering, Verdict,
+    Classifier, Counters, Event, Input, Neighbours, Output, ProvenSources, Shard, ShardConfig, Shedding, Snapshot,
+    Steered, Steering, Verdict,
 };
 
 /// A message that the server sent.
@@ -23,6 +24,30 @@ pub struct Sent {
     pub flow: Flow,
     /// What it says.
     pub bytes: Vec<u8>,
+}
+
+/// What became of a message.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Fate {
+    /// It is no SIP, or a response to nothing that the server sent.
+    Ignored,
+    /// Overload control dropped it.
+    Dropped,
+    /// Overload control refused it with a 503.
+    Refused,
+    /// Its transaction had received it before.
+    Retransmission,
+    /// A shard served it.
+    Served,
+}
+
+/// What became of a message, and what the server sent because of it.
+#[derive(Clone, Debug)]
+pub struct Handled {
+    /// What became of it.
+    pub fate: Fate,
+    /// What was sent.
+    pub sent: Vec<Sent>,
 }
 
 /// A question that the server asks of the DNS.
@@ -163,6 +188,7 @@ pub struct Server {
     steering: Steering,
     locations: Arc<Locations>,
     names: Arc<Names>,
+    proven: Arc<ProvenSources>,
     shedding: Arc<Shedding>,
     snapshot: Arc<Snapshot>,
     questions: Vec<Asked>,
@@ -223,6 +249,7 @@ impl Server {
             steering,
             locations,
             names,
+            proven,
             shedding,
             snapshot,
             questions: Vec::new(),
@@ -254,7 +281,9 @@ impl Server {
         self.touched = 0..0;
         let now = self.local(step.at());
         match step {
-            Step::Message { flow, bytes, .. } => self.handle_message(now, *flow, bytes),
+            Step::Message { at, flow, bytes } => {
+                self.handle_received(*at, (*at, *flow), bytes, |_, _, _| Verdict::Admit).sent
+            }
             Step::Unreachable { peer, .. } => self.tell_all(now, || Input::Unreachable { peer: *peer }),
             Step::Closed { connection, peer, .. } => {
                 self.tell_all(now, || Input::Closed { connection: *connection, peer: *peer })
@@ -355,14 +384,32 @@ impl Server {
         self.locations.check_invariants();
     }
 
-    fn handle_message(&mut self, now: Timestamp, flow: Flow, bytes: &[u8]) -> Vec<Sent> {
-        let Ok(peek) = &Peek::read(bytes) else { return Vec::new() };
-        let Some((shard, steered)) = &self.steering.steer(peek, &self.snapshot) else { return Vec::new() };
-        let shard = usize::from(shard.0);
-        self.shards[shard].foresee(peek, steered);
-        self.shards[shard]
-            .handle_input(now, Input::Message { arrival: now, flow, peek, steered, verdict: Verdict::Admit });
-        self.drain(shard)
+    /// Handles a message that the kernel received at `arrival`, as a worker does: `judge` gives the verdict of overload control, and
+    /// a dropped message never reaches its shard.
+    pub fn handle_received(
+        &mut self,
+        at: Timestamp,
+        (arrival, flow): (Timestamp, Flow),
+        bytes: &[u8],
+        judge: impl FnOnce(&Classifier<'_>, &Peek<'_>, &Steered) -> Verdict,
+    ) -> Handled {
+        self.touched = 0..0;
+        let (now, arrival) = (self.local(at), self.local(arrival));
+        let ignored = Handled { fate: Fate::Ignored, sent: Vec::new() };
+        let Ok(peek) = &Peek::read(bytes) else { return ignored };
+        let Some((shard, steered)) = &self.steering.steer(peek, &self.snapshot) else { return ignored };
+        let classifier = Classifier { snapshot: &self.snapshot, locations: &self.locations, proven: &self.proven };
+        let verdict = judge(&classifier, peek, steered);
+        if verdict == Verdict::Drop {
+            return Handled { fate: Fate::Dropped, sent: Vec::new() };
+        }
+        let number = usize::from(shard.0);
+        let shard = &mut self.shards[number];
+        let before = shard.counters();
+        shard.foresee(peek, steered);
+        shard.handle_input(now, Input::Message { arrival, flow, peek, steered, verdict });
+        let fate = Fate::between(&before, &shard.counters());
+        Handled { fate, sent: self.drain(number) }
     }
 
     fn tell_all(&mut self, now: Timestamp, input: impl Fn() -> Input<'static>) -> Vec<Sent> {
@@ -387,6 +434,19 @@ impl Server {
             }
         }
         sent
+    }
+}
+
+impl Fate {
+    /// What a shard did with a message between two readings of its counters.
+    const fn between(before: &Counters, after: &Counters) -> Self {
+        if after.overloaded != before.overloaded {
+            Self::Refused
+        } else if after.retransmissions != before.retransmissions {
+            Self::Retransmission
+        } else {
+            Self::Served
+        }
     }
 }
 

@@ -3,7 +3,7 @@
 
 mod uac;
 mod uas;
-mod wire;
+pub(crate) mod wire;
 
 use core::net::SocketAddr;
 use core::time::Duration;

@@ -1,7 +1,8 @@
 //! Runs worlds by seed: many until the first that breaks a rule, or one with all its messages.
 //!
 //! `sim --seeds 0..1000` or `sim --seed 123 --verbose`; three of four worlds have a store. `sim --crash-points` has power fail
-//! at every operation of the disk. Exit codes: 0 all rules held, 1 one was broken, 2 bad arguments.
+//! at every operation of the disk. `sim --overload` compares policies of overload control. Exit codes: 0 all rules held, 1 one was
+//! broken, 2 bad arguments.
 
 use std::ops::Range;
 use std::process::ExitCode;
@@ -9,17 +10,73 @@ use std::process::ExitCode;
 use strowger_sim::agent::Tally;
 use strowger_sim::crash_points;
 use strowger_sim::invariants::Witnessed;
+use strowger_sim::overload::{self, Cpu};
 use strowger_sim::scenario::Scenario;
 use strowger_sim::store::Done;
 use strowger_sim::world::{Options, World};
 
-const USAGE: &str = "usage: sim --seed N [--verbose] | sim --seeds A..B | sim --crash-points";
+const USAGE: &str = "\
+usage: sim --seed N [--verbose] | sim --seeds A..B | sim --crash-points
+       sim --overload [--capacity N] [--cpu-percent N] [--seed N] | sim --help";
+
+const HELP: &str = "
+  --seed N [--verbose]  run one random world, with all its messages
+  --seeds A..B          run many, until the first that breaks a rule
+  --crash-points        have power fail at every operation of the disk
+  --overload            offer 1, 2, 5 and 10 times the capacity to one worker under each policy of overload control, and
+                        print a table; build with --release, for it takes a minute
+    --capacity N        calls a second that the worker carries (500)
+    --cpu-percent N     the worker runs for this part of each 25 ms, and faster by as much (100)
+    --seed N            which calls begin when (1)
+
+  policy          what stands before the shards
+  fifo            one receive queue, read in the order of arrival
+  sorted          two queues: calls in progress are read first, new work waits for a bounded time
+  control         the same and the controller, which refuses and drops in the worker
+  kernel-filter   the same, and the kernel drops what does not pass the controller's filter
+  kernel-memory   the same, and the kernel drops the retransmissions of what it dropped too";
 
 fn main() -> ExitCode {
-    if std::env::args().skip(1).eq(["--crash-points"]) {
-        return lose_power_everywhere();
+    let arguments: Vec<String> = std::env::args().skip(1).collect();
+    match arguments.first().map(String::as_str) {
+        Some("--help") => {
+            println!("{USAGE}\n{HELP}");
+            ExitCode::SUCCESS
+        }
+        Some("--crash-points") if arguments.len() == 1 => lose_power_everywhere(),
+        Some("--overload") => compare_policies(arguments.into_iter().skip(1)),
+        _ => run_worlds(arguments.into_iter()),
     }
-    let Some((seeds, ladder)) = read_arguments(std::env::args().skip(1)) else {
+}
+
+fn compare_policies(arguments: impl Iterator<Item = String>) -> ExitCode {
+    let Some((seed, capacity, cpu)) = read_overload_arguments(arguments) else {
+        eprintln!("{USAGE}");
+        return ExitCode::from(2);
+    };
+    overload::compare(seed, capacity, cpu, |line| println!("{line}"));
+    ExitCode::SUCCESS
+}
+
+fn read_overload_arguments(mut arguments: impl Iterator<Item = String>) -> Option<(u64, u32, Cpu)> {
+    let (mut seed, mut capacity, mut cpu) = (1, 500, Cpu::WHOLE);
+    while let Some(argument) = arguments.next() {
+        let value = arguments.next()?;
+        match argument.as_str() {
+            "--seed" => seed = value.parse().ok()?,
+            "--capacity" => capacity = value.parse().ok().filter(|capacity| *capacity > 0)?,
+            "--cpu-percent" => {
+                let percent: u32 = value.parse().ok().filter(|percent| (1..=100).contains(percent))?;
+                cpu.slice = cpu.period * percent / 100;
+            }
+            _ => return None,
+        }
+    }
+    Some((seed, capacity, cpu))
+}
+
+fn run_worlds(arguments: impl Iterator<Item = String>) -> ExitCode {
+    let Some((seeds, ladder)) = read_arguments(arguments) else {
         eprintln!("{USAGE}");
         return ExitCode::from(2);
     };

@@ -1,0 +1,85 @@
+//! The callee of all calls: a gateway that rings and answers at once.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::collections::BTreeMap;
+
+use strowger_foundation::Timestamp;
+use strowger_message::{HeaderName, Message, Method, Reply, Status};
+
+use super::callers::{T1, T2, TIMEOUT};
+use super::requests::call_of;
+use super::schedule::{Schedule, Timer};
+
+/// Where it is.
+pub(super) fn address() -> SocketAddr {
+    SocketAddr::from(([203, 0, 113, 9], 5060))
+}
+
+/// The callee's side of all calls.
+#[derive(Debug, Default)]
+pub(super) struct Callee {
+    calls: BTreeMap<usize, Answered>,
+}
+
+/// A call that was answered.
+#[derive(Debug)]
+enum Answered {
+    /// The 200 is sent again until the ACK comes.
+    Unconfirmed { ok: Vec<u8>, since: Timestamp },
+    /// The ACK came, or nobody waits for it any more.
+    Over,
+}
+
+impl Callee {
+    /// A request came.
+    pub(super) fn handle_message(&mut self, now: Timestamp, bytes: &[u8], schedule: &mut Schedule) {
+        let Ok(message) = Message::parse(bytes) else { return };
+        let Some(call) = call_of(message.call_id()).filter(|_| message.status().is_none()) else { return };
+        match message.method() {
+            // A retransmission is absorbed (RFC 6026 §7.1).
+            Method::Invite if self.calls.contains_key(&call) => {}
+            Method::Invite => {
+                let ok = response(&message, Status::OK);
+                schedule.send_to_server(now, address(), response(&message, Status::RINGING));
+                schedule.send_to_server(now, address(), ok.clone());
+                self.calls.insert(call, Answered::Unconfirmed { ok, since: now });
+                schedule.add_timer(now + T1, call, Timer::AnswerAgain(T1));
+            }
+            Method::Ack => drop(self.calls.insert(call, Answered::Over)),
+            Method::Bye => {
+                self.calls.insert(call, Answered::Over);
+                schedule.send_to_server(now, address(), response(&message, Status::OK));
+            }
+            _ => {}
+        }
+    }
+
+    /// Sends the 200 again where no ACK has come.
+    //= rfc3261#13.3.1.4
+    pub(super) fn handle_timeout(&mut self, now: Timestamp, call: usize, interval: Duration, schedule: &mut Schedule) {
+        let Some(answered) = self.calls.get_mut(&call) else { return };
+        let Answered::Unconfirmed { ok, since } = answered else { return };
+        if now.saturating_since(*since) >= TIMEOUT {
+            *answered = Answered::Over;
+            return;
+        }
+        schedule.send_to_server(now, address(), ok.clone());
+        let interval = (2 * interval).min(T2);
+        schedule.add_timer(now + interval, call, Timer::AnswerAgain(interval));
+    }
+}
+
+/// A response with what a dialog needs.
+fn response(message: &Message<'_>, status: Status) -> Vec<u8> {
+    let mut out = Vec::new();
+    let mut reply = Reply::begin(&mut out, message.head(), status, status.reason(), b"callee", None);
+    if message.method() == Method::Invite {
+        for route in message.head().all(HeaderName::RecordRoute) {
+            reply = reply.header("Record-Route", &[route]);
+        }
+        reply = reply.header_fmt("Contact", format_args!("<sip:callee@{}>", address()));
+    }
+    reply.finish();
+    out
+}

@@ -1,0 +1,99 @@
+//! The kernel's part of one UDP address: receive queues with their room, receive stamps, and the socket filter.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::collections::VecDeque;
+
+use strowger_foundation::Timestamp;
+use strowger_overload::{Queue, QueueBound, queue_of};
+
+use super::kernel_filter::KernelFilter;
+use super::outcome::Drops;
+use super::{Policy, Setup};
+
+/// What the kernel books for a datagram, whatever its length.
+const BOOKED_BYTES: usize = 2_304;
+
+/// A datagram in a receive queue.
+#[derive(Debug)]
+pub(super) struct Datagram {
+    /// The kernel's receive stamp.
+    pub(super) arrival: Timestamp,
+    pub(super) from: SocketAddr,
+    pub(super) bytes: Vec<u8>,
+}
+
+/// The sockets of a worker on one address.
+#[derive(Debug)]
+pub(super) struct Kernel {
+    sorts: bool,
+    in_progress: VecDeque<Datagram>,
+    new_work: VecDeque<Datagram>,
+    /// The room of the queue of what is in progress, in bytes.
+    room_bytes: usize,
+    /// The room of the queue of new work.
+    bound: QueueBound,
+    /// The longest wait of new work since the bound was last adjusted.
+    longest_wait: Duration,
+    pub(super) filter: KernelFilter,
+}
+
+impl Kernel {
+    pub(super) fn new(setup: &Setup, salt: u32) -> Self {
+        Self {
+            sorts: setup.policy.sorts(),
+            in_progress: VecDeque::new(),
+            new_work: VecDeque::new(),
+            room_bytes: setup.room_bytes,
+            bound: QueueBound::new(setup.room_bytes),
+            longest_wait: Duration::ZERO,
+            filter: KernelFilter::new(
+                matches!(setup.policy, Policy::KernelFilter | Policy::KernelMemory),
+                setup.policy == Policy::KernelMemory,
+                salt,
+            ),
+        }
+    }
+
+    /// Puts a datagram into its queue, or drops it.
+    pub(super) fn receive(&mut self, datagram: Datagram, drops: &mut Drops) {
+        let is_new_work = self.sorts && queue_of(&datagram.bytes) == Queue::NewWork;
+        if is_new_work && self.filter.drops(&datagram.bytes) {
+            drops.filter += 1;
+            return;
+        }
+        let (queue, room_bytes, overflows) = if is_new_work {
+            (&mut self.new_work, self.bound.bytes(), &mut drops.overflow_new_work)
+        } else {
+            (&mut self.in_progress, self.room_bytes, &mut drops.overflow_in_progress)
+        };
+        if (queue.len() + 1) * BOOKED_BYTES > room_bytes {
+            *overflows += 1;
+        } else {
+            queue.push_back(datagram);
+        }
+    }
+
+    /// Whether nothing waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.in_progress.is_empty() && self.new_work.is_empty()
+    }
+
+    /// Takes up to `most` datagrams of a queue, the oldest first.
+    pub(super) fn take(&mut self, now: Timestamp, queue: Queue, most: usize) -> Vec<Datagram> {
+        let datagrams = match queue {
+            Queue::InProgress => &mut self.in_progress,
+            Queue::NewWork => &mut self.new_work,
+        };
+        let taken: Vec<_> = datagrams.drain(..most.min(datagrams.len())).collect();
+        if let (Queue::NewWork, Some(first)) = (queue, taken.first()) {
+            self.longest_wait = self.longest_wait.max(now.saturating_since(first.arrival));
+        }
+        taken
+    }
+
+    /// Once a window: adjusts the room of new work to how long it has waited.
+    pub(super) fn adjust_bound(&mut self) {
+        self.bound.handle_window(core::mem::take(&mut self.longest_wait));
+    }
+}

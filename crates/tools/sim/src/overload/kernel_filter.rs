@@ -1,0 +1,170 @@
+//! What the kernel drops for the worker, as the worker's own `KernelFilter` does it with socket filters. Here it costs nothing, and
+//! what was dropped is remembered exactly.
+
+use core::time::Duration;
+use std::collections::BTreeSet;
+
+use strowger_foundation::Timestamp;
+use strowger_overload::{Filter, fingerprint, kind_of, may_be_dropped_unread, position_of};
+
+/// How long what was dropped is remembered at least; at most twice as long.
+const GENERATION: Duration = Duration::from_secs(17);
+
+/// The filter of the queue of new work.
+#[derive(Debug)]
+pub(super) struct KernelFilter {
+    is_allowed: bool,
+    has_memory: bool,
+    salt: u32,
+    state: State,
+}
+
+#[derive(Debug)]
+enum State {
+    /// It drops nothing.
+    Open,
+    /// It drops what does not pass.
+    Stateless(Filter),
+    /// It drops what does not pass, and what was dropped before.
+    Memory { filter: Filter, dropped: Dropped, generation_ends: Timestamp },
+}
+
+/// The fingerprints of what was dropped, in two generations.
+#[derive(Debug, Default)]
+struct Dropped {
+    young: BTreeSet<u32>,
+    old: BTreeSet<u32>,
+}
+
+impl KernelFilter {
+    /// A filter that drops nothing yet, and never does where it is not allowed.
+    pub(super) const fn new(is_allowed: bool, has_memory: bool, salt: u32) -> Self {
+        Self { is_allowed, has_memory, salt, state: State::Open }
+    }
+
+    /// Whether what the filter drops stays dropped.
+    pub(super) const fn has_memory(&self) -> bool {
+        self.has_memory
+    }
+
+    /// When there is something to do, whatever comes.
+    pub(super) const fn next_deadline(&self) -> Timestamp {
+        match self.state {
+            State::Memory { generation_ends, .. } => generation_ends,
+            State::Open | State::Stateless(_) => Timestamp::MAX,
+        }
+    }
+
+    /// Whether new work is dropped.
+    pub(super) fn drops(&mut self, bytes: &[u8]) -> bool {
+        let passes = |filter: &Filter, fingerprint| filter.passes(kind_of(bytes), position_of(fingerprint));
+        match &mut self.state {
+            State::Open => false,
+            State::Stateless(filter) => !passes(filter, fingerprint(bytes, self.salt)) && may_be_dropped_unread(bytes),
+            State::Memory { filter, dropped, .. } => {
+                let fingerprint = fingerprint(bytes, self.salt);
+                let is_unwanted = !passes(filter, fingerprint) || dropped.contains(fingerprint);
+                let drops = is_unwanted && may_be_dropped_unread(bytes);
+                if drops {
+                    dropped.young.insert(fingerprint);
+                }
+                drops
+            }
+        }
+    }
+
+    /// Remembers new work that the worker did not serve.
+    pub(super) fn remember(&mut self, bytes: &[u8]) {
+        if let State::Memory { dropped, .. } = &mut self.state {
+            dropped.young.insert(fingerprint(bytes, self.salt));
+        }
+    }
+
+    /// Follows the controller's filter.
+    pub(super) fn follow(&mut self, now: Timestamp, wanted: Filter) {
+        match &mut self.state {
+            _ if !self.is_allowed => {}
+            State::Memory { filter, dropped, generation_ends } => {
+                *filter = wanted;
+                if now < *generation_ends {
+                    return;
+                }
+                *generation_ends = now + GENERATION;
+                let has_dropped = !dropped.young.is_empty();
+                dropped.begin_generation();
+                if !has_dropped && wanted.is_open() {
+                    self.state = State::Open;
+                }
+            }
+            State::Open if wanted.is_open() => {}
+            State::Stateless(filter) if filter.is_near(&wanted) => {}
+            State::Stateless(_) if wanted.is_open() => self.state = State::Open,
+            State::Open if self.has_memory => {
+                let generation_ends = now + GENERATION;
+                self.state = State::Memory { filter: wanted, dropped: Dropped::default(), generation_ends };
+            }
+            State::Open | State::Stateless(_) => self.state = State::Stateless(wanted),
+        }
+    }
+}
+
+impl Dropped {
+    fn contains(&self, fingerprint: u32) -> bool {
+        self.young.contains(&fingerprint) || self.old.contains(&fingerprint)
+    }
+
+    fn begin_generation(&mut self) {
+        self.old = core::mem::take(&mut self.young);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use strowger_overload::FilteredKind;
+
+    use super::*;
+
+    fn invite(number: u32) -> Vec<u8> {
+        format!(
+            "INVITE sip:bob@example.com SIP/2.0\r\nVia: SIP/2.0/UDP 192.0.2.1:5060;branch=z9hG4bK-{number}\r\n\
+             Max-Forwards: 70\r\nFrom: <sip:alice@example.com>;tag={number}\r\nTo: <sip:bob@example.com>\r\n\
+             Call-ID: {number}@192.0.2.1\r\nCSeq: 1 INVITE\r\nContent-Length: 0\r\n\r\n"
+        )
+        .into_bytes()
+    }
+
+    fn half() -> Filter {
+        let mut filter = Filter::OPEN;
+        filter.set(FilteredKind::Call, 1 << 15);
+        filter
+    }
+
+    fn dropped_of_a_hundred(filter: &mut KernelFilter) -> usize {
+        (0..100).filter(|number| filter.drops(&invite(*number))).count()
+    }
+
+    #[test]
+    fn a_memory_goes_on_dropping_what_it_dropped_before() {
+        for (has_memory, later) in [(false, 0), (true, 50)] {
+            let mut filter = KernelFilter::new(true, has_memory, 1);
+            assert_eq!(dropped_of_a_hundred(&mut filter), 0);
+            filter.follow(Timestamp::ZERO, half());
+            let dropped = dropped_of_a_hundred(&mut filter);
+            assert!(dropped.abs_diff(50) < 20, "{dropped}");
+            filter.follow(Timestamp::from_millis(100), Filter::OPEN);
+            let still = dropped_of_a_hundred(&mut filter);
+            assert!(still.abs_diff(later) < 20 && (still == dropped) == has_memory, "{still} of {dropped}");
+        }
+    }
+
+    #[test]
+    fn a_memory_ends_when_a_whole_generation_dropped_nothing() {
+        let mut filter = KernelFilter::new(true, true, 1);
+        filter.follow(Timestamp::ZERO, half());
+        let dropped = dropped_of_a_hundred(&mut filter);
+        filter.follow(Timestamp::ZERO + GENERATION, Filter::OPEN);
+        assert!(dropped > 0 && matches!(filter.state, State::Memory { .. }));
+        filter.follow(Timestamp::ZERO + 2 * GENERATION, Filter::OPEN);
+        assert!(matches!(filter.state, State::Open) && dropped_of_a_hundred(&mut filter) == 0);
+    }
+}

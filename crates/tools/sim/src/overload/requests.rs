@@ -1,0 +1,127 @@
+//! The bytes that a caller sends. A request that is sent again is the same bytes (RFC 3261 §17.1.1.2).
+
+use core::net::SocketAddr;
+
+use strowger_foundation::Transport;
+
+use crate::agent::wire::Draft;
+
+/// The domain that the server's only route leads from.
+pub(super) const DOMAIN: &str = "gateway.example.net";
+
+const BODY: &[u8] = b"v=0\r\no=- 1 1 IN IP4 198.51.100.1\r\ns=-\r\nc=IN IP4 198.51.100.1\r\nt=0 0\r\n\
+    m=audio 40000 RTP/AVP 8 0\r\na=rtpmap:8 PCMA/8000\r\n";
+
+/// By what a call is told from all others.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Identity {
+    /// Its number.
+    pub(super) call: usize,
+    /// A random word.
+    pub(super) word: u64,
+    /// The caller's address.
+    pub(super) caller: SocketAddr,
+}
+
+/// What the caller knows of its dialog.
+#[derive(Debug)]
+pub(super) struct Dialog {
+    /// The callee's Contact.
+    pub(super) target: String,
+    /// The route set in the order of Route.
+    pub(super) routes: Vec<String>,
+    /// To with the callee's tag.
+    pub(super) to: String,
+}
+
+impl Identity {
+    /// The INVITE.
+    pub(super) fn invite(&self) -> Vec<u8> {
+        let contact = format!("Contact: <sip:caller@{}>", self.caller);
+        let headers = vec![contact, "Content-Type: application/sdp".to_owned()];
+        let draft = Draft { headers, body: BODY.to_vec(), ..self.draft("INVITE", 1) };
+        self.write(&draft, 'i')
+    }
+
+    /// The ACK to a final response other than a 2xx, whose To is `to`: it belongs to the INVITE's transaction.
+    //= rfc3261#17.1.1.3
+    pub(super) fn ack_of_failure(&self, to: String) -> Vec<u8> {
+        self.write(&Draft { to, ..self.draft("ACK", 1) }, 'i')
+    }
+
+    /// The ACK to a 2xx.
+    pub(super) fn ack(&self, dialog: &Dialog) -> Vec<u8> {
+        self.write(&self.in_dialog("ACK", 1, dialog), 'a')
+    }
+
+    /// The BYE.
+    pub(super) fn bye(&self, dialog: &Dialog) -> Vec<u8> {
+        self.write(&self.in_dialog("BYE", 2, dialog), 'b')
+    }
+
+    fn in_dialog(&self, method: &'static str, cseq: u32, dialog: &Dialog) -> Draft {
+        let Dialog { target, routes, to } = dialog;
+        Draft { uri: target.clone(), to: to.clone(), routes: routes.clone(), ..self.draft(method, cseq) }
+    }
+
+    fn draft(&self, method: &'static str, cseq: u32) -> Draft {
+        let Self { call, word, caller } = self;
+        let uri = format!("sip:{:07}@{DOMAIN}", 5_550_000 + call % 10_000);
+        Draft {
+            method,
+            to: format!("<{uri}>"),
+            uri,
+            from: format!("<sip:caller@{}>;tag={:08x}", caller.ip(), word >> 32),
+            call_id: format!("{word:016x}-{call}@{}", caller.ip()),
+            cseq,
+            ..Draft::default()
+        }
+    }
+
+    fn write(&self, draft: &Draft, transaction: char) -> Vec<u8> {
+        draft.write(Transport::Udp, self.caller, &format!("z9hG4bK{:016x}{transaction}", self.word))
+    }
+}
+
+/// The number of the call that a Call-ID was made for.
+pub(super) fn call_of(call_id: &[u8]) -> Option<usize> {
+    let text = core::str::from_utf8(call_id).ok()?;
+    text.split_once('-')?.1.split_once('@')?.0.parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use strowger_message::{Message, Method};
+    use strowger_overload::{fingerprint, may_be_dropped_unread};
+
+    use super::*;
+
+    fn identity(call: usize) -> Identity {
+        Identity { call, word: 7_000_003 * (call as u64 + 1), caller: SocketAddr::from(([198, 51, 100, 1], 5060)) }
+    }
+
+    #[test]
+    fn requests_can_be_read_and_belong_to_their_call() {
+        let dialog = Dialog {
+            target: "sip:callee@203.0.113.9:5060".to_owned(),
+            routes: vec!["<sip:192.0.2.1;lr>".to_owned()],
+            to: "<sip:5550003@gateway.example.net>;tag=x".to_owned(),
+        };
+        let one = identity(3);
+        let written = [one.invite(), one.ack(&dialog), one.bye(&dialog), one.ack_of_failure(dialog.to.clone())];
+        for (bytes, method) in written.iter().zip([Method::Invite, Method::Ack, Method::Bye, Method::Ack]) {
+            let message = Message::parse(bytes).expect("it is a message");
+            assert_eq!((message.method(), call_of(message.call_id())), (method, Some(3)));
+        }
+        assert!(may_be_dropped_unread(&written[0]));
+    }
+
+    #[test]
+    fn each_call_has_a_fingerprint_and_its_retransmissions_the_same() {
+        let mut all: Vec<_> = (0..1_000).map(|call| fingerprint(&identity(call).invite(), 5)).collect();
+        assert_eq!(all[9], fingerprint(&identity(9).invite(), 5));
+        all.sort_unstable();
+        all.dedup();
+        assert_eq!(all.len(), 1_000);
+    }
+}

@@ -1,0 +1,133 @@
+//! The worker: it reads batches from the kernel's queues, has the shards handle them, and is busy for as long as that costs.
+
+use core::time::Duration;
+
+use strowger_foundation::{Flow, ListenerId, Timestamp, Transport};
+use strowger_overload::Queue;
+
+use super::admission::Admission;
+use super::costs::{Costs, Sort};
+use super::cpu::Cpu;
+use super::kernel::{Datagram, Kernel};
+use super::outcome::Drops;
+use super::schedule::Schedule;
+use super::simulation::SHARDS;
+use crate::server::{Fate, Handled, Sent, Server, Step};
+
+/// While what is in progress fills whole batches, new work waits for so many of them at most.
+const NEW_WORK_PUT_OFF: u32 = 8;
+
+/// A worker at work.
+#[derive(Debug)]
+pub(super) struct Worker {
+    pub(super) server: Server,
+    pub(super) admission: Admission,
+    pub(super) costs: Costs,
+    pub(super) cpu: Cpu,
+    /// Datagrams that are read at once.
+    pub(super) batch: usize,
+    /// Batches in a row for which new work has waited.
+    pub(super) put_off: u32,
+    /// Until when it is busy.
+    pub(super) busy_until: Timestamp,
+    /// 503s that were sent.
+    pub(super) refusals: u64,
+    /// Over all that was sent, so that two runs can be compared to the byte.
+    pub(super) checksum: u32,
+}
+
+impl Worker {
+    /// When the next round begins, at `now` at the earliest.
+    pub(super) fn next_round(&self, now: Timestamp, kernel: &Kernel) -> Option<Timestamp> {
+        let due = if kernel.is_empty() {
+            let timer = self.server.next_timeout().map_or(Timestamp::MAX, |(at, _)| at);
+            timer.min(self.admission.next_deadline(&kernel.filter))
+        } else {
+            now
+        };
+        (due != Timestamp::MAX).then(|| self.cpu.runs_at(due.max(self.busy_until).max(now)))
+    }
+
+    /// One round: a batch of what is in progress, then one of new work, then what is due.
+    pub(super) fn round(&mut self, now: Timestamp, kernel: &mut Kernel, schedule: &mut Schedule, drops: &mut Drops) {
+        self.busy_until = now;
+        let count = self.handle_batch(now, Queue::InProgress, kernel, schedule, drops);
+        if count == self.batch && self.put_off < NEW_WORK_PUT_OFF {
+            self.put_off += 1;
+        } else {
+            self.put_off = 0;
+            self.handle_batch(now, Queue::NewWork, kernel, schedule, drops);
+        }
+        self.handle_timeouts(now, schedule);
+        self.admission.adjust(now, kernel);
+    }
+
+    /// Handles a batch from one queue; how many datagrams it had.
+    fn handle_batch(
+        &mut self,
+        now: Timestamp,
+        queue: Queue,
+        kernel: &mut Kernel,
+        schedule: &mut Schedule,
+        drops: &mut Drops,
+    ) -> usize {
+        let datagrams = kernel.take(now, queue, self.batch);
+        for datagram in &datagrams {
+            self.handle_datagram(now, datagram, kernel, schedule, drops);
+        }
+        datagrams.len()
+    }
+
+    fn handle_datagram(
+        &mut self,
+        now: Timestamp,
+        datagram: &Datagram,
+        kernel: &mut Kernel,
+        schedule: &mut Schedule,
+        drops: &mut Drops,
+    ) {
+        let Datagram { arrival, from, bytes } = datagram;
+        if self.admission.filters_out(bytes) {
+            drops.filter += 1;
+            self.work(Duration::from_nanos(self.costs.drop_ns));
+            return;
+        }
+        let flow = Flow::new(ListenerId(0), Transport::Udp, *from);
+        let Self { server, admission, .. } = self;
+        let judged = ((now, *arrival), (&bytes[..], &flow));
+        let Handled { fate, sent } =
+            server.handle_received(now, (*arrival, flow), bytes, |classifier, peek, steered| {
+                admission.judge(judged.0, judged.1, &mut kernel.filter, (classifier, peek, steered))
+            });
+        drops.controller += u64::from(fate == Fate::Dropped);
+        self.refusals += u64::from(fate == Fate::Refused);
+        self.work(self.costs.of(Sort::of(bytes), fate, sent.len()));
+        self.send(sent, schedule);
+    }
+
+    /// Serves the shards whose timers are due, each once.
+    fn handle_timeouts(&mut self, now: Timestamp, schedule: &mut Schedule) {
+        for _ in 0..SHARDS {
+            let Some((_, shard)) = self.server.next_timeout().filter(|(at, _)| *at <= now) else { return };
+            let sent = self.server.handle(&Step::Timeout { at: now, shard });
+            for message in sent {
+                self.work(Duration::from_nanos(self.costs.timer_send_ns));
+                self.send(vec![message], schedule);
+            }
+        }
+    }
+
+    /// The worker is busy for so long.
+    fn work(&mut self, cost: Duration) {
+        self.busy_until = self.cpu.done_at(self.busy_until, cost);
+    }
+
+    /// Sends what the last work was for.
+    fn send(&mut self, sent: Vec<Sent>, schedule: &mut Schedule) {
+        for Sent { flow, bytes, .. } in sent {
+            self.checksum = crc32c::crc32c_append(self.checksum, &self.busy_until.as_nanos().to_be_bytes());
+            self.checksum = crc32c::crc32c_append(self.checksum, &bytes);
+            schedule.send_to_client(self.busy_until, flow.peer, bytes);
+        }
+    }
+}
