@@ -10,6 +10,7 @@ use core::time::Duration;
 
 use strowger_foundation::Timestamp;
 
+use crate::allowance::Allowance;
 use crate::class::{CLASSES, Class};
 use crate::cut::Cut;
 use crate::filter::{Filter, FilteredKind};
@@ -35,6 +36,8 @@ pub const STALE_REMEMBERED: Duration = Duration::from_millis(300);
 
 /// So many windows with a standing wait are overload. Bursts of 100 ms at 90 % of the capacity do not make as many.
 const STANDING_WINDOWS: u32 = 6;
+/// After so many the queue has not been drained by what is thought to be the capacity.
+const STUCK_WINDOWS: u32 = 20;
 /// What of a window's count goes into a rate.
 const NEWS: f64 = 0.3;
 /// The same for the capacity, which a moment must not hide in which the machine stood still.
@@ -78,9 +81,8 @@ const TRACE: f64 = 0.002;
 /// Calls to an emergency service by sources that have proven nothing may take this share of the capacity. Anybody can send them, so
 /// what exceeds it is of the last class.
 const UNPROVEN_EMERGENCIES: f64 = 0.2;
-/// A window may bring by chance so many times what is expected, and so many requests more. The choice by position alone would admit
-/// all messages of a sender who makes them collide.
-const CHANCE: (f64, f64) = (2.0, 8.0);
+/// So many of them are served in a window in any case.
+const LEAST_EMERGENCIES: f64 = 2.0;
 /// So many windows lie between two steps: what the kernel's queue held before is served first.
 const HOLD_WINDOWS: u32 = 5;
 /// So many windows without need end the limit.
@@ -162,8 +164,8 @@ pub struct Controller {
     answered: f64,
     dropped: f64,
     limit: Option<Cut>,
-    /// How many requests of the class at the cut are admitted in a window at most.
-    most_of_cut: f64,
+    /// How many requests of the class at the cut may be admitted.
+    of_cut: Allowance,
     calm: u32,
     /// Windows since the last one with a standing wait.
     unsaturated: u32,
@@ -208,7 +210,7 @@ impl Controller {
             answered: 0.0,
             dropped: 0.0,
             limit: None,
-            most_of_cut: f64::INFINITY,
+            of_cut: Allowance::UNLIMITED,
             calm: 0,
             unsaturated: 0,
             demand: 1.0,
@@ -255,7 +257,7 @@ impl Controller {
             return offer.class;
         }
         self.window.unproven_emergencies += 1;
-        let most = beyond_chance(UNPROVEN_EMERGENCIES * self.capacity);
+        let most = (UNPROVEN_EMERGENCIES * self.capacity).max(LEAST_EMERGENCIES);
         if f64::from(self.window.unproven_emergencies) > most { Class::Other } else { offer.class }
     }
 
@@ -288,7 +290,7 @@ impl Controller {
         let passing = f64::from(self.filter.passing(offer.kind));
         let share = cut.share * of_source;
         let is_chosen = share >= 1.0 || f64::from(offer.position) < share * passing;
-        is_chosen && self.window.take_of_cut(self.most_of_cut) && self.shares.take(offer.source)
+        is_chosen && self.shares.take(offer.source) && self.of_cut.take()
     }
 
     /// Takes note of a message of something that was admitted before.
@@ -437,12 +439,16 @@ impl Controller {
         self.capacity = self.capacity.max(1.0);
     }
 
-    /// The capacity less what refusing takes, and less what the queue has to be drained by.
+    /// The capacity less what refusing takes, and less what the queue has to be drained by. Where everything has waited for long, no more
+    /// can be served than has come out of the queue, whatever the capacity was taken for.
     fn limit_now(&self) -> f64 {
         let excess = self.wait.saturating_sub(TARGET).as_secs_f64() / WINDOW.as_secs_f64();
         let drain = (excess / DRAIN_WINDOWS).min(MOST_DRAIN);
         let refusals = ANSWER_COST * self.answered + DROP_COST * self.dropped;
-        (self.capacity - refusals).max(self.capacity * (1.0 - MOST_DRAIN)) * (1.0 - drain)
+        let most = (self.capacity - refusals).max(self.capacity * (1.0 - MOST_DRAIN));
+        let is_stuck = self.standing >= STUCK_WINDOWS && self.wait > 2 * TARGET;
+        let most = if is_stuck { most.min(self.offered().max(1.0)) } else { most };
+        most * (1.0 - drain)
     }
 
     /// The cut by which so many requests a window are admitted, and how the class is divided that it goes through.
@@ -452,13 +458,13 @@ impl Controller {
             let rate: f64 = self.kinds.iter().filter_map(|rates| rates.get(rank)).sum();
             if rate > left {
                 let divided = self.shares.handle_window(left, rate);
-                self.most_of_cut = beyond_chance(left);
+                self.of_cut.refill(left);
                 return Cut { rank, share: (left / divided).min(1.0) };
             }
             left -= rate;
         }
         self.shares.handle_window(f64::INFINITY, 0.0);
-        self.most_of_cut = f64::INFINITY;
+        self.of_cut = Allowance::UNLIMITED;
         Cut::ALL
     }
 
@@ -508,7 +514,8 @@ impl Controller {
                 Move::Open(factor) => factor,
                 Move::Close(of_demand) => {
                     let margin = if self.has_memory { MARGIN_REMEMBERED } else { MARGIN };
-                    self.share_of_kind(kind).map_or(1.0, |share| (share * of_demand * (1.0 + margin)).min(1.0))
+                    // More than 1 where what there is too much of is not of what passes.
+                    self.share_of_kind(kind).map_or(1.0, |share| share * of_demand * (1.0 + margin))
                 }
             };
             let passing = self.filter.passing(kind);
@@ -554,12 +561,6 @@ impl Controller {
 fn retry_after(position: Position) -> Duration {
     let (least, most) = RETRY_AFTER_S;
     Duration::from_secs(least + u64::from(position) % (most - least + 1))
-}
-
-/// More than by chance come of so many requests that are expected in a window.
-fn beyond_chance(expected: f64) -> f64 {
-    let (times, more) = CHANCE;
-    times * expected + more
 }
 
 fn permille(share: f64) -> u16 {

@@ -2,6 +2,7 @@
 
 use core::net::IpAddr;
 
+use crate::allowance::Allowance;
 use crate::proven::source_hash;
 
 /// Sources that are counted apart at most. Where more send, several count as one and share what one may have.
@@ -12,9 +13,6 @@ const NEWS: f64 = 0.3;
 
 /// What a source may have in any case, in requests a window: of so few nobody can tell whether they are too many.
 const LEAST: f64 = 2.0;
-
-/// So many times its level a source may have in one window, for its requests come by chance.
-const BURST: f64 = 4.0;
 
 /// Sources with less than this share of all requests do not keep the kernel from dropping what the others send beyond theirs.
 const FEW: f64 = 0.02;
@@ -31,16 +29,14 @@ pub(crate) struct Shares {
     unlimited: Slot,
     /// See [`most`](Self::most).
     most: f64,
-    /// Requests a window that each source may have.
-    level: f64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Slot {
     /// Requests in this window.
     count: u32,
-    /// Those of them that were admitted.
-    admitted: u32,
+    /// What of it may be admitted whatever its position.
+    allowance: Allowance,
     /// Requests a window, smoothed.
     rate: f64,
     /// The share of it that is served in its class.
@@ -49,8 +45,8 @@ struct Slot {
 
 impl Shares {
     pub(crate) fn new(seed: u64) -> Self {
-        let empty = Slot { count: 0, admitted: 0, rate: 0.0, share: 1.0 };
-        Self { seed, slots: vec![empty; SOURCES].into_boxed_slice(), unlimited: empty, most: 1.0, level: f64::INFINITY }
+        let empty = Slot { count: 0, allowance: Allowance::UNLIMITED, rate: 0.0, share: 1.0 };
+        Self { seed, slots: vec![empty; SOURCES].into_boxed_slice(), unlimited: empty, most: 1.0 }
     }
 
     /// The largest share that a source has, but for those that are hardly anything together.
@@ -65,13 +61,9 @@ impl Shares {
         slot.share
     }
 
-    /// Admits a request of a source, unless it has had all that it may have in this window.
+    /// Admits a request of a source, unless it has had all that it may have.
     pub(crate) fn take(&mut self, ip: Option<IpAddr>) -> bool {
-        let most = if ip.is_some() { BURST * self.level.max(LEAST) } else { f64::INFINITY };
-        let slot = self.slot(ip);
-        let has_room = f64::from(slot.admitted) < most;
-        slot.admitted += u32::from(has_room);
-        has_room
+        ip.is_none() || self.slot(ip).allowance.take()
     }
 
     fn slot(&mut self, ip: Option<IpAddr>) -> &mut Slot {
@@ -86,17 +78,17 @@ impl Shares {
         let mut sum = 0.0;
         for slot in self.slots.iter_mut().chain([&mut self.unlimited]) {
             slot.rate += (f64::from(slot.count) - slot.rate) * NEWS;
-            (slot.count, slot.admitted) = (0, 0);
+            slot.count = 0;
             sum += slot.rate;
         }
         // Before they were counted they came too.
         let scale = if sum > 0.0 { (rate / sum).max(1.0) } else { 1.0 };
         let unlimited = self.unlimited.rate * scale;
         let level = self.level((limit - unlimited) / scale).max(LEAST);
-        self.level = level * scale;
         let (mut small, mut served, mut most) = (0.0, 0.0, 0.0_f64);
         for slot in &mut self.slots {
             slot.share = if slot.rate <= level { 1.0 } else { level / slot.rate };
+            slot.allowance.refill(level * scale);
             served += slot.rate.min(level) * scale;
             if slot.rate <= level {
                 small += slot.rate * scale;

@@ -23,8 +23,6 @@ pub(crate) struct Window {
     pub(crate) in_progress: u32,
     /// Calls to an emergency service by sources that have proven nothing.
     pub(crate) unproven_emergencies: u32,
-    /// Requests of the class at the cut that were admitted.
-    of_cut: u32,
     pub(crate) kinds: [[u32; CLASSES]; FILTERED_KINDS],
 }
 
@@ -38,7 +36,6 @@ impl Window {
             dropped: 0,
             in_progress: 0,
             unproven_emergencies: 0,
-            of_cut: 0,
             kinds: [[0; CLASSES]; FILTERED_KINDS],
         }
     }
@@ -53,13 +50,6 @@ impl Window {
         if let Some(count) = self.kinds.get_mut(kind as usize).and_then(|kind| kind.get_mut(rank)) {
             *count += 1;
         }
-    }
-
-    /// Admits a request of the class at the cut, unless `most` were admitted before.
-    pub(crate) fn take_of_cut(&mut self, most: f64) -> bool {
-        let has_room = f64::from(self.of_cut) < most;
-        self.of_cut += u32::from(has_room);
-        has_room
     }
 
     /// The wait that everything had in the longest queue; none where nothing came.

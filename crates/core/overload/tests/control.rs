@@ -4,8 +4,10 @@
 mod support;
 
 use std::net::{IpAddr, Ipv4Addr};
+use std::time::Duration;
 
-use strowger_overload::{Class, FilteredKind};
+use strowger_foundation::Timestamp;
+use strowger_overload::{Class, Controller, FilteredKind, Offer, WINDOW};
 use support::{Clients, Costs, Cpu, Model, Source};
 
 /// Requests a second.
@@ -141,7 +143,18 @@ fn a_ramp_to_five_times_the_capacity_costs_nothing() {
 }
 
 fn source(ip: [u8; 4], class: Class, kind: FilteredKind) -> Source {
-    Source { ip: IpAddr::from(Ipv4Addr::from(ip)), class, kind, clients: Clients::Retransmit }
+    let clients = Clients::Retransmit;
+    Source { ip: IpAddr::from(Ipv4Addr::from(ip)), class, kind, clients, is_proven: true, position: None }
+}
+
+/// What callers at `load` times the capacity get, as a share, beside a flood of so many times the capacity.
+fn beside(load: f64, flood: Source, times: f64) -> f64 {
+    let callers = source([192, 0, 2, 1], Class::Call, FilteredKind::Call);
+    let mut model = Model::new(Costs::of_rate(CAPACITY), vec![callers, Source { clients: Clients::Once, ..flood }]);
+    model.offer(0, load * CAPACITY, 0.0, 60.0);
+    model.offer(1, times * CAPACITY, 10.0, 60.0);
+    model.run(60.0);
+    model.outcomes[0].rate(15, 60) / (load * CAPACITY)
 }
 
 #[test]
@@ -164,25 +177,57 @@ fn the_more_important_is_served_first() {
 
 #[test]
 fn a_source_that_floods_takes_nothing_from_the_others() {
-    let callers = source([192, 0, 2, 1], Class::Call, FilteredKind::Call);
-    let flood = Source { clients: Clients::Once, ..source([198, 51, 100, 1], Class::Call, FilteredKind::Call) };
-    let mut model = Model::new(Costs::of_rate(CAPACITY), vec![callers, flood]);
-    model.offer(0, 0.4 * CAPACITY, 0.0, 60.0);
-    model.offer(1, 2.0 * CAPACITY, 10.0, 60.0);
-    model.run(60.0);
-    let innocent = model.outcomes[0].rate(15, 60) / (0.4 * CAPACITY);
+    let flood = source([198, 51, 100, 1], Class::Call, FilteredKind::Call);
+    let innocent = beside(0.4, flood, 2.0);
     assert!(innocent > 0.95, "{innocent}");
+    // Whoever makes all of its messages stand where they are admitted gets its share and no more.
+    for position in [0, 1_000, 20_000] {
+        let innocent = beside(0.4, Source { position: Some(position), ..flood }, 2.0);
+        assert!(innocent > 0.95, "position {position}: {innocent}");
+    }
 }
 
 #[test]
 fn strangers_take_nothing_from_who_is_known() {
-    let callers = source([192, 0, 2, 1], Class::Call, FilteredKind::Call);
     // As many addresses as requests would take nothing away that one has not.
-    let strangers = Source { clients: Clients::Once, ..source([198, 51, 100, 1], Class::Other, FilteredKind::Call) };
-    let mut model = Model::new(Costs::of_rate(CAPACITY), vec![callers, strangers]);
-    model.offer(0, 0.5 * CAPACITY, 0.0, 60.0);
-    model.offer(1, 5.0 * CAPACITY, 10.0, 60.0);
-    model.run(60.0);
-    let innocent = model.outcomes[0].rate(15, 60) / (0.5 * CAPACITY);
+    let strangers = Source { is_proven: false, ..source([198, 51, 100, 1], Class::Other, FilteredKind::Call) };
+    for load in [0.5, 0.05] {
+        let innocent = beside(load, strangers, 5.0);
+        assert!(innocent > 0.95, "{load}: {innocent}");
+    }
+}
+
+#[test]
+fn strangers_who_call_an_emergency_service_take_a_part_of_the_capacity_and_no_more() {
+    let strangers = Source { is_proven: false, ..source([198, 51, 100, 1], Class::Emergency, FilteredKind::Call) };
+    let innocent = beside(0.5, strangers, 4.0);
     assert!(innocent > 0.95, "{innocent}");
+    // As long as they are few, they are served before all others.
+    let mut model = Model::new(Costs::of_rate(CAPACITY), vec![Source::callers(Clients::Retransmit), strangers]);
+    model.offer(0, 3.0 * CAPACITY, 0.0, 60.0);
+    model.offer(1, 0.1 * CAPACITY, 0.0, 60.0);
+    model.run(60.0);
+    let served = model.outcomes[1].rate(20, 60) / (0.1 * CAPACITY);
+    assert!(served > 0.98, "{served}");
+}
+
+#[test]
+fn a_short_wait_in_one_queue_says_nothing_of_another() {
+    let mut controller = Controller::new(7, true);
+    let offer = Offer {
+        class: Class::Call,
+        kind: FilteredKind::Call,
+        position: 0,
+        source: None,
+        is_proven: true,
+        is_reliable: false,
+    };
+    for tenth in 0..10_u32 {
+        for (queue, wait_ms) in [(0, 200), (1, 0)] {
+            let (now, wait) = (Timestamp::ZERO + WINDOW * tenth, Duration::from_millis(wait_ms));
+            controller.note_wait(now, queue, wait);
+            controller.handle_offer(now, wait, || offer);
+        }
+    }
+    assert!(controller.is_limiting());
 }

@@ -87,7 +87,9 @@ impl Admission {
 
     /// When the controller has to be looked at, whatever comes: a filter must not outlast what it is for.
     pub(crate) fn next_deadline(&self) -> Timestamp {
-        let window_ends = if self.is_limiting() { self.controller.window_ends() } else { Timestamp::MAX };
+        let is_limiting = self.is_limiting();
+        let window_ends =
+            if is_limiting { self.controller.window_ends().max(self.next_look) } else { Timestamp::MAX };
         window_ends.min(self.kernel.next_deadline())
     }
 
@@ -150,9 +152,9 @@ impl Admission {
         }
         self.next_look = now + WINDOW;
         self.controller.handle_timeout(now);
-        let salt = self.salt;
+        let (salt, is_limiting) = (self.salt, self.is_limiting());
         let rules = |filter| PacketFilter { filter, salt, trusted: snapshot.trusted_networks() };
-        self.kernel.follow(now, *self.controller.filter(), Rules { queues, version, rules: &rules });
+        self.kernel.follow(now, *self.controller.filter(), Rules { queues, version, is_limiting, rules: &rules });
         self.controller.set_filter_memory(self.kernel.has_memory());
         let bound = self.controller.queue_bound();
         queues.iter_mut().flatten().for_each(|queue| queue.bound(bound));

@@ -18,6 +18,8 @@ pub(crate) struct Rules<'r> {
     pub(crate) queues: &'r [Option<NewWorkQueue>],
     /// The version of the configuration that the rules are of.
     pub(crate) version: u64,
+    /// Whether the worker drops anything, which the kernel is to remember from the beginning.
+    pub(crate) is_limiting: bool,
     pub(crate) rules: &'r dyn Fn(Filter) -> PacketFilter,
 }
 
@@ -82,14 +84,15 @@ impl KernelFilter {
                     *filter = wanted;
                 }
                 dropped.handle_timeout(now);
-                if wanted.is_open() && dropped.is_empty() {
+                if wanted.is_open() && !rules.is_limiting && dropped.is_empty() {
                     self.state = State::Open;
                     detach(rules);
                 }
             }
             State::Classic { filter, version } if *version == rules.version && filter.is_near(&wanted) => {}
-            State::Open if wanted.is_open() || rules.queues.iter().flatten().next().is_none() => {}
+            State::Open if !rules.is_limiting || rules.queues.iter().flatten().next().is_none() => {}
             State::Open | State::Memory { .. } if !self.is_memory_refused => self.begin_memory(now, wanted, rules),
+            State::Open if wanted.is_open() => {}
             State::Open | State::Classic { .. } | State::Memory { .. } => self.apply_classic(wanted, rules),
         }
     }

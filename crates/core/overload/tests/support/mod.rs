@@ -52,11 +52,15 @@ pub(crate) struct Source {
     pub(crate) class: Class,
     pub(crate) kind: FilteredKind,
     pub(crate) clients: Clients,
+    pub(crate) is_proven: bool,
+    /// Where all of its messages stand; by chance where it is not said.
+    pub(crate) position: Option<u16>,
 }
 
 impl Source {
     pub(crate) fn callers(clients: Clients) -> Self {
-        Self { ip: Ipv4Addr::new(192, 0, 2, 1).into(), class: Class::Call, kind: FilteredKind::Call, clients }
+        let ip = Ipv4Addr::new(192, 0, 2, 1).into();
+        Self { ip, class: Class::Call, kind: FilteredKind::Call, clients, is_proven: true, position: None }
     }
 }
 
@@ -115,7 +119,7 @@ pub(crate) struct Model {
     pub(crate) noise: f64,
     pub(crate) costs: Costs,
     has_memory: bool,
-    bound: QueueBound,
+    pub(crate) bound: QueueBound,
     sources: Vec<Source>,
     pub(crate) outcomes: Vec<Outcome>,
     events: BinaryHeap<Reverse<(u64, u64)>>,
@@ -184,6 +188,7 @@ impl Model {
                 break;
             }
             let position = (self.uniform() * 65_536.0) as u16;
+            let position = self.sources[source].position.unwrap_or(position);
             let index = self.requests.len() as u64;
             self.requests.push(Request { source, first: at, position, sent: 0, is_dropped: false });
             self.events.push(Reverse(((at * 1e9) as u64, index)));
@@ -278,10 +283,10 @@ impl Model {
             self.filtered += 1;
             return self.costs.filter;
         }
-        let Source { ip, class, kind, clients } = self.sources[request.source];
+        let Source { ip, class, kind, clients, is_proven, .. } = self.sources[request.source];
         let is_reliable = clients == Clients::Wait;
         let source = Some(ip);
-        let offer = || Offer { class, kind, position: request.position, source, is_proven: true, is_reliable };
+        let offer = || Offer { class, kind, position: request.position, source, is_proven, is_reliable };
         let at = Timestamp::from_nanos((now * 1e9) as u64);
         self.controller.note_wait(at, 0, Duration::from_secs_f64(wait));
         let verdict = self.controller.handle_offer(at, Duration::from_secs_f64(wait), offer);
