@@ -100,7 +100,7 @@ pub(crate) fn source_hash(seed: u64, ip: IpAddr) -> u64 {
     mix(mix(value ^ seed).wrapping_add(seed))
 }
 
-const fn mix(mut value: u64) -> u64 {
+pub(crate) const fn mix(mut value: u64) -> u64 {
     value = (value ^ (value >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
     value = (value ^ (value >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
     value ^ (value >> 31)

@@ -3,11 +3,11 @@
 use std::net::IpAddr;
 use std::time::Duration;
 
-use strowger_foundation::{Flow, Timestamp};
+use strowger_foundation::{ConnId, Flow, Timestamp};
 use strowger_message::{Kind, Peek};
 use strowger_net::PacketFilter;
 use strowger_overload::{
-    Controller, FilteredKind, Offer, Pressure, Queue, Verdict, WINDOW, fingerprint, kind_of, may_be_dropped_unread,
+    ConnectionLimit, Controller, FilteredKind, Offer, Pressure, Queue, Verdict, WINDOW, fingerprint, kind_of, may_be_dropped_unread,
     position, queue_of,
 };
 use strowger_shard::{Classified, Snapshot, Steered, begins_work, may_begin_work};
@@ -48,6 +48,9 @@ pub(crate) struct Admission {
     controller: Controller,
     salt: u32,
     kernel: KernelFilter,
+    connections: ConnectionLimit,
+    /// Whether there are connections that are not read.
+    has_unread: bool,
     /// When the queues are looked at next.
     next_look: Timestamp,
 }
@@ -62,6 +65,8 @@ impl Admission {
             controller: Controller::new(seed, is_enabled),
             salt,
             kernel: KernelFilter::new(worker, dropped),
+            connections: ConnectionLimit::new(seed),
+            has_unread: false,
             next_look: Timestamp::ZERO,
         }
     }
@@ -87,10 +92,15 @@ impl Admission {
 
     /// When the controller has to be looked at, whatever comes: a filter must not outlast what it is for.
     pub(crate) fn next_deadline(&self) -> Timestamp {
-        let is_limiting = self.is_limiting();
+        let is_watched = self.is_limiting() || self.has_unread;
         let window_ends =
-            if is_limiting { self.controller.window_ends().max(self.next_look) } else { Timestamp::MAX };
+            if is_watched { self.controller.window_ends().max(self.next_look) } else { Timestamp::MAX };
         window_ends.min(self.kernel.next_deadline())
+    }
+
+    /// Whether a connection that brings new work is read.
+    pub(crate) fn reads(&self, connection: ConnId) -> bool {
+        self.connections.reads(connection)
     }
 
     /// The messages that are judged from now on have waited in this queue.
@@ -145,6 +155,7 @@ impl Admission {
         &mut self,
         now: Timestamp,
         queues: &mut [Option<NewWorkQueue>],
+        connections: usize,
         (snapshot, version): (&Snapshot, u64),
     ) -> bool {
         if now < self.next_look {
@@ -156,6 +167,8 @@ impl Admission {
         let rules = |filter| PacketFilter { filter, salt, trusted: snapshot.trusted_networks() };
         self.kernel.follow(now, *self.controller.filter(), Rules { queues, version, is_limiting, rules: &rules });
         self.controller.set_filter_memory(self.kernel.has_memory());
+        let Pressure { is_limiting, shed_permille, .. } = self.controller.pressure();
+        self.connections.handle_window(is_limiting.then_some(f64::from(shed_permille) / 1_000.0), connections);
         let bound = self.controller.queue_bound();
         queues.iter_mut().flatten().for_each(|queue| queue.bound(bound));
         true
@@ -213,6 +226,11 @@ impl<M: Maker> Desk<M> {
         }
     }
 
+    /// Whether a connection is left unread that brings new work.
+    pub(crate) fn leaves_unread(&self, connection: ConnId, peer: IpAddr) -> bool {
+        !self.admission.reads(connection) && !self.snapshot.trusts(peer)
+    }
+
     /// Whether a message of a peer is not even read.
     pub(crate) fn filters_out(&self, peer: IpAddr, message: &[u8]) -> bool {
         self.admission.filters_out(message, || self.snapshot.trusts(peer))
@@ -221,7 +239,8 @@ impl<M: Maker> Desk<M> {
     /// Has the kernel's queues and filters follow the controller.
     pub(crate) fn adjust_admission(&mut self, now: Timestamp) {
         let Self { admission, exits, snapshot, version, common, .. } = self;
-        if admission.adjust(now, &mut exits.new_work, (snapshot, *version)) {
+        if admission.adjust(now, &mut exits.new_work, exits.streams.len(), (snapshot, *version)) {
+            admission.has_unread = exits.streams.review_unread(now, |connection| admission.reads(connection));
             common.maker.note_pressure(exits.index, &admission.pressure());
         }
     }

@@ -208,12 +208,15 @@ impl<M: Maker> Crew<M> {
             End::Interrupted | End::Stalled | End::PutOff => streams.keep(now, slot, rest, None, is_begun),
             End::Broken(_) | End::Dead => return,
         }
+        let id = streams.id(slot);
         let Some(connection) = streams.get(slot) else { return };
-        let has_more = connection.is_readable || connection.has_backlog;
+        let (has_more, peer) = (connection.is_readable || connection.has_backlog, connection.peer.ip());
         if matches!(end, End::Stalled) {
             streams.stall(slot);
         } else if matches!(end, End::PutOff) {
-            streams.put_off(slot);
+            let is_left = self.desk.leaves_unread(id, peer);
+            let streams = &mut self.desk.exits.streams;
+            if is_left { streams.leave_unread(now, slot) } else { streams.put_off(slot) }
         } else if has_more {
             streams.list(slot);
         }

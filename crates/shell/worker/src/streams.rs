@@ -30,6 +30,13 @@ const WRITE_EARLY_BYTES: usize = 64 * 1024;
 const SPARES: usize = 64;
 const SPARE_BYTES: usize = 16 * 1024;
 
+/// Connections that are not read are looked at so many at a time.
+const REVIEWS: usize = 256;
+/// For so long a connection may be left unread. Then its peer has given up all that waits in it (RFC 3261, timers B and F).
+const MOST_UNREAD: Duration = Duration::from_secs(32);
+/// The same once it could be read again. Callers who have waited for longer are not served, but may call again on another connection.
+const STALE_UNREAD: Duration = Duration::from_millis(500);
+
 /// Events of connections: this and the slot.
 const FIRST_TOKEN: usize = 1 << 32;
 
@@ -54,6 +61,15 @@ pub(crate) enum Reason {
     QueueFull,
     /// All connections together keep too much.
     Memory,
+    /// It was not read for so long that nobody waits for an answer any more.
+    Unread,
+}
+
+/// A connection that is not read.
+#[derive(Clone, Copy, Debug)]
+struct Unread {
+    id: ConnId,
+    since: Timestamp,
 }
 
 /// A connection that is closed, and its far end.
@@ -74,6 +90,8 @@ pub(crate) struct Streams {
     put_off: VecDeque<u32>,
     /// Since when any of them has had something to read.
     busy_since: Option<Timestamp>,
+    /// Those that are not read while there is far too much new work, the first that was left so at the front.
+    unread: VecDeque<Unread>,
     /// Those whose messages another worker has no room for just now; listed as ready with the next round.
     stalled: Vec<u32>,
     /// Those that have something to write, each once.
@@ -104,6 +122,7 @@ impl Streams {
             ready: VecDeque::new(),
             put_off: VecDeque::new(),
             busy_since: None,
+            unread: VecDeque::new(),
             stalled: Vec::new(),
             dirty: Vec::new(),
             dead: Vec::new(),
@@ -354,6 +373,35 @@ impl Streams {
         }
     }
 
+    /// Reads no more of a connection, whatever the kernel says, until it is [reviewed](Self::review_unread).
+    pub(crate) fn leave_unread(&mut self, now: Timestamp, slot: u32) {
+        let id = self.id(slot);
+        let Some(connection) = self.get(slot) else { return };
+        if !connection.is_listed && connection.phase != Phase::Dead {
+            connection.is_listed = true;
+            self.unread.push_back(Unread { id, since: now });
+            self.counters.left_unread += 1;
+        }
+    }
+
+    /// Reads again those that are to be read, and closes those where what waits is too old to be served; whether any are left.
+    pub(crate) fn review_unread(&mut self, now: Timestamp, reads: impl Fn(ConnId) -> bool) -> bool {
+        for _ in 0..self.unread.len().min(REVIEWS) {
+            let Some(unread) = self.unread.pop_front() else { break };
+            let Some(slot) = self.find(unread.id) else { continue };
+            let waited = now.saturating_since(unread.since);
+            let reads = reads(unread.id);
+            if waited > if reads { STALE_UNREAD } else { MOST_UNREAD } {
+                self.kill(slot, Reason::Unread);
+            } else if reads {
+                self.put_off.push_back(slot);
+            } else {
+                self.unread.push_back(unread);
+            }
+        }
+        !self.unread.is_empty()
+    }
+
     /// Before connections are read: since when some of them have had something to read without a break. The kernel says nothing of
     /// how long messages have waited; this tells whether they do.
     pub(crate) fn busy_since(&mut self, now: Timestamp) -> Timestamp {
@@ -566,6 +614,7 @@ impl Streams {
             Reason::Malformed => &mut counters.closed_malformed,
             Reason::QueueFull => &mut counters.send_overflow,
             Reason::Memory => &mut counters.closed_memory,
+            Reason::Unread => &mut counters.closed_unread,
         };
         *counter += 1;
     }

@@ -1,0 +1,105 @@
+//! Which connections are read while there is far more new work than can be served.
+//!
+//! To read a request from a stream in order to drop it costs a twentieth of a call. At ten times the capacity that is half of it. A
+//! connection that is not read costs nothing, for flow control makes its peer wait. It is always the same connections that wait, so
+//! that on the others calls begin, go on and end as if there were no overload.
+
+use strowger_foundation::ConnId;
+
+use crate::position::POSITIONS;
+use crate::proven::mix;
+
+/// With fewer connections than this all are read: each may carry the calls of a whole site.
+pub const FEW_CONNECTIONS: usize = 32;
+
+/// Connections are left unread while more than this share of the requests that are read is shed, until it is `WANTED`.
+const MOST_SHED: f64 = 0.5;
+const WANTED_SHED: f64 = 0.4;
+/// More are read where less is shed.
+const LEAST_SHED: f64 = 0.25;
+/// Windows between two changes: the effect of the last one is to be seen first.
+const HOLD_WINDOWS: u32 = 10;
+/// Some are always read, or nobody would see when the overload ends.
+const LEAST_SHARE: f64 = 0.02;
+
+/// The share of the connections with new work that a worker reads.
+#[derive(Clone, Copy, Debug)]
+pub struct ConnectionLimit {
+    share: f64,
+    seed: u64,
+    since_change: u32,
+}
+
+impl ConnectionLimit {
+    /// All are read.
+    #[must_use]
+    pub const fn new(seed: u64) -> Self {
+        Self { share: 1.0, seed, since_change: 0 }
+    }
+
+    /// Once a window: which share of the requests that are read is shed, and how many connections there are. `None` where nothing is
+    /// limited.
+    pub fn handle_window(&mut self, shed: Option<f64>, connections: usize) {
+        let Some(shed) = shed.filter(|_| connections >= FEW_CONNECTIONS) else {
+            self.share = 1.0;
+            return;
+        };
+        self.since_change = self.since_change.saturating_add(1);
+        if self.since_change < HOLD_WINDOWS || (LEAST_SHED..=MOST_SHED).contains(&shed) {
+            return;
+        }
+        let share = (self.share * (1.0 - shed) / (1.0 - WANTED_SHED)).clamp(LEAST_SHARE, 1.0);
+        if share < self.share || self.share < 1.0 {
+            (self.share, self.since_change) = (share, 0);
+        }
+    }
+
+    /// Whether a connection that brings new work is read.
+    #[must_use]
+    pub fn reads(&self, connection: ConnId) -> bool {
+        let position = mix(connection.to_bits() ^ self.seed) % u64::from(POSITIONS);
+        #[expect(clippy::cast_precision_loss, reason = "below 65,536")]
+        let position = position as f64;
+        position < self.share * f64::from(POSITIONS)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// What is shed of the requests that are read, if so many times the capacity comes on all connections.
+    fn shed(limit: &ConnectionLimit, times: f64, connections: &[ConnId]) -> f64 {
+        let read = connections.iter().filter(|id| limit.reads(**id)).count();
+        (1.0 - connections.len() as f64 / (times * read as f64)).max(0.0)
+    }
+
+    #[test]
+    fn so_many_are_read_that_there_is_always_some_choice_and_never_much_to_drop() {
+        let connections: Vec<_> = (0..200).map(|slot| ConnId::new(0, slot, 7)).collect();
+        for times in [1.5, 3.0, 10.0, 40.0] {
+            let mut limit = ConnectionLimit::new(9);
+            for window in 0..200 {
+                let shed = shed(&limit, times, &connections);
+                limit.handle_window(Some(shed), connections.len());
+                assert!(window < 25 || (0.15..0.6).contains(&shed), "{times}, window {window}: {shed}");
+            }
+            let before: Vec<_> = connections.iter().map(|id| limit.reads(*id)).collect();
+            (0..50).for_each(|_| limit.handle_window(Some(shed(&limit, times, &connections)), connections.len()));
+            let changed = connections.iter().zip(before).filter(|(id, before)| limit.reads(**id) != *before).count();
+            assert!(changed <= 20, "{times}: {changed}");
+        }
+    }
+
+    #[test]
+    fn few_connections_are_all_read_and_so_are_all_when_the_overload_has_ended() {
+        let connections: Vec<_> = (0..31).map(|slot| ConnId::new(0, slot, 7)).collect();
+        let mut limit = ConnectionLimit::new(9);
+        (0..100).for_each(|_| limit.handle_window(Some(0.9), connections.len()));
+        assert!(connections.iter().all(|id| limit.reads(*id)));
+        (0..100).for_each(|_| limit.handle_window(Some(0.9), 1_000));
+        assert!(!connections.iter().all(|id| limit.reads(*id)));
+        limit.handle_window(None, 1_000);
+        assert!(connections.iter().all(|id| limit.reads(*id)));
+    }
+}
