@@ -122,6 +122,22 @@ impl Admission {
         !filter.passes(kind, position(message, self.salt)) && may_be_dropped_unread(message)
     }
 
+    /// Has seen new work wait for too long.
+    #[cfg(test)]
+    pub(crate) fn begin_limiting(&mut self) {
+        let wait = Duration::from_millis(200);
+        for number in 0..10 {
+            self.controller.note_wait(Timestamp::ZERO + WINDOW * number, 0, wait);
+        }
+        assert!(self.is_limiting());
+    }
+
+    /// Has seen far too much new work on many connections.
+    #[cfg(test)]
+    pub(crate) fn limit_connections(&mut self) {
+        (0..100).for_each(|_| self.connections.handle_window(Some(0.98), 1_000));
+    }
+
     /// Takes note of how long a message has waited, if that was among new work.
     fn note_wait(&mut self, now: Timestamp, wait: Duration, message: &[u8]) {
         if queue_of(message) == Queue::NewWork {

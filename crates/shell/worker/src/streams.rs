@@ -32,9 +32,8 @@ const SPARE_BYTES: usize = 16 * 1024;
 
 /// Connections that are not read are looked at so many at a time.
 const REVIEWS: usize = 256;
-/// For so long a connection may be left unread. Then its peer has given up all that waits in it (RFC 3261, timers B and F).
-const MOST_UNREAD: Duration = Duration::from_secs(32);
-/// The same once it could be read again. Callers who have waited for longer are not served, but may call again on another connection.
+/// After so long what waits in a connection is too old to be served. When it could be read again it is closed, and its peer opens
+/// another one.
 const STALE_UNREAD: Duration = Duration::from_millis(500);
 
 /// Events of connections: this and the slot.
@@ -61,7 +60,7 @@ pub(crate) enum Reason {
     QueueFull,
     /// All connections together keep too much.
     Memory,
-    /// It was not read for so long that nobody waits for an answer any more.
+    /// It was not read for so long that what waits in it is too old to be served.
     Unread,
 }
 
@@ -384,19 +383,18 @@ impl Streams {
         }
     }
 
-    /// Reads again those that are to be read, and closes those where what waits is too old to be served; whether any are left.
+    /// Reads again those that are to be read, or closes them where what waits is too old to be served; whether any are left.
     pub(crate) fn review_unread(&mut self, now: Timestamp, reads: impl Fn(ConnId) -> bool) -> bool {
         for _ in 0..self.unread.len().min(REVIEWS) {
             let Some(unread) = self.unread.pop_front() else { break };
             let Some(slot) = self.find(unread.id) else { continue };
-            let waited = now.saturating_since(unread.since);
-            let reads = reads(unread.id);
-            if waited > if reads { STALE_UNREAD } else { MOST_UNREAD } {
-                self.kill(slot, Reason::Unread);
-            } else if reads {
-                self.put_off.push_back(slot);
-            } else {
-                self.unread.push_back(unread);
+            let is_stale = now.saturating_since(unread.since) > STALE_UNREAD;
+            let is_ending = self.get(slot).is_some_and(|connection| connection.is_ending);
+            match reads(unread.id) {
+                false if is_ending => self.kill(slot, Reason::Unread),
+                false => self.unread.push_back(unread),
+                true if is_stale => self.kill(slot, Reason::Unread),
+                true => self.put_off.push_back(slot),
             }
         }
         !self.unread.is_empty()

@@ -4,6 +4,7 @@ mod allocations;
 mod fleet;
 mod intake;
 mod moving;
+mod overload;
 mod puppet;
 mod single;
 mod streams;

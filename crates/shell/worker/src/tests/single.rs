@@ -54,7 +54,7 @@ impl Alone {
     }
 
     /// With `is_sorted` the kernel keeps new work apart.
-    fn made(ring_capacity: usize, chosen: &WorkerOptions, is_sorted: bool) -> Self {
+    pub(super) fn made(ring_capacity: usize, chosen: &WorkerOptions, is_sorted: bool) -> Self {
         let sockets = sockets(1, 2).pop().expect("one worker");
         let [address, other_address] = [0, 1].map(|listener: usize| sockets[listener].local_addr());
         let snapshot = snapshot(&sockets);
@@ -97,7 +97,7 @@ impl Alone {
             contact: Arc::clone(&contact),
             ports,
             new_work,
-            streams: Streams::new(0, registry, Arc::new(Index::new(1, 1)), StreamLimits::default(), 1),
+            streams: Streams::new(0, registry, Arc::new(Index::new(64, 64)), StreamLimits::default(), 1),
             neighbours: vec![None, Some(neighbour)],
             resolver: None,
             keeper: None,

@@ -1,0 +1,146 @@
+//! Overload: what is put off, what is not read, and what the kernel drops.
+
+use std::io::{Read as _, Write as _};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream as Line};
+use std::time::Duration;
+
+use mio::{Poll, Token};
+use strowger_foundation::Timestamp;
+use strowger_net::TcpListener;
+use strowger_overload::BOUND;
+
+use super::single::Alone;
+use super::{DEADLINE, options, phone};
+use crate::WorkerOptions;
+use crate::entrance::Entrance;
+use crate::exits::Port;
+use crate::streams::Streams;
+
+/// A worker with so many connections to its first shard.
+fn with_connections(count: usize) -> (Alone, Vec<Line>) {
+    let mut alone = Alone::new(4);
+    let listener = TcpListener::bind(SocketAddr::from((Ipv4Addr::LOCALHOST, 0))).expect("a free port");
+    let address = listener.local_addr();
+    let poll = Poll::new().expect("epoll");
+    let entrance = Entrance::new(listener, poll.registry(), Token(1)).expect("a fresh socket");
+    alone.worker.crew.desk.exits.ports[1] = Port::Tcp(entrance);
+    let lines = (0..count).map(|number| {
+        let line = Line::connect(address).expect("it listens");
+        line.set_read_timeout(Some(DEADLINE)).expect("a sound socket");
+        while streams(&mut alone).len() <= number {
+            if let Port::Tcp(entrance) = &mut alone.worker.crew.desk.exits.ports[1] {
+                entrance.is_readable = true;
+            }
+            alone.worker.crew.desk.exits.accept(Timestamp::ZERO, 1);
+        }
+        line
+    });
+    let lines = lines.collect();
+    (alone, lines)
+}
+
+/// Once to see what connections bring, and once for those that are put off.
+fn read_twice(alone: &mut Alone, now: Timestamp) {
+    for _ in 0..2 {
+        alone.worker.crew.read_streams(now);
+        streams(alone).finish();
+    }
+}
+
+fn streams(alone: &mut Alone) -> &mut Streams {
+    &mut alone.worker.crew.desk.exits.streams
+}
+
+/// A request that waits with new work and is never refused.
+fn within_a_dialog(call_id: &str) -> String {
+    let text = String::from_utf8(options(call_id)).expect("text");
+    text.replace("OPTIONS", "INVITE").replace("To: <sip:example.com>", "To: <sip:example.com>;tag=2")
+}
+
+/// What a connection hears.
+fn hear(line: &mut Line) -> String {
+    let mut buffer = [0; 256];
+    let length = line.read(&mut buffer).expect("an answer in time");
+    String::from_utf8_lossy(&buffer[..length]).into_owned()
+}
+
+#[test]
+fn while_the_worker_limits_connections_that_bring_new_work_come_last() {
+    for (is_limiting, count) in [(false, 1), (true, 2)] {
+        let (mut alone, mut lines) = with_connections(2);
+        if is_limiting {
+            alone.worker.crew.desk.admission.begin_limiting();
+        }
+        lines[0].write_all(within_a_dialog("0-new").as_bytes()).expect("loopback takes it");
+        let bye = String::from_utf8(options("0-bye")).expect("text").replace("OPTIONS", "BYE");
+        lines[1].write_all(bye.as_bytes()).expect("loopback takes it");
+        let now = Timestamp::from_millis(1);
+        // In this order, whatever the kernel says first.
+        (0..2).for_each(|slot| {
+            let connection = streams(&mut alone).get(slot).expect("it is open");
+            connection.is_readable = true;
+            streams(&mut alone).list(slot);
+        });
+        read_twice(&mut alone, now);
+        assert!(hear(&mut lines[0]).ends_with(&format!("count {count}")), "limiting: {is_limiting}");
+        assert!(hear(&mut lines[1]).ends_with(&format!("count {}", 3 - count)), "limiting: {is_limiting}");
+    }
+}
+
+#[test]
+fn connections_with_far_too_much_new_work_are_not_read_and_closed_when_they_could_be() {
+    const ALL: u64 = 40;
+    for (is_soon, waits) in [(true, Duration::from_millis(100)), (false, Duration::from_secs(1))] {
+        let (mut alone, mut lines) = with_connections(ALL as usize);
+        alone.worker.crew.desk.admission.begin_limiting();
+        alone.worker.crew.desk.admission.limit_connections();
+        let now = Timestamp::from_millis(1);
+        for (slot, line) in (0..).zip(&mut lines) {
+            line.write_all(within_a_dialog("0-new").as_bytes()).expect("loopback takes it");
+            streams(&mut alone).get(slot).expect("it is open").is_readable = true;
+            streams(&mut alone).list(slot);
+        }
+        read_twice(&mut alone, now);
+        let left = streams(&mut alone).counters.left_unread;
+        assert!((ALL / 2..ALL).contains(&left), "{left}");
+        assert_eq!(streams(&mut alone).counters.messages_in, ALL - left);
+        // They are not listed again, whatever comes.
+        (0..ALL as u32).for_each(|slot| streams(&mut alone).list(slot));
+        read_twice(&mut alone, now);
+        assert_eq!(streams(&mut alone).counters.messages_in, ALL - left);
+
+        assert!(streams(&mut alone).review_unread(now + Duration::from_secs(60), |_| false), "they stay");
+        assert!(!streams(&mut alone).review_unread(now + waits, |_| true));
+        read_twice(&mut alone, now);
+        let counters = streams(&mut alone).counters;
+        let (closed, read) = if is_soon { (0, ALL) } else { (left, ALL - left) };
+        assert_eq!((counters.closed_unread, counters.messages_in), (closed, read));
+        let heard: Vec<_> = lines.iter_mut().map(hear).collect();
+        assert_eq!(heard.iter().filter(|heard| heard.is_empty()).count() as u64, closed);
+    }
+}
+
+#[test]
+fn a_queue_in_which_new_work_waits_too_long_gets_less_room() {
+    const SENT: u64 = 200;
+    for (longest, is_cut) in [(BOUND / 2, false), (Duration::from_secs(60), true)] {
+        let mut alone = Alone::made(4, &WorkerOptions::default(), true);
+        let phone = phone(alone.address);
+        let queue = |alone: &mut Alone| alone.worker.crew.desk.exits.new_work[0].take().expect("the kernel sorts");
+        let mut new_work = queue(&mut alone);
+        new_work.note_wait(longest);
+        new_work.bound(BOUND);
+        let before = new_work.outlet.socket().counters().received;
+        alone.worker.crew.desk.exits.new_work[0] = Some(new_work);
+        let request = within_a_dialog("0-new").replace("\r\n\r\n", &format!("\r\nX: {:-<800}\r\n\r\n", ""));
+        for _ in 0..SENT {
+            phone.send(request.as_bytes()).expect("loopback takes it");
+        }
+        for _ in 0..SENT {
+            alone.worker.crew.look_at_all();
+            alone.worker.round();
+        }
+        let received = queue(&mut alone).outlet.socket().counters().received - before;
+        assert!(received > 0 && (received < SENT) == is_cut, "{longest:?}: {received}");
+    }
+}
