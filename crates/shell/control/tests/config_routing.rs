@@ -8,6 +8,7 @@ use strowger_control::targets::TargetSets;
 use strowger_directory::Directory;
 use strowger_foundation::Transport;
 use strowger_message::Uri;
+use strowger_overload::Class;
 use strowger_shard::{Action, Listeners, Place, Snapshot};
 
 fn parse(text: &str) -> Config {
@@ -155,6 +156,15 @@ fn each_mistake_of_a_route_is_told() {
             "remove_headers = [\"m\"]",
             "remove_headers[0]: m makes the message what it is and cannot be changed; remove it",
         ),
+        (
+            "class = \"urgent\"",
+            r#"class: unknown value "urgent"; known are "emergency", "refresh", "trunk-call", "call", "contact", "other""#,
+        ),
+        ("class = \"emergancy\"", r#"class: unknown value "emergancy"; did you mean "emergency"?"#),
+        (
+            "class = 1",
+            r#"class: this is no text in quotes; known are "emergency", "refresh", "trunk-call", "call", "contact", "other""#,
+        ),
     ] {
         let error = Config::parse(&format!("{TRUNK}[[route]]\n{lines}")).expect_err(lines);
         assert!(error.line.is_some_and(|line| line > 4), "{lines}: {:?}", error.line);
@@ -269,6 +279,31 @@ fn routes_reach_the_shards() {
     let Action::Reject { status, reason } = &reject.action else { panic!("{reject:?}") };
     assert_eq!((status.code(), reason.as_deref()), (403, Some("Not From Here")));
     assert!(reject.changes.is_none() && reject.rewrite.is_none() && reject.ring_timeout.is_none());
+}
+
+#[test]
+fn classes_of_routes_reach_the_shards() {
+    let route = |class: &str| format!("[[route]]\nclass = \"{class}\"\n");
+    let text: String = Class::ALL.map(|class| route(class.as_str())).concat();
+    let config = parse(&format!("{text}[[route]]\n"));
+    let classes: Vec<_> = snapshot(&config).routes.iter().map(|route| route.class).collect();
+    let expected: Vec<_> = Class::ALL.into_iter().map(Some).chain([None]).collect();
+    assert_eq!(classes, expected, "each by its name, and none where none is given");
+    assert_eq!(parse(&toml::to_string(&config).expect("TOML")), config);
+}
+
+#[test]
+fn servers_tell_each_other_of_their_load_whether_or_not_work_is_refused() {
+    for (lines, control, between_servers) in [
+        ("", true, true),
+        ("control = false", false, true),
+        ("between_servers = false", true, false),
+        ("control = false\nbetween_servers = false", false, false),
+    ] {
+        let config = parse(&format!("[overload]\n{lines}\n"));
+        let found = (config.overload.control, snapshot(&config).proxy.overload_control);
+        assert_eq!(found, (control, between_servers), "{lines}");
+    }
 }
 
 #[test]

@@ -201,9 +201,13 @@ fn no_word(key: &str) -> String {
 
 /// The words that a key may have; empty where it takes what is no such word.
 fn words_of<'a>(schema: &'a Value, key: &str) -> Vec<&'a str> {
-    let resolved = |node: &'a Value| match node.get("$ref").and_then(Value::as_str) {
-        Some(path) => schema.pointer(path.trim_start_matches('#')).unwrap_or(node),
-        None => node,
+    let resolved = |node: &'a Value| {
+        // The schema of an optional key allows null besides.
+        let node = node.pointer("/anyOf/0").unwrap_or(node);
+        match node.get("$ref").and_then(Value::as_str) {
+            Some(path) => schema.pointer(path.trim_start_matches('#')).unwrap_or(node),
+            None => node,
+        }
     };
     let inner = |node: &'a Value, name: &str| {
         let (name, is_item) = name.split_once('[').map_or((name, false), |(name, _)| (name, true));

@@ -1,0 +1,393 @@
+//! What a request counts as under overload: its class, its kind, and what is thought of its source.
+
+mod support;
+
+use std::time::Duration;
+
+use strowger_auth::Network;
+use strowger_directory::{Change, Directory, Ha1s, User};
+use strowger_foundation::{Flow, ListenerId, Timestamp, Transport};
+use strowger_message::{Kind, Method, Peek};
+use strowger_overload::{Class, FilteredKind};
+use strowger_shard::{
+    Action, Classified, Classifier, ProvenSources, Route, RouteMatch, Snapshot, begins_work, may_begin_work,
+};
+use strowger_trunk::Trunk;
+use support::{World, request};
+
+/// Has proven nothing.
+const STRANGER: &str = "198.51.100.66:5060";
+/// Has proven that it is there.
+const PROVEN: &str = "198.51.100.7:5060";
+/// One of the addresses of a trunk.
+const TRUNK: &str = "203.0.113.9:5060";
+/// In a network that needs no password.
+const TRUSTED: &str = "2001:db8:7::9";
+/// All of them, with what the classifier says of them: whether they are unlimited, and whether they have proven themselves.
+const SOURCES: [(&str, bool, bool); 4] =
+    [(STRANGER, false, false), (PROVEN, false, true), (TRUNK, true, true), (TRUSTED, true, true)];
+
+const SOMEBODY: &str = "sip:carol@elsewhere.example";
+const PRIORITY: &str = "Resource-Priority: esnet.0\r\n";
+
+/// Who sends, what, to whom, with which header lines, and the class and the kind that come of it.
+type Row = (&'static str, &'static str, &'static str, &'static str, Class, FilteredKind);
+
+/// A world with a registrar, a trunk and a trusted network, and what its workers know of sources.
+struct Ground {
+    world: World,
+    proven: ProvenSources,
+}
+
+impl Ground {
+    fn new(edit: impl FnOnce(&mut Snapshot)) -> Self {
+        let world = World::new(|snapshot| {
+            let network = |ip: &str, prefix| Network { address: ip.parse().expect("an address"), prefix };
+            snapshot.auth.trusted = vec![network("2001:db8:7::", 48)];
+            snapshot.trunks = vec![
+                Trunk {
+                    name: "carrier".into(),
+                    credentials: None,
+                    sources: vec![network("203.0.113.0", 28)],
+                    account: None,
+                }
+                .into(),
+            ];
+            let user = User { aor: (*b"bob@example.com").into(), ha1: Ha1s::default(), enabled: true };
+            let alias = Change::PutAlias { alias: (*b"boss@example.com").into(), aor: user.aor.clone() };
+            snapshot.directory = Directory::empty(1).with_changes([Change::PutUser(user), alias]);
+            edit(snapshot);
+        });
+        let proven = ProvenSources::new(1);
+        proven.insert(world.now, flow(PROVEN).peer.ip());
+        Self { world, proven }
+    }
+
+    /// A world in which these prefixes and methods lead to these classes; an empty one fits everything.
+    fn routed(routes: &[(&str, &str, Option<Class>)]) -> Self {
+        let list = |text: &str| if text.is_empty() { Vec::new() } else { vec![text.as_bytes().into()] };
+        let route = |&(prefix, method, class): &(&str, &str, Option<Class>)| {
+            let matches = RouteMatch { prefixes: list(prefix), methods: list(method), ..RouteMatch::default() };
+            Route { class, ..Route::new(matches, Action::OutOfService) }
+        };
+        Self::new(|snapshot| snapshot.routes = routes.iter().map(route).collect())
+    }
+
+    fn classify(&self, from: &str, text: &str) -> Classified {
+        let World { steering, snapshot, locations, now, .. } = &self.world;
+        let peek = Peek::read(text.as_bytes()).expect("has a head");
+        let (_, steered) = steering.steer(&peek, snapshot).expect("has an owner");
+        Classifier { snapshot, locations, proven: &self.proven }.classify(*now, &peek, &steered, &flow(from))
+    }
+
+    /// The class of a request from there.
+    fn class(&self, from: &str, method: &str, uri: &str) -> Class {
+        self.classify(from, &request(method, uri, "1", "")).class
+    }
+
+    #[track_caller]
+    fn assert_rows(&self, rows: &[Row]) {
+        for &(from, method, uri, extra, class, kind) in rows {
+            let found = self.classify(from, &request(method, uri, "1", extra));
+            assert_eq!(found, of_source(from, class, kind), "{method} {uri} from {from} with {extra:?}");
+        }
+    }
+}
+
+/// An address without a port is one of IPv6.
+fn flow(from: &str) -> Flow {
+    let peer = from.parse().or_else(|_| format!("[{from}]:5060").parse()).expect("an address");
+    Flow::new(ListenerId(0), Transport::Udp, peer)
+}
+
+/// A request of that class and kind by one of [`SOURCES`]; by any other address it is a stranger's.
+fn of_source(from: &str, class: Class, kind: FilteredKind) -> Classified {
+    let known = SOURCES.iter().find(|(source, ..)| *source == from);
+    let (is_unlimited, is_proven) = known.map_or((false, false), |known| (known.1, known.2));
+    Classified { class, kind, is_unlimited, is_proven }
+}
+
+/// The same request inside a dialog, as far as its To says so.
+fn tagged(text: &str) -> String {
+    text.replace("To: <sip:bob@example.com>", "To: <sip:bob@example.com>;tag=b")
+}
+
+#[test]
+fn calls_to_emergency_services_are_emergencies_whoever_makes_them() {
+    let ground = Ground::new(|_| {});
+    for (uri, is_emergency) in [
+        ("urn:service:sos", true),
+        ("URN:Service:SOS", true),
+        ("urn:service:sos.fire", true),
+        ("urn:service:SOS.Police", true),
+        ("urn:service:sos.animal-control", true),
+        ("urn:service:sosx", false),
+        ("urn:service:so", false),
+        ("urn:service:counseling.sos", false),
+        ("sip:sos@elsewhere.example", false),
+        ("sip:urn:service:sos@elsewhere.example", false),
+        ("tel:112", false),
+    ] {
+        for (from, usual, kind) in [
+            (STRANGER, Class::Other, FilteredKind::Call),
+            (PROVEN, Class::Call, FilteredKind::Call),
+            (TRUNK, Class::TrunkCall, FilteredKind::TrunkCall),
+            (TRUSTED, Class::TrunkCall, FilteredKind::TrunkCall),
+        ] {
+            let class = if is_emergency { Class::Emergency } else { usual };
+            ground.assert_rows(&[(from, "INVITE", uri, "", class, kind)]);
+        }
+    }
+    let stranger = ground.classify(STRANGER, &request("INVITE", "urn:service:sos", "1", ""));
+    assert!(
+        !stranger.is_proven && !stranger.is_unlimited,
+        "so that strangers have no more than a share of the first class"
+    );
+}
+
+#[test]
+fn only_calls_are_emergencies() {
+    let ground = Ground::new(|_| {});
+    for method in ["OPTIONS", "MESSAGE", "SUBSCRIBE", "REGISTER", "invite"] {
+        let (class, kind) = match method {
+            "REGISTER" => (Class::Contact, FilteredKind::Register),
+            _ => (Class::Other, FilteredKind::Other),
+        };
+        ground.assert_rows(&SOURCES.map(|(from, ..)| (from, method, "urn:service:sos", PRIORITY, class, kind)));
+    }
+}
+
+#[test]
+fn a_priority_counts_where_its_source_may_be_believed() {
+    let ground = Ground::new(|_| {});
+    ground.assert_rows(&[
+        (STRANGER, "INVITE", SOMEBODY, PRIORITY, Class::Other, FilteredKind::Call),
+        (PROVEN, "INVITE", SOMEBODY, PRIORITY, Class::Emergency, FilteredKind::Call),
+        (PROVEN, "INVITE", SOMEBODY, "resource-priority: ets.0, wps.3\r\n", Class::Emergency, FilteredKind::Call),
+        (PROVEN, "INVITE", SOMEBODY, "Priority: emergency\r\n", Class::Call, FilteredKind::Call),
+        (TRUNK, "INVITE", SOMEBODY, PRIORITY, Class::Emergency, FilteredKind::TrunkCall),
+        (TRUSTED, "INVITE", SOMEBODY, PRIORITY, Class::Emergency, FilteredKind::TrunkCall),
+    ]);
+}
+
+#[test]
+fn a_call_counts_by_who_makes_it() {
+    let ground = Ground::new(|_| {});
+    for uri in [SOMEBODY, "sip:bob@example.com", "tel:+4930123"] {
+        ground.assert_rows(&[
+            (STRANGER, "INVITE", uri, "", Class::Other, FilteredKind::Call),
+            (PROVEN, "INVITE", uri, "", Class::Call, FilteredKind::Call),
+            (TRUNK, "INVITE", uri, "", Class::TrunkCall, FilteredKind::TrunkCall),
+            (TRUSTED, "INVITE", uri, "", Class::TrunkCall, FilteredKind::TrunkCall),
+            // Beside the trunk's network of sixteen addresses.
+            ("203.0.113.16:5060", "INVITE", uri, "", Class::Other, FilteredKind::Call),
+            ("2001:db8:8::9", "INVITE", uri, "", Class::Other, FilteredKind::Call),
+        ]);
+    }
+    // Another port of the same address is the same source.
+    assert_eq!(ground.class("198.51.100.7:40000", "INVITE", SOMEBODY), Class::Call);
+    assert_eq!(ground.class("203.0.113.1:40000", "INVITE", SOMEBODY), Class::TrunkCall);
+}
+
+#[test]
+fn what_neither_calls_nor_registers_is_other() {
+    let ground = Ground::new(|_| {});
+    for method in ["OPTIONS", "SUBSCRIBE", "MESSAGE", "PUBLISH", "NOTIFY", "REFER", "INFO", "UPDATE", "X", "invite"] {
+        for uri in [SOMEBODY, "sip:example.com"] {
+            ground.assert_rows(&SOURCES.map(|(from, ..)| (from, method, uri, "", Class::Other, FilteredKind::Other)));
+        }
+    }
+}
+
+#[test]
+fn a_registration_is_a_refresh_where_the_address_is_registered_from_there() {
+    const DEVICE: &str = "198.51.100.80:5060";
+    let mut ground = Ground::new(|_| {});
+    let register = request("REGISTER", "sip:example.com", "1", "");
+    let classes = |ground: &Ground, text: &str| {
+        [DEVICE, "198.51.100.80:61000", STRANGER, PROVEN, TRUNK].map(|from| {
+            let found = ground.classify(from, text);
+            assert_eq!(found, of_source(from, found.class, FilteredKind::Register), "from {from}");
+            found.class
+        })
+    };
+    let nobody = [Class::Contact; 5];
+    assert_eq!(classes(&ground, &register), nobody, "nobody is registered yet");
+
+    let answer = ground.world.register("bob", DEVICE, "<sip:bob@198.51.100.80:5060>");
+    assert_eq!(answer.status(), 200);
+    let device_only = [Class::Refresh, Class::Refresh, Class::Contact, Class::Contact, Class::Contact];
+    assert_eq!(classes(&ground, &register), device_only);
+    let to = |who: &str| register.replace("To: <sip:bob@example.com>", &format!("To: {who}"));
+    for who in ["<sip:bob@192.0.2.1>", "Bob <sip:%62ob@EXAMPLE.com:5070;x=y>", "<sip:boss@example.com>"] {
+        assert_eq!(classes(&ground, &to(who)), device_only, "{who} is the same address of record");
+    }
+    for who in ["<sip:alice@example.com>", "<sip:bob@elsewhere.example>", "<tel:+1>", "none"] {
+        assert_eq!(classes(&ground, &to(who)), nobody, "{who} is another");
+    }
+
+    let answer = ground.world.register("bob", TRUNK, "<sip:bob@203.0.113.9:5060>");
+    assert_eq!(answer.status(), 200);
+    let both = [Class::Refresh, Class::Refresh, Class::Contact, Class::Contact, Class::Refresh];
+    assert_eq!(classes(&ground, &register), both, "any of several bindings will do");
+    ground.world.wait(Duration::from_secs(3 * 3_600));
+    assert_eq!(classes(&ground, &register), nobody, "both have expired");
+}
+
+/// Anybody can write a tag.
+#[test]
+fn a_tag_makes_a_request_of_a_stranger_other_and_changes_nothing_else() {
+    let mut ground = Ground::routed(&[("00", "", Some(Class::Emergency))]);
+    assert_eq!(ground.world.register("bob", STRANGER, "<sip:bob@198.51.100.66:5060>").status(), 200);
+    for (method, uri, kind) in [
+        ("INVITE", SOMEBODY, FilteredKind::Call),
+        ("INVITE", "sip:0049@example.com", FilteredKind::Call),
+        ("REGISTER", "sip:example.com", FilteredKind::Register),
+        ("OPTIONS", SOMEBODY, FilteredKind::Other),
+        ("MESSAGE", "sip:0049@example.com", FilteredKind::Other),
+    ] {
+        let text = request(method, uri, "1", "");
+        let found = ground.classify(STRANGER, &tagged(&text));
+        assert_eq!(found, of_source(STRANGER, Class::Other, kind), "{method} {uri}");
+        for (from, ..) in SOURCES.iter().filter(|(from, ..)| *from != STRANGER) {
+            assert_eq!(
+                ground.classify(from, &tagged(&text)),
+                ground.classify(from, &text),
+                "{method} {uri} from {from}"
+            );
+        }
+    }
+    let refresh = ground.classify(STRANGER, &request("REGISTER", "sip:example.com", "1", ""));
+    assert_eq!(refresh.class, Class::Refresh, "without the tag");
+    let found = ground.classify(STRANGER, &tagged(&request("INVITE", "urn:service:sos", "1", "")));
+    assert_eq!(found, of_source(STRANGER, Class::Emergency, FilteredKind::Call), "a tag takes no emergency away");
+}
+
+#[test]
+fn a_class_of_a_route_wins_over_the_usual_one_but_not_over_an_emergency() {
+    for class in Class::ALL {
+        let ground = Ground::routed(&[("", "", Some(class))]);
+        for (from, ..) in SOURCES {
+            let of_call = ground.classify(from, &request("INVITE", SOMEBODY, "1", "")).kind;
+            ground.assert_rows(&[
+                (from, "INVITE", SOMEBODY, "", class, of_call),
+                (from, "REGISTER", "sip:example.com", "", class, FilteredKind::Register),
+                (from, "OPTIONS", "sip:example.com", "", class, FilteredKind::Other),
+                (from, "INVITE", "urn:service:sos", "", Class::Emergency, of_call),
+            ]);
+        }
+        ground.assert_rows(&[
+            (STRANGER, "INVITE", SOMEBODY, PRIORITY, class, FilteredKind::Call),
+            (PROVEN, "INVITE", SOMEBODY, PRIORITY, Class::Emergency, FilteredKind::Call),
+            (TRUNK, "INVITE", SOMEBODY, PRIORITY, Class::Emergency, FilteredKind::TrunkCall),
+        ]);
+    }
+}
+
+#[test]
+fn only_routes_that_match_count_and_of_these_the_first_that_has_a_class() {
+    let ground = Ground::routed(&[
+        ("11", "", None),
+        ("112", "INVITE", Some(Class::Emergency)),
+        ("11", "", Some(Class::Contact)),
+        ("", "PUBLISH", Some(Class::Refresh)),
+    ]);
+    for (method, uri, class) in [
+        ("INVITE", "sip:112@example.com", Class::Emergency),
+        ("INVITE", "sip:1-1.2@elsewhere.example", Class::Emergency),
+        ("INVITE", "tel:112", Class::Emergency),
+        ("INVITE", "sip:113@example.com", Class::Contact),
+        ("MESSAGE", "sip:112@example.com", Class::Contact),
+        ("PUBLISH", "sip:112@example.com", Class::Contact),
+        ("PUBLISH", "sip:bob@example.com", Class::Refresh),
+        ("INVITE", "sip:911@example.com", Class::Call),
+        ("INVITE", "urn:service:counseling", Class::Call),
+        ("MESSAGE", "sip:911@example.com", Class::Other),
+        ("INVITE", "no-uri", Class::Call),
+    ] {
+        assert_eq!(ground.class(PROVEN, method, uri), class, "{method} {uri}");
+    }
+}
+
+#[test]
+fn a_route_matches_by_domain_and_source_too() {
+    let of_domain = |domain: &str, class| {
+        let matches = RouteMatch { domain: domain.as_bytes().into(), ..RouteMatch::default() };
+        Route { class: Some(class), ..Route::new(matches, Action::OutOfService) }
+    };
+    let partner = Network { address: flow(PROVEN).peer.ip(), prefix: 32 };
+    let of_partner = Route {
+        class: Some(Class::TrunkCall),
+        ..Route::new(RouteMatch { sources: vec![partner], ..RouteMatch::default() }, Action::OutOfService)
+    };
+    let routes =
+        vec![of_domain("example.com", Class::Contact), of_domain("*.partner.example", Class::Emergency), of_partner];
+    let ground = Ground::new(|snapshot| snapshot.routes = routes);
+    for (from, uri, class) in [
+        (STRANGER, "sip:bob@example.com", Class::Contact),
+        (STRANGER, "sip:bob@Example.COM", Class::Contact),
+        // The listener's address stands for the first domain.
+        (STRANGER, "sip:bob@192.0.2.1", Class::Contact),
+        (STRANGER, "sip:bob@A.Partner.example:5070", Class::Emergency),
+        (STRANGER, "sip:bob@partner.example", Class::Other),
+        (STRANGER, "tel:+4930123", Class::Other),
+        (PROVEN, "sip:bob@partner.example", Class::TrunkCall),
+        (PROVEN, "tel:+4930123", Class::TrunkCall),
+        (PROVEN, "sip:bob@example.com", Class::Contact),
+    ] {
+        assert_eq!(ground.class(from, "INVITE", uri), class, "{uri} from {from}");
+    }
+}
+
+/// What a request of each method begins without a tag; with one it begins nothing.
+#[test]
+fn what_begins_work_is_said_by_method_and_tag() {
+    for (method, may_begin) in [
+        ("INVITE", true),
+        ("REGISTER", true),
+        ("OPTIONS", true),
+        ("SUBSCRIBE", true),
+        ("MESSAGE", true),
+        ("PUBLISH", true),
+        ("NOTIFY", true),
+        ("REFER", true),
+        ("INFO", true),
+        ("UPDATE", true),
+        ("X", true),
+        ("ack", true),
+        ("ACK", false),
+        ("CANCEL", false),
+        ("BYE", false),
+        ("PRACK", false),
+    ] {
+        assert_eq!(may_begin_work(Method::from_token(method.as_bytes())), may_begin, "{method}");
+        for (to, has_tag) in [
+            ("To: <sip:bob@example.com>", false),
+            ("To: <sip:bob@example.com;tag=b>", false),
+            ("To: \"x;tag=b\" <sip:bob@example.com>", false),
+            ("To: <sip:bob@example.com>;tag=b", true),
+            ("t: sip:bob@example.com;TAG=b", true),
+            ("To: Bob <sip:bob@example.com> ; x=y ;\r\n tag=b", true),
+        ] {
+            let text = request(method, SOMEBODY, "1", "").replace("To: <sip:bob@example.com>", to);
+            let peek = Peek::read(text.as_bytes()).expect("has a head");
+            let Kind::Request(read) = peek.kind else { panic!("{method} is a request") };
+            assert_eq!(begins_work(&peek, read), may_begin && !has_tag, "{method} with {to}");
+        }
+    }
+}
+
+#[test]
+fn who_has_proven_nothing_for_long_is_a_stranger_again() {
+    let ground = Ground::new(|_| {});
+    assert_eq!(ground.class(PROVEN, "INVITE", SOMEBODY), Class::Call);
+    // The two generations of the filter turn when others prove themselves.
+    let begin: Timestamp = ground.world.now;
+    for hours in [3, 6] {
+        ground.proven.insert(begin + Duration::from_secs(hours * 3_600), flow(STRANGER).peer.ip());
+    }
+    let found = ground.classify(PROVEN, &request("INVITE", SOMEBODY, "1", PRIORITY));
+    let expected = Classified { class: Class::Other, kind: FilteredKind::Call, is_unlimited: false, is_proven: false };
+    assert_eq!(found, expected);
+    assert_eq!(ground.class(STRANGER, "INVITE", SOMEBODY), Class::Call);
+}
