@@ -12,6 +12,7 @@ use strowger_bench::kept::{self, Conditions};
 use strowger_bench::overload::avalanche;
 use strowger_bench::overload::capacity::{Effort, search};
 use strowger_bench::overload::contender::{Contender, LIMIT_PERCENT, Mode, Place, Server, configuration, has_control};
+use strowger_bench::overload::cost;
 use strowger_bench::overload::flood::Kind;
 use strowger_bench::overload::load::{Ask, CONNECTIONS, Outcome, Pace, run};
 use strowger_bench::overload::quota::{Quota, remove_leftovers};
@@ -28,6 +29,8 @@ const PATIENCE: Duration = Duration::from_secs(900);
 const DRAIN: Duration = Duration::from_secs(4);
 /// Loads at which goodput is required, which are measured for as long as the requirement says; others for half of it.
 const REQUIRED: f64 = 2.0;
+/// Pairs of turns in which it is measured what control costs.
+const COST_PAIRS: u64 = 7;
 
 #[derive(Debug, Parser)]
 #[command(about = "Overload, steps and floods, beside Kamailio; a report, not a test")]
@@ -57,7 +60,7 @@ struct Arguments {
     #[arg(long, default_value_t = 3)]
     rounds: usize,
     /// Microseconds of processor time in each period
-    #[arg(long, default_value_t = 1_250)]
+    #[arg(long, default_value_t = 1_000)]
     quota_us: u32,
     /// Microseconds of a period
     #[arg(long, default_value_t = 25_000)]
@@ -102,11 +105,21 @@ enum Part {
     Reflection,
     /// A million phones register at once
     Avalanche,
+    /// What control costs where there is no overload
+    Cost,
 }
 
 impl Part {
-    const ALL: [Self; 7] =
-        [Self::Capacity, Self::Udp, Self::Tcp, Self::Step, Self::Flood, Self::Reflection, Self::Avalanche];
+    const ALL: [Self; 8] = [
+        Self::Capacity,
+        Self::Udp,
+        Self::Tcp,
+        Self::Step,
+        Self::Flood,
+        Self::Reflection,
+        Self::Avalanche,
+        Self::Cost,
+    ];
 }
 
 fn main() {
@@ -208,6 +221,7 @@ impl Bench {
                 Part::Flood => self.floods(),
                 Part::Reflection => self.reflections(),
                 Part::Avalanche => self.avalanches(),
+                Part::Cost => self.costs(),
             }
             self.say(&format!("{part:?} took {:.1} min", begun.elapsed().as_secs_f64() / 60.0));
         }
@@ -441,6 +455,26 @@ impl Bench {
         }
     }
 
+    fn costs(&mut self) {
+        let (course, pairs) =
+            if self.arguments.quick { (cost::Course::QUICK, 1) } else { (cost::Course::USUAL, COST_PAIRS) };
+        for number in self.results.costs.len() as u64..pairs {
+            self.measure(
+                &format!("cost of control, pair {}", number + 1),
+                |bench| cost::turn(&bench.place, course, number),
+                |results, one| {
+                    eprintln!(
+                        "  {:.2} µs with control, {:.2} without: {:+.2} %",
+                        one.control_us,
+                        one.plain_us,
+                        one.percent()
+                    );
+                    results.costs.push(one);
+                },
+            );
+        }
+    }
+
     /// The page, the tables and the pictures.
     fn show(&self) -> Result<(), String> {
         let usual = || Path::new(env!("CARGO_MANIFEST_DIR")).join("OVERLOAD.md");
@@ -527,6 +561,7 @@ fn forget(results: &mut Results, part: Part) {
         Part::Flood => results.floods.clear(),
         Part::Reflection => results.reflections.clear(),
         Part::Avalanche => results.avalanches.clear(),
+        Part::Cost => results.costs.clear(),
     }
 }
 

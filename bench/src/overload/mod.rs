@@ -2,12 +2,14 @@
 //!
 //! [`quota`] holds a server to a share of a core, [`contender`] starts one there, [`load`] offers calls to it, [`capacity`] finds the
 //! highest rate that it carries, [`step`] raises the load and takes it away again, [`flood`] sends what attackers send and
-//! [`innocent`] the calls of others meanwhile, [`avalanche`] lets all phones register at once. [`results`] keeps what was measured,
+//! [`innocent`] the calls of others meanwhile, [`avalanche`] lets all phones register at once, [`cost`] is
+//! what control takes where there is no overload. [`results`] keeps what was measured,
 //! [`table`] and [`plot`] show it.
 
 pub mod avalanche;
 pub mod capacity;
 pub mod contender;
+pub mod cost;
 pub mod flood;
 pub mod innocent;
 pub mod load;

@@ -6,6 +6,7 @@ use serde::{Deserialize, Serialize};
 
 use super::avalanche::Avalanche;
 use super::contender::{Contender, Mode};
+use super::cost::Cost;
 use super::innocent::{Flooded, Reflected};
 use super::load::Outcome;
 use super::quota::Quota;
@@ -77,6 +78,8 @@ pub struct Results {
     pub reflections: Vec<Reflected>,
     /// Registrations all at once.
     pub avalanches: Vec<Avalanche>,
+    /// What control costs below the capacity.
+    pub costs: Vec<Cost>,
 }
 
 impl Results {

@@ -3,6 +3,7 @@
 use std::fmt::Write as _;
 
 use super::contender::{Contender, LIMIT_PERCENT, Mode};
+use super::cost::median_percent;
 use super::flood::Kind;
 use super::innocent::{FLOOD, Flooded, INNOCENT};
 use super::results::{Loaded, Results};
@@ -17,6 +18,8 @@ const GOAL_P99_MS: f64 = 500.0;
 const GOAL_INNOCENT: f64 = 95.0;
 const GOAL_RECOVERY_S: f64 = 2.0;
 const GOAL_AMPLIFICATION: f64 = 2.0;
+/// And by how much control makes a call dearer where there is no overload, in percent.
+const GOAL_COST: f64 = 1.0;
 
 /// The three figures that matter, of each contender.
 #[must_use]
@@ -67,9 +70,23 @@ pub fn all(results: &Results) -> String {
     flood_table(results, &mut text);
     reflections(results, &mut text);
     avalanches(results, &mut text);
+    costs(results, &mut text);
     paper(results, &mut text);
     goals(results, &mut text);
     text
+}
+
+fn costs(results: &Results, text: &mut String) {
+    let Some(percent) = median_percent(&results.costs) else { return };
+    let _ = write!(
+        text,
+        "\n## What control costs where there is no overload\n\nStrowger on a whole core, 64 calls at once, with and without control by \
+         turns. The median of the pairs: {percent:+.1} %.\n\n\
+         | pair | with control, µs a call | without, µs a call | difference % |\n|---|---:|---:|---:|\n"
+    );
+    for (number, cost) in (1..).zip(&results.costs) {
+        let _ = writeln!(text, "| {number} | {:.2} | {:.2} | {:+.1} |", cost.control_us, cost.plain_us, cost.percent());
+    }
 }
 
 fn capacities(results: &Results, text: &mut String) {
@@ -291,6 +308,9 @@ fn goals(results: &Results, text: &mut String) {
     for one in results.steps.iter().filter(|one| one.contender == ours) {
         let recovery = one.recovery_s().unwrap_or(f64::INFINITY);
         rows.push(("full service after a step, s".to_owned(), at_most(GOAL_RECOVERY_S), recovery, false));
+    }
+    if let Some(percent) = median_percent(&results.costs) {
+        rows.push(("cost of control at saturation, %".to_owned(), at_most(GOAL_COST), percent, false));
     }
     if rows.is_empty() {
         return;

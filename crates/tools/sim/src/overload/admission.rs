@@ -50,6 +50,9 @@ impl Admission {
         filter: &mut KernelFilter,
         (classifier, peek, steered): (&Classifier<'_>, &Peek<'_>, &Steered),
     ) -> Verdict {
+        if queue_of(bytes) == Queue::NewWork {
+            self.controller.note_wait(now, 0, now.saturating_since(arrival));
+        }
         let begins_work = match peek.kind {
             Kind::Request(method) => begins_work(peek, method),
             Kind::Response(_) => false,
@@ -60,9 +63,9 @@ impl Admission {
         }
         let salt = self.salt;
         let verdict = self.offer(now, now.saturating_since(arrival), || {
-            let Classified { class, kind, is_unlimited } = classifier.classify(now, peek, steered, flow);
+            let Classified { class, kind, is_unlimited, is_proven } = classifier.classify(now, peek, steered, flow);
             let source = (!is_unlimited).then_some(flow.peer.ip());
-            Offer { class, kind, position: position(bytes, salt), source, is_reliable: false }
+            Offer { class, kind, position: position(bytes, salt), source, is_proven, is_reliable: false }
         });
         if verdict != Verdict::Admit {
             filter.remember(bytes);
@@ -82,8 +85,8 @@ impl Admission {
         }
         self.next_look = now + WINDOW;
         self.controller.handle_timeout(now);
-        kernel.adjust_bound();
-        kernel.filter.follow(now, *self.controller.filter());
+        kernel.filter.follow(now, *self.controller.filter(), self.controller.is_limiting());
         self.controller.set_filter_memory(kernel.filter.has_memory());
+        kernel.adjust_bound(self.controller.queue_bound());
     }
 }

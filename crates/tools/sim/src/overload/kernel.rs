@@ -93,7 +93,7 @@ impl Kernel {
     }
 
     /// Once a window: adjusts the room of new work to how long it has waited.
-    pub(super) fn adjust_bound(&mut self) {
-        self.bound.handle_window(core::mem::take(&mut self.longest_wait));
+    pub(super) fn adjust_bound(&mut self, bound: Duration) {
+        self.bound.handle_window(core::mem::take(&mut self.longest_wait), bound);
     }
 }

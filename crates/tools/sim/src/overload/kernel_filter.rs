@@ -80,8 +80,8 @@ impl KernelFilter {
         }
     }
 
-    /// Follows the controller's filter.
-    pub(super) fn follow(&mut self, now: Timestamp, wanted: Filter) {
+    /// Follows the controller's filter. What the worker drops is remembered from the beginning.
+    pub(super) fn follow(&mut self, now: Timestamp, wanted: Filter, is_limiting: bool) {
         match &mut self.state {
             _ if !self.is_allowed => {}
             State::Memory { filter, dropped, generation_ends } => {
@@ -92,11 +92,11 @@ impl KernelFilter {
                 *generation_ends = now + GENERATION;
                 let has_dropped = !dropped.young.is_empty();
                 dropped.begin_generation();
-                if !has_dropped && wanted.is_open() {
+                if !has_dropped && wanted.is_open() && !is_limiting {
                     self.state = State::Open;
                 }
             }
-            State::Open if wanted.is_open() => {}
+            State::Open if !(is_limiting && self.has_memory) && wanted.is_open() => {}
             State::Stateless(filter) if filter.is_near(&wanted) => {}
             State::Stateless(_) if wanted.is_open() => self.state = State::Open,
             State::Open if self.has_memory => {
@@ -148,10 +148,10 @@ mod tests {
         for (has_memory, later) in [(false, 0), (true, 50)] {
             let mut filter = KernelFilter::new(true, has_memory, 1);
             assert_eq!(dropped_of_a_hundred(&mut filter), 0);
-            filter.follow(Timestamp::ZERO, half());
+            filter.follow(Timestamp::ZERO, half(), true);
             let dropped = dropped_of_a_hundred(&mut filter);
             assert!(dropped.abs_diff(50) < 20, "{dropped}");
-            filter.follow(Timestamp::from_millis(100), Filter::OPEN);
+            filter.follow(Timestamp::from_millis(100), Filter::OPEN, false);
             let still = dropped_of_a_hundred(&mut filter);
             assert!(still.abs_diff(later) < 20 && (still == dropped) == has_memory, "{still} of {dropped}");
         }
@@ -160,11 +160,11 @@ mod tests {
     #[test]
     fn a_memory_ends_when_a_whole_generation_dropped_nothing() {
         let mut filter = KernelFilter::new(true, true, 1);
-        filter.follow(Timestamp::ZERO, half());
+        filter.follow(Timestamp::ZERO, half(), true);
         let dropped = dropped_of_a_hundred(&mut filter);
-        filter.follow(Timestamp::ZERO + GENERATION, Filter::OPEN);
+        filter.follow(Timestamp::ZERO + GENERATION, Filter::OPEN, false);
         assert!(dropped > 0 && matches!(filter.state, State::Memory { .. }));
-        filter.follow(Timestamp::ZERO + 2 * GENERATION, Filter::OPEN);
+        filter.follow(Timestamp::ZERO + 2 * GENERATION, Filter::OPEN, false);
         assert!(matches!(filter.state, State::Open) && dropped_of_a_hundred(&mut filter) == 0);
     }
 }

@@ -1,0 +1,91 @@
+//! What overload control costs where there is no overload: calls at saturation with and without it, by turns.
+
+use std::time::Duration;
+
+use serde::{Deserialize, Serialize};
+
+use super::contender::{Contender, Mode, Place, Server};
+use super::load::{Ask, Pace, run};
+use super::quota::Quota;
+use crate::register::rounds::median;
+
+/// Calls at once: enough to keep the server busy, and too few for any of them to wait long.
+const AT_ONCE: usize = 64;
+
+/// Processor time of a call on a whole core, in microseconds, measured one after the other.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub struct Cost {
+    /// With control.
+    pub control_us: f64,
+    /// With `overload.control = false`.
+    pub plain_us: f64,
+}
+
+impl Cost {
+    /// By how much control makes a call dearer, in percent.
+    #[must_use]
+    pub fn percent(&self) -> f64 {
+        100.0 * (self.control_us / self.plain_us - 1.0)
+    }
+}
+
+/// How long each turn takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Course {
+    /// What is not counted.
+    pub warm_up: Duration,
+    /// What is.
+    pub time: Duration,
+}
+
+impl Course {
+    /// For figures.
+    pub const USUAL: Self = Self { warm_up: Duration::from_secs(3), time: Duration::from_secs(6) };
+    /// For trying.
+    pub const QUICK: Self = Self { warm_up: Duration::from_secs(1), time: Duration::from_secs(2) };
+}
+
+/// Measures both, in another order each second time.
+///
+/// # Errors
+/// When a server or the generator does not run.
+pub fn turn(place: &Place, course: Course, number: u64) -> Result<Cost, String> {
+    let whole = Quota { quota_us: place.quota.period_us, ..place.quota };
+    let place = Place { quota: whole, ..place.clone() };
+    let measure = |contender| {
+        let ask = Ask {
+            warm_up: course.warm_up,
+            time: course.time,
+            drain: Duration::from_secs(1),
+            ..Ask::new(Mode::Udp, Pace::AtOnce(AT_ONCE), 7 + number)
+        };
+        let outcome = run(&mut Server::start(contender, Mode::Udp, &place, None)?, &ask)?;
+        Ok::<_, String>(1e6 * outcome.processors / outcome.goodput.max(1.0))
+    };
+    if number.is_multiple_of(2) {
+        let control_us = measure(Contender::Control)?;
+        Ok(Cost { control_us, plain_us: measure(Contender::Plain)? })
+    } else {
+        let plain_us = measure(Contender::Plain)?;
+        Ok(Cost { control_us: measure(Contender::Control)?, plain_us })
+    }
+}
+
+/// By how much control makes a call dearer, in percent: the median of the pairs.
+#[must_use]
+pub fn median_percent(costs: &[Cost]) -> Option<f64> {
+    (!costs.is_empty()).then(|| median(costs.iter().map(Cost::percent).collect()))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_disturbed_pair_does_not_count() {
+        let pair = |control_us| Cost { control_us, plain_us: 20.0 };
+        let percent = median_percent(&[pair(20.1), pair(30.0), pair(20.2)]).expect("pairs");
+        assert!((percent - 1.0).abs() < 1e-9, "{percent}");
+        assert_eq!(median_percent(&[]), None);
+    }
+}
