@@ -138,6 +138,11 @@ impl Admission {
         (0..100).for_each(|_| self.connections.handle_window(Some(0.98), 1_000));
     }
 
+    /// Takes note that new work of connections goes on waiting, and has for so long.
+    pub(crate) fn note_waiting(&mut self, now: Timestamp, wait: Duration) {
+        self.controller.note_wait(now, WaitQueue::Streams.number(), wait);
+    }
+
     /// Takes note of how long a message has waited, if that was among new work.
     fn note_wait(&mut self, now: Timestamp, wait: Duration, message: &[u8]) {
         if queue_of(message) == Queue::NewWork {
@@ -247,8 +252,11 @@ impl<M: Maker> Desk<M> {
         !self.admission.reads(connection) && !self.snapshot.trusts(peer)
     }
 
-    /// Whether a message of a peer is not even read.
-    pub(crate) fn filters_out(&self, peer: IpAddr, message: &[u8]) -> bool {
+    /// Whether a message of a peer is not even read. What came on a connection that was left unread is too old to begin anything.
+    pub(crate) fn filters_out(&self, peer: IpAddr, is_stale: bool, message: &[u8]) -> bool {
+        if is_stale && queue_of(message) == Queue::NewWork && may_be_dropped_unread(message) {
+            return true;
+        }
         self.admission.filters_out(message, || self.snapshot.trusts(peer))
     }
 
@@ -256,7 +264,7 @@ impl<M: Maker> Desk<M> {
     pub(crate) fn adjust_admission(&mut self, now: Timestamp) {
         let Self { admission, exits, snapshot, version, common, .. } = self;
         if admission.adjust(now, &mut exits.new_work, exits.streams.len(), (snapshot, *version)) {
-            admission.has_unread = exits.streams.review_unread(now, |connection| admission.reads(connection));
+            admission.has_unread = exits.streams.review_unread(|connection| admission.reads(connection));
             common.maker.note_pressure(exits.index, &admission.pressure());
         }
     }

@@ -51,6 +51,8 @@ pub(crate) struct Connection {
     pub(crate) is_dirty: bool,
     /// Whether what was kept may hold whole messages: they come before what can be read.
     pub(crate) has_backlog: bool,
+    /// What waits in it is too old: new work is dropped until nothing is left.
+    pub(crate) is_stale: bool,
     pub(crate) cutter: Cutter,
     /// How many bytes `kept` must have before a look at them is worth it.
     pub(crate) needed: u32,

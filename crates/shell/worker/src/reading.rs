@@ -73,6 +73,10 @@ impl<M: Maker> Crew<M> {
         }
         self.scratch = scratch;
         self.desk.exits.streams.note_idle();
+        if self.desk.exits.streams.put_off_len() > 0 {
+            // None of it may have had its turn.
+            self.desk.admission.note_waiting(now, now.saturating_since(self.streams_busy_since));
+        }
         true
     }
 
@@ -83,6 +87,7 @@ impl<M: Maker> Crew<M> {
         let fresh = scratch.get(..count).unwrap_or_default();
         let Some(connection) = streams.get(slot) else { return 0 };
         let (phase, needed, is_readable) = (connection.phase, connection.needed as usize, connection.is_readable);
+        let is_stale = connection.is_stale;
         if matches!(phase, Phase::Ending | Phase::Dead) {
             if is_readable && phase == Phase::Ending {
                 streams.list(slot);
@@ -96,7 +101,7 @@ impl<M: Maker> Crew<M> {
         let bytes = if is_owned { &kept[..] } else { fresh };
         let (consumed, messages, end) = if is_owned && kept.len() < needed {
             (0, 0, End::Incomplete(needed))
-        } else if puts_off && queue_of(bytes) == Queue::NewWork && !self.desk.exits.streams.is_scarce() {
+        } else if puts_off && !is_stale && queue_of(bytes) == Queue::NewWork && !self.desk.exits.streams.is_scarce() {
             (0, 0, End::PutOff)
         } else {
             self.deal(now, slot, bytes)
@@ -137,9 +142,9 @@ impl<M: Maker> Crew<M> {
             if matches!(piece, Piece::Message(_) | Piece::Blank { .. }) {
                 connection.heard = now;
             }
-            let peer = connection.peer.ip();
+            let (peer, is_stale) = (connection.peer.ip(), connection.is_stale);
             match piece {
-                Piece::Message(length) if self.desk.filters_out(peer, rest.get(..length).unwrap_or_default()) => {
+                Piece::Message(length) if self.desk.filters_out(peer, is_stale, rest.get(..length).unwrap_or_default()) => {
                     at += length;
                     self.desk.exits.streams.counters.messages_in += 1;
                     self.desk.exits.counters.shed += 1;
@@ -216,7 +221,7 @@ impl<M: Maker> Crew<M> {
         } else if matches!(end, End::PutOff) {
             let is_left = self.desk.leaves_unread(id, peer);
             let streams = &mut self.desk.exits.streams;
-            if is_left { streams.leave_unread(now, slot) } else { streams.put_off(slot) }
+            if is_left { streams.leave_unread(slot) } else { streams.put_off(slot) }
         } else if has_more {
             streams.list(slot);
         }

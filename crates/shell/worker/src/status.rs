@@ -165,8 +165,6 @@ stream_counters! {
     closed_memory,
     /// Times that a connection was left unread, for it brought far more new work than could be served.
     left_unread,
-    /// Connections closed because what waited in them was too old to be served.
-    closed_unread,
     /// Messages that came in.
     messages_in,
     /// Messages that went out, or into a send queue.

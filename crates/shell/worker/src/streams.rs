@@ -32,10 +32,6 @@ const SPARE_BYTES: usize = 16 * 1024;
 
 /// Connections that are not read are looked at so many at a time.
 const REVIEWS: usize = 256;
-/// After so long what waits in a connection is too old to be served. When it could be read again it is closed, and its peer opens
-/// another one.
-const STALE_UNREAD: Duration = Duration::from_millis(500);
-
 /// Events of connections: this and the slot.
 const FIRST_TOKEN: usize = 1 << 32;
 
@@ -60,15 +56,6 @@ pub(crate) enum Reason {
     QueueFull,
     /// All connections together keep too much.
     Memory,
-    /// It was not read for so long that what waits in it is too old to be served.
-    Unread,
-}
-
-/// A connection that is not read.
-#[derive(Clone, Copy, Debug)]
-struct Unread {
-    id: ConnId,
-    since: Timestamp,
 }
 
 /// A connection that is closed, and its far end.
@@ -90,7 +77,7 @@ pub(crate) struct Streams {
     /// Since when any of them has had something to read.
     busy_since: Option<Timestamp>,
     /// Those that are not read while there is far too much new work, the first that was left so at the front.
-    unread: VecDeque<Unread>,
+    unread: VecDeque<ConnId>,
     /// Those whose messages another worker has no room for just now; listed as ready with the next round.
     stalled: Vec<u32>,
     /// Those that have something to write, each once.
@@ -244,6 +231,7 @@ impl Streams {
             is_listed: false,
             is_dirty: false,
             has_backlog: false,
+            is_stale: false,
             cutter: crate::intake::Cutter::default(),
             needed: 0,
             since: Timestamp::MAX,
@@ -373,28 +361,27 @@ impl Streams {
     }
 
     /// Reads no more of a connection, whatever the kernel says, until it is [reviewed](Self::review_unread).
-    pub(crate) fn leave_unread(&mut self, now: Timestamp, slot: u32) {
+    pub(crate) fn leave_unread(&mut self, slot: u32) {
         let id = self.id(slot);
         let Some(connection) = self.get(slot) else { return };
         if !connection.is_listed && connection.phase != Phase::Dead {
             connection.is_listed = true;
-            self.unread.push_back(Unread { id, since: now });
+            self.unread.push_back(id);
             self.counters.left_unread += 1;
         }
     }
 
-    /// Reads again those that are to be read, or closes them where what waits is too old to be served; whether any are left.
-    pub(crate) fn review_unread(&mut self, now: Timestamp, reads: impl Fn(ConnId) -> bool) -> bool {
+    /// Reads again those that are to be read, of which the new work that waits is dropped: it is too old. Whether any are left unread.
+    pub(crate) fn review_unread(&mut self, reads: impl Fn(ConnId) -> bool) -> bool {
         for _ in 0..self.unread.len().min(REVIEWS) {
-            let Some(unread) = self.unread.pop_front() else { break };
-            let Some(slot) = self.find(unread.id) else { continue };
-            let is_stale = now.saturating_since(unread.since) > STALE_UNREAD;
-            let is_ending = self.get(slot).is_some_and(|connection| connection.is_ending);
-            match reads(unread.id) {
-                false if is_ending => self.kill(slot, Reason::Unread),
-                false => self.unread.push_back(unread),
-                true if is_stale => self.kill(slot, Reason::Unread),
-                true => self.put_off.push_back(slot),
+            let Some(id) = self.unread.pop_front() else { break };
+            let Some(slot) = self.find(id) else { continue };
+            let Some(connection) = self.get(slot) else { continue };
+            if connection.is_ending || reads(id) {
+                connection.is_stale = true;
+                self.put_off.push_back(slot);
+            } else {
+                self.unread.push_back(id);
             }
         }
         !self.unread.is_empty()
@@ -487,6 +474,7 @@ impl Streams {
             connection.has_backlog = false;
             connection.needed = 0;
             connection.since = Timestamp::MAX;
+            connection.is_stale &= connection.is_readable;
         }
     }
 
@@ -612,7 +600,6 @@ impl Streams {
             Reason::Malformed => &mut counters.closed_malformed,
             Reason::QueueFull => &mut counters.send_overflow,
             Reason::Memory => &mut counters.closed_memory,
-            Reason::Unread => &mut counters.closed_unread,
         };
         *counter += 1;
     }
