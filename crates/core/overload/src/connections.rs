@@ -4,6 +4,8 @@
 //! connection that is not read costs nothing, for flow control makes its peer wait. It is always the same connections that wait, so
 //! that on the others calls begin, go on and end as if there were no overload.
 
+use core::time::Duration;
+
 use strowger_foundation::ConnId;
 
 use crate::position::POSITIONS;
@@ -12,6 +14,9 @@ use crate::proven::mix;
 /// With fewer connections than this all are read: each may carry the calls of a whole site.
 pub const FEW_CONNECTIONS: usize = 32;
 
+/// What comes on connections has waited for so long is too old to be served. It tells, too, that reading itself takes too long.
+pub const LATE: Duration = Duration::from_secs(1);
+
 /// Connections are left unread while more than this share of the requests that are read is shed, until it is `WANTED`.
 const MOST_SHED: f64 = 0.5;
 const WANTED_SHED: f64 = 0.4;
@@ -19,6 +24,8 @@ const WANTED_SHED: f64 = 0.4;
 const LEAST_SHED: f64 = 0.25;
 /// Windows between two changes: the effect of the last one is to be seen first.
 const HOLD_WINDOWS: u32 = 20;
+/// The same while what comes is late.
+const HOLD_LATE_WINDOWS: u32 = 10;
 /// By how much the share may change at once: what is shed follows what is read with a delay.
 const LEAST_CHANGE: f64 = 0.5;
 const MOST_CHANGE: f64 = 1.25;
@@ -40,20 +47,22 @@ impl ConnectionLimit {
         Self { share: 1.0, seed, since_change: 0 }
     }
 
-    /// Once a window: which share of the requests that are read is shed, and how many connections there are. `None` where nothing is
-    /// limited.
-    pub fn handle_window(&mut self, shed: Option<f64>, connections: usize) {
-        let Some(shed) = shed.filter(|_| connections >= FEW_CONNECTIONS) else {
+    /// Once a window: which share of the requests that are read is shed, for how long what was read has waited, and how many
+    /// connections there are.
+    pub fn handle_window(&mut self, shed: f64, wait: Duration, connections: usize) {
+        if connections < FEW_CONNECTIONS {
             self.share = 1.0;
             return;
-        };
+        }
         self.since_change = self.since_change.saturating_add(1);
-        if self.since_change < HOLD_WINDOWS || (LEAST_SHED..=MOST_SHED).contains(&shed) {
+        let is_late = wait > LATE;
+        let hold = if is_late { HOLD_LATE_WINDOWS } else { HOLD_WINDOWS };
+        if self.since_change < hold || (!is_late && (LEAST_SHED..=MOST_SHED).contains(&shed)) {
             return;
         }
-        let change = ((1.0 - shed) / (1.0 - WANTED_SHED)).clamp(LEAST_CHANGE, MOST_CHANGE);
-        let share = (self.share * change).clamp(LEAST_SHARE, 1.0);
-        if share < self.share || self.share < 1.0 {
+        let change = if is_late { LEAST_CHANGE } else { (1.0 - shed) / (1.0 - WANTED_SHED) };
+        let share = (self.share * change.clamp(LEAST_CHANGE, MOST_CHANGE)).clamp(LEAST_SHARE, 1.0);
+        if share < 1.0 || self.share < 1.0 {
             (self.share, self.since_change) = (share, 0);
         }
     }
@@ -85,25 +94,35 @@ mod tests {
             let mut limit = ConnectionLimit::new(9);
             for window in 0..400 {
                 let shed = shed(&limit, times, &connections);
-                limit.handle_window(Some(shed), connections.len());
+                limit.handle_window(shed, Duration::ZERO, connections.len());
                 assert!(window < 160 || (0.15..0.6).contains(&shed), "{times}, window {window}: {shed}");
             }
             let before: Vec<_> = connections.iter().map(|id| limit.reads(*id)).collect();
-            (0..50).for_each(|_| limit.handle_window(Some(shed(&limit, times, &connections)), connections.len()));
+            (0..50).for_each(|_| limit.handle_window(shed(&limit, times, &connections), Duration::ZERO, connections.len()));
             let changed = connections.iter().zip(before).filter(|(id, before)| limit.reads(**id) != *before).count();
             assert!(changed <= 20, "{times}: {changed}");
         }
     }
 
     #[test]
+    fn where_reading_itself_takes_too_long_half_as_many_are_read_each_second() {
+        let connections: Vec<_> = (0..1_000).map(|slot| ConnId::new(0, slot, 7)).collect();
+        let mut limit = ConnectionLimit::new(9);
+        (0..30).for_each(|_| limit.handle_window(0.0, 2 * LATE, connections.len()));
+        let read = connections.iter().filter(|id| limit.reads(**id)).count();
+        assert!((80..180).contains(&read), "{read}");
+    }
+
+    #[test]
     fn few_connections_are_all_read_and_so_are_all_when_the_overload_has_ended() {
         let connections: Vec<_> = (0..31).map(|slot| ConnId::new(0, slot, 7)).collect();
         let mut limit = ConnectionLimit::new(9);
-        (0..100).for_each(|_| limit.handle_window(Some(0.9), connections.len()));
+        (0..100).for_each(|_| limit.handle_window(0.9, Duration::ZERO, connections.len()));
         assert!(connections.iter().all(|id| limit.reads(*id)));
-        (0..100).for_each(|_| limit.handle_window(Some(0.9), 1_000));
+        (0..100).for_each(|_| limit.handle_window(0.9, Duration::ZERO, 1_000));
         assert!(!connections.iter().all(|id| limit.reads(*id)));
-        limit.handle_window(None, 1_000);
+        // Little by little, for what waits in each has to be dropped.
+        (0..500).for_each(|_| limit.handle_window(0.0, Duration::ZERO, 1_000));
         assert!(connections.iter().all(|id| limit.reads(*id)));
     }
 }

@@ -26,7 +26,7 @@ mod sort;
 mod window;
 
 pub use class::{CLASSES, Class};
-pub use connections::{ConnectionLimit, FEW_CONNECTIONS};
+pub use connections::{ConnectionLimit, FEW_CONNECTIONS, LATE};
 pub use controller::{Controller, Offer, Pressure, STALE, STALE_REMEMBERED, TARGET, Verdict, WINDOW};
 pub use feedback::{Algorithm, Feedback};
 pub use filter::{FILTERED_KINDS, Filter, FilteredKind, kind_of, may_be_dropped_unread};

@@ -135,7 +135,7 @@ impl Admission {
     /// Has seen far too much new work on many connections.
     #[cfg(test)]
     pub(crate) fn limit_connections(&mut self) {
-        (0..100).for_each(|_| self.connections.handle_window(Some(0.98), 1_000));
+        (0..100).for_each(|_| self.connections.handle_window(0.98, Duration::ZERO, 1_000));
     }
 
     /// Takes note that new work of connections goes on waiting, and has for so long.
@@ -188,8 +188,9 @@ impl Admission {
         let rules = |filter| PacketFilter { filter, salt, trusted: snapshot.trusted_networks() };
         self.kernel.follow(now, *self.controller.filter(), Rules { queues, version, is_limiting, rules: &rules });
         self.controller.set_filter_memory(self.kernel.has_memory());
-        let Pressure { is_limiting, shed_permille, .. } = self.controller.pressure();
-        self.connections.handle_window(is_limiting.then_some(f64::from(shed_permille) / 1_000.0), connections);
+        let Pressure { is_limiting, shed_permille, wait, .. } = self.controller.pressure();
+        let wait = if is_limiting { wait } else { Duration::ZERO };
+        self.connections.handle_window(f64::from(shed_permille) / 1_000.0, wait, connections);
         let bound = self.controller.queue_bound();
         queues.iter_mut().flatten().for_each(|queue| queue.bound(bound));
         true

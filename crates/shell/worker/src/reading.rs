@@ -2,7 +2,7 @@
 
 use strowger_foundation::{ConnId, Timestamp};
 use strowger_message::{Fault, Head, Kind, Method, Peek, Reply};
-use strowger_overload::{Queue, queue_of};
+use strowger_overload::{LATE, Queue, queue_of};
 
 use crate::admission::WaitQueue;
 use crate::brain::Maker;
@@ -53,12 +53,14 @@ impl<M: Maker> Crew<M> {
             return false;
         }
         self.streams_busy_since = streams.busy_since(now);
+        let is_late = self.desk.admission.is_limiting() && now.saturating_since(self.streams_busy_since) > LATE;
         self.desk.admission.reads_from(WaitQueue::Streams);
         let mut scratch = std::mem::take(&mut self.scratch);
         let mut messages = 0;
         for _ in 0..turns {
             let Some((slot, kept)) = self.desk.exits.streams.next_ready() else { break };
-            messages += self.turn(now, slot, kept, &mut scratch, self.desk.admission.is_limiting());
+            let puts_off = self.desk.admission.is_limiting();
+            messages += self.turn(now, slot, kept, &mut scratch, (puts_off, is_late));
             if messages >= MESSAGES_A_ROUND {
                 break;
             }
@@ -69,7 +71,7 @@ impl<M: Maker> Crew<M> {
                 break;
             }
             let Some((slot, kept)) = self.desk.exits.streams.next_put_off() else { break };
-            messages += self.turn(now, slot, kept, &mut scratch, false);
+            messages += self.turn(now, slot, kept, &mut scratch, (false, is_late));
         }
         self.scratch = scratch;
         self.desk.exits.streams.note_idle();
@@ -80,13 +82,22 @@ impl<M: Maker> Crew<M> {
         true
     }
 
-    /// Reads once and deals with what is whole; how many messages that were. With `puts_off` new work waits.
-    fn turn(&mut self, now: Timestamp, slot: u32, mut kept: Vec<u8>, scratch: &mut [u8], puts_off: bool) -> usize {
+    /// Reads once and deals with what is whole; how many messages that were. With `puts_off` new work waits, and where it `is_late` it is
+    /// too old.
+    fn turn(
+        &mut self,
+        now: Timestamp,
+        slot: u32,
+        mut kept: Vec<u8>,
+        scratch: &mut [u8],
+        (puts_off, is_late): (bool, bool),
+    ) -> usize {
         let streams = &mut self.desk.exits.streams;
         let count = streams.read(slot, scratch);
         let fresh = scratch.get(..count).unwrap_or_default();
         let Some(connection) = streams.get(slot) else { return 0 };
         let (phase, needed, is_readable) = (connection.phase, connection.needed as usize, connection.is_readable);
+        connection.is_stale |= is_late && !puts_off && queue_of(if kept.is_empty() { fresh } else { &kept }) == Queue::NewWork;
         let is_stale = connection.is_stale;
         if matches!(phase, Phase::Ending | Phase::Dead) {
             if is_readable && phase == Phase::Ending {
