@@ -110,16 +110,8 @@ enum Part {
 }
 
 impl Part {
-    const ALL: [Self; 8] = [
-        Self::Capacity,
-        Self::Udp,
-        Self::Tcp,
-        Self::Step,
-        Self::Flood,
-        Self::Reflection,
-        Self::Avalanche,
-        Self::Cost,
-    ];
+    const ALL: [Self; 8] =
+        [Self::Capacity, Self::Udp, Self::Tcp, Self::Step, Self::Flood, Self::Reflection, Self::Avalanche, Self::Cost];
 }
 
 fn main() {

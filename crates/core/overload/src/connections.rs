@@ -98,7 +98,9 @@ mod tests {
                 assert!(window < 160 || (0.15..0.6).contains(&shed), "{times}, window {window}: {shed}");
             }
             let before: Vec<_> = connections.iter().map(|id| limit.reads(*id)).collect();
-            (0..50).for_each(|_| limit.handle_window(shed(&limit, times, &connections), Duration::ZERO, connections.len()));
+            (0..50).for_each(|_| {
+                limit.handle_window(shed(&limit, times, &connections), Duration::ZERO, connections.len());
+            });
             let changed = connections.iter().zip(before).filter(|(id, before)| limit.reads(**id) != *before).count();
             assert!(changed <= 20, "{times}: {changed}");
         }

@@ -66,12 +66,7 @@ pub(crate) fn program(
 }
 
 /// Finds out of which kind the message is: where in the memory stands how many positions pass.
-fn find_kind(
-    program: &mut Assembler,
-    (rules, local): (&PacketFilter, SocketAddr),
-    worker: usize,
-    exits: Exits,
-) {
+fn find_kind(program: &mut Assembler, (rules, local): (&PacketFilter, SocketAddr), worker: usize, exits: Exits) {
     let first = |bytes: &[u8; 4]| u32::from_be_bytes(*bytes);
     let is_known = program.label();
     let set_kind = |program: &mut Assembler, kind: FilteredKind| {

@@ -7,8 +7,8 @@ use strowger_foundation::{ConnId, Flow, Timestamp};
 use strowger_message::{Kind, Peek};
 use strowger_net::PacketFilter;
 use strowger_overload::{
-    ConnectionLimit, Controller, FilteredKind, Offer, Pressure, Queue, Verdict, WINDOW, fingerprint, kind_of, may_be_dropped_unread,
-    position, queue_of,
+    ConnectionLimit, Controller, FilteredKind, Offer, Pressure, Queue, Verdict, WINDOW, fingerprint, kind_of,
+    may_be_dropped_unread, position, queue_of,
 };
 use strowger_shard::{Classified, Snapshot, Steered, begins_work, may_begin_work};
 
@@ -93,8 +93,7 @@ impl Admission {
     /// When the controller has to be looked at, whatever comes: a filter must not outlast what it is for.
     pub(crate) fn next_deadline(&self) -> Timestamp {
         let is_watched = self.is_limiting() || self.has_unread;
-        let window_ends =
-            if is_watched { self.controller.window_ends().max(self.next_look) } else { Timestamp::MAX };
+        let window_ends = if is_watched { self.controller.window_ends().max(self.next_look) } else { Timestamp::MAX };
         window_ends.min(self.kernel.next_deadline())
     }
 

@@ -14,6 +14,7 @@ use crate::queue::NewWorkQueue;
 pub(crate) type SharedMemory = Arc<Mutex<Weak<DroppedMessages>>>;
 
 /// What a worker's kernel queues are told, besides the filter.
+#[derive(Clone, Copy)]
 pub(crate) struct Rules<'r> {
     pub(crate) queues: &'r [Option<NewWorkQueue>],
     /// The version of the configuration that the rules are of.
@@ -97,8 +98,8 @@ impl KernelFilter {
         }
     }
 
-    fn begin_memory(&mut self, now: Timestamp, wanted: Filter, mut rules: Rules<'_>) {
-        match self.attach_memory(now, wanted, &mut rules) {
+    fn begin_memory(&mut self, now: Timestamp, wanted: Filter, rules: Rules<'_>) {
+        match self.attach_memory(now, wanted, rules) {
             Ok(dropped) => self.state = State::Memory { dropped, filter: wanted, version: rules.version },
             Err(error) => {
                 tracing::info!(
@@ -113,12 +114,7 @@ impl KernelFilter {
     }
 
     /// Gives each queue a program that follows the memory of all workers.
-    fn attach_memory(
-        &self,
-        now: Timestamp,
-        wanted: Filter,
-        rules: &mut Rules<'_>,
-    ) -> io::Result<Arc<DroppedMessages>> {
+    fn attach_memory(&self, now: Timestamp, wanted: Filter, rules: Rules<'_>) -> io::Result<Arc<DroppedMessages>> {
         let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
         let dropped = match shared.upgrade() {
             Some(dropped) => dropped,

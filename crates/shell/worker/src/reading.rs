@@ -97,7 +97,8 @@ impl<M: Maker> Crew<M> {
         let fresh = scratch.get(..count).unwrap_or_default();
         let Some(connection) = streams.get(slot) else { return 0 };
         let (phase, needed, is_readable) = (connection.phase, connection.needed as usize, connection.is_readable);
-        connection.is_stale |= is_late && !puts_off && queue_of(if kept.is_empty() { fresh } else { &kept }) == Queue::NewWork;
+        connection.is_stale |=
+            is_late && !puts_off && queue_of(if kept.is_empty() { fresh } else { &kept }) == Queue::NewWork;
         let is_stale = connection.is_stale;
         if matches!(phase, Phase::Ending | Phase::Dead) {
             if is_readable && phase == Phase::Ending {
@@ -155,7 +156,9 @@ impl<M: Maker> Crew<M> {
             }
             let (peer, is_stale) = (connection.peer.ip(), connection.is_stale);
             match piece {
-                Piece::Message(length) if self.desk.filters_out(peer, is_stale, rest.get(..length).unwrap_or_default()) => {
+                Piece::Message(length)
+                    if self.desk.filters_out(peer, is_stale, rest.get(..length).unwrap_or_default()) =>
+                {
                     at += length;
                     self.desk.exits.streams.counters.messages_in += 1;
                     self.desk.exits.counters.shed += 1;
