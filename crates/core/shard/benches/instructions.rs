@@ -287,11 +287,11 @@ fn parse(text: Vec<u8>) -> usize {
 }
 
 #[library_benchmark]
-#[bench::stateful_call(args = (stateful_call()), config = at_most(55_400))]
-#[bench::followed_call(args = (followed_call()), config = at_most(57_500))]
-#[bench::stateless_call(args = (stateless_call()), config = at_most(41_700))]
+#[bench::stateful_call(args = (stateful_call()), config = at_most(55_700))]
+#[bench::followed_call(args = (followed_call()), config = at_most(57_800))]
+#[bench::stateless_call(args = (stateless_call()), config = at_most(42_000))]
 #[bench::register(args = (refresh()), config = at_most(10_150))]
-#[bench::challenge(args = (challenged()), config = at_most(24_200))]
+#[bench::challenge(args = (challenged()), config = at_most(24_250))]
 fn shard(mut prepared: Prepared) -> (usize, Prepared) {
     (black_box(prepared.run()), prepared)
 }

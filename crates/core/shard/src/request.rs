@@ -300,9 +300,9 @@ impl Shard {
         Ok(way)
     }
 
-    /// Who shows a Route of ours was there to be given it.
+    /// Who shows a Route of ours was there to be given it. The ACK is the first of a call to show it, so the rest is not looked at.
     fn note_proof(&self, now: Timestamp, request: &Request<'_, '_>) {
-        if request.routes.proven {
+        if request.routes.proven && request.message.method() == Method::Ack {
             self.proven.insert(now, request.source.peer.ip());
         }
     }

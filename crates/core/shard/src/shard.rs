@@ -543,7 +543,8 @@ impl Shard {
             }
         }
         let has_answered = self.settle(now, Some((message, source.peer)));
-        if message.status().is_some_and(Status::is_success) {
+        // Whoever answers a BYE has answered its INVITE.
+        if message.status().is_some_and(Status::is_success) && message.cseq().method != Method::Bye {
             self.proven.insert(now, source.peer.ip());
         }
         // What answers a call has said already for how long that is alive.
