@@ -9,7 +9,14 @@ const OPEN: &str = "server.domains = [\"127.0.0.1\"]\n";
 
 /// A server that knows user0 to user19 and asks nobody for a password.
 fn server(more: &str) -> Server {
+    server_that_asks("[]", more)
+}
+
+/// The same, that asks for a password with these methods.
+fn server_that_asks(methods: &str, more: &str) -> Server {
     let (folder, address) = Server::prepare(&format!("{OPEN}auth.realm = \"127.0.0.1\"\n{more}"));
+    let text = std::fs::read_to_string(folder.path().join("strowger.toml")).expect("it was written");
+    folder.write("strowger.toml", &text.replace("auth.require = []", &format!("auth.require = {methods}")));
     let users: String = (0..20).map(|number| format!("user{number}@127.0.0.1,secret\n")).collect();
     folder.write("users.csv", &format!("aor,password\n{users}"));
     folder.run(&["user", "import", "users.csv"]).ok();
@@ -130,7 +137,7 @@ fn a_redirect_server_redirects() {
 
 #[test]
 fn phones_come_back_after_a_power_cut() {
-    let server = server("auth.require = [\"REGISTER\"]\n");
+    let server = server_that_asks("[\"REGISTER\"]", "");
     let to = format!("udp:{}", server.address);
     let ran = server.folder.run(&[
         "load",
