@@ -3,6 +3,7 @@
 use std::fs::File;
 use std::net::{Ipv4Addr, SocketAddr, UdpSocket};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU16, Ordering};
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -19,6 +20,23 @@ pub(crate) struct Server {
     pub(crate) address: SocketAddr,
 }
 
+/// A free address of the loopback. The kernel gives its port to nobody who asks for any, and no other test of this process has it.
+fn free_address() -> SocketAddr {
+    const PORTS: (u16, u16) = (16_384, 16_000);
+    static NEXT: AtomicU16 = AtomicU16::new(0);
+    let (first, count) = PORTS;
+    // Processes begin far apart.
+    let begin = std::process::id().wrapping_mul(397);
+    for _ in 0..count {
+        let number = begin.wrapping_add(NEXT.fetch_add(1, Ordering::Relaxed).into()) % u32::from(count);
+        let port = first + u16::try_from(number).expect("below the count");
+        if let Ok(probe) = UdpSocket::bind((Ipv4Addr::LOCALHOST, port)) {
+            return probe.local_addr().expect("bound");
+        }
+    }
+    panic!("no port is free");
+}
+
 impl Server {
     /// On a free port of the loopback, with `more` in its configuration.
     pub(crate) fn start(more: &str) -> Self {
@@ -29,9 +47,7 @@ impl Server {
 
     /// A folder with a configuration, and the address that a server would listen on there.
     pub(crate) fn prepare(more: &str) -> (Folder, SocketAddr) {
-        let probe = UdpSocket::bind((Ipv4Addr::LOCALHOST, 0)).expect("a port");
-        let address = probe.local_addr().expect("bound");
-        drop(probe);
+        let address = free_address();
         let config = format!("server.listen = [\"udp:{address}\"]\nserver.workers = 2\nauth.require = []\n{more}");
         (Folder::new(&config), address)
     }
