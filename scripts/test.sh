@@ -11,12 +11,12 @@ is_there() { have "$1" || [ -x "/usr/sbin/$1" ]; }
 # never installed.
 missing=""
 for needed in sipp:sip-tester baresip:baresip named:bind9 ip:iproute2 nft:nftables conntrack:conntrack \
-    keepalived:keepalived; do
+    keepalived:keepalived kamailio:kamailio; do
     is_there "${needed%:*}" || missing="$missing ${needed#*:}"
 done
 if [ -n "$missing" ] && can_apt; then
     say "installing$missing"
-    # bind9 would start a name server for this machine, and keepalived its own.
+    # bind9 would start a name server for this machine, and the others their own.
     policy=/usr/sbin/policy-rc.d
     if [ -e "$policy" ]; then policy=""; else (printf '#!/bin/sh\nexit 101\n' >"$policy" && chmod 755 "$policy"); fi
     # shellcheck disable=SC2086  # several packages

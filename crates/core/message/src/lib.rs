@@ -65,4 +65,4 @@ pub use rewrite::Rewrite;
 pub use status::Status;
 pub use text::{Decimal, lossy, parse_decimal, parse_q, split_list, trim, unquote};
 pub use uri::{Aor, SipUri, TelUri, Uri, is_emergency_service, unescape};
-pub use via::{MAGIC_COOKIE, OVERLOAD_OFFER, Rport, Via};
+pub use via::{MAGIC_COOKIE, OVERLOAD_OFFER, OVERLOAD_OFFER_WITH_RATE, Rport, Via};

@@ -126,6 +126,13 @@ impl Neighbours {
         }
     }
 
+    /// Whether a next hop has said how much it takes, and its time is not over.
+    #[inline]
+    #[must_use]
+    pub fn has_told(&self, now: Timestamp, peer: SocketAddr) -> bool {
+        self.has_any(now) && self.lock().get(&peer).is_some_and(|neighbour| now < neighbour.until)
+    }
+
     /// Next hops that want less now.
     #[must_use]
     pub fn count(&self, now: Timestamp) -> usize {

@@ -288,8 +288,8 @@ impl Proxy {
         let (reach, mut flow) = (place.reach, flow);
         let balanced = place.balanced.clone();
         let tag = self.tag_of(client, message, forwarding, balanced.as_ref(), flow);
-        let offers = self.offers_overload_control(target, place);
-        let to = Destination { target, place, credentials, offers };
+        let offer = self.overload_offer(now, target, place, flow.peer);
+        let to = Destination { target, place, credentials, offer };
         let mut request = self.write_branch(message, forwarding, &to, flow, tag, Some(breadth));
         if let Some((stream, fixed)) = self.better_stream(now, request.len(), forwarding, place, flow) {
             let large = self.write_branch(message, forwarding, &to, stream, tag, Some(breadth));
@@ -349,7 +349,7 @@ impl Proxy {
             work,
             seat,
             target: at_target,
-            offered: offers,
+            offered: offer.is_some(),
         });
         let kind = if is_invite { Kind::Invite } else { Kind::NonInvite };
         self.transactions.start_client(now, client, kind, flow, request, index);
@@ -390,9 +390,11 @@ impl Proxy {
     ) -> (Flow, Buf) {
         // What an ACK or a CANCEL belongs to may have offered it, and its Via is the same; what answers anything else finds nobody who
         // would take note.
-        let offers =
-            matches!(message.method(), Method::Ack | Method::Cancel) && self.offers_overload_control(target, place);
-        let to = Destination { target, place, credentials: &[], offers };
+        let offer = match message.method() {
+            Method::Ack | Method::Cancel => self.overload_offer(now, target, place, flow.peer),
+            _ => None,
+        };
+        let to = Destination { target, place, credentials: &[], offer };
         let request = self.write_branch(message, forwarding, &to, flow, tag, max_breadth);
         match self.better_stream(now, request.len(), forwarding, place, flow) {
             Some((stream, _)) => {
@@ -438,7 +440,7 @@ impl Proxy {
             own_path: own_path.as_deref(),
             changes: to.target.changes.as_deref(),
             credentials: to.credentials,
-            offers_overload_control: to.offers,
+            overload_offer: to.offer,
         };
         forward::write_request(&mut request, message, &forwarding.edits, &hop);
         request
@@ -517,8 +519,8 @@ struct Destination<'a> {
     target: &'a Target,
     place: &'a Place,
     credentials: &'a [u8],
-    /// The next hop is asked to say how much it takes.
-    offers: bool,
+    /// How the next hop is asked to say how much it takes, if it is.
+    offer: Option<&'static [u8]>,
 }
 
 /// Brings the targets into the order of falling q, and says how many of them are tried at once.

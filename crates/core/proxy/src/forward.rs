@@ -4,8 +4,7 @@ use core::ops::Range;
 
 use strowger_foundation::Flow;
 use strowger_message::{
-    AuthParams, Decimal, Field, Head, HeaderName, HeaderSet, Message, Method, OVERLOAD_OFFER, Rewrite, split_list,
-    trim, unquote,
+    AuthParams, Decimal, Field, Head, HeaderName, HeaderSet, Message, Method, Rewrite, split_list, trim, unquote,
 };
 
 use crate::listener::Listener;
@@ -54,8 +53,8 @@ pub struct Hop<'a> {
     pub changes: Option<&'a Changes>,
     /// Credentials of our own: whole lines.
     pub credentials: &'a [u8],
-    /// Our Via offers overload control.
-    pub offers_overload_control: bool,
+    /// By what our Via offers overload control, if it does.
+    pub overload_offer: Option<&'static [u8]>,
 }
 
 /// Whether the request begins a dialog, which may be asked to stay on our path.
@@ -139,8 +138,8 @@ fn add_fields(copy: &mut Rewrite<'_, '_>, message: &Message<'_>, hop: &Hop<'_>) 
     //= rfc7339#4.1
     //= rfc7339#4.2
     //= rfc7415#3.3
-    if hop.offers_overload_control {
-        copy.add(&[OVERLOAD_OFFER]);
+    if let Some(offer) = hop.overload_offer {
+        copy.add(&[offer]);
     }
     copy.add(&[b"\r\n"]);
     for (name, value) in [(&b"Record-Route: "[..], hop.record_route), (b"Route: ", hop.path), (b"Path: ", hop.own_path)]

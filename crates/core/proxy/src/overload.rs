@@ -6,7 +6,10 @@ use std::sync::Arc;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
 
 use strowger_foundation::{Flow, Timestamp};
-use strowger_message::{Head, HeaderName, Message, Method, OVERLOAD_OFFER, Reply, Status, Via, is_emergency_service};
+use strowger_message::{
+    Head, HeaderName, Message, Method, OVERLOAD_OFFER, OVERLOAD_OFFER_WITH_RATE, Reply, Status, Via,
+    is_emergency_service,
+};
 use strowger_overload::{Asking, Feedback, Neighbours, Shedding};
 use strowger_transaction::ClientId;
 
@@ -33,9 +36,22 @@ impl Proxy {
         self.overload.enabled = enabled;
     }
 
-    /// Whether the next hop at `place` is asked to say how much it takes: one that the operator has named as a server.
-    pub(crate) const fn offers_overload_control(&self, target: &Target, place: &Place) -> bool {
-        self.overload.enabled && (place.balanced.is_some() || target.trunk.is_some())
+    //= rfc7415#3.3
+    /// How the next hop at `place` is asked to say how much it takes, if the operator has named it as a server. Algorithms are listed for
+    /// those that have shown that they understand it.
+    pub(crate) fn overload_offer(
+        &self,
+        now: Timestamp,
+        target: &Target,
+        place: &Place,
+        peer: SocketAddr,
+    ) -> Option<&'static [u8]> {
+        let is_server = place.balanced.is_some() || target.trunk.is_some();
+        let offer = || match self.overload.neighbours.has_told(now, peer) {
+            true => OVERLOAD_OFFER_WITH_RATE,
+            false => OVERLOAD_OFFER,
+        };
+        (self.overload.enabled && is_server).then(offer)
     }
 
     /// Begins a response to `message`, which came from `source`; its sender is told of the load, where it has asked and there is something
@@ -144,7 +160,8 @@ impl Proxy {
     /// Takes note of what the next hop of a branch says of its load, where it was asked. `via` is ours, as it came back.
     #[cold]
     pub(crate) fn learn_load(&self, now: Timestamp, index: u32, client: ClientId, via: &Via<'_>) {
-        if via.params.as_bytes().ends_with(OVERLOAD_OFFER) {
+        let params = via.params.as_bytes();
+        if params.ends_with(OVERLOAD_OFFER) || params.ends_with(OVERLOAD_OFFER_WITH_RATE) {
             return;
         }
         let branch = self.context(index).and_then(|context| context.branches.iter().find(|one| one.client == client));

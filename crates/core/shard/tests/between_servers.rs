@@ -17,7 +17,9 @@ use support::{ALICE, BOB, SERVER, Sent, World, destinations, finals, find, reque
 const SECOND: &str = "203.0.113.1:5060";
 /// Another one of the same set.
 const OTHER: &str = "203.0.113.2:5060";
-const OFFER: &str = ";oc;oc-algo=\"loss,rate\"";
+const OFFER: &str = ";oc;oc-algo=\"loss\"";
+/// What is asked of a next hop that has said something.
+const OFFER_WITH_RATE: &str = ";oc;oc-algo=\"loss,rate\"";
 
 fn balanced(addresses: &[&str]) -> Route {
     let uri = |address: &&str| format!("sip:{address}").into_bytes();
@@ -174,7 +176,8 @@ fn a_share_of_all_leaves_what_has_priority() {
 
 /// The response to `request` whose topmost Via says `said`.
 fn answer(world: &mut World, request: &Sent, status: u16, said: &str) -> Vec<Sent> {
-    let told = Sent { text: request.text.replace(OFFER, said), ..request.clone() };
+    let text = request.text.replace(OFFER_WITH_RATE, OFFER).replace(OFFER, said);
+    let told = Sent { text, ..request.clone() };
     world.respond(&told, status, "b", "")
 }
 
@@ -189,6 +192,19 @@ fn passed(world: &mut World, from: u64, count: u64, gap: Duration) -> usize {
         world.wait(gap);
     }
     invites
+}
+
+#[test]
+fn algorithms_are_listed_for_who_has_shown_that_it_understands() {
+    let mut world = first_stage(&[SECOND]);
+    let offer = |world: &mut World, number| find(&world.input(ALICE, &text("INVITE", number, "")), "INVITE");
+    let first = offer(&mut world, 1);
+    assert_eq!(told(&first), OFFER);
+    answer(&mut world, &first, 486, ";oc=0;oc-algo=\"loss\";oc-validity=700;oc-seq=10.5");
+    let second = offer(&mut world, 2);
+    assert_eq!(told(&second), OFFER_WITH_RATE);
+    world.wait(Duration::from_millis(800));
+    assert_eq!(told(&offer(&mut world, 3)), OFFER);
 }
 
 #[test]
@@ -275,7 +291,7 @@ fn what_the_server_says_itself_tells_too_and_only_who_asks() {
     let options = asked("OPTIONS", 2).replace("sip:x@elsewhere.example", &format!("sip:{SECOND}"));
     let (first, again) = (world.input(ALICE, &options), world.input(ALICE, &options));
     assert_eq!((told(&first[0]), told(&again[0])), (feedback.to_owned(), feedback.to_owned()));
-    let preferring = options.replace("loss,rate", "rate,loss").replace("OPTIONS2", "OPTIONS3");
+    let preferring = options.replace("\"loss\"", "\"rate,loss\"").replace("OPTIONS2", "OPTIONS3");
     assert_eq!(
         told(&world.input(ALICE, &preferring)[0]),
         feedback.replace("oc=34;oc-algo=\"loss\"", "oc=100;oc-algo=\"rate\"")

@@ -353,8 +353,8 @@ mod tests {
 
     #[test]
     fn what_was_dropped_is_dropped_again_when_more_passes() {
-        let Ok(memory) = DroppedMessages::new(Timestamp::ZERO) else { return };
         on_loopback(|local| {
+            let Ok(memory) = DroppedMessages::new(Timestamp::ZERO) else { return };
             let Some(mut socket) = Receiver::open(local) else { return };
             let rules = PacketFilter { filter: Filter::OPEN, salt: SALT, trusted: Vec::new() };
             socket.0.filter_by_memory(&rules, &memory, WORKER).expect("the kernel takes it");
