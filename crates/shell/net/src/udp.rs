@@ -156,7 +156,7 @@ impl UdpSocket {
     /// from now on, the kernel follows at once; of the rules only salt and trusted sources count.
     ///
     /// # Errors
-    /// When this process may not give the kernel such a program (`CAP_BPF`), or the kernel is too old.
+    /// When this process may not give the kernel such a program (`CAP_BPF` and `CAP_PERFMON`), or the kernel is too old.
     pub fn filter_by_memory(&self, rules: &PacketFilter, memory: &DroppedMessages, worker: usize) -> io::Result<()> {
         let code = memory_filter::program(rules, self.local, memory, worker).ok_or(io::ErrorKind::InvalidInput)?;
         let program = sys::map::load_socket_filter(&code)?;

@@ -1,5 +1,5 @@
 //! How the kernel drops for a worker what its controller does not want: with a memory of what was dropped where the process may
-//! have it (`CAP_BPF`), else by position alone, else not at all.
+//! have it (`CAP_BPF` and `CAP_PERFMON`), else by position alone, else not at all.
 
 use std::io;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
@@ -104,8 +104,8 @@ impl KernelFilter {
             Err(error) => {
                 tracing::info!(
                     %error,
-                    "calls that were dropped are forgotten, so some are served late under overload; the capability CAP_BPF \
-                     and Linux 5.12 let the kernel remember them"
+                    "calls that were dropped are forgotten, so some are served late under overload; the capabilities CAP_BPF and \
+                     CAP_PERFMON, and Linux 5.12, let the kernel remember them"
                 );
                 self.is_memory_refused = true;
                 self.apply_classic(wanted, rules);
