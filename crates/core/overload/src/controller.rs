@@ -42,10 +42,10 @@ const STUCK_WINDOWS: u32 = 20;
 const NEWS: f64 = 0.3;
 /// The same for the capacity, which a moment must not hide in which the machine stood still.
 const CAPACITY_NEWS: f64 = 0.15;
-/// After so many windows without a standing wait the capacity is more than what was taken for it.
-const UNSATURATED_WINDOWS: u32 = 30;
 /// The same of what must not follow chance.
 const SLOW_NEWS: f64 = 0.03;
+/// After so many windows without a standing wait the capacity is more than what was taken for it.
+const UNSATURATED_WINDOWS: u32 = 30;
 /// What a refusal costs that is sent, and one that is not, as shares of what a request costs that is served.
 const ANSWER_COST: f64 = 0.15;
 const DROP_COST: f64 = 0.03;

@@ -38,12 +38,18 @@ pub fn kind_of(message: &[u8]) -> FilteredKind {
     }
 }
 
+/// Whether a message is a call to a service such as an emergency service (RFC 5031), by its first bytes.
+#[must_use]
+pub fn is_to_service(message: &[u8]) -> bool {
+    const BEGIN: &[u8] = b"INVITE urn:";
+    message.get(..BEGIN.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(BEGIN))
+}
+
 /// Whether new work neither belongs to a call, for its To has no tag, nor is to an emergency service. This looks no further than
 /// the line of To; where that is not written as it usually is, the answer is no.
 #[must_use]
 pub fn may_be_dropped_unread(message: &[u8]) -> bool {
-    const EMERGENCY: &[u8] = b"INVITE urn:";
-    if message.get(..EMERGENCY.len()).is_some_and(|begin| begin.eq_ignore_ascii_case(EMERGENCY)) {
+    if is_to_service(message) {
         return false;
     }
     if message.starts_with(b"REGISTER ") {

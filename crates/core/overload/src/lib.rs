@@ -29,7 +29,7 @@ pub use class::{CLASSES, Class};
 pub use connections::{ConnectionLimit, FEW_CONNECTIONS, LATE};
 pub use controller::{Controller, Offer, Pressure, STALE, STALE_REMEMBERED, TARGET, Verdict, WINDOW};
 pub use feedback::{Algorithm, Feedback};
-pub use filter::{FILTERED_KINDS, Filter, FilteredKind, kind_of, may_be_dropped_unread};
+pub use filter::{FILTERED_KINDS, Filter, FilteredKind, is_to_service, kind_of, may_be_dropped_unread};
 pub use limits::{Admission, Limits, Load, RETRY_AFTER, admit};
 pub use neighbour::{Asking, MAX_NEIGHBOURS, MAX_VALIDITY, Neighbours};
 pub use position::{

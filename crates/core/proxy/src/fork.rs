@@ -388,7 +388,7 @@ impl Proxy {
         tag: BranchTag,
         max_breadth: Option<u32>,
     ) -> (Flow, Buf) {
-        // What an ACK or a CANCEL belongs to may have offered it, and its Via is the same; what answers anything else finds nobody who
+        // What an ACK or a CANCEL belongs to may have offered it, and its Via is as good as the same; what answers anything else finds nobody who
         // would take note.
         let offer = match message.method() {
             Method::Ack | Method::Cancel => self.overload_offer(now, target, place, flow.peer),

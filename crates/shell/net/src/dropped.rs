@@ -13,15 +13,15 @@ use strowger_overload::{FILTERED_KINDS, Filter, FilteredKind};
 
 use crate::sys::map::SharedWords;
 
-/// What a retransmission is remembered for at least: the longest time between two copies of an INVITE is 16 s (RFC 3261
-/// §17.1.1.2), and each copy is remembered anew.
-pub const GENERATION: Duration = Duration::from_secs(17);
+/// For how long a message is remembered at least: as long as its client sends it again (64·T1, RFC 3261 §17.1.1.2). A copy that is dropped
+/// does not prolong it, or whoever always sends the same bytes would be shut out for good.
+pub const GENERATION: Duration = Duration::from_secs(32);
 
 /// Bits of each of the two Bloom filters, as a power of two, and their words.
-pub(crate) const BITS_LOG2: u32 = 25;
+pub(crate) const BITS_LOG2: u32 = 27;
 pub(crate) const GENERATION_WORDS: usize = 1 << (BITS_LOG2 - 6);
 /// What a generation remembers at most: then 1 message in 100 passes for a dropped one.
-pub(crate) const MAX_REMEMBERED: u32 = 1_800_000;
+pub(crate) const MAX_REMEMBERED: u32 = 7_200_000;
 /// The second bit of a message is where this factor leads.
 pub(crate) const SECOND_FACTOR: u32 = 0x85EB_CA6B;
 
@@ -43,7 +43,7 @@ pub(crate) const fn passing_word(worker: usize, kind: FilteredKind) -> usize {
     PASSING + worker % MAX_WORKERS * FILTERED_KINDS + kind as usize
 }
 
-/// The messages that were dropped in the last 17 to 34 s, whichever worker they came to: two Bloom filters of 4 MiB, of which the
+/// The messages that were dropped in the last 32 to 64 s, whichever worker they came to: two Bloom filters of 16 MiB, of which the
 /// older one is emptied.
 #[derive(Debug)]
 pub struct DroppedMessages {
@@ -72,16 +72,13 @@ impl DroppedMessages {
 
     /// Remembers a message that the worker did not serve.
     pub fn insert(&self, fingerprint: u32) {
-        if self.is_full() {
+        if self.is_full() || self.contains(fingerprint) {
             return;
         }
-        let mut is_new = false;
         for (word, bit) in places(fingerprint) {
-            let word = self.word(self.young_words() + word);
-            is_new |= word.load(Ordering::Relaxed) & bit == 0;
-            word.fetch_or(bit, Ordering::Relaxed);
+            self.word(self.young_words() + word).fetch_or(bit, Ordering::Relaxed);
         }
-        self.word(REMEMBERED).fetch_add(is_new.into(), Ordering::Relaxed);
+        self.word(REMEMBERED).fetch_add(1, Ordering::Relaxed);
     }
 
     /// Whether a message was dropped; seldom also of one that was not.
@@ -109,8 +106,9 @@ impl DroppedMessages {
         let words = self.shared.words().get(old..).unwrap_or_default();
         words.iter().take(GENERATION_WORDS).for_each(|word| word.store(0, Ordering::Relaxed));
         self.word(YOUNG).store(1 - young as u64, Ordering::Relaxed);
-        let remembered = self.word(REMEMBERED).swap(0, Ordering::Relaxed);
-        self.word(REMEMBERED_BEFORE).store(remembered, Ordering::Relaxed);
+        // In this order, so that nobody sees both at zero.
+        self.word(REMEMBERED_BEFORE).store(self.word(REMEMBERED).load(Ordering::Relaxed), Ordering::Release);
+        self.word(REMEMBERED).store(0, Ordering::Release);
     }
 
     /// When [`handle_timeout`](Self::handle_timeout) has something to do.

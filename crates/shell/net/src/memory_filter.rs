@@ -135,22 +135,27 @@ fn judge(program: &mut Assembler, memory: &DroppedMessages, pass: Label, unwante
     program.jump(pass);
 }
 
-/// Counts the message and remembers it in the younger generation.
+/// Counts the message and remembers it in the younger generation, unless one of them has it.
 fn remember(program: &mut Assembler, memory: &DroppedMessages) {
-    let (is_new, is_remembered) = (program.label(), program.label());
+    let is_remembered = program.label();
     program.load_map(MAP, memory.number());
     program.by(Operation::Set, A, 1);
     program.change_long(Operation::Add, MAP, near(DROPPED), A);
     program.load_word(A, MAP, near(REMEMBERED));
     program.jump_if(Comparison::AtLeast, A, MAX_REMEMBERED, is_remembered);
-    program.load_word(GENERATION, MAP, near(YOUNG));
-    program.by(Operation::And, GENERATION, 1);
-    program.by(Operation::ShiftLeft, GENERATION, bytes(GENERATION_WORDS).ilog2());
-    program.long_by_register(Operation::Add, GENERATION, MAP);
-    program.long_by(Operation::Add, GENERATION, bytes(HEADER_WORDS));
-    jump_if_new(program, is_new);
-    program.jump(is_remembered);
-    program.place(is_new);
+    for begin in [1, 0] {
+        // The older generation first: what it has is not remembered anew.
+        program.load_word(GENERATION, MAP, near(YOUNG));
+        program.by(Operation::Xor, GENERATION, begin);
+        program.by(Operation::And, GENERATION, 1);
+        program.by(Operation::ShiftLeft, GENERATION, bytes(GENERATION_WORDS).ilog2());
+        program.long_by_register(Operation::Add, GENERATION, MAP);
+        program.long_by(Operation::Add, GENERATION, bytes(HEADER_WORDS));
+        let is_not_there = program.label();
+        jump_if_new(program, is_not_there);
+        program.jump(is_remembered);
+        program.place(is_not_there);
+    }
     for place in Place::BOTH {
         point_at(program, place);
         program.by(Operation::Set, B, 1);

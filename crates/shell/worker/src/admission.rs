@@ -39,6 +39,40 @@ impl WaitQueue {
     }
 }
 
+/// What connections brought of new work since the controller was last looked at.
+#[derive(Clone, Copy, Debug, Default)]
+struct StreamLoad {
+    read: u32,
+    /// Those of them that were refused or dropped.
+    shed: u32,
+    /// The shortest time that any has waited; `None` where nothing came.
+    wait: Option<Duration>,
+    /// The share that was shed, smoothed.
+    share: f64,
+}
+
+impl StreamLoad {
+    /// What of a window's share goes into the smoothed one.
+    const NEWS: f64 = 0.3;
+
+    fn note_wait(&mut self, wait: Duration) {
+        self.wait = Some(self.wait.map_or(wait, |shortest| shortest.min(wait)));
+    }
+
+    const fn count(&mut self, is_shed: bool) {
+        self.read = self.read.saturating_add(1);
+        self.shed = self.shed.saturating_add(is_shed as u32);
+    }
+
+    /// Ends a window: the share that was shed, and the wait.
+    fn take(&mut self) -> (f64, Duration) {
+        let share = if self.read == 0 { 0.0 } else { f64::from(self.shed) / f64::from(self.read) };
+        let wait = self.wait.unwrap_or_default();
+        *self = Self { share: self.share + (share - self.share) * Self::NEWS, ..Self::default() };
+        (self.share, wait)
+    }
+}
+
 /// A worker's overload control.
 #[derive(Debug)]
 pub(crate) struct Admission {
@@ -49,6 +83,7 @@ pub(crate) struct Admission {
     salt: u32,
     kernel: KernelFilter,
     connections: ConnectionLimit,
+    streams: StreamLoad,
     /// Whether there are connections that are not read.
     has_unread: bool,
     /// When the queues are looked at next.
@@ -66,6 +101,7 @@ impl Admission {
             salt,
             kernel: KernelFilter::new(worker, dropped),
             connections: ConnectionLimit::new(seed),
+            streams: StreamLoad::default(),
             has_unread: false,
             next_look: Timestamp::ZERO,
         }
@@ -94,7 +130,7 @@ impl Admission {
     pub(crate) fn next_deadline(&self) -> Timestamp {
         let is_watched = self.is_limiting() || self.has_unread;
         let window_ends = if is_watched { self.controller.window_ends().max(self.next_look) } else { Timestamp::MAX };
-        window_ends.min(self.kernel.next_deadline())
+        window_ends.min(self.kernel.next_deadline().max(self.next_look))
     }
 
     /// Whether a connection that brings new work is read.
@@ -139,12 +175,16 @@ impl Admission {
 
     /// Takes note that new work of connections goes on waiting, and has for so long.
     pub(crate) fn note_waiting(&mut self, now: Timestamp, wait: Duration) {
+        self.streams.note_wait(wait);
         self.controller.note_wait(now, WaitQueue::Streams.number(), wait);
     }
 
     /// Takes note of how long a message has waited, if that was among new work.
     fn note_wait(&mut self, now: Timestamp, wait: Duration, message: &[u8]) {
         if queue_of(message) == Queue::NewWork {
+            if matches!(self.queue, WaitQueue::Streams) {
+                self.streams.note_wait(wait);
+            }
             self.controller.note_wait(now, self.queue.number(), wait);
         }
     }
@@ -157,14 +197,16 @@ impl Admission {
         (bytes, flow): (&[u8], &Flow),
         classify: impl FnOnce() -> Classified,
     ) -> Verdict {
-        let Self { controller, kernel, salt, .. } = self;
+        let Self { controller, kernel, streams, salt, .. } = self;
         let is_reliable = flow.transport.is_reliable();
         let verdict = controller.handle_offer(now, wait, || {
             let Classified { class, kind, is_unlimited, is_proven } = classify();
             let source = (!is_unlimited).then_some(flow.peer.ip());
             Offer { class, kind, position: position(bytes, *salt), source, is_proven, is_reliable }
         });
-        if verdict != Verdict::Admit && !is_reliable {
+        if is_reliable {
+            streams.count(verdict != Verdict::Admit);
+        } else if verdict != Verdict::Admit {
             kernel.remember(|| fingerprint(bytes, *salt));
         }
         verdict
@@ -175,7 +217,7 @@ impl Admission {
         &mut self,
         now: Timestamp,
         queues: &mut [Option<NewWorkQueue>],
-        connections: usize,
+        (connections, is_sorted): (usize, bool),
         (snapshot, version): (&Snapshot, u64),
     ) -> bool {
         if now < self.next_look {
@@ -186,10 +228,11 @@ impl Admission {
         let (salt, is_limiting) = (self.salt, self.is_limiting());
         let rules = |filter| PacketFilter { filter, salt, trusted: snapshot.trusted_networks() };
         self.kernel.follow(now, *self.controller.filter(), Rules { queues, version, is_limiting, rules: &rules });
-        self.controller.set_filter_memory(self.kernel.has_memory());
-        let Pressure { is_limiting, shed_permille, wait, .. } = self.controller.pressure();
-        let wait = if is_limiting { wait } else { Duration::ZERO };
-        self.connections.handle_window(f64::from(shed_permille) / 1_000.0, wait, connections);
+        // What came on connections is sent once, so nothing need be remembered of it.
+        self.controller.set_filter_memory(is_sorted && self.kernel.has_memory());
+        let (shed, wait) = self.streams.take();
+        let (shed, wait) = if self.is_limiting() { (shed, wait) } else { (0.0, Duration::ZERO) };
+        self.connections.handle_window(shed, wait, connections);
         let bound = self.controller.queue_bound();
         queues.iter_mut().flatten().for_each(|queue| queue.bound(bound));
         true
@@ -252,18 +295,31 @@ impl<M: Maker> Desk<M> {
         !self.admission.reads(connection) && !self.snapshot.trusts(peer)
     }
 
-    /// Whether a message of a peer is not even read. What came on a connection that was left unread is too old to begin anything.
-    pub(crate) fn filters_out(&self, peer: IpAddr, is_stale: bool, message: &[u8]) -> bool {
-        if is_stale && queue_of(message) == Queue::NewWork && may_be_dropped_unread(message) {
-            return true;
-        }
+    /// Whether a message of a peer is not even read.
+    pub(crate) fn filters_out(&self, peer: IpAddr, message: &[u8]) -> bool {
         self.admission.filters_out(message, || self.snapshot.trusts(peer))
+    }
+
+    /// The same of a message on a connection. What `is_stale` came too long ago to begin anything.
+    pub(crate) fn filters_out_of_stream(&mut self, peer: IpAddr, is_stale: bool, message: &[u8]) -> bool {
+        let is_old = || is_stale && queue_of(message) == Queue::NewWork && may_be_dropped_unread(message);
+        let filters_out = is_old() || self.filters_out(peer, message);
+        if filters_out {
+            self.admission.streams.count(true);
+        }
+        filters_out
+    }
+
+    /// Whether what comes from a peer may be dropped for having waited on its connection.
+    pub(crate) fn may_be_stale(&self, peer: IpAddr) -> bool {
+        !self.snapshot.trusts(peer)
     }
 
     /// Has the kernel's queues and filters follow the controller.
     pub(crate) fn adjust_admission(&mut self, now: Timestamp) {
         let Self { admission, exits, snapshot, version, common, .. } = self;
-        if admission.adjust(now, &mut exits.new_work, exits.streams.len(), (snapshot, *version)) {
+        let load = (exits.streams.len(), exits.is_all_sorted());
+        if admission.adjust(now, &mut exits.new_work, load, (snapshot, *version)) {
             admission.has_unread = exits.streams.review_unread(|connection| admission.reads(connection));
             common.maker.note_pressure(exits.index, &admission.pressure());
         }

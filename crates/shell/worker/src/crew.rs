@@ -283,7 +283,7 @@ impl<M: Maker> Crew<M> {
                 self.handle_keep_alive(flow, bytes);
                 continue;
             }
-            if self.desk.filters_out(peer.ip(), false, bytes) {
+            if self.desk.filters_out(peer.ip(), bytes) {
                 self.desk.exits.counters.shed += 1;
                 continue;
             }

@@ -224,7 +224,12 @@ impl Exits {
         self.ports.get_mut(listener).and_then(Port::as_outlet_mut).into_iter().chain(new_work)
     }
 
-    /// Whether the kernel keeps new work on a listener apart.
+    /// Whether the kernel keeps new work apart on every listener for datagrams.
+    pub(crate) fn is_all_sorted(&self) -> bool {
+        self.ports.iter().zip(&self.new_work).all(|(port, new_work)| port.as_outlet().is_none() || new_work.is_some())
+    }
+
+    /// Whether the kernel keeps new work apart on a listener.
     pub(crate) fn is_sorted(&self, listener: ListenerId) -> bool {
         self.new_work.get(usize::from(listener.0)).is_some_and(Option::is_some)
     }

@@ -2,7 +2,7 @@
 
 use strowger_foundation::{ConnId, Timestamp};
 use strowger_message::{Fault, Head, Kind, Method, Peek, Reply};
-use strowger_overload::{LATE, Queue, queue_of};
+use strowger_overload::{LATE, Queue, is_to_service, queue_of};
 
 use crate::admission::WaitQueue;
 use crate::brain::Maker;
@@ -97,9 +97,13 @@ impl<M: Maker> Crew<M> {
         let fresh = scratch.get(..count).unwrap_or_default();
         let Some(connection) = streams.get(slot) else { return 0 };
         let (phase, needed, is_readable) = (connection.phase, connection.needed as usize, connection.is_readable);
-        connection.is_stale |=
-            is_late && !puts_off && queue_of(if kept.is_empty() { fresh } else { &kept }) == Queue::NewWork;
-        let is_stale = connection.is_stale;
+        let (was_stale, peer) = (connection.is_stale, connection.peer.ip());
+        let brings_new_work = queue_of(if kept.is_empty() { fresh } else { &kept }) == Queue::NewWork;
+        let is_stale = was_stale || (is_late && !puts_off && brings_new_work && self.desk.may_be_stale(peer));
+        let streams = &mut self.desk.exits.streams;
+        if let Some(connection) = streams.get(slot) {
+            connection.is_stale = is_stale;
+        }
         if matches!(phase, Phase::Ending | Phase::Dead) {
             if is_readable && phase == Phase::Ending {
                 streams.list(slot);
@@ -113,7 +117,7 @@ impl<M: Maker> Crew<M> {
         let bytes = if is_owned { &kept[..] } else { fresh };
         let (consumed, messages, end) = if is_owned && kept.len() < needed {
             (0, 0, End::Incomplete(needed))
-        } else if puts_off && !is_stale && queue_of(bytes) == Queue::NewWork && !self.desk.exits.streams.is_scarce() {
+        } else if puts_off && !is_stale && self.may_wait(bytes) {
             (0, 0, End::PutOff)
         } else {
             self.deal(now, slot, bytes)
@@ -125,6 +129,11 @@ impl<M: Maker> Crew<M> {
         };
         self.end_turn(now, slot, rest, consumed > 0, end);
         messages
+    }
+
+    /// Whether what a connection brings next is new work, which can wait.
+    fn may_wait(&self, bytes: &[u8]) -> bool {
+        queue_of(bytes) == Queue::NewWork && !is_to_service(bytes) && !self.desk.exits.streams.is_scarce()
     }
 
     /// Cuts bytes into messages and gives each to its shard; how many bytes and messages are done with, and how it ended.
@@ -157,7 +166,7 @@ impl<M: Maker> Crew<M> {
             let (peer, is_stale) = (connection.peer.ip(), connection.is_stale);
             match piece {
                 Piece::Message(length)
-                    if self.desk.filters_out(peer, is_stale, rest.get(..length).unwrap_or_default()) =>
+                    if self.desk.filters_out_of_stream(peer, is_stale, rest.get(..length).unwrap_or_default()) =>
                 {
                     at += length;
                     self.desk.exits.streams.counters.messages_in += 1;

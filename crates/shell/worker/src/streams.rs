@@ -454,6 +454,7 @@ impl Streams {
         };
         let extra = connection.kept.len().saturating_sub(FREE_BYTES);
         connection.has_backlog = needed.is_none();
+        connection.is_stale &= needed.is_none() || connection.is_readable;
         connection.needed = u32::try_from(needed.unwrap_or(0)).unwrap_or(u32::MAX);
         if needed.is_none() {
             connection.since = Timestamp::MAX;

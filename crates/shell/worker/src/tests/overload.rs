@@ -123,6 +123,22 @@ fn of_connections_with_far_too_much_new_work_some_are_not_read_and_what_waits_in
 }
 
 #[test]
+fn calls_to_an_emergency_service_are_read_on_every_connection() {
+    let (mut alone, mut lines) = with_connections(40);
+    alone.worker.crew.desk.admission.begin_limiting();
+    alone.worker.crew.desk.admission.limit_connections();
+    for (slot, line) in (0..).zip(&mut lines) {
+        let call = within_a_dialog("0-sos").replace("INVITE sip:example.com", "INVITE urn:service:sos");
+        line.write_all(call.as_bytes()).expect("loopback takes it");
+        streams(&mut alone).get(slot).expect("it is open").is_readable = true;
+        streams(&mut alone).list(slot);
+    }
+    alone.worker.crew.read_streams(Timestamp::from_millis(1));
+    let counters = streams(&mut alone).counters;
+    assert_eq!((counters.messages_in, counters.left_unread), (40, 0));
+}
+
+#[test]
 fn a_queue_in_which_new_work_waits_too_long_gets_less_room() {
     const SENT: u64 = 200;
     for (longest, is_cut) in [(BOUND / 2, false), (Duration::from_secs(60), true)] {
