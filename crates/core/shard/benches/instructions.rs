@@ -287,7 +287,7 @@ fn parse(text: Vec<u8>) -> usize {
 }
 
 #[library_benchmark]
-#[bench::stateful_call(args = (stateful_call()), config = at_most(55_700))]
+#[bench::stateful_call(args = (stateful_call()), config = at_most(55_720))]
 #[bench::followed_call(args = (followed_call()), config = at_most(57_800))]
 #[bench::stateless_call(args = (stateless_call()), config = at_most(42_000))]
 #[bench::register(args = (refresh()), config = at_most(10_150))]
