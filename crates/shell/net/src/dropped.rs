@@ -15,7 +15,7 @@ use crate::sys::map::SharedWords;
 
 /// For how long a message is remembered at least: as long as its client sends it again (64·T1, RFC 3261 §17.1.1.2). A copy that is dropped
 /// does not prolong it, or whoever always sends the same bytes would be shut out for good.
-pub const GENERATION: Duration = Duration::from_secs(32);
+pub(crate) const GENERATION: Duration = Duration::from_secs(32);
 
 /// Bits of each of the two Bloom filters, as a power of two, and their words.
 pub(crate) const BITS_LOG2: u32 = 27;
@@ -91,7 +91,7 @@ impl DroppedMessages {
         has(0) || has(1)
     }
 
-    /// Once a [`GENERATION`] forgets what the older one remembers.
+    /// Once a generation forgets what the older one remembers.
     pub fn handle_timeout(&self, now: Timestamp) {
         let began = self.word(BEGAN).load(Ordering::Relaxed);
         if now < Timestamp::from_nanos(began) + GENERATION {

@@ -40,7 +40,7 @@ pub use batch::{Datagram, RECV_BATCH, RecvBatch};
 pub use captures::captures;
 pub use clock::{Clock, ClockPair, RealNanos};
 pub use counters::Counters;
-pub use dropped::{DroppedMessages, GENERATION, MAX_WORKERS};
+pub use dropped::{DroppedMessages, MAX_WORKERS};
 pub use error::{BindError, Cause, PeerError};
 pub use filter::PacketFilter;
 pub use interfaces::local_addresses;

@@ -8,7 +8,7 @@ use strowger_foundation::Timestamp;
 use strowger_overload::{Filter, fingerprint, kind_of, may_be_dropped_unread, position_of};
 
 /// How long what was dropped is remembered at least; at most twice as long.
-const GENERATION: Duration = Duration::from_secs(17);
+const GENERATION: Duration = Duration::from_secs(32);
 
 /// The filter of the queue of new work.
 #[derive(Debug)]
@@ -66,7 +66,7 @@ impl KernelFilter {
                 let is_unwanted = !passes(filter, fingerprint) || dropped.contains(fingerprint);
                 let drops = is_unwanted && may_be_dropped_unread(bytes);
                 if drops {
-                    dropped.young.insert(fingerprint);
+                    dropped.insert(fingerprint);
                 }
                 drops
             }
@@ -76,7 +76,7 @@ impl KernelFilter {
     /// Remembers new work that the worker did not serve.
     pub(super) fn remember(&mut self, bytes: &[u8]) {
         if let State::Memory { dropped, .. } = &mut self.state {
-            dropped.young.insert(fingerprint(bytes, self.salt));
+            dropped.insert(fingerprint(bytes, self.salt));
         }
     }
 
@@ -111,6 +111,13 @@ impl KernelFilter {
 impl Dropped {
     fn contains(&self, fingerprint: u32) -> bool {
         self.young.contains(&fingerprint) || self.old.contains(&fingerprint)
+    }
+
+    /// Another copy does not prolong it.
+    fn insert(&mut self, fingerprint: u32) {
+        if !self.contains(fingerprint) {
+            self.young.insert(fingerprint);
+        }
     }
 
     fn begin_generation(&mut self) {
