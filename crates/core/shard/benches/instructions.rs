@@ -287,11 +287,11 @@ fn parse(text: Vec<u8>) -> usize {
 }
 
 #[library_benchmark]
-#[bench::stateful_call(args = (stateful_call()), config = at_most(55_720))]
-#[bench::followed_call(args = (followed_call()), config = at_most(57_800))]
-#[bench::stateless_call(args = (stateless_call()), config = at_most(42_000))]
+#[bench::stateful_call(args = (stateful_call()), config = at_most(55_750))]
+#[bench::followed_call(args = (followed_call()), config = at_most(57_850))]
+#[bench::stateless_call(args = (stateless_call()), config = at_most(42_050))]
 #[bench::register(args = (refresh()), config = at_most(10_150))]
-#[bench::challenge(args = (challenged()), config = at_most(24_250))]
+#[bench::challenge(args = (challenged()), config = at_most(24_300))]
 fn shard(mut prepared: Prepared) -> (usize, Prepared) {
     (black_box(prepared.run()), prepared)
 }
