@@ -24,6 +24,8 @@ pub struct Effort {
     pub warm_up: Duration,
     /// Of each rate.
     pub time: Duration,
+    /// Of the rate that is found: a queue that grows by a hundredth of the load shows only after a while.
+    pub steady: Duration,
     /// Rates at most.
     pub probes: usize,
     /// The step between what holds and what does not, at which it ends, as a part of the rate.
@@ -32,11 +34,21 @@ pub struct Effort {
 
 impl Effort {
     /// For figures.
-    pub const USUAL: Self =
-        Self { warm_up: Duration::from_secs(35), time: Duration::from_secs(8), probes: 8, precision: 0.03 };
+    pub const USUAL: Self = Self {
+        warm_up: Duration::from_secs(35),
+        time: Duration::from_secs(8),
+        steady: Duration::from_secs(40),
+        probes: 8,
+        precision: 0.03,
+    };
     /// For trying.
-    pub const QUICK: Self =
-        Self { warm_up: Duration::from_secs(2), time: Duration::from_secs(2), probes: 3, precision: 0.15 };
+    pub const QUICK: Self = Self {
+        warm_up: Duration::from_secs(2),
+        time: Duration::from_secs(2),
+        steady: Duration::from_secs(2),
+        probes: 3,
+        precision: 0.15,
+    };
 }
 
 /// What was found.
@@ -71,38 +83,73 @@ impl Bracket {
     }
 }
 
-/// Searches by halving, on a server of its own that has been made warm.
+/// A server, and what is asked of it one after another.
+struct Search {
+    server: Server,
+    mode: Mode,
+    effort: Effort,
+    seed: u64,
+}
+
+/// Searches by halving, on a server of its own that has been made warm, and from there down to what holds for longer.
 ///
 /// # Errors
 /// When the server does not start, or no rate holds.
 pub fn search(contender: Contender, mode: Mode, place: &Place, effort: Effort, seed: u64) -> Result<Found, String> {
-    let mut server = Server::start(contender, mode, place, None)?;
-    let mut probe = |pace, warm_up, number| {
-        let ask = Ask { warm_up, time: effort.time, ..Ask::new(mode, pace, seed + number) };
-        run(&mut server, &ask)
-    };
-    let closed = probe(Pace::AtOnce(AT_ONCE), effort.warm_up, 0)?.goodput;
+    let mut search = Search { server: Server::start(contender, mode, place, None)?, mode, effort, seed };
+    let closed = search.ask(Pace::AtOnce(AT_ONCE), effort.warm_up, effort.time)?.goodput;
     if closed < 1.0 {
         return Err("it carries nothing".to_owned());
     }
-    let mut bracket = Bracket { holds: None, fails: closed * HIGHEST };
-    let (mut rate, mut p99_ms) = (closed * FIRST, f64::NAN);
-    for number in 1..=effort.probes {
-        let outcome = probe(Pace::Rate(rate), Duration::from_secs(2), number as u64)?;
-        let p99 = outcome.p99_ms.unwrap_or(f64::NAN);
-        eprintln!("  {rate:.0}/s: {:.3} % carried, p99 {p99:.1} ms", outcome.carried);
-        if holds(&outcome) {
-            (bracket.holds, p99_ms) = (Some(rate), p99);
-        } else {
-            bracket.fails = rate;
-        }
-        if bracket.is_narrow(effort.precision) {
-            break;
-        }
-        rate = bracket.next();
-    }
-    let rate = bracket.holds.ok_or_else(|| format!("no rate holds; {closed:.0}/s were carried in a closed loop"))?;
+    let none_holds = || format!("no rate holds; {closed:.0}/s were carried in a closed loop");
+    let highest = search.halve(closed)?.ok_or_else(none_holds)?;
+    let (rate, p99_ms) = search.step_down(highest)?.ok_or_else(none_holds)?;
     Ok(Found { rate, closed, p99_ms })
+}
+
+impl Search {
+    /// The highest rate that holds for a short time.
+    fn halve(&mut self, closed: f64) -> Result<Option<f64>, String> {
+        let mut bracket = Bracket { holds: None, fails: closed * HIGHEST };
+        let mut rate = closed * FIRST;
+        for _ in 0..self.effort.probes {
+            if holds(&self.try_rate(rate, self.effort.time)?) {
+                bracket.holds = Some(rate);
+            } else {
+                bracket.fails = rate;
+            }
+            if bracket.is_narrow(self.effort.precision) {
+                break;
+            }
+            rate = bracket.next();
+        }
+        Ok(bracket.holds)
+    }
+
+    /// The highest rate up to this one that holds for long, and its 99th percentile of INVITE to 200 in milliseconds.
+    fn step_down(&mut self, mut rate: f64) -> Result<Option<(f64, f64)>, String> {
+        for _ in 0..self.effort.probes {
+            let outcome = self.try_rate(rate, self.effort.steady)?;
+            if let (true, Some(p99_ms)) = (holds(&outcome), outcome.p99_ms) {
+                return Ok(Some((rate, p99_ms)));
+            }
+            rate *= 1.0 - self.effort.precision;
+        }
+        Ok(None)
+    }
+
+    fn try_rate(&mut self, rate: f64, time: Duration) -> Result<Outcome, String> {
+        let outcome = self.ask(Pace::Rate(rate), Duration::from_secs(2), time)?;
+        let p99 = outcome.p99_ms.unwrap_or(f64::NAN);
+        eprintln!("  {rate:.0}/s for {} s: {:.3} % carried, p99 {p99:.1} ms", time.as_secs(), outcome.carried);
+        Ok(outcome)
+    }
+
+    fn ask(&mut self, pace: Pace, warm_up: Duration, time: Duration) -> Result<Outcome, String> {
+        let ask = Ask { warm_up, time, ..Ask::new(self.mode, pace, self.seed) };
+        self.seed += 1;
+        run(&mut self.server, &ask)
+    }
 }
 
 fn holds(outcome: &Outcome) -> bool {

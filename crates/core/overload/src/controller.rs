@@ -13,7 +13,7 @@ use strowger_foundation::Timestamp;
 use crate::allowance::Allowance;
 use crate::class::{CLASSES, Class};
 use crate::cut::Cut;
-use crate::filter::{Filter, FilteredKind};
+use crate::filter::{Filter, FilterAbilities, FilteredKind};
 use crate::position::{POSITIONS, Position};
 use crate::queue_bound::{BOUND, BOUND_REMEMBERED};
 use crate::shares::Shares;
@@ -104,7 +104,7 @@ const RETRY_AFTER_S: (u64, u64) = (5, 15);
 pub struct Offer {
     /// Its class, before fairness.
     pub class: Class,
-    /// As which kind the kernel sees it.
+    /// Its kind, before it is known what the filter can tell apart.
     pub kind: FilteredKind,
     /// Where it stands.
     pub position: Position,
@@ -176,8 +176,7 @@ pub struct Controller {
     filter: Filter,
     /// The rank of the class that the filter is for.
     filtered_rank: usize,
-    /// Whether what the filter has dropped stays dropped.
-    has_memory: bool,
+    abilities: FilterAbilities,
     shares: Shares,
     /// By how much neighbours are told to send less.
     told: f64,
@@ -217,7 +216,7 @@ impl Controller {
             since_step: HOLD_WINDOWS,
             filter: Filter::OPEN,
             filtered_rank: 0,
-            has_memory: false,
+            abilities: FilterAbilities::default(),
             shares: Shares::new(seed),
             told: 0.0,
             answers: 0.0,
@@ -240,6 +239,7 @@ impl Controller {
             return Verdict::Admit;
         }
         let offer = offer();
+        let offer = Offer { kind: offer.kind.seen_by(self.abilities), ..offer };
         let class = self.class_of(&offer);
         let verdict = self.judge(wait, class, &offer);
         let count = match verdict {
@@ -249,6 +249,16 @@ impl Controller {
         };
         *count += 1;
         verdict
+    }
+
+    /// Takes note of what came among new work and cannot be served, whatever is sent. Of its kind the kernel is to drop what exceeds
+    /// the room.
+    pub fn note_malformed(&mut self, now: Timestamp, kind: FilteredKind) {
+        self.handle_timeout(now);
+        if self.standing > 0 || self.limit.is_some() {
+            self.window.count(kind.seen_by(self.abilities), Class::Other.rank());
+            self.window.dropped += 1;
+        }
     }
 
     /// The class of a request, where strangers cannot have as much as they like of the first one.
@@ -269,7 +279,7 @@ impl Controller {
         }
         self.window.count(offer.kind, rank);
         let Some(cut) = self.limit else { return Verdict::Admit };
-        let stale = if self.has_memory { STALE_REMEMBERED } else { STALE };
+        let stale = if self.abilities.has_memory { STALE_REMEMBERED } else { STALE };
         let is_stale = wait > stale && !offer.is_reliable;
         let of_source = if rank == cut.rank { self.shares.count(offer.source) } else { 1.0 };
         if !is_stale && self.admits(cut, (rank, of_source), offer) {
@@ -328,16 +338,21 @@ impl Controller {
         &self.filter
     }
 
-    /// Whether the filter remembers what it has dropped. Then it may be moved whenever there is need: what it lets through anew was not
-    /// sent before.
-    pub const fn set_filter_memory(&mut self, has_memory: bool) {
-        self.has_memory = has_memory;
+    /// Whether the filter lets a message of this kind pass.
+    #[must_use]
+    pub fn lets_pass(&self, kind: FilteredKind, position: Position) -> bool {
+        self.filter.passes(kind.seen_by(self.abilities), position)
+    }
+
+    /// Says what can be done with the filter.
+    pub const fn set_filter_abilities(&mut self, abilities: FilterAbilities) {
+        self.abilities = abilities;
     }
 
     /// How long new work may wait in the kernel's queue.
     #[must_use]
     pub const fn queue_bound(&self) -> Duration {
-        if self.has_memory { BOUND_REMEMBERED } else { BOUND }
+        if self.abilities.has_memory { BOUND_REMEMBERED } else { BOUND }
     }
 
     /// When the window ends.
@@ -383,7 +398,8 @@ impl Controller {
     /// The share of calls that is refused or dropped.
     fn shed(&self) -> f64 {
         let cut = self.limit.map_or(1.0, |cut| cut.share_of(Class::Call.rank()));
-        1.0 - cut * f64::from(self.filter.passing(FilteredKind::Call)) / f64::from(POSITIONS)
+        let kind = FilteredKind::ProvenCall.seen_by(self.abilities);
+        1.0 - cut * f64::from(self.filter.passing(kind)) / f64::from(POSITIONS)
     }
 
     //= rfc7339#5.6
@@ -473,7 +489,7 @@ impl Controller {
         let demand = self.offered() / self.capacity;
         self.demand += (demand - self.demand) * SLOW_NEWS;
         self.since_step = self.since_step.saturating_add(1);
-        if self.has_memory {
+        if self.abilities.has_memory {
             self.follow_demand(demand, is_standing);
         } else if self.since_step >= HOLD_WINDOWS {
             self.step_filter(demand, is_standing);
@@ -513,7 +529,7 @@ impl Controller {
             let factor = match direction {
                 Move::Open(factor) => factor,
                 Move::Close(of_demand) => {
-                    let margin = if self.has_memory { MARGIN_REMEMBERED } else { MARGIN };
+                    let margin = if self.abilities.has_memory { MARGIN_REMEMBERED } else { MARGIN };
                     // More than 1 where what there is too much of is not of what passes.
                     self.share_of_kind(kind).map_or(1.0, |share| share * of_demand * (1.0 + margin))
                 }

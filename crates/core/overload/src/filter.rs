@@ -4,11 +4,14 @@ use memchr::{memchr, memmem};
 
 use crate::position::{POSITIONS, Position};
 
-/// The kinds that the kernel can tell apart by the first bytes and the source.
+/// The kinds that a filter can tell apart by the first bytes and the source.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum FilteredKind {
     /// INVITE outside a dialog to another than an emergency service.
     Call,
+    /// The same from a source that has [proven](crate::ProvenSources) that it is there; a filter that does not know such sources
+    /// takes it for any other call.
+    ProvenCall,
     /// The same from a trusted source.
     TrunkCall,
     /// REGISTER.
@@ -25,10 +28,29 @@ pub const FILTERED_KINDS: usize = FilteredKind::ALL.len();
 
 impl FilteredKind {
     /// All kinds.
-    pub const ALL: [Self; 4] = [Self::Call, Self::TrunkCall, Self::Register, Self::Other];
+    pub const ALL: [Self; 5] = [Self::Call, Self::ProvenCall, Self::TrunkCall, Self::Register, Self::Other];
+
+    /// The kind as which a filter sees it.
+    #[must_use]
+    pub const fn seen_by(self, abilities: FilterAbilities) -> Self {
+        match self {
+            Self::ProvenCall if !abilities.knows_sources => Self::Call,
+            kind => kind,
+        }
+    }
 }
 
-/// The kind of new work from no trusted source, by its first bytes.
+/// What a filter can do beyond looking at a message's bytes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct FilterAbilities {
+    /// Whether what it has dropped stays dropped. Then it may be moved whenever there is need: what it lets through anew was not sent
+    /// before.
+    pub has_memory: bool,
+    /// Whether it knows who has [proven](crate::ProvenSources) to be there.
+    pub knows_sources: bool,
+}
+
+/// The kind of new work from a source that nothing is known of, by its first bytes.
 #[must_use]
 pub fn kind_of(message: &[u8]) -> FilteredKind {
     match message.first_chunk::<4>() {

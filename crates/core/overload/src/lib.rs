@@ -29,13 +29,15 @@ pub use class::{CLASSES, Class};
 pub use connections::{ConnectionLimit, FEW_CONNECTIONS, LATE};
 pub use controller::{Controller, Offer, Pressure, STALE, STALE_REMEMBERED, TARGET, Verdict, WINDOW};
 pub use feedback::{Algorithm, Feedback};
-pub use filter::{FILTERED_KINDS, Filter, FilteredKind, is_to_service, kind_of, may_be_dropped_unread};
+pub use filter::{
+    FILTERED_KINDS, Filter, FilterAbilities, FilteredKind, is_to_service, kind_of, may_be_dropped_unread,
+};
 pub use limits::{Admission, Limits, Load, RETRY_AFTER, admit};
 pub use neighbour::{Asking, MAX_NEIGHBOURS, MAX_VALIDITY, Neighbours};
 pub use position::{
     HASH_BEGIN, HASH_BLOCK_BYTES, HASH_BLOCKS, HASH_FACTOR, POSITIONS, Position, fingerprint, position, position_of,
 };
-pub use proven::ProvenSources;
+pub use proven::{MIX_FACTORS, MIX_SHIFTS, PROVEN_BITS, PROVEN_WORDS, ProvenSources, SOURCE_V4, SourceMemory};
 pub use queue_bound::{BOUND, BOUND_REMEMBERED, QueueBound};
 pub use shares::SOURCES;
 pub use shedding::{Level, MAX_WORKERS, Shedding, VALIDITY};

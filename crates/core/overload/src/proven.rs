@@ -1,25 +1,47 @@
 //! Sources that have proven that they are where their packets say: they have given a password, answered what we sent, or shown a
 //! Route that only they were given. A spoofed address proves nothing.
 
+use core::fmt::Debug;
 use core::net::IpAddr;
 use core::sync::atomic::{AtomicU64, Ordering};
 use core::time::Duration;
+use std::sync::Arc;
 
 use strowger_foundation::Timestamp;
 
 /// Bits of one generation; with 20,000 sources an unproven one passes for proven with a probability of 1 in 700.
-const BITS: u64 = 1 << 20;
-const WORDS: usize = (BITS / 64) as usize;
+pub const PROVEN_BITS: u32 = 1 << 20;
+/// Words of one generation; both stand one after the other.
+pub const PROVEN_WORDS: usize = (PROVEN_BITS / 64) as usize;
+
+/// What makes an IPv4 address another value than any IPv6 prefix.
+pub const SOURCE_V4: u64 = 1 << 40;
+/// The factors of the hash, which is the finaliser of splitmix64.
+pub const MIX_FACTORS: [u64; 2] = [0xBF58_476D_1CE4_E5B9, 0x94D0_49BB_1331_11EB];
+/// Its shifts to the right.
+pub const MIX_SHIFTS: [u32; 3] = [30, 27, 31];
 
 /// How long a source that proves nothing more is remembered at least; at most twice as long.
 pub(crate) const REMEMBERED: Duration = Duration::from_secs(2 * 3_600);
+
+/// Memory for [`ProvenSources`], which others may read while it changes: twice [`PROVEN_WORDS`] that are zero at first.
+pub trait SourceMemory: Debug + Send + Sync {
+    /// All of its words.
+    fn words(&self) -> &[AtomicU64];
+}
+
+impl SourceMemory for Box<[AtomicU64]> {
+    fn words(&self) -> &[AtomicU64] {
+        self
+    }
+}
 
 /// The sources that have proven themselves, shared by all workers: two Bloom filters, of which the older one is emptied now and
 /// then. 256 KiB, whatever comes.
 #[derive(Debug)]
 pub struct ProvenSources {
     seed: u64,
-    generations: [Box<[AtomicU64]>; 2],
+    memory: Arc<dyn SourceMemory>,
     /// When the younger generation began, in nanoseconds; its index is the lowest bit of the number of changes.
     began: AtomicU64,
     changes: AtomicU64,
@@ -29,14 +51,20 @@ impl ProvenSources {
     /// None yet. The seed keeps peers from choosing addresses that pass for others.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        let empty = || (0..WORDS).map(|_| AtomicU64::new(0)).collect();
-        Self { seed, generations: [empty(), empty()], began: AtomicU64::new(0), changes: AtomicU64::new(0) }
+        let empty: Box<[AtomicU64]> = (0..2 * PROVEN_WORDS).map(|_| AtomicU64::new(0)).collect();
+        Self::in_memory(seed, Arc::new(empty))
+    }
+
+    /// None yet, to be kept in this memory. Who reads that finds a source as [`contains`](Self::contains) does, with the same seed.
+    #[must_use]
+    pub fn in_memory(seed: u64, memory: Arc<dyn SourceMemory>) -> Self {
+        Self { seed, memory, began: AtomicU64::new(0), changes: AtomicU64::new(0) }
     }
 
     /// Remembers a source. Cheap where it is known: then nothing is written.
     pub fn insert(&self, now: Timestamp, ip: IpAddr) {
         self.turn(now);
-        let Some(generation) = self.generations.get(self.young()) else { return };
+        let Some(generation) = self.generations().nth(self.young()) else { return };
         for (word, bit) in self.places(ip) {
             if let Some(word) = generation.get(word)
                 && word.load(Ordering::Relaxed) & bit == 0
@@ -56,7 +84,11 @@ impl ProvenSources {
             };
             places.into_iter().all(is_set)
         };
-        self.generations.iter().any(|generation| has(generation))
+        self.generations().any(has)
+    }
+
+    fn generations(&self) -> impl Iterator<Item = &[AtomicU64]> {
+        self.memory.words().chunks_exact(PROVEN_WORDS)
     }
 
     fn young(&self) -> usize {
@@ -74,7 +106,7 @@ impl ProvenSources {
         if self.began.compare_exchange(began, now.as_nanos(), Ordering::Relaxed, Ordering::Relaxed).is_err() {
             return;
         }
-        if let Some(old) = self.generations.get(1 - self.young()) {
+        if let Some(old) = self.generations().nth(1 - self.young()) {
             old.iter().for_each(|word| word.store(0, Ordering::Relaxed));
         }
         self.changes.fetch_add(1, Ordering::Relaxed);
@@ -84,7 +116,7 @@ impl ProvenSources {
     fn places(&self, ip: IpAddr) -> [(usize, u64); 2] {
         let hash = source_hash(self.seed, ip);
         [hash, hash.rotate_left(32)].map(|hash| {
-            let bit = hash % BITS;
+            let bit = hash % u64::from(PROVEN_BITS);
             (usize::try_from(bit / 64).unwrap_or(0), 1 << (bit % 64))
         })
     }
@@ -93,17 +125,19 @@ impl ProvenSources {
 /// A hash of a source: an IPv4 address, or the first 64 bits of an IPv6 address, which one subscriber has for itself.
 pub(crate) fn source_hash(seed: u64, ip: IpAddr) -> u64 {
     let value = match ip.to_canonical() {
-        IpAddr::V4(ip) => u64::from(u32::from(ip)) | 1 << 40,
+        IpAddr::V4(ip) => u64::from(u32::from(ip)) | SOURCE_V4,
         IpAddr::V6(ip) => u64::try_from(u128::from(ip) >> 64).unwrap_or(0),
     };
-    // The finaliser of splitmix64, before and after the seed.
+    // Before and after the seed.
     mix(mix(value ^ seed).wrapping_add(seed))
 }
 
 pub(crate) const fn mix(mut value: u64) -> u64 {
-    value = (value ^ (value >> 30)).wrapping_mul(0xBF58_476D_1CE4_E5B9);
-    value = (value ^ (value >> 27)).wrapping_mul(0x94D0_49BB_1331_11EB);
-    value ^ (value >> 31)
+    let [first, second] = MIX_FACTORS;
+    let [before, between, behind] = MIX_SHIFTS;
+    value = (value ^ (value >> before)).wrapping_mul(first);
+    value = (value ^ (value >> between)).wrapping_mul(second);
+    value ^ (value >> behind)
 }
 
 #[cfg(test)]

@@ -144,13 +144,17 @@ fn a_ramp_to_five_times_the_capacity_costs_nothing() {
 
 fn source(ip: [u8; 4], class: Class, kind: FilteredKind) -> Source {
     let clients = Clients::Retransmit;
-    Source { ip: IpAddr::from(Ipv4Addr::from(ip)), class, kind, clients, is_proven: true, position: None }
+    Source { ip: IpAddr::from(Ipv4Addr::from(ip)), class, kind, clients, ..Source::callers(clients) }
 }
 
 /// What callers at `load` times the capacity get, as a share, beside a flood of so many times the capacity.
 fn beside(load: f64, flood: Source, times: f64) -> f64 {
-    let callers = source([192, 0, 2, 1], Class::Call, FilteredKind::Call);
+    let callers = source([192, 0, 2, 1], Class::Call, FilteredKind::ProvenCall);
     let mut model = Model::new(Costs::of_rate(CAPACITY), vec![callers, Source { clients: Clients::Once, ..flood }]);
+    flooded(&mut model, load, times)
+}
+
+fn flooded(model: &mut Model, load: f64, times: f64) -> f64 {
     model.offer(0, load * CAPACITY, 0.0, 60.0);
     model.offer(1, times * CAPACITY, 10.0, 60.0);
     model.run(60.0);
@@ -162,7 +166,7 @@ fn the_more_important_is_served_first() {
     let sources = vec![
         source([192, 0, 2, 1], Class::Emergency, FilteredKind::TrunkCall),
         source([192, 0, 2, 2], Class::Refresh, FilteredKind::Register),
-        source([192, 0, 2, 3], Class::Call, FilteredKind::Call),
+        source([192, 0, 2, 3], Class::Call, FilteredKind::ProvenCall),
         source([192, 0, 2, 4], Class::Other, FilteredKind::Other),
     ];
     let mut model = Model::new(Costs::of_rate(CAPACITY), sources);
@@ -177,7 +181,7 @@ fn the_more_important_is_served_first() {
 
 #[test]
 fn a_source_that_floods_takes_nothing_from_the_others() {
-    let flood = source([198, 51, 100, 1], Class::Call, FilteredKind::Call);
+    let flood = source([198, 51, 100, 1], Class::Call, FilteredKind::ProvenCall);
     let innocent = beside(0.4, flood, 2.0);
     assert!(innocent > 0.95, "{innocent}");
     // Whoever makes all of its messages stand where they are admitted gets its share and no more.
@@ -194,6 +198,22 @@ fn strangers_take_nothing_from_who_is_known() {
     for load in [0.5, 0.05] {
         let innocent = beside(load, strangers, 5.0);
         assert!(innocent > 0.95, "{load}: {innocent}");
+    }
+}
+
+#[test]
+fn a_kernel_that_knows_who_is_known_drops_strangers_and_nonsense_alone() {
+    let callers = source([192, 0, 2, 1], Class::Call, FilteredKind::ProvenCall);
+    let others = Source { clients: Clients::Once, is_proven: false, ..callers };
+    let strangers = Source { class: Class::Other, kind: FilteredKind::Call, ..others };
+    let options = Source { kind: FilteredKind::Other, ..strangers };
+    let nonsense = Source { is_malformed: true, ..options };
+    for (flood, times) in [(strangers, 5.0), (strangers, 50.0), (options, 5.0), (nonsense, 5.0), (nonsense, 50.0)] {
+        let mut model = Model::new(Costs::of_rate(CAPACITY), vec![callers, flood]).with_memory();
+        let innocent = flooded(&mut model, 0.5, times);
+        assert!(innocent > 0.95, "{innocent} beside {times} times {flood:?}");
+        let filtered = model.filtered as f64 / model.outcomes[1].offered as f64;
+        assert!(filtered > 0.5, "{filtered} of {times} times {flood:?}");
     }
 }
 

@@ -16,7 +16,7 @@ use crate::steering::Steered;
 pub struct Classified {
     /// Its class.
     pub class: Class,
-    /// As which kind the kernel sees it.
+    /// As which kind a filter sees it that knows who has proven to be there.
     pub kind: FilteredKind,
     /// Whether its source may send as much as it likes: it is trusted.
     pub is_unlimited: bool,
@@ -61,13 +61,14 @@ impl Classifier<'_> {
         };
         let kind = match method {
             Method::Invite if is_trusted => FilteredKind::TrunkCall,
+            Method::Invite if is_proven => FilteredKind::ProvenCall,
             Method::Invite => FilteredKind::Call,
             Method::Register => FilteredKind::Register,
             _ => FilteredKind::Other,
         };
         let usual = || match kind {
             FilteredKind::TrunkCall => Class::TrunkCall,
-            FilteredKind::Call if is_proven => Class::Call,
+            FilteredKind::ProvenCall => Class::Call,
             FilteredKind::Register if self.is_refresh(now, steered, ip) => Class::Refresh,
             FilteredKind::Register => Class::Contact,
             FilteredKind::Call | FilteredKind::Other => Class::Other,

@@ -130,7 +130,7 @@ fn calls_to_emergency_services_are_emergencies_whoever_makes_them() {
     ] {
         for (from, usual, kind) in [
             (STRANGER, Class::Other, FilteredKind::Call),
-            (PROVEN, Class::Call, FilteredKind::Call),
+            (PROVEN, Class::Call, FilteredKind::ProvenCall),
             (TRUNK, Class::TrunkCall, FilteredKind::TrunkCall),
             (TRUSTED, Class::TrunkCall, FilteredKind::TrunkCall),
         ] {
@@ -162,9 +162,9 @@ fn a_priority_counts_where_its_source_may_be_believed() {
     let ground = Ground::new(|_| {});
     ground.assert_rows(&[
         (STRANGER, "INVITE", SOMEBODY, PRIORITY, Class::Other, FilteredKind::Call),
-        (PROVEN, "INVITE", SOMEBODY, PRIORITY, Class::Emergency, FilteredKind::Call),
-        (PROVEN, "INVITE", SOMEBODY, "resource-priority: ets.0, wps.3\r\n", Class::Emergency, FilteredKind::Call),
-        (PROVEN, "INVITE", SOMEBODY, "Priority: emergency\r\n", Class::Call, FilteredKind::Call),
+        (PROVEN, "INVITE", SOMEBODY, PRIORITY, Class::Emergency, FilteredKind::ProvenCall),
+        (PROVEN, "INVITE", SOMEBODY, "resource-priority: ets.0, wps.3\r\n", Class::Emergency, FilteredKind::ProvenCall),
+        (PROVEN, "INVITE", SOMEBODY, "Priority: emergency\r\n", Class::Call, FilteredKind::ProvenCall),
         (TRUNK, "INVITE", SOMEBODY, PRIORITY, Class::Emergency, FilteredKind::TrunkCall),
         (TRUSTED, "INVITE", SOMEBODY, PRIORITY, Class::Emergency, FilteredKind::TrunkCall),
     ]);
@@ -176,7 +176,7 @@ fn a_call_counts_by_who_makes_it() {
     for uri in [SOMEBODY, "sip:bob@example.com", "tel:+4930123"] {
         ground.assert_rows(&[
             (STRANGER, "INVITE", uri, "", Class::Other, FilteredKind::Call),
-            (PROVEN, "INVITE", uri, "", Class::Call, FilteredKind::Call),
+            (PROVEN, "INVITE", uri, "", Class::Call, FilteredKind::ProvenCall),
             (TRUNK, "INVITE", uri, "", Class::TrunkCall, FilteredKind::TrunkCall),
             (TRUSTED, "INVITE", uri, "", Class::TrunkCall, FilteredKind::TrunkCall),
             // Beside the trunk's network of sixteen addresses.
@@ -278,7 +278,7 @@ fn a_class_of_a_route_wins_over_the_usual_one_but_not_over_an_emergency() {
         }
         ground.assert_rows(&[
             (STRANGER, "INVITE", SOMEBODY, PRIORITY, class, FilteredKind::Call),
-            (PROVEN, "INVITE", SOMEBODY, PRIORITY, Class::Emergency, FilteredKind::Call),
+            (PROVEN, "INVITE", SOMEBODY, PRIORITY, Class::Emergency, FilteredKind::ProvenCall),
             (TRUNK, "INVITE", SOMEBODY, PRIORITY, Class::Emergency, FilteredKind::TrunkCall),
         ]);
     }

@@ -23,15 +23,20 @@ pub(crate) fn load_source(local: SocketAddr) -> Instruction {
     load_word(source_offset(local))
 }
 
+/// Where the word at this offset of a packet's network header stands.
+pub(crate) const fn in_network_header(offset: u32) -> u32 {
+    NETWORK_HEADER.wrapping_add(offset)
+}
+
 /// Where that stands.
 pub(crate) fn source_offset(local: SocketAddr) -> u32 {
-    NETWORK_HEADER.wrapping_add(if local.is_ipv4() { V4_SOURCE } else { V6_SOURCE })
+    in_network_header(if local.is_ipv4() { V4_SOURCE } else { V6_SOURCE })
 }
 
 /// The accumulator becomes the source port of a packet to `local`.
 pub(crate) fn load_source_port(local: SocketAddr) -> Instruction {
     let offset = if local.is_ipv4() { V4_PORT } else { V6_PORT };
-    instruction(libc::BPF_LD | libc::BPF_H | libc::BPF_ABS, NETWORK_HEADER.wrapping_add(offset))
+    instruction(libc::BPF_LD | libc::BPF_H | libc::BPF_ABS, in_network_header(offset))
 }
 
 /// The accumulator becomes a random number.

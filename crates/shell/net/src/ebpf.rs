@@ -38,12 +38,12 @@ const JUMP_32: u8 = 0x06;
 const BY_REGISTER: u8 = 0x08;
 const LOAD_WORD: u8 = 0x61;
 const LOAD_LONG: u8 = 0x79;
-const LOAD_ADDRESS: u8 = 0x18;
+const LOAD_LONG_CONSTANT: u8 = 0x18;
 const LOAD_PACKET_WORD: u8 = 0x20;
 const LOAD_PACKET_WORD_AT: u8 = 0x40;
 const ATOMIC_LONG: u8 = 0xDB;
 const EXIT: u8 = 0x95;
-/// What makes of the number in [`LOAD_ADDRESS`] the address of a map's value (`BPF_PSEUDO_MAP_VALUE`).
+/// What makes of the number in [`LOAD_LONG_CONSTANT`] the address of a map's value (`BPF_PSEUDO_MAP_VALUE`).
 const MAP_VALUE: Register = Register(2);
 
 /// A program that is written from its first instruction to its last.
@@ -96,6 +96,13 @@ impl Assembler {
         self.push(ALU_64 | BY_REGISTER | operation as u8, register, other, 0, 0);
     }
 
+    /// The register becomes a constant of 64 bits.
+    pub(crate) fn set_long(&mut self, register: Register, constant: u64) {
+        let [low, high] = [constant, constant >> 32].map(|half| u32::try_from(half & 0xFFFF_FFFF).unwrap_or(0));
+        self.push(LOAD_LONG_CONSTANT, register, Register(0), 0, low);
+        self.push(0, Register(0), Register(0), 0, high);
+    }
+
     /// Loads four bytes of the packet, most significant first, into register 0. Where there are none, the program ends with 0.
     pub(crate) fn load_packet(&mut self, offset: u32) {
         self.push(LOAD_PACKET_WORD, Register(0), Register(0), 0, offset);
@@ -123,7 +130,7 @@ impl Assembler {
 
     /// The register becomes the address of what a map holds.
     pub(crate) fn load_map(&mut self, register: Register, map: i32) {
-        self.push(LOAD_ADDRESS, register, MAP_VALUE, 0, map.cast_unsigned());
+        self.push(LOAD_LONG_CONSTANT, register, MAP_VALUE, 0, map.cast_unsigned());
         self.push(0, Register(0), Register(0), 0, 0);
     }
 

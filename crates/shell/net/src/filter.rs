@@ -211,12 +211,16 @@ pub(crate) fn word(offset: usize) -> u32 {
 mod tests {
     use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket as Phone};
 
-    use strowger_overload::{fingerprint, position};
+    use std::sync::Arc;
+
+    use strowger_overload::{ProvenSources, SourceMemory, fingerprint, position};
 
     use super::*;
     use strowger_foundation::Timestamp;
 
     use crate::dropped::{DroppedMessages, GENERATION};
+    use crate::memory_filter::FilterMemory;
+    use crate::sources::KnownSources;
     use crate::udp::{BufferSizes, UdpSocket};
     use crate::{RECV_BATCH, RecvBatch};
 
@@ -252,13 +256,17 @@ mod tests {
         let found = socket.arriving(messages);
         if let Ok(memory) = DroppedMessages::new(Timestamp::ZERO) {
             let socket = Receiver::open(local)?;
-            socket.0.filter_by_memory(&rules, &memory, WORKER).expect("the kernel takes it");
+            socket.0.filter_by_memory(&rules, nobody_known(&memory), WORKER).expect("the kernel takes it");
             memory.let_pass(WORKER, &filter);
             let by_memory = socket.arriving(messages);
             assert!(by_memory == found, "{} arrived, with a memory {}", found.len(), by_memory.len());
             assert_eq!(memory.dropped(), (messages.len() - found.len()) as u64);
         }
         Some(found)
+    }
+
+    fn nobody_known(dropped: &DroppedMessages) -> FilterMemory<'_> {
+        FilterMemory { dropped, sources: None }
     }
 
     /// Whose filter a memory follows.
@@ -357,7 +365,7 @@ mod tests {
             let Ok(memory) = DroppedMessages::new(Timestamp::ZERO) else { return };
             let Some(mut socket) = Receiver::open(local) else { return };
             let rules = PacketFilter { filter: Filter::OPEN, salt: SALT, trusted: Vec::new() };
-            socket.0.filter_by_memory(&rules, &memory, WORKER).expect("the kernel takes it");
+            socket.0.filter_by_memory(&rules, nobody_known(&memory), WORKER).expect("the kernel takes it");
             let calls = |numbers: std::ops::Range<usize>| -> Vec<_> {
                 numbers.map(|number| request("INVITE", "sip:b@c", number, "To: <sip:b@c>", number % 150)).collect()
             };
@@ -380,6 +388,33 @@ mod tests {
             // Each worker's sockets follow its own filter.
             memory.let_pass(WORKER + 1, &half(&[FilteredKind::Call]));
             assert_eq!(socket.receive(&late).len() + socket.receive(&early).len(), 800);
+        });
+    }
+
+    #[test]
+    fn calls_by_who_has_proven_to_be_there_are_a_kind_of_their_own() {
+        on_loopback(|local| {
+            let (Ok(dropped), Ok(known)) = (DroppedMessages::new(Timestamp::ZERO), KnownSources::new(9)) else {
+                return;
+            };
+            let known = Arc::new(known);
+            let proven = ProvenSources::in_memory(9, Arc::clone(&known) as Arc<dyn SourceMemory>);
+            let rules = PacketFilter { filter: Filter::OPEN, salt: SALT, trusted: Vec::new() };
+            let Some(mut socket) = Receiver::open(local) else { return };
+            let memory = FilterMemory { dropped: &dropped, sources: Some(&known) };
+            socket.0.filter_by_memory(&rules, memory, WORKER).expect("the kernel takes it");
+            let mut closed = Filter::OPEN;
+            closed.set(FilteredKind::Call, 0);
+            dropped.let_pass(WORKER, &closed);
+            let mut arriving = |numbers: std::ops::Range<usize>| {
+                let call = |number| request("INVITE", "sip:b@c", number, "To: <sip:b@c>", 0);
+                socket.receive(&numbers.map(call).collect::<Vec<_>>()).len()
+            };
+            assert_eq!(arriving(0..100), 0, "of a stranger");
+            (0..200).for_each(|host| proven.insert(Timestamp::ZERO, [192, 0, 2, host].into()));
+            assert_eq!(arriving(100..200), 0, "of a stranger while others are known");
+            proven.insert(Timestamp::ZERO, local.ip());
+            assert_eq!(arriving(200..300), 100);
         });
     }
 

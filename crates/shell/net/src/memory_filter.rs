@@ -1,13 +1,17 @@
 //! What the kernel drops of new work where it may keep a memory: the eBPF program by which a socket follows [`DroppedMessages`].
 //!
 //! It is the program of [`filter`](crate::filter) with two differences. How many positions pass stands in memory that the worker
-//! writes, so that the program need not be changed; and what was dropped is dropped again when it is sent again.
+//! writes, so that the program need not be changed; what was dropped is dropped again when it is sent again; and calls by sources
+//! that have proven to be there are a kind of their own.
 
 use std::net::SocketAddr;
 
-use strowger_overload::{FilteredKind, HASH_BEGIN, HASH_BLOCK_BYTES, HASH_BLOCKS, HASH_FACTOR};
+use strowger_overload::{
+    FilteredKind, HASH_BEGIN, HASH_BLOCK_BYTES, HASH_BLOCKS, HASH_FACTOR, MIX_FACTORS, MIX_SHIFTS, PROVEN_BITS,
+    PROVEN_WORDS, SOURCE_V4,
+};
 
-use crate::bpf::source_offset;
+use crate::bpf::{in_network_header, source_offset};
 use crate::dropped::{
     BITS_LOG2, DROPPED, DroppedMessages, GENERATION_WORDS, HEADER_WORDS, MAX_REMEMBERED, REMEMBERED, SECOND_FACTOR,
     YOUNG, passing_word,
@@ -16,6 +20,7 @@ use crate::ebpf::{Assembler, Comparison, Label, Operation, Register};
 use crate::filter::{
     DROP, MAX_TRUSTED, MESSAGE, PASS, PacketFilter, TAG_WITHIN, TO_BEGIN, TO_STEP, TO_STEPS, UPPER_CASE, masked, word,
 };
+use crate::sources::KnownSources;
 
 /// What a load from the packet gives. It destroys the registers from 1 to 5.
 const LOADED: Register = Register(0);
@@ -30,8 +35,22 @@ const LENGTH: Register = Register(7);
 const FINGERPRINT: Register = Register(8);
 const KIND: Register = Register(9);
 const OFFSET: Register = Register(9);
+/// The source, until the fingerprint is known.
+const SOURCE: Register = Register(8);
 /// How many bytes of the line of To are still looked at; then the length is no longer needed.
 const LEFT: Register = Register(7);
+
+/// Where the halves of an IPv6 address's network part stand behind the beginning of the network header.
+const V6_PREFIX: [u32; 2] = [8, 12];
+
+/// What a program in the kernel reads besides the packet.
+#[derive(Clone, Copy, Debug)]
+pub struct FilterMemory<'m> {
+    /// What was dropped, and what is to pass.
+    pub dropped: &'m DroppedMessages,
+    /// Who has proven to be there, where the kernel can know it.
+    pub sources: Option<&'m KnownSources>,
+}
 
 /// Where the message goes from a part of the program.
 #[derive(Clone, Copy)]
@@ -44,7 +63,7 @@ struct Exits {
 pub(crate) fn program(
     rules: &PacketFilter,
     local: SocketAddr,
-    memory: &DroppedMessages,
+    memory: FilterMemory<'_>,
     worker: usize,
 ) -> Option<Vec<u64>> {
     let mut program = Assembler::default();
@@ -52,13 +71,13 @@ pub(crate) fn program(
     let unwanted = program.label();
     program.long_by_register(Operation::Set, PACKET, MAP);
     program.load_word(LENGTH, PACKET, 0);
-    find_kind(&mut program, (rules, local), worker, exits);
+    find_kind(&mut program, (rules, local), (worker, memory.sources), exits);
     find_fingerprint(&mut program, rules.salt);
-    judge(&mut program, memory, exits.pass, unwanted);
+    judge(&mut program, memory.dropped, exits.pass, unwanted);
     program.place(unwanted);
     look_for_tag(&mut program, exits);
     program.place(exits.drop);
-    remember(&mut program, memory);
+    remember(&mut program, memory.dropped);
     program.give(DROP);
     program.place(exits.pass);
     program.give(PASS);
@@ -66,7 +85,12 @@ pub(crate) fn program(
 }
 
 /// Finds out of which kind the message is: where in the memory stands how many positions pass.
-fn find_kind(program: &mut Assembler, (rules, local): (&PacketFilter, SocketAddr), worker: usize, exits: Exits) {
+fn find_kind(
+    program: &mut Assembler,
+    (rules, local): (&PacketFilter, SocketAddr),
+    (worker, sources): (usize, Option<&KnownSources>),
+    exits: Exits,
+) {
     let first = |bytes: &[u8; 4]| u32::from_be_bytes(*bytes);
     let is_known = program.label();
     let set_kind = |program: &mut Assembler, kind: FilteredKind| {
@@ -89,7 +113,70 @@ fn find_kind(program: &mut Assembler, (rules, local): (&PacketFilter, SocketAddr
         }
     }
     set_kind(program, FilteredKind::Call);
+    if let Some(sources) = sources {
+        find_source(program, local, sources.seed());
+        jump_if_unproven(program, sources, is_known);
+        set_kind(program, FilteredKind::ProvenCall);
+    }
     program.place(is_known);
+}
+
+/// Computes the hash of the source, as `ProvenSources` does.
+fn find_source(program: &mut Assembler, local: SocketAddr, seed: u64) {
+    // A socket of IPv6 has nothing of IPv4.
+    if local.is_ipv4() {
+        program.load_packet(source_offset(local));
+        program.set_long(SOURCE, SOURCE_V4);
+        program.long_by_register(Operation::Or, SOURCE, LOADED);
+    } else {
+        let [high, low] = V6_PREFIX.map(in_network_header);
+        program.load_packet(high);
+        program.long_by_register(Operation::Set, SOURCE, LOADED);
+        program.long_by(Operation::ShiftLeft, SOURCE, 32);
+        program.load_packet(low);
+        program.long_by_register(Operation::Or, SOURCE, LOADED);
+    }
+    for operation in [Operation::Xor, Operation::Add] {
+        program.set_long(A, seed);
+        program.long_by_register(operation, SOURCE, A);
+        mix(program, SOURCE);
+    }
+}
+
+/// The finaliser of splitmix64.
+fn mix(program: &mut Assembler, value: Register) {
+    let [before, between, behind] = MIX_SHIFTS;
+    let [first, second] = MIX_FACTORS;
+    for (shift, factor) in [(before, Some(first)), (between, Some(second)), (behind, None)] {
+        program.long_by_register(Operation::Set, A, value);
+        program.long_by(Operation::ShiftRight, A, shift);
+        program.long_by_register(Operation::Xor, value, A);
+        if let Some(factor) = factor {
+            program.set_long(A, factor);
+            program.long_by_register(Operation::Multiply, value, A);
+        }
+    }
+}
+
+/// Jumps where neither generation has the source.
+fn jump_if_unproven(program: &mut Assembler, sources: &KnownSources, is_unproven: Label) {
+    let is_proven = program.label();
+    for generation in [0, 1] {
+        let is_not_there = program.label();
+        program.load_map(GENERATION, sources.number());
+        program.long_by(Operation::Add, GENERATION, bytes(generation * PROVEN_WORDS));
+        for shift in [0, 32] {
+            program.long_by_register(Operation::Set, A, SOURCE);
+            program.long_by(Operation::ShiftRight, A, shift);
+            program.by(Operation::And, A, PROVEN_BITS - 1);
+            point_at_bit(program);
+            jump_if_unset(program, is_not_there);
+        }
+        program.jump(is_proven);
+        program.place(is_not_there);
+    }
+    program.jump(is_unproven);
+    program.place(is_proven);
 }
 
 /// Computes the fingerprint, as `strowger_overload::fingerprint` does.
@@ -182,11 +269,16 @@ impl Place {
 fn jump_if_new(program: &mut Assembler, is_new: Label) {
     for place in Place::BOTH {
         point_at(program, place);
-        program.load_long(A, A, 0);
-        program.long_by_register(Operation::ShiftRight, A, BIT);
-        program.by(Operation::And, A, 1);
-        program.jump_if(Comparison::Equal, A, 0, is_new);
+        jump_if_unset(program, is_new);
     }
+}
+
+/// Jumps where the bit is not set that [`point_at_bit`] has found.
+fn jump_if_unset(program: &mut Assembler, is_unset: Label) {
+    program.load_long(A, A, 0);
+    program.long_by_register(Operation::ShiftRight, A, BIT);
+    program.by(Operation::And, A, 1);
+    program.jump_if(Comparison::Equal, A, 0, is_unset);
 }
 
 /// Register A becomes the address of a word in the generation, and another one the number of the bit in it.
@@ -199,6 +291,11 @@ fn point_at(program: &mut Assembler, place: Place) {
             program.by(Operation::ShiftRight, A, 32 - BITS_LOG2);
         }
     }
+    point_at_bit(program);
+}
+
+/// The same for the bit whose number in the generation register A has.
+fn point_at_bit(program: &mut Assembler) {
     program.by_register(Operation::Set, BIT, A);
     program.by(Operation::And, BIT, 63);
     program.by(Operation::ShiftRight, A, 6);

@@ -15,10 +15,9 @@ use strowger_foundation::Transport;
 
 use crate::batch::RecvBatch;
 use crate::counters::Counters;
-use crate::dropped::DroppedMessages;
 use crate::error::{BindError, Cause, PeerError, may_be_pending};
 use crate::filter::{self, PacketFilter};
-use crate::memory_filter;
+use crate::memory_filter::{self, FilterMemory};
 use crate::reuseport::{self, Choice};
 use crate::send::{Flush, SendBatch, Window};
 use crate::sys::{self, Taken};
@@ -157,7 +156,7 @@ impl UdpSocket {
     ///
     /// # Errors
     /// When this process may not give the kernel such a program (`CAP_BPF` and `CAP_PERFMON`), or the kernel is too old.
-    pub fn filter_by_memory(&self, rules: &PacketFilter, memory: &DroppedMessages, worker: usize) -> io::Result<()> {
+    pub fn filter_by_memory(&self, rules: &PacketFilter, memory: FilterMemory<'_>, worker: usize) -> io::Result<()> {
         let code = memory_filter::program(rules, self.local, memory, worker).ok_or(io::ErrorKind::InvalidInput)?;
         let program = sys::map::load_socket_filter(&code)?;
         sys::set_option(self.socket.as_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_BPF, program.as_raw_fd())

@@ -1,14 +1,15 @@
 //! What a worker takes of new work: its controller, and the kernel's queues and filters that follow it.
 
 use std::net::IpAddr;
+use std::sync::Arc;
 use std::time::Duration;
 
 use strowger_foundation::{ConnId, Flow, Timestamp};
 use strowger_message::{Kind, Peek};
 use strowger_net::PacketFilter;
 use strowger_overload::{
-    ConnectionLimit, Controller, FilteredKind, Offer, Pressure, Queue, Verdict, WINDOW, fingerprint, kind_of,
-    may_be_dropped_unread, position, queue_of,
+    ConnectionLimit, Controller, FilterAbilities, FilteredKind, Offer, Pressure, Queue, Verdict, WINDOW, fingerprint,
+    kind_of, may_be_dropped_unread, position, queue_of,
 };
 use strowger_shard::{Classified, Snapshot, Steered, begins_work, may_begin_work};
 
@@ -91,7 +92,7 @@ pub(crate) struct Admission {
 }
 
 impl Admission {
-    pub(crate) fn new(worker: usize, seed: u64, is_enabled: bool, dropped: SharedMemory) -> Self {
+    pub(crate) fn new(worker: usize, seed: u64, is_enabled: bool, memory: Arc<SharedMemory>) -> Self {
         // The same for all workers: a retransmission may be received by another one than its original.
         let salt = u32::try_from(seed >> 32).unwrap_or(0);
         Self {
@@ -99,7 +100,7 @@ impl Admission {
             queue: WaitQueue::Streams,
             controller: Controller::new(seed, is_enabled),
             salt,
-            kernel: KernelFilter::new(worker, dropped),
+            kernel: KernelFilter::new(worker, memory),
             connections: ConnectionLimit::new(seed),
             streams: StreamLoad::default(),
             has_unread: false,
@@ -145,16 +146,11 @@ impl Admission {
 
     /// Whether a message is not even read: new work that the filter does not let pass. The kernel's filter has let through what
     /// it could not judge.
-    pub(crate) fn filters_out(&self, message: &[u8], is_trusted: impl FnOnce() -> bool) -> bool {
-        let filter = self.controller.filter();
-        if filter.is_open() || queue_of(message) == Queue::InProgress {
+    pub(crate) fn filters_out(&self, message: &[u8], kind: impl FnOnce() -> FilteredKind) -> bool {
+        if self.controller.filter().is_open() || queue_of(message) == Queue::InProgress {
             return false;
         }
-        let kind = match kind_of(message) {
-            FilteredKind::Call if is_trusted() => FilteredKind::TrunkCall,
-            kind => kind,
-        };
-        !filter.passes(kind, position(message, self.salt)) && may_be_dropped_unread(message)
+        !self.controller.lets_pass(kind(), position(message, self.salt)) && may_be_dropped_unread(message)
     }
 
     /// Has seen new work wait for too long.
@@ -229,7 +225,11 @@ impl Admission {
         let rules = |filter| PacketFilter { filter, salt, trusted: snapshot.trusted_networks() };
         self.kernel.follow(now, *self.controller.filter(), Rules { queues, version, is_limiting, rules: &rules });
         // What came on connections is sent once, so nothing need be remembered of it.
-        self.controller.set_filter_memory(is_sorted && self.kernel.has_memory());
+        self.controller.set_filter_abilities(if is_sorted {
+            self.kernel.abilities()
+        } else {
+            FilterAbilities::default()
+        });
         let (shed, wait) = self.streams.take();
         let (shed, wait) = if self.is_limiting() { (shed, wait) } else { (0.0, Duration::ZERO) };
         self.connections.handle_window(shed, wait, connections);
@@ -297,7 +297,25 @@ impl<M: Maker> Desk<M> {
 
     /// Whether a message of a peer is not even read.
     pub(crate) fn filters_out(&self, peer: IpAddr, message: &[u8]) -> bool {
-        self.admission.filters_out(message, || self.snapshot.trusts(peer))
+        self.admission.filters_out(message, || self.kind_from(peer, message))
+    }
+
+    /// The kind of new work from a peer.
+    fn kind_from(&self, peer: IpAddr, message: &[u8]) -> FilteredKind {
+        match kind_of(message) {
+            FilteredKind::Call if self.snapshot.trusts(peer) => FilteredKind::TrunkCall,
+            FilteredKind::Call if self.common.maker.is_known(peer, &self.snapshot) => FilteredKind::ProvenCall,
+            kind => kind,
+        }
+    }
+
+    /// Takes note of a datagram that is no SIP: where it is among new work, it takes the place of that.
+    pub(crate) fn note_malformed(&mut self, now: Timestamp, (arrival, peer): (Timestamp, IpAddr), bytes: &[u8]) {
+        self.admission.note_wait(now, now.saturating_since(arrival), bytes);
+        if queue_of(bytes) == Queue::NewWork {
+            let kind = self.kind_from(peer, bytes);
+            self.admission.controller.note_malformed(now, kind);
+        }
     }
 
     /// The same of a message on a connection. What `is_stale` came too long ago to begin anything.

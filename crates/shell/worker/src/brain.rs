@@ -127,11 +127,16 @@ const NONCE_STRIPES: usize = 64;
 
 impl Shards {
     /// The maker for `count` shards. The location table has a stripe for each.
-    pub(crate) fn new(seed: u64, ring: KeyRing, count: u16, names: Arc<Names>, locations: Arc<Locations>) -> Self {
+    pub(crate) fn new(
+        seed: u64,
+        ring: KeyRing,
+        count: u16,
+        (names, locations): (Arc<Names>, Arc<Locations>),
+        proven: Arc<ProvenSources>,
+    ) -> Self {
         let nonces = Arc::new(NonceWindows::new(NONCE_STRIPES, seed));
         let steering = Steering::new(&ring, Arc::clone(&locations), count);
         let outages = Arc::new(Outages::new(seed));
-        let proven = Arc::new(ProvenSources::new(seed));
         let (shedding, neighbours) = (Arc::default(), Arc::new(Neighbours::new(seed)));
         Self { seed, ring, locations, nonces, names, outages, proven, shedding, neighbours, steering }
     }

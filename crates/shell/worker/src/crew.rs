@@ -296,7 +296,10 @@ impl<M: Maker> Crew<M> {
         for Incoming { arrival, flow, bytes, peek, owner } in &read {
             // Not when it was read: a trace shows a message before what came of it, and learns from that what to show next.
             self.desk.exits.tracer.received(now, flow, bytes);
-            let Some((id, steered)) = owner else { continue };
+            let Some((id, steered)) = owner else {
+                self.desk.note_malformed(now, (*arrival, flow.peer.ip()), bytes);
+                continue;
+            };
             let worker = self.desk.exits.worker_of(*id);
             if worker == self.desk.exits.index {
                 self.desk.deliver(now, *id, (*arrival, *flow), (peek, steered), bytes);

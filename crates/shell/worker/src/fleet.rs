@@ -11,7 +11,8 @@ use mio::{Poll, Registry, Token};
 use rustix::thread::{CpuSet, sched_setaffinity};
 use strowger_foundation::{KeyRing, ShardId, TagKey};
 use strowger_locate::{Names, Outages};
-use strowger_net::{Clock, UdpSocket};
+use strowger_net::{Clock, KnownSources, UdpSocket};
+use strowger_overload::SourceMemory;
 
 use crate::admission::Admission;
 use crate::balance::Balance;
@@ -40,7 +41,7 @@ use crate::streams::Streams;
 use crate::trace::Tracer;
 use crate::worker::{DOORBELL, FIRST_NEW_WORK, Worker};
 use strowger_registrar::Locations;
-use strowger_shard::{Event, Snapshot};
+use strowger_shard::{Event, ProvenSources, Snapshot};
 
 /// Shards of one worker: enough for load to be moved between workers in small parts.
 pub const SHARDS_PER_WORKER: u16 = 16;
@@ -121,13 +122,23 @@ impl Fleet {
         let shards = shards_of(config.sockets.len())?;
         let ring = KeyRing::new(TagKey::new(config.key));
         let (names, locations) = (Arc::clone(&config.names), Arc::clone(&config.locations));
-        let maker = Shards::new(config.seed, ring, shards, names, locations);
+        let sources = KnownSources::new(config.seed).ok().map(Arc::new);
+        let proven = Arc::new(match &sources {
+            Some(sources) => ProvenSources::in_memory(config.seed, Arc::clone(sources) as Arc<dyn SourceMemory>),
+            None => ProvenSources::new(config.seed),
+        });
+        let maker = Shards::new(config.seed, ring, shards, (names, locations), proven);
         let tables = maker.tables();
-        Self::launch(config, maker, tables)
+        Self::launch(config, maker, tables, SharedMemory::new(sources))
     }
 
     /// Starts the workers with shards that `maker` makes.
-    pub(crate) fn launch<M: Maker>(config: FleetConfig, maker: M, tables: Tables) -> io::Result<Self> {
+    pub(crate) fn launch<M: Maker>(
+        config: FleetConfig,
+        maker: M,
+        tables: Tables,
+        memory: SharedMemory,
+    ) -> io::Result<Self> {
         let FleetConfig {
             sockets,
             snapshot,
@@ -168,7 +179,7 @@ impl Fleet {
         let published = Mutex::new(Published { version: 0, kept: vec![Arc::clone(&snapshot)] });
         // From here on what was started is stopped when something fails.
         let mut fleet = Self { contacts, threads: Vec::new(), tables, panics, published, moving, clock };
-        let dropped = SharedMemory::default();
+        let memory = Arc::new(memory);
         for (index, ((sockets, new_work), poll)) in sockets.into_iter().zip(new_work).zip(polls).enumerate() {
             let registry = Arc::new(poll.registry().try_clone()?);
             let register = |(listener, socket)| port(socket, &registry, Token(listener));
@@ -201,10 +212,10 @@ impl Fleet {
                 owners: owners.clone(),
             };
             let options = options.clone();
-            let dropped = Arc::clone(&dropped);
+            let memory = Arc::clone(&memory);
             let work = move || {
                 stay_on(index, &options);
-                let admission = Admission::new(index, seed, options.overload_control, dropped);
+                let admission = Admission::new(index, seed, options.overload_control, memory);
                 let desk = Desk::new(common, exits, admission, snapshot, events);
                 Worker::new(poll, clock, desk, &options).run()
             };

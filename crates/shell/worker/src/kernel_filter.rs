@@ -5,13 +5,26 @@ use std::io;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use strowger_foundation::Timestamp;
-use strowger_net::{DroppedMessages, MAX_WORKERS, PacketFilter};
-use strowger_overload::Filter;
+use strowger_net::{DroppedMessages, FilterMemory, KnownSources, MAX_WORKERS, PacketFilter};
+use strowger_overload::{Filter, FilterAbilities};
 
 use crate::queue::NewWorkQueue;
 
-/// The memory of all workers, which exists while one of them needs it.
-pub(crate) type SharedMemory = Arc<Mutex<Weak<DroppedMessages>>>;
+/// What the programs of all workers' sockets read.
+#[derive(Debug, Default)]
+pub(crate) struct SharedMemory {
+    /// What was dropped, which exists while one of them needs it.
+    dropped: Mutex<Weak<DroppedMessages>>,
+    /// Who has proven to be there, where the kernel can know it.
+    sources: Option<Arc<KnownSources>>,
+}
+
+impl SharedMemory {
+    /// Memory in which nothing was dropped.
+    pub(crate) const fn new(sources: Option<Arc<KnownSources>>) -> Self {
+        Self { dropped: Mutex::new(Weak::new()), sources }
+    }
+}
 
 /// What a worker's kernel queues are told, besides the filter.
 #[derive(Clone, Copy)]
@@ -28,7 +41,7 @@ pub(crate) struct Rules<'r> {
 #[derive(Debug)]
 pub(crate) struct KernelFilter {
     worker: usize,
-    shared: SharedMemory,
+    shared: Arc<SharedMemory>,
     state: State,
     /// Whether the kernel lets us have no memory, and no program at all, so that it is not asked again.
     is_memory_refused: bool,
@@ -46,7 +59,7 @@ enum State {
 }
 
 impl KernelFilter {
-    pub(crate) fn new(worker: usize, shared: SharedMemory) -> Self {
+    pub(crate) fn new(worker: usize, shared: Arc<SharedMemory>) -> Self {
         let is_memory_refused = worker >= MAX_WORKERS;
         Self { worker, shared, state: State::Open, is_memory_refused, is_refused: false }
     }
@@ -56,9 +69,10 @@ impl KernelFilter {
         !matches!(self.state, State::Open)
     }
 
-    /// Whether what the filter drops stays dropped.
-    pub(crate) const fn has_memory(&self) -> bool {
-        !self.is_memory_refused
+    /// What the filter can do.
+    pub(crate) fn abilities(&self) -> FilterAbilities {
+        let has_memory = !self.is_memory_refused;
+        FilterAbilities { has_memory, knows_sources: has_memory && self.shared.sources.is_some() }
     }
 
     /// When there is something to do, whatever comes.
@@ -115,15 +129,16 @@ impl KernelFilter {
 
     /// Gives each queue a program that follows the memory of all workers.
     fn attach_memory(&self, now: Timestamp, wanted: Filter, rules: Rules<'_>) -> io::Result<Arc<DroppedMessages>> {
-        let mut shared = self.shared.lock().unwrap_or_else(PoisonError::into_inner);
+        let mut shared = self.shared.dropped.lock().unwrap_or_else(PoisonError::into_inner);
         let dropped = match shared.upgrade() {
             Some(dropped) => dropped,
             None => Arc::new(DroppedMessages::new(now)?),
         };
         dropped.let_pass(self.worker, &wanted);
         let packet_filter = (rules.rules)(wanted);
+        let memory = FilterMemory { dropped: &dropped, sources: self.shared.sources.as_deref() };
         for queue in rules.queues.iter().flatten() {
-            queue.filter_by_memory(&packet_filter, &dropped, self.worker)?;
+            queue.filter_by_memory(&packet_filter, memory, self.worker)?;
         }
         *shared = Arc::downgrade(&dropped);
         Ok(dropped)

@@ -3,7 +3,7 @@
 use std::io;
 use std::time::Duration;
 
-use strowger_net::{DroppedMessages, PacketFilter};
+use strowger_net::{FilterMemory, PacketFilter};
 use strowger_overload::QueueBound;
 
 use crate::outlet::Outlet;
@@ -60,10 +60,10 @@ impl NewWorkQueue {
     pub(crate) fn filter_by_memory(
         &self,
         rules: &PacketFilter,
-        dropped: &DroppedMessages,
+        memory: FilterMemory<'_>,
         worker: usize,
     ) -> io::Result<()> {
-        self.outlet.socket().filter_by_memory(rules, dropped, worker)
+        self.outlet.socket().filter_by_memory(rules, memory, worker)
     }
 
     /// Has the kernel drop what does not pass.

@@ -1,6 +1,6 @@
 //! The production core as one process: all shards, steered as a shell would.
 
-use core::net::SocketAddr;
+use core::net::{IpAddr, SocketAddr};
 use core::ops::Range;
 use core::time::Duration;
 use std::sync::Arc;
@@ -364,6 +364,12 @@ impl Server {
     #[must_use]
     pub fn locations(&self) -> &Locations {
         &self.locations
+    }
+
+    /// Whether a source has proven that it is there.
+    #[must_use]
+    pub fn has_proven(&self, source: IpAddr) -> bool {
+        self.proven.contains(source)
     }
 
     /// The configuration.

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv4Addr};
 use std::time::Duration;
 
 use strowger_foundation::Timestamp;
-use strowger_overload::{Class, Controller, FilteredKind, Offer, QueueBound, Verdict, WINDOW};
+use strowger_overload::{Class, Controller, FilterAbilities, FilteredKind, Offer, QueueBound, Verdict, WINDOW};
 
 /// What the kernel books for a message.
 const BOOKED_BYTES: usize = 2_048;
@@ -55,12 +55,22 @@ pub(crate) struct Source {
     pub(crate) is_proven: bool,
     /// Where all of its messages stand; by chance where it is not said.
     pub(crate) position: Option<u16>,
+    /// Whether nothing can be made of them.
+    pub(crate) is_malformed: bool,
 }
 
 impl Source {
     pub(crate) fn callers(clients: Clients) -> Self {
         let ip = Ipv4Addr::new(192, 0, 2, 1).into();
-        Self { ip, class: Class::Call, kind: FilteredKind::Call, clients, is_proven: true, position: None }
+        Self {
+            ip,
+            class: Class::Call,
+            kind: FilteredKind::ProvenCall,
+            clients,
+            is_proven: true,
+            position: None,
+            is_malformed: false,
+        }
     }
 }
 
@@ -157,10 +167,10 @@ impl Model {
         }
     }
 
-    /// The kernel's filter remembers what it has dropped.
+    /// The kernel's filter remembers what it has dropped, and knows who is known.
     pub(crate) fn with_memory(mut self) -> Self {
         self.has_memory = true;
-        self.controller.set_filter_memory(true);
+        self.controller.set_filter_abilities(FilterAbilities { has_memory: true, knows_sources: true });
         self
     }
 
@@ -225,7 +235,7 @@ impl Model {
             self.events.push(Reverse((((at + again.as_secs_f64()) * 1e9) as u64, index)));
         }
         let is_known = self.has_memory && request.is_dropped;
-        let passes = self.controller.filter().passes(source.kind, request.position) && !is_known;
+        let passes = self.controller.lets_pass(source.kind, request.position) && !is_known;
         if !passes && source.clients != Clients::Wait {
             request.is_dropped = true;
             self.filtered += 1;
@@ -279,7 +289,7 @@ impl Model {
             return self.costs.drop;
         }
         let source = self.sources[request.source];
-        if source.clients == Clients::Wait && !self.controller.filter().passes(source.kind, request.position) {
+        if source.clients == Clients::Wait && !self.controller.lets_pass(source.kind, request.position) {
             self.filtered += 1;
             return self.costs.filter;
         }
@@ -289,6 +299,10 @@ impl Model {
         let offer = || Offer { class, kind, position: request.position, source, is_proven, is_reliable };
         let at = Timestamp::from_nanos((now * 1e9) as u64);
         self.controller.note_wait(at, 0, Duration::from_secs_f64(wait));
+        if self.sources[request.source].is_malformed {
+            self.controller.note_malformed(at, kind);
+            return self.costs.refuse;
+        }
         let verdict = self.controller.handle_offer(at, Duration::from_secs_f64(wait), offer);
         let outcome = &mut self.outcomes[request.source];
         match verdict {

@@ -11,6 +11,7 @@ use strowger_shard::{Event, Snapshot};
 
 use super::puppet::Stage;
 use super::{ask, names, options, phone, receive, snapshot, sockets, spin_until, tables};
+use crate::kernel_filter::SharedMemory;
 use crate::{Fleet, FleetConfig, SHARDS_PER_WORKER, Socket, Spin, StreamLimits, WorkerOptions, WorkerStatus};
 
 struct Running {
@@ -44,7 +45,7 @@ fn start_with(workers: usize, listeners: usize, chosen: WorkerOptions) -> Runnin
         tracer: Arc::default(),
         options: chosen,
     };
-    let fleet = Fleet::launch(config, Stage, tables()).expect("threads");
+    let fleet = Fleet::launch(config, Stage, tables(), SharedMemory::default()).expect("threads");
     Running { fleet, listeners, snapshot, events }
 }
 
@@ -261,7 +262,7 @@ fn a_fleet_needs_a_socket_for_each_listener_of_each_worker() {
             tracer: Arc::default(),
             options: WorkerOptions::default(),
         };
-        Fleet::launch(config, Stage, tables()).expect_err("refused").kind()
+        Fleet::launch(config, Stage, tables(), SharedMemory::default()).expect_err("refused").kind()
     };
     let mut uneven = sockets(2, 2);
     let snapshot = snapshot(&uneven[0]);

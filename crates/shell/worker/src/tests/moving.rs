@@ -18,6 +18,7 @@ use super::puppet::Stage;
 use super::{
     ask, names, options, phone, receive, snapshot, sockets, sockets_and_listener, spin_for, spin_until, tables,
 };
+use crate::kernel_filter::SharedMemory;
 use crate::moving::{Move, Plan};
 use crate::{Fleet, FleetConfig, SHARDS_PER_WORKER, Socket, Spread, StreamLimits, WorkerOptions};
 
@@ -62,7 +63,7 @@ fn start_with(sockets: Vec<Vec<Socket>>, options: WorkerOptions) -> Running {
         tracer: Arc::default(),
         options,
     };
-    let fleet = Fleet::launch(config, Stage, tables()).expect("threads");
+    let fleet = Fleet::launch(config, Stage, tables(), SharedMemory::default()).expect("threads");
     let shards = workers * usize::from(SHARDS_PER_WORKER);
     let owners = (0..shards).map(|shard| shard % least).collect();
     Running { fleet, address, snapshot, workers, owners }

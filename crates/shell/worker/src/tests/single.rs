@@ -22,7 +22,6 @@ use crate::exits::{Exits, Neighbour, Port};
 use crate::fleet::sort;
 use crate::handover::{self, Doorbell, Receiver, Sender};
 use crate::index::Index;
-use crate::kernel_filter::SharedMemory;
 use crate::moving::{HELD_BYTES, Move, Plan, Word};
 use crate::outlet::Outlet;
 use crate::panics::PanicLog;
@@ -108,8 +107,7 @@ impl Alone {
             owed_since: None,
             owners,
         };
-        let desk =
-            Desk::new(Arc::new(common), exits, Admission::new(0, 1, true, SharedMemory::default()), snapshot, queue);
+        let desk = Desk::new(Arc::new(common), exits, Admission::new(0, 1, true, Arc::default()), snapshot, queue);
         let worker = Worker::new(poll, Clock::start(), desk, chosen);
         let events = Events::with_capacity(8);
         Self { worker, address, other_address, contact, to_second, from_second, _second: second, events }

@@ -13,6 +13,7 @@ use strowger_net::Clock;
 
 use super::puppet::Stage;
 use super::{DEADLINE, ask, names, options, phone, receive, snapshot, sockets_and_listener, spin_until, tables};
+use crate::kernel_filter::SharedMemory;
 use crate::{Fleet, FleetConfig, Reply, Resolve, StreamLimits, WorkerOptions, WorkerStatus};
 
 /// A fleet with a listener for datagrams, number 0, and one for connections, number 1.
@@ -49,7 +50,7 @@ fn start_with(workers: usize, streams: StreamLimits, resolver: Option<Arc<dyn Re
         tracer,
         options: WorkerOptions { min_workers: workers, ..WorkerOptions::default() },
     };
-    let fleet = Fleet::launch(config, Stage, tables()).expect("threads");
+    let fleet = Fleet::launch(config, Stage, tables(), SharedMemory::default()).expect("threads");
     Running { fleet, datagrams, connections }
 }
 

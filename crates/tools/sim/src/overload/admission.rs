@@ -5,7 +5,7 @@ use core::time::Duration;
 use strowger_foundation::{Flow, Timestamp};
 use strowger_message::{Kind, Peek};
 use strowger_overload::{
-    Controller, Offer, Queue, Verdict, WINDOW, kind_of, may_be_dropped_unread, position, queue_of,
+    Controller, FilteredKind, Offer, Queue, Verdict, WINDOW, may_be_dropped_unread, position, queue_of,
 };
 use strowger_shard::{Classified, Classifier, Steered, begins_work};
 
@@ -34,11 +34,10 @@ impl Admission {
     }
 
     /// Whether a message is dropped before it is parsed.
-    pub(super) fn filters_out(&self, bytes: &[u8]) -> bool {
-        let filter = self.controller.filter();
-        !filter.is_open()
+    pub(super) fn filters_out(&self, kind: FilteredKind, bytes: &[u8]) -> bool {
+        !self.controller.filter().is_open()
             && queue_of(bytes) == Queue::NewWork
-            && !filter.passes(kind_of(bytes), position(bytes, self.salt))
+            && !self.controller.lets_pass(kind, position(bytes, self.salt))
             && may_be_dropped_unread(bytes)
     }
 
@@ -86,7 +85,7 @@ impl Admission {
         self.next_look = now + WINDOW;
         self.controller.handle_timeout(now);
         kernel.filter.follow(now, *self.controller.filter(), self.controller.is_limiting());
-        self.controller.set_filter_memory(kernel.filter.has_memory());
+        self.controller.set_filter_abilities(kernel.filter.abilities());
         kernel.adjust_bound(self.controller.queue_bound());
     }
 }

@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::collections::VecDeque;
 
 use strowger_foundation::Timestamp;
-use strowger_overload::{Queue, QueueBound, queue_of};
+use strowger_overload::{FilteredKind, Queue, QueueBound, queue_of};
 
 use super::kernel_filter::KernelFilter;
 use super::outcome::Drops;
@@ -56,9 +56,9 @@ impl Kernel {
     }
 
     /// Puts a datagram into its queue, or drops it.
-    pub(super) fn receive(&mut self, datagram: Datagram, drops: &mut Drops) {
+    pub(super) fn receive(&mut self, kind: FilteredKind, datagram: Datagram, drops: &mut Drops) {
         let is_new_work = self.sorts && queue_of(&datagram.bytes) == Queue::NewWork;
-        if is_new_work && self.filter.drops(&datagram.bytes) {
+        if is_new_work && self.filter.drops(kind, &datagram.bytes) {
             drops.filter += 1;
             return;
         }

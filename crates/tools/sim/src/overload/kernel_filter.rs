@@ -5,7 +5,7 @@ use core::time::Duration;
 use std::collections::BTreeSet;
 
 use strowger_foundation::Timestamp;
-use strowger_overload::{Filter, fingerprint, kind_of, may_be_dropped_unread, position_of};
+use strowger_overload::{Filter, FilterAbilities, FilteredKind, fingerprint, may_be_dropped_unread, position_of};
 
 /// How long what was dropped is remembered at least; at most twice as long.
 const GENERATION: Duration = Duration::from_secs(32);
@@ -42,9 +42,9 @@ impl KernelFilter {
         Self { is_allowed, has_memory, salt, state: State::Open }
     }
 
-    /// Whether what the filter drops stays dropped.
-    pub(super) const fn has_memory(&self) -> bool {
-        self.has_memory
+    /// What the filter can do.
+    pub(super) const fn abilities(&self) -> FilterAbilities {
+        FilterAbilities { has_memory: self.has_memory, knows_sources: self.has_memory }
     }
 
     /// When there is something to do, whatever comes.
@@ -55,9 +55,10 @@ impl KernelFilter {
         }
     }
 
-    /// Whether new work is dropped.
-    pub(super) fn drops(&mut self, bytes: &[u8]) -> bool {
-        let passes = |filter: &Filter, fingerprint| filter.passes(kind_of(bytes), position_of(fingerprint));
+    /// Whether new work is dropped, whose kind is said where sources are known.
+    pub(super) fn drops(&mut self, kind: FilteredKind, bytes: &[u8]) -> bool {
+        let kind = kind.seen_by(self.abilities());
+        let passes = |filter: &Filter, fingerprint| filter.passes(kind, position_of(fingerprint));
         match &mut self.state {
             State::Open => false,
             State::Stateless(filter) => !passes(filter, fingerprint(bytes, self.salt)) && may_be_dropped_unread(bytes),
@@ -127,8 +128,6 @@ impl Dropped {
 
 #[cfg(test)]
 mod tests {
-    use strowger_overload::FilteredKind;
-
     use super::*;
 
     fn invite(number: u32) -> Vec<u8> {
@@ -147,7 +146,7 @@ mod tests {
     }
 
     fn dropped_of_a_hundred(filter: &mut KernelFilter) -> usize {
-        (0..100).filter(|number| filter.drops(&invite(*number))).count()
+        (0..100).filter(|number| filter.drops(FilteredKind::Call, &invite(*number))).count()
     }
 
     #[test]

@@ -103,7 +103,8 @@ impl Simulation {
                 self.offer_next();
             }
             Event::AtServer { from, bytes } => {
-                self.kernel.receive(Datagram { arrival: now, from, bytes }, &mut self.drops);
+                let kind = self.worker.kind_from(from.ip(), &bytes);
+                self.kernel.receive(kind, Datagram { arrival: now, from, bytes }, &mut self.drops);
             }
             Event::AtClient { to, bytes } if to == callee::address() => {
                 self.callee.handle_message(now, &bytes, &mut self.schedule);

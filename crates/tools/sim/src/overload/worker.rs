@@ -1,9 +1,10 @@
 //! The worker: it reads batches from the kernel's queues, has the shards handle them, and is busy for as long as that costs.
 
+use core::net::IpAddr;
 use core::time::Duration;
 
 use strowger_foundation::{Flow, ListenerId, Timestamp, Transport};
-use strowger_overload::Queue;
+use strowger_overload::{FilteredKind, Queue, kind_of};
 
 use super::admission::Admission;
 use super::costs::{Costs, Sort};
@@ -78,6 +79,14 @@ impl Worker {
         datagrams.len()
     }
 
+    /// The kind of new work from a peer.
+    pub(super) fn kind_from(&self, peer: IpAddr, bytes: &[u8]) -> FilteredKind {
+        match kind_of(bytes) {
+            FilteredKind::Call if self.server.has_proven(peer) => FilteredKind::ProvenCall,
+            kind => kind,
+        }
+    }
+
     fn handle_datagram(
         &mut self,
         now: Timestamp,
@@ -87,7 +96,7 @@ impl Worker {
         drops: &mut Drops,
     ) {
         let Datagram { arrival, from, bytes } = datagram;
-        if self.admission.filters_out(bytes) {
+        if self.admission.filters_out(self.kind_from(from.ip(), bytes), bytes) {
             drops.filter += 1;
             self.work(Duration::from_nanos(self.costs.drop_ns));
             return;
