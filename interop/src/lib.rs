@@ -15,6 +15,7 @@ pub mod bind9;
 mod callee;
 mod caller;
 pub mod crowd;
+mod databases;
 mod kamailio;
 mod keepalived;
 mod linphone;
@@ -31,6 +32,7 @@ pub mod wire;
 
 pub use callee::{Callee, Manner, Seen, Stage};
 pub use caller::{Call, Caller};
+pub use databases::Database;
 pub use kamailio::Kamailio;
 pub use keepalived::{Contender, Keepalived};
 pub use linphone::Linphone;

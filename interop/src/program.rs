@@ -16,6 +16,12 @@ pub enum Program {
     Sipp,
     /// The SIP server `kamailio`.
     Kamailio,
+    /// The database `redis-server`.
+    Redis,
+    /// The database `postgres`.
+    Postgres,
+    /// The database `mariadbd`.
+    MariaDb,
 }
 
 impl Program {
@@ -54,6 +60,9 @@ impl Program {
             Program::Linphone => "linphonec",
             Program::Sipp => "sipp",
             Program::Kamailio => "kamailio",
+            Program::Redis => "redis-server",
+            Program::Postgres => "postgres",
+            Program::MariaDb => "mariadbd",
         }
     }
 
@@ -63,6 +72,9 @@ impl Program {
             Program::Linphone => "linphone-cli",
             Program::Sipp => "sip-tester",
             Program::Kamailio => "kamailio",
+            Program::Redis => "redis-server",
+            Program::Postgres => "postgresql",
+            Program::MariaDb => "mariadb-server",
         }
     }
 }
@@ -76,5 +88,8 @@ pub(crate) fn required() -> bool {
 pub(crate) fn search(name: &str) -> Option<PathBuf> {
     let path = env::var_os("PATH")?;
     let servers = ["/usr/sbin", "/usr/local/sbin"].map(PathBuf::from);
-    env::split_paths(&path).chain(servers).map(|folder| folder.join(name)).find(|file| file.is_file())
+    // Where Debian puts PostgreSQL: a folder a version.
+    let versions =
+        std::fs::read_dir("/usr/lib/postgresql").into_iter().flatten().flatten().map(|entry| entry.path().join("bin"));
+    env::split_paths(&path).chain(servers).chain(versions).map(|folder| folder.join(name)).find(|file| file.is_file())
 }

@@ -58,7 +58,7 @@ const ALL_CORE: &[&str] = core_and![];
 /// the models what it should find.
 const CORE_AND_JOURNAL: &[&str] = core_and!["journal", "plan"];
 const ALL_FOR_BINARIES: &[&str] =
-    core_and!["net", "journal", "store", "control", "worker", "persistence", "traffic", "plan"];
+    core_and!["cluster", "net", "journal", "store", "control", "worker", "persistence", "traffic", "plan"];
 /// What another shell shares with the other benchmarks: its surroundings and its reports. The socket that stamps what it receives is
 /// for who measures how long messages wait.
 const CORE_AND_BENCHMARKS: &[&str] = core_and!["bench", "net"];
@@ -86,6 +86,7 @@ pub(crate) const CRATES: &[Rule] = &[
         &["foundation", "message", "locate", "transaction", "balancer", "overload"],
     ),
     rule("strowger-shard", "crates/core/shard", Group::Core, ALL_CORE),
+    rule("strowger-members", "crates/core/members", Group::Core, &["foundation", "registrar"]),
     rule("strowger-net", "crates/shell/net", Group::Shell, &["foundation", "overload"]),
     rule("strowger-journal", "crates/shell/journal", Group::Shell, &["foundation"]),
     rule("strowger-store", "crates/shell/store", Group::Shell, &["foundation", "directory", "registrar"]),
@@ -121,6 +122,7 @@ pub(crate) const CRATES: &[Rule] = &[
         Group::Shell,
         &["foundation", "message", "registrar", "journal", "store", "worker"],
     ),
+    rule("strowger-cluster", "crates/shell/cluster", Group::Shell, &["foundation", "members", "registrar", "worker"]),
     rule("strowger-plan", "crates/tools/plan", Group::Tools, &[]),
     rule("strowger-sim", "crates/tools/sim", Group::Tools, CORE_AND_JOURNAL),
     rule(

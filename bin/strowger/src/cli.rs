@@ -312,6 +312,9 @@ pub(crate) enum CtlCommand {
     /// Says how the server is
     #[command(after_help = "Example:\n  strowger ctl status --json")]
     Status,
+    /// Lists the servers that share registrations with this one, and how that goes
+    #[command(after_help = "Example:\n  strowger ctl members --json")]
+    Members,
     /// Lists the contacts that are registered
     #[command(after_help = "Examples:\n  strowger ctl registrations\n  \
                             strowger ctl registrations --user alice@example.com --json")]

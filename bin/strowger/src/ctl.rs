@@ -18,7 +18,7 @@ use crate::failure::Failure;
 use crate::table::{print_facts, print_json, print_line, print_table};
 use crate::targets::Wait;
 use crate::text::{clock, count};
-use crate::{address, store, targets};
+use crate::{address, members, store, targets};
 
 /// Columns of a ladder.
 const WIDTH: usize = 100;
@@ -27,7 +27,7 @@ pub(crate) fn run(file: Option<&Path>, arguments: &CtlArguments) -> Result<(), F
     let (config, socket) = reach(file, arguments)?;
     let socket = socket.as_path();
     let request = match &arguments.command {
-        CtlCommand::Status => Request::Status,
+        CtlCommand::Status | CtlCommand::Members => Request::Status,
         CtlCommand::Registrations { user, limit } => {
             let user = user.as_deref().map(|user| address::typed(&config, user)).transpose()?;
             let limit = usize::try_from(*limit).unwrap_or(usize::MAX);
@@ -54,6 +54,11 @@ pub(crate) fn run(file: Option<&Path>, arguments: &CtlArguments) -> Result<(), F
     };
     match socket::ask(socket, &request).map_err(Failure::No)? {
         Response::Error(message) => Err(Failure::No(message)),
+        Response::Status(status) if matches!(arguments.command, CtlCommand::Members) => match &status.cluster {
+            Some(cluster) if arguments.json => Ok(print_json(&json!(cluster))?),
+            Some(cluster) => Ok(members::print(cluster)?),
+            None => Err(Failure::No("the server shares registrations with nobody: it has no [cluster]".to_owned())),
+        },
         Response::Status(status) if arguments.json => Ok(print_json(&json!(status))?),
         Response::Status(status) => Ok(print_status(&status)?),
         Response::Registrations(found) if arguments.json => Ok(print_json(&json!(found))?),
@@ -119,6 +124,10 @@ fn print_status(status: &Status) -> io::Result<()> {
         // What is wrong is what an operator came for.
         let place = if kept.state == store::OK { facts.len() } else { 0 };
         facts.insert(place, ("store", store::shown(kept)));
+    }
+    if let Some(cluster) = &status.cluster {
+        let place = if cluster.trouble.is_some() { 0 } else { facts.len() };
+        facts.insert(place, ("cluster", members::summary(cluster)));
     }
     if status.overload.limiting > 0 {
         facts.insert(0, ("overload", overload(&status.overload)));

@@ -28,6 +28,7 @@ use strowger_worker::{Fleet, FleetConfig, Resolve, Socket, Spin, Spread, StreamL
 
 use crate::balancing::Balancing;
 use crate::cdr::Cdr;
+use crate::cluster::{self, SharedTable};
 use crate::durable::Durable;
 use crate::failure::Failure;
 use crate::names::Resolver;
@@ -93,6 +94,7 @@ struct Server {
     fleet: Fleet,
     resolver: Arc<Resolver>,
     durable: Durable,
+    cluster: SharedTable,
     /// What tells the key from others.
     fingerprint: String,
     /// What an earlier process kept is loaded, and who may not be called any more is forgotten.
@@ -144,9 +146,10 @@ impl Server {
         let fresh = (u128::from(key_high) << 64) | u128::from(key_low);
         let key = key::of_server(&config, fresh.to_le_bytes())?;
         let locations = location_table(&snapshot, workers, &key)?;
-        let is_durable = config.store_mode().is_durable();
-        let locations = Arc::new(if is_durable { locations.awaiting() } else { locations });
+        let locations = if config.store_mode().is_durable() { locations.awaiting() } else { locations };
+        let locations = Arc::new(cluster::share(locations, &config));
         let durable = Durable::start(&config, &locations, &snapshot.registrar, key, clock)?;
+        let cluster = SharedTable::start(&config, &locations, (&snapshot.registrar, &snapshot.listeners), clock)?;
         drop(backups.set(durable.clone()));
         let fleet = FleetConfig {
             sockets,
@@ -159,7 +162,7 @@ impl Server {
             names,
             resolver: Some(Arc::clone(&resolver) as Arc<dyn Resolve>),
             locations,
-            keeper: durable.keeper(),
+            keeper: cluster.keeper(durable.keeper()),
             tracer,
             options: worker_options(&config, workers),
         };
@@ -183,6 +186,7 @@ impl Server {
             fleet,
             resolver,
             durable,
+            cluster,
             fingerprint: key::fingerprint(&key),
             is_loaded: false,
             clock,
@@ -236,9 +240,10 @@ impl Server {
     }
 
     fn end(self) {
-        let Self { fleet, log, cdr, durable, .. } = self;
+        let Self { fleet, log, cdr, durable, cluster, .. } = self;
         fleet.stop();
         // No record comes any more.
+        cluster.stop();
         durable.stop();
         // Nobody sends events any more: when the last one is written, the last call's record is too.
         drop(log.join());
@@ -362,6 +367,7 @@ impl Server {
         let mut status = status::status(&self.fleet, &self.snapshot, &self.resolver, self.started.elapsed());
         let lost = self.cdr.lost() + self.fleet.status().total.worker.record_drops;
         status.store = Some(self.durable.status());
+        status.cluster = self.cluster.status();
         let is_awake = self.config.server.spin == config::values::Spin::Always;
         status.loads.iter_mut().for_each(|worker| worker.awake = is_awake && worker.shards > 0);
         status.balancers = self.balancing.summary(&self.config, self.clock.now());
@@ -431,6 +437,7 @@ fn unchanged(old: &Config, new: &Config) -> Result<(), String> {
         ("server.key_file", old.key_file() == new.key_file()),
         ("overload.control", old.overload.control == new.overload.control),
         ("store.url", old.store_url() == new.store_url() || !old.store_mode().is_durable()),
+        ("cluster", old.cluster == new.cluster),
         ("store.mode", old.store_mode() == new.store_mode()),
         ("control.socket", old.control_socket() == new.control_socket()),
         ("log", old.log == new.log),

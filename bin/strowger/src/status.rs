@@ -36,6 +36,7 @@ pub(crate) fn status(fleet: &Fleet, snapshot: &Snapshot, resolver: &Resolver, up
         listeners: listeners(snapshot),
         domains: snapshot.domains.iter().map(|domain| lossy(domain)).collect(),
         store: None,
+        cluster: None,
         trunks: fleet.accounts().into_iter().map(|account| trunk(account, time)).collect(),
         outages: outages(fleet.outages(), snapshot, resolver, time),
         balancers: Vec::new(),

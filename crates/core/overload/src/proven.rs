@@ -30,9 +30,19 @@ pub trait SourceMemory: Debug + Send + Sync {
     fn words(&self) -> &[AtomicU64];
 }
 
-impl SourceMemory for Box<[AtomicU64]> {
+/// Where the bits are.
+#[derive(Debug)]
+enum Memory {
+    Own(Box<[AtomicU64]>),
+    Shared(Arc<dyn SourceMemory>),
+}
+
+impl Memory {
     fn words(&self) -> &[AtomicU64] {
-        self
+        match self {
+            Self::Own(words) => words,
+            Self::Shared(memory) => memory.words(),
+        }
     }
 }
 
@@ -41,7 +51,7 @@ impl SourceMemory for Box<[AtomicU64]> {
 #[derive(Debug)]
 pub struct ProvenSources {
     seed: u64,
-    memory: Arc<dyn SourceMemory>,
+    memory: Memory,
     /// When the younger generation began, in nanoseconds; its index is the lowest bit of the number of changes.
     began: AtomicU64,
     changes: AtomicU64,
@@ -51,22 +61,25 @@ impl ProvenSources {
     /// None yet. The seed keeps peers from choosing addresses that pass for others.
     #[must_use]
     pub fn new(seed: u64) -> Self {
-        let empty: Box<[AtomicU64]> = (0..2 * PROVEN_WORDS).map(|_| AtomicU64::new(0)).collect();
-        Self::in_memory(seed, Arc::new(empty))
+        Self::with(seed, Memory::Own((0..2 * PROVEN_WORDS).map(|_| AtomicU64::new(0)).collect()))
     }
 
     /// None yet, to be kept in this memory. Who reads that finds a source as [`contains`](Self::contains) does, with the same seed.
     #[must_use]
     pub fn in_memory(seed: u64, memory: Arc<dyn SourceMemory>) -> Self {
+        Self::with(seed, Memory::Shared(memory))
+    }
+
+    const fn with(seed: u64, memory: Memory) -> Self {
         Self { seed, memory, began: AtomicU64::new(0), changes: AtomicU64::new(0) }
     }
 
     /// Remembers a source. Cheap where it is known: then nothing is written.
     pub fn insert(&self, now: Timestamp, ip: IpAddr) {
         self.turn(now);
-        let Some(generation) = self.generations().nth(self.young()) else { return };
+        let (words, begin) = (self.memory.words(), self.young() * PROVEN_WORDS);
         for (word, bit) in self.places(ip) {
-            if let Some(word) = generation.get(word)
+            if let Some(word) = words.get(begin + word)
                 && word.load(Ordering::Relaxed) & bit == 0
             {
                 word.fetch_or(bit, Ordering::Relaxed);
@@ -78,17 +91,14 @@ impl ProvenSources {
     #[must_use]
     pub fn contains(&self, ip: IpAddr) -> bool {
         let places = self.places(ip);
-        let has = |generation: &[AtomicU64]| {
+        let words = self.memory.words();
+        let has = |begin: usize| {
             let is_set = |(word, bit): (usize, u64)| {
-                generation.get(word).is_some_and(|word| word.load(Ordering::Relaxed) & bit != 0)
+                words.get(begin + word).is_some_and(|word| word.load(Ordering::Relaxed) & bit != 0)
             };
             places.into_iter().all(is_set)
         };
-        self.generations().any(has)
-    }
-
-    fn generations(&self) -> impl Iterator<Item = &[AtomicU64]> {
-        self.memory.words().chunks_exact(PROVEN_WORDS)
+        has(0) || has(PROVEN_WORDS)
     }
 
     fn young(&self) -> usize {
@@ -106,7 +116,7 @@ impl ProvenSources {
         if self.began.compare_exchange(began, now.as_nanos(), Ordering::Relaxed, Ordering::Relaxed).is_err() {
             return;
         }
-        if let Some(old) = self.generations().nth(1 - self.young()) {
+        if let Some(old) = self.memory.words().chunks_exact(PROVEN_WORDS).nth(1 - self.young()) {
             old.iter().for_each(|word| word.store(0, Ordering::Relaxed));
         }
         self.changes.fetch_add(1, Ordering::Relaxed);

@@ -72,13 +72,13 @@ impl Binding {
 
     /// The connection that the binding goes with.
     pub(crate) fn bound(&self) -> Option<ConnId> {
-        self.place.connection.filter(|_| !self.place.has(Place::REOPEN))
+        self.place.connection.filter(|_| !self.place.has(Place::REOPEN) && !self.place.is_elsewhere())
     }
 
     /// Whether we keep its flow open: nobody else does where a translation closes it (RFC 5626 §4.4.1).
     pub(crate) fn wants_keep_alive(&self) -> bool {
         let kept_open = self.reg_id().is_some() && self.place.connection.is_some();
-        self.place.preference.is_translated() && !kept_open
+        self.place.preference.is_translated() && !kept_open && !self.place.is_elsewhere()
     }
 
     pub(crate) fn target(&self) -> Target {
@@ -89,6 +89,7 @@ impl Binding {
             translated: self.place.preference.is_translated(),
             instance: instance_hash(self.instance()),
             path: self.text.path().into(),
+            holder: None,
         }
     }
 
@@ -127,6 +128,8 @@ impl Place {
     const SCOPED: u8 = 2;
     const REOPEN: u8 = 4;
     const AT_PEER: u8 = 8;
+    const ELSEWHERE: u8 = 16;
+    const OUTLASTED: u8 = 32;
 
     pub(crate) fn new(flow: &Flow, preference: Preference) -> Self {
         let Flow { listener, transport, reopen, peer, connection } = *flow;
@@ -161,12 +164,30 @@ impl Place {
         self.has(Self::AT_PEER)
     }
 
+    /// Says that only another server reaches it.
+    pub(crate) const fn elsewhere(self, is_elsewhere: bool) -> Self {
+        Self { flags: if is_elsewhere { self.flags | Self::ELSEWHERE } else { self.flags }, ..self }
+    }
+
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        self.has(Self::ELSEWHERE)
+    }
+
+    /// Says that an older change of another server may expire later than it.
+    pub(crate) const fn outlasted(self, is_outlasted: bool) -> Self {
+        Self { flags: if is_outlasted { self.flags | Self::OUTLASTED } else { self.flags }, ..self }
+    }
+
+    pub(crate) fn is_outlasted(&self) -> bool {
+        self.has(Self::OUTLASTED)
+    }
+
     /// Whether both say the same, whatever is remembered besides.
     pub(crate) fn is_same(&self, other: &Self) -> bool {
         let said = |place: &Self| (place.port, place.listener, place.preference, place.transport);
         said(self) == said(other)
             && (self.ip, self.connection) == (other.ip, other.connection)
-            && (self.flags ^ other.flags) & !Self::AT_PEER == 0
+            && (self.flags ^ other.flags) & !(Self::AT_PEER | Self::OUTLASTED) == 0
     }
 
     fn has(&self, flag: u8) -> bool {

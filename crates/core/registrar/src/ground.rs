@@ -2,6 +2,7 @@
 
 use core::hash::BuildHasher as _;
 use core::net::{IpAddr, Ipv4Addr, SocketAddr};
+use core::time::Duration;
 
 use strowger_foundation::map::Seeded;
 use strowger_foundation::{ConnId, Flow, ListenerId, Timestamp, Transport};
@@ -11,6 +12,7 @@ use crate::plan::Call;
 use crate::record::{Listener, State};
 use crate::stripe::low_half;
 use crate::text::Parts;
+use crate::version::{MemberId, Version};
 
 /// A listener whose address nobody told.
 const UNKNOWN: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
@@ -22,6 +24,12 @@ pub(crate) struct Ground<'g> {
     /// Nanoseconds of store time at [`Timestamp::ZERO`].
     pub(crate) origin: u64,
     pub(crate) listeners: &'g [(Transport, SocketAddr)],
+    /// This server, where it shares registrations with others.
+    pub(crate) member: Option<MemberId>,
+    /// Of what is staged, where it is shared.
+    pub(crate) version: Version,
+    /// How long a binding lasts at most that is shared.
+    pub(crate) longest: Duration,
 }
 
 impl Ground<'_> {
@@ -62,7 +70,13 @@ impl Ground<'_> {
             listener: Listener { id, address },
             connection: flow.connection,
             parts,
+            version: self.version,
         }
+    }
+
+    /// Whether a change was made by another server.
+    pub(crate) fn is_of_other(&self, version: Version) -> bool {
+        self.member.is_some() && version.member().is_some_and(|member| Some(member) != self.member)
     }
 
     /// The listener of this process that stands for one of an earlier: the same address, else one of the same transport, of
@@ -89,6 +103,8 @@ pub(crate) enum Origin {
     Staged { closed: Option<ConnId> },
     /// From an earlier process, whose connections are closed.
     Kept,
+    /// From another server, which has the connections that it names.
+    Member,
 }
 
 impl Origin {
@@ -103,6 +119,13 @@ impl Origin {
         let expires = ground.process_time(state.expires);
         match self {
             Self::Staged { closed } => (bound.is_none() || bound != closed).then_some((flow, expires)),
+            Self::Member if expires <= ground.now => None,
+            // Only its own server reaches it.
+            Self::Member if is_elsewhere(state) => Some((flow, expires)),
+            Self::Member => {
+                let listener = ground.listener(state)?;
+                Some((Flow::new(listener, flow.transport, flow.peer), expires))
+            }
             Self::Kept if bound.is_some() || expires <= ground.now => None,
             Self::Kept => {
                 let listener = ground.listener(state)?;
@@ -110,4 +133,11 @@ impl Origin {
             }
         }
     }
+}
+
+/// Whether a binding of another server is reached through that server only: by its connection, or through a translation that is open
+/// for it.
+pub(crate) const fn is_elsewhere(state: &State<'_>) -> bool {
+    let is_bound = state.connection.is_some() && !state.reopen;
+    state.parts.path.is_empty() && (is_bound || state.translated)
 }

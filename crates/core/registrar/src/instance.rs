@@ -71,7 +71,7 @@ pub(crate) fn instance_hash(name: &[u8]) -> u32 {
 
 //= rfc5626#4.1
 /// Scheme and namespace compare in any case, and so does a UUID (RFC 4122 §3); the rest of another name by its bytes.
-fn folded(name: &[u8]) -> Folded {
+pub(crate) fn folded(name: &[u8]) -> Folded {
     let is_uuid = name.get(..9).is_some_and(|start| start.eq_ignore_ascii_case(b"urn:uuid:"));
     let mut colons = 0;
     name.iter()

@@ -36,19 +36,24 @@ mod reach;
 pub mod record;
 mod refusal;
 mod renewal;
+mod sharing;
 mod staging;
 mod stripe;
 mod text;
 mod update;
+mod version;
+mod versions;
 mod wheel;
 
 pub use echo::GruuText;
 pub use instance::{GruuKey, MAX_INSTANCE_LEN};
 pub use locations::{Applied, BindingView, KeepAliveDue, Locations, Source, Target};
 pub use policy::{Durability, KeepAlive, Nat, Policy};
-pub use record::Record;
+pub use record::{OneChange, Record};
 pub use refusal::Refusal;
 pub use renewal::Renewal;
+pub use sharing::Cursor;
 pub use update::{
     ContactUpdate, MAX_CONTACT_LEN, MAX_CONTACTS_IN_REGISTER, MAX_PATH_LEN, Path, Supported, Update, UpdateKind,
 };
+pub use version::{MemberId, Version};

@@ -2,14 +2,16 @@
 
 use core::hash::BuildHasher as _;
 use core::net::SocketAddr;
-use core::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use core::sync::atomic::{AtomicU8, AtomicU64, Ordering};
+use core::time::Duration;
+use std::sync::{Mutex, MutexGuard, PoisonError, RwLock};
 
 use smallvec::SmallVec;
 use strowger_foundation::map::{Seeded, seeded};
 use strowger_foundation::{ConnId, Flow, ShardId, TagKey, Timestamp, Transport};
 use strowger_message::unescape;
 
+use crate::binding::Binding;
 use crate::echo::{self, GruuText};
 use crate::ground::{Ground, Origin};
 use crate::instance::{GruuKey, instance_hash};
@@ -19,9 +21,17 @@ use crate::policy::{Durability, Policy};
 use crate::record::{self, Record};
 use crate::refusal::Refusal;
 use crate::renewal::Renewal;
+use crate::sharing::{Cursor, Part};
 use crate::staging::Order;
 use crate::stripe::{Stripe, low_half};
 use crate::update::Update;
+use crate::version::{MemberId, Version, VersionClock};
+
+/// By how much the clocks of servers may differ that share a table.
+const CLOCKS_APART: Duration = Duration::from_secs(600);
+
+/// A version that is so far ahead is that of a clock which is wrong.
+const FAR_AHEAD_MS: u64 = 86_400_000;
 
 /// A deadline that does not come.
 const NEVER: u64 = u64::MAX;
@@ -55,6 +65,8 @@ pub struct Target {
     /// What becomes the Route of requests (RFC 3327 §5.4); empty without other proxies between. The next hop is its first
     /// URI; neither `flow` nor the URI's address is.
     pub path: SmallVec<[u8; 24]>,
+    /// The address of the server that alone reaches it by `flow`, which is one of that server's; `None` where this one can.
+    pub holder: Option<SocketAddr>,
 }
 
 /// What an update did.
@@ -116,7 +128,14 @@ pub struct Locations {
     listeners: Box<[(Transport, SocketAddr)]>,
     /// Nanoseconds of store time at [`Timestamp::ZERO`].
     origin: AtomicU64,
-    is_complete: AtomicBool,
+    /// How many are still to say that all is there.
+    awaited: AtomicU8,
+    /// This server, where others share the table.
+    member: Option<MemberId>,
+    longest: Duration,
+    clock: VersionClock,
+    /// The other servers that are alive.
+    others: RwLock<Vec<(MemberId, SocketAddr)>>,
 }
 
 impl Locations {
@@ -135,8 +154,30 @@ impl Locations {
             call_ids: TagKey::new(key).derive("Call-ID"),
             listeners: Box::default(),
             origin: AtomicU64::new(0),
-            is_complete: AtomicBool::new(true),
+            awaited: AtomicU8::new(0),
+            member: None,
+            longest: Duration::ZERO,
+            clock: VersionClock::default(),
+            others: RwLock::default(),
         }
+    }
+
+    /// Shared with other servers, of which this is `member`: what is staged are changes with versions. `longest` is how long a binding lasts
+    /// at most; so long is remembered what is no more.
+    #[must_use]
+    pub fn shared_by(self, member: MemberId, longest: Duration) -> Self {
+        Self { member: Some(member), longest: longest + CLOCKS_APART, ..self }
+    }
+
+    /// Says which other servers are alive, and where each takes requests: whom only one of them reaches is found as long as it is among
+    /// them.
+    pub fn set_others(&self, others: Vec<(MemberId, SocketAddr)>) {
+        *self.others.write().unwrap_or_else(PoisonError::into_inner) = others;
+    }
+
+    fn address_of(&self, member: MemberId) -> Option<SocketAddr> {
+        let others = self.others.read().unwrap_or_else(PoisonError::into_inner);
+        others.iter().find(|(other, _)| *other == member).map(|(_, address)| *address)
     }
 
     /// With the addresses of the listeners, in the order of their ids: what is restored finds its listener by them.
@@ -145,10 +186,11 @@ impl Locations {
         Self { listeners: listeners.into_iter().collect(), ..self }
     }
 
-    /// Incomplete until [`complete`](Self::complete): who is not found may be registered all the same.
+    /// Incomplete until [`complete`](Self::complete) is called as often as this: who is not found may be registered all the same.
     #[must_use]
     pub fn awaiting(self) -> Self {
-        Self { is_complete: AtomicBool::new(false), ..self }
+        let awaited = self.awaited.load(Ordering::Relaxed).saturating_add(1);
+        Self { awaited: AtomicU8::new(awaited), ..self }
     }
 
     /// Says which store time it is at [`Timestamp::ZERO`], in nanoseconds; before anything is staged or restored. Store time
@@ -158,6 +200,12 @@ impl Locations {
         self.origin.store(origin, Ordering::Relaxed);
     }
 
+    /// The store time in milliseconds.
+    #[must_use]
+    pub fn store_ms(&self, now: Timestamp) -> u64 {
+        self.ground(now).store_time(now) / 1_000_000
+    }
+
     /// Brings back what a record of an earlier process says, but for what has expired or lived on a connection; says how many
     /// bindings of its address there are now. One record an address, [merged](crate::record::merge) from all that there are: a
     /// refresh of what has expired meanwhile would renew nothing.
@@ -165,21 +213,25 @@ impl Locations {
         let (shard, hash) = self.place(record.aor());
         let restored = self.change(shard, |stripe| {
             stripe.set_keep_alive(policy);
-            stripe.put(&self.ground(now), hash, record, Origin::Kept);
+            record.versions().for_each(|version| self.clock.note(version));
+            stripe.put(&self.versioned(now), hash, record, Origin::Kept);
+            // All is told to the others once they are heard of.
+            self.clock.note(stripe.take_restamped());
             stripe.of(record.aor(), hash).count()
         });
         restored.unwrap_or(0)
     }
 
-    /// All is restored.
+    /// All is restored of what one of the sources has that are [awaited](Self::awaiting).
     pub fn complete(&self) {
-        self.is_complete.store(true, Ordering::Release);
+        let one_less = |awaited: u8| awaited.checked_sub(1);
+        let _ = self.awaited.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_less);
     }
 
     /// Whether all is restored, so that who is not found is not registered.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.is_complete.load(Ordering::Acquire)
+        self.awaited.load(Ordering::Acquire) == 0
     }
 
     /// The shard that owns the bindings of `aor`.
@@ -198,7 +250,7 @@ impl Locations {
     pub fn lookup(&self, now: Timestamp, aor: &[u8], out: &mut impl Extend<Target>) {
         let (shard, hash) = self.place(aor);
         let Some(stripe) = self.lock(shard) else { return };
-        out.extend(stripe.current(now, aor, hash).iter().map(|binding| binding.target()));
+        out.extend(stripe.current(now, aor, hash).iter().filter_map(|binding| self.target(&stripe, binding)));
     }
 
     //= rfc5627#6.1
@@ -209,7 +261,8 @@ impl Locations {
         let Some(stripe) = self.lock(shard) else { return };
         let instance: SmallVec<[u8; 48]> = unescape(gr).collect();
         let current = stripe.current(now, aor, hash);
-        out.extend(current.iter().filter(|binding| binding.is_of(&instance)).map(|binding| binding.target()));
+        let of_instance = current.iter().filter(|binding| binding.is_of(&instance));
+        out.extend(of_instance.filter_map(|binding| self.target(&stripe, binding)));
     }
 
     //= rfc5627#6.1
@@ -226,7 +279,7 @@ impl Locations {
         let mut current: SmallVec<[_; 8]> = stripe.of_gruu(now, *key).collect();
         current.sort_unstable_by(|a, b| a.precedence(b));
         let aor = current.first()?.aor();
-        out.extend(current.iter().map(|binding| binding.target()));
+        out.extend(current.iter().filter_map(|binding| self.target(&stripe, binding)));
         Some(aor.into())
     }
 
@@ -248,16 +301,49 @@ impl Locations {
         let (shard, hash) = self.place(aor);
         let call = self.call(policy, update.call_id, update.cseq);
         let order = Order { policy, source, call, update };
-        let ground = self.ground(now);
+        let ground = self.versioned(now);
         let staged = self.change(shard, |stripe| stripe.stage(&ground, (aor, hash), &order, record));
         staged.unwrap_or(Ok(Applied::default()))
     }
 
     /// Makes of the table what a staged record says. Bindings that went meanwhile stay away, and what the record brings does
     /// too where it lives on `closed`, the connection of its REGISTER. Only the owner calls this.
-    pub fn put(&self, now: Timestamp, record: &Record<'_>, closed: Option<ConnId>) {
+    ///
+    /// Of [changes](Record::is_of_changes) those are taken that are the newest of their contact. `true` where one got another
+    /// version, which the other servers have to hear: [`write_known`](Self::write_known).
+    pub fn put(&self, now: Timestamp, record: &Record<'_>, closed: Option<ConnId>) -> bool {
         let (shard, hash) = self.place(record.aor());
-        self.change(shard, |stripe| stripe.put(&self.ground(now), hash, record, Origin::Staged { closed }));
+        self.put_as(now, (shard, hash), record, Origin::Staged { closed })
+    }
+
+    /// Takes changes that other servers have made, or this one in an earlier process: [`put`](Self::put) for what the engine shows. What
+    /// lived on a connection of this server is over. A record whose version is more than a day ahead is left out: it would outlast all others.
+    /// Any thread may call this.
+    pub fn take(&self, now: Timestamp, record: &Record<'_>) -> bool {
+        let latest = self.store_ms(now).saturating_add(FAR_AHEAD_MS);
+        if !record.is_of_changes() || record.versions().any(|version| version.millis() > latest) {
+            return false;
+        }
+        self.put_as(now, self.place(record.aor()), record, Origin::Kept)
+    }
+
+    fn put_as(&self, now: Timestamp, (shard, hash): (ShardId, u32), record: &Record<'_>, origin: Origin) -> bool {
+        record.versions().for_each(|version| self.clock.note(version));
+        let put = |stripe: &mut Stripe| {
+            stripe.put(&self.ground(now), hash, record, origin);
+            stripe.take_restamped()
+        };
+        let restamped = self.change(shard, put).unwrap_or_default();
+        self.clock.note(restamped);
+        restamped != Version::NONE
+    }
+
+    /// Writes what is known now of the contacts that a record of changes names.
+    pub fn write_known(&self, now: Timestamp, named: &Record<'_>, record: &mut Vec<u8>) {
+        let (shard, hash) = self.place(named.aor());
+        if let Some(stripe) = self.lock(shard) {
+            stripe.write_known(&self.ground(now), hash, named, record);
+        }
     }
 
     /// [`stage`](Self::stage) and [`put`](Self::put) in one, for where no store keeps what changes. Only the owner calls this.
@@ -284,13 +370,25 @@ impl Locations {
     /// went. Only the owner calls this.
     pub fn forget(&self, now: Timestamp, aor: &[u8], record: &mut Vec<u8>) -> usize {
         let (shard, hash) = self.place(aor);
-        record::write_state(record, aor, core::iter::empty());
-        self.change(shard, |stripe| stripe.forget(now, aor, hash)).unwrap_or(0)
+        let ground = self.versioned(now);
+        let forget = |stripe: &mut Stripe| {
+            match ground.member {
+                None => record::write_state(record, aor, core::iter::empty()),
+                Some(_) => stripe.write_removal_of_all(&ground, (aor, hash), record),
+            }
+            stripe.forget(now, aor, hash)
+        };
+        self.change(shard, forget).unwrap_or(0)
     }
 
-    /// Removes the bindings of `shard` that no other connection than `connection`, which is closed, leads to; says how many.
-    pub fn disconnect(&self, now: Timestamp, shard: ShardId, connection: ConnId) -> usize {
-        self.change(shard, |stripe| stripe.disconnect(now, connection)).unwrap_or(0)
+    /// Removes the bindings of `shard` that no other connection than `connection`, which is closed, leads to; says how many. Where
+    /// they are shared, `tell` is given the record of each.
+    pub fn disconnect(&self, now: Timestamp, shard: ShardId, connection: ConnId, tell: impl FnMut(&[u8])) -> usize {
+        let mut piece = Piece::default();
+        let ground = self.versioned(now);
+        let removed = self.change(shard, |stripe| stripe.disconnect(&ground, connection, &mut piece)).unwrap_or(0);
+        piece.records().for_each(tell);
+        removed
     }
 
     /// Appends a Contact field to `lines` for each current binding of `aor`, with its remaining seconds rounded up, its
@@ -338,7 +436,7 @@ impl Locations {
     /// Removes at most `limit` bindings of `shard` that have expired; says how many. Work is left while
     /// [`next_deadline`](Self::next_deadline) is not later than `now`.
     pub fn expire(&self, now: Timestamp, shard: ShardId, limit: usize) -> usize {
-        self.change(shard, |stripe| stripe.expire(now, limit)).unwrap_or(0)
+        self.change(shard, |stripe| stripe.expire(&self.ground(now), limit)).unwrap_or(0)
     }
 
     /// When [`expire`](Self::expire) or [`poll_keep_alive`](Self::poll_keep_alive) next has something to do. Locks nothing and
@@ -400,6 +498,26 @@ impl Locations {
         }
     }
 
+    /// Adds some of the changes that the table knows to `out`, each as a [record of changes](Record::is_of_changes), if `is_wanted` says
+    /// so of its version; and says where there are more. Only of a table that is [shared](Self::shared_by). What changes meanwhile may come
+    /// up as it was, as it is, several times or not at all.
+    pub fn copy_changes(
+        &self,
+        now: Timestamp,
+        from: Cursor,
+        is_wanted: &dyn Fn(Version) -> bool,
+        out: &mut Vec<Box<[u8]>>,
+    ) -> Option<Cursor> {
+        let Cursor { stripe: number, part } = from;
+        let mut piece = Piece::default();
+        let next = self.lock(ShardId(number))?.copy_changes(&self.ground(now), part, is_wanted, &mut piece);
+        out.extend(piece.records().map(Into::into));
+        match next {
+            Some(part) => Some(Cursor { stripe: number, part }),
+            None => (number + 1 < self.shards()).then_some(Cursor { stripe: number + 1, part: Part::default() }),
+        }
+    }
+
     /// Panics where the table contradicts itself; for tests and the simulator.
     pub fn check_invariants(&self) {
         for (number, _) in (0u16..).zip(&self.stripes) {
@@ -419,6 +537,15 @@ impl Locations {
         Call { id: id.to_le_bytes(), cseq }
     }
 
+    /// Where a binding is reached; `None` where only a server reaches it that is not alive.
+    fn target(&self, stripe: &Stripe, binding: &Binding) -> Option<Target> {
+        if !binding.place.is_elsewhere() {
+            return Some(binding.target());
+        }
+        let holder = self.address_of(stripe.holder(binding)?)?;
+        Some(Target { holder: Some(holder), ..binding.target() })
+    }
+
     /// The owner of `aor`, and its hash within the owner's stripe.
     fn place(&self, aor: &[u8]) -> (ShardId, u32) {
         self.place_of(self.hasher.hash_one(aor))
@@ -430,7 +557,17 @@ impl Locations {
     }
 
     fn ground(&self, now: Timestamp) -> Ground<'_> {
-        Ground { now, origin: self.origin.load(Ordering::Relaxed), listeners: &self.listeners }
+        let origin = self.origin.load(Ordering::Relaxed);
+        let Self { listeners, member, longest, .. } = self;
+        Ground { now, origin, listeners, member: *member, version: Version::NONE, longest: *longest }
+    }
+
+    /// With the version of what is changed now, where it is shared.
+    fn versioned(&self, now: Timestamp) -> Ground<'_> {
+        let ground = self.ground(now);
+        let Some(member) = self.member else { return ground };
+        let version = self.clock.next(ground.store_time(now) / 1_000_000, member);
+        Ground { version, ..ground }
     }
 
     /// Changes a stripe, and says abroad when it has something to do then.

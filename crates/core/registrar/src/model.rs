@@ -125,6 +125,7 @@ impl Model {
                         translated: reach.translated,
                         instance: instance_hash(contact.instance),
                         path: update.path.join(&b", "[..]).into(),
+                        holder: None,
                     },
                 });
             }

@@ -24,6 +24,8 @@ pub(crate) struct Plan<'u, 'a> {
     pub(crate) wanted: SmallVec<[Wanted<'u, 'a>; 1]>,
     /// Something is to go, whether it is there or not.
     pub(crate) removes: bool,
+    /// What is to go.
+    pub(crate) unwanted: SmallVec<[&'u ContactUpdate<'a>; 1]>,
     before: usize,
     pub(crate) applied: Applied,
 }
@@ -80,6 +82,13 @@ impl Stripe {
                     plan.replaced.push(*index);
                 }
             }
+            if self.versions.is_before_mark(contact.key(aor), call) {
+                return Err(Refusal::OutOfOrder);
+            }
+            // Of what is not there, another server may have it. There are no more than an address may have.
+            if lifetime.is_none() && !superseded && plan.unwanted.len() < policy.max_contacts.max(1) {
+                plan.unwanted.push(contact);
+            }
             if let Some(lifetime) = lifetime.filter(|_| !superseded) {
                 check_contact(aor, contact)?;
                 known += usize::from(is_known);
@@ -101,7 +110,7 @@ impl Stripe {
 }
 
 /// The client's numbering of its updates.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Call {
     /// A keyed hash of the Call-ID.
     pub(crate) id: [u8; 16],

@@ -1,14 +1,15 @@
 //! What changes the location table, as bytes: made from a REGISTER, kept in a store, applied once it is kept.
 //!
-//! A record is the whole *state* of one address of record, or a *refresh*, where nothing but times has changed. Bindings stand
-//! in the order of their age, the oldest first. Numbers are big-endian.
+//! A record is the whole *state* of one address of record, or a *refresh*, where nothing but times has changed. Where several
+//! servers share registrations it is *changes* of contacts, each with its [`Version`]: what it does not name stays. Bindings stand in
+//! the order of their age, the oldest first. Numbers are big-endian.
 //!
 //! | | bytes | |
 //! |---|---|---|
-//! | kind | 1 | 1 state, 2 refresh |
+//! | kind | 1 | 1 state, 2 refresh, 3 changes |
 //! | address of record | 2 + n | |
 //! | number of bindings | 2 | 0 in a state: nothing is bound any more |
-//! | **binding of a state** | | |
+//! | **binding of a state or of changes** | | |
 //! | expiry | 8 | nanoseconds of [store time](crate::Locations::begin) |
 //! | CSeq, Call-ID | 4, 16 | the Call-ID as keyed hash |
 //! | flags, transport, q | 1, 1, 2 | |
@@ -17,15 +18,25 @@
 //! | connection | 0 or 8 | |
 //! | URI, Path, instance | 2 + n, 2 + n, 1 + n | |
 //! | reg-id, epoch | 0 or 4 each | with an instance |
+//! | version | 0 or 8 | of changes |
 //! | **binding of a refresh** | | |
 //! | expiry, CSeq | 8, 4 | |
 //! | fingerprint | 8 | of URI, Path, instance and reg-id |
+//! | **behind the bindings of changes** | | |
+//! | number of removals | 2 | |
+//! | contact | 8 | hash of what makes it another contact: URI, or instance and reg-id |
+//! | CSeq, Call-ID | 4, 16 | of the REGISTER that removed it |
+//! | version | 8 | |
 
 use core::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, SocketAddrV6};
 
 use strowger_foundation::{ConnId, Flow, ListenerId, TagKey, Transport};
 
+use crate::instance::folded;
+use crate::plan::Call;
 use crate::text::Parts;
+use crate::version::Version;
+use crate::versions::{Change, ContactKey, Order};
 
 /// Bytes that are no record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -41,6 +52,23 @@ impl core::error::Error for BadRecord {}
 
 const STATE: u8 = 1;
 const REFRESH: u8 = 2;
+const CHANGES: u8 = 3;
+
+/// Bytes of a removal.
+const REMOVAL_LEN: usize = 8 + 4 + 16 + 8;
+
+/// One of the changes of a record.
+#[derive(Clone, Copy, Debug)]
+pub struct OneChange<'r> {
+    /// Names its contact.
+    pub contact: u64,
+    /// When it was made.
+    pub version: Version,
+    /// When the binding expires, in milliseconds of store time; 0 for a removal.
+    pub expires_ms: u64,
+    /// The change as a record of its own.
+    pub record: &'r [u8],
+}
 
 /// One change, borrowed from its bytes, all of which have been looked at.
 #[derive(Clone, Copy, Debug)]
@@ -49,6 +77,8 @@ pub struct Record<'a> {
     aor: &'a [u8],
     count: u16,
     bindings: &'a [u8],
+    /// Of changes: whole removals.
+    removals: &'a [u8],
 }
 
 /// One binding of a state.
@@ -69,6 +99,15 @@ pub(crate) struct State<'a> {
     pub(crate) connection: Option<ConnId>,
     /// All but the address of record.
     pub(crate) parts: Parts<'a>,
+    /// [`Version::NONE`] where it is not shared.
+    pub(crate) version: Version,
+}
+
+/// A contact that was removed.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Removal {
+    pub(crate) contact: ContactKey,
+    pub(crate) change: Change,
 }
 
 /// A listener: its number counts while the process lives, its address afterwards.
@@ -100,15 +139,19 @@ impl<'a> Record<'a> {
         let kind = reader.byte()?;
         let aor = reader.text16()?;
         let count = reader.number16()?;
-        let record = Self { kind, aor, count, bindings: reader.0 };
+        let mut record = Self { kind, aor, count, bindings: reader.0, removals: &[] };
         for _ in 0..count {
             match kind {
-                STATE => drop(reader.state(aor)?),
+                STATE | CHANGES => drop(reader.state(aor)?),
                 REFRESH => drop(reader.refresh()?),
                 _ => return None,
             }
         }
-        let is_whole = reader.0.is_empty() && matches!((kind, count), (STATE, _) | (REFRESH, 1..));
+        if kind == CHANGES {
+            let removals = reader.number16()?;
+            record.removals = reader.text(usize::from(removals) * REMOVAL_LEN)?;
+        }
+        let is_whole = reader.0.is_empty() && matches!((kind, count), (STATE | CHANGES, _) | (REFRESH, 1..));
         is_whole.then_some(record)
     }
 
@@ -118,10 +161,42 @@ impl<'a> Record<'a> {
         self.aor
     }
 
+    /// Whether it has a binding.
+    #[must_use]
+    pub const fn binds(&self) -> bool {
+        self.count > 0
+    }
+
     /// Whether nothing is bound to the address any more.
     #[must_use]
     pub const fn is_removal(&self) -> bool {
         self.kind == STATE && self.count == 0
+    }
+
+    /// Whether it says changes of some contacts, which leave others as they are: of servers that share registrations.
+    #[must_use]
+    pub const fn is_of_changes(&self) -> bool {
+        self.kind == CHANGES
+    }
+
+    /// The versions of its changes.
+    pub fn versions(&self) -> impl Iterator<Item = Version> + use<'a> {
+        self.states().map(|state| state.version).chain(self.removals().map(|removal| removal.change.version))
+    }
+
+    /// Shows each of its changes.
+    pub fn for_each_change(&self, mut show: impl FnMut(OneChange<'_>)) {
+        let mut out = Vec::new();
+        for state in self.states() {
+            write_changes(&mut out, self.aor, core::iter::once(state), core::iter::empty());
+            let (contact, expires_ms) = (state.parts.contact(), state.expires.div_ceil(1_000_000));
+            show(OneChange { contact, version: state.version, expires_ms, record: &out });
+        }
+        for removal in self.removals() {
+            write_changes(&mut out, self.aor, core::iter::empty(), core::iter::once(removal));
+            let Removal { contact, change } = removal;
+            show(OneChange { contact, version: change.version, expires_ms: 0, record: &out });
+        }
     }
 
     /// Whether it says new times only, of bindings that an earlier state brought.
@@ -133,14 +208,26 @@ impl<'a> Record<'a> {
     /// When the last of its bindings expires, in milliseconds of store time, rounded up; 0 for a removal.
     #[must_use]
     pub fn expires_ms(&self) -> u64 {
-        let states = self.states().map(|state| state.expires);
+        let marks = self.removals().map(|removal| removal.change.kept_until());
+        let states = self.states().map(|state| state.expires).chain(marks);
         states.chain(self.refreshes().map(|refresh| refresh.expires)).max().unwrap_or(0).div_ceil(1_000_000)
     }
 
     pub(crate) fn states(&self) -> impl Iterator<Item = State<'a>> + use<'a> {
         let (mut reader, aor) = (Reader(self.bindings), self.aor);
-        let count = if self.kind == STATE { self.count } else { 0 };
+        let count = if self.kind == REFRESH { 0 } else { self.count };
         (0..count).map_while(move |_| reader.state(aor))
+    }
+
+    pub(crate) fn removals(&self) -> impl Iterator<Item = Removal> + use<'a> {
+        let mut reader = Reader(self.removals);
+        core::iter::from_fn(move || reader.removal())
+    }
+
+    /// What decides of the contact, if the record says anything of it.
+    fn change_of(&self, contact: ContactKey) -> Option<Change> {
+        let bound = self.states().find(|state| state.parts.contact() == contact).map(|state| state.change());
+        bound.or_else(|| self.removals().find(|removal| removal.contact == contact).map(|removal| removal.change))
     }
 
     pub(crate) fn refreshes(&self) -> impl Iterator<Item = Refresh> + use<'a> {
@@ -156,6 +243,10 @@ pub fn merge(base: Option<&[u8]>, newer: &[u8], out: &mut Vec<u8>) -> bool {
     out.clear();
     let base = base.and_then(Record::read);
     let newer = Record::read(newer);
+    if let (Some(base), Some(newer)) = (&base, newer.as_ref().filter(|newer| newer.is_of_changes())) {
+        join(base, newer, out);
+        return true;
+    }
     let (Some(base), Some(refresh)) = (base, newer.filter(Record::is_refresh)) else {
         let Some(last) = newer.or(base) else { return false };
         begin(out, last.kind, last.aor);
@@ -164,7 +255,7 @@ pub fn merge(base: Option<&[u8]>, newer: &[u8], out: &mut Vec<u8>) -> bool {
         return !last.is_removal();
     };
     let renewal = |fingerprint: u64| refresh.refreshes().find(|refresh| refresh.fingerprint == fingerprint);
-    begin(out, base.kind, base.aor);
+    begin(out, if base.is_refresh() { REFRESH } else { STATE }, base.aor);
     let mut count = 0;
     // What is refreshed becomes the youngest.
     for state in base.states().filter(|state| renewal(state.parts.fingerprint()).is_none()) {
@@ -185,6 +276,21 @@ pub fn merge(base: Option<&[u8]>, newer: &[u8], out: &mut Vec<u8>) -> bool {
     }
     set_count(out, base.aor, count);
     count > 0
+}
+
+/// Writes the changes of both, of each contact the newest. What was never shared is older than what was.
+fn join(base: &Record<'_>, newer: &Record<'_>, out: &mut Vec<u8>) {
+    let stays = |contact: ContactKey, change: Change| {
+        newer.change_of(contact).is_none_or(|other| !matches!(other.order(change), Order::Replaces(_)))
+    };
+    let comes = |contact: ContactKey, change: Change| {
+        base.change_of(contact).is_none_or(|other| matches!(change.order(other), Order::Replaces(_)))
+    };
+    let states = base.states().filter(|state| stays(state.parts.contact(), state.change()));
+    let states = states.chain(newer.states().filter(|state| comes(state.parts.contact(), state.change())));
+    let removals = base.removals().filter(|removal| stays(removal.contact, removal.change));
+    let removals = removals.chain(newer.removals().filter(|removal| comes(removal.contact, removal.change)));
+    write_changes(out, base.aor, states, removals);
 }
 
 /// Begins a record in `out`, which is emptied.
@@ -213,6 +319,32 @@ pub(crate) fn write_state<'a>(out: &mut Vec<u8>, aor: &[u8], states: impl Iterat
     set_count(out, aor, count);
 }
 
+/// Writes changes of `aor`.
+pub(crate) fn write_changes<'a>(
+    out: &mut Vec<u8>,
+    aor: &[u8],
+    states: impl Iterator<Item = State<'a>>,
+    removals: impl Iterator<Item = Removal>,
+) {
+    begin(out, CHANGES, aor);
+    let mut count: u16 = 0;
+    for state in states {
+        state.write(out);
+        count = count.saturating_add(1);
+    }
+    set_count(out, aor, count);
+    let at = out.len();
+    out.extend_from_slice(&[0; 2]);
+    let mut count: u16 = 0;
+    for removal in removals {
+        removal.write(out);
+        count = count.saturating_add(1);
+    }
+    for (place, byte) in out.iter_mut().skip(at).zip(count.to_be_bytes()) {
+        *place = byte;
+    }
+}
+
 /// Writes a refresh of `aor`.
 pub(crate) fn write_refresh(out: &mut Vec<u8>, aor: &[u8], refreshes: impl Iterator<Item = Refresh>) {
     begin(out, REFRESH, aor);
@@ -231,6 +363,7 @@ const REOPEN: u8 = 8;
 const CONNECTED: u8 = 16;
 const PEER_V6: u8 = 32;
 const LISTENER_V6: u8 = 64;
+const SHARED: u8 = 128;
 
 /// The transports by the numbers that they are kept as.
 const TRANSPORTS: [Transport; 5] = [Transport::Udp, Transport::Tcp, Transport::Tls, Transport::Ws, Transport::Wss];
@@ -249,7 +382,8 @@ impl State<'_> {
             | flag(self.reopen, REOPEN)
             | flag(self.connection.is_some(), CONNECTED)
             | flag(self.peer.is_ipv6(), PEER_V6)
-            | flag(self.listener.address.is_ipv6(), LISTENER_V6);
+            | flag(self.listener.address.is_ipv6(), LISTENER_V6)
+            | flag(self.version != Version::NONE, SHARED);
         let transport = TRANSPORTS.iter().position(|transport| *transport == self.transport).unwrap_or(0);
         out.extend_from_slice(&self.expires.to_be_bytes());
         out.extend_from_slice(&self.cseq.to_be_bytes());
@@ -270,6 +404,22 @@ impl State<'_> {
             out.extend_from_slice(&self.parts.reg_id.to_be_bytes());
             out.extend_from_slice(&self.parts.epoch.to_be_bytes());
         }
+        if self.version != Version::NONE {
+            out.extend_from_slice(&self.version.to_bits().to_be_bytes());
+        }
+    }
+
+    pub(crate) const fn change(&self) -> Change {
+        Change { version: self.version, call: Call { id: self.call_id, cseq: self.cseq } }
+    }
+}
+
+impl Removal {
+    fn write(&self, out: &mut Vec<u8>) {
+        out.extend_from_slice(&self.contact.to_be_bytes());
+        out.extend_from_slice(&self.change.call.cseq.to_be_bytes());
+        out.extend_from_slice(&self.change.call.id);
+        out.extend_from_slice(&self.change.version.to_bits().to_be_bytes());
     }
 }
 
@@ -286,6 +436,19 @@ impl Parts<'_> {
     pub(crate) fn fingerprint(&self) -> u64 {
         TagKey::new([0; 16]).hash64(&[self.uri, self.path, self.instance, &self.reg_id.to_be_bytes()])
     }
+
+    /// Names the contact in all servers.
+    pub(crate) fn contact(&self) -> ContactKey {
+        contact_key(self.aor, self.uri, self.instance, self.reg_id)
+    }
+}
+
+//= rfc5626#6
+/// Names a contact in all servers: the flow of an instance, or where `reg_id` is 0 the URI as it is written. Stays what it is over
+/// versions of the program.
+pub(crate) fn contact_key(aor: &[u8], uri: &[u8], instance: &[u8], reg_id: u32) -> ContactKey {
+    let key = TagKey::new([0; 16]);
+    if reg_id == 0 { key.hash64(&[aor, uri]) } else { key.hash64(&[aor, &folded(instance), &reg_id.to_be_bytes()]) }
 }
 
 fn put_text16(out: &mut Vec<u8>, text: &[u8]) {
@@ -355,6 +518,12 @@ impl<'a> Reader<'a> {
         Some(Refresh { expires: self.number64()?, cseq: self.number32()?, fingerprint: self.number64()? })
     }
 
+    fn removal(&mut self) -> Option<Removal> {
+        let (contact, cseq, id) = (self.number64()?, self.number32()?, self.take()?);
+        let version = Version::from_bits(self.number64()?);
+        Some(Removal { contact, change: Change { version, call: Call { id, cseq } } })
+    }
+
     fn state(&mut self, aor: &'a [u8]) -> Option<State<'a>> {
         let (expires, cseq, call_id) = (self.number64()?, self.number32()?, self.take()?);
         let [flags, transport] = self.take()?;
@@ -369,6 +538,7 @@ impl<'a> Reader<'a> {
         let instance = self.byte()?;
         let instance = self.text(instance.into())?;
         let (reg_id, epoch) = if instance.is_empty() { (0, 0) } else { (self.number32()?, self.number32()?) };
+        let version = if is_set(SHARED) { Version::from_bits(self.number64()?) } else { Version::NONE };
         Some(State {
             expires,
             cseq,
@@ -385,6 +555,7 @@ impl<'a> Reader<'a> {
             listener,
             connection,
             parts: Parts { aor, uri, path, instance, reg_id, epoch },
+            version,
         })
     }
 }

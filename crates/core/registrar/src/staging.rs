@@ -11,11 +11,13 @@ use crate::locations::{Applied, Source};
 use crate::plan::{Call, Indices, Plan, Wanted, narrow};
 use crate::policy::{Nat, Policy};
 use crate::reach::Reach;
-use crate::record::{self, Record, Refresh, State};
+use crate::record::{self, Record, Refresh, Removal, State};
 use crate::refusal::Refusal;
 use crate::stripe::Stripe;
 use crate::text::Parts;
 use crate::update::{Update, UpdateKind};
+use crate::version::Version;
+use crate::versions::{Change, ContactKey};
 
 /// Longer than a record may take to be kept.
 const REFRESH_MARGIN: Duration = Duration::from_secs(20);
@@ -60,6 +62,10 @@ impl Stripe {
         };
         let path = order.update.joined_path();
         let fresh = self.fresh((aor, &path), ground, order, &plan);
+        if ground.version != Version::NONE {
+            self.write_changes(ground, aor, (order, &plan), &fresh, record);
+            return Ok(plan.applied);
+        }
         let is_refresh = |indices: Indices| self.is_refresh(ground.now, &indices, &fresh);
         if self.written_over(&plan, &fresh).is_some_and(is_refresh) {
             let refresh = |state: &State<'_>| Refresh {
@@ -145,7 +151,13 @@ impl Stripe {
             return Err(Refusal::OutOfOrder);
         }
         let removed = current().count();
-        record::write_state(record, aor, core::iter::empty());
+        if ground.version == Version::NONE {
+            record::write_state(record, aor, core::iter::empty());
+        } else {
+            let change = Change { version: ground.version, call: order.call };
+            let removals = current().map(|(_, binding)| Removal { contact: binding.text.parts().contact(), change });
+            record::write_changes(record, aor, core::iter::empty(), removals);
+        }
         Ok(Applied { removed: narrow(removed), ..Applied::default() })
     }
 
@@ -194,6 +206,26 @@ impl Stripe {
             ground.state(parts, call, expires, &binding.flow(), binding.place.preference, false)
         });
         record::write_state(record, aor, kept.chain(fresh.iter().copied()));
+    }
+
+    /// Writes what changes of an address that is shared: what is not named stays.
+    fn write_changes(
+        &self,
+        ground: &Ground<'_>,
+        aor: &[u8],
+        (order, plan): (&Order<'_, '_>, &Plan<'_, '_>),
+        fresh: &[State<'_>],
+        record: &mut Vec<u8>,
+    ) {
+        let change = Change { version: ground.version, call: order.call };
+        let replaced = plan.replaced.iter().filter_map(|index| Some(self.bindings.get(*index)?.text.parts().contact()));
+        let mut gone: SmallVec<[ContactKey; 8]> =
+            replaced.chain(plan.unwanted.iter().map(|contact| contact.key(aor))).collect();
+        gone.sort_unstable();
+        gone.dedup();
+        gone.retain(|contact| fresh.iter().all(|state| state.parts.contact() != *contact));
+        let removals = gone.iter().map(|contact| Removal { contact: *contact, change });
+        record::write_changes(record, aor, fresh.iter().copied(), removals);
     }
 
     /// The bindings that `fresh` say again, in that order, but for times and Call-IDs; `None` where anything else changes.

@@ -19,8 +19,10 @@ use crate::locations::{BindingView, KeepAliveDue};
 use crate::piece::Piece;
 use crate::plan::{Call, Indices};
 use crate::policy::{KeepAlive, Policy};
-use crate::record::{self, Record};
+use crate::record::{self, Record, State};
 use crate::text::Parts;
+use crate::version::Version;
+use crate::versions::Versions;
 use crate::wheel::{Key, Wheel};
 
 /// Keep-alive timers looked at in one call: those of bindings that have expired are passed over.
@@ -45,6 +47,10 @@ pub(crate) struct Stripe {
     pub(crate) hasher: Seeded,
     /// What a record is written into that nobody keeps.
     pub(crate) scratch: Vec<u8>,
+    /// Of what is shared with other servers.
+    pub(crate) versions: Versions,
+    /// The latest version that a change got instead of its own.
+    pub(crate) restamped: Version,
 }
 
 impl Stripe {
@@ -60,6 +66,8 @@ impl Stripe {
             serial: 0,
             keep_alive_interval: None,
             scratch: Vec::new(),
+            versions: Versions::default(),
+            restamped: Version::NONE,
         }
     }
 
@@ -86,6 +94,10 @@ impl Stripe {
     /// Makes of an address what `record` says.
     pub(crate) fn put(&mut self, ground: &Ground<'_>, hash: u32, record: &Record<'_>, origin: Origin) {
         let (now, aor) = (ground.now, record.aor());
+        if record.is_of_changes() || ground.version != Version::NONE {
+            self.put_changes(ground, hash, record, origin);
+            return self.shrink(now);
+        }
         for refresh in record.refreshes() {
             let is = |(_, binding): &(u32, &Binding)| binding.text.parts().fingerprint() == refresh.fingerprint;
             let known = self.of(aor, hash).find(is).map(|(index, _)| index);
@@ -135,7 +147,7 @@ impl Stripe {
     }
 
     /// Gives the epoch of what was written to all bindings of its instance.
-    fn share_epoch(&mut self, hash: u32, written: &Parts<'_>) {
+    pub(crate) fn share_epoch(&mut self, hash: u32, written: &Parts<'_>) {
         let stale: Indices = self
             .of(written.aor, hash)
             .filter(|(_, binding)| binding.is_of(written.instance) && binding.text.epoch() != written.epoch)
@@ -148,11 +160,15 @@ impl Stripe {
         }
     }
 
-    /// Removes the bindings that go with `connection`.
-    pub(crate) fn disconnect(&mut self, now: Timestamp, connection: ConnId) -> usize {
+    /// Removes the bindings that go with `connection`. Of those that are shared it puts the changes into `piece`.
+    pub(crate) fn disconnect(&mut self, ground: &Ground<'_>, connection: ConnId, piece: &mut Piece) -> usize {
+        let now = ground.now;
         let mut gone = self.connections.candidates(connection);
         gone.retain(|index| self.bindings.get(*index).is_some_and(|binding| binding.bound() == Some(connection)));
         let removed = gone.len();
+        if ground.version != Version::NONE {
+            self.tell_of_removal(ground, &gone, piece);
+        }
         // From the back, so that what moves into a hole is never one that is still to go.
         gone.sort_unstable_by(|a, b| b.cmp(a));
         for index in gone {
@@ -172,14 +188,17 @@ impl Stripe {
     }
 
     /// Works off at most `limit` expiries.
-    pub(crate) fn expire(&mut self, now: Timestamp, limit: usize) -> usize {
+    pub(crate) fn expire(&mut self, ground: &Ground<'_>, limit: usize) -> usize {
+        let now = ground.now;
         let (mut expired, mut moves) = (0, MOVES_PER_EXPIRE);
         while expired < limit
             && let Some(index) = self.expiries.poll(&mut self.bindings, now, &mut moves)
         {
+            self.mark_expired(ground, index);
             self.remove(index);
             expired += 1;
         }
+        self.versions.expire(now);
         self.shrink(now);
         expired
     }
@@ -241,12 +260,12 @@ impl Stripe {
                 continue;
             }
             current.sort_unstable_by(|(_, a), (_, b)| a.age(b));
-            let states = current.into_iter().map(|(_, binding)| {
-                let call = Call { id: binding.call_id, cseq: binding.cseq };
-                let expires = ground.store_time(binding.expires);
-                ground.state(binding.text.parts(), call, expires, &binding.flow(), binding.place.preference, false)
+            let states = current.into_iter().map(|(_, binding)| self.state(ground, binding));
+            piece.add(|record| match ground.member {
+                None => record::write_state(record, aor, states),
+                // Marks come up by themselves, for of a contact that is gone nobody knows the address.
+                Some(_) => record::write_changes(record, aor, states, core::iter::empty()),
             });
-            piece.add(|record| record::write_state(record, aor, states));
         }
         bottom
     }
@@ -280,8 +299,18 @@ impl Stripe {
         assert_eq!(aors.len(), self.addresses, "addresses are counted");
     }
 
+    /// A binding as a record says it.
+    pub(crate) fn state<'b>(&self, ground: &Ground<'_>, binding: &'b Binding) -> State<'b> {
+        let call = Call { id: binding.call_id, cseq: binding.cseq };
+        let expires = ground.store_time(binding.expires);
+        let parts = binding.text.parts();
+        let version = if self.versions.is_empty() { Version::NONE } else { self.versions.of(parts.contact()) };
+        let state = ground.state(parts, call, expires, &binding.flow(), binding.place.preference, false);
+        State { version, ..state }
+    }
+
     /// Writes over the binding at `index`, or a new one.
-    fn write(&mut self, now: Timestamp, hash: u32, index: Option<u32>, new: &Written<'_>) {
+    pub(crate) fn write(&mut self, now: Timestamp, hash: u32, index: Option<u32>, new: &Written<'_>) {
         let index = match index {
             Some(index) => self.overwrite(index, new),
             None => self.add(hash, new),
@@ -366,10 +395,13 @@ impl Stripe {
         }
     }
 
-    fn remove(&mut self, index: u32) {
+    pub(crate) fn remove(&mut self, index: u32) {
         let Ok(last) = u32::try_from(self.bindings.len().saturating_sub(1)) else { return };
         self.expiries.remove(&mut self.bindings, index);
         let Some(gone) = self.bindings.swap_remove(index) else { return };
+        if !self.versions.is_empty() {
+            self.versions.forget(gone.text.parts().contact());
+        }
         self.index.remove(gone.hash, index);
         self.connections.remove(gone.bound(), index);
         self.keep_alives.cancel(gone.keep_alive);
@@ -427,11 +459,11 @@ impl Stripe {
 }
 
 /// What a binding becomes.
-struct Written<'w> {
-    parts: Parts<'w>,
-    call: Call,
-    expires: Timestamp,
-    place: Place,
+pub(crate) struct Written<'w> {
+    pub(crate) parts: Parts<'w>,
+    pub(crate) call: Call,
+    pub(crate) expires: Timestamp,
+    pub(crate) place: Place,
 }
 
 /// The moment of the next interval that belongs to `hash`.

@@ -4,7 +4,9 @@ use smallvec::SmallVec;
 use strowger_message::{HeaderName, Message, NameAddr, Uri, parse_decimal, parse_q};
 
 use crate::instance::{MAX_INSTANCE_LEN, read_instance, same_instance};
+use crate::record::contact_key;
 use crate::refusal::Refusal;
+use crate::versions::ContactKey;
 
 /// Contacts that one REGISTER may carry; each is compared with every other, so the number is bounded whatever the policy.
 pub const MAX_CONTACTS_IN_REGISTER: usize = 128;
@@ -245,6 +247,11 @@ impl<'a> ContactUpdate<'a> {
             None => None,
         };
         Ok(ContactParams { expires_s, q, instance, reg_id })
+    }
+
+    /// Names it in all servers.
+    pub(crate) fn key(&self, aor: &[u8]) -> ContactKey {
+        contact_key(aor, self.uri.as_bytes(), self.instance, self.reg_id.unwrap_or(0))
     }
 
     /// Whether its URI is `uri`; the same bytes need no reading.

@@ -102,7 +102,7 @@ proptest! {
                 Step::Disconnect { slot } => {
                     let connection = ConnId::new(0, slot, 0);
                     for shard in 0..3 {
-                        locations.disconnect(now, ShardId(shard), connection);
+                        locations.disconnect(now, ShardId(shard), connection, |_| {});
                     }
                     model.disconnect(connection);
                 }
@@ -237,7 +237,7 @@ fn what_went_while_the_store_was_busy_stays_away() {
     let first = flow(1, old, 1);
     table.locations.put(at_s(1), &Record::parse(&first).expect("a record"), None);
     let second = flow(2, new, 2);
-    table.locations.disconnect(at_s(1), table.shard(), old);
+    table.locations.disconnect(at_s(1), table.shard(), old, |_| {});
     table.locations.put(at_s(1), &Record::parse(&second).expect("a record"), None);
     let flows: Vec<_> = table.lookup(at_s(1)).iter().map(|target| target.flow.connection).collect();
     assert_eq!(flows, [Some(new)], "the first flow is closed");

@@ -136,7 +136,7 @@ fn paths_are_kept_in_order_and_leave_the_reference_alone() {
     let target = &table.lookup(at_s(0))[0];
     assert_eq!(target.path.as_slice(), b"<sip:p1;lr>;x=1, <sip:p2;lr>, <sip:p3;lr>");
     assert_eq!((target.flow.connection, target.translated), (None, false), "a proxy's connection is not the phone's");
-    assert_eq!(table.locations.disconnect(at_s(0), table.shard(), conn(1)), 0);
+    assert_eq!(table.locations.disconnect(at_s(0), table.shard(), conn(1), |_| {}), 0);
     table.register(at_s(1), "a", 2, "Contact: <sip:a@10.0.0.1>").expect("without a path");
     assert!(table.lookup(at_s(1))[0].path.is_empty());
     for bad in ["Path: sip:p1", "Path: <tel:1>", "Path: <sip:p1", "Path: <>"] {
@@ -161,8 +161,8 @@ fn reached(nat: Nat, peer: &str, via_matches: bool, contact: &str) -> Target {
     table.register(at_s(0), "a", 1, &format!("Contact: {contact}|{OUTBOUND}")).expect("taken");
     let target = table.lookup(at_s(0)).remove(0);
     let bound = target.flow.connection.is_some() && !target.flow.reopen;
-    assert_eq!(table.locations.disconnect(at_s(1), table.shard(), conn(2)), 0, "another connection");
-    assert_eq!(table.locations.disconnect(at_s(1), table.shard(), conn(1)), usize::from(bound));
+    assert_eq!(table.locations.disconnect(at_s(1), table.shard(), conn(2), |_| {}), 0, "another connection");
+    assert_eq!(table.locations.disconnect(at_s(1), table.shard(), conn(1), |_| {}), usize::from(bound));
     assert_eq!(table.locations.len(), usize::from(!bound));
     table.locations.check_invariants();
     target
@@ -200,7 +200,7 @@ fn behind_a_proxy_without_path_its_connection_takes_nobody_along() {
     read(&register_through("a", 1, "Contact: <sip:a@10.0.0.1:5070>"), |update| {
         table.locations.apply(at_s(0), AOR, &table.policy, &table.source, &update.expect("valid")).expect("taken");
     });
-    assert_eq!(table.locations.disconnect(at_s(0), table.shard(), conn(1)), 0);
+    assert_eq!(table.locations.disconnect(at_s(0), table.shard(), conn(1), |_| {}), 0);
     let target = &table.lookup(at_s(0))[0];
     assert!(target.translated && target.flow.reopen && target.flow.connection == Some(conn(1)));
 }
@@ -226,7 +226,7 @@ fn a_connection_takes_exactly_its_own() {
     }
     locations.check_invariants();
     for (slot, gone) in [(1, 100), (4, 300), (3, 0), (0, 100), (0, 0), (2, 100)] {
-        assert_eq!(locations.disconnect(at_s(1), ShardId(0), conn(slot)), gone, "connection {slot}");
+        assert_eq!(locations.disconnect(at_s(1), ShardId(0), conn(slot), |_| {}), gone, "connection {slot}");
         locations.check_invariants();
     }
     assert!(locations.is_empty());
@@ -314,7 +314,7 @@ fn temporary_names_last_until_the_call_id_changes() {
     assert_eq!(by_temporary(&table, 3, &first), None);
     let second = gruus(&table, 3).1[0];
     assert_eq!(by_temporary(&table, 3, &second), Some(vec!["sip:two@10.0.0.1".to_owned()]));
-    table.locations.disconnect(at_s(4), table.shard(), conn(1));
+    table.locations.disconnect(at_s(4), table.shard(), conn(1), |_| {});
     assert_eq!(by_temporary(&table, 4, &second), None);
     table.register(at_s(5), "c", 2, &flow_of(DESK, "sip:two@10.0.0.1", 2)).expect("it is back");
     assert_eq!(by_temporary(&table, 5, &second), None, "what has ended stays so");

@@ -48,7 +48,7 @@ proptest! {
                 Step::Disconnect { slot } => {
                     let connection = ConnId::new(0, slot, 0);
                     for shard in 0..3 {
-                        locations.disconnect(now, strowger_foundation::ShardId(shard), connection);
+                        locations.disconnect(now, strowger_foundation::ShardId(shard), connection, |_| {});
                     }
                     model.disconnect(connection);
                 }

@@ -70,8 +70,8 @@ proptest! {
                 }
                 Step::Disconnect { slot } => {
                     for shard in (0..3).map(ShardId) {
-                        one.disconnect(now, shard, ConnId::new(0, slot, 0));
-                        other.disconnect(now, shard, ConnId::new(0, slot, 0));
+                        one.disconnect(now, shard, ConnId::new(0, slot, 0), |_| {});
+                        other.disconnect(now, shard, ConnId::new(0, slot, 0), |_| {});
                     }
                 }
                 Step::Pass { millis, limit } => {

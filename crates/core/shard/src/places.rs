@@ -127,6 +127,9 @@ impl Places<'_> {
         if !binding.path.is_empty() {
             return self.of_path(&binding.path, request_uri, found);
         }
+        if let Some(holder) = binding.holder {
+            return self.of_path(&path_through(self.ring, holder, &binding.flow), request_uri, found);
+        }
         let from = Self { exit: binding.flow.listener, ..*self };
         let by_flow = Reach::Flow { lost: Status::TEMPORARILY_UNAVAILABLE };
         let same_transport = || {
@@ -539,6 +542,16 @@ pub(crate) fn is_from(source: &Flow, flow: &Flow) -> bool {
 }
 
 /// The flow of a URI of ours whose user is a token that we wrote.
+/// The Path to a flow of another member: members have one key, so that it is as if that one had written it.
+fn path_through(ring: &KeyRing, member: SocketAddr, flow: &Flow) -> SmallVec<[u8; 128]> {
+    let mut path = SmallVec::from_slice(b"<sip:");
+    path.extend_from_slice(&flow_token::sign(ring, flow));
+    path.push(b'@');
+    path.extend_from_slice(member.to_string().as_bytes());
+    path.extend_from_slice(b";lr>");
+    path
+}
+
 fn token_of(ring: &KeyRing, uri: &SipUri<'_>) -> Option<Flow> {
     flow_token::verify(ring, uri.user?)
 }

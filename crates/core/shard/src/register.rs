@@ -4,7 +4,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
-use strowger_foundation::{Flow, Timestamp};
+use strowger_foundation::{ConnId, Flow, Timestamp};
 use strowger_message::{HeaderName, Message, NameAddr, Reply, Status, Uri};
 use strowger_registrar::{Durability, GruuKey, Policy, Record, Renewal, Source, Update};
 use strowger_transaction::ServerKey;
@@ -170,7 +170,7 @@ impl Shard {
             return true;
         }
         if let Ok(parsed) = Record::parse(&record) {
-            self.locations.put(now, &parsed, None);
+            self.put(now, &parsed, None);
         }
         if snapshot.registrar.durability == Durability::WriteBehind && !record.is_empty() {
             self.keeping.store(None, record);
@@ -191,11 +191,15 @@ impl Shard {
         let asked = waiting.filter(|waiting| !waiting.is_answered);
         let asked = asked.map(|waiting| (waiting.by, waiting.source, core::mem::take(&mut waiting.request)));
         if kept
-            && !is_barred
             && let Ok(record) = Record::parse(&record)
+            && (!is_barred || record.is_of_changes())
         {
-            if is_ours {
-                self.locations.put(now, &record, closed);
+            if is_barred {
+                // The other members have it already, and must hear that it goes.
+                self.put(now, &record, closed);
+                self.forget(now, record.aor());
+            } else if is_ours {
+                self.put(now, &record, closed);
             } else {
                 self.put_of_predecessor(now, &record);
             }
@@ -216,6 +220,15 @@ impl Shard {
             self.proxy.transactions().pool().give(request);
         }
         self.end_wait(now, ticket);
+    }
+
+    /// Puts what was staged. Where it turns out to be newer than what says that it is later, the other members have to hear so.
+    pub(crate) fn put(&mut self, now: Timestamp, record: &Record<'_>, closed: Option<ConnId>) {
+        if self.locations.put(now, record, closed) {
+            let mut known = self.keeping.buffer();
+            self.locations.write_known(now, record, &mut known);
+            self.keeping.store(None, known);
+        }
     }
 
     /// Puts what a shard staged that is no more: nobody remembers whether its connection has closed meanwhile, or its user

@@ -183,7 +183,8 @@ impl Shard {
 
     /// What is bound to a connection goes with it.
     fn handle_closed(&mut self, now: Timestamp, connection: ConnId, peer: core::net::SocketAddr) {
-        self.locations.disconnect(now, self.id, connection);
+        let keeping = &mut self.keeping;
+        self.locations.disconnect(now, self.id, connection, |record| keeping.store(None, record.into()));
         self.keeping.handle_closed(connection);
         self.proxy.handle_closed(now, connection, peer);
     }

@@ -82,7 +82,7 @@ impl Shard {
         let mut record = self.keeping.buffer();
         let staged = self.locations.stage(now, aor, &snapshot.registrar, &source, &update, &mut record);
         let (Ok(_), Ok(parsed)) = (staged, Record::parse(&record)) else { return self.keeping.give_back(record) };
-        self.locations.put(now, &parsed, None);
+        self.put(now, &parsed, None);
         match snapshot.registrar.durability {
             Durability::Memory => self.keeping.give_back(record),
             Durability::WriteBehind | Durability::WriteThrough => self.keeping.store(None, record),

@@ -190,6 +190,9 @@ pub struct Status {
     /// How registrations are kept; none from a server that kept them in memory only.
     #[serde(default)]
     pub store: Option<Store>,
+    /// The other members that it shares registrations with; none from a server that is alone.
+    #[serde(default)]
+    pub cluster: Option<Cluster>,
     /// The trunks that it registers at.
     #[serde(default)]
     pub trunks: Vec<Trunk>,
@@ -205,6 +208,46 @@ pub struct Status {
     /// Totals since the start, by part (`sockets`, `workers`, `shards`, `connections`, `dns`, `names`, `targets`, `cdr`) and
     /// name. What is there now, not in all: `connections.open`, `names.kept`, `targets.avoided`.
     pub counters: Counters,
+}
+
+/// How registrations are shared.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Cluster {
+    /// What the members are called together.
+    pub name: String,
+    /// This one.
+    pub member: u16,
+    /// Where the others send requests for phones that only this one reaches.
+    pub address: String,
+    /// Whether all was read that the others had when the server began.
+    pub warm: bool,
+    /// Why the engine does not answer, where it does not.
+    pub trouble: Option<String>,
+    /// For how long, in seconds.
+    pub trouble_s: Option<f64>,
+    /// Changes that the engine has not confirmed.
+    pub waiting: u64,
+    /// Batches of changes that there was no room for.
+    pub refused: u64,
+    /// How often the whole state was read.
+    pub read_whole: u64,
+    /// How often everything was told again because the engine had forgotten something.
+    pub announced: u64,
+    /// The others.
+    pub members: Vec<Member>,
+}
+
+/// Another member.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Member {
+    /// Its number.
+    pub member: u16,
+    /// Where it takes SIP requests.
+    pub address: String,
+    /// Whether it has said within two seconds that it is there.
+    pub alive: bool,
+    /// The entry of its log that was read last.
+    pub read: u64,
 }
 
 /// How overload control stands.

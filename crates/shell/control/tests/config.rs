@@ -234,7 +234,7 @@ fn the_published_example_is_the_default() {
 fn what_is_commented_out_in_the_example_is_right_too() {
     let uncommented = |line: &str| match line.strip_prefix("# ") {
         Some(rest)
-            if rest.starts_with("[[") || rest.split_once(" = ").is_some_and(|(key, _)| !key.trim().contains(' ')) =>
+            if rest.starts_with('[') || rest.split_once(" = ").is_some_and(|(key, _)| !key.trim().contains(' ')) =>
         {
             rest.to_owned()
         }
@@ -244,6 +244,8 @@ fn what_is_commented_out_in_the_example_is_right_too() {
     let config = parse(&text.join("\n"));
     assert_eq!((config.trunks.len(), config.balancers.len(), config.routes.len()), (1, 1, 4));
     assert_eq!(config.key_file(), Config::default().key_file());
+    let cluster = config.cluster.as_ref().expect("the example has one");
+    assert_eq!((cluster.member, cluster.promise, cluster.replicas), (1, strowger_control::config::Promise::Engine, 0));
     let probe = config.balancers[0].probe.0.as_ref();
     assert_eq!(probe, Some(&strowger_control::config::Probe::default()), "the example shows the default");
     assert_eq!(Some(config.store_url()), config.store.url, "the example shows the default");

@@ -95,6 +95,8 @@ fn change_to<'a>(aor: &'a [u8], state: &'a [u8]) -> Option<LocationChange<'a>> {
     let record = Record::parse(state).ok()?;
     Some(if record.is_refresh() {
         LocationChange::Merge { aor, newer: state, merge: renew }
+    } else if record.is_of_changes() {
+        LocationChange::Merge { aor, newer: state, merge: join }
     } else if record.is_removal() {
         LocationChange::Remove { aor }
     } else {
@@ -110,6 +112,15 @@ fn renew(row: Option<&[u8]>, refresh: &[u8], merged: &mut Vec<u8>) -> Merged {
         Ok(record) if record.is_removal() => Merged::Remove,
         Ok(record) if !record.is_refresh() => Merged::Put { expires_ms: expiry(&record) },
         _ => Merged::Keep,
+    }
+}
+
+/// What changes make of a row, or of none.
+fn join(row: Option<&[u8]>, changes: &[u8], merged: &mut Vec<u8>) -> Merged {
+    record::merge(row, changes, merged);
+    match Record::parse(merged) {
+        Ok(record) => Merged::Put { expires_ms: expiry(&record) },
+        Err(_) => Merged::Keep,
     }
 }
 

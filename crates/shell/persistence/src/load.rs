@@ -147,6 +147,10 @@ impl<B: Batch> Table<B> {
                     self.restore(&state, counts);
                     refreshed.set(number);
                 }
+                // What is not named there stays.
+                Some((_, changes)) if Record::parse(changes).is_ok_and(|record| record.is_of_changes()) => {
+                    self.restore(row.record, counts);
+                }
                 // The journal has a newer state.
                 Some(_) => {}
             }
@@ -172,7 +176,7 @@ impl<B: Batch> Table<B> {
             return;
         };
         let bindings = self.locations.restore(self.clock.now(), &self.policy, &record);
-        if bindings == 0 && !record.is_removal() {
+        if bindings == 0 && record.binds() {
             counts.expired.fetch_add(1, Ordering::Relaxed);
         }
     }

@@ -56,7 +56,7 @@ pub use calls::{Account, CallLine, CallList};
 pub use exits::{HANDOVER_OVERFLOW, HANDOVER_OVERFLOW_BYTES};
 pub use fleet::{Fleet, FleetConfig, MAX_WORKERS, SHARDS_PER_WORKER, shards_of};
 pub use handover::{HANDOVER_PART, HANDOVER_QUEUE};
-pub use keep::{Keep, KeepBatch};
+pub use keep::{Keep, KeepBatch, SecondKeep};
 pub use limits::{FREE_BYTES, KEPT_BYTES, QUEUED_BYTES, StreamLimits};
 pub use moving::{HELD, HELD_BYTES};
 pub use options::{Spin, Spread, WorkerOptions};

@@ -190,7 +190,9 @@ impl Mutant {
         let records = self.server.take_records();
         if self.bug == Some(Bug::ShowsStaged) {
             let all = records.iter().filter_map(|kept| Record::parse(&kept.record).ok());
-            all.for_each(|record| self.server.locations().put(self.server.local(now), &record, None));
+            all.for_each(|record| {
+                self.server.locations().put(self.server.local(now), &record, None);
+            });
         }
         records
     }

@@ -4,6 +4,7 @@
 //! [`Config::snapshot`] makes of it what shards are told.
 
 mod balancing;
+mod cluster;
 mod duration;
 mod error;
 mod gateways;
@@ -25,6 +26,7 @@ use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
 pub use balancing::{Balancer, Candidates, Key, Policy, Probe, Probing, Work};
+pub use cluster::{Cluster, Promise};
 pub use duration::Span;
 pub use error::ConfigError;
 use error::{Fault, Source as Place};
@@ -53,6 +55,9 @@ pub struct Config {
     pub dns: Dns,
     /// Where users and registrations are kept.
     pub store: Store,
+    /// Servers that share registrations.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub cluster: Option<Cluster>,
     /// Registrations.
     pub registrar: Registrar,
     /// Passwords.

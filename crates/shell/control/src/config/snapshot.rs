@@ -14,7 +14,7 @@ use strowger_shard::{Limits, Snapshot};
 pub(crate) use routing::route_target;
 
 use super::values::Listen;
-use super::{Config, KeepAlive, Mode, Nat, Qop};
+use super::{Config, KeepAlive, Mode, Nat, Promise, Qop};
 use crate::dns::{DnsConfig, Reach};
 use crate::targets::TargetSets;
 
@@ -127,6 +127,10 @@ impl Config {
             gruu: registrar.gruu,
             flow_timer: registrar.flow_timer.0,
             durability: match self.store_mode() {
+                // The engine is waited for, whatever the disk does.
+                _ if self.cluster.as_ref().is_some_and(|cluster| cluster.promise == Promise::Engine) => {
+                    strowger_registrar::Durability::WriteThrough
+                }
                 Mode::WriteThrough => strowger_registrar::Durability::WriteThrough,
                 Mode::WriteBehind => strowger_registrar::Durability::WriteBehind,
                 Mode::Memory => strowger_registrar::Durability::Memory,

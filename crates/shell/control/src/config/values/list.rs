@@ -7,7 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::{MethodName, Origin, Prefix};
+use super::{EngineUrl, MethodName, Origin, Prefix};
 
 /// One value or a list of them; any value where it is empty.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -33,6 +33,10 @@ impl Listed for Prefix {
 
 impl Listed for Origin {
     const EXPECTED: &'static str = "a source or a list of them, as \"192.0.2.0/24\" or [\"192.0.2.7\", \"trunk:NAME\"]";
+}
+
+impl Listed for EngineUrl {
+    const EXPECTED: &'static str = "an engine or a list of them, as \"redis://192.0.2.10:6379\"";
 }
 
 impl<T> Default for OneOrMany<T> {

@@ -1,0 +1,501 @@
+//! One member.
+
+use core::net::SocketAddr;
+use core::time::Duration;
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+
+use strowger_foundation::Timestamp;
+use strowger_registrar::{Cursor, MemberId, Version};
+
+use crate::entry::{Entry, Position};
+use crate::outbox::{BatchId, Limits, Outbox};
+
+/// After a failure the engine is asked again so much later, and twice as much each time.
+pub const FIRST_RETRY: Duration = Duration::from_millis(50);
+/// But no later than this.
+pub const LAST_RETRY: Duration = Duration::from_secs(1);
+
+/// How often a member says that it is alive.
+const BEAT_EVERY: Duration = Duration::from_millis(500);
+/// What has not said so for this long is taken for dead.
+const DEAD_AFTER: Duration = Duration::from_millis(1_800);
+
+/// What is to be asked of the engine. Of each kind one is on its way at a time.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Request {
+    /// Where the logs of all members end: [`Reply::Ends`].
+    Ends,
+    /// The whole state, which is shown to the location table: [`Reply::AllRead`].
+    ReadAll,
+    /// What the logs have behind these positions. Waits for a while where that is nothing: [`Reply::Entries`].
+    Follow(Vec<(MemberId, Position)>),
+    /// To append an entry to the own log, and to bring its changes into the state: [`Reply::Appended`]. What is there already is
+    /// appended.
+    Append(Entry),
+    /// To say that this member is alive, and to see who else is: [`Reply::Beat`].
+    Beat,
+}
+
+/// What came of a [`Request`].
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reply {
+    /// Where the logs end that have an entry.
+    Ends(Vec<(MemberId, Position)>),
+    /// All of the state is in the table that was in the engine when it was asked for.
+    AllRead,
+    /// Entries of each log in their order.
+    Entries(Vec<(MemberId, Vec<Entry>)>),
+    /// The entry at this position is in the engine, as often as it was promised.
+    Appended(Position),
+    /// Who has said lately that it is alive.
+    Beat(Vec<Alive>),
+    /// It could not be done, or nobody knows whether it was.
+    Failed {
+        /// What.
+        request: Kind,
+        /// Why, for the operator.
+        why: String,
+    },
+}
+
+/// Which request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Kind {
+    /// [`Request::Ends`].
+    Ends,
+    /// [`Request::ReadAll`].
+    ReadAll,
+    /// [`Request::Follow`].
+    Follow,
+    /// [`Request::Append`].
+    Append,
+    /// [`Request::Beat`].
+    Beat,
+}
+
+impl Request {
+    /// Which it is.
+    #[must_use]
+    pub const fn kind(&self) -> Kind {
+        match self {
+            Self::Ends => Kind::Ends,
+            Self::ReadAll => Kind::ReadAll,
+            Self::Follow(_) => Kind::Follow,
+            Self::Append(_) => Kind::Append,
+            Self::Beat => Kind::Beat,
+        }
+    }
+}
+
+/// A member that has said that it is alive.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Alive {
+    /// Which.
+    pub member: MemberId,
+    /// Where it takes SIP requests.
+    pub address: SocketAddr,
+    /// What changes each time that it says so.
+    pub beat: u64,
+}
+
+/// What is to be done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Output {
+    /// Ask the engine.
+    Ask(Request),
+    /// Take changes of another member into the table.
+    Apply(Vec<Box<[u8]>>),
+    /// The engine has this batch.
+    Confirm(BatchId),
+    /// There is no room for this batch.
+    Refuse(BatchId),
+    /// The table has all that the others had when this process began: it can serve.
+    Warm,
+    /// Hand over some of what the table has, from here on: [`Member::handle_announcement`].
+    Announce(Cursor),
+}
+
+/// How it goes, for the operator.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Status {
+    /// Whether all that the others had was read.
+    pub is_warm: bool,
+    /// Why the engine does not answer, where it does not.
+    pub trouble: Option<String>,
+    /// Since when.
+    pub trouble_since: Option<Timestamp>,
+    /// Own changes that the engine has not confirmed.
+    pub waiting: usize,
+    /// Batches that there was no room for.
+    pub refused: u64,
+    /// How often the whole state was read.
+    pub read_whole: u64,
+    /// How often everything was announced again, for the engine had forgotten something.
+    pub announced: u64,
+    /// The other members.
+    pub others: Vec<Seen>,
+}
+
+/// Another member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Seen {
+    /// Which.
+    pub member: MemberId,
+    /// Where it takes SIP requests, once it has said so.
+    pub address: Option<SocketAddr>,
+    /// Whether it has said lately that it is alive.
+    pub is_alive: bool,
+    /// How far its log was read.
+    pub read: Position,
+}
+
+/// What is known of another member.
+#[derive(Clone, Debug, Default)]
+struct Other {
+    address: Option<SocketAddr>,
+    read: Position,
+    beat: u64,
+    /// When the beat last changed.
+    seen: Option<Timestamp>,
+}
+
+/// How far it is with the engine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Phase {
+    /// It does not know where the logs end.
+    Lost,
+    /// It reads the whole state.
+    Reading,
+    /// It follows.
+    Following,
+}
+
+/// One server of those that share registrations.
+#[derive(Debug)]
+pub struct Member {
+    own: MemberId,
+    /// Before the first entry of this process.
+    begin: Position,
+    phase: Phase,
+    /// Whether something may be missing that only the whole state has.
+    needs_all: bool,
+    /// Whether the whole state is being read, and will have to be read again.
+    is_read_in_vain: bool,
+    is_warm: bool,
+    others: BTreeMap<MemberId, Other>,
+    outbox: Outbox,
+    /// Kinds of requests that are on their way.
+    asked: Vec<Kind>,
+    /// When what failed is tried again, and what the pause was.
+    retries: BTreeMap<Kind, (Timestamp, Duration)>,
+    next_beat: Timestamp,
+    /// When the engine last said who is alive. While it says nothing, nobody knows better.
+    heard: Timestamp,
+    /// From where on the table is still to be announced.
+    announcing: Option<Cursor>,
+    is_announcement_awaited: bool,
+    /// Members of whose logs the engine has forgotten something.
+    forgotten: BTreeSet<MemberId>,
+    /// Whether a change that nobody waits for found no room.
+    has_lost: bool,
+    outputs: VecDeque<Output>,
+    status: Status,
+}
+
+impl Member {
+    /// A member that knows nothing yet. `incarnation` is the time in milliseconds since 1970.
+    #[must_use]
+    pub fn new(own: MemberId, incarnation: u64, limits: Limits) -> Self {
+        Self {
+            own,
+            begin: Position { incarnation, number: 0 },
+            phase: Phase::Lost,
+            needs_all: true,
+            is_read_in_vain: false,
+            is_warm: false,
+            others: BTreeMap::new(),
+            outbox: Outbox::new(limits),
+            asked: Vec::new(),
+            retries: BTreeMap::new(),
+            next_beat: Timestamp::ZERO,
+            heard: Timestamp::ZERO,
+            announcing: None,
+            is_announcement_awaited: false,
+            forgotten: BTreeSet::new(),
+            has_lost: false,
+            outputs: VecDeque::new(),
+            status: Status::default(),
+        }
+    }
+
+    /// Changes of this server, which are to be in the engine. `id` names them where somebody waits for that.
+    pub fn handle_changes(&mut self, now: Timestamp, id: Option<BatchId>, records: Vec<Box<[u8]>>) {
+        if records.is_empty() {
+            self.outputs.extend(id.map(Output::Confirm));
+        } else if !self.outbox.push(id, records) {
+            match id {
+                Some(id) => self.outputs.push_back(Output::Refuse(id)),
+                None => self.has_lost = true,
+            }
+            self.status.refused += 1;
+        }
+        self.proceed(now);
+    }
+
+    /// What [`Output::Announce`] asked for, and from where on there is more.
+    pub fn handle_announcement(&mut self, now: Timestamp, records: Vec<Box<[u8]>>, next: Option<Cursor>) {
+        self.is_announcement_awaited = false;
+        self.announcing = next;
+        if next.is_none() {
+            self.forgotten.clear();
+        }
+        if !records.is_empty() && !self.outbox.push(None, records) {
+            self.has_lost = true;
+        }
+        self.proceed(now);
+    }
+
+    /// What came of a request.
+    pub fn handle_reply(&mut self, now: Timestamp, reply: Reply) {
+        let kind = match &reply {
+            Reply::Ends(_) => Kind::Ends,
+            Reply::AllRead => Kind::ReadAll,
+            Reply::Entries(_) => Kind::Follow,
+            Reply::Appended(_) => Kind::Append,
+            Reply::Beat(_) => Kind::Beat,
+            Reply::Failed { request, .. } => *request,
+        };
+        self.asked.retain(|asked| *asked != kind);
+        match reply {
+            Reply::Failed { request, why } => self.handle_failure(now, request, why),
+            reply => {
+                self.retries.remove(&kind);
+                (self.status.trouble, self.status.trouble_since) = (None, None);
+                match reply {
+                    Reply::Ends(ends) => self.handle_ends(&ends),
+                    // What was read before the engine failed may be another one's.
+                    Reply::AllRead if core::mem::take(&mut self.is_read_in_vain) => {}
+                    Reply::AllRead => self.handle_all_read(),
+                    Reply::Entries(entries) => self.handle_entries(entries),
+                    Reply::Appended(position) => {
+                        let confirmed = self.outbox.confirm(position);
+                        self.outputs.extend(confirmed.into_iter().map(Output::Confirm));
+                    }
+                    Reply::Beat(alive) => self.handle_beat(now, alive),
+                    Reply::Failed { .. } => {}
+                }
+            }
+        }
+        self.proceed(now);
+    }
+
+    /// Does what is due.
+    pub fn handle_timeout(&mut self, now: Timestamp) {
+        self.proceed(now);
+    }
+
+    /// When [`handle_timeout`](Self::handle_timeout) has something to do.
+    #[must_use]
+    pub fn poll_timeout(&self) -> Timestamp {
+        let begin = |kind: &Kind| match kind {
+            Kind::Beat => self.next_beat,
+            Kind::Ends | Kind::ReadAll | Kind::Follow | Kind::Append => Timestamp::ZERO,
+        };
+        let is_next = |kind: &&Kind| !self.asked.contains(kind) && self.wants(**kind);
+        let kinds = [Kind::Ends, Kind::ReadAll, Kind::Follow, Kind::Append, Kind::Beat];
+        let retry = |kind: &Kind| self.retries.get(kind).map_or(Timestamp::ZERO, |(at, _)| *at);
+        kinds.iter().filter(is_next).map(|kind| begin(kind).max(retry(kind))).min().unwrap_or(Timestamp::MAX)
+    }
+
+    /// Whether a request of this kind is to be made as soon as it can be.
+    fn wants(&self, kind: Kind) -> bool {
+        match kind {
+            Kind::Ends => self.phase == Phase::Lost,
+            Kind::ReadAll => self.phase == Phase::Reading,
+            Kind::Follow => self.phase == Phase::Following,
+            Kind::Append => self.phase != Phase::Lost && self.outbox.len() > 0,
+            Kind::Beat => true,
+        }
+    }
+
+    /// The next thing to be done.
+    pub fn poll_output(&mut self) -> Option<Output> {
+        self.outputs.pop_front()
+    }
+
+    /// Whether a change is to be handed over where the table is announced: of this member, of one that is dead, or of one of whose log the
+    /// engine has forgotten something.
+    #[must_use]
+    pub fn announces(&self, version: Version) -> bool {
+        version
+            .member()
+            .is_none_or(|member| !self.is_alive(member) || member == self.own || self.forgotten.contains(&member))
+    }
+
+    /// Whether a member is taken for alive. This one is.
+    #[must_use]
+    pub fn is_alive(&self, member: MemberId) -> bool {
+        member == self.own || self.others.get(&member).is_some_and(|other| other.is_alive(self.heard))
+    }
+
+    /// How it goes.
+    #[must_use]
+    pub fn status(&self) -> Status {
+        let others = self.others.iter();
+        let seen = |(id, other): (&MemberId, &Other)| Seen {
+            member: *id,
+            address: other.address,
+            is_alive: other.is_alive(self.heard),
+            read: other.read,
+        };
+        let others = others.map(seen).collect();
+        Status { is_warm: self.is_warm, waiting: self.outbox.len(), others, ..self.status.clone() }
+    }
+
+    /// Whatever failed: until it is known how far the logs go, the engine may be another one that knows less.
+    fn handle_failure(&mut self, now: Timestamp, kind: Kind, why: String) {
+        let pause = self.retries.get(&kind).map_or(FIRST_RETRY, |(_, pause)| (2 * *pause).min(LAST_RETRY));
+        self.retries.insert(kind, (now + pause, pause));
+        self.status.trouble_since.get_or_insert(now);
+        self.status.trouble = Some(why);
+        self.phase = Phase::Lost;
+        self.is_read_in_vain = self.asked.contains(&Kind::ReadAll);
+    }
+
+    fn handle_ends(&mut self, ends: &[(MemberId, Position)]) {
+        let own_end = ends.iter().find(|(member, _)| *member == self.own).map_or(Position::BEGIN, |(_, end)| *end);
+        if self.outbox.confirmed() == Position::BEGIN {
+            // An earlier process of this server may have had a clock that was ahead.
+            self.outbox.begin_after(own_end);
+            self.begin.incarnation = self.begin.incarnation.max(own_end.incarnation + 1);
+        }
+        let is_forgotten = own_end < self.outbox.confirmed();
+        for (member, end) in ends.iter().filter(|(member, _)| *member != self.own) {
+            let other = self.others.entry(*member).or_default();
+            if *end < other.read && self.is_warm {
+                // Its own process may be another one than that which knew.
+                self.forgotten.insert(*member);
+            }
+            if self.needs_all || *end < other.read {
+                other.read = *end;
+            }
+        }
+        if is_forgotten || !self.forgotten.is_empty() {
+            self.announce_all();
+        }
+        self.phase = if self.needs_all { Phase::Reading } else { Phase::Following };
+    }
+
+    fn handle_all_read(&mut self) {
+        (self.phase, self.needs_all) = (Phase::Following, false);
+        if !self.is_warm {
+            self.is_warm = true;
+            self.outputs.push_back(Output::Warm);
+            // The table may have kept what the engine has lost meanwhile.
+            self.announcing = Some(Cursor::default());
+        }
+    }
+
+    fn handle_entries(&mut self, logs: Vec<(MemberId, Vec<Entry>)>) {
+        let mut records = Vec::new();
+        for (member, entries) in logs {
+            let other = self.others.entry(member).or_default();
+            for entry in entries {
+                if entry.position <= other.read {
+                    continue;
+                }
+                if entry.after > other.read {
+                    (self.phase, self.needs_all) = (Phase::Lost, true);
+                }
+                other.read = entry.position;
+                records.extend(entry.records);
+            }
+        }
+        if !records.is_empty() {
+            self.outputs.push_back(Output::Apply(records));
+        }
+    }
+
+    fn handle_beat(&mut self, now: Timestamp, alive: Vec<Alive>) {
+        if now.saturating_since(self.heard) > 2 * BEAT_EVERY {
+            // Nobody could say anything meanwhile.
+            let heard = core::mem::replace(&mut self.heard, now);
+            self.others.values_mut().filter(|other| other.is_alive(heard)).for_each(|other| other.seen = Some(now));
+        }
+        self.heard = now;
+        for Alive { member, address, beat } in alive.into_iter().filter(|alive| alive.member != self.own) {
+            let other = self.others.entry(member).or_default();
+            other.address = Some(address);
+            if other.beat != beat {
+                (other.beat, other.seen) = (beat, Some(now));
+            }
+        }
+    }
+
+    fn announce_all(&mut self) {
+        self.status.announced += 1;
+        self.announcing = Some(Cursor::default());
+        self.has_lost = false;
+    }
+
+    /// Asks for what comes next.
+    fn proceed(&mut self, now: Timestamp) {
+        self.proceed_with_logs(now);
+        // An entry that follows another one must know where that stands.
+        if self.phase != Phase::Lost
+            && self.may_ask(now, Kind::Append)
+            && let Some(entry) = self.outbox.entry(self.begin).cloned()
+        {
+            self.ask(Request::Append(entry));
+        }
+        if self.has_lost && self.outbox.has_room() && self.announcing.is_none() {
+            self.announce_all();
+        }
+        if let Some(cursor) = self.announcing.filter(|_| !self.is_announcement_awaited && self.outbox.has_room()) {
+            self.is_announcement_awaited = true;
+            self.outputs.push_back(Output::Announce(cursor));
+        }
+        if now >= self.next_beat && self.may_ask(now, Kind::Beat) {
+            self.next_beat = now + BEAT_EVERY;
+            self.ask(Request::Beat);
+        }
+    }
+
+    fn proceed_with_logs(&mut self, now: Timestamp) {
+        let kind = match self.phase {
+            Phase::Lost => Kind::Ends,
+            Phase::Reading => Kind::ReadAll,
+            Phase::Following => Kind::Follow,
+        };
+        if !self.may_ask(now, kind) {
+            return;
+        }
+        match self.phase {
+            Phase::Lost => self.ask(Request::Ends),
+            Phase::Reading => {
+                self.status.read_whole += 1;
+                self.ask(Request::ReadAll);
+            }
+            Phase::Following => {
+                let from = self.others.iter().map(|(member, other)| (*member, other.read)).collect();
+                self.ask(Request::Follow(from));
+            }
+        }
+    }
+
+    /// Whether nothing of the kind is on its way, or has failed a moment ago.
+    fn may_ask(&self, now: Timestamp, kind: Kind) -> bool {
+        !self.asked.contains(&kind) && self.retries.get(&kind).is_none_or(|(at, _)| *at <= now)
+    }
+
+    fn ask(&mut self, request: Request) {
+        self.asked.push(request.kind());
+        self.outputs.push_back(Output::Ask(request));
+    }
+}
+
+impl Other {
+    fn is_alive(&self, heard: Timestamp) -> bool {
+        self.seen.is_some_and(|seen| heard < seen + DEAD_AFTER)
+    }
+}

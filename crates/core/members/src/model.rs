@@ -1,0 +1,98 @@
+//! An engine in memory, for tests and the simulator: it forgets as a real one does that fails over to a replica that lags behind.
+
+use std::collections::BTreeMap;
+
+use strowger_registrar::record::merge;
+use strowger_registrar::{MemberId, Record};
+
+use crate::entry::{Entry, Position};
+use crate::member::{Alive, Reply, Request};
+
+/// What an engine keeps.
+#[derive(Clone, Debug, Default)]
+struct Kept {
+    logs: BTreeMap<MemberId, Vec<Entry>>,
+    /// By member and address of record: all changes of that member, of each contact the newest.
+    state: BTreeMap<(MemberId, Box<[u8]>), Vec<u8>>,
+}
+
+/// The engine.
+#[derive(Debug, Default)]
+pub struct Engine {
+    kept: Kept,
+    replica: Kept,
+    beats: BTreeMap<MemberId, u64>,
+}
+
+impl Engine {
+    /// Carries a request out. The whole state is shown to `show`.
+    pub fn carry_out(&mut self, member: MemberId, request: &Request, show: &mut dyn FnMut(&[u8])) -> Reply {
+        match request {
+            Request::Ends => Reply::Ends(self.ends()),
+            Request::ReadAll => {
+                self.kept.state.values().for_each(|record| show(record));
+                Reply::AllRead
+            }
+            Request::Follow(from) => {
+                Reply::Entries(from.iter().map(|(member, at)| (*member, self.behind(*member, *at))).collect())
+            }
+            Request::Append(entry) => {
+                self.append(member, entry);
+                Reply::Appended(entry.position)
+            }
+            Request::Beat => {
+                *self.beats.entry(member).or_default() += 1;
+                let alive = self.beats.iter();
+                Reply::Beat(
+                    alive
+                        .map(|(member, beat)| Alive {
+                            member: *member,
+                            address: ([192, 0, 2, 1], member.get()).into(),
+                            beat: *beat,
+                        })
+                        .collect(),
+                )
+            }
+        }
+    }
+
+    /// The replica has all that there is.
+    pub fn replicate(&mut self) {
+        self.replica = self.kept.clone();
+    }
+
+    /// The replica takes over: what it does not have is forgotten.
+    pub fn fail_over(&mut self) {
+        self.kept = self.replica.clone();
+    }
+
+    /// Cuts all but the newest entries of each log, as many.
+    pub fn cut_logs(&mut self, left: usize) {
+        for log in self.kept.logs.values_mut() {
+            log.drain(..log.len().saturating_sub(left));
+        }
+    }
+
+    fn ends(&self) -> Vec<(MemberId, Position)> {
+        self.kept.logs.iter().filter_map(|(member, log)| Some((*member, log.last()?.position))).collect()
+    }
+
+    fn behind(&self, member: MemberId, at: Position) -> Vec<Entry> {
+        let log = self.kept.logs.get(&member).map(Vec::as_slice).unwrap_or_default();
+        log.iter().filter(|entry| entry.position > at).cloned().collect()
+    }
+
+    fn append(&mut self, member: MemberId, entry: &Entry) {
+        for record in &entry.records {
+            let Ok(parsed) = Record::parse(record) else { continue };
+            let known = self.kept.state.entry((member, parsed.aor().into())).or_default();
+            let mut merged = Vec::new();
+            merge((!known.is_empty()).then_some(known), record, &mut merged);
+            *known = merged;
+        }
+        let log = self.kept.logs.entry(member).or_default();
+        if log.last().is_none_or(|last| last.position < entry.position) {
+            log.push(entry.clone());
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! Changes that the engine has not confirmed yet.
+
+use std::collections::VecDeque;
+
+use crate::entry::{Entry, Position};
+
+/// Names records that were handed over together, and are confirmed together.
+pub type BatchId = u64;
+
+/// Bounds of what waits for the engine.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Records that wait at most.
+    pub records: usize,
+    /// Their bytes.
+    pub bytes: usize,
+    /// Records of one entry; a batch that has more is one entry all the same.
+    pub entry_records: usize,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self { records: 65_536, bytes: 64 << 20, entry_records: 1_024 }
+    }
+}
+
+#[derive(Debug)]
+struct Batch {
+    id: Option<BatchId>,
+    records: Vec<Box<[u8]>>,
+}
+
+/// What waits, and the one entry that is on its way.
+#[derive(Debug)]
+pub(crate) struct Outbox {
+    limits: Limits,
+    waiting: VecDeque<Batch>,
+    records: usize,
+    bytes: usize,
+    /// The entry that is being appended, and the batches in it.
+    entry: Option<(Entry, Vec<BatchId>)>,
+    /// Where the last entry stands that the engine has confirmed.
+    confirmed: Position,
+}
+
+impl Outbox {
+    pub(crate) const fn new(limits: Limits) -> Self {
+        Self { limits, waiting: VecDeque::new(), records: 0, bytes: 0, entry: None, confirmed: Position::BEGIN }
+    }
+
+    /// Records that the engine has not confirmed.
+    pub(crate) fn len(&self) -> usize {
+        self.records
+    }
+
+    /// Whether half of the room is free.
+    pub(crate) fn has_room(&self) -> bool {
+        self.records < self.limits.records / 2 && self.bytes < self.limits.bytes / 2
+    }
+
+    /// Takes a batch; `false` where there is no room. Where nobody waits for it, it has no name.
+    pub(crate) fn push(&mut self, id: Option<BatchId>, records: Vec<Box<[u8]>>) -> bool {
+        let bytes: usize = records.iter().map(|record| record.len()).sum();
+        if self.records + records.len() > self.limits.records || self.bytes + bytes > self.limits.bytes {
+            return false;
+        }
+        self.records += records.len();
+        self.bytes += bytes;
+        self.waiting.push_back(Batch { id, records });
+        true
+    }
+
+    /// The entry that is to be appended: the one that was not confirmed, else a new one from what waits. `begin` is where a process
+    /// begins that has appended nothing yet.
+    pub(crate) fn entry(&mut self, begin: Position) -> Option<&Entry> {
+        if self.entry.is_none() {
+            let (mut records, mut batches) = (Vec::new(), Vec::new());
+            while let Some(batch) = self.waiting.front()
+                && (records.is_empty() || records.len() + batch.records.len() <= self.limits.entry_records)
+            {
+                let Some(batch) = self.waiting.pop_front() else { break };
+                records.extend(batch.records);
+                batches.extend(batch.id);
+            }
+            if !records.is_empty() {
+                let before = if self.confirmed.incarnation == begin.incarnation { self.confirmed } else { begin };
+                let entry = Entry { position: before.next(), after: self.confirmed, records };
+                self.entry = Some((entry, batches));
+            }
+        }
+        self.entry.as_ref().map(|(entry, _)| entry)
+    }
+
+    /// The entry is in the engine: the batches that are confirmed by it.
+    pub(crate) fn confirm(&mut self, position: Position) -> Vec<BatchId> {
+        let Some((entry, batches)) = self.entry.take_if(|(entry, _)| entry.position == position) else {
+            return Vec::new();
+        };
+        self.records -= entry.records.len();
+        self.bytes -= entry.records.iter().map(|record| record.len()).sum::<usize>();
+        self.confirmed = position;
+        batches
+    }
+
+    /// Where the last entry stands that was confirmed.
+    pub(crate) const fn confirmed(&self) -> Position {
+        self.confirmed
+    }
+
+    /// Begins behind what an earlier process has appended.
+    pub(crate) const fn begin_after(&mut self, end: Position) {
+        self.confirmed = end;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const BEGIN: Position = Position { incarnation: 5, number: 0 };
+
+    fn records(count: usize) -> Vec<Box<[u8]>> {
+        vec![[0; 10].as_slice().into(); count]
+    }
+
+    #[test]
+    fn batches_share_an_entry_and_are_confirmed_with_it() {
+        let mut outbox = Outbox::new(Limits { records: 20, bytes: 1_000, entry_records: 8 });
+        outbox.begin_after(Position { incarnation: 4, number: 9 });
+        assert!(outbox.push(Some(1), records(5)) && outbox.push(None, records(3)) && outbox.push(Some(2), records(12)));
+        assert!(!outbox.push(Some(3), records(1)), "it is full");
+        let entry = outbox.entry(BEGIN).expect("something waits").clone();
+        assert_eq!((entry.records.len(), entry.position.number, entry.after.number), (8, 1, 9));
+        assert_eq!(outbox.entry(BEGIN), Some(&entry), "until it is confirmed");
+        assert!(outbox.confirm(Position { number: 7, ..BEGIN }).is_empty());
+        assert_eq!(outbox.confirm(entry.position), [1]);
+        let last = outbox.entry(BEGIN).expect("something waits").clone();
+        assert_eq!((last.records.len(), last.position.number, last.after), (12, 2, entry.position));
+        assert_eq!((outbox.confirm(last.position), outbox.len()), (vec![2], 0));
+        assert_eq!(outbox.entry(BEGIN), None);
+    }
+}

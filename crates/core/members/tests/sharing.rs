@@ -1,0 +1,316 @@
+//! Members, their location tables and an engine that fails, in virtual time: what was confirmed is found at every member in the end.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use proptest::prelude::*;
+use strowger_foundation::{Flow, ListenerId, Timestamp, Transport};
+use strowger_members::model::Engine;
+use strowger_members::{Limits, Member, Output, Reply, Request};
+use strowger_message::Message;
+use strowger_registrar::{Locations, MemberId, Policy, Record, Source, Update, Version};
+
+const BEGAN: u64 = 1_700_000_000_000_000_000;
+/// How long a request takes at most.
+const SLOWEST_MS: u64 = 40;
+
+struct Node {
+    id: MemberId,
+    member: Member,
+    locations: Locations,
+    /// Requests that are on their way, and when they come to the engine.
+    asked: Vec<(Timestamp, Request)>,
+    /// Records that wait to be confirmed, and what they say of whom.
+    staged: BTreeMap<u64, (Vec<u8>, Acked)>,
+    is_warm: bool,
+}
+
+/// What a client was told.
+#[derive(Clone, Copy, Debug)]
+struct Acked {
+    user: u8,
+    cseq: u32,
+    is_bound: bool,
+}
+
+struct World {
+    now: Timestamp,
+    engine: Engine,
+    is_frozen: bool,
+    nodes: Vec<Node>,
+    /// The newest CSeq of each user that was asked for, and that was acknowledged.
+    asked: BTreeMap<u8, u32>,
+    acked: BTreeMap<u8, Acked>,
+    batches: u64,
+    random: u64,
+}
+
+fn aor(user: u8) -> Vec<u8> {
+    format!("user{user}@example.com").into_bytes()
+}
+
+impl Node {
+    fn new(number: u16, now: Timestamp) -> Self {
+        let id = MemberId::new(number).expect("a number");
+        let listener = (Transport::Udp, format!("192.0.2.{number}:5060").parse().expect("an address"));
+        let locations =
+            Locations::new(2, 7).listening_at([listener]).shared_by(id, Policy::default().expires_max).awaiting();
+        locations.begin(BEGAN);
+        let incarnation = BEGAN / 1_000_000 + now.as_millis();
+        let member = Member::new(id, incarnation, Limits::default());
+        Self { id, member, locations, asked: Vec::new(), staged: BTreeMap::new(), is_warm: false }
+    }
+
+    fn uris(&self, now: Timestamp, user: u8) -> Vec<String> {
+        let mut targets = Vec::new();
+        self.locations.lookup(now, &aor(user), &mut targets);
+        targets.iter().map(|target| String::from_utf8(target.uri.to_vec()).expect("ASCII")).collect()
+    }
+
+    /// Takes what another member has changed, or this one before.
+    fn take(&mut self, now: Timestamp, record: &[u8]) {
+        let record = Record::parse(record).expect("a record");
+        let is_restamped = self.locations.take(now, &record);
+        self.tell(now, &record, is_restamped);
+    }
+
+    /// Takes what was staged.
+    fn put(&mut self, now: Timestamp, record: &[u8]) {
+        let record = Record::parse(record).expect("a record");
+        let is_restamped = self.locations.put(now, &record, None);
+        self.tell(now, &record, is_restamped);
+    }
+
+    fn tell(&mut self, now: Timestamp, record: &Record<'_>, is_restamped: bool) {
+        if is_restamped {
+            let mut known = Vec::new();
+            self.locations.write_known(now, record, &mut known);
+            self.member.handle_changes(now, None, vec![known.into()]);
+        }
+    }
+}
+
+impl World {
+    fn new(seed: u64) -> Self {
+        let now = Timestamp::from_millis(1_000);
+        let nodes = (1..=3).map(|number| Node::new(number, now)).collect();
+        let (asked, acked) = (BTreeMap::new(), BTreeMap::new());
+        let engine = Engine::default();
+        let mut world = Self { now, engine, is_frozen: false, nodes, asked, acked, batches: 0, random: seed | 1 };
+        world.nodes.iter_mut().for_each(|node| node.member.handle_timeout(now));
+        world
+    }
+
+    fn draw(&mut self, below: u64) -> u64 {
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        self.random % below
+    }
+
+    fn register(&mut self, number: usize, user: u8, is_bound: bool) {
+        let cseq = self.asked.entry(user).and_modify(|cseq| *cseq += 1).or_insert(1).to_owned();
+        let expires = if is_bound { 3_600 } else { 0 };
+        let text = format!(
+            "REGISTER sip:example.com SIP/2.0\r\nVia: SIP/2.0/UDP 198.51.100.{user}:5060;branch=z9hG4bKa\r\n\
+             From: <sip:user{user}@example.com>;tag=1\r\nTo: <sip:user{user}@example.com>\r\nCall-ID: {user}\r\n\
+             CSeq: {cseq} REGISTER\r\nContact: <sip:user{user}@198.51.100.{user}>;expires={expires}\r\nContent-Length: 0\r\n\r\n"
+        );
+        let message = Message::parse(text.as_bytes()).expect("valid");
+        let update = Update::read(&message).expect("valid");
+        let peer = format!("198.51.100.{user}:5060").parse().expect("an address");
+        let source = Source { flow: Flow::new(ListenerId(0), Transport::Udp, peer), via_sent_by_matches: true };
+        let (now, node) = (self.now, &mut self.nodes[number]);
+        if !node.is_warm || node.staged.values().any(|(_, acked)| acked.user == user) {
+            return;
+        }
+        let mut record = Vec::new();
+        if node.locations.stage(now, &aor(user), &Policy::default(), &source, &update, &mut record).is_ok() {
+            self.batches += 1;
+            node.staged.insert(self.batches, (record.clone(), Acked { user, cseq, is_bound }));
+            node.member.handle_changes(now, Some(self.batches), vec![record.into()]);
+        }
+    }
+
+    /// Lets time pass.
+    fn pass(&mut self, millis: u64) {
+        let end = self.now + Duration::from_millis(millis);
+        while self.now < end {
+            self.now = (self.now + Duration::from_millis(5)).min(end);
+            for number in 0..self.nodes.len() {
+                self.run_engine(number);
+                self.run_node(number);
+            }
+        }
+    }
+
+    fn run_engine(&mut self, number: usize) {
+        if self.is_frozen {
+            return;
+        }
+        let now = self.now;
+        let due: Vec<Request> =
+            self.nodes[number].asked.extract_if(.., |(at, _)| *at <= now).map(|(_, request)| request).collect();
+        for request in due {
+            let (fate, kind) = (self.draw(20), request.kind());
+            let node = &mut self.nodes[number];
+            let failed = Reply::Failed { request: kind, why: "lost".to_owned() };
+            // It does not get there, or its answer does not get back.
+            let reply = if fate == 0 {
+                failed
+            } else {
+                let mut shown = Vec::new();
+                let reply = self.engine.carry_out(node.id, &request, &mut |record| shown.push(record.to_vec()));
+                shown.iter().for_each(|record| node.take(now, record));
+                if fate == 1 { failed } else { reply }
+            };
+            node.member.handle_reply(now, reply);
+        }
+    }
+
+    fn run_node(&mut self, number: usize) {
+        let now = self.now;
+        if self.nodes[number].member.poll_timeout() <= now {
+            self.nodes[number].member.handle_timeout(now);
+        }
+        while let Some(output) = self.nodes[number].member.poll_output() {
+            let delay = Duration::from_millis(self.draw(SLOWEST_MS));
+            let node = &mut self.nodes[number];
+            match output {
+                // Who follows waits for something new, so as not to ask all the time.
+                Output::Ask(request) => node.asked.push((now + delay, request)),
+                Output::Apply(records) => records.iter().for_each(|record| node.take(now, record)),
+                Output::Confirm(id) => {
+                    if let Some((record, acked)) = node.staged.remove(&id) {
+                        node.put(now, &record);
+                        let newest = self.acked.entry(acked.user).or_insert(acked);
+                        if newest.cseq < acked.cseq {
+                            *newest = acked;
+                        }
+                    }
+                }
+                Output::Refuse(id) => drop(node.staged.remove(&id)),
+                Output::Warm => {
+                    node.is_warm = true;
+                    node.locations.complete();
+                }
+                Output::Announce(from) => {
+                    let is_wanted = |version: Version| node.member.announces(version);
+                    let mut records = Vec::new();
+                    let next = node.locations.copy_changes(now, from, &is_wanted, &mut records);
+                    node.member.handle_announcement(now, records, next);
+                }
+            }
+        }
+    }
+
+    /// A process ends, and another one of the same member begins.
+    fn restart(&mut self, number: usize) {
+        let now = self.now;
+        self.nodes[number] = Node::new(u16::try_from(number).expect("few") + 1, now);
+        self.nodes[number].member.handle_timeout(now);
+    }
+
+    /// What was acknowledged last, and what was asked for later without an answer, may both be.
+    fn check(&self) {
+        for (user, acked) in &self.acked {
+            let found: Vec<_> = self.nodes.iter().map(|node| node.uris(self.now, *user)).collect();
+            assert!(found.iter().all(|one| *one == found[0]), "user {user}: {found:?}");
+            if self.asked[user] == acked.cseq {
+                assert_eq!(found[0].len(), usize::from(acked.is_bound), "user {user}: {acked:?}");
+            }
+        }
+    }
+}
+
+#[derive(Clone, Debug)]
+enum Step {
+    Register { node: usize, user: u8, is_bound: bool },
+    Restart { node: usize },
+    FailOver,
+    CutLogs,
+    Freeze { millis: u64 },
+    Pass { millis: u64 },
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    prop_oneof![
+        8 => (0..3_usize, 0..6_u8, any::<bool>()).prop_map(|(node, user, is_bound)| Step::Register { node, user, is_bound }),
+        1 => (0..3_usize).prop_map(|node| Step::Restart { node }),
+        1 => Just(Step::FailOver),
+        1 => Just(Step::CutLogs),
+        1 => (100..3_000_u64).prop_map(|millis| Step::Freeze { millis }),
+        4 => (1..300_u64).prop_map(|millis| Step::Pass { millis }),
+    ]
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(300))]
+    #[test]
+    fn what_was_confirmed_is_found_everywhere(seed in any::<u64>(), steps in prop::collection::vec(step(), 1..60)) {
+        let mut world = World::new(seed);
+        world.pass(1_000);
+        for step in steps {
+            match step {
+                Step::Register { node, user, is_bound } => world.register(node, user, is_bound),
+                Step::Restart { node } => world.restart(node),
+                // What the replica has not is lost with all who have read it: nobody dies until all is told again.
+                Step::FailOver => {
+                    world.pass(1_000);
+                    world.engine.fail_over();
+                    world.pass(5_000);
+                    world.engine.replicate();
+                }
+                Step::CutLogs => world.engine.cut_logs(1),
+                Step::Freeze { millis } => {
+                    world.is_frozen = true;
+                    world.pass(millis);
+                    world.is_frozen = false;
+                }
+                Step::Pass { millis } => world.pass(millis),
+            }
+        }
+        world.pass(20_000);
+        world.check();
+    }
+}
+
+#[test]
+fn what_the_engine_forgot_is_told_again() {
+    let mut world = World::new(5);
+    world.pass(1_000);
+    world.engine.replicate();
+    world.register(0, 1, true);
+    world.register(1, 2, true);
+    world.pass(500);
+    world.engine.fail_over();
+    world.pass(3_000);
+    world.restart(2);
+    world.pass(3_000);
+    world.check();
+    assert_eq!(world.acked.len(), 2);
+    assert!(world.nodes[..2].iter().all(|node| node.member.status().announced > 0));
+    assert_eq!(world.nodes[2].uris(world.now, 1).len(), 1);
+}
+
+#[test]
+fn while_the_engine_is_frozen_all_is_found_and_nothing_is_confirmed() {
+    let mut world = World::new(9);
+    world.pass(1_000);
+    world.register(0, 1, true);
+    world.pass(500);
+    world.is_frozen = true;
+    world.register(0, 2, true);
+    world.pass(60_000);
+    assert!(world.nodes.iter().all(|node| node.uris(world.now, 1).len() == 1));
+    assert!(!world.acked.contains_key(&2));
+    let is_alive =
+        |world: &World, number: u16| world.nodes[0].member.is_alive(MemberId::new(number).expect("a number"));
+    assert!(is_alive(&world, 2) && is_alive(&world, 3), "nobody knows better");
+    world.is_frozen = false;
+    world.pass(100);
+    assert!(is_alive(&world, 2) && is_alive(&world, 3), "they could say nothing meanwhile");
+    world.pass(3_000);
+    assert!(world.acked.contains_key(&2));
+    world.check();
+}

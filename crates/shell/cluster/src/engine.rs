@@ -1,0 +1,66 @@
+//! What an engine must do.
+
+use strowger_members::{Reply, Request};
+
+use crate::mariadb::MariaDb;
+use crate::postgres::Postgres;
+use crate::redis::Redis;
+use crate::{ClusterConfig, EngineKind};
+
+/// Why an engine did not do what it was asked for.
+#[derive(Debug, thiserror::Error)]
+pub enum EngineError {
+    /// None of them answers, or none can be written to.
+    #[error("no engine can be used: {0}")]
+    Unreachable(String),
+    /// It does not do as it was told.
+    #[error("{engine}: {why}")]
+    Failed {
+        /// Which.
+        engine: String,
+        /// What it said.
+        why: String,
+    },
+    /// It has something that no member wrote.
+    #[error("{engine}: {key} is not of this program; use another cluster.name, or remove it")]
+    Foreign {
+        /// Which.
+        engine: String,
+        /// Where that is.
+        key: String,
+    },
+}
+
+/// The engine that is configured.
+pub(crate) enum Configured {
+    Redis(Redis),
+    Postgres(Postgres),
+    MariaDb(MariaDb),
+}
+
+impl Configured {
+    /// `incarnation` is the time at which the process began, in milliseconds since 1970.
+    pub(crate) fn new(config: &ClusterConfig, incarnation: u64) -> Self {
+        match config.kind {
+            EngineKind::Redis => Self::Redis(Redis::new(config)),
+            EngineKind::MariaDb => Self::MariaDb(MariaDb::new(config, incarnation)),
+            EngineKind::Postgres => Self::Postgres(Postgres::new(config, incarnation)),
+        }
+    }
+}
+
+impl Engine for Configured {
+    async fn carry_out(&self, request: &Request, show: &dyn Fn(&[u8])) -> Result<Reply, EngineError> {
+        match self {
+            Self::Redis(redis) => redis.carry_out(request, show).await,
+            Self::MariaDb(mariadb) => mariadb.carry_out(request, show).await,
+            Self::Postgres(postgres) => postgres.carry_out(request, show).await,
+        }
+    }
+}
+
+/// A store that members share. Any number of requests may be on their way, one of each kind.
+pub(crate) trait Engine {
+    /// Carries a request out. Records of the whole state are shown to `show`.
+    async fn carry_out(&self, request: &Request, show: &dyn Fn(&[u8])) -> Result<Reply, EngineError>;
+}

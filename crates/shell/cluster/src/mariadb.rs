@@ -1,0 +1,300 @@
+//! MariaDB and MySQL.
+//!
+//! The tables are those of PostgreSQL. Each row belongs to one member, and only that one writes it. So members may use different servers that
+//! replicate one another, two ways, in a circle or by Galera: no row is written in two places.
+
+use std::cell::Cell;
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use mysql_async::prelude::Queryable as _;
+use mysql_async::{Conn, Opts, OptsBuilder, Params, Row, TxOpts, Value};
+use strowger_members::{Alive, Entry, Kind, Position, Reply, Request};
+use strowger_registrar::{Locations, MemberId};
+use tokio::sync::{Mutex, MutexGuard};
+
+use crate::changes::{self, Kept};
+use crate::engine::{Engine, EngineError};
+use crate::{ClusterConfig, EngineAddress, Now};
+
+/// An engine that is silent for so long is given up.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The same for a part of the whole state.
+const PAGE_PATIENCE: Duration = Duration::from_secs(10);
+/// How long it is asked for something new, and how often.
+const FOLLOW_FOR: Duration = Duration::from_millis(1_000);
+const FOLLOW_EVERY: Duration = Duration::from_millis(20);
+/// Entries that a log keeps, and after how many it is cut.
+const LOG_ENTRIES: u64 = 20_000;
+const CUT_EVERY: u64 = 1_000;
+/// Entries that are read at once, of each log.
+const READ_ENTRIES: u32 = 256;
+/// Changes that are read, and written, at once.
+const READ_CHANGES: u32 = 5_000;
+const WRITE_CHANGES: usize = 500;
+
+const TABLES: [&str; 3] = [
+    "CREATE TABLE IF NOT EXISTS strowger_log (
+        cluster VARCHAR(64) CHARACTER SET ascii, member INT, incarnation BIGINT UNSIGNED, number BIGINT UNSIGNED,
+        entry LONGBLOB NOT NULL, PRIMARY KEY (cluster, member, incarnation, number)) ENGINE = InnoDB",
+    "CREATE TABLE IF NOT EXISTS strowger_changes (
+        cluster VARCHAR(64) CHARACTER SET ascii, member INT, contact BIGINT UNSIGNED, version BIGINT UNSIGNED NOT NULL,
+        until_ms BIGINT UNSIGNED NOT NULL, `change` BLOB NOT NULL, PRIMARY KEY (cluster, member, contact)) ENGINE = InnoDB",
+    "CREATE TABLE IF NOT EXISTS strowger_members (
+        cluster VARCHAR(64) CHARACTER SET ascii, member INT, beat BIGINT UNSIGNED NOT NULL,
+        address VARCHAR(64) CHARACTER SET ascii NOT NULL, PRIMARY KEY (cluster, member)) ENGINE = InnoDB",
+];
+const MEMBERS: &str = "SELECT DISTINCT member FROM strowger_log WHERE cluster = ?";
+const LAST: &str = "SELECT member, incarnation, number FROM strowger_log WHERE cluster = ? AND member = ?
+    ORDER BY incarnation DESC, number DESC LIMIT 1";
+const READ: &str = "SELECT member, contact, `change` FROM strowger_changes
+    WHERE cluster = ? AND (member > ? OR (member = ? AND contact > ?)) AND until_ms > ?
+    ORDER BY member, contact LIMIT ?";
+const FOLLOW: &str = "SELECT member, incarnation, number, entry FROM strowger_log
+    WHERE cluster = ? AND member = ? AND (incarnation > ? OR (incarnation = ? AND number > ?))
+    ORDER BY incarnation, number LIMIT ?";
+const PUT: &str = "INSERT INTO strowger_changes (cluster, member, contact, version, until_ms, `change`) VALUES ";
+const PUT_OVER: &str = " ON DUPLICATE KEY UPDATE
+    until_ms = IF(version < VALUES(version), VALUES(until_ms), until_ms),
+    `change` = IF(version < VALUES(version), VALUES(`change`), `change`),
+    version = GREATEST(version, VALUES(version))";
+const APPEND: &str = "INSERT IGNORE INTO strowger_log VALUES (?, ?, ?, ?, ?)";
+const CUT: &str = "DELETE FROM strowger_log
+    WHERE cluster = ? AND member = ? AND (incarnation < ? OR (incarnation = ? AND number < ?))";
+const FORGET: &str = "DELETE FROM strowger_changes WHERE cluster = ? AND member = ? AND until_ms <= ?";
+const BEAT: &str = "REPLACE INTO strowger_members VALUES (?, ?, ?, ?)";
+const ALIVE: &str = "SELECT member, beat, address FROM strowger_members WHERE cluster = ?";
+
+/// A connection, where there is one, and to which engine.
+type Slot = Mutex<Option<(Conn, String)>>;
+
+/// One MariaDB of several that stand in for one another.
+pub(crate) struct MariaDb {
+    name: String,
+    member: MemberId,
+    address: SocketAddr,
+    engines: Vec<EngineAddress>,
+    longest: Duration,
+    now: Now,
+    locations: Arc<Locations>,
+    /// A connection for what waits for something new, for transactions, for the whole state, and for the rest.
+    follows: Slot,
+    appends: Slot,
+    reads: Slot,
+    commands: Slot,
+    /// Counts the signs of life, from when the process began, so that they are others than those of the one before.
+    beat: Cell<u64>,
+}
+
+impl MariaDb {
+    pub(crate) fn new(config: &ClusterConfig, incarnation: u64) -> Self {
+        Self {
+            name: config.name.clone(),
+            member: config.member,
+            address: config.address,
+            engines: config.engines.clone(),
+            longest: config.longest,
+            now: Arc::clone(&config.now),
+            locations: Arc::clone(&config.locations),
+            follows: Mutex::new(None),
+            appends: Mutex::new(None),
+            reads: Mutex::new(None),
+            commands: Mutex::new(None),
+            beat: Cell::new(incarnation),
+        }
+    }
+
+    const fn slot_for(&self, request: &Request) -> &Slot {
+        match request {
+            Request::Follow(_) => &self.follows,
+            Request::Append(_) => &self.appends,
+            Request::ReadAll => &self.reads,
+            Request::Ends | Request::Beat => &self.commands,
+        }
+    }
+
+    async fn connected<'s>(&self, slot: &'s Slot) -> Result<MutexGuard<'s, Option<(Conn, String)>>, EngineError> {
+        let mut slot = slot.lock().await;
+        if slot.is_some() {
+            return Ok(slot);
+        }
+        let mut why = Vec::new();
+        for engine in &self.engines {
+            match connect(engine).await {
+                Ok(connection) => {
+                    *slot = Some((connection, engine.authority.clone()));
+                    return Ok(slot);
+                }
+                Err(error) => why.push(format!("{}: {error}", engine.authority)),
+            }
+        }
+        Err(EngineError::Unreachable(why.join("; ")))
+    }
+
+    async fn ends(&self, connection: &mut Conn) -> mysql_async::Result<Reply> {
+        let members: Vec<u16> = connection.exec(MEMBERS, (&self.name,)).await?;
+        let mut ends = Vec::new();
+        for number in members {
+            let last: Option<(u16, u64, u64)> = connection.exec_first(LAST, (&self.name, number)).await?;
+            let end = last.and_then(|(member, incarnation, number)| {
+                Some((MemberId::new(member)?, Position { incarnation, number }))
+            });
+            ends.extend(end);
+        }
+        Ok(Reply::Ends(ends))
+    }
+
+    async fn read_all(&self, connection: &mut Conn, show: &dyn Fn(&[u8])) -> mysql_async::Result<Reply> {
+        let store_ms = self.locations.store_ms((self.now)());
+        let (mut member, mut contact) = (0_u16, 0_u64);
+        loop {
+            let from = (&self.name, member, member, contact, store_ms, READ_CHANGES);
+            let Ok(rows) = tokio::time::timeout(PAGE_PATIENCE, connection.exec(READ, from)).await else {
+                return Ok(Reply::Failed { request: Kind::ReadAll, why: "the database stopped answering".to_owned() });
+            };
+            let rows: Vec<(u16, u64, Vec<u8>)> = rows?;
+            rows.iter().for_each(|(_, _, change)| show(change));
+            match rows.last() {
+                Some(last) => (member, contact) = (last.0, last.1),
+                None => return Ok(Reply::AllRead),
+            }
+        }
+    }
+
+    async fn follow(&self, connection: &mut Conn, from: &[(MemberId, Position)]) -> mysql_async::Result<Reply> {
+        let end = tokio::time::Instant::now() + FOLLOW_FOR;
+        loop {
+            let mut found = Vec::new();
+            for (member, at) in from {
+                let from = (&self.name, member.get(), at.incarnation, at.incarnation, at.number, READ_ENTRIES);
+                let rows: Vec<(u16, u64, u64, Vec<u8>)> = connection.exec(FOLLOW, from).await?;
+                let entry = |(_, incarnation, number, bytes): (u16, u64, u64, Vec<u8>)| {
+                    Entry::from_bytes(Position { incarnation, number }, &bytes)
+                };
+                let entries: Vec<_> = rows.into_iter().filter_map(entry).collect();
+                if !entries.is_empty() {
+                    found.push((*member, entries));
+                }
+            }
+            if !found.is_empty() || tokio::time::Instant::now() >= end {
+                return Ok(Reply::Entries(found));
+            }
+            tokio::time::sleep(FOLLOW_EVERY).await;
+        }
+    }
+
+    async fn append(&self, connection: &mut Conn, entry: &Entry) -> mysql_async::Result<Result<Reply, String>> {
+        let (own, at) = (self.member.get(), entry.position);
+        let newest: Vec<(u64, Kept)> = changes::of_entry(entry, self.longest).into_iter().collect();
+        let mut transaction = connection.start_transaction(TxOpts::default()).await?;
+        for changes in newest.chunks(WRITE_CHANGES) {
+            let rows = vec!["(?, ?, ?, ?, ?, ?)"; changes.len()].join(", ");
+            let values = changes.iter().flat_map(|(contact, kept)| {
+                let (version, record) = (kept.version.to_bits(), &kept.record[..]);
+                let of_contact = [(*contact).into(), version.into(), kept.until_ms.into(), record.into()];
+                [Value::from(&self.name), own.into()].into_iter().chain(of_contact)
+            });
+            transaction.exec_drop(format!("{PUT}{rows}{PUT_OVER}"), Params::Positional(values.collect())).await?;
+        }
+        transaction.exec_drop(APPEND, (&self.name, own, at.incarnation, at.number, entry.to_bytes())).await?;
+        let last: Option<(u16, u64, u64)> = transaction.exec_first(LAST, (&self.name, own)).await?;
+        transaction.commit().await?;
+        if last.is_none_or(|(_, incarnation, number)| Position { incarnation, number } != at) {
+            return Ok(Err(format!(
+                "another server is member {own} too and writes to its log; give each its own cluster.member"
+            )));
+        }
+        if at.number % CUT_EVERY == 1 {
+            let oldest = at.number.saturating_sub(LOG_ENTRIES);
+            connection.exec_drop(CUT, (&self.name, own, at.incarnation, at.incarnation, oldest)).await?;
+            connection.exec_drop(FORGET, (&self.name, own, self.locations.store_ms((self.now)()))).await?;
+        }
+        Ok(Ok(Reply::Appended(at)))
+    }
+
+    async fn beat(&self, connection: &mut Conn) -> mysql_async::Result<Reply> {
+        self.beat.set(self.beat.get() + 1);
+        let own = (&self.name, self.member.get(), self.beat.get(), self.address.to_string());
+        connection.exec_drop(BEAT, own).await?;
+        let rows: Vec<(u16, u64, String)> = connection.exec(ALIVE, (&self.name,)).await?;
+        let alive = |(member, beat, address): (u16, u64, String)| {
+            Some(Alive { member: MemberId::new(member)?, address: address.parse().ok()?, beat })
+        };
+        Ok(Reply::Beat(rows.into_iter().filter_map(alive).collect()))
+    }
+
+    async fn ask(
+        &self,
+        mut slot: MutexGuard<'_, Option<(Conn, String)>>,
+        request: &Request,
+        show: &dyn Fn(&[u8]),
+    ) -> Result<Reply, EngineError> {
+        let Some((connection, engine)) = &mut *slot else {
+            return Err(EngineError::Unreachable("the connection is gone".to_owned()));
+        };
+        let reply = match request {
+            Request::Ends => self.ends(connection).await,
+            Request::ReadAll => self.read_all(connection, show).await,
+            Request::Follow(from) => self.follow(connection, from).await,
+            Request::Beat => self.beat(connection).await,
+            Request::Append(entry) => match self.append(connection, entry).await {
+                Ok(Ok(reply)) => Ok(reply),
+                Ok(Err(why)) => return Err(EngineError::Failed { engine: engine.clone(), why }),
+                Err(error) => Err(error),
+            },
+        };
+        match reply {
+            Ok(reply) => Ok(reply),
+            Err(error) => {
+                let engine = engine.clone();
+                *slot = None;
+                Err(EngineError::Failed { engine, why: error.to_string() })
+            }
+        }
+    }
+}
+
+impl Engine for MariaDb {
+    async fn carry_out(&self, request: &Request, show: &dyn Fn(&[u8])) -> Result<Reply, EngineError> {
+        // The whole state takes as long as it takes.
+        let slot = self.connected(self.slot_for(request)).await?;
+        if matches!(request, Request::ReadAll) {
+            return self.ask(slot, request, show).await;
+        }
+        match tokio::time::timeout(PATIENCE, self.ask(slot, request, show)).await {
+            Ok(reply) => reply,
+            Err(_) => {
+                *self.slot_for(request).lock().await = None;
+                let engine = self.engines.iter().map(|engine| engine.authority.clone()).collect::<Vec<_>>().join(", ");
+                Err(EngineError::Failed { engine, why: "it does not answer".to_owned() })
+            }
+        }
+    }
+}
+
+/// Connects to an engine that can be written to.
+async fn connect(engine: &EngineAddress) -> Result<Conn, String> {
+    let said = |error: mysql_async::Error| error.to_string();
+    let (host, port) = engine.authority.rsplit_once(':').unwrap_or((&engine.authority, "3306"));
+    let (user, password) = engine.password.clone().unwrap_or_default();
+    let database = if engine.database.is_empty() { "strowger" } else { &engine.database };
+    let opts = OptsBuilder::default()
+        .ip_or_hostname(host.trim_matches(['[', ']']))
+        .tcp_port(port.parse().unwrap_or(3_306))
+        .user(user)
+        .pass(Some(password).filter(|password| !password.is_empty()))
+        .db_name(Some(database))
+        .prefer_socket(false);
+    let connecting = Conn::new(Opts::from(opts));
+    let mut connection =
+        tokio::time::timeout(PATIENCE, connecting).await.map_err(|_| "it does not answer")?.map_err(said)?;
+    let row: Option<Row> = connection.query_first("SELECT @@global.read_only").await.map_err(said)?;
+    if row.and_then(|row| row.get::<u8, _>(0)) == Some(1) {
+        return Err("it is read-only, not the one to be written to".to_owned());
+    }
+    for table in TABLES {
+        connection.query_drop(table).await.map_err(said)?;
+    }
+    Ok(connection)
+}

@@ -1,0 +1,316 @@
+//! PostgreSQL.
+//!
+//! | table | what |
+//! |---|---|
+//! | `strowger_log` | the members' logs, an entry a row |
+//! | `strowger_changes` | the newest change of each contact by each member |
+//! | `strowger_members` | who is alive, and where it takes requests |
+//!
+//! A change and its entry are written in one transaction. Whether a commit waits for a standby is for the database to say
+//! (`synchronous_standby_names`).
+
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::time::Duration;
+
+use strowger_members::{Alive, Entry, Kind, Position, Reply, Request};
+use strowger_registrar::{Locations, MemberId};
+use tokio_postgres::config::TargetSessionAttrs;
+use tokio_postgres::types::ToSql;
+use tokio_postgres::{Client, Config, NoTls, Row};
+
+use crate::changes;
+use crate::engine::{Engine, EngineError};
+use crate::{ClusterConfig, EngineAddress, Now};
+
+/// An engine that is silent for so long is given up.
+const PATIENCE: Duration = Duration::from_secs(2);
+/// The same for a part of the whole state.
+const PAGE_PATIENCE: Duration = Duration::from_secs(10);
+/// How long it is asked for something new, and how often.
+const FOLLOW_FOR: Duration = Duration::from_millis(1_000);
+const FOLLOW_EVERY: Duration = Duration::from_millis(20);
+/// Entries that a log keeps, and after how many it is cut.
+const LOG_ENTRIES: u64 = 20_000;
+const CUT_EVERY: u64 = 1_000;
+/// Entries that are read at once, of each log.
+const READ_ENTRIES: i64 = 256;
+/// Changes that are read at once.
+const READ_CHANGES: i64 = 5_000;
+
+/// Members that start at the same time make them one after the other.
+const TABLES: &str = "
+    BEGIN;
+    SELECT pg_advisory_xact_lock(5060);
+    CREATE TABLE IF NOT EXISTS strowger_log (
+        cluster text, member int, incarnation bigint, number bigint, entry bytea NOT NULL,
+        PRIMARY KEY (cluster, member, incarnation, number));
+    CREATE TABLE IF NOT EXISTS strowger_changes (
+        cluster text, member int, contact bigint, version bigint NOT NULL, until_ms bigint NOT NULL,
+        change bytea NOT NULL,
+        PRIMARY KEY (cluster, member, contact));
+    CREATE TABLE IF NOT EXISTS strowger_members (
+        cluster text, member int, beat bigint NOT NULL, address text NOT NULL,
+        PRIMARY KEY (cluster, member));
+    COMMIT";
+const ENDS: &str = "
+    SELECT DISTINCT ON (member) member, incarnation, number FROM strowger_log WHERE cluster = $1
+    ORDER BY member, incarnation DESC, number DESC";
+const READ: &str = "
+    SELECT member, contact, change FROM strowger_changes
+    WHERE cluster = $1 AND (member, contact) > ($2, $3) AND until_ms > $4 ORDER BY member, contact LIMIT $5";
+const FOLLOW: &str = "
+    SELECT entry.member, entry.incarnation, entry.number, entry.entry
+    FROM unnest($2::int[], $3::bigint[], $4::bigint[]) AS read(member, incarnation, number)
+    CROSS JOIN LATERAL (
+        SELECT * FROM strowger_log AS log
+        WHERE log.cluster = $1 AND log.member = read.member
+            AND (log.incarnation, log.number) > (read.incarnation, read.number)
+        ORDER BY log.incarnation, log.number LIMIT $5) AS entry";
+const PUT: &str = "
+    INSERT INTO strowger_changes
+    SELECT $1, $2, * FROM unnest($3::bigint[], $4::bigint[], $5::bigint[], $6::bytea[])
+    ON CONFLICT (cluster, member, contact)
+    DO UPDATE SET version = EXCLUDED.version, until_ms = EXCLUDED.until_ms, change = EXCLUDED.change
+    WHERE strowger_changes.version < EXCLUDED.version";
+const APPEND: &str = "INSERT INTO strowger_log VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING";
+const LAST: &str = "
+    SELECT incarnation, number FROM strowger_log WHERE cluster = $1 AND member = $2
+    ORDER BY incarnation DESC, number DESC LIMIT 1";
+const CUT: &str = "
+    DELETE FROM strowger_log WHERE cluster = $1 AND member = $2 AND (incarnation, number) < ($3, $4)";
+const FORGET: &str = "DELETE FROM strowger_changes WHERE cluster = $1 AND member = $2 AND until_ms <= $3";
+const BEAT: &str = "
+    INSERT INTO strowger_members VALUES ($1, $2, $3, $4)
+    ON CONFLICT (cluster, member) DO UPDATE SET beat = EXCLUDED.beat, address = EXCLUDED.address";
+const ALIVE: &str = "SELECT member, beat, address FROM strowger_members WHERE cluster = $1";
+
+/// A connection, where there is one.
+type Slot = RefCell<Option<Rc<Client>>>;
+
+/// One PostgreSQL of several that stand in for one another.
+pub(crate) struct Postgres {
+    name: String,
+    member: MemberId,
+    address: SocketAddr,
+    engines: Vec<EngineAddress>,
+    longest: Duration,
+    now: Now,
+    locations: Arc<Locations>,
+    /// A connection for what waits for something new, for transactions, and for the rest.
+    follows: Slot,
+    appends: Slot,
+    commands: Slot,
+    /// Counts the signs of life, from when the process began, so that they are others than those of the one before.
+    beat: Cell<i64>,
+}
+
+impl Postgres {
+    pub(crate) fn new(config: &ClusterConfig, incarnation: u64) -> Self {
+        Self {
+            name: config.name.clone(),
+            member: config.member,
+            address: config.address,
+            engines: config.engines.clone(),
+            longest: config.longest,
+            now: Arc::clone(&config.now),
+            locations: Arc::clone(&config.locations),
+            follows: RefCell::new(None),
+            appends: RefCell::new(None),
+            commands: RefCell::new(None),
+            beat: Cell::new(signed(incarnation)),
+        }
+    }
+
+    fn engine(&self) -> String {
+        self.engines.iter().map(|engine| engine.authority.clone()).collect::<Vec<_>>().join(", ")
+    }
+
+    const fn slot_for(&self, request: &Request) -> &Slot {
+        match request {
+            Request::Follow(_) => &self.follows,
+            Request::Append(_) => &self.appends,
+            Request::Ends | Request::ReadAll | Request::Beat => &self.commands,
+        }
+    }
+
+    async fn connected(&self, slot: &Slot) -> Result<Rc<Client>, EngineError> {
+        if let Some(client) = slot.borrow().as_ref().filter(|client| !client.is_closed()) {
+            return Ok(Rc::clone(client));
+        }
+        let unreachable = |error: tokio_postgres::Error| EngineError::Unreachable(said(&error));
+        let (client, connection) = self.config()?.connect(NoTls).await.map_err(unreachable)?;
+        tokio::task::spawn_local(async move { drop(connection.await) });
+        client.batch_execute(TABLES).await.map_err(unreachable)?;
+        let client = Rc::new(client);
+        *slot.borrow_mut() = Some(Rc::clone(&client));
+        Ok(client)
+    }
+
+    fn config(&self) -> Result<Config, EngineError> {
+        let mut config = Config::new();
+        config
+            .connect_timeout(PATIENCE)
+            .target_session_attrs(TargetSessionAttrs::ReadWrite)
+            .application_name("strowger");
+        for engine in &self.engines {
+            let (host, port) = engine.authority.rsplit_once(':').unwrap_or((&engine.authority, "5432"));
+            config.host(host.trim_matches(['[', ']'])).port(port.parse().unwrap_or(5_432));
+        }
+        if let Some(engine) = self.engines.first() {
+            config.dbname(&engine.database);
+            if let Some((user, password)) = &engine.password {
+                config.password(password);
+                config.user(user.as_deref().unwrap_or("strowger"));
+            }
+        }
+        Ok(config)
+    }
+
+    async fn ends(&self, client: &Client) -> Result<Reply, tokio_postgres::Error> {
+        let rows = client.query(ENDS, &[&self.name]).await?;
+        Ok(Reply::Ends(rows.iter().filter_map(|row| Some((member(row)?, position(row, 1)))).collect()))
+    }
+
+    async fn read_all(&self, client: &Client, show: &dyn Fn(&[u8])) -> Result<Reply, tokio_postgres::Error> {
+        let (mut from, store_ms) = ((i32::MIN, i64::MIN), signed(self.locations.store_ms((self.now)())));
+        loop {
+            let page: [&(dyn ToSql + Sync); 5] = [&self.name, &from.0, &from.1, &store_ms, &READ_CHANGES];
+            let Ok(rows) = tokio::time::timeout(PAGE_PATIENCE, client.query(READ, &page)).await else {
+                return Ok(Reply::Failed { request: Kind::ReadAll, why: "the database stopped answering".to_owned() });
+            };
+            let rows = rows?;
+            rows.iter().for_each(|row| show(row.get(2)));
+            match rows.last() {
+                Some(last) => from = (last.get(0), last.get(1)),
+                None => return Ok(Reply::AllRead),
+            }
+        }
+    }
+
+    async fn follow(&self, client: &Client, from: &[(MemberId, Position)]) -> Result<Reply, tokio_postgres::Error> {
+        let members: Vec<i32> = from.iter().map(|(member, _)| member.get().into()).collect();
+        let incarnations: Vec<i64> = from.iter().map(|(_, at)| signed(at.incarnation)).collect();
+        let numbers: Vec<i64> = from.iter().map(|(_, at)| signed(at.number)).collect();
+        let end = tokio::time::Instant::now() + FOLLOW_FOR;
+        loop {
+            let rows = if from.is_empty() {
+                Vec::new()
+            } else {
+                client.query(FOLLOW, &[&self.name, &members, &incarnations, &numbers, &READ_ENTRIES]).await?
+            };
+            if !rows.is_empty() || tokio::time::Instant::now() >= end {
+                let mut found: BTreeMap<MemberId, Vec<Entry>> = BTreeMap::new();
+                for row in &rows {
+                    let entry = Entry::from_bytes(position(row, 1), row.get(3));
+                    if let (Some(member), Some(entry)) = (member(row), entry) {
+                        found.entry(member).or_default().push(entry);
+                    }
+                }
+                return Ok(Reply::Entries(found.into_iter().collect()));
+            }
+            tokio::time::sleep(FOLLOW_EVERY).await;
+        }
+    }
+
+    async fn append(&self, client: &Client, entry: &Entry) -> Result<Result<Reply, String>, tokio_postgres::Error> {
+        let newest = changes::of_entry(entry, self.longest);
+        let contacts: Vec<i64> = newest.keys().map(|contact| contact.cast_signed()).collect();
+        let versions: Vec<i64> = newest.values().map(|kept| kept.version.to_bits().cast_signed()).collect();
+        let until: Vec<i64> = newest.values().map(|kept| signed(kept.until_ms)).collect();
+        let changes: Vec<&[u8]> = newest.values().map(|kept| &kept.record[..]).collect();
+        let (own, at) = (i32::from(self.member.get()), entry.position);
+        let (incarnation, number) = (signed(at.incarnation), signed(at.number));
+        client.batch_execute("BEGIN").await?;
+        client.execute(PUT, &[&self.name, &own, &contacts, &versions, &until, &changes]).await?;
+        client.execute(APPEND, &[&self.name, &own, &incarnation, &number, &entry.to_bytes()]).await?;
+        let last = client.query_one(LAST, &[&self.name, &own]).await?;
+        client.batch_execute("COMMIT").await?;
+        if position(&last, 0) != at {
+            return Ok(Err(format!(
+                "another server is member {own} too and writes to its log; give each its own cluster.member"
+            )));
+        }
+        if at.number % CUT_EVERY == 1 {
+            let oldest = signed(at.number.saturating_sub(LOG_ENTRIES));
+            client.execute(CUT, &[&self.name, &own, &incarnation, &oldest]).await?;
+            let store_ms = signed(self.locations.store_ms((self.now)()));
+            client.execute(FORGET, &[&self.name, &own, &store_ms]).await?;
+        }
+        Ok(Ok(Reply::Appended(at)))
+    }
+
+    async fn beat(&self, client: &Client) -> Result<Reply, tokio_postgres::Error> {
+        self.beat.set(self.beat.get() + 1);
+        let own = i32::from(self.member.get());
+        client.execute(BEAT, &[&self.name, &own, &self.beat.get(), &self.address.to_string()]).await?;
+        let rows = client.query(ALIVE, &[&self.name]).await?;
+        let alive = |row: &Row| {
+            let address: &str = row.get(2);
+            let beat: i64 = row.get(1);
+            Some(Alive { member: member(row)?, address: address.parse().ok()?, beat: beat.cast_unsigned() })
+        };
+        Ok(Reply::Beat(rows.iter().filter_map(alive).collect()))
+    }
+
+    async fn ask(&self, client: &Client, request: &Request, show: &dyn Fn(&[u8])) -> Result<Reply, EngineError> {
+        let reply = match request {
+            Request::Ends => self.ends(client).await,
+            Request::ReadAll => self.read_all(client, show).await,
+            Request::Follow(from) => self.follow(client, from).await,
+            Request::Beat => self.beat(client).await,
+            Request::Append(entry) => match self.append(client, entry).await {
+                Ok(Ok(reply)) => Ok(reply),
+                Ok(Err(why)) => return Err(EngineError::Failed { engine: self.engine(), why }),
+                Err(error) => Err(error),
+            },
+        };
+        reply.map_err(|error| {
+            *self.slot_for(request).borrow_mut() = None;
+            EngineError::Failed { engine: self.engine(), why: said(&error) }
+        })
+    }
+}
+
+impl Engine for Postgres {
+    async fn carry_out(&self, request: &Request, show: &dyn Fn(&[u8])) -> Result<Reply, EngineError> {
+        // The whole state takes as long as it takes.
+        let client = self.connected(self.slot_for(request)).await?;
+        if matches!(request, Request::ReadAll) {
+            return self.ask(&client, request, show).await;
+        }
+        match tokio::time::timeout(PATIENCE, self.ask(&client, request, show)).await {
+            Ok(reply) => reply,
+            Err(_) => {
+                *self.slot_for(request).borrow_mut() = None;
+                Err(EngineError::Failed { engine: self.engine(), why: "it does not answer".to_owned() })
+            }
+        }
+    }
+}
+
+fn member(row: &Row) -> Option<MemberId> {
+    let number: i32 = row.get(0);
+    MemberId::new(u16::try_from(number).ok()?)
+}
+
+fn position(row: &Row, column: usize) -> Position {
+    let (incarnation, number): (i64, i64) = (row.get(column), row.get(column + 1));
+    Position { incarnation: incarnation.cast_unsigned(), number: number.cast_unsigned() }
+}
+
+fn signed(number: u64) -> i64 {
+    i64::try_from(number).unwrap_or(i64::MAX)
+}
+
+/// What the database says, and why.
+fn said(error: &tokio_postgres::Error) -> String {
+    match (error.as_db_error(), std::error::Error::source(error)) {
+        (Some(error), _) => error.message().to_owned(),
+        (None, Some(cause)) => format!("{error}: {cause}"),
+        (None, None) => error.to_string(),
+    }
+}
