@@ -83,6 +83,9 @@ fn phone_of_one_member_is_called_through_the_other_also_when_its_own_is_dead() {
     let redis = Database::start(Program::Redis);
     let mut one = member(&redis, 1, "engine").start();
     let two = member(&redis, 2, "engine").start();
+    for server in [&one, &two] {
+        wait_until("it takes REGISTERs", || server.status()["cluster"]["warm"] == true);
+    }
     let mut bob = Phone::start("bob");
     assert_eq!(bob.register(&one, "secret of bob").kind, "REGISTER_OK");
     wait_until("the other member has it", || two.registrations() == 1);
@@ -113,6 +116,7 @@ fn phone_on_a_connection_is_called_through_the_member_that_has_it() {
     let (mut one, two) = (with_tcp(1).start(), with_tcp(2).start());
     for server in [&one, &two] {
         wait_until("they see each other", || server.status()["cluster"]["members"][0]["alive"] == true);
+        wait_until("it takes REGISTERs", || server.status()["cluster"]["warm"] == true);
     }
     let (mut alice, mut bob) = (Phone::start("alice"), Phone::start("bob"));
     assert_eq!(bob.register_outbound(one.address()).kind, "REGISTER_OK");
@@ -131,6 +135,56 @@ fn phone_on_a_connection_is_called_through_the_member_that_has_it() {
     alice.dial("sip:bob@example.com");
     let closed = alice.expect_closed();
     assert!(closed.contains("480"), "{closed}");
+}
+
+#[test]
+fn phone_on_tcp_is_called_through_the_member_that_has_its_connection() {
+    if !Program::Redis.available() || !Program::Baresip.available() {
+        return;
+    }
+    let redis = Database::start(Program::Redis);
+    let with_tcp = |number| Config { tcp: true, require: Vec::new(), ..member(&redis, number, "engine") };
+    let (one, two) = (with_tcp(1).start(), with_tcp(2).start());
+    for server in [&one, &two] {
+        wait_until("they see each other", || server.status()["cluster"]["members"][0]["alive"] == true);
+        wait_until("it takes REGISTERs", || server.status()["cluster"]["warm"] == true);
+    }
+    let (mut alice, mut bob) = (Phone::start("alice"), Phone::start("bob"));
+    assert_eq!(bob.register_over("tcp", one.address()).kind, "REGISTER_OK");
+    assert_eq!(alice.register_over("udp", two.address()).kind, "REGISTER_OK");
+    wait_until("the other member has it", || two.registrations() == 2);
+    alice.dial("sip:bob@example.com");
+    bob.expect("CALL_INCOMING");
+    bob.accept();
+    alice.expect("CALL_ESTABLISHED");
+    bob.hang_up();
+    alice.expect_closed();
+}
+
+#[test]
+fn server_that_says_to_be_a_member_that_is_there_serves_nobody_and_both_say_so() {
+    let Some((redis, one, _two)) = two_members(Program::Redis) else { return };
+    let mut twin = Config { require: Vec::new(), ..member(&redis, 1, "engine") }.start();
+    let conflict = |server: &Server| server.status()["cluster"]["conflict"].as_str().unwrap_or_default().to_owned();
+    wait_until("both say so", || {
+        [&one, &twin].iter().all(|server| conflict(server).contains("another server is member 1 too"))
+    });
+    assert_eq!(Client::new("bob").register(twin.address(), 600), 503);
+    assert_eq!(Client::new("carol").register(one.address(), 600), 200);
+    twin.kill();
+    wait_until("it is over", || conflict(&one).is_empty());
+}
+
+#[test]
+fn member_with_another_key_is_noticed() {
+    let Some((redis, one, _two)) = two_members(Program::Redis) else { return };
+    let other = Config { require: Vec::new(), key: Some(*b"a key of others!"), ..member(&redis, 3, "engine") };
+    let other = other.start();
+    for server in [&one, &other] {
+        wait_until("they say so", || {
+            server.status()["cluster"]["conflict"].as_str().is_some_and(|why| why.contains("has another key"))
+        });
+    }
 }
 
 #[test]

@@ -25,7 +25,11 @@ const STOP_LIMIT: Duration = Duration::from_secs(3);
 /// The table, as one that is shared where the configuration says so.
 pub(crate) fn share(locations: Locations, config: &Config) -> Locations {
     match member(config) {
-        Some((_, member)) => locations.shared_by(member, config.registrar.expires.max.0).awaiting(),
+        Some((cluster, member)) => {
+            let locations = locations.shared_by(member, config.registrar.expires.max.0);
+            // What is promised for the disk needs nothing of the others.
+            if cluster.promise == config::Promise::Disk { locations } else { locations.awaiting() }
+        }
         None => locations,
     }
 }
@@ -55,7 +59,7 @@ impl SharedTable {
         config: &Config,
         locations: &Arc<Locations>,
         (policy, listeners): (&Policy, &Listeners),
-        clock: Clock,
+        (key, clock): (String, Clock),
     ) -> Result<Self, Failure> {
         let Some((cluster, member)) = member(config) else {
             return Ok(Self { sharing: None, clock });
@@ -80,6 +84,7 @@ impl SharedTable {
             name: cluster.name.clone(),
             member,
             address,
+            key,
             kind: match cluster.store.0.first().map(|url| url.kind) {
                 Some(values::EngineKind::Postgres) => EngineKind::Postgres,
                 Some(values::EngineKind::MariaDb) => EngineKind::MariaDb,
@@ -122,6 +127,7 @@ impl SharedTable {
             address: sharing.address.to_string(),
             warm: status.is_warm,
             trouble: status.trouble,
+            conflict: status.conflict,
             trouble_s: status.trouble_since.map(|since| now.saturating_since(since).as_secs_f64()),
             waiting: status.waiting as u64,
             refused: status.refused,

@@ -126,7 +126,7 @@ fn print_status(status: &Status) -> io::Result<()> {
         facts.insert(place, ("store", store::shown(kept)));
     }
     if let Some(cluster) = &status.cluster {
-        let place = if cluster.trouble.is_some() { 0 } else { facts.len() };
+        let place = if cluster.trouble.is_some() || cluster.conflict.is_some() { 0 } else { facts.len() };
         facts.insert(place, ("cluster", members::summary(cluster)));
     }
     if status.overload.limiting > 0 {

@@ -10,7 +10,12 @@ use crate::text::{clock, count, number};
 pub(crate) fn print(cluster: &Cluster) -> io::Result<()> {
     let own = [cluster.member.to_string(), cluster.address.clone(), "this one".to_owned(), String::new()];
     let row = |member: &Member| {
-        let state = if member.alive { "alive" } else { "no sign of life" };
+        let state = match (member.alive, &cluster.trouble) {
+            // While the engine does not answer nobody knows.
+            (true, Some(_)) => "alive when last heard of",
+            (true, None) => "alive",
+            (false, _) => "no sign of life",
+        };
         [member.member.to_string(), member.address.clone(), state.to_owned(), number(member.read)]
     };
     let rows: Vec<_> = std::iter::once(own).chain(cluster.members.iter().map(row)).collect();
@@ -22,8 +27,9 @@ pub(crate) fn print(cluster: &Cluster) -> io::Result<()> {
 pub(crate) fn summary(cluster: &Cluster) -> String {
     let alive = cluster.members.iter().filter(|member| member.alive).count() + 1;
     let state = match (&cluster.trouble, cluster.trouble_s) {
+        _ if cluster.conflict.is_some() => format!("WRONG: {}", cluster.conflict.as_deref().unwrap_or_default()),
         (Some(why), since) => format!("NOT SHARED for {}: {why}", clock(since.unwrap_or_default())),
-        (None, _) if !cluster.warm => "reading what the others have".to_owned(),
+        (None, _) if !cluster.warm => "reading what the others have; REGISTERs get 503 until then".to_owned(),
         (None, _) if cluster.waiting > 0 => format!("{} on the way to the engine", count(cluster.waiting, "change")),
         (None, _) => "all is shared".to_owned(),
     };
@@ -47,6 +53,6 @@ mod tests {
         assert_eq!(summary(&well), "office: member 2, 2 of 3 alive, all is shared");
         let ill = Cluster { trouble: Some("refused".to_owned()), trouble_s: Some(65.0), ..well.clone() };
         assert_eq!(summary(&ill), "office: member 2, 2 of 3 alive, NOT SHARED for 0:01:05: refused");
-        assert!(summary(&Cluster { warm: false, ..well }).ends_with("reading what the others have"));
+        assert!(summary(&Cluster { warm: false, ..well }).ends_with("REGISTERs get 503 until then"));
     }
 }

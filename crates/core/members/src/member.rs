@@ -32,7 +32,7 @@ pub enum Request {
     /// To append an entry to the own log, and to bring its changes into the state: [`Reply::Appended`]. What is there already is
     /// appended.
     Append(Entry),
-    /// To say that this member is alive, and to see who else is: [`Reply::Beat`].
+    /// To see who is alive, and then to say that this member is: [`Reply::Beat`].
     Beat,
 }
 
@@ -47,7 +47,7 @@ pub enum Reply {
     Entries(Vec<(MemberId, Vec<Entry>)>),
     /// The entry at this position is in the engine, as often as it was promised.
     Appended(Position),
-    /// Who has said lately that it is alive.
+    /// Who had said that it is alive, this member among them.
     Beat(Vec<Alive>),
     /// It could not be done, or nobody knows whether it was.
     Failed {
@@ -92,10 +92,14 @@ impl Request {
 pub struct Alive {
     /// Which.
     pub member: MemberId,
-    /// Where it takes SIP requests.
-    pub address: SocketAddr,
+    /// Its process.
+    pub incarnation: u64,
     /// What changes each time that it says so.
     pub beat: u64,
+    /// Where it takes SIP requests.
+    pub address: SocketAddr,
+    /// What tells its key from others.
+    pub key: String,
 }
 
 /// What is to be done.
@@ -124,6 +128,8 @@ pub struct Status {
     pub trouble: Option<String>,
     /// Since when.
     pub trouble_since: Option<Timestamp>,
+    /// What another member's configuration contradicts, and what to do about it.
+    pub conflict: Option<String>,
     /// Own changes that the engine has not confirmed.
     pub waiting: usize,
     /// Batches that there was no room for.
@@ -174,6 +180,9 @@ enum Phase {
 #[derive(Debug)]
 pub struct Member {
     own: MemberId,
+    /// This process, as it says that it is alive.
+    process: u64,
+    key: String,
     /// Before the first entry of this process.
     begin: Position,
     phase: Phase,
@@ -182,6 +191,12 @@ pub struct Member {
     /// Whether the whole state is being read, and will have to be read again.
     is_read_in_vain: bool,
     is_warm: bool,
+    /// How often it was seen who is alive.
+    beats: u32,
+    /// What another member's configuration contradicts.
+    conflict: Option<String>,
+    /// Whether another server says to be this member.
+    is_twice: bool,
     others: BTreeMap<MemberId, Other>,
     outbox: Outbox,
     /// Kinds of requests that are on their way.
@@ -203,16 +218,21 @@ pub struct Member {
 }
 
 impl Member {
-    /// A member that knows nothing yet. `incarnation` is the time in milliseconds since 1970.
+    /// A member that knows nothing yet. `incarnation` is the time in milliseconds since 1970, and `key` tells this member's key from others.
     #[must_use]
-    pub fn new(own: MemberId, incarnation: u64, limits: Limits) -> Self {
+    pub fn new(own: MemberId, incarnation: u64, key: String, limits: Limits) -> Self {
         Self {
             own,
+            process: incarnation,
+            key,
             begin: Position { incarnation, number: 0 },
             phase: Phase::Lost,
             needs_all: true,
             is_read_in_vain: false,
             is_warm: false,
+            beats: 0,
+            conflict: None,
+            is_twice: false,
             others: BTreeMap::new(),
             outbox: Outbox::new(limits),
             asked: Vec::new(),
@@ -349,7 +369,8 @@ impl Member {
             read: other.read,
         };
         let others = others.map(seen).collect();
-        Status { is_warm: self.is_warm, waiting: self.outbox.len(), others, ..self.status.clone() }
+        let conflict = self.conflict.clone();
+        Status { is_warm: self.is_warm, waiting: self.outbox.len(), others, conflict, ..self.status.clone() }
     }
 
     /// Whatever failed: until it is known how far the logs go, the engine may be another one that knows less.
@@ -364,10 +385,10 @@ impl Member {
 
     fn handle_ends(&mut self, ends: &[(MemberId, Position)]) {
         let own_end = ends.iter().find(|(member, _)| *member == self.own).map_or(Position::BEGIN, |(_, end)| *end);
-        if self.outbox.confirmed() == Position::BEGIN {
-            // An earlier process of this server may have had a clock that was ahead.
-            self.outbox.begin_after(own_end);
+        if own_end > self.outbox.confirmed() && own_end != self.outbox.last() {
+            // Of an earlier process, whose clock may have been ahead, or of another server that says to be this member.
             self.begin.incarnation = self.begin.incarnation.max(own_end.incarnation + 1);
+            self.outbox.begin_after(own_end, self.begin);
         }
         let is_forgotten = own_end < self.outbox.confirmed();
         for (member, end) in ends.iter().filter(|(member, _)| *member != self.own) {
@@ -388,7 +409,12 @@ impl Member {
 
     fn handle_all_read(&mut self) {
         (self.phase, self.needs_all) = (Phase::Following, false);
-        if !self.is_warm {
+        self.warm_up();
+    }
+
+    /// It serves once it has read all, and nobody else says to be the same member.
+    fn warm_up(&mut self) {
+        if !self.is_warm && !self.needs_all && self.beats > 1 && !self.is_twice {
             self.is_warm = true;
             self.outputs.push_back(Output::Warm);
             // The table may have kept what the engine has lost meanwhile.
@@ -423,13 +449,39 @@ impl Member {
             self.others.values_mut().filter(|other| other.is_alive(heard)).for_each(|other| other.seen = Some(now));
         }
         self.heard = now;
-        for Alive { member, address, beat } in alive.into_iter().filter(|alive| alive.member != self.own) {
+        self.note_conflicts(&alive);
+        self.beats = self.beats.saturating_add(1);
+        self.warm_up();
+        for Alive { member, address, beat, .. } in alive.into_iter().filter(|alive| alive.member != self.own) {
             let other = self.others.entry(member).or_default();
             other.address = Some(address);
             if other.beat != beat {
                 (other.beat, other.seen) = (beat, Some(now));
             }
         }
+    }
+
+    /// What this member had said last of itself, it reads again, unless somebody else has said it meanwhile.
+    fn note_conflicts(&mut self, alive: &[Alive]) {
+        let twin = alive.iter().find(|alive| alive.member == self.own && alive.incarnation != self.process);
+        let twin = twin.filter(|_| self.beats > 0);
+        self.is_twice = twin.is_some();
+        let stranger = || alive.iter().find(|alive| alive.key != self.key && alive.member != self.own);
+        self.conflict = match (twin, stranger()) {
+            (Some(twin), _) => Some(format!(
+                "another server is member {} too, at {}; give each its own cluster.member",
+                self.own.get(),
+                twin.address
+            )),
+            (None, Some(other)) => Some(format!(
+                "member {} has another key ({}; this one has {}), so calls through it to phones on TCP or behind NAT fail; give all the same \
+                 server.key_file",
+                other.member.get(),
+                other.key,
+                self.key
+            )),
+            (None, None) => None,
+        };
     }
 
     fn announce_all(&mut self) {

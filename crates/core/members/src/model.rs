@@ -41,17 +41,18 @@ impl Engine {
                 Reply::Appended(entry.position)
             }
             Request::Beat => {
+                let alive = self.beats.clone();
                 *self.beats.entry(member).or_default() += 1;
-                let alive = self.beats.iter();
-                Reply::Beat(
-                    alive
-                        .map(|(member, beat)| Alive {
-                            member: *member,
-                            address: ([192, 0, 2, 1], member.get()).into(),
-                            beat: *beat,
-                        })
-                        .collect(),
-                )
+                let alive = alive.iter();
+                let said = |(member, beat): (&MemberId, &u64)| Alive {
+                    member: *member,
+                    // Which process of a member it is nobody is told here.
+                    incarnation: 0,
+                    beat: *beat,
+                    address: ([192, 0, 2, 1], member.get()).into(),
+                    key: String::new(),
+                };
+                Reply::Beat(alive.filter(|(other, _)| **other != member).map(said).collect())
             }
         }
     }

@@ -107,9 +107,17 @@ impl Outbox {
         self.confirmed
     }
 
-    /// Begins behind what an earlier process has appended.
-    pub(crate) const fn begin_after(&mut self, end: Position) {
+    /// Where the last entry stands that may be in the engine.
+    pub(crate) fn last(&self) -> Position {
+        self.entry.as_ref().map_or(self.confirmed, |(entry, _)| entry.position)
+    }
+
+    /// Begins behind what others have appended. What is on its way gets another place.
+    pub(crate) fn begin_after(&mut self, end: Position, begin: Position) {
         self.confirmed = end;
+        if let Some((entry, _)) = &mut self.entry {
+            (entry.position, entry.after) = (begin.next(), end);
+        }
     }
 }
 
@@ -126,7 +134,7 @@ mod tests {
     #[test]
     fn batches_share_an_entry_and_are_confirmed_with_it() {
         let mut outbox = Outbox::new(Limits { records: 20, bytes: 1_000, entry_records: 8 });
-        outbox.begin_after(Position { incarnation: 4, number: 9 });
+        outbox.begin_after(Position { incarnation: 4, number: 9 }, BEGIN);
         assert!(outbox.push(Some(1), records(5)) && outbox.push(None, records(3)) && outbox.push(Some(2), records(12)));
         assert!(!outbox.push(Some(3), records(1)), "it is full");
         let entry = outbox.entry(BEGIN).expect("something waits").clone();

@@ -57,7 +57,7 @@ impl Node {
             Locations::new(2, 7).listening_at([listener]).shared_by(id, Policy::default().expires_max).awaiting();
         locations.begin(BEGAN);
         let incarnation = BEGAN / 1_000_000 + now.as_millis();
-        let member = Member::new(id, incarnation, Limits::default());
+        let member = Member::new(id, incarnation, String::new(), Limits::default());
         Self { id, member, locations, asked: Vec::new(), staged: BTreeMap::new(), is_warm: false }
     }
 

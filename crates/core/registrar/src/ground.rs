@@ -82,14 +82,18 @@ impl Ground<'_> {
     /// The listener of this process that stands for one of an earlier: the same address, else one of the same transport, of
     /// the same family if there is one.
     fn listener(&self, state: &State<'_>) -> Option<ListenerId> {
-        let address = state.listener.address;
+        self.listener_like(state.transport, state.listener.address)
+    }
+
+    /// The listener of this process that is most like one of this transport and address.
+    pub(crate) fn listener_like(&self, transport: Transport, address: SocketAddr) -> Option<ListenerId> {
         let fits = [
             |own: SocketAddr, old: SocketAddr| own == old,
             |own: SocketAddr, old: SocketAddr| own.is_ipv4() == old.is_ipv4(),
             |_: SocketAddr, _: SocketAddr| true,
         ];
         let of = |fit: fn(SocketAddr, SocketAddr) -> bool| {
-            let is = |(transport, own): &(Transport, SocketAddr)| *transport == state.transport && fit(*own, address);
+            let is = |(of, own): &(Transport, SocketAddr)| *of == transport && fit(*own, address);
             self.listeners.iter().position(is)
         };
         u16::try_from(fits.into_iter().find_map(of)?).ok().map(ListenerId)
@@ -135,9 +139,8 @@ impl Origin {
     }
 }
 
-/// Whether a binding of another server is reached through that server only: by its connection, or through a translation that is open
+/// Whether a binding of another server is reached through that server: by its connection, or through a translation that is open
 /// for it.
 pub(crate) const fn is_elsewhere(state: &State<'_>) -> bool {
-    let is_bound = state.connection.is_some() && !state.reopen;
-    state.parts.path.is_empty() && (is_bound || state.translated)
+    state.parts.path.is_empty() && (state.connection.is_some() || state.translated)
 }

@@ -539,11 +539,21 @@ impl Locations {
 
     /// Where a binding is reached; `None` where only a server reaches it that is not alive.
     fn target(&self, stripe: &Stripe, binding: &Binding) -> Option<Target> {
-        if !binding.place.is_elsewhere() {
-            return Some(binding.target());
+        if binding.place.is_elsewhere() { self.target_elsewhere(stripe, binding) } else { Some(binding.target()) }
+    }
+
+    /// The same of one that another server has registered. Where that one is dead, a connection may be opened to the contact's own address.
+    fn target_elsewhere(&self, stripe: &Stripe, binding: &Binding) -> Option<Target> {
+        let target = binding.target();
+        if let Some(holder) = stripe.holder(binding).and_then(|member| self.address_of(member)) {
+            return Some(Target { holder: Some(holder), ..target });
         }
-        let holder = self.address_of(stripe.holder(binding)?)?;
-        Some(Target { holder: Some(holder), ..binding.target() })
+        let Flow { transport, reopen, peer, .. } = target.flow;
+        if !reopen || target.translated {
+            return None;
+        }
+        let listener = self.ground(Timestamp::ZERO).listener_like(transport, peer)?;
+        Some(Target { flow: Flow::new(listener, transport, peer), ..target })
     }
 
     /// The owner of `aor`, and its hash within the owner's stripe.

@@ -42,7 +42,7 @@ impl Configured {
     /// `incarnation` is the time at which the process began, in milliseconds since 1970.
     pub(crate) fn new(config: &ClusterConfig, incarnation: u64) -> Self {
         match config.kind {
-            EngineKind::Redis => Self::Redis(Redis::new(config)),
+            EngineKind::Redis => Self::Redis(Redis::new(config, incarnation)),
             EngineKind::MariaDb => Self::MariaDb(MariaDb::new(config, incarnation)),
             EngineKind::Postgres => Self::Postgres(Postgres::new(config, incarnation)),
         }

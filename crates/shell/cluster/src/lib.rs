@@ -9,6 +9,7 @@
 mod changes;
 mod engine;
 mod keeper;
+mod log;
 mod mariadb;
 mod postgres;
 mod redis;
@@ -68,6 +69,8 @@ pub struct ClusterConfig {
     pub name: String,
     /// This member.
     pub member: MemberId,
+    /// What tells this server's key from others.
+    pub key: String,
     /// Where the others send requests for phones that only this one reaches.
     pub address: SocketAddr,
     /// What the engines are.

@@ -42,8 +42,9 @@ const TABLES: [&str; 3] = [
         cluster VARCHAR(64) CHARACTER SET ascii, member INT, contact BIGINT UNSIGNED, version BIGINT UNSIGNED NOT NULL,
         until_ms BIGINT UNSIGNED NOT NULL, `change` BLOB NOT NULL, PRIMARY KEY (cluster, member, contact)) ENGINE = InnoDB",
     "CREATE TABLE IF NOT EXISTS strowger_members (
-        cluster VARCHAR(64) CHARACTER SET ascii, member INT, beat BIGINT UNSIGNED NOT NULL,
-        address VARCHAR(64) CHARACTER SET ascii NOT NULL, PRIMARY KEY (cluster, member)) ENGINE = InnoDB",
+        cluster VARCHAR(64) CHARACTER SET ascii, member INT, incarnation BIGINT UNSIGNED NOT NULL,
+        beat BIGINT UNSIGNED NOT NULL, address VARCHAR(64) CHARACTER SET ascii NOT NULL,
+        `key` VARCHAR(64) CHARACTER SET ascii NOT NULL, PRIMARY KEY (cluster, member)) ENGINE = InnoDB",
 ];
 const MEMBERS: &str = "SELECT DISTINCT member FROM strowger_log WHERE cluster = ?";
 const LAST: &str = "SELECT member, incarnation, number FROM strowger_log WHERE cluster = ? AND member = ?
@@ -63,8 +64,8 @@ const APPEND: &str = "INSERT IGNORE INTO strowger_log VALUES (?, ?, ?, ?, ?)";
 const CUT: &str = "DELETE FROM strowger_log
     WHERE cluster = ? AND member = ? AND (incarnation < ? OR (incarnation = ? AND number < ?))";
 const FORGET: &str = "DELETE FROM strowger_changes WHERE cluster = ? AND member = ? AND until_ms <= ?";
-const BEAT: &str = "REPLACE INTO strowger_members VALUES (?, ?, ?, ?)";
-const ALIVE: &str = "SELECT member, beat, address FROM strowger_members WHERE cluster = ?";
+const BEAT: &str = "REPLACE INTO strowger_members VALUES (?, ?, ?, ?, ?, ?)";
+const ALIVE: &str = "SELECT member, incarnation, beat, address, `key` FROM strowger_members WHERE cluster = ?";
 
 /// A connection, where there is one, and to which engine.
 type Slot = Mutex<Option<(Conn, String)>>;
@@ -83,8 +84,10 @@ pub(crate) struct MariaDb {
     appends: Slot,
     reads: Slot,
     commands: Slot,
-    /// Counts the signs of life, from when the process began, so that they are others than those of the one before.
+    /// Counts the signs of life.
     beat: Cell<u64>,
+    incarnation: u64,
+    key: String,
 }
 
 impl MariaDb {
@@ -101,7 +104,9 @@ impl MariaDb {
             appends: Mutex::new(None),
             reads: Mutex::new(None),
             commands: Mutex::new(None),
-            beat: Cell::new(incarnation),
+            beat: Cell::new(0),
+            incarnation,
+            key: config.key.clone(),
         }
     }
 
@@ -214,12 +219,12 @@ impl MariaDb {
     }
 
     async fn beat(&self, connection: &mut Conn) -> mysql_async::Result<Reply> {
+        let rows: Vec<(u16, u64, u64, String, String)> = connection.exec(ALIVE, (&self.name,)).await?;
         self.beat.set(self.beat.get() + 1);
-        let own = (&self.name, self.member.get(), self.beat.get(), self.address.to_string());
-        connection.exec_drop(BEAT, own).await?;
-        let rows: Vec<(u16, u64, String)> = connection.exec(ALIVE, (&self.name,)).await?;
-        let alive = |(member, beat, address): (u16, u64, String)| {
-            Some(Alive { member: MemberId::new(member)?, address: address.parse().ok()?, beat })
+        let (own, address) = (self.member.get(), self.address.to_string());
+        connection.exec_drop(BEAT, (&self.name, own, self.incarnation, self.beat.get(), address, &self.key)).await?;
+        let alive = |(member, incarnation, beat, address, key): (u16, u64, u64, String, String)| {
+            Some(Alive { member: MemberId::new(member)?, incarnation, beat, address: address.parse().ok()?, key })
         };
         Ok(Reply::Beat(rows.into_iter().filter_map(alive).collect()))
     }

@@ -53,7 +53,8 @@ const TABLES: &str = "
         change bytea NOT NULL,
         PRIMARY KEY (cluster, member, contact));
     CREATE TABLE IF NOT EXISTS strowger_members (
-        cluster text, member int, beat bigint NOT NULL, address text NOT NULL,
+        cluster text, member int, incarnation bigint NOT NULL, beat bigint NOT NULL, address text NOT NULL,
+        key text NOT NULL,
         PRIMARY KEY (cluster, member));
     COMMIT";
 const ENDS: &str = "
@@ -84,9 +85,10 @@ const CUT: &str = "
     DELETE FROM strowger_log WHERE cluster = $1 AND member = $2 AND (incarnation, number) < ($3, $4)";
 const FORGET: &str = "DELETE FROM strowger_changes WHERE cluster = $1 AND member = $2 AND until_ms <= $3";
 const BEAT: &str = "
-    INSERT INTO strowger_members VALUES ($1, $2, $3, $4)
-    ON CONFLICT (cluster, member) DO UPDATE SET beat = EXCLUDED.beat, address = EXCLUDED.address";
-const ALIVE: &str = "SELECT member, beat, address FROM strowger_members WHERE cluster = $1";
+    INSERT INTO strowger_members VALUES ($1, $2, $3, $4, $5, $6)
+    ON CONFLICT (cluster, member) DO UPDATE
+    SET incarnation = EXCLUDED.incarnation, beat = EXCLUDED.beat, address = EXCLUDED.address, key = EXCLUDED.key";
+const ALIVE: &str = "SELECT member, incarnation, beat, address, key FROM strowger_members WHERE cluster = $1";
 
 /// A connection, where there is one.
 type Slot = RefCell<Option<Rc<Client>>>;
@@ -104,8 +106,10 @@ pub(crate) struct Postgres {
     follows: Slot,
     appends: Slot,
     commands: Slot,
-    /// Counts the signs of life, from when the process began, so that they are others than those of the one before.
+    /// Counts the signs of life.
     beat: Cell<i64>,
+    incarnation: i64,
+    key: String,
 }
 
 impl Postgres {
@@ -121,7 +125,9 @@ impl Postgres {
             follows: RefCell::new(None),
             appends: RefCell::new(None),
             commands: RefCell::new(None),
-            beat: Cell::new(signed(incarnation)),
+            beat: Cell::new(0),
+            incarnation: signed(incarnation),
+            key: config.key.clone(),
         }
     }
 
@@ -244,14 +250,17 @@ impl Postgres {
     }
 
     async fn beat(&self, client: &Client) -> Result<Reply, tokio_postgres::Error> {
-        self.beat.set(self.beat.get() + 1);
-        let own = i32::from(self.member.get());
-        client.execute(BEAT, &[&self.name, &own, &self.beat.get(), &self.address.to_string()]).await?;
         let rows = client.query(ALIVE, &[&self.name]).await?;
+        self.beat.set(self.beat.get() + 1);
+        let (own, address) = (i32::from(self.member.get()), self.address.to_string());
+        let own: [&(dyn ToSql + Sync); 6] =
+            [&self.name, &own, &self.incarnation, &self.beat.get(), &address, &self.key];
+        client.execute(BEAT, &own).await?;
         let alive = |row: &Row| {
-            let address: &str = row.get(2);
-            let beat: i64 = row.get(1);
-            Some(Alive { member: member(row)?, address: address.parse().ok()?, beat: beat.cast_unsigned() })
+            let (incarnation, beat): (i64, i64) = (row.get(1), row.get(2));
+            let (address, key): (&str, &str) = (row.get(3), row.get(4));
+            let (incarnation, beat) = (incarnation.cast_unsigned(), beat.cast_unsigned());
+            Some(Alive { member: member(row)?, incarnation, beat, address: address.parse().ok()?, key: key.to_owned() })
         };
         Ok(Reply::Beat(rows.iter().filter_map(alive).collect()))
     }

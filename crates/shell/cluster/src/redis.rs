@@ -8,7 +8,7 @@
 //!
 //! A change is set before its entry is appended. So whoever notes where the logs end, and then reads all changes, misses none.
 
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::net::SocketAddr;
 use std::time::Duration;
 
@@ -59,7 +59,9 @@ pub(crate) struct Redis {
     commands: RefCell<Option<Connected>>,
     follows: RefCell<Option<Connected>>,
     /// Counts the signs of life.
-    beat: RefCell<u64>,
+    beat: Cell<u64>,
+    incarnation: u64,
+    key: String,
 }
 
 #[derive(Clone)]
@@ -69,7 +71,7 @@ struct Connected {
 }
 
 impl Redis {
-    pub(crate) fn new(config: &ClusterConfig) -> Self {
+    pub(crate) fn new(config: &ClusterConfig, incarnation: u64) -> Self {
         Self {
             name: config.name.clone(),
             member: config.member,
@@ -81,7 +83,9 @@ impl Redis {
             locations: std::sync::Arc::clone(&config.locations),
             commands: RefCell::new(None),
             follows: RefCell::new(None),
-            beat: RefCell::new(0),
+            beat: Cell::new(0),
+            incarnation,
+            key: config.key.clone(),
         }
     }
 
@@ -251,29 +255,27 @@ impl Redis {
     }
 
     async fn beat(&self) -> Result<Reply, EngineError> {
-        let beat = {
-            let mut beat = self.beat.borrow_mut();
-            *beat += 1;
-            *beat
-        };
+        let (name, own) = (&self.name, self.member.get());
+        let members = format!("{name}:members");
         let mut pipeline = redis::pipe();
-        let lasts = u64::try_from(BEAT_LASTS.as_millis()).unwrap_or(0);
-        let (name, members) = (&self.name, format!("{}:members", self.name));
-        let value = format!("{beat} {}", self.address);
-        pipeline.cmd("SET").arg(format!("{name}:beat:{}", self.member.get())).arg(value).arg("PX").arg(lasts).ignore();
-        pipeline.cmd("SADD").arg(&members).arg(self.member.get()).ignore();
+        pipeline.cmd("SADD").arg(&members).arg(own).ignore();
         pipeline.cmd("SMEMBERS").arg(&members);
         let (numbers,): (Vec<u16>,) = self.ask(&pipeline).await?;
         let members: Vec<MemberId> = numbers.into_iter().filter_map(MemberId::new).collect();
+        let key = |member: u16| format!("{name}:beat:{member}");
         let mut pipeline = redis::pipe();
-        pipeline
-            .cmd("MGET")
-            .arg(members.iter().map(|member| format!("{name}:beat:{}", member.get())).collect::<Vec<_>>());
+        pipeline.cmd("MGET").arg(members.iter().map(|member| key(member.get())).collect::<Vec<_>>());
+        self.beat.set(self.beat.get() + 1);
+        let value = format!("{} {} {} {}", self.beat.get(), self.incarnation, self.address, self.key);
+        let lasts = u64::try_from(BEAT_LASTS.as_millis()).unwrap_or(0);
+        pipeline.cmd("SET").arg(key(own)).arg(value).arg("PX").arg(lasts).ignore();
         let (beats,): (Vec<Option<String>>,) = self.ask(&pipeline).await?;
         let alive = |(member, beat): (MemberId, Option<String>)| {
             let beat = beat?;
-            let (number, address) = beat.split_once(' ')?;
-            Some(Alive { member, address: address.parse().ok()?, beat: number.parse().ok()? })
+            let mut words = beat.split(' ');
+            let (beat, incarnation) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+            let address = words.next()?.parse().ok()?;
+            Some(Alive { member, incarnation, beat, address, key: words.next()?.to_owned() })
         };
         Ok(Reply::Beat(members.into_iter().zip(beats).filter_map(alive).collect()))
     }

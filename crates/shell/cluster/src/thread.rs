@@ -18,6 +18,7 @@ use tokio::task::LocalSet;
 use crate::ClusterConfig;
 use crate::engine::{Configured, Engine};
 use crate::keeper::{Handed, Waiting};
+use crate::log::Log;
 
 /// The longest sleep, after which the status is brought up to date.
 const LONGEST_SLEEP: Duration = Duration::from_millis(500);
@@ -91,7 +92,7 @@ struct Sharing {
     publish: watch::Sender<Status>,
     /// From where on is to be announced what the table has.
     held: Option<Cursor>,
-    was_in_trouble: bool,
+    log: Log,
     /// The other members that the table was told of.
     alive: Vec<(MemberId, SocketAddr)>,
 }
@@ -101,7 +102,7 @@ impl Sharing {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
         let incarnation = u64::try_from(since.as_millis()).unwrap_or(0);
         let engine = Rc::new(Configured::new(&config, incarnation));
-        let member = Member::new(config.member, incarnation, config.limits);
+        let member = Member::new(config.member, incarnation, config.key.clone(), config.limits);
         Self {
             config,
             engine,
@@ -110,7 +111,7 @@ impl Sharing {
             next_batch: 0,
             publish,
             held: None,
-            was_in_trouble: false,
+            log: Log::default(),
             alive: Vec::new(),
         }
     }
@@ -231,13 +232,7 @@ impl Sharing {
 
     fn report(&mut self) {
         let status = self.member.status();
-        if let Some(why) = status.trouble.as_ref().filter(|_| !self.was_in_trouble) {
-            tracing::error!("cluster: registrations are not shared: {why}");
-        }
-        if self.was_in_trouble && status.trouble.is_none() {
-            tracing::info!("cluster: registrations are shared again");
-        }
-        self.was_in_trouble = status.trouble.is_some();
+        self.log.report(self.now(), &status);
         let alive: Vec<_> = status.others.iter().filter(|other| other.is_alive).collect();
         let alive: Vec<_> = alive.into_iter().filter_map(|other| Some((other.member, other.address?))).collect();
         if alive != self.alive {

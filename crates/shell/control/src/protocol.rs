@@ -225,6 +225,9 @@ pub struct Cluster {
     pub trouble: Option<String>,
     /// For how long, in seconds.
     pub trouble_s: Option<f64>,
+    /// What another member's configuration contradicts.
+    #[serde(default)]
+    pub conflict: Option<String>,
     /// Changes that the engine has not confirmed.
     pub waiting: u64,
     /// Batches of changes that there was no room for.

@@ -74,6 +74,9 @@ impl StreamLoad {
     }
 }
 
+/// How long it takes at least from being told of an overload to being told that it is over.
+const TOLD_EVERY: Duration = Duration::from_secs(10);
+
 /// A worker's overload control.
 #[derive(Debug)]
 pub(crate) struct Admission {
@@ -89,6 +92,8 @@ pub(crate) struct Admission {
     has_unread: bool,
     /// When the queues are looked at next.
     next_look: Timestamp,
+    /// Since when the operator knows of an overload.
+    told: Option<Timestamp>,
 }
 
 impl Admission {
@@ -105,6 +110,7 @@ impl Admission {
             streams: StreamLoad::default(),
             has_unread: false,
             next_look: Timestamp::ZERO,
+            told: None,
         }
     }
 
@@ -208,6 +214,25 @@ impl Admission {
         verdict
     }
 
+    /// Tells when the worker begins to refuse, and when that ends; not more than once in [`TOLD_EVERY`].
+    fn tell(&mut self, now: Timestamp) {
+        match self.told {
+            None if self.is_limiting() => {
+                let wait_ms = self.pressure().wait.as_millis();
+                tracing::warn!(
+                    "overload: new work waits for {wait_ms} ms, so some of it is refused (strowger ctl status)"
+                );
+                self.told = Some(now);
+            }
+            Some(since) if !self.is_limiting() && now >= since + TOLD_EVERY => {
+                let lasted = now.saturating_since(since).as_secs();
+                tracing::info!("overload: over, after {lasted} s");
+                self.told = None;
+            }
+            _ => {}
+        }
+    }
+
     /// Has the kernel's queues and filters follow the controller; whether it was time to look at them.
     pub(crate) fn adjust(
         &mut self,
@@ -221,6 +246,7 @@ impl Admission {
         }
         self.next_look = now + WINDOW;
         self.controller.handle_timeout(now);
+        self.tell(now);
         let (salt, is_limiting) = (self.salt, self.is_limiting());
         let rules = |filter| PacketFilter { filter, salt, trusted: snapshot.trusted_networks() };
         self.kernel.follow(now, *self.controller.filter(), Rules { queues, version, is_limiting, rules: &rules });

@@ -192,7 +192,10 @@ mod tests {
         drop(other);
         own.finish(true);
         assert_eq!(told(), Some(vec![false]), "who lets it go has not kept it");
-        batch(&contact).to_unawaited().finish(false);
+        let own = batch(&contact);
+        own.to_unawaited().finish(false);
         assert!(told().unwrap_or_default().is_empty(), "nobody waits for a copy");
+        own.finish(true);
+        assert_eq!(told(), Some(vec![true]));
     }
 }

@@ -148,6 +148,11 @@ impl Config {
             let message = format!("{} is not from 1 to {most}; give each member a number of its own", cluster.member);
             return Err(Fault::new("cluster.member", message));
         }
+        if let Some(address) = cluster.address.filter(|address| address.ip().is_unspecified() || address.port() == 0) {
+            let message =
+                format!("{address} is none that others can send to; name one of this machine's, as 192.0.2.1:5060");
+            return Err(Fault::new("cluster.address", message));
+        }
         let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
         if cluster.name.is_empty() || !cluster.name.chars().all(is_plain) {
             let message = format!("{:?} is no name; write letters, digits, -, _ and .", cluster.name);

@@ -173,7 +173,8 @@ impl FromStr for EngineUrl {
             "postgresql" | "postgres" => EngineKind::Postgres,
             "mysql" | "mariadb" => EngineKind::MariaDb,
             // Only the scheme is shown: the rest may hold a password.
-            _ => return Err(format!("{scheme:?} is no engine that is supported; {WANTED}")),
+            "" => return Err(format!("this names no engine; {WANTED}")),
+            _ => return Err(format!("{scheme}: is no engine that is supported; {WANTED}")),
         };
         let (rest, database) = rest.split_once('/').unwrap_or((rest, ""));
         let (user, address) = match rest.rsplit_once('@') {

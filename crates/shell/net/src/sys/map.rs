@@ -13,6 +13,8 @@ const PROG_LOAD: c_int = 5;
 const MAP_TYPE_ARRAY: u32 = 2;
 const MAP_IS_MAPPABLE: u32 = 1 << 10;
 const PROG_TYPE_SOCKET_FILTER: u32 = 1;
+/// How often a program is given to the kernel that has been interrupted.
+const LOADS: u32 = 8;
 const LICENCE: &CStr = c"Apache-2.0";
 
 /// What `BPF_MAP_CREATE` reads.
@@ -107,7 +109,18 @@ pub(crate) fn load_socket_filter(code: &[u64]) -> io::Result<OwnedFd> {
         log_bytes: 0,
         log: 0,
     };
-    bpf(PROG_LOAD, &attributes)
+    let mut tries = LOADS;
+    loop {
+        match bpf(PROG_LOAD, &attributes) {
+            // The kernel looks at all of the program, and stops where a signal comes.
+            Err(error)
+                if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::Interrupted) && tries > 1 =>
+            {
+                tries -= 1;
+            }
+            loaded => return loaded,
+        }
+    }
 }
 
 /// A command whose answer is a descriptor.

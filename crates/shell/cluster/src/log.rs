@@ -1,0 +1,47 @@
+//! What the operator is told of the members.
+
+use std::collections::BTreeMap;
+
+use strowger_foundation::Timestamp;
+use strowger_members::Status;
+use strowger_registrar::MemberId;
+
+/// What was told.
+#[derive(Debug, Default)]
+pub(crate) struct Log {
+    trouble_since: Option<Timestamp>,
+    conflict: Option<String>,
+    alive: BTreeMap<MemberId, bool>,
+}
+
+impl Log {
+    /// Tells what is new.
+    pub(crate) fn report(&mut self, now: Timestamp, status: &Status) {
+        match (self.trouble_since, &status.trouble) {
+            (None, Some(why)) => tracing::error!("cluster: registrations are not shared: {why}"),
+            (Some(since), None) => {
+                let lasted = now.saturating_since(since).as_secs_f64();
+                tracing::info!("cluster: registrations are shared again, after {lasted:.1} s");
+            }
+            _ => {}
+        }
+        self.trouble_since = status.trouble.as_ref().and(self.trouble_since.or(status.trouble_since).or(Some(now)));
+        if self.conflict != status.conflict {
+            match &status.conflict {
+                Some(why) => tracing::error!("cluster: {why}"),
+                None => tracing::info!("cluster: the members' configurations fit again"),
+            }
+            self.conflict.clone_from(&status.conflict);
+        }
+        for other in &status.others {
+            let was_alive = self.alive.insert(other.member, other.is_alive).unwrap_or(false);
+            let (member, address) = (other.member.get(), other.address.map(|address| address.to_string()));
+            let address = address.unwrap_or_default();
+            match (was_alive, other.is_alive) {
+                (false, true) => tracing::info!("cluster: member {member} is alive, at {address}"),
+                (true, false) => tracing::warn!("cluster: member {member} at {address} gives no sign of life"),
+                _ => {}
+            }
+        }
+    }
+}
