@@ -84,10 +84,12 @@ impl Database {
     }
 
     fn wait_until_it_answers(&mut self) {
-        let (port, process) = (self.port, &mut self.process);
         let answers = poll(START, || {
-            assert!(process.ended().is_none(), "it ended:\n{}\n{}", process.output(), process.errors());
-            TcpStream::connect_timeout(&(Ipv4Addr::LOCALHOST, port).into(), Duration::from_secs(1)).ok()
+            // Processes of the one before may hold its memory for a moment.
+            if self.process.ended().is_some() {
+                self.process = launch(self.kind, self.port, self.folder.path());
+            }
+            TcpStream::connect_timeout(&(Ipv4Addr::LOCALHOST, self.port).into(), Duration::from_secs(1)).ok()
         });
         assert!(answers.is_some(), "it does not answer:\n{}\n{}", self.process.output(), self.process.errors());
     }

@@ -46,8 +46,8 @@ enum PlanCommand {
         strowger plan size --subscribers 2M --profile fitted.json --json\n\n\
         Only the number of subscribers must be said; all else that it assumes is listed below the answer, with the option that says \
         otherwise. The costs are a profile's: measured (this server's benchmarks), goals, or a file that plan fit made of your own \
-        measurements. Members of a cluster do not share registrations yet: what can be built today stands beside the answer, and \
-        --replication none plans nothing else. Exits with 1 where nothing meets the needs, and says why.")]
+        measurements. Members of a cluster share registrations through an engine (docs/operating/members.md), which is not among the \
+        servers; --replication none plans without it. Exits with 1 where nothing meets the needs, and says why.")]
     Size(Box<size::SizeArguments>),
     /// How long packets wait for one server (M/G/1)
     #[command(after_help = "Examples:\n  \

@@ -19,6 +19,14 @@ const TRAFFIC: &str = "What subscribers do";
 const PROMISE: &str = "What is promised";
 const SERVER: &str = "The servers";
 
+/// What `--replication copies` takes for granted.
+const ENGINE: &str = "members of a cluster share registrations through an engine (docs/operating/members.md); the engine's own servers, \
+                      cost and failures are in no figure";
+/// What `--replication store` takes for granted.
+const DATABASES: &str = "each member has a database, and all are copies of each other, as with MariaDB two-way \
+                         (docs/operating/members.md); a member keeps in memory what it serves, as in the failover paper, but this \
+                         server's members keep all: take their memory from --replication copies";
+
 /// An input that is one number of the needs, or of a server: the option's field, how it is called, and the number that it is.
 macro_rules! ask {
     ($self:ident, $default:ident => needs, $field:ident, $option:literal, $key:literal, $name:literal, $show:ident, $of:ident $(,)?) => {
@@ -93,7 +101,7 @@ pub(crate) struct SizeArguments {
     /// What happens when a server fails [default: members]
     #[arg(long, value_enum, value_name = "METHOD", help_heading = PROMISE)]
     failover: Option<FailoverArgument>,
-    /// How members of a cluster know each other's registrations; today they do not, which is none [default: copies]
+    /// How members of a cluster know each other's registrations [default: copies]
     #[arg(long, value_enum, value_name = "HOW", help_heading = PROMISE)]
     replication: Option<ReplicationArgument>,
     /// The share of a server that may be used, with one of its group gone [default: 70%]
@@ -154,13 +162,13 @@ enum FailoverArgument {
     Takeover,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+#[derive(Clone, Copy, Debug, ValueEnum)]
 enum ReplicationArgument {
-    /// Each REGISTER is passed on to all members; not built yet
+    /// Each REGISTER is passed on to all members through an engine that they share (docs/operating/members.md)
     Copies,
-    /// Each member has a database; all are copies of each other; not built yet
+    /// Each member has a database; all are copies of each other, as with MariaDB two-way
     Store,
-    /// They do not, as today: a cluster has one member, or phones register with each (--failover client)
+    /// They do not: a cluster has one member, or phones register with each (--failover client)
     None,
 }
 
@@ -338,13 +346,13 @@ impl Model for Sizing<'_> {
 
     fn assumptions(&self) -> Vec<String> {
         let mut said = self.loaded.says();
-        if self.arguments.replication != Some(ReplicationArgument::None) {
-            said.push(
-                "members of a cluster do not share registrations today (README, \"What it does not do\"): whatever has more than one \
-                 member is a plan for when they do; --replication none plans what can be built now"
-                    .to_owned(),
-            );
-        }
+        let by_phones = matches!(self.arguments.failover, Some(FailoverArgument::Client));
+        let shared = match self.arguments.replication {
+            Some(ReplicationArgument::Store) => Some(DATABASES),
+            None | Some(ReplicationArgument::Copies) if !by_phones => Some(ENGINE),
+            _ => None,
+        };
+        said.extend(shared.map(str::to_owned));
         said
     }
 
@@ -403,7 +411,6 @@ impl Sizing<'_> {
             ("failover", json!(plan.failover)),
             ("work", json!(plan.work)),
             ("storm", json!(plan.storm)),
-            ("today", json!(plan.today)),
             ("failover_method", json!(plan.needs.failover)),
             ("replication", json!(plan.needs.replication)),
             ("assumed", json!(assumed)),
@@ -417,9 +424,8 @@ impl Sizing<'_> {
     pub(super) fn choices(&self) -> String {
         let method = |given: bool| if given { "" } else { " (assumed)" };
         let replication = word(self.arguments.replication, "copies");
-        let built = if replication == "none" { "" } else { ", which is not built yet" };
         format!(
-            "--failover {}{}, --replication {replication}{}{built}, --profile {}",
+            "--failover {}{}, --replication {replication}{}, --profile {}",
             word(self.arguments.failover, "members"),
             method(self.arguments.failover.is_some()),
             method(self.arguments.replication.is_some()),

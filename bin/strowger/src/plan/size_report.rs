@@ -233,8 +233,6 @@ pub(super) fn outputs(plan: Option<&Plan>) -> Vec<Field> {
         Field::new("storm_s", "all register again in", Show::Seconds, plan.and_then(|plan| Some(plan.storm?.least_s))),
         Field::new("availability", "availability", Show::Share, of(|plan| plan.availability.availability))
             .said(missing.map(units::all_but)),
-        Field::new("availability_today", "buildable today", Show::Share, plan.and_then(today))
-            .said(plan.and_then(today).map(|availability| units::all_but(1.0 - availability))),
         Field::new(
             "downtime_s_per_year",
             "missing in a year",
@@ -244,11 +242,6 @@ pub(super) fn outputs(plan: Option<&Plan>) -> Vec<Field> {
         .said(plan.map(|plan| units::outage(plan.availability.downtime_s_per_year))),
         Field::new("cost_per_month", "cost a month", Show::Number, of(|plan| plan.cost_per_month)).drawn(),
     ]
-}
-
-/// Of servers that each have their own users, since members cannot share them yet.
-fn today(plan: &Plan) -> Option<f64> {
-    Some(plan.today.as_ref()?.alone.as_ref()?.availability.availability)
 }
 
 /// Nobody measures less than a microsecond.

@@ -290,7 +290,9 @@ impl Member {
             Reply::Failed { request, why } => self.handle_failure(now, request, why),
             reply => {
                 self.retries.remove(&kind);
-                (self.status.trouble, self.status.trouble_since) = (None, None);
+                if self.retries.is_empty() {
+                    (self.status.trouble, self.status.trouble_since) = (None, None);
+                }
                 match reply {
                     Reply::Ends(ends) => self.handle_ends(&ends),
                     // What was read before the engine failed may be another one's.

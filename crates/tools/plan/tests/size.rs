@@ -191,28 +191,37 @@ fn a_plan_explains_itself() {
     assert!(serde_json::to_string(&plan).unwrap().contains("\"busy_cores\""));
 }
 
-/// Members do not share registrations yet.
+/// Members that share registrations stand in for each other; servers that do not are worth one server each.
 #[test]
-fn what_can_be_built_today_stands_beside_the_plan() {
+fn members_that_share_registrations_are_spares() {
     let asked = needs(2_000_000.0);
-    let plan = plan(&asked);
-    assert_eq!((plan.clusters, plan.members), (1, 3));
-    let today = plan.today.as_ref().unwrap();
-    let alone = today.alone.as_ref().unwrap();
+    let shared = plan(&asked);
+    assert_eq!((shared.clusters, shared.members), (1, 3));
+    assert!(shared.work.copies > 0.0 && shared.caveats.is_empty(), "{:?}", shared.caveats);
+    let says = |plan: &Plan, text: &str| plan.reasons.iter().any(|reason| reason.contains(text));
+    assert!(says(&shared, "passed on to the others") && says(&shared, "a 200 leaves only when the engine has"));
+    let stored = plan(&Needs { replication: Replication::Store, ..asked });
+    assert!(says(&stored, "written to the other databases") && !says(&stored, "engine"), "{:?}", stored.reasons);
+
+    let apart = Needs { replication: Replication::None, availability: 0.0, ..asked };
+    let alone = plan(&apart);
     assert_eq!((alone.servers, alone.first), (1, 0));
     assert!((alone.availability.availability - 0.99).abs() < 1e-12);
     // Phones that register with each member need nobody to pass anything on.
-    let each = today.registered_with_each.as_ref().unwrap();
+    let each = plan(&Needs { failover: FailoverMethod::Client, availability: asked.availability, ..apart });
     assert!(each.members >= 2 && each.availability.availability >= asked.availability - 1e-12);
-    assert!(plan.caveats.iter().any(|text| text.contains("do not share registrations today")), "{:?}", plan.caveats);
-    let built = plan.explain().steps.into_iter().find(|step| step.symbol == "R_today").unwrap();
-    assert_eq!((built.numbers.as_str(), built.value.as_str()), ("(1 − (1 − 0.99)^1)^1", "99 %"));
+    assert!(!says(&each, "engine"), "{:?}", each.reasons);
+    for plan in [&shared, &alone] {
+        let steps = plan.explain().steps;
+        let available: Vec<_> = steps.iter().filter(|step| step.formula.contains("(1 − (1 − R_p)^B)^P")).collect();
+        assert_eq!(available.len(), 1, "{available:?}");
+        assert_eq!(available[0].value, units::all_but(plan.availability.unavailability));
+    }
 
-    // More than one server holds is divided among several, behind two balancers.
-    let many = size(&needs(MANY), &Profile::measured()).unwrap();
-    let alone = many.today.as_ref().unwrap().alone.as_ref().unwrap();
-    assert!(alone.clusters > 1 && alone.members == 1 && alone.first >= 2, "{alone:?}");
-    assert!(alone.of_one_user.availability > alone.availability.availability);
+    // More than one server holds is divided among several.
+    let many = plan(&Needs { subscribers: MANY, ..apart });
+    assert!(many.clusters > 1 && many.members == 1 && many.first >= 1, "{} {}", many.clusters, many.first);
+    assert!(many.availability.availability < alone.availability.availability);
 }
 
 #[test]
@@ -221,14 +230,16 @@ fn without_replication_there_are_no_spares_but_those_that_phones_register_with()
     let error = size(&apart, &Profile::measured()).unwrap_err();
     assert_eq!(error.input(), "availability");
     assert!(error.to_string().contains("do not know each other's registrations"), "{error}");
-    assert!(error.remedy().contains("register with each"), "{}", error.remedy());
+    for remedy in ["share registrations (--replication copies)", "register with each"] {
+        assert!(error.remedy().contains(remedy), "{}", error.remedy());
+    }
     for failover in [FailoverMethod::Members, FailoverMethod::Dns, FailoverMethod::Takeover] {
         let alone = plan(&Needs { availability: 0.98, failover, ..apart });
-        assert_eq!((alone.servers, alone.members, alone.today.is_none()), (1, 1, true));
+        assert_eq!((alone.servers, alone.members, alone.work.copies), (1, 1, 0.0));
     }
     let each = plan(&Needs { failover: FailoverMethod::Client, ..apart });
     holds(&each);
-    assert!(each.members > 1 && each.today.is_none() && each.work.copies == 0.0);
+    assert!(each.members > 1 && each.work.copies == 0.0);
     // Each of them has all REGISTERs.
     let one = plan(&Needs { availability: 0.98, ..apart });
     assert!((each.work.registers / one.work.registers - f64::from(each.members)).abs() < 1e-9);

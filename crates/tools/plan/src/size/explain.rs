@@ -21,7 +21,6 @@ impl Explain for Plan {
             .then(wait(self, &demand))
             .then(servers(self))
             .then(self.availability.explain())
-            .then(today(self))
             .then(time_to_failure(self))
             .then(self.failover.explain())
             .then(storm(self))
@@ -459,29 +458,6 @@ fn servers(plan: &Plan) -> Explanation {
             number(plan.cost_per_month),
             COUNTED,
         )
-}
-
-/// Members that share registrations are not built yet: what the formula says of what is.
-fn today(plan: &Plan) -> Explanation {
-    let Some(today) = &plan.today else { return Explanation::new() };
-    let node = number(plan.profile.server.availability);
-    let mut out = Explanation::new();
-    for (built, how) in [
-        (&today.alone, "servers that each have their own users, as they can be built today"),
-        (&today.registered_with_each, "phones that register with each member by themselves, as it can be built today"),
-    ] {
-        let Some(built) = built else { continue };
-        let (first, clusters, members) = (built.first, built.clusters, built.members);
-        let front = if first > 0 { format!("(1 − (1 − {node})^{first}) × ") } else { String::new() };
-        out = out.step(
-            ("R_today", how),
-            if first > 0 { "(1 − (1 − R_s)^S)·(1 − (1 − R_p)^B)^P" } else { "(1 − (1 − R_p)^B)^P" },
-            format!("{front}(1 − (1 − {node})^{members})^{clusters}"),
-            units::all_but(built.availability.unavailability),
-            "Singh and Schulzrinne, failover paper, section 4.5",
-        );
-    }
-    out
 }
 
 fn time_to_failure(plan: &Plan) -> Explanation {

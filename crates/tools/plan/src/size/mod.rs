@@ -73,13 +73,11 @@ pub struct Plan {
     pub failover: Failover,
     /// What follows an outage of everything; nothing where calls alone are too much for it.
     pub storm: Option<Storm>,
-    /// What can be built while members of a cluster do not share registrations, where the plan has them share.
-    pub today: Option<Today>,
     /// What each server has to do, of what it can, with one server of its group gone; what fills up first stands first.
     pub limits: Vec<Limit>,
     /// What each input changes.
     pub sensitivities: Vec<Sensitivity>,
-    /// What to know before all else: inputs that are hardly meant, and what cannot be built yet.
+    /// What to know before all else: inputs that are hardly meant.
     pub caveats: Vec<String>,
     /// Why so: sentences.
     pub reasons: Vec<String>,
@@ -124,35 +122,6 @@ pub struct Storm {
     pub stage: Stage,
     /// And this part.
     pub resource: Resource,
-}
-
-/// What can be built while members of a cluster do not share registrations.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct Today {
-    /// The fewest servers that carry the load, each with its own users and without a spare; two balancers at least stand before
-    /// several.
-    pub alone: Option<Buildable>,
-    /// Servers with each of which every phone registers by itself ([`FailoverMethod::Client`]), where they meet the needs.
-    pub registered_with_each: Option<Buildable>,
-}
-
-/// So many servers, and what they are worth.
-#[derive(Clone, Debug, PartialEq, Serialize)]
-#[non_exhaustive]
-pub struct Buildable {
-    /// S.
-    pub first: u32,
-    /// P.
-    pub clusters: u32,
-    /// B.
-    pub members: u32,
-    /// S + P·B.
-    pub servers: u32,
-    /// That all users are served.
-    pub availability: Availability,
-    /// That one user is.
-    pub of_one_user: Availability,
 }
 
 /// Which part of a server.
@@ -251,7 +220,6 @@ pub struct Sensitivity {
 /// Inputs that cannot be; needs that no plan of up to 4,096 clusters of 8 members meets ([`PlanError::NoPlan`], which says why).
 pub fn size(needs: &Needs, profile: &Profile) -> Result<Plan, PlanError> {
     let mut plan = search::cheapest(needs, profile)?;
-    plan.today = search::today(needs, profile);
     plan.sensitivities = sensitivity::of(needs, profile, &plan);
     plan.caveats = reasons::caveats(&plan);
     plan.reasons = reasons::of(&plan, &Demand::of(needs, profile)?);

@@ -146,14 +146,9 @@ impl Needs {
         self.traffic().map(|_| ())
     }
 
-    /// Whether members of a cluster know more of their users than what phones tell each of them.
-    pub(super) fn members_share(&self) -> bool {
-        self.replication != Replication::None
-    }
-
     /// Whether one member can stand in for another: it knows the registrations, or phones have registered with it, too.
     pub(super) fn members_replace_each_other(&self) -> bool {
-        self.members_share() || self.failover == FailoverMethod::Client
+        self.replication != Replication::None || self.failover == FailoverMethod::Client
     }
 }
 
@@ -177,7 +172,8 @@ pub enum FailoverMethod {
 pub enum Replication {
     /// They do not: a cluster has one member, or phones register with each of them ([`FailoverMethod::Client`]).
     None,
-    /// Each REGISTER is passed on to all members, which keep it in memory (section 3.3, P1 to P2).
+    /// Each REGISTER is passed on to all members, through an engine that they share, and each keeps it in memory (section 3.3, P1
+    /// to P2).
     Copies,
     /// Each member has a database; all are copies of each other (section 4.5).
     Store,

@@ -34,8 +34,8 @@ impl Profile {
     ///
     /// Calls are its Proxy-200. A REGISTER is written through to the disk, as the server does unless it is told otherwise: 8.2 µs with
     /// 100,000 users (commit 0fd8939), and what not joining costs beside (5.4 − 3.4 µs), which is an upper bound, for of those
-    /// answers not all left joined. Its challenge is what REGISTER with challenge costs more (11.5 − 5.4 µs). A copy is a REGISTER in
-    /// memory (5.4 µs): members are few peers, but nothing is passed on yet that could leave joined. A further request is a third of a
+    /// answers not all left joined. Its challenge is what REGISTER with challenge costs more (11.5 − 5.4 µs). A copy is taken for
+    /// a REGISTER in memory (5.4 µs): what one costs through an engine was not measured. A further request is a third of a
     /// call, as it has two of its six messages. The base capacity is the worse of two rounds (22,800 and 27,100/s), by default:
     /// without segmentation it was not searched for.
     ///
@@ -46,8 +46,8 @@ impl Profile {
         Self {
             name: "measured".into(),
             source: "bench/RESULTS.md of 2026-11-22 without segmentation, bench/CONNECTIONS.md, bench/WORKERS.md, bench/JOURNAL.md of \
-                     2026-11-21: one core of a shared virtual machine (AMD EPYC), at saturation; memory of a subscriber, sizes of \
-                     messages, the server and its price are assumptions"
+                     2026-11-21: one core of a shared virtual machine (AMD EPYC), at saturation; the cost of a copy, memory of a \
+                     subscriber, sizes of messages, the server and its price are assumptions"
                 .into(),
             costs: Costs {
                 stateful_call_s: 35.7e-6,

@@ -2,36 +2,12 @@
 
 use super::demand::Demand;
 use super::needs::{CONNECTIONS_FOR_PHONES, DEFAULT_CONNECTIONS, FailoverMethod, Replication};
-use super::{Buildable, Plan, Resource, Stage};
+use super::{Plan, Resource, Stage};
 use crate::traffic::Calls;
 use crate::units::brief;
 
-/// What to know before all else.
+/// What to know before all else: inputs that are hardly meant.
 pub(super) fn caveats(plan: &Plan) -> Vec<String> {
-    let mut out = cautions(plan);
-    out.extend(not_today(plan));
-    out
-}
-
-/// Why the plan is what it is.
-pub(super) fn of(plan: &Plan, demand: &Demand<'_>) -> Vec<String> {
-    let mut out: Vec<String> = spares(plan).into_iter().collect();
-    out.push(load(plan));
-    out.extend(keep_alives(plan));
-    out.push(stages(plan, demand));
-    out.push(members(plan));
-    out.extend(first_stage(plan));
-    out.extend(fullest(plan));
-    out.extend(low_load(plan));
-    out.extend(connections(plan));
-    out.extend(storm(plan));
-    out.push(failure(plan));
-    out.retain(|reason| !reason.is_empty());
-    out
-}
-
-/// Inputs that are hardly meant.
-fn cautions(plan: &Plan) -> Vec<String> {
     let mut out = Vec::new();
     if let Calls::Erlangs(each) = plan.needs.calls
         && each > 1.0
@@ -56,39 +32,21 @@ fn cautions(plan: &Plan) -> Vec<String> {
 /// Below it repairs are not quick beside failures.
 const POOR: f64 = 0.9;
 
-/// What members that share registrations are promised by, and what there is without.
-fn not_today(plan: &Plan) -> Option<String> {
-    let today = plan.today.as_ref()?;
-    let shared = if plan.members > 1 {
-        "NOT BUILT YET: members of a cluster do not share registrations today, so this is a plan for when they do."
-    } else {
-        "This plan has no members that share registrations, which they do not do yet."
-    };
-    let alone = today.alone.as_ref().map(|alone| format!(" What can be built today: {}.", apart(alone)));
-    let each = today.registered_with_each.as_ref().filter(|each| each.members > 1).map(|each| {
-        format!(
-            " Where phones register with each of {} servers{} by themselves, {} servers are {} today.",
-            each.members,
-            if each.clusters > 1 { " of their cluster" } else { "" },
-            brief::number(f64::from(each.servers)),
-            brief::all_but(each.availability.unavailability)
-        )
-    });
-    Some(format!("{shared}{}{}", alone.unwrap_or_default(), each.unwrap_or_default()))
-}
-
-fn apart(alone: &Buildable) -> String {
-    let one = brief::all_but(alone.of_one_user.unavailability);
-    if alone.servers == 1 {
-        return format!("1 server for everybody, {one} available");
-    }
-    format!(
-        "{} servers, each with its own part of the users and no spare, behind {} balancers: {one} available for each user, {} that all \
-         are served",
-        alone.clusters,
-        alone.first,
-        brief::all_but(alone.availability.unavailability)
-    )
+/// Why the plan is what it is.
+pub(super) fn of(plan: &Plan, demand: &Demand<'_>) -> Vec<String> {
+    let mut out: Vec<String> = spares(plan).into_iter().collect();
+    out.push(load(plan));
+    out.extend(keep_alives(plan));
+    out.push(stages(plan, demand));
+    out.push(members(plan));
+    out.extend(first_stage(plan));
+    out.extend(fullest(plan));
+    out.extend(low_load(plan));
+    out.extend(connections(plan));
+    out.extend(storm(plan));
+    out.push(failure(plan));
+    out.retain(|reason| !reason.is_empty());
+    out
 }
 
 fn spares(plan: &Plan) -> Option<String> {
@@ -288,18 +246,21 @@ fn failure(plan: &Plan) -> String {
             brief::time(plan.needs.repair_s)
         );
     }
-    let passed_on = match plan.needs.replication {
+    let (passed_on, promise) = match plan.needs.replication {
         _ if plan.needs.failover == FailoverMethod::Client => {
             return format!(
                 "A call that meets a failed server is set up {retry} later, at another one, with which the phones have registered, too."
             );
         }
-        Replication::Copies | Replication::None => "passed on to the others",
-        Replication::Store => "written to the other databases",
+        Replication::Copies | Replication::None => (
+            "passed on to the others",
+            " That is with cluster.promise = \"disk\"; with \"engine\", the default, a 200 leaves only when the engine has the registration.",
+        ),
+        Replication::Store => ("written to the other databases", ""),
     };
     format!(
         "A call that meets a failed server is set up {retry} later; on the mean of all calls that is {}. A phone's first registration is \
-         lost if its server fails before it is {passed_on} (probability {}); then the phone cannot be called for at most {}.",
+         lost if its server fails before it is {passed_on} (probability {}); then the phone cannot be called for at most {}.{promise}",
         brief::time(failover.setup_delay_s),
         brief::number(failover.lost_registration_with_cache),
         brief::time(failover.unreachable_s)

@@ -1,10 +1,10 @@
 //! The cheapest plan that carries the load and is as available as asked.
 
 use super::demand::Demand;
-use super::needs::{FailoverMethod, Needs, Replication};
+use super::needs::{Needs, Replication};
 use super::profile::Profile;
 use super::storm::after_an_outage;
-use super::{Buildable, Limit, Plan, Resource, Stage, Today};
+use super::{Limit, Plan, Resource, Stage};
 use crate::availability::Availability;
 use crate::error::PlanError;
 use crate::failover::{FailoverTimes, failover, mean_time_to_failure_s};
@@ -36,18 +36,6 @@ impl Shape {
         let node = profile.server.availability;
         Availability::two_stage(self.first, node, self.clusters, self.members, node)
     }
-
-    fn buildable(self, profile: &Profile) -> Result<Buildable, PlanError> {
-        let Self { first, clusters, members } = self;
-        Ok(Buildable {
-            first,
-            clusters,
-            members,
-            servers: self.servers(),
-            availability: self.availability(profile)?,
-            of_one_user: Self { clusters: 1, ..self }.availability(profile)?,
-        })
-    }
 }
 
 /// The plan with the fewest servers.
@@ -57,25 +45,6 @@ pub(super) fn cheapest(needs: &Needs, profile: &Profile) -> Result<Plan, PlanErr
     let for_load = Needs { availability: 0.0, ..*needs };
     let for_load = fewest_servers(&Demand::of(&for_load, profile)?)?;
     plan(&demand, shape, for_load.servers())
-}
-
-/// What can be built while members do not share registrations; nothing is to be said where the plan does not count on it.
-pub(super) fn today(needs: &Needs, profile: &Profile) -> Option<Today> {
-    if !needs.members_share() {
-        return None;
-    }
-    let of = |needs: Needs, balancers: u32| {
-        let mut shape = fewest_servers(&Demand::of(&needs, profile).ok()?).ok()?;
-        if shape.clusters > 1 {
-            shape.first = shape.first.max(balancers);
-        }
-        shape.buildable(profile).ok()
-    };
-    let apart = Needs { replication: Replication::None, ..*needs };
-    Some(Today {
-        alone: of(Needs { failover: FailoverMethod::Members, availability: 0.0, ..apart }, 2),
-        registered_with_each: of(Needs { failover: FailoverMethod::Client, ..apart }, 0),
-    })
 }
 
 /// For each B, the fewest clusters that carry the load, then the fewest first-stage servers that carry it and reach the
@@ -176,7 +145,6 @@ fn plan(demand: &Demand<'_>, shape: Shape, servers_for_load: u32) -> Result<Plan
         availability: shape.availability(profile)?,
         failover: failover(times(needs, profile))?,
         storm: after_an_outage(demand, first, clusters, members),
-        today: None,
         limits,
         sensitivities: Vec::new(),
         caveats: Vec::new(),
@@ -240,7 +208,8 @@ fn not_available(needs: &Needs, profile: &Profile, least_missing: f64) -> PlanEr
                 "servers that are {node} available and do not know each other's registrations have no spare, so together they are \
                  {best}, not {asked}"
             ),
-            "have phones register with each of several servers (--failover client), take more available servers, or promise less",
+            "let members share registrations (--replication copies), have phones register with each of several servers (--failover \
+             client), take more available servers, or promise less",
         )
     };
     PlanError::NoPlan { need: "availability".into(), reason, remedy: remedy.into() }
