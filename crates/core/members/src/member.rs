@@ -29,8 +29,8 @@ pub enum Request {
     ReadAll,
     /// What the logs have behind these positions. Waits for a while where that is nothing: [`Reply::Entries`].
     Follow(Vec<(MemberId, Position)>),
-    /// To append an entry to the own log, and to bring its changes into the state: [`Reply::Appended`]. What is there already is
-    /// appended.
+    /// To append an entry to the own log, if that ends where the entry says, and to bring its changes into the state:
+    /// [`Reply::Appended`]. What is there already is appended. A log that ends elsewhere is a failure.
     Append(Entry),
     /// To see who is alive, and then to say that this member is: [`Reply::Beat`].
     Beat,
@@ -387,12 +387,15 @@ impl Member {
 
     fn handle_ends(&mut self, ends: &[(MemberId, Position)]) {
         let own_end = ends.iter().find(|(member, _)| *member == self.own).map_or(Position::BEGIN, |(_, end)| *end);
-        if own_end > self.outbox.confirmed() && own_end != self.outbox.last() {
-            // Of an earlier process, whose clock may have been ahead, or of another server that says to be this member.
-            self.begin.incarnation = self.begin.incarnation.max(own_end.incarnation + 1);
-            self.outbox.begin_after(own_end, self.begin);
+        let is_forgotten = own_end < self.outbox.end();
+        if own_end != self.outbox.end() && Some(own_end) != self.outbox.unconfirmed() {
+            // Where it has more, that is of an earlier process, whose clock may have been ahead, or of another server that says to be this
+            // member.
+            if own_end > self.outbox.end() {
+                self.begin.incarnation = self.begin.incarnation.max(own_end.incarnation + 1);
+            }
+            self.outbox.chain_to(own_end, self.begin);
         }
-        let is_forgotten = own_end < self.outbox.confirmed();
         for (member, end) in ends.iter().filter(|(member, _)| *member != self.own) {
             let other = self.others.entry(*member).or_default();
             if *end < other.read && self.is_warm {

@@ -6,7 +6,7 @@ use strowger_registrar::record::merge;
 use strowger_registrar::{MemberId, Record};
 
 use crate::entry::{Entry, Position};
-use crate::member::{Alive, Reply, Request};
+use crate::member::{Alive, Kind, Reply, Request};
 
 /// What an engine keeps.
 #[derive(Clone, Debug, Default)]
@@ -22,6 +22,7 @@ pub struct Engine {
     kept: Kept,
     replica: Kept,
     beats: BTreeMap<MemberId, u64>,
+    keeps_last: bool,
 }
 
 impl Engine {
@@ -37,6 +38,16 @@ impl Engine {
                 Reply::Entries(from.iter().map(|(member, at)| (*member, self.behind(*member, *at))).collect())
             }
             Request::Append(entry) => {
+                let end = self
+                    .kept
+                    .logs
+                    .get(&member)
+                    .and_then(|log| log.last())
+                    .map_or(Position::BEGIN, |last| last.position);
+                if end != entry.after && end != entry.position {
+                    let why = format!("the log ends at {end:?}");
+                    return Reply::Failed { request: Kind::Append, why };
+                }
                 self.append(member, entry);
                 Reply::Appended(entry.position)
             }
@@ -55,6 +66,11 @@ impl Engine {
                 Reply::Beat(alive.filter(|(other, _)| **other != member).map(said).collect())
             }
         }
+    }
+
+    /// Has it keep the change of a contact that came last, instead of the newest: as an engine does that is only told to set.
+    pub const fn keeps_last(&mut self, keeps_last: bool) {
+        self.keeps_last = keeps_last;
     }
 
     /// The replica has all that there is.
@@ -88,7 +104,7 @@ impl Engine {
             let Ok(parsed) = Record::parse(record) else { continue };
             let known = self.kept.state.entry((member, parsed.aor().into())).or_default();
             let mut merged = Vec::new();
-            merge((!known.is_empty()).then_some(known), record, &mut merged);
+            merge((!known.is_empty() && !self.keeps_last).then_some(known), record, &mut merged);
             *known = merged;
         }
         let log = self.kept.logs.entry(member).or_default();

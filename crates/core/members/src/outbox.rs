@@ -39,13 +39,23 @@ pub(crate) struct Outbox {
     bytes: usize,
     /// The entry that is being appended, and the batches in it.
     entry: Option<(Entry, Vec<BatchId>)>,
-    /// Where the last entry stands that the engine has confirmed.
-    confirmed: Position,
+    /// Where the log ends.
+    end: Position,
+    /// The entry that was made last.
+    made: Position,
 }
 
 impl Outbox {
     pub(crate) const fn new(limits: Limits) -> Self {
-        Self { limits, waiting: VecDeque::new(), records: 0, bytes: 0, entry: None, confirmed: Position::BEGIN }
+        Self {
+            limits,
+            waiting: VecDeque::new(),
+            records: 0,
+            bytes: 0,
+            entry: None,
+            end: Position::BEGIN,
+            made: Position::BEGIN,
+        }
     }
 
     /// Records that the engine has not confirmed.
@@ -70,8 +80,8 @@ impl Outbox {
         true
     }
 
-    /// The entry that is to be appended: the one that was not confirmed, else a new one from what waits. `begin` is where a process
-    /// begins that has appended nothing yet.
+    /// The entry that is to be appended: the one that was not confirmed, else a new one from what waits. `begin` is before the first one of
+    /// this process. No number is used for two.
     pub(crate) fn entry(&mut self, begin: Position) -> Option<&Entry> {
         if self.entry.is_none() {
             let (mut records, mut batches) = (Vec::new(), Vec::new());
@@ -83,9 +93,8 @@ impl Outbox {
                 batches.extend(batch.id);
             }
             if !records.is_empty() {
-                let before = if self.confirmed.incarnation == begin.incarnation { self.confirmed } else { begin };
-                let entry = Entry { position: before.next(), after: self.confirmed, records };
-                self.entry = Some((entry, batches));
+                self.made = self.made.max(begin).next();
+                self.entry = Some((Entry { position: self.made, after: self.end, records }, batches));
             }
         }
         self.entry.as_ref().map(|(entry, _)| entry)
@@ -98,25 +107,27 @@ impl Outbox {
         };
         self.records -= entry.records.len();
         self.bytes -= entry.records.iter().map(|record| record.len()).sum::<usize>();
-        self.confirmed = position;
+        self.end = position;
         batches
     }
 
-    /// Where the last entry stands that was confirmed.
-    pub(crate) const fn confirmed(&self) -> Position {
-        self.confirmed
+    /// Where the log ends, by what the engine has confirmed.
+    pub(crate) const fn end(&self) -> Position {
+        self.end
     }
 
-    /// Where the last entry stands that may be in the engine.
-    pub(crate) fn last(&self) -> Position {
-        self.entry.as_ref().map_or(self.confirmed, |(entry, _)| entry.position)
+    /// Where the entry stands that may be in the engine and is not confirmed.
+    pub(crate) fn unconfirmed(&self) -> Option<Position> {
+        self.entry.as_ref().map(|(entry, _)| entry.position)
     }
 
-    /// Begins behind what others have appended. What is on its way gets another place.
-    pub(crate) fn begin_after(&mut self, end: Position, begin: Position) {
-        self.confirmed = end;
+    /// The log ends elsewhere than was thought: the engine has forgotten something, or somebody else has written to it. `begin` is before all
+    /// entries that are made from now on.
+    pub(crate) fn chain_to(&mut self, end: Position, begin: Position) {
+        self.end = end;
         if let Some((entry, _)) = &mut self.entry {
-            (entry.position, entry.after) = (begin.next(), end);
+            self.made = self.made.max(begin).next();
+            (entry.position, entry.after) = (self.made, end);
         }
     }
 }
@@ -134,7 +145,7 @@ mod tests {
     #[test]
     fn batches_share_an_entry_and_are_confirmed_with_it() {
         let mut outbox = Outbox::new(Limits { records: 20, bytes: 1_000, entry_records: 8 });
-        outbox.begin_after(Position { incarnation: 4, number: 9 }, BEGIN);
+        outbox.chain_to(Position { incarnation: 4, number: 9 }, BEGIN);
         assert!(outbox.push(Some(1), records(5)) && outbox.push(None, records(3)) && outbox.push(Some(2), records(12)));
         assert!(!outbox.push(Some(3), records(1)), "it is full");
         let entry = outbox.entry(BEGIN).expect("something waits").clone();

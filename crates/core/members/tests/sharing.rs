@@ -6,7 +6,7 @@ use std::time::Duration;
 use proptest::prelude::*;
 use strowger_foundation::{Flow, ListenerId, Timestamp, Transport};
 use strowger_members::model::Engine;
-use strowger_members::{Limits, Member, Output, Reply, Request};
+use strowger_members::{Limits, Member, Output, Position, Reply, Request};
 use strowger_message::Message;
 use strowger_registrar::{Locations, MemberId, Policy, Record, Source, Update, Version};
 
@@ -33,7 +33,33 @@ struct Acked {
     is_bound: bool,
 }
 
+/// A fault that is planted between the members and their engine, or in what is made of them.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Bug {
+    /// A client is answered before the engine has the change.
+    AcknowledgesEarly,
+    /// An entry of a log is passed over now and then.
+    SkipsEntries,
+    /// The same, and the entry behind it does not say so.
+    HidesGaps,
+    /// Removals of others are not taken.
+    DropsRemovals,
+    /// Nobody sees that the engine has less than it had.
+    HidesForgetting,
+    /// A table is announced only in part.
+    AnnouncesHalf,
+    /// The whole state is read only in part.
+    ReadsHalf,
+    /// A process goes on with the numbers of the one before.
+    RepeatsNumbers,
+    /// The engine keeps what came last, not what is newest.
+    KeepsLast,
+    /// A change is taken whatever is known.
+    TakesAll,
+}
+
 struct World {
+    bug: Option<Bug>,
     now: Timestamp,
     engine: Engine,
     is_frozen: bool,
@@ -55,7 +81,8 @@ impl Node {
         let listener = (Transport::Udp, format!("192.0.2.{number}:5060").parse().expect("an address"));
         let locations =
             Locations::new(2, 7).listening_at([listener]).shared_by(id, Policy::default().expires_max).awaiting();
-        locations.begin(BEGAN);
+        // Their clocks are a minute apart.
+        locations.begin(BEGAN + u64::from(number) * 60_000_000_000);
         let incarnation = BEGAN / 1_000_000 + now.as_millis();
         let member = Member::new(id, incarnation, String::new(), Limits::default());
         Self { id, member, locations, asked: Vec::new(), staged: BTreeMap::new(), is_warm: false }
@@ -68,8 +95,16 @@ impl Node {
     }
 
     /// Takes what another member has changed, or this one before.
-    fn take(&mut self, now: Timestamp, record: &[u8]) {
+    fn take(&mut self, now: Timestamp, record: &[u8], bug: Option<Bug>) {
         let record = Record::parse(record).expect("a record");
+        if bug == Some(Bug::DropsRemovals) && !record.binds() {
+            return;
+        }
+        if bug == Some(Bug::TakesAll) {
+            // As if nothing were known of the address.
+            let mut forgotten = Vec::new();
+            self.locations.forget(now, record.aor(), &mut forgotten);
+        }
         let is_restamped = self.locations.take(now, &record);
         self.tell(now, &record, is_restamped);
     }
@@ -96,7 +131,8 @@ impl World {
         let nodes = (1..=3).map(|number| Node::new(number, now)).collect();
         let (asked, acked) = (BTreeMap::new(), BTreeMap::new());
         let engine = Engine::default();
-        let mut world = Self { now, engine, is_frozen: false, nodes, asked, acked, batches: 0, random: seed | 1 };
+        let mut world =
+            Self { bug: None, now, engine, is_frozen: false, nodes, asked, acked, batches: 0, random: seed | 1 };
         world.nodes.iter_mut().for_each(|node| node.member.handle_timeout(now));
         world
     }
@@ -127,7 +163,11 @@ impl World {
         let mut record = Vec::new();
         if node.locations.stage(now, &aor(user), &Policy::default(), &source, &update, &mut record).is_ok() {
             self.batches += 1;
-            node.staged.insert(self.batches, (record.clone(), Acked { user, cseq, is_bound }));
+            let acked = Acked { user, cseq, is_bound };
+            if self.bug == Some(Bug::AcknowledgesEarly) {
+                self.acked.insert(user, acked);
+            }
+            node.staged.insert(self.batches, (record.clone(), acked));
             node.member.handle_changes(now, Some(self.batches), vec![record.into()]);
         }
     }
@@ -161,8 +201,11 @@ impl World {
             } else {
                 let mut shown = Vec::new();
                 let reply = self.engine.carry_out(node.id, &request, &mut |record| shown.push(record.to_vec()));
-                shown.iter().for_each(|record| node.take(now, record));
-                if fate == 1 { failed } else { reply }
+                if self.bug == Some(Bug::ReadsHalf) {
+                    shown.truncate(shown.len() / 2);
+                }
+                shown.iter().for_each(|record| node.take(now, record, self.bug));
+                if fate == 1 { failed } else { spoil(self.bug, &node.member, reply) }
             };
             node.member.handle_reply(now, reply);
         }
@@ -179,7 +222,7 @@ impl World {
             match output {
                 // Who follows waits for something new, so as not to ask all the time.
                 Output::Ask(request) => node.asked.push((now + delay, request)),
-                Output::Apply(records) => records.iter().for_each(|record| node.take(now, record)),
+                Output::Apply(records) => records.iter().for_each(|record| node.take(now, record, self.bug)),
                 Output::Confirm(id) => {
                     if let Some((record, acked)) = node.staged.remove(&id) {
                         node.put(now, &record);
@@ -198,6 +241,9 @@ impl World {
                     let is_wanted = |version: Version| node.member.announces(version);
                     let mut records = Vec::new();
                     let next = node.locations.copy_changes(now, from, &is_wanted, &mut records);
+                    if self.bug == Some(Bug::AnnouncesHalf) {
+                        records.truncate(records.len() / 2);
+                    }
                     node.member.handle_announcement(now, records, next);
                 }
             }
@@ -206,20 +252,91 @@ impl World {
 
     /// A process ends, and another one of the same member begins.
     fn restart(&mut self, number: usize) {
-        let now = self.now;
+        let now = if self.bug == Some(Bug::RepeatsNumbers) { Timestamp::from_millis(1_000) } else { self.now };
         self.nodes[number] = Node::new(u16::try_from(number).expect("few") + 1, now);
         self.nodes[number].member.handle_timeout(now);
     }
 
     /// What was acknowledged last, and what was asked for later without an answer, may both be.
-    fn check(&self) {
-        for (user, acked) in &self.acked {
+    fn contradiction(&self) -> Option<String> {
+        self.acked.iter().find_map(|(user, acked)| {
             let found: Vec<_> = self.nodes.iter().map(|node| node.uris(self.now, *user)).collect();
-            assert!(found.iter().all(|one| *one == found[0]), "user {user}: {found:?}");
-            if self.asked[user] == acked.cseq {
-                assert_eq!(found[0].len(), usize::from(acked.is_bound), "user {user}: {acked:?}");
+            let is_certain = self.asked[user] == acked.cseq;
+            let is_right = !is_certain || found[0].len() == usize::from(acked.is_bound);
+            let is_one = found.iter().all(|one| *one == found[0]);
+            (!is_right || !is_one).then(|| format!("user {user}: {acked:?}, found {found:?}"))
+        })
+    }
+
+    fn check(&self) {
+        assert_eq!(self.contradiction(), None);
+    }
+
+    fn step(&mut self, step: &Step) {
+        match *step {
+            Step::Register { node, user, is_bound } => self.register(node, user, is_bound),
+            Step::Restart { node } => self.restart(node),
+            // What the replica has not is lost with all who have read it: nobody dies until all is told again.
+            Step::FailOver => {
+                self.pass(1_000);
+                self.engine.fail_over();
+                // Some clients come at that very moment.
+                for user in 0..3 {
+                    let (node, is_bound) = (usize::try_from(self.draw(3)).expect("few"), self.draw(2) == 0);
+                    self.register(node, user, is_bound);
+                }
+                self.pass(5_000);
+                self.engine.replicate();
             }
+            Step::CutLogs => self.engine.cut_logs(1),
+            Step::Freeze { millis } => {
+                self.is_frozen = true;
+                self.pass(millis);
+                self.is_frozen = false;
+            }
+            Step::Pass { millis } => self.pass(millis),
         }
+    }
+
+    /// One of the steps that [`step`] makes, by the world's own chance.
+    fn any_step(&mut self) -> Step {
+        let (kind, node) = (self.draw(16), usize::try_from(self.draw(3)).expect("few"));
+        match kind {
+            0..8 => {
+                let (user, is_bound) = (u8::try_from(self.draw(3)).expect("few"), self.draw(2) == 0);
+                Step::Register { node, user, is_bound }
+            }
+            8 => Step::Restart { node },
+            9 => Step::FailOver,
+            10 => Step::CutLogs,
+            11 => Step::Freeze { millis: 100 + self.draw(2_900) },
+            _ => Step::Pass { millis: 1 + self.draw(300) },
+        }
+    }
+}
+
+/// What a planted fault makes of an answer.
+fn spoil(bug: Option<Bug>, member: &Member, reply: Reply) -> Reply {
+    match (bug, reply) {
+        (Some(bug @ (Bug::SkipsEntries | Bug::HidesGaps)), Reply::Entries(logs)) => {
+            let spoilt = logs.into_iter().map(|(member, mut entries)| {
+                if entries.first().is_some_and(|entry| entry.position.number % 4 == 0) {
+                    entries.remove(0);
+                }
+                if bug == Bug::HidesGaps {
+                    entries.iter_mut().for_each(|entry| entry.after = Position::BEGIN);
+                }
+                (member, entries)
+            });
+            Reply::Entries(spoilt.collect())
+        }
+        // As if the logs still went as far as they were read.
+        (Some(Bug::HidesForgetting), Reply::Ends(ends)) if member.status().is_warm => {
+            let far = Position { incarnation: u64::MAX / 2, number: 0 };
+            let own = |id: &MemberId| member.status().others.iter().all(|other| other.member != *id);
+            Reply::Ends(ends.into_iter().filter(|(id, _)| !own(id)).map(|(id, _)| (id, far)).collect())
+        }
+        (_, reply) => reply,
     }
 }
 
@@ -250,25 +367,8 @@ proptest! {
     fn what_was_confirmed_is_found_everywhere(seed in any::<u64>(), steps in prop::collection::vec(step(), 1..60)) {
         let mut world = World::new(seed);
         world.pass(1_000);
-        for step in steps {
-            match step {
-                Step::Register { node, user, is_bound } => world.register(node, user, is_bound),
-                Step::Restart { node } => world.restart(node),
-                // What the replica has not is lost with all who have read it: nobody dies until all is told again.
-                Step::FailOver => {
-                    world.pass(1_000);
-                    world.engine.fail_over();
-                    world.pass(5_000);
-                    world.engine.replicate();
-                }
-                Step::CutLogs => world.engine.cut_logs(1),
-                Step::Freeze { millis } => {
-                    world.is_frozen = true;
-                    world.pass(millis);
-                    world.is_frozen = false;
-                }
-                Step::Pass { millis } => world.pass(millis),
-            }
+        for step in &steps {
+            world.step(step);
         }
         world.pass(20_000);
         world.check();
@@ -313,4 +413,38 @@ fn while_the_engine_is_frozen_all_is_found_and_nothing_is_confirmed() {
     world.pass(3_000);
     assert!(world.acked.contains_key(&2));
     world.check();
+}
+
+/// Whether any of some runs shows that something is wrong.
+fn is_caught(bug: Bug) -> bool {
+    (0..400).any(|seed| {
+        let mut world = World::new(seed * 2_654_435_761);
+        world.bug = Some(bug);
+        world.engine.keeps_last(bug == Bug::KeepsLast);
+        world.pass(1_000);
+        for _ in 0..40 {
+            let step = world.any_step();
+            world.step(&step);
+        }
+        world.pass(20_000);
+        world.contradiction().is_some() || world.nodes.iter().any(|node| !node.is_warm)
+    })
+}
+
+#[test]
+fn planted_faults_are_caught() {
+    let all = [
+        Bug::AcknowledgesEarly,
+        Bug::SkipsEntries,
+        Bug::HidesGaps,
+        Bug::DropsRemovals,
+        Bug::HidesForgetting,
+        Bug::AnnouncesHalf,
+        Bug::ReadsHalf,
+        Bug::RepeatsNumbers,
+        Bug::KeepsLast,
+        Bug::TakesAll,
+    ];
+    let missed: Vec<_> = all.into_iter().filter(|bug| !is_caught(*bug)).collect();
+    assert!(missed.is_empty(), "nobody notices {missed:?}");
 }

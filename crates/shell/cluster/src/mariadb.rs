@@ -193,6 +193,12 @@ impl MariaDb {
         let (own, at) = (self.member.get(), entry.position);
         let newest: Vec<(u64, Kept)> = changes::of_entry(entry, self.longest).into_iter().collect();
         let mut transaction = connection.start_transaction(TxOpts::default()).await?;
+        let last: Option<(u16, u64, u64)> = transaction.exec_first(LAST, (&self.name, own)).await?;
+        let end = last.map_or(Position::BEGIN, |(_, incarnation, number)| Position { incarnation, number });
+        if end != entry.after && end != at {
+            transaction.rollback().await?;
+            return Ok(Err(format!("the log of member {own} ends at {end:?} and not at {:?}", entry.after)));
+        }
         for changes in newest.chunks(WRITE_CHANGES) {
             let rows = vec!["(?, ?, ?, ?, ?, ?)"; changes.len()].join(", ");
             let values = changes.iter().flat_map(|(contact, kept)| {
@@ -203,13 +209,7 @@ impl MariaDb {
             transaction.exec_drop(format!("{PUT}{rows}{PUT_OVER}"), Params::Positional(values.collect())).await?;
         }
         transaction.exec_drop(APPEND, (&self.name, own, at.incarnation, at.number, entry.to_bytes())).await?;
-        let last: Option<(u16, u64, u64)> = transaction.exec_first(LAST, (&self.name, own)).await?;
         transaction.commit().await?;
-        if last.is_none_or(|(_, incarnation, number)| Position { incarnation, number } != at) {
-            return Ok(Err(format!(
-                "another server is member {own} too and writes to its log; give each its own cluster.member"
-            )));
-        }
         if at.number % CUT_EVERY == 1 {
             let oldest = at.number.saturating_sub(LOG_ENTRIES);
             connection.exec_drop(CUT, (&self.name, own, at.incarnation, at.incarnation, oldest)).await?;

@@ -231,15 +231,15 @@ impl Postgres {
         let (own, at) = (i32::from(self.member.get()), entry.position);
         let (incarnation, number) = (signed(at.incarnation), signed(at.number));
         client.batch_execute("BEGIN").await?;
+        let last = client.query_opt(LAST, &[&self.name, &own]).await?;
+        let end = last.map_or(Position::BEGIN, |last| position(&last, 0));
+        if end != entry.after && end != at {
+            client.batch_execute("ROLLBACK").await?;
+            return Ok(Err(format!("the log of member {own} ends at {end:?} and not at {:?}", entry.after)));
+        }
         client.execute(PUT, &[&self.name, &own, &contacts, &versions, &until, &changes]).await?;
         client.execute(APPEND, &[&self.name, &own, &incarnation, &number, &entry.to_bytes()]).await?;
-        let last = client.query_one(LAST, &[&self.name, &own]).await?;
         client.batch_execute("COMMIT").await?;
-        if position(&last, 0) != at {
-            return Ok(Err(format!(
-                "another server is member {own} too and writes to its log; give each its own cluster.member"
-            )));
-        }
         if at.number % CUT_EVERY == 1 {
             let oldest = signed(at.number.saturating_sub(LOG_ENTRIES));
             client.execute(CUT, &[&self.name, &own, &incarnation, &oldest]).await?;

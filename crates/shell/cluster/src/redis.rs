@@ -40,8 +40,12 @@ const PUT_NEWER: &str = "
         local known = redis.call('GETRANGE', key, 0, 15)
         if known == '' or known < value:sub(1, 16) then redis.call('SET', key, value, 'PX', lasts) end
     end";
-/// What Redis says to an entry that does not come behind all others.
-const NOT_BEHIND: &str = "equal or smaller";
+/// Appends an entry if the log ends where it says; where it ends then.
+const APPEND: &str = "
+    local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)
+    local at = last[1] and last[1][1] or '0-0'
+    if at ~= ARGV[1] or at == ARGV[2] then return at end
+    return redis.call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[3], ARGV[2], 'e', ARGV[4])";
 /// How long the sign of life of a member lasts.
 const BEAT_LASTS: Duration = Duration::from_secs(10);
 
@@ -173,7 +177,7 @@ impl Redis {
             command.arg(self.log_of(*member));
         });
         from.iter().for_each(|(_, at)| {
-            command.arg(format!("{}-{}", at.incarnation, at.number));
+            command.arg(id(*at));
         });
         type Log = (String, Vec<(String, Vec<(String, Vec<u8>)>)>);
         let (logs,): (Option<Vec<Log>>,) = self.query(&self.follows, &pipeline).await?;
@@ -204,21 +208,12 @@ impl Redis {
         }
         command.ignore();
         changes.cmd("SADD").arg(format!("{}:members", self.name)).arg(self.member.get()).ignore();
-        let log = self.log_of(self.member);
-        let id = format!("{}-{}", entry.position.incarnation, entry.position.number);
-        changes.cmd("XADD").arg(&log).arg("MAXLEN").arg("~").arg(LOG_ENTRIES).arg(&id).arg("e").arg(entry.to_bytes());
-        let appended: Result<(String,), EngineError> = self.ask(&changes).await;
-        match appended {
-            // An answer that was lost: it is there already, and nothing behind it.
-            Err(EngineError::Failed { why, .. }) if why.contains(NOT_BEHIND) => {
-                let mut pipeline = redis::pipe();
-                pipeline.cmd("XREVRANGE").arg(&log).arg("+").arg("-").arg("COUNT").arg(1);
-                let (last,): (Vec<(String, Value)>,) = self.ask(&pipeline).await?;
-                if last.first().is_none_or(|(last, _)| *last != id) {
-                    return Err(self.not_alone(&log));
-                }
-            }
-            appended => drop(appended?),
+        let (log, at) = (self.log_of(self.member), id(entry.position));
+        let append = changes.cmd("EVAL").arg(APPEND).arg(1).arg(&log).arg(id(entry.after)).arg(&at);
+        append.arg(LOG_ENTRIES).arg(entry.to_bytes());
+        let (end,): (String,) = self.ask(&changes).await?;
+        if end != at {
+            return Err(self.failed(format!("{log} ends at {end} and not at {}", id(entry.after))));
         }
         self.wait_for_replicas().await?;
         Ok(Reply::Appended(entry.position))
@@ -244,14 +239,6 @@ impl Redis {
     fn failed(&self, why: String) -> EngineError {
         let engine = self.commands.borrow().as_ref().map_or_else(String::new, |connected| connected.engine.clone());
         EngineError::Failed { engine, why }
-    }
-
-    /// The log has what this process did not write.
-    fn not_alone(&self, log: &str) -> EngineError {
-        self.failed(format!(
-            "another server is member {} too and writes to {log}; give each its own cluster.member",
-            self.member.get()
-        ))
     }
 
     async fn beat(&self) -> Result<Reply, EngineError> {
@@ -315,6 +302,11 @@ fn info(address: &EngineAddress) -> Result<ConnectionInfo, String> {
     };
     let url = format!("redis://{password}{}/{}", address.authority, address.database);
     url.parse().map_err(|error: redis::RedisError| error.to_string())
+}
+
+/// A position as an entry's id.
+fn id(position: Position) -> String {
+    format!("{}-{}", position.incarnation, position.number)
 }
 
 /// An entry's id as a position.
