@@ -1,10 +1,7 @@
 //! Servers that share registrations through a real Redis, PostgreSQL or MariaDB, and phones that call each other through them. Skipped where a program is
 //! not installed that a test needs.
 
-use std::net::{SocketAddr, UdpSocket};
-use std::time::{Duration, Instant};
-
-use strowger_interop::{Config, Database, PATIENCE, Phone, Program, Server, poll, wire};
+use strowger_interop::{Config, Database, PATIENCE, Phone, Program, Registrant, Server, poll};
 
 const KEY: [u8; 16] = *b"a key of members";
 
@@ -22,10 +19,7 @@ fn two_members(engine: Program) -> Option<(Database, Server, Server)> {
     }
     let engine = Database::start(engine);
     let [one, two] = [1, 2].map(|number| Config { require: Vec::new(), ..member(&engine, number, "engine") }.start());
-    for server in [&one, &two] {
-        wait_until("they see each other", || server.status()["cluster"]["members"][0]["alive"] == true);
-        wait_until("it takes REGISTERs", || server.status()["cluster"]["warm"] == true);
-    }
+    wait_until_ready(&[&one, &two]);
     Some((engine, one, two))
 }
 
@@ -33,46 +27,28 @@ fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     assert!(poll(PATIENCE, || is_so().then_some(())).is_some(), "not in time: {what}");
 }
 
-/// A client that registers, without a phone behind it.
-struct Client {
-    socket: UdpSocket,
-    cseq: u32,
-    user: &'static str,
+/// The status of the final answer to a REGISTER, of which there is one.
+fn register(registrant: &mut Registrant, server: &Server, expires: u32) -> u16 {
+    registrant.register(server.address(), expires, PATIENCE).expect("an answer")
 }
 
-impl Client {
-    fn new(user: &'static str) -> Self {
-        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
-        socket.set_read_timeout(Some(Duration::from_millis(100))).expect("a sound socket");
-        Self { socket, cseq: 0, user }
+/// Waits until each takes REGISTERs and knows of another one.
+fn wait_until_ready(servers: &[&Server]) {
+    for server in servers {
+        wait_until("it sees the other one", || server.status()["cluster"]["members"][0]["alive"] == true);
+        wait_until("it takes REGISTERs", || server.status()["cluster"]["warm"] == true);
     }
+}
 
-    /// The status of the final answer.
-    fn register(&mut self, server: SocketAddr, expires: u32) -> u16 {
-        self.cseq += 1;
-        let (user, cseq, own) = (self.user, self.cseq, self.socket.local_addr().expect("bound"));
-        let request = format!(
-            "REGISTER sip:example.com SIP/2.0\r\nVia: SIP/2.0/UDP {own};branch=z9hG4bK-{user}-{cseq}\r\nMax-Forwards: 70\r\n\
-             From: <sip:{user}@example.com>;tag=1\r\nTo: <sip:{user}@example.com>\r\nCall-ID: {user}@{own}\r\n\
-             CSeq: {cseq} REGISTER\r\nContact: <sip:{user}@{own}>;expires={expires}\r\nContent-Length: 0\r\n\r\n"
-        );
-        let deadline = Instant::now() + PATIENCE;
-        let mut answer = [0; 2_048];
-        while Instant::now() < deadline {
-            self.socket.send_to(request.as_bytes(), server).expect("loopback takes it");
-            let until = Instant::now() + Duration::from_millis(500);
-            while Instant::now() < until {
-                let Ok((length, _)) = self.socket.recv_from(&mut answer) else { continue };
-                let text = String::from_utf8_lossy(&answer[..length]);
-                if wire::value(&text, "CSeq").starts_with(&format!("{cseq} "))
-                    && let Some(status) = wire::status(&text).filter(|status| *status >= 200)
-                {
-                    return status;
-                }
-            }
-        }
-        panic!("{user} gets no answer");
-    }
+/// Alice calls Bob, who answers, and hangs up.
+fn call(alice: &mut Phone, bob: &mut Phone) {
+    alice.dial("sip:bob@example.com");
+    bob.expect("CALL_INCOMING");
+    bob.accept();
+    alice.expect("CALL_ESTABLISHED");
+    alice.hang_up();
+    bob.expect_closed();
+    alice.expect_closed();
 }
 
 #[test]
@@ -83,9 +59,7 @@ fn phone_of_one_member_is_called_through_the_other_also_when_its_own_is_dead() {
     let redis = Database::start(Program::Redis);
     let mut one = member(&redis, 1, "engine").start();
     let two = member(&redis, 2, "engine").start();
-    for server in [&one, &two] {
-        wait_until("it takes REGISTERs", || server.status()["cluster"]["warm"] == true);
-    }
+    wait_until_ready(&[&one, &two]);
     let mut bob = Phone::start("bob");
     assert_eq!(bob.register(&one, "secret of bob").kind, "REGISTER_OK");
     wait_until("the other member has it", || two.registrations() == 1);
@@ -95,13 +69,7 @@ fn phone_of_one_member_is_called_through_the_other_also_when_its_own_is_dead() {
         if is_dead {
             one.kill();
         }
-        alice.dial("sip:bob@example.com");
-        bob.expect("CALL_INCOMING");
-        bob.accept();
-        alice.expect("CALL_ESTABLISHED");
-        alice.hang_up();
-        bob.expect_closed();
-        alice.expect_closed();
+        call(&mut alice, &mut bob);
     }
     wait_until("the other one is missed", || two.status()["cluster"]["members"][0]["alive"] == false);
 }
@@ -114,21 +82,12 @@ fn phone_on_a_connection_is_called_through_the_member_that_has_it() {
     let redis = Database::start(Program::Redis);
     let with_tcp = |number| Config { tcp: true, require: Vec::new(), ..member(&redis, number, "engine") };
     let (mut one, two) = (with_tcp(1).start(), with_tcp(2).start());
-    for server in [&one, &two] {
-        wait_until("they see each other", || server.status()["cluster"]["members"][0]["alive"] == true);
-        wait_until("it takes REGISTERs", || server.status()["cluster"]["warm"] == true);
-    }
+    wait_until_ready(&[&one, &two]);
     let (mut alice, mut bob) = (Phone::start("alice"), Phone::start("bob"));
     assert_eq!(bob.register_outbound(one.address()).kind, "REGISTER_OK");
     assert_eq!(alice.register_over("udp", two.address()).kind, "REGISTER_OK");
     wait_until("the other member has it", || two.registrations() == 2);
-    alice.dial("sip:bob@example.com");
-    bob.expect("CALL_INCOMING");
-    bob.accept();
-    alice.expect("CALL_ESTABLISHED");
-    alice.hang_up();
-    bob.expect_closed();
-    alice.expect_closed();
+    call(&mut alice, &mut bob);
     // Nobody else reaches it, so it is away when its member is.
     one.kill();
     wait_until("the other one is missed", || two.status()["cluster"]["members"][0]["alive"] == false);
@@ -145,20 +104,12 @@ fn phone_on_tcp_is_called_through_the_member_that_has_its_connection() {
     let redis = Database::start(Program::Redis);
     let with_tcp = |number| Config { tcp: true, require: Vec::new(), ..member(&redis, number, "engine") };
     let (one, two) = (with_tcp(1).start(), with_tcp(2).start());
-    for server in [&one, &two] {
-        wait_until("they see each other", || server.status()["cluster"]["members"][0]["alive"] == true);
-        wait_until("it takes REGISTERs", || server.status()["cluster"]["warm"] == true);
-    }
+    wait_until_ready(&[&one, &two]);
     let (mut alice, mut bob) = (Phone::start("alice"), Phone::start("bob"));
     assert_eq!(bob.register_over("tcp", one.address()).kind, "REGISTER_OK");
     assert_eq!(alice.register_over("udp", two.address()).kind, "REGISTER_OK");
     wait_until("the other member has it", || two.registrations() == 2);
-    alice.dial("sip:bob@example.com");
-    bob.expect("CALL_INCOMING");
-    bob.accept();
-    alice.expect("CALL_ESTABLISHED");
-    bob.hang_up();
-    alice.expect_closed();
+    call(&mut alice, &mut bob);
 }
 
 #[test]
@@ -169,8 +120,8 @@ fn server_that_says_to_be_a_member_that_is_there_serves_nobody_and_both_say_so()
     wait_until("both say so", || {
         [&one, &twin].iter().all(|server| conflict(server).contains("another server is member 1 too"))
     });
-    assert_eq!(Client::new("bob").register(twin.address(), 600), 503);
-    assert_eq!(Client::new("carol").register(one.address(), 600), 200);
+    assert_eq!(register(&mut Registrant::new("bob"), &twin, 600), 503);
+    assert_eq!(register(&mut Registrant::new("carol"), &one, 600), 200);
     twin.kill();
     wait_until("it is over", || conflict(&one).is_empty());
 }
@@ -204,20 +155,20 @@ fn mariadb_tells_of_removal_and_refresh() {
 
 fn removal_and_refresh_are_heard_of(engine: Program) {
     let Some((engine, mut one, two)) = two_members(engine) else { return };
-    let mut client = Client::new("carol");
-    assert_eq!(client.register(one.address(), 600), 200);
+    let mut client = Registrant::new("carol");
+    assert_eq!(register(&mut client, &one, 600), 200);
     wait_until("the other member has it", || two.registrations() == 1);
-    assert_eq!(client.register(two.address(), 1_200), 200, "refreshed at the other one");
-    assert_eq!(client.register(one.address(), 0), 200, "removed at the first");
+    assert_eq!(register(&mut client, &two, 1_200), 200, "refreshed at the other one");
+    assert_eq!(register(&mut client, &one, 0), 200, "removed at the first");
     wait_until("both know", || one.registrations() == 0 && two.registrations() == 0);
     // Who joins, and who comes back, finds what there is.
-    assert_eq!(Client::new("bob").register(two.address(), 600), 200);
+    assert_eq!(register(&mut Registrant::new("bob"), &two, 600), 200);
     one.kill();
     one.restart();
     let three = Config { require: Vec::new(), ..member(&engine, 3, "engine") }.start();
     wait_until("all have it", || one.registrations() == 1 && three.registrations() == 1);
     wait_until("it takes REGISTERs", || one.status()["cluster"]["warm"] == true);
-    assert_eq!(Client::new("alice").register(one.address(), 600), 200);
+    assert_eq!(register(&mut Registrant::new("alice"), &one, 600), 200);
     wait_until("all hear of it", || two.registrations() == 2 && three.registrations() == 2);
 }
 
@@ -238,23 +189,23 @@ fn while_mariadb_is_frozen_nothing_is_acknowledged_that_it_is_to_have() {
 
 fn frozen(engine: Program) {
     let Some((redis, one, two)) = two_members(engine) else { return };
-    let mut client = Client::new("carol");
-    assert_eq!(client.register(one.address(), 600), 200);
+    let mut client = Registrant::new("carol");
+    assert_eq!(register(&mut client, &one, 600), 200);
     wait_until("the other member has it", || two.registrations() == 1);
     redis.freeze();
-    assert_eq!(Client::new("bob").register(one.address(), 600), 503);
+    assert_eq!(register(&mut Registrant::new("bob"), &one, 600), 503);
     assert_eq!(two.registrations(), 1, "what is known stays");
     redis.go_on();
     wait_until("what waited is there", || two.registrations() == 2 && one.registrations() == 2);
     wait_until("it is well again", || one.status()["cluster"]["trouble"].is_null());
-    assert_eq!(client.register(two.address(), 600), 200);
+    assert_eq!(register(&mut client, &two, 600), 200);
 }
 
 #[test]
 fn what_the_engine_has_forgotten_is_told_again() {
     let Some((mut redis, one, two)) = two_members(Program::Redis) else { return };
-    assert_eq!(Client::new("bob").register(one.address(), 600), 200);
-    assert_eq!(Client::new("carol").register(two.address(), 600), 200);
+    assert_eq!(register(&mut Registrant::new("bob"), &one, 600), 200);
+    assert_eq!(register(&mut Registrant::new("carol"), &two, 600), 200);
     wait_until("both have both", || one.registrations() == 2 && two.registrations() == 2);
     redis.start_again();
     // It has them again when a member that joins finds them there.

@@ -5,14 +5,14 @@
 
 use std::collections::BTreeMap;
 use std::env;
-use std::net::{SocketAddr, UdpSocket};
+use std::net::SocketAddr;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use serde_json::Value;
-use strowger_interop::{Config, Database, Program, Server, poll, wire};
+use strowger_interop::{Config, Database, Program, Registrant, Server, poll};
 
 const KEY: [u8; 16] = *b"a key of members";
 const MEMBERS: u16 = 3;
@@ -127,8 +127,7 @@ fn disturb(engine: &mut Database, servers: &mut [Server], time: Duration) -> BTr
 
 /// A phone that registers, refreshes and unregisters at one member after the other.
 fn client(number: usize, history: &Mutex<History>, members: &[SocketAddr], is_over: &AtomicBool) {
-    let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
-    socket.set_read_timeout(Some(Duration::from_millis(50))).expect("a sound socket");
+    let mut registrant = Registrant::new(&format!("user{number}"));
     let mut random = number as u64 + 1;
     while !is_over.load(Ordering::Relaxed) {
         random = random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
@@ -138,41 +137,13 @@ fn client(number: usize, history: &Mutex<History>, members: &[SocketAddr], is_ov
             history.used += 1;
             history.used
         };
-        if register(&socket, number, member, cseq, is_bound) == Some(200) {
+        if registrant.register(member, if is_bound { 3_600 } else { 0 }, PATIENCE) == Some(200) {
             let mut history = history.lock().expect("sound");
             history.acknowledged = Some((cseq, is_bound));
             history.acknowledgements += 1;
         }
         thread::sleep(Duration::from_millis(20 + (random >> 40) % 100));
     }
-}
-
-/// The status of the final answer; `None` where there is none.
-fn register(socket: &UdpSocket, number: usize, member: SocketAddr, cseq: u32, is_bound: bool) -> Option<u16> {
-    let own = socket.local_addr().expect("bound");
-    let expires = if is_bound { 3_600 } else { 0 };
-    let request = format!(
-        "REGISTER sip:example.com SIP/2.0\r\nVia: SIP/2.0/UDP {own};branch=z9hG4bK-{number}-{cseq}\r\nMax-Forwards: 70\r\n\
-         From: <sip:user{number}@example.com>;tag=1\r\nTo: <sip:user{number}@example.com>\r\nCall-ID: {number}@{own}\r\n\
-         CSeq: {cseq} REGISTER\r\nContact: <sip:user{number}@{own}>;expires={expires}\r\nContent-Length: 0\r\n\r\n"
-    );
-    let deadline = Instant::now() + PATIENCE;
-    let mut answer = [0; 2_048];
-    let mut next = Instant::now();
-    while Instant::now() < deadline {
-        if Instant::now() >= next {
-            let _ = socket.send_to(request.as_bytes(), member);
-            next = Instant::now() + Duration::from_millis(500);
-        }
-        let Ok((length, _)) = socket.recv_from(&mut answer) else { continue };
-        let text = String::from_utf8_lossy(&answer[..length]);
-        if wire::value(&text, "CSeq").starts_with(&format!("{cseq} "))
-            && let Some(status) = wire::status(&text).filter(|status| *status >= 200)
-        {
-            return Some(status);
-        }
-    }
-    None
 }
 
 /// What a member has that contradicts the histories.

@@ -10,7 +10,7 @@ use strowger_control::config::{self, Config};
 use strowger_control::protocol;
 use strowger_foundation::Transport;
 use strowger_net::Clock;
-use strowger_registrar::{Locations, MemberId, Policy};
+use strowger_registrar::{Locations, MemberId};
 use strowger_shard::{Listener, Listeners};
 use strowger_worker::Keep;
 
@@ -58,7 +58,7 @@ impl SharedTable {
     pub(crate) fn start(
         config: &Config,
         locations: &Arc<Locations>,
-        (policy, listeners): (&Policy, &Listeners),
+        listeners: &Listeners,
         (key, clock): (String, Clock),
     ) -> Result<Self, Failure> {
         let Some((cluster, member)) = member(config) else {
@@ -98,7 +98,7 @@ impl SharedTable {
             replicas: cluster.replicas,
             disk_promises: config.store_mode() == config::Mode::WriteThrough,
             locations: Arc::clone(locations),
-            longest: policy.expires_max,
+            longest: config.registrar.expires.max.0,
             now: Arc::new(move || clock.now()),
             limits: strowger_cluster::Limits::default(),
         });

@@ -30,7 +30,11 @@ mod entry;
 mod member;
 pub mod model;
 mod outbox;
+mod request;
+mod status;
 
 pub use entry::{Entry, Position};
-pub use member::{Alive, FIRST_RETRY, Kind, LAST_RETRY, Member, Output, Reply, Request, Seen, Status};
+pub use member::{FIRST_RETRY, LAST_RETRY, Member, Output};
 pub use outbox::{BatchId, Limits};
+pub use request::{Alive, Kind, Reply, Request};
+pub use status::{Seen, Status};

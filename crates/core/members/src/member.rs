@@ -9,6 +9,8 @@ use strowger_registrar::{Cursor, MemberId, Version};
 
 use crate::entry::{Entry, Position};
 use crate::outbox::{BatchId, Limits, Outbox};
+use crate::request::{Alive, Kind, Reply, Request};
+use crate::status::{Seen, Status};
 
 /// After a failure the engine is asked again so much later, and twice as much each time.
 pub const FIRST_RETRY: Duration = Duration::from_millis(50);
@@ -19,88 +21,6 @@ pub const LAST_RETRY: Duration = Duration::from_secs(1);
 const BEAT_EVERY: Duration = Duration::from_millis(500);
 /// What has not said so for this long is taken for dead.
 const DEAD_AFTER: Duration = Duration::from_millis(1_800);
-
-/// What is to be asked of the engine. Of each kind one is on its way at a time.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Request {
-    /// Where the logs of all members end: [`Reply::Ends`].
-    Ends,
-    /// The whole state, which is shown to the location table: [`Reply::AllRead`].
-    ReadAll,
-    /// What the logs have behind these positions. Waits for a while where that is nothing: [`Reply::Entries`].
-    Follow(Vec<(MemberId, Position)>),
-    /// To append an entry to the own log, if that ends where the entry says, and to bring its changes into the state:
-    /// [`Reply::Appended`]. What is there already is appended. A log that ends elsewhere is a failure.
-    Append(Entry),
-    /// To see who is alive, and then to say that this member is: [`Reply::Beat`].
-    Beat,
-}
-
-/// What came of a [`Request`].
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reply {
-    /// Where the logs end that have an entry.
-    Ends(Vec<(MemberId, Position)>),
-    /// All of the state is in the table that was in the engine when it was asked for.
-    AllRead,
-    /// Entries of each log in their order.
-    Entries(Vec<(MemberId, Vec<Entry>)>),
-    /// The entry at this position is in the engine, as often as it was promised.
-    Appended(Position),
-    /// Who had said that it is alive, this member among them.
-    Beat(Vec<Alive>),
-    /// It could not be done, or nobody knows whether it was.
-    Failed {
-        /// What.
-        request: Kind,
-        /// Why, for the operator.
-        why: String,
-    },
-}
-
-/// Which request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub enum Kind {
-    /// [`Request::Ends`].
-    Ends,
-    /// [`Request::ReadAll`].
-    ReadAll,
-    /// [`Request::Follow`].
-    Follow,
-    /// [`Request::Append`].
-    Append,
-    /// [`Request::Beat`].
-    Beat,
-}
-
-impl Request {
-    /// Which it is.
-    #[must_use]
-    pub const fn kind(&self) -> Kind {
-        match self {
-            Self::Ends => Kind::Ends,
-            Self::ReadAll => Kind::ReadAll,
-            Self::Follow(_) => Kind::Follow,
-            Self::Append(_) => Kind::Append,
-            Self::Beat => Kind::Beat,
-        }
-    }
-}
-
-/// A member that has said that it is alive.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Alive {
-    /// Which.
-    pub member: MemberId,
-    /// Its process.
-    pub incarnation: u64,
-    /// What changes each time that it says so.
-    pub beat: u64,
-    /// Where it takes SIP requests.
-    pub address: SocketAddr,
-    /// What tells its key from others.
-    pub key: String,
-}
 
 /// What is to be done.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -117,42 +37,6 @@ pub enum Output {
     Warm,
     /// Hand over some of what the table has, from here on: [`Member::handle_announcement`].
     Announce(Cursor),
-}
-
-/// How it goes, for the operator.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Status {
-    /// Whether all that the others had was read.
-    pub is_warm: bool,
-    /// Why the engine does not answer, where it does not.
-    pub trouble: Option<String>,
-    /// Since when.
-    pub trouble_since: Option<Timestamp>,
-    /// What another member's configuration contradicts, and what to do about it.
-    pub conflict: Option<String>,
-    /// Own changes that the engine has not confirmed.
-    pub waiting: usize,
-    /// Batches that there was no room for.
-    pub refused: u64,
-    /// How often the whole state was read.
-    pub read_whole: u64,
-    /// How often everything was announced again, for the engine had forgotten something.
-    pub announced: u64,
-    /// The other members.
-    pub others: Vec<Seen>,
-}
-
-/// Another member.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Seen {
-    /// Which.
-    pub member: MemberId,
-    /// Where it takes SIP requests, once it has said so.
-    pub address: Option<SocketAddr>,
-    /// Whether it has said lately that it is alive.
-    pub is_alive: bool,
-    /// How far its log was read.
-    pub read: Position,
 }
 
 /// What is known of another member.
@@ -277,36 +161,22 @@ impl Member {
 
     /// What came of a request.
     pub fn handle_reply(&mut self, now: Timestamp, reply: Reply) {
-        let kind = match &reply {
-            Reply::Ends(_) => Kind::Ends,
-            Reply::AllRead => Kind::ReadAll,
-            Reply::Entries(_) => Kind::Follow,
-            Reply::Appended(_) => Kind::Append,
-            Reply::Beat(_) => Kind::Beat,
-            Reply::Failed { request, .. } => *request,
-        };
-        self.asked.retain(|asked| *asked != kind);
+        self.asked.retain(|asked| *asked != reply.kind());
+        if !matches!(reply, Reply::Failed { .. }) {
+            self.note_success(reply.kind());
+        }
         match reply {
             Reply::Failed { request, why } => self.handle_failure(now, request, why),
-            reply => {
-                self.retries.remove(&kind);
-                if self.retries.is_empty() {
-                    (self.status.trouble, self.status.trouble_since) = (None, None);
-                }
-                match reply {
-                    Reply::Ends(ends) => self.handle_ends(&ends),
-                    // What was read before the engine failed may be another one's.
-                    Reply::AllRead if core::mem::take(&mut self.is_read_in_vain) => {}
-                    Reply::AllRead => self.handle_all_read(),
-                    Reply::Entries(entries) => self.handle_entries(entries),
-                    Reply::Appended(position) => {
-                        let confirmed = self.outbox.confirm(position);
-                        self.outputs.extend(confirmed.into_iter().map(Output::Confirm));
-                    }
-                    Reply::Beat(alive) => self.handle_beat(now, alive),
-                    Reply::Failed { .. } => {}
-                }
+            Reply::Ends(ends) => self.handle_ends(&ends),
+            // What was read before the engine failed may be another one's.
+            Reply::AllRead if core::mem::take(&mut self.is_read_in_vain) => {}
+            Reply::AllRead => self.handle_all_read(),
+            Reply::Entries(entries) => self.handle_entries(entries),
+            Reply::Appended(position) => {
+                let confirmed = self.outbox.confirm(position);
+                self.outputs.extend(confirmed.into_iter().map(Output::Confirm));
             }
+            Reply::Beat(alive) => self.handle_beat(now, alive),
         }
         self.proceed(now);
     }
@@ -373,6 +243,13 @@ impl Member {
         let others = others.map(seen).collect();
         let conflict = self.conflict.clone();
         Status { is_warm: self.is_warm, waiting: self.outbox.len(), others, conflict, ..self.status.clone() }
+    }
+
+    fn note_success(&mut self, kind: Kind) {
+        self.retries.remove(&kind);
+        if self.retries.is_empty() {
+            (self.status.trouble, self.status.trouble_since) = (None, None);
+        }
     }
 
     /// Whatever failed: until it is known how far the logs go, the engine may be another one that knows less.

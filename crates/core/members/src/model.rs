@@ -6,7 +6,7 @@ use strowger_registrar::record::merge;
 use strowger_registrar::{MemberId, Record};
 
 use crate::entry::{Entry, Position};
-use crate::member::{Alive, Kind, Reply, Request};
+use crate::request::{Alive, Kind, Reply, Request};
 
 /// What an engine keeps.
 #[derive(Clone, Debug, Default)]

@@ -3,6 +3,7 @@
 use strowger_members::{Reply, Request};
 
 use crate::mariadb::MariaDb;
+use crate::own::Own;
 use crate::postgres::Postgres;
 use crate::redis::Redis;
 use crate::{ClusterConfig, EngineKind};
@@ -41,10 +42,11 @@ pub(crate) enum Configured {
 impl Configured {
     /// `incarnation` is the time at which the process began, in milliseconds since 1970.
     pub(crate) fn new(config: &ClusterConfig, incarnation: u64) -> Self {
+        let own = Own::new(config, incarnation);
         match config.kind {
-            EngineKind::Redis => Self::Redis(Redis::new(config, incarnation)),
-            EngineKind::MariaDb => Self::MariaDb(MariaDb::new(config, incarnation)),
-            EngineKind::Postgres => Self::Postgres(Postgres::new(config, incarnation)),
+            EngineKind::Redis => Self::Redis(Redis::new(own)),
+            EngineKind::MariaDb => Self::MariaDb(MariaDb::new(own)),
+            EngineKind::Postgres => Self::Postgres(Postgres::new(own)),
         }
     }
 }

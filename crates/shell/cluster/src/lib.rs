@@ -11,6 +11,7 @@ mod engine;
 mod keeper;
 mod log;
 mod mariadb;
+mod own;
 mod postgres;
 mod redis;
 mod thread;
@@ -24,7 +25,7 @@ use strowger_registrar::{Locations, MemberId};
 use strowger_worker::Keep;
 
 use crate::keeper::Keeper;
-use crate::thread::{Running, Task};
+use crate::thread::Running;
 
 pub use crate::engine::EngineError;
 pub use strowger_members::{Limits, Status};
@@ -107,7 +108,7 @@ impl Cluster {
     /// When the system has no thread left.
     pub fn start(config: ClusterConfig) -> std::io::Result<Self> {
         let (promise, disk_promises) = (config.promise, config.disk_promises);
-        Ok(Self { running: Running::start(Task::new(config))?, promise, disk_promises })
+        Ok(Self { running: Running::start(config)?, promise, disk_promises })
     }
 
     /// What the workers give their records to: `disk` is who keeps them on this member's disk, if anybody does.

@@ -3,35 +3,20 @@
 //! The tables are those of PostgreSQL. Each row belongs to one member, and only that one writes it. So members may use different servers that
 //! replicate one another, two ways, in a circle or by Galera: no row is written in two places.
 
-use std::cell::Cell;
-use std::net::SocketAddr;
-use std::sync::Arc;
-use std::time::Duration;
-
 use mysql_async::prelude::Queryable as _;
 use mysql_async::{Conn, Opts, OptsBuilder, Params, Row, TxOpts, Value};
 use strowger_members::{Alive, Entry, Kind, Position, Reply, Request};
-use strowger_registrar::{Locations, MemberId};
+use strowger_registrar::MemberId;
 use tokio::sync::{Mutex, MutexGuard};
 
+use crate::EngineAddress;
 use crate::changes::{self, Kept};
 use crate::engine::{Engine, EngineError};
-use crate::{ClusterConfig, EngineAddress, Now};
+use crate::own::{
+    CUT_EVERY, FOLLOW_EVERY, FOLLOW_FOR, LOG_ENTRIES, Own, PAGE_PATIENCE, PATIENCE, READ_CHANGES, READ_ENTRIES,
+};
 
-/// An engine that is silent for so long is given up.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// The same for a part of the whole state.
-const PAGE_PATIENCE: Duration = Duration::from_secs(10);
-/// How long it is asked for something new, and how often.
-const FOLLOW_FOR: Duration = Duration::from_millis(1_000);
-const FOLLOW_EVERY: Duration = Duration::from_millis(20);
-/// Entries that a log keeps, and after how many it is cut.
-const LOG_ENTRIES: u64 = 20_000;
-const CUT_EVERY: u64 = 1_000;
-/// Entries that are read at once, of each log.
-const READ_ENTRIES: u32 = 256;
-/// Changes that are read, and written, at once.
-const READ_CHANGES: u32 = 5_000;
+/// Changes that are written at once.
 const WRITE_CHANGES: usize = 500;
 
 const TABLES: [&str; 3] = [
@@ -72,41 +57,22 @@ type Slot = Mutex<Option<(Conn, String)>>;
 
 /// One MariaDB of several that stand in for one another.
 pub(crate) struct MariaDb {
-    name: String,
-    member: MemberId,
-    address: SocketAddr,
-    engines: Vec<EngineAddress>,
-    longest: Duration,
-    now: Now,
-    locations: Arc<Locations>,
+    own: Own,
     /// A connection for what waits for something new, for transactions, for the whole state, and for the rest.
     follows: Slot,
     appends: Slot,
     reads: Slot,
     commands: Slot,
-    /// Counts the signs of life.
-    beat: Cell<u64>,
-    incarnation: u64,
-    key: String,
 }
 
 impl MariaDb {
-    pub(crate) fn new(config: &ClusterConfig, incarnation: u64) -> Self {
+    pub(crate) fn new(own: Own) -> Self {
         Self {
-            name: config.name.clone(),
-            member: config.member,
-            address: config.address,
-            engines: config.engines.clone(),
-            longest: config.longest,
-            now: Arc::clone(&config.now),
-            locations: Arc::clone(&config.locations),
+            own,
             follows: Mutex::new(None),
             appends: Mutex::new(None),
             reads: Mutex::new(None),
             commands: Mutex::new(None),
-            beat: Cell::new(0),
-            incarnation,
-            key: config.key.clone(),
         }
     }
 
@@ -125,7 +91,7 @@ impl MariaDb {
             return Ok(slot);
         }
         let mut why = Vec::new();
-        for engine in &self.engines {
+        for engine in &self.own.engines {
             match connect(engine).await {
                 Ok(connection) => {
                     *slot = Some((connection, engine.authority.clone()));
@@ -138,10 +104,10 @@ impl MariaDb {
     }
 
     async fn ends(&self, connection: &mut Conn) -> mysql_async::Result<Reply> {
-        let members: Vec<u16> = connection.exec(MEMBERS, (&self.name,)).await?;
+        let members: Vec<u16> = connection.exec(MEMBERS, (&self.own.name,)).await?;
         let mut ends = Vec::new();
         for number in members {
-            let last: Option<(u16, u64, u64)> = connection.exec_first(LAST, (&self.name, number)).await?;
+            let last: Option<(u16, u64, u64)> = connection.exec_first(LAST, (&self.own.name, number)).await?;
             let end = last.and_then(|(member, incarnation, number)| {
                 Some((MemberId::new(member)?, Position { incarnation, number }))
             });
@@ -151,10 +117,10 @@ impl MariaDb {
     }
 
     async fn read_all(&self, connection: &mut Conn, show: &dyn Fn(&[u8])) -> mysql_async::Result<Reply> {
-        let store_ms = self.locations.store_ms((self.now)());
+        let store_ms = self.own.store_ms();
         let (mut member, mut contact) = (0_u16, 0_u64);
         loop {
-            let from = (&self.name, member, member, contact, store_ms, READ_CHANGES);
+            let from = (&self.own.name, member, member, contact, store_ms, READ_CHANGES);
             let Ok(rows) = tokio::time::timeout(PAGE_PATIENCE, connection.exec(READ, from)).await else {
                 return Ok(Reply::Failed { request: Kind::ReadAll, why: "the database stopped answering".to_owned() });
             };
@@ -172,7 +138,7 @@ impl MariaDb {
         loop {
             let mut found = Vec::new();
             for (member, at) in from {
-                let from = (&self.name, member.get(), at.incarnation, at.incarnation, at.number, READ_ENTRIES);
+                let from = (&self.own.name, member.get(), at.incarnation, at.incarnation, at.number, READ_ENTRIES);
                 let rows: Vec<(u16, u64, u64, Vec<u8>)> = connection.exec(FOLLOW, from).await?;
                 let entry = |(_, incarnation, number, bytes): (u16, u64, u64, Vec<u8>)| {
                     Entry::from_bytes(Position { incarnation, number }, &bytes)
@@ -190,39 +156,39 @@ impl MariaDb {
     }
 
     async fn append(&self, connection: &mut Conn, entry: &Entry) -> mysql_async::Result<Result<Reply, String>> {
-        let (own, at) = (self.member.get(), entry.position);
-        let newest: Vec<(u64, Kept)> = changes::of_entry(entry, self.longest).into_iter().collect();
+        let (own, at) = (self.own.member.get(), entry.position);
+        let newest: Vec<(u64, Kept)> = changes::of_entry(entry, self.own.longest).into_iter().collect();
         let mut transaction = connection.start_transaction(TxOpts::default()).await?;
-        let last: Option<(u16, u64, u64)> = transaction.exec_first(LAST, (&self.name, own)).await?;
+        let last: Option<(u16, u64, u64)> = transaction.exec_first(LAST, (&self.own.name, own)).await?;
         let end = last.map_or(Position::BEGIN, |(_, incarnation, number)| Position { incarnation, number });
         if end != entry.after && end != at {
             transaction.rollback().await?;
-            return Ok(Err(format!("the log of member {own} ends at {end:?} and not at {:?}", entry.after)));
+            return Ok(Err(self.own.ends_elsewhere(end, entry.after)));
         }
         for changes in newest.chunks(WRITE_CHANGES) {
             let rows = vec!["(?, ?, ?, ?, ?, ?)"; changes.len()].join(", ");
             let values = changes.iter().flat_map(|(contact, kept)| {
                 let (version, record) = (kept.version.to_bits(), &kept.record[..]);
                 let of_contact = [(*contact).into(), version.into(), kept.until_ms.into(), record.into()];
-                [Value::from(&self.name), own.into()].into_iter().chain(of_contact)
+                [Value::from(&self.own.name), own.into()].into_iter().chain(of_contact)
             });
             transaction.exec_drop(format!("{PUT}{rows}{PUT_OVER}"), Params::Positional(values.collect())).await?;
         }
-        transaction.exec_drop(APPEND, (&self.name, own, at.incarnation, at.number, entry.to_bytes())).await?;
+        transaction.exec_drop(APPEND, (&self.own.name, own, at.incarnation, at.number, entry.to_bytes())).await?;
         transaction.commit().await?;
         if at.number % CUT_EVERY == 1 {
-            let oldest = at.number.saturating_sub(LOG_ENTRIES);
-            connection.exec_drop(CUT, (&self.name, own, at.incarnation, at.incarnation, oldest)).await?;
-            connection.exec_drop(FORGET, (&self.name, own, self.locations.store_ms((self.now)()))).await?;
+            let oldest = at.number.saturating_sub(LOG_ENTRIES.into());
+            connection.exec_drop(CUT, (&self.own.name, own, at.incarnation, at.incarnation, oldest)).await?;
+            connection.exec_drop(FORGET, (&self.own.name, own, self.own.store_ms())).await?;
         }
         Ok(Ok(Reply::Appended(at)))
     }
 
     async fn beat(&self, connection: &mut Conn) -> mysql_async::Result<Reply> {
-        let rows: Vec<(u16, u64, u64, String, String)> = connection.exec(ALIVE, (&self.name,)).await?;
-        self.beat.set(self.beat.get() + 1);
-        let (own, address) = (self.member.get(), self.address.to_string());
-        connection.exec_drop(BEAT, (&self.name, own, self.incarnation, self.beat.get(), address, &self.key)).await?;
+        let rows: Vec<(u16, u64, u64, String, String)> = connection.exec(ALIVE, (&self.own.name,)).await?;
+        let beat = self.own.next_beat();
+        let (own, address) = (self.own.member.get(), self.own.address.to_string());
+        connection.exec_drop(BEAT, (&self.own.name, own, self.own.incarnation, beat, address, &self.own.key)).await?;
         let alive = |(member, incarnation, beat, address, key): (u16, u64, u64, String, String)| {
             Some(Alive { member: MemberId::new(member)?, incarnation, beat, address: address.parse().ok()?, key })
         };
@@ -262,8 +228,8 @@ impl MariaDb {
 
 impl Engine for MariaDb {
     async fn carry_out(&self, request: &Request, show: &dyn Fn(&[u8])) -> Result<Reply, EngineError> {
-        // The whole state takes as long as it takes.
         let slot = self.connected(self.slot_for(request)).await?;
+        // The whole state takes as long as it takes; each part of it has its own time.
         if matches!(request, Request::ReadAll) {
             return self.ask(slot, request, show).await;
         }
@@ -271,7 +237,7 @@ impl Engine for MariaDb {
             Ok(reply) => reply,
             Err(_) => {
                 *self.slot_for(request).lock().await = None;
-                let engine = self.engines.iter().map(|engine| engine.authority.clone()).collect::<Vec<_>>().join(", ");
+                let engine = self.own.engines();
                 Err(EngineError::Failed { engine, why: "it does not answer".to_owned() })
             }
         }

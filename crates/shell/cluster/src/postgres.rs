@@ -9,37 +9,21 @@
 //! A change and its entry are written in one transaction. Whether a commit waits for a standby is for the database to say
 //! (`synchronous_standby_names`).
 
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::net::SocketAddr;
 use std::rc::Rc;
-use std::sync::Arc;
-use std::time::Duration;
 
 use strowger_members::{Alive, Entry, Kind, Position, Reply, Request};
-use strowger_registrar::{Locations, MemberId};
+use strowger_registrar::MemberId;
 use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config, NoTls, Row};
 
 use crate::changes;
 use crate::engine::{Engine, EngineError};
-use crate::{ClusterConfig, EngineAddress, Now};
-
-/// An engine that is silent for so long is given up.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// The same for a part of the whole state.
-const PAGE_PATIENCE: Duration = Duration::from_secs(10);
-/// How long it is asked for something new, and how often.
-const FOLLOW_FOR: Duration = Duration::from_millis(1_000);
-const FOLLOW_EVERY: Duration = Duration::from_millis(20);
-/// Entries that a log keeps, and after how many it is cut.
-const LOG_ENTRIES: u64 = 20_000;
-const CUT_EVERY: u64 = 1_000;
-/// Entries that are read at once, of each log.
-const READ_ENTRIES: i64 = 256;
-/// Changes that are read at once.
-const READ_CHANGES: i64 = 5_000;
+use crate::own::{
+    CUT_EVERY, FOLLOW_EVERY, FOLLOW_FOR, LOG_ENTRIES, Own, PAGE_PATIENCE, PATIENCE, READ_CHANGES, READ_ENTRIES,
+};
 
 /// Members that start at the same time make them one after the other.
 const TABLES: &str = "
@@ -95,44 +79,16 @@ type Slot = RefCell<Option<Rc<Client>>>;
 
 /// One PostgreSQL of several that stand in for one another.
 pub(crate) struct Postgres {
-    name: String,
-    member: MemberId,
-    address: SocketAddr,
-    engines: Vec<EngineAddress>,
-    longest: Duration,
-    now: Now,
-    locations: Arc<Locations>,
+    own: Own,
     /// A connection for what waits for something new, for transactions, and for the rest.
     follows: Slot,
     appends: Slot,
     commands: Slot,
-    /// Counts the signs of life.
-    beat: Cell<i64>,
-    incarnation: i64,
-    key: String,
 }
 
 impl Postgres {
-    pub(crate) fn new(config: &ClusterConfig, incarnation: u64) -> Self {
-        Self {
-            name: config.name.clone(),
-            member: config.member,
-            address: config.address,
-            engines: config.engines.clone(),
-            longest: config.longest,
-            now: Arc::clone(&config.now),
-            locations: Arc::clone(&config.locations),
-            follows: RefCell::new(None),
-            appends: RefCell::new(None),
-            commands: RefCell::new(None),
-            beat: Cell::new(0),
-            incarnation: signed(incarnation),
-            key: config.key.clone(),
-        }
-    }
-
-    fn engine(&self) -> String {
-        self.engines.iter().map(|engine| engine.authority.clone()).collect::<Vec<_>>().join(", ")
+    pub(crate) fn new(own: Own) -> Self {
+        Self { own, follows: RefCell::new(None), appends: RefCell::new(None), commands: RefCell::new(None) }
     }
 
     const fn slot_for(&self, request: &Request) -> &Slot {
@@ -162,11 +118,11 @@ impl Postgres {
             .connect_timeout(PATIENCE)
             .target_session_attrs(TargetSessionAttrs::ReadWrite)
             .application_name("strowger");
-        for engine in &self.engines {
+        for engine in &self.own.engines {
             let (host, port) = engine.authority.rsplit_once(':').unwrap_or((&engine.authority, "5432"));
             config.host(host.trim_matches(['[', ']'])).port(port.parse().unwrap_or(5_432));
         }
-        if let Some(engine) = self.engines.first() {
+        if let Some(engine) = self.own.engines.first() {
             config.dbname(&engine.database);
             if let Some((user, password)) = &engine.password {
                 config.password(password);
@@ -177,14 +133,15 @@ impl Postgres {
     }
 
     async fn ends(&self, client: &Client) -> Result<Reply, tokio_postgres::Error> {
-        let rows = client.query(ENDS, &[&self.name]).await?;
+        let rows = client.query(ENDS, &[&self.own.name]).await?;
         Ok(Reply::Ends(rows.iter().filter_map(|row| Some((member(row)?, position(row, 1)))).collect()))
     }
 
     async fn read_all(&self, client: &Client, show: &dyn Fn(&[u8])) -> Result<Reply, tokio_postgres::Error> {
-        let (mut from, store_ms) = ((i32::MIN, i64::MIN), signed(self.locations.store_ms((self.now)())));
+        let (mut from, store_ms) = ((i32::MIN, i64::MIN), signed(self.own.store_ms()));
         loop {
-            let page: [&(dyn ToSql + Sync); 5] = [&self.name, &from.0, &from.1, &store_ms, &READ_CHANGES];
+            let page: [&(dyn ToSql + Sync); 5] =
+                [&self.own.name, &from.0, &from.1, &store_ms, &i64::from(READ_CHANGES)];
             let Ok(rows) = tokio::time::timeout(PAGE_PATIENCE, client.query(READ, &page)).await else {
                 return Ok(Reply::Failed { request: Kind::ReadAll, why: "the database stopped answering".to_owned() });
             };
@@ -206,7 +163,9 @@ impl Postgres {
             let rows = if from.is_empty() {
                 Vec::new()
             } else {
-                client.query(FOLLOW, &[&self.name, &members, &incarnations, &numbers, &READ_ENTRIES]).await?
+                client
+                    .query(FOLLOW, &[&self.own.name, &members, &incarnations, &numbers, &i64::from(READ_ENTRIES)])
+                    .await?
             };
             if !rows.is_empty() || tokio::time::Instant::now() >= end {
                 let mut found: BTreeMap<MemberId, Vec<Entry>> = BTreeMap::new();
@@ -223,38 +182,38 @@ impl Postgres {
     }
 
     async fn append(&self, client: &Client, entry: &Entry) -> Result<Result<Reply, String>, tokio_postgres::Error> {
-        let newest = changes::of_entry(entry, self.longest);
+        let newest = changes::of_entry(entry, self.own.longest);
         let contacts: Vec<i64> = newest.keys().map(|contact| contact.cast_signed()).collect();
         let versions: Vec<i64> = newest.values().map(|kept| kept.version.to_bits().cast_signed()).collect();
         let until: Vec<i64> = newest.values().map(|kept| signed(kept.until_ms)).collect();
         let changes: Vec<&[u8]> = newest.values().map(|kept| &kept.record[..]).collect();
-        let (own, at) = (i32::from(self.member.get()), entry.position);
+        let (own, at) = (i32::from(self.own.member.get()), entry.position);
         let (incarnation, number) = (signed(at.incarnation), signed(at.number));
         client.batch_execute("BEGIN").await?;
-        let last = client.query_opt(LAST, &[&self.name, &own]).await?;
+        let last = client.query_opt(LAST, &[&self.own.name, &own]).await?;
         let end = last.map_or(Position::BEGIN, |last| position(&last, 0));
         if end != entry.after && end != at {
             client.batch_execute("ROLLBACK").await?;
-            return Ok(Err(format!("the log of member {own} ends at {end:?} and not at {:?}", entry.after)));
+            return Ok(Err(self.own.ends_elsewhere(end, entry.after)));
         }
-        client.execute(PUT, &[&self.name, &own, &contacts, &versions, &until, &changes]).await?;
-        client.execute(APPEND, &[&self.name, &own, &incarnation, &number, &entry.to_bytes()]).await?;
+        client.execute(PUT, &[&self.own.name, &own, &contacts, &versions, &until, &changes]).await?;
+        client.execute(APPEND, &[&self.own.name, &own, &incarnation, &number, &entry.to_bytes()]).await?;
         client.batch_execute("COMMIT").await?;
         if at.number % CUT_EVERY == 1 {
-            let oldest = signed(at.number.saturating_sub(LOG_ENTRIES));
-            client.execute(CUT, &[&self.name, &own, &incarnation, &oldest]).await?;
-            let store_ms = signed(self.locations.store_ms((self.now)()));
-            client.execute(FORGET, &[&self.name, &own, &store_ms]).await?;
+            let oldest = signed(at.number.saturating_sub(LOG_ENTRIES.into()));
+            client.execute(CUT, &[&self.own.name, &own, &incarnation, &oldest]).await?;
+            let store_ms = signed(self.own.store_ms());
+            client.execute(FORGET, &[&self.own.name, &own, &store_ms]).await?;
         }
         Ok(Ok(Reply::Appended(at)))
     }
 
     async fn beat(&self, client: &Client) -> Result<Reply, tokio_postgres::Error> {
-        let rows = client.query(ALIVE, &[&self.name]).await?;
-        self.beat.set(self.beat.get() + 1);
-        let (own, address) = (i32::from(self.member.get()), self.address.to_string());
+        let rows = client.query(ALIVE, &[&self.own.name]).await?;
+        let beat = self.own.next_beat();
+        let (own, address) = (i32::from(self.own.member.get()), self.own.address.to_string());
         let own: [&(dyn ToSql + Sync); 6] =
-            [&self.name, &own, &self.incarnation, &self.beat.get(), &address, &self.key];
+            [&self.own.name, &own, &signed(self.own.incarnation), &signed(beat), &address, &self.own.key];
         client.execute(BEAT, &own).await?;
         let alive = |row: &Row| {
             let (incarnation, beat): (i64, i64) = (row.get(1), row.get(2));
@@ -273,21 +232,21 @@ impl Postgres {
             Request::Beat => self.beat(client).await,
             Request::Append(entry) => match self.append(client, entry).await {
                 Ok(Ok(reply)) => Ok(reply),
-                Ok(Err(why)) => return Err(EngineError::Failed { engine: self.engine(), why }),
+                Ok(Err(why)) => return Err(EngineError::Failed { engine: self.own.engines(), why }),
                 Err(error) => Err(error),
             },
         };
         reply.map_err(|error| {
             *self.slot_for(request).borrow_mut() = None;
-            EngineError::Failed { engine: self.engine(), why: said(&error) }
+            EngineError::Failed { engine: self.own.engines(), why: said(&error) }
         })
     }
 }
 
 impl Engine for Postgres {
     async fn carry_out(&self, request: &Request, show: &dyn Fn(&[u8])) -> Result<Reply, EngineError> {
-        // The whole state takes as long as it takes.
         let client = self.connected(self.slot_for(request)).await?;
+        // The whole state takes as long as it takes; each part of it has its own time.
         if matches!(request, Request::ReadAll) {
             return self.ask(&client, request, show).await;
         }
@@ -295,7 +254,7 @@ impl Engine for Postgres {
             Ok(reply) => reply,
             Err(_) => {
                 *self.slot_for(request).borrow_mut() = None;
-                Err(EngineError::Failed { engine: self.engine(), why: "it does not answer".to_owned() })
+                Err(EngineError::Failed { engine: self.own.engines(), why: "it does not answer".to_owned() })
             }
         }
     }

@@ -8,8 +8,7 @@
 //!
 //! A change is set before its entry is appended. So whoever notes where the logs end, and then reads all changes, misses none.
 
-use std::cell::{Cell, RefCell};
-use std::net::SocketAddr;
+use std::cell::RefCell;
 use std::time::Duration;
 
 use redis::aio::MultiplexedConnection;
@@ -17,18 +16,11 @@ use redis::{AsyncConnectionConfig, Client, ConnectionInfo, FromRedisValue, Pipel
 use strowger_members::{Alive, Entry, Position, Reply, Request};
 use strowger_registrar::MemberId;
 
+use crate::EngineAddress;
 use crate::changes::{self, Kept};
 use crate::engine::{Engine, EngineError};
-use crate::{ClusterConfig, EngineAddress, Now};
+use crate::own::{FOLLOW_FOR, LOG_ENTRIES, Own, PATIENCE, READ_ENTRIES};
 
-/// An engine that is silent for so long is given up.
-const PATIENCE: Duration = Duration::from_secs(2);
-/// How long it may wait for something new.
-const FOLLOW_FOR: Duration = Duration::from_millis(1_000);
-/// Entries that a log keeps at least.
-const LOG_ENTRIES: usize = 20_000;
-/// Entries that are read at once, of each log.
-const READ_ENTRIES: usize = 256;
 /// Keys that are read at once.
 const READ_KEYS: usize = 1_000;
 /// Digits of the version before each change.
@@ -51,21 +43,10 @@ const BEAT_LASTS: Duration = Duration::from_secs(10);
 
 /// One Redis of several that stand in for one another.
 pub(crate) struct Redis {
-    name: String,
-    member: MemberId,
-    address: SocketAddr,
-    addresses: Vec<EngineAddress>,
-    replicas: u64,
-    longest: Duration,
-    now: Now,
-    locations: std::sync::Arc<strowger_registrar::Locations>,
+    own: Own,
     /// What commands go over, and what waits for something new: a connection each, for that one is blocked.
     commands: RefCell<Option<Connected>>,
     follows: RefCell<Option<Connected>>,
-    /// Counts the signs of life.
-    beat: Cell<u64>,
-    incarnation: u64,
-    key: String,
 }
 
 #[derive(Clone)]
@@ -75,26 +56,12 @@ struct Connected {
 }
 
 impl Redis {
-    pub(crate) fn new(config: &ClusterConfig, incarnation: u64) -> Self {
-        Self {
-            name: config.name.clone(),
-            member: config.member,
-            address: config.address,
-            addresses: config.engines.clone(),
-            replicas: config.replicas.into(),
-            longest: config.longest,
-            now: std::sync::Arc::clone(&config.now),
-            locations: std::sync::Arc::clone(&config.locations),
-            commands: RefCell::new(None),
-            follows: RefCell::new(None),
-            beat: Cell::new(0),
-            incarnation,
-            key: config.key.clone(),
-        }
+    pub(crate) fn new(own: Own) -> Self {
+        Self { own, commands: RefCell::new(None), follows: RefCell::new(None) }
     }
 
     fn log_of(&self, member: MemberId) -> String {
-        format!("{}:log:{}", self.name, member.get())
+        format!("{}:log:{}", self.own.name, member.get())
     }
 
     async fn connected(&self, slot: &RefCell<Option<Connected>>) -> Result<Connected, EngineError> {
@@ -102,7 +69,7 @@ impl Redis {
             return Ok(connected.clone());
         }
         let mut why = Vec::new();
-        for address in &self.addresses {
+        for address in &self.own.engines {
             match connect(address).await {
                 Ok(connected) => {
                     *slot.borrow_mut() = Some(connected.clone());
@@ -133,7 +100,7 @@ impl Redis {
 
     async fn ends(&self) -> Result<Reply, EngineError> {
         let mut pipeline = redis::pipe();
-        pipeline.cmd("SMEMBERS").arg(format!("{}:members", self.name));
+        pipeline.cmd("SMEMBERS").arg(format!("{}:members", self.own.name));
         let (numbers,): (Vec<u16>,) = self.ask(&pipeline).await?;
         let members: Vec<MemberId> = numbers.into_iter().filter_map(MemberId::new).collect();
         let mut pipeline = redis::pipe();
@@ -146,7 +113,7 @@ impl Redis {
     }
 
     async fn read_all(&self, show: &dyn Fn(&[u8])) -> Result<Reply, EngineError> {
-        let pattern = format!("{}*", escape(&format!("{}:c:", self.name)));
+        let pattern = format!("{}*", escape(&format!("{}:c:", self.own.name)));
         let mut cursor = 0_u64;
         loop {
             let mut pipeline = redis::pipe();
@@ -196,24 +163,24 @@ impl Redis {
 
     async fn append(&self, entry: &Entry) -> Result<Reply, EngineError> {
         let mut changes = redis::pipe();
-        let newest = changes::of_entry(entry, self.longest);
-        let store_ms = self.locations.store_ms((self.now)());
+        let newest = changes::of_entry(entry, self.own.longest);
+        let store_ms = self.own.store_ms();
         let command = changes.cmd("EVAL").arg(PUT_NEWER).arg(newest.len());
         for contact in newest.keys() {
-            command.arg(format!("{}:c:{}:{contact:016x}", self.name, self.member.get()));
+            command.arg(format!("{}:c:{}:{contact:016x}", self.own.name, self.own.member.get()));
         }
         for Kept { version, until_ms, record } in newest.values() {
             let value = [format!("{:016x}", version.to_bits()).as_bytes(), record].concat();
             command.arg(value).arg(until_ms.saturating_sub(store_ms).max(1));
         }
         command.ignore();
-        changes.cmd("SADD").arg(format!("{}:members", self.name)).arg(self.member.get()).ignore();
-        let (log, at) = (self.log_of(self.member), id(entry.position));
+        changes.cmd("SADD").arg(format!("{}:members", self.own.name)).arg(self.own.member.get()).ignore();
+        let (log, at) = (self.log_of(self.own.member), id(entry.position));
         let append = changes.cmd("EVAL").arg(APPEND).arg(1).arg(&log).arg(id(entry.after)).arg(&at);
         append.arg(LOG_ENTRIES).arg(entry.to_bytes());
         let (end,): (String,) = self.ask(&changes).await?;
         if end != at {
-            return Err(self.failed(format!("{log} ends at {end} and not at {}", id(entry.after))));
+            return Err(self.failed(self.own.ends_elsewhere(position(&end).unwrap_or_default(), entry.after)));
         }
         self.wait_for_replicas().await?;
         Ok(Reply::Appended(entry.position))
@@ -221,19 +188,22 @@ impl Redis {
 
     /// Waits until as many replicas as are promised have all that was written over this connection.
     async fn wait_for_replicas(&self) -> Result<(), EngineError> {
-        if self.replicas == 0 {
+        if self.own.replicas == 0 {
             return Ok(());
         }
         let mut pipeline = redis::pipe();
         // What counts is what was written over this connection, which may be a new one.
-        pipeline.cmd("SADD").arg(format!("{}:members", self.name)).arg(self.member.get()).ignore();
+        pipeline.cmd("SADD").arg(format!("{}:members", self.own.name)).arg(self.own.member.get()).ignore();
         let within = u64::try_from((PATIENCE / 2).as_millis()).unwrap_or(0);
-        pipeline.cmd("WAIT").arg(self.replicas).arg(within);
+        pipeline.cmd("WAIT").arg(self.own.replicas).arg(within);
         let (have,): (u64,) = self.ask(&pipeline).await?;
-        if have >= self.replicas {
+        if have >= self.own.replicas.into() {
             return Ok(());
         }
-        Err(self.failed(format!("{have} replicas have what was written, and cluster.replicas is {}", self.replicas)))
+        Err(self.failed(format!(
+            "{have} replicas have what was written, and cluster.replicas is {}; start more, or lower it",
+            self.own.replicas
+        )))
     }
 
     fn failed(&self, why: String) -> EngineError {
@@ -242,7 +212,7 @@ impl Redis {
     }
 
     async fn beat(&self) -> Result<Reply, EngineError> {
-        let (name, own) = (&self.name, self.member.get());
+        let (name, own) = (&self.own.name, self.own.member.get());
         let members = format!("{name}:members");
         let mut pipeline = redis::pipe();
         pipeline.cmd("SADD").arg(&members).arg(own).ignore();
@@ -252,8 +222,8 @@ impl Redis {
         let key = |member: u16| format!("{name}:beat:{member}");
         let mut pipeline = redis::pipe();
         pipeline.cmd("MGET").arg(members.iter().map(|member| key(member.get())).collect::<Vec<_>>());
-        self.beat.set(self.beat.get() + 1);
-        let value = format!("{} {} {} {}", self.beat.get(), self.incarnation, self.address, self.key);
+        let beat = self.own.next_beat();
+        let value = format!("{} {} {} {}", beat, self.own.incarnation, self.own.address, self.own.key);
         let lasts = u64::try_from(BEAT_LASTS.as_millis()).unwrap_or(0);
         pipeline.cmd("SET").arg(key(own)).arg(value).arg("PX").arg(lasts).ignore();
         let (beats,): (Vec<Option<String>>,) = self.ask(&pipeline).await?;

@@ -23,20 +23,6 @@ use crate::log::Log;
 /// The longest sleep, after which the status is brought up to date.
 const LONGEST_SLEEP: Duration = Duration::from_millis(500);
 
-/// What the thread begins with.
-pub(crate) struct Task {
-    config: ClusterConfig,
-    batches: UnboundedReceiver<Handed>,
-    sender: UnboundedSender<Handed>,
-}
-
-impl Task {
-    pub(crate) fn new(config: ClusterConfig) -> Self {
-        let (sender, batches) = unbounded_channel();
-        Self { config, batches, sender }
-    }
-}
-
 /// The thread, from outside.
 pub(crate) struct Running {
     sender: UnboundedSender<Handed>,
@@ -46,14 +32,13 @@ pub(crate) struct Running {
 }
 
 impl Running {
-    pub(crate) fn start(task: Task) -> io::Result<Self> {
-        let sender = task.sender.clone();
+    pub(crate) fn start(config: ClusterConfig) -> io::Result<Self> {
+        let (sender, batches) = unbounded_channel();
         let (publish, status) = watch::channel(Status::default());
         let is_stopping = Arc::new(Notify::new());
         let stop = Arc::clone(&is_stopping);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let thread = thread::Builder::new().name("strowger-share".to_owned()).spawn(move || {
-            let Task { config, batches, .. } = task;
             let sharing = Sharing::new(config, publish);
             LocalSet::new().block_on(&runtime, sharing.run(batches, &stop));
         })?;
