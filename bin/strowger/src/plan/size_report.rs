@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use strowger_plan::failover::mean_time_to_failure_s;
-use strowger_plan::size::Sensitivity;
+use strowger_plan::size::{EngineLoad, Sensitivity};
 use strowger_plan::units::{self, brief};
 use strowger_plan::{Plan, PlanError};
 
@@ -208,6 +208,7 @@ fn left_columns(head: &[String], rows: &[Vec<String>]) -> String {
 pub(super) fn outputs(plan: Option<&Plan>) -> Vec<Field> {
     let of = |value: fn(&Plan) -> f64| plan.map(value);
     let missing = plan.map(|plan| plan.availability.unavailability);
+    let engine = |value: fn(&EngineLoad) -> f64| plan.and_then(|plan| plan.engine.as_ref()).map(value);
     vec![
         Field::new("servers", "servers", Show::Count, of(|plan| f64::from(plan.servers))).drawn(),
         Field::new("first", "first stage S", Show::Count, of(|plan| f64::from(plan.first))),
@@ -228,6 +229,9 @@ pub(super) fn outputs(plan: Option<&Plan>) -> Vec<Field> {
             of(|plan| plan.connections_per_server.ceil()).filter(|connections| *connections > 0.0),
         ),
         Field::new("stores", "stores", Show::Count, of(|plan| f64::from(plan.stores))),
+        Field::new("engine_changes_per_s", "changes to the engine", Show::Rate, engine(|engine| engine.changes_per_s)),
+        Field::new("engine_in_bits_per_s", "to the engine", Show::Bits, engine(|engine| engine.in_bits_per_s)),
+        Field::new("engine_out_bits_per_s", "from the engine", Show::Bits, engine(|engine| engine.out_bits_per_s)),
         Field::new("wait_us", "a packet waits", Show::Micros, plan.and_then(|plan| plan.wait_s))
             .said(plan.and_then(|plan| plan.wait_s).map(waits)),
         Field::new("storm_s", "all register again in", Show::Seconds, plan.and_then(|plan| Some(plan.storm?.least_s))),

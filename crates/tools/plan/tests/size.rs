@@ -264,6 +264,29 @@ fn ways_through_nats_are_kept_open() {
 }
 
 #[test]
+fn what_the_engine_carries_is_said() {
+    // A million phones that register each minute, on two servers that each carry all of them.
+    let shared = plan(&Needs { refresh_s: 60.0, availability: 0.999, ..needs(1_000_000.0) });
+    let engine = shared.engine.unwrap();
+    assert_eq!((shared.clusters, shared.members), (1, 2));
+    assert!((engine.changes_per_s - 1e6 / 60.0).abs() < 1e-6, "{engine:?}");
+    let of = shared.profile.engine;
+    assert!((engine.in_bits_per_s - 1e6 / 60.0 * of.write_bytes * 8.0).abs() < 1e-3, "{engine:?}");
+    assert!(
+        (engine.out_bits_per_s - 1e6 / 60.0 * of.read_bytes * 8.0).abs() < 1e-3,
+        "one other member reads it: {engine:?}"
+    );
+    assert!(
+        shared.reasons.iter().any(|reason| reason.starts_with("Members write 16,667 changes")),
+        "{:?}",
+        shared.reasons
+    );
+    // Nobody shares where there is one member, or where phones register with each.
+    assert!(plan(&Needs { availability: 0.98, ..needs(1_000.0) }).engine.is_none());
+    assert!(plan(&Needs { failover: FailoverMethod::Client, ..needs(1_000.0) }).engine.is_none());
+}
+
+#[test]
 fn connections_are_limited() {
     let tcp = plan(&Needs { connected_share: 1.0, ..needs(2_000_000.0) });
     holds(&tcp);

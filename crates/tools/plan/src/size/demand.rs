@@ -2,7 +2,7 @@
 
 use super::needs::{CONNECTIONS_FOR_PHONES, FailoverMethod, Needs, Replication};
 use super::profile::{Memory, Profile};
-use super::{Limit, Resource, Stage, Work};
+use super::{EngineLoad, Limit, Resource, Stage, Work};
 use crate::databases::databases;
 use crate::error::PlanError;
 use crate::traffic::Traffic;
@@ -164,6 +164,18 @@ impl<'a> Demand<'a> {
     pub(super) fn copied(&self) -> f64 {
         let passed_on = self.needs.replication == Replication::Copies && self.needs.failover != FailoverMethod::Client;
         if passed_on { self.traffic.registers_per_s } else { 0.0 }
+    }
+
+    /// What the engine of the busiest cluster carries.
+    pub(super) fn engine(&self, clusters: u32, members: u32) -> Option<EngineLoad> {
+        let changes_per_s = self.copied() * self.largest_share(clusters);
+        let engine = &self.profile.engine;
+        let readers = f64::from(members - 1);
+        (changes_per_s > 0.0 && members > 1).then_some(EngineLoad {
+            changes_per_s,
+            in_bits_per_s: changes_per_s * engine.write_bytes * 8.0,
+            out_bits_per_s: changes_per_s * engine.read_bytes * readers * 8.0,
+        })
     }
 
     /// The share of its time that each database of a cluster works.

@@ -14,6 +14,7 @@ impl Explain for Plan {
         let Ok(demand) = Demand::of(&self.needs, &self.profile) else { return out };
         out.then(work(self, &demand))
             .then(network(self, &demand))
+            .then(engine(self))
             .then(memory(self, &demand))
             .then(busiest_member(self, &demand))
             .then(first_stage(self, &demand))
@@ -194,7 +195,10 @@ fn network(plan: &Plan, demand: &Demand<'_>) -> Explanation {
         );
     }
     out.step(
-        ("network", "bits of messages and keep-alives at the edge of the service, in and out, without copies"),
+        (
+            "network",
+            "bits of messages and keep-alives at the edge of the service, in and out, without what goes to an engine",
+        ),
         "(M·m + K·60 B)·8",
         format!(
             "({} × {} + {} × {}) × 8",
@@ -206,6 +210,27 @@ fn network(plan: &Plan, demand: &Demand<'_>) -> Explanation {
         units::bandwidth(plan.bandwidth_bits_per_s),
         COUNTED,
     )
+}
+
+/// What members write to their engine and read from it.
+fn engine(plan: &Plan) -> Explanation {
+    let Some(engine) = plan.engine else { return Explanation::new() };
+    let (changes, of) = (rate(engine.changes_per_s), &plan.profile.engine);
+    Explanation::new()
+        .step(
+            ("engine in", "bits to the engine of the busiest cluster"),
+            "λ_R·skew/P·b_write·8",
+            format!("{changes} × {} × 8", units::bytes(of.write_bytes)),
+            units::bandwidth(engine.in_bits_per_s),
+            &of_the_profile(plan),
+        )
+        .step(
+            ("engine out", "bits from it to the other members"),
+            "λ_R·skew/P·(B − 1)·b_read·8",
+            format!("{changes} × {} × {} × 8", plan.members - 1, units::bytes(of.read_bytes)),
+            units::bandwidth(engine.out_bits_per_s),
+            &of_the_profile(plan),
+        )
 }
 
 /// The memory of all servers.

@@ -15,7 +15,7 @@ use std::fmt;
 use serde::Serialize;
 
 pub use needs::{DEFAULT_CONNECTIONS, FailoverMethod, MOST_CONNECTIONS, Needs, Replication};
-pub use profile::{Costs, Memory, Messages, Profile, Server, Store};
+pub use profile::{Costs, Engine, Memory, Messages, Profile, Server, Store};
 
 use demand::Demand;
 
@@ -65,6 +65,8 @@ pub struct Plan {
     pub wait_s: Option<f64>,
     /// Stores: one with each member of a cluster that has them.
     pub stores: u32,
+    /// What the engine of the busiest cluster carries, where members share registrations through one.
+    pub engine: Option<EngineLoad>,
     /// Of all servers, in the profile's currency.
     pub cost_per_month: f64,
     /// Of the whole.
@@ -81,6 +83,18 @@ pub struct Plan {
     pub caveats: Vec<String>,
     /// Why so: sentences.
     pub reasons: Vec<String>,
+}
+
+/// What members write to the engine that they share registrations through, and read from it.
+#[derive(Clone, Copy, Debug, PartialEq, Serialize)]
+#[non_exhaustive]
+pub struct EngineLoad {
+    /// REGISTERs whose changes are written, 1/s.
+    pub changes_per_s: f64,
+    /// To the engine, bit/s.
+    pub in_bits_per_s: f64,
+    /// From the engine to all other members, bit/s.
+    pub out_bits_per_s: f64,
 }
 
 /// Cores that are busy with each kind of work: core seconds in a second.

@@ -1,6 +1,6 @@
 //! The profiles that come with the program.
 
-use super::profile::{Costs, Memory, Messages, Profile, Server, Store};
+use super::profile::{Costs, Engine, Memory, Messages, Profile, Server, Store};
 
 const MIB: f64 = 1_024.0 * 1_024.0;
 const GIB: f64 = 1_024.0 * MIB;
@@ -39,6 +39,9 @@ impl Profile {
     /// call, as it has two of its six messages. The base capacity is the worse of two rounds (22,800 and 27,100/s), by default:
     /// without segmentation it was not searched for.
     ///
+    /// What members write to an engine and read from it is Redis's own count, with two members (commit 26e118e, 2026-11-25): 5,000 REGISTERs
+    /// a second, several of which go in one entry. One REGISTER alone takes 1,180 and 268 bytes.
+    ///
     /// Connections and contacts are bench/CONNECTIONS.md's, a second core is worth 0.9 of the first, between what bench/WORKERS.md has for
     /// REGISTERs and for calls (1.72 to 1.93 times). A store writes as SQLite does by bench/JOURNAL.md where each write is a
     /// transaction of its own, 10,770 a second.
@@ -69,6 +72,7 @@ impl Profile {
             },
             messages: Messages { message_bytes: 650.0, call_in: 6.0, call_out: 7.0 },
             store: Store { write_s: 1.0 / 10_770.0, read_over_write: 0.5 },
+            engine: Engine::default(),
             server: Server {
                 cores: 8,
                 scaling: 0.9,

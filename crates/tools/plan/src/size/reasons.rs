@@ -4,7 +4,7 @@ use super::demand::Demand;
 use super::needs::{CONNECTIONS_FOR_PHONES, DEFAULT_CONNECTIONS, FailoverMethod, Replication};
 use super::{Plan, Resource, Stage};
 use crate::traffic::Calls;
-use crate::units::brief;
+use crate::units::{bandwidth, brief};
 
 /// What to know before all else: inputs that are hardly meant.
 pub(super) fn caveats(plan: &Plan) -> Vec<String> {
@@ -37,6 +37,7 @@ pub(super) fn of(plan: &Plan, demand: &Demand<'_>) -> Vec<String> {
     let mut out: Vec<String> = spares(plan).into_iter().collect();
     out.push(load(plan));
     out.extend(keep_alives(plan));
+    out.extend(engine(plan));
     out.push(stages(plan, demand));
     out.push(members(plan));
     out.extend(first_stage(plan));
@@ -89,6 +90,17 @@ fn keep_alives(plan: &Plan) -> Option<String> {
             brief::share(plan.work.keep_alives / plan.busy_cores)
         )
     })
+}
+
+fn engine(plan: &Plan) -> Option<String> {
+    let engine = plan.engine?;
+    let of = if plan.clusters > 1 { " of the busiest cluster" } else { "" };
+    Some(format!(
+        "Members write {} changes a second to the engine{of}, {}; the others read {} from it together.",
+        brief::number(engine.changes_per_s),
+        bandwidth(engine.in_bits_per_s),
+        bandwidth(engine.out_bits_per_s)
+    ))
 }
 
 fn stages(plan: &Plan, demand: &Demand<'_>) -> String {

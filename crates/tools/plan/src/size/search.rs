@@ -141,6 +141,7 @@ fn plan(demand: &Demand<'_>, shape: Shape, servers_for_load: u32) -> Result<Plan
         connections_per_server: connections.map_or(0.0, |limit| limit.asked),
         wait_s: queue(demand, clusters, members).map(|queue| queue.wait_s),
         stores: if needs.replication == Replication::Store { clusters * members } else { 0 },
+        engine: demand.engine(clusters, members),
         cost_per_month: f64::from(shape.servers()) * profile.server.cost_per_month,
         availability: shape.availability(profile)?,
         failover: failover(times(needs, profile))?,
