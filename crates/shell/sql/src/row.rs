@@ -85,6 +85,12 @@ impl Row {
         &self.columns
     }
 
+    /// All values, in the order of the columns.
+    #[must_use]
+    pub fn into_values(self) -> Vec<Value> {
+        self.values
+    }
+
     /// What the column has; nothing where the result has no such column.
     #[must_use]
     pub fn value(&self, column: &str) -> Option<&Value> {

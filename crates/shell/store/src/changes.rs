@@ -8,7 +8,7 @@ use rusqlite::{OptionalExtension as _, Row, Transaction};
 use strowger_directory::{Change, Directory, Ha1s, User};
 
 use crate::error::Fault;
-use crate::{StoreError, UserStore, gateways};
+use crate::{File, StoreError, UserStore, gateways, transact};
 
 /// How many changes the database remembers. Who falls further behind loads everything again.
 pub const MAX_LOG_ROWS: u64 = 10_000;
@@ -40,13 +40,13 @@ pub enum Changes {
 
 const USER_COLUMNS: &str = "aor, ha1_md5, ha1_sha256, ha1_sha512_256, enabled";
 
-impl UserStore {
+impl UserStore<File> {
     /// Users, aliases and gateways, all of them, and the state that it is; `seed` is for [`Directory::empty`].
     ///
     /// # Errors
     /// What befalls the file; [`StoreError::BadRow`].
     pub fn load(&self, seed: u64) -> Result<(Directory, Seq), StoreError> {
-        self.read(|transaction| {
+        transact::read(&self.place.connection, &self.place.path, |transaction| {
             let mut users = transaction.prepare(&format!("SELECT {USER_COLUMNS} FROM users"))?;
             let users = users.query_and_then((), |row| Ok(Change::PutUser(user_of(row)?)))?;
             let mut aliases = transaction.prepare("SELECT alias, aor FROM aliases")?;
@@ -66,7 +66,7 @@ impl UserStore {
     /// # Errors
     /// What befalls the file; [`StoreError::BadRow`].
     pub fn changes_since(&self, since: Seq) -> Result<Changes, StoreError> {
-        self.read(|transaction| {
+        transact::read(&self.place.connection, &self.place.path, |transaction| {
             let seq = newest(transaction)?;
             if seq == since {
                 return Ok(Changes::Since { changes: Vec::new(), seq });

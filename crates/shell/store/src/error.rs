@@ -277,6 +277,50 @@ pub enum StoreError {
         /// What is wrong with it.
         fault: ImportFault,
     },
+    /// The database that servers share does not do as it is asked.
+    #[error(transparent)]
+    Shared(strowger_sql::SqlError),
+    /// No database is named that servers could share.
+    #[error(
+        "no database is named that servers can share; write postgresql:// or mysql://USER:PASSWORD@HOST:PORT/DATABASE"
+    )]
+    SharedUnnamed,
+    /// It is a replica.
+    #[error("the database {database} takes no writes; name the server that does, or all of them in a list")]
+    SharedReadOnly {
+        /// Its URL without the password.
+        database: String,
+    },
+    /// A newer version of this program made its tables.
+    #[error(
+        "the tables strowger_… of {database} have schema {found}, made by a newer version of this program; this one knows \
+         schemas up to {known}: upgrade it"
+    )]
+    SharedNewerSchema {
+        /// Its URL without the password.
+        database: String,
+        /// The schema's version there.
+        found: i64,
+        /// The newest that this program knows.
+        known: i64,
+    },
+    /// A value that no column of its tables should have.
+    #[error(
+        "the tables strowger_… of {database} are not as this program makes them; move them away, and it makes them anew"
+    )]
+    SharedUnexpected {
+        /// Its URL without the password.
+        database: String,
+    },
+    /// It has nobody, and this server has users.
+    #[error(
+        "the database {database} has neither users nor gateways, and this server has: they stay as they are. Bring them there with \
+         `strowger import strowger`"
+    )]
+    SharedEmpty {
+        /// Its URL without the password.
+        database: String,
+    },
     /// A fault of this program.
     #[error("a fault in this program, not yours: the users database {path} says {cause}; please report it")]
     Internal {
@@ -317,8 +361,14 @@ impl StoreError {
             | Self::Full { .. }
             | Self::InUse { .. }
             | Self::File { .. }
-            | Self::Disk { .. } => Blame::Operator,
+            | Self::Disk { .. }
+            | Self::Shared(_)
+            | Self::SharedReadOnly { .. }
+            | Self::SharedNewerSchema { .. }
+            | Self::SharedUnexpected { .. }
+            | Self::SharedEmpty { .. } => Blame::Operator,
             Self::TargetExists { .. }
+            | Self::SharedUnnamed
             | Self::NoSource { .. }
             | Self::BadAddress { .. }
             | Self::BadRealm { .. }
@@ -347,14 +397,28 @@ impl StoreError {
 #[derive(Debug)]
 pub(crate) enum Fault {
     Sql(rusqlite::Error),
-    NewerSchema { found: i64 },
+    NewerSchema {
+        found: i64,
+    },
     Foreign,
     Damaged,
     Locked,
+    /// A value that no column here has.
+    Unexpected,
+    Shared(strowger_sql::SqlError),
     Store(StoreError),
 }
 
 impl Fault {
+    /// Of a database that servers share.
+    pub(crate) fn of_shared(self, url: &strowger_sql::DatabaseUrl) -> StoreError {
+        match self {
+            Self::Store(error) => error,
+            Self::Shared(error) => StoreError::Shared(error),
+            _ => StoreError::SharedUnexpected { database: url.to_string() },
+        }
+    }
+
     /// Of what copies `source` to `copy`: SQLite does not say which of them failed, but a copy only lacks room or rights.
     pub(crate) fn of_copy(self, source: &Path, copy: &Path) -> StoreError {
         match self.at(source) {
@@ -368,8 +432,9 @@ impl Fault {
         let path = path.to_owned();
         let cause = match self {
             Self::Store(error) => return error,
+            Self::Shared(error) => return StoreError::Shared(error),
             Self::Locked => return StoreError::Locked { path },
-            Self::Damaged => return StoreError::Damaged { path },
+            Self::Damaged | Self::Unexpected => return StoreError::Damaged { path },
             Self::Foreign => return StoreError::Foreign { path },
             Self::NewerSchema { found } => {
                 return StoreError::NewerSchema { path, found, known: crate::schema::KNOWN };
@@ -419,6 +484,12 @@ fn is_of_another_schema(error: &rusqlite::Error) -> bool {
 impl From<rusqlite::Error> for Fault {
     fn from(error: rusqlite::Error) -> Self {
         Self::Sql(error)
+    }
+}
+
+impl From<strowger_sql::SqlError> for Fault {
+    fn from(error: strowger_sql::SqlError) -> Self {
+        Self::Shared(error)
     }
 }
 

@@ -2,12 +2,14 @@
 
 use std::path::Path;
 
-use rusqlite::{OptionalExtension as _, Row, Transaction, params};
+use rusqlite::{Row, Transaction};
 use strowger_directory::{Gateway, Gateways};
+use strowger_sql::Value;
 
 use crate::backup::open_to_look;
 use crate::error::Fault;
-use crate::{StoreError, UserStore, schema, transact};
+use crate::place::{Cells, Sql};
+use crate::{Place, StoreError, UserStore, schema, transact};
 
 /// The most members of one set.
 pub const MAX_SET_GATEWAYS: usize = 64;
@@ -23,6 +25,7 @@ pub const MAX_DESCRIPTION_LEN: usize = 255;
 pub const MAX_CAPACITY: u32 = 1_000_000;
 
 const COLUMNS: &str = "set_name, uri, priority, weight, capacity, enabled";
+const LISTED: &str = "set_name, uri, priority, weight, capacity, enabled, description, created";
 
 /// What [`UserStore::add_gateway`] adds.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -75,7 +78,7 @@ pub struct ListedGateway {
     pub created_s: i64,
 }
 
-impl UserStore {
+impl<P: Place> UserStore<P> {
     /// Adds an enabled gateway to the set, which begins with its first.
     ///
     /// # Errors
@@ -86,16 +89,17 @@ impl UserStore {
         check_set(set)?;
         check_uri(uri)?;
         check_limits(uri, capacity, description)?;
-        self.write(|transaction| {
-            if state_of(transaction, set, uri)?.is_some() {
+        self.place.write(|sql| {
+            if state_of(sql, set, uri)?.is_some() {
                 return Err(StoreError::DuplicateGateway { set: set.to_owned(), uri: uri.to_owned() }.into());
             }
-            check_room(transaction, set)?;
-            transaction.execute(
-                "INSERT INTO gateways (set_name, uri, priority, weight, capacity, description) \
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-                params![set, uri, priority, weight, capacity, description],
-            )?;
+            check_room(sql, set)?;
+            let insert = format!(
+                "INSERT INTO {} (set_name, uri, priority, weight, capacity, description) VALUES (?, ?, ?, ?, ?, ?)",
+                sql.tables().gateways
+            );
+            let [priority, weight, capacity] = numbers(priority, weight, capacity);
+            sql.execute(&insert, &[set.into(), uri.into(), priority, weight, capacity, description.into()])?;
             Ok(())
         })
     }
@@ -108,8 +112,8 @@ impl UserStore {
         let GatewayChange { priority, weight, capacity, description, enabled } = *change;
         check_set(set)?;
         check_limits(uri, capacity.flatten(), description.unwrap_or_default())?;
-        self.write(|transaction| {
-            let Some(old) = state_of(transaction, set, uri)? else { return Err(unknown(set, uri).into()) };
+        self.place.write(|sql| {
+            let Some(old) = state_of(sql, set, uri)? else { return Err(unknown(set, uri).into()) };
             let new = ListedGateway {
                 priority: priority.unwrap_or(old.priority),
                 weight: weight.unwrap_or(old.weight),
@@ -119,11 +123,14 @@ impl UserStore {
                 ..old.clone()
             };
             if new != old {
-                transaction.execute(
-                    "UPDATE gateways SET priority = ?3, weight = ?4, capacity = ?5, enabled = ?6, description = ?7 \
-                     WHERE set_name = ?1 AND uri = ?2",
-                    params![set, uri, new.priority, new.weight, new.capacity, new.enabled, new.description],
-                )?;
+                let update = format!(
+                    "UPDATE {} SET priority = ?, weight = ?, capacity = ?, enabled = ?, description = ? \
+                     WHERE set_name = ? AND uri = ?",
+                    sql.tables().gateways
+                );
+                let [priority, weight, capacity] = numbers(new.priority, new.weight, new.capacity);
+                let (enabled, description) = (i64::from(new.enabled).into(), new.description.into());
+                sql.execute(&update, &[priority, weight, capacity, enabled, description, set.into(), uri.into()])?;
             }
             Ok(())
         })
@@ -135,8 +142,9 @@ impl UserStore {
     /// [`StoreError::BadSet`], [`StoreError::UnknownGateway`]; what befalls the file.
     pub fn remove_gateway(&mut self, set: &str, uri: &str) -> Result<(), StoreError> {
         check_set(set)?;
-        self.write(|transaction| {
-            match transaction.execute("DELETE FROM gateways WHERE set_name = ?1 AND uri = ?2", [set, uri])? {
+        self.place.write(|sql| {
+            let delete = format!("DELETE FROM {} WHERE set_name = ? AND uri = ?", sql.tables().gateways);
+            match sql.execute(&delete, &[set.into(), uri.into()])? {
                 0 => Err(unknown(set, uri).into()),
                 _ => Ok(()),
             }
@@ -147,15 +155,14 @@ impl UserStore {
     ///
     /// # Errors
     /// [`StoreError::BadSet`]; what befalls the file.
-    pub fn list_gateways(&self, set: Option<&str>) -> Result<Vec<ListedGateway>, StoreError> {
+    pub fn list_gateways(&mut self, set: Option<&str>) -> Result<Vec<ListedGateway>, StoreError> {
         set.map_or(Ok(()), check_set)?;
-        self.read(|transaction| {
-            let mut statement = transaction.prepare(&format!(
-                "SELECT {COLUMNS}, description, created FROM gateways WHERE set_name = ?1 OR ?1 IS NULL \
-                 ORDER BY set_name, priority, uri"
-            ))?;
-            let rows = statement.query_map([set], listed)?;
-            Ok(rows.collect::<Result<_, _>>()?)
+        self.place.read(|sql| {
+            let of_set = if set.is_some() { "WHERE set_name = ?" } else { "" };
+            let query =
+                format!("SELECT {LISTED} FROM {} {of_set} ORDER BY set_name, priority, uri", sql.tables().gateways);
+            let values: Vec<Value> = set.map(Value::from).into_iter().collect();
+            sql.query(&query, &values)?.iter().map(listed).collect()
         })
     }
 }
@@ -222,37 +229,42 @@ fn gateway_of(row: &Row<'_>) -> rusqlite::Result<Gateway> {
     })
 }
 
-/// The columns are [`COLUMNS`], the description and the time.
-fn listed(row: &Row<'_>) -> rusqlite::Result<ListedGateway> {
+/// The columns are [`LISTED`].
+fn listed(row: &Cells) -> Result<ListedGateway, Fault> {
     Ok(ListedGateway {
-        set: row.get(0)?,
-        uri: row.get(1)?,
-        priority: row.get(2)?,
-        weight: row.get(3)?,
-        capacity: row.get(4)?,
-        enabled: row.get(5)?,
-        description: row.get(6)?,
-        created_s: row.get(7)?,
+        set: row.text(0)?,
+        uri: row.text(1)?,
+        priority: row.number(2)?,
+        weight: row.number(3)?,
+        capacity: row.number_or_null(4)?,
+        enabled: row.truth(5)?,
+        description: row.text(6)?,
+        created_s: row.number(7)?,
     })
 }
 
-fn state_of(transaction: &Transaction<'_>, set: &str, uri: &str) -> Result<Option<ListedGateway>, Fault> {
-    let query = format!("SELECT {COLUMNS}, description, created FROM gateways WHERE set_name = ?1 AND uri = ?2");
-    Ok(transaction.query_row(&query, [set, uri], listed).optional()?)
+fn state_of(sql: &mut dyn Sql, set: &str, uri: &str) -> Result<Option<ListedGateway>, Fault> {
+    let query = format!("SELECT {LISTED} FROM {} WHERE set_name = ? AND uri = ?", sql.tables().gateways);
+    sql.query(&query, &[set.into(), uri.into()])?.first().map(listed).transpose()
 }
 
-fn check_room(transaction: &Transaction<'_>, set: &str) -> Result<(), Fault> {
-    let mut statement =
-        transaction.prepare_cached("SELECT count(*) FILTER (WHERE set_name = ?1), count(*) FROM gateways")?;
-    let (of_set, all): (i64, i64) = statement.query_row([set], |row| Ok((row.get(0)?, row.get(1)?)))?;
-    let is_full = |rows: i64, most: usize| usize::try_from(rows).is_ok_and(|rows| rows >= most);
-    if is_full(of_set, MAX_SET_GATEWAYS) {
+fn numbers(priority: u16, weight: u16, capacity: Option<u32>) -> [Value; 3] {
+    [i64::from(priority).into(), i64::from(weight).into(), capacity.map(i64::from).into()]
+}
+
+fn check_room(sql: &mut dyn Sql, set: &str) -> Result<(), Fault> {
+    let gateways = sql.tables().gateways;
+    let mut count = |of: &str, values: &[Value]| -> Result<usize, Fault> {
+        let rows = sql.query(&format!("SELECT count(*) FROM {gateways} {of}"), values)?;
+        rows.first().ok_or(Fault::Unexpected)?.number(0)
+    };
+    if count("WHERE set_name = ?", &[set.into()])? >= MAX_SET_GATEWAYS {
         return Err(StoreError::FullSet { set: set.to_owned() }.into());
     }
-    if is_full(all, MAX_GATEWAYS) { Err(StoreError::TooManyGateways.into()) } else { Ok(()) }
+    if count("", &[])? >= MAX_GATEWAYS { Err(StoreError::TooManyGateways.into()) } else { Ok(()) }
 }
 
-fn check_set(set: &str) -> Result<(), StoreError> {
+pub(crate) fn check_set(set: &str) -> Result<(), StoreError> {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     if (1..=MAX_SET_NAME_LEN).contains(&set.len()) && set.bytes().all(fits) {
         return Ok(());
@@ -260,7 +272,7 @@ fn check_set(set: &str) -> Result<(), StoreError> {
     Err(StoreError::BadSet { typed: set.to_owned() })
 }
 
-fn check_uri(uri: &str) -> Result<(), StoreError> {
+pub(crate) fn check_uri(uri: &str) -> Result<(), StoreError> {
     let bad = |reason| Err(StoreError::BadGateway { uri: uri.to_owned(), reason });
     if uri.len() > MAX_URI_LEN {
         return bad("it is longer than 255 bytes");
@@ -274,7 +286,7 @@ fn check_uri(uri: &str) -> Result<(), StoreError> {
     }
 }
 
-fn check_limits(uri: &str, capacity: Option<u32>, description: &str) -> Result<(), StoreError> {
+pub(crate) fn check_limits(uri: &str, capacity: Option<u32>, description: &str) -> Result<(), StoreError> {
     let bad = |reason| Err(StoreError::BadGateway { uri: uri.to_owned(), reason });
     if capacity.is_some_and(|calls| !(1..=MAX_CAPACITY).contains(&calls)) {
         return bad("its capacity is not from 1 to 1000000 calls; without one there is no limit");

@@ -8,7 +8,7 @@ use strowger_directory::Ha1s;
 
 use crate::changes::hash_from_digits;
 use crate::users::{hashes, insert_user};
-use crate::{Address, StoreError, UserStore, ha1};
+use crate::{Address, Place, StoreError, UserStore, ha1};
 
 /// What is wrong with a line.
 #[derive(Debug, thiserror::Error)]
@@ -63,7 +63,7 @@ struct Line {
     ha1: Ha1s,
 }
 
-impl UserStore {
+impl<P: Place> UserStore<P> {
     /// Adds a user for each line of a table of comma-separated values, or none; returns their domains, with how many have each.
     ///
     /// The first line names the columns: `aor` and `password`, or `aor` and at least one of `ha1_md5`, `ha1_sha256` and
@@ -77,9 +77,9 @@ impl UserStore {
         let mut bytes = Vec::new();
         table.read_to_end(&mut bytes).map_err(|cause| StoreError::Unreadable { cause })?;
         let lines = users_in(text_of(&bytes)?, realm)?;
-        self.write(|transaction| {
+        self.place.write(|sql| {
             for line in &lines {
-                insert_user(transaction, &line.address, realm, &line.ha1).map_err(|fault| match fault {
+                insert_user(sql, &line.address, realm, &line.ha1).map_err(|fault| match fault {
                     crate::error::Fault::Store(error) => refused(line.number, error).into(),
                     other => other,
                 })?;

@@ -14,23 +14,28 @@
 mod address;
 mod backup;
 mod changes;
+mod copy;
 mod error;
 mod file;
 mod gateways;
 mod ha1;
 mod hold;
 mod import;
+mod incoming;
 mod locations;
+mod place;
 mod restore;
 mod row_counts;
 mod schema;
 mod settings;
+mod shared;
 mod transact;
 mod users;
 
 pub use address::{Address, AddressFault, MAX_ADDRESS_LEN};
 pub use backup::{BackupInfo, BackupOptions, backup, inspect};
 pub use changes::{Changes, MAX_LOG_ROWS, Seq};
+pub use copy::{Copied, Copier};
 pub use error::{Blame, StoreError};
 pub use gateways::{
     GatewayChange, ListedGateway, MAX_CAPACITY, MAX_DESCRIPTION_LEN, MAX_GATEWAYS, MAX_SET_GATEWAYS, MAX_SET_NAME_LEN,
@@ -42,5 +47,7 @@ pub use import::ImportFault;
 pub use locations::{
     Checkpoint, Got, Loaded, Location, LocationChange, LocationStore, MergeRecords, Merged, Pace, Part, Purged, Written,
 };
+pub use place::{File, Place};
 pub use restore::{Restored, restore, restore_with};
+pub use shared::Shared;
 pub use users::{ListedAlias, ListedUser, UserStore, has_users_at};

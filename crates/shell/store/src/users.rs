@@ -1,22 +1,22 @@
 //! The store and what can be asked of it.
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
-use rusqlite::{Connection, OptionalExtension as _, Transaction, params};
 use strowger_directory::Ha1s;
+use strowger_sql::Value;
 
 use crate::backup::open_to_look;
 use crate::error::Fault;
-use crate::{Address, StoreError, file, ha1, transact};
+use crate::place::{Cells, Sql};
+use crate::{Address, File, Place, StoreError, file, ha1, transact};
 
 /// The users database. Several may be open on one file, in one process or many; each sees what the others committed.
 ///
-/// Every call may wait for the disk, and up to five seconds for another process that writes: it belongs on the control
+/// Every call may wait for the disk or the network, and up to five seconds for another process that writes: it belongs on the control
 /// plane.
 #[derive(Debug)]
-pub struct UserStore {
-    connection: Connection,
-    path: PathBuf,
+pub struct UserStore<P: Place = File> {
+    pub(crate) place: P,
 }
 
 /// Whether the database at `path`, which stays as it is, has a user; none where there is no database.
@@ -57,7 +57,7 @@ pub struct ListedAlias {
     pub aor: String,
 }
 
-impl UserStore {
+impl UserStore<File> {
     /// Opens the database at `path`. What is missing is made: folders with mode 0700, the file with 0600. Rights that
     /// everybody has to an existing file are taken away.
     ///
@@ -65,7 +65,7 @@ impl UserStore {
     /// Those that [`Blame::Operator`](crate::Blame::Operator) stands for.
     pub fn open(path: impl AsRef<Path>) -> Result<Self, StoreError> {
         let (connection, path) = file::open(path.as_ref())?;
-        Ok(Self { connection, path })
+        Ok(Self { place: File { connection, path } })
     }
 
     /// A database in memory, which ends with this value.
@@ -74,9 +74,11 @@ impl UserStore {
     /// [`StoreError::Internal`] only.
     pub fn open_memory() -> Result<Self, StoreError> {
         let (connection, path) = file::open_memory()?;
-        Ok(Self { connection, path })
+        Ok(Self { place: File { connection, path } })
     }
+}
 
+impl<P: Place> UserStore<P> {
     /// Adds a user with the hashes of `password` in `realm`; returns its canonical address.
     ///
     /// # Errors
@@ -85,7 +87,7 @@ impl UserStore {
     pub fn add_user(&mut self, aor: &str, realm: &str, password: &str) -> Result<Address, StoreError> {
         let address = Address::parse(aor)?;
         let ha1 = hashes(&address, realm, password)?;
-        self.write(|transaction| insert_user(transaction, &address, realm, &ha1))?;
+        self.place.write(|sql| insert_user(sql, &address, realm, &ha1))?;
         Ok(address)
     }
 
@@ -96,12 +98,12 @@ impl UserStore {
     pub fn set_password(&mut self, aor: &str, realm: &str, password: &str) -> Result<Address, StoreError> {
         let address = Address::parse(aor)?;
         let [md5, sha256, sha512_256] = hexadecimal(&hashes(&address, realm, password)?);
-        self.change_user(address, |transaction, aor| {
-            transaction.execute(
-                "UPDATE users SET realm = ?2, ha1_md5 = ?3, ha1_sha256 = ?4, ha1_sha512_256 = ?5 WHERE aor = ?1",
-                params![aor, realm, md5, sha256, sha512_256],
-            )
-        })
+        let values = [realm.into(), md5, sha256, sha512_256];
+        self.change_user(
+            address,
+            "UPDATE {users} SET realm = ?, ha1_md5 = ?, ha1_sha256 = ?, ha1_sha512_256 = ? WHERE aor = ?",
+            &values,
+        )
     }
 
     /// Lets the user register and call, or not; its password stays.
@@ -109,9 +111,8 @@ impl UserStore {
     /// # Errors
     /// A bad address; [`StoreError::UnknownUser`]; what befalls the file.
     pub fn set_enabled(&mut self, aor: &str, enabled: bool) -> Result<Address, StoreError> {
-        self.change_user(Address::parse(aor)?, |transaction, aor| {
-            transaction.execute("UPDATE users SET enabled = ?2 WHERE aor = ?1", params![aor, enabled])
-        })
+        let address = Address::parse(aor)?;
+        self.change_user(address, "UPDATE {users} SET enabled = ? WHERE aor = ?", &[i64::from(enabled).into()])
     }
 
     /// Removes the user, and the aliases that lead to it.
@@ -119,32 +120,20 @@ impl UserStore {
     /// # Errors
     /// A bad address; [`StoreError::UnknownUser`]; what befalls the file.
     pub fn remove_user(&mut self, aor: &str) -> Result<Address, StoreError> {
-        self.change_user(Address::parse(aor)?, |transaction, aor| {
-            transaction.execute("DELETE FROM users WHERE aor = ?1", [aor])
-        })
+        self.change_user(Address::parse(aor)?, "DELETE FROM {users} WHERE aor = ?", &[])
     }
 
     /// All users, by address.
     ///
     /// # Errors
     /// What befalls the file.
-    pub fn list(&self) -> Result<Vec<ListedUser>, StoreError> {
-        self.read(|transaction| {
-            let mut statement = transaction.prepare(
-                "SELECT aor, realm, ha1_md5 IS NOT NULL, ha1_sha256 IS NOT NULL, ha1_sha512_256 IS NOT NULL, enabled, \
-                 created FROM users ORDER BY aor",
-            )?;
-            let rows = statement.query_map((), |row| {
-                let mut algorithms = Vec::new();
-                for (column, name) in [(2, "MD5"), (3, "SHA-256"), (4, "SHA-512-256")] {
-                    if row.get(column)? {
-                        algorithms.push(name);
-                    }
-                }
-                let (aor, realm) = (row.get(0)?, row.get(1)?);
-                Ok(ListedUser { aor, realm, algorithms, enabled: row.get(5)?, created_s: row.get(6)? })
-            })?;
-            Ok(rows.collect::<Result<_, _>>()?)
+    pub fn list(&mut self) -> Result<Vec<ListedUser>, StoreError> {
+        self.place.read(|sql| {
+            let users = sql.tables().users;
+            let query = format!(
+                "SELECT aor, realm, ha1_md5, ha1_sha256, ha1_sha512_256, enabled, created FROM {users} ORDER BY aor"
+            );
+            sql.query(&query, &[])?.iter().map(listed).collect()
         })
     }
 
@@ -155,7 +144,7 @@ impl UserStore {
     /// [`StoreError::DuplicateAlias`]; what befalls the file.
     pub fn add_alias(&mut self, alias: &str, aor: &str) -> Result<(Address, Address), StoreError> {
         let (alias, aor) = (Address::parse(alias)?, Address::parse(aor)?);
-        self.write(|transaction| insert_alias(transaction, &alias, &aor))?;
+        self.place.write(|sql| insert_alias(sql, &alias, &aor))?;
         Ok((alias, aor))
     }
 
@@ -165,8 +154,9 @@ impl UserStore {
     /// A bad address; [`StoreError::UnknownAlias`]; what befalls the file.
     pub fn remove_alias(&mut self, alias: &str) -> Result<Address, StoreError> {
         let alias = Address::parse(alias)?;
-        self.write(|transaction| {
-            match transaction.execute("DELETE FROM aliases WHERE alias = ?1", [alias.as_str()])? {
+        self.place.write(|sql| {
+            let aliases = sql.tables().aliases;
+            match sql.execute(&format!("DELETE FROM {aliases} WHERE alias = ?"), &[alias.as_str().into()])? {
                 0 => Err(StoreError::UnknownAlias { alias: alias.to_string() }.into()),
                 _ => Ok(()),
             }
@@ -178,36 +168,39 @@ impl UserStore {
     ///
     /// # Errors
     /// What befalls the file.
-    pub fn list_aliases(&self) -> Result<Vec<ListedAlias>, StoreError> {
-        self.read(|transaction| {
-            let mut statement = transaction.prepare("SELECT alias, aor FROM aliases ORDER BY alias")?;
-            let rows = statement.query_map((), |row| Ok(ListedAlias { alias: row.get(0)?, aor: row.get(1)? }))?;
-            Ok(rows.collect::<Result<_, _>>()?)
+    pub fn list_aliases(&mut self) -> Result<Vec<ListedAlias>, StoreError> {
+        self.place.read(|sql| {
+            let aliases = sql.tables().aliases;
+            let rows = sql.query(&format!("SELECT alias, aor FROM {aliases} ORDER BY alias"), &[])?;
+            rows.iter().map(|row| Ok(ListedAlias { alias: row.text(0)?, aor: row.text(1)? })).collect()
         })
     }
 
-    /// All reads of `job` see one state of the database.
-    pub(crate) fn read<T>(&self, job: impl FnOnce(&Transaction<'_>) -> Result<T, Fault>) -> Result<T, StoreError> {
-        transact::read(&self.connection, &self.path, job)
-    }
-
-    /// All writes of `job` happen, or none.
-    pub(crate) fn write<T>(&mut self, job: impl FnOnce(&Transaction<'_>) -> Result<T, Fault>) -> Result<T, StoreError> {
-        transact::write(&mut self.connection, &self.path, job)
-    }
-
-    /// `job` returns how many rows it changed.
-    fn change_user(
-        &mut self,
-        address: Address,
-        job: impl FnOnce(&Transaction<'_>, &str) -> rusqlite::Result<usize>,
-    ) -> Result<Address, StoreError> {
-        self.write(|transaction| match job(transaction, address.as_str())? {
+    /// Carries out a statement whose last value is the user's address.
+    fn change_user(&mut self, address: Address, statement: &str, values: &[Value]) -> Result<Address, StoreError> {
+        let values: Vec<Value> = values.iter().cloned().chain([address.as_str().into()]).collect();
+        self.place.write(|sql| match sql.execute(&statement.replace("{users}", sql.tables().users), &values)? {
             0 => Err(StoreError::UnknownUser { aor: address.to_string() }.into()),
             _ => Ok(()),
         })?;
         Ok(address)
     }
+}
+
+fn listed(row: &Cells) -> Result<ListedUser, Fault> {
+    let mut algorithms = Vec::new();
+    for (column, name) in [(2, "MD5"), (3, "SHA-256"), (4, "SHA-512-256")] {
+        if row.text_or_null(column)?.is_some() {
+            algorithms.push(name);
+        }
+    }
+    Ok(ListedUser {
+        aor: row.text(0)?,
+        realm: row.text(1)?,
+        algorithms,
+        enabled: row.truth(5)?,
+        created_s: row.number(6)?,
+    })
 }
 
 pub(crate) fn hashes(address: &Address, realm: &str, password: &str) -> Result<Ha1s, StoreError> {
@@ -216,54 +209,55 @@ pub(crate) fn hashes(address: &Address, realm: &str, password: &str) -> Result<H
     Ok(ha1::ha1s(address.user(), realm, password))
 }
 
-pub(crate) fn insert_user(
-    transaction: &Transaction<'_>,
-    address: &Address,
-    realm: &str,
-    ha1: &Ha1s,
-) -> Result<(), Fault> {
-    if is_user(transaction, address)? {
+pub(crate) fn insert_user(sql: &mut dyn Sql, address: &Address, realm: &str, ha1: &Ha1s) -> Result<(), Fault> {
+    if is_user(sql, address)? {
         return Err(StoreError::DuplicateUser { aor: address.to_string() }.into());
     }
-    if let Some(aor) = target_of(transaction, address)? {
+    if let Some(aor) = target_of(sql, address)? {
         return Err(StoreError::UserIsAlias { alias: address.to_string(), aor }.into());
     }
     let [md5, sha256, sha512_256] = hexadecimal(ha1);
-    transaction
-        .prepare_cached(
-            "INSERT INTO users (aor, realm, ha1_md5, ha1_sha256, ha1_sha512_256) VALUES (?1, ?2, ?3, ?4, ?5)",
-        )?
-        .execute(params![address.as_str(), realm, md5, sha256, sha512_256])?;
+    let users = sql.tables().users;
+    let insert =
+        format!("INSERT INTO {users} (aor, realm, ha1_md5, ha1_sha256, ha1_sha512_256) VALUES (?, ?, ?, ?, ?)");
+    sql.execute(&insert, &[address.as_str().into(), realm.into(), md5, sha256, sha512_256])?;
     Ok(())
 }
 
-fn insert_alias(transaction: &Transaction<'_>, alias: &Address, target: &Address) -> Result<(), Fault> {
-    if is_user(transaction, alias)? {
+fn insert_alias(sql: &mut dyn Sql, alias: &Address, target: &Address) -> Result<(), Fault> {
+    if is_user(sql, alias)? {
         return Err(StoreError::AliasIsUser { alias: alias.to_string() }.into());
     }
-    if let Some(aor) = target_of(transaction, alias)? {
+    if let Some(aor) = target_of(sql, alias)? {
         return Err(StoreError::DuplicateAlias { alias: alias.to_string(), aor }.into());
     }
-    if let Some(aor) = target_of(transaction, target)? {
+    if let Some(aor) = target_of(sql, target)? {
         return Err(StoreError::AliasOfAlias { target: target.to_string(), aor }.into());
     }
-    if !is_user(transaction, target)? {
+    if !is_user(sql, target)? {
         return Err(StoreError::UnknownUser { aor: target.to_string() }.into());
     }
-    transaction.execute("INSERT INTO aliases (alias, aor) VALUES (?1, ?2)", [alias.as_str(), target.as_str()])?;
+    let insert = format!("INSERT INTO {} (alias, aor) VALUES (?, ?)", sql.tables().aliases);
+    sql.execute(&insert, &[alias.as_str().into(), target.as_str().into()])?;
     Ok(())
 }
 
-fn is_user(transaction: &Transaction<'_>, address: &Address) -> Result<bool, Fault> {
-    Ok(transaction.prepare_cached("SELECT 1 FROM users WHERE aor = ?1")?.exists([address.as_str()])?)
+fn is_user(sql: &mut dyn Sql, address: &Address) -> Result<bool, Fault> {
+    let query = format!("SELECT 1 FROM {} WHERE aor = ?", sql.tables().users);
+    Ok(!sql.query(&query, &[address.as_str().into()])?.is_empty())
 }
 
-fn target_of(transaction: &Transaction<'_>, alias: &Address) -> Result<Option<String>, Fault> {
-    let mut statement = transaction.prepare_cached("SELECT aor FROM aliases WHERE alias = ?1")?;
-    Ok(statement.query_row([alias.as_str()], |row| row.get(0)).optional()?)
+fn target_of(sql: &mut dyn Sql, address: &Address) -> Result<Option<String>, Fault> {
+    let query = format!("SELECT aor FROM {} WHERE alias = ?", sql.tables().aliases);
+    sql.query(&query, &[address.as_str().into()])?.first().map(|row| row.text(0)).transpose()
 }
 
-fn hexadecimal(ha1: &Ha1s) -> [Option<String>; 3] {
+fn hexadecimal(ha1: &Ha1s) -> [Value; 3] {
     let digits = |hash: &[u8]| data_encoding::HEXLOWER.encode(hash);
-    [ha1.md5.map(|hash| digits(&hash)), ha1.sha256.map(|hash| digits(&hash)), ha1.sha512_256.map(|hash| digits(&hash))]
+    let texts = [
+        ha1.md5.map(|hash| digits(&hash)),
+        ha1.sha256.map(|hash| digits(&hash)),
+        ha1.sha512_256.map(|hash| digits(&hash)),
+    ];
+    texts.map(Value::from)
 }

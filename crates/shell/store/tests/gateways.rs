@@ -284,7 +284,7 @@ fn a_backup_carries_gateways() {
     drop(store);
     let restored = restore(&file, &path, true).expect("restored");
     assert_eq!(restored.info.gateways, 2);
-    let store = UserStore::open(&path).expect("opens");
+    let mut store = UserStore::open(&path).expect("opens");
     assert_eq!(store.list_gateways(None).expect("lists"), before);
     let (directory, _) = store.load(1).expect("loads");
     assert_eq!(uris(&directory, "pstn"), [FIRST, SECOND]);

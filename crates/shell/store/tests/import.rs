@@ -33,7 +33,7 @@ fn refusal(table: impl Read) -> String {
 #[test]
 fn passwords_are_hashed() {
     let table = "aor,password\nalice@example.com,wonderland\r\nsip:Bob@EXAMPLE.com,\" a,\"\"b\"\" \"\n\ncarol@example.com,é:#\n";
-    let store = imported(table);
+    let mut store = imported(table);
     assert_eq!(store.list().expect("lists").len(), 3);
     assert_eq!(ha1_of(&store, "alice@example.com"), ha1s("alice", REALM, "wonderland"));
     assert_eq!(ha1_of(&store, "Bob@example.com"), ha1s("Bob", REALM, " a,\"b\" "));
@@ -45,7 +45,7 @@ fn hashes_are_taken_as_they_are() {
     let mufasa = ha1s("Mufasa", "http-auth@example.org", "Circle of Life");
     let store = imported(&format!("aor,ha1_md5\nm@example.com,{MD5}\n"));
     assert_eq!(ha1_of(&store, "m@example.com"), Ha1s { md5: mufasa.md5, ..Ha1s::default() });
-    let store = imported(&format!(
+    let mut store = imported(&format!(
         "aor, ha1_md5, ha1_sha256, ha1_sha512_256\nm@example.com, {MD5}, {SHA256}, {SHA512_256}\nn@example.com,,{SHA256},\n"
     ));
     assert_eq!(ha1_of(&store, "m@example.com"), mufasa);

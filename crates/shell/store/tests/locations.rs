@@ -301,10 +301,10 @@ fn first_version(path: &Path) {
 fn a_database_of_the_first_version_keeps_its_users() {
     let (_folder, path) = folder();
     first_version(&path);
-    let before = UserStore::open(&path).map(|store| (store.list(), store.list_aliases())).expect("opens");
+    let before = UserStore::open(&path).map(|mut store| (store.list(), store.list_aliases())).expect("opens");
     let mut store = LocationStore::open(&path).expect("opens");
     store.write([put(b"alice@example.com", 1, b"x")], &checkpoint(1)).expect("written");
-    let users = UserStore::open(&path).expect("opens");
+    let mut users = UserStore::open(&path).expect("opens");
     assert_eq!(users.list().expect("lists"), before.0.expect("lists"));
     assert_eq!(users.list_aliases().expect("lists"), before.1.expect("lists"));
     let (directory, seq) = users.load(1).expect("loads");

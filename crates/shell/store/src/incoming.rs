@@ -1,0 +1,196 @@
+//! What a shared database has, as a file takes it: row by row it is looked at, and all that differs is taken at once.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use rusqlite::{Connection, params, params_from_iter};
+
+use crate::changes::hash_from_digits;
+use crate::error::Fault;
+use crate::gateways::{MAX_GATEWAYS, MAX_SET_GATEWAYS, check_limits, check_set, check_uri};
+use crate::place::{Cells, bound};
+use crate::shared::SharedChanges;
+use crate::{Address, File, StoreError, UserStore, ha1, transact};
+
+/// The columns of each table, as [`Incoming`] takes them.
+pub(crate) const USER_COLUMNS: &str = "aor, realm, ha1_md5, ha1_sha256, ha1_sha512_256, enabled, created";
+pub(crate) const ALIAS_COLUMNS: &str = "alias, aor";
+pub(crate) const GATEWAY_COLUMNS: &str = "set_name, uri, priority, weight, capacity, enabled, description, created";
+
+/// What was read of a shared database so far. It stands in tables of the connection's own, so that no other one waits.
+pub(crate) struct Incoming<'f> {
+    file: &'f mut File,
+    of_sets: BTreeMap<String, usize>,
+    gateways: usize,
+    users: u64,
+    /// Rows that no table of ours takes, and why.
+    pub(crate) refused: BTreeSet<String>,
+}
+
+impl<'f> Incoming<'f> {
+    /// Nothing, of what `scope` names.
+    pub(crate) fn begin(store: &'f mut UserStore<File>, scope: &SharedChanges) -> Result<Self, StoreError> {
+        let file = &mut store.place;
+        let begin = |connection: &Connection| -> Result<(), Fault> {
+            connection.execute_batch(include_str!("schema/incoming.sql"))?;
+            let mut insert = connection.prepare_cached("INSERT INTO scope (kind, name) VALUES (?1, ?2)")?;
+            match scope {
+                SharedChanges::All => drop(insert.execute(["all", ""])?),
+                SharedChanges::Rows(rows) => {
+                    for (kind, name) in rows {
+                        insert.execute([kind, name])?;
+                    }
+                }
+            }
+            Ok(())
+        };
+        begin(&file.connection).map_err(|fault| fault.at(&file.path))?;
+        Ok(Self { file, of_sets: BTreeMap::new(), gateways: 0, users: 0, refused: BTreeSet::new() })
+    }
+
+    /// Takes rows of users.
+    pub(crate) fn users(&mut self, rows: &[Cells]) -> Result<(), Fault> {
+        self.insert("incoming_users", rows, |_, row| check_user(row))?;
+        self.users += rows.len() as u64;
+        Ok(())
+    }
+
+    /// Takes rows of aliases.
+    pub(crate) fn aliases(&mut self, rows: &[Cells]) -> Result<(), Fault> {
+        self.insert("incoming_aliases", rows, |_, row| check_alias(row))
+    }
+
+    /// Takes rows of gateways.
+    pub(crate) fn gateways(&mut self, rows: &[Cells]) -> Result<(), Fault> {
+        self.insert("incoming_gateways", rows, Self::check_gateway)
+    }
+
+    fn insert(
+        &mut self,
+        table: &str,
+        rows: &[Cells],
+        check: impl Fn(&mut Self, &Cells) -> Result<(), Refusal>,
+    ) -> Result<(), Fault> {
+        for row in rows {
+            match check(self, row) {
+                Ok(()) => {
+                    let places = vec!["?"; row.0.len()].join(", ");
+                    let mut insert =
+                        self.file.connection.prepare_cached(&format!("INSERT INTO {table} VALUES ({places})"))?;
+                    insert.execute(params_from_iter(row.0.iter().map(bound)))?;
+                }
+                Err(Refusal::Unexpected) => return Err(Fault::Unexpected),
+                Err(Refusal::Bad(why)) => drop(self.refused.insert(why)),
+            }
+        }
+        Ok(())
+    }
+
+    fn check_gateway(&mut self, row: &Cells) -> Result<(), Refusal> {
+        let (set, uri, description) = (row.text(0)?, row.text(1)?, row.text(6)?);
+        let (_, _, capacity) = (row.number::<u16>(2)?, row.number::<u16>(3)?, row.number_or_null::<u32>(4)?);
+        check_set(&set)?;
+        check_uri(&uri)?;
+        check_limits(&uri, capacity, &description)?;
+        let of_set = self.of_sets.entry(set.clone()).or_default();
+        if *of_set >= MAX_SET_GATEWAYS {
+            return Err(StoreError::FullSet { set }.into());
+        }
+        if self.gateways >= MAX_GATEWAYS {
+            return Err(StoreError::TooManyGateways.into());
+        }
+        *of_set += 1;
+        self.gateways += 1;
+        Ok(())
+    }
+
+    /// Makes the file's tables the same; true if anything differed. `of` names the database.
+    ///
+    /// # Errors
+    /// [`StoreError::SharedEmpty`] where all would go; what befalls the file.
+    pub(crate) fn take(self, of: &str) -> Result<bool, StoreError> {
+        let File { connection, path } = self.file;
+        let fault = |error: rusqlite::Error| Fault::from(error).at(path);
+        connection.execute_batch(include_str!("schema/compare.sql")).map_err(fault)?;
+        let is_all: bool = exists(connection, "SELECT 1 FROM scope WHERE kind = 'all'").map_err(fault)?;
+        if is_all && self.users == 0 && self.gateways == 0 && has_any(connection).map_err(fault)? {
+            return Err(StoreError::SharedEmpty { database: of.to_owned() });
+        }
+        if !exists(connection, DIFFERENCES).map_err(fault)? {
+            return Ok(false);
+        }
+        transact::write(connection, path, |transaction| {
+            Ok(transaction.execute_batch(include_str!("schema/take.sql"))?)
+        })?;
+        Ok(true)
+    }
+}
+
+const DIFFERENCES: &str = "SELECT 1 FROM gone_users UNION ALL SELECT 1 FROM new_users UNION ALL SELECT 1 FROM gone_aliases \
+                           UNION ALL SELECT 1 FROM new_aliases UNION ALL SELECT 1 FROM gone_gateways UNION ALL SELECT 1 FROM new_gateways";
+
+fn has_any(connection: &Connection) -> rusqlite::Result<bool> {
+    exists(connection, "SELECT 1 FROM users UNION ALL SELECT 1 FROM gateways")
+}
+
+fn exists(connection: &Connection, query: &str) -> rusqlite::Result<bool> {
+    connection.query_row(&format!("SELECT EXISTS ({query})"), params![], |row| row.get(0))
+}
+
+/// Why a row is not taken.
+enum Refusal {
+    /// The column has another type.
+    Unexpected,
+    Bad(String),
+}
+
+impl From<Fault> for Refusal {
+    fn from(_: Fault) -> Self {
+        Self::Unexpected
+    }
+}
+
+impl From<StoreError> for Refusal {
+    fn from(error: StoreError) -> Self {
+        Self::Bad(error.to_string())
+    }
+}
+
+/// As commands write them.
+fn check_user(row: &Cells) -> Result<(), Refusal> {
+    let aor = row.text(0)?;
+    check_address(&aor)?;
+    ha1::check_realm(&row.text(1)?)?;
+    let bad = |column| Refusal::from(StoreError::BadRow { key: aor.clone(), column });
+    let [md5, sha256, sha512_256] = [row.text_or_null(2)?, row.text_or_null(3)?, row.text_or_null(4)?];
+    let is_hash = |digits: &Option<String>, length: usize| match digits.as_deref() {
+        None => true,
+        Some(digits) if length == 16 => hash_from_digits::<16>(digits).is_some(),
+        Some(digits) => hash_from_digits::<32>(digits).is_some(),
+    };
+    for (digits, length, column) in
+        [(&md5, 16, "ha1_md5"), (&sha256, 32, "ha1_sha256"), (&sha512_256, 32, "ha1_sha512_256")]
+    {
+        if !is_hash(digits, length) {
+            return Err(bad(column));
+        }
+    }
+    if md5.is_none() && sha256.is_none() && sha512_256.is_none() {
+        return Err(bad("ha1_md5"));
+    }
+    row.truth(5)?;
+    row.number::<i64>(6)?;
+    Ok(())
+}
+
+fn check_alias(row: &Cells) -> Result<(), Refusal> {
+    check_address(&row.text(0)?)?;
+    check_address(&row.text(1)?)
+}
+
+fn check_address(text: &str) -> Result<(), Refusal> {
+    match Address::parse(text) {
+        Ok(address) if address.as_str() == text => Ok(()),
+        Ok(address) => Err(Refusal::Bad(format!("{text:?} is not written as {address}; correct the row"))),
+        Err(error) => Err(error.into()),
+    }
+}

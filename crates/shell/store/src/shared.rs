@@ -1,0 +1,266 @@
+//! A database that several servers share: PostgreSQL or MariaDB, with tables that an administrator may change by hand.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use strowger_sql::{Database, DatabaseUrl, Dialect, SqlError, Value};
+
+use crate::error::Fault;
+use crate::place::{Cells, Place, Sql, Tables, Transact};
+use crate::{StoreError, UserStore};
+
+/// The newest schema of a shared database that this program knows.
+const SHARED_SCHEMA: i64 = 1;
+
+/// How many changes of each server the database remembers.
+const SHARED_LOG_ROWS: i64 = 10_000;
+
+/// How often something is tried that another one's write stood in the way of.
+const TRIES: u32 = 3;
+
+/// SQLSTATEs of such writes: a key that is there meanwhile, and a transaction that has to be carried out again.
+const IN_THE_WAY: [&str; 4] = ["23000", "23505", "40001", "40P01"];
+
+/// A database of PostgreSQL or MariaDB that servers share.
+pub struct Shared {
+    urls: Vec<DatabaseUrl>,
+    database: Database,
+}
+
+impl std::fmt::Debug for Shared {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Shared").field("urls", &self.urls).finish_non_exhaustive()
+    }
+}
+
+/// The last change that each database server has noted.
+pub(crate) type Ends = BTreeMap<i64, End>;
+
+/// A change: its number, and what tells it from another one with that number.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(crate) struct End {
+    pub(crate) seq: i64,
+    mark: String,
+}
+
+/// What happened in a shared database since it was looked at.
+pub(crate) enum SharedChanges {
+    /// These rows changed: the kind of each, and its address or the name of its set.
+    Rows(BTreeSet<(String, String)>),
+    /// The log does not reach back so far.
+    All,
+}
+
+impl UserStore<Shared> {
+    /// Connects to the first of `urls` that can be written to. Tables that are missing are made.
+    ///
+    /// # Errors
+    /// [`StoreError::Shared`], [`StoreError::SharedReadOnly`], [`StoreError::SharedNewerSchema`].
+    pub fn connect(urls: &[DatabaseUrl]) -> Result<Self, StoreError> {
+        let mut last = None;
+        for url in urls {
+            match connected(url) {
+                Ok(database) => return Ok(Self { place: Shared { urls: urls.to_vec(), database } }),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.unwrap_or(StoreError::SharedUnnamed))
+    }
+
+    /// Whether all is as it was seen last; to be asked often.
+    pub(crate) fn ends(&mut self) -> Result<Ends, StoreError> {
+        self.place.read(ends)
+    }
+}
+
+fn connected(url: &DatabaseUrl) -> Result<Database, StoreError> {
+    let mut database = Database::connect(url, Database::PATIENCE).map_err(StoreError::Shared)?;
+    let is_writable = match database.dialect() {
+        Dialect::Postgres => "SELECT CASE WHEN pg_is_in_recovery() THEN 0 ELSE 1 END AS writable",
+        Dialect::MariaDb => "SELECT 1 - @@read_only AS writable",
+        Dialect::Sqlite => return Err(StoreError::SharedUnnamed),
+    };
+    let rows = database.query(is_writable, &[]).map_err(StoreError::Shared)?;
+    if !rows.first().is_some_and(|row| row.integer("writable").is_ok_and(|writable| writable == 1)) {
+        return Err(StoreError::SharedReadOnly { database: url.to_string() });
+    }
+    make_tables(&mut database)?;
+    Ok(database)
+}
+
+fn make_tables(database: &mut Database) -> Result<(), StoreError> {
+    if schema_of(database)?.is_none() {
+        let made = match database.dialect() {
+            Dialect::Postgres => database.transaction(|database| -> Result<(), SqlError> {
+                // One member at a time: the others find them made. The number is of this program alone.
+                database.batch("SELECT pg_advisory_xact_lock(6010264359)")?;
+                if is_there(database)? { Ok(()) } else { database.batch(include_str!("schema/shared/postgresql.sql")) }
+            }),
+            _ => database.batch(include_str!("schema/shared/mariadb.sql")),
+        };
+        made.map_err(StoreError::Shared)?;
+    }
+    match schema_of(database)? {
+        Some(found) if found > SHARED_SCHEMA => {
+            let database = database.url().to_string();
+            Err(StoreError::SharedNewerSchema { database, found, known: SHARED_SCHEMA })
+        }
+        _ => Ok(()),
+    }
+}
+
+fn is_there(database: &mut Database) -> Result<bool, SqlError> {
+    let schema = if database.dialect() == Dialect::Postgres { "current_schema()" } else { "DATABASE()" };
+    let query = format!(
+        "SELECT table_name FROM information_schema.tables WHERE table_schema = {schema} AND table_name = 'strowger_schema'"
+    );
+    Ok(!database.query(&query, &[])?.is_empty())
+}
+
+fn schema_of(database: &mut Database) -> Result<Option<i64>, StoreError> {
+    let version = |database: &mut Database| {
+        if !is_there(database)? {
+            return Ok(None);
+        }
+        let rows = database.query("SELECT max(version) AS version FROM strowger_schema", &[])?;
+        rows.first().map_or(Ok(None), |row| row.integer_or_null("version"))
+    };
+    version(database).map_err(StoreError::Shared)
+}
+
+impl Place for Shared {}
+
+impl Transact for Shared {
+    fn read<T>(&mut self, mut job: impl FnMut(&mut dyn Sql) -> Result<T, Fault>) -> Result<T, StoreError> {
+        self.carry_out(|database| {
+            database.transaction(|database| {
+                if database.dialect() == Dialect::Postgres {
+                    database.batch("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ READ ONLY")?;
+                }
+                job(database)
+            })
+        })
+    }
+
+    fn write<T>(&mut self, mut job: impl FnMut(&mut dyn Sql) -> Result<T, Fault>) -> Result<T, StoreError> {
+        self.carry_out(|database| database.transaction(|database| job(database)))
+    }
+}
+
+impl Shared {
+    /// The one that is used now.
+    pub(crate) const fn url(&self) -> &DatabaseUrl {
+        self.database.url()
+    }
+
+    /// Carries `job` out; again where another one's write stood in its way, and with another server where this one has gone.
+    fn carry_out<T>(&mut self, mut job: impl FnMut(&mut Database) -> Result<T, Fault>) -> Result<T, StoreError> {
+        let mut tried = 1;
+        loop {
+            match job(&mut self.database) {
+                Ok(done) => return Ok(done),
+                Err(Fault::Shared(error)) if tried < TRIES && is_in_the_way(&error) => tried += 1,
+                Err(fault) => {
+                    let error = fault.of_shared(self.database.url());
+                    if has_failed_over(&error) {
+                        // The next use tries all of them.
+                        self.choose_another();
+                    }
+                    return Err(error);
+                }
+            }
+        }
+    }
+
+    fn choose_another(&mut self) {
+        let found = self.urls.iter().find_map(|url| connected(url).ok());
+        if let Some(database) = found {
+            self.database = database;
+        }
+    }
+}
+
+fn is_in_the_way(error: &SqlError) -> bool {
+    matches!(error, SqlError::Failed { state: Some(state), .. } if IN_THE_WAY.contains(&state.as_str()))
+}
+
+/// Whether another server may be the one to be written to now: this one is away, or takes no writes (25006, 1290).
+fn has_failed_over(error: &StoreError) -> bool {
+    match error {
+        StoreError::Shared(SqlError::Failed { state: Some(state), why, .. }) => {
+            state == "25006" || why.contains("read-only") || why.contains("read_only")
+        }
+        StoreError::Shared(error) => error.is_unreachable(),
+        _ => false,
+    }
+}
+
+impl Sql for Database {
+    fn tables(&self) -> Tables {
+        Tables { users: "strowger_users", aliases: "strowger_aliases", gateways: "strowger_gateways" }
+    }
+
+    fn query(&mut self, sql: &str, values: &[Value]) -> Result<Vec<Cells>, Fault> {
+        let rows = Self::query(self, sql, values)?;
+        Ok(rows.into_iter().map(|row| Cells(row.into_values())).collect())
+    }
+
+    fn execute(&mut self, sql: &str, values: &[Value]) -> Result<u64, Fault> {
+        Ok(Self::execute(self, sql, values)?)
+    }
+}
+
+/// The last change that each server has noted.
+pub(crate) fn ends(sql: &mut dyn Sql) -> Result<Ends, Fault> {
+    let rows = sql.query("SELECT server, seq, mark FROM strowger_change_ends", &[])?;
+    rows.iter().map(|row| Ok((row.number(0)?, End { seq: row.number(1)?, mark: row.text(2)? }))).collect()
+}
+
+/// What changed between `seen` and `ends`, both of this database.
+pub(crate) fn changes(sql: &mut dyn Sql, seen: &Ends, ends: &Ends) -> Result<SharedChanges, Fault> {
+    // A server that has forgotten one is another one that has taken over, or has lost the end of its log.
+    if seen.keys().any(|server| !ends.contains_key(server)) {
+        return Ok(SharedChanges::All);
+    }
+    let mut changed = BTreeSet::new();
+    for (server, end) in ends {
+        let seen = seen.get(server);
+        if seen != Some(end) && !changes_of(sql, *server, seen, end, &mut changed)? {
+            return Ok(SharedChanges::All);
+        }
+    }
+    let all = changed.iter().any(|(kind, _)| !matches!(kind.as_str(), "user" | "alias" | "gateway"));
+    Ok(if all { SharedChanges::All } else { SharedChanges::Rows(changed) })
+}
+
+/// False where the log has not all that comes after `seen`.
+fn changes_of(
+    sql: &mut dyn Sql,
+    server: i64,
+    seen: Option<&End>,
+    end: &End,
+    changed: &mut BTreeSet<(String, String)>,
+) -> Result<bool, Fault> {
+    let from = seen.map_or(0, |seen| seen.seq);
+    let query = "SELECT seq, kind, name, mark FROM strowger_changes WHERE server = ? AND seq >= ? AND seq <= ?";
+    let mut known = seen.is_none();
+    let mut count = 0;
+    for row in sql.query(query, &[server.into(), from.into(), end.seq.into()])? {
+        if row.number::<i64>(0)? == from {
+            known |= seen.is_some_and(|seen| row.text(3).is_ok_and(|mark| mark == seen.mark));
+            continue;
+        }
+        changed.insert((row.text(1)?, row.text(2)?));
+        count += 1;
+    }
+    // Each number once and none missing.
+    Ok(known && Some(count) == end.seq.checked_sub(from))
+}
+
+/// Forgets changes that are older than all that anybody is told.
+pub(crate) fn forget_old_changes(sql: &mut dyn Sql, ends: &Ends) -> Result<(), Fault> {
+    for (server, end) in ends {
+        let until = end.seq.saturating_sub(SHARED_LOG_ROWS);
+        sql.execute("DELETE FROM strowger_changes WHERE server = ? AND seq <= ?", &[(*server).into(), until.into()])?;
+    }
+    Ok(())
+}

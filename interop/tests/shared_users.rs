@@ -1,0 +1,259 @@
+//! Users and gateways in a database that servers share, PostgreSQL and MariaDB, and their copy in each server's file.
+
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use strowger_interop::{Database, Program, poll};
+use strowger_sql::{Database as Sql, DatabaseUrl};
+use strowger_store::{Copied, Copier, GatewayChange, NewGateway, Shared, StoreError, UserStore};
+use tempfile::TempDir;
+
+const REALM: &str = "example.com";
+
+/// A database, and a server's file that follows it.
+struct Given {
+    database: Database,
+    url: DatabaseUrl,
+    folder: TempDir,
+}
+
+impl Given {
+    fn start(program: Program) -> Option<Self> {
+        if !program.available() {
+            return None;
+        }
+        let database = Database::start(program);
+        let url = database.url().parse().expect("a URL");
+        let given = Self { database, url, folder: tempfile::tempdir().expect("a temporary folder") };
+        given.wait_until_it_can_be_used();
+        Some(given)
+    }
+
+    /// It takes connections before it answers them.
+    fn wait_until_it_can_be_used(&self) {
+        let answers = poll(Duration::from_secs(30), || Sql::connect(&self.url, Sql::PATIENCE).ok());
+        assert!(answers.is_some(), "it cannot be used");
+    }
+
+    fn each(mut test: impl FnMut(&Self)) {
+        for program in [Program::Postgres, Program::MariaDb] {
+            if let Some(given) = Self::start(program) {
+                test(&given);
+            }
+        }
+    }
+
+    fn shared(&self) -> UserStore<Shared> {
+        UserStore::connect(std::slice::from_ref(&self.url)).expect("it can be used")
+    }
+
+    /// As an administrator types it.
+    fn by_hand(&self, statement: &str) {
+        let mut database = Sql::connect(&self.url, Sql::PATIENCE).expect("it answers");
+        database.execute(statement, &[]).expect("carried out");
+    }
+
+    fn path(&self) -> PathBuf {
+        self.folder.path().join("strowger.db")
+    }
+
+    fn copier(&self) -> Copier {
+        Copier::new(std::slice::from_ref(&self.url), &self.path()).expect("a file")
+    }
+}
+
+fn gateway(uri: &str) -> NewGateway<'_> {
+    NewGateway { uri, priority: 3, weight: 2, capacity: Some(30), description: "Wien, 2. Bündel" }
+}
+
+/// All that a server's file has is what the database has.
+fn assert_same(given: &Given) {
+    let (mut here, mut there) = (file(&given.path()), given.shared());
+    assert_eq!(here.list().expect("lists"), there.list().expect("lists"));
+    assert_eq!(here.list_aliases().expect("lists"), there.list_aliases().expect("lists"));
+    assert_eq!(here.list_gateways(None).expect("lists"), there.list_gateways(None).expect("lists"));
+}
+
+fn file(path: &Path) -> UserStore {
+    UserStore::open(path).expect("opens")
+}
+
+fn taken(copier: &mut Copier) {
+    let copied = copier.follow().expect("it follows");
+    assert_eq!(copied, Copied::New { refused: std::collections::BTreeSet::new() });
+    assert_eq!(copier.follow().expect("it follows"), Copied::Same);
+}
+
+#[test]
+fn what_is_changed_there_is_changed_in_the_file() {
+    Given::each(|given| {
+        let mut shared = given.shared();
+        let mut copier = given.copier();
+        shared.add_user("alice@example.com", REALM, "secret").expect("added");
+        shared.add_user("bob@example.com", REALM, "secret").expect("added");
+        shared.add_alias("desk@example.com", "alice@example.com").expect("added");
+        shared.add_gateway("pstn", &gateway("sip:192.0.2.1")).expect("added");
+        shared.add_gateway("pstn", &gateway("sip:192.0.2.2")).expect("added");
+        taken(&mut copier);
+        assert_same(given);
+        assert_eq!(file(&given.path()).list().expect("lists").len(), 2);
+
+        shared.set_password("alice@example.com", REALM, "another").expect("changed");
+        shared.set_enabled("bob@example.com", false).expect("changed");
+        let change = GatewayChange { enabled: Some(false), ..GatewayChange::default() };
+        shared.change_gateway("pstn", "sip:192.0.2.1", &change).expect("changed");
+        shared.remove_gateway("pstn", "sip:192.0.2.2").expect("removed");
+        shared.remove_alias("desk@example.com").expect("removed");
+        taken(&mut copier);
+        assert_same(given);
+
+        shared.add_alias("desk@example.com", "alice@example.com").expect("added");
+        shared.remove_user("alice@example.com").expect("removed");
+        taken(&mut copier);
+        assert_same(given);
+        assert!(shared.list_aliases().expect("lists").is_empty(), "an alias goes with its user");
+        // The last one may go too.
+        shared.remove_user("bob@example.com").expect("removed");
+        shared.remove_gateway("pstn", "sip:192.0.2.1").expect("removed");
+        taken(&mut copier);
+        assert!(file(&given.path()).list().expect("lists").is_empty());
+    });
+}
+
+#[test]
+fn the_password_is_the_same_in_the_file() {
+    Given::each(|given| {
+        given.shared().add_user("alice@example.com", REALM, "secret").expect("added");
+        taken(&mut given.copier());
+        let (directory, _) = file(&given.path()).load(1).expect("loads");
+        let user = directory.user(b"alice@example.com").expect("known");
+        assert_eq!(user.ha1, strowger_store::ha1s("alice", REALM, "secret"));
+    });
+}
+
+#[test]
+fn an_administrator_changes_rows_by_hand() {
+    Given::each(|given| {
+        let mut copier = given.copier();
+        given.shared().add_user("bob@example.com", REALM, "secret").expect("added");
+        taken(&mut copier);
+        given.by_hand(
+            "INSERT INTO strowger_users (aor, realm, ha1_md5) VALUES ('alice@example.com', 'example.com', \
+             md5('alice:example.com:secret'))",
+        );
+        given.by_hand("UPDATE strowger_users SET aor = 'robert@example.com' WHERE aor = 'bob@example.com'");
+        taken(&mut copier);
+        assert_same(given);
+        let (directory, _) = file(&given.path()).load(1).expect("loads");
+        let md5 = directory.user(b"alice@example.com").expect("known").ha1.md5;
+        assert_eq!(md5, strowger_store::ha1s("alice", REALM, "secret").md5);
+        assert!(directory.user(b"bob@example.com").is_none());
+
+        given.by_hand("DELETE FROM strowger_users WHERE aor = 'robert@example.com'");
+        taken(&mut copier);
+        assert_same(given);
+        // What no command would write is refused there, or here.
+        let mut database = Sql::connect(&given.url, Sql::PATIENCE).expect("it answers");
+        let no_hash = "INSERT INTO strowger_users (aor, realm) VALUES ('carol@example.com', 'example.com')";
+        assert!(database.execute(no_hash, &[]).is_err());
+        let no_user = "INSERT INTO strowger_aliases (alias, aor) VALUES ('desk@example.com', 'nobody@example.com')";
+        assert!(database.execute(no_user, &[]).is_err());
+        given.by_hand(
+            "INSERT INTO strowger_users (aor, realm, ha1_md5) VALUES ('carol@exa_mple..com', 'example.com', \
+             md5('carol:example.com:secret'))",
+        );
+        let Copied::New { refused } = copier.follow().expect("it follows") else { panic!("something is new") };
+        assert!(refused.iter().any(|why| why.contains("carol@exa_mple..com")), "{refused:?}");
+        assert_eq!(file(&given.path()).list().expect("lists").len(), 1, "the others are followed");
+    });
+}
+
+#[test]
+fn commands_say_what_cannot_be_done() {
+    Given::each(|given| {
+        let mut shared = given.shared();
+        shared.add_user("alice@example.com", REALM, "secret").expect("added");
+        let again = shared.add_user("alice@example.com", REALM, "secret");
+        assert!(matches!(again, Err(StoreError::DuplicateUser { .. })), "{again:?}");
+        let unknown = shared.remove_user("bob@example.com");
+        assert!(matches!(unknown, Err(StoreError::UnknownUser { .. })), "{unknown:?}");
+        shared.add_gateway("pstn", &gateway("sip:192.0.2.1")).expect("added");
+        let again = shared.add_gateway("pstn", &gateway("sip:192.0.2.1"));
+        assert!(matches!(again, Err(StoreError::DuplicateGateway { .. })), "{again:?}");
+        let table = "aor,password\ncarol@example.com,c\nalice@example.com,a\n";
+        let import = shared.import_csv(table.as_bytes(), REALM);
+        assert!(matches!(import, Err(StoreError::Import { line: 3, .. })), "{import:?}");
+        assert_eq!(shared.list().expect("lists").len(), 1, "nothing was imported");
+    });
+}
+
+#[test]
+fn a_server_that_starts_or_has_fallen_behind_reads_all() {
+    Given::each(|given| {
+        let mut shared = given.shared();
+        let table: String = (0..12_000).map(|user| format!("user{user}@example.com,p\n")).collect();
+        shared.import_csv(format!("aor,password\n{table}").as_bytes(), REALM).expect("imported");
+        let mut late = given.copier();
+        taken(&mut late);
+        assert_same(given);
+        // More changes than the database remembers, of which a few are of who is gone.
+        given.by_hand("UPDATE strowger_users SET enabled = NOT enabled");
+        given.by_hand("DELETE FROM strowger_users WHERE aor LIKE '%7@example.com'");
+        let other = tempfile::tempdir().expect("a temporary folder");
+        let path = other.path().join("strowger.db");
+        let mut one = Copier::new(std::slice::from_ref(&given.url), &path).expect("a file");
+        taken(&mut one);
+        given.by_hand("UPDATE strowger_users SET enabled = NOT enabled");
+        taken(&mut one);
+        taken(&mut late);
+        assert_same(given);
+        assert_eq!(file(&path).list().expect("lists"), shared.list().expect("lists"));
+    });
+}
+
+#[test]
+fn a_database_without_anybody_takes_nobody_away() {
+    Given::each(|given| {
+        file(&given.path()).add_user("alice@example.com", REALM, "secret").expect("added");
+        let mut copier = given.copier();
+        let error = copier.follow().expect_err("refused");
+        assert!(matches!(error, StoreError::SharedEmpty { .. }), "{error}");
+        assert_eq!(file(&given.path()).list().expect("lists").len(), 1);
+        given.shared().add_user("bob@example.com", REALM, "secret").expect("added");
+        taken(&mut copier);
+        assert_same(given);
+    });
+}
+
+#[test]
+fn a_database_that_was_away_is_followed_again() {
+    for program in [Program::Postgres, Program::MariaDb] {
+        let Some(mut given) = Given::start(program) else { continue };
+        given.shared().add_user("alice@example.com", REALM, "secret").expect("added");
+        let mut copier = given.copier();
+        taken(&mut copier);
+        given.database.start_again();
+        given.wait_until_it_can_be_used();
+        // The connection is of before.
+        let _ = copier.follow();
+        given.shared().add_user("bob@example.com", REALM, "secret").expect("added");
+        taken(&mut copier);
+        assert_same(&given);
+    }
+}
+
+#[test]
+fn members_that_make_the_tables_at_the_same_time_do_not_hinder_each_other() {
+    Given::each(|given| {
+        std::thread::scope(|scope| {
+            for user in ["a", "b", "c", "d"] {
+                scope.spawn(move || {
+                    let aor = format!("{user}@example.com");
+                    given.shared().add_user(&aor, REALM, "secret").expect("added");
+                });
+            }
+        });
+        taken(&mut given.copier());
+        assert_eq!(file(&given.path()).list().expect("lists").len(), 4);
+    });
+}
