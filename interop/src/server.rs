@@ -50,6 +50,8 @@ pub struct Config {
     pub listeners: Vec<String>,
     /// Where registrations live: the mode of its section `[store]`.
     pub store: &'static str,
+    /// What its section `[store]` says of users, as TOML.
+    pub users_in: String,
     /// What its section `[registrar]` says besides.
     pub registrar: &'static str,
     /// What its configuration says besides, as TOML.
@@ -94,6 +96,7 @@ impl Default for Config {
             routes: Vec::new(),
             listeners: Vec::new(),
             store: "write-through",
+            users_in: String::new(),
             registrar: "",
             more: String::new(),
             key: None,
@@ -151,7 +154,8 @@ impl Config {
     }
 
     fn to_toml(&self, folder: &Path) -> String {
-        let Config { workers, domains, algorithms, require, trusted, ring_timeout, proxy, store, registrar, .. } = self;
+        let Config { workers, domains, algorithms, require, trusted, ring_timeout, proxy, store, .. } = self;
+        let Config { users_in, registrar, .. } = self;
         let address = self.address();
         let transports: &[&str] = if self.tcp { &["udp", "tcp"] } else { &["udp"] };
         let own = transports.iter().map(|transport| format!("{transport}:{address}"));
@@ -170,6 +174,7 @@ workers = {workers}
 [store]
 url = "sqlite:{data}/strowger.db"
 mode = {store:?}
+{users_in}
 
 [control]
 socket = "{data}/control.sock"
@@ -221,6 +226,14 @@ impl Server {
     /// When the command fails.
     pub fn add_user(&self, who: &str, password: &str) {
         command(&self.file, &["user", "add"], &[who, "--password", password]);
+    }
+
+    /// Runs `strowger user` with the server's configuration, as `["disable", "alice"]`.
+    ///
+    /// # Panics
+    /// When the command fails.
+    pub fn user(&self, arguments: &[&str]) {
+        command(&self.file, &["user"], arguments);
     }
 
     /// How many bindings the running server has, as `ctl status` says.

@@ -90,7 +90,7 @@ pub(crate) const CRATES: &[Rule] = &[
     rule("strowger-net", "crates/shell/net", Group::Shell, &["foundation", "overload"]),
     rule("strowger-journal", "crates/shell/journal", Group::Shell, &["foundation"]),
     rule("strowger-sql", "crates/shell/sql", Group::Shell, &[]),
-    rule("strowger-store", "crates/shell/store", Group::Shell, &["foundation", "directory", "registrar"]),
+    rule("strowger-store", "crates/shell/store", Group::Shell, &["foundation", "directory", "registrar", "sql"]),
     rule(
         "strowger-control",
         "crates/shell/control",
@@ -108,6 +108,7 @@ pub(crate) const CRATES: &[Rule] = &[
             "overload",
             "proxy",
             "shard",
+            "sql",
             "store",
         ],
     ),

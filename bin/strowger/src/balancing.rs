@@ -181,7 +181,7 @@ impl Balancing {
 
     /// Gives a balancer one more target: in the database where it has gateways there, else until the configuration is read
     /// again. Whether it is kept.
-    pub(crate) fn add(&mut self, config: &Config, users: &mut Users, new: &NewTarget) -> Result<bool, String> {
+    pub(crate) fn add(&mut self, config: &Config, users: &Users, new: &NewTarget) -> Result<bool, String> {
         let Some(balancer) = config.balancers.iter().find(|balancer| balancer.name == new.set) else {
             let known: Vec<&str> = config.balancers.iter().map(|balancer| &*balancer.name).collect();
             let known =
@@ -202,10 +202,10 @@ impl Balancing {
             TargetSource::Set(name) => Some(&name.0),
             _ => None,
         });
-        if let (Some(of), Some(store)) = (gateways, users.store()) {
+        if let (Some(of), Some(store)) = (gateways, users.store(config)) {
             let (priority, weight, capacity) = (share.priority, share.weight, share.capacity);
             let new = NewGateway { uri, priority, weight, capacity, description: NOTE };
-            store.add_gateway(of, &new).map_err(|error| error.to_string())?;
+            store.and_then(|mut store| store.add_gateway(of, &new)).map_err(|error| error.to_string())?;
             return Ok(true);
         }
         let before = self.changes.clone();
@@ -215,11 +215,11 @@ impl Balancing {
 
     /// Takes a target from its balancer: from the database where it is there, else until the configuration is read again.
     /// Whether that is kept.
-    pub(crate) fn remove(&mut self, config: &Config, users: &mut Users, found: &Found) -> Result<bool, String> {
-        match (&found.origin, users.store()) {
+    pub(crate) fn remove(&mut self, config: &Config, users: &Users, found: &Found) -> Result<bool, String> {
+        match (&found.origin, users.store(config)) {
             (None, _) => Err(format!("{} is in no balancer any more; it goes with its last call", found.uri)),
             (Some(Origin::Database(set)), Some(store)) => {
-                store.remove_gateway(set, &found.uri).map_err(|error| error.to_string())?;
+                store.and_then(|mut store| store.remove_gateway(set, &found.uri)).map_err(|error| error.to_string())?;
                 Ok(true)
             }
             (Some(_), _) => {

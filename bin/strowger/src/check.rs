@@ -187,7 +187,11 @@ const fn sending(config: &Config) -> &'static str {
 fn users(config: &Config) -> String {
     match config.store_url() {
         StoreUrl::Memory => "none (memory:)".to_owned(),
-        url @ StoreUrl::Sqlite(_) => url.to_string(),
+        url @ StoreUrl::Sqlite(_) if config.store.users.is_any() => url.to_string(),
+        url @ StoreUrl::Sqlite(_) => {
+            let databases: Vec<_> = config.shared_users().iter().map(ToString::to_string).collect();
+            format!("{}, copied to {url}", databases.join(", "))
+        }
     }
 }
 

@@ -107,13 +107,26 @@ fn reach(file: Option<&Path>, arguments: &CtlArguments) -> Result<(Config, PathB
     Ok((config, socket))
 }
 
+/// How many, and where they stand.
+fn users(status: &Status) -> String {
+    let Some(shared) = &status.shared_users else { return status.users.to_string() };
+    let databases = shared.databases.join(", ");
+    match &shared.trouble {
+        None => format!("{}, as {databases} has them", status.users),
+        Some(why) => {
+            let lasted = shared.trouble_s.unwrap_or_default();
+            format!("{}, NOT FOLLOWED for {lasted:.0} s: {why}", status.users)
+        }
+    }
+}
+
 fn print_status(status: &Status) -> io::Result<()> {
     let state = if status.draining { ", draining" } else { "" };
     let mut facts = vec![
         ("version", format!("{} (process {}{state})", status.version, status.pid)),
         ("uptime", format!("{:.0} s", status.uptime_s)),
         ("registrations", format!("{} contacts of {} users", status.registrations, status.addresses)),
-        ("users", status.users.to_string()),
+        ("users", users(status)),
         ("transactions", status.transactions.to_string()),
         ("workers", workers(status)),
         ("listeners", status.listeners.join("\n")),

@@ -7,7 +7,7 @@ use strowger_control::config::Config;
 use strowger_control::config::values::{StoreUrl, Target};
 use strowger_control::protocol::{Outage, Request, Response};
 use strowger_control::socket;
-use strowger_store::{GatewayChange, ListedGateway, NewGateway, UserStore};
+use strowger_store::{Anywhere, GatewayChange, ListedGateway, NewGateway, UserStore};
 
 use crate::cli::{GatewayArguments, GatewayCommand, Member};
 use crate::failure::Failure;
@@ -66,16 +66,29 @@ impl Gateways {
     }
 
     /// The database that is there. Only what adds makes one: a command in the wrong folder must not.
-    fn open(&self) -> Result<UserStore, Failure> {
-        let path = self.path()?;
-        if !path.exists() {
+    fn open(&self) -> Result<UserStore<Anywhere>, Failure> {
+        if let Some(path) = self.path_of_new()? {
             return Err(Failure::No(format!(
                 "there are no gateways at {}; add one with `strowger gateway add`, go to the server's folder, or name its \
                  configuration with -c",
-                absolute(&path).display()
+                path.display()
             )));
         }
-        Ok(UserStore::open(path)?)
+        self.open_or_make()
+    }
+
+    fn open_or_make(&self) -> Result<UserStore<Anywhere>, Failure> {
+        if !self.config.store.users.is_any() {
+            return Ok(UserStore::connect(&self.config.shared_users())?.into());
+        }
+        Ok(UserStore::open(self.path()?)?.into())
+    }
+
+    /// Where a database will be made, if there is none yet.
+    fn path_of_new(&self) -> Result<Option<PathBuf>, Failure> {
+        let path = self.path()?;
+        let is_new = self.config.store.users.is_any() && !path.exists();
+        Ok(is_new.then(|| absolute(&path)))
     }
 
     fn path(&self) -> Result<PathBuf, Failure> {
@@ -91,11 +104,10 @@ impl Gateways {
     fn add(&self, member: &Member, new: &NewGateway<'_>) -> Result<(), Failure> {
         // As a route's own targets are read.
         let target = member.uri.parse::<Target>().map_err(Failure::Usage)?;
-        let path = self.path()?;
-        let is_new = !path.exists();
-        UserStore::open(&path)?.add_gateway(&member.set, new)?;
-        if is_new {
-            eprintln!("strowger: note: this is the first row of a new database, {}", absolute(&path).display());
+        let new_at = self.path_of_new()?;
+        self.open_or_make()?.add_gateway(&member.set, new)?;
+        if let Some(path) = new_at {
+            eprintln!("strowger: note: this is the first row of a new database, {}", path.display());
         }
         self.done("added", member)?;
         if let Some(why) = self.config.unreached(&target) {

@@ -271,7 +271,12 @@ impl Server {
     }
 
     fn follow_users(&mut self) {
-        match self.users.follow() {
+        let followed = self.users.follow();
+        self.adopt_users(followed);
+    }
+
+    fn adopt_users(&mut self, followed: Followed) {
+        match followed {
             Followed::Same => {}
             Followed::Changed { gone, sets } => {
                 self.going.extend(gone);
@@ -348,7 +353,8 @@ impl Server {
                 Err(why) => Response::Error(format!("{why}; nothing was changed")),
             },
             Request::Follow => {
-                self.follow_users();
+                let followed = self.users.follow_now();
+                self.adopt_users(followed);
                 Response::Followed
             }
             Request::Targets { set } => self.targets(set.as_deref()).map_or_else(Response::Error, Response::Targets),
@@ -368,6 +374,7 @@ impl Server {
         let lost = self.cdr.lost() + self.fleet.status().total.worker.record_drops;
         status.store = Some(self.durable.status());
         status.cluster = self.cluster.status();
+        status.shared_users = self.users.shared_status();
         let is_awake = self.config.server.spin == config::values::Spin::Always;
         status.loads.iter_mut().for_each(|worker| worker.awake = is_awake && worker.shards > 0);
         status.balancers = self.balancing.summary(&self.config, self.clock.now());
@@ -437,6 +444,7 @@ fn unchanged(old: &Config, new: &Config) -> Result<(), String> {
         ("server.key_file", old.key_file() == new.key_file()),
         ("overload.control", old.overload.control == new.overload.control),
         ("store.url", old.store_url() == new.store_url() || !old.store_mode().is_durable()),
+        ("store.users", old.store.users == new.store.users),
         ("cluster", old.cluster == new.cluster),
         ("store.mode", old.store_mode() == new.store_mode()),
         ("control.socket", old.control_socket() == new.control_socket()),

@@ -37,6 +37,7 @@ pub(crate) fn status(fleet: &Fleet, snapshot: &Snapshot, resolver: &Resolver, up
         domains: snapshot.domains.iter().map(|domain| lossy(domain)).collect(),
         store: None,
         cluster: None,
+        shared_users: None,
         trunks: fleet.accounts().into_iter().map(|account| trunk(account, time)).collect(),
         outages: outages(fleet.outages(), snapshot, resolver, time),
         balancers: Vec::new(),

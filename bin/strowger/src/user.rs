@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use serde_json::json;
 use strowger_control::config::Config;
 use strowger_control::config::values::StoreUrl;
-use strowger_store::{Address, UserStore};
+use strowger_store::{Address, Anywhere, UserStore};
 
 use crate::address;
 use crate::cli::{AliasCommand, UserArguments, UserCommand, WithPassword};
@@ -61,7 +61,7 @@ impl Users {
     }
 
     /// The database that is there. Only what adds makes one: a command in the wrong folder must not.
-    fn open(&self) -> Result<UserStore, Failure> {
+    fn open(&self) -> Result<UserStore<Anywhere>, Failure> {
         if let Some(path) = self.path_of_new() {
             return Err(Failure::No(format!(
                 "there are no users at {}; add one with `strowger user add`, go to the server's folder, or name its \
@@ -75,14 +75,17 @@ impl Users {
     /// Where a database will be made, if there is none yet.
     fn path_of_new(&self) -> Option<PathBuf> {
         match self.config.store_url() {
-            StoreUrl::Sqlite(path) if !path.exists() => Some(absolute(&path)),
+            StoreUrl::Sqlite(path) if !path.exists() && self.config.store.users.is_any() => Some(absolute(&path)),
             _ => None,
         }
     }
 
-    fn open_or_make(&self) -> Result<UserStore, Failure> {
+    fn open_or_make(&self) -> Result<UserStore<Anywhere>, Failure> {
+        if !self.config.store.users.is_any() {
+            return Ok(UserStore::connect(&self.config.shared_users())?.into());
+        }
         match self.config.store_url() {
-            StoreUrl::Sqlite(path) => Ok(UserStore::open(path)?),
+            StoreUrl::Sqlite(path) => Ok(UserStore::open(path)?.into()),
             StoreUrl::Memory => Err(Failure::Usage(
                 "store.url is memory:, which has no users; write url = \"sqlite:data/strowger.db\", or leave it out"
                     .to_owned(),

@@ -153,6 +153,17 @@ pub enum Response {
     Error(String),
 }
 
+/// A database that has users and gateways for several servers.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SharedUsers {
+    /// Where it is; of several, one is used.
+    pub databases: Vec<String>,
+    /// Why it is not followed.
+    pub trouble: Option<String>,
+    /// For how long, in seconds.
+    pub trouble_s: Option<f64>,
+}
+
 /// Totals by part and name.
 pub type Counters = BTreeMap<String, BTreeMap<String, u64>>;
 
@@ -193,6 +204,9 @@ pub struct Status {
     /// The other members that it shares registrations with; none from a server that is alone.
     #[serde(default)]
     pub cluster: Option<Cluster>,
+    /// The database that its users are copied from; none from a server that has its own.
+    #[serde(default)]
+    pub shared_users: Option<SharedUsers>,
     /// The trunks that it registers at.
     #[serde(default)]
     pub trunks: Vec<Trunk>,

@@ -47,7 +47,7 @@ pub use import::ImportFault;
 pub use locations::{
     Checkpoint, Got, Loaded, Location, LocationChange, LocationStore, MergeRecords, Merged, Pace, Part, Purged, Written,
 };
-pub use place::{File, Place};
+pub use place::{Anywhere, File, Place};
 pub use restore::{Restored, restore, restore_with};
 pub use shared::Shared;
 pub use users::{ListedAlias, ListedUser, UserStore, has_users_at};

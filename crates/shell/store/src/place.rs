@@ -7,7 +7,7 @@ use rusqlite::{Connection, Transaction, params_from_iter};
 use strowger_sql::Value;
 
 use crate::error::Fault;
-use crate::{StoreError, transact};
+use crate::{Shared, StoreError, UserStore, transact};
 
 /// A file of SQLite, or a [database that servers share](crate::Shared).
 #[expect(private_bounds, reason = "nobody else makes a place")]
@@ -101,6 +101,45 @@ impl Transact for File {
     /// When it returns, what was written is on the disk.
     fn write<T>(&mut self, mut job: impl FnMut(&mut dyn Sql) -> Result<T, Fault>) -> Result<T, StoreError> {
         transact::write(&mut self.connection, &self.path, |transaction| job(&mut &*transaction))
+    }
+}
+
+/// One of both, for who does not care which.
+#[derive(Debug)]
+pub enum Anywhere {
+    /// A file.
+    File(File),
+    /// A database that servers share.
+    Shared(Shared),
+}
+
+impl Place for Anywhere {}
+
+impl Transact for Anywhere {
+    fn read<T>(&mut self, job: impl FnMut(&mut dyn Sql) -> Result<T, Fault>) -> Result<T, StoreError> {
+        match self {
+            Self::File(file) => file.read(job),
+            Self::Shared(shared) => shared.read(job),
+        }
+    }
+
+    fn write<T>(&mut self, job: impl FnMut(&mut dyn Sql) -> Result<T, Fault>) -> Result<T, StoreError> {
+        match self {
+            Self::File(file) => file.write(job),
+            Self::Shared(shared) => shared.write(job),
+        }
+    }
+}
+
+impl From<UserStore<File>> for UserStore<Anywhere> {
+    fn from(store: UserStore<File>) -> Self {
+        Self { place: Anywhere::File(store.place) }
+    }
+}
+
+impl From<UserStore<Shared>> for UserStore<Anywhere> {
+    fn from(store: UserStore<Shared>) -> Self {
+        Self { place: Anywhere::Shared(store.place) }
     }
 }
 

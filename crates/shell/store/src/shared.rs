@@ -111,7 +111,7 @@ fn make_tables(database: &mut Database) -> Result<(), StoreError> {
 fn is_there(database: &mut Database) -> Result<bool, SqlError> {
     let schema = if database.dialect() == Dialect::Postgres { "current_schema()" } else { "DATABASE()" };
     let query = format!(
-        "SELECT table_name FROM information_schema.tables WHERE table_schema = {schema} AND table_name = 'strowger_schema'"
+        "SELECT table_name FROM information_schema.tables WHERE table_schema = {schema} AND table_name = 'strowger_directory_schema'"
     );
     Ok(!database.query(&query, &[])?.is_empty())
 }
@@ -121,7 +121,7 @@ fn schema_of(database: &mut Database) -> Result<Option<i64>, StoreError> {
         if !is_there(database)? {
             return Ok(None);
         }
-        let rows = database.query("SELECT max(version) AS version FROM strowger_schema", &[])?;
+        let rows = database.query("SELECT max(version) AS version FROM strowger_directory_schema", &[])?;
         rows.first().map_or(Ok(None), |row| row.integer_or_null("version"))
     };
     version(database).map_err(StoreError::Shared)
@@ -211,7 +211,7 @@ impl Sql for Database {
 
 /// The last change that each server has noted.
 pub(crate) fn ends(sql: &mut dyn Sql) -> Result<Ends, Fault> {
-    let rows = sql.query("SELECT server, seq, mark FROM strowger_change_ends", &[])?;
+    let rows = sql.query("SELECT server, seq, mark FROM strowger_directory_ends", &[])?;
     rows.iter().map(|row| Ok((row.number(0)?, End { seq: row.number(1)?, mark: row.text(2)? }))).collect()
 }
 
@@ -241,7 +241,7 @@ fn changes_of(
     changed: &mut BTreeSet<(String, String)>,
 ) -> Result<bool, Fault> {
     let from = seen.map_or(0, |seen| seen.seq);
-    let query = "SELECT seq, kind, name, mark FROM strowger_changes WHERE server = ? AND seq >= ? AND seq <= ?";
+    let query = "SELECT seq, kind, name, mark FROM strowger_directory_changes WHERE server = ? AND seq >= ? AND seq <= ?";
     let mut known = seen.is_none();
     let mut count = 0;
     for row in sql.query(query, &[server.into(), from.into(), end.seq.into()])? {
@@ -260,7 +260,7 @@ fn changes_of(
 pub(crate) fn forget_old_changes(sql: &mut dyn Sql, ends: &Ends) -> Result<(), Fault> {
     for (server, end) in ends {
         let until = end.seq.saturating_sub(SHARED_LOG_ROWS);
-        sql.execute("DELETE FROM strowger_changes WHERE server = ? AND seq <= ?", &[(*server).into(), until.into()])?;
+        sql.execute("DELETE FROM strowger_directory_changes WHERE server = ? AND seq <= ?", &[(*server).into(), until.into()])?;
     }
     Ok(())
 }

@@ -37,7 +37,11 @@ pub use routing::{Action, Country, Match, Rewrite, Route, Stateless, Trunk};
 pub(crate) use snapshot::route_target;
 pub use streams::{Dns, Tcp};
 use strowger_foundation::Transport;
-use values::{Affinity, Algorithm, Domain, Listen, LooseRoute, MethodName, Realm, Source, Spin, StoreUrl};
+use strowger_sql::DatabaseUrl;
+use values::{
+    Affinity, Algorithm, Domain, Listen, LooseRoute, MethodName, OneOrMany, Realm, SharedDatabase, Source, Spin,
+    StoreUrl,
+};
 
 /// The file that is read where none is named and it exists, in the current folder.
 pub const DEFAULT_FILE: &str = "strowger.toml";
@@ -170,6 +174,10 @@ pub struct Store {
     /// Where users are kept: sqlite:FILE, or memory: for no users. Not given: sqlite:DATA/strowger.db.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub url: Option<StoreUrl>,
+    /// The database that has users and gateways for several servers: postgresql:// or mysql://USER:PASSWORD@HOST:PORT/DATABASE. Where
+    /// several are named, the first one that can be written to is used. What stands in it is copied to url.
+    #[serde(skip_serializing_if = "OneOrMany::is_any")]
+    pub users: OneOrMany<SharedDatabase>,
     /// What the 200 to a REGISTER promises: write-through (the registration survives), write-behind (it will, from a moment
     /// later) or memory (it ends with the process). Not given: write-through, and memory where url is memory:.
     #[serde(skip_serializing_if = "Option::is_none")]
@@ -500,6 +508,12 @@ impl Config {
     #[must_use]
     pub fn store_url(&self) -> StoreUrl {
         self.store.url.clone().unwrap_or_else(|| StoreUrl::Sqlite(self.server.data.join("strowger.db")))
+    }
+
+    /// The databases that have users and gateways for several servers; none where the server has its own.
+    #[must_use]
+    pub fn shared_users(&self) -> Vec<DatabaseUrl> {
+        self.store.users.0.iter().map(|database| database.0.clone()).collect()
     }
 
     /// What the 200 to a REGISTER promises.

@@ -116,6 +116,12 @@ impl Config {
     }
 
     fn validate_store(&self) -> Result<(), Fault> {
+        count("store.users", self.store.users.0.len(), MAX_ENGINES)?;
+        if !self.store.users.is_any() && self.store_url() == StoreUrl::Memory {
+            let message = "what the database has is copied to a file, and store.url is memory:; name one there, as \
+                           sqlite:data/strowger.db";
+            return Err(Fault::new("store.users", message));
+        }
         match (self.store.mode, self.store_url()) {
             (Some(mode), StoreUrl::Memory) if mode.is_durable() => Err(Fault::new(
                 "store.mode",

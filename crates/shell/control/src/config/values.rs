@@ -20,6 +20,7 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use strowger_auth::Network;
 use strowger_foundation::Transport;
 use strowger_message::{Host, Uri};
+use strowger_sql::DatabaseUrl;
 
 use super::duration::Span;
 use crate::dns::DnsConfig;
@@ -117,6 +118,29 @@ impl fmt::Display for StoreUrl {
             Self::Memory => f.write_str("memory:"),
             Self::Sqlite(path) => write!(f, "sqlite:{}", path.display()),
         }
+    }
+}
+
+/// A database that servers share, as `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`. Shown without its password.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct SharedDatabase(pub DatabaseUrl);
+
+impl FromStr for SharedDatabase {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        match text.parse()? {
+            DatabaseUrl::Sqlite(_) => Err("no server shares a file; write it as store.url, or here postgresql:// or \
+                                           mysql://USER:PASSWORD@HOST:PORT/DATABASE"
+                .to_owned()),
+            url => Ok(Self(url)),
+        }
+    }
+}
+
+impl fmt::Display for SharedDatabase {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 
@@ -559,6 +583,7 @@ text_values! {
     Spin, "a duration with its unit in quotes, as \"10us\", or \"always\"";
     Listen, "a transport and an address in quotes, as \"udp:0.0.0.0:5060\"";
     StoreUrl, "a store in quotes, as \"sqlite:data/strowger.db\" or \"memory:\"";
+    SharedDatabase, "a database in quotes, as \"postgresql://strowger:secret@192.0.2.10/strowger\"";
     EngineUrl, "an engine in quotes, as \"redis://192.0.2.10:6379\"";
     Domain, "a domain in quotes, as \"example.com\"";
     DomainPattern, "a domain in quotes, as \"example.com\", \"*.example.com\" or \"*\"";

@@ -7,7 +7,7 @@ use schemars::{JsonSchema, Schema, SchemaGenerator, json_schema};
 use serde::de::{self, SeqAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};
 
-use super::{EngineUrl, MethodName, Origin, Prefix};
+use super::{EngineUrl, MethodName, Origin, Prefix, SharedDatabase};
 
 /// One value or a list of them; any value where it is empty.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -33,6 +33,11 @@ impl Listed for Prefix {
 
 impl Listed for Origin {
     const EXPECTED: &'static str = "a source or a list of them, as \"192.0.2.0/24\" or [\"192.0.2.7\", \"trunk:NAME\"]";
+}
+
+impl Listed for SharedDatabase {
+    const EXPECTED: &'static str =
+        "a database or a list of them, as \"postgresql://strowger:secret@192.0.2.10/strowger\"";
 }
 
 impl Listed for EngineUrl {

@@ -34,12 +34,12 @@ CREATE TABLE IF NOT EXISTS strowger_gateways (
 -- Which rows changed, and how many changes each server has noted. Whoever writes one holds the row of its server until it commits, so
 -- numbers come in the order in which changes are seen. Servers that replicate one another number their own. A mark tells a change from
 -- another one that got its number after a server has forgotten the first.
-CREATE TABLE IF NOT EXISTS strowger_change_ends (
+CREATE TABLE IF NOT EXISTS strowger_directory_ends (
     server BIGINT NOT NULL PRIMARY KEY,
     seq    BIGINT NOT NULL,
     mark   VARCHAR(36) NOT NULL
 ) ENGINE = InnoDB, DEFAULT CHARACTER SET utf8mb4;
-CREATE TABLE IF NOT EXISTS strowger_changes (
+CREATE TABLE IF NOT EXISTS strowger_directory_changes (
     server BIGINT NOT NULL,
     seq    BIGINT NOT NULL,
     kind   VARCHAR(8) NOT NULL,
@@ -48,12 +48,12 @@ CREATE TABLE IF NOT EXISTS strowger_changes (
     PRIMARY KEY (server, seq)
 ) ENGINE = InnoDB, DEFAULT CHARACTER SET utf8mb4;
 
-CREATE OR REPLACE TRIGGER strowger_changes_numbered BEFORE INSERT ON strowger_changes FOR EACH ROW BEGIN
+CREATE OR REPLACE TRIGGER strowger_directory_numbered BEFORE INSERT ON strowger_directory_changes FOR EACH ROW BEGIN
     SET NEW.server = @@server_id;
     SET NEW.mark = uuid();
-    INSERT INTO strowger_change_ends (server, seq, mark) VALUES (@@server_id, 1, NEW.mark)
+    INSERT INTO strowger_directory_ends (server, seq, mark) VALUES (@@server_id, 1, NEW.mark)
         ON DUPLICATE KEY UPDATE seq = seq + 1, mark = NEW.mark;
-    SET NEW.seq = (SELECT seq FROM strowger_change_ends WHERE server = @@server_id);
+    SET NEW.seq = (SELECT seq FROM strowger_directory_ends WHERE server = @@server_id);
 END;
 
 CREATE OR REPLACE TRIGGER strowger_users_before_insert BEFORE INSERT ON strowger_users FOR EACH ROW BEGIN
@@ -67,18 +67,18 @@ CREATE OR REPLACE TRIGGER strowger_users_before_update BEFORE UPDATE ON strowger
     END IF;
 END;
 CREATE OR REPLACE TRIGGER strowger_users_inserted AFTER INSERT ON strowger_users FOR EACH ROW BEGIN
-    INSERT INTO strowger_changes (server, seq, kind, name, mark) VALUES (0, 0, 'user', NEW.aor, '');
+    INSERT INTO strowger_directory_changes (server, seq, kind, name, mark) VALUES (0, 0, 'user', NEW.aor, '');
 END;
 CREATE OR REPLACE TRIGGER strowger_users_updated AFTER UPDATE ON strowger_users FOR EACH ROW BEGIN
-    INSERT INTO strowger_changes (server, seq, kind, name, mark) VALUES (0, 0, 'user', NEW.aor, '');
+    INSERT INTO strowger_directory_changes (server, seq, kind, name, mark) VALUES (0, 0, 'user', NEW.aor, '');
     IF OLD.aor <> NEW.aor THEN
         UPDATE strowger_aliases SET aor = NEW.aor WHERE aor = OLD.aor;
-        INSERT INTO strowger_changes (server, seq, kind, name, mark) VALUES (0, 0, 'user', OLD.aor, '');
+        INSERT INTO strowger_directory_changes (server, seq, kind, name, mark) VALUES (0, 0, 'user', OLD.aor, '');
     END IF;
 END;
 CREATE OR REPLACE TRIGGER strowger_users_deleted AFTER DELETE ON strowger_users FOR EACH ROW BEGIN
     DELETE FROM strowger_aliases WHERE aor = OLD.aor;
-    INSERT INTO strowger_changes (server, seq, kind, name, mark) VALUES (0, 0, 'user', OLD.aor, '');
+    INSERT INTO strowger_directory_changes (server, seq, kind, name, mark) VALUES (0, 0, 'user', OLD.aor, '');
 END;
 
 CREATE OR REPLACE TRIGGER strowger_aliases_before_insert BEFORE INSERT ON strowger_aliases FOR EACH ROW BEGIN
@@ -90,31 +90,31 @@ CREATE OR REPLACE TRIGGER strowger_aliases_before_insert BEFORE INSERT ON strowg
     END IF;
 END;
 CREATE OR REPLACE TRIGGER strowger_aliases_inserted AFTER INSERT ON strowger_aliases FOR EACH ROW BEGIN
-    INSERT INTO strowger_changes (server, seq, kind, name, mark) VALUES (0, 0, 'alias', NEW.alias, '');
+    INSERT INTO strowger_directory_changes (server, seq, kind, name, mark) VALUES (0, 0, 'alias', NEW.alias, '');
 END;
 CREATE OR REPLACE TRIGGER strowger_aliases_updated AFTER UPDATE ON strowger_aliases FOR EACH ROW BEGIN
-    INSERT INTO strowger_changes (server, seq, kind, name, mark) VALUES (0, 0, 'alias', NEW.alias, '');
+    INSERT INTO strowger_directory_changes (server, seq, kind, name, mark) VALUES (0, 0, 'alias', NEW.alias, '');
     IF OLD.alias <> NEW.alias THEN
-        INSERT INTO strowger_changes (server, seq, kind, name, mark) VALUES (0, 0, 'alias', OLD.alias, '');
+        INSERT INTO strowger_directory_changes (server, seq, kind, name, mark) VALUES (0, 0, 'alias', OLD.alias, '');
     END IF;
 END;
 CREATE OR REPLACE TRIGGER strowger_aliases_deleted AFTER DELETE ON strowger_aliases FOR EACH ROW BEGIN
-    INSERT INTO strowger_changes (server, seq, kind, name, mark) VALUES (0, 0, 'alias', OLD.alias, '');
+    INSERT INTO strowger_directory_changes (server, seq, kind, name, mark) VALUES (0, 0, 'alias', OLD.alias, '');
 END;
 
 CREATE OR REPLACE TRIGGER strowger_gateways_inserted AFTER INSERT ON strowger_gateways FOR EACH ROW BEGIN
-    INSERT INTO strowger_changes (server, seq, kind, name, mark) VALUES (0, 0, 'gateway', NEW.set_name, '');
+    INSERT INTO strowger_directory_changes (server, seq, kind, name, mark) VALUES (0, 0, 'gateway', NEW.set_name, '');
 END;
 CREATE OR REPLACE TRIGGER strowger_gateways_updated AFTER UPDATE ON strowger_gateways FOR EACH ROW BEGIN
-    INSERT INTO strowger_changes (server, seq, kind, name, mark) VALUES (0, 0, 'gateway', NEW.set_name, '');
+    INSERT INTO strowger_directory_changes (server, seq, kind, name, mark) VALUES (0, 0, 'gateway', NEW.set_name, '');
     IF OLD.set_name <> NEW.set_name THEN
-        INSERT INTO strowger_changes (server, seq, kind, name, mark) VALUES (0, 0, 'gateway', OLD.set_name, '');
+        INSERT INTO strowger_directory_changes (server, seq, kind, name, mark) VALUES (0, 0, 'gateway', OLD.set_name, '');
     END IF;
 END;
 CREATE OR REPLACE TRIGGER strowger_gateways_deleted AFTER DELETE ON strowger_gateways FOR EACH ROW BEGIN
-    INSERT INTO strowger_changes (server, seq, kind, name, mark) VALUES (0, 0, 'gateway', OLD.set_name, '');
+    INSERT INTO strowger_directory_changes (server, seq, kind, name, mark) VALUES (0, 0, 'gateway', OLD.set_name, '');
 END;
 
 -- Last, for who sees it takes the rest to be there.
-CREATE TABLE IF NOT EXISTS strowger_schema (version INTEGER NOT NULL PRIMARY KEY);
-INSERT IGNORE INTO strowger_schema (version) VALUES (1);
+CREATE TABLE IF NOT EXISTS strowger_directory_schema (version INTEGER NOT NULL PRIMARY KEY);
+INSERT IGNORE INTO strowger_directory_schema (version) VALUES (1);

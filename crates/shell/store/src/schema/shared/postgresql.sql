@@ -34,12 +34,12 @@ CREATE TABLE strowger_gateways (
 -- Which rows changed, and how many changes each server has noted. Whoever writes one holds the row of its server until it commits, so
 -- numbers come in the order in which changes are seen. A mark tells a change from another one that got its number after a server has
 -- forgotten the first.
-CREATE TABLE strowger_change_ends (
+CREATE TABLE strowger_directory_ends (
     server BIGINT PRIMARY KEY,
     seq    BIGINT NOT NULL,
     mark   VARCHAR(36) NOT NULL
 );
-CREATE TABLE strowger_changes (
+CREATE TABLE strowger_directory_changes (
     server BIGINT NOT NULL,
     seq    BIGINT NOT NULL,
     kind   VARCHAR(8) NOT NULL,
@@ -48,14 +48,14 @@ CREATE TABLE strowger_changes (
     PRIMARY KEY (server, seq)
 );
 
-CREATE FUNCTION strowger_note_change(of_kind TEXT, of_name TEXT) RETURNS VOID AS $$
+CREATE FUNCTION strowger_directory_note(of_kind TEXT, of_name TEXT) RETURNS VOID AS $$
 DECLARE
     number BIGINT;
     new_mark TEXT := gen_random_uuid();
 BEGIN
-    INSERT INTO strowger_change_ends AS ends (server, seq, mark) VALUES (0, 1, new_mark)
+    INSERT INTO strowger_directory_ends AS ends (server, seq, mark) VALUES (0, 1, new_mark)
         ON CONFLICT (server) DO UPDATE SET seq = ends.seq + 1, mark = new_mark RETURNING seq INTO number;
-    INSERT INTO strowger_changes (server, seq, kind, name, mark) VALUES (0, number, of_kind, of_name, new_mark);
+    INSERT INTO strowger_directory_changes (server, seq, kind, name, mark) VALUES (0, number, of_kind, of_name, new_mark);
 END $$ LANGUAGE plpgsql;
 
 CREATE FUNCTION strowger_users_changed() RETURNS TRIGGER AS $$
@@ -64,14 +64,14 @@ BEGIN
         IF EXISTS (SELECT 1 FROM strowger_aliases WHERE alias = NEW.aor) THEN
             RAISE EXCEPTION 'this address is an alias; remove the alias first';
         END IF;
-        PERFORM strowger_note_change('user', NEW.aor);
+        PERFORM strowger_directory_note('user', NEW.aor);
     END IF;
     IF TG_OP = 'DELETE' THEN
         DELETE FROM strowger_aliases WHERE aor = OLD.aor;
-        PERFORM strowger_note_change('user', OLD.aor);
+        PERFORM strowger_directory_note('user', OLD.aor);
     ELSIF TG_OP = 'UPDATE' AND OLD.aor <> NEW.aor THEN
         UPDATE strowger_aliases SET aor = NEW.aor WHERE aor = OLD.aor;
-        PERFORM strowger_note_change('user', OLD.aor);
+        PERFORM strowger_directory_note('user', OLD.aor);
     END IF;
     RETURN NULL;
 END $$ LANGUAGE plpgsql;
@@ -85,12 +85,12 @@ BEGIN
         IF NOT EXISTS (SELECT 1 FROM strowger_users WHERE aor = NEW.aor) THEN
             RAISE EXCEPTION 'this alias leads to no user';
         END IF;
-        PERFORM strowger_note_change('alias', NEW.alias);
+        PERFORM strowger_directory_note('alias', NEW.alias);
     END IF;
     IF TG_OP = 'DELETE' THEN
-        PERFORM strowger_note_change('alias', OLD.alias);
+        PERFORM strowger_directory_note('alias', OLD.alias);
     ELSIF TG_OP = 'UPDATE' AND OLD.alias <> NEW.alias THEN
-        PERFORM strowger_note_change('alias', OLD.alias);
+        PERFORM strowger_directory_note('alias', OLD.alias);
     END IF;
     RETURN NULL;
 END $$ LANGUAGE plpgsql;
@@ -98,19 +98,19 @@ END $$ LANGUAGE plpgsql;
 CREATE FUNCTION strowger_gateways_changed() RETURNS TRIGGER AS $$
 BEGIN
     IF TG_OP <> 'DELETE' THEN
-        PERFORM strowger_note_change('gateway', NEW.set_name);
+        PERFORM strowger_directory_note('gateway', NEW.set_name);
     END IF;
     IF TG_OP = 'DELETE' THEN
-        PERFORM strowger_note_change('gateway', OLD.set_name);
+        PERFORM strowger_directory_note('gateway', OLD.set_name);
     ELSIF TG_OP = 'UPDATE' AND OLD.set_name <> NEW.set_name THEN
-        PERFORM strowger_note_change('gateway', OLD.set_name);
+        PERFORM strowger_directory_note('gateway', OLD.set_name);
     END IF;
     RETURN NULL;
 END $$ LANGUAGE plpgsql;
 
-CREATE FUNCTION strowger_table_emptied() RETURNS TRIGGER AS $$
+CREATE FUNCTION strowger_directory_emptied() RETURNS TRIGGER AS $$
 BEGIN
-    PERFORM strowger_note_change('all', '');
+    PERFORM strowger_directory_note('all', '');
     RETURN NULL;
 END $$ LANGUAGE plpgsql;
 
@@ -120,10 +120,10 @@ CREATE TRIGGER strowger_aliases_changed AFTER INSERT OR UPDATE OR DELETE ON stro
     FOR EACH ROW EXECUTE FUNCTION strowger_aliases_changed();
 CREATE TRIGGER strowger_gateways_changed AFTER INSERT OR UPDATE OR DELETE ON strowger_gateways
     FOR EACH ROW EXECUTE FUNCTION strowger_gateways_changed();
-CREATE TRIGGER strowger_users_emptied AFTER TRUNCATE ON strowger_users EXECUTE FUNCTION strowger_table_emptied();
-CREATE TRIGGER strowger_aliases_emptied AFTER TRUNCATE ON strowger_aliases EXECUTE FUNCTION strowger_table_emptied();
-CREATE TRIGGER strowger_gateways_emptied AFTER TRUNCATE ON strowger_gateways EXECUTE FUNCTION strowger_table_emptied();
+CREATE TRIGGER strowger_users_emptied AFTER TRUNCATE ON strowger_users EXECUTE FUNCTION strowger_directory_emptied();
+CREATE TRIGGER strowger_aliases_emptied AFTER TRUNCATE ON strowger_aliases EXECUTE FUNCTION strowger_directory_emptied();
+CREATE TRIGGER strowger_gateways_emptied AFTER TRUNCATE ON strowger_gateways EXECUTE FUNCTION strowger_directory_emptied();
 
 -- Last, for who sees it takes the rest to be there.
-CREATE TABLE strowger_schema (version INTEGER NOT NULL);
-INSERT INTO strowger_schema (version) VALUES (1);
+CREATE TABLE strowger_directory_schema (version INTEGER NOT NULL);
+INSERT INTO strowger_directory_schema (version) VALUES (1);

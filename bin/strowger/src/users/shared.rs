@@ -1,0 +1,153 @@
+//! Users and gateways of a database that servers share: a thread keeps the server's file like it.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use strowger_control::protocol;
+use strowger_sql::DatabaseUrl;
+use strowger_store::{Anywhere, Copied, Copier, StoreError, UserStore};
+
+/// How often the database is asked what is new, and how soon after a failure.
+const LOOK_EVERY: Duration = Duration::from_millis(200);
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+/// How long somebody waits who wants what is new now.
+const LOOK_LIMIT: Duration = Duration::from_secs(2);
+
+/// The database, and the thread that follows it. Dropping it ends the thread when its look is over.
+pub(crate) struct SharedUsers {
+    urls: Vec<DatabaseUrl>,
+    path: PathBuf,
+    state: Arc<Mutex<State>>,
+    /// Who asks to look now is told when that is done.
+    look: Option<SyncSender<SyncSender<()>>>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// How the last look went.
+#[derive(Default)]
+struct State {
+    trouble: Option<(String, Instant)>,
+}
+
+impl SharedUsers {
+    /// Brings the file up to date, if the database answers, and goes on to do so.
+    pub(crate) fn start(urls: Vec<DatabaseUrl>, path: PathBuf) -> Result<Self, StoreError> {
+        let copier = Copier::new(&urls, &path)?;
+        let state = Arc::default();
+        let mut follower = Follower { copier, path: path.clone(), refused: BTreeSet::new(), state: Arc::clone(&state) };
+        follower.look();
+        let (look, asked) = mpsc::sync_channel(1);
+        let thread = thread::Builder::new().name("users".to_owned()).spawn(move || follower.run(&asked));
+        let thread = thread.map_err(|cause| StoreError::File { path: path.clone(), doing: "followed", cause })?;
+        Ok(Self { urls, path, state, look: Some(look), thread: Some(thread) })
+    }
+
+    /// Whether it follows these into this file.
+    pub(crate) fn is_of(&self, urls: &[DatabaseUrl], path: &Path) -> bool {
+        self.urls == urls && self.path == path
+    }
+
+    /// Looks what is new, and comes back when that is in the file; after a while even if not.
+    pub(crate) fn look(&self) {
+        let (done, is_done) = mpsc::sync_channel(1);
+        if self.look.as_ref().is_some_and(|look| look.try_send(done).is_ok()) {
+            is_done.recv_timeout(LOOK_LIMIT).ok();
+        }
+    }
+
+    /// Where commands write.
+    pub(crate) fn store(&self) -> Result<UserStore<Anywhere>, StoreError> {
+        Ok(UserStore::connect(&self.urls)?.into())
+    }
+
+    pub(crate) fn status(&self) -> protocol::SharedUsers {
+        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        protocol::SharedUsers {
+            databases: self.urls.iter().map(ToString::to_string).collect(),
+            trouble: state.trouble.as_ref().map(|(why, _)| why.clone()),
+            trouble_s: state.trouble.as_ref().map(|(_, since)| since.elapsed().as_secs_f64()),
+        }
+    }
+}
+
+impl Drop for SharedUsers {
+    fn drop(&mut self) {
+        self.look = None;
+        if let Some(thread) = self.thread.take() {
+            drop(thread.join());
+        }
+    }
+}
+
+/// The thread's side.
+struct Follower {
+    copier: Copier,
+    path: PathBuf,
+    /// Rows that were left out; the same is not reported twice.
+    refused: BTreeSet<String>,
+    state: Arc<Mutex<State>>,
+}
+
+impl Follower {
+    fn run(mut self, asked: &Receiver<SyncSender<()>>) {
+        let mut wait = LOOK_EVERY;
+        loop {
+            let done = match asked.recv_timeout(wait) {
+                Ok(done) => Some(done),
+                Err(RecvTimeoutError::Timeout) => None,
+                Err(RecvTimeoutError::Disconnected) => return,
+            };
+            wait = if self.look() { LOOK_EVERY } else { RETRY_AFTER };
+            if let Some(done) = done {
+                // Who asked may have gone.
+                done.try_send(()).ok();
+            }
+        }
+    }
+
+    /// False where it failed.
+    fn look(&mut self) -> bool {
+        match self.copier.follow() {
+            Ok(copied) => {
+                if let Copied::New { refused } = copied {
+                    self.report_refused(refused);
+                }
+                self.end_trouble();
+                true
+            }
+            Err(error) => {
+                self.begin_trouble(error.to_string());
+                false
+            }
+        }
+    }
+
+    fn report_refused(&mut self, refused: BTreeSet<String>) {
+        for why in refused.difference(&self.refused) {
+            tracing::error!("users and gateways: a row of the shared database is left out: {why}");
+        }
+        self.refused.extend(refused);
+    }
+
+    fn begin_trouble(&mut self, why: String) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        let (before, since) = state.trouble.take().unzip();
+        if before.as_ref() != Some(&why) {
+            let path = self.path.display();
+            tracing::error!("users and gateways stay as {path} has them: {why}");
+        }
+        state.trouble = Some((why, since.unwrap_or_else(Instant::now)));
+    }
+
+    fn end_trouble(&mut self) {
+        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((_, since)) = state.trouble.take() {
+            let lasted = since.elapsed().as_secs_f64();
+            tracing::info!("users and gateways are followed again, after {lasted:.1} s");
+        }
+    }
+}

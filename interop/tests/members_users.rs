@@ -1,0 +1,137 @@
+//! Servers that have their users from one PostgreSQL or MariaDB: what is changed at one, or in the database by hand, is so at each.
+
+use std::time::Duration;
+
+use strowger_interop::{Config, Database, PATIENCE, Phone, Program, Server, poll};
+use strowger_sql::{Database as Sql, DatabaseUrl};
+
+const KEY: [u8; 16] = *b"a key of members";
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    assert!(poll(PATIENCE, || is_so().then_some(())).is_some(), "not in time: {what}");
+}
+
+fn url(database: &Database) -> DatabaseUrl {
+    database.url().parse().expect("a URL")
+}
+
+/// A database that answers.
+fn database(program: Program) -> Database {
+    let database = Database::start(program);
+    let answers = poll(PATIENCE, || Sql::connect(&url(&database), Sql::PATIENCE).ok());
+    assert!(answers.is_some(), "it takes connections and does not answer");
+    database
+}
+
+fn by_hand(database: &Database, statement: &str) {
+    let mut sql = Sql::connect(&url(database), Sql::PATIENCE).expect("it answers");
+    sql.execute(statement, &[]).expect("carried out");
+}
+
+/// A server without users of its own.
+fn config(users: &Database) -> Config {
+    Config { users: Vec::new(), users_in: format!("users = {:?}", users.url()), ..Config::default() }
+}
+
+/// Two members that have users, gateways and registrations from one database.
+fn two_members(database: &Database) -> [Server; 2] {
+    let store = database.url();
+    let servers = [1, 2].map(|number| {
+        let more = format!("[cluster]\nstore = \"{store}\"\nmember = {number}\n");
+        Config { more, key: Some(KEY), ..config(database) }.start()
+    });
+    for server in &servers {
+        wait_until("it takes REGISTERs", || server.status()["cluster"]["warm"] == true);
+    }
+    servers
+}
+
+fn users(server: &Server) -> u64 {
+    server.status()["users"].as_u64().expect("a number")
+}
+
+fn is_refused(phone: &mut Phone, server: &Server, password: &str) -> bool {
+    phone.register(server, password).kind == "REGISTER_FAIL"
+}
+
+#[test]
+fn user_that_is_changed_at_one_member_or_by_hand_is_changed_at_each() {
+    for program in [Program::Postgres, Program::MariaDb] {
+        if !program.available() || !Program::Baresip.available() {
+            continue;
+        }
+        let database = database(program);
+        let [one, two] = two_members(&database);
+        one.user(&["add", "bob@example.com", "--password", "secret of bob"]);
+        assert_eq!(users(&one), 1, "it is so at the member when the command has ended");
+        wait_until("the other one knows the user", || users(&two) == 1);
+        let mut bob = Phone::start("bob");
+        assert_eq!(bob.register(&two, "secret of bob").kind, "REGISTER_OK");
+        wait_until("both have the registration", || one.registrations() == 1 && two.registrations() == 1);
+
+        two.user(&["passwd", "bob@example.com", "--password", "another"]);
+        bob.delete_account();
+        wait_until("the old password is refused", || is_refused(&mut Phone::start("bob"), &one, "secret of bob"));
+        let mut bob = Phone::start("bob");
+        assert_eq!(bob.register(&one, "another").kind, "REGISTER_OK");
+
+        one.user(&["disable", "bob@example.com"]);
+        wait_until("nobody calls the user any more", || one.registrations() == 0 && two.registrations() == 0);
+        assert!(is_refused(&mut Phone::start("bob"), &two, "another"));
+        by_hand(&database, "UPDATE strowger_users SET enabled = TRUE");
+        wait_until("the user is back", || Phone::start("bob").register(&two, "another").kind == "REGISTER_OK");
+
+        by_hand(&database, "DELETE FROM strowger_users WHERE aor = 'bob@example.com'");
+        wait_until("the user has gone", || users(&one) == 0 && users(&two) == 0);
+        wait_until("so has the registration", || one.registrations() == 0 && two.registrations() == 0);
+    }
+}
+
+#[test]
+fn server_whose_database_is_away_has_its_users_also_when_it_starts_then() {
+    for program in [Program::Postgres, Program::MariaDb] {
+        if !program.available() || !Program::Baresip.available() {
+            continue;
+        }
+        let mut database = database(program);
+        let mut server = config(&database).start();
+        server.user(&["add", "bob@example.com", "--password", "secret of bob"]);
+        database.freeze();
+        let trouble = |server: &Server| server.status()["shared_users"]["trouble"].as_str().map(str::to_owned);
+        wait_until("it says so", || trouble(&server).is_some());
+        assert_eq!(Phone::start("bob").register(&server, "secret of bob").kind, "REGISTER_OK");
+        server.kill();
+        server.begin();
+        assert_eq!(Phone::start("bob").register(&server, "secret of bob").kind, "REGISTER_OK");
+        assert!(trouble(&server).is_some_and(|why| why.contains("has not answered")));
+        database.go_on();
+        wait_until("it follows again", || trouble(&server).is_none());
+        server.user(&["rm", "bob@example.com"]);
+        assert!(is_refused(&mut Phone::start("bob"), &server, "secret of bob"));
+        database.start_again();
+        let answers = poll(Duration::from_secs(30), || Sql::connect(&url(&database), Sql::PATIENCE).ok());
+        assert!(answers.is_some(), "it does not answer");
+        wait_until("it follows the database that was started again", || {
+            trouble(&server).is_none() && users(&server) == 0
+        });
+    }
+}
+
+#[test]
+fn gateways_are_shared_too() {
+    let program = if Program::Postgres.available() { Program::Postgres } else { Program::MariaDb };
+    if !program.available() {
+        return;
+    }
+    let database = database(program);
+    let more = "[[balancer]]\nname = \"pstn\"\ntargets = [\"set:pstn\"]\n".to_owned();
+    let [one, two] = [(), ()].map(|()| Config { more: more.clone(), ..config(&database) }.start());
+    assert!(two.targets().is_empty());
+    by_hand(&database, "INSERT INTO strowger_gateways (set_name, uri) VALUES ('pstn', 'sip:127.0.0.1:5099')");
+    for server in [&one, &two] {
+        wait_until("the gateway is a target", || server.targets().len() == 1);
+    }
+    let said = one.control(&["targets", "rm", "pstn/sip:127.0.0.1:5099"]);
+    wait_until("it is one no more", || two.targets().iter().all(|target| target["removed"] == true));
+    drop(said);
+}
