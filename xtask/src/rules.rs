@@ -89,6 +89,7 @@ pub(crate) const CRATES: &[Rule] = &[
     rule("strowger-members", "crates/core/members", Group::Core, &["foundation", "registrar"]),
     rule("strowger-net", "crates/shell/net", Group::Shell, &["foundation", "overload"]),
     rule("strowger-journal", "crates/shell/journal", Group::Shell, &["foundation"]),
+    rule("strowger-sql", "crates/shell/sql", Group::Shell, &[]),
     rule("strowger-store", "crates/shell/store", Group::Shell, &["foundation", "directory", "registrar"]),
     rule(
         "strowger-control",
@@ -134,7 +135,7 @@ pub(crate) const CRATES: &[Rule] = &[
     rule("strowger", "bin/strowger", Group::Leaf, ALL_FOR_BINARIES),
     rule("strowger-bench", "bench", Group::Tools, FOR_BENCHMARKS),
     rule("strowger-architectures", "bench/architectures", Group::Leaf, CORE_AND_BENCHMARKS),
-    rule("strowger-interop", "interop", Group::Leaf, &[]),
+    rule("strowger-interop", "interop", Group::Leaf, &["sql"]),
     rule("xtask", "xtask", Group::Leaf, &[]),
 ];
 
