@@ -37,6 +37,8 @@ pub struct NewGateway<'a> {
     pub capacity: Option<u32>,
     /// What people want to know of it; may be empty.
     pub description: &'a str,
+    /// Whether calls go there.
+    pub enabled: bool,
 }
 
 /// What [`UserStore::change_gateway`] changes: all that is given.
@@ -76,13 +78,13 @@ pub struct ListedGateway {
 }
 
 impl UserStore {
-    /// Adds an enabled gateway to the set, which begins with its first.
+    /// Adds a gateway to the set, which begins with its first.
     ///
     /// # Errors
     /// [`StoreError::BadSet`], [`StoreError::BadGateway`], [`StoreError::DuplicateGateway`], [`StoreError::FullSet`],
     /// [`StoreError::TooManyGateways`]; what befalls the file.
     pub fn add_gateway(&mut self, set: &str, gateway: &NewGateway<'_>) -> Result<(), StoreError> {
-        let NewGateway { uri, priority, weight, capacity, description } = *gateway;
+        let NewGateway { uri, priority, weight, capacity, description, enabled } = *gateway;
         check_set(set)?;
         check_uri(uri)?;
         check_limits(uri, capacity, description)?;
@@ -92,9 +94,9 @@ impl UserStore {
             }
             check_room(transaction, set)?;
             transaction.execute(
-                "INSERT INTO gateways (set_name, uri, priority, weight, capacity, description) \
-                 VALUES (?1, ?2, ?3, ?4, ?5, ?6)",
-                params![set, uri, priority, weight, capacity, description],
+                "INSERT INTO gateways (set_name, uri, priority, weight, capacity, description, enabled) \
+                 VALUES (?1, ?2, ?3, ?4, ?5, ?6, ?7)",
+                params![set, uri, priority, weight, capacity, description, enabled],
             )?;
             Ok(())
         })

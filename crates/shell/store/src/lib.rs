@@ -13,6 +13,7 @@
 
 mod address;
 mod backup;
+mod bulk;
 mod changes;
 mod error;
 mod file;
@@ -30,6 +31,7 @@ mod users;
 
 pub use address::{Address, AddressFault, MAX_ADDRESS_LEN};
 pub use backup::{BackupInfo, BackupOptions, backup, inspect};
+pub use bulk::{Existing, NewUser, Put};
 pub use changes::{Changes, MAX_LOG_ROWS, Seq};
 pub use error::{Blame, StoreError};
 pub use gateways::{

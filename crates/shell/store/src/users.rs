@@ -254,16 +254,16 @@ fn insert_alias(transaction: &Transaction<'_>, alias: &Address, target: &Address
     Ok(())
 }
 
-fn is_user(transaction: &Transaction<'_>, address: &Address) -> Result<bool, Fault> {
+pub(crate) fn is_user(transaction: &Transaction<'_>, address: &Address) -> Result<bool, Fault> {
     Ok(transaction.prepare_cached("SELECT 1 FROM users WHERE aor = ?1")?.exists([address.as_str()])?)
 }
 
-fn target_of(transaction: &Transaction<'_>, alias: &Address) -> Result<Option<String>, Fault> {
+pub(crate) fn target_of(transaction: &Transaction<'_>, alias: &Address) -> Result<Option<String>, Fault> {
     let mut statement = transaction.prepare_cached("SELECT aor FROM aliases WHERE alias = ?1")?;
     Ok(statement.query_row([alias.as_str()], |row| row.get(0)).optional()?)
 }
 
-fn hexadecimal(ha1: &Ha1s) -> [Option<String>; 3] {
+pub(crate) fn hexadecimal(ha1: &Ha1s) -> [Option<String>; 3] {
     let digits = |hash: &[u8]| data_encoding::HEXLOWER.encode(hash);
     [ha1.md5.map(|hash| digits(&hash)), ha1.sha256.map(|hash| digits(&hash)), ha1.sha512_256.map(|hash| digits(&hash))]
 }
