@@ -12,7 +12,7 @@ use strowger_persistence::{BackupError, Offline};
 use strowger_registrar::{
     ContactUpdate, Durability, Locations, Nat, Policy, Record, Source, Supported, Update, UpdateKind,
 };
-use strowger_store::Put;
+use strowger_store::{Put, UserStore};
 
 use super::{Import, Part};
 use crate::backup::Progress;
@@ -26,7 +26,10 @@ pub(super) fn import(import: &Import, tables: &mut Tables) -> Result<Part, Failu
     let of = tables.count(Table::Location).map_err(|error| Failure::No(error.to_string()))?;
     let offline = if import.from.dry_run { None } else { Some(open(import)?) };
     let table = NewTable::new(&import.config, offline.as_ref())?;
-    let mut registrations = Registrations { import, offline, table, part: Part::new(Table::Location) };
+    // A server that asks for passwords forgets at its start who is no user.
+    let needs_user = import.config.auth.require.iter().any(|method| method.0 == "REGISTER");
+    let users = if needs_user && !import.from.dry_run { Some(import.store()?) } else { None };
+    let mut registrations = Registrations { import, offline, users, table, part: Part::new(Table::Location) };
     let mut progress = Progress::new("reading registrations");
     let (mut done, mut outcome) = (0, Ok(()));
     let read = tables.for_each_registration(&import.identity, &mut |row| {
@@ -62,6 +65,8 @@ fn open(import: &Import) -> Result<Offline, Failure> {
 struct Registrations<'i> {
     import: &'i Import,
     offline: Option<Offline>,
+    /// Where each address has to be a user.
+    users: Option<UserStore>,
     table: NewTable,
     part: Part,
 }
@@ -88,6 +93,11 @@ impl Registrations<'_> {
         let domain = registration.address.domain();
         if !self.import.is_served(domain) {
             return Ok(Put::Refused(format!("{domain} is not in server.domains")));
+        }
+        if let Some(users) = &self.users
+            && !users.has_user(&registration.address)?
+        {
+            return Ok(Put::Refused("there is no such user here; import users too".to_owned()));
         }
         let aor = registration.address.as_str().as_bytes();
         let is_bound = self.offline.as_ref().map_or(Ok(false), |offline| offline.is_bound(aor))?;

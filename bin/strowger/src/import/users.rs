@@ -114,10 +114,13 @@ impl Noticed {
             }
         }
         if self.of_hashes > 0 {
-            let realm = import.identity.realm.as_deref().unwrap_or("that is their domain");
+            let realm = match &import.identity.realm {
+                Some(realm) => format!("the realm {realm}"),
+                None => "their domain as the realm".to_owned(),
+            };
             let users = count(self.of_hashes, "user");
             part.note(format!(
-                "{users} came with hashes and no password: they can register if the hashes were made with the realm {realm}"
+                "{users} came with hashes and no password: they can register if the hashes were made with {realm}"
             ));
         }
         if self.contradictions > 0 {

@@ -124,6 +124,14 @@ impl UserStore {
         })
     }
 
+    /// Whether there is such a user.
+    ///
+    /// # Errors
+    /// What befalls the file.
+    pub fn has_user(&self, address: &Address) -> Result<bool, StoreError> {
+        self.read(|transaction| is_user(transaction, address))
+    }
+
     /// All users, by address.
     ///
     /// # Errors
