@@ -16,6 +16,10 @@ for needed in sipp:sip-tester baresip:baresip named:bind9 ip:iproute2 nft:nftabl
 done
 # Debian has it in a folder of its version.
 ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || is_there postgres || missing="$missing postgresql"
+# Kamailio's tables for each database, and what it speaks to that with.
+for needed in mysql:mysql postgres:postgres db_sqlite:sqlite; do
+    [ -d "/usr/share/kamailio/${needed%:*}" ] || missing="$missing kamailio-${needed#*:}-modules"
+done
 if [ -n "$missing" ] && can_apt; then
     say "installing$missing"
     # bind9 would start a name server for this machine, and the others their own.

@@ -1,8 +1,9 @@
 //! The SIP server `kamailio`, as a carrier that knows one customer and one phone.
 
 use std::fs;
+use std::io::{self, Write as _};
 use std::net::{Ipv4Addr, SocketAddr};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 use std::time::Duration;
 
@@ -38,6 +39,45 @@ impl Kamailio {
     #[must_use]
     pub fn dispatching(host: Ipv4Addr, port: u16, list: &Path) -> Kamailio {
         Kamailio::run(host, port, &dispatching(host, port, list))
+    }
+
+    /// Whether it can speak to this database, and its tables' definitions for that are here: `mysql`, `postgres` or `sqlite`.
+    ///
+    /// # Panics
+    /// When it cannot, and `STROWGER_REQUIRE_INTEROP=1` although Kamailio is installed.
+    #[must_use]
+    pub fn speaks(database: &str) -> bool {
+        if !Program::Kamailio.available() {
+            return false;
+        }
+        let has_tables = schema_folder(database).is_dir();
+        let package = format!("kamailio-{database}-modules");
+        assert!(has_tables || !crate::program::required(), "{package} is not installed");
+        if !has_tables {
+            let _ = writeln!(io::stderr(), "skipped: {package} is not installed");
+        }
+        has_tables
+    }
+
+    /// The definitions of its tables `version`, `subscriber`, `location` and `dispatcher` for `mysql`, `postgres` or `sqlite`.
+    ///
+    /// # Panics
+    /// When it does not [speak](Self::speaks) to that.
+    #[must_use]
+    pub fn schema(database: &str) -> String {
+        let parts = ["standard", "auth_db", "usrloc", "dispatcher"];
+        let read = |part| fs::read_to_string(schema_folder(database).join(format!("{part}-create.sql")));
+        parts.map(|part| read(part).expect("a definition that comes with kamailio")).concat()
+    }
+
+    /// Starts one at `host:port` that registers everybody without a password, and keeps that in the database at `url`, in Kamailio's
+    /// spelling.
+    ///
+    /// # Panics
+    /// When it does not start.
+    #[must_use]
+    pub fn registering(host: Ipv4Addr, port: u16, database: &str, url: &str) -> Kamailio {
+        Kamailio::run(host, port, &registering(host, port, database, url))
     }
 
     fn run(host: Ipv4Addr, port: u16, config: &str) -> Kamailio {
@@ -192,5 +232,50 @@ request_route {{
 }}
 "#,
         list = list.display()
+    )
+}
+
+fn schema_folder(database: &str) -> PathBuf {
+    let folder = if database == "sqlite" { "db_sqlite" } else { database };
+    Path::new("/usr/share/kamailio").join(folder)
+}
+
+fn registering(host: Ipv4Addr, port: u16, database: &str, url: &str) -> String {
+    let head = head(host, port);
+    format!(
+        r#"{head}loadmodule "maxfwd.so"
+loadmodule "textops.so"
+loadmodule "siputils.so"
+loadmodule "db_{database}.so"
+loadmodule "nathelper.so"
+loadmodule "usrloc.so"
+loadmodule "registrar.so"
+modparam("usrloc", "db_mode", 1)
+modparam("usrloc", "db_url", "{url}")
+modparam("registrar|nathelper", "received_avp", "$avp(received)")
+
+request_route {{
+    if (is_method("REGISTER")) {{
+        fix_nated_register();
+        save("location");
+        exit;
+    }}
+    if (has_totag()) {{
+        if (loose_route()) {{
+            t_relay();
+        }} else if (is_method("ACK") && t_check_trans()) {{
+            t_relay();
+        }}
+        exit;
+    }}
+    t_check_trans();
+    record_route();
+    if (!lookup("location")) {{
+        sl_send_reply("404", "Not Found");
+        exit;
+    }}
+    t_relay();
+}}
+"#
     )
 }

@@ -300,6 +300,14 @@ impl Server {
         command(&self.file, &[&["ctl"], words].concat(), &[])
     }
 
+    /// What `strowger` with these words prints, with its configuration.
+    ///
+    /// # Panics
+    /// When the command fails.
+    pub fn command(&self, words: &[&str]) -> String {
+        command(&self.file, words, &[])
+    }
+
     /// Its configuration.
     #[must_use]
     pub fn file(&self) -> &Path {

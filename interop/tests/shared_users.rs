@@ -63,7 +63,7 @@ impl Given {
 }
 
 fn gateway(uri: &str) -> NewGateway<'_> {
-    NewGateway { uri, priority: 3, weight: 2, capacity: Some(30), description: "Wien, 2. Bündel" }
+    NewGateway { uri, priority: 3, weight: 2, capacity: Some(30), description: "Wien, 2. Bündel", enabled: true }
 }
 
 /// All that a server's file has is what the database has.
@@ -222,6 +222,32 @@ fn a_database_without_anybody_takes_nobody_away() {
         given.shared().add_user("bob@example.com", REALM, "secret").expect("added");
         taken(&mut copier);
         assert_same(given);
+    });
+}
+
+#[test]
+fn users_of_a_file_are_brought_to_the_database() {
+    Given::each(|given| {
+        let mut own = file(&given.path());
+        let table: String = (0..1_200).map(|user| format!("user{user}@example.com,p\n")).collect();
+        own.import_csv(format!("aor,password\n{table}").as_bytes(), REALM).expect("imported");
+        own.add_alias("desk@example.com", "user1@example.com").expect("added");
+        own.add_gateway("pstn", &gateway("sip:192.0.2.1")).expect("added");
+        own.add_gateway("pstn", &gateway("sip:192.0.2.2")).expect("added");
+        let mut shared = given.shared();
+        shared.add_user("user7@example.com", REALM, "another").expect("added");
+        shared.add_gateway("pstn", &gateway("sip:192.0.2.2")).expect("added");
+        let all = shared.add_all_of(&given.path()).expect("brought");
+        assert_eq!((all.users.added, all.users.kept), (1_199, 1));
+        assert_eq!((all.aliases.added, all.gateways.added, all.gateways.kept), (1, 1, 1));
+        taken(&mut given.copier());
+        assert_same(given);
+        let again = shared.add_all_of(&given.path()).expect("brought");
+        assert_eq!((again.users.added, again.users.kept, again.aliases.kept, again.gateways.kept), (0, 1_200, 1, 2));
+        let other = tempfile::tempdir().expect("a temporary folder");
+        let path = other.path().join("strowger.db");
+        assert_eq!(file(&path).add_all_of(&given.path()).expect("brought").users.added, 1_200);
+        assert_eq!(file(&path).list().expect("lists"), own.list().expect("lists"));
     });
 }
 

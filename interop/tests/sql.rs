@@ -24,7 +24,9 @@ impl Given {
     }
 
     fn patient(&self, patience: Duration) -> Database {
-        Database::connect(&self.url.parse().expect("a URL"), patience).expect("it answers")
+        let url = self.url.parse().expect("a URL");
+        // PostgreSQL takes connections before it answers.
+        poll(PATIENCE, || Database::connect(&url, patience).ok()).expect("it answers")
     }
 }
 

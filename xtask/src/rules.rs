@@ -57,8 +57,19 @@ const ALL_CORE: &[&str] = core_and![];
 /// The simulator stands in the place of the shell, but for the journal, which is the real one on a simulated disk. It may ask
 /// the models what it should find.
 const CORE_AND_JOURNAL: &[&str] = core_and!["journal", "plan"];
-const ALL_FOR_BINARIES: &[&str] =
-    core_and!["cluster", "net", "journal", "store", "control", "worker", "persistence", "traffic", "plan"];
+const ALL_FOR_BINARIES: &[&str] = core_and![
+    "cluster",
+    "kamailio",
+    "sql",
+    "net",
+    "journal",
+    "store",
+    "control",
+    "worker",
+    "persistence",
+    "traffic",
+    "plan"
+];
 /// What another shell shares with the other benchmarks: its surroundings and its reports. The socket that stamps what it receives is
 /// for who measures how long messages wait.
 const CORE_AND_BENCHMARKS: &[&str] = core_and!["bench", "net"];
@@ -91,6 +102,7 @@ pub(crate) const CRATES: &[Rule] = &[
     rule("strowger-journal", "crates/shell/journal", Group::Shell, &["foundation"]),
     rule("strowger-sql", "crates/shell/sql", Group::Shell, &[]),
     rule("strowger-store", "crates/shell/store", Group::Shell, &["foundation", "directory", "registrar", "sql"]),
+    rule("strowger-kamailio", "crates/shell/kamailio", Group::Shell, &["directory", "sql", "store"]),
     rule(
         "strowger-control",
         "crates/shell/control",
@@ -110,6 +122,7 @@ pub(crate) const CRATES: &[Rule] = &[
             "shard",
             "sql",
             "store",
+            "kamailio",
         ],
     ),
     rule(

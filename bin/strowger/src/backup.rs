@@ -209,14 +209,14 @@ fn absolute(path: &Path) -> PathBuf {
 }
 
 /// A line on a terminal that says how far it is; it goes when this is dropped.
-struct Progress {
+pub(crate) struct Progress {
     what: &'static str,
     is_terminal: bool,
     percent: Option<u64>,
 }
 
 impl Progress {
-    fn new(what: &'static str) -> Self {
+    pub(crate) fn new(what: &'static str) -> Self {
         Self { what, is_terminal: io::stderr().is_terminal(), percent: None }
     }
 
@@ -224,7 +224,7 @@ impl Progress {
         self.write(&format!("{} …", self.what));
     }
 
-    fn show(&mut self, done: u64, of: u64) {
+    pub(crate) fn show(&mut self, done: u64, of: u64) {
         let percent = (done * 100).checked_div(of);
         match percent {
             None if self.percent.is_none() => self.write("writing what waits …"),

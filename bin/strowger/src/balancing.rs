@@ -204,7 +204,7 @@ impl Balancing {
         });
         if let (Some(of), Some(store)) = (gateways, users.store(config)) {
             let (priority, weight, capacity) = (share.priority, share.weight, share.capacity);
-            let new = NewGateway { uri, priority, weight, capacity, description: NOTE };
+            let new = NewGateway { uri, priority, weight, capacity, description: NOTE, enabled: true };
             store.and_then(|mut store| store.add_gateway(of, &new)).map_err(|error| error.to_string())?;
             return Ok(true);
         }

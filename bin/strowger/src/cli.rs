@@ -4,8 +4,9 @@ use std::net::IpAddr;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
 use strowger_control::config::Span;
+use strowger_kamailio::Table;
 use strowger_store::MAX_CAPACITY;
 
 use crate::load::LoadArguments;
@@ -49,6 +50,15 @@ pub(crate) enum Command {
                             pstn. A running server knows it when the command ends."
     )]
     Gateway(GatewayArguments),
+    /// Brings users, gateways and registrations here from the database of another server
+    #[command(
+        after_help = "Examples:\n  strowger import kamailio mysql://kamailio:SECRET@192.0.2.10/kamailio --dry-run\n  \
+                            strowger import kamailio sqlite:/etc/kamailio/kamailio.db --only users,gateways\n  \
+                            strowger import opensips @opensips.url --json\n\n\
+                            The other database is only read. What is here already stays, unless --replace is given. Registrations \
+                            are imported while our server does not run."
+    )]
+    Import(ImportArguments),
     /// Writes users, gateways, registrations and the server's key into one file
     #[command(after_help = "Examples:\n  strowger backup /var/backups/strowger.backup\n  \
                             strowger backup --overwrite nightly.backup\n  \
@@ -93,6 +103,83 @@ pub(crate) struct CheckArguments {
     /// Prints the JSON schema of the configuration, and does nothing else
     #[arg(long, conflicts_with = "json")]
     pub(crate) schema: bool,
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ImportArguments {
+    /// Prints JSON
+    #[arg(long, global = true)]
+    pub(crate) json: bool,
+    #[command(subcommand)]
+    pub(crate) command: ImportCommand,
+}
+
+#[derive(Debug, Subcommand)]
+pub(crate) enum ImportCommand {
+    /// From the tables subscriber, dispatcher and location of Kamailio
+    Kamailio(ImportFrom),
+    /// From the tables subscriber, dispatcher and location of OpenSIPS
+    Opensips(ImportFrom),
+    /// From another file of ours: users, aliases and gateways, as when servers begin to have them from one database
+    #[command(
+        after_help = "Example:\n  strowger import strowger data/strowger.db\n\nWho is here already stays as it is here."
+    )]
+    Strowger {
+        /// The file, as data/strowger.db
+        file: PathBuf,
+    },
+}
+
+#[derive(Debug, Args)]
+pub(crate) struct ImportFrom {
+    /// The database: sqlite:PATH, postgresql:// or mysql://USER:PASSWORD@HOST:PORT/DATABASE; @FILE reads that from a file, since others
+    /// on this machine can see arguments
+    pub(crate) url: String,
+    /// What is imported [default: all]
+    #[arg(long, value_delimiter = ',', value_name = "WHAT")]
+    pub(crate) only: Vec<Imported>,
+    /// Says what would be done, and changes nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+    /// What is here already becomes as it is there
+    #[arg(long)]
+    pub(crate) replace: bool,
+    /// The domain of rows that have none [default: the first of server.domains]
+    #[arg(long)]
+    pub(crate) domain: Option<String>,
+    /// The realm that the hashes are made with [default: auth.realm, else the domain of each]
+    #[arg(long)]
+    pub(crate) realm: Option<String>,
+    /// What stands before the number of a dispatcher set in its name here
+    #[arg(long, value_name = "PREFIX", default_value = "dispatcher-")]
+    pub(crate) set_prefix: String,
+    /// Reads tables of other versions than those that are known
+    #[arg(long)]
+    pub(crate) any_version: bool,
+    /// How long the database may take to answer
+    #[arg(long, value_name = "TIME", default_value = "5s")]
+    pub(crate) patience: Span,
+}
+
+/// What can be imported.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(crate) enum Imported {
+    /// Users, of the table subscriber.
+    Users,
+    /// Gateways, of the table dispatcher.
+    Gateways,
+    /// Registrations, of the table location.
+    Registrations,
+}
+
+impl Imported {
+    pub(crate) const fn table(self) -> Table {
+        match self {
+            Self::Users => Table::Subscriber,
+            Self::Gateways => Table::Dispatcher,
+            Self::Registrations => Table::Location,
+        }
+    }
 }
 
 #[derive(Debug, Args)]

@@ -36,7 +36,8 @@ impl Gateways {
     fn carry_out(&self, command: GatewayCommand) -> Result<(), Failure> {
         match command {
             GatewayCommand::Add { member, priority, weight, capacity, note } => {
-                let new = NewGateway { uri: &member.uri, priority, weight, capacity, description: &note };
+                let uri = &member.uri;
+                let new = NewGateway { uri, priority, weight, capacity, description: &note, enabled: true };
                 self.add(&member, &new)
             }
             GatewayCommand::Change { member, priority, weight, capacity, note } => {

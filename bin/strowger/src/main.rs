@@ -15,6 +15,7 @@ mod follow;
 mod gateway;
 mod gateways;
 mod hosts;
+mod import;
 mod key;
 mod load;
 mod log;
@@ -52,6 +53,7 @@ fn main() -> ExitCode {
         Command::Check(arguments) => check::run(config, &arguments),
         Command::User(arguments) => user::run(config, arguments),
         Command::Gateway(arguments) => gateway::run(config, arguments),
+        Command::Import(arguments) => import::run(config, arguments),
         Command::Ctl(arguments) => ctl::run(config, &arguments),
         Command::Backup(arguments) => backup::backup(config, &arguments),
         Command::Restore(arguments) => backup::restore(config, &arguments),

@@ -5,6 +5,7 @@
 
 mod targets;
 
+use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, OnceLock};
@@ -145,7 +146,8 @@ impl Server {
         let log = spawn("events", move || log::events(&received, &writer))?;
         let fresh = (u128::from(key_high) << 64) | u128::from(key_low);
         let key = key::of_server(&config, fresh.to_le_bytes())?;
-        let locations = location_table(&snapshot, workers, &key)?;
+        let listeners = snapshot.listeners.iter().map(|listener| (listener.transport, listener.address));
+        let locations = empty_table(listeners, workers, &key)?;
         let locations = if config.store_mode().is_durable() { locations.awaiting() } else { locations };
         let locations = Arc::new(cluster::share(locations, &config));
         let durable = Durable::start(&config, &locations, &snapshot.registrar, key, clock)?;
@@ -559,11 +561,20 @@ fn start_resolver(
 }
 
 /// An empty location table. Its hashes are those of the server's key, for Call-IDs and temporary GRUUs outlive a restart.
-fn location_table(snapshot: &Snapshot, workers: u16, key: &[u8; 16]) -> Result<Locations, Failure> {
+pub(crate) fn empty_table(
+    listeners: impl IntoIterator<Item = (Transport, SocketAddr)>,
+    workers: u16,
+    key: &[u8; 16],
+) -> Result<Locations, Failure> {
     let stripes = shards_of(workers)?;
     let seed = TagKey::new(*key).derive("locations").hash64(&[]);
-    let listeners = snapshot.listeners.iter().map(|listener| (listener.transport, listener.address));
     Ok(Locations::new(stripes, seed).listening_at(listeners))
+}
+
+/// The key of a server that has none yet.
+pub(crate) fn fresh_key() -> Result<[u8; 16], Failure> {
+    let [first, second, ..] = entropy()?;
+    Ok((u128::from(first) << 64 | u128::from(second)).to_be_bytes())
 }
 
 fn entropy() -> Result<[u64; 4], Failure> {

@@ -45,7 +45,7 @@ impl Server {
                 }
             }
             Request::AddTarget(new) => {
-                let is_kept = self.balancing.add(&self.config, &mut self.users, new)?;
+                let is_kept = self.balancing.add(&self.config, &self.users, new)?;
                 self.take_up(is_kept);
                 let found = self.balancing.find(&format!("{}/{}", new.set, new.uri))?;
                 tracing::info!(set = found.set, uri = found.uri, "by the operator, a balancer has one more target");
@@ -54,7 +54,7 @@ impl Server {
             Request::RemoveTarget { target } => {
                 let found = self.balancing.find(target)?;
                 let before = self.told(&found);
-                let is_kept = self.balancing.remove(&self.config, &mut self.users, &found)?;
+                let is_kept = self.balancing.remove(&self.config, &self.users, &found)?;
                 self.take_up(is_kept);
                 tracing::info!(set = found.set, uri = found.uri, "by the operator, a balancer has a target no more");
                 let lasts = if is_kept { KEPT } else { UNTIL_RELOAD };

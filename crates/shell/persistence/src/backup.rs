@@ -14,7 +14,7 @@ use strowger_store::{BackupInfo, BackupOptions, Checkpoint, StoreError};
 
 use crate::Limits;
 use crate::checkpoint::{Failure, write_segments};
-use crate::open::{name_journal, open, random_id};
+use crate::open::{Opened, name_journal, open, random_id};
 use crate::time::System;
 use crate::trouble::StartError;
 
@@ -175,7 +175,8 @@ pub fn backup_offline(
     write(database, order, progress)
 }
 
-fn put_journal_into<D: Disk>(disk: D, database: &Path) -> Result<(), BackupError> {
+/// Opens both, and brings what the journal has into the database.
+pub(crate) fn put_journal_into<D: Disk>(disk: D, database: &Path) -> Result<Opened<D>, BackupError> {
     let now = Arc::new(|| Timestamp::ZERO);
     let mut opened = open(|| Ok(disk), database, &Limits::default(), now, Arc::new(System::new()))?;
     let stamp = opened.clock.stamp();
@@ -185,7 +186,7 @@ fn put_journal_into<D: Disk>(disk: D, database: &Path) -> Result<(), BackupError
         opened.segments.retain(|segment| segment.number <= through);
     }
     match write_segments(&opened.reader, &mut opened.store, &opened.segments, &stamp) {
-        Ok(_) => Ok(()),
+        Ok(_) => Ok(opened),
         Err(Failure::Store(error)) => Err(error.into()),
         Err(Failure::Journal(error)) => Err(StartError::Journal(error).into()),
         Err(Failure::Rotate(_)) => Err(BackupError::Ended),
@@ -244,7 +245,7 @@ fn move_aside(folder: &Path) -> Result<PathBuf, BackupError> {
     Ok(aside)
 }
 
-fn lock(folder: &Path) -> Result<Folder, BackupError> {
+pub(crate) fn lock(folder: &Path) -> Result<Folder, BackupError> {
     Folder::open(folder).map_err(|error| match error {
         JournalError::Locked { path } => BackupError::Running { path },
         other => StartError::Journal(other).into(),

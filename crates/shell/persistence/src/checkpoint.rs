@@ -124,7 +124,7 @@ fn join(row: Option<&[u8]>, changes: &[u8], merged: &mut Vec<u8>) -> Merged {
     }
 }
 
-fn expiry(record: &Record<'_>) -> u64 {
+pub(crate) fn expiry(record: &Record<'_>) -> u64 {
     record.expires_ms().min(i64::MAX.cast_unsigned())
 }
 

@@ -18,6 +18,7 @@ mod engine;
 mod grouping;
 mod load;
 mod newest;
+mod offline;
 mod open;
 mod paged;
 mod queue;
@@ -42,6 +43,7 @@ use crate::engine::{Engine, Parts};
 use crate::time::System;
 
 pub use backup::{BackedUp, Backup, BackupError, BackupOrder, Restored, backup_offline, restore};
+pub use offline::Offline;
 pub use status::{CheckpointStatus, Found, State, Status};
 pub use time::Now;
 pub use trouble::StartError;

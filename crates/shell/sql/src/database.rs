@@ -1,9 +1,10 @@
 //! A database that commands and threads of the control plane ask, and wait for.
 
-use std::time::Duration;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use tokio::runtime::{Builder, Runtime};
 
+use crate::date::{Moment, seconds_of_text};
 use crate::mariadb::MariaDb;
 use crate::postgres::Postgres;
 use crate::session::{Each, Fault, Session};
@@ -73,6 +74,23 @@ impl Database {
             Ok(())
         })?;
         Ok(rows)
+    }
+
+    /// What time it is.
+    ///
+    /// # Errors
+    /// When the database fails.
+    pub fn now(&mut self) -> Result<Moment, SqlError> {
+        let sql = match self.dialect() {
+            Dialect::Sqlite => "SELECT datetime('now') AS now",
+            Dialect::Postgres => "SELECT LOCALTIMESTAMP(0) AS now",
+            Dialect::MariaDb => "SELECT NOW() AS now",
+        };
+        let rows = self.query(sql, &[])?;
+        let text = rows.first().map_or(Ok(""), |row| row.text("now"))?;
+        let database_s = seconds_of_text(text).ok_or_else(|| SqlError::unreadable("now", "it is no moment"))?;
+        let utc_s = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0.0, |since| since.as_secs_f64());
+        Ok(Moment { database_s, utc_s })
     }
 
     /// Gives each row to `each` as it comes, so that a large result takes no memory. The first error of `each` ends it.

@@ -1,5 +1,21 @@
 //! Dates and times as the databases write them: `2026-11-25 21:09:55`, with six digits of a fraction where there is one.
 
+/// What time it is for a database: its dates are in its own time zone.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Moment {
+    /// In the database's time zone by its clock, in seconds since 1970-01-01 00:00:00 there.
+    pub database_s: f64,
+    /// In UTC by this machine's clock, in seconds since 1970-01-01 00:00:00.
+    pub utc_s: f64,
+}
+
+/// The moment that a date with or without a time names, in seconds since 1970-01-01 00:00:00 of its time zone.
+#[must_use]
+pub fn seconds_of_text(text: &str) -> Option<f64> {
+    #[expect(clippy::cast_precision_loss, reason = "a moment is rounded to less than a millisecond")]
+    micros_of_text(text).map(|micros| micros as f64 / 1e6)
+}
+
 const MICROS_A_DAY: i64 = 86_400_000_000;
 
 /// The text of a moment, in microseconds since 1970-01-01 00:00:00.

@@ -40,6 +40,8 @@ pub struct NewGateway<'a> {
     pub capacity: Option<u32>,
     /// What people want to know of it; may be empty.
     pub description: &'a str,
+    /// Whether calls go there.
+    pub enabled: bool,
 }
 
 /// What [`UserStore::change_gateway`] changes: all that is given.
@@ -79,13 +81,13 @@ pub struct ListedGateway {
 }
 
 impl<P: Place> UserStore<P> {
-    /// Adds an enabled gateway to the set, which begins with its first.
+    /// Adds a gateway to the set, which begins with its first.
     ///
     /// # Errors
     /// [`StoreError::BadSet`], [`StoreError::BadGateway`], [`StoreError::DuplicateGateway`], [`StoreError::FullSet`],
     /// [`StoreError::TooManyGateways`]; what befalls the file.
     pub fn add_gateway(&mut self, set: &str, gateway: &NewGateway<'_>) -> Result<(), StoreError> {
-        let NewGateway { uri, priority, weight, capacity, description } = *gateway;
+        let NewGateway { uri, priority, weight, capacity, description, enabled } = *gateway;
         check_set(set)?;
         check_uri(uri)?;
         check_limits(uri, capacity, description)?;
@@ -95,11 +97,13 @@ impl<P: Place> UserStore<P> {
             }
             check_room(sql, set)?;
             let insert = format!(
-                "INSERT INTO {} (set_name, uri, priority, weight, capacity, description) VALUES (?, ?, ?, ?, ?, ?)",
+                "INSERT INTO {} (set_name, uri, priority, weight, capacity, description, enabled) \
+                 VALUES (?, ?, ?, ?, ?, ?, ?)",
                 sql.tables().gateways
             );
             let [priority, weight, capacity] = numbers(priority, weight, capacity);
-            sql.execute(&insert, &[set.into(), uri.into(), priority, weight, capacity, description.into()])?;
+            let (description, enabled) = (description.into(), i64::from(enabled).into());
+            sql.execute(&insert, &[set.into(), uri.into(), priority, weight, capacity, description, enabled])?;
             Ok(())
         })
     }

@@ -13,6 +13,7 @@
 
 mod address;
 mod backup;
+mod bulk;
 mod changes;
 mod copy;
 mod error;
@@ -30,10 +31,12 @@ mod schema;
 mod settings;
 mod shared;
 mod transact;
+mod transfer;
 mod users;
 
 pub use address::{Address, AddressFault, MAX_ADDRESS_LEN};
 pub use backup::{BackupInfo, BackupOptions, backup, inspect};
+pub use bulk::{Existing, NewUser, Put};
 pub use changes::{Changes, MAX_LOG_ROWS, Seq};
 pub use copy::{Copied, Copier};
 pub use error::{Blame, StoreError};
@@ -50,4 +53,5 @@ pub use locations::{
 pub use place::{Anywhere, File, Place};
 pub use restore::{Restored, restore, restore_with};
 pub use shared::Shared;
+pub use transfer::{AllTransferred, Transferred};
 pub use users::{ListedAlias, ListedUser, UserStore, has_users_at};

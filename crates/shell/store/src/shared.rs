@@ -241,7 +241,8 @@ fn changes_of(
     changed: &mut BTreeSet<(String, String)>,
 ) -> Result<bool, Fault> {
     let from = seen.map_or(0, |seen| seen.seq);
-    let query = "SELECT seq, kind, name, mark FROM strowger_directory_changes WHERE server = ? AND seq >= ? AND seq <= ?";
+    let query =
+        "SELECT seq, kind, name, mark FROM strowger_directory_changes WHERE server = ? AND seq >= ? AND seq <= ?";
     let mut known = seen.is_none();
     let mut count = 0;
     for row in sql.query(query, &[server.into(), from.into(), end.seq.into()])? {
@@ -260,7 +261,10 @@ fn changes_of(
 pub(crate) fn forget_old_changes(sql: &mut dyn Sql, ends: &Ends) -> Result<(), Fault> {
     for (server, end) in ends {
         let until = end.seq.saturating_sub(SHARED_LOG_ROWS);
-        sql.execute("DELETE FROM strowger_directory_changes WHERE server = ? AND seq <= ?", &[(*server).into(), until.into()])?;
+        sql.execute(
+            "DELETE FROM strowger_directory_changes WHERE server = ? AND seq <= ?",
+            &[(*server).into(), until.into()],
+        )?;
     }
     Ok(())
 }

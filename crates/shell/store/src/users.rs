@@ -123,6 +123,14 @@ impl<P: Place> UserStore<P> {
         self.change_user(Address::parse(aor)?, "DELETE FROM {users} WHERE aor = ?", &[])
     }
 
+    /// Whether there is such a user.
+    ///
+    /// # Errors
+    /// What befalls the file.
+    pub fn has_user(&mut self, address: &Address) -> Result<bool, StoreError> {
+        self.place.read(|sql| is_user(sql, address))
+    }
+
     /// All users, by address.
     ///
     /// # Errors
@@ -242,17 +250,17 @@ fn insert_alias(sql: &mut dyn Sql, alias: &Address, target: &Address) -> Result<
     Ok(())
 }
 
-fn is_user(sql: &mut dyn Sql, address: &Address) -> Result<bool, Fault> {
+pub(crate) fn is_user(sql: &mut dyn Sql, address: &Address) -> Result<bool, Fault> {
     let query = format!("SELECT 1 FROM {} WHERE aor = ?", sql.tables().users);
     Ok(!sql.query(&query, &[address.as_str().into()])?.is_empty())
 }
 
-fn target_of(sql: &mut dyn Sql, address: &Address) -> Result<Option<String>, Fault> {
+pub(crate) fn target_of(sql: &mut dyn Sql, address: &Address) -> Result<Option<String>, Fault> {
     let query = format!("SELECT aor FROM {} WHERE alias = ?", sql.tables().aliases);
     sql.query(&query, &[address.as_str().into()])?.first().map(|row| row.text(0)).transpose()
 }
 
-fn hexadecimal(ha1: &Ha1s) -> [Value; 3] {
+pub(crate) fn hexadecimal(ha1: &Ha1s) -> [Value; 3] {
     let digits = |hash: &[u8]| data_encoding::HEXLOWER.encode(hash);
     let texts = [
         ha1.md5.map(|hash| digits(&hash)),

@@ -14,7 +14,7 @@ const FIRST: &str = "sip:192.0.2.1:5060";
 const SECOND: &str = "sip:gw.carrier.example;transport=tcp";
 
 fn new(uri: &str) -> NewGateway<'_> {
-    NewGateway { uri, priority: 0, weight: 1, capacity: None, description: "" }
+    NewGateway { uri, priority: 0, weight: 1, capacity: None, description: "", enabled: true }
 }
 
 fn folder() -> (TempDir, PathBuf) {

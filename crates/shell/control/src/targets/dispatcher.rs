@@ -4,12 +4,7 @@
 use std::collections::BTreeSet;
 use std::fmt;
 
-use strowger_store::MAX_CAPACITY;
-
-/// Flags of a destination that is out of service: inactive, and disabled.
-const OUT_OF_SERVICE: u32 = 1 | 4;
-/// Attributes that say how a destination is reached, which here its URI and the listeners do.
-const NOT_FOLLOWED: [&str; 4] = ["socket", "sockname", "obproxy", "ping_from"];
+use strowger_kamailio::{Attributes, is_in_service};
 
 /// One line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -102,50 +97,10 @@ fn destination<'a>(line: usize, uri: &str, mut more: impl Iterator<Item = &'a st
         text.parse::<u16>()
             .map_err(|_| format!("{text:?} is no priority; write 0 to 65535, the highest for who is first"))
     })?;
-    let mut attributes = Attributes::default();
-    for attribute in more.next().unwrap_or_default().split(';') {
-        attributes.take(attribute)?;
-    }
-    let Attributes { weight, relative_weight, capacity, ignored } = attributes;
-    // Who has both means shares of those in service by the second, as all weights are here.
-    let weight = relative_weight.or(weight).unwrap_or(1);
-    Ok(Destination { line, uri, enabled: flags & OUT_OF_SERVICE == 0, priority, weight, capacity, ignored })
-}
-
-/// What the last field says.
-#[derive(Default)]
-struct Attributes {
-    weight: Option<u16>,
-    relative_weight: Option<u16>,
-    capacity: Option<u32>,
-    ignored: Vec<&'static str>,
-}
-
-impl Attributes {
-    /// Takes one in. Those that nobody knows are for the script that used them.
-    fn take(&mut self, attribute: &str) -> Result<(), String> {
-        let (name, value) = attribute.split_once('=').unwrap_or((attribute, ""));
-        let name = name.to_ascii_lowercase();
-        match &*name {
-            "weight" => self.weight = Some(weight(&name, attribute, value)?),
-            "rweight" => self.relative_weight = Some(weight(&name, attribute, value)?),
-            "maxload" => {
-                let calls = value.parse().ok().filter(|calls: &u32| *calls <= MAX_CAPACITY);
-                let calls = calls.ok_or_else(|| {
-                    format!("{attribute:?} is no number of calls; write maxload=1 to maxload={MAX_CAPACITY}, or 0 for no limit")
-                })?;
-                self.capacity = (calls > 0).then_some(calls);
-            }
-            _ => self.ignored.extend(NOT_FOLLOWED.iter().find(|known| **known == name)),
-        }
-        Ok(())
-    }
-}
-
-fn weight(name: &str, attribute: &str, value: &str) -> Result<u16, String> {
-    value.parse().ok().filter(|weight: &u16| *weight > 0).ok_or_else(|| {
-        format!("{attribute:?} gives no share; write {name}=1 to {name}=65535, or flags 4 for one that takes no calls")
-    })
+    let attributes = Attributes::read(more.next().unwrap_or_default())?;
+    let (weight, enabled) = (attributes.weight(), is_in_service(flags.into()));
+    let Attributes { capacity, ignored, .. } = attributes;
+    Ok(Destination { line, uri, enabled, priority, weight, capacity, ignored })
 }
 
 #[cfg(test)]

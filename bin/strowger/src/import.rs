@@ -1,0 +1,153 @@
+//! `strowger import`: what another server's database has, brought into ours.
+
+mod gateways;
+mod registrations;
+mod report;
+mod strowger;
+mod users;
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use strowger_control::config::Config;
+use strowger_control::config::values::StoreUrl;
+use strowger_control::socket;
+use strowger_kamailio::{Flavor, Identity, Table, Tables, VersionError};
+use strowger_sql::DatabaseUrl;
+use strowger_store::{Anywhere, Existing, UserStore};
+
+use crate::cli::{ImportArguments, ImportCommand, ImportFrom, Imported};
+use crate::failure::Failure;
+use crate::follow::catch_up;
+use report::{Part, Report};
+
+pub(crate) fn run(file: Option<&Path>, arguments: ImportArguments) -> Result<(), Failure> {
+    let (config, _) = Config::load(file)?;
+    let (flavor, from) = match arguments.command {
+        ImportCommand::Kamailio(from) => (Flavor::Kamailio, from),
+        ImportCommand::Opensips(from) => (Flavor::OpenSips, from),
+        ImportCommand::Strowger { file } => return strowger::import(&config, &file, arguments.json),
+    };
+    let wanted = wanted(&config, &from)?;
+    let url = url(&from.url)?;
+    let mut tables = Tables::new(&url, flavor, from.patience.0);
+    if !from.any_version {
+        let names: Vec<Table> = wanted.iter().map(|what| what.table()).collect();
+        tables.check(&names).map_err(failure_of_version)?;
+    }
+    let import = Import { identity: identity(&config, &from)?, config, from };
+    let mut report = Report::new(flavor, &url, import.from.dry_run);
+    for what in wanted {
+        let part = match what {
+            Imported::Users => users::import(&import, &mut tables)?,
+            Imported::Gateways => gateways::import(&import, &mut tables)?,
+            Imported::Registrations => registrations::import(&import, &mut tables)?,
+        };
+        report.add(part);
+    }
+    if !import.from.dry_run {
+        catch_up(&import.config);
+    }
+    report.print(arguments.json)
+}
+
+/// What all parts of an import know.
+struct Import {
+    config: Config,
+    from: ImportFrom,
+    identity: Identity,
+}
+
+impl Import {
+    const fn existing(&self) -> Existing {
+        if self.from.replace { Existing::Replace } else { Existing::Keep }
+    }
+
+    /// Our database; none is made to look only.
+    fn store(&self) -> Result<UserStore<Anywhere>, Failure> {
+        if self.from.dry_run && self.config.store.users.is_any() && !self.path()?.exists() {
+            return Ok(UserStore::open_memory()?.into());
+        }
+        store(&self.config)
+    }
+
+    fn path(&self) -> Result<PathBuf, Failure> {
+        path(&self.config)
+    }
+
+    /// Whether the server serves the domain.
+    fn is_served(&self, domain: &str) -> bool {
+        let domains = &self.config.server.domains;
+        domains.is_empty() || domains.iter().any(|own| own.0 == domain)
+    }
+}
+
+/// Our database.
+fn store(config: &Config) -> Result<UserStore<Anywhere>, Failure> {
+    if config.store.users.is_any() {
+        return Ok(UserStore::open(path(config)?)?.into());
+    }
+    Ok(UserStore::connect(&config.shared_users())?.into())
+}
+
+fn path(config: &Config) -> Result<PathBuf, Failure> {
+    match config.store_url() {
+        StoreUrl::Sqlite(path) => Ok(path),
+        StoreUrl::Memory => Err(Failure::Usage(
+            "store.url is memory:, which keeps nothing; write url = \"sqlite:data/strowger.db\", or leave it out"
+                .to_owned(),
+        )),
+    }
+}
+
+/// What is asked for; refused before anything is written where it cannot be.
+fn wanted(config: &Config, from: &ImportFrom) -> Result<Vec<Imported>, Failure> {
+    let all = [Imported::Users, Imported::Gateways, Imported::Registrations];
+    let wanted: Vec<Imported> =
+        all.into_iter().filter(|what| from.only.is_empty() || from.only.contains(what)).collect();
+    if from.dry_run || !wanted.contains(&Imported::Registrations) {
+        return Ok(wanted);
+    }
+    if !config.store_mode().is_durable() {
+        return Err(Failure::Usage(
+            "store.mode is memory, so registrations cannot be imported; leave them out with --only users,gateways"
+                .to_owned(),
+        ));
+    }
+    if socket::is_running(&config.control_socket()).map_err(Failure::No)? {
+        return Err(Failure::No(
+            "the server runs, and registrations are imported while it does not; stop it, or leave them out with \
+             --only users,gateways (phones register again by themselves)"
+                .to_owned(),
+        ));
+    }
+    Ok(wanted)
+}
+
+/// The database, as it is given or stands in the file behind an `@`.
+fn url(text: &str) -> Result<DatabaseUrl, Failure> {
+    let url = match text.strip_prefix('@') {
+        None => text.parse(),
+        Some(file) => {
+            let read = fs::read_to_string(file);
+            read.map_err(|error| Failure::Usage(format!("{file} cannot be read: {error}")))?.trim().parse()
+        }
+    };
+    url.map_err(Failure::Usage)
+}
+
+fn identity(config: &Config, from: &ImportFrom) -> Result<Identity, Failure> {
+    let first = config.server.domains.first();
+    let domain = from.domain.clone().or_else(|| first.map(|domain| domain.0.clone())).ok_or_else(|| {
+        Failure::Usage("users without a domain need one; name it with --domain, or set server.domains".to_owned())
+    })?;
+    let realm = from.realm.clone().or_else(|| config.auth.realm.as_ref().map(ToString::to_string));
+    Ok(Identity { domain, realm })
+}
+
+fn failure_of_version(error: VersionError) -> Failure {
+    match error {
+        VersionError::Sql(error) => Failure::No(error.to_string()),
+        other => Failure::No(format!("{other}: --any-version reads it all the same")),
+    }
+}

@@ -1,0 +1,245 @@
+//! Registrations, of the table `location`: written as if their phones had registered here.
+
+use std::net::{IpAddr, Ipv4Addr, SocketAddr};
+use std::time::Duration;
+
+use strowger_control::config::Config;
+use strowger_foundation::{Flow, ListenerId, Timestamp, Transport};
+use strowger_kamailio::{BadRow, Registration, Table, Tables};
+use strowger_message::{NameAddr, SipUri, Uri, split_list};
+use strowger_net::local_addresses;
+use strowger_persistence::{BackupError, Offline};
+use strowger_registrar::{
+    ContactUpdate, Durability, Locations, Nat, Policy, Record, Source, Supported, Update, UpdateKind,
+};
+use strowger_store::{Anywhere, Put, UserStore};
+
+use super::{Import, Part};
+use crate::backup::Progress;
+use crate::failure::Failure;
+use crate::{cluster, key, serve};
+
+/// Stands for an address that nothing is sent to.
+const NOWHERE: SocketAddr = SocketAddr::new(IpAddr::V4(Ipv4Addr::UNSPECIFIED), 0);
+
+pub(super) fn import(import: &Import, tables: &mut Tables) -> Result<Part, Failure> {
+    let of = tables.count(Table::Location).map_err(|error| Failure::No(error.to_string()))?;
+    let offline = if import.from.dry_run { None } else { Some(open(import)?) };
+    let table = NewTable::new(&import.config, offline.as_ref())?;
+    // A server that asks for passwords forgets at its start who is no user.
+    let needs_user = import.config.auth.require.iter().any(|method| method.0 == "REGISTER");
+    let users = if needs_user && !import.from.dry_run { Some(import.store()?) } else { None };
+    let mut registrations = Registrations { import, offline, users, table, part: Part::new(Table::Location) };
+    let mut progress = Progress::new("reading registrations");
+    let (mut done, mut outcome) = (0, Ok(()));
+    let read = tables.for_each_registration(&import.identity, &mut |row| {
+        done += 1;
+        progress.show(done, of.max(done));
+        if outcome.is_ok() {
+            outcome = registrations.take(row);
+        }
+    });
+    outcome?;
+    read.map_err(|error| Failure::No(error.to_string()))?;
+    drop(progress);
+    let Registrations { offline, table, mut part, .. } = registrations;
+    match offline {
+        Some(mut offline) => drop(offline.write(&table.locations)?),
+        None => part.note("what is registered here already was not looked at".to_owned()),
+    }
+    Ok(part)
+}
+
+/// Takes what the server keeps, so that none starts meanwhile.
+fn open(import: &Import) -> Result<Offline, Failure> {
+    let opened = Offline::open(&import.config.journal_folder(), &import.path()?);
+    opened.map_err(|error| match error {
+        BackupError::Running { path } => Failure::No(format!(
+            "a server has {}; stop it, or leave registrations out with --only users,gateways",
+            path.display()
+        )),
+        other => other.into(),
+    })
+}
+
+struct Registrations<'i> {
+    import: &'i Import,
+    offline: Option<Offline>,
+    /// Where each address has to be a user.
+    users: Option<UserStore<Anywhere>>,
+    table: NewTable,
+    part: Part,
+}
+
+impl Registrations<'_> {
+    fn take(&mut self, row: Result<Registration, BadRow>) -> Result<(), Failure> {
+        let registration = match row {
+            Ok(registration) => registration,
+            Err(bad) => {
+                self.part.refuse(bad);
+                return Ok(());
+            }
+        };
+        let Ok(left_s @ 1..) = u32::try_from(registration.left_s) else {
+            self.part.count_expired();
+            return Ok(());
+        };
+        let put = self.put(&registration, left_s)?;
+        self.part.count(&format!("{} {}", registration.address, registration.contact), put);
+        Ok(())
+    }
+
+    fn put(&mut self, registration: &Registration, left_s: u32) -> Result<Put, Failure> {
+        let domain = registration.address.domain();
+        if !self.import.is_served(domain) {
+            return Ok(Put::Refused(format!("{domain} is not in server.domains")));
+        }
+        if let Some(users) = &mut self.users
+            && !users.has_user(&registration.address)?
+        {
+            return Ok(Put::Refused("there is no such user here; import users too".to_owned()));
+        }
+        let aor = registration.address.as_str().as_bytes();
+        let is_bound = self.offline.as_ref().map_or(Ok(false), |offline| offline.is_bound(aor))?;
+        if is_bound && !self.import.from.replace {
+            return Ok(Put::Kept);
+        }
+        Ok(match self.table.bind(registration, left_s) {
+            Ok(()) if is_bound => Put::Replaced,
+            Ok(()) => Put::Added,
+            Err(why) => Put::Refused(why),
+        })
+    }
+}
+
+/// A location table as the server makes one, with what is imported alone.
+struct NewTable {
+    locations: Locations,
+    listeners: Vec<(Transport, SocketAddr)>,
+    policy: Policy,
+    record: Vec<u8>,
+}
+
+impl NewTable {
+    fn new(config: &Config, offline: Option<&Offline>) -> Result<Self, Failure> {
+        let local = local_addresses().map_err(|error| Failure::No(format!("no addresses of this machine: {error}")))?;
+        let listeners = config.addresses(&local);
+        // To look only, any key will do.
+        let key = if offline.is_some() { key::of_server(config, serve::fresh_key()?)? } else { [0; 16] };
+        let locations = cluster::share(serve::empty_table(listeners.iter().copied(), 1, &key)?, config);
+        if let Some(offline) = offline {
+            offline.begin(&locations);
+        }
+        let policy = Policy {
+            expires_min: Duration::ZERO,
+            expires_max: Duration::from_secs(u32::MAX.into()),
+            max_contacts: usize::MAX,
+            durability: Durability::WriteThrough,
+            ..Policy::default()
+        };
+        Ok(Self { locations, listeners, policy, record: Vec::new() })
+    }
+
+    /// Registers the contact for `left_s` seconds, as its REGISTER would.
+    fn bind(&mut self, registration: &Registration, left_s: u32) -> Result<(), String> {
+        let contact = Uri::parse(registration.contact.as_bytes()).ok_or("its contact is no URI")?;
+        let path = path_of(registration)?;
+        let way = self.way(registration, &contact, path.is_empty())?;
+        let update = Update {
+            call_id: registration.call_id.as_bytes(),
+            cseq: registration.cseq,
+            first_hop: path.is_empty(),
+            path: path.into_iter().collect(),
+            supported: Supported::default(),
+            kind: UpdateKind::Contacts(
+                [ContactUpdate {
+                    uri: contact,
+                    expires_s: Some(left_s),
+                    q: registration.q,
+                    instance: registration.instance.as_bytes(),
+                    reg_id: registration.reg_id.filter(|_| way.flow.peer != NOWHERE),
+                }]
+                .into_iter()
+                .collect(),
+            ),
+        };
+        self.policy.nat = way.nat;
+        let source = Source { flow: way.flow, via_sent_by_matches: true };
+        let aor = registration.address.as_str().as_bytes();
+        self.record.clear();
+        let Self { locations, policy, record, .. } = self;
+        let staged = locations.stage(Timestamp::ZERO, aor, policy, &source, &update, record);
+        staged.map_err(|refusal| format!("it cannot be registered here: {refusal}"))?;
+        if let Ok(staged) = Record::parse(record) {
+            locations.put(Timestamp::ZERO, &staged, None);
+        }
+        Ok(())
+    }
+
+    /// How the contact is reached.
+    fn way(&self, registration: &Registration, contact: &Uri<'_>, is_first_hop: bool) -> Result<Way, String> {
+        let socket = registration.socket.as_deref().and_then(listener_of);
+        let received = registration.received.as_deref().filter(|_| is_first_hop).map(|uri| {
+            Uri::parse(uri.as_bytes()).and_then(|uri| uri.sip().copied()).ok_or("its received address is no URI")
+        });
+        let received = received.transpose()?;
+        let place = received.or(contact.sip().copied());
+        let named = place.and_then(|uri| uri.params.value("transport")).map(Transport::from_token);
+        let transport = match (named, socket) {
+            (Some(transport), _) => transport,
+            (None, Some((transport, _))) => Some(transport),
+            (None, None) => Some(Transport::Udp),
+        };
+        let transport = transport.filter(|transport| matches!(transport, Transport::Udp | Transport::Tcp));
+        let transport = transport.ok_or("its transport is not served yet, only UDP and TCP are")?;
+        if transport == Transport::Tcp && received.is_some() {
+            return Err(
+                "only its connection to the other server leads to it; it is there when it registers again".to_owned()
+            );
+        }
+        let listener = self.listener(transport, socket).ok_or_else(|| format!("no listener has {transport}"))?;
+        let peer = place.and_then(|uri| literal(&uri, transport)).unwrap_or(NOWHERE);
+        if received.is_some() && peer == NOWHERE {
+            return Err("its received address is no literal one".to_owned());
+        }
+        let nat = if received.is_some() { Nat::Always } else { Nat::Never };
+        Ok(Way { flow: Flow::new(listener, transport, peer), nat })
+    }
+
+    /// The listener that stands for the other server's: the same address, else one of the transport, of the same family if there is one.
+    fn listener(&self, transport: Transport, socket: Option<(Transport, SocketAddr)>) -> Option<ListenerId> {
+        let of = |fits: &dyn Fn(SocketAddr) -> bool| {
+            self.listeners.iter().position(|(own, address)| *own == transport && fits(*address))
+        };
+        let same = socket.and_then(|(_, socket)| of(&|own| own == socket));
+        let family = socket.and_then(|(_, socket)| of(&|own| own.is_ipv4() == socket.is_ipv4()));
+        let index = same.or(family).or_else(|| of(&|_| true))?;
+        u16::try_from(index).ok().map(ListenerId)
+    }
+}
+
+struct Way {
+    flow: Flow,
+    nat: Nat,
+}
+
+/// The values of its Path, each in angle brackets.
+fn path_of(registration: &Registration) -> Result<Vec<&[u8]>, String> {
+    let Some(path) = &registration.path else { return Ok(Vec::new()) };
+    let values: Vec<&[u8]> = split_list(path.as_bytes()).collect();
+    let is_proxy = |value: &&[u8]| {
+        value.starts_with(b"<")
+            && NameAddr::parse(value).and_then(|value| value.parse_uri()).is_some_and(|uri| uri.sip().is_some())
+    };
+    if values.iter().all(is_proxy) { Ok(values) } else { Err("its path has what is no proxy's URI".to_owned()) }
+}
+
+/// A listener as the other server writes it: `udp:192.0.2.1:5060`.
+fn listener_of(text: &str) -> Option<(Transport, SocketAddr)> {
+    let (transport, address) = text.split_once(':')?;
+    Some((Transport::from_token(transport.as_bytes())?, address.parse().ok()?))
+}
+
+fn literal(uri: &SipUri<'_>, transport: Transport) -> Option<SocketAddr> {
+    Some(SocketAddr::new(uri.host().ip()?, uri.port().unwrap_or(transport.default_port())))
+}

@@ -1,0 +1,101 @@
+//! All users, aliases and gateways of a file, brought to where others have theirs.
+
+use std::collections::HashSet;
+use std::path::Path;
+
+use strowger_sql::Value;
+
+use crate::backup::open_to_look;
+use crate::error::Fault;
+use crate::incoming::{ALIAS_COLUMNS, GATEWAY_COLUMNS, USER_COLUMNS};
+use crate::place::{Cells, Sql};
+use crate::{Place, StoreError, UserStore, transact};
+
+/// Rows of one statement.
+const AT_ONCE: usize = 500;
+
+/// How many rows of a table were brought, and how many were there.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Transferred {
+    /// New rows.
+    pub added: u64,
+    /// Rows whose address, or set and URI, was there already: they stay as they were there.
+    pub kept: u64,
+}
+
+/// The same of all tables.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct AllTransferred {
+    /// Users.
+    pub users: Transferred,
+    /// Aliases.
+    pub aliases: Transferred,
+    /// Gateways.
+    pub gateways: Transferred,
+}
+
+/// A table, and those of its columns that name a row.
+#[derive(Clone, Copy)]
+struct Table {
+    columns: &'static str,
+    keys: &'static [&'static str],
+}
+
+const USERS: Table = Table { columns: USER_COLUMNS, keys: &["aor"] };
+const ALIASES: Table = Table { columns: ALIAS_COLUMNS, keys: &["alias"] };
+const GATEWAYS: Table = Table { columns: GATEWAY_COLUMNS, keys: &["set_name", "uri"] };
+
+impl<P: Place> UserStore<P> {
+    /// Adds all users, aliases and gateways of the database at `path`, which stays as it is, unless they are here already.
+    ///
+    /// # Errors
+    /// [`StoreError::NoSource`]; what befalls the file or this database; then nothing was added.
+    pub fn add_all_of(&mut self, path: &Path) -> Result<AllTransferred, StoreError> {
+        let connection = open_to_look(path)?;
+        let [users, aliases, gateways] = transact::read(&connection, path, |transaction| {
+            let mut sql = transaction;
+            let mut read =
+                |table: Table, name| Sql::query(&mut sql, &format!("SELECT {} FROM {name}", table.columns), &[]);
+            Ok([read(USERS, "users")?, read(ALIASES, "aliases")?, read(GATEWAYS, "gateways")?])
+        })?;
+        self.place.write(|sql| {
+            let tables = sql.tables();
+            Ok(AllTransferred {
+                users: add(sql, USERS, tables.users, &users)?,
+                aliases: add(sql, ALIASES, tables.aliases, &aliases)?,
+                gateways: add(sql, GATEWAYS, tables.gateways, &gateways)?,
+            })
+        })
+    }
+}
+
+fn add(sql: &mut dyn Sql, table: Table, name: &str, rows: &[Cells]) -> Result<Transferred, Fault> {
+    let mut done = Transferred::default();
+    for rows in rows.chunks(AT_ONCE) {
+        let known = known(sql, table, name, rows)?;
+        let new: Vec<&Cells> = rows.iter().filter(|row| !known.contains(&key(table, row))).collect();
+        if !new.is_empty() {
+            let row = format!("({})", vec!["?"; table.columns.split(',').count()].join(", "));
+            let all = vec![row; new.len()].join(", ");
+            let values: Vec<Value> = new.iter().flat_map(|row| row.0.iter().cloned()).collect();
+            sql.execute(&format!("INSERT INTO {name} ({}) VALUES {all}", table.columns), &values)?;
+        }
+        done.added += new.len() as u64;
+        done.kept += (rows.len() - new.len()) as u64;
+    }
+    Ok(done)
+}
+
+/// Those of the rows that are there, and perhaps others.
+fn known(sql: &mut dyn Sql, table: Table, name: &str, rows: &[Cells]) -> Result<HashSet<Vec<String>>, Fault> {
+    let first: Vec<Value> = rows.iter().filter_map(|row| row.0.first().cloned()).collect();
+    let any = vec!["?"; first.len()].join(", ");
+    // The first of them, which stands first in each row, is enough to find few others.
+    let (keys, first_key) = (table.keys.join(", "), table.keys.first().unwrap_or(&""));
+    let query = format!("SELECT {keys} FROM {name} WHERE {first_key} IN ({any})");
+    Ok(sql.query(&query, &first)?.iter().map(|row| key(table, row)).collect())
+}
+
+fn key(table: Table, row: &Cells) -> Vec<String> {
+    (0..table.keys.len()).filter_map(|index| row.text(index).ok()).collect()
+}

@@ -1,0 +1,126 @@
+//! Users, gateways and registrations of a real Kamailio, brought to Strowger out of each database that Kamailio keeps them in. Skipped
+//! where a program is not installed that a test needs.
+
+use std::fs::File;
+use std::net::Ipv4Addr;
+
+use serde_json::Value;
+use strowger_interop::{Config, Database, Kamailio, PATIENCE, Phone, Program, Server, poll};
+use strowger_sql::Database as Client;
+use tempfile::TempDir;
+
+/// A database with Kamailio's tables.
+struct Tables {
+    /// How Kamailio calls what it speaks.
+    name: &'static str,
+    /// Ends with this value; a file has none.
+    _server: Option<Database>,
+    _folder: TempDir,
+    /// How we name it, and how Kamailio does.
+    url: String,
+    kamailio_url: String,
+}
+
+impl Tables {
+    /// Empty ones; `None` where the database, or Kamailio's module for it, is not installed.
+    fn new(name: &'static str) -> Option<Self> {
+        let program = match name {
+            "mysql" => Some(Program::MariaDb),
+            "postgres" => Some(Program::Postgres),
+            _ => None,
+        };
+        if !Kamailio::speaks(name) || program.is_some_and(|program| !program.available()) {
+            return None;
+        }
+        let folder = tempfile::tempdir().expect("a temporary folder");
+        let server = program.map(Database::start);
+        let file = folder.path().join("kamailio.db");
+        let (url, kamailio_url) = match &server {
+            // It has no user without a password.
+            Some(server) => (server.url(), server.url().replace("postgresql:", "postgres:")),
+            None => {
+                File::create(&file).expect("a file");
+                (format!("sqlite:{}", file.display()), format!("sqlite:///{}", file.display()))
+            }
+        };
+        let tables = Self { name, _server: server, _folder: folder, url, kamailio_url };
+        tables.client().batch(&Kamailio::schema(name)).expect("Kamailio's own tables");
+        Some(tables)
+    }
+
+    fn client(&self) -> Client {
+        let url = self.url.parse().expect("a URL");
+        // PostgreSQL takes connections before it answers.
+        poll(PATIENCE, || Client::connect(&url, PATIENCE).ok()).expect("it answers")
+    }
+
+    fn run(&self, sql: &str) {
+        self.client().batch(sql).expect("it is done");
+    }
+
+    fn registrations(&self) -> i64 {
+        let rows = self.client().query("SELECT count(*) AS n FROM location", &[]).expect("it is read");
+        rows[0].integer("n").expect("a number")
+    }
+
+    fn kamailio(&self, server: &Server) -> Kamailio {
+        Kamailio::registering(Ipv4Addr::LOCALHOST, server.address().port(), self.name, &self.kamailio_url)
+    }
+}
+
+/// What `strowger import kamailio` says of a table.
+fn import(server: &Server, tables: &Tables) -> Value {
+    let text = server.command(&["import", "kamailio", &tables.url, "--json"]);
+    serde_json::from_str::<Value>(&text).expect("JSON")["tables"].clone()
+}
+
+/// Bob registers at Kamailio, which then makes way for Strowger at the same address. Alice calls him through Strowger.
+fn phone_is_called_after_the_move(name: &'static str) {
+    if !Program::Baresip.available() {
+        return;
+    }
+    let Some(tables) = Tables::new(name) else { return };
+    tables.run(
+        "INSERT INTO subscriber (username, domain, password) VALUES ('alice', 'example.com', 'secret of alice');
+         INSERT INTO subscriber (username, domain, password) VALUES ('bob', 'example.com', 'secret of bob');
+         INSERT INTO dispatcher (setid, destination, priority, attrs) VALUES (1, 'sip:192.0.2.1:5060', 5, 'weight=3');",
+    );
+    let mut server = Config { users: Vec::new(), ..Config::default() }.start();
+    server.terminate();
+    let kamailio = tables.kamailio(&server);
+    let mut bob = Phone::start("bob");
+    assert_eq!(bob.register(&server, "secret of bob").kind, "REGISTER_OK");
+    assert!(poll(PATIENCE, || (tables.registrations() == 1).then_some(())).is_some(), "Kamailio writes it");
+    drop(kamailio);
+
+    let imported = import(&server, &tables);
+    for (part, rows) in [(0, 2), (1, 1), (2, 1)] {
+        assert_eq!((&imported[part]["added"], &imported[part]["refused"]), (&rows.into(), &0.into()), "{imported}");
+    }
+    server.restart();
+    assert_eq!(server.registrations(), 1);
+    let mut alice = Phone::start("alice");
+    assert_eq!(alice.register(&server, "secret of alice").kind, "REGISTER_OK");
+    alice.dial("sip:bob@example.com");
+    bob.expect("CALL_INCOMING");
+    bob.accept();
+    alice.expect("CALL_ESTABLISHED");
+    alice.hang_up();
+    bob.expect_closed();
+    alice.expect_closed();
+}
+
+#[test]
+fn phone_of_kamailio_with_mariadb_is_called_after_the_move() {
+    phone_is_called_after_the_move("mysql");
+}
+
+#[test]
+fn phone_of_kamailio_with_postgresql_is_called_after_the_move() {
+    phone_is_called_after_the_move("postgres");
+}
+
+#[test]
+fn phone_of_kamailio_with_sqlite_is_called_after_the_move() {
+    phone_is_called_after_the_move("sqlite");
+}
