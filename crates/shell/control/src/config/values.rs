@@ -209,6 +209,24 @@ impl fmt::Display for EngineUrl {
     }
 }
 
+/// A database of SQL, as `mysql://USER:PASSWORD@HOST:PORT/DATABASE`. Shown without its password.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DatabaseUrl(pub strowger_sql::DatabaseUrl);
+
+impl FromStr for DatabaseUrl {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.parse().map(Self)
+    }
+}
+
+impl fmt::Display for DatabaseUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
 /// A domain name or literal address in lower case.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Domain(pub String);
@@ -560,6 +578,7 @@ text_values! {
     Listen, "a transport and an address in quotes, as \"udp:0.0.0.0:5060\"";
     StoreUrl, "a store in quotes, as \"sqlite:data/strowger.db\" or \"memory:\"";
     EngineUrl, "an engine in quotes, as \"redis://192.0.2.10:6379\"";
+    DatabaseUrl, "a database in quotes, as \"mysql://USER:PASSWORD@192.0.2.10/kamailio\"";
     Domain, "a domain in quotes, as \"example.com\"";
     DomainPattern, "a domain in quotes, as \"example.com\", \"*.example.com\" or \"*\"";
     Realm, "a text in quotes, as \"example.com\"";
