@@ -63,8 +63,8 @@ impl Tables {
         rows[0].integer("n").expect("a number")
     }
 
-    fn kamailio(&self, server: &Server) -> Kamailio {
-        Kamailio::registering(Ipv4Addr::LOCALHOST, server.address().port(), self.name, &self.kamailio_url)
+    fn kamailio(&self, port: u16) -> Kamailio {
+        Kamailio::registering(Ipv4Addr::LOCALHOST, port, self.name, &self.kamailio_url)
     }
 }
 
@@ -87,7 +87,7 @@ fn phone_is_called_after_the_move(name: &'static str) {
     );
     let mut server = Config { users: Vec::new(), ..Config::default() }.start();
     server.terminate();
-    let kamailio = tables.kamailio(&server);
+    let kamailio = tables.kamailio(server.address().port());
     let mut bob = Phone::start("bob");
     assert_eq!(bob.register(&server, "secret of bob").kind, "REGISTER_OK");
     assert!(poll(PATIENCE, || (tables.registrations() == 1).then_some(())).is_some(), "Kamailio writes it");
@@ -198,6 +198,28 @@ fn server_beside_kamailio_follows_its_postgresql() {
 #[test]
 fn server_beside_kamailio_follows_its_sqlite() {
     followed("sqlite");
+}
+
+#[test]
+fn phone_of_kamailio_is_called_through_the_server_beside_it() {
+    if !Program::Baresip.available() {
+        return;
+    }
+    let Some(tables) = Tables::new("mysql") else { return };
+    tables.run(
+        "INSERT INTO subscriber (username, domain, password) VALUES ('alice', 'example.com', 'secret of alice');
+         INSERT INTO subscriber (username, domain, password) VALUES ('bob', '', 'secret of bob');",
+    );
+    let kamailio = tables.kamailio(free_port());
+    let place = kamailio.address();
+    let more = format!("\n[kamailio]\ndatabase = \"{}\"\nproxy = \"sip:{place}\"\n", tables.url);
+    let server = Config { users: Vec::new(), more, ..Config::default() }.start();
+    let (mut alice, mut bob) = (Phone::start("alice"), Phone::start("bob"));
+    let account = format!("<sip:bob@example.com>;auth_pass=x;outbound=\"sip:{place}\";regint=600");
+    assert_eq!(bob.register_account(&account).kind, "REGISTER_OK");
+    assert_eq!(alice.register(&server, "secret of alice").kind, "REGISTER_OK");
+    assert_eq!(server.registrations(), 1);
+    call(&mut alice, &mut bob);
 }
 
 #[test]

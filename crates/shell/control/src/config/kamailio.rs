@@ -3,7 +3,7 @@
 use schemars::JsonSchema;
 use serde::{Deserialize, Serialize};
 
-use super::values::{DatabaseUrl, Domain};
+use super::values::{DatabaseUrl, Domain, Target};
 
 /// `[kamailio]`: the database of a Kamailio or OpenSIPS that is followed as it is, and only read. Without it there is none.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
@@ -17,6 +17,10 @@ pub struct Kamailio {
     /// What is followed: users (the table subscriber) and gateways (the table dispatcher).
     #[serde(default = "all")]
     pub follow: Vec<Followed>,
+    /// Where that server takes requests, as sip:192.0.2.1:5060: those go there for users who are not registered here. Not given: they are
+    /// answered 480.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub proxy: Option<Target>,
     /// The domain of rows that have none. Not given: the first of server.domains.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub domain: Option<Domain>,
