@@ -38,6 +38,12 @@ pub struct Event {
 }
 
 impl Phone {
+    /// Whose it is: the user part of its address.
+    #[must_use]
+    pub const fn name(&self) -> &'static str {
+        self.name
+    }
+
     /// Starts a phone on its own ports.
     ///
     /// # Panics

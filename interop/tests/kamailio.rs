@@ -1,11 +1,11 @@
-//! Users, gateways and registrations of a real Kamailio, brought to Strowger out of each database that Kamailio keeps them in. Skipped
-//! where a program is not installed that a test needs.
+//! Users, gateways and registrations of a real Kamailio, brought to Strowger out of each database that Kamailio keeps them in, or followed
+//! there by a server that runs beside it. Skipped where a program is not installed that a test needs.
 
 use std::fs::File;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, SocketAddr};
 
 use serde_json::Value;
-use strowger_interop::{Config, Database, Kamailio, PATIENCE, Phone, Program, Server, poll};
+use strowger_interop::{Callee, Config, Database, Kamailio, PATIENCE, Phone, Program, Route, Server, free_port, poll};
 use strowger_sql::Database as Client;
 use tempfile::TempDir;
 
@@ -14,7 +14,7 @@ struct Tables {
     /// How Kamailio calls what it speaks.
     name: &'static str,
     /// Ends with this value; a file has none.
-    _server: Option<Database>,
+    server: Option<Database>,
     _folder: TempDir,
     /// How we name it, and how Kamailio does.
     url: String,
@@ -43,7 +43,7 @@ impl Tables {
                 (format!("sqlite:{}", file.display()), format!("sqlite:///{}", file.display()))
             }
         };
-        let tables = Self { name, _server: server, _folder: folder, url, kamailio_url };
+        let tables = Self { name, server, _folder: folder, url, kamailio_url };
         tables.client().batch(&Kamailio::schema(name)).expect("Kamailio's own tables");
         Some(tables)
     }
@@ -63,8 +63,8 @@ impl Tables {
         rows[0].integer("n").expect("a number")
     }
 
-    fn kamailio(&self, server: &Server) -> Kamailio {
-        Kamailio::registering(Ipv4Addr::LOCALHOST, server.address().port(), self.name, &self.kamailio_url)
+    fn kamailio(&self, port: u16) -> Kamailio {
+        Kamailio::registering(Ipv4Addr::LOCALHOST, port, self.name, &self.kamailio_url)
     }
 }
 
@@ -87,7 +87,7 @@ fn phone_is_called_after_the_move(name: &'static str) {
     );
     let mut server = Config { users: Vec::new(), ..Config::default() }.start();
     server.terminate();
-    let kamailio = tables.kamailio(&server);
+    let kamailio = tables.kamailio(server.address().port());
     let mut bob = Phone::start("bob");
     assert_eq!(bob.register(&server, "secret of bob").kind, "REGISTER_OK");
     assert!(poll(PATIENCE, || (tables.registrations() == 1).then_some(())).is_some(), "Kamailio writes it");
@@ -101,13 +101,7 @@ fn phone_is_called_after_the_move(name: &'static str) {
     assert_eq!(server.registrations(), 1);
     let mut alice = Phone::start("alice");
     assert_eq!(alice.register(&server, "secret of alice").kind, "REGISTER_OK");
-    alice.dial("sip:bob@example.com");
-    bob.expect("CALL_INCOMING");
-    bob.accept();
-    alice.expect("CALL_ESTABLISHED");
-    alice.hang_up();
-    bob.expect_closed();
-    alice.expect_closed();
+    call(&mut alice, &mut bob);
 }
 
 #[test]
@@ -123,4 +117,132 @@ fn phone_of_kamailio_with_postgresql_is_called_after_the_move() {
 #[test]
 fn phone_of_kamailio_with_sqlite_is_called_after_the_move() {
     phone_is_called_after_the_move("sqlite");
+}
+
+/// A server that follows `tables`, and sends calls for numbers of elsewhere to the dispatcher set 1.
+fn beside(tables: &Tables) -> Server {
+    let route = Route { domain: "*", action: "proxy", targets: vec!["set:dispatcher-1".to_owned()] };
+    let more = format!("\n[kamailio]\ndatabase = \"{}\"\n", tables.url);
+    Config { users: Vec::new(), routes: vec![route], more, ..Config::default() }.start()
+}
+
+/// What a server follows: subscribers and destinations that the test changes meanwhile.
+fn followed(name: &'static str) {
+    if !Program::Baresip.available() {
+        return;
+    }
+    let Some(tables) = Tables::new(name) else { return };
+    let (first, second) = (Callee::start(loopback()), Callee::start(loopback()));
+    tables.run(&format!(
+        "INSERT INTO subscriber (username, domain, password) VALUES ('alice', 'example.com', 'secret of alice');
+         INSERT INTO subscriber (username, domain, password) VALUES ('bob', '', 'secret of bob');
+         INSERT INTO dispatcher (setid, destination) VALUES (1, '{}');",
+        first.uri()
+    ));
+    let server = beside(&tables);
+    let (mut alice, mut bob) = (Phone::start("alice"), Phone::start("bob"));
+    assert_eq!(alice.register(&server, "secret of alice").kind, "REGISTER_OK");
+    assert_eq!(bob.register(&server, "secret of bob").kind, "REGISTER_OK");
+    call(&mut alice, &mut bob);
+    alice.dial("sip:123@elsewhere.example");
+    alice.expect("CALL_ESTABLISHED");
+    alice.hang_up();
+    alice.expect_closed();
+    assert_eq!((first.calls().len(), second.calls().len()), (1, 0));
+
+    tables.run(&format!(
+        "INSERT INTO subscriber (username, domain, password) VALUES ('carol', 'example.com', 'secret of carol');
+         DELETE FROM subscriber WHERE username = 'bob'; UPDATE dispatcher SET destination = '{}';",
+        second.uri()
+    ));
+    wait_until("bob is forgotten", || server.registrations() == 1);
+    alice.dial("sip:123@elsewhere.example");
+    alice.expect("CALL_ESTABLISHED");
+    alice.hang_up();
+    alice.expect_closed();
+    assert_eq!((first.calls().len(), second.calls().len()), (1, 1));
+    let mut carol = Phone::start("carol");
+    assert_eq!(carol.register(&server, "secret of carol").kind, "REGISTER_OK");
+    call(&mut alice, &mut carol);
+}
+
+fn loopback() -> SocketAddr {
+    (Ipv4Addr::LOCALHOST, free_port()).into()
+}
+
+fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
+    assert!(poll(PATIENCE, || is_so().then_some(())).is_some(), "not in time: {what}");
+}
+
+/// Alice calls another one, who answers, and hangs up.
+fn call(alice: &mut Phone, other: &mut Phone) {
+    alice.dial(&format!("sip:{}@example.com", other.name()));
+    other.expect("CALL_INCOMING");
+    other.accept();
+    alice.expect("CALL_ESTABLISHED");
+    alice.hang_up();
+    other.expect_closed();
+    alice.expect_closed();
+}
+
+#[test]
+fn server_beside_kamailio_follows_its_mariadb() {
+    followed("mysql");
+}
+
+#[test]
+fn server_beside_kamailio_follows_its_postgresql() {
+    followed("postgres");
+}
+
+#[test]
+fn server_beside_kamailio_follows_its_sqlite() {
+    followed("sqlite");
+}
+
+#[test]
+fn phone_of_kamailio_is_called_through_the_server_beside_it() {
+    if !Program::Baresip.available() {
+        return;
+    }
+    let Some(tables) = Tables::new("mysql") else { return };
+    tables.run(
+        "INSERT INTO subscriber (username, domain, password) VALUES ('alice', 'example.com', 'secret of alice');
+         INSERT INTO subscriber (username, domain, password) VALUES ('bob', '', 'secret of bob');",
+    );
+    let kamailio = tables.kamailio(free_port());
+    let place = kamailio.address();
+    let more = format!("\n[kamailio]\ndatabase = \"{}\"\nproxy = \"sip:{place}\"\n", tables.url);
+    let server = Config { users: Vec::new(), more, ..Config::default() }.start();
+    let (mut alice, mut bob) = (Phone::start("alice"), Phone::start("bob"));
+    let account = format!("<sip:bob@example.com>;auth_pass=x;outbound=\"sip:{place}\";regint=600");
+    assert_eq!(bob.register_account(&account).kind, "REGISTER_OK");
+    assert_eq!(alice.register(&server, "secret of alice").kind, "REGISTER_OK");
+    assert_eq!(server.registrations(), 1);
+    call(&mut alice, &mut bob);
+}
+
+#[test]
+fn database_that_is_away_changes_nothing_for_who_is_known_and_is_told_of_once() {
+    if !Program::Baresip.available() {
+        return;
+    }
+    let Some(tables) = Tables::new("mysql") else { return };
+    tables.run(
+        "INSERT INTO subscriber (username, domain, password) VALUES ('alice', 'example.com', 'secret of alice');
+         INSERT INTO subscriber (username, domain, password) VALUES ('bob', '', 'secret of bob');",
+    );
+    let mut server = beside(&tables);
+    let database = tables.server.as_ref().expect("a server");
+    database.freeze();
+    let said = |server: &Server, what: &str| server.log().matches(what).count();
+    wait_until("it is told of", || said(&server, "is not followed, and what is known of it stays") == 1);
+    let (mut alice, mut bob) = (Phone::start("alice"), Phone::start("bob"));
+    assert_eq!(alice.register(&server, "secret of alice").kind, "REGISTER_OK");
+    assert_eq!(bob.register(&server, "secret of bob").kind, "REGISTER_OK");
+    call(&mut alice, &mut bob);
+    database.go_on();
+    wait_until("it is followed again", || said(&server, "is followed: 2 users") == 2);
+    assert_eq!(said(&server, "is not followed, and what is known of it stays"), 1);
+    server.terminate();
 }

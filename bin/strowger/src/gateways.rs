@@ -5,14 +5,30 @@ use strowger_control::config::Config;
 use strowger_control::config::values::{StoreUrl, TargetOrSet, TargetSource};
 use strowger_control::targets::TargetSets;
 use strowger_directory::{Directory, Gateway, Gateways};
+use strowger_kamailio::{Table, Tables};
 use strowger_shard::Route;
 
-/// Those in the database, which is not made where there is none.
+use crate::kamailio;
+
+/// Those in the database, which is not made where there is none, and those of another server that is followed.
 pub(crate) fn stored(config: &Config) -> Result<Gateways, String> {
-    match config.store_url() {
-        StoreUrl::Memory => Ok(Gateways::default()),
-        StoreUrl::Sqlite(path) => strowger_store::gateways_at(&path).map_err(|error| error.to_string()),
+    let mut gateways = match config.store_url() {
+        StoreUrl::Memory => Gateways::default(),
+        StoreUrl::Sqlite(path) => strowger_store::gateways_at(&path).map_err(|error| error.to_string())?,
+    };
+    let Some(follow) = kamailio::follow_config(config).filter(|follow| follow.tables.contains(&Table::Dispatcher))
+    else {
+        return Ok(gateways);
+    };
+    let mut tables = Tables::new(&follow.url, follow.flavor, follow.patience);
+    let (sets, _) = tables.sets(&follow.set_prefix).map_err(|error| error.to_string())?;
+    for set in sets {
+        if gateways.members(set.name.as_bytes()).is_empty() {
+            let members = set.members.into_iter().map(|member| member.gateway).collect();
+            gateways.put(set.name.into_bytes().into(), members);
+        }
     }
+    Ok(gateways)
 }
 
 /// Whether a route or a balancer leads to a set.

@@ -16,6 +16,7 @@ mod gateway;
 mod gateways;
 mod hosts;
 mod import;
+mod kamailio;
 mod key;
 mod load;
 mod log;

@@ -1,4 +1,4 @@
-//! The users database, which has the gateways too, as a running server follows it.
+//! The users database, which has the gateways too, as a running server follows it; and what another server's database has besides.
 
 mod shared;
 
@@ -8,15 +8,22 @@ use strowger_control::config::Config;
 use strowger_control::config::values::StoreUrl;
 use strowger_control::protocol;
 use strowger_directory::{Change, Directory};
+use strowger_kamailio::Known;
 use strowger_store::{Anywhere, Changes, Seq, StoreError, UserStore};
 
+use crate::kamailio::KamailioUsers;
 use shared::SharedUsers;
 
-/// The directory, and the database that it is a state of.
+/// The directory, and the databases that it is a state of.
 pub(crate) struct Users {
     store: Option<(UserStore, Seq)>,
     /// The database that the file is a copy of, where several servers share one.
     shared: Option<Arc<SharedUsers>>,
+    /// What our own database has.
+    own: Directory,
+    /// What another server's has: it counts where ours has nothing.
+    kamailio: Option<KamailioUsers>,
+    /// What both come to.
     directory: Directory,
     seed: u64,
     /// What following failed with last; the same is not reported twice.
@@ -47,19 +54,19 @@ impl Users {
         Self::open_with(config, self.seed, self.shared.clone())
     }
 
-    fn open_with(config: &Config, seed: u64, known: Option<Arc<SharedUsers>>) -> Result<Self, StoreError> {
-        let StoreUrl::Sqlite(path) = config.store_url() else {
-            return Ok(Self { store: None, shared: None, directory: Directory::empty(seed), seed, trouble: None });
+    fn open_with(config: &Config, seed: u64, shared: Option<Arc<SharedUsers>>) -> Result<Self, StoreError> {
+        let (shared, store, own) = match config.store_url() {
+            StoreUrl::Memory => (None, None, Directory::empty(seed)),
+            StoreUrl::Sqlite(path) => {
+                let shared = SharedUsers::follow(config.shared_users(), &path, shared)?;
+                let store = UserStore::open(path)?;
+                let (directory, seq) = store.load(seed)?;
+                (shared, Some((store, seq)), directory)
+            }
         };
-        let urls = config.shared_users();
-        let shared = match known.filter(|known| known.is_of(&urls, &path)) {
-            None if urls.is_empty() => None,
-            None => Some(Arc::new(SharedUsers::start(urls, path.clone())?)),
-            known => known,
-        };
-        let store = UserStore::open(path)?;
-        let (directory, seq) = store.load(seed)?;
-        Ok(Self { store: Some((store, seq)), shared, directory, seed, trouble: None })
+        let kamailio = KamailioUsers::start(config);
+        let directory = with_kamailio(&own, kamailio.as_ref());
+        Ok(Self { store, shared, own, kamailio, directory, seed, trouble: None })
     }
 
     pub(crate) fn directory(&self) -> &Directory {
@@ -100,7 +107,7 @@ impl Users {
             _ => {}
         }
         self.trouble = trouble;
-        changed.unwrap_or(Followed::Same)
+        self.follow_kamailio(changed.unwrap_or(Followed::Same))
     }
 
     fn try_follow(&mut self) -> Result<Followed, StoreError> {
@@ -108,17 +115,79 @@ impl Users {
         match store.changes_since(*seen)? {
             Changes::Since { seq, .. } if seq == *seen => Ok(Followed::Same),
             Changes::Since { changes, seq } => {
-                let gone = changes.iter().filter_map(gone).collect();
-                let sets = changes.iter().filter_map(set).collect();
-                self.directory = self.directory.with_changes(changes);
                 *seen = seq;
-                Ok(Followed::Changed { gone, sets })
+                self.own = self.own.with_changes(changes.clone());
+                let known = self.kamailio.as_ref().map(KamailioUsers::known);
+                Ok(self.take(changes.into_iter().flat_map(|change| beside(change, known)).collect()))
             }
             Changes::Reload => {
-                (self.directory, *seen) = store.load(self.seed)?;
+                (self.own, *seen) = store.load(self.seed)?;
+                self.directory = with_kamailio(&self.own, self.kamailio.as_ref());
                 Ok(Followed::Replaced)
             }
         }
+    }
+
+    fn take(&mut self, changes: Vec<Change>) -> Followed {
+        let gone = changes.iter().filter_map(gone).collect();
+        let sets = changes.iter().filter_map(set).collect();
+        self.directory = self.directory.with_changes(changes);
+        Followed::Changed { gone, sets }
+    }
+
+    /// What the other server's database has changed, besides what ours has.
+    fn follow_kamailio(&mut self, followed: Followed) -> Followed {
+        let Some(kamailio) = &mut self.kamailio else { return followed };
+        let mut changes = kamailio.changes();
+        changes.retain(|change| !is_own(&self.own, change));
+        if changes.is_empty() {
+            return followed;
+        }
+        match (followed, self.take(changes)) {
+            (Followed::Changed { gone: a, sets: b }, Followed::Changed { gone: c, sets: d }) => {
+                Followed::Changed { gone: [a, c].concat(), sets: [b, d].concat() }
+            }
+            (Followed::Same, changed) => changed,
+            (followed, _) => followed,
+        }
+    }
+}
+
+/// Our own directory, and what another server's database has besides.
+fn with_kamailio(own: &Directory, kamailio: Option<&KamailioUsers>) -> Directory {
+    let Some(kamailio) = kamailio else { return own.clone() };
+    own.with_changes(kamailio.known().all().filter(|change| !is_own(own, change)))
+}
+
+/// Whether our own database says something of what the change is of.
+fn is_own(own: &Directory, change: &Change) -> bool {
+    match change {
+        Change::PutUser(user) => is_address(own, &user.aor),
+        Change::RemoveUser(aor) => is_address(own, aor),
+        Change::PutAlias { alias, .. } | Change::RemoveAlias(alias) => is_address(own, alias),
+        Change::PutGateways { set, .. } => !own.gateways().members(set).is_empty(),
+    }
+}
+
+fn is_address(own: &Directory, aor: &[u8]) -> bool {
+    own.user(aor).is_some() || own.resolve(aor) != aor
+}
+
+/// A change of our own database, with what the other one's means for it: what ours has no more counts there again, and what ours calls an
+/// alias is no user.
+fn beside(change: Change, known: Option<&Known>) -> Vec<Change> {
+    let Some(known) = known else { return vec![change] };
+    let put = |aor: &[u8]| known.user(aor).cloned().map(Change::PutUser);
+    match &change {
+        Change::RemoveUser(aor) => vec![put(aor).unwrap_or(change)],
+        Change::RemoveAlias(alias) => put(alias).into_iter().chain([change]).collect(),
+        Change::PutAlias { alias, .. } if known.user(alias).is_some() => {
+            vec![Change::RemoveUser(alias.clone()), change]
+        }
+        Change::PutGateways { set, gateways } if gateways.is_empty() => {
+            vec![Change::PutGateways { set: set.clone(), gateways: known.members(set).to_vec() }]
+        }
+        _ => vec![change],
     }
 }
 

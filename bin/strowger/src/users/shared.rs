@@ -34,8 +34,22 @@ struct State {
 }
 
 impl SharedUsers {
+    /// Follows the first of `urls` that can be written to into the file at `path`: with `known`, where that does so already. Without any,
+    /// nobody.
+    pub(crate) fn follow(
+        urls: Vec<DatabaseUrl>,
+        path: &Path,
+        known: Option<Arc<Self>>,
+    ) -> Result<Option<Arc<Self>>, StoreError> {
+        match known.filter(|known| known.urls == urls && known.path == path) {
+            None if urls.is_empty() => Ok(None),
+            None => Ok(Some(Arc::new(Self::start(urls, path.to_owned())?))),
+            known => Ok(known),
+        }
+    }
+
     /// Brings the file up to date, if the database answers, and goes on to do so.
-    pub(crate) fn start(urls: Vec<DatabaseUrl>, path: PathBuf) -> Result<Self, StoreError> {
+    fn start(urls: Vec<DatabaseUrl>, path: PathBuf) -> Result<Self, StoreError> {
         let copier = Copier::new(&urls, &path)?;
         let state = Arc::default();
         let mut follower = Follower { copier, path: path.clone(), refused: BTreeSet::new(), state: Arc::clone(&state) };
@@ -44,11 +58,6 @@ impl SharedUsers {
         let thread = thread::Builder::new().name("users".to_owned()).spawn(move || follower.run(&asked));
         let thread = thread.map_err(|cause| StoreError::File { path: path.clone(), doing: "followed", cause })?;
         Ok(Self { urls, path, state, look: Some(look), thread: Some(thread) })
-    }
-
-    /// Whether it follows these into this file.
-    pub(crate) fn is_of(&self, urls: &[DatabaseUrl], path: &Path) -> bool {
-        self.urls == urls && self.path == path
     }
 
     /// Looks what is new, and comes back when that is in the file; after a while even if not.

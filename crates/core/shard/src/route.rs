@@ -7,7 +7,7 @@ use std::sync::Arc;
 use smallvec::SmallVec;
 use strowger_auth::Network;
 use strowger_balancer::{FailoverBudget, Set};
-use strowger_foundation::Transport;
+use strowger_foundation::{Flow, Transport};
 use strowger_locate::{Draw, Hop, Question};
 use strowger_message::{SipUri, Status, Uri};
 use strowger_overload::Class;
@@ -112,6 +112,13 @@ pub struct Route {
 }
 
 impl RouteTarget {
+    /// Whether what came by `source` is of its literal address: on a connection from any port.
+    pub(crate) fn has_sent(&self, source: &Flow) -> bool {
+        let Place::At { address, .. } = &self.place else { return false };
+        let is_port = source.transport.is_reliable() || source.peer.port() == address.port();
+        is_port && address.ip().to_canonical() == source.peer.ip().to_canonical()
+    }
+
     /// Whether it is at `hop`, as far as its URI says where it is.
     pub(crate) fn is_hop(&self, hop: &Hop) -> bool {
         match &self.place {

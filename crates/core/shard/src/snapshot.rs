@@ -30,6 +30,8 @@ pub struct Snapshot {
     pub timing: strowger_transaction::Timing,
     /// The routes, in their order.
     pub routes: Vec<Route>,
+    /// Where requests go for users of ours who are not registered here but may be at another server; none come back that are from there.
+    pub elsewhere: Option<Route>,
     /// The trunks; a route names one by its [id](Trunk::id).
     pub trunks: Vec<Arc<Trunk>>,
     /// What a request is told that no domain and no route takes.
@@ -70,6 +72,7 @@ impl Snapshot {
             proxy: strowger_proxy::Policy::default(),
             timing: strowger_transaction::Timing::default(),
             routes: Vec::new(),
+            elsewhere: None,
             trunks: Vec::new(),
             unrouted: Status::NOT_FOUND,
             follow_calls: false,

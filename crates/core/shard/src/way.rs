@@ -272,9 +272,22 @@ impl Question<'_> {
         let aor = self.snapshot.directory.resolve(aor.as_bytes());
         let bindings = self.bindings(aor);
         if bindings.is_empty() {
-            return self.absent(aor);
+            return self.way_elsewhere(aor, stateless, targets).unwrap_or_else(|| self.absent(aor));
         }
         self.way_to_bindings(&bindings, stateless, targets)
+    }
+
+    /// To the other server where a user of ours may be registered, with the Request-URI as it is; not for what that one has sent, which
+    /// knows nothing of the user either.
+    fn way_elsewhere(&self, aor: &[u8], stateless: Stateless, targets: &mut Vec<Target>) -> Option<Way> {
+        let route = self.snapshot.elsewhere.as_ref()?;
+        let is_user = self.snapshot.directory.user(aor).is_some_and(|user| user.enabled);
+        let is_from_there = route.action.targets().iter().any(|target| target.has_sent(self.source));
+        if !is_user || is_from_there || !self.locations.is_complete() {
+            return None;
+        }
+        self.of_route(route, targets).ok()?;
+        Some(Way::Forward(Onward { to_targets: true, ..Onward::to(stateless) }))
     }
 
     fn way_to_bindings(

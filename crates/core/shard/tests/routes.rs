@@ -4,6 +4,7 @@ mod support;
 
 use std::time::Duration;
 
+use strowger_directory::{Change, Ha1s, User};
 use strowger_message::Status;
 use strowger_proxy::Stateless;
 use strowger_shard::{Action, Route, RouteTarget};
@@ -187,4 +188,30 @@ fn the_same_inputs_give_the_same_bytes() {
         bytes
     };
     assert_eq!(run(), run());
+}
+
+#[test]
+fn user_who_is_not_registered_here_is_looked_for_at_the_other_server() {
+    let mut world = World::new(|snapshot| {
+        let user = |aor: &[u8], enabled| Change::PutUser(User { aor: aor.into(), ha1: Ha1s::default(), enabled });
+        let users = [user(b"bob@example.com", true), user(b"carol@example.com", false)];
+        snapshot.directory = snapshot.directory.with_changes(users);
+        let action = Action::proxy(vec![target(BOB2)], Stateless::Never);
+        snapshot.elsewhere = Some(Route::of_domain(b"*", action));
+    });
+    let sent = world.input(ALICE, &request("INVITE", "sip:bob@example.com", "one", ""));
+    assert_eq!(summary(&sent), [format!("100 {ALICE}"), format!("INVITE {BOB2}")]);
+    assert_eq!(sent[1].start(), "INVITE sip:bob@example.com SIP/2.0", "it knows the user by this address");
+    assert_eq!(sent[1].header("Route"), None);
+
+    // What that server has sent does not go back, and only users of ours are looked for.
+    let back = world.input(BOB2, &request("INVITE", "sip:bob@example.com", "two", ""));
+    assert_eq!(summary(&back), [format!("480 {BOB2}")]);
+    for nobody in ["carol", "dave"] {
+        let refused = world.input(ALICE, &request("INVITE", &format!("sip:{nobody}@example.com"), nobody, ""));
+        assert_eq!(summary(&refused), [format!("404 {ALICE}")]);
+    }
+    world.register("bob", BOB, "<sip:bob@192.0.2.20:5060>");
+    let sent = world.input(ALICE, &request("INVITE", "sip:bob@example.com", "three", ""));
+    assert_eq!(summary(&sent), [format!("100 {ALICE}"), format!("INVITE {BOB}")]);
 }

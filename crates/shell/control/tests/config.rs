@@ -246,6 +246,16 @@ fn what_is_commented_out_in_the_example_is_right_too() {
     assert_eq!(config.key_file(), Config::default().key_file());
     let cluster = config.cluster.as_ref().expect("the example has one");
     assert_eq!((cluster.member, cluster.promise, cluster.replicas), (1, strowger_control::config::Promise::Engine, 0));
+    let kamailio = config.kamailio.as_ref().expect("the example has one");
+    assert_eq!(kamailio.database.to_string(), "mysql://strowger@192.0.2.10:3306/kamailio", "no password is shown");
+    let shown = (kamailio.flavor, kamailio.follow.len(), &*kamailio.set_prefix, kamailio.any_version);
+    let usual = "database = \"sqlite:x\"";
+    let usual = parse(&format!("[kamailio]\n{usual}")).kamailio.expect("it is there");
+    assert_eq!(
+        shown,
+        (usual.flavor, usual.follow.len(), &*usual.set_prefix, usual.any_version),
+        "it shows the default"
+    );
     let probe = config.balancers[0].probe.0.as_ref();
     assert_eq!(probe, Some(&strowger_control::config::Probe::default()), "the example shows the default");
     assert_eq!(Some(config.store_url()), config.store.url, "the example shows the default");

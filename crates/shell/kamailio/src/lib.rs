@@ -2,7 +2,8 @@
 //! registered.
 //!
 //! [`Tables::check`] looks whether the tables have versions that are known here. Then [`Tables::for_each_subscriber`],
-//! [`Tables::sets`] and [`Tables::for_each_registration`] read them.
+//! [`Tables::sets`] and [`Tables::for_each_registration`] read them, and
+//! a [`Follower`] tells what has changed since it looked last.
 //! A row that cannot be read is given as a [`BadRow`] with the reason, and the others are read all the same.
 
 #![forbid(unsafe_code)]
@@ -13,12 +14,14 @@
 )]
 
 mod dispatcher;
+mod follower;
 mod location;
 mod subscriber;
 mod tables;
 mod versions;
 
 pub use dispatcher::{Attributes, Destination, DestinationSet, Member, is_in_service};
+pub use follower::{FollowConfig, Follower, Known, Looked};
 pub use location::Registration;
 pub use subscriber::{Identity, Subscriber};
 pub use tables::{BadRow, Tables};

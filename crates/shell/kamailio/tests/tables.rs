@@ -4,8 +4,10 @@
 use std::fs::File;
 use std::time::Duration;
 
+use strowger_directory::{Change, Directory};
 use strowger_kamailio::{
-    BadRow, DestinationSet, Flavor, Identity, Member, Registration, Subscriber, Table, Tables, VersionError,
+    BadRow, DestinationSet, Flavor, FollowConfig, Follower, Identity, Member, Registration, Subscriber, Table, Tables,
+    VersionError,
 };
 use strowger_sql::{Database, DatabaseUrl};
 use strowger_store::ha1s;
@@ -36,6 +38,7 @@ const OPENSIPS: &str = "
         path CHAR(255), expires INTEGER, q FLOAT DEFAULT 1.0, callid CHAR(255), cseq INTEGER, socket CHAR(64), sip_instance CHAR(255));";
 
 struct Given {
+    url: DatabaseUrl,
     database: Database,
     tables: Tables,
     _folder: TempDir,
@@ -50,7 +53,8 @@ impl Given {
         let mut database = Database::connect(&url, PATIENCE).unwrap();
         database.batch(if flavor == Flavor::Kamailio { KAMAILIO } else { OPENSIPS }).unwrap();
         database.batch(sql).unwrap();
-        Self { database, tables: Tables::new(&url, flavor, PATIENCE), _folder: folder }
+        let tables = Tables::new(&url, flavor, PATIENCE);
+        Self { url, database, tables, _folder: folder }
     }
 
     fn subscribers(&mut self, identity: &Identity) -> Vec<Result<Subscriber, BadRow>> {
@@ -214,4 +218,54 @@ fn unknown_versions_are_refused_with_what_is_known() {
     assert!(matches!(absent, VersionError::Absent { table: Table::Dispatcher, .. }), "{absent}");
     given.database.batch("UPDATE version SET table_version = 8").unwrap();
     given.tables.check(&[Table::Location]).unwrap();
+}
+
+#[test]
+fn follower_tells_what_has_changed_and_forgets_nothing_while_the_database_is_away() {
+    let mut given = Given::with(
+        Flavor::Kamailio,
+        "INSERT INTO subscriber (username, password) VALUES ('alice', 'x'), ('bob', 'x'), ('two words', 'x');
+        INSERT INTO dispatcher (setid, destination) VALUES (1, 'sip:192.0.2.1'), (2, 'sip:192.0.2.2');",
+    );
+    let mut follower = Follower::new(FollowConfig {
+        url: given.url.clone(),
+        flavor: Flavor::Kamailio,
+        tables: vec![Table::Subscriber, Table::Dispatcher],
+        identity: identity(),
+        set_prefix: "ds".to_owned(),
+        any_version: false,
+        patience: PATIENCE,
+    });
+    let first = follower.look().unwrap();
+    assert_eq!((first.changes.len(), first.known.users(), first.bad_rows), (4, 2, 1));
+    let directory = Directory::empty(1).with_changes(first.changes);
+    assert!(directory.user(b"bob@example.com").is_some() && directory.gateways().members(b"ds2").len() == 1);
+    assert!(follower.look().unwrap().changes.is_empty());
+
+    given
+        .database
+        .batch(
+            "UPDATE subscriber SET password = 'y' WHERE username = 'alice'; DELETE FROM subscriber WHERE username = 'bob';
+            INSERT INTO subscriber (username, password) VALUES ('carol', 'x');
+            UPDATE dispatcher SET flags = 4 WHERE setid = 1; DELETE FROM dispatcher WHERE setid = 2;",
+        )
+        .unwrap();
+    let second = follower.look().unwrap();
+    assert_eq!(second.changes.len(), 5, "{:?}", second.changes);
+    assert!(second.changes.contains(&Change::RemoveUser((*b"bob@example.com").into())));
+    let directory = directory.with_changes(second.changes);
+    let alice = directory.user(b"alice@example.com").map(|user| user.ha1);
+    assert_eq!(alice, Some(ha1s("alice", "example.com", "y")));
+    assert!(directory.user(b"bob@example.com").is_none() && directory.user(b"carol@example.com").is_some());
+    assert!(!directory.gateways().members(b"ds1")[0].enabled && directory.gateways().members(b"ds2").is_empty());
+    let same = Directory::empty(1).with_changes(second.known.all());
+    assert_eq!(
+        (same.users(), same.gateways().sets().count()),
+        (directory.users(), directory.gateways().sets().count())
+    );
+
+    given.database.batch("ALTER TABLE subscriber RENAME TO away").unwrap();
+    assert!(follower.look().is_err());
+    given.database.batch("ALTER TABLE away RENAME TO subscriber").unwrap();
+    assert!(follower.look().unwrap().changes.is_empty());
 }

@@ -8,6 +8,7 @@ mod cluster;
 mod duration;
 mod error;
 mod gateways;
+mod kamailio;
 mod lenient;
 mod machine;
 mod overload;
@@ -32,6 +33,7 @@ pub use error::ConfigError;
 use error::{Fault, Source as Place};
 pub use gateways::Unreached;
 pub(crate) use gateways::share_of;
+pub use kamailio::{Flavor as KamailioFlavor, Followed, Kamailio};
 pub use overload::{Class, Overload};
 pub use routing::{Action, Country, Match, Rewrite, Route, Stateless, Trunk};
 pub(crate) use snapshot::route_target;
@@ -62,6 +64,9 @@ pub struct Config {
     /// Servers that share registrations.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub cluster: Option<Cluster>,
+    /// The database of another server, which is followed.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub kamailio: Option<Kamailio>,
     /// Registrations.
     pub registrar: Registrar,
     /// Passwords.

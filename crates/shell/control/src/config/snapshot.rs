@@ -63,6 +63,7 @@ impl Config {
             proxy: self.proxy_policy(),
             timing: strowger_transaction::Timing { t1: self.timers.t1.0, t2: self.timers.t2.0, t4: self.timers.t4.0 },
             routes: self.routes(directory.gateways(), sets),
+            elsewhere: self.elsewhere(),
             trunks: self.trunks(),
             unrouted: Status::new(self.proxy.unrouted).unwrap_or(Status::NOT_FOUND),
             follow_calls: true,

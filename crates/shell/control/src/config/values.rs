@@ -20,7 +20,6 @@ use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use strowger_auth::Network;
 use strowger_foundation::Transport;
 use strowger_message::{Host, Uri};
-use strowger_sql::DatabaseUrl;
 
 use super::duration::Span;
 use crate::dns::DnsConfig;
@@ -123,16 +122,18 @@ impl fmt::Display for StoreUrl {
 
 /// A database that servers share, as `postgresql://USER:PASSWORD@HOST:PORT/DATABASE`. Shown without its password.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct SharedDatabase(pub DatabaseUrl);
+pub struct SharedDatabase(pub strowger_sql::DatabaseUrl);
 
 impl FromStr for SharedDatabase {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
         match text.parse()? {
-            DatabaseUrl::Sqlite(_) => Err("no server shares a file; write it as store.url, or here postgresql:// or \
+            strowger_sql::DatabaseUrl::Sqlite(_) => {
+                Err("no server shares a file; write it as store.url, or here postgresql:// or \
                                            mysql://USER:PASSWORD@HOST:PORT/DATABASE"
-                .to_owned()),
+                    .to_owned())
+            }
             url => Ok(Self(url)),
         }
     }
@@ -230,6 +231,24 @@ impl fmt::Display for EngineUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{}://{}", self.kind.scheme(), self.authority)?;
         if self.database.is_empty() { Ok(()) } else { write!(f, "/{}", self.database) }
+    }
+}
+
+/// A database of SQL, as `mysql://USER:PASSWORD@HOST:PORT/DATABASE`. Shown without its password.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DatabaseUrl(pub strowger_sql::DatabaseUrl);
+
+impl FromStr for DatabaseUrl {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        text.parse().map(Self)
+    }
+}
+
+impl fmt::Display for DatabaseUrl {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
     }
 }
 
@@ -585,6 +604,7 @@ text_values! {
     StoreUrl, "a store in quotes, as \"sqlite:data/strowger.db\" or \"memory:\"";
     SharedDatabase, "a database in quotes, as \"postgresql://strowger:secret@192.0.2.10/strowger\"";
     EngineUrl, "an engine in quotes, as \"redis://192.0.2.10:6379\"";
+    DatabaseUrl, "a database in quotes, as \"mysql://USER:PASSWORD@192.0.2.10/kamailio\"";
     Domain, "a domain in quotes, as \"example.com\"";
     DomainPattern, "a domain in quotes, as \"example.com\", \"*.example.com\" or \"*\"";
     Realm, "a text in quotes, as \"example.com\"";

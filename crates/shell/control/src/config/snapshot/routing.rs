@@ -20,6 +20,13 @@ impl Config {
         self.trunks.iter().map(|trunk| Arc::new(self::trunk(trunk))).collect()
     }
 
+    /// To the server that runs beside this one.
+    pub(super) fn elsewhere(&self) -> Option<strowger_shard::Route> {
+        let proxy = self.kamailio.as_ref()?.proxy.as_ref()?;
+        let action = strowger_shard::Action::proxy(vec![placed(proxy, 0, 1)], self.proxy.stateless.into());
+        Some(strowger_shard::Route::new(RouteMatch::default(), action))
+    }
+
     /// The routes with the gateways of the sets that they name, and with the targets of their balancers.
     #[must_use]
     pub fn routes(&self, gateways: &Gateways, sets: &TargetSets) -> Vec<strowger_shard::Route> {

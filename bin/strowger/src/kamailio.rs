@@ -1,0 +1,194 @@
+//! The database of a Kamailio or OpenSIPS, as a running server follows it: on a thread of its own, so that nothing else waits for it.
+
+use std::sync::Arc;
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use strowger_control::config::{Config, Followed, KamailioFlavor};
+use strowger_directory::Change;
+use strowger_kamailio::{Flavor, FollowConfig, Follower, Identity, Known, Looked, Table};
+use strowger_sql::Database;
+
+use crate::text::{count, number};
+
+/// Between two looks at least, however little they cost.
+const LEAST_PAUSE: Duration = Duration::from_millis(500);
+/// A look takes at most one part of so many of the time.
+const PARTS_OF_TIME: u32 = 20;
+/// Between two attempts at most while the database is away.
+const LONGEST_AWAY: Duration = Duration::from_secs(5);
+/// How long a start waits for the first look.
+const FIRST_LOOK: Duration = Duration::from_secs(10);
+/// Bad rows that the log names.
+const ROWS_TOLD: usize = 5;
+
+/// What is known of the database.
+pub(crate) struct KamailioUsers {
+    known: Arc<Known>,
+    looks: Receiver<(Arc<Known>, Vec<Change>)>,
+    /// The thread ends when this goes.
+    _stop: Sender<()>,
+}
+
+impl KamailioUsers {
+    /// Begins to follow what the configuration names, and waits for what it has; `None` where it names nothing. A database that cannot be
+    /// read has nothing until it can.
+    pub(crate) fn start(config: &Config) -> Option<Self> {
+        let follow = follow_config(config)?;
+        let (sender, looks) = mpsc::channel();
+        let (stop, stopped) = mpsc::channel();
+        let spawned = thread::Builder::new().name("kamailio".to_owned()).spawn(move || {
+            Watch { told: Told::of(&follow), follower: Follower::new(follow), sender }.run(&stopped);
+        });
+        if let Err(error) = spawned {
+            tracing::error!("the database of [kamailio] is not followed: a thread cannot be started: {error}");
+        }
+        let first = looks.recv_timeout(FIRST_LOOK).ok();
+        let known = first.map_or_else(Arc::default, |(known, _): (Arc<Known>, Vec<Change>)| known);
+        Some(Self { known, looks, _stop: stop })
+    }
+
+    /// What is known.
+    pub(crate) fn known(&self) -> &Known {
+        &self.known
+    }
+
+    /// What has changed since this was last called.
+    pub(crate) fn changes(&mut self) -> Vec<Change> {
+        let mut all = Vec::new();
+        while let Ok((known, changes)) = self.looks.try_recv() {
+            self.known = known;
+            all.extend(changes);
+        }
+        all
+    }
+}
+
+/// What is followed, as the configuration says.
+pub(crate) fn follow_config(config: &Config) -> Option<FollowConfig> {
+    let kamailio = config.kamailio.as_ref()?;
+    let domain = kamailio.domain.as_ref().or(config.server.domains.first());
+    let table = |what: &Followed| match what {
+        Followed::Users => Table::Subscriber,
+        Followed::Gateways => Table::Dispatcher,
+    };
+    Some(FollowConfig {
+        url: kamailio.database.0.clone(),
+        flavor: match kamailio.flavor {
+            KamailioFlavor::Kamailio => Flavor::Kamailio,
+            KamailioFlavor::Opensips => Flavor::OpenSips,
+        },
+        tables: kamailio.follow.iter().map(table).collect(),
+        identity: Identity {
+            domain: domain.map_or_else(String::new, |domain| domain.0.clone()),
+            realm: config.auth.realm.as_ref().map(ToString::to_string),
+        },
+        set_prefix: kamailio.set_prefix.clone(),
+        any_version: kamailio.any_version,
+        patience: Database::PATIENCE,
+    })
+}
+
+/// The thread's own.
+struct Watch {
+    follower: Follower,
+    sender: Sender<(Arc<Known>, Vec<Change>)>,
+    told: Told,
+}
+
+impl Watch {
+    fn run(mut self, stopped: &Receiver<()>) {
+        let mut is_first = true;
+        loop {
+            let begun = Instant::now();
+            let looked = self.follower.look();
+            let cost = begun.elapsed();
+            self.told.tell(looked.as_ref().map_err(ToString::to_string), cost);
+            let is_away = looked.is_err();
+            // Who waits for the first look hears of its end, whatever it has found.
+            let news = match looked {
+                Ok(Looked { known, changes, .. }) => (is_first || !changes.is_empty()).then_some((known, changes)),
+                Err(_) => is_first.then(Default::default),
+            };
+            is_first = false;
+            if news.is_some_and(|news| self.sender.send(news).is_err()) {
+                return;
+            }
+            if stopped.recv_timeout(pause(cost, is_away)) != Err(RecvTimeoutError::Timeout) {
+                return;
+            }
+        }
+    }
+}
+
+/// After a look that took `cost`.
+fn pause(cost: Duration, is_away: bool) -> Duration {
+    let pause = (cost * (PARTS_OF_TIME - 1)).max(LEAST_PAUSE);
+    if is_away { pause.min(LONGEST_AWAY) } else { pause }
+}
+
+/// What the log knows already: nothing is said twice.
+struct Told {
+    database: String,
+    trouble: Option<String>,
+    bad: Option<String>,
+    is_known: bool,
+}
+
+impl Told {
+    fn of(follow: &FollowConfig) -> Self {
+        let database = format!("{} at {}", follow.flavor, follow.url);
+        Self { database, trouble: None, bad: None, is_known: false }
+    }
+
+    fn tell(&mut self, looked: Result<&Looked, String>, cost: Duration) {
+        let database = &self.database;
+        let looked = match looked {
+            Ok(looked) => looked,
+            Err(why) if self.trouble.as_ref() == Some(&why) => return,
+            Err(why) => {
+                tracing::error!("{database} is not followed, and what is known of it stays: {why}");
+                self.trouble = Some(why);
+                return;
+            }
+        };
+        let known = &looked.known;
+        if self.trouble.take().is_some() || !self.is_known {
+            self.is_known = true;
+            let users = count(known.users() as u64, "user");
+            let (read_ms, pause_ms) = (number(millis(cost)), number(millis(pause(cost, false))));
+            tracing::info!("{database} is followed: {users}, read in {read_ms} ms, again after {pause_ms} ms");
+        }
+        let rows: Vec<String> = looked.bad.iter().take(ROWS_TOLD).map(ToString::to_string).collect();
+        let bad = (looked.bad_rows > 0).then(|| {
+            format!("{} of {database} cannot be used: {}", count(looked.bad_rows as u64, "row"), rows.join("; "))
+        });
+        if bad != self.bad {
+            match &bad {
+                Some(bad) => tracing::warn!("{bad}"),
+                None => tracing::info!("all rows of {database} can be used again"),
+            }
+            self.bad = bad;
+        }
+    }
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(u64::MAX)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn looks_take_a_twentieth_of_the_time_at_most() {
+        let ms = Duration::from_millis;
+        assert_eq!(pause(ms(1), false), ms(500));
+        assert_eq!(pause(ms(100), false), ms(1_900));
+        assert_eq!(pause(ms(10_000), false), ms(190_000));
+        assert_eq!(pause(ms(5_000), true), ms(5_000));
+        assert_eq!(pause(ms(1), true), ms(500));
+    }
+}
