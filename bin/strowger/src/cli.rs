@@ -54,7 +54,7 @@ pub(crate) enum Command {
     #[command(
         after_help = "Examples:\n  strowger import kamailio mysql://kamailio:SECRET@192.0.2.10/kamailio --dry-run\n  \
                             strowger import kamailio sqlite:/etc/kamailio/kamailio.db --only users,gateways\n  \
-                            strowger import opensips @/root/opensips.url --json\n\n\
+                            strowger import opensips @opensips.url --json\n\n\
                             The other database is only read. What is here already stays, unless --replace is given. Registrations \
                             are imported while our server does not run."
     )]

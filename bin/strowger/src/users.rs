@@ -38,6 +38,10 @@ pub(crate) enum Followed {
 
 impl Users {
     pub(crate) fn open(config: &Config, seed: u64) -> Result<Self, StoreError> {
+        Self::open_after(config, seed, None)
+    }
+
+    fn open_after(config: &Config, seed: u64, before: Option<&KamailioUsers>) -> Result<Self, StoreError> {
         let (store, own) = match config.store_url() {
             StoreUrl::Memory => (None, Directory::empty(seed)),
             StoreUrl::Sqlite(path) => {
@@ -46,14 +50,14 @@ impl Users {
                 (Some((store, seq)), directory)
             }
         };
-        let kamailio = KamailioUsers::start(config);
+        let kamailio = KamailioUsers::start(config, before);
         let directory = with_kamailio(&own, kamailio.as_ref());
         Ok(Self { store, own, kamailio, directory, seed, trouble: None })
     }
 
-    /// Everything anew, as `config` says.
+    /// Everything anew, as `config` says, but for what another server's database had that is away.
     pub(crate) fn reopen(&self, config: &Config) -> Result<Self, StoreError> {
-        Self::open(config, self.seed)
+        Self::open_after(config, self.seed, self.kamailio.as_ref())
     }
 
     pub(crate) fn directory(&self) -> &Directory {
