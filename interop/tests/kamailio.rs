@@ -237,12 +237,13 @@ fn database_that_is_away_changes_nothing_for_who_is_known_and_is_told_of_once() 
     database.freeze();
     let said = |server: &Server, what: &str| server.log().matches(what).count();
     wait_until("it is told of", || said(&server, "is not followed, and what is known of it stays") == 1);
+    server.control(&["reload"]);
     let (mut alice, mut bob) = (Phone::start("alice"), Phone::start("bob"));
     assert_eq!(alice.register(&server, "secret of alice").kind, "REGISTER_OK");
     assert_eq!(bob.register(&server, "secret of bob").kind, "REGISTER_OK");
     call(&mut alice, &mut bob);
     database.go_on();
-    wait_until("it is followed again", || said(&server, "is followed: 2 users") == 2);
-    assert_eq!(said(&server, "is not followed, and what is known of it stays"), 1);
+    wait_until("it is followed again", || said(&server, "is followed: 2 users") >= 2);
+    assert!(said(&server, "is not followed, and what is known of it stays") <= 2, "once for each reload");
     server.terminate();
 }

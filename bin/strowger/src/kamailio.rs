@@ -25,6 +25,7 @@ const ROWS_TOLD: usize = 5;
 
 /// What is known of the database.
 pub(crate) struct KamailioUsers {
+    config: FollowConfig,
     known: Arc<Known>,
     looks: Receiver<(Arc<Known>, Vec<Change>)>,
     /// The thread ends when this goes.
@@ -33,20 +34,25 @@ pub(crate) struct KamailioUsers {
 
 impl KamailioUsers {
     /// Begins to follow what the configuration names, and waits for what it has; `None` where it names nothing. A database that cannot be
-    /// read has nothing until it can.
-    pub(crate) fn start(config: &Config) -> Option<Self> {
+    /// read has nothing until it can, or what it had `before`, where the same was followed.
+    pub(crate) fn start(config: &Config, before: Option<&Self>) -> Option<Self> {
         let follow = follow_config(config)?;
+        let before = before.filter(|before| before.config == follow).map(|before| Arc::clone(&before.known));
         let (sender, looks) = mpsc::channel();
         let (stop, stopped) = mpsc::channel();
-        let spawned = thread::Builder::new().name("kamailio".to_owned()).spawn(move || {
-            Watch { told: Told::of(&follow), follower: Follower::new(follow), sender }.run(&stopped);
-        });
+        let told = Told::of(&follow);
+        let follower = match &before {
+            Some(known) => Follower::resume(follow.clone(), Arc::clone(known)),
+            None => Follower::new(follow.clone()),
+        };
+        let watch = Watch { told, follower, sender, is_awaited: before.is_none() };
+        let spawned = thread::Builder::new().name("kamailio".to_owned()).spawn(move || watch.run(&stopped));
         if let Err(error) = spawned {
             tracing::error!("the database of [kamailio] is not followed: a thread cannot be started: {error}");
         }
-        let first = looks.recv_timeout(FIRST_LOOK).ok();
-        let known = first.map_or_else(Arc::default, |(known, _): (Arc<Known>, Vec<Change>)| known);
-        Some(Self { known, looks, _stop: stop })
+        let first = || looks.recv_timeout(FIRST_LOOK).map(|(known, _)| known).unwrap_or_default();
+        let known = before.unwrap_or_else(first);
+        Some(Self { config: follow, known, looks, _stop: stop })
     }
 
     /// What is known.
@@ -95,23 +101,23 @@ struct Watch {
     follower: Follower,
     sender: Sender<(Arc<Known>, Vec<Change>)>,
     told: Told,
+    /// Somebody waits for the end of the next look, whatever it finds.
+    is_awaited: bool,
 }
 
 impl Watch {
     fn run(mut self, stopped: &Receiver<()>) {
-        let mut is_first = true;
         loop {
             let begun = Instant::now();
             let looked = self.follower.look();
             let cost = begun.elapsed();
             self.told.tell(looked.as_ref().map_err(ToString::to_string), cost);
             let is_away = looked.is_err();
-            // Who waits for the first look hears of its end, whatever it has found.
+            let is_awaited = std::mem::take(&mut self.is_awaited);
             let news = match looked {
-                Ok(Looked { known, changes, .. }) => (is_first || !changes.is_empty()).then_some((known, changes)),
-                Err(_) => is_first.then(Default::default),
+                Ok(Looked { known, changes, .. }) => (is_awaited || !changes.is_empty()).then_some((known, changes)),
+                Err(_) => is_awaited.then(Default::default),
             };
-            is_first = false;
             if news.is_some_and(|news| self.sender.send(news).is_err()) {
                 return;
             }

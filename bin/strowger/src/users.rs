@@ -49,22 +49,23 @@ impl Users {
         Self::open_with(config, seed, None)
     }
 
-    /// Everything anew, as `config` says.
+    /// Everything anew, as `config` says, but for what another server's database had that is away.
     pub(crate) fn reopen(&self, config: &Config) -> Result<Self, StoreError> {
-        Self::open_with(config, self.seed, self.shared.clone())
+        Self::open_with(config, self.seed, Some(self))
     }
 
-    fn open_with(config: &Config, seed: u64, shared: Option<Arc<SharedUsers>>) -> Result<Self, StoreError> {
+    fn open_with(config: &Config, seed: u64, before: Option<&Self>) -> Result<Self, StoreError> {
         let (shared, store, own) = match config.store_url() {
             StoreUrl::Memory => (None, None, Directory::empty(seed)),
             StoreUrl::Sqlite(path) => {
+                let shared = before.and_then(|before| before.shared.clone());
                 let shared = SharedUsers::follow(config.shared_users(), &path, shared)?;
                 let store = UserStore::open(path)?;
                 let (directory, seq) = store.load(seed)?;
                 (shared, Some((store, seq)), directory)
             }
         };
-        let kamailio = KamailioUsers::start(config);
+        let kamailio = KamailioUsers::start(config, before.and_then(|before| before.kamailio.as_ref()));
         let directory = with_kamailio(&own, kamailio.as_ref());
         Ok(Self { store, shared, own, kamailio, directory, seed, trouble: None })
     }

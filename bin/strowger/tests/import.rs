@@ -96,7 +96,7 @@ fn registrations_are_those_of_the_server_that_starts_next() {
     import(&folder, &[]);
     let address = std::fs::read_to_string(folder.path().join("strowger.toml")).expect("a configuration");
     let address = address.split("udp:").nth(1).and_then(|rest| rest.split('"').next()).expect("an address");
-    let server = Server::started_by(folder.command(&["serve"]), folder, address.parse().expect("an address"));
+    let mut server = Server::started_by(folder.command(&["serve"]), folder, address.parse().expect("an address"));
     let listed = server.folder.run(&["ctl", "registrations", "--json"]).json();
     let contacts = listed["registrations"].as_array().expect("a list");
     assert_eq!(contacts.len(), 2, "{listed}");
@@ -108,6 +108,14 @@ fn registrations_are_those_of_the_server_that_starts_next() {
     change(&server.folder, "INSERT INTO subscriber (username, password) VALUES ('frank', 'x')");
     let report = import(&server.folder, &["--only", "users,gateways"]);
     assert_eq!(counts(&report, 0), [5, 1, 0, 3, 0, 1]);
+
+    // What the server has in its journal is there too, and counts.
+    server.signal("TERM");
+    assert_eq!(server.ended(), Some(0));
+    let report = import(&server.folder, &["--only", "registrations"]);
+    assert_eq!(counts(&report, 0), [5, 0, 0, 2, 1, 2]);
+    let server = server.restart();
+    assert_eq!(server.status()["registrations"], 2);
 }
 
 #[test]

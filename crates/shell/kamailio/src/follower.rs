@@ -15,7 +15,7 @@ use crate::versions::{Flavor, Table, VersionError};
 const BAD_ROWS: usize = 100;
 
 /// What is followed, and how.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct FollowConfig {
     /// The database.
     pub url: DatabaseUrl,
@@ -108,6 +108,12 @@ impl Follower {
     pub fn new(config: FollowConfig) -> Self {
         let tables = Tables::new(&config.url, config.flavor, config.patience);
         Self { config, tables, is_checked: false, known: Arc::default() }
+    }
+
+    /// One that goes on from what another one of the same configuration knew.
+    #[must_use]
+    pub fn resume(config: FollowConfig, known: Arc<Known>) -> Self {
+        Self { known, ..Self::new(config) }
     }
 
     /// Looks at all tables.

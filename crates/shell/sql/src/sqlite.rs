@@ -75,7 +75,8 @@ impl Deadline {
     }
 
     fn start(&self) {
-        self.at_ms.store(now_ms() + self.patience.as_millis() as u64, Ordering::Relaxed);
+        let patience_ms = u64::try_from(self.patience.as_millis()).unwrap_or(u64::MAX);
+        self.at_ms.store(now_ms().saturating_add(patience_ms), Ordering::Relaxed);
     }
 
     fn is_over(&self) -> bool {
@@ -85,7 +86,8 @@ impl Deadline {
 
 fn now_ms() -> u64 {
     static BEGIN: OnceLock<Instant> = OnceLock::new();
-    BEGIN.get_or_init(Instant::now).elapsed().as_millis() as u64
+    let since = BEGIN.get_or_init(Instant::now).elapsed().as_millis();
+    u64::try_from(since).unwrap_or(u64::MAX)
 }
 
 impl ToSql for Value {
