@@ -12,7 +12,7 @@ use strowger_bench::calm::Calm;
 use strowger_bench::cluster::contender::Contender;
 use strowger_bench::cluster::engine::{self, Kind};
 use strowger_bench::cluster::results::Results;
-use strowger_bench::cluster::site::{Place, T1, configuration};
+use strowger_bench::cluster::site::{Place, T1, WAITING_CHILDREN, configuration};
 use strowger_bench::cluster::{OTHER_CORE, frozen, joining, plot, propagation, rates, table};
 use strowger_bench::kept::{self, Conditions};
 use strowger_bench::programs;
@@ -170,7 +170,7 @@ impl Bench {
         if !arguments.resume && !arguments.describe {
             parts.iter().for_each(|part| forget(&mut results, *part, &arguments.contenders));
         }
-        let around = circumstances(&command_line("strowger-bench --bin cluster")) + &surroundings(&folder);
+        let around = circumstances(&command_line("strowger-bench --bin cluster")) + &disk(&folder);
         let calm = Calm::new(&[0, OTHER_CORE], if arguments.quick { Duration::ZERO } else { PATIENCE });
         let place = Place { binary, folder };
         let begun = Instant::now();
@@ -380,11 +380,11 @@ impl Bench {
         // Writing to a String cannot fail.
         let _ = write!(
             text,
-            "{}- {}\n\n## How it is measured\n\n\
+            "{}- {}\n- Kamailio: {}\n\n## How it is measured\n\n\
              In a network namespace of its own, where the system allows it. **The first core has the server with which phones register, and \
              the engine: all of its processes and threads. The second core has what stands for other machines: the phones, the second server \
              that follows, and Redis's replica.** So a rate with an engine is what one core carries that does the work of both; the engine's part of it \
-             stands beside it. One worker, or one receiving process of Kamailio. No passwords.\n\n\
+             stands beside it. One worker, or one receiving process of Kamailio; {WAITING_CHILDREN} where each waits for MariaDB (1 and 3). No passwords.\n\n\
              Engines run as an operator would run them, and their files lie on the disk that is named above. {} They are started anew for each \
              row.\n\n\
              What a 200 means is written behind the engine: *engine and disk* is `promise = \"engine\"` with `store.mode = \"write-through\"` (the \
@@ -392,17 +392,24 @@ impl Bench {
              Rates: {users} users on {SOCKETS} sockets, one contact each (address 24 B, URI 40 B), who refresh: the same Call-ID, a CSeq that \
              rises. {window} under way at saturation; {warm_up} s to warm up, {seconds} s measured, once: a run on a shared machine is worth \
              some percent. At saturation the times are those of the queue. A REGISTER is sent again after 0.5, 1.5 and 3.5 s, and counts as lost \
-             after 4 s. `timers.t1` is {T1}, so that as many transactions end as begin.\n\n\
+             after 4 s. At a rate, its time counts from when it was due, and it may leave 0.05 ms later. `timers.t1` is {T1}, so that as many transactions end as begin.\n\n\
              Kamailio: [kamailio/cluster.cfg](kamailio/cluster.cfg), Debian's packages; `db_mode` of usrloc in brackets, 2 with \
              `timer_interval = 5`. A 200 means with 1 and 3 that MariaDB has it, and with 0, 2 and DMQ that its memory has it. DMQ tells each \
              change at once, as a SIP message.\n\n\
              Strowger alone (a member has a `[cluster]` too), where nothing is said its defaults:\n\n```toml\n{}```\n",
             self.around,
             Kind::ALL.map(Kind::version).join("\n- "),
+            programs::kamailio_version(),
             engine::settings(),
             configuration(Contender::Alone, 1, address, None),
         );
     }
+}
+
+/// The disk, as a line of Markdown.
+fn disk(folder: &Path) -> String {
+    let all = surroundings(folder);
+    all.lines().filter(|line| line.starts_with("- Disk")).map(|line| format!("{line}\n")).collect()
 }
 
 /// Removes what is measured again.

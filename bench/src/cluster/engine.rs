@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::fs::{self, File, Permissions};
+use std::io::{Read as _, Write as _};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::fs::{PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
@@ -107,6 +108,7 @@ impl Engine {
             engine.replica =
                 Some(launch(replica(own, port, engine.folder.path())?, engine.folder.path(), "replica.log")?);
             engine.wait(own, "replica.log")?;
+            engine.wait_for_replica()?;
         }
         Ok(engine)
     }
@@ -168,6 +170,25 @@ impl Engine {
         run(&mut command)
     }
 
+    /// Waits until the replica has what the first one has: it begins to read that some seconds after it has asked for it.
+    fn wait_for_replica(&self) -> Result<(), String> {
+        let deadline = Instant::now() + PATIENCE;
+        let is_there = || -> std::io::Result<bool> {
+            let mut stream = TcpStream::connect((Ipv4Addr::LOCALHOST, self.port))?;
+            stream.write_all(b"INFO replication\r\n")?;
+            let mut text = [0; 4_096];
+            let length = stream.read(&mut text)?;
+            Ok(String::from_utf8_lossy(&text[..length]).contains("state=online"))
+        };
+        while !is_there().map_err(|error| format!("the Redis that has a replica: {error}"))? {
+            if Instant::now() > deadline {
+                return Err("the replica does not follow".to_owned());
+            }
+            thread::sleep(Duration::from_millis(50));
+        }
+        Ok(())
+    }
+
     fn wait(&mut self, port: u16, log: &str) -> Result<(), String> {
         let deadline = Instant::now() + PATIENCE;
         while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {
@@ -200,7 +221,8 @@ impl Drop for Engine {
 #[must_use]
 pub fn settings() -> String {
     format!(
-        "Redis: `appendonly yes`, `appendfsync everysec`, `save \"\"`. PostgreSQL: its defaults (`fsync`, `synchronous_commit` on), \
+        "Redis: `appendonly yes`, `appendfsync everysec`, `save \"\"`; its file is not written anew while it is measured, for it lies on the disk \
+         of the server's journal, which it would hold up. PostgreSQL: its defaults (`fsync`, `synchronous_commit` on), \
          `shared_buffers` {PAGES}B. MariaDB: its defaults (`innodb_flush_log_at_trx_commit = 1`, no binary log), \
          `innodb_buffer_pool_size` {PAGES}B."
     )
@@ -231,7 +253,7 @@ fn command(kind: Kind, port: u16, folder: &Path) -> Result<Command, String> {
     Ok(command)
 }
 
-const REDIS: [&str; 10] = [
+const REDIS: [&str; 14] = [
     "--bind",
     "127.0.0.1",
     "--save",
@@ -242,6 +264,12 @@ const REDIS: [&str; 10] = [
     "everysec",
     "--maxmemory-policy",
     "noeviction",
+    // Its file lies on the disk of the server's journal, which it would not elsewhere: writing it anew holds that up for a second.
+    "--auto-aof-rewrite-percentage",
+    "0",
+    // A replica that comes need not wait for others.
+    "--repl-diskless-sync-delay",
+    "0",
 ];
 
 /// A replica of the Redis at `master`, with files of its own.

@@ -19,6 +19,8 @@ const ASK_EVERY: Duration = Duration::from_micros(500);
 const BURST: u64 = 32;
 /// The longest wait for an answer before it is looked what is due.
 const PAUSE: Duration = Duration::from_micros(200);
+/// REGISTERs before the first phone that is looked for: servers that have just met follow each other after a second.
+const WARM_UP: Duration = Duration::from_secs(2);
 /// How long it is looked for phones after the last REGISTER.
 const PATIENCE: Duration = Duration::from_secs(5);
 /// What is kept of the distribution.
@@ -57,9 +59,9 @@ pub fn run(contender: Contender, rate: u32, time: Duration, place: &Place) -> Re
     let mut site = Site::start(contender, true, place)?;
     let second = site.second().ok_or("there is no second server")?.address;
     let mut search = Search::new(site.first().address, second)?;
-    search.go(rate, time);
+    search.go(rate, WARM_UP + time);
     site.check()?;
-    search.tell(contender, rate, time)
+    search.tell(contender, rate, WARM_UP + time)
 }
 
 /// A phone that is looked for.
@@ -72,6 +74,8 @@ struct Search {
     first: Asker,
     second: Asker,
     sought: HashMap<u32, Sought>,
+    /// The first phone that is looked for.
+    first_sought: u32,
     taken: u64,
     sample: u64,
     times: Histogram<u64>,
@@ -81,12 +85,13 @@ impl Search {
     fn new(first: std::net::SocketAddr, second: std::net::SocketAddr) -> Result<Self, String> {
         let times = Histogram::new_with_bounds(1_000, 60_000_000_000, 3).map_err(|error| error.to_string())?;
         let (first, second) = (Asker::new(first)?, Asker::new(second)?);
-        Ok(Self { first, second, sought: HashMap::new(), taken: 0, sample: 0, times })
+        Ok(Self { first, second, sought: HashMap::new(), first_sought: 0, taken: 0, sample: 0, times })
     }
 
     fn go(&mut self, rate: u32, time: Duration) {
         let began = Instant::now();
         let all = (time.as_secs_f64() * f64::from(rate)) as u64;
+        self.first_sought = (WARM_UP.as_secs_f64() * f64::from(rate)) as u32;
         let mut sent = 0;
         let is_over = |search: &Self, sent: u64, now: Duration| {
             now > time + PATIENCE || (sent == all && now > time + PAUSE * 1_000 && search.sought.is_empty())
@@ -107,7 +112,7 @@ impl Search {
         while let Some(Told { answer, .. }) = self.first.answer() {
             let now = Instant::now();
             self.taken += u64::from(answer.status == 200);
-            if answer.status == 200 && answer.user % EVERY == 0 {
+            if answer.status == 200 && answer.user >= self.first_sought && answer.user % EVERY == 0 {
                 self.sample += 1;
                 self.sought.insert(answer.user, Sought { since: now, next: now });
             }

@@ -137,7 +137,7 @@ impl Used {
 pub fn run(plan: &Plan, contender: Contender, place: &Place) -> Result<Rated, String> {
     let sync_ms = sync_time(&place.folder, 100).map_err(|error| error.to_string())?.0;
     let mut site = Site::start(contender, contender.is_shared(), place)?;
-    let mut phones = Phones::new(site.first().address, plan.users, plan.sockets);
+    let mut phones = Phones::new(site.first().address, plan.users, plan.sockets).napping();
     let fill = phones.fill(plan.window, plan.fill);
     let users = phones.registered();
     if users == 0 {

@@ -26,6 +26,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 const KEY: &[u8; 16] = b"a key of members";
 /// Where Debian keeps the tables of Kamailio's modules.
 const SCHEMA: &str = "/usr/share/kamailio/mysql";
+/// Processes of Kamailio that receive, where each waits for MariaDB; else one does.
+pub const WAITING_CHILDREN: usize = 16;
 /// `timers.t1` of Strowger: transactions live 64 times as long, so that as many end as begin while it is measured.
 pub const T1: &str = "50ms";
 
@@ -125,6 +127,8 @@ impl Site {
         // -DD: the first process stays, so that it and its children can be found and ended.
         command.args(["kamailio", "-DD", "-E", "-x", "fm", "-X", "fm", "-m", "2048", "-M", "64", "-f"]).arg(file);
         command.arg("-Y").arg(folder).args(["-l", &format!("udp:{own}"), "-A", &format!("DB_MODE={mode}")]);
+        let children = if matches!(mode, 1 | 3) { WAITING_CHILDREN } else { 1 };
+        command.args(["-A", &format!("CHILDREN={children}")]);
         if let Some(engine) = &self.engine {
             command.args(["-A", &format!("DB_URL=\"mysql://strowger@127.0.0.1:{}/strowger\"", engine.port())]);
         }
