@@ -20,8 +20,6 @@ use strowger_bench::register::process::{adopt, stay_on};
 use strowger_bench::register::report::{replace, surroundings};
 use strowger_bench::server::{circumstances, command_line};
 
-/// How long all waits for a calm machine may last together.
-const PATIENCE: Duration = Duration::from_secs(90);
 /// Sockets that phones are spread over.
 const SOCKETS: u32 = 64;
 /// A rate that everybody is asked for.
@@ -71,6 +69,9 @@ struct Arguments {
     /// Seconds for which the engine stands still
     #[arg(long, default_value_t = 60)]
     frozen: u64,
+    /// Seconds that all waits for a calm machine may last together
+    #[arg(long, default_value_t = 90)]
+    patience: u64,
     /// A smoke test: little of everything; writes nothing into the repository
     #[arg(long)]
     quick: bool,
@@ -150,7 +151,7 @@ impl Bench {
         }
         if arguments.quick {
             (arguments.seconds, arguments.warm_up, arguments.users) = (1, 1, 5_000);
-            (arguments.bindings, arguments.frozen) = (20_000, 10);
+            (arguments.bindings, arguments.frozen, arguments.patience) = (20_000, 10, 0);
         }
         let folder = arguments.folder.clone().unwrap_or_else(std::env::temp_dir);
         let scratch = tempfile::Builder::new().prefix("strowger-cluster-results-").tempdir();
@@ -171,7 +172,7 @@ impl Bench {
             parts.iter().for_each(|part| forget(&mut results, *part, &arguments.contenders));
         }
         let around = circumstances(&command_line("strowger-bench --bin cluster")) + &disk(&folder);
-        let calm = Calm::new(&[0, OTHER_CORE], if arguments.quick { Duration::ZERO } else { PATIENCE });
+        let calm = Calm::new(&[0, OTHER_CORE], Duration::from_secs(arguments.patience));
         let place = Place { binary, folder };
         let begun = Instant::now();
         Ok(Self {
@@ -222,7 +223,7 @@ impl Bench {
         measure: impl FnOnce(&Self) -> Result<T, String>,
         keep: impl FnOnce(&mut Results, T),
     ) {
-        if !self.arguments.quick {
+        if self.arguments.patience > 0 {
             self.calm.wait();
         }
         self.say(what);
