@@ -44,9 +44,10 @@ const TABLES: &str = "
 const ENDS: &str = "
     SELECT DISTINCT ON (member) member, incarnation, number FROM strowger_log WHERE cluster = $1
     ORDER BY member, incarnation DESC, number DESC";
-const READ: &str = "
-    SELECT member, contact, change FROM strowger_changes
-    WHERE cluster = $1 AND (member, contact) > ($2, $3) AND until_ms > $4 ORDER BY member, contact LIMIT $5";
+/// One look at the table from its begin to its end: pages by key were sorted anew each, while nobody had counted the rows for the planner.
+const OPEN: &str = "
+    DECLARE strowger_state NO SCROLL CURSOR FOR
+    SELECT change FROM strowger_changes WHERE cluster = $1 AND until_ms > $2";
 const FOLLOW: &str = "
     SELECT entry.member, entry.incarnation, entry.number, entry.entry
     FROM unnest($2::int[], $3::bigint[], $4::bigint[]) AS read(member, incarnation, number)
@@ -101,22 +102,30 @@ impl Connected {
 /// One PostgreSQL of several that stand in for one another.
 pub(crate) struct Postgres {
     own: Own,
-    /// A connection for what waits for something new, for transactions, and for the rest.
+    /// A connection for what waits for something new, for transactions, for the whole state, and for the rest.
     follows: Slot,
     appends: Slot,
+    reads: Slot,
     commands: Slot,
 }
 
 impl Postgres {
     pub(crate) fn new(own: Own) -> Self {
-        Self { own, follows: RefCell::new(None), appends: RefCell::new(None), commands: RefCell::new(None) }
+        Self {
+            own,
+            follows: RefCell::new(None),
+            appends: RefCell::new(None),
+            reads: RefCell::new(None),
+            commands: RefCell::new(None),
+        }
     }
 
     const fn slot_for(&self, request: &Request) -> &Slot {
         match request {
             Request::Follow(_) => &self.follows,
             Request::Append(_) => &self.appends,
-            Request::Ends | Request::ReadAll | Request::Beat => &self.commands,
+            Request::ReadAll => &self.reads,
+            Request::Ends | Request::Beat => &self.commands,
         }
     }
 
@@ -159,18 +168,19 @@ impl Postgres {
     }
 
     async fn read_all(&self, client: &Client, show: &dyn Fn(&[u8])) -> Result<Reply, tokio_postgres::Error> {
-        let (mut from, store_ms) = ((i32::MIN, i64::MIN), signed(self.own.store_ms()));
+        client.batch_execute("BEGIN READ ONLY").await?;
+        client.execute(OPEN, &[&self.own.name, &signed(self.own.store_ms())]).await?;
+        let next = client.prepare(&format!("FETCH {READ_CHANGES} FROM strowger_state")).await?;
         loop {
-            let page: [&(dyn ToSql + Sync); 5] =
-                [&self.own.name, &from.0, &from.1, &store_ms, &i64::from(READ_CHANGES)];
-            let Ok(rows) = tokio::time::timeout(PAGE_PATIENCE, client.query(READ, &page)).await else {
+            let Ok(rows) = tokio::time::timeout(PAGE_PATIENCE, client.query(&next, &[])).await else {
+                *self.reads.borrow_mut() = None;
                 return Ok(Reply::Failed { request: Kind::ReadAll, why: "the database stopped answering".to_owned() });
             };
             let rows = rows?;
-            rows.iter().for_each(|row| show(row.get(2)));
-            match rows.last() {
-                Some(last) => from = (last.get(0), last.get(1)),
-                None => return Ok(Reply::AllRead),
+            rows.iter().for_each(|row| show(row.get(0)));
+            if rows.is_empty() {
+                client.batch_execute("COMMIT").await?;
+                return Ok(Reply::AllRead);
             }
         }
     }
