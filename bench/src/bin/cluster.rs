@@ -12,7 +12,7 @@ use strowger_bench::calm::Calm;
 use strowger_bench::cluster::contender::Contender;
 use strowger_bench::cluster::engine::{self, Kind};
 use strowger_bench::cluster::results::Results;
-use strowger_bench::cluster::site::{Place, T1, WAITING_CHILDREN, configuration};
+use strowger_bench::cluster::site::{Place, T1, WAITING_CHILDREN, configuration, has_kamailio_tables};
 use strowger_bench::cluster::{OTHER_CORE, frozen, joining, plot, propagation, rates, table};
 use strowger_bench::kept::{self, Conditions};
 use strowger_bench::programs;
@@ -250,6 +250,8 @@ impl Bench {
             let missing = one.engine().filter(|kind| kind.program().is_none()).map(|kind| kind.to_string());
             let missing =
                 missing.or_else(|| (one.kamailio().is_some() && !has_kamailio).then(|| "Kamailio".to_owned()));
+            let has_tables = one.kamailio().is_none() || one.engine().is_none() || has_kamailio_tables();
+            let missing = missing.or_else(|| (!has_tables).then(|| "kamailio-mysql-modules".to_owned()));
             if let Some(missing) = &missing {
                 eprintln!("SKIPPED: {one}, for {missing} is not installed");
             }

@@ -132,6 +132,12 @@ impl Contender {
         self.kamailio().is_none() && self.engine().is_some()
     }
 
+    /// The same program alone, which it is compared with.
+    #[must_use]
+    pub const fn base(self) -> Self {
+        if self.kamailio().is_some() { Self::Kamailio0 } else { Self::Alone }
+    }
+
     /// Whether a second server has what is registered at the first one.
     #[must_use]
     pub const fn is_shared(self) -> bool {

@@ -36,11 +36,17 @@ impl Results {
         Some(self.rated(contender)?.full()?.rate)
     }
 
-    /// What a server of its own machine could take at most by the processor time that it uses itself, as a share of what it takes alone.
+    /// 200s a second of a contender at saturation, as a share of what its program takes alone.
+    #[must_use]
+    pub fn share(&self, contender: Contender) -> Option<f64> {
+        Some(self.full_rate(contender)? / self.full_rate(contender.base())?)
+    }
+
+    /// The same of what it would take by the processor time that the server itself uses, as on a machine of its own.
     #[must_use]
     pub fn own_share(&self, contender: Contender) -> Option<f64> {
         let cost = |one| Some(self.rated(one)?.full()?.cost.server);
-        Some(cost(Contender::Alone)? / cost(contender)?)
+        Some(cost(contender.base())? / cost(contender)?)
     }
 
     /// Propagation of a contender at a rate.

@@ -31,6 +31,12 @@ pub const WAITING_CHILDREN: usize = 16;
 /// `timers.t1` of Strowger: transactions live 64 times as long, so that as many end as begin while it is measured.
 pub const T1: &str = "50ms";
 
+/// Whether Kamailio's module for MariaDB is installed, by the tables that come with it.
+#[must_use]
+pub fn has_kamailio_tables() -> bool {
+    Path::new(SCHEMA).join("usrloc-create.sql").is_file()
+}
+
 /// Where things are.
 #[derive(Clone, Debug)]
 pub struct Place {

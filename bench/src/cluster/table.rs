@@ -173,12 +173,11 @@ fn rates(results: &Results) -> String {
          | at saturation | REGISTER/s | of alone | by its own CPU | p50 ms | p99 ms | CPU s for 1,000: server | engine | second server | replica | server's core | the other core | 503 | other | lost | first REGISTER/s | fdatasync ms |\n\
          |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n"
     );
-    let alone = results.full_rate(Contender::Alone);
     for one in &results.rates {
         let Some(full) = one.full() else { continue };
-        let of_alone = alone.map_or_else(|| "–".to_owned(), |alone| format!("{:.0} %", 100.0 * full.rate / alone));
-        let own = results.own_share(one.contender).map(|share| 100.0 * share);
-        let own = own.map_or_else(|| "–".to_owned(), |percent| format!("{percent:.0} %"));
+        let percent =
+            |share: Option<f64>| share.map_or_else(|| "–".to_owned(), |share| format!("{:.0} %", 100.0 * share));
+        let (of_alone, own) = (percent(results.share(one.contender)), percent(results.own_share(one.contender)));
         let _ = writeln!(
             text,
             "| {} | {:.0} | {of_alone} | {own} | {:.2} | {:.2} | {} | {:.0} | {:.2} |",
@@ -199,7 +198,8 @@ fn rates(results: &Results) -> String {
     text
 }
 
-const RATES_SAID: &str = "*Of alone* is the rate as a part of that of one server alone, write-through. *By its own CPU* is the same of the \
+const RATES_SAID: &str = "*Of alone* is the rate as a part of that of one server alone: of a Strowger with write-through, or of a Kamailio with memory (0). \
+    *By its own CPU* is the same of the \
     processor time that the server itself uses for a REGISTER: what is left where the engine has a machine of its own. Where *the other \
     core* is near 1, the phones were the limit and not the server.";
 
