@@ -3,6 +3,7 @@
 //! `bench/cluster` and pictures into `bench/plots`.
 
 use std::fmt::Write as _;
+use std::fs;
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,11 @@ use strowger_bench::register::process::{adopt, stay_on};
 use strowger_bench::register::report::{replace, surroundings};
 use strowger_bench::server::{circumstances, command_line};
 
+/// What the page of a trial begins with.
+const TRIAL: &str = "**A trial: nobody waited for a calm machine, and others worked on it. The figures below show the form of this page, \
+    and no more.**\n\n";
+/// What a new page begins with.
+const TITLE: &str = "# Members that share registrations\n";
 /// Sockets that phones are spread over.
 const SOCKETS: u32 = 64;
 /// A rate that everybody is asked for.
@@ -171,7 +177,8 @@ impl Bench {
         if !arguments.resume && !arguments.describe {
             parts.iter().for_each(|part| forget(&mut results, *part, &arguments.contenders));
         }
-        let around = circumstances(&command_line("strowger-bench --bin cluster")) + &disk(&folder);
+        let around = circumstances(&command_line("strowger-bench --bin cluster").replace(" --describe", ""));
+        let around = around + &disk(&folder);
         let calm = Calm::new(&[0, OTHER_CORE], Duration::from_secs(arguments.patience));
         let place = Place { binary, folder };
         let begun = Instant::now();
@@ -363,6 +370,9 @@ impl Bench {
     fn show(&mut self) -> Result<(), String> {
         self.results.sort();
         let mut text = table::summary(&self.results);
+        if self.arguments.patience == 0 {
+            text.insert_str(0, TRIAL);
+        }
         text.push_str("\n![REGISTERs a second](plots/cluster-rates.svg)\n\n");
         self.describe(&mut text);
         text.push_str(&table::all(&self.results));
@@ -374,6 +384,9 @@ impl Bench {
         let output = self.arguments.output.clone().unwrap_or_else(usual);
         plot::draw(&self.results, &output.with_file_name("plots")).map_err(|error| error.to_string())?;
         self.results.write_csv(&output.with_file_name("cluster")).map_err(|error| error.to_string())?;
+        if !output.exists() {
+            fs::write(&output, TITLE).map_err(|error| format!("{}: {error}", output.display()))?;
+        }
         replace(&output, "cluster", &text).map_err(|error| format!("{}: {error}", output.display()))
     }
 

@@ -95,14 +95,13 @@ fn warm(results: &Results) -> Option<Goal> {
 fn memory(results: &Results) -> Option<Goal> {
     let (alone, shared) = (results.joined(Contender::Alone)?, results.joined(Contender::Redis)?);
     let joined = shared.joined_bytes?;
-    let more = shared.own_bytes.max(joined) - alone.own_bytes;
     Some(Goal {
-        what: "A registration takes ≤ 40 B more memory than alone".to_owned(),
+        what: "At the new server a registration takes ≤ 40 B more memory than alone".to_owned(),
         found: format!(
             "{:.0} B alone, {:.0} B where it registered, {joined:.0} B at a new server",
             alone.own_bytes, shared.own_bytes
         ),
-        is_met: more <= GOAL_BYTES,
+        is_met: joined - alone.own_bytes <= GOAL_BYTES,
         is_at_load: shared.bindings >= GOAL_BINDINGS,
     })
 }
@@ -272,7 +271,7 @@ fn joined(results: &Results) -> String {
     let mut text = String::from(
         "\n## A new server\n\nAll phones register at one server, then a second one is started. *Serves after* is from the start of its program \
          until it answers a REGISTER with 200. Bytes are private memory above that of an empty server, by registration, once the transactions \
-         have ended; of the engine all memory of its processes, and the growth of its files.\n\n\
+         have ended; where they registered, what the journal's checkpoint has just merged is still among it. Of the engine all memory of its processes, and the growth of its files.\n\n\
          | | registrations | first REGISTER/s | serves after s | found | B each where it registered | B each at the new server | engine: B of memory each | B of files each |\n\
          |---|---:|---:|---:|---:|---:|---:|---:|---:|\n",
     );
