@@ -8,9 +8,13 @@ use plotters::style::text_anchor::{HPos, Pos, VPos};
 
 use super::contender::Contender;
 use super::engine::Kind;
+use super::propagation::Propagated;
 use super::results::Results;
+use super::table::GOAL_RATE;
 use crate::plot::{COLOURS, Drawn, GRID, Line, Lines, SIZE, draw_lines, font, head};
 
+/// Whose times are drawn: one of each colour.
+const PROPAGATING: [Contender; 4] = [Contender::Redis, Contender::Postgres, Contender::Mariadb, Contender::KamailioDmq];
 /// Pixels of a row.
 const ROW: i32 = 22;
 /// Where the bars begin, and where the longest one ends.
@@ -37,10 +41,11 @@ pub fn draw(results: &Results, folder: &Path) -> Result<Vec<&'static str>, Box<d
         draw_rates(results, &folder.join("cluster-rates.svg"))?;
         drawn.push("cluster-rates.svg");
     }
-    let lines: Vec<Line> = results.propagation.iter().filter_map(line).collect();
+    let is_drawn = |one: &&Propagated| one.asked == GOAL_RATE && PROPAGATING.contains(&one.contender);
+    let lines: Vec<Line> = results.propagation.iter().filter(is_drawn).filter_map(line).collect();
     if !lines.is_empty() {
         let of = Lines {
-            caption: "From the 200 at one server until the other one finds the phone, by the share of phones",
+            caption: "From the 200 at one server until the other one finds the phone, by the share of phones, at 5,000 REGISTERs/s",
             across: &|percent| format!("{percent:.0} %"),
             up: &|ms| if ms < 1.0 { format!("{ms:.1} ms") } else { format!("{ms:.0} ms") },
             is_log: true,
@@ -52,9 +57,9 @@ pub fn draw(results: &Results, folder: &Path) -> Result<Vec<&'static str>, Box<d
     Ok(drawn)
 }
 
-fn line(one: &super::propagation::Propagated) -> Option<Line> {
+fn line(one: &Propagated) -> Option<Line> {
     let points: Vec<(f64, f64)> = one.times_ms.iter().map(|(share, ms)| (100.0 * share, *ms)).collect();
-    let name = format!("{}, {}/s", one.contender, one.asked);
+    let name = one.contender.to_string();
     (!points.is_empty()).then(|| Line { name, colour: colour(one.contender), points })
 }
 
