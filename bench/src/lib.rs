@@ -4,6 +4,7 @@ pub mod apart;
 pub mod balancer;
 pub mod callgrind;
 pub mod calm;
+pub mod cluster;
 #[path = "../../interop/src/crowd.rs"]
 pub mod crowd;
 pub mod exercise;

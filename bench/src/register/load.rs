@@ -3,10 +3,13 @@
 
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddr};
+use std::num::NonZeroU64;
+use std::thread;
 use std::time::Duration;
 
 use hdrhistogram::Histogram;
 use mio::{Events, Interest, Poll, Token};
+use rustix::thread::set_current_timer_slack;
 use strowger_net::{BufferSizes, Clock, RecvBatch, SendBatch, Strand, UdpSocket};
 
 use super::message::{Answer, FIRST_CSEQ, Template};
@@ -16,6 +19,8 @@ const WAITS: [Duration; 4] =
     [Duration::from_millis(500), Duration::from_secs(1), Duration::from_secs(2), Duration::from_millis(500)];
 /// How long all of that takes.
 pub const PATIENCE: Duration = Duration::from_secs(4);
+/// How long phones that leave their core to others sleep while they have to be awake: as much later does a REGISTER leave at most.
+const NAP: Duration = Duration::from_micros(50);
 /// Datagrams that may wait in a socket of ours before they are told apart from lost ones.
 const PER_LINE: usize = 400;
 
@@ -103,6 +108,7 @@ pub struct Phones {
     timers: [VecDeque<(u64, u32, u32)>; 4],
     inbox: RecvBatch,
     under_way: usize,
+    naps: bool,
     tally: Tally,
 }
 
@@ -134,9 +140,19 @@ impl Phones {
             timers: Default::default(),
             inbox: RecvBatch::new(),
             under_way: 0,
+            naps: false,
             tally: Tally::new(),
             poll,
         }
+    }
+
+    /// Lets this thread leave its core to others between REGISTERs at a [rate](Pace::Rate), for which it else stays awake.
+    #[must_use]
+    pub fn napping(mut self) -> Phones {
+        // Without it a nap is twice as long.
+        let _ = set_current_timer_slack(NonZeroU64::new(1_000));
+        self.naps = true;
+        self
     }
 
     /// Users that have got a 200 so far.
@@ -290,6 +306,9 @@ impl Phones {
         let waits = self.timers.iter().filter_map(|timers| Some(timers.front()?.0)).fold(end, u64::min);
         let blocked = self.lines.iter().any(|line| !line.out.is_empty());
         let pause = if at_once || blocked { 0 } else { waits.saturating_sub(self.now()) };
+        if at_once && self.naps && !blocked {
+            thread::sleep(NAP);
+        }
         match self.poll.poll(&mut self.events, Some(Duration::from_nanos(pause))) {
             Ok(()) => {}
             Err(error) if error.kind() == std::io::ErrorKind::Interrupted => return,

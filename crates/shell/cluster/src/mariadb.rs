@@ -16,8 +16,8 @@ use crate::own::{
     CUT_EVERY, FOLLOW_EVERY, FOLLOW_FOR, LOG_ENTRIES, Own, PAGE_PATIENCE, PATIENCE, READ_CHANGES, READ_ENTRIES,
 };
 
-/// Changes that are written at once.
-const WRITE_CHANGES: usize = 500;
+/// Changes that are written by one statement at most: a power of two.
+const WRITE_CHANGES: usize = 512;
 
 const TABLES: [&str; 3] = [
     "CREATE TABLE IF NOT EXISTS strowger_log (
@@ -165,7 +165,7 @@ impl MariaDb {
             transaction.rollback().await?;
             return Ok(Err(self.own.ends_elsewhere(end, entry.after)));
         }
-        for changes in newest.chunks(WRITE_CHANGES) {
+        for changes in in_few_sizes(&newest) {
             let rows = vec!["(?, ?, ?, ?, ?, ?)"; changes.len()].join(", ");
             let values = changes.iter().flat_map(|(contact, kept)| {
                 let (version, record) = (kept.version.to_bits(), &kept.record[..]);
@@ -244,6 +244,17 @@ impl Engine for MariaDb {
     }
 }
 
+/// Parts that have a power of two each. So there are few statements, and the connection has them prepared: to prepare one takes longer than to
+/// carry it out.
+fn in_few_sizes<T>(mut rest: &[T]) -> impl Iterator<Item = &[T]> {
+    std::iter::from_fn(move || {
+        let size = 1 << rest.len().checked_ilog2()?;
+        let (part, others) = rest.split_at(size.min(WRITE_CHANGES));
+        rest = others;
+        Some(part)
+    })
+}
+
 /// Connects to an engine that can be written to.
 async fn connect(engine: &EngineAddress) -> Result<Conn, String> {
     let said = |error: mysql_async::Error| error.to_string();
@@ -268,4 +279,19 @@ async fn connect(engine: &EngineAddress) -> Result<Conn, String> {
         connection.query_drop(table).await.map_err(said)?;
     }
     Ok(connection)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn changes_are_written_in_few_sizes_and_all_of_them() {
+        let sizes = |count: usize| in_few_sizes(&vec![(); count]).map(<[()]>::len).collect::<Vec<_>>();
+        assert_eq!(sizes(0), [0_usize; 0]);
+        assert_eq!(sizes(7), [4, 2, 1]);
+        assert_eq!(sizes(1_300), [512, 512, 256, 16, 4]);
+        let numbers: Vec<usize> = (0..777).collect();
+        assert_eq!(in_few_sizes(&numbers).flatten().copied().collect::<Vec<_>>(), numbers);
+    }
 }

@@ -17,7 +17,7 @@ use strowger_members::{Alive, Entry, Kind, Position, Reply, Request};
 use strowger_registrar::MemberId;
 use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::types::ToSql;
-use tokio_postgres::{Client, Config, NoTls, Row};
+use tokio_postgres::{Client, Config, NoTls, Row, Statement};
 
 use crate::changes;
 use crate::engine::{Engine, EngineError};
@@ -44,9 +44,10 @@ const TABLES: &str = "
 const ENDS: &str = "
     SELECT DISTINCT ON (member) member, incarnation, number FROM strowger_log WHERE cluster = $1
     ORDER BY member, incarnation DESC, number DESC";
-const READ: &str = "
-    SELECT member, contact, change FROM strowger_changes
-    WHERE cluster = $1 AND (member, contact) > ($2, $3) AND until_ms > $4 ORDER BY member, contact LIMIT $5";
+/// One look at the table from its begin to its end: pages by key were sorted anew each, while nobody had counted the rows for the planner.
+const OPEN: &str = "
+    DECLARE strowger_state NO SCROLL CURSOR FOR
+    SELECT change FROM strowger_changes WHERE cluster = $1 AND until_ms > $2";
 const FOLLOW: &str = "
     SELECT entry.member, entry.incarnation, entry.number, entry.entry
     FROM unnest($2::int[], $3::bigint[], $4::bigint[]) AS read(member, incarnation, number)
@@ -75,41 +76,70 @@ const BEAT: &str = "
 const ALIVE: &str = "SELECT member, incarnation, beat, address, key FROM strowger_members WHERE cluster = $1";
 
 /// A connection, where there is one.
-type Slot = RefCell<Option<Rc<Client>>>;
+type Slot = RefCell<Option<Rc<Connected>>>;
+
+/// A connection, and what is asked over it all the time: the database reads and plans that once.
+struct Connected {
+    client: Client,
+    follow: Statement,
+    last: Statement,
+    put: Statement,
+    append: Statement,
+}
+
+impl Connected {
+    async fn prepare(client: Client) -> Result<Self, tokio_postgres::Error> {
+        let (follow, last, put, append) = tokio::try_join!(
+            client.prepare(FOLLOW),
+            client.prepare(LAST),
+            client.prepare(PUT),
+            client.prepare(APPEND)
+        )?;
+        Ok(Self { client, follow, last, put, append })
+    }
+}
 
 /// One PostgreSQL of several that stand in for one another.
 pub(crate) struct Postgres {
     own: Own,
-    /// A connection for what waits for something new, for transactions, and for the rest.
+    /// A connection for what waits for something new, for transactions, for the whole state, and for the rest.
     follows: Slot,
     appends: Slot,
+    reads: Slot,
     commands: Slot,
 }
 
 impl Postgres {
     pub(crate) fn new(own: Own) -> Self {
-        Self { own, follows: RefCell::new(None), appends: RefCell::new(None), commands: RefCell::new(None) }
+        Self {
+            own,
+            follows: RefCell::new(None),
+            appends: RefCell::new(None),
+            reads: RefCell::new(None),
+            commands: RefCell::new(None),
+        }
     }
 
     const fn slot_for(&self, request: &Request) -> &Slot {
         match request {
             Request::Follow(_) => &self.follows,
             Request::Append(_) => &self.appends,
-            Request::Ends | Request::ReadAll | Request::Beat => &self.commands,
+            Request::ReadAll => &self.reads,
+            Request::Ends | Request::Beat => &self.commands,
         }
     }
 
-    async fn connected(&self, slot: &Slot) -> Result<Rc<Client>, EngineError> {
-        if let Some(client) = slot.borrow().as_ref().filter(|client| !client.is_closed()) {
-            return Ok(Rc::clone(client));
+    async fn connected(&self, slot: &Slot) -> Result<Rc<Connected>, EngineError> {
+        if let Some(connected) = slot.borrow().as_ref().filter(|connected| !connected.client.is_closed()) {
+            return Ok(Rc::clone(connected));
         }
         let unreachable = |error: tokio_postgres::Error| EngineError::Unreachable(said(&error));
         let (client, connection) = self.config()?.connect(NoTls).await.map_err(unreachable)?;
         tokio::task::spawn_local(async move { drop(connection.await) });
         client.batch_execute(TABLES).await.map_err(unreachable)?;
-        let client = Rc::new(client);
-        *slot.borrow_mut() = Some(Rc::clone(&client));
-        Ok(client)
+        let connected = Rc::new(Connected::prepare(client).await.map_err(unreachable)?);
+        *slot.borrow_mut() = Some(Rc::clone(&connected));
+        Ok(connected)
     }
 
     fn config(&self) -> Result<Config, EngineError> {
@@ -138,23 +168,28 @@ impl Postgres {
     }
 
     async fn read_all(&self, client: &Client, show: &dyn Fn(&[u8])) -> Result<Reply, tokio_postgres::Error> {
-        let (mut from, store_ms) = ((i32::MIN, i64::MIN), signed(self.own.store_ms()));
+        client.batch_execute("BEGIN READ ONLY").await?;
+        client.execute(OPEN, &[&self.own.name, &signed(self.own.store_ms())]).await?;
+        let next = client.prepare(&format!("FETCH {READ_CHANGES} FROM strowger_state")).await?;
         loop {
-            let page: [&(dyn ToSql + Sync); 5] =
-                [&self.own.name, &from.0, &from.1, &store_ms, &i64::from(READ_CHANGES)];
-            let Ok(rows) = tokio::time::timeout(PAGE_PATIENCE, client.query(READ, &page)).await else {
+            let Ok(rows) = tokio::time::timeout(PAGE_PATIENCE, client.query(&next, &[])).await else {
+                *self.reads.borrow_mut() = None;
                 return Ok(Reply::Failed { request: Kind::ReadAll, why: "the database stopped answering".to_owned() });
             };
             let rows = rows?;
-            rows.iter().for_each(|row| show(row.get(2)));
-            match rows.last() {
-                Some(last) => from = (last.get(0), last.get(1)),
-                None => return Ok(Reply::AllRead),
+            rows.iter().for_each(|row| show(row.get(0)));
+            if rows.is_empty() {
+                client.batch_execute("COMMIT").await?;
+                return Ok(Reply::AllRead);
             }
         }
     }
 
-    async fn follow(&self, client: &Client, from: &[(MemberId, Position)]) -> Result<Reply, tokio_postgres::Error> {
+    async fn follow(
+        &self,
+        Connected { client, follow, .. }: &Connected,
+        from: &[(MemberId, Position)],
+    ) -> Result<Reply, tokio_postgres::Error> {
         let members: Vec<i32> = from.iter().map(|(member, _)| member.get().into()).collect();
         let incarnations: Vec<i64> = from.iter().map(|(_, at)| signed(at.incarnation)).collect();
         let numbers: Vec<i64> = from.iter().map(|(_, at)| signed(at.number)).collect();
@@ -164,7 +199,7 @@ impl Postgres {
                 Vec::new()
             } else {
                 client
-                    .query(FOLLOW, &[&self.own.name, &members, &incarnations, &numbers, &i64::from(READ_ENTRIES)])
+                    .query(follow, &[&self.own.name, &members, &incarnations, &numbers, &i64::from(READ_ENTRIES)])
                     .await?
             };
             if !rows.is_empty() || tokio::time::Instant::now() >= end {
@@ -181,7 +216,14 @@ impl Postgres {
         }
     }
 
-    async fn append(&self, client: &Client, entry: &Entry) -> Result<Result<Reply, String>, tokio_postgres::Error> {
+    /// Asks twice: where the log ends, and, behind the answer, for all the rest. What is asked at once is carried out in that order, and
+    /// after a failure none of it.
+    async fn append(
+        &self,
+        connected: &Connected,
+        entry: &Entry,
+    ) -> Result<Result<Reply, String>, tokio_postgres::Error> {
+        let Connected { client, last, put, append, .. } = connected;
         let newest = changes::of_entry(entry, self.own.longest);
         let contacts: Vec<i64> = newest.keys().map(|contact| contact.cast_signed()).collect();
         let versions: Vec<i64> = newest.values().map(|kept| kept.version.to_bits().cast_signed()).collect();
@@ -189,16 +231,22 @@ impl Postgres {
         let changes: Vec<&[u8]> = newest.values().map(|kept| &kept.record[..]).collect();
         let (own, at) = (i32::from(self.own.member.get()), entry.position);
         let (incarnation, number) = (signed(at.incarnation), signed(at.number));
-        client.batch_execute("BEGIN").await?;
-        let last = client.query_opt(LAST, &[&self.own.name, &own]).await?;
+        let of_member: [&(dyn ToSql + Sync); 2] = [&self.own.name, &own];
+        let ((), last) = tokio::try_join!(biased; client.batch_execute("BEGIN"), client.query_opt(last, &of_member))?;
         let end = last.map_or(Position::BEGIN, |last| position(&last, 0));
         if end != entry.after && end != at {
             client.batch_execute("ROLLBACK").await?;
             return Ok(Err(self.own.ends_elsewhere(end, entry.after)));
         }
-        client.execute(PUT, &[&self.own.name, &own, &contacts, &versions, &until, &changes]).await?;
-        client.execute(APPEND, &[&self.own.name, &own, &incarnation, &number, &entry.to_bytes()]).await?;
-        client.batch_execute("COMMIT").await?;
+        let entry = entry.to_bytes();
+        let changes: [&(dyn ToSql + Sync); 6] = [&self.own.name, &own, &contacts, &versions, &until, &changes];
+        let entry: [&(dyn ToSql + Sync); 5] = [&self.own.name, &own, &incarnation, &number, &entry];
+        tokio::try_join!(
+            biased;
+            client.execute(put, &changes),
+            client.execute(append, &entry),
+            client.batch_execute("COMMIT")
+        )?;
         if at.number % CUT_EVERY == 1 {
             let oldest = signed(at.number.saturating_sub(LOG_ENTRIES.into()));
             client.execute(CUT, &[&self.own.name, &own, &incarnation, &oldest]).await?;
@@ -224,13 +272,14 @@ impl Postgres {
         Ok(Reply::Beat(rows.iter().filter_map(alive).collect()))
     }
 
-    async fn ask(&self, client: &Client, request: &Request, show: &dyn Fn(&[u8])) -> Result<Reply, EngineError> {
+    async fn ask(&self, connected: &Connected, request: &Request, show: &dyn Fn(&[u8])) -> Result<Reply, EngineError> {
+        let client = &connected.client;
         let reply = match request {
             Request::Ends => self.ends(client).await,
             Request::ReadAll => self.read_all(client, show).await,
-            Request::Follow(from) => self.follow(client, from).await,
+            Request::Follow(from) => self.follow(connected, from).await,
             Request::Beat => self.beat(client).await,
-            Request::Append(entry) => match self.append(client, entry).await {
+            Request::Append(entry) => match self.append(connected, entry).await {
                 Ok(Ok(reply)) => Ok(reply),
                 Ok(Err(why)) => return Err(EngineError::Failed { engine: self.own.engines(), why }),
                 Err(error) => Err(error),
@@ -245,12 +294,12 @@ impl Postgres {
 
 impl Engine for Postgres {
     async fn carry_out(&self, request: &Request, show: &dyn Fn(&[u8])) -> Result<Reply, EngineError> {
-        let client = self.connected(self.slot_for(request)).await?;
+        let connected = self.connected(self.slot_for(request)).await?;
         // The whole state takes as long as it takes; each part of it has its own time.
         if matches!(request, Request::ReadAll) {
-            return self.ask(&client, request, show).await;
+            return self.ask(&connected, request, show).await;
         }
-        match tokio::time::timeout(PATIENCE, self.ask(&client, request, show)).await {
+        match tokio::time::timeout(PATIENCE, self.ask(&connected, request, show)).await {
             Ok(reply) => reply,
             Err(_) => {
                 *self.slot_for(request).borrow_mut() = None;

@@ -1,0 +1,440 @@
+//! Servers that share registrations through Redis, PostgreSQL or MariaDB, beside one alone and Kamailio: REGISTERs a second and their
+//! cost, when the other server knows, how soon a new one is there, and an engine that stands still. Writes `bench/CLUSTER.md`, tables into
+//! `bench/cluster` and pictures into `bench/plots`.
+
+use std::fmt::Write as _;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use clap::{Parser, ValueEnum};
+use strowger_bench::apart::enter;
+use strowger_bench::calm::Calm;
+use strowger_bench::cluster::contender::Contender;
+use strowger_bench::cluster::engine::{self, Kind};
+use strowger_bench::cluster::results::Results;
+use strowger_bench::cluster::site::{Place, T1, WAITING_CHILDREN, configuration, has_kamailio_tables};
+use strowger_bench::cluster::{OTHER_CORE, frozen, joining, plot, propagation, rates, table};
+use strowger_bench::kept::{self, Conditions};
+use strowger_bench::programs;
+use strowger_bench::register::process::{adopt, stay_on};
+use strowger_bench::register::report::{replace, surroundings};
+use strowger_bench::server::{circumstances, command_line};
+
+/// What the page of a trial begins with.
+const TRIAL: &str = "**A trial: nobody waited for a calm machine, and others worked on it. The figures below show the form of this page, \
+    and no more.**\n\n";
+/// What a new page begins with.
+const TITLE: &str = "# Members that share registrations\n";
+/// Sockets that phones are spread over.
+const SOCKETS: u32 = 64;
+/// A rate that everybody is asked for.
+const LOW_RATE: u32 = 1_000;
+/// Who is asked how soon the other server knows.
+const PROPAGATING: [Contender; 7] = [
+    Contender::RedisDisk,
+    Contender::Redis,
+    Contender::RedisReplica,
+    Contender::Postgres,
+    Contender::Mariadb,
+    Contender::Kamailio3,
+    Contender::KamailioDmq,
+];
+/// Whom a new server joins, and the one that it is compared with.
+const JOINING: [Contender; 4] = [Contender::Alone, Contender::Redis, Contender::Postgres, Contender::Mariadb];
+/// Whose engine stands still.
+const FROZEN: [Contender; 3] = [Contender::Redis, Contender::Postgres, Contender::Mariadb];
+
+#[derive(Debug, Parser)]
+#[command(about = "Members that share registrations, beside one server and Kamailio; a report, not a test")]
+struct Arguments {
+    /// What is measured; of the others what was measured before stays [default: all]
+    #[arg(long, value_delimiter = ',', value_enum)]
+    only: Vec<Part>,
+    /// Who is measured [default: all that there are]
+    #[arg(long, value_delimiter = ',', value_enum)]
+    contenders: Vec<Contender>,
+    /// Seconds of each rate
+    #[arg(long, default_value_t = 5)]
+    seconds: u64,
+    /// Seconds before, which are not counted; transactions live for 3.2 s
+    #[arg(long, default_value_t = 4)]
+    warm_up: u64,
+    /// Users of the rates
+    #[arg(long, default_value_t = 50_000)]
+    users: u32,
+    /// REGISTERs under way at saturation
+    #[arg(long, default_value_t = 512)]
+    window: usize,
+    /// Registrations that a new server finds
+    #[arg(long, default_value_t = 1_000_000)]
+    bindings: u32,
+    /// Calls a second while the engine stands still
+    #[arg(long, default_value_t = 2_000.0)]
+    calls: f64,
+    /// Seconds for which the engine stands still
+    #[arg(long, default_value_t = 60)]
+    frozen: u64,
+    /// Seconds that all waits for a calm machine may last together
+    #[arg(long, default_value_t = 90)]
+    patience: u64,
+    /// A smoke test: little of everything; writes nothing into the repository
+    #[arg(long)]
+    quick: bool,
+    /// Begins with what an earlier run left, and does only what is missing there
+    #[arg(long)]
+    resume: bool,
+    /// Measures nothing: writes the page of what was measured
+    #[arg(long)]
+    describe: bool,
+    /// Where servers and engines keep their files, on a disk [default: the system's folder for temporary files]
+    #[arg(long)]
+    folder: Option<PathBuf>,
+    /// Where what was measured is left for another run [default: cluster.json beside this program]
+    #[arg(long)]
+    results: Option<PathBuf>,
+    /// The program [default: STROWGER_BIN, else strowger beside this program]
+    #[arg(long)]
+    binary: Option<PathBuf>,
+    /// The file of the page; tables and plots lie beside it [default: bench/CLUSTER.md]
+    #[arg(long)]
+    output: Option<PathBuf>,
+}
+
+/// What can be measured by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+enum Part {
+    /// REGISTERs a second, their cost and the times of their answers
+    Rates,
+    /// From a 200 until the other server finds the phone
+    Propagation,
+    /// A new server, and what a registration takes of the memory
+    Joining,
+    /// An engine that stands still under calls
+    Frozen,
+}
+
+impl Part {
+    const ALL: [Self; 4] = [Self::Rates, Self::Propagation, Self::Joining, Self::Frozen];
+}
+
+fn main() {
+    let arguments = Arguments::parse();
+    if !arguments.describe {
+        let _ = enter(true);
+        adopt().expect("processes can be adopted");
+    }
+    let outcome = Bench::new(arguments).and_then(|mut bench| {
+        bench.run()?;
+        bench.show()
+    });
+    if let Err(error) = outcome {
+        eprintln!("cluster: {error}");
+        std::process::exit(1);
+    }
+}
+
+struct Bench {
+    arguments: Arguments,
+    place: Place,
+    parts: Vec<Part>,
+    file: PathBuf,
+    conditions: Conditions,
+    around: String,
+    results: Results,
+    begun: Instant,
+    calm: Calm,
+    failures: usize,
+    // The results of a smoke test go with it.
+    _scratch: tempfile::TempDir,
+}
+
+impl Bench {
+    fn new(mut arguments: Arguments) -> Result<Self, String> {
+        let binary = programs::strowger(arguments.binary.as_ref());
+        if !binary.is_file() {
+            return Err(format!("there is no {}: cargo build --release -p strowger", binary.display()));
+        }
+        if arguments.quick {
+            (arguments.seconds, arguments.warm_up, arguments.users) = (1, 1, 5_000);
+            (arguments.bindings, arguments.frozen, arguments.patience) = (20_000, 10, 0);
+        }
+        let folder = arguments.folder.clone().unwrap_or_else(std::env::temp_dir);
+        let scratch = tempfile::Builder::new().prefix("strowger-cluster-results-").tempdir();
+        let scratch = scratch.map_err(|error| error.to_string())?;
+        let usual =
+            if arguments.quick { scratch.path().join("cluster.json") } else { programs::beside("cluster.json") };
+        let file = arguments.results.clone().unwrap_or(usual);
+        let engines = Kind::ALL.map(Kind::version).join("; ");
+        let conditions = Conditions::of(&binary)?.with("the engines", engines);
+        let parts = if arguments.only.is_empty() { Part::ALL.to_vec() } else { arguments.only.clone() };
+        let goes_on = arguments.resume || arguments.describe || !arguments.only.is_empty();
+        let mut results = match kept::read(&file, &conditions) {
+            Ok(results) if goes_on => results,
+            Err(why) if arguments.resume || arguments.describe => return Err(why),
+            _ => Results::default(),
+        };
+        if !arguments.resume && !arguments.describe {
+            parts.iter().for_each(|part| forget(&mut results, *part, &arguments.contenders));
+        }
+        let around = circumstances(&command_line("strowger-bench --bin cluster").replace(" --describe", ""));
+        let around = around + &disk(&folder);
+        let calm = Calm::new(&[0, OTHER_CORE], Duration::from_secs(arguments.patience));
+        let place = Place { binary, folder };
+        let begun = Instant::now();
+        Ok(Self {
+            arguments,
+            place,
+            parts,
+            file,
+            conditions,
+            around,
+            results,
+            begun,
+            calm,
+            failures: 0,
+            _scratch: scratch,
+        })
+    }
+
+    fn run(&mut self) -> Result<(), String> {
+        if self.arguments.describe {
+            return Ok(());
+        }
+        stay_on(OTHER_CORE).map_err(|error| format!("there is no second core: {error}"))?;
+        for part in self.parts.clone() {
+            let begun = Instant::now();
+            match part {
+                Part::Rates => self.rates(),
+                Part::Propagation => self.propagation(),
+                Part::Joining => self.joining(),
+                Part::Frozen => self.frozen(),
+            }
+            self.say(&format!("{part:?} took {:.1} min", begun.elapsed().as_secs_f64() / 60.0));
+        }
+        self.say(&self.calm.told());
+        if self.failures > 0 {
+            eprintln!("cluster: {} measurements have failed; --resume does them again", self.failures);
+        }
+        Ok(())
+    }
+
+    fn say(&self, what: &str) {
+        eprintln!("[{:.1} min] {what}", self.begun.elapsed().as_secs_f64() / 60.0);
+    }
+
+    /// Measures one thing, as calm as the machine gets, and keeps what came of it.
+    fn measure<T>(
+        &mut self,
+        what: &str,
+        measure: impl FnOnce(&Self) -> Result<T, String>,
+        keep: impl FnOnce(&mut Results, T),
+    ) {
+        if self.arguments.patience > 0 {
+            self.calm.wait();
+        }
+        self.say(what);
+        match measure(self) {
+            Ok(found) => {
+                keep(&mut self.results, found);
+                if let Err(why) = kept::write(&self.file, &self.conditions, &self.results) {
+                    eprintln!("  NOT KEPT: {why}");
+                }
+            }
+            Err(why) => {
+                self.failures += 1;
+                eprintln!("  FAILED: {what}: {why}");
+            }
+        }
+    }
+
+    /// Those of `all` that are asked for, and whose programs are installed.
+    fn contenders(&self, all: &[Contender]) -> Vec<Contender> {
+        let is_asked_for =
+            |one: &&Contender| self.arguments.contenders.is_empty() || self.arguments.contenders.contains(one);
+        let has_kamailio = programs::has_kamailio();
+        let is_there = |one: &&Contender| {
+            let missing = one.engine().filter(|kind| kind.program().is_none()).map(|kind| kind.to_string());
+            let missing =
+                missing.or_else(|| (one.kamailio().is_some() && !has_kamailio).then(|| "Kamailio".to_owned()));
+            let has_tables = one.kamailio().is_none() || one.engine().is_none() || has_kamailio_tables();
+            let missing = missing.or_else(|| (!has_tables).then(|| "kamailio-mysql-modules".to_owned()));
+            if let Some(missing) = &missing {
+                eprintln!("SKIPPED: {one}, for {missing} is not installed");
+            }
+            missing.is_none()
+        };
+        all.iter().filter(is_asked_for).filter(is_there).copied().collect()
+    }
+
+    fn rates(&mut self) {
+        let Arguments { seconds, warm_up, users, window, .. } = self.arguments;
+        let plan = rates::Plan {
+            users,
+            sockets: SOCKETS,
+            window,
+            fill: Duration::from_secs(10),
+            warm_up: Duration::from_secs(warm_up),
+            time: Duration::from_secs(seconds),
+            rates: vec![table::GOAL_RATE, LOW_RATE],
+        };
+        for contender in self.contenders(&Contender::ALL) {
+            if self.results.rated(contender).is_some() {
+                continue;
+            }
+            self.measure(
+                &format!("rates: {contender}"),
+                |bench| rates::run(&plan, contender, &bench.place),
+                |results, one| {
+                    for pace in &one.paces {
+                        let asked = pace.asked.map_or_else(|| "saturation".to_owned(), |rate| format!("{rate}/s"));
+                        eprintln!(
+                            "  {asked}: {:.0}/s, p50 {:.2} p99 {:.2} ms, cores {:.2} and {:.2}, {:?}, 503 {} other {} lost {}",
+                            pace.rate,
+                            pace.p50_ms,
+                            pace.p99_ms,
+                            pace.server_core,
+                            pace.other_core,
+                            pace.cost,
+                            pace.unavailable,
+                            pace.others,
+                            pace.lost
+                        );
+                    }
+                    results.rates.push(one);
+                },
+            );
+        }
+    }
+
+    fn propagation(&mut self) {
+        let time = Duration::from_secs(self.arguments.seconds);
+        for contender in self.contenders(&PROPAGATING) {
+            let also_low = contender.kamailio().is_some().then_some(LOW_RATE);
+            for rate in [Some(table::GOAL_RATE), also_low].into_iter().flatten() {
+                if self.results.propagated(contender, rate).is_some() {
+                    continue;
+                }
+                self.measure(
+                    &format!("propagation at {rate}/s: {contender}"),
+                    |bench| propagation::run(contender, rate, time, &bench.place),
+                    |results, one| {
+                        let (middle, most) = (one.at(0.5), one.at(0.99));
+                        eprintln!(
+                            "  {:.0}/s, p50 {middle:.2?} p99 {most:.2?} ms, {} of {} missing",
+                            one.rate, one.missing, one.sample
+                        );
+                        results.propagation.push(one);
+                    },
+                );
+            }
+        }
+    }
+
+    fn joining(&mut self) {
+        let Arguments { bindings, window, .. } = self.arguments;
+        for contender in self.contenders(&JOINING) {
+            if self.results.joined(contender).is_some() {
+                continue;
+            }
+            self.measure(
+                &format!("joining {bindings}: {contender}"),
+                |bench| joining::run(contender, bindings, SOCKETS, window, &bench.place),
+                |results, one| {
+                    eprintln!("  {one:.2?}");
+                    results.joining.push(one);
+                },
+            );
+        }
+    }
+
+    fn frozen(&mut self) {
+        let frozen = Duration::from_secs(self.arguments.frozen);
+        let course = frozen::Course { rate: self.arguments.calls, before: frozen / 4, frozen };
+        for contender in self.contenders(&FROZEN) {
+            if self.results.frozen(contender).is_some() {
+                continue;
+            }
+            self.measure(
+                &format!("frozen for {} s: {contender}", frozen.as_secs()),
+                |bench| frozen::run(contender, course, &bench.place),
+                |results, one| {
+                    eprintln!("  {one:.2?}");
+                    results.frozen.push(one);
+                },
+            );
+        }
+    }
+
+    /// The page, the tables and the pictures.
+    fn show(&mut self) -> Result<(), String> {
+        self.results.sort();
+        let mut text = table::summary(&self.results);
+        if self.arguments.patience == 0 {
+            text.insert_str(0, TRIAL);
+        }
+        text.push_str("\n![REGISTERs a second](plots/cluster-rates.svg)\n\n");
+        self.describe(&mut text);
+        text.push_str(&table::all(&self.results));
+        println!("{text}");
+        if self.arguments.quick && self.arguments.output.is_none() {
+            return Ok(());
+        }
+        let usual = || Path::new(env!("CARGO_MANIFEST_DIR")).join("CLUSTER.md");
+        let output = self.arguments.output.clone().unwrap_or_else(usual);
+        plot::draw(&self.results, &output.with_file_name("plots")).map_err(|error| error.to_string())?;
+        self.results.write_csv(&output.with_file_name("cluster")).map_err(|error| error.to_string())?;
+        if !output.exists() {
+            fs::write(&output, TITLE).map_err(|error| format!("{}: {error}", output.display()))?;
+        }
+        replace(&output, "cluster", &text).map_err(|error| format!("{}: {error}", output.display()))
+    }
+
+    fn describe(&self, text: &mut String) {
+        let Arguments { seconds, warm_up, users, window, .. } = self.arguments;
+        let address = ([127, 0, 0, 1], 5060).into();
+        // Writing to a String cannot fail.
+        let _ = write!(
+            text,
+            "{}- {}\n- Kamailio: {}\n\n## How it is measured\n\n\
+             In a network namespace of its own, where the system allows it. **The first core has the server with which phones register, and \
+             the engine: all of its processes and threads. The second core has what stands for other machines: the phones, the second server \
+             that follows, and Redis's replica.** So a rate with an engine is what one core carries that does the work of both; the engine's part of it \
+             stands beside it. One worker, or one receiving process of Kamailio; {WAITING_CHILDREN} where each waits for MariaDB (1 and 3). No passwords.\n\n\
+             Engines run as an operator would run them, and their files lie on the disk that is named above. {} They are started anew for each \
+             row.\n\n\
+             What a 200 means is written behind the engine: *engine and disk* is `promise = \"engine\"` with `store.mode = \"write-through\"` (the \
+             default), *engine* the same with `memory`, *disk* `promise = \"disk\"`. *Replica*: `replicas = 1` too, and a Redis that replicates.\n\n\
+             Rates: {users} users on {SOCKETS} sockets, one contact each (address 24 B, URI 40 B), who refresh: the same Call-ID, a CSeq that \
+             rises. {window} under way at saturation; {warm_up} s to warm up, {seconds} s measured, once: a run on a shared machine is worth \
+             some percent. At saturation the times are those of the queue. A REGISTER is sent again after 0.5, 1.5 and 3.5 s, and counts as lost \
+             after 4 s. At a rate, its time counts from when it was due, and it may leave 0.05 ms later. `timers.t1` is {T1}, so that as many transactions end as begin.\n\n\
+             Kamailio: [kamailio/cluster.cfg](kamailio/cluster.cfg), Debian's packages; `db_mode` of usrloc in brackets, 2 with \
+             `timer_interval = 5`. A 200 means with 1 and 3 that MariaDB has it, and with 0, 2 and DMQ that its memory has it. DMQ tells each \
+             change at once, as a SIP message.\n\n\
+             Strowger alone (a member has a `[cluster]` too), where nothing is said its defaults:\n\n```toml\n{}```\n",
+            self.around,
+            Kind::ALL.map(Kind::version).join("\n- "),
+            programs::kamailio_version(),
+            engine::settings(),
+            configuration(Contender::Alone, 1, address, None),
+        );
+    }
+}
+
+/// The disk, as a line of Markdown.
+fn disk(folder: &Path) -> String {
+    let all = surroundings(folder);
+    all.lines().filter(|line| line.starts_with("- Disk")).map(|line| format!("{line}\n")).collect()
+}
+
+/// Removes what is measured again.
+fn forget(results: &mut Results, part: Part, contenders: &[Contender]) {
+    let stays = |contender| !contenders.is_empty() && !contenders.contains(&contender);
+    match part {
+        Part::Rates => results.rates.retain(|one| stays(one.contender)),
+        Part::Propagation => results.propagation.retain(|one| stays(one.contender)),
+        Part::Joining => results.joining.retain(|one| stays(one.contender)),
+        Part::Frozen => results.frozen.retain(|one| stays(one.contender)),
+    }
+}

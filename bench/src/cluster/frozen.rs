@@ -1,0 +1,261 @@
+//! An engine that stands still under calls: what callers and phones that register see of it.
+
+use std::net::SocketAddr;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+use strowger_traffic::engine::{self, PhaseReport, Plan, Run};
+use strowger_traffic::meter::Answer;
+use strowger_traffic::options::{Options, Target, workload_with};
+use strowger_traffic::script::Verb;
+
+use super::contender::Contender;
+use super::requests::{Asker, wait};
+use super::site::{Place, Site};
+use crate::register::message::{DOMAIN, FIRST_CSEQ};
+use crate::register::subject::free_address;
+
+/// Users on each side, all of the called ones registered at the first server.
+const USERS: u32 = 1_000;
+/// Ports of the callers.
+const SOCKETS: usize = 8;
+/// How long calls that have begun may take when no more begin.
+const DRAIN: Duration = Duration::from_secs(4);
+/// What is not counted.
+const WARM_UP: Duration = Duration::from_secs(2);
+/// Between two REGISTERs of phones that did not register before.
+const REGISTER_EVERY: Duration = Duration::from_millis(100);
+/// How long an answer to a REGISTER is waited for.
+const PATIENCE: Duration = Duration::from_secs(4);
+/// How long the servers may take to be in step again.
+const RECOVERY: Duration = Duration::from_secs(60);
+
+/// How long it takes.
+#[derive(Clone, Copy, Debug)]
+pub struct Course {
+    /// Calls a second.
+    pub rate: f64,
+    /// Calls before the engine stands still.
+    pub before: Duration,
+    /// For how long it does.
+    pub frozen: Duration,
+}
+
+/// What became of calls.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Calls {
+    /// Calls that were begun, and counted.
+    pub begun: u64,
+    /// Those that were not answered and ended properly.
+    pub failed: u64,
+    /// INVITE to 180, in milliseconds: the median.
+    pub p50_ms: f64,
+    /// And the 99th percentile.
+    pub p99_ms: f64,
+}
+
+/// What became of REGISTERs.
+#[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
+pub struct Registers {
+    /// Sent.
+    pub sent: u64,
+    /// Answered with 200.
+    pub taken: u64,
+    /// Answered with 503.
+    pub unavailable: u64,
+    /// Answered otherwise, or never.
+    pub others: u64,
+    /// Until the 503, in milliseconds: the shortest time.
+    pub least_ms: Option<f64>,
+    /// And the longest.
+    pub most_ms: Option<f64>,
+}
+
+/// What was measured.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Frozen {
+    /// Who.
+    pub contender: Contender,
+    /// Calls a second.
+    pub rate: f64,
+    /// For how many seconds the engine stood still.
+    pub frozen_s: f64,
+    /// Calls before.
+    pub before: Calls,
+    /// Calls meanwhile.
+    pub during: Calls,
+    /// REGISTERs meanwhile.
+    pub registers: Registers,
+    /// Seconds from when the engine goes on to the first 200 to a REGISTER.
+    pub served_s: Option<f64>,
+    /// Until nothing waits any more for the engine.
+    pub drained_s: Option<f64>,
+    /// Until both servers have as many registrations.
+    pub same_s: Option<f64>,
+    /// Registrations of the two servers in the end.
+    pub registrations: [u64; 2],
+}
+
+/// Freezes the engine of a contender.
+///
+/// # Errors
+/// When something does not start.
+pub fn run(contender: Contender, course: Course, place: &Place) -> Result<Frozen, String> {
+    let mut site = Site::start(contender, true, place)?;
+    let (server, callees) = (site.first().address, free_address());
+    let before = call(&plan(server, callees, course.rate, course.before, true)?)?;
+    let calls = plan(server, callees, course.rate, course.frozen.saturating_sub(WARM_UP), false)?;
+    let engine = site.engine.as_ref().ok_or("there is no engine")?;
+    engine.freeze();
+    let is_over = AtomicBool::new(false);
+    let (during, registers) = thread::scope(|scope| {
+        let registering = scope.spawn(|| register(server, course.frozen, &is_over));
+        let during = call(&calls);
+        is_over.store(true, Ordering::Relaxed);
+        (during, registering.join())
+    });
+    engine.thaw();
+    let thawed = Instant::now();
+    let registers = registers.map_err(|_| "the thread of the REGISTERs panicked")??;
+    let mut frozen = Frozen {
+        contender,
+        rate: course.rate,
+        frozen_s: course.frozen.as_secs_f64(),
+        before,
+        during: during?,
+        registers,
+        served_s: served_again(server)?.map(|()| thawed.elapsed().as_secs_f64()),
+        drained_s: None,
+        same_s: None,
+        registrations: [0; 2],
+    };
+    recover(&mut site, thawed, &mut frozen)?;
+    Ok(frozen)
+}
+
+/// Calls through the server to phones at `callees`, which register first where `registers`.
+fn plan(server: SocketAddr, callees: SocketAddr, rate: f64, time: Duration, registers: bool) -> Result<Plan, String> {
+    let said = |error: engine::PlanError| error.to_string();
+    let workload = workload_with("proxy-200", &[], 1.0).map_err(said)?;
+    let to = Target::parse(&format!("udp:{server}")).map_err(said)?;
+    let options = Options {
+        users: USERS,
+        domain: Some(DOMAIN.to_owned()),
+        sockets: SOCKETS,
+        rate,
+        time: Some(time),
+        warm_up: WARM_UP,
+        drain: Some(DRAIN),
+        ..Options::new(workload, Some(to), 11)
+    };
+    let mut plan = options.plan().map_err(said)?.0;
+    let at = plan.phases.iter().position(|phase| phase.is_measured).ok_or("the workload measures nothing")?;
+    // The phones stay registered.
+    plan.phases.truncate(at + 1);
+    if !registers {
+        plan.phases.drain(..at);
+    }
+    plan.callees_at = vec![callees];
+    Ok(plan)
+}
+
+fn call(plan: &Plan) -> Result<Calls, String> {
+    let report = Run::prepare(plan.clone()).and_then(Run::go).map_err(|error| error.to_string())?;
+    if let Some(why) = report.broken_off {
+        return Err(why);
+    }
+    let phase = report.phases.iter().find(|phase| phase.is_measured).ok_or("nothing was measured")?;
+    Ok(calls(phase))
+}
+
+fn calls(phase: &PhaseReport) -> Calls {
+    let meter = phase.meter();
+    let ringing = meter.answer(Verb::Invite, Answer::Provisional);
+    let at = |share: f64| ringing.map_or(f64::NAN, |times| times.quantile(share).as_secs_f64() * 1e3);
+    Calls {
+        begun: meter.began.sent,
+        failed: meter.began.sent.saturating_sub(meter.began.carried),
+        p50_ms: at(0.5),
+        p99_ms: at(0.99),
+    }
+}
+
+/// Registers phones of its own, one after the other, none of which waits for another.
+fn register(server: SocketAddr, time: Duration, is_over: &AtomicBool) -> Result<Registers, String> {
+    let mut asker = Asker::new(server)?;
+    let began = Instant::now();
+    let mut sent: Vec<Option<Instant>> = Vec::new();
+    let mut registers = Registers::default();
+    let last = time.saturating_sub(PATIENCE);
+    while began.elapsed() < time && !is_over.load(Ordering::Relaxed) {
+        if began.elapsed() < last && began.elapsed() >= REGISTER_EVERY * u32::try_from(sent.len()).unwrap_or(0) {
+            asker.register(u32::try_from(sent.len()).unwrap_or(0), FIRST_CSEQ);
+            sent.push(Some(Instant::now()));
+        }
+        wait(&[&asker], Duration::from_millis(10));
+        while let Some(told) = asker.answer() {
+            let Some(since) = sent.get_mut(told.answer.user as usize).and_then(Option::take) else { continue };
+            registers.note(told.answer.status, since.elapsed());
+        }
+    }
+    registers.sent = sent.len() as u64;
+    registers.others += sent.iter().flatten().count() as u64;
+    Ok(registers)
+}
+
+impl Registers {
+    fn note(&mut self, status: u16, after: Duration) {
+        let after_ms = after.as_secs_f64() * 1e3;
+        match status {
+            200 => self.taken += 1,
+            503 => {
+                self.unavailable += 1;
+                self.least_ms = Some(self.least_ms.map_or(after_ms, |least| least.min(after_ms)));
+                self.most_ms = Some(self.most_ms.map_or(after_ms, |most| most.max(after_ms)));
+            }
+            _ => self.others += 1,
+        }
+    }
+}
+
+/// Registers phones until one is taken; nothing where none is in time.
+fn served_again(server: SocketAddr) -> Result<Option<()>, String> {
+    let mut asker = Asker::new(server)?;
+    let began = Instant::now();
+    for user in 0.. {
+        // Behind the phones of before.
+        asker.register(1_000_000 + user, FIRST_CSEQ);
+        wait(&[&asker], Duration::from_millis(50));
+        while let Some(told) = asker.answer() {
+            if told.answer.status == 200 {
+                return Ok(Some(()));
+            }
+        }
+        if began.elapsed() > RECOVERY {
+            break;
+        }
+    }
+    Ok(None)
+}
+
+/// When nothing waits any more, and both servers have as many registrations.
+fn recover(site: &mut Site, thawed: Instant, frozen: &mut Frozen) -> Result<(), String> {
+    while thawed.elapsed() < RECOVERY && (frozen.drained_s.is_none() || frozen.same_s.is_none()) {
+        let status = site.first().status();
+        let registrations = status["registrations"].as_u64().unwrap_or(0);
+        let others = site.second().map_or(0, |second| second.registrations());
+        let after = thawed.elapsed().as_secs_f64();
+        if status["cluster"]["waiting"] == 0 && status["cluster"]["trouble"].is_null() {
+            frozen.drained_s.get_or_insert(after);
+            if registrations == others && registrations > 0 {
+                frozen.same_s.get_or_insert(after);
+            }
+        }
+        frozen.registrations = [registrations, others];
+        site.check()?;
+        thread::sleep(Duration::from_millis(50));
+    }
+    Ok(())
+}

@@ -1,0 +1,122 @@
+//! A server that starts where the engine has many registrations: how soon it serves, and what they take of the memory.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use serde::{Deserialize, Serialize};
+
+use super::contender::Contender;
+use super::requests::{Asker, wait};
+use super::site::{Place, Server, Site};
+use crate::register::load::{PATIENCE as LAST, Pace, Phones};
+use crate::register::message::FIRST_CSEQ;
+use crate::register::process::Usage;
+
+/// How long the new server may take.
+const PATIENCE: Duration = Duration::from_secs(300);
+/// How long all may take to be registered.
+const FILL: Duration = Duration::from_secs(600);
+/// How often the new server is asked.
+const BEAT: Duration = Duration::from_millis(5);
+/// What transactions, and a journal's buffers, take to end after the last REGISTER.
+const REST: Duration = Duration::from_secs(5);
+
+/// What was measured.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Joined {
+    /// Who.
+    pub contender: Contender,
+    /// Registrations.
+    pub bindings: u64,
+    /// First registrations a second.
+    pub fill_rate: f64,
+    /// Private memory for each of them at the server where they registered, in bytes.
+    pub own_bytes: f64,
+    /// What the engine has in memory for each of them, in bytes.
+    pub engine_bytes: Option<f64>,
+    /// What it has in files for each of them, in bytes.
+    pub disk_bytes: Option<f64>,
+    /// Seconds from the start of the new server until it answers a REGISTER with 200.
+    pub warm_s: Option<f64>,
+    /// Registrations that it has then.
+    pub found: Option<u64>,
+    /// Private memory for each of them at the new server, in bytes.
+    pub joined_bytes: Option<f64>,
+}
+
+/// Registers `users` at one server, then starts a second one, where the contender has a second one.
+///
+/// # Errors
+/// When a server does not start, or does not take all.
+pub fn run(contender: Contender, users: u32, sockets: u32, window: usize, place: &Place) -> Result<Joined, String> {
+    let mut site = Site::start(contender, false, place)?;
+    let (empty, engine) = (private(site.first()), engine_memory(&site));
+    let files = site.engine.as_ref().map(super::engine::Engine::disk);
+    let mut phones = Phones::new(site.first().address, users, sockets);
+    let fill = phones.fill(window, FILL);
+    phones.run(Pace::Stop, LAST);
+    let bindings = phones.registered() as u64;
+    if bindings < u64::from(users) {
+        return Err(format!("only {bindings} of {users} registered"));
+    }
+    thread::sleep(REST);
+    let each = |bytes: u64| bytes as f64 / bindings as f64;
+    let mut joined = Joined {
+        contender,
+        bindings,
+        fill_rate: fill.rate(),
+        own_bytes: each(private(site.first()).saturating_sub(empty)),
+        engine_bytes: engine_memory(&site).zip(engine).map(|(now, before)| each(now.saturating_sub(before))),
+        disk_bytes: site.engine.as_ref().zip(files).map(|(now, before)| each(now.disk().saturating_sub(before))),
+        warm_s: None,
+        found: None,
+        joined_bytes: None,
+    };
+    if contender.is_member() {
+        join(&mut site, empty, &mut joined)?;
+    }
+    Ok(joined)
+}
+
+/// Starts the second server.
+fn join(site: &mut Site, empty: u64, joined: &mut Joined) -> Result<(), String> {
+    let began = Instant::now();
+    let mut server = site.begin()?;
+    joined.warm_s = Some(first_answer(&mut server, began)?.as_secs_f64());
+    // What its status tells of the table is up to a second old.
+    thread::sleep(Duration::from_millis(1_500));
+    joined.found = Some(server.registrations());
+    joined.joined_bytes = Some(private(&server).saturating_sub(empty) as f64 / joined.bindings as f64);
+    site.take(server);
+    Ok(())
+}
+
+/// When it first answers a question for contacts with 200: it says 503 until it has all.
+fn first_answer(server: &mut Server, began: Instant) -> Result<Duration, String> {
+    let mut asker = Asker::new(server.address)?;
+    for number in 1.. {
+        asker.ask(0, number % FIRST_CSEQ);
+        wait(&[&asker], BEAT);
+        while let Some(told) = asker.answer() {
+            if told.answer.status == 200 {
+                return Ok(began.elapsed());
+            }
+        }
+        thread::sleep(BEAT);
+        server.check()?;
+        if began.elapsed() > PATIENCE {
+            break;
+        }
+    }
+    Err("the new server does not serve".to_owned())
+}
+
+fn private(server: &Server) -> u64 {
+    Usage::of(&server.processes()).memory
+}
+
+/// Private memory, and what processes share.
+fn engine_memory(site: &Site) -> Option<u64> {
+    let usage = Usage::of(&site.engine.as_ref()?.processes());
+    Some(usage.memory + usage.shared)
+}

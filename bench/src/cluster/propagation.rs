@@ -1,0 +1,151 @@
+//! The time from a 200 at one server until another one finds the phone.
+
+use std::collections::HashMap;
+use std::time::{Duration, Instant};
+
+use hdrhistogram::Histogram;
+use serde::{Deserialize, Serialize};
+
+use super::contender::Contender;
+use super::requests::{Asker, Told, wait};
+use super::site::{Place, Site};
+use crate::register::message::FIRST_CSEQ;
+
+/// One of so many phones is looked for.
+const EVERY: u32 = 25;
+/// How often it is asked for.
+const ASK_EVERY: Duration = Duration::from_micros(500);
+/// REGISTERs that are sent at once at most.
+const BURST: u64 = 32;
+/// The longest wait for an answer before it is looked what is due.
+const PAUSE: Duration = Duration::from_micros(200);
+/// REGISTERs before the first phone that is looked for: servers that have just met follow each other after a second.
+const WARM_UP: Duration = Duration::from_secs(2);
+/// How long it is looked for phones after the last REGISTER.
+const PATIENCE: Duration = Duration::from_secs(5);
+/// What is kept of the distribution.
+pub const SHARES: [f64; 12] = [0.01, 0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9, 0.99, 0.999];
+
+/// What was measured.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub struct Propagated {
+    /// Who.
+    pub contender: Contender,
+    /// REGISTERs a second that were sent, each of a phone that was not registered before.
+    pub asked: u32,
+    /// 200s a second.
+    pub rate: f64,
+    /// Phones that were looked for.
+    pub sample: u64,
+    /// Those that were not found within five seconds.
+    pub missing: u64,
+    /// Times in milliseconds by [`SHARES`].
+    pub times_ms: Vec<(f64, f64)>,
+}
+
+impl Propagated {
+    /// The time that a share of the phones took at most, in milliseconds; one of [`SHARES`].
+    #[must_use]
+    pub fn at(&self, share: f64) -> Option<f64> {
+        self.times_ms.iter().find(|(one, _)| *one == share).map(|(_, time)| *time)
+    }
+}
+
+/// Registers new phones at the first server at `rate` for `time`, and looks for some of them at the second.
+///
+/// # Errors
+/// When a server does not start, or ends, or nobody registers.
+pub fn run(contender: Contender, rate: u32, time: Duration, place: &Place) -> Result<Propagated, String> {
+    let mut site = Site::start(contender, true, place)?;
+    let second = site.second().ok_or("there is no second server")?.address;
+    let mut search = Search::new(site.first().address, second)?;
+    search.go(rate, WARM_UP + time);
+    site.check()?;
+    search.tell(contender, rate, WARM_UP + time)
+}
+
+/// A phone that is looked for.
+struct Sought {
+    since: Instant,
+    next: Instant,
+}
+
+struct Search {
+    first: Asker,
+    second: Asker,
+    sought: HashMap<u32, Sought>,
+    /// The first phone that is looked for.
+    first_sought: u32,
+    taken: u64,
+    sample: u64,
+    times: Histogram<u64>,
+}
+
+impl Search {
+    fn new(first: std::net::SocketAddr, second: std::net::SocketAddr) -> Result<Self, String> {
+        let times = Histogram::new_with_bounds(1_000, 60_000_000_000, 3).map_err(|error| error.to_string())?;
+        let (first, second) = (Asker::new(first)?, Asker::new(second)?);
+        Ok(Self { first, second, sought: HashMap::new(), first_sought: 0, taken: 0, sample: 0, times })
+    }
+
+    fn go(&mut self, rate: u32, time: Duration) {
+        let began = Instant::now();
+        let all = (time.as_secs_f64() * f64::from(rate)) as u64;
+        self.first_sought = (WARM_UP.as_secs_f64() * f64::from(rate)) as u32;
+        let mut sent = 0;
+        let is_over = |search: &Self, sent: u64, now: Duration| {
+            now > time + PATIENCE || (sent == all && now > time + PAUSE * 1_000 && search.sought.is_empty())
+        };
+        while !is_over(self, sent, began.elapsed()) {
+            let due = ((began.elapsed().as_secs_f64() * f64::from(rate)) as u64).min(all);
+            for _ in 0..due.saturating_sub(sent).min(BURST) {
+                self.first.register(sent as u32, FIRST_CSEQ);
+                sent += 1;
+            }
+            self.take_answers();
+            self.ask();
+            wait(&[&self.first, &self.second], PAUSE);
+        }
+    }
+
+    fn take_answers(&mut self) {
+        while let Some(Told { answer, .. }) = self.first.answer() {
+            let now = Instant::now();
+            self.taken += u64::from(answer.status == 200);
+            if answer.status == 200 && answer.user >= self.first_sought && answer.user % EVERY == 0 {
+                self.sample += 1;
+                self.sought.insert(answer.user, Sought { since: now, next: now });
+            }
+        }
+        while let Some(Told { answer, has_contact }) = self.second.answer() {
+            if has_contact && let Some(sought) = self.sought.remove(&answer.user) {
+                self.times.saturating_record(u64::try_from(sought.since.elapsed().as_nanos()).unwrap_or(u64::MAX));
+            }
+        }
+    }
+
+    fn ask(&mut self) {
+        let now = Instant::now();
+        for (user, sought) in self.sought.iter_mut().filter(|(_, sought)| sought.next <= now) {
+            sought.next = now + ASK_EVERY;
+            // A question of its own each time, or it would be a retransmission, which is answered as before.
+            let number = now.duration_since(sought.since).as_micros() / ASK_EVERY.as_micros();
+            self.second.ask(*user, u32::try_from(number).unwrap_or(0) % FIRST_CSEQ + 1);
+        }
+    }
+
+    fn tell(self, contender: Contender, asked: u32, time: Duration) -> Result<Propagated, String> {
+        if self.sample == 0 {
+            return Err("nobody was registered".to_owned());
+        }
+        let at = |share: f64| (share, self.times.value_at_quantile(share) as f64 / 1e6);
+        Ok(Propagated {
+            contender,
+            asked,
+            rate: self.taken as f64 / time.as_secs_f64(),
+            sample: self.sample,
+            missing: self.sought.len() as u64,
+            times_ms: if self.times.is_empty() { Vec::new() } else { SHARES.map(at).to_vec() },
+        })
+    }
+}

@@ -1,0 +1,371 @@
+//! The tables of `bench/CLUSTER.md`.
+
+use std::fmt::Write as _;
+
+use super::contender::Contender;
+use super::rates::{Paced, Rated};
+use super::results::Results;
+
+/// What has to be reached, as it is compared: a member's rate as a part of that alone.
+const GOAL_SHARE: f64 = 0.5;
+/// The 99th percentile until the other server knows, at [`GOAL_RATE`].
+const GOAL_PROPAGATION_MS: f64 = 100.0;
+/// REGISTERs a second at which that is so.
+pub const GOAL_RATE: u32 = 5_000;
+/// A new server serves within, with a million registrations.
+const GOAL_WARM_S: f64 = 5.0;
+/// How many they are.
+const GOAL_BINDINGS: u64 = 1_000_000;
+/// Bytes more for a registration than alone.
+const GOAL_BYTES: f64 = 40.0;
+/// Milliseconds by which the 99th percentile of INVITE to 180 may move.
+const GOAL_MOVED_MS: f64 = 1.0;
+/// Seconds of standing still at which that is so.
+const GOAL_FROZEN_S: f64 = 60.0;
+/// A REGISTER that cannot be kept is answered after so many milliseconds, give or take a round.
+const GOAL_503_MS: (f64, f64) = (1_900.0, 2_300.0);
+
+/// A goal, what was measured, and whether it is met; only at the load that the goal is for.
+struct Goal {
+    what: String,
+    found: String,
+    is_met: bool,
+    is_at_load: bool,
+}
+
+/// Goals and what was measured.
+#[must_use]
+pub fn summary(results: &Results) -> String {
+    let all =
+        [share(results), propagation(results), warm(results), memory(results), calls(results), registers(results)];
+    let goals: Vec<Goal> = all.into_iter().flatten().collect();
+    if goals.is_empty() {
+        return String::new();
+    }
+    let mut text = "| goal, with Redis (200 means engine and disk) | measured | |\n|---|---|---|\n".to_owned();
+    for goal in goals {
+        let said = match (goal.is_met, goal.is_at_load) {
+            (true, true) => "met",
+            (false, true) => "**missed**",
+            (true, false) => "met, with less load than the goal has",
+            (false, false) => "**missed**, with less load than the goal has",
+        };
+        let _ = writeln!(text, "| {} | {} | {said} |", goal.what, goal.found);
+    }
+    text
+}
+
+fn share(results: &Results) -> Option<Goal> {
+    let (alone, shared) = (results.full_rate(Contender::Alone)?, results.full_rate(Contender::Redis)?);
+    let own = 100.0 * results.own_share(Contender::Redis)?;
+    Some(Goal {
+        what: "A member keeps ≥ 50 % of the rate that it has alone, write-through".to_owned(),
+        found: format!(
+            "{shared:.0} of {alone:.0} REGISTERs a second, {:.0} %, where Redis has the same core; {own:.0} % by the processor time \
+             of the member's own",
+            100.0 * shared / alone
+        ),
+        is_met: shared >= GOAL_SHARE * alone,
+        is_at_load: true,
+    })
+}
+
+fn propagation(results: &Results) -> Option<Goal> {
+    let found = results.propagated(Contender::Redis, GOAL_RATE)?;
+    let (middle, most) = (found.at(0.5)?, found.at(0.99)?);
+    Some(Goal {
+        what: format!("The other server finds a phone after ≤ 100 ms (p99) at {GOAL_RATE} REGISTERs a second"),
+        found: format!("{most:.1} ms, median {middle:.1} ms; {} of {} not found", found.missing, found.sample),
+        is_met: most <= GOAL_PROPAGATION_MS && found.missing == 0,
+        is_at_load: found.rate > 0.98 * f64::from(GOAL_RATE),
+    })
+}
+
+fn warm(results: &Results) -> Option<Goal> {
+    let found = results.joined(Contender::Redis)?;
+    let warm = found.warm_s?;
+    Some(Goal {
+        what: "A new server serves within 5 s where there are 1,000,000 registrations".to_owned(),
+        found: format!("{warm:.1} s with {}", found.bindings),
+        is_met: warm <= GOAL_WARM_S && found.found == Some(found.bindings),
+        is_at_load: found.bindings >= GOAL_BINDINGS,
+    })
+}
+
+fn memory(results: &Results) -> Option<Goal> {
+    let (alone, shared) = (results.joined(Contender::Alone)?, results.joined(Contender::Redis)?);
+    let joined = shared.joined_bytes?;
+    Some(Goal {
+        what: "At the new server a registration takes ≤ 40 B more memory than alone".to_owned(),
+        found: format!(
+            "{:.0} B alone, {:.0} B where it registered, {joined:.0} B at a new server",
+            alone.own_bytes, shared.own_bytes
+        ),
+        is_met: joined - alone.own_bytes <= GOAL_BYTES,
+        is_at_load: shared.bindings >= GOAL_BINDINGS,
+    })
+}
+
+fn calls(results: &Results) -> Option<Goal> {
+    let found = results.frozen(Contender::Redis)?;
+    let moved = found.during.p99_ms - found.before.p99_ms;
+    Some(Goal {
+        what: format!(
+            "No call to a known phone fails while Redis stands still, and INVITE to 180 moves by ≤ 1 ms (p99), {:.0} calls a second",
+            found.rate
+        ),
+        found: format!(
+            "{} of {} failed in {:.0} s; {:.2} ms before, {:.2} ms meanwhile",
+            found.during.failed, found.during.begun, found.frozen_s, found.before.p99_ms, found.during.p99_ms
+        ),
+        is_met: found.during.failed == 0 && moved <= GOAL_MOVED_MS,
+        is_at_load: found.frozen_s >= GOAL_FROZEN_S,
+    })
+}
+
+fn registers(results: &Results) -> Option<Goal> {
+    let found = results.frozen(Contender::Redis)?;
+    let registers = found.registers;
+    let (least, most) = (registers.least_ms?, registers.most_ms?);
+    let in_time = least >= GOAL_503_MS.0 && most <= GOAL_503_MS.1;
+    Some(Goal {
+        what: "Then a REGISTER gets 503 after 2 s, and all is drained and the same on both when Redis goes on"
+            .to_owned(),
+        found: format!(
+            "{} of {}, after {:.2} to {:.2} s; drained {} s, the same {} s after it goes on",
+            registers.unavailable,
+            registers.sent,
+            least / 1e3,
+            most / 1e3,
+            maybe(found.drained_s, 1),
+            maybe(found.same_s, 1)
+        ),
+        is_met: in_time
+            && registers.unavailable == registers.sent
+            && found.drained_s.is_some()
+            && found.same_s.is_some(),
+        is_at_load: found.frozen_s >= GOAL_FROZEN_S,
+    })
+}
+
+/// The tables of all parts that there are figures for.
+#[must_use]
+pub fn all(results: &Results) -> String {
+    [rates(results), propagated(results), joined(results), frozen(results)].concat()
+}
+
+fn maybe(value: Option<f64>, digits: usize) -> String {
+    value.map_or_else(|| "–".to_owned(), |value| format!("{value:.digits$}"))
+}
+
+/// Milliseconds of processor time for 1,000 REGISTERs; nothing where nobody was there.
+fn cost(seconds: f64) -> String {
+    if seconds > 0.0 { format!("{seconds:.4}") } else { "–".to_owned() }
+}
+
+fn rates(results: &Results) -> String {
+    if results.rates.is_empty() {
+        return String::new();
+    }
+    let mut text = format!(
+        "\n## REGISTERs a second, and what they cost\n\n{RATES_SAID}\n\n\
+         | at saturation | REGISTER/s | of alone | by its own CPU | p50 ms | p99 ms | CPU s for 1,000: server | engine | second server | replica | server's core | the other core | 503 | other | lost | first REGISTER/s | fdatasync ms |\n\
+         |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n"
+    );
+    for one in &results.rates {
+        let Some(full) = one.full() else { continue };
+        let percent =
+            |share: Option<f64>| share.map_or_else(|| "–".to_owned(), |share| format!("{:.0} %", 100.0 * share));
+        let (of_alone, own) = (percent(results.share(one.contender)), percent(results.own_share(one.contender)));
+        let _ = writeln!(
+            text,
+            "| {} | {:.0} | {of_alone} | {own} | {:.2} | {:.2} | {} | {:.0} | {:.2} |",
+            one.contender,
+            full.rate,
+            full.p50_ms,
+            full.p99_ms,
+            spent(full),
+            one.fill_rate,
+            one.sync_ms
+        );
+    }
+    let mut asked: Vec<u32> =
+        results.rates.iter().flat_map(|one| one.paces.iter().filter_map(|pace| pace.asked)).collect();
+    asked.sort_unstable();
+    asked.dedup();
+    asked.into_iter().rev().for_each(|rate| text.push_str(&at(&results.rates, rate)));
+    text
+}
+
+const RATES_SAID: &str = "*Of alone* is the rate as a part of that of one server alone: of a Strowger with write-through, or of a Kamailio with memory (0). \
+    *By its own CPU* is the same of the \
+    processor time that the server itself uses for a REGISTER: what is left where the engine has a machine of its own. Where *the other \
+    core* is near 1, the phones were the limit and not the server.";
+
+/// What was used, and what went wrong.
+fn spent(pace: &Paced) -> String {
+    let used = pace.cost;
+    format!(
+        "{} | {} | {} | {} | {:.2} | {:.2} | {} | {} | {}",
+        cost(used.server),
+        cost(used.engine),
+        cost(used.follower),
+        cost(used.replica),
+        pace.server_core,
+        pace.other_core,
+        pace.unavailable,
+        pace.others,
+        pace.lost
+    )
+}
+
+/// The table of one rate.
+fn at(rates: &[Rated], rate: u32) -> String {
+    let mut text = format!(
+        "\n| at {rate} REGISTER/s | REGISTER/s | p50 ms | p99 ms | CPU s for 1,000: server | engine | second server | replica | server's core | the other core | 503 | other | lost |\n\
+         |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n"
+    );
+    for one in rates {
+        let _ = match one.at(rate) {
+            Some(pace) => writeln!(
+                text,
+                "| {} | {:.0} | {:.2} | {:.2} | {} |",
+                one.contender,
+                pace.rate,
+                pace.p50_ms,
+                pace.p99_ms,
+                spent(pace)
+            ),
+            None => writeln!(text, "| {} | cannot keep it |", one.contender),
+        };
+    }
+    text
+}
+
+fn propagated(results: &Results) -> String {
+    if results.propagation.is_empty() {
+        return String::new();
+    }
+    let mut text = String::from(
+        "\n## When the other server knows\n\n![Times until the other server finds the phone](plots/cluster-propagation.svg)\n\n\
+         Phones that were not registered before register at the first server; of every 25th the second one is asked for its contact from the \
+         moment of the 200 on, every 0.5 ms until it has one. The time includes that question and its answer. With DMQ, and with `disk`, the \
+         200 does not wait for the engine; Kamailio with MariaDB alone (3) reads the database for each question.\n\n\
+         | | asked/s | REGISTER/s | sample | not found in 5 s | p50 ms | p90 ms | p99 ms | p99.9 ms |\n|---|---:|---:|---:|---:|---:|---:|---:|---:|\n",
+    );
+    for one in &results.propagation {
+        let times = [0.5, 0.9, 0.99, 0.999].map(|share| maybe(one.at(share), 2)).join(" | ");
+        let _ = writeln!(
+            text,
+            "| {} | {} | {:.0} | {} | {} | {times} |",
+            one.contender, one.asked, one.rate, one.sample, one.missing
+        );
+    }
+    text
+}
+
+fn joined(results: &Results) -> String {
+    if results.joining.is_empty() {
+        return String::new();
+    }
+    let mut text = String::from(
+        "\n## A new server\n\nAll phones register at one server, then a second one is started. *Serves after* is from the start of its program \
+         until it answers a REGISTER with 200. Bytes are private memory above that of an empty server, by registration, once the transactions \
+         have ended; where they registered, what the journal's checkpoint has just merged is still among it. Of the engine all memory of its processes, and the growth of its files.\n\n\
+         | | registrations | first REGISTER/s | serves after s | found | B each where it registered | B each at the new server | engine: B of memory each | B of files each |\n\
+         |---|---:|---:|---:|---:|---:|---:|---:|---:|\n",
+    );
+    for one in &results.joining {
+        let found = one.found.map_or_else(|| "–".to_owned(), |found| found.to_string());
+        let _ = writeln!(
+            text,
+            "| {} | {} | {:.0} | {} | {found} | {:.0} | {} | {} | {} |",
+            one.contender,
+            one.bindings,
+            one.fill_rate,
+            maybe(one.warm_s, 2),
+            one.own_bytes,
+            maybe(one.joined_bytes, 0),
+            maybe(one.engine_bytes, 0),
+            maybe(one.disk_bytes, 0)
+        );
+    }
+    text
+}
+
+fn frozen(results: &Results) -> String {
+    if results.frozen.is_empty() {
+        return String::new();
+    }
+    let mut text = String::from(
+        "\n## An engine that stands still\n\nCalls (INVITE, 180, 200, ACK, BYE, 200) through the first server to phones that have registered \
+         there; all processes of the engine get SIGSTOP, and SIGCONT at the end. Meanwhile ten other phones a second register. *Same* is when \
+         both servers tell as many registrations, which they do up to a second late.\n\n\
+         | | calls/s | stood still s | calls before | failed | INVITE→180 p50 ms | p99 ms | calls meanwhile | failed | p50 ms | p99 ms | REGISTERs | 200 | 503 | other | 503 after ms | first 200 after s | drained after s | same after s | registrations |\n\
+         |---|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|---:|\n",
+    );
+    for one in &results.frozen {
+        let calls = [one.before, one.during]
+            .map(|calls| format!("{} | {} | {:.2} | {:.2}", calls.begun, calls.failed, calls.p50_ms, calls.p99_ms))
+            .join(" | ");
+        let registers = one.registers;
+        let after = registers.least_ms.zip(registers.most_ms);
+        let after = after.map_or_else(|| "–".to_owned(), |(least, most)| format!("{least:.0} to {most:.0}"));
+        let _ = writeln!(
+            text,
+            "| {} | {:.0} | {:.0} | {calls} | {} | {} | {} | {} | {after} | {} | {} | {} | {} and {} |",
+            one.contender,
+            one.rate,
+            one.frozen_s,
+            registers.sent,
+            registers.taken,
+            registers.unavailable,
+            registers.others,
+            maybe(one.served_s, 1),
+            maybe(one.drained_s, 1),
+            maybe(one.same_s, 1),
+            one.registrations[0],
+            one.registrations[1]
+        );
+    }
+    text
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::results::tests::some;
+    use super::*;
+
+    #[test]
+    fn goals_say_whether_they_are_met() {
+        let mut results = some();
+        let text = summary(&results);
+        assert_eq!(text.matches("| met |").count(), 6, "{text}");
+        assert!(text.contains("78000 of 130000 REGISTERs a second, 60 %"), "{text}");
+        results.rates[1].paces[0].rate = 60_000.0;
+        results.propagation[0].missing = 1;
+        results.joining[1].bindings = 10_000;
+        results.frozen[0].during.failed = 3;
+        let text = summary(&results);
+        assert_eq!(text.matches("| **missed** |").count(), 3, "{text}");
+        assert!(text.contains("**missed**, with less load") && text.contains("| met, with less load"), "{text}");
+        assert_eq!(summary(&Results::default()), "");
+    }
+
+    #[test]
+    fn every_row_has_the_columns_of_its_table() {
+        let text = all(&some());
+        let mut columns = 0;
+        for line in text.lines() {
+            match line.starts_with('|') {
+                true if columns == 0 => columns = line.matches('|').count(),
+                true => {
+                    let is_short = line.ends_with("cannot keep it |");
+                    assert!(is_short || line.matches('|').count() == columns, "{line}");
+                }
+                false => columns = 0,
+            }
+        }
+        assert!(text.contains("## A new server") && text.contains("## An engine that stands still"));
+    }
+}
