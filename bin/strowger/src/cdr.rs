@@ -1,7 +1,10 @@
-//! Call detail records: a line of JSON for each call that has ended, appended to a file.
+//! Call detail records: a line of JSON for each call that has ended, appended to a file, and a row of a database.
 //!
 //! A thread of its own writes them, so that a disk that is full or slow stops nobody. What cannot be written is kept and
 //! tried again while the queue has room; what is lost is counted. `docs/operating/cdr.md` says what the fields mean.
+
+mod database;
+mod line;
 
 use std::fs::{self, File, Metadata, OpenOptions};
 use std::io::{self, Write as _};
@@ -13,13 +16,12 @@ use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use serde::Serialize;
 use strowger_calls::Record;
-use strowger_foundation::Timestamp;
-use strowger_message::lossy;
-use strowger_net::{Clock, ClockPair};
+use strowger_net::Clock;
+use strowger_sql::DatabaseUrl;
 
-use crate::utc::rfc3339;
+use database::CallsDatabase;
+use line::json;
 
 /// Records that wait for the disk.
 const QUEUE: usize = 16_384;
@@ -32,7 +34,7 @@ const GATHERED_FOR: Duration = Duration::from_millis(20);
 
 /// What the thread is told.
 enum Order {
-    Write(Box<Record>),
+    Write(Arc<Record>),
     /// Opens the file of this name anew: the configuration was read again, or the file was moved away.
     Reopen(Option<PathBuf>),
 }
@@ -48,23 +50,30 @@ struct Shared {
 
 /// The writer's front. Dropping it writes what waits, as far as that can be done at once.
 pub(crate) struct Cdr {
+    database: Option<CallsDatabase>,
     orders: Option<SyncSender<Order>>,
     shared: Arc<Shared>,
     thread: Option<JoinHandle<()>>,
 }
 
 impl Cdr {
-    /// Starts the thread; without a `path` it writes nothing until it is told one.
-    pub(crate) fn start(path: Option<&Path>, clock: Clock) -> io::Result<Self> {
+    /// Starts the thread; without a `path` it writes nothing until it is told one. One more for the first of `databases` that can be written
+    /// to; none without any.
+    pub(crate) fn start(path: Option<&Path>, databases: Vec<DatabaseUrl>, clock: Clock) -> io::Result<Self> {
+        let database = if databases.is_empty() { None } else { Some(CallsDatabase::start(databases, clock)?) };
         let (orders, received) = mpsc::sync_channel(QUEUE);
         let shared = Arc::new(Shared::default());
         let writer = Writer::new(path.map(Path::to_owned), clock, Arc::clone(&shared));
         let thread = thread::Builder::new().name("cdr".to_owned()).spawn(move || writer.run(&received))?;
-        Ok(Self { orders: Some(orders), shared, thread: Some(thread) })
+        Ok(Self { database, orders: Some(orders), shared, thread: Some(thread) })
     }
 
     /// Lets `record` be written. Never waits.
     pub(crate) fn write(&self, record: Box<Record>) {
+        let record = Arc::from(record);
+        if let Some(database) = &self.database {
+            database.write(Arc::clone(&record));
+        }
         let Some(orders) = &self.orders else { return };
         if orders.try_send(Order::Write(record)).is_err() {
             let lost = self.shared.lost.fetch_add(1, Ordering::Relaxed).wrapping_add(1);
@@ -84,9 +93,10 @@ impl Cdr {
         }
     }
 
-    /// How many records were lost.
+    /// How many records were lost, of the file and of the database.
     pub(crate) fn lost(&self) -> u64 {
-        self.shared.lost.load(Ordering::Relaxed)
+        let of_database = self.database.as_ref().map_or(0, CallsDatabase::lost);
+        self.shared.lost.load(Ordering::Relaxed).wrapping_add(of_database)
     }
 }
 
@@ -169,7 +179,7 @@ impl Writer {
     fn on_order(&mut self, order: Order) {
         match order {
             Order::Write(record) if self.path.is_some() => {
-                self.lines.extend_from_slice(line(&record, &self.clock.pair()).as_bytes());
+                self.lines.extend_from_slice(json(&record, &self.clock.pair()).as_bytes());
                 self.records += 1;
             }
             Order::Write(_) => {}
@@ -250,47 +260,6 @@ impl Writer {
     }
 }
 
-/// One line. Fields are added at the end; none changes its meaning.
-#[derive(Serialize)]
-struct Line {
-    start: String,
-    answer: Option<String>,
-    end: String,
-    setup_s: f64,
-    talk_s: f64,
-    reason: &'static str,
-    status: Option<u16>,
-    caller: String,
-    callee: String,
-    call_id: String,
-    source: String,
-    target: Option<String>,
-}
-
-fn line(record: &Record, now: &ClockPair) -> String {
-    let wall = |at: Timestamp| {
-        let ago = now.monotonic.as_nanos().saturating_sub(at.as_nanos());
-        rfc3339(now.real.0.saturating_sub(ago) / 1_000_000)
-    };
-    let seconds = |duration: Duration| (duration.as_secs_f64() * 1000.0).round() / 1000.0;
-    let line = Line {
-        start: wall(record.began),
-        answer: record.answered.map(wall),
-        end: wall(record.ended),
-        setup_s: seconds(record.answered.unwrap_or(record.ended) - record.began),
-        talk_s: seconds(record.answered.map_or(Duration::ZERO, |answered| record.ended - answered)),
-        reason: record.reason.as_str(),
-        status: record.status,
-        caller: lossy(record.caller()),
-        callee: lossy(record.callee()),
-        call_id: String::from_utf8_lossy(record.call_id()).into_owned(),
-        source: format!("{}:{}", record.transport.as_str().to_ascii_lowercase(), record.source),
-        target: record.target.map(|target| target.to_string()),
-    };
-    // Nothing in it can fail to become JSON.
-    serde_json::to_string(&line).map_or_else(|error| error.to_string(), |line| line + "\n")
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -298,9 +267,9 @@ mod tests {
     use std::time::Instant;
 
     use strowger_calls::{Calls, Limits};
-    use strowger_foundation::{Flow, ListenerId, TagKey, Transport};
+    use strowger_foundation::{Flow, ListenerId, TagKey, Timestamp, Transport};
     use strowger_message::Message;
-    use strowger_net::RealNanos;
+    use strowger_net::{ClockPair, RealNanos};
 
     fn record(call_id: &str) -> Box<Record> {
         let mut calls = Calls::new(&TagKey::new([1; 16]), Limits::default());
@@ -346,14 +315,14 @@ mod tests {
              \"end\":\"2026-01-02T03:04:04.928Z\",\"setup_s\":3.25,\"talk_s\":60.0,\"reason\":\"caller hung up\",\
              \"status\":200,\"caller\":\"sip:alice@example.com\",\"callee\":\"sip:bob@example.com\",\
              \"call_id\":\"c1@192.0.2.1\",\"source\":\"tcp:[2001:db8::1]:5060\",\"target\":\"192.0.2.2:5062\"}\n";
-        assert_eq!(line(&record("c1@192.0.2.1"), &now), expected);
+        assert_eq!(json(&record("c1@192.0.2.1"), &now), expected);
     }
 
     #[test]
     fn a_file_that_is_moved_away_is_let_go_of_when_told() {
         let folder = tempfile::tempdir().expect("a folder");
         let (path, moved) = (folder.path().join("cdr.json"), folder.path().join("cdr.json.1"));
-        let cdr = Cdr::start(Some(&path), Clock::start()).expect("a thread");
+        let cdr = Cdr::start(Some(&path), Vec::new(), Clock::start()).expect("a thread");
         cdr.write(record("c1"));
         until("the first line", || lines(&path).len() == 1);
         fs::rename(&path, &moved).expect("moved");
@@ -369,7 +338,7 @@ mod tests {
     fn what_cannot_be_written_is_written_later() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("not-yet/cdr.json");
-        let cdr = Cdr::start(Some(&path), Clock::start()).expect("a thread");
+        let cdr = Cdr::start(Some(&path), Vec::new(), Clock::start()).expect("a thread");
         cdr.write(record("c1"));
         cdr.write(record("c2"));
         fs::create_dir(folder.path().join("not-yet")).expect("made");
@@ -379,7 +348,7 @@ mod tests {
 
     #[test]
     fn a_server_that_ends_does_not_wait_for_a_disk_that_is_full() {
-        let cdr = Cdr::start(Some(Path::new("/dev/full")), Clock::start()).expect("a thread");
+        let cdr = Cdr::start(Some(Path::new("/dev/full")), Vec::new(), Clock::start()).expect("a thread");
         // Enough to fill the batch, so that the thread only tries again.
         (0..500).for_each(|_| cdr.write(record("c1")));
         let begin = Instant::now();
@@ -391,7 +360,7 @@ mod tests {
     fn without_a_file_nothing_is_written_and_one_can_be_named_later() {
         let folder = tempfile::tempdir().expect("a folder");
         let path = folder.path().join("cdr.json");
-        let cdr = Cdr::start(None, Clock::start()).expect("a thread");
+        let cdr = Cdr::start(None, Vec::new(), Clock::start()).expect("a thread");
         cdr.write(record("c1"));
         cdr.reopen(Some(&path));
         cdr.write(record("c2"));
@@ -406,7 +375,7 @@ mod tests {
         let mut writer = Writer::new(Some(path.clone()), Clock::start(), Arc::default());
         let (orders, received) = mpsc::sync_channel(QUEUE);
         for _ in 0..1_000 {
-            orders.try_send(Order::Write(record("c1"))).expect("room");
+            orders.try_send(Order::Write(record("c1").into())).expect("room");
         }
         writer.catch_up(&received);
         assert_eq!(lines(&path).len(), 1_000, "several times what is written at once");
@@ -415,7 +384,7 @@ mod tests {
     #[test]
     fn a_full_disk_makes_no_half_lines() {
         let mut writer = Writer::new(Some("/dev/full".into()), Clock::start(), Arc::default());
-        writer.on_order(Order::Write(record("c1")));
+        writer.on_order(Order::Write(record("c1").into()));
         writer.flush();
         assert!(writer.is_failing && writer.records == 1);
         // Half of it was taken, then the disk was full, and the file was changed for another.

@@ -141,7 +141,7 @@ fn facts(
         ("registrations", registrations(config)),
         ("passwords", passwords(config)),
         ("calls", calls(config)),
-        ("records", config.cdr.file.as_ref().map_or("none".to_owned(), |file| file.display().to_string())),
+        ("records", records(config)),
         ("connections", connections(config)),
         ("names", names(config)),
         ("trunks", trunks(config)),
@@ -193,6 +193,12 @@ fn users(config: &Config) -> String {
             format!("{}, copied to {url}", databases.join(", "))
         }
     }
+}
+
+fn records(config: &Config) -> String {
+    let file = config.cdr.file.iter().map(|file| file.display().to_string());
+    let places: Vec<_> = file.chain(config.calls_databases().iter().map(ToString::to_string)).collect();
+    if places.is_empty() { "none".to_owned() } else { places.join(", ") }
 }
 
 fn registrations(config: &Config) -> String {

@@ -140,7 +140,7 @@ impl Server {
         let control = ControlSocket::open(&config.control_socket(), handler).map_err(Failure::No)?;
         forward_signals(sender)?;
         let (events, received) = mpsc::sync_channel(EVENT_QUEUE);
-        let cdr = Cdr::start(config.cdr.file.as_deref(), clock);
+        let cdr = Cdr::start(config.cdr.file.as_deref(), config.calls_databases(), clock);
         let cdr = Arc::new(cdr.map_err(|error| Failure::No(format!("a thread cannot be started: {error}")))?);
         let writer = Arc::clone(&cdr);
         let log = spawn("events", move || log::events(&received, &writer))?;
@@ -453,7 +453,7 @@ fn unchanged(old: &Config, new: &Config) -> Result<(), String> {
         ("log", old.log == new.log),
         ("tcp", old.tcp == new.tcp),
         ("dns", old.dns == new.dns),
-        ("cdr.file", old.cdr.file == new.cdr.file),
+        ("cdr", old.cdr == new.cdr),
     ];
     match same.into_iter().find(|(_, same)| !same) {
         Some((key, _)) => Err(format!("{key} cannot change while the server runs; set it back, or restart the server")),

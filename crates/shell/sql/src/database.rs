@@ -51,6 +51,36 @@ impl Database {
         Self { url: url.clone(), patience, session: None, transaction: Transaction::None }
     }
 
+    /// Connects to the first of `urls` that takes writes: no PostgreSQL that follows another one, no MariaDB with `read_only`.
+    ///
+    /// # Errors
+    /// Those of the last one, or [`SqlError::ReadOnly`] where that takes none.
+    ///
+    /// # Panics
+    /// Without any URL.
+    pub fn connect_to_writable(urls: &[DatabaseUrl], patience: Duration) -> Result<Self, SqlError> {
+        let mut last = None;
+        for url in urls {
+            match Self::connect(url, patience).and_then(Self::if_writable) {
+                Ok(database) => return Ok(database),
+                Err(error) => last = Some(error),
+            }
+        }
+        Err(last.expect("a URL"))
+    }
+
+    fn if_writable(mut self) -> Result<Self, SqlError> {
+        let ask = match self.dialect() {
+            Dialect::Sqlite => return Ok(self),
+            Dialect::Postgres => "SELECT CASE WHEN pg_is_in_recovery() THEN 0 ELSE 1 END AS writable",
+            Dialect::MariaDb => "SELECT 1 - @@read_only AS writable",
+        };
+        match self.query(ask, &[])?.first().map(|row| row.integer("writable")).transpose()? {
+            Some(1) => Ok(self),
+            _ => Err(SqlError::ReadOnly { database: self.url.to_string() }),
+        }
+    }
+
     /// Its URL.
     #[must_use]
     pub const fn url(&self) -> &DatabaseUrl {

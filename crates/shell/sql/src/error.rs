@@ -21,6 +21,12 @@ pub enum SqlError {
         /// What it says.
         why: String,
     },
+    /// It takes no writes, for it follows another one.
+    #[error("the database {database} takes no writes; name the server that does, or all of them in a list")]
+    ReadOnly {
+        /// Its URL without the password.
+        database: String,
+    },
     /// It did not carry out a statement.
     #[error("the database {database} failed: {why}")]
     Failed {

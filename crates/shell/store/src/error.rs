@@ -285,12 +285,6 @@ pub enum StoreError {
         "no database is named that servers can share; write postgresql:// or mysql://USER:PASSWORD@HOST:PORT/DATABASE"
     )]
     SharedUnnamed,
-    /// It is a replica.
-    #[error("the database {database} takes no writes; name the server that does, or all of them in a list")]
-    SharedReadOnly {
-        /// Its URL without the password.
-        database: String,
-    },
     /// A newer version of this program made its tables.
     #[error(
         "the tables strowger_… of {database} have schema {found}, made by a newer version of this program; this one knows \
@@ -363,7 +357,6 @@ impl StoreError {
             | Self::File { .. }
             | Self::Disk { .. }
             | Self::Shared(_)
-            | Self::SharedReadOnly { .. }
             | Self::SharedNewerSchema { .. }
             | Self::SharedUnexpected { .. }
             | Self::SharedEmpty { .. } => Blame::Operator,

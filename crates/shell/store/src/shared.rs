@@ -54,16 +54,9 @@ impl UserStore<Shared> {
     /// Connects to the first of `urls` that can be written to. Tables that are missing are made.
     ///
     /// # Errors
-    /// [`StoreError::Shared`], [`StoreError::SharedReadOnly`], [`StoreError::SharedNewerSchema`].
+    /// [`StoreError::Shared`], [`StoreError::SharedNewerSchema`].
     pub fn connect(urls: &[DatabaseUrl]) -> Result<Self, StoreError> {
-        let mut last = None;
-        for url in urls {
-            match connected(url) {
-                Ok(database) => return Ok(Self { place: Shared { urls: urls.to_vec(), database } }),
-                Err(error) => last = Some(error),
-            }
-        }
-        Err(last.unwrap_or(StoreError::SharedUnnamed))
+        Ok(Self { place: Shared { urls: urls.to_vec(), database: connected(urls)? } })
     }
 
     /// Whether all is as it was seen last; to be asked often.
@@ -72,17 +65,11 @@ impl UserStore<Shared> {
     }
 }
 
-fn connected(url: &DatabaseUrl) -> Result<Database, StoreError> {
-    let mut database = Database::connect(url, Database::PATIENCE).map_err(StoreError::Shared)?;
-    let is_writable = match database.dialect() {
-        Dialect::Postgres => "SELECT CASE WHEN pg_is_in_recovery() THEN 0 ELSE 1 END AS writable",
-        Dialect::MariaDb => "SELECT 1 - @@read_only AS writable",
-        Dialect::Sqlite => return Err(StoreError::SharedUnnamed),
-    };
-    let rows = database.query(is_writable, &[]).map_err(StoreError::Shared)?;
-    if !rows.first().is_some_and(|row| row.integer("writable").is_ok_and(|writable| writable == 1)) {
-        return Err(StoreError::SharedReadOnly { database: url.to_string() });
+fn connected(urls: &[DatabaseUrl]) -> Result<Database, StoreError> {
+    if urls.iter().all(|url| url.dialect() == Dialect::Sqlite) {
+        return Err(StoreError::SharedUnnamed);
     }
+    let mut database = Database::connect_to_writable(urls, Database::PATIENCE).map_err(StoreError::Shared)?;
     make_tables(&mut database)?;
     Ok(database)
 }
@@ -172,8 +159,7 @@ impl Shared {
     }
 
     fn choose_another(&mut self) {
-        let found = self.urls.iter().find_map(|url| connected(url).ok());
-        if let Some(database) = found {
+        if let Ok(database) = connected(&self.urls) {
             self.database = database;
         }
     }

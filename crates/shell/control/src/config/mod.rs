@@ -398,6 +398,10 @@ pub struct Cdr {
     /// The file to which a line of JSON is added for each call that ended. Not given: nothing is written.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub file: Option<PathBuf>,
+    /// The database that gets a row for each call that ended: postgresql:// or mysql://USER:PASSWORD@HOST:PORT/DATABASE. Where several are
+    /// named, the first one that can be written to is used.
+    #[serde(skip_serializing_if = "OneOrMany::is_any")]
+    pub database: OneOrMany<SharedDatabase>,
 }
 
 /// `[timers]`
@@ -519,6 +523,12 @@ impl Config {
     #[must_use]
     pub fn shared_users(&self) -> Vec<DatabaseUrl> {
         self.store.users.0.iter().map(|database| database.0.clone()).collect()
+    }
+
+    /// The databases that get a row for each call; of several, one is used.
+    #[must_use]
+    pub fn calls_databases(&self) -> Vec<DatabaseUrl> {
+        self.cdr.database.0.iter().map(|database| database.0.clone()).collect()
     }
 
     /// What the 200 to a REGISTER promises.

@@ -67,7 +67,7 @@ impl Config {
             trunks: self.trunks(),
             unrouted: Status::new(self.proxy.unrouted).unwrap_or(Status::NOT_FOUND),
             follow_calls: true,
-            record_calls: self.cdr.file.is_some(),
+            record_calls: self.cdr.file.is_some() || !self.cdr.database.is_any(),
             directory,
             limits: Limits::MOST,
             draining: false,

@@ -1,0 +1,231 @@
+//! A row of a database for each call that has ended.
+
+use std::collections::VecDeque;
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use strowger_calls::Record;
+use strowger_net::Clock;
+use strowger_sql::{Database, DatabaseUrl, Dialect, SqlError, Value};
+
+use super::line::{Line, line_of};
+
+/// Records that wait for the thread, and for the database.
+const QUEUE: usize = 16_384;
+const WAITING: usize = 65_536;
+/// Rows of one statement.
+const AT_ONCE: usize = 500;
+/// How long records are gathered, and how long after a failure it is tried again.
+const GATHERED_FOR: Duration = Duration::from_millis(200);
+const RETRY_AFTER: Duration = Duration::from_secs(1);
+
+const COLUMNS: [&str; 13] = [
+    "id", "started", "answered", "ended", "setup_s", "talk_s", "reason", "status", "caller", "callee", "call_id",
+    "source", "target",
+];
+/// Those that are times.
+const TIMES: [&str; 3] = ["started", "answered", "ended"];
+
+/// The writer's front. Dropping it writes what waits, as far as that can be done at once.
+pub(super) struct CallsDatabase {
+    records: Option<SyncSender<Arc<Record>>>,
+    shared: Arc<Shared>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What both sides see.
+#[derive(Default)]
+struct Shared {
+    lost: AtomicU64,
+    is_stopping: AtomicBool,
+}
+
+impl CallsDatabase {
+    pub(super) fn start(urls: Vec<DatabaseUrl>, clock: Clock) -> io::Result<Self> {
+        let (records, received) = mpsc::sync_channel(QUEUE);
+        let shared = Arc::new(Shared::default());
+        let run = format!("{:x}", clock.pair().real.0);
+        let writer = Writer {
+            urls,
+            run,
+            number: 0,
+            clock,
+            waiting: VecDeque::new(),
+            place: None,
+            is_failing: false,
+            shared: Arc::clone(&shared),
+        };
+        let thread = thread::Builder::new().name("cdr-database".to_owned()).spawn(move || writer.run(&received))?;
+        Ok(Self { records: Some(records), shared, thread: Some(thread) })
+    }
+
+    /// Never waits.
+    pub(super) fn write(&self, record: Arc<Record>) {
+        if self.records.as_ref().is_some_and(|records| records.try_send(record).is_err()) {
+            self.shared.lose(1);
+        }
+    }
+
+    pub(super) fn lost(&self) -> u64 {
+        self.shared.lost.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for CallsDatabase {
+    fn drop(&mut self) {
+        self.shared.is_stopping.store(true, Ordering::Relaxed);
+        self.records = None;
+        if let Some(thread) = self.thread.take() {
+            drop(thread.join());
+        }
+    }
+}
+
+impl Shared {
+    fn lose(&self, records: u64) {
+        let before = self.lost.fetch_add(records, Ordering::Relaxed);
+        // Often enough to be seen, too rarely to fill the log.
+        if before.wrapping_add(records).ilog2() != before.max(1).ilog2() || before == 0 {
+            tracing::error!("{} call records did not reach their database", before.wrapping_add(records));
+        }
+    }
+}
+
+/// The thread's side.
+struct Writer {
+    urls: Vec<DatabaseUrl>,
+    /// What tells the rows of this process from those of others.
+    run: String,
+    number: u64,
+    clock: Clock,
+    waiting: VecDeque<[Value; COLUMNS.len()]>,
+    place: Option<Database>,
+    is_failing: bool,
+    shared: Arc<Shared>,
+}
+
+impl Writer {
+    fn run(mut self, records: &Receiver<Arc<Record>>) {
+        // Says at the start, and not at the first call, that the database cannot be used.
+        self.flush();
+        loop {
+            match records.recv_timeout(if self.is_failing { RETRY_AFTER } else { GATHERED_FOR }) {
+                Ok(record) => {
+                    self.take(&record);
+                    if !self.shared.is_stopping.load(Ordering::Relaxed) {
+                        thread::sleep(GATHERED_FOR);
+                    }
+                    while let Ok(record) = records.try_recv() {
+                        self.take(&record);
+                    }
+                }
+                Err(RecvTimeoutError::Timeout) => {}
+                Err(RecvTimeoutError::Disconnected) => break,
+            }
+            self.flush();
+        }
+        self.flush();
+        if !self.waiting.is_empty() {
+            tracing::error!("{} call records were never written to their database", self.waiting.len());
+        }
+    }
+
+    fn take(&mut self, record: &Record) {
+        if self.waiting.len() >= WAITING {
+            self.waiting.pop_front();
+            self.shared.lose(1);
+        }
+        self.number += 1;
+        let row = row(format!("{}-{}", self.run, self.number), line_of(record, &self.clock.pair()));
+        self.waiting.push_back(row);
+    }
+
+    fn flush(&mut self) {
+        match self.try_flush() {
+            Ok(()) => {
+                if std::mem::take(&mut self.is_failing) {
+                    tracing::info!("call records are written to their database again");
+                }
+            }
+            Err(error) => {
+                if !std::mem::replace(&mut self.is_failing, true) {
+                    tracing::error!(
+                        "call records cannot be written to their database: {error}; trying again each second"
+                    );
+                }
+                self.place = None;
+            }
+        }
+    }
+
+    fn try_flush(&mut self) -> Result<(), SqlError> {
+        let place = match &mut self.place {
+            Some(place) => place,
+            None => self.place.insert(opened(&self.urls)?),
+        };
+        while !self.waiting.is_empty() {
+            let rows = self.waiting.len().min(AT_ONCE);
+            let values: Vec<Value> = self.waiting.iter().take(rows).flatten().cloned().collect();
+            place.execute(&insert(place.dialect(), rows), &values)?;
+            self.waiting.drain(..rows);
+        }
+        Ok(())
+    }
+}
+
+fn opened(urls: &[DatabaseUrl]) -> Result<Database, SqlError> {
+    let mut database = Database::connect_to_writable(urls, Database::PATIENCE)?;
+    database.batch(match database.dialect() {
+        Dialect::Postgres => include_str!("postgresql.sql"),
+        _ => include_str!("mariadb.sql"),
+    })?;
+    Ok(database)
+}
+
+/// A statement that adds so many rows, but for those that are there: whether an earlier one was carried out may be unknown.
+fn insert(dialect: Dialect, rows: usize) -> String {
+    // A text becomes a time, whatever the server takes the parameter for.
+    let place = |column: &&str| match dialect {
+        Dialect::Postgres if TIMES.contains(column) => "CAST(CAST(? AS TEXT) AS TIMESTAMP) AT TIME ZONE 'UTC'",
+        _ => "?",
+    };
+    let row = format!("({})", COLUMNS.iter().map(place).collect::<Vec<_>>().join(", "));
+    let (ignore, conflict) = match dialect {
+        Dialect::Postgres => ("", " ON CONFLICT DO NOTHING"),
+        _ => ("IGNORE ", ""),
+    };
+    format!(
+        "INSERT {ignore}INTO strowger_calls ({}) VALUES {}{conflict}",
+        COLUMNS.join(", "),
+        vec![row; rows].join(", ")
+    )
+}
+
+fn row(id: String, line: Line) -> [Value; COLUMNS.len()] {
+    // No database has a text with a zero byte.
+    let text = |text: String| Value::from(text.replace('\0', "\u{fffd}"));
+    [
+        id.into(),
+        time(&line.start),
+        line.answer.as_deref().map_or(Value::Null, time),
+        time(&line.end),
+        line.setup_s.into(),
+        line.talk_s.into(),
+        line.reason.into(),
+        line.status.map(i64::from).into(),
+        text(line.caller),
+        text(line.callee),
+        text(line.call_id),
+        text(line.source),
+        line.target.map_or(Value::Null, text),
+    ]
+}
+
+/// A time of RFC 3339 in UTC, as all databases read it where they are told that it is UTC.
+fn time(rfc3339: &str) -> Value {
+    Value::from(rfc3339.trim_end_matches('Z').replace('T', " "))
+}

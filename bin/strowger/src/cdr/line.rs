@@ -1,0 +1,57 @@
+//! A record as it is written.
+
+use std::time::Duration;
+
+use serde::Serialize;
+use strowger_calls::Record;
+use strowger_foundation::Timestamp;
+use strowger_message::lossy;
+use strowger_net::ClockPair;
+
+use crate::utc::rfc3339;
+
+/// What is told of a call. Fields are added at the end; none changes its meaning.
+#[derive(Serialize)]
+pub(super) struct Line {
+    pub(super) start: String,
+    pub(super) answer: Option<String>,
+    pub(super) end: String,
+    pub(super) setup_s: f64,
+    pub(super) talk_s: f64,
+    pub(super) reason: &'static str,
+    pub(super) status: Option<u16>,
+    pub(super) caller: String,
+    pub(super) callee: String,
+    pub(super) call_id: String,
+    pub(super) source: String,
+    pub(super) target: Option<String>,
+}
+
+/// A record, with its times as the wall clock shows them.
+pub(super) fn line_of(record: &Record, now: &ClockPair) -> Line {
+    let wall = |at: Timestamp| {
+        let ago = now.monotonic.as_nanos().saturating_sub(at.as_nanos());
+        rfc3339(now.real.0.saturating_sub(ago) / 1_000_000)
+    };
+    let seconds = |duration: Duration| (duration.as_secs_f64() * 1000.0).round() / 1000.0;
+    Line {
+        start: wall(record.began),
+        answer: record.answered.map(wall),
+        end: wall(record.ended),
+        setup_s: seconds(record.answered.unwrap_or(record.ended) - record.began),
+        talk_s: seconds(record.answered.map_or(Duration::ZERO, |answered| record.ended - answered)),
+        reason: record.reason.as_str(),
+        status: record.status,
+        caller: lossy(record.caller()),
+        callee: lossy(record.callee()),
+        call_id: String::from_utf8_lossy(record.call_id()).into_owned(),
+        source: format!("{}:{}", record.transport.as_str().to_ascii_lowercase(), record.source),
+        target: record.target.map(|target| target.to_string()),
+    }
+}
+
+/// The same as JSON, with its line end.
+pub(super) fn json(record: &Record, now: &ClockPair) -> String {
+    // Nothing in it can fail to become JSON.
+    serde_json::to_string(&line_of(record, now)).map_or_else(|error| error.to_string(), |line| line + "\n")
+}

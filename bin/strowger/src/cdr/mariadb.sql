@@ -1,0 +1,18 @@
+CREATE TABLE IF NOT EXISTS strowger_calls (
+    -- Of the process that served the call, and counted there.
+    id       VARCHAR(64) NOT NULL PRIMARY KEY,
+    -- In UTC.
+    started  DATETIME(3) NOT NULL,
+    answered DATETIME(3),
+    ended    DATETIME(3) NOT NULL,
+    setup_s  DOUBLE NOT NULL,
+    talk_s   DOUBLE NOT NULL,
+    reason   VARCHAR(32) NOT NULL,
+    status   INTEGER,
+    caller   VARCHAR(255) NOT NULL,
+    callee   VARCHAR(255) NOT NULL,
+    call_id  VARCHAR(512) NOT NULL,
+    source   VARCHAR(64) NOT NULL,
+    target   VARCHAR(64),
+    KEY strowger_calls_started (started)
+) ENGINE = InnoDB, DEFAULT CHARACTER SET utf8mb4;

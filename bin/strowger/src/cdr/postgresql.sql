@@ -1,0 +1,17 @@
+CREATE TABLE IF NOT EXISTS strowger_calls (
+    -- Of the process that served the call, and counted there.
+    id       VARCHAR(64) PRIMARY KEY,
+    started  TIMESTAMPTZ NOT NULL,
+    answered TIMESTAMPTZ,
+    ended    TIMESTAMPTZ NOT NULL,
+    setup_s  DOUBLE PRECISION NOT NULL,
+    talk_s   DOUBLE PRECISION NOT NULL,
+    reason   VARCHAR(32) NOT NULL,
+    status   INTEGER,
+    caller   VARCHAR(255) NOT NULL,
+    callee   VARCHAR(255) NOT NULL,
+    call_id  VARCHAR(512) NOT NULL,
+    source   VARCHAR(64) NOT NULL,
+    target   VARCHAR(64)
+);
+CREATE INDEX IF NOT EXISTS strowger_calls_started ON strowger_calls (started);
