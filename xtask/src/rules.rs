@@ -86,7 +86,7 @@ pub(crate) const CRATES: &[Rule] = &[
         &["foundation", "message", "locate", "transaction", "balancer", "overload"],
     ),
     rule("strowger-shard", "crates/core/shard", Group::Core, ALL_CORE),
-    rule("strowger-members", "crates/core/members", Group::Core, &["foundation", "registrar"]),
+    rule("strowger-members", "crates/core/members", Group::Core, &["foundation", "message", "registrar"]),
     rule("strowger-net", "crates/shell/net", Group::Shell, &["foundation", "overload"]),
     rule("strowger-journal", "crates/shell/journal", Group::Shell, &["foundation"]),
     rule("strowger-store", "crates/shell/store", Group::Shell, &["foundation", "directory", "registrar"]),
