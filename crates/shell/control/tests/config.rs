@@ -245,7 +245,10 @@ fn what_is_commented_out_in_the_example_is_right_too() {
     assert_eq!((config.trunks.len(), config.balancers.len(), config.routes.len()), (1, 1, 4));
     assert_eq!(config.key_file(), Config::default().key_file());
     let cluster = config.cluster.as_ref().expect("the example has one");
-    assert_eq!((cluster.member, cluster.promise, cluster.replicas), (1, strowger_control::config::Promise::Engine, 0));
+    assert_eq!(
+        (cluster.member, cluster.promise(), cluster.replicas),
+        (1, strowger_control::config::Promise::Engine, 0)
+    );
     let probe = config.balancers[0].probe.0.as_ref();
     assert_eq!(probe, Some(&strowger_control::config::Probe::default()), "the example shows the default");
     assert_eq!(Some(config.store_url()), config.store.url, "the example shows the default");

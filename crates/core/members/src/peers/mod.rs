@@ -362,7 +362,8 @@ impl Peers {
         let Some(peer) = self.peers.iter_mut().find(|peer| peer.address == from) else { return };
         let Some(envelope) = Envelope::read(&self.own.key, head, status.code().to_string().as_bytes()) else {
             if !peer.is_alive(now) && status == SipStatus::FORBIDDEN {
-                peer.trouble = Some("refuses what this member sends: it has another key; give all the same server.key_file");
+                peer.trouble =
+                    Some("refuses what this member sends: it has another key; give all the same server.key_file");
             }
             return;
         };

@@ -286,9 +286,8 @@ impl Peer {
             return Some(Content::Held(held));
         }
         let is_held = |one: &Transaction| matches!(one.content, Content::Held(_) | Content::AllSent(_));
-        let is_done = self.telling.from.is_none()
-            && !self.telling.is_awaited
-            && !self.transactions.values().any(is_held);
+        let is_done =
+            self.telling.from.is_none() && !self.telling.is_awaited && !self.transactions.values().any(is_held);
         self.telling.wanted_by.filter(|_| is_done).map(Content::AllSent)
     }
 
