@@ -12,7 +12,7 @@
 //! question, so nobody can send an old one again.
 //!
 //! # Who joins
-//! A process wants all that its peers hold. It serves once each of them has said that it has sent that, or does not answer.
+//! A process wants all that each process of its peers holds. It serves once each of them has said that it has sent that, or does not answer.
 //!
 //! # What nobody else can do
 //! Each message is sealed by the members' common key, and names the process that it is for. A process takes no number of another process
@@ -128,8 +128,9 @@ pub struct Peers {
     /// When none of the peers answered any more.
     alone_since: Option<Timestamp>,
     outputs: VecDeque<PeerOutput>,
+    /// The processes that have sent all that they hold.
+    sent_all: BTreeMap<MemberId, u64>,
     told_all: u64,
-    heard_all: u64,
 }
 
 impl Peers {
@@ -149,8 +150,8 @@ impl Peers {
             stranger: None,
             alone_since: Some(now),
             outputs: VecDeque::new(),
+            sent_all: BTreeMap::new(),
             told_all: 0,
-            heard_all: 0,
         };
         own.proceed(now);
         own
@@ -244,7 +245,7 @@ impl Peers {
             conflict: self.conflict(),
             waiting: peers.iter().filter(|peer| peer.is_alive).map(|peer| peer.waiting).sum(),
             refused: peers.iter().map(|peer| peer.dropped).sum(),
-            read_whole: self.heard_all,
+            read_whole: self.sent_all.len() as u64,
             announced: self.told_all,
             others: self.peers.iter().filter_map(seen).collect(),
             peers,
@@ -312,7 +313,7 @@ impl Peers {
             Order::TooOld => return SipStatus::FORBIDDEN,
         }
         if whole == Whole::Sent {
-            self.handle_all_sent(process);
+            self.sent_all.insert(process.member, process.began);
         }
         let Some(records) = items::read(body) else { return SipStatus::BAD_REQUEST };
         if !records.is_empty() {
@@ -341,13 +342,6 @@ impl Peers {
         let wanting = self.peers.iter_mut().find(|peer| peer.is_process(process));
         if wanting.is_some_and(|peer| peer.handle_want(process.began)) {
             self.told_all += 1;
-        }
-    }
-
-    fn handle_all_sent(&mut self, process: Process) {
-        if let Some(peer) = self.peers.iter_mut().find(|peer| peer.is_process(process)) {
-            peer.has_sent_all = true;
-            self.heard_all += 1;
         }
     }
 
@@ -381,10 +375,11 @@ impl Peers {
         self.twin.take_if(|(seen, _)| now >= *seen + STRANGER_LASTS);
         self.stranger.take_if(|(seen, ..)| now >= *seen + STRANGER_LASTS);
         self.warm_up(now);
-        let wants_all = !self.is_warm;
-        let Self { own, peers, outputs, .. } = self;
+        let Self { own, peers, outputs, sent_all, .. } = self;
         for (number, peer) in peers.iter_mut().enumerate() {
             let to = peer.address;
+            // One that could not be reached when this process began still has what nobody else may have.
+            let wants_all = !has_sent_all(sent_all, peer);
             peer.proceed(now, own, wants_all, &mut |bytes| outputs.push_back(PeerOutput::Send { to, bytes }));
             if self.is_loaded
                 && let Some(from) = peer.next_part(now)
@@ -399,7 +394,7 @@ impl Peers {
     /// It serves once it has all that peers hold which answer, and nobody else says to be the same member.
     fn warm_up(&mut self, now: Timestamp) {
         let is_patient = now < self.began + JOIN_PATIENCE;
-        let is_missing = |peer: &Peer| !peer.has_sent_all && (is_patient || peer.is_alive(now));
+        let is_missing = |peer: &Peer| !has_sent_all(&self.sent_all, peer) && (is_patient || peer.is_alive(now));
         if self.is_warm || !self.is_loaded || self.twin.is_some() || self.peers.iter().any(is_missing) {
             return;
         }
@@ -409,4 +404,9 @@ impl Peers {
         self.peers.iter_mut().for_each(Peer::tell_all);
         self.told_all += self.peers.len() as u64;
     }
+}
+
+/// Whether a peer's process has said that it has sent all that it holds. It may have said so before it has answered anything.
+fn has_sent_all(sent_all: &BTreeMap<MemberId, u64>, peer: &Peer) -> bool {
+    peer.known.is_some_and(|(known, _)| sent_all.get(&known.member) == Some(&known.began))
 }

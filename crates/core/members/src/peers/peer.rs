@@ -75,8 +75,6 @@ pub(super) struct Peer {
     pub(super) known: Option<(Process, SocketAddr)>,
     seen: Option<Timestamp>,
     was_alive: bool,
-    /// It has said that it has sent all that it holds.
-    pub(super) has_sent_all: bool,
     pub(super) trouble: Option<&'static str>,
     queue: Queue,
     telling: Telling,
@@ -94,7 +92,6 @@ impl Peer {
             known: None,
             seen: None,
             was_alive: false,
-            has_sent_all: false,
             trouble: None,
             queue: Queue::new(limits),
             telling: Telling::default(),
@@ -177,9 +174,12 @@ impl Peer {
     /// It has answered a request that is on its way, so it is there. What its process did not want is sent again, under another number.
     pub(super) fn handle_answer(&mut self, now: Timestamp, envelope: &Envelope, is_taken: bool) {
         let number = envelope.number;
-        if !self.beats.contains(&number) && !self.transactions.contains_key(&number) {
+        let beat = self.beats.iter().position(|beat| *beat == number);
+        if beat.is_none() && !self.transactions.contains_key(&number) {
             return;
         }
+        // An answer that comes again says nothing of now.
+        beat.map(|at| self.beats.remove(at));
         (self.seen, self.trouble) = (Some(now), None);
         if self.known.is_some_and(|(known, _)| known != envelope.from) {
             // What is on its way is addressed to a process that is no more.
@@ -205,7 +205,7 @@ impl Peer {
     pub(super) fn proceed(&mut self, now: Timestamp, own: &Own, wants_all: bool, send: &mut dyn FnMut(Vec<u8>)) {
         if now >= self.next_beat {
             self.next_beat = now + BEAT_EVERY;
-            send(self.beat(own, wants_all && !self.has_sent_all));
+            send(self.beat(own, wants_all));
         }
         let is_alive = self.is_alive(now);
         if core::mem::replace(&mut self.was_alive, is_alive) && !is_alive {
