@@ -121,7 +121,7 @@ impl SharedTable {
             refused: status.refused,
             read_whole: status.read_whole,
             announced: status.announced,
-            peers: status.peers.into_iter().map(peer).collect(),
+            peers: status.peers.iter().map(peer).collect(),
             members: members
                 .map(|seen| protocol::Member {
                     member: seen.member.get(),
@@ -191,7 +191,7 @@ fn engine(cluster: &config::Cluster, key: &[u8; 16]) -> EngineConfig {
     }
 }
 
-fn peer(seen: PeerSeen) -> protocol::Peer {
+fn peer(seen: &PeerSeen) -> protocol::Peer {
     protocol::Peer {
         listen: seen.address.to_string(),
         member: seen.member.map(MemberId::get),

@@ -198,6 +198,30 @@ fn each_mistake_is_told_with_line_key_and_remedy() {
             "[[route]]\nmatch = { domain = \"*.\" }",
             "2: route[0].match.domain: \"*.\" is no pattern of domains; write example.com, *.example.com, or * for any",
         ),
+        (
+            "[cluster]\nmember = 1",
+            "1: cluster.store: is missing; name an engine, as \"redis://192.0.2.10:6379\", or the other members in cluster.peers",
+        ),
+        (
+            "[cluster]\nmember = 1\nstore = \"redis://a:1\"\npeers = [\"192.0.2.2:5064\"]",
+            "4: cluster.peers: there is cluster.store too; remove one of the two",
+        ),
+        (
+            "[cluster]\nmember = 1\npeers = [\"192.0.2.2:5064\"]",
+            "1: cluster.listen: is missing; write where this member takes what the others forward, as \"192.0.2.1:5064\"",
+        ),
+        (
+            "[cluster]\nmember = 1\npeers = [\"192.0.2.2:5064\"]\nlisten = \"0.0.0.0:5064\"",
+            "4: cluster.listen: 0.0.0.0:5064 is none that others can send to; name one of this machine's, as 192.0.2.1:5064",
+        ),
+        (
+            "[cluster]\nmember = 1\npeers = [\"192.0.2.1:5064\"]\nlisten = \"192.0.2.1:5064\"",
+            "3: cluster.peers: has nobody but this member; add the others",
+        ),
+        (
+            "[cluster]\nmember = 1\npeers = [\"192.0.2.2:5064\"]\nlisten = \"192.0.2.1:5064\"\npromise = \"engine\"",
+            "5: cluster.promise: there is no engine with cluster.peers; remove it, or write \"disk\"",
+        ),
         ("[log]\nlevel = \"warning\"", r#"2: log.level: unknown value "warning"; did you mean "warn"?"#),
         ("\n[server", "2: this is no TOML: unclosed table, expected `]`"),
         ("a = 1\na = 2", "2: this is no TOML: duplicate key"),

@@ -17,9 +17,9 @@ impl Config {
     pub(super) fn validate_cluster(&self) -> Result<(), Fault> {
         let Some(cluster) = &self.cluster else { return Ok(()) };
         if cluster.peers.is_empty() {
-            validate_engines(cluster)?
+            validate_engines(cluster)?;
         } else {
-            validate_peers(cluster)?
+            validate_peers(cluster)?;
         }
         if strowger_registrar::MemberId::new(cluster.member).is_none() {
             let most = strowger_registrar::MemberId::MAX;
