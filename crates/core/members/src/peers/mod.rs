@@ -318,6 +318,7 @@ impl Peers {
         let Some(records) = items::read(body) else { return SipStatus::BAD_REQUEST };
         if !records.is_empty() {
             *self.changes.entry(process.member).or_default() += records.len() as u64;
+            self.pass_on(process, &records);
             self.outputs.push_back(PeerOutput::Apply(records));
         }
         SipStatus::OK
@@ -336,6 +337,14 @@ impl Peers {
         let order = window.take(number);
         known.push_back((process.began, window));
         order
+    }
+
+    /// What an earlier process of this member has changed, and did not tell all of them, nobody else tells.
+    fn pass_on(&mut self, from: Process, records: &[Box<[u8]>]) {
+        let changes = records.iter().flat_map(|record| Change::of_record(record));
+        for change in changes.filter(|change| change.version.member() == Some(self.own.process.member)) {
+            self.peers.iter_mut().filter(|peer| !peer.is_process(from)).for_each(|peer| peer.push(&change));
+        }
     }
 
     fn handle_want(&mut self, process: Process) {

@@ -182,8 +182,9 @@ impl Peer {
         beat.map(|at| self.beats.remove(at));
         (self.seen, self.trouble) = (Some(now), None);
         if self.known.is_some_and(|(known, _)| known != envelope.from) {
-            // What is on its way is addressed to a process that is no more.
+            // What is on its way is addressed to a process that is no more, and who wanted all is no more.
             self.put_back_all();
+            (self.telling.wanted_by, self.telling.told) = (None, None);
         }
         self.known = Some((envelope.from, envelope.address));
         self.end(number, is_taken);

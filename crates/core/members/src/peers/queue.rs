@@ -24,7 +24,7 @@ impl Default for PeerLimits {
 #[derive(Clone, Debug)]
 pub(super) struct Change {
     contact: u64,
-    version: Version,
+    pub(super) version: Version,
     pub(super) record: Arc<[u8]>,
 }
 
