@@ -122,7 +122,12 @@ pub(crate) const CRATES: &[Rule] = &[
         Group::Shell,
         &["foundation", "message", "registrar", "journal", "store", "worker"],
     ),
-    rule("strowger-cluster", "crates/shell/cluster", Group::Shell, &["foundation", "members", "registrar", "worker"]),
+    rule(
+        "strowger-cluster",
+        "crates/shell/cluster",
+        Group::Shell,
+        &["auth", "foundation", "members", "registrar", "worker"],
+    ),
     rule("strowger-plan", "crates/tools/plan", Group::Tools, &[]),
     rule("strowger-sim", "crates/tools/sim", Group::Tools, CORE_AND_JOURNAL),
     rule(

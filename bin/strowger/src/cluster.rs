@@ -4,6 +4,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use strowger_auth::{Issuer, NonceWindows};
 use strowger_cluster::{
     Cluster, ClusterConfig, EngineAddress, EngineConfig, EngineKind, PeerSeen, PeersConfig, Promise, Way,
 };
@@ -14,7 +15,7 @@ use strowger_foundation::{TagKey, Transport};
 use strowger_net::Clock;
 use strowger_registrar::{Locations, MemberId};
 use strowger_shard::{Listener, Listeners};
-use strowger_worker::Keep;
+use strowger_worker::{Keep, NONCE_STRIPES};
 
 use crate::failure::Failure;
 use crate::key;
@@ -55,6 +56,7 @@ struct Sharing {
     name: String,
     member: u16,
     address: SocketAddr,
+    nonces: Arc<NonceWindows>,
 }
 
 impl SharedTable {
@@ -70,16 +72,18 @@ impl SharedTable {
         };
         if locations.store_ms(clock.now()) < LEAST_STORE_MS {
             // Nobody has said which time it is: nothing is kept on the disk, or it cannot be read yet.
-            let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            let wall = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
-            locations.begin(wall.saturating_sub(clock.now().as_nanos()));
+            locations.begin(wall().saturating_sub(clock.now().as_nanos()));
         }
         let address = cluster.address.or_else(|| listened_on(listeners)).ok_or_else(|| {
             Failure::No("the other members cannot send requests to this one: say where in cluster.address".to_owned())
         })?;
+        let began_ms = (wall().saturating_sub(clock.now().as_nanos())) / 1_000_000;
+        let issuer = Issuer { member: member.get(), began_ms };
+        let nonces = Arc::new(NonceWindows::shared(NONCE_STRIPES, *key, issuer));
         let started = Cluster::start(ClusterConfig {
             member,
             address,
+            nonces: Arc::clone(&nonces),
             way: way(cluster, key)?,
             promise: match cluster.promise() {
                 config::Promise::Disk => Promise::Nothing,
@@ -92,7 +96,7 @@ impl SharedTable {
         });
         let started = started.map_err(|error| Failure::No(format!("a thread cannot be started: {error}")))?;
         let (name, member) = (cluster.name.clone(), cluster.member);
-        Ok(Self { sharing: Some(Sharing { cluster: started, name, member, address }), clock })
+        Ok(Self { sharing: Some(Sharing { cluster: started, name, member, address, nonces }), clock })
     }
 
     /// Who keeps the workers' records: `disk`, and who brings them to the others where they are shared.
@@ -101,6 +105,11 @@ impl SharedTable {
             Some(sharing) => Some(sharing.cluster.keeper(disk)),
             None => disk,
         }
+    }
+
+    /// What was used of nonces, where the members share that.
+    pub(crate) fn nonces(&self) -> Option<Arc<NonceWindows>> {
+        self.sharing.as_ref().map(|sharing| Arc::clone(&sharing.nonces))
     }
 
     /// How it goes.
@@ -139,6 +148,12 @@ impl SharedTable {
             sharing.cluster.stop(STOP_LIMIT);
         }
     }
+}
+
+/// The wall clock's time, in nanoseconds since 1970.
+fn wall() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// The first address that datagrams come to, where it is one of this machine and not of this machine alone. Without one, on a machine

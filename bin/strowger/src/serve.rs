@@ -163,6 +163,7 @@ impl Server {
             resolver: Some(Arc::clone(&resolver) as Arc<dyn Resolve>),
             locations,
             keeper: cluster.keeper(durable.keeper()),
+            nonces: cluster.nonces(),
             tracer,
             options: worker_options(&config, workers),
         };

@@ -231,6 +231,7 @@ impl World {
                     let taken = records.iter().filter(|record| bug != Some(Bug::DropsRemovals) || binds(record));
                     taken.for_each(|record| node.take(now, record));
                 }
+                PeerOutput::Told { .. } => {}
                 PeerOutput::Warm => {
                     node.is_warm = true;
                     node.locations.complete();

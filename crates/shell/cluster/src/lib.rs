@@ -23,6 +23,7 @@ use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
+use strowger_auth::NonceWindows;
 use strowger_foundation::{TagKey, Timestamp};
 use strowger_registrar::{Locations, MemberId};
 use strowger_worker::Keep;
@@ -120,6 +121,8 @@ pub struct ClusterConfig {
     pub locations: Arc<Locations>,
     /// How long a registration lasts at most.
     pub longest: Duration,
+    /// What was used of nonces, which the members tell each other.
+    pub nonces: Arc<NonceWindows>,
     /// The process's clock.
     pub now: Now,
 }

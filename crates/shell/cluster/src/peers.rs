@@ -33,11 +33,15 @@ pub(crate) struct Forwarding {
     next_report: Timestamp,
     is_loaded: bool,
     buffer: Vec<u8>,
+    /// There is something to say of nonces.
+    wake: Arc<Notify>,
 }
 
 impl Forwarding {
     pub(crate) fn new(config: &ClusterConfig, peers: &PeersConfig, reporter: Reporter) -> io::Result<Self> {
-        let table = Table { locations: Arc::clone(&config.locations), now: Arc::clone(&config.now) };
+        let table = Table::new(config);
+        let wake = Arc::new(Notify::new());
+        table.wakes(&wake);
         let socket = peers.socket.try_clone()?;
         socket.set_nonblocking(true)?;
         let socket = UdpSocket::from_std(socket)?;
@@ -53,12 +57,13 @@ impl Forwarding {
         };
         let peers = Peers::new(table.now(), core);
         let (next_report, buffer) = (table.now(), vec![0; DATAGRAM]);
-        Ok(Self { table, socket, peers, reporter, next_report, is_loaded: false, buffer })
+        Ok(Self { table, socket, peers, reporter, next_report, is_loaded: false, buffer, wake })
     }
 
     pub(crate) async fn run(mut self, mut batches: UnboundedReceiver<Handed>, stop: &Notify) {
         loop {
             self.note_loaded();
+            self.tell_uses();
             self.carry_out().await;
             self.report();
             let now = self.table.now();
@@ -66,6 +71,7 @@ impl Forwarding {
             tokio::select! {
                 () = stop.notified() => return,
                 Some(handed) = batches.recv() => self.forward(handed, &mut batches),
+                () = self.wake.notified() => {}
                 _ = self.socket.readable() => self.receive(),
                 () = tokio::time::sleep(sleep) => self.peers.handle_timeout(self.table.now()),
             }
@@ -77,6 +83,14 @@ impl Forwarding {
         if !self.is_loaded && self.table.locations.awaited() <= 1 {
             self.is_loaded = true;
             self.peers.handle_loaded(self.table.now());
+        }
+    }
+
+    /// Says which nonces were used.
+    fn tell_uses(&mut self) {
+        let now = self.table.now();
+        while let Some(uses) = self.table.nonces.poll_uses(now) {
+            self.peers.handle_uses(now, uses);
         }
     }
 
@@ -109,6 +123,7 @@ impl Forwarding {
                     let _ = self.socket.send_to(&bytes, to).await;
                 }
                 PeerOutput::Apply(records) => self.apply(&records),
+                PeerOutput::Told { member, until } => self.table.nonces.note_told(Some(member.get()), until),
                 PeerOutput::Warm => {
                     self.table.locations.complete();
                     tracing::info!("cluster: {} registrations are here", self.table.locations.len());

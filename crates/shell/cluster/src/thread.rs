@@ -97,6 +97,10 @@ struct Sharing {
     waiting: HashMap<BatchId, Waiting>,
     next_batch: BatchId,
     reporter: Reporter,
+    /// There is something to say of nonces.
+    wake: Arc<Notify>,
+    /// What was said of them last is on its way.
+    telling: Option<BatchId>,
     /// From where on is to be announced what the table has.
     held: Option<Cursor>,
 }
@@ -106,14 +110,27 @@ impl Sharing {
         let incarnation = began();
         let member = Member::new(config.member, incarnation, engine.key.clone(), engine.limits);
         let engine = Rc::new(Configured::new(engine.kind, Own::new(config, engine, incarnation)));
-        let table = Table { locations: Arc::clone(&config.locations), now: Arc::clone(&config.now) };
-        Self { table, engine, member, waiting: HashMap::new(), next_batch: 0, reporter, held: None }
+        let table = Table::new(config);
+        let wake = Arc::new(Notify::new());
+        table.wakes(&wake);
+        Self {
+            table,
+            engine,
+            member,
+            waiting: HashMap::new(),
+            next_batch: 0,
+            reporter,
+            wake,
+            telling: None,
+            held: None,
+        }
     }
 
     async fn run(mut self, mut batches: UnboundedReceiver<Handed>, stop: &Notify) {
         let (replies, mut answers) = unbounded_channel();
         self.member.handle_timeout(self.now());
         loop {
+            self.tell_uses();
             self.carry_out(&replies);
             // What is still being read from the disk is announced too.
             if self.table.locations.is_complete()
@@ -131,6 +148,7 @@ impl Sharing {
                     self.member.handle_reply(self.now(), reply);
                 }
                 Some(handed) = batches.recv() => self.hand_over(handed),
+                () = self.wake.notified() => {}
                 () = tokio::time::sleep(sleep) => self.member.handle_timeout(self.now()),
             }
         }
@@ -151,6 +169,18 @@ impl Sharing {
             }
         };
         self.member.handle_changes(now, id, records);
+    }
+
+    /// Says which nonces were used, once what was said before is in the log.
+    fn tell_uses(&mut self) {
+        let now = self.now();
+        if self.telling.is_some() {
+            return;
+        }
+        if let Some(uses) = self.table.nonces.poll_uses(now) {
+            self.hand_over(Handed { records: vec![uses.into()], waiting: Waiting::Told(now) });
+            self.telling = Some(self.next_batch);
+        }
     }
 
     /// Does what the member wants.
@@ -206,8 +236,11 @@ impl Sharing {
     }
 
     fn finish(&mut self, id: BatchId, kept: bool) {
-        if let Some(waiting) = self.waiting.remove(&id) {
-            waiting.finish(kept);
+        self.telling.take_if(|telling| *telling == id);
+        match self.waiting.remove(&id) {
+            Some(Waiting::Told(until)) if kept => self.table.nonces.note_told(None, until),
+            Some(waiting) => waiting.finish(kept),
+            None => {}
         }
     }
 

@@ -5,6 +5,7 @@
 //! | changes of registrations | REGISTER; the body has them whole, To and Contact show them to who reads a trace |
 //! | a sign of life | OPTIONS, which is not sent again |
 //! | that all was sent | OPTIONS, which is sent again until it is answered |
+//! | which nonces were used | the same, in the body |
 //!
 //! `Strowger-Member: 1-1764104993000;to=2-1764104990000;number=17;address=192.0.2.1:5060;tag=…` says from which process of which member
 //! to which one, the message's number from the one to the other, and where its member takes SIP requests. The tag is over the method or
@@ -56,7 +57,7 @@ pub(super) struct Request<'a> {
     pub(super) listen: SocketAddr,
     /// Where the receiver does.
     pub(super) peer: SocketAddr,
-    /// [Records](Record) of changes; with none it is an OPTIONS.
+    /// [Records](Record) of changes, which are the body; with none it is an OPTIONS.
     pub(super) changes: &'a [&'a [u8]],
     pub(super) body: &'a [u8],
 }
@@ -64,6 +65,7 @@ pub(super) struct Request<'a> {
 const NAME: &str = "Strowger-Member";
 const TAG: &[u8] = b";tag=";
 const TYPE: &str = "application/vnd.strowger.changes";
+const TYPE_OF_USES: &str = "application/vnd.strowger.nonces";
 
 impl Request<'_> {
     //= rfc3261#10.2
@@ -93,7 +95,8 @@ impl Request<'_> {
         let parts: [&[u8]; 6] = [NAME.as_bytes(), b": ", &signed, TAG, &tag, b"\r\n"];
         parts.iter().for_each(|part| out.extend_from_slice(part));
         if !body.is_empty() {
-            let _ = write!(out, "Content-Type: {TYPE}\r\n");
+            let content = if changes.is_empty() { TYPE_OF_USES } else { TYPE };
+            let _ = write!(out, "Content-Type: {content}\r\n");
         }
         let _ = write!(out, "Content-Length: {}\r\n\r\n", body.len());
         out.extend_from_slice(body);

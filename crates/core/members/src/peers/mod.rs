@@ -26,6 +26,7 @@ mod window;
 use core::net::SocketAddr;
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use strowger_foundation::{TagKey, Timestamp};
 use strowger_message::{Head, Kind, Method, Peek, Status as SipStatus};
@@ -80,8 +81,15 @@ pub enum PeerOutput {
         /// A SIP message.
         bytes: Vec<u8>,
     },
-    /// Take changes of another member into the table.
+    /// Take what another member says: changes of the table, or which nonces were used.
     Apply(Vec<Box<[u8]>>),
+    /// A member has taken what it was told of nonces until then.
+    Told {
+        /// Which.
+        member: MemberId,
+        /// Until when.
+        until: Timestamp,
+    },
     /// The table has all that the peers had which answer: it can serve.
     Warm,
     /// Read some of what the table holds, from here on, of versions that this peer [has to hear of](Peers::announces):
@@ -162,6 +170,13 @@ impl Peers {
         for change in records.iter().flat_map(|record| Change::of_record(record)) {
             self.peers.iter_mut().for_each(|peer| peer.push(&change));
         }
+        self.proceed(now);
+    }
+
+    /// Which nonces were used, as one message of which none is to be missed: the peers that are there take them in their order.
+    pub fn handle_uses(&mut self, now: Timestamp, uses: Vec<u8>) {
+        let uses = Arc::from(uses);
+        self.peers.iter_mut().for_each(|peer| peer.push_uses(now, &uses));
         self.proceed(now);
     }
 
@@ -317,8 +332,10 @@ impl Peers {
         }
         let Some(records) = items::read(body) else { return SipStatus::BAD_REQUEST };
         if !records.is_empty() {
-            *self.changes.entry(process.member).or_default() += records.len() as u64;
-            self.pass_on(process, &records);
+            if method == Method::Register {
+                *self.changes.entry(process.member).or_default() += records.len() as u64;
+                self.pass_on(process, &records);
+            }
             self.outputs.push_back(PeerOutput::Apply(records));
         }
         SipStatus::OK
@@ -377,7 +394,9 @@ impl Peers {
             self.twin = Some((now, from));
             return;
         }
-        peer.handle_answer(now, &envelope, status != SipStatus::FORBIDDEN);
+        if let Some(until) = peer.handle_answer(now, &envelope, status != SipStatus::FORBIDDEN) {
+            self.outputs.push_back(PeerOutput::Told { member: envelope.from.member, until });
+        }
     }
 
     fn proceed(&mut self, now: Timestamp) {

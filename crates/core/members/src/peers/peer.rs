@@ -3,6 +3,7 @@
 use core::net::SocketAddr;
 use core::time::Duration;
 use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
 
 use strowger_foundation::Timestamp;
 use strowger_registrar::Cursor;
@@ -27,6 +28,8 @@ const IN_FLIGHT: usize = 64;
 const BODY: usize = 800;
 /// Records of the table that wait to be sent before more of it is asked for.
 const WHOLE_AT_ONCE: usize = 1_024;
+/// Messages about nonces that wait; beyond that they are dropped.
+const USES: usize = 256;
 /// Signs of life whose answer still counts.
 const BEATS: usize = 4;
 
@@ -39,6 +42,8 @@ enum Content {
     Held(Vec<Change>),
     /// That this process was sent all.
     AllSent(u64),
+    /// What is told in order: one message at a time.
+    Uses(Vec<Arc<[u8]>>),
 }
 
 /// A request on its way: the client transaction (RFC 3261 §17.1.2).
@@ -78,6 +83,8 @@ pub(super) struct Peer {
     pub(super) trouble: Option<&'static str>,
     queue: Queue,
     telling: Telling,
+    /// Which nonces were used. Who is not there misses it, and notices.
+    uses: VecDeque<Arc<[u8]>>,
     transactions: BTreeMap<u64, Transaction>,
     last_number: u64,
     beats: VecDeque<u64>,
@@ -95,6 +102,7 @@ impl Peer {
             trouble: None,
             queue: Queue::new(limits),
             telling: Telling::default(),
+            uses: VecDeque::new(),
             transactions: BTreeMap::new(),
             last_number: 0,
             beats: VecDeque::new(),
@@ -126,7 +134,7 @@ impl Peer {
     fn waiting(&self) -> usize {
         let on_their_way = self.transactions.values().map(|transaction| match &transaction.content {
             Content::New(changes) | Content::Held(changes) => changes.len(),
-            Content::AllSent(_) => 0,
+            Content::AllSent(_) | Content::Uses(_) => 0,
         });
         on_their_way.sum::<usize>() + self.queue.len() + self.telling.waiting.len()
     }
@@ -136,6 +144,16 @@ impl Peer {
         if !self.queue.push(change) {
             self.dropped += self.queue.clear() as u64 + 1;
             self.tell_all();
+        }
+    }
+
+    /// Takes which nonces were used, for who is there.
+    pub(super) fn push_uses(&mut self, now: Timestamp, uses: &Arc<[u8]>) {
+        if self.uses.len() >= USES {
+            self.uses.clear();
+        }
+        if self.is_alive(now) {
+            self.uses.push_back(Arc::clone(uses));
         }
     }
 
@@ -171,12 +189,13 @@ impl Peer {
         self.telling.waiting.extend(records.iter().flat_map(|record| Change::of_record(record)));
     }
 
-    /// It has answered a request that is on its way, so it is there. What its process did not want is sent again, under another number.
-    pub(super) fn handle_answer(&mut self, now: Timestamp, envelope: &Envelope, is_taken: bool) {
+    /// It has answered a request that is on its way, so it is there. What its process did not want is sent again, under another number. Where
+    /// it has taken what was said of nonces: when that was said.
+    pub(super) fn handle_answer(&mut self, now: Timestamp, envelope: &Envelope, is_taken: bool) -> Option<Timestamp> {
         let number = envelope.number;
         let beat = self.beats.iter().position(|beat| *beat == number);
         if beat.is_none() && !self.transactions.contains_key(&number) {
-            return;
+            return None;
         }
         // An answer that comes again says nothing of now.
         beat.map(|at| self.beats.remove(at));
@@ -187,12 +206,13 @@ impl Peer {
             (self.telling.wanted_by, self.telling.told) = (None, None);
         }
         self.known = Some((envelope.from, envelope.address));
-        self.end(number, is_taken);
+        self.end(number, is_taken)
     }
 
-    fn end(&mut self, number: u64, is_taken: bool) {
-        let Some(transaction) = self.transactions.remove(&number) else { return };
+    fn end(&mut self, number: u64, is_taken: bool) -> Option<Timestamp> {
+        let transaction = self.transactions.remove(&number)?;
         match transaction.content {
+            Content::Uses(_) if is_taken => return Some(transaction.began),
             Content::AllSent(process) if is_taken => {
                 self.telling.told = Some(process);
                 self.telling.wanted_by.take_if(|wanted_by| *wanted_by == process);
@@ -200,6 +220,7 @@ impl Peer {
             _ if is_taken => {}
             content => self.put_back(content),
         }
+        None
     }
 
     /// What is to be sent now.
@@ -211,6 +232,7 @@ impl Peer {
         let is_alive = self.is_alive(now);
         if core::mem::replace(&mut self.was_alive, is_alive) && !is_alive {
             self.put_back_all();
+            self.uses.clear();
         }
         if !is_alive {
             return;
@@ -258,16 +280,21 @@ impl Peer {
         let oldest = self.transactions.keys().next().copied();
         // Or the peer could not tell whether it has taken the oldest one.
         let is_far = oldest.is_some_and(|oldest| self.last_number + 1 >= oldest + WINDOW);
-        let (to, _) = self.known.filter(|_| self.transactions.len() < IN_FLIGHT && !is_far)?;
-        let content = self.next_content()?;
+        let (to, _) = self.known.filter(|_| !is_far)?;
+        let content = self.next_uses().or_else(|| self.next_content())?;
         self.last_number += 1;
-        let (changes, whole): (&[Change], _) = match &content {
-            Content::New(changes) | Content::Held(changes) => (changes, Whole::Nothing),
-            Content::AllSent(_) => (&[], Whole::Sent),
+        let (changes, whole) = match &content {
+            Content::New(changes) | Content::Held(changes) => {
+                (changes.iter().map(|change| &*change.record).collect(), Whole::Nothing)
+            }
+            Content::AllSent(_) => (Vec::new(), Whole::Sent),
+            Content::Uses(_) => (Vec::new(), Whole::Nothing),
         };
-        let changes: Vec<&[u8]> = changes.iter().map(|change| &*change.record).collect();
         let mut body = Vec::new();
         changes.iter().for_each(|change| items::write(&mut body, change));
+        if let Content::Uses(uses) = &content {
+            uses.iter().for_each(|uses| items::write(&mut body, uses));
+        }
         let envelope = own.envelope(Some(to), self.last_number, whole);
         let (listen, peer) = (own.listen, self.address);
         let bytes = Request { envelope, listen, peer, changes: &changes, body: &body }.write(&own.key);
@@ -276,8 +303,26 @@ impl Peer {
         Some(bytes)
     }
 
+    /// What is told in order waits until the peer has what was told before.
+    fn next_uses(&mut self) -> Option<Content> {
+        let is_telling = self.transactions.values().any(|one| matches!(one.content, Content::Uses(_)));
+        if is_telling || self.uses.is_empty() {
+            return None;
+        }
+        let mut bytes = 0;
+        let uses = core::iter::from_fn(|| {
+            let next = self.uses.pop_front_if(|_| bytes < BODY)?;
+            bytes += next.len();
+            Some(next)
+        });
+        Some(Content::Uses(uses.collect()))
+    }
+
     /// What comes as it is goes before what is held.
     fn next_content(&mut self) -> Option<Content> {
+        if self.transactions.len() > IN_FLIGHT {
+            return None;
+        }
         let new = take_body(|| self.queue.pop());
         if !new.is_empty() {
             return Some(Content::New(new));
@@ -303,6 +348,7 @@ impl Peer {
             Content::New(changes) => changes.iter().for_each(|change| self.push(change)),
             Content::Held(changes) => self.telling.waiting.extend(changes),
             Content::AllSent(_) => {}
+            Content::Uses(uses) => uses.into_iter().rev().for_each(|uses| self.uses.push_front(uses)),
         }
     }
 }
