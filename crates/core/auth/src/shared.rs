@@ -161,7 +161,7 @@ impl NonceWindows {
     pub fn poll_uses(&self, now: Timestamp) -> Option<Vec<u8>> {
         let shared = self.shares()?;
         let mut untold = shared.untold.lock().unwrap_or_else(PoisonError::into_inner);
-        let is_due = untold.last.is_none_or(|last| now >= last + USES_EVERY);
+        let is_due = untold.last.is_none_or(|last| now.saturating_since(last) >= USES_EVERY);
         if untold.uses.is_empty() && !is_due {
             return None;
         }
@@ -174,6 +174,7 @@ impl NonceWindows {
         write_issuer(&mut bytes, shared.own);
         bytes.extend_from_slice(&untold.last_number.to_be_bytes());
         bytes.extend_from_slice(&NonceId::issue(now, 0).window().to_be_bytes());
+        bytes.extend_from_slice(&shared.unknown_before.load(Ordering::Relaxed).to_be_bytes());
         for Use { issuer, id, nc } in untold.uses.drain(..count) {
             write_issuer(&mut bytes, issuer);
             bytes.extend_from_slice(&id.to_bits().to_be_bytes());
@@ -231,7 +232,7 @@ impl NonceWindows {
         let found =
             others.iter().find_map(|other| NonceId::from_text(text, ring, other.windows.seed()).map(|id| (other, id)));
         let Some((other, id)) = found else { return false };
-        let is_fresh = |at: Timestamp| now < at + FRESH_FOR;
+        let is_fresh = |at: Timestamp| now.saturating_since(at) < FRESH_FOR;
         let is_known = other.unknown_until.is_none_or(|until| id.window() > until);
         if !is_known || !is_fresh(other.heard) || !other.told.is_some_and(is_fresh) {
             return false;
@@ -247,7 +248,8 @@ impl NonceWindows {
 
 /// Takes note of a message; `false` where it is of a process that is no more.
 fn note_heard(others: &mut Vec<Other>, now: Timestamp, shared: &Shared, message: &Heard) -> bool {
-    let Heard { from, number, window, .. } = *message;
+    let Heard { from, number, window, unknown_before, .. } = *message;
+    let unknown = unknown_before.checked_sub(1);
     let known = others.iter().position(|other| other.issuer.member == from.member);
     if let Some(known) = known.and_then(|at| others.get_mut(at)).filter(|known| known.issuer == from) {
         if number >= known.next_number {
@@ -255,6 +257,7 @@ fn note_heard(others: &mut Vec<Other>, now: Timestamp, shared: &Shared, message:
                 known.unknown_until = Some(window);
                 shared.note_missing(now);
             }
+            known.unknown_until = known.unknown_until.max(unknown);
             (known.next_number, known.heard) = (number.saturating_add(1), now);
         }
         return true;
@@ -275,7 +278,7 @@ fn note_heard(others: &mut Vec<Other>, now: Timestamp, shared: &Shared, message:
         windows: NonceWindows::new(STRIPES, from.life(&shared.key)),
         next_number: number.saturating_add(1),
         // The first message of a process follows none that could be missing.
-        unknown_until: (number > 1).then_some(window),
+        unknown_until: (number > 1).then_some(window).max(unknown),
         heard: now,
         told: None,
     });
@@ -291,19 +294,22 @@ struct Heard {
     number: u64,
     /// The window of its nonces when it was written.
     window: u64,
+    /// It does not know all uses of its nonces before this window.
+    unknown_before: u64,
     uses: Vec<Use>,
 }
 
 impl Heard {
     fn read(bytes: &[u8]) -> Option<Self> {
         let mut reader = Reader(bytes);
-        let (from, number, window) = (reader.issuer()?, reader.number()?, reader.number()?);
+        let (from, number, window, unknown_before) =
+            (reader.issuer()?, reader.number()?, reader.number()?, reader.number()?);
         let mut uses = Vec::new();
         while !reader.0.is_empty() {
             let (issuer, id, nc) = (reader.issuer()?, reader.number()?, reader.number()?);
             uses.push(Use { issuer, id: NonceId::from_bits(id), nc: u32::try_from(nc).ok() });
         }
-        Some(Self { from, number, window, uses })
+        Some(Self { from, number, window, unknown_before, uses })
     }
 }
 
