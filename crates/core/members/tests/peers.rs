@@ -22,6 +22,8 @@ struct Node {
     locations: Locations,
     is_warm: bool,
     is_dead: bool,
+    /// What it was told of nonces, in the order in which that came.
+    uses: Vec<Vec<u8>>,
 }
 
 /// A fault that is planted.
@@ -91,7 +93,7 @@ impl Node {
             key: TagKey::new([7; 16]),
             limits,
         };
-        Self { id, peers: Peers::new(now, config), locations, is_warm: false, is_dead: false }
+        Self { id, peers: Peers::new(now, config), locations, is_warm: false, is_dead: false, uses: Vec::new() }
     }
 
     fn uris(&self, now: Timestamp, user: u8) -> Vec<String> {
@@ -227,6 +229,8 @@ impl World {
             match output {
                 PeerOutput::Send { to, bytes } => self.send(number, to, bytes),
                 PeerOutput::Apply(records) => {
+                    let (uses, records): (Vec<_>, Vec<_>) = records.into_iter().partition(|one| one.starts_with(b"N"));
+                    node.uses.extend(uses.into_iter().map(Vec::from));
                     let binds = |record: &[u8]| Record::parse(record).is_ok_and(|record| record.binds());
                     let taken = records.iter().filter(|record| bug != Some(Bug::DropsRemovals) || binds(record));
                     taken.for_each(|record| node.take(now, record));
@@ -529,4 +533,32 @@ fn what_there_is_no_room_for_is_told_when_the_peer_is_back() {
     world.nodes[2].is_dead = false;
     world.pass(5_000);
     assert!((0..20).all(|user| world.nodes[2].uris(world.now, user).len() == 1));
+}
+
+#[test]
+fn uses_of_nonces_come_in_their_order_and_once_or_not_at_all() {
+    let mut world = World::new(11);
+    world.pass(5_000);
+    let message = |number: u32| format!("N{number}").into_bytes();
+    for number in 0..200 {
+        let now = world.now;
+        world.nodes[0].peers.handle_uses(now, message(number));
+        world.pass(u64::from(number % 7) * 5);
+    }
+    world.pass(20_000);
+    let all: Vec<_> = (0..200).map(message).collect();
+    assert_eq!(world.nodes[1].uses, all, "although every tenth datagram is lost");
+    assert_eq!(world.nodes[2].uses, all);
+    // Who is not there misses what is said meanwhile, and nothing else.
+    world.nodes[2].is_dead = true;
+    world.pass(3_000);
+    let now = world.now;
+    world.nodes[0].peers.handle_uses(now, message(200));
+    world.pass(1_000);
+    world.nodes[2].is_dead = false;
+    world.pass(3_000);
+    let now = world.now;
+    world.nodes[0].peers.handle_uses(now, message(201));
+    world.pass(20_000);
+    assert_eq!(world.nodes[2].uses[200..], [message(201)]);
 }
