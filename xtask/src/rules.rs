@@ -97,7 +97,7 @@ pub(crate) const CRATES: &[Rule] = &[
         &["foundation", "message", "locate", "transaction", "balancer", "overload"],
     ),
     rule("strowger-shard", "crates/core/shard", Group::Core, ALL_CORE),
-    rule("strowger-members", "crates/core/members", Group::Core, &["foundation", "registrar"]),
+    rule("strowger-members", "crates/core/members", Group::Core, &["foundation", "message", "registrar"]),
     rule("strowger-net", "crates/shell/net", Group::Shell, &["foundation", "overload"]),
     rule("strowger-journal", "crates/shell/journal", Group::Shell, &["foundation"]),
     rule("strowger-sql", "crates/shell/sql", Group::Shell, &[]),
@@ -137,7 +137,12 @@ pub(crate) const CRATES: &[Rule] = &[
         Group::Shell,
         &["foundation", "message", "registrar", "journal", "store", "worker"],
     ),
-    rule("strowger-cluster", "crates/shell/cluster", Group::Shell, &["foundation", "members", "registrar", "worker"]),
+    rule(
+        "strowger-cluster",
+        "crates/shell/cluster",
+        Group::Shell,
+        &["auth", "foundation", "members", "registrar", "worker"],
+    ),
     rule("strowger-plan", "crates/tools/plan", Group::Tools, &[]),
     rule("strowger-sim", "crates/tools/sim", Group::Tools, CORE_AND_JOURNAL),
     rule(

@@ -1,25 +1,29 @@
 //! The registrations that this server shares with others.
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
-use strowger_cluster::{Cluster, ClusterConfig, EngineAddress, EngineKind, Promise};
+use strowger_auth::{Issuer, NonceWindows};
+use strowger_cluster::{
+    Cluster, ClusterConfig, EngineAddress, EngineConfig, EngineKind, PeerSeen, PeersConfig, Promise, Way,
+};
 use strowger_control::config::values::{self, EngineUrl};
 use strowger_control::config::{self, Config};
 use strowger_control::protocol;
-use strowger_foundation::Transport;
+use strowger_foundation::{TagKey, Transport};
 use strowger_net::Clock;
 use strowger_registrar::{Locations, MemberId};
 use strowger_shard::{Listener, Listeners};
-use strowger_worker::Keep;
+use strowger_worker::{Keep, NONCE_STRIPES};
 
 use crate::failure::Failure;
+use crate::key;
 
 /// Store time begins as the wall clock's: no clock that is right shows less.
 const LEAST_STORE_MS: u64 = 1_000_000_000_000;
 
-/// How long what waits may take to reach the engine at the end.
+/// How long what waits may take to reach the engine or the peers at the end.
 const STOP_LIMIT: Duration = Duration::from_secs(3);
 
 /// The table, as one that is shared where the configuration says so.
@@ -27,8 +31,9 @@ pub(crate) fn share(locations: Locations, config: &Config) -> Locations {
     match member(config) {
         Some((cluster, member)) => {
             let locations = locations.shared_by(member, config.registrar.expires.max.0);
-            // What is promised for the disk needs nothing of the others.
-            if cluster.promise == config::Promise::Disk { locations } else { locations.awaiting() }
+            // What is promised for the disk needs nothing of an engine. Peers answer at once, or are not waited for.
+            let waits = cluster.promise() == config::Promise::Engine || !cluster.peers.is_empty();
+            if waits { locations.awaiting() } else { locations }
         }
         None => locations,
     }
@@ -51,6 +56,7 @@ struct Sharing {
     name: String,
     member: u16,
     address: SocketAddr,
+    nonces: Arc<NonceWindows>,
 }
 
 impl SharedTable {
@@ -59,60 +65,51 @@ impl SharedTable {
         config: &Config,
         locations: &Arc<Locations>,
         listeners: &Listeners,
-        (key, clock): (String, Clock),
+        (key, clock): (&[u8; 16], Clock),
     ) -> Result<Self, Failure> {
         let Some((cluster, member)) = member(config) else {
             return Ok(Self { sharing: None, clock });
         };
         if locations.store_ms(clock.now()) < LEAST_STORE_MS {
             // Nobody has said which time it is: nothing is kept on the disk, or it cannot be read yet.
-            let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-            let wall = u64::try_from(since.as_nanos()).unwrap_or(u64::MAX);
-            locations.begin(wall.saturating_sub(clock.now().as_nanos()));
+            locations.begin(wall().saturating_sub(clock.now().as_nanos()));
         }
         let address = cluster.address.or_else(|| listened_on(listeners)).ok_or_else(|| {
             Failure::No("the other members cannot send requests to this one: say where in cluster.address".to_owned())
         })?;
-        let engines = cluster.store.0.iter();
-        tracing::info!(
-            "cluster {}: member {}, registrations shared through {}",
-            cluster.name,
-            cluster.member,
-            engines.clone().map(ToString::to_string).collect::<Vec<_>>().join(", ")
-        );
+        let began_ms = (wall().saturating_sub(clock.now().as_nanos())) / 1_000_000;
+        let issuer = Issuer { member: member.get(), began_ms };
+        let nonces = Arc::new(NonceWindows::shared(NONCE_STRIPES, *key, issuer));
         let started = Cluster::start(ClusterConfig {
-            name: cluster.name.clone(),
             member,
             address,
-            key,
-            kind: match cluster.store.0.first().map(|url| url.kind) {
-                Some(values::EngineKind::Postgres) => EngineKind::Postgres,
-                Some(values::EngineKind::MariaDb) => EngineKind::MariaDb,
-                Some(values::EngineKind::Redis) | None => EngineKind::Redis,
-            },
-            engines: engines.map(self::address).collect(),
-            promise: match cluster.promise {
+            nonces: Arc::clone(&nonces),
+            way: way(cluster, key)?,
+            promise: match cluster.promise() {
                 config::Promise::Disk => Promise::Nothing,
                 config::Promise::Engine => Promise::Engine,
             },
-            replicas: cluster.replicas,
             disk_promises: config.store_mode() == config::Mode::WriteThrough,
             locations: Arc::clone(locations),
             longest: config.registrar.expires.max.0,
             now: Arc::new(move || clock.now()),
-            limits: strowger_cluster::Limits::default(),
         });
         let started = started.map_err(|error| Failure::No(format!("a thread cannot be started: {error}")))?;
         let (name, member) = (cluster.name.clone(), cluster.member);
-        Ok(Self { sharing: Some(Sharing { cluster: started, name, member, address }), clock })
+        Ok(Self { sharing: Some(Sharing { cluster: started, name, member, address, nonces }), clock })
     }
 
-    /// Who keeps the workers' records: `disk`, and the engine where they are shared.
+    /// Who keeps the workers' records: `disk`, and who brings them to the others where they are shared.
     pub(crate) fn keeper(&self, disk: Option<Arc<dyn Keep>>) -> Option<Arc<dyn Keep>> {
         match &self.sharing {
             Some(sharing) => Some(sharing.cluster.keeper(disk)),
             None => disk,
         }
+    }
+
+    /// What was used of nonces, where the members share that.
+    pub(crate) fn nonces(&self) -> Option<Arc<NonceWindows>> {
+        self.sharing.as_ref().map(|sharing| Arc::clone(&sharing.nonces))
     }
 
     /// How it goes.
@@ -133,6 +130,7 @@ impl SharedTable {
             refused: status.refused,
             read_whole: status.read_whole,
             announced: status.announced,
+            peers: status.peers.iter().map(peer).collect(),
             members: members
                 .map(|seen| protocol::Member {
                     member: seen.member.get(),
@@ -144,12 +142,18 @@ impl SharedTable {
         })
     }
 
-    /// Brings to the engine what waits, after the workers have ended.
+    /// Brings to the others what waits, after the workers have ended.
     pub(crate) fn stop(&self) {
         if let Some(sharing) = &self.sharing {
             sharing.cluster.stop(STOP_LIMIT);
         }
     }
+}
+
+/// The wall clock's time, in nanoseconds since 1970.
+fn wall() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// The first address that datagrams come to, where it is one of this machine and not of this machine alone. Without one, on a machine
@@ -159,6 +163,57 @@ fn listened_on(listeners: &Listeners) -> Option<SocketAddr> {
     let others_reach = |listener: &&Listener| !listener.address.ip().is_loopback();
     let found = of_datagrams().find(others_reach).or_else(|| of_datagrams().next());
     found.map(|listener| listener.address)
+}
+
+/// How this member shares registrations. `key` is the members' common key.
+fn way(cluster: &config::Cluster, key: &[u8; 16]) -> Result<Way, Failure> {
+    let Some(listen) = cluster.listen else { return Ok(Way::Engine(engine(cluster, key))) };
+    tracing::info!(
+        "cluster {}: member {}, at {listen}, registrations forwarded to {}",
+        cluster.name,
+        cluster.member,
+        cluster.peers.iter().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    );
+    let socket = UdpSocket::bind(listen);
+    let socket = socket.map_err(|error| {
+        Failure::No(format!(
+            "cluster.listen: nothing can be taken at {listen}: {error}; name a free address of this machine"
+        ))
+    })?;
+    let (peers, key) = (cluster.peers.clone(), TagKey::new(*key));
+    Ok(Way::Peers(PeersConfig { socket, peers, key, limits: strowger_cluster::PeerLimits::default() }))
+}
+
+fn engine(cluster: &config::Cluster, key: &[u8; 16]) -> EngineConfig {
+    let engines = cluster.store.0.iter();
+    tracing::info!(
+        "cluster {}: member {}, registrations shared through {}",
+        cluster.name,
+        cluster.member,
+        engines.clone().map(ToString::to_string).collect::<Vec<_>>().join(", ")
+    );
+    EngineConfig {
+        name: cluster.name.clone(),
+        key: key::fingerprint(key),
+        kind: match cluster.store.0.first().map(|url| url.kind) {
+            Some(values::EngineKind::Postgres) => EngineKind::Postgres,
+            Some(values::EngineKind::MariaDb) => EngineKind::MariaDb,
+            Some(values::EngineKind::Redis) | None => EngineKind::Redis,
+        },
+        engines: engines.map(address).collect(),
+        replicas: cluster.replicas,
+        limits: strowger_cluster::Limits::default(),
+    }
+}
+
+fn peer(seen: &PeerSeen) -> protocol::Peer {
+    protocol::Peer {
+        listen: seen.address.to_string(),
+        member: seen.member.map(MemberId::get),
+        alive: seen.is_alive,
+        waiting: seen.waiting as u64,
+        dropped: seen.dropped,
+    }
 }
 
 fn address(url: &EngineUrl) -> EngineAddress {

@@ -2,7 +2,7 @@
 
 use std::io;
 
-use strowger_control::protocol::{Cluster, Member};
+use strowger_control::protocol::{Cluster, Member, Peer};
 
 use crate::table::{print_line, print_table};
 use crate::text::{clock, count, number};
@@ -19,8 +19,30 @@ pub(crate) fn print(cluster: &Cluster) -> io::Result<()> {
         [member.member.to_string(), member.address.clone(), state.to_owned(), number(member.read)]
     };
     let rows: Vec<_> = std::iter::once(own).chain(cluster.members.iter().map(row)).collect();
-    print_table(["MEMBER", "ADDRESS", "STATE", "ENTRIES READ"], &rows)?;
+    let last = if cluster.peers.is_empty() { "ENTRIES READ" } else { "CHANGES SENT" };
+    print_table(["MEMBER", "ADDRESS", "STATE", last], &rows)?;
+    for peer in &cluster.peers {
+        if let Some(line) = peer_line(peer) {
+            print_line(&line)?;
+        }
+    }
     print_line(&summary(cluster))
+}
+
+/// What there is to say of a peer besides.
+fn peer_line(peer: &Peer) -> Option<String> {
+    let listen = &peer.listen;
+    match (peer.member, peer.alive) {
+        (None, _) => Some(format!("the peer {listen} has not answered yet")),
+        (Some(_), false) if peer.dropped > 0 => {
+            Some(format!("the peer {listen} does not answer: it is told everything when it does again"))
+        }
+        (Some(_), false) => {
+            let waiting = count(peer.waiting, "change");
+            Some(format!("the peer {listen} does not answer: {waiting} for it"))
+        }
+        (Some(_), true) => None,
+    }
 }
 
 /// `strowger: member 1 of 3, all is shared`.
@@ -30,10 +52,14 @@ pub(crate) fn summary(cluster: &Cluster) -> String {
         _ if cluster.conflict.is_some() => format!("WRONG: {}", cluster.conflict.as_deref().unwrap_or_default()),
         (Some(why), since) => format!("NOT SHARED for {}: {why}", clock(since.unwrap_or_default())),
         (None, _) if !cluster.warm => "reading what the others have; REGISTERs get 503 until then".to_owned(),
-        (None, _) if cluster.waiting > 0 => format!("{} on the way to the engine", count(cluster.waiting, "change")),
+        (None, _) if cluster.waiting > 0 => {
+            let to = if cluster.peers.is_empty() { "the engine" } else { "the others" };
+            format!("{} on the way to {to}", count(cluster.waiting, "change"))
+        }
         (None, _) => "all is shared".to_owned(),
     };
-    format!("{}: member {}, {alive} of {} alive, {state}", cluster.name, cluster.member, cluster.members.len() + 1)
+    let all = cluster.members.len().max(cluster.peers.len()) + 1;
+    format!("{}: member {}, {alive} of {all} alive, {state}", cluster.name, cluster.member)
 }
 
 #[cfg(test)]
@@ -53,6 +79,18 @@ mod tests {
         assert_eq!(summary(&well), "office: member 2, 2 of 3 alive, all is shared");
         let ill = Cluster { trouble: Some("refused".to_owned()), trouble_s: Some(65.0), ..well.clone() };
         assert_eq!(summary(&ill), "office: member 2, 2 of 3 alive, NOT SHARED for 0:01:05: refused");
-        assert!(summary(&Cluster { warm: false, ..well }).ends_with("REGISTERs get 503 until then"));
+        assert!(summary(&Cluster { warm: false, ..well.clone() }).ends_with("REGISTERs get 503 until then"));
+        let peer =
+            |alive, dropped| Peer { listen: "192.0.2.2:5064".to_owned(), member: Some(2), alive, waiting: 3, dropped };
+        let with_peers = Cluster { peers: vec![peer(true, 0), peer(false, 0), peer(false, 9)], waiting: 1, ..well };
+        assert_eq!(summary(&with_peers), "office: member 2, 2 of 4 alive, 1 change on the way to the others");
+        assert_eq!(
+            with_peers.peers.iter().map(peer_line).collect::<Vec<_>>(),
+            [
+                None,
+                Some("the peer 192.0.2.2:5064 does not answer: 3 changes for it".to_owned()),
+                Some("the peer 192.0.2.2:5064 does not answer: it is told everything when it does again".to_owned())
+            ]
+        );
     }
 }

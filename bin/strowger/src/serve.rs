@@ -151,7 +151,7 @@ impl Server {
         let locations = if config.store_mode().is_durable() { locations.awaiting() } else { locations };
         let locations = Arc::new(cluster::share(locations, &config));
         let durable = Durable::start(&config, &locations, &snapshot.registrar, key, clock)?;
-        let cluster = SharedTable::start(&config, &locations, &snapshot.listeners, (key::fingerprint(&key), clock))?;
+        let cluster = SharedTable::start(&config, &locations, &snapshot.listeners, (&key, clock))?;
         drop(backups.set(durable.clone()));
         let fleet = FleetConfig {
             sockets,
@@ -165,6 +165,7 @@ impl Server {
             resolver: Some(Arc::clone(&resolver) as Arc<dyn Resolve>),
             locations,
             keeper: cluster.keeper(durable.keeper()),
+            nonces: cluster.nonces(),
             tracer,
             options: worker_options(&config, workers),
         };

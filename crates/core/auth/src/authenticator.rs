@@ -180,10 +180,21 @@ impl Authenticator {
         }
     }
 
-    /// Whether the nonce is ours, young enough, and not yet used with this count.
+    /// Whether the nonce is ours, young enough, and not yet used with this count; or of another server that shares them, and the same.
     fn use_nonce(&self, now: Timestamp, policy: &Policy, credentials: &Credentials<'_>) -> bool {
-        let Some(id) = NonceId::from_text(&credentials.nonce, &self.nonces, self.windows.seed()) else { return false };
-        !is_aged(&id, now, policy.nonce_age) && self.windows.use_count(now, policy.nonce_age, id, credentials.nc())
+        let (windows, age, nc) = (&self.windows, policy.nonce_age, credentials.nc());
+        let Some(id) = NonceId::from_text(&credentials.nonce, &self.nonces, windows.seed()) else {
+            return windows.use_foreign(now, age, (&credentials.nonce, &self.nonces), nc);
+        };
+        let shared = windows.shares();
+        if is_aged(&id, now, age) || shared.is_some_and(|shared| !shared.is_known(id)) {
+            return false;
+        }
+        let is_used = windows.use_count(now, age, id, nc);
+        if is_used && let Some(shared) = shared {
+            shared.note_use(id, nc);
+        }
+        is_used
     }
 
     /// What stands for the HA1 of an unknown user; nobody can know a password for it.

@@ -32,6 +32,7 @@ mod hash;
 mod hex;
 mod nonce;
 mod policy;
+mod shared;
 #[cfg(test)]
 mod tests;
 mod window;
@@ -40,4 +41,5 @@ pub use authenticator::{Authenticator, Challenge, Username, Verdict};
 pub use hash::{Covered, Ha1, Protection};
 pub use nonce::NONCE_WINDOW;
 pub use policy::{Algorithm, Network, Policy, Qop};
+pub use shared::{Issuer, USES_EVERY};
 pub use window::{MAX_NONCES_PER_STRIPE, NC_WINDOW, NonceWindows, WindowStats};

@@ -36,6 +36,19 @@ impl NonceId {
         Self(window << REQUEST_BITS | request & REQUEST_MASK)
     }
 
+    /// The number of the window of issue.
+    pub(crate) const fn window(self) -> u64 {
+        self.0 >> REQUEST_BITS
+    }
+
+    pub(crate) const fn to_bits(self) -> u64 {
+        self.0
+    }
+
+    pub(crate) const fn from_bits(bits: u64) -> Self {
+        Self(bits)
+    }
+
     /// The end of the window of issue.
     pub(crate) const fn issued_ms(self) -> u64 {
         (self.0 >> REQUEST_BITS).wrapping_add(1) << WINDOW_BITS

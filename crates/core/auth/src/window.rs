@@ -10,6 +10,7 @@ use strowger_foundation::Timestamp;
 use strowger_foundation::map::seeded;
 
 use crate::nonce::NonceId;
+use crate::shared::Shared;
 
 /// The nonces that one stripe remembers; about 64 bytes each.
 pub const MAX_NONCES_PER_STRIPE: usize = 16_384;
@@ -25,6 +26,8 @@ pub struct NonceWindows {
     stripes: Box<[Mutex<Stripe>]>,
     seed: u64,
     max_per_stripe: usize,
+    /// What is shared with other servers, where it is.
+    shared: Option<Box<Shared>>,
 }
 
 /// How full the windows are.
@@ -46,7 +49,15 @@ impl NonceWindows {
 
     pub(crate) fn with_limit(stripes: usize, seed: u64, max_per_stripe: usize) -> Self {
         let stripes = (0..stripes.max(1)).map(|_| Mutex::default()).collect();
-        Self { stripes, seed, max_per_stripe: max_per_stripe.max(1) }
+        Self { stripes, seed, max_per_stripe: max_per_stripe.max(1), shared: None }
+    }
+
+    pub(crate) fn sharing(self, shared: Shared) -> Self {
+        Self { shared: Some(Box::new(shared)), ..self }
+    }
+
+    pub(crate) fn shares(&self) -> Option<&Shared> {
+        self.shared.as_deref()
     }
 
     /// How full the windows are.
@@ -65,14 +76,23 @@ impl NonceWindows {
     /// Uses the count `nc` of a nonce, or all of them where there is no count; `false` where it was used before or nobody
     /// remembers.
     pub(crate) fn use_count(&self, now: Timestamp, age: Duration, id: NonceId, nc: Option<u32>) -> bool {
-        let count = u64::try_from(self.stripes.len()).unwrap_or(u64::MAX);
-        let at = seeded(self.seed).hash_one(id).checked_rem(count).unwrap_or(0);
-        let Some(stripe) = usize::try_from(at).ok().and_then(|at| self.stripes.get(at)) else { return false };
-        let mut stripe = lock(stripe);
+        let Some(mut stripe) = self.stripe_of(id) else { return false };
         stripe.clear_aged(now, age);
         let used = stripe.use_count(id, nc, self.max_per_stripe);
         debug_assert!(stripe.windows.len() <= self.max_per_stripe, "a stripe is bounded");
         used
+    }
+
+    /// Takes note that a count was used elsewhere; `false` where that was known.
+    pub(crate) fn mark(&self, id: NonceId, nc: Option<u32>) -> bool {
+        self.stripe_of(id).is_some_and(|mut stripe| stripe.mark(id, nc, self.max_per_stripe))
+    }
+
+    #[inline]
+    fn stripe_of(&self, id: NonceId) -> Option<MutexGuard<'_, Stripe>> {
+        let count = u64::try_from(self.stripes.len()).unwrap_or(u64::MAX);
+        let at = seeded(self.seed).hash_one(id).checked_rem(count).unwrap_or(0);
+        usize::try_from(at).ok().and_then(|at| self.stripes.get(at)).map(lock)
     }
 }
 
@@ -110,6 +130,17 @@ impl Stripe {
         }
         self.windows.insert(id, Window::first(nc));
         true
+    }
+
+    fn mark(&mut self, id: NonceId, nc: Option<u32>, max: usize) -> bool {
+        match (self.windows.get_mut(&id), nc) {
+            // Without a count it was good once, and is for nothing afterwards.
+            (Some(window), None) => {
+                let was_used = core::mem::replace(window, Window::first(None)).used == u64::MAX;
+                !was_used
+            }
+            _ => self.use_count(id, nc, max),
+        }
     }
 
     fn clear_aged(&mut self, now: Timestamp, age: Duration) {

@@ -1,5 +1,7 @@
 //! Entries of a member's log.
 
+use crate::items;
+
 /// Where an entry stands in its member's log. A process begins a new incarnation, in which entries are numbered from 1.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
@@ -38,10 +40,7 @@ impl Entry {
         let mut bytes = Vec::with_capacity(16 + self.records.iter().map(|record| record.len() + 4).sum::<usize>());
         bytes.extend_from_slice(&self.after.incarnation.to_be_bytes());
         bytes.extend_from_slice(&self.after.number.to_be_bytes());
-        for record in &self.records {
-            bytes.extend_from_slice(&u32::try_from(record.len()).unwrap_or(0).to_be_bytes());
-            bytes.extend_from_slice(record);
-        }
+        self.records.iter().for_each(|record| items::write(&mut bytes, record));
         bytes
     }
 
@@ -49,15 +48,9 @@ impl Entry {
     #[must_use]
     pub fn from_bytes(position: Position, bytes: &[u8]) -> Option<Self> {
         let (incarnation, rest) = bytes.split_first_chunk()?;
-        let (number, mut rest) = rest.split_first_chunk()?;
+        let (number, rest) = rest.split_first_chunk()?;
         let after = Position { incarnation: u64::from_be_bytes(*incarnation), number: u64::from_be_bytes(*number) };
-        let mut records = Vec::new();
-        while let Some((length, behind)) = rest.split_first_chunk() {
-            let (record, behind) = behind.split_at_checked(usize::try_from(u32::from_be_bytes(*length)).ok()?)?;
-            records.push(record.into());
-            rest = behind;
-        }
-        rest.is_empty().then_some(Self { position, after, records })
+        Some(Self { position, after, records: items::read(rest)? })
     }
 }
 

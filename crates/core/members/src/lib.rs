@@ -1,8 +1,9 @@
-//! Servers ("members") that share registrations through an engine: what one of them appends to its log there, and how it follows the
-//! logs of the others.
+//! Servers ("members") that share registrations. Through an engine: what one of them appends to its log there, and how it follows the
+//! logs of the others ([`Member`]). Without one: what each tells each other one ([`Peers`]).
 //!
 //! A [`Member`] does no I/O. It says what is to be asked of the engine ([`Request`]), is told what came of it ([`Reply`]), and gives
 //! what is to be done with the location table ([`Output`]). The shell carries this out on a real engine, the simulator on a model.
+//! [`Peers`] gives datagrams and takes them.
 //!
 //! # The logs
 //! Each member appends to a log of its own, in numbered [entries](Entry). No order between logs is needed, for every change has a
@@ -27,14 +28,17 @@
 )]
 
 mod entry;
+mod items;
 mod member;
 pub mod model;
 mod outbox;
+mod peers;
 mod request;
 mod status;
 
 pub use entry::{Entry, Position};
 pub use member::{FIRST_RETRY, LAST_RETRY, Member, Output};
 pub use outbox::{BatchId, Limits};
+pub use peers::{PeerLimits, PeerOutput, Peers, PeersConfig, Process};
 pub use request::{Alive, Kind, Reply, Request};
-pub use status::{Seen, Status};
+pub use status::{PeerSeen, Seen, Status};

@@ -12,22 +12,41 @@ use crate::entry::Position;
 pub struct Status {
     /// Whether all that the others had was read.
     pub is_warm: bool,
-    /// Why the engine does not answer, where it does not.
+    /// Why nothing is shared, where nothing is: the engine does not answer, or none of the peers.
     pub trouble: Option<String>,
     /// Since when.
     pub trouble_since: Option<Timestamp>,
     /// What another member's configuration contradicts, and what to do about it.
     pub conflict: Option<String>,
-    /// Own changes that the engine has not confirmed.
+    /// Own changes that the engine has not confirmed, or one of the peers that are alive.
     pub waiting: usize,
-    /// Batches that there was no room for.
+    /// Batches that there was no room for; of peers, changes.
     pub refused: u64,
     /// How often the whole state was read.
     pub read_whole: u64,
-    /// How often everything was announced again, for the engine had forgotten something.
+    /// How often everything was announced again: the engine had forgotten something, or a peer needed it.
     pub announced: u64,
     /// The other members.
     pub others: Vec<Seen>,
+    /// The peers that are configured, where there is no engine.
+    pub peers: Vec<PeerSeen>,
+}
+
+/// A peer, by where it takes changes.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct PeerSeen {
+    /// Where.
+    pub address: SocketAddr,
+    /// Which member it is, once it has answered.
+    pub member: Option<MemberId>,
+    /// Whether it has answered lately.
+    pub is_alive: bool,
+    /// Changes that it has not confirmed.
+    pub waiting: usize,
+    /// Changes that there was no room for: it is told everything when it answers again.
+    pub dropped: u64,
+    /// Why it takes nothing, where it says so.
+    pub trouble: Option<&'static str>,
 }
 
 /// Another member.
@@ -39,6 +58,6 @@ pub struct Seen {
     pub address: Option<SocketAddr>,
     /// Whether it has said lately that it is alive.
     pub is_alive: bool,
-    /// How far its log was read.
+    /// How far its log was read. Of a peer: its process, and how many changes came from it.
     pub read: Position,
 }

@@ -228,10 +228,16 @@ impl Locations {
         let _ = self.awaited.fetch_update(Ordering::AcqRel, Ordering::Acquire, one_less);
     }
 
+    /// How many of the sources that are [awaited](Self::awaiting) have not said yet that all of theirs is restored.
+    #[must_use]
+    pub fn awaited(&self) -> u8 {
+        self.awaited.load(Ordering::Acquire)
+    }
+
     /// Whether all is restored, so that who is not found is not registered.
     #[must_use]
     pub fn is_complete(&self) -> bool {
-        self.awaited.load(Ordering::Acquire) == 0
+        self.awaited() == 0
     }
 
     /// The shard that owns the bindings of `aor`.

@@ -66,6 +66,8 @@ pub struct OneChange<'r> {
     pub version: Version,
     /// When the binding expires, in milliseconds of store time; 0 for a removal.
     pub expires_ms: u64,
+    /// The contact URI as registered; empty for a removal, which names a contact by its hash only.
+    pub uri: &'r [u8],
     /// The change as a record of its own.
     pub record: &'r [u8],
 }
@@ -190,12 +192,13 @@ impl<'a> Record<'a> {
         for state in self.states() {
             write_changes(&mut out, self.aor, core::iter::once(state), core::iter::empty());
             let (contact, expires_ms) = (state.parts.contact(), state.expires.div_ceil(1_000_000));
-            show(OneChange { contact, version: state.version, expires_ms, record: &out });
+            let (version, uri) = (state.version, state.parts.uri);
+            show(OneChange { contact, version, expires_ms, uri, record: &out });
         }
         for removal in self.removals() {
             write_changes(&mut out, self.aor, core::iter::empty(), core::iter::once(removal));
             let Removal { contact, change } = removal;
-            show(OneChange { contact, version: change.version, expires_ms: 0, record: &out });
+            show(OneChange { contact, version: change.version, expires_ms: 0, uri: &[], record: &out });
         }
     }
 

@@ -2,11 +2,11 @@
 
 use strowger_members::{Reply, Request};
 
+use crate::EngineKind;
 use crate::mariadb::MariaDb;
 use crate::own::Own;
 use crate::postgres::Postgres;
 use crate::redis::Redis;
-use crate::{ClusterConfig, EngineKind};
 
 /// Why an engine did not do what it was asked for.
 #[derive(Debug, thiserror::Error)]
@@ -40,10 +40,8 @@ pub(crate) enum Configured {
 }
 
 impl Configured {
-    /// `incarnation` is the time at which the process began, in milliseconds since 1970.
-    pub(crate) fn new(config: &ClusterConfig, incarnation: u64) -> Self {
-        let own = Own::new(config, incarnation);
-        match config.kind {
+    pub(crate) fn new(kind: EngineKind, own: Own) -> Self {
+        match kind {
             EngineKind::Redis => Self::Redis(Redis::new(own)),
             EngineKind::MariaDb => Self::MariaDb(MariaDb::new(own)),
             EngineKind::Postgres => Self::Postgres(Postgres::new(own)),

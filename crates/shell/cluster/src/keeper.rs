@@ -2,6 +2,7 @@
 
 use std::sync::Arc;
 
+use strowger_foundation::Timestamp;
 use strowger_worker::{Keep, KeepBatch, SecondKeep};
 use tokio::sync::mpsc::UnboundedSender;
 
@@ -22,12 +23,14 @@ pub(crate) enum Waiting {
     Workers(KeepBatch),
     /// The workers, who wait for the disk too.
     Second(SecondKeep),
+    /// Who counts how far the others know of nonces: until then.
+    Told(Timestamp),
 }
 
 impl Waiting {
     pub(crate) fn finish(self, kept: bool) {
         match self {
-            Self::Nobody => {}
+            Self::Nobody | Self::Told(_) => {}
             Self::Workers(batch) => batch.finish(kept),
             Self::Second(second) => second.finish(kept),
         }

@@ -1,8 +1,8 @@
-//! Registrations that several servers ("members") share through an engine.
+//! Registrations that several servers ("members") share, through an engine or by forwarding them to each other.
 //!
-//! One thread stands between the workers and the engine: it carries out what a [`Member`](strowger_members::Member) asks for, and has
-//! the location table take what other members have changed. Workers never wait for it. [`Cluster::start`] begins it,
-//! [`Cluster::keeper`] is what the workers give their records to.
+//! One thread stands between the workers and the others: it carries out what a [`Member`](strowger_members::Member) asks of an engine, or
+//! sends and receives what [`Peers`](strowger_members::Peers) say to each other, and has the location table take what other members have
+//! changed. Workers never wait for it. [`Cluster::start`] begins it, [`Cluster::keeper`] is what the workers give their records to.
 
 #![forbid(unsafe_code)]
 
@@ -12,15 +12,19 @@ mod keeper;
 mod log;
 mod mariadb;
 mod own;
+mod peers;
 mod postgres;
 mod redis;
+mod report;
+mod table;
 mod thread;
 
-use std::net::SocketAddr;
+use std::net::{SocketAddr, UdpSocket};
 use std::sync::Arc;
 use std::time::Duration;
 
-use strowger_foundation::Timestamp;
+use strowger_auth::NonceWindows;
+use strowger_foundation::{TagKey, Timestamp};
 use strowger_registrar::{Locations, MemberId};
 use strowger_worker::Keep;
 
@@ -28,7 +32,7 @@ use crate::keeper::Keeper;
 use crate::thread::Running;
 
 pub use crate::engine::EngineError;
-pub use strowger_members::{Limits, Status};
+pub use strowger_members::{Limits, PeerLimits, PeerSeen, Status};
 
 /// The process's monotonic clock, as a function.
 pub type Now = Arc<dyn Fn() -> Timestamp + Send + Sync>;
@@ -64,34 +68,63 @@ pub enum Promise {
     Engine,
 }
 
-/// Which member this is, of what, and where the engine is.
-pub struct ClusterConfig {
+/// The engine that members share.
+#[derive(Debug)]
+pub struct EngineConfig {
     /// What the members are called together; others may use the same engine.
     pub name: String,
-    /// This member.
-    pub member: MemberId,
     /// What tells this server's key from others.
     pub key: String,
-    /// Where the others send requests for phones that only this one reaches.
-    pub address: SocketAddr,
     /// What the engines are.
     pub kind: EngineKind,
     /// The engines, of which one that can be written to is used.
     pub engines: Vec<EngineAddress>,
-    /// What is promised.
-    pub promise: Promise,
     /// Of an engine that has replicas, how many must have a change before it counts as there.
     pub replicas: u8,
+    /// Bounds of what waits.
+    pub limits: Limits,
+}
+
+/// The peers that a member forwards registrations to.
+pub struct PeersConfig {
+    /// What they send comes to it.
+    pub socket: UdpSocket,
+    /// Where they listen for what this one sends.
+    pub peers: Vec<SocketAddr>,
+    /// The key that all have.
+    pub key: TagKey,
+    /// What may wait for each of them.
+    pub limits: PeerLimits,
+}
+
+/// How members share registrations.
+pub enum Way {
+    /// Through an engine.
+    Engine(EngineConfig),
+    /// By forwarding them to each other.
+    Peers(PeersConfig),
+}
+
+/// Which member this is, and how it shares.
+pub struct ClusterConfig {
+    /// This member.
+    pub member: MemberId,
+    /// Where the others send requests for phones that only this one reaches.
+    pub address: SocketAddr,
+    /// How it shares.
+    pub way: Way,
+    /// What is promised.
+    pub promise: Promise,
     /// Whether the disk promises something too.
     pub disk_promises: bool,
     /// The table, [shared](Locations::shared_by) by this member.
     pub locations: Arc<Locations>,
     /// How long a registration lasts at most.
     pub longest: Duration,
+    /// What was used of nonces, which the members tell each other.
+    pub nonces: Arc<NonceWindows>,
     /// The process's clock.
     pub now: Now,
-    /// Bounds of what waits.
-    pub limits: Limits,
 }
 
 /// The thread that shares registrations.
@@ -102,10 +135,11 @@ pub struct Cluster {
 }
 
 impl Cluster {
-    /// Starts the thread. An engine that does not answer is asked again; until it has answered once the table is not complete.
+    /// Starts the thread. An engine that does not answer is asked again; until it has answered once the table is not complete. Peers that
+    /// do not answer are waited for for two seconds.
     ///
     /// # Errors
-    /// When the system has no thread left.
+    /// When the system has no thread left, or cannot wait for the socket.
     pub fn start(config: ClusterConfig) -> std::io::Result<Self> {
         let (promise, disk_promises) = (config.promise, config.disk_promises);
         Ok(Self { running: Running::start(config)?, promise, disk_promises })
@@ -123,7 +157,7 @@ impl Cluster {
         self.running.status()
     }
 
-    /// Ends it: what waits for the engine has so long to get there.
+    /// Ends it: what waits for the engine or for peers that answer has so long to get there.
     pub fn stop(&self, within: Duration) {
         self.running.stop(within);
     }

@@ -8,7 +8,7 @@ use std::time::Duration;
 use strowger_members::Position;
 use strowger_registrar::{Locations, MemberId};
 
-use crate::{ClusterConfig, EngineAddress, Now};
+use crate::{ClusterConfig, EngineAddress, EngineConfig, Now};
 
 /// An engine that is silent for so long is given up.
 pub(crate) const PATIENCE: Duration = Duration::from_secs(2);
@@ -42,15 +42,16 @@ pub(crate) struct Own {
 }
 
 impl Own {
-    pub(crate) fn new(config: &ClusterConfig, incarnation: u64) -> Self {
+    /// `incarnation` is the time at which the process began, in milliseconds since 1970.
+    pub(crate) fn new(config: &ClusterConfig, engine: &EngineConfig, incarnation: u64) -> Self {
         Self {
-            name: config.name.clone(),
+            name: engine.name.clone(),
             member: config.member,
             address: config.address,
-            key: config.key.clone(),
+            key: engine.key.clone(),
             incarnation,
-            engines: config.engines.clone(),
-            replicas: config.replicas,
+            engines: engine.engines.clone(),
+            replicas: engine.replicas,
             longest: config.longest,
             locations: Arc::clone(&config.locations),
             now: Arc::clone(&config.now),

@@ -1,24 +1,26 @@
-//! The thread between the workers and the engine.
+//! The thread between the workers and the other members; what it does where there is an engine.
 
 use std::cell::RefCell;
 use std::collections::HashMap;
 use std::io;
-use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
 use strowger_members::{BatchId, Member, Output, Reply, Request, Status};
-use strowger_registrar::{Cursor, MemberId, Record, Version};
+use strowger_registrar::{Cursor, Version};
 use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
 use tokio::sync::{Notify, watch};
 use tokio::task::LocalSet;
 
-use crate::ClusterConfig;
 use crate::engine::{Configured, Engine};
 use crate::keeper::{Handed, Waiting};
-use crate::log::Log;
+use crate::own::Own;
+use crate::peers::Forwarding;
+use crate::report::Reporter;
+use crate::table::Table;
+use crate::{ClusterConfig, EngineConfig, Way};
 
 /// The longest sleep, after which the status is brought up to date.
 const LONGEST_SLEEP: Duration = Duration::from_millis(500);
@@ -39,8 +41,7 @@ impl Running {
         let stop = Arc::clone(&is_stopping);
         let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build()?;
         let thread = thread::Builder::new().name("strowger-share".to_owned()).spawn(move || {
-            let sharing = Sharing::new(config, publish);
-            LocalSet::new().block_on(&runtime, sharing.run(batches, &stop));
+            LocalSet::new().block_on(&runtime, share(config, publish, (batches, &stop)));
         })?;
         Ok(Self { sender, status, is_stopping, thread: Mutex::new(Some(thread)) })
     }
@@ -67,37 +68,61 @@ impl Running {
     }
 }
 
-/// What the thread has.
-struct Sharing {
+async fn share(
     config: ClusterConfig,
+    publish: watch::Sender<Status>,
+    (batches, stop): (UnboundedReceiver<Handed>, &Notify),
+) {
+    let reporter = Reporter::new(Arc::clone(&config.locations), publish);
+    match &config.way {
+        Way::Engine(engine) => Sharing::new(&config, engine, reporter).run(batches, stop).await,
+        Way::Peers(peers) => match Forwarding::new(&config, peers, reporter) {
+            Ok(forwarding) => forwarding.run(batches, stop).await,
+            Err(error) => tracing::error!("cluster: registrations are not shared: cannot wait for the socket: {error}"),
+        },
+    }
+}
+
+/// When this process began, in milliseconds since 1970.
+pub(crate) fn began() -> u64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    u64::try_from(since.as_millis()).unwrap_or(0)
+}
+
+/// What the thread has where there is an engine.
+struct Sharing {
+    table: Table,
     engine: Rc<Configured>,
     member: Member,
     waiting: HashMap<BatchId, Waiting>,
     next_batch: BatchId,
-    publish: watch::Sender<Status>,
+    reporter: Reporter,
+    /// There is something to say of nonces.
+    wake: Arc<Notify>,
+    /// What was said of them last is on its way.
+    telling: Option<BatchId>,
     /// From where on is to be announced what the table has.
     held: Option<Cursor>,
-    log: Log,
-    /// The other members that the table was told of.
-    alive: Vec<(MemberId, SocketAddr)>,
 }
 
 impl Sharing {
-    fn new(config: ClusterConfig, publish: watch::Sender<Status>) -> Self {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let incarnation = u64::try_from(since.as_millis()).unwrap_or(0);
-        let engine = Rc::new(Configured::new(&config, incarnation));
-        let member = Member::new(config.member, incarnation, config.key.clone(), config.limits);
+    fn new(config: &ClusterConfig, engine: &EngineConfig, reporter: Reporter) -> Self {
+        let incarnation = began();
+        let member = Member::new(config.member, incarnation, engine.key.clone(), engine.limits);
+        let engine = Rc::new(Configured::new(engine.kind, Own::new(config, engine, incarnation)));
+        let table = Table::new(config);
+        let wake = Arc::new(Notify::new());
+        table.wakes(&wake);
         Self {
-            config,
+            table,
             engine,
             member,
             waiting: HashMap::new(),
             next_batch: 0,
-            publish,
+            reporter,
+            wake,
+            telling: None,
             held: None,
-            log: Log::default(),
-            alive: Vec::new(),
         }
     }
 
@@ -105,9 +130,10 @@ impl Sharing {
         let (replies, mut answers) = unbounded_channel();
         self.member.handle_timeout(self.now());
         loop {
+            self.tell_uses();
             self.carry_out(&replies);
             // What is still being read from the disk is announced too.
-            if self.config.locations.is_complete()
+            if self.table.locations.is_complete()
                 && let Some(cursor) = self.held.take()
             {
                 self.announce(cursor);
@@ -122,13 +148,14 @@ impl Sharing {
                     self.member.handle_reply(self.now(), reply);
                 }
                 Some(handed) = batches.recv() => self.hand_over(handed),
+                () = self.wake.notified() => {}
                 () = tokio::time::sleep(sleep) => self.member.handle_timeout(self.now()),
             }
         }
     }
 
     fn now(&self) -> strowger_foundation::Timestamp {
-        (self.config.now)()
+        self.table.now()
     }
 
     fn hand_over(&mut self, Handed { records, waiting }: Handed) {
@@ -144,6 +171,18 @@ impl Sharing {
         self.member.handle_changes(now, id, records);
     }
 
+    /// Says which nonces were used, once what was said before is in the log.
+    fn tell_uses(&mut self) {
+        let now = self.now();
+        if self.telling.is_some() {
+            return;
+        }
+        if let Some(uses) = self.table.nonces.poll_uses(now) {
+            self.hand_over(Handed { records: vec![uses.into()], waiting: Waiting::Told(now) });
+            self.telling = Some(self.next_batch);
+        }
+    }
+
     /// Does what the member wants.
     fn carry_out(&mut self, replies: &UnboundedSender<Answer>) {
         while let Some(output) = self.member.poll_output() {
@@ -153,8 +192,8 @@ impl Sharing {
                 Output::Confirm(id) => self.finish(id, true),
                 Output::Refuse(id) => self.finish(id, false),
                 Output::Warm => {
-                    self.config.locations.complete();
-                    tracing::info!("cluster: {} registrations are here", self.config.locations.len());
+                    self.table.locations.complete();
+                    tracing::info!("cluster: {} registrations are here", self.table.locations.len());
                 }
                 Output::Announce(cursor) => self.held = Some(cursor),
             }
@@ -162,7 +201,7 @@ impl Sharing {
     }
 
     fn ask(&self, request: Request, replies: UnboundedSender<Answer>) {
-        let (engine, table) = (Rc::clone(&self.engine), self.table());
+        let (engine, table) = (Rc::clone(&self.engine), self.table.clone());
         let kind = request.kind();
         let asking = tokio::task::spawn_local(async move {
             let known = RefCell::new(Vec::new());
@@ -182,13 +221,9 @@ impl Sharing {
         });
     }
 
-    fn table(&self) -> Table {
-        Table { locations: Arc::clone(&self.config.locations), now: Arc::clone(&self.config.now) }
-    }
-
     /// Takes changes of another member.
     fn apply(&mut self, records: &[Box<[u8]>]) {
-        let table = self.table();
+        let table = self.table.clone();
         let known = records.iter().filter_map(|record| table.put(record)).collect();
         self.tell(known);
     }
@@ -201,8 +236,11 @@ impl Sharing {
     }
 
     fn finish(&mut self, id: BatchId, kept: bool) {
-        if let Some(waiting) = self.waiting.remove(&id) {
-            waiting.finish(kept);
+        self.telling.take_if(|telling| *telling == id);
+        match self.waiting.remove(&id) {
+            Some(Waiting::Told(until)) if kept => self.table.nonces.note_told(None, until),
+            Some(waiting) => waiting.finish(kept),
+            None => {}
         }
     }
 
@@ -211,24 +249,13 @@ impl Sharing {
         let now = self.now();
         let is_wanted = |version: Version| self.member.announces(version);
         let mut records = Vec::new();
-        let next = self.config.locations.copy_changes(now, from, &is_wanted, &mut records);
+        let next = self.table.locations.copy_changes(now, from, &is_wanted, &mut records);
         self.member.handle_announcement(now, records, next);
     }
 
     fn report(&mut self) {
         let status = self.member.status();
-        self.log.report(self.now(), &status);
-        let alive: Vec<_> = status.others.iter().filter(|other| other.is_alive).collect();
-        let alive: Vec<_> = alive.into_iter().filter_map(|other| Some((other.member, other.address?))).collect();
-        if alive != self.alive {
-            self.config.locations.set_others(alive.clone());
-            self.alive = alive;
-        }
-        self.publish.send_if_modified(|published| {
-            let is_new = *published != status;
-            *published = status;
-            is_new
-        });
+        self.reporter.report(self.now(), status);
     }
 }
 
@@ -236,24 +263,4 @@ impl Sharing {
 struct Answer {
     reply: Reply,
     known: Vec<Box<[u8]>>,
-}
-
-/// What takes changes of others.
-struct Table {
-    locations: Arc<strowger_registrar::Locations>,
-    now: crate::Now,
-}
-
-impl Table {
-    /// Takes a record; where a change in it got another version, what is known now.
-    fn put(&self, record: &[u8]) -> Option<Box<[u8]>> {
-        let record = Record::parse(record).ok()?;
-        let now = (self.now)();
-        if !self.locations.take(now, &record) {
-            return None;
-        }
-        let mut known = Vec::new();
-        self.locations.write_known(now, &record, &mut known);
-        Some(known.into())
-    }
 }

@@ -235,23 +235,41 @@ pub struct Cluster {
     pub address: String,
     /// Whether all was read that the others had when the server began.
     pub warm: bool,
-    /// Why the engine does not answer, where it does not.
+    /// Why nothing is shared, where nothing is: the engine does not answer, or none of the peers.
     pub trouble: Option<String>,
     /// For how long, in seconds.
     pub trouble_s: Option<f64>,
     /// What another member's configuration contradicts.
     #[serde(default)]
     pub conflict: Option<String>,
-    /// Changes that the engine has not confirmed.
+    /// Changes that the engine has not confirmed, or one of the peers that answer.
     pub waiting: u64,
-    /// Batches of changes that there was no room for.
+    /// Batches of changes that there was no room for; with peers, changes.
     pub refused: u64,
-    /// How often the whole state was read.
+    /// How often the whole state was read; with peers, of how many.
     pub read_whole: u64,
-    /// How often everything was told again because the engine had forgotten something.
+    /// How often everything was told again: the engine had forgotten something, or a peer needed it.
     pub announced: u64,
     /// The others.
     pub members: Vec<Member>,
+    /// The peers that are configured, where there is no engine.
+    #[serde(default)]
+    pub peers: Vec<Peer>,
+}
+
+/// A peer, by where it takes what members forward.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Peer {
+    /// Where.
+    pub listen: String,
+    /// Its number; none until it has answered once.
+    pub member: Option<u16>,
+    /// Whether it has answered within two seconds.
+    pub alive: bool,
+    /// Changes that it has not confirmed.
+    pub waiting: u64,
+    /// Changes that there was no room for: it is told everything when it answers again.
+    pub dropped: u64,
 }
 
 /// Another member.
@@ -263,7 +281,7 @@ pub struct Member {
     pub address: String,
     /// Whether it has said within two seconds that it is there.
     pub alive: bool,
-    /// The entry of its log that was read last.
+    /// The entry of its log that was read last; with peers, how many changes it has sent.
     pub read: u64,
 }
 

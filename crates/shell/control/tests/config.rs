@@ -198,6 +198,30 @@ fn each_mistake_is_told_with_line_key_and_remedy() {
             "[[route]]\nmatch = { domain = \"*.\" }",
             "2: route[0].match.domain: \"*.\" is no pattern of domains; write example.com, *.example.com, or * for any",
         ),
+        (
+            "[cluster]\nmember = 1",
+            "1: cluster.store: is missing; name an engine, as \"redis://192.0.2.10:6379\", or the other members in cluster.peers",
+        ),
+        (
+            "[cluster]\nmember = 1\nstore = \"redis://a:1\"\npeers = [\"192.0.2.2:5064\"]",
+            "4: cluster.peers: there is cluster.store too; remove one of the two",
+        ),
+        (
+            "[cluster]\nmember = 1\npeers = [\"192.0.2.2:5064\"]",
+            "1: cluster.listen: is missing; write where this member takes what the others forward, as \"192.0.2.1:5064\"",
+        ),
+        (
+            "[cluster]\nmember = 1\npeers = [\"192.0.2.2:5064\"]\nlisten = \"0.0.0.0:5064\"",
+            "4: cluster.listen: 0.0.0.0:5064 is none that others can send to; name one of this machine's, as 192.0.2.1:5064",
+        ),
+        (
+            "[cluster]\nmember = 1\npeers = [\"192.0.2.1:5064\"]\nlisten = \"192.0.2.1:5064\"",
+            "3: cluster.peers: has nobody but this member; add the others",
+        ),
+        (
+            "[cluster]\nmember = 1\npeers = [\"192.0.2.2:5064\"]\nlisten = \"192.0.2.1:5064\"\npromise = \"engine\"",
+            "5: cluster.promise: there is no engine with cluster.peers; remove it, or write \"disk\"",
+        ),
         ("[log]\nlevel = \"warning\"", r#"2: log.level: unknown value "warning"; did you mean "warn"?"#),
         ("\n[server", "2: this is no TOML: unclosed table, expected `]`"),
         ("a = 1\na = 2", "2: this is no TOML: duplicate key"),
@@ -245,7 +269,10 @@ fn what_is_commented_out_in_the_example_is_right_too() {
     assert_eq!((config.trunks.len(), config.balancers.len(), config.routes.len()), (1, 1, 4));
     assert_eq!(config.key_file(), Config::default().key_file());
     let cluster = config.cluster.as_ref().expect("the example has one");
-    assert_eq!((cluster.member, cluster.promise, cluster.replicas), (1, strowger_control::config::Promise::Engine, 0));
+    assert_eq!(
+        (cluster.member, cluster.promise(), cluster.replicas),
+        (1, strowger_control::config::Promise::Engine, 0)
+    );
     let kamailio = config.kamailio.as_ref().expect("the example has one");
     assert_eq!(kamailio.database.to_string(), "mysql://strowger@192.0.2.10:3306/kamailio", "no password is shown");
     let shown = (kamailio.flavor, kamailio.follow.len(), &*kamailio.set_prefix, kamailio.any_version);

@@ -123,7 +123,7 @@ pub(crate) struct Shards {
 }
 
 /// Into how many parts the nonce counts are split, each under its own lock.
-const NONCE_STRIPES: usize = 64;
+pub const NONCE_STRIPES: usize = 64;
 
 impl Shards {
     /// The maker for `count` shards. The location table has a stripe for each.
@@ -131,10 +131,10 @@ impl Shards {
         seed: u64,
         ring: KeyRing,
         count: u16,
-        (names, locations): (Arc<Names>, Arc<Locations>),
+        (names, locations, nonces): (Arc<Names>, Arc<Locations>, Option<Arc<NonceWindows>>),
         proven: Arc<ProvenSources>,
     ) -> Self {
-        let nonces = Arc::new(NonceWindows::new(NONCE_STRIPES, seed));
+        let nonces = nonces.unwrap_or_else(|| Arc::new(NonceWindows::new(NONCE_STRIPES, seed)));
         let steering = Steering::new(&ring, Arc::clone(&locations), count);
         let outages = Arc::new(Outages::new(seed));
         let (shedding, neighbours) = (Arc::default(), Arc::new(Neighbours::new(seed)));

@@ -9,6 +9,7 @@ use std::{fmt, io};
 
 use mio::{Poll, Registry, Token};
 use rustix::thread::{CpuSet, sched_setaffinity};
+use strowger_auth::NonceWindows;
 use strowger_foundation::{KeyRing, ShardId, TagKey};
 use strowger_locate::{Names, Outages};
 use strowger_net::{Clock, KnownSources, UdpSocket};
@@ -77,6 +78,8 @@ pub struct FleetConfig {
     pub locations: Arc<Locations>,
     /// Who keeps records of the location table. Without one none is kept, and what is to be durable is refused.
     pub keeper: Option<Arc<dyn Keep>>,
+    /// What was used of nonces, where other servers share that; else the fleet has its own.
+    pub nonces: Option<Arc<NonceWindows>>,
     /// Where messages are copied to that an operator wants to see.
     pub tracer: Arc<Tracer>,
     /// How the workers share the work and the machine.
@@ -127,7 +130,8 @@ impl Fleet {
             Some(sources) => ProvenSources::in_memory(config.seed, Arc::clone(sources) as Arc<dyn SourceMemory>),
             None => ProvenSources::new(config.seed),
         });
-        let maker = Shards::new(config.seed, ring, shards, (names, locations), proven);
+        let nonces = config.nonces.clone();
+        let maker = Shards::new(config.seed, ring, shards, (names, locations, nonces), proven);
         let tables = maker.tables();
         Self::launch(config, maker, tables, SharedMemory::new(sources))
     }

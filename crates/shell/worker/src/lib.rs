@@ -52,6 +52,7 @@ mod trace;
 mod worker;
 
 pub use balance::{CALM_FOR, EVEN_AT, GATHER_AT, SETTLE, SPREAD_AT, UNEVEN_AT};
+pub use brain::NONCE_STRIPES;
 pub use calls::{Account, CallLine, CallList};
 pub use exits::{HANDOVER_OVERFLOW, HANDOVER_OVERFLOW_BYTES};
 pub use fleet::{Fleet, FleetConfig, MAX_WORKERS, SHARDS_PER_WORKER, shards_of};

@@ -33,6 +33,7 @@ fn start(workers: usize, cores: Vec<usize>) -> Fleet {
         resolver: None,
         locations: Arc::new(Locations::new(shards_of(workers).expect("few"), 1)),
         keeper: None,
+        nonces: None,
         tracer: Arc::default(),
         options: WorkerOptions { cores, ..WorkerOptions::default() },
     };

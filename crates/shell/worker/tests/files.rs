@@ -41,6 +41,7 @@ fn serve() {
         resolver: None,
         locations: Arc::new(strowger_registrar::Locations::new(16, 1)),
         keeper: None,
+        nonces: None,
         tracer: Arc::default(),
         options: WorkerOptions::default(),
     };

@@ -55,6 +55,7 @@ impl Server {
             resolver: None,
             locations: Arc::new(Locations::new(strowger_worker::shards_of(2).expect("few"), 1)),
             keeper: has_store.then_some(keeper),
+            nonces: None,
             tracer: Arc::default(),
             options: WorkerOptions::default(),
         };

@@ -43,6 +43,7 @@ fn start(connections: usize) -> (Fleet, SocketAddr) {
         resolver: None,
         locations: Arc::new(strowger_registrar::Locations::new(32, 1)),
         keeper: None,
+        nonces: None,
         tracer: Arc::default(),
         options: WorkerOptions::default(),
     };

@@ -48,6 +48,7 @@ impl Server {
             resolver: None,
             locations: Arc::new(strowger_registrar::Locations::new(shards, 1)),
             keeper: None,
+            nonces: None,
             tracer: Arc::default(),
             options: WorkerOptions { min_workers: workers, ..WorkerOptions::default() },
         };

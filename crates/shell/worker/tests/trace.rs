@@ -34,6 +34,7 @@ fn start(tracer: Arc<Tracer>) -> (Fleet, SocketAddr) {
         resolver: None,
         locations: Arc::new(strowger_registrar::Locations::new(32, 1)),
         keeper: None,
+        nonces: None,
         tracer,
         options: WorkerOptions::default(),
     });

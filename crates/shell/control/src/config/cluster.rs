@@ -7,13 +7,21 @@ use serde::{Deserialize, Serialize};
 
 use super::values::{EngineUrl, OneOrMany};
 
-/// `[cluster]`: servers ("members") that share registrations through an engine. Without it a server is alone.
+/// `[cluster]`: servers ("members") that share registrations, through an engine or by forwarding them to each other. Without it a server is alone.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Cluster {
     /// The engine: redis://HOST:PORT for Redis or Valkey, or postgresql:// or mysql://USER:PASSWORD@HOST:PORT/DATABASE for PostgreSQL and MariaDB. Where several are named, the first one that can be written to is used, and another one when
-    /// that fails.
+    /// that fails. Either this or peers is given.
+    #[serde(default, skip_serializing_if = "OneOrMany::is_any")]
     pub store: OneOrMany<EngineUrl>,
+    /// In place of an engine: where the other members listen (their cluster.listen), as 192.0.2.2:5064. Each REGISTER that this member accepts is
+    /// forwarded to all of them. This member's own address may be in the list.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub peers: Vec<SocketAddr>,
+    /// With peers: where this member takes what the others forward (UDP), as 192.0.2.1:5064.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub listen: Option<SocketAddr>,
     /// This member's number, from 1 to 1023. No two members have the same.
     #[schemars(range(min = 1, max = 1023))]
     pub member: u16,
@@ -29,9 +37,17 @@ pub struct Cluster {
     #[schemars(range(max = 16))]
     pub replicas: u8,
     /// What the 200 to a REGISTER promises besides store.mode: disk (nothing more; the others hear of it soon), or engine (the engine
-    /// has it).
-    #[serde(default)]
-    pub promise: Promise,
+    /// has it). Not given: engine; with peers: disk, and nothing else.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub promise: Option<Promise>,
+}
+
+impl Cluster {
+    /// What a 200 promises.
+    #[must_use]
+    pub fn promise(&self) -> Promise {
+        self.promise.unwrap_or(if self.peers.is_empty() { Promise::Engine } else { Promise::Disk })
+    }
 }
 
 fn usual_name() -> String {
@@ -39,12 +55,11 @@ fn usual_name() -> String {
 }
 
 /// `cluster.promise`
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(rename_all = "kebab-case")]
 #[schemars(inline)]
 #[expect(missing_docs, reason = "`Cluster::promise` says what they mean")]
 pub enum Promise {
     Disk,
-    #[default]
     Engine,
 }

@@ -129,11 +129,13 @@ impl Config {
             flow_timer: registrar.flow_timer.0,
             durability: match self.store_mode() {
                 // The engine is waited for, whatever the disk does.
-                _ if self.cluster.as_ref().is_some_and(|cluster| cluster.promise == Promise::Engine) => {
+                _ if self.cluster.as_ref().is_some_and(|cluster| cluster.promise() == Promise::Engine) => {
                     strowger_registrar::Durability::WriteThrough
                 }
                 Mode::WriteThrough => strowger_registrar::Durability::WriteThrough,
                 Mode::WriteBehind => strowger_registrar::Durability::WriteBehind,
+                // The others are to hear of it.
+                Mode::Memory if self.cluster.is_some() => strowger_registrar::Durability::WriteBehind,
                 Mode::Memory => strowger_registrar::Durability::Memory,
             },
             service_route: registrar.service_route.iter().map(|route| bytes(&format!("<{}>", route.0))).collect(),

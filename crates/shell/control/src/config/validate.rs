@@ -1,6 +1,7 @@
 //! What no key can be asked alone.
 
 mod balancing;
+mod cluster;
 mod routing;
 
 use std::collections::BTreeSet;
@@ -8,9 +9,11 @@ use std::time::Duration;
 
 use super::error::Fault;
 use super::values::{Affinity, Domain, Spin, StoreUrl};
-use super::{Config, MAX_WORKERS, Promise, Span};
+use super::{Config, MAX_WORKERS, Span};
 
 /// The longest duration that any key takes: expiry is counted in 32-bit seconds in some phones and wheels.
+/// Databases that stand in for one another.
+const MAX_DATABASES: usize = 16;
 const MAX_SPAN: Duration = Duration::from_secs(30 * 86_400);
 /// The highest number of a core.
 const MAX_CORE: u16 = 1023;
@@ -18,9 +21,6 @@ const MAX_CORE: u16 = 1023;
 const MAX_LISTENERS: usize = 256;
 const MAX_DOMAINS: usize = 10_000;
 const MAX_SERVICE_ROUTES: usize = 8;
-const MAX_ENGINES: usize = 16;
-/// The longest registration that is shared: so long is remembered what was removed.
-const MOST_SHARED: Duration = Duration::from_secs(23 * 3_600);
 const MAX_DNS_SERVERS: usize = 8;
 /// The most connections.
 const MAX_CONNECTIONS: u32 = 1_000_000;
@@ -116,7 +116,8 @@ impl Config {
     }
 
     fn validate_store(&self) -> Result<(), Fault> {
-        count("store.users", self.store.users.0.len(), MAX_ENGINES)?;
+        count("store.users", self.store.users.0.len(), MAX_DATABASES)?;
+        count("cdr.database", self.cdr.database.0.len(), MAX_DATABASES)?;
         if !self.store.users.is_any() && self.store_url() == StoreUrl::Memory {
             let message = "what the database has is copied to a file, and store.url is memory:; name one there, as \
                            sqlite:data/strowger.db";
@@ -133,51 +134,6 @@ impl Config {
             )),
             _ => Ok(()),
         }
-    }
-
-    fn validate_cluster(&self) -> Result<(), Fault> {
-        let Some(cluster) = &self.cluster else { return Ok(()) };
-        count("cluster.store", cluster.store.0.len(), MAX_ENGINES)?;
-        if cluster.store.0.is_empty() {
-            return Err(Fault::new(
-                "cluster.store",
-                "the list is empty; name an engine, as \"redis://192.0.2.10:6379\"",
-            ));
-        }
-        let mut kinds = cluster.store.0.iter().map(|url| url.kind);
-        let first = kinds.next();
-        if kinds.any(|kind| Some(kind) != first) {
-            return Err(Fault::new("cluster.store", "these are engines of different kinds; name several of one kind"));
-        }
-        if strowger_registrar::MemberId::new(cluster.member).is_none() {
-            let most = strowger_registrar::MemberId::MAX;
-            let message = format!("{} is not from 1 to {most}; give each member a number of its own", cluster.member);
-            return Err(Fault::new("cluster.member", message));
-        }
-        if let Some(address) = cluster.address.filter(|address| address.ip().is_unspecified() || address.port() == 0) {
-            let message =
-                format!("{address} is none that others can send to; name one of this machine's, as 192.0.2.1:5060");
-            return Err(Fault::new("cluster.address", message));
-        }
-        let is_plain = |c: char| c.is_ascii_alphanumeric() || "-_.".contains(c);
-        if cluster.name.is_empty() || !cluster.name.chars().all(is_plain) {
-            let message = format!("{:?} is no name; write letters, digits, -, _ and .", cluster.name);
-            return Err(Fault::new("cluster.name", message));
-        }
-        if self.registrar.expires.max.0 > MOST_SHARED {
-            let message = format!(
-                "{} is longer than {} h, the most that registrations which are shared may last; lower it",
-                self.registrar.expires.max,
-                MOST_SHARED.as_secs() / 3_600
-            );
-            return Err(Fault::new("registrar.expires.max", message));
-        }
-        if cluster.promise == Promise::Disk && !self.store_mode().is_durable() {
-            let message =
-                "disk promises what store.mode does, and that is memory; write promise = \"engine\", or another mode";
-            return Err(Fault::new("cluster.promise", message));
-        }
-        Ok(())
     }
 
     fn validate_registrar(&self) -> Result<(), Fault> {

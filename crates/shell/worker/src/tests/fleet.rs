@@ -42,6 +42,7 @@ fn start_with(workers: usize, listeners: usize, chosen: WorkerOptions) -> Runnin
         resolver: None,
         locations: tables().locations,
         keeper: None,
+        nonces: None,
         tracer: Arc::default(),
         options: chosen,
     };
@@ -259,6 +260,7 @@ fn a_fleet_needs_a_socket_for_each_listener_of_each_worker() {
             resolver: None,
             locations: tables().locations,
             keeper: None,
+            nonces: None,
             tracer: Arc::default(),
             options: WorkerOptions::default(),
         };

@@ -60,6 +60,7 @@ fn start_with(sockets: Vec<Vec<Socket>>, options: WorkerOptions) -> Running {
         resolver: None,
         locations: tables().locations,
         keeper: None,
+        nonces: None,
         tracer: Arc::default(),
         options,
     };

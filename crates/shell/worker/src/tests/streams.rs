@@ -47,6 +47,7 @@ fn start_with(workers: usize, streams: StreamLimits, resolver: Option<Arc<dyn Re
         resolver,
         locations,
         keeper,
+        nonces: None,
         tracer,
         options: WorkerOptions { min_workers: workers, ..WorkerOptions::default() },
     };

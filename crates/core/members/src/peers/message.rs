@@ -1,0 +1,229 @@
+//! What members say to each other: SIP messages (RFC 3261) with a header field that proves who has written them.
+//!
+//! | what | message |
+//! |---|---|
+//! | changes of registrations | REGISTER; the body has them whole, To and Contact show them to who reads a trace |
+//! | a sign of life | OPTIONS, which is not sent again |
+//! | that all was sent | OPTIONS, which is sent again until it is answered |
+//! | which nonces were used | the same, in the body |
+//!
+//! `Strowger-Member: 1-1764104993000;to=2-1764104990000;number=17;address=192.0.2.1:5060;tag=…` says from which process of which member
+//! to which one, the message's number from the one to the other, and where its member takes SIP requests. The tag is over the method or
+//! the status, all that stands before it, and the body.
+
+use core::net::SocketAddr;
+use std::io::Write as _;
+
+use strowger_foundation::tag::TAG_TEXT_LEN;
+use strowger_foundation::{Tag, TagKey};
+use strowger_message::{Head, Reply, Status, parse_decimal, trim};
+use strowger_registrar::{MemberId, Record};
+
+/// One process of a member.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Process {
+    /// Which member.
+    pub member: MemberId,
+    /// When it began, in milliseconds since 1970.
+    pub began: u64,
+}
+
+/// What is said of all that a member holds.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Whole {
+    Nothing,
+    /// The sender lacks it.
+    Wanted,
+    /// The receiver has been sent it.
+    Sent,
+}
+
+/// What the header field says.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Envelope {
+    pub(super) from: Process,
+    /// Nobody in a sign of life, by which members learn of each other.
+    pub(super) to: Option<Process>,
+    pub(super) number: u64,
+    /// Where the sender takes SIP requests.
+    pub(super) address: SocketAddr,
+    pub(super) whole: Whole,
+}
+
+/// A request that is to be written.
+pub(super) struct Request<'a> {
+    pub(super) envelope: Envelope,
+    /// Where the sender takes these messages.
+    pub(super) listen: SocketAddr,
+    /// Where the receiver does.
+    pub(super) peer: SocketAddr,
+    /// [Records](Record) of changes, which are the body; with none it is an OPTIONS.
+    pub(super) changes: &'a [&'a [u8]],
+    pub(super) body: &'a [u8],
+}
+
+const NAME: &str = "Strowger-Member";
+const TAG: &[u8] = b";tag=";
+const TYPE: &str = "application/vnd.strowger.changes";
+const TYPE_OF_USES: &str = "application/vnd.strowger.nonces";
+
+impl Request<'_> {
+    //= rfc3261#10.2
+    pub(super) fn write(&self, key: &TagKey) -> Vec<u8> {
+        let Self { envelope, listen, peer, changes, body } = self;
+        let method = if changes.is_empty() { "OPTIONS" } else { "REGISTER" };
+        let Envelope { from: Process { member, began }, number, .. } = *envelope;
+        let member = member.get();
+        let cseq = number & 0x7fff_ffff;
+        let mut out = Vec::with_capacity(768 + body.len());
+        let _ = write!(
+            out,
+            "{method} sip:{peer} SIP/2.0\r\n\
+             Via: SIP/2.0/UDP {listen};branch=z9hG4bK{began:x}.{number:x}\r\n\
+             Max-Forwards: 0\r\n\
+             From: <sip:member-{member}@{listen}>;tag={began:x}\r\n\
+             To: <sip:"
+        );
+        match of_one_address(changes) {
+            Some(aor) => write_escaped(&mut out, aor),
+            None => drop(write!(out, "{peer}")),
+        }
+        let _ = write!(out, ">\r\nCall-ID: {began:x}.{peer}@{listen}\r\nCSeq: {cseq} {method}\r\n");
+        write_contacts(&mut out, changes);
+        let signed = envelope.to_text();
+        let tag = key.sign(&[method.as_bytes(), &signed, body]).to_text();
+        let parts: [&[u8]; 6] = [NAME.as_bytes(), b": ", &signed, TAG, &tag, b"\r\n"];
+        parts.iter().for_each(|part| out.extend_from_slice(part));
+        if !body.is_empty() {
+            let content = if changes.is_empty() { TYPE_OF_USES } else { TYPE };
+            let _ = write!(out, "Content-Type: {content}\r\n");
+        }
+        let _ = write!(out, "Content-Length: {}\r\n\r\n", body.len());
+        out.extend_from_slice(body);
+        out
+    }
+}
+
+/// The address of record, where all changes are of one.
+fn of_one_address<'a>(changes: &[&'a [u8]]) -> Option<&'a [u8]> {
+    let mut aors = changes.iter().filter_map(|change| Record::parse(change).ok()).map(|record| record.aor());
+    let first = aors.next()?;
+    aors.all(|aor| aor == first).then_some(first)
+}
+
+/// Contact for each binding, with how long it was registered for. Which contact was removed says the body only.
+fn write_contacts(out: &mut Vec<u8>, changes: &[&[u8]]) {
+    if of_one_address(changes).is_none() {
+        return;
+    }
+    let mut has_bound = false;
+    for record in changes.iter().filter_map(|change| Record::parse(change).ok()) {
+        record.for_each_change(|change| {
+            let is_plain = |byte: &u8| byte.is_ascii_graphic() && !b"<>\"".contains(byte);
+            if !change.uri.is_empty() && change.uri.iter().all(is_plain) {
+                has_bound = true;
+                let expires_s = change.expires_ms.saturating_sub(change.version.millis()).div_ceil(1_000);
+                out.extend_from_slice(b"Contact: <");
+                out.extend_from_slice(change.uri);
+                let _ = write!(out, ">;expires={expires_s}\r\n");
+            }
+        });
+    }
+    if !has_bound {
+        out.extend_from_slice(b"Expires: 0\r\n");
+    }
+}
+
+/// An address of record as it stands in a URI.
+fn write_escaped(out: &mut Vec<u8>, aor: &[u8]) {
+    for byte in aor {
+        if byte.is_ascii_alphanumeric() || b"-_.!~*'()&=+$,;?/@:[]".contains(byte) {
+            out.push(*byte);
+        } else {
+            let _ = write!(out, "%{byte:02X}");
+        }
+    }
+}
+
+/// The answer to a request, which says whose it is where there is an `envelope`.
+pub(super) fn write_response(
+    key: &TagKey,
+    request: &Head<'_>,
+    status: Status,
+    (to_tag, envelope): (u64, Option<&Envelope>),
+) -> Vec<u8> {
+    let mut out = Vec::with_capacity(512);
+    let to_tag = format!("{to_tag:x}");
+    let reply = Reply::begin(&mut out, request, status, status.reason(), to_tag.as_bytes(), None);
+    let reply = match envelope {
+        Some(envelope) => {
+            let signed = envelope.to_text();
+            let tag = key.sign(&[status.code().to_string().as_bytes(), &signed, b""]).to_text();
+            reply.header(NAME, &[&signed, TAG, &tag])
+        }
+        None => reply,
+    };
+    reply.finish();
+    out
+}
+
+impl Envelope {
+    fn to_text(self) -> Vec<u8> {
+        let Self { from, to, number, address, whole } = self;
+        let mut text = Vec::with_capacity(128);
+        let _ = write!(text, "{}-{}", from.member.get(), from.began);
+        if let Some(to) = to {
+            let _ = write!(text, ";to={}-{}", to.member.get(), to.began);
+        }
+        let _ = write!(text, ";number={number};address={address}");
+        text.extend_from_slice(match whole {
+            Whole::Nothing => b"",
+            Whole::Wanted => b";all=wanted",
+            Whole::Sent => b";all=sent",
+        });
+        text
+    }
+
+    /// What the header field says; `None` where there is none, or where nobody has written it who has the key. `what` is the method or the
+    /// status.
+    pub(super) fn read(key: &TagKey, head: &Head<'_>, what: &[u8]) -> Option<Self> {
+        let value = field(head)?;
+        let (signed, tag) = value.split_at_checked(value.len().checked_sub(TAG.len() + TAG_TEXT_LEN)?)?;
+        let tag = Tag::from_text(tag.strip_prefix(TAG)?)?;
+        if !key.sign(&[what, signed, head.rest()]).matches(&tag) {
+            return None;
+        }
+        let mut params = signed.split(|byte| *byte == b';');
+        let from = process(params.next()?)?;
+        let (mut to, mut number, mut address, mut whole) = (None, None, None, Whole::Nothing);
+        for param in params {
+            let at = param.iter().position(|byte| *byte == b'=')?;
+            let (name, value) = (param.get(..at)?, param.get(at + 1..)?);
+            match (name, value) {
+                (b"to", value) => to = Some(process(value)?),
+                (b"number", value) => number = Some(parse_decimal(value)?),
+                (b"address", value) => address = Some(core::str::from_utf8(value).ok()?.parse().ok()?),
+                (b"all", b"wanted") => whole = Whole::Wanted,
+                (b"all", b"sent") => whole = Whole::Sent,
+                // Of a later version of the program.
+                _ => {}
+            }
+        }
+        Some(Self { from, to, number: number?, address: address?, whole })
+    }
+}
+
+/// The value of the header field.
+fn field<'a>(head: &Head<'a>) -> Option<&'a [u8]> {
+    head.fields().iter().find_map(|field| {
+        let (name, behind) = head.line(field).split_at_checked(NAME.len())?;
+        let value = trim(behind).strip_prefix(b":")?;
+        name.eq_ignore_ascii_case(NAME.as_bytes()).then(|| trim(value))
+    })
+}
+
+fn process(text: &[u8]) -> Option<Process> {
+    let at = text.iter().position(|byte| *byte == b'-')?;
+    let member = parse_decimal(text.get(..at)?).and_then(|number| u16::try_from(number).ok())?;
+    Some(Process { member: MemberId::new(member)?, began: parse_decimal(text.get(at + 1..)?)? })
+}

@@ -1,0 +1,159 @@
+//! What the thread does where there is no engine: it sends and receives what peers say to each other.
+
+use std::io;
+use std::sync::Arc;
+use std::time::Duration;
+
+use strowger_foundation::Timestamp;
+use strowger_members::{PeerOutput, Peers, Process};
+use strowger_registrar::{Cursor, Version};
+use tokio::net::UdpSocket;
+use tokio::sync::Notify;
+use tokio::sync::mpsc::UnboundedReceiver;
+
+use crate::keeper::Handed;
+use crate::report::Reporter;
+use crate::table::Table;
+use crate::thread::began;
+use crate::{ClusterConfig, PeersConfig};
+
+/// The longest sleep, and how often the status is brought up to date.
+const REPORT_EVERY: Duration = Duration::from_millis(100);
+/// Datagrams and batches that are taken before anything else is looked at.
+const AT_ONCE: usize = 64;
+/// The longest datagram.
+const DATAGRAM: usize = 65_536;
+
+/// What the thread has.
+pub(crate) struct Forwarding {
+    table: Table,
+    socket: UdpSocket,
+    peers: Peers,
+    reporter: Reporter,
+    next_report: Timestamp,
+    is_loaded: bool,
+    buffer: Vec<u8>,
+    /// There is something to say of nonces.
+    wake: Arc<Notify>,
+}
+
+impl Forwarding {
+    pub(crate) fn new(config: &ClusterConfig, peers: &PeersConfig, reporter: Reporter) -> io::Result<Self> {
+        let table = Table::new(config);
+        let wake = Arc::new(Notify::new());
+        table.wakes(&wake);
+        let socket = peers.socket.try_clone()?;
+        socket.set_nonblocking(true)?;
+        let socket = UdpSocket::from_std(socket)?;
+        let listen = socket.local_addr()?;
+        let core = strowger_members::PeersConfig {
+            process: Process { member: config.member, began: began() },
+            address: config.address,
+            listen,
+            // All members may have one list.
+            peers: peers.peers.iter().copied().filter(|peer| *peer != listen).collect(),
+            key: peers.key,
+            limits: peers.limits,
+        };
+        let peers = Peers::new(table.now(), core);
+        let (next_report, buffer) = (table.now(), vec![0; DATAGRAM]);
+        Ok(Self { table, socket, peers, reporter, next_report, is_loaded: false, buffer, wake })
+    }
+
+    pub(crate) async fn run(mut self, mut batches: UnboundedReceiver<Handed>, stop: &Notify) {
+        loop {
+            self.note_loaded();
+            self.tell_uses();
+            self.carry_out().await;
+            self.report();
+            let now = self.table.now();
+            let sleep = self.peers.poll_timeout().saturating_since(now).min(REPORT_EVERY);
+            tokio::select! {
+                () = stop.notified() => return,
+                Some(handed) = batches.recv() => self.forward(handed, &mut batches),
+                () = self.wake.notified() => {}
+                _ = self.socket.readable() => self.receive(),
+                () = tokio::time::sleep(sleep) => self.peers.handle_timeout(self.table.now()),
+            }
+        }
+    }
+
+    /// The table waits for nobody but the peers: this server's own disk has been read.
+    fn note_loaded(&mut self) {
+        if !self.is_loaded && self.table.locations.awaited() <= 1 {
+            self.is_loaded = true;
+            self.peers.handle_loaded(self.table.now());
+        }
+    }
+
+    /// Says which nonces were used.
+    fn tell_uses(&mut self) {
+        let now = self.table.now();
+        while let Some(uses) = self.table.nonces.poll_uses(now) {
+            self.peers.handle_uses(now, uses);
+        }
+    }
+
+    /// Forwards what was accepted. Nobody waits for that.
+    fn forward(&mut self, first: Handed, more: &mut UnboundedReceiver<Handed>) {
+        let rest = (1..AT_ONCE).map_while(|_| more.try_recv().ok());
+        let mut records = Vec::new();
+        for handed in std::iter::once(first).chain(rest) {
+            records.extend(handed.records);
+            handed.waiting.finish(true);
+        }
+        self.peers.handle_changes(self.table.now(), &records);
+    }
+
+    fn receive(&mut self) {
+        for _ in 0..AT_ONCE {
+            // What is wrong with a socket of datagrams is what came back of one of them: its sender hears of it in time.
+            let Ok((length, from)) = self.socket.try_recv_from(&mut self.buffer) else { return };
+            let datagram = self.buffer.get(..length).unwrap_or_default();
+            self.peers.handle_datagram(self.table.now(), from, datagram);
+        }
+    }
+
+    /// Does what the peers want.
+    async fn carry_out(&mut self) {
+        while let Some(output) = self.peers.poll_output() {
+            match output {
+                PeerOutput::Send { to, bytes } => {
+                    // What does not leave is lost, as on the way.
+                    let _ = self.socket.send_to(&bytes, to).await;
+                }
+                PeerOutput::Apply(records) => self.apply(&records),
+                PeerOutput::Told { member, until } => self.table.nonces.note_told(Some(member.get()), until),
+                PeerOutput::Warm => {
+                    self.table.locations.complete();
+                    tracing::info!("cluster: {} registrations are here", self.table.locations.len());
+                }
+                PeerOutput::Read { peer, from } => self.read(peer, from),
+            }
+        }
+    }
+
+    /// Takes changes of another member, and tells again what turned out to be newer than what says that it is later.
+    fn apply(&mut self, records: &[Box<[u8]>]) {
+        let known: Vec<_> = records.iter().filter_map(|record| self.table.put(record)).collect();
+        if !known.is_empty() {
+            self.peers.handle_changes(self.table.now(), &known);
+        }
+    }
+
+    fn read(&mut self, peer: usize, from: Cursor) {
+        let now = self.table.now();
+        let is_wanted = |version: Version| self.peers.announces(now, peer, version);
+        let mut records = Vec::new();
+        let next = self.table.locations.copy_changes(now, from, &is_wanted, &mut records);
+        self.peers.handle_part(now, peer, &records, next);
+    }
+
+    fn report(&mut self) {
+        let now = self.table.now();
+        if now >= self.next_report {
+            self.next_report = now + REPORT_EVERY;
+            self.reporter.report(now, self.peers.status(now));
+        }
+    }
+}

@@ -1,0 +1,41 @@
+//! Who hears how it goes: the operator, and the location table of who is alive.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+use strowger_foundation::Timestamp;
+use strowger_members::Status;
+use strowger_registrar::{Locations, MemberId};
+use tokio::sync::watch;
+
+use crate::log::Log;
+
+/// Tells them.
+pub(crate) struct Reporter {
+    locations: Arc<Locations>,
+    publish: watch::Sender<Status>,
+    log: Log,
+    /// The other members that the table was told of.
+    alive: Vec<(MemberId, SocketAddr)>,
+}
+
+impl Reporter {
+    pub(crate) fn new(locations: Arc<Locations>, publish: watch::Sender<Status>) -> Self {
+        Self { locations, publish, log: Log::default(), alive: Vec::new() }
+    }
+
+    pub(crate) fn report(&mut self, now: Timestamp, status: Status) {
+        self.log.report(now, &status);
+        let alive: Vec<_> = status.others.iter().filter(|other| other.is_alive).collect();
+        let alive: Vec<_> = alive.into_iter().filter_map(|other| Some((other.member, other.address?))).collect();
+        if alive != self.alive {
+            self.locations.set_others(alive.clone());
+            self.alive = alive;
+        }
+        self.publish.send_if_modified(|published| {
+            let is_new = *published != status;
+            *published = status;
+            is_new
+        });
+    }
+}

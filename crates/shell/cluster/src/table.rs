@@ -1,0 +1,50 @@
+//! What takes what other members say: the location table, and what is known of nonces.
+
+use std::sync::Arc;
+
+use strowger_auth::NonceWindows;
+use strowger_foundation::Timestamp;
+use strowger_registrar::{Locations, Record};
+use tokio::sync::Notify;
+
+use crate::{ClusterConfig, Now};
+
+/// What takes changes of others.
+#[derive(Clone)]
+pub(crate) struct Table {
+    pub(crate) locations: Arc<Locations>,
+    pub(crate) nonces: Arc<NonceWindows>,
+    pub(crate) now: Now,
+}
+
+impl Table {
+    pub(crate) fn new(config: &ClusterConfig) -> Self {
+        let (locations, nonces) = (Arc::clone(&config.locations), Arc::clone(&config.nonces));
+        Self { locations, nonces, now: Arc::clone(&config.now) }
+    }
+
+    /// Calls `wake` when there is something to say of nonces.
+    pub(crate) fn wakes(&self, wake: &Arc<Notify>) {
+        let wake = Arc::clone(wake);
+        self.nonces.on_use(move || wake.notify_one());
+    }
+
+    pub(crate) fn now(&self) -> Timestamp {
+        (self.now)()
+    }
+
+    /// Takes a record; where a change in it got another version, what is known now.
+    pub(crate) fn put(&self, record: &[u8]) -> Option<Box<[u8]>> {
+        if self.nonces.handle_uses(self.now(), record) {
+            return None;
+        }
+        let record = Record::parse(record).ok()?;
+        let now = self.now();
+        if !self.locations.take(now, &record) {
+            return None;
+        }
+        let mut known = Vec::new();
+        self.locations.write_known(now, &record, &mut known);
+        Some(known.into())
+    }
+}

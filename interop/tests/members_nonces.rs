@@ -1,0 +1,158 @@
+//! Members that share nonces: the challenge of one is answered at another, and what was accepted at one is accepted nowhere again. Skipped
+//! where a program is not installed that a test needs.
+
+use std::io::Write as _;
+use std::net::UdpSocket;
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use strowger_interop::{Config, Database, PATIENCE, Program, Server, free_port, poll, wire};
+
+const KEY: [u8; 16] = *b"a key of members";
+
+/// Two members of what `cluster` says of each, by its number.
+fn two_members(cluster: impl Fn(u16) -> String) -> [Server; 2] {
+    let member = |number| {
+        let more = format!("[cluster]\nmember = {number}\n{}", cluster(number));
+        Config { more, key: Some(KEY), ..Config::default() }.start()
+    };
+    let servers = [member(1), member(2)];
+    for server in &servers {
+        let is_ready = || {
+            let cluster = &server.status()["cluster"];
+            (cluster["members"][0]["alive"] == true && cluster["warm"] == true).then_some(())
+        };
+        assert!(poll(PATIENCE, is_ready).is_some(), "they see each other");
+    }
+    servers
+}
+
+/// A client that registers Carol.
+struct Client {
+    socket: UdpSocket,
+    cseq: u32,
+}
+
+impl Client {
+    fn new() -> Client {
+        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        socket.set_read_timeout(Some(Duration::from_secs(5))).expect("a sound socket");
+        Client { socket, cseq: 0 }
+    }
+
+    /// Sends a new REGISTER, and gives the answer.
+    fn register(&mut self, server: &Server, authorization: &str) -> String {
+        self.cseq += 1;
+        let (cseq, own) = (self.cseq, self.socket.local_addr().expect("bound"));
+        let request = format!(
+            "REGISTER sip:example.com SIP/2.0\r\nVia: SIP/2.0/UDP {own};branch=z9hG4bK-carol-{cseq}\r\nMax-Forwards: 70\r\n\
+             From: <sip:carol@example.com>;tag=1\r\nTo: <sip:carol@example.com>\r\nCall-ID: carol@{own}\r\n\
+             CSeq: {cseq} REGISTER\r\nContact: <sip:carol@{own}>;expires=600\r\n{authorization}Content-Length: 0\r\n\r\n"
+        );
+        self.socket.send_to(request.as_bytes(), server.address()).expect("sent");
+        let mut answer = [0; 4_096];
+        loop {
+            let length = self.socket.recv(&mut answer).expect("an answer");
+            let text = String::from_utf8_lossy(&answer[..length]).into_owned();
+            if wire::value(&text, "CSeq").starts_with(&format!("{cseq} ")) {
+                return text;
+            }
+        }
+    }
+
+    /// A challenge of `server`.
+    fn challenge(&mut self, server: &Server) -> String {
+        let answer = self.register(server, "");
+        assert_eq!(wire::status(&answer), Some(401));
+        wire::value(&answer, "WWW-Authenticate").to_owned()
+    }
+}
+
+/// What answers a challenge, as a line of the head.
+fn authorization(challenge: &str, count: u32) -> String {
+    let nonce = challenge.split("nonce=\"").nth(1).and_then(|rest| rest.split('"').next()).expect("a nonce");
+    let secret = md5("carol:example.com:secret of carol");
+    let what = md5("REGISTER:sip:example.com");
+    let response = md5(&format!("{secret}:{nonce}:{count:08x}:c0ffee:auth:{what}"));
+    format!(
+        "Authorization: Digest username=\"carol\", realm=\"example.com\", nonce=\"{nonce}\", uri=\"sip:example.com\", \
+         response=\"{response}\", algorithm=MD5, cnonce=\"c0ffee\", qop=auth, nc={count:08x}\r\n"
+    )
+}
+
+fn md5(text: &str) -> String {
+    let mut child = Command::new("md5sum")
+        .stdin(Stdio::piped())
+        .stdout(Stdio::piped())
+        .spawn()
+        .expect("md5sum (coreutils) is installed");
+    child.stdin.take().expect("piped").write_all(text.as_bytes()).expect("it reads");
+    let output = child.wait_with_output().expect("it ends");
+    String::from_utf8_lossy(&output.stdout).split_whitespace().next().expect("a hash").to_owned()
+}
+
+/// Until the members have heard of each other the challenge of one is stale at the other: then the next one is tried.
+fn answered_at_the_other_and_replayed(servers: &[Server; 2]) {
+    let [one, two] = servers;
+    let mut client = Client::new();
+    let accepted = poll(PATIENCE, || {
+        let answer = authorization(&client.challenge(one), 1);
+        (wire::status(&client.register(two, &answer)) == Some(200)).then_some(answer)
+    });
+    let answer = accepted.expect("the other one accepts it");
+    assert_eq!(wire::status(&client.register(two, &answer)), Some(401), "a replay at the same one");
+    // A moment later who has issued it knows.
+    let mut challenge = None;
+    let is_refused = poll(PATIENCE, || {
+        let replayed = client.register(one, &answer);
+        challenge = Some(wire::value(&replayed, "WWW-Authenticate").to_owned());
+        (wire::status(&replayed) == Some(401)).then_some(())
+    });
+    assert!(is_refused.is_some(), "a replay at who has issued it");
+    assert!(challenge.expect("it was refused").contains("stale=true"), "the password was right");
+    // The other way round: accepted by who has issued it, and replayed at the other one.
+    let mut another = Client::new();
+    let known = two.registrations();
+    let answer = authorization(&another.challenge(one), 1);
+    assert_eq!(wire::status(&another.register(one, &answer)), Some(200));
+    // The nonce was used before that was registered.
+    assert!(poll(PATIENCE, || (two.registrations() > known).then_some(())).is_some());
+    assert_eq!(wire::status(&another.register(two, &answer)), Some(401), "a replay at the other one");
+}
+
+#[test]
+fn peers_answer_for_each_other() {
+    let listen = [1, 2].map(|_| format!("127.0.0.1:{}", free_port()));
+    let mut servers =
+        two_members(|number| format!("peers = {listen:?}\nlisten = {:?}\n", listen[usize::from(number) - 1]));
+    answered_at_the_other_and_replayed(&servers);
+    // A process that begins anew accepts nothing of the one before, nor does the other one.
+    let mut client = Client::new();
+    let answer = authorization(&client.challenge(&servers[0]), 1);
+    assert_eq!(wire::status(&client.register(&servers[0], &answer)), Some(200));
+    servers[0].kill();
+    servers[0].restart();
+    let is_warm = || (servers[0].status()["cluster"]["warm"] == true).then_some(());
+    assert!(poll(PATIENCE, is_warm).is_some());
+    for server in &servers {
+        assert_eq!(wire::status(&client.register(server, &answer)), Some(401));
+    }
+}
+
+#[test]
+fn members_answer_for_each_other_through_redis() {
+    if !Program::Redis.available() {
+        return;
+    }
+    let redis = Database::start(Program::Redis);
+    answered_at_the_other_and_replayed(&two_members(|_| format!("store = \"{}\"\n", redis.url())));
+}
+
+#[test]
+fn members_answer_for_each_other_through_mariadb() {
+    if !Program::MariaDb.available() {
+        return;
+    }
+    let engine = Database::start(Program::MariaDb);
+    answered_at_the_other_and_replayed(&two_members(|_| format!("store = \"{}\"\n", engine.url())));
+}
