@@ -127,6 +127,14 @@ fn member_with_nothing_on_disk_hears_its_own_registrations_from_the_others() {
 }
 
 #[test]
+fn member_that_is_ended_forwards_what_it_has_accepted_last() {
+    let [mut one, two] = start(members(2).into_iter().map(|config| Config { store: "memory", ..config }).collect());
+    assert_eq!(register(&mut Registrant::new("bob"), &one, 600), 200);
+    one.terminate();
+    wait_until("the other member has it", || two.registrations() == 1);
+}
+
+#[test]
 fn member_alone_serves_after_two_seconds_and_says_who_does_not_answer() {
     let mut configs = members(2);
     let second = configs.pop().expect("two");

@@ -103,7 +103,11 @@ impl Shared {
     /// Something that another member has said is missing: it may have been that a nonce of this one was used.
     fn note_missing(&self, now: Timestamp) {
         let next = NonceId::issue(now, 0).window().saturating_add(1);
-        self.unknown_before.fetch_max(next, Ordering::Relaxed);
+        if self.unknown_before.fetch_max(next, Ordering::Relaxed) < next {
+            // The others are to hear of it now.
+            self.untold.lock().unwrap_or_else(PoisonError::into_inner).last = None;
+            self.wake();
+        }
     }
 
     /// A count of an own nonce was used.
@@ -119,6 +123,10 @@ impl Shared {
             untold.is_some_lost = true;
         }
         drop(untold);
+        self.wake();
+    }
+
+    fn wake(&self) {
         if let Some(wake) = self.wake.get() {
             wake();
         }

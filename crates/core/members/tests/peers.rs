@@ -480,6 +480,20 @@ fn no_byte_of_a_message_can_be_another_one() {
     }
 }
 
+#[test]
+fn part_of_a_message_is_none() {
+    let mut world = well();
+    world.register(0, 1, true);
+    world.sent.clear();
+    world.run_node(0);
+    let forwarded = world.sent.iter().find(|one| one.to == 1).cloned().expect("it was forwarded");
+    for length in 0..forwarded.bytes.len() {
+        world.nodes[1].peers.handle_datagram(world.now, forwarded.from, &forwarded.bytes[..length]);
+        let mut outputs = core::iter::from_fn(|| world.nodes[1].peers.poll_output());
+        assert!(!outputs.any(|output| matches!(output, PeerOutput::Apply(_))), "{length} bytes");
+    }
+}
+
 /// Names of header fields and lengths may be written otherwise; the seal is over what counts.
 fn is_harmless(message: &[u8], at: usize) -> bool {
     let end = message.windows(4).position(|four| four == b"\r\n\r\n").expect("a head");

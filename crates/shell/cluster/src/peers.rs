@@ -69,13 +69,21 @@ impl Forwarding {
             let now = self.table.now();
             let sleep = self.peers.poll_timeout().saturating_since(now).min(REPORT_EVERY);
             tokio::select! {
-                () = stop.notified() => return,
+                () = stop.notified() => return self.end(batches).await,
                 Some(handed) = batches.recv() => self.forward(handed, &mut batches),
                 () = self.wake.notified() => {}
                 _ = self.socket.readable() => self.receive(),
                 () = tokio::time::sleep(sleep) => self.peers.handle_timeout(self.table.now()),
             }
         }
+    }
+
+    /// Sends what is left: once, for nobody waits for answers any more.
+    async fn end(mut self, mut batches: UnboundedReceiver<Handed>) {
+        while let Ok(handed) = batches.try_recv() {
+            self.forward(handed, &mut batches);
+        }
+        self.carry_out().await;
     }
 
     /// The table waits for nobody but the peers: this server's own disk has been read.

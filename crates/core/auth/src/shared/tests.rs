@@ -157,6 +157,14 @@ fn what_there_is_no_room_for_is_noticed() {
     assert!(!members[1].accepts(4, &members[0].nonce(1, 2), Some(1)));
 }
 
+proptest! {
+    #[test]
+    fn no_bytes_panic(bytes in prop::collection::vec(any::<u8>(), 0..200)) {
+        let message = [b"N".as_slice(), &bytes].concat();
+        prop_assert!(Member::new(1).windows.handle_uses(at(0), &message));
+    }
+}
+
 #[derive(Clone, Debug)]
 enum Step {
     /// A request with the nonce of one comes to another.

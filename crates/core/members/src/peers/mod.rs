@@ -249,14 +249,16 @@ impl Peers {
             Some(Seen { member, address: Some(address), is_alive: peer.is_alive(now), read })
         };
         let peers: Vec<_> = self.peers.iter().map(|peer| peer.status(now)).collect();
-        let trouble = self.alone_since.map(|_| {
+        // Until it serves it waits for them, and nothing is wrong yet.
+        let trouble_since = self.alone_since.filter(|_| self.is_warm);
+        let trouble = trouble_since.map(|_| {
             let silent = |peer: &Peer| format!("{} {}", peer.address, peer.trouble.unwrap_or("gives no sign of life"));
             self.peers.iter().map(silent).collect::<Vec<_>>().join(", ")
         });
         Status {
             is_warm: self.is_warm,
             trouble,
-            trouble_since: self.alone_since,
+            trouble_since,
             conflict: self.conflict(),
             waiting: peers.iter().filter(|peer| peer.is_alive).map(|peer| peer.waiting).sum(),
             refused: peers.iter().map(|peer| peer.dropped).sum(),

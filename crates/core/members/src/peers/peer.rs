@@ -22,8 +22,8 @@ const T1: Duration = Duration::from_millis(500);
 const T2: Duration = Duration::from_secs(4);
 const TIMER_F: Duration = Duration::from_secs(32);
 
-/// Requests that are on their way to a peer.
-const IN_FLIGHT: usize = 64;
+/// Requests that are on their way to a peer: those of several peers have to find room in its socket.
+const IN_FLIGHT: usize = 32;
 /// A body takes changes until it has so many bytes: the message then fits a packet, unless one change alone does not.
 const BODY: usize = 800;
 /// Records of the table that wait to be sent before more of it is asked for.
@@ -320,6 +320,7 @@ impl Peer {
 
     /// What comes as it is goes before what is held.
     fn next_content(&mut self) -> Option<Content> {
+        // One more is on its way that is not counted: what is told in order.
         if self.transactions.len() > IN_FLIGHT {
             return None;
         }
