@@ -273,20 +273,28 @@ impl Member {
             }
             self.outbox.chain_to(own_end, self.begin);
         }
-        for (member, end) in ends.iter().filter(|(member, _)| *member != self.own) {
-            let other = self.others.entry(*member).or_default();
-            if *end < other.read && self.is_warm {
-                // Its own process may be another one than that which knew.
-                self.forgotten.insert(*member);
-            }
-            if self.needs_all || *end < other.read {
-                other.read = *end;
-            }
-        }
+        self.note_ends_of_others(ends);
         if is_forgotten || !self.forgotten.is_empty() {
             self.announce_all();
         }
         self.phase = if self.needs_all { Phase::Reading } else { Phase::Following };
+    }
+
+    /// How far the logs of the others go. One that is not there any more has been forgotten from its beginning.
+    fn note_ends_of_others(&mut self, ends: &[(MemberId, Position)]) {
+        let known = self.others.keys().map(|member| (*member, Position::BEGIN));
+        let mut all: BTreeMap<MemberId, Position> = known.collect();
+        all.extend(ends.iter().filter(|(member, _)| *member != self.own).copied());
+        for (member, end) in all {
+            let other = self.others.entry(member).or_default();
+            if end < other.read && self.is_warm {
+                // Its own process may be another one than that which knew.
+                self.forgotten.insert(member);
+            }
+            if self.needs_all || end < other.read {
+                other.read = end;
+            }
+        }
     }
 
     fn handle_all_read(&mut self) {

@@ -192,7 +192,9 @@ impl World {
         let due: Vec<Request> =
             self.nodes[number].asked.extract_if(.., |(at, _)| *at <= now).map(|(_, request)| request).collect();
         for request in due {
-            let (fate, kind) = (self.draw(20), request.kind());
+            // Who fails seldom seldom looks how far the logs go, and hears late of what was forgotten.
+            let one_of = if self.bug == Some(Bug::RepeatsNumbers) { 2_000 } else { 20 };
+            let (fate, kind) = (self.draw(one_of), request.kind());
             let node = &mut self.nodes[number];
             let failed = Reply::Failed { request: kind, why: "lost".to_owned() };
             // It does not get there, or its answer does not get back.
@@ -280,12 +282,19 @@ impl World {
             Step::FailOver => {
                 self.pass(1_000);
                 self.engine.fail_over();
-                // Some clients come at that very moment.
-                for user in 0..3 {
-                    let (node, is_bound) = (usize::try_from(self.draw(3)).expect("few"), self.draw(2) == 0);
-                    self.register(node, user, is_bound);
+                // A process that ends now leaves it to the others to tell again what all of them know.
+                if self.draw(2) == 0 {
+                    let node = usize::try_from(self.draw(3)).expect("few");
+                    self.restart(node);
                 }
-                self.pass(5_000);
+                // Some clients come at that very moment, and some when the process that began is ready.
+                for wait_ms in [1_000, 4_000] {
+                    for user in 0..3 {
+                        let (node, is_bound) = (usize::try_from(self.draw(3)).expect("few"), self.draw(2) == 0);
+                        self.register(node, user, is_bound);
+                    }
+                    self.pass(wait_ms);
+                }
                 self.engine.replicate();
             }
             Step::CutLogs => self.engine.cut_logs(1),
@@ -391,6 +400,22 @@ fn what_the_engine_forgot_is_told_again() {
     assert_eq!(world.acked.len(), 2);
     assert!(world.nodes[..2].iter().all(|node| node.member.status().announced > 0));
     assert_eq!(world.nodes[2].uris(world.now, 1).len(), 1);
+}
+
+#[test]
+fn what_the_engine_forgot_of_a_dead_member_is_told_by_another() {
+    let mut world = World::new(11);
+    world.pass(1_000);
+    world.register(1, 1, true);
+    world.pass(5_000);
+    // Its process ends, and what it had written is gone, while all others find their logs as they were.
+    world.restart(1);
+    world.engine.forget(MemberId::new(2).expect("a number"));
+    world.pass(5_000);
+    world.restart(1);
+    world.pass(5_000);
+    world.check();
+    assert_eq!(world.nodes[1].uris(world.now, 1).len(), 1);
 }
 
 #[test]
