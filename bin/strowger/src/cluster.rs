@@ -88,9 +88,11 @@ impl SharedTable {
             kind: match cluster.store.0.first().map(|url| url.kind) {
                 Some(values::EngineKind::Postgres) => EngineKind::Postgres,
                 Some(values::EngineKind::MariaDb) => EngineKind::MariaDb,
+                Some(values::EngineKind::RedisSentinel) => EngineKind::RedisSentinel,
+                Some(values::EngineKind::RedisCluster) => EngineKind::RedisCluster,
                 Some(values::EngineKind::Redis) | None => EngineKind::Redis,
             },
-            engines: engines.map(self::address).collect(),
+            engines: engines.flat_map(addresses).collect(),
             promise: match cluster.promise {
                 config::Promise::Disk => Promise::Nothing,
                 config::Promise::Engine => Promise::Engine,
@@ -161,7 +163,8 @@ fn listened_on(listeners: &Listeners) -> Option<SocketAddr> {
     found.map(|listener| listener.address)
 }
 
-fn address(url: &EngineUrl) -> EngineAddress {
-    let EngineUrl { authority, password, database, .. } = url.clone();
-    EngineAddress { authority, password, database }
+fn addresses(url: &EngineUrl) -> impl Iterator<Item = EngineAddress> {
+    let EngineUrl { authorities, password, database, .. } = url.clone();
+    let address = move |authority| EngineAddress { authority, password: password.clone(), database: database.clone() };
+    authorities.into_iter().map(address)
 }

@@ -44,7 +44,9 @@ impl Configured {
     pub(crate) fn new(config: &ClusterConfig, incarnation: u64) -> Self {
         let own = Own::new(config, incarnation);
         match config.kind {
-            EngineKind::Redis => Self::Redis(Redis::new(own)),
+            EngineKind::Redis | EngineKind::RedisSentinel | EngineKind::RedisCluster => {
+                Self::Redis(Redis::new(own, config.kind))
+            }
             EngineKind::MariaDb => Self::MariaDb(MariaDb::new(own)),
             EngineKind::Postgres => Self::Postgres(Postgres::new(own)),
         }

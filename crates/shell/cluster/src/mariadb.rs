@@ -31,6 +31,9 @@ const TABLES: [&str; 3] = [
         beat BIGINT UNSIGNED NOT NULL, address VARCHAR(64) CHARACTER SET ascii NOT NULL,
         `key` VARCHAR(64) CHARACTER SET ascii NOT NULL, PRIMARY KEY (cluster, member)) ENGINE = InnoDB",
 ];
+/// Whether the table is there that is made last.
+const LOOK: &str = "SELECT 1 FROM strowger_members LIMIT 0";
+const NO_SUCH_TABLE: u16 = 1_146;
 const MEMBERS: &str = "SELECT DISTINCT member FROM strowger_log WHERE cluster = ?";
 const LAST: &str = "SELECT member, incarnation, number FROM strowger_log WHERE cluster = ? AND member = ?
     ORDER BY incarnation DESC, number DESC LIMIT 1";
@@ -92,7 +95,9 @@ impl MariaDb {
         }
         let mut why = Vec::new();
         for engine in &self.own.engines {
-            match connect(engine).await {
+            // One that stands still takes connections, and says nothing.
+            let connecting = tokio::time::timeout(PATIENCE, connect(engine)).await;
+            match connecting.unwrap_or_else(|_| Err("it does not answer".to_owned())) {
                 Ok(connection) => {
                     *slot = Some((connection, engine.authority.clone()));
                     return Ok(slot);
@@ -257,15 +262,23 @@ async fn connect(engine: &EngineAddress) -> Result<Conn, String> {
         .pass(Some(password).filter(|password| !password.is_empty()))
         .db_name(Some(database))
         .prefer_socket(false);
-    let connecting = Conn::new(Opts::from(opts));
-    let mut connection =
-        tokio::time::timeout(PATIENCE, connecting).await.map_err(|_| "it does not answer")?.map_err(said)?;
+    let mut connection = Conn::new(Opts::from(opts)).await.map_err(said)?;
     let row: Option<Row> = connection.query_first("SELECT @@global.read_only").await.map_err(said)?;
     if row.and_then(|row| row.get::<u8, _>(0)) == Some(1) {
         return Err("it is read-only, not the one to be written to".to_owned());
     }
-    for table in TABLES {
-        connection.query_drop(table).await.map_err(said)?;
-    }
+    make_tables(&mut connection).await.map_err(said)?;
     Ok(connection)
+}
+
+/// Makes the tables where they are not there. A node of Galera that has lost the others refuses to look.
+async fn make_tables(connection: &mut Conn) -> mysql_async::Result<()> {
+    match connection.query_drop(LOOK).await {
+        Err(mysql_async::Error::Server(error)) if error.code == NO_SUCH_TABLE => {}
+        looked => return looked,
+    }
+    for table in TABLES {
+        connection.query_drop(table).await?;
+    }
+    Ok(())
 }

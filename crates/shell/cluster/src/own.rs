@@ -39,6 +39,7 @@ pub(crate) struct Own {
     locations: Arc<Locations>,
     now: Now,
     beats: Cell<u64>,
+    generations: Cell<u64>,
 }
 
 impl Own {
@@ -55,6 +56,7 @@ impl Own {
             locations: Arc::clone(&config.locations),
             now: Arc::clone(&config.now),
             beats: Cell::new(0),
+            generations: Cell::new(0),
         }
     }
 
@@ -62,6 +64,12 @@ impl Own {
     pub(crate) fn next_beat(&self) -> u64 {
         self.beats.set(self.beats.get() + 1);
         self.beats.get()
+    }
+
+    /// The number of connections that are made now.
+    pub(crate) fn next_generation(&self) -> u64 {
+        self.generations.set(self.generations.get() + 1);
+        self.generations.get()
     }
 
     /// The store time in milliseconds.

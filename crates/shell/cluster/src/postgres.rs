@@ -15,16 +15,19 @@ use std::rc::Rc;
 
 use strowger_members::{Alive, Entry, Kind, Position, Reply, Request};
 use strowger_registrar::MemberId;
-use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config, NoTls, Row};
 
+use crate::EngineAddress;
 use crate::changes;
 use crate::engine::{Engine, EngineError};
 use crate::own::{
     CUT_EVERY, FOLLOW_EVERY, FOLLOW_FOR, LOG_ENTRIES, Own, PAGE_PATIENCE, PATIENCE, READ_CHANGES, READ_ENTRIES,
 };
 
+/// Whether it only repeats what another one does, and whether the tables are there.
+const STATE: &str = "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::bool,
+    to_regclass('strowger_members') IS NOT NULL";
 /// Members that start at the same time make them one after the other.
 const TABLES: &str = "
     BEGIN;
@@ -103,33 +106,20 @@ impl Postgres {
         if let Some(client) = slot.borrow().as_ref().filter(|client| !client.is_closed()) {
             return Ok(Rc::clone(client));
         }
-        let unreachable = |error: tokio_postgres::Error| EngineError::Unreachable(said(&error));
-        let (client, connection) = self.config()?.connect(NoTls).await.map_err(unreachable)?;
-        tokio::task::spawn_local(async move { drop(connection.await) });
-        client.batch_execute(TABLES).await.map_err(unreachable)?;
-        let client = Rc::new(client);
-        *slot.borrow_mut() = Some(Rc::clone(&client));
-        Ok(client)
-    }
-
-    fn config(&self) -> Result<Config, EngineError> {
-        let mut config = Config::new();
-        config
-            .connect_timeout(PATIENCE)
-            .target_session_attrs(TargetSessionAttrs::ReadWrite)
-            .application_name("strowger");
+        let mut why = Vec::new();
         for engine in &self.own.engines {
-            let (host, port) = engine.authority.rsplit_once(':').unwrap_or((&engine.authority, "5432"));
-            config.host(host.trim_matches(['[', ']'])).port(port.parse().unwrap_or(5_432));
-        }
-        if let Some(engine) = self.own.engines.first() {
-            config.dbname(&engine.database);
-            if let Some((user, password)) = &engine.password {
-                config.password(password);
-                config.user(user.as_deref().unwrap_or("strowger"));
+            // One that stands still takes connections, and says nothing.
+            let connecting = tokio::time::timeout(PATIENCE, connect(engine)).await;
+            match connecting.unwrap_or_else(|_| Err("it does not answer".to_owned())) {
+                Ok(client) => {
+                    let client = Rc::new(client);
+                    *slot.borrow_mut() = Some(Rc::clone(&client));
+                    return Ok(client);
+                }
+                Err(error) => why.push(format!("{}: {error}", engine.authority)),
             }
         }
-        Ok(config)
+        Err(EngineError::Unreachable(why.join("; ")))
     }
 
     async fn ends(&self, client: &Client) -> Result<Reply, tokio_postgres::Error> {
@@ -258,6 +248,38 @@ impl Engine for Postgres {
             }
         }
     }
+}
+
+/// Connects to an engine that can be written to.
+async fn connect(engine: &EngineAddress) -> Result<Client, String> {
+    let connecting = config(engine).connect(NoTls).await;
+    let (client, connection) = connecting.map_err(|error| said(&error))?;
+    tokio::task::spawn_local(async move { drop(connection.await) });
+    let state = client.query_one(STATE, &[]).await.map_err(|error| said(&error))?;
+    let (is_replica, has_tables): (bool, bool) = (state.get(0), state.get(1));
+    if is_replica {
+        return Err("it is a standby, not the one to be written to".to_owned());
+    }
+    if !has_tables {
+        client.batch_execute(TABLES).await.map_err(|error| said(&error))?;
+    }
+    Ok(client)
+}
+
+fn config(engine: &EngineAddress) -> Config {
+    let mut config = Config::new();
+    let (host, port) = engine.authority.rsplit_once(':').unwrap_or((&engine.authority, "5432"));
+    config
+        .connect_timeout(PATIENCE)
+        .application_name("strowger")
+        .host(host.trim_matches(['[', ']']))
+        .port(port.parse().unwrap_or(5_432))
+        .dbname(&engine.database);
+    if let Some((user, password)) = &engine.password {
+        config.password(password);
+        config.user(user.as_deref().unwrap_or("strowger"));
+    }
+    config
 }
 
 fn member(row: &Row) -> Option<MemberId> {
