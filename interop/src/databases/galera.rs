@@ -96,7 +96,7 @@ impl Ports {
 fn options(machine: &Machine, ports: &Ports, group: &[String]) -> Vec<String> {
     let address = machine.address();
     let Ports { group: own, increments, whole, .. } = ports;
-    let times = "evs.suspect_timeout=PT2S;evs.inactive_timeout=PT4S;evs.inactive_check_period=PT0.5S;gcache.size=32M";
+    let times = "evs.keepalive_period=PT0.5S;evs.suspect_timeout=PT2S;evs.inactive_timeout=PT4S;evs.inactive_check_period=PT0.5S;gcache.size=32M";
     vec![
         "--wsrep-on=ON".to_owned(),
         format!("--wsrep-provider={}", Program::Galera.path().display()),

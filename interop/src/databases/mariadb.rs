@@ -6,9 +6,13 @@ use std::process::Command;
 
 use crate::machine::{Lan, Machine};
 use crate::program::search;
-use crate::{Program, free_port};
+use crate::{PATIENCE, Program, free_port, poll};
 
 use super::node::Node;
+use super::user;
+
+/// Who runs it: what Galera copies servers by runs as nobody where it is root's.
+const USER: &str = "mysql";
 
 /// A new one.
 pub(super) fn start(place: (Machine, u16), folder: &Path, more: &[&str]) -> Node {
@@ -36,7 +40,6 @@ pub(super) fn install(folder: &Path, port: u16) -> PathBuf {
     let arguments = [
         "--no-defaults",
         &datadir,
-        "--user=root",
         "--auth-root-authentication-method=normal",
         "--skip-test-db",
         "--innodb-log-file-size=8M",
@@ -44,6 +47,7 @@ pub(super) fn install(folder: &Path, port: u16) -> PathBuf {
     let output = Machine::local().run(&install, &arguments.map(String::from), &own);
     let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{}: {said}", install.display());
+    user::give(USER, &own);
     own
 }
 
@@ -52,6 +56,7 @@ pub(super) fn copy(installed: &Path, folder: &Path, port: u16) -> PathBuf {
     let own = folder.join(format!("mariadb-{port}"));
     let copied = Command::new("cp").arg("-r").args([installed, &own]).status();
     assert!(copied.is_ok_and(|status| status.success()), "a copy of {}", installed.display());
+    user::give(USER, &own);
     own
 }
 
@@ -72,13 +77,13 @@ pub(super) fn command((machine, port): &(Machine, u16), own: &Path, more: &[&str
         format!("--bind-address={address}"),
         "--innodb-buffer-pool-size=16M".to_owned(),
         "--innodb-log-file-size=8M".to_owned(),
-        "--user=root".to_owned(),
+        "--skip-name-resolve".to_owned(),
         format!("--socket={data}.sock"),
         format!("--pid-file={data}.pid"),
         format!("--init-file={}", sql.display()),
     ];
-    let arguments = usual.into_iter().chain(more.iter().map(ToString::to_string)).collect();
-    (Program::MariaDb.path(), arguments)
+    let arguments: Vec<&str> = usual.iter().map(String::as_str).chain(more.iter().copied()).collect();
+    user::run_as(USER, &Program::MariaDb.path(), &arguments)
 }
 
 fn launch(place: (Machine, u16), own: &Path, more: &[&str]) -> Node {
@@ -90,7 +95,7 @@ fn launch(place: (Machine, u16), own: &Path, more: &[&str]) -> Node {
 
 pub(super) fn sql(node: &Node, text: &str) -> Option<String> {
     let (address, port) = (format!("-h{}", node.machine.address()), format!("-P{}", node.port));
-    node.ask("mariadb", &["--no-defaults", &address, &port, "-ustrowger", "--connect-timeout=2", "-N", "-e", text])
+    node.ask("mariadb", &["--no-defaults", &address, &port, "-ustrowger", "--connect-timeout=2", "-e", text])
 }
 
 /// Servers that replicate one another: each follows the one before it.
@@ -161,13 +166,14 @@ impl Circle {
 
     /// Each has what the one before it has.
     pub(super) fn wait_until_in_step(&self) {
+        const WANTED: [&str; 3] = ["Slave_IO_Running: Yes", "Slave_SQL_Running: Yes", "Seconds_Behind_Master: 0"];
         for server in &self.servers {
-            server.wait_until("it follows the one before it", || {
-                let said = sql(server, "SHOW SLAVE STATUS\\G").unwrap_or_default();
-                ["Slave_IO_Running: Yes", "Slave_SQL_Running: Yes", "Seconds_Behind_Master: 0"]
-                    .iter()
-                    .all(|part| said.contains(part))
+            let mut said = String::new();
+            let is_in_step = poll(PATIENCE, || {
+                said = sql(server, "SHOW SLAVE STATUS\\G").unwrap_or_default();
+                WANTED.iter().all(|part| said.contains(part)).then_some(())
             });
+            assert!(is_in_step.is_some(), "{} does not follow the one before it:\n{said}", server.authority());
         }
     }
 }

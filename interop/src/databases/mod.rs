@@ -6,6 +6,7 @@ mod mariadb;
 mod node;
 mod postgres;
 mod redis;
+mod user;
 
 use tempfile::TempDir;
 

@@ -120,15 +120,17 @@ impl Node {
     }
 
     fn wait_until_it_is_up(&mut self, more: &[&str]) {
+        let mut ended = String::new();
         let is_up = poll(START, || {
             // Processes of the one before may hold its memory for a moment.
             if self.process.ended().is_some() {
+                ended = self.log();
                 std::thread::sleep(Duration::from_millis(100));
                 self.process = self.launch(more);
             }
             self.machine.listens(self.port).then_some(())
         });
-        assert!(is_up.is_some(), "{} does not answer:\n{}", self.program.display(), self.log());
+        assert!(is_up.is_some(), "{} does not answer:\n{ended}\n{}", self.program.display(), self.log());
     }
 }
 

@@ -1,22 +1,23 @@
 //! PostgreSQL: one, or a primary with a standby.
 
 use std::fs;
-use std::os::unix::fs::chown;
 use std::path::{Path, PathBuf};
-use std::process::Command;
 
 use crate::machine::{Lan, Machine};
-use crate::program::search;
 use crate::{Program, free_port};
 
 use super::node::Node;
+use super::user;
+
+/// Who runs it, for it refuses to run as root.
+const USER: &str = "postgres";
 
 /// A new one.
 pub(super) fn start(place: (Machine, u16), folder: &Path, more: &[&str]) -> Node {
     let own = new_folder(folder, place.1);
     let data = own.join("data").display().to_string();
     let arguments = ["-D", &data, "-A", "trust", "-U", "strowger", "--no-sync", "--no-instructions", "-E", "UTF8"];
-    let (program, arguments) = as_user("postgres", &program("initdb"), &arguments);
+    let (program, arguments) = user::run_as(USER, &program("initdb"), &arguments);
     let output = place.0.run(&program, &arguments, &own);
     assert!(output.status.success(), "initdb: {}", String::from_utf8_lossy(&output.stderr));
     let hba = own.join("data/pg_hba.conf");
@@ -42,7 +43,7 @@ fn copy(primary: &Node, machine: &Machine, own: &Path) {
     let address = primary.machine.address().to_string();
     let from = ["-h", &address, "-p", &port, "-U", "strowger"];
     let arguments = [&["-D", &data, "-R", "-X", "stream", "-c", "fast", "--no-sync"], &from[..]].concat();
-    let (program, arguments) = as_user("postgres", &program("pg_basebackup"), &arguments);
+    let (program, arguments) = user::run_as(USER, &program("pg_basebackup"), &arguments);
     let output = machine.run(&program, &arguments, own);
     assert!(output.status.success(), "pg_basebackup: {}", String::from_utf8_lossy(&output.stderr));
 }
@@ -52,7 +53,7 @@ fn launch(place: (Machine, u16), own: &Path, more: &[&str]) -> Node {
     let address = place.0.address().to_string();
     let usual = ["-D", &data, "-p", &port, "-k", &data, "-h", &address, "-F", "-c", "wal_sender_timeout=3s"];
     let replica = ["-c", "wal_receiver_timeout=3s", "-c", "wal_retrieve_retry_interval=200ms"];
-    let started = as_user("postgres", &program("postgres"), &[&usual[..], &replica, more].concat());
+    let started = user::run_as(USER, &program("postgres"), &[&usual[..], &replica, more].concat());
     let node = Node::start(place, own, started);
     node.wait_until("it answers", || sql(&node, "SELECT 1").is_some());
     node
@@ -121,32 +122,16 @@ impl Pair {
     }
 }
 
-/// It refuses to run as root. The kernel kills it with the one that has started it.
-fn as_user(user: &str, program: &Path, arguments: &[&str]) -> (PathBuf, Vec<String>) {
-    let program = program.display().to_string();
-    if !rustix::process::geteuid().is_root() {
-        return (program.into(), arguments.iter().map(ToString::to_string).collect());
-    }
-    let setpriv = search("setpriv").expect("setpriv is of util-linux");
-    let (user, group) = (format!("--reuid={user}"), format!("--regid={user}"));
-    let all = [&user, &group, "--clear-groups", "--pdeathsig", "KILL", "--", &program];
-    (setpriv, all.into_iter().chain(arguments.iter().copied()).map(String::from).collect())
-}
-
 fn program(name: &str) -> PathBuf {
-    Program::Postgres.path().with_file_name(name)
+    // In everybody's PATH there may be a link to one of them.
+    let postgres = Program::Postgres.path();
+    postgres.canonicalize().unwrap_or(postgres).with_file_name(name)
 }
 
 /// A folder that belongs to who runs it.
 fn new_folder(folder: &Path, port: u16) -> PathBuf {
     let own = folder.join(format!("postgres-{port}"));
     fs::create_dir(&own).expect("a folder");
-    if rustix::process::geteuid().is_root() {
-        let id = |flag| {
-            let output = Command::new("id").args([flag, "postgres"]).output().expect("id runs");
-            String::from_utf8_lossy(&output.stdout).trim().parse().expect("the user postgres")
-        };
-        chown(&own, Some(id("-u")), Some(id("-g"))).expect("root may");
-    }
+    user::give(USER, &own);
     own
 }
