@@ -11,7 +11,7 @@ const USAGE: &str = "checker [--small] [--store MODE] [--arrangement NAME]…
     --arrangement  one of those below; all where none is named
     --small        as in the usual tests
     --store        store.mode of the members: write-through (usual), write-behind or memory
-STROWGER_CHECKER_ACKNOWLEDGED, _MEMBER_KILLS, _ENGINE_KILLS, _PARTITIONS, _USERS and _RATE say how much of each.";
+STROWGER_CHECKER_ACKNOWLEDGED, _MEMBER_KILLS, _ENGINE_KILLS, _PARTITIONS, _STOPS, _USERS and _RATE say how much of each.";
 
 fn main() -> ExitCode {
     let (arrangements, size) = match read(std::env::args().skip(1)) {

@@ -11,8 +11,7 @@ const PEACE: Duration = Duration::from_millis(400);
 const STANDSTILL: Duration = Duration::from_millis(2_500);
 /// After how many kills of an engine a member is killed at the same moment.
 const BOTH_ONE_OF: u32 = 5;
-/// After how many kills of members one stands still, and after how many partitions a member is cut off.
-const STOP_ONE_OF: u32 = 10;
+/// After how many engines were cut off a member is.
 const MEMBER_ONE_OF: u32 = 2;
 
 /// One of them.
@@ -31,15 +30,14 @@ pub(super) enum Fault {
 pub(super) fn plan(size: &Size) -> Vec<Fault> {
     // What the disk does not have, both at once lose.
     let both = if size.store == "write-through" { size.engine_kills / BOTH_ONE_OF } else { 0 };
-    let stops = size.member_kills.div_ceil(STOP_ONE_OF);
     let counts = [
         (Fault::MemberKilled, size.member_kills - both.min(size.member_kills)),
         (Fault::EngineKilled, size.engine_kills - both),
         (Fault::BothKilled, both),
         (Fault::EngineCutOff, size.partitions),
-        (Fault::MemberCutOff, size.partitions.div_ceil(MEMBER_ONE_OF)),
-        (Fault::MemberStopped, stops),
-        (Fault::EngineStopped, stops),
+        (Fault::MemberCutOff, size.partitions / MEMBER_ONE_OF),
+        (Fault::MemberStopped, size.stops),
+        (Fault::EngineStopped, size.stops),
     ];
     // Each is spread evenly over the whole.
     let spread = counts.into_iter().flat_map(|(fault, count)| {

@@ -8,6 +8,9 @@ use crate::{Program, free_port};
 use super::mariadb::{command, copy, install, sql, urls};
 use super::node::Node;
 
+/// What all of them have come to before they begin: a history, and how many transactions of it.
+const BEGIN: &str = "5e6fe4f5-0000-11f1-8000-000000000000:0";
+
 /// Three servers.
 #[derive(Debug)]
 pub(super) struct Galera {
@@ -33,7 +36,10 @@ impl Galera {
             let options: Vec<&str> = options.iter().map(String::as_str).collect();
             let place = (machines[number].clone(), ports[number].clients);
             let command = command(&place, own, &options);
-            let first: &[&str] = if number == 0 { &["--wsrep-new-cluster"] } else { &[] };
+            // All have the same, so none has to be sent everything.
+            let begun = format!("--wsrep-start-position={BEGIN}");
+            let first = [&begun, "--wsrep-new-cluster"];
+            let first = if number == 0 { &first[..] } else { &first[..1] };
             let server = Node::begin_with(place, own, command, first).wait_until_it_listens();
             server.wait_until("it has joined the others", || is_synced(&server));
             servers.push(server);

@@ -4,7 +4,7 @@ use std::fs;
 use std::path::{Path, PathBuf};
 
 use crate::machine::{Lan, Machine};
-use crate::{Program, free_port};
+use crate::{PATIENCE, Program, free_port, poll};
 
 use super::node::Node;
 use super::user;
@@ -44,8 +44,14 @@ fn copy(primary: &Node, machine: &Machine, own: &Path) {
     let from = ["-h", &address, "-p", &port, "-U", "strowger"];
     let arguments = [&["-D", &data, "-R", "-X", "stream", "-c", "fast", "--no-sync"], &from[..]].concat();
     let (program, arguments) = user::run_as(USER, &program("pg_basebackup"), &arguments);
-    let output = machine.run(&program, &arguments, own);
-    assert!(output.status.success(), "pg_basebackup: {}", String::from_utf8_lossy(&output.stderr));
+    // A machine that was cut off is not found for a moment.
+    let mut said = String::new();
+    let copied = poll(PATIENCE, || {
+        let output = machine.run(&program, &arguments, own);
+        said = String::from_utf8_lossy(&output.stderr).into_owned();
+        output.status.success().then_some(())
+    });
+    assert!(copied.is_some(), "pg_basebackup: {said}");
 }
 
 fn launch(place: (Machine, u16), own: &Path, more: &[&str]) -> Node {
