@@ -397,7 +397,7 @@ proptest! {
 #[test]
 fn what_the_engine_forgot_is_told_again() {
     let mut world = World::new(5);
-    world.pass(1_000);
+    world.pass(2_000);
     world.engine.replicate();
     world.register(0, 1, true);
     world.register(1, 2, true);
@@ -415,7 +415,7 @@ fn what_the_engine_forgot_is_told_again() {
 #[test]
 fn what_the_engine_forgot_before_the_disk_had_it_is_told_again() {
     let mut world = World::new(7);
-    world.pass(1_000);
+    world.pass(2_000);
     world.register(0, 1, true);
     while world.nodes[0].confirmed.is_empty() {
         world.pass(5);
@@ -465,7 +465,7 @@ fn answer_of_an_engine_that_was_given_up_confirms_nothing() {
 #[test]
 fn what_the_engine_forgot_of_a_dead_member_is_told_by_another() {
     let mut world = World::new(11);
-    world.pass(1_000);
+    world.pass(2_000);
     world.register(1, 1, true);
     world.pass(5_000);
     // Its process ends, and what it had written is gone, while all others find their logs as they were.
@@ -481,9 +481,9 @@ fn what_the_engine_forgot_of_a_dead_member_is_told_by_another() {
 #[test]
 fn while_the_engine_is_frozen_all_is_found_and_nothing_is_confirmed() {
     let mut world = World::new(9);
-    world.pass(1_000);
-    world.register(0, 1, true);
     world.pass(2_000);
+    world.register(0, 1, true);
+    world.pass(500);
     world.is_frozen = true;
     world.register(0, 2, true);
     world.pass(60_000);
