@@ -47,6 +47,9 @@ fn both_die(arrangement: Arrangement, store: &'static str, more: &str, is_replic
         lan.heal(REPLICA);
     }
     engines.fail_over(MASTER);
+    lan.heal(MASTER);
+    engines.start_again(MASTER);
+    engines.restore();
     one.restart_on(&machine);
     wait_until_warm(&one);
     let (two, _) = start(two);

@@ -28,6 +28,8 @@ use crate::own::{
 /// Whether it only repeats what another one does, and whether the tables are there.
 const STATE: &str = "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::bool,
     to_regclass('strowger_members') IS NOT NULL";
+/// That a member is alive need not wait for a standby: it is seen, and its member serves, while there is none.
+const UNAWAITED: &str = "SET synchronous_commit = off";
 /// Members that start at the same time make them one after the other.
 const TABLES: &str = "
     BEGIN;
@@ -112,6 +114,10 @@ impl Postgres {
             let connecting = tokio::time::timeout(PATIENCE, connect(engine)).await;
             match connecting.unwrap_or_else(|_| Err("it does not answer".to_owned())) {
                 Ok(client) => {
+                    if !core::ptr::eq(slot, &self.appends) {
+                        let asked = client.batch_execute(UNAWAITED).await;
+                        asked.map_err(|error| EngineError::Unreachable(said(&error)))?;
+                    }
                     let client = Rc::new(client);
                     *slot.borrow_mut() = Some(Rc::clone(&client));
                     return Ok(client);
