@@ -68,3 +68,8 @@ pub(crate) trait Engine {
     /// Carries a request out. Records of the whole state are shown to `show`.
     async fn carry_out(&self, request: &Request, show: &dyn Fn(&[u8])) -> Result<Reply, EngineError>;
 }
+
+/// Whether something came of a request that lets its connection be given up.
+pub(crate) const fn has_failed(reply: &Result<Reply, EngineError>) -> bool {
+    matches!(reply, Err(_) | Ok(Reply::Failed { .. }))
+}

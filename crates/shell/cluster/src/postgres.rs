@@ -12,6 +12,7 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::time::Duration;
 
 use strowger_members::{Alive, Entry, Kind, Position, Reply, Request};
 use strowger_registrar::MemberId;
@@ -20,7 +21,7 @@ use tokio_postgres::{Client, Config, NoTls, Row};
 
 use crate::EngineAddress;
 use crate::changes;
-use crate::engine::{Engine, EngineError};
+use crate::engine::{Engine, EngineError, has_failed};
 use crate::own::{
     CUT_EVERY, FOLLOW_EVERY, FOLLOW_FOR, LOG_ENTRIES, Own, PAGE_PATIENCE, PATIENCE, READ_CHANGES, READ_ENTRIES,
 };
@@ -79,8 +80,8 @@ const BEAT: &str = "
     SET incarnation = EXCLUDED.incarnation, beat = EXCLUDED.beat, address = EXCLUDED.address, key = EXCLUDED.key";
 const ALIVE: &str = "SELECT member, incarnation, beat, address, key FROM strowger_members WHERE cluster = $1";
 
-/// A connection, where there is one.
-type Slot = RefCell<Option<Rc<Client>>>;
+/// A connection, where there is one, and the epoch in which it was made.
+type Slot = RefCell<Option<(u64, Rc<Client>)>>;
 
 /// One PostgreSQL of several that stand in for one another.
 pub(crate) struct Postgres {
@@ -104,9 +105,11 @@ impl Postgres {
         }
     }
 
-    async fn connected(&self, slot: &Slot) -> Result<Rc<Client>, EngineError> {
-        if let Some(client) = slot.borrow().as_ref().filter(|client| !client.is_closed()) {
-            return Ok(Rc::clone(client));
+    async fn connected(&self, slot: &Slot) -> Result<(u64, Rc<Client>), EngineError> {
+        let epoch = self.own.epoch();
+        let is_good = |(made, client): &&(u64, Rc<Client>)| *made == epoch && !client.is_closed();
+        if let Some(connected) = slot.borrow().as_ref().filter(is_good) {
+            return Ok(connected.clone());
         }
         let mut why = Vec::new();
         for engine in &self.own.engines {
@@ -118,9 +121,9 @@ impl Postgres {
                         let asked = client.batch_execute(UNAWAITED).await;
                         asked.map_err(|error| EngineError::Unreachable(said(&error)))?;
                     }
-                    let client = Rc::new(client);
-                    *slot.borrow_mut() = Some(Rc::clone(&client));
-                    return Ok(client);
+                    let connected = (epoch, Rc::new(client));
+                    *slot.borrow_mut() = Some(connected.clone());
+                    return Ok(connected);
                 }
                 Err(error) => why.push(format!("{}: {error}", engine.authority)),
             }
@@ -232,27 +235,22 @@ impl Postgres {
                 Err(error) => Err(error),
             },
         };
-        reply.map_err(|error| {
-            *self.slot_for(request).borrow_mut() = None;
-            EngineError::Failed { engine: self.own.engines(), why: said(&error) }
-        })
+        reply.map_err(|error| EngineError::Failed { engine: self.own.engines(), why: said(&error) })
     }
 }
 
 impl Engine for Postgres {
     async fn carry_out(&self, request: &Request, show: &dyn Fn(&[u8])) -> Result<Reply, EngineError> {
-        let client = self.connected(self.slot_for(request)).await?;
+        let (epoch, client) = self.connected(self.slot_for(request)).await?;
         // The whole state takes as long as it takes; each part of it has its own time.
-        if matches!(request, Request::ReadAll) {
-            return self.ask(&client, request, show).await;
+        let patience = if matches!(request, Request::ReadAll) { Duration::MAX } else { PATIENCE };
+        let reply = tokio::time::timeout(patience, self.ask(&client, request, show)).await.unwrap_or_else(|_| {
+            Err(EngineError::Failed { engine: self.own.engines(), why: "it does not answer".to_owned() })
+        });
+        if has_failed(&reply) {
+            self.own.give_up(epoch);
         }
-        match tokio::time::timeout(PATIENCE, self.ask(&client, request, show)).await {
-            Ok(reply) => reply,
-            Err(_) => {
-                *self.slot_for(request).borrow_mut() = None;
-                Err(EngineError::Failed { engine: self.own.engines(), why: "it does not answer".to_owned() })
-            }
-        }
+        reply
     }
 }
 

@@ -24,7 +24,7 @@ use tokio::time::Instant;
 use self::nodes::{Node, Nodes};
 use crate::EngineKind;
 use crate::changes::{self, Kept};
-use crate::engine::{Engine, EngineError};
+use crate::engine::{Engine, EngineError, has_failed};
 use crate::own::{FOLLOW_EVERY, FOLLOW_FOR, LOG_ENTRIES, Own, PATIENCE, READ_ENTRIES};
 
 /// Keys that are read at once.
@@ -84,21 +84,11 @@ impl Redis {
     /// The connections of a kind, which are made where there are none.
     async fn nodes(&self, slot: &Mutex<Option<Nodes>>) -> Result<Nodes, EngineError> {
         let mut slot = slot.lock().await;
-        if let Some(nodes) = &*slot {
+        if let Some(nodes) = slot.as_ref().filter(|nodes| nodes.epoch == self.own.epoch()) {
             return Ok(nodes.clone());
         }
-        let nodes = Nodes::connect(self.kind, &self.own.engines, self.own.next_generation()).await?;
+        let nodes = Nodes::connect(self.kind, &self.own.engines, self.own.epoch()).await?;
         Ok(slot.insert(nodes).clone())
-    }
-
-    /// Gives connections up over which something failed, and all that are older: another server may be the one to be written to.
-    fn give_up(&self, failed: u64) {
-        for slot in [&self.commands, &self.follows] {
-            // Where somebody has locked it, new ones are being made.
-            if let Ok(mut nodes) = slot.try_lock() {
-                nodes.take_if(|nodes| nodes.generation <= failed);
-            }
-        }
     }
 
     async fn known_members(&self, nodes: &Nodes) -> Result<Vec<MemberId>, EngineError> {
@@ -296,8 +286,8 @@ impl Engine for Redis {
         let slot = if matches!(request, Request::Follow(_)) { &self.follows } else { &self.commands };
         let nodes = self.nodes(slot).await?;
         let reply = self.ask(&nodes, request, show).await;
-        if reply.is_err() {
-            self.give_up(nodes.generation);
+        if has_failed(&reply) {
+            self.own.give_up(nodes.epoch);
         }
         reply
     }

@@ -27,18 +27,14 @@ pub(super) struct Node {
 /// The servers that together have all keys.
 #[derive(Clone)]
 pub(super) struct Nodes {
-    /// Tells them from those that were connected to earlier.
-    pub(super) generation: u64,
+    /// When they were connected to.
+    pub(super) epoch: u64,
     all: Vec<Node>,
 }
 
 impl Nodes {
     /// Connects to them.
-    pub(super) async fn connect(
-        kind: EngineKind,
-        engines: &[EngineAddress],
-        generation: u64,
-    ) -> Result<Self, EngineError> {
+    pub(super) async fn connect(kind: EngineKind, engines: &[EngineAddress], epoch: u64) -> Result<Self, EngineError> {
         let all = match kind {
             EngineKind::RedisCluster => masters_of_cluster(engines).await,
             EngineKind::RedisSentinel => named_by_sentinels(engines).await.map(|node| vec![node]),
@@ -46,7 +42,7 @@ impl Nodes {
                 first_master(engines).await.map(|node| vec![node])
             }
         };
-        all.map(|all| Self { generation, all }).map_err(EngineError::Unreachable)
+        all.map(|all| Self { epoch, all }).map_err(EngineError::Unreachable)
     }
 
     pub(super) fn all(&self) -> &[Node] {
