@@ -4,7 +4,7 @@ use std::fs;
 use std::path::Path;
 
 use crate::machine::{Lan, Machine};
-use crate::{Program, free_port};
+use crate::{PATIENCE, Program, free_port, poll};
 
 use super::node::Node;
 
@@ -88,14 +88,32 @@ impl Sentinels {
         self.master = 1 - lost;
     }
 
-    /// The other server becomes the replica.
+    /// The sentinels agree on a master, and the other server is its replica. Where one was still at work, that may be another one than before.
     pub(super) fn restore(&mut self) {
-        let master = &self.servers[self.master];
-        let (address, port) = (master.machine.address().to_string(), master.port.to_string());
-        let replica = &self.servers[1 - self.master];
-        // Sentinels do that too, ten seconds later.
-        replica.wait_until("it is a replica", || ask(replica, &["REPLICAOF", &address, &port]).contains("OK"));
-        replica.wait_until("the replica has all", || is_in_step(replica));
+        let settled = poll(PATIENCE, || {
+            let master = self.agreed()?;
+            let (server, replica) = (&self.servers[master], &self.servers[1 - master]);
+            let (address, port) = (server.machine.address().to_string(), server.port.to_string());
+            if !ask(server, &["ROLE"]).starts_with("master") {
+                return None;
+            }
+            // Sentinels do that too, ten seconds later.
+            ask(replica, &["REPLICAOF", &address, &port]);
+            is_in_step(replica).then_some(master)
+        });
+        self.master = settled.unwrap_or_else(|| panic!("the sentinels do not agree:\n{}", self.sentinels[2].log()));
+    }
+
+    /// The server that all sentinels name.
+    fn agreed(&self) -> Option<usize> {
+        let named = |sentinel: &Node| {
+            let said = ask(sentinel, &["SENTINEL", "GET-MASTER-ADDR-BY-NAME", MASTER]);
+            let is_named =
+                |server: &Node| said.lines().eq([server.machine.address().to_string(), server.port.to_string()]);
+            self.servers.iter().position(is_named)
+        };
+        let first = named(&self.sentinels[0])?;
+        self.sentinels.iter().all(|sentinel| named(sentinel) == Some(first)).then_some(first)
     }
 }
 
