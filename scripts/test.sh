@@ -11,9 +11,12 @@ is_there() { have "$1" || [ -x "/usr/sbin/$1" ]; }
 # never installed.
 missing=""
 for needed in sipp:sip-tester baresip:baresip named:bind9 ip:iproute2 nft:nftables conntrack:conntrack \
-    keepalived:keepalived kamailio:kamailio redis-server:redis-server mariadbd:mariadb-server; do
+    keepalived:keepalived kamailio:kamailio redis-server:redis-server mariadbd:mariadb-server \
+    rsync:rsync lsof:lsof; do
     is_there "${needed%:*}" || missing="$missing ${needed#*:}"
 done
+# A library that MariaDB commits on several servers with; it copies servers by rsync.
+[ -e /usr/lib/galera/libgalera_smm.so ] || missing="$missing galera-4"
 # Debian has it in a folder of its version.
 ls /usr/lib/postgresql/*/bin/postgres >/dev/null 2>&1 || is_there postgres || missing="$missing postgresql"
 # Kamailio's tables for each database, and what it speaks to that with.

@@ -14,12 +14,14 @@
 pub mod bind9;
 mod callee;
 mod caller;
+pub mod checker;
 pub mod crowd;
 mod databases;
 mod kamailio;
 mod keepalived;
 mod linphone;
 mod load;
+mod machine;
 mod namespace;
 mod phone;
 mod ports;
@@ -33,11 +35,12 @@ pub mod wire;
 
 pub use callee::{Callee, Manner, Seen, Stage};
 pub use caller::{Call, Caller};
-pub use databases::Database;
+pub use databases::{Arrangement, Database, Engines};
 pub use kamailio::Kamailio;
 pub use keepalived::{Contender, Keepalived};
 pub use linphone::Linphone;
 pub use load::{Answerer, Load, Report};
+pub use machine::{Lan, Machine};
 pub use namespace::{Namespace, Nat};
 pub use phone::{Event, Phone};
 pub use ports::{free_port, free_port_pair};

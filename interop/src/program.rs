@@ -22,6 +22,8 @@ pub enum Program {
     Postgres,
     /// The database `mariadbd`.
     MariaDb,
+    /// The library that lets several `mariadbd` commit together.
+    Galera,
 }
 
 impl Program {
@@ -31,7 +33,7 @@ impl Program {
     /// When it is missing and `STROWGER_REQUIRE_INTEROP=1`, except for [`Program::Linphone`].
     #[must_use]
     pub fn available(self) -> bool {
-        if search(self.name()).is_some() {
+        if self.find().is_some() {
             return true;
         }
         let missing = format!("{} is not installed (apt-get install {})", self.name(), self.package());
@@ -51,7 +53,14 @@ impl Program {
     /// When it is not installed: ask [`Program::available`] first.
     #[must_use]
     pub fn path(self) -> PathBuf {
-        search(self.name()).unwrap_or_else(|| panic!("{} is not in PATH", self.name()))
+        self.find().unwrap_or_else(|| panic!("{} is not in PATH", self.name()))
+    }
+
+    fn find(self) -> Option<PathBuf> {
+        match self {
+            Program::Galera => Some(PathBuf::from("/usr/lib/galera").join(self.name())).filter(|file| file.is_file()),
+            _ => search(self.name()),
+        }
     }
 
     fn name(self) -> &'static str {
@@ -63,6 +72,7 @@ impl Program {
             Program::Redis => "redis-server",
             Program::Postgres => "postgres",
             Program::MariaDb => "mariadbd",
+            Program::Galera => "libgalera_smm.so",
         }
     }
 
@@ -75,6 +85,7 @@ impl Program {
             Program::Redis => "redis-server",
             Program::Postgres => "postgresql",
             Program::MariaDb => "mariadb-server",
+            Program::Galera => "galera-4 rsync lsof",
         }
     }
 }

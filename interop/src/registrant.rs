@@ -3,6 +3,7 @@
 use std::net::{SocketAddr, UdpSocket};
 use std::time::{Duration, Instant};
 
+use crate::machine::Machine;
 use crate::wire;
 
 /// The client's socket, and the number of its last REGISTER.
@@ -20,7 +21,16 @@ impl Registrant {
     /// When there is no free port.
     #[must_use]
     pub fn new(user: &str) -> Registrant {
-        let socket = UdpSocket::bind("127.0.0.1:0").expect("a socket");
+        Registrant::on(&Machine::local(), user)
+    }
+
+    /// The same on a machine.
+    ///
+    /// # Panics
+    /// When there is no free port.
+    #[must_use]
+    pub fn on(machine: &Machine, user: &str) -> Registrant {
+        let socket = machine.socket();
         socket.set_read_timeout(Some(Duration::from_millis(50))).expect("a sound socket");
         Registrant { socket, cseq: 0, user: user.to_owned() }
     }

@@ -12,6 +12,7 @@ use std::time::Duration;
 use serde_json::Value;
 use tempfile::TempDir;
 
+use crate::machine::Machine;
 use crate::namespace::Namespace;
 use crate::process::{Process, read, tail};
 use crate::{PATIENCE, free_port, poll};
@@ -356,8 +357,17 @@ impl Server {
     /// # Panics
     /// When it does not answer.
     pub fn restart(&mut self) {
-        self.begin();
-        let socket = UdpSocket::bind((self.address.ip(), 0)).expect("a socket");
+        self.restart_on(&Machine::local());
+    }
+
+    /// Like [`restart`](Self::restart), on the machine where it was.
+    ///
+    /// # Panics
+    /// When it does not answer.
+    pub fn restart_on(&mut self, machine: &Machine) {
+        self.process = serve(machine.network(), &self.file);
+        let bind = || UdpSocket::bind((self.address.ip(), 0)).expect("a socket");
+        let socket = machine.network().map_or_else(bind, |network| network.inside(bind));
         self.wait_until_it_answers(&socket);
     }
 
@@ -453,10 +463,11 @@ pub(crate) fn binary() -> PathBuf {
     if let Some(path) = env::var_os("STROWGER_BIN") {
         return PathBuf::from(path);
     }
-    let executable = env::current_exe().expect("a running test has an executable");
-    let profile = executable.ancestors().nth(2).expect("it lies in target/PROFILE/deps");
+    let executable = env::current_exe().expect("a running program has an executable");
+    // Tests lie in target/PROFILE/deps, other programs beside the server.
+    let [beside, profile] = [1, 2].map(|level| executable.ancestors().nth(level).unwrap_or(Path::new("/")));
     let target = Path::new(env!("CARGO_MANIFEST_DIR")).join("../target");
-    let places = [profile.to_path_buf(), target.join("release"), target.join("debug")];
+    let places = [beside.to_path_buf(), profile.to_path_buf(), target.join("release"), target.join("debug")];
     let found = places.iter().map(|place| place.join("strowger")).find(|file| file.is_file());
     found.unwrap_or_else(|| {
         panic!("no server to test in {places:?}: run `cargo build --bin strowger`, or set STROWGER_BIN")

@@ -198,9 +198,11 @@ fn engine(cluster: &config::Cluster, key: &[u8; 16]) -> EngineConfig {
         kind: match cluster.store.0.first().map(|url| url.kind) {
             Some(values::EngineKind::Postgres) => EngineKind::Postgres,
             Some(values::EngineKind::MariaDb) => EngineKind::MariaDb,
+            Some(values::EngineKind::RedisSentinel) => EngineKind::RedisSentinel,
+            Some(values::EngineKind::RedisCluster) => EngineKind::RedisCluster,
             Some(values::EngineKind::Redis) | None => EngineKind::Redis,
         },
-        engines: engines.map(address).collect(),
+        engines: engines.flat_map(addresses).collect(),
         replicas: cluster.replicas,
         limits: strowger_cluster::Limits::default(),
     }
@@ -216,7 +218,8 @@ fn peer(seen: &PeerSeen) -> protocol::Peer {
     }
 }
 
-fn address(url: &EngineUrl) -> EngineAddress {
-    let EngineUrl { authority, password, database, .. } = url.clone();
-    EngineAddress { authority, password, database }
+fn addresses(url: &EngineUrl) -> impl Iterator<Item = EngineAddress> {
+    let EngineUrl { authorities, password, database, .. } = url.clone();
+    let address = move |authority| EngineAddress { authority, password: password.clone(), database: database.clone() };
+    authorities.into_iter().map(address)
 }

@@ -74,6 +74,8 @@ pub struct Member {
     needs_all: bool,
     /// Whether the whole state is being read, and will have to be read again.
     is_read_in_vain: bool,
+    /// Whether an entry is being appended of which nobody knows any more to which engine.
+    is_appended_in_vain: bool,
     is_warm: bool,
     /// How often it was seen who is alive.
     beats: u32,
@@ -113,6 +115,7 @@ impl Member {
             phase: Phase::Lost,
             needs_all: true,
             is_read_in_vain: false,
+            is_appended_in_vain: false,
             is_warm: false,
             beats: 0,
             conflict: None,
@@ -172,8 +175,10 @@ impl Member {
             Reply::AllRead if core::mem::take(&mut self.is_read_in_vain) => {}
             Reply::AllRead => self.handle_all_read(),
             Reply::Entries(entries) => self.handle_entries(entries),
+            // The engine that has it may not be the one that was asked for the ends: it is appended again, which changes nothing where it is.
+            Reply::Appended(_) if core::mem::take(&mut self.is_appended_in_vain) => {}
             Reply::Appended(position) => {
-                let confirmed = self.outbox.confirm(position);
+                let confirmed = self.outbox.confirm(now, position);
                 self.outputs.extend(confirmed.into_iter().map(Output::Confirm));
             }
             Reply::Beat(alive) => self.handle_beat(now, alive),
@@ -260,6 +265,7 @@ impl Member {
         self.status.trouble = Some(why);
         self.phase = Phase::Lost;
         self.is_read_in_vain = self.asked.contains(&Kind::ReadAll);
+        self.is_appended_in_vain = self.asked.contains(&Kind::Append);
     }
 
     fn handle_ends(&mut self, ends: &[(MemberId, Position)]) {
@@ -273,20 +279,28 @@ impl Member {
             }
             self.outbox.chain_to(own_end, self.begin);
         }
-        for (member, end) in ends.iter().filter(|(member, _)| *member != self.own) {
-            let other = self.others.entry(*member).or_default();
-            if *end < other.read && self.is_warm {
-                // Its own process may be another one than that which knew.
-                self.forgotten.insert(*member);
-            }
-            if self.needs_all || *end < other.read {
-                other.read = *end;
-            }
-        }
+        self.note_ends_of_others(ends);
         if is_forgotten || !self.forgotten.is_empty() {
             self.announce_all();
         }
         self.phase = if self.needs_all { Phase::Reading } else { Phase::Following };
+    }
+
+    /// How far the logs of the others go. One that is not there any more has been forgotten from its beginning.
+    fn note_ends_of_others(&mut self, ends: &[(MemberId, Position)]) {
+        let known = self.others.keys().map(|member| (*member, Position::BEGIN));
+        let mut all: BTreeMap<MemberId, Position> = known.collect();
+        all.extend(ends.iter().filter(|(member, _)| *member != self.own).copied());
+        for (member, end) in all {
+            let other = self.others.entry(member).or_default();
+            if end < other.read && self.is_warm {
+                // Its own process may be another one than that which knew.
+                self.forgotten.insert(member);
+            }
+            if self.needs_all || end < other.read {
+                other.read = end;
+            }
+        }
     }
 
     fn handle_all_read(&mut self) {
@@ -325,6 +339,7 @@ impl Member {
     }
 
     fn handle_beat(&mut self, now: Timestamp, alive: Vec<Alive>) {
+        self.outbox.forget_confirmed(now);
         if now.saturating_since(self.heard) > 2 * BEAT_EVERY {
             // Nobody could say anything meanwhile.
             let heard = core::mem::replace(&mut self.heard, now);

@@ -83,6 +83,12 @@ impl Engine {
         self.kept = self.replica.clone();
     }
 
+    /// Forgets all that a member has written, as an engine does that keeps each member's part in another place and loses one.
+    pub fn forget(&mut self, member: MemberId) {
+        self.kept.logs.remove(&member);
+        self.kept.state.retain(|(of, _), _| *of != member);
+    }
+
     /// Cuts all but the newest entries of each log, as many.
     pub fn cut_logs(&mut self, left: usize) {
         for log in self.kept.logs.values_mut() {

@@ -1,6 +1,9 @@
 //! Changes that the engine has not confirmed yet.
 
+use core::time::Duration;
 use std::collections::VecDeque;
+
+use strowger_foundation::Timestamp;
 
 use crate::entry::{Entry, Position};
 
@@ -24,6 +27,10 @@ impl Default for Limits {
     }
 }
 
+/// How long an entry is remembered after it was confirmed. Its changes come into the table once the disk has them too, which takes two
+/// seconds at most; what has not come there by then is refused.
+const REMEMBERED: Duration = Duration::from_secs(4);
+
 #[derive(Debug)]
 struct Batch {
     id: Option<BatchId>,
@@ -39,6 +46,9 @@ pub(crate) struct Outbox {
     bytes: usize,
     /// The entry that is being appended, and the batches in it.
     entry: Option<(Entry, Vec<BatchId>)>,
+    /// Entries that were confirmed lately, and when.
+    confirmed: VecDeque<(Timestamp, Entry)>,
+    confirmed_bytes: usize,
     /// Where the log ends.
     end: Position,
     /// The entry that was made last.
@@ -53,6 +63,8 @@ impl Outbox {
             records: 0,
             bytes: 0,
             entry: None,
+            confirmed: VecDeque::new(),
+            confirmed_bytes: 0,
             end: Position::BEGIN,
             made: Position::BEGIN,
         }
@@ -70,7 +82,7 @@ impl Outbox {
 
     /// Takes a batch; `false` where there is no room. Where nobody waits for it, it has no name.
     pub(crate) fn push(&mut self, id: Option<BatchId>, records: Vec<Box<[u8]>>) -> bool {
-        let bytes: usize = records.iter().map(|record| record.len()).sum();
+        let bytes = bytes_of(&records);
         if self.records + records.len() > self.limits.records || self.bytes + bytes > self.limits.bytes {
             return false;
         }
@@ -101,14 +113,28 @@ impl Outbox {
     }
 
     /// The entry is in the engine: the batches that are confirmed by it.
-    pub(crate) fn confirm(&mut self, position: Position) -> Vec<BatchId> {
+    pub(crate) fn confirm(&mut self, now: Timestamp, position: Position) -> Vec<BatchId> {
         let Some((entry, batches)) = self.entry.take_if(|(entry, _)| entry.position == position) else {
             return Vec::new();
         };
         self.records -= entry.records.len();
-        self.bytes -= entry.records.iter().map(|record| record.len()).sum::<usize>();
+        self.bytes -= bytes_of(&entry.records);
         self.end = position;
+        self.confirmed_bytes += bytes_of(&entry.records);
+        self.confirmed.push_back((now, entry));
+        self.forget_confirmed(now);
         batches
+    }
+
+    /// What was confirmed long ago is in the table.
+    pub(crate) fn forget_confirmed(&mut self, now: Timestamp) {
+        let is_over = |confirmed: Timestamp, bytes: usize| confirmed + REMEMBERED <= now || bytes > self.limits.bytes;
+        while let Some((confirmed, entry)) = self.confirmed.front()
+            && is_over(*confirmed, self.confirmed_bytes)
+        {
+            self.confirmed_bytes -= bytes_of(&entry.records);
+            self.confirmed.pop_front();
+        }
     }
 
     /// Where the log ends, by what the engine has confirmed.
@@ -129,7 +155,23 @@ impl Outbox {
             self.made = self.made.max(begin).next();
             (entry.position, entry.after) = (self.made, end);
         }
+        self.tell_again_what_is_behind(end);
     }
+
+    /// Entries that were confirmed and are forgotten wait once more: not all of their changes need be in the table yet.
+    fn tell_again_what_is_behind(&mut self, end: Position) {
+        while let Some((_, entry)) = self.confirmed.pop_back_if(|(_, entry)| entry.position > end) {
+            let bytes = bytes_of(&entry.records);
+            self.confirmed_bytes -= bytes;
+            self.records += entry.records.len();
+            self.bytes += bytes;
+            self.waiting.push_front(Batch { id: None, records: entry.records });
+        }
+    }
+}
+
+fn bytes_of(records: &[Box<[u8]>]) -> usize {
+    records.iter().map(|record| record.len()).sum()
 }
 
 #[cfg(test)]
@@ -144,6 +186,7 @@ mod tests {
 
     #[test]
     fn batches_share_an_entry_and_are_confirmed_with_it() {
+        let now = Timestamp::from_millis(1);
         let mut outbox = Outbox::new(Limits { records: 20, bytes: 1_000, entry_records: 8 });
         outbox.chain_to(Position { incarnation: 4, number: 9 }, BEGIN);
         assert!(outbox.push(Some(1), records(5)) && outbox.push(None, records(3)) && outbox.push(Some(2), records(12)));
@@ -151,11 +194,29 @@ mod tests {
         let entry = outbox.entry(BEGIN).expect("something waits").clone();
         assert_eq!((entry.records.len(), entry.position.number, entry.after.number), (8, 1, 9));
         assert_eq!(outbox.entry(BEGIN), Some(&entry), "until it is confirmed");
-        assert!(outbox.confirm(Position { number: 7, ..BEGIN }).is_empty());
-        assert_eq!(outbox.confirm(entry.position), [1]);
+        assert!(outbox.confirm(now, Position { number: 7, ..BEGIN }).is_empty());
+        assert_eq!(outbox.confirm(now, entry.position), [1]);
         let last = outbox.entry(BEGIN).expect("something waits").clone();
         assert_eq!((last.records.len(), last.position.number, last.after), (12, 2, entry.position));
-        assert_eq!((outbox.confirm(last.position), outbox.len()), (vec![2], 0));
+        assert_eq!((outbox.confirm(now, last.position), outbox.len()), (vec![2], 0));
         assert_eq!(outbox.entry(BEGIN), None);
+    }
+
+    #[test]
+    fn what_was_confirmed_lately_and_is_forgotten_waits_again() {
+        let mut outbox = Outbox::new(Limits { records: 20, bytes: 1_000, entry_records: 8 });
+        let mut ends = Vec::new();
+        for second in [1, 8, 9] {
+            let now = Timestamp::from_millis(second * 1_000);
+            assert!(outbox.push(Some(second), records(8)));
+            ends.push(outbox.entry(BEGIN).expect("something waits").position);
+            assert_eq!(outbox.confirm(now, ends[ends.len() - 1]), [second]);
+        }
+        outbox.chain_to(ends[1], BEGIN);
+        assert_eq!(outbox.len(), 8, "the last one");
+        outbox.chain_to(Position::BEGIN, BEGIN);
+        assert_eq!(outbox.len(), 16, "and the one before; the first one is in the table by now");
+        let again = outbox.entry(BEGIN).expect("something waits");
+        assert!(again.position > ends[2] && again.after == Position::BEGIN);
     }
 }

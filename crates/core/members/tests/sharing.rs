@@ -6,13 +6,14 @@ use std::time::Duration;
 use proptest::prelude::*;
 use strowger_foundation::{Flow, ListenerId, Timestamp, Transport};
 use strowger_members::model::Engine;
-use strowger_members::{Limits, Member, Output, Position, Reply, Request};
+use strowger_members::{Kind, Limits, Member, Output, Position, Reply, Request};
 use strowger_message::Message;
 use strowger_registrar::{Locations, MemberId, Policy, Record, Source, Update, Version};
 
 const BEGAN: u64 = 1_700_000_000_000_000_000;
-/// How long a request takes at most.
+/// How long a request takes at most, and until a disk has what it is to have.
 const SLOWEST_MS: u64 = 40;
+const SLOWEST_DISK_MS: u64 = 200;
 
 struct Node {
     id: MemberId,
@@ -22,6 +23,8 @@ struct Node {
     asked: Vec<(Timestamp, Request)>,
     /// Records that wait to be confirmed, and what they say of whom.
     staged: BTreeMap<u64, (Vec<u8>, Acked)>,
+    /// Those that the engine has confirmed, and when the disk has them too.
+    confirmed: Vec<(Timestamp, u64)>,
     is_warm: bool,
 }
 
@@ -85,7 +88,8 @@ impl Node {
         locations.begin(BEGAN + u64::from(number) * 60_000_000_000);
         let incarnation = BEGAN / 1_000_000 + now.as_millis();
         let member = Member::new(id, incarnation, String::new(), Limits::default());
-        Self { id, member, locations, asked: Vec::new(), staged: BTreeMap::new(), is_warm: false }
+        let (asked, staged, confirmed) = (Vec::new(), BTreeMap::new(), Vec::new());
+        Self { id, member, locations, asked, staged, confirmed, is_warm: false }
     }
 
     fn uris(&self, now: Timestamp, user: u8) -> Vec<String> {
@@ -192,7 +196,9 @@ impl World {
         let due: Vec<Request> =
             self.nodes[number].asked.extract_if(.., |(at, _)| *at <= now).map(|(_, request)| request).collect();
         for request in due {
-            let (fate, kind) = (self.draw(20), request.kind());
+            // Who fails seldom seldom looks how far the logs go, and hears late of what was forgotten.
+            let one_of = if self.bug == Some(Bug::RepeatsNumbers) { 2_000 } else { 20 };
+            let (fate, kind) = (self.draw(one_of), request.kind());
             let node = &mut self.nodes[number];
             let failed = Reply::Failed { request: kind, why: "lost".to_owned() };
             // It does not get there, or its answer does not get back.
@@ -216,22 +222,15 @@ impl World {
         if self.nodes[number].member.poll_timeout() <= now {
             self.nodes[number].member.handle_timeout(now);
         }
+        self.run_disk(number);
         while let Some(output) = self.nodes[number].member.poll_output() {
-            let delay = Duration::from_millis(self.draw(SLOWEST_MS));
+            let [delay, disk] = [SLOWEST_MS, SLOWEST_DISK_MS].map(|most| Duration::from_millis(self.draw(most)));
             let node = &mut self.nodes[number];
             match output {
                 // Who follows waits for something new, so as not to ask all the time.
                 Output::Ask(request) => node.asked.push((now + delay, request)),
                 Output::Apply(records) => records.iter().for_each(|record| node.take(now, record, self.bug)),
-                Output::Confirm(id) => {
-                    if let Some((record, acked)) = node.staged.remove(&id) {
-                        node.put(now, &record);
-                        let newest = self.acked.entry(acked.user).or_insert(acked);
-                        if newest.cseq < acked.cseq {
-                            *newest = acked;
-                        }
-                    }
-                }
+                Output::Confirm(id) => node.confirmed.push((now + disk, id)),
                 Output::Refuse(id) => drop(node.staged.remove(&id)),
                 Output::Warm => {
                     node.is_warm = true;
@@ -246,6 +245,19 @@ impl World {
                     }
                     node.member.handle_announcement(now, records, next);
                 }
+            }
+        }
+    }
+
+    /// What both engine and disk have comes into the table, and is acknowledged.
+    fn run_disk(&mut self, number: usize) {
+        let (now, node) = (self.now, &mut self.nodes[number]);
+        let due: Vec<u64> = node.confirmed.extract_if(.., |(at, _)| *at <= now).map(|(_, id)| id).collect();
+        for (record, acked) in due.into_iter().filter_map(|id| node.staged.remove(&id)).collect::<Vec<_>>() {
+            node.put(now, &record);
+            let newest = self.acked.entry(acked.user).or_insert(acked);
+            if newest.cseq < acked.cseq {
+                *newest = acked;
             }
         }
     }
@@ -280,12 +292,19 @@ impl World {
             Step::FailOver => {
                 self.pass(1_000);
                 self.engine.fail_over();
-                // Some clients come at that very moment.
-                for user in 0..3 {
-                    let (node, is_bound) = (usize::try_from(self.draw(3)).expect("few"), self.draw(2) == 0);
-                    self.register(node, user, is_bound);
+                // A process that ends now leaves it to the others to tell again what all of them know.
+                if self.draw(2) == 0 {
+                    let node = usize::try_from(self.draw(3)).expect("few");
+                    self.restart(node);
                 }
-                self.pass(5_000);
+                // Some clients come at that very moment, and some when the process that began is ready.
+                for wait_ms in [1_000, 4_000] {
+                    for user in 0..3 {
+                        let (node, is_bound) = (usize::try_from(self.draw(3)).expect("few"), self.draw(2) == 0);
+                        self.register(node, user, is_bound);
+                    }
+                    self.pass(wait_ms);
+                }
                 self.engine.replicate();
             }
             Step::CutLogs => self.engine.cut_logs(1),
@@ -378,7 +397,7 @@ proptest! {
 #[test]
 fn what_the_engine_forgot_is_told_again() {
     let mut world = World::new(5);
-    world.pass(1_000);
+    world.pass(2_000);
     world.engine.replicate();
     world.register(0, 1, true);
     world.register(1, 2, true);
@@ -394,9 +413,75 @@ fn what_the_engine_forgot_is_told_again() {
 }
 
 #[test]
+fn what_the_engine_forgot_before_the_disk_had_it_is_told_again() {
+    let mut world = World::new(7);
+    world.pass(2_000);
+    world.register(0, 1, true);
+    while world.nodes[0].confirmed.is_empty() {
+        world.pass(5);
+    }
+    // The disk is slow, and other changes let the member see at once that the engine has forgotten this one.
+    world.nodes[0].confirmed[0].0 = world.now + Duration::from_millis(1_900);
+    world.engine.fail_over();
+    world.register(0, 2, true);
+    world.pass(10_000);
+    assert_eq!(world.acked.len(), 2);
+    world.check();
+}
+
+#[test]
+fn answer_of_an_engine_that_was_given_up_confirms_nothing() {
+    let own = MemberId::new(1).expect("a number");
+    let mut member = Member::new(own, 5, String::new(), Limits::default());
+    let mut now = Timestamp::from_millis(1_000);
+    let answer = |member: &mut Member, now: &mut Timestamp, reply: Reply| {
+        *now += Duration::from_millis(600);
+        member.handle_reply(*now, reply);
+        std::iter::from_fn(|| member.poll_output()).collect::<Vec<_>>()
+    };
+    member.handle_timeout(now);
+    for reply in [Reply::Ends(Vec::new()), Reply::AllRead, Reply::Beat(Vec::new()), Reply::Beat(Vec::new())] {
+        answer(&mut member, &mut now, reply);
+    }
+    member.handle_changes(now, Some(1), vec![b"a change".as_slice().into()]);
+    let asked = std::iter::from_fn(|| member.poll_output()).collect::<Vec<_>>();
+    let entry = asked.iter().find_map(|output| match output {
+        Output::Ask(Request::Append(entry)) => Some(entry.clone()),
+        _ => None,
+    });
+    let entry = entry.expect("it is to be appended");
+    // The connection to another one is asked meanwhile, and its log ends where this entry is to begin.
+    answer(&mut member, &mut now, Reply::Failed { request: Kind::Beat, why: "silent".to_owned() });
+    answer(&mut member, &mut now, Reply::Ends(Vec::new()));
+    let outputs = answer(&mut member, &mut now, Reply::Appended(entry.position));
+    assert!(!outputs.contains(&Output::Confirm(1)), "the first one has it: {outputs:?}");
+    assert!(
+        outputs.contains(&Output::Ask(Request::Append(entry.clone()))),
+        "it is appended to the other one: {outputs:?}"
+    );
+    assert!(answer(&mut member, &mut now, Reply::Appended(entry.position)).contains(&Output::Confirm(1)));
+}
+
+#[test]
+fn what_the_engine_forgot_of_a_dead_member_is_told_by_another() {
+    let mut world = World::new(11);
+    world.pass(2_000);
+    world.register(1, 1, true);
+    world.pass(5_000);
+    // Its process ends, and what it had written is gone, while all others find their logs as they were.
+    world.restart(1);
+    world.engine.forget(MemberId::new(2).expect("a number"));
+    world.pass(5_000);
+    world.restart(1);
+    world.pass(5_000);
+    world.check();
+    assert_eq!(world.nodes[1].uris(world.now, 1).len(), 1);
+}
+
+#[test]
 fn while_the_engine_is_frozen_all_is_found_and_nothing_is_confirmed() {
     let mut world = World::new(9);
-    world.pass(1_000);
+    world.pass(2_000);
     world.register(0, 1, true);
     world.pass(500);
     world.is_frozen = true;

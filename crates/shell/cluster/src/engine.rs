@@ -42,7 +42,9 @@ pub(crate) enum Configured {
 impl Configured {
     pub(crate) fn new(kind: EngineKind, own: Own) -> Self {
         match kind {
-            EngineKind::Redis => Self::Redis(Redis::new(own)),
+            EngineKind::Redis | EngineKind::RedisSentinel | EngineKind::RedisCluster => {
+                Self::Redis(Redis::new(own, kind))
+            }
             EngineKind::MariaDb => Self::MariaDb(MariaDb::new(own)),
             EngineKind::Postgres => Self::Postgres(Postgres::new(own)),
         }
@@ -63,4 +65,9 @@ impl Engine for Configured {
 pub(crate) trait Engine {
     /// Carries a request out. Records of the whole state are shown to `show`.
     async fn carry_out(&self, request: &Request, show: &dyn Fn(&[u8])) -> Result<Reply, EngineError>;
+}
+
+/// Whether something came of a request that lets its connection be given up.
+pub(crate) const fn has_failed(reply: &Result<Reply, EngineError>) -> bool {
+    matches!(reply, Err(_) | Ok(Reply::Failed { .. }))
 }

@@ -42,6 +42,10 @@ pub type Now = Arc<dyn Fn() -> Timestamp + Send + Sync>;
 pub enum EngineKind {
     /// Redis or Valkey.
     Redis,
+    /// Redis or Valkey, of which sentinels say which one is the master.
+    RedisSentinel,
+    /// A cluster of Redis or Valkey, of which some servers are named.
+    RedisCluster,
     /// PostgreSQL.
     Postgres,
     /// MariaDB or MySQL.
@@ -55,7 +59,7 @@ pub struct EngineAddress {
     pub authority: String,
     /// The user's name and password, where there is one.
     pub password: Option<(Option<String>, String)>,
-    /// The database: a name, or a number of Redis; empty for the usual one.
+    /// The database: a name, or a number of Redis; empty for the usual one. Of sentinels the master's name, and a number behind a slash.
     pub database: String,
 }
 

@@ -3,6 +3,8 @@
 //! The tables are those of PostgreSQL. Each row belongs to one member, and only that one writes it. So members may use different servers that
 //! replicate one another, two ways, in a circle or by Galera: no row is written in two places.
 
+use std::time::Duration;
+
 use mysql_async::prelude::Queryable as _;
 use mysql_async::{Conn, Opts, OptsBuilder, Params, Row, TxOpts, Value};
 use strowger_members::{Alive, Entry, Kind, Position, Reply, Request};
@@ -11,7 +13,7 @@ use tokio::sync::{Mutex, MutexGuard};
 
 use crate::EngineAddress;
 use crate::changes::{self, Kept};
-use crate::engine::{Engine, EngineError};
+use crate::engine::{Engine, EngineError, has_failed};
 use crate::own::{
     CUT_EVERY, FOLLOW_EVERY, FOLLOW_FOR, LOG_ENTRIES, Own, PAGE_PATIENCE, PATIENCE, READ_CHANGES, READ_ENTRIES,
 };
@@ -31,6 +33,9 @@ const TABLES: [&str; 3] = [
         beat BIGINT UNSIGNED NOT NULL, address VARCHAR(64) CHARACTER SET ascii NOT NULL,
         `key` VARCHAR(64) CHARACTER SET ascii NOT NULL, PRIMARY KEY (cluster, member)) ENGINE = InnoDB",
 ];
+/// Whether the table is there that is made last.
+const LOOK: &str = "SELECT 1 FROM strowger_members LIMIT 0";
+const NO_SUCH_TABLE: u16 = 1_146;
 const MEMBERS: &str = "SELECT DISTINCT member FROM strowger_log WHERE cluster = ?";
 const LAST: &str = "SELECT member, incarnation, number FROM strowger_log WHERE cluster = ? AND member = ?
     ORDER BY incarnation DESC, number DESC LIMIT 1";
@@ -52,8 +57,15 @@ const FORGET: &str = "DELETE FROM strowger_changes WHERE cluster = ? AND member 
 const BEAT: &str = "REPLACE INTO strowger_members VALUES (?, ?, ?, ?, ?, ?)";
 const ALIVE: &str = "SELECT member, incarnation, beat, address, `key` FROM strowger_members WHERE cluster = ?";
 
-/// A connection, where there is one, and to which engine.
-type Slot = Mutex<Option<(Conn, String)>>;
+/// A connection, where there is one.
+type Slot = Mutex<Option<Connected>>;
+
+/// A connection, to which engine, and the epoch in which it was made.
+struct Connected {
+    connection: Conn,
+    engine: String,
+    epoch: u64,
+}
 
 /// One MariaDB of several that stand in for one another.
 pub(crate) struct MariaDb {
@@ -85,16 +97,18 @@ impl MariaDb {
         }
     }
 
-    async fn connected<'s>(&self, slot: &'s Slot) -> Result<MutexGuard<'s, Option<(Conn, String)>>, EngineError> {
-        let mut slot = slot.lock().await;
-        if slot.is_some() {
+    async fn connected<'s>(&self, slot: &'s Slot) -> Result<MutexGuard<'s, Option<Connected>>, EngineError> {
+        let (mut slot, epoch) = (slot.lock().await, self.own.epoch());
+        if slot.as_ref().is_some_and(|connected| connected.epoch == epoch) {
             return Ok(slot);
         }
         let mut why = Vec::new();
         for engine in &self.own.engines {
-            match connect(engine).await {
+            // One that stands still takes connections, and says nothing.
+            let connecting = tokio::time::timeout(PATIENCE, connect(engine)).await;
+            match connecting.unwrap_or_else(|_| Err("it does not answer".to_owned())) {
                 Ok(connection) => {
-                    *slot = Some((connection, engine.authority.clone()));
+                    *slot = Some(Connected { connection, engine: engine.authority.clone(), epoch });
                     return Ok(slot);
                 }
                 Err(error) => why.push(format!("{}: {error}", engine.authority)),
@@ -197,11 +211,11 @@ impl MariaDb {
 
     async fn ask(
         &self,
-        mut slot: MutexGuard<'_, Option<(Conn, String)>>,
+        mut slot: MutexGuard<'_, Option<Connected>>,
         request: &Request,
         show: &dyn Fn(&[u8]),
     ) -> Result<Reply, EngineError> {
-        let Some((connection, engine)) = &mut *slot else {
+        let Some(Connected { connection, engine, .. }) = &mut *slot else {
             return Err(EngineError::Unreachable("the connection is gone".to_owned()));
         };
         let reply = match request {
@@ -215,32 +229,23 @@ impl MariaDb {
                 Err(error) => Err(error),
             },
         };
-        match reply {
-            Ok(reply) => Ok(reply),
-            Err(error) => {
-                let engine = engine.clone();
-                *slot = None;
-                Err(EngineError::Failed { engine, why: error.to_string() })
-            }
-        }
+        reply.map_err(|error| EngineError::Failed { engine: engine.clone(), why: error.to_string() })
     }
 }
 
 impl Engine for MariaDb {
     async fn carry_out(&self, request: &Request, show: &dyn Fn(&[u8])) -> Result<Reply, EngineError> {
         let slot = self.connected(self.slot_for(request)).await?;
+        let epoch = slot.as_ref().map_or(0, |connected| connected.epoch);
         // The whole state takes as long as it takes; each part of it has its own time.
-        if matches!(request, Request::ReadAll) {
-            return self.ask(slot, request, show).await;
+        let patience = if matches!(request, Request::ReadAll) { Duration::MAX } else { PATIENCE };
+        let reply = tokio::time::timeout(patience, self.ask(slot, request, show)).await.unwrap_or_else(|_| {
+            Err(EngineError::Failed { engine: self.own.engines(), why: "it does not answer".to_owned() })
+        });
+        if has_failed(&reply) {
+            self.own.give_up(epoch);
         }
-        match tokio::time::timeout(PATIENCE, self.ask(slot, request, show)).await {
-            Ok(reply) => reply,
-            Err(_) => {
-                *self.slot_for(request).lock().await = None;
-                let engine = self.own.engines();
-                Err(EngineError::Failed { engine, why: "it does not answer".to_owned() })
-            }
-        }
+        reply
     }
 }
 
@@ -268,17 +273,25 @@ async fn connect(engine: &EngineAddress) -> Result<Conn, String> {
         .pass(Some(password).filter(|password| !password.is_empty()))
         .db_name(Some(database))
         .prefer_socket(false);
-    let connecting = Conn::new(Opts::from(opts));
-    let mut connection =
-        tokio::time::timeout(PATIENCE, connecting).await.map_err(|_| "it does not answer")?.map_err(said)?;
+    let mut connection = Conn::new(Opts::from(opts)).await.map_err(said)?;
     let row: Option<Row> = connection.query_first("SELECT @@global.read_only").await.map_err(said)?;
     if row.and_then(|row| row.get::<u8, _>(0)) == Some(1) {
         return Err("it is read-only, not the one to be written to".to_owned());
     }
-    for table in TABLES {
-        connection.query_drop(table).await.map_err(said)?;
-    }
+    make_tables(&mut connection).await.map_err(said)?;
     Ok(connection)
+}
+
+/// Makes the tables where they are not there. A node of Galera that has lost the others refuses to look.
+async fn make_tables(connection: &mut Conn) -> mysql_async::Result<()> {
+    match connection.query_drop(LOOK).await {
+        Err(mysql_async::Error::Server(error)) if error.code == NO_SUCH_TABLE => {}
+        looked => return looked,
+    }
+    for table in TABLES {
+        connection.query_drop(table).await?;
+    }
+    Ok(())
 }
 
 #[cfg(test)]

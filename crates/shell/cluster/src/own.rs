@@ -39,6 +39,7 @@ pub(crate) struct Own {
     locations: Arc<Locations>,
     now: Now,
     beats: Cell<u64>,
+    epoch: Cell<u64>,
 }
 
 impl Own {
@@ -56,6 +57,7 @@ impl Own {
             locations: Arc::clone(&config.locations),
             now: Arc::clone(&config.now),
             beats: Cell::new(0),
+            epoch: Cell::new(0),
         }
     }
 
@@ -63,6 +65,19 @@ impl Own {
     pub(crate) fn next_beat(&self) -> u64 {
         self.beats.set(self.beats.get() + 1);
         self.beats.get()
+    }
+
+    /// Which connections are good: those that were made in this epoch. They lead to one engine.
+    pub(crate) fn epoch(&self) -> u64 {
+        self.epoch.get()
+    }
+
+    /// Gives up all connections of an epoch in which one failed: another engine may be the one to be written to, and what is read has to come
+    /// from there too.
+    pub(crate) fn give_up(&self, epoch: u64) {
+        if self.epoch.get() == epoch {
+            self.epoch.set(epoch + 1);
+        }
     }
 
     /// The store time in milliseconds.

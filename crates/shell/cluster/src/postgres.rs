@@ -12,19 +12,25 @@
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::rc::Rc;
+use std::time::Duration;
 
 use strowger_members::{Alive, Entry, Kind, Position, Reply, Request};
 use strowger_registrar::MemberId;
-use tokio_postgres::config::TargetSessionAttrs;
 use tokio_postgres::types::ToSql;
 use tokio_postgres::{Client, Config, NoTls, Row, Statement};
 
+use crate::EngineAddress;
 use crate::changes;
-use crate::engine::{Engine, EngineError};
+use crate::engine::{Engine, EngineError, has_failed};
 use crate::own::{
     CUT_EVERY, FOLLOW_EVERY, FOLLOW_FOR, LOG_ENTRIES, Own, PAGE_PATIENCE, PATIENCE, READ_CHANGES, READ_ENTRIES,
 };
 
+/// Whether it only repeats what another one does, and whether the tables are there.
+const STATE: &str = "SELECT pg_is_in_recovery() OR current_setting('transaction_read_only')::bool,
+    to_regclass('strowger_members') IS NOT NULL";
+/// That a member is alive need not wait for a standby: it is seen, and its member serves, while there is none.
+const UNAWAITED: &str = "SET synchronous_commit = off";
 /// Members that start at the same time make them one after the other.
 const TABLES: &str = "
     BEGIN;
@@ -75,8 +81,8 @@ const BEAT: &str = "
     SET incarnation = EXCLUDED.incarnation, beat = EXCLUDED.beat, address = EXCLUDED.address, key = EXCLUDED.key";
 const ALIVE: &str = "SELECT member, incarnation, beat, address, key FROM strowger_members WHERE cluster = $1";
 
-/// A connection, where there is one.
-type Slot = RefCell<Option<Rc<Connected>>>;
+/// A connection, where there is one, and the epoch in which it was made.
+type Slot = RefCell<Option<(u64, Rc<Connected>)>>;
 
 /// A connection, and what is asked over it all the time: the database reads and plans that once.
 struct Connected {
@@ -129,37 +135,32 @@ impl Postgres {
         }
     }
 
-    async fn connected(&self, slot: &Slot) -> Result<Rc<Connected>, EngineError> {
-        if let Some(connected) = slot.borrow().as_ref().filter(|connected| !connected.client.is_closed()) {
-            return Ok(Rc::clone(connected));
+    async fn connected(&self, slot: &Slot) -> Result<(u64, Rc<Connected>), EngineError> {
+        let epoch = self.own.epoch();
+        let is_good = |(made, connected): &&(u64, Rc<Connected>)| *made == epoch && !connected.client.is_closed();
+        if let Some(connected) = slot.borrow().as_ref().filter(is_good) {
+            return Ok(connected.clone());
         }
-        let unreachable = |error: tokio_postgres::Error| EngineError::Unreachable(said(&error));
-        let (client, connection) = self.config()?.connect(NoTls).await.map_err(unreachable)?;
-        tokio::task::spawn_local(async move { drop(connection.await) });
-        client.batch_execute(TABLES).await.map_err(unreachable)?;
-        let connected = Rc::new(Connected::prepare(client).await.map_err(unreachable)?);
-        *slot.borrow_mut() = Some(Rc::clone(&connected));
-        Ok(connected)
-    }
-
-    fn config(&self) -> Result<Config, EngineError> {
-        let mut config = Config::new();
-        config
-            .connect_timeout(PATIENCE)
-            .target_session_attrs(TargetSessionAttrs::ReadWrite)
-            .application_name("strowger");
+        let mut why = Vec::new();
         for engine in &self.own.engines {
-            let (host, port) = engine.authority.rsplit_once(':').unwrap_or((&engine.authority, "5432"));
-            config.host(host.trim_matches(['[', ']'])).port(port.parse().unwrap_or(5_432));
-        }
-        if let Some(engine) = self.own.engines.first() {
-            config.dbname(&engine.database);
-            if let Some((user, password)) = &engine.password {
-                config.password(password);
-                config.user(user.as_deref().unwrap_or("strowger"));
+            // One that stands still takes connections, and says nothing.
+            let connecting = tokio::time::timeout(PATIENCE, connect(engine)).await;
+            match connecting.unwrap_or_else(|_| Err("it does not answer".to_owned())) {
+                Ok(client) => {
+                    if !core::ptr::eq(slot, &self.appends) {
+                        let asked = client.batch_execute(UNAWAITED).await;
+                        asked.map_err(|error| EngineError::Unreachable(said(&error)))?;
+                    }
+                    let prepared = Connected::prepare(client).await;
+                    let prepared = prepared.map_err(|error| EngineError::Unreachable(said(&error)))?;
+                    let connected = (epoch, Rc::new(prepared));
+                    *slot.borrow_mut() = Some(connected.clone());
+                    return Ok(connected);
+                }
+                Err(error) => why.push(format!("{}: {error}", engine.authority)),
             }
         }
-        Ok(config)
+        Err(EngineError::Unreachable(why.join("; ")))
     }
 
     async fn ends(&self, client: &Client) -> Result<Reply, tokio_postgres::Error> {
@@ -285,28 +286,55 @@ impl Postgres {
                 Err(error) => Err(error),
             },
         };
-        reply.map_err(|error| {
-            *self.slot_for(request).borrow_mut() = None;
-            EngineError::Failed { engine: self.own.engines(), why: said(&error) }
-        })
+        reply.map_err(|error| EngineError::Failed { engine: self.own.engines(), why: said(&error) })
     }
 }
 
 impl Engine for Postgres {
     async fn carry_out(&self, request: &Request, show: &dyn Fn(&[u8])) -> Result<Reply, EngineError> {
-        let connected = self.connected(self.slot_for(request)).await?;
+        let (epoch, connected) = self.connected(self.slot_for(request)).await?;
         // The whole state takes as long as it takes; each part of it has its own time.
-        if matches!(request, Request::ReadAll) {
-            return self.ask(&connected, request, show).await;
+        let patience = if matches!(request, Request::ReadAll) { Duration::MAX } else { PATIENCE };
+        let reply = tokio::time::timeout(patience, self.ask(&connected, request, show)).await.unwrap_or_else(|_| {
+            Err(EngineError::Failed { engine: self.own.engines(), why: "it does not answer".to_owned() })
+        });
+        if has_failed(&reply) {
+            self.own.give_up(epoch);
         }
-        match tokio::time::timeout(PATIENCE, self.ask(&connected, request, show)).await {
-            Ok(reply) => reply,
-            Err(_) => {
-                *self.slot_for(request).borrow_mut() = None;
-                Err(EngineError::Failed { engine: self.own.engines(), why: "it does not answer".to_owned() })
-            }
-        }
+        reply
     }
+}
+
+/// Connects to an engine that can be written to.
+async fn connect(engine: &EngineAddress) -> Result<Client, String> {
+    let connecting = config(engine).connect(NoTls).await;
+    let (client, connection) = connecting.map_err(|error| said(&error))?;
+    tokio::task::spawn_local(async move { drop(connection.await) });
+    let state = client.query_one(STATE, &[]).await.map_err(|error| said(&error))?;
+    let (is_replica, has_tables): (bool, bool) = (state.get(0), state.get(1));
+    if is_replica {
+        return Err("it is a standby, not the one to be written to".to_owned());
+    }
+    if !has_tables {
+        client.batch_execute(TABLES).await.map_err(|error| said(&error))?;
+    }
+    Ok(client)
+}
+
+fn config(engine: &EngineAddress) -> Config {
+    let mut config = Config::new();
+    let (host, port) = engine.authority.rsplit_once(':').unwrap_or((&engine.authority, "5432"));
+    config
+        .connect_timeout(PATIENCE)
+        .application_name("strowger")
+        .host(host.trim_matches(['[', ']']))
+        .port(port.parse().unwrap_or(5_432))
+        .dbname(&engine.database);
+    if let Some((user, password)) = &engine.password {
+        config.password(password);
+        config.user(user.as_deref().unwrap_or("strowger"));
+    }
+    config
 }
 
 fn member(row: &Row) -> Option<MemberId> {

@@ -11,8 +11,10 @@ use super::values::{EngineUrl, OneOrMany};
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize, JsonSchema)]
 #[serde(deny_unknown_fields)]
 pub struct Cluster {
-    /// The engine: redis://HOST:PORT for Redis or Valkey, or postgresql:// or mysql://USER:PASSWORD@HOST:PORT/DATABASE for PostgreSQL and MariaDB. Where several are named, the first one that can be written to is used, and another one when
-    /// that fails. Either this or peers is given.
+    /// The engine: redis://HOST:PORT for Redis or Valkey, redis+sentinel://HOST:PORT/MASTER where sentinels say which one is the master,
+    /// redis+cluster://HOST:PORT for a cluster, or postgresql:// or mysql://USER:PASSWORD@HOST:PORT/DATABASE for PostgreSQL and MariaDB.
+    /// Several servers stand in one URL with commas, or in a list. The first one that can be written to is used, and another one when that
+    /// fails. Either this or peers is given.
     #[serde(default, skip_serializing_if = "OneOrMany::is_any")]
     pub store: OneOrMany<EngineUrl>,
     /// In place of an engine: where the other members listen (their cluster.listen), as 192.0.2.2:5064. Each REGISTER that this member accepts is

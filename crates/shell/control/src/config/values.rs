@@ -1,6 +1,7 @@
 //! The values that are written as text, each read once into what it means.
 
 mod affinity;
+mod engine;
 mod list;
 mod password;
 mod set;
@@ -24,6 +25,7 @@ use strowger_message::{Host, Uri};
 use super::duration::Span;
 use crate::dns::DnsConfig;
 pub use affinity::Affinity;
+pub use engine::{EngineKind, EngineUrl};
 pub use list::{Listed, Methods, OneOrMany};
 pub use password::Password;
 pub use set::{SetName, TargetOrSet};
@@ -142,95 +144,6 @@ impl FromStr for SharedDatabase {
 impl fmt::Display for SharedDatabase {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.0.fmt(f)
-    }
-}
-
-/// An engine that servers share, as `redis://HOST:PORT`. Shown without its password.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct EngineUrl {
-    /// What it is.
-    pub kind: EngineKind,
-    /// Host and port.
-    pub authority: String,
-    /// The user's name and password.
-    pub password: Option<(Option<String>, String)>,
-    /// The database: a name, or a number of Redis; empty for the usual one.
-    pub database: String,
-}
-
-/// What engines there are.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum EngineKind {
-    /// Redis or Valkey.
-    Redis,
-    /// PostgreSQL.
-    Postgres,
-    /// MariaDB or MySQL.
-    MariaDb,
-}
-
-impl EngineKind {
-    const fn scheme(self) -> &'static str {
-        match self {
-            Self::Redis => "redis",
-            Self::Postgres => "postgresql",
-            Self::MariaDb => "mysql",
-        }
-    }
-
-    const fn port(self) -> u16 {
-        match self {
-            Self::Redis => 6_379,
-            Self::Postgres => 5_432,
-            Self::MariaDb => 3_306,
-        }
-    }
-}
-
-impl FromStr for EngineUrl {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        const WANTED: &str = "write redis://HOST:PORT, or postgresql:// or mysql://USER:PASSWORD@HOST:PORT/DATABASE";
-        let (scheme, rest) = text.split_once("://").unwrap_or_default();
-        let kind = match scheme {
-            "redis" => EngineKind::Redis,
-            "postgresql" | "postgres" => EngineKind::Postgres,
-            "mysql" | "mariadb" => EngineKind::MariaDb,
-            // Only the scheme is shown: the rest may hold a password.
-            "" => return Err(format!("this names no engine; {WANTED}")),
-            _ => return Err(format!("{scheme}: is no engine that is supported; {WANTED}")),
-        };
-        let (rest, database) = rest.split_once('/').unwrap_or((rest, ""));
-        let (user, address) = match rest.rsplit_once('@') {
-            Some((user, address)) => (Some(user), address),
-            None => (None, rest),
-        };
-        let password = user.map(|text| match text.split_once(':') {
-            Some(("", password)) => (None, password.to_owned()),
-            Some((user, password)) => (Some(user.to_owned()), password.to_owned()),
-            None => (Some(text.to_owned()), String::new()),
-        });
-        let (host, port) = match address.rsplit_once(':') {
-            Some((host, port)) if !port.ends_with(']') => {
-                (host, port.parse().map_err(|_| format!("the port is no number; {WANTED}"))?)
-            }
-            _ => (address, kind.port()),
-        };
-        if Host::parse(host.as_bytes()).is_none() {
-            return Err(format!("this names no host; {WANTED}"));
-        }
-        if kind == EngineKind::Redis && !database.is_empty() && database.parse::<u32>().is_err() {
-            return Err("the database of a Redis is a number, as redis://192.0.2.10/1".to_owned());
-        }
-        Ok(Self { kind, authority: format!("{host}:{port}"), password, database: database.to_owned() })
-    }
-}
-
-impl fmt::Display for EngineUrl {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}", self.kind.scheme(), self.authority)?;
-        if self.database.is_empty() { Ok(()) } else { write!(f, "/{}", self.database) }
     }
 }
 

@@ -1,0 +1,345 @@
+//! Redis and Valkey: one server of several, the one that sentinels name, or a cluster.
+//!
+//! | key | what | |
+//! |---|---|---|
+//! | `{NAME}:members` | set | the numbers of all members |
+//! | `{NAME:MEMBER}:log` | stream | the member's log: an entry's id is its incarnation and number, its field `e` the rest |
+//! | `{NAME:MEMBER}:c:CONTACT` | string | the newest change of a contact by this member, behind its version; expires when nothing older lasts any more |
+//! | `{NAME:MEMBER}:beat` | string | what changes with each beat, and where the member takes requests; expires when it stops |
+//!
+//! All of a member's keys are in one slot of a cluster, for what stands in braces decides of it. A change is set before its entry is
+//! appended. So whoever notes where the logs end, and then reads all changes, misses none.
+
+mod nodes;
+mod slot;
+
+use std::time::Duration;
+
+use redis::{FromRedisValue, Pipeline, Value};
+use strowger_members::{Alive, Entry, Position, Reply, Request};
+use strowger_registrar::MemberId;
+use tokio::sync::Mutex;
+use tokio::time::Instant;
+
+use self::nodes::{Node, Nodes};
+use crate::EngineKind;
+use crate::changes::{self, Kept};
+use crate::engine::{Engine, EngineError, has_failed};
+use crate::own::{FOLLOW_EVERY, FOLLOW_FOR, LOG_ENTRIES, Own, PATIENCE, READ_ENTRIES};
+
+/// Keys that are read at once.
+const READ_KEYS: usize = 1_000;
+/// Digits of the version before each change.
+const VERSION_LEN: usize = 16;
+/// Puts each change that is newer than what is there, by the digits that both begin with.
+const PUT_NEWER: &str = "
+    for i, key in ipairs(KEYS) do
+        local value, lasts = ARGV[2 * i - 1], ARGV[2 * i]
+        local known = redis.call('GETRANGE', key, 0, 15)
+        if known == '' or known < value:sub(1, 16) then redis.call('SET', key, value, 'PX', lasts) end
+    end";
+/// Appends an entry if the log ends where it says; where it ends then.
+const APPEND: &str = "
+    local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)
+    local at = last[1] and last[1][1] or '0-0'
+    if at ~= ARGV[1] or at == ARGV[2] then return at end
+    return redis.call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[3], ARGV[2], 'e', ARGV[4])";
+/// How long the sign of life of a member lasts.
+const BEAT_LASTS: Duration = Duration::from_secs(10);
+
+/// After how many beats the sentinels are asked whether the master is still the one.
+const BEATS_A_LOOK: u64 = 4;
+
+/// A log as `XREAD` shows it.
+type Log = (String, Vec<(String, Vec<(String, Vec<u8>)>)>);
+/// Its last entry as `XREVRANGE` shows it.
+type Last = Vec<(String, Value)>;
+
+/// What the members share.
+pub(crate) struct Redis {
+    own: Own,
+    kind: EngineKind,
+    /// What commands go over, and what waits for something new: connections of its own, for they are blocked.
+    commands: Mutex<Option<Nodes>>,
+    follows: Mutex<Option<Nodes>>,
+}
+
+impl Redis {
+    pub(crate) fn new(own: Own, kind: EngineKind) -> Self {
+        Self { own, kind, commands: Mutex::new(None), follows: Mutex::new(None) }
+    }
+
+    fn log_of(&self, member: MemberId) -> String {
+        format!("{{{}:{}}}:log", self.own.name, member.get())
+    }
+
+    fn beat_of(&self, member: MemberId) -> String {
+        format!("{{{}:{}}}:beat", self.own.name, member.get())
+    }
+
+    fn members(&self) -> String {
+        format!("{{{}}}:members", self.own.name)
+    }
+
+    /// The connections of a kind, which are made where there are none.
+    async fn nodes(&self, slot: &Mutex<Option<Nodes>>) -> Result<Nodes, EngineError> {
+        let mut slot = slot.lock().await;
+        if let Some(nodes) = slot.as_ref().filter(|nodes| nodes.epoch == self.own.epoch()) {
+            return Ok(nodes.clone());
+        }
+        let nodes = Nodes::connect(self.kind, &self.own.engines, self.own.epoch()).await?;
+        Ok(slot.insert(nodes).clone())
+    }
+
+    async fn known_members(&self, nodes: &Nodes) -> Result<Vec<MemberId>, EngineError> {
+        let members = self.members();
+        let mut pipeline = redis::pipe();
+        pipeline.cmd("SADD").arg(&members).arg(self.own.member.get()).ignore();
+        pipeline.cmd("SMEMBERS").arg(&members);
+        let (numbers,): (Vec<u16>,) = nodes.of(&members)?.query(&pipeline).await?;
+        Ok(numbers.into_iter().filter_map(MemberId::new).collect())
+    }
+
+    async fn ends(&self, nodes: &Nodes) -> Result<Reply, EngineError> {
+        let members = self.known_members(nodes).await?;
+        let ask = |pipeline: &mut Pipeline, log: &str| {
+            pipeline.cmd("XREVRANGE").arg(log).arg("+").arg("-").arg("COUNT").arg(1);
+        };
+        let last: Vec<(MemberId, Last)> = of_each(nodes, &members, &|member| self.log_of(member), &ask).await?;
+        let end = |(member, last): (MemberId, Last)| Some((member, position(&last.into_iter().next()?.0)?));
+        Ok(Reply::Ends(last.into_iter().filter_map(end).collect()))
+    }
+
+    async fn read_all(&self, nodes: &Nodes, show: &dyn Fn(&[u8])) -> Result<Reply, EngineError> {
+        let pattern = format!("{{{}:*}}:c:*", self.own.name);
+        for node in nodes.all() {
+            let mut cursor = 0_u64;
+            loop {
+                let mut pipeline = redis::pipe();
+                pipeline.cmd("SCAN").arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(READ_KEYS);
+                let ((next, keys),): ((u64, Vec<String>),) = node.query(&pipeline).await?;
+                show_changes(node, &keys, show).await?;
+                cursor = next;
+                if cursor == 0 {
+                    break;
+                }
+            }
+        }
+        Ok(Reply::AllRead)
+    }
+
+    async fn follow(&self, nodes: &Nodes, from: &[(MemberId, Position)]) -> Result<Reply, EngineError> {
+        if from.is_empty() {
+            tokio::time::sleep(FOLLOW_FOR / 5).await;
+            return Ok(Reply::Entries(Vec::new()));
+        }
+        if let Some(node) = nodes.only() {
+            let entries = self.new_entries(node, from, Some(FOLLOW_FOR)).await?;
+            return Ok(Reply::Entries(entries));
+        }
+        // No server waits for logs that are in several slots.
+        let end = Instant::now() + FOLLOW_FOR;
+        loop {
+            let mut found = Vec::new();
+            for one in from {
+                let node = nodes.of(&self.log_of(one.0))?;
+                found.extend(self.new_entries(node, &[*one], None).await?);
+            }
+            if !found.is_empty() || Instant::now() >= end {
+                return Ok(Reply::Entries(found));
+            }
+            tokio::time::sleep(FOLLOW_EVERY).await;
+        }
+    }
+
+    /// What a server has behind these positions. Waits where that is nothing.
+    async fn new_entries(
+        &self,
+        node: &Node,
+        from: &[(MemberId, Position)],
+        wait: Option<Duration>,
+    ) -> Result<Vec<(MemberId, Vec<Entry>)>, EngineError> {
+        let mut pipeline = redis::pipe();
+        let command = pipeline.cmd("XREAD").arg("COUNT").arg(READ_ENTRIES);
+        if let Some(wait) = wait {
+            command.arg("BLOCK").arg(millis(wait));
+        }
+        command.arg("STREAMS");
+        from.iter().for_each(|(member, _)| {
+            command.arg(self.log_of(*member));
+        });
+        from.iter().for_each(|(_, at)| {
+            command.arg(id(*at));
+        });
+        let (logs,): (Option<Vec<Log>>,) = node.query(&pipeline).await?;
+        let mut found = Vec::new();
+        for (key, entries) in logs.unwrap_or_default() {
+            let Some((member, _)) = from.iter().find(|(member, _)| self.log_of(*member) == key) else { continue };
+            let entries: Option<Vec<Entry>> = entries
+                .into_iter()
+                .map(|(id, fields)| Entry::from_bytes(position(&id)?, &fields.into_iter().next()?.1))
+                .collect();
+            found.push((*member, entries.ok_or(EngineError::Foreign { engine: node.engine.clone(), key })?));
+        }
+        Ok(found)
+    }
+
+    async fn append(&self, nodes: &Nodes, entry: &Entry) -> Result<Reply, EngineError> {
+        let (log, at) = (self.log_of(self.own.member), id(entry.position));
+        let node = nodes.of(&log)?;
+        let mut pipeline = redis::pipe();
+        self.put(&mut pipeline, entry);
+        let append = pipeline.cmd("EVAL").arg(APPEND).arg(1).arg(&log).arg(id(entry.after)).arg(&at);
+        append.arg(LOG_ENTRIES).arg(entry.to_bytes());
+        let (end,): (String,) = node.query(&pipeline).await?;
+        if end != at {
+            let why = self.own.ends_elsewhere(position(&end).unwrap_or_default(), entry.after);
+            return Err(EngineError::Failed { engine: node.engine.clone(), why });
+        }
+        self.wait_for_replicas(node).await?;
+        Ok(Reply::Appended(entry.position))
+    }
+
+    /// The changes of an entry.
+    fn put(&self, pipeline: &mut Pipeline, entry: &Entry) {
+        let newest = changes::of_entry(entry, self.own.longest);
+        let store_ms = self.own.store_ms();
+        let command = pipeline.cmd("EVAL").arg(PUT_NEWER).arg(newest.len());
+        for contact in newest.keys() {
+            command.arg(format!("{{{}:{}}}:c:{contact:016x}", self.own.name, self.own.member.get()));
+        }
+        for Kept { version, until_ms, record } in newest.values() {
+            let value = [format!("{:016x}", version.to_bits()).as_bytes(), record].concat();
+            command.arg(value).arg(until_ms.saturating_sub(store_ms).max(1));
+        }
+        command.ignore();
+    }
+
+    /// Waits until as many replicas as are promised have all that was there after the last command over this connection.
+    async fn wait_for_replicas(&self, node: &Node) -> Result<(), EngineError> {
+        if self.own.replicas == 0 {
+            return Ok(());
+        }
+        let mut pipeline = redis::pipe();
+        pipeline.cmd("WAIT").arg(self.own.replicas).arg(millis(PATIENCE / 2));
+        let (have,): (u64,) = node.query(&pipeline).await?;
+        if have >= self.own.replicas.into() {
+            return Ok(());
+        }
+        let why = format!(
+            "{have} replicas have what was written, and cluster.replicas is {}; start more, or lower it",
+            self.own.replicas
+        );
+        Err(EngineError::Failed { engine: node.engine.clone(), why })
+    }
+
+    async fn beat(&self, nodes: &Nodes) -> Result<Reply, EngineError> {
+        let members = self.known_members(nodes).await?;
+        let ask = |pipeline: &mut Pipeline, key: &str| {
+            pipeline.cmd("GET").arg(key);
+        };
+        let beats: Vec<(MemberId, Option<String>)> =
+            of_each(nodes, &members, &|member| self.beat_of(member), &ask).await?;
+        let (beat, key) = (self.own.next_beat(), self.beat_of(self.own.member));
+        let value = format!("{} {} {} {}", beat, self.own.incarnation, self.own.address, self.own.key);
+        let mut pipeline = redis::pipe();
+        pipeline.cmd("SET").arg(&key).arg(value).arg("PX").arg(millis(BEAT_LASTS)).ignore();
+        let () = nodes.of(&key)?.query(&pipeline).await?;
+        if self.kind == EngineKind::RedisSentinel && beat % BEATS_A_LOOK == 0 {
+            self.look_for_another_master(nodes).await?;
+        }
+        let alive = |(member, beat): (MemberId, Option<String>)| {
+            let beat = beat?;
+            let mut words = beat.split(' ');
+            let (beat, incarnation) = (words.next()?.parse().ok()?, words.next()?.parse().ok()?);
+            let address = words.next()?.parse().ok()?;
+            Some(Alive { member, incarnation, beat, address, key: words.next()?.to_owned() })
+        };
+        Ok(Reply::Beat(beats.into_iter().filter_map(alive).collect()))
+    }
+
+    /// A master that was cut off may not know yet that it is none any more.
+    async fn look_for_another_master(&self, nodes: &Nodes) -> Result<(), EngineError> {
+        let (Ok(named), Some(node)) = (nodes::ask_sentinels(&self.own.engines).await, nodes.only()) else {
+            return Ok(());
+        };
+        if named.authority == node.engine {
+            return Ok(());
+        }
+        let why = format!("the sentinels say that {} is the master now", named.authority);
+        Err(EngineError::Failed { engine: node.engine.clone(), why })
+    }
+
+    async fn ask(&self, nodes: &Nodes, request: &Request, show: &dyn Fn(&[u8])) -> Result<Reply, EngineError> {
+        match request {
+            Request::Ends => self.ends(nodes).await,
+            Request::ReadAll => self.read_all(nodes, show).await,
+            Request::Follow(from) => self.follow(nodes, from).await,
+            Request::Append(entry) => self.append(nodes, entry).await,
+            Request::Beat => self.beat(nodes).await,
+        }
+    }
+}
+
+impl Engine for Redis {
+    async fn carry_out(&self, request: &Request, show: &dyn Fn(&[u8])) -> Result<Reply, EngineError> {
+        let slot = if matches!(request, Request::Follow(_)) { &self.follows } else { &self.commands };
+        let nodes = self.nodes(slot).await?;
+        let reply = self.ask(&nodes, request, show).await;
+        if has_failed(&reply) {
+            self.own.give_up(nodes.epoch);
+        }
+        reply
+    }
+}
+
+/// What the servers answer to the same question about each member, asked at once of each server.
+async fn of_each<T: FromRedisValue>(
+    nodes: &Nodes,
+    members: &[MemberId],
+    key_of: &dyn Fn(MemberId) -> String,
+    ask: &dyn Fn(&mut Pipeline, &str),
+) -> Result<Vec<(MemberId, T)>, EngineError> {
+    let mut answers = Vec::new();
+    for node in nodes.all() {
+        let (mut pipeline, mut asked) = (redis::pipe(), Vec::new());
+        for member in members {
+            let key = key_of(*member);
+            if nodes.of(&key)?.engine == node.engine {
+                ask(&mut pipeline, &key);
+                asked.push(*member);
+            }
+        }
+        if !asked.is_empty() {
+            let of_node: Vec<T> = node.query(&pipeline).await?;
+            answers.extend(asked.into_iter().zip(of_node));
+        }
+    }
+    Ok(answers)
+}
+
+/// Shows what these keys have. Those of one member can be read at once.
+async fn show_changes(node: &Node, keys: &[String], show: &dyn Fn(&[u8])) -> Result<(), EngineError> {
+    for keys in keys.chunk_by(|one, next| slot::of(one) == slot::of(next)) {
+        let mut pipeline = redis::pipe();
+        pipeline.cmd("MGET").arg(keys);
+        let (values,): (Vec<Option<Vec<u8>>>,) = node.query(&pipeline).await?;
+        values.iter().flatten().filter_map(|value| value.get(VERSION_LEN..)).for_each(show);
+    }
+    Ok(())
+}
+
+fn millis(time: Duration) -> u64 {
+    u64::try_from(time.as_millis()).unwrap_or(0)
+}
+
+/// A position as an entry's id.
+fn id(position: Position) -> String {
+    format!("{}-{}", position.incarnation, position.number)
+}
+
+/// An entry's id as a position.
+fn position(id: &str) -> Option<Position> {
+    let (incarnation, number) = id.split_once('-')?;
+    Some(Position { incarnation: incarnation.parse().ok()?, number: number.parse().ok()? })
+}

@@ -1,0 +1,209 @@
+//! Connections to the servers that have the keys: one Redis, the one that sentinels name, or the masters of a cluster.
+
+use std::ops::RangeInclusive;
+use std::time::Duration;
+
+use redis::aio::MultiplexedConnection;
+use redis::{AsyncConnectionConfig, Client, ConnectionInfo, FromRedisValue, Pipeline, RedisError, Value};
+use tokio::task::JoinSet;
+
+use super::slot;
+use crate::engine::EngineError;
+use crate::own::PATIENCE;
+use crate::{EngineAddress, EngineKind};
+
+/// How long a sentinel may take to answer.
+const SENTINEL_PATIENCE: Duration = Duration::from_secs(1);
+
+/// A server that can be written to, and the slots that it has.
+#[derive(Clone)]
+pub(super) struct Node {
+    connection: MultiplexedConnection,
+    /// For people.
+    pub(super) engine: String,
+    slots: Vec<RangeInclusive<u16>>,
+}
+
+/// The servers that together have all keys.
+#[derive(Clone)]
+pub(super) struct Nodes {
+    /// When they were connected to.
+    pub(super) epoch: u64,
+    all: Vec<Node>,
+}
+
+impl Nodes {
+    /// Connects to them.
+    pub(super) async fn connect(kind: EngineKind, engines: &[EngineAddress], epoch: u64) -> Result<Self, EngineError> {
+        let all = match kind {
+            EngineKind::RedisCluster => masters_of_cluster(engines).await,
+            EngineKind::RedisSentinel => named_by_sentinels(engines).await.map(|node| vec![node]),
+            EngineKind::Redis | EngineKind::Postgres | EngineKind::MariaDb => {
+                first_master(engines).await.map(|node| vec![node])
+            }
+        };
+        all.map(|all| Self { epoch, all }).map_err(EngineError::Unreachable)
+    }
+
+    pub(super) fn all(&self) -> &[Node] {
+        &self.all
+    }
+
+    /// The only one, where there is no more than one.
+    pub(super) fn only(&self) -> Option<&Node> {
+        if let [node] = &self.all[..] { Some(node) } else { None }
+    }
+
+    /// The one that has a key.
+    pub(super) fn of(&self, key: &str) -> Result<&Node, EngineError> {
+        let slot = slot::of(key);
+        self.all.iter().find(|node| node.slots.iter().any(|slots| slots.contains(&slot))).ok_or_else(|| {
+            EngineError::Unreachable(format!("no master of the cluster has the slot {slot}, where {key} belongs"))
+        })
+    }
+}
+
+impl Node {
+    /// Carries out some commands, whose keys are all here.
+    pub(super) async fn query<T: FromRedisValue>(&self, pipeline: &Pipeline) -> Result<T, EngineError> {
+        let mut connection = self.connection.clone();
+        let said = |error: RedisError| EngineError::Failed { engine: self.engine.clone(), why: error.to_string() };
+        pipeline.query_async(&mut connection).await.map_err(said)
+    }
+}
+
+/// Where the master is, by the first sentinel that answers.
+pub(super) async fn ask_sentinels(sentinels: &[EngineAddress]) -> Result<EngineAddress, String> {
+    let mut asked = JoinSet::new();
+    for sentinel in sentinels.iter().cloned() {
+        asked.spawn_local(async move {
+            let answer = tokio::time::timeout(SENTINEL_PATIENCE, ask_sentinel(&sentinel)).await;
+            let answer = answer.unwrap_or_else(|_| Err("it does not answer".to_owned()));
+            answer.map_err(|why| format!("the sentinel {}: {why}", sentinel.authority))
+        });
+    }
+    let mut why = Vec::new();
+    while let Some(answer) = asked.join_next().await {
+        match answer.unwrap_or_else(|error| Err(error.to_string())) {
+            Ok(address) => return Ok(address),
+            Err(error) => why.push(error),
+        }
+    }
+    Err(why.join("; "))
+}
+
+async fn ask_sentinel(sentinel: &EngineAddress) -> Result<EngineAddress, String> {
+    let (name, database) = sentinel.database.split_once('/').unwrap_or((&sentinel.database, ""));
+    // Its own password, where it has one, is that of the servers.
+    let open = EngineAddress { password: None, database: String::new(), ..sentinel.clone() };
+    let locked = EngineAddress { password: sentinel.password.clone(), ..open.clone() };
+    let command = redis::cmd("SENTINEL").arg("GET-MASTER-ADDR-BY-NAME").arg(name).clone();
+    let mut connection = open_connection(&open).await?;
+    let mut answer: Result<Option<(String, u16)>, RedisError> = command.query_async(&mut connection).await;
+    if locked.password.is_some() && answer.as_ref().is_err_and(|error| error.code() == Some("NOAUTH")) {
+        answer = command.query_async(&mut open_connection(&locked).await?).await;
+    }
+    let (host, port) =
+        answer.map_err(|error| error.to_string())?.ok_or_else(|| format!("it knows no master {name}"))?;
+    let authority = authority(&host, port);
+    Ok(EngineAddress { authority, password: sentinel.password.clone(), database: database.to_owned() })
+}
+
+async fn named_by_sentinels(sentinels: &[EngineAddress]) -> Result<Node, String> {
+    let address = ask_sentinels(sentinels).await?;
+    let node = connect_to_master(&address).await;
+    node.map_err(|why| format!("{}, which the sentinels name: {why}", address.authority))
+}
+
+async fn first_master(engines: &[EngineAddress]) -> Result<Node, String> {
+    let mut why = Vec::new();
+    for address in engines {
+        match connect_to_master(address).await {
+            Ok(node) => return Ok(node),
+            Err(error) => why.push(format!("{}: {error}", address.authority)),
+        }
+    }
+    Err(why.join("; "))
+}
+
+/// Connects to a server that can be written to, which has all slots.
+async fn connect_to_master(address: &EngineAddress) -> Result<Node, String> {
+    let mut connection = open_connection(address).await?;
+    let role: Result<Vec<Value>, RedisError> = redis::cmd("ROLE").query_async(&mut connection).await;
+    let role = role.map_err(|error| error.to_string())?.into_iter().next();
+    let role: String = role.and_then(|role| redis::from_redis_value(role).ok()).unwrap_or_default();
+    if role != "master" {
+        return Err(format!("is a {role}, not the one to be written to"));
+    }
+    Ok(Node { connection, engine: address.authority.clone(), slots: vec![0..=slot::SLOTS - 1] })
+}
+
+/// Connects to all masters, which one of these servers names.
+async fn masters_of_cluster(engines: &[EngineAddress]) -> Result<Vec<Node>, String> {
+    let mut why = Vec::new();
+    for address in engines {
+        match masters_by(address).await {
+            Ok(masters) => return Ok(masters),
+            Err(error) => why.push(format!("{}: {error}", address.authority)),
+        }
+    }
+    Err(why.join("; "))
+}
+
+async fn masters_by(address: &EngineAddress) -> Result<Vec<Node>, String> {
+    type Server = (String, u16);
+    let mut connection = open_connection(address).await?;
+    let ranges: Result<Vec<(u16, u16, Vec<Value>)>, RedisError> = slots(&mut connection).await;
+    let mut masters: Vec<Node> = Vec::new();
+    for (first, last, server) in ranges.map_err(|error| error.to_string())? {
+        let server: Option<Value> = server.into_iter().next();
+        let server: Option<Vec<Value>> = server.and_then(|server| redis::from_redis_value(server).ok());
+        let server =
+            server.and_then(|words| redis::from_redis_value(Value::Array(words.into_iter().take(2).collect())).ok());
+        let (host, port): Server = server.ok_or("it names a master that has no address")?;
+        // A server that does not know its own address leaves it out.
+        let own_host = || address.authority.rsplit_once(':').map_or("", |(host, _)| host).to_owned();
+        let authority = authority(&if host.is_empty() { own_host() } else { host }, port);
+        if let Some(known) = masters.iter_mut().find(|node| node.engine == authority) {
+            known.slots.push(first..=last);
+            continue;
+        }
+        let master = EngineAddress { authority: authority.clone(), ..address.clone() };
+        let node = connect_to_master(&master).await.map_err(|why| format!("the master {authority}: {why}"))?;
+        masters.push(Node { slots: vec![first..=last], ..node });
+    }
+    if masters.is_empty() { Err("no master has a slot yet".to_owned()) } else { Ok(masters) }
+}
+
+/// What `CLUSTER SLOTS` says: the first slot, the last one, and the servers that have them, the master first.
+async fn slots(connection: &mut MultiplexedConnection) -> Result<Vec<(u16, u16, Vec<Value>)>, RedisError> {
+    let ranges: Vec<Vec<Value>> = redis::cmd("CLUSTER").arg("SLOTS").query_async(connection).await?;
+    let range = |mut range: Vec<Value>| {
+        let servers = range.split_off(range.len().min(2));
+        let (first, last) = redis::from_redis_value(Value::Array(range))?;
+        Ok((first, last, servers))
+    };
+    ranges.into_iter().map(range).collect()
+}
+
+async fn open_connection(address: &EngineAddress) -> Result<MultiplexedConnection, String> {
+    let said = |error: RedisError| error.to_string();
+    let client = Client::open(info(address)?).map_err(said)?;
+    let config =
+        AsyncConnectionConfig::new().set_connection_timeout(Some(PATIENCE)).set_response_timeout(Some(PATIENCE));
+    client.get_multiplexed_async_connection_with_config(&config).await.map_err(said)
+}
+
+fn info(address: &EngineAddress) -> Result<ConnectionInfo, String> {
+    let password = match &address.password {
+        Some((user, password)) => format!("{}:{password}@", user.as_deref().unwrap_or_default()),
+        None => String::new(),
+    };
+    let url = format!("redis://{password}{}/{}", address.authority, address.database);
+    url.parse().map_err(|error: RedisError| error.to_string())
+}
+
+/// Host and port as one text.
+fn authority(host: &str, port: u16) -> String {
+    if host.contains(':') { format!("[{host}]:{port}") } else { format!("{host}:{port}") }
+}

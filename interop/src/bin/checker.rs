@@ -1,0 +1,54 @@
+//! Kills, stops and cuts off members and engines of one arrangement or of all, and prints what was lost.
+//!
+//! `cargo run -p strowger-interop --bin checker -- --arrangement redis-sentinel`
+
+use std::process::ExitCode;
+
+use strowger_interop::Arrangement;
+use strowger_interop::checker::{Outcome, Size, check};
+
+const USAGE: &str = "checker [--small] [--store MODE] [--arrangement NAME]…
+    --arrangement  one of those below; all where none is named
+    --small        as in the usual tests
+    --store        store.mode of the members: write-through (usual), write-behind or memory
+STROWGER_CHECKER_ACKNOWLEDGED, _MEMBER_KILLS, _ENGINE_KILLS, _PARTITIONS, _STOPS, _USERS and _RATE say how much of each.";
+
+fn main() -> ExitCode {
+    let (arrangements, size) = match read(std::env::args().skip(1)) {
+        Ok(read) => read,
+        Err(why) => {
+            let names: Vec<String> = Arrangement::ALL.iter().map(ToString::to_string).collect();
+            eprintln!("{why}\n{USAGE}\n{}", names.join("\n"));
+            return ExitCode::from(2);
+        }
+    };
+    println!("{}", Outcome::HEAD);
+    let mut is_right = true;
+    for arrangement in arrangements.into_iter().filter(|arrangement| arrangement.available()) {
+        let outcome = check(arrangement, &size);
+        println!("{outcome}");
+        outcome.told.iter().for_each(|line| eprintln!("    {line}"));
+        is_right &= outcome.told.is_empty();
+    }
+    if is_right { ExitCode::SUCCESS } else { ExitCode::FAILURE }
+}
+
+fn read(mut words: impl Iterator<Item = String>) -> Result<(Vec<Arrangement>, Size), String> {
+    let (mut arrangements, mut size, mut store) = (Vec::new(), Size::FULL, Size::FULL.store);
+    while let Some(word) = words.next() {
+        match word.as_str() {
+            "--small" => size = Size::SMALL,
+            "--arrangement" => arrangements.push(words.next().unwrap_or_default().parse()?),
+            "--store" => {
+                let mode = words.next().unwrap_or_default();
+                let known = ["write-through", "write-behind", "memory"].into_iter().find(|known| *known == mode);
+                store = known.ok_or_else(|| format!("{mode} is no store.mode"))?;
+            }
+            _ => return Err(format!("{word} is no option")),
+        }
+    }
+    if arrangements.is_empty() {
+        arrangements = Arrangement::ALL.to_vec();
+    }
+    Ok((arrangements, Size { store, ..size.or_as_the_environment_says() }))
+}

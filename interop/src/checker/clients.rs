@@ -1,0 +1,263 @@
+//! Clients that register, refresh and unregister at one member after the other, many at once.
+
+use std::io::ErrorKind;
+use std::net::{SocketAddr, UdpSocket};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use super::history::{Acknowledged, History, preference};
+use crate::machine::Machine;
+use crate::wire;
+
+/// Sockets, each with a thread and its share of the users.
+const SOCKETS: usize = 4;
+/// How long a client waits for a final answer, and after which time it sends again.
+const PATIENCE: Duration = Duration::from_millis(1_500);
+const RETRANSMIT: Duration = Duration::from_millis(400);
+/// For how long a contact is usually bound, and for how long that of a user who comes back only after it has expired.
+const USUAL: Duration = Duration::from_secs(3_600);
+const SHORT: Duration = Duration::from_secs(60);
+/// One user of so many has short ones.
+const SHORT_ONE_OF: usize = 16;
+
+/// What all clients share.
+#[derive(Debug)]
+struct Shared {
+    members: Vec<SocketAddr>,
+    histories: Vec<Mutex<History>>,
+    acknowledged: AtomicU64,
+    in_flight: AtomicUsize,
+    is_paused: AtomicBool,
+    is_over: AtomicBool,
+    /// How long a user pauses on average.
+    pause: Duration,
+}
+
+/// Clients that run.
+#[derive(Debug)]
+pub(super) struct Clients {
+    shared: Arc<Shared>,
+    threads: Vec<JoinHandle<()>>,
+}
+
+impl Clients {
+    /// Starts so many users, who make `rate` requests a second where all are answered at once.
+    pub(super) fn start(machine: &Machine, members: Vec<SocketAddr>, users: usize, rate: u32) -> Clients {
+        let pause = Duration::from_secs_f64(users as f64 / f64::from(rate));
+        let shared = Arc::new(Shared {
+            members,
+            histories: (0..users).map(|_| Mutex::default()).collect(),
+            acknowledged: AtomicU64::new(0),
+            in_flight: AtomicUsize::new(0),
+            is_paused: AtomicBool::new(false),
+            is_over: AtomicBool::new(false),
+            pause,
+        });
+        let thread = |first: usize| {
+            let (shared, socket) = (Arc::clone(&shared), machine.socket());
+            let users = (first..users).step_by(SOCKETS).map(User::new).collect();
+            thread::spawn(move || Client { socket, users, shared }.run())
+        };
+        let threads = (0..SOCKETS).map(thread).collect();
+        Clients { shared, threads }
+    }
+
+    /// How many registrations and removals were acknowledged.
+    pub(super) fn acknowledged(&self) -> u64 {
+        self.shared.acknowledged.load(Ordering::Relaxed)
+    }
+
+    /// What is known of a user. Only [while they pause](Self::pause) that stays so.
+    pub(super) fn history(&self, user: usize) -> MutexGuard<'_, History> {
+        lock(&self.shared.histories[user])
+    }
+
+    pub(super) fn users(&self) -> usize {
+        self.shared.histories.len()
+    }
+
+    /// Has them begin nothing new, and waits until nothing is on its way.
+    pub(super) fn pause(&self) {
+        self.shared.is_paused.store(true, Ordering::SeqCst);
+        while self.shared.in_flight.load(Ordering::SeqCst) > 0 {
+            thread::sleep(Duration::from_millis(10));
+        }
+    }
+
+    /// Has them go on.
+    pub(super) fn go_on(&self) {
+        self.shared.is_paused.store(false, Ordering::SeqCst);
+    }
+}
+
+impl Drop for Clients {
+    fn drop(&mut self) {
+        self.shared.is_over.store(true, Ordering::SeqCst);
+        for thread in self.threads.drain(..) {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// The user's part of an address of record.
+pub(super) fn name(user: usize) -> String {
+    format!("user{user}")
+}
+
+fn lock(history: &Mutex<History>) -> MutexGuard<'_, History> {
+    history.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// A REGISTER that waits for its answer.
+#[derive(Debug)]
+struct Pending {
+    cseq: u32,
+    lasts: Option<Duration>,
+    member: SocketAddr,
+    text: String,
+    sent: Instant,
+    again: Instant,
+}
+
+#[derive(Debug)]
+struct User {
+    number: usize,
+    random: u64,
+    pending: Vec<Pending>,
+    next: Instant,
+}
+
+/// A socket, and the users behind it.
+#[derive(Debug)]
+struct Client {
+    socket: UdpSocket,
+    users: Vec<User>,
+    shared: Arc<Shared>,
+}
+
+impl Client {
+    fn run(mut self) {
+        self.socket.set_read_timeout(Some(Duration::from_millis(5))).expect("a sound socket");
+        let mut answer = [0; 2_048];
+        while !self.shared.is_over.load(Ordering::SeqCst) {
+            let now = Instant::now();
+            for number in 0..self.users.len() {
+                self.drive(number, now);
+            }
+            loop {
+                match self.socket.recv_from(&mut answer) {
+                    Ok((length, _)) => self.take(&String::from_utf8_lossy(&answer[..length])),
+                    // A member that is dead refuses.
+                    Err(error) if error.kind() == ErrorKind::ConnectionRefused => {}
+                    Err(_) => break,
+                }
+            }
+        }
+    }
+
+    /// Sends what a user has to send.
+    fn drive(&mut self, number: usize, now: Instant) {
+        let user = &mut self.users[number];
+        let waited = user.pending.len();
+        user.pending.retain(|pending| now < pending.sent + PATIENCE);
+        if waited > 0 && user.pending.is_empty() {
+            user.rest(&self.shared, now);
+        }
+        if user.pending.is_empty() && now >= user.next && self.shared.begins() {
+            let own = self.socket.local_addr().expect("bound");
+            user.begin(&self.shared, own, now);
+        }
+        for pending in user.pending.iter_mut().filter(|pending| now >= pending.again) {
+            // Where a member is cut off that fails, which is no reason to give up.
+            let _ = self.socket.send_to(pending.text.as_bytes(), pending.member);
+            pending.again = now + RETRANSMIT;
+        }
+    }
+
+    /// Takes an answer.
+    fn take(&mut self, text: &str) {
+        let Some(status) = wire::status(text).filter(|status| *status >= 200) else { return };
+        let cseq = wire::value(text, "CSeq").split(' ').next().and_then(|cseq| cseq.parse::<u32>().ok());
+        let to = wire::value(text, "To");
+        let number = to.split("user").nth(1).and_then(|rest| rest.split('@').next()?.parse::<usize>().ok());
+        let (Some(cseq), Some(number)) = (cseq, number) else { return };
+        let now = Instant::now();
+        let Some(user) = self.users.iter_mut().find(|user| user.number == number) else { return };
+        let Some(at) = user.pending.iter().position(|pending| pending.cseq == cseq) else { return };
+        let Pending { lasts, sent, .. } = user.pending.swap_remove(at);
+        if status == 200 {
+            self.shared.acknowledged.fetch_add(1, Ordering::Relaxed);
+            let mut history = lock(&self.shared.histories[number]);
+            if history.acknowledged.is_none_or(|known| known.cseq < cseq) {
+                history.acknowledged = Some(Acknowledged { cseq, bound: lasts.map(|lasts| (sent, now, lasts)) });
+            }
+        }
+        if user.pending.is_empty() {
+            user.rest(&self.shared, now);
+        }
+    }
+}
+
+impl Shared {
+    /// Whether something new may begin, which then counts as being on its way.
+    fn begins(&self) -> bool {
+        self.in_flight.fetch_add(1, Ordering::SeqCst);
+        let begins = !self.is_paused.load(Ordering::SeqCst);
+        if !begins {
+            self.in_flight.fetch_sub(1, Ordering::SeqCst);
+        }
+        begins
+    }
+}
+
+impl User {
+    fn new(number: usize) -> User {
+        User { number, random: number as u64 * 7_919 + 1, pending: Vec::new(), next: Instant::now() }
+    }
+
+    fn draw(&mut self, below: u64) -> u64 {
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.random >> 33) % below
+    }
+
+    /// What was on its way has ended.
+    fn rest(&mut self, shared: &Shared, now: Instant) {
+        shared.in_flight.fetch_sub(1, Ordering::SeqCst);
+        let thousandths = u32::try_from(self.draw(2_000)).expect("few");
+        let pause = shared.pause * thousandths / 1_000;
+        self.next = now + if self.is_short() { SHORT + SHORT / 4 + pause } else { pause };
+    }
+
+    fn is_short(&self) -> bool {
+        self.number.is_multiple_of(SHORT_ONE_OF)
+    }
+
+    /// One REGISTER, or two at once at different members, of which the later one counts.
+    fn begin(&mut self, shared: &Shared, own: SocketAddr, now: Instant) {
+        let requests = if self.draw(8) == 0 { 2 } else { 1 };
+        let first = self.draw(shared.members.len() as u64) as usize;
+        for request in 0..requests {
+            let cseq = {
+                let mut history = lock(&shared.histories[self.number]);
+                history.used += 1;
+                history.used
+            };
+            let usual = if self.is_short() { SHORT } else { USUAL };
+            let lasts = (self.draw(4) > 0).then_some(usual);
+            let member = shared.members[(first + request) % shared.members.len()];
+            let text = self.request(own, cseq, lasts);
+            self.pending.push(Pending { cseq, lasts, member, text, sent: now, again: now });
+        }
+    }
+
+    fn request(&self, own: SocketAddr, cseq: u32, lasts: Option<Duration>) -> String {
+        let (user, expires, q) = (name(self.number), lasts.unwrap_or_default().as_secs(), preference(cseq));
+        format!(
+            "REGISTER sip:example.com SIP/2.0\r\nVia: SIP/2.0/UDP {own};branch=z9hG4bK-{user}-{cseq}\r\nMax-Forwards: 70\r\n\
+             From: <sip:{user}@example.com>;tag=1\r\nTo: <sip:{user}@example.com>\r\nCall-ID: {user}@{own}\r\n\
+             CSeq: {cseq} REGISTER\r\nContact: <sip:{user}@{own}>;expires={expires};q=0.{q:03}\r\nContent-Length: 0\r\n\r\n"
+        )
+    }
+}

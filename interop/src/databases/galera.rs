@@ -1,0 +1,125 @@
+//! Galera: MariaDB servers that commit together.
+
+use std::path::{Path, PathBuf};
+
+use crate::machine::{Lan, Machine};
+use crate::{Program, free_port};
+
+use super::mariadb::{command, copy, install, sql, urls};
+use super::node::Node;
+
+/// What all of them have come to before they begin: a history, and how many transactions of it.
+const BEGIN: &str = "5e6fe4f5-0000-11f1-8000-000000000000:0";
+
+/// Three servers.
+#[derive(Debug)]
+pub(super) struct Galera {
+    servers: Vec<Node>,
+    turn: usize,
+}
+
+impl Galera {
+    pub(super) const SERVERS: usize = 3;
+
+    pub(super) fn start(lan: &Lan, folder: &Path) -> Galera {
+        let ports: Vec<Ports> = (0..Self::SERVERS).map(|_| Ports::free()).collect();
+        let machines: Vec<Machine> = (0..Self::SERVERS).map(|number| lan.machine(number)).collect();
+        let group = machines.iter().zip(&ports);
+        let group: Vec<String> =
+            group.map(|(machine, ports)| format!("{}:{}", machine.address(), ports.group)).collect();
+        let installed = install(folder, ports[0].clients);
+        let others = ports[1..].iter().map(|ports| copy(&installed, folder, ports.clients));
+        let folders: Vec<PathBuf> = [installed.clone()].into_iter().chain(others).collect();
+        let mut servers: Vec<Node> = Vec::new();
+        for (number, own) in folders.iter().enumerate() {
+            let options = options(&machines[number], &ports[number], &group);
+            let options: Vec<&str> = options.iter().map(String::as_str).collect();
+            let place = (machines[number].clone(), ports[number].clients);
+            let command = command(&place, own, &options);
+            // All have the same, so none has to be sent everything.
+            let begun = format!("--wsrep-start-position={BEGIN}");
+            let first = [&begun, "--wsrep-new-cluster"];
+            let first = if number == 0 { &first[..] } else { &first[..1] };
+            let server = Node::begin_with(place, own, command, first).wait_until_it_listens();
+            server.wait_until("it has joined the others", || is_synced(&server));
+            servers.push(server);
+        }
+        let galera = Galera { servers, turn: 0 };
+        galera.wait_until_whole();
+        galera
+    }
+
+    pub(super) fn url(&self, member: u16) -> String {
+        urls(&self.servers, member)
+    }
+
+    /// The one whose turn it is.
+    pub(super) fn next(&mut self) -> usize {
+        let next = self.turn;
+        self.turn = (self.turn + 1) % self.servers.len();
+        next
+    }
+
+    pub(super) fn nodes(&mut self) -> &mut [Node] {
+        &mut self.servers
+    }
+
+    /// Starts a server again at the transaction that it has come to, so that it need not have everything anew.
+    pub(super) fn start_again(&mut self, number: usize) {
+        let server = &mut self.servers[number];
+        let said = server.run_once(&["--wsrep-recover"]);
+        let position = said.split("Recovered position: ").nth(1).and_then(|rest| rest.split_whitespace().next());
+        let position = position.map(|position| format!("--wsrep-start-position={position}"));
+        let more: Vec<&str> = position.iter().map(String::as_str).collect();
+        server.start_again(&more);
+    }
+
+    /// All are there and have everything.
+    pub(super) fn wait_until_whole(&self) {
+        for server in &self.servers {
+            server.wait_until("it has joined the others", || {
+                let size = sql(server, "SHOW STATUS LIKE 'wsrep_cluster_size'").unwrap_or_default();
+                is_synced(server) && size.trim_end().ends_with(&Self::SERVERS.to_string())
+            });
+        }
+    }
+}
+
+/// What a server listens on: for clients, for the group, and for those that have missed something.
+struct Ports {
+    clients: u16,
+    group: u16,
+    increments: u16,
+    whole: u16,
+}
+
+impl Ports {
+    fn free() -> Ports {
+        Ports { clients: free_port(), group: free_port(), increments: free_port(), whole: free_port() }
+    }
+}
+
+fn options(machine: &Machine, ports: &Ports, group: &[String]) -> Vec<String> {
+    let address = machine.address();
+    let Ports { group: own, increments, whole, .. } = ports;
+    let times = "evs.keepalive_period=PT0.5S;evs.suspect_timeout=PT2S;evs.inactive_timeout=PT4S;evs.inactive_check_period=PT0.5S;gcache.size=32M";
+    vec![
+        "--wsrep-on=ON".to_owned(),
+        format!("--wsrep-provider={}", Program::Galera.path().display()),
+        format!("--wsrep-cluster-address=gcomm://{}", group.join(",")),
+        format!("--wsrep-node-address={address}:{own}"),
+        format!("--wsrep-sst-receive-address={address}:{whole}"),
+        "--wsrep-sst-method=rsync".to_owned(),
+        format!(
+            "--wsrep-provider-options=gmcast.listen_addr=tcp://{address}:{own};ist.recv_addr={address}:{increments};{times}"
+        ),
+        "--binlog-format=ROW".to_owned(),
+        "--innodb-autoinc-lock-mode=2".to_owned(),
+        "--innodb-flush-log-at-trx-commit=2".to_owned(),
+    ]
+}
+
+fn is_synced(server: &Node) -> bool {
+    let state = sql(server, "SHOW STATUS LIKE 'wsrep_local_state_comment'");
+    state.is_some_and(|state| state.contains("Synced"))
+}

@@ -1,0 +1,179 @@
+//! MariaDB: one, or several that replicate one another in a circle (two of them: two ways).
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::machine::{Lan, Machine};
+use crate::program::search;
+use crate::{PATIENCE, Program, free_port, poll};
+
+use super::node::Node;
+use super::user;
+
+/// Who runs it: what Galera copies servers by runs as nobody where it is root's.
+const USER: &str = "mysql";
+
+/// A new one.
+pub(super) fn start(place: (Machine, u16), folder: &Path, more: &[&str]) -> Node {
+    let own = install(folder, place.1);
+    launch(place, &own, more)
+}
+
+pub(super) fn url(authorities: &str) -> String {
+    format!("mysql://strowger@{authorities}/strowger")
+}
+
+/// Each of these is used first by one member.
+pub(super) fn urls(servers: &[Node], member: u16) -> String {
+    let mut authorities: Vec<String> = servers.iter().map(Node::authority).collect();
+    authorities.rotate_left((usize::from(member) - 1) % servers.len());
+    url(&authorities.join(","))
+}
+
+pub(super) fn install(folder: &Path, port: u16) -> PathBuf {
+    let own = folder.join(format!("mariadb-{port}"));
+    fs::create_dir(&own).expect("a folder");
+    let datadir = format!("--datadir={}", own.join("data").display());
+    let install =
+        search("mariadb-install-db").or_else(|| search("mysql_install_db")).expect("it comes with the server");
+    let arguments = [
+        "--no-defaults",
+        &datadir,
+        "--auth-root-authentication-method=normal",
+        "--skip-test-db",
+        "--innodb-log-file-size=8M",
+    ];
+    let output = Machine::local().run(&install, &arguments.map(String::from), &own);
+    let said = String::from_utf8_lossy(&output.stdout) + String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success(), "{}: {said}", install.display());
+    user::give(USER, &own);
+    own
+}
+
+/// A folder with what a new one has.
+pub(super) fn copy(installed: &Path, folder: &Path, port: u16) -> PathBuf {
+    let own = folder.join(format!("mariadb-{port}"));
+    let copied = Command::new("cp").arg("-r").args([installed, &own]).status();
+    assert!(copied.is_ok_and(|status| status.success()), "a copy of {}", installed.display());
+    user::give(USER, &own);
+    own
+}
+
+/// The program with the options that all have.
+pub(super) fn command((machine, port): &(Machine, u16), own: &Path, more: &[&str]) -> (PathBuf, Vec<String>) {
+    let (data, address) = (own.join("data").display().to_string(), machine.address().to_string());
+    let sql = own.join("init.sql");
+    // What each of several does by itself is not told to the others.
+    let text = "SET sql_log_bin = 0;\nCREATE DATABASE IF NOT EXISTS strowger;\n\
+                CREATE USER IF NOT EXISTS 'strowger'@'%';\nGRANT ALL ON *.* TO 'strowger'@'%';\n\
+                CREATE USER IF NOT EXISTS 'strowger'@'localhost';\nGRANT ALL ON *.* TO 'strowger'@'localhost';\n\
+                FLUSH PRIVILEGES;\n";
+    fs::write(&sql, text).expect("a file");
+    let usual = [
+        "--no-defaults".to_owned(),
+        format!("--datadir={data}"),
+        format!("--port={port}"),
+        format!("--bind-address={address}"),
+        "--innodb-buffer-pool-size=16M".to_owned(),
+        "--innodb-log-file-size=8M".to_owned(),
+        "--skip-name-resolve".to_owned(),
+        format!("--socket={data}.sock"),
+        format!("--pid-file={data}.pid"),
+        format!("--init-file={}", sql.display()),
+    ];
+    let arguments: Vec<&str> = usual.iter().map(String::as_str).chain(more.iter().copied()).collect();
+    user::run_as(USER, &Program::MariaDb.path(), &arguments)
+}
+
+fn launch(place: (Machine, u16), own: &Path, more: &[&str]) -> Node {
+    let command = command(&place, own, more);
+    let node = Node::start(place, own, command);
+    node.wait_until("it answers", || sql(&node, "SELECT 1").is_some());
+    node
+}
+
+pub(super) fn sql(node: &Node, text: &str) -> Option<String> {
+    let (address, port) = (format!("-h{}", node.machine.address()), format!("-P{}", node.port));
+    node.ask("mariadb", &["--no-defaults", &address, &port, "-ustrowger", "--connect-timeout=2", "-e", text])
+}
+
+/// Servers that replicate one another: each follows the one before it.
+#[derive(Debug)]
+pub(super) struct Circle {
+    servers: Vec<Node>,
+    turn: usize,
+}
+
+impl Circle {
+    pub(super) fn start(lan: &Lan, folder: &Path, servers: usize) -> Circle {
+        let ports: Vec<u16> = (0..servers).map(|_| free_port()).collect();
+        let installed = install(folder, ports[0]);
+        let others: Vec<PathBuf> = ports[1..].iter().map(|port| copy(&installed, folder, *port)).collect();
+        let folders: Vec<PathBuf> = [installed].into_iter().chain(others).collect();
+        let begin = |(number, own): (usize, &PathBuf)| {
+            let id = [format!("--server-id={}", number + 1), format!("--gtid-domain-id={}", number + 1)];
+            let replication = [
+                &id[0],
+                &id[1],
+                "--log-bin=log",
+                "--log-slave-updates",
+                "--binlog-format=MIXED",
+                "--slave-exec-mode=IDEMPOTENT",
+                "--slave-net-timeout=3",
+                "--innodb-flush-log-at-trx-commit=2",
+            ];
+            let place = (lan.machine(number), ports[number]);
+            let command = command(&place, own, &replication);
+            Node::begin(place, own, command)
+        };
+        let begun: Vec<Node> = folders.iter().enumerate().map(begin).collect();
+        let servers: Vec<Node> = begun.into_iter().map(Node::wait_until_it_listens).collect();
+        let circle = Circle { servers, turn: 0 };
+        for number in 0..circle.servers.len() {
+            circle.follow_the_one_before(number);
+        }
+        circle.wait_until_in_step();
+        circle
+    }
+
+    fn follow_the_one_before(&self, number: usize) {
+        let (own, before) =
+            (&self.servers[number], &self.servers[(number + self.servers.len() - 1) % self.servers.len()]);
+        let text = format!(
+            "CHANGE MASTER TO MASTER_HOST='{}', MASTER_PORT={}, MASTER_USER='strowger', MASTER_CONNECT_RETRY=1, \
+             MASTER_HEARTBEAT_PERIOD=1, MASTER_USE_GTID=slave_pos; START SLAVE",
+            before.machine.address(),
+            before.port
+        );
+        own.wait_until("it follows the one before it", || sql(own, &text).is_some());
+    }
+
+    pub(super) fn url(&self, member: u16) -> String {
+        urls(&self.servers, member)
+    }
+
+    /// The one whose turn it is.
+    pub(super) fn next(&mut self) -> usize {
+        let next = self.turn;
+        self.turn = (self.turn + 1) % self.servers.len();
+        next
+    }
+
+    pub(super) fn nodes(&mut self) -> &mut [Node] {
+        &mut self.servers
+    }
+
+    /// Each has what the one before it has.
+    pub(super) fn wait_until_in_step(&self) {
+        const WANTED: [&str; 3] = ["Slave_IO_Running: Yes", "Slave_SQL_Running: Yes", "Seconds_Behind_Master: 0"];
+        for server in &self.servers {
+            let mut said = String::new();
+            let is_in_step = poll(PATIENCE, || {
+                said = sql(server, "SHOW SLAVE STATUS\\G").unwrap_or_default();
+                WANTED.iter().all(|part| said.contains(part)).then_some(())
+            });
+            assert!(is_in_step.is_some(), "{} does not follow the one before it:\n{said}", server.authority());
+        }
+    }
+}

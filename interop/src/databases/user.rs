@@ -1,0 +1,26 @@
+//! Users that databases run as where the tests are run by root.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use crate::program::search;
+
+/// The command that runs a program as this user. The kernel kills it with the one that has started it.
+pub(super) fn run_as(user: &str, program: &Path, arguments: &[&str]) -> (PathBuf, Vec<String>) {
+    let program = program.display().to_string();
+    if !rustix::process::geteuid().is_root() {
+        return (program.into(), arguments.iter().map(ToString::to_string).collect());
+    }
+    let setpriv = search("setpriv").expect("setpriv is of util-linux");
+    let (user, group) = (format!("--reuid={user}"), format!("--regid={user}"));
+    let all = [&user, &group, "--clear-groups", "--pdeathsig", "KILL", "--", &program];
+    (setpriv, all.into_iter().chain(arguments.iter().copied()).map(String::from).collect())
+}
+
+/// Gives a folder and all that is in it to this user.
+pub(super) fn give(user: &str, folder: &Path) {
+    if rustix::process::geteuid().is_root() {
+        let given = Command::new("chown").args(["-R", &format!("{user}:{user}")]).arg(folder).status();
+        assert!(given.is_ok_and(|status| status.success()), "{user} gets {}", folder.display());
+    }
+}
