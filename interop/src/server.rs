@@ -286,6 +286,19 @@ impl Server {
         answer["targets"].as_array().unwrap_or_else(|| panic!("no list of targets in {answer}")).clone()
     }
 
+    /// What `check --connect --json` prints, whatever it finds.
+    ///
+    /// # Panics
+    /// When it prints no JSON.
+    #[must_use]
+    pub fn check_connections(&self) -> Value {
+        let arguments = arguments(&self.file, &["check"], &["--connect", "--json"]);
+        let mut process = Process::start(&binary(), &arguments, self.folder.path().join("check.log"));
+        assert!(process.wait(PATIENCE).is_some(), "it does not end");
+        let text = process.output();
+        serde_json::from_str(&text).unwrap_or_else(|error| panic!("no JSON ({error}): {text}\n{}", process.errors()))
+    }
+
     /// What `ctl QUESTION --json` prints.
     fn ctl(&self, question: &str) -> Value {
         let text = self.control(&[question, "--json"]);

@@ -143,3 +143,31 @@ fn gateways_are_shared_too() {
     wait_until("it is one no more", || two.targets().iter().all(|target| target["removed"] == true));
     drop(said);
 }
+
+#[test]
+fn check_connects_to_what_is_named_when_it_is_asked_to() {
+    let program = if Program::Postgres.available() { Program::Postgres } else { Program::MariaDb };
+    if !program.available() || !Program::Redis.available() {
+        return;
+    }
+    let (database, redis) = (database(program), Database::start(Program::Redis));
+    let more = format!("[cluster]\nstore = {:?}\nmember = 1\n[cdr]\ndatabase = {:?}\n", redis.url(), database.url());
+    let server = Config { more, key: Some(KEY), ..config(&database) }.start();
+    let usable = |server: &Server| -> Vec<(String, bool)> {
+        let all = server.check_connections()["connections"].as_array().expect("a list").clone();
+        let one = |tried: serde_json::Value| {
+            (tried["key"].as_str().expect("a key").to_owned(), tried["usable"].as_bool().expect("a truth value"))
+        };
+        all.into_iter().map(one).collect()
+    };
+    let expected = |redis, database| {
+        [("cluster.store", redis), ("store.users", database), ("cdr.database", database)]
+            .map(|(key, usable): (&str, bool)| (key.to_owned(), usable))
+    };
+    assert_eq!(usable(&server), expected(true, true));
+    redis.freeze();
+    assert_eq!(usable(&server), expected(false, true));
+    redis.go_on();
+    drop(database);
+    assert_eq!(usable(&server), expected(true, false));
+}

@@ -1,6 +1,7 @@
 //! `strowger check`: what the configuration would do.
 
 mod balancers;
+mod connect;
 
 use std::net::SocketAddr;
 use std::path::Path;
@@ -20,6 +21,7 @@ use crate::failure::Failure;
 use crate::table::{print_facts, print_json};
 use crate::text::count;
 use crate::{gateways, key};
+use connect::Tried;
 
 pub(crate) fn run(file: Option<&Path>, arguments: &CheckArguments) -> Result<(), Failure> {
     if arguments.schema {
@@ -42,6 +44,7 @@ pub(crate) fn run(file: Option<&Path>, arguments: &CheckArguments) -> Result<(),
     });
     warnings.extend(balancers::look(&config, known.as_ref().ok(), &addresses, file.as_deref())?);
     let key = key(&config, &mut warnings)?;
+    let tried = if arguments.connect { Tried::all(&config) } else { Vec::new() };
     if arguments.json {
         let value = json!({
             "file": file.as_deref().map(Path::to_string_lossy),
@@ -54,17 +57,34 @@ pub(crate) fn run(file: Option<&Path>, arguments: &CheckArguments) -> Result<(),
             "gateways": known.as_ref().map(gateways::in_json).ok(),
             "key": key,
             "warnings": warnings,
+            "connections": arguments.connect.then(|| tried.iter().map(Tried::to_json).collect::<Vec<_>>()),
             "configuration": config,
         });
-        return Ok(print_json(&value)?);
+        print_json(&value)?;
+        return all_usable(&tried);
     }
     let mut facts = facts(&config, file.as_deref(), &listeners, &domains, workers);
     let place = facts.iter().position(|(name, _)| *name == "routes").unwrap_or(facts.len());
     facts.insert(place, ("gateways", known.as_ref().map_or_else(Clone::clone, gateways::shown)));
     facts.push(("key", shown_key(&config, key.as_deref())));
+    if arguments.connect {
+        let lines: Vec<_> = tried.iter().map(Tried::line).collect();
+        facts.push((
+            "elsewhere",
+            if lines.is_empty() { "nothing is named to connect to".to_owned() } else { lines.join("\n") },
+        ));
+    }
     print_facts(&facts)?;
     warnings.iter().for_each(|warning| eprintln!("strowger: warning: {warning}"));
-    Ok(())
+    all_usable(&tried)
+}
+
+fn all_usable(tried: &[Tried]) -> Result<(), Failure> {
+    match tried.iter().filter(|tried| !tried.is_usable()).count() {
+        0 => Ok(()),
+        1 => Err(Failure::No("one of what the configuration names cannot be used".to_owned())),
+        more => Err(Failure::No(format!("{more} of what the configuration names cannot be used"))),
+    }
 }
 
 /// What tells the server's key from others; nothing where it has none yet.

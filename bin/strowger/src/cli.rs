@@ -103,6 +103,9 @@ pub(crate) struct CheckArguments {
     /// Prints the JSON schema of the configuration, and does nothing else
     #[arg(long, conflicts_with = "json")]
     pub(crate) schema: bool,
+    /// Also connects to the engine and the databases that are named; makes tables that are missing there, as the server does
+    #[arg(long)]
+    pub(crate) connect: bool,
 }
 
 #[derive(Debug, Args)]

@@ -6,7 +6,7 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use strowger_auth::{Issuer, NonceWindows};
 use strowger_cluster::{
-    Cluster, ClusterConfig, EngineAddress, EngineConfig, EngineKind, PeerSeen, PeersConfig, Promise, Way,
+    Cluster, ClusterConfig, EngineAddress, EngineConfig, EngineError, EngineKind, PeerSeen, PeersConfig, Promise, Way,
 };
 use strowger_control::config::values::{self, EngineUrl};
 use strowger_control::config::{self, Config};
@@ -195,17 +195,27 @@ fn engine(cluster: &config::Cluster, key: &[u8; 16]) -> EngineConfig {
     EngineConfig {
         name: cluster.name.clone(),
         key: key::fingerprint(key),
-        kind: match cluster.store.0.first().map(|url| url.kind) {
-            Some(values::EngineKind::Postgres) => EngineKind::Postgres,
-            Some(values::EngineKind::MariaDb) => EngineKind::MariaDb,
-            Some(values::EngineKind::RedisSentinel) => EngineKind::RedisSentinel,
-            Some(values::EngineKind::RedisCluster) => EngineKind::RedisCluster,
-            Some(values::EngineKind::Redis) | None => EngineKind::Redis,
-        },
+        kind: kind(cluster),
         engines: engines.flat_map(addresses).collect(),
         replicas: cluster.replicas,
         limits: strowger_cluster::Limits::default(),
     }
+}
+
+fn kind(cluster: &config::Cluster) -> EngineKind {
+    match cluster.store.0.first().map(|url| url.kind) {
+        Some(values::EngineKind::Postgres) => EngineKind::Postgres,
+        Some(values::EngineKind::MariaDb) => EngineKind::MariaDb,
+        Some(values::EngineKind::RedisSentinel) => EngineKind::RedisSentinel,
+        Some(values::EngineKind::RedisCluster) => EngineKind::RedisCluster,
+        Some(values::EngineKind::Redis) | None => EngineKind::Redis,
+    }
+}
+
+/// Connects to the engine once; nothing where the members have none.
+pub(crate) fn try_engine(cluster: &config::Cluster) -> Option<Result<(), EngineError>> {
+    let engines: Vec<EngineAddress> = cluster.store.0.iter().flat_map(addresses).collect();
+    (!engines.is_empty()).then(|| strowger_cluster::try_engines(kind(cluster), &engines))
 }
 
 fn peer(seen: &PeerSeen) -> protocol::Peer {

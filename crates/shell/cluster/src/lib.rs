@@ -52,6 +52,25 @@ pub enum EngineKind {
     MariaDb,
 }
 
+/// Connects to an engine as a member does, and lets go of it: whether one of `engines` can be written to. Tables that are missing are made.
+/// Waits for each of them for two seconds.
+///
+/// # Errors
+/// [`EngineError::Unreachable`], which says why of each.
+pub fn try_engines(kind: EngineKind, engines: &[EngineAddress]) -> Result<(), EngineError> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build();
+    let runtime = runtime.map_err(|error| EngineError::Unreachable(error.to_string()))?;
+    tokio::task::LocalSet::new().block_on(&runtime, async {
+        match kind {
+            EngineKind::Redis | EngineKind::RedisSentinel | EngineKind::RedisCluster => {
+                redis::try_to(kind, engines).await
+            }
+            EngineKind::Postgres => postgres::connect_to_one(engines).await.map(drop),
+            EngineKind::MariaDb => mariadb::connect_to_one(engines).await.map(drop),
+        }
+    })
+}
+
 /// Where an engine is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct EngineAddress {

@@ -102,19 +102,9 @@ impl MariaDb {
         if slot.as_ref().is_some_and(|connected| connected.epoch == epoch) {
             return Ok(slot);
         }
-        let mut why = Vec::new();
-        for engine in &self.own.engines {
-            // One that stands still takes connections, and says nothing.
-            let connecting = tokio::time::timeout(PATIENCE, connect(engine)).await;
-            match connecting.unwrap_or_else(|_| Err("it does not answer".to_owned())) {
-                Ok(connection) => {
-                    *slot = Some(Connected { connection, engine: engine.authority.clone(), epoch });
-                    return Ok(slot);
-                }
-                Err(error) => why.push(format!("{}: {error}", engine.authority)),
-            }
-        }
-        Err(EngineError::Unreachable(why.join("; ")))
+        let (connection, engine) = connect_to_one(&self.own.engines).await?;
+        *slot = Some(Connected { connection, engine, epoch });
+        Ok(slot)
     }
 
     async fn ends(&self, connection: &mut Conn) -> mysql_async::Result<Reply> {
@@ -258,6 +248,20 @@ fn in_few_sizes<T>(mut rest: &[T]) -> impl Iterator<Item = &[T]> {
         rest = others;
         Some(part)
     })
+}
+
+/// Connects to the first of several that can be written to, and says which one that is.
+pub(crate) async fn connect_to_one(engines: &[EngineAddress]) -> Result<(Conn, String), EngineError> {
+    let mut why = Vec::new();
+    for engine in engines {
+        // One that stands still takes connections, and says nothing.
+        let connecting = tokio::time::timeout(PATIENCE, connect(engine)).await;
+        match connecting.unwrap_or_else(|_| Err("it does not answer".to_owned())) {
+            Ok(connection) => return Ok((connection, engine.authority.clone())),
+            Err(error) => why.push(format!("{}: {error}", engine.authority)),
+        }
+    }
+    Err(EngineError::Unreachable(why.join("; ")))
 }
 
 /// Connects to an engine that can be written to.

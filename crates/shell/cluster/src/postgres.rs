@@ -141,26 +141,14 @@ impl Postgres {
         if let Some(connected) = slot.borrow().as_ref().filter(is_good) {
             return Ok(connected.clone());
         }
-        let mut why = Vec::new();
-        for engine in &self.own.engines {
-            // One that stands still takes connections, and says nothing.
-            let connecting = tokio::time::timeout(PATIENCE, connect(engine)).await;
-            match connecting.unwrap_or_else(|_| Err("it does not answer".to_owned())) {
-                Ok(client) => {
-                    if !core::ptr::eq(slot, &self.appends) {
-                        let asked = client.batch_execute(UNAWAITED).await;
-                        asked.map_err(|error| EngineError::Unreachable(said(&error)))?;
-                    }
-                    let prepared = Connected::prepare(client).await;
-                    let prepared = prepared.map_err(|error| EngineError::Unreachable(said(&error)))?;
-                    let connected = (epoch, Rc::new(prepared));
-                    *slot.borrow_mut() = Some(connected.clone());
-                    return Ok(connected);
-                }
-                Err(error) => why.push(format!("{}: {error}", engine.authority)),
-            }
+        let client = connect_to_one(&self.own.engines).await?;
+        let unreachable = |error: tokio_postgres::Error| EngineError::Unreachable(said(&error));
+        if !core::ptr::eq(slot, &self.appends) {
+            client.batch_execute(UNAWAITED).await.map_err(unreachable)?;
         }
-        Err(EngineError::Unreachable(why.join("; ")))
+        let connected = (epoch, Rc::new(Connected::prepare(client).await.map_err(unreachable)?));
+        *slot.borrow_mut() = Some(connected.clone());
+        Ok(connected)
     }
 
     async fn ends(&self, client: &Client) -> Result<Reply, tokio_postgres::Error> {
@@ -195,14 +183,10 @@ impl Postgres {
         let incarnations: Vec<i64> = from.iter().map(|(_, at)| signed(at.incarnation)).collect();
         let numbers: Vec<i64> = from.iter().map(|(_, at)| signed(at.number)).collect();
         let end = tokio::time::Instant::now() + FOLLOW_FOR;
+        let read: [&(dyn ToSql + Sync); 5] =
+            [&self.own.name, &members, &incarnations, &numbers, &i64::from(READ_ENTRIES)];
         loop {
-            let rows = if from.is_empty() {
-                Vec::new()
-            } else {
-                client
-                    .query(follow, &[&self.own.name, &members, &incarnations, &numbers, &i64::from(READ_ENTRIES)])
-                    .await?
-            };
+            let rows = client.query(follow, &read).await?;
             if !rows.is_empty() || tokio::time::Instant::now() >= end {
                 let mut found: BTreeMap<MemberId, Vec<Entry>> = BTreeMap::new();
                 for row in &rows {
@@ -303,6 +287,20 @@ impl Engine for Postgres {
         }
         reply
     }
+}
+
+/// Connects to the first of several that can be written to.
+pub(crate) async fn connect_to_one(engines: &[EngineAddress]) -> Result<Client, EngineError> {
+    let mut why = Vec::new();
+    for engine in engines {
+        // One that stands still takes connections, and says nothing.
+        let connecting = tokio::time::timeout(PATIENCE, connect(engine)).await;
+        match connecting.unwrap_or_else(|_| Err("it does not answer".to_owned())) {
+            Ok(client) => return Ok(client),
+            Err(error) => why.push(format!("{}: {error}", engine.authority)),
+        }
+    }
+    Err(EngineError::Unreachable(why.join("; ")))
 }
 
 /// Connects to an engine that can be written to.

@@ -22,28 +22,15 @@ use tokio::sync::Mutex;
 use tokio::time::Instant;
 
 use self::nodes::{Node, Nodes};
-use crate::EngineKind;
 use crate::changes::{self, Kept};
 use crate::engine::{Engine, EngineError, has_failed};
 use crate::own::{FOLLOW_EVERY, FOLLOW_FOR, LOG_ENTRIES, Own, PATIENCE, READ_ENTRIES};
+use crate::{EngineAddress, EngineKind};
 
 /// Keys that are read at once.
 const READ_KEYS: usize = 1_000;
 /// Digits of the version before each change.
 const VERSION_LEN: usize = 16;
-/// Puts each change that is newer than what is there, by the digits that both begin with.
-const PUT_NEWER: &str = "
-    for i, key in ipairs(KEYS) do
-        local value, lasts = ARGV[2 * i - 1], ARGV[2 * i]
-        local known = redis.call('GETRANGE', key, 0, 15)
-        if known == '' or known < value:sub(1, 16) then redis.call('SET', key, value, 'PX', lasts) end
-    end";
-/// Appends an entry if the log ends where it says; where it ends then.
-const APPEND: &str = "
-    local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)
-    local at = last[1] and last[1][1] or '0-0'
-    if at ~= ARGV[1] or at == ARGV[2] then return at end
-    return redis.call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[3], ARGV[2], 'e', ARGV[4])";
 /// How long the sign of life of a member lasts.
 const BEAT_LASTS: Duration = Duration::from_secs(10);
 
@@ -113,26 +100,17 @@ impl Redis {
     async fn read_all(&self, nodes: &Nodes, show: &dyn Fn(&[u8])) -> Result<Reply, EngineError> {
         let pattern = format!("{{{}:*}}:c:*", self.own.name);
         for node in nodes.all() {
-            let mut cursor = 0_u64;
-            loop {
-                let mut pipeline = redis::pipe();
-                pipeline.cmd("SCAN").arg(cursor).arg("MATCH").arg(&pattern).arg("COUNT").arg(READ_KEYS);
-                let ((next, keys),): ((u64, Vec<String>),) = node.query(&pipeline).await?;
-                show_changes(node, &keys, show).await?;
-                cursor = next;
-                if cursor == 0 {
-                    break;
-                }
+            let (mut cursor, mut keys) = (Some(0_u64), Vec::new());
+            while cursor.is_some() || !keys.is_empty() {
+                let (next, changes) = read_more(node, &pattern, cursor, &keys).await?;
+                changes.iter().flatten().filter_map(|value| value.get(VERSION_LEN..)).for_each(show);
+                (cursor, keys) = next;
             }
         }
         Ok(Reply::AllRead)
     }
 
     async fn follow(&self, nodes: &Nodes, from: &[(MemberId, Position)]) -> Result<Reply, EngineError> {
-        if from.is_empty() {
-            tokio::time::sleep(FOLLOW_FOR / 5).await;
-            return Ok(Reply::Entries(Vec::new()));
-        }
         if let Some(node) = nodes.only() {
             let entries = self.new_entries(node, from, Some(FOLLOW_FOR)).await?;
             return Ok(Reply::Entries(entries));
@@ -188,8 +166,8 @@ impl Redis {
         let (log, at) = (self.log_of(self.own.member), id(entry.position));
         let node = nodes.of(&log)?;
         let mut pipeline = redis::pipe();
-        self.put(&mut pipeline, entry);
-        let append = pipeline.cmd("EVAL").arg(APPEND).arg(1).arg(&log).arg(id(entry.after)).arg(&at);
+        self.put(&mut pipeline, node, entry);
+        let append = pipeline.cmd("EVALSHA").arg(&node.scripts.append).arg(1).arg(&log).arg(id(entry.after)).arg(&at);
         append.arg(LOG_ENTRIES).arg(entry.to_bytes());
         let (end,): (String,) = node.query(&pipeline).await?;
         if end != at {
@@ -201,10 +179,10 @@ impl Redis {
     }
 
     /// The changes of an entry.
-    fn put(&self, pipeline: &mut Pipeline, entry: &Entry) {
+    fn put(&self, pipeline: &mut Pipeline, node: &Node, entry: &Entry) {
         let newest = changes::of_entry(entry, self.own.longest);
         let store_ms = self.own.store_ms();
-        let command = pipeline.cmd("EVAL").arg(PUT_NEWER).arg(newest.len());
+        let command = pipeline.cmd("EVALSHA").arg(&node.scripts.put_newer).arg(newest.len());
         for contact in newest.keys() {
             command.arg(format!("{{{}:{}}}:c:{contact:016x}", self.own.name, self.own.member.get()));
         }
@@ -318,15 +296,40 @@ async fn of_each<T: FromRedisValue>(
     Ok(answers)
 }
 
-/// Shows what these keys have. Those of one member can be read at once.
-async fn show_changes(node: &Node, keys: &[String], show: &dyn Fn(&[u8])) -> Result<(), EngineError> {
-    for keys in keys.chunk_by(|one, next| slot::of(one) == slot::of(next)) {
-        let mut pipeline = redis::pipe();
-        pipeline.cmd("MGET").arg(keys);
-        let (values,): (Vec<Option<Vec<u8>>>,) = node.query(&pipeline).await?;
-        values.iter().flatten().filter_map(|value| value.get(VERSION_LEN..)).for_each(show);
+/// What these keys have, and, asked for at the same time, the keys that come next and from where it goes on behind them.
+async fn read_more(
+    node: &Node,
+    pattern: &str,
+    cursor: Option<u64>,
+    keys: &[String],
+) -> Result<((Option<u64>, Vec<String>), Vec<Option<Vec<u8>>>), EngineError> {
+    let mut pipeline = redis::pipe();
+    if let Some(cursor) = cursor {
+        pipeline.cmd("SCAN").arg(cursor).arg("MATCH").arg(pattern).arg("COUNT").arg(READ_KEYS);
     }
-    Ok(())
+    // Those of one slot can be read at once.
+    for keys in keys.chunk_by(|one, next| slot::of(one) == slot::of(next)) {
+        pipeline.cmd("MGET").arg(keys);
+    }
+    let mut answers = node.query::<Vec<Value>>(&pipeline).await?.into_iter();
+    let said = |error: redis::ParsingError| EngineError::Failed { engine: node.engine.clone(), why: error.to_string() };
+    let mut next = (None, Vec::new());
+    if cursor.is_some()
+        && let Some(scanned) = answers.next()
+    {
+        let (at, keys): (u64, Vec<String>) = redis::from_redis_value(scanned).map_err(said)?;
+        next = (Some(at).filter(|at| *at != 0), keys);
+    }
+    let mut changes = Vec::new();
+    for answer in answers {
+        changes.extend(redis::from_redis_value::<Vec<Option<Vec<u8>>>>(answer).map_err(said)?);
+    }
+    Ok((next, changes))
+}
+
+/// Whether the servers can be connected to.
+pub(crate) async fn try_to(kind: EngineKind, engines: &[EngineAddress]) -> Result<(), EngineError> {
+    Nodes::connect(kind, engines, 0).await.map(drop)
 }
 
 fn millis(time: Duration) -> u64 {

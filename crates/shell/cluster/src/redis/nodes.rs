@@ -15,10 +15,32 @@ use crate::{EngineAddress, EngineKind};
 /// How long a sentinel may take to answer.
 const SENTINEL_PATIENCE: Duration = Duration::from_secs(1);
 
+/// Puts each change that is newer than what is there, by the digits that both begin with.
+const PUT_NEWER: &str = "
+    for i, key in ipairs(KEYS) do
+        local value, lasts = ARGV[2 * i - 1], ARGV[2 * i]
+        local known = redis.call('GETRANGE', key, 0, 15)
+        if known == '' or known < value:sub(1, 16) then redis.call('SET', key, value, 'PX', lasts) end
+    end";
+/// Appends an entry if the log ends where it says; where it ends then.
+const APPEND: &str = "
+    local last = redis.call('XREVRANGE', KEYS[1], '+', '-', 'COUNT', 1)
+    local at = last[1] and last[1][1] or '0-0'
+    if at ~= ARGV[1] or at == ARGV[2] then return at end
+    return redis.call('XADD', KEYS[1], 'MAXLEN', '~', ARGV[3], ARGV[2], 'e', ARGV[4])";
+
+/// The names by which a server knows the scripts, as it has said. One that has forgotten them is connected to anew.
+#[derive(Clone)]
+pub(super) struct Scripts {
+    pub(super) put_newer: String,
+    pub(super) append: String,
+}
+
 /// A server that can be written to, and the slots that it has.
 #[derive(Clone)]
 pub(super) struct Node {
     connection: MultiplexedConnection,
+    pub(super) scripts: Scripts,
     /// For people.
     pub(super) engine: String,
     slots: Vec<RangeInclusive<u16>>,
@@ -135,7 +157,18 @@ async fn connect_to_master(address: &EngineAddress) -> Result<Node, String> {
     if role != "master" {
         return Err(format!("is a {role}, not the one to be written to"));
     }
-    Ok(Node { connection, engine: address.authority.clone(), slots: vec![0..=slot::SLOTS - 1] })
+    let scripts = load_scripts(&mut connection).await?;
+    Ok(Node { connection, scripts, engine: address.authority.clone(), slots: vec![0..=slot::SLOTS - 1] })
+}
+
+async fn load_scripts(connection: &mut MultiplexedConnection) -> Result<Scripts, String> {
+    let mut pipeline = redis::pipe();
+    for script in [PUT_NEWER, APPEND] {
+        pipeline.cmd("SCRIPT").arg("LOAD").arg(script);
+    }
+    let names: Result<(String, String), RedisError> = pipeline.query_async(connection).await;
+    let (put_newer, append) = names.map_err(|error| error.to_string())?;
+    Ok(Scripts { put_newer, append })
 }
 
 /// Connects to all masters, which one of these servers names.
