@@ -63,6 +63,11 @@ fn phone_of_one_member_is_called_through_the_other_also_when_its_own_is_dead() {
     let mut bob = Phone::start("bob");
     assert_eq!(bob.register(&one, "secret of bob").kind, "REGISTER_OK");
     wait_until("the other member has it", || two.registrations() == 1);
+    for server in [&one, &two] {
+        let listed = server.control(&["registrations"]);
+        let row = listed.lines().nth(1).expect("a row");
+        assert!(listed.starts_with("ADDRESS") && row.ends_with(" 1"), "by member 1: {listed}");
+    }
     let mut alice = Phone::start("alice");
     assert_eq!(alice.register(&two, "secret of alice").kind, "REGISTER_OK");
     for is_dead in [false, true] {

@@ -8,8 +8,8 @@ use serde_json::json;
 use strowger_control::config::Config;
 use strowger_control::ladder::Ladder;
 use strowger_control::protocol::{
-    Balancer, Calls, Outage, Overload, Registrations, Request, Response, Status, TraceEvent, TraceFilter, TraceRequest,
-    Trunk, WorkerLoad,
+    Balancer, Calls, Outage, Overload, Registration, Registrations, Request, Response, Status, TraceEvent, TraceFilter,
+    TraceRequest, Trunk, WorkerLoad,
 };
 use strowger_control::socket;
 
@@ -247,12 +247,20 @@ fn trunk(trunk: &Trunk) -> String {
 }
 
 fn print_registrations(found: Registrations) -> io::Result<()> {
-    let rows = found
-        .registrations
-        .into_iter()
-        .map(|row| [row.aor, row.contact, format!("{} s", row.expires_s), row.source.to_string(), row.q.to_string()]);
+    let is_shared = found.registrations.iter().any(|row| row.member.is_some());
+    let of_member = |row: &Registration| row.member.map_or_else(String::new, |member| member.to_string());
+    let rows = found.registrations.into_iter().map(|row| {
+        let member = of_member(&row);
+        [row.aor, row.contact, format!("{} s", row.expires_s), row.source.to_string(), row.q.to_string(), member]
+    });
     let rows: Vec<_> = rows.collect();
-    print_table(["ADDRESS", "CONTACT", "EXPIRES IN", "SOURCE", "Q"], &rows)?;
+    let head = ["ADDRESS", "CONTACT", "EXPIRES IN", "SOURCE", "Q", "MEMBER"];
+    if is_shared {
+        print_table(head, &rows)?;
+    } else {
+        let [head @ .., _] = head;
+        print_table(head, &rows.into_iter().map(|[row @ .., _]| row).collect::<Vec<_>>())?;
+    }
     if found.more {
         eprintln!("strowger: there are more; show them with --limit");
     }

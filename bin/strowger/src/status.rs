@@ -11,6 +11,7 @@ use strowger_directory::Directory;
 use strowger_foundation::{Timestamp, Transport};
 use strowger_locate::{Cause, Hop, NameCounts, Outages};
 use strowger_message::lossy;
+use strowger_registrar::MemberId;
 use strowger_shard::{Listener, Owner, PlaceName, Snapshot};
 use strowger_trunk::State;
 use strowger_worker::{Account, Fleet, OverloadStatus, SHARDS_PER_WORKER, WorkerStatus};
@@ -160,6 +161,7 @@ pub(crate) fn registrations(fleet: &Fleet, now: Timestamp, user: Option<&str>, l
                 expires_s: binding.expires_in_s,
                 source: binding.flow.peer,
                 q: f64::from(binding.q.unwrap_or(1000)) / 1000.0,
+                member: binding.member.map(MemberId::get),
             });
         });
         if found.more {

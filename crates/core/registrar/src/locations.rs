@@ -112,6 +112,8 @@ pub struct BindingView<'a> {
     pub reg_id: Option<u32>,
     /// The Route of requests; empty without other proxies between.
     pub path: &'a [u8],
+    /// The member that took its last REGISTER, where members share registrations.
+    pub member: Option<MemberId>,
 }
 
 /// The bindings of all addresses of record, in stripes. Stripe i is written by shard i only; other shards lock it for a

@@ -240,6 +240,7 @@ impl Stripe {
                 instance: binding.instance(),
                 reg_id: binding.reg_id(),
                 path: binding.text.path(),
+                member: self.holder(binding),
             });
         }
     }

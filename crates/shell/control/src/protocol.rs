@@ -579,6 +579,9 @@ pub struct Registration {
     pub source: SocketAddr,
     /// Its preference, 0 to 1.
     pub q: f64,
+    /// The member that took its last REGISTER, where members share registrations.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub member: Option<u16>,
 }
 
 /// Which calls are in progress.
