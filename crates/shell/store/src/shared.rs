@@ -15,7 +15,7 @@ const SHARED_SCHEMA: i64 = 1;
 const SHARED_LOG_ROWS: i64 = 10_000;
 
 /// How often something is tried that another one's write stood in the way of.
-const TRIES: u32 = 3;
+const TRIES: u32 = 16;
 
 /// SQLSTATEs of such writes: a key that is there meanwhile, and a transaction that has to be carried out again.
 const IN_THE_WAY: [&str; 4] = ["23000", "23505", "40001", "40P01"];
@@ -75,16 +75,13 @@ fn connected(urls: &[DatabaseUrl]) -> Result<Database, StoreError> {
 }
 
 fn make_tables(database: &mut Database) -> Result<(), StoreError> {
-    if schema_of(database)?.is_none() {
-        let made = match database.dialect() {
-            Dialect::Postgres => database.transaction(|database| -> Result<(), SqlError> {
-                // One member at a time: the others find them made. The number is of this program alone.
-                database.batch("SELECT pg_advisory_xact_lock(6010264359)")?;
-                if is_there(database)? { Ok(()) } else { database.batch(include_str!("schema/shared/postgresql.sql")) }
-            }),
-            _ => database.batch(include_str!("schema/shared/mariadb.sql")),
-        };
-        made.map_err(StoreError::Shared)?;
+    let mut tried = 1;
+    while schema_of(database)?.is_none() {
+        match make_missing_tables(database) {
+            // Another member makes them, and may have done so by now.
+            Err(error) if tried < TRIES && is_in_the_way(&error) => tried += 1,
+            made => made.map_err(StoreError::Shared)?,
+        }
     }
     match schema_of(database)? {
         Some(found) if found > SHARED_SCHEMA => {
@@ -93,6 +90,17 @@ fn make_tables(database: &mut Database) -> Result<(), StoreError> {
         }
         _ => Ok(()),
     }
+}
+
+fn make_missing_tables(database: &mut Database) -> Result<(), SqlError> {
+    if database.dialect() != Dialect::Postgres {
+        return database.batch(include_str!("schema/shared/mariadb.sql"));
+    }
+    database.transaction(|database| {
+        // One member at a time: the others find them made. The number is of this program alone.
+        database.batch("SELECT pg_advisory_xact_lock(6010264359)")?;
+        if is_there(database)? { Ok(()) } else { database.batch(include_str!("schema/shared/postgresql.sql")) }
+    })
 }
 
 fn is_there(database: &mut Database) -> Result<bool, SqlError> {
