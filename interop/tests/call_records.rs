@@ -52,6 +52,8 @@ fn call_that_has_ended_is_a_row_also_when_the_database_was_away() {
         database.freeze();
         call(&mut alice, &mut bob);
         call(&mut alice, &mut bob);
+        let trouble = || server.status()["calls_database"]["trouble"].as_str().map(str::to_owned);
+        assert!(poll(PATIENCE, trouble).is_some(), "it says that nothing is written");
         database.go_on();
         let all = poll(PATIENCE, || Some(rows(&url)).filter(|rows| rows.len() >= 3)).expect("two more rows");
         assert_eq!(all.len(), 3, "each once");

@@ -218,10 +218,33 @@ fn a_database_without_anybody_takes_nobody_away() {
         let mut copier = given.copier();
         let error = copier.follow().expect_err("refused");
         assert!(matches!(error, StoreError::SharedEmpty { .. }), "{error}");
-        assert_eq!(file(&given.path()).list().expect("lists").len(), 1);
+        // Nor does one that has somebody else.
         given.shared().add_user("bob@example.com", REALM, "secret").expect("added");
+        let error = copier.follow().expect_err("refused");
+        assert!(matches!(error, StoreError::SharedLacks { rows: 1, .. }), "{error}");
+        assert_eq!(file(&given.path()).list().expect("lists")[0].aor, "alice@example.com");
+        given.shared().add_all_of(&given.path()).expect("brought");
         taken(&mut copier);
         assert_same(given);
+        // From then on who goes there goes here, also while nobody looks.
+        given.shared().remove_user("alice@example.com").expect("removed");
+        taken(&mut given.copier());
+        assert_same(given);
+        given.by_hand("DELETE FROM strowger_users");
+        let error = given.copier().follow().expect_err("refused");
+        assert!(matches!(error, StoreError::SharedEmpty { .. }), "{error}");
+    });
+}
+
+#[test]
+fn a_file_that_has_followed_another_database_loses_nobody() {
+    Given::each(|given| {
+        given.shared().add_user("alice@example.com", REALM, "secret").expect("added");
+        taken(&mut given.copier());
+        given.by_hand("UPDATE strowger_directory_schema SET id = 'another'");
+        given.by_hand("UPDATE strowger_users SET aor = 'bob@example.com'");
+        let error = given.copier().follow().expect_err("refused");
+        assert!(matches!(error, StoreError::SharedLacks { rows: 1, .. }), "{error}");
     });
 }
 
@@ -262,6 +285,8 @@ fn a_database_that_was_away_is_followed_again() {
         given.wait_until_it_can_be_used();
         // The connection is of before.
         let _ = copier.follow();
+        // What it had confirmed in its last second may be undone.
+        given.shared().add_all_of(&given.path()).expect("brought");
         given.shared().add_user("bob@example.com", REALM, "secret").expect("added");
         taken(&mut copier);
         assert_same(&given);

@@ -17,6 +17,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use strowger_calls::Record;
+use strowger_control::protocol;
 use strowger_net::Clock;
 use strowger_sql::DatabaseUrl;
 
@@ -91,6 +92,11 @@ impl Cdr {
         if orders.try_send(Order::Reopen(path.clone())).is_err() {
             *self.shared.next.lock().unwrap_or_else(PoisonError::into_inner) = Some(path);
         }
+    }
+
+    /// How writing to the database goes, where there is one.
+    pub(crate) fn database_status(&self) -> Option<protocol::Database> {
+        self.database.as_ref().map(CallsDatabase::status)
     }
 
     /// How many records were lost, of the file and of the database.

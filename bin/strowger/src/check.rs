@@ -12,7 +12,8 @@ use rustix::thread::CpuSet;
 use serde_json::json;
 use strowger_control::config::values::{Affinity, Destination, Listen, Spin, StoreUrl, TargetOrSet};
 use strowger_control::config::{
-    Action, Config, DEFAULT_FILE, KeepAlive, Mode, Nat, Rewrite, Route, Segmentation, Span, Spread, Stateless, Trunk,
+    Action, Config, DEFAULT_FILE, KeepAlive, Mode, Nat, Promise, Rewrite, Route, Segmentation, Span, Spread, Stateless,
+    Trunk,
 };
 use strowger_foundation::Transport;
 
@@ -159,6 +160,7 @@ fn facts(
         ("sending", sending(config).to_owned()),
         ("users", users(config)),
         ("registrations", registrations(config)),
+        ("members", members(config)),
         ("passwords", passwords(config)),
         ("calls", calls(config)),
         ("records", records(config)),
@@ -213,6 +215,22 @@ fn users(config: &Config) -> String {
             format!("{}, copied to {url}", databases.join(", "))
         }
     }
+}
+
+fn members(config: &Config) -> String {
+    let Some(cluster) = &config.cluster else { return "none: registrations are shared with nobody".to_owned() };
+    let through = match (cluster.store.0.as_slice(), cluster.promise()) {
+        ([], _) => {
+            let peers: Vec<_> = cluster.peers.iter().map(ToString::to_string).collect();
+            format!("registrations are forwarded to {}", peers.join(", "))
+        }
+        (engines, promise) => {
+            let engines: Vec<_> = engines.iter().map(ToString::to_string).collect();
+            let when = if promise == Promise::Engine { "before" } else { "after" };
+            format!("registrations are shared {when} the 200, through {}", engines.join(", "))
+        }
+    };
+    format!("this one is {} of {}; {through}", cluster.member, cluster.name)
 }
 
 fn records(config: &Config) -> String {

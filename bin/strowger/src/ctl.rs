@@ -8,8 +8,8 @@ use serde_json::json;
 use strowger_control::config::Config;
 use strowger_control::ladder::Ladder;
 use strowger_control::protocol::{
-    Balancer, Calls, Outage, Overload, Registration, Registrations, Request, Response, Status, TraceEvent, TraceFilter,
-    TraceRequest, Trunk, WorkerLoad,
+    Balancer, Calls, Database, Outage, Overload, Registration, Registrations, Request, Response, Status, TraceEvent,
+    TraceFilter, TraceRequest, Trunk, WorkerLoad,
 };
 use strowger_control::socket;
 
@@ -56,7 +56,10 @@ pub(crate) fn run(file: Option<&Path>, arguments: &CtlArguments) -> Result<(), F
         Response::Error(message) => Err(Failure::No(message)),
         Response::Status(status) if matches!(arguments.command, CtlCommand::Members) => match &status.cluster {
             Some(cluster) if arguments.json => Ok(print_json(&json!(cluster))?),
-            Some(cluster) => Ok(members::print(cluster)?),
+            Some(cluster) => {
+                members::print(cluster)?;
+                members::trouble(cluster).map_or(Ok(()), |why| Err(Failure::No(why)))
+            }
             None => Err(Failure::No("the server shares registrations with nobody: it has no [cluster]".to_owned())),
         },
         Response::Status(status) if arguments.json => Ok(print_json(&json!(status))?),
@@ -109,7 +112,7 @@ fn reach(file: Option<&Path>, arguments: &CtlArguments) -> Result<(Config, PathB
 
 /// How many, and where they stand.
 fn users(status: &Status) -> String {
-    let Some(shared) = &status.shared_users else { return status.users.to_string() };
+    let Some(shared) = &status.users_database else { return status.users.to_string() };
     let databases = shared.databases.join(", ");
     match &shared.trouble {
         None => format!("{}, as {databases} has them", status.users),
@@ -117,6 +120,14 @@ fn users(status: &Status) -> String {
             let lasted = shared.trouble_s.unwrap_or_default();
             format!("{}, NOT FOLLOWED for {lasted:.0} s: {why}", status.users)
         }
+    }
+}
+
+fn call_records(calls: &Database) -> String {
+    let databases = calls.databases.join(", ");
+    match &calls.trouble {
+        None => format!("written to {databases}"),
+        Some(why) => format!("NOT WRITTEN for {:.0} s: {why}", calls.trouble_s.unwrap_or_default()),
     }
 }
 
@@ -141,6 +152,10 @@ fn print_status(status: &Status) -> io::Result<()> {
     if let Some(cluster) = &status.cluster {
         let place = if cluster.trouble.is_some() || cluster.conflict.is_some() { 0 } else { facts.len() };
         facts.insert(place, ("cluster", members::summary(cluster)));
+    }
+    if let Some(calls) = &status.calls_database {
+        let place = if calls.trouble.is_some() { 0 } else { facts.len() };
+        facts.insert(place, ("call records", call_records(calls)));
     }
     if status.overload.limiting > 0 {
         facts.insert(0, ("overload", overload(&status.overload)));

@@ -29,6 +29,11 @@ pub(crate) fn print(cluster: &Cluster) -> io::Result<()> {
     print_line(&summary(cluster))
 }
 
+/// What an operator has to do something about.
+pub(crate) fn trouble(cluster: &Cluster) -> Option<String> {
+    cluster.conflict.clone().or_else(|| cluster.trouble.as_ref().map(|_| "registrations are not shared".to_owned()))
+}
+
 /// What there is to say of a peer besides.
 fn peer_line(peer: &Peer) -> Option<String> {
     let listen = &peer.listen;

@@ -377,7 +377,8 @@ impl Server {
         let lost = self.cdr.lost() + self.fleet.status().total.worker.record_drops;
         status.store = Some(self.durable.status());
         status.cluster = self.cluster.status();
-        status.shared_users = self.users.shared_status();
+        status.users_database = self.users.shared_status();
+        status.calls_database = self.cdr.database_status();
         let is_awake = self.config.server.spin == config::values::Spin::Always;
         status.loads.iter_mut().for_each(|worker| worker.awake = is_awake && worker.shards > 0);
         status.balancers = self.balancing.summary(&self.config, self.clock.now());

@@ -84,7 +84,7 @@ impl Users {
     }
 
     /// The database that servers share, where they do.
-    pub(crate) fn shared_status(&self) -> Option<protocol::SharedUsers> {
+    pub(crate) fn shared_status(&self) -> Option<protocol::Database> {
         self.shared.as_ref().map(|shared| shared.status())
     }
 

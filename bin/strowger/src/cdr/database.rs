@@ -2,13 +2,14 @@
 
 use std::collections::VecDeque;
 use std::io;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
-use std::thread::{self, JoinHandle};
-use std::time::Duration;
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread;
+use std::time::{Duration, Instant};
 
 use strowger_calls::Record;
+use strowger_control::protocol;
 use strowger_net::Clock;
 use strowger_sql::{Database, DatabaseUrl, Dialect, SqlError, Value};
 
@@ -30,11 +31,16 @@ const COLUMNS: [&str; 13] = [
 /// Those that are times.
 const TIMES: [&str; 3] = ["started", "answered", "ended"];
 
-/// The writer's front. Dropping it writes what waits, as far as that can be done at once.
+/// How long what waits may take to be written at the end.
+const STOP_LIMIT: Duration = Duration::from_secs(2);
+
+/// The writer's front. Dropping it writes what waits, as far as that can be done in [`STOP_LIMIT`].
 pub(super) struct CallsDatabase {
     records: Option<SyncSender<Arc<Record>>>,
     shared: Arc<Shared>,
-    thread: Option<JoinHandle<()>>,
+    databases: Vec<String>,
+    /// Ends with the thread.
+    ended: Mutex<Receiver<()>>,
 }
 
 /// What both sides see.
@@ -42,12 +48,15 @@ pub(super) struct CallsDatabase {
 struct Shared {
     lost: AtomicU64,
     is_stopping: AtomicBool,
+    /// Why nothing can be written, and since when.
+    trouble: Mutex<Option<(String, Instant)>>,
 }
 
 impl CallsDatabase {
     pub(super) fn start(urls: Vec<DatabaseUrl>, clock: Clock) -> io::Result<Self> {
         let (records, received) = mpsc::sync_channel(QUEUE);
         let shared = Arc::new(Shared::default());
+        let databases = urls.iter().map(ToString::to_string).collect();
         let run = format!("{:x}", clock.pair().real.0);
         let writer = Writer {
             urls,
@@ -59,14 +68,27 @@ impl CallsDatabase {
             is_failing: false,
             shared: Arc::clone(&shared),
         };
-        let thread = thread::Builder::new().name("cdr-database".to_owned()).spawn(move || writer.run(&received))?;
-        Ok(Self { records: Some(records), shared, thread: Some(thread) })
+        let (end, ended) = mpsc::channel();
+        thread::Builder::new().name("cdr-database".to_owned()).spawn(move || {
+            writer.run(&received);
+            drop(end);
+        })?;
+        Ok(Self { records: Some(records), shared, databases, ended: Mutex::new(ended) })
     }
 
     /// Never waits.
     pub(super) fn write(&self, record: Arc<Record>) {
         if self.records.as_ref().is_some_and(|records| records.try_send(record).is_err()) {
             self.shared.lose(1);
+        }
+    }
+
+    pub(super) fn status(&self) -> protocol::Database {
+        let trouble = self.shared.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        protocol::Database {
+            databases: self.databases.clone(),
+            trouble: trouble.as_ref().map(|(why, _)| why.clone()),
+            trouble_s: trouble.as_ref().map(|(_, since)| since.elapsed().as_secs_f64()),
         }
     }
 
@@ -79,8 +101,9 @@ impl Drop for CallsDatabase {
     fn drop(&mut self) {
         self.shared.is_stopping.store(true, Ordering::Relaxed);
         self.records = None;
-        if let Some(thread) = self.thread.take() {
-            drop(thread.join());
+        let ended = self.ended.get_mut().unwrap_or_else(PoisonError::into_inner);
+        if ended.recv_timeout(STOP_LIMIT) == Err(RecvTimeoutError::Timeout) {
+            tracing::error!("the database of call records does not answer: what waits for it is not written");
         }
     }
 }
@@ -145,19 +168,19 @@ impl Writer {
     }
 
     fn flush(&mut self) {
-        match self.try_flush() {
-            Ok(()) => {
-                if std::mem::take(&mut self.is_failing) {
-                    tracing::info!("call records are written to their database again");
-                }
-            }
-            Err(error) => {
-                if !std::mem::replace(&mut self.is_failing, true) {
-                    tracing::error!(
-                        "call records cannot be written to their database: {error}; trying again each second"
-                    );
-                }
-                self.place = None;
+        let flushed = self.try_flush();
+        if flushed.is_err() {
+            self.place = None;
+        }
+        self.is_failing = flushed.is_err();
+        let mut trouble = self.shared.trouble.lock().unwrap_or_else(PoisonError::into_inner);
+        match (flushed, trouble.take()) {
+            (Ok(()), Some(_)) => tracing::info!("call records are written to their database again"),
+            (Ok(()), None) => {}
+            (Err(error), Some((_, since))) => *trouble = Some((error.to_string(), since)),
+            (Err(error), None) => {
+                tracing::error!("call records cannot be written to their database: {error}; trying again each second");
+                *trouble = Some((error.to_string(), Instant::now()));
             }
         }
     }

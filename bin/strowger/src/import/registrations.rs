@@ -45,7 +45,9 @@ pub(super) fn import(import: &Import, tables: &mut Tables) -> Result<Part, Failu
     let Registrations { offline, table, mut part, .. } = registrations;
     match offline {
         Some(mut offline) => drop(offline.write(&table.locations)?),
-        None => part.note("what is registered here already was not looked at".to_owned()),
+        None => {
+            part.note("what is registered here already, and who would be a user here, was not looked at".to_owned());
+        }
     }
     Ok(part)
 }

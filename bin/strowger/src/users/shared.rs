@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use strowger_control::protocol;
@@ -17,14 +17,14 @@ const RETRY_AFTER: Duration = Duration::from_secs(1);
 /// How long somebody waits who wants what is new now.
 const LOOK_LIMIT: Duration = Duration::from_secs(2);
 
-/// The database, and the thread that follows it. Dropping it ends the thread when its look is over.
+/// The database, and the thread that follows it: until its look is over when this is dropped. Nobody waits for that, for a database may
+/// stand still, and the file has all of a look or nothing.
 pub(crate) struct SharedUsers {
     urls: Vec<DatabaseUrl>,
     path: PathBuf,
     state: Arc<Mutex<State>>,
     /// Who asks to look now is told when that is done.
-    look: Option<SyncSender<SyncSender<()>>>,
-    thread: Option<JoinHandle<()>>,
+    look: SyncSender<SyncSender<()>>,
 }
 
 /// How the last look went.
@@ -56,14 +56,14 @@ impl SharedUsers {
         follower.look();
         let (look, asked) = mpsc::sync_channel(1);
         let thread = thread::Builder::new().name("users".to_owned()).spawn(move || follower.run(&asked));
-        let thread = thread.map_err(|cause| StoreError::File { path: path.clone(), doing: "followed", cause })?;
-        Ok(Self { urls, path, state, look: Some(look), thread: Some(thread) })
+        thread.map_err(|cause| StoreError::File { path: path.clone(), doing: "followed", cause })?;
+        Ok(Self { urls, path, state, look })
     }
 
     /// Looks what is new, and comes back when that is in the file; after a while even if not.
     pub(crate) fn look(&self) {
         let (done, is_done) = mpsc::sync_channel(1);
-        if self.look.as_ref().is_some_and(|look| look.try_send(done).is_ok()) {
+        if self.look.try_send(done).is_ok() {
             is_done.recv_timeout(LOOK_LIMIT).ok();
         }
     }
@@ -73,21 +73,12 @@ impl SharedUsers {
         Ok(UserStore::connect(&self.urls)?.into())
     }
 
-    pub(crate) fn status(&self) -> protocol::SharedUsers {
+    pub(crate) fn status(&self) -> protocol::Database {
         let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        protocol::SharedUsers {
+        protocol::Database {
             databases: self.urls.iter().map(ToString::to_string).collect(),
             trouble: state.trouble.as_ref().map(|(why, _)| why.clone()),
             trouble_s: state.trouble.as_ref().map(|(_, since)| since.elapsed().as_secs_f64()),
-        }
-    }
-}
-
-impl Drop for SharedUsers {
-    fn drop(&mut self) {
-        self.look = None;
-        if let Some(thread) = self.thread.take() {
-            drop(thread.join());
         }
     }
 }

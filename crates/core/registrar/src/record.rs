@@ -413,7 +413,7 @@ impl State<'_> {
     }
 
     pub(crate) const fn change(&self) -> Change {
-        Change { version: self.version, call: Call { id: self.call_id, cseq: self.cseq } }
+        Change { version: self.version, call: Call { id: self.call_id, cseq: self.cseq }, binds: true }
     }
 }
 
@@ -524,7 +524,7 @@ impl<'a> Reader<'a> {
     fn removal(&mut self) -> Option<Removal> {
         let (contact, cseq, id) = (self.number64()?, self.number32()?, self.take()?);
         let version = Version::from_bits(self.number64()?);
-        Some(Removal { contact, change: Change { version, call: Call { id, cseq } } })
+        Some(Removal { contact, change: Change { version, call: Call { id, cseq }, binds: false } })
     }
 
     fn state(&mut self, aor: &'a [u8]) -> Option<State<'a>> {

@@ -89,7 +89,10 @@ impl Stripe {
         let binding = self.of(aor, hash).find(|(_, binding)| binding.text.parts().contact() == contact);
         if let Some((index, binding)) = binding {
             let call = Call { id: binding.call_id, cseq: binding.cseq };
-            return Some(Known { index: Some(index), change: Change { version: self.versions.of(contact), call } });
+            return Some(Known {
+                index: Some(index),
+                change: Change { version: self.versions.of(contact), call, binds: true },
+            });
         }
         self.versions.mark_of(contact).map(|mark| Known { index: None, change: mark.change })
     }
@@ -116,12 +119,12 @@ impl Stripe {
         let Some((flow, expires)) = origin.admit(ground, state) else {
             let is_over = ground.process_time(state.expires) <= ground.now;
             let change = if is_over {
-                state.change()
+                Change { binds: false, ..state.change() }
             } else {
                 // Its connection is closed, which nobody else knows.
                 let version = state.version.right_after(state.version);
                 self.restamped = self.restamped.max(version);
-                Change { version, call: OF_SERVER }
+                Change { version, call: OF_SERVER, binds: false }
             };
             return self.put_removal(ground, state.parts.aor, index, Removal { contact, change });
         };
@@ -142,7 +145,7 @@ impl Stripe {
         let Some(binding) = self.bindings.get(index).filter(|binding| binding.place.is_outlasted()) else { return };
         let contact = binding.text.parts().contact();
         let call = Call { id: binding.call_id, cseq: binding.cseq };
-        let change = Change { version: self.versions.of(contact), call };
+        let change = Change { version: self.versions.of(contact), call, binds: false };
         let (aor, until) = (binding.aor().into(), ground.process_time(change.outlasts_until(ground.longest)));
         if ground.now < until {
             self.versions.mark(Mark { aor, contact, change, until });
@@ -228,5 +231,8 @@ impl Stripe {
 
 /// The removal of a binding that no REGISTER asked for.
 fn removal_of(ground: &Ground<'_>, binding: &Binding) -> Removal {
-    Removal { contact: binding.text.parts().contact(), change: Change { version: ground.version, call: OF_SERVER } }
+    Removal {
+        contact: binding.text.parts().contact(),
+        change: Change { version: ground.version, call: OF_SERVER, binds: false },
+    }
 }

@@ -154,7 +154,7 @@ impl Stripe {
         if ground.version == Version::NONE {
             record::write_state(record, aor, core::iter::empty());
         } else {
-            let change = Change { version: ground.version, call: order.call };
+            let change = Change { version: ground.version, call: order.call, binds: false };
             let removals = current().map(|(_, binding)| Removal { contact: binding.text.parts().contact(), change });
             record::write_changes(record, aor, core::iter::empty(), removals);
         }
@@ -217,7 +217,7 @@ impl Stripe {
         fresh: &[State<'_>],
         record: &mut Vec<u8>,
     ) {
-        let change = Change { version: ground.version, call: order.call };
+        let change = Change { version: ground.version, call: order.call, binds: false };
         let replaced = plan.replaced.iter().filter_map(|index| Some(self.bindings.get(*index)?.text.parts().contact()));
         let mut gone: SmallVec<[ContactKey; 8]> =
             replaced.chain(plan.unwanted.iter().map(|contact| contact.key(aor))).collect();

@@ -17,6 +17,8 @@ pub(crate) type ContactKey = u64;
 pub(crate) struct Change {
     pub(crate) version: Version,
     pub(crate) call: Call,
+    /// Whether it binds the contact, or removes it.
+    pub(crate) binds: bool,
 }
 
 /// What becomes of a change where another one is known.
@@ -51,9 +53,10 @@ impl Change {
     //= rfc3261#10.3 step 7
     /// Within one Call-ID the higher CSeq is the newer, else the later version. Where CSeq speaks against the version, the newer
     /// change gets a version behind the older one's. So versions alone tell in which order all members end up: whoever sees the
-    /// same changes in any order keeps the one with the latest version.
+    /// same changes in any order keeps the one with the latest version. A client that uses a CSeq twice may have two changes get one
+    /// version so: of these the one that binds stays.
     pub(crate) fn order(self, known: Self) -> Order {
-        let is_later = (self.version, self.call.id) > (known.version, known.call.id);
+        let is_later = (self.version, self.call.id, self.binds) > (known.version, known.call.id, known.binds);
         if self.call.id != known.call.id || self.call.cseq == known.call.cseq {
             return if is_later { Order::Replaces(self.version) } else { Order::Stays };
         }
@@ -182,9 +185,22 @@ mod tests {
     use super::*;
     use crate::version::{MemberId, VersionClock};
 
+    #[test]
+    fn of_one_version_all_keep_what_binds() {
+        let binding = change(1, 5, 1_000, 3);
+        let removal = Change { binds: false, ..binding };
+        assert_eq!(binding.order(removal), Order::Replaces(binding.version));
+        assert_eq!(removal.order(binding), Order::Stays);
+        assert_eq!(binding.order(binding), Order::Stays);
+    }
+
     fn change(call: u8, cseq: u32, store_ms: u64, member: u16) -> Change {
         let member = MemberId::new(member).expect("in range");
-        Change { version: VersionClock::default().next(store_ms, member), call: Call { id: [call; 16], cseq } }
+        Change {
+            version: VersionClock::default().next(store_ms, member),
+            call: Call { id: [call; 16], cseq },
+            binds: true,
+        }
     }
 
     proptest! {

@@ -118,7 +118,7 @@ fn step() -> impl Strategy<Value = Step> {
 }
 
 proptest! {
-    #![proptest_config(ProptestConfig::with_cases(400))]
+    #![proptest_config(ProptestConfig::with_cases(1_000))]
     #[test]
     fn all_end_up_with_the_same(steps in prop::collection::vec(step(), 1..40), ahead in [0..200_u64, 0..200_u64, 0..200_u64], order in any::<u64>()) {
         let servers: Vec<_> = (1..).zip(ahead).map(|(number, ahead_s)| Server::new(number, ahead_s)).collect();

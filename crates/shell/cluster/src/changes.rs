@@ -22,7 +22,7 @@ pub(crate) fn of_entry(entry: &Entry, longest: Duration) -> BTreeMap<u64, Kept> 
     let mut newest: BTreeMap<u64, Kept> = BTreeMap::new();
     for record in entry.records.iter().filter_map(|record| Record::parse(record).ok()) {
         record.for_each_change(|change| {
-            if newest.get(&change.contact).is_none_or(|known| known.version < change.version) {
+            if newest.get(&change.contact).is_none_or(|known| known.version <= change.version) {
                 let until_ms = change.expires_ms.max(change.version.millis().saturating_add(longest_ms));
                 let kept = Kept { version: change.version, until_ms, record: change.record.to_vec() };
                 newest.insert(change.contact, kept);

@@ -47,8 +47,8 @@ const FOLLOW: &str = "SELECT member, incarnation, number, entry FROM strowger_lo
     ORDER BY incarnation, number LIMIT ?";
 const PUT: &str = "INSERT INTO strowger_changes (cluster, member, contact, version, until_ms, `change`) VALUES ";
 const PUT_OVER: &str = " ON DUPLICATE KEY UPDATE
-    until_ms = IF(version < VALUES(version), VALUES(until_ms), until_ms),
-    `change` = IF(version < VALUES(version), VALUES(`change`), `change`),
+    until_ms = IF(version <= VALUES(version), VALUES(until_ms), until_ms),
+    `change` = IF(version <= VALUES(version), VALUES(`change`), `change`),
     version = GREATEST(version, VALUES(version))";
 const APPEND: &str = "INSERT IGNORE INTO strowger_log VALUES (?, ?, ?, ?, ?)";
 const CUT: &str = "DELETE FROM strowger_log

@@ -67,7 +67,7 @@ const PUT: &str = "
     SELECT $1, $2, * FROM unnest($3::bigint[], $4::bigint[], $5::bigint[], $6::bytea[])
     ON CONFLICT (cluster, member, contact)
     DO UPDATE SET version = EXCLUDED.version, until_ms = EXCLUDED.until_ms, change = EXCLUDED.change
-    WHERE strowger_changes.version < EXCLUDED.version";
+    WHERE strowger_changes.version <= EXCLUDED.version";
 const APPEND: &str = "INSERT INTO strowger_log VALUES ($1, $2, $3, $4, $5) ON CONFLICT DO NOTHING";
 const LAST: &str = "
     SELECT incarnation, number FROM strowger_log WHERE cluster = $1 AND member = $2

@@ -153,12 +153,12 @@ pub enum Response {
     Error(String),
 }
 
-/// A database that has users and gateways for several servers.
+/// A database that servers share, of users and gateways or of records of calls.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
-pub struct SharedUsers {
+pub struct Database {
     /// Where it is; of several, one is used.
     pub databases: Vec<String>,
-    /// Why it is not followed.
+    /// Why it is not followed, or nothing is written to it.
     pub trouble: Option<String>,
     /// For how long, in seconds.
     pub trouble_s: Option<f64>,
@@ -206,7 +206,10 @@ pub struct Status {
     pub cluster: Option<Cluster>,
     /// The database that its users are copied from; none from a server that has its own.
     #[serde(default)]
-    pub shared_users: Option<SharedUsers>,
+    pub users_database: Option<Database>,
+    /// The database that gets records of calls; none from a server that writes to none.
+    #[serde(default)]
+    pub calls_database: Option<Database>,
     /// The trunks that it registers at.
     #[serde(default)]
     pub trunks: Vec<Trunk>,

@@ -6,9 +6,9 @@ use std::path::Path;
 use strowger_sql::{DatabaseUrl, Value};
 
 use crate::error::Fault;
-use crate::incoming::{ALIAS_COLUMNS, GATEWAY_COLUMNS, Incoming, USER_COLUMNS};
+use crate::incoming::{ALIAS_COLUMNS, GATEWAY_COLUMNS, Incoming, Source, USER_COLUMNS};
 use crate::place::{Cells, Sql, Transact as _};
-use crate::shared::{Ends, SharedChanges, changes, ends, forget_old_changes};
+use crate::shared::{Ends, SharedChanges, changes, ends, forget_old_changes, identity};
 use crate::{File, Shared, StoreError, UserStore};
 
 /// Rows that are read at once.
@@ -60,14 +60,14 @@ impl Copier {
             return Ok(Copied::Same);
         }
         let (to, seen) = (&mut self.to, &self.seen);
-        let of = from.place.url().to_string();
+        let name = from.place.url().to_string();
         let (ends, refused) = from.place.read(|sql| {
             let ends = ends(sql)?;
             let scope = seen.as_ref().map_or(Ok(SharedChanges::All), |seen| changes(sql, seen, &ends))?;
             let mut incoming = Incoming::begin(to, &scope)?;
             read(sql, &scope, &mut incoming)?;
             let refused = std::mem::take(&mut incoming.refused);
-            incoming.take(&of)?;
+            incoming.take(&Source { name: &name, id: &identity(sql)? })?;
             Ok((ends, refused))
         })?;
         if passes_a_thousand(self.seen.as_ref(), &ends) {

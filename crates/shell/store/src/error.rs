@@ -306,6 +306,17 @@ pub enum StoreError {
         /// Its URL without the password.
         database: String,
     },
+    /// The server has others than it, and has not followed it before.
+    #[error(
+        "{rows} of this server's users and gateways are not in the database {database}: all of them stay as they are, and nothing of it \
+         is followed. Bring them there with `strowger import strowger FILE`, as data/strowger.db, and remove there whom you do not want"
+    )]
+    SharedLacks {
+        /// Its URL without the password.
+        database: String,
+        /// How many.
+        rows: i64,
+    },
     /// It has nobody, and this server has users.
     #[error(
         "the database {database} has neither users nor gateways, and this server has: they stay as they are. Bring them there with \
@@ -359,6 +370,7 @@ impl StoreError {
             | Self::Shared(_)
             | Self::SharedNewerSchema { .. }
             | Self::SharedUnexpected { .. }
+            | Self::SharedLacks { .. }
             | Self::SharedEmpty { .. } => Blame::Operator,
             Self::TargetExists { .. }
             | Self::SharedUnnamed

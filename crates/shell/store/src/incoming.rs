@@ -8,6 +8,7 @@ use crate::changes::hash_from_digits;
 use crate::error::Fault;
 use crate::gateways::{MAX_GATEWAYS, MAX_SET_GATEWAYS, check_limits, check_set, check_uri};
 use crate::place::{Cells, bound};
+use crate::settings::{self, FOLLOWED_KEY, Setting};
 use crate::shared::SharedChanges;
 use crate::{Address, File, StoreError, UserStore, ha1, transact};
 
@@ -15,6 +16,14 @@ use crate::{Address, File, StoreError, UserStore, ha1, transact};
 pub(crate) const USER_COLUMNS: &str = "aor, realm, ha1_md5, ha1_sha256, ha1_sha512_256, enabled, created";
 pub(crate) const ALIAS_COLUMNS: &str = "alias, aor";
 pub(crate) const GATEWAY_COLUMNS: &str = "set_name, uri, priority, weight, capacity, enabled, description, created";
+
+/// A shared database.
+pub(crate) struct Source<'a> {
+    /// For people.
+    pub(crate) name: &'a str,
+    /// What tells it from others.
+    pub(crate) id: &'a str,
+}
 
 /// What was read of a shared database so far. It stands in tables of the connection's own, so that no other one waits.
 pub(crate) struct Incoming<'f> {
@@ -103,28 +112,41 @@ impl<'f> Incoming<'f> {
         Ok(())
     }
 
-    /// Makes the file's tables the same; true if anything differed. `of` names the database.
+    /// Makes the file's tables the same; true if anything differed. A file that did not follow this database before loses nobody.
     ///
     /// # Errors
-    /// [`StoreError::SharedEmpty`] where all would go; what befalls the file.
-    pub(crate) fn take(self, of: &str) -> Result<bool, StoreError> {
+    /// [`StoreError::SharedLacks`] and [`StoreError::SharedEmpty`] where it would; what befalls the file.
+    pub(crate) fn take(self, source: &Source<'_>) -> Result<bool, StoreError> {
+        let is_empty = self.users == 0 && self.gateways == 0;
         let File { connection, path } = self.file;
-        let fault = |error: rusqlite::Error| Fault::from(error).at(path);
-        connection.execute_batch(include_str!("schema/compare.sql")).map_err(fault)?;
-        let is_all: bool = exists(connection, "SELECT 1 FROM scope WHERE kind = 'all'").map_err(fault)?;
-        if is_all && self.users == 0 && self.gateways == 0 && has_any(connection).map_err(fault)? {
-            return Err(StoreError::SharedEmpty { database: of.to_owned() });
+        let compare = || -> Result<(bool, bool), Fault> {
+            connection.execute_batch(include_str!("schema/compare.sql"))?;
+            let known = settings::read(connection, FOLLOWED_KEY)?;
+            let is_new = known != Setting::Sound(source.id.as_bytes().to_vec());
+            let is_all = exists(connection, "SELECT 1 FROM scope WHERE kind = 'all'")?;
+            let lacking = connection.query_row(LACKING, (), |row| row.get(0))?;
+            let database = source.name.to_owned();
+            if is_all && is_empty && has_any(connection)? {
+                return Err(StoreError::SharedEmpty { database }.into());
+            }
+            if is_new && lacking > 0 {
+                return Err(StoreError::SharedLacks { database, rows: lacking }.into());
+            }
+            Ok((is_new, exists(connection, DIFFERENCES)?))
+        };
+        let (is_new, differs) = compare().map_err(|fault| fault.at(path))?;
+        if is_new || differs {
+            transact::write(connection, path, |transaction| {
+                transaction.execute_batch(include_str!("schema/take.sql"))?;
+                settings::write(transaction, FOLLOWED_KEY, source.id.as_bytes())
+            })?;
         }
-        if !exists(connection, DIFFERENCES).map_err(fault)? {
-            return Ok(false);
-        }
-        transact::write(connection, path, |transaction| {
-            Ok(transaction.execute_batch(include_str!("schema/take.sql"))?)
-        })?;
-        Ok(true)
+        Ok(differs)
     }
 }
 
+/// Rows that the file has and the database has not.
+const LACKING: &str = "SELECT (SELECT count(*) FROM gone_users) + (SELECT count(*) FROM gone_gateways)";
 const DIFFERENCES: &str = "SELECT 1 FROM gone_users UNION ALL SELECT 1 FROM new_users UNION ALL SELECT 1 FROM gone_aliases \
                            UNION ALL SELECT 1 FROM new_aliases UNION ALL SELECT 1 FROM gone_gateways UNION ALL SELECT 1 FROM new_gateways";
 

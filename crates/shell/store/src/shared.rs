@@ -203,6 +203,12 @@ impl Sql for Database {
     }
 }
 
+/// What tells this database from others.
+pub(crate) fn identity(sql: &mut dyn Sql) -> Result<String, Fault> {
+    let rows = sql.query("SELECT id FROM strowger_directory_schema ORDER BY version LIMIT 1", &[])?;
+    rows.first().ok_or(Fault::Unexpected)?.text(0)
+}
+
 /// The last change that each server has noted.
 pub(crate) fn ends(sql: &mut dyn Sql) -> Result<Ends, Fault> {
     let rows = sql.query("SELECT server, seq, mark FROM strowger_directory_ends", &[])?;

@@ -15,12 +15,12 @@ use crate::{EngineAddress, EngineKind};
 /// How long a sentinel may take to answer.
 const SENTINEL_PATIENCE: Duration = Duration::from_secs(1);
 
-/// Puts each change that is newer than what is there, by the digits that both begin with.
+/// Puts each change that is newer than what is there, or another one of the same version, by the digits that both begin with.
 const PUT_NEWER: &str = "
     for i, key in ipairs(KEYS) do
         local value, lasts = ARGV[2 * i - 1], ARGV[2 * i]
         local known = redis.call('GETRANGE', key, 0, 15)
-        if known == '' or known < value:sub(1, 16) then redis.call('SET', key, value, 'PX', lasts) end
+        if known == '' or known <= value:sub(1, 16) then redis.call('SET', key, value, 'PX', lasts) end
     end";
 /// Appends an entry if the log ends where it says; where it ends then.
 const APPEND: &str = "

@@ -116,5 +116,9 @@ CREATE OR REPLACE TRIGGER strowger_gateways_deleted AFTER DELETE ON strowger_gat
 END;
 
 -- Last, for who sees it takes the rest to be there.
-CREATE TABLE IF NOT EXISTS strowger_directory_schema (version INTEGER NOT NULL PRIMARY KEY);
-INSERT IGNORE INTO strowger_directory_schema (version) VALUES (1);
+CREATE TABLE IF NOT EXISTS strowger_directory_schema (
+    version INTEGER NOT NULL PRIMARY KEY,
+    -- Tells this database from others, in the files that follow it.
+    id      VARCHAR(36) NOT NULL
+) ENGINE = InnoDB, DEFAULT CHARACTER SET utf8mb4;
+INSERT IGNORE INTO strowger_directory_schema (version, id) VALUES (1, uuid());

@@ -125,5 +125,9 @@ CREATE TRIGGER strowger_aliases_emptied AFTER TRUNCATE ON strowger_aliases EXECU
 CREATE TRIGGER strowger_gateways_emptied AFTER TRUNCATE ON strowger_gateways EXECUTE FUNCTION strowger_directory_emptied();
 
 -- Last, for who sees it takes the rest to be there.
-CREATE TABLE strowger_directory_schema (version INTEGER NOT NULL);
-INSERT INTO strowger_directory_schema (version) VALUES (1);
+CREATE TABLE strowger_directory_schema (
+    version INTEGER NOT NULL,
+    -- Tells this database from others, in the files that follow it.
+    id      VARCHAR(36) NOT NULL
+);
+INSERT INTO strowger_directory_schema (version, id) VALUES (1, gen_random_uuid());
