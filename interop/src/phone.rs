@@ -214,6 +214,20 @@ impl Phone {
         self.expect("CALL_CLOSED").detail
     }
 
+    /// Calls another one, who answers, and hangs up.
+    ///
+    /// # Panics
+    /// When the call is not established, or does not end at both.
+    pub fn call(&mut self, other: &mut Phone) {
+        self.dial(&format!("sip:{}@example.com", other.name()));
+        other.expect("CALL_INCOMING");
+        other.accept();
+        self.expect("CALL_ESTABLISHED");
+        self.hang_up();
+        other.expect_closed();
+        self.expect_closed();
+    }
+
     /// Whether an event of this kind has come and was not taken.
     #[must_use]
     pub fn has_seen(&self, kind: &str) -> bool {

@@ -3,17 +3,6 @@
 use strowger_interop::{Config, Database, PATIENCE, Phone, Program, poll};
 use strowger_sql::{Database as Sql, DatabaseUrl, Row};
 
-/// Alice calls Bob, who answers, and hangs up.
-fn call(alice: &mut Phone, bob: &mut Phone) {
-    alice.dial("sip:bob@example.com");
-    bob.expect("CALL_INCOMING");
-    bob.accept();
-    alice.expect("CALL_ESTABLISHED");
-    alice.hang_up();
-    bob.expect_closed();
-    alice.expect_closed();
-}
-
 fn rows(url: &DatabaseUrl) -> Vec<Row> {
     let mut sql = Sql::connect(url, Sql::PATIENCE).expect("it answers");
     let query = "SELECT reason, status, caller, callee, talk_s, CASE WHEN answered >= started AND ended >= answered THEN 1 ELSE 0 END \
@@ -36,7 +25,7 @@ fn call_that_has_ended_is_a_row_also_when_the_database_was_away() {
         let (mut alice, mut bob) = (Phone::start("alice"), Phone::start("bob"));
         assert_eq!(alice.register(&server, "secret of alice").kind, "REGISTER_OK");
         assert_eq!(bob.register(&server, "secret of bob").kind, "REGISTER_OK");
-        call(&mut alice, &mut bob);
+        alice.call(&mut bob);
         let all = poll(PATIENCE, || Some(rows(&url)).filter(|rows| rows.len() == 1)).expect("a row");
         let text = |column: &str| all[0].text(column).expect("a text").to_owned();
         assert_eq!(text("reason"), "caller hung up");
@@ -50,8 +39,8 @@ fn call_that_has_ended_is_a_row_also_when_the_database_was_away() {
         assert!(all[0].real("talk_s").expect("a number") < 60.0);
 
         database.freeze();
-        call(&mut alice, &mut bob);
-        call(&mut alice, &mut bob);
+        alice.call(&mut bob);
+        alice.call(&mut bob);
         let trouble = || server.status()["calls_database"]["trouble"].as_str().map(str::to_owned);
         assert!(poll(PATIENCE, trouble).is_some(), "it says that nothing is written");
         database.go_on();

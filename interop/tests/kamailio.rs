@@ -101,7 +101,7 @@ fn phone_is_called_after_the_move(name: &'static str) {
     assert_eq!(server.registrations(), 1);
     let mut alice = Phone::start("alice");
     assert_eq!(alice.register(&server, "secret of alice").kind, "REGISTER_OK");
-    call(&mut alice, &mut bob);
+    alice.call(&mut bob);
 }
 
 #[test]
@@ -143,7 +143,7 @@ fn followed(name: &'static str) {
     let (mut alice, mut bob) = (Phone::start("alice"), Phone::start("bob"));
     assert_eq!(alice.register(&server, "secret of alice").kind, "REGISTER_OK");
     assert_eq!(bob.register(&server, "secret of bob").kind, "REGISTER_OK");
-    call(&mut alice, &mut bob);
+    alice.call(&mut bob);
     alice.dial("sip:123@elsewhere.example");
     alice.expect("CALL_ESTABLISHED");
     alice.hang_up();
@@ -163,7 +163,7 @@ fn followed(name: &'static str) {
     assert_eq!((first.calls().len(), second.calls().len()), (1, 1));
     let mut carol = Phone::start("carol");
     assert_eq!(carol.register(&server, "secret of carol").kind, "REGISTER_OK");
-    call(&mut alice, &mut carol);
+    alice.call(&mut carol);
 }
 
 fn loopback() -> SocketAddr {
@@ -172,17 +172,6 @@ fn loopback() -> SocketAddr {
 
 fn wait_until(what: &str, mut is_so: impl FnMut() -> bool) {
     assert!(poll(PATIENCE, || is_so().then_some(())).is_some(), "not in time: {what}");
-}
-
-/// Alice calls another one, who answers, and hangs up.
-fn call(alice: &mut Phone, other: &mut Phone) {
-    alice.dial(&format!("sip:{}@example.com", other.name()));
-    other.expect("CALL_INCOMING");
-    other.accept();
-    alice.expect("CALL_ESTABLISHED");
-    alice.hang_up();
-    other.expect_closed();
-    alice.expect_closed();
 }
 
 #[test]
@@ -219,7 +208,7 @@ fn phone_of_kamailio_is_called_through_the_server_beside_it() {
     assert_eq!(bob.register_account(&account).kind, "REGISTER_OK");
     assert_eq!(alice.register(&server, "secret of alice").kind, "REGISTER_OK");
     assert_eq!(server.registrations(), 1);
-    call(&mut alice, &mut bob);
+    alice.call(&mut bob);
 }
 
 #[test]
@@ -241,7 +230,7 @@ fn database_that_is_away_changes_nothing_for_who_is_known_and_is_told_of_once() 
     let (mut alice, mut bob) = (Phone::start("alice"), Phone::start("bob"));
     assert_eq!(alice.register(&server, "secret of alice").kind, "REGISTER_OK");
     assert_eq!(bob.register(&server, "secret of bob").kind, "REGISTER_OK");
-    call(&mut alice, &mut bob);
+    alice.call(&mut bob);
     database.go_on();
     wait_until("it is followed again", || said(&server, "is followed: 2 users") >= 2);
     assert!(said(&server, "is not followed, and what is known of it stays") <= 2, "once for each reload");

@@ -40,17 +40,6 @@ fn wait_until_ready(servers: &[&Server]) {
     }
 }
 
-/// Alice calls Bob, who answers, and hangs up.
-fn call(alice: &mut Phone, bob: &mut Phone) {
-    alice.dial("sip:bob@example.com");
-    bob.expect("CALL_INCOMING");
-    bob.accept();
-    alice.expect("CALL_ESTABLISHED");
-    alice.hang_up();
-    bob.expect_closed();
-    alice.expect_closed();
-}
-
 #[test]
 fn phone_of_one_member_is_called_through_the_other_also_when_its_own_is_dead() {
     if !Program::Redis.available() || !Program::Baresip.available() {
@@ -74,7 +63,7 @@ fn phone_of_one_member_is_called_through_the_other_also_when_its_own_is_dead() {
         if is_dead {
             one.kill();
         }
-        call(&mut alice, &mut bob);
+        alice.call(&mut bob);
     }
     wait_until("the other one is missed", || two.status()["cluster"]["members"][0]["alive"] == false);
 }
@@ -92,7 +81,7 @@ fn phone_on_a_connection_is_called_through_the_member_that_has_it() {
     assert_eq!(bob.register_outbound(one.address()).kind, "REGISTER_OK");
     assert_eq!(alice.register_over("udp", two.address()).kind, "REGISTER_OK");
     wait_until("the other member has it", || two.registrations() == 2);
-    call(&mut alice, &mut bob);
+    alice.call(&mut bob);
     // Nobody else reaches it, so it is away when its member is.
     one.kill();
     wait_until("the other one is missed", || two.status()["cluster"]["members"][0]["alive"] == false);
@@ -114,7 +103,7 @@ fn phone_on_tcp_is_called_through_the_member_that_has_its_connection() {
     assert_eq!(bob.register_over("tcp", one.address()).kind, "REGISTER_OK");
     assert_eq!(alice.register_over("udp", two.address()).kind, "REGISTER_OK");
     wait_until("the other member has it", || two.registrations() == 2);
-    call(&mut alice, &mut bob);
+    alice.call(&mut bob);
 }
 
 #[test]

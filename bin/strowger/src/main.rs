@@ -33,6 +33,7 @@ mod table;
 mod targets;
 mod text;
 mod trace;
+mod trouble;
 mod user;
 mod users;
 mod utc;

@@ -6,7 +6,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use strowger_calls::Record;
 use strowger_control::protocol;
@@ -14,6 +14,7 @@ use strowger_net::Clock;
 use strowger_sql::{Database, DatabaseUrl, Dialect, SqlError, Value};
 
 use super::line::{Line, line_of};
+use crate::trouble::Trouble;
 
 /// Records that wait for the thread, and for the database.
 const QUEUE: usize = 16_384;
@@ -48,8 +49,7 @@ pub(super) struct CallsDatabase {
 struct Shared {
     lost: AtomicU64,
     is_stopping: AtomicBool,
-    /// Why nothing can be written, and since when.
-    trouble: Mutex<Option<(String, Instant)>>,
+    trouble: Trouble,
 }
 
 impl CallsDatabase {
@@ -58,16 +58,8 @@ impl CallsDatabase {
         let shared = Arc::new(Shared::default());
         let databases = urls.iter().map(ToString::to_string).collect();
         let run = format!("{:x}", clock.pair().real.0);
-        let writer = Writer {
-            urls,
-            run,
-            number: 0,
-            clock,
-            waiting: VecDeque::new(),
-            place: None,
-            is_failing: false,
-            shared: Arc::clone(&shared),
-        };
+        let writer =
+            Writer { urls, run, number: 0, clock, waiting: VecDeque::new(), place: None, shared: Arc::clone(&shared) };
         let (end, ended) = mpsc::channel();
         thread::Builder::new().name("cdr-database".to_owned()).spawn(move || {
             writer.run(&received);
@@ -84,12 +76,7 @@ impl CallsDatabase {
     }
 
     pub(super) fn status(&self) -> protocol::Database {
-        let trouble = self.shared.trouble.lock().unwrap_or_else(PoisonError::into_inner);
-        protocol::Database {
-            databases: self.databases.clone(),
-            trouble: trouble.as_ref().map(|(why, _)| why.clone()),
-            trouble_s: trouble.as_ref().map(|(_, since)| since.elapsed().as_secs_f64()),
-        }
+        self.shared.trouble.status(self.databases.clone())
     }
 
     pub(super) fn lost(&self) -> u64 {
@@ -126,8 +113,8 @@ struct Writer {
     number: u64,
     clock: Clock,
     waiting: VecDeque<[Value; COLUMNS.len()]>,
+    /// None where the last attempt has failed.
     place: Option<Database>,
-    is_failing: bool,
     shared: Arc<Shared>,
 }
 
@@ -136,7 +123,7 @@ impl Writer {
         // Says at the start, and not at the first call, that the database cannot be used.
         self.flush();
         loop {
-            match records.recv_timeout(if self.is_failing { RETRY_AFTER } else { GATHERED_FOR }) {
+            match records.recv_timeout(if self.place.is_none() { RETRY_AFTER } else { GATHERED_FOR }) {
                 Ok(record) => {
                     self.take(&record);
                     if !self.shared.is_stopping.load(Ordering::Relaxed) {
@@ -168,19 +155,19 @@ impl Writer {
     }
 
     fn flush(&mut self) {
-        let flushed = self.try_flush();
-        if flushed.is_err() {
-            self.place = None;
-        }
-        self.is_failing = flushed.is_err();
-        let mut trouble = self.shared.trouble.lock().unwrap_or_else(PoisonError::into_inner);
-        match (flushed, trouble.take()) {
-            (Ok(()), Some(_)) => tracing::info!("call records are written to their database again"),
-            (Ok(()), None) => {}
-            (Err(error), Some((_, since))) => *trouble = Some((error.to_string(), since)),
-            (Err(error), None) => {
-                tracing::error!("call records cannot be written to their database: {error}; trying again each second");
-                *trouble = Some((error.to_string(), Instant::now()));
+        match self.try_flush() {
+            Ok(()) => {
+                if self.shared.trouble.end().is_some() {
+                    tracing::info!("call records are written to their database again");
+                }
+            }
+            Err(error) => {
+                self.place = None;
+                if self.shared.trouble.begin(&error.to_string()).is_none() {
+                    tracing::error!(
+                        "call records cannot be written to their database: {error}; trying again each second"
+                    );
+                }
             }
         }
     }

@@ -9,9 +9,10 @@ CREATE TABLE IF NOT EXISTS strowger_calls (
     talk_s   DOUBLE NOT NULL,
     reason   VARCHAR(32) NOT NULL,
     status   INTEGER,
-    caller   VARCHAR(255) NOT NULL,
-    callee   VARCHAR(255) NOT NULL,
-    call_id  VARCHAR(512) NOT NULL,
+    -- What peers wrote, with control characters escaped: a row that does not fit would keep all others waiting.
+    caller   TEXT NOT NULL,
+    callee   TEXT NOT NULL,
+    call_id  TEXT NOT NULL,
     source   VARCHAR(64) NOT NULL,
     target   VARCHAR(64),
     KEY strowger_calls_started (started)

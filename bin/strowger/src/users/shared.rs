@@ -2,14 +2,16 @@
 
 use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
+use std::sync::Arc;
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, SyncSender};
-use std::sync::{Arc, Mutex, PoisonError};
 use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use strowger_control::protocol;
 use strowger_sql::DatabaseUrl;
 use strowger_store::{Anywhere, Copied, Copier, StoreError, UserStore};
+
+use crate::trouble::Trouble;
 
 /// How often the database is asked what is new, and how soon after a failure.
 const LOOK_EVERY: Duration = Duration::from_millis(200);
@@ -22,15 +24,9 @@ const LOOK_LIMIT: Duration = Duration::from_secs(2);
 pub(crate) struct SharedUsers {
     urls: Vec<DatabaseUrl>,
     path: PathBuf,
-    state: Arc<Mutex<State>>,
+    trouble: Arc<Trouble>,
     /// Who asks to look now is told when that is done.
     look: SyncSender<SyncSender<()>>,
-}
-
-/// How the last look went.
-#[derive(Default)]
-struct State {
-    trouble: Option<(String, Instant)>,
 }
 
 impl SharedUsers {
@@ -51,13 +47,14 @@ impl SharedUsers {
     /// Brings the file up to date, if the database answers, and goes on to do so.
     fn start(urls: Vec<DatabaseUrl>, path: PathBuf) -> Result<Self, StoreError> {
         let copier = Copier::new(&urls, &path)?;
-        let state = Arc::default();
-        let mut follower = Follower { copier, path: path.clone(), refused: BTreeSet::new(), state: Arc::clone(&state) };
+        let trouble = Arc::default();
+        let mut follower =
+            Follower { copier, path: path.clone(), refused: BTreeSet::new(), trouble: Arc::clone(&trouble) };
         follower.look();
         let (look, asked) = mpsc::sync_channel(1);
         let thread = thread::Builder::new().name("users".to_owned()).spawn(move || follower.run(&asked));
         thread.map_err(|cause| StoreError::File { path: path.clone(), doing: "followed", cause })?;
-        Ok(Self { urls, path, state, look })
+        Ok(Self { urls, path, trouble, look })
     }
 
     /// Looks what is new, and comes back when that is in the file; after a while even if not.
@@ -74,12 +71,7 @@ impl SharedUsers {
     }
 
     pub(crate) fn status(&self) -> protocol::Database {
-        let state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        protocol::Database {
-            databases: self.urls.iter().map(ToString::to_string).collect(),
-            trouble: state.trouble.as_ref().map(|(why, _)| why.clone()),
-            trouble_s: state.trouble.as_ref().map(|(_, since)| since.elapsed().as_secs_f64()),
-        }
+        self.trouble.status(self.urls.iter().map(ToString::to_string).collect())
     }
 }
 
@@ -89,7 +81,7 @@ struct Follower {
     path: PathBuf,
     /// Rows that were left out; the same is not reported twice.
     refused: BTreeSet<String>,
-    state: Arc<Mutex<State>>,
+    trouble: Arc<Trouble>,
 }
 
 impl Follower {
@@ -116,11 +108,16 @@ impl Follower {
                 if let Copied::New { refused } = copied {
                     self.report_refused(refused);
                 }
-                self.end_trouble();
+                if let Some(lasted) = self.trouble.end() {
+                    tracing::info!("users and gateways are followed again, after {:.1} s", lasted.as_secs_f64());
+                }
                 true
             }
             Err(error) => {
-                self.begin_trouble(error.to_string());
+                let why = error.to_string();
+                if self.trouble.begin(&why).as_ref() != Some(&why) {
+                    tracing::error!("users and gateways stay as {} has them: {why}", self.path.display());
+                }
                 false
             }
         }
@@ -131,23 +128,5 @@ impl Follower {
             tracing::error!("users and gateways: a row of the shared database is left out: {why}");
         }
         self.refused.extend(refused);
-    }
-
-    fn begin_trouble(&mut self, why: String) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        let (before, since) = state.trouble.take().unzip();
-        if before.as_ref() != Some(&why) {
-            let path = self.path.display();
-            tracing::error!("users and gateways stay as {path} has them: {why}");
-        }
-        state.trouble = Some((why, since.unwrap_or_else(Instant::now)));
-    }
-
-    fn end_trouble(&mut self) {
-        let mut state = self.state.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some((_, since)) = state.trouble.take() {
-            let lasted = since.elapsed().as_secs_f64();
-            tracing::info!("users and gateways are followed again, after {lasted:.1} s");
-        }
     }
 }
