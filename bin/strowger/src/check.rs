@@ -13,7 +13,7 @@ use serde_json::json;
 use strowger_control::config::values::{Affinity, Destination, Listen, Spin, StoreUrl, TargetOrSet};
 use strowger_control::config::{
     Action, Config, DEFAULT_FILE, KeepAlive, Mode, Nat, Promise, Rewrite, Route, Segmentation, Span, Spread, Stateless,
-    Trunk,
+    Trunk, Wanted,
 };
 use strowger_foundation::Transport;
 
@@ -24,12 +24,12 @@ use crate::text::count;
 use crate::{gateways, key};
 use connect::Tried;
 
-pub(crate) fn run(file: Option<&Path>, arguments: &CheckArguments) -> Result<(), Failure> {
+pub(crate) fn run(wanted: Wanted<'_>, arguments: &CheckArguments) -> Result<(), Failure> {
     if arguments.schema {
         print!("{}", Config::schema());
         return Ok(());
     }
-    let (config, file) = Config::load_for_check(file)?;
+    let (config, file) = Config::load_for_check(wanted)?;
     let addresses = addresses(&config)?;
     let listeners = addresses.iter().map(|(transport, address)| Listen { transport: *transport, address: *address });
     let listeners: Vec<String> = listeners.map(|listen| listen.to_string()).collect();

@@ -24,6 +24,9 @@ pub(crate) struct Cli {
     /// The configuration [default: strowger.toml where it exists, else every key's default]
     #[arg(short, long, global = true, value_name = "FILE")]
     pub(crate) config: Option<PathBuf>,
+    /// Which server this is, where the configuration is for several [default: the machine's host name]
+    #[arg(long = "as", global = true, value_name = "NAME")]
+    pub(crate) member: Option<String>,
     #[command(subcommand)]
     pub(crate) command: Command,
 }

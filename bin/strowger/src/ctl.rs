@@ -5,7 +5,7 @@ use std::ops::ControlFlow;
 use std::path::{Path, PathBuf};
 
 use serde_json::json;
-use strowger_control::config::Config;
+use strowger_control::config::{Config, Wanted};
 use strowger_control::ladder::Ladder;
 use strowger_control::protocol::{
     Balancer, Calls, Database, Outage, Overload, Registration, Registrations, Request, Response, Status, TraceEvent,
@@ -23,8 +23,8 @@ use crate::{address, members, store, targets};
 /// Columns of a ladder.
 const WIDTH: usize = 100;
 
-pub(crate) fn run(file: Option<&Path>, arguments: &CtlArguments) -> Result<(), Failure> {
-    let (config, socket) = reach(file, arguments)?;
+pub(crate) fn run(wanted: Wanted<'_>, arguments: &CtlArguments) -> Result<(), Failure> {
+    let (config, socket) = reach(wanted, arguments)?;
     let socket = socket.as_path();
     let request = match &arguments.command {
         CtlCommand::Status | CtlCommand::Members => Request::Status,
@@ -90,18 +90,18 @@ pub(crate) fn run(file: Option<&Path>, arguments: &CtlArguments) -> Result<(), F
 
 /// The configuration, and the socket of the server that has it. Who asks a server that runs is not kept from it by a fault in the
 /// file, which is told all the same; the server would not read such a file, though.
-fn reach(file: Option<&Path>, arguments: &CtlArguments) -> Result<(Config, PathBuf), Failure> {
+fn reach(wanted: Wanted<'_>, arguments: &CtlArguments) -> Result<(Config, PathBuf), Failure> {
     if let Some(socket) = &arguments.socket {
         // What lies here by chance is not that server's.
-        let config = if file.is_some() { Config::load_leniently(file)?.0 } else { Config::default() };
+        let config = if wanted.file.is_some() { Config::load_leniently(wanted)?.0 } else { Config::default() };
         return Ok((config, socket.clone()));
     }
     if matches!(arguments.command, CtlCommand::Reload) {
-        let (config, _) = Config::load(file)?;
+        let (config, _) = Config::load(wanted)?;
         let socket = config.control_socket();
         return Ok((config, socket));
     }
-    let (config, fault) = Config::load_leniently(file).map_err(|fault| {
+    let (config, fault) = Config::load_leniently(wanted).map_err(|fault| {
         Failure::Usage(format!("{fault} (or ask the server that runs all the same: name its socket with --socket)"))
     })?;
     let told = fault.map(|fault| fault.to_string()).unwrap_or_default();

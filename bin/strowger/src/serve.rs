@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 use signal_hook::consts::{SIGHUP, SIGINT, SIGTERM};
 use signal_hook::iterator::Signals;
 use strowger_control::config::values::Affinity;
-use strowger_control::config::{self, Config};
+use strowger_control::config::{self, Config, Wanted};
 use strowger_control::dns::{DnsResolver, Reach};
 use strowger_control::protocol::{BackupReport, BackupRequest, Request, Response, Status, TraceRequest};
 use strowger_control::socket::{ControlSocket, Handler, TraceSource};
@@ -57,8 +57,8 @@ const PART_FOR_REQUESTS: u64 = 2;
 /// How long a client of the control socket waits for its answer.
 const ANSWER_LIMIT: Duration = Duration::from_secs(9);
 
-pub(crate) fn run(file: Option<&Path>) -> Result<(), Failure> {
-    let (config, read) = Config::load_with_secrets(file)?;
+pub(crate) fn run(meant: Wanted<'_>) -> Result<(), Failure> {
+    let (config, read) = Config::load_with_secrets(meant)?;
     log::start(&config.log);
     match &read {
         Some(read) => tracing::info!("configuration {}", read.display()),
@@ -73,7 +73,7 @@ pub(crate) fn run(file: Option<&Path>) -> Result<(), Failure> {
         tracing::warn!("not as many as tcp.connections ({wanted}): raise the limit of open files, or lower it");
     }
     let pages = HugePages::spare();
-    let mut server = Server::start(config, file.map(Path::to_owned), streams)?;
+    let mut server = Server::start(config, meant.file.map(Path::to_owned), streams)?;
     server.run(pages);
     server.end();
     Ok(())
@@ -406,7 +406,9 @@ impl Server {
         if self.snapshot.draining {
             return Err("the server is being stopped".to_owned());
         }
-        let (config, read) = Config::load_with_secrets(self.file.as_deref()).map_err(|error| error.to_string())?;
+        let member = self.config.role().map(|role| role.name.as_str());
+        let wanted = Wanted { file: self.file.as_deref(), member };
+        let (config, read) = Config::load_with_secrets(wanted).map_err(|error| error.to_string())?;
         unchanged(&self.config, &config)?;
         let users = self.users.reopen(&config).map_err(|error| error.to_string())?;
         config.look_at_routes(users.directory().gateways())?;
@@ -457,6 +459,10 @@ fn unchanged(old: &Config, new: &Config) -> Result<(), String> {
         ("dns", old.dns == new.dns),
         ("cdr", old.cdr == new.cdr),
     ];
+    if old.role().map(|role| role.cluster.is_some()) != new.role().map(|role| role.cluster.is_some()) {
+        return Err("what this server is to the others cannot change while it runs; restart it".to_owned());
+    }
+    new.follows(old)?;
     match same.into_iter().find(|(_, same)| !same) {
         Some((key, _)) => Err(format!("{key} cannot change while the server runs; set it back, or restart the server")),
         None => Ok(()),

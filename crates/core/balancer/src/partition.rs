@@ -5,6 +5,7 @@
 //! weights would make of the load.
 
 use core::sync::atomic::{AtomicU32, Ordering};
+use std::sync::OnceLock;
 
 use crate::hash::{exponential, mix, of_key, stable};
 
@@ -83,22 +84,18 @@ impl Partition {
 }
 
 /// How many requests each slot was asked for lately.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub struct SlotLoads {
-    counts: Box<[AtomicU32]>,
-}
-
-impl Default for SlotLoads {
-    fn default() -> Self {
-        Self { counts: (0..SLOTS).map(|_| AtomicU32::new(0)).collect() }
-    }
+    /// Made at the first request.
+    counts: OnceLock<Box<[AtomicU32]>>,
 }
 
 impl SlotLoads {
     /// Counts one request.
     #[inline]
     pub fn count(&self, slot: Slot) {
-        if let Some(count) = self.counts.get(usize::from(slot.0)) {
+        let counts = self.counts.get_or_init(|| (0..SLOTS).map(|_| AtomicU32::new(0)).collect());
+        if let Some(count) = counts.get(usize::from(slot.0)) {
             count.fetch_add(1, Ordering::Relaxed);
         }
     }
@@ -106,12 +103,13 @@ impl SlotLoads {
     /// Requests that were counted, of which those before each [`halve`](Self::halve) count half.
     #[must_use]
     pub fn of(&self, slot: Slot) -> u32 {
-        self.counts.get(usize::from(slot.0)).map_or(0, |count| count.load(Ordering::Relaxed))
+        let count = self.counts.get().and_then(|counts| counts.get(usize::from(slot.0)));
+        count.map_or(0, |count| count.load(Ordering::Relaxed))
     }
 
     /// Lets what was counted so far count half. What is counted meanwhile may be lost.
     pub fn halve(&self) {
-        for count in &self.counts {
+        for count in self.counts.get().into_iter().flatten() {
             let value = count.load(Ordering::Relaxed);
             if value != 0 {
                 count.store(value / 2, Ordering::Relaxed);
