@@ -18,12 +18,15 @@ use crate::failure::Failure;
 use crate::table::{print_facts, print_json, print_line, print_table};
 use crate::targets::Wait;
 use crate::text::{clock, count};
-use crate::{address, members, store, targets};
+use crate::{address, members, rebalance, store, targets};
 
 /// Columns of a ladder.
 const WIDTH: usize = 100;
 
 pub(crate) fn run(wanted: Wanted<'_>, arguments: &CtlArguments) -> Result<(), Failure> {
+    if let CtlCommand::Reload { all: true } = arguments.command {
+        return rebalance::reload_all(wanted);
+    }
     let (config, socket) = reach(wanted, arguments)?;
     let socket = socket.as_path();
     let request = match &arguments.command {
@@ -39,11 +42,12 @@ pub(crate) fn run(wanted: Wanted<'_>, arguments: &CtlArguments) -> Result<(), Fa
         }
         CtlCommand::Calls { limit } => Request::Calls { limit: usize::try_from(*limit).unwrap_or(usize::MAX) },
         CtlCommand::Trace(trace) => return follow(socket, trace, arguments.json),
-        CtlCommand::Reload => Request::Reload,
+        CtlCommand::Reload { .. } => Request::Reload,
         CtlCommand::Targets { set, command: None } => Request::Targets { set: set.clone() },
         CtlCommand::Targets { command: Some(command), .. } => {
             return targets::change(socket, command, arguments.json);
         }
+        CtlCommand::Rebalance(rebalance) => return rebalance::run(wanted, socket, rebalance, arguments.json),
         CtlCommand::Drain { target, wait, time } => {
             let wait = wait.then_some(Wait { at_most: time.map(|time| time.0) });
             return targets::drain(socket, target, wait, arguments.json);
@@ -80,7 +84,7 @@ pub(crate) fn run(wanted: Wanted<'_>, arguments: &CtlArguments) -> Result<(), Fa
         Response::Calls(found) => Ok(print_calls(found)?),
         Response::Targets(found) if arguments.json => Ok(print_json(&json!(found))?),
         Response::Targets(found) => Ok(targets::print(found)?),
-        Response::Trace(_) | Response::Backup(_) | Response::Target(_) | Response::Followed => {
+        Response::Trace(_) | Response::Backup(_) | Response::Target(_) | Response::Followed | Response::Clusters(_) => {
             Err(Failure::No("the server answers something else".to_owned()))
         }
         Response::Reloaded(what) if arguments.json => Ok(print_json(&json!({ "result": what }))?),
@@ -96,7 +100,7 @@ fn reach(wanted: Wanted<'_>, arguments: &CtlArguments) -> Result<(Config, PathBu
         let config = if wanted.file.is_some() { Config::load_leniently(wanted)?.0 } else { Config::default() };
         return Ok((config, socket.clone()));
     }
-    if matches!(arguments.command, CtlCommand::Reload) {
+    if matches!(arguments.command, CtlCommand::Reload { .. }) {
         let (config, _) = Config::load(wanted)?;
         let socket = config.control_socket();
         return Ok((config, socket));

@@ -25,6 +25,7 @@ mod memory;
 mod names;
 mod pages;
 mod plan;
+mod rebalance;
 mod segmentation;
 mod serve;
 mod status;

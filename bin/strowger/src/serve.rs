@@ -3,6 +3,7 @@
 //! The thread that runs [`Server::run`] owns everything that is not a worker's: it follows the users database, answers the
 //! control socket and acts on signals, one thing at a time.
 
+mod clusters;
 mod targets;
 
 use std::net::SocketAddr;
@@ -106,6 +107,10 @@ struct Server {
     log: JoinHandle<()>,
     started: Instant,
     messages: Receiver<Message>,
+    /// Since when users are asked for where they were before the last change.
+    moving_since: Option<Instant>,
+    /// When requests are counted that count whole.
+    counted_since: Instant,
     last_panic: Option<strowger_foundation::Timestamp>,
     /// Users whose bindings go at the round after the next one.
     going: Vec<Box<[u8]>>,
@@ -179,6 +184,7 @@ impl Server {
             config.control_socket().display()
         );
         let started = Instant::now();
+        let snapshot_is_moving = snapshot.clusters.as_ref().is_some_and(|clusters| clusters.before.is_some());
         Ok(Self {
             config,
             file,
@@ -195,6 +201,8 @@ impl Server {
             clock,
             cdr,
             log,
+            moving_since: snapshot_is_moving.then_some(started),
+            counted_since: started,
             started,
             messages,
             last_panic: None,
@@ -261,6 +269,7 @@ impl Server {
             self.fleet.forget(&aor);
         }
         self.follow_users();
+        self.follow_loads();
         if self.balancing.follow(&self.resolver.dns) {
             self.publish_targets();
         }
@@ -361,6 +370,7 @@ impl Server {
                 Response::Followed
             }
             Request::Targets { set } => self.targets(set.as_deref()).map_or_else(Response::Error, Response::Targets),
+            Request::Clusters(reweighing) => self.clusters(reweighing).map_or_else(Response::Error, Response::Clusters),
             change @ (Request::Drain { .. }
             | Request::Undrain { .. }
             | Request::AddTarget(_)
@@ -424,6 +434,7 @@ impl Server {
         self.going.extend(status::barred(&self.fleet, self.clock.now(), &old, self.users.directory()));
         let (listeners, directory) = (self.snapshot.listeners.clone(), self.users.directory().clone());
         let snapshot = self.config.snapshot(listeners, directory, self.balancing.sets());
+        self.note_move(&snapshot);
         self.publish(Snapshot { limits: self.snapshot.limits, ..snapshot });
         let users = count(self.snapshot.directory.users() as u64, "user");
         let routes = count(self.snapshot.routes.len() as u64, "route");

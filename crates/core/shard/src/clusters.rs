@@ -70,7 +70,7 @@ impl Question<'_> {
         let clusters = self.snapshot.clusters.as_ref().filter(|clusters| clusters.own.is_none())?;
         let slot = self.slot_of_first_stage(uri)?;
         if self.begins_something() {
-            clusters.loads.count(slot);
+            clusters.loads.count(slot, self.method == Method::Invite);
         }
         let Some(owner) = clusters.partition.owner(slot) else { return Some(Way::NoTarget { held_until: None }) };
         let way = self.way_to_cluster(clusters, owner, targets);
@@ -125,7 +125,7 @@ impl Question<'_> {
         let clusters = self.snapshot.clusters.as_ref().filter(|_| self.asked.is_none())?;
         let slot = slot();
         if self.begins_something() {
-            clusters.loads.count(slot);
+            clusters.loads.count(slot, self.method == Method::Invite);
         }
         clusters.standing(slot)
     }
