@@ -431,6 +431,7 @@ impl Server {
         self.config = config;
         let undone = self.balancing.adopt(prepared);
         self.segmentation.adopt(self.config.server.segmentation);
+        self.cluster.adopt(&self.config);
         self.going.extend(status::barred(&self.fleet, self.clock.now(), &old, self.users.directory()));
         let (listeners, directory) = (self.snapshot.listeners.clone(), self.users.directory().clone());
         let snapshot = self.config.snapshot(listeners, directory, self.balancing.sets());
@@ -462,7 +463,7 @@ fn unchanged(old: &Config, new: &Config) -> Result<(), String> {
         ("overload.control", old.overload.control == new.overload.control),
         ("store.url", old.store_url() == new.store_url() || !old.store_mode().is_durable()),
         ("store.users", old.store.users == new.store.users),
-        ("cluster", old.cluster == new.cluster),
+        ("cluster", is_same_cluster(old, new)),
         ("store.mode", old.store_mode() == new.store_mode()),
         ("control.socket", old.control_socket() == new.control_socket()),
         ("log", old.log == new.log),
@@ -478,6 +479,17 @@ fn unchanged(old: &Config, new: &Config) -> Result<(), String> {
         Some((key, _)) => Err(format!("{key} cannot change while the server runs; set it back, or restart the server")),
         None => Ok(()),
     }
+}
+
+/// Whether registrations are shared as before, but for who the peers are.
+fn is_same_cluster(old: &Config, new: &Config) -> bool {
+    let without_peers = |config: &Config| {
+        config
+            .cluster
+            .clone()
+            .map(|cluster| (cluster.peers.is_empty(), config::Cluster { peers: Vec::new(), ..cluster }))
+    };
+    without_peers(old) == without_peers(new)
 }
 
 /// A socket on each address for each worker.
