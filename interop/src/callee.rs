@@ -287,7 +287,8 @@ impl State {
             doubles: 0,
             requests: Vec::new(),
         };
-        let call = Call { seen, invite: text.to_owned(), source, tags: tags.collect(), known: Vec::new(), pending: None };
+        let call =
+            Call { seen, invite: text.to_owned(), source, tags: tags.collect(), known: Vec::new(), pending: None };
         if !self.manner.ring.is_zero() {
             call.say(own, source, out);
         }

@@ -7,7 +7,7 @@ use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
 use crate::bind9::Bind9;
-use crate::sharing::site::{SEPARATE, PORT, Setup, Site};
+use crate::sharing::site::{PORT, SEPARATE, Setup, Site};
 use crate::sharing::{Forwarding, Way};
 use crate::{Config, Namespace, Server};
 
@@ -49,7 +49,8 @@ impl Dns {
             "[dns]\nservers = [\"{}\"]\n[[route]]\nmatch = {{ domain = \"*\" }}\ntargets = [\"sip:{target}\"]\n",
             zone.address
         );
-        let config = Config { host: CLIENT.into(), port: PORT, tcp: true, domains: vec!["client.test"], more, ..Config::open() };
+        let config =
+            Config { host: CLIENT.into(), port: PORT, tcp: true, domains: vec!["client.test"], more, ..Config::open() };
         let client = Config { users: Vec::new(), server: SEPARATE, ..config }.start_in(Some(&site.clients));
         Dns { client, zone, site, records }
     }

@@ -2,7 +2,7 @@
 
 use std::net::SocketAddr;
 
-use crate::sharing::site::{SEPARATE, FRONT, PORT, Setup, Site};
+use crate::sharing::site::{FRONT, PORT, SEPARATE, Setup, Site};
 use crate::sharing::{Forwarding, Way};
 use crate::{Config, Server};
 
@@ -28,7 +28,8 @@ impl Identifier {
             "[[balancer]]\nname = \"users\"\npolicy = \"{policy}\"\nkey = \"user\"\nslow_start = \"0s\"\ntargets = {targets:?}\n\
              [[route]]\nmatch = {{ domain = \"*\" }}\nbalance = \"users\"\n"
         );
-        let config = Config { host: FRONT.into(), port: PORT, tcp: true, domains: vec!["front.test"], more, ..Config::open() };
+        let config =
+            Config { host: FRONT.into(), port: PORT, tcp: true, domains: vec!["front.test"], more, ..Config::open() };
         let balancer = Config { users: Vec::new(), server: SEPARATE, ..config }.start_in(Some(&site.front));
         Identifier { balancer, site, serving }
     }

@@ -22,7 +22,7 @@ pub use identifier::Identifier;
 pub use nat::{Choice, Translator};
 pub use one_address::{OneAddress, Spread};
 pub use phone::Phone;
-pub use report::{document, line};
+pub use report::document;
 pub use site::{Forwarding, Setup, Site};
 pub use sniffer::{Arrival, Arrivals};
 pub use trials::{Count, Row, Trial};

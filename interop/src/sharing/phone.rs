@@ -187,7 +187,11 @@ impl Phone {
         let end = Instant::now() + self.patience;
         let mut pause = T1;
         loop {
-            if begins { self.send(request) } else { self.send_by_route(request) }
+            if begins {
+                self.send(request);
+            } else {
+                self.send_by_route(request);
+            }
             let left = end.saturating_duration_since(Instant::now());
             let wait = if matches!(self.wire, Wire::Udp(_)) { pause.min(left) } else { left };
             // After a provisional response an INVITE is not sent again (RFC 3261 §17.1.1.2).

@@ -181,7 +181,19 @@ impl Setup {
         let users = USERS.map(|user| (user, "secret")).to_vec();
         // Phones register the callee's address, which is not their own.
         let (key, store, registrar) = (Some(KEY), "memory", "nat = \"never\"");
-        Config { registrar, server: SEPARATE, host: host.into(), port: PORT, tcp: true, key, users, store, proxy, more, ..Config::open() }
+        Config {
+            registrar,
+            server: SEPARATE,
+            host: host.into(),
+            port: PORT,
+            tcp: true,
+            key,
+            users,
+            store,
+            proxy,
+            more,
+            ..Config::open()
+        }
     }
     /// The route to a callee.
     fn route(self, number: usize) -> String {

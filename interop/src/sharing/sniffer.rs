@@ -8,8 +8,8 @@ use std::time::Duration;
 
 use socket2::{Domain, Protocol, Socket, Type};
 
-use crate::{Namespace, PATIENCE, poll};
 use crate::wire::{method, parameter, value};
+use crate::{Namespace, PATIENCE, poll};
 
 /// The EtherType of IPv4.
 const IPV4: u16 = 0x0800;

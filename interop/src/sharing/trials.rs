@@ -3,7 +3,7 @@
 use std::thread;
 use std::time::Duration;
 
-use crate::sharing::phone::Phone;
+use crate::sharing::phone::{PATIENCE as CALLERS_PATIENCE, Phone};
 use crate::sharing::site::{PHONES, SERVERS, USERS};
 use crate::sharing::{Kind, Setup, Site, Way};
 use crate::{Manner, PATIENCE, poll};
@@ -18,10 +18,46 @@ const THREADS: usize = 8;
 const SHARE_PATIENCE: Duration = Duration::from_millis(300);
 /// The forty most common given names of the USA's last hundred years: whom calls are for, each with a number.
 const NAMES: [&str; 40] = [
-    "james", "mary", "michael", "patricia", "robert", "jennifer", "john", "linda", "david", "elizabeth", "william",
-    "barbara", "richard", "susan", "joseph", "jessica", "thomas", "karen", "christopher", "sarah", "charles", "lisa",
-    "daniel", "nancy", "matthew", "sandra", "anthony", "ashley", "mark", "emily", "steven", "kimberly", "donald", "betty",
-    "andrew", "margaret", "joshua", "donna", "paul", "michelle",
+    "james",
+    "mary",
+    "michael",
+    "patricia",
+    "robert",
+    "jennifer",
+    "john",
+    "linda",
+    "david",
+    "elizabeth",
+    "william",
+    "barbara",
+    "richard",
+    "susan",
+    "joseph",
+    "jessica",
+    "thomas",
+    "karen",
+    "christopher",
+    "sarah",
+    "charles",
+    "lisa",
+    "daniel",
+    "nancy",
+    "matthew",
+    "sandra",
+    "anthony",
+    "ashley",
+    "mark",
+    "emily",
+    "steven",
+    "kimberly",
+    "donald",
+    "betty",
+    "andrew",
+    "margaret",
+    "joshua",
+    "donna",
+    "paul",
+    "michelle",
 ];
 
 /// Of some calls, how many stayed at one server, and how many worked as a user expects.
@@ -81,7 +117,7 @@ impl Row {
     pub fn of(kind: Kind) -> Row {
         let [registered_alone, users_alone] = Row::of_servers_alone(kind);
         let mut way = kind.start(true);
-        let mut trial = Trial(&mut *way);
+        let mut trial = Trial::new(&mut *way);
         let share = trial.share();
         let [retransmitted, cancelled] = [trial.retransmitted(), trial.cancelled()];
         let [dialog, rebound, connection] = [trial.dialog(), trial.rebound(), trial.connection()];
@@ -112,24 +148,36 @@ impl Row {
     /// What servers do that share no registrations: before the first one is dead and out, and then.
     fn of_servers_alone(kind: Kind) -> [Count; 2] {
         let mut way = kind.start(false);
-        let registered = Trial(&mut *way).registered(false);
+        let registered = Trial::new(&mut *way).registered(false);
         way.site_mut().kill(0);
         way.serve_with(&(1..SERVERS - 1).collect::<Vec<_>>());
-        [registered, Trial(&mut *way).call_users()]
+        [registered, Trial::new(&mut *way).call_users()]
     }
 }
 
 /// The trials of a way that has been started.
-pub struct Trial<'a>(
-    /// The way.
-    pub &'a mut dyn Way,
-);
+pub struct Trial<'a> {
+    way: &'a mut dyn Way,
+    patience: Duration,
+}
 
-impl Trial<'_> {
+impl<'a> Trial<'a> {
+    /// With callers who give up soon, so that what fails does not take long.
+    #[must_use]
+    pub fn new(way: &'a mut dyn Way) -> Trial<'a> {
+        Trial { way, patience: CALLERS_PATIENCE }
+    }
+
+    /// With callers who wait, for what is to work also on a busy machine.
+    #[must_use]
+    pub fn patient(way: &'a mut dyn Way) -> Trial<'a> {
+        Trial { way, patience: PATIENCE }
+    }
+
     /// Calls of many phones to many users, by their servers.
     #[must_use]
     pub fn share(&self) -> [usize; 3] {
-        let (site, entry, follows_route) = (self.0.site(), self.0.entry(), self.0.follows_route());
+        let (site, entry, follows_route) = (self.way.site(), self.way.entry(), self.way.follows_route());
         let call = |number: usize| {
             let mut phone = Phone::udp(&site.clients, PHONES, entry);
             phone.follows_route = follows_route;
@@ -151,7 +199,7 @@ impl Trial<'_> {
     /// The servers stand still until each INVITE has been sent twice.
     #[must_use]
     pub fn retransmitted(&self) -> Count {
-        let site = self.0.site();
+        let site = self.way.site();
         let before = site.arrivals.count("INVITE");
         site.members.iter().for_each(|member| member.server.stop());
         let mut phones = self.phones(PHONES_AT_ONCE);
@@ -163,7 +211,6 @@ impl Trial<'_> {
             assert!(all_came.is_some(), "not every INVITE came twice");
             calls.join().expect("a phone does not panic")
         });
-        eprintln!("DEBUG {answers:?}");
         let kept = |phone: &Phone| at_one_server(site, phone, &["INVITE"]);
         count(site, &phones, kept, answers.into_iter().map(|answer| answer == Some(200)))
     }
@@ -171,12 +218,11 @@ impl Trial<'_> {
     /// Calls that ring are given up.
     #[must_use]
     pub fn cancelled(&self) -> Count {
-        let site = self.0.site();
+        let site = self.way.site();
         let rings = Manner { ring: 2 * PATIENCE, ..Manner::default() };
         site.callees.iter().for_each(|callee| callee.behave(rings.clone()));
         let mut phones = self.phones(PHONES_AT_ONCE);
-        let answers =
-            each(&mut phones, |number, phone| phone.ring(&callee(number)).then(|| phone.cancel()).flatten());
+        let answers = each(&mut phones, |number, phone| phone.ring(&callee(number)).then(|| phone.cancel()).flatten());
         site.callees.iter().for_each(|callee| callee.behave(Manner::default()));
         let kept = |phone: &Phone| at_one_server(site, phone, &["INVITE", "CANCEL"]);
         count(site, &phones, kept, answers.into_iter().map(|answer| answer == Some(487)))
@@ -185,7 +231,7 @@ impl Trial<'_> {
     /// Calls with a re-INVITE and a BYE.
     #[must_use]
     pub fn dialog(&self) -> Count {
-        let site = self.0.site();
+        let site = self.way.site();
         let mut phones = self.phones(PHONES_AT_ONCE);
         let worked = each(&mut phones, |number, phone| is_whole_call(phone, number));
         count(site, &phones, |phone| at_one_server(site, phone, &["INVITE", "ACK", "BYE"]), worked)
@@ -194,7 +240,7 @@ impl Trial<'_> {
     /// Calls whose phone sends from another port after they were answered.
     #[must_use]
     pub fn rebound(&self) -> Count {
-        let site = self.0.site();
+        let site = self.way.site();
         let mut phones = self.phones(PHONES_AT_ONCE);
         let worked = each(&mut phones, |number, phone| {
             let is_answered = phone.call(&callee(number)) == Some(200);
@@ -207,9 +253,10 @@ impl Trial<'_> {
     /// Calls on a TCP connection each.
     #[must_use]
     pub fn connection(&self) -> Count {
-        let (site, entry) = (self.0.site(), self.0.entry());
+        let (site, entry, patience) = (self.way.site(), self.way.entry(), self.patience);
         let call = |number: usize| {
             let mut phone = Phone::tcp(&site.clients, entry)?;
+            phone.patience = patience;
             let worked = is_whole_call(&mut phone, number);
             site.arrivals.settle();
             Some((at_one_server(site, &phone, &["INVITE", "ACK", "BYE"]), worked))
@@ -218,17 +265,15 @@ impl Trial<'_> {
             let threads: Vec<_> = (0..PHONES_AT_ONCE).map(|number| scope.spawn(move || call(number))).collect();
             threads.into_iter().filter_map(|thread| thread.join().expect("a phone does not panic")).collect()
         });
-        let [kept, worked] = [
-            calls.iter().filter(|(kept, _)| *kept).count(),
-            calls.iter().filter(|(_, worked)| *worked).count(),
-        ];
+        let [kept, worked] =
+            [calls.iter().filter(|(kept, _)| *kept).count(), calls.iter().filter(|(_, worked)| *worked).count()];
         Count { kept, worked, of: PHONES_AT_ONCE }
     }
 
     /// Users register, and others call them.
     #[must_use]
     pub fn registered(&self, members: bool) -> Count {
-        let site = self.0.site();
+        let site = self.way.site();
         let contact = |number: usize| site.callees[number % site.callees.len()].address();
         let mut phones = self.phones(USERS.len());
         let answers = each(&mut phones, |number, phone| phone.register(USERS[number], contact(number)));
@@ -238,15 +283,11 @@ impl Trial<'_> {
         }
         site.arrivals.settle();
         let before: Vec<_> = phones.iter().map(|phone| site.arrivals.first(phone.call_id(), "REGISTER")).collect();
-        let mut callers = self.phones(USERS.len());
-        // In another order: whoever goes by turns would come around to the same servers.
-        let called = |number: usize| USERS.len() - 1 - number;
-        let answers =
-            each(&mut callers, |number, phone| phone.call(&format!("sip:{}@example.com", USERS[called(number)])));
+        let (callers, answers) = self.callers_of_users();
         site.arrivals.settle();
         let after = callers.iter().map(|phone| site.arrivals.first(phone.call_id(), "INVITE"));
         let kept = after.zip(before.into_iter().rev()).filter(|(after, before)| after == before).count();
-        Count { kept, worked: answers.iter().filter(|answer| **answer == Some(200)).count(), of: USERS.len() }
+        Count { kept, worked: successes(&answers), of: USERS.len() }
     }
 
     /// A fourth server is added: to calls that there are, and to another call of each phone to the same user.
@@ -255,8 +296,8 @@ impl Trial<'_> {
         let mut phones = self.phones(PHONES_BEFORE);
         each(&mut phones, |number, phone| phone.call(&callee(number)));
         let before: Vec<_> = self.servers_of(&phones);
-        self.0.serve_with(&[0, 1, 2, 3]);
-        let site = self.0.site();
+        self.way.serve_with(&[0, 1, 2, 3]);
+        let site = self.way.site();
         let worked = each(&mut phones, |_, phone| phone.request("INVITE") == Some(200));
         site.arrivals.settle();
         let now = phones.iter().map(|phone| site.arrivals.last(phone.call_id(), "INVITE"));
@@ -265,8 +306,8 @@ impl Trial<'_> {
         each(&mut phones, |_, phone| phone.request("BYE"));
         let answers = each(&mut phones, |number, phone| phone.call(&callee(number)));
         let kept = self.servers_of(&phones).iter().zip(&before).filter(|(now, before)| now == before).count();
-        let worked = answers.iter().filter(|answer| **answer == Some(200)).count();
-        self.0.serve_with(&[0, 1, 2]);
+        let worked = successes(&answers);
+        self.way.serve_with(&[0, 1, 2]);
         [calls, Count { kept, worked, of: PHONES_BEFORE }]
     }
 
@@ -277,7 +318,7 @@ impl Trial<'_> {
         let mut phones = self.phones(PHONES_BEFORE);
         each(&mut phones, |number, phone| phone.call(&callee(number)));
         let servers = self.servers_of(&phones);
-        self.0.site_mut().kill(0);
+        self.way.site_mut().kill(0);
         let worked = each(&mut phones, |number, phone| {
             let was_there = servers[number] == Some(0);
             was_there.then(|| phone.request("BYE") == Some(200))
@@ -287,7 +328,7 @@ impl Trial<'_> {
         let mut others = self.phones(PHONES_BEFORE);
         let answers = each(&mut others, |number, phone| phone.call(&callee(number)));
         let new = Count { kept: 0, worked: successes(&answers), of: PHONES_BEFORE };
-        self.0.serve_with(&(1..SERVERS - 1).collect::<Vec<_>>());
+        self.way.serve_with(&(1..SERVERS - 1).collect::<Vec<_>>());
         let answers = each(&mut phones, |number, phone| phone.call(&callee(number)));
         [calls, new, Count { kept: 0, worked: successes(&answers), of: PHONES_BEFORE }]
     }
@@ -295,20 +336,27 @@ impl Trial<'_> {
     /// All users who have registered are called.
     #[must_use]
     pub fn call_users(&self) -> Count {
+        let (_, answers) = self.callers_of_users();
+        Count { kept: 0, worked: successes(&answers), of: USERS.len() }
+    }
+
+    /// Who called the users, from the last one to the first, and what they were answered.
+    fn callers_of_users(&self) -> (Vec<Phone>, Vec<Option<u16>>) {
         let mut callers = self.phones(USERS.len());
-        // In another order: whoever goes by turns would come around to the same servers.
+        // In the order of their REGISTERs, whoever goes by turns would come around to the same servers.
         let user = |number: usize| USERS[USERS.len() - 1 - number];
         let answers = each(&mut callers, |number, phone| phone.call(&format!("sip:{}@example.com", user(number))));
-        Count { kept: 0, worked: successes(&answers), of: USERS.len() }
+        (callers, answers)
     }
 
     /// So many phones with sockets of their own.
     #[must_use]
     pub fn phones(&self, count: usize) -> Vec<Phone> {
-        let follows_route = self.0.follows_route();
+        let follows_route = self.way.follows_route();
         let phone = |_| {
-            let mut phone = Phone::udp(&self.0.site().clients, PHONES, self.0.entry());
+            let mut phone = Phone::udp(&self.way.site().clients, PHONES, self.way.entry());
             phone.follows_route = follows_route;
+            phone.patience = self.patience;
             phone
         };
         (0..count).map(phone).collect()
@@ -316,7 +364,7 @@ impl Trial<'_> {
 
     /// Where the INVITE of each of them arrived.
     fn servers_of(&self, phones: &[Phone]) -> Vec<Option<usize>> {
-        let arrivals = &self.0.site().arrivals;
+        let arrivals = &self.way.site().arrivals;
         arrivals.settle();
         phones.iter().map(|phone| arrivals.first(phone.call_id(), "INVITE")).collect()
     }
@@ -354,7 +402,12 @@ fn at_one_server(site: &Site, phone: &Phone, methods: &[&str]) -> bool {
     servers.len() == 1
 }
 
-fn count(site: &Site, phones: &[Phone], kept: impl Fn(&Phone) -> bool, worked: impl IntoIterator<Item = bool>) -> Count {
+fn count(
+    site: &Site,
+    phones: &[Phone],
+    kept: impl Fn(&Phone) -> bool,
+    worked: impl IntoIterator<Item = bool>,
+) -> Count {
     site.arrivals.settle();
     let kept = phones.iter().filter(|phone| kept(phone)).count();
     Count { kept, worked: worked.into_iter().filter(|worked| *worked).count(), of: phones.len() }
