@@ -11,8 +11,15 @@ use crate::sharing::site::{PORT, SEPARATE, Setup, Site};
 use crate::sharing::{Forwarding, Way};
 use crate::{Config, Namespace, Server};
 
-/// The client that looks servers up, a proxy before the phones.
-const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 70, 0, 100);
+/// The clients that look servers up, each a proxy before some of the phones with a cache of its own.
+const CLIENTS: [Ipv4Addr; 6] = [
+    Ipv4Addr::new(10, 70, 0, 100),
+    Ipv4Addr::new(10, 70, 0, 101),
+    Ipv4Addr::new(10, 70, 0, 102),
+    Ipv4Addr::new(10, 70, 0, 103),
+    Ipv4Addr::new(10, 70, 0, 104),
+    Ipv4Addr::new(10, 70, 0, 105),
+];
 /// The TTL of all records, in seconds.
 const TTL_S: u64 = 1;
 
@@ -28,7 +35,7 @@ pub enum Records {
 /// Servers that clients find by the DNS.
 #[derive(Debug)]
 pub struct Dns {
-    client: Server,
+    clients: Vec<Server>,
     zone: Zone,
     site: Site,
     records: Records,
@@ -42,17 +49,20 @@ impl Dns {
     #[must_use]
     pub fn start(records: Records, members: bool) -> Dns {
         let site = Site::flat(Setup { forwarding: Forwarding::Stateful, members });
-        site.clients.run("ip", &format!("address add {CLIENT}/32 dev lo"));
         let zone = Zone::start(&site, text(&site, records, &[0, 1, 2]));
         let target = if records == Records::Addresses { format!("all.lb.test:{PORT}") } else { "lb.test".to_owned() };
         let more = format!(
             "[dns]\nservers = [\"{}\"]\n[[route]]\nmatch = {{ domain = \"*\" }}\ntargets = [\"sip:{target}\"]\n",
             zone.address
         );
-        let config =
-            Config { host: CLIENT.into(), port: PORT, tcp: true, domains: vec!["client.test"], more, ..Config::open() };
-        let client = Config { users: Vec::new(), server: SEPARATE, ..config }.start_in(Some(&site.clients));
-        Dns { client, zone, site, records }
+        let client = |host: Ipv4Addr| {
+            site.clients.run("ip", &format!("address add {host}/32 dev lo"));
+            let config = Config { host: host.into(), port: PORT, tcp: true, more: more.clone(), ..Config::open() };
+            let config = Config { domains: vec!["client.test"], users: Vec::new(), server: SEPARATE, ..config };
+            config.start_in(Some(&site.clients))
+        };
+        let clients = CLIENTS.map(client).into();
+        Dns { clients, zone, site, records }
     }
 }
 
@@ -65,8 +75,8 @@ impl Way for Dns {
         &mut self.site
     }
 
-    fn entry(&self) -> SocketAddr {
-        self.client.address()
+    fn entry(&self, phone: usize) -> SocketAddr {
+        self.clients[phone % self.clients.len()].address()
     }
 
     fn serve_with(&mut self, servers: &[usize]) {

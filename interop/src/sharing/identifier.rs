@@ -44,7 +44,7 @@ impl Way for Identifier {
         &mut self.site
     }
 
-    fn entry(&self) -> SocketAddr {
+    fn entry(&self, _phone: usize) -> SocketAddr {
         self.balancer.address()
     }
 

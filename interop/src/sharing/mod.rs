@@ -37,8 +37,8 @@ pub trait Way {
     /// The same, to kill some.
     fn site_mut(&mut self) -> &mut Site;
 
-    /// The address that phones know.
-    fn entry(&self) -> SocketAddr;
+    /// The address that the phone of this number knows.
+    fn entry(&self, phone: usize) -> SocketAddr;
 
     /// Whether phones reach what the servers write into Record-Route.
     fn follows_route(&self) -> bool {

@@ -61,7 +61,7 @@ impl Way for OneAddress {
         &mut self.site
     }
 
-    fn entry(&self) -> SocketAddr {
+    fn entry(&self, _phone: usize) -> SocketAddr {
         (SHARED, PORT).into()
     }
 

@@ -117,6 +117,7 @@ impl Site {
                 // Nobody asks for it by ARP: the router sends by the servers' own addresses.
                 network.run("ip", &format!("address add {shared}/32 dev lo"));
                 network.set("ipv4/conf/all/arp_announce", 2);
+                network.set("ipv4/conf/all/arp_ignore", 1);
             }
         }
         if let Some(shared) = shared {

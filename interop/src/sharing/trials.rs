@@ -1,5 +1,6 @@
 //! The same calls over each way, and what became of them.
 
+use std::net::SocketAddr;
 use std::thread;
 use std::time::Duration;
 
@@ -177,23 +178,20 @@ impl<'a> Trial<'a> {
     /// Calls of many phones to many users, by their servers.
     #[must_use]
     pub fn share(&self) -> [usize; 3] {
-        let (site, entry, follows_route) = (self.way.site(), self.way.entry(), self.way.follows_route());
-        let call = |number: usize| {
-            let mut phone = Phone::udp(&site.clients, PHONES, entry);
-            phone.follows_route = follows_route;
-            // Whether it works is another trial's matter.
+        let mut phones = self.phones(SHARED_CALLS);
+        let call = |(number, phone): (usize, &mut Phone)| {
             phone.patience = SHARE_PATIENCE;
+            // Whether it works is another trial's matter.
             let _ = phone.call(&callee(number));
-            phone.call_id().to_owned()
         };
-        let some = |first: usize| (first..SHARED_CALLS).step_by(THREADS).map(call).collect::<Vec<_>>();
-        let calls: Vec<String> = thread::scope(|scope| {
-            let threads: Vec<_> = (0..THREADS).map(|first| scope.spawn(move || some(first))).collect();
-            threads.into_iter().flat_map(|thread| thread.join().expect("a phone does not panic")).collect()
+        let size = SHARED_CALLS / THREADS;
+        thread::scope(|scope| {
+            for (turn, some) in phones.chunks_mut(size).enumerate() {
+                scope.spawn(move || (turn * size..).zip(some).for_each(call));
+            }
         });
-        site.arrivals.settle();
-        let servers: Vec<usize> = calls.iter().filter_map(|call| site.arrivals.first(call, "INVITE")).collect();
-        [0, 1, 2].map(|server| servers.iter().filter(|one| **one == server).count())
+        let servers = self.servers_of(&phones);
+        [0, 1, 2].map(|server| servers.iter().filter(|one| **one == Some(server)).count())
     }
 
     /// The servers stand still until each INVITE has been sent twice.
@@ -253,16 +251,18 @@ impl<'a> Trial<'a> {
     /// Calls on a TCP connection each.
     #[must_use]
     pub fn connection(&self) -> Count {
-        let (site, entry, patience) = (self.way.site(), self.way.entry(), self.patience);
-        let call = |number: usize| {
+        let (site, patience) = (self.way.site(), self.patience);
+        let call = |number: usize, entry: SocketAddr| {
             let mut phone = Phone::tcp(&site.clients, entry)?;
             phone.patience = patience;
             let worked = is_whole_call(&mut phone, number);
             site.arrivals.settle();
             Some((at_one_server(site, &phone, &["INVITE", "ACK", "BYE"]), worked))
         };
+        let entries: Vec<_> = (0..PHONES_AT_ONCE).map(|number| (number, self.way.entry(number))).collect();
         let calls: Vec<_> = thread::scope(|scope| {
-            let threads: Vec<_> = (0..PHONES_AT_ONCE).map(|number| scope.spawn(move || call(number))).collect();
+            let begin = |(number, entry)| scope.spawn(move || call(number, entry));
+            let threads: Vec<_> = entries.into_iter().map(begin).collect();
             threads.into_iter().filter_map(|thread| thread.join().expect("a phone does not panic")).collect()
         });
         let [kept, worked] =
@@ -353,8 +353,8 @@ impl<'a> Trial<'a> {
     #[must_use]
     pub fn phones(&self, count: usize) -> Vec<Phone> {
         let follows_route = self.way.follows_route();
-        let phone = |_| {
-            let mut phone = Phone::udp(&self.way.site().clients, PHONES, self.way.entry());
+        let phone = |number| {
+            let mut phone = Phone::udp(&self.way.site().clients, PHONES, self.way.entry(number));
             phone.follows_route = follows_route;
             phone.patience = self.patience;
             phone
