@@ -1,7 +1,7 @@
 //! Who of a set is there for a request.
 
 use crate::hash::mix;
-use crate::health::WHOLE_SHARE;
+use crate::health::{DOWN, WHOLE_SHARE};
 use crate::order::{Advice, Basis, Pick};
 use crate::policy::Policy;
 use crate::rank::{AVOIDED, PASSED_OVER, WEIGHS_NOTHING};
@@ -29,6 +29,10 @@ impl Standing {
             return Self::Out;
         }
         let is_full = pick.begins_call && target.calls() >= part.capacity;
+        if set.config().tries_down && target.health().has(DOWN) {
+            let is_tried = !is_full && (pick.advice)(at) == Advice::Free;
+            return if is_tried { Self::Avoided } else { Self::Out };
+        }
         match (pick.advice)(at) {
             Advice::Free if is_full => Self::Full,
             Advice::Free if set.share(target, pick.now) < WHOLE_SHARE => Self::Starting,

@@ -36,6 +36,9 @@ pub struct SetConfig {
     pub slow_start: Duration,
     /// How targets are asked whether they are there; without, they are taken to be.
     pub probe: Option<Probe>,
+    /// Whether a target that answers no probe is only avoided: it is tried where there is nobody else, unless requests have found it gone,
+    /// too. Who is overloaded may answer no probe, and yet what he can do is better than nothing.
+    pub tries_down: bool,
     /// How long a target may be silent until the request goes to the next; [`FAILOVER_TIMEOUT`] where the operator says nothing.
     pub failover_timeout: Option<Duration>,
 }
@@ -202,7 +205,7 @@ impl Set {
         let first_weight = weights.next();
         let is_even = weights.all(|weight| Some(weight) == first_weight);
         let new_work = u64::from(preset(&config).of(MethodClass::Invite));
-        let barred = if config.probe.is_some() { DRAINING | DOWN } else { DRAINING };
+        let barred = if config.probe.is_some() && !config.tries_down { DRAINING | DOWN } else { DRAINING };
         let (turns, budget) = (Turns::default(), Arc::default());
         Ok(Self { config, members: members.into(), parts, is_even, ranges, barred, new_work, turns, budget })
     }

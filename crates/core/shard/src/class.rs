@@ -69,6 +69,8 @@ impl Classifier<'_> {
             _ => FilteredKind::Other,
         };
         let usual = || match kind {
+            // It asks whether we are there, and takes us for dead if we are busy.
+            FilteredKind::Other if is_sibling && is_probe(peek, method) => Class::TrunkCall,
             FilteredKind::TrunkCall => Class::TrunkCall,
             FilteredKind::ProvenCall => Class::Call,
             FilteredKind::Register if self.is_refresh(now, steered, ip) => Class::Refresh,
@@ -112,6 +114,12 @@ impl Classifier<'_> {
         };
         routes.find(|route| route.matches.fits(&domain, method.as_bytes(), &uri, ip))?.class
     }
+}
+
+/// Whether it asks for nobody's but the server's own health.
+fn is_probe(peek: &Peek<'_>, method: Method<'_>) -> bool {
+    let StartLine::Request { uri, .. } = peek.head().start() else { return false };
+    method == Method::Options && Uri::parse(uri).and_then(|uri| uri.sip().map(|sip| sip.user.is_none())) == Some(true)
 }
 
 /// Whether a call is to an emergency service, or has a priority and comes from somebody who may be believed (RFC 4412 §8).

@@ -386,6 +386,14 @@ fn what_begins_work_is_said_by_method_and_tag() {
 }
 
 #[test]
+fn servers_of_ours_that_ask_whether_we_are_there_go_first() {
+    let ground = Ground::new(|_| {});
+    for (from, class) in [(SIBLING, Class::TrunkCall), (STRANGER, Class::Other), (PROVEN, Class::Other)] {
+        ground.assert_rows(&[(from, "OPTIONS", "sip:192.0.2.1:5060", "", class, FilteredKind::Other)]);
+    }
+}
+
+#[test]
 fn who_has_proven_nothing_for_long_is_a_stranger_again() {
     let ground = Ground::new(|_| {});
     assert_eq!(ground.class(PROVEN, "INVITE", SOMEBODY), Class::Call);

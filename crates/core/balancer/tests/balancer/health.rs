@@ -42,6 +42,29 @@ fn who_is_down_drained_or_disabled_is_not_chosen() {
 }
 
 #[test]
+fn who_answers_no_probe_is_a_last_resort_where_the_set_says_so() {
+    for policy in Policy::ALL {
+        let all = members(3);
+        let config = SetConfig { probe: Some(Probe::default()), tries_down: true, ..config(policy) };
+        let set = Set::new(config, all.clone()).expect("valid");
+        let ask = |member: usize, is_good| all[member].target.handle_probe(NOW, is_good, &Probe::default());
+        for member in [0, 1, 0, 1] {
+            ask(member, false);
+        }
+        assert_eq!(order(&set, &pick("a"))[0], 2, "{policy}: who answers");
+        ask(2, false);
+        ask(2, false);
+        assert_eq!(order(&set, &pick("a")).len(), 3, "{policy}: they may only be busy");
+        // Requests have found that one gone, too.
+        let gone = avoid(|member| member == 1);
+        let found = order(&set, &Pick { advice: &gone, ..pick("a") });
+        assert!(found.len() == 2 && !found.contains(&1), "{policy}: {found:?}");
+        all[0].target.drain();
+        assert!(!order(&set, &pick("a")).contains(&0), "{policy}: the operator's word counts");
+    }
+}
+
+#[test]
 fn nobody_in_service_is_nobody() {
     for policy in Policy::ALL {
         let all = members(2);

@@ -47,6 +47,9 @@ pub struct Balancer {
     pub slow_start: Span,
     /// How long a target may be silent before the next one is tried.
     pub failover_timeout: Span,
+    /// Whether targets that answer no probe are tried where there is nobody else.
+    #[serde(skip)]
+    pub tries_down: bool,
 }
 
 impl Default for Balancer {
@@ -61,6 +64,7 @@ impl Default for Balancer {
             probe: Probing(None),
             slow_start: Span::from_secs(30),
             failover_timeout: Span(FAILOVER_TIMEOUT),
+            tries_down: false,
         }
     }
 }

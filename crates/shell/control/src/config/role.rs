@@ -154,6 +154,8 @@ impl SecondStage {
             // A member that is back has the registrations of its cluster, and is as good as any.
             slow_start: super::Span::from_secs(0),
             failover_timeout: super::Span::from_millis(500),
+            // Nobody else has its users.
+            tries_down: true,
             ..Balancer::default()
         }
     }

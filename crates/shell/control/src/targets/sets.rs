@@ -134,6 +134,7 @@ impl Balancer {
             weights: self.work().weights(),
             slow_start: self.slow_start.0,
             failover_timeout: Some(self.failover_timeout.0),
+            tries_down: self.tries_down,
             probe: self.probe.0.as_ref().map(crate::config::Probe::told),
         }
     }
