@@ -2,6 +2,7 @@
 
 mod affinity;
 mod engine;
+mod host;
 mod list;
 mod password;
 mod set;
@@ -26,6 +27,7 @@ use super::duration::Span;
 use crate::dns::DnsConfig;
 pub use affinity::Affinity;
 pub use engine::{EngineKind, EngineUrl};
+pub use host::{DnsName, HostName};
 pub use list::{Listed, Methods, OneOrMany};
 pub use password::Password;
 pub use set::{SetName, TargetOrSet};

@@ -67,7 +67,7 @@ impl Config {
                 );
                 return Err(Fault::new(key, message));
             }
-            TargetSource::Set(_) | TargetSource::List(_) | TargetSource::Service(_) => {}
+            TargetSource::Set(_) | TargetSource::List(_) | TargetSource::Service(_) | TargetSource::Host(_) => {}
         }
         if earlier.iter().any(|other| same_place(other, source)) {
             let message = format!("{source} is listed twice; remove one (weight gives it a greater share)");
