@@ -37,6 +37,7 @@ mod trouble;
 mod user;
 mod users;
 mod utc;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -61,6 +62,7 @@ fn main() -> ExitCode {
         Command::Restore(arguments) => backup::restore(config, &arguments),
         Command::Load(arguments) => load::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments),
+        Command::Watch(arguments) => watch::run(config, &arguments),
         Command::Serve => serve::run(config),
     };
     match outcome {

@@ -151,7 +151,7 @@ fn validate_share(share: &Share, key: &str) -> Result<(), Fault> {
     }
 }
 
-fn validate_probe(probe: &Probe, key: &dyn Fn(&str) -> String) -> Result<(), Fault> {
+pub(super) fn validate_probe(probe: &Probe, key: &dyn Fn(&str) -> String) -> Result<(), Fault> {
     within(&key("probe.interval"), probe.interval, Duration::from_millis(100))?;
     within(&key("probe.timeout"), probe.timeout, Duration::from_millis(10))?;
     if probe.timeout > probe.interval {
