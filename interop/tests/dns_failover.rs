@@ -1,8 +1,8 @@
 //! Failing over by the DNS: two members that share registrations, a zone that names them, and one of them dies. Skipped where `named` is
 //! not installed.
 //!
-//! `STROWGER_FAILOVERS=20 cargo test -p strowger-interop --test dns_failover -- --nocapture` repeats the failure and prints what each
-//! took.
+//! `STROWGER_FAILOVERS=20 STROWGER_FAILOVER_TTL_S=5 cargo test -p strowger-interop --test dns_failover keeps_to_the_ttl -- --nocapture`
+//! repeats the failure with that TTL and prints what it took.
 
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
@@ -14,15 +14,13 @@ use strowger_interop::{
 use strowger_watch::Kind;
 
 const SERVICE: &str = "_sip._udp.example.com";
-const TTL: Duration = Duration::from_secs(1);
 /// A server is dead after two of these, each of which may take its whole time.
 const PROBE: &str = "probe = { interval = \"200ms\", timeout = \"200ms\", down = 2, up = 2 }";
-/// What a client may take to reach the other server, from the moment of the failure: it is noticed within less than a second, and the
-/// zone's answer is kept for its TTL.
-const GOAL: Duration = Duration::from_secs(2);
+/// What a client may take to reach the other server, beside the TTL.
+const GOAL: Duration = Duration::from_secs(1);
 /// A busy machine is not a bug.
 const BUSY: Duration = Duration::from_millis(900);
-/// How long the client waits for an answer before it takes the call for lost.
+/// What the client gives a call of which it knows that it may be lost.
 const LOST: Duration = Duration::from_millis(250);
 
 /// The members, and somebody who is called through either.
@@ -90,6 +88,10 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 struct Client {
     resolver: Resolver,
     number: usize,
+    /// How long it waits for an answer before it takes a call for lost.
+    patience: Duration,
+    /// Which call was lost last, and how.
+    last_lost: String,
 }
 
 impl Client {
@@ -97,7 +99,20 @@ impl Client {
     fn call(&mut self) -> Option<(SocketAddr, bool)> {
         let server = self.resolver.first(SERVICE)?;
         self.number += 1;
-        Some((server, call(&mut Caller::new(server), &format!("call-{}", self.number), LOST)))
+        let (mut caller, call_id) = (Caller::new(server), format!("call-{}", self.number));
+        let is_answered = call(&mut caller, &call_id, self.patience);
+        if !is_answered {
+            self.last_lost = format!("{call_id} at {server}: {:?}", caller.call(&call_id).answer);
+        }
+        Some((server, is_answered))
+    }
+
+    /// Calls for so long.
+    fn call_for(&mut self, time: Duration) {
+        let since = Instant::now();
+        while since.elapsed() < time {
+            self.call();
+        }
     }
 
     /// Calls until one is answered by this server; since when that took, and how many were lost.
@@ -112,6 +127,15 @@ impl Client {
         }
         panic!("no call is answered by {server}");
     }
+}
+
+/// A number that the environment gives; usually 1.
+fn number(name: &str) -> u64 {
+    std::env::var(name).ok().and_then(|number| number.parse().ok()).unwrap_or(1)
+}
+
+fn mean(times: &[Duration]) -> Duration {
+    times.iter().sum::<Duration>() / u32::try_from(times.len().max(1)).expect("few")
 }
 
 /// Whether a call is answered within `patience`.
@@ -132,17 +156,23 @@ fn client_that_keeps_to_the_ttl_leaves_a_dead_server_and_comes_back() {
     let mut site = Site::start();
     let zone = Bind9::start("example.com", 1, "@ IN NAPTR 10 50 \"s\" \"SIP+D2U\" \"\" _sip._udp\n");
     let updates = Updates::of(&zone);
-    let keys = format!("ttl = \"{}s\"\n{PROBE}", TTL.as_secs());
+    let ttl_s = number("STROWGER_FAILOVER_TTL_S");
+    let ttl = Duration::from_secs(ttl_s);
+    let keys = format!("ttl = \"{ttl_s}s\"\n{PROBE}");
     let mut watch = Watch::start(&zone, &keys, &site.records());
     until("the zone names both, and their addresses", || {
         let addresses = ["s1.example.com", "s2.example.com"].map(|host| updates.records(host, Kind::A).len());
         updates.records(SERVICE, Kind::Srv).len() == 2 && addresses == [1, 1]
     });
     let (first, second) = (site.members[0].address(), site.members[1].address());
-    let mut client = Client { resolver: Resolver::of(zone.address()), number: 0 };
-    let failovers = std::env::var("STROWGER_FAILOVERS").ok().and_then(|times| times.parse().ok()).unwrap_or(1);
-    for _ in 0..failovers {
+    let mut client =
+        Client { resolver: Resolver::of(zone.address()), number: 0, patience: PATIENCE, last_lost: String::new() };
+    let (mut noticed, mut outages) = (Vec::new(), Vec::new());
+    for failure in 0..number("STROWGER_FAILOVERS") {
         client.until_answered_by(first, Instant::now());
+        // The first one comes when an answer has just been kept, which is the worst; the others anywhere in its time.
+        client.call_for(ttl * (u32::try_from(failure * 618 % 1_000).expect("small")) / 1_000);
+        client.patience = LOST;
         let killed = Instant::now();
         site.members[0].kill();
         let changed = std::thread::scope(|scope| {
@@ -157,16 +187,26 @@ fn client_that_keeps_to_the_ttl_leaves_a_dead_server_and_comes_back() {
             println!(
                 "killed: the zone has changed after {changed:.2?}, a call is answered after {outage:.2?}, {lost} were lost"
             );
-            assert!(outage < GOAL + BUSY, "{outage:?}");
+            assert!(outage < ttl + GOAL + BUSY, "{outage:?}");
+            outages.push(outage);
             changed
         });
-        assert!(changed < Duration::from_secs(1) + BUSY, "{changed:?}");
+        assert!(changed < GOAL + BUSY, "{changed:?}");
+        noticed.push(changed);
+        client.patience = PATIENCE;
         let back = Instant::now();
         site.members[0].restart();
         let (returned, lost) = client.until_answered_by(first, back);
         println!("started again: it has calls after {returned:.2?}, {lost} were lost");
-        assert_eq!(lost, 0, "the other one answers meanwhile");
+        assert_eq!(lost, 0, "the other one answers meanwhile: {}", client.last_lost);
     }
+    let (noticed, outage) = (mean(&noticed), mean(&outages));
+    let (expected, longest) = (noticed + ttl / 2, outages.iter().max());
+    println!(
+        "TTL {ttl_s} s, {} failures: the zone has changed after {noticed:.2?}, a call is answered after {outage:.2?} (expected {expected:.2?}; \
+              at most {longest:.2?})",
+        outages.len()
+    );
     // The last server stays.
     site.members[0].kill();
     until("the zone has changed", || updates.records(SERVICE, Kind::Srv).len() == 1);
@@ -245,7 +285,7 @@ fn proxy_tries_the_next_server_of_the_zone_itself() {
         site.members[0].kill();
         let killed = timed_call(&killed_edge, &format!("killed-{name}"));
         println!("by {name}: silent: {:.1?}, then {:.1?}; killed: {killed:.1?}", silent[0], silent[1]);
-        assert!(silent[0] < GOAL + BUSY && silent[1] < BUSY && killed < BUSY, "{silent:?} {killed:?}");
+        assert!(silent[0] < 2 * GOAL + BUSY && silent[1] < BUSY && killed < BUSY, "{silent:?} {killed:?}");
         site.members[0].restart();
         until("it serves again", || site.members[0].status()["cluster"]["warm"] == true);
     }

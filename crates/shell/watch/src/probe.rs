@@ -104,4 +104,69 @@ mod tests {
         }
         assert_eq!(final_status(&text("SIP/2.0 200 OK"), "abd"), None, "another's");
     }
+
+    /// Asks a server over a real socket; `serve` answers.
+    async fn ask_at(
+        transport: Transport,
+        address: SocketAddr,
+        serve: impl Future<Output = io::Result<()>>,
+    ) -> Option<u16> {
+        let server = Server { transport, address };
+        let (status, served) = tokio::join!(ask(&server, Duration::from_secs(10)), serve);
+        served.expect("it has answered");
+        status
+    }
+
+    /// The response to `request` with this first line.
+    fn response(request: &[u8], status: &str) -> Vec<u8> {
+        let request = String::from_utf8_lossy(request);
+        let (_, fields) = request.split_once("\r\n").expect("a request has a first line");
+        format!("SIP/2.0 {status}\r\n{fields}").into_bytes()
+    }
+
+    #[tokio::test]
+    async fn datagram_is_sent_again_until_the_final_response() {
+        let socket = UdpSocket::bind("127.0.0.1:0").await.expect("a socket");
+        let address = socket.local_addr().expect("bound");
+        let serve = async {
+            let mut buffer = [0; 2_048];
+            let (length, first) = socket.recv_from(&mut buffer).await?;
+            socket.send_to(b"no SIP", first).await?;
+            socket.send_to(&response(&buffer[..length], "100 Trying"), first).await?;
+            let (length, second) = socket.recv_from(&mut buffer).await?;
+            assert_eq!(first, second);
+            socket.send_to(&response(&buffer[..length], "404 Not Found"), second).await?;
+            Ok(())
+        };
+        assert_eq!(ask_at(Transport::Udp, address, serve).await, Some(404));
+    }
+
+    #[tokio::test]
+    async fn response_over_tcp_may_come_in_pieces() {
+        let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a socket");
+        let address = listener.local_addr().expect("bound");
+        let serve = async {
+            let (mut stream, _) = listener.accept().await?;
+            let mut request = Vec::new();
+            while !request.ends_with(b"\r\n\r\n") {
+                stream.read_buf(&mut request).await?;
+            }
+            stream.write_all(&response(&request, "100 Trying")).await?;
+            let last = response(&request, "200 OK");
+            let (first, second) = last.split_at(20);
+            stream.write_all(first).await?;
+            stream.flush().await?;
+            stream.write_all(second).await?;
+            Ok(())
+        };
+        assert_eq!(ask_at(Transport::Tcp, address, serve).await, Some(200));
+    }
+
+    #[tokio::test]
+    async fn nobody_answers_where_nobody_listens() {
+        let address = UdpSocket::bind("127.0.0.1:0").await.and_then(|socket| socket.local_addr()).expect("a free port");
+        for transport in [Transport::Udp, Transport::Tcp] {
+            assert_eq!(ask(&Server { transport, address }, Duration::from_secs(10)).await, None);
+        }
+    }
 }

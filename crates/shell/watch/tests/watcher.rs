@@ -354,3 +354,38 @@ fn server_that_one_watcher_alone_misses_is_put_back_and_stays() {
         world.events.iter().filter(|(_, event)| matches!(event, Event::PutBack { .. })).collect();
     assert!(matches!(told.as_slice(), [(0, _)]), "{told:?}");
 }
+
+/// Servers come and go as each of two or three watchers sees them, and the name server is silent now and then. The zone is never empty
+/// ([`World::update`] looks), and says what is right once all see the same for a while.
+#[test]
+fn whatever_has_happened_the_zone_is_right_at_last() {
+    for seed in 0..60_u64 {
+        let mut state = seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
+        let mut below = |bound: u64| {
+            state ^= state << 13;
+            state ^= state >> 7;
+            state ^= state << 17;
+            state % bound
+        };
+        let (watchers, servers) = (2 + below(2), 2 + below(3));
+        let servers = u8::try_from(servers).expect("few");
+        let mut world = World::new(usize::try_from(watchers).expect("few"), servers, &[data(1)]);
+        for _ in 0..40 {
+            let (watcher, server) = (below(watchers), below(servers.into()));
+            let seen = &mut world.alive[usize::try_from(watcher).expect("few")][usize::try_from(server).expect("few")];
+            *seen = !*seen;
+            world.is_silent = below(8) == 0;
+            world.run_for(Duration::from_millis(below(5_000)));
+        }
+        world.is_silent = false;
+        (0..usize::from(servers)).for_each(|server| world.set(server, true));
+        world.run_for(REFRESH * 3);
+        assert_eq!(world.zone.len(), usize::from(servers), "seed {seed}: {:?}", world.zone);
+        world.set(0, false);
+        world.run_for(REFRESH * 3);
+        assert!(!world.has(1) && world.zone.len() == usize::from(servers) - 1, "seed {seed}: {:?}", world.zone);
+        let changes = world.changes;
+        world.run_for(REFRESH * 10);
+        assert_eq!(world.changes, changes, "seed {seed}: they fight");
+    }
+}
