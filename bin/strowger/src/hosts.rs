@@ -73,7 +73,7 @@ pub(crate) fn look(config: &Config, sources: &Sources<'_>, dns: &DnsResolver) ->
             match &name {
                 DnsName::Service(service) => names.add(failure, key, service.as_str(), "has no SRV records"),
                 DnsName::Host(host) => {
-                    names.add(failure, key, &host.to_string(), "has no address that the listeners reach")
+                    names.add(failure, key, &host.to_string(), "has no address that the listeners reach");
                 }
             }
         }

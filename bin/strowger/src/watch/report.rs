@@ -14,7 +14,7 @@ pub(super) fn log(plan: &Plan, event: &Event) -> io::Result<()> {
     match event {
         Event::Up { server } => tracing::info!("{} is alive", server_of(plan, *server)),
         Event::Down { server } => {
-            tracing::warn!("{} is dead: it does not answer OPTIONS, or badly", server_of(plan, *server))
+            tracing::warn!("{} is dead: it does not answer OPTIONS, or badly", server_of(plan, *server));
         }
         Event::Changed { set, removed, added } => {
             let (removed, added) = (shown(removed).join(", "), shown(added).join(", "));

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use strowger_balancer::{Candidates, Key, MethodClass, Policy, Registry, TargetState, Weights};
 use strowger_control::config::Config;
 use strowger_control::dns::Server;
-use strowger_control::targets::{Changes, Lists, Refused, Services, Sources, TargetSets};
+use strowger_control::targets::{Changes, Lists, Refused, Services, Sources, TargetSet, TargetSets};
 use strowger_directory::{Change, Directory, Gateway, Gateways};
 use strowger_foundation::{Timestamp, Transport};
 use strowger_locate::Failure;
@@ -339,7 +339,7 @@ fn every_address_that_the_dns_has_of_a_host_is_a_target() {
     let targets = ["sip:192.0.2.1:5070", "sip:192.0.2.2:5070", "sip:[2001:db8::1]:5070", "sip:192.0.2.9"];
     assert_eq!(around.uris(&config), targets);
     let origins = around.sets(&config).expect("sound");
-    let origins: Vec<String> = origins.iter().flat_map(|set| set.origins()).map(ToString::to_string).collect();
+    let origins: Vec<String> = origins.iter().flat_map(TargetSet::origins).map(ToString::to_string).collect();
     assert_eq!(origins, ["dns:pods.example:5070", "dns:pods.example:5070", "dns:pods.example:5070", "configuration"]);
     // One has gone, and nothing is left of it; when all have, the DNS is not believed.
     around.services.handle_answer(now, &name, Ok(vec![at("192.0.2.2")]), ttl);
