@@ -4,6 +4,7 @@
 //! `STROWGER_FAILOVERS=20 STROWGER_FAILOVER_TTL_S=5 cargo test -p strowger-interop --test dns_failover keeps_to_the_ttl -- --nocapture`
 //! repeats the failure with that TTL and prints what it took.
 
+use std::collections::BTreeMap;
 use std::net::{Ipv4Addr, SocketAddr};
 use std::time::{Duration, Instant};
 
@@ -87,6 +88,8 @@ fn until(what: &str, mut is_so: impl FnMut() -> bool) {
 /// Who makes one call after another, each to the server that the DNS names then.
 struct Client {
     resolver: Resolver,
+    /// One for each server: a socket that comes again would bear the branches of calls that are over.
+    callers: BTreeMap<SocketAddr, Caller>,
     number: usize,
     /// How long it waits for an answer before it takes a call for lost.
     patience: Duration,
@@ -99,10 +102,13 @@ impl Client {
     fn call(&mut self) -> Option<(SocketAddr, bool)> {
         let server = self.resolver.first(SERVICE)?;
         self.number += 1;
-        let (mut caller, call_id) = (Caller::new(server), format!("call-{}", self.number));
-        let is_answered = call(&mut caller, &call_id, self.patience);
+        let call_id = format!("call-{}", self.number);
+        let caller = self.callers.entry(server).or_insert_with(|| Caller::new(server));
+        let is_answered = call(caller, &call_id, self.patience);
         if !is_answered {
             self.last_lost = format!("{call_id} at {server}: {:?}", caller.call(&call_id).answer);
+            // It would go on calling.
+            self.callers.remove(&server);
         }
         Some((server, is_answered))
     }
@@ -165,8 +171,13 @@ fn client_that_keeps_to_the_ttl_leaves_a_dead_server_and_comes_back() {
         updates.records(SERVICE, Kind::Srv).len() == 2 && addresses == [1, 1]
     });
     let (first, second) = (site.members[0].address(), site.members[1].address());
-    let mut client =
-        Client { resolver: Resolver::of(zone.address()), number: 0, patience: PATIENCE, last_lost: String::new() };
+    let mut client = Client {
+        resolver: Resolver::of(zone.address()),
+        callers: BTreeMap::new(),
+        number: 0,
+        patience: PATIENCE,
+        last_lost: String::new(),
+    };
     let (mut noticed, mut outages) = (Vec::new(), Vec::new());
     for failure in 0..number("STROWGER_FAILOVERS") {
         client.until_answered_by(first, Instant::now());
