@@ -68,7 +68,7 @@ fn keep(plan: Plan, zone: &Zone, arguments: &WatchArguments) -> Result<(), Failu
     match failed {
         Some(failure) => Err(failure),
         None if !is_reached => Err(Failure::No("watching has ended by a fault of the program".to_owned())),
-        None if is_last_kept => Err(Failure::No("no server is alive; the zone keeps the last ones".to_owned())),
+        None if is_last_kept => Err(Failure::No("of some records no server is alive, and they stay".to_owned())),
         None => Ok(()),
     }
 }

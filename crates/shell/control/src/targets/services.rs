@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 use strowger_locate::Failure;
 
 use crate::config::Config;
-use crate::config::values::DnsName;
+use crate::config::values::{DnsName, TargetSource};
 use crate::dns::{Server, ServersAnswer};
 
 /// An answer is asked for again after its time, but not sooner and not later than this.
@@ -48,11 +48,16 @@ pub enum Learnt {
 }
 
 impl Services {
-    /// Follows the names in `config`: others are forgotten, new ones are due at once.
+    /// Follows the names of the balancers in `config`: others are forgotten, new ones are due at once.
     pub fn follow(&mut self, config: &Config, now: Instant) {
+        let sources = config.balancers.iter().flat_map(|balancer| &balancer.targets);
+        self.follow_names(sources.filter_map(TargetSource::dns_name), now);
+    }
+
+    /// Follows these names, and no others.
+    pub fn follow_names(&mut self, names: impl IntoIterator<Item = DnsName>, now: Instant) {
         let mut before = std::mem::take(&mut self.by_name);
-        for source in config.balancers.iter().flat_map(|balancer| &balancer.targets) {
-            let Some(name) = source.dns_name() else { continue };
+        for name in names {
             let shown = name.to_string();
             let service = before.remove(&shown);
             let service = service.unwrap_or_else(|| Service { name, servers: None, due: now, failing: None });
