@@ -31,6 +31,7 @@ mod program;
 mod registrant;
 mod relay;
 mod server;
+pub mod sharing;
 mod sipp;
 mod watch;
 pub mod wire;

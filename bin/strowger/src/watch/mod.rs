@@ -4,10 +4,9 @@ mod plan;
 mod report;
 
 use std::ops::ControlFlow;
-use std::path::Path;
 
 use clap::Args;
-use strowger_control::config::{Config, Watch};
+use strowger_control::config::{Config, Wanted, Watch};
 use strowger_watch::{Event, Key, Plan, Until, Zone};
 
 use crate::failure::Failure;
@@ -23,8 +22,8 @@ pub(crate) struct WatchArguments {
     json: bool,
 }
 
-pub(crate) fn run(file: Option<&Path>, arguments: &WatchArguments) -> Result<(), Failure> {
-    let (config, file) = Config::load(file)?;
+pub(crate) fn run(wanted: Wanted<'_>, arguments: &WatchArguments) -> Result<(), Failure> {
+    let (config, file) = Config::load(wanted)?;
     let Some(watch) = &config.watch else {
         let missing = "there is no [watch] in the configuration; docs/operating/dns-failover.md says what it has";
         return Err(Failure::Usage(missing.to_owned()));

@@ -24,11 +24,13 @@
 
 mod budget;
 mod census;
+mod even;
 pub mod hash;
 mod health;
 mod measure;
 mod method;
 mod order;
+mod partition;
 mod policy;
 mod rank;
 mod registry;
@@ -38,9 +40,11 @@ mod token;
 mod view;
 
 pub use budget::FailoverBudget;
+pub use even::{Wish, even_out};
 pub use health::{BadStatusRange, Change, FIRST_SHARE, Probe, StatusRange, WHOLE_SHARE};
 pub use method::{BYE, MethodClass, MethodWeights};
 pub use order::{Advice, MAX_TRIES, Order, Pick};
+pub use partition::{Partition, SLOTS, Slot, SlotLoads};
 pub use policy::{Candidates, Key, Policy, UnknownName, Weights};
 pub use registry::{IdTaken, MAX_TARGETS, Registry};
 pub use set::{FAILOVER_TIMEOUT, MAX_MEMBERS, Member, Set, SetConfig, SetError};

@@ -115,16 +115,18 @@ pub enum Key {
     To,
     /// The user of the Request-URI.
     User,
+    /// The address of record: that in To of a REGISTER, else the Request-URI's.
+    Aor,
     /// The IP address that the request came from.
     Source,
 }
 
 impl Key {
     /// All of them.
-    pub const ALL: [Self; 5] = [Self::CallId, Self::From, Self::To, Self::User, Self::Source];
+    pub const ALL: [Self; 6] = [Self::CallId, Self::From, Self::To, Self::User, Self::Aor, Self::Source];
 
     /// Their names in the configuration.
-    pub const NAMES: &'static str = "call-id, from, to, user, source";
+    pub const NAMES: &'static str = "call-id, from, to, user, aor, source";
 
     /// Its name in the configuration.
     #[must_use]
@@ -134,6 +136,7 @@ impl Key {
             Self::From => "from",
             Self::To => "to",
             Self::User => "user",
+            Self::Aor => "aor",
             Self::Source => "source",
         }
     }

@@ -144,6 +144,9 @@ pub struct ProxyConfig {
     pub outages: Arc<Outages>,
     /// What neighbours and this server tell each other of their load.
     pub overload: OverloadControl,
+    /// What tells this server from others with its keys that a request passes through before it or after it; the same for those that
+    /// stand in for one another.
+    pub stage: Box<str>,
 }
 
 /// Contexts and transactions of one shard.
@@ -182,14 +185,14 @@ impl Proxy {
     /// An engine without work; `ring` is the process's, from which the branch and tag keys are derived.
     #[must_use]
     pub fn new(config: ProxyConfig, ring: &KeyRing, transactions: Transactions) -> Self {
-        let ProxyConfig { shard, listeners, outages, overload } = config;
+        let ProxyConfig { shard, listeners, outages, overload, stage } = config;
         Self {
             transactions,
             contexts: Slab::new(),
             timers: TimerWheel::new(),
             ring: ring.derive("branch"),
             dialogs: ring.derive("dialog"),
-            loop_key: ring.current().derive("loop"),
+            loop_key: ring.current().derive(&format!("loop{stage}")),
             tag_key: ring.current().derive("to-tag"),
             shard,
             listeners,

@@ -17,6 +17,7 @@
 )]
 
 mod answer;
+pub mod asked;
 pub mod branch;
 mod context;
 mod engine;

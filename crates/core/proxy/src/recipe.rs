@@ -48,16 +48,27 @@ pub struct Times {
     pub mtu: usize,
     /// See [`Policy::outbound`].
     pub path: bool,
+    /// See [`Policy::only_where_needed`].
+    pub only_where_needed: bool,
 }
 
 impl Times {
     /// The operator's, with the ring time-out of a route and the failover time-out of a balanced set where they have one.
     #[must_use]
     pub fn of(policy: &Policy, ring_timeout: Option<Duration>, failover_timeout: Option<Duration>) -> Self {
-        let Policy { fork_timeout, avoid_for, recurse, mtu, outbound, .. } = *policy;
+        let Policy { fork_timeout, avoid_for, recurse, mtu, outbound, only_where_needed, .. } = *policy;
         let ring_timeout = ring_timeout.unwrap_or(policy.ring_timeout);
         let failover_timeout = failover_timeout.unwrap_or(policy.failover_timeout);
-        Self { ring_timeout, fork_timeout, failover_timeout, avoid_for, recurse, mtu, path: outbound }
+        Self {
+            ring_timeout,
+            fork_timeout,
+            failover_timeout,
+            avoid_for,
+            recurse,
+            mtu,
+            path: outbound,
+            only_where_needed,
+        }
     }
 }
 

@@ -5,6 +5,7 @@ use strowger_balancer::TargetId;
 use strowger_foundation::{Flow, KeyRing, ListenerId, Seal, letters};
 use strowger_message::{HeaderName, Message, NameAddr, SipUri, Uri};
 
+use crate::asked::Asked;
 use crate::flow_token;
 use crate::listener::{Listener, Listeners, transport_param};
 
@@ -53,6 +54,8 @@ pub struct RouteSet<'a> {
     pub trunk: Option<u32>,
     /// The target of a balanced set that has the call, where the request is for the callee.
     pub target: Option<TargetId>,
+    /// What a member of another cluster asks.
+    pub asked: Option<Asked<'a>>,
 }
 
 /// The ends of a dialog that are reached by their flow: behind a translation, or on a connection.
@@ -149,6 +152,7 @@ impl<'a> RouteSet<'a> {
             exit: None,
             trunk: None,
             target: None,
+            asked: None,
         }
     }
 
@@ -158,7 +162,7 @@ impl<'a> RouteSet<'a> {
         keys: RouteKeys<'_>,
         listeners: &Listeners,
         message: &Message<'_>,
-        uri: &[u8],
+        uri: &'a [u8],
         own: &impl Fn(&SipUri<'_>) -> Option<Option<ListenerId>>,
     ) -> bool {
         if let Some((listener, dialog)) = as_recorded(listeners, uri) {
@@ -168,6 +172,7 @@ impl<'a> RouteSet<'a> {
             && let Some(listener) = own(&uri)
         {
             self.take_proof(keys, message, &Proof::of(&uri));
+            self.asked = Asked::read(keys.tokens, message.call_id(), &uri).or(self.asked);
             self.token = uri.user.and_then(|user| flow_token::verify(keys.tokens, user)).or(self.token);
             self.exit = listener;
         } else {

@@ -257,6 +257,8 @@ counters! {
     too_many_contacts,
     /// REGISTER requests refused because the store was not quick enough, or could not keep what they change.
     unkept,
+    /// REGISTERs that removed something, of which the cluster that had the user before was told.
+    removals_passed,
     /// Requests forwarded with state.
     forwarded,
     /// Requests forwarded without state.

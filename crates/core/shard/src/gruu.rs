@@ -2,22 +2,27 @@
 //! the same. Nothing is kept for them.
 //!
 //! 46 characters of base64url: an initial vector (12 bytes), which is the tag of what is sealed too, and, under a key stream
-//! that follows from it, where the GRUU leads (16) with a number that makes each different (6).
+//! that follows from it, where the GRUU leads (16), the slot of the user that it is of (2), by which a cluster is found, and a number that
+//! makes each different (4).
 
 use data_encoding::BASE64URL_NOPAD;
+use strowger_balancer::Slot;
 use strowger_foundation::{KeyRing, Tag, TagKey};
 use strowger_registrar::{GruuKey, GruuText};
 
 const TAG: usize = 12;
-const NONCE: usize = 6;
-const SEALED: usize = GruuKey::LEN + NONCE;
+const SLOT: usize = 2;
+const NONCE: usize = 4;
+const SEALED: usize = GruuKey::LEN + SLOT + NONCE;
 const ENCODED: usize = (TAG + SEALED) * 4 / 3 + 1;
 
-/// The user part of a temporary GRUU that leads to `key`. With another `nonce` it is another one.
-pub(crate) fn seal(ring: &KeyRing, key: &GruuKey, nonce: u64) -> GruuText {
+/// The user part of a temporary GRUU that leads to `key`, of a user of this slot. With another `nonce` it is another one.
+pub(crate) fn seal(ring: &KeyRing, key: &GruuKey, slot: Slot, nonce: u64) -> GruuText {
     let mut plain = [0; SEALED];
     // The low bytes of the number are those that differ.
-    for (place, byte) in plain.iter_mut().zip(key.to_bytes().into_iter().chain(nonce.to_le_bytes())) {
+    for (place, byte) in
+        plain.iter_mut().zip(key.to_bytes().into_iter().chain(slot.0.to_le_bytes()).chain(nonce.to_le_bytes()))
+    {
         *place = byte;
     }
     let secret = ring.current();
@@ -32,8 +37,8 @@ pub(crate) fn seal(ring: &KeyRing, key: &GruuKey, nonce: u64) -> GruuText {
     text
 }
 
-/// Where a user part leads that [`seal`] made with one of the keys; `None` for any other.
-pub(crate) fn open(ring: &KeyRing, user: &[u8]) -> Option<GruuKey> {
+/// Where a user part leads that [`seal`] made with one of the keys, and its user's slot; `None` for any other.
+pub(crate) fn open(ring: &KeyRing, user: &[u8]) -> Option<(GruuKey, Slot)> {
     if user.len() != ENCODED {
         return None;
     }
@@ -43,8 +48,9 @@ pub(crate) fn open(ring: &KeyRing, user: &[u8]) -> Option<GruuKey> {
     let (given, sealed) = (Tag(*tag_bytes), sealed.try_into().ok()?);
     ring.keys().find_map(|secret| {
         let plain: [u8; SEALED] = under_stream(secret, &given, sealed);
-        let key = plain.first_chunk().filter(|_| tag(secret, &plain).matches(&given))?;
-        Some(GruuKey::from_bytes(*key))
+        let (key, rest) = plain.split_first_chunk().filter(|_| tag(secret, &plain).matches(&given))?;
+        let slot = rest.first_chunk().map(|slot| u16::from_le_bytes(*slot))?;
+        Some((GruuKey::from_bytes(*key), Slot(slot)))
     })
 }
 
@@ -70,10 +76,10 @@ mod tests {
     fn a_gruu_leads_back_and_a_forged_one_nowhere() {
         let ring = KeyRing::new(TagKey::new([5; 16]));
         let key = GruuKey::from_bytes(*b"0123456789abcdef");
-        let text = seal(&ring, &key, 7);
-        assert_eq!(open(&ring, &text), Some(key));
+        let text = seal(&ring, &key, Slot(9), 7);
+        assert_eq!(open(&ring, &text), Some((key, Slot(9))));
         let rotated = ring.rotated(TagKey::new([6; 16]));
-        assert_eq!(open(&rotated, &text), Some(key), "the key before is good too");
+        assert_eq!(open(&rotated, &text), Some((key, Slot(9))), "the key before is good too");
         assert_eq!(open(&rotated.rotated(TagKey::new([7; 16])), &text), None);
         for at in 0..text.len() {
             let mut forged = text.clone();
@@ -89,7 +95,7 @@ mod tests {
     fn two_of_one_device_have_nothing_in_common() {
         let ring = KeyRing::new(TagKey::new([5; 16]));
         let key = GruuKey::from_bytes(*b"0123456789abcdef");
-        let (one, two) = (seal(&ring, &key, 7), seal(&ring, &key, 8));
+        let (one, two) = (seal(&ring, &key, Slot(9), 7), seal(&ring, &key, Slot(9), 8));
         let agree = one.iter().zip(&two).filter(|(a, b)| a == b).count();
         assert!(agree < 6, "{agree} of {ENCODED} letters");
         let user_part = |byte: &u8| byte.is_ascii_alphanumeric() || b"-_".contains(byte);

@@ -74,6 +74,8 @@ impl Guide for ShardGuide<'_> {
             token: None,
             // A redirection leads nobody where he could not have gone by himself.
             source,
+            claimed: None,
+            asked: None,
             exit: self.source.listener,
             choice: Choice::OfCall(&self.tag_key, request.call_id()),
             refresh: &refresh,

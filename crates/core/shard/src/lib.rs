@@ -19,6 +19,7 @@
 mod accounts;
 mod boundary;
 mod class;
+mod clusters;
 mod follow;
 mod gruu;
 mod guide;
@@ -29,6 +30,7 @@ mod options;
 mod places;
 mod probes;
 mod register;
+mod removal;
 mod reply;
 mod request;
 mod responder;
@@ -41,6 +43,7 @@ mod way;
 
 pub use boundary::{Counters, Event, Input, Output};
 pub use class::{Classified, Classifier, begins_work, may_begin_work};
+pub use clusters::Clusters;
 pub use keeping::{MAX_ORDERS, MAX_WAITING, MAX_WAITING_OF_ONE, STORE_PATIENCE};
 pub use named::{Owner, PlaceName};
 pub use responder::MAX_AMPLIFICATION;

@@ -10,7 +10,7 @@ use strowger_balancer::{
 };
 use strowger_foundation::{Flow, KeyRing, ListenerId, TagKey, Timestamp, Transport, octets};
 use strowger_locate::{Answer, Failure, Hop, Located, Lookup, Names, Outages, Question};
-use strowger_message::{Host, Message, Method, NameAddr, SipUri, Status, Uri, split_list};
+use strowger_message::{Aor, Host, Message, Method, NameAddr, SipUri, Status, Uri, split_list};
 use strowger_proxy::{Balanced as Load, Place, Reach, Stateless, Target, To, flow_token};
 
 use crate::route::{self, Action, Route, RouteTarget};
@@ -59,6 +59,19 @@ pub(crate) struct Asked<'a> {
     pub(crate) target: Option<TargetId>,
     /// It will be asked for credentials, and nobody gets it yet.
     pub(crate) is_tentative: bool,
+}
+
+impl<'a> Asked<'a> {
+    /// The user that it is about: that of the Request-URI, or of To where it is a REGISTER, whose Request-URI names a domain
+    /// (RFC 3261 §10.2). Where there is no user, the whole Request-URI.
+    fn user(&self) -> &'a [u8] {
+        let registered = || Uri::parse(self.message.to().uri).and_then(|uri| uri.sip().and_then(|uri| uri.user));
+        let user = match self.message.method() {
+            Method::Register => registered(),
+            _ => self.uri.and_then(Uri::sip).and_then(|uri| uri.user),
+        };
+        user.unwrap_or(self.request_uri)
+    }
 }
 
 /// Where a Request-URI is sent to; nothing is added where no listener reaches it.
@@ -285,12 +298,16 @@ impl Places<'_> {
             Method::Ack | Method::Cancel => return,
             _ => MAX_TRIES,
         };
-        let ip;
+        let (ip, aor);
         let key: &[u8] = match set.config().key {
             Key::CallId => call_id,
             Key::From => asked.message.from().uri,
             Key::To => asked.message.to().uri,
-            Key::User => asked.uri.and_then(Uri::sip).and_then(|uri| uri.user).unwrap_or(asked.request_uri),
+            Key::User => asked.user(),
+            Key::Aor => {
+                aor = aor_of(asked);
+                aor.as_bytes()
+            }
             Key::Source => {
                 ip = octets(asked.source.peer.ip());
                 &ip[..]
@@ -467,6 +484,22 @@ impl Places<'_> {
         }
         let listener = self.snapshot.listeners.towards(hop.transport, hop.address, self.exit)?;
         Some(Flow::new(listener, hop.transport, hop.address))
+    }
+}
+
+//= rfc3261#10.2
+/// The address of record that a request is for.
+fn aor_of(asked: &Asked<'_>) -> Aor {
+    let to;
+    let uri = if asked.message.method() == Method::Register {
+        to = asked.message.to().parse_uri();
+        to.as_ref()
+    } else {
+        asked.uri
+    };
+    match uri.and_then(Uri::sip) {
+        Some(uri) => Aor::new(uri.user.unwrap_or_default(), uri.host_port.host),
+        None => Aor::new(asked.request_uri, b""),
     }
 }
 

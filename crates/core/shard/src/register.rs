@@ -4,6 +4,7 @@ use core::time::Duration;
 use std::sync::Arc;
 
 use smallvec::SmallVec;
+use strowger_balancer::Slot;
 use strowger_foundation::{ConnId, Flow, Timestamp};
 use strowger_message::{HeaderName, Message, NameAddr, Reply, Status, Uri};
 use strowger_registrar::{Durability, GruuKey, Policy, Record, Renewal, Source, Update};
@@ -105,7 +106,8 @@ impl Shard {
         // Not copied: what was just written and is read in other pieces, the processor waits for.
         let aor = snapshot.directory.resolve(claimed.as_bytes());
         // A trunk calls, and registers nobody; and its address can be claimed by whoever can forge a datagram.
-        if snapshot.auth.requires(b"REGISTER") && !snapshot.auth.trusts(request.source.peer.ip()) {
+        let is_asked_for = !snapshot.auth.trusts(request.source.peer.ip()) && !request.removes_elsewhere();
+        if snapshot.auth.requires(b"REGISTER") && is_asked_for {
             let (header, status) = (HeaderName::Authorization, Status::UNAUTHORIZED);
             let user = self.authenticate(now, request, header, status, claimed.domain())?;
             self.check_identity(request, &user, Some(claimed))?;
@@ -125,7 +127,7 @@ impl Shard {
     fn renew(&mut self, now: Timestamp, registering: Registering<'_, '_>, snapshot: &Snapshot) -> bool {
         let Registering { by, source, message, aor } = registering;
         let Some(renewal) = Renewal::read(message) else { return false };
-        let policy = &snapshot.registrar;
+        let policy = snapshot.registrar_of(message);
         let mut lines = self.keeping.buffer();
         let from = Source { flow: source, via_sent_by_matches: via_matches(message, &source) };
         let is_renewed = self.locations.renew(now, aor, policy, &from, &renewal, &mut lines);
@@ -149,10 +151,11 @@ impl Shard {
         let staged = Update::read(message).and_then(|mut update| {
             leave_own_hops(&snapshot, &mut update);
             let source = Source { flow: source, via_sent_by_matches: via_matches(message, &source) };
-            match snapshot.registrar.durability {
-                Durability::Memory => self.locations.apply(now, aor, &snapshot.registrar, &source, &update)?,
+            let policy = snapshot.registrar_of(message);
+            match policy.durability {
+                Durability::Memory => self.locations.apply(now, aor, policy, &source, &update)?,
                 Durability::WriteBehind | Durability::WriteThrough => {
-                    self.locations.stage(now, aor, &snapshot.registrar, &source, &update, &mut record)?
+                    self.locations.stage(now, aor, policy, &source, &update, &mut record)?
                 }
             };
             Ok(update)
@@ -328,13 +331,14 @@ impl Shard {
     fn confirm(&mut self, now: Timestamp, registering: Registering<'_, '_>, update: &Update<'_>) {
         let Registering { by, source, message, aor } = registering;
         self.counters.registered += 1;
+        self.pass_removal(now, aor, message, update);
         let snapshot = Arc::clone(&self.snapshot);
         let policy = &snapshot.registrar;
         let ring = *self.proxy.ring();
         let tag_key = *self.proxy.tag_key();
         let seal = |key: &GruuKey| {
             let times = [now.as_nanos().to_be_bytes(), u64::from(update.cseq).to_be_bytes()];
-            gruu::seal(&ring, key, tag_key.hash64(&[times.as_flattened(), update.call_id]))
+            gruu::seal(&ring, key, Slot::of(aor), tag_key.hash64(&[times.as_flattened(), update.call_id]))
         };
         let wants_gruu = policy.gruu && update.supported.gruu;
         let mut lines = self.keeping.buffer();

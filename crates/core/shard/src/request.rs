@@ -10,6 +10,7 @@ use strowger_balancer::TargetId;
 use strowger_foundation::{Flow, Timestamp};
 use strowger_locate::Hop;
 use strowger_message::{Aor, HeaderName, Message, Method, NameAddr, SipUri, Status, Uri, parse_decimal};
+use strowger_proxy::asked::Ask;
 use strowger_proxy::branch::{has_looped, loop_hash};
 use strowger_proxy::forward::{Edits, begins_dialog};
 use strowger_proxy::local;
@@ -276,7 +277,7 @@ impl Shard {
     }
 
     fn decide(&mut self, now: Timestamp, request: &Request<'_, '_>, targets: &mut Vec<Target>) -> Result<Way, Refusal> {
-        if request.is_for_the_registrar() {
+        if request.snapshot.clusters.is_none() && request.is_for_the_registrar() {
             return Ok(Way::Registrar);
         }
         self.note_proof(now, request);
@@ -290,6 +291,9 @@ impl Shard {
             ..
         } = way
         {
+            return Ok(way);
+        }
+        if request.is_registration_of_ours() {
             return Ok(way);
         }
         if request.needs_proof() {
@@ -340,6 +344,8 @@ impl Shard {
                 && request.message.head().first(HeaderName::ProxyAuthorization).is_none(),
             token: request.routes.token.as_ref(),
             source: &request.source,
+            claimed: request.claimed,
+            asked: request.routes.asked,
             exit: request.routes.exit.unwrap_or(request.source.listener),
             choice: Choice::OfCall(self.proxy.tag_key(), request.message.call_id()),
             refresh: &refresh,
@@ -447,7 +453,9 @@ impl Shard {
         let own_realm = || request.snapshot.auth.realm.as_deref().unwrap_or(request.callers_domain());
         let loop_hash = request.loop_hash.unwrap_or_else(|| loop_hash(self.proxy.loop_key(), message));
         let is_recorded = policy.record_route && begins_dialog(message);
-        let is_given_path = policy.outbound && message.method() == Method::Register;
+        let is_given_path = policy.outbound
+            && message.method() == Method::Register
+            && (!policy.only_where_needed || request.callers_flow().is_some());
         Forwarding {
             edits: Edits {
                 source: request.source,
@@ -461,7 +469,7 @@ impl Shard {
             outbound: is_given_path && request.wants_outbound(),
             loop_hash,
             max_breadth: max_breadth(message),
-            times: Times::of(policy, onward.ring_timeout, onward.balanced),
+            times: Times { path: is_given_path, ..Times::of(policy, onward.ring_timeout, onward.balanced) },
             call,
             // A REGISTER and its answers are its address's, not its Call-ID's.
             shared: request.snapshot.shared_keys && message.method() != Method::Register,
@@ -549,6 +557,22 @@ impl<'a, 'm> Request<'a, 'm> {
         let uri = self.message.uri().and_then(Uri::sip).filter(|_| self.message.method() == Method::Register);
         self.message.head().first(HeaderName::Route).is_none()
             && uri.is_some_and(|uri| self.snapshot.addressed_domain(uri).is_some())
+    }
+
+    /// Whether it is a REGISTER for a user of ours: who may send it is asked by the registrar, here or at the cluster that has the user.
+    fn is_registration_of_ours(&self) -> bool {
+        self.message.method() == Method::Register && self.claimed.is_some() && self.snapshot.clusters.is_some()
+    }
+
+    /// Whether a member of another cluster has sent it, which has asked the sender for what he had to prove. A REGISTER was not asked
+    /// about.
+    fn is_asked(&self) -> bool {
+        self.routes.asked.is_some() && self.message.method() != Method::Register
+    }
+
+    /// Whether it removes bindings, at the word of another cluster that has the user now.
+    pub(crate) fn removes_elsewhere(&self) -> bool {
+        self.routes.asked.is_some_and(|asked| asked.ask == Ask::Remove)
     }
 
     /// The domain of ours that From names, else the first: the realm of a caller where the configuration names none.
@@ -651,7 +675,7 @@ impl<'a, 'm> Request<'a, 'm> {
     }
 
     pub(crate) fn is_trusted(&self) -> bool {
-        self.snapshot.trusts(self.source.peer.ip())
+        self.snapshot.trusts(self.source.peer.ip()) || self.is_asked()
     }
 }
 

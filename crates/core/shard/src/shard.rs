@@ -106,8 +106,13 @@ impl Shard {
             config;
         let transactions = Transactions::new(snapshot.timing, seed);
         let overload = OverloadControl { shedding, neighbours, enabled: snapshot.proxy.overload_control };
-        let proxy =
-            ProxyConfig { shard: id, listeners: snapshot.listeners.clone(), outages: Arc::clone(&outages), overload };
+        let proxy = ProxyConfig {
+            shard: id,
+            listeners: snapshot.listeners.clone(),
+            outages: Arc::clone(&outages),
+            overload,
+            stage: snapshot.clusters.as_ref().map(|clusters| clusters.stage.clone()).unwrap_or_default(),
+        };
         let calls = snapshot.follow_calls.then(|| new_calls(&ring, &snapshot));
         let has_sets = snapshot.sets().next().is_some();
         let mut probes = Probes::default();

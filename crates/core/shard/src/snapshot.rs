@@ -1,16 +1,17 @@
 //! The configuration and the directory as one immutable value: a shard sees either the old one or the new one, never a
 //! mixture.
 
-use core::net::IpAddr;
+use core::net::{IpAddr, SocketAddr};
 use std::sync::Arc;
 
 use strowger_balancer::{Set, TargetId};
 use strowger_directory::Directory;
-use strowger_foundation::ListenerId;
-use strowger_message::{Aor, Host, SipUri, Status};
+use strowger_foundation::{ListenerId, Transport};
+use strowger_message::{Aor, Host, Message, SipUri, Status};
 use strowger_proxy::{Listener, Listeners};
 use strowger_trunk::Trunk;
 
+use crate::clusters::Clusters;
 use crate::route::{Action, Route, RouteTarget};
 
 /// Everything that a shard is told from outside.
@@ -32,6 +33,10 @@ pub struct Snapshot {
     pub routes: Vec<Route>,
     /// Where requests go for users of ours who are not registered here but may be at another server; none come back that are from there.
     pub elsewhere: Option<Route>,
+    /// The clusters that users are spread over, where they are.
+    pub clusters: Option<Arc<Clusters>>,
+    /// Where other servers listen that serve the same domains: their addresses stand for the first of these, too.
+    pub siblings: Vec<SocketAddr>,
     /// The trunks; a route names one by its [id](Trunk::id).
     pub trunks: Vec<Arc<Trunk>>,
     /// What a request is told that no domain and no route takes.
@@ -73,6 +78,8 @@ impl Snapshot {
             timing: strowger_transaction::Timing::default(),
             routes: Vec::new(),
             elsewhere: None,
+            clusters: None,
+            siblings: Vec::new(),
             trunks: Vec::new(),
             unrouted: Status::NOT_FOUND,
             follow_calls: false,
@@ -84,15 +91,20 @@ impl Snapshot {
         }
     }
 
+    /// All ways to places: the operator's routes, and those to the clusters.
+    fn ways(&self) -> impl Iterator<Item = &Route> {
+        self.routes.iter().chain(self.clusters.iter().flat_map(|clusters| &clusters.routes))
+    }
+
     /// The balanced sets that routes lead to, each once, with where their members are.
     pub fn sets(&self) -> impl Iterator<Item = (&Arc<Set>, &[RouteTarget])> {
         let set_of = |route: &'_ Route| match &route.action {
             Action::Proxy { balance: Some(set), .. } => Some(Arc::as_ptr(set)),
             _ => None,
         };
-        self.routes.iter().enumerate().filter_map(move |(at, route)| {
+        self.ways().enumerate().filter_map(move |(at, route)| {
             let Action::Proxy { balance: Some(set), targets, .. } = &route.action else { return None };
-            let earlier = self.routes.iter().take(at);
+            let earlier = self.ways().take(at);
             (!earlier.filter_map(set_of).any(|known| core::ptr::eq(known, Arc::as_ptr(set))))
                 .then_some((set, &**targets))
         })
@@ -100,7 +112,7 @@ impl Snapshot {
 
     /// The target of this name, where one of the sets has it.
     pub(crate) fn balanced(&self, id: TargetId) -> Option<Balanced<'_>> {
-        self.routes.iter().find_map(|route| {
+        self.ways().find_map(|route| {
             let Action::Proxy { balance: Some(set), targets, .. } = &route.action else { return None };
             let at = set.position(id)?;
             Some(Balanced { set, at, route_target: targets.get(at)? })
@@ -127,7 +139,8 @@ impl Snapshot {
     /// The first domain, where `host` is a listener's address.
     fn domain_at(&self, host: &Host<'_>) -> Option<&[u8]> {
         let ip = host.ip()?;
-        let is_ours = self.listeners.iter().any(|listener| listener.address.ip() == ip);
+        let is_ours = self.listeners.iter().any(|listener| listener.address.ip() == ip)
+            || self.siblings.iter().any(|sibling| sibling.ip() == ip);
         self.domains.first().filter(|_| is_ours).map(|domain| &**domain)
     }
 
@@ -139,17 +152,32 @@ impl Snapshot {
         Some(Aor::new(uri.user.unwrap_or(&[]), domain))
     }
 
-    /// The domain of ours that a Request-URI addresses. A port that is no listener's names another program on this host.
+    /// The domain of ours that a Request-URI addresses, by its name or by the address of a server that serves it.
     #[must_use]
     pub fn addressed_domain(&self, uri: &SipUri<'_>) -> Option<&[u8]> {
+        self.domain_addressed_here(uri).or_else(|| {
+            let (ip, port) = (uri.host().ip()?, uri.port().unwrap_or(Transport::Udp.default_port()));
+            let is_sibling = self.siblings.contains(&SocketAddr::new(ip, port));
+            self.domains.first().filter(|_| is_sibling).map(|domain| &**domain)
+        })
+    }
+
+    /// The domain of ours that a URI addresses which leads to this server. A port that is no listener's names another program on this
+    /// host.
+    fn domain_addressed_here(&self, uri: &SipUri<'_>) -> Option<&[u8]> {
         let host = uri.host();
         let named = self.named_domain(&host);
-        let domain = named.or_else(|| self.domain_at(&host))?;
+        let domain = named.or_else(|| self.domain_at(&host).filter(|_| self.is_local(&host)))?;
         let ours = match uri.port() {
             None => named.is_some() || self.is_listener(&host, None),
             Some(port) => self.listeners.iter().any(|listener| listener.address.port() == port),
         };
         ours.then_some(domain)
+    }
+
+    /// Whether `host` is an address that this server listens on.
+    fn is_local(&self, host: &Host<'_>) -> bool {
+        host.ip().is_some_and(|ip| self.listeners.iter().any(|listener| listener.address.ip() == ip))
     }
 
     /// Whether `host` and `port` name one of the listeners.
@@ -167,7 +195,7 @@ impl Snapshot {
         if self.is_listener(&uri.host(), uri.port()) {
             return true;
         }
-        uri.user.is_none() && self.addressed_domain(uri).is_some()
+        uri.user.is_none() && self.domain_addressed_here(uri).is_some()
     }
 
     /// As [`is_own_hop`](Self::is_own_hop), with the listener that the URI names, where it names one.
@@ -190,11 +218,23 @@ impl Snapshot {
         u16::try_from(index).ok().map(ListenerId)
     }
 
+    /// The rules for what a REGISTER registers.
+    pub(crate) fn registrar_of(&self, message: &Message<'_>) -> &strowger_registrar::Policy {
+        let passed_on = self.clusters.as_ref().filter(|_| !message.has_one_via());
+        passed_on.map_or(&self.registrar, |clusters| &clusters.registrar)
+    }
+
     /// Where senders are that [need no password](Self::trusts): addresses and the lengths of their prefixes.
     #[must_use]
     pub fn trusted_networks(&self) -> Vec<(IpAddr, u8)> {
         let networks = self.auth.trusted.iter().chain(self.trunks.iter().flat_map(|trunk| &trunk.sources));
         networks.map(|network| (network.address, network.prefix)).collect()
+    }
+
+    /// Whether another server that serves the same domains is at `ip`.
+    #[must_use]
+    pub fn is_sibling(&self, ip: IpAddr) -> bool {
+        self.siblings.iter().any(|sibling| sibling.ip() == ip)
     }
 
     /// Whether a sender at `ip` needs no password for a call, and its asserted identity is believed: the operator trusts it,

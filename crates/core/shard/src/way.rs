@@ -5,13 +5,15 @@ use core::cell::Cell;
 use core::time::Duration;
 
 use smallvec::SmallVec;
-use strowger_balancer::TargetId;
+use strowger_balancer::{Slot, TargetId};
 use strowger_foundation::{Flow, KeyRing, ListenerId, Timestamp};
 use strowger_locate::{Names, Outages, Question as Name};
 use strowger_message::{Aor, Message, Method, SipUri, Status, Uri};
+use strowger_proxy::asked::Asked as AskedByMember;
 use strowger_proxy::{Place, Reach, Stateless, Target, To};
 use strowger_registrar::Locations;
 
+use crate::clusters::{Standing, binding_id};
 use crate::gruu;
 use crate::places::{Asked, Choice, Places, is_from};
 use crate::route::{Action, Route};
@@ -105,6 +107,10 @@ pub(crate) struct Question<'a> {
     pub(crate) source: &'a Flow,
     /// The listener on which it leaves, as far as one can say: the source's, or that of the last Route of ours.
     pub(crate) exit: ListenerId,
+    /// Whom a REGISTER claims to register, where its domain is ours.
+    pub(crate) claimed: Option<&'a Aor>,
+    /// What a member of another cluster asks.
+    pub(crate) asked: Option<AskedByMember<'a>>,
     /// What chooses among targets by weight.
     pub(crate) choice: Choice<'a>,
     /// A name whose answer is old, to be asked for again.
@@ -121,6 +127,9 @@ impl Question<'_> {
             return self.way_by_flow(*flow, Status::FLOW_FAILED, targets);
         }
         if let Some(way) = self.way_in_call(targets) {
+            return way;
+        }
+        if !routed && let Some(way) = self.way_of_first_stage(uri, targets) {
             return way;
         }
         if let Some(uri) = uri.sip().filter(|_| !routed)
@@ -190,7 +199,7 @@ impl Question<'_> {
 
     fn way_in_domain(&self, domain: &[u8], uri: &SipUri<'_>, targets: &mut Vec<Target>) -> Way {
         if self.method == Method::Register {
-            return Way::Registrar;
+            return self.way_of_registration(targets);
         }
         let Some(user) = uri.user else { return Way::Server };
         if uri.params.contains("gr") {
@@ -218,7 +227,7 @@ impl Question<'_> {
         self.snapshot.routes.iter().find(|route| route.matches.fits(domain, method, uri, source) && also(route))
     }
 
-    fn way_by(&self, route: &Route, aor: Option<&Aor>, found: &mut Vec<Target>) -> Way {
+    pub(crate) fn way_by(&self, route: &Route, aor: Option<&Aor>, found: &mut Vec<Target>) -> Way {
         let way = match &route.action {
             Action::Reject { status, reason } => Way::Refuse { status: *status, reason: reason.clone() },
             Action::OutOfService => Way::OutOfService,
@@ -243,7 +252,7 @@ impl Question<'_> {
                 Err(status) => Way::refuse_because(status, "Next Hop Not Reachable"),
             },
             Action::Redirect { targets } if targets.is_empty() => match aor {
-                Some(aor) => self.redirect_to_contacts(aor),
+                Some(aor) => self.redirect_to_contacts(aor, found),
                 None => Way::refuse(Status::NOT_FOUND),
             },
             Action::Redirect { targets } => {
@@ -270,6 +279,11 @@ impl Question<'_> {
 
     fn way_to_contacts(&self, aor: &Aor, stateless: Stateless, targets: &mut Vec<Target>) -> Way {
         let aor = self.snapshot.directory.resolve(aor.as_bytes());
+        match self.standing(|| Slot::of(aor)) {
+            Some(Standing::There(owner)) => return self.way_to_owner(owner, aor, stateless, targets),
+            Some(Standing::Here { before: Some(before) }) => return self.way_of_moved(before, aor, stateless, targets),
+            Some(Standing::Here { before: None }) | None => {}
+        }
         let bindings = self.bindings(aor);
         if bindings.is_empty() {
             return self.way_elsewhere(aor, stateless, targets).unwrap_or_else(|| self.absent(aor));
@@ -290,7 +304,7 @@ impl Question<'_> {
         Some(Way::Forward(Onward { to_targets: true, ..Onward::to(stateless) }))
     }
 
-    fn way_to_bindings(
+    pub(crate) fn way_to_bindings(
         &self,
         bindings: &[strowger_registrar::Target],
         stateless: Stateless,
@@ -322,43 +336,60 @@ impl Question<'_> {
     //= rfc5627#5.1
     fn way_to_instance(&self, domain: &[u8], user: &[u8], instance: Option<&[u8]>, targets: &mut Vec<Target>) -> Way {
         let mut bindings: SmallVec<[strowger_registrar::Target; 4]> = SmallVec::new();
-        match instance {
+        let (slot, absent) = match instance {
             Some(instance) => {
                 let aor = Aor::new(user, domain);
                 let aor = self.snapshot.directory.resolve(aor.as_bytes());
                 self.locations.lookup_instance(self.now, aor, instance, &mut bindings);
-                if bindings.is_empty() {
-                    return self.absent(aor);
-                }
+                (Slot::of(aor), self.absent(aor))
             }
             None => {
-                let key = gruu::open(self.ring, user);
-                let known = key.and_then(|key| self.locations.lookup_temporary(self.now, &key, &mut bindings));
-                if known.is_none() || bindings.is_empty() {
-                    return if self.locations.is_complete() { Way::refuse(Status::NOT_FOUND) } else { Way::NotYet };
+                let is_known = self.locations.is_complete();
+                let absent = if is_known { Way::refuse(Status::NOT_FOUND) } else { Way::NotYet };
+                let Some((key, slot)) = gruu::open(self.ring, user) else { return absent };
+                if self.locations.lookup_temporary(self.now, &key, &mut bindings).is_none() {
+                    bindings.clear();
                 }
+                (slot, absent)
             }
+        };
+        if !bindings.is_empty() {
+            return self.way_to_bindings(&bindings, Stateless::Never, targets);
         }
-        self.way_to_bindings(&bindings, Stateless::Never, targets)
+        match self.standing(|| slot) {
+            Some(Standing::There(cluster) | Standing::Here { before: Some(cluster) }) => {
+                self.way_asking(cluster, &[], targets)
+            }
+            Some(Standing::Here { before: None }) | None => absent,
+        }
     }
 
-    fn redirect_to_contacts(&self, aor: &Aor) -> Way {
+    /// With what is registered here. Whoever is registered elsewhere is left to whom that is known.
+    fn redirect_to_contacts(&self, aor: &Aor, found: &mut Vec<Target>) -> Way {
         let aor = self.snapshot.directory.resolve(aor.as_bytes());
         let bindings = self.bindings(aor);
         if bindings.is_empty() {
-            return self.absent(aor);
+            return match self.standing(|| Slot::of(aor)) {
+                Some(Standing::There(cluster) | Standing::Here { before: Some(cluster) }) => {
+                    self.way_asking(cluster, &[], found)
+                }
+                Some(Standing::Here { before: None }) | None => self.absent(aor),
+            };
         }
         Way::Redirect { contacts: bindings.iter().map(|binding| (*binding.uri).into()).collect() }
     }
 
-    fn bindings(&self, aor: &[u8]) -> SmallVec<[strowger_registrar::Target; 4]> {
+    pub(crate) fn bindings(&self, aor: &[u8]) -> SmallVec<[strowger_registrar::Target; 4]> {
         let mut bindings = SmallVec::new();
         self.locations.lookup(self.now, aor, &mut bindings);
+        if let Some(asked) = &self.asked {
+            bindings.retain(|binding| !asked.excepts(binding_id(binding)));
+        }
         bindings
     }
 
     /// A user without a phone is away; an address that is nobody's does not exist.
-    fn absent(&self, aor: &[u8]) -> Way {
+    pub(crate) fn absent(&self, aor: &[u8]) -> Way {
         if !self.locations.is_complete() {
             return Way::NotYet;
         }

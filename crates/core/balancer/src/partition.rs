@@ -1,0 +1,235 @@
+//! Which of several clusters has a user, and how much is asked for by users whom one cluster could give to another.
+//!
+//! A key (an address of record) has one of [`SLOTS`] slots, and each slot has the cluster that a consistent hash with weights names. So
+//! what a cluster that comes or goes moves is its own share and no more, and what each slot is asked for says exactly what any other
+//! weights would make of the load.
+
+use core::sync::atomic::{AtomicU32, Ordering};
+use std::sync::OnceLock;
+
+use crate::hash::{exponential, mix, of_key, stable};
+
+/// Slots that keys are spread over.
+pub const SLOTS: usize = 1 << 16;
+
+/// What a key is known by when clusters are chosen.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub struct Slot(pub u16);
+
+impl Slot {
+    /// That of `key`; the same on every machine and in every version.
+    #[must_use]
+    pub fn of(key: &[u8]) -> Self {
+        // The upper bits: the lower ones choose among the members of a cluster.
+        Self((of_key(key) >> 48) as u16)
+    }
+}
+
+/// Which cluster has which slots: highest random weight (Thaler and Ravishankar, 1998), by weights.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Partition {
+    parts: Box<[Part]>,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Part {
+    seed: u64,
+    /// 2³² ÷ weight; none of those that weigh nothing.
+    inverse: Option<u64>,
+}
+
+impl Partition {
+    /// That of clusters with these names and weights. Who weighs nothing has no slot.
+    #[must_use]
+    pub fn new<'a>(clusters: impl IntoIterator<Item = (&'a str, u16)>) -> Self {
+        let part = |(name, weight): (&str, u16)| Part {
+            seed: stable(&[b"cluster", name.as_bytes()]),
+            inverse: (1_u64 << 32).checked_div(u64::from(weight)),
+        };
+        Self { parts: clusters.into_iter().map(part).collect() }
+    }
+
+    /// The cluster that has `slot`, as its place among those that were given; `None` where all weigh nothing.
+    #[must_use]
+    pub fn owner(&self, slot: Slot) -> Option<usize> {
+        let number = |part: &Part| mix(u64::from(slot.0) ^ part.seed);
+        let rank = |part: &Part| Some((exponential(number(part)).saturating_mul(part.inverse?), part.seed));
+        let ranks = self.parts.iter().enumerate().filter_map(|(at, part)| Some((rank(part)?, at)));
+        ranks.min().map(|(_, at)| at)
+    }
+
+    /// How many slots each cluster has.
+    #[must_use]
+    pub fn slots(&self) -> Vec<u32> {
+        self.sums(|_| 1).into_iter().map(|slots| u32::try_from(slots).unwrap_or(u32::MAX)).collect()
+    }
+
+    /// For each cluster the sum of `each` over its slots.
+    pub fn sums(&self, each: impl Fn(Slot) -> u64) -> Vec<u64> {
+        let mut sums = vec![0_u64; self.parts.len()];
+        for slot in (0..=u16::MAX).map(Slot) {
+            if let Some(sum) = self.owner(slot).and_then(|owner| sums.get_mut(owner)) {
+                *sum = sum.saturating_add(each(slot));
+            }
+        }
+        sums
+    }
+
+    /// The share of the slots that have another cluster in `other`, from 0 to 1.
+    #[must_use]
+    pub fn moved(&self, other: &Self) -> f64 {
+        let moved = (0..=u16::MAX).map(Slot).filter(|slot| self.owner(*slot) != other.owner(*slot)).count();
+        moved as f64 / SLOTS as f64
+    }
+}
+
+/// How much the users of each slot were asked for lately.
+#[derive(Debug, Default)]
+pub struct SlotLoads {
+    requests: Counts,
+    calls: Counts,
+}
+
+/// A number for each slot, made at the first request.
+#[derive(Debug, Default)]
+struct Counts(OnceLock<Box<[AtomicU32]>>);
+
+impl SlotLoads {
+    /// Counts one request, which may be one that begins a call.
+    #[inline]
+    pub fn count(&self, slot: Slot, is_call: bool) {
+        self.requests.count(slot);
+        if is_call {
+            self.calls.count(slot);
+        }
+    }
+
+    /// Requests that were counted, of which those before each [`halve`](Self::halve) count half.
+    #[must_use]
+    pub fn requests(&self, slot: Slot) -> u32 {
+        self.requests.of(slot)
+    }
+
+    /// Of these, calls.
+    #[must_use]
+    pub fn calls(&self, slot: Slot) -> u32 {
+        self.calls.of(slot)
+    }
+
+    /// Lets what was counted so far count half. What is counted meanwhile may be lost.
+    pub fn halve(&self) {
+        self.requests.halve();
+        self.calls.halve();
+    }
+}
+
+impl Counts {
+    fn count(&self, slot: Slot) {
+        let counts = self.0.get_or_init(|| (0..SLOTS).map(|_| AtomicU32::new(0)).collect());
+        if let Some(count) = counts.get(usize::from(slot.0)) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+
+    fn of(&self, slot: Slot) -> u32 {
+        let count = self.0.get().and_then(|counts| counts.get(usize::from(slot.0)));
+        count.map_or(0, |count| count.load(Ordering::Relaxed))
+    }
+
+    fn halve(&self) {
+        for count in self.0.get().into_iter().flatten() {
+            let value = count.load(Ordering::Relaxed);
+            if value != 0 {
+                count.store(value / 2, Ordering::Relaxed);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const USERS: u32 = 100_000;
+
+    fn aor(user: u32) -> String {
+        format!("u{user:06}@example.com")
+    }
+
+    fn owners(partition: &Partition) -> Vec<usize> {
+        (0..USERS).filter_map(|user| partition.owner(Slot::of(aor(user).as_bytes()))).collect()
+    }
+
+    #[test]
+    fn users_are_spread_by_weight() {
+        let partition = Partition::new([("a", 100), ("b", 100), ("c", 200)]);
+        let owners = owners(&partition);
+        for (cluster, share) in [(0, 0.25), (1, 0.25), (2, 0.5)] {
+            let has = owners.iter().filter(|owner| **owner == cluster).count() as f64 / f64::from(USERS);
+            assert!((has - share).abs() < 0.01, "{cluster}: {has}");
+        }
+    }
+
+    #[test]
+    fn a_cluster_that_comes_or_goes_moves_its_share_and_no_more() {
+        for clusters in 1..9_usize {
+            let names: Vec<String> = (0..=clusters).map(|n| format!("cluster-{n}")).collect();
+            let of = |count: usize| Partition::new(names.iter().take(count).map(|name| (&**name, 100)));
+            let (before, after) = (owners(&of(clusters)), owners(&of(clusters + 1)));
+            let moved = before.iter().zip(&after).filter(|(old, new)| old != new).count();
+            assert!(before.iter().zip(&after).all(|(old, new)| old == new || *new == clusters), "only to the new one");
+            let (share, wanted) = (moved as f64 / f64::from(USERS), 1.0 / (clusters + 1) as f64);
+            assert!((share - wanted).abs() < 0.01, "{clusters}: {share} of {wanted}");
+            assert!((of(clusters).moved(&of(clusters + 1)) - share).abs() < 0.01);
+        }
+    }
+
+    #[test]
+    fn more_weight_takes_from_all_others_and_moves_nothing_between_them() {
+        let (even, more) = (
+            Partition::new([("a", 100), ("b", 100), ("c", 100)]),
+            Partition::new([("a", 100), ("b", 100), ("c", 150)]),
+        );
+        let moves: Vec<_> = owners(&even).into_iter().zip(owners(&more)).filter(|(old, new)| old != new).collect();
+        assert!(!moves.is_empty() && moves.iter().all(|(_, new)| *new == 2));
+    }
+
+    #[test]
+    fn a_cluster_without_weight_has_nobody() {
+        let partition = Partition::new([("a", 100), ("b", 0)]);
+        assert_eq!(partition.slots(), [65_536, 0]);
+        assert_eq!(Partition::new([("a", 0)]).owner(Slot(7)), None);
+        assert_eq!(Partition::new([]).owner(Slot(7)), None);
+    }
+
+    #[test]
+    fn the_order_in_which_clusters_are_named_does_not_matter() {
+        let (one, other) = (Partition::new([("a", 100), ("b", 70)]), Partition::new([("b", 70), ("a", 100)]));
+        let swapped: Vec<usize> = owners(&other).into_iter().map(|owner| 1 - owner).collect();
+        assert_eq!(owners(&one), swapped);
+    }
+
+    #[test]
+    fn slots_and_owners_are_the_same_for_ever() {
+        assert_eq!([b"alice@example.com".as_slice(), b"bob@example.com"].map(|key| Slot::of(key).0), [15_046, 36_170]);
+        let partition = Partition::new([("a", 100), ("b", 100), ("c", 100)]);
+        assert_eq!(
+            (0..8).map(|slot| partition.owner(Slot(slot)).unwrap()).collect::<Vec<_>>(),
+            [0, 1, 1, 1, 1, 0, 2, 2]
+        );
+    }
+
+    #[test]
+    fn loads_of_slots_add_up_to_those_of_clusters_and_fade() {
+        let (loads, partition) = (SlotLoads::default(), Partition::new([("a", 100), ("b", 100)]));
+        let slot = Slot::of(b"alice@example.com");
+        for _ in 0..10 {
+            loads.count(slot, true);
+        }
+        let sums = partition.sums(|slot| u64::from(loads.requests(slot)));
+        assert_eq!(sums.iter().sum::<u64>(), 10);
+        assert_eq!(sums.get(partition.owner(slot).unwrap()), Some(&10));
+        loads.halve();
+        assert_eq!((loads.requests(slot), loads.calls(slot)), (5, 5));
+    }
+}

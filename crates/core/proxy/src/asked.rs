@@ -1,0 +1,144 @@
+//! What a member of one cluster asks of another cluster, in a Route that only members can write.
+//!
+//! Users are spread over clusters. A member passes a request for a user of another cluster on to that one, and asks the cluster that had a
+//! user before. The Route `<sip:DOMAIN;lr;asked=…>` tells who receives it to deal with the request by what it knows itself, so that two
+//! members that disagree on who has a user never pass a request to and fro. It is signed for one Call-ID.
+
+use strowger_foundation::{KeyRing, Tag};
+use strowger_message::SipUri;
+
+/// The URI parameter that says what is asked, signed.
+const ASKED_PARAM: &str = "asked";
+/// The URI parameter that names the bindings that are known already.
+const EXCEPT_PARAM: &str = "except";
+/// Hexadecimal digits of a [`BindingId`].
+const DIGITS: usize = 8;
+
+/// What is asked.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Ask {
+    /// To serve the request by what is known there. Its sender has been asked for credentials where that was due, but for a REGISTER.
+    Serve,
+    /// To remove the bindings that the REGISTER removes, which its sender was allowed to.
+    Remove,
+}
+
+impl Ask {
+    const fn letter(self) -> u8 {
+        match self {
+            Self::Serve => b's',
+            Self::Remove => b'r',
+        }
+    }
+}
+
+/// What tells a binding of an address of record from others, as members with one key agree on: see [`Asked::excepts`].
+pub type BindingId = u32;
+
+/// What a Route of a member asks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Asked<'a> {
+    /// What.
+    pub ask: Ask,
+    except: &'a [u8],
+}
+
+impl<'a> Asked<'a> {
+    /// Reads the parameters of a Route of ours; `None` where no member wrote them for this Call-ID.
+    #[must_use]
+    pub fn read(ring: &KeyRing, call_id: &[u8], uri: &SipUri<'a>) -> Option<Self> {
+        let [asked, except] = uri.params.values([ASKED_PARAM, EXCEPT_PARAM]);
+        let (letter, text) = asked?.split_first()?;
+        let ask = [Ask::Serve, Ask::Remove].into_iter().find(|ask| ask.letter() == *letter)?;
+        let except = except.unwrap_or_default();
+        let tag = Tag::from_text(text)?;
+        ring.verify(&parts(&[ask.letter()], call_id, except), &tag).then_some(Self { ask, except })
+    }
+
+    /// Whether who asks knows this binding already.
+    #[must_use]
+    pub fn excepts(&self, id: BindingId) -> bool {
+        self.except.as_chunks::<DIGITS>().0.contains(&hexadecimal(id))
+    }
+}
+
+/// The Route of a request with this Call-ID that is passed to another cluster for a user of `domain`, with the bindings of the user that
+/// are known here.
+#[must_use]
+pub fn route(
+    ring: &KeyRing,
+    domain: &[u8],
+    call_id: &[u8],
+    ask: Ask,
+    known: impl IntoIterator<Item = BindingId>,
+) -> Box<[u8]> {
+    let except: Vec<u8> = known.into_iter().flat_map(hexadecimal).collect();
+    let tag = ring.current().sign(&parts(&[ask.letter()], call_id, &except)).to_text();
+    let mut route = Vec::with_capacity(64 + domain.len() + except.len());
+    for part in [&b"<sip:"[..], domain, b";lr;", ASKED_PARAM.as_bytes(), b"=", &[ask.letter()], &tag] {
+        route.extend_from_slice(part);
+    }
+    if !except.is_empty() {
+        [b";", EXCEPT_PARAM.as_bytes(), b"=", &except].iter().for_each(|part| route.extend_from_slice(part));
+    }
+    route.push(b'>');
+    route.into()
+}
+
+const fn parts<'p>(ask: &'p [u8], call_id: &'p [u8], except: &'p [u8]) -> [&'p [u8]; 4] {
+    [b"asked", ask, call_id, except]
+}
+
+fn hexadecimal(id: BindingId) -> [u8; DIGITS] {
+    let mut digits = *b"00000000";
+    for (at, digit) in digits.iter_mut().rev().enumerate() {
+        let value = id >> (4 * at) & 15;
+        *digit = b"0123456789abcdef".get(value as usize).copied().unwrap_or(b'0');
+    }
+    digits
+}
+
+#[cfg(test)]
+mod tests {
+    use strowger_foundation::TagKey;
+    use strowger_message::{NameAddr, Uri};
+
+    use super::*;
+
+    fn ring(secret: u8) -> KeyRing {
+        KeyRing::new(TagKey::new([secret; 16]))
+    }
+
+    /// Reads a Route, and hands on what it asks.
+    fn asked<T>(ring: &KeyRing, call_id: &[u8], route: &[u8], then: impl Fn(Option<Asked<'_>>) -> T) -> T {
+        let Some(Uri::Sip(uri)) = NameAddr::parse(route).and_then(|route| route.parse_uri()) else { panic!("a Route") };
+        then(Asked::read(ring, call_id, &uri))
+    }
+
+    #[test]
+    fn a_route_of_a_member_says_what_is_asked() {
+        let ring = ring(5);
+        for ask in [Ask::Serve, Ask::Remove] {
+            let route = route(&ring, b"example.com", b"call", ask, [7, 0xdead_beef]);
+            asked(&ring, b"call", &route, |asked| {
+                let asked = asked.unwrap();
+                assert_eq!(asked.ask, ask);
+                assert_eq!([7, 0xdead_beef, 8].map(|id| asked.excepts(id)), [true, true, false]);
+            });
+        }
+    }
+
+    #[test]
+    fn nobody_else_can_write_one() {
+        let route = route(&ring(5), b"example.com", b"call", Ask::Serve, [7]);
+        asked(&ring(6), b"call", &route, |asked| assert_eq!(asked, None, "another key"));
+        asked(&ring(5), b"other", &route, |asked| assert_eq!(asked, None, "another call"));
+        let text = String::from_utf8(route.to_vec()).unwrap();
+        for (from, to) in [("asked=s", "asked=r"), ("except=00000007", "except=00000008"), (";except=00000007", "")] {
+            let forged = text.replace(from, to);
+            asked(&ring(5), b"call", forged.as_bytes(), |asked| assert_eq!(asked, None, "{forged}"));
+        }
+        asked(&ring(5), b"call", b"<sip:example.com;lr>", |asked| assert_eq!(asked, None));
+        asked(&ring(5), b"call", b"<sip:example.com;lr;asked=s>", |asked| assert_eq!(asked, None));
+    }
+}

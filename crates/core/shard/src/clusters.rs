@@ -1,0 +1,210 @@
+//! Users that are spread over clusters: which cluster has one, and what is passed to another.
+//!
+//! A first stage passes every request to the cluster that has its user. A member of a cluster serves the users of its own, and passes
+//! requests for others straight to theirs. Where users have moved lately, the cluster that has them now asks the one that had them
+//! for what they registered there. Who is asked by another member deals with the request by what it knows itself
+//! ([`strowger_proxy::asked`]), so nothing goes to and fro, whatever members believe while they are told of a change one after the other.
+
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use strowger_balancer::{Partition, Slot, SlotLoads};
+use strowger_message::{Aor, Method, SipUri, Uri};
+use strowger_proxy::asked::{self, Ask, BindingId};
+use strowger_proxy::{Stateless, Target};
+
+use crate::gruu;
+use crate::route::Route;
+use crate::way::{Onward, Question, Way};
+
+/// The preference of what is tried at once with contacts that have none of their own (RFC 3261 §20.10), in thousandths.
+const FIRST: u16 = 1000;
+/// That of what is tried only after it.
+const LAST: u16 = 1;
+
+/// The clusters, as one server sees them.
+#[derive(Clone, Debug)]
+pub struct Clusters {
+    /// The cluster that this server is a member of; none for a first stage.
+    pub own: Option<usize>,
+    /// What those have in common that stand in for this server: the name of its cluster, or of the first stage.
+    pub stage: Box<str>,
+    /// Which cluster has which users.
+    pub partition: Partition,
+    /// Which cluster had them, where that is another one for some of them.
+    pub before: Option<Partition>,
+    /// The way to the members of each cluster.
+    pub routes: Vec<Route>,
+    /// How much the users of each slot are asked for.
+    pub loads: Arc<SlotLoads>,
+    /// What holds for a REGISTER that came through another server of ours: that one has added a Path where phones have to be reached
+    /// through it.
+    pub registrar: strowger_registrar::Policy,
+}
+
+/// Where a user is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Standing {
+    /// In this server's cluster, and before in that one, where it has moved.
+    Here { before: Option<usize> },
+    /// In another cluster.
+    There(usize),
+}
+
+impl Clusters {
+    /// Where the user of this slot is for a member of a cluster; `None` for a first stage, and where no cluster has anybody.
+    pub(crate) fn standing(&self, slot: Slot) -> Option<Standing> {
+        let own = self.own?;
+        let owner = self.partition.owner(slot)?;
+        if owner != own {
+            return Some(Standing::There(owner));
+        }
+        let before = self.before.as_ref().and_then(|before| before.owner(slot));
+        Some(Standing::Here { before: before.filter(|before| *before != own) })
+    }
+}
+
+impl Question<'_> {
+    /// Of a first stage: to the cluster whose the request is. `None` for what is for the server itself, or goes where its Routes lead.
+    pub(crate) fn way_of_first_stage(&self, uri: &Uri<'_>, targets: &mut Vec<Target>) -> Option<Way> {
+        let clusters = self.snapshot.clusters.as_ref().filter(|clusters| clusters.own.is_none())?;
+        let slot = self.slot_of_first_stage(uri)?;
+        if self.begins_something() {
+            clusters.loads.count(slot, self.method == Method::Invite);
+        }
+        let Some(owner) = clusters.partition.owner(slot) else { return Some(Way::NoTarget { held_until: None }) };
+        let way = self.way_to_cluster(clusters, owner, targets);
+        Some(match way {
+            //= rfc3261#18.2.2
+            // Only a transaction knows the connection that a response goes back on.
+            Way::Forward(onward) if !self.source.transport.is_reliable() => {
+                Way::Forward(Onward { stateless: Stateless::Always, ..onward })
+            }
+            way => way,
+        })
+    }
+
+    fn slot_of_first_stage(&self, uri: &Uri<'_>) -> Option<Slot> {
+        if self.method == Method::Register {
+            return self.claimed.map(|aor| self.slot_of(aor.as_bytes()));
+        }
+        if let Uri::Sip(sip) = uri
+            && let Some(domain) = self.snapshot.addressed_domain(sip)
+        {
+            return self.slot_of_user(sip, domain);
+        }
+        if self.proven {
+            return None;
+        }
+        // What is for none of our users is the caller's business, and that of his cluster.
+        let from = self.message.from().parse_uri();
+        let from = from.as_ref().and_then(Uri::sip)?;
+        let host = from.host_port.host;
+        Some(self.slot_of(Aor::new(from.user.unwrap_or_default(), host).as_bytes()))
+    }
+
+    fn slot_of_user(&self, uri: &SipUri<'_>, domain: &[u8]) -> Option<Slot> {
+        let user = uri.user?;
+        if uri.params.contains("gr") && uri.params.value("gr").is_none() {
+            return Some(gruu::open(self.ring, user)?.1);
+        }
+        Some(self.slot_of(Aor::new(user, domain).as_bytes()))
+    }
+
+    fn slot_of(&self, aor: &[u8]) -> Slot {
+        Slot::of(self.snapshot.directory.resolve(aor))
+    }
+
+    /// Whether it is no part of what was begun before.
+    fn begins_something(&self) -> bool {
+        !matches!(self.message.method(), Method::Ack | Method::Cancel) && self.message.to().tag().is_none()
+    }
+
+    /// Where the user of a slot is, for a member that nobody has asked to serve it by what it knows.
+    pub(crate) fn standing(&self, slot: impl Fn() -> Slot) -> Option<Standing> {
+        let clusters = self.snapshot.clusters.as_ref().filter(|_| self.asked.is_none())?;
+        let slot = slot();
+        if self.begins_something() {
+            clusters.loads.count(slot, self.method == Method::Invite);
+        }
+        clusters.standing(slot)
+    }
+
+    /// Of a REGISTER: to the registrar, or to the cluster that has the user.
+    pub(crate) fn way_of_registration(&self, targets: &mut Vec<Target>) -> Way {
+        let standing = self.claimed.and_then(|aor| self.standing(|| self.slot_of(aor.as_bytes())));
+        match standing {
+            Some(Standing::There(owner)) => self.way_asking(owner, &[], targets),
+            Some(Standing::Here { .. }) | None => Way::Registrar,
+        }
+    }
+
+    /// To the members of a cluster, which is asked to serve the request by what it knows; `known` are bindings that it need not try.
+    pub(crate) fn way_asking(&self, cluster: usize, known: &[BindingId], targets: &mut Vec<Target>) -> Way {
+        let Some(clusters) = &self.snapshot.clusters else { return Way::NoTarget { held_until: None } };
+        let domain = self.snapshot.domains.first().map_or(&[][..], |domain| domain);
+        let before = targets.len();
+        let way = self.way_to_cluster(clusters, cluster, targets);
+        let route = asked::route(self.ring, domain, self.message.call_id(), Ask::Serve, known.iter().copied());
+        for target in targets.iter_mut().skip(before) {
+            target.q = FIRST;
+            target.places.iter_mut().for_each(|place| place.path = Some(route.clone()));
+        }
+        way
+    }
+
+    fn way_to_cluster(&self, clusters: &Clusters, cluster: usize, targets: &mut Vec<Target>) -> Way {
+        match clusters.routes.get(cluster) {
+            Some(route) => self.way_by(route, None, targets),
+            None => Way::NoTarget { held_until: None },
+        }
+    }
+
+    /// To a user of another cluster; to what is registered here only where that one has nothing, for it may not know yet that the user is its
+    /// own.
+    pub(crate) fn way_to_owner(
+        &self,
+        owner: usize,
+        aor: &[u8],
+        stateless: Stateless,
+        targets: &mut Vec<Target>,
+    ) -> Way {
+        let way = self.way_asking(owner, &[], targets);
+        let before = targets.len();
+        let bindings = self.bindings(aor);
+        if bindings.is_empty() {
+            return way;
+        }
+        let here = self.way_to_bindings(&bindings, stateless, targets);
+        targets.iter_mut().skip(before).for_each(|target| target.q = target.q.min(LAST));
+        if matches!(way, Way::Forward(_)) { way } else { here }
+    }
+
+    /// To a user who has moved here: to what is registered here, and to what still is where the user was.
+    pub(crate) fn way_of_moved(
+        &self,
+        before: usize,
+        aor: &[u8],
+        stateless: Stateless,
+        targets: &mut Vec<Target>,
+    ) -> Way {
+        let bindings = self.bindings(aor);
+        let known: SmallVec<[BindingId; 4]> = bindings.iter().map(binding_id).collect();
+        let here = (!bindings.is_empty()).then(|| self.way_to_bindings(&bindings, stateless, targets));
+        let best = targets.iter().map(|target| target.q).max();
+        let first = targets.len();
+        let there = self.way_asking(before, &known, targets);
+        targets.iter_mut().skip(first).for_each(|target| target.q = best.unwrap_or(FIRST));
+        match (here, there) {
+            (Some(here @ Way::Forward(_)), _) => here,
+            (_, there @ Way::Forward(_)) => there,
+            (Some(here), _) => here,
+            (None, _) => self.absent(aor),
+        }
+    }
+}
+
+/// What members with one key know a binding by: its device, or its contact.
+pub(crate) fn binding_id(binding: &strowger_registrar::Target) -> BindingId {
+    if binding.instance == 0 { strowger_balancer::hash::fnv(&binding.uri) } else { binding.instance }
+}

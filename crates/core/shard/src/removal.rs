@@ -1,0 +1,146 @@
+//! What is removed here is removed where the user was before (see [`crate::clusters`]): the cluster that had a user keeps what was
+//! registered there until it expires, and must not call a phone that has unregistered since.
+
+use core::cell::Cell;
+use std::sync::Arc;
+
+use smallvec::SmallVec;
+use strowger_balancer::Slot;
+use strowger_foundation::{Flow, ListenerId, Timestamp, Transport};
+use strowger_message::{HeaderName, Message};
+use strowger_proxy::asked::{self, Ask};
+use strowger_proxy::branch::{Branch, Owner};
+use strowger_proxy::{Listener, To};
+use strowger_registrar::{Update, UpdateKind};
+use strowger_transaction::Kind;
+
+use crate::clusters::Standing;
+use crate::places::{Asked, Choice, Places};
+use crate::probes::PROBE_USERS;
+use crate::shard::Shard;
+
+/// The user of a transaction whose answer nobody waits for.
+const NOBODY: u32 = PROBE_USERS | ((1 << 30) - 1);
+
+/// The Contacts that a REGISTER removes, as they stand there.
+type Removed<'m> = SmallVec<[&'m [u8]; 2]>;
+
+impl Shard {
+    /// Tells the cluster that had the user before what this REGISTER, which has been carried out, has removed.
+    pub(crate) fn pass_removal(&mut self, now: Timestamp, aor: &[u8], message: &Message<'_>, update: &Update<'_>) {
+        let Some(clusters) = &self.snapshot.clusters else { return };
+        let Some(Standing::Here { before: Some(before) }) = clusters.standing(Slot::of(aor)) else { return };
+        // What another cluster has passed here ends here.
+        let was_passed = message.head().first(HeaderName::Route).is_some();
+        let removed = removed(message, update);
+        if removed.is_empty() || was_passed {
+            return;
+        }
+        let Some(route) = clusters.routes.get(before).cloned() else { return };
+        let Some(flow) = self.first_place(now, message, &route) else { return };
+        let snapshot = Arc::clone(&self.snapshot);
+        let Some(listener) = snapshot.listeners.get(flow.listener) else { return };
+        let Ok(client) = self.proxy.transactions().reserve_client() else { return };
+        let branch = Branch { shard: self.id, owner: Owner::Client(client), loop_hash: 0 }.encode(self.proxy.ring());
+        let domain = snapshot.domains.first().map_or(&[][..], |domain| domain);
+        let asking = asked::route(self.proxy.ring(), domain, message.call_id(), Ask::Remove, []);
+        let mut request = self.proxy.transactions().pool().take(1024);
+        let removal = Removal { listener, domain, branch: &branch, route: &asking, aor, message, removed: &removed };
+        removal.write(&mut request);
+        self.proxy.transactions().start_client(now, client, Kind::NonInvite, flow, request, NOBODY);
+        self.counters.removals_passed += 1;
+    }
+
+    /// The member that a way leads to first.
+    fn first_place(&self, now: Timestamp, message: &Message<'_>, route: &crate::route::Route) -> Option<Flow> {
+        let refresh = Cell::new(None);
+        let places = Places {
+            now,
+            snapshot: &self.snapshot,
+            names: &self.names,
+            outages: &self.outages,
+            ring: self.proxy.ring(),
+            exit: ListenerId(0),
+            choice: Choice::OfCall(self.proxy.tag_key(), message.call_id()),
+            refresh: &refresh,
+        };
+        let source = Flow::new(ListenerId(0), Transport::Udp, ([0, 0, 0, 0], 0).into());
+        let uri = message.uri().copied();
+        let asked = Asked {
+            message,
+            source: &source,
+            request_uri: message.request_uri(),
+            uri: uri.as_ref(),
+            target: None,
+            is_tentative: false,
+        };
+        let mut found = Vec::new();
+        places.of_route(route, &asked, &mut found).ok()?;
+        found.iter().flat_map(|target| &target.places).find_map(|place| match place.to {
+            To::Flow(flow) => Some(flow),
+            To::Name { .. } => None,
+        })
+    }
+}
+
+/// What `message` removes; `update` is what it was read as.
+fn removed<'m>(message: &'m Message<'_>, update: &Update<'_>) -> Removed<'m> {
+    let elements = message.head().elements(HeaderName::Contact);
+    match &update.kind {
+        UpdateKind::Fetch => Removed::new(),
+        UpdateKind::RemoveAll => elements.collect(),
+        UpdateKind::Contacts(contacts) => {
+            let pairs = elements.zip(contacts);
+            pairs.filter(|(_, contact)| contact.expires_s == Some(0)).map(|(element, _)| element).collect()
+        }
+    }
+}
+
+/// A REGISTER that says again what another has removed.
+struct Removal<'a> {
+    listener: &'a Listener,
+    domain: &'a [u8],
+    branch: &'a [u8],
+    route: &'a [u8],
+    aor: &'a [u8],
+    message: &'a Message<'a>,
+    removed: &'a [&'a [u8]],
+}
+
+impl Removal<'_> {
+    fn write(&self, out: &mut Vec<u8>) {
+        let Self { listener, domain, branch, route, aor, message, removed } = *self;
+        let cseq = message.cseq().number.to_string();
+        let tag = message.from().tag().unwrap_or(b"removed");
+        let parts: [&[u8]; 23] = [
+            b"REGISTER sip:",
+            domain,
+            b" SIP/2.0\r\nVia: SIP/2.0/",
+            listener.transport.as_str().as_bytes(),
+            b" ",
+            &listener.sent_by,
+            b";branch=",
+            branch,
+            b"\r\nMax-Forwards: 70\r\nRoute: ",
+            route,
+            b"\r\nFrom: <sip:",
+            aor,
+            b">;tag=",
+            tag,
+            b"\r\nTo: <sip:",
+            aor,
+            b">\r\nCall-ID: ",
+            message.call_id(),
+            b"\r\nCSeq: ",
+            cseq.as_bytes(),
+            b" REGISTER\r\nExpires: 0\r\n",
+            b"Content-Length: 0\r\n",
+            b"",
+        ];
+        parts.iter().for_each(|part| out.extend_from_slice(part));
+        for contact in removed {
+            [&b"Contact: "[..], contact, b"\r\n"].iter().for_each(|part| out.extend_from_slice(part));
+        }
+        out.extend_from_slice(b"\r\n");
+    }
+}
