@@ -1,4 +1,4 @@
-//! A real name server, `named` of BIND 9, with one zone that the test writes.
+//! A real name server, `named` of BIND 9, with one zone that the test writes, and that can be changed with a key.
 //!
 //! This file needs nothing else of this crate, so that crates below it can include it in their tests.
 
@@ -12,6 +12,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
+
+/// The key that changes its zone (TSIG), as a statement of its configuration.
+pub const KEY: &str =
+    "key \"watch\" { algorithm hmac-sha256; secret \"0Wv7R1xkNpJq3nqz5m0N2w7kqJc0sYx8r2y5b8n4m6E=\"; };\n";
 
 /// How long it may take to answer its first question.
 const PATIENCE: Duration = Duration::from_secs(20);
@@ -52,6 +56,7 @@ impl Bind9 {
     #[must_use]
     pub fn start(zone: &str, negative_ttl_s: u32, records: &str) -> Bind9 {
         let folder = TempDir::with_prefix("strowger-bind9-").expect("a temporary folder can be made");
+        fs::write(folder.path().join("watch.key"), KEY).expect("the key can be written");
         // Debian's AppArmor profile lets the executable at its usual place read nothing below /tmp.
         // By a process of its own: a file that this one has open for writing cannot be run while another thread forks.
         let copied =
@@ -81,6 +86,18 @@ impl Bind9 {
     #[must_use]
     pub fn address(&self) -> SocketAddr {
         self.address
+    }
+
+    /// The file of the key that changes its zone.
+    #[must_use]
+    pub fn key_file(&self) -> PathBuf {
+        self.folder.path().join("watch.key")
+    }
+
+    /// Its zone's name.
+    #[must_use]
+    pub fn zone(&self) -> &str {
+        &self.zone
     }
 
     /// Kills it: nobody answers any more.
@@ -138,7 +155,7 @@ impl Bind9 {
     fn settings(&self) -> String {
         let (zone, folder, port) = (&self.zone, self.folder.path().display(), self.address.port());
         format!(
-            r#"options {{
+            r#"{KEY}options {{
     directory "{folder}";
     pid-file none;
     session-keyfile none;
@@ -152,7 +169,7 @@ impl Bind9 {
     notify no;
 }};
 controls {{ }};
-zone "{zone}" {{ type primary; file "{folder}/zone"; }};
+zone "{zone}" {{ type primary; file "{folder}/zone"; allow-update {{ key "watch"; }}; }};
 "#
         )
     }

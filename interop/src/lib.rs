@@ -5,7 +5,7 @@
 //! asserted. [`Config`] describes a server and [`Config::start`] runs one; [`Phone`], [`Linphone`] and
 //! [`Sipp`] are the other ends, and so are [`Caller`] and [`Callee`], which the test plays itself, and [`Load`] and [`Answerer`],
 //! our own load generator; [`LossyRelay`] is a bad network between them, [`Nat`] one with private
-//! addresses, [`bind9`] is the name server, and [`Keepalived`] lets one address be that of either of two machines.
+//! addresses, [`bind9`] is the name server, whose zone [`Updates`] changes, and [`Keepalived`] lets one address be that of either of two machines.
 //!
 //! Two environment variables are read:
 //! - `STROWGER_BIN`: the server to test, instead of the one beside the test executable;
@@ -22,6 +22,7 @@ mod keepalived;
 mod linphone;
 mod load;
 mod machine;
+mod names;
 mod namespace;
 mod phone;
 mod ports;
@@ -32,6 +33,7 @@ mod relay;
 mod server;
 pub mod sharing;
 mod sipp;
+mod watch;
 pub mod wire;
 
 pub use callee::{Callee, Manner, Seen, Stage};
@@ -42,6 +44,7 @@ pub use keepalived::{Contender, Keepalived};
 pub use linphone::Linphone;
 pub use load::{Answerer, Load, Report};
 pub use machine::{Lan, Machine};
+pub use names::{Resolver, Updates};
 pub use namespace::{Namespace, Nat};
 pub use phone::{Event, Phone};
 pub use ports::{free_port, free_port_pair};
@@ -51,6 +54,7 @@ pub use registrant::Registrant;
 pub use relay::{LossyRelay, Traffic};
 pub use server::{Config, Route, Server};
 pub use sipp::{Sipp, SippRun, register};
+pub use watch::Watch;
 
 use std::time::{Duration, Instant};
 

@@ -12,6 +12,9 @@ pub struct Registrant {
     socket: UdpSocket,
     cseq: u32,
     user: String,
+    domain: &'static str,
+    /// Where it wants its calls; at its own socket where there is none.
+    contact: Option<SocketAddr>,
 }
 
 impl Registrant {
@@ -32,7 +35,13 @@ impl Registrant {
     pub fn on(machine: &Machine, user: &str) -> Registrant {
         let socket = machine.socket();
         socket.set_read_timeout(Some(Duration::from_millis(50))).expect("a sound socket");
-        Registrant { socket, cseq: 0, user: user.to_owned() }
+        Registrant { socket, cseq: 0, user: user.to_owned(), domain: "example.com", contact: None }
+    }
+
+    /// The same of another domain, who is called at `contact`.
+    #[must_use]
+    pub fn called_at(self, domain: &'static str, contact: SocketAddr) -> Registrant {
+        Registrant { domain, contact: Some(contact), ..self }
     }
 
     /// Registers for so many seconds, 0 to unregister, and sends that again for as long as `patience`. The status of the final answer;
@@ -43,10 +52,11 @@ impl Registrant {
     pub fn register(&mut self, server: SocketAddr, expires: u32, patience: Duration) -> Option<u16> {
         self.cseq += 1;
         let (user, cseq, own) = (&self.user, self.cseq, self.socket.local_addr().expect("bound"));
+        let (domain, contact) = (self.domain, self.contact.unwrap_or(own));
         let request = format!(
-            "REGISTER sip:example.com SIP/2.0\r\nVia: SIP/2.0/UDP {own};branch=z9hG4bK-{user}-{cseq}\r\nMax-Forwards: 70\r\n\
-             From: <sip:{user}@example.com>;tag=1\r\nTo: <sip:{user}@example.com>\r\nCall-ID: {user}@{own}\r\n\
-             CSeq: {cseq} REGISTER\r\nContact: <sip:{user}@{own}>;expires={expires}\r\nContent-Length: 0\r\n\r\n"
+            "REGISTER sip:{domain} SIP/2.0\r\nVia: SIP/2.0/UDP {own};branch=z9hG4bK-{user}-{cseq}\r\nMax-Forwards: 70\r\n\
+             From: <sip:{user}@{domain}>;tag=1\r\nTo: <sip:{user}@{domain}>\r\nCall-ID: {user}@{own}\r\n\
+             CSeq: {cseq} REGISTER\r\nContact: <sip:{user}@{contact}>;expires={expires}\r\nContent-Length: 0\r\n\r\n"
         );
         let (deadline, mut next) = (Instant::now() + patience, Instant::now());
         let mut answer = [0; 2_048];

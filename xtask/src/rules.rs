@@ -68,7 +68,8 @@ const ALL_FOR_BINARIES: &[&str] = core_and![
     "worker",
     "persistence",
     "traffic",
-    "plan"
+    "plan",
+    "watch"
 ];
 /// What another shell shares with the other benchmarks: its surroundings and its reports. The socket that stamps what it receives is
 /// for who measures how long messages wait.
@@ -125,6 +126,7 @@ pub(crate) const CRATES: &[Rule] = &[
             "kamailio",
         ],
     ),
+    rule("strowger-watch", "crates/shell/watch", Group::Shell, &["foundation", "balancer"]),
     rule(
         "strowger-worker",
         "crates/shell/worker",
@@ -154,7 +156,7 @@ pub(crate) const CRATES: &[Rule] = &[
     rule("strowger", "bin/strowger", Group::Leaf, ALL_FOR_BINARIES),
     rule("strowger-bench", "bench", Group::Tools, FOR_BENCHMARKS),
     rule("strowger-architectures", "bench/architectures", Group::Leaf, CORE_AND_BENCHMARKS),
-    rule("strowger-interop", "interop", Group::Leaf, &["sql"]),
+    rule("strowger-interop", "interop", Group::Leaf, &["sql", "watch"]),
     rule("xtask", "xtask", Group::Leaf, &[]),
 ];
 

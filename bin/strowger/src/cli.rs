@@ -11,6 +11,7 @@ use strowger_store::MAX_CAPACITY;
 
 use crate::load::LoadArguments;
 use crate::plan::PlanArguments;
+use crate::watch::WatchArguments;
 
 /// A SIP proxy, registrar and redirect server.
 #[derive(Debug, Parser)]
@@ -82,6 +83,13 @@ pub(crate) enum Command {
                             strowger ctl calls\n  strowger ctl targets\n  strowger ctl trace --user alice"
     )]
     Ctl(CtlArguments),
+    /// Watches servers, and takes those that are dead out of the DNS until they are back
+    #[command(
+        after_help = "Examples:\n  strowger watch -c /etc/strowger/strowger.toml\n  strowger watch --once\n  strowger watch --json\n\n\
+                            [watch] in the configuration says which servers, in which zone, and how they are asked. The zone is changed by \
+                            dynamic update (RFC 2136), signed (TSIG). The last server always stays. SIGTERM ends it; the zone stays as it is."
+    )]
+    Watch(WatchArguments),
     /// Makes and answers calls, to measure servers
     #[command(after_help = "Examples:\n  strowger load run --to udp:127.0.0.1:5060 --rate 1000 --calls 10000\n  \
                             strowger load answer --listen udp:127.0.0.1:5070")]

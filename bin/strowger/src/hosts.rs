@@ -4,7 +4,7 @@ use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
 use strowger_control::config::Config;
-use strowger_control::config::values::{ServiceName, TargetSource};
+use strowger_control::config::values::DnsName;
 use strowger_control::dns::{DnsResolver, ServersAnswer};
 use strowger_control::targets::{Origin, Refused, Services, Sources};
 use strowger_locate::{Answer, Failure, Question};
@@ -13,9 +13,9 @@ use strowger_trunk::Place;
 /// So much longer than one question may take all of them are waited for.
 const GRACE: Duration = Duration::from_millis(500);
 
-/// What the DNS says of a service, and for how long.
+/// What the DNS says of a service or a host, and for how long.
 pub(crate) struct Answered {
-    pub(crate) name: ServiceName,
+    pub(crate) name: DnsName,
     pub(crate) answer: ServersAnswer,
     pub(crate) ttl: Duration,
 }
@@ -27,20 +27,23 @@ pub(crate) struct Names {
     pub(crate) unanswered: Vec<Refused>,
 }
 
-/// Has it told to `said` what the DNS says of the services that are due.
+/// Has it told to `said` what the DNS says of the names that are due.
 pub(crate) fn ask(services: &mut Services, dns: &DnsResolver, said: &mpsc::Sender<Answered>) -> usize {
     let due = services.due(Instant::now());
     let count = due.len();
     for name in due {
         let said = said.clone();
-        let question = name.question().clone();
-        let reply = move |answer, ttl| drop(said.send(Answered { name, answer, ttl }));
-        dns.ask_for_servers(question, Box::new(reply));
+        let asked = name.clone();
+        let reply = Box::new(move |answer, ttl| drop(said.send(Answered { name, answer, ttl })));
+        match asked {
+            DnsName::Service(service) => dns.ask_for_servers(service.question().clone(), reply),
+            DnsName::Host(host) => dns.ask_for_addresses(host.question().clone(), reply),
+        }
     }
     count
 }
 
-/// Asks for the services that are due, and waits for the answers.
+/// Asks for the names that are due, and waits for the answers.
 pub(crate) fn resolve(services: &mut Services, config: &Config, dns: &DnsResolver) {
     let (said, answers) = mpsc::channel();
     let mut open = ask(services, dns, &said);
@@ -55,7 +58,7 @@ pub(crate) fn resolve(services: &mut Services, config: &Config, dns: &DnsResolve
     }
 }
 
-/// Whether what balancers have are names of the DNS: services that have been [resolved](resolve), and hosts, which are asked
+/// Whether what balancers have are names of the DNS: those that have been [resolved](resolve), and hosts of targets, which are asked
 /// for here.
 pub(crate) fn look(config: &Config, sources: &Sources<'_>, dns: &DnsResolver) -> Names {
     let mut names = Names::default();
@@ -63,14 +66,15 @@ pub(crate) fn look(config: &Config, sources: &Sources<'_>, dns: &DnsResolver) ->
     let mut open = 0;
     for (index, balancer) in config.balancers.iter().enumerate() {
         for (place, source) in balancer.targets.iter().enumerate() {
-            let TargetSource::Service(name) = source else { continue };
+            let Some(name) = source.dns_name() else { continue };
             let key = format!("balancer[{index}].targets[{place}]");
-            match sources.services.failing(name) {
-                Some(failure) => names.add(failure, key, name.as_str(), "has no SRV records"),
-                None if sources.services.known(name).is_none() => {
-                    names.add(Failure::NoAnswer, key, name.as_str(), "has no SRV records");
+            let nothing = sources.services.known(&name).is_none().then_some(Failure::NoAnswer);
+            let Some(failure) = sources.services.failing(&name).or(nothing) else { continue };
+            match &name {
+                DnsName::Service(service) => names.add(failure, key, service.as_str(), "has no SRV records"),
+                DnsName::Host(host) => {
+                    names.add(failure, key, &host.to_string(), "has no address that the listeners reach");
                 }
-                None => {}
             }
         }
         // What cannot be listed is refused for that.

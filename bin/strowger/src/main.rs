@@ -38,6 +38,7 @@ mod trouble;
 mod user;
 mod users;
 mod utc;
+mod watch;
 
 use std::process::ExitCode;
 
@@ -63,6 +64,7 @@ fn main() -> ExitCode {
         Command::Restore(arguments) => backup::restore(wanted, &arguments),
         Command::Load(arguments) => load::run(&arguments),
         Command::Plan(arguments) => plan::run(&arguments),
+        Command::Watch(arguments) => watch::run(wanted, &arguments),
         Command::Serve => serve::run(wanted),
     };
     match outcome {

@@ -100,9 +100,9 @@ fn asked_in_vain(config: &Config) -> Option<Refused> {
 
 fn has_names(config: &Config, sources: &Sources<'_>) -> bool {
     config.balancers.iter().enumerate().any(|(index, balancer)| {
-        let is_service = |source: &TargetSource| matches!(source, TargetSource::Service(_));
+        let is_asked_for = |source: &TargetSource| source.dns_name().is_some();
         let mut targets = sources.targets(index, balancer).unwrap_or_default().into_iter();
-        balancer.targets.iter().any(is_service)
+        balancer.targets.iter().any(is_asked_for)
             || targets.any(|target| matches!(target.share.target.place, Place::Named(_)))
     })
 }

@@ -399,7 +399,7 @@ pub struct Target {
     pub requests: u64,
     /// Those of them that got no answer, or a 503.
     pub failures: u64,
-    /// Who names it: `configuration`, `set:NAME`, `list:FILE#SETID`, `srv:DOMAIN`, or `operator` until the configuration is read
+    /// Who names it: `configuration`, `set:NAME`, `list:FILE#SETID`, `srv:DOMAIN`, `dns:HOST:PORT`, or `operator` until the configuration is read
     /// again; none where nobody does any more.
     #[serde(default)]
     pub origin: Option<String>,

@@ -1,13 +1,15 @@
 //! Balancers as an operator writes them, and the sets that shards get of them.
 
 use std::path::Path;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use strowger_balancer::{Candidates, Key, MethodClass, Policy, Registry, TargetState, Weights};
 use strowger_control::config::Config;
-use strowger_control::targets::{Changes, Lists, Refused, Services, Sources, TargetSets};
+use strowger_control::dns::Server;
+use strowger_control::targets::{Changes, Lists, Refused, Services, Sources, TargetSet, TargetSets};
 use strowger_directory::{Change, Directory, Gateway, Gateways};
-use strowger_foundation::Timestamp;
+use strowger_foundation::{Timestamp, Transport};
+use strowger_locate::Failure;
 use strowger_shard::{Action, Listeners, Place};
 
 fn parse(text: &str) -> Config {
@@ -188,6 +190,13 @@ fn each_mistake_of_its_targets_is_told_with_its_line() {
              list:/etc/kamailio/dispatcher.list#1"
                 .to_owned(),
         ),
+        ("[\"dns:a.example:5060\", \"dns:A.example.:5060\"]", format!("targets[1]: dns:a.example:5060 {twice}")),
+        (
+            "[\"dns:192.0.2.1\"]",
+            "targets[0]: \"dns:192.0.2.1\" is an address, which is written as sip:ADDRESS; write dns:HOST or \
+             dns:HOST:PORT, as dns:sip.default.svc.cluster.local:5060"
+                .to_owned(),
+        ),
         (
             "[\"srv:192.0.2.1\"]",
             "targets[0]: \"srv:192.0.2.1\" is an address, which has no SRV records; write srv: and a domain, as \
@@ -317,10 +326,33 @@ fn everything_reaches_the_shards() {
 }
 
 #[test]
+fn every_address_that_the_dns_has_of_a_host_is_a_target() {
+    let config = pool("[\"dns:pods.example:5070\", \"sip:192.0.2.9\"]");
+    let (mut around, now) = (Around::default(), Instant::now());
+    around.services.follow(&config, now);
+    let name = around.services.due(now).remove(0);
+    assert_eq!(around.uris(&config), ["sip:192.0.2.9"], "the others are not known yet");
+    let at =
+        |host: &str| Server { host: host.to_owned(), port: 5070, transport: Transport::Udp, priority: 0, weight: 1 };
+    let ttl = Duration::from_secs(5);
+    around.services.handle_answer(now, &name, Ok(vec![at("192.0.2.2"), at("192.0.2.1"), at("[2001:db8::1]")]), ttl);
+    let targets = ["sip:192.0.2.1:5070", "sip:192.0.2.2:5070", "sip:[2001:db8::1]:5070", "sip:192.0.2.9"];
+    assert_eq!(around.uris(&config), targets);
+    let origins = around.sets(&config).expect("sound");
+    let origins: Vec<String> = origins.iter().flat_map(TargetSet::origins).map(ToString::to_string).collect();
+    assert_eq!(origins, ["dns:pods.example:5070", "dns:pods.example:5070", "dns:pods.example:5070", "configuration"]);
+    // One has gone, and nothing is left of it; when all have, the DNS is not believed.
+    around.services.handle_answer(now, &name, Ok(vec![at("192.0.2.2")]), ttl);
+    assert_eq!(around.uris(&config), ["sip:192.0.2.2:5070", "sip:192.0.2.9"]);
+    around.services.handle_answer(now, &name, Err(Failure::NoSuchName), ttl);
+    assert_eq!(around.uris(&config), ["sip:192.0.2.2:5070", "sip:192.0.2.9"]);
+}
+
+#[test]
 fn what_is_shown_of_a_balancer_can_be_read_again() {
     for lines in [
         "targets = [\"sip:a\"]",
-        "policy = \"least-work\"\nwork = { INVITE = 1.75 }\nprobe = true\ntargets = [\"set:a\", \"list:/x#1\", \"srv:b.example\"]",
+        "policy = \"least-work\"\nwork = { INVITE = 1.75 }\nprobe = true\ntargets = [\"set:a\", \"list:/x#1\", \"srv:b.example\", \"dns:c.example:5070\"]",
         "policy = \"range\"\nkey = \"from\"\nprobe = { accept = [\"2xx\"] }\ntargets = [{ uri = \"sip:a\", capacity = 5 }]",
         "policy = \"response-time\"\ncandidates = \"two\"\ntargets = [{ uri = \"sip:a\", weight = 5, priority = 2 }]",
     ] {

@@ -222,6 +222,30 @@ fn each_mistake_is_told_with_line_key_and_remedy() {
             "[cluster]\nmember = 1\npeers = [\"192.0.2.2:5064\"]\nlisten = \"192.0.2.1:5064\"\npromise = \"engine\"",
             "5: cluster.promise: there is no engine with cluster.peers; remove it, or write \"disk\"",
         ),
+        (
+            "watch = { server = \"192.0.2.53\", zone = \"example.com\", key_file = \"k\", record = [] }",
+            "1: watch.record: the list is empty; add a [[watch.record]] with name, target and address",
+        ),
+        (
+            "watch = { server = \"192.0.2.53\", zone = \"example.com\", key_file = \"k\", record = [{ name = \"_sip._udp.example.net\", \
+             target = \"s1.example.net\", address = \"192.0.2.1\" }] }",
+            "1: watch.record[0].name: _sip._udp.example.net is not in the zone example.com; correct one of them",
+        ),
+        (
+            "watch = { server = \"192.0.2.53\", zone = \"example.com\", key_file = \"k\", record = [{ name = \"_sip._udp.example.com\", \
+             address = \"192.0.2.1\" }] }",
+            "1: watch.record[0].target: is missing, which an SRV record has; name its host, as s1.example.com",
+        ),
+        (
+            "watch = { server = \"192.0.2.53\", zone = \"example.com\", key_file = \"k\", record = [{ name = \"_sip._udp.example.com\", \
+             target = \"s1.example.com\" }] }",
+            "1: watch.record[0].address: is missing; write it, or where the server is asked in probe",
+        ),
+        (
+            "watch = { server = \"192.0.2.53\", zone = \"example.com\", key_file = \"k\", record = [{ name = \"example.com\", address = \
+             \"192.0.2.1\" }, { name = \"EXAMPLE.com.\", address = \"192.0.2.1\" }] }",
+            "1: watch.record[1].name: the same server is listed twice under this name; remove one",
+        ),
         ("[log]\nlevel = \"warning\"", r#"2: log.level: unknown value "warning"; did you mean "warn"?"#),
         ("\n[server", "2: this is no TOML: unclosed table, expected `]`"),
         ("a = 1\na = 2", "2: this is no TOML: duplicate key"),
@@ -283,6 +307,9 @@ fn what_is_commented_out_in_the_example_is_right_too() {
         (usual.flavor, usual.follow.len(), &*usual.set_prefix, usual.any_version),
         "it shows the default"
     );
+    let watch = config.watch.as_ref().expect("the example has one");
+    assert_eq!(watch.probe, strowger_control::config::Probe::default(), "the example shows the default");
+    assert_eq!(watch.records[0].probed_at(), watch.records[0].probe, "the example shows the default");
     let probe = config.balancers[0].probe.0.as_ref();
     assert_eq!(probe, Some(&strowger_control::config::Probe::default()), "the example shows the default");
     assert_eq!(Some(config.store_url()), config.store.url, "the example shows the default");

@@ -38,7 +38,8 @@ pub struct Balancer {
     #[serde(skip_serializing_if = "Option::is_none")]
     pub candidates: Option<Candidates>,
     /// Where calls go: SIP URIs, tables with uri, weight, priority and capacity, "set:NAME" (gateways of the database),
-    /// "list:FILE#SETID" (a dispatcher list) or "srv:DOMAIN" (what the DNS says).
+    /// "list:FILE#SETID" (a dispatcher list), "srv:DOMAIN" (the servers of its SRV records) or "dns:HOST:PORT" (every address of a
+    /// host).
     pub targets: Vec<TargetSource>,
     /// Whether targets are asked for their health by OPTIONS: true, false, or a table with interval, timeout, down, up and
     /// accept.

@@ -20,6 +20,7 @@ mod stages;
 mod streams;
 mod validate;
 pub mod values;
+mod watch;
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -48,6 +49,7 @@ use values::{
     Affinity, Algorithm, Domain, Listen, LooseRoute, MethodName, OneOrMany, Realm, SharedDatabase, Source, Spin,
     StoreUrl,
 };
+pub use watch::{Watch, WatchedRecord};
 
 /// The file that is read where none is named and it exists, in the current folder.
 pub const DEFAULT_FILE: &str = "strowger.toml";
@@ -71,6 +73,9 @@ pub struct Config {
     /// The database of another server, which is followed.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub kamailio: Option<Kamailio>,
+    /// What `strowger watch` watches.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub watch: Option<Watch>,
     /// Registrations.
     pub registrar: Registrar,
     /// Passwords.

@@ -53,7 +53,7 @@ pub struct SecondStage {
     /// Its members.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub members: Vec<StageMember>,
-    /// In place of members: where they are, as the DNS says ("srv:DOMAIN"), and with an engine. Member NAME-0 has the number 1, NAME-1 the
+    /// In place of members: where they are, as the DNS says ("srv:DOMAIN" or "dns:HOST:PORT"), and with an engine. Member NAME-0 has the number 1, NAME-1 the
     /// number 2 and so on, as a StatefulSet of Kubernetes calls its pods.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub targets: Vec<TargetSource>,

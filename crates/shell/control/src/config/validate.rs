@@ -4,6 +4,7 @@ mod balancing;
 mod cluster;
 mod routing;
 mod stages;
+mod watch;
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -40,6 +41,7 @@ impl Config {
             self.validate_workers(),
             self.validate_store(),
             self.validate_cluster(),
+            self.validate_watch(),
             self.validate_registrar(),
             self.validate_auth(),
             self.validate_proxy(),

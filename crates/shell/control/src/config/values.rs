@@ -2,8 +2,10 @@
 
 mod affinity;
 mod engine;
+mod host;
 mod list;
 mod password;
+mod record_name;
 mod set;
 mod source;
 mod spin;
@@ -26,8 +28,10 @@ use super::duration::Span;
 use crate::dns::DnsConfig;
 pub use affinity::Affinity;
 pub use engine::{EngineKind, EngineUrl};
+pub use host::{DnsName, HostName};
 pub use list::{Listed, Methods, OneOrMany};
 pub use password::Password;
+pub use record_name::RecordName;
 pub use set::{SetName, TargetOrSet};
 pub use source::{ListName, ServiceName, Share, TargetSource};
 pub use spin::Spin;
@@ -528,6 +532,7 @@ text_values! {
     Origin, "an address, a network or a trunk in quotes, as \"192.0.2.0/24\" or \"trunk:NAME\"";
     LooseRoute, "a SIP URI in quotes, as \"sip:edge.example.com;lr\"";
     DnsServer, "a literal address in quotes, as \"192.0.2.53\"";
+    RecordName, "a name of the DNS in quotes, as \"_sip._udp.example.com\"";
     Prefix, "the beginning of a number in quotes, as \"+4930\"";
     UserPart, "the user part of a SIP URI in quotes, as \"4930123\"";
     Dialled, "digits in quotes, as \"00\"";

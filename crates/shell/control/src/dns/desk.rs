@@ -11,7 +11,7 @@ use tokio::task::{Id, JoinError, JoinSet};
 use tokio::time::Instant;
 
 use super::records::Records;
-use super::rfc3263::{Locator, locate, servers};
+use super::rfc3263::{Locator, addresses, locate, servers};
 use super::{Counters, DnsConfig, MAX_UNDER_WAY, MAX_WAITING, Reach, Reply, ServersReply};
 
 /// One question with the one who asked it.
@@ -26,6 +26,8 @@ pub(super) enum Wanted {
     Places(Reply),
     /// Which servers its SRV records name.
     Servers(ServersReply),
+    /// Which addresses it has.
+    Addresses(ServersReply),
 }
 
 impl Wanted {
@@ -33,7 +35,7 @@ impl Wanted {
     pub(super) fn refuse(self) {
         match self {
             Self::Places(reply) => reply(Err(Failure::NoAnswer), Duration::ZERO),
-            Self::Servers(reply) => reply(Err(Failure::NoAnswer), Duration::ZERO),
+            Self::Servers(reply) | Self::Addresses(reply) => reply(Err(Failure::NoAnswer), Duration::ZERO),
         }
     }
 }
@@ -95,6 +97,7 @@ impl<R: Records> Desk<R> {
         let reply = match wanted {
             Wanted::Places(reply) => reply,
             Wanted::Servers(reply) => return self.ask_for_servers(question, reply),
+            Wanted::Addresses(reply) => return self.ask_for_addresses(question, reply),
         };
         self.waiters += 1;
         if let Some(others) = self.waiting.get_mut(&question) {
@@ -117,6 +120,15 @@ impl<R: Records> Desk<R> {
         let (locator, counters) = (self.locator(), Arc::clone(&self.counters));
         self.of_servers.spawn(async move {
             let (answer, ttl) = servers(&locator, &question).await;
+            count(&counters, answer.as_ref().err());
+            reply(answer, ttl);
+        });
+    }
+
+    fn ask_for_addresses(&mut self, question: Question, reply: ServersReply) {
+        let (locator, counters) = (self.locator(), Arc::clone(&self.counters));
+        self.of_servers.spawn(async move {
+            let (answer, ttl) = addresses(&locator, &question).await;
             count(&counters, answer.as_ref().err());
             reply(answer, ttl);
         });

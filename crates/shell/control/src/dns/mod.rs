@@ -41,10 +41,10 @@ const DNS_PORT: u16 = 53;
 /// asker's own where the resolver takes no more, so it must not block.
 pub type Reply = Box<dyn FnOnce(Answer, Duration) + Send>;
 
-/// One server of a service, as its SRV record has it (RFC 2782).
+/// One server of a service, as its SRV record has it (RFC 2782), or one address of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Server {
-    /// The name of its host, in lower case, without a final dot.
+    /// The name of its host, in lower case, without a final dot; or an address, as URIs have it.
     pub host: String,
     /// The port.
     pub port: u16,
@@ -56,7 +56,7 @@ pub struct Server {
     pub weight: u16,
 }
 
-/// The servers of a domain: all that the preferred transport has, at least one.
+/// The servers of a domain, all that the preferred transport has, or the addresses of a host; at least one.
 pub type ServersAnswer = Result<Vec<Server>, Failure>;
 
 /// What takes such an answer; as [`Reply`]. It is dropped where the resolver ends.
@@ -226,6 +226,12 @@ impl DnsResolver {
     /// that NAPTR records or we prefer. `reply` is called as with [`ask`](Self::ask).
     pub fn ask_for_servers(&self, question: Question, reply: ServersReply) {
         self.request(Request { question, wanted: Wanted::Servers(reply) });
+    }
+
+    /// Has it answered which addresses the question's host has, each as a server of its own at the question's port. `reply` is
+    /// called as with [`ask`](Self::ask).
+    pub fn ask_for_addresses(&self, question: Question, reply: ServersReply) {
+        self.request(Request { question, wanted: Wanted::Addresses(reply) });
     }
 
     fn request(&self, request: Request) {

@@ -23,6 +23,9 @@ const MAX_SERVICES: usize = 8;
 /// SRV records that are followed at most, the best first.
 const MAX_TARGETS: usize = 32;
 
+/// Addresses of a host of either family that are followed at most.
+const MAX_ADDRESSES: usize = strowger_balancer::MAX_MEMBERS;
+
 /// How long an answer is kept of which the DNS owed a part.
 const PARTIAL_TTL: Duration = Duration::from_secs(10);
 
@@ -68,12 +71,32 @@ pub(super) async fn servers<R: Records>(locator: &Locator<R>, question: &Questio
     let first = targets.list.first().map(|target| target.rank);
     let of_first = targets.list.into_iter().filter(|target| Some(target.rank) == first);
     let found: Vec<Server> = of_first.map(|Target { transport, srv, .. }| server(transport, &srv)).collect();
-    let ttl = if way.ttl == Duration::MAX { Duration::ZERO } else { way.ttl };
-    match (found.is_empty(), way.owed) {
-        (_, true) => (Err(Failure::NoAnswer), Duration::ZERO),
-        (true, false) => (Err(Failure::NoSuchName), ttl),
-        (false, false) => (Ok(found), ttl),
-    }
+    way.answer(found)
+}
+
+/// Every address of the host of `question` that this server reaches, each as a server of its own, and how long that may be
+/// believed. None is left out: where one family is owed, there is no answer.
+pub(super) async fn addresses<R: Records>(locator: &Locator<R>, question: &Question) -> (ServersAnswer, Duration) {
+    let reach = locator.reach;
+    let transport = question.transport.unwrap_or_default();
+    let wanted = [true, false].map(|ipv6| reach.has(transport, ipv6));
+    let Some(host) = host_name(&question.host).filter(|_| wanted != [false, false]) else {
+        return (Err(Failure::NoSuchName), FOR_GOOD);
+    };
+    let mut way = Way { locator, ttl: Duration::MAX, owed: false };
+    let all = way.addresses(vec![(&host, wanted)], MAX_ADDRESSES).await;
+    let port = question.port.unwrap_or(transport.default_port());
+    let reached = all.into_iter().flatten().filter(|address| is_one_host(*address));
+    let found = reached.map(|address| server_at(transport, SocketAddr::new(address, port))).collect();
+    way.answer(found)
+}
+
+fn server_at(transport: Transport, address: SocketAddr) -> Server {
+    let host = match address.ip() {
+        IpAddr::V4(ip) => ip.to_string(),
+        IpAddr::V6(ip) => format!("[{ip}]"),
+    };
+    Server { host, port: address.port(), transport, priority: 0, weight: 1 }
 }
 
 fn server(transport: Transport, srv: &SRV) -> Server {
@@ -146,6 +169,16 @@ impl<R: Records> Way<'_, R> {
             (false, true) => (Ok(Arc::new(located)), ttl.min(PARTIAL_TTL)),
             (true, false) => (Err(Failure::NoSuchName), ttl),
             (true, true) => (Err(Failure::NoAnswer), Duration::ZERO),
+        }
+    }
+
+    /// All of `found`, or none of it where something is owed.
+    fn answer(self, found: Vec<Server>) -> (ServersAnswer, Duration) {
+        let ttl = if self.ttl == Duration::MAX { Duration::ZERO } else { self.ttl };
+        match (found.is_empty(), self.owed) {
+            (_, true) => (Err(Failure::NoAnswer), Duration::ZERO),
+            (true, false) => (Err(Failure::NoSuchName), ttl),
+            (false, false) => (Ok(found), ttl),
         }
     }
 
@@ -236,7 +269,7 @@ impl<R: Records> Way<'_, R> {
             of_name.any(|target| reach.has(target.transport, ipv6))
         };
         let questions = names.keys().map(|name| (*name, [wanted(name, true), wanted(name, false)])).collect();
-        for (addresses, found) in names.values_mut().zip(self.addresses(questions).await) {
+        for (addresses, found) in names.values_mut().zip(self.addresses(questions, MAX_HOPS).await) {
             *addresses = found;
         }
         let candidate = |target: &Target| {
@@ -252,13 +285,14 @@ impl<R: Records> Way<'_, R> {
     async fn at_host(&mut self, host: &Name, transport: Transport, port: u16) -> Vec<Candidate> {
         let reach = self.locator.reach;
         let wanted = [true, false].map(|ipv6| reach.has(transport, ipv6));
-        let found = self.addresses(vec![(host, wanted)]).await;
+        let found = self.addresses(vec![(host, wanted)], MAX_HOPS).await;
         let addresses: Addresses = found.into_iter().flatten().collect();
         vec![Candidate { rank: 0, priority: 0, weight: 0, hops: hops(&addresses, transport, port, reach) }]
     }
 
-    /// The addresses of each name, all asked for at once; whether IPv6 and IPv4 are wanted stands beside it.
-    async fn addresses(&mut self, names: Vec<(&Name, [bool; 2])>) -> Vec<Addresses> {
+    /// The addresses of each name, at most so many of a family, all asked for at once; whether IPv6 and IPv4 are wanted stands
+    /// beside it.
+    async fn addresses(&mut self, names: Vec<(&Name, [bool; 2])>, most: usize) -> Vec<Addresses> {
         let mut places = Vec::new();
         let mut questions = Vec::new();
         for (place, (name, wanted)) in names.iter().enumerate() {
@@ -271,7 +305,7 @@ impl<R: Records> Way<'_, R> {
         for (place, answer) in places.into_iter().zip(join_all(questions).await) {
             let records = self.take(answer).map_or_else(Vec::new, |found| found.records);
             if let Some(addresses) = all.get_mut(place) {
-                addresses.extend(records.iter().filter_map(|record| record.data.ip_addr()).take(MAX_HOPS));
+                addresses.extend(records.iter().filter_map(|record| record.data.ip_addr()).take(most));
             }
         }
         all

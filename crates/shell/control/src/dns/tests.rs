@@ -13,7 +13,7 @@ use strowger_locate::{Answer, Failure, MAX_HOPS, Question};
 use tokio::time::Instant;
 
 use super::records::{Found, Lacking, Records};
-use super::rfc3263::{Locator, locate, servers};
+use super::rfc3263::{Locator, addresses, locate, servers};
 use super::{DnsConfig, DnsResolver, Reach, ServersAnswer};
 
 const NEGATIVE: Duration = Duration::from_secs(33);
@@ -100,6 +100,19 @@ impl Zone {
             let deadline = Instant::now() + Duration::from_secs(2);
             servers(&Locator { records: self.clone(), reach, deadline }, question).await
         })
+    }
+
+    /// The addresses of a host, in virtual time.
+    fn addresses(&self, question: &Question, listeners: &[SocketAddr]) -> (Result<Vec<String>, Failure>, Duration) {
+        let reach = Reach::of(listeners.iter().map(|address| (Transport::Udp, *address)));
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_time().start_paused(true).build().unwrap();
+        let (answer, ttl) = runtime.block_on(async {
+            let deadline = Instant::now() + Duration::from_secs(2);
+            addresses(&Locator { records: self.clone(), reach, deadline }, question).await
+        });
+        let shown =
+            |one: super::Server| format!("{} {}:{} {}/{}", one.transport, one.host, one.port, one.priority, one.weight);
+        (answer.map(|all| all.into_iter().map(shown).collect()), ttl)
     }
 
     fn hosts(&self, question: &Question) -> Vec<String> {
@@ -297,4 +310,31 @@ fn servers_are_all_or_none() {
     assert_eq!(decided.servers(&domain(Some(Transport::Udp))).0, Err(Failure::NoSuchName), "decidedly not there");
     let no_name = Question::new(b"exa mple.com", None, None, false);
     assert_eq!(Zone::default().servers(&no_name).0, Err(Failure::NoSuchName));
+}
+
+#[test]
+fn every_address_of_a_host_that_is_reached_is_one_server() {
+    let (v4, v6) = ((Ipv4Addr::LOCALHOST, 0).into(), (Ipv6Addr::LOCALHOST, 0).into());
+    let host = |port| Question::new(b"pods.example.com", port, Some(Transport::Udp), false);
+    let zone = Zone::default().a("pods", 1).a("pods", 2).aaaa("pods");
+    let (found, ttl) = zone.addresses(&host(Some(5070)), &[v4]);
+    assert_eq!(found, Ok(vec!["UDP 192.0.2.1:5070 0/1".to_owned(), "UDP 192.0.2.2:5070 0/1".to_owned()]));
+    assert_eq!(ttl, Duration::from_secs(100));
+    let (found, _) = zone.addresses(&host(None), &[v4, v6]);
+    assert_eq!(found.map(|all| all.len()), Ok(3), "of both families");
+    let (found, _) = zone.addresses(&host(None), &[v6]);
+    assert_eq!(found, Ok(vec!["UDP [::1]:5060 0/1".to_owned()]), "as URIs have it");
+    let owed = zone.clone().silent("pods", RecordType::AAAA);
+    assert_eq!(Zone::default().addresses(&host(None), &[v4]).0, Err(Failure::NoSuchName));
+    let owed =
+        Zone { records: owed.records.into_iter().filter(|((_, kind), _)| *kind == RecordType::A).collect(), ..owed };
+    assert_eq!(owed.addresses(&host(None), &[v4, v6]), (Err(Failure::NoAnswer), Duration::ZERO), "all or none");
+    assert_eq!(
+        owed.addresses(&host(None), &[v4]).0.map(|all| all.len()),
+        Ok(2),
+        "what is not reached is not asked for"
+    );
+    let many = (0..=255).fold(Zone::default(), |zone, last| zone.a("pods", last));
+    let (found, _) = many.addresses(&host(None), &[v4]);
+    assert_eq!(found.map(|all| all.len()), Ok(256), "more than one request would try");
 }

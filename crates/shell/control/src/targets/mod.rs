@@ -11,7 +11,7 @@ use std::path::{Path, PathBuf};
 
 use strowger_directory::{Gateway, Gateways};
 
-use crate::config::values::{ListName, ServiceName, Share, Target, TargetSource};
+use crate::config::values::{DnsName, ListName, Share, Target, TargetSource};
 use crate::config::{Balancer, Config, Policy};
 use crate::dns::Server;
 
@@ -69,7 +69,7 @@ pub enum Origin {
     /// A dispatcher list.
     List(ListName),
     /// The DNS.
-    Dns(ServiceName),
+    Dns(DnsName),
     /// An operator, until the configuration is read again.
     Operator,
 }
@@ -228,11 +228,14 @@ impl Sources<'_> {
                 members.iter().map(listed).collect()
             }
             TargetSource::List(name) => self.of_list(name, policy),
-            TargetSource::Service(name) => {
-                let servers = self.services.known(name).unwrap_or_default();
-                servers.iter().map(|server| of_server(name, server)).collect()
-            }
+            TargetSource::Service(name) => self.of_dns(&DnsName::Service(name.clone())),
+            TargetSource::Host(name) => self.of_dns(&DnsName::Host(name.clone())),
         }
+    }
+
+    fn of_dns(&self, name: &DnsName) -> Result<Vec<Found>, String> {
+        let servers = self.services.known(name).unwrap_or_default();
+        servers.iter().map(|server| of_server(name, server)).collect()
     }
 
     fn of_list(&self, name: &ListName, policy: Policy) -> Result<Vec<Found>, String> {
@@ -319,8 +322,8 @@ fn useless_weights(policy: Policy, targets: &[Listed]) -> Option<String> {
     Some(format!("{} does not look at weights, and there are some, as {first} and {other}; {remedy}", policy.as_str()))
 }
 
-/// A server that the DNS names. Its addresses are looked up when requests go there, as those of any name.
-fn of_server(name: &ServiceName, server: &Server) -> Result<Found, String> {
+/// A server that the DNS names. The addresses of one that has a name are looked up when requests go there, as those of any name.
+fn of_server(name: &DnsName, server: &Server) -> Result<Found, String> {
     let Server { host, port, transport, priority, weight } = server;
     let transport = match transport {
         strowger_foundation::Transport::Udp => "",

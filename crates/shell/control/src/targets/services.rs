@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use strowger_locate::Failure;
 
 use crate::config::Config;
-use crate::config::values::{ServiceName, TargetSource};
+use crate::config::values::{DnsName, TargetSource};
 use crate::dns::{Server, ServersAnswer};
 
 /// An answer is asked for again after its time, but not sooner and not later than this.
-const OFTEN: Duration = Duration::from_secs(5);
+const OFTEN: Duration = Duration::from_secs(1);
 const SELDOM: Duration = Duration::from_secs(3600);
 /// And so soon where there was none.
 const RETRY: Duration = Duration::from_secs(15);
@@ -26,7 +26,7 @@ pub struct Services {
 
 #[derive(Clone, Debug)]
 struct Service {
-    name: ServiceName,
+    name: DnsName,
     /// None where there has been no answer yet; in one order whatever order the DNS gives them in.
     servers: Option<Vec<Server>>,
     /// When it is asked for next.
@@ -48,20 +48,25 @@ pub enum Learnt {
 }
 
 impl Services {
-    /// Follows the names in `config`: others are forgotten, new ones are due at once.
+    /// Follows the names of the balancers in `config`: others are forgotten, new ones are due at once.
     pub fn follow(&mut self, config: &Config, now: Instant) {
+        let sources = config.balancers.iter().flat_map(|balancer| &balancer.targets);
+        self.follow_names(sources.filter_map(TargetSource::dns_name), now);
+    }
+
+    /// Follows these names, and no others.
+    pub fn follow_names(&mut self, names: impl IntoIterator<Item = DnsName>, now: Instant) {
         let mut before = std::mem::take(&mut self.by_name);
-        for source in config.balancers.iter().flat_map(|balancer| &balancer.targets) {
-            let TargetSource::Service(name) = source else { continue };
-            let service = before.remove(name.as_str());
-            let service =
-                service.unwrap_or_else(|| Service { name: name.clone(), servers: None, due: now, failing: None });
-            self.by_name.entry(name.as_str().to_owned()).or_insert(service);
+        for name in names {
+            let shown = name.to_string();
+            let service = before.remove(&shown);
+            let service = service.unwrap_or_else(|| Service { name, servers: None, due: now, failing: None });
+            self.by_name.entry(shown).or_insert(service);
         }
     }
 
     /// The names that are to be asked for; until their answers come they are not given out again.
-    pub fn due(&mut self, now: Instant) -> Vec<ServiceName> {
+    pub fn due(&mut self, now: Instant) -> Vec<DnsName> {
         let due = self.by_name.values_mut().filter(|service| service.due <= now);
         due.map(|service| {
             service.due = now + LOST;
@@ -71,13 +76,13 @@ impl Services {
     }
 
     /// The names of which nothing is known yet.
-    pub fn unknown(&self) -> impl Iterator<Item = &ServiceName> {
+    pub fn unknown(&self) -> impl Iterator<Item = &DnsName> {
         self.by_name.values().filter(|service| service.servers.is_none()).map(|service| &service.name)
     }
 
     /// The DNS has answered, for so long. What it says of a name that is not followed any more is nothing.
-    pub fn handle_answer(&mut self, now: Instant, name: &ServiceName, answer: ServersAnswer, ttl: Duration) -> Learnt {
-        let Some(service) = self.by_name.get_mut(name.as_str()) else { return Learnt::Nothing };
+    pub fn handle_answer(&mut self, now: Instant, name: &DnsName, answer: ServersAnswer, ttl: Duration) -> Learnt {
+        let Some(service) = self.by_name.get_mut(&name.to_string()) else { return Learnt::Nothing };
         match answer {
             Ok(mut servers) => {
                 servers.sort_by(|a, b| (a.priority, &a.host, a.port).cmp(&(b.priority, &b.host, b.port)));
@@ -100,14 +105,14 @@ impl Services {
 
     /// The servers of a name, as far as is known.
     #[must_use]
-    pub fn known(&self, name: &ServiceName) -> Option<&[Server]> {
-        self.by_name.get(name.as_str())?.servers.as_deref()
+    pub fn known(&self, name: &DnsName) -> Option<&[Server]> {
+        self.by_name.get(&name.to_string())?.servers.as_deref()
     }
 
     /// Whether the last answer was none.
     #[must_use]
-    pub fn failing(&self, name: &ServiceName) -> Option<Failure> {
-        self.by_name.get(name.as_str())?.failing
+    pub fn failing(&self, name: &DnsName) -> Option<Failure> {
+        self.by_name.get(&name.to_string())?.failing
     }
 }
 
@@ -134,7 +139,7 @@ mod tests {
         let (mut services, start) = (Services::default(), Instant::now());
         services.follow(&config(&["a.example", "b.example"]), start);
         let due = services.due(start);
-        assert_eq!(due.iter().map(ServiceName::as_str).collect::<Vec<_>>(), ["a.example", "b.example"]);
+        assert_eq!(due.iter().map(DnsName::to_string).collect::<Vec<_>>(), ["srv:a.example", "srv:b.example"]);
         assert!(services.due(start).is_empty(), "both are being asked for");
         let a = &due[0];
         assert_eq!(services.handle_answer(start, a, Ok(vec![server("x"), server("w")]), TTL), Learnt::Servers);
@@ -177,7 +182,7 @@ mod tests {
         }
         services.follow(&config(&["b.example", "c.example"]), now);
         assert!(services.known(&names[0]).is_none() && services.known(&names[1]).is_some());
-        assert_eq!(services.unknown().map(ServiceName::as_str).collect::<Vec<_>>(), ["c.example"]);
+        assert_eq!(services.unknown().map(DnsName::to_string).collect::<Vec<_>>(), ["srv:c.example"]);
         assert_eq!(services.handle_answer(now, &names[0], Ok(Vec::new()), TTL), Learnt::Nothing, "too late");
     }
 }

@@ -67,7 +67,7 @@ impl Config {
                 );
                 return Err(Fault::new(key, message));
             }
-            TargetSource::Set(_) | TargetSource::List(_) | TargetSource::Service(_) => {}
+            TargetSource::Set(_) | TargetSource::List(_) | TargetSource::Service(_) | TargetSource::Host(_) => {}
         }
         if earlier.iter().any(|other| same_place(other, source)) {
             let message = format!("{source} is listed twice; remove one (weight gives it a greater share)");
@@ -151,7 +151,7 @@ fn validate_share(share: &Share, key: &str) -> Result<(), Fault> {
     }
 }
 
-fn validate_probe(probe: &Probe, key: &dyn Fn(&str) -> String) -> Result<(), Fault> {
+pub(super) fn validate_probe(probe: &Probe, key: &dyn Fn(&str) -> String) -> Result<(), Fault> {
     within(&key("probe.interval"), probe.interval, Duration::from_millis(100))?;
     within(&key("probe.timeout"), probe.timeout, Duration::from_millis(10))?;
     if probe.timeout > probe.interval {

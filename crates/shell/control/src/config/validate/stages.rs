@@ -7,7 +7,6 @@ use super::count;
 use crate::config::Config;
 use crate::config::error::Fault;
 use crate::config::stages::SecondStage;
-use crate::config::values::TargetSource;
 
 /// The most clusters, and servers of the first stage.
 const MAX_STAGE: usize = 64;
@@ -104,8 +103,9 @@ impl Config {
             }
             _ => {}
         }
-        if let Some(place) = cluster.targets.iter().position(|source| !matches!(source, TargetSource::Service(_))) {
-            let message = "is no name for the DNS; write \"srv:DOMAIN\", or name the members in members";
+        if let Some(place) = cluster.targets.iter().position(|source| source.dns_name().is_none()) {
+            let message =
+                "is no name for the DNS; write \"srv:DOMAIN\" or \"dns:HOST:PORT\", or name the members in members";
             return Err(Fault::new(format!("{}[{place}]", key("targets")), message));
         }
         let mut numbers = BTreeSet::new();

@@ -12,8 +12,9 @@ use strowger_foundation::Transport;
 use strowger_locate::Question;
 use strowger_message::Host;
 
+use super::host::HOST;
 use super::set::SET;
-use super::{SetName, Target};
+use super::{DnsName, HostName, SetName, Target};
 
 /// What stands before the file of a dispatcher list.
 pub(super) const LIST: &str = "list:";
@@ -31,6 +32,20 @@ pub enum TargetSource {
     List(ListName),
     /// The servers that SRV records name.
     Service(ServiceName),
+    /// Every address of a host.
+    Host(HostName),
+}
+
+impl TargetSource {
+    /// What the DNS is asked for it; nothing of sources that are elsewhere.
+    #[must_use]
+    pub fn dns_name(&self) -> Option<DnsName> {
+        match self {
+            Self::Service(name) => Some(DnsName::Service(name.clone())),
+            Self::Host(name) => Some(DnsName::Host(name.clone())),
+            Self::Target(_) | Self::Set(_) | Self::List(_) => None,
+        }
+    }
 }
 
 impl FromStr for TargetSource {
@@ -41,6 +56,7 @@ impl FromStr for TargetSource {
             _ if text.starts_with(SET) => text.parse().map(Self::Set),
             _ if text.starts_with(LIST) => text.parse().map(Self::List),
             _ if text.starts_with(SERVICE) => text.parse().map(Self::Service),
+            _ if text.starts_with(HOST) => text.parse().map(Self::Host),
             _ => text.parse().map(Share::of).map(Self::Target),
         }
     }
@@ -53,6 +69,7 @@ impl fmt::Display for TargetSource {
             Self::Set(name) => name.fmt(f),
             Self::List(name) => name.fmt(f),
             Self::Service(name) => name.fmt(f),
+            Self::Host(name) => name.fmt(f),
         }
     }
 }
@@ -213,7 +230,7 @@ impl<'de> Deserialize<'de> for TargetSource {
             fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
                 f.write_str(
                     "a SIP URI in quotes, as \"sip:192.0.2.1:5060\", a table with uri, weight, priority and capacity, or \
-                     \"set:NAME\", \"list:FILE#SETID\" or \"srv:DOMAIN\"",
+                     \"set:NAME\", \"list:FILE#SETID\", \"srv:DOMAIN\" or \"dns:HOST:PORT\"",
                 )
             }
 
@@ -259,6 +276,8 @@ mod tests {
             "list:a#b.list#12",
             "srv:example.com",
             "srv:_sip._tcp.example.com",
+            "dns:pods.example.com",
+            "dns:pods.example.com:5070;transport=tcp",
         ] {
             assert_eq!(text.parse::<TargetSource>().expect(text).to_string(), text);
         }
@@ -283,6 +302,10 @@ mod tests {
             ("srv:192.0.2.1", "is an address"),
             ("srv:_sips._tcp.example.com", "not supported"),
             ("srv:exa mple.com", "is no name of the DNS"),
+            ("dns:", "is no name of the DNS"),
+            ("dns:192.0.2.1:5060", "is an address"),
+            ("dns:pods.example.com:0", "has no port from 1 to 65535"),
+            ("dns:pods.example.com;transport=tls", "not supported"),
             ("http://192.0.2.1", "is no SIP URI"),
         ] {
             let error = text.parse::<TargetSource>().expect_err(text);

@@ -1,0 +1,73 @@
+//! `strowger watch`: the zone of the DNS names the servers that are alive.
+
+mod plan;
+mod report;
+
+use std::ops::ControlFlow;
+
+use clap::Args;
+use strowger_control::config::{Config, Wanted, Watch};
+use strowger_watch::{Event, Key, Plan, Until, Zone};
+
+use crate::failure::Failure;
+use crate::log;
+
+#[derive(Debug, Args)]
+pub(crate) struct WatchArguments {
+    /// Ends when all servers are known and the zone says of them what it should
+    #[arg(long)]
+    once: bool,
+    /// Prints a line of JSON for each event, and logs none of them
+    #[arg(long)]
+    json: bool,
+}
+
+pub(crate) fn run(wanted: Wanted<'_>, arguments: &WatchArguments) -> Result<(), Failure> {
+    let (config, file) = Config::load(wanted)?;
+    let Some(watch) = &config.watch else {
+        let missing = "there is no [watch] in the configuration; docs/operating/dns-failover.md says what it has";
+        return Err(Failure::Usage(missing.to_owned()));
+    };
+    let located = |key: &str, message: String| Failure::from(Config::located(file.as_deref(), key, message));
+    let key = read_key(watch).map_err(|message| located("watch.key_file", message))?;
+    let zone = Zone::new(watch.server.0, &watch.zone.0, &key, watch.timeout.0);
+    let zone = zone.map_err(|message| located("watch.zone", message))?;
+    log::start(&config.log);
+    keep(plan::of(watch), &zone, arguments)
+}
+
+fn read_key(watch: &Watch) -> Result<Key, String> {
+    let shown = watch.key_file.display();
+    let text = std::fs::read_to_string(&watch.key_file)
+        .map_err(|error| format!("{shown} cannot be read: {error}; name the key that the name server has too"))?;
+    Key::parse(&text).map_err(|why| format!("{shown}: {why}"))
+}
+
+/// Keeps the zone until something ends it.
+fn keep(plan: Plan, zone: &Zone, arguments: &WatchArguments) -> Result<(), Failure> {
+    let until = if arguments.once { Until::Settled } else { Until::Stopped };
+    let mut failed = None;
+    let mut is_last_kept = false;
+    let tell = |plan: &Plan, event: Event| {
+        let told = if arguments.json { report::print(plan, &event) } else { report::log(plan, &event) };
+        if let Err(error) = told {
+            failed = Some(Failure::Output(error));
+            return ControlFlow::Break(());
+        }
+        match event {
+            Event::Silent if arguments.once => failed = Some(Failure::No("the name server does not answer".to_owned())),
+            Event::Refused { why } if arguments.once => failed = Some(Failure::No(why)),
+            Event::LastKept { .. } => is_last_kept = true,
+            _ => {}
+        }
+        if failed.is_some() { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    };
+    let is_reached = strowger_watch::run(plan, zone, until, tell);
+    let is_reached = is_reached.map_err(|error| Failure::No(format!("this machine cannot watch: {error}")))?;
+    match failed {
+        Some(failure) => Err(failure),
+        None if !is_reached => Err(Failure::No("watching has ended by a fault of the program".to_owned())),
+        None if is_last_kept => Err(Failure::No("of some records no server is alive, and they stay".to_owned())),
+        None => Ok(()),
+    }
+}

@@ -1,0 +1,81 @@
+//! What a watcher finds and does, for people in the log and for programs as lines of JSON.
+
+use std::io::{self, Write as _};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+use serde_json::{Value, json};
+use strowger_watch::{Data, Event, Plan, RecordSet};
+
+use crate::utc;
+
+/// Writes it into the log.
+#[expect(clippy::unnecessary_wraps, reason = "it stands in the place of `print`, which can fail")]
+pub(super) fn log(plan: &Plan, event: &Event) -> io::Result<()> {
+    match event {
+        Event::Up { server } => tracing::info!("{} is alive", server_of(plan, *server)),
+        Event::Down { server } => {
+            tracing::warn!("{} is dead: it does not answer OPTIONS, or badly", server_of(plan, *server));
+        }
+        Event::Changed { set, removed, added } => {
+            let (removed, added) = (shown(removed).join(", "), shown(added).join(", "));
+            tracing::info!(removed, added, "{} is changed", set_of(plan, *set));
+        }
+        Event::LastKept { set } => tracing::error!(
+            "{}: no server is alive, and its records stay: a zone without any server is worse than one with a dead server",
+            set_of(plan, *set)
+        ),
+        Event::PutBack { set, data } => tracing::warn!(
+            "{}: somebody else has put back {data}, whose server is dead; it is left there",
+            set_of(plan, *set)
+        ),
+        Event::Silent => tracing::error!("the name server does not answer: the zone stays as it is; trying again"),
+        Event::Answers => tracing::info!("the name server answers again"),
+        Event::Refused { why } => tracing::error!("{why}; trying again"),
+    }
+    Ok(())
+}
+
+/// Prints it as a line of JSON.
+pub(super) fn print(plan: &Plan, event: &Event) -> io::Result<()> {
+    let mut out = io::stdout().lock();
+    writeln!(out, "{}", to_json(plan, event))?;
+    out.flush()
+}
+
+fn to_json(plan: &Plan, event: &Event) -> Value {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
+    let time = utc::rfc3339(u64::try_from(since.as_millis()).unwrap_or(0));
+    let of_set = |event: &str, set: usize, more: Value| {
+        let (name, kind) =
+            plan.sets.get(set).map_or_else(Default::default, |set| (set.name.clone(), set.kind.to_string()));
+        let mut value = json!({ "time": time, "event": event, "name": name, "type": kind });
+        if let (Some(value), Value::Object(more)) = (value.as_object_mut(), more) {
+            value.extend(more);
+        }
+        value
+    };
+    match event {
+        Event::Up { server } => json!({ "time": time, "event": "up", "server": server_of(plan, *server) }),
+        Event::Down { server } => json!({ "time": time, "event": "down", "server": server_of(plan, *server) }),
+        Event::Changed { set, removed, added } => {
+            of_set("changed", *set, json!({ "removed": shown(removed), "added": shown(added) }))
+        }
+        Event::LastKept { set } => of_set("last-kept", *set, json!({})),
+        Event::PutBack { set, data } => of_set("put-back", *set, json!({ "record": data.to_string() })),
+        Event::Silent => json!({ "time": time, "event": "silent" }),
+        Event::Answers => json!({ "time": time, "event": "answers" }),
+        Event::Refused { why } => json!({ "time": time, "event": "refused", "why": why }),
+    }
+}
+
+fn shown(data: &[Data]) -> Vec<String> {
+    data.iter().map(ToString::to_string).collect()
+}
+
+fn server_of(plan: &Plan, index: usize) -> String {
+    plan.servers.get(index).map_or_else(String::new, ToString::to_string)
+}
+
+fn set_of(plan: &Plan, index: usize) -> String {
+    plan.sets.get(index).map_or_else(String::new, RecordSet::to_string)
+}

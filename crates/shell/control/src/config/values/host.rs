@@ -1,0 +1,92 @@
+//! Names of which the DNS is asked for a balancer's targets: services, by their SRV records, and hosts, by their addresses.
+
+use std::fmt;
+use std::str::FromStr;
+
+use strowger_foundation::Transport;
+use strowger_locate::Question;
+use strowger_message::Host;
+
+use super::ServiceName;
+
+/// What stands before the name of a host of which every address is a target.
+pub(super) const HOST: &str = "dns:";
+
+/// A name that targets come from.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum DnsName {
+    /// Its SRV records name them.
+    Service(ServiceName),
+    /// Its addresses are them.
+    Host(HostName),
+}
+
+impl fmt::Display for DnsName {
+    /// As it is written in the configuration.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Service(name) => name.fmt(f),
+            Self::Host(name) => name.fmt(f),
+        }
+    }
+}
+
+/// A host of which every address (A, AAAA) is a target; written as `dns:HOST`, `dns:HOST:PORT` or
+/// `dns:HOST:PORT;transport=tcp`.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HostName {
+    question: Question,
+    text: String,
+}
+
+impl HostName {
+    /// The host, its port and the transport.
+    #[must_use]
+    pub const fn question(&self) -> &Question {
+        &self.question
+    }
+}
+
+impl FromStr for HostName {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let fault = |what: &str| {
+            format!("{text:?} {what}; write dns:HOST or dns:HOST:PORT, as dns:sip.default.svc.cluster.local:5060")
+        };
+        let written = text.strip_prefix(HOST).unwrap_or_default().to_ascii_lowercase();
+        let (place, transport) = match written.split_once(';') {
+            None => (&*written, Transport::Udp),
+            Some((place, "transport=udp")) => (place, Transport::Udp),
+            Some((place, "transport=tcp")) => (place, Transport::Tcp),
+            Some(_) => return Err(fault("has a parameter that is not supported, only transport=udp and tcp are")),
+        };
+        let (host, port) = match place.rsplit_once(':').filter(|(host, _)| !host.ends_with(':')) {
+            None => (place, None),
+            Some((host, port)) => {
+                let port = port.parse().ok().filter(|port: &u16| *port > 0);
+                (host, Some(port.ok_or_else(|| fault("has no port from 1 to 65535"))?))
+            }
+        };
+        let host = host.strip_suffix('.').unwrap_or(host);
+        match Host::parse(host.as_bytes()) {
+            Some(Host::Name(name)) => {
+                let question = Question::new(name, port, Some(transport), false);
+                if !question.is_askable() {
+                    return Err(fault("is longer than any name"));
+                }
+                let shown_port = port.map_or_else(String::new, |port| format!(":{port}"));
+                let shown_transport = if transport == Transport::Tcp { ";transport=tcp" } else { "" };
+                Ok(Self { question, text: format!("{host}{shown_port}{shown_transport}") })
+            }
+            Some(Host::Ip(_)) => Err(fault("is an address, which is written as sip:ADDRESS")),
+            None => Err(fault("is no name of the DNS")),
+        }
+    }
+}
+
+impl fmt::Display for HostName {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{HOST}{}", self.text)
+    }
+}

@@ -1,0 +1,99 @@
+//! Carries out what a watcher decides: sockets and the clock.
+
+use std::io;
+use std::ops::ControlFlow;
+use std::time::Duration;
+
+use strowger_foundation::Timestamp;
+use tokio::task::JoinSet;
+use tokio::time::Instant;
+
+use crate::plan::Plan;
+use crate::probe;
+use crate::watcher::{Event, Output, Watcher};
+use crate::zone::{Found, Trouble, Zone};
+
+/// How long a watcher without anything to do sleeps at most.
+const IDLE: Duration = Duration::from_secs(3600);
+
+/// When it ends by itself.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Until {
+    /// Never.
+    Stopped,
+    /// When all servers are known and the zone says what it should.
+    Settled,
+}
+
+/// What a task has come to.
+enum Done {
+    Probed(usize, Option<u16>),
+    Read(usize, Result<Found, Trouble>),
+    Updated(usize, Result<(), Trouble>),
+}
+
+/// Watches, and tells `tell` what happens, until it breaks off or the end is reached. Whether it was reached.
+///
+/// # Errors
+/// The system gives no event queue.
+pub fn run(
+    plan: Plan,
+    zone: &Zone,
+    until: Until,
+    tell: impl FnMut(&Plan, Event) -> ControlFlow<()>,
+) -> io::Result<bool> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_io().enable_time().build()?;
+    Ok(runtime.block_on(watch(plan, zone, until, tell)))
+}
+
+async fn watch(plan: Plan, zone: &Zone, until: Until, mut tell: impl FnMut(&Plan, Event) -> ControlFlow<()>) -> bool {
+    let start = Instant::now();
+    let now = || Timestamp::from_nanos(u64::try_from(start.elapsed().as_nanos()).unwrap_or(u64::MAX));
+    let mut tasks = JoinSet::new();
+    let mut watcher = Watcher::new(plan.clone(), now());
+    loop {
+        while let Some(output) = watcher.poll_output() {
+            match output {
+                Output::Event(event) => {
+                    if tell(&plan, event).is_break() {
+                        return false;
+                    }
+                }
+                other => begin(&mut tasks, &plan, zone, other),
+            }
+        }
+        if until == Until::Settled && watcher.is_settled() {
+            return true;
+        }
+        let wake = watcher.poll_timeout().map_or(IDLE, |at| at.saturating_since(now()));
+        tokio::select! {
+            Some(done) = tasks.join_next() => match done {
+                Ok(Done::Probed(server, status)) => watcher.handle_probe(now(), server, status),
+                Ok(Done::Read(set, found)) => watcher.handle_read(now(), set, found),
+                Ok(Done::Updated(set, outcome)) => watcher.handle_update(now(), set, outcome),
+                // The panic hook has reported it, and what it was about would be waited for for ever.
+                Err(_) => return false,
+            },
+            () = tokio::time::sleep(wake) => watcher.handle_timeout(now()),
+        }
+    }
+}
+
+fn begin(tasks: &mut JoinSet<Done>, plan: &Plan, zone: &Zone, output: Output) {
+    let zone = zone.clone();
+    match output {
+        Output::Probe(index) => {
+            let (Some(server), timeout) = (plan.servers.get(index).cloned(), plan.probe.timeout) else { return };
+            tasks.spawn(async move { Done::Probed(index, probe::ask(&server, timeout).await) });
+        }
+        Output::Read(index) => {
+            let Some(set) = plan.sets.get(index).cloned() else { return };
+            tasks.spawn(async move { Done::Read(index, zone.read(&set).await) });
+        }
+        Output::Update(update) => {
+            let Some(set) = plan.sets.get(update.set).cloned() else { return };
+            tasks.spawn(async move { Done::Updated(update.set, zone.update(&set, &update).await) });
+        }
+        Output::Event(_) => {}
+    }
+}

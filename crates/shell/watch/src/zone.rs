@@ -1,0 +1,225 @@
+//! The zone at its primary server: record sets are read, and changed where they are still as they were read.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use hickory_net::NetError;
+use hickory_net::proto::op::{DnsRequest, DnsResponse, Message, OpCode, Query, ResponseCode};
+use hickory_net::proto::rr::rdata::{A, AAAA, SRV};
+use hickory_net::proto::rr::{DNSClass, Name, RData, Record, RecordType, TSigner};
+use hickory_net::runtime::TokioRuntimeProvider;
+use hickory_net::tcp::TcpClientStream;
+use hickory_net::xfer::{DnsExchange, DnsHandle as _, DnsMultiplexer, FirstAnswer as _};
+use tokio::task::JoinHandle;
+
+use crate::change::Update;
+use crate::key::Key;
+use crate::plan::{Data, Kind, RecordSet};
+
+/// How far the clocks of both ends may differ (RFC 8945 §10), in seconds.
+const FUDGE_S: u16 = 300;
+
+/// What there is of a record set.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Found {
+    /// Its records; none where there is no such name.
+    pub records: Vec<Data>,
+    /// Their TTL in seconds; zero where there are none.
+    pub ttl_s: u32,
+}
+
+/// Why something did not work at the name server.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Trouble {
+    /// The record set is no longer what it was when it was read: somebody else has changed it.
+    Changed,
+    /// No answer in time, or no connection.
+    Silent,
+    /// The name server says no, or something that is not understood. The operator's trouble, mostly.
+    Refused(String),
+}
+
+impl fmt::Display for Trouble {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Changed => f.write_str("somebody else has changed the zone meanwhile"),
+            Self::Silent => f.write_str("the name server does not answer"),
+            Self::Refused(why) => f.write_str(why),
+        }
+    }
+}
+
+/// A zone that can be changed. Each request has a TCP connection of its own, so that no answer is too long.
+#[derive(Clone)]
+pub struct Zone {
+    server: SocketAddr,
+    origin: Name,
+    signer: TSigner,
+    timeout: Duration,
+}
+
+impl fmt::Debug for Zone {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Zone").field("server", &self.server).field("origin", &self.origin).finish_non_exhaustive()
+    }
+}
+
+impl Zone {
+    /// The zone `origin` at its primary `server`, where each request may take `timeout`.
+    ///
+    /// # Errors
+    /// `origin` is no name of the DNS, or the key cannot be used.
+    pub fn new(server: SocketAddr, origin: &str, key: &Key, timeout: Duration) -> Result<Self, String> {
+        let signer = TSigner::new(key.secret(), key.algorithm(), key.name(), FUDGE_S);
+        let signer = signer.map_err(|error| format!("the key cannot be used: {error}"))?;
+        Ok(Self { server, origin: name(origin)?, signer, timeout })
+    }
+
+    /// Reads a record set.
+    ///
+    /// # Errors
+    /// The server does not answer, or not with authority.
+    pub async fn read(&self, set: &RecordSet) -> Result<Found, Trouble> {
+        let mut message = Message::query();
+        message.metadata.recursion_desired = false;
+        message.add_query(Query::query(name(&set.name).map_err(Trouble::Refused)?, record_type(set.kind)));
+        let response = self.ask(message).await?;
+        match response.response_code {
+            ResponseCode::NoError | ResponseCode::NXDomain if !response.authoritative => {
+                let remedy = "name the primary server of the zone in watch.server";
+                Err(Trouble::Refused(format!("{} is no authority for {}; {remedy}", self.server, self.origin)))
+            }
+            ResponseCode::NoError => Ok(found(&response.answers, set.kind)),
+            ResponseCode::NXDomain => Ok(Found::default()),
+            code => Err(Trouble::Refused(format!("{} does not tell {set}: {code}", self.server))),
+        }
+    }
+
+    /// Changes a record set, if it has exactly the records that are expected.
+    ///
+    /// # Errors
+    /// It has others, or the server does not answer, or refuses.
+    pub async fn update(&self, set: &RecordSet, update: &Update) -> Result<(), Trouble> {
+        let response = self.ask(self.message(set, update).map_err(Trouble::Refused)?).await?;
+        match response.response_code {
+            ResponseCode::NoError => Ok(()),
+            ResponseCode::NXRRSet | ResponseCode::YXRRSet | ResponseCode::NXDomain | ResponseCode::YXDomain => {
+                Err(Trouble::Changed)
+            }
+            code => {
+                let remedy = "allow the key to update the zone (allow-update or update-policy in named.conf)";
+                Err(Trouble::Refused(format!("{} refuses to change {set}: {code}; {remedy}", self.server)))
+            }
+        }
+    }
+
+    /// The UPDATE message (RFC 2136 §2).
+    fn message(&self, set: &RecordSet, update: &Update) -> Result<Message, String> {
+        let owner = name(&set.name)?;
+        let record = |data: &Data, class: DNSClass, ttl_s: u32| -> Result<Record, String> {
+            let mut record = Record::from_rdata(owner.clone(), ttl_s, to_rdata(data)?);
+            record.dns_class = class;
+            Ok(record)
+        };
+        let mut message = Message::query();
+        message.metadata.op_code = OpCode::Update;
+        message.metadata.recursion_desired = false;
+        message.add_query(Query::query(self.origin.clone(), RecordType::SOA));
+        // The prerequisites: the set has these records and no other (§2.4.2), or there is none (§2.4.3).
+        if update.expected.is_empty() {
+            let mut none = Record::update0(owner.clone(), 0, record_type(set.kind));
+            none.dns_class = DNSClass::NONE;
+            message.add_answer(none);
+        }
+        for data in &update.expected {
+            message.add_answer(record(data, DNSClass::IN, 0)?);
+        }
+        // The updates: single records are deleted (§2.5.4), and added (§2.5.1).
+        for data in &update.remove {
+            message.add_authority(record(data, DNSClass::NONE, 0)?);
+        }
+        for data in &update.add {
+            message.add_authority(record(data, DNSClass::IN, set.ttl_s)?);
+        }
+        Ok(message)
+    }
+
+    async fn ask(&self, message: Message) -> Result<DnsResponse, Trouble> {
+        let answer = tokio::time::timeout(self.timeout, self.exchange(message)).await;
+        answer.unwrap_or(Err(NetError::Timeout)).map_err(|error| self.trouble(&error))
+    }
+
+    async fn exchange(&self, message: Message) -> Result<DnsResponse, NetError> {
+        let (connecting, handle) =
+            TcpClientStream::new(self.server, None, Some(self.timeout), TokioRuntimeProvider::default());
+        let connection = DnsMultiplexer::new(connecting.await?, handle).with_timeout(self.timeout);
+        let (exchange, driver) =
+            DnsExchange::<TokioRuntimeProvider>::from_stream(connection.with_signer(self.signer.clone()));
+        let _driver = Aborting(tokio::spawn(driver));
+        exchange.send(DnsRequest::from(message)).first_answer().await
+    }
+
+    fn trouble(&self, error: &NetError) -> Trouble {
+        match error {
+            NetError::Proto(error) => {
+                let remedy = "check that both have the same key and the same time";
+                Trouble::Refused(format!("what {} answers has no sound signature: {error}; {remedy}", self.server))
+            }
+            _ => Trouble::Silent,
+        }
+    }
+}
+
+/// A task that ends with its owner.
+struct Aborting<T>(JoinHandle<T>);
+
+impl<T> Drop for Aborting<T> {
+    fn drop(&mut self) {
+        self.0.abort();
+    }
+}
+
+fn name(text: &str) -> Result<Name, String> {
+    let mut name = Name::from_ascii(text).map_err(|error| format!("{text:?} is no name of the DNS: {error}"))?;
+    name.set_fqdn(true);
+    Ok(name)
+}
+
+const fn record_type(kind: Kind) -> RecordType {
+    match kind {
+        Kind::Srv => RecordType::SRV,
+        Kind::A => RecordType::A,
+        Kind::Aaaa => RecordType::AAAA,
+    }
+}
+
+fn to_rdata(data: &Data) -> Result<RData, String> {
+    Ok(match data {
+        Data::Service { priority, weight, port, target } => {
+            RData::SRV(SRV::new(*priority, *weight, *port, name(target)?))
+        }
+        Data::Address(std::net::IpAddr::V4(address)) => RData::A(A(*address)),
+        Data::Address(std::net::IpAddr::V6(address)) => RData::AAAA(AAAA(*address)),
+    })
+}
+
+fn found(answers: &[Record], kind: Kind) -> Found {
+    let of_kind = answers.iter().filter(|record| record.record_type() == record_type(kind));
+    let mut found = Found::default();
+    for record in of_kind {
+        let data = match &record.data {
+            RData::SRV(srv) => {
+                let target = srv.target.to_ascii().trim_end_matches('.').to_ascii_lowercase();
+                Data::Service { priority: srv.priority, weight: srv.weight, port: srv.port, target }
+            }
+            other => match other.ip_addr() {
+                Some(address) => Data::Address(address),
+                None => continue,
+            },
+        };
+        found.ttl_s = record.ttl;
+        found.records.push(data);
+    }
+    found
+}
