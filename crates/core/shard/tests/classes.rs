@@ -202,7 +202,10 @@ fn what_neither_calls_nor_registers_is_other() {
     let ground = Ground::new(|_| {});
     for method in ["OPTIONS", "SUBSCRIBE", "MESSAGE", "PUBLISH", "NOTIFY", "REFER", "INFO", "UPDATE", "X", "invite"] {
         for uri in [SOMEBODY, "sip:example.com"] {
-            ground.assert_rows(&SOURCES.map(|(from, ..)| (from, method, uri, "", Class::Other, FilteredKind::Other)));
+            let is_probe = |from| from == SIBLING && method == "OPTIONS" && uri != SOMEBODY;
+            for (from, ..) in SOURCES.into_iter().filter(|(from, ..)| !is_probe(*from)) {
+                ground.assert_rows(&[(from, method, uri, "", Class::Other, FilteredKind::Other)]);
+            }
         }
     }
 }
