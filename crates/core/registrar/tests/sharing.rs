@@ -228,6 +228,31 @@ fn whom_only_another_server_reaches_is_not_sent_to_by_this_one() {
 }
 
 #[test]
+fn translation_that_is_open_for_an_address_of_both_is_used_by_both() {
+    let (one, two) = (Server::new(1, 0), Server::new(2, 0));
+    let elsewhere = [(Transport::Udp, "192.0.2.102:5060".parse().expect("an address"))];
+    let three = Locations::new(2, 7).listening_at(elsewhere);
+    let three = Server {
+        locations: three.shared_by(MemberId::new(3).expect("a number"), Policy::default().expires_max),
+        ahead_s: 0,
+    };
+    three.locations.begin(BEGAN);
+    let now = at_s(10);
+    let behind = Source { via_sent_by_matches: false, ..source("198.51.100.7:40000") };
+    let record = one.register(now, &behind, &register("a", 1, "Contact: <sip:alice@10.0.0.1>"));
+    let targets = |server: &Server| {
+        let mut targets = Vec::new();
+        server.take(now, &record[0]);
+        server.locations.set_others(Vec::new());
+        server.locations.lookup(now, AOR, &mut targets);
+        targets
+    };
+    let found = targets(&two);
+    assert_eq!((found.len(), found[0].holder, found[0].flow.peer), (1, None, behind.flow.peer), "the other one is dead");
+    assert!(targets(&three).is_empty(), "who has another address is let in by no translation");
+}
+
+#[test]
 fn who_shares_nothing_has_no_versions() {
     let alone = Locations::new(1, 7);
     let mut record = Vec::new();
