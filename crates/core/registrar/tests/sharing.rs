@@ -248,7 +248,11 @@ fn translation_that_is_open_for_an_address_of_both_is_used_by_both() {
         targets
     };
     let found = targets(&two);
-    assert_eq!((found.len(), found[0].holder, found[0].flow.peer), (1, None, behind.flow.peer), "the other one is dead");
+    assert_eq!(
+        (found.len(), found[0].holder, found[0].flow.peer),
+        (1, None, behind.flow.peer),
+        "the other one is dead"
+    );
     assert!(targets(&three).is_empty(), "who has another address is let in by no translation");
 }
 
