@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::clients::register;
 use super::members;
-use super::{Fault, Method, PHONES, Phones, RETRY, Site, Times, callees};
+use super::{Fault, Method, PHONES, Phones, Site, Times, callees};
 use crate::machine::{Lan, Machine};
 use crate::{Arrangement, Engines, Server};
 
@@ -34,8 +34,8 @@ impl Method for Replicated {
         crate::Namespace::available(&["ip", "nsenter"]) && Arrangement::MariaDbTwoWay.available()
     }
 
-    fn times(&self) -> Times {
-        Times { retry: RETRY, detection: RETRY, replication: Duration::from_millis(20) }
+    fn times(&self, fault: Fault) -> Option<Times> {
+        Times::of_clients(fault, Duration::from_millis(20))
     }
 
     fn start(&self) -> Box<dyn Site> {

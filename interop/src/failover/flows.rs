@@ -38,8 +38,8 @@ impl Method for Flows {
         Namespace::available(&["ip", "nsenter"])
     }
 
-    fn times(&self) -> Times {
-        Times { retry: FAILOVER, detection: FAILOVER.min(DEATH), replication: Duration::from_millis(1) }
+    fn times(&self, _: Fault) -> Option<Times> {
+        Some(Times { retry: FAILOVER, detection: FAILOVER.min(DEATH), replication: Duration::from_millis(1) })
     }
 
     fn start(&self) -> Box<dyn Site> {

@@ -1,7 +1,7 @@
 //! Servers that share registrations, each on a machine of its own.
 
 use crate::machine::Machine;
-use crate::{Config, PATIENCE, Server, poll};
+use crate::{Config, PATIENCE, Server, free_port, poll};
 
 const KEY: [u8; 16] = *b"a key of members";
 /// Where they take requests, and what they forward to each other.
@@ -44,6 +44,23 @@ pub(super) fn start_peers_with(machines: &[Machine], change: impl Fn(Config) -> 
 /// Members 1, 2, … on these machines, which share registrations through this engine.
 pub(super) fn start(machines: &[Machine], url: impl Fn(u16) -> String) -> Vec<Server> {
     start_all(machines, |number, machine| config(number, machine, &Sharing::Engine(url(number))))
+}
+
+/// Two members on this machine that forward to each other, take connections, and ask phones for no password.
+///
+/// # Panics
+/// When they do not start.
+#[must_use]
+pub fn members_on_this_machine() -> [Server; 2] {
+    let listen = [(); 2].map(|()| format!("127.0.0.1:{}", free_port()));
+    let start = |number: usize| {
+        let own = &listen[number - 1];
+        let more = format!("[cluster]\npeers = {listen:?}\nlisten = {own:?}\nmember = {number}\n");
+        Config { more, tcp: true, key: Some(KEY), require: Vec::new(), ..Config::default() }.start()
+    };
+    let servers = [1, 2].map(start);
+    servers.iter().for_each(|server| wait_until_ready(server, 1));
+    servers
 }
 
 fn start_all(machines: &[Machine], config: impl Fn(u16, &Machine) -> Config) -> Vec<Server> {

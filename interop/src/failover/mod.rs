@@ -26,6 +26,7 @@ use crate::{Server, poll};
 pub use clients::{Clients, History, Plan};
 pub use database::DATABASE;
 pub use flows::FLOWS;
+pub use members::members_on_this_machine;
 pub use phones::Phones;
 pub use second::{SECOND_BY_ENGINE, SECOND_BY_PEERS};
 pub use series::{Attempt, LATE, Series};
@@ -79,6 +80,18 @@ pub struct Times {
     pub replication: Duration,
 }
 
+impl Times {
+    /// Of those who ask the next server where one is silent: where its machine says that nobody listens they do not wait.
+    const fn of_clients(fault: Fault, replication: Duration) -> Option<Times> {
+        let wait = match fault {
+            Fault::Machine => RETRY,
+            Fault::Process | Fault::ProcessAndEngine => Duration::ZERO,
+            Fault::Engine => return None,
+        };
+        Some(Times { retry: wait, detection: wait, replication })
+    }
+}
+
 /// A way to fail over.
 pub trait Method: fmt::Debug + Sync {
     /// Its name, as a user asks for it.
@@ -89,8 +102,8 @@ pub trait Method: fmt::Debug + Sync {
     fn faults(&self) -> &'static [Fault];
     /// Whether all programs are installed that it needs; else says what is skipped.
     fn is_available(&self) -> bool;
-    /// Its times.
-    fn times(&self) -> Times;
+    /// The times that decide what callers notice of this; nothing where calls do not ask what dies.
+    fn times(&self, fault: Fault) -> Option<Times>;
     /// Starts its servers, and registers its phones.
     ///
     /// # Panics
@@ -150,7 +163,7 @@ impl Load {
         calls: 50.0,
         registrations: 25.0,
         before: Duration::from_secs(1),
-        after: Duration::from_secs(4),
+        after: Duration::from_secs(3),
         patience: Duration::from_secs(8),
         callee: None,
     };

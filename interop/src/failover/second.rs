@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use super::clients::register;
 use super::members;
-use super::{Fault, Method, PHONES, Phones, RETRY, Site, Times, callees};
+use super::{Fault, Method, PHONES, Phones, Site, Times, callees};
 use crate::machine::{Lan, Machine};
 use crate::{Arrangement, Engines, Namespace, Server};
 
@@ -51,8 +51,8 @@ impl Method for Second {
         Namespace::available(&["ip", "nsenter"]) && self.engine.is_none_or(Arrangement::available)
     }
 
-    fn times(&self) -> Times {
-        Times { retry: RETRY, detection: RETRY, replication: Duration::from_millis(1) }
+    fn times(&self, fault: Fault) -> Option<Times> {
+        Times::of_clients(fault, Duration::from_millis(1))
     }
 
     fn start(&self) -> Box<dyn Site> {

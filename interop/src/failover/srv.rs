@@ -8,13 +8,13 @@ use std::time::Duration;
 
 use super::clients::register;
 use super::members::{self, PORT};
-use super::{Fault, Method, PHONES, Phones, Site, Times, callees};
+use super::{Fault, Method, PHONES, Phones, RETRY, Site, Times, callees};
 use crate::bind9::Bind9;
 use crate::machine::{Lan, Machine};
 use crate::{Config, Namespace, Route, Server};
 
 /// `proxy.failover_timeout` of the edge.
-const FAILOVER: Duration = Duration::from_millis(500);
+const FAILOVER: Duration = RETRY;
 const ZONE: &str = "cluster.test";
 
 /// An edge before members.
@@ -41,8 +41,9 @@ impl Method for Srv {
         Namespace::available(&["ip", "nsenter"]) && Bind9::available()
     }
 
-    fn times(&self) -> Times {
-        Times { retry: FAILOVER, detection: FAILOVER, replication: Duration::from_millis(1) }
+    fn times(&self, fault: Fault) -> Option<Times> {
+        // The edge asks as clients do.
+        Times::of_clients(fault, Duration::from_millis(1))
     }
 
     fn start(&self) -> Box<dyn Site> {

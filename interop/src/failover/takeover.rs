@@ -16,12 +16,12 @@ const DETECTION: Duration = Duration::from_millis(1_600);
 
 /// Registrars of which one has the address.
 #[derive(Debug)]
-pub struct TakeoverMethod;
+pub struct ByTakeover;
 
 /// The only one.
-pub const TAKEOVER: TakeoverMethod = TakeoverMethod;
+pub const TAKEOVER: ByTakeover = ByTakeover;
 
-impl Method for TakeoverMethod {
+impl Method for ByTakeover {
     fn name(&self) -> &'static str {
         "takeover"
     }
@@ -38,9 +38,9 @@ impl Method for TakeoverMethod {
         Namespace::available(&["ip", "nsenter", "keepalived"])
     }
 
-    fn times(&self) -> Times {
+    fn times(&self, _: Fault) -> Option<Times> {
         // A call that comes meanwhile waits for half of that on the mean, and then for its own retransmission.
-        Times { retry: (DETECTION + RETRY) / 2, detection: DETECTION, replication: Duration::from_millis(1) }
+        Some(Times { retry: (DETECTION + RETRY) / 2, detection: DETECTION, replication: Duration::from_millis(1) })
     }
 
     fn start(&self) -> Box<dyn Site> {
