@@ -44,19 +44,18 @@ pub(super) fn key_of(response: &str) -> Option<Key> {
     Some((kind, parts.next()?.parse().ok()?))
 }
 
-/// An INVITE for a user, or a REGISTER of one who is reached at `contact`. Each try is a transaction of its own (RFC 3263 §4.3), and each
-/// REGISTER has a higher CSeq (RFC 3261 §10.2), for the server that was silent may have taken the one before.
+/// An INVITE for a user, or a REGISTER of one who is reached at `contact`. Each try is the same request in a transaction of its own (RFC 3263
+/// §4.3).
 pub(super) fn first(key: Key, attempt: usize, user: &str, own: SocketAddr, contact: SocketAddr) -> String {
     let (kind, number) = key;
     let (method, branch) = (kind.method(), branch(key, attempt));
-    let cseq = if kind == Kind::Registration { attempt + 1 } else { 1 };
     let (uri, from, contact) = match kind {
         Kind::Registration => ("sip:example.com".to_owned(), user, format!("<sip:{user}@{contact}>")),
         Kind::Call | Kind::HangUp => (format!("sip:{user}@example.com"), "caller", format!("<sip:caller@{own}>")),
     };
     format!(
         "{method} {uri} SIP/2.0\r\nVia: SIP/2.0/UDP {own};branch={branch};rport\r\nMax-Forwards: 70\r\nFrom: <sip:{from}@example.com>;\
-         tag=c{number}\r\nTo: <sip:{user}@example.com>\r\nCall-ID: {method}-{number}\r\nCSeq: {cseq} {method}\r\nContact: {contact}\r\n\
+         tag=c{number}\r\nTo: <sip:{user}@example.com>\r\nCall-ID: {method}-{number}\r\nCSeq: 1 {method}\r\nContact: {contact}\r\n\
          Expires: 3600\r\nContent-Length: 0\r\n\r\n"
     )
 }

@@ -79,7 +79,7 @@ impl Takeover {
             machine.network().expect("it has a network of its own").set("ipv4/ip_nonlocal_bind", 1);
         }
         // Its own address first, where the other members send what is for its phones; then the shared one.
-        let listeners = vec![format!("udp:{SHARED}:{PORT}")];
+        let listeners = ["udp", "tcp"].map(|transport| format!("{transport}:{SHARED}:{PORT}")).to_vec();
         let servers = members::start_peers_with(&machines, |config| Config { listeners: listeners.clone(), ..config });
         let keepalived = (0..2).map(|number: usize| {
             let [own, peer] = [number, 1 - number].map(|number| machines[number].address());

@@ -195,6 +195,24 @@ fn a_removal_that_was_heard_of_first_keeps_what_it_removed_away() {
 }
 
 #[test]
+fn register_that_comes_again_to_another_server_is_taken_there() {
+    let (one, two) = (Server::new(1, 0), Server::new(2, 0));
+    let (now, from) = (at_s(10), source("192.0.2.1:5060"));
+    let bind = |cseq| register("a", cseq, "Contact: <sip:alice@192.0.2.1>");
+    let remove = |cseq| register("a", cseq, "Contact: <sip:alice@192.0.2.1>;expires=0");
+    two.take(now, &one.register(now, &from, &bind(2))[0]);
+    assert!(two.register(now, &from, &remove(2)).is_empty(), "it is another REGISTER of this number");
+    assert!(!two.register(now, &from, &bind(2)).is_empty(), "the first server may have died before it answered");
+    assert!(two.register(now, &from, &bind(2)).is_empty(), "its own it answers again without that");
+    assert!(two.register(now, &from, &bind(1)).is_empty(), "what is older");
+    assert_eq!(two.uris(now).len(), 1);
+    two.take(now, &one.register(now, &from, &remove(3))[0]);
+    assert!(two.register(now, &from, &bind(3)).is_empty(), "what was removed stays away");
+    assert!(!two.register(now, &from, &remove(3)).is_empty());
+    assert!(two.uris(now).is_empty());
+}
+
+#[test]
 fn whom_only_another_server_reaches_is_not_sent_to_by_this_one() {
     let (one, two) = (Server::new(1, 0), Server::new(2, 0));
     let now = at_s(10);
