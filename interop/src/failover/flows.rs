@@ -9,8 +9,6 @@ use super::{Fault, Method, PHONES, Phones, Site, Times, callees};
 use crate::machine::{Lan, Machine};
 use crate::{Config, Namespace, Server};
 
-/// How long a member may be silent before others take it for dead.
-const DEATH: Duration = Duration::from_millis(1_800);
 /// `proxy.failover_timeout`: how long a call waits for a member that may be dead.
 const FAILOVER: Duration = Duration::from_secs(1);
 
@@ -38,8 +36,10 @@ impl Method for Flows {
         Namespace::available(&["ip", "nsenter"])
     }
 
-    fn times(&self, _: Fault) -> Option<Times> {
-        Some(Times { retry: FAILOVER, detection: FAILOVER.min(DEATH), replication: Duration::from_millis(1) })
+    fn times(&self, fault: Fault) -> Option<Times> {
+        // A machine that is there says at once that nobody listens.
+        let wait = if fault == Fault::Machine { FAILOVER } else { Duration::ZERO };
+        Some(Times { retry: wait, detection: wait, replication: Duration::from_millis(1) })
     }
 
     fn start(&self) -> Box<dyn Site> {
