@@ -300,6 +300,8 @@ impl Run {
             self.acknowledge(server, key, text, status < 300);
         }
         let now = Instant::now();
+        // Any answer says that it is there.
+        self.avoided[server] = now;
         let Some(pending) = self.pending.get_mut(&key) else { return };
         match status {
             100..=199 => pending.again = None,
