@@ -150,6 +150,7 @@ impl Bench {
     fn describe(&self) -> String {
         let Arguments { calls, registrations, before, after, .. } = self.arguments;
         let command = command_line("strowger-bench --bin failover").replace(" --describe", "");
+        let command = command.trim_end_matches(" --");
         let patience = Load::SHORT.patience.as_secs();
         let mut text = table::noticed(&self.results);
         // Writing to a String cannot fail.
@@ -166,7 +167,7 @@ impl Bench {
              of these. *Failed* counts what a client gave up or was refused; a call that had heard 100 Trying from a machine that is cut off waits for that \
              machine alone (RFC 3261 §17.1.1.2), so one or two of these may fail. *Away*: acknowledged with 200, and not at the server that is \
              left within 5 s, while what died is dead; *lost*: not there either once it is back.\n\n{}\n",
-            circumstances(&command),
+            circumstances(command),
             20,
             RETRY.as_millis(),
             table::ways(),
